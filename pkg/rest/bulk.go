@@ -16,16 +16,11 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/postgres/pgerror"
 	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/rest/body"
+	"github.com/ironplane/ironplane/pkg/rest/route"
 	"github.com/ironplane/ironplane/pkg/schema"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
-
-// Bulk is the answer to a request that made many items.
-type Bulk struct {
-	Count int   `json:"count" example:"2"`
-	First int64 `json:"first" example:"1" doc:"the first item's id"`
-	Last  int64 `json:"last" example:"2" doc:"the last item's id"`
-}
 
 // createRoute makes one item of a JSON body, or many of a CSV body: all of them or none.
 type createRoute[V, B any] struct {
@@ -39,24 +34,24 @@ type sentRows[B any] struct {
 	lines []int
 }
 
-func (c createRoute[V, B]) operation() *operation {
-	o := c.Mutation.operation()
-	in := newOperation[inCollection, Bulk](o.Operation)
-	o.csv = &alternative{
-		decode: func(r *http.Request) (any, error) {
-			decoded, err := in.decode(r)
+func (c createRoute[V, B]) route() *route.Route {
+	o := c.Mutation.route()
+	in := route.New[inCollection, Bulk](o.Operation)
+	o.CSV = &route.Alternative{
+		Decode: func(r *http.Request) (any, error) {
+			decoded, err := in.Decode(r)
 			if err != nil {
 				return nil, err
 			}
-			text, err := readBody(r)
+			text, err := route.ReadBody(r)
 			if err != nil {
 				return nil, err
 			}
-			rows, lines, err := parseCSV[B](r.Context(), text)
+			rows, lines, err := body.ParseCSV[B](r.Context(), text)
 			return sentRows[B]{decoded.(inCollection), rows, lines}, err
 		},
-		endpoint: func(db *pg.DB) endpoint.Endpoint {
-			return changing(db, always, func(ctx context.Context, tx *pg.Tx, request any) (any, error) {
+		Endpoint: func(db *pg.DB) endpoint.Endpoint {
+			return route.Change(db, nil, func(ctx context.Context, tx *pg.Tx, request any) (any, error) {
 				return c.resource.createMany(ctx, tx, request.(sentRows[B]))
 			})
 		},
@@ -71,10 +66,10 @@ func (r *resource[V, B]) createMany(ctx context.Context, tx *pg.Tx, sent sentRow
 	if err := r.below(ctx, tx, sent.in.Parent, permission.Write); err != nil {
 		return made, err
 	}
-	for _, body := range sent.rows {
-		r.place(body, sent.in.Parent)
+	for _, row := range sent.rows {
+		r.place(row, sent.in.Parent)
 		if r.Allow != nil {
-			if err := r.Allow(ctx, tx, body); err != nil {
+			if err := r.Allow(ctx, tx, row); err != nil {
 				return made, err
 			}
 		}
@@ -83,18 +78,18 @@ func (r *resource[V, B]) createMany(ctx context.Context, tx *pg.Tx, sent sentRow
 		return made, err
 	}
 	ids := make([]int64, len(sent.rows))
-	for i, body := range sent.rows {
-		if ids[i], err = r.insert(ctx, tx, body); err != nil {
+	for i, row := range sent.rows {
+		if ids[i], err = r.insert(ctx, tx, row); err != nil {
 			if f := problem.From(pgerror.Explain(err)); f.Kind == problem.Invalid {
 				for n := range f.Fields { // what the body itself made is gone, and named by its line
 					if there := f.Fields[n].Existing; there != nil && slices.Contains(ids[:i], there.ID) {
 						other := slices.Index(ids[:i], there.ID)
 						f.Fields[n].Message = fmt.Sprintf("is in conflict with line %d", sent.lines[other])
-					} else if other := twin(err, sent.rows[:i], body); other >= 0 {
+					} else if other := twin(err, sent.rows[:i], row); other >= 0 {
 						f.Fields[n].Message += fmt.Sprintf(" by line %d", sent.lines[other])
 					}
 				}
-				return made, atLine(f, sent.lines[i], nil).Err()
+				return made, body.AtLine(f, sent.lines[i], nil).Err()
 			}
 			return made, err
 		}
@@ -104,7 +99,7 @@ func (r *resource[V, B]) createMany(ctx context.Context, tx *pg.Tx, sent sentRow
 		return made, err
 	}
 	for i := range items {
-		r.record(tx, pg.Created, &items[i], nil, secret.Marked(items[i], secretsOf(sent.rows[i])...))
+		r.record(tx, pg.Created, &items[i], nil, secret.Marked(items[i], body.SecretsOf(sent.rows[i])...))
 	}
 	return Bulk{Count: len(ids), First: ids[0], Last: ids[len(ids)-1]}, nil
 }

@@ -1,91 +1,20 @@
 package rest
 
 import (
-	"context"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
-	"strings"
 	"testing"
 
+	"github.com/ironplane/ironplane/pkg/rest/route"
 	"github.com/ironplane/ironplane/pkg/testkit/work"
 )
-
-// numbered repeats a text with a number in it, from 0, until it has some n bytes.
-func numbered(format string, n int) string {
-	var b strings.Builder
-	for i := 0; b.Len() < n; i++ {
-		fmt.Fprintf(&b, format, i)
-	}
-	return b.String()
-}
-
-// What callers send costs no more than in proportion to its length, whatever is wrong with it.
-func TestBodiesAreReadInLinearTime(t *testing.T) {
-	for name, text := range map[string]func(n int) string{
-		"unknown members":     func(n int) string { return "{" + numbered(`"m%d":1,`, n) + `"name":"a"}` },
-		"members of a member": func(n int) string { return `{"deep":{` + numbered(`"m%d":{},`, n) + `"name":"a"}}` },
-		"an array":            func(n int) string { return `{"group":[` + work.Fill("1,", n) + "1]}" },
-		"arrays in an array":  func(n int) string { return `{"x":[` + work.Fill("[[]],", n) + "1]}" },
-		"objects in an array": func(n int) string { return `{"x":[` + work.Fill(`{"id":1},`, n) + "1]}" },
-		"a reference":         func(n int) string { return `{"group":{` + numbered(`"m%d":1,`, n) + `"id":1}}` },
-		"a moment":            func(n int) string { return `{"until":{` + numbered(`"m%d":1,`, n) + `"unix":1}}` },
-		"a text":              func(n int) string { return `{"name":"` + work.Fill("ä", n) + `"}` },
-		"escapes":             func(n int) string { return `{"name":"` + work.Fill(`\ud83d\ude00`, n) + `"}` },
-		"a number":            func(n int) string { return `{"count":` + work.Fill("9", n) + `}` },
-		"a name":              func(n int) string { return `{"` + work.Fill("~/", n) + `":1}` },
-	} {
-		t.Run(name, func(t *testing.T) {
-			work.Linear(t, 64<<10, text, func(text string) {
-				sent, err := parseObject([]byte(text))
-				if err != nil {
-					t.Fatal(err)
-				}
-				var b Body[sample]
-				b.decode(sent)
-				_, _ = b.New()
-			})
-		})
-	}
-}
-
-func TestCSVIsReadInLinearTime(t *testing.T) {
-	for name, text := range map[string]func(n int) string{
-		"columns":             func(n int) string { return numbered("c%d,", n) + "name\n" + work.Fill(",", n) },
-		"columns of one name": func(n int) string { return work.Fill("name,", n) + "name\n" },
-		"nested columns":      func(n int) string { return numbered("deep.c%d,", n) + "name\n" },
-		"dots":                func(n int) string { return work.Fill("deep.", n) + "\n" },
-		"rows":                func(n int) string { return "name,count\n" + work.Fill("a,1\n", n/8) },
-		"rows of many columns": func(n int) string {
-			return numbered("c%d,", 1000) + "name\n" + work.Fill(work.Fill(",", 300)+"x\n", n)
-		},
-		"rows that are wrong": func(n int) string {
-			return numbered("c%d,", n/2) + "count,name\n" + work.Fill(strings.Repeat(",", 9)+"x\n", n)
-		},
-		"a quoted cell":          func(n int) string { return `name` + "\n" + `"` + work.Fill(`""`, n) + `"` },
-		"a quote without an end": func(n int) string { return `name` + "\n" + `"` + work.Fill("a\n", n) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			work.Linear(t, 64<<10, text, func(text string) { _, _, _ = parseCSV[sample](context.Background(), []byte(text)) })
-		})
-	}
-}
-
-// A caller who left has no CSV body read to its end.
-func TestCSVOfWhoLeft(t *testing.T) {
-	ctx, leave := context.WithCancel(context.Background())
-	leave()
-	if made, _, err := parseCSV[sample](ctx, []byte("name\n"+strings.Repeat("a\n", 500))); err == nil || made != nil {
-		t.Errorf("read %d rows, %v", len(made), err)
-	}
-}
 
 func TestQueriesAreReadInLinearTime(t *testing.T) {
 	by := By{Search: SearchIn("search"), Sorts: map[string]string{"name": "name"}, Filters: map[string]string{"name": "name"}}
 	typeOf := func(string) reflect.Type { return reflect.TypeFor[string]() }
 	for name, query := range map[string]func(n int) string{
-		"unknown parameters":      func(n int) string { return numbered("p%d=1&", n) },
+		"unknown parameters":      func(n int) string { return work.Numbered("p%d=1&", n) },
 		"parameters of one name":  func(n int) string { return work.Fill("q=1&", n) },
 		"a search":                func(n int) string { return "q=" + work.Fill("%25", n) },
 		"a sort":                  func(n int) string { return "sort=" + work.Fill("-", n) },
@@ -98,24 +27,11 @@ func TestQueriesAreReadInLinearTime(t *testing.T) {
 				r.URL.RawQuery = query(n)
 				return r
 			}, func(r *http.Request) {
-				plan := &requestPlan{names: by.known(nil)}
-				if asked, wrong, err := plan.readQuery(r); err == nil {
+				plan := &route.Request{Names: by.known(nil)}
+				if asked, wrong, err := plan.FillQuery(reflect.ValueOf(nil), r); err == nil {
 					readListQuery(t.Context(), asked, by, typeOf, &wrong)
 				}
 			})
 		})
-	}
-}
-
-func TestHeadersAreReadInLinearTime(t *testing.T) {
-	work.Linear(t, 64<<10, func(n int) string { return work.Fill(`"1", `, n) }, func(text string) { // more than the nearest cache holds
-		_ = (IfMatch{[]string{text}}).Check(2)
-	})
-	for _, kind := range []string{"text/csv;", "a/b;c=d;", `a/b;c="\"";`} {
-		work.Linear(t, 16<<10, func(n int) *http.Request {
-			r := httptest.NewRequest(http.MethodPost, "/", nil)
-			r.Header.Set("Content-Type", work.Fill(kind, n))
-			return r
-		}, func(r *http.Request) { _ = mediaType(r) })
 	}
 }

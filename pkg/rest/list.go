@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/url"
 	"reflect"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,8 +19,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/listing"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
-
-	"github.com/ironplane/ironplane/pkg/schema"
+	"github.com/ironplane/ironplane/pkg/rest/route"
 )
 
 // List is an operation that answers an array: the rows of a view. Without paging parameters it is complete, and
@@ -62,12 +60,7 @@ type By struct {
 }
 
 const (
-	maxPerPage     = 1000
 	defaultPerPage = 100
-	// maxDeep is how many items deep page may reach. A cursor reaches any.
-	maxDeep = 10_000
-	// maxWrongParameters is how many of a query's errors are told.
-	maxWrongParameters = 100
 	// maxCounted is how far the outcome of a search is counted.
 	maxCounted = 10_000
 )
@@ -112,38 +105,46 @@ type listQuery struct {
 	csv     bool
 }
 
-func (l List[Req, V]) operation() *operation {
-	o := newOperation[Req, V](
-		Operation{Method: http.MethodGet, Path: l.Path, Guard: l.Guard, Name: l.Name, Summary: l.Summary, Doc: l.Doc, Extension: l.Extension},
+func (l List[Req, V]) route() *route.Route {
+	o := route.New[Req, V](
+		Operation{
+			Method:    http.MethodGet,
+			Path:      l.Path,
+			Guard:     l.Guard,
+			Name:      l.Name,
+			Summary:   l.Summary,
+			Doc:       l.Doc,
+			Extension: l.Extension,
+			Scoped:    l.scoped,
+		},
 	)
-	o.list, o.Scoped = true, l.scoped
-	o.by = &l.By
 	l.view = listing.New[V](l.View)
 	for _, column := range slices.AppendSeq(slices.Collect(maps.Values(l.By.Filters)), maps.Values(l.By.Sorts)) {
 		if l.view.TypeOf(unfolded(column)) == nil {
 			panic(fmt.Sprintf("rest: %s has no column %s", l.Path, column))
 		}
 	}
-	csv := newTable(reflect.TypeFor[V]())
-	o.request.names = l.By.known(o.request.names)
-	o.decode = func(r *http.Request) (any, error) {
+	o.List = l.By.listing(o.ResponseType)
+	csv := route.NewTable(reflect.TypeFor[V]())
+	o.Request.Names = l.By.known(o.Request.Names)
+	o.Decode = func(r *http.Request) (any, error) {
 		var req listRequest[Req]
 		own := reflect.ValueOf(&req.own).Elem()
-		if err := o.request.fillPath(own, r); err != nil {
+		if err := o.Request.FillPath(own, r); err != nil {
 			return nil, err
 		}
-		asked, wrong, err := o.request.fillQuery(own, r)
+		asked, wrong, err := o.Request.FillQuery(own, r)
 		if err != nil {
 			return nil, err
 		}
 		req.query = readListQuery(r.Context(), asked, l.By, l.view.TypeOf, &wrong)
 		if len(wrong) > 0 {
-			return nil, wrongQuery(wrong)
+			return nil, route.WrongQuery(wrong)
 		}
 		req.query.path, req.query.csv = r.URL.EscapedPath(), problem.Prefers(r.Header.Get("Accept"), problem.MediaCSV)
 		return req, nil
 	}
-	o.endpoint = func(*pg.DB) endpoint.Endpoint {
+	o.Endpoint = func(*pg.DB) endpoint.Endpoint {
 		return func(ctx context.Context, request any) (any, error) {
 			req := request.(listRequest[Req])
 			if l.Where != nil {
@@ -160,12 +161,12 @@ func (l List[Req, V]) operation() *operation {
 				}
 				req.query.where = append(req.query.where, own...)
 			}
-			answer := &items{header: http.Header{}}
+			answer := &route.Items{Header: http.Header{}}
 			if req.query.csv {
-				answer.csv = csv
+				answer.CSV = csv
 			}
 			var err error
-			if answer.rows, err = l.rows(ctx, req.query, answer.header); err != nil {
+			if answer.Rows, err = l.rows(ctx, req.query, answer.Header); err != nil {
 				return nil, err
 			}
 			return answer, nil
@@ -252,7 +253,7 @@ func (l List[Req, V]) links(q *listQuery, page []V, more, backward bool) string 
 	}
 	if q.page > 0 {
 		add("first", "page", "1")
-		if more && (q.page+1)*q.perPage <= maxDeep {
+		if more && (q.page+1)*q.perPage <= route.MaxDeep {
 			add("next", "page", strconv.Itoa(q.page+1))
 		} else if more {
 			add("next", "cursor", newCursor(q, l.view.Position(&page[len(page)-1], q.sort), false).String())
@@ -282,119 +283,4 @@ func anySeq[V any](found iter.Seq2[V, error]) iter.Seq2[any, error] {
 			}
 		}
 	}
-}
-
-// readListQuery reads the parameters that lists have.
-func readListQuery(ctx context.Context, asked url.Values, by By, typeOf func(string) reflect.Type, wrong *problem.Fields) *listQuery {
-	q := &listQuery{asked: asked}
-	q.sort, q.desc = by.Sorts[strings.TrimPrefix(by.Default, "-")], strings.HasPrefix(by.Default, "-")
-	for _, name := range slices.Sorted(maps.Keys(asked)) {
-		value := asked.Get(name)
-		column, filter := by.Filters[name]
-		if value == "" {
-			if filter && accounts.MatchString(name) {
-				q.where = append(q.where, pg.Condition{SQL: "false"})
-			}
-			continue
-		}
-		switch {
-		case name == "q" && by.Search != nil:
-			if len(value) > maxString || !isText(value) {
-				wrong.Add("?q", "invalid", "must be a text of at most %d bytes", maxString)
-			}
-			q.search = true
-		case name == "sort":
-			column, known := by.Sorts[strings.TrimPrefix(value, "-")]
-			if q.sort, q.desc = column, strings.HasPrefix(value, "-"); !known && strings.TrimPrefix(value, "-") != "id" {
-				wrong.Add("?sort", "unknown", "can be %s, each also with - before it", strings.Join(by.sorts(), ", "))
-			}
-		case name == "per_page":
-			q.perPage = readCount(name, value, maxPerPage, wrong)
-		case name == "page":
-			q.page = readCount(name, value, maxDeep, wrong)
-		case name == "count":
-			if code, message := readValue(reflect.ValueOf(&q.count).Elem(), value, &schema.Member{}); code != "" {
-				wrong.Add("?count", code, "%s", message)
-			}
-		case filter && name == by.Me && value == "me": // Narrow says who that is
-		case filter:
-			condition, code, message := equals(column, value, typeOf(unfolded(column)))
-			if code != "" {
-				wrong.Add("?"+name, code, "%s", message)
-			} else if is, boolean := condition.Args[0].(bool); boolean {
-				asked.Set(name, strconv.FormatBool(is)) // of its spellings the one that Search knows
-			}
-			q.where = append(q.where, condition)
-		}
-	}
-	if asked.Get("cursor") != "" {
-		q.cursor = parseCursor(asked, q.sort, typeOf, wrong)
-	}
-	if q.perPage == 0 && (q.page > 0 || q.cursor != nil) {
-		q.perPage = defaultPerPage
-	}
-	if q.page > 0 && q.cursor != nil {
-		wrong.Add("?page", "conflict", "cannot stand beside a cursor")
-	}
-	if q.page*q.perPage > maxDeep {
-		wrong.Add("?page", "out_of_range", "reaches deeper than %d items; follow the Link headers without it", maxDeep)
-	}
-	if by.Search != nil && len(*wrong) == 0 {
-		q.from = by.Search(ctx, asked)
-	}
-	return q
-}
-
-// accounts are the filters that name an account, or what a billing system knows of it. An empty one is of nobody: whoever
-// takes the first item of the list must not get a stranger's.
-var accounts = regexp.MustCompile(`^(billing_id|integration_id|email|username|(owner|client|user)(_.*)?)$`)
-
-// sorts are what a list can be sorted by.
-func (by By) sorts() []string {
-	return append([]string{"id"}, slices.Sorted(maps.Keys(by.Sorts))...)
-}
-
-// known are the names of a list's parameters, of which some are the request's own.
-func (by By) known(own []string) []string {
-	known := append([]string{"count", "cursor", "page", "per_page", "sort"}, own...)
-	if by.Search != nil {
-		known = append(known, "q")
-	}
-	known = slices.AppendSeq(known, maps.Keys(by.Filters))
-	slices.Sort(known)
-	return slices.Compact(known)
-}
-
-func readCount(name, value string, most int, wrong *problem.Fields) int {
-	n, code, _ := integer(value)
-	if code != "" || n < 1 || n > int64(most) {
-		wrong.Add("?"+name, "out_of_range", "must be from 1 to %d", most)
-		return 1
-	}
-	return int(n)
-}
-
-// unfolded is the column that a filter compares.
-func unfolded(filter string) string {
-	return strings.TrimSuffix(strings.TrimPrefix(filter, "lower("), ")")
-}
-
-// equals is the condition that a filter's column, whose values have this type, is the value or has it.
-func equals(filter, text string, t reflect.Type) (condition pg.Condition, code, message string) {
-	has := t.Kind() == reflect.Slice
-	switch {
-	case has:
-		t = reflect.TypeFor[int64]()
-	case t.Kind() == reflect.Pointer:
-		t = t.Elem()
-	}
-	value := reflect.New(t).Elem()
-	code, message = readValue(value, text, &schema.Member{})
-	condition = pg.Condition{SQL: filter + " = $1", Args: []any{value.Interface()}}
-	if has {
-		condition = pg.Condition{SQL: filter + " @> $1", Args: []any{[]int64{value.Int()}}}
-	} else if filter != unfolded(filter) {
-		condition.SQL = filter + " = lower($1)"
-	}
-	return condition, code, message
 }

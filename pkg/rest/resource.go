@@ -1,7 +1,6 @@
 package rest
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -15,12 +14,11 @@ import (
 	"github.com/ironplane/ironplane/pkg/auth/guard"
 	"github.com/ironplane/ironplane/pkg/auth/permission"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
-	"github.com/ironplane/ironplane/pkg/postgres/pgerror"
 	"github.com/ironplane/ironplane/pkg/postgres/table"
-	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/rest/noun"
+	"github.com/ironplane/ironplane/pkg/rest/route"
 	"github.com/ironplane/ironplane/pkg/schema"
 	"github.com/ironplane/ironplane/pkg/seal"
-	"github.com/ironplane/ironplane/pkg/secret"
 )
 
 // Resource is the five operations on a collection whose items of type V are read from a SQL view and written, as
@@ -188,14 +186,14 @@ func (r Resource[V, B]) Routes() []Route {
 		return r.Guard
 	}
 	added := func(o Verbs) bool { return r.Additions&o != 0 }
-	effect := func(again Again, shows string) Effect { return Effect{LogsItem, again, shows} }
-	noun, scoped := withArticle(r.Noun), r.Scope != nil
+	effect := func(again Again, shows string) Effect { return Effect{Logs: LogsItem, Again: again, Shows: shows} }
+	one, scoped := noun.WithArticle(r.Noun), r.Scope != nil
 	create := Mutation[newItem[B], V]{
 		Method:    http.MethodPost,
 		Path:      r.Path,
 		Guard:     r.Guard,
-		Name:      "create" + camel(r.Noun),
-		Summary:   "Create " + noun,
+		Name:      "create" + noun.Camel(r.Noun),
+		Summary:   "Create " + one,
 		Extension: added(Creating),
 		Effect: effect(
 			r.Again,
@@ -212,8 +210,8 @@ func (r Resource[V, B]) Routes() []Route {
 		Read[viewItem, V]{
 			Path:      item,
 			Guard:     guard(r.ReadGuard, r.OwnGuard),
-			Name:      "get" + camel(r.Noun),
-			Summary:   "View " + noun,
+			Name:      "get" + noun.Camel(r.Noun),
+			Summary:   "View " + one,
 			Extension: added(Viewing),
 			Do:        all.viewOne,
 			scoped:    scoped,
@@ -223,8 +221,8 @@ func (r Resource[V, B]) Routes() []Route {
 		view = Read[viewItemAndMore, V]{
 			Path:      item,
 			Guard:     guard(r.ReadGuard, r.OwnGuard),
-			Name:      "get" + camel(r.Noun),
-			Summary:   "View " + noun,
+			Name:      "get" + noun.Camel(r.Noun),
+			Summary:   "View " + one,
 			Extension: added(Viewing),
 			Do:        all.viewWith,
 			scoped:    scoped,
@@ -235,8 +233,8 @@ func (r Resource[V, B]) Routes() []Route {
 		Listing: List[inCollection, V]{
 			Path:      r.Path,
 			Guard:     guard(r.ReadGuard),
-			Name:      "list" + camel(plural(r.Noun)),
-			Summary:   "List " + plural(r.Noun),
+			Name:      "list" + noun.Camel(noun.Plural(r.Noun)),
+			Summary:   "List " + noun.Plural(r.Noun),
 			Extension: added(Listing),
 			DB:        r.DB,
 			View:      all.View,
@@ -251,8 +249,8 @@ func (r Resource[V, B]) Routes() []Route {
 				Method:    http.MethodPatch,
 				Path:      item,
 				Guard:     guard(r.OwnGuard),
-				Name:      "update" + camel(r.Noun),
-				Summary:   "Edit " + noun,
+				Name:      "update" + noun.Camel(r.Noun),
+				Summary:   "Edit " + one,
 				Extension: added(Editing),
 				Effect:    effect(AgainSame, item),
 				Example:   r.Edited,
@@ -267,8 +265,8 @@ func (r Resource[V, B]) Routes() []Route {
 				Method:    http.MethodDelete,
 				Path:      item,
 				Guard:     r.Guard,
-				Name:      "delete" + camel(r.Noun),
-				Summary:   "Delete " + noun,
+				Name:      "delete" + noun.Camel(r.Noun),
+				Summary:   "Delete " + one,
 				Extension: added(Deleting),
 				Effect:    effect(AgainRefused, ""),
 				Do:        all.remove,
@@ -282,8 +280,8 @@ func (r Resource[V, B]) Routes() []Route {
 				Method:    http.MethodDelete,
 				Path:      item,
 				Guard:     r.Guard,
-				Name:      "delete" + camel(r.Noun),
-				Summary:   "Delete " + noun,
+				Name:      "delete" + noun.Camel(r.Noun),
+				Summary:   "Delete " + one,
 				Extension: added(Deleting),
 				Effect:    effect(AgainRefused, ""),
 				Do:        all.removeOrDetach,
@@ -309,8 +307,8 @@ func (r Resource[V, B]) Routes() []Route {
 					Method:  http.MethodPatch,
 					Path:    l.Path,
 					Guard:   guard(r.OwnGuard),
-					Name:    "update" + camel(l.Noun),
-					Summary: "Edit the " + r.Noun + " at the end of " + withArticle(l.Noun),
+					Name:    "update" + noun.Camel(l.Noun),
+					Summary: "Edit the " + r.Noun + " at the end of " + noun.WithArticle(l.Noun),
 					Effect:  effect(AgainSame, l.Path),
 					Example: l.Edited,
 					Prepare: func(ctx context.Context, req *editThrough[B]) error { return all.prepare(ctx, Editing, &req.Body) },
@@ -336,9 +334,9 @@ type throughRoute struct {
 	Route
 }
 
-func (t throughRoute) operation() *operation {
-	o := t.Route.operation()
-	o.responseType = t.link
+func (t throughRoute) route() *route.Route {
+	o := t.Route.route()
+	o.ResponseType = t.link
 	return o
 }
 
@@ -348,14 +346,14 @@ func (r Resource[V, B]) assemble() *resource[V, B] {
 		r.View = r.Table
 	}
 	all := &resource[V, B]{view: pg.NewView[V](r.View), table: table.New[B](r.Table, r.View, r.Box),
-		kind: strings.ReplaceAll(strings.Trim(pathParameter.ReplaceAllString(r.Path, ""), "/"), "/", ".")}
+		kind: strings.ReplaceAll(strings.Trim(route.PathParameter.ReplaceAllString(r.Path, ""), "/"), "/", ".")}
 	all.kind = strings.ReplaceAll(all.kind, "..", ".")
 	for _, name := range []string{"ID", "Name", "Version"} {
 		if _, ok := reflect.TypeFor[V]().FieldByName(name); !ok {
 			panic(fmt.Sprintf("rest: %s has no member %s, which %s needs", reflect.TypeFor[V](), name, r.Path))
 		}
 	}
-	if parameters := pathParameter.FindAllStringSubmatch(r.Path, -1); len(parameters) > 0 {
+	if parameters := route.PathParameter.FindAllStringSubmatch(r.Path, -1); len(parameters) > 0 {
 		name := parameters[len(parameters)-1][1]
 		for _, m := range schema.Of(reflect.TypeFor[B]()).Values() {
 			if m.Path == name && m.Column != "" {
@@ -389,149 +387,4 @@ func (r Resource[V, B]) assemble() *resource[V, B] {
 	}
 	all.Resource = r
 	return all
-}
-
-func (r *resource[V, B]) prepare(ctx context.Context, verb Verbs, body *Body[B]) error {
-	if r.Prepare == nil {
-		return nil
-	}
-	return r.Prepare(ctx, verb, &body.value)
-}
-
-func (r *resource[V, B]) allow(ctx context.Context, tx *pg.Tx, req newItem[B]) error {
-	if r.Allow == nil {
-		return nil
-	}
-	body, _ := req.Body.New() // what is wrong with it is said where there is no earlier answer
-	r.place(body, req.Parent)
-	return r.Allow(ctx, tx, body)
-}
-
-// place puts the parent's id into a body.
-func (r *resource[V, B]) place(body *B, parent int64) {
-	if r.parent != nil {
-		reflect.ValueOf(body).Elem().FieldByIndex(r.parent.Index).SetInt(parent)
-	}
-}
-
-// below fails where the caller may not do this below the parent.
-func (r *resource[V, B]) below(ctx context.Context, q pg.Querier, parent int64, a permission.Access) error {
-	if r.parent == nil {
-		return nil
-	}
-	return r.Parent(ctx, q, parent, a)
-}
-
-// visible is the one condition of which items there are for this caller, below this parent.
-func (r *resource[V, B]) visible(ctx context.Context, parent int64) (where []pg.Condition) {
-	if r.parent != nil {
-		where = append(where, pg.Condition{SQL: r.parent.Column + " = $1", Args: []any{parent}})
-	}
-	if r.Scope != nil {
-		where = append(where, r.Scope(ctx)...)
-	}
-	return where
-}
-
-func (r *resource[V, B]) listed(ctx context.Context, req inCollection) ([]pg.Condition, error) {
-	return r.visible(ctx, req.Parent), r.below(ctx, r.DB, req.Parent, permission.Read)
-}
-
-func (r *resource[V, B]) viewOne(ctx context.Context, req viewItem) (V, error) {
-	if err := r.below(ctx, r.DB, req.Parent, permission.Read); err != nil {
-		return *new(V), err
-	}
-	return r.view.Get(ctx, r.DB, req.ID, r.visible(ctx, req.Parent)...)
-}
-
-// viewWith views an item and what it is asked to include.
-func (r *resource[V, B]) viewWith(ctx context.Context, req viewItemAndMore) (V, error) {
-	item, err := r.viewOne(ctx, viewItem{req.Parent, req.ID})
-	if err != nil {
-		return item, err
-	}
-	for name := range strings.FieldsFuncSeq(req.Include, func(r rune) bool { return r == ',' }) {
-		include := r.Includes[name]
-		if include == nil {
-			var wrong problem.Fields
-			wrong.Add("?include", "unknown", "can be %s", strings.Join(slices.Sorted(maps.Keys(r.Includes)), ", "))
-			return item, wrongQuery(wrong)
-		}
-		if err := include(ctx, r.DB, &item); err != nil {
-			return item, err
-		}
-	}
-	return item, nil
-}
-
-func (r *resource[V, B]) create(ctx context.Context, tx *pg.Tx, req newItem[B]) (V, error) {
-	if err := r.below(ctx, tx, req.Parent, permission.Write); err != nil {
-		return *new(V), err
-	}
-	body, err := req.Body.New()
-	if err != nil {
-		return *new(V), err
-	}
-	r.place(body, req.Parent)
-	if err := r.Lock(ctx, tx, body); err != nil {
-		return *new(V), err
-	}
-	if r.There != nil {
-		if there, err := r.There(ctx, tx, body); err != nil || there != nil {
-			return *cmp.Or(there, new(V)), req.Body.blame(err)
-		}
-	}
-	id, err := r.insert(ctx, tx, body)
-	if err != nil {
-		return *new(V), req.Body.blame(err)
-	}
-	after, err := r.after(ctx, tx, itemIDs{id})
-	if err != nil {
-		return *new(V), err
-	}
-	r.record(tx, pg.Created, &after[0], nil, secret.Marked(after[0], secretsOf(body)...))
-	r.Reveal(&after[0], body)
-	return after[0], nil
-}
-
-func (r *resource[V, B]) insert(ctx context.Context, tx *pg.Tx, body *B) (int64, error) {
-	if err := r.Check(ctx, tx, 0, nil, body); err != nil {
-		return 0, err
-	}
-	id, err := r.Insert(ctx, tx, body)
-	if err != nil {
-		return 0, fmt.Errorf("create %s: %w", r.Noun, err)
-	}
-	return id, nil
-}
-
-func (r *resource[V, B]) record(tx *pg.Tx, action pg.Action, item *V, before, after any) {
-	record := pg.Record{Kind: r.kind, Action: action, Targets: []pg.Target{r.target(item)}, Before: before, After: after}
-	if r.About != nil {
-		record.Targets = append(record.Targets, r.About(item)...)
-	}
-	tx.Record(record)
-}
-
-func (r *resource[V, B]) target(item *V) pg.Target {
-	v := reflect.ValueOf(item).Elem()
-	t := pg.Target{Type: r.Path[1:], Noun: r.Noun, ID: idOf(item), Name: v.FieldByName("Name").String(), Version: versionOf(item)}
-	if r.parent != nil {
-		parent := v.FieldByIndex(schema.Of(v.Type()).ByColumn(r.parent.Column).Index).Int()
-		t.Type = pathParameter.ReplaceAllString(t.Type, fmt.Sprint(parent))
-	}
-	return t
-}
-
-func idOf[V any](item *V) int64 { return reflect.ValueOf(item).Elem().FieldByName("ID").Int() }
-func versionOf[V any](item *V) int64 {
-	return reflect.ValueOf(item).Elem().FieldByName("Version").Int()
-}
-
-func (r *resource[V, B]) inUse(id int64, err error) error {
-	if user, ok := pgerror.StillUsed(err); ok {
-		return problem.New(problem.Conflict, "%s %d is in use by a row of %s.", capital(r.Noun), id, strings.ReplaceAll(user, "_", " ")).
-			Because(err)
-	}
-	return fmt.Errorf("delete %s %d: %w", r.Noun, id, err)
 }

@@ -15,31 +15,32 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/postgres/pgerror"
 	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/rest/body"
+	"github.com/ironplane/ironplane/pkg/rest/noun"
+	"github.com/ironplane/ironplane/pkg/rest/route"
 	"github.com/ironplane/ironplane/pkg/schema"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
-
-// maxItems is how many items a path can name.
-const maxItems = 100
 
 // itemIDs are the items that the last element of a path names: one, or several with commas between, of which all are
 // changed or none.
 type itemIDs []int64
 
-func parseItemIDs(text string) (ids itemIDs, err error) {
-	for part := range strings.SplitSeq(text, ",") {
-		id, ok := parseID(part)
+// UnmarshalText reads the element of the path.
+func (ids *itemIDs) UnmarshalText(text []byte) error {
+	for part := range strings.SplitSeq(string(text), ",") {
+		id, ok := route.ParseID(part)
 		switch {
 		case !ok:
-			return nil, errNoItem()
-		case slices.Contains(ids, id):
-			return nil, problem.New(problem.BadRequest, "The path names %d twice.", id)
-		case len(ids) == maxItems:
-			return nil, problem.New(problem.BadRequest, "The path names more than %d items.", maxItems)
+			return route.NoSuchItem()
+		case slices.Contains(*ids, id):
+			return problem.New(problem.BadRequest, "The path names %d twice.", id)
+		case len(*ids) == route.MaxItems:
+			return problem.New(problem.BadRequest, "The path names more than %d items.", route.MaxItems)
 		}
-		ids = append(ids, id)
+		*ids = append(*ids, id)
 	}
-	return ids, nil
+	return nil
 }
 
 // ascending is the order in which all callers lock and change items, so that nobody waits for who waits for him.
@@ -54,18 +55,18 @@ func (ids itemIDs) occasion() schema.Occasion {
 }
 
 func (ids itemIDs) checkMatch(match IfMatch) error {
-	if len(ids) > 1 && len(match.header) > 0 {
+	if len(ids) > 1 && match.Given() {
 		return problem.New(problem.BadRequest, "If-Match is about one item, and the path names %d.", len(ids))
 	}
 	return nil
 }
 
 // named is the items behind their noun: IP groups 1, 2
-func (ids itemIDs) named(noun string) string {
+func (ids itemIDs) named(one string) string {
 	if len(ids) > 1 {
-		noun = plural(noun)
+		one = noun.Plural(one)
 	}
-	return noun + " " + strings.ReplaceAll(strings.Trim(fmt.Sprint([]int64(ids)), "[]"), " ", ", ")
+	return one + " " + strings.ReplaceAll(strings.Trim(fmt.Sprint([]int64(ids)), "[]"), " ", ", ")
 }
 
 // each does something to one item after the other, and collects what is wrong with the body: of which item, where there
@@ -83,7 +84,7 @@ func (ids itemIDs) each(do func(i int) error) error {
 		}
 		for _, f := range problem.From(explained).Fields {
 			f.Pointer = fmt.Sprintf("/%d%s", id, f.Pointer)
-			note(&wrong, f)
+			body.Note(&wrong, f)
 		}
 		if _, refused := errors.AsType[*pgconn.PgError](err); refused {
 			break
@@ -109,9 +110,9 @@ func shown[V any](asked itemIDs, items []V) any {
 // itemsRoute changes items. Its answer has the type Shown where it is about one.
 type itemsRoute[Req, Shown any] struct{ Mutation[Req, any] }
 
-func (i itemsRoute[Req, Shown]) operation() *operation {
-	o := i.Mutation.operation()
-	o.Several, o.responseType = true, reflect.TypeFor[Shown]()
+func (i itemsRoute[Req, Shown]) route() *route.Route {
+	o := i.Mutation.route()
+	o.Several, o.ResponseType = true, reflect.TypeFor[Shown]()
 	return o
 }
 
@@ -135,11 +136,11 @@ func (r *resource[V, B]) edit(ctx context.Context, tx *pg.Tx, req editItems[B]) 
 		if item.was, err = r.table.Load(ctx, tx, ids[i]); err != nil {
 			return err
 		}
-		if item.is, err = item.over(item.was, before[i], ids.occasion()); err != nil {
+		if item.is, err = item.OverOn(ids.occasion(), item.was, before[i]); err != nil {
 			return err
 		}
 		r.place(item.is, req.Parent)
-		if item.changes(item.is, item.was) {
+		if item.Changes(item.is, item.was) {
 			changed = append(changed, item.is)
 		} else {
 			item.is = nil
@@ -162,10 +163,10 @@ func (r *resource[V, B]) edit(ctx context.Context, tx *pg.Tx, req editItems[B]) 
 			return nil
 		}
 		if err := r.Check(ctx, tx, ids[i], item.was, item.is); err != nil {
-			return item.blame(err)
+			return item.Blame(err)
 		}
 		if err := r.Update(ctx, tx, ids[i], item.is); err != nil {
-			return item.blame(fmt.Errorf("edit %s %d: %w", r.Noun, ids[i], err))
+			return item.Blame(fmt.Errorf("edit %s %d: %w", r.Noun, ids[i], err))
 		}
 		return nil
 	})
@@ -178,7 +179,7 @@ func (r *resource[V, B]) edit(ctx context.Context, tx *pg.Tx, req editItems[B]) 
 	}
 	for i, item := range items {
 		if item.is != nil {
-			was, is := item.secrets(item.is, item.was)
+			was, is := item.Secrets(item.is, item.was)
 			r.record(tx, pg.Edited, &after[i], secret.Marked(before[i], was...), secret.Marked(counted(before[i], after[i]), is...))
 			r.Reveal(&after[i], item.is)
 		}
@@ -202,7 +203,7 @@ func (r *resource[V, B]) remove(ctx context.Context, tx *pg.Tx, req deleteItems)
 		}
 		r.record(tx, pg.Deleted, &before[i], before[i], nil)
 	}
-	return Message{capital(req.IDs.named(r.Noun)) + " deleted."}, nil
+	return Message{Message: noun.Capital(req.IDs.named(r.Noun)) + " deleted."}, nil
 }
 
 func (r *resource[V, B]) removeOrDetach(ctx context.Context, tx *pg.Tx, req detachItems) (any, error) {
@@ -213,7 +214,7 @@ func (r *resource[V, B]) removeOrDetach(ctx context.Context, tx *pg.Tx, req deta
 	if err == nil {
 		err = r.Detach(ctx, tx, items)
 	}
-	return Message{capital(req.IDs.named(r.Noun)) + " will be deleted once nothing belongs to it."}, err
+	return Message{Message: noun.Capital(req.IDs.named(r.Noun)) + " will be deleted once nothing belongs to it."}, err
 }
 
 // hold reads items that are there for the caller, who has seen a single one as it is, and keeps other writers off them.

@@ -199,6 +199,9 @@ func Escape(name string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(name, "~", "~0"), "/", "~1")
 }
 
+// Dotted is the path to a member with dots: owner.server.id
+func (m *Member) Dotted() string { return strings.ReplaceAll(m.Pointer[1:], "/", ".") }
+
 // Values are the members that are no nested structs, those of nested structs in their place.
 func (s *Struct) Values() []*Member {
 	var all []*Member

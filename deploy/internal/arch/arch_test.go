@@ -62,7 +62,14 @@ var arrows = []struct{ folder, may string }{
 	{"pkg/postgres/table", "pkg/postgres/pg pkg/postgres/statement pkg/seal pkg/secret"},
 	{"pkg/problem", "pkg/auth/principal"},
 	{"pkg/remote", "pkg/problem pkg/secret"},
-	{"pkg/rest", `pkg/auth/guard pkg/auth/permission pkg/auth/principal pkg/postgres/listing pkg/postgres/pg pkg/postgres/pgerror
+	{"pkg/rest/apidoc", `pkg/auth/guard pkg/problem pkg/rest/body pkg/rest/noun pkg/rest/openapi pkg/rest/route pkg/schema
+		pkg/secret`},
+	{"pkg/rest/body", "pkg/postgres/pgerror pkg/problem pkg/rest/openapi pkg/schema pkg/secret"},
+	{"pkg/rest/noun", ""},
+	{"pkg/rest/openapi", ""},
+	{"pkg/rest/route", `pkg/auth/guard pkg/auth/permission pkg/auth/principal pkg/postgres/pg pkg/postgres/pgerror pkg/problem
+		pkg/rest/body pkg/rest/openapi pkg/schema`},
+	{"pkg/rest", `pkg/auth/guard pkg/auth/permission pkg/postgres/listing pkg/postgres/pg pkg/postgres/pgerror
 		pkg/postgres/table pkg/problem pkg/rest pkg/schema pkg/seal pkg/secret`},
 	{"pkg/runtime/consul", "pkg/runtime/mtls pkg/secret"},
 	{"pkg/runtime/health", ""},

@@ -27,6 +27,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/postgres/pool"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/rest/route"
 	"github.com/ironplane/ironplane/pkg/runtime/health"
 	"github.com/ironplane/ironplane/pkg/runtime/maintenance"
 	"github.com/ironplane/ironplane/pkg/seal"
@@ -37,7 +38,7 @@ import (
 // shared are the migrations of what all services have. Their numbers are counted across the packages.
 var shared = migrate.MigrationSet{
 	Table: "migration_shared",
-	Files: []fs.FS{pg.Migrations, rest.Migrations, events.Migrations, jobs.Migrations},
+	Files: []fs.FS{pg.Migrations, route.Migrations, events.Migrations, jobs.Migrations},
 }
 
 func migrations(d service.Definition) []migrate.MigrationSet {

@@ -2,6 +2,7 @@
 package work
 
 import (
+	"fmt"
 	"runtime"
 	"strings"
 	"syscall"
@@ -60,3 +61,12 @@ func threadTime() time.Duration {
 
 // Fill repeats a text until it has some n bytes.
 func Fill(text string, n int) string { return strings.Repeat(text, n/len(text)+1) }
+
+// Numbered repeats a text with a number in it, from 0, until it has some n bytes.
+func Numbered(format string, n int) string {
+	var b strings.Builder
+	for i := 0; b.Len() < n; i++ {
+		fmt.Fprintf(&b, format, i)
+	}
+	return b.String()
+}

@@ -1,4 +1,4 @@
-package rest
+package body
 
 import (
 	"encoding/json"
@@ -8,12 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
-
-	"github.com/ironplane/ironplane/pkg/problem"
 )
-
-// Ref names another item.
-type Ref = problem.Ref
 
 // RefID is a Ref in a request's body: {"id":3} or 3.
 type RefID int64
@@ -33,11 +28,6 @@ func (r RefOrName) ID() (id int64, ok bool) {
 
 // byID stands before an id. No text that is sent has it.
 const byID = "\x00"
-
-// Message is the answer to a delete.
-type Message struct {
-	Message string `json:"message" example:"Port speed 7 deleted."`
-}
 
 // Timestamp is a moment, to the second: {"iso_8601":"2026-11-20T10:00:00Z","unix":1795168800}.
 type Timestamp struct{ time.Time }

@@ -1,4 +1,4 @@
-package rest
+package route
 
 import (
 	"net/http"
@@ -16,10 +16,11 @@ type Versioned struct {
 
 func (v Versioned) etag() string { return `"` + strconv.FormatInt(v.Version, 10) + `"` }
 
-type tagged interface{ etag() string }
+// Tagged is what answers with an ETag.
+type Tagged interface{ etag() string }
 
 // Single is the array that an item is answered in where the API documents one.
-type Single[V tagged] []V
+type Single[V Tagged] []V
 
 func (s Single[V]) etag() string { return s[0].etag() }
 
@@ -28,9 +29,12 @@ type IfMatch struct{ header []string }
 
 func ifMatchOf(r *http.Request) IfMatch { return IfMatch{r.Header.Values("If-Match")} }
 
+// Given tells whether the caller says which versions it has seen.
+func (m IfMatch) Given() bool { return len(m.header) > 0 }
+
 // Check refuses where the caller has not seen this version.
 func (m IfMatch) Check(version int64) error {
-	if len(m.header) == 0 || seen(m.header, (Versioned{version}).etag()) {
+	if !m.Given() || seen(m.header, (Versioned{version}).etag()) {
 		return nil
 	}
 	return problem.New(problem.Stale, "The item has been changed since: its version is %d.", version)
@@ -40,4 +44,16 @@ func (m IfMatch) Check(version int64) error {
 func seen(header []string, etag string) bool {
 	tags := strings.FieldsFunc(strings.Join(header, ","), func(c rune) bool { return c == ',' || c == ' ' || c == '\t' })
 	return slices.Contains(tags, etag) || slices.Contains(tags, "*")
+}
+
+// Message is the answer to a delete.
+type Message struct {
+	Message string `json:"message" example:"Port speed 7 deleted."`
+}
+
+// Bulk is the answer to a request that made many items.
+type Bulk struct {
+	Count int   `json:"count" example:"2"`
+	First int64 `json:"first" example:"1" doc:"the first item's id"`
+	Last  int64 `json:"last" example:"2" doc:"the last item's id"`
 }

@@ -1,4 +1,4 @@
-package rest
+package body
 
 import (
 	"fmt"
@@ -90,10 +90,10 @@ func TestBodySecrets(t *testing.T) {
 		var b Body[secrets]
 		b.decode(sent)
 		value, err := b.New()
-		was, is := []string(nil), secretsOf(value)
+		was, is := []string(nil), SecretsOf(value)
 		if test.before != nil {
 			value, err = b.Over(test.before, struct{}{})
-			was, is = b.secrets(value, test.before)
+			was, is = b.Secrets(value, test.before)
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -1,4 +1,4 @@
-package rest
+package route
 
 import (
 	"context"
@@ -22,6 +22,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/rest/body"
 )
 
 // Migrations are those of what keeps the answers to repeatable requests.
@@ -29,8 +30,10 @@ import (
 //go:embed migrations/*.sql
 var Migrations embed.FS
 
+// IdempotencyHeader names an attempt.
+const IdempotencyHeader = "Idempotency-Key"
+
 const (
-	idempotencyHeader = "Idempotency-Key"
 	// duplicateTime is how long a request waits for its duplicate, which is under way.
 	duplicateTime = 15 * time.Second
 	// duplicatePause is how long it waits, at first, before it looks again; holding no connection.
@@ -50,13 +53,13 @@ type attempt struct {
 
 // attemptOf is the request's attempt, or nil where it names none. The same value with another key is another one, also
 // with one of the same owner: an answer may hold what a key of fewer rights must not get.
-func attemptOf(r *http.Request, body []byte) (*attempt, error) {
-	value, caller := r.Header.Get(idempotencyHeader), principal.From(r.Context()).Principal
+func attemptOf(r *http.Request, text []byte) (*attempt, error) {
+	value, caller := r.Header.Get(IdempotencyHeader), principal.From(r.Context()).Principal
 	if value == "" || caller == nil || r.Method != http.MethodPost {
 		return nil, nil
 	}
-	if len(value) > maxString || strings.ContainsFunc(value, func(c rune) bool { return c < ' ' || c > '~' }) {
-		return nil, problem.New(problem.BadRequest, "%s can have at most %d printable ASCII characters.", idempotencyHeader, maxString)
+	if len(value) > body.MaxString || strings.ContainsFunc(value, func(c rune) bool { return c < ' ' || c > '~' }) {
+		return nil, problem.New(problem.BadRequest, "%s can have at most %d printable ASCII characters.", IdempotencyHeader, body.MaxString)
 	}
 	keys, err := hkdf.Key(
 		sha256.New,
@@ -77,7 +80,7 @@ func attemptOf(r *http.Request, body []byte) (*attempt, error) {
 		return nil, fmt.Errorf("derive the keys of an attempt: %w", err)
 	}
 	asked := hmac.New(sha256.New, keys[2*sha256.Size:])
-	for _, part := range []string{r.URL.Path, r.URL.RawQuery, r.Header.Get("Content-Type"), string(body)} {
+	for _, part := range []string{r.URL.Path, r.URL.RawQuery, r.Header.Get("Content-Type"), string(text)} {
 		_ = binary.Write(asked, binary.BigEndian, int64(len(part))) // a hash takes everything
 		asked.Write([]byte(part))
 	}
@@ -108,7 +111,7 @@ func (a *attempt) run(ctx context.Context, db *pg.DB, allowed func(*pg.Tx) error
 			return answer, err
 		}
 		if time.Now().Add(pause).After(deadline) {
-			f := problem.New(problem.Unavailable, "A request with this %s is still under way.", idempotencyHeader)
+			f := problem.New(problem.Unavailable, "A request with this %s is still under way.", IdempotencyHeader)
 			f.RetryAfter = time.Second
 			return nil, f
 		}
@@ -158,7 +161,7 @@ func (a *attempt) kept(ctx context.Context, tx *pg.Tx) (*reply, error) {
 		return nil, fmt.Errorf("look for an earlier answer: %w", err)
 	}
 	if !hmac.Equal(fingerprint, a.fingerprint) {
-		return nil, problem.New(problem.Conflict, "This %s was used for another request.", idempotencyHeader)
+		return nil, problem.New(problem.Conflict, "This %s was used for another request.", IdempotencyHeader)
 	}
 	nonce := sealed[:a.seal.NonceSize()]
 	opened, err := a.seal.Open(nil, nonce, sealed[len(nonce):], a.id)

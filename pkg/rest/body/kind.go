@@ -1,4 +1,4 @@
-package rest
+package body
 
 import (
 	"encoding/json"
@@ -15,42 +15,43 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/ironplane/ironplane/pkg/rest/openapi"
 	"github.com/ironplane/ironplane/pkg/schema"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-// kind is how values of one Go type are read from a body and described in the API document.
-type kind struct {
-	text   bool // sent as a string
-	schema jsonSchema
-	items  reflect.Type // of an array of objects: what each of them is
+// Kind is how values of one Go type are read from a body and described in the API document.
+type Kind struct {
+	Text   bool // sent as a string
+	Schema openapi.Schema
+	Items  reflect.Type // of an array of objects: what each of them is
 	// set puts what was sent into to, within the member's bounds, or answers a code and a message. sent is never null.
 	set func(to reflect.Value, sent any, m *schema.Member) (code, message string)
 }
 
-// maxString is the most characters of a string whose member does not say otherwise.
-const maxString = 255
+// MaxString is the most characters of a string whose member does not say otherwise.
+const MaxString = 255
 
-var kinds = map[reflect.Type]*kind{
-	reflect.TypeFor[bool]():              boolKind,
-	reflect.TypeFor[RefID]():             refKind,
-	reflect.TypeFor[[]RefID]():           refsKind,
-	reflect.TypeFor[[]string]():          textsKind,
-	reflect.TypeFor[map[string]string](): namedKind,
-	reflect.TypeFor[RefOrName]():         refOrNameKind,
-	reflect.TypeFor[Timestamp]():         timestampKind,
-	reflect.TypeFor[secret.String]():     secretKind,
+var kinds = map[reflect.Type]*Kind{
+	reflect.TypeFor[bool]():              KindBool,
+	reflect.TypeFor[RefID]():             KindRef,
+	reflect.TypeFor[[]RefID]():           KindRefs,
+	reflect.TypeFor[[]string]():          KindTexts,
+	reflect.TypeFor[map[string]string](): KindNamed,
+	reflect.TypeFor[RefOrName]():         KindRefOrName,
+	reflect.TypeFor[Timestamp]():         KindTimestamp,
+	reflect.TypeFor[secret.String]():     KindSecret,
 }
 
-func kindOf(t reflect.Type) *kind {
+func kindOf(t reflect.Type) *Kind {
 	if k, ok := kinds[t]; ok {
 		return k
 	}
 	switch t.Kind() {
 	case reflect.String:
-		return stringKind
+		return KindString
 	case reflect.Int, reflect.Int64, reflect.Int32:
-		return integerKind
+		return KindInteger
 	case reflect.Slice:
 		if t.Elem().Kind() != reflect.Struct {
 			return nil
@@ -62,36 +63,36 @@ func kindOf(t reflect.Type) *kind {
 }
 
 var (
-	stringKind  = &kind{text: true, set: setString}
-	integerKind = &kind{set: setInteger}
-	boolKind    = &kind{schema: jsonSchema{"type": "boolean"}, set: setBool}
-	refKind     = &kind{set: setRef}
-	refsKind    = &kind{schema: jsonSchema{"type": "array", "maxItems": maxRefs}, set: setRefs}
-	textsKind   = &kind{
-		schema: jsonSchema{"type": "array", "maxItems": maxRefs, "items": jsonSchema{"type": "string", "maxLength": maxString}},
+	KindString  = &Kind{Text: true, set: setString}
+	KindInteger = &Kind{set: setInteger}
+	KindBool    = &Kind{Schema: openapi.Schema{"type": "boolean"}, set: setBool}
+	KindRef     = &Kind{set: setRef}
+	KindRefs    = &Kind{Schema: openapi.Schema{"type": "array", "maxItems": MaxRefs}, set: setRefs}
+	KindTexts   = &Kind{
+		Schema: openapi.Schema{"type": "array", "maxItems": MaxRefs, "items": openapi.Schema{"type": "string", "maxLength": MaxString}},
 		set:    setTexts,
 	}
-	namedKind = &kind{
-		schema: jsonSchema{"type": "object", "maxProperties": maxRefs, "additionalProperties": jsonSchema{"type": "string"}},
+	KindNamed = &Kind{
+		Schema: openapi.Schema{"type": "object", "maxProperties": MaxRefs, "additionalProperties": openapi.Schema{"type": "string"}},
 		set:    setNamed,
 	}
-	refOrNameKind = &kind{text: true, set: setRefOrName}
-	timestampKind = &kind{set: setTimestamp}
-	secretKind    = &kind{text: true, schema: jsonSchema{"writeOnly": true}, set: setSecret}
+	KindRefOrName = &Kind{Text: true, set: setRefOrName}
+	KindTimestamp = &Kind{set: setTimestamp}
+	KindSecret    = &Kind{Text: true, Schema: openapi.Schema{"writeOnly": true}, set: setSecret}
 )
 
 // form answers what JSON has for what was sent: browsers' forms, PHP and CSV send texts and numbers for anything, and "" for
 // what was left empty. It answers nil for null, and false where nothing is said.
-func (f *field) form(sent any) (any, bool) {
+func (f *Field) form(sent any) (any, bool) {
 	switch {
-	case f.kind == refKind, f.kind == refOrNameKind:
+	case f.Kind == KindRef, f.Kind == KindRefOrName:
 		sent = idIn(sent)
-	case f.kind == timestampKind:
+	case f.Kind == KindTimestamp:
 		sent = momentIn(sent)
-	case f.kind == refsKind && (sent == nil || sent == ""):
+	case f.Kind == KindRefs && (sent == nil || sent == ""):
 		sent = array{}
 	}
-	if text, ok := sent.(string); ok && f.kind != secretKind && !f.Blanks {
+	if text, ok := sent.(string); ok && f.Kind != KindSecret && !f.Blanks {
 		sent = strings.TrimRightFunc(text, unicode.IsSpace)
 	}
 	if o, ok := sent.(object); ok && len(o) == 0 {
@@ -101,9 +102,9 @@ func (f *field) form(sent any) (any, bool) {
 		return sent, true
 	}
 	switch {
-	case f.kind == boolKind, f.kind == timestampKind, f.kind == secretKind && f.Optional:
+	case f.Kind == KindBool, f.Kind == KindTimestamp, f.Kind == KindSecret && f.Optional:
 		return nil, false
-	case f.kind.text && !f.Optional:
+	case f.Kind.Text && !f.Optional:
 		return sent, true
 	default:
 		return nil, true
@@ -113,7 +114,7 @@ func (f *field) form(sent any) (any, bool) {
 // form answers the object that was sent for a node. PHP writes one without members as an array, and some answers have it in one. A
 // reference may be an id
 // alone, and is null where its id is.
-func (n *node) form(sent any) any {
+func (n *Node) form(sent any) any {
 	if items, ok := sent.(array); ok {
 		items = slices.DeleteFunc(slices.Clone(items), func(item any) bool { return item == "" }) // a form's hidden input
 		if len(items) == 0 {
@@ -123,10 +124,10 @@ func (n *node) form(sent any) any {
 			sent = one
 		}
 	}
-	if text, ok := sent.(string); ok && len(n.names) == 1 { // which can be meant alone
-		return object{{n.names[0], text}}
+	if text, ok := sent.(string); ok && len(n.Names) == 1 { // which can be meant alone
+		return object{{n.Names[0], text}}
 	}
-	if !slices.Contains(n.names, "id") || !slices.Contains(n.names, "name") {
+	if !slices.Contains(n.Names, "id") || !slices.Contains(n.Names, "name") {
 		return sent
 	}
 	switch value := sent.(type) {
@@ -135,7 +136,7 @@ func (n *node) form(sent any) any {
 	}
 	blank := func(v any) bool { return v == nil || v == "" }
 	more := func(m member) bool {
-		_, known := n.members[m.name]
+		_, known := n.Members[m.name]
 		return known && m.name != "name" && !blank(m.value)
 	}
 	if o, ok := sent.(object); ok && blank(idIn(o)) && !slices.ContainsFunc(o, more) {
@@ -188,7 +189,7 @@ func textOf(sent any, m *schema.Member) (text, code, message string) {
 	if number, isNumber := sent.(json.Number); isNumber {
 		text, ok = number.String(), true
 	}
-	longest := int64(maxString)
+	longest := int64(MaxString)
 	if m.Max != nil {
 		longest = *m.Max
 	}
@@ -213,8 +214,8 @@ func visible(r rune) bool {
 // decimal is a number of JSON whose exponent is not too large to write it out.
 var decimal = regexp.MustCompile(`^-?[0-9]{1,40}(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,2})?$`)
 
-// integer reads a whole number as JSON has it (1e3 is one), or as a text of digits.
-func integer(sent any) (n int64, code, message string) {
+// Integer reads a whole number as JSON has it (1e3 is one), or as a text of digits.
+func Integer(sent any) (n int64, code, message string) {
 	const notOne = "must be an integer"
 	text, isText := sent.(string)
 	if number, ok := sent.(json.Number); ok {
@@ -241,7 +242,7 @@ func integer(sent any) (n int64, code, message string) {
 }
 
 func setInteger(to reflect.Value, sent any, m *schema.Member) (string, string) {
-	n, code, message := integer(sent)
+	n, code, message := Integer(sent)
 	if code != "" {
 		return code, message
 	}
@@ -282,7 +283,7 @@ func setRef(to reflect.Value, sent any, m *schema.Member) (string, string) {
 }
 
 func setRefOrName(to reflect.Value, sent any, m *schema.Member) (string, string) {
-	if id, code, _ := integer(sent); code == "" {
+	if id, code, _ := Integer(sent); code == "" {
 		to.SetString(byID + strconv.FormatInt(id, 10))
 		return "", ""
 	}
@@ -292,8 +293,8 @@ func setRefOrName(to reflect.Value, sent any, m *schema.Member) (string, string)
 	return setString(to, sent, m)
 }
 
-// maxRefs is how many items a member can hold.
-const maxRefs = 1000
+// MaxRefs is how many items a member can hold.
+const MaxRefs = 1000
 
 // readItems reads an array, or a text with blanks or commas between, one after the other.
 func readItems(sent any, wanted string, read func(item any) (code, message string)) (string, string) {
@@ -305,8 +306,8 @@ func readItems(sent any, wanted string, read func(item any) (code, message strin
 	if !ok {
 		return "type", "must be an array of " + wanted
 	}
-	if len(items) > maxRefs {
-		return "too_long", fmt.Sprintf("can have at most %d items", maxRefs)
+	if len(items) > MaxRefs {
+		return "too_long", fmt.Sprintf("can have at most %d items", MaxRefs)
 	}
 	for i, item := range items {
 		if o, isObject := item.(object); item == "" || isObject && len(o) == 0 { // as forms send where nothing is chosen
@@ -337,8 +338,8 @@ func setTexts(to reflect.Value, sent any, m *schema.Member) (string, string) {
 // setNamed takes texts by their names.
 func setNamed(to reflect.Value, sent any, m *schema.Member) (code, message string) {
 	o, ok := sent.(object)
-	if !ok || len(o) > maxRefs {
-		return "type", fmt.Sprintf("must be an object of at most %d texts", maxRefs)
+	if !ok || len(o) > MaxRefs {
+		return "type", fmt.Sprintf("must be an object of at most %d texts", MaxRefs)
 	}
 	named := map[string]string{}
 	for _, one := range o {
@@ -370,13 +371,24 @@ func setRefs(to reflect.Value, sent any, m *schema.Member) (string, string) {
 	return code, message
 }
 
-var plans sync.Map // reflect.Type → *bodyPlan
+var plans sync.Map // reflect.Type → *Plan
 
-func planOf[B any]() *bodyPlan {
+func planOf[B any]() *Plan {
 	t := reflect.TypeFor[B]()
 	if p, ok := plans.Load(t); ok {
-		return p.(*bodyPlan)
+		return p.(*Plan)
 	}
-	p, _ := plans.LoadOrStore(t, makePlan(t))
-	return p.(*bodyPlan)
+	p, _ := plans.LoadOrStore(t, PlanOf(t))
+	return p.(*Plan)
 }
+
+// ReadValue reads a parameter's value as that of a form's member.
+func ReadValue(to reflect.Value, text string, m *schema.Member) (code, message string) {
+	if !IsText(text) {
+		return "type", "must be a text of UTF-8 without the character NUL"
+	}
+	return kindOf(to.Type()).set(to, text, m)
+}
+
+// IsText tells whether the database can have a text.
+func IsText(text string) bool { return utf8.ValidString(text) && !strings.ContainsRune(text, 0) }

@@ -1,9 +1,4 @@
-// Package rest turns typed routes into an HTTP API: guards, decoding with all errors at once, units of work, one
-// shape of error, streamed lists, and the OpenAPI document, all made from the routes.
-//
-// A request goes one way: guard → decode → for a change: begin, the route's function, one record, encode, commit →
-// write. A route without a guard panics at start-up.
-package rest
+package route
 
 import (
 	"bufio"
@@ -30,17 +25,20 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 )
 
+// MaxItems is how many items a path can name.
+const MaxItems = 100
+
 // answerTime is how long an operation may take to its answer; a list, to its first items.
 const answerTime = 30 * time.Second
 
-func serve(o *operation, db *pg.DB, log *slog.Logger) http.Handler {
-	own := serveBodies(o, &o.alternative, db, log)
-	if o.csv == nil {
+func serve(o *Route, db *pg.DB, log *slog.Logger) http.Handler {
+	own := serveBodies(o, &o.Alternative, db, log)
+	if o.CSV == nil {
 		return own
 	}
-	csv := serveBodies(o, o.csv, db, log)
+	csv := serveBodies(o, o.CSV, db, log)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if mediaType(r) == problem.MediaCSV {
+		if MediaType(r) == problem.MediaCSV {
 			csv.ServeHTTP(w, r)
 		} else {
 			own.ServeHTTP(w, r)
@@ -49,7 +47,7 @@ func serve(o *operation, db *pg.DB, log *slog.Logger) http.Handler {
 }
 
 // serveBodies serves an operation with one type of body, by go-kit's server.
-func serveBodies(o *operation, body *alternative, db *pg.DB, log *slog.Logger) http.Handler {
+func serveBodies(o *Route, as *Alternative, db *pg.DB, log *slog.Logger) http.Handler {
 	access := permission.Write
 	if o.Method == http.MethodGet {
 		access = permission.Read
@@ -63,7 +61,7 @@ func serveBodies(o *operation, body *alternative, db *pg.DB, log *slog.Logger) h
 		if err := checkCharset(r); err != nil {
 			return nil, err
 		}
-		return body.decode(r)
+		return as.Decode(r)
 	}
 	refuse := func(ctx context.Context, err error, w http.ResponseWriter) {
 		if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
@@ -73,7 +71,7 @@ func serveBodies(o *operation, body *alternative, db *pg.DB, log *slog.Logger) h
 		recordRefusal(ctx, db, log, o, r, err)
 		problem.Write(w, r, log, err)
 	}
-	kit := kithttp.NewServer(explained(body.endpoint(db)), decode, write, kithttp.ServerErrorEncoder(refuse))
+	kit := kithttp.NewServer(explained(as.Endpoint(db)), decode, write, kithttp.ServerErrorEncoder(refuse))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithCancelCause(r.Context())
 		defer cancel(nil)
@@ -86,7 +84,7 @@ func serveBodies(o *operation, body *alternative, db *pg.DB, log *slog.Logger) h
 				panic(p)
 			} else if p != nil {
 				problem.Write(w, e.request, log, fmt.Errorf("%s %s: panic: %v\n%s", o.Method, o.Path, p, debug.Stack()))
-				if o.list || o.raw != nil { // some of it may be on its way
+				if o.List != nil || o.Raw != nil { // some of it may be on its way
 					panic(http.ErrAbortHandler)
 				}
 			}
@@ -117,11 +115,11 @@ func explained(next endpoint.Endpoint) endpoint.Endpoint {
 }
 
 // guardedIDs are the numbers of the items that the path's first parameter names, 0 where it names none.
-func guardedIDs(o *operation, r *http.Request) []int64 {
-	if len(o.parameters) == 0 {
+func guardedIDs(o *Route, r *http.Request) []int64 {
+	if len(o.Parameters) == 0 {
 		return []int64{0}
 	}
-	named := strings.SplitN(mux.Vars(r)[o.parameters[0]], ",", maxItems+1)
+	named := strings.SplitN(mux.Vars(r)[o.Parameters[0]], ",", MaxItems+1)
 	ids := make([]int64, len(named))
 	for i, text := range named {
 		ids[i], _ = strconv.ParseInt(text, 10, 64)
@@ -132,7 +130,7 @@ func guardedIDs(o *operation, r *http.Request) []int64 {
 var contentJSON = []string{problem.MediaJSON}
 
 func write(ctx context.Context, w http.ResponseWriter, response any) error {
-	if found, ok := response.(*items); ok {
+	if found, ok := response.(*Items); ok {
 		return writeItems(w, serving(ctx), found)
 	}
 	answer, encoded := response.(*reply)
@@ -170,23 +168,23 @@ type rowWriter interface {
 
 // writeItems streams a list. It fails with an error only before the first byte; after that it aborts the
 // connection, so that a list that is cut short does not look complete.
-func writeItems(w http.ResponseWriter, e *served, found *items) error {
+func writeItems(w http.ResponseWriter, e *served, found *Items) error {
 	out := bufio.NewWriterSize(deadlined{w, http.NewResponseController(w)}, 32<<10)
 	var rows rowWriter = &jsonRows{out: out, between: '['}
 	contentType := "application/json"
-	if found.csv != nil {
-		rows, contentType = newCSVRows(out, found.csv), problem.MediaCSV+"; charset=utf-8; header=present"
+	if found.CSV != nil {
+		rows, contentType = newCSVRows(out, found.CSV), problem.MediaCSV+"; charset=utf-8; header=present"
 	}
 	begun := false
 	begin := func() {
 		if !begun {
-			maps.Copy(w.Header(), found.header)
+			maps.Copy(w.Header(), found.Header)
 			w.Header().Set("Content-Type", contentType)
 			e.late.Stop()
 			begun = true
 		}
 	}
-	for item, err := range found.rows {
+	for item, err := range found.Rows {
 		if err != nil && !begun {
 			return pgerror.Explain(err)
 		}

@@ -1,4 +1,4 @@
-package rest
+package body
 
 import (
 	"reflect"
@@ -64,7 +64,7 @@ func setTimestamp(to reflect.Value, sent any, m *schema.Member) (string, string)
 // moment reads a moment to the second, of the years 1 to 9999.
 func moment(sent any) (at time.Time, ok bool) {
 	text, isText := sent.(string)
-	if seconds, code, _ := integer(sent); code == "" && (!isText || len(text) > len("20261120")) {
+	if seconds, code, _ := Integer(sent); code == "" && (!isText || len(text) > len("20261120")) {
 		at, ok = time.Unix(seconds, 0).UTC(), seconds > -1<<40 && seconds < 1<<40
 	} else if isText {
 		at, ok = parseISO(text)

@@ -1,4 +1,4 @@
-package rest
+package route
 
 import (
 	"io"
@@ -49,7 +49,7 @@ func TestCallerTakesNothing(t *testing.T) {
 					}
 				}
 				late := time.NewTimer(answerTime)
-				_ = writeItems(w, &served{request: r, late: late}, &items{header: http.Header{}, rows: endless})
+				_ = writeItems(w, &served{request: r, late: late}, &Items{Header: http.Header{}, Rows: endless})
 			}),
 		}
 		var serving sync.WaitGroup

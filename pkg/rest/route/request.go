@@ -1,8 +1,9 @@
-package rest
+package route
 
 import (
 	"bytes"
 	"cmp"
+	"encoding"
 	"fmt"
 	"io"
 	"maps"
@@ -15,62 +16,64 @@ import (
 	"strings"
 	"time"
 	"unicode"
-	"unicode/utf8"
 
 	"github.com/gorilla/mux"
 
 	"github.com/ironplane/ironplane/pkg/problem"
-
+	"github.com/ironplane/ironplane/pkg/rest/body"
 	"github.com/ironplane/ironplane/pkg/schema"
 )
 
 // maxBody is how many bytes a JSON body may have.
 const maxBody = 1 << 20
 
-// requestPlan says how a request struct is filled: members with a tag `path:"entity_id"` from the path, those with
+// Request says how a request struct is filled: members with a tag `path:"entity_id"` from the path, those with
 // `query:"q"` from the query, a Body from the body. The tag `path:"*"` stands for the path's last parameter, and
 // `path:"parent"` for the one that names the parent of a nested collection, or nothing where there is none.
-type requestPlan struct {
-	path  []parameter
-	query []parameter
-	names []string                            // of all parameters of the query that there are, in order
+type Request struct {
+	Path  []Parameter
+	Query []Parameter
+	Names []string                            // of all parameters of the query that there are, in order
+	Read  func(*http.Request) ([]byte, error) // the body, as JSON; nil: it is that
 	match []int                               // index of the IfMatch, nil where the request has none
 	body  []int                               // index of the Body, nil where the request has none
-	read  func(*http.Request) ([]byte, error) // the body, as JSON; nil: it is that
 }
 
-// parameter is a member of a request struct that a parameter fills.
-type parameter struct {
+// Matches tells whether the request can have the header If-Match.
+func (p *Request) Matches() bool { return p.match != nil }
+
+// Parameter is a member of a request struct that a parameter fills.
+type Parameter struct {
 	*schema.Member
-	name string
+	Name string
 }
 
-func planRequest(t reflect.Type, path string, parameters []string) *requestPlan {
-	p := &requestPlan{}
+func planRequest(t reflect.Type, path string, parameters []string) *Request {
+	p := &Request{}
 	for _, m := range schema.Of(t).Members {
 		switch name := m.Path; {
 		case m.Query != "":
-			p.query, p.names = append(p.query, parameter{m, m.Query}), append(p.names, m.Query)
+			p.Query, p.Names = append(p.Query, Parameter{m, m.Query}), append(p.Names, m.Query)
 		case name == "*":
-			p.path = append(p.path, parameter{m, parameters[len(parameters)-1]})
+			p.Path = append(p.Path, Parameter{m, parameters[len(parameters)-1]})
 		case name == "parent":
 			if parent := parentParameter(path, parameters); parent != "" {
-				p.path = append(p.path, parameter{m, parent})
+				p.Path = append(p.Path, Parameter{m, parent})
 			}
 		case name != "":
-			p.path = append(p.path, parameter{m, name})
+			p.Path = append(p.Path, Parameter{m, name})
 		}
 	}
 	for _, field := range schema.Of(t).Untagged {
 		if field.Type == reflect.TypeFor[IfMatch]() {
 			p.match = field.Index
-		} else if _, ok := reflect.New(field.Type).Interface().(bodyDecoder); ok {
+		} else if _, ok := reflect.New(field.Type).Interface().(body.Any); ok {
 			p.body = field.Index
 		} else if field.IsExported() {
 			panic(fmt.Sprintf("rest: nothing fills %s.%s", t, field.Name))
 		}
 	}
-	slices.Sort(p.names)
+	slices.Sort(p.Names)
 	return p
 }
 
@@ -87,16 +90,16 @@ func parentParameter(path string, parameters []string) string {
 }
 
 // fill reads the request into v, an addressable struct.
-func (p *requestPlan) fill(v reflect.Value, r *http.Request) error {
-	if err := p.fillPath(v, r); err != nil {
+func (p *Request) fill(v reflect.Value, r *http.Request) error {
+	if err := p.FillPath(v, r); err != nil {
 		return err
 	}
-	_, wrong, err := p.fillQuery(v, r)
+	_, wrong, err := p.FillQuery(v, r)
 	if err != nil {
 		return err
 	}
 	if len(wrong) > 0 {
-		return wrongQuery(wrong)
+		return WrongQuery(wrong)
 	}
 	if p.match != nil {
 		v.FieldByIndex(p.match).Set(reflect.ValueOf(ifMatchOf(r)))
@@ -105,91 +108,82 @@ func (p *requestPlan) fill(v reflect.Value, r *http.Request) error {
 		return nil
 	}
 	read := p.readLong
-	if p.read == nil {
-		if media := mediaType(r); media != "" && media != problem.MediaJSON {
+	if p.Read == nil {
+		if media := MediaType(r); media != "" && media != problem.MediaJSON {
 			return problem.New(problem.UnsupportedMedia, "The body must be application/json.")
 		}
-		read = readBody
+		read = ReadBody
 	}
 	text, err := read(r)
 	if err != nil {
 		return err
 	}
-	sent, err := parseObject(text)
-	if err != nil {
-		return err
-	}
-	v.FieldByIndex(p.body).Addr().Interface().(bodyDecoder).decode(sent)
-	return nil
+	return v.FieldByIndex(p.body).Addr().Interface().(body.Any).Decode(text)
 }
 
-func (p *requestPlan) fillPath(v reflect.Value, r *http.Request) error {
+// FillPath reads what the path names into v, an addressable struct.
+func (p *Request) FillPath(v reflect.Value, r *http.Request) error {
 	vars := mux.Vars(r)
-	for _, param := range p.path {
-		switch to := v.FieldByIndex(param.Index); {
-		case param.Type == reflect.TypeFor[itemIDs]():
-			ids, err := parseItemIDs(vars[param.name])
-			if err != nil {
+	for _, param := range p.Path {
+		to := v.FieldByIndex(param.Index)
+		if own, ok := to.Addr().Interface().(encoding.TextUnmarshaler); ok {
+			if err := own.UnmarshalText([]byte(vars[param.Name])); err != nil {
 				return err
 			}
-			to.Set(reflect.ValueOf(ids))
+			continue
+		}
+		switch {
 		case to.Kind() == reflect.String:
-			if to.SetString(vars[param.name]); !isText(vars[param.name]) {
-				return errNoItem()
+			if to.SetString(vars[param.Name]); !body.IsText(vars[param.Name]) {
+				return NoSuchItem()
 			}
 		default:
-			id, ok := parseID(vars[param.name])
+			id, ok := ParseID(vars[param.Name])
 			if to.SetInt(id); !ok {
-				return errNoItem()
+				return NoSuchItem()
 			}
 		}
 	}
 	return nil
 }
 
-// parseID reads an id, which a path spells in one way.
-func parseID(text string) (id int64, ok bool) {
+// ParseID reads an id, which a path spells in one way.
+func ParseID(text string) (id int64, ok bool) {
 	id, err := strconv.ParseInt(text, 10, 64)
 	return id, err == nil && strconv.FormatInt(id, 10) == text
 }
 
-// fillQuery reads the request's own parameters, and answers all of them.
-func (p *requestPlan) fillQuery(v reflect.Value, r *http.Request) (asked url.Values, wrong problem.Fields, err error) {
+// FillQuery reads the request's own parameters, and answers all of them.
+func (p *Request) FillQuery(v reflect.Value, r *http.Request) (asked url.Values, wrong problem.Fields, err error) {
 	asked, wrong, err = p.readQuery(r)
-	for _, param := range p.query {
-		if value := asked.Get(param.name); value != "" {
-			if code, message := readValue(v.FieldByIndex(param.Index), value, param.Member); code != "" {
-				wrong.Add("?"+param.name, code, "%s", message)
+	for _, param := range p.Query {
+		if value := asked.Get(param.Name); value != "" {
+			if code, message := body.ReadValue(v.FieldByIndex(param.Index), value, param.Member); code != "" {
+				wrong.Add("?"+param.Name, code, "%s", message)
 			}
-		} else if !asked.Has(param.name) && param.Required != 0 {
-			wrong.Add("?"+param.name, "required", "is required")
-		} else if asked.Has(param.name) && param.name == owner {
-			wrong.Add("?"+param.name, "required", "cannot be empty")
+		} else if !asked.Has(param.Name) && param.Required != 0 {
+			wrong.Add("?"+param.Name, "required", "is required")
+		} else if asked.Has(param.Name) && param.Name == owner {
+			wrong.Add("?"+param.Name, "required", "cannot be empty")
 		}
 	}
 	return asked, wrong, err
 }
 
-// readValue reads a parameter's value as that of a form's member.
-func readValue(to reflect.Value, text string, m *schema.Member) (code, message string) {
-	if !isText(text) {
-		return "type", "must be a text of UTF-8 without the character NUL"
-	}
-	return kindOf(to.Type()).set(to, text, m)
-}
-
 const (
-	// include can be there more than once.
-	include = "include"
+	// Include can be there more than once.
+	Include = "include"
 	// owner names an account: who leaves it empty by mistake must not get something for himself.
 	owner = "owner"
+	// maxWrongParameters is how many of a query's errors are told.
+	maxWrongParameters = 100
 )
 
 var underscores = strings.NewReplacer(".", "_", "[", "_", "]", "")
 
 // readQuery is what a request asks for, by the names that the operation knows. Dots and brackets are spellings of an
 // underscore: owner.id, owner[id]. What is unknown is refused: a filter that is misspelt would otherwise answer all there is.
-func (p *requestPlan) readQuery(r *http.Request) (asked url.Values, wrong problem.Fields, err error) {
+func (p *Request) readQuery(r *http.Request) (asked url.Values, wrong problem.Fields, err error) {
 	sent, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
 		return nil, nil, problem.New(problem.BadRequest, "The query is not of the form name=value&name=value.").Because(err)
@@ -200,9 +194,9 @@ func (p *requestPlan) readQuery(r *http.Request) (asked url.Values, wrong proble
 		switch {
 		case len(wrong) == maxWrongParameters:
 			return asked, wrong, nil
-		case !slices.Contains(p.names, name):
-			wrong.Add("?"+spelt, "unknown", "is unknown; there is %s", cmp.Or(strings.Join(p.names, ", "), "none"))
-		case name == include:
+		case !slices.Contains(p.Names, name):
+			wrong.Add("?"+spelt, "unknown", "is unknown; there is %s", cmp.Or(strings.Join(p.Names, ", "), "none"))
+		case name == Include:
 			given := slices.DeleteFunc(append(asked[name], sent[spelt]...), func(one string) bool { return one == "" })
 			asked.Set(name, strings.Join(given, ","))
 		case asked.Has(name) || len(sent[spelt]) > 1:
@@ -216,16 +210,15 @@ func (p *requestPlan) readQuery(r *http.Request) (asked url.Values, wrong proble
 	return asked, wrong, nil
 }
 
-func wrongQuery(wrong problem.Fields) error {
+// WrongQuery says what is wrong with a query.
+func WrongQuery(wrong problem.Fields) error {
 	f := problem.New(problem.BadRequest, "The query is wrong: %s %s.", strings.TrimPrefix(wrong[0].Pointer, "?"), wrong[0].Message)
 	f.Fields = wrong
 	return f
 }
 
-// isText tells whether the database can have a text.
-func isText(text string) bool { return utf8.ValidString(text) && !strings.ContainsRune(text, 0) }
-
-func errNoItem() error { return problem.New(problem.NotFound, "There is no such item.") }
+// NoSuchItem is the error where a path names nothing.
+func NoSuchItem() error { return problem.New(problem.NotFound, "There is no such item.") }
 
 // checkCharset fails where a body says that it is in something else than UTF-8.
 func checkCharset(r *http.Request) error {
@@ -238,8 +231,8 @@ func checkCharset(r *http.Request) error {
 	}
 }
 
-// mediaType is the type of a request's body, without its parameters.
-func mediaType(r *http.Request) string {
+// MediaType is the type of a request's body, without its parameters.
+func MediaType(r *http.Request) string {
 	kind := r.Header.Get("Content-Type")
 	if media, _, err := mime.ParseMediaType(kind); err == nil {
 		return media
@@ -248,16 +241,16 @@ func mediaType(r *http.Request) string {
 }
 
 // readLong reads a body that may take as long as it moves. What is the same in another form is the same request.
-func (p *requestPlan) readLong(r *http.Request) (text []byte, err error) {
+func (p *Request) readLong(r *http.Request) (text []byte, err error) {
 	s := serving(r.Context())
 	r.Body = &rawBody{ReadCloser: r.Body, served: s, answer: &rawWriter{}}
-	s.body, err = p.read(r)
+	s.body, err = p.Read(r)
 	r.Header.Set("Content-Type", problem.MediaJSON)
 	return s.body, err
 }
 
-// readBody reads a body within its bounds of size and time.
-func readBody(r *http.Request) ([]byte, error) {
+// ReadBody reads a body within its bounds of size and time.
+func ReadBody(r *http.Request) ([]byte, error) {
 	if r.ContentLength > maxBody {
 		return nil, errTooLarge()
 	}

@@ -1,4 +1,4 @@
-package rest
+package route
 
 import (
 	"context"
@@ -24,8 +24,8 @@ type refusal struct {
 const refusalTime = 5 * time.Second
 
 // recordRefusal notes that somebody tried to change what he may not. Readers of the log look for that.
-func recordRefusal(ctx context.Context, db *pg.DB, log *slog.Logger, o *operation, r *http.Request, err error) {
-	if !o.changes || principal.From(ctx).Principal == nil || !problem.Is(err, problem.Forbidden) {
+func recordRefusal(ctx context.Context, db *pg.DB, log *slog.Logger, o *Route, r *http.Request, err error) {
+	if !o.Changes || principal.From(ctx).Principal == nil || !problem.Is(err, problem.Forbidden) {
 		return
 	}
 	change := pg.Record{Kind: "request", Action: "refused", After: refusal{o.Method, o.Path, problem.From(err).Detail}}

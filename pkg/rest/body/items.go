@@ -1,31 +1,32 @@
-package rest
+package body
 
 import (
 	"reflect"
 
+	"github.com/ironplane/ironplane/pkg/rest/openapi"
 	"github.com/ironplane/ironplane/pkg/schema"
 )
 
 // itemsKind reads an array of objects into a slice of structs. In these, null is as if it were not sent.
-func itemsKind(of reflect.Type) *kind {
-	return &kind{
-		items:  of,
-		schema: jsonSchema{"type": "array", "maxItems": maxRefs},
+func itemsKind(of reflect.Type) *Kind {
+	return &Kind{
+		Items:  of,
+		Schema: openapi.Schema{"type": "array", "maxItems": MaxRefs},
 		set: func(to reflect.Value, sent any, _ *schema.Member) (string, string) {
-			plan, items := makePlan(of), reflect.MakeSlice(reflect.SliceOf(of), 0, 0)
+			plan, items := PlanOf(of), reflect.MakeSlice(reflect.SliceOf(of), 0, 0)
 			code, message := readItems(sent, "objects", func(item any) (string, string) {
 				o, ok := item.(object)
 				if !ok {
 					return "type", "must be an object"
 				}
 				value := reflect.New(of).Elem()
-				for _, s := range plan.read(plan.root, o) {
+				for _, s := range plan.read(plan.Root, o) {
 					if len(s.wrong) > 0 {
 						return s.wrong[0].Code, "has " + s.pointer[1:] + ", which " + s.wrong[0].Message
 					}
 					for _, p := range s.parts {
 						if !s.null {
-							value.FieldByIndex(plan.fields[p.field].Index).Set(p.value)
+							value.FieldByIndex(plan.Fields[p.field].Index).Set(p.value)
 						}
 					}
 				}

@@ -1,4 +1,4 @@
-package rest
+package route
 
 import (
 	"fmt"
@@ -14,13 +14,13 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest/openapi"
 )
 
-// NewHandler serves a service's routes. It panics where they do not fit together.
-func NewHandler(service string, db *pg.DB, log *slog.Logger, routes []Route) http.Handler {
-	byPath := map[string]map[string]*operation{}
+// NewHandler serves routes, and their API document. It panics where they do not fit together.
+func NewHandler(db *pg.DB, log *slog.Logger, routes []*Route, document http.Handler) http.Handler {
+	byPath := map[string]map[string]*Route{}
 	var paths []string // in the order of the routes, which is the order that mux tries them in
-	for _, o := range operations(routes) {
+	for _, o := range routes {
 		if byPath[o.Path] == nil {
-			byPath[o.Path] = map[string]*operation{}
+			byPath[o.Path] = map[string]*Route{}
 			paths = append(paths, o.Path)
 		}
 		if byPath[o.Path][o.Method] != nil {
@@ -28,7 +28,7 @@ func NewHandler(service string, db *pg.DB, log *slog.Logger, routes []Route) htt
 		}
 		byPath[o.Path][o.Method] = o
 	}
-	for _, o := range operations(routes) {
+	for _, o := range routes {
 		if shows := o.Effect.Shows; shows != "" && byPath[shows][http.MethodGet] == nil {
 			panic(fmt.Sprintf("rest: %s %s changes what %s shows, which is no path of an item", o.Method, o.Path, shows))
 		}
@@ -37,7 +37,7 @@ func NewHandler(service string, db *pg.DB, log *slog.Logger, routes []Route) htt
 	for _, path := range paths {
 		all.handle(path, named(path, methods(byPath[path], db, log)))
 	}
-	all.handle(openapi.Path, documentHandler(Document(service, routes)))
+	all.handle(openapi.Path, document)
 	return all
 }
 
@@ -74,16 +74,8 @@ func named(path string, next http.Handler) http.Handler {
 	})
 }
 
-func operations(routes []Route) []*operation {
-	all := make([]*operation, len(routes))
-	for i, r := range routes {
-		all[i] = r.operation()
-	}
-	return all
-}
-
 // methods serves one path.
-func methods(on map[string]*operation, db *pg.DB, log *slog.Logger) http.Handler {
+func methods(on map[string]*Route, db *pg.DB, log *slog.Logger) http.Handler {
 	handlers := map[string]http.Handler{}
 	var allow []string
 	for method, o := range on {

@@ -1,4 +1,4 @@
-package rest
+package body
 
 import (
 	"bytes"
@@ -7,96 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"reflect"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/ironplane/ironplane/pkg/problem"
-	"github.com/ironplane/ironplane/pkg/schema"
 )
-
-// csvTable writes items of a type as rows: a column for each member, those of nested objects with a dot between.
-type csvTable struct {
-	names   []string
-	members []*schema.Member
-}
-
-func newTable(t reflect.Type) *csvTable {
-	c := &csvTable{}
-	for _, m := range schema.Of(t).Values() {
-		list := m.Type.Kind() == reflect.Slice && m.Type != reflect.TypeFor[[]Ref]() // for which a cell is too small
-		if m.JSON != "" && !list {
-			c.names, c.members = append(c.names, dotted(m)), append(c.members, m)
-		}
-	}
-	return c
-}
-
-// dotted is a member's path with dots: owner.server.id
-func dotted(m *schema.Member) string { return strings.ReplaceAll(m.Pointer[1:], "/", ".") }
-
-// row writes an item's members. What is not set is empty.
-func (c *csvTable) row(item reflect.Value) []string {
-	cells := make([]string, len(c.members))
-	for i, m := range c.members {
-		member, err := item.FieldByIndexErr(m.Index)
-		if err != nil || member.Kind() == reflect.Pointer && member.IsNil() {
-			continue
-		}
-		switch value := reflect.Indirect(member); m.Type {
-		case reflect.TypeFor[Timestamp]():
-			cells[i] = value.Interface().(Timestamp).UTC().Format(time.RFC3339)
-		case reflect.TypeFor[[]Ref]():
-			cells[i] = refsCell(value.Interface().([]Ref))
-		default:
-			if cells[i] = fmt.Sprint(value.Interface()); value.Kind() == reflect.String {
-				cells[i] = quoted(cells[i])
-			}
-		}
-	}
-	return cells
-}
-
-// quoted is a text as a cell: spreadsheets take for a formula what begins like one, unless ' stands before it.
-func quoted(text string) string {
-	if text != "" && strings.ContainsRune("=+-@'\t\r", rune(text[0])) {
-		return "'" + text
-	}
-	return text
-}
-
-// refsCell is references in one cell: their ids.
-func refsCell(refs []Ref) string {
-	ids := make([]string, len(refs))
-	for i, ref := range refs {
-		ids[i] = strconv.FormatInt(ref.ID, 10)
-	}
-	return strings.Join(ids, " ")
-}
-
-// csvRows writes a table.
-type csvRows struct {
-	out   *csv.Writer
-	table *csvTable
-}
-
-func newCSVRows(out io.Writer, table *csvTable) *csvRows {
-	rows := &csvRows{csv.NewWriter(out), table}
-	_ = rows.out.Write(table.names) // its errors stick
-	return rows
-}
-
-func (c *csvRows) write(item any) error {
-	return c.out.Write(c.table.row(reflect.Indirect(reflect.ValueOf(item))))
-}
-
-func (c *csvRows) end() error {
-	c.out.Flush()
-	return c.out.Error()
-}
 
 const (
 	// maxRows is how many rows a CSV body can have.
@@ -108,10 +24,10 @@ const (
 // checkEvery is how many rows are read until it is looked whether the caller has left.
 const checkEvery = 100
 
-// parseCSV reads a body of rows, each of which makes a B. Its first line names the members, those of nested objects
+// ParseCSV reads a body of rows, each of which makes a B. Its first line names the members, those of nested objects
 // with a dot between; columns of other names mean nothing, so that a list that was read can be sent back. All rows
 // are checked before anything is answered.
-func parseCSV[B any](ctx context.Context, text []byte) (made []*B, lines []int, err error) {
+func ParseCSV[B any](ctx context.Context, text []byte) (made []*B, lines []int, err error) {
 	if !utf8.Valid(text) {
 		return nil, nil, problem.New(problem.BadRequest, "The body is not valid UTF-8.")
 	}
@@ -145,7 +61,7 @@ func parseCSV[B any](ctx context.Context, text []byte) (made []*B, lines []int, 
 		body.decode(rowObject(columns, cells))
 		value, err := body.New()
 		if err != nil {
-			wrong = append(wrong, atLine(err, line, columns)...)
+			wrong = append(wrong, AtLine(err, line, columns)...)
 		}
 		made, lines = append(made, value), append(lines, line)
 	}
@@ -176,11 +92,11 @@ type csvColumn struct {
 	number int // from 0
 	name   string
 	path   []string
-	field  *field
+	field  *Field
 }
 
 // columns are those of a header that hold members.
-func (p *bodyPlan) columns(header []string) ([]csvColumn, error) {
+func (p *Plan) columns(header []string) ([]csvColumn, error) {
 	var all []csvColumn
 	seen := make(map[string]bool, len(header))
 	for i, name := range header {
@@ -196,25 +112,25 @@ func (p *bodyPlan) columns(header []string) ([]csvColumn, error) {
 }
 
 // columnOf is the member that a column of this name holds, nil where there is none.
-func (p *bodyPlan) columnOf(name string) (path []string, _ *field) {
+func (p *Plan) columnOf(name string) (path []string, _ *Field) {
 	path = strings.Split(strings.Clone(name), ".")
-	at := nodeMember{nested: p.root}
+	at := NodeMember{Nested: p.Root}
 	for i, part := range path {
-		if at.nested == nil { // the id of a reference may stand in a column group.id; its name means nothing
-			if f := p.fields[at.field]; (f.kind == refKind || f.kind == refOrNameKind) && part == "id" && i == len(path)-1 {
+		if at.Nested == nil { // the id of a reference may stand in a column group.id; its name means nothing
+			if f := p.Fields[at.Field]; (f.Kind == KindRef || f.Kind == KindRefOrName) && part == "id" && i == len(path)-1 {
 				return path[:i], f
 			}
 			return nil, nil
 		}
 		var ok bool
-		if at, ok = at.nested.members[part]; !ok {
+		if at, ok = at.Nested.Members[part]; !ok {
 			return nil, nil
 		}
 	}
-	if at.nested != nil {
+	if at.Nested != nil {
 		return nil, nil
 	}
-	return path, p.fields[at.field]
+	return path, p.Fields[at.Field]
 }
 
 // rowObject is the JSON object that a row stands for. An empty cell is not sent.
@@ -241,8 +157,8 @@ func (o object) with(path []string, value any) object {
 	return append(o, member{path[0], object{}.with(path[1:], value)})
 }
 
-// atLine says of the errors in a row where in the body they stand: /line/member.
-func atLine(err error, line int, columns []csvColumn) problem.Fields {
+// AtLine says of the errors in a row where in the body they stand: /line/member.
+func AtLine(err error, line int, columns []csvColumn) problem.Fields {
 	var fields problem.Fields
 	for _, f := range problem.From(err).Fields {
 		where := fmt.Sprintf("line %d", line)

@@ -1,0 +1,263 @@
+package apidoc
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/rest/body"
+	"github.com/ironplane/ironplane/pkg/rest/noun"
+	"github.com/ironplane/ironplane/pkg/rest/openapi"
+	"github.com/ironplane/ironplane/pkg/rest/route"
+	"github.com/ironplane/ironplane/pkg/schema"
+	"github.com/ironplane/ironplane/pkg/secret"
+)
+
+// answer describes what a Go type is marshalled to. A named struct becomes a component.
+func (d *document) answer(t reflect.Type) openapi.Schema {
+	switch t {
+	case reflect.TypeFor[body.Timestamp]():
+		return d.define("schemas", "Timestamp", timestampSchema("iso_8601", "unix"))
+	case reflect.TypeFor[json.RawMessage]():
+		return openapi.Schema{} // anything
+	case reflect.TypeFor[secret.String]():
+		panic("rest: an answer holds a secret.String")
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return d.answer(t.Elem())
+	case reflect.Slice:
+		return openapi.Schema{"type": "array", "items": d.answer(t.Elem())}
+	case reflect.Map:
+		return openapi.Schema{"type": "object", "additionalProperties": d.answer(t.Elem())}
+	case reflect.Bool, reflect.Int, reflect.Int32, reflect.Int64, reflect.String:
+		return scalar(&schema.Member{Type: t})
+	case reflect.Struct:
+		if t.Name() == "" {
+			return d.members(t)
+		}
+		name := noun.Capital(t.Name())
+		if known, ok := d.types[name]; ok && known != t {
+			panic(fmt.Sprintf("rest: %s and %s have one name in the API document", known, t))
+		} else if !ok {
+			d.types[name] = t // first, which ends recursion
+			return d.define("schemas", name, d.members(t))
+		}
+		return openapi.Schema{"$ref": "#/components/schemas/" + name}
+	default:
+		panic(fmt.Sprintf("rest: no answer can have a member of type %s", t))
+	}
+}
+
+func (d *document) members(t reflect.Type) openapi.Schema {
+	object := newObject()
+	for _, m := range schema.Of(t).Members {
+		if m.JSON == "" {
+			continue
+		}
+		described := d.answer(m.Type)
+		if m.Doc != "" {
+			described["description"] = m.Doc
+		}
+		if m.Enum != nil {
+			described["enum"] = m.Enum
+		}
+		if m.Format != "" {
+			described["format"] = m.Format
+		}
+		if m.Example != nil {
+			described["examples"] = []any{body.ValueOf(*m.Example, described["type"] == "string")}
+		} else if m.JSON == "id" {
+			described["examples"] = []any{1}
+		}
+		object.add(m.JSON, described, !m.OmitEmpty)
+	}
+	return object.schema()
+}
+
+// exemplify gives the members of an answer the examples that the request's members of the same names have.
+func (d *document) exemplify(answer openapi.Schema, p *body.Plan, n *body.Node) {
+	if name, ok := strings.CutPrefix(fmt.Sprint(answer["$ref"]), "#/components/schemas/"); ok {
+		if t := d.types[name]; t == nil || t == reflect.TypeFor[problem.Ref]() || t.PkgPath() == reflect.TypeFor[route.Message]().PkgPath() {
+			return // of which the same is said everywhere
+		}
+		answer = d.Components["schemas"][name]
+	}
+	properties, _ := answer["properties"].(openapi.Schema)
+	for _, name := range n.Names {
+		property, ok := properties[name].(openapi.Schema)
+		if m := n.Members[name]; !ok || property["examples"] != nil {
+			continue
+		} else if m.Nested != nil {
+			d.exemplify(property, p, m.Nested)
+		} else if f := p.Fields[m.Field]; f.Example != nil && property["$ref"] == nil && property["items"] == nil {
+			if _, isText := f.ExampleValue().(string); isText == (property["type"] == "string") { // else it is another thing of that name
+				property["examples"] = []any{f.ExampleValue()}
+			}
+		}
+	}
+}
+
+// body describes a request's body, or an object in one, as a component. Of the spellings of a member it has the first
+// alone: two of them would be one name in many a language.
+func (d *document) body(p *body.Plan, n *body.Node, on schema.Occasion, name string) openapi.Schema {
+	object := newObject()
+	for _, member := range n.Names {
+		m := n.Members[member]
+		switch {
+		case m.Alias:
+		case m.Nested != nil:
+			inner := name + noun.Camel(strings.ReplaceAll(member, "_", " "))
+			if own := m.Nested.Of.Name(); own != "" { // which others have, too
+				inner = on.String() + noun.Capital(strings.TrimSuffix(own, "Body")) + "Body"
+			}
+			s := d.body(p, m.Nested, on, inner)
+			if !some(p, m.Nested, func(f *body.Field) bool { return !clears(f, on) }) {
+				s = orNull(s)
+			}
+			object.add(member, s, some(p, m.Nested, func(f *body.Field) bool { return f.Required&on != 0 }))
+		default:
+			f := p.Fields[m.Field]
+			object.add(member, d.field(f, on), f.Required&on != 0)
+		}
+	}
+	return d.define("schemas", name, object.schema())
+}
+
+// some tells whether one of the members of an object in a body is such.
+func some(p *body.Plan, n *body.Node, is func(*body.Field) bool) bool {
+	return slices.ContainsFunc(n.Names, func(name string) bool {
+		m := n.Members[name]
+		return m.Nested != nil && some(p, m.Nested, is) || m.Nested == nil && !m.Alias && is(p.Fields[m.Field])
+	})
+}
+
+// clears tells whether null means something in this member: in an edit, to clear it, or to make one of several what it is by
+// default.
+func clears(f *body.Field, on schema.Occasion) bool {
+	return on == schema.Edit && (f.Optional && f.Kind != body.KindBool || f.Kind == body.KindRefs || f.Enum != nil && f.Required == 0)
+}
+
+func (d *document) field(f *body.Field, on schema.Occasion) openapi.Schema {
+	s := openapi.Schema{}
+	switch f.Kind {
+	case body.KindRef:
+		s = d.define("schemas", "RefBody", refSchema)
+	case body.KindRefOrName:
+		s["anyOf"] = []openapi.Schema{{"type": "string", "minLength": 1, "maxLength": body.MaxString}, d.define("schemas", "RefBody", refSchema)}
+	case body.KindRefs:
+		s["items"] = d.define("schemas", "RefBody", refSchema)
+	case body.KindTimestamp:
+		s = d.define("schemas", "TimestampBody", timestampSchema())
+	case body.KindString, body.KindInteger, body.KindSecret:
+		s = scalar(f.Member)
+	}
+	maps.Copy(s, f.Kind.Schema)
+	if of := f.Kind.Items; of != nil {
+		p := body.PlanOf(of)
+		s["items"] = d.body(p, p.Root, on, noun.Capital(of.Name()))
+	}
+	if f.Kind.Text && f.Max == nil && f.Kind != body.KindRefOrName {
+		s["maxLength"] = body.MaxString
+	}
+	if f.Kind == body.KindString && f.Required&on != 0 {
+		s["minLength"] = 1
+	}
+	if f.Example != nil {
+		s["examples"] = []any{f.ExampleValue()}
+	}
+	if clears(f, on) {
+		s = orNull(s)
+	}
+	says := f.Doc
+	if len(f.Also) > 0 {
+		says = strings.TrimPrefix(says+"; also read as "+strings.Join(f.Also, ", "), "; ")
+	}
+	if says != "" {
+		s["description"] = says
+	}
+	if f.Extension {
+		s["x-extension"] = true
+	}
+	return s
+}
+
+// scalar describes a member that is a text, a number or a boolean, with its bounds.
+func scalar(m *schema.Member) openapi.Schema {
+	s := openapi.Schema{}
+	least, most := "minimum", "maximum"
+	switch m.Type.Kind() {
+	case reflect.Bool:
+		s["type"] = "boolean"
+	case reflect.Int32:
+		s["type"], s["format"] = "integer", "int32"
+	case reflect.Int, reflect.Int64:
+		s["type"], s["format"] = "integer", "int64"
+	default:
+		s["type"] = "string"
+		least, most = "minLength", "maxLength"
+	}
+	if m.Min != nil {
+		s[least] = *m.Min
+	}
+	if m.Max != nil {
+		s[most] = *m.Max
+	}
+	if m.Enum != nil {
+		s["enum"] = m.Enum
+	}
+	if m.Pattern != nil {
+		s["pattern"] = m.Pattern.String()
+	}
+	if m.Format != "" {
+		s["format"] = m.Format
+	}
+	return s
+}
+
+// orNull describes what may be null, too.
+func orNull(s openapi.Schema) openapi.Schema {
+	if kind, simple := s["type"].(string); simple && s["enum"] == nil {
+		s["type"] = []string{kind, "null"}
+		return s
+	}
+	return openapi.Schema{"anyOf": []openapi.Schema{s, {"type": "null"}}}
+}
+
+var refSchema = openapi.Schema{"type": "object", "required": []string{"id"}, "description": "An item, by its id. The id alone is read, too.",
+	"properties": openapi.Schema{"id": openapi.Schema{"type": "integer", "format": "int64", "examples": []any{1}}}}
+
+// timestampSchema describes a moment, of which these members are always there.
+func timestampSchema(required ...string) openapi.Schema {
+	object := newObject()
+	object.add("iso_8601", openapi.Schema{"type": "string", "format": "date-time", "examples": []any{"2026-11-20T10:00:00Z"}}, len(required) > 0)
+	object.add("unix", openapi.Schema{"type": "integer", "format": "int64", "examples": []any{1795168800}}, len(required) > 0)
+	return object.schema()
+}
+
+// objectSchema is the description of an object that is being made.
+type objectSchema struct {
+	properties openapi.Schema
+	required   []string
+}
+
+func newObject() *objectSchema { return &objectSchema{properties: openapi.Schema{}} }
+
+func (o *objectSchema) add(name string, s openapi.Schema, required bool) {
+	o.properties[name] = s
+	if required {
+		o.required = append(o.required, name)
+	}
+}
+
+func (o *objectSchema) schema() openapi.Schema {
+	s := openapi.Schema{"type": "object", "properties": o.properties}
+	if len(o.required) > 0 {
+		s["required"] = o.required
+	}
+	return s
+}

@@ -1,0 +1,69 @@
+package body
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/ironplane/ironplane/pkg/testkit/work"
+)
+
+// What callers send costs no more than in proportion to its length, whatever is wrong with it.
+func TestBodiesAreReadInLinearTime(t *testing.T) {
+	for name, text := range map[string]func(n int) string{
+		"unknown members":     func(n int) string { return "{" + work.Numbered(`"m%d":1,`, n) + `"name":"a"}` },
+		"members of a member": func(n int) string { return `{"deep":{` + work.Numbered(`"m%d":{},`, n) + `"name":"a"}}` },
+		"an array":            func(n int) string { return `{"group":[` + work.Fill("1,", n) + "1]}" },
+		"arrays in an array":  func(n int) string { return `{"x":[` + work.Fill("[[]],", n) + "1]}" },
+		"objects in an array": func(n int) string { return `{"x":[` + work.Fill(`{"id":1},`, n) + "1]}" },
+		"a reference":         func(n int) string { return `{"group":{` + work.Numbered(`"m%d":1,`, n) + `"id":1}}` },
+		"a moment":            func(n int) string { return `{"until":{` + work.Numbered(`"m%d":1,`, n) + `"unix":1}}` },
+		"a text":              func(n int) string { return `{"name":"` + work.Fill("ä", n) + `"}` },
+		"escapes":             func(n int) string { return `{"name":"` + work.Fill(`\ud83d\ude00`, n) + `"}` },
+		"a number":            func(n int) string { return `{"count":` + work.Fill("9", n) + `}` },
+		"a name":              func(n int) string { return `{"` + work.Fill("~/", n) + `":1}` },
+	} {
+		t.Run(name, func(t *testing.T) {
+			work.Linear(t, 64<<10, text, func(text string) {
+				sent, err := parseObject([]byte(text))
+				if err != nil {
+					t.Fatal(err)
+				}
+				var b Body[sample]
+				b.decode(sent)
+				_, _ = b.New()
+			})
+		})
+	}
+}
+
+func TestCSVIsReadInLinearTime(t *testing.T) {
+	for name, text := range map[string]func(n int) string{
+		"columns":             func(n int) string { return work.Numbered("c%d,", n) + "name\n" + work.Fill(",", n) },
+		"columns of one name": func(n int) string { return work.Fill("name,", n) + "name\n" },
+		"nested columns":      func(n int) string { return work.Numbered("deep.c%d,", n) + "name\n" },
+		"dots":                func(n int) string { return work.Fill("deep.", n) + "\n" },
+		"rows":                func(n int) string { return "name,count\n" + work.Fill("a,1\n", n/8) },
+		"rows of many columns": func(n int) string {
+			return work.Numbered("c%d,", 1000) + "name\n" + work.Fill(work.Fill(",", 300)+"x\n", n)
+		},
+		"rows that are wrong": func(n int) string {
+			return work.Numbered("c%d,", n/2) + "count,name\n" + work.Fill(strings.Repeat(",", 9)+"x\n", n)
+		},
+		"a quoted cell":          func(n int) string { return `name` + "\n" + `"` + work.Fill(`""`, n) + `"` },
+		"a quote without an end": func(n int) string { return `name` + "\n" + `"` + work.Fill("a\n", n) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			work.Linear(t, 64<<10, text, func(text string) { _, _, _ = ParseCSV[sample](context.Background(), []byte(text)) })
+		})
+	}
+}
+
+// A caller who left has no CSV body read to its end.
+func TestCSVOfWhoLeft(t *testing.T) {
+	ctx, leave := context.WithCancel(context.Background())
+	leave()
+	if made, _, err := ParseCSV[sample](ctx, []byte("name\n"+strings.Repeat("a\n", 500))); err == nil || made != nil {
+		t.Errorf("read %d rows, %v", len(made), err)
+	}
+}

@@ -1,0 +1,166 @@
+package rest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/ironplane/ironplane/pkg/auth/permission"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/postgres/pgerror"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/rest/body"
+	"github.com/ironplane/ironplane/pkg/rest/noun"
+	"github.com/ironplane/ironplane/pkg/rest/route"
+	"github.com/ironplane/ironplane/pkg/schema"
+	"github.com/ironplane/ironplane/pkg/secret"
+)
+
+func (r *resource[V, B]) prepare(ctx context.Context, verb Verbs, body *Body[B]) error {
+	if r.Prepare == nil {
+		return nil
+	}
+	return r.Prepare(ctx, verb, body.Sent())
+}
+
+func (r *resource[V, B]) allow(ctx context.Context, tx *pg.Tx, req newItem[B]) error {
+	if r.Allow == nil {
+		return nil
+	}
+	body, _ := req.Body.New() // what is wrong with it is said where there is no earlier answer
+	r.place(body, req.Parent)
+	return r.Allow(ctx, tx, body)
+}
+
+// place puts the parent's id into a body.
+func (r *resource[V, B]) place(body *B, parent int64) {
+	if r.parent != nil {
+		reflect.ValueOf(body).Elem().FieldByIndex(r.parent.Index).SetInt(parent)
+	}
+}
+
+// below fails where the caller may not do this below the parent.
+func (r *resource[V, B]) below(ctx context.Context, q pg.Querier, parent int64, a permission.Access) error {
+	if r.parent == nil {
+		return nil
+	}
+	return r.Parent(ctx, q, parent, a)
+}
+
+// visible is the one condition of which items there are for this caller, below this parent.
+func (r *resource[V, B]) visible(ctx context.Context, parent int64) (where []pg.Condition) {
+	if r.parent != nil {
+		where = append(where, pg.Condition{SQL: r.parent.Column + " = $1", Args: []any{parent}})
+	}
+	if r.Scope != nil {
+		where = append(where, r.Scope(ctx)...)
+	}
+	return where
+}
+
+func (r *resource[V, B]) listed(ctx context.Context, req inCollection) ([]pg.Condition, error) {
+	return r.visible(ctx, req.Parent), r.below(ctx, r.DB, req.Parent, permission.Read)
+}
+
+func (r *resource[V, B]) viewOne(ctx context.Context, req viewItem) (V, error) {
+	if err := r.below(ctx, r.DB, req.Parent, permission.Read); err != nil {
+		return *new(V), err
+	}
+	return r.view.Get(ctx, r.DB, req.ID, r.visible(ctx, req.Parent)...)
+}
+
+// viewWith views an item and what it is asked to include.
+func (r *resource[V, B]) viewWith(ctx context.Context, req viewItemAndMore) (V, error) {
+	item, err := r.viewOne(ctx, viewItem{req.Parent, req.ID})
+	if err != nil {
+		return item, err
+	}
+	for name := range strings.FieldsFuncSeq(req.Include, func(r rune) bool { return r == ',' }) {
+		include := r.Includes[name]
+		if include == nil {
+			var wrong problem.Fields
+			wrong.Add("?include", "unknown", "can be %s", strings.Join(slices.Sorted(maps.Keys(r.Includes)), ", "))
+			return item, route.WrongQuery(wrong)
+		}
+		if err := include(ctx, r.DB, &item); err != nil {
+			return item, err
+		}
+	}
+	return item, nil
+}
+
+func (r *resource[V, B]) create(ctx context.Context, tx *pg.Tx, req newItem[B]) (V, error) {
+	if err := r.below(ctx, tx, req.Parent, permission.Write); err != nil {
+		return *new(V), err
+	}
+	row, err := req.Body.New()
+	if err != nil {
+		return *new(V), err
+	}
+	r.place(row, req.Parent)
+	if err := r.Lock(ctx, tx, row); err != nil {
+		return *new(V), err
+	}
+	if r.There != nil {
+		if there, err := r.There(ctx, tx, row); err != nil || there != nil {
+			return *cmp.Or(there, new(V)), req.Body.Blame(err)
+		}
+	}
+	id, err := r.insert(ctx, tx, row)
+	if err != nil {
+		return *new(V), req.Body.Blame(err)
+	}
+	after, err := r.after(ctx, tx, itemIDs{id})
+	if err != nil {
+		return *new(V), err
+	}
+	r.record(tx, pg.Created, &after[0], nil, secret.Marked(after[0], body.SecretsOf(row)...))
+	r.Reveal(&after[0], row)
+	return after[0], nil
+}
+
+func (r *resource[V, B]) insert(ctx context.Context, tx *pg.Tx, body *B) (int64, error) {
+	if err := r.Check(ctx, tx, 0, nil, body); err != nil {
+		return 0, err
+	}
+	id, err := r.Insert(ctx, tx, body)
+	if err != nil {
+		return 0, fmt.Errorf("create %s: %w", r.Noun, err)
+	}
+	return id, nil
+}
+
+func (r *resource[V, B]) record(tx *pg.Tx, action pg.Action, item *V, before, after any) {
+	record := pg.Record{Kind: r.kind, Action: action, Targets: []pg.Target{r.target(item)}, Before: before, After: after}
+	if r.About != nil {
+		record.Targets = append(record.Targets, r.About(item)...)
+	}
+	tx.Record(record)
+}
+
+func (r *resource[V, B]) target(item *V) pg.Target {
+	v := reflect.ValueOf(item).Elem()
+	t := pg.Target{Type: r.Path[1:], Noun: r.Noun, ID: idOf(item), Name: v.FieldByName("Name").String(), Version: versionOf(item)}
+	if r.parent != nil {
+		parent := v.FieldByIndex(schema.Of(v.Type()).ByColumn(r.parent.Column).Index).Int()
+		t.Type = route.PathParameter.ReplaceAllString(t.Type, fmt.Sprint(parent))
+	}
+	return t
+}
+
+func idOf[V any](item *V) int64 { return reflect.ValueOf(item).Elem().FieldByName("ID").Int() }
+func versionOf[V any](item *V) int64 {
+	return reflect.ValueOf(item).Elem().FieldByName("Version").Int()
+}
+
+func (r *resource[V, B]) inUse(id int64, err error) error {
+	if user, ok := pgerror.StillUsed(err); ok {
+		return problem.New(problem.Conflict, "%s %d is in use by a row of %s.", noun.Capital(r.Noun), id, strings.ReplaceAll(user, "_", " ")).
+			Because(err)
+	}
+	return fmt.Errorf("delete %s %d: %w", r.Noun, id, err)
+}

@@ -1,0 +1,142 @@
+package rest
+
+import (
+	"context"
+	"maps"
+	"net/url"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/rest/body"
+	"github.com/ironplane/ironplane/pkg/rest/route"
+	"github.com/ironplane/ironplane/pkg/schema"
+)
+
+// readListQuery reads the parameters that lists have.
+func readListQuery(ctx context.Context, asked url.Values, by By, typeOf func(string) reflect.Type, wrong *problem.Fields) *listQuery {
+	q := &listQuery{asked: asked}
+	q.sort, q.desc = by.Sorts[strings.TrimPrefix(by.Default, "-")], strings.HasPrefix(by.Default, "-")
+	for _, name := range slices.Sorted(maps.Keys(asked)) {
+		value := asked.Get(name)
+		column, filter := by.Filters[name]
+		if value == "" {
+			if filter && accounts.MatchString(name) {
+				q.where = append(q.where, pg.Condition{SQL: "false"})
+			}
+			continue
+		}
+		switch {
+		case name == "q" && by.Search != nil:
+			if len(value) > body.MaxString || !body.IsText(value) {
+				wrong.Add("?q", "invalid", "must be a text of at most %d bytes", body.MaxString)
+			}
+			q.search = true
+		case name == "sort":
+			column, known := by.Sorts[strings.TrimPrefix(value, "-")]
+			if q.sort, q.desc = column, strings.HasPrefix(value, "-"); !known && strings.TrimPrefix(value, "-") != "id" {
+				wrong.Add("?sort", "unknown", "can be %s, each also with - before it", strings.Join(by.sorts(), ", "))
+			}
+		case name == "per_page":
+			q.perPage = readCount(name, value, route.MaxPerPage, wrong)
+		case name == "page":
+			q.page = readCount(name, value, route.MaxDeep, wrong)
+		case name == "count":
+			if code, message := body.ReadValue(reflect.ValueOf(&q.count).Elem(), value, &schema.Member{}); code != "" {
+				wrong.Add("?count", code, "%s", message)
+			}
+		case filter && name == by.Me && value == "me": // Narrow says who that is
+		case filter:
+			condition, code, message := equals(column, value, typeOf(unfolded(column)))
+			if code != "" {
+				wrong.Add("?"+name, code, "%s", message)
+			} else if is, boolean := condition.Args[0].(bool); boolean {
+				asked.Set(name, strconv.FormatBool(is)) // of its spellings the one that Search knows
+			}
+			q.where = append(q.where, condition)
+		}
+	}
+	if asked.Get("cursor") != "" {
+		q.cursor = parseCursor(asked, q.sort, typeOf, wrong)
+	}
+	if q.perPage == 0 && (q.page > 0 || q.cursor != nil) {
+		q.perPage = defaultPerPage
+	}
+	if q.page > 0 && q.cursor != nil {
+		wrong.Add("?page", "conflict", "cannot stand beside a cursor")
+	}
+	if q.page*q.perPage > route.MaxDeep {
+		wrong.Add("?page", "out_of_range", "reaches deeper than %d items; follow the Link headers without it", route.MaxDeep)
+	}
+	if by.Search != nil && len(*wrong) == 0 {
+		q.from = by.Search(ctx, asked)
+	}
+	return q
+}
+
+// accounts are the filters that name an account, or what a billing system knows of it. An empty one is of nobody: whoever
+// takes the first item of the list must not get a stranger's.
+var accounts = regexp.MustCompile(`^(billing_id|integration_id|email|username|(owner|client|user)(_.*)?)$`)
+
+// sorts are what a list can be sorted by.
+func (by By) sorts() []string {
+	return append([]string{"id"}, slices.Sorted(maps.Keys(by.Sorts))...)
+}
+
+// listing is the same for the API document, of a list of items of this type.
+func (by By) listing(item reflect.Type) *route.Listing {
+	l := &route.Listing{Search: by.Search != nil, Sorts: by.sorts(), Default: by.Default, Filters: map[string]*schema.Member{}}
+	for name, column := range by.Filters {
+		l.Filters[name] = schema.Of(item).ByColumn(unfolded(column))
+	}
+	return l
+}
+
+// known are the names of a list's parameters, of which some are the request's own.
+func (by By) known(own []string) []string {
+	known := append([]string{"count", "cursor", "page", "per_page", "sort"}, own...)
+	if by.Search != nil {
+		known = append(known, "q")
+	}
+	known = slices.AppendSeq(known, maps.Keys(by.Filters))
+	slices.Sort(known)
+	return slices.Compact(known)
+}
+
+func readCount(name, value string, most int, wrong *problem.Fields) int {
+	n, code, _ := body.Integer(value)
+	if code != "" || n < 1 || n > int64(most) {
+		wrong.Add("?"+name, "out_of_range", "must be from 1 to %d", most)
+		return 1
+	}
+	return int(n)
+}
+
+// unfolded is the column that a filter compares.
+func unfolded(filter string) string {
+	return strings.TrimSuffix(strings.TrimPrefix(filter, "lower("), ")")
+}
+
+// equals is the condition that a filter's column, whose values have this type, is the value or has it.
+func equals(filter, text string, t reflect.Type) (condition pg.Condition, code, message string) {
+	has := t.Kind() == reflect.Slice
+	switch {
+	case has:
+		t = reflect.TypeFor[int64]()
+	case t.Kind() == reflect.Pointer:
+		t = t.Elem()
+	}
+	value := reflect.New(t).Elem()
+	code, message = body.ReadValue(value, text, &schema.Member{})
+	condition = pg.Condition{SQL: filter + " = $1", Args: []any{value.Interface()}}
+	if has {
+		condition = pg.Condition{SQL: filter + " @> $1", Args: []any{[]int64{value.Int()}}}
+	} else if filter != unfolded(filter) {
+		condition.SQL = filter + " = lower($1)"
+	}
+	return condition, code, message
+}
