@@ -8,6 +8,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/services/pxe/reference"
 	"github.com/ironplane/ironplane/services/pxe/site"
 )
 
@@ -49,7 +50,7 @@ func (s *Service) dhcpServers() []rest.Route {
 			return body.HTTP.keyAgain(&before.HTTP)
 		},
 		Delete: func(ctx context.Context, tx *pg.Tx, d *DHCPServer) error {
-			return unlessInstalls(ctx, tx, "dhcp_server", "DHCP server", "dhcp_server_id", d.ID)
+			return reference.DeleteUnlessInstalls(ctx, tx, "dhcp_server", "DHCP server", "dhcp_server_id", d.ID)
 		},
 		Includes: map[string]func(context.Context, pg.Querier, *DHCPServer) error{
 			"health": func(ctx context.Context, q pg.Querier, one *DHCPServer) (err error) {

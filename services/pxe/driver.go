@@ -21,6 +21,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/services/pxe/media/upload"
+	"github.com/ironplane/ironplane/services/pxe/reference"
 	"github.com/ironplane/ironplane/services/pxe/storage"
 )
 
@@ -94,7 +95,7 @@ func (s *Service) drivers() []rest.Route {
 			return driverTable.Update(ctx, tx, id, b)
 		},
 		Delete: func(ctx context.Context, tx *pg.Tx, item *PXEDriver) error {
-			if err := unlessUsed(ctx, tx, "driver", "Driver", "$1 = ANY (driver_ids)", item.ID); err != nil {
+			if err := reference.DeleteUnlessProfiles(ctx, tx, "driver", "Driver", "$1 = ANY (driver_ids)", item.ID); err != nil {
 				return err
 			}
 			return storage.Remove(ctx, tx, driverPath(item.ID))

@@ -16,6 +16,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/remote"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/services/pxe/reference"
 	"github.com/ironplane/ironplane/services/pxe/site"
 )
 
@@ -159,12 +160,12 @@ func deleteFileServer(ctx context.Context, tx *pg.Tx, f *FileServer) error {
 	case !errors.Is(err, pgx.ErrNoRows):
 		return fmt.Errorf("look for children: %w", err)
 	}
-	return unlessInstalls(ctx, tx, "file_server", "File server", "file_server_id", f.ID)
+	return reference.DeleteUnlessInstalls(ctx, tx, "file_server", "File server", "file_server_id", f.ID)
 }
 
 // clearGroup takes an IP group that is gone from the file servers of its site.
 func clearGroup(ctx context.Context, tx *pg.Tx, id int64, name string) error {
-	return cleared(
+	return reference.Clear(
 		ctx,
 		tx,
 		"file_server",

@@ -23,6 +23,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/mesh"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/services/pxe/install"
+	"github.com/ironplane/ironplane/services/pxe/templates/script"
 )
 
 type installBody struct {
@@ -112,7 +113,7 @@ func (b *installBody) Resolve(wrong *problem.Fields) {
 	if b.Client != nil && b.ClientEmail == nil {
 		wrong.Add("/client", "not_found", "names something that does not exist")
 	}
-	if h.MACs = readMACs(wrong, "/host/macs", h.MACs...); len(h.MACs) > mostMACs {
+	if h.MACs = script.ParseMACs(wrong, "/host/macs", h.MACs...); len(h.MACs) > mostMACs {
 		wrong.Add("/host/macs", "too_long", "can have at most %d items", mostMACs)
 	} else if len(h.MACs) == 0 {
 		wrong.Add("/host/macs", "required", "is required and cannot be empty")
@@ -122,7 +123,7 @@ func (b *installBody) Resolve(wrong *problem.Fields) {
 			wrong.Add("/host/macs", "invalid", "has %s, which no interface has", mac)
 		}
 	}
-	names := readNameservers(wrong, h.DNS)
+	names := script.ParseNameservers(wrong, h.DNS)
 	if len(names) > mostNameservers {
 		wrong.Add("/host/nameservers", "too_long", "can have at most %d", mostNameservers)
 	}
@@ -131,7 +132,7 @@ func (b *installBody) Resolve(wrong *problem.Fields) {
 		h.Firmware = "bios"
 	}
 	b.address(wrong)
-	checkHostname(wrong, h.Hostname)
+	script.CheckHostname(wrong, h.Hostname)
 	b.SSHKeys = readSSHKeys(wrong, b.SSHKeys)
 	if len(b.Variables) > mostVariables {
 		wrong.Add("/variables", "too_long", "can have at most %d members", mostVariables)
@@ -328,7 +329,7 @@ func (s *Service) installRoutes() []rest.Route {
 				return where, nil
 			}
 			var wrong problem.Fields
-			macs := readMACs(&wrong, "?mac", req.MAC)
+			macs := script.ParseMACs(&wrong, "?mac", req.MAC)
 			if len(wrong) > 0 {
 				refused := problem.New(problem.BadRequest, "The query is wrong.")
 				refused.Fields = wrong
@@ -347,7 +348,7 @@ func (s *Service) installRoutes() []rest.Route {
 		Extension: true,
 		Do: func(ctx context.Context, req installAsked) (install.Install, error) {
 			found, err := install.View.Get(ctx, s.db, req.ID, ownInstalls(ctx)...)
-			if isClient(ctx) {
+			if principal.From(ctx).Client() != 0 {
 				found = install.Install{ListedInstall: found.ListedInstall}
 			}
 			return found, err

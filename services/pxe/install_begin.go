@@ -15,7 +15,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/services/pxe/install"
-	"github.com/ironplane/ironplane/services/pxe/siteagent"
+	"github.com/ironplane/ironplane/services/pxe/reference"
+	"github.com/ironplane/ironplane/services/pxe/templates"
 	"github.com/ironplane/ironplane/services/pxe/templates/script"
 )
 
@@ -95,7 +96,7 @@ func inTheWay(ctx context.Context, q pg.Querier, macs []string, entity, id int64
 			FROM install_mac m JOIN install i ON i.id = m.install_id WHERE m.mac = ANY ($1) AND m.under_way AND i.id <> $3 ORDER BY i.id LIMIT 1)
 		UNION ALL
 		SELECT '/host/entity', format('is that of install %s (%s), which has not ended', id, host_hostname), id, host_hostname
-			FROM install WHERE host_entity_id = $2 AND id <> $3 AND `+install.UnderWay, macs, entity, id)
+			FROM install WHERE host_entity_id = $2 AND id <> $3 AND `+reference.InstallUnderWay, macs, entity, id)
 	if err != nil {
 		return fmt.Errorf("look for installs of the machine: %w", err)
 	}
@@ -116,7 +117,7 @@ func inTheWay(ctx context.Context, q pg.Querier, macs []string, entity, id int64
 // chooseFileServer chooses, of the file servers of the entity's IP group, the one that has most room.
 func chooseFileServer(ctx context.Context, tx *pg.Tx, b *installBody) error {
 	err := tx.QueryRow(ctx, `SELECT id, name FROM file_server f WHERE group_id = $1
-		ORDER BY (SELECT count(*) FROM install i WHERE i.file_server_id = f.id AND `+install.UnderWay+`)::float8 / install_max_concurrent, id LIMIT 1 FOR SHARE`, b.entity.Group.ID).
+		ORDER BY (SELECT count(*) FROM install i WHERE i.file_server_id = f.id AND `+reference.InstallUnderWay+`)::float8 / install_max_concurrent, id LIMIT 1 FOR SHARE`, b.entity.Group.ID).
 		Scan(&b.FileServer, &b.FileServerName)
 	if errors.Is(err, pgx.ErrNoRows) {
 		b.Granted = true
@@ -143,8 +144,8 @@ func (s *Service) tryTemplates(ctx context.Context, tx *pg.Tx, id int64, passwor
 		return fmt.Errorf("read install %d: %w", id, err)
 	}
 	sample := script.Sample()
-	_, err = s.files(ctx, tx, i.Profile.ID, i.Shown("http://boot.example.net", sample.URL.Files, sample.Client.Email, password, newToken()))
-	if why, is := errors.AsType[install.Failure](err); is {
+	_, err = templates.Files(ctx, tx, i.Profile.ID, i.Shown("http://boot.example.net", sample.URL.Files, sample.Client.Email, password, newToken()))
+	if why, is := errors.AsType[templates.Failure](err); is {
 		return problem.Member("/profile", "template", "has a template that makes nothing of this machine: %s", string(why))
 	}
 	return err
@@ -251,75 +252,6 @@ func (s *Service) deleteInstall(ctx context.Context, tx *pg.Tx, i *install.Insta
 	return s.installs.Delete(ctx, tx, i.ID)
 }
 
-// installsWith says by which install that has not ended an item is used, which cannot be deleted then.
-func installsWith(column string) func(context.Context, pg.Querier, int64) (string, error) {
-	return func(ctx context.Context, q pg.Querier, id int64) (string, error) {
-		var user rest.Ref
-		var more int64
-		err := q.QueryRow(ctx, "SELECT id, host_hostname, count(*) OVER () - 1 FROM install WHERE "+pgx.Identifier{column}.Sanitize()+" = $1 AND "+install.UnderWay+" ORDER BY id LIMIT 1", id).
-			Scan(&user.ID, &user.Name, &more)
-		switch {
-		case errors.Is(err, pgx.ErrNoRows):
-			return "", nil
-		case err != nil:
-			return "", fmt.Errorf("look for installs: %w", err)
-		case more == 0:
-			return fmt.Sprintf("is used by install %d (%s), which has not ended", user.ID, user.Name), nil
-		}
-		return fmt.Sprintf("is used by install %d (%s) and %d more, which have not ended", user.ID, user.Name, more), nil
-	}
-}
-
-// unlessInstalls deletes a row that is held, unless an install that has not ended uses it.
-func unlessInstalls(ctx context.Context, tx *pg.Tx, table, noun, column string, id int64) error {
-	uses, err := installsWith(column)(ctx, tx, id)
-	if err != nil {
-		return err
-	}
-	return deleteUnused(ctx, tx, table, noun, id, uses)
-}
-
-// files renders all templates of a profile.
-func (s *Service) files(ctx context.Context, q pg.Querier, profile int64, v script.Variables) (all siteagent.Files, err error) {
-	p, err := profiles.Get(ctx, q, profile)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return all, install.Failure("Its profile is gone.")
-	}
-	if err != nil {
-		return all, fmt.Errorf("read profile %d: %w", profile, err)
-	}
-	templates, err := templatesOf(ctx, q, &p)
-	if err != nil {
-		return all, err
-	}
-	var during, after []string
-	for i := range templates {
-		f := &templates[i]
-		if f.render(true, v); f.Error != "" {
-			return all, install.Failure(fmt.Sprintf("%s %d (%s): %s", kindNames[f.Kind], f.ID, f.Name, f.Error))
-		}
-		switch f.Kind {
-		case "boot_script":
-			all.Boot = f.Text
-		case "preseed":
-			all.Preseed = f.Text
-		case "shell_during":
-			during = append(during, f.Text)
-		default:
-			after = append(after, f.Text)
-		}
-	}
-	all.During, all.After = script.InTurn(during), script.InTurn(after)
-	return all, nil
-}
-
-var kindNames = map[string]string{
-	"boot_script":  "boot script",
-	"preseed":      "preseed",
-	"shell_during": "shell script",
-	"shell_after":  "shell script",
-}
-
 // usedEntity is an IP entity that a machine is being installed with, as network asks before it deletes many.
 type usedEntity struct {
 	ID   int64  `json:"id"`
@@ -329,7 +261,7 @@ type usedEntity struct {
 func (s *Service) usedEntities(ctx context.Context, _ rest.None) ([]usedEntity, error) {
 	rows, err := s.db.Query(
 		ctx,
-		"SELECT host_entity_id, format('is used by install %s (%s), which has not ended', id, host_hostname) FROM install WHERE "+install.UnderWay+" ORDER BY 1",
+		"SELECT host_entity_id, format('is used by install %s (%s), which has not ended', id, host_hostname) FROM install WHERE "+reference.InstallUnderWay+" ORDER BY 1",
 	)
 	if err != nil {
 		return nil, fmt.Errorf("read which IP entities are used: %w", err)

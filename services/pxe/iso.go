@@ -12,12 +12,14 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/auth/guard"
 	"github.com/ironplane/ironplane/pkg/auth/permission"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/jobs"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/postgres/table"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/services/pxe/reference"
 	"github.com/ironplane/ironplane/services/pxe/storage"
 )
 
@@ -117,7 +119,7 @@ func (s *Service) isos() []rest.Route {
 			if err != nil {
 				return fmt.Errorf("discard what was loaded: %w", err)
 			}
-			if err := unlessUsed(ctx, tx, "iso", "ISO", "iso_id = $1", item.ID); err != nil {
+			if err := reference.DeleteUnlessProfiles(ctx, tx, "iso", "ISO", "iso_id = $1", item.ID); err != nil {
 				return err
 			}
 			return storage.Remove(ctx, tx, item.Folder, item.Folder+imageEnd)
@@ -226,7 +228,7 @@ func (s *Service) editions() []rest.Route {
 		rest.List[ofISO, ISOEdition]{
 			DB:      s.db,
 			Path:    path,
-			Guard:   orClient,
+			Guard:   guard.HasOrClient(permission.PXESettings),
 			Name:    "listISOEditions",
 			Summary: "List the editions of Windows in an ISO",
 			View:    "iso_edition_seen",
@@ -238,7 +240,7 @@ func (s *Service) editions() []rest.Route {
 		},
 		rest.Read[ofEdition, ISOEdition]{
 			Path:    one,
-			Guard:   orClient,
+			Guard:   guard.HasOrClient(permission.PXESettings),
 			Name:    "getISOEdition",
 			Summary: "View an edition of Windows in an ISO",
 			Doc:     "A client sees what lists have for it.",
@@ -251,7 +253,7 @@ func (s *Service) editions() []rest.Route {
 
 // seenEditions are those that there are for the caller, with the keys that it may see.
 func seenEditions(ctx context.Context) []pg.Condition {
-	if isClient(ctx) {
+	if principal.From(ctx).Client() != 0 {
 		return []pg.Condition{{SQL: "for_client", Each: true}}
 	}
 	return []pg.Condition{{SQL: "NOT for_client", Each: true}}
@@ -260,7 +262,7 @@ func seenEditions(ctx context.Context) []pg.Condition {
 // isoIsThere fails where there is no such ISO for the caller.
 func isoIsThere(ctx context.Context, q pg.Querier, id int64) error {
 	condition := ""
-	if isClient(ctx) {
+	if principal.From(ctx).Client() != 0 {
 		condition = " AND EXISTS (SELECT FROM profile WHERE iso_id = iso.id AND access_client)"
 	}
 	var is bool
@@ -281,37 +283,9 @@ func checkEdition(ctx context.Context, tx *pg.Tx, id int64, before, b *editionBo
 	if _, err := tx.Exec(ctx, "SELECT FROM iso WHERE id = $1 FOR UPDATE", b.ISO); err != nil { // which profiles hold that name an edition
 		return fmt.Errorf("hold an ISO: %w", err)
 	}
-	uses, err := usedBy(ctx, tx, "(iso_id, iso_edition) = (SELECT iso_id, name FROM iso_edition WHERE id = $1)", id)
+	uses, err := reference.ByProfile(ctx, tx, "(iso_id, iso_edition) = (SELECT iso_id, name FROM iso_edition WHERE id = $1)", id)
 	if err == nil && uses != "" {
 		err = problem.Member("/is_enabled", "in_use", "must be true, as the edition %s", uses)
 	}
 	return err
-}
-
-// checkISO finds the edition that a profile names anew, and keeps it enabled meanwhile.
-func checkISO(ctx context.Context, tx *pg.Tx, before, b *profileBody) error {
-	of := &b.ISO
-	if of.ID == nil || of.Edition == nil {
-		return nil
-	}
-	if _, err := tx.Exec(ctx, "SELECT FROM iso WHERE id = $1 FOR SHARE", *of.ID); err != nil {
-		return fmt.Errorf("hold an ISO: %w", err)
-	}
-	column, value := "name", any(string(*of.Edition))
-	if id, is := of.Edition.ID(); is {
-		column, value = "id", id
-	}
-	var name string
-	err := tx.QueryRow(ctx, "SELECT name FROM iso_edition WHERE iso_id = $1 AND is_enabled AND "+column+" = $2", *of.ID, value).Scan(&name)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows) && before != nil && before.ISO.Edition != nil && *before.ISO.Edition == *of.Edition: // of the ISO that it was
-		of.Edition = nil
-		return nil
-	case errors.Is(err, pgx.ErrNoRows):
-		return problem.Member("/iso/edition", "not_found", "is none of the ISO's enabled editions")
-	case err != nil:
-		return fmt.Errorf("look for an edition: %w", err)
-	}
-	*of.Edition = rest.RefOrName(name)
-	return nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/services/pxe/media/image"
+	"github.com/ironplane/ironplane/services/pxe/reference"
 	"github.com/ironplane/ironplane/services/pxe/storage"
 )
 
@@ -128,7 +129,7 @@ func (i *importing) putEditions(ctx context.Context, tx *pg.Tx, found []image.Ed
 			numbers, names = append(numbers, one.Number), append(names, one.Name)
 		}
 	}
-	uses, err := usedBy(ctx, tx, "iso_id = $1 AND iso_edition <> ALL ($2)", i.ISO, names)
+	uses, err := reference.ByProfile(ctx, tx, "iso_id = $1 AND iso_edition <> ALL ($2)", i.ISO, names)
 	if err != nil {
 		return err
 	}

@@ -9,10 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/ironplane/ironplane/pkg/auth/guard"
 	"github.com/ironplane/ironplane/pkg/egress"
@@ -26,8 +23,10 @@ import (
 	"github.com/ironplane/ironplane/pkg/settings"
 	"github.com/ironplane/ironplane/services/pxe/filesync"
 	"github.com/ironplane/ironplane/services/pxe/install"
+	"github.com/ironplane/ironplane/services/pxe/reference"
 	"github.com/ironplane/ironplane/services/pxe/site"
 	"github.com/ironplane/ironplane/services/pxe/storage"
+	"github.com/ironplane/ironplane/services/pxe/templates"
 )
 
 // Name is the service's name, and its schema's.
@@ -55,7 +54,7 @@ var Definition = service.Definition{
 		return service.Parts{
 			Routes:    s.Routes(),
 			Readers:   []string{"network"},
-			Consumers: []*events.Consumer{s.groups.Consumer(), s.followEntities(), added(s.clients, "clients"), s.emailTemplates.Consumer()},
+			Consumers: []*events.Consumer{s.groups.Consumer(), s.followEntities(), added(s.clients, "clients"), s.profiles.EmailTemplates.Consumer()},
 			Jobs:      []service.Job{s.syncs.Job(), s.importJob},
 			Loops: []service.Loop{
 				service.Every(sweepPause, "sweep of the store", s.sweep),
@@ -88,26 +87,26 @@ func begin(ctx context.Context, d service.Deps) error {
 	if _, err := egress.Parse(d.AllowedNetworks); err != nil {
 		return fmt.Errorf("IRONPLANE_ALLOWED_NETWORKS: %w", err)
 	}
-	return checkTemplates(ctx, d)
+	return templates.Check(ctx, d.DB)
 }
 
 // Service is the pxe service.
 type Service struct {
-	db             *pg.DB
-	peers          mesh.Peers
-	box            *seal.Box
-	groups         *events.Refs
-	entities       *events.Refs
-	clients        *events.Refs
-	emailTemplates *events.Refs
-	installs       *install.Installs
-	store          *storage.Store
-	settings       *settings.Follower
-	agents         *site.Agents
-	syncs          *filesync.Syncs
-	client         *http.Client  // for addresses that callers gave
-	silence        time.Duration // for which these may send nothing of an ISO
-	importJob      service.Job
+	db        *pg.DB
+	peers     mesh.Peers
+	box       *seal.Box
+	groups    *events.Refs
+	entities  *events.Refs
+	clients   *events.Refs
+	profiles  *templates.Profiles
+	installs  *install.Installs
+	store     *storage.Store
+	settings  *settings.Follower
+	agents    *site.Agents
+	syncs     *filesync.Syncs
+	client    *http.Client  // for addresses that callers gave
+	silence   time.Duration // for which these may send nothing of an ISO
+	importJob service.Job
 }
 
 const (
@@ -135,22 +134,14 @@ func New(d service.Deps) *Service {
 		silence:  longestSilence,
 		syncs:    &filesync.Syncs{DB: d.DB, Agents: agents, Store: files, Most: func() int { return settings.SyncChildren.In(current.Values()) }},
 		groups:   &events.Refs{Owner: "network", Type: "group", DB: d.DB, Peers: d.Peers, Cleared: clearGroup},
-		entities: &events.Refs{Owner: "network", Type: "entity", DB: d.DB, Peers: d.Peers, Uses: installsWith("host_entity_id"),
+		entities: &events.Refs{Owner: "network", Type: "entity", DB: d.DB, Peers: d.Peers, Uses: reference.ByInstall("host_entity_id"),
 			Cleared: func(ctx context.Context, tx *pg.Tx, id int64, _ string) error {
 				return installs.EntityGone(ctx, tx, id)
 			}},
-		clients: &events.Refs{Owner: "clients", Type: "client", DB: d.DB, Peers: d.Peers, Uses: installsWith("client_id"),
+		clients: &events.Refs{Owner: "clients", Type: "client", DB: d.DB, Peers: d.Peers, Uses: reference.ByInstall("client_id"),
 			Cleared: func(context.Context, *pg.Tx, int64, string) error { return nil }}, // what was installed for it stays known
-		emailTemplates: &events.Refs{
-			Owner:   "system",
-			Type:    "email/template",
-			DB:      d.DB,
-			Peers:   d.Peers,
-			Cleared: clearEmailTemplate,
-			Uses:    profilesWith,
-		},
+		profiles: templates.New(d.DB, d.Peers),
 	}
-	installs.Files = s.files
 	s.importJob = service.Job{
 		Kind:     "iso-import",
 		Timeout:  importTime,
@@ -190,14 +181,7 @@ func (s *Service) Routes() []rest.Route {
 		rest.Section{
 			Name: "Profiles",
 			Doc:  "Ways to install a machine, or to boot one over the network, and the templates that they put together.",
-		}.Of(
-			s.shares(),
-			[]rest.Route{s.render()},
-			s.profiles(),
-			s.bootScripts(),
-			s.preseeds(),
-			s.shellScripts(),
-		),
+		}.Of(s.profiles.Routes()),
 		rest.Section{
 			Name: "Installs",
 			Doc:  "Installations of machines, and machines that asked to boot and that nobody named.",
@@ -205,38 +189,10 @@ func (s *Service) Routes() []rest.Route {
 			s.installRoutes(),
 			s.discoveries(),
 		),
-		[]rest.Route{s.emailTemplates.CloseRoute(), s.entities.CloseRoute(), s.clients.CloseRoute(),
+		[]rest.Route{s.profiles.EmailTemplates.CloseRoute(), s.entities.CloseRoute(), s.clients.CloseRoute(),
 			rest.Read[rest.None, []usedEntity]{Path: "/internal/installed-entities", Guard: guard.Peers("network"), Do: s.usedEntities},
 			events.RefRoute(s.db, "pxe/dhcp", "dhcp_server", "NULL::jsonb", "network")},
 	)
-}
-
-// cleared takes what another service has deleted from the rows of a table that refer to it, and records what was there before.
-func cleared(ctx context.Context, tx *pg.Tx, table, column string, id int64, of pg.Target, before any) error {
-	rows, err := tx.Query(
-		ctx,
-		fmt.Sprintf(
-			"UPDATE %s SET %s = NULL, version = version + 1 WHERE %[2]s = $1 RETURNING $2::text AS type, $3::text AS noun, id, name, version",
-			pgx.Identifier{table}.Sanitize(),
-			pgx.Identifier{column}.Sanitize(),
-		),
-		id,
-		of.Type,
-		of.Noun,
-	)
-	if err != nil {
-		return fmt.Errorf("clear %s %d: %w", column, id, err)
-	}
-	items, err := pgx.CollectRows(rows, pgx.RowToStructByPos[pg.Target])
-	if err != nil {
-		return fmt.Errorf("clear %s %d: %w", column, id, err)
-	}
-	for _, item := range items {
-		tx.Record(
-			pg.Record{Kind: strings.ReplaceAll(of.Type, "/", "."), Action: pg.Edited, Targets: []pg.Target{item}, Before: before, After: struct{}{}},
-		)
-	}
-	return nil
 }
 
 // sweep deletes from the store what nobody refers to.

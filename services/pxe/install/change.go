@@ -7,6 +7,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/services/pxe/reference"
 )
 
 // Begin has an install that was just written go on, if there is room for it. What was known of its machine is known no more.
@@ -47,7 +48,7 @@ func leave(ctx context.Context, tx *pg.Tx, which string, args ...any) error {
 	_, err := tx.Exec(
 		ctx,
 		"UPDATE install SET address_left = true, revision = nextval('install_revision') WHERE id IN (SELECT id FROM install WHERE "+which+
-			" AND NOT address_left AND NOT "+UnderWay+" ORDER BY id FOR UPDATE)",
+			" AND NOT address_left AND NOT "+reference.InstallUnderWay+" ORDER BY id FOR UPDATE)",
 		args...)
 	if err != nil {
 		return fmt.Errorf("have machines leave their addresses: %w", err)
@@ -132,7 +133,7 @@ func (s *Installs) Delete(ctx context.Context, tx *pg.Tx, id int64) error {
 // EntityGone fails the installs of an IP entity that is gone.
 func (s *Installs) EntityGone(ctx context.Context, tx *pg.Tx, entity int64) error {
 	var ids []int64
-	if err := tx.QueryRow(ctx, "SELECT coalesce(array_agg(id), '{}') FROM (SELECT id FROM install WHERE host_entity_id = $1 AND "+UnderWay+" ORDER BY id FOR UPDATE) i", entity).
+	if err := tx.QueryRow(ctx, "SELECT coalesce(array_agg(id), '{}') FROM (SELECT id FROM install WHERE host_entity_id = $1 AND "+reference.InstallUnderWay+" ORDER BY id FOR UPDATE) i", entity).
 		Scan(&ids); err != nil {
 		return fmt.Errorf("look for installs with IP entity %d: %w", entity, err)
 	}

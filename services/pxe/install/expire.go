@@ -10,6 +10,7 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/settings"
+	"github.com/ironplane/ironplane/services/pxe/reference"
 )
 
 // mostLate is how many are looked for at a time.
@@ -24,7 +25,7 @@ const late = `SELECT id, status, stage_at, why FROM (
 			WHEN i.status <> 'waiting' AND d.heard_at > i.started_at + make_interval(mins => p.time_until_marked_failed) THEN format('It was not done within the %s minutes that its profile gives it.', p.time_until_marked_failed)
 			WHEN i.status = 'installing' AND p.time_until_marked_failed IS NULL AND d.heard_at > i.stage_at + make_interval(mins => $3::integer) THEN format('It was not done within %s minutes since its installer reported.', $3::integer)
 			END AS why
-		FROM install i JOIN site_agent d ON d.kind = 'pxe/dhcp' AND d.id = i.dhcp_server_id LEFT JOIN profile p ON p.id = i.profile_id WHERE ` + UnderWay + `) i
+		FROM install i JOIN site_agent d ON d.kind = 'pxe/dhcp' AND d.id = i.dhcp_server_id LEFT JOIN profile p ON p.id = i.profile_id WHERE ` + reference.InstallUnderWay + `) i
 	WHERE why IS NOT NULL ORDER BY id LIMIT $4`
 
 // Expire fails those of which a stage takes too long.

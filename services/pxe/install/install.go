@@ -15,8 +15,6 @@ import (
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/settings"
-	"github.com/ironplane/ironplane/services/pxe/siteagent"
-	"github.com/ironplane/ironplane/services/pxe/templates/script"
 )
 
 // What an install is at. The last three have ended.
@@ -28,9 +26,6 @@ const (
 	Failed     = "failed"
 	Cancelled  = "cancelled"
 )
-
-// UnderWay is the condition that an install has not ended.
-const UnderWay = "status IN ('waiting', 'booting', 'installing')"
 
 // ended tells whether an install with this status has.
 func ended(status string) bool {
@@ -106,8 +101,6 @@ type Installs struct {
 	Box      *seal.Box
 	Outbox   *events.Outbox // to clients
 	Settings func() settings.Values
-	// Files renders a profile's templates.
-	Files func(ctx context.Context, q pg.Querier, profile int64, v script.Variables) (siteagent.Files, error)
 }
 
 // become is what changes an install's status. What an install that has ended no longer needs is gone with it, its secrets first of all.

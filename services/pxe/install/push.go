@@ -12,8 +12,10 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/services/pxe/reference"
 	"github.com/ironplane/ironplane/services/pxe/site"
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
+	"github.com/ironplane/ironplane/services/pxe/templates"
 )
 
 // mostMachines is how many an agent is told of: those that are being installed, and then those that were installed last.
@@ -88,7 +90,7 @@ func (s *Installs) put(ctx context.Context, agent *siteagent.Client, m machine) 
 	if errors.Is(err, pgx.ErrNoRows) { // it has changed meanwhile
 		return nil
 	}
-	if why, is := errors.AsType[Failure](err); is {
+	if why, is := errors.AsType[templates.Failure](err); is {
 		return s.fail(ctx, m, string(why))
 	}
 	if err != nil {
@@ -123,17 +125,12 @@ func (s *Installs) told(ctx context.Context, m machine) error {
 	})
 }
 
-// Failure is why a machine cannot be installed, such as what is wrong with a template, with line and column.
-type Failure string
-
-func (f Failure) Error() string { return string(f) }
-
 // fail fails an install that is still as it was seen.
 func (s *Installs) fail(ctx context.Context, m machine, why string) error {
 	return s.DB.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("it has changed meanwhile")
 		var id int64
-		err := tx.QueryRow(ctx, "SELECT id FROM install WHERE id = $1 AND revision = $2 AND "+UnderWay+" FOR UPDATE", m.ID, m.Revision).Scan(&id)
+		err := tx.QueryRow(ctx, "SELECT id FROM install WHERE id = $1 AND revision = $2 AND "+reference.InstallUnderWay+" FOR UPDATE", m.ID, m.Revision).Scan(&id)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		}
@@ -191,11 +188,11 @@ func (s *Installs) machine(ctx context.Context, m machine) (told siteagent.Machi
 	secrets := [2]secret.String{}
 	for n, column := range []string{"password", "token"} {
 		if secrets[n], err = s.Box.Open(place(column, m.ID), [][]byte{password, token}[n]); err != nil {
-			return told, Failure("Its " + column + " cannot be unsealed.") // and no other machine waits for that
+			return told, templates.Failure("Its " + column + " cannot be unsealed.") // and no other machine waits for that
 		}
 	}
 	told.Token = secrets[1].Reveal()
-	told.Files, err = s.Files(ctx, s.DB, i.Profile.ID, i.Shown(at.machines, at.files, at.email, secrets[0], secrets[1]))
+	told.Files, err = templates.Files(ctx, s.DB, i.Profile.ID, i.Shown(at.machines, at.files, at.email, secrets[0], secrets[1]))
 	return told, err
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/services/pxe/reference"
 )
 
 // lockRoom lets those who look for room on a file server go one after the other.
@@ -29,7 +30,7 @@ func grant(ctx context.Context, tx *pg.Tx, fileServers []int64) error {
 			SELECT i.id, f.id AS file_server, f.install_max_concurrent AS most, status <> 'waiting' AS begun, status <> 'waiting' OR granted OR leaving AS has,
 				EXISTS (SELECT FROM site_agent a WHERE a.kind = 'pxe/dhcp' AND a.id = i.dhcp_server_id AND a.machines_url <> '' AND a.seen_at > i.stage_at - $2::interval) AS told,
 				row_number() OVER (PARTITION BY f.id ORDER BY status = 'waiting', CASE WHEN `+stillAsks+` THEN asked_at END NULLS LAST, granted DESC, i.id) AS place
-			FROM install i JOIN file_server f ON f.id = i.file_server_id WHERE `+UnderWay+` AND f.id = ANY ($1)),
+			FROM install i JOIN file_server f ON f.id = i.file_server_id WHERE `+reference.InstallUnderWay+` AND f.id = ANY ($1)),
 		fitting AS (SELECT *, place <= most AS fits, most - count(*) FILTER (WHERE has) OVER (PARTITION BY file_server) AS room FROM ordered),
 		given AS (SELECT id, begun, told, begun OR fits AND (has OR row_number() OVER (PARTITION BY file_server, fits AND NOT has ORDER BY place) <= room) AS granted FROM fitting)
 		UPDATE install i SET granted = g.granted, leaving = NOT g.granted AND g.told, told_at = NULL, revision = nextval('install_revision'),
@@ -59,7 +60,7 @@ func (s *Installs) Heard(ctx context.Context, tx *pg.Tx, dhcpServer int64, at ti
 func (s *Installs) GrantAll(ctx context.Context) error {
 	return s.DB.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("who waits is no change")
-		rows, err := tx.Query(ctx, `SELECT f.id FROM file_server f JOIN install i ON i.file_server_id = f.id WHERE `+UnderWay+`
+		rows, err := tx.Query(ctx, `SELECT f.id FROM file_server f JOIN install i ON i.file_server_id = f.id WHERE `+reference.InstallUnderWay+`
 			GROUP BY f.id HAVING bool_or(NOT granted) OR count(*) > f.install_max_concurrent`)
 		if err != nil {
 			return fmt.Errorf("look for file servers with too many installs: %w", err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/services/pxe/reference"
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
 )
 
@@ -106,7 +107,7 @@ func (a *Agents) due(ctx context.Context, most int) (due []looked, err error) {
 		}
 		rows, err := tx.Query(ctx, `UPDATE site_agent a SET asked_at = now()
 			FROM (SELECT kind, id FROM site_agent s WHERE asked_at <= now() - CASE WHEN kind = 'pxe/dhcp' AND (
-					EXISTS (SELECT FROM install WHERE dhcp_server_id = s.id AND status IN ('waiting', 'booting', 'installing')) OR
+					EXISTS (SELECT FROM install WHERE dhcp_server_id = s.id AND `+reference.InstallUnderWay+`) OR
 					EXISTS (SELECT FROM install WHERE dhcp_server_id = s.id AND revision > s.pushed)) THEN $3::interval ELSE $1::interval END
 				ORDER BY asked_at LIMIT $2 FOR UPDATE SKIP LOCKED) d
 			WHERE a.kind = d.kind AND a.id = d.id RETURNING a.kind, a.id, a.history, a.number, a.asked_at`, Pause, most, busyPause)
@@ -262,7 +263,7 @@ func (a *Agents) hear(ctx context.Context, one looked, found siteagent.Feed) (ne
 func moved(ctx context.Context, tx *pg.Tx, one looked) error {
 	column := map[Kind]string{DHCPServer: "dhcp_server_id", FileServer: "file_server_id"}[one.Kind]
 	_, err := tx.Exec(ctx, `UPDATE install SET revision = nextval('install_revision')
-		WHERE id IN (SELECT id FROM install WHERE `+column+` = $1 AND status IN ('waiting', 'booting', 'installing') ORDER BY id FOR UPDATE)`, one.ID)
+		WHERE id IN (SELECT id FROM install WHERE `+column+` = $1 AND `+reference.InstallUnderWay+` ORDER BY id FOR UPDATE)`, one.ID)
 	if err != nil {
 		return fmt.Errorf("note where an agent is: %w", err)
 	}

@@ -1,4 +1,4 @@
-package pxe
+package templates
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
-	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/services/pxe/reference"
 	"github.com/ironplane/ironplane/services/pxe/templates/script"
 )
 
@@ -97,42 +97,40 @@ var (
 
 const editedTemplate = `{"name": "Debian 13, small", "body": "# {{quote .Host.Name}}"}`
 
-func (s *Service) preseeds() []rest.Route {
+func (s *Profiles) preseeds() []rest.Route {
 	return append(rest.Resource[OSPreseed, preseedBody]{
-		DB: s.db, Path: "/pxe/preseed", ID: "preseed_id", Noun: "preseed", Again: rest.AgainRefused, Edited: editedTemplate,
+		DB: s.DB, Path: "/pxe/preseed", ID: "preseed_id", Noun: "preseed", Again: rest.AgainRefused, Edited: editedTemplate,
 		Guard: guard.Has(permission.PXESettings), Table: "preseed", Without: rest.Listing,
 		Delete: func(ctx context.Context, tx *pg.Tx, item *OSPreseed) error {
-			return unlessUsed(ctx, tx, "preseed", "Preseed", "preseed_id = $1", item.ID)
+			return reference.DeleteUnlessProfiles(ctx, tx, "preseed", "Preseed", "preseed_id = $1", item.ID)
 		},
-	}.Routes(), rest.List[rest.None, ListedPreseed]{DB: s.db, Path: "/pxe/preseed", Guard: guard.Has(permission.PXESettings), Name: "listPreseeds", Summary: "List preseeds", View: "preseed", By: byPreseed})
+	}.Routes(), rest.List[rest.None, ListedPreseed]{DB: s.DB, Path: "/pxe/preseed", Guard: guard.Has(permission.PXESettings), Name: "listPreseeds", Summary: "List preseeds", View: "preseed", By: byPreseed})
 }
 
-func (s *Service) bootScripts() []rest.Route {
+func (s *Profiles) bootScripts() []rest.Route {
 	return append(rest.Resource[OSBootScript, bootScriptBody]{
-		DB:     s.db,
-		Path:   "/pxe/boot-script",
-		ID:     "boot_script_id",
-		Noun:   "boot script",
-		Again:  rest.AgainRefused,
-		Edited: editedTemplate,
-		Guard: guard.Has(
-			permission.PXESettings,
-		),
+		DB:        s.DB,
+		Path:      "/pxe/boot-script",
+		ID:        "boot_script_id",
+		Noun:      "boot script",
+		Again:     rest.AgainRefused,
+		Edited:    editedTemplate,
+		Guard:     guard.Has(permission.PXESettings),
 		Table:     "boot_script",
 		Without:   rest.Listing,
 		Additions: rest.Creating | rest.Viewing | rest.Editing | rest.Deleting,
 		Delete: func(ctx context.Context, tx *pg.Tx, item *OSBootScript) error {
-			return unlessUsed(ctx, tx, "boot_script", "Boot script", "boot_script_id = $1", item.ID)
+			return reference.DeleteUnlessProfiles(ctx, tx, "boot_script", "Boot script", "boot_script_id = $1", item.ID)
 		},
-	}.Routes(), rest.List[rest.None, ListedTemplate]{DB: s.db, Path: "/pxe/boot-script", Guard: guard.Has(permission.PXESettings), Name: "listBootScripts", Summary: "List boot scripts", Extension: true, View: "boot_script", By: byTemplate})
+	}.Routes(), rest.List[rest.None, ListedTemplate]{DB: s.DB, Path: "/pxe/boot-script", Guard: guard.Has(permission.PXESettings), Name: "listBootScripts", Summary: "List boot scripts", Extension: true, View: "boot_script", By: byTemplate})
 }
 
-func (s *Service) shellScripts() []rest.Route {
+func (s *Profiles) shellScripts() []rest.Route {
 	return rest.Resource[OSShellScript, shellScriptBody]{
-		DB: s.db, Path: "/pxe/shell", ID: "shell_script_id", Noun: "shell script", Again: rest.AgainRefused, Edited: editedTemplate,
+		DB: s.DB, Path: "/pxe/shell", ID: "shell_script_id", Noun: "shell script", Again: rest.AgainRefused, Edited: editedTemplate,
 		Guard: guard.Has(permission.PXESettings), Table: "shell_script", Additions: rest.Viewing | rest.Editing, By: byTemplate,
 		Delete: func(ctx context.Context, tx *pg.Tx, item *OSShellScript) error {
-			return unlessUsed(ctx, tx, "shell_script", "Shell script", "$1 = ANY (shell_after || shell_during)", item.ID)
+			return reference.DeleteUnlessProfiles(ctx, tx, "shell_script", "Shell script", "$1 = ANY (shell_after || shell_during)", item.ID)
 		},
 	}.Routes()
 }
@@ -149,13 +147,13 @@ var templateTables = []templateTable{
 	{"shell_script", "pxe/shell", "shell script", "pxe.shell", script.Shell},
 }
 
-// checkTemplates checks all templates anew, which may have been saved by an older version with other variables: what is wrong
-// now is said with the template, and logged.
-func checkTemplates(ctx context.Context, d service.Deps) error {
+// Check parses all stored templates again. An older version may have saved one with variables that are gone: its problem is
+// stored with the template, and recorded.
+func Check(ctx context.Context, db *pg.DB) error {
 	for _, table := range templateTables {
 		for after, more := int64(0), true; more; {
 			var err error
-			if after, more, err = checkSome(ctx, d.DB, table, after); err != nil {
+			if after, more, err = checkSome(ctx, db, table, after); err != nil {
 				return fmt.Errorf("check each %s: %w", table.noun, err)
 			}
 		}

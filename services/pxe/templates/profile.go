@@ -1,4 +1,4 @@
-package pxe
+package templates
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/table"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/services/pxe/reference"
 )
 
 // ListedProfile is a profile as lists and clients see it.
@@ -87,14 +88,12 @@ func (b *profileBody) Resolve(wrong *problem.Fields) {
 	}
 }
 
-// orClient lets those through who hold pxe.settings, and clients, who see the profiles with access_client.
-var orClient = guard.HasOrClient(permission.PXESettings)
+// readers are callers with pxe.settings, and clients, who see the profiles with access_client.
+var readers = guard.HasOrClient(permission.PXESettings)
 
-func isClient(ctx context.Context) bool { return principal.From(ctx).Client() != 0 }
-
-// open are the profiles that there are for the caller.
-func open(ctx context.Context) []pg.Condition {
-	if !isClient(ctx) {
+// visibleProfiles is the condition of the profiles that the caller sees.
+func visibleProfiles(ctx context.Context) []pg.Condition {
+	if principal.From(ctx).Client() == 0 {
 		return nil
 	}
 	return []pg.Condition{{SQL: "access_client"}}
@@ -105,44 +104,42 @@ var (
 	profileTable = table.New[profileBody]("profile", "profile_view", nil)
 )
 
-func (s *Service) profiles() []rest.Route {
+func (s *Profiles) profiles() []rest.Route {
 	return append(rest.Resource[OSReloadProfile, profileBody]{
-		DB:     s.db,
-		Path:   "/pxe/profile",
-		ID:     "profile_id",
-		Noun:   "profile",
-		Again:  rest.AgainRefused,
-		Edited: `{"name": "Debian 13, small", "time_until_marked_failed": 60}`,
-		Guard: guard.Has(
-			permission.PXESettings,
-		),
+		DB:      s.DB,
+		Path:    "/pxe/profile",
+		ID:      "profile_id",
+		Noun:    "profile",
+		Again:   rest.AgainRefused,
+		Edited:  `{"name": "Debian 13, small", "time_until_marked_failed": 60}`,
+		Guard:   guard.Has(permission.PXESettings),
 		Table:   "profile",
 		View:    "profile_view",
 		Without: rest.Listing | rest.Viewing,
 		Check:   s.checkProfile,
 		Delete: func(ctx context.Context, tx *pg.Tx, p *OSReloadProfile) error {
-			return unlessInstalls(ctx, tx, "profile", "Profile", "profile_id", p.ID)
+			return reference.DeleteUnlessInstalls(ctx, tx, "profile", "Profile", "profile_id", p.ID)
 		},
 	}.Routes(), rest.List[rest.None, ListedProfile]{
-		DB:      s.db,
+		DB:      s.DB,
 		Path:    "/pxe/profile",
-		Guard:   orClient,
+		Guard:   readers,
 		Name:    "listProfiles",
 		Summary: "List profiles",
 		Doc:     "A client sees those with access_client.",
 		View:    "profile_view",
-		Where:   func(ctx context.Context, _ rest.None) ([]pg.Condition, error) { return open(ctx), nil },
+		Where:   func(ctx context.Context, _ rest.None) ([]pg.Condition, error) { return visibleProfiles(ctx), nil },
 		By: rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name"},
 			Filters: map[string]string{"name": "name", "billing_id": "billing_id", "access_client": "access_client"}},
 	}, rest.Read[rest.Item, OSReloadProfile]{
 		Path:    "/pxe/profile/{profile_id}",
-		Guard:   orClient,
+		Guard:   readers,
 		Name:    "getProfile",
 		Summary: "View a profile",
 		Doc:     "A client sees what lists have of it.",
 		Do: func(ctx context.Context, req rest.Item) (OSReloadProfile, error) {
-			found, err := profiles.Get(ctx, s.db, req.ID, open(ctx)...)
-			if isClient(ctx) {
+			found, err := profiles.Get(ctx, s.DB, req.ID, visibleProfiles(ctx)...)
+			if principal.From(ctx).Client() != 0 {
 				found = OSReloadProfile{ListedProfile: found.ListedProfile, Drivers: []rest.Ref{}, Shell: ProfileShell{[]int64{}, []int64{}}}
 			}
 			return found, err
@@ -150,61 +147,49 @@ func (s *Service) profiles() []rest.Route {
 	})
 }
 
-// checkProfile keeps an email template there that is named anew.
-func (s *Service) checkProfile(ctx context.Context, tx *pg.Tx, _ int64, before, b *profileBody) error {
-	if err := checkISO(ctx, tx, before, b); err != nil {
+// checkProfile holds the email template and the edition of Windows that an edit names.
+func (s *Profiles) checkProfile(ctx context.Context, tx *pg.Tx, _ int64, before, b *profileBody) error {
+	if err := holdEdition(ctx, tx, before, b); err != nil {
 		return err
 	}
 	named := b.Email.Template
 	if named == nil || before != nil && before.Email.Template != nil && *before.Email.Template == *named {
 		return nil
 	}
-	return s.emailTemplates.Hold(ctx, tx, int64(*named), "/email/template")
+	return s.EmailTemplates.Hold(ctx, tx, int64(*named), "/email/template")
 }
 
-// profilesWith says which profiles use an email template, which cannot be deleted then.
-func profilesWith(ctx context.Context, q pg.Querier, id int64) (string, error) {
-	return usedBy(ctx, q, "email_template_id = $1", id)
-}
-
-// usedBy names a profile of those of which the condition is true; nothing where there is none.
-func usedBy(ctx context.Context, q pg.Querier, condition string, args ...any) (string, error) {
-	var user rest.Ref
-	var more int64
-	err := q.QueryRow(ctx, "SELECT id, name, count(*) OVER () - 1 FROM profile WHERE "+condition+" ORDER BY id LIMIT 1", args...).
-		Scan(&user.ID, &user.Name, &more)
+// holdEdition finds the edition of Windows that a profile names, by its name or id, writes its name into the body, and keeps it
+// enabled until the commit.
+func holdEdition(ctx context.Context, tx *pg.Tx, before, b *profileBody) error {
+	of := &b.ISO
+	if of.ID == nil || of.Edition == nil {
+		return nil
+	}
+	if _, err := tx.Exec(ctx, "SELECT FROM iso WHERE id = $1 FOR SHARE", *of.ID); err != nil {
+		return fmt.Errorf("hold an ISO: %w", err)
+	}
+	column, value := "name", any(string(*of.Edition))
+	if id, is := of.Edition.ID(); is {
+		column, value = "id", id
+	}
+	var name string
+	err := tx.QueryRow(ctx, "SELECT name FROM iso_edition WHERE iso_id = $1 AND is_enabled AND "+column+" = $2", *of.ID, value).Scan(&name)
 	switch {
+	case errors.Is(err, pgx.ErrNoRows) && before != nil && before.ISO.Edition != nil && *before.ISO.Edition == *of.Edition: // of the ISO that it was
+		of.Edition = nil
+		return nil
 	case errors.Is(err, pgx.ErrNoRows):
-		return "", nil
+		return problem.Member("/iso/edition", "not_found", "is none of the ISO's enabled editions")
 	case err != nil:
-		return "", fmt.Errorf("look for profiles: %w", err)
-	case more == 0:
-		return fmt.Sprintf("is used by profile %d (%s)", user.ID, user.Name), nil
-	default:
-		return fmt.Sprintf("is used by profile %d (%s) and %d more", user.ID, user.Name, more), nil
+		return fmt.Errorf("look for an edition: %w", err)
 	}
+	*of.Edition = rest.RefOrName(name)
+	return nil
 }
 
-// unlessUsed deletes an item unless a profile uses it. That none comes to do so in between is the foreign keys' part.
-func unlessUsed(ctx context.Context, tx *pg.Tx, table, noun, condition string, id int64) error {
-	uses, err := usedBy(ctx, tx, condition, id)
-	if err != nil {
-		return err
-	}
-	return deleteUnused(ctx, tx, table, noun, id, uses)
-}
-
-// deleteUnused deletes an item, unless it is said how it is used.
-func deleteUnused(ctx context.Context, tx *pg.Tx, table, noun string, id int64, uses string) error {
-	if uses != "" {
-		return problem.New(problem.Conflict, "%s %d %s.", noun, id, uses)
-	}
-	_, err := tx.Exec(ctx, "DELETE FROM "+pgx.Identifier{table}.Sanitize()+" WHERE id = $1", id)
-	return err
-}
-
-// clearEmailTemplate takes an email template that is gone from the profiles that name it.
+// clearEmailTemplate removes a deleted email template from the profiles that name it.
 func clearEmailTemplate(ctx context.Context, tx *pg.Tx, id int64, name string) error {
-	return cleared(ctx, tx, "profile", "email_template_id", id, pg.Target{Type: "pxe/profile", Noun: "profile"},
+	return reference.Clear(ctx, tx, "profile", "email_template_id", id, pg.Target{Type: "pxe/profile", Noun: "profile"},
 		map[string]any{"email": map[string]rest.Ref{"template": {ID: id, Name: name}}})
 }

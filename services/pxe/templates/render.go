@@ -1,12 +1,11 @@
-package pxe
+package templates
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/aymanbagabas/go-udiff"
@@ -16,9 +15,9 @@ import (
 	"github.com/ironplane/ironplane/pkg/auth/permission"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
-	"github.com/ironplane/ironplane/pkg/remote"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/services/pxe/siteagent"
 	"github.com/ironplane/ironplane/services/pxe/templates/script"
 )
 
@@ -64,8 +63,8 @@ type renderedBefore struct {
 
 // Resolve reads the machine.
 func (b *renderBody) Resolve(wrong *problem.Fields) {
-	macs := readMACs(wrong, "/host/mac", b.Host.MAC)
-	checkHostname(wrong, b.Host.Hostname)
+	macs := script.ParseMACs(wrong, "/host/mac", b.Host.MAC)
+	script.CheckHostname(wrong, b.Host.Hostname)
 	b.machine = script.NewHost(b.Host.Hostname, b.Host.Firmware, macs)
 	h := &b.machine
 	h.Disk = b.Host.Disk
@@ -74,41 +73,7 @@ func (b *renderBody) Resolve(wrong *problem.Fields) {
 	if h.IP = h.IPv4.Address; h.IP == "" {
 		h.IP = h.IPv6.Address
 	}
-	h.Nameservers = readNameservers(wrong, b.Host.DNS)
-}
-
-// readMACs reads the MAC addresses of a machine, each once.
-func readMACs(wrong *problem.Fields, pointer string, texts ...string) (macs []string) {
-	for _, text := range texts {
-		mac, err := net.ParseMAC(text)
-		switch {
-		case text == "":
-		case err != nil || len(mac) != 6:
-			wrong.Add(pointer, "invalid", "must be a MAC address such as 52:54:00:12:34:56")
-		case !slices.Contains(macs, mac.String()):
-			macs = append(macs, mac.String())
-		}
-	}
-	return macs
-}
-
-func checkHostname(wrong *problem.Fields, name string) {
-	if name != "" && !remote.IsHost(name) {
-		wrong.Add("/host/hostname", "invalid", "must be a name such as web1.example.com")
-	}
-}
-
-// readNameservers reads addresses with blanks between.
-func readNameservers(wrong *problem.Fields, text string) []string {
-	all := []string{}
-	for one := range strings.FieldsSeq(text) {
-		address, err := netip.ParseAddr(one)
-		if err != nil {
-			wrong.Add("/host/nameservers", "invalid", "must be addresses with blanks between")
-		}
-		all = append(all, address.String())
-	}
-	return all
+	h.Nameservers = script.ParseNameservers(wrong, b.Host.DNS)
 }
 
 // read reads an address and its subnet, where there is one.
@@ -147,7 +112,7 @@ type RenderedFile struct {
 	Difference string `json:"difference,omitempty" doc:"to the file of this kind and id in earlier, as diff -u says it; empty: there is none"`
 }
 
-func (s *Service) render() rest.Route {
+func (s *Profiles) render() rest.Route {
 	return rest.Read[renderRequest, Rendering]{
 		Method:    http.MethodPost,
 		Path:      "/pxe/profile/{profile_id}/render",
@@ -160,8 +125,8 @@ func (s *Service) render() rest.Route {
 	}
 }
 
-func (s *Service) renderProfile(ctx context.Context, req renderRequest) (r Rendering, err error) {
-	profile, err := profiles.Get(ctx, s.db, req.ID)
+func (s *Profiles) renderProfile(ctx context.Context, req renderRequest) (r Rendering, err error) {
+	profile, err := profiles.Get(ctx, s.DB, req.ID)
 	if err != nil {
 		return r, err
 	}
@@ -174,7 +139,7 @@ func (s *Service) renderProfile(ctx context.Context, req renderRequest) (r Rende
 	v.Password, v.SSHKeys, v.Variables = secret.New(""), script.Lines(body.SSHKeys), script.NewVariables(body.Variables)
 	v.Client = script.Client{Name: body.Client.Name, Email: body.Client.Email}
 	v.URL.Files = strings.TrimSuffix(body.Files, "/")
-	r.Files, err = templatesOf(ctx, s.db, &profile)
+	r.Files, err = templatesOf(ctx, s.DB, &profile)
 	if err != nil {
 		return r, err
 	}
@@ -237,4 +202,51 @@ func idOf(r *rest.Ref) *int64 {
 		return nil
 	}
 	return &r.ID
+}
+
+// Failure says to operators why a machine cannot be given its files, such as what is wrong with a template, with line and column.
+type Failure string
+
+func (f Failure) Error() string { return string(f) }
+
+// Files renders all templates of a profile. It returns a Failure where the profile is gone, or a template cannot be rendered for
+// this machine.
+func Files(ctx context.Context, q pg.Querier, profile int64, v script.Variables) (all siteagent.Files, err error) {
+	p, err := profiles.Get(ctx, q, profile)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return all, Failure("Its profile is gone.")
+	}
+	if err != nil {
+		return all, fmt.Errorf("read profile %d: %w", profile, err)
+	}
+	templates, err := templatesOf(ctx, q, &p)
+	if err != nil {
+		return all, err
+	}
+	var during, after []string
+	for i := range templates {
+		f := &templates[i]
+		if f.render(true, v); f.Error != "" {
+			return all, Failure(fmt.Sprintf("%s %d (%s): %s", kindNames[f.Kind], f.ID, f.Name, f.Error))
+		}
+		switch f.Kind {
+		case "boot_script":
+			all.Boot = f.Text
+		case "preseed":
+			all.Preseed = f.Text
+		case "shell_during":
+			during = append(during, f.Text)
+		default:
+			after = append(after, f.Text)
+		}
+	}
+	all.During, all.After = script.InTurn(during), script.InTurn(after)
+	return all, nil
+}
+
+var kindNames = map[string]string{
+	"boot_script":  "boot script",
+	"preseed":      "preseed",
+	"shell_during": "shell script",
+	"shell_after":  "shell script",
 }

@@ -1,4 +1,4 @@
-package pxe
+package templates
 
 import (
 	"context"
@@ -71,7 +71,7 @@ type (
 	}
 )
 
-func (s *Service) shares() []rest.Route {
+func (s *Profiles) shares() []rest.Route {
 	has := guard.Has(permission.PXESettings)
 	each := rest.Effect{Logs: rest.LogsEach, Again: rest.AgainRefused}
 	return []rest.Route{
@@ -85,7 +85,7 @@ func (s *Service) shares() []rest.Route {
 			Summary:   "Export a profile and all its templates",
 			Doc:       "What is of this installation alone is left out: billing_id, access_client, the ISO, drivers and the email template.",
 			Do: func(ctx context.Context, req rest.Item) (SharedProfile, error) {
-				p, err := share(ctx, s.db, req.ID)
+				p, err := share(ctx, s.DB, req.ID)
 				if err != nil {
 					return SharedProfile{}, err
 				}
