@@ -17,6 +17,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/pxe"
+	"github.com/ironplane/ironplane/services/pxe/media"
 )
 
 const (
@@ -42,7 +43,7 @@ func TestDriverTakesLittleMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := fmt.Sprintf("%x", sum.Sum(nil))
-	var made pxe.PXEDriver
+	var made media.PXEDriver
 	r.takesLittle("the upload", func() {
 		in, out := io.Pipe()
 		form := multipart.NewWriter(out)
@@ -57,7 +58,7 @@ func TestDriverTakesLittleMemory(t *testing.T) {
 			}
 			out.CloseWithError(err)
 		}()
-		made = testkit.Decode[pxe.PXEDriver](
+		made = testkit.Decode[media.PXEDriver](
 			r.client.Do("POST", "/pxe/driver", in, "Content-Type", form.FormDataContentType()).Want(http.StatusOK),
 		)
 	})
@@ -148,7 +149,7 @@ func testUploadGoesOnAfterAKill(t *testing.T, f *fleet, c *testkit.Client) {
 	<-cut
 	until("it is there after the kill", strconv.Itoa(piece))
 	c.Do("PATCH", at, bytes.NewReader(content[piece:]), append(tus, "Upload-Offset", strconv.Itoa(piece))...).Want(http.StatusNoContent)
-	made := testkit.Decode[pxe.PXEDriver](c.Do("POST", "/pxe/driver", map[string]any{"name": "resumed", "upload": at}).Want(http.StatusOK))
+	made := testkit.Decode[media.PXEDriver](c.Do("POST", "/pxe/driver", map[string]any{"name": "resumed", "upload": at}).Want(http.StatusOK))
 	if want := fmt.Sprintf("%x", sha256.Sum256(content)); made.SHA256 != want || made.Size != size {
 		t.Errorf("it is %s", testkit.JSON(made))
 	}

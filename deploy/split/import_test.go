@@ -12,6 +12,7 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/pxe"
+	"github.com/ironplane/ironplane/services/pxe/media"
 )
 
 // An import whose service is killed goes on behind what it had.
@@ -41,12 +42,12 @@ func testImportGoesOnAfterAKill(t *testing.T, f *fleet, c *testkit.Client) {
 		"/pxe/iso/%d",
 		c.Do("POST", "/pxe/iso", fmt.Sprintf(`{"name": "large", "folder": "large", "url": %q}`, door.URL)).Want(http.StatusOK).ID(),
 	)
-	until := func(what string, is func(pxe.ISOManager) bool) (got pxe.ISOManager) {
+	until := func(what string, is func(media.ISOManager) bool) (got media.ISOManager) {
 		t.Helper()
 		for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 			answer := c.Do("GET", at, nil)
 			if answer.Status == http.StatusOK { // else the service has just been killed
-				if got = testkit.Decode[pxe.ISOManager](answer); is(got) {
+				if got = testkit.Decode[media.ISOManager](answer); is(got) {
 					return got
 				}
 			}
@@ -55,12 +56,12 @@ func testImportGoesOnAfterAKill(t *testing.T, f *fleet, c *testkit.Client) {
 			}
 		}
 	}
-	until("a piece is there", func(is pxe.ISOManager) bool { return is.Progress > 0 })
+	until("a piece is there", func(is media.ISOManager) bool { return is.Progress > 0 })
 	kill(t, f.processes[pxe.Name])
 	if err := f.startService(t.Context(), pxe.Name); err != nil {
 		t.Fatal(err)
 	}
-	is := until("it is imported", func(is pxe.ISOManager) bool { return is.Status == "ready" || is.Status == "failed" })
+	is := until("it is imported", func(is media.ISOManager) bool { return is.Status == "ready" || is.Status == "failed" })
 	if want := fmt.Sprintf("%x", sha256.Sum256(image)); is.Status != "ready" || *is.SHA256 != want {
 		t.Errorf("it is %s", testkit.JSON(is))
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/testkit"
-	"github.com/ironplane/ironplane/services/pxe"
+	"github.com/ironplane/ironplane/services/pxe/media"
 )
 
 // sendDriver sends a driver as browsers do.
@@ -46,7 +46,7 @@ func TestDriver(t *testing.T) {
 	c, db, _ := newClient(t)
 	content := bytes.Repeat([]byte("driver\x00\xff"), 100_000)
 	sum := sha256.Sum256(content)
-	driver := testkit.Decode[pxe.PXEDriver](sendDriver(t, c, "POST", "/pxe/driver", "virtio für \"Windows\"", content).Want(200))
+	driver := testkit.Decode[media.PXEDriver](sendDriver(t, c, "POST", "/pxe/driver", "virtio für \"Windows\"", content).Want(200))
 	if driver.Size != int64(len(content)) || driver.SHA256 != fmt.Sprintf("%x", sum) {
 		t.Errorf("it is %+v", driver)
 	}
@@ -89,7 +89,7 @@ func TestDriver(t *testing.T) {
 	sendDriver(t, c, "POST", "/pxe/driver", "", []byte("x")).WantErrors("/name", "required")
 	sendDriver(t, c, "POST", "/pxe/driver", "x", []byte{}).WantErrors("/driver", "required")
 	c.Do("PATCH", at, `{"driver": null}`).WantErrors("/driver", "required")
-	if n := len(testkit.Decode[[]pxe.PXEDriver](c.Do("GET", "/pxe/driver?sort=name", nil).Want(200))); n != 2 {
+	if n := len(testkit.Decode[[]media.PXEDriver](c.Do("GET", "/pxe/driver?sort=name", nil).Want(200))); n != 2 {
 		t.Errorf("there are %d", n)
 	}
 

@@ -14,7 +14,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/testkit"
-	"github.com/ironplane/ironplane/services/pxe"
+	"github.com/ironplane/ironplane/services/pxe/media"
 )
 
 // tus speaks tus.
@@ -144,7 +144,7 @@ func TestDriverUpload(t *testing.T) {
 	c.Do("POST", "/pxe/driver", map[string]any{"name": "virtio", "upload": 7}).Want(422)
 	body := map[string]any{"name": "virtio", "upload": c.URL + at}
 	made := c.Do("POST", "/pxe/driver", body, "Idempotency-Key", "one").Want(200)
-	driver := testkit.Decode[pxe.PXEDriver](made)
+	driver := testkit.Decode[media.PXEDriver](made)
 	if driver.SHA256 != fmt.Sprintf("%x", sha256.Sum256(content)) || driver.Size != int64(len(content)) {
 		t.Errorf("it is %s", made.Text)
 	}

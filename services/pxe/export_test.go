@@ -9,9 +9,9 @@ import (
 
 // Imports has imports be given up on soon: a server that sends nothing for so long, and one that so many attempts brought nothing of.
 func (s *Service) Imports(silence time.Duration, attempts int) service.Job {
-	s.silence = silence
-	s.importJob.Attempts, s.importJob.Backoff = attempts, func(int) time.Duration { return 0 }
-	return s.importJob
+	s.isos.SilenceTimeout = silence
+	s.isos.ImportJob.Attempts, s.isos.ImportJob.Backoff = attempts, func(int) time.Duration { return 0 }
+	return s.isos.ImportJob
 }
 
 // Sweep is what is done every hour.

@@ -23,6 +23,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/pxe"
+	"github.com/ironplane/ironplane/services/pxe/media"
 	"github.com/ironplane/ironplane/services/pxe/storage"
 	"github.com/ironplane/ironplane/services/pxe/storage/storagetest"
 )
@@ -70,14 +71,14 @@ func newImporter(t *testing.T, at string) *importer {
 }
 
 // imported makes an ISO and waits until its import has ended.
-func (i *importer) imported(t *testing.T, url string) (is pxe.ISOManager) {
+func (i *importer) imported(t *testing.T, url string) (is media.ISOManager) {
 	t.Helper()
 	id := i.For(t).
 		Do("POST", "/pxe/iso", fmt.Sprintf(`{"name": %q, "folder": "iso-%d", "url": %[1]q}`, url, time.Now().UnixNano())).
 		Want(200).
 		ID()
 	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		is = testkit.Decode[pxe.ISOManager](i.For(t).Do("GET", fmt.Sprintf("/pxe/iso/%d", id), nil).Want(200))
+		is = testkit.Decode[media.ISOManager](i.For(t).Do("GET", fmt.Sprintf("/pxe/iso/%d", id), nil).Want(200))
 		if is.Status == "ready" || is.Status == "failed" {
 			return is
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/testkit"
-	"github.com/ironplane/ironplane/services/pxe"
+	"github.com/ironplane/ironplane/services/pxe/templates"
 )
 
 // made makes an item and answers its id.
@@ -85,7 +85,7 @@ func TestProfilesOfClients(t *testing.T) {
 		t,
 		testkit.As(handler(t, db, box), &principal.Principal{Owner: principal.Owner{Type: principal.Client, ID: 5}, KeyID: 1}),
 	)
-	if all := testkit.Decode[[]pxe.ListedProfile](client.Do("GET", "/pxe/profile", nil).Want(200)); len(all) != 1 || all[0].ID != shown {
+	if all := testkit.Decode[[]templates.ListedProfile](client.Do("GET", "/pxe/profile", nil).Want(200)); len(all) != 1 || all[0].ID != shown {
 		t.Errorf("there are %+v", all)
 	}
 	if text := client.Do("GET", fmt.Sprintf("/pxe/profile/%d", shown), nil).

@@ -1,5 +1,5 @@
-// Package pxe is the bounded context of network boot. There are DHCP servers and file servers, templates of what
-// machines are given, drivers and ISOs, and profiles that put these together.
+// Package pxe is the bounded context of network boot. It serves DHCP servers, file servers and discovered machines; profiles and
+// their templates, drivers and ISOs, and installs have packages of their own below it.
 package pxe
 
 import (
@@ -7,23 +7,19 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/auth/guard"
 	"github.com/ironplane/ironplane/pkg/egress"
 	"github.com/ironplane/ironplane/pkg/events"
-	"github.com/ironplane/ironplane/pkg/jobs"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/rest"
-	"github.com/ironplane/ironplane/pkg/runtime/mesh"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/settings"
 	"github.com/ironplane/ironplane/services/pxe/filesync"
 	"github.com/ironplane/ironplane/services/pxe/install"
-	"github.com/ironplane/ironplane/services/pxe/reference"
+	"github.com/ironplane/ironplane/services/pxe/media"
 	"github.com/ironplane/ironplane/services/pxe/site"
 	"github.com/ironplane/ironplane/services/pxe/storage"
 	"github.com/ironplane/ironplane/services/pxe/templates"
@@ -49,37 +45,11 @@ var Definition = service.Definition{
 		"iso_edition.license_key",
 	},
 	Sends: []string{"clients"},
-	New: func(d service.Deps) service.Parts {
-		s := New(d)
-		return service.Parts{
-			Routes:    s.Routes(),
-			Readers:   []string{"network"},
-			Consumers: []*events.Consumer{s.groups.Consumer(), s.followEntities(), added(s.clients, "clients"), s.profiles.EmailTemplates.Consumer()},
-			Jobs:      []service.Job{s.syncs.Job(), s.importJob},
-			Loops: []service.Loop{
-				service.Every(sweepPause, "sweep of the store", s.sweep),
-				{Name: "follow the settings", Run: s.settings.Follow},
-				{Name: "ask agents how they are", Run: s.agents.Look},
-				service.Every(
-					time.Second,
-					"let installs wait no longer that need not",
-					s.installs.GrantAll,
-				),
-				service.Every(time.Second, "fail installs that take too long", s.installs.Expire),
-			},
-		}
-	},
+	New:   func(d service.Deps) service.Parts { return New(d).Parts() },
 	Begin: begin,
 }
 
-// added follows items that the service did not refer to at first, from the first change on that their owner still has.
-func added(refs *events.Refs, name string) *events.Consumer {
-	c := refs.Consumer()
-	c.Name = name
-	return c
-}
-
-// begin looks at what the service is told, and at its templates.
+// begin checks the configuration, and parses the stored templates again.
 func begin(ctx context.Context, d service.Deps) error {
 	if err := storage.CheckURL(d.Store); err != nil {
 		return fmt.Errorf("IRONPLANE_STORE: %w", err)
@@ -90,68 +60,89 @@ func begin(ctx context.Context, d service.Deps) error {
 	return templates.Check(ctx, d.DB)
 }
 
-// Service is the pxe service.
+// Service is the pxe service: a part for each topic.
 type Service struct {
-	db        *pg.DB
-	peers     mesh.Peers
-	box       *seal.Box
-	groups    *events.Refs
-	entities  *events.Refs
-	clients   *events.Refs
-	profiles  *templates.Profiles
-	installs  *install.Installs
-	store     *storage.Store
-	settings  *settings.Follower
-	agents    *site.Agents
-	syncs     *filesync.Syncs
-	client    *http.Client  // for addresses that callers gave
-	silence   time.Duration // for which these may send nothing of an ISO
-	importJob service.Job
+	db       *pg.DB
+	box      *seal.Box
+	groups   *events.Refs // IP groups of network, which file servers name as their site
+	settings *settings.Follower
+	store    *storage.Store
+	agents   *site.Agents
+	profiles *templates.Profiles
+	drivers  *media.Drivers
+	isos     *media.ISOs
+	installs *install.Installs
+	syncs    *filesync.Syncs
 }
 
 const (
-	// sweepPause is between two sweeps of the store, and sweepGrace longer than a piece of a file takes to come.
-	sweepPause, sweepGrace = time.Hour, 24 * time.Hour
+	// sweepInterval is how often files that nobody needs are deleted from the store.
+	sweepInterval = time.Hour
+	// sweepGrace is how long a piece of a file is kept that nobody refers to: longer than it takes to arrive.
+	sweepGrace = 24 * time.Hour
 )
 
 // New makes the service on its migrated schema.
 func New(d service.Deps) *Service {
-	allowed, _ := egress.Parse(d.AllowedNetworks) // Begin has said what is wrong with it
+	allowed, _ := egress.Parse(d.AllowedNetworks) // begin has refused a text that cannot be parsed
 	current := &settings.Follower{Peers: d.Peers}
-	agents := &site.Agents{DB: d.DB, Box: d.Box, Allowed: allowed}
-	installs := &install.Installs{DB: d.DB, Box: d.Box, Outbox: d.Outboxes["clients"], Settings: current.Values}
-	agents.Hear, agents.Heard, agents.Push = installs.Hear, installs.Heard, installs.Push
-	files := storage.New(d.DB, d.Store)
-	s := &Service{
+	store := storage.New(d.DB, d.Store)
+	installs := install.New(d.DB, d.Box, d.Peers, d.Outboxes["clients"], current.Values)
+	agents := &site.Agents{
+		DB:      d.DB,
+		Box:     d.Box,
+		Allowed: allowed,
+		Hear:    installs.Hear,
+		Heard:   installs.Heard,
+		Push:    installs.Push,
+	}
+	return &Service{
 		db:       d.DB,
-		peers:    d.Peers,
 		box:      d.Box,
-		store:    files,
-		settings: current,
-		agents:   agents,
-		installs: installs,
-		client:   allowed.Client(),
-		silence:  longestSilence,
-		syncs:    &filesync.Syncs{DB: d.DB, Agents: agents, Store: files, Most: func() int { return settings.SyncChildren.In(current.Values()) }},
 		groups:   &events.Refs{Owner: "network", Type: "group", DB: d.DB, Peers: d.Peers, Cleared: clearGroup},
-		entities: &events.Refs{Owner: "network", Type: "entity", DB: d.DB, Peers: d.Peers, Uses: reference.ByInstall("host_entity_id"),
-			Cleared: func(ctx context.Context, tx *pg.Tx, id int64, _ string) error {
-				return installs.EntityGone(ctx, tx, id)
-			}},
-		clients: &events.Refs{Owner: "clients", Type: "client", DB: d.DB, Peers: d.Peers, Uses: reference.ByInstall("client_id"),
-			Cleared: func(context.Context, *pg.Tx, int64, string) error { return nil }}, // what was installed for it stays known
+		settings: current,
+		store:    store,
+		agents:   agents,
 		profiles: templates.New(d.DB, d.Peers),
+		drivers:  media.NewDrivers(d.DB, store),
+		isos:     media.NewISOs(d.DB, d.Box, store, allowed.Client(), current.Values),
+		installs: installs,
+		syncs: &filesync.Syncs{
+			DB:     d.DB,
+			Agents: agents,
+			Store:  store,
+			Most:   func() int { return settings.SyncChildren.In(current.Values()) },
+		},
 	}
-	s.importJob = service.Job{
-		Kind:     "iso-import",
-		Timeout:  importTime,
-		Attempts: importAttempts,
-		Backoff:  importPause,
-		Workers:  2,
-		Unique:   true,
-		Do:       jobs.Do(s.importISO),
+}
+
+// Parts returns what the service consists of.
+func (s *Service) Parts() service.Parts {
+	return service.Parts{
+		Routes:  s.Routes(),
+		Readers: []string{"network"},
+		Consumers: []*events.Consumer{
+			s.groups.Consumer(),
+			s.installs.FollowEntities(),
+			named(s.installs.Clients.Consumer(), "clients"),
+			s.profiles.EmailTemplates.Consumer(),
+		},
+		Jobs: []service.Job{s.syncs.Job(), s.isos.ImportJob},
+		Loops: []service.Loop{
+			service.Every(sweepInterval, "store-sweep", s.sweep),
+			{Name: "settings-sync", Run: s.settings.Follow},
+			{Name: "agent-health", Run: s.agents.Look},
+			service.Every(time.Second, "install-grants", s.installs.GrantAll),
+			service.Every(time.Second, "install-expiry", s.installs.Expire),
+		},
 	}
-	return s
+}
+
+// named gives a consumer a name of its own. A second consumer of the same service needs one: it follows from the first change that
+// its service still has.
+func named(c *events.Consumer, name string) *events.Consumer {
+	c.Name = name
+	return c
 }
 
 // Routes are what the service answers.
@@ -160,24 +151,19 @@ func (s *Service) Routes() []rest.Route {
 		rest.Section{
 			Name: "DHCP servers",
 			Doc:  "The agents at the sites that answer machines which ask for an address and what to boot.",
-		}.Of(
-			s.dhcpServers(),
-		),
+		}.Of(s.dhcpServers()),
 		rest.Section{
 			Name: "File servers",
 			Doc:  "The agents at the sites that have the files which installations read.",
-		}.Of(
-			s.fileServers(),
-			s.fileSyncs(),
-		),
-		rest.Section{Name: "Drivers", Doc: "Files that installers need for a machine's hardware."}.Of(s.driverUploads(), s.drivers()),
+		}.Of(s.fileServers(), s.syncs.Routes()),
+		rest.Section{
+			Name: "Drivers",
+			Doc:  "Files that installers need for a machine's hardware.",
+		}.Of(s.drivers.Routes()),
 		rest.Section{
 			Name: "ISOs",
 			Doc:  "Images that machines are installed from, and the editions of Windows in them.",
-		}.Of(
-			s.isos(),
-			s.editions(),
-		),
+		}.Of(s.isos.Routes()),
 		rest.Section{
 			Name: "Profiles",
 			Doc:  "Ways to install a machine, or to boot one over the network, and the templates that they put together.",
@@ -185,19 +171,20 @@ func (s *Service) Routes() []rest.Route {
 		rest.Section{
 			Name: "Installs",
 			Doc:  "Installations of machines, and machines that asked to boot and that nobody named.",
-		}.Of(
-			s.installRoutes(),
-			s.discoveries(),
-		),
-		[]rest.Route{s.profiles.EmailTemplates.CloseRoute(), s.entities.CloseRoute(), s.clients.CloseRoute(),
-			rest.Read[rest.None, []usedEntity]{Path: "/internal/installed-entities", Guard: guard.Peers("network"), Do: s.usedEntities},
-			events.RefRoute(s.db, "pxe/dhcp", "dhcp_server", "NULL::jsonb", "network")},
+		}.Of(s.installs.Routes(), s.discoveries()),
+		[]rest.Route{
+			s.profiles.EmailTemplates.CloseRoute(),
+			s.installs.Entities.CloseRoute(),
+			s.installs.Clients.CloseRoute(),
+			s.installs.UsedEntities(),
+			events.RefRoute(s.db, "pxe/dhcp", "dhcp_server", "NULL::jsonb", "network"),
+		},
 	)
 }
 
-// sweep deletes from the store what nobody refers to.
+// sweep deletes what nobody needs from the store. Without a store there is nothing to delete.
 func (s *Service) sweep(ctx context.Context) error {
-	if err := s.forgetUploads(ctx); err != nil {
+	if err := s.drivers.ForgetUploads(ctx); err != nil {
 		return err
 	}
 	err := s.store.Sweep(ctx, sweepGrace)

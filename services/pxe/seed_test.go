@@ -15,7 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/ironplane/ironplane/pkg/testkit"
-	"github.com/ironplane/ironplane/services/pxe"
+	"github.com/ironplane/ironplane/services/pxe/templates"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -31,13 +31,13 @@ var machines = map[string]string{
 func TestSeeds(t *testing.T) {
 	t.Parallel()
 	c, _, _ := newClient(t)
-	profiles := testkit.Decode[[]pxe.ListedProfile](c.Do("GET", "/pxe/profile", nil).Want(200))
+	profiles := testkit.Decode[[]templates.ListedProfile](c.Do("GET", "/pxe/profile", nil).Want(200))
 	if len(profiles) < 10 {
 		t.Fatalf("there are %d", len(profiles))
 	}
 	for _, profile := range profiles {
 		for name, host := range machines {
-			rendered := testkit.Decode[pxe.Rendering](
+			rendered := testkit.Decode[templates.Rendering](
 				c.Do("POST", fmt.Sprintf("/pxe/profile/%d/render", profile.ID), `{"host": `+host+`, "files": "http://files.fra1.example.net/",
 				"ssh_keys": "`+hostKey+` ben's key\nssh-ed25519 AAAA \"anna\"\n", "variables": {"timezone": "Europe/Berlin", "product_key": "AAAAA-<&>", "image": "http://x/it's.gz"}}`).Want(200),
 			)
@@ -153,7 +153,7 @@ func TestRender(t *testing.T) {
 	)
 	at := fmt.Sprintf("/pxe/profile/%d/render", profile)
 	const body = `{"host": {"hostname": "web1.example.com", "mac": "52:54:00:12:34:5A"}, "ssh_keys": "one\n\ntwo", "client": {"email": "ben@example.com"}`
-	rendered := testkit.Decode[pxe.Rendering](c.Do("POST", at, body+"}").Want(200))
+	rendered := testkit.Decode[templates.Rendering](c.Do("POST", at, body+"}").Want(200))
 	var got []string
 	for _, f := range rendered.Files {
 		got = append(got, fmt.Sprintf("%s %s %q %s", f.Kind, f.Name, f.Text, f.Error))
@@ -169,7 +169,7 @@ func TestRender(t *testing.T) {
 		t.Errorf("%s", strings.Join(got, "\n"))
 	}
 	earlier := testkit.JSON(rendered.Files)
-	again := testkit.Decode[pxe.Rendering](c.Do("POST", at, strings.Replace(body, ":5A", ":5B", 1)+`, "earlier": `+earlier+"}").Want(200))
+	again := testkit.Decode[templates.Rendering](c.Do("POST", at, strings.Replace(body, ":5A", ":5B", 1)+`, "earlier": `+earlier+"}").Want(200))
 	if again.Files[0].Difference != "--- earlier\n+++ now\n@@ -1,3 +1,3 @@\n #!ipxe\n-# 52:54:00:12:34:5a mine\n+# 52:54:00:12:34:5b mine\n chain http://boot.fra1.example.net/i/[secret]/preseed\n" ||
 		again.Files[2].Difference != "" {
 		t.Errorf("the difference is %s", again.Files[0].Difference)

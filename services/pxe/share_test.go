@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/ironplane/ironplane/pkg/testkit"
-	"github.com/ironplane/ironplane/services/pxe"
+	"github.com/ironplane/ironplane/services/pxe/templates"
 )
 
 // A profile goes to another installation, and is copied in its own, with all its templates.
@@ -38,15 +38,15 @@ func TestSharedProfile(t *testing.T) {
 		),
 	)
 	at := fmt.Sprintf("/pxe/profile/%d", profile)
-	file := testkit.Decode[pxe.SharedProfile](c.Do("GET", at+"/export", nil).Want(200)).YAML
+	file := testkit.Decode[templates.SharedProfile](c.Do("GET", at+"/export", nil).Want(200)).YAML
 	if strings.Contains(file, "billing") || !strings.Contains(file, "shell_after:\n    - second\n    - first\n") {
 		t.Errorf("exported\n%s", file)
 	}
 
 	// Where it is, its templates are used.
-	here := testkit.Decode[pxe.OSReloadProfile](c.Do("POST", "/pxe/profile/import", map[string]any{"yaml": file, "name": "again"}).Want(200))
+	here := testkit.Decode[templates.OSReloadProfile](c.Do("POST", "/pxe/profile/import", map[string]any{"yaml": file, "name": "again"}).Want(200))
 	if here.BootScript.ID != boot || here.Preseed.ID != preseed ||
-		fmt.Sprint(here.Shell) != fmt.Sprint(pxe.ProfileShell{After: []int64{second, first}, During: []int64{first}}) ||
+		fmt.Sprint(here.Shell) != fmt.Sprint(templates.ProfileShell{After: []int64{second, first}, During: []int64{first}}) ||
 		*here.TimeUntilMarkedFailed != 5 ||
 		here.AccessClient ||
 		here.BillingID != nil {
@@ -57,11 +57,11 @@ func TestSharedProfile(t *testing.T) {
 	// Elsewhere, they are made, with other names where others have theirs.
 	there, otherDB, _ := newClient(t)
 	made(t, there, "/pxe/boot-script", `{"name": "boot", "body": "another"}`)
-	brought := testkit.Decode[pxe.OSReloadProfile](there.Do("POST", "/pxe/profile/import", map[string]any{"yaml": file}).Want(200))
+	brought := testkit.Decode[templates.OSReloadProfile](there.Do("POST", "/pxe/profile/import", map[string]any{"yaml": file}).Want(200))
 	if brought.Name != "mine" || brought.BootScript.Name != "boot (mine)" || brought.Preseed.Name != "seed" || len(brought.Shell.After) != 2 {
 		t.Errorf("imported elsewhere, it is %+v", brought)
 	}
-	if back := testkit.Decode[pxe.SharedProfile](
+	if back := testkit.Decode[templates.SharedProfile](
 		there.Do("GET", fmt.Sprintf("/pxe/profile/%d/export", brought.ID), nil).Want(200),
 	).YAML; strings.Replace(
 		back,
@@ -78,7 +78,7 @@ func TestSharedProfile(t *testing.T) {
 		t.Errorf("%d records, %v", records, err)
 	}
 
-	copied := testkit.Decode[pxe.OSReloadProfile](c.Do("POST", at+"/copy", `{"name": "copied"}`).Want(200))
+	copied := testkit.Decode[templates.OSReloadProfile](c.Do("POST", at+"/copy", `{"name": "copied"}`).Want(200))
 	if copied.BootScript.Name != "boot (copied)" || copied.Preseed.Name != "seed (copied)" || copied.Shell.During[0] == first ||
 		len(copied.Shell.After) != 2 {
 		t.Errorf("copied, it is %+v", copied)

@@ -10,6 +10,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/pxe"
+	"github.com/ironplane/ironplane/services/pxe/templates"
 )
 
 func TestTemplates(t *testing.T) {
@@ -41,14 +42,14 @@ func TestTemplates(t *testing.T) {
 			t.Errorf("%+v", wrong.Errors)
 		}
 		c.Do("PATCH", at, `{"description": null, "body": ""}`).Want(200)
-		if found := testkit.Decode[[]pxe.ListedTemplate](c.Do("GET", path+"?q=BAR", nil).Want(200)); len(found) != 1 || found[0].Name != "bare" {
+		if found := testkit.Decode[[]templates.ListedTemplate](c.Do("GET", path+"?q=BAR", nil).Want(200)); len(found) != 1 || found[0].Name != "bare" {
 			t.Errorf("%s finds %+v", path, found)
 		}
 		c.Do("DELETE", at, nil).Want(200)
 	}
 	c.Do("POST", "/pxe/boot-script", `{"name": "secret", "body": "{{.Password}}"}`).WantErrors("/body", "template")
 	c.Do("POST", "/pxe/preseed", `{"name": "secret", "body": "{{.Password}}", "is_installable": true}`).Want(200)
-	if found := testkit.Decode[[]pxe.ListedPreseed](c.Do("GET", "/pxe/preseed?is_installable=true&q=secret", nil).Want(200)); len(found) != 1 {
+	if found := testkit.Decode[[]templates.ListedPreseed](c.Do("GET", "/pxe/preseed?is_installable=true&q=secret", nil).Want(200)); len(found) != 1 {
 		t.Errorf("installable are %+v", found)
 	}
 }
@@ -60,12 +61,12 @@ func TestTemplateOfAnotherVersion(t *testing.T) {
 	id := c.Do("POST", "/pxe/preseed", `{"name": "old", "body": "x"}`).Want(200).ID()
 	at := fmt.Sprintf("/pxe/preseed/%d", id)
 	testkit.Execute(t, db, "UPDATE preseed SET body = '{{.Machine.Name}}' WHERE id = $1", id)
-	check := func() pxe.OSPreseed {
+	check := func() templates.OSPreseed {
 		t.Helper()
 		if err := pxe.Definition.Begin(context.Background(), service.Deps{DB: db, Box: box}); err != nil {
 			t.Fatal(err)
 		}
-		return testkit.Decode[pxe.OSPreseed](c.Do("GET", at, nil).Want(200))
+		return testkit.Decode[templates.OSPreseed](c.Do("GET", at, nil).Want(200))
 	}
 	flagged := check()
 	if flagged.Problem == nil || !strings.Contains(*flagged.Problem, "there is no .Machine") {
@@ -77,7 +78,7 @@ func TestTemplateOfAnotherVersion(t *testing.T) {
 		t.Errorf("checked again it is %s, and was %s", again, tag)
 	}
 	c.Do("PATCH", at, `{"name": "still old"}`).WantErrors("/body", "template")
-	if mended := testkit.Decode[pxe.OSPreseed](c.Do("PATCH", at, `{"body": "{{.Host.Name}}"}`).Want(200)); mended.Problem != nil {
+	if mended := testkit.Decode[templates.OSPreseed](c.Do("PATCH", at, `{"body": "{{.Host.Name}}"}`).Want(200)); mended.Problem != nil {
 		t.Errorf("mended, it has %s", *mended.Problem)
 	}
 	testkit.Execute(t, db, "UPDATE preseed SET problem = 'x' WHERE id = $1", id)

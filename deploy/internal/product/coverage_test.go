@@ -23,6 +23,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/services/pxe"
+	"github.com/ironplane/ironplane/services/pxe/media"
 	"github.com/ironplane/ironplane/services/system"
 )
 
@@ -204,7 +205,7 @@ func (w *walk) atRest(item string) {
 	w.t.Helper()
 	if strings.HasPrefix(item, "/pxe/iso/") && strings.Count(item, "/") == 3 {
 		testkit.Eventually(w.t, "the import has ended", func() bool {
-			return testkit.Decode[pxe.ISOManager](w.c.Do("GET", item, nil).Want(200)).Status == "failed"
+			return testkit.Decode[media.ISOManager](w.c.Do("GET", item, nil).Want(200)).Status == "failed"
 		})
 	}
 }

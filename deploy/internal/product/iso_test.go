@@ -22,6 +22,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/pkg/testkit/names"
 	"github.com/ironplane/ironplane/services/pxe"
+	"github.com/ironplane/ironplane/services/pxe/media"
 	"github.com/ironplane/ironplane/services/pxe/storage"
 )
 
@@ -64,16 +65,16 @@ func door(t *testing.T, serve http.HandlerFunc) *httptest.Server {
 }
 
 // imported makes an ISO and waits until its import has ended.
-func (s *site) imported(t *testing.T, name, url, more string) pxe.ISOManager {
+func (s *site) imported(t *testing.T, name, url, more string) media.ISOManager {
 	t.Helper()
 	id := s.c.Do("POST", "/pxe/iso", fmt.Sprintf(`{"name": %q, "folder": %[1]q, "url": %q%s}`, name, url, more)).Want(200).ID()
 	return s.ended(t, id)
 }
 
-func (s *site) ended(t *testing.T, id int64) (is pxe.ISOManager) {
+func (s *site) ended(t *testing.T, id int64) (is media.ISOManager) {
 	t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		is = testkit.Decode[pxe.ISOManager](s.c.Do("GET", path("/pxe/iso/%d", id), nil).Want(200))
+		is = testkit.Decode[media.ISOManager](s.c.Do("GET", path("/pxe/iso/%d", id), nil).Want(200))
 		if is.Status == "ready" || is.Status == "failed" {
 			return is
 		}
@@ -132,9 +133,9 @@ func TestISO(t *testing.T) {
 	}
 
 	// Its editions.
-	var editions []pxe.ISOEdition
+	var editions []media.ISOEdition
 	read := func() {
-		editions = testkit.Decode[[]pxe.ISOEdition](s.c.Do("GET", at+"/edition?sort=number", nil).Want(200))
+		editions = testkit.Decode[[]media.ISOEdition](s.c.Do("GET", at+"/edition?sort=number", nil).Want(200))
 	}
 	read()
 	if len(editions) != 2 || editions[0].Name != "Windows Server 2022 SERVERSTANDARD" || editions[0].IsEnabled || editions[1].Number != 2 {
@@ -144,14 +145,14 @@ func TestISO(t *testing.T) {
 	for body, wrong := range map[string]string{`{"license_key": "ABCDE"}`: "invalid", `{"license_key": "*****-*****-*****-*****-ABCDE"}`: "invalid", `{"license_key": 5}`: "invalid"} {
 		s.c.Do("PATCH", one, body).WantErrors("/license_key", wrong)
 	}
-	enabled := func() []pxe.ISOEdition {
+	enabled := func() []media.ISOEdition {
 		t.Helper()
-		return testkit.Decode[[]pxe.ISOEdition](s.c.Do("GET", at+"/edition?is_enabled=true", nil).Want(200))
+		return testkit.Decode[[]media.ISOEdition](s.c.Do("GET", at+"/edition?is_enabled=true", nil).Want(200))
 	}
 	if found := enabled(); len(found) > 0 {
 		t.Errorf("enabled are %s", testkit.JSON(found))
 	}
-	shown := testkit.Decode[pxe.ISOEdition](
+	shown := testkit.Decode[media.ISOEdition](
 		s.c.Do("PATCH", one, `{"is_enabled": "1", "license_key": "abcde-FGHIJ-KLMNO-PQRST-UVWXY"}`).Want(200),
 	)
 	if !shown.IsEnabled || shown.Key == nil || *shown.Key != "*****-*****-*****-*****-UVWXY" {
@@ -160,7 +161,7 @@ func TestISO(t *testing.T) {
 	if found := enabled(); len(found) != 1 || found[0].ID != editions[0].ID {
 		t.Errorf("enabled are %s", testkit.JSON(found))
 	}
-	if found := testkit.Decode[[]pxe.ISOEdition](
+	if found := testkit.Decode[[]media.ISOEdition](
 		s.c.Do("GET", at+"/edition?is_enabled=false", nil).Want(200),
 	); len(found) != 1 ||
 		found[0].ID != editions[1].ID {

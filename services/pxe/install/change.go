@@ -6,18 +6,17 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
-	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/services/pxe/reference"
 )
 
-// Begin has an install that was just written go on, if there is room for it. What was known of its machine is known no more.
-func (s *Installs) Begin(ctx context.Context, tx *pg.Tx, id int64) error {
+// begin has an install that was just written go on, if there is room for it. What was known of its machine is known no more.
+func (s *Installs) begin(ctx context.Context, tx *pg.Tx, id int64) error {
 	var fileServer *int64
 	if err := tx.QueryRow(ctx, "SELECT file_server_id FROM install WHERE id = $1", id).Scan(&fileServer); err != nil {
 		return fmt.Errorf("read install %d: %w", id, err)
 	}
 	if fileServer != nil {
-		if err := lockRoom(ctx, tx, *fileServer); err != nil {
+		if err := lockSlots(ctx, tx, *fileServer); err != nil {
 			return err
 		}
 		if err := grant(ctx, tx, []int64{*fileServer}); err != nil {
@@ -27,19 +26,19 @@ func (s *Installs) Begin(ctx context.Context, tx *pg.Tx, id int64) error {
 	if _, err := tx.Exec(ctx, "DELETE FROM discovery WHERE name IN (SELECT mac FROM install_mac WHERE install_id = $1)", id); err != nil {
 		return fmt.Errorf("forget what was discovered: %w", err)
 	}
-	if err := s.TakeAddress(ctx, tx, id); err != nil {
+	if err := s.takeAddress(ctx, tx, id); err != nil {
 		return err
 	}
 	return touchOthers(ctx, tx, id)
 }
 
-// TakeAddress has those that were installed with an install's IP entity before leave its address.
-func (s *Installs) TakeAddress(ctx context.Context, tx *pg.Tx, id int64) error {
+// takeAddress has those that were installed with an install's IP entity before leave its address.
+func (s *Installs) takeAddress(ctx context.Context, tx *pg.Tx, id int64) error {
 	return leave(ctx, tx, "id <> $1 AND host_entity_id = (SELECT host_entity_id FROM install WHERE id = $1)", id)
 }
 
-// EntityLeft has the machines that were installed with an IP entity leave its address, but for those of a client: 0 is nobody.
-func (s *Installs) EntityLeft(ctx context.Context, tx *pg.Tx, entity, client int64) error {
+// entityLeft has the machines that were installed with an IP entity leave its address, but for those of a client: 0 is nobody.
+func (s *Installs) entityLeft(ctx context.Context, tx *pg.Tx, entity, client int64) error {
 	return leave(ctx, tx, "host_entity_id = $1 AND client_id IS DISTINCT FROM $2", entity, client)
 }
 
@@ -67,8 +66,8 @@ func touchOthers(ctx context.Context, tx *pg.Tx, id int64) error {
 	return nil
 }
 
-// Cancel ends an install.
-func (s *Installs) Cancel(ctx context.Context, tx *pg.Tx, id int64) (i Install, err error) {
+// cancel ends an install.
+func (s *Installs) cancel(ctx context.Context, tx *pg.Tx, id int64) (i Install, err error) {
 	var status string
 	if err := tx.QueryRow(ctx, "SELECT status FROM install WHERE id = $1 FOR UPDATE", id).Scan(&status); err != nil {
 		return i, err
@@ -82,56 +81,8 @@ func (s *Installs) Cancel(ctx context.Context, tx *pg.Tx, id int64) (i Install, 
 	return View.Get(ctx, tx, id)
 }
 
-// Retry has an install that has ended begin anew. The caller has locked its MAC addresses.
-func (s *Installs) Retry(ctx context.Context, tx *pg.Tx, id int64, email *string, password, token secret.String) (i Install, err error) {
-	var fileServer *int64
-	if err := tx.QueryRow(ctx, "SELECT file_server_id FROM install WHERE id = $1", id).Scan(&fileServer); err != nil {
-		return i, err
-	}
-	if fileServer != nil {
-		if err := lockRoom(ctx, tx, *fileServer); err != nil {
-			return i, err
-		}
-	}
-	var status string
-	if err := tx.QueryRow(ctx, "SELECT status FROM install WHERE id = $1 FOR UPDATE", id).Scan(&status); err != nil {
-		return i, err
-	}
-	if !ended(status) {
-		return i, problem.New(problem.Conflict, "Install %d has not ended: it is %s.", id, status)
-	}
-	before, err := listed.Get(ctx, tx, id)
-	if err != nil {
-		return i, fmt.Errorf("read install %d: %w", id, err)
-	}
-	_, err = tx.Exec(ctx, `WITH revision AS (SELECT nextval('install_revision') AS next)
-		UPDATE install SET status = 'waiting', version = version + 1, attempt = attempt + 1, revision = next, first_revision = next, granted = file_server_id IS NULL, leaving = false, client_email = $4, address_left = false,
-			asked_at = NULL, stage_at = now(), started_at = NULL, finished_at = NULL, step = NULL, progress = 0, error = NULL, password = $2, token = $3 FROM revision WHERE install.id = $1`,
-		id, s.Box.Seal(place("password", id), password), s.Box.Seal(place("token", id), token), email)
-	if err != nil {
-		return i, fmt.Errorf("begin install %d anew: %w", id, err)
-	}
-	if err := s.Begin(ctx, tx, id); err != nil {
-		return i, err
-	}
-	after, err := View.Get(ctx, tx, id)
-	if err == nil {
-		Record(tx, "retried", &before, &after.ListedInstall)
-	}
-	return after, err
-}
-
-// Delete deletes an install that has ended. The caller has locked its MAC addresses.
-func (s *Installs) Delete(ctx context.Context, tx *pg.Tx, id int64) error {
-	if err := touchOthers(ctx, tx, id); err != nil {
-		return err
-	}
-	_, err := tx.Exec(ctx, "DELETE FROM install WHERE id = $1", id)
-	return err
-}
-
-// EntityGone fails the installs of an IP entity that is gone.
-func (s *Installs) EntityGone(ctx context.Context, tx *pg.Tx, entity int64) error {
+// entityGone fails the installs of an IP entity that is gone.
+func (s *Installs) entityGone(ctx context.Context, tx *pg.Tx, entity int64) error {
 	var ids []int64
 	if err := tx.QueryRow(ctx, "SELECT coalesce(array_agg(id), '{}') FROM (SELECT id FROM install WHERE host_entity_id = $1 AND "+reference.InstallUnderWay+" ORDER BY id FOR UPDATE) i", entity).
 		Scan(&ids); err != nil {
@@ -142,5 +93,5 @@ func (s *Installs) EntityGone(ctx context.Context, tx *pg.Tx, entity int64) erro
 			return err
 		}
 	}
-	return s.EntityLeft(ctx, tx, entity, 0)
+	return s.entityLeft(ctx, tx, entity, 0)
 }

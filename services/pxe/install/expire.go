@@ -13,8 +13,8 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/reference"
 )
 
-// mostLate is how many are looked for at a time.
-const mostLate = 100
+// maxExpired is how many are looked for at a time.
+const maxExpired = 100
 
 // late finds installs of which a stage takes too long. While an agent cannot be asked, nobody knows what its machines have done
 // meanwhile: it has to have been listened to since.
@@ -37,7 +37,7 @@ func (s *Installs) Expire(ctx context.Context) error {
 		Why    string
 	}
 	v := s.Settings()
-	rows, err := s.DB.Query(ctx, late, settings.InstallWait.In(v), settings.InstallBoot.In(v), settings.InstallTime.In(v), mostLate)
+	rows, err := s.DB.Query(ctx, late, settings.InstallWait.In(v), settings.InstallBoot.In(v), settings.InstallTime.In(v), maxExpired)
 	if err != nil {
 		return fmt.Errorf("look for installs that take too long: %w", err)
 	}

@@ -1,5 +1,5 @@
-// Package install is what becomes of the installations of machines: what the agents are told of them, what these report, and when one
-// has taken too long. See docs/pxe-installs.md.
+// Package install serves the installations of machines. It tells the agents at the sites what their machines are to boot, takes what
+// the agents report of them, and fails an install of which a stage takes too long. See docs/pxe-installs.md.
 package install
 
 import (
@@ -12,9 +12,11 @@ import (
 	"github.com/ironplane/ironplane/pkg/mail"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/runtime/mesh"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/settings"
+	"github.com/ironplane/ironplane/services/pxe/reference"
 )
 
 // What an install is at. The last three have ended.
@@ -95,12 +97,43 @@ var View = pg.NewView[Install]("install_view")
 
 var listed = pg.NewView[ListedInstall]("install_view")
 
-// Installs are those of an installation.
+// Installs serves the installations of machines.
 type Installs struct {
 	DB       *pg.DB
 	Box      *seal.Box
+	Peers    mesh.Peers     // of which network and clients are asked
 	Outbox   *events.Outbox // to clients
 	Settings func() settings.Values
+
+	// Entities and Clients are the items of other services that installs refer to. They cannot be deleted while an install with
+	// them is under way.
+	Entities *events.Refs
+	Clients  *events.Refs
+}
+
+// New makes the installs of a migrated schema. Messages to clients go to outbox.
+func New(db *pg.DB, box *seal.Box, peers mesh.Peers, outbox *events.Outbox, current func() settings.Values) *Installs {
+	s := &Installs{DB: db, Box: box, Peers: peers, Outbox: outbox, Settings: current}
+	s.Entities = &events.Refs{
+		Owner: "network",
+		Type:  "entity",
+		DB:    db,
+		Peers: peers,
+		Uses:  reference.ByInstall("host_entity_id"),
+		Cleared: func(ctx context.Context, tx *pg.Tx, id int64, _ string) error {
+			return s.entityGone(ctx, tx, id)
+		},
+	}
+	s.Clients = &events.Refs{
+		Owner: "clients",
+		Type:  "client",
+		DB:    db,
+		Peers: peers,
+		Uses:  reference.ByInstall("client_id"),
+		// An install shows its client's name after the client is gone.
+		Cleared: func(context.Context, *pg.Tx, int64, string) error { return nil },
+	}
+	return s
 }
 
 // become is what changes an install's status. What an install that has ended no longer needs is gone with it, its secrets first of all.

@@ -18,8 +18,8 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/templates"
 )
 
-// mostMachines is how many an agent is told of: those that are being installed, and then those that were installed last.
-const mostMachines = 10_000
+// maxMachines is how many an agent is told of: those that are being installed, and then those that were installed last.
+const maxMachines = 10_000
 
 // wanted are the installs that the agent of a DHCP server is to know of: each with the MAC addresses that no later one has taken.
 const wanted = `
@@ -41,7 +41,7 @@ func (s *Installs) Push(ctx context.Context, agent *siteagent.Client, dhcpServer
 	if err != nil {
 		return site.Away{Err: fmt.Errorf("ask which machines it knows of: %w", err)}
 	}
-	rows, err := s.DB.Query(ctx, wanted, dhcpServer, mostMachines)
+	rows, err := s.DB.Query(ctx, wanted, dhcpServer, maxMachines)
 	if err != nil {
 		return fmt.Errorf("read what machines are to do: %w", err)
 	}
@@ -137,7 +137,7 @@ func (s *Installs) fail(ctx context.Context, m machine, why string) error {
 		if err != nil {
 			return fmt.Errorf("hold install %d: %w", m.ID, err)
 		}
-		return s.become(ctx, tx, m.ID, Failed, text(why, longestError))
+		return s.become(ctx, tx, m.ID, Failed, text(why, maxError))
 	})
 }
 

@@ -15,12 +15,12 @@ import (
 )
 
 const (
-	// mostRequests is how many of an install are kept.
-	mostRequests = 100
-	// mostDiscovered is how many machines are kept that nobody named, and mostFacts how many facts of each.
-	mostDiscovered, mostFacts = 10_000, 50
+	// maxRequests is how many of an install are kept.
+	maxRequests = 100
+	// maxDiscovered is how many machines are kept that nobody named, and maxFacts how many facts of each.
+	maxDiscovered, maxFacts = 10_000, 50
 
-	longestText, longestError = 255, 2000
+	maxText, maxError = 255, 2000
 )
 
 // Hear takes what an agent has to say of machines, in the order in which it happened, in the unit of work that notes how far the
@@ -49,7 +49,7 @@ func (s *Installs) hear(ctx context.Context, tx *pg.Tx, dhcpServer int64, at tim
 	var status string
 	var first, number int64
 	err := tx.QueryRow(ctx, `UPDATE install SET requests = requests + 1, seen_at = greatest(seen_at, least($3, now())),
-			asked_at = CASE WHEN $4 AND status = 'waiting' THEN CASE WHEN `+stillAsks+` THEN coalesce(asked_at, now()) ELSE now() END ELSE asked_at END
+			asked_at = CASE WHEN $4 AND status = 'waiting' THEN CASE WHEN `+isAsking+` THEN coalesce(asked_at, now()) ELSE now() END ELSE asked_at END
 		WHERE id = $1 AND dhcp_server_id = $2 RETURNING status, first_revision, requests`,
 		r.ID, dhcpServer, at, r.What == siteagent.Asked).Scan(&status, &first, &number)
 	if errors.Is(err, pgx.ErrNoRows) { // it was deleted, or is none of this agent's
@@ -71,7 +71,7 @@ func (s *Installs) hear(ctx context.Context, tx *pg.Tx, dhcpServer int64, at tim
 	); err != nil {
 		return fmt.Errorf("note a request: %w", err)
 	}
-	if _, err := tx.Exec(ctx, "DELETE FROM install_request WHERE install_id = $1 AND n <= $2", r.ID, number-mostRequests); err != nil {
+	if _, err := tx.Exec(ctx, "DELETE FROM install_request WHERE install_id = $1 AND n <= $2", r.ID, number-maxRequests); err != nil {
 		return fmt.Errorf("forget a request: %w", err)
 	}
 	if ended(status) || r.Revision < first {
@@ -122,7 +122,7 @@ func discover(ctx context.Context, tx *pg.Tx, dhcpServer int64, at time.Time, r 
 		_, err = tx.Exec(
 			ctx,
 			"DELETE FROM discovery WHERE id IN (SELECT id FROM discovery ORDER BY seen_at DESC, id DESC OFFSET $1)",
-			mostDiscovered,
+			maxDiscovered,
 		)
 	}
 	if err != nil {
@@ -135,22 +135,22 @@ func discover(ctx context.Context, tx *pg.Tx, dhcpServer int64, at time.Time, r 
 func clean(r siteagent.Report) siteagent.Report {
 	r.MAC, r.Address, r.What, r.Got = text(
 		r.MAC,
-		longestText,
+		maxText,
 	), text(
 		r.Address,
-		longestText,
+		maxText,
 	), text(
 		r.What,
-		longestText,
+		maxText,
 	), text(
 		r.Got,
-		longestText,
+		maxText,
 	)
-	r.Step, r.Error = text(r.Step, longestText), text(r.Error, longestError)
+	r.Step, r.Error = text(r.Step, maxText), text(r.Error, maxError)
 	facts := map[string]string{}
 	for name, value := range r.Facts {
-		if len(facts) < mostFacts {
-			facts[text(name, longestText)] = text(value, longestText)
+		if len(facts) < maxFacts {
+			facts[text(name, maxText)] = text(value, maxText)
 		}
 	}
 	r.Facts = facts

@@ -1,4 +1,4 @@
-package pxe
+package media
 
 import (
 	"context"
@@ -14,9 +14,6 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/storage"
 )
 
-// longestSilence is for how long who is loaded from may send nothing.
-const longestSilence = time.Minute
-
 // contentRange is the header of an answer with a part: bytes 0-99/200
 var contentRange = regexp.MustCompile(`^bytes (\d+)-\d+/(\d+|\*)$`)
 
@@ -31,8 +28,8 @@ func (i *importing) load(ctx context.Context, d *storage.Draft) error {
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	errSilent := fmt.Errorf("it sent nothing for %s", i.silence)
-	late := time.AfterFunc(i.silence, func() { stop(errSilent) })
+	errSilent := fmt.Errorf("it sent nothing for %s", i.SilenceTimeout)
+	late := time.AfterFunc(i.SilenceTimeout, func() { stop(errSilent) })
 	defer late.Stop()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, i.url, nil)
 	if err != nil {
@@ -80,7 +77,7 @@ func (i *importing) load(ctx context.Context, d *storage.Draft) error {
 			return err
 		}
 	}
-	err = d.Append(ctx, &heard{answer.Body, late, i.silence}, i.most)
+	err = d.Append(ctx, &heard{answer.Body, late, i.SilenceTimeout}, i.most)
 	switch {
 	case errors.Is(err, storage.ErrTooLarge):
 		return i.tooLarge()

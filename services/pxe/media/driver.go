@@ -1,4 +1,4 @@
-package pxe
+package media
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -43,10 +44,10 @@ type driverBody struct {
 const (
 	// sumPrefix stands before the SHA-256 of a file that was sent, in place of the file.
 	sumPrefix = "sha256:"
-	// largestDriver is in bytes.
-	largestDriver = 512 << 20
-	// uploadTime is how long a file stays that was sent, or a part of one, and of which nothing was made.
-	uploadTime = 24 * time.Hour
+	// maxDriver is the largest driver, in bytes.
+	maxDriver = 512 << 20
+	// uploadTTL is how long a file stays, in whole or in part, that nothing was made of.
+	uploadTTL = 24 * time.Hour
 )
 
 // Resolve refuses what is no file: a number, which a text may be sent as.
@@ -56,6 +57,18 @@ func (b *driverBody) Resolve(wrong *problem.Fields) {
 	}
 }
 
+// Drivers serves drivers, and the uploads that they are made of.
+type Drivers struct {
+	db    *pg.DB
+	store *storage.Store
+}
+
+// NewDrivers makes the drivers of a migrated schema.
+func NewDrivers(db *pg.DB, store *storage.Store) *Drivers { return &Drivers{db, store} }
+
+// Routes returns the documented routes.
+func (s *Drivers) Routes() []rest.Route { return slices.Concat(s.driverUploads(), s.drivers()) }
+
 var (
 	drivers     = pg.NewView[PXEDriver]("driver_view")
 	driverTable = table.New[driverBody]("driver", "driver_view", nil)
@@ -63,7 +76,7 @@ var (
 
 func driverPath(id int64) string { return fmt.Sprint("drivers/", id) }
 
-func (s *Service) drivers() []rest.Route {
+func (s *Drivers) drivers() []rest.Route {
 	has := guard.Has(permission.PXESettings)
 	return append(rest.Resource[PXEDriver, driverBody]{
 		DB:     s.db,
@@ -104,17 +117,17 @@ func (s *Service) drivers() []rest.Route {
 		Gives: []string{"application/octet-stream"}, Ranges: true, Do: s.serveDriver})
 }
 
-// discardTime is how long it may take to discard what was sent, whose sender may have left.
-const discardTime = time.Minute
+// discardTimeout bounds how long a refused file may take to be discarded. Its sender may have left.
+const discardTimeout = time.Minute
 
 // readDriver reads a body with a file, which is then in the store, unless the body is refused.
-func (s *Service) readDriver(r *http.Request) (text []byte, err error) {
+func (s *Drivers) readDriver(r *http.Request) (text []byte, err error) {
 	var sent []int64
 	defer func() {
 		if err == nil {
 			return
 		}
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), discardTime)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), discardTimeout)
 		defer cancel()
 		for _, id := range sent {
 			err = errors.Join(err, s.store.Discard(ctx, id))
@@ -135,14 +148,14 @@ func (s *Service) readDriver(r *http.Request) (text []byte, err error) {
 }
 
 // putDriver stores a file; an empty one is none.
-func (s *Service) putDriver(ctx context.Context, from io.Reader) (file storage.File, err error) {
-	d, err := s.store.Draft(ctx, uploadTime)
+func (s *Drivers) putDriver(ctx context.Context, from io.Reader) (file storage.File, err error) {
+	d, err := s.store.Draft(ctx, uploadTTL)
 	if err != nil {
 		return file, err
 	}
-	err = d.Append(ctx, from, largestDriver)
+	err = d.Append(ctx, from, maxDriver)
 	if errors.Is(err, storage.ErrTooLarge) {
-		err = problem.New(problem.TooLarge, "A driver can have at most %d bytes.", largestDriver)
+		err = problem.New(problem.TooLarge, "A driver can have at most %d bytes.", maxDriver)
 	}
 	if err == nil && d.Size > 0 {
 		err = s.db.InTx(ctx, func(tx *pg.Tx) (err error) {
@@ -154,7 +167,7 @@ func (s *Service) putDriver(ctx context.Context, from io.Reader) (file storage.F
 			return file, nil
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), discardTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), discardTimeout)
 	defer cancel()
 	return storage.File{}, errors.Join(err, s.store.Discard(ctx, d.ID))
 }
@@ -168,7 +181,7 @@ func publishDriver(ctx context.Context, tx *pg.Tx, id int64, content string) err
 	return err
 }
 
-func (s *Service) serveDriver(ctx context.Context, c *rest.RawCall, req rest.Item) error {
+func (s *Drivers) serveDriver(ctx context.Context, c *rest.RawCall, req rest.Item) error {
 	driver, err := drivers.Get(ctx, s.db, req.ID)
 	if err != nil {
 		return err

@@ -1,12 +1,17 @@
-package pxe
+package install
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
 
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/auth/guard"
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/services/pxe/reference"
 )
 
 // entityState is what a change of an IP entity has of its addresses, and of whose they are.
@@ -18,10 +23,11 @@ type entityState struct {
 	} `json:"owner"`
 }
 
-// followEntities follows IP entities, of which the addresses may come to be others': a machine that was installed with one has it no
-// longer then.
-func (s *Service) followEntities() *events.Consumer {
-	c := added(s.entities, "entities")
+// FollowEntities returns the consumer of IP entities. Where the addresses of one come to be somebody else's, the machine that was
+// installed with it is no longer given them.
+func (s *Installs) FollowEntities() *events.Consumer {
+	c := s.Entities.Consumer()
+	c.Name = "entities"
 	follow := c.Apply
 	c.Apply = func(ctx context.Context, tx *pg.Tx, changes []events.Event) error {
 		if err := follow(ctx, tx, changes); err != nil {
@@ -33,10 +39,10 @@ func (s *Service) followEntities() *events.Consumer {
 				return fmt.Errorf("read what became of an IP entity: %w", err)
 			}
 			for _, target := range e.Targets {
-				if !left || target.Type != s.entities.Type {
+				if !left || target.Type != s.Entities.Type {
 					continue
 				}
-				if err := s.installs.EntityLeft(ctx, tx, target.ID, client); err != nil {
+				if err := s.entityLeft(ctx, tx, target.ID, client); err != nil {
 					return err
 				}
 			}
@@ -64,4 +70,26 @@ func leaves(e events.Event) (left bool, client int64, err error) {
 	}
 	given := before.Owner.ID == 0 && e.Action != "allocated" // to whom it is may well have the machine
 	return before.Owner.ID != after.Owner.ID && !given, after.Owner.ID, nil
+}
+
+// UsedEntities returns the internal route by which network asks, before it deletes many IP entities, which of them installs use.
+func (s *Installs) UsedEntities() rest.Route {
+	return rest.Read[rest.None, []usedEntity]{Path: "/internal/installed-entities", Guard: guard.Peers("network"), Do: s.usedEntities}
+}
+
+// usedEntity is an IP entity that a machine is being installed with.
+type usedEntity struct {
+	ID   int64  `json:"id"`
+	Uses string `json:"uses"`
+}
+
+func (s *Installs) usedEntities(ctx context.Context, _ rest.None) ([]usedEntity, error) {
+	rows, err := s.DB.Query(
+		ctx,
+		"SELECT host_entity_id, format('is used by install %s (%s), which has not ended', id, host_hostname) FROM install WHERE "+reference.InstallUnderWay+" ORDER BY 1",
+	)
+	if err != nil {
+		return nil, fmt.Errorf("read which IP entities are used: %w", err)
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[usedEntity])
 }

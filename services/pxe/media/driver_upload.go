@@ -1,16 +1,14 @@
-package pxe
+package media
 
 import (
 	"context"
 	"crypto/rand"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"path"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -24,16 +22,10 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/storage"
 )
 
-// Of tus, by which files are sent in several requests: https://tus.io/protocols/resumable-upload
 const (
-	tusVersion    = "1.0.0"
-	tusExtensions = "creation,expiration,termination"
-	tusMedia      = "application/offset+octet-stream"
-
 	uploadsPath = "/pxe/driver-upload"
-	// mostUploads is how many a caller may have that no driver was made of.
-	mostUploads     = 20
-	longestMetadata = 4096
+	// maxUploads is how many files a caller may have sent, in whole or in part, that no driver was made of.
+	maxUploads = 20
 )
 
 // driverUpload is a row of driver_upload.
@@ -49,7 +41,7 @@ type ofUpload struct {
 	ID string `path:"upload_id"`
 }
 
-func (s *Service) driverUploads() []rest.Route {
+func (s *Drivers) driverUploads() []rest.Route {
 	const one = uploadsPath + "/{upload_id}"
 	has := guard.Has(permission.PXESettings)
 	return []rest.Route{
@@ -88,7 +80,7 @@ func (s *Service) driverUploads() []rest.Route {
 			Takes: []string{
 				tusMedia,
 			},
-			MaxBody: largestDriver,
+			MaxBody: maxDriver,
 			Status:  http.StatusNoContent,
 			Refuses: []int{http.StatusConflict, http.StatusPreconditionFailed},
 			Do:      s.continueUpload,
@@ -107,32 +99,10 @@ func (s *Service) driverUploads() []rest.Route {
 	}
 }
 
-// speaksTus says what is spoken here, and fails where the caller speaks something else.
-func speaksTus(c *rest.RawCall) error {
-	h := c.Writer.Header()
-	h.Set("Tus-Resumable", tusVersion)
-	if c.Request.Header.Get("Tus-Resumable") == tusVersion {
-		return nil
-	}
-	h.Set("Tus-Version", tusVersion)
-	h.Set("Tus-Extension", tusExtensions)
-	h.Set("Tus-Max-Size", strconv.Itoa(largestDriver))
-	return problem.New(problem.Stale, "This is tus %s, which Tus-Resumable has to name.", tusVersion)
-}
-
 // uploader is whose uploads a caller sees.
 func uploader(ctx context.Context) string { return principal.From(ctx).Principal.Owner.URL() }
 
-// bytesIn reads a header that is a number of bytes.
-func bytesIn(r *http.Request, header string) (int64, error) {
-	n, err := strconv.ParseInt(r.Header.Get(header), 10, 64)
-	if err != nil || n < 0 {
-		return 0, problem.New(problem.BadRequest, "%s must be a number of bytes.", header)
-	}
-	return n, nil
-}
-
-func (s *Service) beginUpload(ctx context.Context, c *rest.RawCall, _ rest.None) error {
+func (s *Drivers) beginUpload(ctx context.Context, c *rest.RawCall, _ rest.None) error {
 	if err := speaksTus(c); err != nil {
 		return err
 	}
@@ -142,18 +112,18 @@ func (s *Service) beginUpload(ctx context.Context, c *rest.RawCall, _ rest.None)
 	}
 	metadata := c.Request.Header.Get("Upload-Metadata")
 	switch {
-	case size > largestDriver:
-		return problem.New(problem.TooLarge, "A driver can have at most %d bytes.", largestDriver)
+	case size > maxDriver:
+		return problem.New(problem.TooLarge, "A driver can have at most %d bytes.", maxDriver)
 	case size == 0:
 		return problem.New(problem.BadRequest, "Upload-Length must be 1 or more: a driver is not empty.")
 	case !isMetadata(metadata):
 		return problem.New(
 			problem.BadRequest,
 			"Upload-Metadata must be names, each with a value in base64 behind a blank, and commas between, of at most %d characters.",
-			longestMetadata,
+			maxMetadata,
 		)
 	}
-	d, err := s.store.Draft(ctx, uploadTime)
+	d, err := s.store.Draft(ctx, uploadTTL)
 	if err != nil {
 		return err
 	}
@@ -169,7 +139,7 @@ func (s *Service) beginUpload(ctx context.Context, c *rest.RawCall, _ rest.None)
 		if err != nil {
 			return fmt.Errorf("count the uploads: %w", err)
 		}
-		if waiting >= mostUploads {
+		if waiting >= maxUploads {
 			return problem.New(
 				problem.Conflict,
 				"There are %d uploads that no driver was made of: one has to be deleted first, or to expire.",
@@ -177,7 +147,7 @@ func (s *Service) beginUpload(ctx context.Context, c *rest.RawCall, _ rest.None)
 			)
 		}
 		err = tx.QueryRow(ctx, "INSERT INTO driver_upload (id, owner, size, metadata, file_id, expires_at) VALUES ($1, $2, $3, $4, $5, now() + $6::interval) RETURNING expires_at",
-			u.id, uploader(ctx), size, metadata, d.ID, uploadTime).
+			u.id, uploader(ctx), size, metadata, d.ID, uploadTTL).
 			Scan(&u.expires)
 		if err != nil {
 			return fmt.Errorf("note an upload: %w", err)
@@ -185,7 +155,7 @@ func (s *Service) beginUpload(ctx context.Context, c *rest.RawCall, _ rest.None)
 		return nil
 	})
 	if err != nil {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute) // its caller may have left
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), discardTimeout)
 		defer cancel()
 		return errors.Join(err, s.store.Discard(ctx, d.ID))
 	}
@@ -195,27 +165,12 @@ func (s *Service) beginUpload(ctx context.Context, c *rest.RawCall, _ rest.None)
 	return nil
 }
 
-// isMetadata tells whether this is what tus sends of a file: name dmlydGlv,is_public
-func isMetadata(text string) bool {
-	if len(text) > longestMetadata {
-		return false
-	}
-	for pair := range strings.SplitSeq(text, ",") {
-		name, value, _ := strings.Cut(strings.TrimSpace(pair), " ")
-		_, err := base64.StdEncoding.DecodeString(value)
-		if text != "" && name == "" || err != nil || strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c > '~' }) {
-			return false
-		}
-	}
-	return true
-}
-
 func (u *driverUpload) expiry(c *rest.RawCall) {
 	c.Writer.Header().Set("Upload-Expires", u.expires.UTC().Format(http.TimeFormat))
 }
 
 // upload finds one of the caller's that has not expired.
-func (s *Service) upload(ctx context.Context, id string) (u driverUpload, err error) {
+func (s *Drivers) upload(ctx context.Context, id string) (u driverUpload, err error) {
 	err = s.db.QueryRow(ctx, `SELECT u.id, u.metadata, coalesce(f.size, 0), u.size, u.file_id, u.sha256, u.expires_at FROM driver_upload u LEFT JOIN stored_file f ON f.id = u.file_id
 		WHERE u.id = $1 AND u.owner = $2 AND u.expires_at > now()`, id, uploader(ctx)).
 		Scan(&u.id, &u.metadata, &u.offset, &u.size, &u.file, &u.sha256, &u.expires)
@@ -231,7 +186,7 @@ func (s *Service) upload(ctx context.Context, id string) (u driverUpload, err er
 	return u, nil
 }
 
-func (s *Service) viewUpload(ctx context.Context, c *rest.RawCall, of ofUpload) error {
+func (s *Drivers) viewUpload(ctx context.Context, c *rest.RawCall, of ofUpload) error {
 	u, err := s.upload(ctx, of.ID)
 	if err == nil {
 		err = speaksTus(c)
@@ -251,7 +206,7 @@ func (s *Service) viewUpload(ctx context.Context, c *rest.RawCall, of ofUpload) 
 	return nil
 }
 
-func (s *Service) continueUpload(ctx context.Context, c *rest.RawCall, of ofUpload) error {
+func (s *Drivers) continueUpload(ctx context.Context, c *rest.RawCall, of ofUpload) error {
 	u, err := s.upload(ctx, of.ID)
 	if err == nil {
 		err = speaksTus(c)
@@ -284,11 +239,11 @@ func tooLong(u *driverUpload) error {
 }
 
 // appendUpload writes what arrives to the end of the file.
-func (s *Service) appendUpload(ctx context.Context, c *rest.RawCall, u *driverUpload) error {
+func (s *Drivers) appendUpload(ctx context.Context, c *rest.RawCall, u *driverUpload) error {
 	if u.file == nil || c.Request.ContentLength > u.size-u.offset {
 		return tooLong(u)
 	}
-	d, err := s.store.Resume(ctx, *u.file, uploadTime)
+	d, err := s.store.Resume(ctx, *u.file, uploadTTL)
 	if err != nil {
 		return err
 	}
@@ -307,7 +262,7 @@ func (s *Service) appendUpload(ctx context.Context, c *rest.RawCall, u *driverUp
 	}
 	return c.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("no driver is made of it yet")
-		err := tx.QueryRow(ctx, "UPDATE driver_upload SET expires_at = now() + $2::interval WHERE id = $1 RETURNING expires_at", u.id, uploadTime).
+		err := tx.QueryRow(ctx, "UPDATE driver_upload SET expires_at = now() + $2::interval WHERE id = $1 RETURNING expires_at", u.id, uploadTTL).
 			Scan(&u.expires)
 		if err != nil {
 			return fmt.Errorf("note that an upload goes on: %w", err)
@@ -320,7 +275,7 @@ func errElsewhere() error {
 	return problem.New(problem.Conflict, "Another request has gone on with it meanwhile.")
 }
 
-func (s *Service) endUpload(ctx context.Context, c *rest.RawCall, of ofUpload) error {
+func (s *Drivers) endUpload(ctx context.Context, c *rest.RawCall, of ofUpload) error {
 	u, err := s.upload(ctx, of.ID)
 	if err == nil {
 		err = speaksTus(c)
@@ -346,7 +301,7 @@ func (s *Service) endUpload(ctx context.Context, c *rest.RawCall, of ofUpload) e
 }
 
 // withUpload puts the file of an upload that a body names where the body of one request would have it.
-func (s *Service) withUpload(ctx context.Context, text []byte) ([]byte, error) {
+func (s *Drivers) withUpload(ctx context.Context, text []byte) ([]byte, error) {
 	var sent map[string]json.RawMessage
 	var address string
 	if json.Unmarshal(text, &sent) != nil || json.Unmarshal(sent["upload"], &address) != nil || address == "" { // as who reads it says
@@ -375,11 +330,11 @@ func (s *Service) withUpload(ctx context.Context, text []byte) ([]byte, error) {
 }
 
 // wholeUpload answers the SHA-256 of a file all of which has arrived.
-func (s *Service) wholeUpload(ctx context.Context, u *driverUpload) (sha256 string, err error) {
+func (s *Drivers) wholeUpload(ctx context.Context, u *driverUpload) (sha256 string, err error) {
 	if u.sha256 != nil {
 		return *u.sha256, nil
 	}
-	d, err := s.store.Resume(ctx, *u.file, uploadTime)
+	d, err := s.store.Resume(ctx, *u.file, uploadTTL)
 	if err != nil {
 		return "", err
 	}
@@ -398,8 +353,8 @@ func (s *Service) wholeUpload(ctx context.Context, u *driverUpload) (sha256 stri
 	return sha256, err
 }
 
-// forgetUploads forgets those that expired. Their files do so by themselves.
-func (s *Service) forgetUploads(ctx context.Context) error {
+// ForgetUploads deletes the uploads that have expired. The store deletes their files by itself.
+func (s *Drivers) ForgetUploads(ctx context.Context) error {
 	return s.db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("no driver is made of it")
 		if _, err := tx.Exec(ctx, "DELETE FROM driver_upload WHERE expires_at < now()"); err != nil {

@@ -1,4 +1,4 @@
-package pxe
+package media
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package pxe
+package filesync
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 	"github.com/ironplane/ironplane/pkg/auth/permission"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/rest"
-	"github.com/ironplane/ironplane/services/pxe/filesync"
 )
 
 type syncBody struct {
@@ -25,12 +24,13 @@ type fileSyncOf struct {
 	FileServer int64 `path:"file_server_id"`
 }
 
-// asked is what the log has of a wish to fill file servers.
+// asked is what the log says of a request to fill file servers.
 type asked struct {
 	FileServers int `json:"file_servers"`
 }
 
-func (s *Service) fileSyncs() []rest.Route {
+// Routes returns the documented routes.
+func (s *Syncs) Routes() []rest.Route {
 	const path = "/pxe/file/{file_server_id}/child/sync"
 	has := guard.Has(permission.PXESettings)
 	return []rest.Route{
@@ -50,26 +50,26 @@ func (s *Service) fileSyncs() []rest.Route {
 				return s.syncFiles(ctx, tx, req.FileServer)
 			},
 		},
-		rest.Read[fileSyncOf, filesync.FileSync]{
+		rest.Read[fileSyncOf, FileSync]{
 			Path:      path,
 			Guard:     has,
 			Extension: true,
 			Name:      "getFileServerSync",
 			Summary:   "View how far the children of a file server are",
-			Do: func(ctx context.Context, req fileSyncOf) (filesync.FileSync, error) {
-				return s.syncs.View(ctx, req.FileServer)
+			Do: func(ctx context.Context, req fileSyncOf) (FileSync, error) {
+				return s.View(ctx, req.FileServer)
 			},
 		},
 	}
 }
 
-func (s *Service) syncFiles(ctx context.Context, tx *pg.Tx, id int64) (rest.Message, error) {
+func (s *Syncs) syncFiles(ctx context.Context, tx *pg.Tx, id int64) (rest.Message, error) {
 	target := pg.Target{Type: "pxe/file", Noun: "file server", ID: id}
 	if err := tx.QueryRow(ctx, "SELECT name, version FROM file_server WHERE id = $1 FOR SHARE", id).
 		Scan(&target.Name, &target.Version); err != nil {
 		return rest.Message{}, err
 	}
-	filled, err := s.syncs.Ask(ctx, tx, id)
+	filled, err := s.Ask(ctx, tx, id)
 	if err != nil {
 		return rest.Message{}, err
 	}

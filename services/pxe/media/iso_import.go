@@ -1,4 +1,4 @@
-package pxe
+package media
 
 import (
 	"context"
@@ -18,15 +18,35 @@ import (
 )
 
 const (
-	// importTime bounds an attempt, which goes on where the one before was.
-	importTime = 24 * time.Hour
-	// importAttempts is after how many that brought nothing an import is given up: two hours.
-	importAttempts = 30
-	longestPause   = 5 * time.Minute
+	// importTimeout bounds an attempt. The next one goes on where it ended.
+	importTimeout = 24 * time.Hour
+	// maxAttempts is after how many attempts that loaded nothing an import is given up: two hours.
+	maxAttempts = 30
+	maxBackoff  = 5 * time.Minute
 )
 
-func importPause(attempt int) time.Duration {
-	return min(time.Second<<min(attempt-1, 20), longestPause)
+func importBackoff(attempt int) time.Duration {
+	return min(time.Second<<min(attempt-1, 20), maxBackoff)
+}
+
+// importArgs are what an import is of.
+type importArgs struct {
+	ISO    int64 `json:"iso"`
+	Import int64 `json:"import"`
+}
+
+// beginImport has an ISO imported. An earlier import of it ends.
+func (s *ISOs) beginImport(ctx context.Context, tx *pg.Tx, id int64) error {
+	args := importArgs{ISO: id}
+	_, err := tx.Exec(ctx, "DELETE FROM stored_file WHERE id = (SELECT draft_id FROM iso WHERE id = $1) AND path IS NULL", id)
+	if err == nil {
+		err = tx.QueryRow(ctx, `UPDATE iso SET status = $2, error = NULL, import = import + 1, draft_id = NULL, validator = NULL, expected = NULL
+			WHERE id = $1 RETURNING import`, id, isoQueued).Scan(&args.Import)
+	}
+	if err != nil {
+		return fmt.Errorf("begin an import: %w", err)
+	}
+	return jobs.Enqueue(ctx, tx, &s.ImportJob, args)
 }
 
 // refusal is why an import cannot be done, however often it is tried.
@@ -38,7 +58,7 @@ func refuse(format string, args ...any) error { return refusal(fmt.Sprintf(forma
 
 // importing is an import that is under way.
 type importing struct {
-	*Service
+	*ISOs
 	importArgs
 	job *service.Attempt
 
@@ -52,8 +72,8 @@ type importing struct {
 // errOutdated says that the ISO is gone, or is imported anew.
 var errOutdated = errors.New("it is imported anew")
 
-func (s *Service) importISO(ctx context.Context, a *service.Attempt, args importArgs) error {
-	i := &importing{Service: s, importArgs: args, job: a}
+func (s *ISOs) importISO(ctx context.Context, a *service.Attempt, args importArgs) error {
+	i := &importing{ISOs: s, importArgs: args, job: a}
 	began, err := i.run(ctx)
 	switch {
 	case err == nil, errors.Is(err, errOutdated):
@@ -75,7 +95,7 @@ func (s *Service) importISO(ctx context.Context, a *service.Attempt, args import
 	case refused:
 		return jobs.Never(err)
 	case began: // it goes on as long as something comes
-		return jobs.Later(importPause(1))
+		return jobs.Later(importBackoff(1))
 	}
 	return err
 }
@@ -111,7 +131,7 @@ func (i *importing) run(ctx context.Context) (ahead bool, err error) {
 
 // read reads what is to be imported.
 func (i *importing) read(ctx context.Context) error {
-	i.most = int64(settings.ISOSize.In(i.settings.Values())) << 30
+	i.most = int64(settings.ISOSize.In(i.settings())) << 30
 	var sealed []byte
 	var validator *string
 	err := i.db.QueryRow(ctx, "SELECT name, folder, url, wanted, draft_id, validator FROM iso WHERE id = $1 AND import = $2", i.ISO, i.Import).
@@ -135,7 +155,7 @@ func (i *importing) read(ctx context.Context) error {
 // open goes on with what was loaded before, or begins; nil where all of it was.
 func (i *importing) open(ctx context.Context) (d *storage.Draft, before int64, err error) {
 	if i.draft != nil {
-		d, err = i.store.Resume(ctx, *i.draft, uploadTime)
+		d, err = i.store.Resume(ctx, *i.draft, uploadTTL)
 		if err == nil {
 			return d, d.Size, i.note(ctx, "status = '"+isoDownloading+"'")
 		}
@@ -157,7 +177,7 @@ func (i *importing) open(ctx context.Context) (d *storage.Draft, before int64, e
 
 // restart begins to load anew.
 func (i *importing) restart(ctx context.Context, instead *storage.Draft) (*storage.Draft, error) {
-	d, err := i.store.Draft(ctx, uploadTime)
+	d, err := i.store.Draft(ctx, uploadTTL)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,149 @@
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/services/pxe/reference"
+	"github.com/ironplane/ironplane/services/pxe/templates"
+	"github.com/ironplane/ironplane/services/pxe/templates/script"
+)
+
+// lockMachines lets those who say what a machine boots go one after the other.
+func lockMachines(ctx context.Context, tx *pg.Tx, rows ...*installBody) error {
+	var macs []string
+	for _, b := range rows {
+		macs = append(macs, b.Host.MACs...)
+	}
+	return lockMACs(ctx, tx, macs)
+}
+
+func lockMACs(ctx context.Context, tx *pg.Tx, macs []string) error {
+	numbers := make([]int64, len(macs))
+	for i, text := range macs {
+		mac, err := net.ParseMAC(text)
+		if err != nil {
+			return fmt.Errorf("read a MAC address: %w", err)
+		}
+		for _, octet := range mac {
+			numbers[i] = numbers[i]<<8 | int64(octet)
+		}
+	}
+	return tx.Lock(ctx, "machine", numbers...)
+}
+
+// checkInstall finds out whether there is what an install refers to, holds it, and notes how it is called now.
+func (s *Installs) checkInstall(ctx context.Context, tx *pg.Tx, b *installBody) error {
+	var wrong problem.Fields
+	if b.DHCPServer == nil {
+		b.DHCPServer = b.entity.Group.DHCPServer
+	}
+	var err error
+	if b.ProfileName, err = holdByName(ctx, tx, "profile", int64(b.Profile)); errors.Is(err, pgx.ErrNoRows) {
+		wrong.Add("/profile", "not_found", "names something that does not exist")
+	} else if err != nil {
+		return err
+	}
+	if b.DHCPServer == nil {
+		wrong.Add("/dhcp_server", "required", "is required, as IP group %d (%s) names none", b.entity.Group.ID, b.entity.Group.Name)
+	} else if b.DHCPServerName, err = holdByName(ctx, tx, "dhcp_server", int64(*b.DHCPServer)); errors.Is(err, pgx.ErrNoRows) {
+		wrong.Add("/dhcp_server", "not_found", "names something that does not exist")
+	} else if err != nil {
+		return err
+	}
+	if err := findConflicts(ctx, tx, b.Host.MACs, int64(b.Host.Entity), 0, &wrong); err != nil {
+		return err
+	}
+	if err := wrong.Err(); err != nil {
+		return err
+	}
+	if err := s.Entities.Hold(ctx, tx, int64(b.Host.Entity), "/host/entity"); err != nil {
+		return err
+	}
+	if b.Client != nil {
+		if err := s.Clients.Hold(ctx, tx, int64(*b.Client), "/client"); err != nil {
+			return err
+		}
+	}
+	return chooseFileServer(ctx, tx, b)
+}
+
+// holdByName is how an item is called, which stays until the unit of work ends; pgx.ErrNoRows: there is none.
+func holdByName(ctx context.Context, tx *pg.Tx, table string, id int64) (name string, err error) {
+	err = tx.QueryRow(ctx, "SELECT name FROM "+pgx.Identifier{table}.Sanitize()+" WHERE id = $1 FOR SHARE", id).Scan(&name)
+	if err != nil {
+		return "", fmt.Errorf("hold %s %d: %w", table, id, err)
+	}
+	return name, nil
+}
+
+// findConflicts names installs, other than that of this id, by which a machine is being installed, or with the IP entity. That there
+// are none is the part of unique indexes.
+func findConflicts(ctx context.Context, q pg.Querier, macs []string, entity, id int64, wrong *problem.Fields) error {
+	rows, err := q.Query(ctx, `
+		(SELECT '/host/macs', format('has %s, which is being installed by install %s (%s)', m.mac, i.id, i.host_hostname), i.id, i.host_hostname
+			FROM install_mac m JOIN install i ON i.id = m.install_id WHERE m.mac = ANY ($1) AND m.under_way AND i.id <> $3 ORDER BY i.id LIMIT 1)
+		UNION ALL
+		SELECT '/host/entity', format('is that of install %s (%s), which has not ended', id, host_hostname), id, host_hostname
+			FROM install WHERE host_entity_id = $2 AND id <> $3 AND `+reference.InstallUnderWay, macs, entity, id)
+	if err != nil {
+		return fmt.Errorf("look for installs of the machine: %w", err)
+	}
+	var pointer, message string
+	var other rest.Ref
+	_, err = pgx.ForEachRow(rows, []any{&pointer, &message, &other.ID, &other.Name}, func() error {
+		wrong.Add(pointer, "taken", "%s", message)
+		existing := other
+		(*wrong)[len(*wrong)-1].Existing = &existing
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("look for installs of the machine: %w", err)
+	}
+	return nil
+}
+
+// chooseFileServer chooses, of the file servers of the entity's IP group, the one that has most room.
+func chooseFileServer(ctx context.Context, tx *pg.Tx, b *installBody) error {
+	err := tx.QueryRow(ctx, `SELECT id, name FROM file_server f WHERE group_id = $1
+		ORDER BY (SELECT count(*) FROM install i WHERE i.file_server_id = f.id AND `+reference.InstallUnderWay+`)::float8 / install_max_concurrent, id LIMIT 1 FOR SHARE`, b.entity.Group.ID).
+		Scan(&b.FileServer, &b.FileServerName)
+	if errors.Is(err, pgx.ErrNoRows) {
+		b.Granted = true
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look for a file server: %w", err)
+	}
+	return nil
+}
+
+// beginInstall does what comes with a new install: it has to make something of its profile.
+func (s *Installs) beginInstall(ctx context.Context, tx *pg.Tx, id int64, b *installBody) error {
+	if err := s.begin(ctx, tx, id); err != nil {
+		return err
+	}
+	return s.tryTemplates(ctx, tx, id, b.Password)
+}
+
+// tryTemplates renders the templates of an install before its machine is told anything.
+func (s *Installs) tryTemplates(ctx context.Context, tx *pg.Tx, id int64, password secret.String) error {
+	i, err := View.Get(ctx, tx, id)
+	if err != nil {
+		return fmt.Errorf("read install %d: %w", id, err)
+	}
+	sample := script.Sample()
+	_, err = templates.Files(ctx, tx, i.Profile.ID, i.Shown("http://boot.example.net", sample.URL.Files, sample.Client.Email, password, newToken()))
+	if why, is := errors.AsType[templates.Failure](err); is {
+		return problem.Member("/profile", "template", "has a template that makes nothing of this machine: %s", string(why))
+	}
+	return err
+}

@@ -1,0 +1,165 @@
+package install
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/secret"
+)
+
+// prepareRetry asks the services that have them about the IP entity, which has to be there still, and the client.
+func (s *Installs) prepareRetry(ctx context.Context, req *installToRetry) error {
+	i, err := View.Get(ctx, s.DB, req.ID)
+	if err != nil {
+		return err
+	}
+	entity, err := s.machineEntity(ctx, i.Host.Entity.ID)
+	if err == nil && entity == nil {
+		err = needs(req.ID, "IP entity", i.Host.Entity.Name)
+	}
+	if err == nil && !entity.has(&i.Host) {
+		err = problem.New(problem.Conflict, "Install %d needs the addresses that the IP entity %s had then.", req.ID, i.Host.Entity.Name)
+	}
+	if err != nil || i.Client == nil {
+		return err
+	}
+	if req.email, err = s.clientEmail(ctx, i.Client.ID); err == nil && req.email == nil {
+		err = needs(req.ID, "client", i.Client.Name)
+	}
+	return err
+}
+
+// needs refuses to retry an install, as something is gone.
+func needs(id int64, noun, name string) error {
+	return problem.New(problem.Conflict, "Install %d needs the %s %s, which is gone.", id, noun, name)
+}
+
+// retryInstall begins an install that has ended anew.
+func (s *Installs) retryInstall(ctx context.Context, tx *pg.Tx, req installToRetry) (Install, error) {
+	body, err := req.Body.New()
+	if err != nil {
+		return Install{}, err
+	}
+	before, err := View.Get(ctx, tx, req.ID)
+	if err != nil {
+		return before, err
+	}
+	if err := lockMACs(ctx, tx, before.Host.MACs); err != nil {
+		return before, err
+	}
+	if err := s.checkRetry(ctx, tx, &before.ListedInstall); err != nil {
+		return before, err
+	}
+	password := body.Password
+	if password.IsZero() {
+		password = secret.New(rand.Text())
+	}
+	after, err := s.restart(ctx, tx, req.ID, req.email, password, newToken())
+	if err != nil {
+		return after, err
+	}
+	return after, s.tryTemplates(ctx, tx, req.ID, password)
+}
+
+// checkRetry finds out whether there is still what an install needs, and holds it.
+func (s *Installs) checkRetry(ctx context.Context, tx *pg.Tx, i *ListedInstall) error {
+	var wrong problem.Fields
+	if err := findConflicts(ctx, tx, i.Host.MACs, i.Host.Entity.ID, i.ID, &wrong); err != nil {
+		return err
+	}
+	if len(wrong) > 0 {
+		return problem.New(
+			problem.Conflict,
+			"Install %d cannot begin anew: %s %s.",
+			i.ID,
+			strings.ReplaceAll(wrong[0].Pointer[1:], "/", "."),
+			wrong[0].Message,
+		)
+	}
+	for _, of := range []struct {
+		table, noun string
+		*rest.Ref
+	}{{"profile", "profile", &i.Profile}, {"dhcp_server", "DHCP server", &i.DHCPServer}, {"file_server", "file server", i.FileServer}} {
+		if of.Ref == nil {
+			continue
+		}
+		if _, err := holdByName(ctx, tx, of.table, of.ID); errors.Is(err, pgx.ErrNoRows) {
+			return needs(i.ID, of.noun, of.Name)
+		} else if err != nil {
+			return err
+		}
+	}
+	if i.Client != nil {
+		if err := s.Clients.Hold(ctx, tx, i.Client.ID, "/client"); err != nil {
+			return err
+		}
+	}
+	return s.Entities.Hold(ctx, tx, i.Host.Entity.ID, "/host/entity")
+}
+
+// deleteInstall deletes one that has ended.
+func (s *Installs) deleteInstall(ctx context.Context, tx *pg.Tx, i *Install) error {
+	if i.FinishedAt == nil {
+		return problem.New(problem.Conflict, "Install %d has not ended: it is %s. POST /pxe/install/%d/cancel ends it.", i.ID, i.Status, i.ID)
+	}
+	if err := lockMACs(ctx, tx, i.Host.MACs); err != nil {
+		return err
+	}
+	return s.remove(ctx, tx, i.ID)
+}
+
+// restart has an install that has ended begin anew. The caller has locked its MAC addresses.
+func (s *Installs) restart(ctx context.Context, tx *pg.Tx, id int64, email *string, password, token secret.String) (i Install, err error) {
+	var fileServer *int64
+	if err := tx.QueryRow(ctx, "SELECT file_server_id FROM install WHERE id = $1", id).Scan(&fileServer); err != nil {
+		return i, err
+	}
+	if fileServer != nil {
+		if err := lockSlots(ctx, tx, *fileServer); err != nil {
+			return i, err
+		}
+	}
+	var status string
+	if err := tx.QueryRow(ctx, "SELECT status FROM install WHERE id = $1 FOR UPDATE", id).Scan(&status); err != nil {
+		return i, err
+	}
+	if !ended(status) {
+		return i, problem.New(problem.Conflict, "Install %d has not ended: it is %s.", id, status)
+	}
+	before, err := listed.Get(ctx, tx, id)
+	if err != nil {
+		return i, fmt.Errorf("read install %d: %w", id, err)
+	}
+	_, err = tx.Exec(ctx, `WITH revision AS (SELECT nextval('install_revision') AS next)
+		UPDATE install SET status = 'waiting', version = version + 1, attempt = attempt + 1, revision = next, first_revision = next, granted = file_server_id IS NULL, leaving = false, client_email = $4, address_left = false,
+			asked_at = NULL, stage_at = now(), started_at = NULL, finished_at = NULL, step = NULL, progress = 0, error = NULL, password = $2, token = $3 FROM revision WHERE install.id = $1`,
+		id, s.Box.Seal(place("password", id), password), s.Box.Seal(place("token", id), token), email)
+	if err != nil {
+		return i, fmt.Errorf("begin install %d anew: %w", id, err)
+	}
+	if err := s.begin(ctx, tx, id); err != nil {
+		return i, err
+	}
+	after, err := View.Get(ctx, tx, id)
+	if err == nil {
+		Record(tx, "retried", &before, &after.ListedInstall)
+	}
+	return after, err
+}
+
+// remove deletes an install that has ended. The caller has locked its MAC addresses.
+func (s *Installs) remove(ctx context.Context, tx *pg.Tx, id int64) error {
+	if err := touchOthers(ctx, tx, id); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, "DELETE FROM install WHERE id = $1", id)
+	return err
+}

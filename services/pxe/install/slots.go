@@ -1,0 +1,85 @@
+package install
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/services/pxe/reference"
+)
+
+// lockSlots makes transactions that assign the slots of a file server run one after the other.
+func lockSlots(ctx context.Context, tx *pg.Tx, fileServers ...int64) error {
+	return tx.Lock(ctx, "room on a file server", fileServers...)
+}
+
+// isAsking is the condition that the machine of a waiting install is still switched on. Such a machine asks every few seconds, and its
+// agent reports that once a minute.
+const isAsking = "seen_at > now() - interval '5 minutes'"
+
+// slotTTL is how long an agent may take to be told of a slot. An agent that was not there in this time has told no machine of it.
+const slotTTL = 2 * time.Minute
+
+// grant assigns each file server's free slots: first to installs that have begun, then to those whose machines are asking, then to the
+// others. Among the others, those that have a slot keep it. A revoked slot is reused only after its agent has acknowledged the
+// revocation and was listened to, because the machine may have got its boot script before. An install without a file server needs
+// no slot.
+func grant(ctx context.Context, tx *pg.Tx, fileServers []int64) error {
+	_, err := tx.Exec(ctx, `
+		WITH ordered AS (
+			SELECT i.id, f.id AS file_server, f.install_max_concurrent AS slots, status <> 'waiting' AS begun,
+				status <> 'waiting' OR granted OR leaving AS has,
+				EXISTS (SELECT FROM site_agent a WHERE a.kind = 'pxe/dhcp' AND a.id = i.dhcp_server_id AND a.machines_url <> ''
+					AND a.seen_at > i.stage_at - $2::interval) AS told,
+				row_number() OVER (PARTITION BY f.id
+					ORDER BY status = 'waiting', CASE WHEN `+isAsking+` THEN asked_at END NULLS LAST, granted DESC, i.id) AS rank
+			FROM install i JOIN file_server f ON f.id = i.file_server_id WHERE `+reference.InstallUnderWay+` AND f.id = ANY ($1)),
+		fitting AS (
+			SELECT *, rank <= slots AS fits, slots - count(*) FILTER (WHERE has) OVER (PARTITION BY file_server) AS free FROM ordered),
+		given AS (
+			SELECT id, begun, told,
+				begun OR fits AND (has OR row_number() OVER (PARTITION BY file_server, fits AND NOT has ORDER BY rank) <= free) AS granted
+			FROM fitting)
+		UPDATE install i SET granted = g.granted, leaving = NOT g.granted AND g.told, told_at = NULL, revision = nextval('install_revision'),
+			stage_at = CASE WHEN g.begun THEN i.stage_at ELSE now() END FROM given g
+		WHERE i.id = g.id AND i.granted <> g.granted AND g.begun = (i.status <> 'waiting')`, fileServers, slotTTL)
+	if err != nil {
+		return fmt.Errorf("assign the slots of file servers %v: %w", fileServers, err)
+	}
+	return nil
+}
+
+// Heard frees the revoked slots of a DHCP server that its agent had acknowledged before it was listened to at this time: it would have
+// reported machines that had begun.
+func (s *Installs) Heard(ctx context.Context, tx *pg.Tx, dhcpServer int64, at time.Time) error {
+	_, err := tx.Exec(ctx, `UPDATE install SET leaving = false WHERE id IN (
+			SELECT id FROM install WHERE dhcp_server_id = $1 AND leaving AND told_at < $2 AND status = 'waiting' ORDER BY id FOR UPDATE)`,
+		dhcpServer, at)
+	if err != nil {
+		return fmt.Errorf("free the revoked slots of DHCP server %d: %w", dhcpServer, err)
+	}
+	return nil
+}
+
+// GrantAll assigns the slots of all file servers that waiting installs may get, or that have fewer slots than before.
+func (s *Installs) GrantAll(ctx context.Context) error {
+	return s.DB.InTx(ctx, func(tx *pg.Tx) error {
+		tx.Unrecorded("which installs wait is no change")
+		rows, err := tx.Query(ctx, `SELECT f.id FROM file_server f JOIN install i ON i.file_server_id = f.id WHERE `+reference.InstallUnderWay+`
+			GROUP BY f.id HAVING bool_or(NOT granted) OR count(*) > f.install_max_concurrent`)
+		if err != nil {
+			return fmt.Errorf("look for file servers with waiting installs: %w", err)
+		}
+		full, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+		if err != nil || len(full) == 0 {
+			return err
+		}
+		if err := lockSlots(ctx, tx, full...); err != nil {
+			return err
+		}
+		return grant(ctx, tx, full)
+	})
+}

@@ -1,0 +1,56 @@
+package media
+
+import (
+	"encoding/base64"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/rest"
+)
+
+// Of tus 1.0, a protocol that sends a file in several requests: https://tus.io/protocols/resumable-upload
+const (
+	tusVersion    = "1.0.0"
+	tusExtensions = "creation,expiration,termination"
+	tusMedia      = "application/offset+octet-stream"
+	maxMetadata   = 4096 // characters of Upload-Metadata
+)
+
+// speaksTus writes the version that the service speaks, and returns an error where the request names another one.
+func speaksTus(c *rest.RawCall) error {
+	h := c.Writer.Header()
+	h.Set("Tus-Resumable", tusVersion)
+	if c.Request.Header.Get("Tus-Resumable") == tusVersion {
+		return nil
+	}
+	h.Set("Tus-Version", tusVersion)
+	h.Set("Tus-Extension", tusExtensions)
+	h.Set("Tus-Max-Size", strconv.Itoa(maxDriver))
+	return problem.New(problem.Stale, "This is tus %s, which Tus-Resumable has to name.", tusVersion)
+}
+
+// bytesIn parses a header that is a number of bytes.
+func bytesIn(r *http.Request, header string) (int64, error) {
+	n, err := strconv.ParseInt(r.Header.Get(header), 10, 64)
+	if err != nil || n < 0 {
+		return 0, problem.New(problem.BadRequest, "%s must be a number of bytes.", header)
+	}
+	return n, nil
+}
+
+// isMetadata tells whether a text is an Upload-Metadata, such as: name dmlydGlv,is_public
+func isMetadata(text string) bool {
+	if len(text) > maxMetadata {
+		return false
+	}
+	for pair := range strings.SplitSeq(text, ",") {
+		name, value, _ := strings.Cut(strings.TrimSpace(pair), " ")
+		_, err := base64.StdEncoding.DecodeString(value)
+		if text != "" && name == "" || err != nil || strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c > '~' }) {
+			return false
+		}
+	}
+	return true
+}
