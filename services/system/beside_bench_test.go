@@ -27,7 +27,7 @@ const (
 
 // beside does something that brings so many things somewhere, and reports how many a second, how much memory that took, and how
 // much longer a read took meanwhile than before.
-func (o *office) beside(b *testing.B, n int, do func(), there func() int) {
+func (o *mailStand) beside(b *testing.B, n int, do func(), there func() int) {
 	o.Do("POST", "/part", `{"name": "Read", "part_type": "cpu"}`).Want(200)
 	alone := o.reading(func() { time.Sleep(readTime) })
 	heap := func() float64 {
@@ -54,7 +54,7 @@ func (o *office) beside(b *testing.B, n int, do func(), there func() int) {
 }
 
 // reading reads an item now and then while something is done, and answers the median of how long that took.
-func (o *office) reading(during func()) time.Duration {
+func (o *mailStand) reading(during func()) time.Duration {
 	ctx, stop := context.WithCancel(o.Context())
 	var took []time.Duration
 	var reading sync.WaitGroup
@@ -76,7 +76,7 @@ func (o *office) reading(during func()) time.Duration {
 // BenchmarkMails takes mails and waits until a server on the same machine has all of them.
 func BenchmarkMails(b *testing.B) {
 	box := mailbox.Start(b, mailbox.Options{Forget: true})
-	o := newOffice(b, "smtp+plain://"+box.Addr)
+	o := newMailStand(b, "smtp+plain://"+box.Addr)
 	content := contents()[4]
 	o.beside(b, b.N, func() {
 		for range b.N {
@@ -89,7 +89,7 @@ func BenchmarkMails(b *testing.B) {
 func BenchmarkWebhooks(b *testing.B) {
 	to := receiver.Start(b, nil)
 	to.Forget()
-	o := newOffice(b, "")
+	o := newMailStand(b, "")
 	made := testkit.Decode[webhook.Webhook](o.Do("POST", "/webhook", map[string]any{"url": to.URL, "types": []string{"client.*"}}).Want(200))
 	to.Trust(made.Secret)
 	at := slices.IndexFunc(o.parts.Consumers, func(c *events.Consumer) bool { return c.Name == webhook.ConsumerName && c.Source == "clients" })

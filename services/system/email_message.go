@@ -71,5 +71,5 @@ func (s *Service) forgetMails(ctx context.Context) error {
 	return s.mail.Forget(ctx, settings.EmailDays.In(values))
 }
 
-// forgetPause is how long a mail may stay longer than it is to be kept, and a secret that is good no longer.
-const forgetPause = time.Minute
+// forgetInterval is how long a mail may stay longer than it is to be kept, and a secret that is good no longer.
+const forgetInterval = time.Minute

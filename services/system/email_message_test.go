@@ -34,8 +34,8 @@ import (
 	systemmail "github.com/ironplane/ironplane/services/system/mail"
 )
 
-// office is the system service with its jobs, on a database of the test's own.
-type office struct {
+// mailStand is the system service with its jobs, on a database of the test's own.
+type mailStand struct {
 	*testkit.Client
 	testing.TB
 	pool  *pool.Pool
@@ -45,7 +45,7 @@ type office struct {
 	stop  func()
 }
 
-func newOffice(t testing.TB, smtp string) *office {
+func newMailStand(t testing.TB, smtp string) *mailStand {
 	t.Helper()
 	opened, err := pool.Open(
 		t.Context(),
@@ -57,7 +57,7 @@ func newOffice(t testing.TB, smtp string) *office {
 		t.Fatal(err)
 	}
 	t.Cleanup(opened.Close)
-	o := &office{TB: t, pool: opened, stop: func() {}}
+	o := &mailStand{TB: t, pool: opened, stop: func() {}}
 	o.deps = service.Deps{DB: opened.DB, Box: mustBox(t, seal.NewMasterKey().Reveal()), Peers: o}
 	t.Cleanup(func() { o.stop() })
 	o.start(smtp)
@@ -65,7 +65,7 @@ func newOffice(t testing.TB, smtp string) *office {
 }
 
 // Ask answers as identity does: who gets copies, and what an admin holds.
-func (o *office) Ask(_ context.Context, _, _ string, into any) error {
+func (o *mailStand) Ask(_ context.Context, _, _ string, into any) error {
 	if o.away.Load() {
 		return errors.New("identity is away")
 	}
@@ -79,7 +79,7 @@ func (o *office) Ask(_ context.Context, _, _ string, into any) error {
 }
 
 // start starts the service, in place of one that runs.
-func (o *office) start(smtp string) {
+func (o *mailStand) start(smtp string) {
 	o.Helper()
 	o.stop()
 	o.deps.SMTP, o.deps.MailFrom, o.deps.AllowedNetworks = smtp, "noreply@example.com", "127.0.0.1"
@@ -112,7 +112,7 @@ func (o *office) start(smtp string) {
 	})
 }
 
-func (o *office) inTx(do func(tx *pg.Tx) error) {
+func (o *mailStand) inTx(do func(tx *pg.Tx) error) {
 	o.Helper()
 	if err := o.deps.DB.InTx(o.Context(), func(tx *pg.Tx) error {
 		tx.Unrecorded("it is a test's")
@@ -122,19 +122,19 @@ func (o *office) inTx(do func(tx *pg.Tx) error) {
 	}
 }
 
-func (o *office) execute(sql string) {
+func (o *mailStand) execute(sql string) {
 	o.Helper()
 	o.inTx(func(tx *pg.Tx) error { _, err := tx.Exec(o.Context(), sql); return err })
 }
 
 // take has a mail sent as if another service wanted it, and answers its id.
-func (o *office) take(template string, content mail.Content) (id int64) {
+func (o *mailStand) take(template string, content mail.Content) (id int64) {
 	o.Helper()
 	return o.receive(o.order(template, content))
 }
 
 // order is the message by which another service wants a mail sent.
-func (o *office) order(template string, content mail.Content) (m events.Message) {
+func (o *mailStand) order(template string, content mail.Content) (m events.Message) {
 	o.Helper()
 	var to mail.To
 	to.To.Name, to.To.First, to.To.Email = "Ben Miller", "Ben", "ben@example.org"
@@ -160,7 +160,7 @@ func (o *office) order(template string, content mail.Content) (m events.Message)
 }
 
 // receive takes a message, and answers the mail's id.
-func (o *office) receive(m events.Message) (id int64) {
+func (o *mailStand) receive(m events.Message) (id int64) {
 	o.Helper()
 	o.inTx(func(tx *pg.Tx) error {
 		if err := o.parts.Takes[mail.MessageKind](o.Context(), tx, m); err != nil {
@@ -171,18 +171,18 @@ func (o *office) receive(m events.Message) (id int64) {
 	return id
 }
 
-func (o *office) message(id int64) systemmail.EmailMessage {
+func (o *mailStand) message(id int64) systemmail.EmailMessage {
 	o.Helper()
 	return testkit.Decode[systemmail.EmailMessage](o.Do("GET", fmt.Sprintf("/email/message/%d", id), nil).Want(200))
 }
 
 // becomes waits until a mail is in a state. What is to be tried again later is tried at once.
-func (o *office) becomes(id int64, status string) systemmail.EmailMessage {
+func (o *mailStand) becomes(id int64, status string) systemmail.EmailMessage {
 	o.Helper()
 	return o.until("mail is "+status, id, func(m systemmail.EmailMessage) bool { return m.Status == status })
 }
 
-func (o *office) until(what string, id int64, is func(systemmail.EmailMessage) bool) systemmail.EmailMessage {
+func (o *mailStand) until(what string, id int64, is func(systemmail.EmailMessage) bool) systemmail.EmailMessage {
 	o.Helper()
 	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		m := o.message(id)
@@ -197,13 +197,13 @@ func (o *office) until(what string, id int64, is func(systemmail.EmailMessage) b
 }
 
 // hurry has tried at once what is to be tried again later.
-func (o *office) hurry() {
+func (o *mailStand) hurry() {
 	o.Helper()
 	o.execute("UPDATE river_job SET state = 'available', scheduled_at = now() WHERE state = 'retryable'")
 }
 
 // secretsKept is how many mails have something sealed.
-func (o *office) secretsKept() (n int) {
+func (o *mailStand) secretsKept() (n int) {
 	o.Helper()
 	if err := o.deps.DB.QueryRow(o.Context(), "SELECT count(*) FROM email_message WHERE sealed IS NOT NULL").Scan(&n); err != nil {
 		o.Fatal(err)
@@ -237,7 +237,7 @@ func contents() []mail.Content {
 func TestBuiltInMailsArrive(t *testing.T) {
 	t.Parallel()
 	box := mailbox.Start(t, mailbox.Options{})
-	o := newOffice(t, "smtp+plain://"+box.Addr)
+	o := newMailStand(t, "smtp+plain://"+box.Addr)
 	secrets := 0
 	for _, content := range contents() {
 		id := o.take(content.Kind(), content)
@@ -286,7 +286,7 @@ func TestBuiltInMailsArrive(t *testing.T) {
 	}
 }
 
-func (o *office) eventually(what string, is func() bool) {
+func (o *mailStand) eventually(what string, is func() bool) {
 	o.Helper()
 	for deadline := time.Now().Add(5 * time.Minute); !is(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -297,7 +297,7 @@ func (o *office) eventually(what string, is func() bool) {
 }
 
 // during runs a loop until something is so.
-func (o *office) during(loop, what string, is func() bool) {
+func (o *mailStand) during(loop, what string, is func() bool) {
 	o.Helper()
 	n := slices.IndexFunc(o.parts.Loops, func(l service.Loop) bool { return l.Name == loop })
 	working, end := context.WithCancel(o.Context())
@@ -311,7 +311,7 @@ func (o *office) during(loop, what string, is func() bool) {
 // Without an SMTP server mails are held; once there is one, they are sent by hand, with the secret that was kept for it.
 func TestMailsAreHeld(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t, "")
+	o := newMailStand(t, "")
 	id := o.take("password-reset", contents()[4])
 	if m := o.becomes(id, "held"); strings.Contains(m.Text+m.HTML, token) || !strings.Contains(m.Text, "[secret]") {
 		t.Errorf("%+v", m)
@@ -355,7 +355,7 @@ func TestMailsAreTriedAgain(t *testing.T) {
 		},
 		Cut: func(attempt int) (bool, bool) { return attempt == 1, true },
 	})
-	o := newOffice(t, "smtp+plain://"+box.Addr)
+	o := newMailStand(t, "smtp+plain://"+box.Addr)
 	o.away.Store(true)
 	id := o.take("key-expires", contents()[3])
 	o.until("it was tried", id, func(systemmail.EmailMessage) bool {
@@ -398,7 +398,7 @@ func TestMailsAreTriedAgain(t *testing.T) {
 func TestMailOfAMessageStaysTheSame(t *testing.T) {
 	t.Parallel()
 	box := mailbox.Start(t, mailbox.Options{})
-	o := newOffice(t, "smtp+plain://"+box.Addr)
+	o := newMailStand(t, "smtp+plain://"+box.Addr)
 	wanted := o.order("key-expires", contents()[3])
 	for range 2 {
 		o.becomes(o.receive(wanted), "sent")
@@ -423,7 +423,7 @@ func TestMailOfAMessageStaysTheSame(t *testing.T) {
 func TestMailsFailWhileTheDatabaseDoes(t *testing.T) {
 	t.Parallel()
 	box := mailbox.Start(t, mailbox.Options{Refuse: func(int, string) error { return &smtp.SMTPError{Code: 550, Message: "no such user"} }})
-	o := newOffice(t, "smtp+plain://"+box.Addr)
+	o := newMailStand(t, "smtp+plain://"+box.Addr)
 	o.execute("ALTER TABLE email_message ADD CONSTRAINT broken CHECK (status <> 'failed')")
 	id := o.take("password-reset", contents()[4])
 	o.until("it was refused", id, func(systemmail.EmailMessage) bool {
@@ -449,7 +449,7 @@ func TestMailsFail(t *testing.T) {
 		}
 		return nil
 	}})
-	o := newOffice(t, "smtp+plain://"+box.Addr)
+	o := newMailStand(t, "smtp+plain://"+box.Addr)
 	id := o.take("password-reset", contents()[4])
 	if m := o.becomes(id, "failed"); m.Error == nil || !strings.Contains(*m.Error, "no such user") {
 		t.Errorf("%+v", m)

@@ -61,14 +61,14 @@ type clientsLeft struct {
 }
 
 const (
-	// detachStretch is for how long an attempt goes on, before others have their turn.
-	detachStretch    = 20 * time.Second
-	longestDetaching = time.Minute // between two attempts
+	// detachSlice is for how long an attempt goes on, before others have their turn.
+	detachSlice      = 20 * time.Second
+	maxDetachBackoff = time.Minute // between two attempts
 )
 
 func (s *Service) detachJob() service.Job {
 	return service.Job{Kind: "integration-detach", Unique: true, Workers: 1, Do: jobs.Do(s.detach),
-		Backoff: func(attempt int) time.Duration { return min(time.Second<<min(attempt-1, 10), longestDetaching) }}
+		Backoff: func(attempt int) time.Duration { return min(time.Second<<min(attempt-1, 10), maxDetachBackoff) }}
 }
 
 func (s *Service) detachLater(ctx context.Context, tx *pg.Tx, id int64) error {
@@ -103,7 +103,7 @@ func (s *Service) detach(ctx context.Context, attempt *service.Attempt, of detac
 	if err != nil {
 		return err
 	}
-	for began := time.Now(); time.Since(began) < detachStretch; {
+	for began := time.Now(); time.Since(began) < detachSlice; {
 		n, err := s.closing.Detach(ctx, of.Integration)
 		if err != nil {
 			return err

@@ -103,8 +103,8 @@ func (s *Service) jobs() []rest.Route {
 	}
 }
 
-// askTime is how long a service may take to answer about its jobs.
-const askTime = 5 * time.Second
+// askTimeout is how long a service may take to answer about its jobs.
+const askTimeout = 5 * time.Second
 
 // jobsAway is what callers are told where a service cannot be asked.
 func jobsAway(name string, err error) error {
@@ -116,7 +116,7 @@ func jobsAway(name string, err error) error {
 }
 
 func (s *Service) getJob(ctx context.Context, req ofJob) (*jobs.ViewedJob, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTime)
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	found, err := s.findJob(ctx, req)
 	return found.Job, err
@@ -145,7 +145,7 @@ func (s *Service) tellJob(
 	if !ok {
 		return noJob(req.ofJob)
 	}
-	ctx, cancel := context.WithTimeout(ctx, askTime)
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	switch found, err := tell(ctx, s.peers, name, id); {
 	case err != nil:
@@ -162,7 +162,7 @@ func (s *Service) tellJob(
 
 // listJobs asks all services for as many as are wanted of the newest, and keeps the newest of those.
 func (s *Service) listJobs(ctx context.Context, req jobsAsked) ([]jobs.Job, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTime)
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	behind := jobs.Place{Made: time.Now().Add(time.Hour).UnixMicro()} // clocks differ
 	if req.Before != "" {

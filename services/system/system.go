@@ -69,18 +69,18 @@ var Definition = service.Definition{
 
 // Service is the system service.
 type Service struct {
-	db      *pg.DB
-	log     *audit.Log
-	entries *keycache.Store
-	peers   mesh.Peers
-	closing *events.Closing // of integrations
-	mail    *mail.Office
-	box     *seal.Box
-	courier *webhook.Courier
+	db         *pg.DB
+	log        *audit.Log
+	entries    *keycache.Store
+	peers      mesh.Peers
+	closing    *events.Closing // of integrations
+	mail       *mail.Mailer
+	box        *seal.Box
+	dispatcher *webhook.Dispatcher
 
 	templateClosing *events.Closing
 	licensing       licensing
-	certificates    *certificate.Office
+	certificates    *certificate.Renewer
 	installed       *packages.Installed
 	logger          *slog.Logger
 }
@@ -112,10 +112,10 @@ func New(d service.Deps) *Service {
 			Table: "email_template",
 			Users: []string{"pxe"},
 		},
-		mail:         &mail.Office{DB: d.DB, Box: d.Box, Peers: d.Peers, Server: server, Site: siteIn, Source: templateOf},
+		mail:         &mail.Mailer{DB: d.DB, Box: d.Box, Peers: d.Peers, Server: server, Site: siteIn, Source: templateOf},
 		box:          d.Box,
-		courier:      webhook.NewCourier(d.DB, d.Box, d.Peers, allowed),
-		certificates: &certificate.Office{DB: d.DB, Box: d.Box, Directory: d.ACMEDirectory, Public: public},
+		dispatcher:   webhook.NewDispatcher(d.DB, d.Box, d.Peers, allowed),
+		certificates: &certificate.Renewer{DB: d.DB, Box: d.Box, Directory: d.ACMEDirectory, Public: public},
 		licensing:    licensing,
 		installed:    &packages.Installed{Folder: d.Packages},
 		logger:       d.Log,
@@ -171,26 +171,26 @@ func (s *Service) Routes() []rest.Route {
 	)
 }
 
-// lookPause is how long an item may stay longer than it is to be kept, and how long at most nobody looks at the head.
-const lookPause = time.Hour
+// logInterval is how long an item may stay longer than it is to be kept, and how long at most nobody looks at the head.
+const logInterval = time.Hour
 
 func (s *Service) parts() service.Parts {
 	parts := service.Parts{
 		Routes:  s.Routes(),
 		Readers: []string{"clients", "identity", "pxe"},
 		Loops: []service.Loop{
-			service.Every(lookPause, "sign the log's head", func(ctx context.Context) error { return s.log.Begin(ctx, s.db) }),
+			service.Every(logInterval, "sign the log's head", func(ctx context.Context) error { return s.log.Begin(ctx, s.db) }),
 			s.cutLog(),
-			service.Every(forgetPause, "forget mails", s.forgetMails),
-			service.Every(time.Second, "deliver to webhooks", s.courier.Wake),
-			service.Every(forgetPause, "tidy deliveries to webhooks", s.tidyWebhooks),
+			service.Every(forgetInterval, "forget mails", s.forgetMails),
+			service.Every(time.Second, "deliver to webhooks", s.dispatcher.Wake),
+			service.Every(forgetInterval, "tidy deliveries to webhooks", s.tidyWebhooks),
 			service.Every(time.Second, "order certificates", s.certificates.Renew),
 			service.Every(time.Second, "detach integrations", s.goOnDetaching),
 		},
-		Jobs:  []service.Job{s.mail.Job(), s.courier.Job(), s.certificates.Job(), s.detachJob()},
+		Jobs:  []service.Job{s.mail.Job(), s.dispatcher.Job(), s.certificates.Job(), s.detachJob()},
 		Takes: map[string]events.Take{processmail.MessageKind: s.mail.Take},
 		Metrics: append(
-			append(s.mail.Metrics(), s.courier.Metrics()...),
+			append(s.mail.Metrics(), s.dispatcher.Metrics()...),
 			service.Gauge(s.db, "ironplane_log_last_change_timestamp_seconds", "When the last change was made that is logged.",
 				"SELECT extract(epoch FROM at)::float8 FROM log ORDER BY id DESC LIMIT 1"),
 		),
@@ -207,7 +207,7 @@ func (s *Service) parts() service.Parts {
 				return completeTodos(ctx, tx, changes)
 			}}, &events.Consumer{Source: source, Name: webhook.ConsumerName, Batched: true,
 			Apply: func(ctx context.Context, tx *pg.Tx, changes []events.Event) error {
-				return s.courier.Queue(ctx, tx, source, changes)
+				return s.dispatcher.Queue(ctx, tx, source, changes)
 			}})
 	}
 	return parts
@@ -221,7 +221,7 @@ func (s *Service) cutLog() service.Loop {
 		if err != nil {
 			return err
 		}
-		if now := settings.LogDays.In(values); now == days && time.Since(looked) < lookPause {
+		if now := settings.LogDays.In(values); now == days && time.Since(looked) < logInterval {
 			return nil
 		} else if days = now; days > 0 {
 			if err := s.log.Cut(ctx, s.db, time.Now().AddDate(0, 0, -days)); err != nil {

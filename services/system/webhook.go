@@ -76,7 +76,7 @@ func (s *Service) webhookRoutes() []rest.Route {
 				if err := all.Update(ctx, tx, id, b); err != nil {
 					return err
 				}
-				return s.courier.Edited(ctx, tx, id)
+				return s.dispatcher.Edited(ctx, tx, id)
 			},
 			Reveal: func(w *webhook.Webhook, b *webhook.WebhookBody) { w.Secret = b.Secret.Reveal() },
 		}.Routes(),
@@ -119,7 +119,7 @@ func (s *Service) webhookRoutes() []rest.Route {
 			Doc:       "It is sent an event of the type " + webhook.TestType + ", whatever types it names. What comes of it is at the delivery that is answered.",
 			Effect:    summary(rest.AgainAnother),
 			Do: func(ctx context.Context, tx *pg.Tx, req ofWebhook) (webhook.WebhookDelivery, error) {
-				return s.courier.Test(ctx, tx, req.Webhook)
+				return s.dispatcher.Test(ctx, tx, req.Webhook)
 			},
 		},
 		rest.Mutation[replayedSpan, webhook.Replayed]{
@@ -136,7 +136,7 @@ func (s *Service) webhookRoutes() []rest.Route {
 				if err != nil {
 					return webhook.Replayed{}, err
 				}
-				return s.courier.Replay(ctx, tx, req.Webhook, body.From.Time, body.To.Time)
+				return s.dispatcher.Replay(ctx, tx, req.Webhook, body.From.Time, body.To.Time)
 			},
 		},
 		rest.Mutation[ofDelivery, webhook.WebhookDelivery]{
@@ -149,7 +149,7 @@ func (s *Service) webhookRoutes() []rest.Route {
 			Doc:       "One that waits for its next attempt is tried now.",
 			Effect:    summary(rest.AgainAnother),
 			Do: func(ctx context.Context, tx *pg.Tx, req ofDelivery) (webhook.WebhookDelivery, error) {
-				return s.courier.ReplayOne(ctx, tx, req.Webhook, req.ID)
+				return s.dispatcher.ReplayOne(ctx, tx, req.Webhook, req.ID)
 			},
 		},
 	)
@@ -161,5 +161,5 @@ func (s *Service) tidyWebhooks(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.courier.Tidy(ctx, settings.WebhookDays.In(values))
+	return s.dispatcher.Tidy(ctx, settings.WebhookDays.In(values))
 }

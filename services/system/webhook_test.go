@@ -12,7 +12,7 @@ import (
 // What ended is kept as long as the setting says, and what waits for too long is given up and lets the next one through.
 func TestDeliveriesAreKept(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t, "")
+	o := newMailStand(t, "")
 	made := o.Do("POST", "/webhook", `{"url": "https://hooks.example.com", "types": ["group.*"], "enabled": false}`).Want(200).ID()
 	o.execute("INSERT INTO webhook_event (uuid, type, at, payload) VALUES ('a', 'group.created', now() - interval '10 days', '{}')")
 	o.execute(`INSERT INTO webhook_delivery (webhook_id, event_id, item, cause, status, next_at, created_at) VALUES

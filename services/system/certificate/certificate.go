@@ -16,8 +16,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/service"
 )
 
-// Office orders certificates, and keeps the one that is in use.
-type Office struct {
+// Renewer orders certificates, and keeps the one that is in use.
+type Renewer struct {
 	DB        *pg.DB
 	Box       *seal.Box
 	Directory string // of the authority
@@ -128,46 +128,46 @@ type order struct {
 }
 
 const (
-	firstPause, lastPause = 5 * time.Minute, 6 * time.Hour
+	minBackoff, maxBackoff = 5 * time.Minute, 6 * time.Hour
 	// attempts take half a year: an order is given up by who made it.
 	attempts = 1000
-	// orderTime is how long an attempt may take.
-	orderTime = 5 * time.Minute
+	// orderTimeout is how long an attempt may take.
+	orderTimeout = 5 * time.Minute
 )
 
-func backoff(attempt int) time.Duration { return min(firstPause<<min(attempt-1, 20), lastPause) }
+func backoff(attempt int) time.Duration { return min(minBackoff<<min(attempt-1, 20), maxBackoff) }
 
 // Job obtains the certificate that is ordered, or renews it. Of the same order there is one.
-func (o *Office) Job() service.Job {
+func (r *Renewer) Job() service.Job {
 	return service.Job{
 		Kind:     "certificate",
-		Timeout:  orderTime,
+		Timeout:  orderTimeout,
 		Attempts: attempts,
 		Backoff:  backoff,
 		Workers:  1,
 		Unique:   true,
-		Do:       jobs.Do(o.do),
+		Do:       jobs.Do(r.do),
 	}
 }
 
 // Order has the certificate obtained that is due.
-func (o *Office) Order(ctx context.Context, tx *pg.Tx, s State) error {
-	job := o.Job()
+func (r *Renewer) Order(ctx context.Context, tx *pg.Tx, s State) error {
+	job := r.Job()
 	return jobs.Enqueue(ctx, tx, &job, order{s.Order})
 }
 
 // Renew orders the certificate anew when that is due.
-func (o *Office) Renew(ctx context.Context) error {
-	if s, err := In(ctx, o.DB); err != nil || !s.Due(o.Public.Name) {
+func (r *Renewer) Renew(ctx context.Context) error {
+	if s, err := In(ctx, r.DB); err != nil || !s.Due(r.Public.Name) {
 		return err
 	}
-	return o.DB.InTx(ctx, func(tx *pg.Tx) error {
+	return r.DB.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("what comes of the order is recorded")
 		s, err := Hold(ctx, tx)
-		if err != nil || !s.Due(o.Public.Name) {
+		if err != nil || !s.Due(r.Public.Name) {
 			return err
 		}
-		return o.Order(ctx, tx, s)
+		return r.Order(ctx, tx, s)
 	})
 }
 
@@ -186,11 +186,11 @@ type ForGateways struct {
 }
 
 // Tell answers what gateways are told; where they know this edition already, without the certificate.
-func (o *Office) Tell(ctx context.Context, known string) (told ForGateways, err error) {
-	told.Authority = o.Public.Authority
+func (r *Renewer) Tell(ctx context.Context, known string) (told ForGateways, err error) {
+	told.Authority = r.Public.Authority
 	var chain *string
 	var key []byte
-	err = o.DB.QueryRow(ctx, "SELECT edition::text, required, CASE WHEN edition::text <> $1 THEN chain END, CASE WHEN edition::text <> $1 THEN key END FROM ssl", known).
+	err = r.DB.QueryRow(ctx, "SELECT edition::text, required, CASE WHEN edition::text <> $1 THEN chain END, CASE WHEN edition::text <> $1 THEN key END FROM ssl", known).
 		Scan(&told.Edition, &told.Required, &chain, &key)
 	if err != nil {
 		return told, fmt.Errorf("read the certificate: %w", err)
@@ -198,7 +198,7 @@ func (o *Office) Tell(ctx context.Context, known string) (told ForGateways, err 
 	if chain == nil {
 		return told, nil
 	}
-	opened, err := o.Box.Open(keyPlace, key)
+	opened, err := r.Box.Open(keyPlace, key)
 	told.Chain, told.Key = *chain, opened.Reveal()
 	return told, err
 }

@@ -32,28 +32,28 @@ func (s State) Target() []pg.Target {
 }
 
 // do is an attempt to obtain what was ordered. Where it is ordered again meanwhile, or no more, nothing comes of it.
-func (o *Office) do(ctx context.Context, _ *service.Attempt, ordered order) error {
-	s, err := In(ctx, o.DB)
-	if err != nil || s.Order != ordered.Order || !s.Due(o.Public.Name) {
+func (r *Renewer) do(ctx context.Context, _ *service.Attempt, ordered order) error {
+	s, err := In(ctx, r.DB)
+	if err != nil || s.Order != ordered.Order || !s.Due(r.Public.Name) {
 		return err
 	}
-	issued, err := o.obtain(ctx, *s.Email)
+	issued, err := r.obtain(ctx, *s.Email)
 	if err != nil && ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return err // the process ends
 	}
 	if err != nil {
-		return errors.Join(err, o.fail(context.WithoutCancel(ctx), ordered, err))
+		return errors.Join(err, r.fail(context.WithoutCancel(ctx), ordered, err))
 	}
-	return o.keep(ctx, ordered, issued)
+	return r.keep(ctx, ordered, issued)
 }
 
-// longestError bounds what is shown of an authority's words.
-const longestError = 1000
+// maxError bounds what is shown of an authority's words.
+const maxError = 1000
 
-func (o *Office) fail(ctx context.Context, ordered order, why error) error {
+func (r *Renewer) fail(ctx context.Context, ordered order, why error) error {
 	text := []rune(why.Error())
-	text = text[:min(len(text), longestError)]
-	return o.DB.InTx(ctx, func(tx *pg.Tx) error {
+	text = text[:min(len(text), maxError)]
+	return r.DB.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("there is no other certificate")
 		_, err := tx.Exec(ctx, "UPDATE ssl SET error = $2 WHERE ordered = $1 AND email IS NOT NULL", ordered.Order, string(text))
 		return err
@@ -61,27 +61,27 @@ func (o *Office) fail(ctx context.Context, ordered order, why error) error {
 }
 
 // keep puts a new certificate into use.
-func (o *Office) keep(ctx context.Context, ordered order, issued Issued) error {
+func (r *Renewer) keep(ctx context.Context, ordered order, issued Issued) error {
 	pair, err := tls.X509KeyPair([]byte(issued.Chain), []byte(issued.Key))
 	if err != nil {
 		return fmt.Errorf("read what was issued: %w", err)
 	}
 	begin, end := pair.Leaf.NotBefore, pair.Leaf.NotAfter
-	return o.DB.InTx(ctx, func(tx *pg.Tx) error {
+	return r.DB.InTx(ctx, func(tx *pg.Tx) error {
 		before, err := Hold(ctx, tx)
 		if err != nil {
 			return err
 		}
-		if before.Order != ordered.Order || !before.Due(o.Public.Name) {
+		if before.Order != ordered.Order || !before.Due(r.Public.Name) {
 			tx.Unrecorded("another order counts")
 			return nil
 		}
 		_, err = tx.Exec(
 			ctx,
 			"UPDATE ssl SET edition = gen_random_uuid(), error = NULL, name = $1, chain = $2, key = $3, not_after = $4, renew_at = $5",
-			o.Public.Name,
+			r.Public.Name,
 			issued.Chain,
-			o.Box.Seal(keyPlace, secret.New(issued.Key)),
+			r.Box.Seal(keyPlace, secret.New(issued.Key)),
 			end,
 			renewal(begin, end),
 		)
@@ -106,12 +106,12 @@ func (s State) shown() any {
 func renewal(begin, end time.Time) time.Time { return end.Add(-end.Sub(begin) / 3) }
 
 // obtain has the authority issue a certificate for a new key.
-func (o *Office) obtain(ctx context.Context, email string) (Issued, error) {
+func (r *Renewer) obtain(ctx context.Context, email string) (Issued, error) {
 	c := acmez.Client{
-		Client:           &acme.Client{Directory: o.Directory, HTTPClient: client, UserAgent: "ironplane"},
-		ChallengeSolvers: map[string]acmez.Solver{acme.ChallengeTypeHTTP01: solver{o.DB}, acme.ChallengeTypeTLSALPN01: solver{o.DB}},
+		Client:           &acme.Client{Directory: r.Directory, HTTPClient: client, UserAgent: "ironplane"},
+		ChallengeSolvers: map[string]acmez.Solver{acme.ChallengeTypeHTTP01: solver{r.DB}, acme.ChallengeTypeTLSALPN01: solver{r.DB}},
 	}
-	account, err := o.account(ctx, &c, email)
+	account, err := r.account(ctx, &c, email)
 	if err != nil {
 		return Issued{}, err
 	}
@@ -119,9 +119,9 @@ func (o *Office) obtain(ctx context.Context, email string) (Issued, error) {
 	if err != nil {
 		return Issued{}, err
 	}
-	chains, err := c.ObtainCertificateForSANs(ctx, account, key, []string{o.Public.Name})
+	chains, err := c.ObtainCertificateForSANs(ctx, account, key, []string{r.Public.Name})
 	if problem, ok := errors.AsType[acme.Problem](err); ok && problem.Type == acme.ProblemTypeAccountDoesNotExist { // any more
-		err = errors.Join(err, o.forgetAccount(ctx, account))
+		err = errors.Join(err, r.forgetAccount(ctx, account))
 	}
 	if err != nil {
 		return Issued{}, err
@@ -167,15 +167,15 @@ func decodeKey(text secret.String) (crypto.Signer, error) {
 
 // account is ours at the authority, under this address. It is made where there is none; by ordering a certificate the operator
 // has agreed to the authority's terms.
-func (o *Office) account(ctx context.Context, c *acmez.Client, email string) (account acme.Account, err error) {
+func (r *Renewer) account(ctx context.Context, c *acmez.Client, email string) (account acme.Account, err error) {
 	account = acme.Account{Status: acme.StatusValid, Contact: []string{"mailto:" + email}}
 	var id int64
 	var sealed []byte
-	err = o.DB.QueryRow(ctx, "SELECT id, location, key FROM acme_account WHERE directory = $1 AND email = $2", o.Directory, email).
+	err = r.DB.QueryRow(ctx, "SELECT id, location, key FROM acme_account WHERE directory = $1 AND email = $2", r.Directory, email).
 		Scan(&id, &account.Location, &sealed)
 	if err == nil {
 		var key secret.String
-		if key, err = o.Box.Open(accountPlace(id), sealed); err != nil {
+		if key, err = r.Box.Open(accountPlace(id), sealed); err != nil {
 			return account, err
 		}
 		account.PrivateKey, err = decodeKey(key)
@@ -192,21 +192,21 @@ func (o *Office) account(ctx context.Context, c *acmez.Client, email string) (ac
 	if err != nil {
 		return account, fmt.Errorf("make an account at the authority: %w", err)
 	}
-	return account, o.DB.InTx(ctx, func(tx *pg.Tx) error {
+	return account, r.DB.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("an account at the authority is no change of the API's")
 		err := tx.QueryRow(ctx, `INSERT INTO acme_account (directory, email, location) VALUES ($1, $2, $3)
-			ON CONFLICT (directory, email) DO UPDATE SET location = excluded.location RETURNING id`, o.Directory, email, account.Location).Scan(&id)
+			ON CONFLICT (directory, email) DO UPDATE SET location = excluded.location RETURNING id`, r.Directory, email, account.Location).Scan(&id)
 		if err != nil {
 			return fmt.Errorf("keep the account at the authority: %w", err)
 		}
-		_, err = tx.Exec(ctx, "UPDATE acme_account SET key = $2 WHERE id = $1", id, o.Box.Seal(accountPlace(id), keyPEM))
+		_, err = tx.Exec(ctx, "UPDATE acme_account SET key = $2 WHERE id = $1", id, r.Box.Seal(accountPlace(id), keyPEM))
 		return err
 	})
 }
 
 // forgetAccount is for one that the authority does not know: the next attempt makes another.
-func (o *Office) forgetAccount(ctx context.Context, account acme.Account) error {
-	return o.DB.InTx(ctx, func(tx *pg.Tx) error {
+func (r *Renewer) forgetAccount(ctx context.Context, account acme.Account) error {
+	return r.DB.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("an account at the authority is no change of the API's")
 		_, err := tx.Exec(ctx, "DELETE FROM acme_account WHERE location = $1", account.Location)
 		return err
@@ -232,14 +232,14 @@ func (s solver) Present(ctx context.Context, c acme.Challenge) error {
 	)
 }
 
-// challengeLife is after how long nobody asks for a challenge any more.
-const challengeLife = "1 day"
+// challengeTTL is after how long nobody asks for a challenge any more.
+const challengeTTL = "1 day"
 
 // CleanUp implements acmez.Solver. What an order left that was cut short goes, too.
 func (s solver) CleanUp(ctx context.Context, c acme.Challenge) error {
 	return s.do(
 		context.WithoutCancel(ctx),
-		"DELETE FROM acme_challenge WHERE token = $1 OR created_at < now() - interval '"+challengeLife+"'",
+		"DELETE FROM acme_challenge WHERE token = $1 OR created_at < now() - interval '"+challengeTTL+"'",
 		c.Token,
 	)
 }
@@ -253,16 +253,16 @@ func (s solver) do(ctx context.Context, sql string, args ...any) error {
 }
 
 // KeyAuthorization is what the authority that asks for this token is answered. The error is pgx.ErrNoRows where none does.
-func (o *Office) KeyAuthorization(ctx context.Context, token string) (text string, err error) {
-	err = o.DB.QueryRow(ctx, "SELECT key_auth FROM acme_challenge WHERE token = $1 AND type = $2", token, acme.ChallengeTypeHTTP01).Scan(&text)
+func (r *Renewer) KeyAuthorization(ctx context.Context, token string) (text string, err error) {
+	err = r.DB.QueryRow(ctx, "SELECT key_auth FROM acme_challenge WHERE token = $1 AND type = $2", token, acme.ChallengeTypeHTTP01).Scan(&text)
 	return text, err
 }
 
 // Handshake is the certificate for the handshakes by which the authority looks who has this name (RFC 8737). The error is
 // pgx.ErrNoRows where none does.
-func (o *Office) Handshake(ctx context.Context, name string) (Issued, error) {
+func (r *Renewer) Handshake(ctx context.Context, name string) (Issued, error) {
 	c := acme.Challenge{Identifier: acme.Identifier{Type: "dns", Value: name}}
-	err := o.DB.QueryRow(ctx, "SELECT key_auth FROM acme_challenge WHERE name = $1 AND type = $2 ORDER BY created_at DESC LIMIT 1", name, acme.ChallengeTypeTLSALPN01).
+	err := r.DB.QueryRow(ctx, "SELECT key_auth FROM acme_challenge WHERE name = $1 AND type = $2 ORDER BY created_at DESC LIMIT 1", name, acme.ChallengeTypeTLSALPN01).
 		Scan(&c.KeyAuthorization)
 	if err != nil {
 		return Issued{}, err

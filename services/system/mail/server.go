@@ -24,8 +24,8 @@ type Server struct {
 	options []gomail.Option
 }
 
-// sendTime is how long the server may take with each step.
-const sendTime = 30 * time.Second
+// sendTimeout is how long the server may take with each step.
+const sendTimeout = 30 * time.Second
 
 // NewServer is the server at an address such as smtp://mail.example.com: its connections are encrypted by STARTTLS, those of
 // smtps:// from the beginning, and those of smtp+plain:// not at all, which is for one on the same machine.
@@ -58,7 +58,7 @@ func NewServer(address, user string, password secret.String, from string) (*Serv
 			return nil, errors.New("IRONPLANE_SMTP has a port that is no number")
 		}
 	}
-	s.options = append(s.options, gomail.WithPort(port), gomail.WithTimeout(sendTime), gomail.WithoutNoop())
+	s.options = append(s.options, gomail.WithPort(port), gomail.WithTimeout(sendTimeout), gomail.WithoutNoop())
 	if user != "" {
 		s.options = append(
 			s.options,

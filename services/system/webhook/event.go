@@ -41,9 +41,9 @@ type EventUser struct {
 	URL string `json:"url" example:"/admin/3"`
 }
 
-// largestItem is how many bytes an item has as it was and as it is, together, and mostTargets how many targets are named: so an event
+// maxItem is how many bytes an item has as it was and as it is, together, and maxTargets how many targets are named: so an event
 // has some 200 KiB at most.
-const largestItem, mostTargets = 64 << 10, 100
+const maxItem, maxTargets = 64 << 10, 100
 
 // leaves are, by the kinds of what changes, what one has to hold read on who is told of it. Each begins with the name of a kind;
 // the longest one counts. Who makes a webhook holds system.integrations.
@@ -193,11 +193,11 @@ func newMessage(source string, e *events.Event) (m message, err error) {
 	if e.Actor != nil {
 		said.Data.User = &EventUser{e.Actor.URL}
 	}
-	if len(e.Before)+len(e.After) > largestItem {
+	if len(e.Before)+len(e.After) > maxItem {
 		said.Data.Before, said.Data.After, said.Data.Truncated = nil, nil, true
 	}
-	if len(e.Targets) > mostTargets {
-		said.Data.Targets, said.Data.Truncated = said.Data.Targets[:mostTargets], true
+	if len(e.Targets) > maxTargets {
+		said.Data.Targets, said.Data.Truncated = said.Data.Targets[:maxTargets], true
 	}
 	text, err := json.Marshal(said)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 const ConsumerName = "webhooks"
 
 // Queue has changes of a service delivered to the webhooks that they are for.
-func (c *Courier) Queue(ctx context.Context, tx *pg.Tx, source string, changes []events.Event) error {
+func (d *Dispatcher) Queue(ctx context.Context, tx *pg.Tx, source string, changes []events.Event) error {
 	rows, err := tx.Query(ctx, "SELECT id, types, created_at FROM webhook ORDER BY id")
 	if err != nil {
 		return fmt.Errorf("list webhooks: %w", err)
@@ -58,7 +58,7 @@ func (c *Courier) Queue(ctx context.Context, tx *pg.Tx, source string, changes [
 	if err := queue.insert(ctx, tx, "event"); err != nil {
 		return err
 	}
-	return c.wake(ctx, tx)
+	return d.wake(ctx, tx)
 }
 
 // deliveries are those that are to be made.
@@ -109,7 +109,7 @@ func record(tx *pg.Tx, w *Webhook, action pg.Action, what queued) {
 }
 
 // Test queues an event that says nothing, to a webhook that is there.
-func (c *Courier) Test(ctx context.Context, tx *pg.Tx, id int64) (WebhookDelivery, error) {
+func (d *Dispatcher) Test(ctx context.Context, tx *pg.Tx, id int64) (WebhookDelivery, error) {
 	var none WebhookDelivery
 	w, err := View.Get(ctx, tx, id)
 	if err != nil {
@@ -128,19 +128,19 @@ func (c *Courier) Test(ctx context.Context, tx *pg.Tx, id int64) (WebhookDeliver
 		return none, err
 	}
 	record(tx, &w, "tested", queued{Deliveries: 1})
-	return c.newest(ctx, tx, id)
+	return d.newest(ctx, tx, id)
 }
 
 // newest is the delivery that was queued last.
-func (c *Courier) newest(ctx context.Context, tx *pg.Tx, id int64) (WebhookDelivery, error) {
-	if err := c.wake(ctx, tx); err != nil {
+func (d *Dispatcher) newest(ctx context.Context, tx *pg.Tx, id int64) (WebhookDelivery, error) {
+	if err := d.wake(ctx, tx); err != nil {
 		return WebhookDelivery{}, err
 	}
 	return Deliveries.One(ctx, tx, "webhook_id = $1 ORDER BY id DESC LIMIT 1", id)
 }
 
 // ReplayOne delivers an event once more. One that waits for its next attempt is tried now.
-func (c *Courier) ReplayOne(ctx context.Context, tx *pg.Tx, id, delivery int64) (WebhookDelivery, error) {
+func (d *Dispatcher) ReplayOne(ctx context.Context, tx *pg.Tx, id, delivery int64) (WebhookDelivery, error) {
 	var none WebhookDelivery
 	w, err := View.Get(ctx, tx, id)
 	if err != nil {
@@ -167,7 +167,7 @@ func (c *Courier) ReplayOne(ctx context.Context, tx *pg.Tx, id, delivery int64) 
 		if _, err := tx.Exec(ctx, "UPDATE webhook SET paused_until = NULL WHERE id = $1", id); err != nil {
 			return none, fmt.Errorf("try delivery %d now: %w", delivery, err)
 		}
-		if err := c.wake(ctx, tx); err != nil {
+		if err := d.wake(ctx, tx); err != nil {
 			return none, err
 		}
 		return Deliveries.Get(ctx, tx, delivery)
@@ -176,14 +176,14 @@ func (c *Courier) ReplayOne(ctx context.Context, tx *pg.Tx, id, delivery int64) 
 	if err := queue.insert(ctx, tx, "replay"); err != nil {
 		return none, err
 	}
-	return c.newest(ctx, tx, id)
+	return d.newest(ctx, tx, id)
 }
 
-// mostReplayed is how many events are delivered again at once.
-const mostReplayed = 10_000
+// maxReplayed is how many events are delivered again at once.
+const maxReplayed = 10_000
 
 // Replay delivers once more all events of a span of time that were for a webhook, in their order, but for those that wait.
-func (c *Courier) Replay(ctx context.Context, tx *pg.Tx, id int64, from, to time.Time) (Replayed, error) {
+func (d *Dispatcher) Replay(ctx context.Context, tx *pg.Tx, id int64, from, to time.Time) (Replayed, error) {
 	var none Replayed
 	w, err := View.Get(ctx, tx, id)
 	if err != nil {
@@ -193,7 +193,7 @@ func (c *Courier) Replay(ctx context.Context, tx *pg.Tx, id int64, from, to time
 		return none, err
 	}
 	rows, err := tx.Query(ctx, `SELECT e.id, min(d.item) FROM webhook_delivery d JOIN webhook_event e ON e.id = d.event_id
-		WHERE d.webhook_id = $1 AND d.cause <> 'test' AND e.at >= $2 AND e.at <= $3 GROUP BY e.id HAVING bool_and(d.status <> 'waiting') ORDER BY e.id LIMIT $4`, id, from, to, mostReplayed+1)
+		WHERE d.webhook_id = $1 AND d.cause <> 'test' AND e.at >= $2 AND e.at <= $3 GROUP BY e.id HAVING bool_and(d.status <> 'waiting') ORDER BY e.id LIMIT $4`, id, from, to, maxReplayed+1)
 	if err != nil {
 		return none, fmt.Errorf("look for what is to be delivered again: %w", err)
 	}
@@ -207,12 +207,12 @@ func (c *Courier) Replay(ctx context.Context, tx *pg.Tx, id int64, from, to time
 		return none, fmt.Errorf("look for what is to be delivered again: %w", err)
 	}
 	n := len(queue.events)
-	if n > mostReplayed {
-		return none, problem.Member("/to", "out_of_range", "There were more than %d events: name a shorter time", mostReplayed)
+	if n > maxReplayed {
+		return none, problem.Member("/to", "out_of_range", "There were more than %d events: name a shorter time", maxReplayed)
 	}
 	if err := queue.insert(ctx, tx, "replay"); err != nil {
 		return none, err
 	}
 	record(tx, &w, "replayed", queued{n, from.UTC().Format(time.RFC3339), to.UTC().Format(time.RFC3339)})
-	return Replayed{int64(n)}, c.wake(ctx, tx)
+	return Replayed{int64(n)}, d.wake(ctx, tx)
 }

@@ -19,13 +19,13 @@ import (
 )
 
 const (
-	// answerTime is how long a receiver may take.
-	answerTime = 15 * time.Second
-	// answerHead is how much of an answer is kept, and largestAnswer how much is read so that the connection can be used again.
-	answerHead, largestAnswer = 1 << 10, 16 << 10
+	// answerTimeout is how long a receiver may take.
+	answerTimeout = 15 * time.Second
+	// answerHead is how much of an answer is kept, and maxAnswer how much is read so that the connection can be used again.
+	answerHead, maxAnswer = 1 << 10, 16 << 10
 	// Secrets have so many random bytes; those that callers bring along, of the least to the most that Standard Webhooks say.
-	secretBytes, leastSecret, mostSecret = 32, 24, 64
-	secretPrefix                         = "whsec_"
+	secretBytes, minSecret, maxSecret = 32, 24, 64
+	secretPrefix                      = "whsec_"
 )
 
 // NewSecret makes a secret from random bytes.
@@ -33,13 +33,13 @@ func NewSecret(random []byte) secret.String {
 	return secret.New(secretPrefix + base64.StdEncoding.EncodeToString(random))
 }
 
-var errSecret = fmt.Errorf("must be %s and then %d to %d bytes in base64", secretPrefix, leastSecret, mostSecret)
+var errSecret = fmt.Errorf("must be %s and then %d to %d bytes in base64", secretPrefix, minSecret, maxSecret)
 
 // keyOf is the key that a secret stands for.
 func keyOf(text secret.String) ([]byte, error) {
 	encoded, ok := strings.CutPrefix(text.Reveal(), secretPrefix)
 	key, err := base64.StdEncoding.DecodeString(encoded)
-	if !ok || err != nil || len(key) < leastSecret || len(key) > mostSecret {
+	if !ok || err != nil || len(key) < minSecret || len(key) > maxSecret {
 		return nil, errSecret
 	}
 	return key, nil
@@ -59,8 +59,8 @@ type outcome struct {
 func (o *outcome) delivered() bool { return o.status/100 == 2 }
 
 // attempt delivers an event if the webhook's maker may read such events.
-func (c *Courier) attempt(ctx context.Context, r receiver, d *delivery, holds principal.Grants) (o outcome) {
-	needed, known := needs(d.kind)
+func (d *Dispatcher) attempt(ctx context.Context, r receiver, one *delivery, holds principal.Grants) (o outcome) {
+	needed, known := needs(one.kind)
 	switch missing := needed &^ holds; {
 	case !known:
 		o.reason = "nobody may be told of such events"
@@ -69,17 +69,17 @@ func (c *Courier) attempt(ctx context.Context, r receiver, d *delivery, holds pr
 		o.reason = "the maker of the webhook lacks " + strings.Join(missing.Names(), ", ")
 		return o
 	}
-	asking, cancel := context.WithTimeout(ctx, answerTime)
+	asking, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	began := time.Now()
-	o = c.ask(asking, r, d)
+	o = d.ask(asking, r, one)
 	o.tried, o.took = true, time.Since(began)
 	o.cut = ctx.Err() != nil && o.status == 0
 	return o
 }
 
-func (c *Courier) ask(ctx context.Context, r receiver, d *delivery) (o outcome) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, r.url, strings.NewReader(d.payload))
+func (d *Dispatcher) ask(ctx context.Context, r receiver, one *delivery) (o outcome) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, r.url, strings.NewReader(one.payload))
 	if err != nil {
 		o.reason = "its address is none"
 		return o
@@ -88,7 +88,7 @@ func (c *Courier) ask(ctx context.Context, r receiver, d *delivery) (o outcome) 
 	for i, key := range r.keys {
 		hook, err := standardwebhooks.NewWebhookRaw(key)
 		if err == nil {
-			signatures[i], err = hook.Sign(d.uuid, now, []byte(d.payload))
+			signatures[i], err = hook.Sign(one.uuid, now, []byte(one.payload))
 		}
 		if err != nil {
 			o.reason = "it cannot be signed"
@@ -97,10 +97,10 @@ func (c *Courier) ask(ctx context.Context, r receiver, d *delivery) (o outcome) 
 	}
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("User-Agent", "Ironplane")
-	request.Header.Set(standardwebhooks.HeaderWebhookID, d.uuid)
+	request.Header.Set(standardwebhooks.HeaderWebhookID, one.uuid)
 	request.Header.Set(standardwebhooks.HeaderWebhookTimestamp, strconv.FormatInt(now.Unix(), 10))
 	request.Header.Set(standardwebhooks.HeaderWebhookSignature, strings.Join(signatures, " "))
-	response, err := c.client.Do(request)
+	response, err := d.client.Do(request)
 	if err != nil {
 		o.reason = egress.Reason(err)
 		return o
@@ -108,7 +108,7 @@ func (c *Courier) ask(ctx context.Context, r receiver, d *delivery) (o outcome) 
 	defer response.Body.Close()
 	head, err := io.ReadAll(io.LimitReader(response.Body, answerHead))
 	if err == nil {
-		_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, largestAnswer))
+		_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, maxAnswer))
 	}
 	o.status, o.answer = response.StatusCode, printable(head)
 	switch {
@@ -119,7 +119,7 @@ func (c *Courier) ask(ctx context.Context, r receiver, d *delivery) (o outcome) 
 	}
 	if o.status == http.StatusTooManyRequests || o.status == http.StatusServiceUnavailable {
 		if seconds, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil && seconds > 0 {
-			o.wished = min(time.Duration(min(seconds, 1<<30))*time.Second, longestWished)
+			o.wished = min(time.Duration(min(seconds, 1<<30))*time.Second, maxRetryAfter)
 		}
 	}
 	return o

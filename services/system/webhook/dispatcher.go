@@ -1,0 +1,289 @@
+// Package webhook tells other programs what happens: it delivers events to the addresses that they gave, signed as Standard
+// Webhooks say, until each has been taken or is given up. See docs/webhooks.md.
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ironplane/ironplane/pkg/auth/keycache"
+	"github.com/ironplane/ironplane/pkg/auth/permission"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/egress"
+	"github.com/ironplane/ironplane/pkg/jobs"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/runtime/mesh"
+	"github.com/ironplane/ironplane/pkg/seal"
+	"github.com/ironplane/ironplane/pkg/service"
+)
+
+// Dispatcher delivers events to webhooks.
+type Dispatcher struct {
+	db     *pg.DB
+	box    *seal.Box
+	peers  mesh.Peers
+	client *http.Client
+}
+
+// NewDispatcher makes one that reaches the Internet and these networks of one's own.
+func NewDispatcher(db *pg.DB, box *seal.Box, peers mesh.Peers, allowed egress.Networks) *Dispatcher {
+	return &Dispatcher{db, box, peers, allowed.Client()}
+}
+
+const (
+	// workers is how many webhooks a process delivers to at a time, and maxConcurrent how many events to each. A worker holds a connection
+	// to the database only while it notes what came of deliveries.
+	workers, maxConcurrent = 100, 8
+	// sliceTimeout is how long a job goes on while there is something to deliver, and lingerTimeout how long it waits for more.
+	sliceTimeout, lingerTimeout = 30 * time.Second, 2 * time.Second
+	lingerInterval              = 200 * time.Millisecond
+	// deliveryTTL is how long an event is tried to be delivered.
+	deliveryTTL = 3 * 24 * time.Hour
+	// maxWaiting is how many deliveries to one webhook wait at most: older ones are given up.
+	maxWaiting = 100_000
+	// makerRetryInterval is how long nothing is tried where it cannot be found out what the maker may, and restInterval where he may not have it.
+	makerRetryInterval, restInterval = 5 * time.Second, 20 * time.Second
+	// maxPause is how long at most a receiver is left alone that takes nothing, but where it asks for more.
+	maxPause, maxRetryAfter = time.Minute, time.Hour
+	// dbTimeout is for what came of deliveries to be noted, also when the process ends.
+	dbTimeout = 10 * time.Second
+)
+
+// pauses are those between attempts to deliver an event, with a tenth more or less: together about three days.
+var pauses = []time.Duration{
+	5 * time.Second,
+	30 * time.Second,
+	2 * time.Minute,
+	5 * time.Minute,
+	30 * time.Minute,
+	2 * time.Hour,
+	5 * time.Hour,
+	10 * time.Hour,
+	14 * time.Hour,
+	20 * time.Hour,
+	20 * time.Hour,
+}
+
+func pauseAfter(attempt int) (time.Duration, bool) {
+	if attempt > len(pauses) {
+		return 0, false
+	}
+	pause := pauses[attempt-1]
+	return pause*9/10 + rand.N(pause/5), true
+}
+
+type task struct {
+	Webhook int64 `json:"webhook"`
+}
+
+// Job delivers to one webhook what waits for it. There is one of them for each that something waits for, so a slow receiver
+// holds up nobody else's.
+func (d *Dispatcher) Job() service.Job {
+	return service.Job{
+		Kind:    "webhook",
+		Timeout: 2 * sliceTimeout,
+		Backoff: func(int) time.Duration { return makerRetryInterval },
+		Workers: workers,
+		Unique:  true,
+		Do:      jobs.Do(d.work),
+	}
+}
+
+// Wake has delivered what waits: what has just come, what is to be tried again, and what nobody does whose process was killed.
+func (d *Dispatcher) Wake(ctx context.Context) error {
+	return d.db.InTx(ctx, func(tx *pg.Tx) error {
+		tx.Unrecorded("deliveries are no changes")
+		return d.wake(ctx, tx)
+	})
+}
+
+func (d *Dispatcher) wake(ctx context.Context, tx *pg.Tx) error {
+	rows, err := tx.Query(ctx, `SELECT id FROM webhook w WHERE enabled AND coalesce(paused_until, '-infinity') <= now()
+		AND EXISTS (SELECT FROM webhook_delivery d WHERE d.webhook_id = w.id AND d.status = 'waiting' AND d.next_at <= now())
+		AND NOT EXISTS (SELECT FROM river_job j WHERE j.queue = 'webhook' AND j.state = 'running' AND j.args = jsonb_build_object('webhook', w.id)) ORDER BY id`)
+	if err != nil {
+		return fmt.Errorf("look for what is to be delivered: %w", err)
+	}
+	due, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		return fmt.Errorf("look for what is to be delivered: %w", err)
+	}
+	job := d.Job()
+	ctx = principal.With(ctx, &principal.Call{}) // what comes of deliveries is nobody's request
+	for _, id := range due {
+		if err := jobs.Enqueue(ctx, tx, &job, task{id}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// work delivers to a webhook while there is something to deliver, for a while: others have their turn then.
+func (d *Dispatcher) work(ctx context.Context, _ *service.Attempt, t task) error {
+	end, idle := time.Now().Add(sliceTimeout), time.Time{}
+	for ctx.Err() == nil && time.Now().Before(end) {
+		n, err := d.round(ctx, t.Webhook)
+		switch {
+		case err != nil:
+			return err
+		case n < 0:
+			return nil
+		case n > 0:
+			idle = time.Time{}
+			continue
+		case idle.IsZero():
+			idle = time.Now().Add(lingerTimeout)
+		case time.Now().After(idle):
+			return nil
+		}
+		select {
+		case <-time.After(lingerInterval):
+		case <-ctx.Done():
+		}
+	}
+	return ctx.Err()
+}
+
+// receiver is a webhook as it is delivered to.
+type receiver struct {
+	id              int64
+	url, owner      string
+	keys            [][]byte // that it is signed with, the newest first
+	failures        int
+	enabled, paused bool
+}
+
+// delivery is an event that waits for a webhook.
+type delivery struct {
+	id, event  int64
+	item, uuid string
+	kind       string
+	attempts   int
+	createdAt  time.Time
+	payload    string
+	outcome    outcome
+}
+
+// round delivers as many of the events that are due as are delivered at once, each the first one of its item, and tells how
+// many they were; -1: there is nothing to wait for.
+func (d *Dispatcher) round(ctx context.Context, id int64) (int, error) {
+	r, err := d.receiver(ctx, id)
+	if errors.Is(err, pgx.ErrNoRows) || err == nil && (!r.enabled || r.paused) {
+		return -1, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read webhook %d: %w", id, err)
+	}
+	due, err := d.due(ctx, id)
+	if err != nil || len(due) == 0 {
+		return 0, err
+	}
+	maker, err := d.maker(ctx, r.owner)
+	if err != nil {
+		return -1, errors.Join(
+			fmt.Errorf("ask what %s may: %w", r.owner, err),
+			d.rest(ctx, id, makerRetryInterval, "it cannot be found out what its maker may"),
+		)
+	}
+	switch {
+	case !maker.Active:
+		return -1, d.rest(ctx, id, restInterval, "its maker is disabled or gone")
+	case !maker.Grants.Holds(principal.Grant(permission.SystemIntegrations, permission.Read)):
+		return -1, d.rest(ctx, id, restInterval, "its maker lacks "+permission.SystemIntegrations.String()+" read")
+	}
+	done := make(chan struct{})
+	for i := range due {
+		go func() {
+			defer func() { done <- struct{}{} }()
+			due[i].outcome = d.attempt(ctx, r, &due[i], maker.Grants)
+		}()
+	}
+	for range due {
+		<-done
+	}
+	due = slices.DeleteFunc(due, func(one delivery) bool { return one.outcome.cut })
+	if len(due) == 0 {
+		return -1, ctx.Err()
+	}
+	return len(due), d.note(ctx, r, due)
+}
+
+func (d *Dispatcher) receiver(ctx context.Context, id int64) (r receiver, err error) {
+	var sealed [2][]byte
+	r.id = id
+	err = d.db.QueryRow(ctx, `SELECT url, owner_url, secret, CASE WHEN old_secret_until > now() THEN old_secret END, failures, enabled, coalesce(paused_until > now(), false) FROM webhook WHERE id = $1`, id).
+		Scan(&r.url, &r.owner, &sealed[0], &sealed[1], &r.failures, &r.enabled, &r.paused)
+	if err != nil {
+		return r, err
+	}
+	for i, column := range []string{"secret", "old_secret"} {
+		if sealed[i] == nil {
+			continue
+		}
+		text, err := d.box.Open(seal.Place{Table: "webhook", Column: column, ID: id}, sealed[i])
+		if err != nil {
+			return r, err
+		}
+		key, err := keyOf(text)
+		if err != nil {
+			return r, fmt.Errorf("webhook %d: %w", id, err)
+		}
+		r.keys = append(r.keys, key)
+	}
+	return r, nil
+}
+
+// due are the first events of their items.
+func (d *Dispatcher) due(ctx context.Context, id int64) ([]delivery, error) {
+	rows, err := d.db.Query(ctx, `SELECT d.id, d.event_id, d.item, e.uuid, e.type, d.attempts, d.created_at, e.payload
+		FROM webhook_delivery d JOIN webhook_event e ON e.id = d.event_id
+		WHERE d.webhook_id = $1 AND d.status = 'waiting' AND d.next_at <= now() ORDER BY d.next_at, d.id LIMIT $2`, id, maxConcurrent)
+	if err != nil {
+		return nil, fmt.Errorf("read what is to be delivered to webhook %d: %w", id, err)
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (one delivery, err error) {
+		return one, row.Scan(&one.id, &one.event, &one.item, &one.uuid, &one.kind, &one.attempts, &one.createdAt, &one.payload)
+	})
+}
+
+// maker is what the account holds that made a webhook, right now.
+func (d *Dispatcher) maker(ctx context.Context, url string) (maker keycache.Owner, err error) {
+	owner, ok := principal.ParseOwner(url)
+	switch {
+	case ok && owner.Type == principal.Admin:
+		asking, cancel := context.WithTimeout(ctx, dbTimeout)
+		defer cancel()
+		return maker, d.peers.Ask(asking, "identity", "/internal/owner"+url, &maker)
+	case ok && owner.Type == principal.Integration:
+		var names []string
+		err = d.db.QueryRow(ctx, "SELECT NOT disabled, permissions FROM integration WHERE id = $1", owner.ID).Scan(&maker.Active, &names)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return keycache.Owner{}, nil
+		}
+		maker.Grants = principal.ParseGrants(names)
+		return maker, err
+	}
+	return maker, nil
+}
+
+// Metrics are what operators see of it.
+func (d *Dispatcher) Metrics() []prometheus.Collector {
+	return []prometheus.Collector{
+		service.Gauge(d.db, "ironplane_webhook_deliveries_waiting", "Deliveries to webhooks that are being made, or wait to be.",
+			"SELECT count(*)::float8 FROM webhook_delivery WHERE status = 'waiting'"),
+		service.Gauge(
+			d.db,
+			"ironplane_webhook_deliveries_late_seconds",
+			"How long the oldest delivery waits that could be made to a webhook that is not disabled; 0: none does.",
+			"SELECT coalesce(extract(epoch FROM now() - min(d.next_at)), 0)::float8 FROM webhook_delivery d JOIN webhook w ON w.id = webhook_id WHERE status = 'waiting' AND next_at <= now() AND enabled",
+		),
+	}
+}

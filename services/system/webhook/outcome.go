@@ -1,0 +1,151 @@
+package webhook
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+)
+
+// rest leaves a webhook alone for a moment.
+func (d *Dispatcher) rest(ctx context.Context, id int64, pause time.Duration, why string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dbTimeout)
+	defer cancel()
+	return d.db.InTx(ctx, func(tx *pg.Tx) error {
+		tx.Unrecorded("what is delivered is no change")
+		_, err := tx.Exec(ctx, "UPDATE webhook SET resting = $2, paused_until = now() + $3::interval WHERE id = $1", id, why, pause)
+		return err
+	})
+}
+
+// note keeps what came of a round, and lets the next events of its items through.
+func (d *Dispatcher) note(ctx context.Context, r receiver, all []delivery) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dbTimeout)
+	defer cancel()
+	return d.db.InTx(ctx, func(tx *pg.Tx) error {
+		tx.Unrecorded("what is delivered is no change")
+		if err := hold(ctx, tx, r.id); err != nil {
+			return err
+		}
+		var ended []string
+		reached, gone, pause := false, false, time.Duration(0)
+		for i := range all {
+			one := &all[i]
+			status, next := one.fate()
+			if status != "waiting" {
+				ended = append(ended, one.item)
+			}
+			reached, gone, pause = reached || !one.outcome.tried ||
+				one.outcome.delivered(), gone ||
+				one.outcome.status == http.StatusGone, max(
+				pause,
+				one.outcome.wished,
+			)
+			_, err := tx.Exec(
+				ctx,
+				`UPDATE webhook_delivery SET status = $2, attempts = $3, next_at = now() + $4::interval, tried_at = now(), duration = $5,
+				answer_status = nullif($6, 0), answer = nullif($7, ''), error = nullif($8, '') WHERE id = $1 AND status = 'waiting'`,
+				one.id,
+				status,
+				one.attempts,
+				next,
+				one.outcome.took.Milliseconds(),
+				one.outcome.status,
+				one.outcome.answer,
+				one.outcome.reason,
+			)
+			if err != nil {
+				return fmt.Errorf("note what came of delivery %d: %w", one.id, err)
+			}
+		}
+		if err := advance(ctx, tx, r.id, ended...); err != nil {
+			return err
+		}
+		failures := 0
+		if !reached {
+			failures = r.failures + 1
+			pause = max(pause, min(time.Second<<min(failures-1, 10), maxPause))
+		}
+		if failures > 0 || r.failures > 0 || pause > 0 {
+			if _, err := tx.Exec(
+				ctx,
+				"UPDATE webhook SET failures = $2, resting = CASE WHEN $3::interval > '0' THEN 'the receiver has failed' END, paused_until = now() + nullif($3::interval, '0') WHERE id = $1",
+				r.id,
+				failures,
+				pause,
+			); err != nil {
+				return fmt.Errorf("note how webhook %d does: %w", r.id, err)
+			}
+		}
+		if gone {
+			return disable(ctx, tx, r.id)
+		}
+		return nil
+	})
+}
+
+// fate is what becomes of a delivery after an attempt.
+func (d *delivery) fate() (status string, next *time.Duration) {
+	if d.outcome.tried {
+		d.attempts++
+	}
+	if d.outcome.delivered() {
+		return "delivered", nil
+	}
+	pause, again := pauseAfter(max(d.attempts, 1))
+	if !d.outcome.tried || !again || time.Since(d.createdAt) > deliveryTTL {
+		return "failed", nil
+	}
+	return "waiting", &pause
+}
+
+// Edited tries at once what waits for a webhook that was edited.
+func (d *Dispatcher) Edited(ctx context.Context, tx *pg.Tx, id int64) error {
+	_, err := tx.Exec(
+		ctx,
+		"UPDATE webhook SET resting = NULL, failures = 0, paused_until = NULL, old_secret = CASE WHEN old_secret_until > now() THEN old_secret END WHERE id = $1",
+		id,
+	)
+	if err != nil {
+		return fmt.Errorf("have webhook %d delivered to: %w", id, err)
+	}
+	return d.wake(ctx, tx)
+}
+
+// hold keeps others off the deliveries to a webhook: what is read afterwards is what they left.
+func hold(ctx context.Context, tx *pg.Tx, ids ...int64) error {
+	if _, err := tx.Exec(ctx, "SELECT FROM webhook WHERE id = ANY ($1) ORDER BY id FOR NO KEY UPDATE", ids); err != nil {
+		return fmt.Errorf("hold webhooks: %w", err)
+	}
+	return nil
+}
+
+// advance lets the first event through that waits of each of these items.
+func advance(ctx context.Context, tx *pg.Tx, id int64, items ...string) error {
+	_, err := tx.Exec(ctx, `UPDATE webhook_delivery SET next_at = now() WHERE next_at = 'infinity' AND id IN (
+		SELECT min(id) FROM webhook_delivery WHERE webhook_id = $1 AND status = 'waiting' AND item = ANY ($2) GROUP BY item)`, id, items)
+	if err != nil {
+		return fmt.Errorf("let the next deliveries through: %w", err)
+	}
+	return nil
+}
+
+// disable ends the deliveries to a webhook that answered that it is gone.
+func disable(ctx context.Context, tx *pg.Tx, id int64) error {
+	before, err := View.Get(ctx, tx, id)
+	if err != nil || !before.Enabled {
+		return err
+	}
+	if _, err := tx.Exec(
+		ctx,
+		"UPDATE webhook SET enabled = false, resting = 'the receiver has answered 410: it is gone', version = version + 1 WHERE id = $1",
+		id,
+	); err != nil {
+		return fmt.Errorf("disable webhook %d: %w", id, err)
+	}
+	after, err := View.Get(ctx, tx, id)
+	tx.Record(pg.Record{Kind: "webhook", Action: pg.Edited, Targets: []pg.Target{after.Target()}, Before: before, After: after})
+	return err
+}
