@@ -12,6 +12,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/settings"
 	"github.com/ironplane/ironplane/services/system/mail"
+	"github.com/ironplane/ironplane/services/system/setting"
 )
 
 func (s *Service) emailMessages() []rest.Route {
@@ -64,7 +65,7 @@ func templateOf(ctx context.Context, q pg.Querier, name string) (mail.Source, er
 
 // forgetMails forgets mails by the setting.
 func (s *Service) forgetMails(ctx context.Context) error {
-	values, err := valuesIn(ctx, s.db)
+	values, err := setting.Values(ctx, s.db)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/services/system/mail"
+	"github.com/ironplane/ironplane/services/system/setting"
 )
 
 // EmailTemplate is what mails of one kind say.
@@ -172,7 +173,7 @@ var emailTemplateView = pg.NewView[EmailTemplate]("email_template")
 
 // siteIn is what templates can say of the installation.
 func siteIn(ctx context.Context, q pg.Querier) (site mail.Site, err error) {
-	values, err := valuesIn(ctx, q)
+	values, err := setting.Values(ctx, q)
 	if err != nil {
 		return site, fmt.Errorf("read what mails say of the installation: %w", err)
 	}

@@ -5,13 +5,13 @@ import (
 	"testing"
 
 	"github.com/ironplane/ironplane/pkg/testkit"
-	"github.com/ironplane/ironplane/services/system"
+	"github.com/ironplane/ironplane/services/system/setting"
 )
 
 // settingOf returns a setting as its group shows it.
-func settingOf(t testing.TB, c *testkit.Client, slug string) system.Setting {
+func settingOf(t testing.TB, c *testkit.Client, slug string) setting.Setting {
 	t.Helper()
-	for _, group := range testkit.Decode[[]system.SettingGroup](c.Do("GET", "/setting-group", nil).Want(200)) {
+	for _, group := range testkit.Decode[[]setting.SettingGroup](c.Do("GET", "/setting-group", nil).Want(200)) {
 		for _, s := range group.Settings {
 			if s.Slug == slug {
 				return s
@@ -19,7 +19,7 @@ func settingOf(t testing.TB, c *testkit.Client, slug string) system.Setting {
 		}
 	}
 	t.Fatalf("got no setting %s, want one", slug)
-	return system.Setting{}
+	return setting.Setting{}
 }
 
 // choose sets a setting.

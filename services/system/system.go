@@ -12,7 +12,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/auth/keycache"
 	"github.com/ironplane/ironplane/pkg/egress"
 	"github.com/ironplane/ironplane/pkg/events"
 	processmail "github.com/ironplane/ironplane/pkg/mail"
@@ -24,8 +23,10 @@ import (
 	"github.com/ironplane/ironplane/pkg/settings"
 	"github.com/ironplane/ironplane/services/system/audit"
 	"github.com/ironplane/ironplane/services/system/certificate"
+	"github.com/ironplane/ironplane/services/system/integration"
 	"github.com/ironplane/ironplane/services/system/mail"
 	"github.com/ironplane/ironplane/services/system/packages"
+	"github.com/ironplane/ironplane/services/system/setting"
 	"github.com/ironplane/ironplane/services/system/webhook"
 )
 
@@ -57,7 +58,7 @@ var Definition = service.Definition{
 	New:      func(d service.Deps) service.Parts { return New(d).parts() },
 	Begin:    begin,
 	Takes:    []string{"integration.deleted", "integration.edited"},
-	CameBack: service.AccountsBack[Integration]("integration"),
+	CameBack: service.AccountsBack[integration.Integration]("integration"),
 	RecordSkip: func(ctx context.Context, d service.Deps, tx *pg.Tx, skipped events.Span) error {
 		tx.Unrecorded("the log has an item of its own for it")
 		return audit.New(d.Box).Skip(ctx, tx, skipped)
@@ -71,18 +72,39 @@ var Definition = service.Definition{
 type Service struct {
 	db         *pg.DB
 	log        *audit.Log
-	entries    *keycache.Store
 	peers      mesh.Peers
-	closing    *events.Closing // of integrations
 	mail       *mail.Mailer
 	box        *seal.Box
 	dispatcher *webhook.Dispatcher
 
+	settings        *setting.Settings
+	integrations    *integration.Integrations
 	templateClosing *events.Closing
 	licensing       licensing
 	certificates    *certificate.Renewer
 	installed       *packages.Installed
 	logger          *slog.Logger
+}
+
+// begin fails where the service is told what it cannot do, and takes over what it is told.
+func begin(ctx context.Context, d service.Deps) error {
+	if _, err := mailServer(d.Settings); err != nil {
+		return err
+	}
+	if _, err := egress.Parse(d.AllowedNetworks); err != nil {
+		return fmt.Errorf("IRONPLANE_ALLOWED_NETWORKS: %w", err)
+	}
+	if _, err := certificate.Read(d.APIURL, d.ACMEDirectory); err != nil {
+		return err
+	}
+	licensing, err := newLicensing(d.Settings)
+	if err != nil {
+		return err
+	}
+	if err := licensing.begin(ctx, d); err != nil {
+		return err
+	}
+	return setting.Begin(ctx, d)
 }
 
 // New makes the service on its migrated schema.
@@ -92,18 +114,11 @@ func New(d service.Deps) *Service {
 	licensing, _ := newLicensing(d.Settings)
 	public, _ := certificate.Read(d.APIURL, d.ACMEDirectory)
 	return &Service{
-		db:      d.DB,
-		log:     audit.New(d.Box),
-		entries: d.Entries,
-		peers:   d.Peers,
-		closing: &events.Closing{
-			DB:    d.DB,
-			Peers: d.Peers,
-			Type:  "integration",
-			Noun:  "integration",
-			Table: "integration",
-			Users: []string{"clients"},
-		},
+		db:           d.DB,
+		log:          audit.New(d.Box),
+		peers:        d.Peers,
+		settings:     &setting.Settings{DB: d.DB, Peers: d.Peers, SendsMail: server != nil},
+		integrations: integration.New(d.DB, d.Entries, d.Peers),
 		templateClosing: &events.Closing{
 			DB:    d.DB,
 			Peers: d.Peers,
@@ -138,18 +153,16 @@ func (s *Service) Routes() []rest.Route {
 			Name: "Integrations",
 			Doc:  "Other programs that work with this installation, such as a billing system, and what they may.",
 		}.Of(
-			s.integrations(),
-			s.integrationPermissions(),
+			s.integrations.Routes(),
 		),
 		rest.Section{
 			Name: "Settings",
 			Doc:  "What operators decide while the installation runs. Every process follows within a second.",
 		}.Of(
-			s.settings(),
+			s.settings.Routes(),
 		),
+		s.integrations.Internal(),
 		[]rest.Route{
-			s.integrationEntry(),
-			events.RefRoute(s.db, "integration", "integration", "jsonb_build_object('grants', permissions)", "clients", "identity"),
 			events.RefRoute(s.db, "email/template", "email_template", "NULL::jsonb", "pxe"),
 		},
 		rest.Section{Name: "Jobs", Doc: "What requests left behind, to be done later."}.Of(s.jobs()),
@@ -185,9 +198,9 @@ func (s *Service) parts() service.Parts {
 			service.Every(time.Second, "deliver to webhooks", s.dispatcher.Wake),
 			service.Every(forgetInterval, "tidy deliveries to webhooks", s.tidyWebhooks),
 			service.Every(time.Second, "order certificates", s.certificates.Renew),
-			service.Every(time.Second, "detach integrations", s.goOnDetaching),
+			service.Every(time.Second, "detach integrations", s.integrations.Resume),
 		},
-		Jobs:  []service.Job{s.mail.Job(), s.dispatcher.Job(), s.certificates.Job(), s.detachJob()},
+		Jobs:  []service.Job{s.mail.Job(), s.dispatcher.Job(), s.certificates.Job(), s.integrations.Job()},
 		Takes: map[string]events.Take{processmail.MessageKind: s.mail.Take},
 		Metrics: append(
 			append(s.mail.Metrics(), s.dispatcher.Metrics()...),
@@ -201,7 +214,7 @@ func (s *Service) parts() service.Parts {
 				if err := s.log.Write(ctx, tx, source, changes); err != nil {
 					return err
 				}
-				if err := countIntegrations(ctx, tx, changes); err != nil {
+				if err := integration.Count(ctx, tx, changes); err != nil {
 					return err
 				}
 				return completeTodos(ctx, tx, changes)
@@ -217,7 +230,7 @@ func (s *Service) parts() service.Parts {
 func (s *Service) cutLog() service.Loop {
 	days, looked := 0, time.Time{}
 	return service.Every(time.Second, "cut the log", func(ctx context.Context) error {
-		values, err := valuesIn(ctx, s.db)
+		values, err := setting.Values(ctx, s.db)
 		if err != nil {
 			return err
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/settings"
 	"github.com/ironplane/ironplane/services/system/license"
+	"github.com/ironplane/ironplane/services/system/setting"
 	"github.com/ironplane/ironplane/services/system/theme"
 )
 
@@ -127,7 +128,7 @@ func (s *Service) theme(ctx context.Context, q pg.Querier) (options ThemeOptions
 	if err != nil {
 		return options, err
 	}
-	values, err := valuesIn(ctx, q)
+	values, err := setting.Values(ctx, q)
 	options.Allowed, options.SiteName = is.HasEnterprise || is.State == license.None, settings.SiteName.In(values)
 	return options, err
 }

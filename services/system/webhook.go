@@ -11,6 +11,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/settings"
+	"github.com/ironplane/ironplane/services/system/setting"
 	"github.com/ironplane/ironplane/services/system/webhook"
 )
 
@@ -157,7 +158,7 @@ func (s *Service) webhookRoutes() []rest.Route {
 
 // tidyWebhooks forgets deliveries by the setting.
 func (s *Service) tidyWebhooks(ctx context.Context) error {
-	values, err := valuesIn(ctx, s.db)
+	values, err := setting.Values(ctx, s.db)
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/clients"
 	"github.com/ironplane/ironplane/services/identity"
-	"github.com/ironplane/ironplane/services/system"
+	"github.com/ironplane/ironplane/services/system/integration"
 	"github.com/ironplane/ironplane/services/system/mail"
 )
 
@@ -198,7 +198,7 @@ func testClientsOfIntegrations(t *testing.T, p *product.Product, c *testkit.Clie
 		shop.Do(try.method, try.path, try.body).Want(try.status)
 	}
 	testkit.Eventually(t, "the shop's clients are counted", func() bool {
-		return testkit.Decode[system.Integration](c.Do("GET", path("/integration/%d", shopID), nil).Want(200)).Clients == 2
+		return testkit.Decode[integration.Integration](c.Do("GET", path("/integration/%d", shopID), nil).Want(200)).Clients == 2
 	})
 	key := func(account string) map[string]any {
 		return map[string]any{"name": "session", "owner": map[string]any{"url": account}}

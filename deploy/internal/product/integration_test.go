@@ -15,6 +15,7 @@ import (
 	"github.com/ironplane/ironplane/services/clients"
 	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/services/system"
+	"github.com/ironplane/ironplane/services/system/integration"
 )
 
 // newIntegration makes an integration that holds these leaves, and answers a client with its key.
@@ -65,7 +66,7 @@ func testIntegrations(t *testing.T, p *product.Product, c *testkit.Client) {
 
 	// Counts.
 	testkit.Eventually(t, "its key is counted", func() bool {
-		i := testkit.Decode[system.Integration](c.Do("GET", own, nil).Want(200))
+		i := testkit.Decode[integration.Integration](c.Do("GET", own, nil).Want(200))
 		return i.Keys == 1 && i.Permissions == 2 && i.Clients == 0
 	})
 
@@ -131,7 +132,7 @@ func testDetachedIntegration(t *testing.T, p *product.Product, c *testkit.Client
 	for range 2 {
 		c.Do("DELETE", at+"?detach=true", nil).Want(200)
 	}
-	if is := testkit.Decode[system.Integration](c.Do("GET", at, nil).Want(200)); !is.Detaching {
+	if is := testkit.Decode[integration.Integration](c.Do("GET", at, nil).Want(200)); !is.Detaching {
 		t.Errorf("it is %+v", is)
 	}
 	c.Do("POST", "/client", order("late@example.com", "integration_id", id)).WantErrors("/billing/integration", "closing")

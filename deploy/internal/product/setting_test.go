@@ -24,12 +24,13 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit/syncbuf"
 	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/services/system"
+	"github.com/ironplane/ironplane/services/system/setting"
 )
 
 // settingOf is a setting as its group shows it.
-func settingOf(t *testing.T, c *testkit.Client, slug string) system.Setting {
+func settingOf(t *testing.T, c *testkit.Client, slug string) setting.Setting {
 	t.Helper()
-	for _, group := range testkit.Decode[[]system.SettingGroup](c.Do("GET", "/setting-group", nil).Want(200)) {
+	for _, group := range testkit.Decode[[]setting.SettingGroup](c.Do("GET", "/setting-group", nil).Want(200)) {
 		for _, s := range group.Settings {
 			if s.Slug == slug {
 				return s
@@ -37,7 +38,7 @@ func settingOf(t *testing.T, c *testkit.Client, slug string) system.Setting {
 		}
 	}
 	t.Fatalf("there is no setting %s", slug)
-	return system.Setting{}
+	return setting.Setting{}
 }
 
 // choose sets a setting.
@@ -66,14 +67,14 @@ func TestSettings(t *testing.T) { both(t, testSettings) }
 
 func testSettings(t *testing.T, p *product.Product, c *testkit.Client) {
 	before := c.Do("GET", "/setting-group/2", nil).Want(200)
-	group := testkit.Decode[system.SettingGroup](before)
+	group := testkit.Decode[setting.SettingGroup](before)
 	length := group.Settings[0]
 	if group.Name != "Security" || length.Slug != "security.password_length" || length.Text != "12" || *length.Value != 12 ||
 		length.Type != "Text" ||
 		*length.Validator != "integer|min:8|max:128" {
 		t.Fatalf("%+v", group)
 	}
-	edited := testkit.Decode[system.SettingGroup](
+	edited := testkit.Decode[setting.SettingGroup](
 		c.Do("PATCH", "/setting-group/2", `{"settings": [{"id": 5, "value": "14"}, {"slug": "security.key_in_query", "value": 1}, {"slug": "security.keys_per_owner", "text": "7"}]}`).
 			Want(200),
 	)
@@ -89,7 +90,7 @@ func testSettings(t *testing.T, p *product.Product, c *testkit.Client) {
 	}
 	// Of value and text, the one counts that differs; null is the default.
 	for _, step := range []struct{ sent, want string }{{`{"value": 14, "text": "15"}`, "15"}, {`{"value": 16, "text": "15"}`, "16"}, {`{}`, "16"}, {`{"value": null}`, "12"}, {`{"value": "20"}`, "20"}, {`{"text": null}`, "12"}} {
-		if got := testkit.Decode[system.Setting](c.Do("PATCH", "/system/setting/5", step.sent).Want(200)); got.Text != step.want {
+		if got := testkit.Decode[setting.Setting](c.Do("PATCH", "/system/setting/5", step.sent).Want(200)); got.Text != step.want {
 			t.Errorf("%s makes it %q, want %q", step.sent, got.Text, step.want)
 		}
 	}

@@ -1,4 +1,5 @@
-package system
+// Package integration keeps the other programs that work with this installation, and what they may do.
+package integration
 
 import (
 	"context"
@@ -11,9 +12,11 @@ import (
 	"github.com/ironplane/ironplane/pkg/auth/keycache"
 	"github.com/ironplane/ironplane/pkg/auth/permission"
 	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/runtime/mesh"
 )
 
 // Integration is another program that works with this installation, such as a billing system.
@@ -35,7 +38,38 @@ type integrationBody struct {
 	Disabled bool    `json:"disabled" db:"disabled" ext:"true" example:"false" doc:"whether all keys are refused, as if they were revoked, until it is taken back"`
 }
 
-func (s *Service) integrations() []rest.Route {
+// Integrations are the integrations of an installation.
+type Integrations struct {
+	db      *pg.DB
+	entries *keycache.Store
+	leases  *events.Closing // of integrations that are being deleted
+}
+
+// New returns the integrations in a database. The gateways' entries of them are in entries; peers are asked whether they
+// still refer to an integration that is to be deleted.
+func New(db *pg.DB, entries *keycache.Store, peers mesh.Peers) *Integrations {
+	return &Integrations{db: db, entries: entries, leases: &events.Closing{
+		DB:    db,
+		Peers: peers,
+		Type:  "integration",
+		Noun:  "integration",
+		Table: "integration",
+		Users: []string{"clients"},
+	}}
+}
+
+// Routes returns the documented operations.
+func (s *Integrations) Routes() []rest.Route { return append(s.integrations(), s.permissions()...) }
+
+// Internal returns the routes for the gateway and other services.
+func (s *Integrations) Internal() []rest.Route {
+	return []rest.Route{
+		s.entry(),
+		events.RefRoute(s.db, "integration", "integration", "jsonb_build_object('grants', permissions)", "clients", "identity"),
+	}
+}
+
+func (s *Integrations) integrations() []rest.Route {
 	return rest.Resource[Integration, integrationBody]{
 		DB:       s.db,
 		Path:     "/integration",
@@ -52,26 +86,26 @@ func (s *Service) integrations() []rest.Route {
 			Sorts:   map[string]string{"name": "name"},
 			Filters: map[string]string{"disabled": "disabled", "name": "name"},
 		},
-		Check:  s.checkIntegration,
-		Close:  s.closeIntegrations,
-		Detach: s.detachIntegrations,
-		Delete: s.deleteIntegration,
+		Check:  s.check,
+		Close:  s.close,
+		Detach: s.detachAll,
+		Delete: s.delete,
 	}.Routes()
 }
 
-func (s *Service) checkIntegration(ctx context.Context, tx *pg.Tx, id int64, before, _ *integrationBody) error {
+func (s *Integrations) check(ctx context.Context, tx *pg.Tx, id int64, before, _ *integrationBody) error {
 	if before == nil {
 		return nil
 	}
 	s.revoke(tx, id)
-	return mayWriteIntegration(ctx, tx, id)
+	return mayWrite(ctx, tx, id)
 }
 
-// closeIntegrations refuses while there are clients of one of them.
-func (s *Service) closeIntegrations(ctx context.Context, tx *pg.Tx, integrations []Integration) error {
+// close takes deletion leases. It fails while one of the integrations has clients.
+func (s *Integrations) close(ctx context.Context, tx *pg.Tx, integrations []Integration) error {
 	var ids []int64
 	for _, i := range integrations {
-		if err := mayWriteIntegration(ctx, tx, i.ID); err != nil {
+		if err := mayWrite(ctx, tx, i.ID); err != nil {
 			return err
 		}
 		if i.Detaching {
@@ -79,19 +113,19 @@ func (s *Service) closeIntegrations(ctx context.Context, tx *pg.Tx, integrations
 		}
 		ids = append(ids, i.ID)
 	}
-	return s.closing.Close(ctx, tx, ids)
+	return s.leases.Close(ctx, tx, ids)
 }
 
-// deleteIntegration revokes the integration's keys, which their owner then deletes.
-func (s *Service) deleteIntegration(ctx context.Context, tx *pg.Tx, i *Integration) error {
+// delete revokes the integration's keys, which identity deletes when it hears of the deletion.
+func (s *Integrations) delete(ctx context.Context, tx *pg.Tx, i *Integration) error {
 	s.revoke(tx, i.ID)
 	_, err := tx.Exec(ctx, "DELETE FROM integration WHERE id = $1", i.ID)
 	return err
 }
 
-// mayWriteIntegration says whether the caller may write to integrations, and holds all that this one holds: nobody lifts
-// himself.
-func mayWriteIntegration(ctx context.Context, tx *pg.Tx, id int64) error {
+// mayWrite returns an error unless the caller may write to integrations and holds every permission of this one, so that
+// callers cannot gain permissions through an integration.
+func mayWrite(ctx context.Context, tx *pg.Tx, id int64) error {
 	if err := guard.Has(permission.SystemIntegrations).Check(principal.From(ctx), permission.Write, 0); err != nil {
 		return err
 	}
@@ -105,11 +139,11 @@ func mayWriteIntegration(ctx context.Context, tx *pg.Tx, id int64) error {
 	return guard.MayGive(principal.From(ctx).Principal.Grants, principal.ParseGrants(names), "The account holds")
 }
 
-// integrationEntry answers the gateway's question about an integration, and leaves the answer where it looks first.
-func (s *Service) integrationEntry() rest.Route {
+// entry answers the gateway's question about an integration, and stores the answer where the gateway looks first.
+func (s *Integrations) entry() rest.Route {
 	return rest.Read[rest.Item, keycache.Owner]{Path: "/internal/owner/integration/{integration_id}", Guard: guard.Peers(principal.Gateway),
 		Do: func(ctx context.Context, req rest.Item) (keycache.Owner, error) {
-			return keycache.Fill(ctx, s.entries, integrationName(req.ID), func(ctx context.Context) (owner keycache.Owner, err error) {
+			return keycache.Fill(ctx, s.entries, entryName(req.ID), func(ctx context.Context) (owner keycache.Owner, err error) {
 				var names []string
 				err = s.db.QueryRow(ctx, "SELECT NOT disabled AND NOT detaching, name, permissions FROM integration WHERE id = $1", req.ID).
 					Scan(&owner.Active, &owner.Name, &names)
@@ -122,11 +156,11 @@ func (s *Service) integrationEntry() rest.Route {
 		}}
 }
 
-func integrationName(id int64) string {
+func entryName(id int64) string {
 	return keycache.OwnerName(principal.Owner{Type: principal.Integration, ID: id})
 }
 
-// revoke removes, with the commit of tx, what the gateways believe of an integration.
-func (s *Service) revoke(tx *pg.Tx, id int64) {
-	tx.AfterCommit(func(ctx context.Context) error { return s.entries.Remove(ctx, integrationName(id)) })
+// revoke removes the gateways' entry of an integration once tx is committed.
+func (s *Integrations) revoke(tx *pg.Tx, id int64) {
+	tx.AfterCommit(func(ctx context.Context) error { return s.entries.Remove(ctx, entryName(id)) })
 }

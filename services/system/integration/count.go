@@ -1,4 +1,4 @@
-package system
+package integration
 
 import (
 	"context"
@@ -10,8 +10,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 )
 
-// countIntegrations follows what belongs to integrations: clients and keys.
-func countIntegrations(ctx context.Context, tx *pg.Tx, changes []events.Event) error {
+// Count follows how many clients and keys belong to each integration.
+func Count(ctx context.Context, tx *pg.Tx, changes []events.Event) error {
 	clients, keys := map[int64]int64{}, map[int64]int64{}
 	for _, e := range changes {
 		if e.Part != "" {
@@ -21,9 +21,9 @@ func countIntegrations(ctx context.Context, tx *pg.Tx, changes []events.Event) e
 		var integration func(json.RawMessage) (int64, error)
 		switch e.Kind {
 		case "client":
-			of, integration = clients, integrationOfClient
+			of, integration = clients, ofClient
 		case "auth.key":
-			of, integration = keys, integrationOfKey
+			of, integration = keys, ofKey
 		default:
 			continue
 		}
@@ -54,8 +54,8 @@ func countIntegrations(ctx context.Context, tx *pg.Tx, changes []events.Event) e
 	return nil
 }
 
-// integrationOfClient is the integration that a client belongs to; 0: none.
-func integrationOfClient(text json.RawMessage) (int64, error) {
+// ofClient returns the id of the integration that a client belongs to; 0: none.
+func ofClient(text json.RawMessage) (int64, error) {
 	var client struct {
 		Integration struct {
 			ID int64 `json:"id"`
@@ -65,8 +65,8 @@ func integrationOfClient(text json.RawMessage) (int64, error) {
 	return client.Integration.ID, err
 }
 
-// integrationOfKey is the integration that a key belongs to; 0: none.
-func integrationOfKey(text json.RawMessage) (int64, error) {
+// ofKey returns the id of the integration that a key belongs to; 0: none.
+func ofKey(text json.RawMessage) (int64, error) {
 	var key struct {
 		Owner struct {
 			URL string `json:"url"`

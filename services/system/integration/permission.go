@@ -1,4 +1,4 @@
-package system
+package integration
 
 import (
 	"context"
@@ -20,7 +20,7 @@ type Permissions struct {
 	principal.PermissionSet
 }
 
-func (s *Service) integrationPermissions() []rest.Route {
+func (s *Integrations) permissions() []rest.Route {
 	const path = "/integration/{integration_id}/permission"
 	return []rest.Route{
 		rest.Read[rest.Item, rest.Single[Permissions]]{
@@ -50,8 +50,8 @@ func (s *Service) integrationPermissions() []rest.Route {
 	}
 }
 
-// editPermissions changes what an integration holds. What is granted, the caller holds.
-func (s *Service) editPermissions(ctx context.Context, tx *pg.Tx, req editPermissions) (Permissions, error) {
+// editPermissions changes the permissions of an integration. The caller must hold every permission of the new set.
+func (s *Integrations) editPermissions(ctx context.Context, tx *pg.Tx, req editPermissions) (Permissions, error) {
 	var none Permissions
 	var name string
 	var version int64
@@ -75,7 +75,7 @@ func (s *Service) editPermissions(ctx context.Context, tx *pg.Tx, req editPermis
 		tx.Unrecorded("the permissions are as they were")
 		return Permissions{rest.Versioned{Version: version}, *set}, nil
 	}
-	if err := mayWriteIntegration(ctx, tx, req.ID); err != nil {
+	if err := mayWrite(ctx, tx, req.ID); err != nil {
 		return none, err
 	}
 	if err := guard.MayGive(principal.From(ctx).Principal.Grants, after, "The set grants"); err != nil {

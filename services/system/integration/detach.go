@@ -1,4 +1,4 @@
-package system
+package integration
 
 import (
 	"context"
@@ -16,16 +16,16 @@ import (
 	"github.com/ironplane/ironplane/pkg/service"
 )
 
-// detachIntegrations refuses the integrations' keys and new clients from now on, and has them deleted once their clients are
-// nobody's. What is on that way already stays there.
-func (s *Service) detachIntegrations(ctx context.Context, tx *pg.Tx, integrations []Integration) error {
+// detachAll refuses the integrations' keys and new clients from now on, and has a job take them from their clients and delete
+// them. An integration that is being detached already stays so.
+func (s *Integrations) detachAll(ctx context.Context, tx *pg.Tx, integrations []Integration) error {
 	if err := guard.Has(permission.UsersClients).Check(principal.From(ctx), permission.Write, 0); err != nil {
 		return err
 	}
 	tx.Unrecorded("they are being deleted already")
 	var ids []int64
 	for _, i := range integrations {
-		if err := mayWriteIntegration(ctx, tx, i.ID); err != nil {
+		if err := mayWrite(ctx, tx, i.ID); err != nil {
 			return err
 		}
 		if ids = append(ids, i.ID); i.Detaching {
@@ -43,41 +43,42 @@ func (s *Service) detachIntegrations(ctx context.Context, tx *pg.Tx, integration
 			return err
 		}
 	}
-	return s.closing.Stay(ctx, tx, ids)
+	return s.leases.Stay(ctx, tx, ids)
 }
 
 func (i *Integration) target() []pg.Target {
 	return []pg.Target{{Type: "integration", Noun: "integration", ID: i.ID, Name: i.Name, Version: i.Version}}
 }
 
-// detaching is the job that takes an integration from its clients, and deletes it.
+// detaching is the argument of the job.
 type detaching struct {
 	Integration int64 `json:"integration"`
 }
 
-// clientsLeft is how far it is.
+// clientsLeft is the progress of the job.
 type clientsLeft struct {
 	Clients int64 `json:"clients_left"`
 }
 
 const (
-	// detachSlice is for how long an attempt goes on, before others have their turn.
+	// detachSlice is how long an attempt works before it makes way for other jobs.
 	detachSlice      = 20 * time.Second
-	maxDetachBackoff = time.Minute // between two attempts
+	maxDetachBackoff = time.Minute
 )
 
-func (s *Service) detachJob() service.Job {
+// Job takes an integration from its clients and deletes it.
+func (s *Integrations) Job() service.Job {
 	return service.Job{Kind: "integration-detach", Unique: true, Workers: 1, Do: jobs.Do(s.detach),
 		Backoff: func(attempt int) time.Duration { return min(time.Second<<min(attempt-1, 10), maxDetachBackoff) }}
 }
 
-func (s *Service) detachLater(ctx context.Context, tx *pg.Tx, id int64) error {
-	job := s.detachJob()
+func (s *Integrations) detachLater(ctx context.Context, tx *pg.Tx, id int64) error {
+	job := s.Job()
 	return jobs.Enqueue(ctx, tx, &job, detaching{id})
 }
 
-// goOnDetaching has a job go on that was given up, cancelled, or lost with an old backup's.
-func (s *Service) goOnDetaching(ctx context.Context) error {
+// Resume enqueues the jobs of integrations that are being detached, in case a job was given up, cancelled or lost in a restore.
+func (s *Integrations) Resume(ctx context.Context) error {
 	var ids []int64
 	if err := s.db.QueryRow(ctx, "SELECT ARRAY(SELECT id FROM integration WHERE detaching ORDER BY id)").
 		Scan(&ids); err != nil ||
@@ -95,16 +96,16 @@ func (s *Service) goOnDetaching(ctx context.Context) error {
 	})
 }
 
-func (s *Service) detach(ctx context.Context, attempt *service.Attempt, of detaching) error {
+func (s *Integrations) detach(ctx context.Context, attempt *service.Attempt, of detaching) error {
 	err := s.db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("it was recorded when it was asked for")
-		return s.closing.Stay(ctx, tx, []int64{of.Integration}) // an old backup has lost that
+		return s.leases.Stay(ctx, tx, []int64{of.Integration}) // an old backup has lost that
 	})
 	if err != nil {
 		return err
 	}
 	for began := time.Now(); time.Since(began) < detachSlice; {
-		n, err := s.closing.Detach(ctx, of.Integration)
+		n, err := s.leases.Detach(ctx, of.Integration)
 		if err != nil {
 			return err
 		}
@@ -123,11 +124,11 @@ func (s *Service) detach(ctx context.Context, attempt *service.Attempt, of detac
 	return jobs.Later(0)
 }
 
-var integrationView = pg.NewView[Integration]("integration_view")
+var view = pg.NewView[Integration]("integration_view")
 
-func (s *Service) deleteDetached(ctx context.Context, id int64) error {
+func (s *Integrations) deleteDetached(ctx context.Context, id int64) error {
 	return s.db.InTx(ctx, func(tx *pg.Tx) error {
-		i, err := integrationView.One(ctx, tx, "id = $1 AND detaching", id)
+		i, err := view.One(ctx, tx, "id = $1 AND detaching", id)
 		if errors.Is(err, pgx.ErrNoRows) {
 			tx.Unrecorded("it is deleted already")
 			return nil
@@ -135,10 +136,10 @@ func (s *Service) deleteDetached(ctx context.Context, id int64) error {
 		if err != nil {
 			return err
 		}
-		if err := s.closing.Close(ctx, tx, []int64{id}); err != nil {
+		if err := s.leases.Close(ctx, tx, []int64{id}); err != nil {
 			return err
 		}
 		tx.Record(pg.Record{Kind: "integration", Action: pg.Deleted, Targets: i.target(), Before: i})
-		return s.deleteIntegration(ctx, tx, &i)
+		return s.delete(ctx, tx, &i)
 	})
 }

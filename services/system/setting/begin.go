@@ -1,0 +1,67 @@
+package setting
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/pkg/settings"
+)
+
+// Begin takes over the values of environment variables for settings that no operator has chosen yet, and stores the addresses
+// that the processes are configured with, so that operators can read them.
+func Begin(ctx context.Context, d service.Deps) error {
+	return d.DB.InTx(ctx, func(tx *pg.Tx) error {
+		tx.Unrecorded("the settings are as they were")
+		if err := holdSettings(ctx, tx); err != nil {
+			return err
+		}
+		fresh := map[string]bool{}
+		rows, err := tx.Query(ctx, "SELECT slug FROM setting WHERE fresh")
+		if err != nil {
+			return err
+		}
+		slug := ""
+		if _, err := pgx.ForEachRow(rows, []any{&slug}, func() error { fresh[slug] = true; return nil }); err != nil {
+			return err
+		}
+		for variable, text := range d.Given {
+			s, err := settingView.One(ctx, tx, "slug = $1", settings.OfVariable(variable))
+			if err != nil {
+				return fmt.Errorf("take over %s: %w", variable, err)
+			}
+			if !fresh[s.Slug] {
+				d.Log.Warn(variable+" is ignored: the setting counts", "setting", s.Slug, "is", s.Text)
+				continue
+			}
+			if s.Type == "Checkbox" {
+				text = strings.NewReplacer("true", "1", "false", "0").Replace(text)
+			}
+			if _, message := s.wrongWith(&text); message != "" {
+				return fmt.Errorf("%s is %q: it %s", variable, text, message)
+			}
+			if err := s.write(ctx, tx, &text); err != nil {
+				return err
+			}
+		}
+		for slug, text := range map[string]string{"api_url": d.APIURL, "client_url": d.ClientURL, "admin_url": d.AdminURL} {
+			if u, err := url.Parse(text); text != "" && (err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "") {
+				return fmt.Errorf("IRONPLANE_%s is %q: it is no address such as https://panel.example.com", strings.ToUpper(slug), text)
+			}
+			s, err := settingView.One(ctx, tx, "slug = $1", slug)
+			if err != nil {
+				return err
+			}
+			if err := s.write(ctx, tx, &text); err != nil {
+				return err
+			}
+		}
+		_, err = tx.Exec(ctx, "UPDATE setting SET fresh = false WHERE fresh")
+		return err
+	})
+}

@@ -1,0 +1,168 @@
+package setting
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/ironplane/ironplane/pkg/auth/credentials"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/runtime/mesh"
+	"github.com/ironplane/ironplane/pkg/settings"
+)
+
+// whole returns the sent setting. A missing value or text is filled in from before; without both, the default is meant.
+func (c *chosenSetting) whole(before *Setting) *settingBody {
+	b, is := c.settingBody, before.body()
+	switch {
+	case b.Value != nil && b.Text == nil:
+		b.Text = is.Text
+	case b.Text != nil && b.Value == nil:
+		b.Value = is.Value
+	}
+	return &b
+}
+
+// body returns the setting as a caller would send it.
+func (s *Setting) body() *settingBody {
+	value := s.Text
+	if s.Value != nil {
+		value = strconv.FormatInt(*s.Value, 10)
+	}
+	return &settingBody{&value, &s.Text}
+}
+
+// choice returns the chosen text, nil for the default, and adds to wrong what is invalid. Of value and text, the one that
+// differs from the present setting counts.
+func (s *Setting) choice(b *settingBody, at string, wrong *problem.Fields) *string {
+	is, pointer, text := s.body(), at+"/text", b.Text
+	switch {
+	case b.Text != nil && *b.Text != s.Text:
+	case b.Value != nil && *b.Value != *is.Value:
+		pointer, text = at+"/value", s.textOf(*b.Value)
+	case b.Value == nil, b.Text == nil:
+		pointer, text = at+"/value", nil
+	}
+	code, message := s.wrongWith(text)
+	if code != "" {
+		wrong.Add(pointer, code, "%s", message)
+	}
+	return text
+}
+
+// textOf returns the text that a value is stored as.
+func (s *Setting) textOf(value string) *string {
+	if s.Type == "Select" {
+		options := strings.Split(*s.Options, ",")
+		if n, err := strconv.Atoi(value); err == nil && n >= 0 && n < len(options) {
+			value = options[n]
+		}
+	}
+	return &value
+}
+
+// wrongWith returns the code and message of what is invalid about a text, nil for the default; both are empty for a valid text.
+func (s *Setting) wrongWith(text *string) (code, message string) {
+	rules := map[string]int64{}
+	if s.Validator != nil {
+		for rule := range strings.SplitSeq(*s.Validator, "|") {
+			name, number, _ := strings.Cut(rule, ":")
+			rules[name], _ = strconv.ParseInt(number, 10, 64) // the schema's
+		}
+	}
+	_, whole := rules["integer"]
+	_, fixed := rules["readonly"]
+	switch {
+	case text != nil && *text == s.Text, text == nil && s.Default == s.Text:
+		return "", ""
+	case fixed:
+		return "read_only", "shows what the processes are configured with, and cannot be written"
+	case text == nil:
+		return "", ""
+	case s.Type == "Checkbox" && *text != "0" && *text != "1":
+		return "invalid", "must be 0 or 1"
+	case s.Type == "Select" && !slices.Contains(strings.Split(*s.Options, ","), *text):
+		return "invalid", "must be the number of one of these, from 0, or as text one of them: " + *s.Options
+	case s.Type == "Text" && strings.ContainsAny(*text, "\r\n"):
+		return "invalid", "must be one line"
+	}
+	size, of := int64(utf8.RuneCountInString(*text)), " characters"
+	if whole {
+		n, err := strconv.ParseInt(*text, 10, 64)
+		if err != nil || strconv.FormatInt(n, 10) != *text {
+			return "type", "must be an integer"
+		}
+		size, of = n, ""
+	}
+	if least, ok := rules["min"]; ok && size < least {
+		return "out_of_range", fmt.Sprintf("must be at least %d%s", least, of)
+	}
+	if most, ok := rules["max"]; ok && size > most {
+		return "out_of_range", fmt.Sprintf("must be at most %d%s", most, of)
+	}
+	return "", ""
+}
+
+// identityTimeout is how long identity may take to say whether all admins could sign in.
+const identityTimeout = 5 * time.Second
+
+// checkVerifyAdmins refuses to require a second factor of admins while some of them could not sign in with one.
+func (s *Settings) checkVerifyAdmins(ctx context.Context, before *Setting, choice *string, at string, wrong *problem.Fields) error {
+	if before.Slug != settings.VerifyAdmins.Slug || choice == nil || *choice != "1" || before.Text == "1" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, identityTimeout)
+	defer cancel()
+	var admins credentials.Unverified
+	if err := s.Peers.Ask(ctx, "identity", credentials.UnverifiedPath, &admins); errors.Is(err, mesh.ErrAway) {
+		return problem.New(problem.Unavailable, "Whether all admins could sign in cannot be found out right now.").Because(err)
+	} else if err != nil {
+		return err
+	}
+	switch {
+	case admins.Any && !s.SendsMail:
+		wrong.Add(at+"/value", "unavailable", "cannot be 1: no mail can be sent, and an admin has no verified authenticator")
+	case admins.WithoutAddress:
+		wrong.Add(at+"/value", "unavailable", "cannot be 1: an admin with a password has neither a verified authenticator nor an email address")
+	}
+	return nil
+}
+
+// write stores the choice, nil for the default, and records it where the text changes.
+func (s *Setting) write(ctx context.Context, tx *pg.Tx, choice *string) error {
+	tx.Unrecorded("the setting is as it was")
+	text := s.Default
+	if choice != nil {
+		text = *choice
+	}
+	_, err := tx.Exec(
+		ctx,
+		"UPDATE setting SET fresh = false, chosen = $2, version = version + CASE WHEN $3::boolean THEN 1 ELSE 0 END WHERE id = $1",
+		s.ID,
+		choice,
+		text != s.Text,
+	)
+	if err != nil || text == s.Text {
+		return err
+	}
+	if _, err := tx.Exec(
+		ctx,
+		"UPDATE setting_group SET version = version + 1 WHERE id = (SELECT group_id FROM setting WHERE id = $1)",
+		s.ID,
+	); err != nil {
+		return err
+	}
+	after, err := settingView.Get(ctx, tx, s.ID)
+	if err != nil {
+		return err
+	}
+	tx.Record(pg.Record{Kind: "system.setting", Action: pg.Edited, Before: s, After: after,
+		Targets: []pg.Target{{Type: "system/setting", Noun: "setting", ID: s.ID, Name: s.Slug, Version: after.Version}}})
+	return nil
+}

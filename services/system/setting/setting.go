@@ -1,0 +1,253 @@
+// Package setting keeps what operators decide while the installation runs, and what processes go by.
+package setting
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/auth/guard"
+	"github.com/ironplane/ironplane/pkg/auth/permission"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/runtime/mesh"
+	"github.com/ironplane/ironplane/pkg/settings"
+)
+
+// Setting is something that operators decide, and that processes go by.
+type Setting struct {
+	rest.Versioned
+	ID        int64   `json:"id" db:"id"`
+	Name      string  `json:"name" db:"name"`
+	Slug      string  `json:"slug" db:"slug"`
+	Type      string  `json:"type" db:"type" enum:"Text,Textarea,Select,Checkbox"`
+	Options   *string `json:"options,omitempty" db:"options" doc:"of a Select, with commas between"`
+	Validator *string `json:"validator,omitempty" db:"validator" doc:"what the text has to be, such as integer|min:1|max:100; readonly: it shows what the processes are configured with"`
+	Value     *int64  `json:"value,omitempty" db:"value" doc:"of a Select the number of its option, from 0; of a Checkbox 0 or 1; of an integer itself; left out of other texts"`
+	Text      string  `json:"text" db:"text" doc:"the value as it is kept; of a Select the option"`
+	Default   string  `json:"default" db:"default_value" doc:"the text where nobody has chosen one"`
+}
+
+// SettingGroup is settings that are shown together.
+type SettingGroup struct {
+	rest.Versioned
+	ID       int64       `json:"id" db:"id"`
+	Name     string      `json:"name" db:"name"`
+	Parent   *int64      `json:"parent,omitempty" db:"parent" doc:"the setting that shows the group"`
+	Settings settingList `json:"settings" db:"settings"`
+}
+
+type settingList []Setting
+
+// Scan implements sql.Scanner.
+func (s *settingList) Scan(from any) error {
+	text, ok := from.([]byte)
+	if plain, is := from.(string); is {
+		text, ok = []byte(plain), true
+	}
+	if !ok {
+		return fmt.Errorf("%T is no JSON", from)
+	}
+	return json.Unmarshal(text, s)
+}
+
+// settingBody is a choice. Value is a number or a text, and both are pointers for null: the default.
+type settingBody struct {
+	Value *string `json:"value" max:"10000" example:"Example Hosting" doc:"the value, as a number or as a text; null: the default"`
+	Text  *string `json:"text" max:"10000" ext:"true" doc:"the same, as it is kept; of the two the one counts that differs from what there is"`
+}
+
+// groupBody is the choices for settings of a group.
+type groupBody struct {
+	Settings []chosenSetting `json:"settings" example:"[{\"slug\": \"site_name\", \"value\": \"Example Hosting\"}]"`
+}
+
+type chosenSetting struct {
+	ID   *int64  `json:"id" example:"1"`
+	Slug *string `json:"slug" example:"site_name" doc:"in place of id"`
+	settingBody
+}
+
+// Settings are the settings of an installation.
+type Settings struct {
+	DB        *pg.DB
+	Peers     mesh.Peers
+	SendsMail bool // whether there is an SMTP server
+}
+
+// siteGroup is the group that every key may read.
+const siteGroup = 1
+
+var (
+	settingView      = pg.NewView[Setting]("setting_view")
+	settingGroupView = pg.NewView[SettingGroup]("setting_group_view")
+)
+
+// Routes returns what the settings answer, to operators and to the processes that go by them.
+func (s *Settings) Routes() []rest.Route {
+	const one, group = "/system/setting/{setting_id}", "/setting-group/{setting_group_id}"
+	return []rest.Route{
+		rest.List[rest.None, SettingGroup]{
+			Path:    "/setting-group",
+			Guard:   guard.EveryKey,
+			Name:    "listSettingGroups",
+			Summary: "List setting groups",
+			DB:      s.DB,
+			View:    "setting_group_view",
+			Where: func(ctx context.Context, _ rest.None) ([]pg.Condition, error) {
+				if mayReadGroup(ctx, 0) != nil {
+					return []pg.Condition{{SQL: "id = $1", Args: []any{siteGroup}}}, nil
+				}
+				return nil, nil
+			},
+		},
+		rest.Read[rest.Item, SettingGroup]{Path: group, Guard: guard.EveryKey, Name: "getSettingGroup", Summary: "View a setting group",
+			Do: func(ctx context.Context, req rest.Item) (SettingGroup, error) {
+				if err := mayReadGroup(ctx, req.ID); err != nil {
+					return SettingGroup{}, err
+				}
+				return settingGroupView.Get(ctx, s.DB, req.ID)
+			}},
+		rest.Mutation[rest.EditItem[groupBody], SettingGroup]{
+			Method:    http.MethodPatch,
+			Path:      group,
+			Guard:     guard.Has(permission.SystemSettings),
+			Name:      "updateSettingGroup",
+			Summary:   "Edit the settings of a group",
+			Extension: true,
+			Effect:    rest.Effect{Logs: rest.LogsEach, Again: rest.AgainSame, Shows: group},
+			Do:        s.chooseGroup,
+		},
+		rest.Read[rest.Item, Setting]{
+			Path:      one,
+			Guard:     guard.Has(permission.SystemSettings),
+			Name:      "getSetting",
+			Summary:   "View a setting",
+			Extension: true,
+			Do:        func(ctx context.Context, req rest.Item) (Setting, error) { return settingView.Get(ctx, s.DB, req.ID) },
+		},
+		rest.Mutation[rest.EditItem[settingBody], Setting]{
+			Method:    http.MethodPatch,
+			Path:      one,
+			Guard:     guard.Has(permission.SystemSettings),
+			Name:      "updateSetting",
+			Summary:   "Edit a setting",
+			Extension: true,
+			Effect:    rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: one},
+			Example:   `{"value": "Example Servers"}`,
+			Do:        s.chooseOne,
+		},
+		rest.Read[rest.None, settings.Values]{Path: settings.Path, Guard: guard.Peers(principal.Gateway, "clients", "identity", "pxe"),
+			Do: func(ctx context.Context, _ rest.None) (settings.Values, error) { return Values(ctx, s.DB) }},
+	}
+}
+
+// mayReadGroup returns an error unless the caller may read a group; id 0 stands for every group.
+func mayReadGroup(ctx context.Context, id int64) error {
+	if id == siteGroup {
+		return nil
+	}
+	return guard.Has(permission.SystemSettings).Check(principal.From(ctx), permission.Read, 0)
+}
+
+// Values returns the text of each setting by its slug.
+func Values(ctx context.Context, q pg.Querier) (settings.Values, error) {
+	rows, err := q.Query(ctx, "SELECT slug, text FROM setting_view")
+	if err != nil {
+		return nil, fmt.Errorf("read the settings: %w", err)
+	}
+	values, slug, text := settings.Values{}, "", ""
+	_, err = pgx.ForEachRow(rows, []any{&slug, &text}, func() error {
+		values[slug] = text
+		return nil
+	})
+	return values, err
+}
+
+func (s *Settings) chooseOne(ctx context.Context, tx *pg.Tx, req rest.EditItem[settingBody]) (Setting, error) {
+	if err := holdSettings(ctx, tx); err != nil {
+		return Setting{}, err
+	}
+	before, err := settingView.Get(ctx, tx, req.ID)
+	if err != nil {
+		return before, err
+	}
+	if err := req.Match.Check(before.Version); err != nil {
+		return before, err
+	}
+	body, err := req.Body.Over(before.body(), before)
+	if err != nil {
+		return before, err
+	}
+	var wrong problem.Fields
+	choice := before.choice(body, "", &wrong)
+	if err := errors.Join(s.checkVerifyAdmins(ctx, &before, choice, "", &wrong), wrong.Err()); err != nil {
+		return before, err
+	}
+	if err := before.write(ctx, tx, choice); err != nil {
+		return before, err
+	}
+	return settingView.Get(ctx, tx, req.ID)
+}
+
+func (s *Settings) chooseGroup(ctx context.Context, tx *pg.Tx, req rest.EditItem[groupBody]) (SettingGroup, error) {
+	if err := holdSettings(ctx, tx); err != nil {
+		return SettingGroup{}, err
+	}
+	group, err := settingGroupView.Get(ctx, tx, req.ID)
+	if err != nil {
+		return group, err
+	}
+	if err := req.Match.Check(group.Version); err != nil {
+		return group, err
+	}
+	body, err := req.Body.New()
+	if err != nil {
+		return group, err
+	}
+	tx.Unrecorded("nothing was chosen")
+	var wrong problem.Fields
+	done := map[int64]bool{}
+	for i, sent := range body.Settings {
+		at := fmt.Sprintf("/settings/%d", i)
+		n := slices.IndexFunc(group.Settings, func(s Setting) bool {
+			return (sent.ID != nil || sent.Slug != nil) && (sent.ID == nil || *sent.ID == s.ID) && (sent.Slug == nil || *sent.Slug == s.Slug)
+		})
+		if n < 0 {
+			wrong.Add(at, "not_found", "names, by id or slug, no setting of this group")
+			continue
+		}
+		before := &group.Settings[n]
+		if done[before.ID] {
+			wrong.Add(at, "disagrees", "names %s a second time", before.Slug)
+			continue
+		}
+		done[before.ID] = true
+		choice := before.choice(sent.whole(before), at, &wrong)
+		if err := s.checkVerifyAdmins(ctx, before, choice, at, &wrong); err != nil {
+			return group, err
+		}
+		if len(wrong) == 0 {
+			if err := before.write(ctx, tx, choice); err != nil {
+				return group, err
+			}
+		}
+	}
+	if err := wrong.Err(); err != nil {
+		return group, err
+	}
+	return settingGroupView.Get(ctx, tx, req.ID)
+}
+
+// holdSettings locks all settings for the transaction, so that each change sees the one before.
+func holdSettings(ctx context.Context, tx *pg.Tx) error {
+	_, err := tx.Exec(ctx, "SELECT FROM setting_group ORDER BY id FOR UPDATE")
+	return err
+}
