@@ -30,6 +30,7 @@ type ServiceOptions struct {
 	Given      map[string]string       // variables of the environment that count until a setting does
 	Neighbours map[string]http.Handler // the other services that it can ask, by name
 	Redis      redis.UniversalClient   // nil: one of its own
+	MasterKey  secret.String           // empty: one of its own
 	Log        *slog.Logger            // nil: warnings go to the test's output
 }
 
@@ -46,7 +47,6 @@ type RunningService struct {
 	handler    http.Handler
 	options    ServiceOptions
 	url        secret.String // of its database
-	masterKey  secret.String
 	stop       func()
 
 	mu      sync.Mutex
@@ -63,7 +63,10 @@ func Run(t testing.TB, d service.Definition, o ServiceOptions) *RunningService {
 		o.Log = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	}
 	url := Databases(t, Service{Name: d.Name, Migrations: d.Migrations})[d.Name]
-	s, err := runService(t, d, o, url, seal.NewMasterKey())
+	if o.MasterKey.IsZero() {
+		o.MasterKey = seal.NewMasterKey()
+	}
+	s, err := runService(t, d, o, url)
 	if err != nil {
 		t.Fatalf("run %s: %v", d.Name, err)
 	}
@@ -77,18 +80,18 @@ func (s *RunningService) Restart(settings service.Settings, given map[string]str
 	s.stop()
 	o := s.options
 	o.Settings, o.Given = settings, given
-	return runService(s.t, s.definition, o, s.url, s.masterKey)
+	return runService(s.t, s.definition, o, s.url)
 }
 
-func runService(t testing.TB, d service.Definition, o ServiceOptions, url, masterKey secret.String) (*RunningService, error) {
+func runService(t testing.TB, d service.Definition, o ServiceOptions, url secret.String) (*RunningService, error) {
 	t.Helper()
 	neighbours := maps.Clone(o.Neighbours)
 	if neighbours == nil {
 		neighbours = map[string]http.Handler{}
 	}
-	s := &RunningService{t: t, definition: d, options: o, url: url, masterKey: masterKey, callers: map[string]*principal.Principal{}}
+	s := &RunningService{t: t, definition: d, options: o, url: url, callers: map[string]*principal.Principal{}}
 	s.Deps = service.Deps{Peers: peers.New(d.Name, neighbours), Redis: o.Redis, Settings: o.Settings, Given: o.Given, Log: o.Log}
-	key, err := seal.Derive(masterKey, d.Name, d.Purposes()...)
+	key, err := seal.Derive(o.MasterKey, d.Name, d.Purposes()...)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,148 @@
+package neighbours
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/ironplane/ironplane/pkg/auth/credentials"
+	"github.com/ironplane/ironplane/pkg/events"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+)
+
+// Clients is a double of the clients service.
+type Clients struct {
+	*Double
+
+	refs     *items
+	accounts map[int64]credentials.Account
+}
+
+func newClients(t testing.TB, o options) *Clients {
+	c := &Clients{Double: newDouble(t, "clients", o), accounts: map[int64]credentials.Account{}}
+	c.refs = c.refers("client", "client", "identity", "network", "pxe")
+	c.answer(credentials.Path, []string{"identity"}, func(r *http.Request) any {
+		for _, m := range c.take() {
+			c.apply(m)
+		}
+		which, _ := strconv.ParseInt(r.FormValue("id"), 10, 64)
+		for _, a := range c.accounts {
+			if a.ID == which || which == 0 && strings.EqualFold(a.Email, r.FormValue("email")) {
+				return a
+			}
+		}
+		return credentials.Account{}
+	})
+	c.answer("/internal/email/{id}", []string{"pxe"}, func(r *http.Request) any { return c.accounts[id(r)].Email })
+	return c
+}
+
+// Set makes a client, or edits the one that has the id. Its readers hear of it.
+func (c *Clients) Set(a credentials.Account) {
+	c.t.Helper()
+	c.mu.Lock()
+	var before any
+	if was, edited := c.accounts[a.ID]; edited {
+		before = shownClient(was)
+	}
+	c.accounts[a.ID] = a
+	c.mu.Unlock()
+	c.refs.set(a.ID, a.Name, map[string]any{"integration": nil}, before, shownClient(a))
+}
+
+// Account returns a client as it is once it has taken what identity sent.
+func (c *Clients) Account(id int64) credentials.Account {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, m := range c.take() {
+		c.apply(m)
+	}
+	return c.accounts[id]
+}
+
+// Delete deletes a client. Its readers hear of it.
+func (c *Clients) Delete(id int64) {
+	c.t.Helper()
+	c.mu.Lock()
+	before := shownClient(c.accounts[id])
+	delete(c.accounts, id)
+	c.mu.Unlock()
+	c.refs.remove(id, before)
+}
+
+// shownClient is a client as records show it.
+func shownClient(a credentials.Account) map[string]any {
+	return map[string]any{"id": a.ID, "name": a.Name, "email": a.Email, "first": a.First, "last": a.Last, "disabled": a.Disabled}
+}
+
+// apply does what identity says was done with a client's credentials, unless they were changed since.
+func (c *Clients) apply(m events.Message) {
+	var change credentials.Change
+	if m.Kind != credentials.ChangeKind {
+		return
+	}
+	if err := json.Unmarshal(m.Content, &change); err != nil {
+		c.t.Errorf("a message of identity: %v", err)
+	}
+	a, there := c.accounts[change.Client]
+	if !there || a.Version != change.Version {
+		return
+	}
+	switch change.What {
+	case credentials.Rehashed:
+		a.Hash = m.Secret.Reveal()
+		c.accounts[a.ID] = a
+		return
+	case credentials.Password:
+		a.Hash = m.Secret.Reveal()
+		a.Version++
+	}
+	a.SignedIn = a.SignedIn || change.What == credentials.SignedIn || change.Proven
+	a.Unproven = a.Unproven && !change.Proven
+	a.Claimed = true
+	c.accounts[a.ID] = a
+}
+
+// ClientsContract asks a clients service, which has this account and sends to nobody, what its neighbours ask. identity is
+// the double that it takes messages from.
+func ClientsContract(t *testing.T, handler http.Handler, identity *Double, has credentials.Account) {
+	t.Helper()
+	a := asker{t, "clients", handler}
+	own := credentials.Path + "?id=" + decimal(has.ID)
+	wantAnswer(a, "identity", own, has)
+	wantAnswer(a, "identity", credentials.Path+"?email="+strings.ToUpper(has.Email), has)
+	wantAnswer(a, "identity", credentials.Path+"?id="+decimal(none), credentials.Account{})
+	wantAnswer(a, "identity", credentials.Path+"?email=nobody@example.net", credentials.Account{})
+	a.wantRefused("network", own)
+	wantAnswer(a, "pxe", "/internal/email/"+decimal(has.ID), has.Email)
+	wantAnswer(a, "pxe", "/internal/email/"+decimal(none), "")
+	a.wantRefused("identity", "/internal/email/1")
+	for _, reader := range []string{"identity", "network", "pxe"} {
+		a.wantRef(reader, "client", has.ID, has.Name)
+		a.wantNoRef(reader, "client", none)
+		a.wantChange(reader, "client", pg.Created, "client", has.ID)
+	}
+
+	// What identity says was done is done while the version is still the same.
+	is := func() (is credentials.Account) {
+		a.ask("identity", own, &is)
+		return is
+	}
+	identity.sendChange(credentials.Change{Client: has.ID, Version: has.Version, What: credentials.Rehashed}, "hash 1")
+	a.eventually("the password is hashed anew", func() bool { return is().Hash == "hash 1" })
+	identity.sendChange(credentials.Change{Client: has.ID, Version: has.Version, What: credentials.SignedIn}, "")
+	a.eventually("the account is claimed", func() bool { return is().SignedIn && is().Claimed })
+	if got := is().Version; got != has.Version {
+		t.Errorf("version of the credentials: got %d, want %d", got, has.Version)
+	}
+	identity.sendChange(credentials.Change{Client: has.ID, Version: has.Version, What: credentials.Password, Proven: true}, "hash 2")
+	a.eventually("the password is another one", func() bool { return is().Hash == "hash 2" })
+	if got := is().Version; got <= has.Version {
+		t.Errorf("version of the credentials: got %d, want a higher one than %d", got, has.Version)
+	}
+	identity.sendChange(credentials.Change{Client: has.ID, Version: has.Version, What: credentials.Password}, "hash 3")
+	identity.sendChange(credentials.Change{Client: has.ID, Version: is().Version, What: credentials.Rehashed}, "hash 4")
+	a.eventually("the last message is taken", func() bool { return is().Hash == "hash 4" })
+}

@@ -1,0 +1,351 @@
+// Package neighbours has doubles of the services, for tests of one service alone. A double keeps what it knows in memory. It
+// answers the internal questions of the service that it stands for, has a feed of changes, sends messages and takes them.
+//
+// Each double has a contract: a function that asks what the neighbours ask. It runs here against the double, and in the
+// owner's tests against the real service, so that the two cannot drift apart.
+package neighbours
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ironplane/ironplane/pkg/auth/credentials"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/events"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/runtime/peers"
+	"github.com/ironplane/ironplane/pkg/seal"
+	"github.com/ironplane/ironplane/pkg/secret"
+)
+
+// history is the one that the changes of all doubles are of.
+const history = "3f1c8a52-0c1d-4c55-9d5e-6f6f1f0d7a01"
+
+// Double is what the doubles of all services have in common.
+type Double struct {
+	Name string
+
+	t         testing.TB
+	redis     redis.UniversalClient
+	masterKey secret.String
+	mux       *http.ServeMux
+
+	mu       sync.Mutex
+	away     bool
+	changes  []events.Event
+	messages int                         // how many it has sent
+	sent     map[string][]events.Message // by receiver
+	uses     map[string]string           // why items may not be deleted, by "client 5"
+	closed   []string                    // items that may be deleted, in that form
+	tested   http.Handler                // the service under test
+	received []events.Message
+	taken    []string // ids of messages that the service under test may forget
+}
+
+func newDouble(t testing.TB, name string, o options) *Double {
+	d := &Double{
+		Name: name, t: t, redis: o.redis, masterKey: o.masterKey, mux: http.NewServeMux(),
+		sent: map[string][]events.Message{}, uses: map[string]string{},
+	}
+	d.answer("/internal/events", o.names, d.feed)
+	d.answer("/internal/messages", o.names, d.giveOut)
+	return d
+}
+
+// ServeHTTP answers a neighbour's question.
+func (d *Double) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	d.mu.Lock()
+	away := d.away
+	d.mu.Unlock()
+	if away {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	d.mux.ServeHTTP(w, r)
+}
+
+// SetAway has the double answer 503 to everything, or answer again.
+func (d *Double) SetAway(away bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.away = away
+}
+
+// answer has a path answered to these peers. The double is locked meanwhile.
+func (d *Double) answer(path string, to []string, answer func(r *http.Request) any) {
+	d.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
+		if !slices.Contains(to, principal.From(r.Context()).Peer) {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		d.mu.Lock()
+		text, err := json.Marshal(answer(r))
+		d.mu.Unlock()
+		if err != nil {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(text)
+	})
+}
+
+// id is the number that the path ends with.
+func id(r *http.Request) int64 {
+	n, _ := strconv.ParseInt(r.PathValue("id"), 10, 64)
+	return n
+}
+
+// page is a page of the feed, as events.Feed answers it.
+type page struct {
+	History string         `json:"history"`
+	After   string         `json:"after"`
+	Events  []events.Event `json:"events"`
+	Last    int64          `json:"last"`
+	LastID  string         `json:"last_id"`
+	Newest  int64          `json:"newest"`
+}
+
+func (d *Double) feed(r *http.Request) any {
+	after, _ := strconv.ParseInt(r.FormValue("after"), 10, 64)
+	p := page{History: history, Last: int64(len(d.changes))}
+	p.After, p.LastID, p.Newest = d.changeID(after), d.changeID(p.Last), p.Last
+	for _, e := range d.changes[min(after, p.Last):] {
+		if kind := r.FormValue("kind"); kind == "" || e.Kind == kind {
+			p.Events = append(p.Events, e)
+		}
+	}
+	return p
+}
+
+func (d *Double) changeID(seq int64) string {
+	if seq < 1 || seq > int64(len(d.changes)) {
+		return ""
+	}
+	return d.changes[seq-1].ID
+}
+
+// Change records a change, of which the double's readers hear.
+func (d *Double) Change(kind string, action pg.Action, before, after any, targets ...pg.Target) {
+	d.t.Helper()
+	d.mu.Lock()
+	n := len(d.changes) + 1
+	d.changes = append(d.changes, events.Event{
+		Seq: int64(n), ID: uuid(n), At: time.Now(), Type: kind + "." + string(action), Kind: kind, Action: action, Targets: targets,
+		Before: d.object(before), After: d.object(after), RequestID: d.Name + "-" + strconv.Itoa(n),
+	})
+	d.mu.Unlock()
+	d.wake()
+}
+
+func (d *Double) object(v any) json.RawMessage {
+	if v == nil {
+		return nil
+	}
+	text, err := json.Marshal(v)
+	if err != nil {
+		d.t.Error(err)
+	}
+	return text
+}
+
+// uuid is the id of the double's nth change or message.
+func uuid(n int) string {
+	text := strconv.Itoa(n)
+	return "00000000-0000-4000-8000-" + strings.Repeat("0", 12-len(text)) + text
+}
+
+// wake tells the double's readers that there is something new, as pkg/events does.
+func (d *Double) wake() { d.redis.Publish(context.Background(), "events:"+d.Name, 1) }
+
+// Send sends a message. confidential is sealed, unless it is empty.
+func (d *Double) Send(receiver, kind string, content any, confidential secret.String) {
+	d.t.Helper()
+	d.mu.Lock()
+	d.messages++
+	m := events.Message{N: int64(d.messages), ID: uuid(d.messages), Kind: kind, Content: d.object(content), At: time.Now(), RequestID: d.Name}
+	if !confidential.IsZero() {
+		m.Sealed = d.box(receiver).Seal(placeOf(&m), confidential)
+	}
+	d.sent[receiver] = append(d.sent[receiver], m)
+	d.mu.Unlock()
+	d.wake()
+}
+
+func placeOf(m *events.Message) seal.Place {
+	return seal.Place{Table: "message", Column: "sealed", ID: m.N}
+}
+
+// box seals and opens what is in messages to a service.
+func (d *Double) box(receiver string) *seal.Box {
+	owner := events.MessageKey(receiver)
+	key, err := seal.Derive(d.masterKey, d.Name, seal.Sealing(owner))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	box, err := key.Box(owner)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return box
+}
+
+// given is an answer to who takes messages, as events.MessageRoute gives it.
+type given struct {
+	Messages []events.Message `json:"messages"`
+}
+
+func (d *Double) giveOut(r *http.Request) any {
+	receiver, taken := principal.From(r.Context()).Peer, strings.Split(r.FormValue("taken"), ",")
+	after, _ := strconv.ParseInt(r.FormValue("after"), 10, 64)
+	d.sent[receiver] = slices.DeleteFunc(d.sent[receiver], func(m events.Message) bool { return slices.Contains(taken, m.ID) })
+	var out given
+	for _, m := range d.sent[receiver] {
+		if m.N > after {
+			out.Messages = append(out.Messages, m)
+		}
+	}
+	return out
+}
+
+// Received returns all messages that the service under test has sent to the double, opened.
+func (d *Double) Received() []events.Message {
+	d.t.Helper()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.take()
+	return slices.Clone(d.received)
+}
+
+// take takes the messages that the service under test has for the double, and returns those. The double is locked.
+func (d *Double) take() []events.Message {
+	if d.tested == nil {
+		return nil
+	}
+	var out given
+	all := peers.New(d.Name, map[string]http.Handler{"other": d.tested})
+	path := "/internal/messages?after=0&taken=" + strings.Join(d.taken, ",")
+	if err := all.Ask(context.Background(), "other", path, &out); err != nil {
+		return nil // it sends this service nothing
+	}
+	first := len(d.received)
+	d.taken = nil
+	for _, m := range out.Messages {
+		if len(m.Sealed) > 0 {
+			opened, err := d.box(d.Name).Open(placeOf(&m), m.Sealed)
+			if err != nil {
+				d.t.Errorf("open a message to %s: %v", d.Name, err)
+			}
+			m.Secret = opened
+		}
+		d.received, d.taken = append(d.received, m), append(d.taken, m.ID)
+	}
+	return d.received[first:]
+}
+
+// user is an item that may not be deleted, and why.
+type user struct {
+	ID   int64  `json:"id"` // 0: all may be
+	Uses string `json:"uses,omitempty"`
+}
+
+// closes has the double asked whether items of a kind, which their owner is about to delete, are used.
+func (d *Double) closes(kind, owner string) {
+	d.answer("/internal/close/"+kind, []string{owner}, func(r *http.Request) any {
+		var items []struct{ ID, Token int64 }
+		if err := json.Unmarshal([]byte(r.FormValue("items")), &items); err != nil {
+			d.t.Errorf("%s is asked about %q: %v", d.Name, r.FormValue("items"), err)
+		}
+		for _, item := range items {
+			if uses := d.uses[named(kind, item.ID)]; uses != "" {
+				return user{item.ID, uses}
+			}
+		}
+		for _, item := range items {
+			d.closed = append(d.closed, named(kind, item.ID))
+		}
+		return user{}
+	})
+}
+
+func named(kind string, id int64) string { return kind + " " + strconv.FormatInt(id, 10) }
+
+// Use has an item be used, so that it may not be deleted: "has 2 IP entities". An empty text ends that.
+func (d *Double) Use(kind string, id int64, uses string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.uses[named(kind, id)] = uses
+}
+
+// Closed tells whether the double has agreed that an item is deleted.
+func (d *Double) Closed(kind string, id int64) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Contains(d.closed, named(kind, id))
+}
+
+// item is what the owner answers of an item that others refer to, as events.RefRoute does.
+type item struct {
+	Exists  bool            `json:"exists"`
+	Name    string          `json:"name"`
+	Version int64           `json:"version"`
+	Detail  json.RawMessage `json:"detail,omitempty"`
+}
+
+// items are those of one kind that a double has.
+type items struct {
+	d          *Double
+	kind, noun string
+	all        map[int64]item
+}
+
+// refers has the double asked about items of a kind.
+func (d *Double) refers(kind, noun string, readers ...string) *items {
+	i := &items{d, kind, noun, map[int64]item{}}
+	d.answer("/internal/ref/"+kind+"/{id}", readers, func(r *http.Request) any { return i.all[id(r)] })
+	return i
+}
+
+// set makes or edits an item, of which the double's readers hear.
+func (i *items) set(id int64, name string, detail, before, after any) {
+	i.d.t.Helper()
+	i.d.mu.Lock()
+	was := i.all[id]
+	is := item{true, name, was.Version + 1, i.d.object(detail)}
+	i.all[id] = is
+	i.d.mu.Unlock()
+	action := pg.Edited
+	if !was.Exists {
+		action = pg.Created
+	}
+	i.d.Change(strings.ReplaceAll(i.kind, "/", "."), action, before, after, i.target(id, is))
+}
+
+func (i *items) target(id int64, is item) pg.Target {
+	return pg.Target{Type: i.kind, Noun: i.noun, ID: id, Name: is.Name, Version: is.Version}
+}
+
+// remove deletes an item, of which the double's readers hear.
+func (i *items) remove(id int64, before any) {
+	i.d.t.Helper()
+	i.d.mu.Lock()
+	was := i.all[id]
+	delete(i.all, id)
+	i.d.mu.Unlock()
+	i.d.Change(strings.ReplaceAll(i.kind, "/", "."), pg.Deleted, before, nil, i.target(id, was))
+}
+
+// sendChange says to the clients service what was done with a client's credentials.
+func (d *Double) sendChange(c credentials.Change, hash string) {
+	d.t.Helper()
+	d.Send("clients", credentials.ChangeKind, c, secret.New(hash))
+}

@@ -1,0 +1,78 @@
+package neighbours
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/ironplane/ironplane/pkg/auth/credentials"
+	"github.com/ironplane/ironplane/pkg/mail"
+	"github.com/ironplane/ironplane/pkg/secret"
+)
+
+// Identity is a double of the identity service.
+type Identity struct {
+	*Double
+
+	confirmed  map[int64]bool
+	unverified credentials.Unverified
+	copies     []string
+}
+
+func newIdentity(t testing.TB, o options) *Identity {
+	i := &Identity{Double: newDouble(t, "identity", o), confirmed: map[int64]bool{}, copies: []string{}}
+	i.answer(credentials.ConfirmedPath+"/{id}", []string{"clients"}, func(r *http.Request) any {
+		return credentials.Confirmed{Confirmed: i.confirmed[id(r)]}
+	})
+	i.answer(credentials.UnverifiedPath, []string{"system"}, func(*http.Request) any { return i.unverified })
+	i.answer(mail.CopiesPath, []string{"system"}, func(*http.Request) any { return i.copies })
+	return i
+}
+
+// Confirm says that a key has confirmed a second factor's code within the last minutes.
+func (i *Identity) Confirm(key int64) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.confirmed[key] = true
+}
+
+// SetUnverified says which admins without a verified second factor there are.
+func (i *Identity) SetUnverified(u credentials.Unverified) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.unverified = u
+}
+
+// SetCopies says which admins get blind copies of mails to clients.
+func (i *Identity) SetCopies(addresses ...string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.copies = append([]string{}, addresses...)
+}
+
+// Changed says to the clients service what was done with a client's credentials. hash is the password's, where it is about one.
+func (i *Identity) Changed(c credentials.Change, hash string) {
+	i.t.Helper()
+	i.sendChange(c, hash)
+}
+
+// Tell has the clients service mail a client what changed.
+func (i *Identity) Tell(c mail.ClientChanged) {
+	i.t.Helper()
+	i.Send("clients", mail.ChangedKind, c, secret.String{})
+}
+
+// IdentityContract asks an identity service, of which all admins have a verified second factor and copies is the one that
+// gets copies, what its neighbours ask. key has confirmed no code.
+func IdentityContract(t *testing.T, handler http.Handler, key int64, copies ...string) {
+	t.Helper()
+	a := asker{t, "identity", handler}
+	path := credentials.ConfirmedPath + "/" + decimal(key)
+	wantAnswer(a, "clients", path, credentials.Confirmed{})
+	wantAnswer(a, "clients", credentials.ConfirmedPath+"/"+decimal(none), credentials.Confirmed{})
+	wantAnswer(a, "system", mail.CopiesPath, append([]string{}, copies...))
+	var unverified credentials.Unverified
+	a.ask("system", credentials.UnverifiedPath, &unverified)
+	a.wantRefused("system", path)
+	a.wantRefused("clients", mail.CopiesPath)
+	a.wantRefused("clients", credentials.UnverifiedPath)
+}

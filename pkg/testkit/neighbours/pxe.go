@@ -1,0 +1,71 @@
+package neighbours
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/ironplane/ironplane/pkg/mail"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/secret"
+)
+
+// PXE is a double of the pxe service.
+type PXE struct {
+	*Double
+
+	dhcp      *items
+	installed []user
+}
+
+const installedPath = "/internal/installed-entities"
+
+func newPXE(t testing.TB, o options) *PXE {
+	p := &PXE{Double: newDouble(t, "pxe", o), installed: []user{}}
+	p.dhcp = p.refers("pxe/dhcp", "DHCP server", "network")
+	p.closes("client", "clients")
+	p.closes("entity", "network")
+	p.answer(installedPath, []string{"network"}, func(*http.Request) any { return p.installed })
+	return p
+}
+
+// SetDHCPServer makes a DHCP server, or renames it. Its readers hear of it.
+func (p *PXE) SetDHCPServer(id int64, name string) {
+	p.t.Helper()
+	p.dhcp.set(id, name, nil, nil, map[string]any{"id": id, "name": name})
+}
+
+// DeleteDHCPServer deletes a DHCP server. Its readers hear of it.
+func (p *PXE) DeleteDHCPServer(id int64) {
+	p.t.Helper()
+	p.dhcp.remove(id, map[string]any{"id": id})
+}
+
+// Install says that a machine is being installed with an IP entity, which may not be deleted meanwhile, in these words.
+func (p *PXE) Install(entity int64, uses string) {
+	p.Use("entity", entity, uses)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.installed = append(p.installed, user{entity, uses})
+}
+
+// Tell has the clients service mail a client how an installation has ended.
+func (p *PXE) Tell(of mail.ClientInstalled) {
+	p.t.Helper()
+	p.Send("clients", mail.InstalledKind, of, secret.String{})
+}
+
+// PXEContract asks a pxe service, which has this DHCP server and installs nothing, what its neighbours ask.
+func PXEContract(t *testing.T, handler http.Handler, dhcpServer int64, name string) {
+	t.Helper()
+	a := asker{t, "pxe", handler}
+	wantAnswer(a, "network", installedPath, []user{})
+	a.wantRefused("clients", installedPath)
+	a.wantUnused("clients", "client", none)
+	a.wantUnused("network", "entity", none)
+	a.wantRefused("network", closePath("client", none))
+	a.wantRefused("clients", closePath("entity", none))
+	a.wantRef("network", "pxe/dhcp", dhcpServer, name)
+	a.wantNoRef("network", "pxe/dhcp", none)
+	a.wantRefused("clients", refPath("pxe/dhcp", dhcpServer))
+	a.wantChange("network", "pxe.dhcp", pg.Created, "pxe/dhcp", dhcpServer)
+}

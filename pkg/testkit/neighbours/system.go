@@ -1,0 +1,108 @@
+package neighbours
+
+import (
+	"encoding/json"
+	"maps"
+	"net/http"
+	"slices"
+	"testing"
+
+	"github.com/ironplane/ironplane/pkg/mail"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/settings"
+)
+
+// System is a double of the system service.
+type System struct {
+	*Double
+
+	integrations, emailTemplates *items
+	values                       settings.Values
+	templates                    []string
+}
+
+func newSystem(t testing.TB, o options) *System {
+	s := &System{Double: newDouble(t, "system", o), values: settings.Values{}, templates: []string{}}
+	s.integrations = s.refers("integration", "integration", "clients", "identity")
+	s.emailTemplates = s.refers("email/template", "email template", "pxe")
+	s.answer(settings.Path, append(slices.Clone(o.names), "gateway"), func(*http.Request) any { return s.values })
+	s.answer(mail.TemplatesPath, []string{"clients"}, func(*http.Request) any { return s.templates })
+	return s
+}
+
+// SetSetting gives a setting a value, as the settings' table holds it. Followers ask for it now and then.
+func (s *System) SetSetting(slug, value string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.values = maps.Clone(s.values)
+	s.values[slug] = value
+}
+
+// SetTemplates says by which templates clients can be written to.
+func (s *System) SetTemplates(names ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.templates = append([]string{}, names...)
+}
+
+// SetIntegration makes an integration, or renames it. Its readers hear of it.
+func (s *System) SetIntegration(id int64, name string) {
+	s.t.Helper()
+	s.integrations.set(id, name, map[string]any{"grants": []string{}}, nil, map[string]any{"id": id, "name": name})
+}
+
+// DeleteIntegration deletes an integration. Its readers hear of it.
+func (s *System) DeleteIntegration(id int64) {
+	s.t.Helper()
+	s.integrations.remove(id, map[string]any{"id": id})
+}
+
+// Mail is a mail that the service under test has had sent.
+type Mail struct {
+	mail.Message
+
+	What mail.Content
+}
+
+// Mails are those to an address.
+func (s *System) Mails(address string) (mails []Mail) {
+	s.t.Helper()
+	for _, m := range s.Received() {
+		is := Mail{}
+		if m.Kind != mail.MessageKind {
+			continue
+		}
+		if err := json.Unmarshal(m.Content, &is.Message); err != nil {
+			s.t.Fatalf("a message to system: %v", err)
+		}
+		if is.To.To.Email != address {
+			continue
+		}
+		var err error
+		if is.What, err = is.Open(m.Secret); err != nil {
+			s.t.Fatalf("a mail to %s: %v", address, err)
+		}
+		mails = append(mails, is)
+	}
+	return mails
+}
+
+// SystemContract asks a system service, which has this integration and the templates by which clients can be written to, what
+// its neighbours ask.
+func SystemContract(t *testing.T, handler http.Handler, integration int64, name string, templates ...string) {
+	t.Helper()
+	a := asker{t, "system", handler}
+	wantAnswer(a, "clients", mail.TemplatesPath, append([]string{}, templates...))
+	a.wantRefused("network", mail.TemplatesPath)
+	for _, service := range []string{"identity", "clients", "network", "pxe", "gateway"} {
+		var values settings.Values
+		a.ask(service, settings.Path, &values)
+	}
+	for _, reader := range []string{"clients", "identity"} {
+		a.wantRef(reader, "integration", integration, name)
+		a.wantNoRef(reader, "integration", none)
+		a.wantChange(reader, "integration", pg.Created, "integration", integration)
+	}
+	a.wantRefused("network", refPath("integration", integration))
+	a.wantNoRef("pxe", "email/template", none)
+}
