@@ -269,7 +269,11 @@ func (s *Service) checkEditedKey(ctx context.Context, tx *pg.Tx, c caller, befor
 			return err
 		}
 	}
-	b.Bound = boundNames(c.boundOf(parseBound(before.Bound), b.owner(), gives))
+	b.Bound = before.Bound
+	was := parseBound(before.Bound)
+	if is := c.boundOf(was, b.owner(), gives); was == nil || *is != *was { // else it keeps what only a newer version knows
+		b.Bound = boundNames(is)
+	}
 	// The gateways forget what they believe of it: by its value as it was, and as it is.
 	s.revoke(tx, append(announced(b.Key), keyName(before.Hash))...)
 	return c.mayImport(b)

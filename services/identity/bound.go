@@ -12,7 +12,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/settings"
 )
 
-// bound is what a key can do at most, whatever its owner holds; nil: all of that. It is never widened.
+// bound is what a key can do at most, whatever its owner holds; nil: all of that. It is never widened, but for permissions
+// that are new, where it covered all earlier ones.
 type bound = *principal.Grants
 
 // within is the narrower of two bounds.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/ironplane/ironplane/pkg/auth/knowngrants"
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/secret"
@@ -152,6 +153,10 @@ func cameBack(ctx context.Context, q pg.Querier, lost []service.Lost) (all []ser
 			return nil, err
 		}
 	}
+	news, err := knowngrants.Find(ctx, q)
+	if err != nil {
+		return nil, err
+	}
 	for _, id := range slices.Sorted(maps.Keys(t.keys)) {
 		key, err := keyView.Get(ctx, q, id)
 		if errors.Is(err, pgx.ErrNoRows) {
@@ -160,7 +165,7 @@ func cameBack(ctx context.Context, q pg.Querier, lost []service.Lost) (all []ser
 		if err != nil {
 			return nil, fmt.Errorf("read API key %d: %w", id, err)
 		}
-		all = append(all, t.keys[id].cameBack(&key)...)
+		all = append(all, t.keys[id].cameBack(&key, news)...)
 	}
 	factors, err := t.factorsBack(ctx, q)
 	if err != nil {
@@ -185,7 +190,7 @@ func cameBack(ctx context.Context, q pg.Querier, lost []service.Lost) (all []ser
 			deleted = append(deleted, back(what+" was deleted", deleteAgain(id)))
 			continue
 		}
-		found, err := fate.cameBack(ctx, q, &admin)
+		found, err := fate.cameBack(ctx, q, &admin, news)
 		if err != nil {
 			return nil, err
 		}
@@ -196,7 +201,8 @@ func cameBack(ctx context.Context, q pg.Querier, lost []service.Lost) (all []ser
 
 var adminView = pg.NewView[Admin]("admin_view")
 
-func (f *keyFate) cameBack(key *APIKey) (all []service.CameBack) {
+// cameBack finds what is there again of a key. news is what the next start adds to bounds that covered everything.
+func (f *keyFate) cameBack(key *APIKey, news knowngrants.Extension) (all []service.CameBack) {
 	what := fmt.Sprintf("API key %d (%s)", key.ID, key.Name)
 	switch {
 	case f.deleted:
@@ -216,9 +222,10 @@ func (f *keyFate) cameBack(key *APIKey) (all []service.CameBack) {
 		var names []string
 		is := parseBound(key.Bound)
 		if json.Unmarshal(*f.bound, &names) == nil {
-			if narrow := principal.ParseGrants(names); is == nil || *is&^narrow != 0 {
+			if narrow := principal.ParseGrants(names); is == nil || news.Of(*is)&^narrow != 0 {
 				both := within(is, &narrow)
-				all = append(all, back(what+" was bound to "+listed(narrow), editKeyAgain(key.ID, "bound = $2", both.Names())))
+				narrowed := afterExtension(editKeyAgain(key.ID, "bound = $2", both.Names()))
+				all = append(all, back(what+" was bound to "+listed(narrow), narrowed))
 			}
 		}
 	}
@@ -338,7 +345,18 @@ func listed(g principal.Grants) string {
 	return strings.Join(g.Names(), ", ")
 }
 
-func (f *adminFate) cameBack(ctx context.Context, q pg.Querier, admin *Admin) (all []service.CameBack, err error) {
+// afterExtension is take once the sets are extended by permissions that are new: the next start adds none to what take leaves.
+func afterExtension(take func(context.Context, *pg.Tx) error) func(context.Context, *pg.Tx) error {
+	return func(ctx context.Context, tx *pg.Tx) error {
+		if err := extendSets(ctx, tx); err != nil {
+			return err
+		}
+		return take(ctx, tx)
+	}
+}
+
+// cameBack finds what is there again of an admin. news is what the next start adds to sets that held everything.
+func (f *adminFate) cameBack(ctx context.Context, q pg.Querier, admin *Admin, news knowngrants.Extension) (all []service.CameBack, err error) {
 	what := fmt.Sprintf("admin %d (%s)", admin.ID, admin.Username)
 	if f.disabled && !admin.Disabled {
 		all = append(all, back(what+" was disabled", editAdminAgain(admin.ID, "disabled = true", true)))
@@ -352,8 +370,9 @@ func (f *adminFate) cameBack(ctx context.Context, q pg.Querier, admin *Admin) (a
 	if f.replaced && hasPassword {
 		all = append(all, back(what+" had got another password", editAdminAgain(admin.ID, "password_hash = NULL", false)))
 	}
-	if again := f.taken & principal.ParseGrants(names); again != 0 {
-		all = append(all, back(what+" was stripped of "+listed(again), stripAgain(admin, again)))
+	held := principal.ParseGrants(names)
+	if again := f.taken & news.Of(held); again != 0 {
+		all = append(all, back(what+" was stripped of "+listed(again), afterExtension(stripAgain(admin, held, again))))
 	}
 	return all, nil
 }
@@ -431,7 +450,8 @@ func editAdminAgain(id int64, set string, disables bool) func(context.Context, *
 	}
 }
 
-func stripAgain(admin *Admin, back principal.Grants) func(context.Context, *pg.Tx) error {
+// stripAgain takes back from an admin, and what the admin gained since held was read: permissions that are new.
+func stripAgain(admin *Admin, held, back principal.Grants) func(context.Context, *pg.Tx) error {
 	return func(ctx context.Context, tx *pg.Tx) error {
 		had, err := adminGrants(ctx, tx, admin.ID)
 		if err != nil {
@@ -444,7 +464,7 @@ func stripAgain(admin *Admin, back principal.Grants) func(context.Context, *pg.T
 		if err != nil && !spared {
 			return err
 		}
-		left := had &^ back
+		left := had & held &^ back
 		if spared {
 			left |= administers
 		}

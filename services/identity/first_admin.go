@@ -2,7 +2,10 @@ package identity
 
 import (
 	"context"
+	"errors"
 	"fmt"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/ironplane/ironplane/pkg/auth/apikey"
 	"github.com/ironplane/ironplane/pkg/auth/principal"
@@ -48,13 +51,24 @@ func FirstAdmin(ctx context.Context, db *pg.DB) (key secret.String, made bool, e
 	return key, made, nil
 }
 
-// AdminKey makes another key for the first of the admins who hold users.admins write and are not disabled, and answers it with the name.
+// recoveryName is what AdminKey calls the admin that it makes.
+const recoveryName = "recovery"
+
+// AdminKey makes another key for the first admin who holds every permission and is not disabled. It returns the key and the
+// admin's username. Where there is no such admin it makes one: a key that lacks a permission could not grant it, and to
+// extend an account that was reduced would extend its other keys, too.
 func AdminKey(ctx context.Context, db *pg.DB) (key secret.String, username string, err error) {
 	key = apikey.New()
 	err = db.InTx(ctx, func(tx *pg.Tx) error {
+		if err := extendSets(ctx, tx); err != nil {
+			return err
+		}
 		owner := principal.Owner{Type: principal.Admin}
-		err := tx.QueryRow(ctx, "SELECT id, username FROM admin WHERE permissions @> ARRAY[$1] AND NOT disabled ORDER BY id LIMIT 1 FOR SHARE",
-			administers.Names()[0]).Scan(&owner.ID, &username)
+		err := tx.QueryRow(ctx, "SELECT id, username FROM admin WHERE permissions @> $1 AND NOT disabled ORDER BY id LIMIT 1 FOR SHARE",
+			principal.All.Names()).Scan(&owner.ID, &username)
+		if errors.Is(err, pgx.ErrNoRows) {
+			owner.ID, username, err = makeRecoveryAdmin(ctx, tx)
+		}
 		if err != nil {
 			return err
 		}
@@ -64,4 +78,21 @@ func AdminKey(ctx context.Context, db *pg.DB) (key secret.String, username strin
 		return secret.String{}, "", fmt.Errorf("make an admin's key: %w", err)
 	}
 	return key, username, nil
+}
+
+// makeRecoveryAdmin makes an admin who holds every permission, and has neither an address nor a password.
+func makeRecoveryAdmin(ctx context.Context, tx *pg.Tx) (id int64, username string, err error) {
+	if username, err = freeUsername(ctx, tx, recoveryName); err != nil {
+		return 0, "", err
+	}
+	err = tx.QueryRow(ctx, "INSERT INTO admin (username, permissions) VALUES ($1, $2) RETURNING id", username, principal.All.Names()).Scan(&id)
+	if err != nil {
+		return 0, "", fmt.Errorf("make the admin %s: %w", username, err)
+	}
+	admin, err := adminView.Get(ctx, tx, id)
+	if err != nil {
+		return 0, "", fmt.Errorf("read admin %d: %w", id, err)
+	}
+	tx.Record(pg.Record{Kind: "admin", Action: pg.Created, After: admin, Targets: []pg.Target{adminTarget(&admin)}})
+	return id, username, nil
 }

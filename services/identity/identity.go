@@ -86,13 +86,15 @@ type Service struct {
 	passkeys     *passkey.Party // nil: they are not used here
 }
 
-// begin looks whether what operators say can be used.
-func begin(_ context.Context, d service.Deps) error {
+// begin looks whether what operators say can be used, and grants the permissions that are new in this version.
+func begin(ctx context.Context, d service.Deps) error {
 	if _, err := egress.Parse(d.AllowedNetworks); err != nil {
 		return err
 	}
-	_, err := newParty(d)
-	return err
+	if _, err := newParty(d); err != nil {
+		return err
+	}
+	return grantNewPermissions(ctx, d.DB)
 }
 
 func newParty(d service.Deps) (*passkey.Party, error) {

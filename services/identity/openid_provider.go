@@ -61,16 +61,6 @@ func (b *openIDProviderBody) Resolve(wrong *problem.Fields) {
 			break
 		}
 	}
-	grants := principal.ParseGrants(b.Permissions)
-	for _, name := range b.Permissions {
-		if !slices.Contains(grants.Names(), name) {
-			wrong.Add("/permissions", "invalid", "must be permissions such as network.groups read")
-			break
-		}
-	}
-	if b.Permissions != nil {
-		b.Permissions = grants.Names()
-	}
 	if b.MakesAdmins && len(b.Domains) == 0 {
 		wrong.Add("/makes_admins", "out_of_range", "takes domains, whose addresses become admins")
 	}
@@ -120,13 +110,26 @@ func mayWriteProviders(ctx context.Context, tx *pg.Tx) error {
 	return guard.MayGive(c.grants, principal.All, "An admin can hold")
 }
 
-// checkProvider refuses to send a secret to where it was not given for, and null for a list.
+// checkPermissions refuses names that are no permissions. A name that is stored already is one that a newer version knows.
+func (b *openIDProviderBody) checkPermissions(stored []string, wrong *problem.Fields) {
+	grants := principal.ParseGrants(b.Permissions)
+	known := append(grants.Names(), stored...)
+	if slices.ContainsFunc(b.Permissions, func(name string) bool { return !slices.Contains(known, name) }) {
+		wrong.Add("/permissions", "invalid", "must be permissions such as network.groups read")
+	} else if b.Permissions != nil {
+		b.Permissions = grants.Rewrite(b.Permissions)
+	}
+}
+
+// checkProvider refuses to send a secret to where it was not given for, names that are no permissions, and null for a list.
 func checkProvider(_ context.Context, _ *pg.Tx, _ int64, before, b *openIDProviderBody) error {
+	var wrong problem.Fields
 	if before == nil {
 		b.Domains, b.Permissions = append([]string{}, b.Domains...), append([]string{}, b.Permissions...)
-		return nil
+		b.checkPermissions(nil, &wrong)
+		return wrong.Err()
 	}
-	var wrong problem.Fields
+	b.checkPermissions(before.Permissions, &wrong)
 	if b.Domains == nil {
 		wrong.Add("/domains", "required", "cannot be null: none is []")
 	}

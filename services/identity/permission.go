@@ -60,16 +60,15 @@ func (s *Service) editPermissions(ctx context.Context, tx *pg.Tx, req editPermis
 	}
 	var name string
 	var version int64
-	if err := tx.QueryRow(ctx, "SELECT username, version FROM admin WHERE id = $1 FOR UPDATE", req.ID).Scan(&name, &version); err != nil {
+	var names []string
+	err = tx.QueryRow(ctx, "SELECT username, version, permissions FROM admin WHERE id = $1 FOR UPDATE", req.ID).Scan(&name, &version, &names)
+	if err != nil {
 		return none, err
 	}
 	if err := req.Match.Check(version); err != nil {
 		return none, err
 	}
-	before, err := adminGrants(ctx, tx, req.ID)
-	if err != nil {
-		return none, err
-	}
+	before := principal.ParseGrants(names)
 	current := principal.SetOf(before)
 	set, err := req.Body.Over(&current, current)
 	if err != nil {
@@ -95,7 +94,7 @@ func (s *Service) editPermissions(ctx context.Context, tx *pg.Tx, req editPermis
 			return none, problem.Member("/users/admins/write", "last_admin", "cannot be taken of the last admin who holds it")
 		}
 	}
-	_, err = tx.Exec(ctx, "UPDATE admin SET version = version + 1, permissions = $2 WHERE id = $1", req.ID, after.Names())
+	_, err = tx.Exec(ctx, "UPDATE admin SET version = version + 1, permissions = $2 WHERE id = $1", req.ID, after.Rewrite(names))
 	if err != nil {
 		return none, fmt.Errorf("edit the permissions of admin %d: %w", req.ID, err)
 	}

@@ -86,7 +86,8 @@ type Service struct {
 	logger          *slog.Logger
 }
 
-// begin fails where the service is told what it cannot do, and takes over what it is told.
+// begin fails where the service is told what it cannot do, takes over what it is told, and grants the permissions that are
+// new in this version.
 func begin(ctx context.Context, d service.Deps) error {
 	if _, err := mailServer(d.Settings); err != nil {
 		return err
@@ -102,6 +103,9 @@ func begin(ctx context.Context, d service.Deps) error {
 		return err
 	}
 	if err := licensing.begin(ctx, d); err != nil {
+		return err
+	}
+	if err := integration.GrantNewPermissions(ctx, d.DB); err != nil {
 		return err
 	}
 	return setting.Begin(ctx, d)

@@ -28,7 +28,7 @@ var sets = map[string]string{
 		pkg/postgres/listing pkg/postgres/pg pkg/postgres/pgerror pkg/postgres/statement pkg/postgres/table pkg/problem pkg/rest
 		pkg/runtime/health pkg/runtime/mesh pkg/schema pkg/seal pkg/secret pkg/service`,
 	// What some services need beside it.
-	"SHARED": `pkg/auth/account pkg/auth/credentials pkg/auth/lockout pkg/auth/throttle pkg/egress pkg/jobs pkg/mail pkg/remote
+	"SHARED": `pkg/auth/account pkg/auth/credentials pkg/auth/knowngrants pkg/auth/lockout pkg/auth/throttle pkg/egress pkg/jobs pkg/mail pkg/remote
 		pkg/settings pkg/template`,
 }
 
@@ -39,6 +39,7 @@ var arrows = []struct{ folder, may string }{
 	{"pkg/auth/apikey", "pkg/problem pkg/secret"},
 	{"pkg/auth/credentials", ""},
 	{"pkg/auth/guard", "pkg/auth/permission pkg/auth/principal pkg/problem"},
+	{"pkg/auth/knowngrants", "pkg/auth/principal pkg/postgres/pg"},
 	{"pkg/auth/keycache", "pkg/auth/principal pkg/cache pkg/seal"},
 	{"pkg/auth/lockout", "pkg/auth/account pkg/auth/principal pkg/cache pkg/postgres/pg pkg/problem pkg/secret"},
 	{"pkg/auth/permission", ""},

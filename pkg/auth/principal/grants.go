@@ -52,6 +52,18 @@ func ParseGrants(names []string) Grants {
 	return g
 }
 
+// Rewrite returns the names of g, and behind them those of stored that only a newer version knows: an older instance that
+// edits a set beside a newer one must not take away what it does not know.
+func (g Grants) Rewrite(stored []string) []string {
+	names := g.Names()
+	for _, name := range stored {
+		if !slices.Contains(grantNames[:], name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // MarshalJSON writes the names, so that what is stored or sent does not depend on the order of the permissions.
 func (g Grants) MarshalJSON() ([]byte, error) { return json.Marshal(g.Names()) }
 

@@ -85,7 +85,7 @@ func (s *Integrations) editPermissions(ctx context.Context, tx *pg.Tx, req editP
 		ctx,
 		"UPDATE integration SET version = version + 1, permissions = $2 WHERE id = $1",
 		req.ID,
-		after.Names(),
+		after.Rewrite(names),
 	); err != nil {
 		return none, fmt.Errorf("edit the permissions of integration %d: %w", req.ID, err)
 	}

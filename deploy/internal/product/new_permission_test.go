@@ -1,0 +1,266 @@
+package product_test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/postgres/pool"
+	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/system"
+)
+
+// beforeSwitches leaves the schemas as a program leaves them that does not know the permission network.switches and has no
+// table known_grant: the table goes with its migration, which is done again, and the permission goes from every set.
+func (i *installation) beforeSwitches() {
+	i.Helper()
+	i.stop()
+	sets := map[string][]string{identity.Name: {"admin.permissions", "api_key.bound"}, system.Name: {"integration.permissions"}}
+	each := func(statements func(service string) []string) {
+		for service := range sets {
+			db, err := pool.Open(i.Context(), i.urls[service].Reveal(), 1, nil)
+			if err != nil {
+				i.Fatal(err)
+			}
+			for _, sql := range statements(service) {
+				testkit.Execute(i, db.DB, sql)
+			}
+			db.Close()
+		}
+	}
+	each(func(service string) (all []string) {
+		for _, set := range sets[service] {
+			table, column, _ := strings.Cut(set, ".")
+			all = append(all, fmt.Sprintf(
+				"UPDATE %s SET %[2]s = array_remove(array_remove(%[2]s, 'network.switches read'), 'network.switches write')", table, column))
+		}
+		return append(all, "DROP TABLE known_grant", `
+			DELETE FROM migration WHERE version_id =
+				(SELECT substr(name, 1, 4)::bigint FROM migration_checksum WHERE name LIKE '%_known_grants.sql')`)
+	})
+	if err := product.Migrate(i.Context(), i.urls); err != nil {
+		i.Fatal(err)
+	}
+	each(func(string) []string { return []string{"DELETE FROM known_grant WHERE name LIKE 'network.switches %'"} })
+}
+
+// newHolder makes an admin who holds everything but without, with a key of its own.
+func (i *installation) newHolder(name string, without ...string) (id int64, own *testkit.Client) {
+	i.Helper()
+	id = i.admin.Do(http.MethodPost, "/admin", map[string]any{"username": name, "email": name + "@example.com", "password": ""}).
+		Want(http.StatusOK).
+		ID()
+	set := principal.SetOf(principal.All &^ principal.ParseGrants(without))
+	i.admin.Do(http.MethodPatch, path("/admin/%d/permission", id), set).Want(http.StatusOK)
+	return id, i.unbound(principal.Owner{Type: principal.Admin, ID: id})
+}
+
+// keyFor makes a key for an account. It is bound by what its maker holds.
+func keyFor(maker *testkit.Client, owner principal.Owner) *testkit.Client {
+	body := map[string]any{"name": "bound", "owner": map[string]any{"url": owner.URL()}}
+	return maker.With(testkit.Decode[identity.APIKey](maker.Do(http.MethodPost, "/auth/key", body).Want(http.StatusOK)).Key)
+}
+
+// unbound makes a key for an account, without a bound.
+func (i *installation) unbound(owner principal.Owner) *testkit.Client {
+	i.Helper()
+	key := keyFor(i.admin, owner)
+	id := testkit.Decode[identity.APIKey](key.Do(http.MethodGet, "/auth/key/current", nil).Want(http.StatusOK)).ID
+	testkit.Execute(i, i.product.Databases[identity.Name], "UPDATE api_key SET bound = NULL WHERE id = $1", id)
+	return key
+}
+
+// can waits until a key holds network.switches read, or lacks it: gateways go by what they found for a moment.
+func can(t *testing.T, what string, key *testkit.Client, want bool) {
+	t.Helper()
+	verb, status := "is refused", http.StatusForbidden
+	if want {
+		verb, status = "reads", http.StatusOK
+	}
+	testkit.Eventually(t, what+" "+verb+" port speeds", func() bool {
+		return key.Do(http.MethodGet, "/port-speed", nil).Status == status
+	})
+}
+
+// An upgrade that brings a permission gives it to who held everything, to bounds that covered everything, and to nobody else.
+func TestUpgradeGrantsNewPermissions(t *testing.T) {
+	t.Parallel()
+	i := newInstallation(t)
+	anna, annas := i.newHolder("anna")
+	bert, berts := i.newHolder("bert", "server.settings write")
+	carlaID, carla := i.newHolder("carla", "server.settings write") // held everything by the time of the upgrade
+	annasBound := keyFor(i.admin, principal.Owner{Type: principal.Admin, ID: anna})
+	carlasBound := keyFor(berts, principal.Owner{Type: principal.Admin, ID: carlaID})
+	i.admin.Do(http.MethodPatch, path("/admin/%d/permission", carlaID), principal.SetOf(principal.All)).Want(http.StatusOK)
+	programs := map[string]*testkit.Client{}
+	var shop int64
+	some := principal.All &^ principal.ParseGrants([]string{"pxe.installs read"})
+	for name, set := range map[string]principal.Grants{"shop": principal.All, "some": some} {
+		id := i.admin.Do(http.MethodPost, "/integration", map[string]any{"name": name}).Want(http.StatusOK).ID()
+		i.admin.Do(http.MethodPatch, path("/integration/%d/permission", id), principal.SetOf(set)).Want(http.StatusOK)
+		programs[name] = keyFor(i.admin, principal.Owner{Type: principal.Integration, ID: id})
+		if name == "shop" {
+			shop = id
+		}
+	}
+	producttest.Followed(t, i.product)
+	i.beforeSwitches()
+	i.redis.FlushAll(t.Context()) // as if nobody had come with a key for a while
+	if err := i.start(); err != nil {
+		t.Fatal(err)
+	}
+
+	for _, of := range []*testkit.Client{annas, berts, carla, annasBound, carlasBound, programs["shop"], programs["some"]} {
+		*of = *i.admin.With(of.Key)
+	}
+	can(t, "the first admin", i.admin, true)
+	can(t, "an admin who held everything", annas, true)
+	can(t, "its key with a bound that covered everything", annasBound, true)
+	can(t, "an integration that held everything", programs["shop"], true)
+	can(t, "an admin who lacked a permission", berts, false)
+	can(t, "an admin who held everything last", carla, true)
+	can(t, "its key with a bound that lacked a permission", carlasBound, false)
+	can(t, "an integration that lacked a permission", programs["some"], false)
+
+	// The other services have heard of it: who lacks the permission makes no key for an account that has it.
+	producttest.Followed(t, i.product)
+	for _, owner := range []string{path("/admin/%d", anna), path("/integration/%d", shop)} {
+		berts.Do(http.MethodPost, "/auth/key", map[string]any{"name": "lifts", "owner": map[string]any{"url": owner}}).Want(http.StatusForbidden)
+	}
+	producttest.Drain(t, i.product)
+	for kind, want := range map[string]int{"admin": 3, "integration": 1} {
+		which := "log WHERE type = '" + kind + ".permission.edited' AND user_url IS NULL AND changes::jsonb ? 'network.switches.read'"
+		if got := i.count(system.Name, which); got != want {
+			t.Errorf("the log has %d items of %ss who gained the permission, want %d", got, kind, want)
+		}
+	}
+
+	// From here on the permission is one like others: it is granted, and stays revoked.
+	i.admin.Do(http.MethodPatch, path("/admin/%d/permission", bert), `{"network": {"switches": {"read": true}}}`).Want(http.StatusOK)
+	const strip = `{"network": {"switches": {"read": false, "write": false}}}`
+	i.admin.Do(http.MethodPatch, path("/admin/%d/permission", anna), strip).Want(http.StatusOK)
+	i.restart()
+	can(t, "an admin who was granted it", i.admin.With(berts.Key), true)
+	can(t, "an admin who was stripped of it", i.admin.With(annas.Key), false)
+}
+
+// A program that knows fewer permissions than have been granted neither takes the others away nor fails on their names.
+func TestOlderInstanceKeepsNewerPermissions(t *testing.T) {
+	t.Parallel()
+	p, c := producttest.Start(t)
+	const newer = "network.racks read"
+	anna, _ := newAdmin(t, c, "anna", `{"network": {"groups": {"read": true}}}`)
+	key := c.Do(http.MethodPost, "/auth/key", ownedBy(anna)).Want(http.StatusOK).ID()
+	shop := c.Do(http.MethodPost, "/integration", `{"name": "shop"}`).Want(http.StatusOK).ID()
+	const login = `{"name": "x", "issuer": "https://login.example.com", "client_id": "x", "permissions": ["network.groups read"]}`
+	provider := c.Do(http.MethodPost, "/auth/provider", login).Want(http.StatusOK).ID()
+	db := p.Databases[identity.Name]
+	for _, set := range []string{"known_grant SELECT $1", "admin permissions", "api_key bound", "openid_provider permissions"} {
+		table, column, _ := strings.Cut(set, " ")
+		sql := fmt.Sprintf("UPDATE %s SET %[2]s = %[2]s || $1::text WHERE %[2]s IS NOT NULL", table, column)
+		if strings.HasPrefix(column, "SELECT") {
+			sql = "INSERT INTO " + set
+		}
+		testkit.Execute(t, db, sql, newer)
+	}
+	testkit.Execute(t, p.Databases[system.Name], "UPDATE integration SET permissions = permissions || $1::text", newer)
+
+	c.Do(http.MethodPatch, path("/admin/%d/permission", anna), `{"network": {"groups": {"write": true}}}`).Want(http.StatusOK)
+	c.Do(http.MethodPatch, path("/auth/key/%d", key), `{"name": "other"}`).Want(http.StatusOK)
+	c.Do(http.MethodPatch, path("/auth/provider/%d", provider), `{"name": "y"}`).Want(http.StatusOK)
+	c.Do(http.MethodPatch, path("/auth/provider/%d", provider), `{"permissions": ["network.moons read"]}`).
+		WantErrors("/permissions", "invalid")
+	c.Do(http.MethodPatch, path("/integration/%d/permission", shop), `{"network": {"groups": {"write": true}}}`).Want(http.StatusOK)
+	for _, set := range []struct {
+		service, column, table string
+		id                     int64
+	}{
+		{identity.Name, "permissions", "admin", anna},
+		{identity.Name, "bound", "api_key", key},
+		{identity.Name, "permissions", "openid_provider", provider},
+		{system.Name, "permissions", "integration", shop},
+	} {
+		var names []string
+		sql := "SELECT " + set.column + " FROM " + set.table + " WHERE id = $1"
+		if err := p.Databases[set.service].QueryRow(t.Context(), sql, set.id).Scan(&names); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Contains(names, newer) {
+			t.Errorf("%s: got %v, want %s among them", set.table, names, newer)
+		}
+	}
+}
+
+// Who was reduced after a backup that is older than a permission does not gain it by the restore.
+func TestRestoreGrantsReducedAccountsNothingNew(t *testing.T) {
+	t.Parallel()
+	i := newInstallation(t)
+	_, whole := i.newHolder("whole")
+	early, earlys := i.newHolder("early")
+	late, lates := i.newHolder("late")
+	producttest.Drain(t, i.product)
+	dump := i.dump(identity.Name)
+	i.admin.Do(http.MethodPatch, path("/admin/%d/permission", early), `{"server": {"settings": {"write": false}}}`).Want(http.StatusOK)
+	producttest.Drain(t, i.product)
+	i.beforeSwitches()
+	if err := i.start(); err != nil {
+		t.Fatal(err)
+	}
+	i.admin.Do(http.MethodPatch, path("/admin/%d/permission", late), `{"network": {"switches": {"read": false, "write": false}}}`).
+		Want(http.StatusOK)
+	producttest.Drain(t, i.product)
+	i.stop()
+	i.restore(identity.Name, dump)
+	i.beforeSwitches()
+	i.takeBack = "yes"
+	said := i.takeUp()
+	for _, want := range []string{
+		"(early) was stripped of server.settings write",
+		"(late) was stripped of network.switches read, network.switches write",
+	} {
+		if !strings.Contains(said, want) {
+			t.Errorf("got %s, want %q in it", said, want)
+		}
+	}
+	if err := i.start(); err != nil {
+		t.Fatal(err)
+	}
+	can(t, "the first admin", i.admin, true)
+	can(t, "an admin who was not reduced", i.admin.With(whole.Key), true)
+	can(t, "an admin who was reduced before the upgrade", i.admin.With(earlys.Key), false)
+	can(t, "an admin who was reduced after the upgrade", i.admin.With(lates.Key), false)
+	i.admin.With(lates.Key).Do(http.MethodGet, "/group", nil).Want(http.StatusOK)
+}
+
+// A key from the command line can repair permissions, also where nobody holds all of them. No account is extended for that.
+func TestAdminKeyRepairsPermissions(t *testing.T) {
+	t.Parallel()
+	p, c := producttest.Start(t)
+	c.Do(http.MethodPatch, "/admin/1/permission", `{"network": {"switches": {"read": false, "write": false}}}`).Want(http.StatusOK)
+	adminKey := func(want string) *testkit.Client {
+		t.Helper()
+		key, username, err := identity.AdminKey(t.Context(), p.Databases[identity.Name])
+		if err != nil || username != want {
+			t.Fatalf("got a key of %q and %v, want one of %s", username, err, want)
+		}
+		return c.With(key.Reveal())
+	}
+	repairs := adminKey("recovery")
+	can(t, "the first admin", c, false)
+	can(t, "the key", repairs, true)
+	if got := adminKey("recovery"); got.Key == repairs.Key {
+		t.Error("got the same key twice")
+	}
+	repairs.Do(http.MethodPatch, "/admin/1/permission", `{"network": {"switches": {"read": true, "write": true}}}`).Want(http.StatusOK)
+	can(t, "the key that is made then", adminKey("admin"), true)
+	producttest.Drain(t, p)
+	if got := c.Do(http.MethodGet, "/log?type=admin.created", nil).Want(http.StatusOK).Text; !strings.Contains(got, "recovery") {
+		t.Errorf("the log has %s, want the admin recovery in it", got)
+	}
+}
