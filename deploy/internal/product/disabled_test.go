@@ -126,7 +126,7 @@ func testLastAdminIsNotDisabled(t *testing.T, p *product.Product, c *testkit.Cli
 	}
 	all.Wait()
 	var left int
-	err := p.Databases[identity.Name].QueryRow(t.Context(), "SELECT count(*) FROM admin WHERE permissions @> '{users.admins write}' AND NOT disabled").
+	err = p.Databases[identity.Name].QueryRow(t.Context(), "SELECT count(*) FROM admin WHERE permissions @> '{users.admins write}' AND NOT disabled").
 		Scan(&left)
 	if err != nil || left == 0 {
 		t.Errorf("%d are left, %v", left, err)

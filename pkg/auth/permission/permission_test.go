@@ -14,6 +14,11 @@ func TestPermissionsStay(t *testing.T) {
 		server.in_inventory server.in_use server.settings system.emails system.integrations system.logs system.settings
 		system.theme users.admins users.clients`)
 	if len(names) < len(first) || !slices.Equal(names[:len(first)], first) {
-		t.Fatalf("the permissions moved: %v", names)
+		t.Fatalf("got %v, want these first: %v. A new permission goes at the end", names, first)
+	}
+	for i, name := range names {
+		if strings.Count(name, ".") != 1 {
+			t.Errorf("permission %d has the name %q, want one such as network.groups: add it to names", i, name)
+		}
 	}
 }
