@@ -18,11 +18,11 @@ postgres:
 	@deploy/postgres.sh
 
 .PHONY: run
-run: build $(if $(DATABASE_URL),,postgres) ## build and start all of Ironplane in one process, which may speak with the site agent of make machine
+run: $(if $(DATABASE_URL),,postgres) build ## build and start all of Ironplane in one process, which may speak with the site agent of make machine
 	@IRONPLANE_ALLOWED_NETWORKS="$${IRONPLANE_ALLOWED_NETWORKS-100.64.0.0/10}" exec bin/standalone
 
 .PHONY: run-split
-run-split: build $(if $(DATABASE_URL),,postgres) ## build and start the gateway and each service as a process of its own
+run-split: $(if $(DATABASE_URL),,postgres) build ## build and start the gateway and each service as a process of its own
 	@exec bin/split
 
 .PHONY: admin-key
@@ -57,9 +57,11 @@ TEST := go run ./deploy/internal/testrun $(if $(CI),-retry) -- -shuffle=on -time
 LONG := $(addprefix github.com/ironplane/ironplane/deploy/,split standalone packages internal/alike internal/browser \
 	internal/netboot internal/revocation internal/ssl measure/%)
 
+TESTED = $(filter-out ./deploy/...,$(PACKAGES)) $(filter-out $(LONG),$(shell go list ./deploy/...))
+
 .PHONY: test
 test: postgres ## run the unit tests, each service's own tests, and the tests of the whole product: some five minutes on two cores
-	$(TEST) $(filter-out ./deploy/...,$(PACKAGES)) $(filter-out $(LONG),$(shell go list ./deploy/...))
+	$(TEST) $(TESTED)
 
 .PHONY: test-all
 test-all: postgres ## run all tests, those of packages and services with the race detector where there is a C compiler
