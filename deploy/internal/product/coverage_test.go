@@ -18,10 +18,14 @@ import (
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/jobs"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/network"
 	"github.com/ironplane/ironplane/services/pxe"
 	"github.com/ironplane/ironplane/services/pxe/media"
 	"github.com/ironplane/ironplane/services/system"
@@ -359,4 +363,22 @@ func testEveryLeaf(t *testing.T, p *product.Product, c *testkit.Client) {
 			}
 		}
 	}
+}
+
+// failedJob has the network service leave a job that was given up.
+func failedJob(t testing.TB, p *product.Product) string {
+	t.Helper()
+	var n int64
+	job := service.Job{Kind: "nobodys"}
+	err := p.Databases[network.Name].InTx(t.Context(), func(tx *pg.Tx) error {
+		tx.Unrecorded("a test")
+		if err := jobs.Enqueue(t.Context(), tx, &job, struct{}{}); err != nil {
+			return err
+		}
+		return tx.QueryRow(t.Context(), "UPDATE river_job SET state = 'discarded', finalized_at = now(), attempt = max_attempts RETURNING id").Scan(&n)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%s:%d", network.Name, n)
 }

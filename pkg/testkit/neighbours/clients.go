@@ -35,6 +35,7 @@ func newClients(t testing.TB, o options) *Clients {
 		}
 		return credentials.Account{}
 	})
+	c.closes("integration", "system")
 	c.answer("/internal/email/{id}", []string{"pxe"}, func(r *http.Request) any { return c.accounts[id(r)].Email })
 	return c
 }
@@ -124,6 +125,11 @@ func ClientsContract(t *testing.T, handler http.Handler, identity *Double, has c
 		a.wantNoRef(reader, "client", none)
 		a.wantChange(reader, "client", pg.Created, "client", has.ID)
 	}
+
+	a.wantChange("system", "client", pg.Created, "client", has.ID)
+	a.wantUnused("system", "integration", none)
+	a.wantDetached("system", "integration", none)
+	a.wantRefused("network", closePath("integration", none))
 
 	// What identity says was done is done while the version is still the same.
 	is := func() (is credentials.Account) {

@@ -94,12 +94,20 @@ func closePath(kind string, id int64) string {
 // wantUsed wants an item not to be deleted because it is used like this, and wantUnused agrees that it is deleted.
 func (a asker) wantUsed(owner, kind string, id int64, uses string) {
 	a.t.Helper()
-	wantAnswer(a, owner, closePath(kind, id), user{id, uses})
+	wantAnswer(a, owner, closePath(kind, id), user{ID: id, Uses: uses})
 }
 
 func (a asker) wantUnused(owner, kind string, id int64) {
 	a.t.Helper()
 	wantAnswer(a, owner, closePath(kind, id), user{})
+}
+
+// wantDetached wants no reference to an item to be taken away, of which there is none.
+func (a asker) wantDetached(owner, kind string, id int64) {
+	a.t.Helper()
+	for _, detach := range []string{"later", "now"} {
+		wantAnswer(a, owner, closePath(kind, id)+"&detach="+detach, user{})
+	}
 }
 
 // none is the id of no item.

@@ -45,6 +45,7 @@ type Double struct {
 	messages int                         // how many it has sent
 	sent     map[string][]events.Message // by receiver
 	uses     map[string]string           // why items may not be deleted, by "client 5"
+	referred map[string]int64            // how often items are referred to, in that form
 	closed   []string                    // items that may be deleted, in that form
 	tested   http.Handler                // the service under test
 	received []events.Message
@@ -54,7 +55,7 @@ type Double struct {
 func newDouble(t testing.TB, name string, o options) *Double {
 	d := &Double{
 		Name: name, t: t, redis: o.redis, masterKey: o.masterKey, mux: http.NewServeMux(),
-		sent: map[string][]events.Message{}, uses: map[string]string{},
+		sent: map[string][]events.Message{}, uses: map[string]string{}, referred: map[string]int64{},
 	}
 	d.answer("/internal/events", o.names, d.feed)
 	d.answer("/internal/messages", o.names, d.giveOut)
@@ -256,7 +257,12 @@ func (d *Double) take() []events.Message {
 type user struct {
 	ID   int64  `json:"id"` // 0: all may be
 	Uses string `json:"uses,omitempty"`
+
+	Detached int64 `json:"detached,omitempty"` // how many references were taken away
 }
+
+// detachBatch is how many references to an item a double takes away at once.
+const detachBatch = 2
 
 // closes has the double asked whether items of a kind, which their owner is about to delete, are used.
 func (d *Double) closes(kind, owner string) {
@@ -265,9 +271,17 @@ func (d *Double) closes(kind, owner string) {
 		if err := json.Unmarshal([]byte(r.FormValue("items")), &items); err != nil {
 			d.t.Errorf("%s is asked about %q: %v", d.Name, r.FormValue("items"), err)
 		}
+		switch r.FormValue("detach") {
+		case "later":
+			return user{}
+		case "now":
+			n := min(d.referred[named(kind, items[0].ID)], detachBatch)
+			d.referred[named(kind, items[0].ID)] -= n
+			return user{Detached: n}
+		}
 		for _, item := range items {
 			if uses := d.uses[named(kind, item.ID)]; uses != "" {
-				return user{item.ID, uses}
+				return user{ID: item.ID, Uses: uses}
 			}
 		}
 		for _, item := range items {
@@ -284,6 +298,20 @@ func (d *Double) Use(kind string, id int64, uses string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.uses[named(kind, id)] = uses
+}
+
+// Refer has the double refer to an item so often. These references do not keep the item from being deleted.
+func (d *Double) Refer(kind string, id, references int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.referred[named(kind, id)] = references
+}
+
+// References returns how often the double still refers to an item.
+func (d *Double) References(kind string, id int64) int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.referred[named(kind, id)]
 }
 
 // Closed tells whether the double has agreed that an item is deleted.

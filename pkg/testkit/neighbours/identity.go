@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/ironplane/ironplane/pkg/auth/credentials"
+	"github.com/ironplane/ironplane/pkg/auth/keycache"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/mail"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
@@ -14,16 +16,18 @@ type Identity struct {
 	*Double
 
 	confirmed  map[int64]bool
+	admins     map[int64]keycache.Owner
 	unverified credentials.Unverified
 	copies     []string
 }
 
 func newIdentity(t testing.TB, o options) *Identity {
-	i := &Identity{Double: newDouble(t, "identity", o), confirmed: map[int64]bool{}, copies: []string{}}
+	i := &Identity{Double: newDouble(t, "identity", o), confirmed: map[int64]bool{}, admins: map[int64]keycache.Owner{}, copies: []string{}}
 	i.answer(credentials.ConfirmedPath+"/{id}", []string{"clients"}, func(r *http.Request) any {
 		return credentials.Confirmed{Confirmed: i.confirmed[id(r)]}
 	})
 	i.answer(credentials.UnverifiedPath, []string{"system"}, func(*http.Request) any { return i.unverified })
+	i.answer("/internal/owner/admin/{id}", []string{"system", principal.Gateway}, func(r *http.Request) any { return i.admins[id(r)] })
 	i.answer(mail.CopiesPath, []string{"system"}, func(*http.Request) any { return i.copies })
 	return i
 }
@@ -33,6 +37,13 @@ func (i *Identity) Confirm(key int64) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.confirmed[key] = true
+}
+
+// SetAdmin says what an admin may do.
+func (i *Identity) SetAdmin(id int64, admin keycache.Owner) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.admins[id] = admin
 }
 
 // SetUnverified says which admins without a verified second factor there are.
@@ -70,9 +81,11 @@ func IdentityContract(t *testing.T, handler http.Handler, key int64, copies ...s
 	wantAnswer(a, "clients", path, credentials.Confirmed{})
 	wantAnswer(a, "clients", credentials.ConfirmedPath+"/"+decimal(none), credentials.Confirmed{})
 	wantAnswer(a, "system", mail.CopiesPath, append([]string{}, copies...))
+	wantAnswer(a, "system", "/internal/owner/admin/"+decimal(none), keycache.Owner{})
 	var unverified credentials.Unverified
 	a.ask("system", credentials.UnverifiedPath, &unverified)
 	a.wantRefused("system", path)
+	a.wantRefused("clients", "/internal/owner/admin/"+decimal(none))
 	a.wantRefused("clients", mail.CopiesPath)
 	a.wantRefused("clients", credentials.UnverifiedPath)
 }

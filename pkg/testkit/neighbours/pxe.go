@@ -24,6 +24,7 @@ func newPXE(t testing.TB, o options) *PXE {
 	p.dhcp = p.refers("pxe/dhcp", "DHCP server", "network")
 	p.closes("client", "clients")
 	p.closes("entity", "network")
+	p.closes("email/template", "system")
 	p.answer(installedPath, []string{"network"}, func(*http.Request) any { return p.installed })
 	return p
 }
@@ -45,7 +46,7 @@ func (p *PXE) Install(entity int64, uses string) {
 	p.Use("entity", entity, uses)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.installed = append(p.installed, user{entity, uses})
+	p.installed = append(p.installed, user{ID: entity, Uses: uses})
 }
 
 // Tell has the clients service mail a client how an installation has ended.
@@ -62,6 +63,7 @@ func PXEContract(t *testing.T, handler http.Handler, dhcpServer int64, name stri
 	a.wantRefused("clients", installedPath)
 	a.wantUnused("clients", "client", none)
 	a.wantUnused("network", "entity", none)
+	a.wantUnused("system", "email/template", none)
 	a.wantRefused("network", closePath("client", none))
 	a.wantRefused("clients", closePath("entity", none))
 	a.wantRef("network", "pxe/dhcp", dhcpServer, name)

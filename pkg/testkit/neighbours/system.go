@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"maps"
 	"net/http"
-	"slices"
 	"testing"
 
 	"github.com/ironplane/ironplane/pkg/mail"
@@ -25,7 +24,7 @@ func newSystem(t testing.TB, o options) *System {
 	s := &System{Double: newDouble(t, "system", o), values: settings.Values{}, templates: []string{}}
 	s.integrations = s.refers("integration", "integration", "clients", "identity")
 	s.emailTemplates = s.refers("email/template", "email template", "pxe")
-	s.answer(settings.Path, append(slices.Clone(o.names), "gateway"), func(*http.Request) any { return s.values })
+	s.answer(settings.Path, []string{"gateway", "clients", "identity", "pxe"}, func(*http.Request) any { return s.values })
 	s.answer(mail.TemplatesPath, []string{"clients"}, func(*http.Request) any { return s.templates })
 	return s
 }
@@ -94,10 +93,11 @@ func SystemContract(t *testing.T, handler http.Handler, integration int64, name 
 	a := asker{t, "system", handler}
 	wantAnswer(a, "clients", mail.TemplatesPath, append([]string{}, templates...))
 	a.wantRefused("network", mail.TemplatesPath)
-	for _, service := range []string{"identity", "clients", "network", "pxe", "gateway"} {
+	for _, service := range []string{"gateway", "clients", "identity", "pxe"} {
 		var values settings.Values
 		a.ask(service, settings.Path, &values)
 	}
+	a.wantRefused("network", settings.Path)
 	for _, reader := range []string{"clients", "identity"} {
 		a.wantRef(reader, "integration", integration, name)
 		a.wantNoRef(reader, "integration", none)

@@ -1,4 +1,4 @@
-package product_test
+package system_test
 
 import (
 	"fmt"
@@ -6,22 +6,39 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/ironplane/ironplane/deploy/internal/product"
-	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/pkg/jobs"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/testkit"
-	"github.com/ironplane/ironplane/services/network"
-	"github.com/ironplane/ironplane/services/pxe"
 	"github.com/ironplane/ironplane/services/system"
 )
 
-// leaveJob has a service leave a job of a kind that nobody does, and then alters it in SQL.
-func leaveJob(t testing.TB, p *product.Product, of string, job service.Job, alter string) (id string) {
+// workers are the system service and others that have jobs and nothing else.
+type workers struct {
+	*testkit.RunningService
+
+	all map[string]*testkit.RunningService
+}
+
+func runWorkers(t *testing.T) *workers {
+	t.Helper()
+	redis := testkit.Redis(t)
+	w := &workers{all: map[string]*testkit.RunningService{}}
+	neighbours := map[string]http.Handler{}
+	for _, name := range []string{"clients", "identity", "network", "pxe"} {
+		w.all[name] = testkit.Run(t, service.Definition{Name: name}, testkit.ServiceOptions{Redis: redis})
+		neighbours[name] = w.all[name].Handler()
+	}
+	w.RunningService = testkit.Run(t, system.Definition, testkit.ServiceOptions{Redis: redis, Neighbours: neighbours})
+	w.all[system.Name] = w.RunningService
+	return w
+}
+
+// leaveJob has a service leave a job of a kind that no worker does, and then alters it in SQL.
+func (w *workers) leaveJob(t *testing.T, of string, job service.Job, alter string) (id string) {
 	t.Helper()
 	var n int64
-	err := p.Databases[of].InTx(t.Context(), func(tx *pg.Tx) error {
+	err := w.all[of].DB.InTx(t.Context(), func(tx *pg.Tx) error {
 		tx.Unrecorded("a test")
 		if err := jobs.Enqueue(t.Context(), tx, &job, map[string]string{"for": of}); err != nil {
 			return err
@@ -39,19 +56,15 @@ func leaveJob(t testing.TB, p *product.Product, of string, job service.Job, alte
 }
 
 const (
-	failed  = `state = 'discarded', finalized_at = now(), attempt = 3, max_attempts = 3, errors = ARRAY[jsonb_build_object('at', now(), 'attempt', 3, 'error', 'the file server refuses', 'trace', '')]`
-	running = `state = 'running', attempt = 1, attempted_at = now(), attempted_by = ARRAY['somebody']`
+	jobFailed  = `state = 'discarded', finalized_at = now(), attempt = 3, max_attempts = 3, errors = ARRAY[jsonb_build_object('at', now(), 'attempt', 3, 'error', 'the file server refuses', 'trace', '')]`
+	jobRunning = `state = 'running', attempt = 1, attempted_at = now(), attempted_by = ARRAY['somebody']`
 )
 
-func failedJob(t testing.TB, p *product.Product) string {
-	return leaveJob(t, p, network.Name, service.Job{Kind: "nobodys"}, failed)
-}
-
 // Operators see the jobs of all services, have them done again and give them up.
-func TestJobs(t *testing.T) { both(t, testJobs) }
-
-func testJobs(t *testing.T, p *product.Product, c *testkit.Client) {
-	job := failedJob(t, p)
+func TestJobs(t *testing.T) {
+	t.Parallel()
+	c := runWorkers(t)
+	job := c.leaveJob(t, "network", service.Job{Kind: "nobodys"}, jobFailed)
 	at := "/system/job/" + job
 	c.Do("POST", at+"/cancel", nil).WantDetail(http.StatusConflict, "Job "+job+" has ended.")
 	view := testkit.Decode[jobs.ViewedJob](c.Do("GET", at, nil).Want(200))
@@ -67,23 +80,24 @@ func testJobs(t *testing.T, p *product.Product, c *testkit.Client) {
 		t.Errorf("told twice it is %+v", twice)
 	}
 	c.Do("POST", at+"/cancel", nil).Want(200)
-	producttest.Drain(t, p)
-	item := testkit.Decode[[]struct {
+	type item struct {
 		Desc    string
 		User    struct{ URL string }
 		IP      string
 		Targets []struct{ URL string }
-	}](c.Do("GET", "/log?type=system.job.retried", nil).Want(200))
-	if len(item) != 1 || item[0].Desc != "job "+job+" retried." && item[0].Desc != "Job "+job+" retried." || item[0].User.URL != "/admin/1" ||
-		item[0].Targets[0].URL != at {
-		t.Errorf("it is logged as %+v", item)
+	}
+	got := testkit.Await(t, "the log has that it is done again", func() []item {
+		return testkit.Decode[[]item](c.Do("GET", "/log?type=system.job.retried", nil).Want(200))
+	}, func(items []item) bool { return len(items) == 1 })
+	if want := "Job " + job + " retried."; got[0].Desc != want || got[0].User.URL != "/admin/1" || got[0].Targets[0].URL != at {
+		t.Errorf("the log has %+v, want %q about %s by /admin/1", got, want, at)
 	}
 
-	done := leaveJob(t, p, pxe.Name, service.Job{Kind: "nobodys"}, "state = 'completed', finalized_at = now()")
+	done := c.leaveJob(t, "pxe", service.Job{Kind: "nobodys"}, "state = 'completed', finalized_at = now()")
 	for _, way := range []string{"retry", "cancel"} {
 		c.Do("POST", "/system/job/"+done+"/"+way, nil).Want(http.StatusConflict)
 	}
-	busy := leaveJob(t, p, system.Name, service.Job{Kind: "busy"}, running)
+	busy := c.leaveJob(t, system.Name, service.Job{Kind: "busy"}, jobRunning)
 	c.Do("POST", "/system/job/"+busy+"/retry", nil).WantDetail(http.StatusConflict, "Job "+busy+" is running.")
 	if stopping := testkit.Decode[jobs.ViewedJob](
 		c.Do("POST", "/system/job/"+busy+"/cancel", nil).Want(200),
@@ -92,8 +106,8 @@ func testJobs(t *testing.T, p *product.Product, c *testkit.Client) {
 		t.Errorf("what is being done is told to stop as %+v", stopping)
 	}
 	unique := service.Job{Kind: "unique", Unique: true}
-	was := leaveJob(t, p, pxe.Name, unique, failed)
-	leaveJob(t, p, pxe.Name, unique, "attempt = 0")
+	was := c.leaveJob(t, "pxe", unique, jobFailed)
+	c.leaveJob(t, "pxe", unique, "attempt = 0")
 	c.Do("POST", "/system/job/"+was+"/retry", nil).WantDetail(http.StatusConflict, "Job "+was+" is there once more, and has not ended.")
 	for _, missing := range []string{"network:999", "nobody:1", "17", "network:01", "network:", "network:-1"} {
 		c.Do("GET", "/system/job/"+missing, nil).Want(404)
@@ -104,11 +118,11 @@ func testJobs(t *testing.T, p *product.Product, c *testkit.Client) {
 // A list has the newest first, whichever service they are of, and goes on behind the last of an earlier one.
 func TestListOfJobs(t *testing.T) {
 	t.Parallel()
-	p, c := producttest.Start(t)
+	c := runWorkers(t)
 	var left [7]string
 	for i := range left {
-		of := []string{network.Name, pxe.Name, system.Name}[i%3]
-		left[i] = leaveJob(t, p, of, service.Job{Kind: []string{"even", "odd"}[i%2]}, fmt.Sprintf("created_at = '2026-01-0%d'", i/4+1))
+		of := []string{"network", "pxe", system.Name}[i%3]
+		left[i] = c.leaveJob(t, of, service.Job{Kind: []string{"even", "odd"}[i%2]}, fmt.Sprintf("created_at = '2026-01-0%d'", i/4+1))
 	}
 	want := []string{left[5], left[4], left[6], left[2], left[1], left[3], left[0]}
 	ids := func(query string) (ids []string) {

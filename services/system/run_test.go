@@ -1,0 +1,77 @@
+package system_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/ironplane/ironplane/pkg/auth/keycache"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/pkg/testkit/neighbours"
+	"github.com/ironplane/ironplane/services/system"
+)
+
+// running is the system service between doubles of its neighbours. Its Client is an admin's who holds every permission.
+type running struct {
+	*testkit.RunningService
+	*neighbours.All
+
+	t      testing.TB
+	admins int64
+	groups int64
+}
+
+func run(t testing.TB, settings service.Settings) *running {
+	t.Helper()
+	s, all := neighbours.Run(t, system.Definition, testkit.ServiceOptions{Settings: settings})
+	all.Identity.SetAdmin(1, keycache.Owner{Active: true, Grants: principal.All})
+	return &running{RunningService: s, All: all, t: t, admins: 1}
+}
+
+func path(format string, args ...any) string { return fmt.Sprintf(format, args...) }
+
+// admin returns the id and a client of a new admin who holds these permissions.
+func (r *running) admin(grants ...string) (int64, *testkit.Client) {
+	r.admins++
+	holds := principal.ParseGrants(grants)
+	r.Identity.SetAdmin(r.admins, keycache.Owner{Active: true, Grants: holds})
+	return r.admins, r.As(owner(principal.Admin, r.admins, holds))
+}
+
+// owner is a principal of an account that holds these permissions.
+func owner(of principal.OwnerType, id int64, grants principal.Grants) *principal.Principal {
+	return &principal.Principal{KeyID: 100 + id, Owner: principal.Owner{Type: of, ID: id}, Name: "somebody", Grants: grants}
+}
+
+// group has the network service make an IP group, of which the service hears.
+func (r *running) group(name string) int64 {
+	r.t.Helper()
+	r.groups++
+	r.Network.SetGroup(r.groups, name)
+	return r.groups
+}
+
+// changeGroup has the network service edit or delete an IP group.
+func (r *running) changeGroup(id int64, action pg.Action, before, after any) {
+	r.t.Helper()
+	r.Network.Change("group", action, before, after, pg.Target{Type: "group", Noun: "IP group", ID: id, Name: "a group", Version: 2})
+}
+
+// logged waits until the log has as many items as wanted that match a query, and returns them.
+func (r *running) logged(query string, want int) []system.LogItem {
+	r.t.Helper()
+	return testkit.Await(r.t, fmt.Sprintf("the log has %d items of %s", want, query), func() []system.LogItem {
+		return testkit.Decode[[]system.LogItem](r.Do("GET", "/log?"+query, nil).Want(200))
+	}, func(items []system.LogItem) bool { return len(items) == want })
+}
+
+// The service keeps the contract that its double in other services' tests is held to.
+func TestContract(t *testing.T) {
+	t.Parallel()
+	s := run(t, service.Settings{})
+	id := s.Do("POST", "/integration", `{"name": "Shop"}`).Want(200).ID()
+	s.Do("POST", "/email/template", `{"name": "welcome", "subject": "Hi", "body": "Hi"}`).Want(200)
+	neighbours.SystemContract(t, s.Handler(), id, "Shop", "welcome")
+}
