@@ -53,6 +53,12 @@ func (r *running) group(name string) int64 {
 	return r.groups
 }
 
+// editGroup has the network service rename an IP group.
+func (r *running) editGroup(id int64, name string) {
+	r.t.Helper()
+	r.Network.SetGroup(id, name)
+}
+
 // changeGroup has the network service edit or delete an IP group.
 func (r *running) changeGroup(id int64, action pg.Action, before, after any) {
 	r.t.Helper()

@@ -17,11 +17,15 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/pkg/testkit/names"
 	"github.com/ironplane/ironplane/services/system"
 	"github.com/ironplane/ironplane/services/system/audit"
 )
 
-func TestMain(m *testing.M) { testkit.Main(m) }
+func TestMain(m *testing.M) {
+	names.Answer()
+	testkit.Main(m)
+}
 
 // stand is the system service on a database of the test's own.
 type stand struct {

@@ -1,4 +1,4 @@
-package product_test
+package system_test
 
 import (
 	"fmt"
@@ -11,31 +11,31 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironplane/ironplane/deploy/internal/product"
-	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/pkg/auth/keycache"
 	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/pkg/testkit/names"
 	"github.com/ironplane/ironplane/pkg/testkit/receiver"
-	"github.com/ironplane/ironplane/services/system"
 	"github.com/ironplane/ironplane/services/system/webhook"
 )
 
-// hooks is a product whose webhooks may lead to this machine.
+// hooks is a system service whose webhooks may lead to this machine.
 type hooks struct {
-	*testing.T
-	product *product.Product
-	c       *testkit.Client
+	testing.TB
+	*running
+
+	c *testkit.Client
 }
 
 func newHooks(t *testing.T) *hooks {
-	p, c := producttest.StartWith(t, testkit.Redis(t), service.Settings{AllowedNetworks: "127.0.0.1"})
-	return &hooks{t, p, c}
+	s := run(t, service.Settings{AllowedNetworks: "127.0.0.1"})
+	return &hooks{t, s, s.Client}
 }
 
 // of is the same for a subtest.
-func (h *hooks) of(t *testing.T) *hooks { return &hooks{t, h.product, h.c.For(t)} }
+func (h *hooks) of(t *testing.T) *hooks { return &hooks{t, h.running, h.c.For(t)} }
 
 func (h *hooks) create(by *testkit.Client, to *receiver.Server, types ...string) webhook.Webhook {
 	h.Helper()
@@ -47,20 +47,15 @@ func (h *hooks) create(by *testkit.Client, to *receiver.Server, types ...string)
 	return made
 }
 
-func (h *hooks) group(name string) int64 {
-	h.Helper()
-	return h.c.Do("POST", "/group", map[string]any{"name": name}).Want(200).ID()
-}
-
 // impatient has tried now what is to be tried later.
 func (h *hooks) impatient() {
 	h.Helper()
 	testkit.Execute(
-		h.T,
-		h.product.Databases[system.Name],
+		h.TB,
+		h.DB,
 		"UPDATE webhook_delivery SET next_at = now() WHERE status = 'waiting' AND next_at < 'infinity'",
 	)
-	testkit.Execute(h.T, h.product.Databases[system.Name], "UPDATE webhook SET paused_until = NULL")
+	testkit.Execute(h.TB, h.DB, "UPDATE webhook SET paused_until = NULL")
 }
 
 func (h *hooks) deliveries(id int64, query string) []webhook.WebhookDelivery {
@@ -72,7 +67,7 @@ func (h *hooks) deliveries(id int64, query string) []webhook.WebhookDelivery {
 func (h *hooks) ends(id int64, status string, n int) []webhook.WebhookDelivery {
 	h.Helper()
 	var all []webhook.WebhookDelivery
-	testkit.Eventually(h.T, fmt.Sprintf("%d deliveries of webhook %d are %s: %+v", n, id, status, all), func() bool {
+	testkit.Eventually(h.TB, fmt.Sprintf("%d deliveries of webhook %d are %s: %+v", n, id, status, all), func() bool {
 		h.impatient()
 		all = h.deliveries(id, "?status="+status)
 		return len(all) >= n
@@ -89,14 +84,14 @@ func TestWebhooks(t *testing.T) {
 	h := newHooks(t)
 	for name, test := range map[string]func(*hooks){
 		"delivered": (*hooks).delivered, "tried again": (*hooks).triedAgain, "two secrets": (*hooks).twoSecrets, "gone": (*hooks).gone, "rights": (*hooks).rights,
-		"slow": (*hooks).slow, "own network": (*hooks).ownNetwork, "refused": (*hooks).refused, "dead letters": (*hooks).deadLetters,
+		"own change": (*hooks).ownChange, "slow": (*hooks).slow, "own network": (*hooks).ownNetwork, "refused": (*hooks).refused, "dead letters": (*hooks).deadLetters,
 	} {
 		t.Run(name, func(t *testing.T) { test(h.of(t)) })
 	}
 }
 
 func (h *hooks) delivered() {
-	to := receiver.Start(h.T, nil)
+	to := receiver.Start(h.TB, nil)
 	made := h.create(h.c, to, "group.created", "group.deleted")
 	if made.Owner.URL != "/admin/1" || !made.Enabled || made.Name != "127.0.0.1" {
 		h.Errorf("made %+v", made)
@@ -112,18 +107,18 @@ func (h *hooks) delivered() {
 		h.Errorf("a secret is shown: %s", text)
 	}
 	id := h.group("Told")
-	h.c.Do("PATCH", path("/group/%d", id), `{"name": "Not told"}`).Want(200)
-	h.c.Do("DELETE", path("/group/%d", id), nil, "X-Request-Id", "of-the-deletion").Want(200)
-	testkit.Eventually(h.T, "both have come", func() bool { return to.Taken() == 2 })
+	h.editGroup(id, "Not told")
+	h.changeGroup(id, pg.Deleted, map[string]any{"name": "Not told"}, nil)
+	testkit.Eventually(h.TB, "both have come", func() bool { return to.Taken() == 2 })
 	all := to.All()
 	first, last := all[0].Event(h), all[1].Event(h)
 	if first.Type != "group.created" || first.Data.After["name"] != "Told" || first.Data.Before != nil ||
 		first.Data.Targets[0].URL != path("/group/%d", id) ||
-		first.Data.User.URL != "/admin/1" {
+		first.Data.User != nil {
 		h.Errorf("%s", all[0].Body)
 	}
 	if last.Type != "group.deleted" || last.Data.Before["name"] != "Not told" || last.Data.After != nil ||
-		last.Data.RequestID != "of-the-deletion" ||
+		last.Data.RequestID == "" ||
 		all[0].ID == all[1].ID {
 		h.Errorf("%s", all[1].Body)
 	}
@@ -139,12 +134,7 @@ func (h *hooks) delivered() {
 	if shown.Payload == nil || shown.Payload.Type != "group.deleted" {
 		h.Errorf("%+v", shown)
 	}
-	_, other := newAdmin(
-		h.T,
-		h.c,
-		"hooks-only",
-		testkit.JSON(principal.SetOf(principal.ParseGrants([]string{"system.integrations read", "system.integrations write"}))),
-	)
+	_, other := h.admin("system.integrations read", "system.integrations write")
 	if text := other.Do("GET", path("/webhook/%d/delivery/%d", made.ID, listed[0].ID), nil).Want(200).Text; strings.Contains(text, "payload") {
 		h.Errorf("who may not read groups is shown %s", text)
 	}
@@ -157,7 +147,7 @@ func (h *hooks) delivered() {
 		h.Errorf("%+v", again)
 	}
 	tested := testkit.Decode[webhook.WebhookDelivery](h.c.Do("POST", path("/webhook/%d/test", made.ID), nil).Want(200))
-	testkit.Eventually(h.T, "replay and test have come", func() bool { return to.Taken() == 4 })
+	testkit.Eventually(h.TB, "replay and test have come", func() bool { return to.Taken() == 4 })
 	if ids := []string{to.All()[2].ID, to.All()[3].ID}; !slices.Contains(ids, all[1].ID) || !slices.Contains(ids, tested.Event) {
 		h.Errorf("%v", ids)
 	}
@@ -168,7 +158,7 @@ func (h *hooks) delivered() {
 	); replayed.Deliveries != 2 {
 		h.Errorf("%+v", replayed)
 	}
-	testkit.Eventually(h.T, "both have come again", func() bool { return to.Taken() == 6 })
+	testkit.Eventually(h.TB, "both have come again", func() bool { return to.Taken() == 6 })
 	if got := to.All(); got[4].ID != all[0].ID || got[5].ID != all[1].ID {
 		h.Error("they came in another order, or as others")
 	}
@@ -176,11 +166,24 @@ func (h *hooks) delivered() {
 	h.c.Do("DELETE", path("/webhook/%d", made.ID), nil).Want(200)
 }
 
+// ownChange wants the webhook to be told who changed something, and by which request.
+func (h *hooks) ownChange() {
+	to := receiver.Start(h.TB, nil)
+	made := h.create(h.c, to, "part.created")
+	h.c.Do("POST", "/part", `{"name": "EPYC 9354", "part_type": "cpu"}`).Want(200)
+	testkit.Eventually(h.TB, "it has come", func() bool { return to.Taken() == 1 })
+	e := to.All()[0].Event(h)
+	if e.Type != "part.created" || e.Data.User.URL != "/admin/1" || e.Data.RequestID != "test" {
+		h.Errorf("got %s, want part.created by /admin/1 with the request id test", to.All()[0].Body)
+	}
+	h.c.Do("DELETE", path("/webhook/%d", made.ID), nil).Want(200)
+}
+
 // An event that is not taken is tried again, and holds up those of its item, and of no other.
 func (h *hooks) triedAgain() {
 	var failing atomic.Bool
 	failing.Store(true)
-	to := receiver.Start(h.T, func(_ int, r *receiver.Received, _ http.ResponseWriter) int {
+	to := receiver.Start(h.TB, func(_ int, r *receiver.Received, _ http.ResponseWriter) int {
 		if failing.Load() && strings.Contains(string(r.Body), "Stuck") {
 			return http.StatusInternalServerError
 		}
@@ -188,11 +191,11 @@ func (h *hooks) triedAgain() {
 	})
 	made := h.create(h.c, to, "group.*")
 	stuck := h.group("Stuck")
-	h.c.Do("PATCH", path("/group/%d", stuck), `{"name": "Stuck since"}`).Want(200)
+	h.editGroup(stuck, "Stuck since")
 	h.group("Free")
 	h.ends(made.ID, "delivered", 1)
 	waiting := h.deliveries(made.ID, "?status=waiting")
-	testkit.Eventually(h.T, "it is tried again", func() bool {
+	testkit.Eventually(h.TB, "it is tried again", func() bool {
 		h.impatient()
 		waiting = h.deliveries(made.ID, "?status=waiting")
 		return waiting[1].Attempts >= 2
@@ -217,7 +220,7 @@ func (h *hooks) triedAgain() {
 
 // What is given up lets the item's next event through.
 func (h *hooks) deadLetters() {
-	to := receiver.Start(h.T, func(_ int, r *receiver.Received, _ http.ResponseWriter) int {
+	to := receiver.Start(h.TB, func(_ int, r *receiver.Received, _ http.ResponseWriter) int {
 		if strings.Contains(string(r.Body), "group.created") {
 			return http.StatusBadRequest
 		}
@@ -225,14 +228,14 @@ func (h *hooks) deadLetters() {
 	})
 	made := h.create(h.c, to, "group.*")
 	id := h.group("Dead")
-	h.c.Do("PATCH", path("/group/%d", id), `{"name": "Dead no more"}`).Want(200)
-	testkit.Eventually(h.T, "it was tried", func() bool {
+	h.editGroup(id, "Dead no more")
+	testkit.Eventually(h.TB, "it was tried", func() bool {
 		waiting := h.deliveries(made.ID, "?status=waiting")
 		return len(waiting) == 2 && waiting[1].Attempts > 0
 	})
 	testkit.Execute(
-		h.T,
-		h.product.Databases[system.Name],
+		h.TB,
+		h.DB,
 		"UPDATE webhook_delivery SET created_at = now() - interval '73 hours' WHERE status = 'waiting'",
 	)
 	h.ends(made.ID, "delivered", 1)
@@ -242,7 +245,7 @@ func (h *hooks) deadLetters() {
 
 // While a secret is changed, what is sent is signed with both.
 func (h *hooks) twoSecrets() {
-	to := receiver.Start(h.T, nil)
+	to := receiver.Start(h.TB, nil)
 	made := h.create(h.c, to, "group.*")
 	at := path("/webhook/%d", made.ID)
 	second := testkit.Decode[webhook.Webhook](h.c.Do("PATCH", at, `{"secret": null}`).Want(200))
@@ -279,7 +282,7 @@ func (h *hooks) twoSecrets() {
 func (h *hooks) gone() {
 	var gone atomic.Bool
 	gone.Store(true)
-	to := receiver.Start(h.T, func(int, *receiver.Received, http.ResponseWriter) int {
+	to := receiver.Start(h.TB, func(int, *receiver.Received, http.ResponseWriter) int {
 		if gone.Load() {
 			return http.StatusGone
 		}
@@ -289,22 +292,16 @@ func (h *hooks) gone() {
 	at := path("/webhook/%d", made.ID)
 	h.group("Gone")
 	var disabled webhook.Webhook
-	testkit.Eventually(h.T, "it is disabled", func() bool {
+	testkit.Eventually(h.TB, "it is disabled", func() bool {
 		disabled = testkit.Decode[webhook.Webhook](h.c.Do("GET", at, nil).Want(200))
 		return !disabled.Enabled
 	})
 	if disabled.Resting == nil || !strings.Contains(*disabled.Resting, "410") {
 		h.Errorf("%+v", disabled)
 	}
-	producttest.Drain(h.T, h.product)
-	items := testkit.Decode[[]system.LogItem](
-		h.c.Do("GET", path("/log?type=webhook.edited&target_type=webhook&target_id=%d", made.ID), nil).Want(200),
-	)
-	if len(items) != 1 {
-		h.Fatalf("the log has %+v", items)
-	}
+	items := h.logged(path("type=webhook.edited&target_type=webhook&target_id=%d", made.ID), 1)
 	var somebodys bool
-	if err := h.product.Databases[system.Name].QueryRow(h.Context(), "SELECT request_id IS NOT NULL OR user_url IS NOT NULL FROM log WHERE id = $1", items[0].ID).
+	if err := h.DB.QueryRow(h.Context(), "SELECT request_id IS NOT NULL OR user_url IS NOT NULL FROM log WHERE id = $1", items[0].ID).
 		Scan(&somebodys); err != nil ||
 		somebodys {
 		h.Errorf("that it is disabled is logged as somebody's request: %t, %v", somebodys, err)
@@ -318,20 +315,21 @@ func (h *hooks) gone() {
 
 // A webhook is sent what its maker may read, right now.
 func (h *hooks) rights() {
-	to := receiver.Start(h.T, nil)
-	grants := func(names ...string) string {
-		return testkit.JSON(principal.SetOf(principal.ParseGrants(append(names, "system.integrations read", "system.integrations write"))))
+	to := receiver.Start(h.TB, nil)
+	const reads, writes = "system.integrations read", "system.integrations write"
+	admin, maker := h.admin("network.groups read", reads, writes)
+	is := func(active bool, grants ...string) {
+		h.Identity.SetAdmin(admin, keycache.Owner{Active: active, Grants: principal.ParseGrants(append(grants, reads, writes))})
 	}
-	admin, maker := newAdmin(h.T, h.c, "maker", grants("network.groups read"))
 	maker.Do("POST", "/webhook", map[string]any{"url": to.URL, "types": []string{"group.created", "entity.created"}}).Want(403)
 	maker.Do("POST", "/webhook", map[string]any{"url": to.URL, "types": []string{"*"}}).Want(403)
 	made := h.create(maker, to, "group.created")
-	_, other := newAdmin(h.T, h.c, "other", grants())
+	_, other := h.admin(reads, writes)
 	other.Do("PATCH", path("/webhook/%d", made.ID), `{"url": "https://elsewhere.example.com"}`).Want(403)
 	h.group("Allowed")
 	h.ends(made.ID, "delivered", 1)
 
-	h.c.Do("PATCH", path("/admin/%d/permission", admin), `{"network": {"groups": {"read": false}}}`).Want(200)
+	is(true)
 	h.group("Not allowed")
 	if failed := h.ends(
 		made.ID,
@@ -341,22 +339,21 @@ func (h *hooks) rights() {
 		*failed[0].Error != "the maker of the webhook lacks network.groups read" {
 		h.Errorf("%+v", failed)
 	}
-	h.c.Do("PATCH", path("/admin/%d/permission", admin), `{"network": {"groups": {"read": true}}}`).Want(200)
-	h.c.Do("PATCH", path("/admin/%d", admin), `{"disabled": true}`).Want(200)
+	is(false, "network.groups read")
 	h.group("Later")
 	at := path("/webhook/%d", made.ID)
-	testkit.Eventually(h.T, "it rests", func() bool {
+	testkit.Eventually(h.TB, "it rests", func() bool {
 		w := testkit.Decode[webhook.Webhook](h.c.Do("GET", at, nil).Want(200))
 		return w.Resting != nil && *w.Resting == "its maker is disabled or gone"
 	})
 	if to.Taken() != 1 {
 		h.Error("it is sent something though its maker is disabled")
 	}
-	h.c.Do("PATCH", path("/admin/%d", admin), `{"disabled": false}`).Want(200)
+	is(true, "network.groups read")
 	h.ends(made.ID, "delivered", 2)
-	h.c.Do("DELETE", path("/admin/%d", admin), nil).Want(200)
+	h.Identity.SetAdmin(admin, keycache.Owner{})
 	h.group("Never")
-	testkit.Eventually(h.T, "it rests", func() bool {
+	testkit.Eventually(h.TB, "it rests", func() bool {
 		w := testkit.Decode[webhook.Webhook](h.c.Do("GET", at, nil).Want(200))
 		return w.Resting != nil && *w.Resting == "its maker is disabled or gone"
 	})
@@ -366,13 +363,13 @@ func (h *hooks) rights() {
 // A receiver that does not answer holds up nobody else's events.
 func (h *hooks) slow() {
 	hang := make(chan struct{})
-	hanging := receiver.Start(h.T, func(int, *receiver.Received, http.ResponseWriter) int { <-hang; return http.StatusOK })
-	prompt := receiver.Start(h.T, nil)
+	hanging := receiver.Start(h.TB, func(int, *receiver.Received, http.ResponseWriter) int { <-hang; return http.StatusOK })
+	prompt := receiver.Start(h.TB, nil)
 	first, second := h.create(h.c, hanging, "group.created"), h.create(h.c, prompt, "group.created")
 	for n := range 20 {
 		h.group(fmt.Sprint("Slow ", n))
 	}
-	testkit.Eventually(h.T, "all have come to the one that answers", func() bool { return prompt.Taken() == 20 })
+	testkit.Eventually(h.TB, "all have come to the one that answers", func() bool { return prompt.Taken() == 20 })
 	if hanging.Taken() != 0 {
 		h.Error("the one that hangs has answered")
 	}
@@ -386,7 +383,7 @@ func (h *hooks) slow() {
 // No address of a network of one's own is asked, unless it is allowed: not as it stands, not after a redirect, and not where
 // a name leads to it that led elsewhere a moment before.
 func (h *hooks) ownNetwork() {
-	allowed := receiver.Start(h.T, func(_ int, _ *receiver.Received, w http.ResponseWriter) int {
+	allowed := receiver.Start(h.TB, func(_ int, _ *receiver.Received, w http.ResponseWriter) int {
 		w.Header().Set("Connection", "close") // the name is looked up each time
 		return http.StatusInternalServerError
 	})
@@ -415,7 +412,7 @@ func (h *hooks) ownNetwork() {
 	})
 	urls := []string{"http://[::ffff:127.0.0.3]:" + port, "http://" + changing + ":" + port}
 	for _, host := range []string{"127.0.0.2", "[::ffff:127.0.0.3]", "169.254.169.254"} {
-		urls = append(urls, receiver.Start(h.T, func(_ int, _ *receiver.Received, w http.ResponseWriter) int {
+		urls = append(urls, receiver.Start(h.TB, func(_ int, _ *receiver.Received, w http.ResponseWriter) int {
 			w.Header().Set("Location", "http://"+host+":"+port)
 			return http.StatusTemporaryRedirect
 		}).URL)
@@ -426,7 +423,7 @@ func (h *hooks) ownNetwork() {
 	}
 	h.group("Inside")
 	for n, id := range hooks {
-		testkit.Eventually(h.T, urls[n]+" is refused", func() bool {
+		testkit.Eventually(h.TB, urls[n]+" is refused", func() bool {
 			h.impatient()
 			all := h.deliveries(id, "")
 			return len(all) == 1 && all[0].Error != nil && strings.Contains(*all[0].Error, "IRONPLANE_ALLOWED_NETWORKS") &&
@@ -453,10 +450,10 @@ func (h *hooks) refused() {
 	}
 	h.c.Do("POST", "/webhook", `{"url": "https://x", "types": []}`).WantErrors("/types", "required")
 	testkit.Execute(
-		h.T,
-		h.product.Databases[system.Name],
+		h.TB,
+		h.DB,
 		"INSERT INTO webhook (name, url, types, enabled, owner_url) SELECT 'many', 'https://x', '{group.created}', false, '/admin/1' FROM generate_series(1, 50)",
 	)
 	h.c.Do("POST", "/webhook", `{"url": "https://x", "types": ["group.created"]}`).Want(409)
-	testkit.Execute(h.T, h.product.Databases[system.Name], "DELETE FROM webhook WHERE name = 'many'")
+	testkit.Execute(h.TB, h.DB, "DELETE FROM webhook WHERE name = 'many'")
 }
