@@ -44,7 +44,7 @@ type RunningService struct {
 
 	t          testing.TB
 	definition service.Definition
-	handler    http.Handler
+	running    *host.Service
 	options    ServiceOptions
 	url        secret.String // of its database
 	stop       func()
@@ -108,7 +108,7 @@ func runService(t testing.TB, d service.Definition, o ServiceOptions, url secret
 		return nil, err
 	}
 	running := host.Assemble(d, on, s.Deps, "")
-	s.handler, neighbours[d.Name] = running, running
+	s.running, neighbours[d.Name] = running, running
 	working, end := context.WithCancel(context.WithoutCancel(t.Context()))
 	var work sync.WaitGroup
 	work.Go(func() { running.Work(working) })
@@ -134,11 +134,14 @@ func (s *RunningService) As(p *principal.Principal) *Client {
 
 // Peers reach the service's internal routes as another process of the installation does.
 func (s *RunningService) Peers(self string) mesh.Peers {
-	return peers.New(self, map[string]http.Handler{s.definition.Name: s.handler})
+	return peers.New(self, map[string]http.Handler{s.definition.Name: s.running})
 }
 
 // Handler is the service as its neighbours reach it.
-func (s *RunningService) Handler() http.Handler { return s.handler }
+func (s *RunningService) Handler() http.Handler { return s.running }
+
+// Show lets operators see the service: its checks and its metrics.
+func (s *RunningService) Show(o host.Operations) { s.running.Show(o) }
 
 // serve calls the service as the gateway does.
 func (s *RunningService) serve(w http.ResponseWriter, r *http.Request) {
@@ -146,5 +149,5 @@ func (s *RunningService) serve(w http.ResponseWriter, r *http.Request) {
 	caller := s.callers[strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")]
 	s.mu.Unlock()
 	call := &principal.Call{Peer: principal.Gateway, Principal: caller, IP: netip.MustParseAddr("192.0.2.7"), RequestID: "test"}
-	s.handler.ServeHTTP(w, r.WithContext(principal.With(r.Context(), call)))
+	s.running.ServeHTTP(w, r.WithContext(principal.With(r.Context(), call)))
 }

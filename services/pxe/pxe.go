@@ -127,7 +127,8 @@ func (s *Service) Parts() service.Parts {
 			named(s.installs.Clients.Consumer(), "clients"),
 			s.profiles.EmailTemplates.Consumer(),
 		},
-		Jobs: []service.Job{s.syncs.Job(), s.isos.ImportJob},
+		Checks: s.store.Checks(),
+		Jobs:   []service.Job{s.syncs.Job(), s.isos.ImportJob},
 		Loops: []service.Loop{
 			service.Every(sweepInterval, "store-sweep", s.sweep),
 			{Name: "settings-sync", Run: s.settings.Follow},

@@ -28,6 +28,7 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/runtime/health"
 )
 
 // Store is the store of an installation.
@@ -38,11 +39,17 @@ type Store struct {
 	mu     sync.Mutex
 	bucket *blob.Bucket // once it is open
 	prefix string
+
+	looking chan struct{} // holds a value while a goroutine looks at the folder
 }
 
 // New makes a store in a folder, or in a bucket: s3://bucket?endpoint=https://s3.example.com&region=eu. Nothing is opened before
 // it is needed.
-func New(db *pg.DB, url string) *Store { return &Store{url: url, db: db} }
+func New(db *pg.DB, url string) *Store {
+	return &Store{url: url, db: db, looking: make(chan struct{}, 1)}
+}
+
+const s3Scheme = "s3://"
 
 // ErrNone says that no store is configured.
 var ErrNone = errors.New("no store is configured")
@@ -77,7 +84,7 @@ func (s *Store) open(ctx context.Context) (*blob.Bucket, error) {
 }
 
 func openBucket(ctx context.Context, at string) (*blob.Bucket, error) {
-	if strings.HasPrefix(at, "s3://") {
+	if strings.HasPrefix(at, s3Scheme) {
 		return blob.OpenBucket(ctx, at)
 	}
 	return fileblob.OpenBucket(
@@ -94,16 +101,57 @@ func CheckURL(at string) error {
 	return nil
 }
 
-// Ask fails where the bucket cannot be reached.
-func (s *Store) Ask(ctx context.Context) error {
+// Checks returns the check that files can be read and written; none without a store. It is optional: without it callers can neither
+// send nor load drivers and ISOs, and all else goes on.
+func (s *Store) Checks() []health.Check {
+	if s.url == "" {
+		return nil
+	}
+	return []health.Check{{Name: "store", Ask: s.reach, Optional: true}}
+}
+
+// reach returns an error where the bucket or the folder cannot be reached.
+func (s *Store) reach(ctx context.Context) error {
 	bucket, err := s.open(ctx)
 	if err != nil {
 		return err
 	}
-	if there, err := bucket.IsAccessible(ctx); err != nil || !there {
-		return unavailable(errors.Join(errors.New("there is no such bucket"), err))
+	if !strings.HasPrefix(s.url, s3Scheme) { // the driver of folders takes a missing folder for an empty one
+		return s.reachFolder(ctx)
+	}
+	found, err := bucket.IsAccessible(ctx)
+	if err != nil {
+		return fmt.Errorf("list the bucket: %w", err)
+	}
+	if !found {
+		return errors.New("there is no such bucket")
 	}
 	return nil
+}
+
+// reachFolder returns an error where the folder is missing. A shared folder whose server is away may block for ever, so at most one
+// goroutine looks at it.
+func (s *Store) reachFolder(ctx context.Context) error {
+	select {
+	case s.looking <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	found := make(chan error, 1)
+	go func() {
+		_, err := os.Stat(s.url)
+		<-s.looking
+		found <- err
+	}()
+	select {
+	case err := <-found:
+		if err != nil {
+			return fmt.Errorf("find the folder: %w", err)
+		}
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 func unavailable(cause error) error {

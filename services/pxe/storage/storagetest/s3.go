@@ -1,9 +1,11 @@
-// Package storagetest gives tests a real door of S3.
+// Package storagetest gives tests a server that speaks S3.
 package storagetest
 
 import (
+	"net/http"
 	"net/http/httptest"
 	"os"
+	"sync/atomic"
 	"testing"
 
 	"github.com/johannesboyne/gofakes3"
@@ -22,13 +24,27 @@ func Credentials() {
 // S3 is a bucket: where a store finds it, and the names of what is in it.
 func S3(t testing.TB) (url string, blobs func() []string) {
 	t.Helper()
+	url, blobs, _ = Outage(t)
+	return url, blobs
+}
+
+// Outage is S3 with a switch: while away is true the bucket's server breaks off each connection.
+func Outage(t testing.TB) (url string, blobs func() []string, away *atomic.Bool) {
+	t.Helper()
 	backend := s3mem.New()
 	if err := backend.CreateBucket("files"); err != nil {
 		t.Fatal(err)
 	}
-	door := httptest.NewServer(gofakes3.New(backend).Server())
-	t.Cleanup(door.Close)
-	return "s3://files?region=eu&use_path_style=true&endpoint=" + door.URL, func() (names []string) {
+	away = &atomic.Bool{}
+	next := gofakes3.New(backend).Server()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if away.Load() {
+			panic(http.ErrAbortHandler)
+		}
+		next.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	return "s3://files?region=eu&use_path_style=true&endpoint=" + server.URL, func() (names []string) {
 		all, err := backend.ListBucket("files", nil, gofakes3.ListBucketPage{})
 		if err != nil {
 			t.Fatal(err)
@@ -37,5 +53,5 @@ func S3(t testing.TB) (url string, blobs func() []string) {
 			names = append(names, o.Key)
 		}
 		return names
-	}
+	}, away
 }
