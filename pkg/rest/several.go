@@ -180,7 +180,7 @@ func (r *resource[V, B]) edit(ctx context.Context, tx *pg.Tx, req editItems[B]) 
 	for i, item := range items {
 		if item.is != nil {
 			was, is := item.Secrets(item.is, item.was)
-			r.record(tx, pg.Edited, &after[i], secret.Marked(before[i], was...), secret.Marked(counted(before[i], after[i]), is...))
+			r.record(tx, pg.Edited, &after[i], secret.Marked(before[i], was...), secret.Marked(after[i], is...))
 			r.Reveal(&after[i], item.is)
 		}
 	}
@@ -253,14 +253,4 @@ func (r *resource[V, B]) after(ctx context.Context, tx *pg.Tx, ids itemIDs) ([]V
 		return nil, fmt.Errorf("read %s after the change: %w", ids.named(r.Noun), err)
 	}
 	return after, nil
-}
-
-// counted is an item after a change of it with the counts of before: others move them meanwhile.
-func counted[V any](before, after V) V {
-	for _, m := range schema.Of(reflect.TypeFor[V]()).Values() {
-		if m.Counted {
-			reflect.ValueOf(&after).Elem().FieldByIndex(m.Index).Set(reflect.ValueOf(before).FieldByIndex(m.Index))
-		}
-	}
-	return after
 }

@@ -15,6 +15,7 @@
 //	blanks:"kept"                                of a text: those at its end are not cut off
 //	order:"kept"                                 of references: they stay in the order in which they are sent
 //	kept:"false"                                 of a secret: it is compared, and not kept
+//	recorded:"false"                             no record has it, as it changes without one: with other services' items, or by use
 package schema
 
 import (
@@ -63,7 +64,7 @@ type Member struct {
 	Blanks      bool // a text that keeps those at its end
 	Future      bool // a moment that is yet to come where it is sent
 	Ordered     bool // references in the order in which they were sent
-	Counted     bool // of other items, which no change of this one moves
+	Unrecorded  bool // it changes without a record, so that no record has it
 }
 
 // Occasion is a set of what a body may be sent for.
@@ -161,7 +162,7 @@ func (around *Member) member(field reflect.StructField, i int) *Member {
 	}
 	m.Format = tag("format")
 	m.Extension, m.Passing, m.Future = tag("ext") == "true", tag("kept") == "false", tag("future") == "true"
-	m.Blanks, m.Ordered, m.Counted = tag("blanks") == "kept", tag("order") == "kept", tag("counted") == "true"
+	m.Blanks, m.Ordered, m.Unrecorded = tag("blanks") == "kept", tag("order") == "kept", tag("recorded") == "false"
 	m.Required = occasions(field)
 	m.Min, m.Max = bound(field, "min"), bound(field, "max")
 	return m

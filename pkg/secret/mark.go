@@ -21,6 +21,14 @@ type marked struct {
 	members []string
 }
 
+// Unmarked returns what Marked was given; of any other value the value itself.
+func Unmarked(v any) any {
+	if m, ok := v.(marked); ok {
+		return m.value
+	}
+	return v
+}
+
 // MarshalJSON marshals an object.
 func (m marked) MarshalJSON() ([]byte, error) {
 	text, err := json.Marshal(m.value)

@@ -35,7 +35,7 @@ type Client struct {
 	BillingID   *int64         `json:"billing_id,omitempty" db:"billing_id" doc:"as in billing"`
 	Billing     Billing        `json:"billing" db:"of_billing_"`
 	Integration *rest.Ref      `json:"integration,omitempty" db:"integration_" doc:"whose client it is"`
-	Servers     int64          `json:"serversCount" db:"servers_count" counted:"true" doc:"how many servers its IP entities are of; right within a second"`
+	Servers     int64          `json:"serversCount" db:"servers_count" recorded:"false" doc:"how many servers its IP entities are of; right within a second"`
 	Disabled    bool           `json:"disabled" db:"disabled" ext:"true" doc:"whether all keys are refused, as if they were revoked, until it is taken back"`
 
 	ClaimedAt *rest.Timestamp `json:"claimed_at,omitempty" db:"claimed_at" ext:"true" doc:"since when who created the account writes its address no more"`

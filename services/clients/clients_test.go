@@ -5,6 +5,9 @@ import (
 	"testing"
 
 	"github.com/ironplane/ironplane/pkg/auth/credentials"
+	"github.com/ironplane/ironplane/pkg/auth/permission"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/pkg/testkit/neighbours"
 	"github.com/ironplane/ironplane/services/clients"
@@ -25,6 +28,19 @@ func newStand(t testing.TB) *stand {
 	t.Helper()
 	s, all := neighbours.Run(t, clients.Definition, testkit.ServiceOptions{})
 	return &stand{s, all, t}
+}
+
+// asClient is a client of the product who calls by a key of its own.
+func (s *stand) asClient(id int64) *testkit.Client {
+	return s.As(&principal.Principal{KeyID: 1000 + id, Owner: principal.Owner{Type: principal.Client, ID: id}, Name: "a client"})
+}
+
+// asIntegration is an integration that writes clients.
+func (s *stand) asIntegration(id int64) *testkit.Client {
+	return s.As(&principal.Principal{
+		KeyID: 2000 + id, Owner: principal.Owner{Type: principal.Integration, ID: id}, Name: "an integration",
+		Grants: principal.Grant(permission.UsersClients, permission.Write),
+	})
 }
 
 // order is what a billing system or a reseller sends for a customer.
@@ -60,5 +76,54 @@ func TestContract(t *testing.T) {
 	s.Do("DELETE", at, nil).Want(200)
 	if !s.Network.Closed("client", gone) || !s.PXE.Closed("client", gone) {
 		t.Error("a client is deleted without its users' consent")
+	}
+}
+
+// records are the last ones of a kind of change.
+func (s *stand) records(kind string, action pg.Action) (befores, afters []map[string]any) {
+	s.t.Helper()
+	rows, err := s.DB.Query(s.t.Context(), "SELECT before, after FROM change WHERE type = $1 ORDER BY at DESC, seq DESC", kind+"."+string(action))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var before, after map[string]any
+		if err := rows.Scan(&before, &after); err != nil {
+			s.t.Fatal(err)
+		}
+		befores, afters = append(befores, before), append(afters, after)
+	}
+	return befores, afters
+}
+
+// A count that an event of another service changes has no record of its own, and so none that speaks of it: records of one
+// client would contradict each other.
+func TestRecordsHaveNoCounts(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	id, at := s.make("ben@example.com")
+	s.Network.SetServers(id, 2)
+	testkit.Eventually(t, "the servers are counted", func() bool {
+		return testkit.Decode[clients.Client](s.Do("GET", at, nil).Want(200)).Servers == 2
+	})
+	s.Do("PATCH", at, `{"first": "Benjamin"}`).Want(200)
+	s.Do("DELETE", at, nil).Want(200)
+	for action, both := range map[pg.Action]bool{pg.Created: false, pg.Edited: true, pg.Deleted: false} {
+		befores, afters := s.records("client", action)
+		if len(befores) != 1 {
+			t.Fatalf("records of client.%s: got %d, want 1", action, len(befores))
+		}
+		for _, record := range []map[string]any{befores[0], afters[0]} {
+			if record == nil && both {
+				t.Errorf("client.%s has only one side", action)
+			}
+			if count, there := record["serversCount"]; there {
+				t.Errorf("client.%s: got serversCount %v, want none", action, count)
+			}
+			if name := record["name"]; record != nil && name == nil {
+				t.Errorf("client.%s: got %v, want a name", action, record)
+			}
+		}
 	}
 }

@@ -33,7 +33,7 @@ type Child struct {
 	Last        string         `json:"last" db:"last"`
 	CreatedAt   rest.Timestamp `json:"created_at" db:"created_at"`
 	Integration *rest.Ref      `json:"integration,omitempty" db:"integration_"`
-	Servers     int64          `json:"serversCount" db:"servers_count" doc:"as the client's; 0 of one that the client has named"`
+	Servers     int64          `json:"serversCount" db:"servers_count" recorded:"false" doc:"as the client's; 0 of one that the client has named"`
 }
 
 // ParentLink is a sub link from its other end.

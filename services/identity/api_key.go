@@ -28,7 +28,7 @@ type APIKey struct {
 	Owner     KeyOwner        `json:"owner" db:"owner_"`
 	ExpiresAt *rest.Timestamp `json:"expires_at,omitempty" db:"expires_at"`
 	Networks  []string        `json:"allowed_cidrs" db:"allowed_cidrs" ext:"true" doc:"the networks that it is good from; none: all"`
-	LastUsed  *rest.Timestamp `json:"last_used_at,omitempty" db:"last_used_at" ext:"true" doc:"right within a few minutes, and no change of the key"`
+	LastUsed  *rest.Timestamp `json:"last_used_at,omitempty" db:"last_used_at" recorded:"false" ext:"true" doc:"right within a few minutes, and no change of the key"`
 	Bound     *[]string       `json:"bound,omitempty" db:"bound" doc:"what it can do at most, whatever its owner holds: what its maker held; left out where it has no such bound"`
 }
 

@@ -47,7 +47,7 @@ type Session struct {
 	ExpiresAt rest.Timestamp  `json:"expires_at" db:"expires_at" doc:"when it ends, unless it is renewed"`
 	IP        string          `json:"ip" db:"ip" doc:"the address that it began from"`
 	Agent     string          `json:"agent,omitempty" db:"agent" doc:"the program that it began with, as that names itself: its User-Agent"`
-	LastUsed  *rest.Timestamp `json:"last_used_at,omitempty" db:"last_used_at" doc:"right within a few minutes"`
+	LastUsed  *rest.Timestamp `json:"last_used_at,omitempty" db:"last_used_at" recorded:"false" doc:"right within a few minutes"`
 	Acting    bool            `json:"acting" db:"acting" doc:"whether somebody else uses the account by it, or who followed a link; such a one writes no keys, passwords and the like"`
 	Actor     *KeyOwner       `json:"actor,omitempty" db:"actor_" doc:"of an acting one, who made it"`
 }

@@ -32,7 +32,7 @@ type IPEntity struct {
 	V6Gateway     *string  `json:"v6_gateway,omitempty" db:"v6_gateway" format:"ipv6"`
 	BillingID     *string  `json:"billing_id,omitempty" db:"billing_id"`
 	VLAN          *int32   `json:"vlan,omitempty" db:"vlan"`
-	SiblingsCount int64    `json:"siblings_count" db:"siblings_count" doc:"the other entities of the same server"`
+	SiblingsCount int64    `json:"siblings_count" db:"siblings_count" recorded:"false" doc:"the other entities of the same server"`
 	Group         rest.Ref `json:"group" db:"group_"`
 	Owner         *Owner   `json:"owner,omitempty" db:"owner_"`
 	V4            *V4      `json:"v4,omitempty" db:"v4_"`
@@ -48,7 +48,7 @@ type IPEntity struct {
 type Owner struct {
 	ID      int64     `json:"id" db:"id"`
 	Name    *string   `json:"name,omitempty" db:"name"`
-	Missing bool      `json:"missing,omitempty" db:"missing" ext:"true" doc:"there is no such client: it was assigned before owners had to be clients"`
+	Missing bool      `json:"missing,omitempty" db:"missing" recorded:"false" ext:"true" doc:"there is no such client: it was assigned before owners had to be clients"`
 	Server  *OwnerRef `json:"server,omitempty" db:"server_"`
 }
 

@@ -21,9 +21,9 @@ type IPGroup struct {
 	Name          string    `json:"name" db:"name"`
 	BillingID     *string   `json:"billing_id,omitempty" db:"billing_id"`
 	Reserved      bool      `json:"reserved" db:"reserved"`
-	Entities      Entities  `json:"entities" db:"entities_"`
-	EntitiesCount int64     `json:"entitiesCount" db:"entities_count" counted:"true"`
-	Servers       Servers   `json:"servers" db:"servers_"`
+	Entities      Entities  `json:"entities" db:"entities_" recorded:"false"`
+	EntitiesCount int64     `json:"entitiesCount" db:"entities_count" recorded:"false"`
+	Servers       Servers   `json:"servers" db:"servers_" recorded:"false"`
 	DHCPServer    *rest.Ref `json:"pxe_dhcp_server,omitempty" db:"pxe_dhcp_server_" doc:"which answers this site's machines"`
 
 	Fields []ShownField `json:"fields,omitzero" doc:"with include=fields"`
@@ -31,13 +31,13 @@ type IPGroup struct {
 
 // Entities counts a group's entities.
 type Entities struct {
-	Count int64 `json:"count" db:"count" counted:"true"`
+	Count int64 `json:"count" db:"count"`
 }
 
 // Servers counts the distinct servers that a group's entities are assigned to, and those of them in the inventory.
 type Servers struct {
-	Count     int64 `json:"count" db:"count" counted:"true"`
-	Inventory int64 `json:"inventory" db:"inventory" counted:"true"`
+	Count     int64 `json:"count" db:"count"`
+	Inventory int64 `json:"inventory" db:"inventory"`
 }
 
 type ipGroupBody struct {

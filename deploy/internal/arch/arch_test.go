@@ -55,7 +55,7 @@ var arrows = []struct{ folder, may string }{
 	{"pkg/mail", "pkg/events pkg/postgres/pg pkg/secret"},
 	{"pkg/postgres/listing", "pkg/postgres/pg pkg/postgres/statement"},
 	{"pkg/postgres/migrate", "pkg/postgres/pg pkg/postgres/pool"},
-	{"pkg/postgres/pg", "pkg/auth/principal pkg/postgres/pgerror pkg/postgres/statement"},
+	{"pkg/postgres/pg", "pkg/auth/principal pkg/postgres/pgerror pkg/postgres/statement pkg/schema pkg/secret"},
 	{"pkg/postgres/pgerror", "pkg/problem"},
 	{"pkg/postgres/pool", "pkg/postgres/pg pkg/postgres/pgerror pkg/runtime/tracing pkg/secret"},
 	{"pkg/postgres/provision", "pkg/postgres/migrate pkg/postgres/pool pkg/secret"},

@@ -282,6 +282,9 @@ func (w *logWalk) compareItem(made change, id int64) {
 			}
 		}
 	}
+	for _, name := range unrecorded[made.operation.Path] {
+		delete(want, name)
+	}
 	for _, moves := range []string{"status", "error", "progress"} { // while an ISO is loaded
 		if made.operation.Path == "/pxe/iso" {
 			delete(got, moves)
@@ -292,4 +295,26 @@ func (w *logWalk) compareItem(made change, id int64) {
 		text, _ := json.MarshalIndent(want, "", " ")
 		w.t.Errorf("%s is logged as %v, want %s", what, got, text)
 	}
+}
+
+// unrecorded are members that the views of items have and records leave out, by the operations that record such an item: they
+// change without a record. Two for each noun, to make one and to delete it.
+var unrecorded = map[string][]string{
+	"/auth/key":                        {"last_used_at.iso_8601", "last_used_at.unix"},
+	"/auth/key/{key_id}":               {"last_used_at.iso_8601", "last_used_at.unix"},
+	"/client":                          {"serversCount"},
+	"/client/{client_id}":              {"serversCount"},
+	"/client/{client_id}/sub":          {"child.serversCount"},
+	"/client/{client_id}/sub/{sub_id}": {"child.serversCount"},
+	"/entity":                          {"siblings_count"},
+	"/entity/{entity_id}":              {"siblings_count"},
+	"/group":                           {"entities.count", "entitiesCount", "servers.count", "servers.inventory"},
+	"/group/{group_id}":                {"entities.count", "entitiesCount", "servers.count", "servers.inventory"},
+	"/integration":                     {"clients", "keys", "permissions"},
+	"/integration/{integration_id}":    {"clients", "keys", "permissions"},
+	"/pxe/install":                     {"progress", "reason", "seen_at.iso_8601", "seen_at.unix", "step"},
+	"/pxe/install/{install_id}":        {"progress", "reason", "seen_at.iso_8601", "seen_at.unix", "step"},
+	"/pxe/iso/{iso_manager_id}":        {"progress"},
+	"/webhook":                         {"resting"},
+	"/webhook/{webhook_id}":            {"resting"},
 }

@@ -1,15 +1,20 @@
 package pg
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
+	"reflect"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/schema"
+	"github.com/ironplane/ironplane/pkg/secret"
 )
 
 // Record is what a unit of work did to an item, as the log and the other services will hear of it.
@@ -18,8 +23,10 @@ type Record struct {
 	Part    string // of the item that was changed, where that is not all of it: permission
 	Action  Action
 	Targets []Target // the item, and what else the change is about
-	Before  any      // nil where it was made just now; an object, which shows no secrets: see secret.Marked
-	After   any      // nil where it is gone
+	// Before and After are the item as an object, which shows no secrets: see secret.Marked. Members that change without a
+	// record, which have the tag recorded:"false", are left out, or an item's records would contradict each other.
+	Before any // nil where it was made just now
+	After  any // nil where it is gone
 }
 
 // Action is what was done. Services have others, too: allocated.
@@ -135,14 +142,55 @@ func (tx *Tx) writeRecords(ctx context.Context) error {
 	return nil
 }
 
+// document is an item as a record has it: without the members that change without a record.
 func document(v any) (*string, error) {
 	if v == nil {
 		return nil, nil
 	}
 	text, err := json.Marshal(v)
+	if err == nil {
+		text, err = recorded(text, reflect.TypeOf(secret.Unmarked(v)))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("encode a change: %w", err)
 	}
 	document := string(text)
 	return &document, nil
+}
+
+// recorded is the JSON of a value of this type without the members with the tag recorded:"false".
+func recorded(text []byte, t reflect.Type) ([]byte, error) {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct {
+		return text, nil
+	}
+	return keepRecorded(text, schema.Of(t).Members)
+}
+
+func keepRecorded(text []byte, members []*schema.Member) ([]byte, error) {
+	if !slices.ContainsFunc(members, hasUnrecorded) || bytes.Equal(text, []byte("null")) {
+		return text, nil
+	}
+	var object map[string]json.RawMessage
+	if err := json.Unmarshal(text, &object); err != nil {
+		return nil, err
+	}
+	for _, m := range members {
+		if m.Unrecorded {
+			delete(object, m.JSON)
+		} else if inner, there := object[m.JSON]; there && m.Inner != nil {
+			kept, err := keepRecorded(inner, m.Inner.Members)
+			if err != nil {
+				return nil, err
+			}
+			object[m.JSON] = kept
+		}
+	}
+	return json.Marshal(object)
+}
+
+func hasUnrecorded(m *schema.Member) bool {
+	return m.Unrecorded || m.Inner != nil && slices.ContainsFunc(m.Inner.Members, hasUnrecorded)
 }

@@ -47,9 +47,9 @@ type ListedInstall struct {
 	ID         int64           `json:"id" db:"id"`
 	Name       string          `json:"name" db:"name" doc:"the machine's hostname"`
 	Status     string          `json:"status" db:"status" enum:"waiting,booting,installing,installed,failed,cancelled" doc:"waiting: its machine did not ask yet, or for the reason; booting: it was given its boot script; installing: its installer has reported"`
-	Reason     *string         `json:"reason,omitempty" db:"reason" doc:"why it waits, where that is not up to the machine"`
-	Step       *string         `json:"step,omitempty" db:"step" doc:"what the installer was at last"`
-	Progress   int32           `json:"progress" db:"progress" doc:"in percent, as the installer says"`
+	Reason     *string         `json:"reason,omitempty" db:"reason" recorded:"false" doc:"why it waits, where that is not up to the machine"`
+	Step       *string         `json:"step,omitempty" db:"step" recorded:"false" doc:"what the installer was at last"`
+	Progress   int32           `json:"progress" db:"progress" recorded:"false" doc:"in percent, as the installer says"`
 	Error      *string         `json:"error,omitempty" db:"error" doc:"why it has failed: what was reported, or which stage took too long"`
 	Attempt    int32           `json:"attempt" db:"attempt" doc:"rises with each retry"`
 	Profile    rest.Ref        `json:"profile" db:"profile_" doc:"as it was called then"`
@@ -61,7 +61,7 @@ type ListedInstall struct {
 	CreatedAt  rest.Timestamp  `json:"created_at" db:"created_at"`
 	StartedAt  *rest.Timestamp `json:"started_at,omitempty" db:"started_at" doc:"when the machine was given its boot script for the first time"`
 	FinishedAt *rest.Timestamp `json:"finished_at,omitempty" db:"finished_at"`
-	SeenAt     *rest.Timestamp `json:"seen_at,omitempty" db:"seen_at" doc:"when the machine was heard of last"`
+	SeenAt     *rest.Timestamp `json:"seen_at,omitempty" db:"seen_at" recorded:"false" doc:"when the machine was heard of last"`
 }
 
 // InstallHost is the machine.

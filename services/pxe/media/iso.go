@@ -35,7 +35,7 @@ type ISOManager struct {
 	Status    string         `json:"status" db:"status" enum:"queued,downloading,extracting,ready,failed"`
 	CreatedAt rest.Timestamp `json:"created_at" db:"created_at"`
 	Error     *string        `json:"error,omitempty" db:"error" ext:"true" doc:"why it failed, or is tried again"`
-	Progress  int32          `json:"progress" db:"progress" ext:"true" doc:"of the import, in percent"`
+	Progress  int32          `json:"progress" db:"progress" recorded:"false" ext:"true" doc:"of the import, in percent"`
 	Size      *int64         `json:"size,omitempty" db:"size" ext:"true" doc:"in bytes, of the last import that was done, like sha256"`
 	SHA256    *string        `json:"sha256,omitempty" db:"sha256" ext:"true" doc:"in hexadecimal"`
 }

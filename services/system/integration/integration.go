@@ -24,9 +24,9 @@ type Integration struct {
 	rest.Versioned
 	ID          int64  `json:"id" db:"id"`
 	Name        string `json:"name" db:"name"`
-	Clients     int64  `json:"clients" db:"clients" counted:"true" doc:"how many it has"`
-	Keys        int64  `json:"keys" db:"keys" counted:"true" doc:"how many it has"`
-	Permissions int64  `json:"permissions" db:"permissions" doc:"how many it has, whether to read or to write"`
+	Clients     int64  `json:"clients" db:"clients" recorded:"false" doc:"how many it has"`
+	Keys        int64  `json:"keys" db:"keys" recorded:"false" doc:"how many it has"`
+	Permissions int64  `json:"permissions" db:"permissions" recorded:"false" doc:"how many it has, whether to read or to write"`
 	Disabled    bool   `json:"disabled" db:"disabled" ext:"true" doc:"whether all keys are refused, as if they were revoked, until it is taken back"`
 	Detaching   bool   `json:"detaching" db:"detaching" ext:"true" doc:"whether it is being deleted, and taken from its clients before: clients says how many are left"`
 }

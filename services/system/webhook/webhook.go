@@ -33,7 +33,7 @@ type Webhook struct {
 	} `json:"owner" db:"owner_" doc:"who made it: it is sent what he may read right now, and nothing while he is disabled or gone"`
 	Secret         string          `json:"secret,omitempty" doc:"in the answer that a new one is made with, and never again"`
 	OldSecretUntil *rest.Timestamp `json:"old_secret_until,omitempty" db:"old_secret_until" doc:"until then what is sent is signed with the secret before, too"`
-	Resting        *string         `json:"resting,omitempty" db:"resting" doc:"why nothing is delivered right now"`
+	Resting        *string         `json:"resting,omitempty" db:"resting" recorded:"false" doc:"why nothing is delivered right now"`
 	CreatedAt      rest.Timestamp  `json:"created_at" db:"created_at"`
 }
 
