@@ -69,4 +69,3 @@ func TestFirstHourAsSomebody(t *testing.T) {
 		}
 	}
 }
-
