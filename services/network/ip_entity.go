@@ -15,6 +15,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/services/network/field"
 )
 
 // IPEntity is an address, a range or a prefix, of either family or of both. The members address, gateway,
@@ -38,7 +39,7 @@ type IPEntity struct {
 	V4            *V4      `json:"v4,omitempty" db:"v4_"`
 	V6            *V6      `json:"v6,omitempty" db:"v6_"`
 
-	Fields []ShownField `json:"fields,omitzero" doc:"with include=fields"`
+	Fields []field.ShownField `json:"fields,omitzero" doc:"with include=fields"`
 
 	First    netip.Addr `json:"-" db:"first_address"` // which it is sorted by
 	Assigned bool       `json:"-" db:"assigned"`
@@ -192,7 +193,7 @@ func (s *Service) ipEntities() []rest.Route {
 		View:      "ip_entity_view",
 		Includes: map[string]func(context.Context, pg.Querier, *IPEntity) error{
 			"fields": func(ctx context.Context, q pg.Querier, item *IPEntity) (err error) {
-				item.Fields, err = shownFields(ctx, q, "entity", item.ID)
+				item.Fields, err = field.Shown(ctx, q, "entity", item.ID)
 				return err
 			},
 		},

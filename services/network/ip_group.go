@@ -12,6 +12,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/services/network/field"
 )
 
 // IPGroup is a site's address space.
@@ -26,7 +27,7 @@ type IPGroup struct {
 	Servers       Servers   `json:"servers" db:"servers_" recorded:"false"`
 	DHCPServer    *rest.Ref `json:"pxe_dhcp_server,omitempty" db:"pxe_dhcp_server_" doc:"which answers this site's machines"`
 
-	Fields []ShownField `json:"fields,omitzero" doc:"with include=fields"`
+	Fields []field.ShownField `json:"fields,omitzero" doc:"with include=fields"`
 }
 
 // Entities counts a group's entities.
@@ -60,7 +61,7 @@ func (s *Service) ipGroups() []rest.Route {
 		View:   "ip_group_view",
 		Includes: map[string]func(context.Context, pg.Querier, *IPGroup) error{
 			"fields": func(ctx context.Context, q pg.Querier, item *IPGroup) (err error) {
-				item.Fields, err = shownFields(ctx, q, "group", item.ID)
+				item.Fields, err = field.Shown(ctx, q, "group", item.ID)
 				return err
 			},
 		},

@@ -19,10 +19,6 @@ func TestBodiesAreResolvedInLinearTime(t *testing.T) {
 		text func(int) *string
 		do   func(*string)
 	}{
-		"options of a field": {text("ab|"), func(s *string) {
-			(&fieldBody{Slug: "x", TargetType: "client", Type: "select", Options: s, Default: new("none")}).Resolve(&problem.Fields{})
-		}},
-		"a slug":         {text("a-"), func(s *string) { (&fieldBody{Slug: *s, Type: "text"}).Resolve(&problem.Fields{}) }},
 		"a host":         {text("a."), func(s *string) { (&forwardGatewayBody{Hostname: *s}).Resolve(&problem.Fields{}) }},
 		"a host of dots": {text("a-"), func(s *string) { (&forwardGatewayBody{Hostname: *s + "!"}).Resolve(&problem.Fields{}) }},
 		"a port limit":   {text("1"), func(s *string) { (&forwardGatewayBody{PortLimit: *s}).Resolve(&problem.Fields{}) }},

@@ -13,6 +13,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/mesh"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/services/network/field"
 )
 
 // Name is the service's name, and its schema's.
@@ -85,8 +86,7 @@ func (s *Service) Routes() []rest.Route {
 			Name: "Custom fields",
 			Doc:  "Fields of clients, IP entities, IP groups and servers beside those that the API has, and what they hold.",
 		}.Of(
-			s.fields(),
-			s.fieldValues(),
+			(&field.Fields{DB: s.db, Clients: s.clients}).Routes(),
 		),
 		rest.Section{Name: "Port speeds", Doc: "The speeds that switch ports are sold at."}.Of(s.portSpeeds()),
 		[]rest.Route{s.clients.CloseRoute(), s.clientServers(), events.RefRoute(s.db, "group", "ip_group", "NULL::jsonb", "pxe"),

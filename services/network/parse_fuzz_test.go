@@ -265,17 +265,3 @@ func FuzzBeginning(f *testing.F) {
 		}
 	})
 }
-
-// FuzzFieldValue says that a value is written in one way: what a type takes, it takes again trimmed of nothing.
-func FuzzFieldValue(f *testing.F) {
-	for _, text := range append(nasty, "12", "012", "-0", "+1", "1_000", "９", "2026-02-30", "2026-2-3", "TRUE", "true", "a|b", "a") {
-		f.Add(text)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		for _, kind := range []string{"checkbox", "date", "integer", "select"} {
-			if valueCheck(kind, new("a|b c"))(text) == "" && strings.TrimSpace(text) != text {
-				t.Fatalf("%q is taken for a value of type %s", text, kind)
-			}
-		}
-	})
-}

@@ -1,4 +1,4 @@
-package network
+package field
 
 import (
 	"context"
@@ -37,17 +37,17 @@ type permissionOfTarget struct{ guard.Guard }
 
 func (permissionOfTarget) String() string { return "the target's permission" }
 
-func (s *Service) fieldValues() []rest.Route {
+func (f *Fields) values() []rest.Route {
 	return append(rest.Resource[FieldValue, fieldValueBody]{
-		DB: s.db, Path: "/field/{field_id}/value", ID: "value_id", Noun: "field value", Guard: permissionOfTarget{guard.AnyKey},
+		DB: f.DB, Path: "/field/{field_id}/value", ID: "value_id", Noun: "field value", Guard: permissionOfTarget{guard.AnyKey},
 		Table: "field_value", View: "field_value_view", Without: rest.Listing, Additions: rest.Creating | rest.Editing | rest.Deleting,
 		Again: rest.AgainRefused, Edited: `{"value": "2028-12-31"}`,
-		Parent: mayHandleValues, Check: s.checkValue,
+		Parent: mayHandleValues, Check: f.checkValue,
 		About: func(v *FieldValue) []pg.Target {
 			return []pg.Target{{Type: v.TargetType, Noun: fieldTargets[v.TargetType].noun, ID: v.TargetID}}
 		},
 	}.Routes(), rest.Read[ofTarget, FieldValue]{Path: "/field/{field_id}/value", Guard: permissionOfTarget{guard.AnyKey}, Name: "getFieldValueOfTarget",
-		Summary: "View the value of a field that a target has, or its default", Do: s.valueOfTarget})
+		Summary: "View the value of a field that a target has, or its default", Do: f.valueOfTarget})
 }
 
 // mayHandleValues says whether the caller may do this with the values of a field. Who may change them keeps the field as
@@ -65,7 +65,7 @@ func mayHandleValues(ctx context.Context, q pg.Querier, field int64, a permissio
 }
 
 // checkValue refuses what is no value of the field, and keeps a client there that gets one.
-func (s *Service) checkValue(ctx context.Context, tx *pg.Tx, _ int64, before, b *fieldValueBody) error {
+func (f *Fields) checkValue(ctx context.Context, tx *pg.Tx, _ int64, before, b *fieldValueBody) error {
 	field, err := fieldView.Get(ctx, tx, b.FieldID)
 	if err != nil {
 		return err
@@ -77,7 +77,7 @@ func (s *Service) checkValue(ctx context.Context, tx *pg.Tx, _ int64, before, b 
 	if field.TargetType != "client" || before != nil && before.TargetID == b.TargetID {
 		return nil
 	}
-	return s.clients.Hold(ctx, tx, b.TargetID, "/target_id")
+	return f.Clients.Hold(ctx, tx, b.TargetID, "/target_id")
 }
 
 type ofTarget struct {
@@ -85,11 +85,11 @@ type ofTarget struct {
 	Target int64 `query:"target_id" doc:"whose value it is; without it, the default is answered"`
 }
 
-func (s *Service) valueOfTarget(ctx context.Context, req ofTarget) (value FieldValue, err error) {
-	if err := mayHandleValues(ctx, s.db, req.Field, permission.Read); err != nil {
+func (f *Fields) valueOfTarget(ctx context.Context, req ofTarget) (value FieldValue, err error) {
+	if err := mayHandleValues(ctx, f.DB, req.Field, permission.Read); err != nil {
 		return value, err
 	}
-	err = s.db.QueryRow(ctx, `
+	err = f.DB.QueryRow(ctx, `
 		SELECT coalesce(v.version, 0), coalesce(v.id, 0), f.id, coalesce(v.value, f.default_value, '')
 		FROM field f LEFT JOIN field_value v ON v.field_id = f.id AND v.target_id = $2 WHERE f.id = $1`, req.Field, req.Target).
 		Scan(&value.Version, &value.ID, &value.FieldID, &value.Value)
@@ -105,8 +105,8 @@ type ShownField struct {
 	Value string `json:"value"`
 }
 
-// shownFields are the fields of a target that have a value, or a default, for who may read those.
-func shownFields(ctx context.Context, q pg.Querier, targetType string, id int64) ([]ShownField, error) {
+// Shown returns the fields of a target that have a value or a default. A caller that may not read them gets a 403.
+func Shown(ctx context.Context, q pg.Querier, targetType string, id int64) ([]ShownField, error) {
 	if err := guard.Has(fieldTargets[targetType].permission).Check(principal.From(ctx), permission.Read, 0); err != nil {
 		return nil, err
 	}

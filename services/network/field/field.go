@@ -1,4 +1,5 @@
-package network
+// Package field is the custom fields of clients, IP entities, IP groups and servers, and their values.
+package field
 
 import (
 	"context"
@@ -12,10 +13,20 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/auth/guard"
 	"github.com/ironplane/ironplane/pkg/auth/permission"
+	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 )
+
+// Fields serves custom fields and their values.
+type Fields struct {
+	DB      *pg.DB
+	Clients *events.Refs
+}
+
+// Routes returns the operations on fields and on values.
+func (f *Fields) Routes() []rest.Route { return slices.Concat(f.fields(), f.values()) }
 
 // CustomField is a custom field of a kind of target.
 type CustomField struct {
@@ -115,9 +126,9 @@ func (b *fieldBody) Resolve(wrong *problem.Fields) {
 
 var fieldView = pg.NewView[CustomField]("field")
 
-func (s *Service) fields() []rest.Route {
+func (f *Fields) fields() []rest.Route {
 	return rest.Resource[CustomField, fieldBody]{
-		DB:        s.db,
+		DB:        f.DB,
 		Path:      "/field",
 		ID:        "field_id",
 		Noun:      "field",

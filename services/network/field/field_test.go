@@ -1,0 +1,43 @@
+package field
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/testkit/work"
+)
+
+// Texts of callers cost no more than in proportion to their length.
+func TestFieldsAreResolvedInLinearTime(t *testing.T) {
+	for name, c := range map[string]struct {
+		part string
+		body func(text string) fieldBody
+	}{
+		"options": {"ab|", func(text string) fieldBody {
+			return fieldBody{Slug: "x", TargetType: "client", Type: "select", Options: &text, Default: new("none")}
+		}},
+		"a slug": {"a-", func(text string) fieldBody { return fieldBody{Slug: text, Type: "text"} }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			work.Linear(t, 16<<10, func(n int) string { return work.Fill(c.part, n) }, func(text string) {
+				body := c.body(text)
+				body.Resolve(&problem.Fields{})
+			})
+		})
+	}
+}
+
+// FuzzFieldValue says that a value is written in one way: what a type takes, it takes again trimmed of nothing.
+func FuzzFieldValue(f *testing.F) {
+	for _, text := range []string{"", " ", "\x00", "\xff", " 12", "12 ", "12", "012", "-0", "+1", "1_000", "９", "2026-02-30", "2026-2-3", "TRUE", "true", "a|b", "a"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, kind := range []string{"checkbox", "date", "integer", "select"} {
+			if valueCheck(kind, new("a|b c"))(text) == "" && strings.TrimSpace(text) != text {
+				t.Fatalf("%q is taken for a value of type %s", text, kind)
+			}
+		}
+	})
+}
