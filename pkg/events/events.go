@@ -17,7 +17,7 @@ import (
 
 // Migrations are those of what follows the changes.
 //
-//go:embed migrations/*.sql
+//go:embed migrations/*.sql schema/*/*.sql
 var Migrations embed.FS
 
 // Event is a change that another service made.

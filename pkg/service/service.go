@@ -24,8 +24,10 @@ import (
 
 // Definition is what a service is, whether it runs in a process of its own or with others in one.
 type Definition struct {
-	Name       string
-	Migrations fs.FS                  // nil: none of its own
+	Name string
+	// Migrations has the folder migrations and, for what is applied behind them, schema/functions and schema/views; nil: none of
+	// its own.
+	Migrations fs.FS
 	Parameters map[string]string      // of Postgres, for the sessions that it serves from; nil: as Postgres has them
 	Seals      bool                   // whether it needs a Box
 	Sealed     []string               // the columns that its Box seals: dhcp_server.http_api_key

@@ -23,7 +23,7 @@ import (
 // Name is the service's name, and its schema's.
 const Name = "clients"
 
-//go:embed migrations/*.sql
+//go:embed migrations/*.sql schema/*/*.sql
 var migrations embed.FS
 
 // Definition is the service.

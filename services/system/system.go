@@ -36,7 +36,7 @@ const Name = settings.Keeper
 // sources are the services whose changes are logged: all of them.
 var sources = []string{"clients", "identity", "network", "pxe", Name}
 
-//go:embed migrations/*.sql
+//go:embed migrations/*.sql schema/*/*.sql
 var migrations embed.FS
 
 // Definition is the service.

@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -12,55 +13,119 @@ import (
 )
 
 // A migration that installations have done stays as it is, and others come behind it. migrations.sum, which sha256sum reads,
-// has those of the last release.
+// has those of the last release, and its definitions of views and functions.
 func TestReleasedMigrations(t *testing.T) {
 	t.Parallel()
-	const root = "../../../"
 	sums, err := os.ReadFile("migrations.sum")
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Those of pkg are numbered together.
-	set := func(file string) string {
-		if strings.HasPrefix(file, "pkg/") {
-			return "pkg"
-		}
-		return filepath.Dir(file)
-	}
-	number := func(file string) string { n, _, _ := strings.Cut(filepath.Base(file), "_"); return n }
-	released, last := map[string]bool{}, map[string]string{}
+	released, last, redefined := map[string]bool{}, map[string]string{}, map[string]string{}
 	for line := range strings.Lines(string(sums)) {
 		sum, file, _ := strings.Cut(strings.TrimSpace(line), "  ")
-		released[file] = true
-		last[set(file)] = max(last[set(file)], number(file))
 		text, err := os.ReadFile(root + file)
+		if strings.Contains(file, "/schema/") {
+			if err != nil || hex.EncodeToString(migrate.Checksums(text)[0]) != sum {
+				redefined[setOf(file)] = file
+			}
+			continue
+		}
+		released[file] = true
+		last[setOf(file)] = max(last[setOf(file)], numberOf(file))
 		if err != nil {
 			t.Errorf("a migration that installations have done is gone: %v", err)
 		} else if !slices.ContainsFunc(migrate.Checksums(text), func(known []byte) bool { return hex.EncodeToString(known) == sum }) {
 			t.Errorf("%s was edited, and installations have done it: put it back as it was, and add another one", file)
 		}
 	}
-	var files []string
+	files := migrations(t)
+	if len(files) < len(released) || len(released) < 30 {
+		t.Errorf("%d migrations, %d of them released", len(files), len(released))
+	}
+	taken, newest := map[string]string{}, map[string]string{}
+	for _, file := range files {
+		set, n := setOf(file), numberOf(file)
+		if other := taken[set+n]; other != "" {
+			t.Errorf("%s and %s have the same number", file, other)
+		}
+		taken[set+n], newest[set] = file, max(newest[set], n)
+		if !released[file] && n <= last[set] {
+			t.Errorf("%s was put in before number %s, which installations have done: give it the next free number", file, last[set])
+		}
+	}
+	for set, file := range redefined {
+		if newest[set] <= last[set] {
+			t.Errorf("%s was edited since the last release. Add a migration to %s, if only a comment: by its number an older program "+
+				"knows that the schema's views are newer than its own.", file, set)
+		}
+	}
+}
+
+const root = "../../../"
+
+// migrations returns the files of all sets.
+func migrations(t *testing.T) (files []string) {
+	t.Helper()
 	for _, pattern := range []string{"pkg/*/migrations/*.sql", "pkg/*/*/migrations/*.sql", "services/*/migrations/*.sql"} {
 		found, err := filepath.Glob(root + pattern)
 		if err != nil {
 			t.Fatal(err)
 		}
-		files = append(files, found...)
-	}
-	if len(files) < len(released) || len(released) < 30 {
-		t.Errorf("%d migrations, %d of them released", len(files), len(released))
-	}
-	taken := map[string]string{}
-	for _, file := range files {
-		file = strings.TrimPrefix(file, root)
-		n := number(file)
-		if other := taken[set(file)+n]; other != "" {
-			t.Errorf("%s and %s have the same number", file, other)
+		for _, file := range found {
+			files = append(files, strings.TrimPrefix(file, root))
 		}
-		taken[set(file)+n] = file
-		if !released[file] && n <= last[set(file)] {
-			t.Errorf("%s was put in before number %s, which installations have done: give it the next free number", file, last[set(file)])
+	}
+	return files
+}
+
+// setOf returns what a migration is numbered in, and what a definition belongs to: those of pkg are numbered together.
+func setOf(file string) string {
+	if strings.HasPrefix(file, "pkg/") {
+		return "pkg"
+	}
+	service, _, _ := strings.Cut(strings.TrimPrefix(file, "services/"), "/")
+	return "services/" + service + "/migrations"
+}
+
+func numberOf(file string) string { n, _, _ := strings.Cut(filepath.Base(file), "_"); return n }
+
+// lastWithViews are the numbers of the last migrations from before views and trigger functions had files of their own.
+var lastWithViews = map[string]string{
+	"pkg":                          "0015",
+	"services/clients/migrations":  "0010",
+	"services/identity/migrations": "0017",
+	"services/network/migrations":  "0018",
+	"services/pxe/migrations":      "0017",
+	"services/system/migrations":   "0028",
+}
+
+// Views and trigger functions have files in schema/, which say what they are now. A migration repeats a function's file where it
+// fills a column that the function has to fill from then on.
+func TestMigrationsDefineNoViews(t *testing.T) {
+	t.Parallel()
+	defines := regexp.MustCompile(`(?im)^\s*CREATE\s+(?:OR\s+REPLACE\s+)?(?:VIEW|TRIGGER|FUNCTION\s+\w+\(\)\s+RETURNS\s+trigger)\b`)
+	for _, file := range migrations(t) {
+		if numberOf(file) <= lastWithViews[setOf(file)] {
+			continue
+		}
+		text, err := os.ReadFile(root + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		functions, err := filepath.Glob(root + filepath.Dir(filepath.Dir(file)) + "/schema/functions/*.sql")
+		if err != nil {
+			t.Fatal(err)
+		}
+		rest := string(text)
+		for _, function := range functions {
+			is, err := os.ReadFile(function)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rest = strings.ReplaceAll(rest, strings.TrimSpace(string(is)), "")
+		}
+		if found := defines.FindString(rest); found != "" {
+			t.Errorf("%s says %s: say it in a file in %s", file, strings.TrimSpace(found), filepath.Dir(filepath.Dir(file))+"/schema")
 		}
 	}
 }

@@ -1,4 +1,5 @@
-// Package migrate brings a service's schema up to date, by its migrations.
+// Package migrate brings a service's schema up to date: by its migrations, each done once, and by its definitions of views and
+// trigger functions, which are applied behind them whenever they have changed.
 package migrate
 
 import (
@@ -21,10 +22,10 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pool"
 )
 
-// MigrationSet brings a schema up to date, in the order of their numbers, of which each is there once. They are in the
-// folders "migrations" of all Files.
+// MigrationSet brings a schema up to date: in the order of their numbers, of which each is there once, by what is in the folders
+// "migrations" of all Files, and then by what is in their folders "schema/functions" and "schema/views".
 type MigrationSet struct {
-	Table string // of those that are done
+	Table string // of the migrations that are done
 	Files []fs.FS
 }
 
@@ -54,15 +55,18 @@ func Migrate(ctx context.Context, to *pool.Pool, log *slog.Logger, all ...Migrat
 		if err := m.migrate(ctx, conn.Config(), log); err != nil {
 			return err
 		}
+		if err := m.define(ctx, conn.Config(), log); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// ErrOlder says that a schema lacks migrations.
+// ErrOlder says that a schema lacks migrations, or has views and functions of before.
 var ErrOlder = errors.New("the schema is older than this program")
 
-// Migrated fails where the schema lacks a migration. One that has more is that of a newer version, and will do: what
-// is added leaves the older one working.
+// Migrated fails where the schema lacks a migration, or a view or function as it is now. One that has more migrations is that of a
+// newer version, and will do: what newer migrations change leaves the older program working.
 func Migrated(ctx context.Context, db *pg.DB, all ...MigrationSet) error {
 	for _, m := range all {
 		lacks, err := m.lacks(ctx, db)
@@ -75,11 +79,19 @@ func Migrated(ctx context.Context, db *pg.DB, all ...MigrationSet) error {
 		if _, err := m.intact(ctx, db); err != nil {
 			return err
 		}
+		due, err := m.outdated(ctx, db)
+		if err != nil {
+			return err
+		}
+		if len(due) > 0 {
+			return fmt.Errorf("%w, which needs %s: run migrate first", ErrOlder, strings.Join(due, ", "))
+		}
 	}
 	return nil
 }
 
-// finished tells whether all migrations are done and noted, as at most starts, which then need no lock and no connection
+// finished tells whether all migrations are done and noted, and views and functions as they are now, as at most starts, which then
+// need no lock and no connection
 // besides. What is wrong is for who has the lock to say: another process may be at it.
 func finished(ctx context.Context, db *pg.DB, all []MigrationSet) bool {
 	for _, m := range all {
@@ -87,6 +99,9 @@ func finished(ctx context.Context, db *pg.DB, all []MigrationSet) bool {
 			return false
 		}
 		if noted, err := m.intact(ctx, db); err != nil || !noted {
+			return false
+		}
+		if due, err := m.outdated(ctx, db); err != nil || len(due) > 0 {
 			return false
 		}
 	}

@@ -1,0 +1,334 @@
+package migrate
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/pressly/goose/v3"
+
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+)
+
+const (
+	// lockTimeout bounds how long others wait behind an attempt to replace a view that somebody reads. It is shorter than
+	// PostgreSQL's deadlock_timeout, so that of an attempt and a request that wait for each other the attempt gives up.
+	lockTimeout = 500 * time.Millisecond
+	// defineTimeout is how long such attempts are repeated.
+	defineTimeout = 5 * time.Minute
+	maxPause      = 2 * time.Second
+)
+
+// definition is a file in the folder schema/functions or schema/views. It makes a view, or a function with its triggers, and
+// may be applied any number of times.
+type definition struct {
+	name  string // views/ip_entity_view.sql
+	text  string
+	sum   []byte
+	makes []string // view ip_entity_view
+	words map[string]bool
+}
+
+var (
+	made    = regexp.MustCompile(`(?m)^\s*CREATE (?:OR REPLACE )?(VIEW|FUNCTION|TRIGGER) (\w+)`)
+	comment = regexp.MustCompile(`--.*`)
+	word    = regexp.MustCompile(`\w+`)
+	star    = regexp.MustCompile(`(?i)\bSELECT \*|\w\.\*`)
+)
+
+func newDefinition(name string, text []byte) (definition, error) {
+	sum := sha256.Sum256(text)
+	d := definition{name: name, text: string(text), sum: sum[:], words: map[string]bool{}}
+	for _, found := range made.FindAllStringSubmatch(d.text, -1) {
+		d.makes = append(d.makes, strings.ToLower(found[1])+" "+found[2])
+	}
+	for _, w := range word.FindAllString(comment.ReplaceAllString(d.text, ""), -1) {
+		d.words[w] = true
+	}
+	want := strings.TrimSuffix(path.Dir(name), "s") + " " + d.object()
+	if len(d.makes) == 0 || d.makes[0] != want {
+		return d, fmt.Errorf("schema/%s makes %v: it has to begin with the %s", name, d.makes, want)
+	}
+	if path.Dir(name) == "views" && star.MatchString(d.text) {
+		return d, fmt.Errorf("schema/%s selects *, which stays what it was when the view was made: name the columns", name)
+	}
+	return d, nil
+}
+
+// object is the name of what the file makes.
+func (d definition) object() string { return strings.TrimSuffix(path.Base(d.name), ".sql") }
+
+// definitions returns all of a set, functions first, and each view behind those that it reads.
+func (m MigrationSet) definitions() (all []definition, err error) {
+	views := map[string]definition{}
+	var names []string
+	for _, files := range m.Files {
+		found, err := fs.Glob(files, "schema/*/*.sql")
+		if err != nil {
+			return nil, err
+		}
+		for _, file := range found {
+			text, err := fs.ReadFile(files, file)
+			if err != nil {
+				return nil, err
+			}
+			d, err := newDefinition(strings.TrimPrefix(file, "schema/"), text)
+			if err != nil {
+				return nil, err
+			}
+			if path.Dir(d.name) == "views" {
+				views[d.object()] = d
+				names = append(names, d.object())
+			} else {
+				all = append(all, d)
+			}
+		}
+	}
+	slices.Sort(names)
+	reading := map[string]bool{} // whether a view is still being placed
+	var place func(name string) error
+	place = func(name string) error {
+		if under, seen := reading[name]; under {
+			return fmt.Errorf("the view %s reads itself, by way of others", name)
+		} else if seen {
+			return nil
+		}
+		reading[name] = true
+		for _, other := range names {
+			if other != name && views[name].words[other] {
+				if err := place(other); err != nil {
+					return err
+				}
+			}
+		}
+		reading[name] = false
+		all = append(all, views[name])
+		return nil
+	}
+	for _, name := range names {
+		if err := place(name); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// definitionsOf is by which name a set's definitions stand in migration_checksum, where a program that knows of none finds none.
+func (m MigrationSet) definitionsOf() string { return m.Table + "_definition" }
+
+// due returns the definitions of all that the schema lacks, or has as they were before. Of a schema with newer migrations than m's
+// it returns none: what is there is a newer program's.
+func (m MigrationSet) due(ctx context.Context, q pg.Querier, all []definition) (lacks []definition, err error) {
+	files, err := folders(m.Files).Glob("*.sql")
+	if err != nil || len(all) == 0 || len(files) == 0 {
+		return nil, err
+	}
+	newest, err := goose.NumericComponent(files[len(files)-1])
+	if err != nil {
+		return nil, err
+	}
+	var newer, noted bool
+	err = q.QueryRow(ctx, "SELECT coalesce(max(version_id), 0) > $1, to_regclass('migration_checksum') IS NOT NULL FROM "+m.Table+" WHERE is_applied", newest).
+		Scan(&newer, &noted)
+	if err != nil || newer {
+		return nil, err
+	}
+	if !noted {
+		return all, nil
+	}
+	rows, err := q.Query(ctx, `
+		SELECT 'view ' || relname, ''::bytea FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relkind = 'v'
+		UNION ALL SELECT 'function ' || proname, '' FROM pg_proc WHERE pronamespace = current_schema()::regnamespace
+		UNION ALL SELECT 'trigger ' || tgname, '' FROM pg_trigger JOIN pg_class c ON c.oid = tgrelid
+			WHERE relnamespace = current_schema()::regnamespace AND NOT tgisinternal
+		UNION ALL SELECT name, checksum FROM migration_checksum WHERE migrations = $1`, m.definitionsOf())
+	if err != nil {
+		return nil, err
+	}
+	there := map[string][]byte{}
+	var name string
+	var sum []byte
+	if _, err := pgx.ForEachRow(rows, []any{&name, &sum}, func() error {
+		there[name] = bytes.Clone(sum)
+		return nil
+	}); err != nil {
+		return nil, fmt.Errorf("read which views and functions there are: %w", err)
+	}
+	for _, d := range all {
+		missing := func(made string) bool { _, is := there[made]; return !is }
+		if !bytes.Equal(there[d.name], d.sum) || slices.ContainsFunc(d.makes, missing) {
+			lacks = append(lacks, d)
+		}
+	}
+	return lacks, nil
+}
+
+// outdated returns the files that are due.
+func (m MigrationSet) outdated(ctx context.Context, q pg.Querier) (files []string, err error) {
+	all, err := m.definitions()
+	if err != nil {
+		return nil, err
+	}
+	lacks, err := m.due(ctx, q, all)
+	for _, d := range lacks {
+		files = append(files, "schema/"+d.name)
+	}
+	return files, err
+}
+
+// define applies what is due, all of it or nothing. Where somebody uses a view or writes to a table with a trigger for longer than
+// a moment, it lets others pass and tries again.
+func (m MigrationSet) define(ctx context.Context, config *pgx.ConnConfig, log *slog.Logger) error {
+	all, err := m.definitions()
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	deadline := time.Now().Add(defineTimeout)
+	for pause := lockTimeout / 4; ; pause = min(2*pause, maxPause) {
+		applied, err := m.apply(ctx, conn, all)
+		if err == nil {
+			if len(applied) > 0 {
+				log.Info("views and functions are defined", "migrations", m.Table, "files", applied)
+			}
+			return nil
+		}
+		refused, is := errors.AsType[*pgconn.PgError](err)
+		if !is || refused.Code != lockNotAvailable && refused.Code != deadlockDetected {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("another session, such as a backup, uses it: %w", err)
+		}
+		log.Warn("a view or table is in use", "error", err, "retry_in", pause)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// SQLSTATEs.
+const (
+	lockNotAvailable       = "55P03"
+	deadlockDetected       = "40P01"
+	invalidTableDefinition = "42P16" // CREATE OR REPLACE VIEW would remove, rename or retype a column
+)
+
+// apply applies what is due of all in one transaction, and returns the names of those files.
+func (m MigrationSet) apply(ctx context.Context, conn *pgx.Conn, all []definition) (applied []string, err error) {
+	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		applied = nil
+		if _, err := tx.Exec(ctx, fmt.Sprintf("SET LOCAL lock_timeout = %d", lockTimeout.Milliseconds())); err != nil {
+			return err
+		}
+		lacks, err := m.due(ctx, tx, all)
+		if err != nil {
+			return err
+		}
+		if err := lockViews(ctx, tx, lacks); err != nil {
+			return err
+		}
+		dropped := map[string]bool{}
+		for _, d := range all {
+			is := func(o definition) bool { return o.name == d.name }
+			if !dropped[d.object()] && !slices.ContainsFunc(lacks, is) {
+				continue
+			}
+			if err := d.replace(ctx, tx, dropped); err != nil {
+				return fmt.Errorf("apply schema/%s: %w", d.name, err)
+			}
+			delete(dropped, d.object())
+			if _, err := tx.Exec(ctx, `INSERT INTO migration_checksum VALUES ($1, $2, $3)
+				ON CONFLICT (migrations, name) DO UPDATE SET checksum = EXCLUDED.checksum`, m.definitionsOf(), d.name, d.sum); err != nil {
+				return fmt.Errorf("note the checksum of schema/%s: %w", d.name, err)
+			}
+			applied = append(applied, d.name)
+		}
+		for view := range dropped {
+			return fmt.Errorf("the view %s reads one that has to be made anew, and has no file itself: drop it by a migration", view)
+		}
+		return nil
+	})
+	return applied, err
+}
+
+// lockViews keeps readers from views that are about to be replaced, and from those that read them. It begins with the outermost, as
+// readers do, so that nobody waits in a circle. LOCK TABLE would lock the tables behind a view, too; to say who owns it locks the view
+// alone.
+func lockViews(ctx context.Context, tx pgx.Tx, due []definition) error {
+	var names []string
+	for _, d := range due {
+		names = append(names, d.object())
+	}
+	views, err := withReaders(ctx, tx, names...)
+	if err != nil {
+		return err
+	}
+	for _, view := range views {
+		if _, err := tx.Exec(ctx, "ALTER VIEW "+view+" OWNER TO CURRENT_USER"); err != nil {
+			return fmt.Errorf("lock the view %s: %w", view, err)
+		}
+	}
+	return nil
+}
+
+// withReaders returns which of these views there are, with the views that read them, each before those that it reads.
+func withReaders(ctx context.Context, tx pgx.Tx, names ...string) ([]string, error) {
+	rows, err := tx.Query(ctx, `
+		WITH RECURSIVE reader AS (
+			SELECT oid AS view, 0 AS depth FROM pg_class
+			WHERE relnamespace = current_schema()::regnamespace AND relkind = 'v' AND relname = ANY ($1)
+			UNION SELECT ev_class, depth + 1 FROM reader
+			JOIN pg_depend ON refclassid = 'pg_class'::regclass AND refobjid = view AND classid = 'pg_rewrite'::regclass
+			JOIN pg_rewrite r ON r.oid = objid AND ev_class <> view)
+		SELECT relname::text FROM reader JOIN pg_class ON oid = view GROUP BY relname ORDER BY max(depth) DESC, relname`, names)
+	if err != nil {
+		return nil, err
+	}
+	views, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("find what reads the views: %w", err)
+	}
+	return views, nil
+}
+
+// replace applies one file. Where CREATE OR REPLACE does not suffice for a view, it drops the view first, and those that read it,
+// which it adds to dropped.
+func (d definition) replace(ctx context.Context, tx pgx.Tx, dropped map[string]bool) error {
+	err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, d.text)
+		return err
+	})
+	if refused, is := errors.AsType[*pgconn.PgError](err); !is || refused.Code != invalidTableDefinition {
+		return err
+	}
+	views, err := withReaders(ctx, tx, d.object())
+	if err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, "DROP VIEW "+strings.Join(views, ", ")); err != nil {
+		return err
+	}
+	for _, view := range views {
+		dropped[view] = true
+	}
+	_, err = tx.Exec(ctx, d.text)
+	return err
+}
