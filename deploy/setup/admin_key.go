@@ -8,6 +8,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pool"
 	"github.com/ironplane/ironplane/pkg/postgres/provision"
 	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/identity/admin"
 )
 
 // printAdminKey makes the first admin, if there is none yet, and a key. Who may do this can read all secrets anyway.
@@ -27,9 +28,9 @@ func printAdminKey(ctx context.Context, c config, screen io.Writer) error {
 		return err
 	}
 	defer db.Close()
-	key, made, err := identity.FirstAdmin(ctx, db.DB)
+	key, made, err := admin.CreateFirst(ctx, db.DB)
 	if err == nil && !made {
-		key, _, err = identity.AdminKey(ctx, db.DB)
+		key, _, err = admin.CreateKey(ctx, db.DB)
 	}
 	if err != nil {
 		return err

@@ -29,7 +29,9 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/pkg/testkit/mailbox"
-	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/identity/keys"
+	"github.com/ironplane/ironplane/services/identity/login"
+	"github.com/ironplane/ironplane/services/identity/mfa"
 )
 
 // requestLines are the lines of requests that a log in JSON has.
@@ -230,17 +232,17 @@ func signInSecrets(r *running, box *mailbox.Server) (secrets []string) {
 	const password, wrong = "some walk in the rain to sign in with", "another walk in the rain to be refused with"
 	add(password, wrong)
 	id := c.Do("POST", "/admin", map[string]any{"email": "berta@example.com", "password": password}).Want(200).ID()
-	login := func(password string) *testkit.Answer {
+	signIn := func(password string) *testkit.Answer {
 		return c.With("").Do("POST", "/auth/key", map[string]any{"type": "admin", "email": "berta@example.com", "password": password})
 	}
-	login(wrong).Want(401)
-	session := c.With(testkit.Decode[identity.APIKey](login(password).Want(200)).Key)
+	signIn(wrong).Want(401)
+	session := c.With(testkit.Decode[keys.APIKey](signIn(password).Want(200)).Key)
 	add(session.Key)
-	renewed := testkit.Decode[identity.APIKey](session.Do("POST", "/auth/key", `{}`).Want(200)).Key
+	renewed := testkit.Decode[keys.APIKey](session.Do("POST", "/auth/key", `{}`).Want(200)).Key
 	add(renewed)
 	session = c.With(renewed)
 
-	app := testkit.Decode[identity.Authenticator](
+	app := testkit.Decode[mfa.Authenticator](
 		session.Do("POST", "/auth/verify/auth", `{"method": 1}`, "Idempotency-Key", "4713").Want(200),
 	)
 	key, err := otp.NewKeyFromURL(*app.Value)
@@ -255,17 +257,17 @@ func signInSecrets(r *running, box *mailbox.Server) (secrets []string) {
 		t.Fatal(err)
 	}
 	session.Do("PATCH", fmt.Sprintf("%s/code/%d", at, asked), map[string]any{"token": token}).Want(200)
-	recovery := testkit.Decode[identity.Authenticator](session.Do("PATCH", at, `{"verified": true}`).Want(200)).RecoveryCodes
+	recovery := testkit.Decode[mfa.Authenticator](session.Do("PATCH", at, `{"verified": true}`).Want(200)).RecoveryCodes
 	for _, code := range recovery {
 		add(code, strings.ReplaceAll(code, "-", ""))
 	}
-	verify := testkit.Decode[identity.GivenKey](login(password).Want(200)).Verify
+	verify := testkit.Decode[login.GivenKey](signIn(password).Want(200)).Verify
 	add(verify.Challenge)
 	answer := func(token string) *testkit.Answer {
 		return c.With("").Do("PATCH", fmt.Sprintf("%s/code/%s", at, verify.Challenge), map[string]any{"token": token})
 	}
 	answer("a token that nobody was given").Want(422)
-	add("a token that nobody was given", testkit.Decode[identity.ConfirmedKey](answer(recovery[0]).Want(200)).Key.Key)
+	add("a token that nobody was given", testkit.Decode[mfa.ConfirmedKey](answer(recovery[0]).Want(200)).Key.Key)
 	session.Do("POST", "/auth/verify/auth", `{"method": 2, "value": "phone@example.com"}`).Want(200)
 
 	link, err := url.Parse(testkit.Decode[struct{ URL string }](session.Do("GET", "/auth/sso", nil).Want(200)).URL)
@@ -278,7 +280,7 @@ func signInSecrets(r *running, box *mailbox.Server) (secrets []string) {
 	}
 	add(
 		fragment.Get("key"),
-		testkit.Decode[identity.APIKey](c.With("").Do("POST", "/auth/sso", map[string]any{"code": fragment.Get("key")}).Want(200)).Key,
+		testkit.Decode[keys.APIKey](c.With("").Do("POST", "/auth/sso", map[string]any{"code": fragment.Get("key")}).Want(200)).Key,
 	)
 	c.With("").Do("POST", "/auth/password-reset", `{"type": "admin", "email": "berta@example.com"}`).Want(200)
 	reset := mailedText(r, box, regexp.MustCompile(`/auth/password-reset/([0-9]+)#token=([A-Za-z0-9_-]{43})`))

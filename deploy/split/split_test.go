@@ -28,6 +28,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/pkg/testkit/syncbuf"
 	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/identity/admin"
 )
 
 // programs is the folder of what is tested: the programs themselves.
@@ -410,7 +411,7 @@ func (p *prepared) start(t *testing.T) *testkit.Client {
 	c := p.startProcesses(t)
 	db := openDatabase(t, p.fleet, identity.Name)
 	defer db.Close()
-	key, _, err := identity.FirstAdmin(t.Context(), db.DB)
+	key, _, err := admin.CreateFirst(t.Context(), db.DB)
 	if err != nil {
 		t.Fatal(err)
 	}

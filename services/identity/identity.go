@@ -1,5 +1,5 @@
-// Package identity is the bounded context of people and keys: admins, their permissions, and the API keys of
-// everybody.
+// Package identity is the bounded context of people and keys: admins and what they hold, everybody's API keys, and how people sign
+// in. Each topic is a package below this one, which wires them.
 package identity
 
 import (
@@ -10,8 +10,6 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/auth/account"
 	"github.com/ironplane/ironplane/pkg/auth/credentials"
-	"github.com/ironplane/ironplane/pkg/auth/guard"
-	"github.com/ironplane/ironplane/pkg/auth/keycache"
 	"github.com/ironplane/ironplane/pkg/auth/lockout"
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/auth/throttle"
@@ -19,12 +17,18 @@ import (
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/rest"
-	"github.com/ironplane/ironplane/pkg/runtime/mesh"
-	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/settings"
+	"github.com/ironplane/ironplane/services/identity/access"
+	"github.com/ironplane/ironplane/services/identity/admin"
+	"github.com/ironplane/ironplane/services/identity/keys"
+	"github.com/ironplane/ironplane/services/identity/login"
+	"github.com/ironplane/ironplane/services/identity/mfa"
 	"github.com/ironplane/ironplane/services/identity/openid"
 	"github.com/ironplane/ironplane/services/identity/passkey"
+	"github.com/ironplane/ironplane/services/identity/person"
+	"github.com/ironplane/ironplane/services/identity/restore"
+	"github.com/ironplane/ironplane/services/identity/session"
 )
 
 // Name is the service's name, and its schema's.
@@ -42,51 +46,44 @@ var Definition = service.Definition{
 	Fills:      true,
 	Sends:      []string{"clients", "system"},
 	Receives:   []string{"clients"},
-	Takes:      takes,
-	CameBack:   cameBack,
+	Takes:      restore.Types,
+	CameBack:   restore.Find,
 	Begin:      begin,
 	New: func(d service.Deps) service.Parts {
 		s := New(d)
 		return service.Parts{
 			Routes:    s.Routes(),
-			Jobs:      []service.Job{s.resetJob(), s.tellJob()},
-			Takes:     map[string]events.Take{credentials.WelcomeKind: s.welcome},
-			Consumers: []*events.Consumer{s.clients.Consumer(), s.integrations.Consumer()},
+			Jobs:      []service.Job{s.resets.Job(), s.people.NoticeJob()},
+			Takes:     map[string]events.Take{credentials.WelcomeKind: s.resets.Welcome},
+			Consumers: []*events.Consumer{s.rules.Clients.Consumer(), s.rules.Integrations.Consumer()},
 			Loops: []service.Loop{
 				{Name: "follow the settings", Run: s.settings.Follow},
-				service.Every(
-					sweepPause,
-					"delete what has ended",
-					s.sweep,
-				),
-				service.Every(warnPause, "warn of keys that expire", s.warn),
-				service.Every(attemptPause, "log attempts", s.logAttempts),
-				service.Every(countPause, "log attempts by unknown names", s.logUnknownNames),
+				service.Every(sweepInterval, "delete what has ended", s.sweep),
+				service.Every(keys.WarnInterval, "warn of keys that expire", s.keys.Warn),
+				service.Every(login.AttemptInterval, "log attempts", s.logins.LogAttempts),
+				service.Every(login.CountInterval, "log attempts by unknown names", s.logins.LogUnknownNames),
 			},
 		}
 	},
 }
 
-// Service is the identity service.
+// Service is the identity service: its topics, and what several of them use.
 type Service struct {
-	db           *pg.DB
-	entries      *keycache.Store
-	hasher       account.Hasher
-	lockouts     *lockout.Lockouts
-	passwords    *throttle.Queue // from where their account was not signed in to
-	challenges   *throttle.Queue // that nobody has
-	settings     *settings.Follower
-	peers        mesh.Peers
-	outbox       *events.Outbox // to system, which sends mails
-	toClients    *events.Outbox
-	box          *seal.Box
-	clients      *events.Refs
-	integrations *events.Refs
-	openID       *openid.Client
-	passkeys     *passkey.Party // nil: they are not used here
+	db       *pg.DB
+	settings *settings.Follower
+	rules    *access.Rules
+	people   *person.Directory
+	keys     *keys.Service
+	sessions *session.Service
+	admins   *admin.Service
+	factors  *mfa.Service
+	openID   *openid.Service
+	logins   *login.Logins
+	resets   *login.Resets
+	links    *login.Links
 }
 
-// begin looks whether what operators say can be used, and grants the permissions that are new in this version.
+// begin refuses settings of the operator that cannot be used, and grants the permissions that are new in this version.
 func begin(ctx context.Context, d service.Deps) error {
 	if _, err := egress.Parse(d.AllowedNetworks); err != nil {
 		return err
@@ -94,96 +91,107 @@ func begin(ctx context.Context, d service.Deps) error {
 	if _, err := newParty(d); err != nil {
 		return err
 	}
-	return grantNewPermissions(ctx, d.DB)
+	return access.GrantNew(ctx, d.DB)
 }
 
 func newParty(d service.Deps) (*passkey.Party, error) {
-	party, err := passkey.Parse(d.PasskeyDomain, d.PasskeyOrigins, verifyTime)
+	party, err := passkey.Parse(d.PasskeyDomain, d.PasskeyOrigins, mfa.CodeTTL)
 	if err != nil {
 		return nil, fmt.Errorf("IRONPLANE_PASSKEY_DOMAIN and IRONPLANE_PASSKEY_ORIGINS: %w", err)
 	}
 	return party, nil
 }
 
-// mostStrangers is how many of either kind wait.
-const mostStrangers = 50
+// maxWaiting bounds the unauthenticated requests that wait in each queue.
+const maxWaiting = 50
 
-// New makes the service on its migrated schema.
+// New returns the service on its migrated schema.
 func New(d service.Deps) *Service {
-	allowed, _ := egress.Parse(d.AllowedNetworks) // begin has said what is wrong with it
+	allowed, _ := egress.Parse(d.AllowedNetworks) // begin has refused bad settings
+	passkeys, _ := newParty(d)
+	hasher, lockouts := account.NewHasher(), lockout.New(d.Redis, d.Log)
 	s := &Service{
-		openID:     openid.NewClient(allowed),
-		db:         d.DB,
-		entries:    d.Entries,
-		hasher:     account.NewHasher(),
-		lockouts:   lockout.New(d.Redis, d.Log),
-		passwords:  throttle.NewQueue(mostStrangers),
-		challenges: throttle.NewQueue(mostStrangers),
-		settings:   newSettings(d),
-		peers:      d.Peers,
-		outbox:     d.Outboxes["system"],
-		toClients:  d.Outboxes["clients"],
-		box:        d.Box,
+		db:       d.DB,
+		settings: newSettings(d),
+		rules:    &access.Rules{Clients: newRefs(d, "clients", principal.Client), Integrations: newRefs(d, "system", principal.Integration)},
+		people:   &person.Directory{DB: d.DB, Peers: d.Peers, Mails: d.Outboxes["system"], ToClients: d.Outboxes["clients"]},
 	}
-	s.passkeys, _ = newParty(d)
-	s.clients, s.integrations = s.refs("clients", principal.Client, d.Peers), s.refs("system", principal.Integration, d.Peers)
+	s.keys = &keys.Service{DB: d.DB, Entries: d.Entries, Settings: s.settings, Rules: s.rules, People: s.people}
+	s.sessions = &session.Service{DB: d.DB, Entries: d.Entries, Settings: s.settings, Rules: s.rules, People: s.people}
+	s.admins = &admin.Service{
+		DB:       d.DB,
+		Entries:  d.Entries,
+		Hasher:   hasher,
+		Lockouts: lockouts,
+		Settings: s.settings,
+		Rules:    s.rules,
+		People:   s.people,
+	}
+	s.factors = &mfa.Service{
+		DB:         d.DB,
+		Box:        d.Box,
+		Lockouts:   lockouts,
+		Challenges: throttle.NewQueue(maxWaiting),
+		Settings:   s.settings,
+		Rules:      s.rules,
+		People:     s.people,
+		Sessions:   s.sessions,
+		Mails:      d.Outboxes["system"],
+		Passkeys:   passkeys,
+	}
+	s.openID = &openid.Service{DB: d.DB, Box: d.Box, Settings: s.settings, Sessions: s.sessions, Client: openid.NewClient(allowed)}
+	s.logins = &login.Logins{
+		DB:        d.DB,
+		Hasher:    hasher,
+		Lockouts:  lockouts,
+		Passwords: throttle.NewQueue(maxWaiting),
+		People:    s.people,
+		Keys:      s.keys,
+		Sessions:  s.sessions,
+		Factors:   s.factors,
+	}
+	s.resets = &login.Resets{
+		DB:       d.DB,
+		Entries:  d.Entries,
+		Hasher:   hasher,
+		Settings: s.settings,
+		People:   s.people,
+		Mails:    d.Outboxes["system"],
+	}
+	s.links = &login.Links{DB: d.DB, Settings: s.settings, Rules: s.rules, People: s.people, Sessions: s.sessions, OpenID: s.openID}
 	return s
 }
 
-// refs are what is known of the accounts of this type, which another service has.
-func (s *Service) refs(owner string, t principal.OwnerType, peers mesh.Peers) *events.Refs {
+// newRefs returns what this service knows of another service's accounts. With an account go its keys.
+func newRefs(d service.Deps, owner string, t principal.OwnerType) *events.Refs {
 	return &events.Refs{
 		Owner: owner,
 		Type:  string(t),
-		DB:    s.db,
-		Peers: peers,
+		DB:    d.DB,
+		Peers: d.Peers,
 		Cleared: func(ctx context.Context, tx *pg.Tx, id int64, _ string) error {
-			return s.deleteKeysOf(ctx, tx, principal.Owner{Type: t, ID: id})
+			return keys.DeleteAccount(ctx, tx, d.Entries, principal.Owner{Type: t, ID: id})
 		},
 	}
 }
 
-// Routes are what the service answers.
+// Routes returns the service's operations.
 func (s *Service) Routes() []rest.Route {
 	return slices.Concat(
-		rest.Section{Name: "Admins", Doc: "Those who run the installation, and what they may."}.Of(s.admins(), s.adminPermissions()),
-		rest.Section{Name: "API keys", Doc: "What callers prove with who they are. A key can do what its owner may."}.Of(s.apiKeys()),
-		rest.Section{Name: "Sessions", Doc: "Keys that began with a login, and end by themselves."}.Of(s.sessions()),
-		rest.Section{Name: "Forgotten passwords", Doc: "A new password by a link that is mailed."}.Of(s.passwordResets()),
-		rest.Section{Name: "Single sign-on", Doc: "Links by which a caller is signed in to a panel."}.Of(s.ssoLinks()),
+		rest.Section{Name: "Admins", Doc: "Those who run the installation, and what they may."}.Of(s.admins.Routes()),
 		rest.Section{
-			Name: "OpenID Connect",
-			Doc:  "Admins sign in with their company's identity provider.",
-		}.Of(
-			s.openIDProviders(),
-			s.openIDLogins(),
-		),
-		rest.Section{
-			Name: "Two-factor authentication",
-			Doc:  "What proves who somebody is besides the password.",
-		}.Of(
-			s.verifyMethods(),
-			s.authenticators(),
-			s.verifyCodes(),
-			s.recoveryCodes(),
-		),
-		rest.Section{Name: "Browser", Doc: "What a caller looks like from here."}.Of(s.browserDetails()),
-		s.entryRoutes(),
-		s.verifyQuestions(),
-		[]rest.Route{s.settingsCopy(), s.mailCopies(), s.usesRoute()},
+			Name: "API keys",
+			Doc:  "What callers prove with who they are. A key can do what its owner may.",
+		}.Of(s.keys.Routes(), s.logins.Routes()),
+		rest.Section{Name: "Sessions", Doc: "Keys that began with a login, and end by themselves."}.Of(s.sessions.Routes()),
+		rest.Section{Name: "Forgotten passwords", Doc: "A new password by a link that is mailed."}.Of(s.resets.Routes()),
+		rest.Section{Name: "Single sign-on", Doc: "Links by which a caller is signed in to a panel."}.Of(s.links.Routes()),
+		rest.Section{Name: "OpenID Connect", Doc: "Admins sign in with their company's identity provider."}.Of(s.openID.Routes()),
+		rest.Section{Name: "Two-factor authentication", Doc: "What proves who somebody is besides the password."}.Of(s.factors.Routes()),
+		rest.Section{Name: "Browser", Doc: "What a caller looks like from here."}.Of(browserRoutes()),
+		s.admins.InternalRoutes(),
+		s.keys.InternalRoutes(),
+		s.factors.InternalRoutes(),
+		[]rest.Route{settingsRoute(s.db)},
 	)
-}
-
-// BrowserDetails are what a caller looks like from here.
-type BrowserDetails struct {
-	IP string `json:"ip"`
-}
-
-func (s *Service) browserDetails() []rest.Route {
-	return []rest.Route{rest.Read[rest.None, BrowserDetails]{Name: "getBrowserDetails",
-		Path: "/browser-details", Guard: guard.Public, Summary: "View the caller's own address",
-		Do: func(ctx context.Context, _ rest.None) (BrowserDetails, error) {
-			return BrowserDetails{principal.From(ctx).IP.String()}, nil
-		},
-	}}
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/ironplane/ironplane/pkg/testkit"
-	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/identity/login"
+	"github.com/ironplane/ironplane/services/identity/mfa"
 )
 
 // panel has the page of a panel at /panel, beside the gateway.
@@ -34,7 +35,7 @@ const (
 
 func made(t *testing.T, c *testkit.Client, name string) (at, value string) {
 	t.Helper()
-	a := testkit.Decode[identity.Authenticator](c.Do("POST", "/auth/verify/auth", map[string]any{"method": 3, "name": name}).Want(200))
+	a := testkit.Decode[mfa.Authenticator](c.Do("POST", "/auth/verify/auth", map[string]any{"method": 3, "name": name}).Want(200))
 	return fmt.Sprintf("/auth/verify/auth/%d", a.ID), *a.Value
 }
 
@@ -55,8 +56,8 @@ func TestPasskeysInABrowser(t *testing.T) {
 	} {
 		device := call(w, webauthn.AddVirtualAuthenticator, webauthn.AddVirtualAuthenticatorParams{Options: &kind}).AuthenticatorID
 		w.do(chromedp.Navigate(s.url + "/panel"))
-		login := func() *identity.GivenKey {
-			given := testkit.Decode[identity.GivenKey](
+		login := func() *login.GivenKey {
+			given := testkit.Decode[login.GivenKey](
 				s.admin.With("").Do("POST", "/auth/key", map[string]any{"type": "client", "email": "ben@example.com", "password": password}).Want(200),
 			)
 			return &given
@@ -69,7 +70,7 @@ func TestPasskeysInABrowser(t *testing.T) {
 		}
 		session.Do("PATCH", at, map[string]any{"verified": true, "credential": key}).Want(200)
 
-		sign := func() (v *identity.LoginVerify, key map[string]any, failed string) {
+		sign := func() (v *mfa.LoginVerify, key map[string]any, failed string) {
 			v = login().Verify
 			if v == nil || v.Code.Options == nil {
 				t.Fatalf("%s: a login asks for %+v", name, v)
@@ -77,7 +78,7 @@ func TestPasskeysInABrowser(t *testing.T) {
 			key, failed = run[map[string]any](w, signWith, v.Code.Options)
 			return v, key, failed
 		}
-		confirm := func(v *identity.LoginVerify, key map[string]any) *testkit.Answer {
+		confirm := func(v *mfa.LoginVerify, key map[string]any) *testkit.Answer {
 			return s.admin.With("").
 				Do("PATCH", fmt.Sprintf("/auth/verify/auth/%d/code/%s", v.Code.Auth.ID, v.Challenge), map[string]any{"credential": key})
 		}
@@ -85,7 +86,7 @@ func TestPasskeysInABrowser(t *testing.T) {
 		if failed != "" {
 			t.Fatalf("%s: %s", name, failed)
 		}
-		in := s.admin.With(testkit.Decode[identity.ConfirmedKey](confirm(v, signed).Want(200)).Key.Key)
+		in := s.admin.With(testkit.Decode[mfa.ConfirmedKey](confirm(v, signed).Want(200)).Key.Key)
 		confirm(v, signed).WantErrors("/token", "expired")
 
 		// The same device makes no second key for the account.

@@ -15,7 +15,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/ironplane/ironplane/pkg/testkit"
-	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/identity/keys"
 )
 
 // link waits for the n-th mail with a link to choose a password by.
@@ -88,7 +88,7 @@ func TestPasswordPage(t *testing.T) {
 	signIn := func(password string) *testkit.Answer {
 		return s.admin.With("").Do("POST", "/auth/key", map[string]any{"type": "client", "email": "ben@example.com", "password": password})
 	}
-	if key := testkit.Decode[identity.APIKey](signIn(chosen).Want(200)); key.Key == "" {
+	if key := testkit.Decode[keys.APIKey](signIn(chosen).Want(200)); key.Key == "" {
 		t.Errorf("signed in with %+v", key)
 	}
 	signIn(password).Want(401)

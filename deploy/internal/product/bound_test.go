@@ -20,6 +20,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/settings"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/identity/keys"
 )
 
 // ownedBy is a body that makes a key for an admin, or gives one to an admin.
@@ -33,9 +34,9 @@ func TestKeyIsBoundByItsMaker(t *testing.T) { both(t, testKeyIsBoundByItsMaker) 
 func testKeyIsBoundByItsMaker(t *testing.T, p *product.Product, c *testkit.Client) {
 	_, maker := newAdmin(t, c, "maker", `{"users": {"admins": {"read": true, "write": true}}, "network": {"switches": {"read": true}}}`)
 	anna, annas := newAdmin(t, c, "anna", `{}`)
-	made := testkit.Decode[identity.APIKey](maker.Do("POST", "/auth/key", ownedBy(anna)).Want(200))
+	made := testkit.Decode[keys.APIKey](maker.Do("POST", "/auth/key", ownedBy(anna)).Want(200))
 	bounded := c.With(made.Key)
-	own := testkit.Decode[identity.APIKey](annas.Do("POST", "/auth/key", `{"name": "own"}`).Want(200))
+	own := testkit.Decode[keys.APIKey](annas.Do("POST", "/auth/key", `{"name": "own"}`).Want(200))
 	c.Do("PATCH", path("/admin/%d/permission", anna), principal.SetOf(principal.All)).Want(200)
 	time.Sleep(100 * time.Millisecond)
 
@@ -43,7 +44,7 @@ func testKeyIsBoundByItsMaker(t *testing.T, p *product.Product, c *testkit.Clien
 	bounded.Do("GET", "/group", nil).WantDetail(problem.Forbidden, "The key lacks network.groups read.")
 	c.With(own.Key).Do("GET", "/group", nil).Want(200)
 	// What it makes, and what it edits, is bound as it is.
-	c.With(testkit.Decode[identity.APIKey](bounded.Do("POST", "/auth/key", `{"name": "x"}`).Want(200)).Key).Do("GET", "/group", nil).Want(403)
+	c.With(testkit.Decode[keys.APIKey](bounded.Do("POST", "/auth/key", `{"name": "x"}`).Want(200)).Key).Do("GET", "/group", nil).Want(403)
 	bounded.Do("PATCH", path("/auth/key/%d", own.ID), `{"name": "edited"}`).Want(200)
 	time.Sleep(100 * time.Millisecond)
 	c.With(own.Key).Do("GET", "/group", nil).Want(403)
@@ -61,7 +62,7 @@ func testKeyIsBoundByItsMaker(t *testing.T, p *product.Product, c *testkit.Clien
 	bounded.Do("PATCH", path("/admin/%d", anna), `{"email": "mine@example.com"}`).Want(403)
 	// What the owner made with a key that is not bound is not.
 	annas.Do("GET", "/group", nil).Want(200)
-	free := testkit.Decode[identity.APIKey](annas.Do("POST", "/auth/key", `{"name": "free"}`).Want(200))
+	free := testkit.Decode[keys.APIKey](annas.Do("POST", "/auth/key", `{"name": "free"}`).Want(200))
 	c.With(free.Key).Do("GET", "/group", nil).Want(200)
 	// The key and the log tell of it.
 	producttest.Drain(t, p)
@@ -69,7 +70,7 @@ func testKeyIsBoundByItsMaker(t *testing.T, p *product.Product, c *testkit.Clien
 	if text := c.Do("GET", path("/log/%d", item), nil).Want(200).Text; !strings.Contains(text, "network.switches read") {
 		t.Errorf("the log has %s", text)
 	}
-	if key := testkit.Decode[identity.APIKey](
+	if key := testkit.Decode[keys.APIKey](
 		c.Do("GET", path("/auth/key/%d", made.ID), nil),
 	); key.Bound == nil ||
 		!slices.Contains(*key.Bound, "network.switches read") {
@@ -199,10 +200,10 @@ func testExpiringKeyHasNoLaterSuccessor(t *testing.T, _ *product.Product, c *tes
 	}
 	end, later, sooner := at(2*time.Hour), at(3*time.Hour), at(time.Hour)
 	lasting := c.Do("POST", "/auth/key", `{"name": "lasting"}`).Want(200).ID()
-	shown := testkit.Decode[identity.APIKey](c.Do("POST", "/auth/key", map[string]any{"name": "expiring", "expires_at": end}).Want(200))
+	shown := testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", map[string]any{"name": "expiring", "expires_at": end}).Want(200))
 	expiring, self := c.With(shown.Key), path("/auth/key/%d", shown.ID)
 	for _, absent := range []any{`{"name": "x"}`, `{"name": "x", "expires_at": null}`} {
-		if made := testkit.Decode[identity.APIKey](
+		if made := testkit.Decode[keys.APIKey](
 			expiring.Do("POST", "/auth/key", absent).Want(200),
 		); made.ExpiresAt == nil ||
 			!made.ExpiresAt.Equal(end.Time) {

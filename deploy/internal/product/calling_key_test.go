@@ -13,6 +13,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/identity/keys"
 )
 
 // What was let in by a key that is deleted before it gets to write writes nothing, and gets no earlier answer either.
@@ -36,7 +37,7 @@ func testDeletedKeyWritesNothing(t *testing.T, p *product.Product, c *testkit.Cl
 		"permissions":               {"PATCH", path("/admin/%d/permission", other), usersAdmins, nil},
 		"an account's end":          {"DELETE", path("/admin/%d", other), nil, nil},
 	} {
-		eve := testkit.Decode[identity.APIKey](c.Do("POST", "/auth/key", `{"name": "eve"}`).Want(200))
+		eve := testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", `{"name": "eve"}`).Want(200))
 		caller := c.With(eve.Key)
 		if change.headers != nil {
 			change.headers = []string{idempotencyKey, "kept " + name}
@@ -81,7 +82,7 @@ func testIdentityLooksAtTheCallingKey(t *testing.T, p *product.Product, c *testk
 	w := newWalk(t, p, c)
 	w.createOneOfEach()
 	id, own := newAdmin(t, c, "few", `{}`)
-	expired := testkit.Decode[identity.APIKey](own.Do("GET", "/auth/key/current", nil).Want(200)).ID
+	expired := testkit.Decode[keys.APIKey](own.Do("GET", "/auth/key/current", nil).Want(200)).ID
 	testkit.Execute(t, p.Databases[identity.Name], path("UPDATE api_key SET expires_at = now() - interval '1 second' WHERE id = %d", expired))
 	tried := 0
 	for _, caller := range []*principal.Principal{

@@ -14,6 +14,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/clients"
 	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/identity/keys"
 	"github.com/ironplane/ironplane/services/network"
 	"github.com/ironplane/ironplane/services/pxe"
 	"github.com/ironplane/ironplane/services/system"
@@ -34,7 +35,7 @@ func (i *installation) makeAdmin(name string) (m made) {
 		Want(http.StatusOK)
 	key := i.admin.Do(http.MethodPost, "/auth/key", map[string]any{"name": name, "owner": map[string]any{"id": m.id, "type": "admin"}}).
 		Want(http.StatusOK)
-	m.keyID, m.key = key.ID(), testkit.Decode[identity.APIKey](key).Key
+	m.keyID, m.key = key.ID(), testkit.Decode[keys.APIKey](key).Key
 	return m
 }
 
@@ -119,7 +120,7 @@ func TestWhatCameBack(t *testing.T) {
 	}
 	as("stripped").Do(http.MethodPost, "/group", `{"name": "forbidden"}`).Want(http.StatusForbidden)
 	as("given").Do(http.MethodPost, "/group", `{"name": "allowed"}`).Want(http.StatusOK)
-	if got := testkit.Decode[identity.APIKey](
+	if got := testkit.Decode[keys.APIKey](
 		as("expired").Do(http.MethodGet, "/auth/key/current", nil).Want(http.StatusOK),
 	); got.ExpiresAt == nil ||
 		got.ExpiresAt.Year() != 2031 {
@@ -262,7 +263,7 @@ func TestAccountsThatCameBack(t *testing.T) {
 			Want(http.StatusOK)
 		key := i.admin.Do(http.MethodPost, "/auth/key", map[string]any{"name": name, "owner": map[string]any{"id": m.id, "type": "integration"}}).
 			Want(http.StatusOK)
-		m.keyID, m.key = key.ID(), testkit.Decode[identity.APIKey](key).Key
+		m.keyID, m.key = key.ID(), testkit.Decode[keys.APIKey](key).Key
 		return m
 	}
 	deleted, disabled, repassed := client("deleted"), client("disabled"), client("repassed")

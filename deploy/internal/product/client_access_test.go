@@ -12,7 +12,7 @@ import (
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/pkg/testkit/mailbox"
-	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/identity/keys"
 )
 
 const accessPage = "../../../docs/reference/client-access.md"
@@ -315,7 +315,7 @@ func claim(t *testing.T, box *mailbox.Server, maker *testkit.Client, id int64, e
 	link := nextLink(t, box, email, 0)
 	maker.With("").Do("PATCH", link.Path, map[string]any{"token": tokenOf(t, link), "password": password}).Want(200)
 	_, session := signIn(t, maker, loginOf("client", email, password))
-	return maker.With(testkit.Decode[identity.APIKey](session.Do("POST", "/auth/key", `{"name": "own"}`).Want(200)).Key)
+	return maker.With(testkit.Decode[keys.APIKey](session.Do("POST", "/auth/key", `{"name": "own"}`).Want(200)).Key)
 }
 
 // grantees are whom accounts let read what they reach.

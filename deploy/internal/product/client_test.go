@@ -16,7 +16,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/clients"
-	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/identity/keys"
 	"github.com/ironplane/ironplane/services/system/integration"
 	"github.com/ironplane/ironplane/services/system/mail"
 )
@@ -95,7 +95,7 @@ func testClients(t *testing.T, p *product.Product, c *testkit.Client) {
 	// Its key: the own record, and nothing else.
 	other := c.Do("POST", "/client", order("other@example.com")).Want(200).ID()
 	own := c.With(keyOf(t, c, at))
-	if key := testkit.Decode[identity.APIKey](
+	if key := testkit.Decode[keys.APIKey](
 		own.Do("GET", "/auth/key/current", nil).Want(200),
 	); key.Owner.URL != at ||
 		*key.Owner.Name != "Benjamin Miller" {

@@ -25,6 +25,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/identity/keys"
 	"github.com/ironplane/ironplane/services/network"
 	"github.com/ironplane/ironplane/services/pxe"
 	"github.com/ironplane/ironplane/services/pxe/media"
@@ -41,7 +42,7 @@ func testEveryRoute(t *testing.T, p *product.Product, c *testkit.Client) {
 	_, nobody := newAdmin(t, c, "nobody", `{}`)
 	w.dead = []string{newKey(t, c, "expired"), newKey(t, c, "revoked")}
 	testkit.Execute(t, p.Databases[identity.Name], "UPDATE api_key SET expires_at = now() - interval '1 second' WHERE name = 'expired'")
-	revoked := testkit.Decode[identity.APIKey](c.With(w.dead[1]).Do("GET", "/auth/key/current", nil).Want(200))
+	revoked := testkit.Decode[keys.APIKey](c.With(w.dead[1]).Do("GET", "/auth/key/current", nil).Want(200))
 	c.Do("DELETE", path("/auth/key/%d", revoked.ID), nil).Want(200)
 	time.Sleep(100 * time.Millisecond)
 	others := map[principal.OwnerType]*principal.Principal{principal.Client: nil, principal.Integration: nil}
@@ -147,7 +148,7 @@ func hasOwnTests(o rest.Operation) bool {
 
 func newKey(t *testing.T, c *testkit.Client, name string) string {
 	t.Helper()
-	return testkit.Decode[identity.APIKey](c.Do("POST", "/auth/key", map[string]any{"name": name}).Want(200)).Key
+	return testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", map[string]any{"name": name}).Want(200)).Key
 }
 
 // createOneOfEach sends the examples of all that makes an item, until each collection has one.

@@ -11,6 +11,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/identity/admin"
+	"github.com/ironplane/ironplane/services/identity/keys"
 	"github.com/ironplane/ironplane/services/system"
 )
 
@@ -32,7 +34,7 @@ func testDisabled(t *testing.T, p *product.Product, c *testkit.Client) {
 		c.Do("PATCH", account, disable).Want(200)
 		time.Sleep(100 * time.Millisecond)
 		own.Do("GET", "/group", nil).Want(401)
-		if found := testkit.Decode[[]identity.Admin](
+		if found := testkit.Decode[[]admin.Admin](
 			c.Do("GET", "/admin?disabled=true", nil).Want(200),
 		); len(found) != 1 || found[0].ID != id ||
 			!found[0].Disabled {
@@ -42,15 +44,15 @@ func testDisabled(t *testing.T, p *product.Product, c *testkit.Client) {
 		time.Sleep(100 * time.Millisecond)
 		own.Do("GET", "/group", nil).Want(200)
 	}
-	if found := testkit.Decode[[]identity.Admin](c.Do("GET", "/admin?disabled=1", nil).Want(200)); len(found) != 0 {
+	if found := testkit.Decode[[]admin.Admin](c.Do("GET", "/admin?disabled=1", nil).Want(200)); len(found) != 0 {
 		t.Errorf("disabled are %+v", found)
 	}
 
 	// It can be said at once, and keys can be made that work later.
-	other := testkit.Decode[identity.Admin](
+	other := testkit.Decode[admin.Admin](
 		c.Do("POST", "/admin", `{"email": "later@example.com", "password": "", "disabled": true}`).Want(200),
 	)
-	key := testkit.Decode[identity.APIKey](
+	key := testkit.Decode[keys.APIKey](
 		c.Do("POST", "/auth/key", map[string]any{"name": "later", "owner": map[string]any{"url": path("/admin/%d", other.ID)}}).Want(200),
 	)
 	c.With(key.Key).Do("GET", "/auth/key/current", nil).Want(401)
@@ -102,12 +104,12 @@ func testLastAdminIsNotDisabled(t *testing.T, p *product.Product, c *testkit.Cli
 	c.Do("PATCH", path("/admin/%d", id), enable).Want(200)
 	c.Do("PATCH", "/admin/1", disable).Want(200)
 	// The command line makes a key of nobody who is disabled, or lacks a permission.
-	key, name, err := identity.AdminKey(t.Context(), p.Databases[identity.Name])
+	key, name, err := admin.CreateKey(t.Context(), p.Databases[identity.Name])
 	if err != nil || name != "recovery" {
 		t.Fatalf("got a key of %q and %v, want one of recovery", name, err)
 	}
 	recovery := c.With(key.Reveal())
-	owner := testkit.Decode[identity.APIKey](recovery.Do("GET", "/auth/key/current", nil).Want(200)).Owner
+	owner := testkit.Decode[keys.APIKey](recovery.Do("GET", "/auth/key/current", nil).Want(200)).Owner
 	recovery.Do("DELETE", owner.URL, nil).Want(200)
 	c = own
 	// Several who disable each other at the same time: one stays.

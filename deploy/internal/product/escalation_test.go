@@ -11,6 +11,11 @@ import (
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/identity/admin"
+	"github.com/ironplane/ironplane/services/identity/keys"
+	"github.com/ironplane/ironplane/services/identity/login"
+	"github.com/ironplane/ironplane/services/identity/mfa"
+	"github.com/ironplane/ironplane/services/identity/session"
 )
 
 // holder is an account, and what the rules look at.
@@ -213,7 +218,7 @@ func (e *escalation) raise(h *holder, holds principal.Grants) {
 // keyBy is a key of an account that somebody makes.
 func (e *escalation) keyBy(maker *testkit.Client, h *holder) (int64, *testkit.Client) {
 	e.t.Helper()
-	key := testkit.Decode[identity.APIKey](
+	key := testkit.Decode[keys.APIKey](
 		maker.Do("POST", "/auth/key", map[string]any{"name": "made", "owner": map[string]any{"url": h.owner.URL()}}).Want(200),
 	)
 	return key.ID, e.root.With(key.Key)
@@ -261,16 +266,16 @@ func (e *escalation) makeAccounts() {
 		e.askers,
 		&asker{name: "an admin who rose, by a key that was made with one that has a bound", of: risen, bound: &bound, client: heir},
 	)
-	_, session := signIn(t, e.root, loginOf("admin", e.typed(risen), password))
-	e.askers = append(e.askers, &asker{name: "an admin who rose, who has signed in", of: risen, client: session})
+	_, signedIn := signIn(t, e.root, loginOf("admin", e.typed(risen), password))
+	e.askers = append(e.askers, &asker{name: "an admin who rose, who has signed in", of: risen, client: signedIn})
 
 	// Acting sessions: for a client, and of one's own.
 	for _, made := range []struct {
 		by   *asker
 		whom *holder
 	}{{maker, ben}, {shop, e.ofIntegration(shop, "the shop's customer")}, {e.askers[len(e.askers)-1], risen}} {
-		link := testkit.Decode[identity.SSOLink](made.by.client.Do("GET", "/auth/sso?owner="+made.whom.owner.URL(), nil).Want(200))
-		key := testkit.Decode[identity.APIKey](e.root.With("").Do("POST", "/auth/sso", exchangeOf(codeOf(t, link.URL).Get("key"))).Want(200))
+		link := testkit.Decode[session.SSOLink](made.by.client.Do("GET", "/auth/sso?owner="+made.whom.owner.URL(), nil).Want(200))
+		key := testkit.Decode[keys.APIKey](e.root.With("").Do("POST", "/auth/sso", exchangeOf(codeOf(t, link.URL).Get("key"))).Want(200))
 		e.askers = append(
 			e.askers,
 			&asker{
@@ -308,7 +313,7 @@ func (e *escalation) furnish(h *holder) {
 func (e *escalation) secure(h *holder) {
 	e.t.Helper()
 	_, itself := e.keyBy(e.root, h)
-	made := testkit.Decode[identity.Authenticator](itself.Do("POST", "/auth/verify/auth", `{"method": 3, "name": "unmade"}`).Want(200))
+	made := testkit.Decode[mfa.Authenticator](itself.Do("POST", "/auth/verify/auth", `{"method": 3, "name": "unmade"}`).Want(200))
 	h.unmade, h.options = made.ID, read[creationOptions](e.t, []byte(*made.Value))
 	err := e.p.Databases[identity.Name].QueryRow(e.t.Context(), "INSERT INTO authenticator (owner_type, owner_id, method_id, value, verified) VALUES ($1, $2, 2, 'tried@example.com', true) RETURNING id", h.owner.Type, h.owner.ID).
 		Scan(&h.factor)
@@ -343,7 +348,7 @@ func (e *escalation) replace(h *holder) {
 // typed gives an admin a password to sign in with, and answers the address.
 func (e *escalation) typed(h *holder) (email string) {
 	e.t.Helper()
-	admin := testkit.Decode[identity.Admin](e.root.Do("PATCH", h.owner.URL(), map[string]any{"password": password}).Want(200))
+	admin := testkit.Decode[admin.Admin](e.root.Do("PATCH", h.owner.URL(), map[string]any{"password": password}).Want(200))
 	return admin.Email
 }
 
@@ -365,7 +370,7 @@ func (e *escalation) attempts(a *asker, h *holder) (all []attempt) {
 	e.made++
 	root, url, db := e.root, h.owner.URL(), e.p.Databases[identity.Name]
 	fresh := path("fresh%d", e.made)
-	keyBound := func(key identity.APIKey) *principal.Grants {
+	keyBound := func(key keys.APIKey) *principal.Grants {
 		if key.Bound == nil {
 			return nil
 		}
@@ -386,7 +391,7 @@ func (e *escalation) attempts(a *asker, h *holder) (all []attempt) {
 			body:   map[string]any{"name": fresh, "owner": map[string]any{"url": url}},
 			may:    a.writesKeys,
 			look: func(answer *testkit.Answer) {
-				compare("makes a key for", keyBound(testkit.Decode[identity.APIKey](answer)), a.boundOf(h, nil))
+				compare("makes a key for", keyBound(testkit.Decode[keys.APIKey](answer)), a.boundOf(h, nil))
 			},
 		},
 		attempt{what: "act for", method: "POST", path: "/auth/key", body: map[string]any{"owner": map[string]any{"url": url}}, may: a.acts},
@@ -458,7 +463,7 @@ func (e *escalation) attempts(a *asker, h *holder) (all []attempt) {
 			body:   map[string]any{"name": fresh, "key": fresh + strings.Repeat("x", 40)},
 			may:    a.writesKeys,
 			look: func(answer *testkit.Answer) {
-				compare("sets the value of a key of", keyBound(testkit.Decode[identity.APIKey](answer)), a.boundOf(h, ptr(principal.All)))
+				compare("sets the value of a key of", keyBound(testkit.Decode[keys.APIKey](answer)), a.boundOf(h, ptr(principal.All)))
 				another(&h.key)
 			},
 		},
@@ -469,7 +474,7 @@ func (e *escalation) attempts(a *asker, h *holder) (all []attempt) {
 			body:   map[string]any{"name": fresh, "owner": map[string]any{"url": a.of.owner.URL()}},
 			may:    a.writesKeys,
 			look: func(answer *testkit.Answer) {
-				compare("takes a key of", keyBound(testkit.Decode[identity.APIKey](answer)), a.boundOf(a.of, ptr(principal.All)))
+				compare("takes a key of", keyBound(testkit.Decode[keys.APIKey](answer)), a.boundOf(a.of, ptr(principal.All)))
 				another(&h.moved)
 			},
 		},
@@ -480,7 +485,7 @@ func (e *escalation) attempts(a *asker, h *holder) (all []attempt) {
 			body:   map[string]any{"name": fresh, "owner": map[string]any{"url": url}},
 			may:    a.writesKeys,
 			look: func(answer *testkit.Answer) {
-				compare("gives a key to", keyBound(testkit.Decode[identity.APIKey](answer)), a.boundOf(h, ptr(principal.All)))
+				compare("gives a key to", keyBound(testkit.Decode[keys.APIKey](answer)), a.boundOf(h, ptr(principal.All)))
 				root.Do("DELETE", path("/auth/key/%d", a.spare), nil).Want(200)
 				a.spare = 0
 			},
@@ -518,7 +523,7 @@ func (e *escalation) attempts(a *asker, h *holder) (all []attempt) {
 			body:   map[string]any{"type": h.owner.Type, "email": h.email},
 			may:    func(*holder) bool { return true },
 			look: func(answer *testkit.Answer) {
-				if shown := testkit.Decode[identity.PasswordReset](answer).User.ID != nil; shown != a.reads(h) {
+				if shown := testkit.Decode[login.PasswordReset](answer).User.ID != nil; shown != a.reads(h) {
 					e.t.Errorf("%s, which can %s, has a link mailed to %s: the account is shown: %t", a.name, told(a.can()), h.name, shown)
 				}
 			},

@@ -6,6 +6,7 @@ import (
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/identity/keys"
 )
 
 // For ten minutes a session changes what the account signs in with as it is; later, and by any other key, that takes the password, and what
@@ -27,11 +28,11 @@ func testFreshAndStale(t *testing.T, p *product.Product, c *testkit.Client) {
 			}
 			writesEmail := who != "admin"
 			_, fresh := signIn(t, c, loginOf(kind, email, first))
-			lasting := c.With(testkit.Decode[identity.APIKey](fresh.Do("POST", "/auth/key", `{"name": "lasting"}`).Want(200)).Key)
+			lasting := c.With(testkit.Decode[keys.APIKey](fresh.Do("POST", "/auth/key", `{"name": "lasting"}`).Want(200)).Key)
 			acting := lasting
 			if kind == "client" {
 				acting = c.With(
-					testkit.Decode[identity.APIKey](c.Do("POST", "/auth/key", map[string]any{"owner": map[string]any{"url": self}}).Want(200)).Key,
+					testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", map[string]any{"owner": map[string]any{"url": self}}).Want(200)).Key,
 				)
 			}
 			for _, wrong := range []map[string]any{{"password": second}, {"password": second, "current_password": "who knows"}} {
@@ -59,7 +60,7 @@ func testFreshAndStale(t *testing.T, p *product.Product, c *testkit.Client) {
 				path("UPDATE api_key SET created_at = created_at - interval '11 minutes' WHERE id = %d", key.ID),
 			)
 			stale.Do("PATCH", self, map[string]any{"password": third}).WantErrors("/current_password", "wrong")
-			stale = c.With(testkit.Decode[identity.APIKey](stale.Do("POST", "/auth/key", `{}`).Want(200)).Key)
+			stale = c.With(testkit.Decode[keys.APIKey](stale.Do("POST", "/auth/key", `{}`).Want(200)).Key)
 			if writesEmail {
 				stale.Do("PATCH", self, map[string]any{"email": "other-" + email}).WantErrors("/current_password", "wrong")
 				stale.Do("PATCH", self, map[string]any{"email": "other-" + email, "current_password": second}).Want(200)

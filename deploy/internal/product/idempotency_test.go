@@ -13,7 +13,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/runtime/host"
 	"github.com/ironplane/ironplane/pkg/testkit"
-	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/identity/keys"
 	"github.com/ironplane/ironplane/services/network"
 	"github.com/ironplane/ironplane/services/system"
 )
@@ -41,8 +41,8 @@ func testIdempotency(t *testing.T, p *product.Product, c *testkit.Client) {
 	other.Do("POST", "/port-speed", body, idempotencyKey, "a").WantErrors("/name", "taken") // and so does another caller
 	// A key gets no answer that another key of its owner got: it may hold a key that can do more.
 	bounded, key := c.With(newKey(t, c, "sister")), `{"name": "made"}`
-	made := testkit.Decode[identity.APIKey](c.Do("POST", "/auth/key", key, idempotencyKey, "1").Want(200))
-	if again := testkit.Decode[identity.APIKey](
+	made := testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", key, idempotencyKey, "1").Want(200))
+	if again := testkit.Decode[keys.APIKey](
 		bounded.Do("POST", "/auth/key", key, idempotencyKey, "1").Want(200),
 	); again.ID == made.ID ||
 		again.Key == made.Key {
@@ -127,7 +127,7 @@ func testTwins(t *testing.T, _ *product.Product, c *testkit.Client) {
 			}
 		}
 	}
-	if n := len(testkit.Decode[[]identity.APIKey](c.Do("GET", "/auth/key", nil))); n != 1+rounds {
+	if n := len(testkit.Decode[[]keys.APIKey](c.Do("GET", "/auth/key", nil))); n != 1+rounds {
 		t.Errorf("%d keys, want %d", n, 1+rounds)
 	}
 }
@@ -138,7 +138,7 @@ func TestDumpHoldsNoSecret(t *testing.T) { both(t, testDumpHoldsNoSecret) }
 func testDumpHoldsNoSecret(t *testing.T, p *product.Product, c *testkit.Client) {
 	secrets := map[string]string{
 		"the first key": c.Key,
-		"a key": testkit.Decode[identity.APIKey](
+		"a key": testkit.Decode[keys.APIKey](
 			c.Do("POST", "/auth/key", `{"name": "x"}`, idempotencyKey, "the-idempotency-key").Want(200),
 		).Key,
 		"an imported key":      "a-key-that-another-panel-made-0001",

@@ -17,6 +17,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/identity/admin"
+	"github.com/ironplane/ironplane/services/identity/keys"
 )
 
 func path(format string, args ...any) string { return fmt.Sprintf(format, args...) }
@@ -24,20 +26,20 @@ func path(format string, args ...any) string { return fmt.Sprintf(format, args..
 func TestAdmin(t *testing.T) { producttest.Together(t, testAdmin) }
 
 func testAdmin(t *testing.T, p *product.Product, c *testkit.Client) {
-	anna := testkit.Decode[identity.Admin](
+	anna := testkit.Decode[admin.Admin](
 		c.Do("POST", "/admin", `{"email": "Anna@example.com", "password": "a long walk home", "receive_copies": true}`).Want(200),
 	)
 	if anna.Username != "Anna" || anna.Name != "Anna" || anna.Email != "Anna@example.com" || !anna.ReceiveCopies ||
 		time.Since(anna.CreatedAt.Time) > time.Hour {
 		t.Fatalf("made %+v", anna)
 	}
-	if second := testkit.Decode[identity.Admin](
+	if second := testkit.Decode[admin.Admin](
 		c.Do("POST", "/admin", `{"email": "anna@example.net", "password": ""}`).Want(200),
 	); second.Username != "anna2" {
 		t.Fatalf("made %+v", second)
 	}
 	for _, filter := range []string{"email=ANNA@example.COM", "username=anna", "username=ANNA&email=anna@example.com"} {
-		if found := testkit.Decode[[]identity.Admin](c.Do("GET", "/admin?"+filter, nil).Want(200)); len(found) != 1 || found[0].ID != anna.ID {
+		if found := testkit.Decode[[]admin.Admin](c.Do("GET", "/admin?"+filter, nil).Want(200)); len(found) != 1 || found[0].ID != anna.ID {
 			t.Errorf("%s found %+v", filter, found)
 		}
 	}
@@ -60,7 +62,7 @@ func testAdmin(t *testing.T, p *product.Product, c *testkit.Client) {
 	if !strings.HasPrefix(before, "$argon2id$v=19$m=") {
 		t.Fatalf("the password is stored as %q", before)
 	}
-	edited := testkit.Decode[identity.Admin](c.Do("PATCH", path("/admin/%d", anna.ID), `{"password": "", "receive_copies": false}`).Want(200))
+	edited := testkit.Decode[admin.Admin](c.Do("PATCH", path("/admin/%d", anna.ID), `{"password": "", "receive_copies": false}`).Want(200))
 	if edited.ReceiveCopies || edited.Email != "Anna@example.com" || stored() != before {
 		t.Fatalf("edited %+v", edited)
 	}
@@ -69,7 +71,7 @@ func testAdmin(t *testing.T, p *product.Product, c *testkit.Client) {
 	if stored() == before {
 		t.Fatal("the password did not change")
 	}
-	if list := testkit.Decode[[]identity.Admin](
+	if list := testkit.Decode[[]admin.Admin](
 		c.Do("GET", "/admin", nil).Want(200),
 	); len(list) != 3 || list[0].Username != "admin" ||
 		list[1] != edited {
@@ -102,7 +104,7 @@ func testWeakPasswords(t *testing.T, _ *product.Product, c *testkit.Client) {
 			says,
 		)
 	}
-	made := testkit.Decode[identity.Admin](
+	made := testkit.Decode[admin.Admin](
 		c.Do("POST", "/admin", `{"email": "schottenstein@hosters.example.com", "password": "xK9#vTq2LpW8"}`).Want(200),
 	)
 	weak(c.Do("PATCH", path("/admin/%d", made.ID), `{"password": "Schottenstein-1"}`), "Schottenstein-1", "account")
@@ -173,11 +175,11 @@ func testNobodyLiftsHimself(t *testing.T, _ *product.Product, c *testkit.Client)
 		WantDetail(problem.Forbidden, lacks)
 	fewKey.Do("POST", "/auth/key", map[string]any{"name": "x", "owner": map[string]any{"url": "/admin", "id": more}}).
 		WantDetail(problem.Forbidden, lacks)
-	key := testkit.Decode[identity.APIKey](moreKey.Do("GET", "/auth/key/current", nil).Want(200)).ID
+	key := testkit.Decode[keys.APIKey](moreKey.Do("GET", "/auth/key/current", nil).Want(200)).ID
 	fewKey.Do("GET", path("/auth/key/%d", key), nil).Want(200)
 	fewKey.Do("PATCH", path("/auth/key/%d", key), `{"name": "x"}`).WantDetail(problem.Forbidden, lacks)
 	fewKey.Do("DELETE", path("/auth/key/%d", key), nil).WantDetail(problem.Forbidden, lacks)
-	own := testkit.Decode[identity.APIKey](fewKey.Do("GET", "/auth/key/current", nil).Want(200)).ID
+	own := testkit.Decode[keys.APIKey](fewKey.Do("GET", "/auth/key/current", nil).Want(200)).ID
 	fewKey.Do("PATCH", path("/auth/key/%d", own), map[string]any{"name": "x", "owner": map[string]any{"url": path("/admin/%d", more)}}).
 		WantDetail(problem.Forbidden, lacks)
 
@@ -254,7 +256,7 @@ func testAccountsChangeAtOnce(t *testing.T, p *product.Product, c *testkit.Clien
 func TestAPIKey(t *testing.T) { both(t, testAPIKey) }
 
 func testAPIKey(t *testing.T, p *product.Product, c *testkit.Client) {
-	made := testkit.Decode[identity.APIKey](c.Do("POST", "/auth/key", `{"name": "billing"}`).Want(200))
+	made := testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", `{"name": "billing"}`).Want(200))
 	if apikey.FormatOf(made.Key) != apikey.Issued || made.Owner.URL != "/admin/1" || *made.Owner.Name != "admin" || made.ExpiresAt != nil {
 		t.Fatalf("made %+v", made)
 	}
@@ -271,7 +273,7 @@ func testAPIKey(t *testing.T, p *product.Product, c *testkit.Client) {
 			t.Fatalf("the key is shown again: %s", answer.Text)
 		}
 	}
-	if current := testkit.Decode[identity.APIKey](c.With(made.Key).Do("GET", "/auth/key/current", nil).Want(200)); current.Name != "renamed" {
+	if current := testkit.Decode[keys.APIKey](c.With(made.Key).Do("GET", "/auth/key/current", nil).Want(200)); current.Name != "renamed" {
 		t.Fatalf("current %+v", current)
 	}
 
@@ -291,7 +293,7 @@ func testAPIKey(t *testing.T, p *product.Product, c *testkit.Client) {
 		answer := c.Do("POST", "/auth/key", `{"name": "x", `+owner+`}`)
 		if wrong != nil {
 			answer.WantErrors(wrong...)
-		} else if key := testkit.Decode[identity.APIKey](answer.Want(200)); key.Owner.URL != "/admin/1" {
+		} else if key := testkit.Decode[keys.APIKey](answer.Want(200)); key.Owner.URL != "/admin/1" {
 			t.Errorf("%s: %+v", owner, key)
 		}
 	}
@@ -322,13 +324,13 @@ func testKeysListed(t *testing.T, _ *product.Product, c *testkit.Client) {
 	_, reader := newAdmin(t, c, "reader", `{"users": {"admins": {"read": true}}}`)
 	for caller, want := range map[*testkit.Client][]string{c: {"/admin/1", "/admin/2", "/admin/3"}, reader: {"/admin/1", "/admin/2", "/admin/3"}, nobody: {"/admin/2"}} {
 		var got []string
-		for _, key := range testkit.Decode[[]identity.APIKey](caller.Do("GET", "/auth/key", nil).Want(200)) {
+		for _, key := range testkit.Decode[[]keys.APIKey](caller.Do("GET", "/auth/key", nil).Want(200)) {
 			got = append(got, key.Owner.URL)
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("the keys of %v are listed, want %v", got, want)
 		}
-		if found := testkit.Decode[[]identity.APIKey](caller.Do("GET", "/auth/key?owner=/admin/2&sort=-name", nil).Want(200)); len(found) != 1 {
+		if found := testkit.Decode[[]keys.APIKey](caller.Do("GET", "/auth/key?owner=/admin/2&sort=-name", nil).Want(200)); len(found) != 1 {
 			t.Errorf("found %+v", found)
 		}
 	}
@@ -340,7 +342,7 @@ func testImportedKey(t *testing.T, _ *product.Product, c *testkit.Client) {
 	const value = "a-key-that-another-panel-made-0001"
 	c.With(value).Do("GET", "/auth/key/current", nil).Want(401)
 
-	made := testkit.Decode[identity.APIKey](c.Do("POST", "/auth/key", map[string]any{"name": "old", "key": value}).Want(200))
+	made := testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", map[string]any{"name": "old", "key": value}).Want(200))
 	if made.Key != value {
 		t.Fatalf("made %+v", made)
 	}
@@ -349,12 +351,12 @@ func testImportedKey(t *testing.T, _ *product.Product, c *testkit.Client) {
 
 	_, few := newAdmin(t, c, "few", `{}`)
 	few.Do("POST", "/auth/key", map[string]any{"name": "x", "key": value + "x"}).Want(403)
-	mine := testkit.Decode[identity.APIKey](few.Do("GET", "/auth/key/current", nil)).ID
+	mine := testkit.Decode[keys.APIKey](few.Do("GET", "/auth/key/current", nil)).ID
 	few.Do("PATCH", path("/auth/key/%d", mine), map[string]any{"name": "x", "key": value + "x"}).Want(403)
 
 	const next = "a-key-that-another-panel-made-0002"
 	c.With(next).Do("GET", "/auth/key/current", nil).Want(401)
-	if edited := testkit.Decode[identity.APIKey](
+	if edited := testkit.Decode[keys.APIKey](
 		c.Do("PATCH", path("/auth/key/%d", made.ID), map[string]any{"name": "old", "key": next}).Want(200),
 	); edited.Key != next {
 		t.Fatalf("edited %+v", edited)
@@ -381,7 +383,7 @@ func TestKeyExpires(t *testing.T) { both(t, testKeyExpires) }
 
 func testKeyExpires(t *testing.T, _ *product.Product, c *testkit.Client) {
 	_, made := soonExpiring(c, map[string]any{"name": "brief"})
-	key := testkit.Decode[identity.APIKey](made)
+	key := testkit.Decode[keys.APIKey](made)
 	brief := c.With(key.Key)
 	if answer := brief.Do("GET", "/auth/key/current", nil); answer.Status != 200 && time.Now().Before(key.ExpiresAt.Time) {
 		t.Fatalf("answered %d before the key's end", answer.Status)

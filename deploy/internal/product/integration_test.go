@@ -13,7 +13,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/clients"
-	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/identity/keys"
 	"github.com/ironplane/ironplane/services/system"
 	"github.com/ironplane/ironplane/services/system/integration"
 )
@@ -29,7 +29,7 @@ func newIntegration(t *testing.T, c *testkit.Client, name, permissions string) (
 // keyOf is a new key of an account.
 func keyOf(t *testing.T, c *testkit.Client, account string) string {
 	t.Helper()
-	return testkit.Decode[identity.APIKey](
+	return testkit.Decode[keys.APIKey](
 		c.Do("POST", "/auth/key", map[string]any{"name": "own", "owner": map[string]any{"url": account}}).Want(200),
 	).Key
 }
@@ -42,7 +42,7 @@ func testIntegrations(t *testing.T, p *product.Product, c *testkit.Client) {
 	c.Do("POST", "/integration", `{"name": "SHOP"}`).WantErrors("/name", "taken")
 	shop.Do("GET", "/group", nil).Want(200)
 	shop.Do("POST", "/group", `{"name": "a"}`).WantDetail(http.StatusForbidden, "The key lacks network.groups write.")
-	if key := testkit.Decode[identity.APIKey](
+	if key := testkit.Decode[keys.APIKey](
 		shop.Do("GET", "/auth/key/current", nil).Want(200),
 	); key.Owner.URL != own || key.Owner.Name == nil ||
 		*key.Owner.Name != "Shop" {
@@ -195,7 +195,7 @@ func testNobodyLiftsHimselfByAnIntegration(t *testing.T, _ *product.Product, c *
 		`{"users": {"admins": {"read": true, "write": true}}, "system": {"integrations": {"write": true}}}`,
 	)
 	own := path("/integration/%d", id)
-	key := testkit.Decode[identity.APIKey](shop.Do("GET", "/auth/key/current", nil).Want(200)).ID
+	key := testkit.Decode[keys.APIKey](shop.Do("GET", "/auth/key/current", nil).Want(200)).ID
 	_, eve := newAdmin(t, c, "eve", `{"system": {"integrations": {"read": true, "write": true}}}`)
 	lacks := "The account holds what the key lacks: users.admins read, users.admins write."
 	ofShop := map[string]any{"name": "eve's", "owner": map[string]any{"url": own}}

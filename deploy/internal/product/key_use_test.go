@@ -10,6 +10,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/clients"
 	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/identity/keys"
 	"github.com/ironplane/ironplane/services/system/mail"
 )
 
@@ -19,9 +20,9 @@ func TestKeyUse(t *testing.T) { both(t, testKeyUse) }
 func testKeyUse(t *testing.T, p *product.Product, c *testkit.Client) {
 	newPerson(t, c, "admin", "anna@example.com")
 	_, anna := signIn(t, c, loginOf("admin", "anna@example.com", password))
-	make := func(c *testkit.Client, body string) identity.APIKey {
+	make := func(c *testkit.Client, body string) keys.APIKey {
 		t.Helper()
-		return testkit.Decode[identity.APIKey](c.Do("POST", "/auth/key", body).Want(200))
+		return testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", body).Want(200))
 	}
 	far := make(anna, `{"name": "far", "allowed_cidrs": ["192.0.2.7/24", "2001:db8::1"]}`)
 	if strings.Join(far.Networks, " ") != "192.0.2.0/24 2001:db8::1/128" {
@@ -44,7 +45,7 @@ func testKeyUse(t *testing.T, p *product.Product, c *testkit.Client) {
 	}
 
 	testkit.Eventually(t, "it is known when a key was used", func() bool {
-		return testkit.Decode[identity.APIKey](c.Do("GET", path("/auth/key/%d", far.ID), nil).Want(200)).LastUsed != nil
+		return testkit.Decode[keys.APIKey](c.Do("GET", path("/auth/key/%d", far.ID), nil).Want(200)).LastUsed != nil
 	})
 	if now := near.Do("GET", "/auth/key/current", nil).Want(200).Header.Get("ETag"); now != tag {
 		t.Errorf("to be used changes a key: %s, %s", tag, now)
@@ -52,7 +53,7 @@ func testKeyUse(t *testing.T, p *product.Product, c *testkit.Client) {
 	testkit.Execute(t, p.Databases[identity.Name], "UPDATE api_key SET created_at = now() - interval '100 days'")
 	testkit.Execute(t, p.Databases[identity.Name], "UPDATE api_key SET last_used_at = now() - interval '91 days' WHERE name = 'heir'")
 	testkit.Execute(t, p.Databases[identity.Name], "UPDATE api_key SET last_used_at = now() - interval '89 days' WHERE name = 'narrower'")
-	unused := testkit.Decode[[]identity.APIKey](c.Do("GET", "/auth/key?unused_days=90&owner=/admin/2", nil).Want(200))
+	unused := testkit.Decode[[]keys.APIKey](c.Do("GET", "/auth/key?unused_days=90&owner=/admin/2", nil).Want(200))
 	if len(unused) != 1 || unused[0].Name != "heir" {
 		t.Errorf("unused are %+v", unused)
 	}

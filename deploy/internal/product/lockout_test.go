@@ -15,7 +15,7 @@ import (
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/pkg/auth/lockout"
 	"github.com/ironplane/ironplane/pkg/testkit"
-	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/identity/keys"
 )
 
 // However many guesses at a password come at once, no more than the limit are compared, and each of these is logged.
@@ -48,7 +48,7 @@ func testGuessing(t *testing.T, p *product.Product, c *testkit.Client) {
 		t.Errorf("%d guesses were compared, want %d", n, lockout.OfKey)
 	}
 	own.Do("PATCH", self, right).Want(429)
-	sister := testkit.Decode[identity.APIKey](own.Do("POST", "/auth/key", `{"name": "sister"}`).Want(200))
+	sister := testkit.Decode[keys.APIKey](own.Do("POST", "/auth/key", `{"name": "sister"}`).Want(200))
 	c.With(sister.Key).Do("PATCH", self, right).Want(429) // the name is locked from this address
 	c.Do("PATCH", self, `{"receive_copies": true}`).Want(200)
 

@@ -11,15 +11,17 @@ import (
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/identity/keys"
+	"github.com/ironplane/ironplane/services/identity/session"
 	"github.com/ironplane/ironplane/services/system"
 )
 
 const password = "a long walk in the rain"
 
 // signIn begins a session.
-func signIn(t *testing.T, c *testkit.Client, body string) (identity.APIKey, *testkit.Client) {
+func signIn(t *testing.T, c *testkit.Client, body string) (keys.APIKey, *testkit.Client) {
 	t.Helper()
-	key := testkit.Decode[identity.APIKey](c.With("").For(t).Do("POST", "/auth/key", body).Want(200))
+	key := testkit.Decode[keys.APIKey](c.With("").For(t).Do("POST", "/auth/key", body).Want(200))
 	if key.Key == "" || key.Name != "Session" || key.ExpiresAt == nil {
 		t.Fatalf("signed in with %+v", key)
 	}
@@ -51,20 +53,20 @@ func testLogin(t *testing.T, _ *product.Product, c *testkit.Client) {
 		email := "one@" + kind + ".example.com"
 		id := newPerson(t, c, kind, email)
 		self := path("/%s/%d", kind, id)
-		first, session := signIn(t, c, loginOf(kind, strings.ToUpper(email), password))
+		first, signedIn := signIn(t, c, loginOf(kind, strings.ToUpper(email), password))
 		if first.Owner.URL != self {
 			t.Errorf("signed in as %+v", first.Owner)
 		}
-		session.Do("GET", self, nil).Want(200)
-		if current := testkit.Decode[identity.APIKey](
-			session.Do("GET", "/auth/key/current", nil).Want(200),
+		signedIn.Do("GET", self, nil).Want(200)
+		if current := testkit.Decode[keys.APIKey](
+			signedIn.Do("GET", "/auth/key/current", nil).Want(200),
 		); current.ID != first.ID ||
 			current.Key != "" {
 			t.Errorf("the session's key is %+v", current)
 		}
 		_, other := signIn(t, c, loginOf(kind, email, password))
-		if own := testkit.Decode[[]identity.Session](
-			session.Do("GET", "/auth/session", nil).Want(200),
+		if own := testkit.Decode[[]session.Session](
+			signedIn.Do("GET", "/auth/session", nil).Want(200),
 		); len(own) != 2 || own[0].IP != "127.0.0.1" || own[0].Agent != "Go-http-client/1.1" ||
 			own[0].Acting {
 			t.Errorf("the sessions are %+v", own)
@@ -72,7 +74,7 @@ func testLogin(t *testing.T, _ *product.Product, c *testkit.Client) {
 		c.Do("GET", "/auth/session", nil).Want(200)
 
 		// Renewed, it goes on with another value, and for a moment with the old one.
-		renewed := testkit.Decode[identity.APIKey](session.Do("POST", "/auth/key", `{}`).Want(200))
+		renewed := testkit.Decode[keys.APIKey](signedIn.Do("POST", "/auth/key", `{}`).Want(200))
 		if renewed.ID != first.ID || renewed.Key == "" || renewed.Key == first.Key {
 			t.Errorf("renewed as %+v", renewed)
 		}
@@ -80,9 +82,9 @@ func testLogin(t *testing.T, _ *product.Product, c *testkit.Client) {
 			c.With(key).Do("GET", self, nil).Want(200)
 		}
 		c.With(renewed.Key).Do("POST", "/auth/key", `[]`).Want(200)
-		latest := testkit.Decode[identity.APIKey](session.Do("POST", "/auth/key", `{"isWrapped": true}`).Want(200))
-		session.Do("PATCH", path("/auth/key/%d", first.ID), `{"name": "mine"}`).Want(403)
-		made := testkit.Decode[identity.APIKey](session.Do("POST", "/auth/key", `{"name": "lasting"}`).Want(200))
+		latest := testkit.Decode[keys.APIKey](signedIn.Do("POST", "/auth/key", `{"isWrapped": true}`).Want(200))
+		signedIn.Do("PATCH", path("/auth/key/%d", first.ID), `{"name": "mine"}`).Want(403)
+		made := testkit.Decode[keys.APIKey](signedIn.Do("POST", "/auth/key", `{"name": "lasting"}`).Want(200))
 		if made.ExpiresAt != nil {
 			t.Errorf("a login's session makes a key that expires: %+v", made)
 		}
@@ -207,7 +209,7 @@ func TestActing(t *testing.T) { both(t, testActing) }
 func testActing(t *testing.T, p *product.Product, c *testkit.Client) {
 	shop := c.Do("POST", "/integration", `{"name": "shop"}`).Want(200).ID()
 	c.Do("PATCH", path("/integration/%d/permission", shop), `{"users": {"clients": {"read": true, "write": true}}}`).Want(200)
-	key := testkit.Decode[identity.APIKey](
+	key := testkit.Decode[keys.APIKey](
 		c.Do("POST", "/auth/key", path(`{"name": "shop", "owner": {"url": "/integration/%d"}}`, shop)).Want(200),
 	)
 	integration := c.With(key.Key)
@@ -221,7 +223,7 @@ func testActing(t *testing.T, p *product.Product, c *testkit.Client) {
 	act(c, path("/integration/%d", shop)).Want(403)
 	other, _ := newAdmin(t, c, "other", `{}`)
 	act(c, path("/admin/%d", other)).Want(403)
-	session := testkit.Decode[identity.APIKey](act(integration, path("/client/%d", mine)).Want(200))
+	session := testkit.Decode[keys.APIKey](act(integration, path("/client/%d", mine)).Want(200))
 	as := c.With(session.Key)
 	self := path("/client/%d", mine)
 	as.Do("GET", self, nil).Want(200)
@@ -232,7 +234,7 @@ func testActing(t *testing.T, p *product.Product, c *testkit.Client) {
 	as.Do("PATCH", self, `{"email": "other@example.com"}`).Want(403)
 	as.Do("POST", self+"/super", `{"client_email": "others@example.com"}`).Want(403)
 	as.Do("DELETE", "/auth/session", nil).Want(403)
-	if keys := testkit.Decode[[]identity.APIKey](c.Do("GET", path("/auth/key?owner=/client/%d", mine), nil).Want(200)); len(keys) != 0 {
+	if keys := testkit.Decode[[]keys.APIKey](c.Do("GET", path("/auth/key?owner=/client/%d", mine), nil).Want(200)); len(keys) != 0 {
 		t.Errorf("acting sessions are listed among keys: %+v", keys)
 	}
 	as.Do("POST", "/auth/key", `{}`).Want(200)

@@ -10,6 +10,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/identity/admin"
 	"github.com/ironplane/ironplane/services/system"
 )
 
@@ -54,7 +55,7 @@ func testMaintenance(t *testing.T, p *product.Product, c *testkit.Client) {
 	}
 	for deadline := time.Now().Add(soon); ; {
 		before := logged()
-		if _, _, err := identity.AdminKey(t.Context(), p.Databases[identity.Name]); err != nil {
+		if _, _, err := admin.CreateKey(t.Context(), p.Databases[identity.Name]); err != nil {
 			t.Fatal(err)
 		}
 		if time.Sleep(300 * time.Millisecond); logged() == before { // many times what it takes else

@@ -13,6 +13,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pool"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/identity/admin"
+	"github.com/ironplane/ironplane/services/identity/keys"
 	"github.com/ironplane/ironplane/services/system"
 )
 
@@ -64,14 +66,14 @@ func (i *installation) newHolder(name string, without ...string) (id int64, own 
 // keyFor makes a key for an account. It is bound by what its maker holds.
 func keyFor(maker *testkit.Client, owner principal.Owner) *testkit.Client {
 	body := map[string]any{"name": "bound", "owner": map[string]any{"url": owner.URL()}}
-	return maker.With(testkit.Decode[identity.APIKey](maker.Do(http.MethodPost, "/auth/key", body).Want(http.StatusOK)).Key)
+	return maker.With(testkit.Decode[keys.APIKey](maker.Do(http.MethodPost, "/auth/key", body).Want(http.StatusOK)).Key)
 }
 
 // unbound makes a key for an account, without a bound.
 func (i *installation) unbound(owner principal.Owner) *testkit.Client {
 	i.Helper()
 	key := keyFor(i.admin, owner)
-	id := testkit.Decode[identity.APIKey](key.Do(http.MethodGet, "/auth/key/current", nil).Want(http.StatusOK)).ID
+	id := testkit.Decode[keys.APIKey](key.Do(http.MethodGet, "/auth/key/current", nil).Want(http.StatusOK)).ID
 	testkit.Execute(i, i.product.Databases[identity.Name], "UPDATE api_key SET bound = NULL WHERE id = $1", id)
 	return key
 }
@@ -245,7 +247,7 @@ func TestAdminKeyRepairsPermissions(t *testing.T) {
 	c.Do(http.MethodPatch, "/admin/1/permission", `{"network": {"switches": {"read": false, "write": false}}}`).Want(http.StatusOK)
 	adminKey := func(want string) *testkit.Client {
 		t.Helper()
-		key, username, err := identity.AdminKey(t.Context(), p.Databases[identity.Name])
+		key, username, err := admin.CreateKey(t.Context(), p.Databases[identity.Name])
 		if err != nil || username != want {
 			t.Fatalf("got a key of %q and %v, want one of %s", username, err, want)
 		}

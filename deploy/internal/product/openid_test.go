@@ -23,6 +23,10 @@ import (
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/identity/admin"
+	"github.com/ironplane/ironplane/services/identity/keys"
+	"github.com/ironplane/ironplane/services/identity/openid"
+	"github.com/ironplane/ironplane/services/identity/session"
 )
 
 // company is an identity provider: it has people sign in, and vouches for them by tokens.
@@ -211,7 +215,7 @@ func (b *signingIn) begin(claims map[string]any) string {
 	b.mu.Unlock()
 	b.verifier = rand.Text()
 	sum := sha256.Sum256([]byte(b.verifier))
-	page := testkit.Decode[identity.OpenIDPage](
+	page := testkit.Decode[openid.OpenIDPage](
 		b.nobody.Do("POST", "/auth/openid", map[string]any{"provider": b.provider, "challenge": base64.RawURLEncoding.EncodeToString(sum[:])}).
 			Want(200),
 	)
@@ -223,10 +227,10 @@ func (b *signingIn) exchange(code string) *testkit.Answer {
 }
 
 // signIn goes all the way, and answers the session.
-func (b *signingIn) signIn(claims map[string]any) identity.APIKey {
+func (b *signingIn) signIn(claims map[string]any) keys.APIKey {
 	b.t.Helper()
 	back := b.nobody.Do("GET", b.begin(claims), nil, "Accept", "text/html").Want(http.StatusFound)
-	return testkit.Decode[identity.APIKey](b.exchange(codeOf(b.t, back.Header.Get("Location")).Get("key")).Want(200))
+	return testkit.Decode[keys.APIKey](b.exchange(codeOf(b.t, back.Header.Get("Location")).Get("key")).Want(200))
 }
 
 func person(subject, email string, more ...any) map[string]any {
@@ -290,11 +294,11 @@ func TestOpenID(t *testing.T) {
 		b.nobody.Do("GET", b.begin(claims), nil).WantDetail(401, notSignedIn)
 	}
 	key := b.signIn(person("anna", "Anna@corp.example"))
-	session := c.With(key.Key)
+	signedIn := c.With(key.Key)
 	if key.Owner.ID != anna || key.Name != "Session" {
 		t.Errorf("signed in with %+v", key)
 	}
-	session.Do("POST", "/auth/key", `{"name": "lasting"}`).Want(200) // it is a login's session
+	signedIn.Do("POST", "/auth/key", `{"name": "lasting"}`).Want(200) // it is a login's session
 	if key := b.signIn(map[string]any{"sub": "anna"}); key.Owner.ID != anna {
 		t.Errorf("signed in with %+v", key)
 	}
@@ -330,7 +334,7 @@ func TestOpenID(t *testing.T) {
 	}
 
 	// Whoever else has the code lacks the verifier.
-	code := codeOf(t, testkit.Decode[identity.SSOLink](b.nobody.Do("GET", b.begin(person("anna", "")), nil).Want(200)).URL).Get("key")
+	code := codeOf(t, testkit.Decode[session.SSOLink](b.nobody.Do("GET", b.begin(person("anna", "")), nil).Want(200)).URL).Get("key")
 	b.nobody.Do("POST", "/auth/sso", exchangeOf(code)).Want(401)
 	b.nobody.Do("POST", "/auth/sso", map[string]any{"code": code, "verifier": "another"}).Want(401)
 	b.exchange(code).Want(200)
@@ -362,7 +366,7 @@ func TestOpenID(t *testing.T) {
 		}
 		return answer.Status
 	})
-	code = codeOf(t, testkit.Decode[identity.SSOLink](link.Load()).URL).Get("key")
+	code = codeOf(t, testkit.Decode[session.SSOLink](link.Load()).URL).Get("key")
 	once(t, "a code", func() int { return b.exchange(code).Status })
 
 	// One who becomes an admin.
@@ -371,7 +375,7 @@ func TestOpenID(t *testing.T) {
 	ben := b.signIn(person("ben", "ben@corp.example"))
 	c.With(ben.Key).Do("GET", "/group", nil).Want(200)
 	c.With(ben.Key).Do("POST", "/group", `{"name": "x"}`).Want(403)
-	if record := testkit.Decode[identity.Admin](
+	if record := testkit.Decode[admin.Admin](
 		c.Do("GET", ben.Owner.URL, nil).Want(200),
 	); record.Email != "ben@corp.example" ||
 		record.Username != "ben" {
@@ -381,7 +385,7 @@ func TestOpenID(t *testing.T) {
 
 	// Who is disabled, and a provider that is.
 	c.Do("PATCH", ben.Owner.URL, disable).Want(200)
-	code = codeOf(t, testkit.Decode[identity.SSOLink](b.nobody.Do("GET", b.begin(person("ben", "")), nil).Want(200)).URL).Get("key")
+	code = codeOf(t, testkit.Decode[session.SSOLink](b.nobody.Do("GET", b.begin(person("ben", "")), nil).Want(200)).URL).Get("key")
 	b.exchange(code).Want(401)
 	back = b.begin(person("anna", ""))
 	c.Do("PATCH", provider, disable).Want(200)

@@ -23,6 +23,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/pkg/testkit/mailbox"
 	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/identity/login"
+	"github.com/ironplane/ironplane/services/identity/mfa"
 	"github.com/ironplane/ironplane/services/system"
 )
 
@@ -194,7 +196,7 @@ func read[T any](t *testing.T, text []byte) (v T) {
 // newPasskey makes an authenticator of the caller for a security key that is yet to be made.
 func newPasskey(t *testing.T, c *testkit.Client, name string) (at string, options creationOptions) {
 	t.Helper()
-	made := testkit.Decode[identity.Authenticator](c.Do("POST", "/auth/verify/auth", map[string]any{"method": 3, "name": name}).Want(200))
+	made := testkit.Decode[mfa.Authenticator](c.Do("POST", "/auth/verify/auth", map[string]any{"method": 3, "name": name}).Want(200))
 	if made.Value == nil || made.Verified || made.Called == nil || *made.Called != name || made.Method.Name != "passkey" {
 		t.Fatalf("made %+v", made)
 	}
@@ -209,17 +211,17 @@ func created(answer map[string]any) map[string]any {
 func registered(t *testing.T, c *testkit.Client, d *device, name string) (at string, recovery []string) {
 	t.Helper()
 	at, options := newPasskey(t, c, name)
-	return at, testkit.Decode[identity.Authenticator](c.Do("PATCH", at, created(d.create(options))).Want(200)).RecoveryCodes
+	return at, testkit.Decode[mfa.Authenticator](c.Do("PATCH", at, created(d.create(options))).Want(200)).RecoveryCodes
 }
 
-func signedWith(v *identity.LoginVerify, answer map[string]any) map[string]any {
+func signedWith(v *mfa.LoginVerify, answer map[string]any) map[string]any {
 	return map[string]any{"credential": answer, "challenge": v.Challenge}
 }
 
 // confirmBy confirms a code of an authenticator with a device.
 func confirmBy(c *testkit.Client, at string, d *device) {
 	d.t.Helper()
-	code := testkit.Decode[identity.VerifyCode](c.Do("POST", at+"/code", `{}`).Want(200))
+	code := testkit.Decode[mfa.VerifyCode](c.Do("POST", at+"/code", `{}`).Want(200))
 	c.Do("PATCH", path("%s/code/%d", at, code.ID), map[string]any{"credential": d.sign(code.Options)}).Want(200)
 }
 
@@ -245,7 +247,7 @@ func TestPasskeys(t *testing.T) {
 		blue.counter = 1
 		_, other := signIn(t, c, login)
 		other.Do("PATCH", at, created(blue.create(options))).WantErrors("/verified", "unconfirmed") // another session's
-		verified := testkit.Decode[identity.Authenticator](session.Do("PATCH", at, created(blue.create(options))).Want(200))
+		verified := testkit.Decode[mfa.Authenticator](session.Do("PATCH", at, created(blue.create(options))).Want(200))
 		if !verified.Verified || len(verified.RecoveryCodes) != 10 || verified.Value != nil {
 			t.Errorf("verified %+v", verified)
 		}
@@ -280,7 +282,7 @@ func TestPasskeys(t *testing.T) {
 		nobody.Do("PATCH", pathOf(v), map[string]any{"credential": spare.sign(v.Code.Options)}).Want(401)
 		nobody.Do("PATCH", pathOf(v), map[string]any{"token": wrong, "challenge": v.Challenge}).WantErrors("/token", "wrong")
 		answer := spare.again(func(d *device) { d.handle = options.User.ID }).sign(v.Code.Options)
-		key := testkit.Decode[identity.ConfirmedKey](nobody.Do("PATCH", pathOf(v), signedWith(v, answer)).Want(200)).Key
+		key := testkit.Decode[mfa.ConfirmedKey](nobody.Do("PATCH", pathOf(v), signedWith(v, answer)).Want(200)).Key
 		if key.Key == "" {
 			t.Errorf("signed in with %+v", key)
 		}
@@ -301,7 +303,7 @@ func TestPasskeys(t *testing.T) {
 		confirmBy(in, at, blue)
 		in.Do("PATCH", at, `{"verified": false}`).Want(200)
 		in.Do("PATCH", at, `{"verified": true}`).WantErrors("/verified", "unconfirmed")
-		renewed := testkit.Decode[identity.VerifyCode](in.Do("POST", at+"/code", `{}`).Want(200))
+		renewed := testkit.Decode[mfa.VerifyCode](in.Do("POST", at+"/code", `{}`).Want(200))
 		in.Do("PATCH", path("%s/code/%d", at, renewed.ID), map[string]any{"credential": blue.create(read[creationOptions](t, renewed.Options))}).
 			WantErrors("/credential", "wrong")
 		in.Do("PATCH", at, created(blue.create(read[creationOptions](t, renewed.Options)))).Want(200)
@@ -364,10 +366,10 @@ func TestWrongPasskeys(t *testing.T) {
 		doras.Do("PATCH", at, created(key.again(alterations["another origin"]).create(options))).WantErrors("/credential", "wrong")
 	}
 	doras.Do("PATCH", at, created(key.create(options))).WantErrors("/credential", "expired")
-	renewed := testkit.Decode[identity.VerifyCode](doras.Do("POST", at+"/code", `{}`).Want(200))
+	renewed := testkit.Decode[mfa.VerifyCode](doras.Do("POST", at+"/code", `{}`).Want(200))
 	testkit.Execute(t, p.Databases[identity.Name], "UPDATE verify_code SET expires_at = now() WHERE id = $1", renewed.ID)
 	doras.Do("PATCH", at, created(key.create(read[creationOptions](t, renewed.Options)))).WantErrors("/credential", "expired")
-	renewed = testkit.Decode[identity.VerifyCode](doras.Do("POST", at+"/code", `{}`).Want(200))
+	renewed = testkit.Decode[mfa.VerifyCode](doras.Do("POST", at+"/code", `{}`).Want(200))
 	doras.Do("PATCH", at, created(key.create(read[creationOptions](t, renewed.Options)))).Want(200)
 
 	registered(t, bens, key.again(func(d *device) { d.id = []byte("ben") }), "key")
@@ -494,7 +496,7 @@ func TestPasskeysVerifyUsers(t *testing.T) {
 	touched := newDevice(t)
 	at, _ := registered(t, session, touched, "key")
 	choose(t, c, "security.verify_passkeys", 1)
-	var v *identity.LoginVerify
+	var v *mfa.LoginVerify
 	testkit.Eventually(t, "the setting counts", func() bool {
 		v = begun(t, c, login)
 		return read[requestOptions](t, v.Code.Options).UserVerification == "required"
@@ -557,7 +559,7 @@ func TestPasskeysOfOthers(t *testing.T) {
 		caller.Do("POST", at+"/code", `{}`).Want(403)
 	}
 	acting := c.With(
-		testkit.Decode[identity.GivenKey](
+		testkit.Decode[login.GivenKey](
 			c.Do("POST", "/auth/key", map[string]any{"owner": map[string]any{"url": path("/client/%d", client)}}).Want(200),
 		).Key,
 	)

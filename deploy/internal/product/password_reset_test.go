@@ -20,7 +20,9 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/pkg/testkit/mailbox"
 	"github.com/ironplane/ironplane/services/clients"
-	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/identity/keys"
+	"github.com/ironplane/ironplane/services/identity/login"
+	"github.com/ironplane/ironplane/services/identity/mfa"
 )
 
 const newPassword = "seven grey herons at dusk"
@@ -114,7 +116,7 @@ func TestPasswordReset(t *testing.T) {
 			id := newPerson(t, c, kind, email)
 			self := path("/%s/%d", kind, id)
 			_, session := signIn(t, c, loginOf(kind, email, password))
-			lasting := testkit.Decode[identity.APIKey](session.Do("POST", "/auth/key", `{"name": "lasting"}`).Want(200))
+			lasting := testkit.Decode[keys.APIKey](session.Do("POST", "/auth/key", `{"name": "lasting"}`).Want(200))
 
 			ask := map[string]any{"type": kind, "email": strings.ToUpper(email)}
 			if answer := nobody.Do("POST", "/auth/password-reset", ask).
@@ -131,7 +133,7 @@ func TestPasswordReset(t *testing.T) {
 				t.Errorf("the link is %s", link)
 			}
 			for _, caller := range []*testkit.Client{c, session} {
-				shown := testkit.Decode[identity.PasswordReset](caller.Do("POST", "/auth/password-reset", ask).Want(200)).User
+				shown := testkit.Decode[login.PasswordReset](caller.Do("POST", "/auth/password-reset", ask).Want(200)).User
 				if shown.ID == nil || *shown.ID != id || shown.Name == nil || (shown.Username != nil) != (kind == "admin") {
 					t.Errorf("who may read the account is told %+v", shown)
 				}
@@ -275,7 +277,7 @@ func TestWelcome(t *testing.T) {
 	if told, err = url.ParseQuery(second.Fragment); err != nil {
 		t.Fatal(err)
 	}
-	early := testkit.Decode[identity.APIKey](
+	early := testkit.Decode[keys.APIKey](
 		c.Do("POST", "/auth/key", map[string]any{"name": "early", "owner": map[string]any{"url": self}}).Want(200),
 	)
 	verifiedApp(t, p, c.With(early.Key).For(t))
@@ -283,7 +285,7 @@ func TestWelcome(t *testing.T) {
 	if !claimed(id) {
 		t.Error("a used link does not claim the account")
 	}
-	if left := testkit.Decode[[]identity.Authenticator](c.Do("GET", "/auth/verify/auth?owner="+self, nil).Want(200)); len(left) > 0 {
+	if left := testkit.Decode[[]mfa.Authenticator](c.Do("GET", "/auth/verify/auth?owner="+self, nil).Want(200)); len(left) > 0 {
 		t.Errorf("somebody has put %+v on an account that was not claimed, and it is still there", left)
 	}
 	reseller.Do("PATCH", self, `{"email": "mine@example.com"}`).Want(403)
@@ -292,8 +294,8 @@ func TestWelcome(t *testing.T) {
 	_, session := signIn(t, c, loginOf("client", "newer@example.com", password))
 
 	// The first proof of an address that it has given itself ends what it made before, and not what operators did.
-	own := testkit.Decode[identity.APIKey](session.Do("POST", "/auth/key", `{"name": "own"}`).Want(200))
-	given := testkit.Decode[identity.APIKey](
+	own := testkit.Decode[keys.APIKey](session.Do("POST", "/auth/key", `{"name": "own"}`).Want(200))
+	given := testkit.Decode[keys.APIKey](
 		c.Do("POST", "/auth/key", map[string]any{"name": "given", "owner": map[string]any{"url": self}}).Want(200),
 	)
 	other := session.Do("POST", "/client", order("other@example.com")).Want(200).ID()

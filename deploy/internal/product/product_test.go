@@ -11,7 +11,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/pkg/testkit/names"
-	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/identity/keys"
 )
 
 var full = flag.Bool("full", false, "run what is about how services are reached in one process, too, and delete more targets of references")
@@ -47,7 +47,7 @@ func newAdmin(t *testing.T, c *testkit.Client, username string, permissions stri
 	id = c.Do("POST", "/admin", map[string]any{"username": username, "email": username + "@example.com", "password": ""}).Want(200).ID()
 	c.Do("PATCH", path("/admin/%d/permission", id), permissions).Want(200)
 	key := c.Do("POST", "/auth/key", map[string]any{"name": "test", "owner": map[string]any{"url": path("/admin/%d", id)}}).Want(200)
-	return id, c.With(testkit.Decode[identity.APIKey](key).Key)
+	return id, c.With(testkit.Decode[keys.APIKey](key).Key)
 }
 
 // holdLock takes a lock of the product's and answers what gives it back.

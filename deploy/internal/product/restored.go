@@ -18,7 +18,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pool"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
-	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/identity/restore"
 	"github.com/ironplane/ironplane/services/system"
 )
 
@@ -138,7 +138,7 @@ func (r *restored) takeUp(ctx context.Context, schemas map[string]*pg.DB, takeBa
 		left = left[:0]
 		for _, b := range r.back {
 			switch err := b.Take(ctx, tx); {
-			case errors.Is(err, identity.ErrLastAdmin):
+			case errors.Is(err, restore.ErrLastAdmin):
 				left = append(left, fmt.Sprintf("%s: %v.\n", b.What, err))
 			case err != nil:
 				return fmt.Errorf("take back that %s: %w", b.What, err)

@@ -23,6 +23,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/identity/admin"
 	"github.com/ironplane/ironplane/services/network"
 	"github.com/ironplane/ironplane/services/pxe"
 	"github.com/ironplane/ironplane/services/system"
@@ -69,7 +70,7 @@ func (i *installation) begin() {
 // welcome makes the first admin.
 func (i *installation) welcome() {
 	i.Helper()
-	key, _, err := identity.FirstAdmin(i.Context(), i.product.Databases[identity.Name])
+	key, _, err := admin.CreateFirst(i.Context(), i.product.Databases[identity.Name])
 	if err != nil {
 		i.Fatal(err)
 	}

@@ -17,7 +17,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/testkit"
-	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/identity/admin"
+	"github.com/ironplane/ironplane/services/identity/keys"
 	"github.com/ironplane/ironplane/services/system"
 )
 
@@ -224,15 +225,15 @@ func TestDeletesOwnKeys(t *testing.T) { producttest.Together(t, testDeletesOwnKe
 
 func testDeletesOwnKeys(t *testing.T, _ *product.Product, c *testkit.Client) {
 	id, nobody := newAdmin(t, c, "nobody", `{}`)
-	newOne := func(c *testkit.Client) identity.APIKey {
-		return testkit.Decode[identity.APIKey](c.Do("POST", "/auth/key", `{"name": "one of many"}`).Want(200))
+	newOne := func(c *testkit.Client) keys.APIKey {
+		return testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", `{"name": "one of many"}`).Want(200))
 	}
 	first, calling, last, foreign := newOne(nobody), newOne(nobody), newOne(nobody), newOne(c)
 	caller := nobody.With(calling.Key)
 	caller.Do("DELETE", path("/auth/key/%d,%d", calling.ID, foreign.ID), nil).Want(404)
 	caller.Do("DELETE", path("/auth/key/%d,%d,%d", last.ID, calling.ID, first.ID), nil).Want(200)
 	time.Sleep(100 * time.Millisecond)
-	for _, key := range []identity.APIKey{first, calling, last} {
+	for _, key := range []keys.APIKey{first, calling, last} {
 		c.With(key.Key).Do("GET", "/auth/key/current", nil).Want(401)
 	}
 
@@ -240,7 +241,7 @@ func testDeletesOwnKeys(t *testing.T, _ *product.Product, c *testkit.Client) {
 	calling, mine := newOne(nobody), newOne(nobody)
 	holder := nobody.With(calling.Key)
 	other, _ := newAdmin(t, c, "other", `{}`)
-	others := testkit.Decode[identity.APIKey](
+	others := testkit.Decode[keys.APIKey](
 		c.Do("POST", "/auth/key", map[string]any{"name": "x", "owner": map[string]any{"url": path("/admin/%d", other)}}).Want(200),
 	)
 	holder.Do("DELETE", path("/auth/key/%d,%d", calling.ID, foreign.ID), nil).Want(403) // of the first admin, who holds more
@@ -262,7 +263,7 @@ func testSeveralAccountsAreGuarded(t *testing.T, _ *product.Product, c *testkit.
 		nobody.Do("PATCH", both, `{}`).WantDetail(problem.Forbidden, "The key lacks users.admins write.")
 		nobody.Do("DELETE", both, nil).Want(403)
 	}
-	if got := testkit.Decode[[]identity.Admin](
+	if got := testkit.Decode[[]admin.Admin](
 		c.Do("PATCH", path("/admin/%d,%d", other, id), `{"receive_copies": true}`).Want(200),
 	); !got[0].ReceiveCopies ||
 		!got[1].ReceiveCopies {

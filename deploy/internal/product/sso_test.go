@@ -12,6 +12,8 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/identity/keys"
+	"github.com/ironplane/ironplane/services/identity/session"
 )
 
 // codeOf is what a link's panel is told.
@@ -35,13 +37,13 @@ func TestSSO(t *testing.T) {
 	t.Parallel()
 	p, c, _ := withPanels(t)
 	nobody := c.With("")
-	link := func(c *testkit.Client, query string) identity.SSOLink {
+	link := func(c *testkit.Client, query string) session.SSOLink {
 		t.Helper()
-		return testkit.Decode[identity.SSOLink](c.Do("GET", "/auth/sso"+query, nil).Want(200))
+		return testkit.Decode[session.SSOLink](c.Do("GET", "/auth/sso"+query, nil).Want(200))
 	}
 	shop := c.Do("POST", "/integration", `{"name": "shop"}`).Want(200).ID()
 	c.Do("PATCH", path("/integration/%d/permission", shop), `{"users": {"clients": {"read": true, "write": true}}}`).Want(200)
-	key := testkit.Decode[identity.APIKey](
+	key := testkit.Decode[keys.APIKey](
 		c.Do("POST", "/auth/key", path(`{"name": "shop", "owner": {"url": "/integration/%d"}}`, shop)).Want(200),
 	)
 	integration := c.With(key.Key)
@@ -75,7 +77,7 @@ func TestSSO(t *testing.T) {
 	var done atomic.Int32
 	var all sync.WaitGroup
 	var mu sync.Mutex
-	var began identity.APIKey
+	var began keys.APIKey
 	for range 32 {
 		all.Go(func() {
 			switch answer := nobody.Do("POST", "/auth/sso", exchangeOf(told.Get("key"))); answer.Status {
@@ -137,12 +139,12 @@ func TestSSO(t *testing.T) {
 	_, session := signIn(t, c, loginOf("client", "theirs@example.com", password))
 	own := codeOf(t, link(session, "").URL).Get("key")
 	kept := codeOf(t, link(session, "").URL).Get("key")
-	begun := testkit.Decode[identity.APIKey](nobody.Do("POST", "/auth/sso", exchangeOf(own)).Want(200))
+	begun := testkit.Decode[keys.APIKey](nobody.Do("POST", "/auth/sso", exchangeOf(own)).Want(200))
 	c.With(begun.Key).Do("GET", path("/client/%d", theirs), nil).Want(200)
 	session.Do("PATCH", path("/client/%d", theirs), map[string]any{"password": newPassword, "current_password": password}).Want(200)
 	forgotten()
 	session.Do("GET", path("/client/%d", theirs), nil).Want(200)
 	c.With(begun.Key).Do("GET", path("/client/%d", theirs), nil).Want(401)
-	late := testkit.Decode[identity.APIKey](nobody.Do("POST", "/auth/sso", exchangeOf(kept)).Want(200))
+	late := testkit.Decode[keys.APIKey](nobody.Do("POST", "/auth/sso", exchangeOf(kept)).Want(200))
 	c.With(late.Key).Do("GET", path("/client/%d", theirs), nil).Want(401)
 }

@@ -20,6 +20,9 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/pkg/testkit/mailbox"
 	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/identity/keys"
+	"github.com/ironplane/ironplane/services/identity/login"
+	"github.com/ironplane/ironplane/services/identity/mfa"
 	"github.com/ironplane/ironplane/services/system"
 )
 
@@ -34,7 +37,7 @@ type app struct {
 // newApp makes an authenticator of the caller, which is not verified yet.
 func newApp(t *testing.T, p *product.Product, c *testkit.Client) app {
 	t.Helper()
-	made := testkit.Decode[identity.Authenticator](c.Do("POST", "/auth/verify/auth", `{"method": {"id": 1}}`).Want(200))
+	made := testkit.Decode[mfa.Authenticator](c.Do("POST", "/auth/verify/auth", `{"method": {"id": 1}}`).Want(200))
 	if made.Value == nil || made.Verified || len(made.RecoveryCodes) > 0 {
 		t.Fatalf("made %+v", made)
 	}
@@ -75,27 +78,27 @@ func verifiedApp(t *testing.T, p *product.Product, c *testkit.Client) (app, []st
 	t.Helper()
 	a := newApp(t, p, c)
 	a.confirm(c)
-	return a, testkit.Decode[identity.Authenticator](c.Do("PATCH", a.path(), `{"verified": true}`).Want(200)).RecoveryCodes
+	return a, testkit.Decode[mfa.Authenticator](c.Do("PATCH", a.path(), `{"verified": true}`).Want(200)).RecoveryCodes
 }
 
 // begun is a login that takes a code.
-func begun(t *testing.T, c *testkit.Client, login string) *identity.LoginVerify {
+func begun(t *testing.T, c *testkit.Client, body string) *mfa.LoginVerify {
 	t.Helper()
-	answer := testkit.Decode[identity.GivenKey](c.With("").For(t).Do("POST", "/auth/key", login).Want(200))
+	answer := testkit.Decode[login.GivenKey](c.With("").For(t).Do("POST", "/auth/key", body).Want(200))
 	if answer.Key != "" || answer.ID != 0 || answer.Verify == nil || answer.Verify.Challenge == "" {
 		t.Fatalf("a login answers %+v", answer)
 	}
 	return answer.Verify
 }
 
-func pathOf(v *identity.LoginVerify) string {
+func pathOf(v *mfa.LoginVerify) string {
 	return path("/auth/verify/auth/%d/code/%d", v.Code.Auth.ID, v.Code.ID)
 }
 
 // complete completes a login with a token.
-func complete(t *testing.T, c *testkit.Client, v *identity.LoginVerify, token string) (identity.APIKey, *testkit.Client) {
+func complete(t *testing.T, c *testkit.Client, v *mfa.LoginVerify, token string) (keys.APIKey, *testkit.Client) {
 	t.Helper()
-	key := testkit.Decode[identity.ConfirmedKey](
+	key := testkit.Decode[mfa.ConfirmedKey](
 		c.With("").For(t).Do("PATCH", pathOf(v), map[string]any{"token": token, "challenge": v.Challenge}).Want(200),
 	).Key
 	if key.Key == "" || key.Name != "Session" {
@@ -128,7 +131,7 @@ func testTwoFactorLogin(t *testing.T, p *product.Product, c *testkit.Client) {
 		a.confirm(session)
 		_, other := signIn(t, c, loginOf(kind, email, password))
 		other.Do("PATCH", a.path(), `{"verified": true}`).WantErrors("/verified", "unconfirmed") // another session's code
-		verified := testkit.Decode[identity.Authenticator](session.Do("PATCH", a.path(), `{"verified": true}`).Want(200))
+		verified := testkit.Decode[mfa.Authenticator](session.Do("PATCH", a.path(), `{"verified": true}`).Want(200))
 		if !verified.Verified || len(verified.RecoveryCodes) != 10 || verified.Owner.URL != self {
 			t.Errorf("verified %+v", verified)
 		}
@@ -175,7 +178,7 @@ func testTwoFactorLogin(t *testing.T, p *product.Product, c *testkit.Client) {
 		other.Do("DELETE", a.path(), nil).Want(403)
 		other.Do("PATCH", a.path(), `{"verified": false}`).Want(403)
 		other.Do("POST", "/auth/verify/recovery", nil).Want(403)
-		if made := testkit.Decode[identity.RecoveryCodes](
+		if made := testkit.Decode[mfa.RecoveryCodes](
 			signedIn.Do("POST", "/auth/verify/recovery", nil).Want(200),
 		); made.Left != 10 ||
 			made.Codes[0] == verified.RecoveryCodes[0] {
@@ -187,7 +190,7 @@ func testTwoFactorLogin(t *testing.T, p *product.Product, c *testkit.Client) {
 		signedIn.Do("DELETE", a.path(), nil).Want(403)
 		a.confirm(signedIn)
 		signedIn.Do("DELETE", a.path(), nil).Want(200)
-		if left := testkit.Decode[identity.RecoveryCodes](signedIn.Do("GET", "/auth/verify/recovery", nil).Want(200)); left.Left != 0 {
+		if left := testkit.Decode[mfa.RecoveryCodes](signedIn.Do("GET", "/auth/verify/recovery", nil).Want(200)); left.Left != 0 {
 			t.Errorf("recovery codes of no authenticator: %+v", left)
 		}
 		signIn(t, c, loginOf(kind, email, password))
@@ -230,7 +233,7 @@ func TestTwoFactorByMail(t *testing.T) {
 	id := newPerson(t, c, "client", "ben@example.com")
 	self, login := path("/client/%d", id), loginOf("client", "ben@example.com", password)
 	c.Do("PATCH", self, `{"verify": {"require": true}}`).Want(200)
-	lasting := testkit.Decode[identity.APIKey](
+	lasting := testkit.Decode[keys.APIKey](
 		c.Do("POST", "/auth/key", map[string]any{"name": "x", "owner": map[string]any{"url": self}}).Want(200),
 	).Key
 	v := begun(t, c, login)
@@ -258,7 +261,7 @@ func TestTwoFactorByMail(t *testing.T) {
 
 	// Another address, which is proved.
 	_, again := complete(t, c, begun(t, c, loginOf("client", "ben@example.com", "another long walk home")), third(mailed(t, box, 3)))
-	auth := testkit.Decode[identity.Authenticator](again.Do("POST", "/auth/verify/auth", `{"method": {"id": 2}}`).Want(200))
+	auth := testkit.Decode[mfa.Authenticator](again.Do("POST", "/auth/verify/auth", `{"method": {"id": 2}}`).Want(200))
 	if *auth.Value != "ben@example.com" {
 		t.Errorf("made %+v", auth)
 	}
@@ -275,7 +278,7 @@ func TestTwoFactorByMail(t *testing.T) {
 	}
 	c.With(lasting).Do("PATCH", of, map[string]any{"token": code}).Want(404)
 	again.Do("PATCH", of, map[string]any{"token": code}, "If-Match", `"7"`).Want(412)
-	if key := testkit.Decode[identity.ConfirmedKey](
+	if key := testkit.Decode[mfa.ConfirmedKey](
 		again.Do("PATCH", of, map[string]any{"token": " " + code[:3] + " " + code[3:]}).Want(200),
 	); key.Key.Key != "" ||
 		key.Key.Name != "Session" {
@@ -321,7 +324,7 @@ func testTwoFactorOfAdmins(t *testing.T, p *product.Product, c *testkit.Client) 
 	choose(t, c, "security.verify_admins", 1)
 	id := newPerson(t, c, "admin", "anna@example.com")
 	testkit.Eventually(t, "a login takes a code", func() bool {
-		answer := testkit.Decode[identity.GivenKey](c.With("").Do("POST", "/auth/key", loginOf("admin", "anna@example.com", password)).Want(200))
+		answer := testkit.Decode[login.GivenKey](c.With("").Do("POST", "/auth/key", loginOf("admin", "anna@example.com", password)).Want(200))
 		return answer.Verify != nil && answer.Verify.Code.Auth.ID == 0
 	})
 	choose(t, c, "security.verify_admins", 0)
@@ -337,7 +340,7 @@ func testCodeCountsOnce(t *testing.T, p *product.Product, c *testkit.Client) {
 	login := loginOf("client", "ben@example.com", password)
 	_, session := signIn(t, c, login)
 	a, recovery := verifiedApp(t, p, session)
-	count := func(logins []*identity.LoginVerify, token string) (let int32) {
+	count := func(logins []*mfa.LoginVerify, token string) (let int32) {
 		var in atomic.Int32
 		var all sync.WaitGroup
 		for i := range 32 {
@@ -356,10 +359,10 @@ func testCodeCountsOnce(t *testing.T, p *product.Product, c *testkit.Client) {
 		return in.Load()
 	}
 	token := a.code()
-	if n := count([]*identity.LoginVerify{begun(t, c, login)}, token); n != 1 {
+	if n := count([]*mfa.LoginVerify{begun(t, c, login)}, token); n != 1 {
 		t.Errorf("one code let %d in", n)
 	}
-	var logins []*identity.LoginVerify
+	var logins []*mfa.LoginVerify
 	for range 16 {
 		logins = append(logins, begun(t, c, login))
 	}
@@ -374,7 +377,7 @@ func testCodeCountsOnce(t *testing.T, p *product.Product, c *testkit.Client) {
 	if n := count(logins, strings.ToUpper(recovery[0])); n != 1 {
 		t.Errorf("one recovery code let %d in", n)
 	}
-	if left := testkit.Decode[identity.RecoveryCodes](session.Do("GET", "/auth/verify/recovery", nil).Want(200)); left.Left != 9 {
+	if left := testkit.Decode[mfa.RecoveryCodes](session.Do("GET", "/auth/verify/recovery", nil).Want(200)); left.Left != 9 {
 		t.Errorf("%d recovery codes are left", left.Left)
 	}
 }
@@ -387,7 +390,7 @@ func testGuessingCodes(t *testing.T, p *product.Product, c *testkit.Client) {
 	login := loginOf("client", "ben@example.com", password)
 	_, session := signIn(t, c, login)
 	a, _ := verifiedApp(t, p, session)
-	guess := func(v *identity.LoginVerify, token string) *testkit.Answer {
+	guess := func(v *mfa.LoginVerify, token string) *testkit.Answer {
 		return c.With("").Do("PATCH", pathOf(v), map[string]any{"token": token, "challenge": v.Challenge})
 	}
 	wrongs := 0
@@ -447,10 +450,10 @@ func testWhoseSecondFactors(t *testing.T, p *product.Product, c *testkit.Client)
 	for _, kind := range []string{"admin", "client"} {
 		reader.Do("DELETE", path("/%s/%d/verify", kind, client), nil).Want(403)
 	}
-	if n := len(testkit.Decode[[]identity.Authenticator](nobody.Do("GET", "/auth/verify/auth", nil).Want(200))); n != 0 {
+	if n := len(testkit.Decode[[]mfa.Authenticator](nobody.Do("GET", "/auth/verify/auth", nil).Want(200))); n != 0 {
 		t.Errorf("nobody has %d", n)
 	}
-	if all := testkit.Decode[[]identity.Authenticator](
+	if all := testkit.Decode[[]mfa.Authenticator](
 		reader.Do("GET", path("/auth/verify/auth?owner=/client/%d", client), nil).Want(200),
 	); len(all) != 1 || all[0].ID != of["ben"].id ||
 		all[0].Value != nil {
@@ -468,7 +471,7 @@ func testWhoseSecondFactors(t *testing.T, p *product.Product, c *testkit.Client)
 	shop := c.Do("POST", "/integration", `{"name": "shop"}`).Want(200).ID()
 	c.Do("PATCH", path("/integration/%d/permission", shop), `{"users": {"clients": {"read": true, "write": true}}}`).Want(200)
 	shops := c.With(
-		testkit.Decode[identity.APIKey](
+		testkit.Decode[keys.APIKey](
 			c.Do("POST", "/auth/key", path(`{"name": "shop", "owner": {"url": "/integration/%d"}}`, shop)).Want(200),
 		).Key,
 	)
@@ -476,7 +479,7 @@ func testWhoseSecondFactors(t *testing.T, p *product.Product, c *testkit.Client)
 	shops.Do("DELETE", of["ben"].path(), nil).Want(403)
 	shops.Do("DELETE", path("/client/%d/verify", client), nil).Want(403)
 	acting := c.With(
-		testkit.Decode[identity.APIKey](c.Do("POST", "/auth/key", path(`{"owner": {"url": "/client/%d"}}`, client)).Want(200)).Key,
+		testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", path(`{"owner": {"url": "/client/%d"}}`, client)).Want(200)).Key,
 	)
 	acting.Do("GET", of["ben"].path(), nil).Want(200)
 	for _, refused := range []*testkit.Answer{acting.Do("POST", "/auth/verify/auth", `{"method": 1}`), acting.Do("POST", of["ben"].path()+"/code", `{}`), acting.Do("DELETE", of["ben"].path(), nil),
@@ -485,7 +488,7 @@ func testWhoseSecondFactors(t *testing.T, p *product.Product, c *testkit.Client)
 	}
 
 	// A key that is bound to less than its owner holds writes none of his.
-	bound := c.With(testkit.Decode[identity.APIKey](annas.Do("POST", "/auth/key", ownedBy(newAdminOf(t, c, "lifted", `{}`))).Want(200)).Key)
+	bound := c.With(testkit.Decode[keys.APIKey](annas.Do("POST", "/auth/key", ownedBy(newAdminOf(t, c, "lifted", `{}`))).Want(200)).Key)
 	bound.Do("POST", "/auth/verify/auth", `{"method": 1}`).Want(200)
 	c.Do("PATCH", path("/admin/%d/permission", lifted(t, bound)), `{"network": {"groups": {"read": true}}}`).Want(200)
 	forgotten()
@@ -522,7 +525,7 @@ func newAdminOf(t *testing.T, c *testkit.Client, name, permissions string) int64
 // lifted is the admin whose key it is.
 func lifted(t *testing.T, c *testkit.Client) (id int64) {
 	t.Helper()
-	owner := testkit.Decode[identity.APIKey](c.Do("GET", "/auth/key/current", nil).Want(200)).Owner
+	owner := testkit.Decode[keys.APIKey](c.Do("GET", "/auth/key/current", nil).Want(200)).Owner
 	if _, err := fmt.Sscanf(owner.URL, "/admin/%d", &id); err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/testkit"
-	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/identity/keys"
 	"github.com/ironplane/ironplane/services/network"
 )
 
@@ -43,7 +43,7 @@ func send(t *testing.T, c *testkit.Client, head string) (net.Conn, *bufio.Reader
 
 func revoke(t *testing.T, c *testkit.Client, key string) {
 	t.Helper()
-	for _, k := range testkit.Decode[[]identity.APIKey](c.Do("GET", "/auth/key", nil).Want(200)) {
+	for _, k := range testkit.Decode[[]keys.APIKey](c.Do("GET", "/auth/key", nil).Want(200)) {
 		if k.Name == key {
 			c.Do("DELETE", path("/auth/key/%d", k.ID), nil).Want(200)
 			return
@@ -60,7 +60,7 @@ func testRevokedWithinTheBody(t *testing.T, _ *product.Product, c *testkit.Clien
 		"/auth/key": `{"name": "successor"}`,
 		"/admin":    `{"username": "successor", "email": "successor@example.com", "password": ""}`,
 	} {
-		key := testkit.Decode[identity.APIKey](c.Do("POST", "/auth/key", `{"name": "revoked"}`).Want(200))
+		key := testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", `{"name": "revoked"}`).Want(200))
 		to, from := send(t, c.With(key.Key), "POST "+what)
 		fmt.Fprintf(to, "Expect: 100-continue\r\nContent-Length: %d\r\n\r\n", len(body))
 		if line, err := from.ReadString('\n'); err != nil || !strings.HasPrefix(line, "HTTP/1.1 100") {

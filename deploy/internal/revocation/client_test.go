@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/ironplane/ironplane/pkg/testkit"
-	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/identity/keys"
 )
 
 // clientEndings are how the key of a client, or of one that it has made, ends, and what it sees of that one.
@@ -94,5 +94,5 @@ func newClient(name string) map[string]any {
 func (s *stand) clientKey(id int64) string {
 	s.t.Helper()
 	owner := map[string]any{"url": fmt.Sprintf("/client/%d", id)}
-	return testkit.Decode[identity.APIKey](s.admin.Do("POST", "/auth/key", map[string]any{"name": "test", "owner": owner}).Want(200)).Key
+	return testkit.Decode[keys.APIKey](s.admin.Do("POST", "/auth/key", map[string]any{"name": "test", "owner": owner}).Want(200)).Key
 }

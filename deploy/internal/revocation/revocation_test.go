@@ -11,7 +11,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/auth/apikey"
 
 	"github.com/ironplane/ironplane/pkg/auth/keycache"
-	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/identity/keys"
 )
 
 var full = flag.Bool("full", false, "every way of revoking with every fault, split and in one process, under more load, and longer outages")
@@ -62,29 +62,29 @@ var faults = []fault{
 // endings are how a key ends. Each answers when that was said, and from when on it was so.
 var endings = []struct {
 	name   string
-	revoke func(s *stand, admin int64, key identity.APIKey) (answered, ended time.Time)
+	revoke func(s *stand, admin int64, key keys.APIKey) (answered, ended time.Time)
 }{
-	{"key deleted", func(s *stand, _ int64, key identity.APIKey) (answered, ended time.Time) {
+	{"key deleted", func(s *stand, _ int64, key keys.APIKey) (answered, ended time.Time) {
 		s.admin.Do("DELETE", fmt.Sprintf("/auth/key/%d", key.ID), nil).Want(200)
 		answered = time.Now()
 		return answered, answered
 	}},
-	{"owner deleted", func(s *stand, admin int64, _ identity.APIKey) (answered, ended time.Time) {
+	{"owner deleted", func(s *stand, admin int64, _ keys.APIKey) (answered, ended time.Time) {
 		s.admin.Do("DELETE", fmt.Sprintf("/admin/%d", admin), nil).Want(200)
 		answered = time.Now()
 		return answered, answered
 	}},
-	{"owner disabled", func(s *stand, admin int64, _ identity.APIKey) (answered, ended time.Time) {
+	{"owner disabled", func(s *stand, admin int64, _ keys.APIKey) (answered, ended time.Time) {
 		s.admin.Do("PATCH", fmt.Sprintf("/admin/%d", admin), `{"disabled": true}`).Want(200)
 		answered = time.Now()
 		return answered, answered
 	}},
-	{"permission lost", func(s *stand, admin int64, _ identity.APIKey) (answered, ended time.Time) {
+	{"permission lost", func(s *stand, admin int64, _ keys.APIKey) (answered, ended time.Time) {
 		s.admin.Do("PATCH", fmt.Sprintf("/admin/%d/permission", admin), `{"network": {"switches": {"read": false}}}`).Want(200)
 		answered = time.Now()
 		return answered, answered
 	}},
-	{"key expires", func(s *stand, _ int64, key identity.APIKey) (answered, ended time.Time) {
+	{"key expires", func(s *stand, _ int64, key keys.APIKey) (answered, ended time.Time) {
 		end := time.Now().Add(10 * time.Second).Truncate(time.Second) // a held-up decision of the admin's own key takes some of it
 		s.admin.Do("PATCH", fmt.Sprintf("/auth/key/%d", key.ID), map[string]any{"name": "brief",
 			"expires_at": map[string]any{"unix": end.Unix(), "iso_8601": end.UTC().Format(time.RFC3339)}}).Want(200)
@@ -115,7 +115,7 @@ func TestRevocation(t *testing.T) {
 func testRevocation(
 	t *testing.T,
 	s *stand,
-	revoke func(s *stand, admin int64, key identity.APIKey) (answered, ended time.Time),
+	revoke func(s *stand, admin int64, key keys.APIKey) (answered, ended time.Time),
 	fault fault,
 ) {
 	admin, key := s.user("user")
@@ -159,7 +159,7 @@ func testRevocation(
 }
 
 // refill sees to it that the entries of a key in use are as young as can be.
-func (s *stand) refill(key identity.APIKey) {
+func (s *stand) refill(key keys.APIKey) {
 	s.t.Helper()
 	hash := apikey.Hash(key.Key)
 	s.redis.FlushDB(s.t.Context())

@@ -30,6 +30,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/settings"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/identity/keys"
 )
 
 func TestMain(m *testing.M) {
@@ -104,17 +105,17 @@ func (s setBy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // user makes an admin who may read port speeds, and a key.
-func (s *stand) user(name string) (id int64, key identity.APIKey) {
+func (s *stand) user(name string) (id int64, key keys.APIKey) {
 	s.t.Helper()
 	id = s.admin.Do("POST", "/admin", map[string]any{"username": name, "email": name + "@example.com", "password": ""}).Want(200).ID()
 	s.admin.Do("PATCH", fmt.Sprintf("/admin/%d/permission", id), `{"network": {"switches": {"read": true}}}`).Want(200)
 	return id, s.key(id)
 }
 
-func (s *stand) key(admin int64) identity.APIKey {
+func (s *stand) key(admin int64) keys.APIKey {
 	s.t.Helper()
 	owner := map[string]any{"url": fmt.Sprintf("/admin/%d", admin)}
-	return testkit.Decode[identity.APIKey](s.admin.Do("POST", "/auth/key", map[string]any{"name": "test", "owner": owner}).Want(200))
+	return testkit.Decode[keys.APIKey](s.admin.Do("POST", "/auth/key", map[string]any{"name": "test", "owner": owner}).Want(200))
 }
 
 // link is a way to something.

@@ -9,6 +9,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pool"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/identity/admin"
 )
 
 // Welcome says at which address the installation is ready, and makes the first admin where there is none yet. The
@@ -21,7 +22,7 @@ func (i *Installation) Welcome(ctx context.Context, address string) error {
 	defer db.Close()
 	url, keyFile := "http://"+address, i.AdminKeyFile
 	fmt.Fprintf(i.screen, "Ironplane is ready at %s (the API's documentation is at %s/-/docs).\n", url, url)
-	any, err := identity.AnyAdmin(ctx, db)
+	any, err := admin.Exists(ctx, db)
 	if err != nil || any {
 		return err
 	}
@@ -33,7 +34,7 @@ func (i *Installation) Welcome(ctx context.Context, address string) error {
 		defer os.Remove(file.Name())
 		defer file.Close()
 	}
-	key, made, err := identity.FirstAdmin(ctx, db.DB)
+	key, made, err := admin.CreateFirst(ctx, db.DB)
 	if err != nil || !made {
 		return err
 	}

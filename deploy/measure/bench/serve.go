@@ -28,6 +28,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/settings"
 	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/identity/admin"
 	"github.com/ironplane/ironplane/services/network"
 )
 
@@ -131,7 +132,7 @@ func serveGateway(ctx context.Context, o order, say announce) (err error) {
 		return err
 	}
 	defer p.Close()
-	key, _, err := identity.FirstAdmin(ctx, p.Databases[identity.Name]) // of a new database, so it makes one
+	key, _, err := admin.CreateFirst(ctx, p.Databases[identity.Name]) // of a new database, so it makes one
 	if err != nil {
 		return err
 	}

@@ -28,6 +28,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/settings"
 	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/identity/admin"
 	"github.com/ironplane/ironplane/services/network"
 )
 
@@ -116,7 +117,7 @@ func (db *database) newKey(ctx context.Context) (string, error) {
 		return "", err
 	}
 	defer own.Close()
-	key, _, err := identity.AdminKey(ctx, own.DB)
+	key, _, err := admin.CreateKey(ctx, own.DB)
 	return key.Reveal(), err
 }
 

@@ -24,6 +24,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/identity/admin"
 	"github.com/ironplane/ironplane/services/network"
 )
 
@@ -113,7 +114,7 @@ func start(t testing.TB, data string, entities int, prepare func(*installation, 
 	)
 	testkit.Must(t, err)
 	t.Cleanup(p.Close)
-	key, _, err := identity.AdminKey(opening, p.Databases[identity.Name])
+	key, _, err := admin.CreateKey(opening, p.Databases[identity.Name])
 	testkit.Must(t, err)
 	i.client = testkit.NewClient(t, p.Gateway).With(key.Reveal())
 	return i
@@ -132,7 +133,7 @@ func makeFirstAdmin(t testing.TB, url secret.String) {
 	db, err := pool.Open(t.Context(), url.Reveal(), 1, nil)
 	testkit.Must(t, err)
 	defer db.Close()
-	_, _, err = identity.FirstAdmin(t.Context(), db.DB)
+	_, _, err = admin.CreateFirst(t.Context(), db.DB)
 	testkit.Must(t, err)
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/process"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/identity/admin"
 )
 
 const (
@@ -101,7 +102,7 @@ func makeFirstAdmin(ctx context.Context, url secret.String) error {
 		return err
 	}
 	defer db.Close()
-	key, made, err := identity.FirstAdmin(ctx, db.DB)
+	key, made, err := admin.CreateFirst(ctx, db.DB)
 	if made {
 		fmt.Printf("The first admin's key, which is shown this once:\n\n  %s\n\n", key.Reveal())
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/settings"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/identity/admin"
 )
 
 // Unlimited are limits that no test meets by accident.
@@ -164,7 +165,7 @@ func Log(t testing.TB) *slog.Logger {
 // FirstAdmin is a client of the gateway with the first admin's key.
 func FirstAdmin(t testing.TB, p *product.Product) *testkit.Client {
 	t.Helper()
-	key, made, err := identity.FirstAdmin(t.Context(), p.Databases[identity.Name])
+	key, made, err := admin.CreateFirst(t.Context(), p.Databases[identity.Name])
 	if err != nil || !made {
 		t.Fatal(made, err)
 	}

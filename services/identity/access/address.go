@@ -1,0 +1,27 @@
+package access
+
+import (
+	"context"
+	"net/netip"
+
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+)
+
+// Address returns the address that the request comes from.
+func Address(ctx context.Context) netip.Addr {
+	if ip := principal.From(ctx).IP; ip.IsValid() {
+		return ip
+	}
+	return netip.IPv6Unspecified()
+}
+
+// Network returns the network that counts as one place: an IPv4 address, or an IPv6 /64.
+func Network(ctx context.Context) netip.Prefix {
+	ip := Address(ctx)
+	bits := 32
+	if ip.Is6() {
+		bits = 64
+	}
+	network, _ := ip.Prefix(bits)
+	return network
+}

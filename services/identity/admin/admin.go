@@ -1,0 +1,188 @@
+// Package admin is the admins, what they hold, and how an installation gets its first one.
+package admin
+
+import (
+	"context"
+	"strings"
+
+	"github.com/ironplane/ironplane/pkg/auth/account"
+	"github.com/ironplane/ironplane/pkg/auth/guard"
+	"github.com/ironplane/ironplane/pkg/auth/keycache"
+	"github.com/ironplane/ironplane/pkg/auth/lockout"
+	"github.com/ironplane/ironplane/pkg/auth/permission"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/settings"
+	"github.com/ironplane/ironplane/services/identity/access"
+	"github.com/ironplane/ironplane/services/identity/keys"
+	"github.com/ironplane/ironplane/services/identity/person"
+)
+
+// Service answers requests about admins.
+type Service struct {
+	DB       *pg.DB
+	Entries  *keycache.Store
+	Hasher   account.Hasher
+	Lockouts *lockout.Lockouts
+	Settings *settings.Follower
+	Rules    *access.Rules
+	People   *person.Directory
+}
+
+// Routes returns the operations on admins and their permissions.
+func (s *Service) Routes() []rest.Route { return append(s.adminRoutes(), s.permissionRoutes()...) }
+
+// Admin is somebody who runs the installation.
+type Admin struct {
+	rest.Versioned
+	ID            int64          `json:"id" db:"id"`
+	Username      string         `json:"username" db:"username"`
+	Email         string         `json:"email,omitempty" db:"email"`
+	Name          string         `json:"name" db:"name" doc:"the username"`
+	ReceiveCopies bool           `json:"receive_copies" db:"receive_copies" doc:"blind copies of what is mailed to clients"`
+	Disabled      bool           `json:"disabled" db:"disabled" ext:"true" doc:"whether all keys are refused, as if they were revoked, until it is taken back"`
+	CreatedAt     rest.Timestamp `json:"created_at" db:"created_at"`
+}
+
+// View reads admins.
+var View = pg.NewView[Admin]("admin_view")
+
+// Target returns an admin as the target of a record.
+func Target(admin *Admin) pg.Target {
+	return pg.Target{Type: "admin", Noun: "admin", ID: admin.ID, Name: admin.Username, Version: admin.Version}
+}
+
+type adminBody struct {
+	Username        string        `json:"username" db:"username" max:"64" example:"anna" doc:"letters, digits and . _ @ + -; on create, the part of email before the @ where it is not sent"`
+	Email           string        `json:"email" db:"email" required:"create" format:"email" example:"anna@example.com" doc:"nobody else has it, in either case"`
+	Password        secret.String `json:"password" required:"create" max:"1024" example:"a long walk in the rain" doc:"hard to guess, and at least as long as the setting security.password_length says (12 characters); empty: no login by password, and on edit: unchanged"`
+	CurrentPassword secret.String `json:"current_password" max:"1024" ext:"true" kept:"false" example:"a long walk in the rain" doc:"on edit of one's own email or password, by a key or a session that began more than ten minutes ago; who has no password needs none"`
+	ReceiveCopies   bool          `json:"receive_copies" db:"receive_copies" example:"true" doc:"blind copies of what is mailed to clients"`
+	Disabled        bool          `json:"disabled" db:"disabled" ext:"true" example:"false" doc:"whether all keys are refused, as if they were revoked, until it is taken back"`
+
+	least     int     // characters of Password
+	hash      *string // of Password, once it is prepared
+	confirmed *string // the hash of the caller's password, where it is CurrentPassword
+	fresh     bool    // the caller has just signed in
+}
+
+// Resolve checks what the tags cannot say.
+func (b *adminBody) Resolve(wrong *problem.Fields) {
+	if strings.ContainsFunc(b.Username, func(r rune) bool { return !inUsername(r) }) {
+		wrong.Add("/username", "invalid", "can have letters, digits and . _ @ + - alone")
+	}
+	if b.Email != "" {
+		account.CheckEmail(b.Email, wrong)
+	}
+	if !b.Password.IsZero() {
+		account.CheckPassword(b.Password, b.least, wrong)
+	}
+	if b.hash != nil { // else the caller may not set one, and is not worked for
+		account.CheckStrength(b.Password, []string{b.Username, b.Email}, wrong)
+	}
+}
+
+func (s *Service) adminRoutes() []rest.Route {
+	return rest.Resource[Admin, adminBody]{
+		DB:       s.DB,
+		Path:     "/admin",
+		ID:       "admin_id",
+		Noun:     "admin",
+		Again:    rest.AgainRefused,
+		Edited:   `{"username": "anna.k", "receive_copies": false}`,
+		Guard:    guard.Has(permission.UsersAdmins),
+		OwnGuard: guard.HasOrSelf(permission.UsersAdmins, principal.Admin),
+		Table:    "admin",
+		View:     "admin_view",
+		By: rest.By{
+			Search:  rest.SearchIn("search"),
+			Sorts:   map[string]string{"username": "username", "created_at": "created_at"},
+			Filters: map[string]string{"disabled": "disabled", "email": "lower(email)", "username": "lower(username)"},
+		},
+		Prepare: s.preparePasswords,
+		Allow:   func(ctx context.Context, tx *pg.Tx, _ *adminBody) error { return access.Allow(ctx, tx) },
+		Lock:    func(ctx context.Context, tx *pg.Tx, _ ...*adminBody) error { return access.Allow(ctx, tx) },
+		Insert:  s.insert,
+		Update:  s.update,
+		Delete:  s.deleteAdmin,
+	}.Routes()
+}
+
+func (s *Service) insert(ctx context.Context, tx *pg.Tx, b *adminBody) (id int64, err error) {
+	if b.Username == "" {
+		if b.Username, err = freeUsername(ctx, tx, b.Email); err != nil {
+			return 0, err
+		}
+	}
+	err = tx.QueryRow(ctx, "INSERT INTO admin (username, email, password_hash, receive_copies, disabled) VALUES ($1, $2, $3, $4, $5) RETURNING id",
+		b.Username, b.Email, b.hash, b.ReceiveCopies, b.Disabled).
+		Scan(&id)
+	return id, err
+}
+
+func (s *Service) update(ctx context.Context, tx *pg.Tx, id int64, b *adminBody) error {
+	if b.Username == "" {
+		return problem.Member("/username", "required", "is required and cannot be empty")
+	}
+	c, err := access.Of(ctx, tx)
+	if err != nil {
+		return err
+	}
+	account := principal.Owner{Type: principal.Admin, ID: id}
+	err = s.Rules.MayWrite(ctx, tx, c, account)
+	if c.Owner == account {
+		err = ofOneself(ctx, tx, b, err)
+	}
+	if err != nil {
+		return err
+	}
+	if b.Disabled {
+		last, err := IsLast(ctx, tx, id)
+		if err != nil {
+			return err
+		}
+		if last {
+			return problem.Member("/disabled", "last_admin", "cannot be said of the last admin who holds users.admins write")
+		}
+	}
+	names, err := s.changeCredentials(ctx, tx, c, id, b)
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, `
+		UPDATE admin SET version = version + 1, username = $2, email = nullif($3, ''), receive_copies = $4,
+			password_hash = coalesce($5, password_hash), disabled = $6 WHERE id = $1`,
+		id, b.Username, b.Email, b.ReceiveCopies, b.hash, b.Disabled)
+	if err != nil {
+		return err
+	}
+	keys.Revoke(tx, s.Entries, append(names, EntryName(id))...)
+	return nil
+}
+
+func (s *Service) deleteAdmin(ctx context.Context, tx *pg.Tx, admin *Admin) error {
+	c, err := access.Of(ctx, tx)
+	if err != nil {
+		return err
+	}
+	if err := s.Rules.MayWrite(ctx, tx, c, principal.Owner{Type: principal.Admin, ID: admin.ID}); err != nil {
+		return err
+	}
+	last, err := IsLast(ctx, tx, admin.ID)
+	if err != nil {
+		return err
+	}
+	if last {
+		return problem.New(problem.Conflict, "Admin %d is the last one who holds users.admins write.", admin.ID)
+	}
+	names, err := keys.EndAccount(ctx, tx, principal.Owner{Type: principal.Admin, ID: admin.ID})
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, "DELETE FROM admin WHERE id = $1", admin.ID)
+	keys.Revoke(tx, s.Entries, append(names, EntryName(admin.ID))...)
+	return err
+}

@@ -1,0 +1,118 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/auth/apikey"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/services/identity/access"
+	"github.com/ironplane/ironplane/services/identity/keys"
+)
+
+// Exists tells whether the installation has an admin.
+func Exists(ctx context.Context, q pg.Querier) (any bool, err error) {
+	if err := q.QueryRow(ctx, "SELECT EXISTS (SELECT FROM admin)").Scan(&any); err != nil {
+		return false, fmt.Errorf("look for an admin: %w", err)
+	}
+	return any, nil
+}
+
+// CreateFirst makes an admin who holds every permission, in an installation that has no admin, and returns the admin's key. made is
+// false where there is an admin already.
+func CreateFirst(ctx context.Context, db *pg.DB) (key secret.String, made bool, err error) {
+	err = db.InTx(ctx, func(tx *pg.Tx) error {
+		if err := access.Lock(ctx, tx); err != nil {
+			return err
+		}
+		exists, err := Exists(ctx, tx)
+		if err != nil {
+			return err
+		}
+		if made = !exists; exists {
+			tx.Unrecorded("there is an admin already")
+			return nil
+		}
+		first := principal.Owner{Type: principal.Admin}
+		err = tx.QueryRow(ctx, "INSERT INTO admin (username, permissions) VALUES ('admin', $1) RETURNING id", principal.All.Names()).
+			Scan(&first.ID)
+		if err != nil {
+			return err
+		}
+		key = apikey.New()
+		return keys.Insert(ctx, tx, "first key", key, first)
+	})
+	if err != nil {
+		return secret.String{}, false, fmt.Errorf("make the first admin: %w", err)
+	}
+	return key, made, nil
+}
+
+// recoveryName is what CreateKey calls the admin that it makes.
+const recoveryName = "recovery"
+
+// CreateKey makes another key for the first admin who holds every permission and is not disabled. It returns the key and the
+// admin's username. Where there is no such admin it makes one: a key that lacks a permission could not grant it, and to
+// extend an account that was reduced would extend its other keys, too.
+func CreateKey(ctx context.Context, db *pg.DB) (key secret.String, username string, err error) {
+	key = apikey.New()
+	err = db.InTx(ctx, func(tx *pg.Tx) error {
+		if err := access.Extend(ctx, tx); err != nil {
+			return err
+		}
+		owner := principal.Owner{Type: principal.Admin}
+		err := tx.QueryRow(ctx, "SELECT id, username FROM admin WHERE permissions @> $1 AND NOT disabled ORDER BY id LIMIT 1 FOR SHARE",
+			principal.All.Names()).Scan(&owner.ID, &username)
+		if errors.Is(err, pgx.ErrNoRows) {
+			owner.ID, username, err = makeRecoveryAdmin(ctx, tx)
+		}
+		if err != nil {
+			return err
+		}
+		return keys.Insert(ctx, tx, "made on the command line", key, owner)
+	})
+	if err != nil {
+		return secret.String{}, "", fmt.Errorf("make an admin's key: %w", err)
+	}
+	return key, username, nil
+}
+
+// makeRecoveryAdmin makes an admin who holds every permission, and has neither an address nor a password.
+func makeRecoveryAdmin(ctx context.Context, tx *pg.Tx) (id int64, username string, err error) {
+	if username, err = freeUsername(ctx, tx, recoveryName); err != nil {
+		return 0, "", err
+	}
+	err = tx.QueryRow(ctx, "INSERT INTO admin (username, permissions) VALUES ($1, $2) RETURNING id", username, principal.All.Names()).Scan(&id)
+	if err != nil {
+		return 0, "", fmt.Errorf("make the admin %s: %w", username, err)
+	}
+	admin, err := View.Get(ctx, tx, id)
+	if err != nil {
+		return 0, "", fmt.Errorf("read admin %d: %w", id, err)
+	}
+	tx.Record(pg.Record{Kind: "admin", Action: pg.Created, After: admin, Targets: []pg.Target{Target(&admin)}})
+	return id, username, nil
+}
+
+// Create makes an admin without a password, and returns the id.
+func Create(ctx context.Context, tx *pg.Tx, email string, permissions []string) (id int64, err error) {
+	username, err := freeUsername(ctx, tx, email)
+	if err != nil {
+		return 0, err
+	}
+	if err := tx.QueryRow(ctx, "INSERT INTO admin (username, email, permissions) VALUES ($1, $2, $3) RETURNING id", username, email, permissions).
+		Scan(&id); err != nil {
+		return 0, fmt.Errorf("make an admin: %w", err)
+	}
+	admin, err := View.Get(ctx, tx, id)
+	if err != nil {
+		return 0, fmt.Errorf("read admin %d: %w", id, err)
+	}
+	tx.Record(pg.Record{Kind: "admin", Action: pg.Created, After: admin, Targets: []pg.Target{Target(&admin)}})
+	return id, nil
+}

@@ -1,0 +1,69 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/auth/guard"
+	"github.com/ironplane/ironplane/pkg/auth/keycache"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/mail"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/settings"
+)
+
+// InternalRoutes returns the operations by which gateways look up admins, and the system service the recipients of copies.
+func (s *Service) InternalRoutes() []rest.Route {
+	return []rest.Route{
+		s.mailCopies(),
+		rest.Read[rest.Item, keycache.Owner]{
+			Path:  "/internal/owner/admin/{admin_id}",
+			Guard: guard.Peers(principal.Gateway, settings.Keeper), // which delivers to webhooks what their makers may read
+			Do: func(ctx context.Context, req rest.Item) (keycache.Owner, error) {
+				owner := principal.Owner{Type: principal.Admin, ID: req.ID}
+				return keycache.Fill(ctx, s.Entries, keycache.OwnerName(owner), func(ctx context.Context) (keycache.Owner, error) {
+					return s.entry(ctx, req.ID)
+				})
+			},
+		},
+	}
+}
+
+func (s *Service) entry(ctx context.Context, id int64) (keycache.Owner, error) {
+	var owner keycache.Owner
+	var permissions []string
+	err := s.DB.QueryRow(ctx, "SELECT NOT disabled, username, permissions FROM admin WHERE id = $1", id).
+		Scan(&owner.Active, &owner.Name, &permissions)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return keycache.Owner{}, nil
+	}
+	owner.Grants = principal.ParseGrants(permissions)
+	return owner, err
+}
+
+// EntryName returns the name of the gateways' entry for an admin.
+func EntryName(id int64) string {
+	return keycache.OwnerName(principal.Owner{Type: principal.Admin, ID: id})
+}
+
+// mailCopies tells the system service which admins get blind copies of mails to clients.
+func (s *Service) mailCopies() rest.Route {
+	return rest.Read[rest.None, []string]{
+		Path:  mail.CopiesPath,
+		Guard: guard.Peers("system"),
+		Do: func(ctx context.Context, _ rest.None) ([]string, error) {
+			rows, err := s.DB.Query(
+				ctx,
+				"SELECT email FROM admin WHERE receive_copies AND NOT disabled AND email IS NOT NULL ORDER BY id LIMIT $1",
+				mail.MostCopies,
+			)
+			if err != nil {
+				return nil, fmt.Errorf("read who gets copies of mails: %w", err)
+			}
+			return pgx.CollectRows(rows, pgx.RowTo[string])
+		},
+	}
+}

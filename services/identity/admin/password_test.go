@@ -1,0 +1,24 @@
+package admin
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/settings"
+)
+
+// A password is not hashed for a caller that may not set one: a powerless key would keep others from having theirs checked.
+func TestNoHashForWhoMayNotSetIt(t *testing.T) {
+	s := &Service{Settings: &settings.Follower{}} // whose zero hasher never has a free slot
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	powerless := &principal.Principal{KeyID: 7, Owner: principal.Owner{Type: principal.Admin, ID: 7}}
+	b := &adminBody{Password: secret.New("a long walk in the rain")}
+	if err := s.preparePasswords(principal.With(ctx, &principal.Call{Principal: powerless}), rest.Editing, b); err != nil || b.hash != nil {
+		t.Errorf("got hashed %v, %v, want false, nil", b.hash != nil, err)
+	}
+}

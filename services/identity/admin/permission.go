@@ -1,0 +1,115 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"github.com/ironplane/ironplane/pkg/auth/guard"
+	"github.com/ironplane/ironplane/pkg/auth/permission"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/services/identity/access"
+	"github.com/ironplane/ironplane/services/identity/keys"
+)
+
+type editPermissions = rest.EditItem[principal.PermissionSet]
+
+// Permissions is a principal.PermissionSet, whose version is its admin's.
+type Permissions struct {
+	rest.Versioned
+	principal.PermissionSet
+}
+
+func (s *Service) permissionRoutes() []rest.Route {
+	const path = "/admin/{admin_id}/permission"
+	return []rest.Route{
+		rest.Read[rest.Item, Permissions]{
+			Path:    path,
+			Guard:   guard.HasOrSelf(permission.UsersAdmins, principal.Admin),
+			Name:    "getAdminPermissions",
+			Summary: "View an admin's permissions",
+			Do: func(ctx context.Context, req rest.Item) (answer Permissions, err error) {
+				var names []string
+				err = s.DB.QueryRow(ctx, "SELECT version, permissions FROM admin WHERE id = $1", req.ID).Scan(&answer.Version, &names)
+				answer.PermissionSet = principal.SetOf(principal.ParseGrants(names))
+				return answer, err
+			},
+		},
+		rest.Mutation[editPermissions, Permissions]{
+			Method:  http.MethodPatch,
+			Path:    path,
+			Guard:   guard.Has(permission.UsersAdmins),
+			Name:    "updateAdminPermissions",
+			Summary: "Edit an admin's permissions",
+			Effect:  rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: path},
+			Example: `{"network": {"groups": {"read": true}}}`,
+			Allow:   access.Allowed[editPermissions],
+			Do:      s.editPermissions,
+		},
+	}
+}
+
+// editPermissions changes what an admin holds. What is granted, the caller holds; and of the last admin who holds
+// users.admins write it is not taken.
+func (s *Service) editPermissions(ctx context.Context, tx *pg.Tx, req editPermissions) (Permissions, error) {
+	var none Permissions
+	c, err := access.Of(ctx, tx)
+	if err != nil {
+		return none, err
+	}
+	var name string
+	var version int64
+	var names []string
+	err = tx.QueryRow(ctx, "SELECT username, version, permissions FROM admin WHERE id = $1 FOR UPDATE", req.ID).Scan(&name, &version, &names)
+	if err != nil {
+		return none, err
+	}
+	if err := req.Match.Check(version); err != nil {
+		return none, err
+	}
+	before := principal.ParseGrants(names)
+	current := principal.SetOf(before)
+	set, err := req.Body.Over(&current, current)
+	if err != nil {
+		return none, err
+	}
+	after := set.Grants()
+	if after == before {
+		tx.Unrecorded("the permissions are as they were")
+		return Permissions{rest.Versioned{Version: version}, *set}, nil
+	}
+	if err := s.Rules.MayWrite(ctx, tx, c, principal.Owner{Type: principal.Admin, ID: req.ID}); err != nil {
+		return none, err
+	}
+	if err := guard.MayGive(c.Grants, after&^before, "The set grants"); err != nil {
+		return none, err
+	}
+	if !after.Holds(Administers) {
+		last, err := IsLast(ctx, tx, req.ID)
+		if err != nil {
+			return none, err
+		}
+		if last {
+			return none, problem.Member("/users/admins/write", "last_admin", "cannot be taken of the last admin who holds it")
+		}
+	}
+	_, err = tx.Exec(ctx, "UPDATE admin SET version = version + 1, permissions = $2 WHERE id = $1", req.ID, after.Rewrite(names))
+	if err != nil {
+		return none, fmt.Errorf("edit the permissions of admin %d: %w", req.ID, err)
+	}
+	keys.Revoke(tx, s.Entries, EntryName(req.ID))
+	tx.Record(
+		pg.Record{
+			Kind:    "admin",
+			Part:    "permission",
+			Action:  pg.Edited,
+			Targets: []pg.Target{{Type: "admin", Noun: "admin", ID: req.ID, Name: name}},
+			Before:  current,
+			After:   *set,
+		},
+	)
+	return Permissions{rest.Versioned{Version: version + 1}, *set}, nil
+}

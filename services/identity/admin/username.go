@@ -1,0 +1,38 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"unicode"
+
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+)
+
+func inUsername(r rune) bool {
+	return unicode.In(r, unicode.L, unicode.N) || strings.ContainsRune("._@+-", r)
+}
+
+// maxBase bounds the first part of a username, in bytes, so that a number fits behind it.
+const maxBase = 54
+
+// freeUsername returns the part of email before the @, with the smallest number behind it that makes it unique.
+func freeUsername(ctx context.Context, tx *pg.Tx, email string) (username string, err error) {
+	base, _, _ := strings.Cut(email, "@")
+	base = strings.Map(func(r rune) rune {
+		if inUsername(r) {
+			return r
+		}
+		return '-'
+	}, base)
+	base = strings.ToValidUTF8(base[:min(len(base), maxBase)], "")
+	err = tx.QueryRow(ctx, `
+		SELECT name FROM (SELECT $1 || CASE n WHEN 1 THEN '' ELSE n::text END AS name, n
+			FROM generate_series(1, 1 + (SELECT count(*) FROM admin WHERE lower(username) LIKE lower($2) || '%')) n) candidate
+		WHERE lower(name) NOT IN (SELECT lower(username) FROM admin)
+		ORDER BY n LIMIT 1`, base, strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(base)).Scan(&username)
+	if err != nil {
+		return "", fmt.Errorf("find a free username: %w", err)
+	}
+	return username, nil
+}

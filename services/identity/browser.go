@@ -1,0 +1,26 @@
+package identity
+
+import (
+	"context"
+
+	"github.com/ironplane/ironplane/pkg/auth/guard"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/rest"
+)
+
+// BrowserDetails are what a caller looks like from here.
+type BrowserDetails struct {
+	IP string `json:"ip"`
+}
+
+func browserRoutes() []rest.Route {
+	return []rest.Route{rest.Read[rest.None, BrowserDetails]{
+		Name:    "getBrowserDetails",
+		Path:    "/browser-details",
+		Guard:   guard.Public,
+		Summary: "View the caller's own address",
+		Do: func(ctx context.Context, _ rest.None) (BrowserDetails, error) {
+			return BrowserDetails{principal.From(ctx).IP.String()}, nil
+		},
+	}}
+}

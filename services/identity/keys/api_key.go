@@ -1,0 +1,182 @@
+// Package keys is API keys: who may make and edit them, what gateways are told about them, and how they end together with
+// everything else that is good for an account.
+package keys
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/ironplane/ironplane/pkg/auth/apikey"
+	"github.com/ironplane/ironplane/pkg/auth/guard"
+	"github.com/ironplane/ironplane/pkg/auth/keycache"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/settings"
+	"github.com/ironplane/ironplane/services/identity/access"
+	"github.com/ironplane/ironplane/services/identity/person"
+)
+
+// Service answers requests about API keys.
+type Service struct {
+	DB       *pg.DB
+	Entries  *keycache.Store
+	Settings *settings.Follower
+	Rules    *access.Rules
+	People   *person.Directory
+}
+
+// The kinds of keys.
+const (
+	Lasting = "lasting"
+	Login   = "login"  // a session that began with a login
+	Acting  = "acting" // a session of a caller that acts for an account, or followed a link
+)
+
+// APIKey is a key. Its value is in the answer that sets it alone.
+type APIKey struct {
+	rest.Versioned
+	ID        int64           `json:"id" db:"id"`
+	Name      string          `json:"name" db:"name"`
+	Key       string          `json:"key,omitempty" doc:"the key's value, in the answer to the request that set it and never again"`
+	Owner     KeyOwner        `json:"owner" db:"owner_"`
+	ExpiresAt *rest.Timestamp `json:"expires_at,omitempty" db:"expires_at"`
+	Networks  []string        `json:"allowed_cidrs" db:"allowed_cidrs" ext:"true" doc:"the networks that it is good from; none: all"`
+	LastUsed  *rest.Timestamp `json:"last_used_at,omitempty" db:"last_used_at" recorded:"false" ext:"true" doc:"right within a few minutes, and no change of the key"`
+	Bound     *[]string       `json:"bound,omitempty" db:"bound" doc:"what it can do at most, whatever its owner holds: what its maker held; left out where it has no such bound"`
+}
+
+// KeyOwner is the account that a key belongs to.
+type KeyOwner struct {
+	ID   int64               `json:"id" db:"id"`
+	Name *string             `json:"name,omitempty" db:"name"`
+	URL  string              `json:"url" db:"url"`
+	Type principal.OwnerType `json:"-" db:"type"`
+}
+
+// View reads keys.
+var View = pg.NewView[APIKey]("api_key_view")
+
+// Target returns a key as the target of a record.
+func Target(key *APIKey) pg.Target {
+	return pg.Target{Type: "auth/key", Noun: "API key", ID: key.ID, Name: key.Name, Version: key.Version}
+}
+
+// Body is what a caller sends of a key.
+type Body struct {
+	Name      string          `json:"name" db:"name" required:"edit" example:"billing"`
+	Key       secret.String   `json:"key" doc:"the value of a key made elsewhere, at least 32 characters; none: a new one is made" example:"this-is-no-key-but-the-form-of-one"`
+	ExpiresAt *rest.Timestamp `json:"expires_at" db:"expires_at" future:"true" doc:"none: never, or when the calling key expires" example:"{\"iso_8601\":\"2099-12-31T00:00:00Z\",\"unix\":4102358400}"`
+	Networks  []string        `json:"allowed_cidrs" db:"allowed_cidrs" ext:"true" doc:"the networks that it is good from; none: all" example:"[\"192.0.2.0/24\", \"127.0.0.0/8\"]"`
+	Owner     struct {
+		ID   *int64  `json:"id" also:"owner_id" min:"1" doc:"where url has none" example:"1"`
+		Type *string `json:"type" also:"owner_type" ext:"true" doc:"admin, client or integration, where url has none" example:"admin"`
+		URL  string  `json:"url" doc:"/admin/3, or /admin with an id; none: the caller" example:"/admin/1"`
+	} `json:"owner"`
+	Type *string `json:"type" ext:"true" doc:"as in owner" example:"admin"`
+
+	Kind      string              `db:"kind"`
+	OwnerType principal.OwnerType `db:"owner_type"`
+	OwnerID   int64               `db:"owner_id"`
+	Hash      []byte              `db:"hash"`
+	Imported  bool                `db:"imported"`
+	Bound     *[]string           `db:"bound"`
+}
+
+// Account returns the key's owner.
+func (b *Body) Account() principal.Owner {
+	return principal.Owner{Type: b.OwnerType, ID: b.OwnerID}
+}
+
+// belongTo sets the key's owner where the body names none.
+func (b *Body) belongTo(owner principal.Owner) {
+	if b.OwnerType == "" {
+		b.OwnerType, b.OwnerID = owner.Type, owner.ID
+		b.Owner.ID, b.Owner.URL = nil, ""
+	}
+}
+
+// Resolve checks what the tags cannot say and works out the owner.
+func (b *Body) Resolve(wrong *problem.Fields) {
+	b.checkNetworks(wrong)
+	if text := b.Key.Reveal(); text != "" {
+		switch {
+		case len(text) < apikey.ShortestImport:
+			wrong.Add("/key", "too_short", "must have at least %d characters", apikey.ShortestImport)
+		case len(text) > apikey.Longest || strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }):
+			wrong.Add("/key", "invalid", "can have at most %d printable ASCII characters and no space", apikey.Longest)
+		case apikey.FormatOf(text) == apikey.Broken:
+			wrong.Add("/key", "checksum", "starts like a key of this installation, and its checksum is wrong")
+		}
+	}
+	url, where := b.Owner.URL, "/owner/url"
+	ofType := "/owner/type"
+	if b.Type != nil {
+		if b.Owner.Type != nil && *b.Owner.Type != *b.Type {
+			wrong.Add("/type", "disagrees", "is not the type in owner")
+		}
+		b.Owner.Type, b.Type, ofType = b.Type, nil, "/type"
+	}
+	switch {
+	case url != "":
+	case b.Owner.Type != nil:
+		url, where = "/"+*b.Owner.Type, ofType
+	case b.Owner.ID != nil: // of the type that it is
+		url = "/" + string(b.OwnerType)
+	default:
+		return
+	}
+	id := b.Owner.ID
+	if id == nil && b.OwnerID > 0 { // the one that it is
+		id = &b.OwnerID
+	}
+	if id != nil && strings.Count(url, "/") == 1 {
+		url = fmt.Sprintf("%s/%d", url, *id)
+	}
+	switch owner, ok := principal.ParseOwner(url); {
+	case !ok:
+		wrong.Add(where, "invalid", "must be an owner's path, such as /admin/3, or the type of one with an id")
+	case b.Owner.ID != nil && *b.Owner.ID != owner.ID:
+		wrong.Add("/owner/id", "disagrees", "is not the id in the owner's url")
+	case b.Owner.Type != nil && *b.Owner.Type != string(owner.Type):
+		wrong.Add(ofType, "disagrees", "is not the type in the owner's url")
+	default:
+		b.OwnerType, b.OwnerID = owner.Type, owner.ID
+		b.Owner.ID, b.Owner.Type, b.Owner.URL = nil, nil, ""
+	}
+}
+
+// Routes returns the operations on keys, but for the one that makes them.
+func (s *Service) Routes() []rest.Route {
+	current := rest.Read[rest.None, APIKey]{
+		Path:      "/auth/key/current",
+		Guard:     guard.AnyKey,
+		Name:      "getCurrentAPIKey",
+		Summary:   "View the key of this request",
+		Extension: true,
+		Do:        s.currentKey,
+	}
+	return append(rest.Resource[APIKey, Body]{
+		DB:      s.DB,
+		Path:    "/auth/key",
+		ID:      "key_id",
+		Noun:    "API key",
+		Guard:   guard.AnyKey,
+		Scope:   readableKeys,
+		Without: rest.Creating | rest.Listing,
+		Table:   "api_key",
+		View:    "api_key_view",
+		Edited:  `{"name": "shop"}`,
+		Lock:    func(ctx context.Context, tx *pg.Tx, _ ...*Body) error { return access.Allow(ctx, tx) },
+		Check:   s.Check,
+		Delete:  s.deleteKey,
+		Reveal:  func(key *APIKey, b *Body) { key.Key = b.Key.Reveal() },
+	}.Routes(), current, s.listRoute())
+}
+
+func (s *Service) currentKey(ctx context.Context, _ rest.None) (APIKey, error) {
+	return View.Get(ctx, s.DB, principal.From(ctx).Principal.KeyID)
+}

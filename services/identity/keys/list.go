@@ -1,0 +1,47 @@
+package keys
+
+import (
+	"context"
+
+	"github.com/ironplane/ironplane/pkg/auth/guard"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/services/identity/access"
+)
+
+// listKeys is the query of a list of keys.
+type listKeys struct {
+	Unused int64 `query:"unused_days" min:"1" max:"36500" doc:"lasting keys that were made longer ago than so many days, and not used since"`
+}
+
+func (s *Service) listRoute() rest.Route {
+	return rest.List[listKeys, APIKey]{
+		DB:      s.DB,
+		Path:    "/auth/key",
+		Guard:   guard.AnyKey,
+		Name:    "listAPIKeys",
+		Summary: "List API keys",
+		Doc:     "There are those items that the caller may know of.",
+		View:    "api_key_view",
+		Where: func(ctx context.Context, q listKeys) ([]pg.Condition, error) {
+			where := readableKeys(ctx)
+			if q.Unused > 0 {
+				where = append(
+					where,
+					pg.Condition{SQL: "kind = 'lasting' AND coalesce(last_used_at, created_at) < now() - $1 * interval '1 day'", Args: []any{q.Unused}},
+				)
+			}
+			return where, nil
+		},
+		By: rest.By{
+			Search:  rest.SearchIn("search"),
+			Sorts:   map[string]string{"name": "name"},
+			Filters: map[string]string{"name": "name", "owner": "owner_url", "owner_type": "owner_type", "owner_id": "owner_id"},
+		},
+	}
+}
+
+// readableKeys returns the condition for keys that the caller may read. Acting sessions are not listed.
+func readableKeys(ctx context.Context) []pg.Condition {
+	return append(access.ReadableOwners(ctx), pg.Condition{SQL: "kind <> 'acting'"})
+}

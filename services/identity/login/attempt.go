@@ -1,0 +1,137 @@
+package login
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/services/identity/access"
+	"github.com/ironplane/ironplane/services/identity/person"
+)
+
+// The kinds of attempts.
+const (
+	refusedLogin = "login"
+	askedReset   = "reset"
+)
+
+// attempt is what a caller tried with an account that need not be its own. It is stored in the same way whether there is such an
+// account, and logged a moment later, when no caller waits who could tell the difference.
+type attempt struct {
+	what    string
+	of      person.Person // nobody: the name is unknown
+	expires *time.Time    // of a link
+}
+
+func noteAttempt(ctx context.Context, tx *pg.Tx, a attempt) error {
+	tx.Unrecorded("it is recorded a moment later")
+	call := principal.From(ctx)
+	caller := principal.Call{IP: call.IP, RequestID: call.RequestID}
+	if p := call.Principal; p != nil {
+		caller.Principal = &principal.Principal{KeyID: p.KeyID, Owner: p.Owner, Name: p.Name}
+	}
+	_, err := tx.Exec(ctx, "INSERT INTO attempt (what, owner_type, owner_id, name, expires_at, caller) VALUES ($1, $2, $3, $4, $5, $6)",
+		a.what, a.of.Owner.Type, a.of.Owner.ID, a.of.Name, a.expires, caller)
+	if err != nil {
+		return fmt.Errorf("note an attempt: %w", err)
+	}
+	return nil
+}
+
+const (
+	// AttemptInterval is how often LogAttempts is to run.
+	AttemptInterval = time.Second
+	// CountInterval is how often LogUnknownNames is to run.
+	CountInterval = 5 * time.Second
+)
+
+// LogAttempts logs the attempts that were stored. Those with an unknown name are counted by the minute instead.
+func (s *Logins) LogAttempts(ctx context.Context) error {
+	for {
+		switch err := s.logAttempt(ctx); {
+		case errors.Is(err, pgx.ErrNoRows):
+			return nil
+		case err != nil:
+			return fmt.Errorf("log an attempt: %w", err)
+		}
+	}
+}
+
+func (s *Logins) logAttempt(ctx context.Context) error {
+	var caller principal.Call
+	ctx = principal.With(ctx, &caller)
+	return s.DB.InTx(ctx, func(tx *pg.Tx) error {
+		var a attempt
+		caller = principal.Call{}
+		err := tx.QueryRow(ctx, `
+			DELETE FROM attempt WHERE id = (SELECT id FROM attempt ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED)
+			RETURNING what, owner_type, owner_id, name, expires_at, caller`).Scan(&a.what, &a.of.Owner.Type, &a.of.Owner.ID, &a.of.Name, &a.expires, &caller)
+		if err != nil {
+			return err
+		}
+		a.of.ID = a.of.Owner.ID
+		switch record := (pg.Record{Kind: string(a.of.Owner.Type), Targets: []pg.Target{a.of.Target()}}); {
+		case !a.of.Exists():
+			tx.Unrecorded("it is counted")
+			return countUnknownName(ctx, tx, access.Network(ctx))
+		case a.what == askedReset:
+			record.Part, record.Action, record.Before, record.After = resetKind, "asked", struct{}{}, map[string]any{
+				"expires_at": a.expires.UTC().Format(time.RFC3339),
+			}
+			tx.Record(record)
+		default:
+			record.Part, record.Action, record.After = "password", "refused", map[string]string{"member": "password"}
+			tx.Record(record)
+		}
+		return nil
+	})
+}
+
+// countUnknownName counts an attempt with an unknown name.
+func countUnknownName(ctx context.Context, tx *pg.Tx, network netip.Prefix) error {
+	_, err := tx.Exec(ctx, `
+		INSERT INTO unknown_name (network, minute) VALUES ($1, date_trunc('minute', clock_timestamp()))
+		ON CONFLICT (minute, network) DO UPDATE SET tried = unknown_name.tried + 1`, network)
+	return err
+}
+
+// maxCounted bounds the counts that are logged at a time.
+const maxCounted = 1000
+
+// LogUnknownNames logs how many unknown names each network tried, once the minute is over.
+func (s *Logins) LogUnknownNames(ctx context.Context) error {
+	err := s.DB.InTx(ctx, func(tx *pg.Tx) error {
+		tx.Unrecorded("there was none")
+		rows, err := tx.Query(ctx, `
+			DELETE FROM unknown_name WHERE (minute, network) IN (
+				SELECT minute, network FROM unknown_name WHERE minute < date_trunc('minute', clock_timestamp()) ORDER BY minute, network LIMIT $1 FOR UPDATE SKIP LOCKED)
+			RETURNING network, minute, tried`, maxCounted)
+		if err != nil {
+			return err
+		}
+		var network netip.Prefix
+		var minute time.Time
+		var tried int64
+		_, err = pgx.ForEachRow(rows, []any{&network, &minute, &tried}, func() error {
+			tx.Record(
+				pg.Record{
+					Kind:   "auth.login",
+					Action: "refused",
+					After:  map[string]any{"network": network.String(), "minute": minute.UTC().Format(time.RFC3339), "unknown_names": tried},
+				},
+			)
+			return nil
+		})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("log attempts by unknown names: %w", err)
+	}
+	return nil
+}

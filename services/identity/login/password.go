@@ -1,0 +1,93 @@
+package login
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+
+	"github.com/ironplane/ironplane/pkg/auth/account"
+	"github.com/ironplane/ironplane/pkg/auth/lockout"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/services/identity/access"
+	"github.com/ironplane/ironplane/services/identity/person"
+	"github.com/ironplane/ironplane/services/identity/session"
+)
+
+// checkPassword compares a password, and returns the person whose it is. The answer and the time that it takes are the same for an
+// unknown name, an account without a password, a disabled account and a wrong password.
+func (s *Logins) checkPassword(ctx context.Context, t principal.OwnerType, email, username string, password secret.String) (p person.Person, err error) {
+	if p, err = s.People.Find(ctx, t, email, username); err != nil {
+		return person.Person{}, err
+	}
+	guess := lockout.Guess{Name: nameOf(t, email, username), Address: principal.From(ctx).IP}
+	err = s.DB.QueryRow(ctx, "SELECT EXISTS (SELECT FROM signed_in_from WHERE owner_type = $1 AND owner_id = $2 AND network = $3 AND last_at > now() - interval '30 days')", t, p.ID, access.Network(ctx)).
+		Scan(&guess.Known)
+	if err != nil {
+		return person.Person{}, fmt.Errorf("look where somebody signed in: %w", err)
+	}
+	hash := p.Hash
+	if hash == "" {
+		hash = account.Nobodys
+	}
+	compare := func() (bool, error) {
+		matches, err := s.Hasher.Matches(ctx, password, hash)
+		return matches && p.Exists() && !p.Disabled && p.Hash != "", err
+	}
+	right, err := s.Lockouts.Try(ctx, guess, func() (bool, error) {
+		if guess.Known {
+			return compare()
+		}
+		return s.Passwords.Do(ctx, compare)
+	})
+	if err != nil {
+		return person.Person{}, fmt.Errorf("compare a password: %w", err)
+	}
+	if right {
+		err := s.rehash(ctx, &p, password)
+		return p, err
+	}
+	if err := s.DB.InTx(ctx, func(tx *pg.Tx) error { return noteAttempt(ctx, tx, attempt{what: refusedLogin, of: p}) }); err != nil {
+		return person.Person{}, err
+	}
+	return person.Person{}, session.ErrNotSignedIn()
+}
+
+// nameOf returns the name by which guesses at an account are counted. It is hashed, because people type passwords into the wrong field.
+func nameOf(t principal.OwnerType, email, username string) string {
+	sum := sha256.Sum256([]byte(strings.ToLower(fmt.Sprintf("%s\x00%s\x00%s", t, email, username))))
+	return hex.EncodeToString(sum[:16])
+}
+
+// rehash hashes the password again where the parameters have changed since.
+func (s *Logins) rehash(ctx context.Context, p *person.Person, password secret.String) error {
+	if !account.Outdated(p.Hash) {
+		return nil
+	}
+	hash, err := s.Hasher.Hash(ctx, password)
+	if problem.Is(err, problem.Unavailable) { // the next login tries again
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	err = s.DB.InTx(ctx, func(tx *pg.Tx) error {
+		tx.Unrecorded("it is the same password")
+		if p.Owner.Type == principal.Client {
+			return s.People.RehashClient(ctx, tx, *p, secret.New(hash))
+		}
+		changed, err := tx.Exec(ctx, "UPDATE admin SET password_hash = $3 WHERE id = $1 AND password_hash = $2", p.ID, p.Hash, hash)
+		if err == nil && changed.RowsAffected() == 1 {
+			p.Hash = hash
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("hash a password anew: %w", err)
+	}
+	return nil
+}

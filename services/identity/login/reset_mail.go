@@ -1,0 +1,128 @@
+package login
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/auth/credentials"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/events"
+	"github.com/ironplane/ironplane/pkg/jobs"
+	"github.com/ironplane/ironplane/pkg/mail"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/pkg/settings"
+	"github.com/ironplane/ironplane/services/identity/keys"
+	"github.com/ironplane/ironplane/services/identity/session"
+)
+
+// keepReset stores a link, and enqueues the job that mails it.
+func (s *Resets) keepReset(ctx context.Context, tx *pg.Tx, r *reset, good time.Duration) error {
+	var ownerType *principal.OwnerType
+	var ownerID *int64
+	if r.person.Exists() {
+		ownerType, ownerID = &r.person.Owner.Type, &r.person.Owner.ID
+	}
+	err := tx.QueryRow(ctx, "INSERT INTO password_reset (owner_type, owner_id, credentials, welcome, ip, expires_at) VALUES ($1, $2, $3, $4, $5, now() + $6) RETURNING id, expires_at",
+		ownerType, ownerID, r.version, r.welcome, r.ip, good).
+		Scan(&r.id, &r.expires)
+	if err != nil {
+		return fmt.Errorf("keep a password reset: %w", err)
+	}
+	job := s.Job()
+	return jobs.Enqueue(ctx, tx, &job, resetTask{r.id})
+}
+
+// resetTask is the job's argument.
+type resetTask struct {
+	Reset int64 `json:"reset"`
+}
+
+// Job mails a link. It finds out whether there is such an account, because no caller waits for it.
+func (s *Resets) Job() service.Job {
+	return service.Job{
+		Kind:     resetKind,
+		Attempts: 10,
+		Backoff:  func(attempt int) time.Duration { return time.Duration(attempt) * time.Minute },
+		Do:       jobs.Do(s.mailReset),
+	}
+}
+
+func (s *Resets) mailReset(ctx context.Context, _ *service.Attempt, task resetTask) error {
+	r, err := readReset(ctx, s.DB, task.Reset)
+	if err == nil {
+		r.person, err = s.People.Of(ctx, r.person.Owner)
+	}
+	if errors.Is(err, pgx.ErrNoRows) ||
+		err == nil && (!r.person.MayReset() || r.person.Email == "" || r.hash != nil || r.version != r.person.Version) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	token := keys.NewToken()
+	hash := sha256.Sum256([]byte(token.Reveal()))
+	link, err := s.passwordLink(r, token)
+	if err != nil {
+		return err
+	}
+	return s.DB.InTx(ctx, func(tx *pg.Tx) error {
+		tx.Unrecorded("who asked for it is recorded")
+		if err := tx.Lock(
+			ctx,
+			"resets of "+string(r.person.Owner.Type),
+			r.person.Owner.ID,
+		); err != nil { // concurrent mails are counted, too
+			return err
+		}
+		kept, err := tx.Exec(ctx, `
+			UPDATE password_reset SET hash = $2 WHERE id = $1 AND hash IS NULL AND expires_at > now()
+				AND (welcome OR (SELECT count(*) FROM password_reset WHERE owner_type = $3 AND owner_id = $4 AND NOT welcome AND hash IS NOT NULL AND expires_at > now()) < $5)`,
+			r.id, hash[:], r.person.Owner.Type, r.person.Owner.ID, maxResets)
+		if err != nil || kept.RowsAffected() == 0 {
+			return err
+		}
+		var content mail.Content = mail.PasswordReset{Link: link, Expires: r.expires, IP: r.ip.String()}
+		if r.welcome {
+			content = mail.ClientAccountCreated{Link: link, Expires: r.expires}
+		}
+		return mail.Send(ctx, tx, s.Mails, r.person.Owner.URL(), r.person.MailTo(), content)
+	})
+}
+
+// passwordLink returns the address where a password is chosen: in the panel or, where there is none, at the gateway.
+func (s *Resets) passwordLink(r reset, token secret.String) (secret.String, error) {
+	values := s.Settings.Values()
+	if panel := session.Panel(values, r.person.Owner.Type); panel != "" {
+		return secret.New(fmt.Sprintf("%s/auth/password-reset/%d#%s", panel, r.id, url.Values{"token": {token.Reveal()}}.Encode())), nil
+	}
+	api := strings.TrimRight(settings.APIURL.In(values), "/")
+	if api == "" {
+		return secret.String{}, errors.New(
+			"a link cannot be made: nobody says where callers reach the API (IRONPLANE_API_URL), nor where the panel is",
+		)
+	}
+	return secret.New(fmt.Sprintf("%s/-/password#%s", api, url.Values{"id": {fmt.Sprint(r.id)}, "token": {token.Reveal()}}.Encode())), nil
+}
+
+// Welcome mails a new client the link by which it chooses its first password.
+func (s *Resets) Welcome(ctx context.Context, tx *pg.Tx, m events.Message) error {
+	var of credentials.Welcome
+	if err := json.Unmarshal(m.Content, &of); err != nil {
+		return fmt.Errorf("read whom to welcome: %w", err)
+	}
+	p, err := s.People.Of(ctx, principal.Owner{Type: principal.Client, ID: of.Client})
+	if err != nil || !p.Exists() {
+		return err
+	}
+	return s.keepReset(ctx, tx, &reset{person: p, version: p.Version, welcome: true}, credentials.WelcomeTime)
+}

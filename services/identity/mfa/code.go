@@ -1,0 +1,245 @@
+package mfa
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"math/big"
+	"net/http"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/auth/guard"
+	"github.com/ironplane/ironplane/pkg/auth/permission"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/mail"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/seal"
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/services/identity/access"
+	"github.com/ironplane/ironplane/services/identity/keys"
+	"github.com/ironplane/ironplane/services/identity/person"
+)
+
+const (
+	// CodeTTL is how long a code can be confirmed. It is compared maxTries times, and an account has at most maxOpen open codes.
+	CodeTTL  = 10 * time.Minute
+	maxTries = 5
+	maxOpen  = 20
+)
+
+const codesPath, codePath = "/auth/verify/auth/{auth_id}/code", "/auth/verify/auth/{auth_id}/code/{code_id}"
+
+// VerifyCode is a pending or confirmed second-factor challenge.
+type VerifyCode struct {
+	rest.Versioned
+	ID          int64           `json:"id" db:"id"`
+	Name        string          `json:"-" db:"auth_method_name"`
+	Auth        CodeAuth        `json:"auth" db:"auth_"`
+	ExpiresAt   rest.Timestamp  `json:"expires_at" db:"expires_at" ext:"true"`
+	ConfirmedAt *rest.Timestamp `json:"confirmed_at,omitempty" db:"confirmed_at" ext:"true"`
+	Options     json.RawMessage `json:"options,omitempty" ext:"true" doc:"of passkey, in the answer that asks for it, and never again: what PublicKeyCredential.parseRequestOptionsFromJSON() takes, or parseCreationOptionsFromJSON() where the authenticator is not verified yet. Without it none of the account's can be used, but recovery codes"`
+}
+
+// CodeAuth is the authenticator of a code.
+type CodeAuth struct {
+	ID       int64    `json:"id" db:"id" doc:"0: the account has none, and is mailed the code"`
+	Method   rest.Ref `json:"method" db:"method_"`
+	Verified bool     `json:"verified" db:"verified"`
+}
+
+// verifyCodeBody is internal; clients never send it.
+type verifyCodeBody struct {
+	Auth int64 `path:"auth_id" db:"auth_id"`
+}
+
+type newVerifyCode struct {
+	Auth int64 `path:"auth_id"`
+	Body rest.Body[wrapped]
+
+	credentials int64
+}
+
+type wrapped struct {
+	IsWrapped bool `json:"isWrapped" example:"true" doc:"means nothing"`
+}
+
+func (s *Service) codeRoutes() []rest.Route {
+	return append(
+		rest.Resource[VerifyCode, verifyCodeBody]{
+			DB:      s.DB,
+			Path:    codesPath,
+			ID:      "code_id",
+			Noun:    "verify code",
+			Guard:   guard.AnyKey,
+			Without: rest.Listing | rest.Creating | rest.Editing,
+			Table:   "verify_code",
+			View:    "verify_code_view",
+			Scope: func(ctx context.Context) []pg.Condition {
+				return []pg.Condition{{SQL: "key_id = $1", Args: []any{principal.From(ctx).Principal.KeyID}}}
+			},
+			Parent: func(context.Context, pg.Querier, int64, permission.Access) error { return nil }, // a code tells nothing of others' authenticators
+			Lock:   func(ctx context.Context, tx *pg.Tx, _ ...*verifyCodeBody) error { return access.Allow(ctx, tx) },
+		}.Routes(),
+		rest.Mutation[newVerifyCode, VerifyCode]{
+			Method:  http.MethodPost,
+			Path:    codesPath,
+			Guard:   guard.AnyKey,
+			Name:    "createVerifyCode",
+			Summary: "Have a code sent, or ask for one of an app",
+			Effect: rest.Effect{
+				Logs:  rest.LogsItem,
+				Again: rest.AgainAnother,
+				Shows: codePath,
+			},
+			Prepare: s.prepareCode,
+			Allow:   access.Allowed[newVerifyCode],
+			Do:      s.askCaller,
+		},
+		rest.Mutation[codeAnswer, ConfirmedKey]{
+			Method:  http.MethodPatch,
+			Path:    codePath,
+			Guard:   keyOrChallenge{},
+			Name:    "confirmVerifyCode",
+			Summary: "Confirm a code, or complete a login",
+			Effect: rest.Effect{
+				Logs:  rest.LogsEach,
+				Again: rest.AgainRefused,
+			},
+			Example: `{"token": "123456"}`,
+			Prepare: s.compareCode,
+			Do:      s.confirmCode,
+		},
+	)
+}
+
+// prepareCode looks up the version of a client's credentials, for which alone the code counts.
+func (s *Service) prepareCode(ctx context.Context, req *newVerifyCode) error {
+	if owner := principal.From(ctx).Principal.Owner; owner.Type == principal.Client {
+		p, err := s.People.Of(ctx, owner)
+		req.credentials = p.Version
+		return err
+	}
+	return nil
+}
+
+// askCaller asks the caller for a code of one of its authenticators.
+func (s *Service) askCaller(ctx context.Context, tx *pg.Tx, req newVerifyCode) (VerifyCode, error) {
+	c, err := access.Locked(ctx, tx)
+	if err != nil {
+		return VerifyCode{}, err
+	}
+	auth, err := AuthenticatorView.Get(ctx, tx, req.Auth, access.ReadableOwners(ctx)...)
+	if err != nil {
+		return VerifyCode{}, err
+	}
+	if auth.Account() != c.Owner {
+		return VerifyCode{}, problem.New(problem.Forbidden, "The codes of an authenticator are its owner's.")
+	}
+	if _, err := req.Body.New(); err != nil {
+		return VerifyCode{}, err
+	}
+	p := person.Person{Owner: c.Owner}
+	p.Name, p.Version = principal.From(ctx).Principal.Name, req.credentials
+	return s.askFor(ctx, tx, challengeOptions{person: p, auth: &auth, key: &c.KeyID, latest: c.Latest})
+}
+
+// challengeOptions say who is asked for a code, and how.
+type challengeOptions struct {
+	person    person.Person
+	auth      *Authenticator // nil: the code is mailed to the account's address
+	key       *int64         // the calling key; nil: it is for a login
+	challenge secret.String  // of a login
+	latest    *time.Time     // when the code expires at the latest; nil: after CodeTTL
+}
+
+// askFor begins a challenge, and mails the code where the method is email.
+func (s *Service) askFor(ctx context.Context, tx *pg.Tx, a challengeOptions) (code VerifyCode, err error) {
+	owner := a.person.Owner
+	if err := tx.Lock(ctx, "codes of "+string(owner.Type), owner.ID); err != nil { // concurrent requests are counted, too
+		return code, err
+	}
+	var open int
+	err = tx.QueryRow(ctx, "SELECT count(*) FROM verify_code WHERE owner_type = $1 AND owner_id = $2 AND expires_at > now() AND confirmed_at IS NULL", owner.Type, owner.ID).
+		Scan(&open)
+	if err != nil {
+		return code, fmt.Errorf("count the open codes of %s: %w", owner.URL(), err)
+	}
+	if open >= maxOpen {
+		refused := problem.New(problem.TooManyRequests, "Too many codes were asked for. Try again later.")
+		refused.RetryAfter = CodeTTL
+		return code, refused
+	}
+	var authID *int64
+	to := a.person.MailTo()
+	if a.auth != nil {
+		authID = &a.auth.ID
+		if a.auth.Value != nil {
+			to.To.Email = *a.auth.Value
+		}
+	}
+	var challenge []byte
+	if !a.challenge.IsZero() {
+		challenge = keys.HashToken(a.challenge.Reveal())
+	}
+	var id int64
+	var options json.RawMessage // not logged
+	err = tx.QueryRow(ctx, `
+		INSERT INTO verify_code (owner_type, owner_id, auth_id, key_id, challenge, credentials, expires_at) VALUES ($1, $2, $3, $4, $5, $6, least(now() + $7::interval, $8::timestamptz)) RETURNING id`,
+		owner.Type, owner.ID, authID, a.key, challenge, a.person.Version, CodeTTL, a.latest).Scan(&id)
+	if err != nil {
+		return code, fmt.Errorf("ask for a code: %w", err)
+	}
+	if code, err = codeView.Get(ctx, tx, id); err != nil {
+		return code, fmt.Errorf("read a code: %w", err)
+	}
+	switch code.Auth.Method.ID {
+	case byEmail:
+		err = s.mailCode(ctx, tx, &code, owner, to)
+	case byPasskey:
+		options, err = s.challenge(ctx, tx, &code, a.person)
+	}
+	if err != nil {
+		return code, err
+	}
+	name := a.person.Name
+	tx.Record(
+		pg.Record{
+			Kind:    "auth.verify.auth.code",
+			Action:  pg.Created,
+			After:   code,
+			Targets: []pg.Target{codeTarget(&code), person.Target(owner, &name)},
+		},
+	)
+	code.Options = options
+	return code, nil
+}
+
+func codeTarget(c *VerifyCode) pg.Target {
+	return pg.Target{Type: fmt.Sprintf("auth/verify/auth/%d/code", c.Auth.ID), Noun: "verify code", ID: c.ID, Name: c.Name, Version: c.Version}
+}
+
+func tokenPlace(id int64) seal.Place {
+	return seal.Place{Table: "verify_code", Column: "token", ID: id}
+}
+
+func (s *Service) mailCode(ctx context.Context, tx *pg.Tx, code *VerifyCode, owner principal.Owner, to mail.To) error {
+	n, err := rand.Int(rand.Reader, big.NewInt(1_000_000))
+	if err != nil {
+		return fmt.Errorf("make a code: %w", err)
+	}
+	token := secret.New(fmt.Sprintf("%06d", n))
+	if _, err := tx.Exec(ctx, "UPDATE verify_code SET token = $2 WHERE id = $1", code.ID, s.Box.Seal(tokenPlace(code.ID), token)); err != nil {
+		return fmt.Errorf("keep a code: %w", err)
+	}
+	return mail.Send(
+		ctx,
+		tx,
+		s.Mails,
+		owner.URL(),
+		to,
+		mail.TwoFactorCode{Code: token, Expires: code.ExpiresAt.UTC().Truncate(time.Second), IP: access.Address(ctx).String()},
+	)
+}

@@ -1,0 +1,279 @@
+package mfa
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/auth/credentials"
+	"github.com/ironplane/ironplane/pkg/auth/guard"
+	"github.com/ironplane/ironplane/pkg/auth/permission"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/services/identity/access"
+	"github.com/ironplane/ironplane/services/identity/keys"
+	"github.com/ironplane/ironplane/services/identity/passkey"
+	"github.com/ironplane/ironplane/services/identity/person"
+)
+
+type codeAnswer struct {
+	Auth  int64  `path:"auth_id"`
+	Code  string `path:"code_id"`
+	Match rest.IfMatch
+	Body  rest.Body[codeAnswerBody]
+
+	open    *openCode
+	matched matched
+	person  person.Person // who signs in
+}
+
+type codeAnswerBody struct {
+	Token  secret.String `json:"token" max:"100" kept:"false" example:"123456" doc:"the code, or a recovery code in its place"`
+	Verify struct {
+		Token secret.String `json:"token" max:"100" kept:"false" example:"123456"`
+	} `json:"verify" ext:"true" doc:"the same"`
+	Challenge  secret.String      `json:"challenge" max:"100" kept:"false" ext:"true" doc:"of a login: as the login answered it, if it does not stand in the path"`
+	Credential passkey.Credential `json:"credential" ext:"true" doc:"of passkey, in place of a token: what the browser answered to the options, as PublicKeyCredential.toJSON() has it"`
+}
+
+// Resolve checks what the tags cannot say.
+func (b *codeAnswerBody) Resolve(wrong *problem.Fields) {
+	if b.Token.IsZero() {
+		b.Token = b.Verify.Token
+	}
+	if b.Token.IsZero() && b.Credential.Type == "" {
+		wrong.Add("/token", "required", "is required")
+	}
+}
+
+// ConfirmedKey is the answer to a confirmed code.
+type ConfirmedKey struct {
+	Key keys.APIKey `json:"key" doc:"of a login, the session's, with its value; else the calling one"`
+}
+
+// keyOrChallenge lets every caller through. The answer to a login's challenge needs no key; findCode asks others for one.
+type keyOrChallenge struct{}
+
+func (keyOrChallenge) String() string { return "any key, or none with a login's challenge" }
+
+func (keyOrChallenge) Check(c *principal.Call, a permission.Access, id int64) error {
+	return guard.Public.Check(c, a, id)
+}
+
+// openCode is a code that waits for an answer.
+type openCode struct {
+	id, version, auth, method, credentials int64
+	owner                                  principal.Owner
+	name                                   string // the owner's
+	login, verified                        bool
+	secret, token                          []byte // sealed
+	signed                                 []byte // of passkey
+}
+
+// findCode finds the code that a request answers, by the challenge or, without one, by the calling key.
+func (s *Service) findCode(ctx context.Context, req *codeAnswer, challenge string) error {
+	call := principal.From(ctx)
+	where, arg := "c.challenge = $1", any(keys.HashToken(challenge))
+	if challenge == "" {
+		if err := guard.AnyKey.Check(call, permission.Write, 0); err != nil {
+			return err
+		}
+		if err := s.DB.InTx(ctx, func(tx *pg.Tx) error {
+			tx.Unrecorded("nothing is changed")
+			_, err := access.Of(ctx, tx)
+			return err
+		}); err != nil {
+			return err
+		}
+		where, arg = "c.key_id = $1", call.Principal.KeyID
+	}
+	id, isID := strconv.ParseInt(req.Code, 10, 64)
+	var o openCode
+	err := s.DB.QueryRow(ctx, `
+		SELECT c.id, c.version, coalesce(c.auth_id, 0), coalesce(v.method_id, $4), c.credentials, c.owner_type, c.owner_id, c.challenge IS NOT NULL AND c.key_id IS NULL, v.verified IS NOT FALSE, v.secret, c.token, c.signed
+		FROM verify_code c LEFT JOIN authenticator v ON v.id = c.auth_id
+		WHERE `+where+` AND coalesce(c.auth_id, 0) = $2 AND ($3 < 0 OR c.id = $3)`, arg, req.Auth, map[bool]int64{true: id, false: -1}[isID == nil], byEmail).
+		Scan(&o.id, &o.version, &o.auth, &o.method, &o.credentials, &o.owner.Type, &o.owner.ID, &o.login, &o.verified, &o.secret, &o.token, &o.signed)
+	if errors.Is(err, pgx.ErrNoRows) && call.Principal == nil { // a guess waits, so that real challenges need not
+		_, err := s.Challenges.Do(ctx, func() (bool, error) {
+			return false, problem.New(problem.Unauthenticated, "There is no such challenge, or it is over.")
+		})
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	if p := call.Principal; p != nil && p.Owner == o.owner {
+		o.name = p.Name
+	}
+	req.open = &o
+	return nil
+}
+
+// compareCode compares an answer. The try is counted before.
+func (s *Service) compareCode(ctx context.Context, req *codeAnswer) error {
+	body, wrong := req.Body.New()
+	challenge := body.Challenge.Reveal()
+	if _, err := strconv.ParseInt(req.Code, 10, 64); err != nil && challenge == "" {
+		challenge = req.Code
+	}
+	if err := s.findCode(ctx, req, challenge); err != nil {
+		return err
+	}
+	if err := errors.Join(req.Match.Check(req.open.version), wrong); err != nil {
+		return err
+	}
+	if err := s.findPerson(ctx, req); err != nil {
+		return err
+	}
+	if body.Credential.Type != "" {
+		return s.try(ctx, req.open, func() (err error) {
+			req.matched.key, err = s.signed(ctx, req.open, body.Credential)
+			return err
+		})
+	}
+	return s.try(ctx, req.open, func() (err error) {
+		req.matched, err = s.match(ctx, req.open, body.Token)
+		return err
+	})
+}
+
+// findPerson looks up the account of a login or a client. The code is over where the account's credentials have changed since.
+func (s *Service) findPerson(ctx context.Context, req *codeAnswer) (err error) {
+	o := req.open
+	if !o.login && o.owner.Type != principal.Client {
+		return nil
+	}
+	if req.person, err = s.People.Of(ctx, o.owner); err != nil {
+		return fmt.Errorf("look for whose code it is: %w", err)
+	}
+	if p := &req.person; !p.Exists() || p.Disabled || p.Version != o.credentials {
+		return o.errOver()
+	}
+	o.name = req.person.Name
+	return nil
+}
+
+// confirmCode marks a code as confirmed by the calling key, or begins the session of a login.
+func (s *Service) confirmCode(ctx context.Context, tx *pg.Tx, req codeAnswer) (confirmed ConfirmedKey, err error) {
+	if o := req.open; !o.login {
+		c, err := access.Locked(ctx, tx)
+		if err != nil {
+			return confirmed, err
+		}
+		if confirmed.Key, err = keys.View.Get(ctx, tx, c.KeyID); err != nil {
+			return confirmed, fmt.Errorf("read the calling key: %w", err)
+		}
+	} else if confirmed.Key, err = s.Sessions.SignIn(ctx, tx, req.person); err != nil {
+		return confirmed, err
+	}
+	return confirmed, s.use(ctx, tx, req.open, req.matched, confirmed.Key.ID)
+}
+
+// use consumes the code and what was matched. The code is over where another request has consumed it first.
+func (s *Service) use(ctx context.Context, tx *pg.Tx, o *openCode, m matched, key int64) error {
+	once := func(sql string, args ...any) error {
+		used, err := tx.Exec(ctx, sql, args...)
+		if err != nil {
+			return fmt.Errorf("use a code up: %w", err)
+		}
+		if used.RowsAffected() == 0 {
+			return o.errOver()
+		}
+		return nil
+	}
+	err := once(
+		"UPDATE verify_code SET version = version + 1, confirmed_at = clock_timestamp(), key_id = $2, token = NULL WHERE id = $1 AND confirmed_at IS NULL AND expires_at > clock_timestamp()",
+		o.id,
+		key,
+	)
+	switch {
+	case err != nil:
+		return err
+	case m.recovery != nil:
+		if err := once(
+			"DELETE FROM recovery_code WHERE hash = $1 AND owner_type = $2 AND owner_id = $3",
+			m.recovery,
+			o.owner.Type,
+			o.owner.ID,
+		); err != nil {
+			return err
+		}
+		left, err := countRecoveryCodes(ctx, tx, o.owner)
+		if err != nil {
+			return err
+		}
+		tx.Record(o.record("confirmed", map[string]any{"auth": o.auth, "code": o.id, "recovery_codes_left": left}))
+		return s.People.NotifyOwner(ctx, tx, o.owner, fmt.Sprintf("A recovery code was used. There are %d left.", left))
+	case m.step != 0:
+		err = once("UPDATE authenticator SET step = $2 WHERE id = $1 AND step < $2", o.auth, m.step)
+	case m.key != nil:
+		var by int64
+		err := tx.QueryRow(ctx, "UPDATE authenticator SET counter = $2 WHERE credential = $1 AND verified AND (counter < $2 OR counter = 0 AND $2 = 0) RETURNING id", m.key.ID, m.key.Counter).
+			Scan(&by)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return o.errOver()
+		}
+		tx.Record(o.record("confirmed", map[string]any{"auth": by, "code": o.id}))
+		return err
+	}
+	tx.Record(o.record("confirmed", nil))
+	return err
+}
+
+func (o *openCode) errOver() error {
+	pointer := "/token"
+	if o.method == byPasskey && !o.verified {
+		pointer = "/credential"
+	}
+	return problem.Member(
+		pointer,
+		"expired",
+		"is of a code that is over: it was confirmed, has expired, or was sent wrong %d times; ask for another one",
+		maxTries,
+	)
+}
+
+// record returns the record of an answer to the code. A nil after is the code's ids.
+func (o *openCode) record(action pg.Action, after any) pg.Record {
+	if after == nil {
+		after = map[string]int64{"auth": o.auth, "code": o.id}
+	}
+	return pg.Record{
+		Kind:    string(o.owner.Type),
+		Part:    "verify_code",
+		Action:  action,
+		Targets: []pg.Target{person.Target(o.owner, &o.name)},
+		After:   after,
+	}
+}
+
+// isConfirmed tells whether a key has confirmed a code within credentials.FreshTime, at a login or of a verified authenticator.
+func isConfirmed(ctx context.Context, q pg.Querier, key int64) (is bool, err error) {
+	err = q.QueryRow(ctx, `
+		SELECT EXISTS (SELECT FROM verify_code c LEFT JOIN authenticator v ON v.id = c.auth_id
+			WHERE c.key_id = $1 AND c.confirmed_at > clock_timestamp() - $2::interval AND v.verified IS NOT FALSE)`, key, credentials.FreshTime).Scan(&is)
+	if err != nil {
+		return false, fmt.Errorf("look for a confirmed code: %w", err)
+	}
+	return is, nil
+}
+
+// mustBeConfirmed refuses a key for which isConfirmed does not hold.
+func mustBeConfirmed(ctx context.Context, q pg.Querier, key int64) error {
+	is, err := isConfirmed(ctx, q, key)
+	if err == nil && !is {
+		err = problem.New(
+			problem.Forbidden,
+			"This takes a code of a verified authenticator that the same key or session confirmed within the last %.0f minutes.",
+			credentials.FreshTime.Minutes(),
+		)
+	}
+	return err
+}

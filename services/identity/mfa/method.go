@@ -1,0 +1,39 @@
+package mfa
+
+import (
+	"context"
+
+	"github.com/ironplane/ironplane/pkg/auth/guard"
+	"github.com/ironplane/ironplane/pkg/auth/permission"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/services/identity/access"
+)
+
+// VerifyMethod is a kind of second factor.
+type VerifyMethod struct {
+	rest.Versioned
+	ID          int64   `json:"id" db:"id"`
+	Name        string  `json:"name" db:"name"`
+	Description *string `json:"description,omitempty" db:"description"`
+}
+
+type verifyMethodBody struct {
+	Name        string  `json:"name" db:"name" required:"create" max:"64" example:"authenticator app" doc:"what panels call it; no other method has it"`
+	Description *string `json:"description" db:"description" max:"1000" example:"A code that your phone shows"`
+}
+
+func (s *Service) methodRoutes() []rest.Route {
+	return rest.Resource[VerifyMethod, verifyMethodBody]{
+		DB:        s.DB,
+		Path:      "/auth/verify/method",
+		ID:        "method_id",
+		Noun:      "verify method",
+		Guard:     guard.Has(permission.SystemSettings),
+		ReadGuard: guard.EveryKey,
+		Without:   rest.Creating | rest.Deleting,
+		Table:     "verify_method",
+		Edited:    `{"description": "A code that your phone shows"}`,
+		Lock:      func(ctx context.Context, tx *pg.Tx, _ ...*verifyMethodBody) error { return access.Allow(ctx, tx) },
+	}.Routes()
+}

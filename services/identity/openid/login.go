@@ -1,0 +1,200 @@
+package openid
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/auth/guard"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/seal"
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/settings"
+	"github.com/ironplane/ironplane/services/identity/access"
+	"github.com/ironplane/ironplane/services/identity/keys"
+	"github.com/ironplane/ironplane/services/identity/session"
+)
+
+const (
+	// loginTTL is how long a sign-in at a provider may take. At most maxLogins are open, and maxLoginsFrom of one network; another one
+	// ends the oldest.
+	loginTTL      = 10 * time.Minute
+	maxLogins     = 10_000
+	maxLoginsFrom = 100
+	callbackPath  = "/auth/openid/callback"
+)
+
+// OpenIDChoice is a provider as the sign-in page shows it.
+type OpenIDChoice struct {
+	rest.Versioned
+	ID   int64  `json:"id" db:"id"`
+	Name string `json:"name" db:"name"`
+}
+
+type openIDLogin struct {
+	Body rest.Body[openIDLoginBody]
+
+	url      string
+	sent     *openIDLoginBody
+	state    secret.String
+	attempt  Attempt
+	settings Settings
+}
+
+type openIDLoginBody struct {
+	Provider  rest.RefID `json:"provider" required:"create" example:"1" doc:"one of GET /auth/openid"`
+	Challenge string     `json:"challenge" required:"create" max:"100" example:"47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU" doc:"the SHA-256, in base64url without =, of what the panel makes at random, keeps, and sends as verifier with the code: so nobody is signed in by a link that another one has begun"`
+
+	hash []byte
+}
+
+// Resolve checks what the tags cannot say.
+func (b *openIDLoginBody) Resolve(wrong *problem.Fields) {
+	var err error
+	if b.hash, err = base64.RawURLEncoding.DecodeString(b.Challenge); b.Challenge != "" && (err != nil || len(b.hash) != sha256.Size) {
+		wrong.Add("/challenge", "invalid", "must be a SHA-256 in base64url without =")
+	}
+}
+
+// OpenIDPage is where to send the browser.
+type OpenIDPage struct {
+	URL string `json:"url" doc:"the provider's, where the admin signs in"`
+}
+
+func (s *Service) loginRoutes() []rest.Route {
+	return []rest.Route{
+		rest.List[rest.None, OpenIDChoice]{
+			DB:        s.DB,
+			Path:      "/auth/openid",
+			View:      "openid_provider",
+			Guard:     guard.Public,
+			Name:      "listOpenIDChoices",
+			Summary:   "List by which providers one can sign in",
+			Extension: true,
+			By:        rest.By{Sorts: map[string]string{"name": "name"}},
+			Where: func(context.Context, rest.None) ([]pg.Condition, error) {
+				return []pg.Condition{{SQL: "NOT disabled"}}, nil
+			},
+		},
+		rest.Mutation[openIDLogin, OpenIDPage]{
+			Method:    http.MethodPost,
+			Path:      "/auth/openid",
+			Guard:     guard.Public,
+			Name:      "beginOpenIDLogin",
+			Summary:   "Begin to sign in with a company's identity provider",
+			Extension: true,
+			Effect:    rest.Effect{Logs: rest.LogsEach, Again: rest.AgainAnother},
+			Prepare:   s.prepare,
+			Do:        s.begin,
+		},
+		rest.Read[callback, session.SSOLink]{
+			Path:      callbackPath,
+			Guard:     guard.Public,
+			Name:      "finishOpenIDLogin",
+			Summary:   "Come back from an identity provider",
+			Extension: true,
+			Writes:    true,
+			Doc:       "The provider sends browsers here, and from here they are sent to the panel, with a code that is good once, for a minute.",
+			Do:        s.finish,
+		},
+	}
+}
+
+// settingsOf reads a provider and how to reach it. The error is pgx.ErrNoRows where the provider is disabled.
+func (s *Service) settingsOf(ctx context.Context, id int64) (p OpenIDProvider, client Settings, err error) {
+	if p, err = ProviderView.Get(ctx, s.DB, id); err == nil && p.Disabled {
+		err = pgx.ErrNoRows
+	}
+	if err != nil {
+		return p, client, err
+	}
+	values := s.Settings.Values()
+	api := strings.TrimRight(settings.APIURL.In(values), "/")
+	if api == "" || session.Panel(values, principal.Admin) == "" {
+		return p, client, problem.New(
+			problem.Invalid,
+			"Nobody can be sent back: IRONPLANE_API_URL says where callers reach the API, and IRONPLANE_ADMIN_URL where the panel is.",
+		)
+	}
+	client = Settings{Issuer: p.Issuer, ClientID: p.ClientID, Callback: api + callbackPath}
+	var sealed []byte
+	if err := s.DB.QueryRow(ctx, "SELECT client_secret FROM openid_provider WHERE id = $1", id).Scan(&sealed); err != nil {
+		return p, client, fmt.Errorf("read the secret of identity provider %d: %w", id, err)
+	}
+	if sealed != nil {
+		client.ClientSecret, err = s.Box.Open(seal.Place{Table: "openid_provider", Column: "client_secret", ID: id}, sealed)
+	}
+	return p, client, err
+}
+
+// prepare asks the provider where people sign in.
+func (s *Service) prepare(ctx context.Context, req *openIDLogin) (err error) {
+	if req.sent, err = req.Body.New(); err != nil {
+		return err
+	}
+	_, req.settings, err = s.settingsOf(ctx, int64(req.sent.Provider))
+	if errors.Is(err, pgx.ErrNoRows) {
+		return problem.Member("/provider", "not_found", "names no provider by which one can sign in")
+	}
+	if err != nil {
+		return err
+	}
+	req.state, req.attempt = keys.NewToken(), NewAttempt()
+	if req.url, err = s.Client.SignInAt(ctx, req.settings, req.state, req.attempt); err != nil {
+		return errProviderAway(err)
+	}
+	return nil
+}
+
+func errProviderAway(cause error) error {
+	return problem.New(problem.Unavailable, "The identity provider cannot be asked right now.").Because(cause)
+}
+
+func verifierPlace(id int64) seal.Place {
+	return seal.Place{Table: "openid_login", Column: "verifier", ID: id}
+}
+
+// begin stores that a browser is sent to a provider.
+func (s *Service) begin(ctx context.Context, tx *pg.Tx, req openIDLogin) (OpenIDPage, error) {
+	tx.Unrecorded("that somebody signs in is recorded")
+	var id int64
+	err := tx.QueryRow(ctx, "INSERT INTO openid_login (provider_id, hash, challenge, nonce, network, expires_at) VALUES ($1, $2, $3, $4, $5, now() + $6) RETURNING id",
+		int64(req.sent.Provider), keys.HashToken(req.state.Reveal()), req.sent.hash, req.attempt.Nonce, access.Network(ctx), loginTTL).
+		Scan(&id)
+	if err != nil {
+		return OpenIDPage{}, fmt.Errorf("note who is sent to a provider: %w", err)
+	}
+	if _, err := tx.Exec(
+		ctx,
+		"UPDATE openid_login SET verifier = $2 WHERE id = $1",
+		id,
+		s.Box.Seal(verifierPlace(id), req.attempt.Verifier),
+	); err != nil {
+		return OpenIDPage{}, fmt.Errorf("note who is sent to a provider: %w", err)
+	}
+	_, err = tx.Exec(
+		ctx,
+		"DELETE FROM openid_login WHERE id <= $1 OR id IN (SELECT id FROM openid_login WHERE network = $2 ORDER BY id DESC OFFSET $3)",
+		id-maxLogins,
+		access.Network(ctx),
+		maxLoginsFrom,
+	)
+	if err != nil {
+		return OpenIDPage{}, fmt.Errorf("end the sign-ins that began first: %w", err)
+	}
+	return OpenIDPage{req.url}, nil
+}
+
+func errNotBegun() error {
+	return problem.New(problem.Unauthenticated, "There is no such sign-in: it has ended, or its time is over. Begin again.")
+}

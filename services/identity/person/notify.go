@@ -1,0 +1,106 @@
+package person
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/jobs"
+	"github.com/ironplane/ironplane/pkg/mail"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/services/identity/access"
+)
+
+// maxMails bounds the mails that an account gets about itself within an hour.
+const maxMails = 10
+
+// Notify mails the owner of an account what was changed that its security depends on.
+func (d *Directory) Notify(ctx context.Context, tx *pg.Tx, p Person, changes ...string) error {
+	if p.Email == "" {
+		return nil
+	}
+	if may, err := mayMail(ctx, tx, p.Owner); err != nil || !may {
+		return err
+	}
+	return mail.Send(ctx, tx, d.Mails, p.Owner.URL(), p.MailTo(), changed(ctx, p.Name, changes))
+}
+
+// NotifyOwner is Notify for an account of which the caller knows the id alone. Mails to clients go through the clients service.
+func (d *Directory) NotifyOwner(ctx context.Context, tx *pg.Tx, owner principal.Owner, changes ...string) error {
+	if owner.Type == principal.Admin {
+		admin, err := ReadAdmin(ctx, tx, "id = $1", owner.ID)
+		if err != nil {
+			return fmt.Errorf("read admin %d: %w", owner.ID, err)
+		}
+		return d.Notify(ctx, tx, Person{owner, admin}, changes...)
+	}
+	if may, err := mayMail(ctx, tx, owner); err != nil || !may {
+		return err
+	}
+	return d.ToClients.Send(
+		ctx,
+		tx,
+		mail.ChangedKind,
+		mail.ClientChanged{Client: owner.ID, Content: changed(ctx, "", changes)},
+		secret.String{},
+	)
+}
+
+// mayMail counts a mail to an account, unless the account had too many within the last hour.
+func mayMail(ctx context.Context, tx *pg.Tx, to principal.Owner) (bool, error) {
+	if err := tx.Lock(ctx, "mails of "+string(to.Type), to.ID); err != nil { // concurrent mails are counted, too
+		return false, err
+	}
+	mailed, err := tx.Exec(ctx, `
+		INSERT INTO account_mail (owner_type, owner_id) SELECT $1, $2
+		WHERE (SELECT count(*) FROM account_mail WHERE owner_type = $1 AND owner_id = $2 AND at > now() - interval '1 hour') < $3`, to.Type, to.ID, maxMails)
+	if err != nil {
+		return false, fmt.Errorf("count an account's mails: %w", err)
+	}
+	return mailed.RowsAffected() > 0, nil
+}
+
+// changed describes what the caller did. name is the caller's where the request had no key.
+func changed(ctx context.Context, name string, changes []string) mail.AccountChanged {
+	if p := principal.From(ctx).Principal; p != nil {
+		name = p.Name
+	}
+	return mail.AccountChanged{Changes: changes, By: name, At: time.Now().UTC().Truncate(time.Second), IP: access.Address(ctx).String()}
+}
+
+// Notice is a mail about an account's keys, which is sent after the unit of work.
+type Notice struct {
+	Owner   principal.Owner `json:"owner"`
+	Changes []string        `json:"changes,omitempty"`
+	Key     string          `json:"key,omitempty"` // the name of a key that expires
+	Expires time.Time       `json:"expires,omitzero"`
+}
+
+// NoticeJob mails notices. It is a job because the clients service has to be asked for a client's address.
+func (d *Directory) NoticeJob() service.Job {
+	return service.Job{Kind: "tell-account", Attempts: 10, Do: jobs.Do(func(ctx context.Context, _ *service.Attempt, what Notice) error {
+		p, err := d.Of(ctx, what.Owner)
+		if err != nil || !p.Exists() || p.Email == "" {
+			return err
+		}
+		return d.DB.InTx(ctx, func(tx *pg.Tx) error {
+			tx.Unrecorded("what it tells of is recorded")
+			if len(what.Changes) > 0 {
+				return d.Notify(ctx, tx, p, what.Changes...)
+			}
+			return mail.Send(ctx, tx, d.Mails, p.Owner.URL(), p.MailTo(), mail.KeyExpires{Key: what.Key, Expires: what.Expires})
+		})
+	})}
+}
+
+// NotifyLater enqueues a notice in the unit of work. Integrations have no mailbox, and get none.
+func (d *Directory) NotifyLater(ctx context.Context, tx *pg.Tx, what Notice) error {
+	if what.Owner.Type == principal.Integration {
+		return nil
+	}
+	job := d.NoticeJob()
+	return jobs.Enqueue(ctx, tx, &job, what)
+}

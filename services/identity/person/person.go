@@ -1,0 +1,127 @@
+// Package person reads the admins and clients that sign in, and mails them what happens to their accounts. Clients belong to the
+// clients service, which is asked for them.
+package person
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/auth/credentials"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/events"
+	"github.com/ironplane/ironplane/pkg/mail"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/runtime/mesh"
+)
+
+// Person is the admin or client behind an account. The zero Person is nobody.
+type Person struct {
+	Owner principal.Owner
+	credentials.Account
+}
+
+// Exists tells whether there is such a person.
+func (p Person) Exists() bool { return p.Owner.ID != 0 }
+
+// Target returns the account as the target of a record.
+func (p Person) Target() pg.Target {
+	return pg.Target{Type: string(p.Owner.Type), Noun: string(p.Owner.Type), ID: p.Owner.ID, Name: p.Name}
+}
+
+// MailTo returns the recipient of mails to the account.
+func (p Person) MailTo() (to mail.To) {
+	to.To.Name, to.To.First, to.To.Last, to.To.Email = p.Name, p.First, p.Last, p.Email
+	return to
+}
+
+// ProvesMailbox tells whether a proof that the client reads its mail claims the account, or is the first one for a new address. Then
+// the keys end that others may have made before.
+func (p Person) ProvesMailbox() bool {
+	return p.Owner.Type == principal.Client && (!p.Claimed || p.Unproven)
+}
+
+// MayReset tells whether the account may choose a new password by a link. An admin without a password stays without one.
+func (p Person) MayReset() bool {
+	return p.Exists() && !p.Disabled && (p.Owner.Type == principal.Client || p.Hash != "")
+}
+
+// Target returns an account as the target of a record. A nil name is empty.
+func Target(owner principal.Owner, name *string) pg.Target {
+	t := pg.Target{Type: string(owner.Type), Noun: string(owner.Type), ID: owner.ID}
+	if name != nil {
+		t.Name = *name
+	}
+	return t
+}
+
+// Directory finds people, and tells them what happens to their accounts.
+type Directory struct {
+	DB        *pg.DB
+	Peers     mesh.Peers
+	Mails     *events.Outbox // to the system service, which sends them
+	ToClients *events.Outbox
+}
+
+// askTimeout bounds how long the clients service may take to answer.
+const askTimeout = 3 * time.Second
+
+// Find returns the person with this email address or, of admins, this username; nobody where there is none. It takes equally long
+// either way.
+func (d *Directory) Find(ctx context.Context, t principal.OwnerType, email, username string) (p Person, err error) {
+	switch {
+	case t == principal.Client:
+		p.Account, err = d.askClient(ctx, url.Values{"email": {email}})
+	case email != "":
+		p.Account, err = ReadAdmin(ctx, d.DB, "lower(email) = lower($1)", email)
+	default:
+		p.Account, err = ReadAdmin(ctx, d.DB, "lower(username) = lower($1)", username)
+	}
+	if err != nil {
+		return Person{}, fmt.Errorf("look for who signs in: %w", err)
+	}
+	if p.ID != 0 {
+		p.Owner = principal.Owner{Type: t, ID: p.ID}
+	}
+	return p, nil
+}
+
+// Of returns the person behind an account; nobody where the account is gone.
+func (d *Directory) Of(ctx context.Context, owner principal.Owner) (p Person, err error) {
+	if owner.Type == principal.Client {
+		p.Account, err = d.askClient(ctx, url.Values{"id": {strconv.FormatInt(owner.ID, 10)}})
+	} else {
+		p.Account, err = ReadAdmin(ctx, d.DB, "id = $1", owner.ID)
+	}
+	if p.ID != 0 {
+		p.Owner = owner
+	}
+	return p, err
+}
+
+// askClient asks the clients service for a client; the zero Account where there is none.
+func (d *Directory) askClient(ctx context.Context, which url.Values) (a credentials.Account, err error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	err = d.Peers.Ask(ctx, "clients", credentials.Path+"?"+which.Encode(), &a)
+	if errors.Is(err, mesh.ErrAway) {
+		err = problem.New(problem.Unavailable, "Clients cannot be looked up right now.").Because(err)
+	}
+	return a, err
+}
+
+// ReadAdmin reads the admin for which a condition with the argument $1 holds; the zero Account where there is none.
+func ReadAdmin(ctx context.Context, q pg.Querier, which string, arg any) (a credentials.Account, err error) {
+	err = q.QueryRow(ctx, "SELECT id, username, coalesce(email, ''), coalesce(password_hash, ''), disabled FROM admin WHERE "+which, arg).
+		Scan(&a.ID, &a.Name, &a.Email, &a.Hash, &a.Disabled)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return a, nil
+	}
+	return a, err
+}

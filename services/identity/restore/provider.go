@@ -1,0 +1,62 @@
+package restore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/services/identity/openid"
+)
+
+// findProviders finds the identity providers that the restore brought back, or returned to how they were before an edit.
+func (t *lostChanges) findProviders(ctx context.Context, q pg.Querier) (all []service.CameBack, err error) {
+	for _, id := range slices.Sorted(maps.Keys(t.providers)) {
+		p, err := openid.ProviderView.Get(ctx, q, id)
+		if errors.Is(err, pgx.ErrNoRows) || err == nil && p.Disabled && !t.providers[id] {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read identity provider %d: %w", id, err)
+		}
+		what := fmt.Sprintf("identity provider %d (%s)", id, p.Name)
+		if t.providers[id] {
+			all = append(all, restored(what+" was deleted", changeProvider(id, "DELETE FROM openid_provider WHERE id = $1", pg.Deleted)))
+		} else {
+			all = append(
+				all,
+				restored(
+					what+" was edited, so that nobody is to sign in by it until somebody has looked at it",
+					changeProvider(id, "UPDATE openid_provider SET version = version + 1, disabled = true WHERE id = $1", pg.Edited),
+				),
+			)
+		}
+	}
+	return all, nil
+}
+
+func changeProvider(id int64, sql string, action pg.Action) func(context.Context, *pg.Tx) error {
+	return func(ctx context.Context, tx *pg.Tx) error {
+		p, err := openid.ProviderView.Get(ctx, tx, id)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, sql, id); err != nil {
+			return err
+		}
+		was := p
+		record := pg.Record{Kind: "auth.provider", Action: action, Before: was}
+		if action == pg.Edited {
+			p.Version, p.Disabled = p.Version+1, true
+			record.After = p
+		}
+		record.Targets = []pg.Target{{Type: "auth/provider", Noun: "identity provider", ID: id, Name: p.Name, Version: p.Version}}
+		tx.Record(record)
+		return nil
+	}
+}

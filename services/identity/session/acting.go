@@ -1,0 +1,72 @@
+package session
+
+import (
+	"context"
+
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/services/identity/access"
+	"github.com/ironplane/ironplane/services/identity/keys"
+)
+
+// Act begins a session in which the caller acts for an account.
+func (s *Service) Act(ctx context.Context, tx *pg.Tx, owner principal.Owner) (keys.APIKey, error) {
+	c, err := access.Locked(ctx, tx)
+	if err != nil {
+		return keys.APIKey{}, err
+	}
+	if err := s.Rules.MayActFor(ctx, tx, c, owner); err != nil {
+		return keys.APIKey{}, err
+	}
+	return s.BeginActing(
+		ctx,
+		tx,
+		Options{Owner: owner, Bound: c.Bound, MadeWith: &c.KeyID, Actor: &c.Owner},
+		principal.From(ctx).Principal.Name,
+		c.KeyExpires,
+	)
+}
+
+// BeginActing begins a session of n's actor for an account, which ends with the actor's key at the latest. Of the sessions of an
+// actor for an account one an hour is logged.
+func (s *Service) BeginActing(ctx context.Context, tx *pg.Tx, n Options, actorName string, ends *rest.Timestamp) (keys.APIKey, error) {
+	if n.Kind = keys.Acting; ends != nil {
+		n.Latest = &ends.Time
+	}
+	key, err := s.begin(ctx, tx, n)
+	if err != nil {
+		return key, err
+	}
+	actor, owner := n.Actor, n.Owner
+	isFirst, err := tx.Exec(ctx, `
+		INSERT INTO acting_logged AS l (actor_type, actor_id, owner_type, owner_id) VALUES ($1, $2, $3, $4)
+		ON CONFLICT (owner_type, owner_id, actor_type, actor_id) DO UPDATE SET at = now() WHERE l.at < now() - interval '1 hour'`, actor.Type, actor.ID, owner.Type, owner.ID)
+	if err != nil {
+		return key, err
+	}
+	tx.Unrecorded("there was such a session within the last hour")
+	if isFirst.RowsAffected() > 0 {
+		name := ""
+		if key.Owner.Name != nil {
+			name = *key.Owner.Name
+		}
+		tx.Record(
+			pg.Record{
+				Kind:   "auth.session",
+				Action: "began",
+				After:  map[string]any{"expires_at": key.ExpiresAt, "actor": actor.URL()},
+				Targets: []pg.Target{
+					{
+						Type: string(owner.Type),
+						Noun: string(owner.Type),
+						ID:   owner.ID,
+						Name: name,
+					},
+					{Type: string(actor.Type), Noun: string(actor.Type), ID: actor.ID, Name: actorName},
+				},
+			},
+		)
+	}
+	return key, nil
+}

@@ -1,0 +1,158 @@
+// Package session is sessions: keys that end by themselves, that their holders renew, and that begin with a login, with a link or
+// when a caller acts for an account.
+package session
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"github.com/ironplane/ironplane/pkg/auth/guard"
+	"github.com/ironplane/ironplane/pkg/auth/keycache"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/settings"
+	"github.com/ironplane/ironplane/services/identity/access"
+	"github.com/ironplane/ironplane/services/identity/keys"
+	"github.com/ironplane/ironplane/services/identity/person"
+)
+
+// Service begins, renews and ends sessions.
+type Service struct {
+	DB       *pg.DB
+	Entries  *keycache.Store
+	Settings *settings.Follower
+	Rules    *access.Rules
+	People   *person.Directory
+}
+
+// Session is a key that ends by itself, and that its holder renews.
+type Session struct {
+	rest.Versioned
+	ID        int64           `json:"id" db:"id" doc:"its key's"`
+	Name      string          `json:"name" db:"name"`
+	CreatedAt rest.Timestamp  `json:"created_at" db:"created_at" doc:"when it began"`
+	ExpiresAt rest.Timestamp  `json:"expires_at" db:"expires_at" doc:"when it ends, unless it is renewed"`
+	IP        string          `json:"ip" db:"ip" doc:"the address that it began from"`
+	Agent     string          `json:"agent,omitempty" db:"agent" doc:"the program that it began with, as that names itself: its User-Agent"`
+	LastUsed  *rest.Timestamp `json:"last_used_at,omitempty" db:"last_used_at" recorded:"false" doc:"right within a few minutes"`
+	Acting    bool            `json:"acting" db:"acting" doc:"whether somebody else uses the account by it, or who followed a link; such a one writes no keys, passwords and the like"`
+	Actor     *keys.KeyOwner  `json:"actor,omitempty" db:"actor_" doc:"of an acting one, who made it"`
+}
+
+// Routes returns the operations on the caller's own sessions.
+func (s *Service) Routes() []rest.Route {
+	own := rest.Resource[Session, sessionBody]{
+		DB:        s.DB,
+		Path:      "/auth/session",
+		ID:        "session_id",
+		Noun:      "session",
+		Guard:     guard.AnyKey,
+		Additions: rest.Listing | rest.Viewing | rest.Deleting,
+		Without:   rest.Creating | rest.Editing,
+		Table:     "api_key",
+		View:      "session_view",
+		Scope:     ownSessions,
+		By:        rest.By{Sorts: map[string]string{"expires_at": "expires_at"}},
+		Lock:      func(ctx context.Context, tx *pg.Tx, _ ...*sessionBody) error { return mayEndSessions(ctx, tx) },
+		Delete: func(ctx context.Context, tx *pg.Tx, session *Session) error {
+			ended, err := keys.End(ctx, tx, "id = $1", session.ID)
+			keys.Revoke(tx, s.Entries, ended...)
+			return err
+		},
+	}.Routes()
+	return append(
+		own,
+		rest.Mutation[rest.None, rest.Message]{
+			Method:    http.MethodDelete,
+			Path:      "/auth/session",
+			Guard:     guard.AnyKey,
+			Name:      "endOtherSessions",
+			Summary:   "End all own sessions but this one",
+			Extension: true,
+			Effect:    rest.Effect{Logs: rest.LogsSummary, Again: rest.AgainAnother},
+			Do:        s.endOthers,
+		},
+		rest.Mutation[rest.None, rest.Message]{
+			Method:    http.MethodDelete,
+			Path:      "/auth/key/current",
+			Guard:     guard.AnyKey,
+			Name:      "deleteCurrentAPIKey",
+			Summary:   "Log out: delete the key of this request",
+			Extension: true,
+			Effect:    rest.Effect{Logs: rest.LogsItem, Again: rest.AgainRefused},
+			Do:        s.logOut,
+		},
+	)
+}
+
+type sessionBody struct {
+	Name string `json:"name" db:"name"`
+}
+
+// ownSessions returns the condition for the caller's sessions.
+func ownSessions(ctx context.Context) []pg.Condition {
+	owner := principal.From(ctx).Principal.Owner
+	return []pg.Condition{{SQL: "owner_type = $1 AND owner_id = $2", Args: []any{owner.Type, owner.ID}}}
+}
+
+// mayEndSessions refuses acting sessions, which may end only themselves.
+func mayEndSessions(ctx context.Context, tx *pg.Tx) error {
+	if principal.From(ctx).Principal.Acting {
+		return access.ErrActing()
+	}
+	_, err := access.Of(ctx, tx)
+	return err
+}
+
+func (s *Service) endOthers(ctx context.Context, tx *pg.Tx, _ rest.None) (rest.Message, error) {
+	if err := mayEndSessions(ctx, tx); err != nil {
+		return rest.Message{}, err
+	}
+	caller := principal.From(ctx).Principal
+	n, err := s.endSessions(ctx, tx, caller.Owner, caller.KeyID)
+	if err != nil {
+		return rest.Message{}, err
+	}
+	tx.Unrecorded("there was no other session")
+	if n > 0 {
+		tx.Record(
+			pg.Record{
+				Kind:    "auth.session",
+				Action:  "ended",
+				Targets: []pg.Target{{Type: string(caller.Owner.Type), Noun: string(caller.Owner.Type), ID: caller.Owner.ID, Name: caller.Name}},
+				Before:  map[string]int{"sessions": n},
+				After:   struct{}{},
+			},
+		)
+	}
+	return rest.Message{Message: fmt.Sprintf("Other sessions ended: %d.", n)}, nil
+}
+
+// endSessions ends the sessions of an account except for one, and returns how many those were.
+func (s *Service) endSessions(ctx context.Context, tx *pg.Tx, of principal.Owner, except int64) (n int, err error) {
+	const which = "owner_type = $1 AND owner_id = $2 AND kind <> 'lasting' AND id <> $3"
+	if err := tx.QueryRow(ctx, "SELECT count(*) FROM api_key WHERE expires_at > now() AND "+which, of.Type, of.ID, except).Scan(&n); err != nil {
+		return 0, fmt.Errorf("count the sessions of %s: %w", of.URL(), err)
+	}
+	ended, err := keys.End(ctx, tx, which, of.Type, of.ID, except)
+	if len(ended) > 0 {
+		keys.Revoke(tx, s.Entries, ended...)
+	}
+	return n, err
+}
+
+func (s *Service) logOut(ctx context.Context, tx *pg.Tx, _ rest.None) (rest.Message, error) {
+	if _, err := access.Of(ctx, tx); err != nil {
+		return rest.Message{}, err
+	}
+	key, err := keys.View.Get(ctx, tx, principal.From(ctx).Principal.KeyID)
+	if err != nil {
+		return rest.Message{}, fmt.Errorf("read the calling key: %w", err)
+	}
+	ended, err := keys.End(ctx, tx, "id = $1", key.ID)
+	keys.Revoke(tx, s.Entries, ended...)
+	tx.Record(pg.Record{Kind: "auth.key", Action: pg.Deleted, Targets: []pg.Target{keys.Target(&key)}, Before: key})
+	return rest.Message{Message: fmt.Sprintf("API key %d deleted.", key.ID)}, err
+}

@@ -1,0 +1,47 @@
+package identity
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/auth/guard"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/pkg/settings"
+)
+
+// newSettings follows the settings. It keeps a copy for this service and for gateways that start while the system service is away.
+func newSettings(d service.Deps) *settings.Follower {
+	return &settings.Follower{Peers: d.Peers,
+		Last: func(ctx context.Context) (settings.Values, error) { return copiedSettings(ctx, d.DB) },
+		Heard: func(ctx context.Context, values settings.Values) error {
+			return d.DB.InTx(ctx, func(tx *pg.Tx) error {
+				tx.Unrecorded("system records what is set")
+				_, err := tx.Exec(ctx, "INSERT INTO setting_copy (values) VALUES ($1) ON CONFLICT (one) DO UPDATE SET values = EXCLUDED.values", values)
+				return err
+			})
+		}}
+}
+
+// copiedSettings returns the copy; nil where there is none yet.
+func copiedSettings(ctx context.Context, q pg.Querier) (values settings.Values, err error) {
+	err = q.QueryRow(ctx, "SELECT values FROM setting_copy").Scan(&values)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the copy of the settings: %w", err)
+	}
+	return values, nil
+}
+
+// settingsRoute tells the settings to gateways that start while the system service is away.
+func settingsRoute(db *pg.DB) rest.Route {
+	return rest.Read[rest.None, settings.Values]{Path: settings.Path, Guard: guard.Peers(principal.Gateway),
+		Do: func(ctx context.Context, _ rest.None) (settings.Values, error) { return copiedSettings(ctx, db) }}
+}

@@ -1,0 +1,40 @@
+package identity
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+)
+
+// sweepInterval is how often sweep runs.
+const sweepInterval = time.Minute
+
+// sweep deletes rows that have expired, a batch of each kind at a time.
+func (s *Service) sweep(ctx context.Context) error {
+	for _, sql := range expired {
+		err := s.db.InTx(ctx, func(tx *pg.Tx) error {
+			tx.Unrecorded("it has ended")
+			_, err := tx.Exec(ctx, sql)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("delete what has expired: %w", err)
+		}
+	}
+	return nil
+}
+
+// expired deletes what is not needed any more, of every topic.
+var expired = []string{
+	"DELETE FROM api_key WHERE id IN (SELECT id FROM api_key WHERE kind <> 'lasting' AND expires_at < now() - interval '1 hour' ORDER BY expires_at LIMIT 10000)",
+	"DELETE FROM session_value WHERE until < now() - interval '1 hour'",
+	"DELETE FROM signed_in_from WHERE last_at < now() - interval '30 days'",
+	"DELETE FROM acting_logged WHERE at < now() - interval '1 hour'",
+	"DELETE FROM password_reset WHERE expires_at < now()",
+	"DELETE FROM sso_code WHERE expires_at < now()",
+	"DELETE FROM account_mail WHERE at < now() - interval '1 hour'",
+	"DELETE FROM verify_code WHERE expires_at < now() - interval '1 hour'",
+	"DELETE FROM openid_login WHERE expires_at < now()",
+}
