@@ -159,7 +159,7 @@ func (s *Service) Routes() []rest.Route {
 		Extension: true,
 		Do:        s.currentKey,
 	}
-	return append(rest.Resource[APIKey, Body]{
+	return append([]rest.Route{current, s.listRoute()}, rest.Resource[APIKey, Body]{
 		DB:      s.DB,
 		Path:    "/auth/key",
 		ID:      "key_id",
@@ -174,7 +174,7 @@ func (s *Service) Routes() []rest.Route {
 		Check:   s.Check,
 		Delete:  s.deleteKey,
 		Reveal:  func(key *APIKey, b *Body) { key.Key = b.Key.Reveal() },
-	}.Routes(), current, s.listRoute())
+	}.Routes()...)
 }
 
 func (s *Service) currentKey(ctx context.Context, _ rest.None) (APIKey, error) {
