@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/system"
 )
@@ -29,4 +30,39 @@ func TestTodoOfThePast(t *testing.T) {
 			t.Errorf("%s is completed at %v", item.Slug, item.CompletedAt)
 		}
 	}
+}
+
+// Each todo item is completed by what happens, the first time alone.
+func TestTodo(t *testing.T) {
+	t.Parallel()
+	s := run(t, service.Settings{})
+	items := func() map[string]system.TodoItem {
+		all := map[string]system.TodoItem{}
+		for _, item := range testkit.Decode[[]system.TodoItem](s.Do("GET", "/todo", nil).Want(200)) {
+			all[item.Slug] = item
+		}
+		return all
+	}
+	for slug, item := range items() {
+		if item.CompletedAt != nil {
+			t.Errorf("%s is completed before anything has happened", slug)
+		}
+	}
+	s.group("Frankfurt 1")
+	s.Do("POST", "/part", `{"name": "EPYC 9354", "part_type": "cpu"}`).Want(200)
+	done := testkit.Await(t, "both are completed", items, func(all map[string]system.TodoItem) bool {
+		return all["network.group.add"].CompletedAt != nil && all["hardware.server.part.add"].CompletedAt != nil
+	})
+	if done["network.entity.add"].CompletedAt != nil {
+		t.Error("got network.entity.add completed, want it open")
+	}
+	part := done["hardware.server.part.add"]
+	testkit.Execute(t, s.DB, "UPDATE todo SET completed_at = completed_at - interval '1 hour'")
+	last := s.Do("POST", "/part", `{"name": "EPYC 9654", "part_type": "cpu"}`).Want(200).ID()
+	s.logged(path("target_type=part&target_id=%d", last), 1)
+	again := testkit.Decode[system.TodoItem](s.Do("GET", path("/todo/%d", part.ID), nil).Want(200))
+	if want := part.CompletedAt.Add(-time.Hour); !again.CompletedAt.Equal(want) {
+		t.Errorf("after the second part: got %v, want %v", again.CompletedAt, want)
+	}
+	s.Do("GET", "/todo/999", nil).Want(404)
 }

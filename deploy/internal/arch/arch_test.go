@@ -89,8 +89,8 @@ var arrows = []struct{ folder, may string }{
 		pkg/secret`},
 	{"pkg/settings", "pkg/runtime/mesh"},
 	{"pkg/template", "pkg/secret"},
-	{"pkg/testkit/neighbours", `pkg/auth/credentials pkg/auth/keycache pkg/auth/principal pkg/events pkg/mail pkg/postgres/pg pkg/runtime/peers pkg/seal
-		pkg/secret pkg/service pkg/settings pkg/testkit`},
+	{"pkg/testkit/neighbours", `pkg/auth/credentials pkg/auth/keycache pkg/auth/principal pkg/events pkg/mail pkg/postgres/pg
+		pkg/runtime/peers pkg/seal pkg/secret pkg/service pkg/settings pkg/testkit`},
 	{"pkg/testkit", `BASE pkg/devservers pkg/postgres/migrate pkg/postgres/pool pkg/postgres/provision pkg/runtime/host
 		pkg/runtime/peers pkg/testkit`},
 	{"gateway", `gateway pkg/auth/apikey pkg/auth/keycache pkg/auth/permission pkg/auth/principal pkg/auth/throttle pkg/cache pkg/problem

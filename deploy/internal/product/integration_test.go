@@ -9,7 +9,6 @@ import (
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
-	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/clients"
@@ -48,21 +47,6 @@ func testIntegrations(t *testing.T, p *product.Product, c *testkit.Client) {
 		*key.Owner.Name != "Shop" {
 		t.Errorf("its key is %+v", key)
 	}
-
-	// It sees itself and what it may, and no other one.
-	other := c.Do("POST", "/integration", `{"name": "Monitoring"}`).Want(200).ID()
-	shop.Do("GET", own, nil).Want(200)
-	sets := testkit.Decode[[]principal.PermissionSet](shop.Do("GET", own+"/permission", nil).Want(200))
-	if len(sets) != 1 || !sets[0].Network.Groups.Read || sets[0].Network.Groups.Write {
-		t.Errorf("its permissions are %+v", sets)
-	}
-	for _, method := range []string{"GET", "PATCH", "DELETE"} {
-		shop.Do(method, path("/integration/%d", other), `{"name": "x"}`).Want(403)
-	}
-	shop.Do("GET", "/integration", nil).Want(403)
-	shop.Do("PATCH", own, `{"name": "Stop"}`).WantDetail(http.StatusForbidden, "The key lacks system.integrations write.")
-	shop.Do("PATCH", own, `{"name": "Shop"}`).Want(200)
-	shop.Do("PATCH", own+"/permission", `{"users": {"admins": {"write": true}}}`).Want(403)
 
 	// Counts.
 	testkit.Eventually(t, "its key is counted", func() bool {
@@ -204,10 +188,6 @@ func testNobodyLiftsHimselfByAnIntegration(t *testing.T, _ *product.Product, c *
 		body         any
 		detail       string
 	}{
-		{"PATCH", own, `{"name": "Eve's"}`, lacks},
-		{"PATCH", own, disable, lacks},
-		{"DELETE", own, nil, lacks},
-		{"PATCH", own + "/permission", `{"users": {"admins": {"read": false}}}`, lacks},
 		{"POST", "/auth/key", ofShop, lacks},
 		{"PATCH", path("/auth/key/%d", key), `{"name": "eve's"}`, lacks},
 		{"DELETE", path("/auth/key/%d", key), nil, lacks},
@@ -215,8 +195,6 @@ func testNobodyLiftsHimselfByAnIntegration(t *testing.T, _ *product.Product, c *
 		eve.Do(try.method, try.path, try.body).WantDetail(http.StatusForbidden, try.detail)
 	}
 	other := eve.Do("POST", "/integration", `{"name": "Eve's"}`).Want(200).ID()
-	eve.Do("PATCH", path("/integration/%d/permission", other), `{"users": {"admins": {"read": true}}}`).
-		WantDetail(http.StatusForbidden, "The set grants what the key lacks: users.admins read.")
 	eve.Do("PATCH", path("/integration/%d/permission", other), `{"system": {"integrations": {"write": true}}}`).Want(200)
 
 	// A key that she made is bound by what she held, whatever the integration comes to hold.

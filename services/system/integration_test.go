@@ -1,0 +1,195 @@
+package system_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/ironplane/ironplane/pkg/auth/keycache"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/services/system/integration"
+)
+
+// integration makes an integration that holds these permissions, and returns its id, its path and a client of its own.
+func (r *running) integration(name string, grants ...string) (id int64, at string, own *testkit.Client) {
+	r.t.Helper()
+	id = r.Do("POST", "/integration", map[string]any{"name": name}).Want(200).ID()
+	at = path("/integration/%d", id)
+	holds := principal.ParseGrants(grants)
+	r.Do("PATCH", at+"/permission", principal.SetOf(holds)).Want(200)
+	return id, at, r.As(owner(principal.Integration, id, holds))
+}
+
+// entry returns what the gateways are told of an integration.
+func (r *running) entry(id int64) (entry keycache.Owner) {
+	r.t.Helper()
+	testkit.Must(r.t, r.Peers(principal.Gateway).Ask(r.t.Context(), "system", path("/internal/owner/integration/%d", id), &entry))
+	return entry
+}
+
+func TestIntegrations(t *testing.T) {
+	t.Parallel()
+	s := run(t, service.Settings{})
+	id, at, shop := s.integration("Shop", "network.groups read", "network.entities read", "network.entities write")
+	s.Do("POST", "/integration", `{"name": "SHOP"}`).WantErrors("/name", "taken")
+
+	// It sees itself and its permissions, and no other one.
+	other := s.Do("POST", "/integration", `{"name": "Monitoring"}`).Want(200).ID()
+	shop.Do("GET", at, nil).Want(200)
+	sets := testkit.Decode[[]principal.PermissionSet](shop.Do("GET", at+"/permission", nil).Want(200))
+	if len(sets) != 1 || !sets[0].Network.Groups.Read || sets[0].Network.Groups.Write {
+		t.Errorf("got the permissions %+v, want network.groups read", sets)
+	}
+	for _, method := range []string{"GET", "PATCH", "DELETE"} {
+		shop.Do(method, path("/integration/%d", other), `{"name": "x"}`).Want(403)
+	}
+	shop.Do("GET", "/integration", nil).Want(403)
+	shop.Do("PATCH", at, `{"name": "Stop"}`).WantDetail(http.StatusForbidden, "The key lacks system.integrations write.")
+	shop.Do("PATCH", at, `{"name": "Shop"}`).Want(200) // changes nothing
+	shop.Do("PATCH", at+"/permission", `{"users": {"admins": {"write": true}}}`).Want(403)
+
+	// The gateways are told of each change.
+	want := keycache.Owner{
+		Active: true, Name: "Shop", Grants: principal.ParseGrants([]string{"network.groups read", "network.entities read", "network.entities write"}),
+	}
+	if got := s.entry(id); got != want {
+		t.Errorf("got the entry %+v, want %+v", got, want)
+	}
+	s.Do("PATCH", at, `{"disabled": true}`).Want(200)
+	if got := s.entry(id); got.Active {
+		t.Errorf("disabled: got the entry %+v, want an inactive one", got)
+	}
+	s.Do("PATCH", at, `{"disabled": false}`).Want(200)
+	if got := s.entry(id); got != want {
+		t.Errorf("enabled: got the entry %+v, want %+v", got, want)
+	}
+	s.Do("PATCH", at+"/permission", `{"network": {"groups": {"read": false}}}`).Want(200)
+	s.Do("PATCH", at+"/permission", `{"network": {"groups": {"read": false}}}`).Want(200) // changes nothing
+	if got := s.entry(id); got.Grants == want.Grants {
+		t.Errorf("edited: got the entry %+v, want one without network.groups read", got)
+	}
+	if items := s.logged("type=integration.permission.edited", 2); items[0].Targets[0].Name != "Shop" {
+		t.Errorf("got the log item %+v, want one about Shop", items[0])
+	}
+	s.Do("PATCH", at+"/permission", `{}`, "If-Match", `"1"`).Want(412)
+
+	// Nothing of it is left once it is deleted.
+	s.Do("DELETE", at, nil).Want(200)
+	if got := s.entry(id); got != (keycache.Owner{}) {
+		t.Errorf("deleted: got the entry %+v, want none", got)
+	}
+	s.Do("GET", at+"/permission", nil).Want(404)
+	s.Do("PATCH", at+"/permission", `{}`).Want(404)
+	if !s.Clients.Closed("integration", id) {
+		t.Error("it is deleted without the clients service's consent")
+	}
+}
+
+// The clients and keys of an integration are counted from what their services say.
+func TestIntegrationCounts(t *testing.T) {
+	t.Parallel()
+	s := run(t, service.Settings{})
+	shop, at, _ := s.integration("Shop")
+	other, otherAt, _ := s.integration("Monitoring")
+	client := func(of int64) any { return map[string]any{"integration": map[string]any{"id": of}} }
+	key := func(owner string) any { return map[string]any{"owner": map[string]any{"url": owner}} }
+	s.Clients.Change("client", pg.Created, nil, client(shop))
+	s.Clients.Change("client", pg.Created, nil, client(shop))
+	s.Clients.Change("client", pg.Created, nil, map[string]any{"integration": nil})
+	s.Clients.Change("client", pg.Edited, client(shop), client(other))
+	s.Identity.Change("auth.key", pg.Created, nil, key(at))
+	s.Identity.Change("auth.key", pg.Created, nil, key(at))
+	s.Identity.Change("auth.key", pg.Created, nil, key("/admin/1"))
+	s.Identity.Change("auth.key", pg.Deleted, key(at), nil)
+	s.Identity.Change("auth.key", pg.Created, nil, key("/integration/999"))
+	for at, want := range map[string][2]int64{at: {1, 1}, otherAt: {1, 0}} {
+		testkit.Await(t, "clients and keys are counted", func() [2]int64 {
+			got := testkit.Decode[integration.Integration](s.Do("GET", at, nil).Want(200))
+			return [2]int64{got.Clients, got.Keys}
+		}, func(got [2]int64) bool { return got == want })
+	}
+}
+
+// An integration that is deleted with detach=true is disabled at once, is taken from its clients, however many there are,
+// and is deleted.
+func TestDetachedIntegration(t *testing.T) {
+	t.Parallel()
+	s := run(t, service.Settings{})
+	id, at, _ := s.integration("Shop", "users.clients read")
+	s.Clients.Use("integration", id, "has 5 clients")
+	s.Clients.Refer("integration", id, 5)
+
+	_, lesser := s.admin("system.integrations read", "system.integrations write", "users.clients read")
+	lesser.Do("DELETE", at+"?detach=true", nil).Want(403)
+	s.Do("DELETE", at, nil).WantDetail(http.StatusConflict, "Integration 1 has 5 clients.")
+	s.Do("DELETE", at+"?detach=maybe", nil).Want(400)
+
+	release := testkit.Hold(t, s.DB, func(tx *pg.Tx) error {
+		_, err := tx.Exec(t.Context(), "SELECT FROM integration_count WHERE id = $1 FOR UPDATE", id)
+		return err
+	})
+	s.Clients.Change("client", pg.Created, nil, map[string]any{"integration": map[string]any{"id": id}})
+	s.Clients.SetAway(true) // so nothing is detached yet
+	if status := s.Do("DELETE", at+"?detach=true", nil).Status; status != 503 {
+		t.Errorf("while clients is away: got %d, want 503", status)
+	}
+	if got := testkit.Decode[integration.Integration](s.Do("GET", at, nil).Want(200)); !got.Detaching {
+		t.Errorf("got %+v, want it detaching", got)
+	}
+	if s.entry(id).Active {
+		t.Error("its keys count although it is being deleted")
+	}
+	s.Do("DELETE", at, nil).WantDetail(http.StatusConflict, "Integration 1 is being deleted, and taken from its clients before.")
+	s.Do("PATCH", at, `{"disabled": false}`).Want(200)
+	if s.entry(id).Active {
+		t.Error("an edit makes its keys count again")
+	}
+	release()
+	s.Clients.SetAway(false)
+
+	testkit.Eventually(t, "it is gone", func() bool { return s.Do("GET", at, nil).Status == 404 })
+	s.Do("DELETE", at+"?detach=true", nil).Want(404)
+	if left := s.Clients.References("integration", id); left > 0 {
+		t.Errorf("got %d clients left, want none", left)
+	}
+	s.logged("type=integration.deleted", 1)
+
+	// One whose job was lost in a restore goes on, too, and so does one without clients.
+	id, at, _ = s.integration("Second shop")
+	testkit.Execute(t, s.DB, "UPDATE integration SET detaching = true WHERE id = $1", id)
+	testkit.Eventually(t, "the second one is gone", func() bool { return s.Do("GET", at, nil).Status == 404 })
+	_, at, _ = s.integration("Third shop")
+	s.Do("DELETE", at+"?detach=true", nil).Want(200)
+	testkit.Eventually(t, "the third one is gone", func() bool { return s.Do("GET", "/integration", nil).Want(200).Text == "[]\n" })
+}
+
+// No caller gains permissions by an integration: neither by granting what the caller lacks, nor where the integration holds
+// that.
+func TestNoPermissionsGainedByAnIntegration(t *testing.T) {
+	t.Parallel()
+	s := run(t, service.Settings{})
+	_, at, _ := s.integration("Shop", "users.admins read", "users.admins write", "system.integrations write")
+	_, eve := s.admin("system.integrations read", "system.integrations write")
+	const lacks = "The account holds what the key lacks: users.admins read, users.admins write."
+	for _, try := range []struct {
+		method, path string
+		body         any
+	}{
+		{"PATCH", at, `{"name": "Eve's"}`},
+		{"PATCH", at, `{"disabled": true}`},
+		{"DELETE", at, nil},
+		{"PATCH", at + "/permission", `{"users": {"admins": {"read": false}}}`},
+	} {
+		eve.Do(try.method, try.path, try.body).WantDetail(http.StatusForbidden, lacks)
+	}
+	own := path("/integration/%d/permission", eve.Do("POST", "/integration", `{"name": "Eve's"}`).Want(200).ID())
+	eve.Do("PATCH", own, `{"users": {"admins": {"read": true}}}`).
+		WantDetail(http.StatusForbidden, "The set grants what the key lacks: users.admins read.")
+	eve.Do("PATCH", own, `{"system": {"integrations": {"write": true}}}`).Want(200)
+
+	acting := owner(principal.Admin, 1, principal.All)
+	acting.Acting = true
+	s.As(acting).Do("PATCH", own, `{"users": {"admins": {"read": true}}}`).Want(403)
+}
