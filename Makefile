@@ -1,5 +1,5 @@
 # Every target works from a fresh clone. `make help` lists them.
-MODULES := pkg pkg/client gateway services/clients services/identity services/network services/pxe services/system deploy
+MODULES := $(shell sed -n 's|^	\./||p' go.work)
 PACKAGES := $(addsuffix /...,$(addprefix ./,$(MODULES)))
 PROGRAMS := ./deploy/standalone ./deploy/split ./deploy/setup ./deploy/import ./deploy/license ./gateway/cmd/gateway $(wildcard ./services/*/cmd/*)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
@@ -170,6 +170,10 @@ lint: ## gofmt, vet, staticcheck, no programs or large files in git, modules and
 tidy: ## bring the modules' requirements in step
 	go work sync
 	@for m in $(MODULES); do (cd $$m && GOWORK=off go mod tidy) || exit 1; done
+
+.PHONY: services
+services: ## write what follows from the services' definitions: pkg/catalog
+	go run ./deploy/services .
 
 .PHONY: openapi
 openapi: ## write docs/reference: openapi.json, policy.md, email-variables.md and pxe-variables.md

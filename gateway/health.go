@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/catalog"
 	"github.com/ironplane/ironplane/pkg/runtime/health"
 	"github.com/ironplane/ironplane/pkg/runtime/mesh"
 )
@@ -15,7 +16,7 @@ import (
 // Checks are whether the services answer. Without one of them a gateway serves the others; without any it serves nobody.
 func (g *Gateway) Checks() []health.Check {
 	all := []health.Check{{Name: "services", Ask: g.anyAnswers}}
-	for _, service := range Services() {
+	for _, service := range catalog.Names() {
 		all = append(all, health.Check{Name: service, Optional: true, Ask: func(ctx context.Context) error { return g.answers(ctx, service) }})
 	}
 	return append(all, health.Check{Name: "certificate for callers", Optional: true, Ask: g.secured.due})
@@ -37,7 +38,7 @@ func (g *Gateway) anyAnswers(ctx context.Context) error {
 	defer answered()
 	var some atomic.Bool
 	var asking sync.WaitGroup
-	for _, service := range Services() {
+	for _, service := range catalog.Names() {
 		asking.Go(func() {
 			if g.answers(ctx, service) == nil {
 				some.Store(true)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/catalog"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest/openapi"
 	"github.com/ironplane/ironplane/pkg/runtime/tracing"
@@ -37,7 +38,7 @@ func newRecorder(w http.ResponseWriter, r *http.Request, progress time.Duration)
 		connection:     http.NewResponseController(w),
 		progress:       progress,
 		method:         r.Method,
-		service:        serviceOf(r.URL.Path, first),
+		service:        catalog.Owner(r.URL.Path, first),
 		began:          time.Now(),
 	}
 	switch {

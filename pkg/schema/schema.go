@@ -156,6 +156,8 @@ func (around *Member) member(field reflect.StructField, i int) *Member {
 	}
 	if enum := tag("enum"); enum != "" {
 		m.Enum = strings.Split(enum, ",")
+	} else if values, ok := reflect.Zero(field.Type).Interface().(interface{ Enum() []string }); ok {
+		m.Enum = values.Enum()
 	}
 	if pattern := tag("pattern"); pattern != "" {
 		m.Pattern = regexp.MustCompile(pattern)

@@ -4,15 +4,20 @@ package service
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ironplane/ironplane/pkg/auth/keycache"
+	"github.com/ironplane/ironplane/pkg/auth/permission"
+	"github.com/ironplane/ironplane/pkg/catalog"
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/rest"
@@ -25,6 +30,9 @@ import (
 // Definition is what a service is, whether it runs in a process of its own or with others in one.
 type Definition struct {
 	Name string
+	// Paths and Topics are those of catalog.Service, which make services writes from them.
+	Paths  []string
+	Topics map[string][]permission.Permission
 	// Migrations has the folder migrations and, for what is applied behind them, schema/functions and schema/views; nil: none of
 	// its own.
 	Migrations fs.FS
@@ -96,6 +104,32 @@ type Deps struct {
 	Settings
 	Given map[string]string // variables of the environment that count until a setting does, and what they say
 	Log   *slog.Logger
+}
+
+// Entry is what processes that do not link the service know of it.
+func (d Definition) Entry() catalog.Service {
+	return catalog.Service{Name: d.Name, Paths: d.Paths, Topics: d.Topics}
+}
+
+// CheckRoutes fails where a route is below no path of the Definition, or the service has changes and no topic for them. The
+// error says what is missing.
+func (d Definition) CheckRoutes(routes []rest.Route) error {
+	for _, o := range rest.Operations(routes) {
+		first, _, _ := strings.Cut(strings.TrimPrefix(o.Path, "/"), "/")
+		below := func(path string) bool {
+			begin, end, shared := strings.Cut(path, "/*")
+			return begin == first && (!shared || strings.HasSuffix(o.Path, end))
+		}
+		if first != "internal" && !slices.ContainsFunc(d.Paths, below) {
+			return fmt.Errorf("the service %s has the route %s %s, and the gateway answers 404 there: add %q to Paths of its Definition",
+				d.Name, o.Method, o.Path, first)
+		}
+		if o.Effect.Logs != "" && len(d.Topics) == 0 {
+			return fmt.Errorf("the service %s makes changes (%s %s) that no webhook can ask for: add Topics to its Definition",
+				d.Name, o.Method, o.Path)
+		}
+	}
+	return nil
 }
 
 // Purposes are what the service needs derived keys for.

@@ -10,6 +10,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/auth/credentials"
 	"github.com/ironplane/ironplane/pkg/auth/keycache"
 	"github.com/ironplane/ironplane/pkg/auth/lockout"
+	"github.com/ironplane/ironplane/pkg/auth/permission"
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/mail"
@@ -29,6 +30,8 @@ var migrations embed.FS
 // Definition is the service.
 var Definition = service.Definition{
 	Name:       Name,
+	Paths:      []string{"client"},
+	Topics:     map[string][]permission.Permission{"client": {permission.UsersClients}},
 	Migrations: migrations,
 	Fills:      true,
 	Sends:      []string{"identity", "system"},

@@ -11,6 +11,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/auth/account"
 	"github.com/ironplane/ironplane/pkg/auth/credentials"
 	"github.com/ironplane/ironplane/pkg/auth/lockout"
+	"github.com/ironplane/ironplane/pkg/auth/permission"
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/auth/throttle"
 	"github.com/ironplane/ironplane/pkg/egress"
@@ -39,7 +40,12 @@ var migrations embed.FS
 
 // Definition is the service.
 var Definition = service.Definition{
-	Name:       Name,
+	Name:  Name,
+	Paths: []string{"admin", "auth", "browser-details", "client/*/verify"},
+	Topics: map[string][]permission.Permission{
+		"admin": {permission.UsersAdmins},
+		"auth":  {permission.UsersAdmins, permission.UsersClients}, // of all owners
+	},
 	Migrations: migrations,
 	Seals:      true,
 	Sealed:     []string{"authenticator.secret", "verify_code.token", "openid_provider.client_secret", "openid_login.verifier"},

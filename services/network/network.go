@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ironplane/ironplane/pkg/auth/permission"
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/rest"
@@ -24,7 +25,21 @@ var migrations embed.FS
 
 // Definition is the service.
 var Definition = service.Definition{
-	Name:       Name,
+	Name:  Name,
+	Paths: []string{"entity", "field", "forward", "group", "port-speed"},
+	Topics: map[string][]permission.Permission{
+		"group":      {permission.NetworkGroups},
+		"entity":     {permission.NetworkEntities},
+		"forward":    {permission.NetworkForward},
+		"port-speed": {permission.NetworkSwitches},
+		"field":      {permission.SystemSettings},
+		"field.value": { // of all targets
+			permission.UsersClients,
+			permission.NetworkEntities,
+			permission.NetworkGroups,
+			permission.ServerSettings,
+		},
+	},
 	Migrations: migrations,
 	Parameters: parameters,
 	Seals:      true,

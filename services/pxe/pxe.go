@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ironplane/ironplane/pkg/auth/permission"
 	"github.com/ironplane/ironplane/pkg/egress"
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
@@ -33,7 +34,12 @@ var migrations embed.FS
 
 // Definition is the service.
 var Definition = service.Definition{
-	Name:       Name,
+	Name:  Name,
+	Paths: []string{"pxe"},
+	Topics: map[string][]permission.Permission{
+		"pxe":         {permission.PXESettings},
+		"pxe.install": {permission.PXEInstalls},
+	},
 	Migrations: migrations,
 	Seals:      true,
 	Sealed: []string{

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/auth/guard"
 	"github.com/ironplane/ironplane/pkg/auth/permission"
+	"github.com/ironplane/ironplane/pkg/catalog"
 	"github.com/ironplane/ironplane/pkg/jobs"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
@@ -22,12 +23,18 @@ import (
 
 // jobsAsked is what a list of jobs may be narrowed down by. It comes from all services, so it has a way of its own to go on.
 type jobsAsked struct {
-	Service string `query:"service" enum:"clients,identity,network,pxe,system" doc:"Only jobs of this service, and no other is asked."`
-	Kind    string `query:"kind" doc:"Only jobs of this kind."`
-	State   string `query:"state" enum:"waiting,running,retrying,done,failed,cancelled" doc:"Only jobs in this state."`
-	Before  string `query:"before" doc:"Only jobs that come behind this one in the list: the id of the last one that an earlier answer has."`
-	PerPage int64  `query:"per_page" min:"1" max:"1000" doc:"How many jobs at most: 100."`
+	Service serviceName `query:"service" doc:"Only jobs of this service, and no other is asked."`
+	Kind    string      `query:"kind" doc:"Only jobs of this kind."`
+	State   string      `query:"state" enum:"waiting,running,retrying,done,failed,cancelled" doc:"Only jobs in this state."`
+	Before  string      `query:"before" doc:"Only jobs that come behind this one in the list: the id of the last one that an earlier answer has."`
+	PerPage int64       `query:"per_page" min:"1" max:"1000" doc:"How many jobs at most: 100."`
 }
+
+// serviceName is the name of one of the services.
+type serviceName string
+
+// Enum lists them, for the API document.
+func (serviceName) Enum() []string { return catalog.Names() }
 
 type ofJob struct {
 	ID string `path:"job_id"`
@@ -37,7 +44,7 @@ type ofJob struct {
 func (o ofJob) service() (name string, id int64, ok bool) {
 	name, number, _ := strings.Cut(o.ID, ":")
 	id, err := strconv.ParseInt(number, 10, 64)
-	return name, id, err == nil && id > 0 && strconv.FormatInt(id, 10) == number && slices.Contains(sources, name)
+	return name, id, err == nil && id > 0 && strconv.FormatInt(id, 10) == number && slices.Contains(catalog.Names(), name)
 }
 
 // jobToChange is a job that its service is told to change, and what it replied.
@@ -176,10 +183,11 @@ func (s *Service) listJobs(ctx context.Context, req jobsAsked) ([]jobs.Job, erro
 		behind = last.Place
 	}
 	asked := jobs.Asked{Kind: req.Kind, State: req.State, Made: behind.Made, Most: cmp.Or(req.PerPage, 100)}
+	sources := catalog.Names()
 	found, failed := make([][]jobs.Listed, len(sources)), make([]error, len(sources))
 	var asking sync.WaitGroup
 	for i, name := range sources {
-		if req.Service != "" && name != req.Service {
+		if req.Service != "" && name != string(req.Service) {
 			continue
 		}
 		asking.Go(func() {

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ironplane/ironplane/pkg/auth/permission"
+	"github.com/ironplane/ironplane/pkg/catalog"
 	"github.com/ironplane/ironplane/pkg/egress"
 	"github.com/ironplane/ironplane/pkg/events"
 	processmail "github.com/ironplane/ironplane/pkg/mail"
@@ -33,15 +35,36 @@ import (
 // Name is the service's name, and its schema's.
 const Name = settings.Keeper
 
-// sources are the services whose changes are logged: all of them.
-var sources = []string{"clients", "identity", "network", "pxe", Name}
-
 //go:embed migrations/*.sql schema/*/*.sql
 var migrations embed.FS
 
 // Definition is the service.
 var Definition = service.Definition{
-	Name:       Name,
+	Name: Name,
+	Paths: []string{
+		".well-known",
+		"email",
+		"http",
+		"integration",
+		"license",
+		"log",
+		"package",
+		"part",
+		"setting-group",
+		"system",
+		"todo",
+		"webhook",
+	},
+	Topics: map[string][]permission.Permission{
+		"integration": nil, // who makes a webhook holds system.integrations
+		"webhook":     nil,
+		"part":        {permission.ServerSettings},
+		"email":       {permission.SystemEmails},
+		"system":      {permission.SystemSettings},
+		"license":     {permission.SystemSettings},
+		"http":        {permission.SystemSettings},
+		"log":         {permission.SystemLogs},
+	},
 	Migrations: migrations,
 	Seals:      true,
 	Signs:      []string{"audit log"},
@@ -212,7 +235,7 @@ func (s *Service) parts() service.Parts {
 				"SELECT extract(epoch FROM at)::float8 FROM log ORDER BY id DESC LIMIT 1"),
 		),
 	}
-	for _, source := range sources {
+	for _, source := range catalog.Names() {
 		parts.Consumers = append(parts.Consumers, &events.Consumer{Source: source, Batched: true, TakenUp: s.log.TakenUp,
 			Apply: func(ctx context.Context, tx *pg.Tx, changes []events.Event) error {
 				if err := s.log.Write(ctx, tx, source, changes); err != nil {

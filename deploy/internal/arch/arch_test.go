@@ -28,8 +28,8 @@ var sets = map[string]string{
 		pkg/postgres/listing pkg/postgres/pg pkg/postgres/pgerror pkg/postgres/statement pkg/postgres/table pkg/problem pkg/rest
 		pkg/runtime/health pkg/runtime/mesh pkg/schema pkg/seal pkg/secret pkg/service`,
 	// What some services need beside it.
-	"SHARED": `pkg/auth/account pkg/auth/credentials pkg/auth/knowngrants pkg/auth/lockout pkg/auth/throttle pkg/egress pkg/jobs pkg/mail pkg/remote
-		pkg/settings pkg/template`,
+	"SHARED": `pkg/auth/account pkg/auth/credentials pkg/auth/knowngrants pkg/auth/lockout pkg/auth/throttle pkg/catalog pkg/egress pkg/jobs
+		pkg/mail pkg/remote pkg/settings pkg/template`,
 }
 
 // arrows say which of our packages the packages in a folder may import. The first line that matches a package holds. A star
@@ -46,6 +46,7 @@ var arrows = []struct{ folder, may string }{
 	{"pkg/auth/principal", "pkg/auth/permission"},
 	{"pkg/auth/throttle", "pkg/problem"},
 	{"pkg/cache", "pkg/secret"},
+	{"pkg/catalog", "pkg/auth/permission"},
 	{"pkg/client", ""},
 	{"pkg/devservers", "pkg/devservers"},
 	{"pkg/egress", ""},
@@ -80,12 +81,12 @@ var arrows = []struct{ folder, may string }{
 	{"pkg/runtime/mtls", "pkg/auth/principal pkg/problem pkg/runtime/peers pkg/runtime/tracing pkg/secret"},
 	{"pkg/runtime/peers", "pkg/auth/principal pkg/runtime/mesh pkg/runtime/tracing"},
 	{"pkg/runtime/process", "pkg/cache pkg/runtime/consul pkg/runtime/health pkg/runtime/mtls pkg/runtime/tracing pkg/secret"},
-	{"pkg/runtime/server", "BASE pkg/jobs pkg/postgres/migrate pkg/postgres/pool pkg/runtime pkg/settings"},
+	{"pkg/runtime/server", "BASE pkg/catalog pkg/jobs pkg/postgres/migrate pkg/postgres/pool pkg/runtime pkg/settings"},
 	{"pkg/runtime/tracing", ""},
 	{"pkg/schema", ""},
 	{"pkg/seal", "pkg/secret"},
 	{"pkg/secret", ""},
-	{"pkg/service", `pkg/auth/keycache pkg/events pkg/postgres/pg pkg/rest pkg/runtime/health pkg/runtime/mesh pkg/seal
+	{"pkg/service", `pkg/auth/keycache pkg/auth/permission pkg/catalog pkg/events pkg/postgres/pg pkg/rest pkg/runtime/health pkg/runtime/mesh pkg/seal
 		pkg/secret`},
 	{"pkg/settings", "pkg/runtime/mesh"},
 	{"pkg/template", "pkg/secret"},
@@ -93,7 +94,7 @@ var arrows = []struct{ folder, may string }{
 		pkg/runtime/peers pkg/seal pkg/secret pkg/service pkg/settings pkg/testkit`},
 	{"pkg/testkit", `BASE pkg/devservers pkg/postgres/migrate pkg/postgres/pool pkg/postgres/provision pkg/runtime/host
 		pkg/runtime/peers pkg/testkit`},
-	{"gateway", `gateway pkg/auth/apikey pkg/auth/keycache pkg/auth/permission pkg/auth/principal pkg/auth/throttle pkg/cache pkg/problem
+	{"gateway", `gateway pkg/auth/apikey pkg/auth/keycache pkg/auth/permission pkg/auth/principal pkg/auth/throttle pkg/cache pkg/catalog pkg/problem
 		pkg/rest/openapi pkg/runtime pkg/seal pkg/secret pkg/settings`},
 	{"services/pxe/siteagent", "services/pxe/siteagent pkg/problem pkg/secret"},
 	{"services/pxe/cmd/site-agent", "services/pxe/siteagent pkg/runtime/health pkg/runtime/process pkg/secret"},
@@ -103,7 +104,7 @@ var arrows = []struct{ folder, may string }{
 
 // withoutDatabase link no driver of PostgreSQL, not even through another package.
 var withoutDatabase = []string{
-	"gateway", "pkg/auth/apikey", "pkg/auth/guard", "pkg/auth/keycache", "pkg/auth/permission", "pkg/auth/principal",
+	"gateway", "pkg/catalog", "pkg/auth/apikey", "pkg/auth/guard", "pkg/auth/keycache", "pkg/auth/permission", "pkg/auth/principal",
 	"pkg/problem", "pkg/runtime/mtls", "services/pxe/siteagent", "services/pxe/cmd/site-agent",
 }
 

@@ -3,6 +3,7 @@ package product
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -113,6 +114,9 @@ func Open(
 			return nil, fmt.Errorf("start %s: %w", d.Name, err)
 		}
 		service := host.Assemble(d, on, deps, p.Maintenance)
+		if err := errors.Join(d.Entry().Check(), d.CheckRoutes(service.Routes)); err != nil {
+			return nil, fmt.Errorf("start %s: %w", d.Name, err)
+		}
 		p.Services[d.Name], p.Routes[d.Name] = service, service.Routes
 		p.services = append(p.services, service)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"maps"
 	"net/http"
 	"slices"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/auth/keycache"
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/cache"
+	"github.com/ironplane/ironplane/pkg/catalog"
 	"github.com/ironplane/ironplane/pkg/runtime/health"
 	"github.com/ironplane/ironplane/pkg/runtime/process"
 	"github.com/ironplane/ironplane/pkg/seal"
@@ -69,7 +71,7 @@ func checks(c *config) []health.Check {
 }
 
 func (c *config) namesAll() error {
-	for _, name := range gateway.Services() {
+	for _, name := range catalog.Names() {
 		if _, named := c.Services[name]; !named {
 			return fmt.Errorf("IRONPLANE_SERVICES does not name %s", name)
 		}
@@ -80,6 +82,9 @@ func (c *config) namesAll() error {
 func serve(ctx context.Context, c config, operations *process.Operations, log *slog.Logger) error {
 	if err := c.namesAll(); err != nil {
 		return err
+	}
+	for _, name := range catalog.Unknown(slices.Collect(maps.Keys(c.Services))) {
+		log.Warn("unknown service in IRONPLANE_SERVICES: its paths are answered 404 until the gateway is upgraded", "unknown", name)
 	}
 	key, err := seal.ParseProcessKey(c.Key, principal.Gateway)
 	if err != nil {

@@ -3,9 +3,11 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -13,8 +15,10 @@ import (
 	"sync"
 
 	"github.com/ironplane/ironplane/pkg/cache"
+	"github.com/ironplane/ironplane/pkg/catalog"
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/postgres/pool"
+	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/runtime/health"
 	"github.com/ironplane/ironplane/pkg/runtime/host"
 	"github.com/ironplane/ironplane/pkg/runtime/maintenance"
@@ -179,6 +183,17 @@ func warnOfLimits(ctx context.Context, on *pool.Pool, log *slog.Logger) error {
 	return err
 }
 
+// warnOfOthers says what processes of other versions may not know of this service, and what this one does not know.
+func (d definition) warnOfOthers(c keyedConfig, routes []rest.Route, log *slog.Logger) {
+	if err := errors.Join(d.Entry().Check(), d.CheckRoutes(routes)); err != nil {
+		log.Warn("service is not wired completely", "error", err)
+	}
+	for _, name := range catalog.Unknown(slices.Collect(maps.Keys(c.Services))) {
+		log.Warn("unknown service in IRONPLANE_SERVICES: the log and webhooks have no changes of it until this process is upgraded",
+			"unknown", name)
+	}
+}
+
 func (d definition) serve(ctx context.Context, c keyedConfig, operations *process.Operations, log *slog.Logger) error {
 	if d.Name != settings.Keeper {
 		c.Variables.Ignored(log)
@@ -226,6 +241,7 @@ func (d definition) serve(ctx context.Context, c keyedConfig, operations *proces
 	}
 	assembled := host.Assemble(d.Definition, on, deps, c.Maintenance)
 	own[d.Name] = assembled
+	d.warnOfOthers(c, assembled.Routes, log)
 	assembled.Show(operations)
 	working, stop := context.WithCancel(ctx)
 	var jobs sync.WaitGroup

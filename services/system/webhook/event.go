@@ -11,6 +11,7 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/auth/permission"
 	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/catalog"
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/services/system/audit"
@@ -45,41 +46,24 @@ type EventUser struct {
 // has some 200 KiB at most.
 const maxItem, maxTargets = 64 << 10, 100
 
-// leaves are, by the kinds of what changes, what one has to hold read on who is told of it. Each begins with the name of a kind;
-// the longest one counts. Who makes a webhook holds system.integrations.
-var leaves = map[string][]permission.Permission{
-	"admin":       {permission.UsersAdmins},
-	"client":      {permission.UsersClients},
-	"auth":        {permission.UsersAdmins, permission.UsersClients}, // of all owners
-	"integration": nil,
-	"webhook":     nil,
-	"group": {
-		permission.NetworkGroups,
-	},
-	"entity":     {permission.NetworkEntities},
-	"forward":    {permission.NetworkForward},
-	"port-speed": {permission.NetworkSwitches},
-	"field":      {permission.SystemSettings},
-	"field.value": {
-		permission.UsersClients,
-		permission.NetworkEntities,
-		permission.NetworkGroups,
-		permission.ServerSettings,
-	}, // of all targets
-	"part":        {permission.ServerSettings},
-	"pxe":         {permission.PXESettings},
-	"pxe.install": {permission.PXEInstalls},
-	"email": {
-		permission.SystemEmails,
-	},
-	"system":  {permission.SystemSettings},
-	"license": {permission.SystemSettings},
-	"http":    {permission.SystemSettings},
-	// What is about the log or about who was refused is for those who read it.
+// shared are the topics of changes that every service can make: about the log, and about who was refused.
+var shared = map[string][]permission.Permission{
 	"request": {permission.SystemLogs},
 	"event":   {permission.SystemLogs},
-	"log":     {permission.SystemLogs},
 	"history": {permission.SystemLogs},
+}
+
+// topics calls use with the kinds of what changes, and with what the maker of a webhook has to hold read on to be told of them.
+// Each change counts for the longest kind that its type begins with. Who makes a webhook holds system.integrations.
+func topics(use func(kind string, needed []permission.Permission)) {
+	for kind, needed := range shared {
+		use(kind, needed)
+	}
+	for _, s := range catalog.Services {
+		for kind, needed := range s.Topics {
+			use(kind, needed)
+		}
+	}
 }
 
 // actions are what the last word of a type can be.
@@ -118,11 +102,8 @@ var actions = []string{
 }
 
 // Kinds are those that there can be events of, in order.
-func Kinds() []string {
-	all := make([]string, 0, len(leaves))
-	for kind := range leaves {
-		all = append(all, kind)
-	}
+func Kinds() (all []string) {
+	topics(func(kind string, _ []permission.Permission) { all = append(all, kind) })
 	slices.Sort(all)
 	return all
 }
@@ -135,21 +116,22 @@ func needs(pattern string) (all principal.Grants, ok bool) {
 		return 0, false
 	}
 	kind = strings.TrimSuffix(kind, ".")
-	longest := ""
-	for name := range leaves {
-		if kind == name && wide || strings.HasPrefix(kind, name+".") {
-			longest, ok = max(longest, name), true
+	longest, ofLongest := "", principal.Grants(0)
+	topics(func(name string, needed []permission.Permission) {
+		if (kind == name && wide || strings.HasPrefix(kind, name+".")) && name >= longest {
+			longest, ofLongest, ok = name, readable(needed), true
 		}
 		if wide && (kind == "" || strings.HasPrefix(name, kind+".")) {
-			all, ok = all|grants(name), true
+			all, ok = all|readable(needed), true
 		}
-	}
-	return all | grants(longest), ok
+	})
+	return all | ofLongest, ok
 }
 
-func grants(kind string) (all principal.Grants) {
-	for _, leaf := range leaves[kind] {
-		all |= principal.Grant(leaf, permission.Read)
+// readable is the grant to read what these permissions guard.
+func readable(permissions []permission.Permission) (all principal.Grants) {
+	for _, p := range permissions {
+		all |= principal.Grant(p, permission.Read)
 	}
 	return all
 }

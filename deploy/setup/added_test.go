@@ -1,0 +1,154 @@
+package main
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/pkg/auth/guard"
+	"github.com/ironplane/ironplane/pkg/auth/permission"
+	"github.com/ironplane/ironplane/pkg/catalog"
+	"github.com/ironplane/ironplane/pkg/postgres/provision"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/pkg/testkit/receiver"
+)
+
+type gadget struct {
+	rest.Versioned
+	ID   int64  `json:"id" db:"id"`
+	Name string `json:"name" db:"name"`
+}
+
+type gadgetBody struct {
+	Name string `json:"name" db:"name" required:"create,edit" example:"Label printer"`
+}
+
+// gadgets is all there is of a sixth service.
+var gadgets = service.Definition{
+	Name:   "gadgets",
+	Paths:  []string{"gadget"},
+	Topics: map[string][]permission.Permission{"gadget": {permission.ServerSettings}},
+	Migrations: fstest.MapFS{"migrations/0001_gadget.sql": {Data: []byte(`-- +goose Up
+		CREATE TABLE gadget (
+			id      bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+			version bigint NOT NULL DEFAULT 1,
+			name    text NOT NULL CONSTRAINT gadget__name UNIQUE
+		);`)}},
+	New: func(d service.Deps) service.Parts {
+		return service.Parts{Routes: rest.Section{Name: "Gadgets", Doc: "What lies around."}.Of(rest.Resource[gadget, gadgetBody]{
+			DB:     d.DB,
+			Path:   "/gadget",
+			ID:     "gadget_id",
+			Noun:   "gadget",
+			Guard:  guard.Has(permission.ServerSettings),
+			Table:  "gadget",
+			Again:  rest.AgainRefused,
+			Edited: `{"name": "Laminator"}`,
+		}.Routes())}
+	},
+}
+
+// TestMain adds the service to the product, before anything runs, as a line of product.Services and make services would.
+func TestMain(m *testing.M) {
+	product.Services = append(product.Services, gadgets)
+	catalog.Services = append(catalog.Services, gadgets.Entry())
+	testkit.Main(m)
+}
+
+// A service that is added is served, logged and sent to webhooks, and setup makes what its process needs.
+func TestAddedService(t *testing.T) {
+	t.Parallel()
+	p, c := producttest.StartWith(t, testkit.Redis(t), service.Settings{AllowedNetworks: "127.0.0.1"})
+	hook := receiver.Start(t, nil)
+	made := c.Do(http.MethodPost, "/webhook", map[string]any{"url": hook.URL, "types": []string{"gadget.*"}}).Want(http.StatusOK)
+	hook.Trust(testkit.Decode[struct{ Secret string }](made).Secret)
+
+	id := c.Do(http.MethodPost, "/gadget", `{"name": "Label printer"}`).Want(http.StatusOK).ID()
+	if got := testkit.Decode[[]gadget](c.Do(http.MethodGet, "/gadget", nil).Want(http.StatusOK)); len(got) != 1 || got[0].ID != id {
+		t.Errorf("got the gadgets %+v, want one with the id %d", got, id)
+	}
+	c.With("").Do(http.MethodGet, "/gadget", nil).Want(http.StatusUnauthorized)
+	producttest.Drain(t, p)
+	if got := c.Do(http.MethodGet, "/log?type=gadget.created", nil).Want(http.StatusOK).Text; !strings.Contains(got, "Label printer") {
+		t.Errorf("the log has %s, want the gadget in it", got)
+	}
+	testkit.Eventually(t, "the webhook hears of the gadget", func() bool {
+		return hook.Taken() > 0
+	})
+	c.Do(http.MethodGet, "/system/job?service=gadgets", nil).Want(http.StatusOK)
+
+	with := config{Secrets: t.TempDir(), Redis: "127.0.0.1:1", Postgres: "127.0.0.1:1"}
+	if err := makeSecrets(with); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"redis-url", "database-url", "consul-token"} {
+		if _, err := os.Stat(filepath.Join(with.Secrets, "gadgets", name)); err != nil {
+			t.Error(err)
+		}
+	}
+	acl, err := os.ReadFile(filepath.Join(with.Secrets, "redis", "users.acl"))
+	if err != nil || !strings.Contains(string(acl), "user gadgets ") {
+		t.Errorf("got the users of Redis %s and %v, want gadgets among them", acl, err)
+	}
+}
+
+// setup makes the role and the schema of a service that is added.
+func TestAddedServiceIsProvisioned(t *testing.T) {
+	t.Parallel()
+	c := config{Secrets: t.TempDir(), Redis: "127.0.0.1:1", Postgres: "127.0.0.1:1"}
+	if err := makeSecrets(c); err != nil {
+		t.Fatal(err)
+	}
+	_, passwords, err := c.postgres()
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin := testkit.Administrator(t, testkit.Databases(t, testkit.Service{Name: "other"})["other"])
+	const prefix = "added_"
+	if err := provision.Database(t.Context(), admin.Reveal(), prefix, map[string]secret.String{gadgets.Name: passwords[gadgets.Name]}); err != nil {
+		t.Fatal(err)
+	}
+	url, err := provision.ServiceURL(admin.Reveal(), prefix, gadgets.Name, passwords[gadgets.Name])
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := pgx.Connect(t.Context(), url.Reveal())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	if _, err := conn.Exec(t.Context(), "CREATE TABLE gadget ()"); err != nil {
+		t.Error(err)
+	}
+}
+
+// Half a service does not start, and is told what is missing.
+func TestHalfAService(t *testing.T) {
+	t.Parallel()
+	route := rest.Read[rest.None, gadget]{Path: "/gizmo", Guard: guard.Public, Name: "getGizmo", Summary: "View the gizmo"}
+	bare := gadgets
+	bare.Topics = nil
+	other, renamed := gadgets, gadgets
+	other.Name, renamed.Paths = "others", []string{"gadget", "gizmo"}
+	for want, err := range map[string]error{
+		`add "gizmo" to Paths of its Definition`:          gadgets.CheckRoutes([]rest.Route{route}),
+		"add Topics to its Definition":                    bare.CheckRoutes(gadgets.New(service.Deps{}).Routes),
+		"pkg/catalog has no service others":               other.Entry().Check(),
+		"pkg/catalog has other paths of the service gadg": renamed.Entry().Check(),
+		"pkg/catalog has other topics of the service gad": bare.Entry().Check(),
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want an error with %q", err, want)
+		}
+	}
+}
