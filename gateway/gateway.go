@@ -201,6 +201,11 @@ func (g *Gateway) serve(e *recorder, r *http.Request, stop context.CancelCauseFu
 		g.own.ServeHTTP(e, r)
 		return nil
 	}
+	return g.forward(e, r, call, key, underWay)
+}
+
+// forward hands the request to its service, once its body is there.
+func (g *Gateway) forward(e *recorder, r *http.Request, call *principal.Call, key string, underWay *watched) error {
 	upstream, ok := g.upstreams[e.service]
 	if !ok {
 		return problem.NoSuchPath()
@@ -218,7 +223,8 @@ func (g *Gateway) serve(e *recorder, r *http.Request, stop context.CancelCauseFu
 	}
 	defer free()
 	if underWay != nil && late { // what it may do was decided before its body came
-		if found, err = g.decideAgain(r.Context(), call.IP, key); err != nil {
+		found, err := g.decideAgain(r.Context(), call.IP, key)
+		if err != nil {
 			return err
 		}
 		call.Principal = found.principal

@@ -100,61 +100,26 @@ type step struct {
 	shown     string // in place of a statement that holds a secret
 }
 
+// bootstrap makes what is missing. Where the administrator may not make something, the error says what is left.
 func bootstrap(ctx context.Context, tx pgx.Tx, adminURL, rolePrefix string, passwords map[string]secret.String) error {
-	steps := []step{
-		{
-			lacks:     "SELECT NOT has_schema_privilege('public', $1, 'USAGE')",
-			args:      []any{extensionSchema},
-			statement: "GRANT USAGE ON SCHEMA " + extensionSchema + " TO PUBLIC",
-		},
-	}
+	steps := []step{{
+		lacks:     "SELECT NOT has_schema_privilege('public', $1, 'USAGE')",
+		args:      []any{extensionSchema},
+		statement: "GRANT USAGE ON SCHEMA " + extensionSchema + " TO PUBLIC",
+	}}
 	for _, name := range extensions {
-		steps = append(
-			steps,
-			step{
-				lacks:     "SELECT NOT EXISTS (SELECT FROM pg_extension WHERE extname = $1)",
-				args:      []any{name},
-				statement: "CREATE EXTENSION " + name + " SCHEMA " + extensionSchema,
-			},
-		)
+		steps = append(steps, step{
+			lacks:     "SELECT NOT EXISTS (SELECT FROM pg_extension WHERE extname = $1)",
+			args:      []any{name},
+			statement: "CREATE EXTENSION " + name + " SCHEMA " + extensionSchema,
+		})
 	}
-	database := pgx.Identifier{tx.Conn().Config().Database}.Sanitize()
 	for _, service := range slices.Sorted(maps.Keys(passwords)) {
-		name := rolePrefix + service
-		role := pgx.Identifier{name}.Sanitize()
 		works, err := logsIn(ctx, adminURL, rolePrefix, service, passwords[service])
 		if err != nil {
 			return err
 		}
-		steps = append(
-			steps,
-			step{
-				lacks:     "SELECT NOT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)",
-				args:      []any{name},
-				statement: "CREATE ROLE " + role + " LOGIN",
-			},
-			step{
-				lacks:     "SELECT NOT $1::boolean",
-				args:      []any{works},
-				statement: "ALTER ROLE " + role + " PASSWORD '" + verifier(passwords[service]) + "'",
-				shown:     "ALTER ROLE " + role + " PASSWORD '…'",
-			},
-			step{
-				lacks:     "SELECT NOT EXISTS (SELECT FROM pg_roles WHERE rolname = $1 AND has_database_privilege(oid, current_database(), 'CONNECT'))",
-				args:      []any{name},
-				statement: "GRANT CONNECT ON DATABASE " + database + " TO " + role,
-			},
-			step{
-				lacks:     "SELECT NOT EXISTS (SELECT FROM pg_roles WHERE rolname = $1 AND pg_has_role(oid, 'MEMBER'))",
-				args:      []any{name},
-				statement: "GRANT " + role + " TO CURRENT_USER",
-			}, // which an administrator who is no superuser needs for the next one
-			step{
-				lacks:     "SELECT to_regnamespace(quote_ident($1)) IS NULL",
-				args:      []any{service},
-				statement: "CREATE SCHEMA " + pgx.Identifier{service}.Sanitize() + " AUTHORIZATION " + role,
-			},
-		)
+		steps = append(steps, serviceSteps(tx.Conn().Config().Database, rolePrefix+service, service, passwords[service], works)...)
 	}
 	var missing []step
 	for _, s := range steps {
@@ -174,6 +139,39 @@ func bootstrap(ctx context.Context, tx pgx.Tx, adminURL, rolePrefix string, pass
 		}
 	}
 	return extensionsInPlace(ctx, tx)
+}
+
+// serviceSteps make a service's role, which logs in by this password already or gets it, and its schema.
+func serviceSteps(database, name, service string, password secret.String, works bool) []step {
+	role := pgx.Identifier{name}.Sanitize()
+	return []step{
+		{
+			lacks:     "SELECT NOT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)",
+			args:      []any{name},
+			statement: "CREATE ROLE " + role + " LOGIN",
+		},
+		{
+			lacks:     "SELECT NOT $1::boolean",
+			args:      []any{works},
+			statement: "ALTER ROLE " + role + " PASSWORD '" + verifier(password) + "'",
+			shown:     "ALTER ROLE " + role + " PASSWORD '…'",
+		},
+		{
+			lacks:     "SELECT NOT EXISTS (SELECT FROM pg_roles WHERE rolname = $1 AND has_database_privilege(oid, current_database(), 'CONNECT'))",
+			args:      []any{name},
+			statement: "GRANT CONNECT ON DATABASE " + pgx.Identifier{database}.Sanitize() + " TO " + role,
+		},
+		{ // an administrator who is no superuser needs it for the next one
+			lacks:     "SELECT NOT EXISTS (SELECT FROM pg_roles WHERE rolname = $1 AND pg_has_role(oid, 'MEMBER'))",
+			args:      []any{name},
+			statement: "GRANT " + role + " TO CURRENT_USER",
+		},
+		{
+			lacks:     "SELECT to_regnamespace(quote_ident($1)) IS NULL",
+			args:      []any{service},
+			statement: "CREATE SCHEMA " + pgx.Identifier{service}.Sanitize() + " AUTHORIZATION " + role,
+		},
+	}
 }
 
 func refused(err error) bool {

@@ -139,23 +139,7 @@ func fillEntities(ctx context.Context, l *loader, groups int) error {
 	if err := l.numbered(ctx, "ip_entity"); err != nil {
 		return err
 	}
-	// They know their entities' names, which the database made.
-	const assigned = "CREATE TEMPORARY TABLE assigned AS SELECT entity_id, owner_id, owner_name, server_id, server_name FROM ip_assignment"
-	if _, err := l.tx.Exec(ctx, assigned); err != nil {
-		return err
-	}
-	err = l.copy(ctx, "assigned", []string{"entity_id", "owner_id", "owner_name", "server_id", "server_name"}, l.Entities, func(i int) []any {
-		c := l.customerOf(i)
-		if c.owner == 0 {
-			return nil
-		}
-		row := []any{int64(i + 1), c.owner, title(word(c.owner)) + " GmbH", nil, nil}
-		if c.server > 0 {
-			row[3], row[4] = c.server, fmt.Sprintf("srv-%06d", c.server)
-		}
-		return row
-	})
-	if err != nil {
+	if err := assignEntities(ctx, l); err != nil {
 		return err
 	}
 	l.filled = append(l.filled, "ref", "ip_assignment", "ip_free", "ip_group_count", "ip_group_server_count", "ip_free_count", "ip_free_chunk")
@@ -169,6 +153,26 @@ func fillEntities(ctx context.Context, l *loader, groups int) error {
 		"INSERT INTO ip_group_count SELECT * FROM ip_group_counted",
 		"INSERT INTO ip_free_count SELECT * FROM ip_free_counted",
 	}, restore, []string{"INSERT INTO ip_free_chunk SELECT * FROM ip_free_chunked"}))
+}
+
+// assignEntities puts into a temporary table who has which entity.
+func assignEntities(ctx context.Context, l *loader) error {
+	// They know their entities' names, which the database made.
+	const assigned = "CREATE TEMPORARY TABLE assigned AS SELECT entity_id, owner_id, owner_name, server_id, server_name FROM ip_assignment"
+	if _, err := l.tx.Exec(ctx, assigned); err != nil {
+		return err
+	}
+	return l.copy(ctx, "assigned", []string{"entity_id", "owner_id", "owner_name", "server_id", "server_name"}, l.Entities, func(i int) []any {
+		c := l.customerOf(i)
+		if c.owner == 0 {
+			return nil
+		}
+		row := []any{int64(i + 1), c.owner, title(word(c.owner)) + " GmbH", nil, nil}
+		if c.server > 0 {
+			row[3], row[4] = c.server, fmt.Sprintf("srv-%06d", c.server)
+		}
+		return row
+	})
 }
 
 var roles = []string{"web", "db", "mail", "vpn", "cache", "dns", "app", "ipmi"}

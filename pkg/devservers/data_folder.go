@@ -1,0 +1,161 @@
+package devservers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/ironplane/ironplane/pkg/devservers/child"
+)
+
+// dataVersion is the major version of the Postgres that made a data folder, "" if there is no folder yet.
+func dataVersion(data string) (string, error) {
+	version, err := os.ReadFile(filepath.Join(data, "PG_VERSION"))
+	if err == nil {
+		return strings.TrimSpace(string(version)), nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	if _, err := os.Stat(data); errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return "", fmt.Errorf("%s is no data of Postgres: move it away", data)
+}
+
+// superuserPassword reads the password of the data beside it, or makes one for data to come.
+func superuserPassword(path string, create bool) (string, error) {
+	password, err := os.ReadFile(path)
+	if err == nil {
+		return string(password), nil
+	}
+	if !create || !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("read the superuser's password: %w", err)
+	}
+	password = []byte(newPassword())
+	// Under another name first, so that what is there is whole.
+	if err := writeSynced(path+".new", password); err != nil {
+		return "", fmt.Errorf("write the superuser's password: %w", err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return "", fmt.Errorf("write the superuser's password: %w", err)
+	}
+	return string(password), nil
+}
+
+func writeSynced(path string, content []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// makeData makes the data folder under another name first: one that is there is whole.
+func (p *Postgres) makeData(ctx context.Context, found installation, durable bool) error {
+	ctx, cancel := context.WithTimeout(ctx, initTimeout)
+	defer cancel()
+	runAs, err := account("postgres", "nobody")
+	if err != nil {
+		return err
+	}
+	unfinished := p.dataFolder() + ".new"
+	if err := os.RemoveAll(unfinished); err != nil {
+		return err
+	}
+	if err := os.Mkdir(unfinished, 0o700); err != nil {
+		return err
+	}
+	defer os.RemoveAll(unfinished) // is gone by then if all went well
+	password := filepath.Join(p.dir, "password.initdb")
+	if err := writeSynced(password, []byte(p.password)); err != nil {
+		return err
+	}
+	defer os.Remove(password)
+	if runAs != nil {
+		for _, path := range []string{unfinished, password} {
+			if err := os.Chown(path, int(runAs.Uid), int(runAs.Gid)); err != nil {
+				return err
+			}
+		}
+	}
+	err = initdb(ctx, found, runAs, unfinished, password, "C.UTF-8", durable)
+	if errors.Is(err, errNoLocale) {
+		err = initdb(ctx, found, runAs, unfinished, password, "C", durable)
+	}
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(unfinished, p.dataFolder()); err != nil {
+		return err
+	}
+	if !durable {
+		return nil
+	}
+	dir, err := os.Open(p.dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+func initdb(ctx context.Context, found installation, runAs *syscall.Credential, dataPath, passwordPath, locale string, durable bool) error {
+	data, err := os.Open(dataPath)
+	if err != nil {
+		return err
+	}
+	defer data.Close()
+	password, err := os.Open(passwordPath)
+	if err != nil {
+		return err
+	}
+	defer password.Close()
+	var said child.Tail
+	cmd := exec.Command(filepath.Join(found.bin, "initdb"))
+	cmd.Dir, cmd.Env = "/", childEnv
+	cmd.Stdout, cmd.Stderr = &said, &said
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: runAs}
+	cmd.Args = append(cmd.Args, "--pgdata="+reach(cmd, data), "--pwfile="+reach(cmd, password),
+		"--username="+superuser, "--auth=scram-sha-256", "--encoding=UTF8", "--locale="+locale)
+	if !durable {
+		cmd.Args = append(cmd.Args, "--no-sync")
+	}
+	c, err := child.Start(cmd, syscall.SIGINT, syscall.SIGKILL)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-c.Done():
+	case <-ctx.Done():
+		c.Abort()
+		return fmt.Errorf("initdb: %w", ctx.Err())
+	}
+	if cmd.ProcessState.Success() {
+		return nil
+	}
+	if strings.Contains(said.String(), "invalid locale name") {
+		return errNoLocale
+	}
+	return fmt.Errorf("initdb: %v: %s", cmd.ProcessState, strings.TrimSpace(said.String()))
+}
+
+// ownerOf is whom the server of this data has to run as, if not as ourselves: only root can be somebody else, and has
+// to be, whoever made the data.
+func ownerOf(data *os.File) (*syscall.Credential, error) {
+	if os.Geteuid() != 0 {
+		return nil, nil
+	}
+	info, err := data.Stat()
+	if err != nil {
+		return nil, err
+	}
+	owner := info.Sys().(*syscall.Stat_t)
+	return &syscall.Credential{Uid: owner.Uid, Gid: owner.Gid}, nil
+}
