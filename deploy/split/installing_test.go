@@ -10,8 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ironplane/ironplane/services/pxe/siteagent/agenttest"
+
 	"github.com/ironplane/ironplane/deploy/internal/backings"
-	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/pkg/testkit/receiver"
 	"github.com/ironplane/ironplane/services/pxe"
@@ -27,7 +28,7 @@ func TestInstallingWhilePXEIsKilled(t *testing.T) {
 	needsProc(t)
 	f, c := startFleet(t, backings.Config{Data: t.TempDir()}, "IRONPLANE_ALLOWED_NETWORKS=127.0.0.0/8")
 	const key, mac, address = "what the agent asks of its callers", "52:54:00:00:00:01", "10.1.0.2"
-	agent := producttest.NewBootAgent(t, key)
+	agent := agenttest.NewBootAgent(t, key)
 	at, err := url.Parse(agent.URL)
 	if err != nil {
 		t.Fatal(err)

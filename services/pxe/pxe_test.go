@@ -1,9 +1,12 @@
 package pxe_test
 
 import (
+	"fmt"
 	"log/slog"
 	"net/http"
 	"testing"
+
+	"github.com/ironplane/ironplane/pkg/testkit/names"
 
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
@@ -16,9 +19,12 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	names.Answer()
 	storagetest.Credentials()
 	testkit.Main(m)
 }
+
+func path(format string, args ...any) string { return fmt.Sprintf(format, args...) }
 
 // newClient serves the pxe service on a database of the test's own, to somebody who may do everything.
 func newClient(t *testing.T) (*testkit.Client, *pg.DB, *seal.Box) {

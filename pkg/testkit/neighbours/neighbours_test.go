@@ -37,6 +37,12 @@ func TestContracts(t *testing.T) {
 		all.Network.SetServers(5, 2)
 		all.Network.Use("client", 5, "has 2 IP entities")
 		NetworkContract(t, all.Network, 5, 2, "has 2 IP entities")
+		m := Machine{Entity: 2, Address: "10.1.0.2", Gateway: "10.1.0.254", Group: 1, GroupName: "Berlin", DHCPServer: 3}
+		all.Network.SetGroup(m.Group, m.GroupName)
+		all.Network.SetMachine(m)
+		m.Owner = 5
+		all.Network.AllocateMachine(m)
+		MachineContract(t, all.Network, m)
 	})
 	t.Run("pxe", func(t *testing.T) {
 		all.PXE.SetDHCPServer(3, "fra1")

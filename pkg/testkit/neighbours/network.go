@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
+	"reflect"
 	"testing"
 
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
@@ -15,15 +16,125 @@ type Network struct {
 	*Double
 
 	groups, entities *items
+	machines         map[int64]Machine
 	servers          map[int64]int64
+}
+
+const machinePath = "/internal/machine-address/"
+
+// Machine is an IP entity that a machine can be installed with: one IPv4 address in a /24.
+type Machine struct {
+	Entity     int64
+	Address    string // 10.1.0.2
+	Gateway    string
+	Group      int64
+	GroupName  string
+	DHCPServer int64 // of the group; 0: none
+	Owner      int64 // the client that it is assigned to; 0: none
+}
+
+// answer is what pxe is told of the machine's address.
+func (m Machine) answer() map[string]any {
+	group := map[string]any{"id": m.Group, "name": m.GroupName, "dhcp_server": nil}
+	if m.DHCPServer != 0 {
+		group["dhcp_server"] = m.DHCPServer
+	}
+	v4 := map[string]any{"first": m.Address, "bits": nil, "mask": 24, "gateway": m.Gateway}
+	return map[string]any{"v4": v4, "v6": nil, "vlan": nil, "group": group}
+}
+
+// shown is the entity as records show it.
+func (m Machine) shown() map[string]any {
+	shown := map[string]any{"id": m.Entity, "name": m.Address, "full_ip": m.Address}
+	if m.Owner != 0 {
+		shown["owner"] = map[string]any{"id": m.Owner}
+	}
+	return shown
+}
+
+// SetMachine makes an IP entity for a machine, or edits the one that has the id. Its readers hear of it.
+func (n *Network) SetMachine(m Machine) {
+	n.t.Helper()
+	n.entities.set(m.Entity, m.Address, nil, n.keepMachine(m), m.shown())
+}
+
+// AllocateMachine assigns a free IP entity to the machine's owner, as network does for whoever asks for any. Its readers hear of it.
+func (n *Network) AllocateMachine(m Machine) {
+	n.t.Helper()
+	before := n.keepMachine(m)
+	n.Change("entity", "allocated", before, m.shown(),
+		pg.Target{Type: "entity", Noun: "IP entity", ID: m.Entity, Name: m.Address, Version: 2})
+}
+
+// keepMachine keeps a machine, and returns what records showed of it before.
+func (n *Network) keepMachine(m Machine) (before any) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if was, edited := n.machines[m.Entity]; edited {
+		before = was.shown()
+	}
+	n.machines[m.Entity] = m
+	return before
+}
+
+// DeleteMachine deletes the IP entity of a machine. Its readers hear of it.
+func (n *Network) DeleteMachine(entity int64) {
+	n.t.Helper()
+	n.mu.Lock()
+	before := n.machines[entity].shown()
+	delete(n.machines, entity)
+	n.mu.Unlock()
+	n.entities.remove(entity, before)
+}
+
+// MachineContract asks a network service, in which a machine's IP entity was allocated to the machine's owner, what pxe asks of it.
+func MachineContract(t *testing.T, handler http.Handler, m Machine) {
+	t.Helper()
+	a := asker{t, "network", handler}
+	var want, got any
+	if err := json.Unmarshal([]byte(testkit.JSON(m.answer())), &want); err != nil {
+		t.Fatal(err)
+	}
+	a.ask("pxe", machinePath+decimal(m.Entity), &got)
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("pxe asks for the address of IP entity %d: got %s, want %s", m.Entity, testkit.JSON(got), testkit.JSON(want))
+	}
+	wantAnswer[any](a, "pxe", machinePath+decimal(none), nil)
+	a.wantRefused("clients", machinePath+decimal(m.Entity))
+	a.wantRef("pxe", "entity", m.Entity, m.Address)
+	a.wantRef("pxe", "group", m.Group, m.GroupName)
+	a.eventually("pxe hears that the IP entity was allocated", func() bool {
+		var got page
+		a.ask("pxe", "/internal/events?after=0&kind=entity", &got)
+		for _, e := range got.Events {
+			var before, after struct {
+				FullIP string `json:"full_ip"`
+				Owner  struct{ ID int64 }
+			}
+			if e.Action != "allocated" || json.Unmarshal(e.Before, &before) != nil || json.Unmarshal(e.After, &after) != nil {
+				continue
+			}
+			if before.Owner.ID == 0 && after.Owner.ID == m.Owner && before.FullIP == after.FullIP {
+				return true
+			}
+		}
+		return false
+	})
 }
 
 const serversPath = "/internal/client-servers?clients="
 
 func newNetwork(t testing.TB, o options) *Network {
-	n := &Network{Double: newDouble(t, "network", o), servers: map[int64]int64{}}
+	n := &Network{Double: newDouble(t, "network", o), servers: map[int64]int64{}, machines: map[int64]Machine{}}
 	n.groups, n.entities = n.refers("group", "IP group", "pxe"), n.refers("entity", "IP entity", "pxe")
 	n.closes("client", "clients")
+	n.answer(machinePath+"{id}", []string{"pxe"}, func(r *http.Request) any {
+		m, found := n.machines[id(r)]
+		if !found {
+			return nil
+		}
+		return m.answer()
+	})
 	n.answer("/internal/client-servers", []string{"clients"}, func(r *http.Request) any {
 		var clients []int64
 		if err := json.Unmarshal([]byte(r.FormValue("clients")), &clients); err != nil {

@@ -44,6 +44,18 @@ func (s *System) SetTemplates(names ...string) {
 	s.templates = append([]string{}, names...)
 }
 
+// SetEmailTemplate makes an email template, or renames it. Its readers hear of it.
+func (s *System) SetEmailTemplate(id int64, name string) {
+	s.t.Helper()
+	s.emailTemplates.set(id, name, nil, nil, map[string]any{"id": id, "name": name})
+}
+
+// DeleteEmailTemplate deletes an email template. Its readers hear of it.
+func (s *System) DeleteEmailTemplate(id int64) {
+	s.t.Helper()
+	s.emailTemplates.remove(id, map[string]any{"id": id})
+}
+
 // SetIntegration makes an integration, or renames it. Its readers hear of it.
 func (s *System) SetIntegration(id int64, name string) {
 	s.t.Helper()

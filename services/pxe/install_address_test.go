@@ -1,4 +1,4 @@
-package product_test
+package pxe_test
 
 import (
 	"fmt"
@@ -35,58 +35,60 @@ func TestAddressesOfInstalledMachines(t *testing.T) {
 		testkit.Eventually(t, what, func() bool { return b.offered(m.mac) == address })
 	}
 	own := fmt.Sprintf(`, "client": %d`, b.client)
-	other := b.c.Do("POST", "/client", `{"first": "Jo", "last": "Doe", "email": "jo@example.org"}`).Want(200).ID()
-	entity := func(m target) string { return path("/entity/%d", m.entity) }
+	const other = 6
+	set := func(m target, owner int64) { b.Network.SetMachine(b.entity(m, owner)) }
 
 	{ // installed with another machine
 		one := installed(own)
 		until("it has its address still", one, one.address)
 		b.macs++
 		two := target{mac: fmt.Sprintf("52:54:00:00:00:%02x", b.macs), address: one.address, entity: one.entity}
-		two.id = b.c.Do("POST", "/pxe/install", fmt.Sprintf(`{"profile": %d, "host": {"macs": [%q], "entity": %d}%s}`, b.profile, two.mac, two.entity, own)).
+		two.id = b.Do("POST", "/pxe/install", fmt.Sprintf(`{"profile": %d, "host": {"macs": [%q], "entity": %d}%s}`, b.profile, two.mac, two.entity, own)).
 			Want(200).
 			ID()
 		until("the new one has it", two, one.address)
 		until("the old one has none", one, "")
-		b.c.Do("POST", path("/pxe/install/%d/cancel", two.id), nil).Want(200)
-		b.c.Do("POST", path("/pxe/install/%d/retry", one.id), `{}`).Want(200)
+		b.Do("POST", path("/pxe/install/%d/cancel", two.id), nil).Want(200)
+		b.Do("POST", path("/pxe/install/%d/retry", one.id), `{}`).Want(200)
 		until("the old one has it", one, one.address)
 		until("the new one has none", two, "")
-		b.c.Do("POST", path("/pxe/install/%d/cancel", one.id), nil).Want(200)
+		b.Do("POST", path("/pxe/install/%d/cancel", one.id), nil).Want(200)
 	}
 	{ // released
 		m := installed(own)
-		b.c.Do("PATCH", entity(m), fmt.Sprintf(`{"owner": {"id": %d}}`, b.client)).Want(200)
-		b.c.Do("PATCH", entity(m), `{"vlan": 7}`).Want(200)
+		set(m, b.client)
+		set(m, b.client) // another member was edited
 		until("it has its address still", m, m.address)
-		b.c.Do("POST", entity(m)+"/release", nil).Want(200)
+		set(m, 0)
 		until("it has none", m, "")
-		b.c.Do("DELETE", entity(m), nil).Want(200)
-		b.c.Do("POST", path("/pxe/install/%d/retry", m.id), `{}`).Want(409)
+		b.Network.DeleteMachine(m.entity)
+		b.Do("POST", path("/pxe/install/%d/retry", m.id), `{}`).
+			WantDetail(problem.Conflict, fmt.Sprintf("Install %d needs the IP entity %s, which is gone.", m.id, m.address))
 	}
 	{ // deleted
 		m := installed("")
-		b.c.Do("DELETE", entity(m), nil).Want(200)
+		b.Network.DeleteMachine(m.entity)
 		until("it has none", m, "")
 	}
 	{ // allocated
 		m := installed("")
-		for taken := int64(0); taken != m.entity; { // with others that are free
-			taken = testkit.Decode[[]struct{ ID int64 }](b.c.Do("POST", path("/group/%d/allocate", b.group), fmt.Sprintf(`{"count": 1, "owner": {"id": %d}}`, other)).Want(200))[0].ID
-		}
+		b.Network.AllocateMachine(b.entity(m, other))
 		until("it has none", m, "")
 	}
 	{ // assigned to somebody else
 		m := installed(own)
-		b.c.Do("PATCH", entity(m), fmt.Sprintf(`{"owner": {"id": %d}}`, b.client)).Want(200)
-		b.c.Do("PATCH", entity(m), fmt.Sprintf(`{"owner": {"id": %d}}`, other)).Want(200)
+		set(m, b.client)
+		set(m, other)
 		until("it has none", m, "")
 	}
 	{ // another address
 		m := installed(own)
-		b.c.Do("PATCH", entity(m), `{"address": "10.1.0.99"}`).Want(200)
+		moved := m
+		moved.address = "10.1.0.99"
+		set(moved, 0)
 		until("it has none", m, "")
-		b.c.Do("POST", path("/pxe/install/%d/retry", m.id), `{}`).
+		testkit.Eventually(t, "the new name of the IP entity is known", func() bool { return b.view(m).Host.Entity.Name == moved.address })
+		b.Do("POST", path("/pxe/install/%d/retry", m.id), `{}`).
 			WantDetail(problem.Conflict, fmt.Sprintf("Install %d needs the addresses that the IP entity 10.1.0.99 had then.", m.id))
 	}
 }

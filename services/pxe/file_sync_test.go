@@ -1,4 +1,4 @@
-package product_test
+package pxe_test
 
 import (
 	"bytes"
@@ -20,12 +20,13 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
-	"github.com/ironplane/ironplane/deploy/internal/product"
-	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/jobs"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/pkg/testkit/neighbours"
 	"github.com/ironplane/ironplane/services/pxe"
 	"github.com/ironplane/ironplane/services/pxe/filesync"
 	"github.com/ironplane/ironplane/services/pxe/siteagent/agent"
@@ -33,20 +34,20 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/siteagent/tree"
 )
 
-// hostKey is of no host.
-const hostKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG"
-
-// sites are a product with agents.
+// sites are the service with agents of file servers.
 type sites struct {
 	*testing.T
-	product *product.Product
-	c       *testkit.Client
-	group   int64
+	*testkit.RunningService
+	*neighbours.All
+	group int64
 }
 
 func newSites(t *testing.T) *sites {
-	p, c := producttest.StartWith(t, testkit.Redis(t), service.Settings{AllowedNetworks: "127.0.0.1", Store: t.TempDir()})
-	return &sites{t, p, c, c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200).ID()}
+	s, all := neighbours.Run(t, pxe.Definition, testkit.ServiceOptions{
+		Settings: service.Settings{AllowedNetworks: "127.0.0.1", Store: t.TempDir()},
+	})
+	all.Network.SetGroup(1, "Berlin")
+	return &sites{t, s, all, 1}
 }
 
 // fileServer is an agent that runs, and its row.
@@ -57,8 +58,6 @@ type fileServer struct {
 	agent  *agent.Agent
 	sent   atomic.Int64 // files that the control plane has sent it
 }
-
-const agentKey = "what the agent asks of its callers"
 
 // start runs an agent in a folder. wrap stands before what it answers.
 func (s *sites) start(folder string, wrap func(http.Handler) http.Handler) (*httptest.Server, *agent.Agent) {
@@ -114,7 +113,7 @@ func (s *sites) fileServer(name string, parent int64, wrap func(http.Handler) ht
 	if parent != 0 {
 		body["parent"] = parent
 	}
-	f.id = s.c.Do("POST", "/pxe/file", body).Want(200).ID()
+	f.id = s.Do("POST", "/pxe/file", body).Want(200).ID()
 	return f
 }
 
@@ -131,24 +130,31 @@ func (s *sites) write(f *fileServer, path, content string) {
 
 func (s *sites) sync(f *fileServer) string {
 	s.Helper()
-	return s.c.Do("POST", path("/pxe/file/%d/child/sync", f.id), `{"isWrapped": true}`).Want(200).Text
+	return s.Do("POST", path("/pxe/file/%d/child/sync", f.id), `{"isWrapped": true}`).Want(200).Text
 }
 
 func (s *sites) view(f *fileServer) filesync.FileSync {
 	s.Helper()
-	return testkit.Decode[filesync.FileSync](s.c.Do("GET", path("/pxe/file/%d/child/sync", f.id), nil).Want(200))
+	return testkit.Decode[filesync.FileSync](s.Do("GET", path("/pxe/file/%d/child/sync", f.id), nil).Want(200))
 }
 
 // until waits for a sync to look like this.
 func (s *sites) until(f *fileServer, what string, is func(filesync.FileSync) bool) filesync.FileSync {
 	s.Helper()
-	for deadline := time.Now().Add(soon); ; time.Sleep(50 * time.Millisecond) {
-		got := s.view(f)
-		if is(got) {
-			return got
-		}
-		if time.Now().After(deadline) {
-			s.Fatalf("it did not come to be that %s; it is %+v", what, got)
+	return testkit.Await(s, what, func() filesync.FileSync { return s.view(f) }, is)
+}
+
+// cancelSyncs cancels the jobs of all syncs that go on, as the system service does for an operator.
+func (s *sites) cancelSyncs() {
+	s.Helper()
+	ctx := principal.With(s.Context(), &principal.Call{Principal: testkit.Holder(principal.All)})
+	system := s.Peers("system")
+	found, err := jobs.List(ctx, system, pxe.Name, jobs.Asked{Kind: "file-sync", Made: time.Now().Add(time.Hour).UnixMicro(), Most: 100})
+	testkit.Must(s, err)
+	for _, listed := range found {
+		if listed.Job.State != "done" && listed.Job.State != "cancelled" {
+			_, err := jobs.Cancel(ctx, system, pxe.Name, listed.Place.ID)
+			testkit.Must(s, err)
 		}
 	}
 }
@@ -200,7 +206,7 @@ func TestFileSync(t *testing.T) {
 	for i := range 20 {
 		s.write(top, fmt.Sprintf("local/%d", i), strings.Repeat("x", i*1000))
 	}
-	s.c.Do("POST", "/pxe/driver", `{"name": "Intel", "driver": "YSBkcml2ZXI="}`).Want(200)
+	s.Do("POST", "/pxe/driver", `{"name": "Intel", "driver": "YSBkcml2ZXI="}`).Want(200)
 	s.write(top, "local/boot/initrd", "an initrd that is")
 	s.write(top, "by hand", "which the store does not have")
 	s.write(other, "old", "gone from the parent")
@@ -208,9 +214,9 @@ func TestFileSync(t *testing.T) {
 	if got := s.view(top); got.Status != "none" || len(got.Children) != 4 {
 		t.Errorf("%+v", got)
 	}
-	s.c.Do("POST", path("/pxe/file/%d/child/sync", top.id), `{}`).WantErrors("/isWrapped", "required")
-	s.c.Do("POST", "/pxe/file/999/child/sync", `{"isWrapped": false}`).Want(404)
-	s.c.Do("GET", "/pxe/file/999/child/sync", nil).Want(404)
+	s.Do("POST", path("/pxe/file/%d/child/sync", top.id), `{}`).WantErrors("/isWrapped", "required")
+	s.Do("POST", "/pxe/file/999/child/sync", `{"isWrapped": false}`).Want(404)
+	s.Do("GET", "/pxe/file/999/child/sync", nil).Want(404)
 	if said := s.sync(bottom); !strings.Contains(said, "has no children") {
 		t.Error(said)
 	}
@@ -234,11 +240,7 @@ func TestFileSync(t *testing.T) {
 	}
 	// It is given up, which is a failure of a part.
 	s.until(top, "the last one is cancelled", func(is filesync.FileSync) bool {
-		for _, job := range testkit.Decode[[]struct{ ID, State string }](s.c.Do("GET", "/system/job?kind=file-sync", nil).Want(200)) {
-			if job.State != "done" && job.State != "cancelled" {
-				s.c.Do("POST", "/system/job/"+job.ID+"/cancel", nil)
-			}
-		}
+		s.cancelSyncs()
 		return is.Status == "partial" && is.Children[3].Status == "failed"
 	})
 	mu.Lock()
@@ -304,7 +306,7 @@ func TestFileSyncsAtATime(t *testing.T) {
 			t.Errorf("%+v", is)
 		}
 	}
-	choose(t, s.c, "pxe.sync_children", 6)
+	s.System.SetSetting("pxe.sync_children", "6")
 	<-begun
 	<-begun
 	close(free)
@@ -318,28 +320,23 @@ func TestAgentHealth(t *testing.T) {
 	s := newSites(t)
 	f := s.fileServer("files", 0, asItIs)
 	host, port, _ := strings.Cut(strings.TrimPrefix(f.server.URL, "http://"), ":")
-	dhcp := s.c.Do("POST", "/pxe/dhcp", map[string]any{"name": "dhcp", "host": host, "port": port, "api_key": "a wrong one"}).Want(200).ID()
+	dhcp := s.Do("POST", "/pxe/dhcp", map[string]any{"name": "dhcp", "host": host, "port": port, "api_key": "a wrong one"}).Want(200).ID()
 	until := func(path string, is func(pxe.DHCPServer) bool) (got pxe.DHCPServer) {
 		t.Helper()
-		for deadline := time.Now().Add(soon); ; time.Sleep(50 * time.Millisecond) {
-			testkit.Execute(t, s.product.Databases[pxe.Name], "UPDATE site_agent SET asked_at = '-infinity'")
-			if got = testkit.Decode[pxe.DHCPServer](s.c.Do("GET", path+"?include=health", nil).Want(200)); is(got) {
-				return got
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("it is %+v", got.Health)
-			}
-		}
+		return testkit.Await(t, "the health of "+path+" is as wanted", func() pxe.DHCPServer {
+			testkit.Execute(t, s.DB, "UPDATE site_agent SET asked_at = '-infinity'")
+			return testkit.Decode[pxe.DHCPServer](s.Do("GET", path+"?include=health", nil).Want(200))
+		}, is)
 	}
 	at := path("/pxe/file/%d", f.id)
-	etag := s.c.Do("GET", at, nil).Want(200).Header.Get("ETag")
+	etag := s.Do("GET", at, nil).Want(200).Header.Get("ETag")
 	got := until(at, func(is pxe.DHCPServer) bool { return is.Health.Status == "ok" || is.Health.Status == "degraded" })
 	if h := got.Health; *h.Version != "1.2.3" || *h.FreeBytes <= 0 || *h.TotalBytes < *h.FreeBytes || h.SeenAt == nil || h.StartedAt == nil ||
 		len(h.Reports) != 1 ||
 		!strings.Contains(h.Reports[0], "has started") {
 		t.Errorf("%+v", h)
 	}
-	if now := s.c.Do("GET", at, nil).Want(200).Header.Get("ETag"); now != etag {
+	if now := s.Do("GET", at, nil).Want(200).Header.Get("ETag"); now != etag {
 		t.Error("how an agent is changes the version of its row")
 	}
 	failing := func(why string) func(pxe.DHCPServer) bool {
@@ -349,7 +346,7 @@ func TestAgentHealth(t *testing.T) {
 	}
 	until(path("/pxe/dhcp/%d", dhcp), failing("This needs the agent's API key."))
 	if found := testkit.Decode[[]pxe.DHCPServer](
-		s.c.Do("GET", "/pxe/dhcp?health=failing", nil).Want(200),
+		s.Do("GET", "/pxe/dhcp?health=failing", nil).Want(200),
 	); len(found) != 1 ||
 		found[0].ID != dhcp {
 		t.Errorf("%+v", found)
@@ -361,21 +358,13 @@ func TestAgentHealth(t *testing.T) {
 	if h := got.Health; h.Version == nil || len(h.Reports) != 1 {
 		t.Errorf("%s %+v", *h.Error, h)
 	}
-	s.c.Do("DELETE", at, nil).Want(200)
-	s.c.Do("GET", at, nil).Want(int(problem.NotFound))
-	for deadline := time.Now().Add(soon); ; time.Sleep(50 * time.Millisecond) {
-		testkit.Execute(t, s.product.Databases[pxe.Name], "UPDATE site_agent SET asked_at = '-infinity'")
-		var left int
-		if err := s.product.Databases[pxe.Name].QueryRow(t.Context(), "SELECT count(*) FROM site_agent WHERE kind = 'pxe/file'").
-			Scan(&left); err != nil {
-			t.Fatal(err)
-		} else if left == 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("what is known of an agent stays without it")
-		}
-	}
+	s.Do("DELETE", at, nil).Want(200)
+	s.Do("GET", at, nil).Want(int(problem.NotFound))
+	testkit.Eventually(t, "nothing is known of an agent without a row", func() (none bool) {
+		testkit.Execute(t, s.DB, "UPDATE site_agent SET asked_at = '-infinity'")
+		testkit.Must(t, s.DB.QueryRow(t.Context(), "SELECT NOT EXISTS (SELECT FROM site_agent WHERE kind = 'pxe/file')").Scan(&none))
+		return none
+	})
 }
 
 // Where it is so wished, contents go by SFTP to who has the host key of the row; and a sync that is asked for in the moment in which
@@ -397,25 +386,25 @@ func TestFileSyncBySFTP(t *testing.T) {
 	top := s.fileServer("top", 0, counted)
 	child := s.fileServer("child", top.id, asItIs)
 	big := strings.Repeat("a driver ", 200_000)
-	s.c.Do("POST", "/pxe/driver", map[string]string{"name": "Intel", "driver": base64.StdEncoding.EncodeToString([]byte(big))}).Want(200)
+	s.Do("POST", "/pxe/driver", map[string]string{"name": "Intel", "driver": base64.StdEncoding.EncodeToString([]byte(big))}).Want(200)
 	s.write(top, "local/readme", "by hand")
 
 	at := path("/pxe/file/%d", top.id)
 	address, key := s.serveSFTP(top)
 	_, port, _ := strings.Cut(address, ":")
 	sftp := map[string]any{"use_sftp": true, "port": port}
-	s.c.Do("PATCH", at, map[string]any{"ssh": sftp}).WantErrors("/http/api_key", "required")
-	got := s.c.Do("PATCH", at, map[string]any{"ssh": sftp, "api_key": agentKey}).Want(200)
+	s.Do("PATCH", at, map[string]any{"ssh": sftp}).WantErrors("/http/api_key", "required")
+	got := s.Do("PATCH", at, map[string]any{"ssh": sftp, "api_key": agentKey}).Want(200)
 	if is := testkit.Decode[pxe.FileServer](got); !is.SSH.UseSFTP || is.SSH.PublicKey != hostKey {
 		t.Errorf("%+v", is.SSH)
 	}
-	s.c.Do("PATCH", at, map[string]any{"public_key": key}).WantErrors("/http/api_key", "required")
+	s.Do("PATCH", at, map[string]any{"public_key": key}).WantErrors("/http/api_key", "required")
 	s.sync(top)
 	failed := s.until(top, "it fails", func(is filesync.FileSync) bool { return is.Children[0].Status == "retrying" })
 	if said := *failed.Children[0].Error; said != "connect to its agent by SFTP: its SSH host key is another one" {
 		t.Error(said)
 	}
-	s.c.Do("PATCH", at, map[string]any{"public_key": key, "api_key": agentKey}).Want(200)
+	s.Do("PATCH", at, map[string]any{"public_key": key, "api_key": agentKey}).Want(200)
 	s.sync(top)
 	s.until(top, "all is done", done)
 	if puts.Load() != 0 || gets.Load() != 0 {
@@ -428,11 +417,7 @@ func TestFileSyncBySFTP(t *testing.T) {
 
 	for range 5 {
 		s.sync(top)
-		for deadline := time.Now().Add(soon); s.view(top).Children[0].Status != "done"; {
-			if time.Now().After(deadline) {
-				t.Fatalf("a wish is forgotten: %+v", s.view(top))
-			}
-		}
+		s.until(top, "the top is filled again", func(is filesync.FileSync) bool { return is.Children[0].Status == "done" })
 	}
 	s.until(top, "all is done", done)
 }

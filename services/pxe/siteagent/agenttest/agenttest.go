@@ -1,4 +1,5 @@
-package producttest
+// Package agenttest runs a site agent for tests of what the pxe service does with it.
+package agenttest
 
 import (
 	"bytes"

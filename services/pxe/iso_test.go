@@ -1,4 +1,4 @@
-package product_test
+package pxe_test
 
 import (
 	"bytes"
@@ -14,43 +14,35 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironplane/ironplane/deploy/internal/product"
-	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/pkg/testkit/names"
+	"github.com/ironplane/ironplane/pkg/testkit/neighbours"
 	"github.com/ironplane/ironplane/services/pxe"
 	"github.com/ironplane/ironplane/services/pxe/media"
 	"github.com/ironplane/ironplane/services/pxe/storage"
 )
 
-// windows is an ISO with two editions of Windows.
-func windows(t *testing.T) []byte {
-	t.Helper()
-	return testkit.Gunzip(t, "../../../services/pxe/media/image/testdata/windows.iso.gz")
-}
-
-// site is an installation that may load from allowedHost.
+// site is the service on a store, which may load ISOs from allowedHost.
 type site struct {
 	*testing.T
-	*product.Product
-	c     *testkit.Client
+	*testkit.RunningService
 	store *storage.Store
 }
 
 func newSite(t *testing.T) *site {
 	at := t.TempDir()
-	p, c := producttest.StartWith(t, testkit.Redis(t), service.Settings{Store: at, AllowedNetworks: allowedHost})
-	return &site{t, p, c, storage.New(p.Databases[pxe.Name], at)}
+	s, _ := neighbours.Run(t, pxe.Definition, testkit.ServiceOptions{Settings: service.Settings{Store: at, AllowedNetworks: allowedHost}})
+	return &site{t, s, storage.New(s.DB, at)}
 }
 
 // Of one's own hosts ISOs may be loaded from one, and not from another one.
 const allowedHost, forbiddenHost = "127.0.0.2", "127.0.0.3"
 
-// door is a server of ISOs.
-func door(t *testing.T, serve http.HandlerFunc) *httptest.Server {
+// serveISO runs a server of ISOs.
+func serveISO(t *testing.T, serve http.HandlerFunc) *httptest.Server {
 	t.Helper()
 	d := httptest.NewUnstartedServer(serve)
 	listener, err := net.Listen("tcp", allowedHost+":0")
@@ -67,14 +59,14 @@ func door(t *testing.T, serve http.HandlerFunc) *httptest.Server {
 // imported makes an ISO and waits until its import has ended.
 func (s *site) imported(t *testing.T, name, url, more string) media.ISOManager {
 	t.Helper()
-	id := s.c.Do("POST", "/pxe/iso", fmt.Sprintf(`{"name": %q, "folder": %[1]q, "url": %q%s}`, name, url, more)).Want(200).ID()
+	id := s.Do("POST", "/pxe/iso", fmt.Sprintf(`{"name": %q, "folder": %[1]q, "url": %q%s}`, name, url, more)).Want(200).ID()
 	return s.ended(t, id)
 }
 
 func (s *site) ended(t *testing.T, id int64) (is media.ISOManager) {
 	t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		is = testkit.Decode[media.ISOManager](s.c.Do("GET", path("/pxe/iso/%d", id), nil).Want(200))
+		is = testkit.Decode[media.ISOManager](s.Do("GET", path("/pxe/iso/%d", id), nil).Want(200))
 		if is.Status == "ready" || is.Status == "failed" {
 			return is
 		}
@@ -116,7 +108,7 @@ func TestISO(t *testing.T) {
 	t.Parallel()
 	s, image := newSite(t), windows(t)
 	sum := fmt.Sprintf("%x", sha256.Sum256(image))
-	door := door(t, func(w http.ResponseWriter, r *http.Request) {
+	door := serveISO(t, func(w http.ResponseWriter, r *http.Request) {
 		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(image))
 	})
 	is := s.imported(t, "win", door.URL+"/?token=s3cr3t", "")
@@ -135,7 +127,7 @@ func TestISO(t *testing.T) {
 	// Its editions.
 	var editions []media.ISOEdition
 	read := func() {
-		editions = testkit.Decode[[]media.ISOEdition](s.c.Do("GET", at+"/edition?sort=number", nil).Want(200))
+		editions = testkit.Decode[[]media.ISOEdition](s.Do("GET", at+"/edition?sort=number", nil).Want(200))
 	}
 	read()
 	if len(editions) != 2 || editions[0].Name != "Windows Server 2022 SERVERSTANDARD" || editions[0].IsEnabled || editions[1].Number != 2 {
@@ -143,17 +135,17 @@ func TestISO(t *testing.T) {
 	}
 	one := at + path("/edition/%d", editions[0].ID)
 	for body, wrong := range map[string]string{`{"license_key": "ABCDE"}`: "invalid", `{"license_key": "*****-*****-*****-*****-ABCDE"}`: "invalid", `{"license_key": 5}`: "invalid"} {
-		s.c.Do("PATCH", one, body).WantErrors("/license_key", wrong)
+		s.Do("PATCH", one, body).WantErrors("/license_key", wrong)
 	}
 	enabled := func() []media.ISOEdition {
 		t.Helper()
-		return testkit.Decode[[]media.ISOEdition](s.c.Do("GET", at+"/edition?is_enabled=true", nil).Want(200))
+		return testkit.Decode[[]media.ISOEdition](s.Do("GET", at+"/edition?is_enabled=true", nil).Want(200))
 	}
 	if found := enabled(); len(found) > 0 {
 		t.Errorf("enabled are %s", testkit.JSON(found))
 	}
 	shown := testkit.Decode[media.ISOEdition](
-		s.c.Do("PATCH", one, `{"is_enabled": "1", "license_key": "abcde-FGHIJ-KLMNO-PQRST-UVWXY"}`).Want(200),
+		s.Do("PATCH", one, `{"is_enabled": "1", "license_key": "abcde-FGHIJ-KLMNO-PQRST-UVWXY"}`).Want(200),
 	)
 	if !shown.IsEnabled || shown.Key == nil || *shown.Key != "*****-*****-*****-*****-UVWXY" {
 		t.Errorf("the edition is %s", testkit.JSON(shown))
@@ -162,32 +154,32 @@ func TestISO(t *testing.T) {
 		t.Errorf("enabled are %s", testkit.JSON(found))
 	}
 	if found := testkit.Decode[[]media.ISOEdition](
-		s.c.Do("GET", at+"/edition?is_enabled=false", nil).Want(200),
+		s.Do("GET", at+"/edition?is_enabled=false", nil).Want(200),
 	); len(found) != 1 ||
 		found[0].ID != editions[1].ID {
 		t.Errorf("not enabled are %s", testkit.JSON(found))
 	}
-	s.c.Do("GET", at+"/edition?is_enabled=perhaps", nil).Want(400)
+	s.Do("GET", at+"/edition?is_enabled=perhaps", nil).Want(400)
 	sealed := func() (text []byte) {
 		t.Helper()
-		if err := s.Databases[pxe.Name].QueryRow(t.Context(), "SELECT license_key FROM iso_edition WHERE id = $1", editions[0].ID).
+		if err := s.DB.QueryRow(t.Context(), "SELECT license_key FROM iso_edition WHERE id = $1", editions[0].ID).
 			Scan(&text); err != nil {
 			t.Fatal(err)
 		}
 		return text
 	}
 	kept := sealed()
-	s.c.Do("PATCH", one, map[string]any{"license_key": *shown.Key, "is_enabled": true}).Want(200)
+	s.Do("PATCH", one, map[string]any{"license_key": *shown.Key, "is_enabled": true}).Want(200)
 	if len(kept) == 0 || bytes.Contains(kept, []byte("UVWXY")) || !bytes.Equal(sealed(), kept) {
 		t.Error("what key shows does not mean the key that there is")
 	}
-	s.c.Do("POST", at+"/edition", `{"name": "x"}`).Want(405)
-	s.c.Do("GET", "/pxe/iso/999/edition", nil).Want(404)
-	s.c.Do("GET", "/pxe/iso/999"+path("/edition/%d", editions[0].ID), nil).Want(404)
+	s.Do("POST", at+"/edition", `{"name": "x"}`).Want(405)
+	s.Do("GET", "/pxe/iso/999/edition", nil).Want(404)
+	s.Do("GET", "/pxe/iso/999"+path("/edition/%d", editions[0].ID), nil).Want(404)
 
 	// A profile, and what it keeps there.
-	boot := s.c.Do("POST", "/pxe/boot-script", `{"name": "boot"}`).Want(200).ID()
-	profile := s.c.Do("POST", "/pxe/profile", fmt.Sprintf(`{"name": "Windows", "access_client": true, "boot_script": %d, "iso": {"id": "%d", "edition": {"id": %d}}}`, boot, is.ID, editions[0].ID)).
+	boot := s.Do("POST", "/pxe/boot-script", `{"name": "boot"}`).Want(200).ID()
+	profile := s.Do("POST", "/pxe/profile", fmt.Sprintf(`{"name": "Windows", "access_client": true, "boot_script": %d, "iso": {"id": "%d", "edition": {"id": %d}}}`, boot, is.ID, editions[0].ID)).
 		Want(200)
 	if want := fmt.Sprintf(
 		`"iso":{"id":%d,"name":"win","edition":"Windows Server 2022 SERVERSTANDARD"}`,
@@ -199,7 +191,7 @@ func TestISO(t *testing.T) {
 		t.Errorf("the profile is %s", profile.Text)
 	}
 	atProfile := path("/pxe/profile/%d", profile.ID())
-	if back := s.c.Do("PATCH", atProfile, profile.Text).Want(200); back.Header.Get("ETag") != profile.Header.Get("ETag") {
+	if back := s.Do("PATCH", atProfile, profile.Text).Want(200); back.Header.Get("ETag") != profile.Header.Get("ETag") {
 		t.Errorf("sent back it is %s", back.Text)
 	}
 	for body, wrong := range map[string][]string{
@@ -208,17 +200,14 @@ func TestISO(t *testing.T) {
 		`{"iso": {"id": null, "edition": "x"}}`:                            {"/iso/id", "required"},
 		fmt.Sprintf(`{"iso": {"id": %d, "edition": "Windows 95"}}`, is.ID): {"/iso/edition", "not_found"},
 	} {
-		s.c.Do("PATCH", atProfile, body).WantErrors(wrong...)
+		s.Do("PATCH", atProfile, body).WantErrors(wrong...)
 	}
 	used := fmt.Sprintf("is used by profile %d (Windows).", profile.ID())
-	s.c.Do("DELETE", at, nil).WantDetail(problem.Conflict, fmt.Sprintf("ISO %d %s", is.ID, used))
-	s.c.Do("PATCH", one, `{"is_enabled": false}`).WantErrors("/is_enabled", "in_use")
+	s.Do("DELETE", at, nil).WantDetail(problem.Conflict, fmt.Sprintf("ISO %d %s", is.ID, used))
+	s.Do("PATCH", one, `{"is_enabled": false}`).WantErrors("/is_enabled", "in_use")
 
 	// A client sees the enabled editions of what its profiles name, and no keys.
-	client := testkit.NewClient(
-		t,
-		testkit.As(s.Services[pxe.Name], &principal.Principal{Owner: principal.Owner{Type: principal.Client, ID: 1}, KeyID: 1}),
-	)
+	client := s.As(&principal.Principal{Owner: principal.Owner{Type: principal.Client, ID: 1}, KeyID: 1})
 	if text := client.Do("GET", at+"/edition", nil).
 		Want(200).
 		Text; strings.Count(text, `"id"`) != 1 || strings.Contains(text, "UVWXY") ||
@@ -231,18 +220,18 @@ func TestISO(t *testing.T) {
 	client.Do("GET", at+path("/edition/%d", editions[1].ID), nil).Want(404)
 	client.Do("PATCH", one, `{"is_enabled": true}`).Want(403)
 	client.Do("GET", at, nil).Want(403)
-	s.c.Do("PATCH", atProfile, `{"access_client": false}`).Want(200)
+	s.Do("PATCH", atProfile, `{"access_client": false}`).Want(200)
 	client.Do("GET", at+"/edition", nil).Want(404)
 	client.Do("GET", one, nil).Want(404)
 
 	// Another folder, and another import, which keeps how editions are set up.
-	seen := s.c.Do("GET", at, nil).Want(200).Header.Get("ETag")
-	s.c.Do("PATCH", at, `{"folder": "windows-2022", "url": ""}`).Want(200)
+	seen := s.Do("GET", at, nil).Want(200).Header.Get("ETag")
+	s.Do("PATCH", at, `{"folder": "windows-2022", "url": ""}`).Want(200)
 	if files := s.held(t, "windows-2022"); len(files) != 4 || len(s.held(t, "win.")) != 0 {
 		t.Errorf("%d files are held elsewhere", len(files))
 	}
-	s.c.Do("PATCH", at, map[string]any{"url": door.URL}, "If-Match", seen).Want(412)
-	s.c.Do("PATCH", at, map[string]any{"url": door.URL, "sha256": strings.ToUpper(sum)}).Want(200)
+	s.Do("PATCH", at, map[string]any{"url": door.URL}, "If-Match", seen).Want(412)
+	s.Do("PATCH", at, map[string]any{"url": door.URL, "sha256": strings.ToUpper(sum)}).Want(200)
 	if again := s.ended(t, is.ID); again.Status != "ready" || len(s.held(t, "windows-2022")) != 4 {
 		t.Errorf("it is %s", testkit.JSON(again))
 	}
@@ -259,10 +248,10 @@ func TestISO(t *testing.T) {
 		`{"name": "x", "folder": "windows-2022", "url": "https://x.example.com"}`:     {"/folder", "taken"},
 		`{"name": "x", "folder": "x", "url": "https://x.example.com", "sha256": "x"}`: {"/sha256", "invalid"},
 	} {
-		s.c.Do("POST", "/pxe/iso", body).WantErrors(wrong...)
+		s.Do("POST", "/pxe/iso", body).WantErrors(wrong...)
 	}
-	s.c.Do("DELETE", atProfile, nil).Want(200)
-	s.c.Do("DELETE", at, nil).Want(200)
+	s.Do("DELETE", atProfile, nil).Want(200)
+	s.Do("DELETE", at, nil).Want(200)
 	if files := s.held(t, ""); len(files) > 0 {
 		t.Errorf("%d files are left", len(files))
 	}
@@ -356,7 +345,7 @@ func TestISOServers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var tries atomic.Int64
-			door := door(t, func(w http.ResponseWriter, r *http.Request) { c.serve(tries.Add(1), w, r) })
+			door := serveISO(t, func(w http.ResponseWriter, r *http.Request) { c.serve(tries.Add(1), w, r) })
 			is := s.imported(t, name, door.URL, c.more)
 			switch {
 			case c.fails != "" && (is.Status != "failed" || is.Error == nil || !strings.Contains(*is.Error, c.fails)):
@@ -402,7 +391,7 @@ func leadsTo(url string) func(int64, http.ResponseWriter, *http.Request) {
 func TestISOOfAChangingName(t *testing.T) {
 	t.Parallel()
 	s, image := newSite(t), windows(t)
-	door := door(t, func(w http.ResponseWriter, r *http.Request) {
+	door := serveISO(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("ETag", `"1"`)
 		http.ServeContent(&cutting{w, len(image) / 3}, r, "", time.Time{}, bytes.NewReader(image))
 	})
