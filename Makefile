@@ -164,6 +164,7 @@ lint: ## gofmt, vet, staticcheck, no programs or large files in git, modules and
 	@for m in $(MODULES); do \
 		(cd $$m && GOWORK=off go mod tidy -diff && GOWORK=off go build ./...) || { echo "$$m is out of step: run 'make tidy'"; exit 1; }; done
 	@$(MAKE) --no-print-directory go-client && git diff --exit-code -- docs/reference pkg/client || { echo "the routes changed the files above: commit them"; exit 1; }
+	@$(MAKE) --no-print-directory schema && git diff --exit-code -- '*schema.sql' || { echo "the migrations or views changed the files above: commit them"; exit 1; }
 	@git diff --exit-code -- '*go.mod' '*go.sum' go.work go.work.sum || { echo "go work sync changed the files above: commit them"; exit 1; }
 
 .PHONY: tidy
@@ -178,6 +179,10 @@ services: ## write what follows from the services' definitions: pkg/catalog
 .PHONY: openapi
 openapi: ## write docs/reference: openapi.json, policy.md, email-variables.md and pxe-variables.md
 	go run ./deploy/document docs/reference
+
+.PHONY: schema
+schema: postgres ## write schema.sql for each service and for what all have, from the catalogue of a new installation
+	go run ./deploy/schema .
 
 .PHONY: go-client
 go-client: openapi ## write the Go client in pkg/client from the routes

@@ -129,3 +129,28 @@ func TestMigrationsDefineNoViews(t *testing.T) {
 		}
 	}
 }
+
+// Each view and trigger function that schema.sql names has its file.
+func TestViewsHaveFiles(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob(root + "services/*/schema/schema.sql")
+	if err != nil || len(files) < 5 {
+		t.Fatalf("got %d files (%v), want one for each service", len(files), err)
+	}
+	file := regexp.MustCompile(`schema/(?:views|functions)/\w+\.sql`)
+	for _, of := range append(files, root+"pkg/runtime/host/schema.sql") {
+		text, err := os.ReadFile(of)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range file.FindAllString(string(text), -1) {
+			place := filepath.Dir(filepath.Dir(of)) + "/" + name
+			if strings.HasPrefix(of, root+"pkg/") {
+				place = root + "pkg/*/" + name
+			}
+			if found, err := filepath.Glob(place); err != nil || len(found) != 1 {
+				t.Errorf("%s names %s: got %d such files (%v), want 1", strings.TrimPrefix(of, root), name, len(found), err)
+			}
+		}
+	}
+}
