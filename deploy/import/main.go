@@ -4,14 +4,14 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
-
-	"github.com/spf13/cobra"
 
 	"github.com/ironplane/ironplane/pkg/secret"
 )
@@ -22,85 +22,147 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr))
 }
 
-// run is the command, and gives its exit code.
+const usage = `import brings what another system holds into Ironplane.
+
+Usage:
+  import netbox [flags] FILE
+
+Run "import netbox --help" for its flags.
+`
+
+// run runs the command that args name, and returns the exit code of the process.
 func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
-	root := &cobra.Command{
-		Use:               "import",
-		Short:             "Bring what another system holds into Ironplane",
-		SilenceErrors:     true,
-		SilenceUsage:      true,
-		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+	err := error(nil)
+	switch {
+	case len(args) == 0 || slices.Contains([]string{"help", "-h", "-help", "--help"}, args[0]):
+		_, err = fmt.Fprint(stdout, usage)
+	case args[0] == "netbox":
+		err = runNetBox(ctx, args[1:], getenv, stdout, stderr)
+	default:
+		err = fmt.Errorf("unknown command %q: run \"import --help\"", args[0])
 	}
-	root.AddCommand(netboxCommand(getenv))
-	root.SetArgs(args)
-	root.SetOut(stdout)
-	root.SetErr(stderr)
-	if err := root.ExecuteContext(ctx); err != nil {
+	if err != nil {
 		fmt.Fprintln(stderr, "import:", err)
 		return 1
 	}
 	return 0
 }
 
-func netboxCommand(getenv func(string) string) *cobra.Command {
-	var options struct {
-		url, key, keyFile string
-		clients           string
-		dryRun, verbose   bool
-	}
-	command := &cobra.Command{
-		Use:   "netbox FILE",
-		Short: "Import sites, prefixes, ranges and addresses from a NetBox dumpdata export",
-		Long: `Import sites, prefixes, ranges and addresses from a NetBox export, as made by
+const netBoxUsage = `Import sites, prefixes, ranges and addresses from a NetBox export, as made by
 
   manage.py dumpdata dcim.site ipam tenancy > FILE
 
 A site becomes an IP group. Ranges, addresses, and prefixes with nothing inside become IP entities of the group of
 the smallest prefix around them that has a site; space without a site gets a group for its VRF, or one for the rest.
-With --clients, tenants become clients, and own what has them as its tenant. VLANs come from the prefixes. A gateway is set where one address of the subnet has the role vrrp, hsrp, glbp or carp.
+With --clients, tenants become clients, and own what has them as its tenant. VLANs come from the prefixes. A gateway
+is set where one address of the subnet has the role vrrp, hsrp, glbp or carp.
 
 The import makes what is missing and changes nothing that is there: a second run, or one after an interruption,
-makes only the rest. What is left out is listed with the reason.`,
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			plan, err := readPlan(args[0], options.clients)
-			if err != nil {
-				return err
-			}
-			if options.dryRun {
-				printPlan(cmd.OutOrStdout(), plan, options.verbose)
-				return nil
-			}
-			key, err := findKey(options.key, options.keyFile, getenv)
-			if err != nil {
-				return err
-			}
-			api, err := newClient(options.url, key)
-			if err != nil {
-				return err
-			}
-			return importPlan(cmd, api, plan, options.verbose)
-		},
-	}
-	flags := command.Flags()
-	flags.StringVar(&options.url, "url", "http://127.0.0.1:8080", "the API")
+makes only the rest. What is left out is listed with the reason.
+
+Usage:
+  import netbox [flags] FILE
+
+Flags:
+`
+
+// netBoxOptions are the flags and the argument of the command netbox.
+type netBoxOptions struct {
+	file, url, key, keyFile, clients string
+	dryRun, verbose                  bool
+}
+
+func (o *netBoxOptions) flags() *flag.FlagSet {
+	flags := flag.NewFlagSet("netbox", flag.ContinueOnError)
+	flags.SetOutput(io.Discard) // run prints errors
+	flags.StringVar(&o.url, "url", "http://127.0.0.1:8080", "the API's `address`")
 	flags.StringVar(
-		&options.key,
+		&o.key,
 		"key",
 		"",
-		"an API key that may write network.groups and network.entities, and with --clients users.clients (others on this machine can see it: rather use $IRONPLANE_KEY or --key-file)",
+		"an API `key` with network.groups write and network.entities write, and with --clients users.clients write.\n"+
+			"Other users of this machine can see it: prefer $IRONPLANE_KEY or --key-file",
 	)
-	flags.StringVar(&options.keyFile, "key-file", "", "a file with the API key")
+	flags.StringVar(&o.keyFile, "key-file", "", "a `file` with the API key")
 	flags.StringVar(
-		&options.clients,
+		&o.clients,
 		"clients",
 		"",
-		"a CSV `file` with the columns tenant, email, first and last: which clients tenants become, who then own what is theirs",
+		"a CSV `file` with the columns tenant, email, first and last: the client that each tenant becomes",
 	)
-	flags.BoolVar(&options.dryRun, "dry-run", false, "show what would be made, without a server")
-	flags.BoolVarP(&options.verbose, "verbose", "v", false, "list every item")
-	command.MarkFlagsMutuallyExclusive("key", "key-file")
-	return command
+	flags.BoolVar(&o.dryRun, "dry-run", false, "show what would be made, without a server")
+	flags.BoolVar(&o.verbose, "verbose", false, "list every item")
+	flags.BoolVar(&o.verbose, "v", false, "short for --verbose")
+	return flags
+}
+
+// parse reads the flags and the argument, in any order. It returns flag.ErrHelp where help is asked for.
+func (o *netBoxOptions) parse(args []string) error {
+	flags := o.flags()
+	var files []string
+	for {
+		if err := flags.Parse(args); err != nil {
+			return err
+		}
+		if flags.NArg() == 0 {
+			break
+		}
+		files, args = append(files, flags.Arg(0)), flags.Args()[1:]
+	}
+	if len(files) != 1 {
+		return fmt.Errorf("got %d files, want one: run \"import netbox --help\"", len(files))
+	}
+	if o.key != "" && o.keyFile != "" {
+		return errors.New("--key and --key-file exclude each other")
+	}
+	o.file = files[0]
+	return nil
+}
+
+func printNetBoxUsage(to io.Writer) error {
+	var text strings.Builder
+	text.WriteString(netBoxUsage)
+	new(netBoxOptions).flags().VisitAll(func(f *flag.Flag) {
+		value, doc := flag.UnquoteUsage(f)
+		dashes := "--"
+		if len(f.Name) == 1 {
+			dashes = "-"
+		}
+		fmt.Fprintf(&text, "  %s\n", strings.TrimSpace(dashes+f.Name+" "+value))
+		if f.DefValue != "" && f.DefValue != "false" {
+			doc += " (default " + f.DefValue + ")"
+		}
+		fmt.Fprintf(&text, "        %s\n", strings.ReplaceAll(doc, "\n", "\n        "))
+	})
+	_, err := io.WriteString(to, text.String())
+	return err
+}
+
+// runNetBox imports a NetBox export.
+func runNetBox(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
+	var o netBoxOptions
+	if err := o.parse(args); errors.Is(err, flag.ErrHelp) {
+		return printNetBoxUsage(stdout)
+	} else if err != nil {
+		return err
+	}
+	plan, err := readPlan(o.file, o.clients)
+	if err != nil {
+		return err
+	}
+	if o.dryRun {
+		printPlan(stdout, plan, o.verbose)
+		return nil
+	}
+	key, err := findKey(o.key, o.keyFile, getenv)
+	if err != nil {
+		return err
+	}
+	api, err := newClient(o.url, key)
+	if err != nil {
+		return err
+	}
+	return importPlan(ctx, api, plan, o.verbose, stdout, stderr)
 }
 
 func readPlan(file, clients string) (Plan, error) {
@@ -139,13 +201,13 @@ func findKey(flag, file string, getenv func(string) string) (secret.String, erro
 	return secret.New(key), nil
 }
 
-func importPlan(cmd *cobra.Command, api *client, plan Plan, verbose bool) error {
+func importPlan(ctx context.Context, api *client, plan Plan, verbose bool, stdout, stderr io.Writer) error {
 	going := &progress{}
-	hide := going.show(cmd.ErrOrStderr())
+	hide := going.show(stderr)
 	t := newTransfer(api, plan, going)
-	err := t.run(cmd.Context())
+	err := t.run(ctx)
 	hide()
-	printResults(cmd.OutOrStdout(), t, verbose)
+	printResults(stdout, t, verbose)
 	if err != nil {
 		return fmt.Errorf("stopped after making %d groups and %d entities, which a second run goes on from: %w",
 			count(t.groups, made), count(t.entities, made), err)

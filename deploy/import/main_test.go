@@ -346,3 +346,44 @@ func TestDryRunAsksNobody(t *testing.T) {
 		t.Errorf("asked %v", api.requests)
 	}
 }
+
+// Flags may stand before and after the file, and help names each of them.
+func TestFlags(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{
+		{"-v", "--dry-run", "netbox.json", "--url", "http://192.0.2.1"},
+		{"netbox.json", "--url=http://192.0.2.1", "--verbose", "-dry-run"},
+	} {
+		var got netBoxOptions
+		want := netBoxOptions{file: "netbox.json", url: "http://192.0.2.1", dryRun: true, verbose: true}
+		if err := got.parse(args); err != nil || got != want {
+			t.Errorf("parse %q: got %+v, %v, want %+v", args, got, err, want)
+		}
+	}
+	for _, wrong := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"netbox"}, "got 0 files, want one"},
+		{[]string{"netbox", "a", "b"}, "got 2 files, want one"},
+		{[]string{"netbox", "a", "--key", "x", "--key-file", "y"}, "exclude each other"},
+		{[]string{"netbox", "a", "--colour"}, "-colour"},
+		{[]string{"phpipam"}, "unknown command"},
+	} {
+		var stdout, stderr bytes.Buffer
+		if code := run(t.Context(), wrong.args, func(string) string { return "" }, &stdout, &stderr); code != 1 || !strings.Contains(stderr.String(), wrong.want) {
+			t.Errorf("import %q: got %d, %q, want 1 and %q", wrong.args, code, stderr.String(), wrong.want)
+		}
+	}
+	var help bytes.Buffer
+	for _, args := range [][]string{{}, {"--help"}, {"netbox", "--help"}} {
+		if code := run(t.Context(), args, func(string) string { return "" }, &help, io.Discard); code != 0 {
+			t.Errorf("import %q: got %d, want 0", args, code)
+		}
+	}
+	for _, name := range []string{"--url", "--key", "--key-file", "--clients", "--dry-run", "--verbose", "-v", "FILE"} {
+		if !strings.Contains(help.String(), name) {
+			t.Errorf("got help without %s:\n%s", name, &help)
+		}
+	}
+}
