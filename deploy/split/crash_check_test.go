@@ -15,10 +15,10 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
-	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/clients"
+	"github.com/ironplane/ironplane/services/clients/clientstest"
 	"github.com/ironplane/ironplane/services/network"
 	"github.com/ironplane/ironplane/services/pxe"
 	"github.com/ironplane/ironplane/services/system"
@@ -40,7 +40,7 @@ func checkCrash(t *testing.T, f *fleet, c *testkit.Client, book *ledger) {
 	checkVerifies(t, f)
 	checkReferences(t, databases)
 	checkCounts(t, databases[network.Name], c)
-	producttest.CompareReach(t, databases[clients.Name])
+	clientstest.CompareReach(t, databases[clients.Name])
 }
 
 // drain waits until everybody has heard of everything.

@@ -39,7 +39,7 @@ func (s *stand) asClient(id int64) *testkit.Client {
 func (s *stand) asIntegration(id int64) *testkit.Client {
 	return s.As(&principal.Principal{
 		KeyID: 2000 + id, Owner: principal.Owner{Type: principal.Integration, ID: id}, Name: "an integration",
-		Grants: principal.Grant(permission.UsersClients, permission.Write),
+		Grants: principal.Grant(permission.UsersClients, permission.Read) | principal.Grant(permission.UsersClients, permission.Write),
 	})
 }
 

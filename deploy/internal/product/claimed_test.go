@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/clients"
+	"github.com/ironplane/ironplane/services/clients/clientstest"
 )
 
 // day is what a reseller and two others see.
@@ -212,5 +212,5 @@ func TestResellersDayWithAccountsOfTheirOwn(t *testing.T) {
 			t.Errorf("signed in as %+v", shown)
 		}
 	}
-	producttest.CompareReach(t, p.Databases[clients.Name])
+	clientstest.CompareReach(t, p.Databases[clients.Name])
 }

@@ -8,6 +8,8 @@ package neighbours
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"hash/fnv"
 	"net/http"
 	"slices"
 	"strconv"
@@ -141,7 +143,7 @@ func (d *Double) Change(kind string, action pg.Action, before, after any, target
 	d.mu.Lock()
 	n := len(d.changes) + 1
 	d.changes = append(d.changes, events.Event{
-		Seq: int64(n), ID: uuid(n), At: time.Now(), Type: kind + "." + string(action), Kind: kind, Action: action, Targets: targets,
+		Seq: int64(n), ID: d.uuid(n), At: time.Now(), Type: kind + "." + string(action), Kind: kind, Action: action, Targets: targets,
 		Before: d.object(before), After: d.object(after), RequestID: d.Name + "-" + strconv.Itoa(n),
 	})
 	d.mu.Unlock()
@@ -159,10 +161,11 @@ func (d *Double) object(v any) json.RawMessage {
 	return text
 }
 
-// uuid is the id of the double's nth change or message.
-func uuid(n int) string {
-	text := strconv.Itoa(n)
-	return "00000000-0000-4000-8000-" + strings.Repeat("0", 12-len(text)) + text
+// uuid is the id of the double's nth change or message, which no other double gives.
+func (d *Double) uuid(n int) string {
+	sum := fnv.New32()
+	_, _ = sum.Write([]byte(d.Name))
+	return fmt.Sprintf("%08x-0000-4000-8000-%012d", sum.Sum32(), n)
 }
 
 // wake tells the double's readers that there is something new, as pkg/events does.
@@ -173,7 +176,7 @@ func (d *Double) Send(receiver, kind string, content any, confidential secret.St
 	d.t.Helper()
 	d.mu.Lock()
 	d.messages++
-	m := events.Message{N: int64(d.messages), ID: uuid(d.messages), Kind: kind, Content: d.object(content), At: time.Now(), RequestID: d.Name}
+	m := events.Message{N: int64(d.messages), ID: d.uuid(d.messages), Kind: kind, Content: d.object(content), At: time.Now(), RequestID: d.Name}
 	if !confidential.IsZero() {
 		m.Sealed = d.box(receiver).Seal(placeOf(&m), confidential)
 	}

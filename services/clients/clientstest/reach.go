@@ -1,4 +1,5 @@
-package producttest
+// Package clientstest has what tests of the clients service, and of installations with it, share.
+package clientstest
 
 import (
 	"testing"
@@ -7,7 +8,7 @@ import (
 )
 
 // CompareReach compares what is kept of whom clients reach with what the links and the accounts say.
-func CompareReach(t *testing.T, db *pg.DB) {
+func CompareReach(t testing.TB, db *pg.DB) {
 	t.Helper()
 	var cycles, wrong int
 	err := db.QueryRow(t.Context(), `
@@ -18,6 +19,6 @@ func CompareReach(t *testing.T, db *pg.DB) {
 		SELECT (SELECT count(*) FROM way WHERE ancestor = descendant),
 			(SELECT count(*) FROM ((TABLE counted EXCEPT TABLE client_reach) UNION ALL (TABLE client_reach EXCEPT TABLE counted)) differs)`).Scan(&cycles, &wrong)
 	if err != nil || cycles > 0 || wrong > 0 {
-		t.Errorf("there are %d cycles, and %d pairs are wrong: %v", cycles, wrong, err)
+		t.Errorf("got %d cycles, %d wrong pairs, %v; want none", cycles, wrong, err)
 	}
 }

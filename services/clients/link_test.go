@@ -1,4 +1,4 @@
-package product_test
+package clients_test
 
 import (
 	"fmt"
@@ -8,19 +8,20 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/ironplane/ironplane/deploy/internal/product"
-	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/pkg/mail"
+	"github.com/ironplane/ironplane/pkg/settings"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/clients"
+	"github.com/ironplane/ironplane/services/clients/clientstest"
 )
 
-// newClients makes clients that are called so, and answers their ids and what uses their keys.
-func newClients(t *testing.T, c *testkit.Client, names ...string) (ids map[string]int64, as map[string]*testkit.Client) {
-	t.Helper()
+// clients makes clients that are called so, and returns their ids and callers with their keys.
+func (s *stand) clients(names ...string) (ids map[string]int64, as map[string]*testkit.Client) {
+	s.t.Helper()
 	ids, as = map[string]int64{}, map[string]*testkit.Client{}
 	for _, name := range names {
-		ids[name] = c.Do("POST", "/client", order(name+"@example.com", "first", name)).Want(200).ID()
-		as[name] = c.With(keyOf(t, c, path("/client/%d", ids[name])))
+		ids[name], _ = s.make(name+"@example.com", "first", name)
+		as[name] = s.asClient(ids[name])
 	}
 	return ids, as
 }
@@ -37,10 +38,10 @@ func listed(t *testing.T, c *testkit.Client) string {
 }
 
 // What a client's key reaches: along sub links whatever is below, and by a super link what the granter reaches.
-func TestLinks(t *testing.T) { both(t, testLinks) }
-
-func testLinks(t *testing.T, _ *product.Product, c *testkit.Client) {
-	ids, as := newClients(t, c, "top", "middle", "leaf", "grantee", "second", "stranger")
+func TestLinks(t *testing.T) {
+	t.Parallel()
+	c := newStand(t)
+	ids, as := c.clients("top", "middle", "leaf", "grantee", "second", "stranger")
 	at := func(name string) string { return path("/client/%d", ids[name]) }
 	to := func(name string) map[string]any { return map[string]any{"client_id": ids[name]} }
 	first := c.Do("POST", at("top")+"/sub", to("middle")).Want(200)
@@ -124,9 +125,9 @@ func testLinks(t *testing.T, _ *product.Product, c *testkit.Client) {
 
 // However many make and take away links and rename accounts at once: there is no cycle, and what is reached is what the links
 // and the accounts say.
-func TestSubLinksMakeNoCycle(t *testing.T) { producttest.Together(t, testSubLinksMakeNoCycle) }
-
-func testSubLinksMakeNoCycle(t *testing.T, p *product.Product, c *testkit.Client) {
+func TestSubLinksMakeNoCycle(t *testing.T) {
+	t.Parallel()
+	c := newStand(t)
 	const accounts, callers, rounds = 8, 32, 12
 	for i := range accounts {
 		c.Do("POST", "/client", order(fmt.Sprintf("c%d@example.com", i))).Want(200)
@@ -163,24 +164,24 @@ func testSubLinksMakeNoCycle(t *testing.T, p *product.Product, c *testkit.Client
 	if made == 0 || refused == 0 {
 		t.Errorf("%d links were made, %d refused", made, refused)
 	}
-	producttest.CompareReach(t, p.Databases[clients.Name])
+	clientstest.CompareReach(t, c.DB)
 	c.Do("DELETE", "/client/3,4,5", nil).Want(200)
-	producttest.CompareReach(t, p.Databases[clients.Name])
+	clientstest.CompareReach(t, c.DB)
 
 	for _, name := range []string{"above", "tree"} {
 		c.Do("POST", "/client", order(name+"@example.com")).Want(200)
 	}
-	testkit.Execute(t, p.Databases[clients.Name], "INSERT INTO client_reach SELECT 10, n, 1, '', '' FROM generate_series(1000001, 1200000) n")
+	testkit.Execute(t, c.DB, "INSERT INTO client_reach SELECT 10, n, 1, '', '' FROM generate_series(1000001, 1200000) n")
 	c.Do("POST", "/client/9/sub", `{"client_id": 10}`).WantErrors("/client_id", "too_many")
-	testkit.Execute(t, p.Databases[clients.Name], "DELETE FROM client_reach WHERE ancestor = 10 AND descendant = 1000001")
+	testkit.Execute(t, c.DB, "DELETE FROM client_reach WHERE ancestor = 10 AND descendant = 1000001")
 	c.Do("POST", "/client/9/sub", `{"client_id": 10}`).Want(200)
 }
 
 // A reseller's day with nothing but its own key: what it orders, ten times each, and what each of the three sees.
-func TestResellersDay(t *testing.T) { producttest.Together(t, testResellersDay) }
-
-func testResellersDay(t *testing.T, p *product.Product, c *testkit.Client) {
-	ids, as := newClients(t, c, "reseller", "known", "stranger")
+func TestResellersDay(t *testing.T) {
+	t.Parallel()
+	c := newStand(t)
+	ids, as := c.clients("reseller", "known", "stranger")
 	own := path("/client/%d", ids["reseller"])
 	reseller, known := as["reseller"], as["known"]
 
@@ -230,17 +231,19 @@ func testResellersDay(t *testing.T, p *product.Product, c *testkit.Client) {
 	reseller.Do("PATCH", theirs, `{"first": "known"}`).Want(403) // which would tell a guess
 	reseller.Do("POST", "/client", order("reseller@example.com")).WantErrors("/email", "invalid")
 	known.Do("POST", "/client", order("reseller@example.com")).WantErrors("/email", "cycle")
-	const keyMade = "An API key was made" // which is told of at any time
-	toldKnown := func(want string) {
+	toldKnown := func(want ...mail.ClientLinked) {
 		t.Helper()
-		testkit.Eventually(t, "the account was sent "+want, func() bool {
-			templates, said := mailsTo(t, c, "known@example.com", keyMade)
-			return templates == want && strings.Contains(said, "reseller Miller has linked your account") && !strings.Contains(said, "Ben Miller")
-		})
+		var got []mail.ClientLinked
+		for _, m := range c.System.Mails("known@example.com") {
+			got = append(got, m.What.(mail.ClientLinked))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("the account was told %+v, want %+v", got, want)
+		}
 	}
-	toldKnown("client-linked held") // once, however often it was ordered
-	if templates, _ := mailsTo(t, c, "new@example.com", ""); templates != "" {
-		t.Errorf("who has created an account writes to it; but it was sent %s", templates)
+	toldKnown(mail.ClientLinked{By: "reseller Miller", Relation: "sub"}) // once, however often it was ordered
+	if mails := c.System.Mails("new@example.com"); len(mails) > 0 {
+		t.Errorf("who has created an account writes to it; but it was sent %s", testkit.JSON(mails))
 	}
 
 	// A mail: to what it has created, which is not claimed, and of the one kind.
@@ -249,6 +252,10 @@ func testResellersDay(t *testing.T, p *product.Product, c *testkit.Client) {
 			reseller.Do("POST", to+"/email", map[string]any{"type": kind}).Want(want)
 		}
 	}
+	c.System.SetSetting(settings.ClientURL.Slug, "https://panel.example.com")
+	testkit.Eventually(t, "it is known where the panel is", func() bool {
+		return c.Do("POST", at+"/email", `{"type": "client-account-created"}`).Status == 200
+	})
 	reseller.Do("POST", at+"/email", `{"type": "client-account-created"}`).Want(200)
 	reseller.Do("POST", at+"/email", `{"type": "welcome"}`).Want(422)
 	reseller.Do("POST", at+"/email", `{"type": "welcome"}`).WantErrors("/type", "not_found")
@@ -257,7 +264,7 @@ func testResellersDay(t *testing.T, p *product.Product, c *testkit.Client) {
 	// What it writes: its own name, and of what it has created the address, too, until an admin has edited it.
 	reseller.Do("PATCH", own, `{"last": "Hosting"}`).Want(200)
 	reseller.Do("PATCH", at, `{"first": "Bob", "email": "bob@example.com"}`).Want(200)
-	for _, body := range []string{`{"password": "a long walk in the rain"}`, `{"billing_id": 9}`, `{"verify": {"require": true}}`, disable} { // nor of itself what is not its own
+	for _, body := range []string{`{"password": "a long walk in the rain"}`, `{"billing_id": 9}`, `{"verify": {"require": true}}`, `{"disabled": true}`} { // nor of itself what is not its own
 		reseller.Do("PATCH", at, body).Want(403)
 	}
 	reseller.Do("PATCH", at, `{"email": "stranger@example.com"}`).WantErrors("/email", "taken")
@@ -283,11 +290,10 @@ func testResellersDay(t *testing.T, p *product.Product, c *testkit.Client) {
 	if !strings.Contains(granted.Text, `"name":"Ben Miller"`) {
 		t.Errorf("the grantee is shown as %s", granted.Text)
 	}
-	toldKnown("client-linked held, client-linked held")
-	testkit.Eventually(t, "the granter is told, too", func() bool {
-		templates, said := mailsTo(t, c, "reseller@example.com", keyMade)
-		return templates == "account-changed held" && strings.Contains(said, "Ben Miller may read the account")
-	})
+	toldKnown(mail.ClientLinked{By: "reseller Miller", Relation: "sub"}, mail.ClientLinked{By: "reseller Hosting", Relation: "super"})
+	if told := c.System.Mails("reseller@example.com"); len(told) != 1 || !strings.Contains(testkit.JSON(told[0].What), "Ben Miller may read the account") {
+		t.Errorf("the granter was told %s, want that another one may read the account", testkit.JSON(told))
+	}
 	if again := reseller.Do("POST", own+"/super", `{"client_email": "known@example.com"}`).Want(200); again.Text != granted.Text {
 		t.Errorf("the link is %s, and made again %s", granted.Text, again.Text)
 	}
@@ -322,5 +328,5 @@ func testResellersDay(t *testing.T, p *product.Product, c *testkit.Client) {
 	if list := testkit.Decode[[]clients.Client](c.Do("GET", "/client?email=rush@example.com", nil).Want(200)); len(list) != 1 {
 		t.Errorf("made were %+v", list)
 	}
-	producttest.CompareReach(t, p.Databases[clients.Name])
+	clientstest.CompareReach(t, c.DB)
 }

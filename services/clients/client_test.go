@@ -1,0 +1,359 @@
+package clients_test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/auth/lockout"
+	"github.com/ironplane/ironplane/pkg/auth/permission"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/mail"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/services/clients"
+)
+
+func TestClients(t *testing.T) {
+	t.Parallel()
+	c := newStand(t)
+	made := testkit.Decode[clients.ViewedClient](
+		c.Do("POST", "/client", order("Ben@example.com", "password", "a long walk in the rain", "billing", map[string]any{"id": "7"})).Want(200),
+	)
+	if made.Name != "Ben Miller" || made.BillingID == nil || *made.BillingID != 7 || *made.Billing.ID != 7 || made.Integration != nil ||
+		len(made.Verify) != 1 {
+		t.Errorf("made was %+v", made)
+	}
+	at := path("/client/%d", made.ID)
+	for text, want := range map[string][]string{
+		`{"email": "BEN@example.com", "first": "a", "last": "b"}`:                                      {"/email", "taken"},
+		`{"email": "no address", "first": "a", "last": "b"}`:                                           {"/email", "invalid"},
+		`{"email": "b@example.com", "first": "a", "last": "b", "password": "short"}`:                   {"/password", "too_short"},
+		`{"email": "b@example.com", "first": "a", "last": "b", "password": "passwordpassword"}`:        {"/password", "too_weak"},
+		`{"email": "b@example.com", "first": "a", "last": "b", "billing_id": 7}`:                       {"/billing_id", "taken"},
+		`{"email": "b@example.com", "first": "a", "last": "b", "billing": {"id": 7}}`:                  {"/billing/id", "taken"},
+		`{"email": "b@example.com", "first": "a", "last": "b", "billing": {"integration": 999}}`:       {"/billing/integration", "not_found"},
+		`{"email": "b@example.com", "first": "a", "last": "b", "billing_id": 8, "billing": {"id": 9}}`: {"/billing/id", "disagrees"},
+		`{"email": "b@example.com"}`: {"/first", "required", "/last", "required"},
+	} {
+		if answer := c.Do("POST", "/client", text); answer.Status != 422 {
+			t.Errorf("%s makes %s", text, answer.Text)
+		} else {
+			answer.WantErrors(want...)
+		}
+	}
+	for _, twin := range []map[string]any{order("ben@example.com"), order("twin@example.com", "billing_id", 7)} {
+		taken := testkit.Decode[problem.Problem](c.Do("POST", "/client", twin).Want(422)).Errors[0]
+		if taken.Message != fmt.Sprintf("is client %d's (Ben Miller)", made.ID) || taken.Existing == nil ||
+			*taken.Existing != (problem.Ref{ID: made.ID, Name: "Ben Miller"}) {
+			t.Errorf("what is taken is refused with %+v", taken)
+		}
+	}
+	var hash string
+	if err := c.DB.QueryRow(t.Context(), "SELECT password_hash FROM client WHERE id = $1", made.ID).
+		Scan(&hash); err != nil ||
+		!strings.HasPrefix(hash, "$argon2id$") {
+		t.Errorf("of the password is kept %q %v", hash, err)
+	}
+	c.Do("PATCH", at, `{"first": "Benjamin", "verify": [{"require": true}]}`).Want(200)
+	viewed := c.Do("GET", at, nil).Want(200).Text
+	if !strings.Contains(viewed, `"name":"Benjamin Miller"`) || !strings.Contains(viewed, `"verify":[{"require":true}]`) ||
+		strings.Contains(viewed, "argon2id") {
+		t.Errorf("it is %s", viewed)
+	}
+	if list := c.Do("GET", "/client?q=jamin&email=ben@EXAMPLE.com", nil).
+		Want(200).
+		Text; !strings.Contains(list, `"Benjamin Miller"`) ||
+		strings.Contains(list, "verify") {
+		t.Errorf("listed is %s", list)
+	}
+	for _, none := range []string{"email=", "billing_id=", "billing_id=8", "integration_id="} {
+		if text := c.Do("GET", "/client?"+none, nil).Want(200).Text; text != "[]\n" {
+			t.Errorf("with %s is found %s", none, text)
+		}
+	}
+	c.Do("GET", "/client?integration_id=me", nil).Want(400)
+
+	// A client has its own record, and nothing else.
+	other := c.Do("POST", "/client", order("other@example.com")).Want(200).ID()
+	own := c.asClient(made.ID)
+	own.Do("GET", at, nil).Want(200)
+	own.Do("GET", at+"/permission", nil).Want(404)
+	own.Do("PATCH", at, `{"first": "Benjamin"}`).Want(200)
+	own.Do("PATCH", at, `{"billing_id": 9}`).Want(403)
+	own.Do("GET", path("/client/%d", other), nil).Want(404)
+	own.Do("DELETE", at, nil).Want(403)
+	c.Do("DELETE", at, nil).Want(200)
+	own.Do("GET", at, nil).Want(404)
+}
+
+// Lists are sorted and found by what operators look for, and a table has the same rows.
+func TestListOfClients(t *testing.T) {
+	t.Parallel()
+	c := newStand(t)
+	c.clients("anna", "bert", "carl")
+	for query, want := range map[string]string{
+		"?sort=name": "anna bert carl", "?sort=-name": "carl bert anna", "?sort=-email&per_page=1": "carl", "?sort=created_at&q=ert": "bert",
+		"?name=anna+Miller": "anna", "?disabled=true": "", "?q=MILLER&per_page=2&sort=name": "anna bert", "?email=CARL@example.com": "carl",
+	} {
+		var got []string
+		for _, client := range testkit.Decode[[]clients.Client](c.Do("GET", "/client"+query, nil).Want(200)) {
+			got = append(got, client.First)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("/client%s: got %q, want %q", query, got, want)
+		}
+	}
+	if rows := strings.Count(c.Do("GET", "/client", nil, "Accept", "text/csv").Want(200).Text, "\n"); rows != 4 {
+		t.Errorf("the table: got %d rows, want 4", rows)
+	}
+	c.As(testkit.Holder(0)).Do("GET", "/client", nil).Want(403)
+	c.As(nil).Do("GET", "/client", nil).Want(401)
+}
+
+// What a billing system does with its clients, and cannot do with another one's.
+func TestClientsOfIntegrations(t *testing.T) {
+	t.Parallel()
+	c := newStand(t)
+	const shopID, hubID = 4, 5
+	c.System.SetIntegration(shopID, "Shop")
+	c.System.SetIntegration(hubID, "Hub")
+	shop, hub := c.asIntegration(shopID), c.asIntegration(hubID)
+	powerless := c.As(&principal.Principal{KeyID: 9, Owner: principal.Owner{Type: principal.Integration, ID: 6}, Name: "Monitoring"})
+
+	// The same billing id many times at once: one client, and 422 for all others, who are told whose it is. Another
+	// integration has numbers of its own, at the same time.
+	var made, refused atomic.Int64
+	var second clients.ViewedClient
+	var all sync.WaitGroup
+	begin := make(chan struct{})
+	for i := range 8 {
+		all.Go(func() {
+			<-begin
+			answer := shop.Do("POST", "/client", order(fmt.Sprintf("twin-%d@example.com", i), "billing_id", 7))
+			if answer.Status == 200 {
+				made.Store(answer.ID())
+			} else if taken := testkit.Decode[problem.Problem](answer.Want(422)).Errors[0]; taken.Pointer == "/billing_id" && taken.Code == "taken" && taken.Existing != nil {
+				refused.Add(taken.Existing.ID)
+			}
+		})
+	}
+	all.Go(func() {
+		<-begin
+		second = testkit.Decode[clients.ViewedClient](hub.Do("POST", "/client", order("hub@example.com", "billing_id", 7)).Want(200))
+	})
+	close(begin)
+	all.Wait()
+	if refused.Load() != 7*made.Load() {
+		t.Errorf("the same billing id at once made client %d, and the refusals name others: %d", made.Load(), refused.Load())
+	}
+	first := testkit.Decode[[]clients.Client](shop.Do("GET", "/client?billing_id=7", nil).Want(200))
+	if len(first) != 1 || first[0].Integration == nil || first[0].Integration.Name != "Shop" || second.Integration == nil ||
+		second.Integration.Name != "Hub" {
+		t.Fatalf("shop's is %+v, hub's %+v", first, second)
+	}
+	if found := testkit.Decode[[]clients.Client](
+		hub.Do("GET", "/client?billing_id=7", nil).Want(200),
+	); len(found) != 1 ||
+		found[0].ID != second.ID {
+		t.Errorf("hub finds as its own %+v", found)
+	}
+	if found := testkit.Decode[[]clients.Client](
+		shop.Do("GET", "/client?integration_id=me", nil).Want(200),
+	); len(found) != 1 ||
+		found[0].ID != first[0].ID {
+		t.Errorf("shop's clients are %+v", found)
+	}
+
+	nobodys := c.Do("POST", "/client", order("nobody@example.com")).Want(200).ID()
+	its, others, free := path("/client/%d", first[0].ID), path("/client/%d", second.ID), path("/client/%d", nobodys)
+	for _, try := range []struct {
+		method, path, body string
+		status             int
+	}{
+		{"PATCH", its, `{"email": "twin@example.com", "password": "a long walk in the rain", "verify": {"require": true}}`, 200},
+		{"PATCH", others, `{"first": "Bob"}`, 200},
+		{"PATCH", others, `{"email": "taken-over@example.com"}`, 403},
+		{"PATCH", others, `{"password": "a long walk in the rain"}`, 403},
+		{"PATCH", others, `{"verify": {"require": true}}`, 403},
+		{"PATCH", others, `{"disabled": true}`, 403},
+		{"PATCH", others, `{"billing_id": 70}`, 403},
+		{"PATCH", others, fmt.Sprintf(`{"integration": %d}`, shopID), 403},
+		{"DELETE", others, ``, 403},
+		{"PATCH", free, `{"email": "taken-over@example.com"}`, 403},
+		{"PATCH", free, `{"billing_id": 8}`, 200}, // and so it is the shop's
+		{"PATCH", free, `{"email": "now-mine@example.com"}`, 200},
+		{"PATCH", its, fmt.Sprintf(`{"integration": %d}`, second.Integration.ID), 403},
+	} {
+		shop.Do(try.method, try.path, try.body).Want(try.status)
+	}
+	for _, try := range []string{"GET /client", "POST /client", "PATCH " + its, "DELETE " + its} {
+		method, path, _ := strings.Cut(try, " ")
+		powerless.Do(method, path, order("x@example.com")).Want(403)
+	}
+	c.System.SetIntegration(shopID, "Store")
+	testkit.Eventually(t, "the name follows", func() bool { return strings.Contains(c.Do("GET", its, nil).Want(200).Text, `"name":"Store"`) })
+
+	// An integration with clients stays, unless it is taken from them.
+	asked := func(path string) (answer struct {
+		ID, Detached int64
+		Uses         string
+	}) {
+		t.Helper()
+		testkit.Must(t, c.Peers("system").Ask(t.Context(), clients.Name, "/internal/close/integration?items="+path, &answer))
+		return answer
+	}
+	const shops = "%5B%7B%22ID%22%3A4%2C%22Token%22%3A7%7D%5D" // [{"ID":4,"Token":7}]
+	if got := asked(shops); got.ID != shopID || got.Uses != "has 2 clients" {
+		t.Errorf("whether the integration can go: got %+v, want that it has 2 clients", got)
+	}
+	shop.Do("DELETE", free, nil).Want(200)
+	if got := asked(shops); got.Uses != "has 1 client" {
+		t.Errorf("whether the integration can go: got %+v, want that it has 1 client", got)
+	}
+	if got := asked(shops + "&detach=now"); got.Detached != 1 {
+		t.Errorf("it is taken from %d clients, want 1", got.Detached)
+	}
+	if got := asked(shops + "&detach=now"); got.Detached != 0 {
+		t.Errorf("it is taken from %d clients, want 0", got.Detached)
+	}
+	c.Do("PATCH", its, `{"integration": 5, "billing_id": 11}`).Want(200)
+	c.System.DeleteIntegration(hubID)
+	testkit.Eventually(t, "who has gone has no clients", func() bool {
+		got := testkit.Decode[clients.ViewedClient](c.Do("GET", its, nil).Want(200))
+		return got.Integration == nil && got.BillingID == nil
+	})
+}
+
+// A client that somebody uses stays.
+func TestClientInUse(t *testing.T) {
+	t.Parallel()
+	c := newStand(t)
+	id, at := c.make("ben@example.com")
+	second, its := c.make("ann@example.com")
+	c.Network.Use("client", id, "has 2 IP entities")
+	c.Do("DELETE", at, nil).WantDetail(http.StatusConflict, fmt.Sprintf("Client %d has 2 IP entities.", id))
+	c.Do("DELETE", path("/client/%d,%d", id, second), nil).Want(409)
+	c.Do("GET", its, nil).Want(200)
+	c.PXE.SetAway(true)
+	c.Do("DELETE", its, nil).Want(503)
+	c.PXE.SetAway(false)
+	c.Do("DELETE", its, nil).Want(200)
+	c.Network.Use("client", id, "")
+	c.Do("DELETE", at, nil).Want(200)
+}
+
+// What a client writes of itself takes its password, is tried a few times only, and is told to it.
+func TestClientWritesItsOwnAccount(t *testing.T) {
+	t.Parallel()
+	c := newStand(t)
+	id, at := c.make("ben@example.com", "password", "a long walk in the rain")
+	own, sister := c.asClient(id), c.As(&principal.Principal{KeyID: 77, Owner: principal.Owner{Type: principal.Client, ID: id}, Name: "Ben"})
+	told := func(address string) (changes []string) {
+		t.Helper()
+		for _, m := range c.System.Mails(address) {
+			changes = append(changes, m.What.(mail.AccountChanged).Changes...)
+		}
+		return changes
+	}
+	for _, body := range []string{`{"email": "new@example.com"}`, `{"password": "a long walk in the snow"}`,
+		`{"email": "new@example.com", "current_password": "a long walk"}`, `{"password": "a long walk in the snow", "current_password": ""}`} {
+		own.Do("PATCH", at, body).WantErrors("/current_password", "wrong")
+	}
+	own.Do("PATCH", at, `{"email": "ben@example.com", "first": "Benjamin"}`).Want(200) // which changes no address
+	if got := told("ben@example.com"); got != nil {
+		t.Errorf("without a change it was told %q", got)
+	}
+	own.Do("PATCH", at, `{"password": "short", "current_password": "a long walk in the rain"}`).WantErrors("/password", "too_short")
+	own.Do("PATCH", at, `{"password": "a long walk in the snow", "current_password": "a long walk in the rain"}`).Want(200)
+	own.Do("PATCH", at, `{"email": "new@example.com", "current_password": "a long walk in the rain"}`).WantErrors("/current_password", "wrong")
+	own.Do("PATCH", at, `{"email": "new@example.com", "current_password": "a long walk in the snow"}`).Want(200)
+	own.Do("PATCH", at, `{"verify": {"require": true}}`).Want(200)
+	if text := own.Do("PATCH", at, `{"verify": {"require": false}}`).Want(403).Text; !strings.Contains(text, "second factor") {
+		t.Error(text)
+	}
+	password, moved := "The password was changed.", "The email address was changed from ben@example.com to new@example.com."
+	if got, want := told("ben@example.com"), []string{password, moved}; !slices.Equal(got, want) {
+		t.Errorf("at its old address it was told %q, want %q", got, want)
+	}
+	required := "Whether a sign-in takes a second factor was changed to: yes."
+	if got, want := told("new@example.com"), []string{moved, required}; !slices.Equal(got, want) {
+		t.Errorf("at its new address it was told %q, want %q", got, want)
+	}
+	for range lockout.OfKey - 1 { // one of the wrong ones is from before the last right one
+		own.Do("PATCH", at, `{"password": "a long walk by night", "current_password": "who knows"}`)
+	}
+	for _, caller := range []*testkit.Client{own, sister} {
+		wrong := caller.Do("PATCH", at, `{"password": "a long walk by night", "current_password": "who knows"}`)
+		if wrong.Status != 422 && wrong.Status != 429 {
+			t.Errorf("a wrong password: got %d, want 422 or 429", wrong.Status)
+		}
+		right := caller.Do("PATCH", at, `{"password": "a long walk by night", "current_password": "a long walk in the snow"}`).Want(429)
+		if wait := right.Header.Get("Retry-After"); wait == "" || wait == "1" {
+			t.Errorf("locked for %q seconds, want more", wait)
+		}
+	}
+	if _, afters := c.records("client.password", "refused"); len(afters) == 0 || strings.Contains(testkit.JSON(afters), "who knows") {
+		t.Errorf("the log has %v of the wrong passwords", afters)
+	}
+}
+
+// Whoever has just signed in, or confirmed a code of late, is not asked for the password once more.
+func TestFreshClient(t *testing.T) {
+	t.Parallel()
+	c := newStand(t)
+	id, at := c.make("ben@example.com", "password", "a long walk in the rain", "verify", map[string]any{"require": true})
+	session := func(key int64, began time.Time, acting bool) *testkit.Client {
+		return c.As(&principal.Principal{
+			KeyID: key, Owner: principal.Owner{Type: principal.Client, ID: id}, Name: "Ben", SignedIn: began, Acting: acting,
+		})
+	}
+	old, fresh, acting := session(31, time.Now().Add(-time.Hour), false), session(32, time.Now(), false), session(33, time.Time{}, true)
+	old.Do("PATCH", at, `{"password": "a long walk in the snow"}`).WantErrors("/current_password", "wrong")
+	fresh.Do("PATCH", at, `{"password": "a long walk in the snow"}`).Want(200)
+	fresh.Do("PATCH", at, `{"email": "benjamin@example.com"}`).Want(200)
+	acting.Do("PATCH", at, `{"email": "thief@example.com"}`).Want(403)
+	acting.Do("PATCH", at, `{"first": "Bob"}`).Want(200)
+	acting.Do("POST", at+"/super", map[string]any{"client_id": id}).Want(403)
+	fresh.Do("PATCH", at, `{"verify": {"require": false}}`).Want(403)
+	c.Identity.SetAway(true)
+	fresh.Do("PATCH", at, `{"verify": {"require": false}}`).Want(503)
+	c.Identity.SetAway(false)
+	c.Identity.Confirm(32)
+	fresh.Do("PATCH", at, `{"verify": {"require": false}}`).Want(200)
+	if got := c.Do("GET", at, nil).Want(200).Text; !strings.Contains(got, `"require":false`) {
+		t.Errorf("got %s, want no second factor", got)
+	}
+}
+
+// The gateways are told of a client what they let in by.
+func TestOwnerEntry(t *testing.T) {
+	t.Parallel()
+	c := newStand(t)
+	id, at := c.make("ben@example.com")
+	entry := func() (owner struct {
+		Active bool
+		Name   string
+	}) {
+		t.Helper()
+		testkit.Must(t, c.Peers(principal.Gateway).Ask(t.Context(), clients.Name, path("/internal/owner/client/%d", id), &owner))
+		return owner
+	}
+	if got := entry(); !got.Active || got.Name != "Ben Miller" {
+		t.Errorf("got %+v, want an active Ben Miller", got)
+	}
+	c.As(testkit.Holder(principal.Grant(permission.UsersClients, permission.Write))).Do("PATCH", at, `{"disabled": true, "last": "Baker"}`).
+		Want(200)
+	if got := entry(); got.Active || got.Name != "Ben Baker" {
+		t.Errorf("got %+v, want a disabled Ben Baker", got)
+	}
+	c.Do("DELETE", at, nil).Want(200)
+	if got := entry(); got.Active || got.Name != "" {
+		t.Errorf("got %+v, want nobody", got)
+	}
+}
