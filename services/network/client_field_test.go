@@ -1,20 +1,20 @@
-package product_test
+package network_test
 
 import (
 	"net/http"
 	"strings"
 	"testing"
 
-	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/pkg/auth/permission"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/testkit"
-	"github.com/ironplane/ironplane/services/network"
 )
 
 // A client's fields have values as long as there is the client.
-func TestFieldsOfClients(t *testing.T) { both(t, testFieldsOfClients) }
-
-func testFieldsOfClients(t *testing.T, p *product.Product, c *testkit.Client) {
-	ids, as := newClients(t, c, "ben", "eve")
+func TestFieldsOfClients(t *testing.T) {
+	t.Parallel()
+	c := newStand(t)
+	ids, as := c.clients("ben", "eve")
 	field := path(
 		"/field/%d/value",
 		c.Do("POST", "/field", `{"name": "Tier", "slug": "tier", "target_type": "client", "default": "iron"}`).Want(200).ID(),
@@ -31,8 +31,9 @@ func testFieldsOfClients(t *testing.T, p *product.Product, c *testkit.Client) {
 	}
 
 	// They belong to who holds users.clients.
-	_, shop := newIntegration(t, c, "Shop", `{"users": {"clients": {"read": true}}}`)
-	_, other := newIntegration(t, c, "Monitoring", `{"network": {"entities": {"read": true, "write": true}}}`)
+	shop := c.As(testkit.Holder(principal.Grant(permission.UsersClients, permission.Read)))
+	other := c.As(testkit.Holder(
+		principal.Grant(permission.NetworkEntities, permission.Read) | principal.Grant(permission.NetworkEntities, permission.Write)))
 	shop.Do("GET", of, nil).Want(200)
 	shop.Do("PATCH", at, `{"value": "tin"}`).WantDetail(http.StatusForbidden, "The key lacks users.clients write.")
 	for _, caller := range []*testkit.Client{other, as["ben"]} {
@@ -42,13 +43,13 @@ func testFieldsOfClients(t *testing.T, p *product.Product, c *testkit.Client) {
 	}
 
 	// They do not keep a client, and go with it.
-	c.Do("DELETE", path("/client/%d", ids["ben"]), nil).Want(200)
+	c.Clients.Delete(ids["ben"])
 	testkit.Eventually(t, "the value is gone", func() bool { return c.Do("GET", at, nil).Status == 404 })
 	c.Do("POST", field, value).WantErrors("/target_id", "not_found")
 	c.Do("PATCH", path("%s/%d", field, c.Do("POST", field, map[string]any{"target_id": ids["eve"], "value": "tin"}).Want(200).ID()), map[string]any{"target_id": ids["ben"], "value": "tin"}).
 		WantErrors("/target_id", "not_found")
 	var left int
-	if err := p.Databases[network.Name].QueryRow(t.Context(), "SELECT count(*) FROM field_value").Scan(&left); err != nil || left != 1 {
+	if err := c.DB.QueryRow(t.Context(), "SELECT count(*) FROM field_value").Scan(&left); err != nil || left != 1 {
 		t.Errorf("%d values are left: %v", left, err)
 	}
 }

@@ -1,29 +1,28 @@
-package product_test
+package network_test
 
 import (
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/pkg/auth/guard"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/network"
 )
 
-// TestNetwork does what the network service is for, with each of its documented operations, through the gateway.
-func TestNetwork(t *testing.T) { both(t, testNetwork) }
-
-func testNetwork(t *testing.T, p *product.Product, c *testkit.Client) {
+// TestOperations does what the network service is for, with each of its documented operations.
+func TestOperations(t *testing.T) {
+	t.Parallel()
+	c := newStand(t)
 	var left []string
-	for _, o := range rest.Operations(p.Routes[network.Name]) {
+	for _, o := range rest.Operations(network.New(c.DB, box, agreeing{}).Routes()) {
 		if !o.Extension && !guard.Internal(o.Guard) {
 			left = append(left, o.Method+" "+o.Path)
 		}
 	}
 	if len(left) != 26 {
-		t.Errorf("%d operations are documented, not 26: %v", len(left), left)
+		t.Errorf("got %d documented operations, want 26: %v", len(left), left)
 	}
 	do := func(method, at string, body any, operation string) *testkit.Answer {
 		t.Helper()
@@ -77,7 +76,7 @@ func testNetwork(t *testing.T, p *product.Product, c *testkit.Client) {
 	}
 	do("GET", path("/field/%d/value/%d", field, value.ID()), nil, "/field/{field_id}/value/{value_id}")
 
-	owner := c.Do("POST", "/client", order("ben@example.com")).Want(200).ID()
+	owner := c.client("ben")
 	if given := testkit.Decode[[]network.IPEntity](
 		c.Do("POST", path("/group/%d/allocate", group), map[string]any{"owner": map[string]any{"id": owner}}).Want(200),
 	); given[0].ID != entity {

@@ -1,4 +1,4 @@
-package product_test
+package network_test
 
 import (
 	"fmt"
@@ -6,18 +6,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/network"
 )
 
 // A client reads the IP entities that are assigned to it, and learns of no other one, however it asks.
-func TestEntitiesOfAClient(t *testing.T) { both(t, testEntitiesOfAClient) }
-
-func testEntitiesOfAClient(t *testing.T, p *product.Product, c *testkit.Client) {
-	ids, as := newClients(t, c, "owner", "other", "nobody")
-	c.Do("POST", path("/client/%d/sub", ids["other"]), map[string]any{"client_id": ids["owner"]}).Want(200)   // whose parent reads it,
-	c.Do("POST", path("/client/%d/super", ids["owner"]), map[string]any{"client_id": ids["other"]}).Want(200) // and not what is assigned to it
+func TestEntitiesOfAClient(t *testing.T) {
+	t.Parallel()
+	c := newStand(t)
+	ids, as := c.clients("owner", "other", "nobody")
 	group := c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200).ID()
 	entity := func(address, client string) int64 {
 		body := map[string]any{"group": group, "address": address, "nickname": "rack " + address, "billing_id": "IP-7", "vlan": 7}
@@ -30,7 +27,7 @@ func testEntitiesOfAClient(t *testing.T, p *product.Product, c *testkit.Client) 
 	others, free := entity("192.0.2.2", "other"), entity("192.0.2.3", "")
 	// Of before owners were clients: whoever gets the number is another one.
 	stale := entity("192.0.2.4", "owner")
-	testkit.Execute(t, p.Databases[network.Name], fmt.Sprintf("UPDATE ip_assignment SET owner_missing = true WHERE entity_id = %d", stale))
+	testkit.Execute(t, c.DB, fmt.Sprintf("UPDATE ip_assignment SET owner_missing = true WHERE entity_id = %d", stale))
 
 	owner := as["owner"]
 	all := fmt.Sprint([]int64{own, second})
