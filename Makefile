@@ -173,7 +173,7 @@ tidy: ## bring the modules' requirements in step
 	@for m in $(MODULES); do (cd $$m && GOWORK=off go mod tidy) || exit 1; done
 
 .PHONY: services
-services: ## write what follows from the services' definitions: pkg/catalog
+services: ## write what follows from the services' definitions: pkg/catalog, and what compose, the package and the pages lack of a service
 	go run ./deploy/services .
 
 .PHONY: openapi

@@ -1,11 +1,13 @@
-// Services writes what follows from the services' definitions (product.Services): pkg/catalog/services.gen.go. Its argument is
-// the repository's folder.
+// Services writes what follows from the services' definitions (product.Services): pkg/catalog/services.gen.go, and what
+// docker-compose.yml, the package's files and the pages for operators lack of a service. Its argument is the repository's folder.
 package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"go/format"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -28,12 +30,12 @@ func write(args []string) error {
 	if len(args) != 1 {
 		return fmt.Errorf("usage: services FOLDER")
 	}
-	files, err := derive(args[0], product.Services)
-	if err != nil {
+	t := &tree{root: args[0], changed: map[string]string{}}
+	if err := derive(t, product.Services); err != nil {
 		return err
 	}
-	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if err := os.WriteFile(filepath.Join(args[0], name), files[name], 0o644); err != nil {
+	for _, name := range slices.Sorted(maps.Keys(t.changed)) {
+		if err := os.WriteFile(filepath.Join(t.root, name), []byte(t.changed[name]), 0o644); err != nil {
 			return err
 		}
 		fmt.Println(name)
@@ -41,22 +43,99 @@ func write(args []string) error {
 	return nil
 }
 
-// derive returns the files that do not have what follows from the services, as they are to be, by their path below root.
-func derive(root string, services []service.Definition) (files map[string][]byte, err error) {
-	files = map[string][]byte{}
-	const name = "pkg/catalog/services.gen.go"
-	want, err := catalogOf(services)
+// tree is the repository's files below a folder, with those that were changed in memory.
+type tree struct {
+	root    string
+	changed map[string]string
+}
+
+func (t *tree) read(name string) (string, error) {
+	if text, ok := t.changed[name]; ok {
+		return text, nil
+	}
+	text, err := os.ReadFile(filepath.Join(t.root, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return string(text), err
+}
+
+// change has a file be what do makes of it.
+func (t *tree) change(name string, do func(string) (string, error)) error {
+	before, err := t.read(name)
+	if err != nil {
+		return err
+	}
+	after, err := do(before)
+	if err != nil {
+		return err
+	}
+	if after != before {
+		t.changed[name] = after
+	}
+	return nil
+}
+
+// derive changes the files that lack what follows from the services.
+func derive(t *tree, services []service.Definition) error {
+	err := t.change("pkg/catalog/services.gen.go", func(string) (string, error) { return catalogOf(services) })
+	for _, s := range services {
+		err = errors.Join(err, t.deploy(s))
+	}
+	return err
+}
+
+// environments are the environment files of processes, by their paths.
+func (t *tree) environments() (map[string]string, error) {
+	found, err := filepath.Glob(filepath.Join(t.root, environmentFolder, "*.env"))
 	if err != nil {
 		return nil, err
 	}
-	if got, err := os.ReadFile(filepath.Join(root, name)); err != nil || !bytes.Equal(got, want) {
-		files[name] = want
+	all := map[string]string{}
+	for _, path := range found {
+		name := environmentFolder + filepath.Base(path)
+		if all[name], err = t.read(name); err != nil {
+			return nil, err
+		}
 	}
-	return files, nil
+	for name, text := range t.changed {
+		if strings.HasPrefix(name, environmentFolder) {
+			all[name] = text
+		}
+	}
+	return all, nil
+}
+
+// deploy changes the files that lack what is said of each service.
+func (t *tree) deploy(s service.Definition) error {
+	there, err := t.environments()
+	if err != nil {
+		return err
+	}
+	path, text, number := environment(s.Name, there)
+	if text != "" {
+		t.changed[path] = text
+	}
+	for _, file := range slices.Sorted(maps.Keys(items)) {
+		err = errors.Join(err, t.change(file, func(text string) (string, error) { return addItems(file, text, s.Name) }))
+	}
+	for _, file := range lists {
+		err = errors.Join(err, t.change(file, func(text string) (string, error) { return addToLists(text, s.Name, number), nil }))
+	}
+	return errors.Join(err, t.change("docs/webhooks.md", func(text string) (string, error) {
+		for _, topic := range slices.Sorted(maps.Keys(s.Topics)) {
+			var needed []string
+			for _, p := range s.Topics[topic] {
+				needed = append(needed, p.String())
+			}
+			text = addTopic(text, topic, needed)
+		}
+		return text, nil
+	}))
 }
 
 // catalogOf is pkg/catalog/services.gen.go.
-func catalogOf(services []service.Definition) ([]byte, error) {
+func catalogOf(services []service.Definition) (string, error) {
 	var text bytes.Buffer
 	fmt.Fprint(&text, `// Code generated from product.Services by make services. DO NOT EDIT.
 
@@ -68,7 +147,8 @@ import "github.com/ironplane/ironplane/pkg/auth/permission"
 // anything runs.
 var Services = []Service{
 `)
-	for _, s := range slices.SortedFunc(slices.Values(services), func(a, b service.Definition) int { return strings.Compare(a.Name, b.Name) }) {
+	byName := func(a, b service.Definition) int { return strings.Compare(a.Name, b.Name) }
+	for _, s := range slices.SortedFunc(slices.Values(services), byName) {
 		fmt.Fprintf(&text, "\t{\n\t\tName: %q,\n\t\tPaths: []string{\n", s.Name)
 		for _, path := range slices.Sorted(slices.Values(s.Paths)) {
 			fmt.Fprintf(&text, "\t\t\t%q,\n", path)
@@ -80,7 +160,8 @@ var Services = []Service{
 		fmt.Fprint(&text, "\t\t},\n\t},\n")
 	}
 	fmt.Fprint(&text, "}\n")
-	return format.Source(text.Bytes())
+	formatted, err := format.Source(text.Bytes())
+	return string(formatted), err
 }
 
 // constants are the names of permissions in Go: network.port_speeds is NetworkPortSpeeds.

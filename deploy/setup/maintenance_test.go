@@ -21,7 +21,7 @@ func TestMaintenanceOfAll(t *testing.T) {
 		if err := c.ofAll(step.do); err != nil {
 			t.Fatal(err)
 		}
-		for _, name := range []string{"gateway", "clients", "identity", "network", "pxe", "system"} {
+		for _, name := range processes() {
 			if _, there := maintenance.File(filepath.Join(c.Secrets, name, "maintenance")).Reason(); there != step.there {
 				t.Errorf("%s is told %t", name, there)
 			}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/pkg/devservers"
 	"github.com/ironplane/ironplane/pkg/seal"
 )
@@ -188,7 +189,7 @@ func TestRolesByHand(t *testing.T) {
 		`CREATE SCHEMA "network" AUTHORIZATION "plane_network";`,
 	)
 	g.execute(plane, "CREATE EXTENSION pg_trgm SCHEMA ext", "CREATE EXTENSION btree_gist SCHEMA ext")
-	for _, service := range []string{"clients", "identity", "network", "pxe", "system"} {
+	for _, service := range product.Names() {
 		if err := os.WriteFile(filepath.Join(data, "passwords", service), []byte("by hand\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
@@ -65,7 +66,7 @@ func TestRestore(t *testing.T) {
 				i.environment["IRONPLANE_DATA"] = filepath.Join(i.folder, "other data")
 			}
 			said := i.run("restore", environment)
-			for service := range strings.FieldsSeq("clients identity network pxe system") {
+			for _, service := range product.Names() {
 				if taken := strings.Contains(
 					said,
 					service+" is taken up",

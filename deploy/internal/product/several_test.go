@@ -87,7 +87,12 @@ func (w *several) another() int64 {
 		w.t.Fatal(err)
 	}
 	w.vary(body)
-	id := w.c.Do("POST", w.path, body).Want(200).ID()
+	answer := w.c.Do("POST", w.path, body)
+	if answer.Status != 200 {
+		w.t.Fatalf("POST %s: got %d %s, want 200 for each body that vary makes of the example. A member that no two items have alike "+
+			"is to be varied: add it to vary in several_test.go", w.path, answer.Status, answer.Text)
+	}
+	id := answer.ID()
 	w.atRest(w.at(id))
 	return id
 }
