@@ -12,7 +12,6 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/runtime/peers"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/rs/cors"
 
 	"github.com/ironplane/ironplane/gateway/limits"
@@ -69,7 +68,7 @@ func New(
 	upstreams map[string]http.Handler,
 	peers *peers.Peers,
 	entries *keycache.Store,
-	client redis.UniversalClient,
+	client *cache.Client,
 	log *slog.Logger,
 ) *Gateway {
 	g := &Gateway{config: config, log: log, upstreams: upstreams, peers: peers, bodies: limits.NewBudget(), progress: progress}

@@ -18,8 +18,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/runtime/peers"
 	"github.com/ironplane/ironplane/pkg/seal"
-
-	"github.com/redis/go-redis/v9"
+	"github.com/ironplane/ironplane/pkg/testkit"
 
 	"github.com/ironplane/ironplane/pkg/auth/keycache"
 	"github.com/ironplane/ironplane/pkg/auth/principal"
@@ -68,7 +67,7 @@ type door struct {
 	gateway  *Gateway
 	identity *owner
 	network  *echo
-	redis    *redis.Client
+	redis    *cache.Client
 	server   *devservers.Redis
 	signer   *seal.Signer
 	warnings *warnings
@@ -112,6 +111,7 @@ func newDoorOn(t testing.TB, config set, options devservers.RedisOptions) *door 
 		server:   server,
 		warnings: noted,
 	}
+	testkit.WaitForRedis(client)
 	d.gateway = d.another(config)
 	return d
 }

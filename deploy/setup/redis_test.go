@@ -16,8 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/ironplane/ironplane/deploy/internal/ports"
 	"github.com/ironplane/ironplane/gateway"
 	"github.com/ironplane/ironplane/pkg/auth/apikey"
@@ -90,7 +88,7 @@ func (i *installation) content(name string) string {
 	return strings.TrimSpace(string(text))
 }
 
-func (i *installation) client(process, url string) *redis.Client {
+func (i *installation) client(process, url string) *cache.Client {
 	i.t.Helper()
 	if url == "" {
 		url = i.content(process + "/redis-url")

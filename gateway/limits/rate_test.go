@@ -9,13 +9,13 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/ironplane/ironplane/pkg/cache"
+	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
-func newRate(t testing.TB, client redis.UniversalClient, rate, burst int) *Rate[int64] {
+func newRate(t testing.TB, client *cache.Client, rate, burst int) *Rate[int64] {
 	t.Helper()
 	counter := func() prometheus.Counter { return prometheus.NewCounter(prometheus.CounterOpts{Name: "test"}) }
 	nameOf := func(who int64) string { return strconv.FormatInt(who, 10) }
@@ -51,7 +51,10 @@ func TestBatches(t *testing.T) {
 // However many callers there are, the memory of them is bounded.
 func TestManyCallers(t *testing.T) {
 	t.Parallel()
-	away := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	away, err := cache.Open(secret.New("redis://127.0.0.1:1"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() { _ = away.Close() })
 	l := newRate(t, away, 10, 10)
 	answer := http.Header{}

@@ -14,14 +14,15 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-const (
-	// answerTime is how long Redis may take to answer, and dialing it may.
-	answerTime = 250 * time.Millisecond
-	// patience is how long it may take for who insists.
-	patience = time.Second
-	// absence is how long Redis is left alone after it failed.
-	absence = time.Second
-)
+// breakTimeout is how long Redis is left alone after it failed.
+const breakTimeout = time.Second
+
+// Client is a client of Redis that gives up in time.
+type Client struct {
+	*redis.Client
+	AnswerTimeout time.Duration // of a question whose answer can be found out elsewhere; 250 ms
+	InsistTimeout time.Duration // of a question that has to be answered; a second
+}
 
 func init() { redis.SetLogger(quiet{}) } // it writes to stderr, again and again; a Link says it once
 
@@ -29,8 +30,8 @@ type quiet struct{}
 
 func (quiet) Printf(context.Context, string, ...any) {}
 
-// Open makes a client that gives up in time. It does not connect yet.
-func Open(url secret.String) (*redis.Client, error) {
+// Open makes a client. It does not connect yet.
+func Open(url secret.String) (*Client, error) {
 	options, err := redis.ParseURL(url.Reveal())
 	if err != nil {
 		return nil, errors.New("not a URL of a Redis such as redis://localhost:6379/0") // err would show the password
@@ -46,21 +47,20 @@ func Open(url secret.String) (*redis.Client, error) {
 	options.DisableIdentity = true // CLIENT SETINFO, which no user of ours may
 	options.DialerRetries = 1
 	options.MaxRetries = 1 // once: a connection of the pool may have been cut since
-	return redis.NewClient(options), nil
+	return &Client{redis.NewClient(options), 250 * time.Millisecond, time.Second}, nil
 }
 
 // Link is a client that is left alone for a moment after it failed, so that not everybody waits for a Redis that is
 // away.
 type Link struct {
-	client  redis.UniversalClient
+	client  *Client
 	breaker *gobreaker.CircuitBreaker[struct{}]
 }
 
-// NewLink makes a link by a client, which Open should have made: the deadlines of another may not hold. user is who
-// uses it, for the log.
-func NewLink(client redis.UniversalClient, user string, log *slog.Logger) *Link {
+// NewLink makes a link by a client. user is who uses it, for the log.
+func NewLink(client *Client, user string, log *slog.Logger) *Link {
 	return &Link{client, gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
-		Timeout: absence,
+		Timeout: breakTimeout,
 		OnStateChange: func(_ string, before, now gobreaker.State) {
 			switch {
 			case before == gobreaker.StateClosed:
@@ -76,7 +76,7 @@ func NewLink(client redis.UniversalClient, user string, log *slog.Logger) *Link 
 // Do asks Redis, unless it is being left alone. An error says that Redis is away.
 func (l *Link) Do(ctx context.Context, ask func(context.Context, redis.UniversalClient) error) error {
 	_, err := l.breaker.Execute(func() (struct{}, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTime) // that a caller leaves says nothing of Redis
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.client.AnswerTimeout) // that a caller leaves says nothing of Redis
 		defer cancel()
 		return struct{}{}, ask(ctx, l.client)
 	})
@@ -85,7 +85,7 @@ func (l *Link) Do(ctx context.Context, ask func(context.Context, redis.Universal
 
 // Insist asks Redis whether or not it is being left alone, and gives it more time.
 func (l *Link) Insist(ctx context.Context, ask func(context.Context, redis.UniversalClient) error) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, l.client.InsistTimeout)
 	defer cancel()
 	return ask(ctx, l.client)
 }

@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/ironplane/ironplane/pkg/auth/keycache"
 	"github.com/ironplane/ironplane/pkg/auth/permission"
+	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/catalog"
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
@@ -95,7 +95,7 @@ type Settings struct {
 type Deps struct {
 	DB      *pg.DB // its migrated schema
 	Peers   mesh.Peers
-	Redis   redis.UniversalClient
+	Redis   *cache.Client
 	Entries *keycache.Store // nil where the service does not fill any
 	Box     *seal.Box       // nil where the service does not seal
 	// Outboxes are by the service that messages go to, and Inboxes by the one that they come from.

@@ -11,9 +11,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/postgres/pool"
 	"github.com/ironplane/ironplane/pkg/runtime/host"
@@ -29,7 +28,7 @@ type ServiceOptions struct {
 	Settings   service.Settings
 	Given      map[string]string       // variables of the environment that count until a setting does
 	Neighbours map[string]http.Handler // the other services that it can ask, by name
-	Redis      redis.UniversalClient   // nil: one of its own
+	Redis      *cache.Client           // nil: one of its own
 	MasterKey  secret.String           // empty: one of its own
 	Log        *slog.Logger            // nil: warnings go to the test's output
 }

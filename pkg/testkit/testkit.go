@@ -19,7 +19,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/devservers"
@@ -251,8 +250,16 @@ func execute(ctx context.Context, url, statement string) error {
 // inUse is the SQLSTATE of a database that is not copied or dropped because others have sessions in it.
 const inUse = "55006"
 
+// WaitForRedis gives Redis the time that a slow machine takes. It is for tests that are not about a Redis that is late.
+func WaitForRedis(client *cache.Client) {
+	const timeout = 30 * time.Second
+	client.AnswerTimeout, client.InsistTimeout = timeout, timeout
+	o := client.Options()
+	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = timeout, timeout, timeout
+}
+
 // Redis is a Redis of the test's own: a real one where redis-server is on the machine.
-func Redis(t testing.TB) redis.UniversalClient {
+func Redis(t testing.TB) *cache.Client {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -264,6 +271,7 @@ func Redis(t testing.TB) redis.UniversalClient {
 	if err != nil {
 		t.Fatal(err)
 	}
+	WaitForRedis(client)
 	t.Cleanup(func() {
 		_ = client.Close()
 		ctx, cancel := context.WithTimeout(context.Background(), patience)

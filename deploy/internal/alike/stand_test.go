@@ -7,10 +7,9 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/testkit"
 )
@@ -28,7 +27,7 @@ func TestMain(m *testing.M) {
 type stand struct {
 	t       *testing.T
 	product *product.Product
-	redis   redis.UniversalClient
+	redis   *cache.Client
 	admin   *testkit.Client
 	nobody  *testkit.Client
 	asked   int

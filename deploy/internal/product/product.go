@@ -9,10 +9,9 @@ import (
 	"net/http"
 	"sync"
 
+	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/runtime/host"
 	"github.com/ironplane/ironplane/pkg/runtime/peers"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/ironplane/ironplane/gateway"
 	"github.com/ironplane/ironplane/pkg/auth/keycache"
@@ -73,7 +72,7 @@ func Open(
 	masterKey secret.String,
 	settings service.Settings,
 	variables settings.Variables,
-	client redis.UniversalClient,
+	client *cache.Client,
 	door gateway.Config,
 	log *slog.Logger,
 ) (_ *Product, err error) {
@@ -135,7 +134,7 @@ func (p *Product) NewGateway(
 	config gateway.Config,
 	upstreams map[string]http.Handler,
 	peers *peers.Peers,
-	client redis.UniversalClient,
+	client *cache.Client,
 	log *slog.Logger,
 ) *gateway.Gateway {
 	config.Maintenance = p.Maintenance

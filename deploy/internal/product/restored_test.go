@@ -12,11 +12,11 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/gateway"
+	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
@@ -34,7 +34,7 @@ type installation struct {
 	testing.TB
 	urls      map[string]secret.String
 	masterKey secret.String
-	redis     redis.UniversalClient
+	redis     *cache.Client
 	product   *product.Product
 	admin     *testkit.Client
 	key       string

@@ -18,7 +18,6 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/peers"
 
 	"github.com/Shopify/toxiproxy/v2"
-	"github.com/redis/go-redis/v9"
 	"github.com/rs/zerolog"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
@@ -52,7 +51,7 @@ type stand struct {
 	t          *testing.T
 	product    *product.Product
 	admin      *testkit.Client
-	redis      *redis.Client // past the links
+	redis      *cache.Client // past the links
 	services   *link
 	gateways   *link
 	toIdentity *link
@@ -63,7 +62,7 @@ type stand struct {
 // newStand has the doors go by these settings, nil for those of the product.
 func newStand(t *testing.T, reached way, doors int, values settings.Values) *stand {
 	t.Helper()
-	s := &stand{t: t, redis: testkit.Redis(t).(*redis.Client)}
+	s := &stand{t: t, redis: testkit.Redis(t)}
 	s.services, s.gateways = newLink(t, s.redis.Options().Addr), newLink(t, s.redis.Options().Addr)
 	s.product, s.admin = producttest.StartOn(t, s.redisBy(s.services))
 	s.identity = &slow{Handler: s.product.Services[identity.Name]}
@@ -73,7 +72,7 @@ func newStand(t *testing.T, reached way, doors int, values settings.Values) *sta
 		services[settings.Keeper] = setBy{services[settings.Keeper], values}
 	}
 	log := slog.New(slog.DiscardHandler) // much fails, as is wanted
-	door := func(config gateway.Config, client redis.UniversalClient) *gateway.Gateway {
+	door := func(config gateway.Config, client *cache.Client) *gateway.Gateway {
 		return s.product.NewGateway(config, services, peers.New(principal.Gateway, services), client, log)
 	}
 	if reached == split {
@@ -136,7 +135,7 @@ func newLink(t *testing.T, address string) *link {
 }
 
 // redisBy is Redis by way of a link.
-func (s *stand) redisBy(l *link) *redis.Client {
+func (s *stand) redisBy(l *link) *cache.Client {
 	s.t.Helper()
 	u := url.URL{Scheme: "redis", User: url.UserPassword("", s.redis.Options().Password), Host: l.proxy.Listen}
 	client, err := cache.Open(secret.New(u.String()))

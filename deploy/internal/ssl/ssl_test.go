@@ -26,12 +26,12 @@ import (
 	"github.com/letsencrypt/pebble/v2/db"
 	"github.com/letsencrypt/pebble/v2/va"
 	"github.com/letsencrypt/pebble/v2/wfe"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/gateway"
 	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/runtime/peers"
 	"github.com/ironplane/ironplane/pkg/runtime/process"
 	"github.com/ironplane/ironplane/pkg/seal"
@@ -219,7 +219,7 @@ func within(
 	t *testing.T,
 	p *product.Product,
 	services map[string]http.Handler,
-	client redis.UniversalClient,
+	client *cache.Client,
 ) func(gateway.Config) *gateway.Gateway {
 	return func(config gateway.Config) *gateway.Gateway {
 		g := p.NewGateway(config, services, peers.New(principal.Gateway, services), client, producttest.Log(t))
@@ -229,7 +229,7 @@ func within(
 }
 
 // overMTLS makes gateways that reach the services as those in other processes.
-func overMTLS(t *testing.T, p *product.Product, client redis.UniversalClient) func(gateway.Config) *gateway.Gateway {
+func overMTLS(t *testing.T, p *product.Product, client *cache.Client) func(gateway.Config) *gateway.Gateway {
 	mesh := producttest.NewMesh(t, p, p.Services, producttest.Log(t))
 	return func(config gateway.Config) *gateway.Gateway { return mesh.Gateway(config, client) }
 }

@@ -10,8 +10,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/gateway"
 	"github.com/ironplane/ironplane/gateway/proxy"
@@ -159,7 +157,7 @@ func serveSplitService(ctx context.Context, o order, say announce) error {
 	return process.Serve(ctx, id.Listener(listener), mtls.Receive(rest.NewHandler(o.Member.Name, db.DB, log, routes), log), log)
 }
 
-func (m member) entries(client redis.UniversalClient) (*keycache.Store, error) {
+func (m member) entries(client *cache.Client) (*keycache.Store, error) {
 	key, err := seal.ParseProcessKey(secret.New(m.Key), m.Name)
 	if err != nil {
 		return nil, err

@@ -121,7 +121,7 @@ type Store struct {
 }
 
 // NewStore uses a Redis, by a client that cache.Open made. The signer is that of Purpose.
-func NewStore(client redis.UniversalClient, signer *seal.Signer, log *slog.Logger) *Store {
+func NewStore(client *cache.Client, signer *seal.Signer, log *slog.Logger) *Store {
 	return &Store{
 		link: cache.NewLink(client, "principals", log), signer: signer,
 		unsigned:  &distrust{log: log, warning: "Redis holds an entry that none of those signed who fill entries: it counts as none"},

@@ -22,7 +22,7 @@ import (
 )
 
 // onEach runs a test on a Redis and on the stand-in.
-func onEach(t *testing.T, test func(t *testing.T, s *Store, r *redis.Client)) {
+func onEach(t *testing.T, test func(t *testing.T, s *Store, r *cache.Client)) {
 	t.Parallel()
 	for name, options := range map[string]devservers.RedisOptions{"Redis": {}, "the stand-in": {Standin: true}} {
 		t.Run(name, func(t *testing.T) {
@@ -38,7 +38,7 @@ func onEach(t *testing.T, test func(t *testing.T, s *Store, r *redis.Client)) {
 	}
 }
 
-func open(t *testing.T, url string) *redis.Client {
+func open(t *testing.T, url string) *cache.Client {
 	t.Helper()
 	r, err := cache.Open(secret.New(url))
 	if err != nil {
@@ -105,7 +105,7 @@ func want(t *testing.T, s *Store, owner Owner, wanted error) (age time.Duration)
 }
 
 func TestFill(t *testing.T) {
-	onEach(t, func(t *testing.T, s *Store, r *redis.Client) {
+	onEach(t, func(t *testing.T, s *Store, r *cache.Client) {
 		want(t, s, no, ErrNone)
 		fillWith(t, s, reads(yes, func() { time.Sleep(200 * time.Millisecond) }))
 		if age := want(t, s, yes, nil); age < 200*time.Millisecond || age > FreshFor {
@@ -128,7 +128,7 @@ const filler = "identity"
 // What a service filled before it was restored counts as none, however late it lands, as soon as Redis is told of the
 // service's history, and as long as it is not forgotten.
 func TestAnotherHistory(t *testing.T) {
-	onEach(t, func(t *testing.T, s *Store, r *redis.Client) {
+	onEach(t, func(t *testing.T, s *Store, r *cache.Client) {
 		s.Bind(t.Context(), filler, "before")
 		fillWith(t, s, reads(yes))
 		want(t, s, yes, nil)
@@ -165,7 +165,7 @@ func TestAnotherHistory(t *testing.T) {
 
 // What was read before a removal does not land after it, whatever else happens to Redis in between.
 func TestFillLoses(t *testing.T) {
-	onEach(t, func(t *testing.T, s *Store, r *redis.Client) {
+	onEach(t, func(t *testing.T, s *Store, r *cache.Client) {
 		remove := func() {
 			insist(s, func() {
 				if err := s.Remove(t.Context(), "owner/admin/1", "key/ab"); err != nil {
@@ -207,7 +207,7 @@ func TestFillLoses(t *testing.T) {
 // A begin that is held up and sent again arrives twice: the second time perhaps after the removal. Its token is then
 // another one, so the fill that it belongs to does not land.
 func TestLateDuplicateOfBegin(t *testing.T) {
-	onEach(t, func(t *testing.T, s *Store, r *redis.Client) {
+	onEach(t, func(t *testing.T, s *Store, r *cache.Client) {
 		sent := &recorder{}
 		r.AddHook(sent)
 		fillWith(t, s, reads(yes, func() {
@@ -260,7 +260,7 @@ func (c *recorder) last(names ...string) []any {
 
 // A command that is held up on its way does not make what it carries any younger.
 func TestLateLanding(t *testing.T) {
-	onEach(t, func(t *testing.T, s *Store, r *redis.Client) {
+	onEach(t, func(t *testing.T, s *Store, r *cache.Client) {
 		began, err := s.begin(t.Context(), "owner/admin/1")
 		if err != nil {
 			t.Fatal(err)
@@ -332,7 +332,7 @@ func TestFillWithoutRedis(t *testing.T) {
 
 // What nobody signed who fills entries counts as none, and is filled over: whatever was done to it in Redis.
 func TestForgedEntries(t *testing.T) {
-	onEach(t, func(t *testing.T, s *Store, r *redis.Client) {
+	onEach(t, func(t *testing.T, s *Store, r *cache.Client) {
 		const entry = keySpace + "owner/admin/1"
 		set := func(fields ...any) func() {
 			return func() {
@@ -385,7 +385,7 @@ func TestForgedEntries(t *testing.T) {
 
 // An entry that was removed and is put back is what it was: its age goes on.
 func TestReplayedEntry(t *testing.T) {
-	onEach(t, func(t *testing.T, s *Store, r *redis.Client) {
+	onEach(t, func(t *testing.T, s *Store, r *cache.Client) {
 		fillWith(t, s, reads(yes))
 		fields := r.HGetAll(t.Context(), keySpace+"owner/admin/1").Val()
 		if err := s.Remove(t.Context(), "owner/admin/1"); err != nil {

@@ -9,8 +9,6 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/problem"
 )
@@ -68,7 +66,7 @@ type Lockouts struct {
 }
 
 // New makes lockouts by a client that cache.Open made.
-func New(client redis.UniversalClient, log *slog.Logger) *Lockouts {
+func New(client *cache.Client, log *slog.Logger) *Lockouts {
 	return &Lockouts{shared{cache.NewLink(client, "lockouts", log)}, newOwn()}
 }
 

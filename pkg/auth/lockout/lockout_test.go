@@ -10,15 +10,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
-func away(t *testing.T) redis.UniversalClient {
+func away(t *testing.T) *cache.Client {
 	t.Helper()
 	client, err := cache.Open(secret.New("redis://127.0.0.1:1"))
 	if err != nil {
@@ -59,7 +57,7 @@ func guesses(t *testing.T, l *Lockouts, n int, of func(i int) Guess) int {
 // Each limit holds however many guesses come at once, with Redis and without.
 func TestLimits(t *testing.T) {
 	t.Parallel()
-	for name, client := range map[string]redis.UniversalClient{"Redis": testkit.Redis(t), "away": away(t)} {
+	for name, client := range map[string]*cache.Client{"Redis": testkit.Redis(t), "away": away(t)} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			away := &missed{Handler: slog.DiscardHandler}
@@ -94,7 +92,7 @@ func TestLimits(t *testing.T) {
 // A right guess makes up for wrong ones of the same name from the same address, and for no others'.
 func TestRightGuess(t *testing.T) {
 	t.Parallel()
-	for name, client := range map[string]redis.UniversalClient{"Redis": testkit.Redis(t), "away": away(t)} {
+	for name, client := range map[string]*cache.Client{"Redis": testkit.Redis(t), "away": away(t)} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			l := New(client, slog.New(slog.DiscardHandler))

@@ -15,7 +15,7 @@ import (
 )
 
 // Redis lets operators see the Redis that gateways and services share, as this process does. Nothing is kept there alone.
-func (o *Operations) Redis(client redis.UniversalClient) error {
+func (o *Operations) Redis(client *cache.Client) error {
 	o.Check(health.Check{Name: "redis", Optional: true, Ask: func(ctx context.Context) error { return client.Ping(ctx).Err() }})
 	took := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "ironplane_redis_seconds", Help: "Time that Redis takes for a command, or for several at once.",

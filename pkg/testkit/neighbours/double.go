@@ -18,10 +18,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/ironplane/ironplane/pkg/auth/credentials"
 	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/runtime/peers"
@@ -37,7 +36,7 @@ type Double struct {
 	Name string
 
 	t         testing.TB
-	redis     redis.UniversalClient
+	redis     *cache.Client
 	masterKey secret.String
 	mux       *http.ServeMux
 

@@ -6,8 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
-
+	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
@@ -16,7 +15,7 @@ import (
 
 // options are what doubles share with the service under test.
 type options struct {
-	redis     redis.UniversalClient
+	redis     *cache.Client
 	masterKey secret.String
 	names     []string // of all services
 }

@@ -11,10 +11,9 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/gateway"
+	"github.com/ironplane/ironplane/pkg/cache"
 	ironplane "github.com/ironplane/ironplane/pkg/client"
 	"github.com/ironplane/ironplane/pkg/runtime/maintenance"
 	"github.com/ironplane/ironplane/pkg/seal"
@@ -43,19 +42,19 @@ func Start(t testing.TB) (*product.Product, *testkit.Client) {
 }
 
 // StartOn is Start with a Redis that is given.
-func StartOn(t testing.TB, client redis.UniversalClient) (*product.Product, *testkit.Client) {
+func StartOn(t testing.TB, client *cache.Client) (*product.Product, *testkit.Client) {
 	t.Helper()
 	return StartWith(t, client, service.Settings{})
 }
 
 // StartWith is Start with a Redis that is given and with what services are told.
-func StartWith(t testing.TB, client redis.UniversalClient, settings service.Settings) (*product.Product, *testkit.Client) {
+func StartWith(t testing.TB, client *cache.Client, settings service.Settings) (*product.Product, *testkit.Client) {
 	t.Helper()
 	p := open(t, client, settings)
 	return p, FirstAdmin(t, p)
 }
 
-func open(t testing.TB, client redis.UniversalClient, settings service.Settings) *product.Product {
+func open(t testing.TB, client *cache.Client, settings service.Settings) *product.Product {
 	t.Helper()
 	return openAll(t, 1, client, settings)[0]
 }
@@ -72,13 +71,13 @@ func Instances(t testing.TB, n int) []*testkit.Client {
 }
 
 // Products are several on one database and one Redis. The client is the first one's, with the first admin's key.
-func Products(t testing.TB, n int, client redis.UniversalClient, settings service.Settings) ([]*product.Product, *testkit.Client) {
+func Products(t testing.TB, n int, client *cache.Client, settings service.Settings) ([]*product.Product, *testkit.Client) {
 	t.Helper()
 	all := openAll(t, n, client, settings)
 	return all, FirstAdmin(t, all[0])
 }
 
-func openAll(t testing.TB, n int, client redis.UniversalClient, settings service.Settings) (all []*product.Product) {
+func openAll(t testing.TB, n int, client *cache.Client, settings service.Settings) (all []*product.Product) {
 	t.Helper()
 	i := NewInstallation(t, client, settings)
 	for range n {
@@ -92,12 +91,12 @@ type Installation struct {
 	urls     map[string]secret.String
 	key      secret.String
 	settings service.Settings
-	client   redis.UniversalClient
+	client   *cache.Client
 	door     gateway.Config
 }
 
 // NewInstallation makes one on databases of the test's own.
-func NewInstallation(t testing.TB, client redis.UniversalClient, settings service.Settings) *Installation {
+func NewInstallation(t testing.TB, client *cache.Client, settings service.Settings) *Installation {
 	t.Helper()
 	services := make([]testkit.Service, len(product.Services))
 	for i, s := range product.Services {

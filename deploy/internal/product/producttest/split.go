@@ -7,12 +7,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/gateway"
 	"github.com/ironplane/ironplane/gateway/proxy"
 	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/runtime/mtls"
 	"github.com/ironplane/ironplane/pkg/runtime/process"
 	"github.com/ironplane/ironplane/pkg/service"
@@ -65,7 +64,7 @@ func NewMesh(t testing.TB, p *product.Product, services map[string]http.Handler,
 }
 
 // Gateway is another gateway in front of the services.
-func (m *Mesh) Gateway(config gateway.Config, client redis.UniversalClient) *gateway.Gateway {
+func (m *Mesh) Gateway(config gateway.Config, client *cache.Client) *gateway.Gateway {
 	m.t.Helper()
 	id := m.identity(principal.Gateway)
 	upstreams, peers := map[string]http.Handler{}, id.NewPeers(nil)
