@@ -1,0 +1,109 @@
+package system_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/seal"
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/services/system"
+	"github.com/ironplane/ironplane/services/system/certificate"
+)
+
+// ssl returns the SSL settings.
+func (r *running) ssl() system.SSL {
+	r.t.Helper()
+	return testkit.Decode[system.SSL](r.Do("GET", "/http/ssl", nil).Want(200))
+}
+
+// forGateways returns what gateways are told, which know this edition of the certificate.
+func (r *running) forGateways(known string) (told certificate.ForGateways) {
+	r.t.Helper()
+	testkit.Must(r.t, r.Peers(principal.Gateway).Ask(r.t.Context(), system.Name, "/internal/certificate?known="+known, &told))
+	return told
+}
+
+// A certificate is ordered, fails while the authority is away, is handed to gateways, becomes required, and is deleted.
+func TestSSL(t *testing.T) {
+	t.Parallel()
+	authority := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "the authority is away", http.StatusServiceUnavailable)
+	}))
+	t.Cleanup(authority.Close)
+	s := run(t, service.Settings{APIURL: "https://api.example.com:8443", ACMEDirectory: authority.URL})
+	if got := s.ssl(); got.Enabled || got.Required || got.Status != "off" {
+		t.Errorf("at first: got %+v, want it off", got)
+	}
+	none := s.forGateways("")
+	if none.Chain != "" || none.Required || none.Authority != "api.example.com:8443" {
+		t.Errorf("gateways at first: got %+v, want no certificate and the authority api.example.com:8443", none)
+	}
+	s.Do("POST", "/http/ssl", `{"email": "nobody"}`).WantErrors("/email", "invalid")
+	s.Do("DELETE", "/http/ssl", nil).Want(409)
+
+	const order = `{"email": "ops@example.com"}`
+	s.Do("POST", "/http/ssl", order).Want(200)
+	failed := testkit.Await(t, "the order has failed", s.ssl, func(is system.SSL) bool { return is.Status == "failed" })
+	if failed.Enabled || *failed.Email != "ops@example.com" || !strings.Contains(*failed.Error, "authority is away") {
+		t.Errorf("got %+v, want the authority's words for ops@example.com", failed)
+	}
+	if got := testkit.Decode[system.SSL](s.Do("POST", "/http/ssl", order).Want(200)); got.Status != "ordering" || got.Error != nil {
+		t.Errorf("ordered again: got %+v, want it ordering", got)
+	}
+	testkit.Await(t, "the second order has failed", s.ssl, func(is system.SSL) bool { return is.Status == "failed" })
+
+	// As once the authority has issued a certificate.
+	key := s.Deps.Box.Seal(seal.Place{Table: "ssl", Column: "key", ID: 1}, secret.New("a key"))
+	testkit.Execute(t, s.DB, `UPDATE ssl SET error = NULL, name = 'api.example.com', chain = 'a chain', key = $1, edition = gen_random_uuid(),
+		not_after = now() + interval '90 days', renew_at = now() + interval '60 days'`, key)
+	if got := s.ssl(); !got.Enabled || got.Status != "valid" || *got.Name != "api.example.com" || got.ExpiresAt == nil {
+		t.Errorf("with a certificate: got %+v, want a valid one", got)
+	}
+	told := s.forGateways(none.Edition)
+	if told.Chain != "a chain" || told.Key != "a key" {
+		t.Errorf("gateways: got %+v, want the certificate with its key", told)
+	}
+	if again := s.forGateways(told.Edition); again.Edition != told.Edition || again.Chain != "" || again.Key != "" {
+		t.Errorf("gateways that know it: got %+v, want the edition alone", again)
+	}
+	s.Do("POST", "/http/ssl", order).Want(200) // changes nothing
+
+	tag := s.Do("GET", "/http/ssl", nil).Want(200).Header.Get("ETag")
+	s.Do("PATCH", "/http/ssl", `{"required": true}`, "If-Match", tag).Want(200)
+	s.Do("PATCH", "/http/ssl", `{"required": false}`, "If-Match", tag).Want(412)
+	s.Do("PATCH", "/http/ssl", `{"required": true}`).Want(200) // changes nothing
+	if !s.ssl().Required || !s.forGateways("").Required {
+		t.Error("got TLS not required, want it required")
+	}
+	s.Do("DELETE", "/http/ssl", nil, "If-Match", tag).Want(412)
+	s.Do("DELETE", "/http/ssl", nil).Want(200)
+	if got := s.ssl(); got.Enabled || got.Required || got.Status != "off" {
+		t.Errorf("deleted: got %+v, want it off", got)
+	}
+	if gone := s.forGateways(told.Edition); gone.Edition == told.Edition || gone.Chain != "" || gone.Required {
+		t.Errorf("gateways once it is deleted: got %+v, want another edition without a certificate", gone)
+	}
+	s.logged("type=http.ssl.deleted", 1)
+}
+
+// The authority is answered what it asks for, by HTTP and in TLS handshakes, and nobody else's questions are.
+func TestACMEChallenge(t *testing.T) {
+	t.Parallel()
+	s := run(t, service.Settings{APIURL: "http://192.0.2.1"})
+	s.Do("POST", "/http/ssl", `{"email": "ops@example.com"}`).Want(409) // an address has no certificate
+	authority := s.As(nil)
+	authority.Do("GET", "/.well-known/acme-challenge/token", nil).Want(404)
+	testkit.Execute(t, s.DB, "INSERT INTO acme_challenge (token, type, name, key_auth) VALUES ('token', 'http-01', 'api.example.com', 'token.thumbprint')")
+	if got := authority.Do("GET", "/.well-known/acme-challenge/token", nil).Want(200).Text; got != "token.thumbprint" {
+		t.Errorf("got %q, want token.thumbprint", got)
+	}
+	var issued certificate.Issued
+	if err := s.Peers("clients").Ask(t.Context(), system.Name, "/internal/acme-handshake?name=api.example.com", &issued); err == nil {
+		t.Error("another service gets the certificate of a handshake, want it refused")
+	}
+}
