@@ -2,8 +2,10 @@ package product_test
 
 import (
 	"context"
+	"fmt"
 	"io/fs"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,12 +16,13 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/postgres/pool"
 	"github.com/ironplane/ironplane/pkg/runtime/host"
+	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/network"
 )
 
 // before are the network service's migrations up to the one of this number.
-func before(t *testing.T, number string) fs.FS {
+func before(t *testing.T, number string) fstest.MapFS {
 	t.Helper()
 	files, err := fs.Glob(network.Definition.Migrations, "migrations/*.sql")
 	if err != nil {
@@ -131,5 +134,54 @@ func TestMigrationInSteps(t *testing.T) {
 	var invalid int
 	if err := writer.QueryRow(ctx, "SELECT count(*) FROM pg_index WHERE NOT indisvalid").Scan(&invalid); err != nil || invalid > 0 {
 		t.Errorf("%d indexes are half made: %v", invalid, err)
+	}
+}
+
+// The migration that CONTRIBUTING.md shows holds no writers up, fills all rows, and may be run again.
+func TestColumnOfALargeTable(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(root + "CONTRIBUTING.md")
+	testkit.Must(t, err)
+	_, sample, _ := strings.Cut(string(text), "```sql\n-- +goose NO TRANSACTION")
+	sample, _, found := strings.Cut(sample, "```")
+	if !found {
+		t.Fatal("CONTRIBUTING.md shows no migration in steps")
+	}
+	with := func(name string) service.Definition {
+		d := network.Definition
+		files := before(t, "9")
+		files["migrations/"+name] = &fstest.MapFile{Data: []byte("-- +goose NO TRANSACTION" + sample)}
+		d.Migrations = files
+		return d
+	}
+	url := testkit.Databases(t, testkit.Service{Name: network.Name, Migrations: before(t, "0010")})[network.Name]
+	db, err := pool.Open(t.Context(), url.Reveal(), 4, nil)
+	testkit.Must(t, err)
+	defer db.Close()
+	testkit.Must(t, host.Migrate(t.Context(), network.Definition, db, slog.New(slog.DiscardHandler)))
+	testkit.Execute(t, db.DB, "INSERT INTO ip_group (name, reserved) VALUES ('site', false)")
+	testkit.Execute(t, db.DB, `INSERT INTO ip_entity (group_id, v4_first, v4_last)
+		SELECT 1, '10.0.0.0'::inet + n, '10.0.0.0'::inet + n FROM generate_series(1, 12000) n`)
+	migrated := make(chan error, 1)
+	go func() {
+		migrated <- host.Migrate(t.Context(), with("9998_label.sql"), db, slog.New(slog.DiscardHandler))
+	}()
+	for n := 1; ; n++ {
+		testkit.Execute(t, db.DB, "UPDATE ip_entity SET nickname = $2 WHERE id = $1", n, fmt.Sprint("name ", n)) // it waits for 10 s at most
+		testkit.Execute(t, db.DB, "INSERT INTO ip_entity (group_id, v4_first, v4_last) VALUES (1, '11.0.0.0'::inet + $1, '11.0.0.0'::inet + $1)", n)
+		select {
+		case err := <-migrated:
+			testkit.Must(t, err)
+		default:
+			continue
+		}
+		break
+	}
+	testkit.Must(t, host.Migrate(t.Context(), with("9999_label_again.sql"), db, slog.New(slog.DiscardHandler)))
+	var wrong, invalid int
+	testkit.Must(t, db.QueryRow(t.Context(), "SELECT count(*) FROM ip_entity WHERE label <> coalesce(nickname, 'entity ' || id)").Scan(&wrong))
+	testkit.Must(t, db.QueryRow(t.Context(), "SELECT count(*) FROM pg_index WHERE NOT indisvalid").Scan(&invalid))
+	if wrong != 0 || invalid != 0 {
+		t.Errorf("got %d rows with another label and %d half-made indexes, want none", wrong, invalid)
 	}
 }
