@@ -177,7 +177,7 @@ func (c *config) serveAll(ctx context.Context, a *agent.Agent, files *tree.Tree,
 	return err
 }
 
-// sftp adds the door for SFTP.
+// sftp has the agent serve SFTP.
 func (c *config) sftp(ctx context.Context, a *agent.Agent, run func(func() error)) error {
 	if c.SSH == "" {
 		return nil

@@ -44,7 +44,7 @@ func newPerson(t *testing.T) person {
 	return p
 }
 
-// serveSFTP opens an agent's door for SFTP, where these people are let in.
+// serveSFTP has an agent serve SFTP, to these people among others.
 func (r *running) serveSFTP(people ...person) *siteagent.SFTP {
 	r.Helper()
 	key, err := agent.OwnHostKey(filepath.Join(r.folder, "ssh-host-key"))

@@ -52,7 +52,7 @@ func (s *Server) Run(ctx context.Context) error {
 	defer end(nil)
 	var answering sync.WaitGroup
 	defer answering.Wait()
-	for _, d := range s.doors() {
+	for _, d := range s.sockets() {
 		conn, err := d.listen()
 		if err != nil {
 			err = fmt.Errorf("listen for DHCP: %w", err)
@@ -72,26 +72,26 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// door is where packets arrive, and how they are answered.
-type door struct {
+// socket is where packets arrive, and how they are answered.
+type socket struct {
 	listen func() (*net.UDPConn, error)
 	answer answer
 }
 
 type answer func(packet []byte, from netip.AddrPort) (reply []byte, to netip.AddrPort)
 
-func (s *Server) doors() (all []door) {
+func (s *Server) sockets() (all []socket) {
 	ports := []int{serverPort}
 	if s.Proxy {
 		ports = append(ports, ProxyPort)
 	}
 	for _, port := range ports {
-		all = append(all, door{func() (*net.UDPConn, error) {
+		all = append(all, socket{func() (*net.UDPConn, error) {
 			return server4.NewIPv4UDPConn(s.Interface, &net.UDPAddr{Port: port})
 		}, func(packet []byte, from netip.AddrPort) ([]byte, netip.AddrPort) { return s.Answer(packet, from, port) }})
 	}
 	if s.IPv6.IsValid() {
-		all = append(all, door{s.listenToClients6, s.Answer6}, door{s.listenToRelays6, s.Answer6})
+		all = append(all, socket{s.listenToClients6, s.Answer6}, socket{s.listenToRelays6, s.Answer6})
 	}
 	return all
 }
@@ -354,66 +354,4 @@ func (s *Server) lease(q *question, kind dhcpv4.MessageType, lease machine.Lease
 		r.UpdateOption(dhcpv4.OptDomainName(domain))
 	}
 	return s.booting(q, r)
-}
-
-// bootloaders are what firmware of an architecture loads, where it asks by TFTP and by HTTP.
-var bootloaders = map[iana.Arch]string{
-	iana.INTEL_X86PC: "undionly.kpxe",
-	iana.EFI_BC:      "ipxe.efi", iana.EFI_X86_64: "ipxe.efi", iana.EFI_X86_64_HTTP: "ipxe.efi",
-	iana.EFI_ARM64: "ipxe-arm64.efi", iana.EFI_ARM64_HTTP: "ipxe-arm64.efi",
-}
-
-// bootloader is what firmware loads; empty: there is none for it.
-func (s *Server) bootloader(c machine.Client, given []iana.Arch) string {
-	architecture := iana.INTEL_X86PC
-	if len(given) > 0 {
-		architecture = given[0]
-	}
-	name := bootloaders[architecture]
-	if name == "" {
-		s.Log.Warn("no bootloader is for the architecture of a machine", "mac", c.MAC, "architecture", uint16(architecture))
-		return ""
-	}
-	return machine.Bootloaders + name
-}
-
-// script is where iPXE finds the script that is made for its machine.
-const script = "/i/boot"
-
-// booting adds what to boot: firmware iPXE, and iPXE a script that is made for this machine.
-func (s *Server) booting(q *question, r *dhcpv4.DHCPv4) *dhcpv4.DHCPv4 {
-	if !q.client.Boots {
-		return r
-	}
-	if s.Proxy && q.class != "" || q.class == "HTTPClient" {
-		r.UpdateOption(dhcpv4.OptClassIdentifier(q.class))
-	}
-	if s.Proxy && q.class == "PXEClient" {
-		const bootFileAtOnce = 8 // no other boot servers are to be looked for
-		r.UpdateOption(dhcpv4.OptGeneric(dhcpv4.OptionVendorSpecificInformation, []byte{6, 1, bootFileAtOnce, 255}))
-	}
-	if q.ipxe {
-		r.ServerIPAddr = s.Server.AsSlice() // without which iPXE takes a proxy's answer for none
-		return file(r, s.URL+script)
-	}
-	name := s.bootloader(q.client, q.ClientArch())
-	switch {
-	case name == "":
-		return r
-	case q.class == "HTTPClient":
-		return file(r, s.URL+"/"+name)
-	}
-	r.ServerIPAddr = s.Server.AsSlice()
-	r.UpdateOption(dhcpv4.OptTFTPServerName(s.Server.String()))
-	return file(r, name)
-}
-
-// file names what to boot, in the option and, for firmware that looks there, in the header.
-func file(r *dhcpv4.DHCPv4, name string) *dhcpv4.DHCPv4 {
-	const mostInHeader = 127
-	if len(name) <= mostInHeader {
-		r.BootFileName = name
-	}
-	r.UpdateOption(dhcpv4.OptBootFileName(name))
-	return r
 }

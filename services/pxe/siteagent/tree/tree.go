@@ -12,7 +12,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -65,28 +64,6 @@ type Tree struct {
 	bySum    map[string]string
 	arriving map[string]bool // contents, by their SHA-256
 	unsaved  bool
-}
-
-// known is a file whose SHA-256 is known, as long as it looks like this.
-type known struct {
-	Size     int64  `json:"size"`
-	Modified int64  `json:"modified"` // in nanoseconds, as Changed
-	Changed  int64  `json:"changed"`
-	Inode    uint64 `json:"inode"`
-	SHA256   string `json:"sha256"`
-}
-
-func looks(is fs.FileInfo) known {
-	k := known{Size: is.Size(), Modified: is.ModTime().UnixNano()}
-	if stat, ok := is.Sys().(*syscall.Stat_t); ok {
-		k.Changed, k.Inode = stat.Ctim.Nano(), stat.Ino
-	}
-	return k
-}
-
-func (k known) like(other known) bool {
-	k.SHA256 = other.SHA256
-	return k == other
 }
 
 // Open opens the folder, which has to be there, and is this program's alone until it is closed.
@@ -204,93 +181,6 @@ func Space(folder string) (free, total int64, err error) {
 		return 0, 0, fmt.Errorf("ask for free space: %w", err)
 	}
 	return int64(is.Bavail) * is.Bsize, int64(is.Blocks) * is.Bsize, nil
-}
-
-// Manifest are all files, in the order of their paths, and what else was found, which is not served. It reads files of which it does
-// not know the SHA-256.
-func (t *Tree) Manifest(ctx context.Context) (all []siteagent.File, odd []string, err error) {
-	err = fs.WalkDir(t.files.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case errors.Is(err, fs.ErrNotExist):
-			return nil
-		case err != nil:
-			return err
-		case entry.IsDir():
-			return nil
-		case !entry.Type().IsRegular() || siteagent.CheckPath(name) != nil:
-			odd = append(odd, name)
-			return nil
-		}
-		f, err := t.look(ctx, name, entry)
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrInTheWay) { // it has just gone
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("read %s: %w", name, err)
-		}
-		if len(all) == siteagent.MostFiles {
-			return fmt.Errorf("there are more than %d files", siteagent.MostFiles)
-		}
-		all = append(all, f)
-		return nil
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	t.forget(all)
-	slices.SortFunc(all, func(a, b siteagent.File) int { return strings.Compare(a.Path, b.Path) })
-	return all, odd, nil
-}
-
-// look is a file as it is, read where its SHA-256 is not known.
-func (t *Tree) look(ctx context.Context, name string, entry fs.DirEntry) (siteagent.File, error) {
-	is, err := entry.Info() // a root's folders have looked already
-	if err != nil {
-		return siteagent.File{}, err
-	}
-	if sum, ok := t.sum(name, is); ok {
-		return siteagent.File{Path: name, Size: is.Size(), SHA256: sum}, nil
-	}
-	file, f, err := t.Read(ctx, name)
-	if err != nil {
-		return f, err
-	}
-	return f, file.Close()
-}
-
-// sum is the SHA-256 of a file, if it is known.
-func (t *Tree) sum(name string, is fs.FileInfo) (string, bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	k, ok := t.index[name]
-	return k.SHA256, ok && k.like(looks(is))
-}
-
-func (t *Tree) know(name string, k known) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.index[name], t.bySum[k.SHA256], t.unsaved = k, name, true
-}
-
-// forget leaves out of what is known what is not there.
-func (t *Tree) forget(all []siteagent.File) {
-	there := make(map[string]bool, len(all))
-	for _, f := range all {
-		there[f.Path] = true
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for name := range t.index {
-		if there[name] {
-			continue
-		}
-		if is, err := t.files.Lstat(name); err != nil || !is.Mode().IsRegular() {
-			delete(t.index, name)
-			t.unsaved = true
-		}
-	}
 }
 
 // Open opens a file to be read.

@@ -1,0 +1,37 @@
+package agent_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/services/pxe/siteagent"
+	"github.com/ironplane/ironplane/services/pxe/siteagent/agent"
+)
+
+// A certificate that is replaced counts for the next caller.
+func TestCertificateIsReplaced(t *testing.T) {
+	t.Parallel()
+	r := start(t, t.TempDir())
+	file := filepath.Join(r.folder, "certificate")
+	if is, err := os.Stat(file); err != nil || is.Mode().Perm() != 0o600 {
+		t.Errorf("%v %v", is, err)
+	}
+	testkit.Must(t, os.Remove(file))
+	other, err := agent.OwnCertificate(file)
+	testkit.Must(t, err)
+	testkit.Must(t, os.Chtimes(file, time.Time{}, time.Now().Add(time.Hour))) // the clock of files is coarse
+	r.client.HTTP.CloseIdleConnections()
+	if _, err := r.client.Health(t.Context()); !errors.Is(err, siteagent.ErrFingerprint) {
+		t.Errorf("the old fingerprint is right: %v", err)
+	}
+	if r.fingerprint, err = other.Fingerprint(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.clientWith(key).Health(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

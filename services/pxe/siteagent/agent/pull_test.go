@@ -1,0 +1,320 @@
+package agent_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/services/pxe/siteagent"
+	"github.com/ironplane/ironplane/services/pxe/siteagent/tree"
+)
+
+// some are files of mixed sizes, some of them with the same content.
+func some(n int) map[string]string {
+	all, random := map[string]string{}, rand.NewChaCha8([32]byte{})
+	for i := range n {
+		content := make([]byte, 1<<(i%18))
+		_, _ = random.Read(content)
+		all[fmt.Sprintf("folder %d/é%%/%d", i%7, i)] = string(content)
+		if i%10 == 0 {
+			all[fmt.Sprintf("again/%d", i)] = string(content)
+		}
+	}
+	all["empty"], all["also empty"] = "", ""
+	return all
+}
+
+// What a parent has its child has, after one pull, and the next one moves nothing.
+func TestPull(t *testing.T) {
+	t.Parallel()
+	parent, child := start(t, t.TempDir()), start(t, t.TempDir())
+	want := some(60)
+	want["was a file/is a folder"], want["was a folder"] = "x", "y"
+	for path, content := range want {
+		parent.put(path, content)
+	}
+	child.put("was a file", "x")
+	child.put("was a folder/with/a file", "z")
+	child.put("gone/for ever", "gone")
+	child.put("empty", "not empty")
+	is := child.pull(parent.target())
+	if is.State != siteagent.Done || is.Files != int64(len(want)) || is.FilesTotal != is.Files || is.Bytes != is.BytesTotal || is.Error != "" {
+		t.Errorf("%+v", is)
+	}
+	child.wantTree(want)
+	if parts, err := os.ReadDir(filepath.Join(child.folder, "parts")); err != nil || len(parts) > 0 {
+		t.Errorf("%v is left: %v", parts, err)
+	}
+	counted := newProxy(t, parent)
+	if is := child.pull(counted.target()); is.State != siteagent.Done || counted.files.Load() != 0 {
+		t.Errorf("%+v, %d files were asked for", is, counted.files.Load())
+	}
+	said, err := child.client.Feed(t.Context(), 1)
+	if err != nil || len(said.Entries) != 2 || said.Entries[0].Kind != "pulled" || said.Entries[1].Number != said.Last {
+		t.Errorf("%+v %v", said, err)
+	}
+	wrong := parent.target()
+	wrong.Token = "x"
+	if is := child.pull(wrong); is.State != siteagent.Failed || !strings.Contains(is.Error, "API key") {
+		t.Errorf("%+v", is)
+	}
+	child.wantTree(want) // a parent that does not say what it has has not nothing
+}
+
+// proxy stands before a parent, and does to what it answers what the test wants.
+type proxy struct {
+	parent *running
+	server *httptest.Server
+	files  atomic.Int64
+	spans  sync.Map // paths of files that were asked for from an offset on
+	change func(w http.ResponseWriter, path string, content []byte) bool
+
+	together atomic.Int64
+	bundle   func(w http.ResponseWriter, content []byte) bool
+}
+
+func newProxy(t *testing.T, parent *running) *proxy {
+	p := &proxy{
+		parent: parent,
+		change: func(http.ResponseWriter, string, []byte) bool { return false },
+		bundle: func(http.ResponseWriter, []byte) bool { return false },
+	}
+	p.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		path, isFile := strings.CutPrefix(r.URL.Path, "/v1/file/")
+		if isFile {
+			p.files.Add(1)
+			if r.Header.Get("Range") != "" {
+				p.spans.Store(path, true)
+			}
+		}
+		answer := httptest.NewRecorder()
+		parent.server.Config.Handler.ServeHTTP(answer, r)
+		if isFile && p.change(w, path, answer.Body.Bytes()) {
+			return
+		}
+		if r.URL.Path == "/v1/files" {
+			p.together.Add(1)
+			if p.bundle(w, answer.Body.Bytes()) {
+				return
+			}
+		}
+		maps.Copy(w.Header(), answer.Header())
+		w.WriteHeader(answer.Code)
+		_, _ = io.Copy(w, answer.Body)
+	}))
+	t.Cleanup(p.server.Close)
+	return p
+}
+
+func (p *proxy) target() siteagent.Target {
+	p.parent.Helper()
+	return siteagent.Target{URL: p.server.URL, Token: p.parent.grant()}
+}
+
+// Of a parent that lies about what a file holds, or cuts it off, nothing wrong is ever seen. The rest is got, and what is missing is named.
+func TestPullFromABadParent(t *testing.T) {
+	t.Parallel()
+	parent, child := start(t, t.TempDir()), start(t, t.TempDir())
+	want := some(20)
+	for path, content := range want {
+		parent.put(path, content)
+	}
+	big := strings.Repeat("0123456789", 100_000)
+	parent.put("lie", big)
+	parent.put("short", "short"+big)
+	p := newProxy(t, parent)
+	var honest atomic.Bool
+	p.change = func(w http.ResponseWriter, path string, content []byte) bool {
+		switch {
+		case honest.Load():
+			return false
+		case path == "lie":
+			_, _ = w.Write(bytes.ToUpper(append([]byte("x"), content[1:]...)))
+		case path == "short":
+			_, _ = w.Write(content[:len(content)/2])
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		default:
+			return false
+		}
+		return true
+	}
+	for range 3 {
+		is := child.pull(p.target())
+		if is.State != siteagent.Failed || !strings.Contains(is.Error, "lie") && !strings.Contains(is.Error, "short") {
+			t.Errorf("%+v", is)
+		}
+		for path, content := range child.tree() {
+			if want[path] != content {
+				t.Errorf("there is %s: %.20q", path, content)
+			}
+		}
+	}
+	honest.Store(true)
+	want["lie"], want["short"] = big, "short"+big
+	if is := child.pull(p.target()); is.State != siteagent.Done {
+		t.Errorf("%+v", is)
+	}
+	child.wantTree(want)
+	if _, resumed := p.spans.Load("short"); !resumed {
+		t.Error("what has arrived is asked for again")
+	}
+}
+
+// A lie alone keeps nothing else from arriving.
+func TestPullAroundALie(t *testing.T) {
+	t.Parallel()
+	parent, child := start(t, t.TempDir()), start(t, t.TempDir())
+	want := some(30)
+	for path, content := range want {
+		parent.put(path, content)
+	}
+	parent.put("a lie", "truth")
+	child.put("gone", "gone")
+	p := newProxy(t, parent)
+	p.change = func(w http.ResponseWriter, path string, _ []byte) bool {
+		if path == "a lie" {
+			_, _ = io.WriteString(w, "wrong")
+		}
+		return path == "a lie"
+	}
+	p.bundle = func(w http.ResponseWriter, content []byte) bool {
+		_, _ = w.Write(bytes.ReplaceAll(content, []byte("truth"), []byte("wrong")))
+		return true
+	}
+	is := child.pull(p.target())
+	if is.State != siteagent.Failed || !strings.HasPrefix(is.Error, "a lie: "+tree.ErrContent.Error()) || is.Files != int64(len(want)) ||
+		is.FilesTotal != is.Files+1 {
+		t.Errorf("%+v", is)
+	}
+	child.wantTree(want)
+}
+
+// Small files come together, and where that is not given, is cut off or makes no sense, each by itself.
+func TestPullTogether(t *testing.T) {
+	t.Parallel()
+	parent := start(t, t.TempDir())
+	want := map[string]string{"large": strings.Repeat("large", siteagent.SmallFile)}
+	for i := range siteagent.MostTogether + 50 {
+		want[fmt.Sprintf("%d/%d", i%3, i)] = strings.Repeat(fmt.Sprint(i), i)
+	}
+	for path, content := range want {
+		testkit.Must(t, os.MkdirAll(filepath.Dir(filepath.Join(parent.folder, "files", path)), 0o755))
+		testkit.Must(t, os.WriteFile(filepath.Join(parent.folder, "files", path), []byte(content), 0o644))
+	}
+	whole := func(content []byte) (frames [][]byte) {
+		for len(content) > 0 {
+			end := bytes.IndexByte(content, '\n') + 1
+			var is siteagent.Bundled
+			testkit.Must(t, json.Unmarshal(content[:end], &is))
+			end += int(is.Size)
+			frames, content = append(frames, content[:end]), content[end:]
+		}
+		return frames
+	}
+	for name, of := range map[string]struct {
+		bundle func(w http.ResponseWriter, content []byte) bool
+		alone  int64 // files that are asked for by themselves
+	}{
+		"as it is": {func(http.ResponseWriter, []byte) bool { return false }, 1},
+		"an older parent": {func(w http.ResponseWriter, _ []byte) bool {
+			w.WriteHeader(http.StatusNotFound)
+			return true
+		}, int64(len(want)) - 1},
+		"cut off": {func(w http.ResponseWriter, content []byte) bool {
+			_, _ = w.Write(bytes.Join(whole(content)[:10], nil))
+			_, _ = io.WriteString(w, `{"size":5}`+"\nhal")
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		}, int64(len(want)) - 1 - 10*2 + 2}, // what was gone on with and makes no whole is asked for once more
+		"too large": {func(w http.ResponseWriter, content []byte) bool {
+			_, _ = w.Write(bytes.Join(whole(content)[:10], nil))
+			_, _ = fmt.Fprintf(w, "{\"size\":%d}\n%s", siteagent.SmallFile+1, make([]byte, siteagent.SmallFile+1))
+			return true
+		}, int64(len(want)) - 1 - 10*2},
+		"nonsense": {func(w http.ResponseWriter, content []byte) bool {
+			_, _ = io.WriteString(w, strings.Repeat("x", 1<<20))
+			return true
+		}, int64(len(want)) - 1},
+		"some left out": {func(w http.ResponseWriter, content []byte) bool {
+			for n, frame := range whole(content) {
+				if n < 10 {
+					frame = []byte(`{"left_out":true}` + "\n")
+				}
+				_, _ = w.Write(frame)
+			}
+			return true
+		}, 1 + 10*2},
+	} {
+		child, p := start(t, t.TempDir()), newProxy(t, parent)
+		p.bundle = of.bundle
+		is := child.pull(p.target())
+		if is.State != siteagent.Done || is.Files != int64(len(want)) || is.Bytes != is.BytesTotal {
+			t.Errorf("%s: %+v", name, is)
+		}
+		if p.files.Load() != of.alone || p.together.Load() != 2 {
+			t.Errorf("%s: %d requests for one file, %d for several", name, p.files.Load(), p.together.Load())
+		}
+		child.wantTree(want)
+	}
+}
+
+// What has arrived and was not yet seen, as the agent was killed, is not asked for again; and what the disk has lost of it, as the
+// machine went down, is.
+func TestPullAfterAKill(t *testing.T) {
+	t.Parallel()
+	parent, folder := start(t, t.TempDir()), t.TempDir()
+	want := map[string]string{}
+	for i := range 20 {
+		want[fmt.Sprint(i)] = strings.Repeat(fmt.Sprint("content ", i), 100)
+		parent.put(fmt.Sprint(i), want[fmt.Sprint(i)])
+	}
+	testkit.Must(t, os.Mkdir(filepath.Join(folder, "parts"), 0o700))
+	testkit.Must(t, os.WriteFile(filepath.Join(folder, "parts", "passing-ABC"), []byte("a copy"), 0o600))
+	for i := range 15 {
+		content := []byte(want[fmt.Sprint(i)])
+		switch {
+		case i >= 10:
+			content = make([]byte, len(content))
+		case i >= 8:
+			content = content[:len(content)/2]
+		}
+		testkit.Must(t, os.WriteFile(filepath.Join(folder, "parts", file("", want[fmt.Sprint(i)]).SHA256), content, 0o600))
+	}
+	child, p := start(t, folder), newProxy(t, parent)
+	var asked sync.Map
+	p.bundle = func(_ http.ResponseWriter, content []byte) bool {
+		for i := range 15 {
+			if bytes.Contains(content, []byte(want[fmt.Sprint(i)])) {
+				asked.Store(i, true)
+			}
+		}
+		return false
+	}
+	if is := child.pull(p.target()); is.State != siteagent.Done || is.Bytes != is.BytesTotal {
+		t.Errorf("%+v", is)
+	}
+	child.wantTree(want)
+	asked.Range(func(i, _ any) bool {
+		t.Errorf("%d is asked for again", i)
+		return true
+	})
+	if p.files.Load() != 7 || p.together.Load() != 1 {
+		t.Errorf("%d requests for one file, %d for several", p.files.Load(), p.together.Load())
+	}
+	if parts, err := os.ReadDir(filepath.Join(folder, "parts")); err != nil || len(parts) > 0 {
+		t.Errorf("%v is left: %v", parts, err)
+	}
+}

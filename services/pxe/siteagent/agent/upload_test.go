@@ -1,0 +1,90 @@
+package agent_test
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/services/pxe/siteagent"
+)
+
+// A file is seen once it is whole and right, and goes on where it was.
+func TestUpload(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	r := start(t, folder)
+	content := strings.Repeat("0123456789", 100_000)
+	f := file("big", content)
+	received := func(want int64) {
+		t.Helper()
+		if got, err := r.client.Received(t.Context(), f.SHA256); err != nil || got != want {
+			t.Fatalf("there are %d bytes instead of %d: %v", got, want, err)
+		}
+	}
+	upload := fmt.Sprintf("/v1/file/big?sha256=%s&size=%d&offset=0", f.SHA256, f.Size)
+	if status, text := r.do("PUT", upload, key, strings.NewReader(content[:300_000])); status != http.StatusBadRequest {
+		t.Errorf("half a file is taken: %d %s", status, text)
+	}
+	received(300_000)
+	r.wantTree(map[string]string{})
+	r.stop()
+	r = start(t, folder)
+	received(300_000)
+	if err := r.client.Put(t.Context(), f, f.Size-10, strings.NewReader(content[f.Size-10:])); !siteagent.IsRefusal(err, http.StatusConflict) {
+		t.Errorf("from another offset: %v", err)
+	}
+	testkit.Must(t, r.client.Put(t.Context(), f, 300_000, strings.NewReader(content[300_000:])))
+	r.wantTree(map[string]string{"big": content})
+
+	wrong := file("wrong", "one content")
+	if err := r.client.Put(
+		t.Context(),
+		wrong,
+		0,
+		strings.NewReader("two content"),
+	); !siteagent.IsRefusal(
+		err,
+		http.StatusUnprocessableEntity,
+	) {
+		t.Errorf("another content is taken: %v", err)
+	}
+	r.wantTree(map[string]string{"big": content})
+}
+
+// A content that is there is not sent again, and a file is replaced at once.
+func TestKnownContent(t *testing.T) {
+	t.Parallel()
+	r := start(t, t.TempDir())
+	r.put("one", "content")
+	f := file("folder/two", "content")
+	if n, err := r.client.Received(t.Context(), f.SHA256); err != nil || n != f.Size {
+		t.Errorf("%d %v", n, err)
+	}
+	testkit.Must(t, r.client.Put(t.Context(), f, f.Size, http.NoBody))
+	r.put("one", "another")
+	r.put("empty", "")
+	r.wantTree(map[string]string{"one": "another", "folder/two": "content", "empty": ""})
+	if err := r.client.Put(t.Context(), file("one/below", "x"), 0, strings.NewReader("x")); !siteagent.IsRefusal(err, http.StatusConflict) {
+		t.Errorf("below a file: %v", err)
+	}
+	if err := r.client.Put(t.Context(), file("folder", "x"), 0, strings.NewReader("x")); !siteagent.IsRefusal(err, http.StatusConflict) {
+		t.Errorf("in place of a folder: %v", err)
+	}
+	testkit.Must(t, r.client.Delete(t.Context(), "folder/two"))
+	testkit.Must(t, r.client.Delete(t.Context(), "folder/two"))
+	if _, err := os.Stat(filepath.Join(r.folder, "files/folder")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("an empty folder stays: %v", err)
+	}
+	// One that was written by hand is noticed.
+	testkit.Must(t, os.WriteFile(filepath.Join(r.folder, "files/one"), []byte("by hand"), 0o644))
+	all, err := r.client.Manifest(t.Context())
+	if err != nil || len(all) != 2 || all[1] != file("one", "by hand") {
+		t.Errorf("%v %v", all, err)
+	}
+}

@@ -1,0 +1,133 @@
+package dhcp_test
+
+import (
+	"bytes"
+	"net"
+	"net/netip"
+	"testing"
+
+	"github.com/insomniacslk/dhcp/dhcpv4"
+	"github.com/insomniacslk/dhcp/iana"
+
+	"github.com/ironplane/ironplane/services/pxe/siteagent"
+	"github.com/ironplane/ironplane/services/pxe/siteagent/dhcp"
+	"github.com/ironplane/ironplane/services/pxe/siteagent/machine"
+)
+
+// A relay agent gets back what it said, and a machine is given nothing at another port than where it has its script.
+func TestRelay(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, machine.Settings{}, false)
+	relayed := func(port string) dhcpv4.Modifier {
+		return func(p *dhcpv4.DHCPv4) {
+			p.GatewayIPAddr, p.HopCount = net.IPv4(192, 0, 2, 62), 1
+			class("PXEClient", iana.INTEL_X86PC)(p)
+			p.UpdateOption(
+				dhcpv4.OptRelayAgentInfo(
+					dhcpv4.OptGeneric(dhcpv4.AgentCircuitIDSubOption, []byte(port)),
+					dhcpv4.OptGeneric(dhcpv4.AgentRemoteIDSubOption, []byte{0, 1, 2}),
+				),
+			)
+		}
+	}
+	s.from = netip.MustParseAddrPort("198.51.100.7:67")
+	if r, _ := s.ask(dhcpv4.MessageTypeDiscover, relayed("eth1/0/9")); r != nil {
+		t.Errorf("who is no relay agent: %s", r.Summary())
+	}
+	const refused = "no address: 198.51.100.7 asks for it, which IRONPLANE_AGENT_DHCP_RELAYS does not name as a relay agent"
+	if len(s.reports) != 1 || s.reports[0].What != siteagent.Refused || s.reports[0].Got != refused {
+		t.Errorf("%+v", s.reports)
+	}
+	for _, kind := range []dhcpv4.MessageType{dhcpv4.MessageTypeDiscover, dhcpv4.MessageTypeRequest} {
+		s.ask(kind, relayed("eth1/0/9"), dhcpv4.WithRelay(net.IPv4zero), wants("192.0.2.10"))
+	}
+	s.from = nobody
+	if r, _ := s.ask(dhcpv4.MessageTypeDiscover, class("PXEClient", iana.INTEL_X86PC)); r == nil {
+		t.Error("who is elsewhere has said at which port the machine is answered")
+	}
+	s.from = netip.MustParseAddrPort("198.51.100.7:67")
+	const token = "zyxwvutsrqponmlkjihgfedcba"
+	s.put(func(m *siteagent.Machine) { m.Token = token })
+	s.server.Relays = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}
+	for _, kind := range []dhcpv4.MessageType{dhcpv4.MessageTypeDiscover, dhcpv4.MessageTypeRequest} {
+		r, to := s.ask(kind, relayed("eth1/0/7"), wants("192.0.2.10"))
+		if r == nil || to.String() != "192.0.2.62:67" || !r.GatewayIPAddr.Equal(net.IPv4(192, 0, 2, 62)) ||
+			string(r.RelayAgentInfo().Get(dhcpv4.AgentCircuitIDSubOption)) != "eth1/0/7" {
+			t.Fatalf("%v to %s", r, to)
+		}
+		if b := r.ToBytes(); !bytes.Contains(b[240:], append([]byte{82, 15, 1, 8}, "eth1/0/7"...)) {
+			t.Errorf("%q", b)
+		}
+	}
+	for _, boot := range []string{siteagent.BootInstall, siteagent.BootWait} { // also where it may have its script, and has no room any more
+		s.put(func(m *siteagent.Machine) { m.Token, m.Boot = token, boot })
+		for _, with := range []dhcpv4.Modifier{relayed("eth1/0/8"), class("PXEClient", iana.INTEL_X86PC)} {
+			for _, kind := range []dhcpv4.MessageType{dhcpv4.MessageTypeDiscover, dhcpv4.MessageTypeRequest, dhcpv4.MessageTypeInform} {
+				if r, _ := s.ask(kind, with, wants("192.0.2.10")); r != nil {
+					t.Errorf("another port: %s", r.Summary())
+				}
+			}
+		}
+	}
+	const want = "no address: it asks from port eth1/0/8 of 000102, and was given its script at port eth1/0/7 of 000102"
+	if last := s.reports[len(s.reports)-1]; last.What != siteagent.Refused || last.Got != want {
+		t.Errorf("%+v", last)
+	}
+	if r, to := s.ask(
+		dhcpv4.MessageTypeRequest,
+		relayed("eth1/0/7"),
+		wants("192.0.2.11"),
+	); r == nil || r.MessageType() != dhcpv4.MessageTypeNak || !r.IsBroadcast() ||
+		to.String() != "192.0.2.62:67" {
+		t.Errorf("%v to %s", r, to)
+	}
+}
+
+// Beside another server it gives no address, and goes by the one that the machine asks that server for.
+func TestProxy(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, machine.Settings{Discover: true}, true)
+	firmware, other := class("PXEClient", iana.EFI_BC), of(netip.MustParseAddr("192.0.2.2"))
+	r, _ := s.ask(dhcpv4.MessageTypeDiscover, firmware)
+	if r == nil || !r.YourIPAddr.IsUnspecified() || r.IPAddressLeaseTime(0) != 0 || r.ClassIdentifier() != "PXEClient" ||
+		r.BootFileName != "local/boot/ipxe.efi" ||
+		!bytes.Equal(r.Options.Get(dhcpv4.OptionVendorSpecificInformation), []byte{6, 1, 8, 255}) {
+		t.Fatalf("%v", r)
+	}
+	if r, _ := s.ask(dhcpv4.MessageTypeDiscover); r != nil {
+		t.Errorf("a system: %s", r.Summary())
+	}
+	if r, _ := s.ask(dhcpv4.MessageTypeRequest, firmware, other, wants("192.0.2.10")); r != nil {
+		t.Errorf("another server's offer: %s", r.Summary())
+	}
+	if r, to := s.askAt(
+		dhcp.ProxyPort,
+		dhcpv4.MessageTypeRequest,
+		firmware,
+		of(self),
+		dhcpv4.WithClientIP(net.IPv4(192, 0, 2, 10)),
+	); r == nil || r.MessageType() != dhcpv4.MessageTypeAck ||
+		r.BootFileName != "local/boot/ipxe.efi" ||
+		to != nobody {
+		t.Errorf("%v to %s", r, to)
+	}
+	if r, _ := s.askAt(
+		dhcp.ProxyPort,
+		dhcpv4.MessageTypeRequest,
+		class("PXEClient", iana.INTEL_X86PC),
+		dhcpv4.WithUserClass("iPXE", false),
+		of(self),
+		dhcpv4.WithClientIP(net.IPv4(192, 0, 2, 10)),
+	); r == nil ||
+		!r.ServerIPAddr.Equal(self.AsSlice()) ||
+		r.BootFileName == "" {
+		t.Errorf("iPXE takes for no answer: %v", r)
+	}
+	if s.script() != 200 {
+		t.Error("it does not have its script")
+	}
+	stranger := dhcpv4.WithHwAddr(net.HardwareAddr{0x52, 0x54, 0, 0, 0, 1})
+	if r, _ := s.ask(dhcpv4.MessageTypeDiscover, stranger, firmware); r == nil {
+		t.Error("a machine that nobody named is not answered")
+	}
+}

@@ -1,0 +1,67 @@
+package siteagent
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+)
+
+// Manifest are all files that it has, in the order of their paths.
+func (c *Client) Manifest(ctx context.Context) (all []File, err error) {
+	ctx, cancel := context.WithTimeout(ctx, manifestTime)
+	defer cancel()
+	r, err := c.request(ctx, http.MethodGet, "/v1/manifest", nil)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := c.do(r)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close()
+	lines := bufio.NewScanner(io.LimitReader(answer.Body, mostManifest))
+	lines.Buffer(nil, longestLine)
+	for lines.Scan() {
+		var line manifestLine
+		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
+			return nil, fmt.Errorf("read the list of files: %w", err)
+		}
+		switch {
+		case line.End && line.Files != len(all):
+			return nil, fmt.Errorf("the list of files has %d instead of %d", len(all), line.Files)
+		case line.End:
+			return all, nil
+		case line.Path == "": // it is still reading its files
+			continue
+		}
+		if err := line.Check(); err != nil {
+			return nil, fmt.Errorf("the list of files has %.100q: %w", line.Path, err)
+		}
+		if len(all) > 0 && all[len(all)-1].Path >= line.Path {
+			return nil, fmt.Errorf("the list of files is not in order at %.100q", line.Path)
+		}
+		if len(all) == MostFiles {
+			return nil, fmt.Errorf("it has more than %d files", MostFiles)
+		}
+		all = append(all, line.File)
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("read the list of files: %w", err)
+	}
+	return nil, errors.New("the list of files was cut off")
+}
+
+// WriteManifest writes files as Manifest reads them.
+func WriteManifest(w io.Writer, all []File) error {
+	lines := json.NewEncoder(w)
+	for _, f := range all {
+		if err := lines.Encode(f); err != nil {
+			return err
+		}
+	}
+	return lines.Encode(manifestLine{End: true, Files: len(all)})
+}
