@@ -3,6 +3,7 @@ package install
 import (
 	"context"
 	"net/http"
+	"slices"
 
 	"github.com/ironplane/ironplane/pkg/auth/guard"
 	"github.com/ironplane/ironplane/pkg/auth/permission"
@@ -42,17 +43,25 @@ func ownInstalls(ctx context.Context) []pg.Condition {
 	return []pg.Condition{{SQL: "client_id = $1", Args: []any{client}}}
 }
 
+const (
+	installsPath = "/pxe/install"
+	installPath  = installsPath + "/{install_id}"
+)
+
 // Routes returns the documented routes.
 func (s *Installs) Routes() []rest.Route {
-	const path, one = "/pxe/install", "/pxe/install/{install_id}"
-	has, orOwn := guard.Has(permission.PXEInstalls), guard.HasOrClient(permission.PXEInstalls)
+	return slices.Concat(s.changes(), s.views(), s.transitions())
+}
+
+// changes create and delete installs.
+func (s *Installs) changes() []rest.Route {
 	of := table.New[installBody]("install", "install_view", s.Box)
-	return append(rest.Resource[Install, installBody]{
+	return rest.Resource[Install, installBody]{
 		DB:        s.DB,
-		Path:      path,
+		Path:      installsPath,
 		ID:        "install_id",
 		Noun:      "install",
-		Guard:     has,
+		Guard:     guard.Has(permission.PXEInstalls),
 		Again:     rest.AgainRefused,
 		Without:   rest.Listing | rest.Viewing | rest.Editing,
 		Additions: rest.Creating | rest.Deleting,
@@ -75,9 +84,15 @@ func (s *Installs) Routes() []rest.Route {
 		},
 		Delete: s.deleteInstall,
 		About:  func(i *Install) []pg.Target { return About(&i.ListedInstall) },
-	}.Routes(), rest.List[installsAsked, ListedInstall]{
+	}.Routes()
+}
+
+// views list and show installs, also to clients.
+func (s *Installs) views() []rest.Route {
+	orOwn := guard.HasOrClient(permission.PXEInstalls)
+	return []rest.Route{rest.List[installsAsked, ListedInstall]{
 		DB:        s.DB,
-		Path:      path,
+		Path:      installsPath,
 		Guard:     orOwn,
 		Name:      "listInstalls",
 		Summary:   "List installs",
@@ -101,7 +116,7 @@ func (s *Installs) Routes() []rest.Route {
 		By: rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name", "created_at": "created_at"},
 			Filters: map[string]string{"status": "status", "profile": "profile_id", "client": "client_id", "dhcp_server": "dhcp_server_id"}},
 	}, rest.Read[installAsked, Install]{
-		Path:      one,
+		Path:      installPath,
 		Guard:     orOwn,
 		Name:      "getInstall",
 		Summary:   "View an install",
@@ -114,23 +129,29 @@ func (s *Installs) Routes() []rest.Route {
 			}
 			return found, err
 		},
-	}, rest.Mutation[installAsked, Install]{
-		Method: http.MethodPost, Path: one + "/cancel", Guard: has, Name: "cancelInstall", Summary: "Cancel an install", Extension: true,
+	}}
+}
+
+// transitions cancel and retry installs.
+func (s *Installs) transitions() []rest.Route {
+	has := guard.Has(permission.PXEInstalls)
+	return []rest.Route{rest.Mutation[installAsked, Install]{
+		Method: http.MethodPost, Path: installPath + "/cancel", Guard: has, Name: "cancelInstall", Summary: "Cancel an install", Extension: true,
 		Doc:    "What the machine was given so far it may still run; it gets nothing more, and boots its disk from then on.",
-		Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainRefused, Shows: one},
+		Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainRefused, Shows: installPath},
 		Do: func(ctx context.Context, tx *pg.Tx, req installAsked) (Install, error) {
 			return s.cancel(ctx, tx, req.ID)
 		},
 	}, rest.Mutation[installToRetry, Install]{
 		Method:    http.MethodPost,
-		Path:      one + "/retry",
+		Path:      installPath + "/retry",
 		Guard:     has,
 		Name:      "retryInstall",
 		Summary:   "Install a machine once more",
 		Extension: true,
 		Doc:       "Of an install that has ended: all is as it was asked for then, and the profile as it is now. The machine has to boot from the network again.",
-		Effect:    rest.Effect{Logs: rest.LogsItem, Again: rest.AgainRefused, Shows: one},
+		Effect:    rest.Effect{Logs: rest.LogsItem, Again: rest.AgainRefused, Shows: installPath},
 		Prepare:   s.prepareRetry,
 		Do:        s.retryInstall,
-	})
+	}}
 }

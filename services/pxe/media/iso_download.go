@@ -31,25 +31,10 @@ func (i *importing) load(ctx context.Context, d *storage.Draft) error {
 	errSilent := fmt.Errorf("it sent nothing for %s", i.SilenceTimeout)
 	late := time.AfterFunc(i.SilenceTimeout, func() { stop(errSilent) })
 	defer late.Stop()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, i.url, nil)
-	if err != nil {
-		return refuse("its address cannot be read")
-	}
-	r.Header.Set("Accept-Encoding", "identity")
-	r.Header.Set("User-Agent", "Ironplane")
-	if d.Size > 0 {
-		r.Header.Set("Range", fmt.Sprintf("bytes=%d-", d.Size))
-		if i.validator != "" {
-			r.Header.Set("If-Range", i.validator)
-		}
-	}
-	answer, err := i.client.Do(r)
+	answer, err := i.request(ctx, d)
 	if err != nil {
 		if errors.Is(context.Cause(ctx), errSilent) {
 			return errSilent
-		}
-		if errors.Is(err, egress.ErrOwnNetwork) || errors.Is(err, egress.ErrPlain) || errors.Is(err, egress.ErrRedirects) {
-			return refuse("%s", egress.Reason(err))
 		}
 		return err
 	}
@@ -93,6 +78,27 @@ func (i *importing) load(ctx context.Context, d *storage.Draft) error {
 		return fmt.Errorf("it ended after %d of %d bytes", d.Size, whole)
 	}
 	return nil
+}
+
+// request asks for what is missing of the draft.
+func (i *importing) request(ctx context.Context, d *storage.Draft) (*http.Response, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, i.url, nil)
+	if err != nil {
+		return nil, refuse("its address cannot be read")
+	}
+	r.Header.Set("Accept-Encoding", "identity")
+	r.Header.Set("User-Agent", "Ironplane")
+	if d.Size > 0 {
+		r.Header.Set("Range", fmt.Sprintf("bytes=%d-", d.Size))
+		if i.validator != "" {
+			r.Header.Set("If-Range", i.validator)
+		}
+	}
+	answer, err := i.client.Do(r)
+	if errors.Is(err, egress.ErrOwnNetwork) || errors.Is(err, egress.ErrPlain) || errors.Is(err, egress.ErrRedirects) {
+		return nil, refuse("%s", egress.Reason(err))
+	}
+	return answer, err
 }
 
 func (i *importing) tooLarge() error {
