@@ -22,7 +22,6 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/jobs"
-	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/testkit"
@@ -91,8 +90,8 @@ func asItIs(h http.Handler) http.Handler { return h }
 func (s *sites) fileServer(name string, parent int64, wrap func(http.Handler) http.Handler) *fileServer {
 	s.Helper()
 	f := &fileServer{folder: s.TempDir()}
-	f.server, f.agent = s.start(f.folder, func(door http.Handler) http.Handler {
-		next := wrap(door)
+	f.server, f.agent = s.start(f.folder, func(handler http.Handler) http.Handler {
+		next := wrap(handler)
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Method == http.MethodPut && strings.HasPrefix(r.URL.Path, "/v1/file/") {
 				f.sent.Add(1)
@@ -314,59 +313,6 @@ func TestFileSyncsAtATime(t *testing.T) {
 	s.wantSame(top, children...)
 }
 
-// How an agent is stands in its row, and what it has to say, once.
-func TestAgentHealth(t *testing.T) {
-	t.Parallel()
-	s := newSites(t)
-	f := s.fileServer("files", 0, asItIs)
-	host, port, _ := strings.Cut(strings.TrimPrefix(f.server.URL, "http://"), ":")
-	dhcp := s.Do("POST", "/pxe/dhcp", map[string]any{"name": "dhcp", "host": host, "port": port, "api_key": "a wrong one"}).Want(200).ID()
-	until := func(path string, is func(pxe.DHCPServer) bool) (got pxe.DHCPServer) {
-		t.Helper()
-		return testkit.Await(t, "the health of "+path+" is as wanted", func() pxe.DHCPServer {
-			testkit.Execute(t, s.DB, "UPDATE site_agent SET asked_at = '-infinity'")
-			return testkit.Decode[pxe.DHCPServer](s.Do("GET", path+"?include=health", nil).Want(200))
-		}, is)
-	}
-	at := path("/pxe/file/%d", f.id)
-	etag := s.Do("GET", at, nil).Want(200).Header.Get("ETag")
-	got := until(at, func(is pxe.DHCPServer) bool { return is.Health.Status == "ok" || is.Health.Status == "degraded" })
-	if h := got.Health; *h.Version != "1.2.3" || *h.FreeBytes <= 0 || *h.TotalBytes < *h.FreeBytes || h.SeenAt == nil || h.StartedAt == nil ||
-		len(h.Reports) != 1 ||
-		!strings.Contains(h.Reports[0], "has started") {
-		t.Errorf("%+v", h)
-	}
-	if now := s.Do("GET", at, nil).Want(200).Header.Get("ETag"); now != etag {
-		t.Error("how an agent is changes the version of its row")
-	}
-	failing := func(why string) func(pxe.DHCPServer) bool {
-		return func(is pxe.DHCPServer) bool {
-			return is.Health.Status == "failing" && strings.HasPrefix(*is.Health.Error, why)
-		}
-	}
-	until(path("/pxe/dhcp/%d", dhcp), failing("This needs the agent's API key."))
-	if found := testkit.Decode[[]pxe.DHCPServer](
-		s.Do("GET", "/pxe/dhcp?health=failing", nil).Want(200),
-	); len(found) != 1 ||
-		found[0].ID != dhcp {
-		t.Errorf("%+v", found)
-	}
-	s.sync(f)
-	s.until(f, "it is filled", done)
-	f.server.Close()
-	got = until(at, failing("it cannot be connected to"))
-	if h := got.Health; h.Version == nil || len(h.Reports) != 1 {
-		t.Errorf("%s %+v", *h.Error, h)
-	}
-	s.Do("DELETE", at, nil).Want(200)
-	s.Do("GET", at, nil).Want(int(problem.NotFound))
-	testkit.Eventually(t, "nothing is known of an agent without a row", func() (none bool) {
-		testkit.Execute(t, s.DB, "UPDATE site_agent SET asked_at = '-infinity'")
-		testkit.Must(t, s.DB.QueryRow(t.Context(), "SELECT NOT EXISTS (SELECT FROM site_agent WHERE kind = 'pxe/file')").Scan(&none))
-		return none
-	})
-}
-
 // Where it is so wished, contents go by SFTP to who has the host key of the row; and a sync that is asked for in the moment in which
 // another one ends is done.
 func TestFileSyncBySFTP(t *testing.T) {
@@ -422,7 +368,7 @@ func TestFileSyncBySFTP(t *testing.T) {
 	s.until(top, "all is done", done)
 }
 
-// serveSFTP opens a file server's door for SFTP, and answers where it is, and its host key.
+// serveSFTP has the agent of a file server serve SFTP, and returns its address and its host key.
 func (s *sites) serveSFTP(f *fileServer) (address, public string) {
 	s.Helper()
 	key, err := agent.OwnHostKey(filepath.Join(s.TempDir(), "key"))

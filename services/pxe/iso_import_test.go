@@ -112,7 +112,7 @@ func TestISOOfAStallingServer(t *testing.T) {
 			t.Parallel()
 			var tries atomic.Int64
 			var from sync.Map
-			door := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				from.Store(tries.Add(1), r.Header.Get("Range"))
 				w.Header().Set("ETag", `"1"`)
 				if tries.Load() > stalls.until {
@@ -125,8 +125,8 @@ func TestISOOfAStallingServer(t *testing.T) {
 				}
 				http.ServeContent(&stalling{w, r.Context(), after}, r, "", time.Time{}, bytes.NewReader(image))
 			}))
-			t.Cleanup(door.Close)
-			is := i.imported(t, door.URL)
+			t.Cleanup(server.Close)
+			is := i.imported(t, server.URL)
 			if stalls.ready && (is.Status != "ready" || *is.SHA256 != sum) ||
 				!stalls.ready && (is.Status != "failed" || *is.Error != "it sent nothing for 2s") {
 				t.Errorf("it is %s", testkit.JSON(is))
@@ -163,7 +163,7 @@ func TestISOOnS3(t *testing.T) {
 	url, blobs := storagetest.S3(t)
 	i, image := newImporter(t, url), windows(t)
 	var tries atomic.Int64
-	door := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("ETag", `"1"`)
 		if tries.Add(1) == 1 {
 			w.Header().Set("Content-Length", fmt.Sprint(len(image)))
@@ -172,8 +172,8 @@ func TestISOOnS3(t *testing.T) {
 		}
 		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(image))
 	}))
-	t.Cleanup(door.Close)
-	is := i.imported(t, door.URL)
+	t.Cleanup(server.Close)
+	is := i.imported(t, server.URL)
 	if sum := fmt.Sprintf("%x", sha256.Sum256(image)); is.Status != "ready" || *is.SHA256 != sum {
 		t.Errorf("it is %s", testkit.JSON(is))
 	}

@@ -155,6 +155,12 @@ func (n *Network) SetGroup(id int64, name string) {
 	n.groups.set(id, name, nil, nil, map[string]any{"id": id, "name": name})
 }
 
+// DeleteGroup deletes an IP group. Its readers hear of it.
+func (n *Network) DeleteGroup(id int64) {
+	n.t.Helper()
+	n.groups.remove(id, map[string]any{"id": id})
+}
+
 // SetEntity makes an IP entity, or renames it. Its readers hear of it.
 func (n *Network) SetEntity(id int64, name string) {
 	n.t.Helper()

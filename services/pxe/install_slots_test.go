@@ -1,0 +1,194 @@
+package pxe_test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/services/pxe/install"
+	"github.com/ironplane/ironplane/services/pxe/siteagent"
+)
+
+// So many installs read from a file server at a time as it takes; a machine that asks comes before one that does not.
+func TestInstallsAtATime(t *testing.T) {
+	t.Parallel()
+	b := newBoot(t)
+	b.Do("PATCH", path("/pxe/file/%d", b.fileServer), `{"install_max_concurrent": 1}`).Want(200)
+	first, second, third := b.install(""), b.install(""), b.install("")
+	if i := b.view(third); i.Status != "waiting" || i.Reason == nil || !strings.Contains(*i.Reason, "is full: 1 install from it at a time") {
+		t.Errorf("it is %+v", i)
+	}
+	b.gets(third, "full")
+	token := b.starts(third) // as it asked, and the first did not
+	b.until(third, "booting")
+	b.gets(second, "full")
+	b.agent.Says(token, "done", third.address, "")
+	b.until(third, "installed")
+	b.starts(second)
+	b.Do("PATCH", path("/pxe/file/%d", b.fileServer), `{"install_max_concurrent": 2}`).Want(200)
+	b.starts(first)
+	testkit.Execute(
+		t,
+		b.DB,
+		fmt.Sprintf("UPDATE install SET password = '\\x00', revision = nextval('install_revision') WHERE id = %d", first.id),
+	)
+	if i := b.until(first, "failed"); *i.Error != "Its password cannot be unsealed." {
+		t.Errorf("it is %+v", i)
+	}
+}
+
+// A machine that is given its boot script in the very moment in which its place is taken from it goes on, and who was to have the place
+// waits.
+func TestPlaceOfAMachineThatBoots(t *testing.T) {
+	t.Parallel()
+	b := newBoot(t)
+	b.Do("PATCH", path("/pxe/file/%d", b.fileServer), `{"install_max_concurrent": 1}`).Want(200)
+	first, second := b.install(""), b.install("")
+	scripts := make(chan string, 1)
+	boots := sync.OnceFunc(func() { scripts <- b.agent.Boots(first.mac, first.address) })
+	b.agent.Before(func(r *http.Request, body string) {
+		if r.Method == "PUT" && r.URL.Path == path("/v1/machine/%d", first.id) && strings.Contains(body, "is full") {
+			boots()
+		}
+	})
+	b.gets(second, "full")
+	token := tokenIn(<-scripts)
+	reads := func() {
+		t.Helper()
+		if preseed := b.agent.Asks("GET", "/i/"+token+"/preseed", first.address, ""); !strings.Contains(preseed, first.address) {
+			t.Errorf("it is given %s", preseed)
+		}
+	}
+	reads()
+	b.until(first, "booting")
+	reads()
+	for range 3 {
+		b.gets(second, "full")
+		if i := b.view(second); i.Reason == nil || !strings.Contains(*i.Reason, "is full: 1 install from it at a time") {
+			t.Errorf("the second is %+v", i)
+		}
+		time.Sleep(time.Second) // in which others look for room
+	}
+	b.agent.Says(token, "done", first.address, "")
+	b.until(first, "installed")
+	b.starts(second)
+}
+
+// A machine whose agent cannot be asked holds no place, where it was never told that it has one.
+func TestPlaceBehindAnAgentThatIsAway(t *testing.T) {
+	t.Parallel()
+	b := newBoot(t)
+	b.Do("PATCH", path("/pxe/file/%d", b.fileServer), `{"install_max_concurrent": 1, "name": "`+strings.Repeat("\u0436", 250)+`"}`).Want(200)
+	away := b.Do("POST", "/pxe/dhcp", map[string]any{"name": "away", "host": "127.0.0.1", "port": 1, "api_key": agentKey}).Want(200).ID()
+	b.install(fmt.Sprintf(`, "dhcp_server": %d`, away))
+	second := b.install("")
+	b.gets(second, "File server")
+	b.starts(second)
+}
+
+// A machine that asked for its script and is not heard of for five minutes loses its place to one that asks.
+func TestPlaceOfASilentMachine(t *testing.T) {
+	t.Parallel()
+	b := newBoot(t)
+	b.Do("PATCH", path("/pxe/file/%d", b.fileServer), `{"install_max_concurrent": 1}`).Want(200)
+	first, second := b.install(""), b.install("")
+	hasPlace := func(m target) bool { return b.view(m).Reason == nil }
+	b.gets(second, "full")
+	testkit.Eventually(t, "it has the place, as the first did not ask", func() bool { return hasPlace(second) })
+	silent := func(minutes int) {
+		testkit.Execute(
+			t,
+			b.DB,
+			fmt.Sprintf("UPDATE install SET seen_at = now() - interval '%d minutes' WHERE id = %d", minutes, second.id),
+		)
+	}
+	silent(4)
+	testkit.Eventually(t, "the agent knows that the first has it no more", func() bool {
+		var revision int64
+		if err := b.DB.QueryRow(t.Context(), "SELECT revision FROM install WHERE id = $1", first.id).
+			Scan(&revision); err != nil {
+			t.Fatal(err)
+		}
+		return slices.Contains(b.agent.Agent.Machines().Held(), siteagent.Held{ID: first.id, Revision: revision})
+	})
+	b.gets(first, "full")
+	testkit.Eventually(t, "the first is heard of", func() bool { return b.view(first).SeenAt != nil })
+	third := b.install("") // which looks for room again
+	if !hasPlace(second) || hasPlace(first) || hasPlace(third) {
+		t.Error("it loses its place within four minutes")
+	}
+	silent(6)
+	b.starts(first)
+	if text := *b.view(second).Reason; !strings.Contains(text, "is full: 1 install from it at a time") {
+		t.Errorf("it waits as %s", text)
+	}
+}
+
+// Twenty machines at once: each gets its own address and script, and what is another's is nothing to it. Where the file server takes
+// five, the rest waits, and says why.
+func TestTwentyInstalls(t *testing.T) {
+	t.Parallel()
+	b := newBoot(t)
+	const all = 20
+	ask := func() (machines []target) {
+		for range all {
+			machines = append(machines, b.install(""))
+		}
+		return machines
+	}
+	end := func(m target, token string) {
+		b.agent.Says(token, "progress", m.address, "step=disk&progress=50")
+		b.agent.Says(token, "done", m.address, "")
+	}
+	machines, tokens := ask(), make([]string, all)
+	for n, m := range machines {
+		tokens[n] = b.starts(m)
+	}
+	for n, m := range machines {
+		if preseed := b.agent.Asks("GET", "/i/"+tokens[n]+"/preseed", m.address, ""); !strings.Contains(preseed, " "+m.address+" ") {
+			t.Errorf("machine %d is given %s", n, preseed)
+		}
+		if status := b.agent.Ask("GET", "/i/"+tokens[(n+1)%all]+"/preseed", m.address, "").Code; status != http.StatusNotFound {
+			t.Errorf("machine %d is answered %d for what is another's", n, status)
+		}
+		end(m, tokens[n])
+	}
+	for _, m := range machines {
+		b.until(m, "installed")
+	}
+
+	b.Do("PATCH", path("/pxe/file/%d", b.fileServer), `{"install_max_concurrent": 5}`).Want(200)
+	machines = ask()
+	for installed := 0; installed < all; installed += 5 {
+		var waiting, granted []target
+		for _, i := range testkit.Decode[[]install.Install](b.Do("GET", "/pxe/install?status=waiting", nil).Want(200)) {
+			m := machines[slices.IndexFunc(machines, func(m target) bool { return m.id == i.ID })]
+			if i.Reason == nil {
+				granted = append(granted, m)
+			} else if waiting = append(waiting, m); !strings.Contains(*i.Reason, "is full: 5 install from it at a time") {
+				t.Errorf("it waits as %s", *i.Reason)
+			}
+		}
+		if len(granted) != 5 || len(waiting) != all-installed-5 {
+			t.Fatalf("%d may be installed, and %d wait", len(granted), len(waiting))
+		}
+		for _, m := range waiting[:min(1, len(waiting))] {
+			b.gets(m, "full")
+		}
+		for _, m := range granted {
+			end(m, b.starts(m))
+		}
+		for _, m := range granted {
+			b.until(m, "installed")
+		}
+		testkit.Eventually(t, "others may be installed", func() bool {
+			still := testkit.Decode[[]install.Install](b.Do("GET", "/pxe/install?status=waiting", nil).Want(200))
+			return len(slices.DeleteFunc(still, func(i install.Install) bool { return i.Reason != nil })) == min(5, len(waiting))
+		})
+	}
+}
