@@ -224,26 +224,25 @@ func run(t testing.TB, url, statement string) {
 	}
 }
 
-// making lets databases be copied one after the other: a template that is being copied cannot be copied.
-var making sync.Mutex
-
 func execute(ctx context.Context, url, statement string) error {
-	making.Lock()
-	defer making.Unlock()
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return err
 	}
-	defer conn.Close(ctx)
+	defer conn.Close(context.WithoutCancel(ctx))
 	for {
 		_, err := conn.Exec(ctx, statement)
-		if used, ok := errors.AsType[*pgconn.PgError](err); ok && used.Code == inUse {
-			continue // by sessions that are ending, for which Postgres waits for five seconds
+		if err == nil {
+			return nil
 		}
-		if err != nil {
+		if used, ok := errors.AsType[*pgconn.PgError](err); !ok || used.Code != inUse {
 			return fmt.Errorf("%s: %w", statement, err)
 		}
-		return nil
+		select { // sessions are ending, for which Postgres has waited five seconds
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w", statement, ctx.Err())
+		}
 	}
 }
 
