@@ -55,3 +55,10 @@ func holdLock(t *testing.T, db *pg.DB, name string, number int64) (unlock func()
 	t.Helper()
 	return testkit.Hold(t, db, func(tx *pg.Tx) error { return tx.Lock(t.Context(), name, number) })
 }
+
+// ownedBy is a body that makes a key for an admin, or gives one to an admin.
+func ownedBy(admin int64) map[string]any {
+	return map[string]any{"name": "x", "owner": map[string]any{"url": path("/admin/%d", admin)}}
+}
+
+const disable, enable = `{"disabled": true}`, `{"disabled": false}`

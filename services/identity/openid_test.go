@@ -1,4 +1,4 @@
-package product_test
+package identity_test
 
 import (
 	"crypto/ecdsa"
@@ -19,10 +19,8 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 
-	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/testkit"
-	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/services/identity/admin"
 	"github.com/ironplane/ironplane/services/identity/keys"
 	"github.com/ironplane/ironplane/services/identity/openid"
@@ -246,13 +244,10 @@ const notSignedIn = "The identity provider has signed in nobody who is an admin 
 // Admins sign in with their company's identity provider.
 func TestOpenID(t *testing.T) {
 	t.Parallel()
-	p, c := producttest.StartWith(
-		t,
-		testkit.Redis(t),
-		service.Settings{AllowedNetworks: "127.0.0.1", APIURL: "https://api.example.com", AdminURL: "https://admin.example.com"},
-	)
+	s, c := newStandWith(t, service.Settings{AllowedNetworks: "127.0.0.1", APIURL: "https://api.example.com", AdminURL: "https://admin.example.com"})
+	s.panels()
 	at := newCompany(t)
-	anna := newPerson(t, c, "admin", "anna@corp.example")
+	anna := s.newPerson("admin", "anna@corp.example")
 	settings := map[string]any{
 		"name":          "Corp",
 		"issuer":        at.URL,
@@ -342,14 +337,14 @@ func TestOpenID(t *testing.T) {
 
 	// However many begin, nobody else is kept out, and of one network's those end that began first.
 	flood := func(from string, n int) {
-		testkit.Execute(t, p.Databases[identity.Name], `INSERT INTO openid_login (provider_id, hash, challenge, nonce, network, expires_at)
+		testkit.Execute(t, s.DB, `INSERT INTO openid_login (provider_id, hash, challenge, nonce, network, expires_at)
 			SELECT $1, sha256(($2 || n)::bytea), sha256('x'), 'x', $2::cidr, now() + interval '10 minutes' FROM generate_series(1, $3::int) n`, b.provider, from, n)
 	}
-	flood("127.0.0.1/32", 10_000)
-	flood("192.0.2.7/32", 1)
+	flood("192.0.2.7/32", 10_000)
+	flood("198.51.100.7/32", 1)
 	b.signIn(person("anna", ""))
 	var here, elsewhere int
-	if err := p.Databases[identity.Name].QueryRow(t.Context(), "SELECT count(*) FILTER (WHERE network = '127.0.0.1'), count(*) FILTER (WHERE network = '192.0.2.7') FROM openid_login").
+	if err := s.DB.QueryRow(t.Context(), "SELECT count(*) FILTER (WHERE network = '192.0.2.7'), count(*) FILTER (WHERE network = '198.51.100.7') FROM openid_login").
 		Scan(&here, &elsewhere); err != nil ||
 		here != 99 ||
 		elsewhere != 1 {
@@ -373,8 +368,8 @@ func TestOpenID(t *testing.T) {
 	c.Do("PATCH", provider, `{"makes_admins": true, "permissions": ["network.groups read"]}`).Want(200)
 	b.nobody.Do("GET", b.begin(person("eve", "eve@other.example")), nil).WantDetail(401, notSignedIn)
 	ben := b.signIn(person("ben", "ben@corp.example"))
-	c.With(ben.Key).Do("GET", "/group", nil).Want(200)
-	c.With(ben.Key).Do("POST", "/group", `{"name": "x"}`).Want(403)
+	c.With(ben.Key).Do("GET", "/-/holds/network.groups", nil).Want(200)
+	c.With(ben.Key).Do("GET", "/-/holds/network.switches", nil).Want(403)
 	if record := testkit.Decode[admin.Admin](
 		c.Do("GET", ben.Owner.URL, nil).Want(200),
 	); record.Email != "ben@corp.example" ||

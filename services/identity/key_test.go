@@ -1,0 +1,173 @@
+package identity_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/auth/apikey"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/services/identity/keys"
+)
+
+func TestAPIKey(t *testing.T) {
+	t.Parallel()
+	s, c := newStand(t)
+	made := testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", `{"name": "billing"}`).Want(200))
+	if apikey.FormatOf(made.Key) != apikey.Issued || made.Owner.URL != "/admin/1" || *made.Owner.Name != "admin" || made.ExpiresAt != nil {
+		t.Fatalf("made %+v", made)
+	}
+	var hash []byte
+	if err := s.DB.QueryRow(t.Context(), "SELECT hash FROM api_key WHERE id = $1", made.ID).Scan(&hash); err != nil {
+		t.Fatal(err)
+	}
+	if want := apikey.Hash(made.Key); string(hash) != string(want[:]) {
+		t.Fatal("the key is not stored as its hash")
+	}
+	for _, answer := range []*testkit.Answer{c.Do("GET", path("/auth/key/%d", made.ID), nil), c.Do("GET", "/auth/key", nil),
+		c.Do("PATCH", path("/auth/key/%d", made.ID), `{"name": "renamed"}`)} {
+		if strings.Contains(answer.Want(200).Text, made.Key) || strings.Contains(answer.Text, `"key"`) {
+			t.Fatalf("the key is shown again: %s", answer.Text)
+		}
+	}
+	if current := testkit.Decode[keys.APIKey](c.With(made.Key).Do("GET", "/auth/key/current", nil).Want(200)); current.Name != "renamed" {
+		t.Fatalf("current %+v", current)
+	}
+
+	c.Do("POST", "/auth/key", `{}`).WantErrors("/name", "required")
+	c.Do("PATCH", path("/auth/key/%d", made.ID), `{}`).WantErrors("/name", "required")
+	c.Do("POST", "/auth/key", `{"name": "x", "key": "short", "owner": {"url": "/server/3"}, "expires_at": {"iso_8601": "2020-01-01T00:00:00Z", "unix": 1577836800}}`).
+		WantErrors("/expires_at", "out_of_range", "/key", "too_short", "/owner/url", "invalid")
+	c.Do("POST", "/auth/key", `{"name": "x", "expires_at": {"iso_8601": "2030-01-01T00:00:00Z", "unix": 1}}`).
+		WantErrors("/expires_at", "disagrees")
+	c.Do("POST", "/auth/key", `{"name": "x", "expires_at": {"unix": "soon"}}`).WantErrors("/expires_at", "type")
+	c.Do("POST", "/auth/key", `{"name": "x", "owner": {"url": "/admin/99"}}`).WantErrors("/owner/url", "not_found")
+	c.Do("POST", "/auth/key", `{"name": "x", "owner": {"url": "/admin/3", "id": 4}}`).WantErrors("/owner/id", "disagrees")
+	for owner, wrong := range map[string][]string{`"owner": {"type": "admin", "id": 1}`: nil, `"owner_type": "admin", "owner_id": "1"`: nil, `"type": "admin", "owner_id": 1, "owner": {"url": "/admin/1"}`: nil,
+		`"owner_type": "server", "owner_id": 1`:          {"/owner_type", "invalid"},
+		`"type": "client", "owner": {"url": "/admin/1"}`: {"/type", "disagrees"},
+		`"owner_id": 1`: {"/owner/url", "invalid"}} {
+		answer := c.Do("POST", "/auth/key", `{"name": "x", `+owner+`}`)
+		if wrong != nil {
+			answer.WantErrors(wrong...)
+		} else if key := testkit.Decode[keys.APIKey](answer.Want(200)); key.Owner.URL != "/admin/1" {
+			t.Errorf("%s: %+v", owner, key)
+		}
+	}
+	whole := c.Do("GET", path("/auth/key/%d", made.ID), nil).Want(200)
+	for _, same := range []string{`"owner_type": "admin", "owner_id": 1`, `"owner_id": 1`, `"owner": {"url": "/admin", "id": 1}`} {
+		if back := c.Do("PATCH", path("/auth/key/%d", made.ID), `{"name": "renamed", `+same+`}`).
+			Want(200); back.Header.Get(
+			"ETag",
+		) != whole.Header.Get(
+			"ETag",
+		) {
+			t.Errorf("%s changes the key's version", same)
+		}
+	}
+	c.Do("POST", "/auth/key", map[string]any{"name": "x", "key": made.Key[:len(made.Key)-1] + "!"}).WantErrors("/key", "checksum")
+	c.Do("POST", "/auth/key", map[string]any{"name": "x", "key": made.Key}).WantErrors("/key", "taken")
+
+	c.Do("DELETE", path("/auth/key/%d", made.ID), nil).Want(200)
+	c.With(made.Key).Do("GET", "/auth/key/current", nil).Want(401)
+}
+
+// A list has the keys that its caller may know of, and no other.
+func TestKeysListed(t *testing.T) {
+	t.Parallel()
+	_, c := newStand(t)
+	_, nobody := newAdmin(t, c, "nobody", `{}`)
+	_, reader := newAdmin(t, c, "reader", `{"users": {"admins": {"read": true}}}`)
+	for caller, want := range map[*testkit.Client][]string{c: {"/admin/1", "/admin/2", "/admin/3"}, reader: {"/admin/1", "/admin/2", "/admin/3"}, nobody: {"/admin/2"}} {
+		var got []string
+		for _, key := range testkit.Decode[[]keys.APIKey](caller.Do("GET", "/auth/key", nil).Want(200)) {
+			got = append(got, key.Owner.URL)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("the keys of %v are listed, want %v", got, want)
+		}
+		if found := testkit.Decode[[]keys.APIKey](caller.Do("GET", "/auth/key?owner=/admin/2&sort=-name", nil).Want(200)); len(found) != 1 {
+			t.Errorf("found %+v", found)
+		}
+	}
+}
+
+func TestImportedKey(t *testing.T) {
+	t.Parallel()
+	_, c := newStand(t)
+	const value = "a-key-that-another-panel-made-0001"
+	c.With(value).Do("GET", "/auth/key/current", nil).Want(401)
+
+	made := testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", map[string]any{"name": "old", "key": value}).Want(200))
+	if made.Key != value {
+		t.Fatalf("made %+v", made)
+	}
+	c.With(value).Do("GET", "/auth/key/current", nil).Want(200)
+
+	_, few := newAdmin(t, c, "few", `{}`)
+	few.Do("POST", "/auth/key", map[string]any{"name": "x", "key": value + "x"}).Want(403)
+	mine := testkit.Decode[keys.APIKey](few.Do("GET", "/auth/key/current", nil)).ID
+	few.Do("PATCH", path("/auth/key/%d", mine), map[string]any{"name": "x", "key": value + "x"}).Want(403)
+
+	const next = "a-key-that-another-panel-made-0002"
+	c.With(next).Do("GET", "/auth/key/current", nil).Want(401)
+	if edited := testkit.Decode[keys.APIKey](
+		c.Do("PATCH", path("/auth/key/%d", made.ID), map[string]any{"name": "old", "key": next}).Want(200),
+	); edited.Key != next {
+		t.Fatalf("edited %+v", edited)
+	}
+	c.With(value).Do("GET", "/auth/key/current", nil).Want(401)
+	c.With(next).Do("GET", "/auth/key/current", nil).Want(200)
+}
+
+// soonExpiring makes a key that expires as soon as there was time to make it, and answers when.
+func soonExpiring(c *testkit.Client, body map[string]any, headers ...string) (at time.Time, made *testkit.Answer) {
+	for life := 2 * time.Second; ; life *= 2 {
+		at = time.Now().Add(life)
+		body["expires_at"] = rest.Timestamp{Time: at}
+		made = c.Do("POST", "/auth/key", body, headers...)
+		if made.Status == 200 || life > time.Minute {
+			return at, made.Want(200)
+		}
+		made.WantErrors("/expires_at", "out_of_range") // it took longer than that
+	}
+}
+
+func TestKeyExpires(t *testing.T) {
+	t.Parallel()
+	_, c := newStand(t)
+	_, made := soonExpiring(c, map[string]any{"name": "brief"})
+	key := testkit.Decode[keys.APIKey](made)
+	brief := c.With(key.Key)
+	if answer := brief.Do("GET", "/auth/key/current", nil); answer.Status != 200 && time.Now().Before(key.ExpiresAt.Time) {
+		t.Fatalf("answered %d before the key's end", answer.Status)
+	}
+	time.Sleep(time.Until(key.ExpiresAt.Time))
+	brief.Do("GET", "/auth/key/current", nil).Want(401)
+}
+
+// What is revoked stays revoked, and what is granted works: a moment after the answer.
+func TestRevocation(t *testing.T) {
+	t.Parallel()
+	_, c := newStand(t)
+	id, own := newAdmin(t, c, "eve", `{"network": {"switches": {"read": true}}}`)
+	own.Do("GET", "/-/holds/network.switches", nil).Want(200)
+	own.Do("GET", "/-/holds/network.groups", nil).Want(403)
+
+	c.Do("PATCH", path("/admin/%d/permission", id), `{"network": {"switches": {"read": false}, "groups": {"read": true}}}`).Want(200)
+	own.Do("GET", "/-/holds/network.switches", nil).Want(403)
+	own.Do("GET", "/-/holds/network.groups", nil).Want(200)
+
+	c.Do("DELETE", path("/admin/%d", id), nil).Want(200)
+	own.Do("GET", "/-/holds/network.groups", nil).Want(401)
+}
+
+func TestBrowserDetails(t *testing.T) {
+	t.Parallel()
+	_, c := newStand(t)
+	if got := c.With("").Do("GET", "/browser-details", nil, "X-Forwarded-For", "192.0.2.1").Want(200).Text; got != `{"ip":"192.0.2.7"}`+"\n" {
+		t.Fatal(got)
+	}
+}

@@ -1,0 +1,107 @@
+package identity_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/auth/keycache"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/mail"
+	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/identity/keys"
+)
+
+// Keys are good from where they are to be, it is known when they were used, and their owners are told in time that they end.
+func TestKeyUse(t *testing.T) {
+	t.Parallel()
+	s, c := newStand(t)
+	s.newPerson("admin", "anna@example.com")
+	_, anna := signIn(t, c, loginOf("admin", "anna@example.com", password))
+	make := func(c *testkit.Client, body string) keys.APIKey {
+		t.Helper()
+		return testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", body).Want(200))
+	}
+	far := make(anna, `{"name": "far", "allowed_cidrs": ["198.51.100.7/24", "2001:db8::1"]}`)
+	if strings.Join(far.Networks, " ") != "198.51.100.0/24 2001:db8::1/128" {
+		t.Errorf("kept as %v", far.Networks)
+	}
+	c.With(far.Key).Do("GET", "/auth/key/current", nil).Want(401)
+	anna.Do("PATCH", path("/auth/key/%d", far.ID), `{"name": "far", "allowed_cidrs": ["192.0.2.0/24"]}`).Want(200)
+	near := c.With(far.Key)
+	tag := near.Do("GET", "/auth/key/current", nil).Want(200).Header.Get("ETag")
+	if heir := make(near, `{"name": "heir"}`); strings.Join(heir.Networks, " ") != "192.0.2.0/24" {
+		t.Errorf("a key that was made with it is good from %v", heir.Networks)
+	}
+	near.Do("POST", "/auth/key", `{"name": "wider", "allowed_cidrs": ["0.0.0.0/0"]}`).WantErrors("/allowed_cidrs", "out_of_range")
+	near.Do("PATCH", path("/auth/key/%d", far.ID), `{"name": "far", "allowed_cidrs": ["0.0.0.0/0"]}`).
+		WantErrors("/allowed_cidrs", "out_of_range")
+	make(near, `{"name": "narrower", "allowed_cidrs": ["192.0.2.7"]}`)
+	for _, wrong := range []string{"x", "192.0.2.0/33", "::ffff:192.0.2.0/120", "fe80::1%eth0"} {
+		anna.Do("POST", "/auth/key", map[string]any{"name": "wrong", "allowed_cidrs": []string{wrong}}).WantErrors("/allowed_cidrs", "invalid")
+	}
+
+	gateway := s.Peers(principal.Gateway)
+	testkit.Eventually(t, "it is known when a key was used", func() bool {
+		testkit.Must(t, gateway.Ask(t.Context(), identity.Name, path("%s?keys=%d", keycache.UsesPath, far.ID), new(any)))
+		return testkit.Decode[keys.APIKey](c.Do("GET", path("/auth/key/%d", far.ID), nil).Want(200)).LastUsed != nil
+	})
+	if now := near.Do("GET", "/auth/key/current", nil).Want(200).Header.Get("ETag"); now != tag {
+		t.Errorf("to be used changes a key: %s, %s", tag, now)
+	}
+	testkit.Execute(t, s.DB, "UPDATE api_key SET created_at = now() - interval '100 days'")
+	testkit.Execute(t, s.DB, "UPDATE api_key SET last_used_at = now() - interval '91 days' WHERE name = 'heir'")
+	testkit.Execute(t, s.DB, "UPDATE api_key SET last_used_at = now() - interval '89 days' WHERE name = 'narrower'")
+	unused := testkit.Decode[[]keys.APIKey](c.Do("GET", "/auth/key?unused_days=90&owner=/admin/2", nil).Want(200))
+	if len(unused) != 1 || unused[0].Name != "heir" {
+		t.Errorf("unused are %+v", unused)
+	}
+	c.Do("GET", "/auth/key?unused_days=0", nil).Want(400)
+
+	for name, left := range map[string]time.Duration{"ends soon": 3 * 24 * time.Hour, "ends later": 30 * 24 * time.Hour} {
+		make(anna, testkit.JSON(map[string]any{"name": name, "expires_at": time.Now().Add(left).Unix()}))
+	}
+	testkit.Execute(t, s.DB, "UPDATE api_key SET created_at = now() - interval '100 days' WHERE name LIKE 'ends%'")
+	testkit.Eventually(t, "the owner is told of a key that ends", func() bool {
+		told := 0
+		for _, m := range s.System.Mails("anna@example.com") {
+			switch is := m.What.(type) {
+			case mail.KeyExpires:
+				if told++; is.Key != "ends soon" {
+					t.Fatalf("told of %+v", is)
+				}
+			case mail.AccountChanged:
+				if strings.Contains(strings.Join(is.Changes, " "), "heir") {
+					told++
+				}
+			}
+		}
+		return told == 2
+	})
+}
+
+// A password that was hashed with less work is hashed anew when it is typed.
+func TestRehash(t *testing.T) {
+	t.Parallel()
+	s, c := newStand(t)
+	for _, kind := range []string{"admin", "client"} {
+		id := s.newPerson(kind, "one@example.com")
+		stored := func() (text string) {
+			if kind == "client" {
+				return s.Clients.Account(id).Hash
+			}
+			testkit.Must(t, s.DB.QueryRow(t.Context(), "SELECT password_hash FROM admin WHERE id = $1", id).Scan(&text))
+			return text
+		}
+		c.With("").Do("POST", "/auth/key", loginOf(kind, "one@example.com", "another one")).Want(401)
+		if got := stored(); got != hash {
+			t.Errorf("a wrong password is hashed again: got %s, want %s", got, hash)
+		}
+		signIn(t, c, loginOf(kind, "one@example.com", password))
+		testkit.Await(t, "the password of the "+kind+" is hashed anew", stored, func(got string) bool {
+			return strings.Contains(got, "$m=47104,") && got != hash
+		})
+		signIn(t, c, loginOf(kind, "one@example.com", password))
+	}
+}

@@ -1,0 +1,247 @@
+package identity_test
+
+import (
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/auth/credentials"
+	"github.com/ironplane/ironplane/pkg/settings"
+	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/services/identity/keys"
+	"github.com/ironplane/ironplane/services/identity/session"
+)
+
+const current = "/auth/key/current"
+
+// A session begins with a login. All of its values end together, with the account, and with its password.
+func TestLogin(t *testing.T) {
+	t.Parallel()
+	s, c := newStand(t)
+	nobody := c.With("")
+	for _, kind := range []string{"admin", "client"} {
+		email := "one@" + kind + ".example.com"
+		id := s.newPerson(kind, email)
+		self := path("/%s/%d", kind, id)
+		first, signedIn := signIn(t, c, loginOf(kind, strings.ToUpper(email), password))
+		if first.Owner.URL != self {
+			t.Errorf("owner of the session: got %+v, want %s", first.Owner, self)
+		}
+		if got := testkit.Decode[keys.APIKey](signedIn.Do("GET", current, nil).Want(200)); got.ID != first.ID || got.Key != "" {
+			t.Errorf("the session's key: got %+v, want %d without its value", got, first.ID)
+		}
+		_, other := signIn(t, c, loginOf(kind, email, password))
+		own := testkit.Decode[[]session.Session](signedIn.Do("GET", "/auth/session", nil).Want(200))
+		if len(own) != 2 || own[0].IP != "192.0.2.7" || own[0].Agent != "Go-http-client/1.1" || own[0].Acting {
+			t.Errorf("own sessions: got %+v, want two", own)
+		}
+
+		// Renewed, it goes on with another value, and for a moment with the old one.
+		renewed := testkit.Decode[keys.APIKey](signedIn.Do("POST", "/auth/key", `{}`).Want(200))
+		if renewed.ID != first.ID || renewed.Key == "" || renewed.Key == first.Key {
+			t.Errorf("the renewed session: got %+v, want another value of %d", renewed, first.ID)
+		}
+		for _, key := range []string{first.Key, renewed.Key} {
+			c.With(key).Do("GET", current, nil).Want(200)
+		}
+		c.With(renewed.Key).Do("POST", "/auth/key", `[]`).Want(200)
+		latest := testkit.Decode[keys.APIKey](signedIn.Do("POST", "/auth/key", `{"isWrapped": true}`).Want(200))
+		signedIn.Do("PATCH", path("/auth/key/%d", first.ID), `{"name": "mine"}`).Want(403)
+		made := testkit.Decode[keys.APIKey](signedIn.Do("POST", "/auth/key", `{"name": "lasting"}`).Want(200))
+		if made.ExpiresAt != nil {
+			t.Errorf("a key made by a login's session: got %+v, want one that does not expire", made)
+		}
+
+		// All values of a session end together.
+		c.With(latest.Key).Do("DELETE", current, nil).Want(200)
+		for _, key := range []string{first.Key, renewed.Key, latest.Key} {
+			c.With(key).Do("GET", current, nil).Want(401)
+		}
+		other.Do("GET", current, nil).Want(200)
+		_, third := signIn(t, c, loginOf(kind, email, password))
+		other.Do("DELETE", "/auth/session", nil).Want(200)
+		third.Do("GET", current, nil).Want(401)
+		last, fourth := signIn(t, c, loginOf(kind, email, password))
+		other.Do("DELETE", path("/auth/session/%d", last.ID), nil).Want(200)
+		fourth.Do("GET", current, nil).Want(401)
+
+		// What the account loses, its sessions lose.
+		change := func(body string, edit func(*credentials.Account)) {
+			t.Helper()
+			if kind == "admin" {
+				c.Do("PATCH", self, body).Want(200)
+			} else {
+				s.edit(id, edit)
+			}
+		}
+		_, fifth := signIn(t, c, loginOf(kind, email, password))
+		change(`{"password": "another long walk"}`, func(a *credentials.Account) { a.Version++ })
+		fifth.Do("GET", current, nil).Want(401)
+		other.Do("GET", current, nil).Want(401)
+		c.With(made.Key).Do("GET", current, nil).Want(200)
+		words := password
+		if kind == "admin" {
+			nobody.Do("POST", "/auth/key", loginOf(kind, email, password)).Want(401)
+			words = "another long walk"
+		}
+		_, sixth := signIn(t, c, loginOf(kind, email, words))
+		change(disable, func(a *credentials.Account) { a.Disabled = true })
+		sixth.Do("GET", current, nil).Want(401)
+		nobody.Do("POST", "/auth/key", loginOf(kind, email, words)).Want(401)
+		change(enable, func(a *credentials.Account) { a.Disabled = false })
+		sixth.Do("GET", current, nil).Want(200)
+		if kind == "admin" {
+			c.Do("DELETE", self, nil).Want(200)
+		} else {
+			s.Clients.Delete(id)
+		}
+		sixth.Do("GET", current, nil).Want(401)
+		nobody.Do("POST", "/auth/key", loginOf(kind, email, words)).Want(401)
+		testkit.Eventually(t, "the account's keys are deleted", func() bool {
+			return len(testkit.Decode[[]keys.APIKey](c.Do("GET", "/auth/key?owner="+self, nil).Want(200))) == 0
+		})
+	}
+	nobody.Do("POST", "/auth/key", `{"type": "integration", "email": "x", "password": "y"}`).WantErrors("/type", "invalid")
+	nobody.Do("POST", "/auth/key", `{"password": ""}`).WantErrors("/email", "required", "/type", "invalid")
+	nobody.Do("POST", "/auth/key", `{"type": "client", "username": "x", "password": ""}`).WantErrors("/email", "required")
+	nobody.Do("POST", "/auth/key", `{"name": "x"}`).Want(401)
+	nobody.Do("POST", "/auth/key", `{}`).Want(401)
+	c.Do("POST", "/auth/key", `{}`).WantErrors("/name", "required")
+	c.Do("POST", "/auth/key", `{"name": ""}`).WantErrors("/name", "required")
+	c.Do("POST", "/auth/key", `{"email": "x"}`).WantErrors("/name", "required")
+}
+
+// While the clients service is away, clients cannot sign in, and admins can.
+func TestLoginWhileClientsIsAway(t *testing.T) {
+	t.Parallel()
+	s, c := newStand(t)
+	s.newPerson("client", "ben@example.com")
+	s.newPerson("admin", "anna@example.com")
+	s.Clients.SetAway(true)
+	c.With("").Do("POST", "/auth/key", loginOf("client", "ben@example.com", password)).Want(503)
+	signIn(t, c, loginOf("admin", "anna@example.com", password))
+	s.Clients.SetAway(false)
+	signIn(t, c, loginOf("client", "ben@example.com", password))
+}
+
+// Whoever is not let in gets one answer, whether there is such an account or not.
+func TestLoginAnswersAlike(t *testing.T) {
+	t.Parallel()
+	s, c := newStand(t)
+	for _, kind := range []string{"admin", "client"} {
+		s.newPerson(kind, "right@"+kind)
+		s.newPerson(kind, "none@"+kind)
+		off := s.newPerson(kind, "off@"+kind)
+		if kind == "admin" {
+			testkit.Execute(t, s.DB, "UPDATE admin SET password_hash = NULL WHERE email = 'none@admin'")
+			c.Do("PATCH", path("/admin/%d", off), disable).Want(200)
+		} else {
+			s.edit(off-1, func(a *credentials.Account) { a.Hash = "" })
+			s.edit(off, func(a *credentials.Account) { a.Disabled = true })
+		}
+	}
+	var texts []string
+	for _, kind := range []string{"admin", "client"} {
+		for email, words := range map[string]string{"right": "wrong", "none": "", "off": password, "unknown": password} {
+			answer := c.With("").Do("POST", "/auth/key", loginOf(kind, email+"@"+kind, words)).Want(401)
+			texts = append(texts, answer.Text)
+		}
+	}
+	for _, text := range texts {
+		if text != texts[0] {
+			t.Errorf("answers to refused logins: got %s and %s, want one", text, texts[0])
+		}
+	}
+	s.wantRecords("admin.password.refused", 3)
+	s.wantRecords("client.password.refused", 3)
+	testkit.Eventually(t, "logins by unknown names are logged", func() bool {
+		testkit.Execute(t, s.DB, "UPDATE unknown_name SET minute = minute - interval '1 minute'")
+		return s.records("auth.login.refused") > 0
+	})
+}
+
+// Who locks somebody out does so where he comes from himself, and not where the other one usually is.
+func TestLockedOut(t *testing.T) {
+	t.Parallel()
+	s, c := newStand(t)
+	s.newPerson("client", "ben@example.com")
+	for _, name := range []string{"ben@example.com", "nobody@example.com"} {
+		var compared, locked atomic.Int32
+		var all sync.WaitGroup
+		for range 32 {
+			all.Go(func() {
+				switch answer := c.With("").Do("POST", "/auth/key", loginOf("client", name, "wrong")); answer.Status {
+				case 401:
+					compared.Add(1)
+				case 429:
+					locked.Add(1)
+				default:
+					t.Errorf("answered %d: %s", answer.Status, answer.Text)
+				}
+			})
+		}
+		all.Wait()
+		if compared.Load() != 5 || locked.Load() != 27 {
+			t.Errorf("%d guesses at %s were compared", compared.Load(), name)
+		}
+	}
+	c.With("").Do("POST", "/auth/key", loginOf("client", "ben@example.com", password)).Want(429)
+}
+
+// A session that acts for a client writes no credentials, and ends with the key that it was made with.
+func TestActing(t *testing.T) {
+	t.Parallel()
+	s, c := newStand(t)
+	ben := path("/client/%d", s.newPerson("client", "ben@example.com"))
+	few, fewKey := newAdmin(t, c, "few", `{"users": {"clients": {"read": true}}}`)
+	act := func(c *testkit.Client, owner string) *testkit.Answer {
+		return c.Do("POST", "/auth/key", map[string]any{"owner": map[string]any{"url": owner}})
+	}
+	act(fewKey, ben).Want(403)
+	act(c, "/client/999").WantErrors("/owner/url", "not_found")
+	act(c, path("/admin/%d", few)).Want(403)
+	maker := testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", `{"name": "maker"}`).Want(200))
+	as := c.With(testkit.Decode[keys.APIKey](act(c.With(maker.Key), ben).Want(200)).Key)
+	as.Do("GET", current, nil).Want(200)
+	as.Do("POST", "/auth/key", `{"name": "mine"}`).Want(403)
+	act(as, ben).Want(403)
+	as.Do("DELETE", "/auth/session", nil).Want(403)
+	if keys := testkit.Decode[[]keys.APIKey](c.Do("GET", "/auth/key?owner="+ben, nil).Want(200)); len(keys) != 0 {
+		t.Errorf("acting sessions among keys: got %+v, want none", keys)
+	}
+	renewed := testkit.Decode[keys.APIKey](as.Do("POST", "/auth/key", `{}`).Want(200))
+	for range 3 {
+		act(c, ben).Want(200)
+	}
+	s.wantRecords("auth.session.began", 1)
+	c.Do("DELETE", path("/auth/key/%d", maker.ID), nil).Want(200)
+	as.Do("GET", current, nil).Want(401)
+	c.With(renewed.Key).Do("GET", current, nil).Want(401)
+}
+
+// Sessions last as long as the settings say, and what has ended is deleted.
+func TestSessionsEnd(t *testing.T) {
+	t.Parallel()
+	s, c := newStand(t)
+	s.newPerson("admin", "anna@example.com")
+	s.System.SetSetting(settings.SessionDuration.Slug, "30")
+	testkit.Eventually(t, "a session lasts half an hour", func() bool {
+		key, _ := signIn(t, c, loginOf("admin", "anna@example.com", password))
+		return time.Until(key.ExpiresAt.Time) < 31*time.Minute
+	})
+	s.System.SetSetting(settings.SessionMost.Slug, "10")
+	_, own := signIn(t, c, loginOf("admin", "anna@example.com", password))
+	testkit.Eventually(t, "a renewed session lasts ten minutes", func() bool {
+		renewed := testkit.Decode[keys.APIKey](own.Do("POST", "/auth/key", `{}`).Want(200))
+		own = c.With(renewed.Key)
+		return time.Until(renewed.ExpiresAt.Time) < 11*time.Minute
+	})
+	for range 60 { // more than an account may have
+		_, own = signIn(t, c, loginOf("admin", "anna@example.com", password))
+	}
+	if got := len(testkit.Decode[[]session.Session](own.Do("GET", "/auth/session?per_page=100", nil).Want(200))); got != 50 {
+		t.Errorf("sessions: got %d, want 50", got)
+	}
+}

@@ -1,0 +1,557 @@
+package identity_test
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/ironplane/ironplane/pkg/auth/credentials"
+	"github.com/ironplane/ironplane/pkg/events"
+	"github.com/ironplane/ironplane/pkg/mail"
+	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/services/identity/login"
+	"github.com/ironplane/ironplane/services/identity/mfa"
+)
+
+const (
+	panel       = "https://panel.example.com"
+	flagPresent = 1 << 0
+	flagUser    = 1 << 2
+	flagMany    = 1 << 3
+	flagKey     = 1 << 6
+)
+
+// withPasskeys is what services are told where keys are used.
+var withPasskeys = service.Settings{PasskeyDomain: "example.com", PasskeyOrigins: "https://admin.example.com, " + panel}
+
+// device is a security key, and the browser that it is held at.
+type device struct {
+	t       *testing.T
+	id      []byte
+	key     crypto.Signer
+	domain  string
+	origin  string
+	flags   byte
+	counter uint32
+	handle  string
+	client  map[string]any // what is said otherwise than it should be
+}
+
+func newDevice(t *testing.T) *device {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := make([]byte, 32)
+	rand.Read(id)
+	return &device{t: t, id: id, key: key, domain: "example.com", origin: panel, flags: flagPresent}
+}
+
+// again is the same device, altered.
+func (d *device) again(alter func(*device)) *device {
+	other := *d
+	alter(&other)
+	return &other
+}
+
+var base64url = base64.RawURLEncoding.EncodeToString
+
+// answer is what the browser answers, of which response is what it says besides.
+func (d *device) answer(kind, challenge string, data []byte, response map[string]any) map[string]any {
+	said := map[string]any{"type": kind, "challenge": challenge, "origin": d.origin, "crossOrigin": false}
+	for name, value := range d.client {
+		said[name] = value
+	}
+	client, err := json.Marshal(said)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	response["clientDataJSON"], response["authenticatorData"] = base64url(client), base64url(data)
+	if kind == "webauthn.get" {
+		sum := sha256.Sum256(client)
+		signature, err := crypto.SignMessage(d.key, rand.Reader, slices.Concat(data, sum[:]), d.hash())
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		response["signature"] = base64url(signature)
+		if d.handle != "" {
+			response["userHandle"] = d.handle
+		}
+	}
+	return map[string]any{
+		"id":                     base64url(d.id),
+		"rawId":                  base64url(d.id),
+		"type":                   "public-key",
+		"response":               response,
+		"clientExtensionResults": map[string]any{},
+	}
+}
+
+// data is what the device says, and signs.
+func (d *device) data(flags byte) []byte {
+	domain := sha256.Sum256([]byte(d.domain))
+	return binary.BigEndian.AppendUint32(append(domain[:], d.flags|flags), d.counter)
+}
+
+type creationOptions struct {
+	Challenge string `json:"challenge"`
+	Party     struct {
+		ID, Name string
+	} `json:"rp"`
+	User struct {
+		ID, Name string
+	} `json:"user"`
+	Exclude   []struct{ ID string } `json:"excludeCredentials"`
+	Selection struct {
+		UserVerification string `json:"userVerification"`
+	} `json:"authenticatorSelection"`
+	Attestation string `json:"attestation"`
+}
+
+type requestOptions struct {
+	Challenge        string `json:"challenge"`
+	Domain           string `json:"rpId"`
+	UserVerification string `json:"userVerification"`
+	Allow            []struct {
+		ID         string
+		Transports []string
+	} `json:"allowCredentials"`
+}
+
+// create answers options by which a key is made.
+func (d *device) create(options creationOptions) map[string]any {
+	d.t.Helper()
+	data := binary.BigEndian.AppendUint16(append(d.data(flagKey), make([]byte, 16)...), uint16(len(d.id)))
+	data = slices.Concat(data, d.id, d.public())
+	none := append([]byte("\xa3\x63fmt\x64none\x67attStmt\xa0\x68authData\x59"), binary.BigEndian.AppendUint16(nil, uint16(len(data)))...)
+	return d.answer(
+		"webauthn.create",
+		options.Challenge,
+		data,
+		map[string]any{"attestationObject": base64url(append(none, data...)), "transports": []string{"usb", "nfc"}},
+	)
+}
+
+// hash is what a signature is of.
+func (d *device) hash() crypto.Hash {
+	if _, whole := d.key.(ed25519.PrivateKey); whole {
+		return 0
+	}
+	return crypto.SHA256
+}
+
+// public is the public key, in CBOR as COSE has it.
+func (d *device) public() []byte {
+	d.t.Helper()
+	switch key := d.key.Public().(type) {
+	case ed25519.PublicKey:
+		return slices.Concat([]byte("\xa4\x01\x01\x03\x27\x20\x06\x21\x58\x20"), key)
+	case *rsa.PublicKey:
+		return slices.Concat([]byte("\xa4\x01\x03\x03\x39\x01\x00\x20\x59\x01\x00"), key.N.Bytes(), []byte("\x21\x43\x01\x00\x01"))
+	case *ecdsa.PublicKey:
+		point, err := key.Bytes()
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		return slices.Concat([]byte("\xa5\x01\x02\x03\x26\x20\x01\x21\x58\x20"), point[1:33], []byte("\x22\x58\x20"), point[33:])
+	}
+	d.t.Fatalf("a key of type %T", d.key)
+	return nil
+}
+
+// sign answers options by which a key signs, which counts.
+func (d *device) sign(options json.RawMessage) map[string]any {
+	d.t.Helper()
+	asked := read[requestOptions](d.t, options)
+	if d.counter > 0 {
+		d.counter++
+	}
+	return d.answer("webauthn.get", asked.Challenge, d.data(0), map[string]any{})
+}
+
+func read[T any](t *testing.T, text []byte) (v T) {
+	t.Helper()
+	if err := json.Unmarshal(text, &v); err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	return v
+}
+
+// newPasskey makes an authenticator of the caller for a security key that is yet to be made.
+func newPasskey(t *testing.T, c *testkit.Client, name string) (at string, options creationOptions) {
+	t.Helper()
+	made := testkit.Decode[mfa.Authenticator](c.Do("POST", "/auth/verify/auth", map[string]any{"method": 3, "name": name}).Want(200))
+	if made.Value == nil || made.Verified || made.Called == nil || *made.Called != name || made.Method.Name != "passkey" {
+		t.Fatalf("made %+v", made)
+	}
+	return path("/auth/verify/auth/%d", made.ID), read[creationOptions](t, []byte(*made.Value))
+}
+
+func created(answer map[string]any) map[string]any {
+	return map[string]any{"verified": true, "credential": answer}
+}
+
+// registered registers a device.
+func registered(t *testing.T, c *testkit.Client, d *device, name string) (at string, recovery []string) {
+	t.Helper()
+	at, options := newPasskey(t, c, name)
+	return at, testkit.Decode[mfa.Authenticator](c.Do("PATCH", at, created(d.create(options))).Want(200)).RecoveryCodes
+}
+
+func signedWith(v *mfa.LoginVerify, answer map[string]any) map[string]any {
+	return map[string]any{"credential": answer, "challenge": v.Challenge}
+}
+
+// confirmBy confirms a code of an authenticator with a device.
+func confirmBy(c *testkit.Client, at string, d *device) {
+	d.t.Helper()
+	code := testkit.Decode[mfa.VerifyCode](c.Do("POST", at+"/code", `{}`).Want(200))
+	c.Do("PATCH", path("%s/code/%d", at, code.ID), map[string]any{"credential": d.sign(code.Options)}).Want(200)
+}
+
+// Security keys are registered under names, and from then on one of them signs at each login.
+func TestPasskeys(t *testing.T) {
+	t.Parallel()
+	s, c := newStandWith(t, withPasskeys)
+	for _, kind := range []string{"admin", "client"} {
+		email := "keys@" + kind + ".example.com"
+		s.newPerson(kind, email)
+		login := loginOf(kind, email, password)
+		_, session := signIn(t, c, login)
+		at, options := newPasskey(t, session, "blue key")
+		if options.Party.ID != "example.com" || options.Party.Name != "Ironplane" || options.User.ID == "" ||
+			options.Selection.UserVerification != "discouraged" ||
+			options.Attestation != "none" ||
+			len(options.Exclude) != 0 {
+			t.Errorf("asked for %+v", options)
+		}
+		session.Do("PATCH", at, `{"verified": true}`).WantErrors("/verified", "unconfirmed")
+		signIn(t, c, login) // as long as it is not verified
+		blue := newDevice(t)
+		blue.counter = 1
+		_, other := signIn(t, c, login)
+		other.Do("PATCH", at, created(blue.create(options))).WantErrors("/verified", "unconfirmed") // another session's
+		verified := testkit.Decode[mfa.Authenticator](session.Do("PATCH", at, created(blue.create(options))).Want(200))
+		if !verified.Verified || len(verified.RecoveryCodes) != 10 || verified.Value != nil {
+			t.Errorf("verified %+v", verified)
+		}
+		session.Do("PATCH", at, created(blue.create(options))).Want(200) // as an answer that was lost has it sent again
+		if text := session.Do("GET", at, nil).Want(200).Text; strings.Contains(text, "challenge") || !strings.Contains(text, "blue key") {
+			t.Errorf("shown as %s", text)
+		}
+
+		// A second one takes a confirmation; the first one is not made once more, and both have one name for the account.
+		second, again := newPasskey(t, session, "spare key")
+		if len(again.Exclude) != 1 || again.Exclude[0].ID != base64url(blue.id) || again.User.ID != options.User.ID {
+			t.Errorf("asked for %+v", again)
+		}
+		session.Do("PATCH", second, created(blue.create(again))).WantErrors("/credential", "taken") // by a browser that does not look
+		spare := newDevice(t)
+		spare.flags |= flagMany
+		testkit.Execute(t, s.DB, "UPDATE verify_code SET confirmed_at = confirmed_at - interval '11 minutes'")
+		session.Do("PATCH", second, created(spare.create(again))).Want(403)
+		session.Do("POST", "/auth/verify/auth", `{"method": 3}`).Want(403)
+		confirmBy(session, at, blue)
+		session.Do("PATCH", second, created(spare.create(again))).Want(200)
+
+		// A login asks for either.
+		v := begun(t, c, login)
+		asked := read[requestOptions](t, v.Code.Options)
+		if asked.Domain != "example.com" || asked.UserVerification != "discouraged" || len(asked.Allow) != 2 ||
+			len(asked.Allow[0].Transports) != 2 ||
+			len(v.Auths) != 2 {
+			t.Errorf("asked for %+v", asked)
+		}
+		nobody := c.With("")
+		nobody.Do("PATCH", pathOf(v), map[string]any{"credential": spare.sign(v.Code.Options)}).Want(401)
+		nobody.Do("PATCH", pathOf(v), map[string]any{"token": wrong, "challenge": v.Challenge}).WantErrors("/token", "wrong")
+		answer := spare.again(func(d *device) { d.handle = options.User.ID }).sign(v.Code.Options)
+		key := testkit.Decode[mfa.ConfirmedKey](nobody.Do("PATCH", pathOf(v), signedWith(v, answer)).Want(200)).Key
+		if key.Key == "" {
+			t.Errorf("signed in with %+v", key)
+		}
+		nobody.Do("PATCH", pathOf(v), signedWith(v, answer)).WantErrors("/token", "expired")
+		v2 := begun(t, c, login)
+		nobody.Do("PATCH", pathOf(v2), signedWith(v2, answer)).WantErrors("/credential", "wrong")
+		nobody.Do("PATCH", pathOf(v2), signedWith(v2, blue.sign(v2.Code.Options))).Want(200)
+		v = begun(t, c, login)
+		complete(t, c, v, verified.RecoveryCodes[0])
+
+		// Removing the last one takes a confirmation.
+		in := c.With(key.Key).For(t)
+		in.Do("PATCH", second, `{"name": "green key"}`).Want(200)
+		in.Do("DELETE", second, nil).Want(200)
+		testkit.Execute(t, s.DB, "UPDATE verify_code SET confirmed_at = confirmed_at - interval '11 minutes'")
+		in.Do("DELETE", at, nil).Want(403)
+		in.Do("PATCH", at, `{"verified": false}`).Want(403)
+		confirmBy(in, at, blue)
+		in.Do("PATCH", at, `{"verified": false}`).Want(200)
+		in.Do("PATCH", at, `{"verified": true}`).WantErrors("/verified", "unconfirmed")
+		renewed := testkit.Decode[mfa.VerifyCode](in.Do("POST", at+"/code", `{}`).Want(200))
+		in.Do("PATCH", path("%s/code/%d", at, renewed.ID), map[string]any{"credential": blue.create(read[creationOptions](t, renewed.Options))}).
+			WantErrors("/credential", "wrong")
+		in.Do("PATCH", at, created(blue.create(read[creationOptions](t, renewed.Options)))).Want(200)
+		confirmBy(in, at, blue)
+		in.Do("DELETE", at, nil).Want(200)
+		signIn(t, c, login)
+	}
+	for kind, want := range map[string]int{"admin.verify_code.refused": 3, "auth.verify.auth.verified": 6, "auth.verify.auth.deleted": 4} {
+		s.wantRecords(kind, want)
+	}
+}
+
+// What is not the right answer of the right key is refused, and the log says why.
+func TestWrongPasskeys(t *testing.T) {
+	t.Parallel()
+	s, c := newStandWith(t, withPasskeys)
+	ben := s.newPerson("client", "ben@example.com")
+	s.newPerson("client", "eve@example.com")
+	s.newPerson("client", "dora@example.com") // an account has twenty wrong ones in a quarter of an hour
+	login := loginOf("client", "ben@example.com", password)
+	_, bens := signIn(t, c, login)
+	_, doras := signIn(t, c, loginOf("client", "dora@example.com", password))
+	_, eves := signIn(t, c, loginOf("client", "eve@example.com", password))
+	key, hers := newDevice(t), newDevice(t)
+	key.counter = 7
+	origin := func(o string) func(*device) { return func(d *device) { d.origin = o } }
+	says := func(name string, value any) func(*device) {
+		return func(d *device) { d.client = map[string]any{name: value} }
+	}
+	alterations := map[string]func(*device){
+		"another origin":          origin("https://evil.example.net"),
+		"an origin below":         origin("https://evil.example.com"),
+		"an origin without TLS":   origin("http://panel.example.com"),
+		"another port":            origin(panel + ":8443"),
+		"another domain":          func(d *device) { d.domain = "evil.example.net" },
+		"another challenge":       says("challenge", base64url(bytes.Repeat([]byte{1}, 32))),
+		"another kind":            says("type", "payment.get"),
+		"a page within a page":    says("crossOrigin", true),
+		"nobody's presence":       func(d *device) { d.flags = 0 },
+		"copies of what has none": func(d *device) { d.flags |= 1 << 4 },
+	}
+	at, options := newPasskey(t, doras, "key")
+	for name, alter := range alterations {
+		answer := doras.Do("PATCH", at, created(key.again(alter).create(options)))
+		if name == "another challenge" {
+			answer.WantErrors("/verified", "unconfirmed")
+			continue
+		}
+		answer.WantErrors("/credential", "wrong")
+		testkit.Execute(t, s.DB, "UPDATE verify_code SET tries = 0")
+	}
+	// Five wrong answers end what is asked.
+	for range 5 {
+		doras.Do("PATCH", at, created(key.again(alterations["another origin"]).create(options))).WantErrors("/credential", "wrong")
+	}
+	doras.Do("PATCH", at, created(key.create(options))).WantErrors("/credential", "expired")
+	renewed := testkit.Decode[mfa.VerifyCode](doras.Do("POST", at+"/code", `{}`).Want(200))
+	testkit.Execute(t, s.DB, "UPDATE verify_code SET expires_at = now() WHERE id = $1", renewed.ID)
+	doras.Do("PATCH", at, created(key.create(read[creationOptions](t, renewed.Options)))).WantErrors("/credential", "expired")
+	renewed = testkit.Decode[mfa.VerifyCode](doras.Do("POST", at+"/code", `{}`).Want(200))
+	doras.Do("PATCH", at, created(key.create(read[creationOptions](t, renewed.Options)))).Want(200)
+
+	registered(t, bens, key.again(func(d *device) { d.id = []byte("ben") }), "key")
+	key.id = []byte("ben")
+	registered(t, eves, hers, "hers")
+	alterations["another account's key"] = func(d *device) { d.id, d.key = hers.id, hers.key }
+	alterations["the signature of another key"] = func(d *device) { d.key = hers.key }
+	alterations["another account's name"] = func(d *device) { d.handle = base64url([]byte("somebody else")) }
+	alterations["copies that cannot be"] = func(d *device) { d.flags |= flagMany }
+	alterations["a counter that stands"] = func(d *device) { d.counter-- }
+	alterations["a counter that goes back"] = func(d *device) { d.counter = 1 }
+	alterations["a counter that is gone"] = func(d *device) { d.counter = 0 }
+	for name, alter := range alterations {
+		v := begun(t, c, login)
+		answer := c.With("").Do("PATCH", pathOf(v), signedWith(v, key.again(alter).sign(v.Code.Options)))
+		if answer.WantErrors("/credential", "wrong"); strings.Contains(answer.Text, "ip_") {
+			t.Errorf("%s: %s", name, answer.Text)
+		}
+		testkit.Execute(t, s.DB, "DELETE FROM verify_code")
+	}
+	// What is asked of one is not answered by another, and what is asked of one login not in another.
+	v, w := begun(t, c, login), begun(t, c, loginOf("client", "eve@example.com", password))
+	c.With("").Do("PATCH", pathOf(w), signedWith(w, key.sign(v.Code.Options))).WantErrors("/credential", "wrong")
+	c.With("").Do("PATCH", pathOf(v), signedWith(w, key.sign(v.Code.Options))).Want(401)
+	c.With("").
+		Do("PATCH", pathOf(v), map[string]any{"challenge": v.Challenge, "credential": map[string]any{"type": "public-key", "id": strings.Repeat("A", 1401)}}).
+		WantErrors("/credential/id", "too_long")
+	c.With("").Do("PATCH", pathOf(v), signedWith(v, key.sign(v.Code.Options))).Want(200)
+	// A changed password ends what was asked for before.
+	v = begun(t, c, login)
+	s.edit(ben, func(a *credentials.Account) { a.Version++ })
+	c.With("").Do("PATCH", pathOf(v), signedWith(v, key.sign(v.Code.Options))).WantErrors("/token", "expired")
+	var log string
+	testkit.Must(t, s.DB.QueryRow(t.Context(), "SELECT string_agg(after::text, ' ') FROM change WHERE type = 'client.verify_code.refused'").Scan(&log))
+	for _, why := range []string{"there may be a copy of the key", "evil.example.net", "validating challenge", "User presence"} {
+		if !strings.Contains(log, why) {
+			t.Errorf("records of refused codes: got none with %q", why)
+		}
+	}
+	testkit.Eventually(t, "the account is told", func() bool {
+		return slices.ContainsFunc(s.Clients.Received(), func(m events.Message) bool {
+			return m.Kind == mail.ChangedKind && strings.Contains(string(m.Content), "there may be")
+		})
+	})
+}
+
+// Of however many who send one answer, or register one key, at once, one gets through.
+func TestPasskeyCountsOnce(t *testing.T) {
+	t.Parallel()
+	s, c := newStandWith(t, withPasskeys)
+	s.newPerson("client", "ben@example.com")
+	login := loginOf("client", "ben@example.com", password)
+	_, session := signIn(t, c, login)
+	at, options := newPasskey(t, session, "key")
+	once := func(c *testkit.Client, at string, body any) (through int32) {
+		var in atomic.Int32
+		var all sync.WaitGroup
+		for range 32 {
+			all.Go(func() {
+				switch answer := c.Do("PATCH", at, body); {
+				case answer.Status == 200 && (strings.Contains(answer.Text, "ip_") || strings.Contains(answer.Text, "recovery_codes")):
+					in.Add(1)
+				case answer.Status == 200 || answer.Status == 422 || answer.Status == 429:
+				default:
+					t.Errorf("answered %d: %s", answer.Status, answer.Text)
+				}
+			})
+		}
+		all.Wait()
+		return in.Load()
+	}
+	for _, counter := range []uint32{0, 5} {
+		key := newDevice(t)
+		key.counter = counter
+		if n := once(session, at, created(key.create(options))); n != 1 {
+			t.Errorf("one new key was taken %d times", n)
+		}
+		v := begun(t, c, login)
+		if n := once(c.With(""), pathOf(v), signedWith(v, key.sign(v.Code.Options))); n != 1 {
+			t.Errorf("one signature let %d in", n)
+		}
+		confirmBy(session, at, key)
+		session.Do("DELETE", at, nil).Want(200)
+		at, options = newPasskey(t, session, "key")
+	}
+}
+
+// Devices choose one of the algorithms that are asked for.
+func TestPasskeyAlgorithms(t *testing.T) {
+	t.Parallel()
+	s, c := newStandWith(t, withPasskeys)
+	_, edwards, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	long, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, key := range map[string]crypto.Signer{"edwards": edwards, "rsa": long} {
+		s.newPerson("client", name+"@example.com")
+		login := loginOf("client", name+"@example.com", password)
+		_, session := signIn(t, c, login)
+		right := newDevice(t).again(func(d *device) { d.key = key })
+		registered(t, session, right, name)
+		v := begun(t, c, login)
+		wrong := newDevice(t).again(func(d *device) { d.id = right.id })
+		c.With("").Do("PATCH", pathOf(v), signedWith(v, wrong.sign(v.Code.Options))).WantErrors("/credential", "wrong")
+		c.With("").Do("PATCH", pathOf(v), signedWith(v, right.sign(v.Code.Options))).Want(200)
+	}
+}
+
+// A PIN or a finger is asked for where the setting says so.
+func TestPasskeysVerifyUsers(t *testing.T) {
+	t.Parallel()
+	s, c := newStandWith(t, withPasskeys)
+	s.newPerson("admin", "anna@example.com")
+	login := loginOf("admin", "anna@example.com", password)
+	_, session := signIn(t, c, login)
+	touched := newDevice(t)
+	at, _ := registered(t, session, touched, "key")
+	s.System.SetSetting("security.verify_passkeys", "1")
+	var v *mfa.LoginVerify
+	testkit.Eventually(t, "the setting counts", func() bool {
+		v = begun(t, c, login)
+		return read[requestOptions](t, v.Code.Options).UserVerification == "required"
+	})
+	c.With("").Do("PATCH", pathOf(v), signedWith(v, touched.sign(v.Code.Options))).WantErrors("/credential", "wrong")
+	unlocked := touched.again(func(d *device) { d.flags |= flagUser })
+	c.With("").Do("PATCH", pathOf(v), signedWith(v, unlocked.sign(v.Code.Options))).Want(200)
+	confirmBy(session, at, unlocked)
+	second, options := newPasskey(t, session, "second")
+	if options.Selection.UserVerification != "required" {
+		t.Errorf("asked for %+v", options)
+	}
+	session.Do("PATCH", second, created(newDevice(t).create(options))).WantErrors("/credential", "wrong")
+	session.Do("PATCH", second, created(newDevice(t).again(func(d *device) { d.flags |= flagUser }).create(options))).Want(200)
+}
+
+// Where nothing is said of a domain, no keys are made; those that there are from before are stood in for by recovery codes.
+func TestNoPasskeys(t *testing.T) {
+	t.Parallel()
+	s, c := newStandWith(t, service.Settings{})
+	refused := c.Do("POST", "/auth/verify/auth", `{"method": 3}`)
+	if refused.WantErrors("/method", "unavailable"); !strings.Contains(refused.Text, "IRONPLANE_PASSKEY_DOMAIN") {
+		t.Error(refused.Text)
+	}
+	s.newPerson("admin", "anna@example.com")
+	login := loginOf("admin", "anna@example.com", password)
+	_, session := signIn(t, c, login)
+	a, recovery := verifiedApp(t, s, session)
+	var earlier int64
+	if err := s.DB.QueryRow(t.Context(), `
+		INSERT INTO authenticator (owner_type, owner_id, method_id, verified, domain, handle, credential, public_key)
+		SELECT owner_type, owner_id, 3, true, 'before.example.net', 'h', 'c', 'p' FROM authenticator WHERE id = $1 RETURNING id`, a.id).Scan(&earlier); err != nil {
+		t.Fatal(err)
+	}
+	if v := begun(t, c, login); v.Code.Auth.ID != a.id || len(v.Auths) != 2 {
+		t.Errorf("asked for %+v", v)
+	}
+	session.Do("DELETE", a.path(), nil).Want(200)
+	v := begun(t, c, login)
+	if v.Code.Auth.ID != earlier || v.Code.Options != nil {
+		t.Errorf("asked for %+v", v)
+	}
+	c.With("").
+		Do("PATCH", pathOf(v), signedWith(v, newDevice(t).answer("webauthn.get", "AAAA", newDevice(t).data(0), map[string]any{}))).
+		WantErrors("/credential", "wrong")
+	complete(t, c, v, recovery[0])
+}
+
+// Nobody registers a key for somebody else, whatever he may write.
+func TestPasskeysOfOthers(t *testing.T) {
+	t.Parallel()
+	s, c := newStandWith(t, withPasskeys)
+	_, annas := newAdmin(t, c, "anna", `{"users": {"admins": {"read": true, "write": true}}}`)
+	_, bigs := newAdmin(t, c, "big", `{"network": {"groups": {"read": true, "write": true}}}`)
+	client := s.newPerson("client", "ben@example.com")
+	at, options := newPasskey(t, bigs, "key")
+	for name, caller := range map[string]*testkit.Client{"who holds less": annas, "who holds all": c} {
+		want := map[string]int{"who holds less": 403, "who holds all": 422}[name]
+		caller.Do("PATCH", at, created(newDevice(t).create(options))).Want(want)
+		caller.Do("POST", at+"/code", `{}`).Want(403)
+	}
+	acting := c.With(
+		testkit.Decode[login.GivenKey](
+			c.Do("POST", "/auth/key", map[string]any{"owner": map[string]any{"url": path("/client/%d", client)}}).Want(200),
+		).Key,
+	)
+	acting.Do("POST", "/auth/verify/auth", `{"method": 3}`).Want(403)
+	bigs.Do("PATCH", at, created(newDevice(t).create(options))).Want(200)
+}

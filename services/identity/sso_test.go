@@ -1,0 +1,142 @@
+package identity_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/auth/credentials"
+	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/services/identity/keys"
+	"github.com/ironplane/ironplane/services/identity/session"
+)
+
+// codeOf is what a link's panel is told.
+func codeOf(t *testing.T, link string) url.Values {
+	t.Helper()
+	at, err := url.Parse(link)
+	if err != nil || !strings.HasSuffix(at.Path, "/auth/sso") || at.RawQuery != "" {
+		t.Fatalf("the link is %s: %v", link, err)
+	}
+	told, err := url.ParseQuery(at.Fragment)
+	if err != nil || told.Get("key") == "" {
+		t.Fatalf("the link is %s: %v", link, err)
+	}
+	return told
+}
+
+func exchangeOf(code string) string { return `{"code": "` + code + `"}` }
+
+// A link signs in once, whom its maker may act for, and leads to the panel alone.
+func TestSSO(t *testing.T) {
+	t.Parallel()
+	s, c := newStand(t)
+	s.panels()
+	testkit.Eventually(t, "the service knows where the panels are", func() bool { return c.Do("GET", "/auth/sso", nil).Status == 200 })
+	nobody := c.With("")
+	link := func(c *testkit.Client, query string) session.SSOLink {
+		t.Helper()
+		return testkit.Decode[session.SSOLink](c.Do("GET", "/auth/sso"+query, nil).Want(200))
+	}
+	key := testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", `{"name": "billing"}`).Want(200))
+	billing := c.With(key.Key)
+	self := path("/client/%d", s.newPerson("client", "mine@example.com"))
+	theirs := s.newPerson("client", "theirs@example.com")
+
+	// For another account: as JSON, and as a browser is sent there.
+	made := link(billing, "?owner="+self+"&view_type=server&view_id=7&embed=1&redirect=/a?b=c")
+	told := codeOf(t, made.URL)
+	if !strings.HasPrefix(made.URL, "https://panel.example.com/auth/sso#") || told.Get("view_type") != "server" ||
+		told.Get("view_id") != "7" ||
+		told.Get("embed") != "1" ||
+		told.Get("redirect") != "/a?b=c" {
+		t.Errorf("the link is %s", made.URL)
+	}
+	if left := time.Until(made.ExpiresAt.Time); left > time.Minute || left <= 0 {
+		t.Errorf("it is good for %s", left)
+	}
+	sent := billing.Do("GET", "/auth/sso?owner="+self, nil, "Accept", "text/html,application/xhtml+xml,*/*;q=0.8")
+	if to := sent.Want(http.StatusFound).Header.Get("Location"); codeOf(t, to).Get("key") == "" {
+		t.Errorf("a browser is sent to %s", to)
+	}
+
+	// The code is good once.
+	var done atomic.Int32
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	var began keys.APIKey
+	for range 32 {
+		all.Go(func() {
+			switch answer := nobody.Do("POST", "/auth/sso", exchangeOf(told.Get("key"))); answer.Status {
+			case 200:
+				done.Add(1)
+				mu.Lock()
+				defer mu.Unlock()
+				if err := json.Unmarshal([]byte(answer.Text), &began); err != nil {
+					t.Error(err)
+				}
+			case 401:
+			default:
+				t.Errorf("answered %d: %s", answer.Status, answer.Text)
+			}
+		})
+	}
+	all.Wait()
+	if done.Load() != 1 || began.Owner.URL != self {
+		t.Fatalf("the code worked %d times, for %+v", done.Load(), began.Owner)
+	}
+	as := c.With(began.Key)
+	as.Do("GET", current, nil).Want(200)
+	as.Do("POST", "/auth/key", `{"name": "x"}`).Want(403)
+	as.Do("GET", "/auth/sso", nil).Want(403)
+	if s.Clients.Account(1).Claimed {
+		t.Error("acting for an account claims it")
+	}
+
+	// Who may not act gets none, and nobody is led elsewhere.
+	_, few := newAdmin(t, c, "few", `{"users": {"clients": {"read": true}}}`)
+	few.Do("GET", "/auth/sso?owner="+self, nil).Want(403)
+	few.Do("GET", "/auth/sso?owner=/admin/1", nil).Want(403)
+	s.System.SetIntegration(1, "shop")
+	shop := testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", `{"name": "shop", "owner": {"url": "/integration/1"}}`).Want(200))
+	c.With(shop.Key).Do("GET", "/auth/sso", nil).Want(422)
+	billing.Do("GET", "/auth/sso?owner=", nil).Want(400)
+	billing.Do("GET", "/auth/sso?owner=/client/999999", nil).Want(422)
+	for _, elsewhere := range []string{"https://evil.example", "//evil.example", "/\\evil.example", "evil", "/%09/evil.example", "javascript:alert(1)", "/%0d%0aX:y"} {
+		c.Do("GET", "/auth/sso?redirect="+strings.ReplaceAll(elsewhere, "\\", "%5C"), nil).Want(400)
+	}
+	nobody.Do("POST", "/auth/sso", exchangeOf("x")).Want(401)
+	nobody.Do("POST", "/auth/sso", `{}`).WantErrors("/code", "required")
+	nobody.Do("GET", "/auth/sso", nil).Want(401)
+
+	// It dies with the key that it was made with, and so does the session.
+	later := codeOf(t, link(billing, "?owner="+self).URL).Get("key")
+	expired := codeOf(t, link(billing, "?owner="+self).URL).Get("key")
+	testkit.Execute(
+		t,
+		s.DB,
+		"UPDATE sso_code SET expires_at = now() - interval '1 second' WHERE hash = sha256('"+expired+"'::bytea)",
+	)
+	nobody.Do("POST", "/auth/sso", exchangeOf(expired)).Want(401)
+	c.Do("DELETE", path("/auth/key/%d", key.ID), nil).Want(200)
+	nobody.Do("POST", "/auth/sso", exchangeOf(later)).Want(401)
+	as.Do("GET", current, nil).Want(401)
+
+	// A client's own: the account is its own from then on, and a change of its password ends what came of the link.
+	_, signedIn := signIn(t, c, loginOf("client", "theirs@example.com", password))
+	if !s.Clients.Account(theirs).Claimed {
+		t.Error("a login does not claim the account")
+	}
+	own, kept := codeOf(t, link(signedIn, "").URL).Get("key"), codeOf(t, link(signedIn, "").URL).Get("key")
+	begun := c.With(testkit.Decode[keys.APIKey](nobody.Do("POST", "/auth/sso", exchangeOf(own)).Want(200)).Key)
+	begun.Do("GET", current, nil).Want(200)
+	s.edit(theirs, func(a *credentials.Account) { a.Version++ })
+	begun.Do("GET", current, nil).Want(401)
+	late := testkit.Decode[keys.APIKey](nobody.Do("POST", "/auth/sso", exchangeOf(kept)).Want(200))
+	c.With(late.Key).Do("GET", current, nil).Want(401)
+}

@@ -1,0 +1,208 @@
+package identity_test
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/auth/apikey"
+	"github.com/ironplane/ironplane/pkg/auth/credentials"
+	"github.com/ironplane/ironplane/pkg/auth/keycache"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/runtime/mesh"
+	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/pkg/settings"
+	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/pkg/testkit/neighbours"
+	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/identity/admin"
+	"github.com/ironplane/ironplane/services/identity/keys"
+)
+
+func TestMain(m *testing.M) { testkit.Main(m) }
+
+func path(format string, args ...any) string { return fmt.Sprintf(format, args...) }
+
+// stand is the identity service between doubles of its neighbours. Its callers prove who they are with the keys that the service
+// gives out: the stand asks the service for each key, as the gateway does, and believes the answer for this request alone.
+type stand struct {
+	*testkit.RunningService
+	*neighbours.All
+
+	t       testing.TB
+	peers   mesh.Peers
+	clients map[int64]credentials.Account // that were made, by id
+	mu      sync.Mutex
+}
+
+// newStand starts a stand, and returns it with a client that has the first admin's key.
+func newStand(t *testing.T) (*stand, *testkit.Client) {
+	t.Helper()
+	return newStandWith(t, service.Settings{})
+}
+
+func newStandWith(t *testing.T, settings service.Settings) (*stand, *testkit.Client) {
+	t.Helper()
+	running, all := neighbours.Run(t, identity.Definition, testkit.ServiceOptions{Settings: settings})
+	s := &stand{RunningService: running, All: all, t: t, peers: running.Peers(principal.Gateway), clients: map[int64]credentials.Account{}}
+	key, made, err := admin.CreateFirst(t.Context(), s.DB)
+	if err != nil || !made {
+		t.Fatalf("the first admin: got %t, %v, want true", made, err)
+	}
+	return s, testkit.NewClient(t, http.HandlerFunc(s.serve)).With(key.Reveal())
+}
+
+// serve calls the service as the gateway does. The path
+// /-/holds/network.groups tells whether the key may read them.
+func (s *stand) serve(w http.ResponseWriter, r *http.Request) {
+	call := &principal.Call{Peer: principal.Gateway, IP: netip.MustParseAddr("192.0.2.7"), RequestID: "test", Agent: r.UserAgent()}
+	if value := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "); value != "" {
+		if call.Principal = s.principalOf(r.Context(), value, call.IP); call.Principal == nil {
+			problem.Write(w, r, s.Deps.Log, apikey.Invalid())
+			return
+		}
+	}
+	ctx := principal.With(r.Context(), call)
+	if needed, asks := strings.CutPrefix(r.URL.Path, "/-/holds/"); asks {
+		if call.Principal == nil || !call.Principal.Grants.Holds(principal.ParseGrants([]string{needed + " read"})) {
+			problem.Write(w, r.WithContext(ctx), s.Deps.Log, problem.New(problem.Forbidden, "The key lacks %s read.", needed))
+		}
+		return
+	}
+	s.Handler().ServeHTTP(w, r.WithContext(ctx))
+}
+
+// principalOf returns whose key it is; nil where it is not good.
+func (s *stand) principalOf(ctx context.Context, value string, ip netip.Addr) *principal.Principal {
+	hash := apikey.Hash(value)
+	var key keycache.Key
+	if err := s.peers.Ask(ctx, identity.Name, "/internal/key/"+hex.EncodeToString(hash[:]), &key); err != nil {
+		if ctx.Err() == nil {
+			s.t.Errorf("the gateway asks for a key: %v", err)
+		}
+		return nil
+	}
+	owner, actor := s.ownerOf(ctx, key.Owner), s.ownerOf(ctx, key.Actor)
+	inside := len(key.Networks) == 0
+	for _, network := range key.Networks {
+		inside = inside || network.Contains(ip)
+	}
+	isOver := key.Expires != nil && !key.Expires.After(time.Now())
+	changed := (!key.SignedIn.IsZero() || key.Actor == key.Owner) && key.Credentials < owner.Credentials
+	if !key.Exists() || !owner.Active || isOver || changed || !inside || key.Actor.ID != 0 && !actor.Active {
+		return nil
+	}
+	return &principal.Principal{
+		KeyID: key.ID, Owner: key.Owner, Name: owner.Name, Grants: owner.Within(key.Bound), Acting: key.Actor.ID != 0, SignedIn: key.SignedIn,
+	}
+}
+
+// ownerOf returns what the gateway finds of an account, of whichever service.
+func (s *stand) ownerOf(ctx context.Context, of principal.Owner) (owner keycache.Owner) {
+	switch of.Type {
+	case principal.Admin:
+		if err := s.peers.Ask(ctx, identity.Name, path("/internal/owner/admin/%d", of.ID), &owner); err != nil && ctx.Err() == nil {
+			s.t.Errorf("the gateway asks for %s: %v", of.URL(), err)
+		}
+	case principal.Client:
+		a := s.Clients.Account(of.ID)
+		owner = keycache.Owner{Active: a.ID != 0 && !a.Disabled, Name: a.Name, Credentials: a.Version}
+	case principal.Integration:
+		owner = keycache.Owner{Active: true, Name: "shop"}
+	}
+	return owner
+}
+
+const password = "a long walk in the rain"
+
+// hash is that of password, made with little work: what tests do not make, they compare the faster.
+const hash = `$argon2id$v=19$m=1024,t=1,p=1$MDEyMzQ1Njc4OWFiY2RlZg$Orm+6mp8EkatOJLsACOGU1BTK8LKqU7my/GZMsG592A`
+
+// newPerson makes an admin or a client who can sign in with password.
+func (s *stand) newPerson(kind, email string) (id int64) {
+	s.t.Helper()
+	if kind == "client" {
+		s.mu.Lock()
+		id = int64(len(s.clients) + 1)
+		a := credentials.Account{ID: id, Name: "Ben Miller", First: "Ben", Last: "Miller", Email: email, Hash: hash, Version: 1}
+		s.clients[id] = a
+		s.mu.Unlock()
+		s.Clients.Set(a)
+		return id
+	}
+	name, _, _ := strings.Cut(email, "@")
+	err := s.DB.InTx(s.t.Context(), func(tx *pg.Tx) error {
+		tx.Unrecorded("a test")
+		return tx.QueryRow(s.t.Context(), "INSERT INTO admin (username, email, password_hash) VALUES ($1, $2, $3) RETURNING id", name, email, hash).Scan(&id)
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return id
+}
+
+// edit has the clients service change a client's account.
+func (s *stand) edit(id int64, change func(*credentials.Account)) {
+	s.t.Helper()
+	a := s.Clients.Account(id)
+	change(&a)
+	s.Clients.Set(a)
+}
+
+// records counts the records of a type of change.
+func (s *stand) records(kind string) (n int) {
+	s.t.Helper()
+	if err := s.DB.QueryRow(s.t.Context(), "SELECT count(*) FROM change WHERE type = $1", kind).Scan(&n); err != nil {
+		s.t.Fatal(err)
+	}
+	return n
+}
+
+// wantRecords waits until there are so many records of a type of change: some are made a moment after the answer.
+func (s *stand) wantRecords(kind string, want int) {
+	s.t.Helper()
+	testkit.Await(s.t, "there are records of "+kind, func() int { return s.records(kind) }, func(got int) bool { return got >= want })
+	if got := s.records(kind); got != want {
+		s.t.Errorf("records of %s: got %d, want %d", kind, got, want)
+	}
+}
+
+// newAdmin makes an admin who holds these permissions, each "read" and "write", and returns a client with the admin's key.
+func newAdmin(t *testing.T, c *testkit.Client, username, permissions string) (id int64, client *testkit.Client) {
+	t.Helper()
+	id = c.Do("POST", "/admin", map[string]any{"username": username, "email": username + "@example.com", "password": ""}).Want(200).ID()
+	c.Do("PATCH", path("/admin/%d/permission", id), permissions).Want(200)
+	key := c.Do("POST", "/auth/key", map[string]any{"name": "test", "owner": map[string]any{"url": path("/admin/%d", id)}}).Want(200)
+	return id, c.With(testkit.Decode[keys.APIKey](key).Key)
+}
+
+func loginOf(kind, email, password string) string {
+	return `{"type": "` + kind + `", "email": "` + email + `", "password": "` + password + `"}`
+}
+
+// signIn begins a session.
+func signIn(t *testing.T, c *testkit.Client, body string) (keys.APIKey, *testkit.Client) {
+	t.Helper()
+	key := testkit.Decode[keys.APIKey](c.With("").For(t).Do("POST", "/auth/key", body).Want(200))
+	if key.Key == "" || key.Name != "Session" || key.ExpiresAt == nil {
+		t.Fatalf("signed in with %+v", key)
+	}
+	return key, c.With(key.Key).For(t)
+}
+
+// panels tells the service where the API and the panels are.
+func (s *stand) panels() {
+	for setting, url := range map[settings.Text]string{
+		settings.APIURL: "https://api.example.com", settings.AdminURL: "https://admin.example.com", settings.ClientURL: "https://panel.example.com/",
+	} {
+		s.System.SetSetting(setting.Slug, url)
+	}
+}

@@ -1,0 +1,416 @@
+package identity_test
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pquerna/otp"
+	"github.com/pquerna/otp/totp"
+
+	"github.com/ironplane/ironplane/pkg/auth/lockout"
+	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/services/identity/keys"
+	"github.com/ironplane/ironplane/services/identity/login"
+	"github.com/ironplane/ironplane/services/identity/mfa"
+)
+
+// app is what shows somebody codes.
+type app struct {
+	t   *testing.T
+	s   *stand
+	id  int64
+	key *otp.Key
+}
+
+// newApp makes an authenticator of the caller, which is not verified yet.
+func newApp(t *testing.T, s *stand, c *testkit.Client) app {
+	t.Helper()
+	made := testkit.Decode[mfa.Authenticator](c.Do("POST", "/auth/verify/auth", `{"method": {"id": 1}}`).Want(200))
+	if made.Value == nil || made.Verified || len(made.RecoveryCodes) > 0 {
+		t.Fatalf("made %+v", made)
+	}
+	key, err := otp.NewKeyFromURL(*made.Value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return app{t, s, made.ID, key}
+}
+
+// code is what the app shows now, also where the service has taken it before: a test does not wait for the next one.
+func (a app) code() string {
+	a.t.Helper()
+	testkit.Execute(a.t, a.s.DB, "UPDATE authenticator SET step = 0")
+	return a.shown()
+}
+
+func (a app) shown() string {
+	a.t.Helper()
+	code, err := totp.GenerateCode(a.key.Secret(), time.Now())
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return code
+}
+
+func (a app) path() string { return path("/auth/verify/auth/%d", a.id) }
+
+// confirm confirms a code of the app with a key.
+func (a app) confirm(c *testkit.Client) {
+	a.t.Helper()
+	code := c.Do("POST", a.path()+"/code", `{}`).Want(200).ID()
+	c.Do("PATCH", path("%s/code/%d", a.path(), code), map[string]any{"token": a.code()}).Want(200)
+}
+
+// verifiedApp makes an authenticator of the caller that is used, and answers the recovery codes that came with it.
+func verifiedApp(t *testing.T, s *stand, c *testkit.Client) (app, []string) {
+	t.Helper()
+	a := newApp(t, s, c)
+	a.confirm(c)
+	return a, testkit.Decode[mfa.Authenticator](c.Do("PATCH", a.path(), `{"verified": true}`).Want(200)).RecoveryCodes
+}
+
+// begun is a login that takes a code.
+func begun(t *testing.T, c *testkit.Client, body string) *mfa.LoginVerify {
+	t.Helper()
+	answer := testkit.Decode[login.GivenKey](c.With("").For(t).Do("POST", "/auth/key", body).Want(200))
+	if answer.Key != "" || answer.ID != 0 || answer.Verify == nil || answer.Verify.Challenge == "" {
+		t.Fatalf("a login answers %+v", answer)
+	}
+	return answer.Verify
+}
+
+func pathOf(v *mfa.LoginVerify) string {
+	return path("/auth/verify/auth/%d/code/%d", v.Code.Auth.ID, v.Code.ID)
+}
+
+// complete completes a login with a token.
+func complete(t *testing.T, c *testkit.Client, v *mfa.LoginVerify, token string) (keys.APIKey, *testkit.Client) {
+	t.Helper()
+	key := testkit.Decode[mfa.ConfirmedKey](
+		c.With("").For(t).Do("PATCH", pathOf(v), map[string]any{"token": token, "challenge": v.Challenge}).Want(200),
+	).Key
+	if key.Key == "" || key.Name != "Session" {
+		t.Fatalf("signed in with %+v", key)
+	}
+	return key, c.With(key.Key).For(t)
+}
+
+// wrong is a token that is not right, whatever is.
+const wrong = "12345x"
+
+// recoveryForm is of 24 characters of base32: 120 bits.
+var recoveryForm = regexp.MustCompile(`^([a-z2-7]{4}-){5}[a-z2-7]{4}$`)
+
+// An app is added, verified, and from then on asked for at login; the last one is removed by who has just confirmed a code.
+func TestTwoFactorLogin(t *testing.T) {
+	t.Parallel()
+	s, c := newStand(t)
+	for _, kind := range []string{"admin", "client"} {
+		email := "two@" + kind + ".example.com"
+		self := path("/%s/%d", kind, s.newPerson(kind, email))
+		_, session := signIn(t, c, loginOf(kind, email, password))
+		a := newApp(t, s, session)
+		session.Do("PATCH", a.path(), `{"verified": true}`).WantErrors("/verified", "unconfirmed")
+		signIn(t, c, loginOf(kind, email, password)) // as long as it is not verified
+		if text := session.Do("GET", a.path(), nil).Want(200).Text; strings.Contains(text, a.key.Secret()) || strings.Contains(text, "otpauth") {
+			t.Errorf("shown again: %s", text)
+		}
+		session.Do("POST", "/auth/verify/recovery", nil).Want(409)
+		a.confirm(session)
+		_, other := signIn(t, c, loginOf(kind, email, password))
+		other.Do("PATCH", a.path(), `{"verified": true}`).WantErrors("/verified", "unconfirmed") // another session's code
+		verified := testkit.Decode[mfa.Authenticator](session.Do("PATCH", a.path(), `{"verified": true}`).Want(200))
+		if !verified.Verified || len(verified.RecoveryCodes) != 10 || verified.Owner.URL != self {
+			t.Errorf("verified %+v", verified)
+		}
+		for _, code := range verified.RecoveryCodes {
+			if !recoveryForm.MatchString(code) {
+				t.Errorf("a recovery code is %q, of less than 112 bits", code)
+			}
+		}
+		session.Do("PATCH", a.path(), `{"verified": true}`).Want(200)
+		session.Do("PATCH", a.path(), `{"method": {"id": 2}}`).WantErrors("/method", "read_only")
+		session.Do("PATCH", a.path(), `{"value": "x@example.com"}`).WantErrors("/value", "read_only")
+
+		// Now a login takes a code.
+		v := begun(t, c, loginOf(kind, email, password))
+		if v.Code.Auth.ID != a.id || v.Code.Auth.Method.Name != "totp" || len(v.Auths) != 1 {
+			t.Errorf("asked for %+v", v)
+		}
+		nobody := c.With("")
+		nobody.Do("PATCH", pathOf(v), map[string]any{"token": a.code()}).Want(401)
+		nobody.Do("PATCH", pathOf(v), map[string]any{"token": a.code(), "challenge": v.Challenge + "x"}).Want(401)
+		nobody.Do("PATCH", pathOf(v), map[string]any{"challenge": v.Challenge}).WantErrors("/token", "required")
+		nobody.Do("PATCH", pathOf(v), map[string]any{"token": wrong, "challenge": v.Challenge}).WantErrors("/token", "wrong")
+		session.Do("PATCH", pathOf(v), map[string]any{"token": a.code()}).Want(404) // it is no code of this key
+		key, signedIn := complete(t, c, v, a.code())
+		if key.Owner.URL != self {
+			t.Errorf("signed in as %+v", key.Owner)
+		}
+		signedIn.Do("GET", "/auth/key/current", nil).Want(200)
+		nobody.Do("PATCH", pathOf(v), map[string]any{"token": a.code(), "challenge": v.Challenge}).WantErrors("/token", "expired")
+		v = begun(t, c, loginOf(kind, email, password))
+		nobody.Do("PATCH", path("/auth/verify/auth/%d/code/%s", a.id, v.Challenge), map[string]any{"verify": a.code()}).Want(200)
+		v = begun(t, c, loginOf(kind, email, password))
+		nobody.Do("PATCH", path("/auth/verify/auth/%d/code/%s", a.id, v.Challenge), map[string]any{"verify": map[string]any{"token": a.code()}}).
+			Want(200)
+
+		// A step counts once.
+		v, again := begun(t, c, loginOf(kind, email, password)), begun(t, c, loginOf(kind, email, password))
+		token := a.code()
+		complete(t, c, v, token)
+		nobody.Do("PATCH", pathOf(again), map[string]any{"token": token, "challenge": again.Challenge}).WantErrors("/token", "expired")
+
+		// A second one, and removing the last one, take a confirmation: other has none.
+		other.Do("POST", "/auth/verify/auth", `{"method": 2, "value": "b@example.com"}`).Want(403)
+		other.Do("DELETE", a.path(), nil).Want(403)
+		other.Do("PATCH", a.path(), `{"verified": false}`).Want(403)
+		other.Do("POST", "/auth/verify/recovery", nil).Want(403)
+		if made := testkit.Decode[mfa.RecoveryCodes](
+			signedIn.Do("POST", "/auth/verify/recovery", nil).Want(200),
+		); made.Left != 10 ||
+			made.Codes[0] == verified.RecoveryCodes[0] {
+			t.Errorf("renewed as %+v", made)
+		}
+		second := signedIn.Do("POST", "/auth/verify/auth", `{"method": 2, "value": "b@example.com"}`).Want(200).ID()
+		signedIn.Do("DELETE", path("/auth/verify/auth/%d", second), nil).Want(200)
+		testkit.Execute(t, s.DB, "UPDATE verify_code SET confirmed_at = confirmed_at - interval '11 minutes'")
+		signedIn.Do("DELETE", a.path(), nil).Want(403)
+		a.confirm(signedIn)
+		signedIn.Do("DELETE", a.path(), nil).Want(200)
+		if left := testkit.Decode[mfa.RecoveryCodes](signedIn.Do("GET", "/auth/verify/recovery", nil).Want(200)); left.Left != 0 {
+			t.Errorf("recovery codes of no authenticator: %+v", left)
+		}
+		signIn(t, c, loginOf(kind, email, password))
+	}
+	for kind, want := range map[string]int{
+		"admin.verify_code.refused": 1, "client.verify_code.refused": 1, "auth.verify.auth.verified": 2, "auth.verify.auth.deleted": 4,
+		"admin.recovery_codes.renewed": 1,
+	} {
+		s.wantRecords(kind, want)
+	}
+}
+
+// However many send a code, or a recovery code, at once, one of them is let in.
+func TestCodeCountsOnce(t *testing.T) {
+	t.Parallel()
+	s, c := newStand(t)
+	s.newPerson("client", "ben@example.com")
+	login := loginOf("client", "ben@example.com", password)
+	_, session := signIn(t, c, login)
+	a, recovery := verifiedApp(t, s, session)
+	count := func(logins []*mfa.LoginVerify, token string) (let int32) {
+		var in atomic.Int32
+		var all sync.WaitGroup
+		for i := range 32 {
+			v := logins[i%len(logins)]
+			all.Go(func() {
+				switch answer := c.With("").Do("PATCH", pathOf(v), map[string]any{"token": token, "challenge": v.Challenge}); answer.Status {
+				case 200:
+					in.Add(1)
+				case 422, 429:
+				default:
+					t.Errorf("answered %d: %s", answer.Status, answer.Text)
+				}
+			})
+		}
+		all.Wait()
+		return in.Load()
+	}
+	token := a.code()
+	if n := count([]*mfa.LoginVerify{begun(t, c, login)}, token); n != 1 {
+		t.Errorf("one code let %d in", n)
+	}
+	var logins []*mfa.LoginVerify
+	for range 16 {
+		logins = append(logins, begun(t, c, login))
+	}
+	if n := count(logins, token); n != 0 {
+		t.Errorf("a code that was used let %d in", n)
+	}
+	testkit.Execute(t, s.DB, "DELETE FROM verify_code WHERE confirmed_at IS NULL")
+	logins = nil
+	for range 16 {
+		logins = append(logins, begun(t, c, login))
+	}
+	if n := count(logins, strings.ToUpper(recovery[0])); n != 1 {
+		t.Errorf("one recovery code let %d in", n)
+	}
+	if left := testkit.Decode[mfa.RecoveryCodes](session.Do("GET", "/auth/verify/recovery", nil).Want(200)); left.Left != 9 {
+		t.Errorf("%d recovery codes are left", left.Left)
+	}
+}
+
+// Five wrong codes end a challenge, and twenty an account's quarter of an hour.
+func TestGuessingCodes(t *testing.T) {
+	t.Parallel()
+	s, c := newStand(t)
+	s.newPerson("client", "ben@example.com")
+	login := loginOf("client", "ben@example.com", password)
+	_, session := signIn(t, c, login)
+	a, _ := verifiedApp(t, s, session)
+	guess := func(v *mfa.LoginVerify, token string) *testkit.Answer {
+		return c.With("").Do("PATCH", pathOf(v), map[string]any{"token": token, "challenge": v.Challenge})
+	}
+	wrongs := 0
+	for range lockout.OfCodes / 5 {
+		v := begun(t, c, login)
+		var compared atomic.Int32
+		var all sync.WaitGroup
+		for range 16 {
+			all.Go(func() {
+				if answer := guess(v, wrong); strings.Contains(answer.Text, `"wrong"`) {
+					compared.Add(1)
+				}
+			})
+		}
+		all.Wait()
+		if wrongs += int(compared.Load()); compared.Load() > 5 {
+			t.Errorf("%d guesses at one code were compared", compared.Load())
+		}
+		if answer := guess(v, a.code()); answer.Status != 422 && answer.Status != 429 {
+			t.Errorf("after five wrong ones: %d %s", answer.Status, answer.Text)
+		}
+	}
+	for v := begun(t, c, login); wrongs < lockout.OfCodes; wrongs++ { // what was refused for another that was compared at that moment
+		guess(v, wrong).WantErrors("/token", "wrong")
+	}
+	locked := guess(begun(t, c, login), a.code()).Want(429)
+	if locked.Header.Get("Retry-After") == "" {
+		t.Error("429 without Retry-After")
+	}
+}
+
+// Who may see and write whose second factors.
+func TestWhoseSecondFactors(t *testing.T) {
+	t.Parallel()
+	s, c := newStand(t)
+	anna, annas := newAdmin(t, c, "anna", `{"users": {"admins": {"read": true, "write": true}, "clients": {"read": true, "write": true}}}`)
+	_, nobody := newAdmin(t, c, "nobody", `{}`)
+	_, reader := newAdmin(t, c, "reader", `{"users": {"admins": {"read": true, "write": false}, "clients": {"read": true, "write": false}}}`)
+	big, bigs := newAdmin(t, c, "big", `{"network": {"groups": {"read": true, "write": true}}}`)
+	client := s.newPerson("client", "ben@example.com")
+	_, bens := signIn(t, c, loginOf("client", "ben@example.com", password))
+	of := map[string]app{}
+	for name, caller := range map[string]*testkit.Client{"anna": annas, "big": bigs, "ben": bens} {
+		of[name], _ = verifiedApp(t, s, caller)
+	}
+	for name, a := range of {
+		nobody.Do("GET", a.path(), nil).Want(404)
+		nobody.Do("DELETE", a.path(), nil).Want(404)
+		reader.Do("GET", a.path(), nil).Want(200)
+		reader.Do("DELETE", a.path(), nil).Want(403)
+		reader.Do("PATCH", a.path(), `{"verified": false}`).Want(403)
+		reader.Do("POST", a.path()+"/code", `{}`).Want(403) // a code is its owner's
+		if name != "anna" {
+			annas.Do("POST", a.path()+"/code", `{}`).Want(403)
+		}
+	}
+	for _, kind := range []string{"admin", "client"} {
+		reader.Do("DELETE", path("/%s/%d/verify", kind, client), nil).Want(403)
+	}
+	if n := len(testkit.Decode[[]mfa.Authenticator](nobody.Do("GET", "/auth/verify/auth", nil).Want(200))); n != 0 {
+		t.Errorf("nobody has %d", n)
+	}
+	if all := testkit.Decode[[]mfa.Authenticator](
+		reader.Do("GET", path("/auth/verify/auth?owner=/client/%d", client), nil).Want(200),
+	); len(all) != 1 || all[0].ID != of["ben"].id ||
+		all[0].Value != nil {
+		t.Errorf("the client has %+v", all)
+	}
+	// Who holds less than the account writes nothing of it; the own ones take a confirmation, by whichever way.
+	annas.Do("DELETE", of["big"].path(), nil).Want(403)
+	annas.Do("DELETE", path("/admin/%d/verify", big), nil).Want(403)
+	testkit.Execute(t, s.DB, "DELETE FROM verify_code")
+	annas.Do("DELETE", path("/admin/%d/verify", anna), nil).Want(403)
+	annas.Do("DELETE", "/admin/999/verify", nil).Want(404)
+	annas.Do("DELETE", "/client/999/verify", nil).Want(404)
+
+	// An integration has none. A session that acts for a client writes none.
+	s.System.SetIntegration(1, "shop")
+	shops := c.With(
+		testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", `{"name": "shop", "owner": {"url": "/integration/1"}}`).Want(200)).Key,
+	)
+	shops.Do("POST", "/auth/verify/auth", `{"method": 1}`).Want(403)
+	shops.Do("DELETE", of["ben"].path(), nil).Want(404)
+	shops.Do("DELETE", path("/client/%d/verify", client), nil).Want(403)
+	acting := c.With(
+		testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", path(`{"owner": {"url": "/client/%d"}}`, client)).Want(200)).Key,
+	)
+	acting.Do("GET", of["ben"].path(), nil).Want(200)
+	for _, refused := range []*testkit.Answer{acting.Do("POST", "/auth/verify/auth", `{"method": 1}`), acting.Do("POST", of["ben"].path()+"/code", `{}`), acting.Do("DELETE", of["ben"].path(), nil),
+		acting.Do("PATCH", of["ben"].path(), `{"verified": false}`), acting.Do("POST", "/auth/verify/recovery", nil)} {
+		refused.Want(403)
+	}
+
+	// A key that is bound to less than its owner holds writes none of his.
+	bound := c.With(testkit.Decode[keys.APIKey](annas.Do("POST", "/auth/key", ownedBy(newAdminOf(t, c, "lifted", `{}`))).Want(200)).Key)
+	bound.Do("POST", "/auth/verify/auth", `{"method": 1}`).Want(200)
+	c.Do("PATCH", path("/admin/%d/permission", lifted(t, bound)), `{"network": {"groups": {"read": true}}}`).Want(200)
+	bound.Do("POST", "/auth/verify/auth", `{"method": 1}`).WantDetail(403, "The account holds what the key lacks: network.groups read.")
+
+	// 2FA that was lost.
+	annas.Do("DELETE", path("/client/%d/verify", client), nil).Want(200)
+	_, again := signIn(t, c, loginOf("client", "ben@example.com", password))
+	again.Do("GET", of["ben"].path(), nil).Want(404)
+	c.Do("DELETE", path("/admin/%d/verify", big), nil).Want(200)
+	c.Do("DELETE", path("/admin/%d/verify", big), nil).Want(200)
+	s.wantRecords("admin.authenticators.removed", 1)
+	// With the account go its authenticators.
+	c.Do("DELETE", path("/admin/%d", anna), nil).Want(200)
+	c.Do("GET", of["anna"].path(), nil).Want(404)
+	var left int
+	if err := s.DB.QueryRow(t.Context(), "SELECT count(*) FROM recovery_code").Scan(&left); err != nil || left != 0 {
+		t.Errorf("%d recovery codes of accounts that are gone: %v", left, err)
+	}
+}
+
+func newAdminOf(t *testing.T, c *testkit.Client, name, permissions string) int64 {
+	t.Helper()
+	id, _ := newAdmin(t, c, name, permissions)
+	return id
+}
+
+// lifted is the admin whose key it is.
+func lifted(t *testing.T, c *testkit.Client) (id int64) {
+	t.Helper()
+	owner := testkit.Decode[keys.APIKey](c.Do("GET", "/auth/key/current", nil).Want(200)).Owner
+	if _, err := fmt.Sscanf(owner.URL, "/admin/%d", &id); err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// However many logins come at once, an account has no more than twenty codes that are open.
+func TestOpenCodes(t *testing.T) {
+	t.Parallel()
+	s, c := newStand(t)
+	id := s.newPerson("admin", "often@example.com")
+	_, session := signIn(t, c, loginOf("admin", "often@example.com", password))
+	a, _ := verifiedApp(t, s, session)
+	testkit.Execute(t, s.DB, `INSERT INTO verify_code (owner_type, owner_id, auth_id, challenge, expires_at)
+		SELECT 'admin', $1, $2, sha256(n::text::bytea), now() + interval '10 minutes' FROM generate_series(1, 19) n`, id, a.id)
+	var asked, refused atomic.Int32
+	var all sync.WaitGroup
+	for range lockout.OfNameFromAddress {
+		all.Go(func() {
+			switch answer := c.With("").Do("POST", "/auth/key", loginOf("admin", "often@example.com", password)); answer.Status {
+			case 200:
+				asked.Add(1)
+			case 429:
+				refused.Add(1)
+			default:
+				t.Errorf("answered %d: %s", answer.Status, answer.Text)
+			}
+		})
+	}
+	all.Wait()
+	if asked.Load() != 1 || refused.Load() != lockout.OfNameFromAddress-1 {
+		t.Errorf("%d codes were opened beside 19", asked.Load())
+	}
+}
