@@ -1,6 +1,7 @@
 package pxe_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -13,7 +14,7 @@ import (
 func TestDeletedReferences(t *testing.T) {
 	t.Parallel()
 	b := newBoot(t)
-	if got, want := b.used("system", "email/template", 1), "is used by profile 1 (mine)"; got != want {
+	if got, want := b.used("system", "email/template", 1), fmt.Sprintf("is used by profile %d (mine)", b.profile); got != want {
 		t.Errorf("got that the email template %q, want %q", got, want)
 	}
 	b.System.DeleteEmailTemplate(1)
