@@ -16,12 +16,13 @@
 //	order:"kept"                                 of references: they stay in the order in which they are sent
 //	kept:"false"                                 of a secret: it is compared, and not kept
 //	recorded:"false"                             no record has it, as it changes without one: with other services' items, or by use
+//
+// A key that is not among these, and a value that a key cannot have, panic with the names of the struct and the field.
 package schema
 
 import (
 	"encoding"
 	"encoding/json"
-	"fmt"
 	"reflect"
 	"regexp"
 	"slices"
@@ -99,7 +100,7 @@ func describe(t reflect.Type, around *Member) *Struct {
 	s := &Struct{Type: t}
 	for i := range t.NumField() {
 		field := t.Field(i)
-		m := around.member(field, i)
+		m := around.member(t, i)
 		switch {
 		case field.Anonymous && isNested(m.Type):
 			s.Members = append(
@@ -130,7 +131,9 @@ func isNested(t reflect.Type) bool {
 }
 
 // member describes a field of the struct that is the member around.
-func (around *Member) member(field reflect.StructField, i int) *Member {
+func (around *Member) member(t reflect.Type, i int) *Member {
+	field := t.Field(i)
+	checkTag(t, field)
 	m := &Member{Type: field.Type, Index: append(slices.Clone(around.Index), i), Absent: around.Absent}
 	if field.Type.Kind() == reflect.Pointer {
 		m.Optional, m.Type = true, field.Type.Elem()
@@ -160,7 +163,7 @@ func (around *Member) member(field reflect.StructField, i int) *Member {
 		m.Enum = values.Enum()
 	}
 	if pattern := tag("pattern"); pattern != "" {
-		m.Pattern = regexp.MustCompile(pattern)
+		m.Pattern = regexp.MustCompile(pattern) // which checkTag has tried
 	}
 	m.Format = tag("format")
 	m.Extension, m.Passing, m.Future = tag("ext") == "true", tag("kept") == "false", tag("future") == "true"
@@ -172,15 +175,7 @@ func (around *Member) member(field reflect.StructField, i int) *Member {
 
 func occasions(field reflect.StructField) (all Occasion) {
 	for when := range strings.SplitSeq(field.Tag.Get("required"), ",") {
-		switch when {
-		case "":
-		case "create", "true":
-			all |= Create
-		case "edit":
-			all |= Edit
-		default:
-			panic(fmt.Sprintf("shape: %s is required on %q", field.Name, when))
-		}
+		all |= required[when]
 	}
 	return all
 }
@@ -190,10 +185,7 @@ func bound(field reflect.StructField, tag string) *int64 {
 	if !ok {
 		return nil
 	}
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
-		panic(fmt.Sprintf("shape: the tag %s of %s is no number", tag, field.Name))
-	}
+	n, _ := strconv.ParseInt(text, 10, 64) // which checkTag has tried
 	return &n
 }
 
