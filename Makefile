@@ -195,7 +195,7 @@ clients: go-client ## write the Go client, and into bin/clients one in TypeScrip
 .PHONY: bench
 bench: ## measure reading (also over TLS), allocating and creating beside pgbench and nginx; answers beside a smaller installation's; a list beside COPY; 10,000 mails and webhook deliveries, and what a read next to them loses; site agents beside rsync, TFTP servers, nginx and dnsmasq; FULL=-full has a file of 4 GiB
 	go run ./deploy/measure/bench
-	go test -run '^$$' -bench . -benchmem ./gateway/... ./pkg/runtime/peers ./pkg/rest
+	go test -run '^$$' -bench . -benchmem ./gateway/... ./pkg/runtime/peers ./pkg/rest/route
 	go test -run '^$$' -bench Answers -benchtime 25x ./deploy/measure/scale -entities 200000
 	go test -run '^$$' -bench List -benchtime 5x ./deploy/measure/scale -entities 200000
 	go test -run '^$$' -bench 'Mails|Webhooks' -benchtime 10000x ./services/system

@@ -46,7 +46,6 @@ var gadgets = service.Definition{
 		);`)}},
 	New: func(d service.Deps) service.Parts {
 		return service.Parts{Routes: rest.Section{Name: "Gadgets", Doc: "What lies around."}.Of(rest.Resource[gadget, gadgetBody]{
-			DB:     d.DB,
 			Path:   "/gadget",
 			ID:     "gadget_id",
 			Noun:   "gadget",

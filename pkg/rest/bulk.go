@@ -25,7 +25,7 @@ import (
 // createRoute makes one item of a JSON body, or many of a CSV body: all of them or none.
 type createRoute[V, B any] struct {
 	Mutation[newItem[B], V]
-	resource *resource[V, B]
+	of *Collection[V, B]
 }
 
 type sentRows[B any] struct {
@@ -52,14 +52,14 @@ func (c createRoute[V, B]) route() *route.Route {
 		},
 		Endpoint: func(db *pg.DB) endpoint.Endpoint {
 			return route.Change(db, nil, func(ctx context.Context, tx *pg.Tx, request any) (any, error) {
-				return c.resource.createMany(ctx, tx, request.(sentRows[B]))
+				return c.of.createMany(ctx, tx, request.(sentRows[B]))
 			})
 		},
 	}
 	return o
 }
 
-func (r *resource[V, B]) createMany(ctx context.Context, tx *pg.Tx, sent sentRows[B]) (made Bulk, err error) {
+func (r *Collection[V, B]) createMany(ctx context.Context, tx *pg.Tx, sent sentRows[B]) (made Bulk, err error) {
 	if len(sent.rows) == 0 {
 		return made, problem.New(problem.BadRequest, "The body has no row but the first, which names the columns.")
 	}
@@ -69,7 +69,7 @@ func (r *resource[V, B]) createMany(ctx context.Context, tx *pg.Tx, sent sentRow
 	for _, row := range sent.rows {
 		r.place(row, sent.in.Parent)
 		if r.Allow != nil {
-			if err := r.Allow(ctx, tx, row); err != nil {
+			if err := r.Allow(ctx, tx, nil, row); err != nil {
 				return made, err
 			}
 		}

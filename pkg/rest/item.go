@@ -1,8 +1,8 @@
 package rest
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -20,31 +20,31 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-func (r *resource[V, B]) prepare(ctx context.Context, verb Verbs, body *Body[B]) error {
+func (r *Collection[V, B]) prepare(ctx context.Context, verb Verbs, body *Body[B]) error {
 	if r.Prepare == nil {
 		return nil
 	}
 	return r.Prepare(ctx, verb, body.Sent())
 }
 
-func (r *resource[V, B]) allow(ctx context.Context, tx *pg.Tx, req newItem[B]) error {
+func (r *Collection[V, B]) allowNew(ctx context.Context, tx *pg.Tx, req newItem[B]) error {
 	if r.Allow == nil {
 		return nil
 	}
-	body, _ := req.Body.New() // what is wrong with it is said where there is no earlier answer
-	r.place(body, req.Parent)
-	return r.Allow(ctx, tx, body)
+	row, _ := req.Body.New() // what is wrong with it is said where there is no earlier answer
+	r.place(row, req.Parent)
+	return r.Allow(ctx, tx, nil, row)
 }
 
 // place puts the parent's id into a body.
-func (r *resource[V, B]) place(body *B, parent int64) {
+func (r *Collection[V, B]) place(body *B, parent int64) {
 	if r.parent != nil {
 		reflect.ValueOf(body).Elem().FieldByIndex(r.parent.Index).SetInt(parent)
 	}
 }
 
 // below fails where the caller may not do this below the parent.
-func (r *resource[V, B]) below(ctx context.Context, q pg.Querier, parent int64, a permission.Access) error {
+func (r *Collection[V, B]) below(ctx context.Context, q pg.Querier, parent int64, a permission.Access) error {
 	if r.parent == nil {
 		return nil
 	}
@@ -52,7 +52,7 @@ func (r *resource[V, B]) below(ctx context.Context, q pg.Querier, parent int64, 
 }
 
 // visible is the one condition of which items there are for this caller, below this parent.
-func (r *resource[V, B]) visible(ctx context.Context, parent int64) (where []pg.Condition) {
+func (r *Collection[V, B]) visible(ctx context.Context, parent int64) (where []pg.Condition) {
 	if r.parent != nil {
 		where = append(where, pg.Condition{SQL: r.parent.Column + " = $1", Args: []any{parent}})
 	}
@@ -62,20 +62,20 @@ func (r *resource[V, B]) visible(ctx context.Context, parent int64) (where []pg.
 	return where
 }
 
-func (r *resource[V, B]) listed(ctx context.Context, req inCollection) ([]pg.Condition, error) {
-	return r.visible(ctx, req.Parent), r.below(ctx, r.DB, req.Parent, permission.Read)
+func (r *Collection[V, B]) listed(ctx context.Context, db *pg.DB, req inCollection) ([]pg.Condition, error) {
+	return r.visible(ctx, req.Parent), r.below(ctx, db, req.Parent, permission.Read)
 }
 
-func (r *resource[V, B]) viewOne(ctx context.Context, req viewItem) (V, error) {
-	if err := r.below(ctx, r.DB, req.Parent, permission.Read); err != nil {
+func (r *Collection[V, B]) viewOne(ctx context.Context, db *pg.DB, req viewItem) (V, error) {
+	if err := r.below(ctx, db, req.Parent, permission.Read); err != nil {
 		return *new(V), err
 	}
-	return r.view.Get(ctx, r.DB, req.ID, r.visible(ctx, req.Parent)...)
+	return r.view.Get(ctx, db, req.ID, r.visible(ctx, req.Parent)...)
 }
 
 // viewWith views an item and what it is asked to include.
-func (r *resource[V, B]) viewWith(ctx context.Context, req viewItemAndMore) (V, error) {
-	item, err := r.viewOne(ctx, viewItem{req.Parent, req.ID})
+func (r *Collection[V, B]) viewWith(ctx context.Context, db *pg.DB, req viewItemAndMore) (V, error) {
+	item, err := r.viewOne(ctx, db, viewItem{req.Parent, req.ID})
 	if err != nil {
 		return item, err
 	}
@@ -86,14 +86,14 @@ func (r *resource[V, B]) viewWith(ctx context.Context, req viewItemAndMore) (V, 
 			wrong.Add("?include", "unknown", "can be %s", strings.Join(slices.Sorted(maps.Keys(r.Includes)), ", "))
 			return item, route.WrongQuery(wrong)
 		}
-		if err := include(ctx, r.DB, &item); err != nil {
+		if err := include(ctx, db, &item); err != nil {
 			return item, err
 		}
 	}
 	return item, nil
 }
 
-func (r *resource[V, B]) create(ctx context.Context, tx *pg.Tx, req newItem[B]) (V, error) {
+func (r *Collection[V, B]) create(ctx context.Context, tx *pg.Tx, req newItem[B]) (V, error) {
 	if err := r.below(ctx, tx, req.Parent, permission.Write); err != nil {
 		return *new(V), err
 	}
@@ -105,36 +105,50 @@ func (r *resource[V, B]) create(ctx context.Context, tx *pg.Tx, req newItem[B]) 
 	if err := r.Lock(ctx, tx, row); err != nil {
 		return *new(V), err
 	}
-	if r.There != nil {
-		if there, err := r.There(ctx, tx, row); err != nil || there != nil {
-			return *cmp.Or(there, new(V)), req.Body.Blame(err)
-		}
-	}
 	id, err := r.insert(ctx, tx, row)
+	if found, ok := errors.AsType[*instead[V]](err); ok {
+		return maskedFor(ctx, r.hidden, *found.item), nil
+	}
 	if err != nil {
 		return *new(V), req.Body.Blame(err)
 	}
-	after, err := r.after(ctx, tx, itemIDs{id})
+	after, err := r.after(ctx, tx, IDs{id})
 	if err != nil {
 		return *new(V), err
 	}
 	r.record(tx, pg.Created, &after[0], nil, secret.Marked(after[0], body.SecretsOf(row)...))
-	r.Reveal(&after[0], row)
+	after[0] = maskedFor(ctx, r.hidden, after[0])
+	if r.Reveal != nil {
+		r.Reveal(&after[0], row)
+	}
 	return after[0], nil
 }
 
-func (r *resource[V, B]) insert(ctx context.Context, tx *pg.Tx, body *B) (int64, error) {
+// instead is the error of a Check that has found what is to be answered.
+type instead[V any] struct{ item *V }
+
+func (i *instead[V]) Error() string { return "it is there already" }
+
+// Instead ends a create where what it asks for is there already: it is answered with item, which what called it recorded, or
+// not. It is for a Check.
+func Instead[V any](item *V) error { return &instead[V]{item} }
+
+func (r *Collection[V, B]) insert(ctx context.Context, tx *pg.Tx, body *B) (int64, error) {
 	if err := r.Check(ctx, tx, 0, nil, body); err != nil {
 		return 0, err
 	}
-	id, err := r.Insert(ctx, tx, body)
+	insert := r.table.Insert
+	if r.Insert != nil {
+		insert = r.Insert
+	}
+	id, err := insert(ctx, tx, body)
 	if err != nil {
 		return 0, fmt.Errorf("create %s: %w", r.Noun, err)
 	}
 	return id, nil
 }
 
-func (r *resource[V, B]) record(tx *pg.Tx, action pg.Action, item *V, before, after any) {
+func (r *Collection[V, B]) record(tx *pg.Tx, action pg.Action, item *V, before, after any) {
 	record := pg.Record{Kind: r.kind, Action: action, Targets: []pg.Target{r.target(item)}, Before: before, After: after}
 	if r.About != nil {
 		record.Targets = append(record.Targets, r.About(item)...)
@@ -142,7 +156,7 @@ func (r *resource[V, B]) record(tx *pg.Tx, action pg.Action, item *V, before, af
 	tx.Record(record)
 }
 
-func (r *resource[V, B]) target(item *V) pg.Target {
+func (r *Collection[V, B]) target(item *V) pg.Target {
 	v := reflect.ValueOf(item).Elem()
 	t := pg.Target{Type: r.Path[1:], Noun: r.Noun, ID: idOf(item), Name: v.FieldByName("Name").String(), Version: versionOf(item)}
 	if r.parent != nil {
@@ -157,7 +171,7 @@ func versionOf[V any](item *V) int64 {
 	return reflect.ValueOf(item).Elem().FieldByName("Version").Int()
 }
 
-func (r *resource[V, B]) inUse(id int64, err error) error {
+func (r *Collection[V, B]) inUse(id int64, err error) error {
 	if user, ok := pgerror.StillUsed(err); ok {
 		return problem.New(problem.Conflict, "%s %d is in use by a row of %s.", noun.Capital(r.Noun), id, strings.ReplaceAll(user, "_", " ")).
 			Because(err)

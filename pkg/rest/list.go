@@ -16,10 +16,12 @@ import (
 	"github.com/go-kit/kit/endpoint"
 
 	"github.com/ironplane/ironplane/pkg/auth/guard"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/postgres/listing"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest/route"
+	"github.com/ironplane/ironplane/pkg/schema"
 )
 
 // List is an operation that answers an array: the rows of a view. Without paging parameters it is complete, and
@@ -31,13 +33,14 @@ type List[Req, V any] struct {
 	Summary   string
 	Doc       string
 	Extension bool
-	DB        *pg.DB
 	View      string // a SQL view, or a table, of which each row is a V
 	By        By
+	Hide      Hide
 	// Where says which rows are meant, and which of them this caller may know of; nil: all.
 	Where func(context.Context, Req) ([]pg.Condition, error)
 
 	scoped bool
+	where  func(context.Context, *pg.DB, Req) ([]pg.Condition, error) // in place of Where
 	view   *listing.View[V]
 }
 
@@ -87,6 +90,46 @@ func SearchIn(columns ...string) func(context.Context, url.Values) []pg.Source {
 type listRequest[Req any] struct {
 	own   Req
 	query *listQuery
+	as    *seenList[Req]
+}
+
+// seenList is a list as some callers see it.
+type seenList[Req any] struct {
+	by      By
+	request *route.Request
+	csv     *route.Table
+	hidden  *hidden // what is taken from each item; nil: nothing
+}
+
+func (l List[Req, V]) seen(request *route.Request, h *hidden) *seenList[Req] {
+	s := &seenList[Req]{by: l.By, hidden: h}
+	if h != nil {
+		s.by.Filters, s.by.Sorts = h.without(l.By.Filters), h.without(l.By.Sorts)
+	}
+	s.csv = route.NewTable(reflect.TypeFor[V](), func(m *schema.Member) bool { return h == nil || !h.pointers[m.Pointer] })
+	named := *request
+	named.Names = s.by.known(request.Names)
+	s.request = &named
+	return s
+}
+
+// read is what a caller wants.
+func (s *seenList[Req]) read(r *http.Request, typeOf func(string) reflect.Type) (any, error) {
+	req := listRequest[Req]{as: s}
+	own := reflect.ValueOf(&req.own).Elem()
+	if err := s.request.FillPath(own, r); err != nil {
+		return nil, err
+	}
+	asked, wrong, err := s.request.FillQuery(own, r)
+	if err != nil {
+		return nil, err
+	}
+	req.query = readListQuery(r.Context(), asked, s.by, typeOf, &wrong)
+	if len(wrong) > 0 {
+		return nil, route.WrongQuery(wrong)
+	}
+	req.query.path, req.query.csv = r.URL.EscapedPath(), problem.Prefers(r.Header.Get("Accept"), problem.MediaCSV)
+	return req, nil
 }
 
 // listQuery is what a caller wants of a list.
@@ -106,6 +149,7 @@ type listQuery struct {
 }
 
 func (l List[Req, V]) route() *route.Route {
+	defer route.Blame("GET " + l.Path)
 	o := route.New[Req, V](
 		Operation{
 			Method:    http.MethodGet,
@@ -119,54 +163,32 @@ func (l List[Req, V]) route() *route.Route {
 		},
 	)
 	l.view = listing.New[V](l.View)
-	for _, column := range slices.AppendSeq(slices.Collect(maps.Values(l.By.Filters)), maps.Values(l.By.Sorts)) {
-		if l.view.TypeOf(unfolded(column)) == nil {
-			panic(fmt.Sprintf("rest: %s has no column %s", l.Path, column))
-		}
-	}
+	l.checkColumns()
+	o.NeedsDB, o.Statements = true, l.statements()
 	o.List = l.By.listing(o.ResponseType)
-	csv := route.NewTable(reflect.TypeFor[V]())
-	o.Request.Names = l.By.known(o.Request.Names)
+	hidden := newHidden(o.ResponseType, l.Hide)
+	whole, masked := l.seen(o.Request, nil), l.seen(o.Request, hidden)
+	o.Request = whole.request
 	o.Decode = func(r *http.Request) (any, error) {
-		var req listRequest[Req]
-		own := reflect.ValueOf(&req.own).Elem()
-		if err := o.Request.FillPath(own, r); err != nil {
-			return nil, err
+		as := whole
+		if hidden.applies(r.Context()) {
+			as = masked
 		}
-		asked, wrong, err := o.Request.FillQuery(own, r)
-		if err != nil {
-			return nil, err
-		}
-		req.query = readListQuery(r.Context(), asked, l.By, l.view.TypeOf, &wrong)
-		if len(wrong) > 0 {
-			return nil, route.WrongQuery(wrong)
-		}
-		req.query.path, req.query.csv = r.URL.EscapedPath(), problem.Prefers(r.Header.Get("Accept"), problem.MediaCSV)
-		return req, nil
+		return as.read(r, l.view.TypeOf)
 	}
-	o.Endpoint = func(*pg.DB) endpoint.Endpoint {
+	o.Endpoint = func(db *pg.DB) endpoint.Endpoint {
 		return func(ctx context.Context, request any) (any, error) {
 			req := request.(listRequest[Req])
-			if l.Where != nil {
-				own, err := l.Where(ctx, req.own)
-				if err != nil {
-					return nil, err
-				}
-				req.query.where = append(req.query.where, own...)
+			where, err := l.conditions(ctx, db, req)
+			if err != nil {
+				return nil, err
 			}
-			if l.By.Narrow != nil {
-				own, err := l.By.Narrow(ctx, req.query.asked)
-				if err != nil {
-					return nil, err
-				}
-				req.query.where = append(req.query.where, own...)
-			}
+			req.query.where = append(req.query.where, where...)
 			answer := &route.Items{Header: http.Header{}}
 			if req.query.csv {
-				answer.CSV = csv
+				answer.CSV = req.as.csv
 			}
-			var err error
-			if answer.Rows, err = l.rows(ctx, req.query, answer.Header); err != nil {
+			if answer.Rows, err = l.rows(ctx, db, req.query, req.as.hidden, answer.Header); err != nil {
 				return nil, err
 			}
 			return answer, nil
@@ -175,16 +197,57 @@ func (l List[Req, V]) route() *route.Route {
 	return o
 }
 
+// checkColumns panics where the list is sorted or filtered by what is no column.
+func (l List[Req, V]) checkColumns() {
+	for field, columns := range map[string]map[string]string{"By.Filters": l.By.Filters, "By.Sorts": l.By.Sorts} {
+		for _, name := range slices.Sorted(maps.Keys(columns)) {
+			if column := unfolded(columns[name]); l.view.TypeOf(column) == nil {
+				panic(fmt.Sprintf("%s[%q] is %s, which is no column of %s", field, name, column, reflect.TypeFor[V]()))
+			}
+		}
+	}
+	if name := strings.TrimPrefix(l.By.Default, "-"); name != "" && name != "id" && l.By.Sorts[name] == "" {
+		panic(fmt.Sprintf("By.Default is %s, which is not in By.Sorts", name))
+	}
+}
+
+// statements are those that read the view, and that search it for anybody.
+func (l List[Req, V]) statements() []route.Statement {
+	whose := "GET " + l.Path
+	all := []route.Statement{{Whose: whose, Field: "View", SQL: l.view.SQL(nil)}}
+	if l.By.Search != nil {
+		anybody := principal.With(context.Background(), &principal.Call{Principal: &principal.Principal{}})
+		sources := l.By.Search(anybody, url.Values{"q": {"anything"}})
+		all = append(all, route.Statement{Whose: whose, Field: "By.Search", SQL: l.view.SQL(sources)})
+	}
+	return all
+}
+
+// conditions are those of the rows that there are for this caller.
+func (l List[Req, V]) conditions(ctx context.Context, db *pg.DB, req listRequest[Req]) (where []pg.Condition, err error) {
+	switch {
+	case l.where != nil:
+		where, err = l.where(ctx, db, req.own)
+	case l.Where != nil:
+		where, err = l.Where(ctx, req.own)
+	}
+	if err != nil || l.By.Narrow == nil {
+		return where, err
+	}
+	own, err := l.By.Narrow(ctx, req.query.asked)
+	return append(where, own...), err
+}
+
 // rows are the items that were asked for. The headers say how many there are and where the other pages are.
-func (l List[Req, V]) rows(ctx context.Context, q *listQuery, header http.Header) (iter.Seq2[any, error], error) {
+func (l List[Req, V]) rows(ctx context.Context, db *pg.DB, q *listQuery, h *hidden, header http.Header) (iter.Seq2[any, error], error) {
 	which := listing.Query{From: q.from, Where: q.where, Sort: q.sort, Desc: q.desc}
 	if q.count {
-		if err := l.count(ctx, q, which, header); err != nil {
+		if err := l.count(ctx, db, q, which, header); err != nil {
 			return nil, err
 		}
 	}
 	if q.perPage == 0 {
-		return anySeq(l.view.List(ctx, l.DB, which)), nil
+		return anySeq(l.view.List(ctx, db, which), h), nil
 	}
 	which.Limit = q.perPage + 1 // one more tells whether there is a next page
 	if q.page > 0 {
@@ -197,7 +260,7 @@ func (l List[Req, V]) rows(ctx context.Context, q *listQuery, header http.Header
 		which.Desc = q.desc != backward
 	}
 	var page []V
-	for item, err := range l.view.List(ctx, l.DB, which) {
+	for item, err := range l.view.List(ctx, db, which) {
 		if err != nil {
 			return nil, err
 		}
@@ -213,21 +276,21 @@ func (l List[Req, V]) rows(ctx context.Context, q *listQuery, header http.Header
 	if links := l.links(q, page, more, backward); links != "" {
 		header.Set("Link", links)
 	}
-	return func(yield func(any, error) bool) {
+	return anySeq(func(yield func(V, error) bool) {
 		for i := range page {
 			if !yield(page[i], nil) {
 				return
 			}
 		}
-	}, nil
+	}, h), nil
 }
 
-func (l List[Req, V]) count(ctx context.Context, q *listQuery, which listing.Query, header http.Header) error {
+func (l List[Req, V]) count(ctx context.Context, db *pg.DB, q *listQuery, which listing.Query, header http.Header) error {
 	limit := 0
 	if q.search {
 		limit = maxCounted + 1
 	}
-	n, err := l.view.Count(ctx, l.DB, which, limit)
+	n, err := l.view.Count(ctx, db, which, limit)
 	if err != nil {
 		return err
 	}
@@ -275,9 +338,13 @@ func (l List[Req, V]) links(q *listQuery, page []V, more, backward bool) string 
 	return strings.Join(links, ", ")
 }
 
-func anySeq[V any](found iter.Seq2[V, error]) iter.Seq2[any, error] {
+// anySeq is items as their caller sees them.
+func anySeq[V any](found iter.Seq2[V, error], h *hidden) iter.Seq2[any, error] {
 	return func(yield func(any, error) bool) {
 		for item, err := range found {
+			if h != nil {
+				h.mask(reflect.ValueOf(&item).Elem())
+			}
 			if !yield(&item, err) {
 				return
 			}

@@ -45,6 +45,7 @@ func (c *RawCall) InTx(ctx context.Context, change func(*pg.Tx) error) error {
 }
 
 func (r Raw[Req]) route() *route.Route {
+	defer route.Blame(r.Method + " " + r.Path)
 	o := route.New[Req, struct{}](Operation{
 		Method:    r.Method,
 		Path:      r.Path,

@@ -62,7 +62,7 @@ func ownShelves(ctx context.Context) []pg.Condition {
 func libraryRoutes(db *pg.DB) []rest.Route {
 	shelfView := pg.NewView[shelf]("shelf")
 	routes := rest.Resource[shelf, shelfBody]{
-		DB: db, Path: "/shelf", ID: "shelf_id", Noun: "shelf", Guard: guard.AnyKey, Table: "shelf",
+		Path: "/shelf", ID: "shelf_id", Noun: "shelf", Guard: guard.AnyKey, Table: "shelf",
 		By:    rest.By{Sorts: map[string]string{"name": "name"}},
 		Again: rest.AgainAnother, Edited: `{"name": "essays"}`, Scope: ownShelves,
 		Check: func(ctx context.Context, _ *pg.Tx, _ int64, _, b *shelfBody) error {
@@ -71,7 +71,7 @@ func libraryRoutes(db *pg.DB) []rest.Route {
 		},
 	}.Routes()
 	routes = append(routes, rest.Resource[book, bookBody]{
-		DB: db, Path: "/shelf/{shelf_id}/book", ID: "book_id", Noun: "book", Guard: guard.AnyKey, Table: "book",
+		Path: "/shelf/{shelf_id}/book", ID: "book_id", Noun: "book", Guard: guard.AnyKey, Table: "book",
 		Again: rest.AgainRefused, Edited: `{"name": "Persuasion"}`, Without: rest.Deleting,
 		Parent: func(ctx context.Context, q pg.Querier, id int64, _ permission.Access) error {
 			_, err := shelfView.Get(ctx, q, id, ownShelves(ctx)...)
@@ -304,76 +304,6 @@ func TestRawThatPanics(t *testing.T) {
 	c := testkit.NewClient(t, testkit.As(handler, testkit.Holder(0)))
 	if answer, err := c.Try("GET", "/broken", nil); err == nil {
 		t.Errorf("answered %d, %d bytes that look whole", answer.Status, len(answer.Text))
-	}
-}
-
-type (
-	nameless struct {
-		rest.Versioned
-		ID int64 `json:"id" db:"id"`
-	}
-	blaming struct {
-		Name string `json:"name" db:"name"`
-	}
-)
-
-type (
-	whole   string
-	partial struct {
-		Name  string `json:"name" db:"name"`
-		Whole whole  `json:"whole"`
-	}
-)
-
-func (whole) Parts() map[string]string { return map[string]string{"/nmae": ""} }
-
-func (blaming) Resolve(wrong *problem.Fields) { wrong.Add("/nmae", "typo", "is misspelt") }
-
-// What does not fit together is found when the program starts, and not by a caller.
-func TestFoundAtStart(t *testing.T) {
-	t.Parallel()
-	type request struct{ Body rest.Body[shelfBody] }
-	do := func(context.Context, *pg.Tx, request) (shelf, error) { return shelf{}, nil }
-	effect := rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame}
-	for name, routes := range map[string]func() []rest.Route{
-		"no guard": func() []rest.Route { return []rest.Route{rest.Read[rest.None, shelf]{Path: "/x"}} },
-		"no effect": func() []rest.Route {
-			return []rest.Route{rest.Mutation[request, shelf]{Method: "POST", Path: "/x", Guard: guard.AnyKey, Name: "doIt", Do: do}}
-		},
-		"an example that is no JSON": func() []rest.Route {
-			return []rest.Route{rest.Mutation[request, shelf]{Method: "POST", Path: "/x", Guard: guard.AnyKey, Name: "doIt", Effect: effect, Example: "{", Do: do}}
-		},
-		"nothing that shows it": func() []rest.Route {
-			return []rest.Route{rest.Mutation[request, shelf]{Method: "POST", Path: "/x", Guard: guard.AnyKey, Name: "doIt", Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: "/y"}, Do: do}}
-		},
-		"a view without a name": func() []rest.Route {
-			return rest.Resource[nameless, shelfBody]{Path: "/x", ID: "x_id", Noun: "x", Guard: guard.AnyKey, Table: "x", Again: rest.AgainSame}.Routes()
-		},
-		"no parent": func() []rest.Route {
-			return rest.Resource[book, bookBody]{Path: "/shelf/{shelf_id}/book", ID: "book_id", Noun: "book", Guard: guard.AnyKey, Table: "book", Again: rest.AgainSame}.Routes()
-		},
-		"no member for the parent": func() []rest.Route {
-			return rest.Resource[shelf, shelfBody]{Path: "/shelf/{shelf_id}/book", ID: "book_id", Noun: "book", Guard: guard.AnyKey, Table: "book", Again: rest.AgainSame,
-				Parent: func(context.Context, pg.Querier, int64, permission.Access) error { return nil }}.Routes()
-		},
-		"a mistyped pointer": func() []rest.Route {
-			return rest.Resource[shelf, blaming]{Path: "/x", ID: "x_id", Noun: "x", Guard: guard.AnyKey, Table: "x", Again: rest.AgainSame}.Routes()
-		},
-		"a part that is no member": func() []rest.Route {
-			return rest.Resource[shelf, partial]{Path: "/x", ID: "x_id", Noun: "x", Guard: guard.AnyKey, Table: "x", Again: rest.AgainSame}.Routes()
-		},
-		"a sort that is no column": func() []rest.Route {
-			return rest.Resource[shelf, shelfBody]{Path: "/x", ID: "x_id", Noun: "x", Guard: guard.AnyKey, Table: "x", Again: rest.AgainSame, By: rest.By{Sorts: map[string]string{"size": "size"}}}.Routes()
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			defer func() {
-				if recover() == nil {
-					t.Error("it starts")
-				}
-			}()
-			rest.NewHandler("things", nil, slog.New(slog.DiscardHandler), routes())
-		})
 	}
 }
 

@@ -5,6 +5,8 @@
 package rest
 
 import (
+	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
 
@@ -47,6 +49,7 @@ const (
 // NewHandler serves a service's routes. It panics where they do not fit together.
 func NewHandler(service string, db *pg.DB, log *slog.Logger, routes []Route) http.Handler {
 	own := untyped(routes)
+	route.CheckPaths(db, own)
 	return route.NewHandler(db, log, own, apidoc.Handler(apidoc.Document(service, own)))
 }
 
@@ -62,6 +65,18 @@ func Operations(routes []Route) []Operation {
 		all[i] = r.Operation
 	}
 	return all
+}
+
+// Check fails where the schema lacks a table, a view or a column that a route needs.
+func Check(ctx context.Context, db *pg.DB, routes []Route) error {
+	for _, r := range untyped(routes) {
+		for _, s := range r.Statements {
+			if err := db.Parse(ctx, s.SQL); err != nil {
+				return fmt.Errorf("rest: %s: %s: %w", s.Whose, s.Field, err)
+			}
+		}
+	}
+	return nil
 }
 
 func untyped(routes []Route) []*route.Route {

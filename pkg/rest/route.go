@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"net/http"
+	"reflect"
 	"slices"
 
 	"github.com/go-kit/kit/endpoint"
@@ -28,10 +29,12 @@ type Read[Req, Resp any] struct {
 	Doc       string // what else callers have to know
 	Extension bool   // not in the documented API
 	Writes    bool   // it leaves something of the moment, such as a link, which it cannot while nothing is changed
+	Hide      Hide   // of a struct that is answered
 	Do        func(context.Context, Req) (Resp, error)
 
 	scoped   bool
 	includes []string
+	do       func(context.Context, *pg.DB, Req) (Resp, error) // in place of Do
 }
 
 // Mutation is an operation that changes something, as one unit of work with its records. The answer is encoded before
@@ -88,6 +91,7 @@ func (s sectioned) route() *route.Route {
 }
 
 func (r Read[Req, Resp]) route() *route.Route {
+	defer route.Blame(cmp.Or(r.Method, http.MethodGet) + " " + r.Path)
 	o := route.New[Req, Resp](Operation{
 		Method:    cmp.Or(r.Method, http.MethodGet),
 		Path:      r.Path,
@@ -101,13 +105,23 @@ func (r Read[Req, Resp]) route() *route.Route {
 	})
 	o.Includes = r.includes
 	o.Exemplify("")
-	o.Endpoint = func(*pg.DB) endpoint.Endpoint {
-		return route.Answer(func(ctx context.Context, request any) (any, error) { return r.Do(ctx, request.(Req)) })
+	o.NeedsDB = r.do != nil
+	hidden := newHidden(reflect.TypeFor[Resp](), r.Hide)
+	o.Endpoint = func(db *pg.DB) endpoint.Endpoint {
+		return route.Answer(func(ctx context.Context, request any) (any, error) {
+			do := r.Do
+			if r.do != nil {
+				do = func(ctx context.Context, req Req) (Resp, error) { return r.do(ctx, db, req) }
+			}
+			found, err := do(ctx, request.(Req))
+			return maskedFor(ctx, hidden, found), err
+		})
 	}
 	return o
 }
 
 func (m Mutation[Req, Resp]) route() *route.Route {
+	defer route.Blame(m.Method + " " + m.Path)
 	o := route.New[Req, Resp](Operation{
 		Method:    m.Method,
 		Path:      m.Path,
@@ -119,8 +133,10 @@ func (m Mutation[Req, Resp]) route() *route.Route {
 		Scoped:    m.scoped,
 	})
 	o.Request.Read = m.read
+	o.Several = slices.ContainsFunc(o.Request.Path, func(p route.Parameter) bool { return p.Type == reflect.TypeFor[IDs]() })
 	o.Exemplify(m.Example)
 	o.LeavesBehind(m.Effect)
+	o.NeedsDB = true
 	o.Endpoint = func(db *pg.DB) endpoint.Endpoint {
 		var allow func(context.Context, *pg.Tx, any) error
 		if m.Allow != nil {

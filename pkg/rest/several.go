@@ -22,12 +22,12 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-// itemIDs are the items that the last element of a path names: one, or several with commas between, of which all are
+// IDs are the items that the last element of a path names: one, or several with commas between, of which all are
 // changed or none.
-type itemIDs []int64
+type IDs []int64
 
 // UnmarshalText reads the element of the path.
-func (ids *itemIDs) UnmarshalText(text []byte) error {
+func (ids *IDs) UnmarshalText(text []byte) error {
 	for part := range strings.SplitSeq(string(text), ",") {
 		id, ok := route.ParseID(part)
 		switch {
@@ -44,25 +44,25 @@ func (ids *itemIDs) UnmarshalText(text []byte) error {
 }
 
 // ascending is the order in which all callers lock and change items, so that nobody waits for who waits for him.
-func (ids itemIDs) ascending() itemIDs { return slices.Sorted(slices.Values(ids)) }
+func (ids IDs) ascending() IDs { return slices.Sorted(slices.Values(ids)) }
 
 // occasion is what a body that edits these items is sent for: each of several has all that is required.
-func (ids itemIDs) occasion() schema.Occasion {
+func (ids IDs) occasion() schema.Occasion {
 	if len(ids) > 1 {
 		return 0
 	}
 	return schema.Edit
 }
 
-func (ids itemIDs) checkMatch(match IfMatch) error {
+func (ids IDs) checkMatch(match IfMatch) error {
 	if len(ids) > 1 && match.Given() {
 		return problem.New(problem.BadRequest, "If-Match is about one item, and the path names %d.", len(ids))
 	}
 	return nil
 }
 
-// named is the items behind their noun: IP groups 1, 2
-func (ids itemIDs) named(one string) string {
+// Named is the items behind their noun: IP groups 1, 2
+func (ids IDs) Named(one string) string {
 	if len(ids) > 1 {
 		one = noun.Plural(one)
 	}
@@ -71,7 +71,7 @@ func (ids itemIDs) named(one string) string {
 
 // each does something to one item after the other, and collects what is wrong with the body: of which item, where there
 // are several. What else is wrong ends it, and what the database refuses, which then takes no more statements.
-func (ids itemIDs) each(do func(i int) error) error {
+func (ids IDs) each(do func(i int) error) error {
 	var wrong problem.Fields
 	for i, id := range ids {
 		err := do(i)
@@ -94,7 +94,7 @@ func (ids itemIDs) each(do func(i int) error) error {
 }
 
 // shown is the answer: an item, or several in the order that they were asked for, given in ascending order.
-func shown[V any](asked itemIDs, items []V) any {
+func shown[V any](asked IDs, items []V) any {
 	if len(asked) == 1 {
 		return items[0]
 	}
@@ -107,12 +107,12 @@ func shown[V any](asked itemIDs, items []V) any {
 	return all
 }
 
-// itemsRoute changes items. Its answer has the type Shown where it is about one.
-type itemsRoute[Req, Shown any] struct{ Mutation[Req, any] }
+// editRoute edits items. Its answer has the type of an item where it is about one.
+type editRoute[V, B any] struct{ Mutation[editItems[B], any] }
 
-func (i itemsRoute[Req, Shown]) route() *route.Route {
-	o := i.Mutation.route()
-	o.Several, o.ResponseType = true, reflect.TypeFor[Shown]()
+func (e editRoute[V, B]) route() *route.Route {
+	o := e.Mutation.route()
+	o.ResponseType = reflect.TypeFor[V]()
 	return o
 }
 
@@ -122,7 +122,7 @@ type edited[B any] struct {
 	was, is *B
 }
 
-func (r *resource[V, B]) edit(ctx context.Context, tx *pg.Tx, req editItems[B]) (any, error) {
+func (r *Collection[V, B]) edit(ctx context.Context, tx *pg.Tx, req editItems[B]) (any, error) {
 	before, err := r.hold(ctx, tx, req.Parent, req.IDs, req.Match)
 	if err != nil {
 		return nil, err
@@ -136,7 +136,7 @@ func (r *resource[V, B]) edit(ctx context.Context, tx *pg.Tx, req editItems[B]) 
 		if item.was, err = r.table.Load(ctx, tx, ids[i]); err != nil {
 			return err
 		}
-		if item.is, err = item.OverOn(ids.occasion(), item.was, before[i]); err != nil {
+		if item.is, err = item.OverOn(ids.occasion(), item.was, maskedFor(ctx, r.hidden, before[i])); err != nil {
 			return err
 		}
 		r.place(item.is, req.Parent)
@@ -152,10 +152,14 @@ func (r *resource[V, B]) edit(ctx context.Context, tx *pg.Tx, req editItems[B]) 
 	}
 	if len(changed) == 0 {
 		tx.Unrecorded("all is as it was")
-		return shown(req.IDs, before), nil
+		return shown(req.IDs, r.seen(ctx, before)), nil
 	}
 	if err := r.Lock(ctx, tx, changed...); err != nil {
 		return nil, err
+	}
+	update := r.table.Update
+	if r.Update != nil {
+		update = r.Update
 	}
 	err = ids.each(func(i int) error {
 		item := &items[i]
@@ -165,7 +169,7 @@ func (r *resource[V, B]) edit(ctx context.Context, tx *pg.Tx, req editItems[B]) 
 		if err := r.Check(ctx, tx, ids[i], item.was, item.is); err != nil {
 			return item.Blame(err)
 		}
-		if err := r.Update(ctx, tx, ids[i], item.is); err != nil {
+		if err := update(ctx, tx, ids[i], item.is); err != nil {
 			return item.Blame(fmt.Errorf("edit %s %d: %w", r.Noun, ids[i], err))
 		}
 		return nil
@@ -181,50 +185,68 @@ func (r *resource[V, B]) edit(ctx context.Context, tx *pg.Tx, req editItems[B]) 
 		if item.is != nil {
 			was, is := item.Secrets(item.is, item.was)
 			r.record(tx, pg.Edited, &after[i], secret.Marked(before[i], was...), secret.Marked(after[i], is...))
+		}
+	}
+	after = r.seen(ctx, after)
+	for i, item := range items {
+		if item.is != nil && r.Reveal != nil {
 			r.Reveal(&after[i], item.is)
 		}
 	}
 	return shown(req.IDs, after), nil
 }
 
-func (r *resource[V, B]) remove(ctx context.Context, tx *pg.Tx, req deleteItems) (any, error) {
+func (r *Collection[V, B]) remove(ctx context.Context, tx *pg.Tx, req deleteItems) (done Message, err error) {
 	before, err := r.hold(ctx, tx, req.Parent, req.IDs, req.Match)
 	if err != nil {
-		return nil, err
+		return done, err
 	}
 	if r.Close != nil {
 		if err := r.Close(ctx, tx, before); err != nil {
-			return nil, err
+			return done, err
 		}
 	}
 	for i := range before {
-		if err := r.Delete(ctx, tx, &before[i]); err != nil {
-			return nil, r.inUse(idOf(&before[i]), err)
+		if err := r.drop(ctx, tx, &before[i]); err != nil {
+			return done, r.inUse(idOf(&before[i]), err)
 		}
 		r.record(tx, pg.Deleted, &before[i], before[i], nil)
 	}
-	return Message{Message: noun.Capital(req.IDs.named(r.Noun)) + " deleted."}, nil
+	return Message{Message: noun.Capital(req.IDs.Named(r.Noun)) + " deleted."}, nil
 }
 
-func (r *resource[V, B]) removeOrDetach(ctx context.Context, tx *pg.Tx, req detachItems) (any, error) {
-	if !req.Detach {
-		return r.remove(ctx, tx, deleteItems{req.Parent, req.IDs, req.Match})
+func (r *Collection[V, B]) drop(ctx context.Context, tx *pg.Tx, item *V) error {
+	if r.Delete != nil {
+		return r.Delete(ctx, tx, item)
 	}
-	items, err := r.hold(ctx, tx, req.Parent, req.IDs, req.Match)
-	if err == nil {
-		err = r.Detach(ctx, tx, items)
+	return r.table.Delete(ctx, tx, idOf(item))
+}
+
+// seen is items as the caller sees them.
+func (r *Collection[V, B]) seen(ctx context.Context, items []V) []V {
+	if !r.hidden.applies(ctx) {
+		return items
 	}
-	return Message{Message: noun.Capital(req.IDs.named(r.Noun)) + " will be deleted once nothing belongs to it."}, err
+	masked := make([]V, len(items))
+	for i := range items {
+		masked[i] = maskedFor(ctx, r.hidden, items[i])
+	}
+	return masked
 }
 
 // hold reads items that are there for the caller, who has seen a single one as it is, and keeps other writers off them.
 // They come in ascending order.
-func (r *resource[V, B]) hold(ctx context.Context, tx *pg.Tx, parent int64, named itemIDs, match IfMatch) ([]V, error) {
+func (r *Collection[V, B]) hold(ctx context.Context, tx *pg.Tx, parent int64, named IDs, match IfMatch) ([]V, error) {
 	if err := named.checkMatch(match); err != nil {
 		return nil, err
 	}
 	if err := r.below(ctx, tx, parent, permission.Write); err != nil {
 		return nil, err
+	}
+	if r.Allow != nil {
+		if err := r.Allow(ctx, tx, named, nil); err != nil {
+			return nil, err
+		}
 	}
 	if err := r.Lock(ctx, tx); err != nil {
 		return nil, err
@@ -238,19 +260,19 @@ func (r *resource[V, B]) hold(ctx context.Context, tx *pg.Tx, parent int64, name
 		return nil, err
 	}
 	if len(items) < len(ids) {
-		return nil, r.Unseen(ctx, tx, ids)
+		return nil, pgx.ErrNoRows
 	}
 	return items, match.Check(versionOf(&items[0]))
 }
 
 // after reads what came of a change. It is there, whether or not the caller may still know of it.
-func (r *resource[V, B]) after(ctx context.Context, tx *pg.Tx, ids itemIDs) ([]V, error) {
+func (r *Collection[V, B]) after(ctx context.Context, tx *pg.Tx, ids IDs) ([]V, error) {
 	after, err := r.view.Some(ctx, tx, ids)
 	if err == nil && len(after) < len(ids) {
 		err = pgx.ErrNoRows
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read %s after the change: %w", ids.named(r.Noun), err)
+		return nil, fmt.Errorf("read %s after the change: %w", ids.Named(r.Noun), err)
 	}
 	return after, nil
 }

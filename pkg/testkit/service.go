@@ -106,7 +106,11 @@ func runService(t testing.TB, d service.Definition, o ServiceOptions, url secret
 		on.Close()
 		return nil, err
 	}
-	running := host.Assemble(d, on, s.Deps, "")
+	running, err := host.Assemble(t.Context(), d, on, s.Deps, "")
+	if err != nil {
+		on.Close()
+		return nil, err
+	}
 	s.running, neighbours[d.Name] = running, running
 	working, end := context.WithCancel(context.WithoutCancel(t.Context()))
 	var work sync.WaitGroup

@@ -99,7 +99,6 @@ func (b *clientBody) Resolve(wrong *problem.Fields) {
 
 func (s *Service) clients() []rest.Route {
 	accounts := rest.Resource[ViewedClient, clientBody]{
-		DB:      s.db,
 		Path:    "/client",
 		ID:      "client_id",
 		Noun:    "client",
@@ -110,18 +109,16 @@ func (s *Service) clients() []rest.Route {
 		View:    "client_view",
 		Without: rest.Listing | rest.Viewing,
 		Scope:   reached,
-		Unseen:  unseen,
 		Prepare: s.prepare,
-		There:   s.knownAddress,
+		Allow:   mayWrite,
 		Check:   s.checkClient,
 		Insert:  s.insertClient,
 		Update:  updateClient,
 		Close:   s.closeClients,
 		Delete:  s.deleteClient,
-	}
-	accounts.Through = append(append(accounts.Through, throughSub), throughSuper)
-	return append(accounts.Routes(), rest.List[rest.None, Client]{
-		DB:      s.db,
+	}.Collection()
+	routes := append(accounts.Routes(), s.subLinkEdit(accounts), s.superLinkEdit(accounts))
+	return append(routes, rest.List[rest.None, Client]{
 		Path:    "/client",
 		Guard:   orClient,
 		Name:    "listClients",
@@ -237,6 +234,11 @@ func (s *Service) checkClient(ctx context.Context, tx *pg.Tx, id int64, before, 
 			b.Claimed = &rest.Timestamp{Time: time.Now()}
 		}
 	} else {
+		if there, err := s.knownAddress(ctx, tx, b); err != nil {
+			return err
+		} else if there != nil {
+			return rest.Instead(there)
+		}
 		before = &clientBody{}
 	}
 	if integration, is := callingIntegration(ctx); is {

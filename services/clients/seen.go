@@ -3,6 +3,7 @@ package clients
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
@@ -54,6 +55,23 @@ func onlyOwn(ctx context.Context, client int64) error {
 		return problem.New(problem.Forbidden, "A client writes its own links alone.")
 	}
 	return nil
+}
+
+// mayWrite refuses a client that writes to accounts that it does not read whole.
+func mayWrite(ctx context.Context, tx *pg.Tx, ids []int64, _ *clientBody) error {
+	me := callingClient(ctx)
+	if me == 0 || len(ids) == 0 {
+		return nil
+	}
+	var whole int
+	err := tx.QueryRow(ctx, "SELECT count(DISTINCT id) FROM client_reached WHERE viewer = $1 AND id = ANY ($2)", me, ids).Scan(&whole)
+	if err != nil {
+		return fmt.Errorf("look which accounts the client reads: %w", err)
+	}
+	if whole == len(ids) {
+		return nil
+	}
+	return unseen(ctx, tx, ids)
 }
 
 // unseen is what a caller is told who writes to clients that it does not read whole: of those that it has named, that it may not.

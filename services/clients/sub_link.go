@@ -92,11 +92,10 @@ func (s *Service) subLinks() []rest.Route {
 		Do:      s.makeSubLink,
 	}
 	return append(append(rest.Resource[SubLink, ofClient]{
-		DB: s.db, Path: path, ID: "sub_id", Noun: "sub link", Guard: orClient, Table: "sub_link", View: "sub_link_view",
+		Path: path, ID: "sub_id", Noun: "sub link", Guard: orClient, Table: "sub_link", View: "sub_link_view",
 		Without: rest.Creating | rest.Editing, Additions: rest.Deleting, Parent: below, Lock: lockAll[ofClient],
 		About: func(l *SubLink) []pg.Target { return []pg.Target{party(l.Child.ID, l.Name)} },
 	}.Routes(), made), rest.Resource[ParentLink, ofChild]{
-		DB:        s.db,
 		Path:      "/client/{client_id}/parent",
 		ID:        "sub_id",
 		Noun:      "parent link",

@@ -54,11 +54,10 @@ func (s *Service) superLinks() []rest.Route {
 		Do:      s.makeSuperLink,
 	}
 	return append(append(rest.Resource[SuperLink, ofClient]{
-		DB: s.db, Path: path, ID: "super_id", Noun: "super link", Guard: orClient, Table: "super_link", View: "super_link_view",
+		Path: path, ID: "super_id", Noun: "super link", Guard: orClient, Table: "super_link", View: "super_link_view",
 		Without: rest.Creating | rest.Editing, Parent: below,
 		About: func(l *SuperLink) []pg.Target { return []pg.Target{party(l.Grantee.ID, l.Name)} },
 	}.Routes(), made), rest.Resource[GranterLink, ofGrantee]{
-		DB:        s.db,
 		Path:      "/client/{client_id}/granter",
 		ID:        "super_id",
 		Noun:      "granter link",

@@ -56,7 +56,7 @@ func isPortLimit(text string) bool {
 
 func (s *Service) forwardGateways() []rest.Route {
 	return rest.Resource[ForwardGateway, forwardGatewayBody]{
-		DB: s.db, Path: "/forward/gateway", ID: "gateway_id", Noun: "forwarding gateway",
+		Path: "/forward/gateway", ID: "gateway_id", Noun: "forwarding gateway",
 		Guard: guard.Has(permission.NetworkForward), Table: "forward_gateway", View: "forward_gateway_view", Box: s.box,
 		Again: rest.AgainRefused, Edited: `{"name": "fra1-nat2", "port_limit": "30000-39999"}`,
 		Check: func(_ context.Context, _ *pg.Tx, _ int64, before, body *forwardGatewayBody) error {

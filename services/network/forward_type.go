@@ -26,7 +26,6 @@ func (s *Service) forwardTypes() []rest.Route {
 			Guard:   guard.Has(permission.NetworkForward),
 			Name:    "listForwardingTypes",
 			Summary: "List forwarding types",
-			DB:      s.db,
 			View:    "forward_type",
 			By:      rest.By{Search: rest.SearchIn("search"), Filters: map[string]string{"slug": "slug"}},
 		},

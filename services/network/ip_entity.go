@@ -178,7 +178,6 @@ var entityView = pg.NewView[IPEntity]("ip_entity_view")
 
 func (s *Service) ipEntities() []rest.Route {
 	return rest.Resource[IPEntity, ipEntityBody]{
-		DB:     s.db,
 		Path:   "/entity",
 		ID:     "entity_id",
 		Noun:   "IP entity",

@@ -50,7 +50,6 @@ type ipGroupBody struct {
 
 func (s *Service) ipGroups() []rest.Route {
 	return rest.Resource[IPGroup, ipGroupBody]{
-		DB:     s.db,
 		Path:   "/group",
 		ID:     "group_id",
 		Noun:   "IP group",

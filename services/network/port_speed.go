@@ -26,7 +26,6 @@ type portSpeedBody struct {
 
 func (s *Service) portSpeeds() []rest.Route {
 	return rest.Resource[PortSpeed, portSpeedBody]{
-		DB:     s.db,
 		Path:   "/port-speed",
 		ID:     "port_speed_id",
 		Noun:   "port speed",

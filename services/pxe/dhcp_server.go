@@ -33,7 +33,6 @@ func (b *dhcpServerBody) Resolve(wrong *problem.Fields) { b.HTTP.validate(wrong)
 
 func (s *Service) dhcpServers() []rest.Route {
 	return rest.Resource[DHCPServer, dhcpServerBody]{
-		DB:     s.db,
 		Path:   "/pxe/dhcp",
 		ID:     "dhcp_id",
 		Noun:   "DHCP server",

@@ -25,7 +25,6 @@ type discoveryBody struct {
 
 func (s *Service) discoveries() []rest.Route {
 	return rest.Resource[Discovery, discoveryBody]{
-		DB:        s.db,
 		Path:      "/pxe/discovery",
 		ID:        "discovery_id",
 		Noun:      "discovered machine",

@@ -91,7 +91,6 @@ func (b *fileServerBody) Resolve(wrong *problem.Fields) {
 
 func (s *Service) fileServers() []rest.Route {
 	return rest.Resource[FileServer, fileServerBody]{
-		DB:     s.db,
 		Path:   "/pxe/file",
 		ID:     "file_server_id",
 		Noun:   "file server",

@@ -26,7 +26,6 @@ func (s *Service) emailMessages() []rest.Route {
 			Extension: true,
 			Name:      "listEmailMessages",
 			Summary:   "List mails",
-			DB:        s.db,
 			View:      "email_message",
 			By: rest.By{
 				Sorts:   map[string]string{"created_at": "created_at"},

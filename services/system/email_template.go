@@ -55,7 +55,6 @@ func (b *emailTemplateBody) Resolve(wrong *problem.Fields) {
 func (s *Service) emailTemplates() []rest.Route {
 	has := guard.Has(permission.SystemEmails)
 	return append(rest.Resource[EmailTemplate, emailTemplateBody]{
-		DB:    s.db,
 		Path:  "/email/template",
 		ID:    "template_id",
 		Noun:  "email template",

@@ -59,7 +59,6 @@ func (s *Service) logItems() []rest.Route {
 			Guard:   guard.Has(permission.SystemLogs),
 			Name:    "listLogItems",
 			Summary: "List log items",
-			DB:      s.db,
 			View:    "log_view",
 			Where:   narrowed,
 			By: rest.By{

@@ -48,7 +48,6 @@ func (s *Service) computerParts() []rest.Route {
 		Guard:   guard.Has(permission.ServerSettings),
 		Name:    "listParts",
 		Summary: "List computer parts",
-		DB:      s.db,
 		View:    "part_view",
 		Where:   ofPartType,
 		By: rest.By{
@@ -58,7 +57,7 @@ func (s *Service) computerParts() []rest.Route {
 		},
 	}
 	return append([]rest.Route{listing}, rest.Resource[Part, partBody]{
-		DB: s.db, Path: "/part", ID: "part_id", Noun: "computer part", Without: rest.Listing,
+		Path: "/part", ID: "part_id", Noun: "computer part", Without: rest.Listing,
 		Guard: guard.Has(permission.ServerSettings), Table: "part", View: "part_view", Again: rest.AgainRefused,
 		Edited: `{"name": "64 GB DDR5", "billing_id": "RAM-64", "part_type": {"id": 2}}`,
 		Check:  namePartType,

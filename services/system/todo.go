@@ -28,7 +28,6 @@ func (s *Service) todoItems() []rest.Route {
 			Guard:   guard.Has(permission.SystemSettings),
 			Name:    "listTodoItems",
 			Summary: "List todo items",
-			DB:      s.db,
 			View:    "todo",
 			By:      rest.By{Sorts: map[string]string{"slug": "slug"}, Filters: map[string]string{"slug": "slug"}},
 		},

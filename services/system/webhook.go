@@ -50,7 +50,6 @@ func (s *Service) webhookRoutes() []rest.Route {
 	summary := func(again rest.Again) rest.Effect { return rest.Effect{Logs: rest.LogsSummary, Again: again} }
 	return append(
 		rest.Resource[webhook.Webhook, webhook.WebhookBody]{
-			DB:        s.db,
 			Path:      path,
 			ID:        "webhook_id",
 			Noun:      "webhook",
@@ -88,7 +87,6 @@ func (s *Service) webhookRoutes() []rest.Route {
 			Name:      "listWebhookDeliveries",
 			Summary:   "List what was delivered to a webhook",
 			Doc:       "The newest first. How long those are kept that ended is the setting webhook.days.",
-			DB:        s.db,
 			View:      "webhook_delivery_view",
 			By: rest.By{
 				Sorts:   map[string]string{"created_at": "created_at"},

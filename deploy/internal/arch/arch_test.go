@@ -72,7 +72,7 @@ var arrows = []struct{ folder, may string }{
 	{"pkg/rest/openapi", ""},
 	{"pkg/rest/route", `pkg/auth/guard pkg/auth/permission pkg/auth/principal pkg/postgres/pg pkg/postgres/pgerror pkg/problem
 		pkg/rest/body pkg/rest/openapi pkg/schema`},
-	{"pkg/rest", `pkg/auth/guard pkg/auth/permission pkg/postgres/listing pkg/postgres/pg pkg/postgres/pgerror
+	{"pkg/rest", `pkg/auth/guard pkg/auth/permission pkg/auth/principal pkg/postgres/listing pkg/postgres/pg pkg/postgres/pgerror
 		pkg/postgres/table pkg/problem pkg/rest pkg/schema pkg/seal pkg/secret`},
 	{"pkg/runtime/consul", "pkg/runtime/mtls pkg/secret"},
 	{"pkg/runtime/health", ""},

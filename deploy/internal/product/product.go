@@ -112,7 +112,10 @@ func Open(
 		if err := host.Ready(ctx, d, deps); err != nil {
 			return nil, fmt.Errorf("start %s: %w", d.Name, err)
 		}
-		service := host.Assemble(d, on, deps, p.Maintenance)
+		service, err := host.Assemble(ctx, d, on, deps, p.Maintenance)
+		if err != nil {
+			return nil, fmt.Errorf("start %s: %w", d.Name, err)
+		}
 		if err := errors.Join(d.Entry().Check(), d.CheckRoutes(service.Routes)); err != nil {
 			return nil, fmt.Errorf("start %s: %w", d.Name, err)
 		}

@@ -206,5 +206,12 @@ func (v *View[V]) Count(ctx context.Context, db pg.Querier, q Query, limit int) 
 	return n, err
 }
 
+// SQL is a statement that reads the rows that sources have; nil: the view.
+func (v *View[V]) SQL(from []pg.Source) string {
+	var args statement.Arguments
+	found := v.found(&args, Query{From: from}, "id", func() string { return "" })
+	return "SELECT " + v.columns.List() + " FROM " + v.name + " WHERE id IN (" + found + ")"
+}
+
 // TypeOf is the Go type of a column; nil where there is no such column.
 func (v *View[V]) TypeOf(column string) reflect.Type { return v.columns.TypeOf(column) }

@@ -49,6 +49,14 @@ func (db *DB) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	return db.pool.QueryRow(ctx, sql, args...)
 }
 
+// Parse has Postgres look up the tables and columns that a statement names, without running it.
+func (db *DB) Parse(ctx context.Context, sql string) error {
+	return db.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
+		_, err := c.Conn().Prepare(ctx, "", sql)
+		return err
+	})
+}
+
 // Savepoint runs fn so that its failure leaves the rest of the transaction usable. The error is fn's own.
 func (tx *Tx) Savepoint(ctx context.Context, fn func() error) error {
 	if _, err := tx.Exec(ctx, "SAVEPOINT attempt"); err != nil {

@@ -39,6 +39,9 @@ func NewView[V any](name string) *View[V] {
 	return &View[V]{c, from, from + " WHERE id = $1"}
 }
 
+// SQL is a statement that reads all rows.
+func (v *View[V]) SQL() string { return v.from }
+
 // One reads the row of which the condition is true; pgx.ErrNoRows where there is none.
 func (v *View[V]) One(ctx context.Context, q Querier, condition string, args ...any) (V, error) {
 	return v.one(ctx, q, v.from+" WHERE "+condition, args...)

@@ -17,10 +17,15 @@ import (
 // Table writes values of B to a table that has a column for each member with a db tag, and the columns id and
 // version. It reads them from the table's view, which has these columns, too, but for those that are sealed.
 type Table[B any] struct {
-	name                           string
-	box                            *seal.Box
-	columns                        *statement.Columns
-	hold, load, insert, edit, drop string
+	SQL     Statements
+	name    string
+	box     *seal.Box
+	columns *statement.Columns
+}
+
+// Statements are the SQL of a Table's methods.
+type Statements struct {
+	Hold, Load, Insert, Update, Delete string
 }
 
 // New makes the statements for a table and its view. The box is for sealed columns.
@@ -36,25 +41,27 @@ func New[B any](table, view string, box *seal.Box) *Table[B] {
 		name:    name,
 		box:     box,
 		columns: c,
-		hold:    "SELECT FROM " + table + " WHERE id = ANY ($1) ORDER BY id FOR UPDATE",
-		load:    "SELECT " + c.List() + " FROM " + view + " WHERE id = $1",
-		insert:  "INSERT INTO " + table + " (" + c.List() + ") VALUES (" + strings.Join(places, ", ") + ") RETURNING id",
-		edit:    "UPDATE " + table + " SET version = version + 1, " + strings.Join(sets, ", ") + " WHERE id = $1",
-		drop:    "DELETE FROM " + table + " WHERE id = $1",
+		SQL: Statements{
+			Hold:   "SELECT FROM " + table + " WHERE id = ANY ($1) ORDER BY id FOR UPDATE",
+			Load:   "SELECT " + c.List() + " FROM " + view + " WHERE id = $1",
+			Insert: "INSERT INTO " + table + " (" + c.List() + ") VALUES (" + strings.Join(places, ", ") + ") RETURNING id",
+			Update: "UPDATE " + table + " SET version = version + 1, " + strings.Join(sets, ", ") + " WHERE id = $1",
+			Delete: "DELETE FROM " + table + " WHERE id = $1",
+		},
 	}
 }
 
 // Hold keeps other writers off the rows of these ids until the unit of work ends. What is read afterwards, in statements
 // of its own, is what they left.
 func (t *Table[B]) Hold(ctx context.Context, tx *pg.Tx, ids ...int64) error {
-	_, err := tx.Exec(ctx, t.hold, ids)
+	_, err := tx.Exec(ctx, t.SQL.Hold, ids)
 	return err
 }
 
 // Load reads the row of this id.
 func (t *Table[B]) Load(ctx context.Context, tx *pg.Tx, id int64) (*B, error) {
 	value := new(B)
-	if err := t.columns.Scan(tx.QueryRow(ctx, t.load, id), reflect.ValueOf(value).Elem()); err != nil {
+	if err := t.columns.Scan(tx.QueryRow(ctx, t.SQL.Load, id), reflect.ValueOf(value).Elem()); err != nil {
 		return value, err
 	}
 	return value, t.noteSealed(ctx, tx, id, reflect.ValueOf(value).Elem())
@@ -64,7 +71,7 @@ func (t *Table[B]) Load(ctx context.Context, tx *pg.Tx, id int64) (*B, error) {
 func (t *Table[B]) Insert(ctx context.Context, tx *pg.Tx, value *B) (int64, error) {
 	var id int64
 	v := reflect.ValueOf(value).Elem()
-	if err := tx.QueryRow(ctx, t.insert, t.columns.Values(v)...).Scan(&id); err != nil {
+	if err := tx.QueryRow(ctx, t.SQL.Insert, t.columns.Values(v)...).Scan(&id); err != nil {
 		return 0, err
 	}
 	return id, t.seal(ctx, tx, id, v)
@@ -73,7 +80,7 @@ func (t *Table[B]) Insert(ctx context.Context, tx *pg.Tx, value *B) (int64, erro
 // Update writes over the row of this id.
 func (t *Table[B]) Update(ctx context.Context, tx *pg.Tx, id int64, value *B) error {
 	v := reflect.ValueOf(value).Elem()
-	if _, err := tx.Exec(ctx, t.edit, append([]any{id}, t.columns.Values(v)...)...); err != nil {
+	if _, err := tx.Exec(ctx, t.SQL.Update, append([]any{id}, t.columns.Values(v)...)...); err != nil {
 		return err
 	}
 	return t.seal(ctx, tx, id, v)
@@ -81,6 +88,6 @@ func (t *Table[B]) Update(ctx context.Context, tx *pg.Tx, id int64, value *B) er
 
 // Delete removes the row of this id.
 func (t *Table[B]) Delete(ctx context.Context, tx *pg.Tx, id int64) error {
-	_, err := tx.Exec(ctx, t.drop, id)
+	_, err := tx.Exec(ctx, t.SQL.Delete, id)
 	return err
 }

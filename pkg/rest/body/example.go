@@ -2,6 +2,10 @@ package body
 
 import (
 	"encoding/json"
+	"fmt"
+
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/schema"
 )
 
 // Example is a body made of the examples that the members have, each in its first spelling.
@@ -13,10 +17,52 @@ func (p *Plan) Garbage() json.RawMessage { return marshalled(p.garbage(p.Root)) 
 // Secrets are the members of a body that are kept and that nobody is shown. It fails where the text is no JSON object.
 func (p *Plan) Secrets(text []byte) ([]string, error) {
 	sent, err := parseObject(text)
-	if err != nil {
-		return nil, err
+	return p.secretsIn(p.Root, sent), err
+}
+
+// CheckExample fails where a body of this text is refused whatever is there: it is no JSON object, it has a member that B does
+// not have or that cannot be read, or it lacks one that is required. Empty, it is the Example.
+func (p *Plan) CheckExample(text []byte, on schema.Occasion) error {
+	if len(text) == 0 {
+		if text = p.Example(); len(p.Fields) > 0 && string(text) == "{}" {
+			return fmt.Errorf("is missing, and no member of %s has the tag example", p.Root.Of)
+		}
 	}
-	return p.secretsIn(p.Root, sent), nil
+	sent, err := parseObject(text)
+	if err != nil {
+		return fmt.Errorf("is no JSON object: %s", problem.From(err).Detail)
+	}
+	if pointer := p.unknown(p.Root, sent); pointer != "" {
+		return fmt.Errorf("has the member %s, which %s does not have", pointer, p.Root.Of)
+	}
+	said := p.read(p.Root, sent)
+	for _, s := range said {
+		for _, w := range s.wrong {
+			return fmt.Errorf("has %s, which %s", w.Pointer, w.Message)
+		}
+	}
+	for i, f := range p.Fields {
+		if f.Required&on != 0 && !f.Optional && !sends(said, i) {
+			return fmt.Errorf("lacks %s, which is required", f.Pointer)
+		}
+	}
+	return nil
+}
+
+// unknown is where an object that stands for a node has a member that the node does not have; empty where it has none.
+func (p *Plan) unknown(n *Node, sent object) string {
+	for _, m := range sent {
+		known, ok := n.Members[m.name]
+		if !ok {
+			return n.pointer + "/" + schema.Escape(m.name)
+		}
+		if inner, isObject := m.value.(object); isObject && known.Nested != nil {
+			if pointer := p.unknown(known.Nested, inner); pointer != "" {
+				return pointer
+			}
+		}
+	}
+	return ""
 }
 
 func marshalled(v any) json.RawMessage {

@@ -164,7 +164,7 @@ func PlanOf(t reflect.Type) *Plan {
 		if c, ok := reflect.Zero(f.Type).Interface().(Composite); ok {
 			for pointer := range c.Parts() {
 				if p.at(pointer) < 0 {
-					panic(fmt.Sprintf("rest: a part of %s is %s, which %s does not have", f.Pointer, pointer, t))
+					panic(fmt.Sprintf("a part of %s is %s, which %s does not have", f.Pointer, pointer, t))
 				}
 			}
 		}
@@ -187,7 +187,7 @@ func (p *Plan) add(to *Node, s *schema.Struct) {
 		}
 		f := &Field{m, kindOf(m.Type)}
 		if f.Kind == nil {
-			panic(fmt.Sprintf("rest: no body can have a member of type %s (%s of %s)", m.Type, m.Pointer, s.Type))
+			panic(fmt.Sprintf("no body can have a member of type %s (%s of %s)", m.Type, m.Pointer, s.Type))
 		}
 		to.Members[m.JSON] = NodeMember{Field: len(p.Fields)}
 		for _, alias := range m.Also {
@@ -226,7 +226,7 @@ func (p *Plan) checkResolver(t reflect.Type) {
 		r.Resolve(&wrong)
 		for _, w := range wrong {
 			if schema.Of(t).At(w.Pointer) == nil {
-				panic(fmt.Sprintf("rest: %s blames %s, which it does not have", t, w.Pointer))
+				panic(fmt.Sprintf("%s blames %s, which it does not have", t, w.Pointer))
 			}
 		}
 	}

@@ -20,12 +20,12 @@ type Table struct {
 	members []*schema.Member
 }
 
-// NewTable works out how items of a type are written.
-func NewTable(t reflect.Type) *Table {
+// NewTable works out how items of a type are written, of which callers see some members.
+func NewTable(t reflect.Type, sees func(*schema.Member) bool) *Table {
 	c := &Table{}
 	for _, m := range schema.Of(t).Values() {
 		list := m.Type.Kind() == reflect.Slice && m.Type != reflect.TypeFor[[]problem.Ref]() // for which a cell is too small
-		if m.JSON != "" && !list {
+		if m.JSON != "" && !list && sees(m) {
 			c.names, c.members = append(c.names, m.Dotted()), append(c.members, m)
 		}
 	}

@@ -70,7 +70,7 @@ func planRequest(t reflect.Type, path string, parameters []string) *Request {
 		} else if _, ok := reflect.New(field.Type).Interface().(body.Any); ok {
 			p.body = field.Index
 		} else if field.IsExported() {
-			panic(fmt.Sprintf("rest: nothing fills %s.%s", t, field.Name))
+			panic(fmt.Sprintf("nothing fills %s.%s", t, field.Name))
 		}
 	}
 	slices.Sort(p.Names)

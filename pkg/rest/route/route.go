@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"reflect"
 	"regexp"
+	"strings"
 
 	"github.com/go-kit/kit/endpoint"
 
@@ -80,11 +81,19 @@ type Route struct {
 	RequestType  reflect.Type
 	ResponseType reflect.Type // of a list: its item
 	Changes      bool
-	Includes     []string // what a view can show besides
-	List         *Listing // nil: it is no list
-	Raw          *Raw     // nil: it does not handle bodies itself
+	NeedsDB      bool
+	Statements   []Statement // that its schema has to understand
+	Includes     []string    // what a view can show besides
+	List         *Listing    // nil: it is no list
+	Raw          *Raw        // nil: it does not handle bodies itself
 	Alternative
 	CSV *Alternative // of an operation that takes a CSV body, too
+}
+
+// Statement is one that a route will run.
+type Statement struct {
+	Whose, Field string // what declares it, and where
+	SQL          string
 }
 
 // Alternative is how an operation takes one type of body.
@@ -167,20 +176,20 @@ func (r *Route) Exemplify(example string) {
 	if plan == nil {
 		return
 	}
+	if err := plan.CheckExample([]byte(example), r.Occasion()); err != nil {
+		panic(fmt.Sprintf("Example %v", err))
+	}
 	if r.Example = json.RawMessage(example); example == "" {
 		r.Example = plan.Example()
 	}
-	var err error
-	if r.Secrets, err = plan.Secrets(r.Example); err != nil {
-		panic(fmt.Sprintf("rest: the example of %s %s: %v", r.Method, r.Path, err))
-	}
+	r.Secrets, _ = plan.Secrets(r.Example) // which is JSON
 	r.Garbage = plan.Garbage()
 }
 
 // LeavesBehind makes the operation a change. It panics where the change does not say what it leaves behind.
 func (r *Route) LeavesBehind(effect Effect) {
 	if effect.Logs == "" || effect.Again == "" {
-		panic(fmt.Sprintf("rest: %s %s does not say what it logs and what it does when it is sent again", r.Method, r.Path))
+		panic("Effect has no Logs or no Again: what the log gets, and what becomes of a request that is sent a second time")
 	}
 	r.Changes, r.Effect = true, effect
 }
@@ -229,13 +238,27 @@ var (
 	methodName    = regexp.MustCompile(`^[a-z]+[A-Z][A-Za-z0-9]*$`)
 )
 
+// Blame has a panic about a mistake in a declaration say whose it is. It is deferred.
+func Blame(whose string) {
+	switch p := recover().(type) {
+	case nil:
+	case string:
+		if !strings.HasPrefix(p, "rest: ") {
+			p = "rest: " + whose + ": " + p
+		}
+		panic(p)
+	default:
+		panic(p)
+	}
+}
+
 // New makes the route of an operation, which has no endpoint yet. It panics where the declaration does not fit together.
 func New[Req, Resp any](declared Operation) *Route {
 	if declared.Guard == nil {
-		panic(fmt.Sprintf("rest: %s %s has no guard; what is public says so", declared.Method, declared.Path))
+		panic("there is no Guard; what is public has guard.Public")
 	}
 	if !guard.Internal(declared.Guard) && !methodName.MatchString(declared.Name) {
-		panic(fmt.Sprintf("rest: %s %s has no Name, such as listPortSpeeds, for the method in generated clients", declared.Method, declared.Path))
+		panic(fmt.Sprintf("Name is %q, and generated clients need one such as listPortSpeeds for their method", declared.Name))
 	}
 	r := &Route{Operation: declared, RequestType: reflect.TypeFor[Req](), ResponseType: reflect.TypeFor[Resp]()}
 	for _, found := range PathParameter.FindAllStringSubmatch(r.Path, -1) {

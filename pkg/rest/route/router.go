@@ -14,7 +14,28 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest/openapi"
 )
 
-// NewHandler serves routes, and their API document. It panics where they do not fit together.
+// CheckPaths panics where two routes have one path and method, where a change names no path that shows it, and where a route
+// needs a database that there is not.
+func CheckPaths(db *pg.DB, routes []*Route) {
+	declared := map[string]bool{}
+	for _, o := range routes {
+		one := o.Method + " " + o.Path
+		if declared[one] {
+			panic(fmt.Sprintf("rest: %s is declared twice", one))
+		}
+		if o.NeedsDB && db == nil {
+			panic(fmt.Sprintf("rest: %s: there is no DB", one))
+		}
+		declared[one] = true
+	}
+	for _, o := range routes {
+		if shows := o.Effect.Shows; shows != "" && !declared["GET "+shows] {
+			panic(fmt.Sprintf("rest: %s %s: Effect.Shows is %s, which is the path of no item", o.Method, o.Path, shows))
+		}
+	}
+}
+
+// NewHandler serves routes, and their API document.
 func NewHandler(db *pg.DB, log *slog.Logger, routes []*Route, document http.Handler) http.Handler {
 	byPath := map[string]map[string]*Route{}
 	var paths []string // in the order of the routes, which is the order that mux tries them in
@@ -23,15 +44,7 @@ func NewHandler(db *pg.DB, log *slog.Logger, routes []*Route, document http.Hand
 			byPath[o.Path] = map[string]*Route{}
 			paths = append(paths, o.Path)
 		}
-		if byPath[o.Path][o.Method] != nil {
-			panic(fmt.Sprintf("rest: %s %s is there twice", o.Method, o.Path))
-		}
 		byPath[o.Path][o.Method] = o
-	}
-	for _, o := range routes {
-		if shows := o.Effect.Shows; shows != "" && byPath[shows][http.MethodGet] == nil {
-			panic(fmt.Sprintf("rest: %s %s changes what %s shows, which is no path of an item", o.Method, o.Path, shows))
-		}
 	}
 	all := newRouter(log)
 	for _, path := range paths {

@@ -131,8 +131,15 @@ const olderPause = time.Minute
 // sweepPause is how long may stay what need not be kept any more.
 const sweepPause = 10 * time.Minute
 
-// Assemble puts the service together on its migrated schema. It answers from now on; its loops and jobs wait for Work.
-func Assemble(d service.Definition, on *pool.Pool, deps service.Deps, maintenance maintenance.File) *Service {
+// Assemble puts the service together on its migrated schema. It answers from now on; its loops and jobs wait for Work. Assemble
+// fails where the schema lacks something that a route needs.
+func Assemble(
+	ctx context.Context,
+	d service.Definition,
+	on *pool.Pool,
+	deps service.Deps,
+	maintenance maintenance.File,
+) (*Service, error) {
 	var parts service.Parts
 	if d.New != nil {
 		parts = d.New(deps)
@@ -177,6 +184,9 @@ func Assemble(d service.Definition, on *pool.Pool, deps service.Deps, maintenanc
 		loops = append(loops, service.Loop{Name: "do jobs", Run: runner.Work})
 		parts.Metrics = append(parts.Metrics, runner.Metrics()...)
 	}
+	if err := rest.Check(ctx, deps.DB, routes); err != nil {
+		return nil, err
+	}
 	gate.writes, gate.Handler = writing(routes), rest.NewHandler(d.Name, deps.DB, deps.Log, routes)
 	handler, requests := observed(gate)
 	return &Service{
@@ -211,7 +221,7 @@ func Assemble(d service.Definition, on *pool.Pool, deps service.Deps, maintenanc
 				"SELECT max(version_id)::float8 FROM migration_shared",
 			),
 		),
-	}
+	}, nil
 }
 
 // Operations is what operators see of a process.

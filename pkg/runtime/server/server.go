@@ -239,7 +239,10 @@ func (d definition) serve(ctx context.Context, c keyedConfig, operations *proces
 	if err := m.Find(ctx, others.Move); err != nil {
 		return err
 	}
-	assembled := host.Assemble(d.Definition, on, deps, c.Maintenance)
+	assembled, err := host.Assemble(ctx, d.Definition, on, deps, c.Maintenance)
+	if err != nil {
+		return err
+	}
 	own[d.Name] = assembled
 	d.warnOfOthers(c, assembled.Routes, log)
 	assembled.Show(operations)

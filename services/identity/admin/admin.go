@@ -87,7 +87,6 @@ func (b *adminBody) Resolve(wrong *problem.Fields) {
 
 func (s *Service) adminRoutes() []rest.Route {
 	return rest.Resource[Admin, adminBody]{
-		DB:       s.DB,
 		Path:     "/admin",
 		ID:       "admin_id",
 		Noun:     "admin",
@@ -103,8 +102,7 @@ func (s *Service) adminRoutes() []rest.Route {
 			Filters: map[string]string{"disabled": "disabled", "email": "lower(email)", "username": "lower(username)"},
 		},
 		Prepare: s.preparePasswords,
-		Allow:   func(ctx context.Context, tx *pg.Tx, _ *adminBody) error { return access.Allow(ctx, tx) },
-		Lock:    func(ctx context.Context, tx *pg.Tx, _ ...*adminBody) error { return access.Allow(ctx, tx) },
+		Allow:   func(ctx context.Context, tx *pg.Tx, _ []int64, _ *adminBody) error { return access.Allow(ctx, tx) },
 		Insert:  s.insert,
 		Update:  s.update,
 		Delete:  s.deleteAdmin,

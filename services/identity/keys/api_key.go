@@ -160,7 +160,6 @@ func (s *Service) Routes() []rest.Route {
 		Do:        s.currentKey,
 	}
 	return append([]rest.Route{current, s.listRoute()}, rest.Resource[APIKey, Body]{
-		DB:      s.DB,
 		Path:    "/auth/key",
 		ID:      "key_id",
 		Noun:    "API key",

@@ -16,7 +16,6 @@ type listKeys struct {
 
 func (s *Service) listRoute() rest.Route {
 	return rest.List[listKeys, APIKey]{
-		DB:      s.DB,
 		Path:    "/auth/key",
 		Guard:   guard.AnyKey,
 		Name:    "listAPIKeys",

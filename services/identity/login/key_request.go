@@ -148,9 +148,17 @@ func given(k *keys.APIKey) *GivenKey {
 // Routes returns the operation that makes keys.
 func (s *Logins) Routes() []rest.Route {
 	return rest.Resource[GivenKey, keyRequest]{
-		DB: s.DB, Path: "/auth/key", ID: "key_id", Noun: "API key", Guard: keyOrLogin{}, Table: "api_key", View: "api_key_view",
-		Without: rest.Listing | rest.Viewing | rest.Editing | rest.Deleting, Again: rest.AgainAnother, Example: `{"name": "billing"}`,
-		Prepare: s.prepareKey, Allow: s.mayAskForKey, There: s.sessionFor,
+		Path:    "/auth/key",
+		ID:      "key_id",
+		Noun:    "API key",
+		Guard:   keyOrLogin{},
+		Table:   "api_key",
+		View:    "api_key_view",
+		Without: rest.Listing | rest.Viewing | rest.Editing | rest.Deleting,
+		Again:   rest.AgainAnother,
+		Example: `{"name": "billing"}`,
+		Prepare: s.prepareKey,
+		Allow:   s.mayAskForKey,
 		Lock: func(ctx context.Context, tx *pg.Tx, rows ...*keyRequest) error {
 			if rows[0].purpose() == toLast {
 				return access.Allow(ctx, tx)
@@ -158,6 +166,13 @@ func (s *Logins) Routes() []rest.Route {
 			return nil
 		},
 		Check: func(ctx context.Context, tx *pg.Tx, _ int64, _, b *keyRequest) error {
+			session, err := s.sessionFor(ctx, tx, b)
+			if err != nil {
+				return err
+			}
+			if session != nil {
+				return rest.Instead(session)
+			}
 			return s.Keys.Check(ctx, tx, 0, nil, &b.Body)
 		},
 		Reveal: func(key *GivenKey, b *keyRequest) { key.Key = b.Key.Reveal() },
@@ -177,7 +192,7 @@ func (s *Logins) prepareKey(ctx context.Context, _ rest.Verbs, b *keyRequest) (e
 }
 
 // mayAskForKey refuses a caller that may not have such a key.
-func (s *Logins) mayAskForKey(ctx context.Context, tx *pg.Tx, b *keyRequest) error {
+func (s *Logins) mayAskForKey(ctx context.Context, tx *pg.Tx, _ []int64, b *keyRequest) error {
 	switch b.purpose() {
 	case toSignIn:
 		return nil

@@ -101,7 +101,6 @@ var codeView = pg.NewView[VerifyCode]("verify_code_view")
 func (s *Service) authenticatorRoutes() []rest.Route {
 	of := table.New[authenticatorBody]("authenticator", "authenticator_view", s.Box)
 	return rest.Resource[Authenticator, authenticatorBody]{
-		DB:     s.DB,
 		Path:   "/auth/verify/auth",
 		ID:     "auth_id",
 		Noun:   "authenticator",
@@ -116,8 +115,9 @@ func (s *Service) authenticatorRoutes() []rest.Route {
 			Filters: map[string]string{"owner": "owner_url", "owner_type": "owner_type", "owner_id": "owner_id", "verified": "verified"},
 		},
 		Prepare: s.prepareAuthenticator,
-		Allow:   func(ctx context.Context, tx *pg.Tx, _ *authenticatorBody) error { return access.Allow(ctx, tx) },
-		Lock:    func(ctx context.Context, tx *pg.Tx, _ ...*authenticatorBody) error { return access.Allow(ctx, tx) },
+		Allow: func(ctx context.Context, tx *pg.Tx, _ []int64, _ *authenticatorBody) error {
+			return access.Allow(ctx, tx)
+		},
 		Check: func(ctx context.Context, tx *pg.Tx, id int64, before, b *authenticatorBody) error {
 			c, err := access.Of(ctx, tx)
 			if err != nil {

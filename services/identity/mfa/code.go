@@ -69,7 +69,6 @@ type wrapped struct {
 func (s *Service) codeRoutes() []rest.Route {
 	return append(
 		rest.Resource[VerifyCode, verifyCodeBody]{
-			DB:      s.DB,
 			Path:    codesPath,
 			ID:      "code_id",
 			Noun:    "verify code",

@@ -25,7 +25,6 @@ type verifyMethodBody struct {
 
 func (s *Service) methodRoutes() []rest.Route {
 	return rest.Resource[VerifyMethod, verifyMethodBody]{
-		DB:        s.DB,
 		Path:      "/auth/verify/method",
 		ID:        "method_id",
 		Noun:      "verify method",

@@ -74,7 +74,6 @@ type OpenIDPage struct {
 func (s *Service) loginRoutes() []rest.Route {
 	return []rest.Route{
 		rest.List[rest.None, OpenIDChoice]{
-			DB:        s.DB,
 			Path:      "/auth/openid",
 			View:      "openid_provider",
 			Guard:     guard.Public,

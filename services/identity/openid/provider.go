@@ -113,7 +113,6 @@ func (everything) Check(c *principal.Call, a permission.Access, id int64) error 
 
 func (s *Service) providerRoutes() []rest.Route {
 	return rest.Resource[OpenIDProvider, openIDProviderBody]{
-		DB:        s.DB,
 		Path:      "/auth/provider",
 		ID:        "provider_id",
 		Noun:      "identity provider",

@@ -44,7 +44,6 @@ type Session struct {
 // Routes returns the operations on the caller's own sessions.
 func (s *Service) Routes() []rest.Route {
 	own := rest.Resource[Session, sessionBody]{
-		DB:        s.DB,
 		Path:      "/auth/session",
 		ID:        "session_id",
 		Noun:      "session",

@@ -128,7 +128,6 @@ var fieldView = pg.NewView[CustomField]("field")
 
 func (f *Fields) fields() []rest.Route {
 	return rest.Resource[CustomField, fieldBody]{
-		DB:        f.DB,
 		Path:      "/field",
 		ID:        "field_id",
 		Noun:      "field",

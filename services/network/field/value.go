@@ -39,7 +39,7 @@ func (permissionOfTarget) String() string { return "the target's permission" }
 
 func (f *Fields) values() []rest.Route {
 	return append(rest.Resource[FieldValue, fieldValueBody]{
-		DB: f.DB, Path: "/field/{field_id}/value", ID: "value_id", Noun: "field value", Guard: permissionOfTarget{guard.AnyKey},
+		Path: "/field/{field_id}/value", ID: "value_id", Noun: "field value", Guard: permissionOfTarget{guard.AnyKey},
 		Table: "field_value", View: "field_value_view", Without: rest.Listing, Additions: rest.Creating | rest.Editing | rest.Deleting,
 		Again: rest.AgainRefused, Edited: `{"value": "2028-12-31"}`,
 		Parent: mayHandleValues, Check: f.checkValue,

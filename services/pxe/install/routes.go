@@ -57,7 +57,6 @@ func (s *Installs) Routes() []rest.Route {
 func (s *Installs) changes() []rest.Route {
 	of := table.New[installBody]("install", "install_view", s.Box)
 	return rest.Resource[Install, installBody]{
-		DB:        s.DB,
 		Path:      installsPath,
 		ID:        "install_id",
 		Noun:      "install",
@@ -91,7 +90,6 @@ func (s *Installs) changes() []rest.Route {
 func (s *Installs) views() []rest.Route {
 	orOwn := guard.HasOrClient(permission.PXEInstalls)
 	return []rest.Route{rest.List[installsAsked, ListedInstall]{
-		DB:        s.DB,
 		Path:      installsPath,
 		Guard:     orOwn,
 		Name:      "listInstalls",
@@ -151,6 +149,7 @@ func (s *Installs) transitions() []rest.Route {
 		Extension: true,
 		Doc:       "Of an install that has ended: all is as it was asked for then, and the profile as it is now. The machine has to boot from the network again.",
 		Effect:    rest.Effect{Logs: rest.LogsItem, Again: rest.AgainRefused, Shows: installPath},
+		Example:   `{}`,
 		Prepare:   s.prepareRetry,
 		Do:        s.retryInstall,
 	}}

@@ -79,7 +79,6 @@ func driverPath(id int64) string { return fmt.Sprint("drivers/", id) }
 func (s *Drivers) drivers() []rest.Route {
 	has := guard.Has(permission.PXESettings)
 	return append(rest.Resource[PXEDriver, driverBody]{
-		DB:     s.db,
 		Path:   "/pxe/driver",
 		ID:     "driver_id",
 		Noun:   "driver",

@@ -110,7 +110,6 @@ var isoView = pg.NewView[ISOManager]("iso_view")
 func (s *ISOs) isos() []rest.Route {
 	of := table.New[isoBody]("iso", "iso_view", s.box)
 	return rest.Resource[ISOManager, isoBody]{
-		DB:     s.db,
 		Path:   "/pxe/iso",
 		ID:     "iso_manager_id",
 		Noun:   "ISO",

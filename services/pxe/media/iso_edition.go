@@ -80,7 +80,6 @@ func (s *ISOs) editions() []rest.Route {
 	const path, one = "/pxe/iso/{iso_manager_id}/edition", "/pxe/iso/{iso_manager_id}/edition/{edition_id}"
 	return append(
 		rest.Resource[ISOEdition, editionBody]{
-			DB:      s.db,
 			Path:    path,
 			ID:      "edition_id",
 			Noun:    "ISO edition",
@@ -97,7 +96,6 @@ func (s *ISOs) editions() []rest.Route {
 			Check: checkEdition,
 		}.Routes(),
 		rest.List[ofISO, ISOEdition]{
-			DB:      s.db,
 			Path:    path,
 			Guard:   guard.HasOrClient(permission.PXESettings),
 			Name:    "listISOEditions",

@@ -104,9 +104,14 @@ var (
 	profileTable = table.New[profileBody]("profile", "profile_view", nil)
 )
 
+// fromClients hides from clients what lists do not show of a profile.
+var fromClients = rest.Hide{
+	From:    func(ctx context.Context) bool { return principal.From(ctx).Client() != 0 },
+	Members: []string{"boot_script", "preseed", "drivers", "email", "shell", "time_until_marked_failed"},
+}
+
 func (s *Profiles) profiles() []rest.Route {
 	return append(rest.Resource[OSReloadProfile, profileBody]{
-		DB:      s.DB,
 		Path:    "/pxe/profile",
 		ID:      "profile_id",
 		Noun:    "profile",
@@ -115,13 +120,13 @@ func (s *Profiles) profiles() []rest.Route {
 		Guard:   guard.Has(permission.PXESettings),
 		Table:   "profile",
 		View:    "profile_view",
+		Hide:    fromClients,
 		Without: rest.Listing | rest.Viewing,
 		Check:   s.checkProfile,
 		Delete: func(ctx context.Context, tx *pg.Tx, p *OSReloadProfile) error {
 			return reference.DeleteUnlessInstalls(ctx, tx, "profile", "Profile", "profile_id", p.ID)
 		},
 	}.Routes(), rest.List[rest.None, ListedProfile]{
-		DB:      s.DB,
 		Path:    "/pxe/profile",
 		Guard:   readers,
 		Name:    "listProfiles",
@@ -137,12 +142,9 @@ func (s *Profiles) profiles() []rest.Route {
 		Name:    "getProfile",
 		Summary: "View a profile",
 		Doc:     "A client sees what lists have of it.",
+		Hide:    fromClients,
 		Do: func(ctx context.Context, req rest.Item) (OSReloadProfile, error) {
-			found, err := profiles.Get(ctx, s.DB, req.ID, visibleProfiles(ctx)...)
-			if principal.From(ctx).Client() != 0 {
-				found = OSReloadProfile{ListedProfile: found.ListedProfile, Drivers: []rest.Ref{}, Shell: ProfileShell{[]int64{}, []int64{}}}
-			}
-			return found, err
+			return profiles.Get(ctx, s.DB, req.ID, visibleProfiles(ctx)...)
 		},
 	})
 }

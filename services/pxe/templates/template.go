@@ -99,17 +99,16 @@ const editedTemplate = `{"name": "Debian 13, small", "body": "# {{quote .Host.Na
 
 func (s *Profiles) preseeds() []rest.Route {
 	return append(rest.Resource[OSPreseed, preseedBody]{
-		DB: s.DB, Path: "/pxe/preseed", ID: "preseed_id", Noun: "preseed", Again: rest.AgainRefused, Edited: editedTemplate,
+		Path: "/pxe/preseed", ID: "preseed_id", Noun: "preseed", Again: rest.AgainRefused, Edited: editedTemplate,
 		Guard: guard.Has(permission.PXESettings), Table: "preseed", Without: rest.Listing,
 		Delete: func(ctx context.Context, tx *pg.Tx, item *OSPreseed) error {
 			return reference.DeleteUnlessProfiles(ctx, tx, "preseed", "Preseed", "preseed_id = $1", item.ID)
 		},
-	}.Routes(), rest.List[rest.None, ListedPreseed]{DB: s.DB, Path: "/pxe/preseed", Guard: guard.Has(permission.PXESettings), Name: "listPreseeds", Summary: "List preseeds", View: "preseed", By: byPreseed})
+	}.Routes(), rest.List[rest.None, ListedPreseed]{Path: "/pxe/preseed", Guard: guard.Has(permission.PXESettings), Name: "listPreseeds", Summary: "List preseeds", View: "preseed", By: byPreseed})
 }
 
 func (s *Profiles) bootScripts() []rest.Route {
 	return append(rest.Resource[OSBootScript, bootScriptBody]{
-		DB:        s.DB,
 		Path:      "/pxe/boot-script",
 		ID:        "boot_script_id",
 		Noun:      "boot script",
@@ -122,12 +121,12 @@ func (s *Profiles) bootScripts() []rest.Route {
 		Delete: func(ctx context.Context, tx *pg.Tx, item *OSBootScript) error {
 			return reference.DeleteUnlessProfiles(ctx, tx, "boot_script", "Boot script", "boot_script_id = $1", item.ID)
 		},
-	}.Routes(), rest.List[rest.None, ListedTemplate]{DB: s.DB, Path: "/pxe/boot-script", Guard: guard.Has(permission.PXESettings), Name: "listBootScripts", Summary: "List boot scripts", Extension: true, View: "boot_script", By: byTemplate})
+	}.Routes(), rest.List[rest.None, ListedTemplate]{Path: "/pxe/boot-script", Guard: guard.Has(permission.PXESettings), Name: "listBootScripts", Summary: "List boot scripts", Extension: true, View: "boot_script", By: byTemplate})
 }
 
 func (s *Profiles) shellScripts() []rest.Route {
 	return rest.Resource[OSShellScript, shellScriptBody]{
-		DB: s.DB, Path: "/pxe/shell", ID: "shell_script_id", Noun: "shell script", Again: rest.AgainRefused, Edited: editedTemplate,
+		Path: "/pxe/shell", ID: "shell_script_id", Noun: "shell script", Again: rest.AgainRefused, Edited: editedTemplate,
 		Guard: guard.Has(permission.PXESettings), Table: "shell_script", Additions: rest.Viewing | rest.Editing, By: byTemplate,
 		Delete: func(ctx context.Context, tx *pg.Tx, item *OSShellScript) error {
 			return reference.DeleteUnlessProfiles(ctx, tx, "shell_script", "Shell script", "$1 = ANY (shell_after || shell_during)", item.ID)

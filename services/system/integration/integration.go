@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 
 	"github.com/jackc/pgx/v5"
 
@@ -69,9 +70,15 @@ func (s *Integrations) Internal() []rest.Route {
 	}
 }
 
+// deleteIntegrations is the request of a deletion.
+type deleteIntegrations struct {
+	IDs    rest.IDs `path:"*"`
+	Match  rest.IfMatch
+	Detach bool `query:"detach" ext:"true" doc:"true: what belongs to it is no reason to refuse. It is taken from it first, which may take a while, and then it is deleted."`
+}
+
 func (s *Integrations) integrations() []rest.Route {
-	return rest.Resource[Integration, integrationBody]{
-		DB:       s.db,
+	all := rest.Resource[Integration, integrationBody]{
 		Path:     "/integration",
 		ID:       "integration_id",
 		Noun:     "integration",
@@ -86,11 +93,29 @@ func (s *Integrations) integrations() []rest.Route {
 			Sorts:   map[string]string{"name": "name"},
 			Filters: map[string]string{"disabled": "disabled", "name": "name"},
 		},
-		Check:  s.check,
-		Close:  s.close,
-		Detach: s.detachAll,
-		Delete: s.delete,
-	}.Routes()
+		Without: rest.Deleting,
+		Check:   s.check,
+		Close:   s.close,
+		Delete:  s.delete,
+	}.Collection()
+	return append(all.Routes(), rest.Mutation[deleteIntegrations, rest.Message]{
+		Method:  http.MethodDelete,
+		Path:    "/integration/{integration_id}",
+		Guard:   guard.Has(permission.SystemIntegrations),
+		Name:    "deleteIntegration",
+		Summary: "Delete an integration",
+		Effect:  rest.Effect{Logs: rest.LogsItem, Again: rest.AgainRefused},
+		Do: func(ctx context.Context, tx *pg.Tx, req deleteIntegrations) (rest.Message, error) {
+			if !req.Detach {
+				return all.Remove(ctx, tx, req.IDs, req.Match)
+			}
+			integrations, err := all.Hold(ctx, tx, req.IDs, req.Match)
+			if err == nil {
+				err = s.detachAll(ctx, tx, integrations)
+			}
+			return rest.Message{Message: req.IDs.Named("Integration") + " will be deleted once nothing belongs to it."}, err
+		},
+	})
 }
 
 func (s *Integrations) check(ctx context.Context, tx *pg.Tx, id int64, before, _ *integrationBody) error {

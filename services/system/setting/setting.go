@@ -99,7 +99,6 @@ func (s *Settings) Routes() []rest.Route {
 			Guard:   guard.EveryKey,
 			Name:    "listSettingGroups",
 			Summary: "List setting groups",
-			DB:      s.DB,
 			View:    "setting_group_view",
 			Where: func(ctx context.Context, _ rest.None) ([]pg.Condition, error) {
 				if mayReadGroup(ctx, 0) != nil {

@@ -1,0 +1,130 @@
+package rest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/postgres/table"
+	"github.com/ironplane/ironplane/pkg/rest/body"
+	"github.com/ironplane/ironplane/pkg/rest/route"
+	"github.com/ironplane/ironplane/pkg/schema"
+)
+
+// whose is what a mistake in the declaration is in.
+func (r Resource[V, B]) whose() string {
+	return "resource " + cmp.Or(r.Path, reflect.TypeFor[V]().String())
+}
+
+// Collection puts the resource together. It panics where its parts do not fit together.
+func (r Resource[V, B]) Collection() *Collection[V, B] {
+	defer route.Blame(r.whose())
+	r.checkNames()
+	r.View = cmp.Or(r.View, r.Table)
+	all := &Collection[V, B]{
+		view:   pg.NewView[V](r.View),
+		table:  table.New[B](r.Table, r.View, r.Box),
+		hidden: newHidden(reflect.TypeFor[V](), r.Hide),
+		kind:   strings.ReplaceAll(strings.Trim(route.PathParameter.ReplaceAllString(r.Path, ""), "/"), "/", "."),
+	}
+	all.kind = strings.ReplaceAll(all.kind, "..", ".")
+	for _, name := range []string{"ID", "Name", "Version"} {
+		if _, ok := reflect.TypeFor[V]().FieldByName(name); !ok {
+			panic(fmt.Sprintf("%s has no member %s; rest.Versioned has Version", reflect.TypeFor[V](), name))
+		}
+	}
+	all.parent = r.findParent()
+	r.checkExamples()
+	if r.Lock == nil {
+		r.Lock = func(context.Context, *pg.Tx, ...*B) error { return nil }
+	}
+	if r.Check == nil {
+		r.Check = func(context.Context, *pg.Tx, int64, *B, *B) error { return nil }
+	}
+	all.Resource = r
+	return all
+}
+
+// checkNames panics where a resource lacks what each has.
+func (r Resource[V, B]) checkNames() {
+	for field, value := range map[string]string{"Path": r.Path, "ID": r.ID, "Noun": r.Noun, "Table": r.Table} {
+		if value == "" {
+			panic("there is no " + field)
+		}
+	}
+	if r.Guard == nil {
+		panic("there is no Guard; what is public has guard.Public")
+	}
+	if r.Without&Creating == 0 && r.Again == "" {
+		panic("there is no Again: what becomes of a create that is sent a second time")
+	}
+}
+
+// findParent is the member of B that holds the parent's id; nil where the collection has no parent.
+func (r Resource[V, B]) findParent() *schema.Member {
+	parameters := route.PathParameter.FindAllStringSubmatch(r.Path, -1)
+	if len(parameters) == 0 {
+		return nil
+	}
+	if r.Parent == nil {
+		panic("there is no Parent, and the path is below an item of another resource")
+	}
+	name := parameters[len(parameters)-1][1]
+	for _, m := range schema.Of(reflect.TypeFor[B]()).Values() {
+		if m.Path == name && m.Column != "" {
+			return m
+		}
+	}
+	panic(fmt.Sprintf("%s has no member for the parent's id, with the tags path:%q and db", reflect.TypeFor[B](), name))
+}
+
+// checkExamples panics where what is to be sent in an example is refused.
+func (r Resource[V, B]) checkExamples() {
+	plan := body.PlanOf(reflect.TypeFor[B]())
+	if r.Without&Creating == 0 {
+		if err := plan.CheckExample([]byte(r.Example), schema.Create); err != nil {
+			panic(fmt.Sprintf("Example %v", err))
+		}
+	}
+	if r.Without&Editing != 0 {
+		return
+	}
+	if r.Edited == "" {
+		panic("there is no Edited: an example of an edit")
+	}
+	if err := plan.CheckExample([]byte(r.Edited), schema.Edit); err != nil {
+		panic(fmt.Sprintf("Edited %v", err))
+	}
+}
+
+// needing is a route with statements that its schema has to understand.
+type needing struct {
+	Route
+	statements []route.Statement
+}
+
+func (n needing) route() *route.Route {
+	o := n.Route.route()
+	o.Statements = append(n.statements, o.Statements...)
+	return o
+}
+
+// statements are those of the table that the resource's operations run, and not a function of its own.
+func (r *Collection[V, B]) statements() (all []route.Statement) {
+	need := func(is bool, field, sql string) {
+		if is {
+			all = append(all, route.Statement{Whose: r.whose(), Field: field, SQL: sql})
+		}
+	}
+	of := r.table.SQL
+	need(r.has(Editing) || r.has(Deleting), "Table", of.Hold)
+	need(r.has(Creating) && r.Insert == nil, "Table", of.Insert)
+	need(r.has(Editing) && r.Update == nil, "Table", of.Update)
+	need(r.has(Deleting) && r.Delete == nil, "Table", of.Delete)
+	need(r.has(Editing), "View", of.Load)
+	need(true, "View", r.view.SQL())
+	return all
+}

@@ -1,0 +1,290 @@
+package rest_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/ironplane/ironplane/pkg/auth/guard"
+	"github.com/ironplane/ironplane/pkg/auth/permission"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/testkit"
+)
+
+type (
+	shelves  = rest.Resource[shelf, shelfBody]
+	nameless struct {
+		rest.Versioned
+		ID int64 `json:"id" db:"id"`
+	}
+	versionless struct {
+		ID   int64  `json:"id" db:"id"`
+		Name string `json:"name" db:"name"`
+	}
+	plainBody struct {
+		Name string `json:"name" db:"name" example:"x"`
+	}
+	misspeltBody struct {
+		Name string `json:"name" db:"name" requird:"create" example:"x"`
+	}
+	wrongBody struct {
+		Name string `json:"name" db:"name" required:"creat" example:"x"`
+	}
+	silentBody struct {
+		Name *string `json:"name" db:"name"`
+	}
+	blamingBody struct {
+		Name string `json:"name" db:"name" example:"x"`
+	}
+	partialBody struct {
+		Name  string `json:"name" db:"name" example:"x"`
+		Whole whole  `json:"whole"`
+	}
+	whole string
+)
+
+func (whole) Parts() map[string]string { return map[string]string{"/nmae": ""} }
+
+func (blamingBody) Resolve(wrong *problem.Fields) { wrong.Add("/nmae", "typo", "is misspelt") }
+
+// good is a resource without a mistake, but for what change does to it.
+func good(change func(*shelves)) func() []rest.Route {
+	return func() []rest.Route {
+		r := shelves{
+			Path:   "/shelf",
+			ID:     "shelf_id",
+			Noun:   "shelf",
+			Guard:  guard.AnyKey,
+			Table:  "shelf",
+			Again:  rest.AgainAnother,
+			Edited: `{"name": "essays"}`,
+		}
+		change(&r)
+		return r.Routes()
+	}
+}
+
+// of is a resource with another item or another body.
+func of[V, B any]() []rest.Route {
+	return rest.Resource[V, B]{
+		Path:   "/shelf",
+		ID:     "shelf_id",
+		Noun:   "shelf",
+		Guard:  guard.AnyKey,
+		Table:  "shelf",
+		Again:  rest.AgainSame,
+		Edited: `{"name": "essays"}`,
+	}.Routes()
+}
+
+func anyShelf(context.Context, pg.Querier, int64, permission.Access) error { return nil }
+
+// A mistake in a declaration ends the start with a sentence that names the resource, or the operation, and the field.
+func TestMistakes(t *testing.T) {
+	t.Parallel()
+	type request struct{ Body rest.Body[shelfBody] }
+	mutation := func(change func(*rest.Mutation[request, shelf])) func() []rest.Route {
+		return func() []rest.Route {
+			m := rest.Mutation[request, shelf]{
+				Method: "POST",
+				Path:   "/x",
+				Guard:  guard.AnyKey,
+				Name:   "doIt",
+				Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame},
+			}
+			change(&m)
+			return []rest.Route{m}
+		}
+	}
+	const resource = "rest: resource /shelf: "
+	for name, mistake := range map[string]struct {
+		routes func() []rest.Route
+		want   string
+	}{
+		"no path":  {good(func(r *shelves) { r.Path = "" }), "rest: resource rest_test.shelf: there is no Path"},
+		"no noun":  {good(func(r *shelves) { r.Noun = "" }), resource + "there is no Noun"},
+		"no id":    {good(func(r *shelves) { r.ID = "" }), resource + "there is no ID"},
+		"no table": {good(func(r *shelves) { r.Table = "" }), resource + "there is no Table"},
+		"no guard": {good(func(r *shelves) { r.Guard = nil }), resource + "there is no Guard; what is public has guard.Public"},
+		"no retry behaviour": {
+			good(func(r *shelves) { r.Again = "" }),
+			resource + "there is no Again: what becomes of a create that is sent a second time",
+		},
+		"a filter on no column": {
+			good(func(r *shelves) { r.By.Filters = map[string]string{"size": "lower(sise)"} }),
+			`rest: GET /shelf: By.Filters["size"] is sise, which is no column of rest_test.shelf`,
+		},
+		"a sort by no column": {
+			good(func(r *shelves) { r.By.Sorts = map[string]string{"size": "sise"} }),
+			`rest: GET /shelf: By.Sorts["size"] is sise, which is no column of rest_test.shelf`,
+		},
+		"a default sort that is none": {
+			good(func(r *shelves) { r.By.Default = "-size" }),
+			"rest: GET /shelf: By.Default is size, which is not in By.Sorts",
+		},
+		"the same path twice": {
+			func() []rest.Route { return append(of[shelf, plainBody](), of[shelf, plainBody]()...) },
+			"rest: GET /shelf is declared twice",
+		},
+		"a wrong tag value": {
+			of[shelf, wrongBody],
+			resource + `rest_test.wrongBody.Name has the tag required:"creat", which must be create, edit or both with a comma between`,
+		},
+		"an unknown tag key": {of[shelf, misspeltBody], resource + "rest_test.misspeltBody.Name has the unknown tag requird; there are also, "},
+		"no version":         {of[versionless, plainBody], resource + "rest_test.versionless has no member Version"},
+		"no name":            {of[nameless, plainBody], resource + "rest_test.nameless has no member Name"},
+		"nested without parent": {
+			good(func(r *shelves) { r.Path = "/room/{room_id}/shelf" }),
+			"rest: resource /room/{room_id}/shelf: there is no Parent, and the path is below an item of another resource",
+		},
+		"no member for the parent": {
+			good(func(r *shelves) { r.Path, r.Parent = "/room/{room_id}/shelf", anyShelf }),
+			`rest: resource /room/{room_id}/shelf: rest_test.shelfBody has no member for the parent's id, with the tags path:"room_id" and db`,
+		},
+		"no Edited": {good(func(r *shelves) { r.Edited = "" }), resource + "there is no Edited: an example of an edit"},
+		"Edited with an unknown member": {
+			good(func(r *shelves) { r.Edited = `{"nmae": "essays"}` }),
+			resource + "Edited has the member /nmae, which rest_test.shelfBody does not have",
+		},
+		"Edited without a required member": {
+			func() []rest.Route {
+				type body struct {
+					Name string `json:"name" db:"name" required:"create,edit" example:"x"`
+					Note string `json:"note" db:"name"`
+				}
+				r := rest.Resource[shelf, body]{
+					Path:   "/shelf",
+					ID:     "shelf_id",
+					Noun:   "shelf",
+					Guard:  guard.AnyKey,
+					Table:  "shelf",
+					Again:  rest.AgainSame,
+					Edited: `{"note": "x"}`,
+				}
+				return r.Routes()
+			},
+			resource + "Edited lacks /name, which is required",
+		},
+		"Edited with a member of a wrong type": {
+			good(func(r *shelves) { r.Edited = `{"name": ["essays"]}` }),
+			resource + "Edited has /name, which must be a string",
+		},
+		"a body without examples": {
+			of[shelf, silentBody],
+			resource + "Example is missing, and no member of rest_test.silentBody has the tag example",
+		},
+		"an example without a required member": {
+			good(func(r *shelves) { r.Example = `{}` }),
+			resource + "Example lacks /name, which is required",
+		},
+		"an example that is no JSON": {
+			mutation(func(m *rest.Mutation[request, shelf]) { m.Example = "{" }),
+			"rest: POST /x: Example is no JSON object: The body ends before its JSON does.",
+		},
+		"no DB": {good(func(*shelves) {}), "rest: GET /shelf: there is no DB"},
+		"a hidden member that is none": {
+			good(func(r *shelves) {
+				r.Hide = rest.Hide{From: func(context.Context) bool { return true }, Members: []string{"nmae"}}
+			}),
+			resource + "Hide.Members names nmae, which rest_test.shelf does not have",
+		},
+		"hidden from nobody": {
+			good(func(r *shelves) { r.Hide.Members = []string{"name"} }),
+			resource + "Hide has no From or no Members",
+		},
+		"no guard of an operation": {
+			mutation(func(m *rest.Mutation[request, shelf]) { m.Guard = nil }),
+			"rest: POST /x: there is no Guard; what is public has guard.Public",
+		},
+		"no name of an operation": {
+			mutation(func(m *rest.Mutation[request, shelf]) { m.Name = "" }),
+			`rest: POST /x: Name is "", and generated clients need one such as listPortSpeeds for their method`,
+		},
+		"no effect": {
+			mutation(func(m *rest.Mutation[request, shelf]) { m.Effect = rest.Effect{} }),
+			"rest: POST /x: Effect has no Logs or no Again: what the log gets",
+		},
+		"nothing that shows it": {
+			mutation(func(m *rest.Mutation[request, shelf]) { m.Effect.Shows = "/y" }),
+			"rest: POST /x: Effect.Shows is /y, which is the path of no item",
+		},
+		"a mistyped pointer":       {of[shelf, blamingBody], resource + "rest_test.blamingBody blames /nmae, which it does not have"},
+		"a part that is no member": {of[shelf, partialBody], resource + "a part of /whole is /nmae, which rest_test.partialBody does not have"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := new(pg.DB)
+			if name == "no DB" {
+				db = nil
+			}
+			defer func() {
+				if got := fmt.Sprint(recover()); !strings.HasPrefix(got, mistake.want) {
+					t.Errorf("got %s, want %s", got, mistake.want)
+				}
+			}()
+			rest.NewHandler("things", db, slog.New(slog.DiscardHandler), mistake.routes())
+		})
+	}
+}
+
+// What a declaration says of the schema is looked up in it when a service starts.
+func TestMistakesAboutTheSchema(t *testing.T) {
+	t.Parallel()
+	db := testkit.Database(t, "library", library)
+	for name, mistake := range map[string]struct {
+		routes func() []rest.Route
+		want   string
+	}{
+		"none": {good(func(*shelves) {}), "<nil>"},
+		"a missing table": {
+			good(func(r *shelves) { r.Table = "shelfs" }),
+			`rest: resource /shelf: Table: ERROR: relation "shelfs" does not exist`,
+		},
+		"a missing view": {
+			good(func(r *shelves) { r.View = "shelf_view" }),
+			`rest: resource /shelf: View: ERROR: relation "shelf_view" does not exist`,
+		},
+		"a misspelt search column": {
+			good(func(r *shelves) { r.By.Search = rest.SearchIn("serach") }),
+			`rest: GET /shelf: By.Search: ERROR: column "serach" does not exist`,
+		},
+		"a column that the table lacks": {
+			func() []rest.Route {
+				type body struct {
+					Size int64 `json:"size" db:"size" example:"3"`
+				}
+				return rest.Resource[shelf, body]{
+					Path:   "/shelf",
+					ID:     "shelf_id",
+					Noun:   "shelf",
+					Guard:  guard.AnyKey,
+					Table:  "shelf",
+					Again:  rest.AgainSame,
+					Edited: `{"size": 4}`,
+				}.Routes()
+			},
+			`rest: resource /shelf: Table: ERROR: column "size" of relation "shelf" does not exist`,
+		},
+		"a column that the view lacks": {
+			func() []rest.Route {
+				type item struct {
+					shelf
+					Size int64 `json:"size" db:"size"`
+				}
+				return of[item, plainBody]()
+			},
+			`rest: resource /shelf: View: ERROR: column "size" does not exist`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := fmt.Sprint(rest.Check(t.Context(), db, mistake.routes())); !strings.HasPrefix(got, mistake.want) {
+				t.Errorf("got %s, want %s", got, mistake.want)
+			}
+		})
+	}
+}
