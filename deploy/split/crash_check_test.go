@@ -66,11 +66,9 @@ func drain(t *testing.T, databases map[string]*pg.DB) {
 		}
 	}
 	for _, source := range []string{clients.Name, pxe.Name} {
-		for deadline := time.Now().Add(patience); state(network.Name, "SELECT min(seq) FROM consumer WHERE source = $1", source) < state(source, "SELECT last FROM sequencer"); time.Sleep(50 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("network does not hear of all changes of %s", source)
-			}
-		}
+		testkit.Eventually(t, "network has heard of all changes of "+source, func() bool {
+			return state(network.Name, "SELECT min(seq) FROM consumer WHERE source = $1", source) >= state(source, "SELECT last FROM sequencer")
+		})
 	}
 }
 

@@ -288,12 +288,10 @@ func (r *deletionRace) end() {
 		}
 		return n
 	}
-	for deadline := time.Now().Add(patience); state(r.owner, "SELECT last + (SELECT count(*) FROM change WHERE seq IS NULL) FROM sequencer") >
-		state(r.user, "SELECT min(seq) FROM consumer WHERE source = $1", r.owner); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			r.t.Fatalf("%s does not hear of all changes of %s", r.user, r.owner)
-		}
-	}
+	testkit.Eventually(r.t, r.user+" has heard of all changes of "+r.owner, func() bool {
+		last := state(r.owner, "SELECT last + (SELECT count(*) FROM change WHERE seq IS NULL) FROM sequencer")
+		return state(r.user, "SELECT min(seq) FROM consumer WHERE source = $1", r.owner) >= last
+	})
 	if n := state(r.user, "SELECT count(*) FROM "+r.dangling); n > 0 {
 		r.t.Errorf("%d refer to what is gone", n)
 	}

@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/testkit"
@@ -134,11 +133,7 @@ func testUploadGoesOnAfterAKill(t *testing.T, f *fleet, c *testkit.Client) {
 	}
 	until := func(what, want string) {
 		t.Helper()
-		for deadline := time.Now().Add(patience); offset() != want; time.Sleep(50 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("it did not come to be that %s: %s bytes have arrived", what, offset())
-			}
-		}
+		testkit.Eventually(t, what, func() bool { return offset() == want }, func() string { return offset() + " bytes have arrived" })
 	}
 	until("a piece is there", strconv.Itoa(piece))
 	kill(t, f.processes[pxe.Name])

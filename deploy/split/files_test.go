@@ -7,7 +7,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -58,14 +57,6 @@ func TestFilesAreReadAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	until := func(what string, holds func() bool) {
-		t.Helper()
-		for deadline := time.Now().Add(patience); !holds(); time.Sleep(20 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatal("in vain waited until ", what)
-			}
-		}
-	}
 	answers := func(status int) func() bool {
 		return func() bool { return list(c).Status == status }
 	}
@@ -74,9 +65,9 @@ func TestFilesAreReadAgain(t *testing.T) {
 	if _, err := admin.Exec(t.Context(), "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE usename = $1", role); err != nil {
 		t.Fatal(err)
 	}
-	until("the old password is refused", answers(http.StatusServiceUnavailable))
+	testkit.Eventually(t, "the old password is refused", answers(http.StatusServiceUnavailable))
 	write(second)
-	until("the new one is used", answers(http.StatusOK))
+	testkit.Eventually(t, "the new one is used", answers(http.StatusOK))
 
 	write(change("third"))
 	before := map[int32]bool{}
@@ -86,7 +77,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 	if err := syscall.Kill(f.processes["network"].PID(), syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	until("no session is one of before", func() bool {
+	testkit.Eventually(t, "no session is one of before", func() bool {
 		if list(c).Status != http.StatusOK {
 			return false
 		}

@@ -15,7 +15,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/pkg/auth/principal"
@@ -95,11 +94,7 @@ func TestInstall(t *testing.T) {
 		body, err := io.ReadAll(answer.Body)
 		return err == nil && strings.Contains(string(body), `"status":"ready"`)
 	}
-	for deadline := time.Now().Add(startsWithin); !ready(); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("the gateway does not get ready:\n%s", i.screen.String())
-		}
-	}
+	testkit.Eventually(t, "the gateway is ready", ready, func() string { return i.screen.String() })
 	gateway := testkit.ClientOf(t, "http://"+host+":8080").With(strings.TrimSpace(i.run("settings", "key")))
 	gateway.Do(http.MethodPost, "/group", `{"name": "Berlin"}`).Want(http.StatusOK)
 	gateway.Do(http.MethodGet, "/admin", nil).Want(http.StatusOK)

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/ironplane/ironplane/services/pxe/siteagent/agenttest"
 
@@ -56,20 +55,12 @@ func TestInstallingWhilePXEIsKilled(t *testing.T) {
 		create("/pxe/install", map[string]any{"profile": profile, "host": map[string]any{"macs": []string{mac}, "entity": entity}}),
 	)
 
-	until := func(what string, is func() bool) {
-		t.Helper()
-		for deadline := time.Now().Add(startsWithin); !is(); time.Sleep(50 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("%s: not within %s", what, startsWithin)
-			}
-		}
-	}
 	view := func() install.Install {
 		t.Helper()
 		answer, _ := insist(t, c, "GET", path, nil)
 		return testkit.Decode[install.Install](answer.Want(http.StatusOK))
 	}
-	until("the agent is told of it", func() bool { return len(agent.Agent.Machines().Held()) == 1 })
+	testkit.Eventually(t, "the agent is told of it", func() bool { return len(agent.Agent.Machines().Held()) == 1 })
 	token := regexp.MustCompile(`/i/([A-Z0-9]+)/preseed`).FindStringSubmatch(agent.Boots(mac, address))[1]
 	does := func(times int) {
 		for n := range times { // the same twice would be reported once
@@ -80,7 +71,7 @@ func TestInstallingWhilePXEIsKilled(t *testing.T) {
 	for n := range kills {
 		heard := len(view().Requests)
 		does(8)
-		until("some of it is taken", func() bool { return len(view().Requests) > heard })
+		testkit.Eventually(t, "some of it is taken", func() bool { return len(view().Requests) > heard })
 		kill(t, f.processes[pxe.Name])
 		agent.Says(token, "progress", address, fmt.Sprintf("step=of+%d&progress=%d", n, 10*(n+1)))
 		does(8)
@@ -91,7 +82,7 @@ func TestInstallingWhilePXEIsKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	until("it is installed", func() bool { return view().Status == install.Installed })
+	testkit.Eventually(t, "it is installed", func() bool { return view().Status == install.Installed })
 	is := view()
 	line := func(what, got string) string { return what + ": " + got }
 	var taken, said []string
@@ -114,7 +105,7 @@ func TestInstallingWhilePXEIsKilled(t *testing.T) {
 			is,
 		)
 	}
-	until("billing is told of its end", func() bool {
+	testkit.Eventually(t, "billing is told of its end", func() bool {
 		return slices.ContainsFunc(billing.All(), func(r receiver.Received) bool { return r.Taken && r.Event(t).Type == "pxe.install.installed" })
 	})
 	var told []string

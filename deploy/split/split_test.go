@@ -349,11 +349,7 @@ func testServiceDiesAndComesBack(t *testing.T, f *fleet, c *testkit.Client) {
 		if err := f.startService(t.Context(), "network"); err != nil {
 			t.Fatal(err)
 		}
-		for deadline := time.Now().Add(patience); c.Do("GET", path, nil).Status != http.StatusOK; time.Sleep(20 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatal("it does not come back")
-			}
-		}
+		testkit.Eventually(t, "it is back", func() bool { return c.Do("GET", path, nil).Status == http.StatusOK })
 	}
 }
 

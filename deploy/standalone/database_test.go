@@ -15,6 +15,7 @@ import (
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/pkg/devservers"
 	"github.com/ironplane/ironplane/pkg/seal"
+	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
 // given is a Postgres that is there already.
@@ -89,11 +90,7 @@ func TestClaimIsHeldAnew(t *testing.T) {
 	}
 	before := g.claimed()
 	g.execute(g.superuser, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'postgres' AND pid <> pg_backend_pid()")
-	for deadline := time.Now().Add(patience); g.claimed() == before; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the claim is not lost")
-		}
-	}
+	testkit.Eventually(t, "the claim is lost", func() bool { return g.claimed() != before })
 	second := launch(t, environment)
 	if err := second.exit(); err == nil || !strings.Contains(second.screen.String(), "another standalone runs on this database") {
 		t.Fatalf("a second start: %v\n%s", err, second.screen)

@@ -13,6 +13,7 @@ import (
 	"github.com/sony/gobreaker/v2"
 
 	"github.com/ironplane/ironplane/pkg/runtime/mtls"
+	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
 // named is an instance that says its name, and does not answer /wait before it may.
@@ -180,11 +181,7 @@ func TestNobodyElseIsLeft(t *testing.T) {
 	}
 	served()
 	breaker := (*upstream.pool.instances.Load())[0].breaker
-	for deadline := time.Now().Add(soon); breaker.State() == gobreaker.StateOpen; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it rests without end")
-		}
-	}
+	testkit.Eventually(t, "the breaker lets a request through again", func() bool { return breaker.State() != gobreaker.StateOpen })
 	held := make(chan string)
 	go func() {
 		answer, err := do(t, "GET", url+"/wait", nil)

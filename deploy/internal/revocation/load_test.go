@@ -2,6 +2,7 @@ package revocation
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"sync"
@@ -92,15 +93,7 @@ func (l *load) use(ctx context.Context, transport http.RoundTripper, url, key st
 func (l *load) more(t *testing.T, answered *atomic.Int64, n int64) {
 	t.Helper()
 	n += answered.Load()
-	for deadline := time.Now().Add(2 * time.Minute); answered.Load() < n; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf(
-				"waited in vain: %d let in, %d refused, %d failed, the last with %v",
-				l.good.Load(),
-				l.refused.Load(),
-				l.failed.Load(),
-				l.failure.Load(),
-			)
-		}
-	}
+	testkit.Eventually(t, "more requests are answered", func() bool { return answered.Load() >= n }, func() string {
+		return fmt.Sprintf("%d let in, %d refused, %d failed, the last with %v", l.good.Load(), l.refused.Load(), l.failed.Load(), l.failure.Load())
+	})
 }

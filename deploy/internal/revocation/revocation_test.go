@@ -11,6 +11,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/auth/apikey"
 
 	"github.com/ironplane/ironplane/pkg/auth/keycache"
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/identity/keys"
 )
 
@@ -163,11 +164,9 @@ func (s *stand) refill(key keys.APIKey) {
 	s.t.Helper()
 	hash := apikey.Hash(key.Key)
 	s.redis.FlushDB(s.t.Context())
-	for deadline := time.Now().Add(2 * time.Minute); !s.redis.HExists(s.t.Context(), "entry:"+keycache.KeyName(hex.EncodeToString(hash[:])), "body").Val(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			s.t.Fatal("nobody fills the key's entry")
-		}
-	}
+	testkit.Eventually(s.t, "the key's entry is filled", func() bool {
+		return s.redis.HExists(s.t.Context(), "entry:"+keycache.KeyName(hex.EncodeToString(hash[:])), "body").Val()
+	})
 	time.Sleep(20 * time.Millisecond) // and its owner's
 }
 

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/pkg/testkit/syncbuf"
 )
 
@@ -118,25 +119,17 @@ func TestFollowFiles(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var following sync.WaitGroup
 	following.Go(func() { id.follow(ctx, files, time.Millisecond, slog.New(slog.NewTextHandler(&log, nil))) })
-	until := func(what string, is func() bool) {
-		t.Helper()
-		for deadline := time.Now().Add(soon); !is(); time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatal(what)
-			}
-		}
-	}
 	before := id.papers.Load().certificate.Leaf.SerialNumber
 	if issued, err = authority.Issue("network"); err != nil {
 		t.Fatal(err)
 	}
 	write(files.Certificate, issued.Certificate) // and not yet its key
-	until("files that do not fit together are not spoken of", func() bool { return strings.Contains(log.String(), "cannot be used") })
+	testkit.Eventually(t, "files that do not fit together are logged", func() bool { return strings.Contains(log.String(), "cannot be used") })
 	if id.papers.Load().certificate.Leaf.SerialNumber.Cmp(before) != 0 {
 		t.Error("a certificate without its key is used")
 	}
 	write(files.Key, []byte(issued.Key.Reveal()))
-	until("the new certificate is not used", func() bool { return id.papers.Load().certificate.Leaf.SerialNumber.Cmp(before) != 0 })
+	testkit.Eventually(t, "the new certificate is used", func() bool { return id.papers.Load().certificate.Leaf.SerialNumber.Cmp(before) != 0 })
 	stop()
 	following.Wait()
 	if strings.Contains(log.String(), "PRIVATE KEY") || strings.Count(log.String(), "\n") > 2 {
