@@ -139,8 +139,9 @@ func (m MigrationSet) due(ctx context.Context, q pg.Querier, all []definition) (
 		return nil, err
 	}
 	var newer, noted bool
-	err = q.QueryRow(ctx, "SELECT coalesce(max(version_id), 0) > $1, to_regclass('migration_checksum') IS NOT NULL FROM "+m.Table+" WHERE is_applied", newest).
-		Scan(&newer, &noted)
+	err = q.QueryRow(ctx, `
+		SELECT coalesce(max(version_id), 0) > $1, to_regclass('migration_checksum') IS NOT NULL
+		FROM `+m.Table+" WHERE is_applied", newest).Scan(&newer, &noted)
 	if err != nil || newer {
 		return nil, err
 	}

@@ -41,7 +41,8 @@ func (f files) set() migrate.MigrationSet {
 
 // dogs has views whose names are not in the order in which they read each other, and a trigger.
 var dogs = files{
-	"migrations/0001_dog.sql":    "-- +goose Up\nCREATE TABLE dog (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text NOT NULL, shown text);",
+	"migrations/0001_dog.sql": `-- +goose Up
+		CREATE TABLE dog (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text NOT NULL, shown text);`,
 	"schema/views/all_dogs.sql":  "-- Not of dog_count.\nCREATE OR REPLACE VIEW all_dogs AS SELECT id, name FROM dog_view;",
 	"schema/views/dog_view.sql":  "CREATE OR REPLACE VIEW dog_view AS SELECT id, name FROM dog;",
 	"schema/views/dog_count.sql": "CREATE OR REPLACE VIEW dog_count AS SELECT count(*) AS dogs FROM all_dogs;",
@@ -199,7 +200,8 @@ func TestDroppedViewsAreMadeAgain(t *testing.T) {
 	s := newSchema(t)
 	testkit.Must(t, s.migrate(dogs))
 	narrow := dogs.with(files{
-		"migrations/0002_unshown.sql":    "-- +goose Up\nALTER TABLE dog DROP COLUMN name CASCADE, ADD COLUMN called text NOT NULL DEFAULT 'rex';",
+		"migrations/0002_unshown.sql": `-- +goose Up
+			ALTER TABLE dog DROP COLUMN name CASCADE, ADD COLUMN called text NOT NULL DEFAULT 'rex';`,
 		"schema/views/dog_view.sql":      "CREATE OR REPLACE VIEW dog_view AS SELECT id, called AS name FROM dog;",
 		"schema/functions/dog_shown.sql": strings.ReplaceAll(dogs["schema/functions/dog_shown.sql"], "NEW.name", "NEW.called"),
 	})
@@ -235,7 +237,8 @@ func TestViewsAreReadWhileTheyAreReplaced(t *testing.T) {
 				default:
 				}
 				var name string
-				if err := conn.QueryRow(t.Context(), "SELECT name FROM all_dogs WHERE name <> $1", mode, "bello").Scan(&name); err != nil || name != "rex" {
+				err := conn.QueryRow(t.Context(), "SELECT name FROM all_dogs WHERE name <> $1", mode, "bello").Scan(&name)
+				if err != nil || name != "rex" {
 					t.Errorf("got %q (%v), want rex", name, err)
 					return
 				}

@@ -217,7 +217,9 @@ func LockTable(ctx context.Context, conn *pgx.Conn, table, mode string) (pgx.Tx,
 	if err != nil {
 		return nil, err
 	}
-	for _, statement := range []string{"SET LOCAL idle_in_transaction_session_timeout = 0", "LOCK TABLE " + table + " IN EXCLUSIVE MODE " + mode} {
+	for _, statement := range []string{
+		"SET LOCAL idle_in_transaction_session_timeout = 0", "LOCK TABLE " + table + " IN EXCLUSIVE MODE " + mode,
+	} {
 		if _, err := tx.Exec(ctx, statement); err != nil {
 			return nil, fmt.Errorf("lock the table %s: %w", table, err)
 		}
