@@ -4,13 +4,11 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"os"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/startup"
-	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/runtime/process"
 )
 
@@ -26,14 +24,11 @@ func run(ctx context.Context, c startup.Config) error {
 }
 
 func serve(ctx context.Context, i *startup.Installation, operations *process.Operations, log *slog.Logger) error {
-	client, err := cache.Open(i.Redis)
+	client, err := operations.OpenRedis(i.Redis)
 	if err != nil {
-		return fmt.Errorf("REDIS_URL: %w", err)
-	}
-	defer client.Close()
-	if err := operations.Redis(client); err != nil {
 		return err
 	}
+	defer client.Close()
 	if err := client.Ping(ctx).Err(); err != nil {
 		log.Warn("Redis does not answer: until it does, services are asked instead", "error", err)
 	}

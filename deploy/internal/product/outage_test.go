@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,6 +23,7 @@ import (
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/gateway"
 	"github.com/ironplane/ironplane/pkg/runtime/process"
+	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/network"
 )
@@ -56,9 +58,14 @@ func newOperated(t *testing.T) *operated {
 func (o *operated) show() {
 	operations := process.NewOperations("test")
 	o.product.Show(operations)
-	if err := operations.Redis(testkit.Redis(o.t)); err != nil {
+	is := testkit.Redis(o.t).Options()
+	address := url.URL{Scheme: "redis", Host: is.Addr, User: url.UserPassword(is.Username, is.Password)}
+	client, err := operations.OpenRedis(secret.New(address.String()))
+	if err != nil {
 		o.t.Fatal(err)
 	}
+	o.t.Cleanup(func() { _ = client.Close() })
+	testkit.WaitForRedis(client)
 	o.serve(operations)
 }
 

@@ -5,8 +5,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"maps"
+	"net"
 	"net/http"
 	"slices"
 
@@ -14,7 +14,6 @@ import (
 	"github.com/ironplane/ironplane/gateway/proxy"
 	"github.com/ironplane/ironplane/pkg/auth/keycache"
 	"github.com/ironplane/ironplane/pkg/auth/principal"
-	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/catalog"
 	"github.com/ironplane/ironplane/pkg/runtime/health"
 	"github.com/ironplane/ironplane/pkg/runtime/process"
@@ -112,14 +111,11 @@ func serve(ctx context.Context, c config, operations *process.Operations, log *s
 		return err
 	}
 	c.Variables.Ignored(log)
-	client, err := cache.Open(c.Redis)
+	client, err := operations.OpenRedis(c.Redis)
 	if err != nil {
-		return fmt.Errorf("REDIS_URL: %w", err)
-	}
-	defer client.Close()
-	if err := operations.Redis(client); err != nil {
 		return err
 	}
+	defer client.Close()
 	g := gateway.New(c.Config, upstreams, peers, keycache.NewStore(client, signer, log), client, log)
 	defer g.Close()
 	if c.Copy != "" {

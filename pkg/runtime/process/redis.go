@@ -3,6 +3,7 @@ package process
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,8 +15,13 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-// Redis lets operators see the Redis that gateways and services share, as this process does. Nothing is kept there alone.
-func (o *Operations) Redis(client *cache.Client) error {
+// OpenRedis returns a client of the Redis that gateways and services share, and lets operators see how it does for this
+// process. The caller closes it.
+func (o *Operations) OpenRedis(url secret.String) (*cache.Client, error) {
+	client, err := cache.Open(url)
+	if err != nil {
+		return nil, fmt.Errorf("REDIS_URL: %w", err)
+	}
 	o.Check(health.Check{Name: "redis", Optional: true, Ask: func(ctx context.Context) error { return client.Ping(ctx).Err() }})
 	took := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "ironplane_redis_seconds", Help: "Time that Redis takes for a command, or for several at once.",
@@ -23,7 +29,10 @@ func (o *Operations) Redis(client *cache.Client) error {
 	}, []string{"outcome"})
 	o.MustRegister(took)
 	client.AddHook(stopwatch{took.WithLabelValues("ok"), took.WithLabelValues("error")})
-	return tracing.Redis(client)
+	if err := tracing.Redis(client); err != nil {
+		return nil, errors.Join(err, client.Close())
+	}
+	return client, nil
 }
 
 // CheckRedis is that the Redis at REDIS_URL lets this process in. Without it most work goes on, slower.

@@ -14,7 +14,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/catalog"
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/postgres/pool"
@@ -198,14 +197,11 @@ func (d definition) serve(ctx context.Context, c keyedConfig, operations *proces
 	if d.Name != settings.Keeper {
 		c.Variables.Ignored(log)
 	}
-	client, err := cache.Open(c.Redis)
+	client, err := operations.OpenRedis(c.Redis)
 	if err != nil {
-		return fmt.Errorf("REDIS_URL: %w", err)
-	}
-	defer client.Close()
-	if err := operations.Redis(client); err != nil {
 		return err
 	}
+	defer client.Close()
 	deps := service.Deps{Redis: client, Settings: c.Settings, Given: c.Variables.Given(), Log: log}
 	if err := d.unlock(&deps, c); err != nil {
 		return err
