@@ -144,8 +144,8 @@ func (t *Tree) Close() (err error) {
 	if t.partsAt != nil {
 		err = errors.Join(err, t.partsAt.Close())
 	}
-	if t.lock != nil {
-		err = errors.Join(err, t.lock.Close())
+	if t.lock != nil { // a child that is being started holds a copy of the file, and with it the lock, until it executes its program
+		err = errors.Join(err, syscall.Flock(int(t.lock.Fd()), syscall.LOCK_UN), t.lock.Close())
 	}
 	if t.root != nil {
 		err = errors.Join(err, t.root.Close())
