@@ -68,6 +68,7 @@ func Main(m *testing.M) {
 	debug.SetGCPercent(400) // tests keep little, and passwords are hashed in much memory
 	debug.SetMemoryLimit(2 << 30)
 	code := m.Run()
+	shared.end()
 	if server.postgres != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()

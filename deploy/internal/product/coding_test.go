@@ -6,8 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ironplane/ironplane/deploy/internal/product"
-	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 )
 
 func zipped(t *testing.T, text string) string {
@@ -22,9 +21,9 @@ func zipped(t *testing.T, text string) string {
 }
 
 // A compressed body is read as what it says, with the limits of that, and is the same request as the plain one.
-func TestCompressedBodies(t *testing.T) { both(t, testCompressedBodies) }
-
-func testCompressedBodies(t *testing.T, _ *product.Product, c *testkit.Client) {
+func TestCompressedBodies(t *testing.T) {
+	t.Parallel()
+	_, c := producttest.Shared(t)
 	speed := func(name string) string { return `{"name": "` + name + `", "speed": 1000, "billing_id": null}` }
 	id := c.Do("POST", "/port-speed", zipped(t, speed("one")), "Content-Encoding", "gzip").Want(200).ID()
 	c.Do("PATCH", path("/port-speed/%d", id), zipped(t, speed("two")), "Content-Encoding", "GZIP").Want(200)
@@ -57,9 +56,9 @@ func testCompressedBodies(t *testing.T, _ *product.Product, c *testkit.Client) {
 }
 
 // A body in another charset than UTF-8 is refused in so many words.
-func TestCharsets(t *testing.T) { both(t, testCharsets) }
-
-func testCharsets(t *testing.T, _ *product.Product, c *testkit.Client) {
+func TestCharsets(t *testing.T) {
+	t.Parallel()
+	_, c := producttest.Shared(t)
 	for n, kind := range []string{"application/json", "application/json; charset=utf-8", `application/json;charset="UTF-8"`, "Application/JSON; Charset=utf8"} {
 		c.Do("POST", "/port-speed", `{"name": "é`+kind[:n]+`", "speed": 1, "billing_id": null}`, "Content-Type", kind).Want(200)
 	}

@@ -3,14 +3,13 @@ package product_test
 import (
 	"testing"
 
-	"github.com/ironplane/ironplane/deploy/internal/product"
-	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 )
 
 // What a caller says of who he is in headers that are the gateway's to send, is nobody's concern.
-func TestForgedHeaders(t *testing.T) { both(t, testForgedHeaders) }
-
-func testForgedHeaders(t *testing.T, _ *product.Product, c *testkit.Client) {
+func TestForgedHeaders(t *testing.T) {
+	t.Parallel()
+	_, c := producttest.Shared(t)
 	_, nobody := newAdmin(t, c, "nobody", `{}`)
 	for _, headers := range [][]string{
 		{"Ironplane-Call", "forged 192.0.2.7 1 admin 1 ffffffff admin"},

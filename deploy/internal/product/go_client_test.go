@@ -115,7 +115,7 @@ func (g *goCaller) arguments(o rest.Operation, described *openapi3.Operation, me
 	return given
 }
 
-func anything(t *testing.T, text string) (value any) {
+func anything(t testing.TB, text string) (value any) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(text), &value); err != nil {
 		t.Fatal(err)

@@ -13,16 +13,15 @@ import (
 )
 
 // No text in the database has a NUL or is not UTF-8, so a parameter that is such a text is refused, and named.
-func TestQueryIsText(t *testing.T) { producttest.Together(t, testQueryIsText) }
-
-func testQueryIsText(t *testing.T, p *product.Product, c *testkit.Client) {
+func TestQueryIsText(t *testing.T) {
+	t.Parallel()
+	w := sharedWalk(t)
+	c := w.c
 	document := testkit.Decode[struct {
 		Paths map[string]map[string]struct {
 			Parameters []struct{ Name, In string }
 		}
 	}](c.With("").Do("GET", "/-/openapi.json", nil).Want(200))
-	w := newWalk(t, p, c)
-	w.createOneOfEach()
 	tried := 0
 	for path, operations := range document.Paths {
 		for _, parameter := range operations["get"].Parameters {
@@ -45,11 +44,10 @@ func testQueryIsText(t *testing.T, p *product.Product, c *testkit.Client) {
 }
 
 // A parameter that an operation does not have is refused, whatever is done: who misspelt a filter must not get everything.
-func TestUnknownParameters(t *testing.T) { producttest.Together(t, testUnknownParameters) }
-
-func testUnknownParameters(t *testing.T, p *product.Product, c *testkit.Client) {
-	w := newWalk(t, p, c)
-	w.createOneOfEach()
+func TestUnknownParameters(t *testing.T) {
+	t.Parallel()
+	w := sharedWalk(t)
+	c := w.c
 	for _, o := range w.operations {
 		answer := c.Do(o.Method, w.item(o.Path)+"?colour=red&colour=blue", o.Example)
 		wrong := testkit.Decode[problem.Problem](answer.Want(400)).Errors

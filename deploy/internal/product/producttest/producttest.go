@@ -4,11 +4,13 @@ package producttest
 import (
 	"cmp"
 	"errors"
+	"flag"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
@@ -34,6 +36,29 @@ var Unlimited = settings.Variables{
 	OwnerConcurrency:   "1000000",
 	AddressConcurrency: "1000000",
 }
+
+// own gives every test a product of its own, to find what tests leave behind for one another.
+var own = flag.Bool("own", false, "give every test a product of its own")
+
+var shared struct {
+	once    sync.Once
+	product *product.Product
+	client  *testkit.Client
+}
+
+// Shared is a product that tests share, split as Split is. A test owns the items that it makes there, and asserts on those
+// alone. It stops nothing and changes no setting.
+func Shared(t testing.TB) (*product.Product, *testkit.Client) {
+	t.Helper()
+	if *own {
+		return Split(t)
+	}
+	shared.once.Do(func() { shared.product, shared.client = Split(testkit.Shared()) })
+	return shared.product, shared.client.For(t)
+}
+
+// Own tells whether every test is to have a product of its own.
+func Own() bool { return *own }
 
 // Start runs the product on a database and a Redis of the test's own. The client has the first admin's key.
 func Start(t testing.TB) (*product.Product, *testkit.Client) {
