@@ -114,7 +114,8 @@ func TestAddedServiceIsProvisioned(t *testing.T) {
 	}
 	admin := testkit.Administrator(t, testkit.Databases(t, testkit.Service{Name: "other"})["other"])
 	const prefix = "added_"
-	if err := provision.Database(t.Context(), admin.Reveal(), prefix, map[string]secret.String{gadgets.Name: passwords[gadgets.Name]}); err != nil {
+	added := map[string]secret.String{gadgets.Name: passwords[gadgets.Name]}
+	if err := provision.Database(t.Context(), admin.Reveal(), prefix, added); err != nil {
 		t.Fatal(err)
 	}
 	url, err := provision.ServiceURL(admin.Reveal(), prefix, gadgets.Name, passwords[gadgets.Name])

@@ -87,16 +87,16 @@ var arrows = []struct{ folder, may string }{
 	{"pkg/schema", ""},
 	{"pkg/seal", "pkg/secret"},
 	{"pkg/secret", ""},
-	{"pkg/service", `pkg/auth/keycache pkg/auth/permission pkg/cache pkg/catalog pkg/events pkg/postgres/pg pkg/rest pkg/runtime/health pkg/runtime/mesh pkg/seal
-		pkg/secret`},
+	{"pkg/service", `pkg/auth/keycache pkg/auth/permission pkg/cache pkg/catalog pkg/events pkg/postgres/pg pkg/rest pkg/runtime/health
+		pkg/runtime/mesh pkg/seal pkg/secret`},
 	{"pkg/settings", "pkg/runtime/mesh"},
 	{"pkg/template", "pkg/secret"},
 	{"pkg/testkit/neighbours", `pkg/cache pkg/auth/credentials pkg/auth/keycache pkg/auth/principal pkg/events pkg/mail pkg/postgres/pg
 		pkg/runtime/peers pkg/seal pkg/secret pkg/service pkg/settings pkg/testkit`},
 	{"pkg/testkit", `BASE pkg/devservers pkg/postgres/migrate pkg/postgres/pool pkg/postgres/provision pkg/runtime/host
 		pkg/runtime/peers pkg/testkit`},
-	{"gateway", `gateway pkg/auth/apikey pkg/auth/keycache pkg/auth/permission pkg/auth/principal pkg/auth/throttle pkg/cache pkg/catalog pkg/problem
-		pkg/rest/openapi pkg/runtime pkg/seal pkg/secret pkg/settings`},
+	{"gateway", `gateway pkg/auth/apikey pkg/auth/keycache pkg/auth/permission pkg/auth/principal pkg/auth/throttle pkg/cache
+		pkg/catalog pkg/problem pkg/rest/openapi pkg/runtime pkg/seal pkg/secret pkg/settings`},
 	{"services/pxe/siteagent", "services/pxe/siteagent pkg/problem pkg/secret"},
 	{"services/pxe/cmd/site-agent", "services/pxe/siteagent pkg/runtime/health pkg/runtime/process pkg/secret"},
 	{"services/*", "services/* BASE SHARED pkg/runtime/server"},
