@@ -141,7 +141,8 @@ func (s *stand) newPerson(kind, email string) (id int64) {
 	name, _, _ := strings.Cut(email, "@")
 	err := s.DB.InTx(s.t.Context(), func(tx *pg.Tx) error {
 		tx.Unrecorded("a test")
-		return tx.QueryRow(s.t.Context(), "INSERT INTO admin (username, email, password_hash) VALUES ($1, $2, $3) RETURNING id", name, email, hash).Scan(&id)
+		return tx.QueryRow(s.t.Context(), "INSERT INTO admin (username, email, password_hash) VALUES ($1, $2, $3) RETURNING id",
+			name, email, hash).Scan(&id)
 	})
 	if err != nil {
 		s.t.Fatal(err)
@@ -201,7 +202,9 @@ func signIn(t *testing.T, c *testkit.Client, body string) (keys.APIKey, *testkit
 // panels tells the service where the API and the panels are.
 func (s *stand) panels() {
 	for setting, url := range map[settings.Text]string{
-		settings.APIURL: "https://api.example.com", settings.AdminURL: "https://admin.example.com", settings.ClientURL: "https://panel.example.com/",
+		settings.APIURL:    "https://api.example.com",
+		settings.AdminURL:  "https://admin.example.com",
+		settings.ClientURL: "https://panel.example.com/",
 	} {
 		s.System.SetSetting(setting.Slug, url)
 	}

@@ -12,7 +12,9 @@ import (
 	"github.com/pquerna/otp"
 	"github.com/pquerna/otp/totp"
 
+	"github.com/ironplane/ironplane/pkg/auth/credentials"
 	"github.com/ironplane/ironplane/pkg/auth/lockout"
+	"github.com/ironplane/ironplane/pkg/mail"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/identity/keys"
 	"github.com/ironplane/ironplane/services/identity/login"
@@ -413,4 +415,84 @@ func TestOpenCodes(t *testing.T) {
 	if asked.Load() != 1 || refused.Load() != lockout.OfNameFromAddress-1 {
 		t.Errorf("%d codes were opened beside 19", asked.Load())
 	}
+}
+
+// mailedCode waits for the nth code that was mailed to an address.
+func (s *stand) mailedCode(address string, n int) string {
+	s.t.Helper()
+	var codes []string
+	testkit.Eventually(s.t, "a code is mailed to "+address, func() bool {
+		codes = nil
+		for _, m := range s.System.Mails(address) {
+			if is, ok := m.What.(mail.TwoFactorCode); ok {
+				codes = append(codes, is.Code.Reveal())
+			}
+		}
+		return len(codes) >= n
+	})
+	return codes[n-1]
+}
+
+// An account that needs a second factor and has none is mailed a code. Another address has to be proved.
+func TestCodesByMail(t *testing.T) {
+	t.Parallel()
+	s, c := newStand(t)
+	id := s.newPerson("client", "ben@example.com")
+	s.edit(id, func(a *credentials.Account) { a.Require = true })
+	body := loginOf("client", "ben@example.com", password)
+	v := begun(t, c, body)
+	if v.Code.Auth.ID != 0 || v.Code.Auth.Method.Name != "email" || len(v.Auths) != 0 {
+		t.Errorf("asked for %+v, want a code by mail", v)
+	}
+	_, own := complete(t, c, v, s.mailedCode("ben@example.com", 1))
+
+	// A changed password ends what was asked for before.
+	v = begun(t, c, body)
+	code := s.mailedCode("ben@example.com", 2)
+	s.edit(id, func(a *credentials.Account) { a.Version++ })
+	c.With("").Do("PATCH", pathOf(v), map[string]any{"token": code, "challenge": v.Challenge}).WantErrors("/token", "expired")
+	own.Do("GET", current, nil).Want(401)
+	_, own = complete(t, c, begun(t, c, body), s.mailedCode("ben@example.com", 3))
+
+	auth := testkit.Decode[mfa.Authenticator](own.Do("POST", "/auth/verify/auth", `{"method": {"id": 2}}`).Want(200))
+	if auth.Value == nil || *auth.Value != "ben@example.com" {
+		t.Errorf("made %+v, want it with the account's address", auth)
+	}
+	at := path("/auth/verify/auth/%d", auth.ID)
+	own.Do("PATCH", at, `{"value": "nowhere"}`).WantErrors("/value", "invalid")
+	own.Do("PATCH", at, `{"value": "phone@example.com"}`).Want(200)
+	asked := own.Do("POST", at+"/code", `{"isWrapped": true}`).Want(200)
+	code = s.mailedCode("phone@example.com", 1)
+	of := path("%s/code/%d", at, asked.ID())
+	if text := own.Do("GET", of, nil).Want(200).Text + asked.Text; strings.Contains(text, code) {
+		t.Errorf("the code is shown: %s", text)
+	}
+	own.Do("PATCH", of, map[string]any{"token": code}, "If-Match", `"7"`).Want(412)
+	own.Do("PATCH", of, map[string]any{"token": " " + code[:3] + " " + code[3:]}).Want(200)
+	own.Do("PATCH", at, `{"verified": true, "value": "other@example.com"}`).WantErrors("/verified", "unconfirmed")
+	own.Do("PATCH", at, `{"verified": true}`).Want(200)
+
+	// With an app, too, the login chooses between them.
+	a, _ := verifiedApp(t, s, own)
+	if v = begun(t, c, body); v.Code.Auth.ID != a.id || len(v.Auths) != 2 {
+		t.Errorf("asked for %+v, want the app's code", v)
+	}
+	if v = begun(t, c, strings.TrimSuffix(body, "}")+path(`, "auth": %d}`, auth.ID)); v.Code.Auth.ID != auth.ID {
+		t.Errorf("asked for %+v, want the code by mail", v)
+	}
+	complete(t, c, v, s.mailedCode("phone@example.com", 2))
+	c.With("").Do("POST", "/auth/key", strings.TrimSuffix(body, "}")+`, "auth": 999}`).WantErrors("/auth", "not_found")
+}
+
+// Where the setting says so, an admin without a second factor is mailed a code.
+func TestAdminsMustHaveSecondFactors(t *testing.T) {
+	t.Parallel()
+	s, c := newStand(t)
+	s.newPerson("admin", "anna@example.com")
+	s.System.SetSetting("security.verify_admins", "1")
+	testkit.Eventually(t, "a login takes a code", func() bool {
+		answer := testkit.Decode[login.GivenKey](c.With("").Do("POST", "/auth/key", loginOf("admin", "anna@example.com", password)).Want(200))
+		return answer.Verify != nil && answer.Verify.Code.Auth.ID == 0
+	})
+	s.mailedCode("anna@example.com", 1)
 }

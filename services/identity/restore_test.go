@@ -1,0 +1,160 @@
+package identity_test
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/identity/admin"
+	"github.com/ironplane/ironplane/services/identity/keys"
+	"github.com/ironplane/ironplane/services/identity/restore"
+)
+
+// lost is a change that a restore has lost. afters are members with what they were changed to.
+func lost(kind string, id int64, afters ...any) service.Lost {
+	changes := map[string]map[string]any{}
+	for i := 0; i < len(afters); i += 2 {
+		changes[afters[i].(string)] = map[string]any{"Before": nil, "After": afters[i+1]}
+	}
+	l := service.Lost{Type: kind, ID: id}
+	if err := json.Unmarshal([]byte(testkit.JSON(changes)), &l.Changes); err != nil {
+		panic(err)
+	}
+	return l
+}
+
+// takeAway finds what a restore has brought back, and takes it away again. It returns what that was, and which of it was left.
+func (s *stand) takeAway(all ...service.Lost) (what []string, left int) {
+	s.t.Helper()
+	found, err := identity.Definition.CameBack(s.t.Context(), s.DB, all)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, f := range found {
+		what = append(what, f.What)
+		var spared error
+		err := s.DB.InTx(s.t.Context(), func(tx *pg.Tx) error {
+			tx.Unrecorded("a test")
+			if spared = f.Take(s.t.Context(), tx); errors.Is(spared, restore.ErrLastAdmin) {
+				return nil
+			}
+			return spared
+		})
+		if err != nil {
+			s.t.Fatalf("%s: %v", f.What, err)
+		}
+		if spared != nil {
+			left++
+		}
+	}
+	return what, left
+}
+
+// A restore brings back keys, permissions and accounts. What was taken away of them is taken away again.
+func TestRestoredAccounts(t *testing.T) {
+	t.Parallel()
+	s, c := newStand(t)
+	newKey := func(name string) keys.APIKey {
+		return testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", map[string]any{"name": name}).Want(200))
+	}
+	deleted, replaced, moved, expired, bound, near, same := newKey("deleted"), newKey("replaced"), newKey("moved"), newKey("expired"),
+		newKey("bound"), newKey("near"), newKey("same")
+	gone, _ := newAdmin(t, c, "gone", `{}`)
+	off, offKey := newAdmin(t, c, "off", `{}`)
+	few, fewKey := newAdmin(t, c, "few", `{"network": {"groups": {"read": true, "write": true}}}`)
+	words := s.newPerson("admin", "words@example.com")
+	app, _ := verifiedApp(t, s, fewKey)
+	other, _ := verifiedApp(t, s, offKey)
+	provider := func(name string) int64 {
+		return c.Do("POST", "/auth/provider", map[string]any{"name": name, "issuer": "https://" + name + ".example.com", "client_id": "x"}).
+			Want(200).ID()
+	}
+	deletedProvider, editedProvider := provider("one"), provider("two")
+	soon := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
+
+	what, left := s.takeAway(
+		lost("auth.key.deleted", deleted.ID),
+		lost("auth.key.edited", replaced.ID, "key", "set"),
+		lost("auth.key.edited", moved.ID, "owner.url", "/admin/7"),
+		lost("auth.key.edited", expired.ID, "expires_at.iso_8601", soon),
+		lost("auth.key.edited", bound.ID, "bound", []string{"network.groups read"}),
+		lost("auth.key.edited", near.ID, "allowed_cidrs", []string{"192.0.2.0/24"}),
+		lost("auth.key.edited", same.ID, "name", "same"),
+		lost("auth.key.deleted", 999),
+		lost("admin.deleted", gone),
+		lost("admin.edited", off, "disabled", true),
+		lost("admin.edited", words, "password", "set"),
+		lost("admin.permission.edited", few, "network.groups.write", false),
+		lost("auth.verify.auth.deleted", app.id),
+		lost("admin.authenticators.removed", off),
+		lost("auth.provider.deleted", deletedProvider),
+		lost("auth.provider.edited", editedProvider),
+	)
+	if len(what) != 14 || left != 0 {
+		t.Fatalf("found: got %d (%d left), want 14 (0): %s", len(what), left, strings.Join(what, "; "))
+	}
+	for _, id := range []int64{deleted.ID, replaced.ID, moved.ID} {
+		c.Do("GET", path("/auth/key/%d", id), nil).Want(404)
+	}
+	shown := func(id int64) keys.APIKey {
+		return testkit.Decode[keys.APIKey](c.Do("GET", path("/auth/key/%d", id), nil).Want(200))
+	}
+	if got := shown(expired.ID).ExpiresAt; got == nil || !got.Equal(soon) {
+		t.Errorf("expiry: got %v, want %v", got, soon)
+	}
+	if got := shown(bound.ID).Bound; got == nil || !slices.Equal(*got, []string{"network.groups read"}) {
+		t.Errorf("bound: got %v, want network.groups read", got)
+	}
+	if got := shown(near.ID).Networks; !slices.Equal(got, []string{"192.0.2.0/24"}) {
+		t.Errorf("networks: got %v, want 192.0.2.0/24", got)
+	}
+	if got := shown(same.ID); got.Bound != nil || got.ExpiresAt != nil {
+		t.Errorf("a key that lost nothing: got %+v, want it as it was", got)
+	}
+	c.Do("GET", path("/admin/%d", gone), nil).Want(404)
+	if !testkit.Decode[admin.Admin](c.Do("GET", path("/admin/%d", off), nil).Want(200)).Disabled {
+		t.Error("a disabled admin: got enabled, want disabled")
+	}
+	c.With("").Do("POST", "/auth/key", loginOf("admin", "words@example.com", password)).Want(401)
+	set := testkit.Decode[principal.PermissionSet](c.Do("GET", path("/admin/%d/permission", few), nil).Want(200))
+	if !set.Network.Groups.Read || set.Network.Groups.Write {
+		t.Errorf("permissions: got %+v, want network.groups read alone", set.Network.Groups)
+	}
+	for _, a := range []int64{app.id, other.id} {
+		c.Do("GET", path("/auth/verify/auth/%d", a), nil).Want(404)
+	}
+	c.Do("GET", path("/auth/provider/%d", deletedProvider), nil).Want(404)
+	if text := c.Do("GET", path("/auth/provider/%d", editedProvider), nil).Want(200).Text; !strings.Contains(text, `"disabled":true`) {
+		t.Errorf("an edited provider: got %s, want it disabled", text)
+	}
+}
+
+// The last admin who can edit what others hold is spared: nobody else could undo the rest.
+func TestRestoredLastAdmin(t *testing.T) {
+	t.Parallel()
+	s, c := newStand(t)
+	what, left := s.takeAway(
+		lost("admin.edited", 1, "disabled", true),
+		lost("admin.permission.edited", 1, "users.admins.write", false, "network.groups.read", false),
+		lost("admin.deleted", 999),
+	)
+	if len(what) != 2 || left != 2 {
+		t.Fatalf("found: got %d (%d left), want 2 (2 left): %v", len(what), left, what)
+	}
+	set := testkit.Decode[principal.PermissionSet](c.Do("GET", "/admin/1/permission", nil).Want(200))
+	if !set.Users.Admins.Write || set.Network.Groups.Read {
+		t.Errorf("permissions: got %+v, want users.admins write and no network.groups read", set)
+	}
+	if what, left := s.takeAway(lost("admin.deleted", 1)); len(what) != 1 || left != 1 {
+		t.Errorf("the last admin's deletion: got %v (%d left), want it left", what, left)
+	}
+	c.Do("GET", "/admin/1", nil).Want(200)
+}
