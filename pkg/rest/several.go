@@ -177,6 +177,12 @@ func (r *Collection[V, B]) edit(ctx context.Context, tx *pg.Tx, req editItems[B]
 	if err != nil {
 		return nil, err
 	}
+	after, err := r.recordEdits(ctx, tx, ids, items, before)
+	return shown(req.IDs, after), err
+}
+
+// recordEdits records what changed, and returns the items as the caller may see them.
+func (r *Collection[V, B]) recordEdits(ctx context.Context, tx *pg.Tx, ids IDs, items []edited[B], before []V) ([]V, error) {
 	after, err := r.after(ctx, tx, ids)
 	if err != nil {
 		return nil, err
@@ -193,7 +199,7 @@ func (r *Collection[V, B]) edit(ctx context.Context, tx *pg.Tx, req editItems[B]
 			r.Reveal(&after[i], item.is)
 		}
 	}
-	return shown(req.IDs, after), nil
+	return after, nil
 }
 
 func (r *Collection[V, B]) remove(ctx context.Context, tx *pg.Tx, req deleteItems) (done Message, err error) {

@@ -3,6 +3,7 @@ package system
 import (
 	"context"
 	"net/http"
+	"slices"
 
 	"github.com/ironplane/ironplane/pkg/auth/guard"
 	"github.com/ironplane/ironplane/pkg/auth/permission"
@@ -43,14 +44,11 @@ func (b *spanBody) Resolve(wrong *problem.Fields) {
 }
 
 func (s *Service) webhookRoutes() []rest.Route {
-	const path, one = "/webhook", "/webhook/{webhook_id}"
-	const delivery = one + "/delivery/{delivery_id}"
 	has := guard.Has(permission.SystemIntegrations)
 	all := table.New[webhook.WebhookBody]("webhook", "webhook_view", s.box)
-	summary := func(again rest.Again) rest.Effect { return rest.Effect{Logs: rest.LogsSummary, Again: again} }
-	return append(
+	return slices.Concat(
 		rest.Resource[webhook.Webhook, webhook.WebhookBody]{
-			Path:      path,
+			Path:      "/webhook",
 			ID:        "webhook_id",
 			Noun:      "webhook",
 			Guard:     has,
@@ -80,6 +78,17 @@ func (s *Service) webhookRoutes() []rest.Route {
 			},
 			Reveal: func(w *webhook.Webhook, b *webhook.WebhookBody) { w.Secret = b.Secret.Reveal() },
 		}.Routes(),
+		s.webhookDeliveryRoutes(),
+	)
+}
+
+// webhookDeliveryRoutes list, view, test and repeat what a webhook is sent.
+func (s *Service) webhookDeliveryRoutes() []rest.Route {
+	const one = "/webhook/{webhook_id}"
+	const delivery = one + "/delivery/{delivery_id}"
+	has := guard.Has(permission.SystemIntegrations)
+	summary := func(again rest.Again) rest.Effect { return rest.Effect{Logs: rest.LogsSummary, Again: again} }
+	return []rest.Route{
 		rest.List[ofWebhook, webhook.WebhookDelivery]{
 			Path:      one + "/delivery",
 			Guard:     has,
@@ -151,7 +160,7 @@ func (s *Service) webhookRoutes() []rest.Route {
 				return s.dispatcher.ReplayOne(ctx, tx, req.Webhook, req.ID)
 			},
 		},
-	)
+	}
 }
 
 // tidyWebhooks forgets deliveries by the setting.

@@ -31,21 +31,8 @@ func (d *document) parameters(o *route.Route) (all []openapi.Schema) {
 		return openapi.Schema{"type": "integer", "format": "int64", "minimum": least, "maximum": most}
 	}
 	for _, name := range o.Parameters {
-		of, says := openapi.Schema{
-			"type":     "integer",
-			"format":   "int64",
-			"examples": []any{1},
-		}, "The "+strings.ReplaceAll(
-			strings.TrimSuffix(name, "_id"),
-			"_",
-			" ",
-		)+"'s id."
-		for _, p := range o.Request.Path {
-			if p.Name == name && p.Type.Kind() == reflect.String {
-				of, says = openapi.Schema{"type": "string"}, "The "+strings.ReplaceAll(name, "_", " ")+"."
-			}
-		}
-		add("path", name, says, of)
+		of, description := pathParameter(o, name)
+		add("path", name, description, of)
 	}
 	for _, p := range o.Request.Query {
 		of := ofParameter(p.Member)
@@ -86,6 +73,17 @@ func (d *document) parameters(o *route.Route) (all []openapi.Schema) {
 		)
 	}
 	return all
+}
+
+// pathParameter describes an element of the path: an id, unless the operation takes a text there.
+func pathParameter(o *route.Route, name string) (of openapi.Schema, description string) {
+	for _, p := range o.Request.Path {
+		if p.Name == name && p.Type.Kind() == reflect.String {
+			return openapi.Schema{"type": "string"}, "The " + strings.ReplaceAll(name, "_", " ") + "."
+		}
+	}
+	noun := strings.ReplaceAll(strings.TrimSuffix(name, "_id"), "_", " ")
+	return openapi.Schema{"type": "integer", "format": "int64", "examples": []any{1}}, "The " + noun + "'s id."
 }
 
 // ofParameter describes the values of a parameter that fills a member, or that one is compared with.
