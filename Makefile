@@ -201,6 +201,12 @@ bench: ## measure reading (also over TLS), allocating and creating beside pgbenc
 	go test -run '^$$' -bench 'Mails|Webhooks' -benchtime 10000x ./services/system
 	go test -run '^$$' -bench . -benchtime 3x -timeout 1h ./deploy/measure/files $(FULL)
 
+.PHONY: idle
+idle: build ## measure what an installation takes while nothing happens, and how soon others know of a change; PROGRAM=bin/split measures processes of their own
+	go run ./deploy/measure/idle -program $(PROGRAM)
+
+PROGRAM := bin/standalone
+
 .PHONY: scale
 scale: ## show, on 10 million IP entities or ENTITIES=…, that pages stay few and lists fast and small, and that a driver of 512 MiB is: most of an hour
 	go test ./deploy/measure/scale -v -count 1 -timeout 3h -entities $(ENTITIES)
