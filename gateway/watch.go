@@ -29,6 +29,8 @@ type watch struct {
 	stop context.CancelFunc
 	work sync.WaitGroup
 
+	begun chan struct{} // holds one value where a request has begun since there was none
+
 	mu       sync.Mutex
 	requests map[*watched]struct{}
 	lookups  map[[32]byte]struct{} // under way, by the key's hash
@@ -46,20 +48,34 @@ type watched struct {
 // newWatch works until Close.
 func newWatch(k *keys) *watch {
 	ctx, stop := context.WithCancel(context.Background())
-	w := &watch{keys: k, stop: stop, requests: map[*watched]struct{}{}, lookups: map[[32]byte]struct{}{}}
+	w := &watch{keys: k, stop: stop, begun: make(chan struct{}, 1), requests: map[*watched]struct{}{}, lookups: map[[32]byte]struct{}{}}
 	w.work.Go(func() {
-		tick := time.NewTicker(watchTick)
-		defer tick.Stop()
 		for {
 			select {
-			case <-tick.C:
-				w.lookThrough(ctx)
+			case <-w.begun:
+				w.lookOn(ctx)
 			case <-ctx.Done():
 				return
 			}
 		}
 	})
 	return w
+}
+
+// lookOn looks through the requests again and again until there is none.
+func (w *watch) lookOn(ctx context.Context) {
+	tick := time.NewTicker(watchTick)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			if !w.lookThrough(ctx) {
+				return
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // Close ends it, and what it asks.
@@ -73,6 +89,12 @@ func (w *watch) add(d decision, stop func(cause error)) *watched {
 	r := &watched{decision: d, began: d.principal, stop: stop}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if len(w.requests) == 0 {
+		select {
+		case w.begun <- struct{}{}:
+		default:
+		}
+	}
 	w.requests[r] = struct{}{}
 	return r
 }
@@ -90,8 +112,9 @@ func (w *watch) renew(r *watched, d decision) {
 	r.decision, r.began, r.refusal = d, d.principal, nil
 }
 
-// lookThrough stops the requests that were refused, and begins to look up the keys of those whose decisions are old.
-func (w *watch) lookThrough(ctx context.Context) {
+// lookThrough stops the requests that were refused, and begins to look up the keys of those whose decisions are old. It returns
+// whether there are any.
+func (w *watch) lookThrough(ctx context.Context) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	old := map[[32]byte][]*watched{}
@@ -109,7 +132,7 @@ func (w *watch) lookThrough(ctx context.Context) {
 	}
 	for hash, requests := range old {
 		if len(w.lookups) == watchLookups {
-			return
+			return true
 		}
 		w.lookups[hash] = struct{}{}
 		w.work.Go(func() {
@@ -118,6 +141,7 @@ func (w *watch) lookThrough(ctx context.Context) {
 			w.decide(requests, decision{hash, f}, err)
 		})
 	}
+	return len(w.requests) > 0
 }
 
 // decide goes by what was found of a key.
