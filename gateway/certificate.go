@@ -24,8 +24,9 @@ import (
 )
 
 const (
-	// certificatePause is how often the gateway looks for another certificate.
-	certificatePause = time.Second
+	// certificateInterval is how often the gateway asks for another certificate when nobody wakes it, and fileInterval how
+	// often it looks into the files that are named in its place.
+	certificateInterval, fileInterval = 15 * time.Second, time.Second
 	// certificateTime is how long it waits for one.
 	certificateTime = 3 * time.Second
 	// acmeProtocol is what an authority of ACME negotiates who looks whether this is where a name leads (RFC 8737), and
@@ -41,6 +42,7 @@ type certificates struct {
 	log         *slog.Logger
 	told        atomic.Pointer[told]
 	authorities chan struct{} // a semaphore
+	woken       <-chan struct{}
 
 	mu        sync.Mutex // of what follows
 	fromFiles string     // their content
@@ -63,28 +65,42 @@ type issued struct {
 	Key   string `json:"key"`
 }
 
-func newCertificates(config Config, peers *peers.Peers, log *slog.Logger) *certificates {
-	c := &certificates{config: config, peers: peers, log: log, authorities: make(chan struct{}, mostAuthorities)}
+func newCertificates(config Config, peers *peers.Peers, woken <-chan struct{}, log *slog.Logger) *certificates {
+	c := &certificates{config: config, peers: peers, woken: woken, log: log, authorities: make(chan struct{}, mostAuthorities)}
 	c.told.Store(&told{})
 	return c
 }
 
 // follow looks for another certificate until ctx ends. The system service is asked again and again where it is away: meanwhile
-// the last one counts.
-func (c *certificates) follow(ctx context.Context) {
-	tick := time.NewTicker(certificatePause)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
+// the last one counts. away is why it could not be asked before.
+func (c *certificates) follow(ctx context.Context, away error) {
+	for asked := time.Now(); ; {
+		pause := certificateInterval
+		if away != nil || c.config.TLSCertificate != "" {
+			pause = fileInterval
 		}
-		_ = c.ask(ctx)
+		timer, woken := time.NewTimer(pause), false
+		select {
+		case <-c.woken:
+			woken = true
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+		switch {
+		case ctx.Err() != nil:
+			return
+		case woken, away != nil, time.Since(asked) >= certificateInterval:
+			asked, away = time.Now(), c.ask(ctx)
+		default:
+			c.mu.Lock()
+			c.take(*c.told.Load(), nil)
+			c.mu.Unlock()
+		}
 	}
 }
 
-// ask looks once. Why a certificate cannot be used is logged once.
+// ask asks the system service once, and looks into the files.
 func (c *certificates) ask(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -98,6 +114,13 @@ func (c *certificates) ask(ctx context.Context) error {
 	} else if now.Edition == was.Edition {
 		now.issued, now.certificate = was.issued, was.certificate
 	}
+	c.take(now, away)
+	return away
+}
+
+// take goes by what was told from now on. Why a certificate cannot be used is logged once.
+func (c *certificates) take(now told, away error) {
+	was := c.told.Load()
 	unusable := c.use(&now, was)
 	c.told.Store(&now)
 	if unusable == nil && away == nil && (now.Edition != was.Edition || now.Required != was.Required || now.Authority != was.Authority) {
@@ -109,7 +132,6 @@ func (c *certificates) ask(ctx context.Context) error {
 	} else if unusable == nil {
 		c.complaint = ""
 	}
-	return away
 }
 
 // use reads the certificate: that of the files where some are named, and the earlier one where they do not fit together.

@@ -53,7 +53,7 @@ func TestCertificateFiles(t *testing.T) {
 	folder := t.TempDir()
 	config := Config{TLSCertificate: filepath.Join(folder, "certificate.pem"), TLSKey: filepath.Join(folder, "key.pem")}
 	warned := &warnings{slog.DiscardHandler, new(atomic.Bool)}
-	c := newCertificates(config, peers.New(principal.Gateway, map[string]http.Handler{}), slog.New(warned))
+	c := newCertificates(config, peers.New(principal.Gateway, map[string]http.Handler{}), nil, slog.New(warned))
 	shown := func() int64 {
 		certificate, err := c.serverConfig().GetCertificate(&tls.ClientHelloInfo{})
 		if err != nil {

@@ -24,6 +24,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/maintenance"
 	"github.com/ironplane/ironplane/pkg/runtime/tracing"
 	"github.com/ironplane/ironplane/pkg/settings"
+	"github.com/ironplane/ironplane/pkg/wake"
 )
 
 // Config is what operators decide about a gateway's process.
@@ -62,13 +63,14 @@ type Gateway struct {
 
 // New makes a gateway in front of these services. An upstream is what serves a service's requests: in one process,
 // the service's handler itself. Peers are the same services for the gateway's own questions. The client is one that
-// cache.Open made. Close ends it.
+// cache.Open made, and the bus tells when settings were changed. Close ends it.
 func New(
 	config Config,
 	upstreams map[string]http.Handler,
 	peers *peers.Peers,
 	entries *keycache.Store,
 	client *cache.Client,
+	wakes *wake.Bus,
 	log *slog.Logger,
 ) *Gateway {
 	g := &Gateway{config: config, log: log, upstreams: upstreams, peers: peers, bodies: limits.NewBudget(), progress: progress}
@@ -89,9 +91,9 @@ func New(
 	g.own = g.ownRoutes()
 	g.cors = newCORS(config.CORSOrigins)
 	g.watch = newWatch(g.keys)
-	g.secured = newCertificates(config, peers, log)
+	g.secured = newCertificates(config, peers, wakes.Listen(settings.Keeper, settings.CertificateChanged), log)
 	g.uses = newUses(peers)
-	g.follow()
+	g.follow(wakes.Listen(settings.Keeper, settings.Changed))
 	return g
 }
 

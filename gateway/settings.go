@@ -14,16 +14,16 @@ import (
 const highestRate = 1_000_000
 
 // follow has the gateway go by the settings, until unfollow. Where system is away as it starts, it goes by identity's copy.
-func (g *Gateway) follow() {
-	g.settings = &settings.Follower{Peers: g.peers, Heard: g.goBy, Last: func(ctx context.Context) (last settings.Values, err error) {
+func (g *Gateway) follow(woken <-chan struct{}) {
+	g.settings = &settings.Follower{Peers: g.peers, Woken: woken, Heard: g.goBy, Last: func(ctx context.Context) (last settings.Values, err error) {
 		return last, g.peers.Ask(ctx, "identity", settings.Path, &last)
 	}}
 	ctx, stop := context.WithCancel(principal.With(context.Background(), &principal.Call{Peer: principal.Gateway, RequestID: rand.Text()}))
 	_ = g.goBy(ctx, nil)
 	_ = g.settings.Ask(ctx)
-	_ = g.secured.ask(ctx)
+	away := g.secured.ask(ctx)
 	var following sync.WaitGroup
-	following.Go(func() { g.secured.follow(ctx) })
+	following.Go(func() { g.secured.follow(ctx, away) })
 	following.Go(func() {
 		for last := ""; ctx.Err() == nil; {
 			if err := g.settings.Follow(ctx); err != nil && ctx.Err() == nil && err.Error() != last {

@@ -20,15 +20,16 @@ const watcher = "watcher"
 const (
 	user   = "user %s on #%x resetkeys resetchannels -@all +ping%s\n"
 	reads  = " %R~entry:* +hmget +time ~rate:* +eval +evalsha +get +set" // entries; and counts limits
+	hears  = " &events:* +subscribe +unsubscribe"
 	fills  = " ~entry:* +time +eval +evalsha +hsetnx +hget +hset +pttl +pexpire +del"
 	guards = " ~lockout:* +eval +evalsha +get +incr +decr +pttl +pexpire +del" // what is guessed
-	wakes  = " &events:* +publish +subscribe +unsubscribe"
+	wakes  = hears + " +publish"
 	nobody = "user default reset\n"
 )
 
 // redisUsers is the file of Redis' users: each process by its own name, and the watcher. No other gets in.
 func redisUsers(passwords map[string]secret.String) secret.String {
-	rights := map[string]string{watcher: "", principal.Gateway: reads}
+	rights := map[string]string{watcher: "", principal.Gateway: reads + hears}
 	for _, service := range product.Services {
 		rights[service.Name] = wakes
 		if service.Fills {

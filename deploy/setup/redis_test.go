@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -23,13 +24,13 @@ import (
 	"github.com/ironplane/ironplane/pkg/auth/lockout"
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/cache"
-	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/runtime/peers"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/settings"
 	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/pkg/wake"
 )
 
 // installation is secrets that were made, and a Redis that knows its users from them.
@@ -138,7 +139,7 @@ func TestRedisUsers(t *testing.T) {
 	reading, log := i.entries(principal.Gateway), slog.New(slog.DiscardHandler)
 	services := map[string]http.Handler{"identity": identity}
 	g := gateway.New(gateway.Config{}, services,
-		peers.New(principal.Gateway, services), reading, i.client(principal.Gateway, ""), log)
+		peers.New(principal.Gateway, services), reading, i.client(principal.Gateway, ""), nil, log)
 	defer g.Close()
 	answered := func() bool {
 		r, w := httptest.NewRequest("GET", "/admin", http.NoBody), httptest.NewRecorder()
@@ -183,20 +184,28 @@ func TestRedisUsers(t *testing.T) {
 		_, err := guess()
 		return problem.Is(err, problem.TooManyRequests)
 	})
-	wake := make(chan struct{}, 1)
 	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
 	defer stop()
-	go func() { _ = events.Wake(ctx, i.client("network", ""), map[string][]chan struct{}{"pxe": {wake}}) }()
-	waking := i.client("pxe", "")
-	testkit.Eventually(i.t, "pxe wakes network", func() bool {
-		_ = waking.Publish(t.Context(), "events:pxe", 1).Err()
-		select {
-		case <-wake:
-			return true
-		case <-time.After(50 * time.Millisecond):
-			return false
-		}
-	})
+	waking := wake.New(i.client("pxe", ""))
+	running.Go(func() { waking.Run(ctx) })
+	for _, process := range []string{"network", principal.Gateway} {
+		hearing := wake.New(i.client(process, ""))
+		woken := hearing.Listen("pxe", "something")
+		running.Go(func() { hearing.Run(ctx) })
+		testkit.Eventually(i.t, process+" hears Redis", hearing.Heard)
+		<-woken // as it may have missed something until then
+		testkit.Eventually(i.t, "pxe wakes "+process, func() bool {
+			waking.Wake("pxe", "something")
+			select {
+			case <-woken:
+				return hearing.Heard()
+			case <-time.After(50 * time.Millisecond):
+				return false
+			}
+		})
+	}
 }
 
 // No process may do more, and nobody else anything.

@@ -16,6 +16,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/runtime/mesh"
+	"github.com/ironplane/ironplane/pkg/wake"
 )
 
 // Consumer applies the changes of one service to another's schema.
@@ -33,6 +34,8 @@ type Consumer struct {
 	// TakenUp makes good what was applied of changes that the source has lost, or, of a kind, what was missed of changes
 	// that it has forgotten, in the unit of work that goes on behind them; nil: nothing is to be made good.
 	TakenUp func(context.Context, *pg.Tx, TakenUp) error
+
+	Interval time.Duration // how often it looks for changes that nobody has told of; 0: wake.Interval
 
 	mu     sync.Mutex
 	status Status
@@ -77,13 +80,13 @@ const pullTime = 20 * time.Second
 var errOvertaken = errors.New("another instance was faster")
 
 // Consume applies what there is, and again whenever it is woken, until ctx ends or a change cannot be applied.
-func (c *Consumer) Consume(ctx context.Context, db *pg.DB, peers mesh.Peers, wake <-chan struct{}) error {
+func (c *Consumer) Consume(ctx context.Context, db *pg.DB, peers mesh.Peers, woken <-chan struct{}) error {
 	c.note(func(s *Status) {
 		if s.Since.IsZero() {
 			s.Since = time.Now()
 		}
 	})
-	tick := time.NewTicker(pollInterval)
+	tick := time.NewTicker(cmp.Or(c.Interval, wake.Interval))
 	defer tick.Stop()
 	for {
 		more, err := c.step(ctx, db, peers)
@@ -98,7 +101,7 @@ func (c *Consumer) Consume(ctx context.Context, db *pg.DB, peers mesh.Peers, wak
 			continue
 		}
 		select {
-		case <-wake:
+		case <-woken:
 		case <-tick.C:
 		case <-ctx.Done():
 			return nil

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/ironplane/ironplane/pkg/auth/principal"
-	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
@@ -26,6 +25,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/peers"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/pkg/wake"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }
@@ -39,12 +39,14 @@ CREATE TABLE applied (n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, seq big
 CREATE TABLE note (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, thing bigint);`)}}
 )
 
+// lookInterval is how often consumers look that nobody wakes.
+const lookInterval = 20 * time.Millisecond
+
 // stage is two services and what connects them.
 type stage struct {
 	testing.TB
 	owner, user *pg.DB
 	peers       mesh.Peers
-	link        *cache.Link
 	working     sync.WaitGroup
 	jobs        context.Context
 	down        bool // the owner
@@ -56,7 +58,6 @@ func newStage(t testing.TB) *stage {
 		TB:    t,
 		owner: testkit.Database(t, "owner", things),
 		user:  testkit.Database(t, "user", notes),
-		link:  cache.NewLink(testkit.Redis(t), "events", slog.New(slog.DiscardHandler)),
 	}
 	jobs, end := context.WithCancel(t.Context())
 	t.Cleanup(func() {
@@ -100,7 +101,7 @@ func (s *stage) do(job func(context.Context) error) {
 }
 
 func (s *stage) sequence() {
-	s.do(events.Sequencer("owner", s.owner, s.link))
+	s.do((&events.Sequencer{DB: s.owner, Interval: lookInterval}).Run)
 }
 
 // number numbers what there is, as a service does that was started just now.
@@ -108,7 +109,7 @@ func (s *stage) number() {
 	s.Helper()
 	working, stop := context.WithCancel(s.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- events.Sequencer("owner", s.owner, s.link)(working) }()
+	go func() { ended <- (&events.Sequencer{DB: s.owner}).Run(working) }()
 	testkit.Eventually(s, "all are numbered", func() bool { return count(s, s.owner, "change WHERE seq IS NULL") == 0 })
 	stop()
 	<-ended
@@ -116,6 +117,7 @@ func (s *stage) number() {
 
 func (s *stage) consume(c *events.Consumer) {
 	peers := s.peers
+	c.Interval = lookInterval
 	s.do(func(ctx context.Context) error { return c.Consume(ctx, s.user, peers, nil) })
 }
 
@@ -518,7 +520,7 @@ func TestSourceThatGoesBackWhileItRuns(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newStage(t)
-			work := events.Sequencer("owner", s.owner, s.link)
+			work := (&events.Sequencer{DB: s.owner}).Run
 			ended := make(chan error, 1)
 			working, stop := context.WithCancel(t.Context())
 			go func() { ended <- work(working) }()
@@ -546,6 +548,7 @@ func TestSourceThatGoesBackWhileItRuns(t *testing.T) {
 // consumeUntil lets a consumer work until something has come true.
 func (s *stage) consumeUntil(c *events.Consumer, true func() bool) {
 	s.Helper()
+	c.Interval = lookInterval
 	reading, stop := context.WithCancel(s.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- c.Consume(reading, s.user, s.peers, nil) }()
@@ -905,4 +908,40 @@ func exec(t testing.TB, db *pg.DB, sql string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// A change wakes the consumer in another process, which does not look by itself for an hour.
+func TestChangeWakesAnotherProcess(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	client := testkit.Redis(t)
+	process := func() *wake.Bus {
+		bus := wake.New(client)
+		s.do(func(ctx context.Context) error {
+			bus.Run(ctx)
+			return nil
+		})
+		return bus
+	}
+	ownerWakes, userWakes := process(), process()
+	woken := userWakes.Listen("owner", wake.Changes)
+	testkit.Eventually(s, "Redis is heard", userWakes.Heard)
+	sequencer := events.Sequencer{DB: s.owner, Interval: time.Hour, Numbered: func() { ownerWakes.Wake("owner", wake.Changes) }}
+	s.do(sequencer.Run)
+	c := &events.Consumer{Source: "owner", Interval: time.Hour, Apply: note}
+	s.do(func(ctx context.Context) error { return c.Consume(ctx, s.user, s.peers, woken) })
+	for n := range 3 {
+		s.change(kept)
+		testkit.Eventually(s, "it is applied", func() bool { return count(t, s.user, "applied") == n+1 })
+	}
+}
+
+// A change that another process committed, which ended before it was numbered, is found though nobody tells of it.
+func TestUntoldChangeIsNumbered(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.sequence()
+	testkit.Eventually(s, "the sequencer has looked", func() bool { return count(t, s.owner, "sequencer") == 1 })
+	exec(t, s.owner, "INSERT INTO change (type, kind, action, targets) VALUES ('thing.created', 'thing', 'created', '[]')")
+	testkit.Eventually(s, "it is numbered", func() bool { return count(t, s.owner, "change WHERE seq = 1") == 1 })
 }

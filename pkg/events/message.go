@@ -1,6 +1,7 @@
 package events
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,6 +20,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/mesh"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/wake"
 )
 
 const (
@@ -61,6 +63,7 @@ func (o *Outbox) Send(ctx context.Context, tx *pg.Tx, kind string, content any, 
 	if len(text) > largestMessage || len(confidential.Reveal()) > largestMessage {
 		return fmt.Errorf("a message of the kind %s has more than %d bytes", kind, largestMessage)
 	}
+	tx.Wake(Sent(o.Receiver))
 	m := Message{}
 	if err := tx.QueryRow(ctx, "INSERT INTO message (receiver, kind, content, request_id) VALUES ($1, $2, $3, nullif($4, '')) RETURNING n",
 		o.Receiver, kind, string(text), principal.From(ctx).RequestID).Scan(&m.N); err != nil {
@@ -132,19 +135,24 @@ type Inbox struct {
 	Source string
 	Box    *seal.Box       // of MessageKey
 	Takes  map[string]Take // by the messages' kinds
+
+	Interval time.Duration // how often it asks for messages that nobody has told of; 0: wake.Interval
 }
+
+// Sent is what a service wakes a receiver with when it has sent messages to it.
+func Sent(receiver string) string { return "messages to " + receiver }
 
 // Run takes what there is, and again whenever it is woken, until ctx ends. A message that cannot be taken stays with its
 // sender, and is in the way of no other.
-func (i *Inbox) Run(ctx context.Context, db *pg.DB, peers mesh.Peers, wake <-chan struct{}) error {
-	tick := time.NewTicker(pollInterval)
+func (i *Inbox) Run(ctx context.Context, db *pg.DB, peers mesh.Peers, woken <-chan struct{}) error {
+	tick := time.NewTicker(cmp.Or(i.Interval, wake.Interval))
 	defer tick.Stop()
 	for {
 		if err := i.round(ctx, db, peers); err != nil || ctx.Err() != nil {
 			return err
 		}
 		select {
-		case <-wake:
+		case <-woken:
 		case <-tick.C:
 		case <-ctx.Done():
 			return nil

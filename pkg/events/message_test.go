@@ -81,8 +81,9 @@ func (p *post) execute(db *pg.DB, sql string, args ...any) {
 // take runs an instance of the user's, which notes what it gets.
 func (p *post) take() {
 	inbox := &events.Inbox{
-		Source: "owner",
-		Box:    p.box,
+		Source:   "owner",
+		Box:      p.box,
+		Interval: lookInterval,
 		Takes: map[string]events.Take{"note": func(ctx context.Context, tx *pg.Tx, m events.Message) error {
 			var content struct{ Text string }
 			if err := json.Unmarshal(m.Content, &content); err != nil {

@@ -1,60 +1,72 @@
 package events
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/redis/go-redis/v9"
 
-	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/wake"
 )
 
 const (
 	// sequenceBatch is how many changes get their numbers in one transaction.
 	sequenceBatch = 2000
-	// pollInterval is how often changes are looked for of which no notification came: those of other instances, and those
-	// before a restart.
-	pollInterval = time.Second
+	// busyInterval is how soon the sequencer looks again while another instance numbers changes, doubled each time up to
+	// maxBusyInterval: that one may have begun before the change was committed.
+	busyInterval, maxBusyInterval = 10 * time.Millisecond, time.Second
 )
 
-// Sequencer is a job that numbers the changes that are committed, until its context ends, and wakes the consumers. It
-// fails with ErrRestored where the schema is a restored one, or lacks the last change that it has numbered itself.
-func Sequencer(service string, db *pg.DB, link *cache.Link) func(context.Context) error {
-	var seen cursor
-	return func(ctx context.Context) error { return sequence(ctx, service, db, link, &seen) }
+// Sequencer numbers the changes that are committed.
+type Sequencer struct {
+	DB       *pg.DB
+	Numbered func()        // wakes the consumers; nil: they look by themselves
+	Interval time.Duration // how often it looks for changes that nobody has told of; 0: wake.Interval
+
+	seen cursor
 }
 
-func sequence(ctx context.Context, service string, db *pg.DB, link *cache.Link, seen *cursor) error {
-	tick := time.NewTicker(pollInterval)
-	defer tick.Stop()
+// Run numbers changes as soon as this process has committed them until ctx ends. It fails with ErrRestored where the
+// schema is a restored one, or lacks the last change that the sequencer has numbered itself.
+func (s *Sequencer) Run(ctx context.Context) error {
+	busy := busyInterval
 	for {
-		n, err := number(ctx, db, seen)
-		if err != nil {
+		n, err := number(ctx, s.DB, &s.seen)
+		if err != nil && !errors.Is(err, errBusy) {
 			return err
 		}
-		if n > 0 { // that Redis is away costs consumers a moment
-			_ = link.Do(ctx, func(ctx context.Context, client redis.UniversalClient) error {
-				return client.Publish(ctx, channel(service), n).Err()
-			})
+		if n > 0 && s.Numbered != nil {
+			s.Numbered()
 		}
 		if n == sequenceBatch {
 			continue
 		}
+		pause := cmp.Or(s.Interval, wake.Interval)
+		if err != nil {
+			pause = busy
+			busy = min(2*busy, maxBusyInterval)
+		} else {
+			busy = busyInterval
+		}
+		timer := time.NewTimer(pause)
 		select {
-		case <-db.Recorded():
-		case <-tick.C:
+		case <-s.DB.Recorded():
+		case <-timer.C:
 		case <-ctx.Done():
+		}
+		timer.Stop()
+		if ctx.Err() != nil {
 			return nil
 		}
 	}
 }
 
-// channel is where Redis says that a service has numbered changes.
-func channel(service string) string { return "events:" + service }
+// errBusy says that another instance numbers changes.
+var errBusy = errors.New("another instance numbers changes")
 
 // number gives the next numbers to changes that are committed and have none, and tells to how many.
 //
@@ -73,8 +85,8 @@ func number(ctx context.Context, db *pg.DB, seen *cursor) (n int64, err error) {
 		var again string // the id of the change that was seen last
 		err := tx.QueryRow(ctx, "SELECT last, relation = 'sequencer'::regclass, (SELECT uuid::text FROM history WHERE ended IS NULL), "+idOf("$1")+" FROM sequencer FOR UPDATE SKIP LOCKED", seen.seq).
 			Scan(&last, &intact, &now.history, &again)
-		if errors.Is(err, pgx.ErrNoRows) { // another instance is at it
-			return nil
+		if errors.Is(err, pgx.ErrNoRows) {
+			return errBusy
 		}
 		if err != nil {
 			return fmt.Errorf("become the sequencer: %w", err)

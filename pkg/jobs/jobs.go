@@ -79,7 +79,8 @@ type migration struct {
 
 func (m migration) Read(p []byte) (int, error) { return m.text.Read(p) }
 
-// driver has nobody listen to Postgres, which would take a connection of each service: jobs are looked for.
+// driver has nobody listen to Postgres, which would take a connection of each service, nor notify by it, which holds a lock
+// on the whole database: jobs are looked for, by who is woken for them.
 type driver struct{ *riverpgxv5.Driver }
 
 func (driver) SupportsListener() bool     { return false }
@@ -175,8 +176,15 @@ func Enqueue(ctx context.Context, tx *pg.Tx, job *service.Job, args any) error {
 	if _, err := inserter.InsertTx(ctx, transaction{unit: tx}, arguments{job.Kind, text}, &opts); err != nil {
 		return fmt.Errorf("enqueue a %s: %w", job.Kind, err)
 	}
+	tx.Wake(enqueued(job.Kind))
 	return nil
 }
+
+// enqueued is what a service's runners are woken with when there is a job of a kind.
+func enqueued(kind string) string { return "jobs " + kind }
+
+// cancelled is what they are woken with when a job is told to stop.
+const cancelled = "jobs cancelled"
 
 // Finish ends a job that is being done once the unit of work is committed which says what came of it; failed is why it is given up. A
 // job like it, of a kind that is unique, that is enqueued after that is another one: until River has noted by itself that a job has ended,

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/jobs"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
@@ -23,6 +25,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/peers"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/pkg/wake"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }
@@ -31,6 +34,7 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 type stand struct {
 	testing.TB
 	*pool.Pool
+	wakes *wake.Bus
 }
 
 func newStand(t testing.TB) *stand {
@@ -39,7 +43,7 @@ func newStand(t testing.TB) *stand {
 		t.Fatal(err)
 	}
 	t.Cleanup(opened.Close)
-	return &stand{t, opened}
+	return &stand{t, opened, testkit.Wakes("jobs", opened.DB)}
 }
 
 // work begins to do jobs, until stop is called.
@@ -47,7 +51,7 @@ func (s *stand) work(kinds ...service.Job) (stop func()) {
 	ctx, end := context.WithCancel(s.Context())
 	var working sync.WaitGroup
 	working.Go(func() {
-		if err := jobs.NewRunner(s.DB, s.Connections(), kinds, slog.New(slog.DiscardHandler)).Work(ctx); err != nil {
+		if err := jobs.NewRunner("jobs", s.DB, s.Connections(), s.wakes, kinds, slog.New(slog.DiscardHandler)).Work(ctx); err != nil {
 			s.Error(err)
 		}
 	})
@@ -345,5 +349,46 @@ func TestEnqueueWhatIsNoJSON(t *testing.T) {
 	})
 	if _, refused := errors.AsType[*json.UnsupportedTypeError](err); !refused {
 		t.Error(err)
+	}
+}
+
+// A NOTIFY in a transaction holds a lock on the whole database while that commits: so jobs are enqueued, done, tried again
+// and left to others without one.
+func TestNoNotify(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	conn, err := s.Connect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	for _, topic := range []string{"river_insert", "river_control"} { // who leads River says by one that it ends, in no transaction
+		for _, schema := range []string{"", "jobs."} {
+			if _, err := conn.Exec(t.Context(), "LISTEN "+pgx.Identifier{schema + topic}.Sanitize()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	tries := make(chan int, 10)
+	job := service.Job{Kind: "try-twice", Backoff: func(int) time.Duration { return time.Millisecond },
+		Do: func(_ context.Context, a *service.Attempt) error {
+			tries <- a.Number
+			if a.Number == 1 {
+				return errUndone
+			}
+			return nil
+		}}
+	stop := s.work(job)
+	s.enqueue(t.Context(), job, greeting{"Ann"}, nil)
+	<-tries
+	<-tries
+	testkit.Eventually(t, "it is done", func() bool { return s.count("river_job WHERE state = 'completed'") == 1 })
+	stop()
+	if _, err := conn.Exec(t.Context(), "NOTIFY river_insert, 'the end'"); err != nil {
+		t.Fatal(err)
+	}
+	got, err := conn.WaitForNotification(t.Context())
+	if err != nil || got.Payload != "the end" {
+		t.Errorf("got notification %+v, %v, want none before the end", got, err)
 	}
 }

@@ -247,6 +247,8 @@ func (q queue) telling(action pg.Action, change func(state string) (sql, refused
 			if _, err := tx.Exec(ctx, "UPDATE river_job SET "+sql+" WHERE id = $1", req.ID); err != nil {
 				return fmt.Errorf("change job %d: %w", req.ID, err)
 			}
+			tx.Wake(cancelled)
+			tx.Wake(enqueued(before.Kind))
 			if answer, err = q.get(ctx, tx, req.ID, ""); err != nil {
 				return err
 			}
@@ -286,7 +288,7 @@ func cancel(state string) (sql, refused string) {
 		return "", ""
 	case "done", "failed":
 		return "", "has ended"
-	case "running": // whoever does it looks for this every two seconds
+	case "running": // whoever does it is woken for this
 		return noted, ""
 	}
 	return noted + ", state = 'cancelled', finalized_at = now()", ""

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -21,6 +22,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/pkg/wake"
 )
 
 const (
@@ -30,25 +32,42 @@ const (
 	// seenPause is how often a runner says that it is there, and deadTime after how long it is not.
 	seenPause, deadTime = 5 * time.Second, 30 * time.Second
 	// fetchPause is how long a worker that has done a job may wait for the next one, where there are more.
-	fetchPause     = 10 * time.Millisecond
+	fetchPause = 10 * time.Millisecond
+	// fetchInterval is how often River itself looks for jobs of a kind. The runner, which looks for those of all kinds at once
+	// whenever it says that it is there, and whoever enqueues one tell it sooner.
+	fetchInterval  = time.Minute
 	defaultTimeout = time.Minute
 	defaultWorkers = 4
 )
 
 // Runner does the jobs of a service in one process.
 type Runner struct {
-	db       *pg.DB
-	pool     *pgxpool.Pool
-	kinds    []service.Job
-	log      *slog.Logger
-	attempts *prometheus.CounterVec
+	db        *pg.DB
+	pool      *pgxpool.Pool
+	kinds     []service.Job
+	enqueued  map[string]<-chan struct{} // by kind
+	cancelled <-chan struct{}
+	log       *slog.Logger
+	attempts  *prometheus.CounterVec
 }
 
-// NewRunner makes one that does jobs of these kinds.
-func NewRunner(db *pg.DB, pool *pgxpool.Pool, kinds []service.Job, log *slog.Logger) *Runner {
-	return &Runner{db, pool, kinds, log, prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "ironplane_job_attempts_total", Help: "Attempts to do a job, by what came of them: done, failed, later, or given up.",
-	}, []string{"kind", "outcome"})}
+// NewRunner makes one that does jobs of these kinds of a service, and is woken for them by the bus.
+func NewRunner(name string, db *pg.DB, pool *pgxpool.Pool, wakes *wake.Bus, kinds []service.Job, log *slog.Logger) *Runner {
+	r := &Runner{
+		db:        db,
+		pool:      pool,
+		kinds:     kinds,
+		enqueued:  map[string]<-chan struct{}{},
+		cancelled: wakes.Listen(name, cancelled),
+		log:       log,
+		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "ironplane_job_attempts_total", Help: "Attempts to do a job, by what came of them: done, failed, later, or given up.",
+		}, []string{"kind", "outcome"}),
+	}
+	for _, kind := range kinds {
+		r.enqueued[kind.Kind] = wakes.Listen(name, enqueued(kind.Kind))
+	}
+	return r
 }
 
 // Metrics are what operators see of it.
@@ -70,13 +89,14 @@ func (r *Runner) Work(ctx context.Context) error {
 	id := uuid.NewString()
 	working, stop := context.WithCancel(ctx)
 	defer stop()
-	client, err := river.NewClient(driver{riverpgxv5.New(r.pool)}, &river.Config{
+	news := make(news, newsBuffer)
+	client, err := river.NewClient(listening{driver{riverpgxv5.New(r.pool)}, news}, &river.Config{
 		ID:                   id,
 		Workers:              workers,
 		Queues:               queues,
 		Logger:               slog.New(warnings{r.log.Handler()}),
-		PollOnly:             true,
 		FetchCooldown:        fetchPause,
+		FetchPollInterval:    fetchInterval,
 		SoftStopTimeout:      drainTime,
 		JobTimeout:           -1,
 		RescueStuckJobsAfter: 10 * 365 * 24 * time.Hour, // it goes by the time that a job has taken, and not by whether it is being done
@@ -85,15 +105,18 @@ func (r *Runner) Work(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("prepare to do jobs: %w", err)
 	}
-	if err := r.watch(ctx, id); err != nil { // a job's runner is always known
+	if err := r.watch(ctx, id, news); err != nil { // a job's runner is always known
 		return err
 	}
 	if err := client.Start(working); err != nil {
 		return fmt.Errorf("begin to do jobs: %w", err)
 	}
-	err = r.watchAlways(working, id)
+	var telling sync.WaitGroup
+	r.tell(working, &telling, client, news)
+	err = r.watchAlways(working, id, news)
 	stop()
 	<-client.Stopped()
+	telling.Wait()
 	return err
 }
 
@@ -109,7 +132,7 @@ func (w warnings) WithAttrs(attrs []slog.Attr) slog.Handler {
 func (w warnings) WithGroup(name string) slog.Handler { return warnings{w.Handler.WithGroup(name)} }
 
 // watchAlways watches until ctx ends, or others take this runner for dead.
-func (r *Runner) watchAlways(ctx context.Context, id string) error {
+func (r *Runner) watchAlways(ctx context.Context, id string, news news) error {
 	tick := time.NewTicker(seenPause)
 	defer tick.Stop()
 	seen := time.Now()
@@ -120,7 +143,7 @@ func (r *Runner) watchAlways(ctx context.Context, id string) error {
 			return nil
 		}
 		began := time.Now()
-		err := r.watch(ctx, id)
+		err := r.watch(ctx, id, news)
 		if err == nil {
 			seen = began
 		} else if ctx.Err() == nil && time.Since(seen) > deadTime/2 {
@@ -130,8 +153,8 @@ func (r *Runner) watchAlways(ctx context.Context, id string) error {
 }
 
 // watch says that this runner is there, and has jobs begun again of those that are not. After an outage of the database nobody
-// has been seen for a while: so it waits as long as others have to be seen.
-func (r *Runner) watch(ctx context.Context, id string) error {
+// has been seen for a while: so it waits as long as others have to be seen. It also looks for what nobody has told of.
+func (r *Runner) watch(ctx context.Context, id string, news news) error {
 	ctx, cancel := context.WithTimeout(ctx, seenPause)
 	defer cancel()
 	return r.db.InTx(ctx, func(tx *pg.Tx) error {
@@ -158,7 +181,7 @@ func (r *Runner) watch(ctx context.Context, id string) error {
 		if n := again.RowsAffected(); n > 0 {
 			r.log.Warn("jobs are begun again: the process ended that was doing them", "jobs", n)
 		}
-		return nil
+		return errors.Join(r.findDue(ctx, tx, news), findCancelled(ctx, tx, news))
 	})
 }
 

@@ -25,6 +25,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/mesh"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/wake"
 )
 
 // Definition is what a service is, whether it runs in a process of its own or with others in one.
@@ -96,6 +97,7 @@ type Deps struct {
 	DB      *pg.DB // its migrated schema
 	Peers   mesh.Peers
 	Redis   *cache.Client
+	Wakes   *wake.Bus       // of the process; nil: nobody is woken
 	Entries *keycache.Store // nil where the service does not fill any
 	Box     *seal.Box       // nil where the service does not seal
 	// Outboxes are by the service that messages go to, and Inboxes by the one that they come from.
@@ -184,19 +186,16 @@ type Loop struct {
 }
 
 // Every is a loop that does something now and then.
-func Every(pause time.Duration, name string, do func(context.Context) error) Loop {
+func Every(interval time.Duration, name string, do func(context.Context) error) Loop {
 	return Loop{name, func(ctx context.Context) error {
-		tick := time.NewTicker(pause)
-		defer tick.Stop()
-		for {
-			if err := do(ctx); err != nil {
-				return err
-			}
-			select {
-			case <-tick.C:
-			case <-ctx.Done():
-				return nil
-			}
-		}
+		return wake.Loop(ctx, nil, 0, func(ctx context.Context) (time.Duration, error) { return interval, do(ctx) })
+	}}
+}
+
+// Woken is a loop that does something whenever woken has a value, but no more often than every rest, and otherwise now
+// and then: see wake.Interval.
+func Woken(woken <-chan struct{}, rest time.Duration, name string, do func(context.Context) error) Loop {
+	return Loop{name, func(ctx context.Context) error {
+		return wake.Loop(ctx, woken, rest, func(ctx context.Context) (time.Duration, error) { return wake.Interval, do(ctx) })
 	}}
 }

@@ -1,8 +1,9 @@
 // Package settings is how processes go by what operators set. The system service keeps the settings; each process that
-// goes by one asks for all of them again and again, and keeps the last values while system is away.
+// goes by one asks for all of them when it is woken, and now and then, and keeps the last values while system is away.
 package settings
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -137,9 +138,13 @@ const (
 	Path = "/internal/settings"
 	// Keeper is the service that has them.
 	Keeper = "system"
-	// pause is how often a process asks, and askTime how long it waits.
-	pause   = 500 * time.Millisecond
-	askTime = 3 * time.Second
+	// Changed is what the system service wakes others with when a setting was changed.
+	Changed = "settings"
+	// CertificateChanged is what it wakes gateways with when they are to go by another certificate.
+	CertificateChanged = "certificate"
+	// interval is how often a process asks that nobody wakes, and askTime how long it waits.
+	interval = 15 * time.Second
+	askTime  = 3 * time.Second
 )
 
 // Follower knows what the settings are.
@@ -148,6 +153,10 @@ type Follower struct {
 	// Last answers what was last heard before this process began, as long as the system service does not answer; nil:
 	// the defaults.
 	Last func(context.Context) (Values, error)
+	// Woken has a value when a setting was changed: see wake.Bus; nil: it asks by itself alone.
+	Woken <-chan struct{}
+	// Interval is how often it asks by itself; 0: every 15 seconds.
+	Interval time.Duration
 	// Heard is called with values that are others than before; nil: nothing is.
 	Heard func(context.Context, Values) error
 
@@ -164,13 +173,14 @@ func (f *Follower) Values() Values {
 
 // Follow asks until ctx ends or nobody answers.
 func (f *Follower) Follow(ctx context.Context) error {
-	tick := time.NewTicker(pause)
+	tick := time.NewTicker(cmp.Or(f.Interval, interval))
 	defer tick.Stop()
 	for {
 		if err := f.Ask(ctx); err != nil {
 			return err
 		}
 		select {
+		case <-f.Woken:
 		case <-tick.C:
 		case <-ctx.Done():
 			return nil

@@ -21,6 +21,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/pkg/wake"
 )
 
 // ServiceOptions are what a service is told that runs for a test. The zero value is a service without neighbours.
@@ -89,7 +90,7 @@ func runService(t testing.TB, d service.Definition, o ServiceOptions, url secret
 		neighbours = map[string]http.Handler{}
 	}
 	s := &RunningService{t: t, definition: d, options: o, url: url, callers: map[string]*principal.Principal{}}
-	s.Deps = service.Deps{Peers: peers.New(d.Name, neighbours), Redis: o.Redis, Settings: o.Settings, Given: o.Given, Log: o.Log}
+	s.Deps = service.Deps{Peers: peers.New(d.Name, neighbours), Redis: o.Redis, Wakes: wake.New(o.Redis), Settings: o.Settings, Given: o.Given, Log: o.Log}
 	key, err := seal.Derive(o.MasterKey, d.Name, d.Purposes()...)
 	if err != nil {
 		return nil, err
@@ -114,6 +115,7 @@ func runService(t testing.TB, d service.Definition, o ServiceOptions, url secret
 	s.running, neighbours[d.Name] = running, running
 	working, end := context.WithCancel(context.WithoutCancel(t.Context()))
 	var work sync.WaitGroup
+	work.Go(func() { s.Deps.Wakes.Run(working) })
 	work.Go(func() { running.Work(working) })
 	s.stop = sync.OnceFunc(func() {
 		end()

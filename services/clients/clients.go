@@ -80,7 +80,7 @@ func New(d service.Deps) *Service {
 		entries:    d.Entries,
 		hasher:     account.NewHasher(),
 		lockouts:   lockout.New(d.Redis, d.Log),
-		settings:   &settings.Follower{Peers: d.Peers},
+		settings:   &settings.Follower{Peers: d.Peers, Woken: d.Wakes.Listen(settings.Keeper, settings.Changed)},
 		peers:      d.Peers,
 		outbox:     d.Outboxes["system"],
 		toIdentity: d.Outboxes["identity"],

@@ -14,11 +14,12 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/runtime/mesh"
 	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/pkg/wake"
 )
 
 const (
-	// countPause is how long counts may wait that another instance has heard of and has not asked for.
-	countPause = time.Second
+	// awayInterval is how often network is asked that cannot be.
+	awayInterval = time.Second
 	// countTime is how long network may take to count.
 	countTime = 3 * time.Second
 	// mostCounted is of how many clients network is asked at once.
@@ -83,24 +84,22 @@ func (c *serverCounts) recount(ctx context.Context, tx *pg.Tx, which string, arg
 	return nil
 }
 
+// loop counts what is due: also, now and then, what another instance has heard of and has not asked for.
 func (c *serverCounts) loop() service.Loop {
 	return service.Loop{Name: "count servers", Run: func(ctx context.Context) error {
-		tick := time.NewTicker(countPause)
-		defer tick.Stop()
-		for {
-			for more := true; more; {
-				var err error
-				if more, err = c.count(ctx); err != nil && !errors.Is(err, mesh.ErrAway) {
-					return fmt.Errorf("count servers: %w", err)
+		return wake.Loop(ctx, c.due, 0, func(ctx context.Context) (time.Duration, error) {
+			for {
+				more, err := c.count(ctx)
+				switch {
+				case errors.Is(err, mesh.ErrAway):
+					return awayInterval, nil
+				case err != nil:
+					return 0, fmt.Errorf("count servers: %w", err)
+				case !more:
+					return wake.Interval, nil
 				}
 			}
-			select {
-			case <-c.due:
-			case <-tick.C:
-			case <-ctx.Done():
-				return nil
-			}
-		}
+		})
 	}}
 }
 

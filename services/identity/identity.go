@@ -20,6 +20,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/settings"
+	"github.com/ironplane/ironplane/pkg/wake"
 	"github.com/ironplane/ironplane/services/identity/access"
 	"github.com/ironplane/ironplane/services/identity/admin"
 	"github.com/ironplane/ironplane/services/identity/keys"
@@ -65,8 +66,8 @@ var Definition = service.Definition{
 			Loops: []service.Loop{
 				{Name: "follow the settings", Run: s.settings.Follow},
 				service.Every(sweepInterval, "delete what has ended", s.sweep),
-				service.Every(keys.WarnInterval, "warn of keys that expire", s.keys.Warn),
-				service.Every(login.AttemptInterval, "log attempts", s.logins.LogAttempts),
+				service.Woken(d.Wakes.Listen(Name, wake.Changes), keys.WarnRest, "warn of keys that expire", s.keys.Warn),
+				service.Woken(d.Wakes.Listen(Name, login.Attempted), 0, "log attempts", s.logins.LogAttempts),
 				service.Every(login.CountInterval, "log attempts by unknown names", s.logins.LogUnknownNames),
 			},
 		}

@@ -17,7 +17,7 @@ import (
 
 // newSettings follows the settings. It keeps a copy for this service and for gateways that start while the system service is away.
 func newSettings(d service.Deps) *settings.Follower {
-	return &settings.Follower{Peers: d.Peers,
+	return &settings.Follower{Peers: d.Peers, Woken: d.Wakes.Listen(settings.Keeper, settings.Changed),
 		Last: func(ctx context.Context) (settings.Values, error) { return copiedSettings(ctx, d.DB) },
 		Heard: func(ctx context.Context, values settings.Values) error {
 			return d.DB.InTx(ctx, func(tx *pg.Tx) error {

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// foldPause is how long changes of counts may wait to be folded; until then, every reader adds them up.
-	foldPause = time.Second
+	// foldRest is how often changes of counts are folded at most; until then, every reader adds them up.
+	foldRest = time.Second
 	// mostFolded is how many are folded in one transaction.
 	mostFolded = 10_000
 	// mostFreeFolded is how many of what is free: for each, up to two chunks of 1,024 addresses are read.

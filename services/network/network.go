@@ -14,6 +14,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/mesh"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/pkg/wake"
 	"github.com/ironplane/ironplane/services/network/field"
 )
 
@@ -48,7 +49,7 @@ var Definition = service.Definition{
 		s := New(d.DB, d.Box, d.Peers)
 		return service.Parts{
 			Routes:    s.Routes(),
-			Loops:     s.Loops(),
+			Loops:     s.Loops(d.Wakes),
 			Readers:   []string{"clients", "pxe"},
 			Consumers: []*events.Consumer{s.dhcpServers.Consumer(), s.clients.Consumer()},
 		}
@@ -110,9 +111,9 @@ func (s *Service) Routes() []rest.Route {
 }
 
 // Loops are what the service does besides answering.
-func (s *Service) Loops() []service.Loop {
+func (s *Service) Loops(wakes *wake.Bus) []service.Loop {
 	return []service.Loop{
-		service.Every(foldPause, "fold counts", s.FoldCounts),
+		service.Woken(wakes.Listen(Name, wake.Changes), foldRest, "fold counts", s.FoldCounts),
 		service.Every(time.Hour, "find the owners of before", s.FindOwners),
 	}
 }

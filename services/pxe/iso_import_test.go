@@ -56,7 +56,7 @@ func newImporter(t *testing.T, at string) *importer {
 	ctx, end := context.WithCancel(context.Background())
 	var working sync.WaitGroup
 	working.Go(func() {
-		if err := jobs.NewRunner(db.DB, db.Connections(), kinds, log).Work(ctx); err != nil {
+		if err := jobs.NewRunner(pxe.Name, db.DB, db.Connections(), testkit.Wakes(pxe.Name, db.DB), kinds, log).Work(ctx); err != nil {
 			t.Error(err)
 		}
 	})

@@ -18,6 +18,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/settings"
+	"github.com/ironplane/ironplane/pkg/wake"
 	"github.com/ironplane/ironplane/services/pxe/filesync"
 	"github.com/ironplane/ironplane/services/pxe/install"
 	"github.com/ironplane/ironplane/services/pxe/media"
@@ -51,7 +52,7 @@ var Definition = service.Definition{
 		"iso_edition.license_key",
 	},
 	Sends: []string{"clients"},
-	New:   func(d service.Deps) service.Parts { return New(d).Parts() },
+	New:   func(d service.Deps) service.Parts { return New(d).Parts(d.Wakes) },
 	Begin: begin,
 }
 
@@ -82,6 +83,8 @@ type Service struct {
 }
 
 const (
+	// installRest is how often installs are looked through at most.
+	installRest = time.Second
 	// sweepInterval is how often files that nobody needs are deleted from the store.
 	sweepInterval = time.Hour
 	// sweepGrace is how long a piece of a file is kept that nobody refers to: longer than it takes to arrive.
@@ -91,7 +94,7 @@ const (
 // New makes the service on its migrated schema.
 func New(d service.Deps) *Service {
 	allowed, _ := egress.Parse(d.AllowedNetworks) // begin has refused a text that cannot be parsed
-	current := &settings.Follower{Peers: d.Peers}
+	current := &settings.Follower{Peers: d.Peers, Woken: d.Wakes.Listen(settings.Keeper, settings.Changed)}
 	store := storage.New(d.DB, d.Store)
 	installs := install.New(d.DB, d.Box, d.Peers, d.Outboxes["clients"], current.Values)
 	agents := &site.Agents{
@@ -101,6 +104,7 @@ func New(d service.Deps) *Service {
 		Hear:    installs.Hear,
 		Heard:   installs.Heard,
 		Push:    installs.Push,
+		Woken:   d.Wakes.Listen(Name, wake.Changes),
 	}
 	return &Service{
 		db:       d.DB,
@@ -122,8 +126,8 @@ func New(d service.Deps) *Service {
 	}
 }
 
-// Parts returns what the service consists of.
-func (s *Service) Parts() service.Parts {
+// Parts returns what the service consists of, woken by the bus.
+func (s *Service) Parts(wakes *wake.Bus) service.Parts {
 	return service.Parts{
 		Routes:  s.Routes(),
 		Readers: []string{"network"},
@@ -139,8 +143,8 @@ func (s *Service) Parts() service.Parts {
 			service.Every(sweepInterval, "store-sweep", s.sweep),
 			{Name: "settings-sync", Run: s.settings.Follow},
 			{Name: "agent-health", Run: s.agents.Look},
-			service.Every(time.Second, "install-grants", s.installs.GrantAll),
-			service.Every(time.Second, "install-expiry", s.installs.Expire),
+			service.Woken(wakes.Listen(Name, wake.Changes), installRest, "install-grants", s.installs.GrantAll),
+			service.Woken(wakes.Listen(settings.Keeper, settings.Changed), installRest, "install-expiry", s.installs.Expire),
 		},
 	}
 }

@@ -58,7 +58,7 @@ func newMailStand(t testing.TB, smtp string) *mailStand {
 	}
 	t.Cleanup(opened.Close)
 	o := &mailStand{TB: t, pool: opened, stop: func() {}}
-	o.deps = service.Deps{DB: opened.DB, Box: mustBox(t, seal.NewMasterKey().Reveal()), Peers: o}
+	o.deps = service.Deps{DB: opened.DB, Box: mustBox(t, seal.NewMasterKey().Reveal()), Peers: o, Wakes: testkit.Wakes(system.Name, opened.DB)}
 	t.Cleanup(func() { o.stop() })
 	o.start(smtp)
 	return o
@@ -91,7 +91,7 @@ func (o *mailStand) start(smtp string) {
 	working, end := context.WithCancel(o.Context())
 	var done sync.WaitGroup
 	done.Go(func() {
-		if err := jobs.NewRunner(o.deps.DB, o.pool.Connections(), o.parts.Jobs, slog.New(slog.DiscardHandler)).
+		if err := jobs.NewRunner(system.Name, o.deps.DB, o.pool.Connections(), o.deps.Wakes, o.parts.Jobs, slog.New(slog.DiscardHandler)).
 			Work(working); err != nil &&
 			working.Err() == nil {
 			o.Error(err)

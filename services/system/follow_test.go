@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/rest"
@@ -42,9 +41,9 @@ func TestCursorMovedByHand(t *testing.T) {
 	)
 	parts := system.Definition.New(service.Deps{DB: s.db, Box: s.box, Log: discard})
 	c := parts.Consumers[slices.IndexFunc(parts.Consumers, func(c *events.Consumer) bool { return c.Source == "network" })]
+	c.Interval = 10 * time.Millisecond // nobody wakes it
 	jobs, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	link := cache.NewLink(testkit.Redis(t), "events", discard)
 	go func() {
 		defer close(done)
 		for jobs.Err() == nil {
@@ -55,7 +54,7 @@ func TestCursorMovedByHand(t *testing.T) {
 	numbered := make(chan struct{})
 	go func() {
 		defer close(numbered)
-		_ = events.Sequencer("network", owner, link)(jobs)
+		_ = (&events.Sequencer{DB: owner}).Run(jobs)
 	}()
 	t.Cleanup(func() { stop(); <-done; <-numbered })
 

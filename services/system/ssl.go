@@ -13,6 +13,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/settings"
 	"github.com/ironplane/ironplane/services/system/certificate"
 )
 
@@ -153,6 +154,7 @@ func (s *Service) orderCertificate(ctx context.Context, tx *pg.Tx, req orderCert
 		tx.Unrecorded("the certificate is ordered already")
 		return showSSL(before), nil
 	}
+	tx.Wake(settings.CertificateChanged)
 	if _, err := tx.Exec(
 		ctx,
 		"UPDATE ssl SET version = version + 1, email = $1, error = NULL, ordered = ordered + 1",
@@ -191,6 +193,7 @@ func (s *Service) requireTLS(ctx context.Context, tx *pg.Tx, req requireTLS) (no
 		tx.Unrecorded("the SSL settings are as they were")
 		return showSSL(before), nil
 	}
+	tx.Wake(settings.CertificateChanged)
 	if _, err := tx.Exec(ctx, "UPDATE ssl SET version = version + 1, required = $1", body.Required); err != nil {
 		return none, err
 	}
@@ -209,6 +212,7 @@ func (s *Service) endSSL(ctx context.Context, tx *pg.Tx, req endSSL) (rest.Messa
 	if before.Email == nil && !before.Required {
 		return rest.Message{}, problem.New(problem.Conflict, "There is no certificate, and none is ordered.")
 	}
+	tx.Wake(settings.CertificateChanged)
 	_, err = tx.Exec(ctx, `UPDATE ssl SET version = version + 1, edition = gen_random_uuid(), ordered = ordered + 1, required = false,
 		(email, error, name, chain, key, not_after, renew_at) = (NULL, NULL, NULL, NULL, NULL, NULL, NULL)`)
 	if err != nil {

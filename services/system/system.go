@@ -23,6 +23,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/settings"
+	"github.com/ironplane/ironplane/pkg/wake"
 	"github.com/ironplane/ironplane/services/system/audit"
 	"github.com/ironplane/ironplane/services/system/certificate"
 	"github.com/ironplane/ironplane/services/system/integration"
@@ -78,7 +79,7 @@ var Definition = service.Definition{
 		"acme_account.key",
 	},
 	Receives: []string{"clients", "identity"},
-	New:      func(d service.Deps) service.Parts { return New(d).parts() },
+	New:      func(d service.Deps) service.Parts { return New(d).parts(d.Wakes) },
 	Begin:    begin,
 	Takes:    []string{"integration.deleted", "integration.edited"},
 	CameBack: service.AccountsBack[integration.Integration]("integration"),
@@ -214,18 +215,21 @@ func (s *Service) Routes() []rest.Route {
 // logInterval is how long an item may stay longer than it is to be kept, and how long at most nobody looks at the head.
 const logInterval = time.Hour
 
-func (s *Service) parts() service.Parts {
+// loopRest is how often loops look at most for which they are woken.
+const loopRest = time.Second
+
+func (s *Service) parts(wakes *wake.Bus) service.Parts {
 	parts := service.Parts{
 		Routes:  s.Routes(),
 		Readers: []string{"clients", "identity", "pxe"},
 		Loops: []service.Loop{
 			service.Every(logInterval, "sign the log's head", func(ctx context.Context) error { return s.log.Begin(ctx, s.db) }),
-			s.cutLog(),
+			s.cutLog(wakes),
 			service.Every(forgetInterval, "forget mails", s.forgetMails),
-			service.Every(time.Second, "deliver to webhooks", s.dispatcher.Wake),
+			s.dispatcher.Loop(wakes.Listen(Name, webhook.Queued)),
 			service.Every(forgetInterval, "tidy deliveries to webhooks", s.tidyWebhooks),
-			service.Every(time.Second, "order certificates", s.certificates.Renew),
-			service.Every(time.Second, "detach integrations", s.integrations.Resume),
+			service.Woken(wakes.Listen(Name, settings.CertificateChanged), loopRest, "order certificates", s.certificates.Renew),
+			service.Woken(wakes.Listen(Name, wake.Changes), loopRest, "detach integrations", s.integrations.Resume),
 		},
 		Jobs:  []service.Job{s.mail.Job(), s.dispatcher.Job(), s.certificates.Job(), s.integrations.Job()},
 		Takes: map[string]events.Take{processmail.MessageKind: s.mail.Take},
@@ -254,9 +258,9 @@ func (s *Service) parts() service.Parts {
 }
 
 // cutLog cuts the log by its setting, once it is another one and from time to time.
-func (s *Service) cutLog() service.Loop {
+func (s *Service) cutLog(wakes *wake.Bus) service.Loop {
 	days, looked := 0, time.Time{}
-	return service.Every(time.Second, "cut the log", func(ctx context.Context) error {
+	return service.Woken(wakes.Listen(Name, settings.Changed), 0, "cut the log", func(ctx context.Context) error {
 		values, err := setting.Values(ctx, s.db)
 		if err != nil {
 			return err

@@ -27,7 +27,7 @@ var sets = map[string]string{
 	// What a request needs on its way through any service.
 	"BASE": `pkg/auth/apikey pkg/auth/guard pkg/auth/keycache pkg/auth/permission pkg/auth/principal pkg/cache pkg/events
 		pkg/postgres/listing pkg/postgres/pg pkg/postgres/pgerror pkg/postgres/statement pkg/postgres/table pkg/problem pkg/rest
-		pkg/runtime/health pkg/runtime/mesh pkg/schema pkg/seal pkg/secret pkg/service`,
+		pkg/runtime/health pkg/runtime/mesh pkg/schema pkg/seal pkg/secret pkg/service pkg/wake`,
 	// What some services need beside it.
 	"SHARED": `pkg/auth/account pkg/auth/credentials pkg/auth/knowngrants pkg/auth/lockout pkg/auth/throttle pkg/catalog pkg/egress pkg/jobs
 		pkg/mail pkg/remote pkg/settings pkg/template`,
@@ -51,8 +51,8 @@ var arrows = []struct{ folder, may string }{
 	{"pkg/client", ""},
 	{"pkg/devservers", "pkg/devservers"},
 	{"pkg/egress", ""},
-	{"pkg/events", `pkg/auth/guard pkg/auth/principal pkg/cache pkg/postgres/pg pkg/problem pkg/rest pkg/runtime/mesh pkg/seal
-		pkg/secret`},
+	{"pkg/events", `pkg/auth/guard pkg/auth/principal pkg/postgres/pg pkg/problem pkg/rest pkg/runtime/mesh pkg/seal
+		pkg/secret pkg/wake`},
 	{"pkg/jobs", "BASE"},
 	{"pkg/mail", "pkg/events pkg/postgres/pg pkg/secret"},
 	{"pkg/postgres/listing", "pkg/postgres/pg pkg/postgres/statement"},
@@ -88,15 +88,16 @@ var arrows = []struct{ folder, may string }{
 	{"pkg/seal", "pkg/secret"},
 	{"pkg/secret", ""},
 	{"pkg/service", `pkg/auth/keycache pkg/auth/permission pkg/cache pkg/catalog pkg/events pkg/postgres/pg pkg/rest pkg/runtime/health
-		pkg/runtime/mesh pkg/seal pkg/secret`},
+		pkg/runtime/mesh pkg/seal pkg/secret pkg/wake`},
 	{"pkg/settings", "pkg/runtime/mesh"},
 	{"pkg/template", "pkg/secret"},
 	{"pkg/testkit/neighbours", `pkg/cache pkg/auth/credentials pkg/auth/keycache pkg/auth/principal pkg/events pkg/mail pkg/postgres/pg
 		pkg/runtime/peers pkg/seal pkg/secret pkg/service pkg/settings pkg/testkit`},
 	{"pkg/testkit", `BASE pkg/devservers pkg/postgres/migrate pkg/postgres/pool pkg/postgres/provision pkg/runtime/host
 		pkg/runtime/peers pkg/testkit`},
+	{"pkg/wake", ""},
 	{"gateway", `gateway pkg/auth/apikey pkg/auth/keycache pkg/auth/permission pkg/auth/principal pkg/auth/throttle pkg/cache
-		pkg/catalog pkg/problem pkg/rest/openapi pkg/runtime pkg/seal pkg/secret pkg/settings`},
+		pkg/catalog pkg/problem pkg/rest/openapi pkg/runtime pkg/seal pkg/secret pkg/settings pkg/wake`},
 	{"services/pxe/siteagent", "services/pxe/siteagent pkg/problem pkg/secret"},
 	{"services/pxe/cmd/site-agent", "services/pxe/siteagent pkg/runtime/health pkg/runtime/process pkg/secret"},
 	{"services/*", "services/* BASE SHARED pkg/runtime/server"},

@@ -25,6 +25,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/settings"
+	"github.com/ironplane/ironplane/pkg/wake"
 	"github.com/ironplane/ironplane/services/clients"
 	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/services/network"
@@ -58,6 +59,7 @@ type Product struct {
 	Maintenance maintenance.File
 
 	entries  *seal.Signer // of what the gateways read
+	wakes    *wake.Bus
 	services []*host.Service
 	pools    []*pool.Pool
 	working  sync.WaitGroup
@@ -89,13 +91,14 @@ func Open(
 			p.Close()
 		}
 	}()
+	p.wakes = wake.New(client)
 	keys, err := ProcessKeys(masterKey)
 	if err != nil {
 		return nil, err
 	}
 	for _, d := range Services {
 		log := log.With("service", d.Name)
-		deps := service.Deps{Peers: peers.New(d.Name, p.Services), Redis: client, Settings: settings, Given: variables.Given(), Log: log}
+		deps := service.Deps{Peers: peers.New(d.Name, p.Services), Redis: client, Wakes: p.wakes, Settings: settings, Given: variables.Given(), Log: log}
 		if err := host.Unlock(d, &deps, keys[d.Name]); err != nil {
 			return nil, fmt.Errorf("start %s: %w", d.Name, err)
 		}
@@ -126,6 +129,7 @@ func Open(
 		return nil, err
 	}
 	p.Gateway = p.NewGateway(door, p.Services, peers.New(principal.Gateway, p.Services), client, log)
+	p.working.Go(func() { p.wakes.Run(working) })
 	for _, service := range p.services {
 		p.working.Go(func() { service.Work(working) })
 	}
@@ -142,7 +146,7 @@ func (p *Product) NewGateway(
 ) *gateway.Gateway {
 	config.Maintenance = p.Maintenance
 	log = log.With("service", principal.Gateway)
-	return gateway.New(config, upstreams, peers, keycache.NewStore(client, p.entries, log), client, log)
+	return gateway.New(config, upstreams, peers, keycache.NewStore(client, p.entries, log), client, p.wakes, log)
 }
 
 // Show lets operators see the product.

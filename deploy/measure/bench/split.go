@@ -195,7 +195,7 @@ func serveSplitGateway(ctx context.Context, o order, say announce) error {
 	if err != nil {
 		return err
 	}
-	g := gateway.New(gateway.Config{}, upstreams, peers, entries, client, log)
+	g := gateway.New(gateway.Config{}, upstreams, peers, entries, client, nil, log)
 	defer g.Close()
 	return listen(ctx, g, ready{}, plainly, say)
 }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"sync"
 
 	"github.com/ironplane/ironplane/gateway"
 	"github.com/ironplane/ironplane/gateway/proxy"
@@ -20,6 +21,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/settings"
+	"github.com/ironplane/ironplane/pkg/wake"
 )
 
 type config struct {
@@ -116,8 +118,14 @@ func serve(ctx context.Context, c config, operations *process.Operations, log *s
 		return err
 	}
 	defer client.Close()
-	g := gateway.New(c.Config, upstreams, peers, keycache.NewStore(client, signer, log), client, log)
+	wakes := wake.New(client)
+	g := gateway.New(c.Config, upstreams, peers, keycache.NewStore(client, signer, log), client, wakes, log)
 	defer g.Close()
+	waking, stop := context.WithCancel(ctx)
+	var woken sync.WaitGroup
+	woken.Go(func() { wakes.Run(waking) })
+	defer woken.Wait()
+	defer stop()
 	if c.Copy != "" {
 		box, err := key.Box(principal.Gateway)
 		if err != nil {

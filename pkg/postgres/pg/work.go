@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -19,6 +20,7 @@ type Tx struct {
 	records     []Record
 	unrecorded  string
 	afterCommit []func(context.Context) error
+	wakes       []string
 
 	Caller any // what a service found out of who calls, to be known once the caller's own key is gone
 }
@@ -27,6 +29,14 @@ type Tx struct {
 // anything: it makes the answer a fault.
 func (tx *Tx) AfterCommit(fn func(context.Context) error) {
 	tx.afterCommit = append(tx.afterCommit, fn)
+}
+
+// Wake wakes, once the unit of work is committed, those who wait for something of this service, in all processes. It is
+// not sent by the database: a NOTIFY in a transaction holds a lock on the whole database while that commits.
+func (tx *Tx) Wake(what string) {
+	if !slices.Contains(tx.wakes, what) {
+		tx.wakes = append(tx.wakes, what)
+	}
 }
 
 const (
@@ -92,6 +102,9 @@ func (db *DB) inTx(ctx context.Context, fn func(*Tx) error) error {
 	if errors.Is(committed, pgx.ErrTxCommitRollback) {
 		return fmt.Errorf("commit: %w", committed)
 	}
+	if committed == nil || maybeCommitted(committed) {
+		db.tell(tx) // first: what follows may wait for what others do about it
+	}
 	var failed error
 	for _, fn := range tx.afterCommit { // even where it is unknown whether the commit arrived
 		failed = errors.Join(failed, fn(detached))
@@ -102,13 +115,20 @@ func (db *DB) inTx(ctx context.Context, fn func(*Tx) error) error {
 	if committed != nil {
 		return fmt.Errorf("commit: %w", committed)
 	}
+	return failed
+}
+
+// tell wakes those who wait for what was committed.
+func (db *DB) tell(tx *Tx) {
 	if len(tx.records) > 0 {
 		select {
 		case db.recorded <- struct{}{}:
 		default:
 		}
 	}
-	return failed
+	for _, what := range tx.wakes {
+		db.wake(what)
+	}
 }
 
 // maybeCommitted tells whether a commit that failed may have been done.

@@ -54,7 +54,11 @@ func (consumers collector) Collect(to chan<- prometheus.Metric) {
 			continue
 		}
 		to <- prometheus.MustNewConstMetric(behind, prometheus.GaugeValue, float64(s.Behind), c.Source, c.Name)
-		to <- prometheus.MustNewConstMetric(lag, prometheus.GaugeValue, time.Since(s.Since).Seconds(), c.Source, c.Name)
+		late := 0.0
+		if s.Behind > 0 || s.Reason != nil { // else it has applied all, and is woken when there is more
+			late = time.Since(s.Since).Seconds()
+		}
+		to <- prometheus.MustNewConstMetric(lag, prometheus.GaugeValue, late, c.Source, c.Name)
 		strange := 0.0
 		if s.Foreign {
 			strange = 1

@@ -20,7 +20,6 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/auth/keycache"
 	"github.com/ironplane/ironplane/pkg/auth/principal"
-	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/jobs"
 	"github.com/ironplane/ironplane/pkg/postgres/migrate"
@@ -33,6 +32,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/settings"
+	"github.com/ironplane/ironplane/pkg/wake"
 )
 
 // shared are the migrations of what all services have. Their numbers are counted across the packages.
@@ -141,11 +141,12 @@ func Assemble(
 	maintenance maintenance.File,
 ) (*Service, error) {
 	var parts service.Parts
+	deps.DB.OnWake(func(what string) { deps.Wakes.Wake(d.Name, what) })
 	if d.New != nil {
 		parts = d.New(deps)
 	}
 	gate := &gate{log: deps.Log, maintenance: maintenance}
-	sequence := events.Sequencer(d.Name, deps.DB, cache.NewLink(deps.Redis, "events", deps.Log))
+	sequence := events.Sequencer{DB: deps.DB, Numbered: func() { deps.Wakes.Wake(d.Name, wake.Changes) }}
 	readers := append([]string{settings.Keeper}, parts.Readers...)
 	routes := append(append(parts.Routes, events.Feed(deps.DB, readers...)), jobs.Routes(d.Name, deps.DB, settings.Keeper)...)
 	if len(d.Sends) > 0 {
@@ -155,11 +156,11 @@ func Assemble(
 	for _, inbox := range deps.Inboxes {
 		inbox.Takes = parts.Takes
 	}
-	loops := slices.Concat(parts.Loops, consuming(deps, parts.Consumers), []service.Loop{
+	loops := slices.Concat(parts.Loops, consuming(d.Name, deps, parts.Consumers), []service.Loop{
 		service.Every(sweepPause, "sweep", func(ctx context.Context) error { return Sweep(ctx, deps.DB, readers...) }),
 	})
 	sequencer := service.Loop{Name: "number changes", Run: func(ctx context.Context) error {
-		return gate.note(sequence(ctx))
+		return gate.note(sequence.Run(ctx))
 	}}
 	failed := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "ironplane_job_failures_total", Help: "How often what is done besides answering failed and was begun again.",
@@ -180,7 +181,7 @@ func Assemble(
 		}))
 	}
 	if len(parts.Jobs) > 0 {
-		runner := jobs.NewRunner(deps.DB, on.Connections(), parts.Jobs, deps.Log)
+		runner := jobs.NewRunner(d.Name, deps.DB, on.Connections(), deps.Wakes, parts.Jobs, deps.Log)
 		loops = append(loops, service.Loop{Name: "do jobs", Run: runner.Work})
 		parts.Metrics = append(parts.Metrics, runner.Metrics()...)
 	}
@@ -239,28 +240,19 @@ func (s *Service) Show(o Operations) {
 	prometheus.WrapRegistererWith(prometheus.Labels{"service": s.name}, o).MustRegister(s.metrics...)
 }
 
-// consuming are the loops of consumers and inboxes, and what wakes them.
-func consuming(deps service.Deps, consumers []*events.Consumer) (loops []service.Loop) {
-	wakes := map[string][]chan struct{}{}
+// consuming are the loops of consumers and inboxes.
+func consuming(name string, deps service.Deps, consumers []*events.Consumer) (loops []service.Loop) {
 	for _, c := range consumers {
-		wake := make(chan struct{}, 1)
-		wakes[c.Source] = append(wakes[c.Source], wake)
+		woken := deps.Wakes.Listen(c.Source, wake.Changes)
 		loops = append(loops, service.Loop{Name: "apply the changes of " + c.String(), Run: func(ctx context.Context) error {
-			return c.Consume(ctx, deps.DB, deps.Peers, wake)
+			return c.Consume(ctx, deps.DB, deps.Peers, woken)
 		}})
 	}
 	for source, inbox := range deps.Inboxes {
-		wake := make(chan struct{}, 1)
-		wakes[source] = append(wakes[source], wake)
+		woken := deps.Wakes.Listen(source, events.Sent(name))
 		loops = append(loops, service.Loop{Name: "take the messages of " + source, Run: func(ctx context.Context) error {
-			return inbox.Run(ctx, deps.DB, deps.Peers, wake)
+			return inbox.Run(ctx, deps.DB, deps.Peers, woken)
 		}})
-	}
-	if len(wakes) > 0 {
-		loops = append(
-			loops,
-			service.Loop{Name: "listen for changes", Run: func(ctx context.Context) error { return events.Wake(ctx, deps.Redis, wakes) }},
-		)
 	}
 	return loops
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/settings"
+	"github.com/ironplane/ironplane/pkg/wake"
 )
 
 // definition is the service with what only its program does.
@@ -202,7 +203,7 @@ func (d definition) serve(ctx context.Context, c keyedConfig, operations *proces
 		return err
 	}
 	defer client.Close()
-	deps := service.Deps{Redis: client, Settings: c.Settings, Given: c.Variables.Given(), Log: log}
+	deps := service.Deps{Redis: client, Wakes: wake.New(client), Settings: c.Settings, Given: c.Variables.Given(), Log: log}
 	if err := d.unlock(&deps, c); err != nil {
 		return err
 	}
@@ -244,6 +245,7 @@ func (d definition) serve(ctx context.Context, c keyedConfig, operations *proces
 	assembled.Show(operations)
 	working, stop := context.WithCancel(ctx)
 	var jobs sync.WaitGroup
+	jobs.Go(func() { deps.Wakes.Run(working) })
 	jobs.Go(func() { assembled.Work(working) })
 	defer jobs.Wait()
 	defer stop()

@@ -32,9 +32,10 @@ func newSystem(t testing.TB, o options) *System {
 // SetSetting gives a setting a value, as the settings' table holds it. Followers ask for it now and then.
 func (s *System) SetSetting(slug, value string) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.values = maps.Clone(s.values)
 	s.values[slug] = value
+	s.mu.Unlock()
+	s.wake()
 }
 
 // SetTemplates says by which templates clients can be written to.

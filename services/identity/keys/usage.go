@@ -48,10 +48,10 @@ func (s *Service) usageRoute() rest.Route {
 }
 
 const (
-	// WarnInterval is how often Warn is to run.
-	WarnInterval = 10 * time.Second
-	warnBefore   = 7 * 24 * time.Hour // a key expires
-	maxWarned    = 100                // keys at a time
+	// WarnRest is how often Warn is to run at most.
+	WarnRest   = 10 * time.Second
+	warnBefore = 7 * 24 * time.Hour // a key expires
+	maxWarned  = 100                // keys at a time
 )
 
 // Warn mails the owners of keys that expire within a week. It leaves out keys that were made for a shorter time.

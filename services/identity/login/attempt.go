@@ -31,6 +31,7 @@ type attempt struct {
 
 func noteAttempt(ctx context.Context, tx *pg.Tx, a attempt) error {
 	tx.Unrecorded("it is recorded a moment later")
+	tx.Wake(Attempted)
 	call := principal.From(ctx)
 	caller := principal.Call{IP: call.IP, RequestID: call.RequestID}
 	if p := call.Principal; p != nil {
@@ -45,14 +46,21 @@ func noteAttempt(ctx context.Context, tx *pg.Tx, a attempt) error {
 }
 
 const (
-	// AttemptInterval is how often LogAttempts is to run.
-	AttemptInterval = time.Second
+	// Attempted is what the service wakes itself with when an attempt was stored.
+	Attempted = "attempts"
+	// attemptDelay is how long LogAttempts waits, so that callers have their answers by then.
+	attemptDelay = time.Second
 	// CountInterval is how often LogUnknownNames is to run.
-	CountInterval = 5 * time.Second
+	CountInterval = 15 * time.Second
 )
 
-// LogAttempts logs the attempts that were stored. Those with an unknown name are counted by the minute instead.
+// LogAttempts logs, after a moment, the attempts that were stored. Those with an unknown name are counted by the minute instead.
 func (s *Logins) LogAttempts(ctx context.Context) error {
+	select {
+	case <-time.After(attemptDelay):
+	case <-ctx.Done():
+		return nil
+	}
 	for {
 		switch err := s.logAttempt(ctx); {
 		case errors.Is(err, pgx.ErrNoRows):

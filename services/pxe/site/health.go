@@ -11,6 +11,7 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/wake"
 	"github.com/ironplane/ironplane/services/pxe/reference"
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
 )
@@ -30,7 +31,10 @@ type AgentHealth struct {
 const (
 	// Pause is how often each agent is asked, and busyPause how often one is that has machines to install, or has to be told of some.
 	Pause, busyPause = 10 * time.Second, time.Second
-	lookPause        = 500 * time.Millisecond
+	// silentPause is how often one is asked that could not be for longer than silentTime.
+	silentPause, silentTime = 30 * time.Second, 2 * time.Minute
+	// lookRest is how often agents are looked for at most that are to be asked.
+	lookRest = 500 * time.Millisecond
 	// lookTime is how long an agent may take to answer, and pushTime to be told what its machines are to do.
 	lookTime, pushTime = 5 * time.Second, time.Minute
 	// atOnce is how many are asked at a time.
@@ -57,10 +61,10 @@ func (a *Agents) Look(ctx context.Context) error {
 	defer asking.Wait()
 	var busy sync.Map // of those that are being asked
 	free := make(chan struct{}, atOnce)
-	for tick := time.Tick(lookPause); ; {
-		due, err := a.due(ctx, atOnce-len(free))
-		if err != nil && ctx.Err() == nil {
-			return err
+	err := wake.Loop(ctx, a.Woken, lookRest, func(ctx context.Context) (time.Duration, error) {
+		due, next, err := a.due(ctx, atOnce-len(free))
+		if err != nil {
+			return 0, err
 		}
 		for _, one := range due {
 			key := looked{Kind: one.Kind, ID: one.ID}
@@ -75,15 +79,15 @@ func (a *Agents) Look(ctx context.Context) error {
 				}
 			})
 		}
-		select {
-		case <-tick:
-		case <-ctx.Done():
-			if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
-				return cause
-			}
-			return nil
-		}
+		return next, nil
+	})
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
+		return cause
 	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
 }
 
 // looked is an agent that is asked at a moment, behind the entry that it said last.
@@ -93,10 +97,18 @@ type looked struct {
 	History string
 	Number  int64
 	At      time.Time
+	Error   string // why it could not be asked before; empty: it could
 }
 
-// due are some that are to be asked. Nobody else asks them until they are due again.
-func (a *Agents) due(ctx context.Context, most int) (due []looked, err error) {
+// pauseOf is SQL for how long an agent is left alone behind asked_at.
+const pauseOf = `CASE WHEN error IS NOT NULL AND coalesce(seen_at < now() - @silent_time::interval, true) THEN @silent::interval
+	WHEN kind = 'pxe/dhcp' AND (
+		EXISTS (SELECT FROM install WHERE dhcp_server_id = s.id AND ` + reference.InstallUnderWay + `) OR
+		EXISTS (SELECT FROM install WHERE dhcp_server_id = s.id AND revision > s.pushed)) THEN @busy::interval
+	ELSE @pause::interval END`
+
+// due are some that are to be asked, and how long after that none is. Nobody else asks them until they are due again.
+func (a *Agents) due(ctx context.Context, most int) (due []looked, next time.Duration, err error) {
 	err = a.DB.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("how agents are is no change")
 		_, err := tx.Exec(ctx, `INSERT INTO site_agent (kind, id)
@@ -105,19 +117,28 @@ func (a *Agents) due(ctx context.Context, most int) (due []looked, err error) {
 		if err != nil {
 			return fmt.Errorf("note agents: %w", err)
 		}
+		args := pgx.NamedArgs{"most": most, "pause": Pause, "busy": busyPause, "silent": silentPause, "silent_time": silentTime}
 		rows, err := tx.Query(ctx, `UPDATE site_agent a SET asked_at = now()
-			FROM (SELECT kind, id FROM site_agent s WHERE asked_at <= now() - CASE WHEN kind = 'pxe/dhcp' AND (
-					EXISTS (SELECT FROM install WHERE dhcp_server_id = s.id AND `+reference.InstallUnderWay+`) OR
-					EXISTS (SELECT FROM install WHERE dhcp_server_id = s.id AND revision > s.pushed)) THEN $3::interval ELSE $1::interval END
-				ORDER BY asked_at LIMIT $2 FOR UPDATE SKIP LOCKED) d
-			WHERE a.kind = d.kind AND a.id = d.id RETURNING a.kind, a.id, a.history, a.number, a.asked_at`, Pause, most, busyPause)
+			FROM (SELECT kind, id FROM site_agent s WHERE asked_at <= now() - `+pauseOf+` ORDER BY asked_at LIMIT @most FOR UPDATE SKIP LOCKED) d
+			WHERE a.kind = d.kind AND a.id = d.id RETURNING a.kind, a.id, a.history, a.number, a.asked_at, coalesce(a.error, '')`, args)
 		if err != nil {
 			return fmt.Errorf("find agents to ask: %w", err)
 		}
-		due, err = pgx.CollectRows(rows, pgx.RowToStructByPos[looked])
-		return err
+		if due, err = pgx.CollectRows(rows, pgx.RowToStructByPos[looked]); err != nil {
+			return fmt.Errorf("find agents to ask: %w", err)
+		}
+		var seconds *float64
+		if err := tx.QueryRow(ctx, `SELECT extract(epoch FROM min(asked_at + `+pauseOf+`) - now())::float8 FROM site_agent s`, args).
+			Scan(&seconds); err != nil {
+			return fmt.Errorf("look when an agent is to be asked: %w", err)
+		}
+		next = wake.Interval
+		if seconds != nil {
+			next = max(min(next, time.Duration(*seconds*float64(time.Second))), lookRest)
+		}
+		return nil
 	})
-	return due, err
+	return due, next, err
 }
 
 // look asks one, notes what it says, and tells it what its machines are to do. What it has to say is taken once, also where two ask it.
@@ -136,6 +157,8 @@ func (a *Agents) look(ctx context.Context, one looked) error {
 	switch {
 	case ctx.Err() != nil:
 		return nil
+	case failed && Reason(why.Err) == one.Error:
+		return nil // it is known
 	case failed:
 		return a.note(ctx, "UPDATE site_agent SET error = $3 WHERE kind = $1 AND id = $2", one.Kind, one.ID, Reason(why.Err))
 	}
@@ -200,7 +223,7 @@ func (a *Agents) listen(ctx context.Context, agent *Agent, one looked) (serves b
 
 // hear notes what an agent said, unless somebody else has done so meanwhile.
 func (a *Agents) hear(ctx context.Context, one looked, found siteagent.Feed) (next looked, mine bool, err error) {
-	next = looked{one.Kind, one.ID, found.History, one.Number, one.At}
+	next = looked{one.Kind, one.ID, found.History, one.Number, one.At, one.Error}
 	if found.History != one.History {
 		next.Number = 0
 	}

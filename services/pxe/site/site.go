@@ -43,6 +43,8 @@ type Agents struct {
 	Heard func(ctx context.Context, tx *pg.Tx, dhcpServer int64, at time.Time) error
 	// Push has the agent of a DHCP server know what its machines are to do.
 	Push func(ctx context.Context, agent *siteagent.Client, dhcpServer int64) error
+	// Woken has a value when there may be agents or installs that there were not before; nil: they are looked for now and then.
+	Woken <-chan struct{}
 }
 
 // Agent is one of them.

@@ -21,6 +21,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/pkg/settings"
 )
 
 // Kind and Target say in records what was changed.
@@ -76,6 +77,7 @@ func (r *Renewer) keep(ctx context.Context, ordered order, issued Issued) error 
 			tx.Unrecorded("another order counts")
 			return nil
 		}
+		tx.Wake(settings.CertificateChanged)
 		_, err = tx.Exec(
 			ctx,
 			"UPDATE ssl SET edition = gen_random_uuid(), error = NULL, name = $1, chain = $2, key = $3, not_after = $4, renew_at = $5",

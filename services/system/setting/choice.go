@@ -151,6 +151,7 @@ func (s *Setting) write(ctx context.Context, tx *pg.Tx, choice *string) error {
 	if err != nil || text == s.Text {
 		return err
 	}
+	tx.Wake(settings.Changed)
 	if _, err := tx.Exec(
 		ctx,
 		"UPDATE setting_group SET version = version + 1 WHERE id = (SELECT group_id FROM setting WHERE id = $1)",

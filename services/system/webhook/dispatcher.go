@@ -23,6 +23,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/mesh"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/pkg/wake"
 )
 
 // Dispatcher delivers events to webhooks.
@@ -97,12 +98,41 @@ func (d *Dispatcher) Job() service.Job {
 	}
 }
 
-// Wake has delivered what waits: what has just come, what is to be tried again, and what nobody does whose process was killed.
-func (d *Dispatcher) Wake(ctx context.Context) error {
-	return d.db.InTx(ctx, func(tx *pg.Tx) error {
+// Queued is what the service wakes itself with when something waits to be delivered, now or later.
+const Queued = "webhooks"
+
+// wakeRest is how often deliveries that are due are looked for at most.
+const wakeRest = time.Second
+
+// Loop has delivered what waits: what has just come, what is to be tried again, and what nobody does whose process was killed.
+func (d *Dispatcher) Loop(woken <-chan struct{}) service.Loop {
+	return service.Loop{Name: "deliver to webhooks", Run: func(ctx context.Context) error {
+		return wake.Loop(ctx, woken, wakeRest, d.Wake)
+	}}
+}
+
+// Wake has delivered what is due, and returns how long nothing else is. While a job delivers to a webhook, what is due there
+// is looked after again: the job may be about to end.
+func (d *Dispatcher) Wake(ctx context.Context) (next time.Duration, err error) {
+	err = d.db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("deliveries are no changes")
-		return d.wake(ctx, tx)
+		if err := d.wake(ctx, tx); err != nil {
+			return err
+		}
+		var seconds *float64
+		err := tx.QueryRow(ctx, `SELECT extract(epoch FROM min(greatest(d.next_at, w.paused_until)) - now())::float8 FROM webhook w, LATERAL (
+			SELECT next_at FROM webhook_delivery WHERE webhook_id = w.id AND status = 'waiting' AND next_at < 'infinity' ORDER BY next_at LIMIT 1) d WHERE enabled`).
+			Scan(&seconds)
+		if err != nil {
+			return fmt.Errorf("look when something is to be delivered: %w", err)
+		}
+		next = wake.Interval
+		if seconds != nil {
+			next = max(min(next, time.Duration(*seconds*float64(time.Second))), wakeRest)
+		}
+		return nil
 	})
+	return next, err
 }
 
 func (d *Dispatcher) wake(ctx context.Context, tx *pg.Tx) error {

@@ -15,6 +15,7 @@ func (d *Dispatcher) rest(ctx context.Context, id int64, pause time.Duration, wh
 	defer cancel()
 	return d.db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("what is delivered is no change")
+		tx.Wake(Queued)
 		_, err := tx.Exec(ctx, "UPDATE webhook SET resting = $2, paused_until = now() + $3::interval WHERE id = $1", id, why, pause)
 		return err
 	})
@@ -34,6 +35,9 @@ func (d *Dispatcher) note(ctx context.Context, r receiver, all []delivery) error
 		for i := range all {
 			one := &all[i]
 			status, next := one.fate()
+			if next != nil {
+				tx.Wake(Queued)
+			}
 			if status != "waiting" {
 				ended = append(ended, one.item)
 			}
@@ -69,6 +73,7 @@ func (d *Dispatcher) note(ctx context.Context, r receiver, all []delivery) error
 			pause = max(pause, min(time.Second<<min(failures-1, 10), maxPause))
 		}
 		if failures > 0 || r.failures > 0 || pause > 0 {
+			tx.Wake(Queued)
 			if _, err := tx.Exec(
 				ctx,
 				"UPDATE webhook SET failures = $2, resting = CASE WHEN $3::interval > '0' THEN 'the receiver has failed' END, paused_until = now() + nullif($3::interval, '0') WHERE id = $1",
@@ -103,6 +108,7 @@ func (d *delivery) fate() (status string, next *time.Duration) {
 
 // Edited tries at once what waits for a webhook that was edited.
 func (d *Dispatcher) Edited(ctx context.Context, tx *pg.Tx, id int64) error {
+	tx.Wake(Queued)
 	_, err := tx.Exec(
 		ctx,
 		"UPDATE webhook SET resting = NULL, failures = 0, paused_until = NULL, old_secret = CASE WHEN old_secret_until > now() THEN old_secret END WHERE id = $1",

@@ -83,6 +83,7 @@ func (d *deliveries) add(ctx context.Context, tx *pg.Tx, m message, to ...int64)
 
 // insert queues them in their order. Behind one that waits, the next one of its item waits for that.
 func (d *deliveries) insert(ctx context.Context, tx *pg.Tx, cause string) error {
+	tx.Wake(Queued)
 	if err := hold(ctx, tx, slices.Compact(slices.Sorted(slices.Values(d.webhooks)))...); err != nil {
 		return err
 	}
@@ -164,6 +165,7 @@ func (d *Dispatcher) ReplayOne(ctx context.Context, tx *pg.Tx, id, delivery int6
 		); err != nil {
 			return none, fmt.Errorf("try delivery %d now: %w", delivery, err)
 		}
+		tx.Wake(Queued)
 		if _, err := tx.Exec(ctx, "UPDATE webhook SET paused_until = NULL WHERE id = $1", id); err != nil {
 			return none, fmt.Errorf("try delivery %d now: %w", delivery, err)
 		}

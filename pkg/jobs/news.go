@@ -1,0 +1,151 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver"
+	"github.com/riverqueue/river/rivertype"
+
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+)
+
+// newsBuffer is how much River may be told of that it has not heard yet. What is more is found by watch.
+const newsBuffer = 1000
+
+// news are what River is told, as if Postgres had notified it.
+type news chan *riverdriver.Notification
+
+// available tells that there may be jobs of a kind.
+func (n news) available(kind string) {
+	n.add("river_insert", map[string]any{"queue": kind})
+}
+
+// cancel tells that a job that is being done is to stop.
+func (n news) cancel(kind string, job int64) {
+	n.add("river_control", map[string]any{"action": "cancel", "queue": kind, "job_id": job})
+}
+
+func (n news) add(topic string, content map[string]any) {
+	text, _ := json.Marshal(content)
+	select {
+	case n <- &riverdriver.Notification{Topic: topic, Payload: string(text)}:
+	default:
+	}
+}
+
+// listening is a driver by which River hears the news.
+type listening struct {
+	driver
+	news news
+}
+
+func (listening) SupportsListener() bool { return true }
+
+func (l listening) GetListener(*riverdriver.GetListenenerParams) riverdriver.Listener {
+	return listener{l.news}
+}
+
+// listener has no connection of its own.
+type listener struct{ news news }
+
+func (listener) Close(context.Context) error            { return nil }
+func (listener) Connect(context.Context) error          { return nil }
+func (listener) Listen(context.Context, string) error   { return nil }
+func (listener) Ping(context.Context) error             { return nil }
+func (listener) Schema() string                         { return "" }
+func (listener) SetAfterConnectExec(string)             {}
+func (listener) Unlisten(context.Context, string) error { return nil }
+
+func (l listener) WaitForNotification(ctx context.Context) (*riverdriver.Notification, error) {
+	select {
+	case n := <-l.news:
+		return n, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// tell has River look for jobs when they are enqueued, or have waited for a moment, and stop those that are cancelled.
+func (r *Runner) tell(ctx context.Context, telling *sync.WaitGroup, client *river.Client[pgx.Tx], news news) {
+	each := func(woken <-chan struct{}, do func()) {
+		telling.Go(func() {
+			for {
+				select {
+				case <-woken:
+					do()
+				case <-ctx.Done():
+					return
+				}
+			}
+		})
+	}
+	for kind, woken := range r.enqueued {
+		each(woken, func() { news.available(kind) })
+	}
+	each(r.cancelled, func() {
+		looking, end := context.WithTimeout(ctx, seenPause)
+		defer end()
+		_ = findCancelled(looking, r.db, news) // where that fails, watch finds them
+	})
+	ended, unsubscribe := client.Subscribe(river.EventKindJobFailed, river.EventKindJobSnoozed)
+	telling.Go(func() {
+		defer unsubscribe()
+		for {
+			select {
+			case e, ok := <-ended:
+				if !ok {
+					return
+				}
+				if e.Job.State == rivertype.JobStateAvailable { // it waits for less than River's scheduler looks after
+					time.AfterFunc(time.Until(e.Job.ScheduledAt), func() { news.available(e.Job.Queue) })
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+}
+
+// findDue tells River of kinds of which there are jobs that could have begun.
+func (r *Runner) findDue(ctx context.Context, q pg.Querier, news news) error {
+	all := make([]string, 0, len(r.kinds))
+	for _, kind := range r.kinds {
+		all = append(all, kind.Kind)
+	}
+	rows, err := q.Query(ctx, `SELECT kind FROM unnest($1::text[]) kind
+		WHERE EXISTS (SELECT FROM river_job WHERE state = 'available' AND queue = kind AND scheduled_at <= now())`, all)
+	if err != nil {
+		return fmt.Errorf("look for jobs: %w", err)
+	}
+	due, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return fmt.Errorf("look for jobs: %w", err)
+	}
+	for _, kind := range due {
+		news.available(kind)
+	}
+	return nil
+}
+
+// findCancelled tells River of jobs that are being done and are to stop, here or elsewhere.
+func findCancelled(ctx context.Context, q pg.Querier, news news) error {
+	rows, err := q.Query(ctx, "SELECT queue, id FROM river_job WHERE state = 'running' AND metadata ? 'cancel_attempted_at'")
+	if err != nil {
+		return fmt.Errorf("look for jobs that are cancelled: %w", err)
+	}
+	var kind string
+	var job int64
+	if _, err := pgx.ForEachRow(rows, []any{&kind, &job}, func() error {
+		news.cancel(kind, job)
+		return nil
+	}); err != nil {
+		return fmt.Errorf("look for jobs that are cancelled: %w", err)
+	}
+	return nil
+}
