@@ -377,5 +377,3 @@ func image(variable, official string) string {
 }
 
 func logTo(t *testing.T) *slog.Logger { return slog.New(slog.NewTextHandler(t.Output(), nil)) }
-
-const soon = 2 * time.Minute
