@@ -66,7 +66,9 @@ func TestBodiesAreBounded(t *testing.T) {
 		full limits.Share
 		want map[ask]int
 	}{
-		{limits.Share{Of: keyID(1), Max: keyBodyBudget}, map[ask]int{{mine, here}: 429, {second, here}: 200, {other, here}: 200, {"", here}: 200}},
+		{
+			limits.Share{Of: keyID(1), Max: keyBodyBudget}, map[ask]int{{mine, here}: 429, {second, here}: 200, {other, here}: 200, {"", here}: 200},
+		},
 		{limits.Share{Of: anna, Max: ownerBodyBudget}, map[ask]int{{mine, here}: 429, {second, here}: 429, {other, here}: 200, {"", here}: 200}},
 		{network, map[ask]int{{mine, here}: 200, {"", here}: 429, {"", elsewhere}: 200}},
 		{limits.Share{Of: anonymousCallers{}, Max: anonymousBodyBudget}, map[ask]int{{mine, here}: 200, {"", here}: 503, {"", elsewhere}: 503}},
@@ -74,7 +76,9 @@ func TestBodiesAreBounded(t *testing.T) {
 	} {
 		free := fill(t, d.gateway.bodies, c.full)
 		for asked, want := range c.want {
-			for name, body := range map[string]io.Reader{"of known length": bytes.NewReader(make([]byte, 5000)), "in chunks": io.MultiReader(bytes.NewReader(make([]byte, 5000)))} {
+			for name, body := range map[string]io.Reader{
+				"of known length": bytes.NewReader(make([]byte, 5000)), "in chunks": io.MultiReader(bytes.NewReader(make([]byte, 5000))),
+			} {
 				t.Run(fmt.Sprintf("%T is full/%d/%s", c.full.Of, want, name), func(t *testing.T) {
 					if got := d.post(asked.key, asked.address, body); got != want {
 						t.Errorf("answered %d, want %d", got, want)

@@ -54,7 +54,11 @@ func TestHalfSentBodies(t *testing.T) {
 		for _, c := range halves {
 			c.Close()
 		}
-		testkit.Eventually(t, "there is room again", func() bool { return get(d.gateway, somebody, keys[0], "/port-speed").Code == http.StatusOK })
+		testkit.Eventually(
+			t,
+			"there is room again",
+			func() bool { return get(d.gateway, somebody, keys[0], "/port-speed").Code == http.StatusOK },
+		)
 
 		for range most {
 			_, in := ask("POST /port-speed HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 10\r\n\r\n")
@@ -112,7 +116,9 @@ func TestSecurityHeaders(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t, unlimited)
 	key := d.identity.issue(1)
-	for path, cache := range map[string]string{"/port-speed": "no-store", "/nowhere": "no-store", healthPath: "no-store", docsPath: "no-cache", docsPath + "/swagger-ui.css": "no-cache"} {
+	for path, cache := range map[string]string{
+		"/port-speed": "no-store", "/nowhere": "no-store", healthPath: "no-store", docsPath: "no-cache", docsPath + "/swagger-ui.css": "no-cache",
+	} {
 		w := get(d.gateway, somebody, key, path)
 		if h := w.Header(); h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Cache-Control") != cache || h.Get("Ironplane-Route") != "" {
 			t.Errorf("%s: %v", path, h)

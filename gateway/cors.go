@@ -23,7 +23,8 @@ func (o *Origins) UnmarshalText(text []byte) error {
 		}
 		if !isOrigin(part) {
 			return fmt.Errorf(
-				"%q is no origin as browsers write it: https://panel.example.com, https://panel.example.com:8443 or http://localhost:3000, in lower case and without a path",
+				"%q is no origin as browsers write it: https://panel.example.com, https://panel.example.com:8443 or http://localhost:3000, in lower "+
+					"case and without a path",
 				part,
 			)
 		}

@@ -28,7 +28,8 @@ func TestPreflight(t *testing.T) {
 		preflight := func(origin, method, headers string) *http.Response {
 			t.Helper()
 			_, in := ask(
-				"OPTIONS /port-speed/7 HTTP/1.1\r\nHost: x\r\nOrigin: " + origin + "\r\nAccess-Control-Request-Method: " + method + "\r\nAccess-Control-Request-Headers: " + headers + "\r\n\r\n",
+				"OPTIONS /port-speed/7 HTTP/1.1\r\nHost: x\r\nOrigin: " + origin + "\r\nAccess-Control-Request-Method: " + method +
+					"\r\nAccess-Control-Request-Headers: " + headers + "\r\n\r\n",
 			)
 			got, _ := answer(t, in, "OPTIONS")
 			return got
@@ -59,7 +60,8 @@ func TestPreflight(t *testing.T) {
 			}
 			allows(t, method, got.Header)
 		}
-		for _, c := range [][3]string{{"https://evil.example.com", "GET", "x-api-key"}, {"https://panel.example.com.evil.org", "GET", ""}, {"http://panel.example.com", "GET", ""}, {"null", "GET", ""},
+		for _, c := range [][3]string{{"https://evil.example.com", "GET", "x-api-key"}, {"https://panel.example.com.evil.org", "GET", ""},
+			{"http://panel.example.com", "GET", ""}, {"null", "GET", ""},
 			{"https://panel.example.com:8443", "GET", ""}, {panel, "PUT", ""}, {panel, "GET", "cookie"}, {panel, "GET", "x-forwarded-for"}} {
 			if got := preflight(
 				c[0],
@@ -166,8 +168,11 @@ func TestOrigins(t *testing.T) {
 	if err := o.UnmarshalText(nil); err != nil || o != nil {
 		t.Errorf("%v, %v", o, err)
 	}
-	for _, wrong := range []string{"*", "https://*", "https://*.example.com", "null", "panel.example.com", "http://panel.example.com", "https://panel.example.com/", "https://panel.example.com/x", "https://u@panel.example.com",
-		"https://panel.example.com?x", "https://panel.example.com#x", "https://Panel.example.com", "HTTPS://panel.example.com", "https://panel.example.com:443", "http://localhost:80", "https://", "https://x:", "https://x:08443", "ftp://localhost", "https://bücher.example", "https://a b"} {
+	for _, wrong := range []string{"*", "https://*", "https://*.example.com", "null", "panel.example.com", "http://panel.example.com",
+		"https://panel.example.com/", "https://panel.example.com/x", "https://u@panel.example.com",
+		"https://panel.example.com?x", "https://panel.example.com#x", "https://Panel.example.com", "HTTPS://panel.example.com",
+		"https://panel.example.com:443", "http://localhost:80", "https://", "https://x:", "https://x:08443", "ftp://localhost",
+		"https://bücher.example", "https://a b"} {
 		if err := o.UnmarshalText([]byte("https://good.example.com," + wrong)); err == nil || !strings.Contains(err.Error(), wrong) {
 			t.Errorf("%s: %v", wrong, err)
 		}

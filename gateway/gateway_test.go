@@ -51,8 +51,9 @@ var unlimited = set{
 // ServeHTTP answers what the settings are, as the system service does.
 func (s set) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	values := settings.Values{}
-	for of, n := range map[settings.Integer]int{settings.OwnerRate: s.OwnerRate, settings.OwnerBurst: s.OwnerBurst, settings.OwnerConcurrency: s.OwnerConcurrency,
-		settings.AddressRate: s.AddressRate, settings.AddressBurst: s.AddressBurst, settings.AddressConcurrency: s.AddressConcurrency} {
+	for of, n := range map[settings.Integer]int{settings.OwnerRate: s.OwnerRate, settings.OwnerBurst: s.OwnerBurst,
+		settings.OwnerConcurrency: s.OwnerConcurrency,
+		settings.AddressRate:      s.AddressRate, settings.AddressBurst: s.AddressBurst, settings.AddressConcurrency: s.AddressConcurrency} {
 		values[of.Slug] = strconv.Itoa(n)
 	}
 	if s.KeyInQuery {

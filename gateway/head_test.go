@@ -32,9 +32,10 @@ func TestHeads(t *testing.T) {
 			"many that are handed on":  "GET /port-speed HTTP/1.1\r\nHost: x\r\n" + headers(3000, "range:\r\n"),
 			"a long one":               "GET /port-speed HTTP/1.1\r\nHost: x\r\nIf-Match: " + strings.Repeat("x", 31<<10) + "\r\n",
 			"raw bytes in one":         "GET /port-speed HTTP/1.1\r\nHost: x\r\nAccept: " + strings.Repeat("\xff", 10<<10) + "\r\n",
-			"names that are ours":      "GET /port-speed HTTP/1.1\r\nHost: x\r\nIronplane-Call: x\r\nConnection: Ironplane-Call\r\nTransfer-Encoding: identity\r\n",
-			"no path":                  "OPTIONS * HTTP/1.1\r\nHost: x\r\n",
-			"a tunnel":                 "CONNECT port-speed:80 HTTP/1.1\r\nHost: x\r\n",
+			"names that are ours": "GET /port-speed HTTP/1.1\r\nHost: x\r\nIronplane-Call: x\r\nConnection: " +
+				"Ironplane-Call\r\nTransfer-Encoding: identity\r\n",
+			"no path":  "OPTIONS * HTTP/1.1\r\nHost: x\r\n",
+			"a tunnel": "CONNECT port-speed:80 HTTP/1.1\r\nHost: x\r\n",
 		} {
 			for _, who := range []string{"", "X-Api-Key: " + key + "\r\n"} {
 				for range 10 { // more than the breaker bears

@@ -216,7 +216,9 @@ func (d *door) age(key string, by time.Duration) {
 			d.t.Fatal(err)
 		}
 		at -= by.Milliseconds()
-		if err := d.redis.HSet(context.Background(), "entry:"+name, "at", at, "mac", d.signer.Sign(keycache.Signed(name, entry["history"], at, []byte(entry["body"])))).
+		if err := d.redis.HSet(
+			context.Background(), "entry:"+name, "at", at, "mac", d.signer.Sign(keycache.Signed(name, entry["history"], at, []byte(entry["body"]))),
+		).
 			Err(); err != nil {
 			d.t.Fatal(err)
 		}
@@ -358,7 +360,9 @@ func TestWrongKeys(t *testing.T) {
 	free := d.another(unlimited)
 	for i := range 1000 {
 		broken := apikey.New().Reveal()
-		for _, wrong := range []string{broken[:51] + "!", broken[:50], "short", strings.Repeat("k", 300), fmt.Sprint(strings.Repeat("k", 40), i)} {
+		for _, wrong := range []string{
+			broken[:51] + "!", broken[:50], "short", strings.Repeat("k", 300), fmt.Sprint(strings.Repeat("k", 40), i),
+		} {
 			if w := get(free, somebody, wrong, "/port-speed"); w.Code != 401 || w.Header().Get("WWW-Authenticate") != "Bearer" {
 				t.Fatalf("%q: %d %v", wrong, w.Code, w.Header())
 			}

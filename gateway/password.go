@@ -89,7 +89,8 @@ at("form").addEventListener("submit", async event => {
 
 // passwordPolicy lets the page's own script and style be used, what it sends go here, and nobody frame it.
 var passwordPolicy = fmt.Sprintf(
-	"default-src 'none'; script-src '%s'; style-src '%s'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'",
+	"default-src 'none'; script-src '%s'; style-src '%s'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "+
+		"require-trusted-types-for 'script'",
 	hashSource(passwordScript),
 	hashSource(passwordStyle),
 )

@@ -125,8 +125,10 @@ func TestRoutesDoNotLeave(t *testing.T) {
 		}
 	}, func(t *testing.T, d *door, _ *busy, ask func(string) (net.Conn, *bufio.Reader)) {
 		key := d.identity.issue(1)
-		for _, request := range []string{"GET /port-speed", "HEAD /port-speed", "GET /port-speed/304", "GET /port-speed/204", "GET /port-speed/103", "GET /port-speed/long", "HEAD /port-speed/long",
-			"GET /port-speed/aborted", "GET /-/health", "HEAD /-/health", "GET /-/docs", "GET /-/docs/swagger-ui.css", "GET /-/nothing", "GET /nothing", "GET /client/5"} {
+		for _, request := range []string{"GET /port-speed", "HEAD /port-speed", "GET /port-speed/304", "GET /port-speed/204",
+			"GET /port-speed/103", "GET /port-speed/long", "HEAD /port-speed/long",
+			"GET /port-speed/aborted", "GET /-/health", "HEAD /-/health", "GET /-/docs", "GET /-/docs/swagger-ui.css", "GET /-/nothing",
+			"GET /nothing", "GET /client/5"} {
 			for _, who := range []string{"", "X-Api-Key: " + key + "\r\n", "X-Api-Key: wrong\r\n"} {
 				for _, how := range []string{"", "Expect: 100-continue\r\nContent-Length: 1\r\n"} {
 					c, in := ask(request + " HTTP/1.1\r\nHost: x\r\n" + who + how + "\r\n")

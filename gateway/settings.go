@@ -15,9 +15,14 @@ const highestRate = 1_000_000
 
 // follow has the gateway go by the settings, until unfollow. Where system is away as it starts, it goes by identity's copy.
 func (g *Gateway) follow(woken <-chan struct{}) {
-	g.settings = &settings.Follower{Peers: g.peers, Woken: woken, Heard: g.goBy, Last: func(ctx context.Context) (last settings.Values, err error) {
-		return last, g.peers.Ask(ctx, "identity", settings.Path, &last)
-	}}
+	g.settings = &settings.Follower{
+		Peers: g.peers,
+		Woken: woken,
+		Heard: g.goBy,
+		Last: func(ctx context.Context) (last settings.Values, err error) {
+			return last, g.peers.Ask(ctx, "identity", settings.Path, &last)
+		},
+	}
 	ctx, stop := context.WithCancel(principal.With(context.Background(), &principal.Call{Peer: principal.Gateway, RequestID: rand.Text()}))
 	_ = g.goBy(ctx, nil)
 	_ = g.settings.Ask(ctx)

@@ -171,7 +171,8 @@ func (d decision) refuse(began *principal.Principal) error {
 		return problem.New(problem.Unauthenticated, "The API key is not valid any more. What was asked for may have been done, or not.").
 			Because(errRevoked)
 	case d.principal.Owner != began.Owner || !d.principal.Grants.Holds(began.Grants):
-		return problem.New(problem.Forbidden, "The API key may do less than when the request began. What was asked for may have been done, or not.").
+		return problem.New(problem.Forbidden, "The API key may do less than when the request began. What was asked for may have been "+
+			"done, or not.").
 			Because(errRevoked)
 	}
 	return nil

@@ -170,7 +170,9 @@ func TestRequestsUnderWayEnd(t *testing.T) {
 		"deleted":       {func(d *door, key string) { d.identity.revoke(d.t, key) }, 401},
 		"owner deleted": {func(d *door, _ string) { d.setAdmin(keycache.Owner{}) }, 401},
 		"permission lost": {func(d *door, _ string) {
-			d.setAdmin(keycache.Owner{Active: true, Name: "anna", Grants: principal.All &^ principal.Grant(permission.NetworkGroups, permission.Write)})
+			d.setAdmin(keycache.Owner{
+				Active: true, Name: "anna", Grants: principal.All &^ principal.Grant(permission.NetworkGroups, permission.Write),
+			})
 		}, 403},
 		"expired": {func(d *door, key string) { d.expire(key, time.Now().Add(10*time.Millisecond)) }, 401},
 	} {

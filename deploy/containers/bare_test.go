@@ -30,7 +30,8 @@ func bare(t *testing.T, user, command string) (string, error) {
 	for _, folder := range []string{goEnv(t, "GOMODCACHE"), goEnv(t, "GOCACHE")} {
 		arguments = append(arguments, "--volume", folder+":"+folder)
 	}
-	script := "mkdir -p /tmp/home /tmp/work && cd /source && tar -c --exclude=./bin --exclude=./data --exclude=./.git . | tar -x -C /tmp/work && cd /tmp/work && " + command
+	script := "mkdir -p /tmp/home /tmp/work && cd /source && tar -c --exclude=./bin --exclude=./data --exclude=./.git . | tar -x -C " +
+		"/tmp/work && cd /tmp/work && " + command
 	out, err := exec.CommandContext(ctx, "docker", append(arguments, bareImage, "sh", "-c", script)...).CombinedOutput()
 	return string(out), err
 }

@@ -42,7 +42,9 @@ func TestSiteAgentImage(t *testing.T) {
 	}
 	remove()
 	t.Cleanup(remove)
-	words = strings.NewReplacer(folder, kept, published, "", "--name site-agent", "--name "+name, "exec site-agent", "exec "+name, "--restart always", "").
+	words = strings.NewReplacer(
+		folder, kept, published, "", "--name site-agent", "--name "+name, "exec site-agent", "exec "+name, "--restart always", "",
+	).
 		Replace(words)
 	said, err := run(t.Context(), "sh", "-e", "-c", words)
 	if err != nil {

@@ -371,7 +371,14 @@ func TestFlags(t *testing.T) {
 		{[]string{"phpipam"}, "unknown command"},
 	} {
 		var stdout, stderr bytes.Buffer
-		if code := run(t.Context(), wrong.args, func(string) string { return "" }, &stdout, &stderr); code != 1 || !strings.Contains(stderr.String(), wrong.want) {
+		if code := run(
+			t.Context(),
+			wrong.args,
+			func(string) string { return "" },
+			&stdout,
+			&stderr,
+		); code != 1 ||
+			!strings.Contains(stderr.String(), wrong.want) {
 			t.Errorf("import %q: got %d, %q, want 1 and %q", wrong.args, code, stderr.String(), wrong.want)
 		}
 	}

@@ -160,8 +160,10 @@ func TestPlan(t *testing.T) {
 				"NetBox: no site: 203.0.113.1 mask 255.255.255.0 (ipam.ipaddress 2)",
 			},
 			leftOut: []string{
-				"ipam.prefix 1: overlaps another record at another site or in another VRF, and public space stands once in an installation (198.51.100.1, ipam.ipaddress 1)",
-				"ipam.ipaddress 3: same address as another record at another site or in another VRF, and public space stands once in an installation (203.0.113.1, ipam.ipaddress 2)",
+				"ipam.prefix 1: overlaps another record at another site or in another VRF, and public space stands once in an installation " +
+					"(198.51.100.1, ipam.ipaddress 1)",
+				"ipam.ipaddress 3: same address as another record at another site or in another VRF, and public space stands once in an " +
+					"installation (203.0.113.1, ipam.ipaddress 2)",
 			},
 		},
 		"addresses in ranges, and doubles": {

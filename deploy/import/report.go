@@ -11,7 +11,8 @@ import (
 const examples = 3
 
 // unowned is what an operator has to know before he lets anybody allocate.
-const unowned = "What has no tenant that --clients makes a client of has no owner, also where NetBox has it in use or reserved: Ironplane counts it as free.\n"
+const unowned = "What has no tenant that --clients makes a client of has no owner, also where NetBox has it in use or reserved: " +
+	"Ironplane counts it as free.\n"
 
 func printPlan(w io.Writer, plan Plan, verbose bool) {
 	columns := []string{"RANGES", "ADDRESSES", "PREFIXES"}

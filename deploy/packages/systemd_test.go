@@ -188,7 +188,8 @@ func (m *machine) split(t *testing.T, settings string) {
 		m.run(t, setup+"cd / && ironplane-setup sql | sudo -u postgres psql --quiet --set ON_ERROR_STOP=1 && ironplane-setup bootstrap")
 		m.run(
 			t,
-			"install -o redis -g redis -m 600 /etc/ironplane/secrets/redis/users.acl /etc/redis/users.acl && echo aclfile /etc/redis/users.acl >> /etc/redis/redis.conf && systemctl restart redis-server",
+			"install -o redis -g redis -m 600 /etc/ironplane/secrets/redis/users.acl /etc/redis/users.acl && echo aclfile /etc/redis/users.acl "+
+				">> /etc/redis/redis.conf && systemctl restart redis-server",
 		)
 	}
 	m.run(t, "systemctl start ironplane.target")
@@ -217,7 +218,8 @@ func (m *machine) split(t *testing.T, settings string) {
 func (m *machine) agent(t *testing.T) {
 	m.run(
 		t,
-		"(umask 027 && head -c 32 /dev/urandom | base64 > /etc/ironplane/secrets/site-agent/key) && chgrp ironplane-site-agent /etc/ironplane/secrets/site-agent/key",
+		"(umask 027 && head -c 32 /dev/urandom | base64 > /etc/ironplane/secrets/site-agent/key) && chgrp ironplane-site-agent "+
+			"/etc/ironplane/secrets/site-agent/key",
 	)
 	m.run(t, "systemctl enable --now ironplane-site-agent")
 	m.run(

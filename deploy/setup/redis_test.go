@@ -255,7 +255,9 @@ func TestRedisUsersMayNoMore(t *testing.T) {
 			}
 		}
 	}
-	for _, url := range []string{"redis://" + i.config.Redis, "redis://:" + i.content("redis/password") + "@" + i.config.Redis, "redis://network:wrong@" + i.config.Redis} {
+	for _, url := range []string{
+		"redis://" + i.config.Redis, "redis://:" + i.content("redis/password") + "@" + i.config.Redis, "redis://network:wrong@" + i.config.Redis,
+	} {
 		if err := i.client("", url).Ping(t.Context()).Err(); err == nil {
 			t.Error("a stranger gets in")
 		}

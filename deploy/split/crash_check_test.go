@@ -291,8 +291,10 @@ func checkReferences(t *testing.T, databases map[string]*pg.DB) {
 		return found
 	}
 	for _, reference := range []struct{ service, items, used string }{
-		{pxe.Name, "SELECT id, name FROM dhcp_server", "SELECT pxe_dhcp_server_id, pxe_dhcp_server_name FROM ip_group_view WHERE pxe_dhcp_server_id IS NOT NULL"},
-		{clients.Name, "SELECT id, name FROM client", "SELECT owner_id, min(owner_name) FROM ip_assignment GROUP BY owner_id HAVING min(owner_name) = max(owner_name) AND NOT bool_or(owner_missing)"},
+		{pxe.Name, "SELECT id, name FROM dhcp_server", "SELECT pxe_dhcp_server_id, pxe_dhcp_server_name FROM ip_group_view " +
+			"WHERE pxe_dhcp_server_id IS NOT NULL"},
+		{clients.Name, "SELECT id, name FROM client", "SELECT owner_id, min(owner_name) FROM ip_assignment GROUP BY owner_id HAVING " +
+			"min(owner_name) = max(owner_name) AND NOT bool_or(owner_missing)"},
 	} {
 		there := names(reference.service, reference.items)
 		for id, name := range names(network.Name, reference.used) {

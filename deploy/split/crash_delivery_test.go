@@ -186,7 +186,8 @@ func (p *post) check(databases map[string]*pg.DB) {
 	p.until("jobs and deliveries end", func() (left []string) {
 		rows, err := databases[system.Name].Query(
 			p.t.Context(),
-			"SELECT kind || ' ' || args FROM river_job WHERE finalized_at IS NULL UNION ALL SELECT 'delivery ' || id FROM webhook_delivery WHERE status = 'waiting'",
+			"SELECT kind || ' ' || args FROM river_job WHERE finalized_at IS NULL UNION ALL SELECT 'delivery ' || id FROM webhook_delivery "+
+				"WHERE status = 'waiting'",
 		)
 		if err == nil {
 			left, err = pgx.CollectRows(rows, pgx.RowTo[string])

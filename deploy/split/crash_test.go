@@ -85,7 +85,8 @@ func TestCrash(t *testing.T) {
 
 	checkCrash(t, f, c, book)
 	t.Logf(
-		"%d changes were answered, %d refused, %d requests sent again; killed: %v; restored: %v, which %d changes were lost with that nobody had heard of",
+		"%d changes were answered, %d refused, %d requests sent again; killed: %v; restored: %v, which %d changes were lost with that nobody "+
+			"had heard of",
 		book.answered,
 		book.refused,
 		book.repeated,
@@ -151,7 +152,9 @@ func crashPostgres(t *testing.T, f *fleet, data string) {
 	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		if all := childrenOf(t, postmaster); len(all) > 0 && syscall.Kill(all[rand.IntN(len(all))].pid, syscall.SIGKILL) == nil {
 			var one int
-			for noticed := time.Now().Add(5 * time.Second); time.Now().Before(noticed) && session.QueryRow(t.Context(), "SELECT 1").Scan(&one) == nil; {
+			for noticed := time.Now().Add(5 * time.Second); time.Now().Before(noticed) && session.QueryRow(
+				t.Context(), "SELECT 1",
+			).Scan(&one) == nil; {
 				time.Sleep(5 * time.Millisecond) // nobody is thrown out where the process had just ended by itself
 			}
 			return

@@ -196,7 +196,9 @@ func (r *deletionRace) underWay(id int64, ended <-chan struct{}) {
 		default:
 		}
 		var begun bool
-		err := r.databases[r.owner].QueryRow(r.t.Context(), "SELECT EXISTS (SELECT FROM closing WHERE type = $1 AND id = $2)", strings.Trim(r.collection, "/"), id).
+		err := r.databases[r.owner].QueryRow(
+			r.t.Context(), "SELECT EXISTS (SELECT FROM closing WHERE type = $1 AND id = $2)", strings.Trim(r.collection, "/"), id,
+		).
 			Scan(&begun)
 		if err != nil || time.Now().After(deadline) {
 			r.t.Errorf("the deletion of %d does not begin: %v", id, err)
@@ -220,7 +222,8 @@ func (r *deletionRace) detach(its int) {
 	testkit.Execute(
 		r.t,
 		r.databases[r.user],
-		"INSERT INTO client (email, first, last, billing_id, integration_id) SELECT 'c' || n || '@closed.example.com', 'Ben', n, n, $1 FROM generate_series(1, $2) n",
+		"INSERT INTO client (email, first, last, billing_id, integration_id) SELECT 'c' || n || '@closed.example.com', 'Ben', n, n, $1 "+
+			"FROM generate_series(1, $2) n",
 		id,
 		its-1,
 	)
@@ -255,7 +258,8 @@ func (r *deletionRace) detach(its int) {
 	if err != nil || left != 0 || records != its || recorded != its {
 		r.t.Errorf("%d clients are left, and of %d there are %d records of %d: %v", left, its, records, recorded, err)
 	}
-	if err := r.databases[r.owner].QueryRow(r.t.Context(), "SELECT count(*) FROM change WHERE type = 'integration.deleted' AND targets -> 0 -> 'id' = to_jsonb($1::bigint)", id).
+	if err := r.databases[r.owner].QueryRow(r.t.Context(), "SELECT count(*) FROM change WHERE type = 'integration.deleted' "+
+		"AND targets -> 0 -> 'id' = to_jsonb($1::bigint)", id).
 		Scan(&deletions); err != nil ||
 		deletions != 1 {
 		r.t.Errorf("there are %d records of its deletion: %v", deletions, err)

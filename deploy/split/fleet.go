@@ -138,7 +138,9 @@ func (f *fleet) startService(ctx context.Context, name string) error {
 
 func (f *fleet) serviceEnvironment(name string) []string {
 	environment := append(f.common(name), f.given("IRONPLANE_MAINTENANCE=")...)
-	for _, field := range slices.Concat(reflect.VisibleFields(reflect.TypeFor[service.Settings]()), reflect.VisibleFields(reflect.TypeFor[settings.Variables]())) {
+	for _, field := range slices.Concat(
+		reflect.VisibleFields(reflect.TypeFor[service.Settings]()), reflect.VisibleFields(reflect.TypeFor[settings.Variables]()),
+	) {
 		environment = append(environment, f.given(field.Tag.Get("env")+"=")...)
 	}
 	return append(environment, "DATABASE_URL_FILE="+f.file(name+".database-url"), f.services())

@@ -261,7 +261,9 @@ func TestRun(t *testing.T) {
 		out, _ := c.CombinedOutput()
 		return string(out)
 	}
-	for name, wanted := range map[string]string{"verify": "are as they were written", "admin-key": "A new key of the admin", "skip-change": "nothing has stopped there"} {
+	for name, wanted := range map[string]string{
+		"verify": "are as they were written", "admin-key": "A new key of the admin", "skip-change": "nothing has stopped there",
+	} {
 		if out := command(name); !strings.Contains(out, wanted) {
 			t.Errorf("%s while it runs: %s", name, out)
 		}

@@ -58,7 +58,9 @@ func TestAllocationStorm(t *testing.T) {
 		}
 	})
 	for caller := range callers {
-		client := s.c.Do("POST", "/client", map[string]any{"email": fmt.Sprintf("caller-%d@example.com", caller), "first": "Ben", "last": "Miller"}).
+		client := s.c.Do(
+			"POST", "/client", map[string]any{"email": fmt.Sprintf("caller-%d@example.com", caller), "first": "Ben", "last": "Miller"},
+		).
 			Want(200).
 			ID()
 		if client != int64(caller+1) {
@@ -87,7 +89,8 @@ func TestAllocationStorm(t *testing.T) {
 		t.Errorf("%d allocations, looked at %d times", s.allocated, s.observed)
 	}
 	t.Logf(
-		"%d callers, %d rounds, %d kills: %d allocations, %d refusals where there was too little, %d requests sent again, the longest wait %v, looked at %d times",
+		"%d callers, %d rounds, %d kills: %d allocations, %d refusals where there was too little, %d requests sent again, the longest wait "+
+			"%v, looked at %d times",
 		callers,
 		rounds,
 		kills,

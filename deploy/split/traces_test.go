@@ -95,7 +95,9 @@ func TestTraces(t *testing.T) {
 	traces := newCollector(t)
 	r := start(t, traces.variable(), "OTEL_BSP_SCHEDULE_DELAY=50")
 	const foreign = "4bf92f3577b34da6a3ce929d0e0e4736"
-	r.client.Do("POST", "/group", map[string]any{"name": "traced"}, "X-Request-Id", "traced", "Traceparent", "00-"+foreign+"-00f067aa0ba902b7-01").
+	r.client.Do(
+		"POST", "/group", map[string]any{"name": "traced"}, "X-Request-Id", "traced", "Traceparent", "00-"+foreign+"-00f067aa0ba902b7-01",
+	).
 		Want(200)
 
 	want := []string{

@@ -53,7 +53,10 @@ func TestUpgrade(t *testing.T) {
 	c := p.startProcesses(t).With(releasedAdmin(t, f))
 	id := c.Do("POST", "/group", map[string]any{"name": "site"}).Want(http.StatusOK).ID()
 	for n := range 20 {
-		c.Do("POST", fmt.Sprintf("/group/%d/entity/bulk", id), map[string]any{"prefix": fmt.Sprintf("10.0.%d.0/24", n), "gateway": fmt.Sprintf("10.0.%d.1", n), "subnet_mask": "255.255.255.0"}).
+		c.Do(
+			"POST", fmt.Sprintf("/group/%d/entity/bulk", id),
+			map[string]any{"prefix": fmt.Sprintf("10.0.%d.0/24", n), "gateway": fmt.Sprintf("10.0.%d.1", n), "subnet_mask": "255.255.255.0"},
+		).
 			Want(http.StatusOK)
 		c.Do("POST", fmt.Sprintf("/group/%d/allocate", id), map[string]any{"count": 100, "owner": map[string]any{"id": n + 1, "name": "client"}}).
 			Want(http.StatusOK)

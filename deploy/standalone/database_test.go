@@ -65,7 +65,8 @@ func (g *given) execute(conn *pgx.Conn, statements ...string) {
 func (g *given) claimed() (pid int64) {
 	g.Helper()
 	for deadline := time.Now().Add(patience); pid == 0; time.Sleep(20 * time.Millisecond) {
-		err := g.superuser.QueryRow(g.Context(), "SELECT coalesce((SELECT pid FROM pg_locks WHERE relation = to_regclass('ext.standalone') AND mode = 'ExclusiveLock' AND granted), 0)").
+		err := g.superuser.QueryRow(g.Context(), "SELECT coalesce((SELECT pid FROM pg_locks "+
+			"WHERE relation = to_regclass('ext.standalone') AND mode = 'ExclusiveLock' AND granted), 0)").
 			Scan(&pid)
 		if err != nil || time.Now().After(deadline) {
 			g.Fatal("nobody has claimed the database", err)
@@ -83,7 +84,8 @@ func TestClaimIsHeldAnew(t *testing.T) {
 	r := start(t, environment)
 	c := r.client(r.key())
 	var holding int
-	if err := g.superuser.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'standalone %' AND backend_xmin IS NOT NULL").
+	if err := g.superuser.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity "+
+		"WHERE application_name LIKE 'standalone %' AND backend_xmin IS NOT NULL").
 		Scan(&holding); err != nil ||
 		holding > 0 {
 		t.Fatalf("the claim holds what it has seen (%d), so that nothing is vacuumed: %v", holding, err)
@@ -96,7 +98,9 @@ func TestClaimIsHeldAnew(t *testing.T) {
 		t.Fatalf("a second start: %v\n%s", err, second.screen)
 	}
 	made := c.Do("POST", "/group", `{"name": "Berlin"}`)
-	for deadline := time.Now().Add(patience); made.Status == http.StatusServiceUnavailable && time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); made.Status == http.StatusServiceUnavailable && time.Now().Before(deadline); time.Sleep(
+		100 * time.Millisecond,
+	) {
 		made = c.Do("POST", "/group", `{"name": "Berlin"}`) // who lost connections is asked again after a second
 	}
 	made.Want(200)
@@ -110,7 +114,8 @@ func TestClaimIsHeldAnew(t *testing.T) {
 		locked <- err
 	}()
 	for waits := false; !waits; time.Sleep(time.Millisecond) {
-		if err := g.superuser.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'ext.standalone'::regclass AND NOT granted)").
+		if err := g.superuser.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_locks "+
+			"WHERE relation = 'ext.standalone'::regclass AND NOT granted)").
 			Scan(&waits); err != nil {
 			t.Fatal(err)
 		}
@@ -133,7 +138,8 @@ func TestPasswordsOfRolesStay(t *testing.T) {
 		t.Helper()
 		r := start(t, environment)
 		r.stop()
-		if err := g.superuser.QueryRow(t.Context(), "SELECT string_agg(rolname || ' ' || rolpassword, ' ' ORDER BY rolname) FROM pg_authid WHERE rolname LIKE 'postgres\\_%'").
+		if err := g.superuser.QueryRow(t.Context(), "SELECT string_agg(rolname || ' ' || rolpassword, ' ' ORDER BY rolname) "+
+			"FROM pg_authid WHERE rolname LIKE 'postgres\\_%'").
 			Scan(&all); err != nil {
 			t.Fatal(err)
 		}
@@ -256,7 +262,8 @@ func TestCheck(t *testing.T) {
 	}
 	says(true, "ok       DATABASE_URL: all is there that services need, or may be made")
 	var traces int
-	err := g.superuser.QueryRow(t.Context(), "SELECT (SELECT count(*) FROM pg_roles WHERE rolname LIKE 'postgres\\_%') + (SELECT count(*) FROM pg_namespace WHERE nspname IN ('ext', 'network'))").
+	err := g.superuser.QueryRow(t.Context(), "SELECT (SELECT count(*) FROM pg_roles "+
+		"WHERE rolname LIKE 'postgres\\_%') + (SELECT count(*) FROM pg_namespace WHERE nspname IN ('ext', 'network'))").
 		Scan(&traces)
 	if _, made := os.Stat(data); err != nil || traces > 0 || made == nil {
 		t.Errorf("it left %d traces: %v, %v", traces, err, made)

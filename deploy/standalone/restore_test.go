@@ -244,7 +244,9 @@ func (i *restored) change() {
 	name := fmt.Sprint("g", rand.Uint64())
 	body := map[string]any{"name": name}
 	if rand.IntN(3) == 0 {
-		body["pxe_dhcp_server"] = i.client.Do(http.MethodPost, "/pxe/dhcp", map[string]any{"name": name, "http": map[string]any{"host": "192.0.2.1"}}).
+		body["pxe_dhcp_server"] = i.client.Do(
+			http.MethodPost, "/pxe/dhcp", map[string]any{"name": name, "http": map[string]any{"host": "192.0.2.1"}},
+		).
 			Want(http.StatusOK).
 			ID()
 	}

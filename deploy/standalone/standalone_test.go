@@ -465,7 +465,10 @@ func TestGivenBackings(t *testing.T) {
 		!strings.Contains(wrong.screen.String(), "connect to the database") {
 		t.Fatalf("%v\n%s", err, wrong.screen)
 	}
-	for _, bad := range []map[string]string{{"DATABASE_URL": "user=me password=hunter2"}, {"REDIS_URL": "hunter2", "DATABASE_URL": postgres.URL("postgres")}, {"IRONPLANE_LOG_LEVEL": "loud"}, {"IRONPLANE_LOG_FORMAT": "xml"}} {
+	for _, bad := range []map[string]string{
+		{"DATABASE_URL": "user=me password=hunter2"}, {"REDIS_URL": "hunter2", "DATABASE_URL": postgres.URL("postgres")},
+		{"IRONPLANE_LOG_LEVEL": "loud"}, {"IRONPLANE_LOG_FORMAT": "xml"},
+	} {
 		environment := map[string]string{"IRONPLANE_DATA": t.TempDir()}
 		maps.Copy(environment, bad)
 		r := launch(t, environment)

@@ -125,7 +125,9 @@ func TestHeaders(t *testing.T) {
 		if len(r.TransferEncoding) > 0 || r.Close {
 			t.Errorf("%v %v", r.TransferEncoding, r.Close)
 		}
-		for name, value := range map[string]string{"Connection": "X-Hop", "X-Hop": "1", "Keep-Alive": "9", "Proxy-Authenticate": "x", "Upgrade": "x", "Trailer": "X-Late"} {
+		for name, value := range map[string]string{
+			"Connection": "X-Hop", "X-Hop": "1", "Keep-Alive": "9", "Proxy-Authenticate": "x", "Upgrade": "x", "Trailer": "X-Late",
+		} {
 			w.Header().Set(name, value)
 		}
 		w.Header()["Set-Cookie"] = []string{"a=1", "b=2"}

@@ -36,7 +36,9 @@ func TestNoPostgres(t *testing.T) {
 	if !errors.Is(err, ErrNoPostgres) {
 		t.Fatalf("start: %v", err)
 	}
-	for _, way := range []string{"apt-get install postgresql", "make setup", "dnf install postgresql-server", "brew install postgresql@17", "DATABASE_URL"} {
+	for _, way := range []string{
+		"apt-get install postgresql", "make setup", "dnf install postgresql-server", "brew install postgresql@17", "DATABASE_URL",
+	} {
 		if !strings.Contains(err.Error(), way) {
 			t.Errorf("%q does not mention %q", err, way)
 		}

@@ -143,7 +143,9 @@ func TestFirstStartAndRestart(t *testing.T) {
 	if got := query[int](t, again.URL("postgres"), "SELECT answer FROM kept"); got != 42 {
 		t.Errorf("after a restart the row is %d", got)
 	}
-	for setting, want := range map[string]string{"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on", "max_connections": "17"} {
+	for setting, want := range map[string]string{
+		"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on", "max_connections": "17",
+	} {
 		if got := query[string](t, again.URL("postgres"), "SHOW "+setting); got != want {
 			t.Errorf("%s is %q, want %q", setting, got, want)
 		}

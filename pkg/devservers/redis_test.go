@@ -121,7 +121,9 @@ func TestRedisChild(t *testing.T) {
 	t.Parallel()
 	r, process := redisChild(t, RedisOptions{})
 	c := redisClient(t, r)
-	for setting, want := range map[string]string{"save": "", "appendonly": "no", "bind": "127.0.0.1", "maxmemory-policy": "allkeys-lru", "maxmemory": "268435456"} {
+	for setting, want := range map[string]string{
+		"save": "", "appendonly": "no", "bind": "127.0.0.1", "maxmemory-policy": "allkeys-lru", "maxmemory": "268435456",
+	} {
 		if got := c.ConfigGet(within(t), setting).Val()[setting]; got != want {
 			t.Errorf("%s is %q, want %q", setting, got, want)
 		}

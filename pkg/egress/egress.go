@@ -55,7 +55,8 @@ func (n Networks) contain(address netip.Addr) bool {
 // own are the networks that are not of the whole Internet, besides those that package netip knows, and those in which others
 // can stand for an address of them.
 var own = func() (all Networks) {
-	for _, text := range []string{"0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4",
+	for _, text := range []string{"0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "198.18.0.0/15", "198.51.100.0/24",
+		"203.0.113.0/24", "240.0.0.0/4",
 		"::/96", "64:ff9b::/96", "64:ff9b:1::/48", "100::/64", "2001::/32", "2001:db8::/32", "2002::/16", "fec0::/10"} {
 		all = append(all, netip.MustParsePrefix(text))
 	}

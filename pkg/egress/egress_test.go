@@ -18,8 +18,10 @@ func TestPublic(t *testing.T) {
 	for address, want := range map[string]bool{
 		"1.1.1.1": true, "2606:4700::1111": true, "::ffff:1.1.1.1": true,
 		"127.0.0.1": false, "10.0.0.1": false, "172.31.255.255": false, "192.168.1.1": false, "169.254.169.254": false, "100.64.0.1": false,
-		"0.0.0.0": false, "0.1.2.3": false, "224.0.0.1": false, "255.255.255.255": false, "192.0.2.1": false, "198.18.0.1": false, "250.1.1.1": false,
-		"::": false, "::1": false, "::10.0.0.1": false, "::ffff:10.0.0.1": false, "fe80::1": false, "fd00::1": false, "fec0::1": false, "ff02::1": false,
+		"0.0.0.0": false, "0.1.2.3": false, "224.0.0.1": false, "255.255.255.255": false, "192.0.2.1": false, "198.18.0.1": false,
+		"250.1.1.1": false,
+		"::":        false, "::1": false, "::10.0.0.1": false, "::ffff:10.0.0.1": false, "fe80::1": false, "fd00::1": false, "fec0::1": false,
+		"ff02::1":           false,
 		"64:ff9b::10.0.0.1": false, "2002:a00:1::": false, "2001:0:a00:1::": false, "2001:db8::1": false,
 	} {
 		if got := egress.Public(netip.MustParseAddr(address)); got != want {
@@ -74,7 +76,10 @@ func TestOwnNetworks(t *testing.T) {
 		return err
 	}
 	named := strings.Replace(inside.URL, "127.0.0.1", "localhost", 1)
-	for _, url := range []string{inside.URL, named, strings.Replace(inside.URL, "127.0.0.1", "[::ffff:127.0.0.1]", 1), strings.Replace(inside.URL, "127.0.0.1", "0.0.0.0", 1)} {
+	for _, url := range []string{
+		inside.URL, named, strings.Replace(inside.URL, "127.0.0.1", "[::ffff:127.0.0.1]", 1),
+		strings.Replace(inside.URL, "127.0.0.1", "0.0.0.0", 1),
+	} {
 		if err := ask("", url); !errors.Is(err, egress.ErrOwnNetwork) || egress.Reason(err) != egress.ErrOwnNetwork.Error() {
 			t.Errorf("%s: %v", url, err)
 		}

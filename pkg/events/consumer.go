@@ -293,7 +293,8 @@ func (c *Consumer) move(ctx context.Context, db *pg.DB, at, to cursor, do func(c
 		}
 		_, err = tx.Exec(
 			ctx,
-			"UPDATE consumer SET seq = $3, history = nullif($4, '')::uuid, change = nullif($5, '')::uuid, change_seq = $3, stopped_at = NULL WHERE source = $1 AND name = $2",
+			"UPDATE consumer SET seq = $3, history = nullif($4, '')::uuid, change = nullif($5, '')::uuid, change_seq = $3, stopped_at = NULL "+
+				"WHERE source = $1 AND name = $2",
 			c.Source,
 			c.Name,
 			to.seq,

@@ -456,11 +456,14 @@ func TestRestoredSource(t *testing.T) {
 		again  int // changes that are made after the owner was restored
 		reason string
 	}{
-		"behind the reader": {1, "owner has numbered its changes up to 3, and those up to 5 are applied: it was restored, or the cursor was moved"},
-		"as far":            {3, "change 5 of owner is not the one that was applied: it was restored"},
-		"beyond":            {6, "change 5 of owner is not the one that was applied: it was restored"},
+		"behind the reader": {1, "owner has numbered its changes up to 3, and those up to 5 are applied: it was restored, or the " +
+			"cursor was moved"},
+		"as far": {3, "change 5 of owner is not the one that was applied: it was restored"},
+		"beyond": {6, "change 5 of owner is not the one that was applied: it was restored"},
 	} {
-		for kind, c := range map[string]*events.Consumer{"all": {Source: "owner", Batched: true, Apply: note}, "of a kind": {Source: "owner", Kind: "other", Apply: note}} {
+		for kind, c := range map[string]*events.Consumer{
+			"all": {Source: "owner", Batched: true, Apply: note}, "of a kind": {Source: "owner", Kind: "other", Apply: note},
+		} {
 			t.Run(name+", "+kind, func(t *testing.T) {
 				t.Parallel()
 				s := newStage(t)
@@ -665,7 +668,8 @@ func TestRestoredUserOfForgottenChanges(t *testing.T) {
 	exec(
 		t,
 		s.user,
-		"CREATE TABLE backup AS SELECT * FROM consumer; CREATE TABLE backup_ref AS SELECT * FROM ref; CREATE TABLE backup_note AS SELECT * FROM note",
+		"CREATE TABLE backup AS SELECT * FROM consumer; CREATE TABLE backup_ref AS SELECT * "+
+			"FROM ref; CREATE TABLE backup_note AS SELECT * FROM note",
 	)
 	s.remove(gone)
 	s.change(kept)
@@ -674,7 +678,8 @@ func TestRestoredUserOfForgottenChanges(t *testing.T) {
 	exec(
 		t,
 		s.user,
-		"DELETE FROM note; DELETE FROM ref; INSERT INTO note OVERRIDING SYSTEM VALUE SELECT * FROM backup_note; INSERT INTO ref SELECT * FROM backup_ref",
+		"DELETE FROM note; DELETE FROM ref; INSERT INTO note OVERRIDING SYSTEM VALUE SELECT * "+
+			"FROM backup_note; INSERT INTO ref SELECT * FROM backup_ref",
 	)
 	exec(t, s.user, "UPDATE consumer c SET seq = b.seq, change = b.change, change_seq = b.change_seq FROM backup b")
 	testkit.Eventually(s, "it hears that a thing is gone", func() bool {

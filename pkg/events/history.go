@@ -25,7 +25,8 @@ func noteRestored(ctx context.Context, tx *pg.Tx) error {
 // History is the one that the schema is in. It fails with ErrRestored where the schema is a restored one.
 func History(ctx context.Context, q pg.Querier) (uuid string, err error) {
 	var intact bool
-	err = q.QueryRow(ctx, "SELECT relation = 'sequencer'::regclass AND to_regclass('lost') IS NULL, (SELECT uuid::text FROM history WHERE ended IS NULL) FROM sequencer").
+	err = q.QueryRow(ctx, "SELECT relation = 'sequencer'::regclass AND to_regclass('lost') IS NULL, (SELECT uuid::text FROM history "+
+		"WHERE ended IS NULL) FROM sequencer").
 		Scan(&intact, &uuid)
 	if err != nil {
 		return "", fmt.Errorf("look whether the schema was restored: %w", err)

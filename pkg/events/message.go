@@ -105,7 +105,8 @@ func MessageRoute(db *pg.DB, receivers ...string) rest.Route {
 			}
 			rows, err := db.Query(
 				ctx,
-				"SELECT n, id::text, kind, content, sealed, coalesce(request_id, ''), at FROM message WHERE receiver = $1 AND n > $2 ORDER BY n LIMIT $3",
+				"SELECT n, id::text, kind, content, sealed, coalesce(request_id, ''), at FROM message "+
+					"WHERE receiver = $1 AND n > $2 ORDER BY n LIMIT $3",
 				receiver,
 				req.After,
 				mostMessages,

@@ -189,7 +189,8 @@ func (r *Refs) askAgain(ctx context.Context, tx *pg.Tx, _ TakenUp) error {
 		}
 		if _, err := tx.Exec(
 			ctx,
-			"UPDATE ref SET gone = NOT $3, name = CASE WHEN $3 THEN $4 ELSE name END, version = $5, detail = $6, closing = NULL WHERE type = $1 AND id = $2",
+			"UPDATE ref SET gone = NOT $3, name = CASE WHEN $3 THEN $4 ELSE name END, version = $5, detail = $6, closing = NULL "+
+				"WHERE type = $1 AND id = $2",
 			r.Type,
 			of.ID,
 			found.Exists,

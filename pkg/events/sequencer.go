@@ -83,7 +83,13 @@ func number(ctx context.Context, db *pg.DB, seen *cursor) (n int64, err error) {
 		var last int64
 		var intact bool
 		var again string // the id of the change that was seen last
-		err := tx.QueryRow(ctx, "SELECT last, relation = 'sequencer'::regclass, (SELECT uuid::text FROM history WHERE ended IS NULL), "+idOf("$1")+" FROM sequencer FOR UPDATE SKIP LOCKED", seen.seq).
+		err := tx.QueryRow(
+			ctx,
+			"SELECT last, relation = 'sequencer'::regclass, (SELECT uuid::text FROM history WHERE ended IS NULL), "+idOf(
+				"$1",
+			)+" FROM sequencer FOR UPDATE SKIP LOCKED",
+			seen.seq,
+		).
 			Scan(&last, &intact, &now.history, &again)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return errBusy

@@ -40,7 +40,8 @@ func (s *Span) UnmarshalText(text []byte) error {
 	last, wrong := strconv.ParseInt(to, 10, 64)
 	if source == "" || err != nil || wrong != nil || first < 1 || last < first {
 		return errors.New(
-			"it is neither <service>:<number of the change> nor <service>:<first number>-<last number>, nor one of these with <service>/<consumer>, nor <service>:<id of its message>",
+			"it is neither <service>:<number of the change> nor <service>:<first number>-<last number>, nor one of these with " +
+				"<service>/<consumer>, nor <service>:<id of its message>",
 		)
 	}
 	*s = Span{Source: source, Consumer: consumer, First: first, Last: last}

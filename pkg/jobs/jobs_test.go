@@ -134,7 +134,8 @@ func TestJobsFollowTheirUnitOfWork(t *testing.T) {
 	s.work(greet)
 	s.eventually("both are greeted", func() bool { return s.count("change") == 2 })
 	if n := s.count(
-		"change WHERE actor_url = '/admin/3' AND actor_name = 'ada' AND actor_key = 7 AND ip = '192.0.2.1' AND request_id = 'of-the-request' AND targets::text LIKE '%kept%'",
+		"change WHERE actor_url = '/admin/3' AND actor_name = 'ada' AND actor_key = 7 AND ip = '192.0.2.1' " +
+			"AND request_id = 'of-the-request' AND targets::text LIKE '%kept%'",
 	); n != 1 {
 		t.Error("it is not recorded who asked for it")
 	}
@@ -179,8 +180,12 @@ func TestFailedJobs(t *testing.T) {
 		state string
 		tried int
 	}{
-		"too often":       {service.Job{Attempts: 2, Do: func(context.Context, *service.Attempt) error { return errors.New("broken") }}, "discarded", 2},
-		"never better":    {service.Job{Do: func(context.Context, *service.Attempt) error { return jobs.Never(errors.New("broken")) }}, "cancelled", 1},
+		"too often": {
+			service.Job{Attempts: 2, Do: func(context.Context, *service.Attempt) error { return errors.New("broken") }}, "discarded", 2,
+		},
+		"never better": {
+			service.Job{Do: func(context.Context, *service.Attempt) error { return jobs.Never(errors.New("broken")) }}, "cancelled", 1,
+		},
 		"wrong arguments": {service.Job{Do: jobs.Do(func(context.Context, *service.Attempt, []int) error { return nil })}, "cancelled", 1},
 		"too long": {service.Job{Attempts: 1, Timeout: time.Millisecond, Do: func(ctx context.Context, _ *service.Attempt) error {
 			<-ctx.Done()
@@ -292,14 +297,16 @@ func TestJobsOfProcessesThatWereKilled(t *testing.T) {
 	}{"killed": {1, "dead"}, "kills": {3, "dead"}, "goes on": {1, "elsewhere"}, "began just now": {1, "dead"}} {
 		s.enqueue(t.Context(), job, greeting{name}, nil)
 		s.execute(
-			"UPDATE river_job SET state = 'running', attempt = $2, attempted_at = now() - CASE WHEN $1 = 'began just now' THEN interval '-1 hour' ELSE interval '1 hour' END, attempted_by = ARRAY['earlier', $3] WHERE args ->> 'name' = $1",
+			"UPDATE river_job SET state = 'running', attempt = $2, attempted_at = now() - CASE WHEN $1 = 'began just now' THEN interval '-1 "+
+				"hour' ELSE interval '1 hour' END, attempted_by = ARRAY['earlier', $3] WHERE args ->> 'name' = $1",
 			name,
 			at.attempt,
 			at.by,
 		)
 	}
 	s.execute(
-		"INSERT INTO job_runner (id, since, seen) VALUES ('dead', now() - interval '1 hour', now() - interval '1 minute'), ('elsewhere', now() - interval '1 hour', now() + interval '1 hour')",
+		"INSERT INTO job_runner (id, since, seen) VALUES ('dead', now() - interval '1 hour', now() - interval '1 minute'), ('elsewhere', " +
+			"now() - interval '1 hour', now() + interval '1 hour')",
 	)
 	s.work(job)
 	s.eventually("it does jobs", func() bool { return s.count("job_runner") == 3 })

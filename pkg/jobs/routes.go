@@ -161,8 +161,10 @@ type queue struct {
 
 const (
 	// stateOf is SQL for the state, by what River calls it.
-	stateOf = "(CASE state WHEN 'running' THEN 'running' WHEN 'retryable' THEN 'retrying' WHEN 'completed' THEN 'done' WHEN 'discarded' THEN 'failed' WHEN 'cancelled' THEN 'cancelled' ELSE 'waiting' END)"
-	columns = "id, kind, " + stateOf + ", state = 'running' AND metadata ? 'cancel_attempted_at', attempt, max_attempts, coalesce(errors[cardinality(errors)] ->> 'error', ''), metadata, created_at, scheduled_at, attempted_at, finalized_at, args"
+	stateOf = "(CASE state WHEN 'running' THEN 'running' WHEN 'retryable' THEN 'retrying' WHEN 'completed' THEN 'done' WHEN 'discarded' " +
+		"THEN 'failed' WHEN 'cancelled' THEN 'cancelled' ELSE 'waiting' END)"
+	columns = "id, kind, " + stateOf + ", state = 'running' AND metadata ? 'cancel_attempted_at', attempt, max_attempts, " +
+		"coalesce(errors[cardinality(errors)] ->> 'error', ''), metadata, created_at, scheduled_at, attempted_at, finalized_at, args"
 )
 
 func (q queue) scan(row pgx.Row) (j ViewedJob, at Place, err error) {
@@ -200,7 +202,8 @@ func (q queue) scan(row pgx.Row) (j ViewedJob, at Place, err error) {
 func (q queue) list(ctx context.Context, asked Asked) ([]Listed, error) {
 	rows, err := q.db.Query(
 		ctx,
-		"SELECT "+columns+" FROM river_job WHERE ($1 = '' OR kind = $1) AND ($2 = '' OR "+stateOf+" = $2) AND (created_at < $3 OR created_at = $3 AND id < $4) ORDER BY created_at DESC, id DESC LIMIT $5",
+		"SELECT "+columns+" FROM river_job WHERE ($1 = '' OR kind = $1) AND ($2 = '' OR "+stateOf+" = $2) AND (created_at < $3 OR created_at "+
+			"= $3 AND id < $4) ORDER BY created_at DESC, id DESC LIMIT $5",
 		asked.Kind,
 		asked.State,
 		time.UnixMicro(asked.Made),
@@ -278,7 +281,8 @@ func retry(state string) (sql, refused string) {
 	case "running", "done":
 		return "", "is " + state
 	}
-	return "state = 'available', scheduled_at = least(scheduled_at, now()), finalized_at = NULL, max_attempts = CASE WHEN attempt = max_attempts THEN max_attempts + 1 ELSE max_attempts END, metadata = metadata - 'cancel_attempted_at'", ""
+	return "state = 'available', scheduled_at = least(scheduled_at, now()), finalized_at = NULL, max_attempts = CASE WHEN attempt = " +
+		"max_attempts THEN max_attempts + 1 ELSE max_attempts END, metadata = metadata - 'cancel_attempted_at'", ""
 }
 
 func cancel(state string) (sql, refused string) {

@@ -219,7 +219,8 @@ func records(t *testing.T, db *pg.DB) (all []string) {
 	t.Helper()
 	rows, err := db.Query(
 		t.Context(),
-		"SELECT kind || '.' || action || ' ' || (targets->0->>'type') || '/' || (targets->0->>'id') FROM change WHERE kind <> 'request' ORDER BY id",
+		"SELECT kind || '.' || action || ' ' || (targets->0->>'type') || '/' || (targets->0->>'id') FROM change "+
+			"WHERE kind <> 'request' ORDER BY id",
 	)
 	if err != nil {
 		t.Fatal(err)

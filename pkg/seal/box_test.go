@@ -61,7 +61,8 @@ func TestSeal(t *testing.T) {
 		t.Error("the same twice looks the same")
 	}
 	for _, other := range []seal.Place{
-		{Table: "dhcp_server", Column: "api_key", ID: 8}, {Table: "dhcp_server", Column: "name", ID: 7}, {Table: "file_server", Column: "api_key", ID: 7},
+		{Table: "dhcp_server", Column: "api_key", ID: 8}, {Table: "dhcp_server", Column: "name", ID: 7},
+		{Table: "file_server", Column: "api_key", ID: 7},
 	} {
 		if _, err := b.Open(other, sealed); err == nil {
 			t.Errorf("opened at %+v", other)

@@ -136,7 +136,9 @@ func (a account[T]) edit(set string, secrets ...string) func(context.Context, *p
 			return err
 		}
 		var version int64
-		if err := tx.QueryRow(ctx, "UPDATE "+pgx.Identifier{a.kind}.Sanitize()+" SET version = version + 1, "+set+" WHERE id = $1 RETURNING version", a.id).
+		if err := tx.QueryRow(
+			ctx, "UPDATE "+pgx.Identifier{a.kind}.Sanitize()+" SET version = version + 1, "+set+" WHERE id = $1 RETURNING version", a.id,
+		).
 			Scan(&version); err != nil {
 			return err
 		}

@@ -59,12 +59,14 @@ func TestText(t *testing.T) {
 		`{{date "02.01.2006" .Expires}}`:      "02.01.2027",
 		`{{.Expires | date "15:04"}}`:         "03:04",
 		"{{range .Changes}}{{.What}},{{end}}": "email,<b>,",
-		"{{range $i, $c := .Changes}}{{if $i}}; {{end}}{{$c.What}}{{with .Before}} was {{.}}{{end}}{{else}}none{{end}}": "email was a@example.com; <b>",
-		"{{range .Tags}}{{if eq . \"y\"}}{{break}}{{end}}{{.}} of {{$.To.Email}}{{end}}":                                "x of ben@example.com",
-		"{{$n := .Count}}{{if and (gt $n 2) .Urgent}}many{{end}}{{$n = 1}}{{$n}}":                                       "many1",
-		"{{upper .To.Email}} {{.To.Email | upper}} {{len .Tags}} {{not .Urgent}} {{ne .Count 3}}":                       "BEN@EXAMPLE.COM BEN@EXAMPLE.COM 2 false false",
-		"{{with $x := .To}}{{$x.Name}}{{end}} {{(.To).Email}}":                                                          "Ben <b>Miller</b> ben@example.com",
-		"{{or .Site.Name \"x\"}} {{`raw }} text`}}{{\"}}\"}}":                                                           "Example & Co raw }} text}}",
+		"{{range $i, $c := .Changes}}{{if $i}}; {{end}}{{$c.What}}" +
+			"{{with .Before}} was {{.}}{{end}}{{else}}none{{end}}": "email was a@example.com; <b>",
+		"{{range .Tags}}{{if eq . \"y\"}}{{break}}{{end}}{{.}} of {{$.To.Email}}{{end}}": "x of ben@example.com",
+		"{{$n := .Count}}{{if and (gt $n 2) .Urgent}}many{{end}}{{$n = 1}}{{$n}}":        "many1",
+		"{{upper .To.Email}} {{.To.Email | upper}} {{len .Tags}} " +
+			"{{not .Urgent}} {{ne .Count 3}}": "BEN@EXAMPLE.COM BEN@EXAMPLE.COM 2 false false",
+		"{{with $x := .To}}{{$x.Name}}{{end}} {{(.To).Email}}": "Ben <b>Miller</b> ben@example.com",
+		"{{or .Site.Name \"x\"}} {{`raw }} text`}}{{\"}}\"}}":  "Example & Co raw }} text}}",
 	} {
 		made, wrong := language.Text(source)
 		if len(wrong) > 0 {
@@ -115,8 +117,9 @@ func TestSecretsAreMarked(t *testing.T) {
 func TestWhereItIsWrong(t *testing.T) {
 	t.Parallel()
 	for source, want := range map[string]string{
-		"a\nü {{.To.Nam}}":                          "line 2, column 8: there is no .To.Nam: there are .To.Email, .To.Name",
-		"{{.Too}}":                                  "line 1, column 3: there is no .Too: there are .Changes, .Count, .Expires, .Link, .Site, .Tags, .To, .Urgent",
+		"a\nü {{.To.Nam}}": "line 2, column 8: there is no .To.Nam: there are .To.Email, .To.Name",
+		"{{.Too}}": "line 1, column 3: there is no .Too: there are .Changes, .Count, .Expires, .Link, .Site, " +
+			".Tags, .To, .Urgent",
 		"{{.To.Name}}\n  {{if .Urgent}}\n{{.X}":     "line 3, column 1: bad character U+007D '}'",
 		"x\n{{if .Urgent}}{{range .Tags}}\n{{end}}": "line 2, column 1: {{if}} has no {{end}}",
 		"{{ if .Urgent }}\n{{end}}{{end}}":          "line 2, column 8: unexpected {{end}}",
@@ -169,7 +172,9 @@ func TestAttempts(t *testing.T) {
 		`{{range 1000000000}}{{end}}`, `{{$x := 1}}{{range $x = .Tags}}{{end}}`, strings.Repeat("{{if .Urgent}}", 5000) + strings.Repeat("{{end}}", 5000), `{{if ` + strings.Repeat("(", 100_000) + `.Urgent` + strings.Repeat(")", 100_000) + `}}{{end}}`,
 		strings.Repeat("{{.To.Name}}", 100_000), `{{$x := "1"}}{{$x = date $x .Expires}}`, `{{.To.Name`, `{{"`, "{{`", `{{/*`, `{{'`, `{{-`, `{{`, "{{\x00}}",
 	} {
-		for kind, check := range map[string]func(string) (*template.Template, []template.Error){"text": language.Text, "HTML": language.HTML, "open": language.Open} {
+		for kind, check := range map[string]func(string) (*template.Template, []template.Error){
+			"text": language.Text, "HTML": language.HTML, "open": language.Open,
+		} {
 			if _, wrong := check(source); len(wrong) == 0 {
 				t.Errorf("%s is taken as %s", source[:min(len(source), 80)], kind)
 			}

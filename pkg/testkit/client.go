@@ -108,7 +108,9 @@ func (c *Client) Try(method, path string, body any, headers ...string) (*Answer,
 	for i := 0; i+1 < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
 	}
-	response, err := (&http.Client{Transport: c, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}).Do(
+	response, err := (&http.Client{
+		Transport: c, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}).Do(
 		r,
 	)
 	if err != nil {

@@ -90,7 +90,14 @@ func runService(t testing.TB, d service.Definition, o ServiceOptions, url secret
 		neighbours = map[string]http.Handler{}
 	}
 	s := &RunningService{t: t, definition: d, options: o, url: url, callers: map[string]*principal.Principal{}}
-	s.Deps = service.Deps{Peers: peers.New(d.Name, neighbours), Redis: o.Redis, Wakes: wake.New(o.Redis), Settings: o.Settings, Given: o.Given, Log: o.Log}
+	s.Deps = service.Deps{
+		Peers:    peers.New(d.Name, neighbours),
+		Redis:    o.Redis,
+		Wakes:    wake.New(o.Redis),
+		Settings: o.Settings,
+		Given:    o.Given,
+		Log:      o.Log,
+	}
 	key, err := seal.Derive(o.MasterKey, d.Name, d.Purposes()...)
 	if err != nil {
 		return nil, err

@@ -54,7 +54,8 @@ func (s *Service) insertClient(ctx context.Context, tx *pg.Tx, b *clientBody) (i
 		id, err = clientTable.Insert(ctx, tx, b)
 		return id, againWhereTaken(err)
 	}
-	const made = "INSERT INTO client (email, first, last, root_id) SELECT $1, $2, $3, coalesce(root_id, id) FROM client WHERE id = $4 ON CONFLICT (lower(email)) DO NOTHING RETURNING id"
+	const made = "INSERT INTO client (email, first, last, root_id) SELECT $1, $2, $3, coalesce(root_id, id) FROM client " +
+		"WHERE id = $4 ON CONFLICT (lower(email)) DO NOTHING RETURNING id"
 	err = tx.QueryRow(ctx, made, b.Email, b.First, b.Last, me).Scan(&id)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return 0, pg.RestartAfter(func(context.Context) error { return nil })
@@ -98,7 +99,9 @@ func (b *clientBody) mayClient(ctx context.Context, tx *pg.Tx, me, id int64, bef
 		return problem.New(problem.Forbidden, "A client does not write this account's email or password.")
 	case b.Verify != allowed.Verify || b.Disabled != allowed.Disabled:
 		return problem.New(problem.Forbidden, "A client does not write this account's verify or disabled.")
-	case !same(b.Billing.ID, allowed.Billing.ID) || b.Billing.IgnoreAutoSuspend != allowed.Billing.IgnoreAutoSuspend || !same(b.Billing.Integration, allowed.Billing.Integration):
+	case !same(b.Billing.ID, allowed.Billing.ID) || b.Billing.IgnoreAutoSuspend != allowed.Billing.IgnoreAutoSuspend || !same(
+		b.Billing.Integration, allowed.Billing.Integration,
+	):
 		return problem.New(problem.Forbidden, "A client writes no billing.")
 	}
 	return nil

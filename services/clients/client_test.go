@@ -138,7 +138,8 @@ func TestClientsOfIntegrations(t *testing.T) {
 			answer := shop.Do("POST", "/client", order(fmt.Sprintf("twin-%d@example.com", i), "billing_id", 7))
 			if answer.Status == 200 {
 				made.Store(answer.ID())
-			} else if taken := testkit.Decode[problem.Problem](answer.Want(422)).Errors[0]; taken.Pointer == "/billing_id" && taken.Code == "taken" && taken.Existing != nil {
+			} else if taken := testkit.Decode[problem.Problem](answer.Want(422)).Errors[0]; taken.Pointer == "/billing_id" &&
+				taken.Code == "taken" && taken.Existing != nil {
 				refused.Add(taken.Existing.ID)
 			}
 		})

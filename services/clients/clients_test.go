@@ -82,7 +82,11 @@ func TestContract(t *testing.T) {
 // records are the last ones of a kind of change.
 func (s *stand) records(kind string, action pg.Action) (befores, afters []map[string]any) {
 	s.t.Helper()
-	rows, err := s.DB.Query(s.t.Context(), "SELECT before, after FROM change WHERE type = $1 ORDER BY at DESC, seq DESC", kind+"."+string(action))
+	rows, err := s.DB.Query(
+		s.t.Context(),
+		"SELECT before, after FROM change WHERE type = $1 ORDER BY at DESC, seq DESC",
+		kind+"."+string(action),
+	)
 	if err != nil {
 		s.t.Fatal(err)
 	}

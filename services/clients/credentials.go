@@ -33,7 +33,8 @@ func (s *Service) credentialsRoute() rest.Route {
 			if req.ID != 0 {
 				by, value = "id = $1", req.ID
 			}
-			err = s.db.QueryRow(ctx, "SELECT id, name, first, last, email, coalesce(password_hash, ''), disabled, require_verify, credentials, claimed_at IS NOT NULL, signed_in_at IS NOT NULL, unproven FROM client WHERE "+by, value).
+			err = s.db.QueryRow(ctx, "SELECT id, name, first, last, email, coalesce(password_hash, ''), disabled, require_verify, credentials, "+
+				"claimed_at IS NOT NULL, signed_in_at IS NOT NULL, unproven FROM client WHERE "+by, value).
 				Scan(&a.ID, &a.Name, &a.First, &a.Last, &a.Email, &a.Hash, &a.Disabled, &a.Require, &a.Version, &a.Claimed, &a.SignedIn, &a.Unproven)
 			if errors.Is(err, pgx.ErrNoRows) {
 				return credentials.Account{}, nil
@@ -51,7 +52,8 @@ func changeCredentials(ctx context.Context, tx *pg.Tx, id int64, email bool) err
 	}
 	_, err := tx.Exec(
 		ctx,
-		"UPDATE client SET credentials = credentials + 1, credentials_key = $2::bigint, unproven = CASE WHEN $3 THEN $2::bigint <> 0 ELSE unproven END WHERE id = $1",
+		"UPDATE client SET credentials = credentials + 1, credentials_key = $2::bigint, unproven = CASE WHEN $3 THEN $2::bigint <> 0 ELSE "+
+			"unproven END WHERE id = $1",
 		id,
 		own,
 		email,
@@ -75,7 +77,9 @@ func (s *Service) takeChange(ctx context.Context, tx *pg.Tx, m events.Message) e
 		return err
 	}
 	var claimed, unproven bool
-	err := tx.QueryRow(ctx, "SELECT claimed_at IS NOT NULL, unproven FROM client WHERE id = $1 AND credentials = $2 FOR UPDATE", c.Client, c.Version).
+	err := tx.QueryRow(
+		ctx, "SELECT claimed_at IS NOT NULL, unproven FROM client WHERE id = $1 AND credentials = $2 FOR UPDATE", c.Client, c.Version,
+	).
 		Scan(&claimed, &unproven)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil

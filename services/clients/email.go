@@ -125,7 +125,8 @@ func (s *Service) welcome(ctx context.Context, tx *pg.Tx, id int64, to mail.To) 
 		return nil, problem.Member(
 			"/type",
 			"unavailable",
-			"cannot be sent: it holds a link, and neither where clients have their panel is known (IRONPLANE_CLIENT_URL) nor where the API is (IRONPLANE_API_URL)",
+			"cannot be sent: it holds a link, and neither where clients have their panel is known (IRONPLANE_CLIENT_URL) nor where the API is "+
+				"(IRONPLANE_API_URL)",
 		)
 	}
 	if err := s.toIdentity.Send(ctx, tx, credentials.WelcomeKind, credentials.Welcome{Client: id}, secret.String{}); err != nil {

@@ -23,7 +23,8 @@ func (s *Service) countAddress(ctx context.Context, verb rest.Verbs, address str
 	}
 	if verb == rest.Editing {
 		var read bool
-		err := s.db.QueryRow(ctx, "SELECT EXISTS (SELECT FROM client c JOIN client_reached r ON r.id = c.id WHERE lower(c.email) = lower($2) AND r.viewer = $1)", me, address).
+		err := s.db.QueryRow(ctx, "SELECT EXISTS (SELECT FROM client c JOIN client_reached r ON r.id = c.id "+
+			"WHERE lower(c.email) = lower($2) AND r.viewer = $1)", me, address).
 			Scan(&read)
 		if err != nil || read {
 			return err

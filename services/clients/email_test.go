@@ -106,7 +106,8 @@ func TestClaimEndsSuperLinks(t *testing.T) {
 		t.Errorf("got %+v, want the new password with a higher version than %d", is, before.Version)
 	}
 	befores, afters := c.records("client", "edited")
-	if len(afters) == 0 || befores[0]["claimed_at"] != nil || afters[0]["claimed_at"] == nil || strings.Contains(testkit.JSON(afters), "a hash") {
+	if len(afters) == 0 || befores[0]["claimed_at"] != nil || afters[0]["claimed_at"] == nil ||
+		strings.Contains(testkit.JSON(afters), "a hash") {
 		t.Errorf("got the records %v, %v, want when it was claimed, and no hash", befores, afters)
 	}
 	if befores, _ := c.records("client.super", "deleted"); len(befores) != 1 {

@@ -51,7 +51,9 @@ func TestLinks(t *testing.T) {
 	if again := c.Do("POST", at("top")+"/sub", to("middle")).Want(200); again.Text != first.Text {
 		t.Errorf("a link is %s, and made again %s", first.Text, again.Text)
 	}
-	for name, want := range map[string]string{"top": "leaf middle", "middle": "leaf", "leaf": "", "grantee": "leaf middle", "second": "", "stranger": ""} {
+	for name, want := range map[string]string{
+		"top": "leaf middle", "middle": "leaf", "leaf": "", "grantee": "leaf middle", "second": "", "stranger": "",
+	} {
 		if got := listed(t, as[name]); got != want {
 			t.Errorf("%s's list has %q, want %q", name, got, want)
 		}
@@ -291,7 +293,10 @@ func TestResellersDay(t *testing.T) {
 		t.Errorf("the grantee is shown as %s", granted.Text)
 	}
 	toldKnown(mail.ClientLinked{By: "reseller Miller", Relation: "sub"}, mail.ClientLinked{By: "reseller Hosting", Relation: "super"})
-	if told := c.System.Mails("reseller@example.com"); len(told) != 1 || !strings.Contains(testkit.JSON(told[0].What), "Ben Miller may read the account") {
+	if told := c.System.Mails(
+		"reseller@example.com",
+	); len(told) != 1 ||
+		!strings.Contains(testkit.JSON(told[0].What), "Ben Miller may read the account") {
 		t.Errorf("the granter was told %s, want that another one may read the account", testkit.JSON(told))
 	}
 	if again := reseller.Do("POST", own+"/super", `{"client_email": "known@example.com"}`).Want(200); again.Text != granted.Text {

@@ -39,7 +39,8 @@ func reached(ctx context.Context) []pg.Condition {
 // its own.
 func below(ctx context.Context, q pg.Querier, client int64, a permission.Access) error {
 	var whole bool
-	err := q.QueryRow(ctx, "SELECT $2::bigint = 0 OR EXISTS (SELECT FROM client_reached r WHERE r.viewer = $2 AND r.id = $1) FROM client WHERE id = $1", client, callingClient(ctx)).
+	err := q.QueryRow(ctx, "SELECT $2::bigint = 0 OR EXISTS (SELECT FROM client_reached r WHERE r.viewer = $2 AND r.id = $1) "+
+		"FROM client WHERE id = $1", client, callingClient(ctx)).
 		Scan(&whole)
 	if err == nil && !whole {
 		err = pgx.ErrNoRows

@@ -37,7 +37,11 @@ func TestServersOfClients(t *testing.T) {
 	c.Network.SetServers(ids["parent"], 1)
 	c.Network.SetAway(true)
 	testkit.Execute(t, c.DB, "DELETE FROM client_server_count")
-	testkit.Execute(t, c.DB, "INSERT INTO client_recount SELECT id FROM client UNION SELECT * FROM generate_series(9999999999001, 9999999999999)")
+	testkit.Execute(
+		t,
+		c.DB,
+		"INSERT INTO client_recount SELECT id FROM client UNION SELECT * FROM generate_series(9999999999001, 9999999999999)",
+	)
 	c.Network.SetAway(false)
 	testkit.Eventually(t, "all are counted again", func() bool {
 		return testkit.Decode[clients.ViewedClient](c.Do("GET", parent, nil).Want(200)).Servers == 1

@@ -86,9 +86,11 @@ func TestWeakPasswords(t *testing.T) {
 		}
 	}
 	for password, says := range map[string]string{
-		"administrator": "common word", "Contortionist": "common", "111111111111": "repeats itself", "ääääääääääää": "repeats itself", "passwordpassword": "repeats itself",
-		"qwertyuiop12": "many have", "ertyuiopoiuy": "keyboard", "bcdefghijklm": "sequence", "P@ssw0rd1234": "many have", "ironplane2026": "installation",
-		"zq12.05.1998": "date", "Schottenstein-1": "account", "niethcsam262": "account", "hosters99999": "account",
+		"administrator": "common word", "Contortionist": "common", "111111111111": "repeats itself",
+		"ääääääääääää": "repeats itself", "passwordpassword": "repeats itself",
+		"qwertyuiop12": "many have", "ertyuiopoiuy": "keyboard", "bcdefghijklm": "sequence", "P@ssw0rd1234": "many have",
+		"ironplane2026": "installation",
+		"zq12.05.1998":  "date", "Schottenstein-1": "account", "niethcsam262": "account", "hosters99999": "account",
 	} {
 		weak(
 			c.Do("POST", "/admin", map[string]any{"email": "schottenstein@hosters.example.com", "username": "maschtein", "password": password}),
@@ -100,7 +102,10 @@ func TestWeakPasswords(t *testing.T) {
 		c.Do("POST", "/admin", `{"email": "schottenstein@hosters.example.com", "password": "xK9#vTq2LpW8"}`).Want(200),
 	)
 	weak(c.Do("PATCH", path("/admin/%d", made.ID), `{"password": "Schottenstein-1"}`), "Schottenstein-1", "account")
-	for _, password := range []string{"a long walk home", "correct horse battery staple", "wurst käse brot ü", "4f1c9a7e03b2d85c6f7a", strings.Repeat("a long walk in the rain ", 40)} {
+	for _, password := range []string{
+		"a long walk home", "correct horse battery staple", "wurst käse brot ü", "4f1c9a7e03b2d85c6f7a",
+		strings.Repeat("a long walk in the rain ", 40),
+	} {
 		c.Do("PATCH", path("/admin/%d", made.ID), map[string]any{"password": password}).Want(200)
 	}
 	none, key := newAdmin(t, c, "none", `{}`)

@@ -40,7 +40,9 @@ func TestKeyIsBoundByItsMaker(t *testing.T) {
 	bounded.Do("GET", "/-/holds/network.groups", nil).WantDetail(problem.Forbidden, "The key lacks network.groups read.")
 	c.With(own.Key).Do("GET", "/-/holds/network.groups", nil).Want(200)
 	// What it makes, and what it edits, is bound as it is.
-	c.With(testkit.Decode[keys.APIKey](bounded.Do("POST", "/auth/key", `{"name": "x"}`).Want(200)).Key).Do("GET", "/-/holds/network.groups", nil).Want(403)
+	c.With(testkit.Decode[keys.APIKey](bounded.Do("POST", "/auth/key", `{"name": "x"}`).Want(200)).Key).
+		Do("GET", "/-/holds/network.groups", nil).
+		Want(403)
 	bounded.Do("PATCH", path("/auth/key/%d", own.ID), `{"name": "edited"}`).Want(200)
 	c.With(own.Key).Do("GET", "/-/holds/network.groups", nil).Want(403)
 	// Nor does it write to the account, or grant, what only the account holds.

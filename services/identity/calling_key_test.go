@@ -22,8 +22,10 @@ func TestDeletedKeyWritesNothing(t *testing.T) {
 		body         any
 		headers      []string
 	}{
-		"a key for oneself":         {"POST", "/auth/key", `{"name": "successor"}`, nil},
-		"a key for somebody else":   {"POST", "/auth/key", map[string]any{"name": "successor", "owner": map[string]any{"url": path("/admin/%d", other)}}, nil},
+		"a key for oneself": {"POST", "/auth/key", `{"name": "successor"}`, nil},
+		"a key for somebody else": {
+			"POST", "/auth/key", map[string]any{"name": "successor", "owner": map[string]any{"url": path("/admin/%d", other)}}, nil,
+		},
 		"an earlier answer":         {"POST", "/auth/key", `{"name": "kept"}`, kept},
 		"an account":                {"POST", "/admin", `{"email": "successor@example.com", "password": ""}`, nil},
 		"an earlier answer of that": {"POST", "/admin", `{"email": "kept@example.com", "password": ""}`, kept},

@@ -80,7 +80,9 @@ func TestKeysListed(t *testing.T) {
 	_, c := newStand(t)
 	_, nobody := newAdmin(t, c, "nobody", `{}`)
 	_, reader := newAdmin(t, c, "reader", `{"users": {"admins": {"read": true}}}`)
-	for caller, want := range map[*testkit.Client][]string{c: {"/admin/1", "/admin/2", "/admin/3"}, reader: {"/admin/1", "/admin/2", "/admin/3"}, nobody: {"/admin/2"}} {
+	for caller, want := range map[*testkit.Client][]string{
+		c: {"/admin/1", "/admin/2", "/admin/3"}, reader: {"/admin/1", "/admin/2", "/admin/3"}, nobody: {"/admin/2"},
+	} {
 		var got []string
 		for _, key := range testkit.Decode[[]keys.APIKey](caller.Do("GET", "/auth/key", nil).Want(200)) {
 			got = append(got, key.Owner.URL)

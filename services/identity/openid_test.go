@@ -151,7 +151,9 @@ func (p *company) sign(key jose.JSONWebKey, claims map[string]any) string {
 // authorize signs somebody in, and sends the browser back.
 func (p *company) authorize(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
-	if q.Get("response_type") != "code" || q.Get("client_id") != ourClient || q.Get("redirect_uri") != ourCallback || q.Get("code_challenge_method") != "S256" || q.Get("code_challenge") == "" ||
+	if q.Get("response_type") != "code" || q.Get("client_id") != ourClient || q.Get("redirect_uri") != ourCallback ||
+		q.Get("code_challenge_method") != "S256" ||
+		q.Get("code_challenge") == "" ||
 		q.Get("nonce") == "" ||
 		q.Get("state") == "" ||
 		!strings.Contains(q.Get("scope"), "openid") {
@@ -244,7 +246,10 @@ const notSignedIn = "The identity provider has signed in nobody who is an admin 
 // Admins sign in with their company's identity provider.
 func TestOpenID(t *testing.T) {
 	t.Parallel()
-	s, c := newStandWith(t, service.Settings{AllowedNetworks: "127.0.0.1", APIURL: "https://api.example.com", AdminURL: "https://admin.example.com"})
+	s, c := newStandWith(
+		t,
+		service.Settings{AllowedNetworks: "127.0.0.1", APIURL: "https://api.example.com", AdminURL: "https://admin.example.com"},
+	)
 	s.panels()
 	at := newCompany(t)
 	anna := s.newPerson("admin", "anna@corp.example")
@@ -265,7 +270,9 @@ func TestOpenID(t *testing.T) {
 		t.Error("the secret is shown")
 	}
 	c.Do("PATCH", provider, `{"issuer": "https://elsewhere.example.com"}`).WantErrors("/client_secret", "required")
-	for member, wrong := range map[string]any{"issuer": "ftp://x", "domains": []string{"no domain"}, "permissions": []string{"all"}, "makes_admins": true} {
+	for member, wrong := range map[string]any{
+		"issuer": "ftp://x", "domains": []string{"no domain"}, "permissions": []string{"all"}, "makes_admins": true,
+	} {
 		body := maps.Clone(settings)
 		delete(body, "domains")
 		body["name"], body[member] = "Another", wrong
@@ -284,7 +291,8 @@ func TestOpenID(t *testing.T) {
 
 	// Found by a verified address of a listed domain, and from then on by the subject.
 	for _, claims := range []map[string]any{
-		person("anna", "anna@corp.example", "email_verified", false), person("anna", "anna@corp.example", "email_verified", "false"), person("anna", "anna@other.example"), person("ben", "ben@corp.example"), {"sub": "anna"},
+		person("anna", "anna@corp.example", "email_verified", false), person("anna", "anna@corp.example", "email_verified", "false"),
+		person("anna", "anna@other.example"), person("ben", "ben@corp.example"), {"sub": "anna"},
 	} {
 		b.nobody.Do("GET", b.begin(claims), nil).WantDetail(401, notSignedIn)
 	}
@@ -301,8 +309,10 @@ func TestOpenID(t *testing.T) {
 
 	// What proves nothing.
 	for what, claims := range map[string]map[string]any{
-		"another audience": {"aud": "another"}, "another party": {"aud": []string{ourClient, "another"}, "azp": "another"}, "no party": {"aud": []string{ourClient, "another"}}, "another issuer": {"iss": "https://elsewhere.example.com"},
-		"another sign-in": {"nonce": "x"}, "no nonce": {"nonce": ""}, "expired": {"exp": time.Now().Add(-time.Minute).Unix()}, "another key": {"signed by": newSigningKey(t)}, "no key": {"signed by": jose.JSONWebKey{}}, "nobody": {"sub": ""},
+		"another audience": {"aud": "another"}, "another party": {"aud": []string{ourClient, "another"}, "azp": "another"},
+		"no party": {"aud": []string{ourClient, "another"}}, "another issuer": {"iss": "https://elsewhere.example.com"},
+		"another sign-in": {"nonce": "x"}, "no nonce": {"nonce": ""}, "expired": {"exp": time.Now().Add(-time.Minute).Unix()},
+		"another key": {"signed by": newSigningKey(t)}, "no key": {"signed by": jose.JSONWebKey{}}, "nobody": {"sub": ""},
 	} {
 		all := person("anna", "anna@corp.example")
 		maps.Copy(all, claims)
@@ -344,7 +354,8 @@ func TestOpenID(t *testing.T) {
 	flood("198.51.100.7/32", 1)
 	b.signIn(person("anna", ""))
 	var here, elsewhere int
-	if err := s.DB.QueryRow(t.Context(), "SELECT count(*) FILTER (WHERE network = '192.0.2.7'), count(*) FILTER (WHERE network = '198.51.100.7') FROM openid_login").
+	if err := s.DB.QueryRow(t.Context(), "SELECT count(*) FILTER (WHERE network = '192.0.2.7'), count(*) FILTER (WHERE network = "+
+		"'198.51.100.7') FROM openid_login").
 		Scan(&here, &elsewhere); err != nil ||
 		here != 99 ||
 		elsewhere != 1 {

@@ -388,7 +388,10 @@ func TestWrongPasskeys(t *testing.T) {
 	c.With("").Do("PATCH", pathOf(w), signedWith(w, key.sign(v.Code.Options))).WantErrors("/credential", "wrong")
 	c.With("").Do("PATCH", pathOf(v), signedWith(w, key.sign(v.Code.Options))).Want(401)
 	c.With("").
-		Do("PATCH", pathOf(v), map[string]any{"challenge": v.Challenge, "credential": map[string]any{"type": "public-key", "id": strings.Repeat("A", 1401)}}).
+		Do(
+			"PATCH", pathOf(v),
+			map[string]any{"challenge": v.Challenge, "credential": map[string]any{"type": "public-key", "id": strings.Repeat("A", 1401)}},
+		).
 		WantErrors("/credential/id", "too_long")
 	c.With("").Do("PATCH", pathOf(v), signedWith(v, key.sign(v.Code.Options))).Want(200)
 	// A changed password ends what was asked for before.
@@ -396,7 +399,10 @@ func TestWrongPasskeys(t *testing.T) {
 	s.edit(ben, func(a *credentials.Account) { a.Version++ })
 	c.With("").Do("PATCH", pathOf(v), signedWith(v, key.sign(v.Code.Options))).WantErrors("/token", "expired")
 	var log string
-	testkit.Must(t, s.DB.QueryRow(t.Context(), "SELECT string_agg(after::text, ' ') FROM change WHERE type = 'client.verify_code.refused'").Scan(&log))
+	testkit.Must(
+		t,
+		s.DB.QueryRow(t.Context(), "SELECT string_agg(after::text, ' ') FROM change WHERE type = 'client.verify_code.refused'").Scan(&log),
+	)
 	for _, why := range []string{"there may be a copy of the key", "evil.example.net", "validating challenge", "User presence"} {
 		if !strings.Contains(log, why) {
 			t.Errorf("records of refused codes: got none with %q", why)

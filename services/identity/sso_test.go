@@ -107,7 +107,9 @@ func TestSSO(t *testing.T) {
 	c.With(shop.Key).Do("GET", "/auth/sso", nil).Want(422)
 	billing.Do("GET", "/auth/sso?owner=", nil).Want(400)
 	billing.Do("GET", "/auth/sso?owner=/client/999999", nil).Want(422)
-	for _, elsewhere := range []string{"https://evil.example", "//evil.example", "/\\evil.example", "evil", "/%09/evil.example", "javascript:alert(1)", "/%0d%0aX:y"} {
+	for _, elsewhere := range []string{
+		"https://evil.example", "//evil.example", "/\\evil.example", "evil", "/%09/evil.example", "javascript:alert(1)", "/%0d%0aX:y",
+	} {
 		c.Do("GET", "/auth/sso?redirect="+strings.ReplaceAll(elsewhere, "\\", "%5C"), nil).Want(400)
 	}
 	nobody.Do("POST", "/auth/sso", exchangeOf("x")).Want(401)

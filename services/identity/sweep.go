@@ -28,7 +28,8 @@ func (s *Service) sweep(ctx context.Context) error {
 
 // expired deletes what is not needed any more, of every topic.
 var expired = []string{
-	"DELETE FROM api_key WHERE id IN (SELECT id FROM api_key WHERE kind <> 'lasting' AND expires_at < now() - interval '1 hour' ORDER BY expires_at LIMIT 10000)",
+	"DELETE FROM api_key WHERE id IN (SELECT id FROM api_key WHERE kind <> 'lasting' AND expires_at < now() - interval '1 hour' " +
+		"ORDER BY expires_at LIMIT 10000)",
 	"DELETE FROM session_value WHERE until < now() - interval '1 hour'",
 	"DELETE FROM signed_in_from WHERE last_at < now() - interval '30 days'",
 	"DELETE FROM acting_logged WHERE at < now() - interval '1 hour'",

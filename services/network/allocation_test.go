@@ -88,7 +88,9 @@ func TestAllocate(t *testing.T) {
 	c.Do("POST", "/entity/99/release", nil).Want(404)
 	allocate(`{}`).WantErrors("/owner/id", "required")
 	allocate(`{"owner": {"id": 0, "server": {"name": "x"}}, "count": 0, "family": "v5", "prefix": 0}`).
-		WantErrors("/count", "out_of_range", "/family", "invalid", "/owner/id", "out_of_range", "/owner/server/id", "required", "/prefix", "out_of_range")
+		WantErrors(
+			"/count", "out_of_range", "/family", "invalid", "/owner/id", "out_of_range", "/owner/server/id", "required", "/prefix", "out_of_range",
+		)
 	allocate(`{"owner": {"id": 17}, "count": 2, "prefix": 29}`).WantErrors("/prefix", "conflict")
 	allocate(`{"owner": {"id": 17}, "prefix": 33}`).WantErrors("/prefix", "out_of_range")
 	allocate(`{"owner": {"id": 17}, "count": 1025}`).WantErrors("/count", "out_of_range")
@@ -102,7 +104,8 @@ func TestDeleteOfAssigned(t *testing.T) {
 	c.Do("POST", "/entity", `{"group": 1, "address": "192.0.2.1", `+acme+`}`).Want(200)
 	c.Do("POST", "/entity", `{"group": 1, "address": "192.0.2.2", "owner": {"id": 17}}`).Want(200)
 	c.Do("DELETE", "/entity/1", nil).
-		WantDetail(problem.Conflict, "IP entity 1 is assigned to client 17 (Client 17), server 4 (fra1-s4). POST /entity/1/release takes it back.")
+		WantDetail(problem.Conflict, "IP entity 1 is assigned to client 17 (Client 17), server 4 (fra1-s4). POST /entity/1/release "+
+			"takes it back.")
 	c.Do("DELETE", "/entity/2", nil).
 		WantDetail(problem.Conflict, "IP entity 2 is assigned to client 17 (Client 17). POST /entity/2/release takes it back.")
 	c.Do("POST", "/entity/1/release", nil).Want(200)
@@ -304,8 +307,9 @@ func TestExhaustionIsCertain(t *testing.T) {
 	c.Do("POST", "/entity", "group,address\n1,10.0.0.1\n1,10.0.0.2\n", "Content-Type", "text/csv").Want(200)
 	errGivenBack := errors.New("given back")
 	for _, others := range map[string]string{
-		"an allocation": "SELECT FROM allocating a, ip_free f JOIN ip_entity e ON e.id = f.entity_id WHERE a.stripe = 1 AND a.slot = 3 FOR UPDATE OF a FOR NO KEY UPDATE OF e FOR UPDATE OF f",
-		"an edit":       "SELECT 1 FROM ip_entity FOR UPDATE",
+		"an allocation": "SELECT FROM allocating a, ip_free f JOIN ip_entity e ON e.id = f.entity_id " +
+			"WHERE a.stripe = 1 AND a.slot = 3 FOR UPDATE OF a FOR NO KEY UPDATE OF e FOR UPDATE OF f",
+		"an edit": "SELECT 1 FROM ip_entity FOR UPDATE",
 	} {
 		for _, giveBack := range []bool{true, false} {
 			asked := make(chan *testkit.Answer, 1)

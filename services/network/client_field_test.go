@@ -46,7 +46,10 @@ func TestFieldsOfClients(t *testing.T) {
 	c.Clients.Delete(ids["ben"])
 	testkit.Eventually(t, "the value is gone", func() bool { return c.Do("GET", at, nil).Status == 404 })
 	c.Do("POST", field, value).WantErrors("/target_id", "not_found")
-	c.Do("PATCH", path("%s/%d", field, c.Do("POST", field, map[string]any{"target_id": ids["eve"], "value": "tin"}).Want(200).ID()), map[string]any{"target_id": ids["ben"], "value": "tin"}).
+	c.Do(
+		"PATCH", path("%s/%d", field, c.Do("POST", field, map[string]any{"target_id": ids["eve"], "value": "tin"}).Want(200).ID()),
+		map[string]any{"target_id": ids["ben"], "value": "tin"},
+	).
 		WantErrors("/target_id", "not_found")
 	var left int
 	if err := c.DB.QueryRow(t.Context(), "SELECT count(*) FROM field_value").Scan(&left); err != nil || left != 1 {

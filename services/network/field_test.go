@@ -32,7 +32,8 @@ func TestFields(t *testing.T) {
 	c.Do("POST", "/field", `{"name": "x", "slug": "x", "target_type": "group", "type": "select", "options": "a||b"}`).
 		WantErrors("/options", "invalid")
 	for kind, values := range map[string][2]string{
-		"integer": {"-12", "012"}, "checkbox": {"true", "yes"}, "date": {"2026-02-28", "2026-02-30"}, "select": {"a b", "c"}, "text": {"anything", ""},
+		"integer": {"-12", "012"}, "checkbox": {"true", "yes"}, "date": {"2026-02-28", "2026-02-30"}, "select": {"a b", "c"},
+		"text": {"anything", ""},
 	} {
 		options := ""
 		if kind == "select" {

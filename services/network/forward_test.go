@@ -72,7 +72,9 @@ func TestForwardGateway(t *testing.T) {
 		t.Error("the key cannot be opened", err)
 	}
 
-	for query, want := range map[string][]string{"group_id=2": {"nat1"}, "group_id=1": {}, "group_id=2&name=nat2": {}, "sort=-hostname": {"nat1", "nat2"}} {
+	for query, want := range map[string][]string{
+		"group_id=2": {"nat1"}, "group_id=1": {}, "group_id=2&name=nat2": {}, "sort=-hostname": {"nat1", "nat2"},
+	} {
 		if got := names(c.Do("GET", "/forward/gateway?"+query, nil)); !slices.Equal(got, want) {
 			t.Errorf("%s: %v", query, got)
 		}
@@ -84,7 +86,13 @@ func TestForwardGateway(t *testing.T) {
 	); list != want {
 		t.Errorf("%s", list)
 	}
-	c.Do("POST", "/forward/gateway", strings.NewReplacer("nat1,", "nat3,", "nat2,", "nat4,", "groups\n", "groups,api_key\n", "65535,2\n", "65535,2,k\n", "100,\n", "100,,k\n").Replace(list), "Content-Type", "text/csv").
+	c.Do(
+		"POST", "/forward/gateway",
+		strings.NewReplacer(
+			"nat1,", "nat3,", "nat2,", "nat4,", "groups\n", "groups,api_key\n", "65535,2\n", "65535,2,k\n", "100,\n", "100,,k\n",
+		).Replace(list),
+		"Content-Type", "text/csv",
+	).
 		Want(200)
 	if g := testkit.Decode[[]network.ForwardGateway](c.Do("GET", "/forward/gateway?q=nat3", nil))[0]; testkit.JSON(
 		g.Groups,

@@ -363,7 +363,9 @@ func oracle(text string, v6 bool) (string, bool) {
 		return "", false
 	}
 	space := netipx.RangeOfPrefix(p)
-	for _, never := range []string{"0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4", "::/8", "fe80::/10", "fec0::/10", "ff00::/8"} {
+	for _, never := range []string{
+		"0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4", "::/8", "fe80::/10", "fec0::/10", "ff00::/8",
+	} {
 		if space.Overlaps(netipx.RangeOfPrefix(netip.MustParsePrefix(never))) {
 			return "", false
 		}

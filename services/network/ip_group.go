@@ -121,7 +121,8 @@ func deleteIPGroup(ctx context.Context, tx *pg.Tx, group *IPGroup) error {
 	}
 	var id int64
 	var name string
-	err := tx.QueryRow(ctx, "SELECT id, name FROM forward_gateway WHERE id = (SELECT min(gateway_id) FROM forward_gateway_group WHERE group_id = $1)", group.ID).
+	err := tx.QueryRow(ctx, "SELECT id, name FROM forward_gateway WHERE id = (SELECT min(gateway_id) FROM forward_gateway_group "+
+		"WHERE group_id = $1)", group.ID).
 		Scan(&id, &name)
 	if err == nil {
 		return problem.New(problem.Conflict, "IP group %d is in use by forwarding gateway %d (%s).", group.ID, id, name)

@@ -178,8 +178,9 @@ func TestListSearch(t *testing.T) {
 		c.Do("POST", "/port-speed", s).Want(200)
 	}
 	for q, want := range map[string][]string{
-		"fast": {"Fast Lane", "breakfast"}, "FAST": {"Fast Lane", "breakfast"}, "lane": {"Fast Lane"}, "t lan": {"Fast Lane"}, "fl-1": {"Fast Lane"},
-		"fa": {"Fast Lane"}, "f": {"Fast Lane"}, "b": {"breakfast"}, "": {"Fast Lane", "breakfast", "50% off_line"},
+		"fast": {"Fast Lane", "breakfast"}, "FAST": {"Fast Lane", "breakfast"}, "lane": {"Fast Lane"}, "t lan": {"Fast Lane"},
+		"fl-1": {"Fast Lane"},
+		"fa":   {"Fast Lane"}, "f": {"Fast Lane"}, "b": {"breakfast"}, "": {"Fast Lane", "breakfast", "50% off_line"},
 		"%25": {}, "0%25 o": {"50% off_line"}, "f_l": {"50% off_line"}, "ÄÖ": {"50% off_line"}, "ast%0Afl": {}, "nothing": {}, "\\": {},
 	} {
 		answer := c.Do("GET", "/port-speed?count=true&q="+strings.ReplaceAll(q, " ", "+"), nil)
@@ -209,12 +210,18 @@ func TestEntityFilters(t *testing.T) {
 		c.Do("POST", "/entity", e).Want(200)
 	}
 	for query, want := range map[string][]string{
-		"group_id=1": {"Rack", "192.0.2.32-192.0.2.40"}, "group_id=9": {}, "vlan=7": {"Rack"}, "owner=4": {"192.0.2.32-192.0.2.40"}, "owner=5": {"198.51.100.1"},
+		"group_id=1": {"Rack", "192.0.2.32-192.0.2.40"}, "group_id=9": {}, "vlan=7": {"Rack"}, "owner=4": {"192.0.2.32-192.0.2.40"},
+		"owner=5":     {"198.51.100.1"},
 		"server_id=9": {"192.0.2.32-192.0.2.40"}, "billing_id=B": {"198.51.100.1"}, "owner=5&group_id=2": {"198.51.100.1"},
-		"q=192.0.2.5": {"Rack"}, "q=192.0.2.35": {"192.0.2.32-192.0.2.40"}, "q=192.0.2.16": {}, "q=192.0.2.0/24": {"Rack", "192.0.2.32-192.0.2.40"},
-		"q=192.0.2.32/29": {}, "q=2001:db8::7": {"198.51.100.1"}, "q=2001:DB8::/32": {"198.51.100.1"}, "q=rac": {"Rack", "192.0.2.32-192.0.2.40"}, "q=RACKS": {"192.0.2.32-192.0.2.40"}, "q=fra1-s4": {"192.0.2.32-192.0.2.40"}, "q=fr": {"192.0.2.32-192.0.2.40"}, "q=ra&vlan=7": {"Rack"},
-		"sort=-name&q=rack": {"Rack", "192.0.2.32-192.0.2.40"}, "q=rack&per_page=1&page=2": {"192.0.2.32-192.0.2.40"}, "q=192.0.2.32-192.0.2.63": {"192.0.2.32-192.0.2.40"},
-		"sort=name": {"192.0.2.32-192.0.2.40", "198.51.100.1", "Rack"}, "sort=-name&q=192.0.0.0/8": {"Rack", "192.0.2.32-192.0.2.40"},
+		"q=192.0.2.5": {"Rack"}, "q=192.0.2.35": {"192.0.2.32-192.0.2.40"}, "q=192.0.2.16": {},
+		"q=192.0.2.0/24":  {"Rack", "192.0.2.32-192.0.2.40"},
+		"q=192.0.2.32/29": {}, "q=2001:db8::7": {"198.51.100.1"}, "q=2001:DB8::/32": {"198.51.100.1"},
+		"q=rac": {"Rack", "192.0.2.32-192.0.2.40"}, "q=RACKS": {"192.0.2.32-192.0.2.40"}, "q=fra1-s4": {"192.0.2.32-192.0.2.40"},
+		"q=fr": {"192.0.2.32-192.0.2.40"}, "q=ra&vlan=7": {"Rack"},
+		"sort=-name&q=rack": {"Rack", "192.0.2.32-192.0.2.40"}, "q=rack&per_page=1&page=2": {"192.0.2.32-192.0.2.40"},
+		"q=192.0.2.32-192.0.2.63":  {"192.0.2.32-192.0.2.40"},
+		"sort=name":                {"192.0.2.32-192.0.2.40", "198.51.100.1", "Rack"},
+		"sort=-name&q=192.0.0.0/8": {"Rack", "192.0.2.32-192.0.2.40"},
 	} {
 		if got := names(c.Do("GET", "/entity?"+query, nil)); !slices.Equal(got, want) {
 			t.Errorf("%s found %v, want %v", query, got, want)
@@ -264,7 +271,8 @@ func TestBeginningOfAnAddress(t *testing.T) {
 		"2001:":      {both, six}, "2001:db8": {both, six}, "2001:0DB8": {both, six}, "2001:db8:": {both, six}, "2001:db8::": {both, six},
 		"2001:db8:1": {both, six}, "2001:db8:1:": {six}, "2001:db8:0001": {six}, "2001:db8:1d": {both}, "2001:db8:001": {both},
 		"2001:db8:2": {}, "2001:db9": {}, "2001:db80": {}, "2001:db8:1:7": {six}, "2001:db8:1::7": {six}, "2001:dbg": {},
-		"192.0.2&vlan=7": {both}, "192.0.2&owner=5": {seven}, "2001:db8&sort=-name": {six, both}, "192.0.2&assigned=false&sort=-address": {text, both, twenty},
+		"192.0.2&vlan=7": {both}, "192.0.2&owner=5": {seven}, "2001:db8&sort=-name": {six, both},
+		"192.0.2&assigned=false&sort=-address": {text, both, twenty},
 	} {
 		answer := c.Do("GET", "/entity?count=true&q="+query, nil)
 		if got := names(answer); !slices.Equal(got, want) || answer.Header.Get("X-Total-Count") != fmt.Sprint(len(want)) {
@@ -367,7 +375,8 @@ func TestCSV(t *testing.T) {
 		t.Fatalf("%+v", made)
 	}
 	list := c.Do("GET", "/port-speed", nil, "Accept", "text/csv").Want(200)
-	if want := "id,name,billing_id,speed,switchPortCount\n1,\"1 Gbit/s, full\",GE,1000,false\n2,\"10\"\"\",,10000,false\n"; list.Text != want ||
+	if want := "id,name,billing_id,speed,switchPortCount\n1,\"1 Gbit/s, full\",GE,1000,false\n2,\"10\"\"\",,10000,false\n"; list.Text !=
+		want ||
 		!strings.HasPrefix(list.Header.Get("Content-Type"), "text/csv") {
 		t.Fatalf("%s: %s", list.Header.Get("Content-Type"), list.Text)
 	}
@@ -395,7 +404,9 @@ func TestCSV(t *testing.T) {
 		t.Error(message)
 	}
 	post("/group", "name\nBerlin\nBern\nBerlin\n").WantErrors("/4/name", "taken")
-	for _, wrong := range []string{"", "name,speed", "name,speed\n", "name,speed\na\n", "name,name\na,b\n", "name,speed\n\"a,1\n", "name,speed\n\xff,1\n"} {
+	for _, wrong := range []string{
+		"", "name,speed", "name,speed\n", "name,speed\na\n", "name,name\na,b\n", "name,speed\n\"a,1\n", "name,speed\n\xff,1\n",
+	} {
 		post("/port-speed", wrong).Want(400)
 	}
 	if got := len(names(c.Do("GET", "/port-speed", nil))) + len(names(c.Do("GET", "/group", nil))); got != 2 {
@@ -485,7 +496,12 @@ func TestListsOfAnOwner(t *testing.T) {
 	c, db := newService(t)
 	c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
 	for i, vlan := range []int{7, 7, 8} {
-		c.Do("POST", "/entity", map[string]any{"group": 1, "address": fmt.Sprint("192.0.2.", i), "nickname": string(rune('c' - i)), "vlan": vlan, "owner": map[string]any{"id": 5}}).
+		c.Do(
+			"POST", "/entity",
+			map[string]any{
+				"group": 1, "address": fmt.Sprint("192.0.2.", i), "nickname": string(rune('c' - i)), "vlan": vlan, "owner": map[string]any{"id": 5},
+			},
+		).
 			Want(200)
 	}
 	want := func(query, list string) {
@@ -506,7 +522,8 @@ func TestListsOfAnOwner(t *testing.T) {
 	if stale := rows(
 		t,
 		db,
-		"SELECT a::text FROM ip_assignment a JOIN ip_entity e ON e.id = a.entity_id WHERE (a.entity_name, a.vlan) IS DISTINCT FROM (e.name, e.vlan)",
+		"SELECT a::text FROM ip_assignment a JOIN ip_entity e ON e.id = a.entity_id WHERE (a.entity_name, a.vlan) IS DISTINCT "+
+			"FROM (e.name, e.vlan)",
 	); stale != "" {
 		t.Error(stale)
 	}

@@ -21,7 +21,8 @@ func TestMachineContract(t *testing.T) {
 	m.Entity = s.Do("POST", "/entity", map[string]any{
 		"group": m.Group, "address": m.Address, "subnet_mask": "255.255.255.0", "gateway": m.Gateway,
 	}).Want(200).ID()
-	allocated := s.Do("POST", fmt.Sprintf("/group/%d/allocate", m.Group), map[string]any{"count": 1, "owner": map[string]any{"id": m.Owner}}).Want(200)
+	allocated := s.Do("POST", fmt.Sprintf("/group/%d/allocate", m.Group), map[string]any{"count": 1, "owner": map[string]any{"id": m.Owner}}).
+		Want(200)
 	if got := testkit.Decode[[]struct{ ID int64 }](allocated); len(got) != 1 || got[0].ID != m.Entity {
 		t.Fatalf("got the IP entities %+v, want entity %d", got, m.Entity)
 	}

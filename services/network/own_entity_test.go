@@ -35,7 +35,8 @@ func TestEntitiesOfAClient(t *testing.T) {
 		"":                       all,
 		"?count=true&per_page=1": fmt.Sprint([]int64{own}),
 		"?sort=name":             all, "?sort=-address": fmt.Sprint([]int64{second, own}),
-		"?q=rack": all, "?q=192.0.2": all, "?q=192.0.2.0/24": all, "?q=192.0.2.2": "[]", "?q=IP-7": all, "?q=srv+other": "[]", "?q=other+Miller": "[]", "?q=ra": all,
+		"?q=rack": all, "?q=192.0.2": all, "?q=192.0.2.0/24": all, "?q=192.0.2.2": "[]", "?q=IP-7": all, "?q=srv+other": "[]",
+		"?q=other+Miller": "[]", "?q=ra": all,
 		"?vlan=7": all, "?billing_id=IP-7": all, path("?group_id=%d", group): all, "?assigned=true": all, "?assigned=false": "[]",
 		path("?owner=%d", ids["owner"]): all, path("?owner=%d", ids["other"]): "[]", path("?owner_id=%d&sort=name", ids["other"]): "[]",
 		path("?server_id=%d", ids["other"]*10): "[]", "?owner_missing=true": "[]", "?owner_missing=false": all,
@@ -87,7 +88,10 @@ func TestEntitiesOfAClient(t *testing.T) {
 			owner.Do(method, path, `{"nickname": "mine"}`).WantDetail(http.StatusForbidden, "The key lacks network.entities write.")
 		}
 	}
-	for _, change := range []string{"POST /entity", path("POST /group/%d/allocate", group), path("POST /group/%d/entity/bulk", group), path("POST /group/%d/entity/bulk-delete", group), "GET /group", path("GET /group/%d", group)} {
+	for _, change := range []string{
+		"POST /entity", path("POST /group/%d/allocate", group), path("POST /group/%d/entity/bulk", group),
+		path("POST /group/%d/entity/bulk-delete", group), "GET /group", path("GET /group/%d", group),
+	} {
 		method, path, _ := strings.Cut(change, " ")
 		owner.Do(method, path, `{}`).Want(403)
 	}

@@ -209,7 +209,8 @@ const mostNamed = 5
 func refuseAssigned(ctx context.Context, tx *pg.Tx, ids []int64) error {
 	var count int
 	var first []int64
-	err := tx.QueryRow(ctx, "SELECT count(*), coalesce((array_agg(entity_id ORDER BY entity_id))[:$2], '{}') FROM ip_assignment WHERE entity_id = ANY ($1)", ids, mostNamed).
+	err := tx.QueryRow(ctx, "SELECT count(*), coalesce((array_agg(entity_id ORDER BY entity_id))[:$2], '{}') FROM ip_assignment "+
+		"WHERE entity_id = ANY ($1)", ids, mostNamed).
 		Scan(&count, &first)
 	if err != nil {
 		return fmt.Errorf("look who has the entities: %w", err)

@@ -36,7 +36,12 @@ func TestRemoval(t *testing.T) {
 		}
 		remove(
 			body,
-		).WantErrors(map[bool]string{true: "/ids", false: map[bool]string{true: "/prefix", false: "/to"}[strings.Contains(body, "prefix")]}[strings.Contains(body, "ids")], "not_found")
+		).WantErrors(
+			map[bool]string{
+				true: "/ids", false: map[bool]string{true: "/prefix", false: "/to"}[strings.Contains(body, "prefix")],
+			}[strings.Contains(body, "ids")],
+			"not_found",
+		)
 	}
 	counts := func(want string) {
 		t.Helper()
@@ -109,7 +114,8 @@ func TestRemovalRefused(t *testing.T) {
 	}
 	c.Do("PATCH", "/entity/2", `{`+acme+`}`).Want(200)
 	c.Do("POST", "/group/1/entity/bulk-delete", `{"prefix": "192.0.2.0/26"}`).WantDetail(problem.Conflict,
-		"Assigned are 1 of 4 IP entities: IP entity 2 (192.0.2.10-192.0.2.19) to client 17 (Client 17), server 4 (fra1-s4). POST /entity/{entity_id}/release takes one back.")
+		"Assigned are 1 of 4 IP entities: IP entity 2 (192.0.2.10-192.0.2.19) to client 17 (Client 17), server 4 (fra1-s4). POST "+
+			"/entity/{entity_id}/release takes one back.")
 	c.Do("POST", "/group/1/entity/bulk", `{"prefix": "198.51.100.0/28"}`).Want(200)
 	c.Do("POST", "/group/1/allocate", `{"prefix": 28, "owner": {"id": 5}}`).Want(200)
 	refused := c.Do("POST", "/group/1/entity/bulk-delete", `{"prefix": "198.51.100.0/24"}`).Want(http.StatusConflict).Text
@@ -132,7 +138,9 @@ func TestRemovalBesideOthers(t *testing.T) {
 	for caller := range 4 {
 		all.Go(func() {
 			for range rounds {
-				for _, e := range testkit.Decode[[]network.IPEntity](orNone(c.Do("POST", "/group/1/allocate", map[string]any{"count": 3, "owner": map[string]any{"id": caller + 1}}))) {
+				for _, e := range testkit.Decode[[]network.IPEntity](orNone(c.Do(
+					"POST", "/group/1/allocate", map[string]any{"count": 3, "owner": map[string]any{"id": caller + 1}},
+				))) {
 					if got := testkit.Decode[network.IPEntity](
 						c.Do("GET", fmt.Sprint("/entity/", e.ID), nil).Want(200),
 					); got.Owner == nil ||

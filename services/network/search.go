@@ -179,7 +179,8 @@ func (f *family) anywhere(address string) string {
 func (f *family) overlapping(first, last, fromScope, toScope string) string {
 	boxes := "v4_box(v4_first, v4_last, v4_scope, v4_scope) && v4_box({first}, {last}, {from}, {to})"
 	if f == v6 {
-		boxes = "v6_upper(v6_first, v6_last, v6_scope, v6_scope) && v6_upper({first}, {last}, {from}, {to}) AND v6_lower(v6_first, v6_last) && v6_lower({first}, {last})"
+		boxes = "v6_upper(v6_first, v6_last, v6_scope, v6_scope) && v6_upper({first}, {last}, {from}, {to}) " +
+			"AND v6_lower(v6_first, v6_last) && v6_lower({first}, {last})"
 	}
 	return f.in(
 		"{v}_first IS NOT NULL AND {v}_span && {v}_span({first}, {last}) AND "+boxes,

@@ -24,7 +24,10 @@ func TestSeveralAtOnce(t *testing.T) {
 	var last atomic.Int64
 	create := func() {
 		n := last.Add(1)
-		c.Do("POST", "/entity", map[string]any{"group": 1 + n%2, "v4": map[string]any{"address": fmt.Sprintf([]string{"10.0.0.%d", "192.0.2.%d"}[n/2%2], n)}}).
+		c.Do(
+			"POST", "/entity",
+			map[string]any{"group": 1 + n%2, "v4": map[string]any{"address": fmt.Sprintf([]string{"10.0.0.%d", "192.0.2.%d"}[n/2%2], n)}},
+		).
 			Want(200)
 	}
 	for range entities {

@@ -61,7 +61,9 @@ func TestUtilizationStaysExact(t *testing.T) {
 		group := c.Do("POST", "/group", map[string]any{"name": rapid.StringMatching(`[a-z]{12}`).Draw(rt, "name")}).Want(200).ID()
 		path, owner := fmt.Sprint("/group/", group), map[string]any{"id": 1}
 		family := rapid.SampledFrom([]string{"v4", "v6"}).Draw(rt, "family")
-		base := map[string]netip.Addr{"v4": netip.MustParseAddr("10.0.3.192"), "v6": netip.MustParseAddr("fd00::3c0")}[family] // near the end of a chunk
+		base := map[string]netip.Addr{
+			"v4": netip.MustParseAddr("10.0.3.192"), "v6": netip.MustParseAddr("fd00::3c0"),
+		}[family] // near the end of a chunk
 		address := func(label string, most int) netip.Addr { return plus(base, rapid.IntRange(0, most).Draw(rt, label)) }
 		does := map[string]func(){
 			"create": func() {

@@ -50,7 +50,9 @@ func TestDHCPServer(t *testing.T) {
 	if edited.HTTP.Port != nil || edited.HTTP.Host != "dhcp.fra1.example.net" || !edited.HTTP.UseHTTPS {
 		t.Errorf("edited %+v", edited)
 	}
-	for query, want := range map[string]string{"?q=FRA1.ex": "fra1", "?q=be": "ber1", "?name=bare": "bare", "?host=10.0.0.7": "bare", "?sort=-name&per_page=1": "fra1"} {
+	for query, want := range map[string]string{
+		"?q=FRA1.ex": "fra1", "?q=be": "ber1", "?name=bare": "bare", "?host=10.0.0.7": "bare", "?sort=-name&per_page=1": "fra1",
+	} {
 		if found := testkit.Decode[[]pxe.DHCPServer](c.Do("GET", "/pxe/dhcp"+query, nil).Want(200)); len(found) != 1 || found[0].Name != want {
 			t.Errorf("%s finds %+v", query, found)
 		}

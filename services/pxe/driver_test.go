@@ -130,7 +130,8 @@ func TestDriver(t *testing.T) {
 func TestDriverCutOff(t *testing.T) {
 	t.Parallel()
 	c, db, _ := newClient(t)
-	for media, begin := range map[string]string{"multipart/form-data; boundary=x": "--x\r\nContent-Disposition: form-data; name=driver\r\n\r\n", "application/json": `{"driver": "`} {
+	for media, begin := range map[string]string{"multipart/form-data; boundary=x": "--x\r\nContent-Disposition: form-data; " +
+		"name=driver\r\n\r\n", "application/json": `{"driver": "`} {
 		in, out := io.Pipe()
 		go func() {
 			_, _ = io.WriteString(out, begin+strings.Repeat("aXk0", 100_000))

@@ -134,7 +134,8 @@ func TestDriverUpload(t *testing.T) {
 	}
 	before := files()
 	c.Do("POST", "/pxe/driver", map[string]any{"name": "virtio", "upload": at, "driver": "aXk="}).WantErrors("/upload", "invalid")
-	c.Do("POST", "/pxe/driver", strings.NewReader("--x\r\nContent-Disposition: form-data; name=driver\r\n\r\naXk=\r\n--x\r\nContent-Disposition: form-data; name=upload\r\n\r\n"+at+"\r\n--x--\r\n"),
+	c.Do("POST", "/pxe/driver", strings.NewReader("--x\r\nContent-Disposition: form-data; "+
+		"name=driver\r\n\r\naXk=\r\n--x\r\nContent-Disposition: form-data; name=upload\r\n\r\n"+at+"\r\n--x--\r\n"),
 		"Content-Type", "multipart/form-data; boundary=x").
 		WantErrors("/upload", "invalid")
 	if left := files() - before; left != 0 {
@@ -177,7 +178,8 @@ func TestDriverUpload(t *testing.T) {
 func TestDriverUploadRefused(t *testing.T) {
 	t.Parallel()
 	c, db, box := newClient(t)
-	for _, headers := range [][]string{{"Upload-Length", "-1"}, {"Upload-Length", "x"}, {}, {"Upload-Length", "0"}, {"Upload-Length", "1", "Upload-Metadata", "name ?"}, {"Upload-Length", "1", "Upload-Metadata", "a,"},
+	for _, headers := range [][]string{{"Upload-Length", "-1"}, {"Upload-Length", "x"}, {}, {"Upload-Length", "0"},
+		{"Upload-Length", "1", "Upload-Metadata", "name ?"}, {"Upload-Length", "1", "Upload-Metadata", "a,"},
 		{"Upload-Length", "1", "Upload-Metadata", "name " + strings.Repeat("aaaa", 2000)}} {
 		tus(c, "POST", "/pxe/driver-upload", nil, headers...).Want(400)
 	}

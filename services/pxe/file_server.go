@@ -124,7 +124,9 @@ func (s *Service) checkFileServer(ctx context.Context, tx *pg.Tx, id int64, befo
 		before = &fileServerBody{}
 	} else if err := (*httpBody)(&b.HTTP).keyAgain((*httpBody)(&before.HTTP)); err != nil {
 		return err
-	} else if err := remote.KeyAgain(b.SSH.UseSFTP && b.SSH != before.SSH, b.HTTP.APIKey, "/http/api_key"); err != nil { // which is the password
+	} else if err := remote.KeyAgain(
+		b.SSH.UseSFTP && b.SSH != before.SSH, b.HTTP.APIKey, "/http/api_key",
+	); err != nil { // which is the password
 		return err
 	}
 	if b.Parent != nil && id != 0 {

@@ -52,7 +52,9 @@ func TestFileServer(t *testing.T) {
 	}
 	c.Do("PATCH", "/pxe/file/1", `{"port": 8444, "api_key": "hunter3"}`).Want(200)
 
-	for query, want := range map[string]string{"?q=FRA1.ex": "fra1", "?host=2001:db8::7": "fra2", "?group_id=2": "fra2", "?parent_id=1": "fra2", "?sort=-name&per_page=1": "fra2"} {
+	for query, want := range map[string]string{
+		"?q=FRA1.ex": "fra1", "?host=2001:db8::7": "fra2", "?group_id=2": "fra2", "?parent_id=1": "fra2", "?sort=-name&per_page=1": "fra2",
+	} {
 		if found := testkit.Decode[[]pxe.FileServer](c.Do("GET", "/pxe/file"+query, nil).Want(200)); len(found) != 1 || found[0].Name != want {
 			t.Errorf("%s finds %+v", query, found)
 		}

@@ -107,7 +107,10 @@ func TestInstall(t *testing.T) {
 			t.Errorf("%s makes %s, want %s", host, got, want)
 		}
 	}
-	for query, n := range map[string]int{"": 3, "?mac=52-54-00-12-34-5B": 1, "?mac=52:54:00:00:00:99": 0, "?status=waiting": 3, "?status=failed": 0, fmt.Sprintf("?profile=%d", profile): 3, "?client=5": 1, "?q=web1": 1, "?q=12:34:5a": 1} {
+	for query, n := range map[string]int{
+		"": 3, "?mac=52-54-00-12-34-5B": 1, "?mac=52:54:00:00:00:99": 0, "?status=waiting": 3, "?status=failed": 0,
+		fmt.Sprintf("?profile=%d", profile): 3, "?client=5": 1, "?q=web1": 1, "?q=12:34:5a": 1,
+	} {
 		if all := testkit.Decode[[]map[string]any](
 			c.Do("GET", "/pxe/install"+query, nil).Want(200),
 		); len(all) != n ||
@@ -123,7 +126,10 @@ func TestInstall(t *testing.T) {
 		`{"macs": ["01:00:5e:00:00:01", "x"], "entity": 99, "hostname": "a b", "disk": "sda", "firmware": "none", "nameservers": "x"}`,
 		`, "client": 99, "ssh_keys": "ssh-ed25519 x"`,
 	).
-		WantErrors("/client", "not_found", "/host/disk", "invalid", "/host/entity", "not_found", "/host/firmware", "invalid", "/host/hostname", "invalid", "/host/macs", "invalid", "/host/nameservers", "invalid", "/ssh_keys", "invalid")
+		WantErrors(
+			"/client", "not_found", "/host/disk", "invalid", "/host/entity", "not_found", "/host/firmware", "invalid", "/host/hostname", "invalid",
+			"/host/macs", "invalid", "/host/nameservers", "invalid", "/ssh_keys", "invalid",
+		)
 	create(`{"macs": ["52:54:00:00:00:31"], "entity": 31}`, ``).WantErrors("/host/entity", "invalid")
 	create(`{"macs": ["52:54:00:00:00:31"], "entity": 30}`, ``).WantErrors("/dhcp_server", "required", "/host/entity", "taken")
 	create(`{"macs": ["52:54:00:00:00:31"], "entity": 1}`, `, "dhcp_server": 9`).WantErrors("/dhcp_server", "not_found")
@@ -166,7 +172,8 @@ func TestInstall(t *testing.T) {
 	c.Do("POST", at+"/cancel", nil).WantDetail(problem.Conflict, fmt.Sprintf("Install %d has ended: it is cancelled.", whole.ID()))
 	other := create(`{"macs": ["52:54:00:12:34:5b"], "entity": 1, "hostname": "other"}`, ``).Want(200).ID()
 	c.Do("POST", at+"/retry", `{}`).
-		WantDetail(problem.Conflict, fmt.Sprintf("Install %d cannot begin anew: host.macs has 52:54:00:12:34:5b, which is being installed by install %d (other).", whole.ID(), other))
+		WantDetail(problem.Conflict, fmt.Sprintf("Install %d cannot begin anew: host.macs has 52:54:00:12:34:5b, which is being installed by "+
+			"install %d (other).", whole.ID(), other))
 	c.Do("POST", fmt.Sprintf("/pxe/install/%d/cancel", other), nil).Want(200)
 	if i := testkit.Decode[install.Install](
 		c.Do("POST", at+"/retry", `{"password": "another one"}`).Want(200),
@@ -202,7 +209,10 @@ func TestInstallsOfAClient(t *testing.T) {
 		t.Errorf("it sees %s", text)
 	}
 	client.Do("GET", fmt.Sprintf("/pxe/install/%d", others), nil).Want(404)
-	for _, change := range []string{"POST /pxe/install", fmt.Sprintf("DELETE /pxe/install/%d", own), fmt.Sprintf("POST /pxe/install/%d/cancel", own), fmt.Sprintf("POST /pxe/install/%d/retry", own), "GET /pxe/discovery"} {
+	for _, change := range []string{
+		"POST /pxe/install", fmt.Sprintf("DELETE /pxe/install/%d", own), fmt.Sprintf("POST /pxe/install/%d/cancel", own),
+		fmt.Sprintf("POST /pxe/install/%d/retry", own), "GET /pxe/discovery",
+	} {
 		method, path, _ := strings.Cut(change, " ")
 		client.Do(method, path, `{}`).Want(403)
 	}

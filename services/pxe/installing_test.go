@@ -295,8 +295,9 @@ func TestInstallsThatTakeTooLong(t *testing.T) {
 		}
 	}
 	b.agent.Away.Store(false)
-	for m, want := range map[target]string{waits: "Its machine has asked for no boot script within 50 minutes.", boots: "Its installer has not reported within 20 minutes since the machine was given its boot script.",
-		runs: "It was not done within 30 minutes since its installer reported."} {
+	for m, want := range map[target]string{waits: "Its machine has asked for no boot script within 50 minutes.",
+		boots: "Its installer has not reported within 20 minutes since the machine was given its boot script.",
+		runs:  "It was not done within 30 minutes since its installer reported."} {
 		if i := b.until(m, "failed"); *i.Error != want || b.secrets(m) != 0 {
 			t.Errorf("it is %+v, with %d secrets", i, b.secrets(m))
 		}

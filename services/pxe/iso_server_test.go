@@ -60,9 +60,13 @@ func TestISOServers(t *testing.T) {
 		"without-length":   {serve: func(_ int64, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200); _, _ = w.Write(image) }},
 		"is-what-is-known": {serve: func(_ int64, w http.ResponseWriter, r *http.Request) { whole(w, r) }, more: `, "sha256": "` + sum + `"`},
 		"is-another":       {serve: func(_ int64, w http.ResponseWriter, r *http.Request) { whole(w, r) }, more: `, "sha256": "` + strings.Repeat("0", 64) + `"`, fails: "its SHA-256 is " + sum},
-		"is-none":          {serve: func(_ int64, w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") }, fails: "it is no ISO"},
-		"is-empty":         {serve: func(int64, http.ResponseWriter, *http.Request) {}, fails: "it is no ISO"},
-		"is-damaged":       {serve: func(_ int64, w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(image[:len(image)/4]) }, fails: "it is cut off"},
+		"is-none": {
+			serve: func(_ int64, w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") }, fails: "it is no ISO",
+		},
+		"is-empty": {serve: func(int64, http.ResponseWriter, *http.Request) {}, fails: "it is no ISO"},
+		"is-damaged": {
+			serve: func(_ int64, w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(image[:len(image)/4]) }, fails: "it is cut off",
+		},
 		"stops-early": {serve: func(_ int64, w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(200)
 			_, _ = w.Write(image[:len(image)-1])
@@ -79,7 +83,9 @@ func TestISOServers(t *testing.T) {
 			}
 			whole(w, r)
 		}},
-		"is-gone": {serve: func(_ int64, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }, fails: "it answered 404"},
+		"is-gone": {
+			serve: func(_ int64, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }, fails: "it answered 404",
+		},
 		"is-too-large": {serve: func(_ int64, w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", fmt.Sprint(int64(17)<<30))
 		}, fails: "it is larger than 16 GiB"},
@@ -97,7 +103,9 @@ func TestISOServers(t *testing.T) {
 		"leads-to-metadata":   {serve: leadsTo("http://169.254.169.254/latest/meta-data"), fails: "network of one's own"},
 		"leads-inside-mapped": {serve: leadsTo("http://[::ffff:169.254.169.254]/"), fails: "network of one's own"},
 		"leads-out-plainly":   {serve: leadsTo("http://192.88.99.1/"), fails: "http://"},
-		"leads-round":         {serve: func(_ int64, w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/", http.StatusFound) }, fails: "redirect"},
+		"leads-round": {
+			serve: func(_ int64, w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/", http.StatusFound) }, fails: "redirect",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

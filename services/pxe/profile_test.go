@@ -59,9 +59,14 @@ func TestProfile(t *testing.T) {
 	c.Do("PATCH", at, `{"time_until_marked_failed": 0}`).WantErrors("/time_until_marked_failed", "out_of_range")
 
 	// What it uses is not deleted.
-	for path, noun := range map[string]string{fmt.Sprintf("/pxe/boot-script/%d", boot): "Boot script", fmt.Sprintf("/pxe/preseed/%d", preseed): "Preseed", fmt.Sprintf("/pxe/shell/%d", second): "Shell script"} {
+	for path, noun := range map[string]string{
+		fmt.Sprintf("/pxe/boot-script/%d", boot): "Boot script", fmt.Sprintf("/pxe/preseed/%d", preseed): "Preseed",
+		fmt.Sprintf("/pxe/shell/%d", second): "Shell script",
+	} {
 		c.Do("DELETE", path, nil).
-			WantDetail(problem.Conflict, fmt.Sprintf("%s %s is used by profile %d (Debian).", noun, path[strings.LastIndex(path, "/")+1:], whole.ID()))
+			WantDetail(
+				problem.Conflict, fmt.Sprintf("%s %s is used by profile %d (Debian).", noun, path[strings.LastIndex(path, "/")+1:], whole.ID()),
+			)
 	}
 	another := made(t, c, "/pxe/profile", fmt.Sprintf(`{"name": "Another", "boot_script": %d}`, boot))
 	if text := c.Do("DELETE", fmt.Sprintf("/pxe/boot-script/%d", boot), nil).Want(409).Text; !strings.Contains(text, "(Debian) and 1 more.") {

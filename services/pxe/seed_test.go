@@ -97,7 +97,9 @@ func wellFormed(t *testing.T, text string) error {
 		}
 		err := yaml.Unmarshal([]byte(text), &into)
 		if a := into.Autoinstall; err == nil &&
-			(a.Version != 1 || a.Network.Version != 2 || a.Storage.Layout.Name != "direct" || len(a.User.Users) != 1 || len(a.User.Users[0].Keys) != 2 || len(a.Late) != 3) {
+			(a.Version != 1 || a.Network.Version != 2 || a.Storage.Layout.Name != "direct" || len(a.User.Users) != 1 || len(
+				a.User.Users[0].Keys,
+			) != 2 || len(a.Late) != 3) {
 			err = fmt.Errorf("it says %+v", a)
 		}
 		return err
@@ -169,12 +171,18 @@ func TestRender(t *testing.T) {
 		t.Errorf("%s", strings.Join(got, "\n"))
 	}
 	earlier := testkit.JSON(rendered.Files)
-	again := testkit.Decode[templates.Rendering](c.Do("POST", at, strings.Replace(body, ":5A", ":5B", 1)+`, "earlier": `+earlier+"}").Want(200))
-	if again.Files[0].Difference != "--- earlier\n+++ now\n@@ -1,3 +1,3 @@\n #!ipxe\n-# 52:54:00:12:34:5a mine\n+# 52:54:00:12:34:5b mine\n chain http://boot.fra1.example.net/i/[secret]/preseed\n" ||
+	again := testkit.Decode[templates.Rendering](
+		c.Do("POST", at, strings.Replace(body, ":5A", ":5B", 1)+`, "earlier": `+earlier+"}").Want(200),
+	)
+	if again.Files[0].Difference != "--- earlier\n+++ now\n@@ -1,3 +1,3 @@\n #!ipxe\n-# 52:54:00:12:34:5a mine\n+# 52:54:00:12:34:5b "+
+		"mine\n chain http://boot.fra1.example.net/i/[secret]/preseed\n" ||
 		again.Files[2].Difference != "" {
 		t.Errorf("the difference is %s", again.Files[0].Difference)
 	}
 	c.Do("POST", at, `{"host": {"mac": "x", "ipv4": {"address": "2001:db8::1/64"}, "ipv6": {"gateway": "fe80::1"}, "nameservers": "x", "disk": "sda", "firmware": "none"}}`).
-		WantErrors("/host/disk", "invalid", "/host/firmware", "invalid", "/host/hostname", "required", "/host/ipv4/address", "invalid", "/host/ipv6/gateway", "invalid", "/host/mac", "invalid", "/host/nameservers", "invalid")
+		WantErrors(
+			"/host/disk", "invalid", "/host/firmware", "invalid", "/host/hostname", "required", "/host/ipv4/address", "invalid",
+			"/host/ipv6/gateway", "invalid", "/host/mac", "invalid", "/host/nameservers", "invalid",
+		)
 	c.Do("POST", "/pxe/profile/999/render", body+"}").Want(404)
 }

@@ -44,7 +44,9 @@ func TestSharedProfile(t *testing.T) {
 	}
 
 	// Where it is, its templates are used.
-	here := testkit.Decode[templates.OSReloadProfile](c.Do("POST", "/pxe/profile/import", map[string]any{"yaml": file, "name": "again"}).Want(200))
+	here := testkit.Decode[templates.OSReloadProfile](
+		c.Do("POST", "/pxe/profile/import", map[string]any{"yaml": file, "name": "again"}).Want(200),
+	)
 	if here.BootScript.ID != boot || here.Preseed.ID != preseed ||
 		fmt.Sprint(here.Shell) != fmt.Sprint(templates.ProfileShell{After: []int64{second, first}, During: []int64{first}}) ||
 		*here.TimeUntilMarkedFailed != 5 ||
@@ -92,10 +94,13 @@ func TestSharedProfile(t *testing.T) {
 	}
 
 	for wrong, code := range map[string]string{
-		"": "required", "x": "invalid", "a: [": "invalid", strings.Replace(file, "ironplane_profile: 1", "ironplane_profile: 2", 1): "invalid", file + "more: x\n": "invalid", file + "---\na: b\n": "invalid",
-		strings.Replace(file, "name: mine", "name: ''", 1): "invalid", strings.Replace(file, "- second", "- third", 1): "invalid", strings.Replace(file, ".URL.Preseed", ".URL.Nothing", 1): "template",
-		strings.Replace(file, "time_until_marked_failed: 5", "time_until_marked_failed: 0", 1):                                                                  "invalid",
-		"ironplane_profile: 1\na: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nname: [*c,*c,*c,*c,*c,*c,*c]": "invalid",
+		"": "required", "x": "invalid", "a: [": "invalid", strings.Replace(file, "ironplane_profile: 1", "ironplane_profile: 2", 1): "invalid",
+		file + "more: x\n": "invalid", file + "---\na: b\n": "invalid",
+		strings.Replace(file, "name: mine", "name: ''", 1): "invalid", strings.Replace(file, "- second", "- third", 1): "invalid",
+		strings.Replace(file, ".URL.Preseed", ".URL.Nothing", 1):                               "template",
+		strings.Replace(file, "time_until_marked_failed: 5", "time_until_marked_failed: 0", 1): "invalid",
+		"ironplane_profile: 1\na: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nname: " +
+			"[*c,*c,*c,*c,*c,*c,*c]": "invalid",
 	} {
 		c.Do("POST", "/pxe/profile/import", map[string]any{"yaml": wrong}).WantErrors("/yaml", code)
 	}

@@ -42,14 +42,21 @@ func TestTemplates(t *testing.T) {
 			t.Errorf("%+v", wrong.Errors)
 		}
 		c.Do("PATCH", at, `{"description": null, "body": ""}`).Want(200)
-		if found := testkit.Decode[[]templates.ListedTemplate](c.Do("GET", path+"?q=BAR", nil).Want(200)); len(found) != 1 || found[0].Name != "bare" {
+		if found := testkit.Decode[[]templates.ListedTemplate](
+			c.Do("GET", path+"?q=BAR", nil).Want(200),
+		); len(found) != 1 ||
+			found[0].Name != "bare" {
 			t.Errorf("%s finds %+v", path, found)
 		}
 		c.Do("DELETE", at, nil).Want(200)
 	}
 	c.Do("POST", "/pxe/boot-script", `{"name": "secret", "body": "{{.Password}}"}`).WantErrors("/body", "template")
 	c.Do("POST", "/pxe/preseed", `{"name": "secret", "body": "{{.Password}}", "is_installable": true}`).Want(200)
-	if found := testkit.Decode[[]templates.ListedPreseed](c.Do("GET", "/pxe/preseed?is_installable=true&q=secret", nil).Want(200)); len(found) != 1 {
+	if found := testkit.Decode[[]templates.ListedPreseed](
+		c.Do("GET", "/pxe/preseed?is_installable=true&q=secret", nil).Want(200),
+	); len(
+		found,
+	) != 1 {
 		t.Errorf("installable are %+v", found)
 	}
 }

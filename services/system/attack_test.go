@@ -55,39 +55,65 @@ func TestAttacks(t *testing.T) {
 		restored = "DELETE FROM log_head; INSERT INTO log_head SELECT * FROM backup_log_head; "
 	)
 	for name, test := range map[string]struct{ sql, found string }{
-		"nothing":                                   {"", ""},
-		"head emptied":                              {empty, "head of the log is not signed"},
-		"head and log emptied":                      {empty + "TRUNCATE log, log_target, log_checkpoint", "head of the log is not signed"},
-		"all emptied":                               {empty + "TRUNCATE log, log_target, log_checkpoint, consumer", "head of the log is not signed"},
-		"head of a backup":                          {restored, "the last checkpoint is not the one that the head names"},
-		"head and checkpoints of a backup":          {restored + "DELETE FROM log_checkpoint WHERE id = 3", "item 3 is missing"},
-		"end cut off, with a head of before":        {restored + "DELETE FROM log_checkpoint WHERE id = 3; DELETE FROM log; DELETE FROM log_target; INSERT INTO log SELECT * FROM backup_log; INSERT INTO log_target SELECT * FROM backup_log_target", "the changes of network are pulled from behind 6 on, and logged up to 4"},
-		"numbers in the head altered":               {`UPDATE log_head SET seqs = seqs || '{"network": 5}'`, "head of the log is not what was written"},
-		"a service more in the head":                {`UPDATE log_head SET seqs = seqs || '{"identity": 5}'`, "head of the log is not what was written"},
-		"no numbers in the head":                    {"UPDATE log_head SET seqs = 'null'", "head of the log is not what was written"},
-		"checkpoint in the head altered":            {"UPDATE log_head SET checkpoint = (SELECT signature FROM log_checkpoint WHERE id = 2)", "head of the log is not what was written"},
-		"last checkpoint dropped":                   {"DELETE FROM log_checkpoint WHERE id = 3", "the last checkpoint is not the one that the head names"},
-		"first checkpoint dropped":                  {"DELETE FROM log_checkpoint WHERE id = 2", "the checkpoint behind item 3"},
-		"all checkpoints dropped":                   {"TRUNCATE log_checkpoint", "the last checkpoint is not the one that the head names"},
-		"last checkpoint dropped, items put back":   {"DELETE FROM log_checkpoint WHERE id = 3; INSERT INTO log SELECT * FROM backup_log WHERE id = 3", "the last checkpoint is not the one that the head names"},
-		"items put back":                            {"INSERT INTO log SELECT * FROM backup_log WHERE id = 3", "item 3 was put where the log is cut"},
-		"checkpoint moved":                          {"DELETE FROM log WHERE id <= 8; DELETE FROM log_target WHERE log_id <= 8; UPDATE log_checkpoint SET id = 8 WHERE id = 3", "the checkpoint behind item 8"},
-		"checkpoint moved, with the item's mac":     {"UPDATE log_checkpoint SET id = 8, mac = (SELECT mac FROM log WHERE id = 8) WHERE id = 3; DELETE FROM log WHERE id <= 8", "the checkpoint behind item 8"},
-		"checkpoint there twice":                    {"INSERT INTO log_checkpoint SELECT 4, mac, at, signature, seqs FROM log_checkpoint WHERE id = 3", "the checkpoint behind item 4"},
-		"checkpoints swapped":                       {"UPDATE log_checkpoint SET id = -id; UPDATE log_checkpoint SET id = 5 + id", "the checkpoint behind item 2"},
-		"time of a checkpoint altered":              {"UPDATE log_checkpoint SET at = at - interval '1 day' WHERE id = 3", "the checkpoint behind item 3"},
-		"numbers in a checkpoint altered":           {`UPDATE log_checkpoint SET seqs = '{"network": 4}' WHERE id = 3`, "the checkpoint behind item 3"},
-		"a checkpoint's signature for the head's":   {"DELETE FROM log; DELETE FROM log_target; UPDATE log_head h SET (id, mac, seqs, signature) = (SELECT id, mac, seqs, signature FROM log_checkpoint c WHERE c.id = 3)", "head of the log is not what was written"},
-		"the head's signature for a checkpoint's":   {"DELETE FROM log; DELETE FROM log_target; UPDATE log_checkpoint SET (id, mac, seqs, signature) = (SELECT id, mac, seqs, signature FROM log_head) WHERE id = 3", "the checkpoint behind item 10"},
-		"an item's mac for the head's signature":    {"UPDATE log_head SET signature = mac", "head of the log is not what was written"},
-		"a checkpoint's signature for an item's":    {"UPDATE log SET mac = (SELECT signature FROM log_checkpoint WHERE id = 3) WHERE id = 4", "item 4 was altered"},
-		"changes pulled from further on":            {"UPDATE consumer SET seq = 8 WHERE source = 'network'", "the changes of network are pulled from behind 8 on, and logged up to 6"},
-		"changes pulled again":                      {"UPDATE consumer SET seq = 2 WHERE source = 'network'", "the changes of network are pulled from behind 2 on, and logged up to 6"},
-		"all changes pulled again":                  {"DELETE FROM consumer WHERE source = 'network'", "the changes of network are pulled from behind 0 on, and logged up to 6"},
-		"changes of a new service pulled too late":  {"INSERT INTO consumer (source, seq) VALUES ('identity', 3)", "the changes of identity are pulled from behind 3 on, and logged up to 0"},
-		"an item there again at the end":            {"INSERT INTO log SELECT 11, at, source, 7, type, description, user_url, user_name, user_key, ip, request_id, targets, changes, mac FROM log WHERE id = 9", "item 11 was put behind the log's end"},
-		"time of a fresh item altered":              {"UPDATE log SET at = at - interval '1 year' WHERE id = 5", "item 5 was altered"},
-		"the end signed with the mac of a cut item": {"UPDATE log_head SET id = 3, mac = (SELECT mac FROM log_checkpoint WHERE id = 3)", "head of the log is not what was written"},
+		"nothing":                          {"", ""},
+		"head emptied":                     {empty, "head of the log is not signed"},
+		"head and log emptied":             {empty + "TRUNCATE log, log_target, log_checkpoint", "head of the log is not signed"},
+		"all emptied":                      {empty + "TRUNCATE log, log_target, log_checkpoint, consumer", "head of the log is not signed"},
+		"head of a backup":                 {restored, "the last checkpoint is not the one that the head names"},
+		"head and checkpoints of a backup": {restored + "DELETE FROM log_checkpoint WHERE id = 3", "item 3 is missing"},
+		"end cut off, with a head of before": {restored + "DELETE FROM log_checkpoint WHERE id = 3; DELETE FROM log; DELETE " +
+			"FROM log_target; INSERT INTO log SELECT * FROM backup_log; INSERT INTO log_target SELECT * FROM backup_log_target",
+			"the changes of network are pulled from behind 6 on, and logged up to 4"},
+		"numbers in the head altered": {`UPDATE log_head SET seqs = seqs || '{"network": 5}'`, "head of the log is not what " +
+			"was written"},
+		"a service more in the head": {`UPDATE log_head SET seqs = seqs || '{"identity": 5}'`, "head of the log is not what " +
+			"was written"},
+		"no numbers in the head": {"UPDATE log_head SET seqs = 'null'", "head of the log is not what was written"},
+		"checkpoint in the head altered": {
+			"UPDATE log_head SET checkpoint = (SELECT signature FROM log_checkpoint WHERE id = 2)", "head of the log is not what was written",
+		},
+		"last checkpoint dropped": {"DELETE FROM log_checkpoint WHERE id = 3", "the last checkpoint is not the one that " +
+			"the head names"},
+		"first checkpoint dropped": {"DELETE FROM log_checkpoint WHERE id = 2", "the checkpoint behind item 3"},
+		"all checkpoints dropped":  {"TRUNCATE log_checkpoint", "the last checkpoint is not the one that the head names"},
+		"last checkpoint dropped, items put back": {"DELETE FROM log_checkpoint WHERE id = 3; INSERT INTO log SELECT * " +
+			"FROM backup_log WHERE id = 3", "the last checkpoint is not the one that the head names"},
+		"items put back": {"INSERT INTO log SELECT * FROM backup_log WHERE id = 3", "item 3 was put where the log is cut"},
+		"checkpoint moved": {"DELETE FROM log WHERE id <= 8; DELETE FROM log_target " +
+			"WHERE log_id <= 8; UPDATE log_checkpoint SET id = 8 WHERE id = 3", "the checkpoint behind item 8"},
+		"checkpoint moved, with the item's mac": {"UPDATE log_checkpoint SET id = 8, mac = (SELECT mac FROM log WHERE id = 8) " +
+			"WHERE id = 3; DELETE FROM log WHERE id <= 8", "the checkpoint behind item 8"},
+		"checkpoint there twice": {"INSERT INTO log_checkpoint SELECT 4, mac, at, signature, seqs " +
+			"FROM log_checkpoint WHERE id = 3", "the checkpoint behind item 4"},
+		"checkpoints swapped": {
+			"UPDATE log_checkpoint SET id = -id; UPDATE log_checkpoint SET id = 5 + id", "the checkpoint behind item 2",
+		},
+		"time of a checkpoint altered":    {"UPDATE log_checkpoint SET at = at - interval '1 day' WHERE id = 3", "the checkpoint behind item 3"},
+		"numbers in a checkpoint altered": {`UPDATE log_checkpoint SET seqs = '{"network": 4}' WHERE id = 3`, "the checkpoint behind item 3"},
+		"a checkpoint's signature for the head's": {"DELETE FROM log; DELETE FROM log_target; UPDATE log_head h " +
+			"SET (id, mac, seqs, signature) = (SELECT id, mac, seqs, signature FROM log_checkpoint c WHERE c.id = 3)",
+			"head of the log is not what was written"},
+		"the head's signature for a checkpoint's": {"DELETE FROM log; DELETE FROM log_target; UPDATE log_checkpoint " +
+			"SET (id, mac, seqs, signature) = (SELECT id, mac, seqs, signature FROM log_head) WHERE id = 3", "the checkpoint behind item 10"},
+		"an item's mac for the head's signature": {"UPDATE log_head SET signature = mac", "head of the log is not what was written"},
+		"a checkpoint's signature for an item's": {
+			"UPDATE log SET mac = (SELECT signature FROM log_checkpoint WHERE id = 3) WHERE id = 4", "item 4 was altered",
+		},
+		"changes pulled from further on": {"UPDATE consumer SET seq = 8 WHERE source = 'network'", "the changes of network are " +
+			"pulled from behind 8 on, and logged up to 6"},
+		"changes pulled again": {"UPDATE consumer SET seq = 2 WHERE source = 'network'", "the changes of network are " +
+			"pulled from behind 2 on, and logged up to 6"},
+		"all changes pulled again": {"DELETE FROM consumer WHERE source = 'network'", "the changes of network are pulled " +
+			"from behind 0 on, and logged up to 6"},
+		"changes of a new service pulled too late": {
+			"INSERT INTO consumer (source, seq) VALUES ('identity', 3)", "the changes of identity are pulled from behind 3 on, and logged up to 0",
+		},
+		"an item there again at the end": {"INSERT INTO log SELECT 11, at, source, 7, type, description, user_url, user_name, " +
+			"user_key, ip, request_id, targets, changes, mac FROM log WHERE id = 9", "item 11 was put behind the log's end"},
+		"time of a fresh item altered": {"UPDATE log SET at = at - interval '1 year' WHERE id = 5", "item 5 was altered"},
+		"the end signed with the mac of a cut item": {
+			"UPDATE log_head SET id = 3, mac = (SELECT mac FROM log_checkpoint WHERE id = 3)", "head of the log is not what was written",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -99,7 +125,8 @@ func TestAttacks(t *testing.T) {
 				}
 			}
 			switch found, bad := s.verify(audit.Anchor{}); {
-			case test.found == "" && (bad != nil || found.First != 4 || found.Last != 10 || found.Changes["network"] != 6 || found.Changes["pxe"] != 4):
+			case test.found == "" && (bad != nil || found.First != 4 || found.Last != 10 ||
+				found.Changes["network"] != 6 || found.Changes["pxe"] != 4):
 				t.Errorf("found %+v, %v", found, bad)
 			case test.found != "" && bad == nil:
 				t.Error("it is not found")
@@ -116,7 +143,8 @@ func TestRolledBack(t *testing.T) {
 	t.Parallel()
 	for name, sql := range map[string]string{
 		"to a backup": "INSERT INTO log SELECT * FROM backup_log; INSERT INTO log_target SELECT * FROM backup_log_target; " +
-			"INSERT INTO log_head SELECT * FROM backup_log_head; INSERT INTO log_checkpoint SELECT * FROM backup_log_checkpoint; INSERT INTO consumer SELECT * FROM backup_consumer",
+			"INSERT INTO log_head SELECT * FROM backup_log_head; INSERT INTO log_checkpoint SELECT * " +
+			"FROM backup_log_checkpoint; INSERT INTO consumer SELECT * FROM backup_consumer",
 		"to nothing": "INSERT INTO log_head (id, mac, signature) VALUES (0, '', '')",
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -467,7 +467,9 @@ func TestMailsFail(t *testing.T) {
 	if m := o.becomes(id, "sent"); m.Error != nil {
 		t.Errorf("%+v", m)
 	}
-	for query, want := range map[string]int{"?status=failed": 2, "?status=sent": 1, "?email=BEN@example.org": 3, "?template=nothing": 1, "?status=held": 0} {
+	for query, want := range map[string]int{
+		"?status=failed": 2, "?status=sent": 1, "?email=BEN@example.org": 3, "?template=nothing": 1, "?status=held": 0,
+	} {
 		if got := testkit.Decode[[]systemmail.EmailMessage](o.Do("GET", "/email/message"+query, nil).Want(200)); len(got) != want {
 			t.Errorf("%s finds %d", query, len(got))
 		}

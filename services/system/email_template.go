@@ -176,6 +176,7 @@ func siteIn(ctx context.Context, q pg.Querier) (site mail.Site, err error) {
 	if err != nil {
 		return site, fmt.Errorf("read what mails say of the installation: %w", err)
 	}
-	site.Site.Name, site.Site.APIURL, site.Site.ClientURL, site.Site.AdminURL = values["site_name"], values["api_url"], values["client_url"], values["admin_url"]
+	site.Site.Name, site.Site.APIURL = values["site_name"], values["api_url"]
+	site.Site.ClientURL, site.Site.AdminURL = values["client_url"], values["admin_url"]
 	return site, nil
 }

@@ -14,7 +14,10 @@ func TestEmailTemplates(t *testing.T) {
 	t.Parallel()
 	c := newStand(t)
 	made := testkit.Decode[system.EmailTemplate](
-		c.Do("POST", "/email/template", map[string]any{"name": "welcome", "subject": "Hi {{.To.First}}", "body": "Hi,\n\n{{.To.Name}}  \n", "html": "<p>{{.Site.Name}}</p>\n"}).
+		c.Do(
+			"POST", "/email/template",
+			map[string]any{"name": "welcome", "subject": "Hi {{.To.First}}", "body": "Hi,\n\n{{.To.Name}}  \n", "html": "<p>{{.Site.Name}}</p>\n"},
+		).
 			Want(200),
 	)
 	if made.Name != "welcome" || made.Type != "client" || made.Body != "Hi,\n\n{{.To.Name}}  \n" || *made.HTML != "<p>{{.Site.Name}}</p>\n" {
@@ -39,7 +42,9 @@ func TestEmailTemplates(t *testing.T) {
 		},
 	)
 	answer.WantErrors("/body", "template", "/html", "template", "/subject", "template")
-	for _, says := range []string{"line 2, column 6: there is no .To.Frist: there are .To.Email, .To.First", "; line 2, column 17: there is no .Nobody: there are .Expires, .IP, .Link, .Site, .To", "line 1, column 4: missing value for if", "line 1, column 3: a secret cannot stand here"} {
+	for _, says := range []string{"line 2, column 6: there is no .To.Frist: there are .To.Email, .To.First", "; line 2, column 17: there " +
+		"is no .Nobody: there are .Expires, .IP, .Link, .Site, .To", "line 1, column 4: missing value for if",
+		"line 1, column 3: a secret cannot stand here"} {
 		if !strings.Contains(answer.Text, says) {
 			t.Errorf("%q is not said: %s", says, answer.Text)
 		}
@@ -89,7 +94,11 @@ func TestPreview(t *testing.T) {
 	c := newStand(t)
 	at := fmt.Sprintf(
 		"/email/template/%d",
-		c.Do("POST", "/email/template", map[string]any{"name": "x", "type": "account-changed", "subject": "{{.Site.Name}}: {{.By}}", "body": "{{range .Changes}}{{.}}{{end}} {{.At}}"}).
+		c.Do(
+			"POST", "/email/template",
+			map[string]any{"name": "x", "type": "account-changed", "subject": "{{.Site.Name}}: {{.By}}", "body": "{{range .Changes}}{{.}}" +
+				"{{end}} {{.At}}"},
+		).
 			Want(200).
 			ID(),
 	)

@@ -52,7 +52,9 @@ func TestIntegrations(t *testing.T) {
 
 	// The gateways are told of each change.
 	want := keycache.Owner{
-		Active: true, Name: "Shop", Grants: principal.ParseGrants([]string{"network.groups read", "network.entities read", "network.entities write"}),
+		Active: true,
+		Name:   "Shop",
+		Grants: principal.ParseGrants([]string{"network.groups read", "network.entities read", "network.entities write"}),
 	}
 	if got := s.entry(id); got != want {
 		t.Errorf("got the entry %+v, want %+v", got, want)

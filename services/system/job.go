@@ -57,7 +57,8 @@ const oneJob = "/system/job/{job_id}"
 
 func (s *Service) jobs() []rest.Route {
 	has := guard.Has(permission.SystemSettings)
-	change := func(way, name, summary, doc string, again rest.Again, tell func(context.Context, mesh.Peers, string, int64) (jobs.Reply, error)) rest.Route {
+	type tells func(context.Context, mesh.Peers, string, int64) (jobs.Reply, error)
+	change := func(way, name, summary, doc string, again rest.Again, tell tells) rest.Route {
 		return rest.Mutation[jobToChange, *jobs.ViewedJob]{
 			Method:    http.MethodPost,
 			Path:      oneJob + "/" + way,

@@ -87,7 +87,8 @@ func TestLogItem(t *testing.T) {
 	)
 	first := s.Do("GET", "/log/1", nil).Want(200)
 	got := testkit.Decode[shown](first)
-	if got.Desc != "IP group site 3 edited." || got.Data.Description != got.Desc || got.IP != "192.0.2.7" || got.User.Name != "anna" || got.User.URL != "/admin/2" ||
+	if got.Desc != "IP group site 3 edited." || got.Data.Description != got.Desc || got.IP != "192.0.2.7" || got.User.Name != "anna" ||
+		got.User.URL != "/admin/2" ||
 		got.Targets[0].Singular != "IP group" ||
 		got.Targets[0].URL != "/group/3" ||
 		got.Targets[0].Name != "site 3" {
@@ -106,7 +107,8 @@ func TestLogItem(t *testing.T) {
 	if !reflect.DeepEqual(got.Data.Changes, want) {
 		t.Errorf("changes %v", got.Data.Changes)
 	}
-	if message := "IP group site 3 edited by anna from 192.0.2.7: billing_id was A, is B; entities.count was 1, is 2; list was [1,2], is [2,1]; new.deep is x; old was true."; got.Data.Message != message {
+	if message := "IP group site 3 edited by anna from 192.0.2.7: billing_id was A, is B; entities.count was 1, is 2; list was [1,2], is " +
+		"[2,1]; new.deep is x; old was true."; got.Data.Message != message {
 		t.Error(got.Data.Message)
 	}
 	for id, want := range map[int]string{
@@ -191,7 +193,10 @@ func TestLogFilters(t *testing.T) {
 		{url.Values{"target_type": {"admin"}, "target_id": {"1"}}, func(_ int, late bool) bool { return late }},
 		{url.Values{"since": at(10)}, func(i int, late bool) bool { return i >= 10 && !late }},
 		{url.Values{"since": {strconv.FormatInt(begin.Add(10*time.Minute).Unix(), 10)}}, func(i int, late bool) bool { return i >= 10 && !late }},
-		{url.Values{"since": {begin.Add(10 * time.Minute).UTC().Format("20060102T1504")}}, func(i int, late bool) bool { return i >= 10 && !late }},
+		{
+			url.Values{"since": {begin.Add(10 * time.Minute).UTC().Format("20060102T1504")}},
+			func(i int, late bool) bool { return i >= 10 && !late },
+		},
 		{url.Values{"until": at(10)}, func(i int, late bool) bool { return i < 10 || late }},
 		{url.Values{"since": at(10), "until": at(20)}, func(i int, late bool) bool { return i >= 10 && i < 20 && !late }},
 		{url.Values{"user": {"/admin/2"}, "type": {"group.deleted"}}, func(int, bool) bool { return false }},

@@ -85,7 +85,9 @@ func TestPackages(t *testing.T) {
 	}
 	browse(416, plain, "Range", "bytes=7-")
 	c.Do("GET", fmt.Sprintf("/package/%d/asset/logo.svg", shop.ID), nil).Want(200)
-	for _, other := range []string{"secret.js", "manifest.json", "none.js", "js", "%2e%2e/secret.js", "..%2fsecret.js", ".%2e/manifest.json", "js%00", "js%2f..%2fmain.css"} {
+	for _, other := range []string{
+		"secret.js", "manifest.json", "none.js", "js", "%2e%2e/secret.js", "..%2fsecret.js", ".%2e/manifest.json", "js%00", "js%2f..%2fmain.css",
+	} {
 		browse(404, fmt.Sprintf("/package/%d/asset/", shop.ID)+other)
 	}
 	browse(404, "/package/99/asset/main.css")

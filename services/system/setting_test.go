@@ -49,7 +49,8 @@ func ids(answer *testkit.Answer) (ids []int64) {
 func TestSettingsAreSeeded(t *testing.T) {
 	t.Parallel()
 	c := run(t, service.Settings{}).Client
-	for _, s := range []settings.Integer{settings.PasswordLength, settings.KeysPerOwner, settings.KeyInQuery, settings.VerifyAdmins, settings.VerifyPasskeys, settings.OwnerRate, settings.OwnerBurst, settings.OwnerConcurrency,
+	for _, s := range []settings.Integer{settings.PasswordLength, settings.KeysPerOwner, settings.KeyInQuery, settings.VerifyAdmins,
+		settings.VerifyPasskeys, settings.OwnerRate, settings.OwnerBurst, settings.OwnerConcurrency,
 		settings.AddressRate, settings.AddressBurst, settings.AddressConcurrency, settings.ClientEmails, settings.LogDays,
 		settings.InstallWait, settings.InstallBoot, settings.InstallTime} {
 		if seeded := settingOf(t, c, s.Slug); seeded.Default != fmt.Sprint(s.Default) || seeded.Value == nil {
@@ -172,7 +173,11 @@ func TestVerifyAdmins(t *testing.T) {
 func TestLogDays(t *testing.T) {
 	t.Parallel()
 	s := run(t, service.Settings{})
-	testkit.Execute(t, s.DB, "INSERT INTO change (type, kind, action, targets, at) VALUES ('part.edited', 'part', 'edited', '[]', now() - interval '40 days')")
+	testkit.Execute(
+		t,
+		s.DB,
+		"INSERT INTO change (type, kind, action, targets, at) VALUES ('part.edited', 'part', 'edited', '[]', now() - interval '40 days')",
+	)
 	s.logged("type=part.edited", 1) // the old item is the first one
 	old := func() bool {
 		return len(ids(s.Do("GET", "/log?until="+time.Now().AddDate(0, 0, -30).UTC().Format(time.RFC3339), nil).Want(200))) > 0
@@ -202,7 +207,12 @@ func TestVariablesOfSettings(t *testing.T) {
 	panel := service.Settings{AdminURL: "https://panel.example.com"}
 	s, err := s.Restart(panel, settings.Variables{OwnerRate: "9", LogDays: "5"}.Given())
 	testkit.Must(t, err)
-	if got := settingOf(t, s.Client, "limits.owner_rate").Text; got != "1000" || !strings.Contains(log.String(), "IRONPLANE_OWNER_RATE is ignored") {
+	if got := settingOf(
+		t,
+		s.Client,
+		"limits.owner_rate",
+	).Text; got != "1000" ||
+		!strings.Contains(log.String(), "IRONPLANE_OWNER_RATE is ignored") {
 		t.Fatalf("at the second start: got %q, want 1000 and a warning in %s", got, log.String())
 	}
 	if got := settingOf(t, s.Client, "admin_url"); got.Text != panel.AdminURL {

@@ -68,9 +68,10 @@ func (s *Service) ssl() []rest.Route {
 			Guard:   has,
 			Name:    "enableSSL",
 			Summary: "Obtain a certificate by ACME",
-			Doc:     "For the name in the API's configured address. It is obtained after the answer, and renewed by itself. Where the last attempt failed, the next one begins at once. Whoever sends this agrees to the authority's terms.",
-			Effect:  rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: path},
-			Do:      s.orderCertificate,
+			Doc: "For the name in the API's configured address. It is obtained after the answer, and renewed by itself. Where the last " +
+				"attempt failed, the next one begins at once. Whoever sends this agrees to the authority's terms.",
+			Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: path},
+			Do:     s.orderCertificate,
 		},
 		rest.Mutation[requireTLS, SSL]{
 			Method:    http.MethodPatch,

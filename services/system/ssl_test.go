@@ -98,7 +98,11 @@ func TestACMEChallenge(t *testing.T) {
 	s.Do("POST", "/http/ssl", `{"email": "ops@example.com"}`).Want(409) // an address has no certificate
 	authority := s.As(nil)
 	authority.Do("GET", "/.well-known/acme-challenge/token", nil).Want(404)
-	testkit.Execute(t, s.DB, "INSERT INTO acme_challenge (token, type, name, key_auth) VALUES ('token', 'http-01', 'api.example.com', 'token.thumbprint')")
+	testkit.Execute(
+		t,
+		s.DB,
+		"INSERT INTO acme_challenge (token, type, name, key_auth) VALUES ('token', 'http-01', 'api.example.com', 'token.thumbprint')",
+	)
 	if got := authority.Do("GET", "/.well-known/acme-challenge/token", nil).Want(200).Text; got != "token.thumbprint" {
 		t.Errorf("got %q, want token.thumbprint", got)
 	}

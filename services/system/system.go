@@ -197,8 +197,9 @@ func (s *Service) Routes() []rest.Route {
 		rest.Section{Name: "Email templates", Doc: "What mails say."}.Of(s.emailTemplates()),
 		rest.Section{Name: "Mails", Doc: "What was mailed, and what became of it."}.Of(s.emailMessages()),
 		rest.Section{
-			Name:  "Webhooks",
-			Doc:   "Other programs that are told what happens, each event by a POST that is signed as [Standard Webhooks](https://www.standardwebhooks.com) say.",
+			Name: "Webhooks",
+			Doc: "Other programs that are told what happens, each event by a POST that is signed as [Standard " +
+				"Webhooks](https://www.standardwebhooks.com) say.",
 			Sends: webhook.WebhookEvent{},
 		}.Of(
 			s.webhookRoutes(),

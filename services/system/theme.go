@@ -114,13 +114,17 @@ func (s *Service) themes() []rest.Route {
 	}
 }
 
-const themeColumns = "custom_admin_html, custom_client_html, custom_css, link_color, logo, main_bg, nav_bg, panel_alt_bg, panel_bg, side_nav_bg, text_color"
+const themeColumns = "custom_admin_html, custom_client_html, custom_css, link_color, logo, main_bg, nav_bg, panel_alt_bg, panel_bg, " +
+	"side_nav_bg, text_color"
 
 // theme is how panels look now.
 func (s *Service) theme(ctx context.Context, q pg.Querier) (options ThemeOptions, err error) {
 	t := &options.Theme
 	err = q.QueryRow(ctx, "SELECT "+themeColumns+" FROM theme").
-		Scan(&t.CustomAdminHTML, &t.CustomClientHTML, &t.CustomCSS, &t.LinkColor, &t.Logo, &t.MainBackground, &t.NavBackground, &t.PanelAltBackground, &t.PanelBackground, &t.SideNavBackground, &t.TextColor)
+		Scan(
+			&t.CustomAdminHTML, &t.CustomClientHTML, &t.CustomCSS, &t.LinkColor, &t.Logo, &t.MainBackground, &t.NavBackground,
+			&t.PanelAltBackground, &t.PanelBackground, &t.SideNavBackground, &t.TextColor,
+		)
 	if err != nil {
 		return options, fmt.Errorf("read the theme: %w", err)
 	}

@@ -125,7 +125,8 @@ func TestUpgradeVerifies(t *testing.T) {
 		"DELETE FROM log WHERE id = 4",
 		"DELETE FROM log_checkpoint WHERE id = 3",
 		"UPDATE log_checkpoint SET at = now() WHERE id = 2",
-		"INSERT INTO log SELECT 11, at, source, 99, type, description, user_url, user_name, user_key, ip, request_id, targets, changes, mac FROM log WHERE id = 5",
+		"INSERT INTO log SELECT 11, at, source, 99, type, description, user_url, user_name, user_key, ip, request_id, targets, changes, mac " +
+			"FROM log WHERE id = 5",
 		"UPDATE log_head SET id = 9, mac = (SELECT mac FROM log WHERE id = 9)",
 	} {
 		s := newStand(t)

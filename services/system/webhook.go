@@ -79,15 +79,14 @@ func (s *Service) webhookRoutes() []rest.Route {
 			Reveal: func(w *webhook.Webhook, b *webhook.WebhookBody) { w.Secret = b.Secret.Reveal() },
 		}.Routes(),
 		s.webhookDeliveryRoutes(),
+		s.webhookSendingRoutes(),
 	)
 }
 
-// webhookDeliveryRoutes list, view, test and repeat what a webhook is sent.
+// webhookDeliveryRoutes list and view what a webhook is sent.
 func (s *Service) webhookDeliveryRoutes() []rest.Route {
 	const one = "/webhook/{webhook_id}"
-	const delivery = one + "/delivery/{delivery_id}"
 	has := guard.Has(permission.SystemIntegrations)
-	summary := func(again rest.Again) rest.Effect { return rest.Effect{Logs: rest.LogsSummary, Again: again} }
 	return []rest.Route{
 		rest.List[ofWebhook, webhook.WebhookDelivery]{
 			Path:      one + "/delivery",
@@ -108,7 +107,7 @@ func (s *Service) webhookDeliveryRoutes() []rest.Route {
 			},
 		},
 		rest.Read[ofDelivery, webhook.ViewedWebhookDelivery]{
-			Path:      delivery,
+			Path:      one + "/delivery/{delivery_id}",
 			Guard:     has,
 			Extension: true,
 			Name:      "getWebhookDelivery",
@@ -117,6 +116,15 @@ func (s *Service) webhookDeliveryRoutes() []rest.Route {
 				return webhook.Viewed(ctx, s.db, req.Webhook, req.ID)
 			},
 		},
+	}
+}
+
+// webhookSendingRoutes test a webhook, and send events once more.
+func (s *Service) webhookSendingRoutes() []rest.Route {
+	const one = "/webhook/{webhook_id}"
+	has := guard.Has(permission.SystemIntegrations)
+	summary := func(again rest.Again) rest.Effect { return rest.Effect{Logs: rest.LogsSummary, Again: again} }
+	return []rest.Route{
 		rest.Mutation[ofWebhook, webhook.WebhookDelivery]{
 			Method:    http.MethodPost,
 			Path:      one + "/test",
@@ -124,8 +132,9 @@ func (s *Service) webhookDeliveryRoutes() []rest.Route {
 			Extension: true,
 			Name:      "testWebhook",
 			Summary:   "Try a webhook out",
-			Doc:       "It is sent an event of the type " + webhook.TestType + ", whatever types it names. What comes of it is at the delivery that is answered.",
-			Effect:    summary(rest.AgainAnother),
+			Doc: "It is sent an event of the type " + webhook.TestType + ", whatever types it names. What comes of it is at the delivery " +
+				"that is answered.",
+			Effect: summary(rest.AgainAnother),
 			Do: func(ctx context.Context, tx *pg.Tx, req ofWebhook) (webhook.WebhookDelivery, error) {
 				return s.dispatcher.Test(ctx, tx, req.Webhook)
 			},
@@ -149,7 +158,7 @@ func (s *Service) webhookDeliveryRoutes() []rest.Route {
 		},
 		rest.Mutation[ofDelivery, webhook.WebhookDelivery]{
 			Method:    http.MethodPost,
-			Path:      delivery + "/replay",
+			Path:      one + "/delivery/{delivery_id}/replay",
 			Guard:     has,
 			Extension: true,
 			Name:      "replayWebhookDelivery",

@@ -83,8 +83,10 @@ func TestWebhooks(t *testing.T) {
 	t.Parallel()
 	h := newHooks(t)
 	for name, test := range map[string]func(*hooks){
-		"delivered": (*hooks).delivered, "tried again": (*hooks).triedAgain, "two secrets": (*hooks).twoSecrets, "gone": (*hooks).gone, "rights": (*hooks).rights,
-		"own change": (*hooks).ownChange, "slow": (*hooks).slow, "own network": (*hooks).ownNetwork, "refused": (*hooks).refused, "dead letters": (*hooks).deadLetters,
+		"delivered": (*hooks).delivered, "tried again": (*hooks).triedAgain, "two secrets": (*hooks).twoSecrets, "gone": (*hooks).gone,
+		"rights":     (*hooks).rights,
+		"own change": (*hooks).ownChange, "slow": (*hooks).slow, "own network": (*hooks).ownNetwork, "refused": (*hooks).refused,
+		"dead letters": (*hooks).deadLetters,
 	} {
 		t.Run(name, func(t *testing.T) { test(h.of(t)) })
 	}
@@ -442,17 +444,23 @@ func (h *hooks) ownNetwork() {
 }
 
 func (h *hooks) refused() {
-	for url, code := range map[string]string{"": "required", "x": "invalid", "ftp://x": "invalid", "https://": "invalid", "https://a:b@x": "invalid", "https://x/#y": "invalid"} {
+	for url, code := range map[string]string{
+		"": "required", "x": "invalid", "ftp://x": "invalid", "https://": "invalid", "https://a:b@x": "invalid", "https://x/#y": "invalid",
+	} {
 		h.c.Do("POST", "/webhook", map[string]any{"url": url, "types": []string{"group.created"}}).WantErrors("/url", code)
 	}
-	for _, types := range []any{[]string{"grup.created"}, []string{"group"}, []string{"group*"}, []string{"gr*"}, []string{"group.craeted"}, []string{"group."}, []string{"admin.permission"}} {
+	for _, types := range []any{
+		[]string{"grup.created"}, []string{"group"}, []string{"group*"}, []string{"gr*"}, []string{"group.craeted"}, []string{"group."},
+		[]string{"admin.permission"},
+	} {
 		h.c.Do("POST", "/webhook", map[string]any{"url": "https://x", "types": types}).WantErrors("/types", "invalid")
 	}
 	h.c.Do("POST", "/webhook", `{"url": "https://x", "types": []}`).WantErrors("/types", "required")
 	testkit.Execute(
 		h.TB,
 		h.DB,
-		"INSERT INTO webhook (name, url, types, enabled, owner_url) SELECT 'many', 'https://x', '{group.created}', false, '/admin/1' FROM generate_series(1, 50)",
+		"INSERT INTO webhook (name, url, types, enabled, owner_url) SELECT 'many', 'https://x', '{group.created}', false, '/admin/1' "+
+			"FROM generate_series(1, 50)",
 	)
 	h.c.Do("POST", "/webhook", `{"url": "https://x", "types": ["group.created"]}`).Want(409)
 	testkit.Execute(h.TB, h.DB, "DELETE FROM webhook WHERE name = 'many'")

@@ -37,7 +37,10 @@ func TestTimes(t *testing.T) {
 			what, path string
 			body       func(account) map[string]any
 			status     int
-		}{{"login", "/auth/key", account.login, http.StatusUnauthorized}, {"password reset", "/auth/password-reset", account.forgotten, http.StatusOK}} {
+		}{
+			{"login", "/auth/key", account.login, http.StatusUnauthorized},
+			{"password reset", "/auth/password-reset", account.forgotten, http.StatusOK},
+		} {
 			times := map[string][]time.Duration{}
 			for n := range samples + 10 {
 				tried := append([]account{s.unknown(kind)}, of[n%len(of)]...)

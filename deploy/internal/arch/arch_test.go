@@ -186,7 +186,12 @@ func TestArrows(t *testing.T) {
 		for _, imported := range p.Imports {
 			to, isOurs := strings.CutPrefix(imported, ours)
 			if isOurs && !slices.ContainsFunc(may, func(folder string) bool { _, ok := within(to, folder); return ok }) {
-				t.Errorf("%s imports %s, which its line of arrows does not allow (%q). Move the code, or, if the import is right, add it to arrows.", path, to, may)
+				t.Errorf(
+					"%s imports %s, which its line of arrows does not allow (%q). Move the code, or, if the import is right, add it to arrows.",
+					path,
+					to,
+					may,
+				)
 			}
 		}
 		if slices.ContainsFunc(withoutDatabase, func(folder string) bool { _, ok := within(path, folder); return ok }) {

@@ -52,7 +52,10 @@ func TestPasskeysInABrowser(t *testing.T) {
 	for name, kind := range map[string]webauthn.VirtualAuthenticatorOptions{
 		"a security key": {Protocol: "ctap2", Transport: "usb", AutomaticPresenceSimulation: true},
 		"a key of U2F":   {Protocol: "u2f", Transport: "usb", AutomaticPresenceSimulation: true},
-		"a passkey":      {Protocol: "ctap2", Transport: "internal", HasResidentKey: true, HasUserVerification: true, IsUserVerified: true, AutomaticPresenceSimulation: true, DefaultBackupEligibility: true, DefaultBackupState: true},
+		"a passkey": {
+			Protocol: "ctap2", Transport: "internal", HasResidentKey: true, HasUserVerification: true, IsUserVerified: true,
+			AutomaticPresenceSimulation: true, DefaultBackupEligibility: true, DefaultBackupState: true,
+		},
 	} {
 		device := call(w, webauthn.AddVirtualAuthenticator, webauthn.AddVirtualAuthenticatorParams{Options: &kind}).AuthenticatorID
 		w.do(chromedp.Navigate(s.url + "/panel"))

@@ -58,7 +58,8 @@ func (s *site) wantStory(id int64, want ...string) {
 // fromMemory is a boot script of the image's system, from the agent at a URL.
 func fromMemory(url string) string {
 	return fmt.Sprintf(
-		"#!ipxe\nkernel %[1]s/local/image/vmlinuz initrd=initrd console=ttyS0 quiet no_timer_check\ninitrd --name initrd %[1]s/local/image/initrd\nboot\n",
+		"#!ipxe\nkernel %[1]s/local/image/vmlinuz initrd=initrd console=ttyS0 quiet no_timer_check\ninitrd --name initrd "+
+			"%[1]s/local/image/initrd\nboot\n",
 		url,
 	)
 }

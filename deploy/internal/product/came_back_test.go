@@ -45,12 +45,15 @@ func TestWhatCameBack(t *testing.T) {
 	t.Parallel()
 	i := newInstallation(t)
 	accounts := map[string]made{}
-	for _, name := range []string{"revoked", "replaced", "expired", "moved", "deleted", "stripped", "disabled", "given", "spared", "narrowed", "lost a factor", "lost all"} {
+	for _, name := range []string{
+		"revoked", "replaced", "expired", "moved", "deleted", "stripped", "disabled", "given", "spared", "narrowed", "lost a factor", "lost all",
+	} {
 		accounts[name] = i.makeAdmin(strings.ReplaceAll(name, " ", "-"))
 	}
 	var factor int64
 	for _, name := range []string{"spared", "lost all", "lost a factor"} {
-		if err := i.product.Databases[identity.Name].QueryRow(t.Context(), "INSERT INTO authenticator (owner_type, owner_id, method_id, value, verified) VALUES ('admin', $1, 2, 'x@example.com', false) RETURNING id", accounts[name].id).
+		if err := i.product.Databases[identity.Name].QueryRow(t.Context(), "INSERT INTO authenticator (owner_type, owner_id, method_id, "+
+			"value, verified) VALUES ('admin', $1, 2, 'x@example.com', false) RETURNING id", accounts[name].id).
 			Scan(&factor); err != nil {
 			t.Fatal(err)
 		}
@@ -59,7 +62,11 @@ func TestWhatCameBack(t *testing.T) {
 	dump := i.dump(identity.Name)
 
 	do := func(method, path string, body any) { i.admin.Do(method, path, body).Want(http.StatusOK) }
-	key, account := func(name string) string { return fmt.Sprintf("/auth/key/%d", accounts[name].keyID) }, func(name string) string { return fmt.Sprintf("/admin/%d", accounts[name].id) }
+	key, account := func(name string) string {
+		return fmt.Sprintf(
+			"/auth/key/%d", accounts[name].keyID,
+		)
+	}, func(name string) string { return fmt.Sprintf("/admin/%d", accounts[name].id) }
 	do(http.MethodDelete, key("revoked"), nil)
 	do(http.MethodPatch, key("replaced"), `{"name": "replaced", "key": "this-is-another-value-of-that-same-key"}`)
 	do(http.MethodPatch, key("expired"), `{"name": "expired", "expires_at": {"iso_8601": "2031-01-01T00:00:00Z"}}`)
@@ -151,7 +158,10 @@ func TestLastAdminIsSpared(t *testing.T) {
 	other := i.makeAdmin("other")
 	i.admin.Do(http.MethodPatch, fmt.Sprintf("/admin/%d/permission", other.id), `{"users": {"admins": {"write": true, "read": true}}}`).
 		Want(http.StatusOK)
-	i.admin.Do(http.MethodPatch, fmt.Sprintf("/admin/%d/permission", other.id), i.admin.Do(http.MethodGet, "/admin/1/permission", nil).Want(http.StatusOK).Text).
+	i.admin.Do(
+		http.MethodPatch, fmt.Sprintf("/admin/%d/permission", other.id),
+		i.admin.Do(http.MethodGet, "/admin/1/permission", nil).Want(http.StatusOK).Text,
+	).
 		Want(http.StatusOK)
 	i.admin.With(other.key).Do(http.MethodDelete, "/admin/1", nil).Want(http.StatusOK)
 	producttest.Drain(t, i.product)
@@ -253,7 +263,10 @@ func TestAccountsThatCameBack(t *testing.T) {
 	t.Parallel()
 	i := newInstallation(t)
 	client := func(name string) int64 {
-		return i.admin.Do(http.MethodPost, "/client", map[string]any{"email": name + "@example.com", "first": name, "last": "Miller", "password": "a long walk in the rain"}).
+		return i.admin.Do(
+			http.MethodPost, "/client",
+			map[string]any{"email": name + "@example.com", "first": name, "last": "Miller", "password": "a long walk in the rain"},
+		).
 			Want(http.StatusOK).
 			ID()
 	}

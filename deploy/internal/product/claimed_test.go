@@ -116,7 +116,8 @@ func TestResellersDayWithAccountsOfTheirOwn(t *testing.T) {
 	d.sees(
 		"once it has ordered a known one",
 		"reseller",
-		"Ben Miller, Nina Brown; reseller as reseller Miller <reseller@example.com>, ordered as Nina Brown <nina@example.com>, known as Ben Miller <Known@example.com>; sub Nina Brown, sub Ben Miller",
+		"Ben Miller, Nina Brown; reseller as reseller Miller <reseller@example.com>, ordered as Nina Brown <nina@example.com>, known as Ben "+
+			"Miller <Known@example.com>; sub Nina Brown, sub Ben Miller",
 	)
 	d.sees("once it is ordered", "known", "; known as known Miller <known@example.com>; parent reseller Miller")
 	told := func(email, text string) (times int) {
@@ -136,7 +137,8 @@ func TestResellersDayWithAccountsOfTheirOwn(t *testing.T) {
 	d.sees(
 		"once it may",
 		"known",
-		"Nina Brown; reseller as reseller Miller <reseller@example.com>, ordered as Nina Brown <nina@example.com>, known as known Miller <known@example.com>; parent reseller Miller, granter reseller Miller",
+		"Nina Brown; reseller as reseller Miller <reseller@example.com>, ordered as Nina Brown <nina@example.com>, known as known Miller "+
+			"<known@example.com>; parent reseller Miller, granter reseller Miller",
 	)
 	d.sees("meanwhile", "ordered", "; ordered as Nina Brown <nina@example.com>; parent reseller Miller")
 	d.as["known"].Do("PATCH", d.path("ordered"), `{"first": "x"}`).Want(403)
@@ -158,12 +160,14 @@ func TestResellersDayWithAccountsOfTheirOwn(t *testing.T) {
 	d.sees(
 		"once it has lost its order",
 		"reseller",
-		"Ben Miller; reseller as reseller Miller <reseller@example.com>, known as Ben Miller <Known@example.com>; sub Ben Miller, super Ben Miller",
+		"Ben Miller; reseller as reseller Miller <reseller@example.com>, known as Ben Miller <Known@example.com>; sub Ben Miller, "+
+			"super Ben Miller",
 	)
 	d.sees(
 		"once the reseller has lost its order",
 		"known",
-		"; reseller as reseller Miller <reseller@example.com>, known as known Miller <known@example.com>; parent reseller Miller, granter reseller Miller",
+		"; reseller as reseller Miller <reseller@example.com>, known as known Miller <known@example.com>; parent reseller Miller, granter "+
+			"reseller Miller",
 	)
 	d.sees("once it has left", "ordered", "; ordered as Nina Brown <nina@example.com>; ")
 	if id := ordered("nina@example.com", as("Ben Miller", "nina@example.com")); id != d.ids["ordered"] {
@@ -173,12 +177,14 @@ func TestResellersDayWithAccountsOfTheirOwn(t *testing.T) {
 	d.sees(
 		"once it has ordered it again",
 		"reseller",
-		"Ben Miller, Ben Miller; reseller as reseller Miller <reseller@example.com>, ordered as Ben Miller <nina@example.com>, known as Ben Miller <Known@example.com>; sub Ben Miller, sub Ben Miller, super Ben Miller",
+		"Ben Miller, Ben Miller; reseller as reseller Miller <reseller@example.com>, ordered as Ben Miller <nina@example.com>, known as Ben "+
+			"Miller <Known@example.com>; sub Ben Miller, sub Ben Miller, super Ben Miller",
 	)
 	d.sees(
 		"once the reseller has named it",
 		"known",
-		"; reseller as reseller Miller <reseller@example.com>, known as known Miller <known@example.com>; parent reseller Miller, granter reseller Miller",
+		"; reseller as reseller Miller <reseller@example.com>, known as known Miller <known@example.com>; parent reseller Miller, granter "+
+			"reseller Miller",
 	)
 	d.sees("once it is named", "ordered", "; ordered as Nina Brown <nina@example.com>; parent reseller Miller")
 
@@ -187,7 +193,8 @@ func TestResellersDayWithAccountsOfTheirOwn(t *testing.T) {
 	d.sees(
 		"once the known one has left",
 		"reseller",
-		"Ben Miller; reseller as reseller Miller <reseller@example.com>, ordered as Ben Miller <nina@example.com>; sub Ben Miller, super Ben Miller",
+		"Ben Miller; reseller as reseller Miller <reseller@example.com>, ordered as Ben Miller <nina@example.com>; sub Ben Miller, "+
+			"super Ben Miller",
 	)
 	d.sees(
 		"once it has left",

@@ -289,7 +289,8 @@ func newAccess(t *testing.T, c *testkit.Client, box *mailbox.Server) *access {
 	for name, permissions := range map[string]string{"shop": mayWriteClients, "hub": mayWriteClients, "monitoring": `{}`} {
 		_, a.as[name] = newIntegration(t, c, name, permissions)
 	}
-	for _, account := range []struct{ name, maker string }{{"reseller", "admin"}, {"partner", "admin"}, {"grantee", "admin"}, {"second", "admin"}, {"stranger", "admin"}, {"aide", "admin"}, {"helper", "admin"},
+	for _, account := range []struct{ name, maker string }{{"reseller", "admin"}, {"partner", "admin"}, {"grantee", "admin"},
+		{"second", "admin"}, {"stranger", "admin"}, {"aide", "admin"}, {"helper", "admin"},
 		{"customer", "reseller"}, {"kid", "customer"}, {"grandkid", "kid"}} {
 		email, maker := account.name+"@example.com", a.as[account.maker]
 		id := maker.Do("POST", "/client", order(email)).Want(200).ID()
@@ -404,14 +405,16 @@ func accessMarkdown() string {
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", caller, target, strings.ReplaceAll(strings.ReplaceAll(want, "-", ""), " ", " | "))
 	}
 	b.WriteString(
-		"\n## Accounts that nobody has signed in to\n\nAn edit by who holds `users.clients` makes an account its own, too: so the rows are asked in this order.\n",
+		"\n## Accounts that nobody has signed in to\n\nAn edit by who holds `users.clients` makes an account its own, too: so the rows are " +
+			"asked in this order.\n",
 	)
 	heading()
 	for _, r := range accessTable {
 		row(r.caller, r.target, r.want)
 	}
 	b.WriteString(
-		"\n## Accounts that are their own\n\nEach has chosen its password by the link in its mail, and signed in. What is not here is as above.\n",
+		"\n## Accounts that are their own\n\nEach has chosen its password by the link in its mail, and signed in. What is not here is " +
+			"as above.\n",
 	)
 	heading()
 	for _, r := range accessTable {

@@ -36,7 +36,10 @@ func TestCompressedBodies(t *testing.T) {
 	c.Do("POST", "/port-speed", zipped(t, speed("other")), "Content-Encoding", "gzip", "Idempotency-Key", "one").Want(409)
 
 	whole := zipped(t, speed("broken"))
-	for name, body := range map[string]string{"plain": speed("broken"), "half": whole[:len(whole)/2], "without its sum": whole[:len(whole)-8], "of another sum": whole[:len(whole)-8] + "12345678", "with more behind it": whole + "x", "nothing": ""} {
+	for name, body := range map[string]string{
+		"plain": speed("broken"), "half": whole[:len(whole)/2], "without its sum": whole[:len(whole)-8],
+		"of another sum": whole[:len(whole)-8] + "12345678", "with more behind it": whole + "x", "nothing": "",
+	} {
 		if got := c.Do("POST", "/port-speed", body, "Content-Encoding", "gzip").Want(400); body != "" && !strings.Contains(got.Text, "gzip") {
 			t.Errorf("%s: %s", name, got.Text)
 		}
@@ -62,7 +65,9 @@ func TestCharsets(t *testing.T) {
 	for n, kind := range []string{"application/json", "application/json; charset=utf-8", `application/json;charset="UTF-8"`, "Application/JSON; Charset=utf8"} {
 		c.Do("POST", "/port-speed", `{"name": "é`+kind[:n]+`", "speed": 1, "billing_id": null}`, "Content-Type", kind).Want(200)
 	}
-	for _, kind := range []string{"application/json; charset=iso-8859-1", "application/json; charset=utf-16", "text/csv; charset=windows-1252"} {
+	for _, kind := range []string{
+		"application/json; charset=iso-8859-1", "application/json; charset=utf-16", "text/csv; charset=windows-1252",
+	} {
 		if got := c.Do("POST", "/port-speed", "{}", "Content-Type", kind).Want(415); !strings.Contains(got.Text, "UTF-8") {
 			t.Errorf("%s: %s", kind, got.Text)
 		}

@@ -49,7 +49,8 @@ func TestEveryRoute(t *testing.T) {
 	others := map[principal.OwnerType]*principal.Principal{principal.Client: nil, principal.Integration: nil}
 	for kind := range others {
 		others[kind] = &principal.Principal{Owner: principal.Owner{Type: kind, ID: 999}}
-		err := p.Databases[identity.Name].QueryRow(t.Context(), "INSERT INTO api_key (name, hash, owner_type, owner_id) VALUES ('', sha256($1::text::bytea), $1, 999) RETURNING id", kind).
+		err := p.Databases[identity.Name].QueryRow(t.Context(), "INSERT INTO api_key (name, hash, owner_type, owner_id) "+
+			"VALUES ('', sha256($1::text::bytea), $1, 999) RETURNING id", kind).
 			Scan(&others[kind].KeyID)
 		if err != nil {
 			t.Fatal(err)
@@ -119,19 +120,22 @@ func newWalk(t testing.TB, p *product.Product, c *testkit.Client) *walk {
 	testkit.Execute(
 		t,
 		p.Databases[system.Name],
-		"INSERT INTO email_message (template, account, to_name, to_email, secret, status) VALUES ('welcome', '/client/1', 'Ben', 'ben@example.com', false, 'failed')",
+		"INSERT INTO email_message (template, account, to_name, to_email, secret, status) "+
+			"VALUES ('welcome', '/client/1', 'Ben', 'ben@example.com', false, 'failed')",
 	)
 	c.Do("PATCH", "/admin/1", map[string]any{"password": password}).Want(200)
 	session := c.Do("POST", "/auth/key", map[string]any{"type": "admin", "username": "admin", "password": password}).Want(200).ID()
 	testkit.Execute(
 		t,
 		p.Databases[identity.Name],
-		"INSERT INTO password_reset (owner_type, owner_id, hash, expires_at) VALUES ('admin', 1, sha256(repeat('A', 43)::bytea), now() + interval '1 hour')",
+		"INSERT INTO password_reset (owner_type, owner_id, hash, expires_at) "+
+			"VALUES ('admin', 1, sha256(repeat('A', 43)::bytea), now() + interval '1 hour')",
 	)
 	testkit.Execute(
 		t,
 		p.Databases[identity.Name],
-		"INSERT INTO sso_code (hash, owner_type, owner_id, key_id, actor_type, actor_id, actor_name, expires_at) VALUES (sha256(repeat('A', 43)::bytea), 'client', 2, 1, 'admin', 1, 'admin', now() + interval '1 hour')",
+		"INSERT INTO sso_code (hash, owner_type, owner_id, key_id, actor_type, actor_id, actor_name, expires_at) "+
+			"VALUES (sha256(repeat('A', 43)::bytea), 'client', 2, 1, 'admin', 1, 'admin', now() + interval '1 hour')",
 	)
 	w := &walk{t: t, c: c, p: p, ids: map[string]string{"/system/job": failedJob(t, p), "/auth/session": fmt.Sprint(session)}}
 	for _, service := range slices.Sorted(maps.Keys(p.Routes)) {
@@ -217,7 +221,8 @@ func (w *walk) created(path string, id int64) {
 			w.t,
 			w.p.Databases[pxe.Name],
 			fmt.Sprintf(
-				"INSERT INTO discovery (name, address, facts, dhcp_server_id, first_seen_at, seen_at) VALUES ('52:54:00:12:34:99', '', '{}', %d, now(), now())",
+				"INSERT INTO discovery (name, address, facts, dhcp_server_id, first_seen_at, seen_at) "+
+					"VALUES ('52:54:00:12:34:99', '', '{}', %d, now(), now())",
 				id,
 			),
 		)
@@ -404,7 +409,8 @@ func failedJob(t testing.TB, p *product.Product) string {
 		if err := jobs.Enqueue(t.Context(), tx, &job, struct{}{}); err != nil {
 			return err
 		}
-		return tx.QueryRow(t.Context(), "UPDATE river_job SET state = 'discarded', finalized_at = now(), attempt = max_attempts RETURNING id").Scan(&n)
+		return tx.QueryRow(t.Context(), "UPDATE river_job SET state = 'discarded', finalized_at = now(), attempt = max_attempts RETURNING id").
+			Scan(&n)
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -94,7 +94,9 @@ func TestDocumentNames(t *testing.T) {
 		}
 	}
 	apart("the document", operations...)
-	for _, wanted := range []string{"listIPEntities", "createIPGroup", "updatePortSpeed", "deleteAPIKey", "getDHCPServer", "listForwardingGateways"} {
+	for _, wanted := range []string{
+		"listIPEntities", "createIPGroup", "updatePortSpeed", "deleteAPIKey", "getDHCPServer", "listForwardingGateways",
+	} {
 		if !slices.Contains(operations, wanted) {
 			t.Errorf("there is no %s", wanted)
 		}

@@ -52,7 +52,9 @@ func (a *asker) can() principal.Grants {
 }
 
 func guards(t principal.OwnerType) permission.Permission {
-	return map[principal.OwnerType]permission.Permission{principal.Admin: permission.UsersAdmins, principal.Client: permission.UsersClients, principal.Integration: permission.SystemIntegrations}[t]
+	return map[principal.OwnerType]permission.Permission{
+		principal.Admin: permission.UsersAdmins, principal.Client: permission.UsersClients, principal.Integration: permission.SystemIntegrations,
+	}[t]
 }
 
 // reads: who holds the leaf, and everybody himself.
@@ -195,8 +197,9 @@ func (e *escalation) account(kind principal.OwnerType, name string, holds princi
 		e.t.Helper()
 		e.made++
 		h.email = path("e%d@example.com", e.made)
-		body := map[principal.OwnerType]any{principal.Integration: map[string]any{"name": path("%s %d", name, e.made)}, principal.Client: order(h.email),
-			principal.Admin: map[string]any{"email": h.email, "password": ""}}[kind]
+		body := map[principal.OwnerType]any{principal.Integration: map[string]any{"name": path("%s %d", name, e.made)},
+			principal.Client: order(h.email),
+			principal.Admin:  map[string]any{"email": h.email, "password": ""}}[kind]
 		return e.root.Do("POST", "/"+string(kind), body).Want(200).ID()
 	}
 	h.owner.ID = h.another()
@@ -241,8 +244,10 @@ func (e *escalation) makeAccounts() {
 		name  string
 		holds principal.Grants
 	}{
-		{"an admin without anything", 0}, {"an admin of admins", holding("users.admins")}, {"an admin who reads admins", holding("users.admins read", "users.clients read", "system.integrations read")},
-		{"an admin of admins and groups", holding("users.admins", "network.groups")}, {"an admin of clients", holding("users.clients")}, {"an admin of integrations", holding("system.integrations")},
+		{"an admin without anything", 0}, {"an admin of admins", holding("users.admins")},
+		{"an admin who reads admins", holding("users.admins read", "users.clients read", "system.integrations read")},
+		{"an admin of admins and groups", holding("users.admins", "network.groups")}, {"an admin of clients", holding("users.clients")},
+		{"an admin of integrations", holding("system.integrations")},
 		{"an admin of nearly all", principal.All &^ holding("pxe.installs write")},
 	} {
 		e.asking(e.account(principal.Admin, admin.name, admin.holds))
@@ -289,9 +294,12 @@ func (e *escalation) makeAccounts() {
 	}
 
 	for _, h := range []*holder{
-		e.account(principal.Admin, "an admin to be tried", 0), e.account(principal.Admin, "an admin of groups", holding("network.groups")), e.account(principal.Admin, "an admin of all", principal.All),
-		e.account(principal.Integration, "a tried integration", 0), e.account(principal.Integration, "an integration of groups", holding("network.groups")),
-		e.account(principal.Client, "nobody's client", 0), e.ofIntegration(shop, "the shop's client"), e.ofIntegration(stranger, "the stranger's client"),
+		e.account(principal.Admin, "an admin to be tried", 0), e.account(principal.Admin, "an admin of groups", holding("network.groups")),
+		e.account(principal.Admin, "an admin of all", principal.All),
+		e.account(principal.Integration, "a tried integration", 0),
+		e.account(principal.Integration, "an integration of groups", holding("network.groups")),
+		e.account(principal.Client, "nobody's client", 0), e.ofIntegration(shop, "the shop's client"),
+		e.ofIntegration(stranger, "the stranger's client"),
 	} {
 		e.furnish(h)
 		e.targets = append(e.targets, h)
@@ -315,7 +323,8 @@ func (e *escalation) secure(h *holder) {
 	_, itself := e.keyBy(e.root, h)
 	made := testkit.Decode[mfa.Authenticator](itself.Do("POST", "/auth/verify/auth", `{"method": 3, "name": "unmade"}`).Want(200))
 	h.unmade, h.options = made.ID, read[creationOptions](e.t, []byte(*made.Value))
-	err := e.p.Databases[identity.Name].QueryRow(e.t.Context(), "INSERT INTO authenticator (owner_type, owner_id, method_id, value, verified) VALUES ($1, $2, 2, 'tried@example.com', true) RETURNING id", h.owner.Type, h.owner.ID).
+	err := e.p.Databases[identity.Name].QueryRow(e.t.Context(), "INSERT INTO authenticator (owner_type, owner_id, method_id, value, "+
+		"verified) VALUES ($1, $2, 2, 'tried@example.com', true) RETURNING id", h.owner.Type, h.owner.ID).
 		Scan(&h.factor)
 	if err != nil {
 		e.t.Fatal(err)

@@ -35,7 +35,9 @@ func historyOf(ctx context.Context, schemas map[string]*pg.DB, name string) (*hi
 	for reader, db := range schemas {
 		var of []string
 		var seq int64
-		err := db.QueryRow(ctx, "SELECT array_remove(array_agg(history::text), NULL), coalesce(max(seq), 0) FROM consumer WHERE source = $1", name).
+		err := db.QueryRow(
+			ctx, "SELECT array_remove(array_agg(history::text), NULL), coalesce(max(seq), 0) FROM consumer WHERE source = $1", name,
+		).
 			Scan(&of, &seq)
 		if err != nil {
 			return nil, fmt.Errorf("read how far %s has read: %w", reader, err)
@@ -95,7 +97,8 @@ func (h *history) keep(ctx context.Context, db, log *pg.DB, name string) error {
 	given := []int64{}
 	for _, c := range all {
 		var seq int64
-		err := log.QueryRow(ctx, "SELECT seq FROM log WHERE source = $1 AND seq > $2 AND at = $3 AND type = $4 AND targets::jsonb = $5 AND seq <> ALL ($6) ORDER BY seq LIMIT 1",
+		err := log.QueryRow(ctx, "SELECT seq FROM log WHERE source = $1 AND seq > $2 AND at = $3 AND type = $4 AND targets::jsonb = $5 "+
+			"AND seq <> ALL ($6) ORDER BY seq LIMIT 1",
 			name, h.lostAfter, c.At, c.Type, c.Targets, given).
 			Scan(&seq)
 		if errors.Is(err, pgx.ErrNoRows) { // nobody has heard of it: it will get a number
@@ -176,7 +179,8 @@ func (h *history) begin(ctx context.Context, tx *pg.Tx) error {
 		{"INSERT INTO history (uuid, ended) SELECT unnest($1::uuid[]), $2 ON CONFLICT DO NOTHING", []any{h.others, h.lostAfter}},
 		{"INSERT INTO history (began) VALUES ($1)", []any{h.began}},
 		{"UPDATE sequencer SET last = $1, relation = 'sequencer'::regclass", []any{h.began}},
-		{"SELECT setval(format('%I.%I', schemaname, sequencename)::regclass, greatest(coalesce(last_value, 0), $1) + $2) FROM pg_sequences WHERE schemaname = current_schema()", []any{h.highestID, leap}},
+		{"SELECT setval(format('%I.%I', schemaname, sequencename)::regclass, greatest(coalesce(last_value, 0), $1) + $2) " +
+			"FROM pg_sequences WHERE schemaname = current_schema()", []any{h.highestID, leap}},
 		{"DROP TABLE IF EXISTS lost", nil},
 	} {
 		if _, err := tx.Exec(ctx, step.sql, step.args...); err != nil {

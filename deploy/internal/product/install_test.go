@@ -54,18 +54,31 @@ func (b *boot) set() {
 	host, port, _ := strings.Cut(strings.TrimPrefix(b.agent.URL, "http://"), ":")
 	b.dhcp = b.c.Do("POST", "/pxe/dhcp", map[string]any{"name": "Berlin", "host": host, "port": port, "api_key": agentKey}).Want(200).ID()
 	b.group = b.c.Do("POST", "/group", map[string]any{"name": "Berlin", "pxe_dhcp_server": b.dhcp}).Want(200).ID()
-	b.fileServer = b.c.Do("POST", "/pxe/file", map[string]any{"name": "files", "install_max_concurrent": 20, "group": b.group, "host": host, "port": port, "api_key": agentKey, "public_key": hostKey}).
+	b.fileServer = b.c.Do(
+		"POST", "/pxe/file",
+		map[string]any{
+			"name": "files", "install_max_concurrent": 20, "group": b.group, "host": host, "port": port, "api_key": agentKey, "public_key": hostKey,
+		},
+	).
 		Want(200).
 		ID()
-	script := b.c.Do("POST", "/pxe/boot-script", map[string]any{"name": "boot", "body": "#!ipxe\nkernel {{.URL.Files}}/linux token {{.URL.Preseed}}\n"}).
+	script := b.c.Do("POST", "/pxe/boot-script", map[string]any{"name": "boot", "body": "#!ipxe\nkernel {{.URL.Files}}/linux token " +
+		"{{.URL.Preseed}}\n"}).
 		Want(200).
 		ID()
-	preseed := b.c.Do("POST", "/pxe/preseed", map[string]any{"name": "seed", "body": "{{quote .Password}} {{.Host.IPv4.Address}} {{.Client.Email}}"}).
+	preseed := b.c.Do("POST", "/pxe/preseed", map[string]any{"name": "seed", "body": "{{quote .Password}} {{.Host.IPv4.Address}} " +
+		"{{.Client.Email}}"}).
 		Want(200).
 		ID()
 	shell := b.c.Do("POST", "/pxe/shell", map[string]any{"name": "after", "body": "#!/bin/bash\necho {{.Host.Name}}"}).Want(200).ID()
 	template := testkit.Decode[[]struct{ ID int64 }](b.c.Do("GET", "/email/template?name=install-finished", nil).Want(200))[0].ID
-	b.profile = b.c.Do("POST", "/pxe/profile", map[string]any{"name": "mine", "boot_script": script, "preseed": preseed, "shell": map[string]any{"after": []int64{shell}}, "email": map[string]any{"template": template}}).
+	b.profile = b.c.Do(
+		"POST", "/pxe/profile",
+		map[string]any{
+			"name": "mine", "boot_script": script, "preseed": preseed, "shell": map[string]any{"after": []int64{shell}},
+			"email": map[string]any{"template": template},
+		},
+	).
 		Want(200).
 		ID()
 	b.client = b.c.Do("POST", "/client", `{"first": "Ben", "last": "Miller", "email": "ben@example.org"}`).Want(200).ID()
@@ -82,7 +95,9 @@ func (b *boot) install(more string) target {
 	b.Helper()
 	b.macs++
 	m := target{mac: fmt.Sprintf("52:54:00:00:00:%02x", b.macs), address: fmt.Sprintf("10.1.0.%d", b.macs+1)}
-	m.entity = b.c.Do("POST", "/entity", map[string]any{"group": b.group, "address": m.address, "subnet_mask": "255.255.255.0", "gateway": "10.1.0.254"}).
+	m.entity = b.c.Do(
+		"POST", "/entity", map[string]any{"group": b.group, "address": m.address, "subnet_mask": "255.255.255.0", "gateway": "10.1.0.254"},
+	).
 		Want(200).
 		ID()
 	m.id = b.c.Do("POST", "/pxe/install", fmt.Sprintf(`{"profile": %d, "host": {"macs": [%q], "entity": %d, "hostname": "web%d.example.com"}, "password": "a long walk in the rain"%s}`, b.profile, m.mac, m.entity, b.macs, more)).

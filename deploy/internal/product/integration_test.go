@@ -98,7 +98,8 @@ func testDetachedIntegration(t *testing.T, p *product.Product, c *testkit.Client
 	testkit.Execute(
 		t,
 		db,
-		"INSERT INTO client (email, first, last, billing_id, integration_id) SELECT 'c' || n || '@example.com', 'Ben', n, n, $1 FROM generate_series(2, $2) n",
+		"INSERT INTO client (email, first, last, billing_id, integration_id) SELECT 'c' || n || '@example.com', 'Ben', n, n, $1 "+
+			"FROM generate_series(2, $2) n",
 		id,
 		its,
 	)
@@ -136,7 +137,8 @@ func testDetachedIntegration(t *testing.T, p *product.Product, c *testkit.Client
 		t.Errorf("a client of it is %+v", is)
 	}
 	var left, most int
-	err := db.QueryRow(t.Context(), "SELECT (SELECT count(*) FROM client WHERE integration_id IS NOT NULL OR billing_id IS NOT NULL), (SELECT max(n) FROM (SELECT count(*) AS n FROM change WHERE type = 'client.edited' GROUP BY at) same)").
+	err := db.QueryRow(t.Context(), "SELECT (SELECT count(*) FROM client WHERE integration_id IS NOT NULL "+
+		"OR billing_id IS NOT NULL), (SELECT max(n) FROM (SELECT count(*) AS n FROM change WHERE type = 'client.edited' GROUP BY at) same)").
 		Scan(&left, &most)
 	if err != nil || left > 0 || most > 100 {
 		t.Errorf("%d clients are left, and %d were detached at once: %v", left, most, err)

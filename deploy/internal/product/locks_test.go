@@ -67,7 +67,9 @@ func attack(t *testing.T, db *pg.DB, begun chan<- struct{}) (end func() (seen []
 			if _, err := tx.Exec(t.Context(), "SET LOCAL idle_in_transaction_session_timeout = 0"); err != nil {
 				return err
 			}
-			for _, name := range []string{"accounts", "address space", "allocation", "fold counts", "idempotency", "bootstrap", "standalone", "migrate network"} {
+			for _, name := range []string{
+				"accounts", "address space", "allocation", "fold counts", "idempotency", "bootstrap", "standalone", "migrate network",
+			} {
 				for number := range 4 {
 					if _, err := tx.Exec(t.Context(), "SELECT pg_try_advisory_xact_lock(hashtextextended($1, $2))", name, number); err != nil {
 						return err

@@ -110,8 +110,10 @@ func (w *logWalk) inTurn(do func([]rest.Operation)) {
 	do(deletes)
 	w.ids["/group"] = fmt.Sprint(w.c.Do("POST", "/group", `{"name": "another"}`).Want(200).ID())
 	w.ids["/pxe/file"] = fmt.Sprint(
-		w.c.Do("POST", "/pxe/file", map[string]any{"name": "another", "install_max_concurrent": 1, "group": w.ids["/group"], "host": "files.example.net", "port": 8443, "api_key": "x",
-			"public_key": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG"}).
+		w.c.Do("POST", "/pxe/file",
+			map[string]any{"name": "another", "install_max_concurrent": 1, "group": w.ids["/group"], "host": "files.example.net", "port": 8443,
+				"api_key":    "x",
+				"public_key": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG"}).
 			Want(200).
 			ID(),
 	)

@@ -51,7 +51,9 @@ func schemasOf(ctx context.Context, conn *pgx.Conn) (fresh, used []string, err e
 
 func markLost(ctx context.Context, conn *pgx.Conn, name, reader string) error {
 	var heard bool
-	err := conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM "+pgx.Identifier{reader, "change_cursor"}.Sanitize()+" WHERE source = $1 AND seq > 0)", name).
+	err := conn.QueryRow(
+		ctx, "SELECT EXISTS (SELECT FROM "+pgx.Identifier{reader, "change_cursor"}.Sanitize()+" WHERE source = $1 AND seq > 0)", name,
+	).
 		Scan(&heard)
 	if err != nil || !heard {
 		return err

@@ -80,7 +80,9 @@ func TestMonitoringNamesMetrics(t *testing.T) {
 	t.Parallel()
 	o := newOperated(t)
 	there := metricsOf(t, o)
-	for _, elsewhere := range []string{"pkg/runtime/process/certificate.go", "pkg/postgres/pool/pool.go", "pkg/runtime/host/host.go", "pkg/jobs/runner.go"} { // what is not there before it happens
+	for _, elsewhere := range []string{
+		"pkg/runtime/process/certificate.go", "pkg/postgres/pool/pool.go", "pkg/runtime/host/host.go", "pkg/jobs/runner.go",
+	} { // what is not there before it happens
 		text, err := os.ReadFile("../../../" + elsewhere)
 		if err != nil {
 			t.Fatal(err)

@@ -142,7 +142,9 @@ func (o *operated) refused() {
 // recovers wants changes to be possible soon, and then for everybody.
 func (o *operated) recovers() {
 	o.t.Helper()
-	for deadline := time.Now().Add(soon); o.admin.Do("POST", "/group", map[string]any{"name": "first"}).Status != http.StatusOK; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(soon); o.admin.Do(
+		"POST", "/group", map[string]any{"name": "first"},
+	).Status != http.StatusOK; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			o.t.Fatal("changes are refused though the cause is gone")
 		}

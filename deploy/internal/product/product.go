@@ -97,33 +97,20 @@ func Open(
 		return nil, err
 	}
 	for _, d := range Services {
-		log := log.With("service", d.Name)
-		deps := service.Deps{Peers: peers.New(d.Name, p.Services), Redis: client, Wakes: p.wakes, Settings: settings, Given: variables.Given(), Log: log}
+		deps := service.Deps{
+			Peers:    peers.New(d.Name, p.Services),
+			Redis:    client,
+			Wakes:    p.wakes,
+			Settings: settings,
+			Given:    variables.Given(),
+			Log:      log.With("service", d.Name),
+		}
 		if err := host.Unlock(d, &deps, keys[d.Name]); err != nil {
 			return nil, fmt.Errorf("start %s: %w", d.Name, err)
 		}
-		on, err := pool.Open(ctx, urls[d.Name].Reveal(), connections, d.Parameters)
-		if err != nil {
+		if err := p.start(ctx, d, urls[d.Name], deps); err != nil {
 			return nil, fmt.Errorf("start %s: %w", d.Name, err)
 		}
-		on.Follow(urls[d.Name])
-		p.Databases[d.Name], p.pools = on.DB, append(p.pools, on)
-		if err := host.Migrate(ctx, d, on, log); err != nil {
-			return nil, err
-		}
-		deps.DB = on.DB
-		if err := host.Ready(ctx, d, deps); err != nil {
-			return nil, fmt.Errorf("start %s: %w", d.Name, err)
-		}
-		service, err := host.Assemble(ctx, d, on, deps, p.Maintenance)
-		if err != nil {
-			return nil, fmt.Errorf("start %s: %w", d.Name, err)
-		}
-		if err := errors.Join(d.Entry().Check(), d.CheckRoutes(service.Routes)); err != nil {
-			return nil, fmt.Errorf("start %s: %w", d.Name, err)
-		}
-		p.Services[d.Name], p.Routes[d.Name] = service, service.Routes
-		p.services = append(p.services, service)
 	}
 	if p.entries, err = keys[principal.Gateway].Signer(keycache.Purpose); err != nil {
 		return nil, err
@@ -134,6 +121,33 @@ func Open(
 		p.working.Go(func() { service.Work(working) })
 	}
 	return p, nil
+}
+
+// start opens a service's pool, migrates its schema and assembles it. Its tasks do not run yet.
+func (p *Product) start(ctx context.Context, d service.Definition, url secret.String, deps service.Deps) error {
+	on, err := pool.Open(ctx, url.Reveal(), connections, d.Parameters)
+	if err != nil {
+		return err
+	}
+	on.Follow(url)
+	p.Databases[d.Name], p.pools = on.DB, append(p.pools, on)
+	if err := host.Migrate(ctx, d, on, deps.Log); err != nil {
+		return err
+	}
+	deps.DB = on.DB
+	if err := host.Ready(ctx, d, deps); err != nil {
+		return err
+	}
+	started, err := host.Assemble(ctx, d, on, deps, p.Maintenance)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(d.Entry().Check(), d.CheckRoutes(started.Routes)); err != nil {
+		return err
+	}
+	p.Services[d.Name], p.Routes[d.Name] = started, started.Routes
+	p.services = append(p.services, started)
+	return nil
 }
 
 // NewGateway makes a gateway in front of the product's services, as gateway.New does.

@@ -73,10 +73,14 @@ func testSpellingsOfParameters(t *testing.T, _ *product.Product, c *testkit.Clie
 		c.Do("POST", "/entity", entity).Want(200)
 	}
 	for query, want := range map[string][]int64{
-		"/entity?group_id=1": {1}, "/entity?group.id=1": {1}, "/entity?group[id]=001": {1}, "/entity?group%5Bid%5D=2": {2}, "/entity?owner.id=3": {1},
-		"/entity?owner[id]=3": {1}, "/entity?owner=3": {1}, "/entity?vlan=": {1, 2}, "/entity?group_id=&sort=&q=&per_page=&page=&count=&cursor=": {1, 2},
-		"/entity?billing_id=": {}, "/entity?billing_id=%20": {}, "/entity?billing.id=7%20": {1}, "/entity?owner=": {}, "/entity?owner.id=": {}, "/entity?billing_id=&group_id=1": {},
-		"/group?reserved=1": {1}, "/group?reserved=TRUE": {1}, "/group?reserved=False": {2}, "/group?reserved=0": {2}, "/group?reserved=": {1, 2},
+		"/entity?group_id=1": {1}, "/entity?group.id=1": {1}, "/entity?group[id]=001": {1}, "/entity?group%5Bid%5D=2": {2},
+		"/entity?owner.id=3":  {1},
+		"/entity?owner[id]=3": {1}, "/entity?owner=3": {1}, "/entity?vlan=": {1, 2},
+		"/entity?group_id=&sort=&q=&per_page=&page=&count=&cursor=": {1, 2},
+		"/entity?billing_id=": {}, "/entity?billing_id=%20": {}, "/entity?billing.id=7%20": {1}, "/entity?owner=": {}, "/entity?owner.id=": {},
+		"/entity?billing_id=&group_id=1": {},
+		"/group?reserved=1":              {1}, "/group?reserved=TRUE": {1}, "/group?reserved=False": {2}, "/group?reserved=0": {2},
+		"/group?reserved=":           {1, 2},
 		"/group?billing_id=&count=1": {}, "/auth/key?owner=": {}, "/admin?email=": {}, "/admin?username=": {}, "/log?user=": {},
 	} {
 		if got := ids(c.Do("GET", query, nil).Want(200)); !slices.Equal(got, want) {
@@ -94,9 +98,11 @@ func testSpellingsOfParameters(t *testing.T, _ *product.Product, c *testkit.Clie
 	}
 	c.Do("GET", "/group/1?include=", nil).Want(200)
 	for query, want := range map[string]string{
-		"/entity?group_id=1&group.id=1": "?group_id disagrees", "/entity?owner.name=x": "?owner.name unknown", "/group?reserved=yes": "?reserved type",
-		"/log?target_id=x&target_type=group": "?target_id type", "/log?since=soon": "?since type", "/group/1?include=x&include=y": "?include unknown",
-		"/entity?vlan=1e2": "?vlan type", "/entity?vlan=+5": "?vlan type",
+		"/entity?group_id=1&group.id=1": "?group_id disagrees", "/entity?owner.name=x": "?owner.name unknown",
+		"/group?reserved=yes":                "?reserved type",
+		"/log?target_id=x&target_type=group": "?target_id type", "/log?since=soon": "?since type",
+		"/group/1?include=x&include=y": "?include unknown",
+		"/entity?vlan=1e2":             "?vlan type", "/entity?vlan=+5": "?vlan type",
 	} {
 		if wrong := testkit.Decode[problem.Problem](c.Do("GET", query, nil).Want(400)).Errors; wrong[0].Pointer+" "+wrong[0].Code != want {
 			t.Errorf("%s: %v, want %s", query, wrong, want)

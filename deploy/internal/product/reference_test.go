@@ -98,7 +98,10 @@ func testProfilesEmailTemplate(t *testing.T, _ *product.Product, c *testkit.Clie
 	at := path("/email/template/%d", template)
 	c.Do("DELETE", at, nil).
 		Want(409).
-		WantDetail(problem.Conflict, fmt.Sprintf("Email template %d is used by profile %s (Debian).", template, strings.TrimPrefix(profile, "/pxe/profile/")))
+		WantDetail(
+			problem.Conflict,
+			fmt.Sprintf("Email template %d is used by profile %s (Debian).", template, strings.TrimPrefix(profile, "/pxe/profile/")),
+		)
 	c.Do("PATCH", at, `{"name": "done", "subject": "x", "body": "x"}`).Want(200)
 	testkit.Eventually(t, "the profile shows the template's new name", func() bool {
 		return strings.Contains(c.Do("GET", profile, nil).Want(200).Text, `"name":"done"}}`)
@@ -161,7 +164,8 @@ func TestReferenceWhileItsTargetIsDeleted(t *testing.T) {
 		t.Error("no reference was made in time")
 	}
 	var dangling int
-	if err := p.Databases[network.Name].QueryRow(t.Context(), "SELECT count(*) FROM ip_group g JOIN ref r ON r.id = g.pxe_dhcp_server_id WHERE r.gone").
+	if err := p.Databases[network.Name].QueryRow(t.Context(), "SELECT count(*) FROM ip_group g JOIN ref r ON r.id = g.pxe_dhcp_server_id "+
+		"WHERE r.gone").
 		Scan(&dangling); err != nil ||
 		dangling > 0 {
 		t.Error(dangling, err)
@@ -299,7 +303,8 @@ func TestClientsWhileTheirIntegrationIsDeleted(t *testing.T) {
 	if err := p.Databases[system.Name].QueryRow(t.Context(), "SELECT count(*) FROM closing").Scan(&open); err != nil || open > 0 {
 		t.Errorf("%d deletions are noted as under way: %v", open, err)
 	}
-	if err := p.Databases[clients.Name].QueryRow(t.Context(), "SELECT count(*) FROM client c LEFT JOIN ref r ON r.type = 'integration' AND r.id = c.integration_id WHERE c.integration_id IS NOT NULL AND r.gone IS NOT false").
+	if err := p.Databases[clients.Name].QueryRow(t.Context(), "SELECT count(*) FROM client c LEFT JOIN ref r ON r.type = 'integration' "+
+		"AND r.id = c.integration_id WHERE c.integration_id IS NOT NULL AND r.gone IS NOT false").
 		Scan(&dangling); err != nil ||
 		dangling > 0 {
 		t.Errorf("%d clients are of integrations that are gone: %v", dangling, err)

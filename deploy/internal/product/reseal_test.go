@@ -54,7 +54,8 @@ func TestReseal(t *testing.T) {
 		t.Fatal(err)
 	}
 	editing.Wait()
-	for _, want := range []string{"clients: an older key was needed for 1, and is for 0.", "network: an older key was needed for 3, and is for 0.", "pxe: an older key was needed for ", "and is for 0.\nsystem: an older key was needed for ", "and is for 0.\n"} {
+	for _, want := range []string{"clients: an older key was needed for 1, and is for 0.", "network: an older key was needed for 3, " +
+		"and is for 0.", "pxe: an older key was needed for ", "and is for 0.\nsystem: an older key was needed for ", "and is for 0.\n"} {
 		if !strings.Contains(said.String(), want) {
 			t.Errorf("it does not say %q:\n%s", want, &said)
 		}

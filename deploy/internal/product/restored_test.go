@@ -205,7 +205,9 @@ func TestRestoredSchema(t *testing.T) {
 		t.Fatalf("it starts: %v", err)
 	}
 	said := i.takeUp()
-	for _, want := range []string{"network is taken up: it has its changes up to 1,", "5 of its changes are in the log, and lost to it:", "IP group lost 4 created."} {
+	for _, want := range []string{
+		"network is taken up: it has its changes up to 1,", "5 of its changes are in the log, and lost to it:", "IP group lost 4 created.",
+	} {
 		if !strings.Contains(said, want) {
 			t.Errorf("it does not say %q: %s", want, said)
 		}
@@ -259,7 +261,10 @@ func TestReferencesToRestored(t *testing.T) {
 	t.Parallel()
 	i := newInstallation(t)
 	server := func(name string) int64 {
-		return i.admin.Do(http.MethodPost, "/pxe/dhcp", testkit.JSON(map[string]any{"name": name, "http": map[string]any{"host": "192.0.2.1", "port": 8080, "api_key": "of-the-agent"}})).
+		return i.admin.Do(
+			http.MethodPost, "/pxe/dhcp",
+			testkit.JSON(map[string]any{"name": name, "http": map[string]any{"host": "192.0.2.1", "port": 8080, "api_key": "of-the-agent"}}),
+		).
 			Want(http.StatusOK).
 			ID()
 	}

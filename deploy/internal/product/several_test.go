@@ -210,7 +210,9 @@ func (w *several) logged(p *product.Product, request string, want int) {
 	w.t.Helper()
 	producttest.Drain(w.t, p)
 	var got int
-	err := p.Databases[system.Name].QueryRow(w.t.Context(), "SELECT count(DISTINCT targets->0->>'id') FROM log WHERE request_id = $1", request).
+	err := p.Databases[system.Name].QueryRow(
+		w.t.Context(), "SELECT count(DISTINCT targets->0->>'id') FROM log WHERE request_id = $1", request,
+	).
 		Scan(&got)
 	if err != nil || got != want {
 		w.t.Errorf("%d items in the log, want %d: %v", got, want, err)

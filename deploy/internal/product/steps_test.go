@@ -88,7 +88,8 @@ func TestMigrationInSteps(t *testing.T) {
 	halted := func() (pid int) {
 		t.Helper()
 		for deadline := time.Now().Add(soon); pid == 0; time.Sleep(5 * time.Millisecond) {
-			err := writer.QueryRow(ctx, "SELECT coalesce(max(pid), 0) FROM pg_stat_activity WHERE query LIKE '%LOOP%' AND pid <> pg_backend_pid() AND wait_event_type = 'Lock' AND datname = current_database()").
+			err := writer.QueryRow(ctx, "SELECT coalesce(max(pid), 0) FROM pg_stat_activity "+
+				"WHERE query LIKE '%LOOP%' AND pid <> pg_backend_pid() AND wait_event_type = 'Lock' AND datname = current_database()").
 				Scan(&pid)
 			if err != nil || time.Now().After(deadline) {
 				t.Fatal("it does not come to the second batch: ", err)
@@ -126,7 +127,8 @@ func TestMigrationInSteps(t *testing.T) {
 		t.Fatal(err)
 	}
 	var rows, wrong int
-	err = writer.QueryRow(ctx, "SELECT count(*), count(*) FILTER (WHERE (a.entity_name, a.vlan) IS DISTINCT FROM (e.name, e.vlan)) FROM ip_assignment a JOIN ip_entity e ON e.id = a.entity_id").
+	err = writer.QueryRow(ctx, "SELECT count(*), count(*) FILTER (WHERE (a.entity_name, a.vlan) IS DISTINCT FROM (e.name, e.vlan)) "+
+		"FROM ip_assignment a JOIN ip_entity e ON e.id = a.entity_id").
 		Scan(&rows, &wrong)
 	if err != nil || rows != 11000-4+2 || wrong != 0 {
 		t.Errorf("%d of %d assignments say another name or VLAN than their entities: %v", wrong, rows, err)

@@ -31,7 +31,13 @@ func TestTodo(t *testing.T) {
 		c.Do("POST", "/integration", `{"name": "Shop"}`).Want(200)
 		c.Do("POST", "/pxe/dhcp", `{"name": "fra1", "http": {"host": "192.0.2.1", "port": 443, "use_https": true, "api_key": "secret"}}`).
 			Want(200)
-		c.Do("POST", "/pxe/file", map[string]any{"name": "fra1", "install_max_concurrent": 20, "group_id": group, "host": "192.0.2.1", "port": 443, "api_key": "secret", "public_key": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG"}).
+		c.Do(
+			"POST", "/pxe/file",
+			map[string]any{
+				"name": "fra1", "install_max_concurrent": 20, "group_id": group, "host": "192.0.2.1", "port": 443, "api_key": "secret",
+				"public_key": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG",
+			},
+		).
 			Want(200)
 		script := c.Do("POST", "/pxe/boot-script", `{"name": "boot"}`).Want(200).ID()
 		c.Do("POST", "/pxe/profile", map[string]any{"name": "Debian", "boot_script": script}).Want(200)

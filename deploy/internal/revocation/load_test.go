@@ -94,6 +94,12 @@ func (l *load) more(t *testing.T, answered *atomic.Int64, n int64) {
 	t.Helper()
 	n += answered.Load()
 	testkit.Eventually(t, "more requests are answered", func() bool { return answered.Load() >= n }, func() string {
-		return fmt.Sprintf("%d let in, %d refused, %d failed, the last with %v", l.good.Load(), l.refused.Load(), l.failed.Load(), l.failure.Load())
+		return fmt.Sprintf(
+			"%d let in, %d refused, %d failed, the last with %v",
+			l.good.Load(),
+			l.refused.Load(),
+			l.failed.Load(),
+			l.failure.Load(),
+		)
 	})
 }

@@ -40,7 +40,9 @@ func TestOutage(t *testing.T) {
 		begin, end func(*stand)
 	}{
 		{"Redis", false, false, func(s *stand) { s.services.cut(); s.gateways.cut() }, func(s *stand) { s.services.mend(); s.gateways.mend() }},
-		{"Redis", true, false, func(s *stand) { s.services.stall(); s.gateways.stall() }, func(s *stand) { s.services.heal(); s.gateways.heal() }},
+		{
+			"Redis", true, false, func(s *stand) { s.services.stall(); s.gateways.stall() }, func(s *stand) { s.services.heal(); s.gateways.heal() },
+		},
 		{"identity", false, true, func(s *stand) { s.toIdentity.cut() }, func(s *stand) { s.toIdentity.mend() }},
 		{"identity", true, true, func(s *stand) { s.toIdentity.stall() }, func(s *stand) { s.toIdentity.heal() }},
 	} {
@@ -74,7 +76,8 @@ func TestOutage(t *testing.T) {
 
 			most := doors*int(burst+took.Seconds()*rate) + 1
 			t.Logf(
-				"away for %v of %v: %d requests with valid keys, %d with others; a greedy key made %d requests, at most %d may be, and was held back %d times",
+				"away for %v of %v: %d requests with valid keys, %d with others; a greedy key made %d requests, at most %d may be, and was held "+
+					"back %d times",
 				outage(),
 				took.Round(time.Millisecond),
 				u.good.Load(),

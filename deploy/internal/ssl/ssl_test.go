@@ -408,7 +408,8 @@ func TestCertificate(t *testing.T) {
 		testkit.Eventually(t, "callers are redirected", func() bool {
 			return doors[0].call(plain, base+"/group?sort=name").Header.Get("Location") == "https://"+name+"/group?sort=name"
 		})
-		for _, secret := range [][]string{{"X-Api-Key", c.Key}, {"Authorization", "Bearer " + c.Key}, {"Authorization", "Basic eDp5"}, {"POST"}, {"PATCH", "X-Api-Key", "x"},
+		for _, secret := range [][]string{{"X-Api-Key", c.Key}, {"Authorization", "Bearer " + c.Key}, {"Authorization", "Basic eDp5"}, {"POST"},
+			{"PATCH", "X-Api-Key", "x"},
 			{"X-Api-Key", c.Key, "X-Forwarded-Proto", "https"}} {
 			if answer := doors[0].call(plain, base+"/group", secret...); answer.StatusCode != 403 || answer.Header.Get("Location") != "" {
 				t.Errorf("%v is answered %s", secret[0], answer.Status)

@@ -84,8 +84,9 @@ func Main(name string, run func(context.Context, Config) error, checks ...health
 			})
 		}},
 		{
-			Name:    "reseal",
-			Summary: "seal and sign with the newest master key what was with an older one, and say how much is left; also while the installation runs",
+			Name: "reseal",
+			Summary: "seal and sign with the newest master key what was with an older one, and say how much is left; also while the " +
+				"installation runs",
 			Run: func(ctx context.Context) error {
 				return reseal(ctx, c, os.Stdout)
 			},

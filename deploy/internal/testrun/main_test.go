@@ -54,8 +54,10 @@ func TestRetry(t *testing.T) {
 		"red":              {"func TestRed(t *testing.T) { t.Fatal(\"got 1, want 2\") }", false, 0, "sample.TestRed failed twice"},
 		"panic":            {"func TestPanic(t *testing.T) { panic(\"no\") }", false, 0, "not run again"},
 		"a promise":        {"func TestCrashOfAll(t *testing.T) { once(t) }", false, 0, "not run again: sample.TestCrashOfAll"},
-		"a race":           {"func TestRace(t *testing.T) { once2(t) }\nfunc once2(t *testing.T) { t.Error(\"WARNING: DATA RACE\") }", false, 0, "not run again"},
-		"does not build":   {"func TestBuild(t *testing.T) { missing() }", false, 0, "sample failed as a whole"},
+		"a race": {
+			"func TestRace(t *testing.T) { once2(t) }\nfunc once2(t *testing.T) { t.Error(\"WARNING: DATA RACE\") }", false, 0, "not run again",
+		},
+		"does not build": {"func TestBuild(t *testing.T) { missing() }", false, 0, "sample failed as a whole"},
 		"three": {
 			"func TestA(t *testing.T) { once(t) }\nfunc TestB(t *testing.T) { once(t) }\nfunc TestC(t *testing.T) { once(t) }",
 			false, 0, "3 tests failed, and at most 2 may be flaky",

@@ -34,7 +34,9 @@ func TestBench(t *testing.T) {
 	if strings.Count(screen.String(), "to pgbench\n") != 3 || strings.Count(screen.String(), "The 16384 addresses of a /18") != 1 {
 		t.Errorf("something was not measured:\n%s", &screen)
 	}
-	for _, name := range []string{pgbenchName, serviceName, nginxName, gatewayName, splitName, nginxTLSName, gatewayTLSName, nginxHTTP2Name, gatewayHTTP2Name} {
+	for _, name := range []string{
+		pgbenchName, serviceName, nginxName, gatewayName, splitName, nginxTLSName, gatewayTLSName, nginxHTTP2Name, gatewayHTTP2Name,
+	} {
 		if !strings.Contains(table, name) && !strings.Contains(screen.String(), strings.Split(name, ",")[0]+" is skipped") {
 			t.Errorf("%s is not in the table:\n%s", name, &screen)
 		}
@@ -51,7 +53,9 @@ func TestBench(t *testing.T) {
 }
 
 func TestParseRefuses(t *testing.T) {
-	for _, arguments := range []string{"-duration 500ms", "-duration 1500ms", "-duration 0s", "-warmup -1s", "-rounds 0", "-rows 0", "-prefix 15", "-connections -1", "fast"} {
+	for _, arguments := range []string{
+		"-duration 500ms", "-duration 1500ms", "-duration 0s", "-warmup -1s", "-rounds 0", "-rows 0", "-prefix 15", "-connections -1", "fast",
+	} {
 		if _, err := parse(strings.Fields(arguments)); err == nil {
 			t.Errorf("%s is let through", arguments)
 		}

@@ -17,7 +17,8 @@ func TestParseSummary(t *testing.T) {
 			t.Errorf("%q: %d %v, %v", said, reads, rate, err)
 		}
 	}
-	for _, said := range []string{processed, processed + "tps = NaN (without initial connection time)", "tps = 1 (without initial connection time)"} {
+	for _, said := range []string{processed, processed + "tps = NaN (without initial connection time)", "tps = 1 (without initial " +
+		"connection time)"} {
 		if _, _, err := parseSummary(said); err == nil {
 			t.Errorf("%q passes", said)
 		}
@@ -29,7 +30,9 @@ func TestParseSummary(t *testing.T) {
 
 func TestLatencyLogged(t *testing.T) {
 	folder := t.TempDir()
-	for name, text := range map[string]string{"log.1": "0 1 100 0 1700000000 1\n1 1 200 0 1700000000 2\n", "log.1.1": "2 1 300 0 1700000000 3\n", "script.sql": "x"} {
+	for name, text := range map[string]string{
+		"log.1": "0 1 100 0 1700000000 1\n1 1 200 0 1700000000 2\n", "log.1.1": "2 1 300 0 1700000000 3\n", "script.sql": "x",
+	} {
 		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -101,7 +101,9 @@ func (l *lineup) identify(authority *mtls.Authority, name string) (mtls.Files, e
 	}
 	place := func(suffix string) string { return filepath.Join(l.folder, name+suffix) }
 	files := mtls.Files{Certificate: place(".crt"), Key: place(".key"), CA: place(".ca")}
-	for file, content := range map[string][]byte{files.Certificate: issued.Certificate, files.Key: []byte(issued.Key.Reveal()), files.CA: authority.Certificate()} {
+	for file, content := range map[string][]byte{
+		files.Certificate: issued.Certificate, files.Key: []byte(issued.Key.Reveal()), files.CA: authority.Certificate(),
+	} {
 		if err := os.WriteFile(file, content, 0o600); err != nil {
 			return mtls.Files{}, fmt.Errorf("write down the identity of %s: %w", name, err)
 		}

@@ -303,7 +303,8 @@ func serveSSH(b *testing.B) string {
 			server,
 			fmt.Appendf(
 				nil,
-				"ListenAddress %s\nHostKey %[2]s/host\nAuthorizedKeysFile %[2]s/user.pub\nStrictModes no\nPidFile none\nPasswordAuthentication no\n%[3]s",
+				"ListenAddress %s\nHostKey %[2]s/host\nAuthorizedKeysFile %[2]s/user.pub\nStrictModes no\nPidFile "+
+					"none\nPasswordAuthentication no\n%[3]s",
 				free[0],
 				folder,
 				more,
@@ -314,7 +315,8 @@ func serveSSH(b *testing.B) string {
 			client,
 			fmt.Appendf(
 				nil,
-				"Host agent\nHostName 127.0.0.1\nPort %s\nUser %s\nIdentityFile %[3]s/user\nIdentitiesOnly yes\nStrictHostKeyChecking no\nUserKnownHostsFile %[3]s/known\nLogLevel ERROR\nCiphers aes128-gcm@openssh.com\n",
+				"Host agent\nHostName 127.0.0.1\nPort %s\nUser %s\nIdentityFile %[3]s/user\nIdentitiesOnly yes\nStrictHostKeyChecking "+
+					"no\nUserKnownHostsFile %[3]s/known\nLogLevel ERROR\nCiphers aes128-gcm@openssh.com\n",
 				port,
 				me.Username,
 				folder,
@@ -386,7 +388,10 @@ func BenchmarkTFTP(b *testing.B) {
 			return []string{"--foreground", "--address", address, "--secure", folder}
 		}},
 		{"dnsmasq", "127.0.0.1:69", func(_, folder string) []string { // nowhere else
-			return []string{"--keep-in-foreground", "--port=0", "--conf-file=/dev/null", "--pid-file", "--user=root", "--enable-tftp", "--listen-address=127.0.0.1", "--bind-interfaces", "--tftp-root=" + folder}
+			return []string{
+				"--keep-in-foreground", "--port=0", "--conf-file=/dev/null", "--pid-file", "--user=root", "--enable-tftp",
+				"--listen-address=127.0.0.1", "--bind-interfaces", "--tftp-root=" + folder,
+			}
 		}},
 	} {
 		b.Run(other.name, func(b *testing.B) {

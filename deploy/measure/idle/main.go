@@ -154,7 +154,11 @@ func (i *installation) measureIdle(ctx context.Context, period time.Duration) er
 		return err
 	}
 	took := last.at.Sub(first.at)
-	fmt.Printf("idle for %v: %.1f transactions a second\n", took.Round(time.Second), float64(last.transactions-first.transactions)/took.Seconds())
+	fmt.Printf(
+		"idle for %v: %.1f transactions a second\n",
+		took.Round(time.Second),
+		float64(last.transactions-first.transactions)/took.Seconds(),
+	)
 	total := time.Duration(0)
 	for name, used := range last.cpu {
 		used -= first.cpu[name]
@@ -174,7 +178,8 @@ type sample struct {
 
 func (i *installation) take(ctx context.Context, conn *pgx.Conn) (s sample, err error) {
 	// A session tells the statistics now and then; this one asks for what has been told.
-	err = conn.QueryRow(ctx, "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()").Scan(&s.transactions)
+	err = conn.QueryRow(ctx, "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()").
+		Scan(&s.transactions)
 	if err == nil {
 		s.cpu, err = cpuTimes(i.command.Process.Pid)
 	}

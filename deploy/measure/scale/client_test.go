@@ -66,11 +66,13 @@ func startClients(t *testing.T, n int) *clientele {
 		"INSERT INTO client_server_count SELECT id, id % 7 FROM client",
 		"ALTER TABLE sub_link DISABLE TRIGGER USER",
 		filled(
-			"INSERT INTO sub_link (client_id, child_id, kind) SELECT before + parent, n, CASE WHEN n %% 2 = 0 THEN 'created' ELSE 'given' END FROM "+placed+" WHERE parent > 0 ORDER BY n",
+			"INSERT INTO sub_link (client_id, child_id, kind) SELECT before + parent, n, CASE WHEN n %% 2 = 0 THEN 'created' ELSE "+
+				"'given' END FROM "+placed+" WHERE parent > 0 ORDER BY n",
 		),
 		"ALTER TABLE sub_link ENABLE TRIGGER USER",
 		filled(
-			"INSERT INTO client_reach SELECT before + a, n, 1, c.name, c.search FROM "+placed+" JOIN client c ON c.id = n CROSS JOIN LATERAL generate_series(1, parent) a ORDER BY n, a",
+			"INSERT INTO client_reach SELECT before + a, n, 1, c.name, c.search FROM "+placed+" JOIN client c ON c.id = n CROSS JOIN LATERAL "+
+				"generate_series(1, parent) a ORDER BY n, a",
 		),
 		fmt.Sprintf("INSERT INTO super_link (client_id, grantee_id, given) VALUES (%d, %d, true)", m.head, 1),
 		"VACUUM (ANALYZE) client",

@@ -45,7 +45,10 @@ func TestGuards(t *testing.T) {
 		{"another self", guard.HasOrSelf(groups, principal.Admin), none, permission.Read, 8, problem.Forbidden},
 		{"a self of another type", guard.HasOrSelf(groups, principal.Client), none, permission.Read, 7, problem.Forbidden},
 		{"another self, by who holds the permission", guard.HasOrSelf(groups, principal.Admin), read, permission.Read, 8, allowed},
-		{"self, not by the gateway", guard.HasOrSelf(groups, principal.Admin), &principal.Call{Peer: "network", Principal: none.Principal}, permission.Read, 7, problem.Forbidden},
+		{
+			"self, not by the gateway", guard.HasOrSelf(groups, principal.Admin), &principal.Call{Peer: "network", Principal: none.Principal},
+			permission.Read, 7, problem.Forbidden,
+		},
 		{"internal", guard.Peers("gateway"), keyless, permission.Read, 0, allowed},
 		{"internal, by one of several", guard.Peers("gateway", "network"), &principal.Call{Peer: "network"}, permission.Read, 0, allowed},
 		{"internal, by nobody", guard.Peers(), &principal.Call{}, permission.Read, 0, problem.Forbidden},

@@ -92,7 +92,10 @@ func (s *Store) begin(ctx context.Context, name string) (t ticket, err error) {
 
 func (s *Store) land(ctx context.Context, name string, t ticket, body []byte, keep time.Duration) error {
 	return s.link.Do(ctx, func(ctx context.Context, r redis.UniversalClient) error {
-		return land.Run(ctx, r, []string{keySpace + name}, t.token, t.at, body, keep.Milliseconds(), s.signer.Sign(Signed(name, s.history, t.at, body)), s.history).
+		return land.Run(
+			ctx, r, []string{keySpace + name}, t.token, t.at, body, keep.Milliseconds(), s.signer.Sign(Signed(name, s.history, t.at, body)),
+			s.history,
+		).
 			Err()
 	})
 }

@@ -39,13 +39,17 @@ func TestGrants(t *testing.T) {
 func TestParseOwner(t *testing.T) {
 	t.Parallel()
 	for url, want := range map[string]principal.Owner{
-		"/admin/3": {Type: principal.Admin, ID: 3}, "/client/5": {Type: principal.Client, ID: 5}, "/integration/7": {Type: principal.Integration, ID: 7},
+		"/admin/3": {Type: principal.Admin, ID: 3}, "/client/5": {Type: principal.Client, ID: 5},
+		"/integration/7": {Type: principal.Integration, ID: 7},
 	} {
 		if got, ok := principal.ParseOwner(url); !ok || got != want || got.URL() != url {
 			t.Errorf("%s: %v %t", url, got, ok)
 		}
 	}
-	for _, url := range []string{"", "/", "/admin", "/admin/", "/admin/0", "/admin/-1", "/admin/03", "/admin/3/", "admin/3", "//admin/3", "/server/3", "/admin/9223372036854775808", "/Admin/3"} {
+	for _, url := range []string{
+		"", "/", "/admin", "/admin/", "/admin/0", "/admin/-1", "/admin/03", "/admin/3/", "admin/3", "//admin/3", "/server/3",
+		"/admin/9223372036854775808", "/Admin/3",
+	} {
 		if got, ok := principal.ParseOwner(url); ok {
 			t.Errorf("%s is %v", url, got)
 		}

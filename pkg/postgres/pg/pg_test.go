@@ -151,7 +151,9 @@ func TestChangeStartsAgain(t *testing.T) {
 // Nor does it that the process stood still for so long that Postgres ended the session: nothing of it was done.
 func TestChangeThatStoodStill(t *testing.T) {
 	t.Parallel()
-	for what, write := range map[string]func(*pg.Tx) error{"before a statement": insert("after"), "before the commit": func(*pg.Tx) error { return nil }} {
+	for what, write := range map[string]func(*pg.Tx) error{
+		"before a statement": insert("after"), "before the commit": func(*pg.Tx) error { return nil },
+	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			db := testkit.Database(t, "things", migrations)
@@ -444,7 +446,8 @@ func TestServicesAreApart(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close(t.Context())
-	for _, sql := range []string{"SELECT * FROM things.thing", "INSERT INTO things.thing (name) VALUES ('x')", "CREATE TABLE things.mine ()", "DROP SCHEMA ext CASCADE", "CREATE ROLE mine",
+	for _, sql := range []string{"SELECT * FROM things.thing", "INSERT INTO things.thing (name) VALUES ('x')", "CREATE TABLE things.mine ()",
+		"DROP SCHEMA ext CASCADE", "CREATE ROLE mine",
 		"LOCK TABLE things.migrating IN ACCESS SHARE MODE", "LOCK TABLE ext.bootstrap IN ACCESS SHARE MODE"} {
 		if _, err := conn.Exec(t.Context(), sql); err == nil {
 			t.Errorf("another service may %s", sql)
@@ -534,7 +537,9 @@ func TestSchemaOfAnotherVersion(t *testing.T) {
 	edited["migrations/0001_things.sql"] = &fstest.MapFile{Data: append(bytes.Clone(newer["migrations/0001_things.sql"].Data), "-- more\n"...)}
 	between := maps.Clone(newer)
 	between["migrations/0001_late.sql"] = &fstest.MapFile{Data: []byte("-- +goose Up\nSELECT 1;\n")}
-	for wrong, files := range map[string]fstest.MapFS{"0001_things.sql was edited": edited, "0001_late.sql was put in before number 2": between} {
+	for wrong, files := range map[string]fstest.MapFS{
+		"0001_things.sql was edited": edited, "0001_late.sql was put in before number 2": between,
+	} {
 		d := service.Definition{Migrations: files}
 		if err := host.Ready(ctx, d, service.Deps{DB: aged.DB}); err == nil || !strings.Contains(err.Error(), wrong) {
 			t.Errorf("ready though %s: %v", wrong, err)

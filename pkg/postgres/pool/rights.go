@@ -35,7 +35,8 @@ func (p *Pool) CheckRights(ctx context.Context, schema string) error {
 	lacks(readOnly, "the database takes no changes: it is read-only, or a standby")
 	lacks(
 		found != schema,
-		"the role %s does not find the schema %s first by its search_path: is it in the URL (?search_path=%[2]s,ext), is the schema there, and may the role use it?",
+		"the role %s does not find the schema %s first by its search_path: is it in the URL (?search_path=%[2]s,ext), is the schema there, "+
+			"and may the role use it?",
 		role,
 		schema,
 	)

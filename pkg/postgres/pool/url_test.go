@@ -12,8 +12,12 @@ import (
 // A URL that cannot be used is not shown, nor a part of its password.
 func TestURLIsNotShown(t *testing.T) {
 	t.Parallel()
-	for _, password := range []string{"alpha/bravo", "12/bravo", "alpha%bravo", "alpha@bravo", "alpha#bravo", "alpha?bravo", "12?bravo", "alpha:bravo", "alpha bravo", "alpha[bravo", "alpha@bra/vo", "alpha/bra@vo", "alpha%zz@bravo"} {
-		for _, form := range []string{"postgres://net:%s@127.0.0.1:1/db", "postgresql//net:%s@127.0.0.1:1/db", "host=127.0.0.1 port=1 user=net password=%s"} {
+	for _, password := range []string{
+		"alpha/bravo", "12/bravo", "alpha%bravo", "alpha@bravo", "alpha#bravo", "alpha?bravo", "12?bravo", "alpha:bravo", "alpha bravo",
+		"alpha[bravo", "alpha@bra/vo", "alpha/bra@vo", "alpha%zz@bravo",
+	} {
+		for _, form := range []string{"postgres://net:%s@127.0.0.1:1/db", "postgresql//net:%s@127.0.0.1:1/db", "host=127.0.0.1 port=1 " +
+			"user=net password=%s"} {
 			url := fmt.Sprintf(form, password)
 			_, opened := pool.Open(t.Context(), url, 1, nil)
 			for _, err := range []error{opened, provision.Database(t.Context(), url, "", nil)} {

@@ -214,7 +214,8 @@ func logsIn(ctx context.Context, adminURL, rolePrefix, service string, password 
 // extensionsInPlace refuses extensions that somebody put elsewhere before, where no service finds them.
 func extensionsInPlace(ctx context.Context, tx pgx.Tx) error {
 	var name, elsewhere string
-	err := tx.QueryRow(ctx, "SELECT extname, extnamespace::regnamespace::text FROM pg_extension WHERE extname = ANY($1) AND extnamespace <> $2::regnamespace LIMIT 1",
+	err := tx.QueryRow(ctx, "SELECT extname, extnamespace::regnamespace::text FROM pg_extension "+
+		"WHERE extname = ANY($1) AND extnamespace <> $2::regnamespace LIMIT 1",
 		extensions, extensionSchema).
 		Scan(&name, &elsewhere)
 	if errors.Is(err, pgx.ErrNoRows) {

@@ -46,7 +46,9 @@ func (t *Table[B]) noteSealed(ctx context.Context, tx *pg.Tx, id int64, v reflec
 			continue
 		}
 		var there bool
-		err := tx.QueryRow(ctx, "SELECT "+pgx.Identifier{column.Name}.Sanitize()+" IS NOT NULL FROM "+pgx.Identifier{t.name}.Sanitize()+" WHERE id = $1", id).
+		err := tx.QueryRow(
+			ctx, "SELECT "+pgx.Identifier{column.Name}.Sanitize()+" IS NOT NULL FROM "+pgx.Identifier{t.name}.Sanitize()+" WHERE id = $1", id,
+		).
 			Scan(&there)
 		if err != nil {
 			return fmt.Errorf("look for %s: %w", column.Name, err)

@@ -51,9 +51,20 @@ func (d *document) parameters(o *route.Route) (all []openapi.Schema) {
 			sorts = append(sorts, sort, "-"+sort)
 		}
 		by := cmp.Or(o.List.Default, "id")
-		add("query", "sort", "A member, with - before it from the last to the first.", openapi.Schema{"type": "string", "enum": sorts, "default": by})
+		add(
+			"query",
+			"sort",
+			"A member, with - before it from the last to the first.",
+			openapi.Schema{"type": "string", "enum": sorts, "default": by},
+		)
 		shared("PerPage", "query", "per_page", "Answers a page of so many items.", number(1, route.MaxPerPage))
-		shared("Page", "query", "page", "The page's number, for the first 10,000 items. Without it, follow the Link headers.", number(1, route.MaxDeep))
+		shared(
+			"Page",
+			"query",
+			"page",
+			"The page's number, for the first 10,000 items. Without it, follow the Link headers.",
+			number(1, route.MaxDeep),
+		)
 		shared("Cursor", "query", "cursor", "From a Link header.", openapi.Schema{"type": "string"})
 		shared("Count", "query", "count", "Whether to count the items in X-Total-Count.", openapi.Schema{"type": "boolean"})
 		for _, name := range slices.Sorted(maps.Keys(o.List.Filters)) {

@@ -228,13 +228,21 @@ func orNull(s openapi.Schema) openapi.Schema {
 	return openapi.Schema{"anyOf": []openapi.Schema{s, {"type": "null"}}}
 }
 
-var refSchema = openapi.Schema{"type": "object", "required": []string{"id"}, "description": "An item, by its id. The id alone is read, too.",
-	"properties": openapi.Schema{"id": openapi.Schema{"type": "integer", "format": "int64", "examples": []any{1}}}}
+var refSchema = openapi.Schema{
+	"type":        "object",
+	"required":    []string{"id"},
+	"description": "An item, by its id. The id alone is read, too.",
+	"properties":  openapi.Schema{"id": openapi.Schema{"type": "integer", "format": "int64", "examples": []any{1}}},
+}
 
 // timestampSchema describes a moment, of which these members are always there.
 func timestampSchema(required ...string) openapi.Schema {
 	object := newObject()
-	object.add("iso_8601", openapi.Schema{"type": "string", "format": "date-time", "examples": []any{"2026-11-20T10:00:00Z"}}, len(required) > 0)
+	object.add(
+		"iso_8601",
+		openapi.Schema{"type": "string", "format": "date-time", "examples": []any{"2026-11-20T10:00:00Z"}},
+		len(required) > 0,
+	)
 	object.add("unix", openapi.Schema{"type": "integer", "format": "int64", "examples": []any{1795168800}}, len(required) > 0)
 	return object.schema()
 }

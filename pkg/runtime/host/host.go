@@ -196,31 +196,10 @@ func Assemble(
 		checks: slices.Concat(parts.Checks, following(parts.Consumers), []health.Check{
 			{Name: "postgres", Ask: on.Ping}, {Name: "changes", Ask: on.Writable, Optional: true}, {Name: "history", Ask: gate.ask},
 		}),
-		metrics: append(
+		metrics: slices.Concat(
 			parts.Metrics,
-			on,
-			failed,
-			older,
-			requests,
-			followers(parts.Consumers),
-			service.Gauge(
-				on.DB,
-				"ironplane_database_lock_waits",
-				"Sessions of this service's role that wait for a lock.",
-				"SELECT count(*)::float8 FROM pg_stat_activity WHERE datname = current_database() AND usename = current_user AND wait_event_type = 'Lock'",
-			),
-			service.Gauge(
-				on.DB,
-				"ironplane_schema_migration",
-				"The number of the schema's newest migration of the service's own.",
-				"SELECT max(version_id)::float8 FROM migration",
-			),
-			service.Gauge(
-				on.DB,
-				"ironplane_schema_shared_migration",
-				"The number of the schema's newest migration of what all services have.",
-				"SELECT max(version_id)::float8 FROM migration_shared",
-			),
+			[]prometheus.Collector{on, failed, older, requests, followers(parts.Consumers)},
+			databaseMetrics(on.DB),
 		),
 	}, nil
 }
@@ -327,4 +306,29 @@ func run(ctx context.Context, loop service.Loop) (err error) {
 		}
 	}()
 	return loop.Run(ctx)
+}
+
+// databaseMetrics are what a service's database says of itself.
+func databaseMetrics(db *pg.DB) []prometheus.Collector {
+	return []prometheus.Collector{
+		service.Gauge(
+			db,
+			"ironplane_database_lock_waits",
+			"Sessions of this service's role that wait for a lock.",
+			"SELECT count(*)::float8 FROM pg_stat_activity WHERE datname = current_database() AND usename = current_user "+
+				"AND wait_event_type = 'Lock'",
+		),
+		service.Gauge(
+			db,
+			"ironplane_schema_migration",
+			"The number of the schema's newest migration of the service's own.",
+			"SELECT max(version_id)::float8 FROM migration",
+		),
+		service.Gauge(
+			db,
+			"ironplane_schema_shared_migration",
+			"The number of the schema's newest migration of what all services have.",
+			"SELECT max(version_id)::float8 FROM migration_shared",
+		),
+	}
 }

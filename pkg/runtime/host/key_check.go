@@ -43,7 +43,8 @@ func opens(ctx context.Context, q pg.Querier, box *seal.Box) error {
 	}
 	if _, err := box.Open(keyCheckPlace, sealed); err != nil {
 		return fmt.Errorf(
-			"the key is not the one that this installation's secrets are sealed with: set the master key back, or put it behind the new one with a comma: %w",
+			"the key is not the one that this installation's secrets are sealed with: set the master key back, or put it behind the new one with "+
+				"a comma: %w",
 			err,
 		)
 	}

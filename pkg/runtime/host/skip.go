@@ -41,7 +41,8 @@ func recordSkip(_ context.Context, tx *pg.Tx, skipped events.Span) error {
 func skip(ctx context.Context, db *pg.DB, skipped events.Span, record func(context.Context, *pg.Tx, events.Span) error) error {
 	err := db.InTx(ctx, func(tx *pg.Tx) error {
 		var at, stopped, newest int64
-		err := tx.QueryRow(ctx, "SELECT seq, stopped_at, coalesce(newest, stopped_at) FROM consumer WHERE source = $1 AND name = $2 AND stopped_at IS NOT NULL FOR UPDATE", skipped.Source, skipped.Consumer).
+		err := tx.QueryRow(ctx, "SELECT seq, stopped_at, coalesce(newest, stopped_at) FROM consumer "+
+			"WHERE source = $1 AND name = $2 AND stopped_at IS NOT NULL FOR UPDATE", skipped.Source, skipped.Consumer).
 			Scan(&at, &stopped, &newest)
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):

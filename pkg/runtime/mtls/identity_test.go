@@ -156,7 +156,9 @@ func TestLoad(t *testing.T) {
 	}
 	dir := t.TempDir()
 	files := Files{filepath.Join(dir, "network.crt"), filepath.Join(dir, "network.key"), filepath.Join(dir, "ca.crt")}
-	for file, content := range map[string][]byte{files.Certificate: issued.Certificate, files.Key: []byte(issued.Key.Reveal()), files.CA: i.authority.Certificate()} {
+	for file, content := range map[string][]byte{
+		files.Certificate: issued.Certificate, files.Key: []byte(issued.Key.Reveal()), files.CA: i.authority.Certificate(),
+	} {
 		if err := os.WriteFile(file, content, 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -129,7 +129,11 @@ func TestFollowFiles(t *testing.T) {
 		t.Error("a certificate without its key is used")
 	}
 	write(files.Key, []byte(issued.Key.Reveal()))
-	testkit.Eventually(t, "the new certificate is used", func() bool { return id.papers.Load().certificate.Leaf.SerialNumber.Cmp(before) != 0 })
+	testkit.Eventually(
+		t,
+		"the new certificate is used",
+		func() bool { return id.papers.Load().certificate.Leaf.SerialNumber.Cmp(before) != 0 },
+	)
 	stop()
 	following.Wait()
 	if strings.Contains(log.String(), "PRIVATE KEY") || strings.Count(log.String(), "\n") > 2 {

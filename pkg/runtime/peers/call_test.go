@@ -48,7 +48,8 @@ func TestMalformedCalls(t *testing.T) {
 	if _, err := ParseCall(right); err != nil {
 		t.Fatal(err)
 	}
-	for _, text := range []string{"", " ", "r", "r ", " 192.0.2.7", "r here", "r  192.0.2.7", "r 192.0.2.7 4", "r 192.0.2.7 4 admin", "r 192.0.2.7 4 admin 3",
+	for _, text := range []string{"", " ", "r", "r ", " 192.0.2.7", "r here", "r  192.0.2.7", "r 192.0.2.7 4", "r 192.0.2.7 4 admin",
+		"r 192.0.2.7 4 admin 3",
 		"r 192.0.2.7 x admin 3 ff Anna", "r 192.0.2.7 0 admin 3 ff Anna", "r 192.0.2.7 4 root 3 ff Anna", "r 192.0.2.7 4 admin -3 ff Anna",
 		"r 192.0.2.7 4 admin 3 xx Anna", "r 192.0.2.7 4 admin 3 10000000000000000 Anna", "r 192.0.2.7 4 admin 3 ff %x", right + " x"} {
 		if c, err := ParseCall(text); err == nil {

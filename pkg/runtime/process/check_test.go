@@ -82,7 +82,9 @@ func TestCheckListen(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	for address, says := range map[string]string{"127.0.0.1:0": "<nil>", "": "<nil>", l.Addr().String(): "is taken", "192.0.2.1:1": "cannot assign", "nowhere": "missing port"} {
+	for address, says := range map[string]string{
+		"127.0.0.1:0": "<nil>", "": "<nil>", l.Addr().String(): "is taken", "192.0.2.1:1": "cannot assign", "nowhere": "missing port",
+	} {
 		if err := CheckListen("LISTEN", address).Ask(t.Context()); !strings.Contains(fmt.Sprint(err), says) {
 			t.Errorf("%q: %v", address, err)
 		}

@@ -73,7 +73,10 @@ func (p Program) usage() string {
 		}
 		b.WriteString("\n")
 	}
-	for _, own := range [][2]string{{"check", "say all that would keep it from starting, and change nothing; --check, too"}, {"version", "say which one this is"}, {"help", "print this"}} {
+	for _, own := range [][2]string{
+		{"check", "say all that would keep it from starting, and change nothing; --check, too"}, {"version", "say which one this is"},
+		{"help", "print this"},
+	} {
 		fmt.Fprintf(&b, "  %-10s %s\n", own[0], own[1])
 	}
 	fmt.Fprintf(&b, "\nEnvironment:\n%s", describe(p.Config))

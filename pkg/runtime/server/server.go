@@ -95,8 +95,9 @@ func Main(of service.Definition) {
 		},
 		c.Ready(),
 		{
-			Name:    "skip-change",
-			Summary: "let it go on behind a change of another service that it cannot apply, or give up a message that another cannot take; also while it serves",
+			Name: "skip-change",
+			Summary: "let it go on behind a change of another service that it cannot apply, or give up a message that another cannot take; also " +
+				"while it serves",
 			Run: func(ctx context.Context) error {
 				return d.named(d.do(ctx, c, service.Command{Run: func(ctx context.Context, deps service.Deps, _ io.Writer) error {
 					return host.SkipChange(ctx, d.Definition, deps, c.Skip)

@@ -175,7 +175,14 @@ func (d *Double) Send(receiver, kind string, content any, confidential secret.St
 	d.t.Helper()
 	d.mu.Lock()
 	d.messages++
-	m := events.Message{N: int64(d.messages), ID: d.uuid(d.messages), Kind: kind, Content: d.object(content), At: time.Now(), RequestID: d.Name}
+	m := events.Message{
+		N:         int64(d.messages),
+		ID:        d.uuid(d.messages),
+		Kind:      kind,
+		Content:   d.object(content),
+		At:        time.Now(),
+		RequestID: d.Name,
+	}
 	if !confidential.IsZero() {
 		m.Sealed = d.box(receiver).Seal(placeOf(&m), confidential)
 	}

@@ -115,7 +115,8 @@ func (s *Service) insert(ctx context.Context, tx *pg.Tx, b *adminBody) (id int64
 			return 0, err
 		}
 	}
-	err = tx.QueryRow(ctx, "INSERT INTO admin (username, email, password_hash, receive_copies, disabled) VALUES ($1, $2, $3, $4, $5) RETURNING id",
+	err = tx.QueryRow(ctx, "INSERT INTO admin (username, email, password_hash, receive_copies, disabled) "+
+		"VALUES ($1, $2, $3, $4, $5) RETURNING id",
 		b.Username, b.Email, b.hash, b.ReceiveCopies, b.Disabled).
 		Scan(&id)
 	return id, err

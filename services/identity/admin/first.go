@@ -105,7 +105,9 @@ func Create(ctx context.Context, tx *pg.Tx, email string, permissions []string) 
 	if err != nil {
 		return 0, err
 	}
-	if err := tx.QueryRow(ctx, "INSERT INTO admin (username, email, permissions) VALUES ($1, $2, $3) RETURNING id", username, email, permissions).
+	if err := tx.QueryRow(
+		ctx, "INSERT INTO admin (username, email, permissions) VALUES ($1, $2, $3) RETURNING id", username, email, permissions,
+	).
 		Scan(&id); err != nil {
 		return 0, fmt.Errorf("make an admin: %w", err)
 	}

@@ -127,7 +127,8 @@ func ofOneself(ctx context.Context, tx *pg.Tx, b *adminBody, refusal error) erro
 // SetPassword changes an admin's password. The error is pgx.ErrNoRows where p's password is not the current one any more.
 func SetPassword(ctx context.Context, tx *pg.Tx, p person.Person, hash string) error {
 	var version int64
-	err := tx.QueryRow(ctx, "UPDATE admin SET version = version + 1, password_hash = $3 WHERE id = $1 AND password_hash = $2 AND NOT disabled RETURNING version", p.ID, p.Hash, hash).
+	err := tx.QueryRow(ctx, "UPDATE admin SET version = version + 1, password_hash = $3 "+
+		"WHERE id = $1 AND password_hash = $2 AND NOT disabled RETURNING version", p.ID, p.Hash, hash).
 		Scan(&version)
 	if err != nil {
 		return err

@@ -71,7 +71,11 @@ func (s *Service) checkNew(ctx context.Context, tx *pg.Tx, c access.Caller, b *B
 	if err := mayComeFrom(c, b); err != nil {
 		return err
 	}
-	if err := s.People.NotifyLater(ctx, tx, person.Notice{Owner: b.Account(), Changes: []string{fmt.Sprintf("An API key was made: %q.", b.Name)}}); err != nil {
+	if err := s.People.NotifyLater(
+		ctx,
+		tx,
+		person.Notice{Owner: b.Account(), Changes: []string{fmt.Sprintf("An API key was made: %q.", b.Name)}},
+	); err != nil {
 		return err
 	}
 	b.Bound = access.BoundNames(c.BoundOf(nil, b.Account(), true))
@@ -199,7 +203,9 @@ func (s *Service) mayHaveAnother(ctx context.Context, tx *pg.Tx, owner principal
 func Insert(ctx context.Context, tx *pg.Tx, name string, value secret.String, owner principal.Owner) error {
 	hash := apikey.Hash(value.Reveal())
 	var id int64
-	err := tx.QueryRow(ctx, "INSERT INTO api_key (name, owner_type, owner_id, hash) VALUES ($1, $2, $3, $4) RETURNING id", name, owner.Type, owner.ID, hash[:]).
+	err := tx.QueryRow(
+		ctx, "INSERT INTO api_key (name, owner_type, owner_id, hash) VALUES ($1, $2, $3, $4) RETURNING id", name, owner.Type, owner.ID, hash[:],
+	).
 		Scan(&id)
 	if err != nil {
 		return fmt.Errorf("create an API key: %w", err)

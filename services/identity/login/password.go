@@ -20,12 +20,18 @@ import (
 
 // checkPassword compares a password, and returns the person whose it is. The answer and the time that it takes are the same for an
 // unknown name, an account without a password, a disabled account and a wrong password.
-func (s *Logins) checkPassword(ctx context.Context, t principal.OwnerType, email, username string, password secret.String) (p person.Person, err error) {
+func (s *Logins) checkPassword(
+	ctx context.Context,
+	t principal.OwnerType,
+	email, username string,
+	password secret.String,
+) (p person.Person, err error) {
 	if p, err = s.People.Find(ctx, t, email, username); err != nil {
 		return person.Person{}, err
 	}
 	guess := lockout.Guess{Name: nameOf(t, email, username), Address: principal.From(ctx).IP}
-	err = s.DB.QueryRow(ctx, "SELECT EXISTS (SELECT FROM signed_in_from WHERE owner_type = $1 AND owner_id = $2 AND network = $3 AND last_at > now() - interval '30 days')", t, p.ID, access.Network(ctx)).
+	err = s.DB.QueryRow(ctx, "SELECT EXISTS (SELECT FROM signed_in_from WHERE owner_type = $1 AND owner_id = $2 AND network = $3 "+
+		"AND last_at > now() - interval '30 days')", t, p.ID, access.Network(ctx)).
 		Scan(&guess.Known)
 	if err != nil {
 		return person.Person{}, fmt.Errorf("look where somebody signed in: %w", err)

@@ -112,7 +112,8 @@ func (s *Resets) Routes() []rest.Route {
 			Guard:   guard.Public,
 			Name:    "requestPasswordReset",
 			Summary: "Have a link mailed to choose a new password by",
-			Doc:     "The answer is the same where nobody has the address, unless the caller may read the account. An admin without a password, and a disabled account, get no mail.",
+			Doc: "The answer is the same where nobody has the address, unless the caller may read the account. An admin without a password, " +
+				"and a disabled account, get no mail.",
 			Effect:  rest.Effect{Logs: rest.LogsEach, Again: rest.AgainAnother},
 			Prepare: s.findForReset,
 			Do:      s.makeReset,
@@ -158,7 +159,8 @@ func (s *Resets) makeReset(ctx context.Context, tx *pg.Tx, req newReset) (answer
 
 // readReset reads a link. Of its person it sets the owner alone, who may be gone.
 func readReset(ctx context.Context, q pg.Querier, id int64) (r reset, err error) {
-	err = q.QueryRow(ctx, "SELECT id, coalesce(owner_type, ''), coalesce(owner_id, 0), credentials, welcome, ip, hash, expires_at FROM password_reset WHERE id = $1 AND expires_at > now()", id).
+	err = q.QueryRow(ctx, "SELECT id, coalesce(owner_type, ''), coalesce(owner_id, 0), credentials, welcome, ip, hash, expires_at "+
+		"FROM password_reset WHERE id = $1 AND expires_at > now()", id).
 		Scan(&r.id, &r.person.Owner.Type, &r.person.Owner.ID, &r.version, &r.welcome, &r.ip, &r.hash, &r.expires)
 	return r, err
 }

@@ -32,7 +32,8 @@ func (s *Resets) keepReset(ctx context.Context, tx *pg.Tx, r *reset, good time.D
 	if r.person.Exists() {
 		ownerType, ownerID = &r.person.Owner.Type, &r.person.Owner.ID
 	}
-	err := tx.QueryRow(ctx, "INSERT INTO password_reset (owner_type, owner_id, credentials, welcome, ip, expires_at) VALUES ($1, $2, $3, $4, $5, now() + $6) RETURNING id, expires_at",
+	err := tx.QueryRow(ctx, "INSERT INTO password_reset (owner_type, owner_id, credentials, welcome, ip, expires_at) "+
+		"VALUES ($1, $2, $3, $4, $5, now() + $6) RETURNING id, expires_at",
 		ownerType, ownerID, r.version, r.welcome, r.ip, good).
 		Scan(&r.id, &r.expires)
 	if err != nil {

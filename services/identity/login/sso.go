@@ -109,8 +109,9 @@ func (s *Links) Routes() []rest.Route {
 			Name:    "getSSOLink",
 			Summary: "Make a link that signs in to the panel",
 			Writes:  true,
-			Doc:     "The link is good once, for a minute, while the calling key is. It signs in the key's owner or, with owner, whom the caller may act for. A browser is sent there, where keys are taken from the query.",
-			Do:      s.makeLink,
+			Doc: "The link is good once, for a minute, while the calling key is. It signs in the key's owner or, with owner, whom the caller " +
+				"may act for. A browser is sent there, where keys are taken from the query.",
+			Do: s.makeLink,
 		},
 		rest.Mutation[exchange, keys.APIKey]{
 			Method:    http.MethodPost,
@@ -119,9 +120,10 @@ func (s *Links) Routes() []rest.Route {
 			Name:      "exchangeSSOCode",
 			Summary:   "Begin a session by a link's code",
 			Extension: true,
-			Doc:       "The session is an acting one: it counts as no login, and writes no keys, passwords and the like. A code that a sign-in by OpenID Connect has led to begins a login's session; it takes the verifier.",
-			Effect:    rest.Effect{Logs: rest.LogsEach, Again: rest.AgainRefused},
-			Do:        s.exchangeCode,
+			Doc: "The session is an acting one: it counts as no login, and writes no keys, passwords and the like. A code that a sign-in " +
+				"by OpenID Connect has led to begins a login's session; it takes the verifier.",
+			Effect: rest.Effect{Logs: rest.LogsEach, Again: rest.AgainRefused},
+			Do:     s.exchangeCode,
 		},
 	}
 }

@@ -164,7 +164,8 @@ func (s *Service) deleteAuthenticator(ctx context.Context, tx *pg.Tx, a *Authent
 
 // countAuthenticators counts an account's authenticators except for one, and how many of them are verified.
 func countAuthenticators(ctx context.Context, q pg.Querier, owner principal.Owner, but int64) (all, verified int, err error) {
-	err = q.QueryRow(ctx, "SELECT count(*), count(*) FILTER (WHERE verified) FROM authenticator WHERE owner_type = $1 AND owner_id = $2 AND id <> $3", owner.Type, owner.ID, but).
+	err = q.QueryRow(ctx, "SELECT count(*), count(*) FILTER (WHERE verified) FROM authenticator "+
+		"WHERE owner_type = $1 AND owner_id = $2 AND id <> $3", owner.Type, owner.ID, but).
 		Scan(&all, &verified)
 	if err != nil {
 		return 0, 0, fmt.Errorf("count the authenticators of %s: %w", owner.URL(), err)

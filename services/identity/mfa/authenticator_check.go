@@ -136,7 +136,8 @@ func (s *Service) checkEdited(ctx context.Context, tx *pg.Tx, c access.Caller, i
 	// The codes that were sent before went to the old address.
 	_, err := tx.Exec(
 		ctx,
-		"UPDATE verify_code SET version = version + 1, expires_at = least(expires_at, now()), confirmed_at = NULL, token = NULL WHERE auth_id = $1",
+		"UPDATE verify_code SET version = version + 1, expires_at = least(expires_at, now()), confirmed_at = NULL, token = NULL "+
+			"WHERE auth_id = $1",
 		id,
 	)
 	return err
@@ -160,7 +161,8 @@ func (s *Service) verify(ctx context.Context, tx *pg.Tx, c access.Caller, id int
 		}
 	}
 	var confirmed bool
-	err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM verify_code WHERE auth_id = $1 AND key_id = $2 AND confirmed_at > clock_timestamp() - $3::interval)", id, c.KeyID, credentials.FreshTime).
+	err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM verify_code WHERE auth_id = $1 AND key_id = $2 "+
+		"AND confirmed_at > clock_timestamp() - $3::interval)", id, c.KeyID, credentials.FreshTime).
 		Scan(&confirmed)
 	if err != nil {
 		return fmt.Errorf("look for a confirmed code: %w", err)

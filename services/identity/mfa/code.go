@@ -79,7 +79,8 @@ func (s *Service) codeRoutes() []rest.Route {
 			Scope: func(ctx context.Context) []pg.Condition {
 				return []pg.Condition{{SQL: "key_id = $1", Args: []any{principal.From(ctx).Principal.KeyID}}}
 			},
-			Parent: func(context.Context, pg.Querier, int64, permission.Access) error { return nil }, // a code tells nothing of others' authenticators
+			// A code tells nothing of others' authenticators.
+			Parent: func(context.Context, pg.Querier, int64, permission.Access) error { return nil },
 			Lock:   func(ctx context.Context, tx *pg.Tx, _ ...*verifyCodeBody) error { return access.Allow(ctx, tx) },
 		}.Routes(),
 		rest.Mutation[newVerifyCode, VerifyCode]{
@@ -161,7 +162,8 @@ func (s *Service) askFor(ctx context.Context, tx *pg.Tx, a challengeOptions) (co
 		return code, err
 	}
 	var open int
-	err = tx.QueryRow(ctx, "SELECT count(*) FROM verify_code WHERE owner_type = $1 AND owner_id = $2 AND expires_at > now() AND confirmed_at IS NULL", owner.Type, owner.ID).
+	err = tx.QueryRow(ctx, "SELECT count(*) FROM verify_code WHERE owner_type = $1 AND owner_id = $2 AND expires_at > now() "+
+		"AND confirmed_at IS NULL", owner.Type, owner.ID).
 		Scan(&open)
 	if err != nil {
 		return code, fmt.Errorf("count the open codes of %s: %w", owner.URL(), err)

@@ -99,7 +99,9 @@ func (s *Service) findCode(ctx context.Context, req *codeAnswer, challenge strin
 		SELECT c.id, c.version, coalesce(c.auth_id, 0), coalesce(v.method_id, $4), c.credentials, c.owner_type, c.owner_id, c.challenge IS NOT NULL AND c.key_id IS NULL, v.verified IS NOT FALSE, v.secret, c.token, c.signed
 		FROM verify_code c LEFT JOIN authenticator v ON v.id = c.auth_id
 		WHERE `+where+` AND coalesce(c.auth_id, 0) = $2 AND ($3 < 0 OR c.id = $3)`, arg, req.Auth, map[bool]int64{true: id, false: -1}[isID == nil], byEmail).
-		Scan(&o.id, &o.version, &o.auth, &o.method, &o.credentials, &o.owner.Type, &o.owner.ID, &o.login, &o.verified, &o.secret, &o.token, &o.signed)
+		Scan(
+			&o.id, &o.version, &o.auth, &o.method, &o.credentials, &o.owner.Type, &o.owner.ID, &o.login, &o.verified, &o.secret, &o.token, &o.signed,
+		)
 	if errors.Is(err, pgx.ErrNoRows) && call.Principal == nil { // a guess waits, so that real challenges need not
 		_, err := s.Challenges.Do(ctx, func() (bool, error) {
 			return false, problem.New(problem.Unauthenticated, "There is no such challenge, or it is over.")
@@ -189,7 +191,8 @@ func (s *Service) use(ctx context.Context, tx *pg.Tx, o *openCode, m matched, ke
 		return nil
 	}
 	err := once(
-		"UPDATE verify_code SET version = version + 1, confirmed_at = clock_timestamp(), key_id = $2, token = NULL WHERE id = $1 AND confirmed_at IS NULL AND expires_at > clock_timestamp()",
+		"UPDATE verify_code SET version = version + 1, confirmed_at = clock_timestamp(), key_id = $2, token = NULL "+
+			"WHERE id = $1 AND confirmed_at IS NULL AND expires_at > clock_timestamp()",
 		o.id,
 		key,
 	)
@@ -215,7 +218,8 @@ func (s *Service) use(ctx context.Context, tx *pg.Tx, o *openCode, m matched, ke
 		err = once("UPDATE authenticator SET step = $2 WHERE id = $1 AND step < $2", o.auth, m.step)
 	case m.key != nil:
 		var by int64
-		err := tx.QueryRow(ctx, "UPDATE authenticator SET counter = $2 WHERE credential = $1 AND verified AND (counter < $2 OR counter = 0 AND $2 = 0) RETURNING id", m.key.ID, m.key.Counter).
+		err := tx.QueryRow(ctx, "UPDATE authenticator SET counter = $2 WHERE credential = $1 AND verified "+
+			"AND (counter < $2 OR counter = 0 AND $2 = 0) RETURNING id", m.key.ID, m.key.Counter).
 			Scan(&by)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return o.errOver()

@@ -64,7 +64,8 @@ func (s *Service) AskForCode(ctx context.Context, tx *pg.Tx, p person.Person, by
 func (s *Service) verifiedOf(ctx context.Context, tx *pg.Tx, owner principal.Owner) ([]Authenticator, error) {
 	rows, err := tx.Query(
 		ctx,
-		"SELECT id FROM authenticator WHERE owner_type = $1 AND owner_id = $2 AND verified ORDER BY domain IS NOT NULL AND domain <> $4, method_id = $3, id",
+		"SELECT id FROM authenticator WHERE owner_type = $1 AND owner_id = $2 AND verified "+
+			"ORDER BY domain IS NOT NULL AND domain <> $4, method_id = $3, id",
 		owner.Type,
 		owner.ID,
 		byEmail,

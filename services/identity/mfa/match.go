@@ -54,7 +54,10 @@ func (s *Service) match(ctx context.Context, o *openCode, answer secret.String) 
 		return m, errWrongCode()
 	}
 	m.recovery = keys.HashToken(text)
-	err = s.DB.QueryRow(ctx, "SELECT EXISTS (SELECT FROM recovery_code WHERE hash = $1 AND owner_type = $2 AND owner_id = $3)", m.recovery, o.owner.Type, o.owner.ID).
+	err = s.DB.QueryRow(
+		ctx, "SELECT EXISTS (SELECT FROM recovery_code WHERE hash = $1 AND owner_type = $2 AND owner_id = $3)", m.recovery, o.owner.Type,
+		o.owner.ID,
+	).
 		Scan(&right)
 	if err != nil {
 		return m, fmt.Errorf("look for a recovery code: %w", err)

@@ -26,7 +26,8 @@ func errNoPasskeys() error {
 	return problem.Member(
 		"/method",
 		"unavailable",
-		"cannot be security keys and passkeys: IRONPLANE_PASSKEY_DOMAIN and IRONPLANE_PASSKEY_ORIGINS of the identity service say for which domain and panels they are, and are not set",
+		"cannot be security keys and passkeys: IRONPLANE_PASSKEY_DOMAIN and IRONPLANE_PASSKEY_ORIGINS of the identity service say for which "+
+			"domain and panels they are, and are not set",
 	)
 }
 
@@ -47,7 +48,8 @@ func (s *Service) passkeyPolicy() passkey.Policy {
 func (s *Service) passkeysOf(ctx context.Context, q pg.Querier, owner principal.Owner) (a passkey.Account, err error) {
 	rows, err := q.Query(
 		ctx,
-		"SELECT handle, credential, public_key, counter, copied, transports FROM authenticator WHERE owner_type = $1 AND owner_id = $2 AND verified AND domain = $3 ORDER BY id",
+		"SELECT handle, credential, public_key, counter, copied, transports FROM authenticator "+
+			"WHERE owner_type = $1 AND owner_id = $2 AND verified AND domain = $3 ORDER BY id",
 		owner.Type,
 		owner.ID,
 		s.passkeyDomain(),
@@ -132,7 +134,8 @@ func (s *Service) checkNewPasskey(ctx context.Context, answer passkey.Credential
 	p := principal.From(ctx).Principal
 	made := newPasskey{open: openCode{method: byPasskey, owner: p.Owner, name: p.Name, signed: answer.Challenge()}}
 	o := &made.open
-	err := s.DB.QueryRow(ctx, "SELECT c.id, v.id, c.credentials FROM verify_code c JOIN authenticator v ON v.id = c.auth_id WHERE c.key_id = $1 AND c.signed = $2 AND c.confirmed_at IS NULL AND NOT v.verified", p.KeyID, o.signed).
+	err := s.DB.QueryRow(ctx, "SELECT c.id, v.id, c.credentials FROM verify_code c JOIN authenticator v ON v.id = c.auth_id "+
+		"WHERE c.key_id = $1 AND c.signed = $2 AND c.confirmed_at IS NULL AND NOT v.verified", p.KeyID, o.signed).
 		Scan(&o.id, &o.auth, &o.credentials)
 	if errors.Is(err, pgx.ErrNoRows) || err == nil && s.Passkeys == nil {
 		return nil, nil

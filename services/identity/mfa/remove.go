@@ -55,7 +55,8 @@ func (s *Service) removeSecondFactors(ctx context.Context, tx *pg.Tx, of princip
 	tx.Unrecorded("there was no authenticator")
 	if n > 0 {
 		var name *string
-		if err := tx.QueryRow(ctx, "SELECT coalesce((SELECT username FROM admin WHERE $1 = 'admin' AND id = $2), (SELECT name FROM ref WHERE type = $1 AND id = $2))", of.Type, of.ID).
+		if err := tx.QueryRow(ctx, "SELECT coalesce((SELECT username FROM admin WHERE $1 = 'admin' AND id = $2), (SELECT name FROM ref "+
+			"WHERE type = $1 AND id = $2))", of.Type, of.ID).
 			Scan(&name); err != nil {
 			return rest.Message{}, fmt.Errorf("read the name of %s: %w", of.URL(), err)
 		}

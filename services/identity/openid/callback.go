@@ -34,7 +34,8 @@ func (s *Service) finish(ctx context.Context, req callback) (link session.SSOLin
 	code := keys.NewToken() // from here on the state finds the row no more
 	err = s.DB.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("that somebody signs in is recorded")
-		return tx.QueryRow(ctx, "UPDATE openid_login SET hash = $2, came_back = true WHERE hash = $1 AND NOT came_back AND expires_at > clock_timestamp() RETURNING id, provider_id, nonce, verifier",
+		return tx.QueryRow(ctx, "UPDATE openid_login SET hash = $2, came_back = true "+
+			"WHERE hash = $1 AND NOT came_back AND expires_at > clock_timestamp() RETURNING id, provider_id, nonce, verifier",
 			keys.HashToken(req.State.Reveal()), keys.HashToken(code.Reveal())).
 			Scan(&id, &provider, &attempt.Nonce, &sealed)
 	})
@@ -70,7 +71,8 @@ func (s *Service) finish(ctx context.Context, req callback) (link session.SSOLin
 			return err
 		}
 		tx.Unrecorded("that somebody signs in is recorded")
-		return tx.QueryRow(ctx, "UPDATE openid_login SET admin_id = $2, verifier = NULL, expires_at = now() + $3 WHERE id = $1 RETURNING expires_at", id, admin, session.LinkTTL).
+		return tx.QueryRow(ctx, "UPDATE openid_login SET admin_id = $2, verifier = NULL, expires_at = now() + $3 "+
+			"WHERE id = $1 RETURNING expires_at", id, admin, session.LinkTTL).
 			Scan(&link.ExpiresAt.Time)
 	})
 	if problem.Is(err, problem.Forbidden) {
@@ -143,7 +145,8 @@ func (s *Service) adminAt(ctx context.Context, tx *pg.Tx, p *OpenIDProvider, who
 // Exchange begins the session of an admin who has signed in at a provider. verifier proves that the same panel began the sign-in.
 func (s *Service) Exchange(ctx context.Context, tx *pg.Tx, hash []byte, verifier secret.String) (keys.APIKey, error) {
 	p := person.Person{Owner: principal.Owner{Type: principal.Admin}}
-	err := tx.QueryRow(ctx, "DELETE FROM openid_login WHERE hash = $1 AND challenge = $2 AND admin_id IS NOT NULL AND expires_at > clock_timestamp() RETURNING admin_id", hash, keys.HashToken(verifier.Reveal())).
+	err := tx.QueryRow(ctx, "DELETE FROM openid_login WHERE hash = $1 AND challenge = $2 AND admin_id IS NOT NULL "+
+		"AND expires_at > clock_timestamp() RETURNING admin_id", hash, keys.HashToken(verifier.Reveal())).
 		Scan(&p.Owner.ID)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return keys.APIKey{}, problem.New(problem.Unauthenticated, "There is no such code: it was used, or its time is over.")

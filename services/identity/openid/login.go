@@ -167,7 +167,8 @@ func verifierPlace(id int64) seal.Place {
 func (s *Service) begin(ctx context.Context, tx *pg.Tx, req openIDLogin) (OpenIDPage, error) {
 	tx.Unrecorded("that somebody signs in is recorded")
 	var id int64
-	err := tx.QueryRow(ctx, "INSERT INTO openid_login (provider_id, hash, challenge, nonce, network, expires_at) VALUES ($1, $2, $3, $4, $5, now() + $6) RETURNING id",
+	err := tx.QueryRow(ctx, "INSERT INTO openid_login (provider_id, hash, challenge, nonce, network, expires_at) "+
+		"VALUES ($1, $2, $3, $4, $5, now() + $6) RETURNING id",
 		int64(req.sent.Provider), keys.HashToken(req.state.Reveal()), req.sent.hash, req.attempt.Nonce, access.Network(ctx), loginTTL).
 		Scan(&id)
 	if err != nil {

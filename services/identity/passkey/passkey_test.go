@@ -17,14 +17,20 @@ const page = "https://panel.example.com"
 // What is said of the domain and of its pages makes sense, or nothing is said.
 func TestParse(t *testing.T) {
 	t.Parallel()
-	for _, right := range [][2]string{{"", ""}, {"example.com", page}, {"example.com", "https://example.com,  https://a.b.example.com:8443"}, {"localhost", "http://localhost:5173"}} {
+	for _, right := range [][2]string{
+		{"", ""}, {"example.com", page}, {"example.com", "https://example.com,  https://a.b.example.com:8443"},
+		{"localhost", "http://localhost:5173"},
+	} {
 		if p, err := passkey.Parse(right[0], right[1], time.Minute); err != nil || (p == nil) != (right[0] == "") {
 			t.Errorf("%q: %v %v", right, p, err)
 		}
 	}
-	for _, wrong := range [][2]string{{"example.com", ""}, {"", page}, {"example.com", "panel.example.com"}, {"example.com", page + "/"}, {"example.com", "https://Panel.example.com"},
-		{"example.com", page + ":443"}, {"example.com", page + ":"}, {"example.com", "http://panel.example.com"}, {"example.com", "https://notexample.com"}, {"example.com", "https://user@example.com"},
-		{"192.0.2.1", "https://192.0.2.1"}, {"example.com", "https://*.example.com"}, {"ample.com", "https://example.com"}, {"Example.com", "https://example.com"}} {
+	for _, wrong := range [][2]string{{"example.com", ""}, {"", page}, {"example.com", "panel.example.com"}, {"example.com", page + "/"},
+		{"example.com", "https://Panel.example.com"},
+		{"example.com", page + ":443"}, {"example.com", page + ":"}, {"example.com", "http://panel.example.com"},
+		{"example.com", "https://notexample.com"}, {"example.com", "https://user@example.com"},
+		{"192.0.2.1", "https://192.0.2.1"}, {"example.com", "https://*.example.com"}, {"ample.com", "https://example.com"},
+		{"Example.com", "https://example.com"}} {
 		if p, err := passkey.Parse(wrong[0], wrong[1], time.Minute); err == nil {
 			t.Errorf("%q is %+v", wrong, p)
 		}

@@ -45,7 +45,12 @@ func (f *lostAdmin) permitted(l service.Lost) error {
 }
 
 // find finds what is there again of an admin. news is what the next start adds to sets that held everything.
-func (f *lostAdmin) find(ctx context.Context, q pg.Querier, a *admin.Admin, news knowngrants.Extension) (all []service.CameBack, err error) {
+func (f *lostAdmin) find(
+	ctx context.Context,
+	q pg.Querier,
+	a *admin.Admin,
+	news knowngrants.Extension,
+) (all []service.CameBack, err error) {
 	what := fmt.Sprintf("admin %d (%s)", a.ID, a.Username)
 	if f.disabled && !a.Disabled {
 		all = append(all, restored(what+" was disabled", editAdmin(a.ID, "disabled = true", true)))

@@ -47,8 +47,14 @@ func (s *Service) Renew(ctx context.Context, tx *pg.Tx) (key keys.APIKey, err er
 		sql  string
 		args []any
 	}{
-		{"INSERT INTO session_value (hash, key_id, until) SELECT hash, id, least(clock_timestamp() + $2, expires_at) FROM api_key WHERE id = $1", []any{id, oldValueTTL}},
-		{"UPDATE api_key SET version = version + 1, hash = $2, expires_at = least(now() + $3, $4::timestamptz) WHERE id = $1", []any{id, hash[:], s.sessionTTL(), latest}},
+		{
+			"INSERT INTO session_value (hash, key_id, until) SELECT hash, id, least(clock_timestamp() + $2, expires_at) FROM api_key WHERE id = $1",
+			[]any{id, oldValueTTL},
+		},
+		{
+			"UPDATE api_key SET version = version + 1, hash = $2, expires_at = least(now() + $3, $4::timestamptz) WHERE id = $1",
+			[]any{id, hash[:], s.sessionTTL(), latest},
+		},
 	} {
 		if _, err := tx.Exec(ctx, step.sql, step.args...); err != nil {
 			return key, fmt.Errorf("renew a session: %w", err)

@@ -132,7 +132,8 @@ func (s *Service) endOthers(ctx context.Context, tx *pg.Tx, _ rest.None) (rest.M
 // endSessions ends the sessions of an account except for one, and returns how many those were.
 func (s *Service) endSessions(ctx context.Context, tx *pg.Tx, of principal.Owner, except int64) (n int, err error) {
 	const which = "owner_type = $1 AND owner_id = $2 AND kind <> 'lasting' AND id <> $3"
-	if err := tx.QueryRow(ctx, "SELECT count(*) FROM api_key WHERE expires_at > now() AND "+which, of.Type, of.ID, except).Scan(&n); err != nil {
+	if err := tx.QueryRow(ctx, "SELECT count(*) FROM api_key WHERE expires_at > now() AND "+which, of.Type, of.ID, except).
+		Scan(&n); err != nil {
 		return 0, fmt.Errorf("count the sessions of %s: %w", of.URL(), err)
 	}
 	ended, err := keys.End(ctx, tx, which, of.Type, of.ID, except)

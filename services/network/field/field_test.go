@@ -30,7 +30,9 @@ func TestFieldsAreResolvedInLinearTime(t *testing.T) {
 
 // FuzzFieldValue says that a value is written in one way: what a type takes, it takes again trimmed of nothing.
 func FuzzFieldValue(f *testing.F) {
-	for _, text := range []string{"", " ", "\x00", "\xff", " 12", "12 ", "12", "012", "-0", "+1", "1_000", "９", "2026-02-30", "2026-2-3", "TRUE", "true", "a|b", "a"} {
+	for _, text := range []string{
+		"", " ", "\x00", "\xff", " 12", "12 ", "12", "012", "-0", "+1", "1_000", "９", "2026-02-30", "2026-2-3", "TRUE", "true", "a|b", "a",
+	} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

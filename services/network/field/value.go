@@ -46,7 +46,8 @@ func (f *Fields) values() []rest.Route {
 		About: func(v *FieldValue) []pg.Target {
 			return []pg.Target{{Type: v.TargetType, Noun: fieldTargets[v.TargetType].noun, ID: v.TargetID}}
 		},
-	}.Routes(), rest.Read[ofTarget, FieldValue]{Path: "/field/{field_id}/value", Guard: permissionOfTarget{guard.AnyKey}, Name: "getFieldValueOfTarget",
+	}.Routes(), rest.Read[ofTarget, FieldValue]{Path: "/field/{field_id}/value", Guard: permissionOfTarget{guard.AnyKey},
+		Name:    "getFieldValueOfTarget",
 		Summary: "View the value of a field that a target has, or its default", Do: f.valueOfTarget})
 }
 

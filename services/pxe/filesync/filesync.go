@@ -58,7 +58,8 @@ func (s *Syncs) Job() service.Job {
 }
 
 // busy tells whether somebody is at it, or will be, to fill the server of a row of file_sync.
-const busy = "EXISTS (SELECT FROM river_job j WHERE j.queue = '" + kind + "' AND j.finalized_at IS NULL AND j.args = jsonb_build_object('server', s.server_id))"
+const busy = "EXISTS (SELECT FROM river_job j WHERE j.queue = '" + kind + "' AND j.finalized_at IS NULL " +
+	"AND j.args = jsonb_build_object('server', s.server_id))"
 
 // wish is what becomes of a row of file_sync by a wish.
 const wish = ` ON CONFLICT (server_id) DO UPDATE SET asked_at = now(), again = s.status = 'running',
@@ -109,7 +110,8 @@ func (s *Syncs) enqueue(ctx context.Context, tx *pg.Tx, id int64) error {
 	}
 	_, err := tx.Exec(
 		ctx,
-		"UPDATE river_job SET state = 'available', scheduled_at = now() WHERE queue = $1 AND state IN ('retryable', 'scheduled') AND args = jsonb_build_object('server', $2::bigint)",
+		"UPDATE river_job SET state = 'available', scheduled_at = now() "+
+			"WHERE queue = $1 AND state IN ('retryable', 'scheduled') AND args = jsonb_build_object('server', $2::bigint)",
 		kind,
 		id,
 	)
@@ -151,7 +153,9 @@ func (s *Syncs) begin(ctx context.Context, attempt *service.Attempt, id int64) (
 				return err
 			}
 			var running int
-			err := tx.QueryRow(ctx, "SELECT count(*) FROM file_sync s WHERE from_id = $1 AND status = 'running' AND server_id <> $2 AND "+busy, *parent, id).
+			err := tx.QueryRow(
+				ctx, "SELECT count(*) FROM file_sync s WHERE from_id = $1 AND status = 'running' AND server_id <> $2 AND "+busy, *parent, id,
+			).
 				Scan(&running)
 			if err != nil {
 				return fmt.Errorf("count the children that are being filled: %w", err)
@@ -224,7 +228,8 @@ func (s *Syncs) end(ctx context.Context, attempt *service.Attempt, id int64, fai
 func (s *Syncs) askChildren(ctx context.Context, tx *pg.Tx, id int64) error {
 	rows, err := tx.Query(
 		ctx,
-		"INSERT INTO file_sync AS s (server_id, status, asked_at) SELECT id, 'waiting', now() FROM file_server WHERE parent_id = $1 ORDER BY id"+wish+"RETURNING server_id",
+		"INSERT INTO file_sync AS s (server_id, status, asked_at) SELECT id, 'waiting', now() FROM file_server WHERE parent_id = $1 ORDER BY id"+
+			wish+"RETURNING server_id",
 		id,
 	)
 	if err != nil {

@@ -141,7 +141,12 @@ func (s *Installs) tryTemplates(ctx context.Context, tx *pg.Tx, id int64, passwo
 		return fmt.Errorf("read install %d: %w", id, err)
 	}
 	sample := script.Sample()
-	_, err = templates.Files(ctx, tx, i.Profile.ID, i.Shown("http://boot.example.net", sample.URL.Files, sample.Client.Email, password, newToken()))
+	_, err = templates.Files(
+		ctx,
+		tx,
+		i.Profile.ID,
+		i.Shown("http://boot.example.net", sample.URL.Files, sample.Client.Email, password, newToken()),
+	)
 	if why, is := errors.AsType[templates.Failure](err); is {
 		return problem.Member("/profile", "template", "has a template that makes nothing of this machine: %s", string(why))
 	}

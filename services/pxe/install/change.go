@@ -84,7 +84,12 @@ func (s *Installs) cancel(ctx context.Context, tx *pg.Tx, id int64) (i Install, 
 // entityGone fails the installs of an IP entity that is gone.
 func (s *Installs) entityGone(ctx context.Context, tx *pg.Tx, entity int64) error {
 	var ids []int64
-	if err := tx.QueryRow(ctx, "SELECT coalesce(array_agg(id), '{}') FROM (SELECT id FROM install WHERE host_entity_id = $1 AND "+reference.InstallUnderWay+" ORDER BY id FOR UPDATE) i", entity).
+	if err := tx.QueryRow(
+		ctx,
+		"SELECT coalesce(array_agg(id), '{}') FROM (SELECT id FROM install WHERE host_entity_id = $1 AND "+
+			reference.InstallUnderWay+" ORDER BY id FOR UPDATE) i",
+		entity,
+	).
 		Scan(&ids); err != nil {
 		return fmt.Errorf("look for installs with IP entity %d: %w", entity, err)
 	}

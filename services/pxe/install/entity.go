@@ -86,7 +86,8 @@ type usedEntity struct {
 func (s *Installs) usedEntities(ctx context.Context, _ rest.None) ([]usedEntity, error) {
 	rows, err := s.DB.Query(
 		ctx,
-		"SELECT host_entity_id, format('is used by install %s (%s), which has not ended', id, host_hostname) FROM install WHERE "+reference.InstallUnderWay+" ORDER BY 1",
+		"SELECT host_entity_id, format('is used by install %s (%s), which has not ended', id, host_hostname) FROM install WHERE "+
+			reference.InstallUnderWay+" ORDER BY 1",
 	)
 	if err != nil {
 		return nil, fmt.Errorf("read which IP entities are used: %w", err)

@@ -48,7 +48,9 @@ func (s *Installs) Expire(ctx context.Context) error {
 	for _, one := range all {
 		err := s.DB.InTx(ctx, func(tx *pg.Tx) error {
 			var id int64
-			err := tx.QueryRow(ctx, "SELECT id FROM install WHERE id = $1 AND status = $2 AND stage_at = $3 FOR UPDATE", one.ID, one.Status, one.Stage).
+			err := tx.QueryRow(
+				ctx, "SELECT id FROM install WHERE id = $1 AND status = $2 AND stage_at = $3 FOR UPDATE", one.ID, one.Status, one.Stage,
+			).
 				Scan(&id)
 			if errors.Is(err, pgx.ErrNoRows) { // it has gone on
 				tx.Unrecorded("it is another one now")

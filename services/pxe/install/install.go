@@ -197,7 +197,8 @@ func (s *Installs) tell(ctx context.Context, tx *pg.Tx, i *ListedInstall) error 
 		return nil
 	}
 	var template *string
-	err := tx.QueryRow(ctx, "SELECT (SELECT r.name FROM profile p JOIN ref r ON r.type = p.email_template_type AND r.id = p.email_template_id WHERE p.id = $1)", i.Profile.ID).
+	err := tx.QueryRow(ctx, "SELECT (SELECT r.name FROM profile p JOIN ref r ON r.type = p.email_template_type "+
+		"AND r.id = p.email_template_id WHERE p.id = $1)", i.Profile.ID).
 		Scan(&template)
 	if err != nil {
 		return fmt.Errorf("look for the email template of profile %d: %w", i.Profile.ID, err)

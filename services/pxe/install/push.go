@@ -130,7 +130,10 @@ func (s *Installs) fail(ctx context.Context, m machine, why string) error {
 	return s.DB.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("it has changed meanwhile")
 		var id int64
-		err := tx.QueryRow(ctx, "SELECT id FROM install WHERE id = $1 AND revision = $2 AND "+reference.InstallUnderWay+" FOR UPDATE", m.ID, m.Revision).Scan(&id)
+		err := tx.QueryRow(
+			ctx, "SELECT id FROM install WHERE id = $1 AND revision = $2 AND "+reference.InstallUnderWay+" FOR UPDATE", m.ID, m.Revision,
+		).
+			Scan(&id)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		}
@@ -198,7 +201,8 @@ func (s *Installs) machine(ctx context.Context, m machine) (told siteagent.Machi
 
 // reached is the expression where an install's machine reaches an agent: one without IPv4 by IPv6, where the agent has that.
 func reached(agent string) string {
-	return "CASE WHEN i.host_ipv4_address IS NULL AND " + agent + ".machines_ipv6_url <> '' THEN " + agent + ".machines_ipv6_url ELSE " + agent + ".machines_url END"
+	return "CASE WHEN i.host_ipv4_address IS NULL AND " + agent + ".machines_ipv6_url <> '' THEN " +
+		agent + ".machines_ipv6_url ELSE " + agent + ".machines_url END"
 }
 
 func place(column string, id int64) seal.Place {

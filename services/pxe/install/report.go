@@ -87,7 +87,8 @@ func (s *Installs) hear(ctx context.Context, tx *pg.Tx, dhcpServer int64, at tim
 		if err == nil {
 			_, err = tx.Exec(
 				ctx,
-				"UPDATE install SET step = coalesce(nullif($2, ''), step), progress = CASE WHEN $3 > 0 THEN least($3, 100) ELSE progress END WHERE id = $1",
+				"UPDATE install SET step = coalesce(nullif($2, ''), step), progress = CASE WHEN $3 > 0 THEN least($3, 100) ELSE progress END "+
+					"WHERE id = $1",
 				r.ID,
 				r.Step,
 				int32(r.Progress),

@@ -133,24 +133,28 @@ func (s *Installs) views() []rest.Route {
 // transitions cancel and retry installs.
 func (s *Installs) transitions() []rest.Route {
 	has := guard.Has(permission.PXEInstalls)
-	return []rest.Route{rest.Mutation[installAsked, Install]{
-		Method: http.MethodPost, Path: installPath + "/cancel", Guard: has, Name: "cancelInstall", Summary: "Cancel an install", Extension: true,
-		Doc:    "What the machine was given so far it may still run; it gets nothing more, and boots its disk from then on.",
-		Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainRefused, Shows: installPath},
-		Do: func(ctx context.Context, tx *pg.Tx, req installAsked) (Install, error) {
-			return s.cancel(ctx, tx, req.ID)
+	return []rest.Route{
+		rest.Mutation[installAsked, Install]{
+			Method: http.MethodPost, Path: installPath + "/cancel", Guard: has, Name: "cancelInstall", Summary: "Cancel an install", Extension: true,
+			Doc:    "What the machine was given so far it may still run; it gets nothing more, and boots its disk from then on.",
+			Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainRefused, Shows: installPath},
+			Do: func(ctx context.Context, tx *pg.Tx, req installAsked) (Install, error) {
+				return s.cancel(ctx, tx, req.ID)
+			},
 		},
-	}, rest.Mutation[installToRetry, Install]{
-		Method:    http.MethodPost,
-		Path:      installPath + "/retry",
-		Guard:     has,
-		Name:      "retryInstall",
-		Summary:   "Install a machine once more",
-		Extension: true,
-		Doc:       "Of an install that has ended: all is as it was asked for then, and the profile as it is now. The machine has to boot from the network again.",
-		Effect:    rest.Effect{Logs: rest.LogsItem, Again: rest.AgainRefused, Shows: installPath},
-		Example:   `{}`,
-		Prepare:   s.prepareRetry,
-		Do:        s.retryInstall,
-	}}
+		rest.Mutation[installToRetry, Install]{
+			Method:    http.MethodPost,
+			Path:      installPath + "/retry",
+			Guard:     has,
+			Name:      "retryInstall",
+			Summary:   "Install a machine once more",
+			Extension: true,
+			Doc: "Of an install that has ended: all is as it was asked for then, and the profile as it is now. The machine has to boot " +
+				"from the network again.",
+			Effect:  rest.Effect{Logs: rest.LogsItem, Again: rest.AgainRefused, Shows: installPath},
+			Example: `{}`,
+			Prepare: s.prepareRetry,
+			Do:      s.retryInstall,
+		},
+	}
 }

@@ -112,7 +112,8 @@ func (s *Drivers) drivers() []rest.Route {
 			}
 			return storage.Remove(ctx, tx, driverPath(item.ID))
 		},
-	}.Routes(), rest.Raw[rest.Item]{Method: http.MethodGet, Path: "/pxe/driver/{driver_id}/content", Guard: has, Name: "getDriverContent", Summary: "Load a driver's file", Extension: true,
+	}.Routes(), rest.Raw[rest.Item]{Method: http.MethodGet, Path: "/pxe/driver/{driver_id}/content", Guard: has, Name: "getDriverContent",
+		Summary: "Load a driver's file", Extension: true,
 		Gives: []string{"application/octet-stream"}, Ranges: true, Do: s.serveDriver})
 }
 

@@ -52,10 +52,11 @@ func (s *Drivers) driverUploads() []rest.Route {
 			Name:      "beginDriverUpload",
 			Summary:   "Begin to send a driver's file in several requests",
 			Extension: true,
-			Doc:       "This is tus 1.0: Upload-Length says how long the file is, and Location of the answer where it is sent to. A driver is made of it by its address as upload.",
-			Status:    http.StatusCreated,
-			Refuses:   []int{http.StatusPreconditionFailed, http.StatusRequestEntityTooLarge},
-			Do:        s.beginUpload,
+			Doc: "This is tus 1.0: Upload-Length says how long the file is, and Location of the answer where it is sent to. A driver is " +
+				"made of it by its address as upload.",
+			Status:  http.StatusCreated,
+			Refuses: []int{http.StatusPreconditionFailed, http.StatusRequestEntityTooLarge},
+			Do:      s.beginUpload,
 		},
 		rest.Raw[ofUpload]{
 			Method:    http.MethodGet,
@@ -134,7 +135,8 @@ func (s *Drivers) beginUpload(ctx context.Context, c *rest.RawCall, _ rest.None)
 			return err
 		}
 		var waiting int
-		err := tx.QueryRow(ctx, "SELECT count(*) FROM driver_upload u JOIN stored_file f ON f.id = u.file_id WHERE u.owner = $1 AND f.path IS NULL", uploader(ctx)).
+		err := tx.QueryRow(ctx, "SELECT count(*) FROM driver_upload u JOIN stored_file f ON f.id = u.file_id "+
+			"WHERE u.owner = $1 AND f.path IS NULL", uploader(ctx)).
 			Scan(&waiting)
 		if err != nil {
 			return fmt.Errorf("count the uploads: %w", err)
@@ -146,7 +148,8 @@ func (s *Drivers) beginUpload(ctx context.Context, c *rest.RawCall, _ rest.None)
 				waiting,
 			)
 		}
-		err = tx.QueryRow(ctx, "INSERT INTO driver_upload (id, owner, size, metadata, file_id, expires_at) VALUES ($1, $2, $3, $4, $5, now() + $6::interval) RETURNING expires_at",
+		err = tx.QueryRow(ctx, "INSERT INTO driver_upload (id, owner, size, metadata, file_id, expires_at) "+
+			"VALUES ($1, $2, $3, $4, $5, now() + $6::interval) RETURNING expires_at",
 			u.id, uploader(ctx), size, metadata, d.ID, uploadTTL).
 			Scan(&u.expires)
 		if err != nil {

@@ -83,7 +83,10 @@ func (i *importing) publish(ctx context.Context, content *storage.Content, from 
 		for n := range parts {
 			parts[n].Path = folder + "/" + files[n].Path
 		}
-		if err := errors.Join(storage.Remove(ctx, tx, folder, folder+imageEnd), storage.Publish(ctx, tx, content.ID, folder+imageEnd)); err != nil {
+		if err := errors.Join(
+			storage.Remove(ctx, tx, folder, folder+imageEnd),
+			storage.Publish(ctx, tx, content.ID, folder+imageEnd),
+		); err != nil {
 			return err
 		}
 		if err := storage.PublishParts(ctx, tx, content.ID, parts); err != nil {

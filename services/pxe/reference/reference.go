@@ -42,7 +42,9 @@ func ProfilesWhere(condition string) func(context.Context, pg.Querier, int64) (s
 
 // ByInstall returns a function that says which install that is under way refers to an item by this column, or returns "".
 func ByInstall(column string) func(context.Context, pg.Querier, int64) (string, error) {
-	sql := "SELECT id, host_hostname, count(*) OVER () - 1 FROM install WHERE " + pgx.Identifier{column}.Sanitize() + " = $1 AND " + InstallUnderWay
+	sql := "SELECT id, host_hostname, count(*) OVER () - 1 FROM install WHERE " + pgx.Identifier{
+		column,
+	}.Sanitize() + " = $1 AND " + InstallUnderWay
 	return func(ctx context.Context, q pg.Querier, id int64) (string, error) {
 		found, more, err := first(ctx, q, sql, id)
 		switch {

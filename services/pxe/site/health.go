@@ -45,7 +45,8 @@ const (
 // Health is how the agent of a server is.
 func Health(ctx context.Context, q pg.Querier, kind Kind, id int64) (*AgentHealth, error) {
 	h := AgentHealth{Status: "unknown", Reports: []string{}}
-	err := q.QueryRow(ctx, "SELECT status, error, version, free_bytes, total_bytes, started_at, seen_at, reports FROM site_agent JOIN site_agent_health USING (kind, id) WHERE kind = $1 AND id = $2", kind, id).
+	err := q.QueryRow(ctx, "SELECT status, error, version, free_bytes, total_bytes, started_at, seen_at, reports "+
+		"FROM site_agent JOIN site_agent_health USING (kind, id) WHERE kind = $1 AND id = $2", kind, id).
 		Scan(&h.Status, &h.Error, &h.Version, &h.FreeBytes, &h.TotalBytes, &h.StartedAt, &h.SeenAt, &h.Reports)
 	if err != nil && !gone(err) {
 		return nil, fmt.Errorf("read how the agent of %s %d is: %w", kind, id, err)
@@ -238,7 +239,8 @@ func (a *Agents) hear(ctx context.Context, one looked, found siteagent.Feed) (ne
 	err = a.DB.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("how agents are is no change")
 		var before *string
-		err := tx.QueryRow(ctx, "SELECT CASE WHEN seen_at IS NOT NULL THEN machines_url || ' ' || machines_ipv6_url END FROM site_agent WHERE kind = $1 AND id = $2 AND history = $3 AND number = $4 FOR UPDATE", one.Kind, one.ID, one.History, one.Number).
+		err := tx.QueryRow(ctx, "SELECT CASE WHEN seen_at IS NOT NULL THEN machines_url || ' ' || machines_ipv6_url END FROM site_agent "+
+			"WHERE kind = $1 AND id = $2 AND history = $3 AND number = $4 FOR UPDATE", one.Kind, one.ID, one.History, one.Number).
 			Scan(&before)
 		if mine = err == nil; gone(err) {
 			return nil

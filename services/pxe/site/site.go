@@ -63,7 +63,12 @@ func (a *Agents) Agent(ctx context.Context, kind Kind, id int64) (*Agent, error)
 	var sshPort int32
 	var hostKey string
 	var sealed []byte
-	err := a.DB.QueryRow(ctx, "SELECT name, http_host, http_port, http_use_https, http_api_key, coalesce(http_fingerprint, ''), "+bySFTP[kind]+" FROM "+tables[kind]+" WHERE id = $1", id).
+	err := a.DB.QueryRow(
+		ctx,
+		"SELECT name, http_host, http_port, http_use_https, http_api_key, coalesce(http_fingerprint, ''), "+
+			bySFTP[kind]+" FROM "+tables[kind]+" WHERE id = $1",
+		id,
+	).
 		Scan(&name, &host, &port, &encrypted, &sealed, &fingerprint, &sshPort, &hostKey, &useSFTP)
 	if err != nil {
 		return nil, fmt.Errorf("read where %s %d is: %w", kind, id, err)

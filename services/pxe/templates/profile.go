@@ -178,7 +178,8 @@ func holdEdition(ctx context.Context, tx *pg.Tx, before, b *profileBody) error {
 	var name string
 	err := tx.QueryRow(ctx, "SELECT name FROM iso_edition WHERE iso_id = $1 AND is_enabled AND "+column+" = $2", *of.ID, value).Scan(&name)
 	switch {
-	case errors.Is(err, pgx.ErrNoRows) && before != nil && before.ISO.Edition != nil && *before.ISO.Edition == *of.Edition: // of the ISO that it was
+	// It is an edition of the ISO that the profile had before.
+	case errors.Is(err, pgx.ErrNoRows) && before != nil && before.ISO.Edition != nil && *before.ISO.Edition == *of.Edition:
 		of.Edition = nil
 		return nil
 	case errors.Is(err, pgx.ErrNoRows):

@@ -104,7 +104,10 @@ func (s *Profiles) preseeds() []rest.Route {
 		Delete: func(ctx context.Context, tx *pg.Tx, item *OSPreseed) error {
 			return reference.DeleteUnlessProfiles(ctx, tx, "preseed", "Preseed", "preseed_id = $1", item.ID)
 		},
-	}.Routes(), rest.List[rest.None, ListedPreseed]{Path: "/pxe/preseed", Guard: guard.Has(permission.PXESettings), Name: "listPreseeds", Summary: "List preseeds", View: "preseed", By: byPreseed})
+	}.Routes(), rest.List[rest.None, ListedPreseed]{
+		Path: "/pxe/preseed", Guard: guard.Has(permission.PXESettings), Name: "listPreseeds", Summary: "List preseeds", View: "preseed",
+		By: byPreseed,
+	})
 }
 
 func (s *Profiles) bootScripts() []rest.Route {
@@ -121,7 +124,10 @@ func (s *Profiles) bootScripts() []rest.Route {
 		Delete: func(ctx context.Context, tx *pg.Tx, item *OSBootScript) error {
 			return reference.DeleteUnlessProfiles(ctx, tx, "boot_script", "Boot script", "boot_script_id = $1", item.ID)
 		},
-	}.Routes(), rest.List[rest.None, ListedTemplate]{Path: "/pxe/boot-script", Guard: guard.Has(permission.PXESettings), Name: "listBootScripts", Summary: "List boot scripts", Extension: true, View: "boot_script", By: byTemplate})
+	}.Routes(), rest.List[rest.None, ListedTemplate]{
+		Path: "/pxe/boot-script", Guard: guard.Has(permission.PXESettings), Name: "listBootScripts", Summary: "List boot scripts",
+		Extension: true, View: "boot_script", By: byTemplate,
+	})
 }
 
 func (s *Profiles) shellScripts() []rest.Route {
@@ -190,7 +196,8 @@ func checkSome(ctx context.Context, db *pg.DB, table templateTable, after int64)
 		}
 		err := db.InTx(ctx, func(tx *pg.Tx) error {
 			target := pg.Target{Type: table.path, Noun: table.noun, ID: t.ID}
-			err := tx.QueryRow(ctx, "UPDATE "+table.name+" SET problem = nullif($2, ''), version = version + 1 WHERE id = $1 AND body = $3 RETURNING name, version", t.ID, is, t.Body).
+			err := tx.QueryRow(ctx, "UPDATE "+table.name+" SET problem = nullif($2, ''), version = version + 1 "+
+				"WHERE id = $1 AND body = $3 RETURNING name, version", t.ID, is, t.Body).
 				Scan(&target.Name, &target.Version)
 			if errors.Is(err, pgx.ErrNoRows) { // somebody has just edited it
 				tx.Unrecorded("it is another one now")

@@ -159,7 +159,8 @@ func (h *head) newest(ctx context.Context, tx *pg.Tx, signer *seal.Signer) error
 // then it was emptied.
 func (h *head) first(ctx context.Context, tx *pg.Tx) error {
 	var begun bool
-	err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM log) OR EXISTS (SELECT FROM log_checkpoint) OR EXISTS (SELECT FROM consumer WHERE name = '' AND seq > 0)").
+	err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM log) OR EXISTS (SELECT FROM log_checkpoint) OR EXISTS (SELECT FROM consumer "+
+		"WHERE name = '' AND seq > 0)").
 		Scan(&begun)
 	if err != nil {
 		return fmt.Errorf("look whether the log has begun: %w", err)

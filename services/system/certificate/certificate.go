@@ -190,7 +190,8 @@ func (r *Renewer) Tell(ctx context.Context, known string) (told ForGateways, err
 	told.Authority = r.Public.Authority
 	var chain *string
 	var key []byte
-	err = r.DB.QueryRow(ctx, "SELECT edition::text, required, CASE WHEN edition::text <> $1 THEN chain END, CASE WHEN edition::text <> $1 THEN key END FROM ssl", known).
+	err = r.DB.QueryRow(ctx, "SELECT edition::text, required, CASE WHEN edition::text <> $1 THEN chain END, CASE WHEN edition::text <> $1 "+
+		"THEN key END FROM ssl", known).
 		Scan(&told.Edition, &told.Required, &chain, &key)
 	if err != nil {
 		return told, fmt.Errorf("read the certificate: %w", err)

@@ -226,7 +226,8 @@ type solver struct{ db *pg.DB }
 func (s solver) Present(ctx context.Context, c acme.Challenge) error {
 	return s.do(
 		ctx,
-		"INSERT INTO acme_challenge (token, type, name, key_auth) VALUES ($1, $2, $3, $4) ON CONFLICT (token) DO UPDATE SET type = excluded.type, key_auth = excluded.key_auth",
+		"INSERT INTO acme_challenge (token, type, name, key_auth) VALUES ($1, $2, $3, $4) ON CONFLICT (token) DO UPDATE "+
+			"SET type = excluded.type, key_auth = excluded.key_auth",
 		c.Token,
 		c.Type,
 		c.Identifier.Value,
@@ -264,7 +265,10 @@ func (r *Renewer) KeyAuthorization(ctx context.Context, token string) (text stri
 // pgx.ErrNoRows where none does.
 func (r *Renewer) Handshake(ctx context.Context, name string) (Issued, error) {
 	c := acme.Challenge{Identifier: acme.Identifier{Type: "dns", Value: name}}
-	err := r.DB.QueryRow(ctx, "SELECT key_auth FROM acme_challenge WHERE name = $1 AND type = $2 ORDER BY created_at DESC LIMIT 1", name, acme.ChallengeTypeTLSALPN01).
+	err := r.DB.QueryRow(
+		ctx, "SELECT key_auth FROM acme_challenge WHERE name = $1 AND type = $2 ORDER BY created_at DESC LIMIT 1", name,
+		acme.ChallengeTypeTLSALPN01,
+	).
 		Scan(&c.KeyAuthorization)
 	if err != nil {
 		return Issued{}, err

@@ -128,7 +128,8 @@ func toldEnough(ctx context.Context, tx *pg.Tx, message *mail.Message) (enough b
 	if !slices.Contains(notices, message.Kind) {
 		return false, nil
 	}
-	err = tx.QueryRow(ctx, "SELECT count(*) >= $3 FROM email_message WHERE account = $1 AND template = ANY ($2) AND created_at > now() - interval '1 hour' AND status <> 'failed'",
+	err = tx.QueryRow(ctx, "SELECT count(*) >= $3 FROM email_message WHERE account = $1 AND template = ANY ($2) "+
+		"AND created_at > now() - interval '1 hour' AND status <> 'failed'",
 		message.Account, notices, maxNotices).
 		Scan(&enough)
 	if err != nil {
@@ -166,7 +167,12 @@ func (m *Mailer) write(
 		return shown, whole, err
 	}
 	if source.Kind != message.Kind {
-		return shown, whole, fmt.Errorf("the template %s is of the type %s, and this is a mail of the type %s", message.Template, source.Kind, message.Kind)
+		return shown, whole, fmt.Errorf(
+			"the template %s is of the type %s, and this is a mail of the type %s",
+			message.Template,
+			source.Kind,
+			message.Kind,
+		)
 	}
 	var wrong problem.Fields
 	template := source.Parse(&wrong)

@@ -81,7 +81,9 @@ func parse(t *testing.T, text []byte) (header netmail.Header, parts map[string]s
 // A mail arrives as it was written, encrypted where the address says so, with who signs in.
 func TestDeliver(t *testing.T) {
 	t.Parallel()
-	for scheme, o := range map[string]mailbox.Options{"smtp": {STARTTLS: true, Password: "correct horse"}, "smtps": {TLS: true, Password: "correct horse"}, "smtp+plain": {}} {
+	for scheme, o := range map[string]mailbox.Options{
+		"smtp": {STARTTLS: true, Password: "correct horse"}, "smtps": {TLS: true, Password: "correct horse"}, "smtp+plain": {},
+	} {
 		box := mailbox.Start(t, o)
 		user := ""
 		if o.Password != "" {
@@ -154,8 +156,9 @@ func TestDeliverNothing(t *testing.T) {
 	stranger := newServer(t, "smtps", encrypted, "", "")
 	stranger.TLS = nil
 	for what, s := range map[string]*Server{
-		"no STARTTLS": newServer(t, "smtp", plain, "", ""), "a stranger's certificate": stranger, "a wrong password": newServer(t, "smtp", locked, "ironplane", "wrong horse"),
-		"no password": newServer(t, "smtp", locked, "", ""), "no TLS": newServer(t, "smtps", plain, "", ""),
+		"no STARTTLS": newServer(t, "smtp", plain, "", ""), "a stranger's certificate": stranger,
+		"a wrong password": newServer(t, "smtp", locked, "ironplane", "wrong horse"),
+		"no password":      newServer(t, "smtp", locked, "", ""), "no TLS": newServer(t, "smtps", plain, "", ""),
 	} {
 		err := s.deliver(t.Context(), aLetter())
 		if _, refused := errors.AsType[refusedError](err); err == nil || refused || strings.Contains(err.Error(), "horse") {

@@ -102,7 +102,10 @@ func TestNothingElseIsServed(t *testing.T) {
 		}
 		_ = file.Close()
 	}
-	for _, name := range []string{"up.js", "out.js", "absolute.js", "folder", "folder/secret.js", "folder/manifest.json", "pipe.js", ".hidden.js", ".git/x.js", "deep", "none.js", "", ".", "..", "../secret.js", "deep/../main.js", "/main.js", "deep//a.css", "main.js/", "..\\secret.js", "main.js\x00"} {
+	for _, name := range []string{
+		"up.js", "out.js", "absolute.js", "folder", "folder/secret.js", "folder/manifest.json", "pipe.js", ".hidden.js", ".git/x.js", "deep",
+		"none.js", "", ".", "..", "../secret.js", "deep/../main.js", "/main.js", "deep//a.css", "main.js/", "..\\secret.js", "main.js\x00",
+	} {
 		if file, _, _, err := i.Open("shop", name); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%q is served: %v, %v", name, file, err)
 		}

@@ -8,12 +8,18 @@ import (
 
 func TestCheckColour(t *testing.T) {
 	t.Parallel()
-	for _, good := range []string{"#fff", "#FFFA", "#1d4ed8", "#1d4ed8cc", "navy", "RebeccaPurple", "transparent", "rgb(1,2,3)", "rgb(29 78 216 / 90%)", "rgba(1, 2, 3, 0.5)", "hsl(224, 76%, 48%)", "hsl(120deg 75% 25% / 60%)"} {
+	for _, good := range []string{
+		"#fff", "#FFFA", "#1d4ed8", "#1d4ed8cc", "navy", "RebeccaPurple", "transparent", "rgb(1,2,3)", "rgb(29 78 216 / 90%)",
+		"rgba(1, 2, 3, 0.5)", "hsl(224, 76%, 48%)", "hsl(120deg 75% 25% / 60%)",
+	} {
 		if err := CheckColour(good); err != nil {
 			t.Errorf("%s %v", good, err)
 		}
 	}
-	for _, wrong := range []string{"", "#12", "#12345", "#ggg", "blue;color:red", "red}body{display:none", "url(x)", "expression(alert(1))", "var(--x)", "rgb(1,2)", "rgb(1,2,3", "red /*", "inherit", "\\72 ed", "javascript:x", "#fff\n"} {
+	for _, wrong := range []string{
+		"", "#12", "#12345", "#ggg", "blue;color:red", "red}body{display:none", "url(x)", "expression(alert(1))", "var(--x)", "rgb(1,2)",
+		"rgb(1,2,3", "red /*", "inherit", "\\72 ed", "javascript:x", "#fff\n",
+	} {
 		if CheckColour(wrong) == nil {
 			t.Errorf("%q is a colour", wrong)
 		}
@@ -22,13 +28,17 @@ func TestCheckColour(t *testing.T) {
 
 func TestCheckLogo(t *testing.T) {
 	t.Parallel()
-	for _, good := range []string{"https://example.com/logo.svg", "https://cdn.example.com:8443/a/b.png?v=2", "/package/1/asset/logo.png?v=ab"} {
+	for _, good := range []string{
+		"https://example.com/logo.svg", "https://cdn.example.com:8443/a/b.png?v=2", "/package/1/asset/logo.png?v=ab",
+	} {
 		if err := CheckLogo(good); err != nil {
 			t.Errorf("%s %v", good, err)
 		}
 	}
-	for _, wrong := range []string{"logo.png", "http://example.com/logo.png", "//example.com/logo.png", "/\\example.com/logo.png", "\\\\example.com", "javascript:alert(1)", "JaVaScRiPt:alert(1)", "data:image/svg+xml,<svg onload=alert(1)>",
-		"https://user:password@example.com/x", "https://", "https:///x", "ftp://example.com/x", "https://example.com/x\"onerror=alert(1)", "https://example.com/a b", "https://example.com/%zz", "/x)'"} {
+	for _, wrong := range []string{"logo.png", "http://example.com/logo.png", "//example.com/logo.png", "/\\example.com/logo.png",
+		"\\\\example.com", "javascript:alert(1)", "JaVaScRiPt:alert(1)", "data:image/svg+xml,<svg onload=alert(1)>",
+		"https://user:password@example.com/x", "https://", "https:///x", "ftp://example.com/x", "https://example.com/x\"onerror=alert(1)",
+		"https://example.com/a b", "https://example.com/%zz", "/x)'"} {
 		if CheckLogo(wrong) == nil {
 			t.Errorf("%q is a logo's address", wrong)
 		}
@@ -120,7 +130,10 @@ func TestHTML(t *testing.T) {
 				continue
 			}
 			name, _, _ := strings.Cut(strings.Trim(tag, "/"), " ")
-			for _, acts := range []string{"script", "iframe", "frame", "frameset", "object", "embed", "applet", "svg", "math", "style", "link", "meta", "base", "form", "input", "button", "template", "noscript", "select", "textarea", "video", "audio"} {
+			for _, acts := range []string{
+				"script", "iframe", "frame", "frameset", "object", "embed", "applet", "svg", "math", "style", "link", "meta", "base", "form", "input",
+				"button", "template", "noscript", "select", "textarea", "video", "audio",
+			} {
 				if name == acts {
 					t.Errorf("of %s is left %s", attack, left)
 				}
@@ -148,8 +161,10 @@ func TestHTML(t *testing.T) {
 
 func TestCheckCSS(t *testing.T) {
 	t.Parallel()
-	for _, good := range []string{"", "a { color: red }", "/* mine */ .nav > a:hover, #x::before { content: 'é'; background: linear-gradient(90deg, rgb(1 2 3), var(--x)) }",
-		"@media (max-width: 600px) { .a { width: calc(100% - 2em) } }", "@keyframes spin { to { transform: rotate(360deg) } }", ":root { --main: #fff }", "a[href^='https'] { color: navy !important }"} {
+	for _, good := range []string{"", "a { color: red }", "/* mine */ .nav > a:hover, #x::before { content: 'é'; background: " +
+		"linear-gradient(90deg, rgb(1 2 3), var(--x)) }",
+		"@media (max-width: 600px) { .a { width: calc(100% - 2em) } }", "@keyframes spin { to { transform: rotate(360deg) } }",
+		":root { --main: #fff }", "a[href^='https'] { color: navy !important }"} {
 		if err := CheckCSS(good); err != nil {
 			t.Errorf("%s %v", good, err)
 		}

@@ -50,7 +50,8 @@ const (
 	deliveryTTL = 3 * 24 * time.Hour
 	// maxWaiting is how many deliveries to one webhook wait at most: older ones are given up.
 	maxWaiting = 100_000
-	// makerRetryInterval is how long nothing is tried where it cannot be found out what the maker may, and restInterval where he may not have it.
+	// makerRetryInterval is how long nothing is tried where it cannot be found out what the maker may, and restInterval where he may not have
+	// it.
 	makerRetryInterval, restInterval = 5 * time.Second, 20 * time.Second
 	// maxPause is how long at most a receiver is left alone that takes nothing, but where it asks for more.
 	maxPause, maxRetryAfter = time.Minute, time.Hour
@@ -313,7 +314,8 @@ func (d *Dispatcher) Metrics() []prometheus.Collector {
 			d.db,
 			"ironplane_webhook_deliveries_late_seconds",
 			"How long the oldest delivery waits that could be made to a webhook that is not disabled; 0: none does.",
-			"SELECT coalesce(extract(epoch FROM now() - min(d.next_at)), 0)::float8 FROM webhook_delivery d JOIN webhook w ON w.id = webhook_id WHERE status = 'waiting' AND next_at <= now() AND enabled",
+			"SELECT coalesce(extract(epoch FROM now() - min(d.next_at)), 0)::float8 "+
+				"FROM webhook_delivery d JOIN webhook w ON w.id = webhook_id WHERE status = 'waiting' AND next_at <= now() AND enabled",
 		),
 	}
 }

@@ -76,7 +76,8 @@ func (d *Dispatcher) note(ctx context.Context, r receiver, all []delivery) error
 			tx.Wake(Queued)
 			if _, err := tx.Exec(
 				ctx,
-				"UPDATE webhook SET failures = $2, resting = CASE WHEN $3::interval > '0' THEN 'the receiver has failed' END, paused_until = now() + nullif($3::interval, '0') WHERE id = $1",
+				"UPDATE webhook SET failures = $2, resting = CASE WHEN $3::interval > '0' THEN 'the receiver has failed' END, paused_until = now() "+
+					"+ nullif($3::interval, '0') WHERE id = $1",
 				r.id,
 				failures,
 				pause,
@@ -111,7 +112,8 @@ func (d *Dispatcher) Edited(ctx context.Context, tx *pg.Tx, id int64) error {
 	tx.Wake(Queued)
 	_, err := tx.Exec(
 		ctx,
-		"UPDATE webhook SET resting = NULL, failures = 0, paused_until = NULL, old_secret = CASE WHEN old_secret_until > now() THEN old_secret END WHERE id = $1",
+		"UPDATE webhook SET resting = NULL, failures = 0, paused_until = NULL, old_secret = CASE WHEN old_secret_until > now() THEN "+
+			"old_secret END WHERE id = $1",
 		id,
 	)
 	if err != nil {

@@ -70,7 +70,9 @@ type deliveries struct {
 // add keeps an event, and has it delivered to webhooks.
 func (d *deliveries) add(ctx context.Context, tx *pg.Tx, m message, to ...int64) error {
 	var id int64
-	err := tx.QueryRow(ctx, "INSERT INTO webhook_event (uuid, type, at, payload) VALUES ($1, $2, $3, $4) RETURNING id", m.id, m.kind, m.at, m.payload).
+	err := tx.QueryRow(
+		ctx, "INSERT INTO webhook_event (uuid, type, at, payload) VALUES ($1, $2, $3, $4) RETURNING id", m.id, m.kind, m.at, m.payload,
+	).
 		Scan(&id)
 	if err != nil {
 		return fmt.Errorf("keep the event %s: %w", m.id, err)

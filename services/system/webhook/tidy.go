@@ -25,10 +25,13 @@ func (d *Dispatcher) Tidy(ctx context.Context, days int) error {
 		err = errors.Join(err, d.giveUp(ctx, id))
 	}
 	for _, what := range []string{
-		"DELETE FROM webhook_delivery WHERE id IN (SELECT id FROM webhook_delivery WHERE created_at < now() - make_interval(days => $1) AND status <> 'waiting' LIMIT $2)",
-		"DELETE FROM webhook_delivery WHERE id IN (SELECT id FROM webhook_delivery d WHERE NOT EXISTS (SELECT FROM webhook w WHERE w.id = d.webhook_id) AND $1 > 0 LIMIT $2)",
+		"DELETE FROM webhook_delivery WHERE id IN (SELECT id FROM webhook_delivery " +
+			"WHERE created_at < now() - make_interval(days => $1) AND status <> 'waiting' LIMIT $2)",
+		"DELETE FROM webhook_delivery WHERE id IN (SELECT id FROM webhook_delivery d WHERE NOT EXISTS (SELECT FROM webhook w " +
+			"WHERE w.id = d.webhook_id) AND $1 > 0 LIMIT $2)",
 		// One that was made just then may be about to be delivered.
-		"DELETE FROM webhook_event WHERE id IN (SELECT id FROM webhook_event e WHERE at < now() - interval '1 hour' AND $1 > 0 AND NOT EXISTS (SELECT FROM webhook_delivery d WHERE d.event_id = e.id) LIMIT $2)",
+		"DELETE FROM webhook_event WHERE id IN (SELECT id FROM webhook_event e " +
+			"WHERE at < now() - interval '1 hour' AND $1 > 0 AND NOT EXISTS (SELECT FROM webhook_delivery d WHERE d.event_id = e.id) LIMIT $2)",
 	} {
 		err = errors.Join(err, d.sweep(ctx, what, days))
 	}

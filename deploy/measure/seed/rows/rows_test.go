@@ -49,7 +49,8 @@ func TestFill(t *testing.T) {
 		pxe.Name:      {"dhcp_server"},
 	} {
 		for _, table := range tables {
-			all := "SELECT coalesce(string_agg(row::text, E'\\n' ORDER BY row::text), '') FROM (SELECT to_jsonb(r) - '{created_at,http_api_key}'::text[] AS row FROM " + table + " r) rows" // what is sealed differs
+			all := "SELECT coalesce(string_agg(row::text, E'\\n' ORDER BY row::text), '') " +
+				"FROM (SELECT to_jsonb(r) - '{created_at,http_api_key}'::text[] AS row FROM " + table + " r) rows" // what is sealed differs
 			if a, b := text(t, connect(t, one[service]), all), text(t, connect(t, two[service]), all); a != b || a == "" {
 				t.Errorf("%s differs between the two, or is empty", table)
 			}

@@ -128,7 +128,8 @@ func TestEditionsOfWimlib(t *testing.T) {
 	if parts, err := filepath.Glob(filepath.Join(folder, "split*.swm")); err != nil || len(parts) < 2 {
 		t.Errorf("it is split into %v: %v", parts, err)
 	}
-	for made, name := range map[string]string{"made.wim": "install.wim", "solid.esd": "install.esd", "lzms.wim": "install.wim", "none.wim": "install.wim",
+	for made, name := range map[string]string{"made.wim": "install.wim", "solid.esd": "install.esd", "lzms.wim": "install.wim",
+		"none.wim":  "install.wim",
 		"piped.wim": "install.wim", "split.swm": "install.swm"} {
 		text, err := os.ReadFile(filepath.Join(folder, made))
 		testkit.Must(t, err)

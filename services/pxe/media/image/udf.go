@@ -191,7 +191,9 @@ func (v *volume) readMaps(logical []byte, starts map[uint16]int64) error {
 			}
 			references[number] = len(v.partitions)
 			v.partitions, maps = append(v.partitions, newPartition([]Extent{{start, v.size - start}})), maps[6:]
-		case len(maps) >= metadataMapSize && maps[0] == 2 && maps[1] == metadataMapSize && strings.HasPrefix(string(maps[5:]), metadataMap) && v.metadata == nil:
+		case len(maps) >= metadataMapSize && maps[0] == 2 && maps[1] == metadataMapSize && strings.HasPrefix(
+			string(maps[5:]), metadataMap,
+		) && v.metadata == nil:
 			in = little.Uint16(maps[38:])
 			v.metadata = &metadata{reference: len(v.partitions), file: int64(little.Uint32(maps[40:])), mirror: int64(little.Uint32(maps[44:]))}
 			v.partitions, maps = append(v.partitions, partition{}), maps[metadataMapSize:]

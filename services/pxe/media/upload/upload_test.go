@@ -65,7 +65,9 @@ func TestRead(t *testing.T) {
 		"nothing":           {"", "", "", "", 0},
 		"an array of texts": {"", `["driver", "aXk="]`, `["driver", "aXk="]`, "", 0},
 	} {
-		for how, reader := range map[string]io.Reader{"at once": strings.NewReader(c.body), "bytewise": iotest.OneByteReader(strings.NewReader(c.body))} {
+		for how, reader := range map[string]io.Reader{
+			"at once": strings.NewReader(c.body), "bytewise": iotest.OneByteReader(strings.NewReader(c.body)),
+		} {
 			var put bytes.Buffer
 			r := httptest.NewRequest("POST", "/", reader)
 			r.Header.Del("Content-Type")

@@ -202,8 +202,10 @@ func TestKeys(t *testing.T) {
 	token := r.grant()
 	sum := file("", "content").SHA256
 	for path, want := range map[string]int{
-		"GET /v1/health": 403, "GET /v1/feed?after=0": 403, "POST /v1/grant": 403, "POST /v1/pull": 403, "GET /v1/pull/1": 403, "GET /v1/content/" + sum: 403,
-		"PUT /v1/file/a": 403, "DELETE /v1/file/a/b": 403, "GET /v1/manifest": 200, "GET /v1/file/a/b": 200, "GET /v1/file/x": 404, "POST /v1/files": 200, "GET /": 404,
+		"GET /v1/health": 403, "GET /v1/feed?after=0": 403, "POST /v1/grant": 403, "POST /v1/pull": 403, "GET /v1/pull/1": 403,
+		"GET /v1/content/" + sum: 403,
+		"PUT /v1/file/a":         403, "DELETE /v1/file/a/b": 403, "GET /v1/manifest": 200, "GET /v1/file/a/b": 200, "GET /v1/file/x": 404,
+		"POST /v1/files": 200, "GET /": 404,
 	} {
 		method, path, _ := strings.Cut(path, " ")
 		for _, wrong := range []string{"", "x", key + "x", key[1:], sum} {
@@ -258,7 +260,8 @@ func TestNothingOutside(t *testing.T) {
 
 	f := file("", "planted")
 	upload := fmt.Sprintf("?sha256=%s&size=%d&offset=0", f.SHA256, f.Size)
-	for _, path := range []string{"link", "up/secret", "up/agent/certificate", "parts/x", "pipe/x", "../secret", "..%2fsecret", "%2e%2e/secret", "a/../../secret", "a/%2e%2e/%2e%2e/secret", "/secret", "%2fsecret",
+	for _, path := range []string{"link", "up/secret", "up/agent/certificate", "parts/x", "pipe/x", "../secret", "..%2fsecret",
+		"%2e%2e/secret", "a/../../secret", "a/%2e%2e/%2e%2e/secret", "/secret", "%2fsecret",
 		"a//b", "", ".", "./x", "x/.", "bad%0aname", "a%00b", strings.Repeat("a", 256), strings.Repeat("a/", 600) + "a", "%ff"} {
 		if status, text := r.do("GET", "/v1/file/"+path, key, nil); status == 200 {
 			t.Errorf("GET %s: %q", path, text)

@@ -62,7 +62,9 @@ func (g *getting) all(ctx context.Context, missing [][]siteagent.File) {
 	}
 	for len(missing) > 0 {
 		n := 1
-		for n < min(len(missing), siteagent.MostTogether) && missing[n-1][0].Size <= siteagent.SmallFile && missing[n][0].Size <= siteagent.SmallFile {
+		for n < min(
+			len(missing), siteagent.MostTogether,
+		) && missing[n-1][0].Size <= siteagent.SmallFile && missing[n][0].Size <= siteagent.SmallFile {
 			n++
 		}
 		next <- missing[:n]

@@ -127,7 +127,9 @@ func TestInstall(t *testing.T) {
 	r.want("GET", "/i/"+token+"/boot", at, "", 200, "reboot")
 	r.switchOn(machine.Client{MAC: mac}, at)
 	r.want("GET", "/i/"+token+"/boot", at, "", 200, "# web1's")
-	for path, want := range map[string]string{"preseed": "its preseed", "nocloud/user-data": "its preseed", "nocloud/meta-data": "", "during": "its during", "after": "its after"} {
+	for path, want := range map[string]string{
+		"preseed": "its preseed", "nocloud/user-data": "its preseed", "nocloud/meta-data": "", "during": "its during", "after": "its after",
+	} {
 		r.want("GET", "/i/"+token+"/"+path, at, "", 200, want)
 	}
 	r.want("GET", "/i/"+token+"/etc/passwd", at, "", 404, "")

@@ -124,7 +124,10 @@ func TestSFTP(t *testing.T) {
 	testkit.Must(t, os.Symlink("../../../secret", filepath.Join(folder, "files/local/link")))
 	testkit.Must(t, os.Symlink("../../..", filepath.Join(folder, "files/local/up")))
 
-	for name, auth := range map[string]ssh.AuthMethod{"a stranger": ssh.PublicKeys(stranger.signer), "a wrong key": ssh.Password(key + "x"), "no key": ssh.Password(""), "a token that nobody granted": ssh.Password("token")} {
+	for name, auth := range map[string]ssh.AuthMethod{
+		"a stranger": ssh.PublicKeys(stranger.signer), "a wrong key": ssh.Password(key + "x"), "no key": ssh.Password(""),
+		"a token that nobody granted": ssh.Password("token"),
+	} {
 		if _, _, err := r.sftpAs(at, auth); err == nil {
 			t.Errorf("%s is let in", name)
 		}
@@ -162,18 +165,26 @@ func TestSFTP(t *testing.T) {
 	}
 	part := "/parts/" + file("", "content").SHA256
 	for who, c := range map[string]*sftp.Client{"a person": by, "a token": reader} {
-		for _, path := range []string{part, "/files/boot/x", "/files/x", "/files/local", "/key", "/files/../key", "/files/local/../x", "/files/local/up/x", "/../secret", "x", "/files/local/a\nb", "/files/local/none/x", "/files/local/" + strings.Repeat("a", 300)} {
+		for _, path := range []string{
+			part, "/files/boot/x", "/files/x", "/files/local", "/key", "/files/../key", "/files/local/../x", "/files/local/up/x", "/../secret",
+			"x", "/files/local/a\nb", "/files/local/none/x", "/files/local/" + strings.Repeat("a", 300),
+		} {
 			if err := send(c, path, "planted"); err == nil {
 				t.Errorf("%s writes %q", who, path)
 			}
 		}
-		for _, path := range []string{"/secret", "/files/local/link", "/files/local/up/secret", "/files/../../secret", "/certificate", "/files/../certificate", "/said/history", part, "/parts", "/files"} {
+		for _, path := range []string{
+			"/secret", "/files/local/link", "/files/local/up/secret", "/files/../../secret", "/certificate", "/files/../certificate",
+			"/said/history", part, "/parts", "/files",
+		} {
 			if got, err := receive(c, path); err == nil {
 				t.Errorf("%s reads %q: %q", who, path, got)
 			}
 		}
-		for path, err := range map[string]error{"/": c.Mkdir("/x"), "boot": c.Remove("/files/boot/vmlinuz"), "rename": c.Rename("/files/local/big", "/files/big"), "in": c.Rename("/files/boot/vmlinuz", "/files/local/x"),
-			"over": c.Rename("/files/local/big", "/files/local/a/b"), "link": c.Symlink("/files/boot/vmlinuz", "/files/local/l"), "hard": c.Link("/files/boot/vmlinuz", "/files/local/l"), "full": c.RemoveDirectory("/files/local/a")} {
+		for path, err := range map[string]error{"/": c.Mkdir("/x"), "boot": c.Remove("/files/boot/vmlinuz"),
+			"rename": c.Rename("/files/local/big", "/files/big"), "in": c.Rename("/files/boot/vmlinuz", "/files/local/x"),
+			"over": c.Rename("/files/local/big", "/files/local/a/b"), "link": c.Symlink("/files/boot/vmlinuz", "/files/local/l"),
+			"hard": c.Link("/files/boot/vmlinuz", "/files/local/l"), "full": c.RemoveDirectory("/files/local/a")} {
 			if err == nil {
 				t.Errorf("%s changes %s", who, path)
 			}
@@ -314,7 +325,8 @@ func TestOpenSSH(t *testing.T) {
 		return string(said), err
 	}
 	said, err := run(
-		"mkdir files/local/boot\nput -p image files/local/boot/image\nrename files/local/boot/image files/local/boot/disk\nls -l files/local/boot\nget files/local/boot/disk back\n",
+		"mkdir files/local/boot\nput -p image files/local/boot/image\nrename files/local/boot/image files/local/boot/disk\nls -l " +
+			"files/local/boot\nget files/local/boot/disk back\n",
 	)
 	if err != nil || !strings.Contains(said, "2000000") {
 		t.Fatalf("%v: %s", err, said)
@@ -336,7 +348,8 @@ func TestOpenSSH(t *testing.T) {
 func TestPeople(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "keys")
-	for text, right := range map[string]bool{"": true, "# none\n": true, "ssh-ed25519 AAAA": false, "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG anna\r\n": true,
+	for text, right := range map[string]bool{"": true, "# none\n": true, "ssh-ed25519 AAAA": false,
+		"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG anna\r\n":         true,
 		`command="x" ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG anna`: false} {
 		testkit.Must(t, os.WriteFile(file, []byte(text), 0o600))
 		if keys, err := agent.People(file); (err == nil) != right {

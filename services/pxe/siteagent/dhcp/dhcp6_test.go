@@ -111,7 +111,9 @@ func TestWhatToBoot6(t *testing.T) {
 		"iPXE":        {dhcpv6.WithUserClass([]byte("iPXE")), url6 + "/i/boot"},
 		"a system":    {func(dhcpv6.DHCPv6) {}, ""},
 	} {
-		for kind, answered := range map[dhcpv6.MessageType]dhcpv6.MessageType{dhcpv6.MessageTypeSolicit: dhcpv6.MessageTypeAdvertise, dhcpv6.MessageTypeInformationRequest: dhcpv6.MessageTypeReply} {
+		for kind, answered := range map[dhcpv6.MessageType]dhcpv6.MessageType{
+			dhcpv6.MessageTypeSolicit: dhcpv6.MessageTypeAdvertise, dhcpv6.MessageTypeInformationRequest: dhcpv6.MessageTypeReply,
+		} {
 			with := []dhcpv6.Modifier{one.with}
 			if kind == dhcpv6.MessageTypeSolicit {
 				with = append(with, ia())
@@ -155,8 +157,12 @@ func TestLease6(t *testing.T) {
 		"without an address": s.ask6(dhcpv6.MessageTypeRequest, firmware, us),
 		"a reply":            s.ask6(dhcpv6.MessageTypeReply, firmware, ia(its6), us),
 		"from the internet":  s.send6(packet6(t, dhcpv6.MessageTypeSolicit, firmware, ia()), netip.AddrPortFrom(another, 546), 546),
-		"another interface":  s.send6(packet6(t, dhcpv6.MessageTypeSolicit, firmware, ia()), netip.AddrPortFrom(link6.WithZone("eth2"), 546), 546),
-		"a stranger":         s.send6(packet6(t, dhcpv6.MessageTypeSolicit, firmware, ia()), netip.MustParseAddrPort("[fe80::5054:ff:fe00:1%eth1]:546"), 546),
+		"another interface": s.send6(
+			packet6(t, dhcpv6.MessageTypeSolicit, firmware, ia()), netip.AddrPortFrom(link6.WithZone("eth2"), 546), 546,
+		),
+		"a stranger": s.send6(
+			packet6(t, dhcpv6.MessageTypeSolicit, firmware, ia()), netip.MustParseAddrPort("[fe80::5054:ff:fe00:1%eth1]:546"), 546,
+		),
 	} {
 		if r != nil {
 			t.Errorf("%s: %s", name, r.Summary())

@@ -165,8 +165,11 @@ func TestWhatToBoot(t *testing.T) {
 		if got := r.ClassIdentifier(); got != map[bool]string{true: "HTTPClient"}[name == "HTTP" || name == "HTTP, arm64"] {
 			t.Errorf("%s: of the class %q", name, got)
 		}
-		if r.YourIPAddr.String() != "192.0.2.10" || r.SubnetMask().String() != "ffffffc0" || len(r.Router()) != 1 || r.Router()[0].String() != "192.0.2.62" ||
-			len(r.DNS()) != 1 || r.DNS()[0].String() != "192.0.2.53" || r.HostName() != "web1" ||
+		if r.YourIPAddr.String() != "192.0.2.10" || r.SubnetMask().String() != "ffffffc0" || len(r.Router()) != 1 ||
+			r.Router()[0].String() != "192.0.2.62" ||
+			len(r.DNS()) != 1 ||
+			r.DNS()[0].String() != "192.0.2.53" ||
+			r.HostName() != "web1" ||
 			r.DomainName() != "example.com" ||
 			r.IPAddressLeaseTime(0) == 0 {
 			t.Errorf("%s: %s", name, r.Summary())
@@ -192,7 +195,9 @@ func TestLease(t *testing.T) {
 	if r, _ := s.ask(dhcpv4.MessageTypeRequest, firmware, wants("192.0.2.10"), of(netip.MustParseAddr("192.0.2.2"))); r != nil {
 		t.Errorf("another server's offer: %s", r.Summary())
 	}
-	for _, with := range [][]dhcpv4.Modifier{{wants("192.0.2.11"), of(self)}, {wants("192.0.2.11")}, {dhcpv4.WithClientIP(net.IPv4(192, 0, 2, 11))}} {
+	for _, with := range [][]dhcpv4.Modifier{
+		{wants("192.0.2.11"), of(self)}, {wants("192.0.2.11")}, {dhcpv4.WithClientIP(net.IPv4(192, 0, 2, 11))},
+	} {
 		if r, to := s.ask(
 			dhcpv4.MessageTypeRequest,
 			with...); r == nil || r.MessageType() != dhcpv4.MessageTypeNak || to.String() != "255.255.255.255:68" ||
@@ -234,7 +239,9 @@ func TestLease(t *testing.T) {
 		s.reports[len(s.reports)-1].What != siteagent.Refused {
 		t.Errorf("%v %+v", r, s.reports)
 	}
-	for _, kind := range []dhcpv4.MessageType{dhcpv4.MessageTypeRelease, dhcpv4.MessageTypeOffer, dhcpv4.MessageTypeAck, dhcpv4.MessageTypeNone} {
+	for _, kind := range []dhcpv4.MessageType{
+		dhcpv4.MessageTypeRelease, dhcpv4.MessageTypeOffer, dhcpv4.MessageTypeAck, dhcpv4.MessageTypeNone,
+	} {
 		if r, _ := s.ask(kind); r != nil {
 			t.Errorf("%s: %s", kind, r.Summary())
 		}
@@ -288,7 +295,9 @@ func TestLeft(t *testing.T) {
 
 // Whatever arrives, nothing falls over, and what is answered can be read.
 func FuzzAnswer(f *testing.F) {
-	for _, kind := range []dhcpv4.MessageType{dhcpv4.MessageTypeDiscover, dhcpv4.MessageTypeRequest, dhcpv4.MessageTypeInform, dhcpv4.MessageTypeDecline} {
+	for _, kind := range []dhcpv4.MessageType{
+		dhcpv4.MessageTypeDiscover, dhcpv4.MessageTypeRequest, dhcpv4.MessageTypeInform, dhcpv4.MessageTypeDecline,
+	} {
 		p, err := dhcpv4.New(
 			dhcpv4.WithHwAddr(mac),
 			dhcpv4.WithMessageType(kind),

@@ -64,7 +64,9 @@ func check(m *siteagent.Machine) error {
 	default:
 		wrong.Add("/boot", "invalid", "must be install, wait or local")
 	}
-	for name, text := range map[string]string{"boot": m.Files.Boot, "preseed": m.Files.Preseed, "during": m.Files.During, "after": m.Files.After} {
+	for name, text := range map[string]string{
+		"boot": m.Files.Boot, "preseed": m.Files.Preseed, "during": m.Files.During, "after": m.Files.After,
+	} {
 		if len(text) > LargestFile {
 			wrong.Add("/files/"+name, "too_long", "has at most %d bytes", LargestFile)
 		}

@@ -68,16 +68,21 @@ func TestReportIsOwed(t *testing.T) {
 func TestPool(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]machine.Pool{
-		"":                                  {},
-		"10.1.0.200-10.1.0.250/24":          {First: netip.MustParseAddr("10.1.0.200"), Last: netip.MustParseAddr("10.1.0.250"), Bits: 24},
-		"10.1.0.200-10.1.0.200/24,10.1.0.1": {First: netip.MustParseAddr("10.1.0.200"), Last: netip.MustParseAddr("10.1.0.200"), Bits: 24, Gateway: netip.MustParseAddr("10.1.0.1")},
+		"":                         {},
+		"10.1.0.200-10.1.0.250/24": {First: netip.MustParseAddr("10.1.0.200"), Last: netip.MustParseAddr("10.1.0.250"), Bits: 24},
+		"10.1.0.200-10.1.0.200/24,10.1.0.1": {
+			First: netip.MustParseAddr("10.1.0.200"), Last: netip.MustParseAddr("10.1.0.200"), Bits: 24, Gateway: netip.MustParseAddr("10.1.0.1"),
+		},
 	} {
 		var got machine.Pool
 		if err := got.UnmarshalText([]byte(text)); err != nil || got != want {
 			t.Errorf("%q: %+v %v", text, got, err)
 		}
 	}
-	for _, text := range []string{" ", "10.1.0.1", "10.1.0.5-10.1.0.4/24", "10.1.0.5-10.1.1.4/24", "10.1.0.5-10.1.0.9", "2001:db8::1-2001:db8::2/64", "10.1.0.5-10.1.0.9/24,", "10.1.0.5-10.1.0.9/24,10.2.0.1"} {
+	for _, text := range []string{
+		" ", "10.1.0.1", "10.1.0.5-10.1.0.4/24", "10.1.0.5-10.1.1.4/24", "10.1.0.5-10.1.0.9", "2001:db8::1-2001:db8::2/64",
+		"10.1.0.5-10.1.0.9/24,", "10.1.0.5-10.1.0.9/24,10.2.0.1",
+	} {
 		if err := new(machine.Pool).UnmarshalText([]byte(text)); err == nil {
 			t.Errorf("%q is taken", text)
 		}

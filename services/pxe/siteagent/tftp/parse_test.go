@@ -4,7 +4,10 @@ import "testing"
 
 // Whatever is asked, what is read of it is within its bounds.
 func FuzzParse(f *testing.F) {
-	for _, seed := range []string{"", "\x00\x01file\x00octet\x00", "\x00\x01/a\\b\x00OCTET\x00blksize\x001468\x00tsize\x000\x00windowsize\x0016\x00timeout\x009\x00", "\x00\x02x\x00octet\x00", "\x00\x01x\x00octet\x00blksize\x00"} {
+	for _, seed := range []string{
+		"", "\x00\x01file\x00octet\x00", "\x00\x01/a\\b\x00OCTET\x00blksize\x001468\x00tsize\x000\x00windowsize\x0016\x00timeout\x009\x00",
+		"\x00\x02x\x00octet\x00", "\x00\x01x\x00octet\x00blksize\x00",
+	} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, packet []byte) {

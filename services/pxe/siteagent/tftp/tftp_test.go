@@ -162,8 +162,11 @@ func TestRead(t *testing.T) {
 		asked []string
 		want  map[string]string
 	}{
-		"none":    {nil, nil},
-		"all":     {[]string{"BLKSIZE", "1024", "windowsize", "4", "tsize", "0", "timeout", "2", "multicast", ""}, map[string]string{"blksize": "1024", "windowsize": "4", "timeout": "2", "tsize": "100000"}},
+		"none": {nil, nil},
+		"all": {
+			[]string{"BLKSIZE", "1024", "windowsize", "4", "tsize", "0", "timeout", "2", "multicast", ""},
+			map[string]string{"blksize": "1024", "windowsize": "4", "timeout": "2", "tsize": "100000"},
+		},
 		"bounded": {[]string{"blksize", "65464", "windowsize", "65535"}, map[string]string{"blksize": "1468", "windowsize": "64"}},
 		"wrong":   {[]string{"blksize", "7", "windowsize", "0", "timeout", "256", "tsize", "x"}, nil},
 		"small":   {[]string{"blksize", "8"}, map[string]string{"blksize": "8"}},

@@ -14,7 +14,9 @@ import (
 
 // Credentials are as anybody's S3 client finds them. TestMain calls it.
 func Credentials() {
-	for name, value := range map[string]string{"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_EC2_METADATA_DISABLED": "true"} {
+	for name, value := range map[string]string{
+		"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_EC2_METADATA_DISABLED": "true",
+	} {
 		if err := os.Setenv(name, value); err != nil {
 			panic(err)
 		}

@@ -154,11 +154,13 @@ func Sample() Variables {
 func Reference() string {
 	var b strings.Builder
 	b.WriteString(
-		"# Variables of boot scripts, preseeds and shell scripts\n\nWhat these templates can show, and the functions that they have. `make openapi` writes this page from the program.\n\n",
+		"# Variables of boot scripts, preseeds and shell scripts\n\nWhat these templates can show, and the functions that they have. `make " +
+			"openapi` writes this page from the program.\n\n",
 	)
 	b.WriteString(language.Table("a secret: a function makes another one of it, and boot scripts have none"))
 	b.WriteString(
-		"\nA list stands with `[]`: `{{range .SSHKeys}}{{.}}{{end}}`, `{{range .Variables}}{{.Name}}{{end}}`.\n\n## Functions\n\n| Function | What it makes |\n|---|---|\n",
+		"\nA list stands with `[]`: `{{range .SSHKeys}}{{.}}{{end}}`, `{{range .Variables}}{{.Name}}{{end}}`.\n\n## Functions\n\n| Function | " +
+			"What it makes |\n|---|---|\n",
 	)
 	for _, f := range described {
 		fmt.Fprintf(&b, "| `{{%s}}` | %s |\n", f.example, f.makes)

@@ -67,19 +67,22 @@ func TestCrypt(t *testing.T) {
 func TestErrors(t *testing.T) {
 	t.Parallel()
 	for source, want := range map[string]string{
-		"x\n{{.Host.Mac}}":                              "line 2, column 8: there is no .Host.Mac",
-		"{{.Hosts}}":                                    "line 1, column 3: there is no .Hosts",
-		"{{if}}":                                        "line 1, column 1: missing value for if",
-		"{{quote .SSHKeys}}":                            "line 1, column 3: quote takes a text",
-		"{{join .SSHKeys \" \"}}":                       "line 1, column 3: join takes a text and a list of texts",
-		"{{upper .Password}}":                           "line 1, column 3: a secret can be shown, and nothing else",
-		"{{if .Password}}{{end}}":                       "line 1, column 6: a secret can be shown, and nothing else",
-		"{{$p := .Password}}":                           "line 1, column 3: a secret can be shown, and nothing else",
-		"{{$p := quote .Password}}":                     "line 1, column 3: a secret can be shown, and nothing else",
-		"{{if eq (quote .Password) \"x\"}}{{end}}":      "line 1, column 6: a secret can be shown, and nothing else",
-		"{{range .SSHKeys}}{{crypt $.Password}}{{end}}": "line 1, column 1: its loops stand too deep in each other, or call what takes long too often",
-		"{{range .SSHKeys}}{{range $.SSHKeys}}{{quote .}}{{end}}{{end}}": "line 1, column 1: its loops stand too deep in each other, or call what takes long too often",
-		strings.Repeat("{{crypt .Password}}", 26):                        "line 1, column 1: its loops stand too deep in each other, or call what takes long too often",
+		"x\n{{.Host.Mac}}":                         "line 2, column 8: there is no .Host.Mac",
+		"{{.Hosts}}":                               "line 1, column 3: there is no .Hosts",
+		"{{if}}":                                   "line 1, column 1: missing value for if",
+		"{{quote .SSHKeys}}":                       "line 1, column 3: quote takes a text",
+		"{{join .SSHKeys \" \"}}":                  "line 1, column 3: join takes a text and a list of texts",
+		"{{upper .Password}}":                      "line 1, column 3: a secret can be shown, and nothing else",
+		"{{if .Password}}{{end}}":                  "line 1, column 6: a secret can be shown, and nothing else",
+		"{{$p := .Password}}":                      "line 1, column 3: a secret can be shown, and nothing else",
+		"{{$p := quote .Password}}":                "line 1, column 3: a secret can be shown, and nothing else",
+		"{{if eq (quote .Password) \"x\"}}{{end}}": "line 1, column 6: a secret can be shown, and nothing else",
+		"{{range .SSHKeys}}{{crypt $.Password}}{{end}}": "line 1, column 1: its loops stand too deep in each other, or call what takes " +
+			"long too often",
+		"{{range .SSHKeys}}{{range $.SSHKeys}}{{quote .}}{{end}}{{end}}": "line 1, column 1: its loops stand too deep in each other, or call " +
+			"what takes long too often",
+		strings.Repeat("{{crypt .Password}}", 26): "line 1, column 1: its loops stand too deep in each other, or call " +
+			"what takes long too often",
 	} {
 		if _, wrong := script.Preseed.Check(source); !strings.HasPrefix(wrong, want) {
 			t.Errorf("%s: %s, want %s", source, wrong, want)
