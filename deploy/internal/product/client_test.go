@@ -117,6 +117,10 @@ func TestMailsToAClient(t *testing.T) { producttest.Together(t, testMailsToAClie
 func testMailsToAClient(t *testing.T, _ *product.Product, c *testkit.Client) {
 	at := path("/client/%d", c.Do("POST", "/client", order("ben@example.com", "password", "a long walk in the rain")).Want(200).ID())
 	own := c.With(keyOf(t, c, at))
+	testkit.Eventually(t, "it is told of its key", func() bool { // before it has another address
+		_, said := mailsTo(t, c, "ben@example.com", "")
+		return strings.Contains(said, "An API key was made")
+	})
 	own.Do("PATCH", at, `{"email": "new@example.com", "current_password": "a long walk in the rain"}`).Want(200)
 	testkit.Eventually(t, "it is told at both addresses", func() bool {
 		old, said := mailsTo(t, c, "ben@example.com", "")
