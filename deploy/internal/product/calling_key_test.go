@@ -39,6 +39,6 @@ func testIdentityLooksAtTheCallingKey(t *testing.T, p *product.Product, c *testk
 		}
 	}
 	if tried < 3*7 {
-		t.Errorf("%d tries", tried)
+		t.Errorf("got %d tries, want at least %d", tried, 3*7)
 	}
 }

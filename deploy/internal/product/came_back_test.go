@@ -89,7 +89,7 @@ func TestWhatCameBack(t *testing.T) {
 	var screen strings.Builder
 	err := product.TakeUp(t.Context(), i.urls, product.RestoredConfig{}, &screen)
 	if err == nil || !strings.Contains(err.Error(), "IRONPLANE_TAKE_BACK=yes") {
-		t.Errorf("nobody has to decide: %v", err)
+		t.Errorf("got %v, want an error that names IRONPLANE_TAKE_BACK=yes", err)
 	}
 	want := []string{
 		"(revoked) was deleted",
@@ -106,18 +106,18 @@ func TestWhatCameBack(t *testing.T) {
 	}
 	for _, said := range want {
 		if !strings.Contains(screen.String(), said) {
-			t.Errorf("it does not say %q: %s", said, &screen)
+			t.Errorf("got %s, want %q in it", &screen, said)
 		}
 	}
 	if n := strings.Count(screen.String(), "and is back as it was."); n != len(want) {
-		t.Errorf("%d have come back, not %d: %s", n, len(want), &screen)
+		t.Errorf("got %d items that are back as they were, want %d: %s", n, len(want), &screen)
 	}
 	if err := i.start(); err == nil {
-		t.Fatal("it starts before anybody has decided")
+		t.Fatal("got a start without a decision, want an error")
 	}
 	i.takeBack = "yes"
 	if said := i.takeUp(); !strings.Contains(said, "11 of these are taken away again.") {
-		t.Errorf("they are not: %s", said)
+		t.Errorf("got %s, want 11 items taken away again", said)
 	}
 	i.restart()
 	i.admin.With(lost).Do(http.MethodGet, "/auth/key/current", nil).Want(http.StatusUnauthorized)
@@ -131,21 +131,21 @@ func TestWhatCameBack(t *testing.T) {
 		as("expired").Do(http.MethodGet, "/auth/key/current", nil).Want(http.StatusOK),
 	); got.ExpiresAt == nil ||
 		got.ExpiresAt.Year() != 2031 {
-		t.Errorf("it expires %v", got.ExpiresAt)
+		t.Errorf("got the expiry %v, want the year 2031", got.ExpiresAt)
 	}
 	if n := i.count(identity.Name, "authenticator"); n != 1 {
-		t.Errorf("%d authenticators are left", n)
+		t.Errorf("got %d authenticators, want 1", n)
 	}
 	if n := i.count(identity.Name, "api_key WHERE name = 'narrowed' AND allowed_cidrs = '{127.0.0.0/8}'"); n != 1 {
-		t.Error("a key is good from anywhere again")
+		t.Errorf("got %d keys that are good from 127.0.0.0/8 alone, want 1", n)
 	}
 	if n := i.count(identity.Name, "admin WHERE password_hash IS NULL AND username = 'disabled'"); n != 1 {
-		t.Error("a password is left that was replaced")
+		t.Errorf("got %d admins called disabled without a password, want 1", n)
 	}
 	producttest.Drain(t, i.product)
 	i.verify()
 	if n := i.count(system.Name, "log WHERE request_id = 'restored' AND source = 'identity'"); n != 1+len(want) {
-		t.Errorf("%d items say what was taken away again", n)
+		t.Errorf("got %d log items of the restore, want %d", n, 1+len(want))
 	}
 }
 
@@ -169,7 +169,7 @@ func TestLastAdminIsSpared(t *testing.T) {
 	i.restore(identity.Name, dump)
 	i.takeBack = "yes"
 	if said := i.takeUp(); !strings.Contains(said, "admin 1 (admin) was deleted: it is left to the last admin who holds users.admins write.") {
-		t.Errorf("it does not say so: %s", said)
+		t.Errorf("got %s, want admin 1 left to the last admin who holds users.admins write", said)
 	}
 	i.restart()
 	i.admin.Do(http.MethodGet, "/admin/1", nil).Want(http.StatusOK)
@@ -199,18 +199,18 @@ func TestRestoredWithChangesInFlight(t *testing.T) {
 	i.stop()
 	i.restore(network.Name, dump)
 	if said := i.takeUp(); !strings.Contains(said, "1 of its changes are in the log, and lost to it") || strings.Contains(said, "in flight") {
-		t.Errorf("more than that is lost: %s", said)
+		t.Errorf("got %s, want 1 lost change and none in flight", said)
 	}
 	i.restart()
 	i.makeGroup("after", 0)
 	producttest.Drain(t, i.product)
 	for _, name := range []string{"before", "in flight", "lost", "after"} {
 		if n := i.count(system.Name, "log WHERE description = 'IP group "+name+" created.'"); n != 1 {
-			t.Errorf("%s is logged %d times", name, n)
+			t.Errorf("%s: got %d log items, want 1", name, n)
 		}
 	}
 	if said := i.verify(); !strings.Contains(said, "its changes 2 to 3 are in the log, and lost to it but for 1 of them") {
-		t.Errorf("verify does not say so: %s", said)
+		t.Errorf("got %s, want changes 2 to 3 lost but for 1 of them", said)
 	}
 }
 
@@ -246,10 +246,10 @@ func TestRestoredDumpOfAnOlderProgram(t *testing.T) {
 	i.restore(network.Name, dump)
 	i.ofBefore(network.Name)
 	if err := i.start(); !errors.Is(err, events.ErrRestored) || !strings.Contains(err.Error(), network.Name) {
-		t.Fatalf("it starts: %v", err)
+		t.Fatalf("got %v, want %v of %s", err, events.ErrRestored, network.Name)
 	}
 	if said := i.takeUp(); strings.Contains(said, "pxe is taken up") || !strings.Contains(said, "network is taken up") {
-		t.Errorf("it takes up others: %s", said)
+		t.Errorf("got %s, want network taken up and pxe not", said)
 	}
 	i.restart()
 	i.makeGroup("after", 0)
@@ -309,19 +309,19 @@ func TestAccountsThatCameBack(t *testing.T) {
 			&screen,
 		); err == nil ||
 			!strings.Contains(err.Error(), "IRONPLANE_TAKE_BACK=yes") {
-			t.Errorf("nobody has to decide: %v", err)
+			t.Errorf("got %v, want an error that names IRONPLANE_TAKE_BACK=yes", err)
 		}
 		for _, said := range c.want {
 			if !strings.Contains(screen.String(), said) {
-				t.Errorf("it does not say %q: %s", said, &screen)
+				t.Errorf("got %s, want %q in it", &screen, said)
 			}
 		}
 		if n := strings.Count(screen.String(), "and is back as it was."); n != len(c.want) {
-			t.Errorf("%d have come back, not %d: %s", n, len(c.want), &screen)
+			t.Errorf("got %d items that are back as they were, want %d: %s", n, len(c.want), &screen)
 		}
 		i.takeBack = "yes"
 		if said := i.takeUp(); !strings.Contains(said, fmt.Sprintf("%d of these are taken away again.", len(c.want))) {
-			t.Errorf("they are not: %s", said)
+			t.Errorf("got %s, want %d items taken away again", said, len(c.want))
 		}
 	}
 	i.restart()
@@ -329,10 +329,10 @@ func TestAccountsThatCameBack(t *testing.T) {
 	if got := testkit.Decode[clients.Client](
 		i.admin.Do(http.MethodGet, fmt.Sprintf("/client/%d", disabled), nil).Want(http.StatusOK),
 	); !got.Disabled {
-		t.Error("a client is not disabled")
+		t.Error("got an enabled client, want a disabled one")
 	}
 	if n := i.count(clients.Name, "client WHERE password_hash IS NULL"); n != 1 {
-		t.Errorf("%d clients have no password", n)
+		t.Errorf("got %d clients without a password, want 1", n)
 	}
 	i.admin.Do(http.MethodGet, fmt.Sprintf("/integration/%d", gone.id), nil).Want(http.StatusNotFound)
 	for account, status := range map[*made]int{&gone: http.StatusUnauthorized, &stripped: http.StatusUnauthorized, &kept: http.StatusOK} {

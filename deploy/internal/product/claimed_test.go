@@ -35,7 +35,7 @@ func (d day) sees(when, name, want string) {
 			reads = append(reads, fmt.Sprintf("%s as %s <%s>", other, seen.Name, seen.Email))
 		case 404:
 		default:
-			d.t.Errorf("%s: %s asks for %s: %d %s", when, name, other, answer.Status, answer.Text)
+			d.t.Errorf("%s: %s asks for %s: got %d %s, want 200 or 404", when, name, other, answer.Status, answer.Text)
 		}
 	}
 	own := d.path(name)
@@ -52,7 +52,7 @@ func (d day) sees(when, name, want string) {
 		links = append(links, "granter "+link.Granter.Name)
 	}
 	if got := strings.Join(list, ", ") + "; " + strings.Join(reads, ", ") + "; " + strings.Join(links, ", "); got != want {
-		d.t.Errorf("%s, %s sees\n%s\nand not\n%s", when, name, got, want)
+		d.t.Errorf("%s, %s: got\n%s\nwant\n%s", when, name, got, want)
 	}
 }
 
@@ -73,7 +73,7 @@ func TestResellersDayWithAccountsOfTheirOwn(t *testing.T) {
 			answer := reseller.Do("POST", "/client", order(email, "billing_id", 7))
 			got := testkit.Decode[clients.ViewedClient](answer.Want(200))
 			if got.Name != want.Name || got.Email != want.Email || (got.ClaimedAt != nil) != (want.ClaimedAt != nil) || id != 0 && got.ID != id {
-				t.Errorf("an order for %s is answered %s", email, answer.Text)
+				t.Errorf("an order for %s: got %s, want the name, the email and the claim of %+v and one id", email, answer.Text, want)
 			}
 			id = got.ID
 		}
@@ -91,10 +91,10 @@ func TestResellersDayWithAccountsOfTheirOwn(t *testing.T) {
 		Want(200)
 	claimed := testkit.Decode[clients.ViewedClient](ordering.Do("GET", d.path("ordered"), nil).Want(200))
 	if claimed.ClaimedAt == nil {
-		t.Fatalf("by its link and a sign-in it is not claimed: %+v", claimed)
+		t.Fatalf("got %+v after a link and a sign-in, want a claimed account", claimed)
 	}
 	if again := ordered("NINA@example.com", claimed); again != d.ids["ordered"] {
-		t.Errorf("the order made client %d again", again)
+		t.Errorf("got client %d from the order, want %d", again, d.ids["ordered"])
 	}
 	for _, body := range []string{`{"email": "mine@example.com"}`, `{"password": "nine blue kettles in a barn"}`, `{"verify": {"require": true}}`, disable} {
 		reseller.Do("PATCH", d.path("ordered"), body).Want(403)
@@ -111,7 +111,7 @@ func TestResellersDayWithAccountsOfTheirOwn(t *testing.T) {
 
 	// A known one: it is linked, and told so once.
 	if id := ordered("Known@example.com", as("Ben Miller", "Known@example.com")); id != d.ids["known"] {
-		t.Errorf("the order made client %d", id)
+		t.Errorf("got client %d from the order, want %d", id, d.ids["known"])
 	}
 	d.sees(
 		"once it has ordered a known one",
@@ -152,7 +152,7 @@ func TestResellersDayWithAccountsOfTheirOwn(t *testing.T) {
 		t.Helper()
 		parents := testkit.Decode[[]clients.ParentLink](d.as[name].Do("GET", d.path(name)+"/parent", nil).Want(200))
 		if len(parents) != 1 {
-			t.Fatalf("the parents of %s are %+v", name, parents)
+			t.Fatalf("%s: got the parents %+v, want 1", name, parents)
 		}
 		d.as[name].Do("DELETE", fmt.Sprint(d.path(name), "/parent/", parents[0].ID), nil).Want(200)
 	}
@@ -171,7 +171,7 @@ func TestResellersDayWithAccountsOfTheirOwn(t *testing.T) {
 	)
 	d.sees("once it has left", "ordered", "; ordered as Nina Brown <nina@example.com>; ")
 	if id := ordered("nina@example.com", as("Ben Miller", "nina@example.com")); id != d.ids["ordered"] {
-		t.Errorf("the order made client %d", id)
+		t.Errorf("got client %d from the order, want %d", id, d.ids["ordered"])
 	}
 	reseller.Do("PATCH", d.path("ordered"), `{"last": "Black"}`).Want(403)
 	d.sees(
@@ -216,7 +216,7 @@ func TestResellersDayWithAccountsOfTheirOwn(t *testing.T) {
 			session.Do("GET", key.Owner.URL, nil).Want(200),
 		); shown.Name != name || shown.BillingID != nil ||
 			shown.Disabled {
-			t.Errorf("signed in as %+v", shown)
+			t.Errorf("got %+v, want %s enabled and without a billing id", shown, name)
 		}
 	}
 	clientstest.CompareReach(t, p.Databases[clients.Name])

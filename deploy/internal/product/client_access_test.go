@@ -240,7 +240,7 @@ func TestClientAccess(t *testing.T) {
 		}
 	}
 	if is, err := os.ReadFile(accessPage); err != nil || string(is) != page {
-		t.Errorf("%s is out of step: run this test with -update (%v)", accessPage, err)
+		t.Errorf("got %s out of step (%v), want it current: run this test with -update", accessPage, err)
 	}
 }
 
@@ -249,7 +249,7 @@ func (a *access) compare(which func(want, claimed string) string) {
 	for _, row := range accessTable {
 		wants := strings.Fields(which(row.want, row.claimed))
 		if len(wants) != len(accessOperations) {
-			a.t.Fatalf("of %s and %s there are %d statuses", row.caller, row.target, len(wants))
+			a.t.Fatalf("%s of %s: got %d statuses, want %d", row.caller, row.target, len(wants), len(accessOperations))
 		}
 		for i, want := range wants {
 			if want == "-" {
@@ -257,7 +257,7 @@ func (a *access) compare(which func(want, claimed string) string) {
 			}
 			if answer := a.ask(row.caller, row.target, accessOperations[i].path, accessOperations[i].sent, want); fmt.Sprint(answer.Status) != want {
 				a.t.Errorf(
-					"%s, %s with %s of %s: %d, want %s: %s",
+					"%s, %s with %s of %s: got %d, want %s: %s",
 					row.caller,
 					accessOperations[i].path,
 					accessOperations[i].sent,

@@ -70,13 +70,13 @@ func TestClientsAreNoOracle(t *testing.T) {
 			wait, err := strconv.Atoi(answer.Header.Get("Retry-After"))
 			if err != nil || wait < 3500 || wait > 3600 || answer.Header.Get("RateLimit") != fmt.Sprintf(`"emails";r=0;t=%d`, wait) ||
 				answer.Header.Get("RateLimit-Policy") != `"emails";q=20;w=3600` {
-				t.Errorf("refused with %v", answer.Header)
+				t.Errorf("got %v, want Retry-After of 3500 to 3600 seconds and the RateLimit of 20 emails an hour", answer.Header)
 			}
 		})
 	}
 	all.Wait()
 	if n := counted.Load(); n != int64(limit-2) || refused.Load() != int64(2*limit+2) {
-		t.Errorf("%d were let through after the first 2, and %d refused; the limit is %d", n, refused.Load(), limit)
+		t.Errorf("got %d let through after the first 2 and %d refused, want %d and %d", n, refused.Load(), limit-2, 2*limit+2)
 	}
 	lowest.Do("PATCH", path("/client/%d", below), `{"first": "Bob"}`).Want(200)
 	as["stranger"].Do("POST", "/client", order("made@example.com")).Want(200) // whom nobody has created

@@ -50,7 +50,7 @@ func testClients(t *testing.T, _ *product.Product, c *testkit.Client) {
 		own.Do("GET", "/auth/key/current", nil).Want(200),
 	); key.Owner.URL != at ||
 		*key.Owner.Name != "Benjamin Miller" {
-		t.Errorf("the key is %+v", key)
+		t.Errorf("got the key %+v, want one of Benjamin Miller at %s", key, at)
 	}
 	own.Do("GET", at, nil).Want(200)
 	own.Do("GET", "/group", nil).Want(403)

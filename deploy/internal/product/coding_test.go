@@ -31,7 +31,7 @@ func TestCompressedBodies(t *testing.T) {
 
 	first := c.Do("POST", "/port-speed", zipped(t, speed("kept")), "Content-Encoding", "gzip", "Idempotency-Key", "one").Want(200)
 	if again := c.Do("POST", "/port-speed", speed("kept"), "Idempotency-Key", "one").Want(200); again.Text != first.Text {
-		t.Errorf("the plain body gets %s, the compressed one %s", again.Text, first.Text)
+		t.Errorf("got %s for the plain body, want the compressed one's %s", again.Text, first.Text)
 	}
 	c.Do("POST", "/port-speed", zipped(t, speed("other")), "Content-Encoding", "gzip", "Idempotency-Key", "one").Want(409)
 
@@ -41,7 +41,7 @@ func TestCompressedBodies(t *testing.T) {
 		"of another sum": whole[:len(whole)-8] + "12345678", "with more behind it": whole + "x", "nothing": "",
 	} {
 		if got := c.Do("POST", "/port-speed", body, "Content-Encoding", "gzip").Want(400); body != "" && !strings.Contains(got.Text, "gzip") {
-			t.Errorf("%s: %s", name, got.Text)
+			t.Errorf("%s: got %s, want gzip in it", name, got.Text)
 		}
 	}
 	c.Do("POST", "/port-speed", zipped(t, speed("long")+strings.Repeat(" ", 1<<20-len(speed("long")))), "Content-Encoding", "gzip").Want(200)
@@ -52,7 +52,7 @@ func TestCompressedBodies(t *testing.T) {
 		if got := c.Do("POST", "/port-speed", whole, "Content-Encoding", coding).
 			Want(415); got.Header.Get("Accept-Encoding") != "gzip" ||
 			!strings.Contains(got.Text, "gzip") {
-			t.Errorf("%s: %v %s", coding, got.Header, got.Text)
+			t.Errorf("%s: got %v %s, want Accept-Encoding gzip and gzip in the text", coding, got.Header, got.Text)
 		}
 	}
 	c.Do("GET", "/port-speed", nil, "Content-Encoding", "br").Want(200)
@@ -69,7 +69,7 @@ func TestCharsets(t *testing.T) {
 		"application/json; charset=iso-8859-1", "application/json; charset=utf-16", "text/csv; charset=windows-1252",
 	} {
 		if got := c.Do("POST", "/port-speed", "{}", "Content-Type", kind).Want(415); !strings.Contains(got.Text, "UTF-8") {
-			t.Errorf("%s: %s", kind, got.Text)
+			t.Errorf("%s: got %s, want UTF-8 in it", kind, got.Text)
 		}
 	}
 }

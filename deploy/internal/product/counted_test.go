@@ -53,7 +53,7 @@ func testCountedAtOnce(t *testing.T, p *product.Product, c *testkit.Client) {
 			w := httptest.NewRecorder()
 			p.Gateway.ServeHTTP(w, r)
 			if w.Code != http.StatusOK {
-				t.Errorf("answered %d: %s", w.Code, w.Body)
+				t.Errorf("got %d %s, want %d", w.Code, w.Body, http.StatusOK)
 			}
 		})
 	}
@@ -61,7 +61,7 @@ func testCountedAtOnce(t *testing.T, p *product.Product, c *testkit.Client) {
 	release()
 	all.Wait()
 	if n := count("SELECT count(*) FROM account_mail WHERE owner_id = $1"); n != 10 {
-		t.Errorf("%d mails are counted", n)
+		t.Errorf("got %d counted mails, want 10", n)
 	}
 
 	for range 4 {
@@ -82,6 +82,6 @@ func testCountedAtOnce(t *testing.T, p *product.Product, c *testkit.Client) {
 		return count("SELECT count(*) FROM river_job WHERE kind = 'password-reset' AND state = 'completed' AND $1 > 0") == many
 	})
 	if n := count("SELECT count(*) FROM password_reset WHERE owner_id = $1 AND hash IS NOT NULL"); n != 5 {
-		t.Errorf("%d links were mailed", n)
+		t.Errorf("got %d mailed links, want 5", n)
 	}
 }

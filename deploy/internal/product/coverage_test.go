@@ -195,7 +195,7 @@ func (w *walk) createOneOfEach() {
 			return last.Status == http.StatusOK
 		})
 		if len(waiting) == before {
-			w.t.Fatalf("the example of %s makes nothing: %s", waiting[0].Path, last.Text)
+			w.t.Fatalf("the example of %s: got %s, want a new item", waiting[0].Path, last.Text)
 		}
 	}
 }
@@ -272,7 +272,7 @@ func (w *walk) strangersProcess(service http.Handler, o rest.Operation) {
 	recorder := httptest.NewRecorder()
 	service.ServeHTTP(recorder, httptest.NewRequest(o.Method, w.item(o.Path), strings.NewReader("{}")))
 	if recorder.Code != http.StatusForbidden {
-		w.t.Errorf("who does not come by the gateway got %d", recorder.Code)
+		w.t.Errorf("got %d for a call past the gateway, want %d", recorder.Code, http.StatusForbidden)
 	}
 }
 
@@ -281,7 +281,7 @@ func (w *walk) withoutKey(o rest.Operation) {
 	if o.Guard != guard.Public {
 		answer := w.c.With("").Do(o.Method, w.item(o.Path), o.Example).Want(401)
 		if answer.Header.Get("WWW-Authenticate") != "Bearer" {
-			w.t.Error("401 without WWW-Authenticate")
+			w.t.Errorf("got WWW-Authenticate %q, want Bearer", answer.Header.Get("WWW-Authenticate"))
 		}
 	}
 	for _, key := range append(w.dead, "x", apikey.New().Reveal(), strings.Repeat("k", 40)) {
@@ -311,7 +311,7 @@ func (w *walk) withoutPermission(o rest.Operation, nobody *testkit.Client, clien
 		answer := nobody.Do(o.Method, w.item(o.Path), o.Example).Want(403)
 		permission, _, _ := strings.Cut(o.Guard.String(), " ")
 		if !strings.Contains(answer.Text, permission) {
-			w.t.Errorf("403 does not name %s: %s", permission, answer.Text)
+			w.t.Errorf("got the 403 %s, want %s in it", answer.Text, permission)
 		}
 	}
 }
@@ -347,7 +347,7 @@ func (w *walk) garbage(o rest.Operation) {
 	w.c.Do(o.Method, path, `{"a": "`+strings.Repeat("x", 1<<20)+`"}`).Want(413)
 	wrong := testkit.Decode[problem.Problem](w.c.Do(o.Method, path, o.Garbage).Want(422))
 	if len(wrong.Errors) == 0 || wrong.RequestID == "" || wrong.Instance != path {
-		w.t.Errorf("a 422 without its members: %+v", wrong)
+		w.t.Errorf("got the 422 %+v, want errors, a request id and the instance %s", wrong, path)
 	}
 }
 
@@ -355,7 +355,7 @@ func (w *walk) otherMethod(o rest.Operation) {
 	w.t.Helper()
 	answer := w.c.Do("PURGE", w.item(o.Path), nil).Want(405)
 	if !slices.Contains(strings.Split(answer.Header.Get("Allow"), ", "), o.Method) {
-		w.t.Errorf("Allow is %q", answer.Header.Get("Allow"))
+		w.t.Errorf("got Allow %q, want %s in it", answer.Header.Get("Allow"), o.Method)
 	}
 }
 
@@ -393,7 +393,7 @@ func TestEveryLeaf(t *testing.T) {
 		testkit.Eventually(t, missing.Names()[0]+" is there alone", func() bool { return !refused(operations[0], nothing) })
 		for _, o := range operations {
 			if answer := partial.Do(o.Method, w.withID(o.Path, "999999999"), o.Example); answer.Status == http.StatusForbidden {
-				t.Errorf("%s %s with %s alone: %s", o.Method, o.Path, missing.Names()[0], answer.Text)
+				t.Errorf("%s %s with %s alone: got %s, want no 403", o.Method, o.Path, missing.Names()[0], answer.Text)
 			}
 		}
 	}

@@ -62,7 +62,7 @@ func TestEveryCSV(t *testing.T) {
 		})
 	}
 	if tried < 6 {
-		t.Errorf("%d resources tried", tried)
+		t.Errorf("got %d resources tried, want at least 6", tried)
 	}
 }
 
@@ -106,10 +106,10 @@ func (s *sheet) comesBack(kept []int64, secrets []string) {
 	s.remove(made)
 	rows := s.c.Do("POST", s.path, s.importable(text, kept, secrets), "Content-Type", "text/csv")
 	if rows.Status != http.StatusOK {
-		s.t.Fatalf("%q is refused: %s", text, rows.Text)
+		s.t.Fatalf("%q: got %s, want %d", text, rows.Text, http.StatusOK)
 	}
 	if after := s.list(kept); !reflect.DeepEqual(after, before) {
-		s.t.Fatalf("%q made %v of %v", text, after, before)
+		s.t.Fatalf("%q: got %v, want %v", text, after, before)
 	}
 	bulk := testkit.Decode[rest.Bulk](rows)
 	back := []int64{}
@@ -186,7 +186,7 @@ func (s *sheet) makeOne() int64 {
 		}
 		refused = answer.Want(422).Text
 	}
-	s.t.Fatalf("nothing that is drawn is accepted: %s", refused)
+	s.t.Fatalf("got %s for the last random object, want one that is accepted", refused)
 	return 0
 }
 

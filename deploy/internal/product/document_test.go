@@ -28,7 +28,7 @@ func TestPolicyIsTheSameAgain(t *testing.T) {
 	first := product.Policy()
 	for range 100 {
 		if again := product.Policy(); again != first {
-			t.Fatal("the same routes came in another order")
+			t.Fatal("got another policy from the same routes, want the same one")
 		}
 	}
 }
@@ -53,11 +53,11 @@ func TestDocumentNames(t *testing.T) {
 		known := map[string]string{}
 		for _, name := range names {
 			if !identifier.MatchString(name) {
-				t.Errorf("%s has %q, which is no identifier", where, name)
+				t.Errorf("%s: got %q, want an identifier", where, name)
 			}
 			bare := strings.ToLower(wordsTogether.Replace(name))
 			if other, ok := known[bare]; ok {
-				t.Errorf("%s has both %s and %s", where, other, name)
+				t.Errorf("%s: got both %s and %s, want one of them", where, other, name)
 			}
 			known[bare] = name
 		}
@@ -78,18 +78,18 @@ func TestDocumentNames(t *testing.T) {
 			for _, p := range o.Parameters {
 				parameters = append(parameters, p.Value.Name)
 				if p.Value.Description == "" {
-					t.Errorf("%s of %s %s is not described", p.Value.Name, method, path)
+					t.Errorf("%s of %s %s: got no description, want one", p.Value.Name, method, path)
 				}
 			}
 			apart(o.OperationID, parameters...)
 			if tag := document.Tags.Get(o.Tags[0]); tag == nil || tag.Description == "" {
-				t.Errorf("%s %s is in no section: see rest.Section", method, path)
+				t.Errorf("%s %s: got no section, want one with a description: see rest.Section", method, path)
 			}
 			if o.RequestBody == nil || o.RequestBody.Value.Content["application/json"] == nil {
 				continue
 			}
 			if o.RequestBody.Value.Content["application/json"].Schema.Ref == "" {
-				t.Errorf("the body of %s %s has no name", method, path)
+				t.Errorf("the body of %s %s: got no name, want one", method, path)
 			}
 		}
 	}
@@ -98,7 +98,7 @@ func TestDocumentNames(t *testing.T) {
 		"listIPEntities", "createIPGroup", "updatePortSpeed", "deleteAPIKey", "getDHCPServer", "listForwardingGateways",
 	} {
 		if !slices.Contains(operations, wanted) {
-			t.Errorf("there is no %s", wanted)
+			t.Errorf("got the operations %v, want %s among them", operations, wanted)
 		}
 	}
 }
@@ -129,7 +129,7 @@ func TestDocumentBounds(t *testing.T) {
 		name, member, _ := strings.Cut(at, "/")
 		properties := document.Components["schemas"][name]["properties"].(openapi.Schema)
 		if got := testkit.JSON(properties[member]); !strings.Contains(got, want) {
-			t.Errorf("%s is %s, want %s", at, got, want)
+			t.Errorf("%s: got %s, want %s in it", at, got, want)
 		}
 	}
 	if view := testkit.JSON(
@@ -138,12 +138,12 @@ func TestDocumentBounds(t *testing.T) {
 		view,
 		`"name":"include","required":false,"schema":{"items":{"enum":["fields"],"type":"string"},"type":"array"}`,
 	) {
-		t.Errorf("the view of an IP entity does not say what it includes: %s", view)
+		t.Errorf("got %s, want the parameter include with fields in the view of an IP entity", view)
 	}
 	list := testkit.JSON(document.Paths["/entity"]["get"])
 	for _, filter := range []string{`"name":"vlan","required":false,"schema":{"format":"int32","type":"integer"}`, `"name":"billing_id","required":false,"schema":{"type":"string"}`} {
 		if !strings.Contains(list, filter) {
-			t.Errorf("the list of IP entities has no %s: %s", filter, list)
+			t.Errorf("got %s, want the filter %s in the list of IP entities", list, filter)
 		}
 	}
 }
@@ -165,7 +165,7 @@ func testDocument(t *testing.T, p *product.Product, c *testkit.Client) {
 			if !guard.Internal(o.Guard) {
 				operations++
 				if document.Paths.Value(o.Path).GetOperation(o.Method) == nil {
-					t.Errorf("%s %s is not in the document", o.Method, o.Path)
+					t.Errorf("got no %s %s in the document, want it there", o.Method, o.Path)
 				}
 			}
 		}
@@ -174,7 +174,7 @@ func testDocument(t *testing.T, p *product.Product, c *testkit.Client) {
 		operations -= len(item.Operations())
 	}
 	if operations != 0 {
-		t.Errorf("the document has %d operations more than there are", -operations)
+		t.Errorf("got %d operations too many in the document, want none", -operations)
 	}
 	for _, path := range []string{"/-/docs", "/-/docs/", "/-/docs/swagger-ui-bundle.js", "/-/docs/swagger-ui.css"} {
 		c.With("").Do("GET", path, nil).Want(200)

@@ -35,7 +35,7 @@ func TestEmailToClient(t *testing.T) {
 	}
 	for _, wrong := range []string{"password-reset", "x"} {
 		if text := c.Do("POST", at, map[string]any{"type": wrong}).Want(422).Text; !strings.Contains(text, "there are Welcome") {
-			t.Errorf("%s", text)
+			t.Errorf(`got %s, want "there are Welcome" in it`, text)
 		}
 	}
 	c.Do("POST", at, `{}`).WantErrors("/type", "required")
@@ -43,7 +43,7 @@ func TestEmailToClient(t *testing.T) {
 
 	sent := testkit.Decode[[]clients.EmailResult](c.Do("POST", at, `{"type": "welcome.tpl"}`).Want(200))
 	if len(sent) != 1 || sent[0].Type != "success" || !strings.Contains(sent[0].Text, "ben@example.org") {
-		t.Errorf("%+v", sent)
+		t.Errorf("got %+v, want one success for ben@example.org", sent)
 	}
 	testkit.Eventually(t, "mail and copy have come, and it is known", func() bool {
 		sent := testkit.Decode[[]mail.EmailMessage](c.Do("GET", "/email/message?status=sent", nil).Want(200))
@@ -55,26 +55,26 @@ func TestEmailToClient(t *testing.T) {
 		if !bytes.Contains(m.Data, []byte("Example Hosting for Ben Miller")) || !bytes.Contains(m.Data, []byte("Subject: Hi Ben")) ||
 			!bytes.Contains(m.Data, []byte("<ben@example.org>")) ||
 			bytes.Contains(m.Data, []byte("ann@")) {
-			t.Errorf("%s", m.Data)
+			t.Errorf("got %s, want a mail for Ben Miller <ben@example.org> without ann@", m.Data)
 		}
 	}
 	if !to["ben@example.org"] || !to["ann@example.com"] {
-		t.Errorf("to %v", to)
+		t.Errorf("got mails to %v, want ben@example.org and ann@example.com", to)
 	}
 	all := testkit.Decode[[]mail.EmailMessage](c.Do("GET", "/email/message?status=sent", nil).Want(200))
 	if len(all) != 1 || all[0].Account != path("/client/%d", id) || all[0].Subject != "Hi Ben" {
-		t.Errorf("%+v", all)
+		t.Errorf("got %+v, want one mail Hi Ben to client %d", all, id)
 	}
 	if n := testkit.Decode[[]struct{}](c.Do("GET", "/email/message", nil).Want(200)); len(n) != 1 {
-		t.Errorf("%d mails: what was refused was sent, too", len(n))
+		t.Errorf("got %d mails, want 1: a refused one is not sent", len(n))
 	}
 	producttest.Drain(t, p)
 	for _, kind := range []string{"client.emailed", "email.message.sent"} {
 		if items := testkit.Decode[[]system.LogItem](c.Do("GET", "/log?type="+kind, nil).Want(200)); len(items) != 1 {
-			t.Errorf("the log has %d of %s", len(items), kind)
+			t.Errorf("got %d log items of %s, want 1", len(items), kind)
 		}
 	}
 	if todo := c.Do("GET", "/todo?slug=system.email.configure", nil).Want(200).Text; !strings.Contains(todo, "completed_at") {
-		t.Error(todo)
+		t.Errorf("got %s, want the to-do completed", todo)
 	}
 }

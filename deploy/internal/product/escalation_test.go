@@ -149,7 +149,7 @@ func TestEscalation(t *testing.T) {
 				case !may && try.writers && a.writesFactors(h) && answer.Status == http.StatusUnprocessableEntity:
 				default:
 					t.Errorf(
-						"%s, which can %s, tries to %s %s, which holds %s: %d where the rules say %t: %s",
+						"%s, which can %s, tries to %s %s, which holds %s: got %d, want it allowed %t: %s",
 						a.name,
 						told(a.can()),
 						try.what,
@@ -164,7 +164,7 @@ func TestEscalation(t *testing.T) {
 		}
 	}
 	if done < 100 || tried < 1000 {
-		t.Errorf("%d of %d attempts were to be done", done, tried)
+		t.Errorf("got %d allowed of %d attempts, want at least 100 of 1000", done, tried)
 	}
 }
 
@@ -388,7 +388,7 @@ func (e *escalation) attempts(a *asker, h *holder) (all []attempt) {
 	}
 	compare := func(what string, is, want *principal.Grants) {
 		if (is == nil) != (want == nil) || is != nil && *is != *want {
-			e.t.Errorf("%s, which can %s, %s %s: the bound is %v and not %v", a.name, told(a.can()), what, h.name, is, want)
+			e.t.Errorf("%s, which can %s, %s %s: got the bound %v, want %v", a.name, told(a.can()), what, h.name, is, want)
 		}
 	}
 	all = append(
@@ -533,7 +533,7 @@ func (e *escalation) attempts(a *asker, h *holder) (all []attempt) {
 			may:    func(*holder) bool { return true },
 			look: func(answer *testkit.Answer) {
 				if shown := testkit.Decode[login.PasswordReset](answer).User.ID != nil; shown != a.reads(h) {
-					e.t.Errorf("%s, which can %s, has a link mailed to %s: the account is shown: %t", a.name, told(a.can()), h.name, shown)
+					e.t.Errorf("%s, which can %s, mails a link to %s: got shown %t, want %t", a.name, told(a.can()), h.name, shown, !shown)
 				}
 			},
 		},

@@ -21,7 +21,7 @@ func TestForgedHeaders(t *testing.T) {
 		nobody.Do("GET", "/internal/owner/admin/1", nil, headers...).Want(404)
 		answer := nobody.Do("GET", "/browser-details", nil, headers...).Want(200)
 		if answer.Text != `{"ip":"127.0.0.1"}`+"\n" || answer.Header.Get("X-Request-Id") == "forged" {
-			t.Errorf("%v is believed: %s", headers, answer.Text)
+			t.Errorf("%v: got %s %v, want 127.0.0.1 and a new request id", headers, answer.Text, answer.Header)
 		}
 	}
 }

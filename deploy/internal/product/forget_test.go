@@ -59,14 +59,14 @@ func TestRestoreKnowsAllTables(t *testing.T) {
 		for _, table := range tables {
 			there[table] = true
 			if !slices.Contains(forgotten, table) && !slices.Contains(kept, table) {
-				t.Errorf("a restore does not know the table %s of %s. Where its rows expire or are on their way, add a statement to forget in "+
-					"history.go; else add the table to kept in forget_test.go.", table, name)
+				t.Errorf("got the table %s of %s, want it known to a restore. Where its rows expire or are on their way, add a statement to "+
+					"forget in history.go; else add the table to kept in forget_test.go.", table, name)
 			}
 		}
 	}
 	for _, table := range slices.Concat(forgotten, kept) {
 		if !there[table] {
-			t.Errorf("there is no table %s", table)
+			t.Errorf("got no table %s, want each table in forget and kept to exist", table)
 		}
 	}
 }

@@ -21,11 +21,11 @@ func TestEveryForm(t *testing.T) {
 	t.Parallel()
 	asJSON, asForm := everyItem(t, func(o rest.Operation) any { return o.Example }), everyItem(t, formOf)
 	if len(asJSON) < 15 {
-		t.Errorf("%d operations tried", len(asJSON))
+		t.Errorf("got %d operations tried, want at least 15", len(asJSON))
 	}
 	for operation, want := range asJSON {
 		if got := asForm[operation]; got != want {
-			t.Errorf("%s makes %s of a form, and of JSON %s", operation, got, want)
+			t.Errorf("%s: got %s from a form, want %s as from JSON", operation, got, want)
 		}
 	}
 }
@@ -146,16 +146,16 @@ func testEverySameAgain(t *testing.T, p *product.Product, c *testkit.Client) {
 		for _, body := range []any{shown, formOf(rest.Operation{Example: json.RawMessage(shown)})} {
 			back := c.Do("PATCH", path, body, "X-Request-Id", fmt.Sprint("same-", tried)).Want(200)
 			if testkit.JSON(single(back)) != shown || tag != "" && back.Header.Get("ETag") != tag {
-				t.Errorf("PATCH %s of %s makes %s", path, read.Text, back.Text)
+				t.Errorf("PATCH %s with what it shows: got %s, want %s with the same ETag", path, back.Text, read.Text)
 			}
 		}
 		changed := c.Do("PATCH", path, o.Example).Want(200)
 		if changed.Header.Get("ETag") == read.Header.Get("ETag") {
-			t.Errorf("PATCH %s of %s leaves its version", path, o.Example)
+			t.Errorf("PATCH %s with %s: got the same ETag, want a new one", path, o.Example)
 		}
 	}
 	if tried < 8 {
-		t.Errorf("%d operations tried", tried)
+		t.Errorf("got %d operations tried, want at least 8", tried)
 	}
 	producttest.Drain(t, p)
 	var logged int
@@ -164,6 +164,6 @@ func testEverySameAgain(t *testing.T, p *product.Product, c *testkit.Client) {
 		t.Fatal(err)
 	}
 	if logged > 0 {
-		t.Errorf("%d edits that changed nothing are logged", logged)
+		t.Errorf("got %d log items of edits that changed nothing, want none", logged)
 	}
 }

@@ -40,7 +40,7 @@ func TestGoClient(t *testing.T) {
 		}
 	})
 	if caller.calls < 50 {
-		t.Errorf("%d calls made", caller.calls)
+		t.Errorf("got %d calls, want at least 50", caller.calls)
 	}
 }
 
@@ -58,7 +58,7 @@ func (g *goCaller) do(o rest.Operation) *testkit.Answer {
 	described := g.document.Paths.Value(o.Path).GetOperation(o.Method)
 	method := g.api.MethodByName(strings.ToUpper(described.OperationID[:1]) + described.OperationID[1:] + "WithResponse")
 	if !method.IsValid() {
-		g.t.Fatalf("there is no method %s", described.OperationID)
+		g.t.Fatalf("got no method %s, want one", described.OperationID)
 	}
 	results := method.Call(g.arguments(o, described, method.Type()))
 	if err, _ := results[1].Interface().(error); err != nil {
@@ -71,7 +71,7 @@ func (g *goCaller) do(o rest.Operation) *testkit.Answer {
 	); answer.Status == http.StatusOK && typed.IsValid() &&
 		answer.Header.Get("Content-Type") == "application/json" {
 		if read := testkit.JSON(typed.Interface()); !reflect.DeepEqual(anything(g.t, read), anything(g.t, answer.Text)) {
-			g.t.Errorf("%s answered %s, read is %s", described.OperationID, answer.Text, read)
+			g.t.Errorf("%s: got %s, want the answer %s", described.OperationID, read, answer.Text)
 		}
 	}
 	if makes(o) && answer.Status == http.StatusOK {
@@ -100,15 +100,15 @@ func (g *goCaller) arguments(o rest.Operation, described *openapi3.Operation, me
 		}
 		body := described.RequestBody.Value.Content["application/json"]
 		if err := body.Schema.Value.VisitJSON(body.Example); err != nil {
-			g.t.Errorf("the example of %s: %v", described.OperationID, err)
+			g.t.Errorf("the example of %s: got %v, want one that its schema allows", described.OperationID, err)
 		}
 		typed := reflect.New(wanted)
 		example := testkit.JSON(body.Example)
 		if err := json.Unmarshal([]byte(example), typed.Interface()); err != nil {
-			g.t.Fatalf("%s takes no %s: %v", described.OperationID, example, err)
+			g.t.Fatalf("%s: got %v, want the example %s read", described.OperationID, err, example)
 		}
 		if sent := testkit.JSON(typed.Interface()); !reflect.DeepEqual(anything(g.t, sent), anything(g.t, example)) {
-			g.t.Errorf("%s sends %s, not %s", described.OperationID, sent, example)
+			g.t.Errorf("%s: got the body %s, want %s", described.OperationID, sent, example)
 		}
 		given = append(given, typed.Elem())
 	}

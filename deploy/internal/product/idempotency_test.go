@@ -27,7 +27,7 @@ func testIdempotency(t *testing.T, p *product.Product, c *testkit.Client) {
 	first := c.Do("POST", "/port-speed", body, idempotencyKey, "a").Want(200)
 	again := c.Do("POST", "/port-speed", body, idempotencyKey, "a").Want(200)
 	if again.Text != first.Text || again.Header.Get("ETag") != first.Header.Get("ETag") {
-		t.Errorf("%s, then %s", first.Text, again.Text)
+		t.Errorf("got %s, want %s with the same ETag", again.Text, first.Text)
 	}
 	c.Do("POST", "/port-speed", body, idempotencyKey, "b").WantErrors("/name", "taken") // another value asks for another one
 	used := "This Idempotency-Key was used for another request."
@@ -46,7 +46,7 @@ func testIdempotency(t *testing.T, p *product.Product, c *testkit.Client) {
 		bounded.Do("POST", "/auth/key", key, idempotencyKey, "1").Want(200),
 	); again.ID == made.ID ||
 		again.Key == made.Key {
-		t.Error("another key of the owner gets the first's answer")
+		t.Error("got the first key's answer for another key of the owner, want its own")
 	}
 	// What was refused was not answered: it may be tried again, mended.
 	c.Do("POST", "/port-speed", `{}`, idempotencyKey, "c").Want(422)
@@ -58,10 +58,10 @@ func testIdempotency(t *testing.T, p *product.Product, c *testkit.Client) {
 		Want(200),
 		c.Do("POST", "/port-speed", "name,speed\nx,1\ny,2\n", csv...).
 			Want(200); one.Text != two.Text {
-		t.Errorf("%s, then %s", one.Text, two.Text)
+		t.Errorf("got %s, want %s", two.Text, one.Text)
 	}
 	if n := len(testkit.Decode[[]network.PortSpeed](c.Do("GET", "/port-speed", nil))); n != 4 {
-		t.Errorf("%d port speeds, want 4", n)
+		t.Errorf("got %d port speeds, want 4", n)
 	}
 
 	// After a day a value is free again.
@@ -75,7 +75,7 @@ func testIdempotency(t *testing.T, p *product.Product, c *testkit.Client) {
 	c.Do("POST", "/port-speed", `{"name": "later", "speed": 1}`, idempotencyKey, "e").Want(200)
 	var left int
 	if err := p.Databases[network.Name].QueryRow(t.Context(), "SELECT count(*) FROM idempotency").Scan(&left); err != nil || left != 2 {
-		t.Errorf("%d answers are kept, %v", left, err)
+		t.Errorf("got %d kept answers (%v), want 2", left, err)
 	}
 }
 
@@ -87,7 +87,7 @@ func testReplayAfterExpiry(t *testing.T, _ *product.Product, c *testkit.Client) 
 	at, first := soonExpiring(c, body, idempotencyKey, "a")
 	time.Sleep(time.Until(at))
 	if again := c.Do("POST", "/auth/key", body, idempotencyKey, "a").Want(200); again.Text != first.Text {
-		t.Error("it is another answer")
+		t.Errorf("got %s, want %s", again.Text, first.Text)
 	}
 	c.Do("POST", "/auth/key", body, idempotencyKey, "b").WantErrors("/expires_at", "out_of_range")
 }
@@ -101,7 +101,7 @@ func testReplayAfterRevocation(t *testing.T, _ *product.Product, c *testkit.Clie
 	body := map[string]any{"name": "x", "owner": map[string]any{"url": path("/admin/%d", other)}}
 	first := eve.Do("POST", "/auth/key", body, idempotencyKey, "a").Want(200)
 	if again := eve.Do("POST", "/auth/key", body, idempotencyKey, "a").Want(200); again.Text != first.Text {
-		t.Errorf("%s, then %s", first.Text, again.Text)
+		t.Errorf("got %s, want %s", again.Text, first.Text)
 	}
 	c.Do("PATCH", path("/admin/%d/permission", id), `{"users": {"admins": {"read": false, "write": false}}}`).Want(200)
 	eve.Do("POST", "/auth/key", body, idempotencyKey, "a").Want(403)
@@ -123,12 +123,12 @@ func testTwins(t *testing.T, _ *product.Product, c *testkit.Client) {
 		all.Wait()
 		for _, a := range answers {
 			if a.Want(200).Text != answers[0].Text {
-				t.Fatalf("%s and %s", a.Text, answers[0].Text)
+				t.Fatalf("got %s, want %s", a.Text, answers[0].Text)
 			}
 		}
 	}
 	if n := len(testkit.Decode[[]keys.APIKey](c.Do("GET", "/auth/key", nil))); n != 1+rounds {
-		t.Errorf("%d keys, want %d", n, 1+rounds)
+		t.Errorf("got %d keys, want %d", n, 1+rounds)
 	}
 }
 
@@ -156,7 +156,7 @@ func testDumpHoldsNoSecret(t *testing.T, p *product.Product, c *testkit.Client) 
 		}
 		all, err := pgx.CollectRows(tables, pgx.RowTo[string])
 		if err != nil || len(all) < 3 {
-			t.Fatal(all, err)
+			t.Fatalf("got the tables %v (%v), want at least 3", all, err)
 		}
 		for _, table := range all {
 			rows, err := db.Query(t.Context(), "SELECT t::text || encode(convert_to(t::text, 'UTF8'), 'escape') FROM "+table+" t")
@@ -169,7 +169,7 @@ func testDumpHoldsNoSecret(t *testing.T, p *product.Product, c *testkit.Client) 
 			}
 			for what, value := range secrets {
 				if dump := strings.Join(texts, "\n"); strings.Contains(dump, value) || strings.Contains(dump, fmt.Sprintf("%x", value)) {
-					t.Errorf("%s is in %s.%s", what, name, table)
+					t.Errorf("got %s in %s.%s, want no secret there", what, name, table)
 				}
 			}
 		}
@@ -194,7 +194,7 @@ func testTwinIsStuck(t *testing.T, p *product.Product, c *testkit.Client) {
 				"stuck",
 			); a.Status != 200 &&
 				(a.Status != 503 || a.Header.Get("Retry-After") == "") {
-				t.Errorf("answered %d: %s", a.Status, a.Text)
+				t.Errorf("got %d %s, want 200, or 503 with Retry-After", a.Status, a.Text)
 			}
 		})
 	}
@@ -204,6 +204,6 @@ func testTwinIsStuck(t *testing.T, p *product.Product, c *testkit.Client) {
 	all.Wait()
 	c.Do("POST", "/entity", body, idempotencyKey, "stuck").Want(200)
 	if n := len(testkit.Decode[[]network.IPEntity](c.Do("GET", "/entity", nil))); n != 1 {
-		t.Errorf("%d entities", n)
+		t.Errorf("got %d entities, want 1", n)
 	}
 }

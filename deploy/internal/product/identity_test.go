@@ -24,7 +24,7 @@ func testImportedKey(t *testing.T, _ *product.Product, c *testkit.Client) {
 
 	made := testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", map[string]any{"name": "old", "key": value}).Want(200))
 	if made.Key != value {
-		t.Fatalf("made %+v", made)
+		t.Fatalf("got %+v, want the key %s", made, value)
 	}
 	time.Sleep(100 * time.Millisecond)
 	c.With(value).Do("GET", "/auth/key/current", nil).Want(200)
@@ -39,7 +39,7 @@ func testImportedKey(t *testing.T, _ *product.Product, c *testkit.Client) {
 	if edited := testkit.Decode[keys.APIKey](
 		c.Do("PATCH", path("/auth/key/%d", made.ID), map[string]any{"name": "old", "key": next}).Want(200),
 	); edited.Key != next {
-		t.Fatalf("edited %+v", edited)
+		t.Fatalf("got %+v, want the key %s", edited, next)
 	}
 	time.Sleep(100 * time.Millisecond)
 	c.With(value).Do("GET", "/auth/key/current", nil).Want(401)

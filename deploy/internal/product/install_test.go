@@ -230,6 +230,6 @@ func TestReportsAreTakenOnce(t *testing.T) {
 		b.agent.Reports(),
 	); int64(said) != requests || len(i.Requests) != min(said, 100) ||
 		i.Requests[0].What != siteagent.Finished {
-		t.Errorf("the agent has %d reports, and %d were taken, of which %d are shown", said, requests, len(i.Requests))
+		t.Errorf("got %d reports, %d taken and %+v shown, want all taken and the last 100 shown", said, requests, i.Requests)
 	}
 }

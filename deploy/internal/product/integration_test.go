@@ -45,7 +45,7 @@ func testIntegrations(t *testing.T, p *product.Product, c *testkit.Client) {
 		shop.Do("GET", "/auth/key/current", nil).Want(200),
 	); key.Owner.URL != own || key.Owner.Name == nil ||
 		*key.Owner.Name != "Shop" {
-		t.Errorf("its key is %+v", key)
+		t.Errorf("got the key %+v, want one of Shop at %s", key, own)
 	}
 
 	// Counts.
@@ -82,7 +82,7 @@ func testIntegrations(t *testing.T, p *product.Product, c *testkit.Client) {
 	}
 	producttest.Drain(t, p)
 	if text := c.Do("GET", "/log?type=auth.key.deleted", nil).Want(200).Text; !strings.Contains(text, `"own"`) {
-		t.Errorf("the log has of deleted keys %s", text)
+		t.Errorf(`got %s, want the deletion of the key "own"`, text)
 	}
 }
 
@@ -118,7 +118,7 @@ func testDetachedIntegration(t *testing.T, p *product.Product, c *testkit.Client
 		c.Do("DELETE", at+"?detach=true", nil).Want(200)
 	}
 	if is := testkit.Decode[integration.Integration](c.Do("GET", at, nil).Want(200)); !is.Detaching {
-		t.Errorf("it is %+v", is)
+		t.Errorf("got %+v, want it detaching", is)
 	}
 	c.Do("POST", "/client", order("late@example.com", "integration_id", id)).WantErrors("/billing/integration", "closing")
 	c.Do("PATCH", path("/client/%d", other), map[string]any{"integration_id": id}).WantErrors("/billing/integration", "closing")
@@ -134,28 +134,28 @@ func testDetachedIntegration(t *testing.T, p *product.Product, c *testkit.Client
 		c.Do("GET", path("/client/%d", client), nil).Want(200),
 	); is.BillingID != nil ||
 		is.Integration != nil {
-		t.Errorf("a client of it is %+v", is)
+		t.Errorf("got the client %+v, want no billing id and no integration", is)
 	}
 	var left, most int
 	err := db.QueryRow(t.Context(), "SELECT (SELECT count(*) FROM client WHERE integration_id IS NOT NULL "+
 		"OR billing_id IS NOT NULL), (SELECT max(n) FROM (SELECT count(*) AS n FROM change WHERE type = 'client.edited' GROUP BY at) same)").
 		Scan(&left, &most)
 	if err != nil || left > 0 || most > 100 {
-		t.Errorf("%d clients are left, and %d were detached at once: %v", left, most, err)
+		t.Errorf("got %d clients left and %d detached at once (%v), want none left and at most 100 at once", left, most, err)
 	}
 	producttest.Drain(t, p)
 	logged := testkit.Decode[[]struct{ ID int64 }](c.Do("GET", "/log?type=client.edited", nil).Want(200))
 	if len(logged) != its {
-		t.Fatalf("the log has %d items", len(logged))
+		t.Fatalf("got %d log items, want %d", len(logged), its)
 	}
 	if text := c.Do("GET", path("/log/%d", logged[0].ID), nil).
 		Want(200).
 		Text; !strings.Contains(text, `"billing_id":{"before":`) ||
 		!strings.Contains(text, `"integration.id":{"before":1}`) {
-		t.Errorf("the log has of a client %s", text)
+		t.Errorf("got %s, want the billing id and the integration 1 before the change", text)
 	}
 	if text := c.Do("GET", "/log?type=integration.deleted", nil).Want(200).Text; !strings.Contains(text, `"Shop"`) {
-		t.Errorf("the log has of its deletion %s", text)
+		t.Errorf(`got %s, want the deletion of "Shop"`, text)
 	}
 
 	// One whose job was lost with an old backup goes on, too, as one of which there is nothing to detach.

@@ -52,7 +52,7 @@ func testGuessesLeaveRoom(t *testing.T, p *product.Product, c *testkit.Client) {
 				case w.Code == http.StatusServiceUnavailable && w.Header().Get("Retry-After") == "5":
 					refused.Add(1)
 				default:
-					t.Errorf("a guess is answered %d: %s", w.Code, w.Body)
+					t.Errorf("a guess: got %d %s, want 401, 429 or 503 with Retry-After 5", w.Code, w.Body)
 					return
 				}
 				time.Sleep(100 * time.Millisecond)

@@ -31,7 +31,7 @@ func testAnotherRoleHoldsUpNobody(t *testing.T, p *product.Product, c *testkit.C
 	made := (<-first).Want(200)
 
 	if again := c.Do("POST", "/entity", entity, idempotencyKey, "a").Want(200); again.Text != made.Text {
-		t.Errorf("%s, then %s", made.Text, again.Text)
+		t.Errorf("got %s, want %s", again.Text, made.Text)
 	}
 	c.Do("POST", path("/group/%d/entity/bulk", group), `{"prefix": "10.1.0.0/28"}`).Want(200)
 	c.Do("POST", "/client", order("ben@example.com")).Want(200)
@@ -48,11 +48,11 @@ func testAnotherRoleHoldsUpNobody(t *testing.T, p *product.Product, c *testkit.C
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("counts are not folded")
+			t.Fatalf("got %d counts left, want all folded", left)
 		}
 	}
 	if seen := end(); len(seen) > 0 {
-		t.Errorf("there were advisory locks to take: %v", seen)
+		t.Errorf("got the advisory locks %v, want none", seen)
 	}
 }
 

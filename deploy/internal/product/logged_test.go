@@ -79,7 +79,7 @@ func TestEverySecondCall(t *testing.T) {
 				}
 			}
 			if again != o.Effect.Again {
-				t.Errorf("%s %s declares %s, and the second call is %s: %d %s", o.Method, o.Path, o.Effect.Again, again, answer.Status, answer.Text)
+				t.Errorf("%s %s: got the second call %s, want %s: %d %s", o.Method, o.Path, again, o.Effect.Again, answer.Status, answer.Text)
 			}
 		}
 	})
@@ -152,7 +152,7 @@ func (w *logWalk) doAll(operations []rest.Operation, do func(rest.Operation) *te
 			return answer.Status == http.StatusOK
 		})
 		if len(operations) == before {
-			w.t.Fatalf("there are changes that cannot be made:%s", refusals)
+			w.t.Fatalf("got refusals alone, want another change made:%s", refusals)
 		}
 	}
 }
@@ -227,7 +227,7 @@ func (w *logWalk) compare(p *product.Product) {
 	}
 	for _, request := range w.refused {
 		if len(items[request]) > 0 {
-			w.t.Errorf("a request that changed nothing is logged as %v", items[request])
+			w.t.Errorf("got %v of a request that changed nothing, want no log item", items[request])
 		}
 	}
 	for request, made := range w.made {
@@ -235,7 +235,7 @@ func (w *logWalk) compare(p *product.Product) {
 			items[request],
 		); n != 1 && made.operation.Effect.Logs != rest.LogsEach && made.operation.Path != "/pxe/iso" ||
 			n == 0 { // the end of an import is another
-			w.t.Errorf("%s %s left %d items", made.operation.Method, made.operation.Path, n)
+			w.t.Errorf("%s %s: got %d log items, want 1, or more if it logs each", made.operation.Method, made.operation.Path, n)
 			continue
 		}
 		w.compareItem(made, items[request][0])
@@ -256,11 +256,11 @@ func (w *logWalk) compareItem(made change, id int64) {
 	what := made.operation.Method + " " + made.operation.Path
 	item := testkit.Decode[logItem](w.c.Do("GET", path("/log/%d", id), nil).Want(200))
 	if item.User.URL != "/admin/1" || item.IP != "127.0.0.1" || len(item.Data.Changes) == 0 {
-		w.t.Errorf("%s is logged as %+v", what, item)
+		w.t.Errorf("%s: got %+v, want the changes of admin 1 at 127.0.0.1", what, item)
 	}
 	for _, name := range made.operation.Secrets {
 		if item.Data.Changes[name]["after"] != "[secret]" {
-			w.t.Errorf("%s: that %s was set is not logged: %v", what, name, item.Data.Changes)
+			w.t.Errorf("%s: got %v, want the new %s as [secret]", what, item.Data.Changes, name)
 		}
 	}
 	byLink := made.operation.Method == http.MethodPatch &&
@@ -295,7 +295,7 @@ func (w *logWalk) compareItem(made change, id int64) {
 	}
 	if !reflect.DeepEqual(got, want) {
 		text, _ := json.MarshalIndent(want, "", " ")
-		w.t.Errorf("%s is logged as %v, want %s", what, got, text)
+		w.t.Errorf("%s: got %v, want %s", what, got, text)
 	}
 }
 

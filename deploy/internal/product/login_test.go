@@ -18,7 +18,7 @@ func signIn(t *testing.T, c *testkit.Client, body string) (keys.APIKey, *testkit
 	t.Helper()
 	key := testkit.Decode[keys.APIKey](c.With("").For(t).Do("POST", "/auth/key", body).Want(200))
 	if key.Key == "" || key.Name != "Session" || key.ExpiresAt == nil {
-		t.Fatalf("signed in with %+v", key)
+		t.Fatalf("got %+v, want a session that expires", key)
 	}
 	return key, c.With(key.Key).For(t)
 }
@@ -72,19 +72,19 @@ func testActing(t *testing.T, p *product.Product, c *testkit.Client) {
 	as.Do("POST", self+"/super", `{"client_email": "others@example.com"}`).Want(403)
 	as.Do("DELETE", "/auth/session", nil).Want(403)
 	if keys := testkit.Decode[[]keys.APIKey](c.Do("GET", path("/auth/key?owner=/client/%d", mine), nil).Want(200)); len(keys) != 0 {
-		t.Errorf("acting sessions are listed among keys: %+v", keys)
+		t.Errorf("got the keys %+v, want no acting session among them", keys)
 	}
 	as.Do("POST", "/auth/key", `{}`).Want(200)
 	producttest.Drain(t, p)
 	if log := c.Do("GET", "/log?type=client.edited", nil).Want(200); !strings.Contains(log.Text, "by shop") {
-		t.Errorf("logged as %s", log.Text)
+		t.Errorf(`got %s, want "by shop" in it`, log.Text)
 	}
 	for range 3 {
 		act(integration, self).Want(200)
 	}
 	producttest.Drain(t, p)
 	if items := testkit.Decode[[]struct{ ID int64 }](c.Do("GET", "/log?type=auth.session.began", nil).Want(200)); len(items) != 1 {
-		t.Errorf("%d items say that an integration acted", len(items))
+		t.Errorf("got %d log items that an integration acted, want 1", len(items))
 	}
 	c.Do("PATCH", path("/integration/%d/permission", shop), `{"users": {"clients": {"read": true, "write": false}}}`).Want(200)
 	forgotten()

@@ -22,7 +22,7 @@ func testMaintenance(t *testing.T, p *product.Product, c *testkit.Client) {
 	item := path("/group/%d", id)
 	producttest.Drain(t, p)
 	if health := c.Do("GET", "/-/health", nil).Want(200); health.Text != `{"status":"ok"}`+"\n" {
-		t.Errorf("health is %s", health.Text)
+		t.Errorf("got the health %s, want ok", health.Text)
 	}
 
 	if err := p.Maintenance.Begin("The database moves until 14:00."); err != nil {
@@ -34,7 +34,7 @@ func testMaintenance(t *testing.T, p *product.Product, c *testkit.Client) {
 	} {
 		change.WantDetail(problem.Unavailable, "The installation is in maintenance, and nothing can be changed: The database moves until 14:00.")
 		if change.Header.Get("Retry-After") != "30" {
-			t.Errorf("come back after %q", change.Header.Get("Retry-After"))
+			t.Errorf("got Retry-After %q, want 30", change.Header.Get("Retry-After"))
 		}
 	}
 	for _, read := range []string{item, "/group", "/log", "/auth/key/current", "/-/openapi.json"} {
@@ -42,7 +42,7 @@ func testMaintenance(t *testing.T, p *product.Product, c *testkit.Client) {
 	}
 	if health := c.Do("GET", "/-/health", nil).
 		Want(200); health.Text != `{"status":"maintenance","detail":"The database moves until 14:00."}`+"\n" {
-		t.Errorf("health is %s", health.Text)
+		t.Errorf("got the health %s, want maintenance with its detail", health.Text)
 	}
 
 	// What is recorded past the gateway is not logged before it is over.
@@ -62,7 +62,7 @@ func testMaintenance(t *testing.T, p *product.Product, c *testkit.Client) {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("the log goes on")
+			t.Fatal("got a log that still grows, want one at rest")
 		}
 	}
 
@@ -72,9 +72,9 @@ func testMaintenance(t *testing.T, p *product.Product, c *testkit.Client) {
 	c.Do("PATCH", item, `{"name": "Bonn"}`).Want(200)
 	producttest.Drain(t, p)
 	if log := c.Do("GET", "/log", nil).Want(200).Text; !strings.Contains(log, "Bonn") {
-		t.Errorf("the log has %s", log)
+		t.Errorf("got the log %s, want Bonn in it", log)
 	}
 	if health := c.Do("GET", "/-/health", nil).Want(200); health.Text != `{"status":"ok"}`+"\n" {
-		t.Errorf("health is %s", health.Text)
+		t.Errorf("got the health %s, want ok", health.Text)
 	}
 }

@@ -35,7 +35,7 @@ func TestMetrics(t *testing.T) {
 		`ironplane_redis_seconds_count{outcome="ok"} `, `ironplane_ready 1`,
 	} {
 		if !strings.Contains(text, wants) {
-			t.Errorf("the metrics lack %s", wants)
+			t.Errorf("got no %s in the metrics, want it there", wants)
 		}
 	}
 }
@@ -98,12 +98,12 @@ func TestMonitoringNamesMetrics(t *testing.T) {
 		}
 		names := metricName.FindAllString(string(text), -1)
 		if len(names) < 10 {
-			t.Errorf("%s names %d metrics", file, len(names))
+			t.Errorf("%s: got %d metrics, want at least 10", file, len(names))
 		}
 		for _, name := range names {
 			name = strings.TrimSuffix(strings.TrimSuffix(name, "_count"), "_bucket")
 			if !strings.Contains(there, "\n"+name) {
-				t.Errorf("%s names %s, which nobody counts", file, name)
+				t.Errorf("%s: got %s, want a metric that the product has", file, name)
 			}
 		}
 	}
@@ -128,11 +128,11 @@ func TestRunbook(t *testing.T) {
 	}
 	names := find(`alert: (\w+)`, alerts)
 	if sections := find(`(?m)^## (\w+)$`, runbook); !slices.Equal(names, sections) || len(names) == 0 {
-		t.Errorf("the alerts are\n%v, and the runbook has\n%v", names, sections)
+		t.Errorf("got the sections\n%v\nin the runbook, want the alerts\n%v", sections, names)
 	}
 	for _, name := range names {
 		if !strings.Contains(string(alerts), "docs/runbook.md#"+strings.ToLower(name)) {
-			t.Errorf("%s does not name its section", name)
+			t.Errorf("%s: got no link to its section, want docs/runbook.md#%s", name, strings.ToLower(name))
 		}
 	}
 }
@@ -144,6 +144,6 @@ func TestAlerts(t *testing.T) {
 		t.Skip("promtool is not installed; Debian's package prometheus has it")
 	}
 	if out, err := exec.CommandContext(t.Context(), promtool, "test", "rules", monitoring+"alerts_test.yml").CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
+		t.Errorf("got %v, want the tests of the alerts to pass:\n%s", err, out)
 	}
 }

@@ -33,29 +33,29 @@ func TestReleasedMigrations(t *testing.T) {
 		released[file] = true
 		last[setOf(file)] = max(last[setOf(file)], numberOf(file))
 		if err != nil {
-			t.Errorf("a migration that installations have done is gone: %v", err)
+			t.Errorf("got %v, want the migration, which installations have done", err)
 		} else if !slices.ContainsFunc(migrate.Checksums(text), func(known []byte) bool { return hex.EncodeToString(known) == sum }) {
-			t.Errorf("%s was edited, and installations have done it: put it back as it was, and add another one", file)
+			t.Errorf("got %s edited, want it as installations have done it: put it back as it was, and add another one", file)
 		}
 	}
 	files := migrations(t)
 	if len(files) < len(released) || len(released) < 30 {
-		t.Errorf("%d migrations, %d of them released", len(files), len(released))
+		t.Errorf("got %d migrations and %d released ones, want at least the released ones and 30 of these", len(files), len(released))
 	}
 	taken, newest := map[string]string{}, map[string]string{}
 	for _, file := range files {
 		set, n := setOf(file), numberOf(file)
 		if other := taken[set+n]; other != "" {
-			t.Errorf("%s and %s have the same number", file, other)
+			t.Errorf("got one number for %s and %s, want one for each", file, other)
 		}
 		taken[set+n], newest[set] = file, max(newest[set], n)
 		if !released[file] && n <= last[set] {
-			t.Errorf("%s was put in before number %s, which installations have done: give it the next free number", file, last[set])
+			t.Errorf("got %s before number %s, which installations have done, want the next free number", file, last[set])
 		}
 	}
 	for set, file := range redefined {
 		if newest[set] <= last[set] {
-			t.Errorf("%s was edited since the last release. Add a migration to %s, if only a comment: by its number an older program "+
+			t.Errorf("got %s edited since the last release, want a newer migration in %s, if only a comment: by its number an older program "+
 				"knows that the schema's views are newer than its own.", file, set)
 		}
 	}
@@ -125,7 +125,7 @@ func TestMigrationsDefineNoViews(t *testing.T) {
 			rest = strings.ReplaceAll(rest, strings.TrimSpace(string(is)), "")
 		}
 		if found := defines.FindString(rest); found != "" {
-			t.Errorf("%s says %s: say it in a file in %s", file, strings.TrimSpace(found), filepath.Dir(filepath.Dir(file))+"/schema")
+			t.Errorf("got %s in %s, want it in a file in %s", strings.TrimSpace(found), file, filepath.Dir(filepath.Dir(file))+"/schema")
 		}
 	}
 }

@@ -139,7 +139,7 @@ func TestUpgradeGrantsNewPermissions(t *testing.T) {
 	for kind, want := range map[string]int{"admin": 3, "integration": 1} {
 		which := "log WHERE type = '" + kind + ".permission.edited' AND user_url IS NULL AND changes::jsonb ? 'network.switches.read'"
 		if got := i.count(system.Name, which); got != want {
-			t.Errorf("the log has %d items of %ss who gained the permission, want %d", got, kind, want)
+			t.Errorf("got %d log items of %ss who gained the permission, want %d", got, kind, want)
 		}
 	}
 
@@ -257,12 +257,12 @@ func TestAdminKeyRepairsPermissions(t *testing.T) {
 	can(t, "the first admin", c, false)
 	can(t, "the key", repairs, true)
 	if got := adminKey("recovery"); got.Key == repairs.Key {
-		t.Error("got the same key twice")
+		t.Error("got the same key twice, want another")
 	}
 	repairs.Do(http.MethodPatch, "/admin/1/permission", `{"network": {"switches": {"read": true, "write": true}}}`).Want(http.StatusOK)
 	can(t, "the key that is made then", adminKey("admin"), true)
 	producttest.Drain(t, p)
 	if got := c.Do(http.MethodGet, "/log?type=admin.created", nil).Want(http.StatusOK).Text; !strings.Contains(got, "recovery") {
-		t.Errorf("the log has %s, want the admin recovery in it", got)
+		t.Errorf("got the log %s, want the admin recovery in it", got)
 	}
 }

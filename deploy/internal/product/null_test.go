@@ -40,7 +40,7 @@ func TestEveryNull(t *testing.T) {
 		tried += n.tried
 	}
 	if tried < 80 {
-		t.Errorf("%d members tried", tried)
+		t.Errorf("got %d members tried, want at least 80", tried)
 	}
 }
 
@@ -82,7 +82,7 @@ func (n *nulls) try(nullable bool, at []string) {
 	case nullable:
 		answer.Want(http.StatusOK)
 	case answer.Status == http.StatusOK && answer.Text != n.without.Text:
-		n.t.Errorf("PATCH %s: null in %v makes %s of %s, and the document does not have it", n.edit.Path, at, answer.Text, n.without.Text)
+		n.t.Errorf("PATCH %s with an undocumented null in %v: got %s, want %s", n.edit.Path, at, answer.Text, n.without.Text)
 	case answer.Status != http.StatusOK:
 		answer.Want(http.StatusUnprocessableEntity)
 	}

@@ -114,7 +114,7 @@ func (o *operated) await(check, says, status string) {
 		}
 		for _, name := range []string{o.database, "test_", "127.0.0.1", "postgres://"} {
 			if strings.Contains(text, name) {
-				o.t.Fatalf("/readyz shows %s: %s", name, text)
+				o.t.Fatalf("got %s in /readyz, want it hidden: %s", name, text)
 			}
 		}
 		_, metrics := o.look("/metrics")
@@ -124,7 +124,7 @@ func (o *operated) await(check, says, status string) {
 			return
 		}
 		if time.Now().After(deadline) {
-			o.t.Fatalf("%d %s, not %s %q", code, text, status, says)
+			o.t.Fatalf("got %d %s, want %s and %q", code, text, status, says)
 		}
 	}
 }
@@ -134,7 +134,7 @@ func (o *operated) refused() {
 	o.t.Helper()
 	answer := o.admin.Do("POST", "/group", map[string]any{"name": "refused"})
 	if answer.Status != http.StatusServiceUnavailable || answer.Header.Get("Retry-After") == "" {
-		o.t.Error(answer.Status, answer.Header, answer.Text)
+		o.t.Errorf("got %d %v %s, want %d with Retry-After", answer.Status, answer.Header, answer.Text, http.StatusServiceUnavailable)
 	}
 	o.admin.Do("GET", "/group", nil).Want(http.StatusOK)
 }
@@ -146,14 +146,14 @@ func (o *operated) recovers() {
 		"POST", "/group", map[string]any{"name": "first"},
 	).Status != http.StatusOK; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			o.t.Fatal("changes are refused though the cause is gone")
+			o.t.Fatal("got changes refused after the cause is gone, want them accepted")
 		}
 	}
 	var all sync.WaitGroup
 	for n := range 20 {
 		all.Go(func() {
 			if answer := o.admin.Do("POST", "/group", map[string]any{"name": fmt.Sprint(n)}); answer.Status != http.StatusOK {
-				o.t.Error(answer.Status, answer.Text)
+				o.t.Errorf("got %d %s, want %d", answer.Status, answer.Text, http.StatusOK)
 			}
 		})
 	}
@@ -212,7 +212,7 @@ func TestFullDisk(t *testing.T) {
 	o.await("network changes", "ok", "ready")
 	filler := filepath.Join(folder, "filler")
 	if _, err := exec.Command("dd", "if=/dev/zero", "of="+filler, "bs=4k").CombinedOutput(); err == nil {
-		t.Fatal("the disk is larger than it should be")
+		t.Fatal("got space left on the disk, want it full")
 	}
 	for n := 0; ; n++ { // until no page that there is has room
 		answer := o.admin.Do("POST", "/group", map[string]any{"name": strings.Repeat(fmt.Sprint(n), 20)})
@@ -271,7 +271,7 @@ func TestNoServiceAnswers(t *testing.T) {
 	o.await("services", "none of the services answers", "not ready")
 	answer := client.Do("GET", "/group", nil)
 	if answer.Status != http.StatusServiceUnavailable || answer.Header.Get("Retry-After") == "" {
-		t.Error(answer.Status, answer.Header, answer.Text)
+		t.Errorf("got %d %v %s, want %d with Retry-After", answer.Status, answer.Header, answer.Text, http.StatusServiceUnavailable)
 	}
 	away.Clear()
 	o.await("services", "ok", "ready")

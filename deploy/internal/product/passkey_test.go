@@ -143,14 +143,14 @@ func (d *device) public() []byte {
 		}
 		return slices.Concat([]byte("\xa5\x01\x02\x03\x26\x20\x01\x21\x58\x20"), point[1:33], []byte("\x22\x58\x20"), point[33:])
 	}
-	d.t.Fatalf("a key of type %T", d.key)
+	d.t.Fatalf("got a key of type %T, want Ed25519, RSA or ECDSA", d.key)
 	return nil
 }
 
 func read[T any](t *testing.T, text []byte) (v T) {
 	t.Helper()
 	if err := json.Unmarshal(text, &v); err != nil {
-		t.Fatalf("%s: %v", text, err)
+		t.Fatalf("read %s: %v", text, err)
 	}
 	return v
 }

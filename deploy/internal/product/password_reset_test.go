@@ -95,7 +95,7 @@ func tokenOf(t *testing.T, link *url.URL) string {
 	t.Helper()
 	values, err := url.ParseQuery(link.Fragment)
 	if err != nil || values.Get("token") == "" {
-		t.Fatalf("the link is %s", link)
+		t.Fatalf("got the link %s, want a token in it", link)
 	}
 	return values.Get("token")
 }
@@ -124,7 +124,7 @@ func TestWelcome(t *testing.T) {
 	first := nextLink(t, box, "new@example.com", 0)
 	told, err := url.ParseQuery(first.Fragment)
 	if err != nil || first.Host+first.Path != "api.example.com/-/password" || claimed(id) {
-		t.Fatalf("the link is %s, or is it claimed: %t", first, claimed(id))
+		t.Fatalf("got the link %s and claimed %t, want api.example.com/-/password and an unclaimed account", first, claimed(id))
 	}
 	c.Do("GET", first.Path, nil).Want(200)
 
@@ -145,10 +145,10 @@ func TestWelcome(t *testing.T) {
 	verifiedApp(t, p, c.With(early.Key).For(t))
 	choose(told).Want(200)
 	if !claimed(id) {
-		t.Error("a used link does not claim the account")
+		t.Error("got an unclaimed account after its link was used, want it claimed")
 	}
 	if left := testkit.Decode[[]mfa.Authenticator](c.Do("GET", "/auth/verify/auth?owner="+self, nil).Want(200)); len(left) > 0 {
-		t.Errorf("somebody has put %+v on an account that was not claimed, and it is still there", left)
+		t.Errorf("got %+v from before the account was claimed, want none left", left)
 	}
 	reseller.Do("PATCH", self, `{"email": "mine@example.com"}`).Want(403)
 	welcome(reseller, id).Want(403)
@@ -178,10 +178,10 @@ func TestWelcome(t *testing.T) {
 	// So does a first sign-in, and a link that it makes of itself.
 	byPassword := newPerson(t, c, "client", "password@example.com")
 	if claimed(byPassword) {
-		t.Error("an account is claimed before anybody has used it")
+		t.Error("got a claimed account before its first use, want it unclaimed")
 	}
 	signIn(t, c, loginOf("client", "password@example.com", password))
 	if !claimed(byPassword) {
-		t.Error("a sign-in does not claim the account")
+		t.Error("got an unclaimed account after a sign-in, want it claimed")
 	}
 }

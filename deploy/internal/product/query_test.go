@@ -32,14 +32,14 @@ func TestQueryIsText(t *testing.T) {
 				tried++
 				answer := c.Do("GET", w.item(path)+"?"+parameter.Name+"="+value, nil).Want(400)
 				if wrong := testkit.Decode[problem.Problem](answer).Errors; len(wrong) == 0 || !strings.HasPrefix(wrong[0].Pointer, "?") {
-					t.Errorf("%s?%s=%s: %s", path, parameter.Name, value, answer.Text)
+					t.Errorf("%s?%s=%s: got %s, want an error at a parameter", path, parameter.Name, value, answer.Text)
 				}
 			}
 		}
 	}
 	c.Do("GET", "/log?target_id=7&target_type=%00", nil).Want(400)
 	if tried < 100 {
-		t.Errorf("%d tries", tried)
+		t.Errorf("got %d tries, want at least 100", tried)
 	}
 }
 
@@ -53,7 +53,7 @@ func TestUnknownParameters(t *testing.T) {
 		wrong := testkit.Decode[problem.Problem](answer.Want(400)).Errors
 		if len(wrong) == 0 || wrong[0].Pointer != "?colour" || wrong[0].Code != "unknown" ||
 			!strings.HasPrefix(wrong[0].Message, "is unknown; there is ") {
-			t.Errorf("%s %s: %s", o.Method, o.Path, answer.Text)
+			t.Errorf("%s %s: got %s, want ?colour unknown", o.Method, o.Path, answer.Text)
 		}
 	}
 	c.Do("GET", "/group/1?include=all", nil).Want(400)
@@ -84,16 +84,16 @@ func testSpellingsOfParameters(t *testing.T, _ *product.Product, c *testkit.Clie
 		"/group?billing_id=&count=1": {}, "/auth/key?owner=": {}, "/admin?email=": {}, "/admin?username=": {}, "/log?user=": {},
 	} {
 		if got := ids(c.Do("GET", query, nil).Want(200)); !slices.Equal(got, want) {
-			t.Errorf("%s: %v, want %v", query, got, want)
+			t.Errorf("%s: got %v, want %v", query, got, want)
 		}
 	}
 	if got := c.Do("GET", "/group?count=1", nil).Want(200).Header.Get("X-Total-Count"); got != "2" {
-		t.Errorf("count=1 counts %q", got)
+		t.Errorf("got the count %q, want 2", got)
 	}
 	fields := c.Do("GET", "/group/1?include=fields", nil).Want(200).Text
 	for _, query := range []string{"include=fields&include=fields", "include[]=fields", "include=&include=fields", "include=fields,"} {
 		if got := c.Do("GET", "/group/1?"+query, nil).Want(200).Text; got != fields {
-			t.Errorf("%s: %s", query, got)
+			t.Errorf("%s: got %s, want %s", query, got, fields)
 		}
 	}
 	c.Do("GET", "/group/1?include=", nil).Want(200)
@@ -105,11 +105,11 @@ func testSpellingsOfParameters(t *testing.T, _ *product.Product, c *testkit.Clie
 		"/entity?vlan=1e2":             "?vlan type", "/entity?vlan=+5": "?vlan type",
 	} {
 		if wrong := testkit.Decode[problem.Problem](c.Do("GET", query, nil).Want(400)).Errors; wrong[0].Pointer+" "+wrong[0].Code != want {
-			t.Errorf("%s: %v, want %s", query, wrong, want)
+			t.Errorf("%s: got %v, want %s", query, wrong, want)
 		}
 	}
 	next := c.Do("GET", "/entity?group[id]=1&per_page=1&page=1&vlan=", nil).Want(200).Header.Get("Link")
 	if !strings.HasPrefix(next, "</entity?group_id=1&") {
-		t.Errorf("the first page is at %s", next)
+		t.Errorf("got the first page at %s, want /entity?group_id=1", next)
 	}
 }

@@ -36,7 +36,7 @@ func testReference(t *testing.T, _ *product.Product, c *testkit.Client) {
 		}
 	}
 	if !shows(fmt.Sprintf(`{"id":%d,"name":"fra1"}`, server))() {
-		t.Error(group.Text)
+		t.Errorf("got %s, want the DHCP server %d with the name fra1", group.Text, server)
 	}
 	for _, wrong := range []any{999, "fra1", map[string]any{"id": 999}} {
 		c.Do("POST", "/group", map[string]any{"name": "Frankfurt 2", "pxe_dhcp_server": wrong}).
@@ -48,7 +48,7 @@ func testReference(t *testing.T, _ *product.Product, c *testkit.Client) {
 	c.Do("PATCH", path("/pxe/dhcp/%d", server), map[string]any{"name": "renamed"}).Want(200)
 	testkit.Eventually(t, "the group shows the new name", shows(fmt.Sprintf(`{"id":%d,"name":"renamed"}`, server)))
 	if now := c.Do("GET", at, nil).Header.Get("ETag"); now != tag {
-		t.Errorf("that the server was renamed makes %s of the group's ETag %s", now, tag)
+		t.Errorf("got the group's ETag %s after the server was renamed, want %s", now, tag)
 	}
 
 	c.Do("PATCH", at, map[string]any{"pxe_dhcp_server": nil}).Want(200)
@@ -158,17 +158,17 @@ func TestReferenceWhileItsTargetIsDeleted(t *testing.T) {
 		return err == nil && at == last
 	})
 	if text := c.Do("GET", group, nil).Want(200).Text; strings.Contains(text, "pxe_dhcp_server") {
-		t.Errorf("after %d references to what was being deleted: %s", made, text)
+		t.Errorf("got %s after %d references to deleted servers, want no reference", text, made)
 	}
 	if made == 0 {
-		t.Error("no reference was made in time")
+		t.Error("got no reference made in time, want some")
 	}
 	var dangling int
 	if err := p.Databases[network.Name].QueryRow(t.Context(), "SELECT count(*) FROM ip_group g JOIN ref r ON r.id = g.pxe_dhcp_server_id "+
 		"WHERE r.gone").
 		Scan(&dangling); err != nil ||
 		dangling > 0 {
-		t.Error(dangling, err)
+		t.Errorf("got %d references to deleted servers (%v), want none", dangling, err)
 	}
 }
 
@@ -192,7 +192,7 @@ func TestAssignmentWhileItsClientIsDeleted(t *testing.T) {
 				answer := c.Do("POST", group+"/allocate", map[string]any{"owner": map[string]any{"id": client}})
 				if answer.Status == 422 {
 					if code := testkit.Decode[problem.Problem](answer).Errors[0].Code; code != "not_found" && code != "closing" {
-						t.Error(answer.Text)
+						t.Errorf("got %s, want not_found or closing", answer.Text)
 					}
 					return
 				}
@@ -211,12 +211,12 @@ func TestAssignmentWhileItsClientIsDeleted(t *testing.T) {
 			deleted++
 			c.Do("GET", at, nil).Want(404)
 			if len(assigned) > 0 {
-				t.Errorf("client %d is gone, and has %d entities", client, len(assigned))
+				t.Errorf("client %d is gone: got %d entities, want none", client, len(assigned))
 			}
 		default:
 			kept++
 			if text := gone.Want(409).Text; !strings.Contains(text, "has IP entity") || len(assigned) == 0 {
-				t.Errorf("client %d, with %d entities, is not deleted: %s", client, len(assigned), text)
+				t.Errorf("client %d: got %s with %d entities, want a conflict over its IP entities", client, text, len(assigned))
 			}
 			c.Do("GET", at, nil).Want(200)
 			for _, e := range assigned {
@@ -228,7 +228,7 @@ func TestAssignmentWhileItsClientIsDeleted(t *testing.T) {
 	t.Logf("%d clients were deleted at once, %d had entities", deleted, kept)
 	var open int
 	if err := p.Databases[clients.Name].QueryRow(t.Context(), "SELECT count(*) FROM closing").Scan(&open); err != nil || open > 0 {
-		t.Errorf("%d deletions are noted as under way: %v", open, err)
+		t.Errorf("got %d deletion leases (%v), want none", open, err)
 	}
 }
 
@@ -275,7 +275,7 @@ func TestClientsWhileTheirIntegrationIsDeleted(t *testing.T) {
 				answer := c.Do("POST", "/client", body(caller))
 				if answer.Status == 422 {
 					if code := testkit.Decode[problem.Problem](answer).Errors[0].Code; code != "not_found" && code != "closing" {
-						t.Error(answer.Text)
+						t.Errorf("got %s, want not_found or closing", answer.Text)
 					}
 					return
 				}
@@ -288,26 +288,26 @@ func TestClientsWhileTheirIntegrationIsDeleted(t *testing.T) {
 			deleted++
 			c.Do("GET", at, nil).Want(404)
 			if len(its) > 0 {
-				t.Errorf("integration %d is gone, and has %d clients", id, len(its))
+				t.Errorf("integration %d is gone: got %d clients, want none", id, len(its))
 			}
 			continue
 		}
 		kept++
 		if text := gone.Want(409).Text; !strings.Contains(text, "client") || len(its) == 0 {
-			t.Errorf("integration %d, with %d clients, is not deleted: %s", id, len(its), text)
+			t.Errorf("integration %d: got %s with %d clients, want a conflict over its clients", id, text, len(its))
 		}
 		c.Do("POST", "/client", body(callers)).Want(200)
 	}
 	t.Logf("%d integrations were deleted at once, %d had clients", deleted, kept)
 	var open, dangling int
 	if err := p.Databases[system.Name].QueryRow(t.Context(), "SELECT count(*) FROM closing").Scan(&open); err != nil || open > 0 {
-		t.Errorf("%d deletions are noted as under way: %v", open, err)
+		t.Errorf("got %d deletion leases (%v), want none", open, err)
 	}
 	if err := p.Databases[clients.Name].QueryRow(t.Context(), "SELECT count(*) FROM client c LEFT JOIN ref r ON r.type = 'integration' "+
 		"AND r.id = c.integration_id WHERE c.integration_id IS NOT NULL AND r.gone IS NOT false").
 		Scan(&dangling); err != nil ||
 		dangling > 0 {
-		t.Errorf("%d clients are of integrations that are gone: %v", dangling, err)
+		t.Errorf("got %d clients of integrations that are gone (%v), want none", dangling, err)
 	}
 }
 
@@ -341,26 +341,26 @@ func testOwnersOfBefore(t *testing.T, p *product.Product, c *testkit.Client) {
 	) + shown(
 		3,
 	); got != `{"id":1,"name":"Ben Miller"}{"id":2,"name":"Acme","missing":true}{"id":1,"name":"Ben Miller"}` {
-		t.Errorf("the owners are %s", got)
+		t.Errorf("got the owners %s, want Ben Miller, the missing Acme and Ben Miller", got)
 	}
 	// Who gets the number gets nothing else, and what is edited stays as it is.
 	other := path("/client/%d", c.Do("POST", "/client", order("eve@example.com")).Want(200).ID())
 	c.Do("PATCH", "/entity/2", `{"nickname": "old", "owner": {"id": 2, "server": {"id": 7}}}`).Want(200)
 	if got := shown(2); got != `{"id":2,"name":"Acme","missing":true,"server":{"id":7}}` {
-		t.Errorf("the owner is %s", got)
+		t.Errorf("got the owner %s, want the missing Acme with server 7", got)
 	}
 	if list := testkit.Decode[[]network.IPEntity](
 		c.Do("GET", "/entity?owner_missing=true", nil).Want(200),
 	); len(list) != 1 ||
 		list[0].ID != 2 {
-		t.Errorf("without an owner are %+v", list)
+		t.Errorf("got %+v without an owner, want entity 2 alone", list)
 	}
 	c.Do("DELETE", other, nil).Want(200)
 	c.Do("PATCH", "/entity/2", `{"owner": {"id": 1}}`).Want(200)
 	c.Do("PATCH", "/client/1", `{"first": "Benjamin"}`).Want(200)
 	testkit.Eventually(t, "the name follows", func() bool { return strings.Contains(shown(2), `{"id":1,"name":"Benjamin Miller"`) })
 	if found := testkit.Decode[[]network.IPEntity](c.Do("GET", "/entity?q=benjamin", nil).Want(200)); len(found) != 3 {
-		t.Errorf("by the new name are found %+v", found)
+		t.Errorf("got %+v by the new name, want 3 entities", found)
 	}
 	c.Do("PATCH", "/entity/1", `{"owner": {"id": 2}}`).WantErrors("/owner/id", "not_found")
 	c.Do("DELETE", "/client/1", nil).

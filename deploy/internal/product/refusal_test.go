@@ -25,9 +25,9 @@ func testRefusalsAreRecorded(t *testing.T, p *product.Product, c *testkit.Client
 			targets = '[{"type": "group", "id": 7, "name": "group 7"}]' AND after = '{"method": "PATCH", "route": "/group/{group_id}", "detail": "The key lacks network.groups write."}'
 			OR targets = '[]' AND after->>'method' = 'POST')`, path("/admin/%d", id)).Scan(&n)
 	if err != nil || n != 2 {
-		t.Errorf("%d records of two refusals (%v)", n, err)
+		t.Errorf("got %d records of refusals (%v), want 2", n, err)
 	}
 	if err := p.Databases[network.Name].QueryRow(t.Context(), `SELECT count(*) FROM change`).Scan(&n); err != nil || n != 2 {
-		t.Errorf("%d records in all (%v)", n, err)
+		t.Errorf("got %d records in all (%v), want 2", n, err)
 	}
 }

@@ -57,7 +57,7 @@ func TestReseal(t *testing.T) {
 	for _, want := range []string{"clients: an older key was needed for 1, and is for 0.", "network: an older key was needed for 3, " +
 		"and is for 0.", "pxe: an older key was needed for ", "and is for 0.\nsystem: an older key was needed for ", "and is for 0.\n"} {
 		if !strings.Contains(said.String(), want) {
-			t.Errorf("it does not say %q:\n%s", want, &said)
+			t.Errorf("got:\n%s\nwant %q in it", &said, want)
 		}
 	}
 	producttest.Drain(t, i.product)
@@ -82,7 +82,7 @@ func TestReseal(t *testing.T) {
 			t.Fatal(err)
 		}
 		if value, err := box.Open(place, sealed); err != nil || value.Reveal() != values {
-			t.Errorf("%+v: %v", place, err)
+			t.Errorf("%+v: got %q (%v), want %q", place, value.Reveal(), err, values)
 		}
 	}
 	var n int64
@@ -95,7 +95,7 @@ func TestReseal(t *testing.T) {
 		sealed,
 	); err != nil ||
 		value.Reveal() != "on its way" {
-		t.Errorf("a message that was on its way: %v", err)
+		t.Errorf("got the message %q (%v), want %q", value.Reveal(), err, "on its way")
 	}
 }
 
@@ -173,12 +173,12 @@ func TestSealedColumnsAreDeclared(t *testing.T) {
 		}
 		for _, column := range found {
 			if !slices.Contains(d.Sealed, column) && !slices.Contains(other, column) {
-				t.Errorf("%s.%s is not declared: put it into the definition's Sealed, or say here what it is", d.Name, column)
+				t.Errorf("got the column %s.%s, want it in the definition's Sealed, or here with what it is", d.Name, column)
 			}
 		}
 		for _, column := range d.Sealed {
 			if !slices.Contains(found, column) {
-				t.Errorf("%s declares %s, which is not there", d.Name, column)
+				t.Errorf("got no column %s.%s, want each of the definition's Sealed to exist", d.Name, column)
 			}
 		}
 	}

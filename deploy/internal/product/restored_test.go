@@ -202,32 +202,32 @@ func TestRestoredSchema(t *testing.T) {
 	i.stop()
 	i.restore(network.Name, dump)
 	if err := i.start(); !errors.Is(err, events.ErrRestored) {
-		t.Fatalf("it starts: %v", err)
+		t.Fatalf("got %v, want %v", err, events.ErrRestored)
 	}
 	said := i.takeUp()
 	for _, want := range []string{
 		"network is taken up: it has its changes up to 1,", "5 of its changes are in the log, and lost to it:", "IP group lost 4 created.",
 	} {
 		if !strings.Contains(said, want) {
-			t.Errorf("it does not say %q: %s", want, said)
+			t.Errorf("got %s, want %q in it", said, want)
 		}
 	}
 	i.restart()
 	if made := i.makeGroup("after", 0); made <= last+1 {
-		t.Errorf("the id %d was given before, or may have been", made)
+		t.Errorf("got the id %d, want one above %d", made, last+1)
 	}
 	producttest.Drain(t, i.product)
 	if said := i.verify(); !strings.Contains(said, "network was restored from a backup: its changes 2 to 6 are in the log, and lost to it") {
-		t.Errorf("verify does not say so: %s", said)
+		t.Errorf("got %s, want changes 2 to 6 of network lost", said)
 	}
 	if n := i.count(network.Name, "ip_group WHERE name IN ('before', 'after')"); n != 2 || i.count(network.Name, "ip_group") != 2 {
-		t.Error("the groups are not those of the backup and the new one")
+		t.Errorf("got %d groups called before and after, want these 2 alone", n)
 	}
 	if n := i.count(system.Name, "log WHERE description = 'IP group after created.'"); n != 1 {
-		t.Errorf("what is changed afterwards is logged %d times", n)
+		t.Errorf("got %d log items of the group after, want 1", n)
 	}
 	if err := product.TakeUp(t.Context(), i.urls, product.RestoredConfig{}, &strings.Builder{}); err == nil {
-		t.Error("what is taken up is taken up again")
+		t.Error("got network taken up twice, want an error")
 	}
 }
 
@@ -293,7 +293,7 @@ func TestReferencesToRestored(t *testing.T) {
 	})
 	i.makeGroup("of one that is back", deleted)
 	if made := server("new"); made <= lost {
-		t.Errorf("the id %d was given before", made)
+		t.Errorf("got the id %d, want one above %d", made, lost)
 	}
 	producttest.Drain(t, i.product)
 	i.verify()
@@ -315,7 +315,7 @@ func TestRestoredLog(t *testing.T) {
 	producttest.Drain(t, i.product)
 	i.verify()
 	if n := i.count(system.Name, "log WHERE description = 'IP group after created.'"); n != 1 {
-		t.Errorf("what was logged after the backup is there %d times", n)
+		t.Errorf("got %d log items of the group after, want 1", n)
 	}
 }
 
@@ -350,14 +350,14 @@ func TestAnotherMasterKey(t *testing.T) {
 	i.masterKey = seal.NewMasterKey()
 	if err := i.start(); err == nil ||
 		!strings.Contains(err.Error(), "the key is not the one that this installation's secrets are sealed with") {
-		t.Errorf("it starts: %v", err)
+		t.Errorf("got %v, want an error about another key", err)
 	}
 	i.masterKey = secret.New(seal.NewMasterKey().Reveal() + "," + right.Reveal())
 	i.restart()
 	i.masterKey = right // what is sealed since is sealed with the new one
 	i.stop()
 	if err := i.start(); err == nil {
-		t.Error("it starts with the old key alone")
+		t.Error("got a start with the old key alone, want an error")
 	}
 }
 
@@ -385,16 +385,16 @@ func TestLostSchema(t *testing.T) {
 	mark()
 	mark()
 	if err := i.start(); !errors.Is(err, events.ErrRestored) {
-		t.Fatalf("it starts: %v", err)
+		t.Fatalf("got %v, want %v", err, events.ErrRestored)
 	}
 	if said := i.takeUp(); strings.Contains(said, "pxe is taken up") ||
 		!strings.Contains(said, "network is taken up: it has its changes up to 0,") {
-		t.Errorf("it says %s", said)
+		t.Errorf("got %s, want network taken up with its changes up to 0 and pxe not", said)
 	}
 	mark()
 	i.restart()
 	if made := i.makeGroup("after", 0); made <= last {
-		t.Errorf("the id %d was given before", made)
+		t.Errorf("got the id %d, want one above %d", made, last)
 	}
 	producttest.Drain(t, i.product)
 	i.verify()
@@ -417,7 +417,7 @@ func TestLostSchemaIsFoundOut(t *testing.T) {
 	)
 	i.stop()
 	if err := i.start(); !errors.Is(err, events.ErrRestored) {
-		t.Fatalf("it starts again: %v", err)
+		t.Fatalf("got %v, want %v", err, events.ErrRestored)
 	}
 	i.takeUp()
 	i.restart()
@@ -447,7 +447,7 @@ func TestIDsThatOthersKnow(t *testing.T) {
 	i.takeUp()
 	i.restart()
 	if made := i.admin.Do(http.MethodPost, "/auth/key", `{"name": "after"}`).Want(http.StatusOK).ID(); made <= 5_000_000 {
-		t.Errorf("the key %d may have been given before", made)
+		t.Errorf("got the key %d, want one above 5000000", made)
 	}
 }
 
@@ -474,12 +474,12 @@ func TestRestoredSchemaForgets(t *testing.T) {
 	i.restart()
 	again().Want(http.StatusUnprocessableEntity) // the name is taken
 	if n := i.count(network.Name, "message") + i.count(network.Name, "closing"); n != 0 {
-		t.Errorf("%d things that were under way are left", n)
+		t.Errorf("got %d messages and deletion leases, want none", n)
 	}
 	if n := i.count(network.Name, "river_job WHERE state = 'cancelled'"); n != 1 {
-		t.Error("a job is not cancelled")
+		t.Errorf("got %d cancelled jobs, want 1", n)
 	}
 	if n := i.count(system.Name, "email_message WHERE status = 'failed'"); n != 1 {
-		t.Error("a mail waits for a job that there is no more")
+		t.Errorf("got %d failed mails, want 1", n)
 	}
 }

@@ -30,7 +30,7 @@ func settingOf(t *testing.T, c *testkit.Client, slug string) setting.Setting {
 			}
 		}
 	}
-	t.Fatalf("there is no setting %s", slug)
+	t.Fatalf("got no setting %s, want one", slug)
 	return setting.Setting{}
 }
 
@@ -76,7 +76,7 @@ func testKeyInQuery(t *testing.T, _ *product.Product, c *testkit.Client) {
 	key := newKey(t, c, "query")
 	asked := func() int { return c.With("").Do("GET", "/port-speed?key="+key, nil).Status }
 	if got := asked(); got != 401 {
-		t.Errorf("%d", got)
+		t.Errorf("got %d, want 401", got)
 	}
 	choose(t, c, "security.key_in_query", 1)
 	testkit.Eventually(t, "a key in the query counts", func() bool { return asked() == 200 })
@@ -150,6 +150,6 @@ func TestGatewayStartsWithoutSystem(t *testing.T) {
 	g := p.NewGateway(gateway.Config{}, services, peers.New(principal.Gateway, services), client, slog.New(slog.DiscardHandler))
 	defer g.Close()
 	if page := testkit.NewClient(t, g).Do("GET", "/-/docs", nil).Want(200).Text; !strings.Contains(page, "<title>Last heard</title>") {
-		t.Error("a gateway that starts while system is away goes by the defaults")
+		t.Errorf("got the page %s, want the title Last heard", page)
 	}
 }

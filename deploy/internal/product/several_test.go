@@ -58,7 +58,7 @@ func testEverySeveral(t *testing.T, p *product.Product, c *testkit.Client) {
 		})
 	}
 	if tried < 15 {
-		t.Errorf("%d operations tried", tried)
+		t.Errorf("got %d operations tried, want at least 15", tried)
 	}
 }
 
@@ -147,12 +147,12 @@ func (w *several) refusals(o rest.Operation, nobody *testkit.Client) {
 	}
 	if o.Guard != guard.AnyKey || o.Scoped {
 		if answer := nobody.Do(o.Method, w.at(a, b), o.Example); answer.Status != 403 && answer.Status != 404 {
-			w.t.Errorf("who may nothing got %d: %s", answer.Status, answer.Text)
+			w.t.Errorf("got %d %s for a caller without permissions, want 403 or 404", answer.Status, answer.Text)
 		}
 	}
 	w.c.With(apikey.New().Reveal()).Do(o.Method, w.at(a, b), o.Example).Want(401)
 	if after := w.c.Do("GET", w.at(a), nil).Want(200).Text; after != before {
-		w.t.Errorf("was %s, is %s", before, after)
+		w.t.Errorf("got %s, want %s", after, before)
 	}
 }
 
@@ -162,7 +162,7 @@ func (w *several) edits(p *product.Product, o rest.Operation) {
 	a, b, third := w.another(), w.another(), w.another()
 	asked := []int64{third, a, b}
 	if answer := w.c.Do("PATCH", w.at(asked...), `{}`).Want(200); !slices.Equal(ids(answer), asked) {
-		w.t.Errorf("asked for %v, got %s", asked, answer.Text)
+		w.t.Errorf("got %s, want the items %v", answer.Text, asked)
 	}
 	before := w.c.Do("GET", w.at(a), nil).Want(200)
 	request := w.request()
@@ -170,21 +170,21 @@ func (w *several) edits(p *product.Product, o rest.Operation) {
 	if answer.Status == 422 {
 		for _, e := range testkit.Decode[problem.Problem](answer).Errors {
 			if !slices.ContainsFunc(asked, func(id int64) bool { return strings.HasPrefix(e.Pointer, fmt.Sprintf("/%d/", id)) }) {
-				w.t.Errorf("wrong is %s", e.Pointer)
+				w.t.Errorf("got an error at %s, want it in one of %v", e.Pointer, asked)
 			}
 		}
 		if after := w.c.Do("GET", w.at(a), nil).Want(200); after.Text != before.Text || after.Header.Get("ETag") != before.Header.Get("ETag") {
-			w.t.Errorf("%s was refused, but: %s", w.at(asked...), after.Text)
+			w.t.Errorf("%s was refused: got %s, want %s with the same ETag", w.at(asked...), after.Text, before.Text)
 		}
 		return
 	}
 	if answer.Want(200); !slices.Equal(ids(answer), asked) {
-		w.t.Errorf("asked for %v, got %s", asked, answer.Text)
+		w.t.Errorf("got %s, want the items %v", answer.Text, asked)
 	}
 	shown := testkit.Decode[[]map[string]any](answer)
 	for i, id := range asked {
 		if got := testkit.Decode[map[string]any](w.c.Do("GET", w.at(id), nil).Want(200)); !reflect.DeepEqual(got, shown[i]) {
-			w.t.Errorf("answered %v, is %v", shown[i], got)
+			w.t.Errorf("got %v, want the edit's answer %v", got, shown[i])
 		}
 	}
 	w.logged(p, request, len(asked))
@@ -196,11 +196,11 @@ func (w *several) deletions(p *product.Product) {
 	request := w.request()
 	answer := w.c.Do("DELETE", w.at(b, a), nil, "X-Request-Id", request).Want(200)
 	if want := fmt.Sprintf("s %d, %d deleted.", b, a); !strings.HasSuffix(testkit.Decode[rest.Message](answer).Message, want) {
-		w.t.Errorf("answered %s", answer.Text)
+		w.t.Errorf("got %s, want a message that ends with %q", answer.Text, want)
 	}
 	for _, id := range []int64{a, b} {
 		if answer := w.c.Do("GET", w.at(id), nil); answer.Status != 404 {
-			w.t.Errorf("%s is there: %s", w.at(id), answer.Text)
+			w.t.Errorf("%s: got %d %s, want 404", w.at(id), answer.Status, answer.Text)
 		}
 	}
 	w.logged(p, request, 2)
@@ -215,7 +215,7 @@ func (w *several) logged(p *product.Product, request string, want int) {
 	).
 		Scan(&got)
 	if err != nil || got != want {
-		w.t.Errorf("%d items in the log, want %d: %v", got, want, err)
+		w.t.Errorf("got %d items in the log (%v), want %d", got, err, want)
 	}
 }
 
@@ -274,7 +274,7 @@ func testSeveralAccountsAreGuarded(t *testing.T, _ *product.Product, c *testkit.
 		c.Do("PATCH", path("/admin/%d,%d", other, id), `{"receive_copies": true}`).Want(200),
 	); !got[0].ReceiveCopies ||
 		!got[1].ReceiveCopies {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v, want both to receive copies", got)
 	}
 	c.Do("DELETE", path("/admin/1,%d", id), nil).Want(409) // the last one who holds users.admins write
 	c.Do("GET", path("/admin/%d", id), nil).Want(200)

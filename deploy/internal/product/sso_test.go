@@ -11,11 +11,11 @@ func codeOf(t *testing.T, link string) url.Values {
 	t.Helper()
 	at, err := url.Parse(link)
 	if err != nil || !strings.HasSuffix(at.Path, "/auth/sso") || at.RawQuery != "" {
-		t.Fatalf("the link is %s: %v", link, err)
+		t.Fatalf("got the link %s (%v), want /auth/sso without a query", link, err)
 	}
 	told, err := url.ParseQuery(at.Fragment)
 	if err != nil || told.Get("key") == "" {
-		t.Fatalf("the link is %s: %v", link, err)
+		t.Fatalf("got the link %s (%v), want a key in its fragment", link, err)
 	}
 	return told
 }

@@ -92,7 +92,7 @@ func TestMigrationInSteps(t *testing.T) {
 				"WHERE query LIKE '%LOOP%' AND pid <> pg_backend_pid() AND wait_event_type = 'Lock' AND datname = current_database()").
 				Scan(&pid)
 			if err != nil || time.Now().After(deadline) {
-				t.Fatal("it does not come to the second batch: ", err)
+				t.Fatalf("got no wait in the second batch (%v), want one", err)
 			}
 		}
 		return pid
@@ -116,7 +116,7 @@ func TestMigrationInSteps(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := <-migrated; err == nil || !strings.Contains(err.Error(), "migrate network") {
-		t.Fatalf("it was cut off, and says %v", err)
+		t.Fatalf("got %v, want an error that names the migration of network", err)
 	}
 
 	migrated = migrate()
@@ -131,11 +131,11 @@ func TestMigrationInSteps(t *testing.T) {
 		"FROM ip_assignment a JOIN ip_entity e ON e.id = a.entity_id").
 		Scan(&rows, &wrong)
 	if err != nil || rows != 11000-4+2 || wrong != 0 {
-		t.Errorf("%d of %d assignments say another name or VLAN than their entities: %v", wrong, rows, err)
+		t.Errorf("got %d assignments, %d of them wrong (%v), want %d and none wrong", rows, wrong, err, 11000-4+2)
 	}
 	var invalid int
 	if err := writer.QueryRow(ctx, "SELECT count(*) FROM pg_index WHERE NOT indisvalid").Scan(&invalid); err != nil || invalid > 0 {
-		t.Errorf("%d indexes are half made: %v", invalid, err)
+		t.Errorf("got %d half-made indexes (%v), want none", invalid, err)
 	}
 }
 
@@ -147,7 +147,7 @@ func TestColumnOfALargeTable(t *testing.T) {
 	_, sample, _ := strings.Cut(string(text), "```sql\n-- +goose NO TRANSACTION")
 	sample, _, found := strings.Cut(sample, "```")
 	if !found {
-		t.Fatal("CONTRIBUTING.md shows no migration in steps")
+		t.Fatal("got no migration in steps in CONTRIBUTING.md, want one")
 	}
 	with := func(name string) service.Definition {
 		d := network.Definition

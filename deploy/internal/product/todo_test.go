@@ -22,7 +22,7 @@ func TestTodo(t *testing.T) {
 		}
 		for slug, item := range items() {
 			if item.CompletedAt != nil {
-				t.Errorf("%s is completed", slug)
+				t.Errorf("got %s completed, want it open", slug)
 			}
 		}
 		group := c.Do("POST", "/group", `{"name": "Frankfurt 1"}`).Want(200).ID()

@@ -34,7 +34,7 @@ func newApp(t *testing.T, p *product.Product, c *testkit.Client) app {
 	t.Helper()
 	made := testkit.Decode[mfa.Authenticator](c.Do("POST", "/auth/verify/auth", `{"method": {"id": 1}}`).Want(200))
 	if made.Value == nil || made.Verified || len(made.RecoveryCodes) > 0 {
-		t.Fatalf("made %+v", made)
+		t.Fatalf("got %+v, want an unverified app without recovery codes", made)
 	}
 	key, err := otp.NewKeyFromURL(*made.Value)
 	if err != nil {
@@ -81,7 +81,7 @@ func begun(t *testing.T, c *testkit.Client, body string) *mfa.LoginVerify {
 	t.Helper()
 	answer := testkit.Decode[login.GivenKey](c.With("").For(t).Do("POST", "/auth/key", body).Want(200))
 	if answer.Key != "" || answer.ID != 0 || answer.Verify == nil || answer.Verify.Challenge == "" {
-		t.Fatalf("a login answers %+v", answer)
+		t.Fatalf("got %+v, want a challenge and no key", answer)
 	}
 	return answer.Verify
 }
@@ -97,7 +97,7 @@ func complete(t *testing.T, c *testkit.Client, v *mfa.LoginVerify, token string)
 		c.With("").For(t).Do("PATCH", pathOf(v), map[string]any{"token": token, "challenge": v.Challenge}).Want(200),
 	).Key
 	if key.Key == "" || key.Name != "Session" {
-		t.Fatalf("signed in with %+v", key)
+		t.Fatalf("got %+v, want the key of a session", key)
 	}
 	return key, c.With(key.Key).For(t)
 }
@@ -134,11 +134,11 @@ func TestTwoFactorByMail(t *testing.T) {
 	).Key
 	v := begun(t, c, login)
 	if v.Code.Auth.ID != 0 || v.Code.Auth.Method.Name != "email" || len(v.Auths) != 0 {
-		t.Errorf("asked for %+v", v)
+		t.Errorf("got %+v, want a code by email and no other authenticators", v)
 	}
 	to, code := mailed(t, box, 1)
 	if to != "ben@example.com" {
-		t.Errorf("mailed to %s", to)
+		t.Errorf("got a mail to %s, want one to ben@example.com", to)
 	}
 	_, session := complete(t, c, v, code)
 	// The code that completed the login counts for what takes one; a key that confirmed none takes nothing off.
@@ -159,18 +159,18 @@ func TestTwoFactorByMail(t *testing.T) {
 	_, again := complete(t, c, begun(t, c, loginOf("client", "ben@example.com", "another long walk home")), third(mailed(t, box, 3)))
 	auth := testkit.Decode[mfa.Authenticator](again.Do("POST", "/auth/verify/auth", `{"method": {"id": 2}}`).Want(200))
 	if *auth.Value != "ben@example.com" {
-		t.Errorf("made %+v", auth)
+		t.Errorf("got %+v, want ben@example.com", auth)
 	}
 	at := path("/auth/verify/auth/%d", auth.ID)
 	again.Do("PATCH", at, `{"value": "nowhere"}`).WantErrors("/value", "invalid")
 	again.Do("PATCH", at, `{"value": "phone@example.com"}`).Want(200)
 	asked := again.Do("POST", at+"/code", `{"isWrapped": true}`).Want(200)
 	if to, code = mailed(t, box, 4); to != "phone@example.com" || strings.Contains(asked.Text, code) {
-		t.Errorf("mailed to %s, answered %s", to, asked.Text)
+		t.Errorf("got a mail to %s and the answer %s, want phone@example.com and no code in the answer", to, asked.Text)
 	}
 	of := path("%s/code/%d", at, asked.ID())
 	if text := again.Do("GET", of, nil).Want(200).Text; strings.Contains(text, code) {
-		t.Errorf("shown: %s", text)
+		t.Errorf("got %s, want no code in it", text)
 	}
 	c.With(lasting).Do("PATCH", of, map[string]any{"token": code}).Want(404)
 	again.Do("PATCH", of, map[string]any{"token": code}, "If-Match", `"7"`).Want(412)
@@ -178,7 +178,7 @@ func TestTwoFactorByMail(t *testing.T) {
 		again.Do("PATCH", of, map[string]any{"token": " " + code[:3] + " " + code[3:]}).Want(200),
 	); key.Key.Key != "" ||
 		key.Key.Name != "Session" {
-		t.Errorf("confirmed with %+v", key)
+		t.Errorf("got %+v, want the session without its key", key)
 	}
 	again.Do("PATCH", at, `{"verified": true, "value": "other@example.com"}`).WantErrors("/verified", "unconfirmed")
 	again.Do("PATCH", at, `{"verified": true}`).Want(200)
@@ -187,11 +187,11 @@ func TestTwoFactorByMail(t *testing.T) {
 	a, _ := verifiedApp(t, p, again)
 	login = loginOf("client", "ben@example.com", "another long walk home")
 	if v = begun(t, c, login); v.Code.Auth.ID != a.id || len(v.Auths) != 2 {
-		t.Errorf("asked for %+v", v)
+		t.Errorf("got %+v, want authenticator %d of 2", v, a.id)
 	}
 	byMail := strings.TrimSuffix(login, "}") + path(`, "auth": %d}`, auth.ID)
 	if v = begun(t, c, byMail); v.Code.Auth.ID != auth.ID {
-		t.Errorf("asked for %+v", v)
+		t.Errorf("got %+v, want authenticator %d", v, auth.ID)
 	}
 	_, code = mailed(t, box, 5)
 	complete(t, c, v, code)

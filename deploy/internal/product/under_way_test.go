@@ -49,7 +49,7 @@ func revoke(t *testing.T, c *testkit.Client, key string) {
 			return
 		}
 	}
-	t.Fatalf("there is no key %s", key)
+	t.Fatalf("got no key %s, want one", key)
 }
 
 // A key that is deleted while the body of its request is on its way does nothing any more.
@@ -64,7 +64,7 @@ func testRevokedWithinTheBody(t *testing.T, _ *product.Product, c *testkit.Clien
 		to, from := send(t, c.With(key.Key), "POST "+what)
 		fmt.Fprintf(to, "Expect: 100-continue\r\nContent-Length: %d\r\n\r\n", len(body))
 		if line, err := from.ReadString('\n'); err != nil || !strings.HasPrefix(line, "HTTP/1.1 100") {
-			t.Fatal(line, err)
+			t.Fatalf("got %q (%v), want 100 Continue", line, err)
 		}
 		_, _ = from.ReadString('\n')
 		_, _ = io.WriteString(to, body[:1])
@@ -73,10 +73,10 @@ func testRevokedWithinTheBody(t *testing.T, _ *product.Product, c *testkit.Clien
 		_, _ = io.WriteString(to, body[1:])
 		answer, err := http.ReadResponse(from, nil)
 		if err != nil || answer.StatusCode != http.StatusUnauthorized {
-			t.Errorf("%s: %v %v", what, answer, err)
+			t.Errorf("%s: got %v (%v), want %d", what, answer, err, http.StatusUnauthorized)
 		}
 		if list := c.Do("GET", what, nil).Want(200); strings.Contains(list.Text, "successor") {
-			t.Errorf("it is made: %s", list.Text)
+			t.Errorf("got %s, want no successor in it", list.Text)
 		}
 	}
 }
@@ -105,13 +105,13 @@ func testRevokedBeforeTheCommit(t *testing.T, p *product.Product, c *testkit.Cli
 		test.revoke(admin)
 		answer, err := http.ReadResponse(from, nil)
 		if err != nil || answer.StatusCode != test.want {
-			t.Errorf("%s: %v %v", name, answer, err)
+			t.Errorf("%s: got %v (%v), want %d", name, answer, err, test.want)
 		}
 		unlock()
 		c.Do("PATCH", path("/port-speed/%d", speed), `{"name": "before", "speed": 2, "billing_id": "b"}`).Want(200) // behind who still waits
 		var made int
 		if err := db.QueryRow(t.Context(), "SELECT count(*) FROM change WHERE after::text LIKE '%after%'").Scan(&made); err != nil || made > 0 {
-			t.Errorf("%s: it is made (%v)", name, err)
+			t.Errorf("%s: got %d changes (%v), want none", name, made, err)
 		}
 	}
 }
@@ -130,7 +130,7 @@ func testRevokedWithinAList(t *testing.T, p *product.Product, c *testkit.Client)
 	_, _ = io.WriteString(to, "\r\n")
 	answer, err := http.ReadResponse(from, nil)
 	if err != nil || answer.StatusCode != http.StatusOK {
-		t.Fatal(answer, err)
+		t.Fatalf("got %v (%v), want %d", answer, err, http.StatusOK)
 	}
 	if _, err := io.CopyN(io.Discard, answer.Body, 64<<10); err != nil {
 		t.Fatal(err)
@@ -142,7 +142,7 @@ func testRevokedWithinAList(t *testing.T, p *product.Product, c *testkit.Client)
 		answer.Body,
 	); !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, net.ErrClosed) &&
 		!strings.Contains(fmt.Sprint(err), "reset") {
-		t.Errorf("the list goes on for %d bytes and ends with %v", n, err)
+		t.Errorf("got %d bytes and the end %v, want a connection that is cut off", n, err)
 	}
 }
 

@@ -35,13 +35,13 @@ func testEveryVersion(t *testing.T, p *product.Product, c *testkit.Client) {
 		seen := c.Do("GET", path, nil).Want(200).Header.Get("ETag")
 		edited := c.Do(o.Method, path, o.Example, "If-Match", `"0", `+seen).Want(200).Header.Get("ETag")
 		if now := c.Do("GET", path, nil).Want(200).Header.Get("ETag"); seen == "" || edited == seen || now != edited {
-			t.Errorf("%s %s: the ETag was %s, became %s, is %s", o.Method, path, seen, edited, now)
+			t.Errorf("%s %s: got the ETag %s, then %s, then %s, want a new one after the edit, which stays", o.Method, path, seen, edited, now)
 		}
 		c.Do(o.Method, path, o.Example, "If-Match", seen).Want(412)
 		c.Do(o.Method, path, o.Example, "If-Match", "*").Want(200)
 	}
 	if tried < 10 {
-		t.Errorf("%d operations tried", tried)
+		t.Errorf("got %d operations tried, want at least 10", tried)
 	}
 }
 
@@ -72,7 +72,7 @@ func testNoLostUpdate(t *testing.T, _ *product.Product, c *testkit.Client) {
 				case 412:
 					refused.Add(1)
 				default:
-					t.Errorf("answered %d: %s", answer.Status, answer.Text)
+					t.Errorf("got %d %s, want 200 or 412", answer.Status, answer.Text)
 					return
 				}
 			}
@@ -80,9 +80,9 @@ func testNoLostUpdate(t *testing.T, _ *product.Product, c *testkit.Client) {
 	}
 	all.Wait()
 	if got := testkit.Decode[network.PortSpeed](c.Do("GET", "/port-speed/1", nil)).Speed; got != 1+editors*each {
-		t.Errorf("%d, want %d; %d were refused", got, 1+editors*each, refused.Load())
+		t.Errorf("got %d, want %d; %d were refused", got, 1+editors*each, refused.Load())
 	}
 	if etag := c.Do("GET", "/port-speed/1", nil).Header.Get("ETag"); etag != fmt.Sprintf(`"%d"`, 1+editors*each) {
-		t.Error(etag)
+		t.Errorf(`got the ETag %s, want "%d"`, etag, 1+editors*each)
 	}
 }
