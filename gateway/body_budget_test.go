@@ -81,12 +81,12 @@ func TestBodiesAreBounded(t *testing.T) {
 			} {
 				t.Run(fmt.Sprintf("%T is full/%d/%s", c.full.Of, want, name), func(t *testing.T) {
 					if got := d.post(asked.key, asked.address, body); got != want {
-						t.Errorf("answered %d, want %d", got, want)
+						t.Errorf("got %d, want %d", got, want)
 					}
 				})
 			}
 			if got := d.post(asked.key, asked.address, strings.NewReader("{}")); got != 200 {
-				t.Errorf("a short body: %d", got)
+				t.Errorf("got %d for a short body, want 200", got)
 			}
 		}
 		free()
@@ -94,7 +94,7 @@ func TestBodiesAreBounded(t *testing.T) {
 	for _, size := range []int{largestAnonymous, largestAnonymous + 1, largestKept, largestKept + 1} {
 		for _, key := range []string{mine, ""} {
 			if got := d.post(key, here, bytes.NewReader(make([]byte, size))); got != 200 {
-				t.Errorf("%d bytes: %d", size, got)
+				t.Errorf("got %d for %d bytes, want 200", got, size)
 			}
 		}
 	}
@@ -131,7 +131,7 @@ func TestHalvesTakeNoBudgetOfOthers(t *testing.T) {
 		case answered = <-refused:
 			return answered
 		case <-time.After(soon):
-			t.Fatal("half a body is neither waited for nor refused")
+			t.Fatal("got no answer to half a body and no read of it, want one of them")
 			return 0
 		}
 	}
@@ -139,7 +139,7 @@ func TestHalvesTakeNoBudgetOfOthers(t *testing.T) {
 		thief := d.identity.issue(id + 1)
 		for n := 0; half(thief, somebody, largestKept) == 0; n++ {
 			if n > bodyBudget/largestKept {
-				t.Fatal("a key's halves have no bound")
+				t.Fatalf("got %d halves of one key accepted, want at most %d", n, bodyBudget/largestKept)
 			}
 		}
 	}
@@ -149,7 +149,7 @@ func TestHalvesTakeNoBudgetOfOthers(t *testing.T) {
 	}
 	for range 10 {
 		if got := d.post(other, somebody, bytes.NewReader(make([]byte, largestKept))); got != 200 {
-			t.Fatalf("the other's body: %d", got)
+			t.Fatalf("got %d for the other owner's body, want 200", got)
 		}
 	}
 }
@@ -181,7 +181,7 @@ func TestBudgetIsFreedOnceRead(t *testing.T) {
 			if method == "GET" {
 				close(network.goOn)
 				if got := status(t, in); got != 200 {
-					t.Errorf("answered %d", got)
+					t.Errorf("got %d, want 200", got)
 				}
 			}
 		}
@@ -209,7 +209,7 @@ func TestEmptyBodyArrivesLate(t *testing.T) {
 				t.Fatal(err)
 			}
 			if name, _ := io.ReadAll(answer.Body); string(name) != "bert" {
-				t.Errorf("%s is done as %q", method, name)
+				t.Errorf("got %s done as %q, want it done as \"bert\"", method, name)
 			}
 		}
 	})

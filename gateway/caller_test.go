@@ -57,7 +57,7 @@ func TestCaller(t *testing.T) {
 		{"10.0.0.1", "10.0.0.1:1", []string{x, strings.Repeat("10.0.0.1,", 100) + "garbage"}},
 	} {
 		if got := callerOf(c.peer, c.headers...).String(); got != c.want {
-			t.Errorf("%s with %v is %s, want %s", c.peer, c.headers, got, c.want)
+			t.Errorf("%s with %v: got %s, want %s", c.peer, c.headers, got, c.want)
 		}
 	}
 }
@@ -70,17 +70,17 @@ func FuzzCaller(f *testing.F) {
 	f.Add(",,,", `;=;=,`)
 	f.Fuzz(func(t *testing.T, x, forwarded string) {
 		if got := callerOf("192.0.2.1:1", "X-Forwarded-For", x, "Forwarded", forwarded); got != netip.MustParseAddr("192.0.2.1") {
-			t.Fatalf("an anonymous caller is %s", got)
+			t.Fatalf("got the anonymous caller %s, want 192.0.2.1", got)
 		}
 		for _, headers := range [][]string{{"X-Forwarded-For", x}, {"Forwarded", forwarded}, {"X-Forwarded-For", x, "Forwarded", forwarded}} {
 			got := callerOf("10.0.0.1:1", headers...)
 			if !got.IsValid() || got.Zone() != "" || got.Is4In6() {
-				t.Fatalf("%q is %s", headers, got)
+				t.Fatalf("%q: got the caller %s, want a valid address without a zone, IPv4 as such", headers, got)
 			}
 		}
 		for _, hop := range forwardedFor([]string{forwarded}) {
 			if len(hop) > len(forwarded) {
-				t.Fatalf("a hop %q of %q", hop, forwarded)
+				t.Fatalf("got the hop %q, want a part of %q", hop, forwarded)
 			}
 		}
 	})

@@ -66,7 +66,7 @@ func TestCertificateFiles(t *testing.T) {
 		warned.any.Store(false)
 		_ = c.ask(t.Context()) // system is away
 		if shown() != want || warned.any.Load() != complains {
-			t.Errorf("certificate %d is shown, not %d; complained: %v", shown(), want, warned.any.Load())
+			t.Errorf("got certificate %d and complaints %t, want %d and %t", shown(), warned.any.Load(), want, complains)
 		}
 	}
 	look(0, true)

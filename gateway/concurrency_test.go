@@ -36,20 +36,20 @@ func TestHalfSentBodies(t *testing.T) {
 				"POST /port-speed HTTP/1.1\r\nHost: x\r\nX-Api-Key: " + keys[n%2] + "\r\nExpect: 100-continue\r\nContent-Length: 1000000\r\n\r\n",
 			)
 			if line, err := in.ReadString('\n'); err != nil || !strings.HasPrefix(line, "HTTP/1.1 100") {
-				t.Fatal(line, err)
+				t.Fatalf("got %q, %v, want HTTP/1.1 100", line, err)
 			}
 			_, _ = io.WriteString(c, "{")
 			halves = append(halves, c)
 		}
 		for _, key := range keys {
 			if w := d.want(429, key, "/port-speed"); w.Header().Get("Retry-After") == "" {
-				t.Error("429 without Retry-After")
+				t.Error("got 429 without Retry-After, want one")
 			}
 		}
 		d.want(200, other, "/port-speed")
 		d.want(200, "", "/port-speed")
 		if n := len(network.began); n != 2 {
-			t.Errorf("%d requests reached the service", n)
+			t.Errorf("got %d requests at the service, want 2", n)
 		}
 		for _, c := range halves {
 			c.Close()
@@ -65,11 +65,11 @@ func TestHalfSentBodies(t *testing.T) {
 			_, _ = in.ReadString('\n')
 		}
 		if w := get(d.gateway, "127.0.0.1:1", "", "/port-speed"); w.Code != http.StatusTooManyRequests {
-			t.Errorf("an address with %d requests under way gets %d", most, w.Code)
+			t.Errorf("got %d for an address with %d requests under way, want 429", w.Code, most)
 		}
 		d.want(200, "", "/port-speed")
 		if w := get(d.gateway, "127.0.0.1:1", other, "/port-speed"); w.Code != http.StatusOK {
-			t.Errorf("a key from there gets %d", w.Code)
+			t.Errorf("got %d for a key from the same address, want 200", w.Code)
 		}
 	})
 }
@@ -121,12 +121,12 @@ func TestSecurityHeaders(t *testing.T) {
 	} {
 		w := get(d.gateway, somebody, key, path)
 		if h := w.Header(); h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Cache-Control") != cache || h.Get("Ironplane-Route") != "" {
-			t.Errorf("%s: %v", path, h)
+			t.Errorf("%s: got %v, want nosniff, Cache-Control %s and no Ironplane-Route", path, h, cache)
 		}
 	}
 	w := d.want(200, "", docsPath)
 	if h := w.Header(); h.Get("X-Frame-Options") != "DENY" || !strings.Contains(h.Get("Content-Security-Policy"), "frame-ancestors 'none'") {
-		t.Errorf("%v", h)
+		t.Errorf("got %v, want a page that no other may frame", h)
 	}
 	_, script, _ := strings.Cut(w.Body.String(), "<script>")
 	script, _, _ = strings.Cut(script, "</script>")
@@ -136,7 +136,7 @@ func TestSecurityHeaders(t *testing.T) {
 		policy,
 		"'sha256-"+base64.StdEncoding.EncodeToString(sum[:])+"'",
 	) {
-		t.Errorf("%s does not let the page's script run", policy)
+		t.Errorf("got the policy %s, want the hash of the page's script in it", policy)
 	}
 	for name, silent := range map[string]http.HandlerFunc{
 		"nothing": func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Ironplane-Route", "/x") },
@@ -152,7 +152,7 @@ func TestSecurityHeaders(t *testing.T) {
 	} {
 		d.gateway.upstreams["network"] = silent
 		if w := get(d.gateway, somebody, key, "/port-speed"); w.Result().Header.Get("Ironplane-Route") != "" || w.Code != 200 {
-			t.Errorf("a service that says %s: %d %v", name, w.Code, w.Result().Header)
+			t.Errorf("a service that says %s: got %d %v, want 200 without Ironplane-Route", name, w.Code, w.Result().Header)
 		}
 	}
 }

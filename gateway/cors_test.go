@@ -19,7 +19,7 @@ func allows(t *testing.T, what string, h http.Header) {
 	t.Helper()
 	if h.Get("Access-Control-Allow-Origin") != panel || !strings.Contains(strings.Join(h["Vary"], ", "), "Origin") ||
 		h["Access-Control-Allow-Credentials"] != nil {
-		t.Errorf("%s has %v", what, h)
+		t.Errorf("%s: got %v, want %s allowed, Vary by Origin and no credentials", what, h, panel)
 	}
 }
 
@@ -40,7 +40,7 @@ func TestPreflight(t *testing.T) {
 			"x-api-key",
 		); got.StatusCode != 405 && got.StatusCode != 200 || got.Header.Get("Access-Control-Allow-Origin") != "" ||
 			got.Header.Get("Vary") != "" {
-			t.Errorf("where no origin is configured: %d %v", got.StatusCode, got.Header)
+			t.Errorf("got %d %v where no origin is configured, want 200 or 405 without CORS headers", got.StatusCode, got.Header)
 		}
 		seen := len(network.began)
 		d.gateway.cors = newCORS(Origins{"http://localhost:3000", panel})
@@ -53,10 +53,10 @@ func TestPreflight(t *testing.T) {
 			if got.StatusCode != 204 || got.Header.Get("Access-Control-Allow-Methods") != method ||
 				got.Header.Get("Access-Control-Allow-Headers") == "" ||
 				got.Header.Get("Access-Control-Max-Age") != "7200" {
-				t.Errorf("%s: %d %v", method, got.StatusCode, got.Header)
+				t.Errorf("%s: got %d %v, want 204 that allows the method for 7200 s", method, got.StatusCode, got.Header)
 			}
 			if !strings.HasPrefix(got.Header.Get("RateLimit"), `"address"`) {
-				t.Errorf("it does not count for its address: %v", got.Header)
+				t.Errorf("got %v, want a RateLimit of the address", got.Header)
 			}
 			allows(t, method, got.Header)
 		}
@@ -69,11 +69,11 @@ func TestPreflight(t *testing.T) {
 				c[2],
 			); got.StatusCode != 204 || got.Header.Get("Access-Control-Allow-Origin") != "" ||
 				got.Header.Get("Access-Control-Allow-Headers") != "" {
-				t.Errorf("%v: %d %v", c, got.StatusCode, got.Header)
+				t.Errorf("%v: got %d %v, want 204 that allows nothing", c, got.StatusCode, got.Header)
 			}
 		}
 		if len(network.began) != seen {
-			t.Error("a preflight reaches the service")
+			t.Error("got a preflight at the service, want it answered by the gateway")
 		}
 	})
 }
@@ -97,7 +97,10 @@ func TestPreflightsAreLimited(t *testing.T) {
 		}
 	}
 	if refused < config.AddressBurst || d.network.seen > 0 || d.identity.questions("key") > 0 {
-		t.Errorf("%d are refused, %d reach a service, %d ask for a key", refused, d.network.seen, d.identity.questions("key"))
+		t.Errorf(
+			"got %d refused, %d at a service and %d asked for a key, want at least %d, 0 and 0",
+			refused, d.network.seen, d.identity.questions("key"), config.AddressBurst,
+		)
 	}
 }
 
@@ -117,7 +120,7 @@ func TestPagesReadAnswers(t *testing.T) {
 			t.Helper()
 			got := get(panel, path, key)
 			if got.StatusCode != status || !strings.Contains(got.Header.Get("Access-Control-Expose-Headers"), http.CanonicalHeaderKey("ETag")) {
-				t.Errorf("%s: %d %v", path, got.StatusCode, got.Header)
+				t.Errorf("%s: got %d %v, want %d that exposes the ETag", path, got.StatusCode, got.Header, status)
 			}
 			allows(t, path, got.Header)
 		}
@@ -138,7 +141,7 @@ func TestPagesReadAnswers(t *testing.T) {
 			key,
 		); got.StatusCode != 200 || got.Header.Get("Access-Control-Allow-Origin") != "" ||
 			got.Header.Get("Vary") != "Origin" {
-			t.Errorf("another origin: %d %v", got.StatusCode, got.Header)
+			t.Errorf("got %d %v for another origin, want 200 that allows no origin and varies by it", got.StatusCode, got.Header)
 		}
 
 		network.serve = nil
@@ -150,7 +153,7 @@ func TestPagesReadAnswers(t *testing.T) {
 		d.setAdmin(keycache.Owner{})
 		got, _ := answer(t, in, "GET")
 		if got.StatusCode != 401 {
-			t.Errorf("revoked: %d", got.StatusCode)
+			t.Errorf("got %d for a revoked key, want 401", got.StatusCode)
 		}
 		allows(t, "revoked", got.Header)
 	})
@@ -163,10 +166,10 @@ func TestOrigins(t *testing.T) {
 		[]byte(" https://panel.example.com, http://localhost:3000,https://a.b:8443,http://127.0.0.1,http://[::1]:8080,http://x.localhost,"),
 	); err != nil ||
 		len(o) != 6 {
-		t.Errorf("%v, %v", o, err)
+		t.Errorf("got %v, %v, want 6 origins", o, err)
 	}
 	if err := o.UnmarshalText(nil); err != nil || o != nil {
-		t.Errorf("%v, %v", o, err)
+		t.Errorf("got %v, %v, want no origins", o, err)
 	}
 	for _, wrong := range []string{"*", "https://*", "https://*.example.com", "null", "panel.example.com", "http://panel.example.com",
 		"https://panel.example.com/", "https://panel.example.com/x", "https://u@panel.example.com",
@@ -174,7 +177,7 @@ func TestOrigins(t *testing.T) {
 		"https://panel.example.com:443", "http://localhost:80", "https://", "https://x:", "https://x:08443", "ftp://localhost",
 		"https://bücher.example", "https://a b"} {
 		if err := o.UnmarshalText([]byte("https://good.example.com," + wrong)); err == nil || !strings.Contains(err.Error(), wrong) {
-			t.Errorf("%s: %v", wrong, err)
+			t.Errorf("%s: got %v, want an error that names it", wrong, err)
 		}
 	}
 }

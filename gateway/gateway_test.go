@@ -146,7 +146,7 @@ func (d *door) another(config set) *Gateway {
 func (d *door) questions(want int) {
 	d.t.Helper()
 	if n := d.identity.questions("key"); n < want || n > want && !d.warnings.any.Load() {
-		d.t.Errorf("%d questions, not %d", n, want)
+		d.t.Errorf("got %d questions, want %d", n, want)
 	}
 }
 
@@ -174,7 +174,7 @@ func (d *door) want(status int, key, path string, headers ...string) *httptest.R
 	d.t.Helper()
 	w := get(d.gateway, somebody, key, path, headers...)
 	if w.Code != status {
-		d.t.Fatalf("%s answered %d, want %d: %s", path, w.Code, status, w.Body)
+		d.t.Fatalf("%s: got %d, want %d: %s", path, w.Code, status, w.Body)
 	}
 	return w
 }
@@ -324,21 +324,21 @@ func TestWhatAServiceSees(t *testing.T) {
 	saw := d.network.last
 	if saw.URL.RawQuery != "q=x&sort=name" || saw.RequestURI != "/port-speed/3?q=x&sort=name" || saw.Header.Get("Authorization") != "" ||
 		saw.Header.Get("X-Api-Key") != "" {
-		t.Errorf("the service saw %s %v", saw.RequestURI, saw.Header)
+		t.Errorf("got %s %v at the service, want the caller's target without credentials", saw.RequestURI, saw.Header)
 	}
 	if p := d.network.call.Principal; p == nil || p.KeyID != 7 || p.Owner.URL() != "/admin/1" || p.Name != "anna" ||
 		p.Grants != principal.All {
-		t.Errorf("the principal is %+v", p)
+		t.Errorf("got the principal %+v, want key 7 of anna, /admin/1, with all grants", p)
 	}
 	if c := d.network.call; c.Peer != principal.Gateway || c.IP.String() != "192.0.2.7" || c.RequestID != "mine-1" {
-		t.Errorf("the call is %+v", c)
+		t.Errorf("got the call %+v, want mine-1 of 192.0.2.7 from the gateway", c)
 	}
 	if w.Header().Get("API-Version") != "1" || w.Header().Get("X-Request-Id") != "mine-1" || w.Header().Get(problem.RouteHeader) != "" {
-		t.Errorf("the answer has %v", w.Header())
+		t.Errorf("got %v, want API-Version 1, X-Request-Id mine-1 and no route", w.Header())
 	}
 	for _, insane := range []string{"", "a b", "a\tb", strings.Repeat("x", 65), "<script>"} {
 		if got := d.want(200, key, "/port-speed/3", "X-Request-Id", insane).Header().Get("X-Request-Id"); got == insane || got == "" {
-			t.Errorf("the request id %q stands", got)
+			t.Errorf("got the request ID %q for %q, want a new one", got, insane)
 		}
 	}
 	d.want(404, key, "/nothing")
@@ -346,11 +346,11 @@ func TestWhatAServiceSees(t *testing.T) {
 	seen := d.network.seen
 	d.want(401, "x", "/port-speed/3")
 	if d.network.seen != seen {
-		t.Error("a wrong key reached the service")
+		t.Error("got a request with a wrong key at the service, want it refused before")
 	}
 	d.want(200, "", "/port-speed/3")
 	if d.network.call.Principal != nil {
-		t.Error("a principal without a key")
+		t.Errorf("got the principal %+v, want none without a key", d.network.call.Principal)
 	}
 }
 
@@ -360,20 +360,20 @@ func TestKeyInQuery(t *testing.T) {
 	key := d.identity.issue(7)
 	d.want(200, "", "/port-speed/3?key="+key)
 	if d.network.call.Principal != nil {
-		t.Error("a key in the query counts, though it is switched off")
+		t.Errorf("got the principal %+v, want none: keys in the query are switched off", d.network.call.Principal)
 	}
 	d.want(200, "", "/port-speed/3?k%65%79="+key)
 	if seen := d.network.last.URL.RawQuery; seen != "" {
-		t.Errorf("the service saw %q", seen)
+		t.Errorf("got the query %q at the service, want none", seen)
 	}
 	on := unlimited
 	on.KeyInQuery = true
 	g := d.another(on)
 	get(g, somebody, "", "/port-speed/3?key="+key)
 	if p := d.network.call.Principal; p == nil || p.KeyID != 7 || d.network.last.URL.RawQuery != "" {
-		t.Errorf("a key in the query: %+v, and the service saw %q", p, d.network.last.URL.RawQuery)
+		t.Errorf("got %+v and the query %q at the service, want key 7 and no query", p, d.network.last.URL.RawQuery)
 	}
 	if w := get(g, somebody, "wrong", "/port-speed/3?key="+key); w.Code != 401 {
-		t.Errorf("a wrong key in the header beside a right one in the query: %d", w.Code)
+		t.Errorf("got %d for a wrong key in the header beside a right one in the query, want 401", w.Code)
 	}
 }

@@ -46,7 +46,7 @@ func TestCompressedUploads(t *testing.T) {
 				),
 			)
 			if _, got := answer(t, in, "POST"); got != fmt.Sprintf("%d %x <nil> []", size, sha256.Sum256(sent)) {
-				t.Errorf("%d bytes arrive as %s", size, got)
+				t.Errorf("got %s, want %d bytes with the sum %x", got, size, sha256.Sum256(sent))
 			}
 		}
 	})
@@ -72,7 +72,7 @@ func TestBombsEndEarly(t *testing.T) {
 		w := httptest.NewRecorder()
 		d.gateway.ServeHTTP(w, r)
 		if read := len(bomb) - left.Len(); w.Code != http.StatusRequestEntityTooLarge || read > len(bomb)/4 {
-			t.Errorf("answered %d after %d of %d bytes", w.Code, read, len(bomb))
+			t.Errorf("got %d after %d of %d bytes, want 413 after at most a quarter", w.Code, read, len(bomb))
 		}
 	}
 }

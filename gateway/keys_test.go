@@ -96,7 +96,7 @@ func TestWaitersCountOnce(t *testing.T) {
 			}
 			// Some may come to be allowed while they are.
 			if n := got[429]; n > c.refused || n < c.refused-1-int(time.Since(began)/time.Second) || got[c.wanted] != callers-n {
-				t.Errorf("%v; want %d to be refused for their number, and all others %d", got, c.refused, c.wanted)
+				t.Errorf("got %v, want %d to be refused for their number, and all others %d", got, c.refused, c.wanted)
 			}
 			d.questions(1)
 		})
@@ -205,7 +205,7 @@ func (d *door) age(key string, by time.Duration) {
 	for _, name := range []string{keycache.KeyName(hashOf(key)), "owner/admin/1"} {
 		for deadline := time.Now().Add(2 * time.Minute); !d.redis.HExists(context.Background(), "entry:"+name, "body").Val(); {
 			if time.Now().After(deadline) {
-				d.t.Fatalf("nobody fills %s", name)
+				d.t.Fatalf("got no entry %s, want it filled", name)
 			}
 			time.Sleep(memoryLife)
 			d.want(200, key, "/port-speed")
@@ -237,7 +237,7 @@ func TestStaleEntries(t *testing.T) {
 	d.age(key, time.Minute)
 	d.want(200, key, "/port-speed")
 	if d.identity.questions("key") == asked {
-		t.Error("a stale entry is believed though its owner can be asked")
+		t.Error("got a stale entry believed, want its owner asked")
 	}
 	d.age(key, time.Minute)
 	d.identity.set(away, nil)
@@ -247,7 +247,7 @@ func TestStaleEntries(t *testing.T) {
 		time.Sleep(memoryLife)
 	}
 	if n := d.identity.questions("key") - asked; n < 1 || n > 1+int(time.Since(began)/originPause) {
-		t.Errorf("an owner who is away was asked %d times in %v", n, time.Since(began))
+		t.Errorf("got %d questions to an absent owner in %v, want 1 and at most one more every %v", n, time.Since(began), originPause)
 	}
 	d.identity.set(func(http.ResponseWriter) bool { panic(http.ErrAbortHandler) }, nil)
 	time.Sleep(originPause)
@@ -256,7 +256,7 @@ func TestStaleEntries(t *testing.T) {
 	d.redis.Del(t.Context(), "entry:"+keycache.KeyName(hashOf(key)))
 	time.Sleep(memoryLife)
 	if w := d.want(503, key, "/port-speed"); w.Header().Get("Retry-After") == "" {
-		t.Error("503 without Retry-After")
+		t.Error("got 503 without Retry-After, want one")
 	}
 	d.want(503, apikey.New().Reveal(), "/port-speed")
 	d.identity.set(func(http.ResponseWriter) bool { return false }, nil)
@@ -310,7 +310,7 @@ func TestBound(t *testing.T) {
 		for _, from := range []string{"its origin", "Redis"} {
 			d.want(200, key, "/port-speed")
 			if got := d.network.call.Principal.Grants; got != c.want {
-				t.Errorf("by %s, the bound %v leaves %v, want %v", from, c.bound, got.Names(), c.want.Names())
+				t.Errorf("by %s, with the bound %v: got %v, want %v", from, c.bound, got.Names(), c.want.Names())
 			}
 			time.Sleep(memoryLife)
 		}
@@ -344,7 +344,7 @@ func TestExpiry(t *testing.T) {
 	d.identity.keys[hashOf(key)] = keycache.Key{ID: 1, Owner: principal.Owner{Type: principal.Admin, ID: 1}, Expires: &soon}
 	d.identity.mu.Unlock()
 	if w := get(d.gateway, somebody, key, "/port-speed"); w.Code != 200 && time.Now().Before(soon) {
-		t.Errorf("answered %d before the key's end", w.Code)
+		t.Errorf("got %d before the key expires, want 200", w.Code)
 	}
 	time.Sleep(time.Until(soon))
 	d.want(401, key, "/port-speed")
@@ -364,12 +364,12 @@ func TestWrongKeys(t *testing.T) {
 			broken[:51] + "!", broken[:50], "short", strings.Repeat("k", 300), fmt.Sprint(strings.Repeat("k", 40), i),
 		} {
 			if w := get(free, somebody, wrong, "/port-speed"); w.Code != 401 || w.Header().Get("WWW-Authenticate") != "Bearer" {
-				t.Fatalf("%q: %d %v", wrong, w.Code, w.Header())
+				t.Fatalf("%q: got %d %v, want 401 with WWW-Authenticate: Bearer", wrong, w.Code, w.Header())
 			}
 		}
 	}
 	if n := d.identity.questions("key"); n != 0 {
-		t.Errorf("%d questions for keys that are wrong by their form", n)
+		t.Errorf("got %d questions for keys of a wrong form, want 0", n)
 	}
 	refused, began := 0, time.Now()
 	for range 100 {
@@ -379,11 +379,11 @@ func TestWrongKeys(t *testing.T) {
 	}
 	let := 100 - refused
 	if most := 6 + int(time.Since(began)/time.Second); let < 5 || let > most {
-		t.Errorf("%d refusals for 100 keys of an address that has 5, and %d by now", refused, most)
+		t.Errorf("got %d of 100 keys let through, want 5 to %d", let, most)
 	}
 	d.questions(let)
 	if w := get(d.gateway, "192.0.2.8:1", good, "/port-speed"); w.Code != 200 {
-		t.Errorf("a good key from elsewhere: %d", w.Code)
+		t.Errorf("got %d for a valid key from another address, want 200", w.Code)
 	}
 	d.want(200, good, "/port-speed") // now that it has an entry, its address' limit is no matter
 }
@@ -410,13 +410,13 @@ func TestUnknownKeysWait(t *testing.T) {
 	}
 	<-asked
 	if status := <-statuses; status != 503 {
-		t.Errorf("where one too many waits, the first answer is %d", status)
+		t.Errorf("got %d as the first answer to one guess too many, want 503", status)
 	}
 	d.want(200, good, "/port-speed")
 	close(goOn)
 	for range guesses - 1 {
 		if status := <-statuses; status != 401 && status != 503 {
-			t.Errorf("a guess is answered %d", status)
+			t.Errorf("got %d for a guess, want 401 or 503", status)
 		}
 	}
 	d.want(200, d.identity.issue(2), "/port-speed")
@@ -481,7 +481,7 @@ func BenchmarkWrongChecksum(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := d.gateway.keys.decide(b.Context(), key, nil); err == nil {
-			b.Fatal("it is right")
+			b.Fatal("got a key with a wrong checksum accepted, want an error")
 		}
 	}
 }
@@ -511,7 +511,7 @@ func TestLeavingIsNotFree(t *testing.T) {
 		leave()
 	}
 	if n, most := d.identity.questions("key"), burst+1+int(time.Since(began)/time.Second); n > most {
-		t.Errorf("%d questions, at most %d may be", n, most)
+		t.Errorf("got %d questions, want at most %d", n, most)
 	}
 }
 

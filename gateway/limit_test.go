@@ -93,7 +93,7 @@ func TestLimitsHold(t *testing.T) {
 				}
 				t.Logf("%d requests were let through, at most %d may be", through, most)
 				if through > most || through < least*3/4 {
-					t.Errorf("%d requests were let through; %d to %d should be", through, least, most)
+					t.Errorf("got %d requests let through, want %d to %d", through, least*3/4, most)
 				}
 			})
 		}
@@ -110,17 +110,17 @@ func TestRefusal(t *testing.T) {
 	}
 	refused := time.Now()
 	if w.Code != http.StatusTooManyRequests {
-		t.Fatalf("answered %d", w.Code)
+		t.Fatalf("got %d, want 429", w.Code)
 	}
 	if after, err := strconv.Atoi(w.Header().Get("Retry-After")); err != nil || after != 1 {
-		t.Errorf("Retry-After: %q", w.Header().Get("Retry-After"))
+		t.Errorf("got Retry-After %q, want 1", w.Header().Get("Retry-After"))
 	}
 	if policy, state := w.Header().
 		Get("RateLimit-Policy"),
 		w.Header().
 			Get("RateLimit"); policy != `"owner";q=40;w=2` ||
 		state != `"owner";r=0;t=1` {
-		t.Errorf("RateLimit-Policy: %s, RateLimit: %s", policy, state)
+		t.Errorf("got the policy %s and the state %s, want \"owner\";q=40;w=2 and \"owner\";r=0;t=1", policy, state)
 	}
 	d.want(200, "", "/port-speed") // another limit
 	left := 0                      // some are allowed meanwhile
@@ -131,7 +131,7 @@ func TestRefusal(t *testing.T) {
 		&left,
 	); err != nil ||
 		left >= narrow.OwnerBurst/2+int(time.Since(refused)/time.Second)*narrow.OwnerRate {
-		t.Errorf("another key of the same owner has a limit of its own: %d %v", another.Code, another.Header())
+		t.Errorf("got %d %v for another key of the same owner, want the limit shared", another.Code, another.Header())
 	}
 	time.Sleep(time.Second)
 	d.want(200, key, "/port-speed")
@@ -140,16 +140,16 @@ func TestRefusal(t *testing.T) {
 		w = get(d.gateway, "192.0.2.9:1", "wrong", "/port-speed")
 	}
 	if w.Code != 429 || w.Header().Get("RateLimit-Policy") != `"address";q=10;w=2` {
-		t.Errorf("%d %v", w.Code, w.Header())
+		t.Errorf("got %d %v, want 429 by the address's limit", w.Code, w.Header())
 	}
 	for range 100 {
 		if w := get(d.gateway, "192.0.2.9:3", "", healthPath); w.Code != 200 {
-			t.Errorf("health answered %d", w.Code)
+			t.Errorf("got %d for the health check, want 200", w.Code)
 		}
 	}
 	time.Sleep(time.Second)
 	if w := get(d.gateway, "192.0.2.9:3", key, "/port-speed"); w.Code != 200 {
-		t.Errorf("a valid key from the same address: %d", w.Code)
+		t.Errorf("got %d for a valid key from the same address, want 200", w.Code)
 	}
 }
 
@@ -175,7 +175,7 @@ func TestRateLimitHeaders(t *testing.T) {
 		state, ok := strings.CutPrefix(w.Header().Get("RateLimit"), `"`+limit+`";r=`)
 		n, err := strconv.Atoi(state)
 		if !ok || err != nil || !strings.HasPrefix(w.Header().Get("RateLimit-Policy"), `"`+limit+`";`) {
-			t.Fatalf("%d %v", w.Code, w.Header())
+			t.Fatalf("got %d %v, want the limit %q", w.Code, w.Header(), limit)
 		}
 		return n
 	}
@@ -183,16 +183,16 @@ func TestRateLimitHeaders(t *testing.T) {
 	for n := range 20 {
 		now := left(get(gateways[n%2], somebody, key, "/port-speed"), "owner")
 		if now >= most || now < narrow.OwnerBurst-n-4 { // some of a batch may lie at the other
-			t.Errorf("after %d requests %d are left", n+1, now)
+			t.Errorf("got %d left after %d requests, want %d to %d", now, n+1, narrow.OwnerBurst-n-4, most-1)
 		}
 		most = now + 1 + narrow.OwnerRate // as many may have come back since, were the machine that slow
 	}
 	for _, key := range []string{"", "wrong"} {
 		if n := left(get(d.gateway, "192.0.2.11:1", key, "/port-speed"), "address"); n >= narrow.AddressBurst {
-			t.Errorf("%d are left to an anonymous caller", n)
+			t.Errorf("got %d left to an anonymous caller, want less than %d", n, narrow.AddressBurst)
 		}
 	}
 	if w := get(d.gateway, somebody, "", healthPath); w.Header().Get("RateLimit") != "" {
-		t.Errorf("what is not counted says %v", w.Header())
+		t.Errorf("got %v for a request that is not counted, want no RateLimit", w.Header())
 	}
 }

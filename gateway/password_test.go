@@ -18,19 +18,19 @@ func TestPasswordPage(t *testing.T) {
 	g.password(answer, httptest.NewRequest(http.MethodGet, passwordPath, nil))
 	page, policy := answer.Body.String(), answer.Header().Get("Content-Security-Policy")
 	if regexp.MustCompile(`(src|href|action|url\()\s*=?`).MatchString(strings.ReplaceAll(page, "location", "")) {
-		t.Error("the page loads something")
+		t.Error("got a page that loads something, want one that loads nothing")
 	}
 	for tag, directive := range map[string]string{"script": "script-src", "style": "style-src"} {
 		text := regexp.MustCompile(`(?s)<`+tag+`>(.*?)</`+tag+`>`).FindAllStringSubmatch(page, -1)
 		if len(text) != 1 || !strings.Contains(policy, directive+" '"+hashSource(text[0][1])+"';") {
-			t.Errorf("the policy %s does not name the only %s", policy, tag)
+			t.Errorf("got the policy %s and %d %s tags, want one tag that the policy names", policy, len(text), tag)
 		}
 	}
 	if !strings.HasPrefix(policy, "default-src 'none'; ") || strings.Contains(policy, "unsafe") ||
 		!strings.Contains(policy, "frame-ancestors 'none'") {
-		t.Errorf("the policy is %s", policy)
+		t.Errorf("got the policy %s, want default-src 'none', nothing unsafe and no frames", policy)
 	}
 	if !strings.Contains(page, "<title>Ironplane</title>") || strings.Contains(page, "%!") {
-		t.Errorf("the page is %s", page)
+		t.Errorf("got the page %s, want the title Ironplane and no failed verbs", page)
 	}
 }

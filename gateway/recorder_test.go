@@ -31,10 +31,10 @@ func TestAccessLog(t *testing.T) {
 		text := log.String()
 		log.Reset()
 		if strings.Count(text, "\n") != 1 {
-			t.Fatalf("not one line: %s", text)
+			t.Fatalf("got %s, want one line", text)
 		}
 		if strings.Contains(text, key) || strings.Contains(text, wrong) || strings.Contains(text, "token") {
-			t.Fatalf("a secret is in the log: %s", text)
+			t.Fatalf("got a secret in the log, want none: %s", text)
 		}
 		var line map[string]any
 		if err := json.Unmarshal([]byte(text), &line); err != nil {
@@ -47,19 +47,19 @@ func TestAccessLog(t *testing.T) {
 	for name, want := range map[string]any{"msg": "request", "method": "GET", "upstream": "network", "route": "/port-speed/{port_speed_id}",
 		"status": 200., "bytes": 4., "request_id": "mine", "ip": "192.0.2.7", "key_id": 7., "owner": "/admin/1"} {
 		if got[name] != want {
-			t.Errorf("%s is %v, want %v", name, got[name], want)
+			t.Errorf("got %s %v, want %v", name, got[name], want)
 		}
 	}
 	if took, ok := got["took"].(float64); !ok || took <= 0 {
-		t.Errorf("it took %v", got["took"])
+		t.Errorf("got took %v, want more than 0", got["took"])
 	}
 	d.want(401, wrong, "/auth/password-reset/token?key="+wrong)
 	if got := line(); got["status"] != 401. || got["route"] != "/auth" || got["owner"] != nil {
-		t.Errorf("logged %v", got)
+		t.Errorf("got %v, want status 401 and the route /auth without an owner", got)
 	}
 	d.want(404, key, "/"+wrong+"/token")
 	if got := line(); got["route"] != "" || got["upstream"] != "" {
-		t.Errorf("logged %v", got)
+		t.Errorf("got %v, want neither a route nor an upstream", got)
 	}
 }
 
@@ -83,7 +83,7 @@ func TestFailuresAreLoggedByRoute(t *testing.T) {
 		d.want(status, key, "/port-speed/token?q=token")
 		if text := log.String(); strings.Count(text, "route=/port-speed ") != 1 || strings.Contains(text, "token") ||
 			strings.Contains(text, key) {
-			t.Errorf("logged %s", text)
+			t.Errorf("got the log %s, want route=/port-speed once and no secret", text)
 		}
 	}
 	fail(500, key)
@@ -107,13 +107,13 @@ func TestAbortedAnswer(t *testing.T) {
 	func() {
 		defer func() {
 			if recover() != http.ErrAbortHandler { //nolint:errorlint // net/http compares it so
-				t.Error("the gateway ended an answer well that was aborted")
+				t.Error("got a panic other than http.ErrAbortHandler, or none, want that one")
 			}
 		}()
 		get(d.gateway, somebody, "", "/port-speed")
 	}()
 	if !strings.Contains(log.String(), "aborted=true") || !strings.Contains(log.String(), "bytes=2") {
-		t.Error(log.String())
+		t.Errorf("got the log %s, want aborted=true and bytes=2", &log)
 	}
 }
 
@@ -141,7 +141,7 @@ func TestMetrics(t *testing.T) {
 		`ironplane_gateway_redis_up `,
 	} {
 		if !strings.Contains(w.Body.String(), want) {
-			t.Errorf("no %s in\n%s", want, w.Body)
+			t.Errorf("got no %s, want it in\n%s", want, w.Body)
 		}
 	}
 }
@@ -150,7 +150,7 @@ func BenchmarkService(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		if path := "/port-speed/12345"; catalog.Owner(path, openapi.FirstElement(path)) != "network" {
-			b.Fatal("it is another")
+			b.Fatal("got another service, want network")
 		}
 	}
 }

@@ -26,11 +26,11 @@ func answer(t *testing.T, in *bufio.Reader, method string) (*http.Response, stri
 	}
 	for name, want := range map[string]string{"Api-Version": "1", "X-Content-Type-Options": "nosniff"} {
 		if got.Header.Get(name) != want {
-			t.Errorf("%d has %s: %q", got.StatusCode, name, got.Header.Get(name))
+			t.Errorf("%d: got %s %q, want %q", got.StatusCode, name, got.Header.Get(name), want)
 		}
 	}
 	if got.Header.Get("X-Request-Id") == "" || got.Header.Get("Cache-Control") == "" || got.Header["Ironplane-Route"] != nil {
-		t.Errorf("%d has %v", got.StatusCode, got.Header)
+		t.Errorf("%d: got %v, want X-Request-Id, Cache-Control and no Ironplane-Route", got.StatusCode, got.Header)
 	}
 	return got, string(body)
 }
@@ -67,18 +67,18 @@ func TestEveryErrorIsAProblem(t *testing.T) {
 				_, in := ask(before + request)
 				if before != "" {
 					if got, _ := answer(t, in, "GET"); got.StatusCode != 200 {
-						t.Errorf("before %.50q: %d", request, got.StatusCode)
+						t.Errorf("before %.50q: got %d, want 200", request, got.StatusCode)
 					}
 				}
 				got, body := answer(t, in, "GET")
 				var p problem.Problem
 				if err := json.Unmarshal([]byte(body), &p); err != nil {
-					t.Errorf("%.50q: %d %q %v", request, got.StatusCode, body, err)
+					t.Errorf("%.50q: got %d %q, %v, want a problem in JSON", request, got.StatusCode, body, err)
 					continue
 				}
 				if got.StatusCode != want.status || p.Status != want.status || !strings.Contains(p.Detail, want.detail) ||
 					got.Header.Get("Content-Type") != "application/json" || p.RequestID != got.Header.Get("X-Request-Id") {
-					t.Errorf("%.50q: %d %v %s", request, got.StatusCode, got.Header, body)
+					t.Errorf("%.50q: got %d %v %s, want %d with %q", request, got.StatusCode, got.Header, body, want.status, want.detail)
 				}
 			}
 		}
@@ -99,7 +99,7 @@ func TestAnswersAreNotMistaken(t *testing.T) {
 		for path := range sizes {
 			_, in := ask("GET " + path + " HTTP/1.1\r\nHost: x\r\nX-Api-Key: " + key + "\r\n\r\n")
 			if got, body := answer(t, in, "GET"); got.StatusCode != 200 || body != long(path) {
-				t.Errorf("%d %.100q", got.StatusCode, body)
+				t.Errorf("got %d %.100q, want 200 %.100q", got.StatusCode, body, long(path))
 			}
 		}
 	})
@@ -138,7 +138,7 @@ func TestRoutesDoNotLeave(t *testing.T) {
 					_ = c.(*net.TCPConn).CloseWrite() // who closes his half may still read
 					all, _ := io.ReadAll(in)
 					if text := strings.ToLower(string(all)); strings.Contains(text, "ironplane-route") || strings.Contains(text, "{port_speed_id}") {
-						t.Errorf("%s: %s", request, all)
+						t.Errorf("%s: got %s, want no route of the service in it", request, all)
 					}
 				}
 			}
@@ -156,7 +156,7 @@ func TestHalfClosedIsNoSuccess(t *testing.T) {
 		c, in := ask("GET /port-speed HTTP/1.1\r\nHost: x\r\nX-Api-Key: " + key + "\r\n\r\n")
 		_ = c.(*net.TCPConn).CloseWrite()
 		if line, _ := in.ReadString('\n'); line != "" {
-			t.Errorf("answered %q", line)
+			t.Errorf("got %q, want no answer", line)
 		}
 	})
 }

@@ -71,7 +71,7 @@ func TestCallersTakeNothing(t *testing.T) {
 				_, err = io.WriteString(conn, question)
 			}
 			if errors.Is(err, os.ErrDeadlineExceeded) {
-				t.Error("the connection stands")
+				t.Error("got a connection that stays open, want it closed")
 			}
 		})
 	}
@@ -123,11 +123,11 @@ func TestSlowCallers(t *testing.T) {
 			in := bufio.NewReader(conn)
 			line, err := in.ReadString('\n')
 			if !strings.HasPrefix(line, c.answer) || c.answer == "" && line != "" && !strings.HasPrefix(line, "HTTP/1.1 408") {
-				t.Errorf("answered %q, %v", line, err)
+				t.Errorf("got %q, %v, want %q at its start", line, err, c.answer)
 			}
 			if _, err := io.Copy(io.Discard, in); err != nil {
 				if timeout, ok := err.(net.Error); ok && timeout.Timeout() {
-					t.Errorf("the connection stands after %v", time.Since(began))
+					t.Errorf("got a connection that is open after %v, want it closed", time.Since(began))
 				}
 			}
 			t.Logf("%q and cut after %v", strings.TrimSpace(line), time.Since(began).Round(100*time.Millisecond))

@@ -143,7 +143,7 @@ func receive[T any](t *testing.T, what string, from <-chan T) T {
 	case v := <-from:
 		return v
 	case <-time.After(soon):
-		t.Fatalf("waited in vain for %s", what)
+		t.Fatalf("got nothing in %v, want %s", soon, what)
 		panic("")
 	}
 }
@@ -156,7 +156,7 @@ func status(t *testing.T, in *bufio.Reader) int {
 	}
 	body, err := io.ReadAll(answer.Body)
 	if err != nil || answer.StatusCode != 200 && !strings.Contains(string(body), `"request_id"`) {
-		t.Errorf("%d %s %v", answer.StatusCode, body, err)
+		t.Errorf("got %d %s, %v, want 200 or a problem with its request ID", answer.StatusCode, body, err)
 	}
 	return answer.StatusCode
 }
@@ -185,10 +185,10 @@ func TestRequestsUnderWayEnd(t *testing.T) {
 				receive(t, "the request", network.began)
 				c.end(d, key)
 				if got := status(t, get); got != c.want {
-					t.Errorf("answered %d", got)
+					t.Errorf("got %d, want %d", got, c.want)
 				}
 				if got := status(t, post); got != c.want {
-					t.Errorf("answered %d", got)
+					t.Errorf("got %d, want %d", got, c.want)
 				}
 				receive(t, "the service to hear of it", network.ended)
 				receive(t, "the service to hear of it", network.ended)
@@ -210,7 +210,7 @@ func TestAnswersUnderWayEnd(t *testing.T) {
 		d.identity.revoke(t, key)
 		receive(t, "the service to hear of it", network.ended)
 		if _, err := io.Copy(io.Discard, answer.Body); !errors.Is(err, io.ErrUnexpectedEOF) {
-			t.Errorf("the answer ends with %v", err)
+			t.Errorf("got %v at the answer's end, want %v", err, io.ErrUnexpectedEOF)
 		}
 	})
 }
@@ -227,19 +227,19 @@ func TestBodiesUnderWayEnd(t *testing.T) {
 				receive(t, "the upload", network.began)
 			}
 			if line, err := in.ReadString('\n'); err != nil || line != "HTTP/1.1 100 Continue\r\n" {
-				t.Fatal(line, err)
+				t.Fatalf("got %q, %v, want HTTP/1.1 100 Continue", line, err)
 			}
 			_, _ = in.ReadString('\n')
 			_, _ = io.WriteString(c, "{")
 			d.identity.revoke(t, key)
 			if got := status(t, in); got != 401 {
-				t.Errorf("answered %d", got)
+				t.Errorf("got %d, want 401", got)
 			}
 			if length > largestKept {
 				receive(t, "the service to hear of it", network.ended)
 			}
 			if len(network.began) > 0 {
-				t.Error("the request reaches the service")
+				t.Error("got the request at the service, want it refused before")
 			}
 		}
 	})
@@ -264,10 +264,10 @@ func TestBodyArrivesLate(t *testing.T) {
 			t.Fatal(err)
 		}
 		if name, _ := io.ReadAll(answer.Body); string(name) != "bert" {
-			t.Errorf("it is done as %q", name)
+			t.Errorf("got the call done as %q, want it done as \"bert\"", name)
 		}
 		if r := receive(t, "the request", network.began); r.ContentLength != 2 {
-			t.Errorf("the service gets %d bytes", r.ContentLength)
+			t.Errorf("got %d bytes at the service, want 2", r.ContentLength)
 		}
 	})
 }
@@ -288,16 +288,16 @@ func TestNobodyCanTell(t *testing.T) {
 		asked := d.identity.questions("key")
 		for began := time.Now(); d.identity.questions("key") < asked+2; time.Sleep(time.Millisecond) {
 			if time.Since(began) > soon {
-				t.Fatal("nobody is asked")
+				t.Fatalf("got fewer than 2 questions in %v, want 2", soon)
 			}
 		}
 		if len(network.ended) > 0 {
-			t.Error("a request ended")
+			t.Error("got a request that ended, want both under way")
 		}
 		close(network.goOn)
 		for _, in := range []*bufio.Reader{in, anonymous} {
 			if got := status(t, in); got != 200 {
-				t.Errorf("answered %d", got)
+				t.Errorf("got %d, want 200", got)
 			}
 		}
 	})
@@ -326,7 +326,7 @@ func TestOneAnswerEndsIt(t *testing.T) {
 	d.identity.mu.Unlock()
 	gone.Store(true)
 	if got := receive(t, "the request to end", ended); got != 401 {
-		t.Errorf("answered %d", got)
+		t.Errorf("got %d, want 401", got)
 	}
 }
 
@@ -353,7 +353,7 @@ func TestOneLookUp(t *testing.T) {
 	time.Sleep(10 * watchTick)
 	testkit.Eventually(t, "there is one more question", func() bool { return d.identity.questions("key") > asked })
 	if n, most := d.identity.questions("key")-asked, 2+int(time.Since(began)/watchAge); n > most {
-		t.Errorf("%d questions, at most %d may be", n, most)
+		t.Errorf("got %d questions, want at most %d", n, most)
 	}
 }
 

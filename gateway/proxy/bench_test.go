@@ -71,7 +71,7 @@ func BenchmarkUpstream(b *testing.B) {
 	for b.Loop() {
 		w := httptest.NewRecorder()
 		if upstream.ServeHTTP(w, r); w.Code != http.StatusOK {
-			b.Fatal(w.Body)
+			b.Fatalf("got %d %s, want 200", w.Code, w.Body)
 		}
 	}
 }

@@ -38,7 +38,7 @@ func TestIdlestInstance(t *testing.T) {
 		seen[text(t, answer, err)]++
 	}
 	if seen["200 a"] != 5 || seen["200 b"] != 5 {
-		t.Errorf("equally idle instances got %v", seen)
+		t.Errorf("got %v from equally idle instances, want 5 answers of each", seen)
 	}
 	held := make(chan string)
 	go func() {
@@ -49,12 +49,12 @@ func TestIdlestInstance(t *testing.T) {
 	for range 10 {
 		answer, err := do(t, "GET", url, nil)
 		if got := text(t, answer, err); got == "200 "+busy {
-			t.Error("the busy instance got a request")
+			t.Errorf("got %q, the answer of the busy instance, want the other's", got)
 		}
 	}
 	close(may)
 	if got := <-held; got != "200 "+busy {
-		t.Error(got)
+		t.Errorf("got %q, want %q", got, "200 "+busy)
 	}
 }
 
@@ -69,7 +69,7 @@ func TestInstancesMove(t *testing.T) {
 		t.Helper()
 		answer, err := do(t, "GET", url, nil)
 		if got := text(t, answer, err); !strings.HasPrefix(got, is) {
-			t.Errorf("%s, not %s", got, is)
+			t.Errorf("got %q, want %q at its start", got, is)
 		}
 	}
 	want("200 a")
@@ -86,7 +86,7 @@ func TestInstancesMove(t *testing.T) {
 	}
 	close(may)
 	if got := <-held; got != "200 a" {
-		t.Error("what was under way at an instance that left:", got)
+		t.Errorf("got %q from an instance that left with a request under way, want \"200 a\"", got)
 	}
 	upstream.Move(nil)
 	want("503 ")
@@ -97,12 +97,12 @@ func TestInstancesMove(t *testing.T) {
 		seen[text(t, answer, err)] = true
 	}
 	if !seen["200 a"] || !seen["200 b"] {
-		t.Error("seen", seen)
+		t.Errorf("got %v, want answers of a and b", seen)
 	}
 	left.mu.Lock()
 	defer left.mu.Unlock()
 	if len(left.idle) != 0 {
-		t.Errorf("%d connections wait at an instance that left", len(left.idle))
+		t.Errorf("got %d idle connections at an instance that left, want 0", len(left.idle))
 	}
 }
 
@@ -131,13 +131,13 @@ func TestSilentInstance(t *testing.T) {
 	}
 	others := time.Since(began) - time.Duration(refused)*upstream.progress // how long who was answered took
 	if most := tolerated + 2 + int(others/restTime); refused > most || refused < tolerated {
-		t.Errorf("%d of 200 callers were refused, not %d at most", refused, most)
+		t.Errorf("got %d of 200 callers refused, want %d to %d", refused, tolerated, most)
 	}
 	silent.Store(false)
 	back := (*upstream.pool.instances.Load())[0]
 	for deadline := time.Now().Add(soon); back.load() != 0 || back.resting.Load(); {
 		if time.Now().After(deadline) {
-			t.Fatal("an instance that answers again is left alone")
+			t.Fatal("got an instance that answers again left alone, want it back")
 		}
 		answer, err := do(t, "GET", url, nil)
 		text(t, answer, err)
@@ -153,7 +153,7 @@ func TestNobodyElseIsLeft(t *testing.T) {
 	url := i.front(upstream)
 	answer, err := do(t, "GET", url, nil) // now both are left alone
 	if got := text(t, answer, err); !strings.HasPrefix(got, "503 ") {
-		t.Fatal(got)
+		t.Fatalf("got %q, want 503", got)
 	}
 	listener, err := net.Listen("tcp4", back)
 	if err != nil {
@@ -175,7 +175,7 @@ func TestNobodyElseIsLeft(t *testing.T) {
 		for range 20 {
 			answer, err := do(t, "GET", url, nil)
 			if got := text(t, answer, err); got != "200 " {
-				t.Error(got)
+				t.Errorf("got %q, want 200", got)
 			}
 		}
 	}
@@ -191,7 +191,7 @@ func TestNobodyElseIsLeft(t *testing.T) {
 	served()
 	close(may)
 	if got := <-held; got != "200 " {
-		t.Error(got)
+		t.Errorf("got %q, want 200", got)
 	}
 }
 
@@ -222,18 +222,18 @@ func TestInstanceThatClosesIsForgotten(t *testing.T) {
 	close(may)
 	for range 3 {
 		if got := <-held; got != "200 " {
-			t.Error(got)
+			t.Errorf("got %q, want 200", got)
 		}
 	}
 	closing.Store(true)
 	answer, err := do(t, "GET", url, nil)
 	if got := text(t, answer, err); got != "200 " {
-		t.Error(got)
+		t.Errorf("got %q, want 200", got)
 	}
 	only := (*upstream.pool.instances.Load())[0]
 	only.mu.Lock()
 	defer only.mu.Unlock()
 	if len(only.idle) != 0 {
-		t.Errorf("%d connections wait at an instance that is about to end", len(only.idle))
+		t.Errorf("got %d idle connections at an instance that is about to end, want 0", len(only.idle))
 	}
 }

@@ -80,7 +80,7 @@ func within(t testing.TB, what string, done <-chan struct{}) {
 	select {
 	case <-done:
 	case <-time.After(soon):
-		t.Fatalf("in vain waited for %s", what)
+		t.Fatalf("got nothing in %v, want %s", soon, what)
 	}
 }
 
@@ -107,12 +107,12 @@ func TestRequestArrives(t *testing.T) {
 	} {
 		answer, err := do(t, c.method, url+c.path, c.body)
 		if got := text(t, answer, err); got != who+c.want {
-			t.Errorf("%s %s arrives as %q, want %q", c.method, c.path, got, who+c.want)
+			t.Errorf("%s %s: got %q, want %q", c.method, c.path, got, who+c.want)
 		}
 	}
 	answer, err := do(t, "HEAD", url, nil)
 	if got := text(t, answer, err); got != "200 " || answer.ContentLength <= 0 {
-		t.Errorf("HEAD: %q, %d", got, answer.ContentLength)
+		t.Errorf("HEAD: got %q with the length %d, want 200 with more than 0", got, answer.ContentLength)
 	}
 }
 
@@ -123,7 +123,7 @@ func TestHeaders(t *testing.T) {
 	url := i.through(func(w http.ResponseWriter, r *http.Request) {
 		got = r.Header.Clone()
 		if len(r.TransferEncoding) > 0 || r.Close {
-			t.Errorf("%v %v", r.TransferEncoding, r.Close)
+			t.Errorf("got the encoding %v and close %t, want neither", r.TransferEncoding, r.Close)
 		}
 		for name, value := range map[string]string{
 			"Connection": "X-Hop", "X-Hop": "1", "Keep-Alive": "9", "Proxy-Authenticate": "x", "Upgrade": "x", "Trailer": "X-Late",
@@ -191,11 +191,11 @@ func TestHeaders(t *testing.T) {
 		"x",
 	)
 	if text(t, answer, err) != "203 " {
-		t.Errorf("answered %d", answer.StatusCode)
+		t.Errorf("got %d, want 203", answer.StatusCode)
 	}
 	want := http.Header{"If-Match": {"1", "2"}, "User-Agent": {"me"}, "Accept": {"x"}}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("the service gets %v, want %v", got, want)
+		t.Errorf("got %v at the service, want %v", got, want)
 	}
 	answer.Header.Del("Date")
 	if want := (http.Header{"Etag": {`"7"`}, "Set-Cookie": {"a=1", "b=2"}, "Content-Length": {"0"}}); fmt.Sprint(
@@ -203,7 +203,7 @@ func TestHeaders(t *testing.T) {
 	) != fmt.Sprint(
 		want,
 	) {
-		t.Errorf("the caller gets %v, want %v", answer.Header, want)
+		t.Errorf("got %v at the caller, want %v", answer.Header, want)
 	}
 }
 
@@ -239,13 +239,13 @@ func TestBothWaysStream(t *testing.T) {
 	lines := bufio.NewReader(answer.Body)
 	for n := range 5 {
 		if line, err := lines.ReadString('\n'); err != nil || line != fmt.Sprintf("got %d\n", n) {
-			t.Fatalf("%q, %v", line, err)
+			t.Fatalf("got %q, %v, want \"got %d\"", line, err, n)
 		}
 		_, _ = fmt.Fprintf(to, "%d\n", n+1)
 	}
 	to.Close()
 	if rest, err := io.ReadAll(lines); err != nil || string(rest) != "got 5\n" {
-		t.Fatalf("%q, %v", rest, err)
+		t.Fatalf("got %q, %v, want \"got 5\"", rest, err)
 	}
 }
 
@@ -269,7 +269,7 @@ func TestKnownLengthStreams(t *testing.T) {
 	_, _ = io.ReadFull(answer.Body, make([]byte, 1))
 	close(seen)
 	if rest, err := io.ReadAll(answer.Body); err != nil || string(rest) != "b" {
-		t.Fatal(rest, err)
+		t.Fatalf("got %q, %v, want \"b\"", rest, err)
 	}
 }
 
@@ -296,7 +296,7 @@ func TestLargeBodies(t *testing.T) {
 		got, err := io.ReadAll(answer.Body)
 		answer.Body.Close()
 		if err != nil || !bytes.Equal(got, sent) {
-			t.Fatalf("%d bytes come back, %v", len(got), err)
+			t.Fatalf("got %d bytes back, %v, want the %d that were sent", len(got), err, len(sent))
 		}
 	}
 }
@@ -312,14 +312,14 @@ func TestEarlyAnswer(t *testing.T) {
 	for range 20 {
 		answer, err := do(t, "POST", url, bytes.NewReader(make([]byte, 1<<20)))
 		if got := text(t, answer, err); got != "413 too large\n" {
-			t.Fatal(got)
+			t.Fatalf("got %q, want 413 too large", got)
 		}
 	}
 	// What is left of the body is not taken for a request.
 	_, answers := raw(t, url, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n")
 	all, err := io.ReadAll(answers)
 	if err != nil || strings.Count(string(all), "HTTP/1.1") != 1 || !strings.Contains(string(all), "Connection: close") {
-		t.Fatalf("%v\n%s", err, all)
+		t.Fatalf("got %s, %v, want one answer that closes the connection", all, err)
 	}
 }
 
@@ -341,7 +341,7 @@ func TestTricklingBody(t *testing.T) {
 			}
 		}()
 		if line, err := answers.ReadString('\n'); line != "HTTP/1.1 200 OK\r\n" {
-			t.Errorf("%q, %v", line, err)
+			t.Errorf("got %q, %v, want HTTP/1.1 200 OK", line, err)
 		}
 		within(t, "the connection's end", ended)
 	}
@@ -359,7 +359,7 @@ func TestExpectContinue(t *testing.T) {
 	})
 	answer, err := do(t, "PUT", url, strings.NewReader("body"), "Expect", "100-continue")
 	if got := text(t, answer, err); got != "200 body" {
-		t.Error(got)
+		t.Errorf("got %q, want \"200 body\"", got)
 	}
 	var asked atomic.Bool
 	answer, err = do(t, "PUT", url+"/refused", readerFunc(func([]byte) (int, error) {
@@ -367,11 +367,11 @@ func TestExpectContinue(t *testing.T) {
 		return 0, io.EOF
 	}), "Expect", "100-continue")
 	if got := text(t, answer, err); got != "403 " || asked.Load() {
-		t.Errorf("%s; the body was asked for: %v", got, asked.Load())
+		t.Errorf("got %q and the body read: %t, want 403 without it", got, asked.Load())
 	}
 	answer, err = do(t, "GET", url, nil)
 	if got := text(t, answer, err); got != "200 " {
-		t.Error(got)
+		t.Errorf("got %q, want 200", got)
 	}
 }
 
@@ -404,7 +404,7 @@ func TestBrokenAnswers(t *testing.T) {
 			err,
 		); !strings.HasPrefix(got, "503 ") || answer.Header.Get("Retry-After") == "" ||
 			strings.Contains(got, "127.0.0.1") {
-			t.Errorf("%s: %v %s", name, answer.Header, got)
+			t.Errorf("%s: got %v %s, want 503 with Retry-After and no address", name, answer.Header, got)
 		}
 	}
 	for name, said := range map[string]string{
@@ -427,10 +427,10 @@ func TestBrokenAnswers(t *testing.T) {
 		body, err := io.ReadAll(answer.Body)
 		answer.Body.Close()
 		if err == nil {
-			t.Errorf("%s ends well-formed: %q", name, body)
+			t.Errorf("%s: got the whole body %q, want an error", name, body)
 		}
 		if text := logged.String(); strings.Count(text, "route=/thing/{token}") != 1 || strings.Contains(text, "secret") {
-			t.Errorf("%s: logged %s", name, text)
+			t.Errorf("%s: got the log %s, want the route once and no path", name, text)
 		}
 	}
 }
@@ -467,12 +467,12 @@ func TestSlowService(t *testing.T) {
 
 	answer, err := do(t, "GET", url, nil)
 	if got := text(t, answer, err); !strings.HasPrefix(got, "503 ") || answer.Header.Get("Retry-After") == "" {
-		t.Error(got)
+		t.Errorf("got %q %v, want 503 with Retry-After", got, answer.Header)
 	}
 	answer, err = do(t, "POST", url+"/takes-nothing", bytes.NewReader(make([]byte, 64<<20)))
 	if err == nil { // the caller, who still sends, may miss it
 		if got := text(t, answer, nil); !strings.HasPrefix(got, "503 ") {
-			t.Error(got)
+			t.Errorf("got %q, want 503", got)
 		}
 	}
 	answer, err = do(t, "GET", url+"/stalls", nil)
@@ -480,7 +480,7 @@ func TestSlowService(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := io.ReadAll(answer.Body); err == nil {
-		t.Error("an answer that stalls ends well-formed")
+		t.Error("got the whole of an answer that stalls, want an error")
 	}
 	answer.Body.Close()
 
@@ -489,7 +489,7 @@ func TestSlowService(t *testing.T) {
 	patient.progress = 6 * step
 	answer, err = do(t, "POST", i.front(patient)+"/moves", &slowly{pieces: 8, every: step})
 	if got := text(t, answer, err); got != "200 xxxxxxxx" {
-		t.Error(got)
+		t.Errorf("got %q, want 200 and 8 bytes", got)
 	}
 }
 
@@ -535,16 +535,16 @@ func TestSlowCaller(t *testing.T) {
 		select {
 		case err := <-ended:
 			if err == nil {
-				t.Errorf("%s looks whole to the service", what)
+				t.Errorf("got %s whole at the service, want an error", what)
 			}
 		case <-time.After(soon):
-			t.Fatalf("%s is waited for", what)
+			t.Fatalf("got %s still waited for after %v, want it cut off", what, soon)
 		}
 	}
 
 	_, answers := raw(t, url, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf")
 	if answer, err := http.ReadResponse(answers, nil); err != nil || answer.StatusCode != http.StatusBadRequest || !answer.Close {
-		t.Errorf("%+v, %v", answer, err)
+		t.Errorf("got %+v, %v, want 400 that closes the connection", answer, err)
 	}
 	cutOff("half a body")
 	raw(t, url, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -577,12 +577,12 @@ func TestSilentCallersBlameNobody(t *testing.T) {
 	}
 	for _, answers := range silent {
 		if answer, err := http.ReadResponse(answers, nil); err != nil || answer.StatusCode != http.StatusBadRequest || !answer.Close {
-			t.Errorf("%+v, %v", answer, err)
+			t.Errorf("got %+v, %v, want 400 that closes the connection", answer, err)
 		}
 	}
 	answer, err := do(t, "GET", url, nil)
 	if got := text(t, answer, err); got != "200 " {
-		t.Error(got)
+		t.Errorf("got %q, want 200", got)
 	}
 }
 
@@ -606,7 +606,7 @@ func TestTooLongBodies(t *testing.T) {
 	i := newInstall(t)
 	upstream := New(i.gateway, "network", []string{i.serve(i.network, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, err := io.Copy(io.Discard, r.Body); err == nil {
-			t.Error("the service got all of it")
+			t.Error("got all of the body at the service, want an error")
 		}
 	}))}, i.log)
 	upstream.maxBody = 1 << 20
@@ -614,7 +614,7 @@ func TestTooLongBodies(t *testing.T) {
 	for _, body := range []io.Reader{bytes.NewReader(make([]byte, 1<<20+1)), io.MultiReader(bytes.NewReader(make([]byte, 1<<20+1)))} {
 		answer, err := do(t, "POST", url, body)
 		if got := text(t, answer, err); !strings.HasPrefix(got, "413 ") {
-			t.Error(got)
+			t.Errorf("got %q, want 413", got)
 		}
 	}
 }
@@ -629,7 +629,7 @@ func TestDialRetry(t *testing.T) {
 	for range 10 {
 		answer, err := do(t, "POST", url, strings.NewReader("x"))
 		if got := text(t, answer, err); !strings.HasPrefix(got, "200 ") {
-			t.Fatal(got)
+			t.Fatalf("got %q, want 200", got)
 		}
 	}
 	// Nobody of the service is there: it is said at once.
@@ -644,12 +644,12 @@ func TestDialRetry(t *testing.T) {
 			err,
 		); !strings.HasPrefix(got, "503 ") || answer.Header.Get("Retry-After") != "1" ||
 			strings.Contains(got, nobody) {
-			t.Fatal(got)
+			t.Fatalf("got %q %v, want 503 with Retry-After 1 and no address", got, answer.Header)
 		}
 		took = append(took, time.Since(began))
 	}
 	if slices.Sort(took); took[0] > time.Second { // some may take longer: the machine may stand still
-		t.Errorf("it took %v", took)
+		t.Errorf("got %v, want the shortest at most 1s", took)
 	}
 }
 
@@ -685,7 +685,7 @@ func TestNoRetry(t *testing.T) {
 			err,
 		); !strings.HasPrefix(got, "503 ") || !strings.Contains(got, "may have been done") ||
 			arrived.Load() != int64(n+1) {
-			t.Errorf("%s arrived %d times: %s", method, arrived.Load(), got)
+			t.Errorf("%s: got %q after %d arrivals, want 503 that says so after %d", method, got, arrived.Load(), n+1)
 		}
 	}
 }
@@ -713,7 +713,7 @@ func TestConnectionsAreKept(t *testing.T) {
 		for _, body := range []io.Reader{nil, strings.NewReader("x"), io.MultiReader(strings.NewReader("x"))} {
 			answer, err := do(t, "POST", url, body)
 			if got := text(t, answer, err); got != "200 " {
-				t.Fatal(got)
+				t.Fatalf("got %q, want 200", got)
 			}
 		}
 	}
@@ -721,7 +721,7 @@ func TestConnectionsAreKept(t *testing.T) {
 	time.Sleep(upstream.progress + 100*time.Millisecond) // an idle connection owes no progress
 	send()
 	if slices.Sort(connections); len(slices.Compact(connections)) != 1 {
-		t.Errorf("%d connections", len(slices.Compact(connections)))
+		t.Errorf("got %d connections, want 1", len(slices.Compact(connections)))
 	}
 	for range 20 {
 		server.CloseClientConnections()
@@ -729,7 +729,7 @@ func TestConnectionsAreKept(t *testing.T) {
 	}
 	idle := (*upstream.pool.instances.Load())[0].idle
 	if len(idle) != 1 || len(upstream.pool.slots) != 0 {
-		t.Errorf("%d idle connections, %d in use", len(idle), len(upstream.pool.slots))
+		t.Errorf("got %d idle connections and %d in use, want 1 and 0", len(idle), len(upstream.pool.slots))
 	}
 }
 
@@ -750,24 +750,24 @@ func TestConnectionsAreBounded(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if _, err := p.connect(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Fatal(err)
+		t.Fatalf("got %v, want %v", err, context.DeadlineExceeded)
 	}
 	go p.release(all[0], true)
 	c, err := p.connect(t.Context())
 	if err != nil || c != all[0] {
-		t.Fatal(c, err)
+		t.Fatalf("got connection %p, %v, want %p", c, err, all[0])
 	}
 	p.release(c, true)
 	c.idle = time.Now().Add(-2 * idleTime)
 	p.release(all[1], true)
 	first := (*p.instances.Load())[0]
 	if idle := first.idle; len(idle) != 1 || idle[0] != all[1] {
-		t.Errorf("%d idle", len(idle))
+		t.Errorf("got %d idle connections, want the last one released", len(idle))
 	}
 	for range maxIdle {
 		first.keep(&connection{tcp: c.tcp, born: time.Now()})
 	}
 	if first.keep(&connection{tcp: c.tcp, born: time.Now()}) {
-		t.Errorf("%d idle", len(first.idle))
+		t.Errorf("got one more than %d connections kept idle, want it closed", len(first.idle))
 	}
 }

@@ -21,7 +21,10 @@ func TestAccept(t *testing.T) {
 		"garbage, ;q=x, text/csv;q=7":                      {false, false},
 	} {
 		if Prefers(accept, MediaCSV) != want.csv || Prefers(accept, MediaProblem) != want.problem {
-			t.Errorf("%q: CSV %t, problem %t", accept, Prefers(accept, MediaCSV), Prefers(accept, MediaProblem))
+			t.Errorf(
+				"%q: got CSV %t, problem %t, want %t, %t",
+				accept, Prefers(accept, MediaCSV), Prefers(accept, MediaProblem), want.csv, want.problem,
+			)
 		}
 	}
 }

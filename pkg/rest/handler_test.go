@@ -53,13 +53,13 @@ func TestFaultsOfOurOwn(t *testing.T) {
 	} {
 		status, body, log := serve(t, do)
 		if status != 500 || strings.Contains(body, "inside") || !strings.Contains(body, `"request_id":"the-id"`) {
-			t.Errorf("%s: %d %s", name, status, body)
+			t.Errorf("%s: got %d %s, want 500 with the request ID and without the cause", name, status, body)
 		}
 		if strings.Count(log, "level=ERROR") != 1 || !strings.Contains(log, "the inside") || !strings.Contains(log, "request_id=the-id") {
-			t.Errorf("%s: logged %s", name, log)
+			t.Errorf("%s: got the log %s, want one error with its cause and request ID", name, log)
 		}
 		if strings.Contains(log, theToken) || !strings.Contains(log, "route=/thing/{token}") {
-			t.Errorf("%s: logged a path, or no route: %s", name, log)
+			t.Errorf("%s: got the log %s, want the route and no token", name, log)
 		}
 	}
 }
@@ -71,7 +71,7 @@ func TestCallerLeaves(t *testing.T) {
 		return answer{}, ctx.Err()
 	})
 	if log != "" {
-		t.Errorf("who hangs up is logged: %s", log)
+		t.Errorf("got the log %s, want none for a caller that leaves", log)
 	}
 }
 
@@ -85,10 +85,10 @@ func TestSlowOperation(t *testing.T) {
 			return answer{}, ctx.Err()
 		})
 		if took := time.Since(began); status != 503 || !strings.Contains(body, "longer than 30s") || took != 30*time.Second {
-			t.Errorf("answered %d after %v: %s", status, took, body)
+			t.Errorf("got %d %s after %v, want 503 after 30s", status, body, took)
 		}
 		if strings.Count(log, "level=ERROR") != 1 || strings.Contains(log, theToken) {
-			t.Errorf("logged %s", log)
+			t.Errorf("got the log %s, want one error without the token", log)
 		}
 	})
 }

@@ -176,10 +176,10 @@ func TestHideFromChanges(t *testing.T) {
 	}
 	want := `{"id":1,"name":"Long rails","place":{"row":7,"shelf":"B"},"notes":["dusty"]}` + "\n"
 	if got := admin.Do("GET", "/crate/1", nil).Want(200).Text; got != want {
-		t.Errorf("there is %s, want %s", got, want)
+		t.Errorf("got %s, want %s", got, want)
 	}
 	made := client.Do("POST", "/crate", `{"name": "Nuts", "place": {"row": 9}, "notes": []}`).Want(200).Text
 	if want := `{"id":2,"name":"Nuts","place":{"row":0},"notes":[]}` + "\n"; made != want {
-		t.Errorf("the client made %s, want %s", made, want)
+		t.Errorf("got %s, want %s", made, want)
 	}
 }

@@ -22,7 +22,7 @@ func TestSearchIsAskedInOneSpelling(t *testing.T) {
 		var wrong problem.Fields
 		readListQuery(t.Context(), url.Values{"assigned": {sent}}, by, func(string) reflect.Type { return reflect.TypeFor[bool]() }, &wrong)
 		if got != want || len(wrong) > 0 {
-			t.Errorf("%q: %q %v", sent, got, wrong)
+			t.Errorf("%q: got %q, %v, want %q", sent, got, wrong, want)
 		}
 	}
 }

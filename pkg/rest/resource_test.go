@@ -160,7 +160,7 @@ func TestScope(t *testing.T) {
 	if got := anna.Do("GET", "/shelf?count=true", nil).
 		Want(200); got.Text != `[{"id":1,"name":"novels","owner_id":1}]`+"\n" ||
 		got.Header.Get("X-Total-Count") != "1" {
-		t.Errorf("anna sees %s", got.Text)
+		t.Errorf("got %s with the count %s, want anna's shelf alone", got.Text, got.Header.Get("X-Total-Count"))
 	}
 	for _, method := range []string{"GET", "PATCH", "DELETE"} {
 		var body any
@@ -182,18 +182,18 @@ func TestParent(t *testing.T) {
 	anna.Do("POST", "/shelf", `{"name": "plays"}`).Want(200)
 	made := anna.Do("POST", "/shelf/1/book", `{"name": "Emma", "shelf_id": 2}`).Want(200)
 	if want := `{"id":1,"shelf_id":1,"name":"Emma"}` + "\n"; made.Text != want || made.Header.Get("ETag") != `"1"` {
-		t.Errorf("made %s", made.Text)
+		t.Errorf("got %s with the ETag %s, want %s with \"1\"", made.Text, made.Header.Get("ETag"), want)
 	}
 	anna.Do("POST", "/shelf/1/book", `{"name": "Emma"}`).WantErrors("/name", "taken")
 	anna.Do("POST", "/shelf/2/book", "name,shelf_id\nHamlet,1\nLear,1\n", "Content-Type", "text/csv").Want(200)
 	if got := anna.Do("GET", "/shelf/2/book", nil).
 		Want(200).
 		Text; got != `[{"id":3,"shelf_id":2,"name":"Hamlet"},{"id":4,"shelf_id":2,"name":"Lear"}]`+"\n" {
-		t.Errorf("the second shelf has %s", got)
+		t.Errorf("got %s, want Hamlet and Lear on the second shelf", got)
 	}
 	anna.Do("PATCH", "/shelf/1/book/1", `{"name": "Persuasion"}`).Want(200)
 	if got := anna.Do("GET", "/shelf/1/book/1?include=more", nil).Want(200).Text; !strings.Contains(got, `"more of Persuasion"`) {
-		t.Errorf("shows %s", got)
+		t.Errorf("got %s, want more of Persuasion in it", got)
 	}
 	for _, path := range []string{"/shelf/2/book/1", "/shelf/9/book/1", "/shelf/1/book/3"} { // of another shelf, or none
 		anna.Do("GET", path, nil).Want(404)
@@ -207,11 +207,11 @@ func TestParent(t *testing.T) {
 	}
 	ben.Do("PATCH", "/shelf/1/book/1", `{"name": "x"}`).Want(404)
 	if got := anna.Do("DELETE", "/shelf/1/book/1", nil).Want(405).Header.Get("Allow"); got != "GET, HEAD, PATCH" {
-		t.Errorf("a book without a deletion allows %s", got)
+		t.Errorf("got Allow %q for a book without a deletion, want GET, HEAD, PATCH", got)
 	}
 	if got := strings.Join(records(t, db), " "); got != "shelf.created shelf/1 shelf.created shelf/2 shelf.book.created shelf/1/book/1 "+
 		"shelf.book.created shelf/2/book/3 shelf.book.created shelf/2/book/4 shelf.book.edited shelf/1/book/1" {
-		t.Errorf("recorded %s", got)
+		t.Errorf("got the records %s, want two shelves created, three books created and one edited", got)
 	}
 }
 
@@ -250,7 +250,7 @@ func TestRaw(t *testing.T) {
 	anna.Do("POST", "/scan/x", scan, pdf...).Want(404)
 	anna.Do("POST", "/scan/9", scan, pdf...).Want(500) // the foreign key, which the library does not translate
 	if got := anna.Do("POST", "/scan/1", scan, pdf...).Want(200).Text; got != "1000" {
-		t.Errorf("uploaded %s", got)
+		t.Errorf("got %s, want 1000", got)
 	}
 	chunked, err := http.NewRequestWithContext(
 		t.Context(),
@@ -267,15 +267,15 @@ func TestRaw(t *testing.T) {
 		t.Fatal(err)
 	}
 	if response.Body.Close(); response.StatusCode != 413 {
-		t.Errorf("a body whose length is not told, and too large, got %d", response.StatusCode)
+		t.Errorf("got %d for a body that is too large and of unknown length, want 413", response.StatusCode)
 	}
 	if part := anna.Do("GET", "/scan/1", nil, "Range", "bytes=3-5"); part.Status != 206 || part.Text != "345" {
-		t.Errorf("a range is %d %s", part.Status, part.Text)
+		t.Errorf("got %d %s, want 206 345", part.Status, part.Text)
 	}
 	anna.Do("GET", "/scan/1", nil, "Range", "bytes=1000-").WantDetail(problem.NoSuchRange, "There is nothing in the range that Range names.")
 	anna.Do("GET", "/scan/9", nil).Want(404)
 	if got := strings.Join(records(t, db), " "); !strings.HasSuffix(got, " scan.created scan/1") || strings.Count(got, "scan.created") != 1 {
-		t.Errorf("recorded %s", got)
+		t.Errorf("got the records %s, want scan.created scan/1 last and once", got)
 	}
 	nobody := testkit.NewClient(
 		t,
@@ -304,7 +304,7 @@ func TestRawThatPanics(t *testing.T) {
 	})
 	c := testkit.NewClient(t, testkit.As(handler, testkit.Holder(0)))
 	if answer, err := c.Try("GET", "/broken", nil); err == nil {
-		t.Errorf("answered %d, %d bytes that look whole", answer.Status, len(answer.Text))
+		t.Errorf("got %d with %d bytes that look whole, want an error", answer.Status, len(answer.Text))
 	}
 }
 
@@ -323,7 +323,7 @@ func TestSeveral(t *testing.T) {
 	if got := anna.Do("PATCH", "/shelf/3,1", `{"name": "essays"}`).
 		Want(200); got.Text != `[{"id":3,"name":"essays","owner_id":1},{"id":1,"name":"essays","owner_id":1}]`+"\n" ||
 		got.Header.Get("ETag") != "" {
-		t.Errorf("answered %s with the ETag %s", got.Text, got.Header.Get("ETag"))
+		t.Errorf("got %s with the ETag %q, want shelves 3 and 1 as essays without one", got.Text, got.Header.Get("ETag"))
 	}
 	anna.Do("PATCH", "/shelf/1,4", `{"name": "x"}`).WantDetail(problem.NotFound, "There is no such item.") // one of ben's
 	anna.Do("DELETE", "/shelf/1,4", nil).Want(404)
@@ -338,17 +338,17 @@ func TestSeveral(t *testing.T) {
 		WantDetail(problem.BadRequest, "If-Match is about one item, and the path names 2.")
 	anna.Do("GET", "/shelf/1,2", nil).Want(404)
 	if got := anna.Do("DELETE", "/shelf/3,2", nil).Want(200).Text; got != `{"message":"Shelfs 3, 2 deleted."}`+"\n" {
-		t.Errorf("answered %s", got)
+		t.Errorf("got %s, want shelfs 3 and 2 deleted", got)
 	}
 	if got := anna.Do("GET", "/shelf/1/book", nil).
 		Want(200).
 		Text; got != `[{"id":1,"shelf_id":1,"name":"Emma"},{"id":2,"shelf_id":1,"name":"Persuasion"},{"id":4,"shelf_id":1,"name":"Rob Roy"}]`+"\n" {
-		t.Errorf("the first shelf has %s", got)
+		t.Errorf("got %s, want Emma, Persuasion and Rob Roy on the first shelf", got)
 	}
 	if got := strings.Join(
 		records(t, db)[7:],
 		" ",
 	); got != "shelf.edited shelf/1 shelf.edited shelf/3 shelf.book.created shelf/1/book/4 shelf.deleted shelf/2 shelf.deleted shelf/3" {
-		t.Errorf("recorded %s", got)
+		t.Errorf("got the records %s, want shelves 1 and 3 edited, book 4 created, shelves 2 and 3 deleted", got)
 	}
 }

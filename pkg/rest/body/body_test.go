@@ -99,7 +99,7 @@ func TestBodySecrets(t *testing.T) {
 			t.Fatal(err)
 		}
 		if fmt.Sprint(was) != test.was || fmt.Sprint(is) != test.is {
-			t.Errorf("%s: was %v, is %v", test.text, was, is)
+			t.Errorf("%s: got %v before and %v now, want %s and %s", test.text, was, is, test.was, test.is)
 		}
 	}
 }
@@ -145,7 +145,7 @@ func TestBodyNew(t *testing.T) {
 		`{"name": [], "count": "x", "secret": "a\u0000"}`: {"/count type", "/name type", "/secret invalid"},
 	} {
 		if _, err := body(t, text).New(); !reflect.DeepEqual(wrongWith(err), want) {
-			t.Errorf("%s: %v, want %v", text, wrongWith(err), want)
+			t.Errorf("%s: got %v, want %v", text, wrongWith(err), want)
 		}
 	}
 	made, err := body(
@@ -153,7 +153,7 @@ func TestBodyNew(t *testing.T) {
 		`{"name": "a", "group": 3, "note": "", "sum too": "8+", "deep": {"er": {"port": 7}}, "until": {"iso_8601": "2026-11-20T10:00:00+01:00", "unix": 1795165200}}`,
 	).New()
 	if err != nil || made.Group != 3 || made.Note != nil || made.Count != 8 || *made.Deep.Er.Port != 7 || made.Until.Unix() != 1795165200 {
-		t.Errorf("%+v %v", made, err)
+		t.Errorf("got %+v, %v, want group 3, no note, count 8, port 7 and 1795165200", made, err)
 	}
 }
 
@@ -215,7 +215,7 @@ func TestForms(t *testing.T) {
 				got, err := over(fmt.Sprintf(`{%q: %s}`, member, form))
 				if same == refused || err != nil {
 					if same != refused || len(wrongWith(err)) != 1 {
-						t.Fatalf("%v %v", got, err)
+						t.Fatalf("got %+v, %v, want one wrong field only where the form is refused", got, err)
 					}
 					return
 				}
@@ -224,7 +224,7 @@ func TestForms(t *testing.T) {
 					text = "{}"
 				}
 				if want, err := over(text); err != nil || !reflect.DeepEqual(got, want) {
-					t.Errorf("%+v, want %+v, %v", got, want, err)
+					t.Errorf("got %+v, %v, want %+v", got, err, want)
 				}
 			})
 		}
@@ -269,7 +269,7 @@ func TestSpellings(t *testing.T) {
 			got = fmt.Sprint(value.Name, " ", value.Count, " ", note)
 		}
 		if got != want {
-			t.Errorf("%s: %s, want %s", text, got, want)
+			t.Errorf("%s: got %s, want %s", text, got, want)
 		}
 	}
 }
@@ -284,16 +284,16 @@ func TestBodyOver(t *testing.T) {
 	want := current
 	want.On = true
 	if err != nil || !reflect.DeepEqual(*untouched, want) {
-		t.Errorf("%+v %v", untouched, err)
+		t.Errorf("got %+v, %v, want %+v", untouched, err, want)
 	}
 	cleared, err := body(t, `{"on": true, "note": null, "deep": null, "count": null}`).Over(&current, struct{}{})
 	want = sample{Name: "old", Group: 3, On: true}
 	if err != nil || !reflect.DeepEqual(*cleared, want) {
-		t.Errorf("%+v %v", cleared, err)
+		t.Errorf("got %+v, %v, want %+v", cleared, err, want)
 	}
 	partly, err := body(t, `{"on": true, "deep": {"er": {"port": null}}}`).Over(&current, struct{}{})
 	if err != nil || partly.Deep.Name != "d" || partly.Deep.Er.Port != nil || *current.Deep.Er.Port != 7 {
-		t.Errorf("%+v %v", partly, err)
+		t.Errorf("got %+v, %v, want the port alone cleared, and not in the current value", partly, err)
 	}
 	for text, want := range map[string][]string{
 		`{}`:                           {"/on required"},
@@ -301,7 +301,7 @@ func TestBodyOver(t *testing.T) {
 		`{"on": true, "name": "evil"}`: {"/name evil"},
 	} {
 		if _, err := body(t, text).Over(&current, struct{}{}); !reflect.DeepEqual(wrongWith(err), want) {
-			t.Errorf("%s: %v, want %v", text, wrongWith(err), want)
+			t.Errorf("%s: got %v, want %v", text, wrongWith(err), want)
 		}
 	}
 }

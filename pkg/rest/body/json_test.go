@@ -20,7 +20,7 @@ func FuzzParseObject(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		got, err := parseObject(text)
 		if err != nil && !problem.Is(err, problem.BadRequest) {
-			t.Fatalf("refused with %v", err)
+			t.Fatalf("got %v, want a %v", err, problem.BadRequest)
 		}
 		var want map[string]any
 		d := json.NewDecoder(bytes.NewReader(text))
@@ -29,7 +29,7 @@ func FuzzParseObject(f *testing.F) {
 		if len(got) == 0 && string(bytes.TrimSpace(text)) != "{}" {
 			var items []any
 			if err == nil && (json.Unmarshal(text, &items) != nil || len(items) > 0) {
-				t.Fatalf("%s is read as {}", text)
+				t.Fatalf("got %s parsed as {}, want an empty list or a refusal", text)
 			}
 			return
 		}
@@ -38,12 +38,12 @@ func FuzzParseObject(f *testing.F) {
 		}
 		if err == nil {
 			if wantErr != nil || !reflect.DeepEqual(plain(got), any(want)) {
-				t.Fatalf("parsed %v, want %v, %v", plain(got), want, wantErr)
+				t.Fatalf("got %v, want %v, %v", plain(got), want, wantErr)
 			}
 			return
 		}
 		if wantErr == nil && want != nil && !mayRefuse(err) {
-			t.Fatalf("refused with %v, want %v", err, want)
+			t.Fatalf("got %v, want %v", err, want)
 		}
 	})
 }
@@ -56,10 +56,10 @@ func TestLoneSurrogates(t *testing.T) {
 		`{"a": "\ud800"}`: 7, `{"a": "\ude00"}`: 7, `{"\ud83d": 1}`: 2, `{"a": "\ude00\ud83d"}`: 7, `{"a": "\ud83d\ud83d\ude00"}`: 7, `{"a": "\ud83dx"}`: 7, `{"a": "\\\udfff"}`: 9, `{"a": "\ud83d\n"}`: 7,
 	} {
 		if got := loneSurrogate([]byte(text)); got != at {
-			t.Errorf("%s: at %d, want %d", text, got, at)
+			t.Errorf("%s: got %d, want %d", text, got, at)
 		}
 		if _, err := parseObject([]byte(text)); (err != nil) != (at >= 0) {
-			t.Errorf("%s: %v", text, err)
+			t.Errorf("%s: got %v, want an error: %t", text, err, at >= 0)
 		}
 	}
 }
@@ -76,7 +76,7 @@ func TestParseObjectAllocates(t *testing.T) { // beside no other test, whose all
 		}
 	}).AllocedBytesPerOp()
 	if limit := int64(200 * len(body)); allocated > limit {
-		t.Errorf("%d bytes allocated for a body of %d", allocated, len(body))
+		t.Errorf("got %d bytes allocated for a body of %d, want at most %d", allocated, len(body), limit)
 	}
 }
 

@@ -64,6 +64,6 @@ func TestCSVOfWhoLeft(t *testing.T) {
 	ctx, leave := context.WithCancel(context.Background())
 	leave()
 	if made, _, err := ParseCSV[sample](ctx, []byte("name\n"+strings.Repeat("a\n", 500))); err == nil || made != nil {
-		t.Errorf("read %d rows, %v", len(made), err)
+		t.Errorf("got %d rows, %v, want none and an error", len(made), err)
 	}
 }

@@ -63,7 +63,7 @@ func TestMoments(t *testing.T) {
 			got = at.Format(time.RFC3339)
 		}
 		if got != want {
-			t.Errorf("%s is %s, want %s", text, got, want)
+			t.Errorf("%s: got %s, want %s", text, got, want)
 		}
 	}
 }
@@ -78,7 +78,7 @@ func TestMomentsOfEveryForm(t *testing.T) {
 		clock := rapid.SampledFrom(clocks[:2]).Draw(t, "clock")
 		text := want.Format(date + "T" + clock + rapid.SampledFrom(zones[1:3]).Draw(t, "zone"))
 		if got, ok := moment(text); !ok || !got.Equal(want) {
-			t.Fatalf("%s is %s, want %s", text, got, want)
+			t.Fatalf("%s: got %s, want %s", text, got, want)
 		}
 	})
 }
@@ -91,14 +91,14 @@ func FuzzMoment(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		got, ok := moment(text)
 		if ok && (got.Year() < 1 || got.Year() > 9999 || got.Nanosecond() != 0) {
-			t.Fatalf("%q is %s", text, got)
+			t.Fatalf("%q: got %s, want a year from 1 to 9999 and whole seconds", text, got)
 		}
 		if again, stillOK := moment(got.Format(time.RFC3339)); ok && (!stillOK || !again.Equal(got)) {
-			t.Fatalf("%q is %s, and that is %s", text, got, again)
+			t.Fatalf("%q: got %s, read again as %s, want the same", text, got, again)
 		}
 		want, err := time.Parse(time.RFC3339, text)
 		if want = want.UTC(); err == nil && want.Year() >= 1 && want.Year() <= 9999 && (!ok || !got.Equal(want.Truncate(time.Second))) {
-			t.Fatalf("%q is %s, want %s", text, got, want)
+			t.Fatalf("%q: got %s, want %s", text, got, want)
 		}
 	})
 }

@@ -24,7 +24,7 @@ func BenchmarkMatch(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				if all.ServeHTTP(w, r); *w != http.StatusNoContent {
-					b.Fatal(*w)
+					b.Fatalf("got %d, want 204", *w)
 				}
 			}
 		})

@@ -59,10 +59,10 @@ func TestCallerTakesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		if took := <-aborted; took != progress {
-			t.Errorf("it ends after %v", took)
+			t.Errorf("got an end after %v, want %v", took, progress)
 		}
 		if text, err := io.ReadAll(caller); err != nil || len(text) > 0 {
-			t.Errorf("%q, %v", text, err)
+			t.Errorf("got %q, %v, want nothing", text, err)
 		}
 		_ = server.Close()
 		serving.Wait()
