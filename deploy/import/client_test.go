@@ -69,7 +69,7 @@ func TestCreateRepeatsWhatIsPutOff(t *testing.T) {
 		note(answer(200, "", `{"id":7}`)))
 	var made ironplane.IPGroup
 	if err := c.create(t.Context(), c.makeGroup, &made); err != nil || made.ID != 7 {
-		t.Fatalf("got %v, %v", made, err)
+		t.Fatalf("got %v, %v, want group 7", made, err)
 	}
 	expect(t, "idempotency keys", keys, []string{"once", "once", "once"})
 	expect(t, "bodies", bodies, []string{bodies[0], bodies[0], bodies[0]})
@@ -80,12 +80,12 @@ func TestCreateIsPatientWithinBounds(t *testing.T) {
 	c, requests := testClient(t, answer(429, "0", ""))
 	err := c.create(t.Context(), c.makeGroup, &ironplane.IPGroup{})
 	if err == nil || errors.Is(err, errUnclear) || requests.Load() != int32(c.waits)+1 {
-		t.Errorf("gave up after %d requests with %v", requests.Load(), err)
+		t.Errorf("got %v after %d requests, want a clear error after %d", err, requests.Load(), c.waits+1)
 	}
 
 	c, requests = testClient(t, answer(503, "3600", ""))
 	if err := c.create(t.Context(), c.makeGroup, &ironplane.IPGroup{}); err == nil || requests.Load() != 1 {
-		t.Errorf("waited for an hour: %v", err)
+		t.Errorf("got %v after %d requests, want an error after 1", err, requests.Load())
 	}
 
 	ctx, cancel := context.WithCancel(t.Context())
@@ -94,7 +94,7 @@ func TestCreateIsPatientWithinBounds(t *testing.T) {
 		cancel()
 	})
 	if err := c.create(ctx, c.makeGroup, &ironplane.IPGroup{}); !errors.Is(err, context.Canceled) {
-		t.Errorf("waited after the end: %v", err)
+		t.Errorf("got %v, want %v", err, context.Canceled)
 	}
 }
 
@@ -126,10 +126,10 @@ func TestCreateTellsWhetherItIsClear(t *testing.T) {
 			c.silence, c.waits = silence, 0
 			err := c.create(t.Context(), c.makeGroup, &ironplane.IPGroup{})
 			if err == nil || errors.Is(err, errUnclear) != test.unclear {
-				t.Errorf("got %v", err)
+				t.Errorf("got %v, want an error with unclear = %t", err, test.unclear)
 			}
 			if n := requests.Load(); n != 1 {
-				t.Errorf("sent %d requests", n)
+				t.Errorf("got %d requests, want 1", n)
 			}
 		})
 	}
@@ -143,7 +143,7 @@ func TestCreateTellsWhetherItIsClear(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := c.create(t.Context(), c.makeGroup, &ironplane.IPGroup{}); err == nil || errors.Is(err, errUnclear) {
-			t.Errorf("got %v", err)
+			t.Errorf("got %v, want a clear error", err)
 		}
 	})
 }
@@ -201,7 +201,7 @@ func TestListRepeatsWhatIsPutOff(t *testing.T) {
 	c, _ := testClient(t, answer(503, "0", ""), answer(200, "", `[{"id":1}]`))
 	items := 0
 	if err := list(t.Context(), c, c.listGroups, func(ironplane.IPGroup) { items++ }); err != nil || items != 1 {
-		t.Errorf("got %d items, %v", items, err)
+		t.Errorf("got %d items, %v, want 1", items, err)
 	}
 }
 
@@ -224,7 +224,7 @@ func TestClientTakesOnlyPlainURLs(t *testing.T) {
 	t.Parallel()
 	for _, base := range []string{"", "127.0.0.1:8080", "ftp://a", "http://", "http://me:secret@a", "http://a?key=b", "http://a b"} {
 		if _, err := newClient(base, secret.New("key")); err == nil || strings.Contains(err.Error(), "secret") {
-			t.Errorf("%q: got %v", base, err)
+			t.Errorf("%q: got %v, want an error without the password", base, err)
 		}
 	}
 }

@@ -160,7 +160,7 @@ func importExport(t *testing.T, ctx context.Context, api *faultyAPI, more ...str
 	getenv := func(name string) string { return map[string]string{"IRONPLANE_KEY": testKey}[name] }
 	code := run(ctx, args, getenv, &stdout, &stderr)
 	if strings.Contains(stdout.String()+stderr.String(), testKey) {
-		t.Errorf("the key is shown:\n%s%s", &stdout, &stderr)
+		t.Errorf("got the key in the output, want it hidden:\n%s%s", &stdout, &stderr)
 	}
 	return outcome{code, stdout.String(), stderr.String()}
 }
@@ -170,11 +170,11 @@ func (o outcome) expect(t *testing.T, code int, texts ...string) {
 	shown := strings.Join(strings.Fields(o.stdout+o.stderr), " ")
 	for _, text := range texts {
 		if !strings.Contains(shown, text) {
-			t.Errorf("nothing says %q", text)
+			t.Errorf("got output without %q, want it there", text)
 		}
 	}
 	if o.code != code {
-		t.Errorf("exit code %d, want %d", o.code, code)
+		t.Errorf("got exit code %d, want %d", o.code, code)
 	}
 	if t.Failed() {
 		t.Logf("%s%s", o.stdout, o.stderr)
@@ -208,7 +208,7 @@ func TestImportMakesWhatIsMissing(t *testing.T) {
 
 	importExport(t, t.Context(), api).expect(t, 0, "A (there already)", "4 groups, 8 entities 0 0 8 0 0 0")
 	if n := len(api.posts("/group")) + len(api.posts("/entity")); n != 12 {
-		t.Errorf("%d posts in both runs, want the 12 of the first", n)
+		t.Errorf("got %d posts in both runs, want the 12 of the first", n)
 	}
 }
 
@@ -259,7 +259,7 @@ func TestImportWaitsWhenPutOff(t *testing.T) {
 	}}
 	importExport(t, t.Context(), api).expect(t, 0, "4 groups, 8 entities 0 8 0 0 0 0")
 	if len(api.entities) != 8 || len(api.groups) != 4 {
-		t.Errorf("%d groups and %d entities stand", len(api.groups), len(api.entities))
+		t.Errorf("got %d groups and %d entities, want 4 and 8", len(api.groups), len(api.entities))
 	}
 }
 
@@ -278,7 +278,7 @@ func TestImportStopsAtAFault(t *testing.T) {
 	broken = false
 	importExport(t, t.Context(), api).expect(t, 0)
 	if len(api.entities) != 8 {
-		t.Errorf("%d entities stand after the second run", len(api.entities))
+		t.Errorf("got %d entities after the second run, want 8", len(api.entities))
 	}
 }
 
@@ -290,11 +290,11 @@ func TestImportLooksAgainAfterACut(t *testing.T) {
 	first := importExport(t, t.Context(), api)
 	first.expect(t, 1, "stopped after making 4 groups")
 	if strings.Contains(first.stdout, "Unclear") {
-		t.Errorf("it is clear that all was made:\n%s%s", first.stdout, first.stderr)
+		t.Errorf("got unclear entities, want none:\n%s%s", first.stdout, first.stderr)
 	}
 	importExport(t, t.Context(), api).expect(t, 0)
 	if len(api.entities) != 8 {
-		t.Errorf("%d entities stand after the second run", len(api.entities))
+		t.Errorf("got %d entities after the second run, want 8", len(api.entities))
 	}
 }
 
@@ -311,7 +311,7 @@ func TestImportEndsBetweenRequests(t *testing.T) {
 	first.expect(t, 1, "stopped after making 4 groups", "context canceled")
 	stand := len(api.entities)
 	if stand == 0 || stand > workers {
-		t.Errorf("%d entities stand", stand)
+		t.Errorf("got %d entities, want 1 to %d", stand, workers)
 	}
 	first.expect(t, 1, fmt.Sprintf("4 groups, 8 entities %d %d 0 0 0 0", 8-stand, stand))
 	importExport(t, t.Context(), api).expect(t, 0, fmt.Sprintf("4 groups, 8 entities 0 %d %d 0 0 0", 8-stand, stand))
@@ -330,7 +330,7 @@ func TestImportNeedsAKeyThatIsKnown(t *testing.T) {
 
 	var stderr bytes.Buffer
 	if code := run(t.Context(), []string{"netbox", export(t)}, func(string) string { return "" }, io.Discard, &stderr); code != 1 {
-		t.Errorf("exit code %d without a key", code)
+		t.Errorf("got exit code %d without a key, want 1", code)
 	}
 	outcome{1, "", stderr.String()}.expect(t, 1, "no API key")
 }
@@ -343,7 +343,7 @@ func TestDryRunAsksNobody(t *testing.T) {
 		"4 groups, 8 entities 1 5 2", "A: 10.0.0.2 mask 255.255.255.0 gateway 10.0.0.1 vlan 100 \"two.example\"", "Left out: 3",
 	)
 	if len(api.requests) != 0 {
-		t.Errorf("asked %v", api.requests)
+		t.Errorf("got requests %v, want none", api.requests)
 	}
 }
 
@@ -390,7 +390,7 @@ func TestFlags(t *testing.T) {
 	}
 	for _, name := range []string{"--url", "--key", "--key-file", "--clients", "--dry-run", "--verbose", "-v", "FILE"} {
 		if !strings.Contains(help.String(), name) {
-			t.Errorf("got help without %s:\n%s", name, &help)
+			t.Errorf("got help without %s, want it there:\n%s", name, &help)
 		}
 	}
 }

@@ -41,7 +41,7 @@ func TestReadDumpPassesOverOtherModels(t *testing.T) {
 	t.Parallel()
 	d := dumpOf(t, `{"model": "ipam.aggregate", "pk": "any", "fields": null}`)
 	if len(d.prefixes) != 0 {
-		t.Errorf("read %v", d.prefixes)
+		t.Errorf("got %v, want no prefixes", d.prefixes)
 	}
 }
 
@@ -57,7 +57,7 @@ func TestReadCustomersNamesWhatIsWrong(t *testing.T) {
 	} {
 		d := dumpOf(t, rec(modelTenant, 1, `"name": "A"`), rec(modelTenant, 2, `"name": "Two"`), rec(modelTenant, 3, `"name": "Two"`))
 		if err := d.readCustomers(strings.NewReader(file)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v, want something with %q", file, err, want)
+			t.Errorf("%q: got %v, want an error with %q", file, err, want)
 		}
 	}
 }

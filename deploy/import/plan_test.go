@@ -297,7 +297,7 @@ func TestPlan(t *testing.T) {
 func expect(t *testing.T, what string, got, want []string) {
 	t.Helper()
 	if !slices.Equal(got, want) {
-		t.Errorf("%s:\n  %s\nwant:\n  %s", what, strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+		t.Errorf("%s: got\n  %s\nwant\n  %s", what, strings.Join(got, "\n  "), strings.Join(want, "\n  "))
 	}
 }
 
@@ -358,7 +358,7 @@ func TestPlanProperties(t *testing.T) {
 		for i, a := range plan.Entities {
 			for _, b := range plan.Entities[:i] {
 				if a.Span.Overlaps(b.Span) && (a.Group == b.Group || !isPrivate(a.Span) || !isPrivate(b.Span)) {
-					t.Fatalf("%s overlaps %s", a, b)
+					t.Fatalf("got %s and %s, want no overlap", a, b)
 				}
 			}
 		}
@@ -375,7 +375,7 @@ func TestPlanProperties(t *testing.T) {
 		} {
 			for _, pk := range pks {
 				if n := seen[Source{model, pk}]; n != 1 {
-					t.Fatalf("%s is planned or left out %d times", Source{model, pk}, n)
+					t.Fatalf("got %s planned or left out %d times, want once", Source{model, pk}, n)
 				}
 			}
 		}
@@ -387,16 +387,16 @@ func TestPlanProperties(t *testing.T) {
 		}
 		for _, group := range plan.Groups {
 			if !held[group] {
-				t.Fatalf("nothing needs the group %s", group)
+				t.Fatalf("got the group %s without entities, want none like it", group)
 			}
 			delete(held, group)
 		}
 		if len(held) != 0 {
-			t.Fatalf("no group is planned for %v", held)
+			t.Fatalf("got no group for the entities of %v, want all groups planned", held)
 		}
 
 		if again := planFor(d); !reflect.DeepEqual(plan, again) {
-			t.Fatalf("planned again it is %v", again)
+			t.Fatalf("got %v when planned again, want %v", again, plan)
 		}
 	})
 }
@@ -405,22 +405,22 @@ func TestPlanProperties(t *testing.T) {
 func accept(t *rapid.T, d *dump, e Entity) {
 	switch {
 	case !e.Span.IsValid() || e.Span.From().Is4In6():
-		t.Fatalf("%s: not an address", e)
+		t.Fatalf("got %s, want an IPv4 or IPv6 address", e)
 	case isPrivate(netipx.IPRangeFrom(e.Span.From(), e.Span.From())) != isPrivate(e.Span):
-		t.Fatalf("%s: private and public", e)
+		t.Fatalf("got %s, want all of it private or all public", e)
 	case e.Subnet.IsValid() && (!e.Subnet.Contains(e.Span.From()) || !e.Subnet.Contains(e.Span.To())):
-		t.Fatalf("%s: not in its subnet %s", e, e.Subnet)
+		t.Fatalf("got %s, want it in its subnet %s", e, e.Subnet)
 	case e.Gateway.IsValid() && (!e.Subnet.Contains(e.Gateway) || e.Span.Contains(e.Gateway)):
-		t.Fatalf("%s: no such gateway in %s", e, e.Subnet)
+		t.Fatalf("got %s with gateway %s, want a gateway in %s and outside the range", e, e.Gateway, e.Subnet)
 	case e.Span.From().Is6() && strings.Contains(e.Address(), "-"):
-		t.Fatalf("%s: IPv6 has no ranges", e)
+		t.Fatalf("got %s, want no range of IPv6", e)
 	}
 	span, ok := parseSpan(e.Address())
 	if !ok || span != e.Span {
-		t.Fatalf("%s: reads back as %s", e, span)
+		t.Fatalf("%s: got %s read back, want %s", e, span, e.Span)
 	}
 	if e.Source.Model == modelPrefix && d.prefixes[e.Source.PK].isContainer() {
-		t.Fatalf("%s: a container", e)
+		t.Fatalf("got the container %s, want no containers", e)
 	}
 }
 

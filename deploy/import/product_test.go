@@ -25,16 +25,16 @@ func TestImportIntoTheProduct(t *testing.T) {
 		ironplane.CreateIPGroupBody{Name: "elsewhere"},
 	); err != nil ||
 		made.JSON200 == nil {
-		t.Fatal(made, err)
+		t.Fatalf("got %v, %v, want a group", made, err)
 	}
 	there := ironplane.CreateIPEntityBody{Group: ironplane.RefBody{ID: 1}, FullIP: new("198.51.100.0/29")}
 	if made, err := api.CreateIPEntityWithResponse(t.Context(), nil, there); err != nil || made.JSON200 == nil {
-		t.Fatal(made, err)
+		t.Fatalf("got %v, %v, want an entity", made, err)
 	}
 	entities := func() []ironplane.IPEntity {
 		list, err := api.ListIPEntitiesWithResponse(t.Context(), nil)
 		if err != nil || list.JSON200 == nil {
-			t.Fatal(list, err)
+			t.Fatalf("got %v, %v, want a list", list, err)
 		}
 		return *list.JSON200
 	}
@@ -58,12 +58,12 @@ func TestImportIntoTheProduct(t *testing.T) {
 		"ipam.ipaddress 4, NetBox: no site: 198.51.100.4 (/v4/full overlaps with IP entity 1 (198.51.100.0/29) in IP group 1 (elsewhere))")
 	for _, e := range entities() {
 		if owned := e.Owner != nil && e.Owner.ID == 1 && *e.Owner.Name == "Ben Miller"; owned != (e.FullIP == "10.0.0.2") {
-			t.Errorf("the owner of %s is %+v", e.FullIP, e.Owner)
+			t.Errorf("%s: got owner %+v, want Ben Miller to own 10.0.0.2 only", e.FullIP, e.Owner)
 		}
 	}
 	made := entities()
 	if len(made) != 7 {
-		t.Fatalf("%d entities, want 7: %s", len(made), testkit.JSON(made))
+		t.Fatalf("got %d entities, want 7: %s", len(made), testkit.JSON(made))
 	}
 	into().expect(t, 0, "4 groups, 8 entities 0 0 6 0 2 0")
 	expect(t, "entities after the second run", []string{testkit.JSON(entities())}, []string{testkit.JSON(made)})

@@ -50,11 +50,11 @@ func TestUnits(t *testing.T) {
 		place("usr/lib/systemd/system/"+target+".target", "[Unit]\nDescription="+target+"\n", 0o644)
 	}
 	if len(services) != 5 {
-		t.Fatalf("the units are %q", services)
+		t.Fatalf("got the units %q, want 5", services)
 	}
 	verify := exec.CommandContext(t.Context(), "systemd-analyze", append([]string{"verify", "--man=no", "--root=" + root}, services...)...)
 	if said, err := verify.CombinedOutput(); err != nil || len(said) > 0 {
-		t.Errorf("%v: %s", err, said)
+		t.Errorf("got %v: %s, want no complaints", err, said)
 	}
 	for _, service := range services {
 		if strings.HasSuffix(service, ".target") {
@@ -84,7 +84,7 @@ func TestDebian(t *testing.T) {
 	}
 	packages := glob(t, filepath.Join(*made, "*.deb"))
 	if len(packages) != 1 || len(glob(t, filepath.Join(*made, "*.rpm"))) != 1 {
-		t.Fatalf("%s holds not one of each: %q", *made, packages)
+		t.Fatalf("got %q in %s, want one .deb and one .rpm", packages, *made)
 	}
 	if _, err := exec.LookPath("dpkg"); err != nil || os.Getuid() != 0 {
 		t.Skip("installing needs dpkg and root")
@@ -115,11 +115,11 @@ func TestDebian(t *testing.T) {
 		}
 	}
 	if is, err := os.Stat(at("etc/ironplane/secrets/network")); err != nil || is.Mode().Perm() != 0o750 {
-		t.Errorf("the secrets of network: %v, %v", is, err)
+		t.Errorf("got %v, %v for the secrets of network, want the mode 0750", is, err)
 	}
 	for _, user := range []string{"ironplane:", "ironplane-gateway:", "ironplane-network:", "ironplane-site-agent:"} {
 		if !strings.Contains("\n"+read(t, at("etc/passwd")), "\n"+user) {
-			t.Errorf("there is no user %s", user)
+			t.Errorf("got no user %s, want one", user)
 		}
 	}
 	secret, settings, changed := at(
@@ -133,14 +133,14 @@ func TestDebian(t *testing.T) {
 	dpkg("--install", packages[0]) // as another version would be
 	dpkg("--remove", "ironplane")
 	if left := glob(t, at("usr/lib/ironplane/*")); len(left) > 0 {
-		t.Errorf("removed, there is %q", left)
+		t.Errorf("removed: got %q, want nothing left", left)
 	}
 	if read(t, settings) != changed {
-		t.Error("the settings are not kept")
+		t.Error("got other settings after the removal, want them kept")
 	}
 	dpkg("--install", packages[0])
 	if read(t, settings) != changed {
-		t.Error("the settings are not kept")
+		t.Error("got other settings after the reinstallation, want them kept")
 	}
 	dpkg("--purge", "ironplane")
 	var left []string
@@ -153,10 +153,10 @@ func TestDebian(t *testing.T) {
 		})
 	}
 	if !slices.Equal(left, []string{secret}) {
-		t.Errorf("purged, there is %q", left)
+		t.Errorf("purged: got %q, want %q", left, []string{secret})
 	}
 	if empty, err := os.ReadDir(at("etc/ironplane/secrets")); err != nil || len(empty) != 1 {
-		t.Errorf("purged, there are folders %v, %v", empty, err)
+		t.Errorf("purged: got folders %v, %v, want one", empty, err)
 	}
 }
 
@@ -174,7 +174,7 @@ func TestRPM(t *testing.T) {
 	for line := range strings.Lines(output(t, "dpkg-deb", "--contents", glob(t, filepath.Join(*made, "*.deb"))[0])) {
 		fields := strings.Fields(line) // mode, owner, size, day, time, path
 		if path := strings.TrimPrefix(fields[5], "."); !strings.HasSuffix(path, "/") && !strings.Contains("\n"+rpm, "\n"+path+"\n") {
-			t.Errorf("the .rpm lacks %s", path)
+			t.Errorf("got an .rpm without %s, want it as in the .deb", path)
 		}
 	}
 }

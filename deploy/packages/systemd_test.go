@@ -152,7 +152,7 @@ func (m *machine) standalone(t *testing.T) {
 	m.run(t, "systemctl enable --now "+unit)
 	m.answers(t, key)
 	if journal := m.run(t, "journalctl --no-pager --unit "+unit); strings.Contains(journal, m.run(t, "cat "+key)) {
-		t.Error("the journal has the key")
+		t.Error("got the key in the journal, want it hidden")
 	}
 	m.run(t, "systemctl reload "+unit)
 	m.answers(t, key)
@@ -162,7 +162,7 @@ func (m *machine) standalone(t *testing.T) {
 	m.answers(t, key)
 	m.run(t, "systemctl disable --now "+unit)
 	if left := m.run(t, "systemctl show --property Result --property ExecMainStatus "+unit); left != "Result=success\nExecMainStatus=0" {
-		t.Errorf("it ended with %s", left)
+		t.Errorf("got %s, want the result success and exit status 0", left)
 	}
 }
 
@@ -211,7 +211,7 @@ func (m *machine) split(t *testing.T, settings string) {
 	}
 	m.run(t, "systemctl stop 'ironplane-*'")
 	if failed := m.run(t, "systemctl list-units --state failed --plain --no-legend 'ironplane*'"); failed != "" {
-		t.Errorf("stopped, there is %s", failed)
+		t.Errorf("stopped: got the failed units %s, want none", failed)
 	}
 }
 

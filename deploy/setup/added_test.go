@@ -79,7 +79,7 @@ func TestAddedService(t *testing.T) {
 	c.With("").Do(http.MethodGet, "/gadget", nil).Want(http.StatusUnauthorized)
 	producttest.Drain(t, p)
 	if got := c.Do(http.MethodGet, "/log?type=gadget.created", nil).Want(http.StatusOK).Text; !strings.Contains(got, "Label printer") {
-		t.Errorf("the log has %s, want the gadget in it", got)
+		t.Errorf("got the log %s, want the gadget in it", got)
 	}
 	testkit.Eventually(t, "the webhook hears of the gadget", func() bool {
 		return hook.Taken() > 0

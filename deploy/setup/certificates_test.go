@@ -37,24 +37,24 @@ func TestCertificates(t *testing.T) {
 				t.Error(err)
 			}
 			if made[name] == i.content(name+"/mesh.crt") {
-				t.Errorf("the certificate of %s is not made anew", name)
+				t.Errorf("got the same certificate for %s, want a new one", name)
 			}
 			made[name] = i.content(name + "/mesh.crt")
 		}
 		if authority := i.content("gateway/mesh-ca.crt"); made[""] != "" && made[""] != authority {
-			t.Error("there is another authority")
+			t.Error("got another authority, want the same")
 		} else {
 			made[""] = authority
 		}
 	}
 	if err := load("gateway", "network"); err == nil {
-		t.Error("network's certificate is good for the gateway")
+		t.Error("got network's certificate accepted for the gateway, want a refusal")
 	}
 	var printed strings.Builder
 	if err := i.config.printSQL(
 		&printed,
 	); err != nil || strings.Contains(printed.String(), i.content("setup/postgres-password")) ||
 		!strings.Contains(printed.String(), "SCRAM-SHA-256$") {
-		t.Errorf("%v: %s", err, &printed)
+		t.Errorf("got %v: %s, want a SCRAM secret and no password", err, &printed)
 	}
 }

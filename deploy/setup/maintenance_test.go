@@ -23,7 +23,7 @@ func TestMaintenanceOfAll(t *testing.T) {
 		}
 		for _, name := range processes() {
 			if _, there := maintenance.File(filepath.Join(c.Secrets, name, "maintenance")).Reason(); there != step.there {
-				t.Errorf("%s is told %t", name, there)
+				t.Errorf("%s: got maintenance %t, want %t", name, there, step.there)
 			}
 		}
 	}

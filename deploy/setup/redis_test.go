@@ -157,7 +157,7 @@ func TestRedisUsers(t *testing.T) {
 	})
 	count := fmt.Sprintf("rate:owner:admin:1:%d/%d", settings.OwnerRate.In(nil), settings.OwnerBurst.In(nil))
 	if left := i.client(principal.Gateway, "").Exists(t.Context(), count); left.Err() == nil {
-		t.Error("the gateway may look for keys")
+		t.Error("got keys that the gateway may look for, want a refusal")
 	}
 	counting := i.client(principal.Gateway, "")
 	testkit.Eventually(i.t, "the gateway counts limits", func() bool {
@@ -251,7 +251,7 @@ func TestRedisUsersMayNoMore(t *testing.T) {
 			if err := client.Do(t.Context(), args...).
 				Err(); err == nil ||
 				!strings.Contains(err.Error(), "NOPERM") && !strings.Contains(err.Error(), "can't run this command") {
-				t.Errorf("%s may %s: %v", user, command, err)
+				t.Errorf("%s: got %v for %s, want a refusal", user, err, command)
 			}
 		}
 	}
@@ -259,7 +259,7 @@ func TestRedisUsersMayNoMore(t *testing.T) {
 		"redis://" + i.config.Redis, "redis://:" + i.content("redis/password") + "@" + i.config.Redis, "redis://network:wrong@" + i.config.Redis,
 	} {
 		if err := i.client("", url).Ping(t.Context()).Err(); err == nil {
-			t.Error("a stranger gets in")
+			t.Error("got a stranger let in, want a refusal")
 		}
 	}
 }
@@ -285,14 +285,14 @@ func TestSecretsOfProcesses(t *testing.T) {
 			for _, name := range []string{"process-key", "redis-url", "consul-token"} {
 				content := i.content(process + "/" + name)
 				if other := seen[content]; other != "" {
-					t.Errorf("%s and %s share their %s", process, other, name)
+					t.Errorf("got the same %s for %s and %s, want different ones", name, process, other)
 				}
 				seen[content] = process
 			}
 			var printed strings.Builder
 			c.Process, c.MasterKey = process, secret.New(i.content("setup/master-key"))
 			if err := printProcessKey(c, &printed); err != nil || strings.TrimSpace(printed.String()) != i.content(process+"/process-key") {
-				t.Errorf("the key of %s is printed as another: %v", process, err)
+				t.Errorf("got another key of %s (%v), want the one in its file", process, err)
 			}
 			files, err := filepath.Glob(i.file(process + "/*"))
 			if err != nil {
@@ -303,14 +303,14 @@ func TestSecretsOfProcesses(t *testing.T) {
 					file,
 				); err != nil || strings.Contains(string(text), i.content("setup/master-key")) ||
 					filepath.Base(file) == "master-key" {
-					t.Errorf("%s is told the master key: %s, %v", process, file, err)
+					t.Errorf("%s: got the master key in %s (%v), want it withheld", process, file, err)
 				}
 			}
 		}
 	}
 	c.Process = "nobody"
 	if err := printProcessKey(c, &strings.Builder{}); err == nil || !strings.Contains(err.Error(), "gateway") {
-		t.Errorf("there is a key of nobody: %v", err)
+		t.Errorf("got %v for the key of nobody, want an error that names the gateway", err)
 	}
 }
 
@@ -331,7 +331,7 @@ func TestCheck(t *testing.T) {
 			}
 		}
 		if well != c.well {
-			t.Errorf("%d checks are well of %q, not %d", well, c.Secrets, c.well)
+			t.Errorf("%q: got %d checks that pass, want %d", c.Secrets, well, c.well)
 		}
 	}
 }

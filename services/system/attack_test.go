@@ -127,11 +127,11 @@ func TestAttacks(t *testing.T) {
 			switch found, bad := s.verify(audit.Anchor{}); {
 			case test.found == "" && (bad != nil || found.First != 4 || found.Last != 10 ||
 				found.Changes["network"] != 6 || found.Changes["pxe"] != 4):
-				t.Errorf("found %+v, %v", found, bad)
+				t.Errorf("got %+v, %v, want the items 4 to 10, 6 of network and 4 of pxe", found, bad)
 			case test.found != "" && bad == nil:
-				t.Error("it is not found")
+				t.Errorf("got a log that verifies, want %q", test.found)
 			case test.found != "" && !strings.Contains(bad.Error(), test.found):
-				t.Error(bad)
+				t.Errorf("got %v, want %q", bad, test.found)
 			}
 		})
 	}
@@ -158,17 +158,17 @@ func TestRolledBack(t *testing.T) {
 			}
 			s.begin()
 			if _, bad := s.verify(audit.Anchor{}); bad != nil {
-				t.Errorf("it can be told: %v", bad)
+				t.Errorf("without an anchor: got %v, want a log that verifies", bad)
 			}
 			if _, bad := s.verify(now.Anchor); bad == nil {
-				t.Error("the anchor does not tell it")
+				t.Error("with an anchor: got a log that verifies, want an error")
 			}
 			if err := s.try(
 				"network",
 				edit(1, `{}`, `{}`),
 			); err == nil ||
 				!strings.Contains(err.Error(), "change 7 of network came where the log has those up to") {
-				t.Errorf("the next change: %v", err)
+				t.Errorf("the next change: got %v, want a refusal of change 7", err)
 			}
 		})
 	}
@@ -187,10 +187,10 @@ func TestEmptiedLogDoesNotBegin(t *testing.T) {
 		}
 		s.execute("UPDATE log_head SET id = 0, mac = '', seqs = '{}', checkpoint = '', signature = ''")
 		if err := s.log.Begin(t.Context(), s.db); err == nil {
-			t.Errorf("where %s is left a log begins", left)
+			t.Errorf("left %s: got a log that begins, want an error", left)
 		}
 		if err := s.try("network", edit(1, `{}`, `{}`)); err == nil {
-			t.Errorf("where %s is left it is written to", left)
+			t.Errorf("left %s: got a change written, want an error", left)
 		}
 	}
 }
@@ -221,10 +221,10 @@ func TestCutVerifies(t *testing.T) {
 			}
 			before := s.ids("SELECT id FROM log UNION ALL SELECT id FROM log_checkpoint ORDER BY 1")
 			if err := s.cut(30); err == nil {
-				t.Error("it is cut")
+				t.Error("got the log cut, want an error")
 			}
 			if after := s.ids("SELECT id FROM log UNION ALL SELECT id FROM log_checkpoint ORDER BY 1"); !slices.Equal(after, before) {
-				t.Errorf("%v became %v", before, after)
+				t.Errorf("got %v, want %v", after, before)
 			}
 		})
 	}
@@ -234,10 +234,10 @@ func TestCutVerifies(t *testing.T) {
 		t.Fatal(err)
 	}
 	if left := s.ids("SELECT id FROM log ORDER BY id"); !slices.Equal(left, []int64{5, 6, 7, 8, 9, 10}) {
-		t.Errorf("nothing was altered, and %v are left", left)
+		t.Errorf("nothing altered: got %v, want 5 to 10", left)
 	}
 	if found, bad := s.verify(audit.Anchor{}); bad != nil || found.First != 5 {
-		t.Error(found, bad)
+		t.Errorf("got %+v, %v, want items from 5 on", found, bad)
 	}
 }
 
@@ -248,11 +248,11 @@ func TestWrongAnchorAtACheckpoint(t *testing.T) {
 	s.live()
 	for _, id := range []int64{2, 3, 4, 10} {
 		if _, bad := s.verify(audit.Anchor{ID: id, MAC: []byte("wrong")}); bad == nil || bad.ID != id {
-			t.Errorf("a wrong anchor at %d: %v", id, bad)
+			t.Errorf("a wrong anchor: got %v, want an error at %d", bad, id)
 		}
 	}
 	if found, bad := s.verify(audit.Anchor{ID: 1, MAC: []byte("cut off")}); bad != nil || found.Compared {
-		t.Errorf("an anchor before the checkpoints: %+v, %v", found, bad)
+		t.Errorf("an anchor before the checkpoints: got %+v, %v, want it not compared", found, bad)
 	}
 }
 
@@ -264,7 +264,7 @@ func TestNumbersFollow(t *testing.T) {
 	for _, seq := range []int64{1, 3, 6, 8, 100} {
 		s.seq["network"] = seq - 1
 		if err := s.try("network", edit(1, `{}`, `{}`)); err == nil || !strings.Contains(err.Error(), "the log has those up to 6") {
-			t.Errorf("change %d: %v", seq, err)
+			t.Errorf("change %d: got %v, want an error that names 6", seq, err)
 		}
 	}
 	batch := []events.Event{edit(1, `{}`, `{}`), edit(1, `{}`, `{}`)}
@@ -272,13 +272,13 @@ func TestNumbersFollow(t *testing.T) {
 		batch[i].Seq, batch[i].At = int64(7+2*i), time.Now()
 	}
 	if err := s.tryBatch("network", batch); err == nil {
-		t.Error("a batch that leaves one out is written")
+		t.Error("got a batch written that leaves a change out, want an error")
 	}
 	s.seq["network"] = 6
 	s.write("network", edit(1, `{}`, `{}`))
 	s.write("identity", edit(1, `{}`, `{}`))
 	if found, bad := s.verify(audit.Anchor{}); bad != nil || found.Changes["network"] != 7 || found.Changes["identity"] != 1 {
-		t.Error(found, bad)
+		t.Errorf("got %+v, %v, want 7 changes of network and 1 of identity", found, bad)
 	}
 }
 
@@ -303,7 +303,7 @@ func TestSkippedChangeIsAccountedFor(t *testing.T) {
 	s := newStand(t)
 	s.live()
 	if err := s.skip("network", 7); !errors.Is(err, host.ErrNotStopped) {
-		t.Errorf("nothing has stopped: %v", err)
+		t.Errorf("got %v, want %v", err, host.ErrNotStopped)
 	}
 	s.stopAt("network", 7)
 	if err := s.skip("network", 7); err != nil {
@@ -318,19 +318,19 @@ func TestSkippedChangeIsAccountedFor(t *testing.T) {
 	s.write("pxe", edit(1, `{}`, `{}`))
 	found, bad := s.verify(audit.Anchor{})
 	if bad != nil || found.Skipped != 6 || found.Changes["network"] != 8 || found.Changes["pxe"] != 10 {
-		t.Errorf("%+v, %v", found, bad)
+		t.Errorf("got %+v, %v, want 6 skipped, 8 changes of network and 10 of pxe", found, bad)
 	}
 	item := shownAs(t, s.Do("GET", "/log/12", nil).Want(200).Text)
 	if item.Type != "event.skipped" || item.User != nil || item.Data.Changes["first"]["after"] != 5.0 ||
 		item.Data.Changes["last"]["after"] != 9.0 {
-		t.Errorf("%+v", item)
+		t.Errorf("got %+v, want event.skipped without a user, first 5, last 9", item)
 	}
 	if n := s.ids("SELECT id FROM change WHERE type = 'event.skipped'"); len(n) != 0 {
-		t.Error("the skip is recorded a second time")
+		t.Errorf("got %d changes that record the skip, want 0", len(n))
 	}
 	s.stopAt("network", 5)
 	if err := s.skip("network", 5); err == nil || !strings.Contains(err.Error(), "the log has the changes of network up to 8") {
-		t.Errorf("a change that is logged is skipped: %v", err)
+		t.Errorf("got %v, want an error that names change 8", err)
 	}
 	// A service whose own record says that changes were skipped accounts for none with it.
 	s.write(
@@ -339,14 +339,14 @@ func TestSkippedChangeIsAccountedFor(t *testing.T) {
 	)
 	s.seq["network"] = 20
 	if err := s.try("network", edit(1, `{}`, `{}`)); err == nil {
-		t.Error("a service's own record of a skip leaves changes out")
+		t.Error("got a change accepted after a service's own record of a skip, want an error")
 	}
 	if found, bad := s.verify(audit.Anchor{}); bad != nil || found.Changes["network"] != 9 || found.Skipped != 6 {
-		t.Errorf("%+v, %v", found, bad)
+		t.Errorf("got %+v, %v, want 9 changes of network and 6 skipped", found, bad)
 	}
 	s.execute("DELETE FROM log WHERE id = 12")
 	if _, bad := s.verify(audit.Anchor{}); bad == nil || bad.ID != 12 {
-		t.Errorf("the item is removed: %v", bad)
+		t.Errorf("the item is removed: got %v, want an error at 12", bad)
 	}
 }
 
@@ -419,14 +419,14 @@ func TestVerifyCounts(t *testing.T) {
 		s.seq["network"] = test.next - 1
 		s.write("network", edit(1, `{}`, `{}`))
 		if _, bad := s.verify(audit.Anchor{}); (bad == nil) != (test.found == "") || bad != nil && !strings.Contains(bad.Error(), test.found) {
-			t.Errorf("change %d: %v", test.next, bad)
+			t.Errorf("change %d: got %v, want %q", test.next, bad, test.found)
 		}
 	}
 	s := newStand(t)
 	s.live()
 	s.sign(s.box, map[string]int64{"identity": 3})
 	if _, bad := s.verify(audit.Anchor{}); bad == nil || !strings.Contains(bad.Error(), "the head does not have the numbers") {
-		t.Error(bad)
+		t.Errorf("got %v, want an error that the head lacks the numbers", bad)
 	}
 }
 
@@ -449,10 +449,10 @@ func TestEarlierMasterKey(t *testing.T) {
 		}
 		s.sign(mustBox(t, earlier.Reveal()), nil)
 		if err := s.try("network", edit(1, `{}`, `{}`)); err == nil {
-			t.Error("it is written on")
+			t.Error("got a change written with an earlier key, want an error")
 		}
 		if _, bad := s.verify(audit.Anchor{}); bad == nil || !strings.Contains(bad.Error(), "earlier master key") {
-			t.Error(bad)
+			t.Errorf("got %v, want an error that names an earlier master key", bad)
 		}
 	}
 }

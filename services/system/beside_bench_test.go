@@ -42,7 +42,7 @@ func (o *mailStand) beside(b *testing.B, n int, do func(), there func() int) {
 		for deadline := time.Now().Add(20 * time.Minute); there() < n; time.Sleep(10 * time.Millisecond) {
 			most = max(most, heap())
 			if time.Now().After(deadline) {
-				b.Fatalf("%d of %d have come", there(), n)
+				b.Fatalf("got %d items, want %d", there(), n)
 			}
 		}
 	})

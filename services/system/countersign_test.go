@@ -41,24 +41,24 @@ func TestResign(t *testing.T) {
 	s.live()
 	before, bad := s.verify(audit.Anchor{})
 	if bad != nil || s.older() != 0 {
-		t.Fatal(bad, s.older())
+		t.Fatalf("got %v and %d older signatures, want none", bad, s.older())
 	}
 	for _, keys := range [][]string{{second, first}, {third, second}} {
 		s.turn(keys...)
 		s.begin()
 		s.write("network", edit(1, `{}`, `{}`))
 		if n := s.older(); n == 0 {
-			t.Error("nothing is signed with the key of before")
+			t.Error("got no signatures with the earlier key, want some")
 		}
 		s.resign()
 		if n := s.older(); n != 0 {
-			t.Errorf("%d are signed with the key of before", n)
+			t.Errorf("got %d signatures with the earlier key, want 0", n)
 		}
 		s.write("network", edit(1, `{}`, `{}`))
 		s.turn(keys[0])
 		found, bad := s.verify(before.Anchor)
 		if bad != nil || !found.Compared || found.First != before.First {
-			t.Fatalf("%+v, %v", found, bad)
+			t.Fatalf("got %+v, %v, want it compared, from %d on", found, bad, before.First)
 		}
 	}
 	// It goes on being cut: at the end of what is countersigned at once, and not within.
@@ -67,13 +67,13 @@ func TestResign(t *testing.T) {
 	}
 	found, bad := s.verify(audit.Anchor{})
 	if bad != nil || found.First != before.First {
-		t.Fatalf("%+v, %v", found, bad)
+		t.Fatalf("got %+v, %v, want items from %d on", found, bad, before.First)
 	}
 	if err := s.log.Cut(t.Context(), s.db, time.Now().Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	if found, bad = s.verify(audit.Anchor{}); bad != nil || found.First <= before.Last {
-		t.Fatalf("%+v, %v", found, bad)
+		t.Fatalf("got %+v, %v, want items after %d", found, bad, before.Last)
 	}
 }
 
@@ -109,7 +109,7 @@ func TestAlteredCountersigned(t *testing.T) {
 				s.execute(statement)
 			}
 			if _, bad := s.verify(audit.Anchor{}); bad == nil {
-				t.Error("it is not found")
+				t.Error("got a log that verifies, want an error")
 			}
 		})
 	}

@@ -190,7 +190,7 @@ func (o *mailStand) until(what string, id int64, is func(systemmail.EmailMessage
 			return m
 		}
 		if time.Now().After(deadline) {
-			o.Fatalf("it did not come to be that %s: %+v", what, m)
+			o.Fatalf("got %+v, want that %s", m, what)
 		}
 		o.hurry()
 	}
@@ -244,11 +244,11 @@ func TestBuiltInMailsArrive(t *testing.T) {
 		m := o.becomes(id, "sent")
 		if m.SentAt == nil || m.Error != nil || m.Attempts != 1 || m.To.Email != "ben@example.org" || m.Template != content.Kind() ||
 			m.Account != "/client/5" {
-			t.Errorf("%s: %+v", content.Kind(), m)
+			t.Errorf("%s: got %+v, want it sent to Ben at the first attempt", content.Kind(), m)
 		}
 		shown := o.Do("GET", "/email/message", nil).Want(200).Text
 		if strings.Contains(shown, token) {
-			t.Errorf("%s: the secret is shown", content.Kind())
+			t.Errorf("%s: got the secret in the list, want it hidden", content.Kind())
 		}
 		var received *mailbox.Mail
 		for _, got := range box.Mails() {
@@ -257,31 +257,31 @@ func TestBuiltInMailsArrive(t *testing.T) {
 			}
 		}
 		if received == nil {
-			t.Fatalf("%s: nothing has come", content.Kind())
+			t.Fatalf("%s: got no mail, want one", content.Kind())
 		}
 		parsed, err := netmail.ReadMessage(bytes.NewReader(received.Data))
 		if err != nil || parsed.Header.Get("Subject") == "" || !strings.HasPrefix(parsed.Header.Get("Content-Type"), "multipart/alternative") {
-			t.Errorf("%s: %v, %s", content.Kind(), err, received.Data)
+			t.Errorf("%s: got %v, %s, want a multipart/alternative mail with a subject", content.Kind(), err, received.Data)
 		}
 		plain := bytes.ReplaceAll(received.Data, []byte("=\r\n"), nil)
 		has := bytes.Count(plain, []byte(token))
 		if strings.Contains(m.Text, "[secret]") {
 			secrets++
 			if has != 2 || !strings.Contains(m.HTML, "[secret]") { // in both parts
-				t.Errorf("%s: the secret comes %d times", content.Kind(), has)
+				t.Errorf("%s: got the secret %d times, want 2, and hidden in the HTML shown", content.Kind(), has)
 			}
 		} else if has != 0 {
-			t.Errorf("%s: a secret comes", content.Kind())
+			t.Errorf("%s: got the secret %d times, want 0", content.Kind(), has)
 		}
 	}
 	if secrets != 3 || o.secretsKept() != 0 {
-		t.Errorf("%d mails with a secret, %d are kept", secrets, o.secretsKept())
+		t.Errorf("got %d mails with a secret and %d secrets kept, want 3 and 0", secrets, o.secretsKept())
 	}
 	// Blind copies are of those without a secret.
 	o.eventually("copies have come", func() bool { return box.Taken() == 7+4 })
 	for _, got := range box.Mails() {
 		if got.To[0] == "ann@example.com" && bytes.Contains(got.Data, []byte(token)) {
-			t.Error("a copy has a secret")
+			t.Error("got a copy with a secret, want none")
 		}
 	}
 }
@@ -290,7 +290,7 @@ func (o *mailStand) eventually(what string, is func() bool) {
 	o.Helper()
 	for deadline := time.Now().Add(5 * time.Minute); !is(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			o.Fatalf("it did not come to be that %s", what)
+			o.Fatalf("got no change within 5 minutes, want that %s", what)
 		}
 		o.hurry()
 	}
@@ -314,20 +314,20 @@ func TestMailsAreHeld(t *testing.T) {
 	o := newMailStand(t, "")
 	id := o.take("password-reset", contents()[4])
 	if m := o.becomes(id, "held"); strings.Contains(m.Text+m.HTML, token) || !strings.Contains(m.Text, "[secret]") {
-		t.Errorf("%+v", m)
+		t.Errorf("got %+v, want the secret hidden", m)
 	}
 	again := fmt.Sprintf("/email/message/%d/send", id)
 	if m := testkit.Decode[systemmail.EmailMessage](o.Do("POST", again, nil).Want(200)); m.Status != "held" {
-		t.Errorf("%+v", m)
+		t.Errorf("got %+v, want it held", m)
 	}
 	box := mailbox.Start(t, mailbox.Options{})
 	o.start("smtp+plain://" + box.Addr)
 	if m := testkit.Decode[systemmail.EmailMessage](o.Do("POST", again, nil).Want(200)); m.Status != "queued" {
-		t.Errorf("%+v", m)
+		t.Errorf("got %+v, want it queued", m)
 	}
 	o.becomes(id, "sent")
 	if got := box.Mails(); len(got) != 1 || !bytes.Contains(bytes.ReplaceAll(got[0].Data, []byte("=\r\n"), nil), []byte(token)) {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v, want one mail with the secret", got)
 	}
 	o.Do("POST", again, nil).Want(409) // the secret is gone
 	o.Do("POST", "/email/message/999/send", nil).Want(404)
@@ -371,15 +371,15 @@ func TestMailsAreTriedAgain(t *testing.T) {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("it does not say why: %+v", m)
+			t.Fatalf("got %+v, want the error greylisted", m)
 		}
 	}
 	if m := o.becomes(id, "sent"); m.Attempts < 3 || m.Error != nil {
-		t.Errorf("%+v", m)
+		t.Errorf("got %+v, want 3 attempts or more and no error", m)
 	}
 	got := box.Mails()
 	if len(got) != 2 {
-		t.Fatalf("%d have come", len(got))
+		t.Fatalf("got %d mails, want 2", len(got))
 	}
 	var ids []string
 	for _, m := range got {
@@ -390,7 +390,7 @@ func TestMailsAreTriedAgain(t *testing.T) {
 		ids = append(ids, parsed.Header.Get("Message-ID"))
 	}
 	if ids[0] != ids[1] || !strings.HasSuffix(ids[0], "@example.com>") {
-		t.Errorf("they are %v", ids)
+		t.Errorf("got the Message-IDs %v, want the same twice, of example.com", ids)
 	}
 }
 
@@ -415,7 +415,7 @@ func TestMailOfAMessageStaysTheSame(t *testing.T) {
 		ids[parsed.Header.Get("Message-ID")] = true
 	}
 	if len(ids) != 1 {
-		t.Errorf("they are %v", ids)
+		t.Errorf("got the Message-IDs %v, want one", ids)
 	}
 }
 
@@ -434,7 +434,7 @@ func TestMailsFailWhileTheDatabaseDoes(t *testing.T) {
 	})
 	o.execute("ALTER TABLE email_message DROP CONSTRAINT broken")
 	if m := o.becomes(id, "failed"); m.Error == nil || !strings.Contains(*m.Error, "no such user") {
-		t.Errorf("%+v", m)
+		t.Errorf("got %+v, want the error no such user", m)
 	}
 }
 
@@ -452,26 +452,26 @@ func TestMailsFail(t *testing.T) {
 	o := newMailStand(t, "smtp+plain://"+box.Addr)
 	id := o.take("password-reset", contents()[4])
 	if m := o.becomes(id, "failed"); m.Error == nil || !strings.Contains(*m.Error, "no such user") {
-		t.Errorf("%+v", m)
+		t.Errorf("got %+v, want the error no such user", m)
 	}
 	unknown := o.take("nothing", mail.ForClient{})
 	if m := o.message(unknown); m.Status != "failed" || !strings.Contains(*m.Error, "there is no template nothing") {
-		t.Errorf("%+v", m)
+		t.Errorf("got %+v, want it failed without a template", m)
 	}
 	other := o.take("password-reset", mail.ForClient{})
 	if m := o.message(other); m.Status != "failed" || !strings.Contains(*m.Error, "is of the type password-reset") {
-		t.Errorf("%+v", m)
+		t.Errorf("got %+v, want it failed for the type password-reset", m)
 	}
 	refuse.Store(false)
 	o.Do("POST", fmt.Sprintf("/email/message/%d/send", id), nil).Want(200)
 	if m := o.becomes(id, "sent"); m.Error != nil {
-		t.Errorf("%+v", m)
+		t.Errorf("got %+v, want no error", m)
 	}
 	for query, want := range map[string]int{
 		"?status=failed": 2, "?status=sent": 1, "?email=BEN@example.org": 3, "?template=nothing": 1, "?status=held": 0,
 	} {
 		if got := testkit.Decode[[]systemmail.EmailMessage](o.Do("GET", "/email/message"+query, nil).Want(200)); len(got) != want {
-			t.Errorf("%s finds %d", query, len(got))
+			t.Errorf("%s: got %d, want %d", query, len(got), want)
 		}
 	}
 

@@ -21,7 +21,7 @@ func TestEmailTemplates(t *testing.T) {
 			Want(200),
 	)
 	if made.Name != "welcome" || made.Type != "client" || made.Body != "Hi,\n\n{{.To.Name}}  \n" || *made.HTML != "<p>{{.Site.Name}}</p>\n" {
-		t.Errorf("made %+v", made)
+		t.Errorf("got %+v, want the template welcome for clients", made)
 	}
 	at := fmt.Sprintf("/email/template/%d", made.ID)
 	c.Do("POST", "/email/template", `{"name": "WELCOME", "subject": "x", "body": "x"}`).WantErrors("/name", "taken")
@@ -46,7 +46,7 @@ func TestEmailTemplates(t *testing.T) {
 		"is no .Nobody: there are .Expires, .IP, .Link, .Site, .To", "line 1, column 4: missing value for if",
 		"line 1, column 3: a secret cannot stand here"} {
 		if !strings.Contains(answer.Text, says) {
-			t.Errorf("%q is not said: %s", says, answer.Text)
+			t.Errorf("got %s, want %q in it", answer.Text, says)
 		}
 	}
 	// Another type has other variables, which are checked when it changes.
@@ -62,13 +62,13 @@ func TestBuiltInTemplates(t *testing.T) {
 	c := newStand(t)
 	all := testkit.Decode[[]system.EmailTemplate](c.Do("GET", "/email/template?sort=name", nil).Want(200))
 	if len(all) != len(mail.Kinds())-1 {
-		t.Fatalf("there are %d", len(all))
+		t.Fatalf("got %d templates, want %d", len(all), len(mail.Kinds())-1)
 	}
 	for _, built := range all {
 		at := fmt.Sprintf("/email/template/%d", built.ID)
 		same := map[string]any{"name": built.Name, "subject": built.Subject, "body": built.Body, "html": built.HTML, "type": built.Type}
 		if !mail.BuiltIn(built.Name) || built.Type != built.Name || built.HTML == nil {
-			t.Errorf("there is %+v", built)
+			t.Errorf("got %+v, want a built-in template of its own type with HTML", built)
 		}
 		c.Do("PATCH", at, same).Want(200) // so it is a template of its type
 		c.Do("PATCH", at, map[string]any{"name": "mine", "subject": "x", "body": "x"}).WantErrors("/name", "read_only")
@@ -78,11 +78,11 @@ func TestBuiltInTemplates(t *testing.T) {
 		shown := testkit.Decode[mail.RenderedEmail](c.Do("POST", at+"/preview", `{}`).Want(200))
 		for _, part := range []string{shown.Subject, shown.Text, shown.HTML} {
 			if part == "" || strings.Contains(part, "{{") || strings.Contains(part, "no value") {
-				t.Errorf("the preview of %s is %+v", built.Name, shown)
+				t.Errorf("%s: got the preview %+v, want all parts filled in", built.Name, shown)
 			}
 		}
 		if !strings.Contains(shown.Text, "Hello Ben") || !strings.Contains(shown.HTML, "<p>Hello Ben,</p>") {
-			t.Errorf("the preview of %s is %+v", built.Name, shown)
+			t.Errorf("%s: got the preview %+v, want a greeting of Ben", built.Name, shown)
 		}
 		c.Do("PATCH", at, map[string]any{"name": built.Name, "subject": "New", "body": "New", "html": nil}).Want(200)
 	}
@@ -108,12 +108,12 @@ func TestPreview(t *testing.T) {
 		`{"subject": "a", "html": "<b>{{.By}}"}`: {Subject: "a", Text: "The password was changed. 2027-01-02 15:04 UTC", HTML: "<b>ann"},
 	} {
 		if got := testkit.Decode[mail.RenderedEmail](c.Do("POST", at+"/preview", body).Want(200)); got != want {
-			t.Errorf("%s shows %+v", body, got)
+			t.Errorf("%s: got %+v, want %+v", body, got, want)
 		}
 	}
 	c.Do("POST", at+"/preview", `{"body": "{{.Nothing}}"}`).WantErrors("/body", "template")
 	c.Do("POST", "/email/template/999/preview", `{}`).Want(404)
 	if got := testkit.Decode[system.EmailTemplate](c.Do("GET", at, nil).Want(200)); got.Body != "{{range .Changes}}{{.}}{{end}} {{.At}}" {
-		t.Errorf("it is %+v", got)
+		t.Errorf("got %+v, want the body unchanged", got)
 	}
 }

@@ -72,7 +72,7 @@ func TestCursorMovedByHand(t *testing.T) {
 			return reason != nil && strings.Contains(reason.Error(), because)
 		})
 		if _, bad := s.verify(audit.Anchor{}); bad == nil {
-			t.Error("it is not found")
+			t.Error("got a log that verifies, want an error")
 		}
 	}
 	for range 3 {

@@ -85,7 +85,7 @@ func TestIntegrations(t *testing.T) {
 	s.Do("GET", at+"/permission", nil).Want(404)
 	s.Do("PATCH", at+"/permission", `{}`).Want(404)
 	if !s.Clients.Closed("integration", id) {
-		t.Error("it is deleted without the clients service's consent")
+		t.Error("got it deleted without a lease of the clients service, want one")
 	}
 }
 
@@ -141,12 +141,12 @@ func TestDetachedIntegration(t *testing.T) {
 		t.Errorf("got %+v, want it detaching", got)
 	}
 	if s.entry(id).Active {
-		t.Error("its keys count although it is being deleted")
+		t.Error("got keys that count while it is being deleted, want none")
 	}
 	s.Do("DELETE", at, nil).WantDetail(http.StatusConflict, "Integration 1 is being deleted, and taken from its clients before.")
 	s.Do("PATCH", at, `{"disabled": false}`).Want(200)
 	if s.entry(id).Active {
-		t.Error("an edit makes its keys count again")
+		t.Error("got keys that count after an edit, want none")
 	}
 	release()
 	s.Clients.SetAway(false)

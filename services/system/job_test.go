@@ -70,14 +70,14 @@ func TestJobs(t *testing.T) {
 	view := testkit.Decode[jobs.ViewedJob](c.Do("GET", at, nil).Want(200))
 	if view.State != "failed" || view.Error != "the file server refuses" || view.Attempt != 3 || view.FinishedAt == nil ||
 		string(view.Args) != `{"for": "network"}` && string(view.Args) != `{"for":"network"}` {
-		t.Errorf("it is seen as %+v", view)
+		t.Errorf("got %+v, want it failed at attempt 3 with the error and arguments", view)
 	}
 	again := testkit.Decode[jobs.ViewedJob](c.Do("POST", at+"/retry", nil, "X-Request-Id", "again").Want(200))
 	if again.State != "waiting" || again.MaxAttempts != 4 || again.FinishedAt != nil {
-		t.Errorf("it is done again as %+v", again)
+		t.Errorf("got %+v, want it waiting with 4 attempts at most", again)
 	}
 	if twice := testkit.Decode[jobs.ViewedJob](c.Do("POST", at+"/retry", nil).Want(200)); twice.MaxAttempts != 4 {
-		t.Errorf("told twice it is %+v", twice)
+		t.Errorf("got %+v after a second retry, want 4 attempts at most", twice)
 	}
 	c.Do("POST", at+"/cancel", nil).Want(200)
 	type item struct {
@@ -103,7 +103,7 @@ func TestJobs(t *testing.T) {
 		c.Do("POST", "/system/job/"+busy+"/cancel", nil).Want(200),
 	); stopping.State != "running" ||
 		!stopping.Cancelling {
-		t.Errorf("what is being done is told to stop as %+v", stopping)
+		t.Errorf("got %+v, want it running and cancelling", stopping)
 	}
 	unique := service.Job{Kind: "unique", Unique: true}
 	was := c.leaveJob(t, "pxe", unique, jobFailed)
@@ -134,7 +134,7 @@ func TestListOfJobs(t *testing.T) {
 	}
 	all := ids("")
 	if !slices.Equal(all, want) {
-		t.Errorf("there are %v, and not %v", all, want)
+		t.Errorf("got %v, want %v", all, want)
 	}
 	var paged []string
 	for before := ""; ; before = paged[len(paged)-1] {
@@ -145,16 +145,16 @@ func TestListOfJobs(t *testing.T) {
 		paged = append(paged, page...)
 	}
 	if !slices.Equal(paged, all) {
-		t.Errorf("by pages there are %v, and at once %v", paged, all)
+		t.Errorf("got %v by pages, want %v", paged, all)
 	}
 	if odd := ids("?kind=odd"); len(odd) != 3 {
-		t.Errorf("of a kind there are %v", odd)
+		t.Errorf("got %v of kind odd, want 3", odd)
 	}
 	if of := ids("?service=pxe&state=waiting"); len(of) != 2 {
-		t.Errorf("of a service there are %v", of)
+		t.Errorf("got %v waiting of pxe, want 2", of)
 	}
 	if none := ids("?state=failed"); len(none) != 0 {
-		t.Errorf("failed are %v", none)
+		t.Errorf("got %v failed, want none", none)
 	}
 	c.Do("GET", "/system/job?before=network:999", nil).Want(400)
 	c.Do("GET", "/system/job?service=nobody", nil).Want(400)

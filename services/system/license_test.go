@@ -61,7 +61,7 @@ func TestLicense(t *testing.T) {
 		t.Helper()
 		is := testkit.Decode[system.License](answer.Want(200))
 		if is.State != state || is.IsActive != active || is.HasEnterprise != enterprise {
-			t.Errorf("the license is %+v", is)
+			t.Errorf("got %+v, want state %s, active %t, enterprise %t", is, state, active, enterprise)
 		}
 		return is
 	}
@@ -69,17 +69,17 @@ func TestLicense(t *testing.T) {
 	refresh := func() *testkit.Answer { return c.Do("POST", "/license/refresh", `{"isWrapped": true}`) }
 
 	if first := want(view(), license.Valid, true, true); first.Key == "" || first.ExpiresAt == nil {
-		t.Errorf("the license that is there when the service starts is %+v", first)
+		t.Errorf("got %+v at the start, want a key and the time it expires", first)
 	}
 	plain := l.write(false, time.Hour)
 	want(view(), license.Valid, true, true)
 	if is := want(refresh(), license.Valid, true, false); is.Key != plain {
-		t.Errorf("the license is %q", is.Key)
+		t.Errorf("got the license %q, want %q", is.Key, plain)
 	}
 	l.write(true, -time.Hour)
 	want(refresh(), license.Expired, false, false)
 	if expired := want(view(), license.Expired, false, false); expired.ExpiresAt == nil {
-		t.Error("nobody is told when it expired")
+		t.Error("got an expired license without a time, want one")
 	}
 	for _, broken := range []func(){func() { l.put("<html>") }, func() {
 		if err := os.Remove(l.file); err != nil {
@@ -88,14 +88,14 @@ func TestLicense(t *testing.T) {
 	}} {
 		broken()
 		if answer := refresh().Want(503); answer.Header.Get("Retry-After") == "" {
-			t.Error("nobody is told when to come back")
+			t.Error("got an answer without Retry-After, want one")
 		}
 		want(view(), license.Expired, false, false)
 	}
 	other, _ := newLicenses(t)
 	l.put(other.write(true, time.Hour))
 	if is := want(refresh(), license.BadSignature, false, false); is.ExpiresAt != nil {
-		t.Error("what nobody signed is believed")
+		t.Error("got a time from a license that nobody signed, want none")
 	}
 	l.write(true, time.Hour)
 	want(refresh(), license.Valid, true, true)
@@ -107,7 +107,7 @@ func TestNoLicense(t *testing.T) {
 	c := testkit.Run(t, system.Definition, testkit.ServiceOptions{})
 	for _, answer := range []*testkit.Answer{c.Do("GET", "/license", nil), c.Do("POST", "/license/refresh", `{}`)} {
 		if is := testkit.Decode[system.License](answer.Want(200)); is.Key != "" || is.State != license.None || is.IsActive || is.HasEnterprise {
-			t.Errorf("without a license it is %+v", is)
+			t.Errorf("got %+v, want no license", is)
 		}
 	}
 }

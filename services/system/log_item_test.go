@@ -92,7 +92,7 @@ func TestLogItem(t *testing.T) {
 		got.Targets[0].Singular != "IP group" ||
 		got.Targets[0].URL != "/group/3" ||
 		got.Targets[0].Name != "site 3" {
-		t.Errorf("viewed %s", first.Text)
+		t.Errorf("got %s, want the user /admin/2 and the target site 3", first.Text)
 	}
 	want := map[string]map[string]any{
 		"billing_id": {
@@ -105,11 +105,11 @@ func TestLogItem(t *testing.T) {
 		"list":           {"before": []any{1.0, 2.0}, "after": []any{2.0, 1.0}},
 	}
 	if !reflect.DeepEqual(got.Data.Changes, want) {
-		t.Errorf("changes %v", got.Data.Changes)
+		t.Errorf("got changes %v, want %v", got.Data.Changes, want)
 	}
 	if message := "IP group site 3 edited by anna from 192.0.2.7: billing_id was A, is B; entities.count was 1, is 2; list was [1,2], is " +
 		"[2,1]; new.deep is x; old was true."; got.Data.Message != message {
-		t.Error(got.Data.Message)
+		t.Errorf("got %s, want %s", got.Data.Message, message)
 	}
 	for id, want := range map[int]string{
 		2: `DHCP server fra1 created. map[http.api_key:map[after:[secret]] http.port:map[after:80]]`,
@@ -121,7 +121,7 @@ func TestLogItem(t *testing.T) {
 	} {
 		item := testkit.Decode[shown](s.Do("GET", fmt.Sprint("/log/", id), nil).Want(200))
 		if got := fmt.Sprint(item.Desc, " ", item.Data.Changes); got != want {
-			t.Errorf("%d: %s", id, got)
+			t.Errorf("%d: got %s, want %s", id, got, want)
 		}
 	}
 	s.Do("GET", "/log/8", nil).Want(404)
@@ -140,7 +140,7 @@ func TestNoChangeIsLoggedTwice(t *testing.T) {
 		return s.log.Write(t.Context(), tx, "network", []events.Event{again})
 	})
 	if err == nil {
-		t.Error("it is")
+		t.Error("got a second item for the same change, want an error")
 	}
 }
 
@@ -173,10 +173,10 @@ func TestLogFilters(t *testing.T) {
 	}
 	all := list(nil)
 	if len(all) != 40 || all[0] != 40 || all[39] != 1 || slices.Index(all, 21) != slices.Index(all, 6)-1 {
-		t.Errorf("the newest first: %v", all)
+		t.Errorf("got %v, want 40 to 1", all)
 	}
 	if ids := list(url.Values{"sort": {"id"}}); !slices.IsSorted(ids) || len(ids) != 40 {
-		t.Errorf("in order: %v", ids)
+		t.Errorf("got %v, want 40 items by id", ids)
 	}
 	at := func(minutes int) []string {
 		return []string{begin.Add(time.Duration(minutes) * time.Minute).Format(time.RFC3339)}
@@ -232,7 +232,7 @@ func TestLogFilters(t *testing.T) {
 		); count != fmt.Sprint(
 			len(want),
 		) {
-			t.Errorf("%s: counted %s", test.query.Encode(), count)
+			t.Errorf("%s: got the count %s, want %d", test.query.Encode(), count, len(want))
 		}
 	}
 	s.Do("GET", "/log?target_type=group", nil).WantDetail(problem.BadRequest, "The query is wrong: target_type and target_id go together.")

@@ -31,7 +31,7 @@ func TestPackages(t *testing.T) {
 		return testkit.Decode[[]system.Package](c.Do("GET", "/package", nil).Want(200))
 	}
 	if none := all(); len(none) != 0 {
-		t.Errorf("there are %v", none)
+		t.Errorf("got %v, want no packages", none)
 	}
 	put("shop/manifest.json", `{"name": "Shop", "version": "1.2.0", "description": "Sells servers."}`)
 	put("shop/assets/js/main.js", "one")
@@ -41,12 +41,12 @@ func TestPackages(t *testing.T) {
 	list := all()
 	if len(list) != 1 || list[0].Name != "Shop" || list[0].Version != "1.2.0" || list[0].Description != "Sells servers." ||
 		len(list[0].Files) != 2 {
-		t.Fatalf("there are %+v", list)
+		t.Fatalf("got %+v, want Shop 1.2.0 with two files", list)
 	}
 	shop := list[0]
 	script := shop.Files[0]
 	if !strings.HasPrefix(script, fmt.Sprintf("/package/%d/asset/js/main.js?v=", shop.ID)) {
-		t.Errorf("the files are %q", shop.Files)
+		t.Errorf("got the files %q, want the script by its hash first", shop.Files)
 	}
 
 	// A browser that has not logged in. The API document cannot say that a path goes on.
@@ -66,22 +66,22 @@ func TestPackages(t *testing.T) {
 		defer answer.Body.Close()
 		text, err := io.ReadAll(answer.Body)
 		if err != nil || answer.StatusCode != status {
-			t.Errorf("%s is %s, %v", path, answer.Status, err)
+			t.Errorf("%s: got %s, %v, want %d", path, answer.Status, err, status)
 		}
 		return answer.Header, string(text)
 	}
 	h, text := browse(200, script)
 	if text != "one" || h.Get("Content-Type") != "text/javascript; charset=utf-8" ||
 		h.Get("Cache-Control") != "public, max-age=31536000, immutable" {
-		t.Errorf("the script is %q, %v", text, h)
+		t.Errorf("got %q, %v, want the script, immutable", text, h)
 	}
 	plain, _, _ := strings.Cut(script, "?")
 	if asked, _ := browse(200, plain); asked.Get("Cache-Control") != "public, no-cache" {
-		t.Errorf("without its hash it is kept: %v", asked)
+		t.Errorf("got %v without the hash, want no-cache", asked)
 	}
 	browse(304, script, "If-None-Match", h.Get("ETag"))
 	if _, part := browse(206, plain, "Range", "bytes=1-"); part != "ne" {
-		t.Errorf("a part of it is %q", part)
+		t.Errorf("got %q, want ne", part)
 	}
 	browse(416, plain, "Range", "bytes=7-")
 	c.Do("GET", fmt.Sprintf("/package/%d/asset/logo.svg", shop.ID), nil).Want(200)
@@ -102,11 +102,11 @@ func TestPackages(t *testing.T) {
 	put("shop/assets/js/main.js", "other")
 	list = all()
 	if len(list) != 2 || list[0].ID != shop.ID || list[1].Name != "Earlier" || list[0].Files[0] == script || len(list[1].Files) != 0 {
-		t.Errorf("there are %+v", list)
+		t.Errorf("got %+v, want Shop with another script, and Earlier without files", list)
 	}
 	c.Do("GET", fmt.Sprintf("/package/%d", shop.ID), nil, "If-None-Match", seen).Want(200)
 	if late, text := browse(200, script); text != "other" || strings.Contains(late.Get("Cache-Control"), "immutable") {
-		t.Errorf("by its old hash another one is kept for ever: %v", late)
+		t.Errorf("got %q, %v by the old hash, want the other content without immutable", text, late)
 	}
 	if err := os.Rename(filepath.Join(folder, "shop"), filepath.Join(folder, "../away")); err != nil {
 		t.Fatal(err)
@@ -118,6 +118,6 @@ func TestPackages(t *testing.T) {
 		t.Fatal(err)
 	}
 	if back := all(); len(back) != 2 || back[0].ID != shop.ID {
-		t.Errorf("what comes back is another one: %+v", back)
+		t.Errorf("got %+v, want two packages, the first with ID %d", back, shop.ID)
 	}
 }

@@ -16,7 +16,7 @@ func TestParts(t *testing.T) {
 
 	made := testkit.Decode[system.Part](c.Do("POST", "/part", `{"name": "32 GB DDR5", "billing_id": "RAM-32", "part_type": "Mem"}`).Want(200))
 	if made.Name != "32 GB DDR5" || *made.BillingID != "RAM-32" || made.PartType.ID != 2 || made.PartType.Name != "mem" {
-		t.Fatalf("made %+v", made)
+		t.Fatalf("got %+v, want 32 GB DDR5 of the type mem", made)
 	}
 	c.Do("POST", "/part", `{"name": "32 GB DDR5", "part_type": {"id": 2}}`).WantErrors("/name", "taken")
 	c.Do("POST", "/part", `{"name": "x", "part_type": 99}`).WantErrors("/part_type", "not_found")
@@ -26,7 +26,7 @@ func TestParts(t *testing.T) {
 	c.Do("POST", "/part", `{}`).WantErrors("/name", "required", "/part_type", "required")
 	gpu := testkit.Decode[system.Part](c.Do("POST", "/part", `{"name": "L40S", "part_type": "gpu"}`).Want(200))
 	if gpu.PartType.ID <= 4 || gpu.PartType.Name != "gpu" {
-		t.Fatalf("made %+v", gpu)
+		t.Fatalf("got %+v, want a new type gpu", gpu)
 	}
 
 	path := fmt.Sprintf("/part/%d", gpu.ID)
@@ -35,13 +35,13 @@ func TestParts(t *testing.T) {
 	for _, same := range []string{`"GPU"`, fmt.Sprint(gpu.PartType.ID), fmt.Sprintf(`"%d"`, gpu.PartType.ID), fmt.Sprintf(`{"id": %d}`, gpu.PartType.ID), fmt.Sprintf(`{"id": %d, "name": "gpu"}`, gpu.PartType.ID)} {
 		edited := testkit.Decode[system.Part](c.Do("PATCH", path, `{"name": "L40S", "billing_id": null, "part_type": `+same+`}`).Want(200))
 		if edited != gpu {
-			t.Errorf("%s makes it %+v", same, edited)
+			t.Errorf("%s: got %+v, want %+v", same, edited, gpu)
 		}
 	}
 	for _, other := range []string{`"add-on"`, `{"id": 1, "name": "gpu"}`, `4`} {
 		edited := testkit.Decode[system.Part](c.Do("PATCH", path, `{"name": "L40S", "billing_id": null, "part_type": `+other+`}`).Want(200))
 		if edited.PartType == gpu.PartType {
-			t.Errorf("%s changes nothing", other)
+			t.Errorf("%s: got the type %+v unchanged, want another", other, edited.PartType)
 		}
 	}
 }
@@ -78,6 +78,6 @@ func TestPartTypeOnce(t *testing.T) {
 		types[p.PartType.ID] = true
 	}
 	if len(types) != 1 {
-		t.Errorf("%d part types", len(types))
+		t.Errorf("got %d part types, want 1", len(types))
 	}
 }

@@ -54,11 +54,11 @@ func TestSettingsAreSeeded(t *testing.T) {
 		settings.AddressRate, settings.AddressBurst, settings.AddressConcurrency, settings.ClientEmails, settings.LogDays,
 		settings.InstallWait, settings.InstallBoot, settings.InstallTime} {
 		if seeded := settingOf(t, c, s.Slug); seeded.Default != fmt.Sprint(s.Default) || seeded.Value == nil {
-			t.Errorf("%s is seeded as %+v, and processes take %d for its default", s.Slug, seeded, s.Default)
+			t.Errorf("%s: got %+v, want the default %d and a value", s.Slug, seeded, s.Default)
 		}
 	}
 	if seeded := settingOf(t, c, settings.SiteName.Slug); seeded.Default != settings.SiteName.Default || seeded.Value != nil {
-		t.Errorf("%+v", seeded)
+		t.Errorf("got %+v, want the default %s and no value", seeded, settings.SiteName.Default)
 	}
 }
 
@@ -72,21 +72,21 @@ func TestSettings(t *testing.T) {
 	if group.Name != "Security" || length.Slug != "security.password_length" || length.Text != "12" || *length.Value != 12 ||
 		length.Type != "Text" ||
 		*length.Validator != "integer|min:8|max:128" {
-		t.Fatalf("%+v", group)
+		t.Fatalf("got %+v, want Security with a password length of 12", group)
 	}
 	edited := testkit.Decode[setting.SettingGroup](
 		c.Do("PATCH", "/setting-group/2", `{"settings": [{"id": 5, "value": "14"}, {"slug": "security.key_in_query", "value": 1}, {"slug": "security.keys_per_owner", "text": "7"}]}`).
 			Want(200),
 	)
 	if got := []int64{*edited.Settings[0].Value, *edited.Settings[1].Value, *edited.Settings[2].Value}; !slices.Equal(got, []int64{14, 7, 1}) {
-		t.Errorf("%v", got)
+		t.Errorf("got %v, want [14 7 1]", got)
 	}
 	c.Do("PATCH", "/setting-group/2", `{"settings": []}`, "If-Match", before.Header.Get("ETag")).Want(412)
 	one := c.Do("GET", "/system/setting/5", nil).Want(200)
 	c.Do("PATCH", "/setting-group/2", one.Text, "If-Match", "*").Want(200) // which says nothing of settings
 	c.Do("PATCH", "/setting-group/2", edited).Want(200)                    // read and sent back
 	if now := c.Do("GET", "/system/setting/5", nil).Header.Get("ETag"); now != one.Header.Get("ETag") {
-		t.Errorf("what was sent back changed the setting from %s to %s", one.Header.Get("ETag"), now)
+		t.Errorf("got the ETag %s, want %s", now, one.Header.Get("ETag"))
 	}
 	// Of value and text, the one counts that differs; null is the default.
 	for _, step := range []struct{ sent, want string }{{`{"value": 14, "text": "15"}`, "15"}, {`{"value": 16, "text": "15"}`, "16"}, {`{}`, "16"}, {`{"value": null}`, "12"}, {`{"value": "20"}`, "20"}, {`{"text": null}`, "12"}} {
@@ -96,7 +96,7 @@ func TestSettings(t *testing.T) {
 	}
 	c.Do("PATCH", "/setting-group/2", `{"settings": [{"id": 7}]}`).Want(200)
 	if got := settingOf(t, c, "security.key_in_query"); *got.Value != 0 {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v, want 0", got)
 	}
 
 	for sent, wrong := range map[string][2]string{
@@ -115,7 +115,7 @@ func TestSettings(t *testing.T) {
 		c.Do("PATCH", "/setting-group/2", sent).WantErrors(wrong[0], wrong[1])
 	}
 	if got := settingOf(t, c, "security.password_length"); got.Text != "12" {
-		t.Errorf("a request that was refused left %+v", got)
+		t.Errorf("got %+v after a refusal, want 12", got)
 	}
 	c.Do("PATCH", "/setting-group/1", `{"settings": [{"slug": "site_name", "value": "two\nlines"}]}`).
 		WantErrors("/settings/0/value", "invalid")
@@ -126,7 +126,7 @@ func TestSettings(t *testing.T) {
 	// Who has not the permission reads the group Site.
 	_, nobody := s.admin()
 	if got := ids(nobody.Do("GET", "/setting-group", nil).Want(200)); !slices.Equal(got, []int64{1}) {
-		t.Errorf("who holds nothing is shown the groups %v", got)
+		t.Errorf("got the groups %v without permissions, want [1]", got)
 	}
 	nobody.Do("GET", "/setting-group/1", nil).Want(200)
 	nobody.Do("GET", "/setting-group/2", nil).Want(403)
@@ -184,7 +184,7 @@ func TestLogDays(t *testing.T) {
 	}
 	choose(t, s.Client, "log.days", 50)
 	if !old() {
-		t.Fatal("there is no old item")
+		t.Fatal("got no old item, want one")
 	}
 	choose(t, s.Client, "log.days", 30)
 	testkit.Eventually(t, "the log is cut", func() bool { return !old() })

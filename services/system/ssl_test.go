@@ -108,6 +108,6 @@ func TestACMEChallenge(t *testing.T) {
 	}
 	var issued certificate.Issued
 	if err := s.Peers("clients").Ask(t.Context(), system.Name, "/internal/acme-handshake?name=api.example.com", &issued); err == nil {
-		t.Error("another service gets the certificate of a handshake, want it refused")
+		t.Error("got a certificate for the handshake of another service, want a refusal")
 	}
 }

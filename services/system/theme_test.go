@@ -17,13 +17,13 @@ func TestTheme(t *testing.T) {
 	visitor := c.As(nil)
 	first := visitor.Do("GET", themePath, nil).Want(200)
 	if is := testkit.Decode[system.ThemeOptions](first); !is.Allowed || is.SiteName != "Ironplane" || is.Theme != (system.Theme{}) {
-		t.Errorf("the theme is %+v", is)
+		t.Errorf("got %+v, want the empty theme of Ironplane, allowed", is)
 	}
 	tag := func() string {
 		t.Helper()
 		answer := visitor.Do("GET", themePath, nil).Want(200)
 		if cached := answer.Header.Get("Cache-Control"); !strings.HasPrefix(cached, "private") || answer.Header.Get("ETag") == "" {
-			t.Errorf("the theme is cached as %q %q", cached, answer.Header.Get("ETag"))
+			t.Errorf("got Cache-Control %q and ETag %q, want private and a tag", cached, answer.Header.Get("ETag"))
 		}
 		return answer.Header.Get("ETag")
 	}
@@ -31,7 +31,7 @@ func TestTheme(t *testing.T) {
 	if answer := visitor.Do("GET", themePath, nil, "If-None-Match", `"x", `+seen).
 		Want(304); answer.Text != "" ||
 		answer.Header.Get("ETag") != seen {
-		t.Errorf("what is known already is %q, %q", answer.Text, answer.Header.Get("ETag"))
+		t.Errorf("got %q, %q, want no text and the ETag %q", answer.Text, answer.Header.Get("ETag"), seen)
 	}
 
 	// Under theme, or flat.
@@ -43,10 +43,10 @@ func TestTheme(t *testing.T) {
 	if *after.MainBackground != "#1d4ed8" || *after.TextColor != "navy" || *after.CustomClientHTML != "<b>hello</b>" ||
 		*after.CustomCSS != "a { color: red }" ||
 		after.Logo != nil {
-		t.Errorf("the theme is %s", testkit.JSON(after))
+		t.Errorf("got %s, want the theme as sent", testkit.JSON(after))
 	}
 	if tag() == seen {
-		t.Error("the ETag stays though the theme is another one")
+		t.Errorf("got the ETag %s again, want a new one", seen)
 	}
 	seen = tag()
 	c.Do("POST", themePath, `{"text_color": "navy"}`).Want(200)
@@ -55,13 +55,13 @@ func TestTheme(t *testing.T) {
 	if is := testkit.Decode[system.ThemeOptions](
 		visitor.Do("GET", themePath, nil, "If-None-Match", seen).Want(200),
 	); is.SiteName != "Example Hosting" {
-		t.Errorf("the name is %s", is.SiteName)
+		t.Errorf("got the name %s, want Example Hosting", is.SiteName)
 	}
 
 	c.Do("POST", themePath, `{"theme": {"main_bg": "red}body{display:none", "logo": "javascript:alert(1)", "custom_css": "@import 'x'", "nav_bg": "blue"}}`).
 		WantErrors("/theme/custom_css", "invalid", "/theme/logo", "invalid", "/theme/main_bg", "invalid")
 	if testkit.Decode[system.ThemeOptions](visitor.Do("GET", themePath, nil).Want(200)).Theme.NavBackground != nil {
-		t.Error("a part of what is wrong is kept")
+		t.Error("got a navigation colour from a refused theme, want none")
 	}
 	visitor.Do("POST", themePath, `{"main_bg": "red"}`).Want(401)
 	c.Do("DELETE", themePath, nil).Want(405)
@@ -75,7 +75,7 @@ func TestThemeOfLicense(t *testing.T) {
 	allowed := func(want bool) {
 		t.Helper()
 		if testkit.Decode[system.ThemeOptions](c.Do("GET", themePath, nil).Want(200)).Allowed != want {
-			t.Errorf("that themes are allowed is not %v", want)
+			t.Errorf("got allowed %t, want %t", !want, want)
 		}
 	}
 	allowed(true)
@@ -85,6 +85,6 @@ func TestThemeOfLicense(t *testing.T) {
 	allowed(false)
 	c.Do("POST", themePath, `{"main_bg": "blue"}`).Want(403)
 	if is := testkit.Decode[system.ThemeOptions](c.Do("GET", themePath, nil).Want(200)); *is.Theme.MainBackground != "red" {
-		t.Errorf("the theme is %s", testkit.JSON(is))
+		t.Errorf("got %s, want the background red", testkit.JSON(is))
 	}
 }

@@ -27,7 +27,7 @@ func TestTodoOfThePast(t *testing.T) {
 	s.execute(string(migration))
 	for _, item := range testkit.Decode[[]system.TodoItem](s.Do("GET", "/todo", nil).Want(200)) {
 		if done := item.CompletedAt != nil; done != (item.Slug == "system.integration.add") || done && !item.CompletedAt.Equal(first.At) {
-			t.Errorf("%s is completed at %v", item.Slug, item.CompletedAt)
+			t.Errorf("%s: got it completed at %v, want only system.integration.add, at %v", item.Slug, item.CompletedAt, first.At)
 		}
 	}
 }
@@ -45,7 +45,7 @@ func TestTodo(t *testing.T) {
 	}
 	for slug, item := range items() {
 		if item.CompletedAt != nil {
-			t.Errorf("%s is completed before anything has happened", slug)
+			t.Errorf("%s: got it completed at %v, want it open", slug, item.CompletedAt)
 		}
 	}
 	s.group("Frankfurt 1")

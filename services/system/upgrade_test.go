@@ -60,12 +60,12 @@ func TestUpgrade(t *testing.T) {
 			s.write("network", edit(1, `{}`, `{}`))
 			s.downgrade()
 			if _, bad := s.verify(audit.Anchor{}); bad == nil || !strings.Contains(bad.Error(), "its head is that of an earlier version") {
-				t.Errorf("before: %v", bad)
+				t.Errorf("before: got %v, want an error that names an earlier version", bad)
 			}
 			change(s)
 			found, bad := s.verify(audit.Anchor{})
 			if bad != nil || found.Skipped != 6 || found.Changes["network"] != 12 || found.Changes["clients"] != 2 {
-				t.Errorf("after: %+v, %v", found, bad)
+				t.Errorf("after: got %+v, %v, want 6 skipped, 12 changes of network and 2 of clients", found, bad)
 			}
 			var accounted []string
 			for _, id := range s.ids("SELECT id FROM log WHERE type = 'event.skipped' ORDER BY id") {
@@ -73,7 +73,7 @@ func TestUpgrade(t *testing.T) {
 				accounted = append(accounted, fmt.Sprintf("%s from %v", item.Targets[0].Name, item.Data.Changes["first"]["after"]))
 			}
 			if want := []string{"network:7 from 7", "pxe:6 from 5", "network:11 from 9"}; !slices.Equal(accounted, want) {
-				t.Errorf("accounted for are %q, want %q", accounted, want)
+				t.Errorf("got %q accounted for, want %q", accounted, want)
 			}
 			for _, source := range []string{"network", "pxe", "clients"} {
 				s.write(source, edit(1, `{}`, `{}`))
@@ -83,7 +83,7 @@ func TestUpgrade(t *testing.T) {
 			}
 			s.execute("DELETE FROM log_checkpoint WHERE id = (SELECT min(id) FROM log_checkpoint)")
 			if _, bad := s.verify(audit.Anchor{}); bad == nil {
-				t.Error("a checkpoint of before is dropped unseen")
+				t.Error("got a log that verifies without an early checkpoint, want an error")
 			}
 		})
 	}
@@ -108,11 +108,11 @@ func TestCutAfterUpgrade(t *testing.T) {
 		}
 		s.write("network", edit(1, `{}`, `{}`))
 		if found, bad := s.verify(audit.Anchor{}); bad != nil || found.Skipped != 2 {
-			t.Errorf("cut at %d days: %+v, %v", days, found, bad)
+			t.Errorf("cut at %d days: got %+v, %v, want 2 skipped", days, found, bad)
 		}
 	}
 	if left := s.ids("SELECT min(id) FROM log"); !slices.Equal(left, []int64{3}) {
-		t.Errorf("the log begins with %v", left)
+		t.Errorf("got a log that begins with %v, want 3", left)
 	}
 }
 
@@ -134,13 +134,13 @@ func TestUpgradeVerifies(t *testing.T) {
 		s.downgrade()
 		s.execute(sql)
 		if err := s.log.Begin(t.Context(), s.db); err == nil {
-			t.Errorf("after %s it is signed anew", sql)
+			t.Errorf("%s: got the log signed anew, want an error", sql)
 		}
 		if err := s.try("network", edit(1, `{}`, `{}`)); err == nil {
-			t.Errorf("after %s it is written to", sql)
+			t.Errorf("%s: got a change written, want an error", sql)
 		}
 		if _, bad := s.verify(audit.Anchor{}); bad == nil {
-			t.Errorf("after %s it verifies", sql)
+			t.Errorf("%s: got a log that verifies, want an error", sql)
 		}
 	}
 }

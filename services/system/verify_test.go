@@ -110,11 +110,11 @@ func TestVerifyFinds(t *testing.T) {
 			found, bad := s.verify(audit.Anchor{})
 			switch {
 			case test.bad < 0 && (bad != nil || found.First != 1 || found.Last != 10):
-				t.Errorf("found %+v, %v", found, bad)
+				t.Errorf("got %+v, %v, want the items 1 to 10", found, bad)
 			case test.bad >= 0 && bad == nil:
-				t.Error("it is not found")
+				t.Errorf("got a log that verifies, want an error at %d", test.bad)
 			case test.bad >= 0 && bad.ID != test.bad:
-				t.Error(bad)
+				t.Errorf("got %v, want an error at %d", bad, test.bad)
 			}
 		})
 	}
@@ -130,7 +130,7 @@ func TestVerifyByAnchor(t *testing.T) {
 	s.fill()
 	now, bad := s.verify(before.Anchor)
 	if bad != nil || !now.Compared || now.Last != 20 {
-		t.Fatal(now, bad)
+		t.Fatalf("got %+v, %v, want it compared, up to 20", now, bad)
 	}
 	s.execute("DELETE FROM log WHERE id > 10")
 	s.execute("DELETE FROM log_target WHERE log_id > 10")
@@ -140,7 +140,7 @@ func TestVerifyByAnchor(t *testing.T) {
 		t.Fatal(bad)
 	}
 	if _, bad := s.verify(now.Anchor); bad == nil || bad.ID != 11 {
-		t.Error(bad)
+		t.Errorf("got %v, want an error at 11", bad)
 	}
 	s.seq["network"], s.seq["pxe"] = 5, 5
 	s.write("pxe", edit(1, `{}`, `{}`))
@@ -148,18 +148,18 @@ func TestVerifyByAnchor(t *testing.T) {
 		s.write("network", edit(1, `{}`, `{}`))
 	}
 	if _, bad := s.verify(now.Anchor); bad == nil || bad.ID != 20 {
-		t.Error(bad)
+		t.Errorf("got %v, want an error at 20", bad)
 	}
 	var parsed audit.Anchor
 	if err := parsed.UnmarshalText(
 		[]byte(now.Anchor.String()),
 	); err != nil || parsed.ID != now.Anchor.ID ||
 		!bytes.Equal(parsed.MAC, now.Anchor.MAC) {
-		t.Error(parsed, err)
+		t.Errorf("got %+v, %v, want %+v", parsed, err, now.Anchor)
 	}
 	for _, wrong := range []string{"x", "7", "7:", "0:00", ":00", "7:xx"} {
 		if parsed.UnmarshalText([]byte(wrong)) == nil {
-			t.Errorf("%s is an anchor", wrong)
+			t.Errorf("got %s accepted as an anchor, want an error", wrong)
 		}
 	}
 }
@@ -180,27 +180,27 @@ func TestVerifyCommand(t *testing.T) {
 		return screen.String(), err
 	}
 	if said, err := run(masterKey.Reveal(), ""); err != nil || !strings.Contains(said, "no items yet") {
-		t.Error(said, err)
+		t.Errorf("got %s, %v, want no items yet", said, err)
 	}
 	s.fill()
 	said, err := run(masterKey.Reveal(), "")
 	if err != nil || !strings.Contains(said, "The items 1 to 10 are as they were written, in their order, and none is missing.") ||
 		!strings.Contains(said, "  network:5\n  pxe:5\n") {
-		t.Fatal(said, err)
+		t.Fatalf("got %s, %v, want the items 1 to 10, 5 of network and 5 of pxe", said, err)
 	}
 	lines := strings.Fields(said)
 	if _, err := run(masterKey.Reveal(), lines[len(lines)-1]); err != nil {
 		t.Error(err)
 	}
 	if _, err := run(masterKey.Reveal(), "nonsense"); err == nil {
-		t.Error("nonsense is an anchor")
+		t.Error("got nonsense accepted as an anchor, want an error")
 	}
 	if _, err := run(other.Reveal(), ""); err == nil {
-		t.Error("another master key will do")
+		t.Error("got a log that verifies with another master key, want an error")
 	}
 	s.log = audit.New(mustBox(t, other.Reveal()))
 	if err := s.try("network", edit(1, `{}`, `{}`)); err == nil {
-		t.Error("another master key signs on")
+		t.Error("got a change signed with another master key, want an error")
 	}
 	s.log = audit.New(mustBox(t, other.Reveal()+","+masterKey.Reveal())) // the keys are changed
 	s.seq["network"] = 5
@@ -209,7 +209,7 @@ func TestVerifyCommand(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := run(masterKey.Reveal()+","+other.Reveal(), ""); err == nil {
-		t.Error("a later item is signed with an earlier key")
+		t.Error("got a log that verifies with the keys in the wrong order, want an error")
 	}
 }
 
@@ -265,7 +265,7 @@ func TestChain(t *testing.T) {
 			writing.Wait()
 			found, err := s.log.Verify(t.Context(), s.db, audit.Anchor{})
 			if err != nil || found.Last != int64(all) || found.First != int64(cut+1) {
-				r.Fatalf("%d written, %d cut, found %+v: %v", all, cut, found, err)
+				r.Fatalf("got %+v, %v, want the items %d to %d", found, err, cut+1, all)
 			}
 		}
 	})
@@ -339,23 +339,23 @@ func TestCut(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := fmt.Sprint(s.ids("SELECT id FROM log ORDER BY id")); got != test.left {
-			t.Errorf("after %d days %s are left, want %s", test.days, got, test.left)
+			t.Errorf("after %d days: got %s, want %s", test.days, got, test.left)
 		}
 		if got := fmt.Sprint(s.ids("SELECT log_id FROM log_target ORDER BY 1")); got != test.left {
-			t.Errorf("after %d days the targets of %s are left", test.days, got)
+			t.Errorf("after %d days: got the targets of %s, want %s", test.days, got, test.left)
 		}
 		if _, bad := s.verify(audit.Anchor{}); bad != nil {
 			t.Error(bad)
 		}
 	}
 	if records := s.ids("SELECT (after->>'last')::bigint FROM change WHERE type = 'log.cut' ORDER BY id"); fmt.Sprint(records) != "[1 2 4 5]" {
-		t.Errorf("cuts are recorded as %v", records)
+		t.Errorf("got the cuts %v, want [1 2 4 5]", records)
 	}
 	if found, bad := s.verify(before.Anchor); bad != nil || !found.Compared {
-		t.Errorf("the anchor at a checkpoint: %+v %v", found, bad)
+		t.Errorf("the anchor at a checkpoint: got %+v, %v, want it compared", found, bad)
 	}
 	s.write("network", edit(1, `{}`, `{}`))
 	if found, bad := s.verify(audit.Anchor{}); bad != nil || found.First != 6 || found.Last != 6 {
-		t.Errorf("%+v %v", found, bad)
+		t.Errorf("got %+v, %v, want item 6 alone", found, bad)
 	}
 }

@@ -41,7 +41,7 @@ func (h *hooks) create(by *testkit.Client, to *receiver.Server, types ...string)
 	h.Helper()
 	made := testkit.Decode[webhook.Webhook](by.Do("POST", "/webhook", map[string]any{"url": to.URL, "types": types}).Want(200))
 	if !strings.HasPrefix(made.Secret, "whsec_") {
-		h.Fatalf("made %+v", made)
+		h.Fatalf("got %+v, want a secret that begins with whsec_", made)
 	}
 	to.Trust(made.Secret)
 	return made
@@ -73,7 +73,7 @@ func (h *hooks) ends(id int64, status string, n int) []webhook.WebhookDelivery {
 		return len(all) >= n
 	})
 	if len(all) != n {
-		h.Fatalf("%d deliveries are %s: %+v", len(all), status, all)
+		h.Fatalf("got %d %s deliveries, want %d: %+v", len(all), status, n, all)
 	}
 	return all
 }
@@ -96,7 +96,7 @@ func (h *hooks) delivered() {
 	to := receiver.Start(h.TB, nil)
 	made := h.create(h.c, to, "group.created", "group.deleted")
 	if made.Owner.URL != "/admin/1" || !made.Enabled || made.Name != "127.0.0.1" {
-		h.Errorf("made %+v", made)
+		h.Errorf("got %+v, want it enabled and named 127.0.0.1, of /admin/1", made)
 	}
 	if text := h.c.Do("GET", path("/webhook/%d", made.ID), nil).
 		Want(200).
@@ -106,7 +106,7 @@ func (h *hooks) delivered() {
 		text,
 		"whsec_",
 	) {
-		h.Errorf("a secret is shown: %s", text)
+		h.Errorf("got a secret in %s, want none", text)
 	}
 	id := h.group("Told")
 	h.editGroup(id, "Not told")
@@ -117,28 +117,28 @@ func (h *hooks) delivered() {
 	if first.Type != "group.created" || first.Data.After["name"] != "Told" || first.Data.Before != nil ||
 		first.Data.Targets[0].URL != path("/group/%d", id) ||
 		first.Data.User != nil {
-		h.Errorf("%s", all[0].Body)
+		h.Errorf("got %s, want group.created of Told without a user", all[0].Body)
 	}
 	if last.Type != "group.deleted" || last.Data.Before["name"] != "Not told" || last.Data.After != nil ||
 		last.Data.RequestID == "" ||
 		all[0].ID == all[1].ID {
-		h.Errorf("%s", all[1].Body)
+		h.Errorf("got %s, want group.deleted of Not told under another ID", all[1].Body)
 	}
 	listed := h.ends(made.ID, "delivered", 2)
 	if one := listed[0]; one.Type != "group.deleted" || one.Attempts != 1 || *one.AnswerStatus != 204 || one.Duration == nil ||
 		one.Event != all[1].ID ||
 		one.Error != nil {
-		h.Errorf("%+v", one)
+		h.Errorf("got %+v, want group.deleted with the answer 204 at the first attempt", one)
 	}
 	shown := testkit.Decode[webhook.ViewedWebhookDelivery](
 		h.c.Do("GET", path("/webhook/%d/delivery/%d", made.ID, listed[0].ID), nil).Want(200),
 	)
 	if shown.Payload == nil || shown.Payload.Type != "group.deleted" {
-		h.Errorf("%+v", shown)
+		h.Errorf("got %+v, want the payload of group.deleted", shown)
 	}
 	_, other := h.admin("system.integrations read", "system.integrations write")
 	if text := other.Do("GET", path("/webhook/%d/delivery/%d", made.ID, listed[0].ID), nil).Want(200).Text; strings.Contains(text, "payload") {
-		h.Errorf("who may not read groups is shown %s", text)
+		h.Errorf("got %s without the permission to read groups, want no payload", text)
 	}
 	h.c.Do("GET", path("/webhook/999/delivery/%d", listed[0].ID), nil).Want(404)
 
@@ -146,23 +146,23 @@ func (h *hooks) delivered() {
 		h.c.Do("POST", path("/webhook/%d/delivery/%d/replay", made.ID, listed[0].ID), nil).Want(200),
 	)
 	if again.Event != all[1].ID || again.Cause != "replay" {
-		h.Errorf("%+v", again)
+		h.Errorf("got %+v, want a replay of %s", again, all[1].ID)
 	}
 	tested := testkit.Decode[webhook.WebhookDelivery](h.c.Do("POST", path("/webhook/%d/test", made.ID), nil).Want(200))
 	testkit.Eventually(h.TB, "replay and test have come", func() bool { return to.Taken() == 4 })
 	if ids := []string{to.All()[2].ID, to.All()[3].ID}; !slices.Contains(ids, all[1].ID) || !slices.Contains(ids, tested.Event) {
-		h.Errorf("%v", ids)
+		h.Errorf("got %v, want %s and %s", ids, all[1].ID, tested.Event)
 	}
 	span := map[string]any{"from": "2020-01-01", "to": "2100-01-01"}
 	h.ends(made.ID, "delivered", 4)
 	if replayed := testkit.Decode[webhook.Replayed](
 		h.c.Do("POST", path("/webhook/%d/replay", made.ID), span).Want(200),
 	); replayed.Deliveries != 2 {
-		h.Errorf("%+v", replayed)
+		h.Errorf("got %+v, want 2 deliveries", replayed)
 	}
 	testkit.Eventually(h.TB, "both have come again", func() bool { return to.Taken() == 6 })
 	if got := to.All(); got[4].ID != all[0].ID || got[5].ID != all[1].ID {
-		h.Error("they came in another order, or as others")
+		h.Errorf("got %s, %s, want %s, %s", got[4].ID, got[5].ID, all[0].ID, all[1].ID)
 	}
 	h.c.Do("POST", path("/webhook/%d/replay", made.ID), `{"from": "2021-01-01", "to": "2020-01-01"}`).WantErrors("/to", "out_of_range")
 	h.c.Do("DELETE", path("/webhook/%d", made.ID), nil).Want(200)
@@ -204,7 +204,7 @@ func (h *hooks) triedAgain() {
 	})
 	if len(waiting) != 2 || waiting[0].Attempts != 0 || waiting[0].NextAt != nil || *waiting[1].AnswerStatus != 500 ||
 		*waiting[1].Error != "the receiver answered 500" {
-		h.Errorf("%+v", waiting)
+		h.Errorf("got %+v, want one that waits for another, which has the answer 500", waiting)
 	}
 	failing.Store(false)
 	h.ends(made.ID, "delivered", 3)
@@ -215,7 +215,7 @@ func (h *hooks) triedAgain() {
 		}
 	}
 	if n := len(ids); n < 4 || ids[n-2] != "group.createdtrue" || ids[n-1] != "group.editedtrue" || slices.Contains(ids, "group.editedfalse") {
-		h.Errorf("%v", ids)
+		h.Errorf("got %v, want group.created, then group.edited, delivered last", ids)
 	}
 	h.c.Do("DELETE", path("/webhook/%d", made.ID), nil).Want(200)
 }
@@ -252,7 +252,7 @@ func (h *hooks) twoSecrets() {
 	at := path("/webhook/%d", made.ID)
 	second := testkit.Decode[webhook.Webhook](h.c.Do("PATCH", at, `{"secret": null}`).Want(200))
 	if second.Secret == "" || second.Secret == made.Secret || second.OldSecretUntil == nil {
-		h.Fatalf("%+v", second)
+		h.Fatalf("got %+v, want a new secret beside the old one", second)
 	}
 	to.Trust(made.Secret, second.Secret)
 	h.group("Signed twice")
@@ -260,19 +260,19 @@ func (h *hooks) twoSecrets() {
 	const own = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 	third := testkit.Decode[webhook.Webhook](h.c.Do("PATCH", at, map[string]any{"secret": own}).Want(200))
 	if third.Secret != own {
-		h.Errorf("%+v", third)
+		h.Errorf("got %+v, want the secret %s", third, own)
 	}
 	if ended := testkit.Decode[webhook.Webhook](
 		h.c.Do("PATCH", at, `{"old_secret_until": null}`).Want(200),
 	); ended.OldSecretUntil != nil ||
 		ended.Secret != "" {
-		h.Errorf("%+v", ended)
+		h.Errorf("got %+v, want no old secret and none shown", ended)
 	}
 	to.Trust(own)
 	h.group("Signed once")
 	h.ends(made.ID, "delivered", 2)
 	if last := to.All()[1].Header.Get("webhook-signature"); strings.Contains(last, " ") {
-		h.Errorf("it is signed with more than one: %s", last)
+		h.Errorf("got the signatures %s, want one", last)
 	}
 	for _, wrong := range []string{"x", "whsec_", "whsec_x", "whsec_c2hvcnQ="} {
 		h.c.Do("PATCH", at, map[string]any{"secret": wrong}).WantErrors("/secret", "invalid")
@@ -299,14 +299,14 @@ func (h *hooks) gone() {
 		return !disabled.Enabled
 	})
 	if disabled.Resting == nil || !strings.Contains(*disabled.Resting, "410") {
-		h.Errorf("%+v", disabled)
+		h.Errorf("got %+v, want it disabled for the answer 410", disabled)
 	}
 	items := h.logged(path("type=webhook.edited&target_type=webhook&target_id=%d", made.ID), 1)
 	var somebodys bool
 	if err := h.DB.QueryRow(h.Context(), "SELECT request_id IS NOT NULL OR user_url IS NOT NULL FROM log WHERE id = $1", items[0].ID).
 		Scan(&somebodys); err != nil ||
 		somebodys {
-		h.Errorf("that it is disabled is logged as somebody's request: %t, %v", somebodys, err)
+		h.Errorf("got %t, %v for a log item with a request or a user, want false", somebodys, err)
 	}
 	h.group("Gone, too")
 	gone.Store(false)
@@ -339,7 +339,7 @@ func (h *hooks) rights() {
 		1,
 	); failed[0].Attempts != 0 ||
 		*failed[0].Error != "the maker of the webhook lacks network.groups read" {
-		h.Errorf("%+v", failed)
+		h.Errorf("got %+v, want no attempt for a missing permission", failed)
 	}
 	is(false, "network.groups read")
 	h.group("Later")
@@ -349,7 +349,7 @@ func (h *hooks) rights() {
 		return w.Resting != nil && *w.Resting == "its maker is disabled or gone"
 	})
 	if to.Taken() != 1 {
-		h.Error("it is sent something though its maker is disabled")
+		h.Errorf("got %d deliveries with the maker disabled, want 1", to.Taken())
 	}
 	is(true, "network.groups read")
 	h.ends(made.ID, "delivered", 2)
@@ -373,7 +373,7 @@ func (h *hooks) slow() {
 	}
 	testkit.Eventually(h.TB, "all have come to the one that answers", func() bool { return prompt.Taken() == 20 })
 	if hanging.Taken() != 0 {
-		h.Error("the one that hangs has answered")
+		h.Errorf("got %d answers of the receiver that hangs, want 0", hanging.Taken())
 	}
 	close(hang)
 	h.ends(first.ID, "delivered", 20)
@@ -435,7 +435,7 @@ func (h *hooks) ownNetwork() {
 	}
 	if allowed.All() == nil || asked.Load() < 2 || inside.Load() > 0 {
 		h.Errorf(
-			"%d came to where it was allowed, after %d questions for its name; %d to where it was not",
+			"got %d at the allowed address, %d lookups of its name, %d at the others, want 1 or more, 2 or more, 0",
 			len(allowed.All()),
 			asked.Load(),
 			inside.Load(),

@@ -47,7 +47,7 @@ func TestKindsAreDocumented(t *testing.T) {
 	}
 	for _, kind := range webhook.Kinds() {
 		if !strings.Contains(string(page), "`"+kind+".*`") {
-			t.Errorf("docs/webhooks.md says nothing of %s", kind)
+			t.Errorf("got docs/webhooks.md without %s, want it there", kind)
 		}
 	}
 }

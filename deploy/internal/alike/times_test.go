@@ -59,7 +59,9 @@ func TestTimes(t *testing.T) {
 				t.Logf("  %-28s %.3f times the median; of %.1f %% of the pairs it is the longer one (%+.1f standard deviations)",
 					a.what, float64(testkit.Median(times[a.what]))/float64(testkit.Median(unknown)), 100*longer, deviations)
 				if math.Abs(deviations) > most {
-					t.Errorf("%s of %s: %s is told by its time from %s", ask.what, kind, a.what, unknownName)
+					t.Errorf(
+						"%s of %s: got %.1f standard deviations between %s and %s, want %v at most", ask.what, kind, deviations, a.what, unknownName, most,
+					)
 				}
 			}
 		}
@@ -82,7 +84,7 @@ func (s *stand) time(t *testing.T, path string, body any, status int) time.Durat
 	s.product.Gateway.ServeHTTP(w, r)
 	took := time.Since(began)
 	if w.Code != status {
-		t.Fatalf("answered %d: %s", w.Code, w.Body)
+		t.Fatalf("got %d, want %d: %s", w.Code, status, w.Body)
 	}
 	return took
 }

@@ -69,7 +69,7 @@ func (s *spans) of(t *testing.T, request string) []sdktrace.ReadOnlySpan {
 			return found
 		}
 	}
-	t.Fatalf("the request %s is not traced", request)
+	t.Fatalf("got no trace of the request %s, want one", request)
 	return nil
 }
 
@@ -162,11 +162,11 @@ func TestUnknownNamesCauseTheSameWork(t *testing.T) {
 			} {
 				unknown := settled(func() []string { return request(s.unknown(kind)) })
 				if len(unknown) < 3 || what == "a login" && !slices.Contains(unknown, "hash a password") {
-					t.Errorf("for %s by an unknown name there is little work: %q", what, unknown)
+					t.Errorf("%s by an unknown name: got %q, want 3 steps or more, with a password hash for a login", what, unknown)
 				}
 				for _, a := range of {
 					if work := repeated(unknown, func() []string { return request(a) }); !slices.Equal(work, unknown) {
-						t.Errorf("for %s by %s there is done\n%s\nand not\n%s", what, a.what, strings.Join(work, "\n"), strings.Join(unknown, "\n"))
+						t.Errorf("%s by %s: got\n%s\nwant\n%s", what, a.what, strings.Join(work, "\n"), strings.Join(unknown, "\n"))
 					}
 				}
 			}
@@ -191,10 +191,10 @@ func TestLockedOutCausesTheSameWork(t *testing.T) {
 					}
 					work := repeated(unknown, login)
 					if slices.Contains(work, "hash a password") {
-						t.Errorf("for %s a password is hashed though it is locked out", a.what)
+						t.Errorf("%s, locked out: got a password hash, want none", a.what)
 					}
 					if !slices.Equal(work, unknown) {
-						t.Errorf("for %s, locked out, there is done\n%s\nand not\n%s", a.what, strings.Join(work, "\n"), strings.Join(unknown, "\n"))
+						t.Errorf("%s, locked out: got\n%s\nwant\n%s", a.what, strings.Join(work, "\n"), strings.Join(unknown, "\n"))
 					}
 				}
 			}

@@ -76,7 +76,7 @@ func TestPasskeysInABrowser(t *testing.T) {
 		sign := func() (v *mfa.LoginVerify, key map[string]any, failed string) {
 			v = login().Verify
 			if v == nil || v.Code.Options == nil {
-				t.Fatalf("%s: a login asks for %+v", name, v)
+				t.Fatalf("%s: got %+v from a login, want a challenge with options", name, v)
 			}
 			key, failed = run[map[string]any](w, signWith, v.Code.Options)
 			return v, key, failed
@@ -95,7 +95,7 @@ func TestPasskeysInABrowser(t *testing.T) {
 		// The same device makes no second key for the account.
 		second, value := made(t, in, "again")
 		if _, failed := run[map[string]any](w, createKey, value); !strings.Contains(failed, "InvalidStateError") {
-			t.Errorf("%s is made twice: %q", name, failed)
+			t.Errorf("%s: got %q for a second key, want InvalidStateError", name, failed)
 		}
 		in.Do("DELETE", second, nil).Want(200)
 
@@ -107,7 +107,7 @@ func TestPasskeysInABrowser(t *testing.T) {
 		confirm(v, signed).WantErrors("/credential", "wrong")
 		w.do(chromedp.Navigate(other.URL + "/panel"))
 		if _, _, failed = sign(); !strings.Contains(failed, "SecurityError") {
-			t.Errorf("%s signs for another domain: %q", name, failed)
+			t.Errorf("%s: got %q on another domain, want SecurityError", name, failed)
 		}
 		w.do(chromedp.Navigate(s.url + "/panel"))
 
@@ -115,7 +115,7 @@ func TestPasskeysInABrowser(t *testing.T) {
 		if name != "a passkey" {
 			keys := call(w, webauthn.GetCredentials, webauthn.GetCredentialsParams{AuthenticatorID: device}).Credentials
 			if len(keys) != 1 || keys[0].SignCount == 0 {
-				t.Fatalf("%s has %+v", name, keys)
+				t.Fatalf("%s: got %+v, want one key that has signed", name, keys)
 			}
 			call(w, webauthn.ClearCredentials, webauthn.ClearCredentialsParams{AuthenticatorID: device})
 			copied := map[string]any{
@@ -134,7 +134,7 @@ func TestPasskeysInABrowser(t *testing.T) {
 				t.Fatalf("%s: %s", name, failed)
 			}
 			if answer := confirm(v, signed); !strings.Contains(answer.Text, "there may be a copy") {
-				t.Errorf("a copy of %s: %d %s", name, answer.Status, answer.Text)
+				t.Errorf("%s: got %d %s for a copy, want a warning of a copy", name, answer.Status, answer.Text)
 			}
 		}
 		in.Do("DELETE", at, nil).Want(200)

@@ -69,12 +69,12 @@ func TestPasswordPage(t *testing.T) {
 	values, err := url.ParseQuery(at.Fragment)
 	token := values.Get("token")
 	if err != nil || len(token) < 40 {
-		t.Fatalf("the link is %s", link)
+		t.Fatalf("got the link %s, want one with a token of 40 characters or more", link)
 	}
 
 	w.do(chromedp.Navigate("about:blank"), chromedp.Navigate(link), chromedp.WaitVisible("#password"))
 	if address := get(w, chromedp.Location()); address != s.url+"/-/password" {
-		t.Errorf("the address stays %s", address)
+		t.Errorf("got the address %s, want %s/-/password", address, s.url)
 	}
 	w.do(chromedp.SendKeys("#password", "one long walk home"), chromedp.SendKeys("#again", "another one"), chromedp.Click("#button"))
 	says(t, w, "The two are not the same.")
@@ -89,11 +89,11 @@ func TestPasswordPage(t *testing.T) {
 		return s.admin.With("").Do("POST", "/auth/key", map[string]any{"type": "client", "email": "ben@example.com", "password": password})
 	}
 	if key := testkit.Decode[keys.APIKey](signIn(chosen).Want(200)); key.Key == "" {
-		t.Errorf("signed in with %+v", key)
+		t.Errorf("got %+v, want an API key", key)
 	}
 	signIn(password).Want(401)
 	if left, failed := run[bool](w, `() => document.getElementById("form") !== null`); left || failed != "" {
-		t.Errorf("the form is left: %t %s", left, failed)
+		t.Errorf("got a form: %t %s, want none", left, failed)
 	}
 
 	// A link is good once, and says so; what is no whole link says so, too.
@@ -105,23 +105,23 @@ func TestPasswordPage(t *testing.T) {
 
 	history := get(w, chromedp.NavigationEntries()).Entries
 	if len(history) < 4 {
-		t.Errorf("the history has %d entries", len(history))
+		t.Errorf("got %d entries in the history, want 4 or more", len(history))
 	}
 	for _, e := range history {
 		if strings.Contains(e.URL, token) {
-			t.Errorf("the history has %s", e.URL)
+			t.Errorf("got %s in the history, want no token", e.URL)
 		}
 	}
 	asked := w.requests()
 	if len(asked) < 6 {
-		t.Errorf("%d requests", len(asked))
+		t.Errorf("got %d requests, want 6 or more", len(asked))
 	}
 	for _, r := range asked {
 		if strings.Contains(r.URL, token) || !strings.HasPrefix(r.URL, s.url+"/") && r.URL != "about:blank" {
-			t.Errorf("%s %s was asked for", r.Method, r.URL)
+			t.Errorf("got the request %s %s, want only requests to %s without the token", r.Method, r.URL, s.url)
 		}
 		if from := r.Headers["Referer"]; from != nil && from != "" {
-			t.Errorf("%s has the Referer %s", r.URL, from)
+			t.Errorf("%s: got the Referer %s, want none", r.URL, from)
 		}
 	}
 }
@@ -169,25 +169,27 @@ func TestPasswordPagePolicy(t *testing.T) {
 		return injected, color
 	}
 	if is, color := look(""); is != "undefined" || color == "rgb(1, 2, 3)" || elsewhere.Load() != 0 {
-		t.Errorf("what was injected ran as %s, coloured %s, and fetched %d times from elsewhere", is, color, elsewhere.Load())
+		t.Errorf(
+			"got injected script %s, colour %s, %d fetches from elsewhere, want undefined, the page's colour, 0", is, color, elsewhere.Load(),
+		)
 	}
 	w.do(chromedp.WaitVisible("#password")) // the page's own script runs
 	for _, script := range []string{`() => fetch("` + other.URL + `/").then(() => "fetched")`, `() => { document.body.innerHTML = "<b>x</b>"; return "written"; }`, `() => { const s = document.createElement("script"); s.text = "window.injected = 3"; document.body.append(s); return "appended"; }`} {
 		if done, failed := run[string](w, script); failed == "" {
-			t.Errorf("%s: %s", script, done)
+			t.Errorf("%s: got %s, want a failure", script, done)
 		}
 	}
 	if elsewhere.Load() != 0 {
-		t.Error("something was fetched from elsewhere")
+		t.Errorf("got %d fetches from elsewhere, want none", elsewhere.Load())
 	}
 	w.do(chromedp.Navigate(s.url + "/frame"))
 	if framed, _ := run[bool](
 		w,
 		`() => { const d = document.getElementById("frame").contentDocument; return d !== null && d.getElementById("form") !== null; }`,
 	); framed {
-		t.Error("the page is framed")
+		t.Error("got the page in a frame, want it refused")
 	}
 	if is, color := look("?unprotected"); is == "undefined" || color != "rgb(1, 2, 3)" || elsewhere.Load() == 0 {
-		t.Errorf("without the policy: %s, %s, %d", is, color, elsewhere.Load())
+		t.Errorf("without the policy: got %s, %s, %d, want a script that ran, rgb(1, 2, 3), 1 or more fetches", is, color, elsewhere.Load())
 	}
 }

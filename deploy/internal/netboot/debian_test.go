@@ -57,7 +57,7 @@ func TestDebianInstaller(t *testing.T) {
 			m.on()
 			goesOn := func(i *install.Install) {
 				if i.Status == install.Failed {
-					t.Fatalf("it has failed: %s\n%s", *i.Error, m.console)
+					t.Fatalf("got a failed install, want it to go on: %s\n%s", *i.Error, m.console)
 				}
 			}
 			i := o.until(path, "the installer reports", func(i *install.Install) bool {
@@ -65,12 +65,12 @@ func TestDebianInstaller(t *testing.T) {
 				return i.Status == install.Installing
 			})
 			if i.Step == nil || *i.Step != "partitions" || i.Progress != 10 {
-				t.Errorf("it is %+v", i)
+				t.Errorf("got %+v, want the step partitions at 10 %%", i)
 			}
 			if !slices.ContainsFunc(i.Requests, func(r install.InstallRequest) bool {
 				return r.What == siteagent.Read && r.Address == address(1) && strings.HasPrefix(r.Got, "preseed")
 			}) {
-				t.Errorf("it has read no preseed: %+v", i.Requests)
+				t.Errorf("got the requests %+v, want one for the preseed", i.Requests)
 			}
 
 			o.await("it is installed", 8*patience, func() bool {
@@ -85,7 +85,7 @@ func TestDebianInstaller(t *testing.T) {
 				"hostname -f; cat /etc/debian_version; findmnt -n -o SOURCE /",
 			); !strings.HasPrefix(got, "web1.example.com\n13.") ||
 				!strings.Contains(got, "/dev/vda") {
-				t.Errorf("it is %s", got)
+				t.Errorf("got %s, want Debian 13 of web1.example.com on /dev/vda", got)
 			}
 		})
 	}

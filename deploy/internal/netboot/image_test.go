@@ -71,7 +71,7 @@ func TestSetup(t *testing.T) {
 	installed, _, _ = strings.Cut(installed, "\n")
 	for _, one := range slices.Concat(ofMachines, ofMemory, []tool{routerOfIPv6, relayAgent, dhcpServer, debianKeys, sshClient}) {
 		if !slices.Contains(strings.Fields(installed), one.from) {
-			t.Errorf("it does not install %s", one.from)
+			t.Errorf("got the packages %s, want %s among them", installed, one.from)
 		}
 	}
 }
@@ -298,7 +298,7 @@ mcopy -i fat vmlinuz initrd system.cfg ::/
 	copy(disk, read("/usr/lib/grub/i386-pc/boot.img")[:440])
 	core := read(filepath.Join(folder, "core.img"))
 	if len(core) > (firstOfFAT-1)*sector {
-		t.Fatalf("GRUB has %d bytes", len(core))
+		t.Fatalf("got %d bytes of GRUB, want %d at most", len(core), (firstOfFAT-1)*sector)
 	}
 	copy(disk[sector:], core)
 	fat := read(filepath.Join(folder, "fat"))
@@ -308,7 +308,7 @@ mcopy -i fat vmlinuz initrd system.cfg ::/
 	binary.LittleEndian.PutUint32(disk[partition+12:], uint32(len(fat)/sector))
 	copy(disk[510:], []byte{0x55, 0xaa})
 	if copied := copy(disk[firstOfFAT*sector:], fat); copied < len(fat) {
-		t.Fatal("the disk is too small")
+		t.Fatalf("got room for %d bytes on the disk, want %d", copied, len(fat))
 	}
 	made := image{kernel: filepath.Join(folder, "vmlinuz"), initrd: filepath.Join(folder, "initrd"), disk: filepath.Join(folder, "disk.raw")}
 	if err := os.WriteFile(made.disk, disk, 0o644); err != nil {

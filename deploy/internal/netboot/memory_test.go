@@ -47,10 +47,10 @@ func TestSystemInMemory(t *testing.T) {
 			m.on()
 			failed := o.until(failing, "it has failed", func(i *install.Install) bool { return i.Status == install.Failed })
 			if want := "The SHA-256 of what was written is " + made.sum + ", and not " + wrong + "."; *failed.Error != want {
-				t.Errorf("it says %s", *failed.Error)
+				t.Errorf("got %s, want %s", *failed.Error, want)
 			}
 			if left := key.run("head -c 1048576 /dev/vda | tr -d '\\0' | wc -c"); left != "0\n" {
-				t.Errorf("of its start the disk has %s bytes", left)
+				t.Errorf("got %s bytes left at the disk's start, want 0", left)
 			}
 
 			written := o.install(
@@ -68,7 +68,7 @@ func TestSystemInMemory(t *testing.T) {
 			o.until(rescued, "it is up", func(i *install.Install) bool { return i.Status == install.Installed })
 			key.password = password
 			if sum := key.run(fmt.Sprintf("hostname; head -c %d /dev/vda | sha256sum", diskSize)); sum != "web1\n"+made.sum+"  -\n" {
-				t.Errorf("on the disk is %s", sum)
+				t.Errorf("got %s, want web1 and %s", sum, made.sum)
 			}
 			key.run("(sleep 1; systemctl reboot) > /dev/null 2>&1 &")
 			m.shows("SYSTEM: it runs from its disk", 2)

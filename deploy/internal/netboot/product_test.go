@@ -163,13 +163,13 @@ func (o *operator) wantInstalled(path string, actions ...string) {
 		return i.Status == install.Installed && len(i.Requests) > 0 && i.Requests[0].What == "local"
 	})
 	if i.Error != nil || i.Progress != 100 || i.FinishedAt == nil || i.StartedAt == nil {
-		o.Errorf("it is %+v", i)
+		o.Errorf("got %+v, want it finished at 100 %% without an error", i)
 	}
 	producttest.Drain(o.T, o.product)
 	o.await("its client is told", patience, func() bool { return o.mails.Taken() > 0 })
 	if mails := o.mails.Mails(); len(mails) != 1 || mails[0].To[0] != o.space+"@example.org" ||
 		!bytes.Contains(mails[0].Data, []byte("Subject: web1.example.com: installed")) {
-		o.Errorf("its client is told %v", mails)
+		o.Errorf("got mails %v, want one to the client that says installed", mails)
 	}
 	log := testkit.Decode[[]struct {
 		Type string `json:"type"`
@@ -179,7 +179,7 @@ func (o *operator) wantInstalled(path string, actions ...string) {
 		logged = append(logged, l.Type)
 	}
 	if !slices.Equal(logged, actions) {
-		o.Errorf("logged is %v, want %v", logged, actions)
+		o.Errorf("got the log %v, want %v", logged, actions)
 	}
 	var asked, want []string
 	for _, r := range i.Requests {
@@ -200,7 +200,7 @@ func (o *operator) wantInstalled(path string, actions ...string) {
 		siteagent.Local,
 	)
 	if slices.Reverse(want); !slices.Equal(asked, want) {
-		o.Errorf("of the machine is shown %v, and the agent has noted %v", asked, want)
+		o.Errorf("got the requests %v, want %v", asked, want)
 	}
 }
 
@@ -303,14 +303,14 @@ func TestDiscovery(t *testing.T) {
 			})
 			if f := found[0].Facts; f["uuid"] != "00112233-4455-6677-8899-aabbccddeeff" || f["serial"] != "S1" || f["manufacturer"] != "QEMU" ||
 				f["mac0"] != mac {
-				t.Errorf("it is %v", f)
+				t.Errorf("got %v, want the UUID, serial S1, manufacturer QEMU and MAC address %s", f, mac)
 			}
 			path := o.installSmall(made, 1, mac, firmware, "")
 			m.reset()
 			m.shows("SYSTEM: of web1", 1)
 			o.until(path, "it is installed", func(i *install.Install) bool { return i.Status == install.Installed })
 			if left := o.c.Do("GET", "/pxe/discovery", nil).Want(200).Text; left != "[]\n" {
-				t.Errorf("there is %s", left)
+				t.Errorf("got %s, want no discoveries", left)
 			}
 		})
 	}

@@ -155,7 +155,7 @@ func (s *site) await(what string, within time.Duration, is func() bool) {
 	s.Helper()
 	for deadline := time.Now().Add(within); !is(); time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			s.Fatalf("%s: not within %s", what, within)
+			s.Fatalf("got no change within %s, want that %s", within, what)
 		}
 	}
 }
@@ -320,7 +320,7 @@ func (m *vm) isOff() {
 	select {
 	case <-m.process.Done():
 	case <-time.After(patience):
-		m.Fatalf("it is still on:\n%s", m.console)
+		m.Fatalf("got a machine that is still on, want it off:\n%s", m.console)
 	}
 }
 
@@ -360,12 +360,12 @@ func (m *vm) shows(text string, times int) {
 		select {
 		case <-m.process.Done():
 			if !shown() {
-				m.Fatalf("it has ended without %q:\n%s", text, m.console)
+				m.Fatalf("got an end without %q, want it shown:\n%s", text, m.console)
 			}
 		default:
 		}
 		if time.Now().After(deadline) {
-			m.Fatalf("it does not show %q:\n%s", text, m.console)
+			m.Fatalf("got a console without %q, want it shown:\n%s", text, m.console)
 		}
 	}
 }

@@ -44,7 +44,7 @@ func TestTwentyMachines(t *testing.T) {
 					}
 				}
 				if installing > most {
-					t.Fatalf("%d are being installed", installing)
+					t.Fatalf("got %d installs at a time, want %d at most", installing, most)
 				}
 				return installing == most && waiting == all-most
 			})
@@ -55,10 +55,10 @@ func TestTwentyMachines(t *testing.T) {
 					return installing == (i.Status == install.Booting) && (installing || asked)
 				})
 				if installing && most == all && strings.Contains(unwrapped(on[n].console.String()), "this machine waits") {
-					t.Errorf("web%d has waited for another", n+1)
+					t.Errorf("web%d: got a wait for another machine, want none", n+1)
 				}
 				if i.Status == install.Waiting && (i.Reason == nil || !strings.HasSuffix(*i.Reason, full)) {
-					t.Errorf("web%d waits for another reason: %+v", n+1, i)
+					t.Errorf("web%d: got %+v, want the reason %q", n+1, i, full)
 				}
 			}
 			o.letGo()
@@ -74,13 +74,13 @@ func TestTwentyMachines(t *testing.T) {
 				for _, r := range i.Requests {
 					if r.What == siteagent.Refused && !strings.HasPrefix(r.Got, "a script that restarts it") || r.MAC != i.Host.MACs[0] ||
 						r.Address != address(n+1) {
-						t.Errorf("web%d did %+v", n+1, r)
+						t.Errorf("web%d: got the request %+v, want only its own", n+1, r)
 					}
 				}
 				for _, line := range strings.Split(m.console.String(), "\n") {
 					what, own, is := strings.Cut(strings.TrimSpace(line), " of web")
 					if is && own != fmt.Sprint(n+1) {
-						t.Errorf("of web%d is %s of web%s", n+1, what, own)
+						t.Errorf("web%d: got %s of web%s, want only its own", n+1, what, own)
 					}
 				}
 			}
@@ -104,7 +104,7 @@ func (o *operator) wantMost(paths []string, most int) {
 	for _, what := range []string{"booted", "installed"} {
 		found := testkit.Decode[[]change](o.c.Do("GET", "/log?per_page=100&type=pxe.install."+what, nil).Want(200))
 		if len(found) != len(paths) {
-			o.Fatalf("%d are logged as %s", len(found), what)
+			o.Fatalf("got %d logged as %s, want %d", len(found), what, len(paths))
 		}
 		changes = append(changes, found...)
 	}
@@ -119,6 +119,6 @@ func (o *operator) wantMost(paths []string, most int) {
 		reached = max(reached, goingOn)
 	}
 	if reached != most {
-		o.Errorf("%d went on at a time", reached)
+		o.Errorf("got %d installs at a time, want %d", reached, most)
 	}
 }

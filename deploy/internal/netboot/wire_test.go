@@ -48,7 +48,7 @@ func (s *site) wantStory(id int64, want ...string) {
 	for _, what := range want {
 		i := slices.Index(rest, what)
 		if i < 0 {
-			s.Errorf("the machine's story is %v, want %v", story, want)
+			s.Errorf("got the story %v, want %v", story, want)
 			return
 		}
 		rest = rest[i+1:]
@@ -192,10 +192,10 @@ ip -n %[2]s link set lo up
 		return strings.Contains(said, "has ")
 	})
 	if !strings.Contains(said, "has 10.78.0.10 of 10.77.0.1, boots local/boot/undionly.kpxe") {
-		t.Error(said)
+		t.Errorf("got %s, want a lease of 10.78.0.10 that boots undionly.kpxe", said)
 	}
 	if said := asks(clients[1]); strings.Contains(said, "has ") {
-		t.Errorf("at another port: %s", said)
+		t.Errorf("got %s at another port, want no lease", said)
 	}
 	if got := shell(
 		t,
@@ -205,7 +205,7 @@ ip -n %[2]s link set lo up
 		got,
 		"# of this machine",
 	) {
-		t.Errorf("its script is %s", got)
+		t.Errorf("got the script %s, want that of this machine", got)
 	}
 	s.wantStory(7, siteagent.Leased, siteagent.Refused, siteagent.Booted)
 	var refused string
@@ -215,7 +215,7 @@ ip -n %[2]s link set lo up
 		}
 	}
 	if !strings.Contains(refused, "it asks from port port1") || !strings.Contains(refused, "at port port0") {
-		t.Errorf("it is refused: %s", refused)
+		t.Errorf("got the refusal %s, want one that names port1 and port0", refused)
 	}
 }
 
@@ -277,7 +277,7 @@ ip -n %[2]s link set lo up
 			s.wantStory(7, siteagent.Leased, siteagent.Booted)
 			for _, r := range s.reports() {
 				if r.What == siteagent.Booted && !strings.HasPrefix(r.Address, "10.77.0.1") {
-					t.Errorf("it had its script at %s", r.Address)
+					t.Errorf("got a script read from %s, want an address that begins with 10.77.0.1", r.Address)
 				}
 			}
 		})

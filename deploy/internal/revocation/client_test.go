@@ -75,9 +75,10 @@ func TestRevocationOfClients(t *testing.T) {
 				)
 				if last > promise || l.failed.Load() > 0 {
 					t.Errorf(
-						"%s: the last was let in %v after the answer; %d failed, the last with %v",
+						"%s: got the last let in %v after the answer, want %v at most; got %d failures, the last with %v, want none",
 						ending.name,
 						last,
+						promise,
 						l.failed.Load(),
 						l.failure.Load(),
 					)

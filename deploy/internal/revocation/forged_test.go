@@ -47,7 +47,7 @@ func (s *stand) asks(key, path string) int {
 func (s *stand) want(t *testing.T, key, path string, status int) {
 	t.Helper()
 	if got := s.asks(key, path); got != status {
-		t.Errorf("%s answers %d, want %d", path, got, status)
+		t.Errorf("%s: got %d, want %d", path, got, status)
 	}
 }
 
@@ -67,7 +67,7 @@ func (s *stand) filled(t *testing.T, key, path, entry string) map[string]string 
 			return fields
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("nobody fills %s", entry)
+			t.Fatalf("got an empty entry %s, want it filled", entry)
 		}
 	}
 }
@@ -122,7 +122,7 @@ func (s *stand) testReplayedEntry(t *testing.T) {
 		s.write(t, entryOf(key.Key), kept)
 		sent := time.Now()
 		if status := s.asks(key.Key, "/port-speed"); status == http.StatusOK && sent.Sub(answered) > keycache.FreshFor {
-			t.Errorf("let in %v after the end", sent.Sub(answered))
+			t.Errorf("got a request let in %v after the end, want none after %v", sent.Sub(answered), keycache.FreshFor)
 		}
 	}
 	s.write(t, entryOf(key.Key), kept)

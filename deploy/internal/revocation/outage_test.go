@@ -87,16 +87,16 @@ func TestOutage(t *testing.T) {
 				u.heldBack.Load(),
 			)
 			if n := int(u.greedyGood.Load()); n > most {
-				t.Errorf("a greedy key made %d requests; at most %d may be", n, most)
+				t.Errorf("got %d requests of a greedy key, want %d at most", n, most)
 			}
 			if n := u.unknown.Load(); n > u.good.Load()/2 { // on a busy machine Redis is late with an answer, and left alone for a second then
-				t.Errorf("nobody could tell of valid keys %d times, and %d times somebody could", n, u.good.Load())
+				t.Errorf("got %d valid keys that nobody could check, want half of %d at most", n, u.good.Load())
 			}
 			if u.good.Load() == 0 || u.refused.Load() == 0 || u.greedyGood.Load() == 0 {
-				t.Error("nobody used it")
+				t.Errorf("got %d let in, %d refused, %d of a greedy key, want some of each", u.good.Load(), u.refused.Load(), u.greedyGood.Load())
 			}
 			if n := int(u.greedyGood.Load()); n > most*3/4 && u.heldBack.Load() == 0 { // a busy machine is not fast enough to be greedy
-				t.Errorf("a greedy key made %d requests and was not held back", n)
+				t.Errorf("got %d requests of a greedy key and none held back, want some held back", n)
 			}
 		})
 	}
@@ -138,7 +138,7 @@ func (u *use) start() (stop func()) {
 			case u.onlyRedis && answer.Status == http.StatusServiceUnavailable:
 				u.unknown.Add(1)
 			default:
-				u.t.Errorf("a valid key got %d: %s", answer.Status, answer.Text)
+				u.t.Errorf("got %d for a valid key, want 200: %s", answer.Status, answer.Text)
 			}
 		})
 	}
@@ -151,10 +151,10 @@ func (u *use) start() (stop func()) {
 				u.heldBack.Add(1)
 			case http.StatusServiceUnavailable:
 				if !u.onlyRedis {
-					u.t.Errorf("a valid key got %d: %s", answer.Status, answer.Text)
+					u.t.Errorf("got %d for a greedy key, want 200 or 429: %s", answer.Status, answer.Text)
 				}
 			default:
-				u.t.Errorf("a valid key got %d: %s", answer.Status, answer.Text)
+				u.t.Errorf("got %d for a greedy key, want 200 or 429: %s", answer.Status, answer.Text)
 			}
 		})
 	}
@@ -167,7 +167,7 @@ func (u *use) start() (stop func()) {
 			u.gone:             {401, 503},
 		} {
 			if answer := u.doors[door].With(key).Do("GET", "/port-speed", nil); answer.Status != may[0] && answer.Status != may[1] {
-				u.t.Errorf("an invalid key got %d: %s", answer.Status, answer.Text)
+				u.t.Errorf("got %d for an invalid key, want %d or %d: %s", answer.Status, may[0], may[1], answer.Text)
 			}
 			u.refused.Add(1)
 		}

@@ -152,10 +152,10 @@ func testRevocation(
 	t.Logf("answered after %v; the last request that was let in was sent %v after the end; %d were let in, %d refused, %d failed",
 		answered.Sub(asked).Round(time.Millisecond), last.Round(time.Millisecond), l.good.Load(), l.refused.Load(), l.failed.Load())
 	if last > promise {
-		t.Errorf("a request that was sent %v after the end was let in", last)
+		t.Errorf("got a request let in that was sent %v after the end, want %v at most", last, promise)
 	}
 	if l.failed.Load() > 0 {
-		t.Errorf("%d failed, the last with %v", l.failed.Load(), l.failure.Load())
+		t.Errorf("got %d failures, the last with %v, want none", l.failed.Load(), l.failure.Load())
 	}
 }
 

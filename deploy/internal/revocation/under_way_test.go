@@ -44,14 +44,14 @@ func (s *stand) begin(key string) *underWay {
 		fmt.Sprintf("Content-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: %d\r\n", len(heldBody)),
 	)
 	if line, err := u.from.ReadString('\n'); err != nil || !strings.HasPrefix(line, "HTTP/1.1 100") {
-		s.t.Fatal(line, err)
+		s.t.Fatalf("got %q, %v, want HTTP/1.1 100", line, err)
 	}
 	_, _ = u.from.ReadString('\n')
 	_, _ = io.WriteString(u.body, heldBody[:1])
 	_, from := s.send("GET /port-speed", key, "")
 	answer, err := http.ReadResponse(from, nil)
 	if err != nil || answer.StatusCode != http.StatusOK {
-		s.t.Fatal(answer, err)
+		s.t.Fatalf("got %v, %v, want 200", answer, err)
 	}
 	u.list = answer.Body
 	return u
@@ -75,9 +75,9 @@ func (u *underWay) end() {
 	_, _ = io.WriteString(u.body, heldBody[1:])
 	answer, err := http.ReadResponse(u.from, nil)
 	if err != nil || answer.StatusCode != http.StatusUnauthorized && answer.StatusCode != http.StatusForbidden {
-		u.t.Errorf("a body that was on its way: %v %v", answer, err)
+		u.t.Errorf("got %v, %v for a body on its way, want 401 or 403", answer, err)
 	}
 	if n, err := io.Copy(io.Discard, u.list); err == nil || strings.Contains(err.Error(), "timeout") {
-		u.t.Errorf("a list that was on its way went on for %d bytes and ended with %v", n, err)
+		u.t.Errorf("got %d bytes and %v for a list on its way, want it cut off", n, err)
 	}
 }

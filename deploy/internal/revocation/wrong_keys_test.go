@@ -32,17 +32,17 @@ func TestWrongKeys(t *testing.T) { // by itself, for its memory is the process'
 	queries, entries, memory := s.queries(), s.redis.DBSize(t.Context()).Val(), heap()
 	for n := range attempts {
 		if status := ask(n); status != http.StatusUnauthorized {
-			t.Fatalf("a wrong key got %d", status)
+			t.Fatalf("got %d for a wrong key, want %d", status, http.StatusUnauthorized)
 		}
 	}
 	if grown := heap() - memory; grown > 16<<20 {
-		t.Errorf("memory grew by %d bytes", grown)
+		t.Errorf("got %d more bytes of memory, want %d at most", grown, 16<<20)
 	}
 	if n := s.redis.DBSize(t.Context()).Val(); n > entries+1 { // the count of the address
-		t.Errorf("Redis had %d keys and has %d", entries, n)
+		t.Errorf("got %d keys in Redis, want %d at most", n, entries+1)
 	}
 	if n := s.queries() - queries; n > int64(attempts)/10 { // some: the services are at work, too
-		t.Errorf("%d transactions in Postgres", n)
+		t.Errorf("got %d transactions in Postgres, want %d at most", n, attempts/10)
 	}
 }
 

@@ -312,15 +312,15 @@ func TestCertificate(t *testing.T) {
 
 	t.Run("nothing", func(t *testing.T) {
 		if is := view(); is.Enabled || is.Required || is.Status != "off" {
-			t.Errorf("at first: %+v", is)
+			t.Errorf("at first: got %+v, want it off", is)
 		}
 		if serial := doors[0].serial(nil); serial != "" {
-			t.Errorf("the gateway shows the certificate %s", serial)
+			t.Errorf("got the certificate %s, want none", serial)
 		}
 		c.Do("POST", "/http/ssl", `{"email": "nobody"}`).Want(422)
 		c.Do("DELETE", "/http/ssl", nil).Want(409)
 		if is := order(); is.Status != "ordering" {
-			t.Errorf("once ordered: %+v", is)
+			t.Errorf("once ordered: got %+v, want it ordering", is)
 		}
 		testkit.Eventually(
 			t,
@@ -333,43 +333,43 @@ func TestCertificate(t *testing.T) {
 	first := ""
 	t.Run("by HTTP", func(t *testing.T) {
 		if is := order(); is.Status != "ordering" {
-			t.Errorf("ordered again: %+v", is)
+			t.Errorf("ordered again: got %+v, want it ordering", is)
 		}
 		first = shown(t, "")
 		if is := view(); !is.Enabled || is.Status != "valid" || is.Error != nil || *is.Name != name || is.ExpiresAt == nil {
-			t.Errorf("with a certificate: %+v", is)
+			t.Errorf("with a certificate: got %+v, want a valid one of %s", is, name)
 		}
 		if n := authority.issued.Load(); n != 1 {
-			t.Errorf("two instances with two gateways were issued %d certificates", n)
+			t.Errorf("got %d certificates for two instances with two gateways, want 1", n)
 		}
 		var key, account []byte
 		if err := db.QueryRow(t.Context(), "SELECT key, (SELECT key FROM acme_account) FROM ssl").Scan(&key, &account); err != nil {
 			t.Fatal(err)
 		}
 		if text := string(key) + string(account); strings.Contains(text, "KEY") {
-			t.Error("private keys are not sealed")
+			t.Error("got private keys in plain text, want them sealed")
 		}
 	})
 	t.Run("protocols", func(t *testing.T) {
 		transport := doors[0].overTLS(authority.roots)
 		if answer := doors[0].call(transport, "https://"+name+"/-/health"); answer.StatusCode != 200 || answer.ProtoMajor != 2 {
-			t.Errorf("%s answers %s", answer.Proto, answer.Status)
+			t.Errorf("got %s, %s, want HTTP/2, 200", answer.Proto, answer.Status)
 		}
 		old := doors[0].overTLS(authority.roots)
 		old.ForceAttemptHTTP2 = false
 		if answer := doors[0].call(old, "https://"+name+"/group", "X-Api-Key", c.Key); answer.StatusCode != 200 || answer.ProtoMajor != 1 {
-			t.Errorf("%s answers %s", answer.Proto, answer.Status)
+			t.Errorf("got %s, %s, want HTTP/1.1, 200", answer.Proto, answer.Status)
 		}
 		if _, err := doors[0].shakeHands(
 			&tls.Config{RootCAs: authority.roots, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11},
 		); err == nil {
-			t.Error("TLS 1.1 is spoken")
+			t.Error("got a handshake with TLS 1.1, want it refused")
 		}
 		if state, err := doors[0].shakeHands(
 			&tls.Config{RootCAs: authority.roots, MaxVersion: tls.VersionTLS12},
 		); err != nil ||
 			state.Version != tls.VersionTLS12 {
-			t.Error(state.Version, err)
+			t.Errorf("got version %#x, %v, want %#x", state.Version, err, tls.VersionTLS12)
 		}
 		connection, err := tls.Dial(
 			"tcp",
@@ -384,7 +384,7 @@ func TestCertificate(t *testing.T) {
 			t.Fatal(err)
 		}
 		if text, _ := io.ReadAll(connection); !strings.Contains(string(text), `"request_id"`) {
-			t.Errorf("what is malformed is answered %s", text)
+			t.Errorf("got %s for a malformed request, want a body with a request_id", text)
 		}
 	})
 	authority.end()
@@ -392,12 +392,12 @@ func TestCertificate(t *testing.T) {
 		testkit.Execute(t, db, "UPDATE ssl SET renew_at = now()")
 		testkit.Eventually(t, "the renewal has failed", func() bool { return view().Status == "failed" })
 		if serial := doors[1].serial(authority.roots); serial != first {
-			t.Errorf("without the authority the gateway shows %q", serial)
+			t.Errorf("without the authority: got %q, want %q", serial, first)
 		}
 		authority.begin(nobody, doors[1].encrypted) // which knows of no account any more
 		testkit.Eventually(t, "the account is made anew", func() bool { order(); return view().Status == "valid" })
 		if again := shown(t, first); again == first {
-			t.Error("the certificate is the same")
+			t.Errorf("got the certificate %q again, want a new one", again)
 		}
 	})
 	t.Run("required", func(t *testing.T) {
@@ -412,20 +412,20 @@ func TestCertificate(t *testing.T) {
 			{"PATCH", "X-Api-Key", "x"},
 			{"X-Api-Key", c.Key, "X-Forwarded-Proto", "https"}} {
 			if answer := doors[0].call(plain, base+"/group", secret...); answer.StatusCode != 403 || answer.Header.Get("Location") != "" {
-				t.Errorf("%v is answered %s", secret[0], answer.Status)
+				t.Errorf("%v: got %s, want 403 without a Location", secret[0], answer.Status)
 			}
 		}
 		if answer := doors[0].call(plain, base+"/group?key="+c.Key); answer.StatusCode != 403 || answer.Header.Get("Location") != "" {
-			t.Errorf("a key in the query is answered %s", answer.Status)
+			t.Errorf("a key in the query: got %s, want 403 without a Location", answer.Status)
 		}
 		if answer := doors[0].call(plain, base+"/-/health"); answer.StatusCode != 200 {
-			t.Errorf("the health is answered %s", answer.Status)
+			t.Errorf("the health: got %s, want 200", answer.Status)
 		}
 		if answer := doors[0].call(plain, base+"/.well-known/acme-challenge/x"); answer.StatusCode != 404 {
-			t.Errorf("a challenge is answered %s", answer.Status)
+			t.Errorf("a challenge: got %s, want 404", answer.Status)
 		}
 		if answer := doors[0].call(doors[0].overTLS(authority.roots), "https://"+name+"/group", "X-Api-Key", c.Key); answer.StatusCode != 200 {
-			t.Errorf("by TLS the answer is %s", answer.Status)
+			t.Errorf("by TLS: got %s, want 200", answer.Status)
 		}
 		behind := newDoor(t, gateway.Config{TrustedProxies: loopback}, beside, asItIs)
 		testkit.Eventually(t, "the gateway behind a proxy has heard of it", func() bool {
@@ -440,7 +440,7 @@ func TestCertificate(t *testing.T) {
 				"X-Forwarded-Proto",
 				forwarded,
 			); answer.StatusCode != want {
-				t.Errorf("what a proxy got by %q is answered %s", forwarded, answer.Status)
+				t.Errorf("a proxy with %q: got %s, want %d", forwarded, answer.Status, want)
 			}
 		}
 	})
@@ -467,11 +467,11 @@ func TestCertificate(t *testing.T) {
 			return now != "" && err == nil
 		})
 		if strings.Contains(string(text), "KEY") {
-			t.Error("the copy is not sealed")
+			t.Error("got a copy in plain text, want it sealed")
 		}
 		orphan := newDoor(t, gateway.Config{}, alone, keep)
 		if serial := orphan.serial(authority.roots); serial == "" || serial != now {
-			t.Errorf("a gateway that starts alone shows %q, not %q", serial, now)
+			t.Errorf("a gateway that starts alone: got %q, want %q", serial, now)
 		}
 		if answer := orphan.call(
 			&http.Transport{DisableKeepAlives: true},
@@ -479,19 +479,19 @@ func TestCertificate(t *testing.T) {
 			"X-Api-Key",
 			c.Key,
 		); answer.StatusCode != 403 {
-			t.Errorf("a gateway that starts alone answers plain HTTP %s", answer.Status)
+			t.Errorf("a gateway that starts alone: got %s for plain HTTP, want 403", answer.Status)
 		}
 	})
 	t.Run("end", func(t *testing.T) {
 		c.Do("DELETE", "/http/ssl", nil).Want(200)
 		if is := view(); is.Enabled || is.Required || is.Status != "off" {
-			t.Errorf("deleted: %+v", is)
+			t.Errorf("deleted: got %+v, want it off", is)
 		}
 		plain := &http.Transport{DisableKeepAlives: true}
 		for _, d := range doors {
 			testkit.Eventually(t, "the certificate is out of use", func() bool { return d.serial(authority.roots) == "" })
 			if answer := d.call(plain, "http://"+d.plain+"/group", "X-Api-Key", c.Key); answer.StatusCode != 200 {
-				t.Errorf("plain HTTP is answered %s", answer.Status)
+				t.Errorf("plain HTTP: got %s, want 200", answer.Status)
 			}
 		}
 	})

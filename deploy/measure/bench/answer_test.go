@@ -18,7 +18,7 @@ func TestAnswers(t *testing.T) {
 		}
 		for _, other := range []int64{1, 77, 0} {
 			if checkPortSpeed(body, other) == nil {
-				t.Errorf("port speed 7 passes for %d", other)
+				t.Errorf("got port speed 7 accepted as %d, want an error", other)
 			}
 		}
 	}
@@ -37,7 +37,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 		"HTTP/1.1 200 OK\r\nContent-Length: -3\r\n\r\n":                                 "does not say how long",
 	} {
 		if _, err := newAnswerReader(strings.NewReader(answer)).next(); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v, want %s", answer, err, want)
+			t.Errorf("%q: got %v, want %s", answer, err, want)
 		}
 	}
 }

@@ -32,22 +32,22 @@ func TestBench(t *testing.T) {
 	}
 	_, table, _ := strings.Cut(screen.String(), "to pgbench\n")
 	if strings.Count(screen.String(), "to pgbench\n") != 3 || strings.Count(screen.String(), "The 16384 addresses of a /18") != 1 {
-		t.Errorf("something was not measured:\n%s", &screen)
+		t.Errorf("got a report that lacks measurements, want 3 comparisons to pgbench and one /18:\n%s", &screen)
 	}
 	for _, name := range []string{
 		pgbenchName, serviceName, nginxName, gatewayName, splitName, nginxTLSName, gatewayTLSName, nginxHTTP2Name, gatewayHTTP2Name,
 	} {
 		if !strings.Contains(table, name) && !strings.Contains(screen.String(), strings.Split(name, ",")[0]+" is skipped") {
-			t.Errorf("%s is not in the table:\n%s", name, &screen)
+			t.Errorf("got a table without %s, want it there:\n%s", name, &screen)
 		}
 	}
 	left, err := os.ReadDir(os.Getenv("TMPDIR"))
 	if err != nil || len(left) > 0 {
-		t.Errorf("it left %v behind (%v)", left, err)
+		t.Errorf("got %v left behind (%v), want nothing", left, err)
 	}
 	for _, kind := range []string{"service", "gateway"} {
 		if info, err := os.Stat(profiles + "/" + kind + ".prof"); err != nil || info.Size() == 0 {
-			t.Errorf("the profile of the %s is not there: %v", kind, err)
+			t.Errorf("got no profile of the %s (%v), want one", kind, err)
 		}
 	}
 }
@@ -57,7 +57,7 @@ func TestParseRefuses(t *testing.T) {
 		"-duration 500ms", "-duration 1500ms", "-duration 0s", "-warmup -1s", "-rounds 0", "-rows 0", "-prefix 15", "-connections -1", "fast",
 	} {
 		if _, err := parse(strings.Fields(arguments)); err == nil {
-			t.Errorf("%s is let through", arguments)
+			t.Errorf("%s: got no error, want a refusal", arguments)
 		}
 	}
 }

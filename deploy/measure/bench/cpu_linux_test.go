@@ -35,7 +35,7 @@ func TestCPUTime(t *testing.T) {
 		},
 	} {
 		if measured(work) < 2*clockTick {
-			t.Errorf("busy work %s is not seen", name)
+			t.Errorf("%s: got less than %v of busy work, want that or more", name, 2*clockTick)
 		}
 	}
 }
@@ -43,16 +43,16 @@ func TestCPUTime(t *testing.T) {
 func TestParseStat(t *testing.T) {
 	pid, parent, ticks, err := parseStat("12 (a) b (c) S 7 1 1 0 -1 4194560 1 2 3 4 10 20 300 4000 20 0")
 	if pid != 12 || parent != 7 || ticks != 4330 || err != nil {
-		t.Errorf("%d %d %d %v", pid, parent, ticks, err)
+		t.Errorf("got %d %d %d %v, want 12 7 4330", pid, parent, ticks, err)
 	}
 	own, err := os.ReadFile("/proc/self/stat")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if pid, parent, _, err := parseStat(string(own)); pid != os.Getpid() || parent != os.Getppid() || err != nil {
-		t.Errorf("%d %d %v in %s", pid, parent, err, own)
+		t.Errorf("got %d %d %v, want %d %d of %s", pid, parent, err, os.Getpid(), os.Getppid(), own)
 	}
 	if _, _, _, err := parseStat("12 (a) S"); err == nil {
-		t.Error("a short line is one")
+		t.Error("got a short line parsed, want an error")
 	}
 }

@@ -14,13 +14,13 @@ func TestParseSummary(t *testing.T) {
 		processed + "tps = 10.1 (including connections establishing)\ntps = 12.25 (excluding connections establishing)\n": 12.25,
 	} {
 		if reads, rate, err := parseSummary(said); err != nil || reads != 100 || rate != want {
-			t.Errorf("%q: %d %v, %v", said, reads, rate, err)
+			t.Errorf("%q: got %d %v, %v, want 100 %v", said, reads, rate, err, want)
 		}
 	}
 	for _, said := range []string{processed, processed + "tps = NaN (without initial connection time)", "tps = 1 (without initial " +
 		"connection time)"} {
 		if _, _, err := parseSummary(said); err == nil {
-			t.Errorf("%q passes", said)
+			t.Errorf("%q: got no error, want one", said)
 		}
 	}
 	if _, _, err := parseSummary("number of transactions actually processed: 0\n"); !errors.Is(err, errNoReads) {
@@ -39,9 +39,9 @@ func TestLatencyLogged(t *testing.T) {
 	}
 	all, err := latencyLogged(filepath.Join(folder, "log.*"))
 	if err != nil || all.TotalCount() != 3 || all.ValueAtQuantile(50) != 200 || all.Max() != 300 {
-		t.Errorf("%v, %v", all, err)
+		t.Errorf("got %v, %v, want 3 reads with a median of 200 and 300 at most", all, err)
 	}
 	if _, err := latencyLogged(filepath.Join(folder, "none.*")); err == nil {
-		t.Error("no log is one")
+		t.Error("got no error without a log, want one")
 	}
 }

@@ -31,7 +31,7 @@ func TestReport(t *testing.T) {
 		"mTLS: the goal, 0.75 times nginx + service, is met: it serves 0.75 times what nginx + service does (0.80 times for the same CPU).",
 	} {
 		if !strings.Contains(screen.String(), want) {
-			t.Errorf("%q is not in\n%s", want, &screen)
+			t.Errorf("got\n%s\nwant %q in it", &screen, want)
 		}
 	}
 }
@@ -40,6 +40,6 @@ func TestReportWithoutRivals(t *testing.T) {
 	var screen bytes.Buffer
 	report([]*contestant{played(gatewayName, 1000)}, []goal{{gatewayName, nginxName, 1.2}}, &screen)
 	if !strings.Contains(screen.String(), "100 µs   –          –") || strings.Contains(screen.String(), "The goal") {
-		t.Errorf("got\n%s", &screen)
+		t.Errorf("got\n%s\nwant a report without comparisons and goals", &screen)
 	}
 }

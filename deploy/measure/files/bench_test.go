@@ -417,7 +417,7 @@ func BenchmarkTFTP(b *testing.B) {
 				testkit.Must(b, err)
 				our := time.Since(began).Seconds()
 				if !bytes.Equal(got, content) {
-					b.Fatal("another content has arrived")
+					b.Fatal("got another content, want that of the file")
 				}
 				began = time.Now()
 				_, err = read(theirs, name, nil)

@@ -82,7 +82,7 @@ func BenchmarkHTTP(b *testing.B) {
 		sums[i] = [sha256.Size]byte(sum.Sum(nil))
 	}
 	if sums[0] != sums[1] {
-		b.Fatal("another content has arrived")
+		b.Fatalf("got contents of SHA-256 %x and %x, want the same", sums[0], sums[1])
 	}
 	var rates, ratios []float64
 	for b.Loop() {
@@ -103,7 +103,7 @@ func get(b *testing.B, asking *http.Client, at string, size int64, into io.Write
 	defer answer.Body.Close()
 	n, err := io.Copy(into, answer.Body)
 	if err != nil || n != size {
-		b.Fatalf("%d bytes have arrived: %v", n, err)
+		b.Fatalf("got %d bytes, %v, want %d", n, err, size)
 	}
 	return time.Since(began)
 }
@@ -298,7 +298,7 @@ func (s *segment) lease(from, count int) (rate float64) {
 	}
 	for len(asked) > 0 {
 		if time.Since(began) > leaseTime {
-			s.Fatalf("%d machines have no address within %s", len(asked), leaseTime)
+			s.Fatalf("got %d machines without an address within %s, want none", len(asked), leaseTime)
 		}
 		testkit.Must(s.B, s.conn.SetReadDeadline(time.Now().Add(time.Second)))
 		n, err := s.conn.Read(packet)
@@ -328,7 +328,7 @@ func (s *segment) lease(from, count int) (rate float64) {
 			delete(asked, r.ClientHWAddr.String())
 			begin()
 		case r.MessageType() == dhcpv4.MessageTypeNak:
-			s.Fatalf("it is refused: %s", r.Summary())
+			s.Fatalf("got the refusal %s, want an address", r.Summary())
 		}
 	}
 	return float64(count) / time.Since(began).Seconds()

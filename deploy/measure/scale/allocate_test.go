@@ -55,12 +55,12 @@ func ofAllocation(t *testing.T, plans []plan) []plan {
 	asks := func(text string) func(plan) bool { return func(p plan) bool { return strings.Contains(p.Query, text) } }
 	record := slices.IndexFunc(plans, asks("INSERT INTO change"))
 	if record < 0 {
-		t.Fatalf("none of %d statements records an allocation", len(plans))
+		t.Fatalf("got %d statements without the record of an allocation, want one with it", len(plans))
 	}
 	own := slices.DeleteFunc(slices.Clone(plans[:record+1]), func(p plan) bool { return p.process != plans[record].process })
 	first := slices.IndexFunc(own, asks("FROM ip_group WHERE id"))
 	if first < 0 || len(own)-first < 4 {
-		t.Fatalf("an allocation has %d statements from %d on", len(own), first)
+		t.Fatalf("got %d statements with the allocation from %d on, want 4 or more of it", len(own), first)
 	}
 	return own[first:]
 }

@@ -39,12 +39,12 @@ func TestCompleteList(t *testing.T) {
 		ratios = append(ratios, copied.Seconds()/listed.Seconds())
 		t.Logf("%d entities: COPY %v, list %v, which took %d KiB more memory", i.entities, copied, listed, extra>>10)
 		if extra > mostExtra {
-			t.Errorf("a list took %d KiB more memory", extra>>10)
+			t.Errorf("got %d KiB more memory for a list, want %d at most", extra>>10, mostExtra>>10)
 		}
 	}
 	t.Logf("the list is %.2f times as fast as COPY (%.2f)", testkit.Median(ratios), ratios)
 	if testkit.Median(ratios) < 1 {
-		t.Errorf("the list is slower than COPY")
+		t.Errorf("got a list %.2f times as fast as COPY, want 1 or more", testkit.Median(ratios))
 	}
 }
 
@@ -82,7 +82,7 @@ func (i *installation) listOut(t testing.TB, path string) (took time.Duration, e
 	took = time.Since(started)
 	extra = memory()
 	if items := count(t, file); items != i.entities {
-		t.Errorf("%d items", items)
+		t.Errorf("got %d items, want %d", items, i.entities)
 	}
 	return took, extra
 }
@@ -118,7 +118,7 @@ func count(t testing.TB, list io.ReadSeeker) int64 {
 	}
 	testkit.Must(t, text.Err())
 	if !strings.HasSuffix(last, "}]") {
-		t.Errorf("the list ends with %q", last)
+		t.Errorf("got a list that ends with %q, want }]", last)
 	}
 	return items
 }

@@ -64,9 +64,9 @@ func comparePagesFor(t *testing.T, name string, a, b measured) {
 		b.took.Round(10*time.Microsecond),
 	)
 	if a.items != b.items {
-		t.Errorf("%s: %d items of few and %d of many cannot be compared", name, a.items, b.items)
+		t.Errorf("%s: got %d items of few and %d of many, want the same number", name, a.items, b.items)
 	}
 	if b.pages > 2*a.pages {
-		t.Errorf("%s: %d pages of few, and %d of many\n%s", name, a.pages, b.pages, b.plan)
+		t.Errorf("%s: got %d pages of few and %d of many, want twice as many at most\n%s", name, a.pages, b.pages, b.plan)
 	}
 }

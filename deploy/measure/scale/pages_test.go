@@ -153,7 +153,7 @@ func (i *installation) answer(t testing.TB, path string) measured {
 			return !strings.Contains(p.Query, "_view") && !strings.Contains(p.Query, "client_seen")
 		})
 		if len(plans) != 1 {
-			t.Fatalf("%s: %d statements", path, len(plans))
+			t.Fatalf("%s: got %d statements, want 1", path, len(plans))
 		}
 		if strings.HasPrefix(answer.Text, "[") {
 			worst.items = len(testkit.Decode[[]json.RawMessage](answer))

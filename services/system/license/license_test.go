@@ -68,19 +68,19 @@ func TestCheck(t *testing.T) {
 	} {
 		terms, state := Check(c.text, signer)
 		if state != c.state || terms.Enterprise != (c.state == Valid || c.state == Expired || c.state == NotYet) {
-			t.Errorf("a license that is %s is %s, %+v", name, state, terms)
+			t.Errorf("%s: got %s, %+v, want %s", name, state, terms, c.state)
 		}
 	}
 	private, err := ParseKey(Text(key.Seed()))
 	if err != nil || !private.Equal(key) {
-		t.Errorf("a key is read as another one: %v", err)
+		t.Errorf("got another key or %v, want the same key", err)
 	}
 	if public, err := ParseSigner(Text(signer)); err != nil || !public.Equal(signer) {
-		t.Errorf("a public key is read as another one: %v", err)
+		t.Errorf("got another public key or %v, want the same key", err)
 	}
 	for _, wrong := range []string{"", "?", Text(key)} {
 		if _, err := ParseSigner(wrong); err == nil {
-			t.Errorf("%q is a key", wrong)
+			t.Errorf("got %q accepted as a key, want an error", wrong)
 		}
 	}
 }
@@ -116,10 +116,10 @@ func TestRead(t *testing.T) {
 	} {
 		text, err := Source(source).Read(t.Context())
 		if (err != nil) != (want == "error") || err == nil && text != want {
-			t.Errorf("of %q is read %q, %v", source, text, err)
+			t.Errorf("%q: got %q, %v, want %q", source, text, err, want)
 		}
 	}
 	if Source("http://example.com/license").Check() == nil {
-		t.Error("an address that nobody vouches for is taken")
+		t.Error("got a source by plain HTTP accepted, want an error")
 	}
 }

@@ -90,14 +90,14 @@ func TestDeliver(t *testing.T) {
 			user = "ironplane"
 		}
 		if err := newServer(t, scheme, box, user, o.Password).deliver(t.Context(), aLetter()); err != nil {
-			t.Errorf("%s: %v", scheme, err)
+			t.Errorf("%s: got %v, want no error", scheme, err)
 			continue
 		}
 		got := box.Mails()
 		if len(got) != 1 || got[0].From != "noreply@example.com" || len(got[0].To) != 1 || got[0].To[0] != "ben@example.org" ||
 			got[0].User != user ||
 			got[0].Encrypted != (scheme != "smtp+plain") {
-			t.Errorf("%s: %+v", scheme, got)
+			t.Errorf("%s: got %+v, want one mail to Ben, of user %q", scheme, got, user)
 			continue
 		}
 		header, parts := parse(t, got[0].Data)
@@ -106,14 +106,14 @@ func TestDeliver(t *testing.T) {
 		to, err2 := header.AddressList("To")
 		if err != nil || err2 != nil || from[0].Name != "Exämple, Hosting" || to[0].Name != `Ben "M" Müller` || subject != "Grüße" ||
 			header.Get("Message-ID") != "<7f3a@example.com>" || header.Get("Auto-Submitted") != "auto-generated" || header.Get("Bcc") != "" {
-			t.Errorf("%s: %v", scheme, header)
+			t.Errorf("%s: got the header %v, want the names, the subject and the ID as sent", scheme, header)
 		}
 		if at, err := header.Date(); err != nil || at.Unix() != 1_800_000_000 {
-			t.Errorf("%s: it is of %v", scheme, at)
+			t.Errorf("%s: got the date %v, %v, want 1800000000", scheme, at, err)
 		}
 		if strings.TrimSpace(parts["text/plain"]) != "Hällo\n.\nEnd" || strings.TrimSpace(parts["text/html"]) != "<p>Hällo</p>" ||
 			len(parts) != 2 {
-			t.Errorf("%s: %q", scheme, parts)
+			t.Errorf("%s: got %q, want both parts as sent", scheme, parts)
 		}
 	}
 }
@@ -129,14 +129,14 @@ func TestDeliverCopy(t *testing.T) {
 	}
 	got := box.Mails()
 	if len(got) != 1 || len(got[0].To) != 1 || got[0].To[0] != "ann@example.com" {
-		t.Fatalf("%+v", got)
+		t.Fatalf("got %+v, want one mail to Ann", got)
 	}
 	header, parts := parse(t, got[0].Data)
 	if to, err := header.AddressList("To"); err != nil || to[0].Address != "ben@example.org" || bytes.Contains(got[0].Data, []byte("ann@")) {
-		t.Errorf("%v, %s", err, got[0].Data)
+		t.Errorf("got %v, %s, want it to Ben without Ann's address", err, got[0].Data)
 	}
 	if len(parts) != 1 || parts["text/plain"] == "" {
-		t.Errorf("%q", parts)
+		t.Errorf("got %q, want text only", parts)
 	}
 }
 
@@ -162,11 +162,11 @@ func TestDeliverNothing(t *testing.T) {
 	} {
 		err := s.deliver(t.Context(), aLetter())
 		if _, refused := errors.AsType[refusedError](err); err == nil || refused || strings.Contains(err.Error(), "horse") {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: got %v, want an error that is not final and lacks the password", what, err)
 		}
 	}
 	if n := plain.Taken() + encrypted.Taken() + locked.Taken(); n != 0 {
-		t.Errorf("%d are taken", n)
+		t.Errorf("got %d mails, want 0", n)
 	}
 }
 
@@ -177,16 +177,16 @@ func TestDeliverRefused(t *testing.T) {
 		box := mailbox.Start(t, mailbox.Options{Refuse: func(int, string) error { return &smtp.SMTPError{Code: code, Message: "no"} }})
 		err := newServer(t, "smtp+plain", box, "", "").deliver(t.Context(), aLetter())
 		if _, refused := errors.AsType[refusedError](err); err == nil || refused != final {
-			t.Errorf("%d: %v", code, err)
+			t.Errorf("%d: got %v, want an error with final = %t", code, err, final)
 		}
 	}
 	cut := mailbox.Start(t, mailbox.Options{Cut: func(attempt int) (bool, bool) { return attempt == 1, false }})
 	s := newServer(t, "smtp+plain", cut, "", "")
 	if err := s.deliver(t.Context(), aLetter()); err == nil {
-		t.Error("a connection that is cut off has delivered it")
+		t.Error("got a delivery by a connection that is cut off, want an error")
 	}
 	if err := s.deliver(t.Context(), aLetter()); err != nil || cut.Taken() != 1 {
-		t.Errorf("%d are taken: %v", cut.Taken(), err)
+		t.Errorf("got %d mails, %v, want 1", cut.Taken(), err)
 	}
 }
 
@@ -208,7 +208,7 @@ func TestNoHeaderInjection(t *testing.T) {
 	for _, got := range box.Mails() {
 		header, _ := parse(t, got.Data)
 		if header.Get("Bcc") != "" || header.Get("X-Evil") != "" || len(got.To) != 1 || got.To[0] == "eve@example.com" {
-			t.Errorf("it arrives as %+v\n%s", got.To, got.Data)
+			t.Errorf("got a mail to %+v, want one recipient and no header of the attacker\n%s", got.To, got.Data)
 		}
 	}
 }
@@ -230,7 +230,7 @@ func TestNewServer(t *testing.T) {
 			c.from,
 		); err == nil || !strings.Contains(err.Error(), c.says) ||
 			strings.Contains(err.Error(), "horse") {
-			t.Errorf("%v: %v", c, err)
+			t.Errorf("%v: got %v, want %q without the password", c, err, c.says)
 		}
 	}
 	if s, err := NewServer(

@@ -68,7 +68,7 @@ func TestNothingElseIsServed(t *testing.T) {
 	}
 	folders, err := i.Folders()
 	if want := []string{"broken", "nothing", "other", "shop", "whole"}; err != nil || !slices.Equal(folders, want) {
-		t.Errorf("the folders are %q, %v", folders, err)
+		t.Errorf("got %q, %v, want %q", folders, err, want)
 	}
 	m, assets, err := i.Read("shop")
 	var names []string
@@ -76,29 +76,29 @@ func TestNothingElseIsServed(t *testing.T) {
 		names = append(names, a.Path)
 	}
 	if want := []string{"alias.js", "deep/a.css", "main.js"}; err != nil || m.Name != "Shop" || !slices.Equal(names, want) {
-		t.Errorf("listed is %q of %+v, %v", names, m, err)
+		t.Errorf("got %q of %+v, %v, want %q of Shop", names, m, err, want)
 	}
 	for _, name := range []string{"whole", "other"} {
 		if _, assets, err := i.Read(name); err != nil || len(assets) > 0 {
-			t.Errorf("of %s is listed %v, %v", name, assets, err)
+			t.Errorf("%s: got %v, %v, want no assets", name, assets, err)
 		}
 	}
 	for _, name := range []string{"nothing", "linked", "none", "..", ""} {
 		if _, _, err := i.Read(name); err == nil {
-			t.Errorf("%q is a package", name)
+			t.Errorf("got %q accepted as a package, want an error", name)
 		}
 	}
 	if _, _, err := i.Read("broken"); err == nil || errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a broken manifest is %v", err)
+		t.Errorf("got %v for a broken manifest, want an error other than that it is missing", err)
 	}
 	for _, name := range []string{"main.js", "deep/a.css", "alias.js", "page.html"} {
 		file, found, _, err := i.Open("shop", name)
 		if err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got %v, want no error", name, err)
 			continue
 		}
 		if found.Hash == "" || name == "page.html" && found.Type() != "application/octet-stream" {
-			t.Errorf("%s is %+v, %s", name, found, found.Type())
+			t.Errorf("%s: got %+v, %s, want a hash, and a page as octet-stream", name, found, found.Type())
 		}
 		_ = file.Close()
 	}
@@ -107,13 +107,13 @@ func TestNothingElseIsServed(t *testing.T) {
 		"none.js", "", ".", "..", "../secret.js", "deep/../main.js", "/main.js", "deep//a.css", "main.js/", "..\\secret.js", "main.js\x00",
 	} {
 		if file, _, _, err := i.Open("shop", name); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%q is served: %v, %v", name, file, err)
+			t.Errorf("%q: got %v, %v, want %v", name, file, err, fs.ErrNotExist)
 		}
 	}
 	for _, folder := range []string{"whole", "other"} {
 		for _, name := range []string{"secret.js", "manifest.json", "main.js", "assets/secret.js"} {
 			if _, _, _, err := i.Open(folder, name); !errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("%s of %s is served: %v", name, folder, err)
+				t.Errorf("%s of %s: got %v, want %v", name, folder, err, fs.ErrNotExist)
 			}
 		}
 	}
@@ -145,7 +145,7 @@ func TestLinksInBetween(t *testing.T) {
 			continue
 		}
 		if text, err := io.ReadAll(file); err != nil || string(text) != "asset" {
-			t.Fatalf("served is %q, %v", text, err)
+			t.Fatalf("got %q, %v, want asset", text, err)
 		}
 		_ = file.Close()
 	}
@@ -159,12 +159,12 @@ func TestHash(t *testing.T) {
 	i := install(t, map[string]string{"shop/manifest.json": `{"name": "Shop"}`, "shop/assets/main.js": "one"})
 	_, before, err := i.Read("shop")
 	if err != nil || len(before) != 1 {
-		t.Fatal(before, err)
+		t.Fatalf("got %v, %v, want one asset", before, err)
 	}
 	_, again, _ := i.Read("shop")
 	put(t, i, "shop/assets/main.js", "three")
 	_, after, _ := i.Read("shop")
 	if again[0] != before[0] || after[0] == before[0] {
-		t.Errorf("%v, then %v, and once it is changed %v", before, again, after)
+		t.Errorf("got %v, then %v, and after a change %v, want only the last one different", before, again, after)
 	}
 }

@@ -13,7 +13,7 @@ func TestCheckColour(t *testing.T) {
 		"rgba(1, 2, 3, 0.5)", "hsl(224, 76%, 48%)", "hsl(120deg 75% 25% / 60%)",
 	} {
 		if err := CheckColour(good); err != nil {
-			t.Errorf("%s %v", good, err)
+			t.Errorf("%s: got %v, want no error", good, err)
 		}
 	}
 	for _, wrong := range []string{
@@ -21,7 +21,7 @@ func TestCheckColour(t *testing.T) {
 		"rgb(1,2,3", "red /*", "inherit", "\\72 ed", "javascript:x", "#fff\n",
 	} {
 		if CheckColour(wrong) == nil {
-			t.Errorf("%q is a colour", wrong)
+			t.Errorf("got %q accepted as a colour, want an error", wrong)
 		}
 	}
 }
@@ -32,7 +32,7 @@ func TestCheckLogo(t *testing.T) {
 		"https://example.com/logo.svg", "https://cdn.example.com:8443/a/b.png?v=2", "/package/1/asset/logo.png?v=ab",
 	} {
 		if err := CheckLogo(good); err != nil {
-			t.Errorf("%s %v", good, err)
+			t.Errorf("%s: got %v, want no error", good, err)
 		}
 	}
 	for _, wrong := range []string{"logo.png", "http://example.com/logo.png", "//example.com/logo.png", "/\\example.com/logo.png",
@@ -40,7 +40,7 @@ func TestCheckLogo(t *testing.T) {
 		"https://user:password@example.com/x", "https://", "https:///x", "ftp://example.com/x", "https://example.com/x\"onerror=alert(1)",
 		"https://example.com/a b", "https://example.com/%zz", "/x)'"} {
 		if CheckLogo(wrong) == nil {
-			t.Errorf("%q is a logo's address", wrong)
+			t.Errorf("got %q accepted as a logo's address, want an error", wrong)
 		}
 	}
 }
@@ -135,27 +135,27 @@ func TestHTML(t *testing.T) {
 				"button", "template", "noscript", "select", "textarea", "video", "audio",
 			} {
 				if name == acts {
-					t.Errorf("of %s is left %s", attack, left)
+					t.Errorf("%s: got %s, want no element %s", attack, left, acts)
 				}
 			}
 			for _, scheme := range []string{"javascript", "vbscript", "data:"} {
 				if strings.Contains(tag, scheme) {
-					t.Errorf("of %s is left %s", attack, left)
+					t.Errorf("%s: got %s, want no scheme %s", attack, left, scheme)
 				}
 			}
 			for _, attribute := range []string{" on", "/on", "style", "srcdoc", "target"} {
 				if strings.Contains(quoted.ReplaceAllString(tag, ""), attribute) {
-					t.Errorf("of %s is left %s", attack, left)
+					t.Errorf("%s: got %s, want no attribute %s", attack, left, attribute)
 				}
 			}
 		}
 		if again := HTML(HTML(attack)); again != HTML(attack) {
-			t.Errorf("of %s is left %s, and of that %s", attack, HTML(attack), again)
+			t.Errorf("%s: got %s the second time, want %s", attack, again, HTML(attack))
 		}
 	}
 	const good = `<p class="note">Call <a href="mailto:help@example.com" rel="nofollow">us</a>, <b>day</b> and <i>night</i>.</p>`
 	if left := HTML(good); left != good {
-		t.Errorf("of %s is left %s", good, left)
+		t.Errorf("got %s, want %s", left, good)
 	}
 }
 
@@ -166,7 +166,7 @@ func TestCheckCSS(t *testing.T) {
 		"@media (max-width: 600px) { .a { width: calc(100% - 2em) } }", "@keyframes spin { to { transform: rotate(360deg) } }",
 		":root { --main: #fff }", "a[href^='https'] { color: navy !important }"} {
 		if err := CheckCSS(good); err != nil {
-			t.Errorf("%s %v", good, err)
+			t.Errorf("%s: got %v, want no error", good, err)
 		}
 	}
 	for _, wrong := range []string{
@@ -178,7 +178,7 @@ func TestCheckCSS(t *testing.T) {
 		`a { color: red`, `} body { display: none`, `a { color: red } }`, `a[x { }`, `a { content: "x`, "a { content: 'x\n' }", `/* open`, `a { color: rgb(1,2,3 }`, `a { background: url(x`,
 	} {
 		if CheckCSS(wrong) == nil {
-			t.Errorf("a style sheet can have %s", wrong)
+			t.Errorf("got %s accepted in a style sheet, want an error", wrong)
 		}
 	}
 }

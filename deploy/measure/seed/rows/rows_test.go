@@ -40,7 +40,7 @@ func TestFill(t *testing.T) {
 		}
 	}
 	if after := text(t, conn, schema); after != before {
-		t.Errorf("the schema became\n%s\nit was\n%s", after, before)
+		t.Errorf("got the schema\n%s\nwant\n%s", after, before)
 	}
 	for service, tables := range map[string][]string{
 		clients.Name:  {"client", "client_server_count"},
@@ -52,7 +52,7 @@ func TestFill(t *testing.T) {
 			all := "SELECT coalesce(string_agg(row::text, E'\\n' ORDER BY row::text), '') " +
 				"FROM (SELECT to_jsonb(r) - '{created_at,http_api_key}'::text[] AS row FROM " + table + " r) rows" // what is sealed differs
 			if a, b := text(t, connect(t, one[service]), all), text(t, connect(t, two[service]), all); a != b || a == "" {
-				t.Errorf("%s differs between the two, or is empty", table)
+				t.Errorf("%s: got no rows or different ones, want the same in both", table)
 			}
 		}
 	}
@@ -67,29 +67,29 @@ func TestFill(t *testing.T) {
 			conn,
 			"SELECT string_agg(id || ': ' || servers, ', ' ORDER BY id) FROM (SELECT owner_id AS id, count(DISTINCT server_id) AS servers "+owned,
 		); said != is {
-		t.Errorf("the clients have the servers %s, and should have %s", said, is)
+		t.Errorf("got clients with the servers %s, want %s", said, is)
 	}
 	if n := text(t, conn, "SELECT count(*)::text FROM ip_entity_view"); n != "3000" {
-		t.Errorf("%s entities", n)
+		t.Errorf("got %s entities, want 3000", n)
 	}
 	if same := text(
 		t,
 		conn,
 		"SELECT (NOT EXISTS (TABLE ip_free EXCEPT TABLE ip_unassigned) AND NOT EXISTS (TABLE ip_unassigned EXCEPT TABLE ip_free))::text",
 	); same != "true" {
-		t.Error("what is free is not what is assigned to nobody")
+		t.Error("got free addresses that differ from the unassigned ones, want the same")
 	}
 	if right := text(t, conn, counts); right != "true" {
-		t.Error("the counts are not what there is")
+		t.Error("got counts that differ from the rows, want the same")
 	}
 	if kinds := text(t, conn, kinds); kinds != "true" {
-		t.Error("some kind of entity is missing")
+		t.Error("got a kind of entity without rows, want all kinds")
 	}
 	if _, err := conn.Exec(t.Context(), "INSERT INTO ip_group (name, reserved) VALUES ('next', false)"); err != nil {
-		t.Errorf("the ids do not go on: %v", err)
+		t.Errorf("got %v for the next group, want the id after the last", err)
 	}
 	if err := rows.Fill(t.Context(), one, o); err == nil {
-		t.Error("a database that is full was seeded again")
+		t.Error("got a full database seeded again, want an error")
 	}
 }
 
