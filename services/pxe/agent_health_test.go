@@ -29,10 +29,10 @@ func TestAgentHealth(t *testing.T) {
 	if h := got.Health; *h.Version != "1.2.3" || *h.FreeBytes <= 0 || *h.TotalBytes < *h.FreeBytes || h.SeenAt == nil || h.StartedAt == nil ||
 		len(h.Reports) != 1 ||
 		!strings.Contains(h.Reports[0], "has started") {
-		t.Errorf("%+v", h)
+		t.Errorf("got %+v, want version 1.2.3, free and total bytes, both times, and one report that it has started", h)
 	}
 	if now := s.Do("GET", at, nil).Want(200).Header.Get("ETag"); now != etag {
-		t.Error("how an agent is changes the version of its row")
+		t.Errorf("got the ETag %s after the agent's health changed, want %s", now, etag)
 	}
 	failing := func(why string) func(pxe.DHCPServer) bool {
 		return func(is pxe.DHCPServer) bool {
@@ -44,14 +44,14 @@ func TestAgentHealth(t *testing.T) {
 		s.Do("GET", "/pxe/dhcp?health=failing", nil).Want(200),
 	); len(found) != 1 ||
 		found[0].ID != dhcp {
-		t.Errorf("%+v", found)
+		t.Errorf("got the failing DHCP servers %+v, want server %d", found, dhcp)
 	}
 	s.sync(f)
 	s.until(f, "it is filled", done)
 	f.server.Close()
 	got = until(at, failing("it cannot be connected to"))
 	if h := got.Health; h.Version == nil || len(h.Reports) != 1 {
-		t.Errorf("%s %+v", *h.Error, h)
+		t.Errorf("got the error %s of %+v, want the version and the one report to stay", *h.Error, h)
 	}
 	s.Do("DELETE", at, nil).Want(200)
 	s.Do("GET", at, nil).Want(int(problem.NotFound))

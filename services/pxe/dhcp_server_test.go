@@ -20,13 +20,13 @@ func TestDHCPServer(t *testing.T) {
 			Want(200),
 	)
 	if made.Name != "fra1" || made.HTTP.Host != "dhcp.fra1.example.net" || *made.HTTP.Port != 8443 || !made.HTTP.UseHTTPS {
-		t.Fatalf("made %+v", made)
+		t.Fatalf("got %+v, want fra1 at dhcp.fra1.example.net:8443 with HTTPS", made)
 	}
 	flat := c.Do("POST", "/pxe/dhcp", `{"name": "ber1", "host": "2001:db8::7", "port": 80, "use_https": false, "api_key": "hunter2"}`).
 		Want(200).
 		Text
 	if want := `{"id":2,"name":"ber1","http":{"host":"2001:db8::7","port":80,"use_https":false}}` + "\n"; flat != want {
-		t.Errorf("made %s", flat)
+		t.Errorf("got %s, want %s", flat, want)
 	}
 	c.Do("POST", "/pxe/dhcp", `{"name": "bare", "host": "10.0.0.7"}`).Want(200)
 
@@ -48,13 +48,13 @@ func TestDHCPServer(t *testing.T) {
 	c.Do("PATCH", "/pxe/dhcp/2", `{"port": 81, "api_key": null}`).Want(200)
 	edited := testkit.Decode[pxe.DHCPServer](c.Do("PATCH", "/pxe/dhcp/1", `{"http": {"port": null, "api_key": "hunter3"}}`).Want(200))
 	if edited.HTTP.Port != nil || edited.HTTP.Host != "dhcp.fra1.example.net" || !edited.HTTP.UseHTTPS {
-		t.Errorf("edited %+v", edited)
+		t.Errorf("got %+v, want dhcp.fra1.example.net with HTTPS and no port", edited)
 	}
 	for query, want := range map[string]string{
 		"?q=FRA1.ex": "fra1", "?q=be": "ber1", "?name=bare": "bare", "?host=10.0.0.7": "bare", "?sort=-name&per_page=1": "fra1",
 	} {
 		if found := testkit.Decode[[]pxe.DHCPServer](c.Do("GET", "/pxe/dhcp"+query, nil).Want(200)); len(found) != 1 || found[0].Name != want {
-			t.Errorf("%s finds %+v", query, found)
+			t.Errorf("%s: got %+v, want %s", query, found, want)
 		}
 	}
 }
@@ -81,7 +81,7 @@ func TestDHCPServerAPIKey(t *testing.T) {
 	edit := func(body string) {
 		t.Helper()
 		if answer := c.Do("PATCH", "/pxe/dhcp/1", body).Want(200); strings.Contains(answer.Text, "api_key") {
-			t.Errorf("answered %s", answer.Text)
+			t.Errorf("got %s, want an answer without api_key", answer.Text)
 		}
 	}
 	recorded := func(before, after bool) {
@@ -91,7 +91,7 @@ func TestDHCPServerAPIKey(t *testing.T) {
 			FROM change ORDER BY id DESC LIMIT 1`).
 			Scan(&was, &is)
 		if err != nil || was != before || is != after {
-			t.Errorf("the record has the key before: %v, after: %v; %v", was, is, err)
+			t.Errorf("got a record with the key before: %v, after: %v (%v), want before: %v, after: %v", was, is, err, before, after)
 		}
 	}
 
@@ -99,31 +99,31 @@ func TestDHCPServerAPIKey(t *testing.T) {
 	recorded(false, true)
 	c.Do("POST", "/pxe/dhcp", "name,http.host,http.api_key\ntwo,y,second secret\n", "Content-Type", "text/csv").Want(200)
 	if got := open(1, sealed(1)); got != "first secret" {
-		t.Error(got)
+		t.Errorf("got the API key %q, want first secret", got)
 	}
 	if got := open(2, sealed(2)); got != "second secret" {
-		t.Error(got)
+		t.Errorf("got the API key %q, want second secret", got)
 	}
 	for _, unchanged := range []string{`{"name": "uno"}`, `{"api_key": ""}`, `{"http": {"api_key": "", "port": null, "host": "x"}}`} {
 		before := string(sealed(1))
 		edit(unchanged)
 		recorded(false, false)
 		if string(sealed(1)) != before {
-			t.Errorf("%s changes the key", unchanged)
+			t.Errorf("%s: got another stored API key, want it unchanged", unchanged)
 		}
 	}
 	edit(`{"http": {"api_key": "third secret"}}`)
 	recorded(true, true)
 	if got := open(1, sealed(1)); got != "third secret" {
-		t.Error(got)
+		t.Errorf("got the API key %q, want third secret", got)
 	}
 	if _, err := box.Open(seal.Place{Table: "dhcp_server", Column: "http_api_key", ID: 2}, sealed(1)); err == nil {
-		t.Error("a key opens in another row")
+		t.Error("got an API key that opens in another row, want an error")
 	}
 	edit(`{"api_key": null}`)
 	recorded(true, false)
 	if sealed(1) != nil {
-		t.Error("null does not clear the key")
+		t.Error("got a stored API key after null, want none")
 	}
 	edit(`{"api_key": "fourth secret"}`)
 	recorded(false, true)
@@ -135,7 +135,7 @@ func TestDHCPServerAPIKey(t *testing.T) {
 		db,
 	); !strings.Contains(all, "uno") || strings.Contains(all, " secret\"") ||
 		strings.Contains(all, fmt.Sprintf("%x", " secret")) {
-		t.Errorf("the database holds %s", all)
+		t.Errorf("got the database text %s, want it with uno and without secrets", all)
 	}
 }
 

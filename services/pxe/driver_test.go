@@ -48,16 +48,16 @@ func TestDriver(t *testing.T) {
 	sum := sha256.Sum256(content)
 	driver := testkit.Decode[media.PXEDriver](sendDriver(t, c, "POST", "/pxe/driver", "virtio für \"Windows\"", content).Want(200))
 	if driver.Size != int64(len(content)) || driver.SHA256 != fmt.Sprintf("%x", sum) {
-		t.Errorf("it is %+v", driver)
+		t.Errorf("got %+v, want size %d and SHA-256 %x", driver, len(content), sum)
 	}
 	at := fmt.Sprintf("/pxe/driver/%d", driver.ID)
 	whole := c.Do("GET", at+"/content", nil).Want(200)
 	if whole.Text != string(content) || whole.Header.Get("ETag") != `"`+driver.SHA256+`"` ||
 		whole.Header.Get("Repr-Digest") != "sha-256=:"+base64.StdEncoding.EncodeToString(sum[:])+":" {
-		t.Errorf("it is loaded with %d bytes and %v", len(whole.Text), whole.Header)
+		t.Errorf("got %d bytes and %v, want %d bytes with their ETag and digest", len(whole.Text), whole.Header, len(content))
 	}
 	if part := c.Do("GET", at+"/content", nil, "Range", "bytes=100-199").Want(206).Text; part != string(content[100:200]) {
-		t.Errorf("a part of it is %q", part)
+		t.Errorf("got the range %q, want %q", part, content[100:200])
 	}
 	c.Do("GET", at+"/content", nil, "Range", "bytes=99999999-").Want(416)
 	c.Do("GET", at+"/content", nil, "If-None-Match", whole.Header.Get("ETag")).Want(304)
@@ -66,11 +66,11 @@ func TestDriver(t *testing.T) {
 	// The same content is no change, another one is.
 	seen := c.Do("GET", at, nil).Want(200).Header.Get("ETag")
 	if again := sendDriver(t, c, "PATCH", at, "", content).Want(200); again.Header.Get("ETag") != seen {
-		t.Error("the same file makes another version")
+		t.Errorf("got the ETag %s after the same file was sent again, want %s", again.Header.Get("ETag"), seen)
 	}
 	c.Do("PATCH", at, `{"driver": "`+base64.StdEncoding.EncodeToString([]byte("new"))+`"}`, "If-Match", seen).Want(200)
 	if text := c.Do("GET", at+"/content", nil).Want(200).Text; text != "new" {
-		t.Errorf("it is %q", text)
+		t.Errorf("got the content %q, want new", text)
 	}
 	c.Do("PATCH", at, `{"name": "virtio"}`, "If-Match", seen).Want(412)
 	c.Do("PATCH", at, `{"name": "virtio"}`).Want(200)
@@ -90,7 +90,7 @@ func TestDriver(t *testing.T) {
 	sendDriver(t, c, "POST", "/pxe/driver", "x", []byte{}).WantErrors("/driver", "required")
 	c.Do("PATCH", at, `{"driver": null}`).WantErrors("/driver", "required")
 	if n := len(testkit.Decode[[]media.PXEDriver](c.Do("GET", "/pxe/driver?sort=name", nil).Want(200))); n != 2 {
-		t.Errorf("there are %d", n)
+		t.Errorf("got %d drivers, want 2", n)
 	}
 
 	// Who names one keeps it there.
@@ -105,14 +105,14 @@ func TestDriver(t *testing.T) {
 		profile.Text,
 		want,
 	) {
-		t.Errorf("the profile is %s", profile.Text)
+		t.Errorf("got the profile %s, want it with %s", profile.Text, want)
 	}
 	if copied := c.Do("POST", fmt.Sprintf("/pxe/profile/%d/copy", profile.ID()), `{"name": "Copy"}`).
 		Want(200); !strings.Contains(
 		copied.Text,
 		`"name":"virtio"`,
 	) {
-		t.Errorf("the copy is %s", copied.Text)
+		t.Errorf("got the copy %s, want it with the driver virtio", copied.Text)
 	} else {
 		c.Do("DELETE", fmt.Sprintf("/pxe/profile/%d", copied.ID()), nil).Want(200)
 	}
@@ -122,7 +122,7 @@ func TestDriver(t *testing.T) {
 	c.Do("DELETE", fmt.Sprintf("%s,%d", at, second), nil).Want(200)
 	var kept int
 	if err := db.QueryRow(t.Context(), "SELECT count(*) FROM stored_file WHERE path IS NOT NULL").Scan(&kept); err != nil || kept > 0 {
-		t.Errorf("%d files are kept, %v", kept, err)
+		t.Errorf("got %d stored files (%v), want 0", kept, err)
 	}
 }
 
@@ -138,13 +138,13 @@ func TestDriverCutOff(t *testing.T) {
 			out.CloseWithError(io.ErrUnexpectedEOF)
 		}()
 		if _, err := c.Try("POST", "/pxe/driver", in, "Content-Type", media); err == nil {
-			t.Error("it is answered")
+			t.Error("got an answer to a body that breaks off, want an error")
 		}
 	}
 	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		var left int
 		if err := db.QueryRow(t.Context(), "SELECT count(*) FROM stored_file").Scan(&left); err != nil || time.Now().After(deadline) {
-			t.Fatalf("%d files are left, %v", left, err)
+			t.Fatalf("got %d stored files (%v), want 0", left, err)
 		}
 		if left == 0 {
 			break

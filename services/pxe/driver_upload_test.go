@@ -32,7 +32,7 @@ func offset(t *testing.T, c *testkit.Client, path string) int {
 	answer := tus(c, "GET", path, nil).Want(204)
 	n, err := strconv.Atoi(answer.Header.Get("Upload-Offset"))
 	if err != nil || answer.Header.Get("Cache-Control") != "no-store" || answer.Header.Get("Tus-Resumable") != "1.0.0" {
-		t.Fatalf("it answers %v", answer.Header)
+		t.Fatalf("got the headers %v, want an Upload-Offset, no-store and tus 1.0.0", answer.Header)
 	}
 	return n
 }
@@ -55,10 +55,10 @@ func TestDriverUpload(t *testing.T) {
 	at := begun.Header.Get("Location")
 	expires, err := http.ParseTime(begun.Header.Get("Upload-Expires"))
 	if !strings.HasPrefix(at, "/pxe/driver-upload/") || err != nil || time.Until(expires) < 23*time.Hour {
-		t.Fatalf("it is begun with %v", begun.Header)
+		t.Fatalf("got the headers %v, want a Location below /pxe/driver-upload/ and an Upload-Expires in about a day", begun.Header)
 	}
 	if n := offset(t, c, at); n != 0 {
-		t.Errorf("%d bytes have arrived of nothing", n)
+		t.Errorf("got offset %d of a new upload, want 0", n)
 	}
 	if answer := tus(
 		c,
@@ -67,7 +67,7 @@ func TestDriverUpload(t *testing.T) {
 		nil,
 	); answer.Header.Get("Upload-Length") != strconv.Itoa(len(content)) ||
 		answer.Header.Get("Upload-Metadata") != "filename dmlydGlvLnppcA==,is_public" {
-		t.Errorf("it is %v", answer.Header)
+		t.Errorf("got the headers %v, want length %d and the metadata of the upload", answer.Header, len(content))
 	}
 	c.Do("POST", "/pxe/driver", map[string]any{"name": "virtio", "upload": at}).WantErrors("/upload", "incomplete")
 
@@ -88,14 +88,14 @@ func TestDriverUpload(t *testing.T) {
 		"Content-Type",
 		"application/offset+octet-stream",
 	); err == nil {
-		t.Error("it is answered")
+		t.Error("got an answer to a body that breaks off, want an error")
 	}
 	arrived := 0
 	for deadline := time.Now().Add(5 * time.Minute); arrived == 0 && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		arrived = offset(t, c, at)
 	}
 	if arrived == 0 || arrived > 300_000 {
-		t.Fatalf("%d bytes have arrived", arrived)
+		t.Fatalf("got offset %d after the connection broke, want 1 to 300000", arrived)
 	}
 	tus(
 		c,
@@ -118,7 +118,7 @@ func TestDriverUpload(t *testing.T) {
 	) != strconv.Itoa(
 		half,
 	) {
-		t.Errorf("after a part it is %v", answer.Header)
+		t.Errorf("got the headers %v after a part, want offset %d", answer.Header, half)
 	}
 	tus(c, "PATCH", at, string(content[half:])+"x", "Upload-Offset", strconv.Itoa(half)).Want(413)
 	tus(c, "PATCH", at, string(content[half:]), "Upload-Offset", strconv.Itoa(half)).Want(204)
@@ -139,7 +139,7 @@ func TestDriverUpload(t *testing.T) {
 		"Content-Type", "multipart/form-data; boundary=x").
 		WantErrors("/upload", "invalid")
 	if left := files() - before; left != 0 {
-		t.Errorf("of a body that is refused %d files are left", left)
+		t.Errorf("got %d new files after a refused body, want 0", left)
 	}
 	c.Do("POST", "/pxe/driver", map[string]any{"name": "virtio", "upload": "nothing"}).WantErrors("/upload", "not_found")
 	c.Do("POST", "/pxe/driver", map[string]any{"name": "virtio", "upload": 7}).Want(422)
@@ -147,13 +147,13 @@ func TestDriverUpload(t *testing.T) {
 	made := c.Do("POST", "/pxe/driver", body, "Idempotency-Key", "one").Want(200)
 	driver := testkit.Decode[media.PXEDriver](made)
 	if driver.SHA256 != fmt.Sprintf("%x", sha256.Sum256(content)) || driver.Size != int64(len(content)) {
-		t.Errorf("it is %s", made.Text)
+		t.Errorf("got %s, want the size %d and the SHA-256 of the upload", made.Text, len(content))
 	}
 	if again := c.Do("POST", "/pxe/driver", body, "Idempotency-Key", "one").Want(200); again.Text != made.Text {
-		t.Errorf("the second time it is %s", again.Text)
+		t.Errorf("got %s for the repeated request, want %s", again.Text, made.Text)
 	}
 	if text := c.Do("GET", fmt.Sprintf("/pxe/driver/%d/content", driver.ID), nil).Want(200).Text; text != string(content) {
-		t.Errorf("%d bytes are loaded", len(text))
+		t.Errorf("got %d bytes that differ, want the %d bytes of the upload", len(text), len(content))
 	}
 	// A driver's file is replaced in the same way, and stays where its upload is forgotten.
 	next := tus(c, "POST", "/pxe/driver-upload", nil, "Upload-Length", "3").Want(201).Header.Get("Location")
@@ -162,7 +162,7 @@ func TestDriverUpload(t *testing.T) {
 	tus(c, "DELETE", next, nil).Want(204)
 	tus(c, "GET", next, nil).Want(404)
 	if text := c.Do("GET", fmt.Sprintf("/pxe/driver/%d/content", driver.ID), nil).Want(200).Text; text != "new" {
-		t.Errorf("it is %q", text)
+		t.Errorf("got the content %q, want new", text)
 	}
 	// What is ended leaves nothing.
 	ended := tus(c, "POST", "/pxe/driver-upload", nil, "Upload-Length", "3").Want(201).Header.Get("Location")
@@ -170,7 +170,7 @@ func TestDriverUpload(t *testing.T) {
 	tus(c, "DELETE", ended, nil).Want(204)
 	var left int
 	if err := db.QueryRow(t.Context(), "SELECT count(*) FROM stored_file WHERE hash IS NOT NULL").Scan(&left); err != nil || left > 0 {
-		t.Errorf("%d files are left, %v", left, err)
+		t.Errorf("got %d stored files (%v), want 0", left, err)
 	}
 }
 
@@ -188,7 +188,7 @@ func TestDriverUploadRefused(t *testing.T) {
 		if answer := c.Do("POST", "/pxe/driver-upload", nil, "Upload-Length", "1", "Tus-Resumable", version).
 			Want(412); answer.Header.Get("Tus-Version") != "1.0.0" ||
 			answer.Header.Get("Tus-Max-Size") != strconv.Itoa(512<<20) {
-			t.Errorf("it says %v", answer.Header)
+			t.Errorf("got the headers %v, want tus 1.0.0 with at most %d bytes", answer.Header, 512<<20)
 		}
 	}
 	at := tus(c, "POST", "/pxe/driver-upload", nil, "Upload-Length", "3").Want(201).Header.Get("Location")
@@ -222,6 +222,6 @@ func TestDriverUploadRefused(t *testing.T) {
 	if err := db.QueryRow(t.Context(), "SELECT (SELECT count(*) FROM driver_upload), (SELECT count(*) FROM stored_file)").
 		Scan(&uploads, &files); err != nil || uploads > 0 ||
 		files != 1 {
-		t.Errorf("%d uploads and %d files are left, %v", uploads, files, err)
+		t.Errorf("got %d uploads and %d files (%v), want 0 uploads and 1 file", uploads, files, err)
 	}
 }

@@ -20,17 +20,17 @@ func TestFileServer(t *testing.T) {
 	const nested = `{"name": "fra1", "install_max_concurrent": 20, "group_id": 1, "http": {"host": "files.fra1.example.net", "port": 8443, "use_https": true, "api_key": "hunter2"}, "ssh": {"port": "2222", "public_key": "` + hostKey + `   fra1 files"}}`
 	want := `{"id":1,"name":"fra1","install_max_concurrent":20,"group":{"id":1,"name":"Group 1"},"http":{"host":"files.fra1.example.net","port":8443,"use_https":true},"ssh":{"port":2222,"public_key":"` + hostKey + ` fra1 files","use_sftp":false}}` + "\n"
 	if got := c.Do("POST", "/pxe/file", nested).Want(200).Text; got != want {
-		t.Errorf("made %s", got)
+		t.Errorf("got %s, want %s", got, want)
 	}
 	// The documented required names are the last parts of the nested ones.
 	const flat = `{"name": "fra2", "install_max_concurrent": "5", "group": {"id": 2}, "parent": 1, "host": "2001:db8::7", "port": "80", "api_key": "hunter2", "public_key": "` + hostKey + `"}`
 	want = `{"id":2,"name":"fra2","install_max_concurrent":5,"group":{"id":2,"name":"Group 2"},"parent":{"id":1,"name":"fra1"},"http":{"host":"2001:db8::7","port":80,"use_https":false},"ssh":{"port":22,"public_key":"` + hostKey + `","use_sftp":false}}` + "\n"
 	made := c.Do("POST", "/pxe/file", flat).Want(200)
 	if made.Text != want {
-		t.Errorf("made %s", made.Text)
+		t.Errorf("got %s, want %s", made.Text, want)
 	}
 	if back := c.Do("PATCH", "/pxe/file/2", made.Text).Want(200); back.Text != want || back.Header.Get("ETag") != made.Header.Get("ETag") {
-		t.Errorf("sent back it is %s", back.Text)
+		t.Errorf("got %s with the ETag %s, want the file server unchanged: %s", back.Text, back.Header.Get("ETag"), want)
 	}
 
 	c.Do("POST", "/pxe/file", `{}`).
@@ -56,7 +56,7 @@ func TestFileServer(t *testing.T) {
 		"?q=FRA1.ex": "fra1", "?host=2001:db8::7": "fra2", "?group_id=2": "fra2", "?parent_id=1": "fra2", "?sort=-name&per_page=1": "fra2",
 	} {
 		if found := testkit.Decode[[]pxe.FileServer](c.Do("GET", "/pxe/file"+query, nil).Want(200)); len(found) != 1 || found[0].Name != want {
-			t.Errorf("%s finds %+v", query, found)
+			t.Errorf("%s: got %+v, want %s", query, found, want)
 		}
 	}
 }
@@ -123,6 +123,6 @@ func TestFileServerParentsAtOnce(t *testing.T) {
 		WITH RECURSIVE above AS (SELECT id, parent_id FROM file_server UNION SELECT a.id, f.parent_id FROM above a JOIN file_server f ON f.id = a.parent_id)
 		SELECT count(*) FILTER (WHERE id = parent_id), count(*) FILTER (WHERE parent_id IS NOT NULL) FROM above`).Scan(&cyclic, &children)
 	if err != nil || cyclic != 0 || children == 0 {
-		t.Errorf("%d are below themselves, of %d: %v", cyclic, children, err)
+		t.Errorf("got %d file servers below themselves and %d children (%v), want 0 and some", cyclic, children, err)
 	}
 }

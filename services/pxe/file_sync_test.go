@@ -166,7 +166,7 @@ func (s *sites) wantSame(parent *fileServer, children ...*fileServer) {
 	for _, child := range children {
 		got := s.tree(child)
 		if fmt.Sprint(got) != fmt.Sprint(want) {
-			s.Errorf("file server %d has %.300v instead of %.300v", child.id, got, want)
+			s.Errorf("file server %d: got %.300v, want %.300v", child.id, got, want)
 		}
 	}
 }
@@ -211,16 +211,16 @@ func TestFileSync(t *testing.T) {
 	s.write(other, "old", "gone from the parent")
 
 	if got := s.view(top); got.Status != "none" || len(got.Children) != 4 {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v, want status none and 4 children", got)
 	}
 	s.Do("POST", path("/pxe/file/%d/child/sync", top.id), `{}`).WantErrors("/isWrapped", "required")
 	s.Do("POST", "/pxe/file/999/child/sync", `{"isWrapped": false}`).Want(404)
 	s.Do("GET", "/pxe/file/999/child/sync", nil).Want(404)
 	if said := s.sync(bottom); !strings.Contains(said, "has no children") {
-		t.Error(said)
+		t.Errorf("got %q, want that it has no children", said)
 	}
 	if said := s.sync(top); !strings.Contains(said, "has begun: 4 are filled") {
-		t.Error(said)
+		t.Errorf("got %q, want that it has begun and 4 are filled", said)
 	}
 	got := s.until(top, "the last one fails", func(is filesync.FileSync) bool {
 		last := is.Children[len(is.Children)-1]
@@ -231,11 +231,11 @@ func TestFileSync(t *testing.T) {
 		last.Files != 21 ||
 		last.FilesTotal != 22 ||
 		last.Parent.Name != "middle" {
-		t.Errorf("%+v", last)
+		t.Errorf("got %+v, want 21 of 22 files from middle and the error of local/boot/initrd", last)
 	}
 	s.wantSame(top, middle, other)
 	if has := s.tree(top); len(has) != 22 || has["drivers/1"] != "a driver" {
-		t.Errorf("the top has %v", has)
+		t.Errorf("got %v, want 22 files with the driver", has)
 	}
 	// It is given up, which is a failure of a part.
 	s.until(top, "the last one is cancelled", func(is filesync.FileSync) bool {
@@ -247,7 +247,7 @@ func TestFileSync(t *testing.T) {
 	mu.Unlock()
 	s.sync(middle) // which is nobody's but those below it
 	if got := s.until(middle, "the bottom has all", done); len(got.Children) != 1 {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v, want 1 child", got)
 	}
 	s.wantSame(top, bottom)
 	s.until(top, "all is done", done)
@@ -257,13 +257,13 @@ func TestFileSync(t *testing.T) {
 	got = s.until(top, "all is done again", done)
 	for _, one := range got.Children {
 		if one.Error != nil || one.Files != one.FilesTotal || one.Bytes != one.BytesTotal || one.FinishedAt == nil {
-			t.Errorf("%+v", one)
+			t.Errorf("got %+v, want it finished with all files and bytes", one)
 		}
 	}
 	s.wantSame(top, middle, other, bottom)
 	for f, want := range map[*fileServer]int64{top: 1, middle: 0, other: 0, bottom: 0} {
 		if sent := f.sent.Load(); sent != want {
-			t.Errorf("the control plane has sent %d files to file server %d, not %d", sent, f.id, want)
+			t.Errorf("file server %d: got %d files from the control plane, want %d", f.id, sent, want)
 		}
 	}
 }
@@ -302,7 +302,7 @@ func TestFileSyncsAtATime(t *testing.T) {
 	}
 	for range 20 {
 		if is := s.view(top); count(is, "running") != 4 || count(is, "waiting") != 2 {
-			t.Errorf("%+v", is)
+			t.Errorf("got %+v, want 4 running and 2 waiting", is)
 		}
 	}
 	s.System.SetSetting("pxe.sync_children", "6")
@@ -342,22 +342,22 @@ func TestFileSyncBySFTP(t *testing.T) {
 	s.Do("PATCH", at, map[string]any{"ssh": sftp}).WantErrors("/http/api_key", "required")
 	got := s.Do("PATCH", at, map[string]any{"ssh": sftp, "api_key": agentKey}).Want(200)
 	if is := testkit.Decode[pxe.FileServer](got); !is.SSH.UseSFTP || is.SSH.PublicKey != hostKey {
-		t.Errorf("%+v", is.SSH)
+		t.Errorf("got %+v, want SFTP with the host key unchanged", is.SSH)
 	}
 	s.Do("PATCH", at, map[string]any{"public_key": key}).WantErrors("/http/api_key", "required")
 	s.sync(top)
 	failed := s.until(top, "it fails", func(is filesync.FileSync) bool { return is.Children[0].Status == "retrying" })
 	if said := *failed.Children[0].Error; said != "connect to its agent by SFTP: its SSH host key is another one" {
-		t.Error(said)
+		t.Errorf("got the error %q, want that the SSH host key is another one", said)
 	}
 	s.Do("PATCH", at, map[string]any{"public_key": key, "api_key": agentKey}).Want(200)
 	s.sync(top)
 	s.until(top, "all is done", done)
 	if puts.Load() != 0 || gets.Load() != 0 {
-		t.Errorf("%d contents were sent by HTTP, and %d asked for", puts.Load(), gets.Load())
+		t.Errorf("got %d contents sent and %d asked for by HTTP, want 0 and 0", puts.Load(), gets.Load())
 	}
 	if has := s.tree(top); has["drivers/1"] != big {
-		t.Errorf("the top has %d files", len(has))
+		t.Errorf("got %d files with other content of the driver, want the %d bytes that were uploaded", len(has), len(big))
 	}
 	s.wantSame(top, child)
 

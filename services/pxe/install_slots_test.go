@@ -21,7 +21,7 @@ func TestInstallsAtATime(t *testing.T) {
 	b.Do("PATCH", path("/pxe/file/%d", b.fileServer), `{"install_max_concurrent": 1}`).Want(200)
 	first, second, third := b.install(""), b.install(""), b.install("")
 	if i := b.view(third); i.Status != "waiting" || i.Reason == nil || !strings.Contains(*i.Reason, "is full: 1 install from it at a time") {
-		t.Errorf("it is %+v", i)
+		t.Errorf("got %+v, want it waiting because the file server is full", i)
 	}
 	b.gets(third, "full")
 	token := b.starts(third) // as it asked, and the first did not
@@ -38,7 +38,7 @@ func TestInstallsAtATime(t *testing.T) {
 		fmt.Sprintf("UPDATE install SET password = '\\x00', revision = nextval('install_revision') WHERE id = %d", first.id),
 	)
 	if i := b.until(first, "failed"); *i.Error != "Its password cannot be unsealed." {
-		t.Errorf("it is %+v", i)
+		t.Errorf("got %+v, want the error that its password cannot be unsealed", i)
 	}
 }
 
@@ -61,7 +61,7 @@ func TestPlaceOfAMachineThatBoots(t *testing.T) {
 	reads := func() {
 		t.Helper()
 		if preseed := b.agent.Asks("GET", "/i/"+token+"/preseed", first.address, ""); !strings.Contains(preseed, first.address) {
-			t.Errorf("it is given %s", preseed)
+			t.Errorf("got the preseed %s, want it with %s", preseed, first.address)
 		}
 	}
 	reads()
@@ -70,7 +70,7 @@ func TestPlaceOfAMachineThatBoots(t *testing.T) {
 	for range 3 {
 		b.gets(second, "full")
 		if i := b.view(second); i.Reason == nil || !strings.Contains(*i.Reason, "is full: 1 install from it at a time") {
-			t.Errorf("the second is %+v", i)
+			t.Errorf("got %+v for the second install, want it waiting because the file server is full", i)
 		}
 		time.Sleep(time.Second) // in which others look for room
 	}
@@ -120,12 +120,12 @@ func TestPlaceOfASilentMachine(t *testing.T) {
 	testkit.Eventually(t, "the first is heard of", func() bool { return b.view(first).SeenAt != nil })
 	third := b.install("") // which looks for room again
 	if !hasPlace(second) || hasPlace(first) || hasPlace(third) {
-		t.Error("it loses its place within four minutes")
+		t.Error("got the slot moved or lost within four minutes of silence, want the second install to keep it")
 	}
 	silent(6)
 	b.starts(first)
 	if text := *b.view(second).Reason; !strings.Contains(text, "is full: 1 install from it at a time") {
-		t.Errorf("it waits as %s", text)
+		t.Errorf("got the reason %s, want that the file server is full", text)
 	}
 }
 
@@ -151,10 +151,10 @@ func TestTwentyInstalls(t *testing.T) {
 	}
 	for n, m := range machines {
 		if preseed := b.agent.Asks("GET", "/i/"+tokens[n]+"/preseed", m.address, ""); !strings.Contains(preseed, " "+m.address+" ") {
-			t.Errorf("machine %d is given %s", n, preseed)
+			t.Errorf("machine %d: got the preseed %s, want it with %s", n, preseed, m.address)
 		}
 		if status := b.agent.Ask("GET", "/i/"+tokens[(n+1)%all]+"/preseed", m.address, "").Code; status != http.StatusNotFound {
-			t.Errorf("machine %d is answered %d for what is another's", n, status)
+			t.Errorf("machine %d: got %d for another machine's preseed, want %d", n, status, http.StatusNotFound)
 		}
 		end(m, tokens[n])
 	}
@@ -171,11 +171,11 @@ func TestTwentyInstalls(t *testing.T) {
 			if i.Reason == nil {
 				granted = append(granted, m)
 			} else if waiting = append(waiting, m); !strings.Contains(*i.Reason, "is full: 5 install from it at a time") {
-				t.Errorf("it waits as %s", *i.Reason)
+				t.Errorf("got the reason %s, want that the file server is full", *i.Reason)
 			}
 		}
 		if len(granted) != 5 || len(waiting) != all-installed-5 {
-			t.Fatalf("%d may be installed, and %d wait", len(granted), len(waiting))
+			t.Fatalf("got %d installs with a slot and %d that wait, want 5 and %d", len(granted), len(waiting), all-installed-5)
 		}
 		for _, m := range waiting[:min(1, len(waiting))] {
 			b.gets(m, "full")

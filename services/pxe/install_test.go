@@ -81,11 +81,11 @@ func TestInstall(t *testing.T) {
 		hostKey,
 	)
 	if !strings.Contains(strings.ReplaceAll(whole.Text, `"reason":"The agent of DHCP server 1 (Berlin) cannot be asked`, ""), want) {
-		t.Errorf("made %s, want %s", whole.Text, want)
+		t.Errorf("got %s, want %s", whole.Text, want)
 	}
 	if strings.Contains(whole.Text, "a long walk") ||
 		!strings.HasSuffix(whole.Text, `"variables":{"net":"192.0.2.0/24"},"requests":[]}`+"\n") {
-		t.Errorf("made %s", whole.Text)
+		t.Errorf("got %s, want it without the password, with the variables and no requests", whole.Text)
 	}
 	for host, want := range map[string]string{
 		`{"macs": "52:54:00:00:00:30", "entity": 30, "hostname": ""}`: `host-192-0-2-34 192.0.2.34/29 192.0.2.33 2001:db8:1::2/64 2001:db8:1::1`,
@@ -104,7 +104,7 @@ func TestInstall(t *testing.T) {
 			}
 		}
 		if got != want {
-			t.Errorf("%s makes %s, want %s", host, got, want)
+			t.Errorf("%s: got %s, want %s", host, got, want)
 		}
 	}
 	for query, n := range map[string]int{
@@ -115,7 +115,7 @@ func TestInstall(t *testing.T) {
 			c.Do("GET", "/pxe/install"+query, nil).Want(200),
 		); len(all) != n ||
 			n > 0 && (all[0]["requests"] != nil || all[0]["variables"] != nil) {
-			t.Errorf("%s: %v", query, all)
+			t.Errorf("%s: got %v, want %d installs without requests and variables", query, all, n)
 		}
 	}
 	c.Do("GET", "/pxe/install?mac=x", nil).Want(400)
@@ -136,18 +136,18 @@ func TestInstall(t *testing.T) {
 	taken := create(`{"macs": ["52:54:00:00:00:31", "52:54:00:12:34:5b"], "entity": 1}`, ``)
 	taken.WantErrors("/host/macs", "taken")
 	if !strings.Contains(taken.Text, fmt.Sprintf(`52:54:00:12:34:5b, which is being installed by install %d (web1.example.com)`, whole.ID())) {
-		t.Error(taken.Text)
+		t.Errorf("got %s, want the install that has 52:54:00:12:34:5b", taken.Text)
 	}
 	wrong := c.Do("POST", "/pxe/install", fmt.Sprintf(`{"profile": %d, "host": {"macs": ["52:54:00:00:00:31"], "entity": 1}}`, profile))
 	wrong.WantErrors("/profile", "template")
 	if !strings.Contains(wrong.Text, `(seed): line 2, column 3: netmask: \"\" is no prefix`) {
-		t.Error(wrong.Text)
+		t.Errorf("got %s, want the error of netmask in line 2, column 3", wrong.Text)
 	}
 
 	// What it uses stays, until it has ended.
 	for _, at := range []string{"/pxe/dhcp/1", fmt.Sprintf("/pxe/profile/%d", profile)} {
 		if text := c.Do("DELETE", at, nil).Want(409).Text; !strings.Contains(text, "which have not ended") {
-			t.Error(text)
+			t.Errorf("%s: got %s, want the installs that have not ended", at, text)
 		}
 	}
 	at := fmt.Sprintf("/pxe/install/%d", whole.ID())
@@ -161,13 +161,13 @@ func TestInstall(t *testing.T) {
 		return n
 	}
 	if n := secrets(); n != 2 {
-		t.Errorf("it has %d secrets", n)
+		t.Errorf("got %d secrets, want 2", n)
 	}
 	if i := testkit.Decode[install.Install](
 		c.Do("POST", at+"/cancel", nil).Want(200),
 	); i.Status != "cancelled" || i.FinishedAt == nil ||
 		secrets() != 0 {
-		t.Errorf("it is %+v, with %d secrets", i, secrets())
+		t.Errorf("got %+v with %d secrets, want it cancelled and finished without secrets", i, secrets())
 	}
 	c.Do("POST", at+"/cancel", nil).WantDetail(problem.Conflict, fmt.Sprintf("Install %d has ended: it is cancelled.", whole.ID()))
 	other := create(`{"macs": ["52:54:00:12:34:5b"], "entity": 1, "hostname": "other"}`, ``).Want(200).ID()
@@ -179,7 +179,7 @@ func TestInstall(t *testing.T) {
 		c.Do("POST", at+"/retry", `{"password": "another one"}`).Want(200),
 	); i.Status != "waiting" || i.Attempt != 2 || i.FinishedAt != nil ||
 		secrets() != 2 {
-		t.Errorf("it is %+v", i)
+		t.Errorf("got %+v with %d secrets, want it waiting in attempt 2 with 2 secrets", i, secrets())
 	}
 	c.Do("POST", at+"/cancel", nil).Want(200)
 	c.Do("DELETE", fmt.Sprintf("%s,%d", at, other), nil).Want(200)
@@ -200,13 +200,13 @@ func TestInstallsOfAClient(t *testing.T) {
 	}
 	own, others := create(1, `, "client": 5`), create(2, "")
 	if all := testkit.Decode[[]install.Install](client.Do("GET", "/pxe/install", nil).Want(200)); len(all) != 1 || all[0].ID != own {
-		t.Errorf("there are %+v", all)
+		t.Errorf("got the installs %+v, want only %d", all, own)
 	}
 	if text := client.Do("GET", fmt.Sprintf("/pxe/install/%d", own), nil).
 		Want(200).
 		Text; strings.Contains(text, "variables") || strings.Contains(text, "requests") ||
 		!strings.Contains(text, "host-192-0-2-1") {
-		t.Errorf("it sees %s", text)
+		t.Errorf("got %s, want host-192-0-2-1 without variables and requests", text)
 	}
 	client.Do("GET", fmt.Sprintf("/pxe/install/%d", others), nil).Want(404)
 	for _, change := range []string{
@@ -244,11 +244,11 @@ func TestInstallsOfOneMachine(t *testing.T) {
 		case a.Status == http.StatusOK:
 			done++
 		case a.Status != http.StatusUnprocessableEntity || !strings.Contains(a.Text, `"code":"taken"`):
-			t.Errorf("answered %d: %s", a.Status, a.Text)
+			t.Errorf("got %d: %s, want 200 or 422 with the code taken", a.Status, a.Text)
 		}
 	}
 	var rows int
 	if err := db.QueryRow(t.Context(), "SELECT count(*) FROM install").Scan(&rows); err != nil || done != 1 || rows != 1 {
-		t.Errorf("%d were made, and there are %d: %v", done, rows, err)
+		t.Errorf("got %d made and %d stored (%v), want 1 and 1", done, rows, err)
 	}
 }

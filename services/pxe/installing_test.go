@@ -291,7 +291,7 @@ func TestInstallsThatTakeTooLong(t *testing.T) {
 	}
 	for _, m := range []target{waits, boots, runs} {
 		if i := b.view(m); i.FinishedAt != nil {
-			t.Errorf("it is %+v", i)
+			t.Errorf("got %+v, want it unfinished", i)
 		}
 	}
 	b.agent.Away.Store(false)
@@ -299,7 +299,7 @@ func TestInstallsThatTakeTooLong(t *testing.T) {
 		boots: "Its installer has not reported within 20 minutes since the machine was given its boot script.",
 		runs:  "It was not done within 30 minutes since its installer reported."} {
 		if i := b.until(m, "failed"); *i.Error != want || b.secrets(m) != 0 {
-			t.Errorf("it is %+v, with %d secrets", i, b.secrets(m))
+			t.Errorf("got %+v with %d secrets, want the error %q and no secrets", i, b.secrets(m), want)
 		}
 	}
 	b.Do("PATCH", path("/pxe/profile/%d", b.profile), `{"time_until_marked_failed": 90}`).Want(200)
@@ -308,7 +308,7 @@ func TestInstallsThatTakeTooLong(t *testing.T) {
 	b.until(own, "booting")
 	late(own, "started_at", 91)
 	if i := b.until(own, "failed"); *i.Error != "It was not done within the 90 minutes that its profile gives it." {
-		t.Errorf("it is %+v", i)
+		t.Errorf("got %+v, want the error that its profile gives it 90 minutes", i)
 	}
 }
 
@@ -321,7 +321,7 @@ func TestDiscovery(t *testing.T) {
 	if _, ok := b.agent.Agent.Machines().
 		Offered(of); !ok || !b.agent.Agent.Machines().Known(of) ||
 		!b.agent.Agent.Machines().Leased(of, netip.MustParseAddr(address)) {
-		t.Fatal("it gets no address")
+		t.Fatalf("got no offer or lease for %s, want %s", mac, address)
 	}
 	b.agent.Asks("GET", "/i/discover?uuid=u&serial=S1&manufacturer=Dell+%3Cb%3E&firmware=efi&mac0=52:54:00:00:00:01", address, "")
 	var found []pxe.Discovery
@@ -330,10 +330,10 @@ func TestDiscovery(t *testing.T) {
 		return len(found) == 1
 	})
 	if d := found[0]; d.Facts["serial"] != "S1" || d.Facts["firmware"] != "efi" || d.Address != address || d.DHCPServer.ID != b.dhcp {
-		t.Errorf("it is %+v", d)
+		t.Errorf("got %+v, want the facts of S1 by EFI at %s of DHCP server %d", d, address, b.dhcp)
 	}
 	b.install("")
 	if left := b.Do("GET", "/pxe/discovery", nil).Want(200).Text; left != "[]\n" {
-		t.Errorf("there is %s", left)
+		t.Errorf("got the discoveries %s, want none", left)
 	}
 }

@@ -83,7 +83,7 @@ func (i *importer) imported(t *testing.T, url string) (is media.ISOManager) {
 			return is
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("it is %s", testkit.JSON(is))
+			t.Fatalf("got %s, want it ready or failed", testkit.JSON(is))
 		}
 	}
 }
@@ -129,10 +129,10 @@ func TestISOOfAStallingServer(t *testing.T) {
 			is := i.imported(t, server.URL)
 			if stalls.ready && (is.Status != "ready" || *is.SHA256 != sum) ||
 				!stalls.ready && (is.Status != "failed" || *is.Error != "it sent nothing for 2s") {
-				t.Errorf("it is %s", testkit.JSON(is))
+				t.Errorf("got %s, want ready: %v (otherwise failed because it sent nothing for 2s)", testkit.JSON(is), stalls.ready)
 			}
 			if second, _ := from.Load(int64(2)); stalls.after > 0 && second == "" {
-				t.Error("the second time it is asked for all of it")
+				t.Error("got a second request without a Range, want it to go on where the first one ended")
 			}
 		})
 	}
@@ -175,7 +175,7 @@ func TestISOOnS3(t *testing.T) {
 	t.Cleanup(server.Close)
 	is := i.imported(t, server.URL)
 	if sum := fmt.Sprintf("%x", sha256.Sum256(image)); is.Status != "ready" || *is.SHA256 != sum {
-		t.Errorf("it is %s", testkit.JSON(is))
+		t.Errorf("got %s, want it ready with the SHA-256 %s", testkit.JSON(is), sum)
 	}
 	held := 0
 	for f, err := range i.store.Files(t.Context()) {
@@ -190,10 +190,10 @@ func TestISOOnS3(t *testing.T) {
 		n, err := io.Copy(sum, content)
 		_ = content.Close()
 		if held++; err != nil || n != f.Size || fmt.Sprintf("%x", sum.Sum(nil)) != f.SHA256 || !strings.HasPrefix(f.Path, is.Folder) {
-			t.Errorf("%+v has %d bytes, %v", f, n, err)
+			t.Errorf("got %d bytes of %+v (%v), want its size and SHA-256, below %s", n, f, err, is.Folder)
 		}
 	}
 	if n := len(blobs()); held != 4 || n != 2 {
-		t.Errorf("%d files are held, in %d blobs", held, n)
+		t.Errorf("got %d files in %d blobs, want 4 in 2", held, n)
 	}
 }

@@ -114,11 +114,11 @@ func TestISOServers(t *testing.T) {
 			is := s.imported(t, name, server.URL, c.more)
 			switch {
 			case c.fails != "" && (is.Status != "failed" || is.Error == nil || !strings.Contains(*is.Error, c.fails)):
-				t.Errorf("it is %s", testkit.JSON(is))
+				t.Errorf("got %s, want it failed with %q", testkit.JSON(is), c.fails)
 			case c.fails == "" && (is.Status != "ready" || *is.SHA256 != sum || len(s.held(t, name+"/")) != 3):
-				t.Errorf("it is %s", testkit.JSON(is))
+				t.Errorf("got %s, want it ready with 3 files and the SHA-256 %s", testkit.JSON(is), sum)
 			case c.fails != "" && len(s.held(t, name)) > 0:
-				t.Error("something of it is held")
+				t.Errorf("got %d files of a failed import, want 0", len(s.held(t, name)))
 			}
 		})
 	}
@@ -182,11 +182,12 @@ func TestISOOfAChangingName(t *testing.T) {
 	is := s.imported(t, "rebound", "http://"+host+":"+port, "")
 	if is.Status != "failed" || is.Error == nil || !strings.Contains(*is.Error, "network of one's own") || inside.Load() > 0 ||
 		asked.Load() < 2 {
-		t.Errorf("it is %s after %d questions, and the forbidden address was asked %d times", testkit.JSON(is), asked.Load(), inside.Load())
+		t.Errorf("got %s after %d questions and %d requests to the forbidden address, want it failed after at least 2 and 0",
+			testkit.JSON(is), asked.Load(), inside.Load())
 	}
 	// One that has always led there is refused at once.
 	is = s.imported(t, "inside", "http://"+names.Add(t, func() netip.Addr { return netip.MustParseAddr(forbiddenHost) })+":"+port, "")
 	if is.Status != "failed" || is.Error == nil || !strings.Contains(*is.Error, "network of one's own") || inside.Load() > 0 {
-		t.Errorf("it is %s", testkit.JSON(is))
+		t.Errorf("got %s and %d requests to the forbidden address, want it failed and 0", testkit.JSON(is), inside.Load())
 	}
 }

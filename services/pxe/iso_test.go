@@ -68,7 +68,7 @@ func (s *site) ended(t *testing.T, id int64) (is media.ISOManager) {
 			return is
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("it is %s", testkit.JSON(is))
+			t.Fatalf("got %s, want it ready or failed", testkit.JSON(is))
 		}
 	}
 }
@@ -94,7 +94,7 @@ func (s *site) held(t *testing.T, folder string) map[string]string {
 		}
 		_ = content.Close()
 		if fmt.Sprintf("%x", sha256.Sum256(text)) != f.SHA256 || int64(len(text)) != f.Size {
-			t.Errorf("%s is not what %+v says", f.Path, f)
+			t.Errorf("%s: got %d bytes that differ, want %+v", f.Path, len(text), f)
 		}
 		all[f.Path] = string(text)
 	}
@@ -111,14 +111,14 @@ func TestISO(t *testing.T) {
 	is := s.imported(t, "win", server.URL+"/?token=s3cr3t", "")
 	if is.Status != "ready" || is.Progress != 100 || is.Error != nil || is.SHA256 == nil || *is.SHA256 != sum ||
 		*is.Size != int64(len(image)) {
-		t.Fatalf("it is %s", testkit.JSON(is))
+		t.Fatalf("got %s, want it ready with %d bytes and the SHA-256 %s", testkit.JSON(is), len(image), sum)
 	}
 	at := path("/pxe/iso/%d", is.ID)
 	files := s.held(t, "win")
 	if len(files) != 4 || files["win.iso"] != string(image) || files["win/boot/BCD"] != "bcd\n" ||
 		!strings.HasPrefix(files["win/setup.exe"], "1\n2\n") ||
 		!strings.HasPrefix(files["win/sources/install.wim"], "MSWIM") {
-		t.Errorf("%d files are held", len(files))
+		t.Errorf("got %d files, want win.iso and the 3 files in it", len(files))
 	}
 
 	// Its editions.
@@ -128,7 +128,7 @@ func TestISO(t *testing.T) {
 	}
 	read()
 	if len(editions) != 2 || editions[0].Name != "Windows Server 2022 SERVERSTANDARD" || editions[0].IsEnabled || editions[1].Number != 2 {
-		t.Fatalf("the editions are %s", testkit.JSON(editions))
+		t.Fatalf("got the editions %s, want 2 that are not enabled, SERVERSTANDARD first", testkit.JSON(editions))
 	}
 	one := at + path("/edition/%d", editions[0].ID)
 	for body, wrong := range map[string]string{`{"license_key": "ABCDE"}`: "invalid", `{"license_key": "*****-*****-*****-*****-ABCDE"}`: "invalid", `{"license_key": 5}`: "invalid"} {
@@ -139,22 +139,22 @@ func TestISO(t *testing.T) {
 		return testkit.Decode[[]media.ISOEdition](s.Do("GET", at+"/edition?is_enabled=true", nil).Want(200))
 	}
 	if found := enabled(); len(found) > 0 {
-		t.Errorf("enabled are %s", testkit.JSON(found))
+		t.Errorf("got the enabled editions %s, want none", testkit.JSON(found))
 	}
 	shown := testkit.Decode[media.ISOEdition](
 		s.Do("PATCH", one, `{"is_enabled": "1", "license_key": "abcde-FGHIJ-KLMNO-PQRST-UVWXY"}`).Want(200),
 	)
 	if !shown.IsEnabled || shown.Key == nil || *shown.Key != "*****-*****-*****-*****-UVWXY" {
-		t.Errorf("the edition is %s", testkit.JSON(shown))
+		t.Errorf("got the edition %s, want it enabled with all but the end of its key hidden", testkit.JSON(shown))
 	}
 	if found := enabled(); len(found) != 1 || found[0].ID != editions[0].ID {
-		t.Errorf("enabled are %s", testkit.JSON(found))
+		t.Errorf("got the enabled editions %s, want edition %d", testkit.JSON(found), editions[0].ID)
 	}
 	if found := testkit.Decode[[]media.ISOEdition](
 		s.Do("GET", at+"/edition?is_enabled=false", nil).Want(200),
 	); len(found) != 1 ||
 		found[0].ID != editions[1].ID {
-		t.Errorf("not enabled are %s", testkit.JSON(found))
+		t.Errorf("got the editions that are not enabled %s, want edition %d", testkit.JSON(found), editions[1].ID)
 	}
 	s.Do("GET", at+"/edition?is_enabled=perhaps", nil).Want(400)
 	sealed := func() (text []byte) {
@@ -168,7 +168,7 @@ func TestISO(t *testing.T) {
 	kept := sealed()
 	s.Do("PATCH", one, map[string]any{"license_key": *shown.Key, "is_enabled": true}).Want(200)
 	if len(kept) == 0 || bytes.Contains(kept, []byte("UVWXY")) || !bytes.Equal(sealed(), kept) {
-		t.Error("what key shows does not mean the key that there is")
+		t.Error("got another or a readable license key after the hidden form was sent back, want it sealed and unchanged")
 	}
 	s.Do("POST", at+"/edition", `{"name": "x"}`).Want(405)
 	s.Do("GET", "/pxe/iso/999/edition", nil).Want(404)
@@ -185,11 +185,11 @@ func TestISO(t *testing.T) {
 		profile.Text,
 		want,
 	) {
-		t.Errorf("the profile is %s", profile.Text)
+		t.Errorf("got the profile %s, want it with %s", profile.Text, want)
 	}
 	atProfile := path("/pxe/profile/%d", profile.ID())
 	if back := s.Do("PATCH", atProfile, profile.Text).Want(200); back.Header.Get("ETag") != profile.Header.Get("ETag") {
-		t.Errorf("sent back it is %s", back.Text)
+		t.Errorf("got %s after the profile was sent back, want it unchanged: %s", back.Text, profile.Text)
 	}
 	for body, wrong := range map[string][]string{
 		`{"iso": {"edition": "Windows Server 2022 SERVERDATACENTER"}}`:     {"/iso/edition", "not_found"}, // not enabled
@@ -209,10 +209,10 @@ func TestISO(t *testing.T) {
 		Want(200).
 		Text; strings.Count(text, `"id"`) != 1 || strings.Contains(text, "UVWXY") ||
 		strings.Contains(text, "key") {
-		t.Errorf("a client sees %s", text)
+		t.Errorf("got %s for a client, want 1 edition without its key", text)
 	}
 	if text := client.Do("GET", one, nil).Want(200).Text; strings.Contains(text, "UVWXY") {
-		t.Errorf("a client sees %s", text)
+		t.Errorf("got %s for a client, want it without the key", text)
 	}
 	client.Do("GET", at+path("/edition/%d", editions[1].ID), nil).Want(404)
 	client.Do("PATCH", one, `{"is_enabled": true}`).Want(403)
@@ -225,16 +225,16 @@ func TestISO(t *testing.T) {
 	seen := s.Do("GET", at, nil).Want(200).Header.Get("ETag")
 	s.Do("PATCH", at, `{"folder": "windows-2022", "url": ""}`).Want(200)
 	if files := s.held(t, "windows-2022"); len(files) != 4 || len(s.held(t, "win.")) != 0 {
-		t.Errorf("%d files are held elsewhere", len(files))
+		t.Errorf("got %d files in windows-2022 and %d in win, want 4 and 0", len(files), len(s.held(t, "win.")))
 	}
 	s.Do("PATCH", at, map[string]any{"url": server.URL}, "If-Match", seen).Want(412)
 	s.Do("PATCH", at, map[string]any{"url": server.URL, "sha256": strings.ToUpper(sum)}).Want(200)
 	if again := s.ended(t, is.ID); again.Status != "ready" || len(s.held(t, "windows-2022")) != 4 {
-		t.Errorf("it is %s", testkit.JSON(again))
+		t.Errorf("got %s, want it ready with 4 files in windows-2022", testkit.JSON(again))
 	}
 	if before := editions; true {
 		if read(); len(editions) != 2 || editions[0].ID != before[0].ID || !editions[0].IsEnabled || editions[0].Key == nil {
-			t.Errorf("the editions are %s", testkit.JSON(editions))
+			t.Errorf("got the editions %s, want the 2 of before with the first enabled and its key", testkit.JSON(editions))
 		}
 	}
 	for body, wrong := range map[string][]string{
@@ -250,7 +250,7 @@ func TestISO(t *testing.T) {
 	s.Do("DELETE", atProfile, nil).Want(200)
 	s.Do("DELETE", at, nil).Want(200)
 	if files := s.held(t, ""); len(files) > 0 {
-		t.Errorf("%d files are left", len(files))
+		t.Errorf("got %d files, want 0", len(files))
 	}
 	if err := s.store.Sweep(t.Context(), 0); err != nil {
 		t.Error(err)

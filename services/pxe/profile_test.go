@@ -35,11 +35,11 @@ func TestProfile(t *testing.T) {
 		first,
 	)
 	if !strings.Contains(whole.Text, want) {
-		t.Errorf("made %s, want %s", whole.Text, want)
+		t.Errorf("got %s, want %s", whole.Text, want)
 	}
 	at := fmt.Sprintf("/pxe/profile/%d", whole.ID())
 	if back := c.Do("PATCH", at, whole.Text).Want(200); back.Header.Get("ETag") != whole.Header.Get("ETag") {
-		t.Errorf("sent back it is %s", back.Text)
+		t.Errorf("got %s after the profile was sent back, want it unchanged: %s", back.Text, whole.Text)
 	}
 	list := c.Do("GET", "/pxe/profile?name=Debian", nil).Want(200).Text
 	if want := fmt.Sprintf(
@@ -48,7 +48,7 @@ func TestProfile(t *testing.T) {
 	); strings.TrimSpace(
 		strings.ReplaceAll(list, "\n", ""),
 	) != want {
-		t.Errorf("the list has %s", list)
+		t.Errorf("got the list %s, want %s", list, want)
 	}
 
 	c.Do("POST", "/pxe/profile", `{}`).WantErrors("/boot_script", "required", "/name", "required")
@@ -70,7 +70,7 @@ func TestProfile(t *testing.T) {
 	}
 	another := made(t, c, "/pxe/profile", fmt.Sprintf(`{"name": "Another", "boot_script": %d}`, boot))
 	if text := c.Do("DELETE", fmt.Sprintf("/pxe/boot-script/%d", boot), nil).Want(409).Text; !strings.Contains(text, "(Debian) and 1 more.") {
-		t.Error(text)
+		t.Errorf("got %s, want the profile Debian and 1 more", text)
 	}
 	c.Do("PATCH", at, `{"preseed": null, "shell": {"after": [], "during": null}, "email": {"template": null}, "billing_id": null}`).Want(200)
 	c.Do("DELETE", fmt.Sprintf("/pxe/preseed/%d", preseed), nil).Want(200)
@@ -91,13 +91,13 @@ func TestProfilesOfClients(t *testing.T) {
 		testkit.As(handler(t, db, box), &principal.Principal{Owner: principal.Owner{Type: principal.Client, ID: 5}, KeyID: 1}),
 	)
 	if all := testkit.Decode[[]templates.ListedProfile](client.Do("GET", "/pxe/profile", nil).Want(200)); len(all) != 1 || all[0].ID != shown {
-		t.Errorf("there are %+v", all)
+		t.Errorf("got the profiles %+v, want only %d", all, shown)
 	}
 	if text := client.Do("GET", fmt.Sprintf("/pxe/profile/%d", shown), nil).
 		Want(200).
 		Text; strings.Contains(text, "boot") ||
 		!strings.Contains(text, "Shown") {
-		t.Errorf("it is %s", text)
+		t.Errorf("got %s, want the profile Shown without its boot script", text)
 	}
 	for _, id := range []int64{hidden, 999} {
 		client.Do("GET", fmt.Sprintf("/pxe/profile/%d", id), nil).Want(404)

@@ -33,7 +33,7 @@ func TestSeeds(t *testing.T) {
 	c, _, _ := newClient(t)
 	profiles := testkit.Decode[[]templates.ListedProfile](c.Do("GET", "/pxe/profile", nil).Want(200))
 	if len(profiles) < 10 {
-		t.Fatalf("there are %d", len(profiles))
+		t.Fatalf("got %d profiles, want at least 10", len(profiles))
 	}
 	for _, profile := range profiles {
 		for name, host := range machines {
@@ -44,11 +44,11 @@ func TestSeeds(t *testing.T) {
 			var all strings.Builder
 			for _, f := range rendered.Files {
 				if f.Error != "" {
-					t.Errorf("%s for %s: %s", f.Name, name, f.Error)
+					t.Errorf("%s for %s: got the error %s, want none", f.Name, name, f.Error)
 				}
 				fmt.Fprintf(&all, "==> %s: %s <==\n%s", f.Kind, f.Name, f.Text)
 				if err := wellFormed(t, f.Text); err != nil {
-					t.Errorf("%s for %s: %v\n%s", f.Name, name, err, f.Text)
+					t.Errorf("%s for %s: got %v, want no error\n%s", f.Name, name, err, f.Text)
 				}
 			}
 			path := filepath.Join("testdata", strings.ReplaceAll(strings.ToLower(profile.Name), " ", "-")+"."+name)
@@ -62,7 +62,7 @@ func TestSeeds(t *testing.T) {
 				t.Fatal(err)
 			}
 			if all.String() != string(golden) {
-				t.Errorf("%s is now\n%s", path, all.String())
+				t.Errorf("%s: got\n%s\nwant\n%s", path, all.String(), golden)
 			}
 		}
 	}
@@ -100,7 +100,7 @@ func wellFormed(t *testing.T, text string) error {
 			(a.Version != 1 || a.Network.Version != 2 || a.Storage.Layout.Name != "direct" || len(a.User.Users) != 1 || len(
 				a.User.Users[0].Keys,
 			) != 2 || len(a.Late) != 3) {
-			err = fmt.Errorf("it says %+v", a)
+			err = fmt.Errorf("unexpected autoinstall %+v", a)
 		}
 		return err
 	case first == "#!/bin/bash":
@@ -168,7 +168,7 @@ func TestRender(t *testing.T) {
 		`shell_after first "'[secret]' ben@example.com" `,
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
-		t.Errorf("%s", strings.Join(got, "\n"))
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	earlier := testkit.JSON(rendered.Files)
 	again := testkit.Decode[templates.Rendering](
@@ -177,7 +177,7 @@ func TestRender(t *testing.T) {
 	if again.Files[0].Difference != "--- earlier\n+++ now\n@@ -1,3 +1,3 @@\n #!ipxe\n-# 52:54:00:12:34:5a mine\n+# 52:54:00:12:34:5b "+
 		"mine\n chain http://boot.fra1.example.net/i/[secret]/preseed\n" ||
 		again.Files[2].Difference != "" {
-		t.Errorf("the difference is %s", again.Files[0].Difference)
+		t.Errorf("got the differences %q and %q, want the MAC address and none", again.Files[0].Difference, again.Files[2].Difference)
 	}
 	c.Do("POST", at, `{"host": {"mac": "x", "ipv4": {"address": "2001:db8::1/64"}, "ipv6": {"gateway": "fe80::1"}, "nameservers": "x", "disk": "sda", "firmware": "none"}}`).
 		WantErrors(

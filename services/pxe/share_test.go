@@ -40,7 +40,7 @@ func TestSharedProfile(t *testing.T) {
 	at := fmt.Sprintf("/pxe/profile/%d", profile)
 	file := testkit.Decode[templates.SharedProfile](c.Do("GET", at+"/export", nil).Want(200)).YAML
 	if strings.Contains(file, "billing") || !strings.Contains(file, "shell_after:\n    - second\n    - first\n") {
-		t.Errorf("exported\n%s", file)
+		t.Errorf("got\n%s\nwant the shell scripts second and first after the install, and no billing", file)
 	}
 
 	// Where it is, its templates are used.
@@ -52,7 +52,7 @@ func TestSharedProfile(t *testing.T) {
 		*here.TimeUntilMarkedFailed != 5 ||
 		here.AccessClient ||
 		here.BillingID != nil {
-		t.Errorf("imported where it is, it is %+v", here)
+		t.Errorf("got %+v imported where it is, want it as it was without client access and billing", here)
 	}
 	c.Do("POST", "/pxe/profile/import", map[string]any{"yaml": file}).WantErrors("/name", "taken")
 
@@ -61,7 +61,7 @@ func TestSharedProfile(t *testing.T) {
 	made(t, there, "/pxe/boot-script", `{"name": "boot", "body": "another"}`)
 	brought := testkit.Decode[templates.OSReloadProfile](there.Do("POST", "/pxe/profile/import", map[string]any{"yaml": file}).Want(200))
 	if brought.Name != "mine" || brought.BootScript.Name != "boot (mine)" || brought.Preseed.Name != "seed" || len(brought.Shell.After) != 2 {
-		t.Errorf("imported elsewhere, it is %+v", brought)
+		t.Errorf("got %+v imported elsewhere, want mine with boot (mine), seed and 2 shell scripts", brought)
 	}
 	if back := testkit.Decode[templates.SharedProfile](
 		there.Do("GET", fmt.Sprintf("/pxe/profile/%d/export", brought.ID), nil).Want(200),
@@ -71,26 +71,26 @@ func TestSharedProfile(t *testing.T) {
 		"boot",
 		1,
 	) != file {
-		t.Errorf("exported again\n%s", back)
+		t.Errorf("got\n%s\nexported again, want with the boot script's name changed\n%s", back, file)
 	}
 	var records int
 	if err := otherDB.QueryRow(t.Context(), "SELECT count(*) FROM change WHERE type LIKE 'pxe.%.created'").
 		Scan(&records); err != nil ||
 		records != 6 {
-		t.Errorf("%d records, %v", records, err)
+		t.Errorf("got %d records (%v), want 6", records, err)
 	}
 
 	copied := testkit.Decode[templates.OSReloadProfile](c.Do("POST", at+"/copy", `{"name": "copied"}`).Want(200))
 	if copied.BootScript.Name != "boot (copied)" || copied.Preseed.Name != "seed (copied)" || copied.Shell.During[0] == first ||
 		len(copied.Shell.After) != 2 {
-		t.Errorf("copied, it is %+v", copied)
+		t.Errorf("got the copy %+v, want copies of the boot script, the preseed and the shell scripts", copied)
 	}
 	c.Do("POST", at+"/copy", `{"name": "copied"}`).WantErrors("/name", "taken")
 	c.Do("POST", at+"/copy", `{}`).WantErrors("/name", "required")
 	c.Do("POST", "/pxe/profile/999/copy", `{"name": "x"}`).Want(404)
 	var left int
 	if err := db.QueryRow(t.Context(), "SELECT count(*) FROM boot_script WHERE name LIKE 'boot (%'").Scan(&left); err != nil || left != 1 {
-		t.Errorf("of refused copies and imports %d boot scripts are left, %v", left-1, err)
+		t.Errorf("got %d boot scripts of refused copies and imports (%v), want 0", left-1, err)
 	}
 
 	for wrong, code := range map[string]string{

@@ -19,14 +19,14 @@ func TestTemplates(t *testing.T) {
 	for _, path := range []string{"/pxe/preseed", "/pxe/boot-script", "/pxe/shell"} {
 		made := c.Do("POST", path, `{"name": "one", "description": "for \"x\"", "body": "# {{.Host.Hostname}}\n"}`).Want(200)
 		if !strings.Contains(made.Text, `"body":"# {{.Host.Hostname}}\n"`) {
-			t.Errorf("made %s", made.Text)
+			t.Errorf("got %s, want it with its body", made.Text)
 		}
 		at := fmt.Sprintf("%s/%d", path, made.ID())
 		if got := c.Do("GET", at, nil).Want(200).Text; got != made.Text {
-			t.Errorf("%s is %s", at, got)
+			t.Errorf("%s: got %s, want %s", at, got, made.Text)
 		}
 		if body := strings.Contains(c.Do("GET", path+"?name=one", nil).Want(200).Text, `"body"`); body != (path == "/pxe/shell") {
-			t.Errorf("whether the list of %s has bodies: %v", path, body)
+			t.Errorf("got bodies in the list of %s: %v, want %v", path, body, path == "/pxe/shell")
 		}
 		c.Do("POST", path, `{}`).WantErrors("/name", "required")
 		c.Do("POST", path, `{"name": "one"}`).WantErrors("/name", "taken")
@@ -34,19 +34,19 @@ func TestTemplates(t *testing.T) {
 		wrong := testkit.Decode[problem.Problem](c.Do("PATCH", at, `{"body": "x\n{{.Host.Mac}}\n{{if}}"}`).Want(422))
 		if len(wrong.Errors) != 1 || wrong.Errors[0].Pointer != "/body" ||
 			!strings.HasPrefix(wrong.Errors[0].Message, "line 3, column 1: missing value for if") {
-			t.Errorf("%+v", wrong.Errors)
+			t.Errorf("got the errors %+v, want the missing value for if in line 3", wrong.Errors)
 		}
 		wrong = testkit.Decode[problem.Problem](c.Do("POST", path, `{"name": "two", "body": "{{.Host.Mac}}\n {{quote 3}}"}`).Want(422))
 		if len(wrong.Errors) != 1 || !strings.HasPrefix(wrong.Errors[0].Message, "line 1, column 8: there is no .Host.Mac: there are ") ||
 			!strings.HasSuffix(wrong.Errors[0].Message, "; line 2, column 4: quote takes a text") {
-			t.Errorf("%+v", wrong.Errors)
+			t.Errorf("got the errors %+v, want one with .Host.Mac in line 1 and quote in line 2", wrong.Errors)
 		}
 		c.Do("PATCH", at, `{"description": null, "body": ""}`).Want(200)
 		if found := testkit.Decode[[]templates.ListedTemplate](
 			c.Do("GET", path+"?q=BAR", nil).Want(200),
 		); len(found) != 1 ||
 			found[0].Name != "bare" {
-			t.Errorf("%s finds %+v", path, found)
+			t.Errorf("%s: got %+v, want bare", path, found)
 		}
 		c.Do("DELETE", at, nil).Want(200)
 	}
@@ -57,7 +57,7 @@ func TestTemplates(t *testing.T) {
 	); len(
 		found,
 	) != 1 {
-		t.Errorf("installable are %+v", found)
+		t.Errorf("got the installable preseeds %+v, want 1", found)
 	}
 }
 
@@ -77,25 +77,25 @@ func TestTemplateOfAnotherVersion(t *testing.T) {
 	}
 	flagged := check()
 	if flagged.Problem == nil || !strings.Contains(*flagged.Problem, "there is no .Machine") {
-		t.Errorf("flagged as %+v", flagged)
+		t.Errorf("got %+v, want the problem that there is no .Machine", flagged)
 	}
 	tag := c.Do("GET", at, nil).Header.Get("ETag")
 	check()
 	if again := c.Do("GET", at, nil).Header.Get("ETag"); again != tag {
-		t.Errorf("checked again it is %s, and was %s", again, tag)
+		t.Errorf("got the ETag %s after another check, want %s", again, tag)
 	}
 	c.Do("PATCH", at, `{"name": "still old"}`).WantErrors("/body", "template")
 	if mended := testkit.Decode[templates.OSPreseed](c.Do("PATCH", at, `{"body": "{{.Host.Name}}"}`).Want(200)); mended.Problem != nil {
-		t.Errorf("mended, it has %s", *mended.Problem)
+		t.Errorf("got the problem %s after the edit, want none", *mended.Problem)
 	}
 	testkit.Execute(t, db, "UPDATE preseed SET problem = 'x' WHERE id = $1", id)
 	if right := check(); right.Problem != nil {
-		t.Errorf("what is right has %s", *right.Problem)
+		t.Errorf("got the problem %s of a valid template, want none", *right.Problem)
 	}
 	var records int
 	if err := db.QueryRow(t.Context(), `SELECT count(*) FROM change WHERE type = 'pxe.preseed.edited' AND actor_url IS NULL AND (before ? 'problem') <> (after ? 'problem')`).
 		Scan(&records); err != nil ||
 		records != 2 {
-		t.Errorf("%d records, %v", records, err)
+		t.Errorf("got %d records (%v), want 2", records, err)
 	}
 }

@@ -103,7 +103,7 @@ func read(t *testing.T, s *storage.Store, id int64) []byte {
 	content, err := io.ReadAll(c)
 	testkit.Must(t, err)
 	if sum := fmt.Sprintf("%x", sha256.Sum256(content)); sum != c.SHA256 || int64(len(content)) != c.Size {
-		t.Errorf("it is of %d bytes with the sum %s, not %+v", len(content), sum, c.File)
+		t.Errorf("got %d bytes with the SHA-256 %s, want %+v", len(content), sum, c.File)
 	}
 	return content
 }
@@ -124,19 +124,19 @@ func TestFile(t *testing.T) {
 				100_000,
 			)
 			if !errors.Is(err, broken) {
-				t.Fatalf("cut off, it says %v", err)
+				t.Fatalf("got %v of a source that breaks off, want %v", err, broken)
 			}
 			d, err = s.Resume(t.Context(), d.ID, 0)
 			testkit.Must(t, err)
 			if d.Size != int64(end) {
-				t.Fatalf("it has %d of %d bytes", d.Size, end)
+				t.Fatalf("got %d bytes, want %d", d.Size, end)
 			}
 		}
 		if err := d.Append(t.Context(), bytes.NewReader([]byte{1}), 100_000); !errors.Is(err, storage.ErrTooLarge) {
-			t.Errorf("too much is %v", err)
+			t.Errorf("got %v of too many bytes, want %v", err, storage.ErrTooLarge)
 		}
 		if _, err := s.Open(t.Context(), d.ID); !errors.Is(err, pgx.ErrNoRows) {
-			t.Errorf("what is not whole is opened: %v", err)
+			t.Errorf("got %v of an unfinished file, want %v", err, pgx.ErrNoRows)
 		}
 		change(t, db, func(ctx context.Context, tx *pg.Tx) error {
 			if _, err := d.Finish(ctx, tx); err != nil {
@@ -145,7 +145,7 @@ func TestFile(t *testing.T) {
 			return storage.Publish(ctx, tx, d.ID, "a/whole")
 		})
 		if !bytes.Equal(read(t, s, d.ID), content) {
-			t.Error("something else is read")
+			t.Errorf("got other bytes, want the %d that were written", len(content))
 		}
 		c, err := s.Open(t.Context(), d.ID)
 		testkit.Must(t, err)
@@ -155,10 +155,10 @@ func TestFile(t *testing.T) {
 		}
 		part := make([]byte, 50_000)
 		if n, err := c.ReadAt(part, 29_000); n != len(part) || err != nil || !bytes.Equal(part, content[29_000:79_000]) {
-			t.Errorf("in the middle is read %d, %v", n, err)
+			t.Errorf("got %d bytes (%v) in the middle, want the %d that were written", n, err, len(part))
 		}
 		if n, err := c.ReadAt(part, 90_000); n != 10_000 || err != io.EOF {
-			t.Errorf("at the end is read %d, %v", n, err)
+			t.Errorf("got %d bytes and %v at the end, want 10000 and %v", n, err, io.EOF)
 		}
 	})
 }
@@ -178,11 +178,11 @@ func TestTwoWriters(t *testing.T) {
 	testkit.Must(t, err)
 	testkit.Must(t, one.Append(t.Context(), bytes.NewReader([]byte("one")), 10))
 	if err := other.Append(t.Context(), bytes.NewReader([]byte("other")), 10); !errors.Is(err, storage.ErrMovedOn) {
-		t.Errorf("the other one: %v", err)
+		t.Errorf("got %v of the second writer, want %v", err, storage.ErrMovedOn)
 	}
 	change(t, db, func(ctx context.Context, tx *pg.Tx) error { _, err := one.Finish(ctx, tx); return err })
 	if got := read(t, s, one.ID); string(got) != "one" {
-		t.Errorf("it is %q", got)
+		t.Errorf("got %q, want one", got)
 	}
 }
 
@@ -211,7 +211,7 @@ func TestParts(t *testing.T) {
 			})
 		})
 		if n := len(b.blobs()); n != 3 {
-			t.Errorf("there are %d blobs", n)
+			t.Errorf("got %d blobs, want 3", n)
 		}
 		change(t, db, func(ctx context.Context, tx *pg.Tx) error {
 			_, err := tx.Exec(ctx, "DELETE FROM stored_file WHERE id = $1", d.ID)
@@ -225,12 +225,12 @@ func TestParts(t *testing.T) {
 			read(t, s, f.ID)
 		}
 		if want := []string{"moved/across 5100", "moved/empty 0", "moved/within 100"}; !slices.Equal(paths, want) {
-			t.Errorf("there are %q", paths)
+			t.Errorf("got the files %q, want %q", paths, want)
 		}
 		change(t, db, func(ctx context.Context, tx *pg.Tx) error { return storage.Remove(ctx, tx, "moved") })
 		testkit.Must(t, s.Sweep(t.Context(), 0))
 		if left := b.blobs(); len(left) > 0 {
-			t.Errorf("there are %q left", left)
+			t.Errorf("got the blobs %q, want none", left)
 		}
 	})
 }
@@ -256,11 +256,11 @@ func TestSweep(t *testing.T) {
 		theirs := write(t, others, of, []byte("theirs"))
 		testkit.Must(t, s.Sweep(t.Context(), time.Hour))
 		if n := len(b.blobs()); n != 5 {
-			t.Errorf("there are %d blobs, as none is old enough", n)
+			t.Errorf("got %d blobs before any is old enough, want 5", n)
 		}
 		testkit.Must(t, s.Sweep(t.Context(), 0))
 		if n := len(b.blobs()); n != 3 {
-			t.Errorf("there are %d blobs: %q", n, b.blobs())
+			t.Errorf("got %d blobs, want 3: %q", n, b.blobs())
 		}
 		for _, id := range []int64{kept.ID, going.ID} {
 			read(t, s, id)
@@ -280,7 +280,7 @@ func TestNoBucket(t *testing.T) {
 		d, err := s.Draft(t.Context(), 0)
 		testkit.Must(t, err)
 		if err := d.Append(t.Context(), bytes.NewReader([]byte("x")), 1); !problem.Is(err, problem.Unavailable) {
-			t.Errorf("%s: it is written, %v", at, err)
+			t.Errorf("%s: got %v, want that the store is unavailable", at, err)
 		}
 		for _, check := range s.Checks() {
 			if check.Ask(t.Context()) == nil {
@@ -290,7 +290,7 @@ func TestNoBucket(t *testing.T) {
 	}
 	for _, wrong := range []string{"gs://x", "https://x", "s3:///x", "%zz"} {
 		if storage.CheckURL(wrong) == nil {
-			t.Errorf("%s is let through", wrong)
+			t.Errorf("%s: got no error, want one", wrong)
 		}
 	}
 }

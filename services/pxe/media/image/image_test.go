@@ -61,14 +61,14 @@ func TestFiles(t *testing.T) {
 		got := filesOf(t, unpacked(t, name))
 		for path, content := range want {
 			if got[path] != content {
-				t.Errorf("%s: %s is %.100q", name, path, got[path])
+				t.Errorf("%s: got %.100q in %s, want %.100q", name, got[path], path, content)
 			}
 		}
 		if _, there := got["link"]; there {
-			t.Errorf("%s: a link is a file", name)
+			t.Errorf("%s: got a link as a file, want it left out", name)
 		}
 		if n := map[string]int{"windows": 3}[name]; len(got) != max(n, 305) && n == 0 || n > 0 && len(got) != n {
-			t.Errorf("%s: there are %d files", name, len(got))
+			t.Errorf("%s: got %d files, want 3 for windows and 305 for the others", name, len(got))
 		}
 	}
 }
@@ -84,7 +84,7 @@ func TestEditions(t *testing.T) {
 		files, err := image.Files(bytes.NewReader(text), int64(len(text)))
 		testkit.Must(t, err)
 		if got, err := image.Editions(bytes.NewReader(text), files); err != nil || !slices.Equal(got, want) {
-			t.Errorf("%s has %v, %v", name, got, err)
+			t.Errorf("%s: got %v (%v), want %v", name, got, err, want)
 		}
 	}
 	text := unpacked(t, "windows")
@@ -92,7 +92,7 @@ func TestEditions(t *testing.T) {
 	files, err := image.Files(bytes.NewReader(broken), int64(len(broken)))
 	testkit.Must(t, err)
 	if _, err := image.Editions(bytes.NewReader(broken), files); !errors.Is(err, image.ErrNoEditions) {
-		t.Errorf("of what is no WIM: %v", err)
+		t.Errorf("got %v of what is no WIM, want %v", err, image.ErrNoEditions)
 	}
 }
 
@@ -108,7 +108,7 @@ func TestEditionsOfWimlib(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), "wimlib-imagex", arguments...)
 		cmd.Dir = folder
 		if said, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %v: %s", arguments, err, said)
+			t.Fatalf("run %v: %v: %s", arguments, err, said)
 		}
 	}
 	want := []image.Edition{{Number: 1, Name: "Windows Server 2022 SERVERSTANDARD"}, {Number: 2, Name: "Windows Server 2022 SERVERDATACENTER"}}
@@ -126,7 +126,7 @@ func TestEditionsOfWimlib(t *testing.T) {
 	run("export", "made.wim", "all", "piped.wim", "--pipable")
 	run("split", "none.wim", "split.swm", "1")
 	if parts, err := filepath.Glob(filepath.Join(folder, "split*.swm")); err != nil || len(parts) < 2 {
-		t.Errorf("it is split into %v: %v", parts, err)
+		t.Errorf("got the parts %v (%v), want at least 2", parts, err)
 	}
 	for made, name := range map[string]string{"made.wim": "install.wim", "solid.esd": "install.esd", "lzms.wim": "install.wim",
 		"none.wim":  "install.wim",
@@ -137,10 +137,10 @@ func TestEditionsOfWimlib(t *testing.T) {
 			return image.Editions(bytes.NewReader(text), []image.File{{Path: "sources/" + name, Extents: []image.Extent{{Size: int64(len(text))}}}})
 		}
 		if got, err := editions(text); err != nil || !slices.Equal(got, want) {
-			t.Errorf("%s has %v, %v", made, got, err)
+			t.Errorf("%s: got %v (%v), want %v", made, got, err, want)
 		}
 		if got, err := editions(text[:len(text)-100]); !errors.Is(err, image.ErrNoEditions) {
-			t.Errorf("%s that is cut off has %v, %v", made, got, err)
+			t.Errorf("%s cut off: got %v (%v), want %v", made, got, err, image.ErrNoEditions)
 		}
 	}
 }
@@ -153,12 +153,12 @@ func TestCutOff(t *testing.T) {
 		for at := len(whole) - 1; at >= 0; at -= len(whole)/50 + 7 {
 			text := whole[:at]
 			if files, err := image.Files(bytes.NewReader(text), int64(len(text))); err == nil {
-				t.Errorf("%s cut off after %d of %d bytes has %d files", name, at, len(whole), len(files))
+				t.Errorf("%s cut off after %d of %d bytes: got %d files, want an error", name, at, len(whole), len(files))
 			}
 		}
 	}
 	if _, err := image.Files(strings.NewReader("MZ"), 2); !errors.Is(err, image.ErrNone) {
-		t.Errorf("of two bytes: %v", err)
+		t.Errorf("got %v of two bytes, want %v", err, image.ErrNone)
 	}
 }
 
@@ -178,18 +178,18 @@ func TestXorriso(t *testing.T) {
 	}
 	if said, err := exec.CommandContext(t.Context(), "xorriso", "-as", "mkisofs", "-quiet", "-R", "-o", to, folder).
 		CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, said)
+		t.Fatalf("run xorriso: %v: %s", err, said)
 	}
 	text, err := os.ReadFile(to)
 	testkit.Must(t, err)
 	got := filesOf(t, text)
 	for path, content := range want {
 		if got[path] != content {
-			t.Errorf("%s is %.50q", path, got[path])
+			t.Errorf("%s: got %.50q, want %.50q", path, got[path], content)
 		}
 	}
 	if len(got) != len(want) {
-		t.Errorf("there are %d files, want %d", len(got), len(want))
+		t.Errorf("got %d files, want %d", len(got), len(want))
 	}
 }
 
@@ -215,11 +215,11 @@ func FuzzFiles(f *testing.F) {
 		for _, file := range files {
 			for _, e := range file.Extents {
 				if e.At < 0 || e.Size < 1 || e.At+e.Size > int64(len(text)) {
-					t.Errorf("%s is at %+v", file.Path, e)
+					t.Errorf("%s: got the extent %+v, want it within %d bytes", file.Path, e, len(text))
 				}
 			}
 			if strings.HasPrefix(file.Path, "/") || slices.Contains(strings.Split(file.Path, "/"), "..") {
-				t.Errorf("there is %q", file.Path)
+				t.Errorf("got the path %q, want a relative one without ..", file.Path)
 			}
 		}
 		_, _ = image.Editions(bytes.NewReader(text), files)

@@ -296,13 +296,13 @@ func TestMetadataPartition(t *testing.T) {
 			clear(text[at*udfBlock:][:udfBlock])
 		}
 		if got := filesOf(t, text); !maps.Equal(got, want) {
-			t.Errorf("%s: %d files instead of %d", name, len(got), len(want))
+			t.Errorf("%s: got %d files, want %d with their content", name, len(got), len(want))
 		}
 	}
 	text := writeUDF250(want, true)
 	clear(text[metadataAt(0, false)*udfBlock:][:udfBlock])
 	clear(text[metadataAt(0, true)*udfBlock:][:udfBlock])
 	if files, err := image.Files(bytes.NewReader(text), int64(len(text))); err == nil {
-		t.Errorf("without both there are %d files", len(files))
+		t.Errorf("got %d files without both metadata files, want an error", len(files))
 	}
 }

@@ -76,10 +76,10 @@ func TestRead(t *testing.T) {
 			}
 			got, err := file(&put).Read(r)
 			if c.kind != 0 && !problem.Is(err, c.kind) || c.kind == 0 && err != nil {
-				t.Errorf("%s, %s: %v", name, how, err)
+				t.Errorf("%s, %s: got the error %v, want the kind %d (0 is none)", name, how, err, c.kind)
 			}
 			if string(got) != c.want || put.String() != c.put {
-				t.Errorf("%s, %s: it is %.100q, and put is %.100q", name, how, got, put.String())
+				t.Errorf("%s, %s: got %.100q and the file %.100q, want %.100q and %.100q", name, how, got, put.String(), c.want, c.put)
 			}
 		}
 	}
@@ -94,7 +94,7 @@ func TestStoreFails(t *testing.T) {
 		r := httptest.NewRequest("POST", "/", strings.NewReader(body))
 		r.Header.Set("Content-Type", media)
 		if _, err := form.Read(r); !errors.Is(err, broken) {
-			t.Errorf("%s: %v", media, err)
+			t.Errorf("%s: got %v, want %v", media, err, broken)
 		}
 	}
 }

@@ -128,12 +128,12 @@ func (r *running) wantTree(want map[string]string) {
 	}
 	for path, content := range want {
 		if got[path] != content {
-			r.Errorf("%s is %.20q instead of %.20q", path, got[path], content)
+			r.Errorf("%s: got %.20q, want %.20q", path, got[path], content)
 		}
 	}
 	for path := range got {
 		if _, wanted := want[path]; !wanted {
-			r.Errorf("there is %s", path)
+			r.Errorf("got the file %s, want it missing", path)
 		}
 	}
 }
@@ -185,7 +185,7 @@ func (r *running) pull(from siteagent.Target) siteagent.Pull {
 			return is
 		}
 	}
-	r.Fatal("it does not end")
+	r.Fatal("got a pull that is still running, want it ended")
 	return siteagent.Pull{}
 }
 
@@ -210,20 +210,20 @@ func TestKeys(t *testing.T) {
 		method, path, _ := strings.Cut(path, " ")
 		for _, wrong := range []string{"", "x", key + "x", key[1:], sum} {
 			if status, _ := r.do(method, path, wrong, strings.NewReader("{}")); status != http.StatusUnauthorized {
-				t.Errorf("%s %s with the key %q: %d", method, path, wrong, status)
+				t.Errorf("%s %s with the key %q: got %d, want %d", method, path, wrong, status, http.StatusUnauthorized)
 			}
 		}
 		if status, text := r.do(method, path, token, strings.NewReader("{}")); status != want {
-			t.Errorf("%s %s with a token: %d %s", method, path, status, text)
+			t.Errorf("%s %s with a token: got %d %s, want %d", method, path, status, text, want)
 		}
 	}
 	if _, err := agent.New(nil, secret.New("short"), machine.Settings{}, "", nil); err == nil {
-		t.Error("a short key is taken")
+		t.Error("got an agent with a short key, want an error")
 	}
 	for body, want := range map[string]int{`{`: 400, `{"sha256": "x", "seconds": 1}`: 422, `{"sha256": "` + sum + `", "seconds": 0}`: 422, `{"sha256": "` + sum + `", "seconds": 99999999}`: 422,
 		`{"sha256": "` + strings.Repeat("0", 100_000) + `"}`: 400} {
 		if status, text := r.do("POST", "/v1/grant", key, strings.NewReader(body)); status != want {
-			t.Errorf("%.80s: %d %s", body, status, text)
+			t.Errorf("%.80s: got %d %s, want %d", body, status, text, want)
 		}
 	}
 	elsewhere, err := siteagent.NewHTTP(strings.Repeat("00", sha256.Size))
@@ -236,7 +236,7 @@ func TestKeys(t *testing.T) {
 		err,
 		siteagent.ErrFingerprint,
 	) {
-		t.Errorf("with another certificate: %v", err)
+		t.Errorf("got %v with another certificate, want %v", err, siteagent.ErrFingerprint)
 	}
 }
 
@@ -264,7 +264,7 @@ func TestNothingOutside(t *testing.T) {
 		"%2e%2e/secret", "a/../../secret", "a/%2e%2e/%2e%2e/secret", "/secret", "%2fsecret",
 		"a//b", "", ".", "./x", "x/.", "bad%0aname", "a%00b", strings.Repeat("a", 256), strings.Repeat("a/", 600) + "a", "%ff"} {
 		if status, text := r.do("GET", "/v1/file/"+path, key, nil); status == 200 {
-			t.Errorf("GET %s: %q", path, text)
+			t.Errorf("GET %s: got 200 %q, want a refusal", path, text)
 		}
 		if status, _ := r.do(
 			"PUT",
@@ -273,14 +273,14 @@ func TestNothingOutside(t *testing.T) {
 			strings.NewReader("planted"),
 		); status == 200 &&
 			path != "link" { // which becomes a file
-			t.Errorf("PUT %s: %d", path, status)
+			t.Errorf("PUT %s: got %d, want a refusal", path, status)
 		}
 		r.do("DELETE", "/v1/file/"+path, key, nil)
 		answer := httptest.NewRecorder()
 		request := httptest.NewRequest("GET", "/", nil)
 		request.URL.Path = "/" + path
 		if r.machines.ServeHTTP(answer, request); answer.Code == 200 {
-			t.Errorf("a machine gets %s: %q", path, answer.Body)
+			t.Errorf("%s: got 200 %q for a machine, want a refusal", path, answer.Body)
 		}
 	}
 	asked := siteagent.Together{
@@ -295,26 +295,26 @@ func TestNothingOutside(t *testing.T) {
 		bytes.NewReader(text),
 	); status != 200 ||
 		text != strings.Repeat(`{"size":0,"left_out":true}`+"\n", 10)+`{"size":7}`+"\ncontent" {
-		t.Errorf("POST /v1/files: %d %q", status, text)
+		t.Errorf("POST /v1/files: got %d %q, want 200 with 10 files left out and one with its content", status, text)
 	}
 	for _, path := range []string{"pipe", "empty", "inside"} {
 		if status, text := r.do("GET", "/v1/file/"+path, key, nil); status != 404 {
-			t.Errorf("GET %s: %d %s", path, status, text)
+			t.Errorf("GET %s: got %d %s, want 404", path, status, text)
 		}
 	}
 	if content, err := os.ReadFile(filepath.Join(outer, "secret")); err != nil || string(content) != "secret" {
-		t.Errorf("%q %v", content, err)
+		t.Errorf("got the content %q (%v), want secret", content, err)
 	}
 	if all, err := os.ReadDir(outer); err != nil || len(all) != 2 {
-		t.Errorf("%v %v", all, err)
+		t.Errorf("got %v (%v) in the outer folder, want 2 entries", all, err)
 	}
 	all, err := r.client.Manifest(t.Context())
 	if err != nil || len(all) != 1 || all[0] != file("plain", "content") {
-		t.Errorf("%v %v", all, err)
+		t.Errorf("got the files %v (%v), want %v", all, err, file("plain", "content"))
 	}
 	said, err := r.client.Feed(t.Context(), 1)
 	if err != nil || len(said.Entries) != 1 || said.Entries[0].Kind != "not-served" {
-		t.Errorf("%+v %v", said, err)
+		t.Errorf("got %+v (%v), want one not-served entry", said, err)
 	}
 }
 
@@ -332,21 +332,21 @@ func TestMachines(t *testing.T) {
 		return answer
 	}
 	if got := get("GET", "/boot/vmlinuz", ""); got.Code != 200 || got.Body.String() != "0123456789" {
-		t.Errorf("%d %s", got.Code, got.Body)
+		t.Errorf("got %d %s, want 200 0123456789", got.Code, got.Body)
 	}
 	if got := get("GET", "/boot/vmlinuz", "bytes=3-5"); got.Code != 206 || got.Body.String() != "345" {
-		t.Errorf("%d %s", got.Code, got.Body)
+		t.Errorf("got %d %s, want 206 345", got.Code, got.Body)
 	}
 	if got := get("HEAD", "/boot/vmlinuz", ""); got.Code != 200 || got.Header().Get("Content-Length") != "10" || got.Body.Len() > 0 {
-		t.Errorf("%d %v", got.Code, got.Header())
+		t.Errorf("got %d %v with %d bytes, want 200 with a length of 10 and no body", got.Code, got.Header(), got.Body.Len())
 	}
 	for path, want := range map[string]int{"/": 404, "/boot": 404, "/boot/": 404, "/v1/manifest": 404, "/feed": 404} {
 		if got := get("GET", path, ""); got.Code != want {
-			t.Errorf("%s: %d", path, got.Code)
+			t.Errorf("%s: got %d, want %d", path, got.Code, want)
 		}
 	}
 	if got := get("PUT", "/boot/vmlinuz", ""); got.Code != 405 {
-		t.Errorf("PUT: %d", got.Code)
+		t.Errorf("PUT: got %d, want 405", got.Code)
 	}
 }
 
@@ -359,18 +359,18 @@ func TestFeed(t *testing.T) {
 	if err != nil || first.Last != 1 || len(first.Entries) != 1 || first.Entries[0].Kind != "started" || first.Health.Version != "1.2.3" ||
 		first.Health.FreeBytes <= 0 ||
 		first.Health.TotalBytes < first.Health.FreeBytes {
-		t.Fatalf("%+v %v", first, err)
+		t.Fatalf("got %+v (%v), want one started entry and the health of version 1.2.3", first, err)
 	}
 	r.stop()
 	second, err := start(t, folder).client.Feed(t.Context(), 1)
 	if err != nil || second.Last != 2 || len(second.Entries) != 1 || second.Entries[0].Number != 2 || second.History != first.History {
-		t.Fatalf("%+v %v", second, err)
+		t.Fatalf("got %+v (%v), want entry 2 of the history %v", second, err, first.History)
 	}
 	if _, err := tree.Open(folder); !errors.Is(err, tree.ErrBusy) {
-		t.Errorf("a second agent in the folder: %v", err)
+		t.Errorf("got %v for a second agent in the folder, want %v", err, tree.ErrBusy)
 	}
 	other, err := start(t, t.TempDir()).client.Feed(t.Context(), 0)
 	if err != nil || other.History == first.History || other.Last != 1 {
-		t.Fatalf("%+v %v", other, err)
+		t.Fatalf("got %+v (%v), want another history with one entry", other, err)
 	}
 }

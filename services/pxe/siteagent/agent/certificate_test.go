@@ -18,7 +18,7 @@ func TestCertificateIsReplaced(t *testing.T) {
 	r := start(t, t.TempDir())
 	file := filepath.Join(r.folder, "certificate")
 	if is, err := os.Stat(file); err != nil || is.Mode().Perm() != 0o600 {
-		t.Errorf("%v %v", is, err)
+		t.Errorf("got the certificate file %v (%v), want the mode 0600", is, err)
 	}
 	testkit.Must(t, os.Remove(file))
 	other, err := agent.OwnCertificate(file)
@@ -26,7 +26,7 @@ func TestCertificateIsReplaced(t *testing.T) {
 	testkit.Must(t, os.Chtimes(file, time.Time{}, time.Now().Add(time.Hour))) // the clock of files is coarse
 	r.client.HTTP.CloseIdleConnections()
 	if _, err := r.client.Health(t.Context()); !errors.Is(err, siteagent.ErrFingerprint) {
-		t.Errorf("the old fingerprint is right: %v", err)
+		t.Errorf("got %v with the old fingerprint, want %v", err, siteagent.ErrFingerprint)
 	}
 	if r.fingerprint, err = other.Fingerprint(); err != nil {
 		t.Fatal(err)

@@ -59,7 +59,7 @@ func TestPowerCut(t *testing.T) {
 	}
 	child.put("gone", "gone")
 	if is := child.pull(parent.target()); is.State != siteagent.Done {
-		t.Fatalf("%+v", is)
+		t.Fatalf("got %+v, want the state %v", is, siteagent.Done)
 	}
 	after := filepath.Join(t.TempDir(), "after")
 	text, err := os.ReadFile(image) // what has reached the disk, and nothing else
@@ -68,11 +68,11 @@ func TestPowerCut(t *testing.T) {
 	got := testkit.Tree(t, filepath.Join(mount(t, after), "files"))
 	for path, content := range want {
 		if got[path] != content {
-			t.Errorf("%s is %.20q", path, got[path])
+			t.Errorf("%s: got %.20q, want %.20q", path, got[path], content)
 		}
 	}
 	if len(got) != len(want) {
-		t.Errorf("there are %d files instead of %d", len(got), len(want))
+		t.Errorf("got %d files, want %d", len(got), len(want))
 	}
 }
 
@@ -102,12 +102,12 @@ func TestFailingDisk(t *testing.T) {
 		t.Helper()
 		child.wantTree(map[string]string{})
 		if is, err := child.client.Received(t.Context(), f.SHA256); err != nil || is != 0 {
-			t.Errorf("%d bytes would be gone on with: %v", is, err)
+			t.Errorf("got %d bytes received (%v), want 0", is, err)
 		}
 	}
 	testkit.Must(t, os.WriteFile(filepath.Join(parent.folder, "files", "large"), []byte(content), 0o644))
 	if is := child.pull(parent.target()); is.State != siteagent.Failed {
-		t.Errorf("it is pulled: %+v", is)
+		t.Errorf("got %+v, want the state %v", is, siteagent.Failed)
 	}
 	refused()
 	const failing = 70 << 20 // much more than lies between sender and disk
@@ -118,7 +118,7 @@ func TestFailingDisk(t *testing.T) {
 		0,
 		io.MultiReader(strings.NewReader(content[:failing]), late, strings.NewReader(content[failing:])),
 	); err == nil {
-		t.Error("it is taken")
+		t.Error("got no error of an upload to a full disk, want one")
 	}
 	refused()
 }
@@ -131,19 +131,19 @@ func TestFailedPart(t *testing.T) {
 	content := large(24 << 20)
 	f := file("large", content)
 	if err := child.client.Put(t.Context(), f, 0, strings.NewReader(content[:20<<20])); err == nil {
-		t.Fatal("a part is taken for all of it")
+		t.Fatal("got no error of a file that is cut off, want one")
 	}
 	parent.put("small", "small")
 	if is := child.pull(parent.target()); is.State != siteagent.Failed {
-		t.Errorf("nobody is told: %+v", is)
+		t.Errorf("got %+v, want the state %v", is, siteagent.Failed)
 	}
 	if is, err := child.client.Received(t.Context(), f.SHA256); err != nil || is != 20<<20 {
-		t.Errorf("%d bytes have arrived: %v", is, err)
+		t.Errorf("got %d bytes received (%v), want %d", is, err, 20<<20)
 	}
 	testkit.Must(t, room())
 	testkit.Must(t, os.WriteFile(filepath.Join(parent.folder, "files", "large"), []byte(content), 0o644))
 	if is := child.pull(parent.target()); is.State != siteagent.Done {
-		t.Errorf("%+v", is)
+		t.Errorf("got %+v, want the state %v", is, siteagent.Done)
 	}
 	got, err := os.Open(filepath.Join(disk, "files", "large"))
 	testkit.Must(t, err)
@@ -181,16 +181,16 @@ func TestFullDisk(t *testing.T) {
 	testkit.Must(t, os.WriteFile(filling, make([]byte, 1_500_000), 0o644))
 	is := child.pull(parent.target())
 	if is.State != siteagent.Failed || !strings.Contains(is.Error, "the disk is full") {
-		t.Errorf("%+v", is)
+		t.Errorf("got %+v, want it failed because the disk is full", is)
 	}
 	for path, content := range child.tree() {
 		if want[path] != content {
-			t.Errorf("there is %s: %.20q", path, content)
+			t.Errorf("%s: got %.20q, want %.20q", path, content, want[path])
 		}
 	}
 	testkit.Must(t, os.Remove(filling))
 	if is := child.pull(parent.target()); is.State != siteagent.Done {
-		t.Errorf("%+v", is)
+		t.Errorf("got %+v, want the state %v", is, siteagent.Done)
 	}
 	child.wantTree(want)
 }

@@ -53,7 +53,7 @@ func (r *running) switchOn(c machine.Client, address string) {
 	r.Helper()
 	c.Boots = true
 	if !r.agent.Machines().Known(c) || !r.agent.Machines().Leased(c, netip.MustParseAddr(address)) {
-		r.Fatalf("%v gets no address", c)
+		r.Fatalf("got no address for %v, want %s", c, address)
 	}
 }
 
@@ -72,7 +72,7 @@ func (r *running) ask(method, path, from, body string) (status int, text string)
 func (r *running) want(method, path, from, body string, status int, part string) {
 	r.Helper()
 	if got, text := r.ask(method, path, from, body); got != status || !strings.Contains(text, part) {
-		r.Errorf("%s %s from %s: %d %s, want %d with %q", method, path, from, got, text, status, part)
+		r.Errorf("%s %s from %s: got %d %s, want %d with %q", method, path, from, got, text, status, part)
 	}
 }
 
@@ -99,7 +99,7 @@ func (r *running) reported() (all []string) {
 func (r *running) wantReported(want ...string) {
 	r.Helper()
 	if got := r.reported(); !slices.Equal(got, want) {
-		r.Errorf("reported is\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		r.Errorf("got the reports\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 
@@ -118,7 +118,7 @@ func TestInstall(t *testing.T) {
 	}
 	again()
 	if held, err := r.client.Machines(t.Context()); err != nil || !slices.Equal(held, []siteagent.Held{{ID: 7, Revision: 1}}) {
-		t.Errorf("%v %v", held, err)
+		t.Errorf("got the machines %v (%v), want machine 7 in revision 1", held, err)
 	}
 	r.want("HEAD", "/i/boot", at, "", 405, "")
 	r.want("GET", "/i/boot", at, "", 200, "# web1's")
@@ -147,22 +147,22 @@ func TestInstall(t *testing.T) {
 	r.want("GET", "/i/boot", at, "", 200, "local.efi")
 	all := r.reported()
 	if n := len(slices.DeleteFunc(slices.Clone(all), func(s string) bool { return !strings.Contains(s, " progress: ") })); n < 2 || n > 50 {
-		t.Errorf("%d reports of progress", n)
+		t.Errorf("got %d reports of progress, want 2 to 50", n)
 	}
 	end := slices.Index(all, "7 192.0.2.10 done: noted")
 	if end < 1 || slices.Index(all[end+1:], all[end]) >= 0 {
-		t.Fatal(strings.Join(all, "\n"))
+		t.Fatalf("got the reports\n%s\nwant machine 7 done once, after others", strings.Join(all, "\n"))
 	}
 	if found, err := r.client.Feed(t.Context(), 0); err != nil || !slices.ContainsFunc(found.Entries, func(e siteagent.Entry) bool {
 		return e.Machine != nil && e.Machine.Progress == 99 && e.Machine.Step == "disk" && e.Machine.MAC == mac
 	}) {
-		t.Errorf("%+v %v", found.Entries, err)
+		t.Errorf("got %+v (%v), want the step disk with progress 99 of %s", found.Entries, err, mac)
 	}
 	if got := all[end+1:]; !slices.Equal(
 		got,
 		[]string{"7 192.0.2.10 lease: the address 192.0.2.10", "7 192.0.2.10 local: a script that boots its disk"},
 	) {
-		t.Error(got)
+		t.Errorf("got the reports %q after it was done, want its lease and its boot from the disk", got)
 	}
 }
 
@@ -180,7 +180,7 @@ func TestSecondAttempt(t *testing.T) {
 	two.Revision = 2
 	r.name(two)
 	if err := r.client.PutMachine(t.Context(), one); !siteagent.IsRefusal(err, 409) {
-		t.Error(err)
+		t.Errorf("got %v, want a refusal with 409", err)
 	}
 	r.want("GET", "/i/boot", at, "", 200, "# web1's")
 	r.want("POST", "/i/"+token+"/failed", at, "error=no+disk%1B[2J", 200, "noted")
@@ -196,7 +196,7 @@ func TestSecondAttempt(t *testing.T) {
 	r.want("GET", "/i/boot", at, "", 404, "")
 	r.want("POST", "/i/another"+token+"/done", at, "", 404, "")
 	if left, err := filepath.Glob(filepath.Join(r.folder, "machines/*")); err != nil || len(left) > 0 {
-		t.Error(left, err)
+		t.Errorf("got the files %v (%v) of machines, want none", left, err)
 	}
 	r.wantReported(
 		"7 192.0.2.10 lease: the address 192.0.2.10",
@@ -235,28 +235,28 @@ func TestRogue(t *testing.T) {
 	for _, from := range []machine.Client{elsewhere, {MAC: mac}} {
 		from.Boots = true
 		if r.agent.Machines().Known(from) {
-			t.Error("another port is answered")
+			t.Error("got an answer at another port, want none")
 		}
 		if _, ok := r.agent.Machines().Offered(from); ok {
-			t.Error("another port has an offer")
+			t.Error("got an offer at another port, want none")
 		}
 		if r.agent.Machines().Leased(from, netip.MustParseAddr(at)) {
-			t.Error("another port has the address")
+			t.Error("got a lease at another port, want none")
 		}
 	}
 	if !r.agent.Machines().Leased(machine.Client{MAC: mac, Renews: true}, netip.MustParseAddr(at)) {
-		t.Error("a lease is not renewed")
+		t.Error("got no renewal of the lease, want one")
 	}
 	r.want("GET", "/i/boot", at, "", 200, "# web1's")
 	r.want("POST", "/i/"+token+"/progress", at, strings.Repeat("x", 70_000), 400, "cannot be read")
 	for _, report := range r.reported() {
 		if strings.Contains(report, token) {
-			t.Errorf("a report shows the token: %s", report)
+			t.Errorf("got the report %s, want it without the token", report)
 		}
 	}
 	got := r.reported()
 	if !slices.ContainsFunc(got, func(s string) bool { return strings.Contains(s, "192.0.2.11 is not the address") }) {
-		t.Error(strings.Join(got, "\n"))
+		t.Errorf("got the reports\n%s\nwant one that 192.0.2.11 is not the address", strings.Join(got, "\n"))
 	}
 	// With the next attempt it may be elsewhere.
 	next := web1()
@@ -280,17 +280,17 @@ func TestDiscovery(t *testing.T) {
 	c := machine.Client{MAC: "52:54:00:00:00:01", Boots: true}
 	for range 2 {
 		if lease, ok := r.agent.Machines().Offered(c); !ok || lease.Address.String() != "192.0.2.12/24" {
-			t.Fatalf("%v %v", lease, ok)
+			t.Fatalf("got the offer %v (%v), want 192.0.2.12/24", lease, ok)
 		}
 	}
 	if lease, ok := r.agent.Machines().Offered(machine.Client{MAC: "52:54:00:00:00:02", Boots: true}); ok {
-		t.Errorf("there is %v", lease)
+		t.Errorf("got the offer %v for a second machine, want none", lease)
 	}
 	if r.agent.Machines().Leased(c, netip.MustParseAddr("192.0.2.10")) || !r.agent.Machines().Leased(c, netip.MustParseAddr("192.0.2.12")) {
-		t.Error("it has another address")
+		t.Error("got a lease of 192.0.2.10 or none of 192.0.2.12, want only 192.0.2.12")
 	}
 	if r.agent.Machines().Known(machine.Client{MAC: c.MAC}) {
-		t.Error("what does not boot is answered")
+		t.Error("got an answer to a machine that does not boot, want none")
 	}
 	r.want("GET", "/i/boot", "192.0.2.12", "", 200, "/i/discover?uuid=${uuid}&serial=${serial:uristring}&")
 	r.want("GET", "/i/discover?serial=A%201&mac0="+c.MAC+"&secret=x", "192.0.2.12", "", 200, "sanboot")
@@ -298,11 +298,11 @@ func TestDiscovery(t *testing.T) {
 	testkit.Must(t, err)
 	is := found.Entries[len(found.Entries)-1].Machine
 	if is == nil || is.What != siteagent.Discovered || is.ID != 0 || is.MAC != c.MAC || len(is.Facts) != 2 || is.Facts["serial"] != "A 1" {
-		t.Errorf("%+v", is)
+		t.Errorf("got %+v, want the discovery of %s with its serial number", is, c.MAC)
 	}
 	r.agent.Machines().Declined(c, netip.MustParseAddr("192.0.2.12"))
 	if lease, ok := r.agent.Machines().Offered(c); ok {
-		t.Errorf("there is %v, which is in use", lease)
+		t.Errorf("got the offer %v of a declined address, want none", lease)
 	}
 }
 
@@ -321,7 +321,7 @@ func TestFloodOfReports(t *testing.T) {
 	}
 	stranger := machine.Client{MAC: "52:54:00:00:00:01", Boots: true}
 	if !r.agent.Machines().Leased(stranger, netip.MustParseAddr("198.51.100.1")) {
-		t.Fatal("a stranger is not seen")
+		t.Fatal("got no lease for an unknown machine, want one")
 	}
 	for n := range flood {
 		r.want("GET", fmt.Sprintf("/i/discover?serial=%d", n), "198.51.100.1", "", 200, "sanboot")
@@ -329,10 +329,10 @@ func TestFloodOfReports(t *testing.T) {
 	r.want("POST", "/i/"+token+"/done", address.String(), "", 200, "noted")
 	all := r.reported()
 	if n := len(all); n < 1100 || n > 2*flood-300 {
-		t.Errorf("there are %d reports", n)
+		t.Errorf("got %d reports, want 1100 to %d", n, 2*flood-300)
 	}
 	if last := all[len(all)-1]; !strings.Contains(last, " done: ") {
-		t.Errorf("the last is %s", last)
+		t.Errorf("got %s as the last report, want that it is done", last)
 	}
 }
 
@@ -358,14 +358,14 @@ func TestMachineIsRefused(t *testing.T) {
 			strings.NewReader(body),
 		); status != http.StatusUnprocessableEntity ||
 			!strings.Contains(text, want) {
-			t.Errorf("%s: %d %s", body, status, text)
+			t.Errorf("%s: got %d %s, want %d with %s", body, status, text, http.StatusUnprocessableEntity, want)
 		}
 	}
 	if status, _ := r.do("PUT", "/v1/machine/7", key, io.LimitReader(neverEnding{}, 64<<20)); status != http.StatusBadRequest {
-		t.Errorf("a large body: %d", status)
+		t.Errorf("got %d for a large body, want %d", status, http.StatusBadRequest)
 	}
 	if h, err := r.client.Health(t.Context()); err != nil || h.MachinesURL != boots.URL {
-		t.Errorf("%+v %v", h, err)
+		t.Errorf("got %+v (%v), want the machines URL %s", h, err, boots.URL)
 	}
 }
 

@@ -51,24 +51,24 @@ func TestPull(t *testing.T) {
 	child.put("empty", "not empty")
 	is := child.pull(parent.target())
 	if is.State != siteagent.Done || is.Files != int64(len(want)) || is.FilesTotal != is.Files || is.Bytes != is.BytesTotal || is.Error != "" {
-		t.Errorf("%+v", is)
+		t.Errorf("got %+v, want all %d files done", is, len(want))
 	}
 	child.wantTree(want)
 	if parts, err := os.ReadDir(filepath.Join(child.folder, "parts")); err != nil || len(parts) > 0 {
-		t.Errorf("%v is left: %v", parts, err)
+		t.Errorf("got the parts %v (%v), want none", parts, err)
 	}
 	counted := newProxy(t, parent)
 	if is := child.pull(counted.target()); is.State != siteagent.Done || counted.files.Load() != 0 {
-		t.Errorf("%+v, %d files were asked for", is, counted.files.Load())
+		t.Errorf("got %+v and %d requests for files, want it done without requests", is, counted.files.Load())
 	}
 	said, err := child.client.Feed(t.Context(), 1)
 	if err != nil || len(said.Entries) != 2 || said.Entries[0].Kind != "pulled" || said.Entries[1].Number != said.Last {
-		t.Errorf("%+v %v", said, err)
+		t.Errorf("got %+v (%v), want 2 entries, the first of kind pulled", said, err)
 	}
 	wrong := parent.target()
 	wrong.Token = "x"
 	if is := child.pull(wrong); is.State != siteagent.Failed || !strings.Contains(is.Error, "API key") {
-		t.Errorf("%+v", is)
+		t.Errorf("got %+v, want it failed because of the API key", is)
 	}
 	child.wantTree(want) // a parent that does not say what it has has not nothing
 }
@@ -154,22 +154,22 @@ func TestPullFromABadParent(t *testing.T) {
 	for range 3 {
 		is := child.pull(p.target())
 		if is.State != siteagent.Failed || !strings.Contains(is.Error, "lie") && !strings.Contains(is.Error, "short") {
-			t.Errorf("%+v", is)
+			t.Errorf("got %+v, want it failed with lie or short in the error", is)
 		}
 		for path, content := range child.tree() {
 			if want[path] != content {
-				t.Errorf("there is %s: %.20q", path, content)
+				t.Errorf("%s: got %.20q, want %.20q", path, content, want[path])
 			}
 		}
 	}
 	honest.Store(true)
 	want["lie"], want["short"] = big, "short"+big
 	if is := child.pull(p.target()); is.State != siteagent.Done {
-		t.Errorf("%+v", is)
+		t.Errorf("got %+v, want the state %v", is, siteagent.Done)
 	}
 	child.wantTree(want)
 	if _, resumed := p.spans.Load("short"); !resumed {
-		t.Error("what has arrived is asked for again")
+		t.Error("got no request for the rest of short, want the download resumed")
 	}
 }
 
@@ -197,7 +197,7 @@ func TestPullAroundALie(t *testing.T) {
 	is := child.pull(p.target())
 	if is.State != siteagent.Failed || !strings.HasPrefix(is.Error, "a lie: "+tree.ErrContent.Error()) || is.Files != int64(len(want)) ||
 		is.FilesTotal != is.Files+1 {
-		t.Errorf("%+v", is)
+		t.Errorf("got %+v, want %d files and the error of a lie", is, len(want))
 	}
 	child.wantTree(want)
 }
@@ -262,10 +262,10 @@ func TestPullTogether(t *testing.T) {
 		p.bundle = of.bundle
 		is := child.pull(p.target())
 		if is.State != siteagent.Done || is.Files != int64(len(want)) || is.Bytes != is.BytesTotal {
-			t.Errorf("%s: %+v", name, is)
+			t.Errorf("%s: got %+v, want all %d files done", name, is, len(want))
 		}
 		if p.files.Load() != of.alone || p.together.Load() != 2 {
-			t.Errorf("%s: %d requests for one file, %d for several", name, p.files.Load(), p.together.Load())
+			t.Errorf("%s: got %d requests for one and %d for several, want %d and 2", name, p.files.Load(), p.together.Load(), of.alone)
 		}
 		child.wantTree(want)
 	}
@@ -304,17 +304,17 @@ func TestPullAfterAKill(t *testing.T) {
 		return false
 	}
 	if is := child.pull(p.target()); is.State != siteagent.Done || is.Bytes != is.BytesTotal {
-		t.Errorf("%+v", is)
+		t.Errorf("got %+v, want all bytes done", is)
 	}
 	child.wantTree(want)
 	asked.Range(func(i, _ any) bool {
-		t.Errorf("%d is asked for again", i)
+		t.Errorf("got another request for file %d, want none", i)
 		return true
 	})
 	if p.files.Load() != 7 || p.together.Load() != 1 {
-		t.Errorf("%d requests for one file, %d for several", p.files.Load(), p.together.Load())
+		t.Errorf("got %d requests for one file and %d for several, want 7 and 1", p.files.Load(), p.together.Load())
 	}
 	if parts, err := os.ReadDir(filepath.Join(folder, "parts")); err != nil || len(parts) > 0 {
-		t.Errorf("%v is left: %v", parts, err)
+		t.Errorf("got the parts %v (%v), want none", parts, err)
 	}
 }

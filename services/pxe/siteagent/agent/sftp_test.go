@@ -129,7 +129,7 @@ func TestSFTP(t *testing.T) {
 		"a token that nobody granted": ssh.Password("token"),
 	} {
 		if _, _, err := r.sftpAs(at, auth); err == nil {
-			t.Errorf("%s is let in", name)
+			t.Errorf("%s: got a connection, want a refusal", name)
 		}
 	}
 	by, _, err := r.sftpAs(at, ssh.PublicKeys(anna.signer))
@@ -148,11 +148,11 @@ func TestSFTP(t *testing.T) {
 	testkit.Must(t, os.Symlink("../../../secret", filepath.Join(folder, "files/local/link")))
 	testkit.Must(t, os.Symlink("../../..", filepath.Join(folder, "files/local/up")))
 	if got, err := receive(by, "/files/boot/vmlinuz"); err != nil || got != "kernel" {
-		t.Errorf("%q %v", got, err)
+		t.Errorf("got %q (%v), want kernel", got, err)
 	}
 	all, err := r.client.Manifest(t.Context())
 	if err != nil || len(all) != 3 || all[2] != file("local/big", big) {
-		t.Errorf("%v %v", all, err)
+		t.Errorf("got the files %v (%v), want 3 with local/big as the last", all, err)
 	}
 
 	token := r.grant()
@@ -161,7 +161,7 @@ func TestSFTP(t *testing.T) {
 	whole, _, err := r.sftpAs(at, ssh.Password(key))
 	testkit.Must(t, err)
 	if got, err := receive(reader, "/files/local/big"); err != nil || got != big {
-		t.Errorf("%d bytes, %v", len(got), err)
+		t.Errorf("got %d bytes (%v), want the %d bytes of local/big", len(got), err, len(big))
 	}
 	part := "/parts/" + file("", "content").SHA256
 	for who, c := range map[string]*sftp.Client{"a person": by, "a token": reader} {
@@ -170,7 +170,7 @@ func TestSFTP(t *testing.T) {
 			"x", "/files/local/a\nb", "/files/local/none/x", "/files/local/" + strings.Repeat("a", 300),
 		} {
 			if err := send(c, path, "planted"); err == nil {
-				t.Errorf("%s writes %q", who, path)
+				t.Errorf("%s: got no error for writing %q, want one", who, path)
 			}
 		}
 		for _, path := range []string{
@@ -178,7 +178,7 @@ func TestSFTP(t *testing.T) {
 			"/said/history", part, "/parts", "/files",
 		} {
 			if got, err := receive(c, path); err == nil {
-				t.Errorf("%s reads %q: %q", who, path, got)
+				t.Errorf("%s: got %q from %q, want an error", who, got, path)
 			}
 		}
 		for path, err := range map[string]error{"/": c.Mkdir("/x"), "boot": c.Remove("/files/boot/vmlinuz"),
@@ -186,7 +186,7 @@ func TestSFTP(t *testing.T) {
 			"over": c.Rename("/files/local/big", "/files/local/a/b"), "link": c.Symlink("/files/boot/vmlinuz", "/files/local/l"),
 			"hard": c.Link("/files/boot/vmlinuz", "/files/local/l"), "full": c.RemoveDirectory("/files/local/a")} {
 			if err == nil {
-				t.Errorf("%s changes %s", who, path)
+				t.Errorf("%s: got no error for the change %s, want one", who, path)
 			}
 		}
 		for path, names := range map[string]string{"/": "files", "/files": "boot local", "/files/local": "a big"} {
@@ -196,12 +196,12 @@ func TestSFTP(t *testing.T) {
 				got = append(got, one.Name())
 			}
 			if err != nil || strings.Join(got, " ") != names {
-				t.Errorf("%s sees in %s %v: %v", who, path, got, err)
+				t.Errorf("%s: got %v (%v) in %s, want %s", who, got, err, path, names)
 			}
 		}
 	}
 	if err := send(reader, "/files/local/x", "x"); err == nil {
-		t.Error("a token brings files")
+		t.Error("got no error for writing with a token, want one")
 	}
 	if err := by.Remove("/files/local/big"); err != nil {
 		t.Error(err)
@@ -209,13 +209,13 @@ func TestSFTP(t *testing.T) {
 
 	testkit.Must(t, send(whole, part, "con"))
 	if n, err := r.client.Received(t.Context(), file("", "content").SHA256); err != nil || n != 3 {
-		t.Errorf("%d %v", n, err)
+		t.Errorf("got %d bytes received (%v), want 3", n, err)
 	}
 	if left, err := os.ReadDir(outer); err != nil || len(left) != 2 {
-		t.Errorf("%v %v", left, err)
+		t.Errorf("got %v (%v) in the outer folder, want 2 entries", left, err)
 	}
 	if content, err := os.ReadFile(filepath.Join(outer, "secret")); err != nil || string(content) != "secret" {
-		t.Errorf("%q %v", content, err)
+		t.Errorf("got the content %q (%v), want secret", content, err)
 	}
 }
 
@@ -232,7 +232,7 @@ func TestSFTPIsCutOff(t *testing.T) {
 	_, err = gaps.WriteAt([]byte("behind"), 10)
 	testkit.Must(t, err)
 	if err := gaps.Close(); err == nil {
-		t.Error("a file with a gap is taken")
+		t.Error("got no error for a file with a gap, want one")
 	}
 	mixed, err := c.OpenFile("/files/local/mixed", os.O_WRONLY|os.O_CREATE|os.O_TRUNC)
 	testkit.Must(t, err)
@@ -249,7 +249,7 @@ func TestSFTPIsCutOff(t *testing.T) {
 	r.stop() // which waits for all who were connected
 	r.wantTree(map[string]string{"local/mixed": "abcdefghi"})
 	if parts, err := os.ReadDir(filepath.Join(r.folder, "parts")); err != nil || len(parts) > 0 {
-		t.Errorf("%v is left: %v", parts, err)
+		t.Errorf("got the parts %v (%v), want none", parts, err)
 	}
 }
 
@@ -268,12 +268,12 @@ func TestPullBySFTP(t *testing.T) {
 	at := parent.serveSFTP()
 	from.SFTP = &siteagent.SFTP{Address: at.Address, HostKey: string(ssh.MarshalAuthorizedKey(other.signer.PublicKey()))}
 	if is := child.pull(from); is.State != siteagent.Failed || !strings.Contains(is.Error, siteagent.ErrHostKey.Error()) {
-		t.Errorf("%+v", is)
+		t.Errorf("got %+v, want it failed with %v", is, siteagent.ErrHostKey)
 	}
 	child.wantTree(map[string]string{})
 	from.SFTP = at
 	if is := child.pull(from); is.State != siteagent.Done || is.Bytes != is.BytesTotal || counted.files.Load() != 0 {
-		t.Errorf("%+v, %d files were asked for by HTTP", is, counted.files.Load())
+		t.Errorf("got %+v and %d requests for files by HTTP, want it done without", is, counted.files.Load())
 	}
 	child.wantTree(want)
 	if status, text := child.do(
@@ -282,7 +282,7 @@ func TestPullBySFTP(t *testing.T) {
 		key,
 		strings.NewReader(`{"id": "x", "parent": {"url": "https://x", "sftp": {"address": "x"}}}`),
 	); status != 422 {
-		t.Errorf("%d %s", status, text)
+		t.Errorf("got %d %s, want 422", status, text)
 	}
 }
 
@@ -329,18 +329,18 @@ func TestOpenSSH(t *testing.T) {
 			"files/local/boot\nget files/local/boot/disk back\n",
 	)
 	if err != nil || !strings.Contains(said, "2000000") {
-		t.Fatalf("%v: %s", err, said)
+		t.Fatalf("got %s (%v), want a listing with the size 2000000", said, err)
 	}
 	if back, err := os.ReadFile(filepath.Join(folder, "back")); err != nil || !bytes.Equal(back, content) {
-		t.Errorf("%d bytes came back: %v", len(back), err)
+		t.Errorf("got %d bytes (%v), want the %d bytes that were sent", len(back), err, len(content))
 	}
 	r.wantTree(map[string]string{"local/boot/disk": string(content)})
 	if said, err := run("put image files/image\n"); err == nil || !strings.Contains(strings.ToLower(said), "permission denied") {
-		t.Errorf("%v: %s", err, said)
+		t.Errorf("got %s (%v), want permission denied", said, err)
 	}
 	testkit.Must(t, os.WriteFile(known, fmt.Appendf(nil, "[%s]:%s %s", host, port, ssh.MarshalAuthorizedKey(anna.signer.PublicKey())), 0o600))
 	if said, err := run("ls\n"); err == nil {
-		t.Errorf("another host key is taken: %s", said)
+		t.Errorf("got %s with another host key, want an error", said)
 	}
 }
 
@@ -353,10 +353,10 @@ func TestPeople(t *testing.T) {
 		`command="x" ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG anna`: false} {
 		testkit.Must(t, os.WriteFile(file, []byte(text), 0o600))
 		if keys, err := agent.People(file); (err == nil) != right {
-			t.Errorf("%q: %v %v", text, keys, err)
+			t.Errorf("%q: got %v (%v), want it accepted: %v", text, keys, err, right)
 		}
 	}
 	if _, err := agent.People(file + "x"); err == nil {
-		t.Error("a file that is not there is read")
+		t.Error("got no error for a missing file, want one")
 	}
 }

@@ -24,12 +24,12 @@ func TestUpload(t *testing.T) {
 	received := func(want int64) {
 		t.Helper()
 		if got, err := r.client.Received(t.Context(), f.SHA256); err != nil || got != want {
-			t.Fatalf("there are %d bytes instead of %d: %v", got, want, err)
+			t.Fatalf("got %d bytes received (%v), want %d", got, err, want)
 		}
 	}
 	upload := fmt.Sprintf("/v1/file/big?sha256=%s&size=%d&offset=0", f.SHA256, f.Size)
 	if status, text := r.do("PUT", upload, key, strings.NewReader(content[:300_000])); status != http.StatusBadRequest {
-		t.Errorf("half a file is taken: %d %s", status, text)
+		t.Errorf("got %d %s for half a file, want %d", status, text, http.StatusBadRequest)
 	}
 	received(300_000)
 	r.wantTree(map[string]string{})
@@ -37,7 +37,7 @@ func TestUpload(t *testing.T) {
 	r = start(t, folder)
 	received(300_000)
 	if err := r.client.Put(t.Context(), f, f.Size-10, strings.NewReader(content[f.Size-10:])); !siteagent.IsRefusal(err, http.StatusConflict) {
-		t.Errorf("from another offset: %v", err)
+		t.Errorf("got %v for another offset, want a refusal with %d", err, http.StatusConflict)
 	}
 	testkit.Must(t, r.client.Put(t.Context(), f, 300_000, strings.NewReader(content[300_000:])))
 	r.wantTree(map[string]string{"big": content})
@@ -52,7 +52,7 @@ func TestUpload(t *testing.T) {
 		err,
 		http.StatusUnprocessableEntity,
 	) {
-		t.Errorf("another content is taken: %v", err)
+		t.Errorf("got %v for another content, want a refusal with %d", err, http.StatusUnprocessableEntity)
 	}
 	r.wantTree(map[string]string{"big": content})
 }
@@ -64,27 +64,27 @@ func TestKnownContent(t *testing.T) {
 	r.put("one", "content")
 	f := file("folder/two", "content")
 	if n, err := r.client.Received(t.Context(), f.SHA256); err != nil || n != f.Size {
-		t.Errorf("%d %v", n, err)
+		t.Errorf("got %d bytes received (%v), want %d", n, err, f.Size)
 	}
 	testkit.Must(t, r.client.Put(t.Context(), f, f.Size, http.NoBody))
 	r.put("one", "another")
 	r.put("empty", "")
 	r.wantTree(map[string]string{"one": "another", "folder/two": "content", "empty": ""})
 	if err := r.client.Put(t.Context(), file("one/below", "x"), 0, strings.NewReader("x")); !siteagent.IsRefusal(err, http.StatusConflict) {
-		t.Errorf("below a file: %v", err)
+		t.Errorf("got %v for a path below a file, want a refusal with %d", err, http.StatusConflict)
 	}
 	if err := r.client.Put(t.Context(), file("folder", "x"), 0, strings.NewReader("x")); !siteagent.IsRefusal(err, http.StatusConflict) {
-		t.Errorf("in place of a folder: %v", err)
+		t.Errorf("got %v for the path of a folder, want a refusal with %d", err, http.StatusConflict)
 	}
 	testkit.Must(t, r.client.Delete(t.Context(), "folder/two"))
 	testkit.Must(t, r.client.Delete(t.Context(), "folder/two"))
 	if _, err := os.Stat(filepath.Join(r.folder, "files/folder")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("an empty folder stays: %v", err)
+		t.Errorf("got %v for an empty folder, want %v", err, fs.ErrNotExist)
 	}
 	// One that was written by hand is noticed.
 	testkit.Must(t, os.WriteFile(filepath.Join(r.folder, "files/one"), []byte("by hand"), 0o644))
 	all, err := r.client.Manifest(t.Context())
 	if err != nil || len(all) != 2 || all[1] != file("one", "by hand") {
-		t.Errorf("%v %v", all, err)
+		t.Errorf("got the files %v (%v), want 2 with one as it was written by hand", all, err)
 	}
 }

@@ -52,10 +52,10 @@ func (s *site) send6(p dhcpv6.DHCPv6, from netip.AddrPort, port uint16) *dhcpv6.
 	asked, _ := p.GetInnerMessage()
 	r, err := read.GetInnerMessage()
 	if err != nil || r.TransactionID != asked.TransactionID || to != netip.AddrPortFrom(from.Addr(), port) || r.Options.ServerID() == nil {
-		s.Errorf("%v to %s: %v", r, to, err)
+		s.Errorf("got %v to %s (%v), want an answer to %v at port %d with our server ID", r, to, err, asked.TransactionID, port)
 	}
 	if id := asked.Options.ClientID(); id != nil && !bytes.Equal(r.Options.ClientID().ToBytes(), id.ToBytes()) {
-		s.Errorf("another client is answered: %s", r.Summary())
+		s.Errorf("got an answer to another client, want the client ID of the request: %s", r.Summary())
 	}
 	return r
 }
@@ -120,18 +120,18 @@ func TestWhatToBoot6(t *testing.T) {
 			}
 			r := s.ask6(kind, with...)
 			if r == nil || r.MessageType != answered || len(r.Options.DNS()) != 1 || r.Options.DNS()[0].String() != "2001:db8::53" {
-				t.Fatalf("%s: %v", name, r)
+				t.Fatalf("%s: got %v, want %s with the DNS server 2001:db8::53", name, r, answered)
 			}
 			if got := r.Options.BootFileURL(); got != one.url {
-				t.Errorf("%s boots %q", name, got)
+				t.Errorf("%s: got the boot file %q, want %q", name, got, one.url)
 			}
 			if vendor := r.Options.VendorClass(
 				343,
 			); (len(vendor) == 1 && string(vendor[0]) == "HTTPClient") != (name == "HTTP" || name == "HTTP, arm64") {
-				t.Errorf("%s: of the class %q", name, vendor)
+				t.Errorf("%s: got the vendor class %q, want HTTPClient for HTTP only", name, vendor)
 			}
 			if got := given(r); kind == dhcpv6.MessageTypeSolicit && (got != " 2001:db8:1::10" || r.Options.Preference() != 255) {
-				t.Errorf("%s is offered%s", name, got)
+				t.Errorf("%s: got the offer%s with preference %d, want 2001:db8:1::10 with 255", name, got, r.Options.Preference())
 			}
 		}
 	}
@@ -144,11 +144,11 @@ func TestLease6(t *testing.T) {
 	firmware := class6("PXEClient", iana.EFI_X86_64)
 	advertised := s.ask6(dhcpv6.MessageTypeSolicit, firmware, ia())
 	if advertised == nil {
-		t.Fatal("it is not answered")
+		t.Fatal("got no answer, want an advertisement")
 	}
 	us, another := ofServer(advertised.Options.ServerID()), netip.MustParseAddr("2001:db8:1::99")
 	if s.scriptAt(its6.String()) != 404 {
-		t.Error("it has its script before it has its address")
+		t.Error("got the script before the machine has its address, want 404")
 	}
 	for name, r := range map[string]*dhcpv6.Message{
 		"of another server":  s.ask6(dhcpv6.MessageTypeRequest, firmware, ia(its6), ofServer(uuid)),
@@ -165,7 +165,7 @@ func TestLease6(t *testing.T) {
 		),
 	} {
 		if r != nil {
-			t.Errorf("%s: %s", name, r.Summary())
+			t.Errorf("%s: got %s, want no answer", name, r.Summary())
 		}
 	}
 	for _, step := range []struct {
@@ -186,18 +186,18 @@ func TestLease6(t *testing.T) {
 	} {
 		r := s.ask6(step.kind, step.with...)
 		if r == nil || r.MessageType != dhcpv6.MessageTypeReply || given(r) != step.given {
-			t.Errorf("%s: %v, want%s", step.kind, r, step.given)
+			t.Errorf("%s: got %v, want a reply that gives %q", step.kind, r, step.given)
 			continue
 		}
 		if status := r.Options.Status(); (status == nil) != (step.given != "") || status != nil && status.StatusCode != step.status {
-			t.Errorf("%s: %v, want %s", step.kind, status, step.status)
+			t.Errorf("%s: got %v, want %s", step.kind, status, step.status)
 		}
 	}
 	if last := s.reports[len(s.reports)-1]; last.What != siteagent.Refused || last.Address != its6.String() {
-		t.Errorf("%+v", last)
+		t.Errorf("got the report %+v, want a refusal of %s", last, its6)
 	}
 	if s.scriptAt(its6.String()) != 200 || s.scriptAt("192.0.2.10") != 404 {
-		t.Error("it does not have its script at its address alone")
+		t.Errorf("got the script at other addresses or none, want it at %s only", its6)
 	}
 }
 
@@ -208,20 +208,20 @@ func TestOwnAddress(t *testing.T) {
 	s.put(func(m *siteagent.Machine) { m.IPv6 = nil })
 	ipxe := dhcpv6.WithUserClass([]byte("iPXE"))
 	if r := s.ask6(dhcpv6.MessageTypeSolicit, ipxe, ia()); r != nil {
-		t.Errorf("it is offered%s", given(r))
+		t.Errorf("got the offer%s, want none", given(r))
 	}
 	if r := s.ask6(dhcpv6.MessageTypeInformationRequest); r == nil || r.Options.BootFileURL() != "" {
-		t.Errorf("a system: %v", r)
+		t.Errorf("got %v for a system, want an answer without a boot file", r)
 	}
 	const own = "2001:db8:1:0:5054:ff:fe12:3456"
 	if s.scriptAt(own) != 404 {
-		t.Error("a system has the script")
+		t.Error("got the script for a system, want 404")
 	}
 	if r := s.ask6(dhcpv6.MessageTypeInformationRequest, ipxe); r == nil || r.Options.BootFileURL() != url6+"/i/boot" {
-		t.Errorf("%v", r)
+		t.Errorf("got %v, want the boot file %s", r, url6+"/i/boot")
 	}
 	if s.scriptAt(own) != 200 {
-		t.Error("it does not have its script")
+		t.Error("got no script, want 200")
 	}
 	// Who says that he is a relay agent does not say where the machine is.
 	forged, err := dhcpv6.EncapsulateRelay(
@@ -234,10 +234,10 @@ func TestOwnAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r := s.send6(forged, netip.MustParseAddrPort("[2001:db8:bad::1]:547"), 547); r != nil {
-		t.Errorf("another link: %s", r.Summary())
+		t.Errorf("got %s on another link, want no answer", r.Summary())
 	}
 	if s.scriptAt("2001:db8:bad:0:5054:ff:fe12:3456") != 404 {
-		t.Error("a forger has its script")
+		t.Error("got the script at the forged address, want 404")
 	}
 }
 
@@ -246,10 +246,10 @@ func TestProxy6(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, machine.Settings{Discover: true}, true)
 	if r := s.ask6(dhcpv6.MessageTypeSolicit, ia()); r != nil {
-		t.Errorf("it is offered%s", given(r))
+		t.Errorf("got the offer%s, want none", given(r))
 	}
 	if r := s.ask6(dhcpv6.MessageTypeInformationRequest, class6("PXEClient", iana.EFI_X86_64)); r == nil || r.Options.BootFileURL() == "" {
-		t.Errorf("%v", r)
+		t.Errorf("got %v, want an answer with a boot file", r)
 	}
 }
 
@@ -273,7 +273,7 @@ func TestWhoAsks6(t *testing.T) {
 		p := packet6(t, dhcpv6.MessageTypeSolicit, ia())
 		p.UpdateOption(dhcpv6.OptClientID(one.duid))
 		if r := s.send6(p, private, 546); (r != nil) != one.ok {
-			t.Errorf("%s: %v", name, r)
+			t.Errorf("%s: got %v, want an answer: %v", name, r, one.ok)
 		}
 	}
 }
@@ -304,11 +304,11 @@ func TestRelay6(t *testing.T) {
 		return p
 	}
 	if r := s.send6(relayed(dhcpv6.MessageTypeSolicit, "eth1/0/7", 2, ia()), at, 547); r != nil {
-		t.Errorf("who is no relay agent: %s", r.Summary())
+		t.Errorf("got %s for an unknown relay agent, want no answer", r.Summary())
 	}
 	const refused = "no address: 2001:db8:2::1 asks for it, which IRONPLANE_AGENT_DHCP_RELAYS does not name as a relay agent"
 	if len(s.reports) != 1 || s.reports[0].What != siteagent.Refused || s.reports[0].Got != refused {
-		t.Errorf("%+v", s.reports)
+		t.Errorf("got the reports %+v, want one refusal: %s", s.reports, refused)
 	}
 	s.server.Relays = []netip.Prefix{netip.MustParsePrefix("2001:db8:2::/64")}
 	answer, _ := s.server.Answer6(relayed(dhcpv6.MessageTypeSolicit, "eth1/0/7", 2, ia()).ToBytes(), at)
@@ -321,7 +321,7 @@ func TestRelay6(t *testing.T) {
 	if !is || !also || first.MessageType != dhcpv6.MessageTypeRelayReply || first.LinkAddr.String() != "2001:db8:2::1" ||
 		string(second.Options.InterfaceID()) != "eth1/0/7" ||
 		second.PeerAddr.String() != "fe80::1:2:3:4" {
-		t.Errorf("%s", outer.Summary())
+		t.Errorf("got %s, want both relay replies with the addresses and the port of the request", outer.Summary())
 	}
 	advertised, err := outer.GetInnerMessage()
 	if err != nil {
@@ -329,22 +329,22 @@ func TestRelay6(t *testing.T) {
 	}
 	us := ofServer(advertised.Options.ServerID())
 	if r := s.send6(relayed(dhcpv6.MessageTypeRequest, "eth1/0/7", 2, ia(), us), at, 547); r == nil || given(r) != " 2001:db8:1::10" {
-		t.Fatalf("%v", r)
+		t.Fatalf("got %v, want 2001:db8:1::10", r)
 	}
 	// What was said of IPv6 holds for IPv4.
 	if r, _ := s.ask(1, class("PXEClient", iana.EFI_BC)); r != nil {
-		t.Errorf("by IPv4 from no port: %s", r.Summary())
+		t.Errorf("got %s by IPv4 from no port, want no answer", r.Summary())
 	}
 	const want = "no address: it asks from no port that a relay agent names, and was given its script at port eth1/0/7 of 000102"
 	if last := s.reports[len(s.reports)-1]; last.What != siteagent.Refused || last.Got != want {
-		t.Errorf("%+v", last)
+		t.Errorf("got the report %+v, want a refusal: %s", last, want)
 	}
 	for name, p := range map[string]dhcpv6.DHCPv6{
 		"another port":    relayed(dhcpv6.MessageTypeRequest, "eth1/0/8", 2, ia(), us),
 		"too many relays": relayed(dhcpv6.MessageTypeSolicit, "eth1/0/7", 9, ia()),
 	} {
 		if r := s.send6(p, at, 547); r != nil {
-			t.Errorf("%s: %s", name, r.Summary())
+			t.Errorf("%s: got %s, want no answer", name, r.Summary())
 		}
 	}
 }
@@ -373,7 +373,7 @@ func FuzzAnswer6(f *testing.F) {
 			return
 		}
 		if _, err := dhcpv6.FromBytes(answer); err != nil {
-			t.Errorf("%x is answered by what is none: %v", packet, err)
+			t.Errorf("%x: got an answer that cannot be read (%v), want a DHCPv6 message", packet, err)
 		}
 	})
 }

@@ -97,7 +97,7 @@ func (s *site) askAt(port int, kind dhcpv4.MessageType, with ...dhcpv4.Modifier)
 	}
 	if r.TransactionID != p.TransactionID || r.OpCode != dhcpv4.OpcodeBootReply || !bytes.Equal(r.ClientHWAddr, p.ClientHWAddr) ||
 		!r.ServerIdentifier().Equal(self.AsSlice()) {
-		s.Errorf("%s", r.Summary())
+		s.Errorf("got %s, want a reply of %s with the transaction and MAC address of the request", r.Summary(), self)
 	}
 	return r, to
 }
@@ -152,18 +152,18 @@ func TestWhatToBoot(t *testing.T) {
 	} {
 		r, to := s.ask(dhcpv4.MessageTypeDiscover, one.with...)
 		if r == nil || r.MessageType() != dhcpv4.MessageTypeOffer || to.String() != "255.255.255.255:68" {
-			t.Fatalf("%s: %v to %s", name, r, to)
+			t.Fatalf("%s: got %v to %s, want an offer to 255.255.255.255:68", name, r, to)
 		}
 		if got := r.BootFileNameOption(); got != one.file || r.BootFileName != one.file {
-			t.Errorf("%s boots %q, %q", name, got, r.BootFileName)
+			t.Errorf("%s: got the boot files %q and %q, want %q", name, got, r.BootFileName, one.file)
 		}
 		if isHTTP := len(one.file) > 4 &&
 			one.file[:4] == "http"; !isHTTP && one.file != "" &&
 			(!r.ServerIPAddr.Equal(self.AsSlice()) || r.TFTPServerName() != self.String()) {
-			t.Errorf("%s loads it from %s, %s", name, r.ServerIPAddr, r.TFTPServerName())
+			t.Errorf("%s: got the TFTP server %s, %s, want %s", name, r.ServerIPAddr, r.TFTPServerName(), self)
 		}
 		if got := r.ClassIdentifier(); got != map[bool]string{true: "HTTPClient"}[name == "HTTP" || name == "HTTP, arm64"] {
-			t.Errorf("%s: of the class %q", name, got)
+			t.Errorf("%s: got the class %q, want HTTPClient for HTTP only", name, got)
 		}
 		if r.YourIPAddr.String() != "192.0.2.10" || r.SubnetMask().String() != "ffffffc0" || len(r.Router()) != 1 ||
 			r.Router()[0].String() != "192.0.2.62" ||
@@ -172,7 +172,7 @@ func TestWhatToBoot(t *testing.T) {
 			r.HostName() != "web1" ||
 			r.DomainName() != "example.com" ||
 			r.IPAddressLeaseTime(0) == 0 {
-			t.Errorf("%s: %s", name, r.Summary())
+			t.Errorf("%s: got %s, want the address, network and names of web1", name, r.Summary())
 		}
 	}
 }
@@ -187,13 +187,13 @@ func TestLease(t *testing.T) {
 		firmware,
 	); r == nil ||
 		!bytes.HasPrefix(r.Options.Get(dhcpv4.OptionClientMachineIdentifier), []byte("\x000123")) {
-		t.Errorf("%v", r)
+		t.Errorf("got %v, want the machine identifier of the request", r)
 	}
 	if s.script() != 404 {
-		t.Error("it has its script before it has its address")
+		t.Error("got the script before the machine has its address, want 404")
 	}
 	if r, _ := s.ask(dhcpv4.MessageTypeRequest, firmware, wants("192.0.2.10"), of(netip.MustParseAddr("192.0.2.2"))); r != nil {
-		t.Errorf("another server's offer: %s", r.Summary())
+		t.Errorf("got %s to the request of another server's offer, want no answer", r.Summary())
 	}
 	for _, with := range [][]dhcpv4.Modifier{
 		{wants("192.0.2.11"), of(self)}, {wants("192.0.2.11")}, {dhcpv4.WithClientIP(net.IPv4(192, 0, 2, 11))},
@@ -202,7 +202,7 @@ func TestLease(t *testing.T) {
 			dhcpv4.MessageTypeRequest,
 			with...); r == nil || r.MessageType() != dhcpv4.MessageTypeNak || to.String() != "255.255.255.255:68" ||
 			!r.YourIPAddr.IsUnspecified() {
-			t.Errorf("another address: %v to %s", r, to)
+			t.Errorf("got %v to %s for another address, want a NAK to 255.255.255.255:68", r, to)
 		}
 	}
 	if r, _ := s.ask(
@@ -212,24 +212,24 @@ func TestLease(t *testing.T) {
 		of(self),
 	); r == nil || r.MessageType() != dhcpv4.MessageTypeAck ||
 		r.YourIPAddr.String() != "192.0.2.10" {
-		t.Errorf("%v", r)
+		t.Errorf("got %v, want an ACK of 192.0.2.10", r)
 	}
 	if r, to := s.ask(
 		dhcpv4.MessageTypeRequest,
 		dhcpv4.WithClientIP(net.IPv4(192, 0, 2, 10)),
 	); r == nil || r.MessageType() != dhcpv4.MessageTypeAck ||
 		to.String() != "192.0.2.10:68" {
-		t.Errorf("a renewal: %v to %s", r, to)
+		t.Errorf("got %v to %s for a renewal, want an ACK to 192.0.2.10:68", r, to)
 	}
 	if r, _ := s.ask(
 		dhcpv4.MessageTypeInform,
 		dhcpv4.WithClientIP(net.IPv4(192, 0, 2, 10)),
 	); r == nil || !r.YourIPAddr.IsUnspecified() || r.IPAddressLeaseTime(0) != 0 ||
 		r.SubnetMask() == nil {
-		t.Errorf("%v", r)
+		t.Errorf("got %v, want the subnet mask without an address or lease", r)
 	}
 	if s.script() != 200 {
-		t.Error("it does not have its script")
+		t.Error("got no script, want 200")
 	}
 	if r, _ := s.ask(
 		dhcpv4.MessageTypeDecline,
@@ -237,19 +237,19 @@ func TestLease(t *testing.T) {
 		of(self),
 	); r != nil ||
 		s.reports[len(s.reports)-1].What != siteagent.Refused {
-		t.Errorf("%v %+v", r, s.reports)
+		t.Errorf("got %v and the reports %+v, want no answer and a refusal", r, s.reports)
 	}
 	for _, kind := range []dhcpv4.MessageType{
 		dhcpv4.MessageTypeRelease, dhcpv4.MessageTypeOffer, dhcpv4.MessageTypeAck, dhcpv4.MessageTypeNone,
 	} {
 		if r, _ := s.ask(kind); r != nil {
-			t.Errorf("%s: %s", kind, r.Summary())
+			t.Errorf("%s: got %s, want no answer", kind, r.Summary())
 		}
 	}
 	mac := dhcpv4.WithHwAddr(net.HardwareAddr{0x52, 0x54, 0, 0, 0, 1})
 	for _, kind := range []dhcpv4.MessageType{dhcpv4.MessageTypeDiscover, dhcpv4.MessageTypeRequest, dhcpv4.MessageTypeInform} {
 		if r, _ := s.ask(kind, firmware, mac, wants("192.0.2.10")); r != nil {
-			t.Errorf("a machine that nobody named: %s", r.Summary())
+			t.Errorf("got %s for an unknown machine, want no answer", r.Summary())
 		}
 	}
 }
@@ -263,7 +263,7 @@ func TestLeft(t *testing.T) {
 	})
 	for _, kind := range []dhcpv4.MessageType{dhcpv4.MessageTypeDiscover, dhcpv4.MessageTypeInform} {
 		if r, _ := s.ask(kind, class("PXEClient", iana.EFI_BC)); r != nil {
-			t.Errorf("%s", r.Summary())
+			t.Errorf("got %s, want no answer", r.Summary())
 		}
 	}
 	if r, _ := s.ask(
@@ -271,14 +271,14 @@ func TestLeft(t *testing.T) {
 		dhcpv4.WithClientIP(net.IPv4(192, 0, 2, 10)),
 	); r == nil ||
 		r.MessageType() != dhcpv4.MessageTypeNak {
-		t.Errorf("a renewal: %v", r)
+		t.Errorf("got %v for a renewal, want a NAK", r)
 	}
 	if last := s.reports[len(s.reports)-1]; last.What != siteagent.Refused || last.Got != "no address: it is another's" {
-		t.Errorf("%+v", last)
+		t.Errorf("got the report %+v, want the refusal of another's address", last)
 	}
 	us := s.ask6(dhcpv6.MessageTypeInformationRequest)
 	if us == nil {
-		t.Fatal("it is not answered")
+		t.Fatal("got no answer, want one with the server ID")
 	}
 	if r := s.ask6(
 		dhcpv6.MessageTypeRenew,
@@ -286,10 +286,10 @@ func TestLeft(t *testing.T) {
 		ofServer(us.Options.ServerID()),
 	); r == nil ||
 		given(r) != " -2001:db8:1::10 NoAddrsAvail" {
-		t.Errorf("a renewal: %v", r)
+		t.Errorf("got %v for a renewal, want 2001:db8:1::10 without a lifetime and NoAddrsAvail", r)
 	}
 	if r := s.ask6(dhcpv6.MessageTypeSolicit, ia()); r != nil {
-		t.Errorf("it is offered%s", given(r))
+		t.Errorf("got the offer%s, want none", given(r))
 	}
 }
 
@@ -325,7 +325,7 @@ func FuzzAnswer(f *testing.F) {
 				continue
 			}
 			if _, err := dhcpv4.FromBytes(answer); err != nil {
-				t.Errorf("%x is answered by what is none: %v", packet, err)
+				t.Errorf("%x: got an answer that cannot be read (%v), want a DHCPv4 message", packet, err)
 			}
 		}
 	})

@@ -32,18 +32,18 @@ func TestRelay(t *testing.T) {
 	}
 	s.from = netip.MustParseAddrPort("198.51.100.7:67")
 	if r, _ := s.ask(dhcpv4.MessageTypeDiscover, relayed("eth1/0/9")); r != nil {
-		t.Errorf("who is no relay agent: %s", r.Summary())
+		t.Errorf("got %s for an unknown relay agent, want no answer", r.Summary())
 	}
 	const refused = "no address: 198.51.100.7 asks for it, which IRONPLANE_AGENT_DHCP_RELAYS does not name as a relay agent"
 	if len(s.reports) != 1 || s.reports[0].What != siteagent.Refused || s.reports[0].Got != refused {
-		t.Errorf("%+v", s.reports)
+		t.Errorf("got the reports %+v, want one refusal: %s", s.reports, refused)
 	}
 	for _, kind := range []dhcpv4.MessageType{dhcpv4.MessageTypeDiscover, dhcpv4.MessageTypeRequest} {
 		s.ask(kind, relayed("eth1/0/9"), dhcpv4.WithRelay(net.IPv4zero), wants("192.0.2.10"))
 	}
 	s.from = nobody
 	if r, _ := s.ask(dhcpv4.MessageTypeDiscover, class("PXEClient", iana.INTEL_X86PC)); r == nil {
-		t.Error("who is elsewhere has said at which port the machine is answered")
+		t.Error("got no answer after an unknown relay agent named another port, want one")
 	}
 	s.from = netip.MustParseAddrPort("198.51.100.7:67")
 	const token = "zyxwvutsrqponmlkjihgfedcba"
@@ -53,10 +53,10 @@ func TestRelay(t *testing.T) {
 		r, to := s.ask(kind, relayed("eth1/0/7"), wants("192.0.2.10"))
 		if r == nil || to.String() != "192.0.2.62:67" || !r.GatewayIPAddr.Equal(net.IPv4(192, 0, 2, 62)) ||
 			string(r.RelayAgentInfo().Get(dhcpv4.AgentCircuitIDSubOption)) != "eth1/0/7" {
-			t.Fatalf("%v to %s", r, to)
+			t.Fatalf("got %v to %s, want an answer to 192.0.2.62:67 with the port eth1/0/7", r, to)
 		}
 		if b := r.ToBytes(); !bytes.Contains(b[240:], append([]byte{82, 15, 1, 8}, "eth1/0/7"...)) {
-			t.Errorf("%q", b)
+			t.Errorf("got %q, want the relay agent's option as it was sent", b)
 		}
 	}
 	for _, boot := range []string{siteagent.BootInstall, siteagent.BootWait} { // also where it may have its script, and has no room any more
@@ -64,14 +64,14 @@ func TestRelay(t *testing.T) {
 		for _, with := range []dhcpv4.Modifier{relayed("eth1/0/8"), class("PXEClient", iana.INTEL_X86PC)} {
 			for _, kind := range []dhcpv4.MessageType{dhcpv4.MessageTypeDiscover, dhcpv4.MessageTypeRequest, dhcpv4.MessageTypeInform} {
 				if r, _ := s.ask(kind, with, wants("192.0.2.10")); r != nil {
-					t.Errorf("another port: %s", r.Summary())
+					t.Errorf("got %s at another port, want no answer", r.Summary())
 				}
 			}
 		}
 	}
 	const want = "no address: it asks from port eth1/0/8 of 000102, and was given its script at port eth1/0/7 of 000102"
 	if last := s.reports[len(s.reports)-1]; last.What != siteagent.Refused || last.Got != want {
-		t.Errorf("%+v", last)
+		t.Errorf("got the report %+v, want a refusal: %s", last, want)
 	}
 	if r, to := s.ask(
 		dhcpv4.MessageTypeRequest,
@@ -79,7 +79,7 @@ func TestRelay(t *testing.T) {
 		wants("192.0.2.11"),
 	); r == nil || r.MessageType() != dhcpv4.MessageTypeNak || !r.IsBroadcast() ||
 		to.String() != "192.0.2.62:67" {
-		t.Errorf("%v to %s", r, to)
+		t.Errorf("got %v to %s, want a broadcast NAK to 192.0.2.62:67", r, to)
 	}
 }
 
@@ -92,13 +92,13 @@ func TestProxy(t *testing.T) {
 	if r == nil || !r.YourIPAddr.IsUnspecified() || r.IPAddressLeaseTime(0) != 0 || r.ClassIdentifier() != "PXEClient" ||
 		r.BootFileName != "local/boot/ipxe.efi" ||
 		!bytes.Equal(r.Options.Get(dhcpv4.OptionVendorSpecificInformation), []byte{6, 1, 8, 255}) {
-		t.Fatalf("%v", r)
+		t.Fatalf("got %v, want local/boot/ipxe.efi for PXEClient without an address", r)
 	}
 	if r, _ := s.ask(dhcpv4.MessageTypeDiscover); r != nil {
-		t.Errorf("a system: %s", r.Summary())
+		t.Errorf("got %s for a system, want no answer", r.Summary())
 	}
 	if r, _ := s.ask(dhcpv4.MessageTypeRequest, firmware, other, wants("192.0.2.10")); r != nil {
-		t.Errorf("another server's offer: %s", r.Summary())
+		t.Errorf("got %s to the request of another server's offer, want no answer", r.Summary())
 	}
 	if r, to := s.askAt(
 		dhcp.ProxyPort,
@@ -109,7 +109,7 @@ func TestProxy(t *testing.T) {
 	); r == nil || r.MessageType() != dhcpv4.MessageTypeAck ||
 		r.BootFileName != "local/boot/ipxe.efi" ||
 		to != nobody {
-		t.Errorf("%v to %s", r, to)
+		t.Errorf("got %v to %s, want an ACK with local/boot/ipxe.efi to %s", r, to, nobody)
 	}
 	if r, _ := s.askAt(
 		dhcp.ProxyPort,
@@ -121,13 +121,13 @@ func TestProxy(t *testing.T) {
 	); r == nil ||
 		!r.ServerIPAddr.Equal(self.AsSlice()) ||
 		r.BootFileName == "" {
-		t.Errorf("iPXE takes for no answer: %v", r)
+		t.Errorf("got %v, want an answer that iPXE accepts: the server %s and a boot file", r, self)
 	}
 	if s.script() != 200 {
-		t.Error("it does not have its script")
+		t.Error("got no script, want 200")
 	}
 	stranger := dhcpv4.WithHwAddr(net.HardwareAddr{0x52, 0x54, 0, 0, 0, 1})
 	if r, _ := s.ask(dhcpv4.MessageTypeDiscover, stranger, firmware); r == nil {
-		t.Error("a machine that nobody named is not answered")
+		t.Error("got no answer to an unknown machine, want one")
 	}
 }

@@ -38,13 +38,13 @@ func all(t *testing.T, f *feed.Feed, after int64) (texts []string) {
 		}
 		if len(found.Entries) == 0 {
 			if after != found.Last {
-				t.Fatalf("%d of %d", after, found.Last)
+				t.Fatalf("got %d entries, want %d", after, found.Last)
 			}
 			return texts
 		}
 		for _, e := range found.Entries {
 			if after++; e.Number != after {
-				t.Fatalf("%d follows %d", e.Number, after-1)
+				t.Fatalf("got entry %d, want %d", e.Number, after)
 			}
 			texts = append(texts, e.Text)
 		}
@@ -63,17 +63,17 @@ func TestFeed(t *testing.T) {
 			say(t, f, want[len(want)-1])
 		}
 		if got := all(t, f, 0); !slices.Equal(got, want) {
-			t.Fatalf("round %d: %d instead of %d", round, len(got), len(want))
+			t.Fatalf("round %d: got %d entries, want the %d that were written", round, len(got), len(want))
 		}
 		if got := all(t, f, 598); !slices.Equal(got, want[598:]) {
-			t.Errorf("round %d: behind 598 are %d", round, len(got))
+			t.Errorf("round %d: got %d entries after 598, want %d", round, len(got), len(want)-598)
 		}
 		if err := f.Close(); err != nil {
 			t.Fatal(err)
 		}
 		segments, err := filepath.Glob(filepath.Join(folder, "*.jsonl"))
 		if err != nil || len(segments) != len(want)/1001+1 {
-			t.Fatal(segments, err)
+			t.Fatalf("got the segments %v (%v), want %d", segments, err, len(want)/1001+1)
 		}
 		newest, err := os.OpenFile(segments[len(segments)-1], os.O_WRONLY|os.O_APPEND, 0)
 		if err != nil {
@@ -86,11 +86,11 @@ func TestFeed(t *testing.T) {
 	}
 	f := open(t, folder)
 	if got := all(t, f, 0); !slices.Equal(got, want) {
-		t.Errorf("%d instead of %d", len(got), len(want))
+		t.Errorf("got %d entries, want the %d that were written", len(got), len(want))
 	}
 	found, err := f.After(5000)
 	if err != nil || len(found.Entries) > 0 || found.Entries == nil || found.Last != 2400 {
-		t.Errorf("%+v %v", found, err)
+		t.Errorf("got %+v (%v), want an empty list and 2400 as the last", found, err)
 	}
 	// Where its history is gone, another one begins.
 	if err := os.Remove(filepath.Join(folder, "history")); err != nil {
@@ -98,6 +98,6 @@ func TestFeed(t *testing.T) {
 	}
 	other, err := open(t, folder).After(0)
 	if err != nil || other.Last != 0 || other.History == found.History {
-		t.Errorf("%+v %v", other, err)
+		t.Errorf("got %+v (%v), want another history without entries", other, err)
 	}
 }

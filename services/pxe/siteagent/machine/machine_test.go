@@ -44,7 +44,7 @@ func TestReportIsOwed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !m.Leased(machine.Client{MAC: one.MACs[0], Boots: true}, netip.MustParseAddr("192.0.2.10")) {
-		t.Fatal("it gets no address")
+		t.Fatal("got no address, want 192.0.2.10")
 	}
 	done := func() int {
 		answer, request := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/i/"+token+"/done", nil)
@@ -53,15 +53,15 @@ func TestReportIsOwed(t *testing.T) {
 		return answer.Code
 	}
 	if got := done(); got != http.StatusInternalServerError {
-		t.Errorf("it is told %d", got)
+		t.Errorf("got %d, want %d", got, http.StatusInternalServerError)
 	}
 	full = false
 	m = open()
 	if got := done(); got != http.StatusOK {
-		t.Errorf("it is told %d", got)
+		t.Errorf("got %d, want %d", got, http.StatusOK)
 	}
 	if len(reports) != 2 || reports[1].What != siteagent.Finished || reports[1].ID != 7 {
-		t.Errorf("%+v", reports)
+		t.Errorf("got the reports %+v, want 2, the last that machine 7 is finished", reports)
 	}
 }
 
@@ -76,7 +76,7 @@ func TestPool(t *testing.T) {
 	} {
 		var got machine.Pool
 		if err := got.UnmarshalText([]byte(text)); err != nil || got != want {
-			t.Errorf("%q: %+v %v", text, got, err)
+			t.Errorf("%q: got %+v (%v), want %+v", text, got, err, want)
 		}
 	}
 	for _, text := range []string{
@@ -84,7 +84,7 @@ func TestPool(t *testing.T) {
 		"10.1.0.5-10.1.0.9/24,", "10.1.0.5-10.1.0.9/24,10.2.0.1",
 	} {
 		if err := new(machine.Pool).UnmarshalText([]byte(text)); err == nil {
-			t.Errorf("%q is taken", text)
+			t.Errorf("%q: got no error, want one", text)
 		}
 	}
 }

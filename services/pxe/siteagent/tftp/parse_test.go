@@ -13,11 +13,11 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, packet []byte) {
 		r, refused := parse(packet)
 		if r != nil && refused != nil {
-			t.Error("it is read, and refused")
+			t.Errorf("got the request %+v and the refusal %+v, want one of them", r, refused)
 		}
 		if r != nil &&
 			(r.block < smallestBlock || r.block > largestBlock || r.window < 1 || r.window > largestWindow || r.wait <= 0 || len(r.options)%2 != 0) {
-			t.Errorf("%+v", r)
+			t.Errorf("got %+v, want a block size, window and timeout within bounds", r)
 		}
 	})
 }

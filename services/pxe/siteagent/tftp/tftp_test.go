@@ -99,7 +99,7 @@ func (c *client) read(from *net.UDPAddr, name string, options ...string) (conten
 		n, peer, err := c.conn.ReadFromUDP(packet)
 		if err != nil {
 			if silent++; silent > 100 {
-				c.Fatal("the server is silent")
+				c.Fatal("got no packet after 100 repeats, want an answer")
 			}
 			send(last)
 			continue
@@ -176,18 +176,18 @@ func TestRead(t *testing.T) {
 			c := &client{TB: t}
 			got, refused := c.read(at, file, options.asked...)
 			if !bytes.Equal(got, files[file]) || refused != "" {
-				t.Errorf("%s, options %s: %d bytes, %q", file, name, len(got), refused)
+				t.Errorf("%s, options %s: got %d bytes and the refusal %q, want the %d bytes of the file", file, name, len(got), refused, n)
 			}
 			if n == 100_000 && !maps.Equal(c.accepted, options.want) {
-				t.Errorf("of the options %s are accepted %v", name, c.accepted)
+				t.Errorf("options %s: got %v accepted, want %v", name, c.accepted, options.want)
 			}
 		}
 	}
 	if got, refused := (&client{TB: t}).read(at, `\boot/1`); len(got) != 1 {
-		t.Errorf("%d, %q", len(got), refused)
+		t.Errorf("got %d bytes and the refusal %q, want 1 byte", len(got), refused)
 	}
 	if got, refused := (&client{TB: t}).read(at, "large", "windowsize", "16"); !bytes.Equal(got, files["large"]) {
-		t.Errorf("%d, %q", len(got), refused)
+		t.Errorf("got %d bytes and the refusal %q, want the %d bytes of large", len(got), refused, len(files["large"]))
 	}
 }
 
@@ -200,7 +200,7 @@ func TestLoss(t *testing.T) {
 		lost := rand.New(rand.NewPCG(1, 2))
 		c := &client{TB: t, lose: func() bool { return lost.IntN(40) == 0 }}
 		if got, refused := c.read(at, "file", "blksize", "1024", "windowsize", window); !bytes.Equal(got, content) {
-			t.Errorf("window %s: %d bytes, %q", window, len(got), refused)
+			t.Errorf("window %s: got %d bytes and the refusal %q, want the %d bytes of the file", window, len(got), refused, len(content))
 		}
 	}
 }
@@ -214,7 +214,7 @@ func TestRefused(t *testing.T) {
 	}
 	for _, name := range []string{"passwd", "/etc/passwd", "../index", "boot/../../index", `..\index`, "boot", "boot/", "", ".", strings.Repeat("x", 400)} {
 		if got, refused := (&client{TB: t}).read(at, name); refused != "there is no such file" {
-			t.Errorf("%q: %q, %q", name, got, refused)
+			t.Errorf("%q: got %q and the refusal %q, want that there is no such file", name, got, refused)
 		}
 	}
 	conn, err := net.DialUDP("udp", nil, at)
@@ -236,11 +236,11 @@ func TestRefused(t *testing.T) {
 		}
 		n, err := conn.Read(answer)
 		if err != nil || !strings.Contains(string(answer[:n]), want) {
-			t.Errorf("%q: %q %v", request, answer[:n], err)
+			t.Errorf("%q: got %q (%v), want %q", request, answer[:n], err, want)
 		}
 	}
 	if _, err := os.Stat(filepath.Join(folder, "files/boot/file")); err != nil {
-		t.Error(err)
+		t.Errorf("got %v, want the file to stay", err)
 	}
 }
 
@@ -260,7 +260,7 @@ func TestCurl(t *testing.T) {
 			t.Skip("this curl reads no TFTP")
 		}
 		if err != nil || !bytes.Equal(got, content) {
-			t.Errorf("%v: %d bytes, %v", options, len(got), err)
+			t.Errorf("%v: got %d bytes (%v), want the %d bytes of the file", options, len(got), err, len(content))
 		}
 	}
 }

@@ -30,11 +30,11 @@ func TestFunctions(t *testing.T) {
 	} {
 		made, wrong := script.Shell.Check(source)
 		if wrong != "" {
-			t.Errorf("%s: %s", source, wrong)
+			t.Errorf("%s: got the error %s, want none", source, wrong)
 			continue
 		}
 		if got, err := made.Render(true, v); got != want || err != nil {
-			t.Errorf("%s makes %q, %v", source, got, err)
+			t.Errorf("%s: got %q (%v), want %q", source, got, err, want)
 		}
 	}
 }
@@ -43,23 +43,23 @@ func TestCrypt(t *testing.T) {
 	t.Parallel()
 	made, wrong := script.Preseed.Check("{{crypt .Password}} {{quote (crypt .Password)}}")
 	if wrong != "" {
-		t.Fatal(wrong)
+		t.Fatalf("got the error %s, want none", wrong)
 	}
 	v := script.Sample()
 	got, err := made.Render(true, v)
 	hash, quoted, _ := strings.Cut(got, " ")
 	if err != nil || !strings.HasPrefix(hash, "$6$") || !strings.HasPrefix(quoted, "'$6$") || strings.Contains(quoted, hash) {
-		t.Errorf("%s, %v", got, err)
+		t.Errorf("got %s (%v), want a hash and another one in quotes", got, err)
 	}
 	if err := crypt.SHA512.New().Verify(hash, []byte(v.Password.Reveal())); err != nil {
-		t.Error(err)
+		t.Errorf("got %v, want a hash of the password", err)
 	}
 	if got, err := made.Render(false, v); got != "[secret] '[secret]'" || err != nil {
-		t.Errorf("shown %s, %v", got, err)
+		t.Errorf("got %s (%v) without secrets, want [secret] '[secret]'", got, err)
 	}
 	v.Password = secret.New(strings.Repeat("x", 1025))
 	if _, err := made.Render(true, v); err == nil || err.Error() != "line 1, column 3: crypt: a password has at most 1024 bytes" {
-		t.Error(err)
+		t.Errorf("got %v, want that a password has at most 1024 bytes", err)
 	}
 }
 
@@ -85,11 +85,11 @@ func TestErrors(t *testing.T) {
 			"what takes long too often",
 	} {
 		if _, wrong := script.Preseed.Check(source); !strings.HasPrefix(wrong, want) {
-			t.Errorf("%s: %s, want %s", source, wrong, want)
+			t.Errorf("%s: got %s, want %s", source, wrong, want)
 		}
 	}
 	if _, wrong := script.Boot.Check("{{quote .Password}}"); wrong != "line 1, column 3: a secret cannot stand here" {
-		t.Errorf("a secret in a boot script: %s", wrong)
+		t.Errorf("got %q for a secret in a boot script, want an error in line 1, column 3", wrong)
 	}
 	made, _ := script.Preseed.Check("x\nü {{netmask .Host.Disk}}")
 	if got, err := made.Render(
@@ -97,7 +97,7 @@ func TestErrors(t *testing.T) {
 		script.Sample(),
 	); got != "" || err == nil ||
 		err.Error() != `line 2, column 5: netmask: "/dev/sda" is no prefix such as 192.0.2.0/24` {
-		t.Errorf("%q, %v", got, err)
+		t.Errorf("got %q (%v), want the error of netmask in line 2, column 5", got, err)
 	}
 	// A text that grows with each round ends.
 	made, wrong := script.Preseed.Check(`{{$x := "'"}}{{range .SSHKeys}}{{$x = quote $x}}{{end}}{{$x}}`)
@@ -109,7 +109,7 @@ func TestErrors(t *testing.T) {
 	); wrong != "" || err == nil ||
 		!strings.Contains(err.Error(), "quote is given more than 65536 bytes") &&
 			!strings.Contains(err.Error(), "quote makes more than 65536 bytes") {
-		t.Error(wrong, err)
+		t.Errorf("got %q and %v, want no error before rendering and then more than 65536 bytes", wrong, err)
 	}
 }
 
@@ -129,7 +129,7 @@ func FuzzCheck(f *testing.F) {
 				script.Sample(),
 			); err != nil && !strings.Contains(err.Error(), "no prefix") && !strings.Contains(err.Error(), "at most") &&
 				!strings.Contains(err.Error(), "more than") {
-				t.Errorf("%q is taken, and then: %v", source, err)
+				t.Errorf("%q: got %v of an accepted template, want none or that of a prefix or a limit", source, err)
 			}
 		}
 	})
