@@ -214,7 +214,7 @@ func TestDiscovery(t *testing.T) {
 	before := f.asked.Load()
 	time.Sleep(5 * time.Second) // in which nothing changes
 	if n := f.asked.Load() - before; n > 1 {
-		t.Errorf("Consul was asked %d times though nothing changed", n)
+		t.Errorf("got %d requests to Consul while nothing changed, want at most 1", n)
 	}
 
 	two.well.Store(false)
@@ -226,10 +226,10 @@ func TestDiscovery(t *testing.T) {
 	a.stop()
 	time.Sleep(5 * time.Second) // in which it is away
 	if !f.is(one, two) {
-		t.Error("they are forgotten while Consul is away")
+		t.Error("got other processes while Consul is away, want both kept")
 	}
 	if n := f.asked.Load() - before; n > 10 {
-		t.Errorf("Consul was asked %d times while it was away", n)
+		t.Errorf("got %d requests to Consul while it was away, want at most 10", n)
 	}
 	a.start()
 	third := a.register("network")
@@ -238,14 +238,14 @@ func TestDiscovery(t *testing.T) {
 	third.leave()
 	<-third.gone
 	if !f.is(one, two) {
-		t.Error("a process may end before others know that it does")
+		t.Error("got other processes once the third has ended, want the first two alone")
 	}
 	one.leave()
 	two.leave()
 	<-one.gone
 	<-two.gone
 	if f.is() {
-		t.Error("the last one is forgotten, which may be there as well")
+		t.Error("got no process once the last has left, want the last known one kept")
 	}
 }
 
@@ -305,7 +305,7 @@ func TestConsulCertifies(t *testing.T) {
 	at := asked.Load()
 	testkit.Eventually(t, "requests go on", func() bool { return asked.Load() > at+200 })
 	if n := failed.Load(); n > 0 {
-		t.Errorf("%d of %d requests failed", n, asked.Load())
+		t.Errorf("got %d failed of %d requests, want none", n, asked.Load())
 	}
 	t.Logf("%d requests, Consul asked %d times", asked.Load(), renewed.Load()-before)
 }
@@ -329,7 +329,7 @@ func (a *agent) rotate() {
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {
-		a.t.Fatal(answer.Status)
+		a.t.Fatalf("got the status %s, want 200", answer.Status)
 	}
 }
 
@@ -343,7 +343,7 @@ func issuer(t *testing.T, address string) string {
 		return seen
 	}})
 	if !errors.Is(err, seen) {
-		t.Fatal(err)
+		t.Fatalf("got the error %v, want a handshake that reaches the certificate", err)
 	}
 	return issuer
 }

@@ -187,7 +187,7 @@ func oneOf(t *testing.T, service string) *testcontainers.DockerContainer {
 	t.Helper()
 	all := containersOf(t.Context(), service)
 	if len(all) == 0 {
-		t.Fatal("no container of " + service + " runs")
+		t.Fatalf("got no running container of %s, want one", service)
 	}
 	return all[0]
 }
@@ -217,7 +217,7 @@ func secretOf(t *testing.T, service, file string) string {
 	}
 	content, err := io.ReadAll(files)
 	if err != nil || len(content) == 0 {
-		t.Fatalf("%d bytes of %s: %v", len(content), file, err)
+		t.Fatalf("%s: got %d bytes (%v), want some", file, len(content), err)
 	}
 	return strings.TrimSpace(string(content))
 }

@@ -50,10 +50,10 @@ func TestImages(t *testing.T) {
 			most = largestOfAll
 		}
 		if image.Size > most {
-			t.Errorf("%s is of %d bytes", name, image.Size)
+			t.Errorf("the image of %s: got %d bytes, want at most %d", name, image.Size, most)
 		}
 		if image.Config.User != "65532:65532" {
-			t.Errorf("%s runs as %q", name, image.Config.User)
+			t.Errorf("the image of %s: got the user %q, want 65532:65532", name, image.Config.User)
 		}
 		said, err := run(t.Context(), "docker", "run", "--rm", "--network=none", "ironplane-"+name, "--version")
 		if err != nil {
@@ -61,7 +61,7 @@ func TestImages(t *testing.T) {
 		}
 		if !strings.HasPrefix(said, name+" ") || strings.Contains(said, "unknown") != worktree() ||
 			!worktree() && !strings.Contains(said, strings.TrimSpace(string(commit))) {
-			t.Errorf("%s says %s", name, said)
+			t.Errorf("%s --version: got %s, want its name and commit %q (unknown in a second work tree)", name, said, commit)
 		}
 	}
 }
@@ -94,7 +94,7 @@ func TestContainers(t *testing.T) {
 			}
 			if h := is.HostConfig; !h.ReadonlyRootfs || len(h.CapDrop) != 1 || h.Memory == 0 || h.NanoCPUs == 0 || *h.PidsLimit == 0 ||
 				is.State.Health.Status != "healthy" {
-				t.Errorf("%s may do too much, or is not well", is.Name)
+				t.Errorf("%s: got %s and %+v, want healthy, with limits and a read-only root", is.Name, is.State.Health.Status, h)
 			}
 		}
 	}
@@ -127,10 +127,10 @@ func holdsNone(t *testing.T, what, text string, secrets []string) {
 	t.Helper()
 	for _, secret := range secrets {
 		if len(secret) < 16 {
-			t.Fatal("a secret is short")
+			t.Fatalf("got a secret of %d characters, want at least 16", len(secret))
 		}
 		if strings.Contains(text, secret) {
-			t.Errorf("%s holds a secret", what)
+			t.Errorf("%s: got a secret in it, want none", what)
 		}
 	}
 }
@@ -140,7 +140,7 @@ func password(t *testing.T, service string) string {
 	t.Helper()
 	u, err := url.Parse(secretOf(t, service, "database-url"))
 	if err != nil {
-		t.Fatal("the URL of the database is none")
+		t.Fatal("got a database URL that does not parse, want one that does")
 	}
 	password, _ := u.User.Password()
 	return password
@@ -152,7 +152,7 @@ func TestSchemas(t *testing.T) {
 	for _, service := range product.Names() {
 		u, err := url.Parse(secretOf(t, service, "database-url"))
 		if err != nil {
-			t.Fatal("the URL of the database is none")
+			t.Fatal("got a database URL that does not parse, want one that does")
 		}
 		u.Host = at
 		conn, err := pgx.Connect(t.Context(), u.String())
@@ -162,7 +162,7 @@ func TestSchemas(t *testing.T) {
 		defer conn.Close(context.WithoutCancel(t.Context()))
 		var n int
 		if err := conn.QueryRow(t.Context(), "SELECT count(*) FROM "+service+".change").Scan(&n); err != nil {
-			t.Errorf("%s cannot read its own changes: %v", service, err)
+			t.Errorf("%s: got %v when it reads its own changes, want success", service, err)
 		}
 		refused := []string{"CREATE SCHEMA more", "CREATE TABLE ext.more ()", "CREATE ROLE more", "SELECT pg_read_file('/secrets/password')"}
 		for _, other := range product.Names() {
@@ -179,7 +179,7 @@ func TestSchemas(t *testing.T) {
 		for _, statement := range refused {
 			_, err := conn.Exec(t.Context(), statement)
 			if state := (*pgconn.PgError)(nil); !errors.As(err, &state) || state.Code != "42501" { // insufficient_privilege
-				t.Errorf("%s may %s: %v", service, statement, err)
+				t.Errorf("%s: %s: got %v, want insufficient_privilege (42501)", service, statement, err)
 			}
 		}
 	}

@@ -228,7 +228,7 @@ func received(t *testing.T, service string) (bytes []float64) {
 		}
 	}
 	if len(bytes) != 2 {
-		t.Fatalf("there are %d instances of %s that say how much they got", len(bytes), service)
+		t.Fatalf("got %d instances of %s that report how much they received, want 2", len(bytes), service)
 	}
 	return bytes
 }
@@ -249,7 +249,7 @@ func prepare(t *testing.T) {
 		First int `json:"first"`
 	}
 	if err := json.Unmarshal([]byte(answer.Text), &made); err != nil || made.First == 0 {
-		t.Fatal(answer.Text)
+		t.Fatalf("got %s (%v), want the first id", answer.Text, err)
 	}
 	entities = made.First
 }
@@ -261,14 +261,14 @@ func TestCallsAreSpread(t *testing.T) {
 	time.Sleep(lasting / 3)
 	l.end()
 	if failed, _ := l.report(t, "with all there"); failed > 0 {
-		t.Errorf("%d requests failed", failed)
+		t.Errorf("got %d failed requests, want none", failed)
 	}
 	for service, before := range map[string][]float64{"network": network, principal.Gateway: gateways} {
 		now := received(t, service)
 		one, two := now[0]-before[0], now[1]-before[1]
 		t.Logf("%s got %.0f and %.0f bytes", service, one, two)
 		if one > 2*two || two > 2*one {
-			t.Errorf("the instances of %s got %.0f and %.0f bytes", service, one, two)
+			t.Errorf("%s: got instances with %.0f and %.0f bytes, want neither more than twice the other", service, one, two)
 		}
 	}
 }
@@ -321,10 +321,10 @@ func TestOneGoes(t *testing.T) {
 				l.end()
 				failed, last := l.report(t, service+" "+goes.name)
 				if failed > goes.tolerate {
-					t.Errorf("%d requests failed", failed)
+					t.Errorf("got %d failed requests, want at most %d", failed, goes.tolerate)
 				}
 				if failed > 0 && last > at+settled {
-					t.Errorf("requests fail %s after", last-at)
+					t.Errorf("got a failed request %s after it went, want none after %s", last-at, settled)
 				}
 			})
 		}
@@ -342,7 +342,7 @@ func back(t *testing.T, how func(context.Context, string) error, c testcontainer
 	time.Sleep(lasting / 5)
 	l.end()
 	if failed, _ := l.report(t, "with it back"); failed > 0 {
-		t.Errorf("%d requests failed after it was back", failed)
+		t.Errorf("got %d failed requests once it was back, want none", failed)
 	}
 }
 
@@ -395,7 +395,7 @@ func TestConsulGoes(t *testing.T) {
 	}
 	l.end()
 	if failed, _ := l.report(t, "while Consul goes and comes back, twice"); failed > 0 {
-		t.Errorf("%d requests failed", failed)
+		t.Errorf("got %d failed requests, want none", failed)
 	}
 	for _, service := range []string{"network", principal.Gateway} {
 		for _, c := range containersOf(t.Context(), service) {

@@ -79,13 +79,13 @@ func TestRestore(t *testing.T) {
 	said := s.do("containers restore", "SERVICES=network")
 	if !strings.Contains(said, "network is taken up") || strings.Contains(said, "pxe is taken up") ||
 		!strings.Contains(said, "IP group lost created.") {
-		t.Errorf("it says %s", said)
+		t.Errorf("got %s, want network alone taken up, and the creation of the lost group named", said)
 	}
 	if s.has("/group?name=kept") != 1 || s.has("/group?name=lost") != 0 {
-		t.Error("the groups are not those of the backup")
+		t.Error("got other groups than in the backup, want kept without lost")
 	}
 	if id := s.makeGroup("after"); id <= lost || id <= kept {
-		t.Errorf("the id %d was given before", id)
+		t.Errorf("got the id %d, want one above %d and %d", id, kept, lost)
 	}
 
 	if err := down(); err != nil {
@@ -93,10 +93,10 @@ func TestRestore(t *testing.T) {
 	}
 	s.do("containers secrets")
 	if said := s.do("containers restore"); !strings.Contains(said, "system is taken up") {
-		t.Errorf("it says %s", said)
+		t.Errorf("got %s, want %q in it", said, "system is taken up")
 	}
 	if s.has("/group?name=kept") != 1 || s.has("/group?name=after") != 0 {
-		t.Error("the groups are not those of the backup")
+		t.Error("got other groups than in the backup, want kept without after")
 	}
 	s.makeGroup("on a new machine")
 	testkit.Eventually(t, "it is logged", func() bool { return s.has("/log?type=group.created&q=machine") == 1 })
@@ -109,6 +109,6 @@ func TestRestore(t *testing.T) {
 		"verify",
 	); err != nil ||
 		!strings.Contains(said, "none is left out or logged twice") {
-		t.Errorf("verify: %v: %s", err, said)
+		t.Errorf("verify: got %v and %s, want no change left out or logged twice", err, said)
 	}
 }

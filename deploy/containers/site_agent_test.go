@@ -28,7 +28,7 @@ func TestSiteAgentImage(t *testing.T) {
 	words := testkit.Block(t, root+"/docs/site-agent.md", "agent container")
 	for _, has := range []string{folder, published, "--name site-agent", "exec site-agent"} {
 		if !strings.Contains(words, has) {
-			t.Fatalf("the words do not have %q", has)
+			t.Fatalf("got the block\n%s\nwant %q in it", words, has)
 		}
 	}
 	kept := t.TempDir()
@@ -74,7 +74,7 @@ func TestSiteAgentImage(t *testing.T) {
 				return
 			}
 			if time.Now().After(deadline) {
-				t.Fatalf("it does not answer: %v", err)
+				t.Fatalf("got no answer of the agent (%v), want one", err)
 			}
 		}
 	}
@@ -95,7 +95,7 @@ func TestSiteAgentImage(t *testing.T) {
 	}
 	defer got.Close()
 	if text, err := io.ReadAll(got); err != nil || string(text) != content {
-		t.Errorf("%q, %v", text, err)
+		t.Errorf("got %q (%v), want %q", text, err, content)
 	}
 	is, err := run(
 		t.Context(),
@@ -106,7 +106,7 @@ func TestSiteAgentImage(t *testing.T) {
 		name,
 	)
 	if err != nil || strings.TrimSpace(is) != "65532:65532 true [ALL]" {
-		t.Errorf("%s %v", is, err)
+		t.Errorf("got %s (%v), want 65532:65532 true [ALL]", is, err)
 	}
 	logs, err := run(t.Context(), "docker", "logs", name)
 	if err != nil {

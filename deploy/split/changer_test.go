@@ -81,10 +81,10 @@ func (l *ledger) ask(what asked, method, path string, body any) *testkit.Answer 
 		}
 		if err == nil && !limited && answer.Status != http.StatusServiceUnavailable && answer.Status != http.StatusBadGateway &&
 			answer.Status != http.StatusGatewayTimeout {
-			l.t.Errorf("%s answered %d: %s", what.what, answer.Status, answer.Text)
+			l.t.Errorf("%s: got %d: %s, want a status below 500, or 502, 503 or 504", what.what, answer.Status, answer.Text)
 		}
 		if time.Now().After(deadline) {
-			l.t.Errorf("%s starves: %v", what.what, err)
+			l.t.Errorf("%s: got no final answer in %v (%v), want one", what.what, patience, err)
 			return &testkit.Answer{}
 		}
 	}
@@ -108,7 +108,7 @@ func (l *ledger) enter(what asked, method string, answer *testkit.Answer) {
 			what.least, what.most = 1, 1
 		}
 	default:
-		l.t.Errorf("%s answered %d: %s", what.what, answer.Status, answer.Text)
+		l.t.Errorf("%s: got %d: %s, want 200, 404, 409 or 422", what.what, answer.Status, answer.Text)
 	}
 	if what.shared {
 		what.least = 0

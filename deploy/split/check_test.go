@@ -27,7 +27,7 @@ func (f *fleet) examined(t *testing.T, name string, given ...string) (string, er
 	out, err := cmd.CombinedOutput()
 	for _, file := range []string{name + ".database-url", "redis-url", name + ".process-key"} {
 		if text, err := os.ReadFile(f.file(file)); err == nil && strings.Contains(string(out), strings.TrimSpace(string(text))) {
-			t.Errorf("%s prints its %s", name, file)
+			t.Errorf("%s --check: got its %s in the output, want no secret there", name, file)
 		}
 	}
 	return string(out), err
@@ -39,18 +39,18 @@ func TestCheck(t *testing.T) {
 	f, _ := startFleet(t, backings.Config{Data: t.TempDir()})
 	for _, name := range append(product.Names(), principal.Gateway) {
 		if said, err := f.examined(t, name); err != nil || strings.Contains(said, "fails") || !strings.Contains(said, "ok ") {
-			t.Errorf("%s would not start: %v\n%s", name, err, said)
+			t.Errorf("%s --check: got %v and\n%s\nwant only checks that pass", name, err, said)
 		}
 	}
 	lacks := func(name string, says []string, given ...string) {
 		t.Helper()
 		said, err := f.examined(t, name, given...)
 		if err == nil {
-			t.Errorf("%s would start:\n%s", name, said)
+			t.Errorf("%s --check: got no error and\n%s\nwant an error", name, said)
 		}
 		for _, part := range says {
 			if !strings.Contains(said, part) {
-				t.Errorf("%s does not say %q:\n%s", name, part, said)
+				t.Errorf("%s --check: got\n%s\nwant %q in it", name, said, part)
 			}
 		}
 	}

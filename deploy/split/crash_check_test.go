@@ -61,7 +61,7 @@ func drain(t *testing.T, databases map[string]*pg.DB) {
 				break
 			}
 			if time.Now().After(deadline) {
-				t.Fatalf("of %s's changes %d have no number, the last one has %d, and the last one that is logged %d", source, unnumbered, last, logged)
+				t.Fatalf("%s: got %d changes without a number and %d logged last, want 0 and %d", source, unnumbered, logged, last)
 			}
 		}
 	}
@@ -136,7 +136,7 @@ func withoutLost(t *testing.T, log []logged, databases map[string]*pg.DB) (kept 
 		case !is:
 			lost[item.source]++
 		case n != 1:
-			t.Errorf("change %d of %s is logged more than once", item.seq, item.source)
+			t.Errorf("change %d of %s: got several log items, want one", item.seq, item.source)
 		default:
 			there[of] = 0
 			kept = append(kept, item)
@@ -144,12 +144,12 @@ func withoutLost(t *testing.T, log []logged, databases map[string]*pg.DB) (kept 
 	}
 	for of, n := range there {
 		if n > 0 {
-			t.Errorf("change %d of %s is not in the log", of.seq, of.source)
+			t.Errorf("change %d of %s: got no log item, want one", of.seq, of.source)
 		}
 	}
 	for source, n := range lost {
 		if !restored[source] {
-			t.Errorf("%d changes of %s are in the log alone", n, source)
+			t.Errorf("got %d log items of changes that %s does not have, want none, as it was not restored", n, source)
 		}
 	}
 	t.Logf("%v changes are in the log alone", lost)
@@ -174,17 +174,17 @@ func checkLogged(t *testing.T, log []logged, book *ledger) {
 		for _, request := range change.requests {
 			n += found[request]
 			if found[request] > 1 {
-				t.Errorf("%s is %d times in the log as %s", change.what, found[request], request)
+				t.Errorf("%s as %s: got %d log items, want at most 1", change.what, request, found[request])
 			}
 			delete(found, request)
 		}
 		if n < change.least || n > change.most {
-			t.Errorf("%s, asked for by %v, is %d times in the log, and not %d to %d", change.what, change.requests, n, change.least, change.most)
+			t.Errorf("%s, sent as %v: got %d log items, want %d to %d", change.what, change.requests, n, change.least, change.most)
 		}
 	}
 	for request, n := range found {
 		if strings.HasPrefix(request, "crash-") {
-			t.Errorf("%s is %d times in the log, and asked for nothing", request, n)
+			t.Errorf("%s: got %d log items, want none, as this request changed nothing", request, n)
 		}
 	}
 }
@@ -211,7 +211,7 @@ func checkChains(t *testing.T, log []logged, c *testkit.Client) {
 			at := fmt.Sprintf("/%s/%d", target.Type, target.ID)
 			thing, there := things[at]
 			if created := strings.HasSuffix(item.kind, ".created"); created == there {
-				t.Errorf("item %d is %s of %s, which is there: %v", item.id, item.kind, at, there)
+				t.Errorf("log item %d, %s: %s is there before it: got %t, want %t", item.id, item.kind, at, there, !created)
 			}
 			if !there {
 				thing = map[string]any{}
@@ -223,7 +223,7 @@ func checkChains(t *testing.T, log []logged, c *testkit.Client) {
 				}
 				if !reflect.DeepEqual(thing[member], change.Before) {
 					t.Errorf(
-						"item %d, %s of %s: %s was %v, but is left as %v by the one before",
+						"log item %d, %s of %s: got %s with the old value %v, want %v, which the item before left",
 						item.id,
 						item.kind,
 						at,
@@ -247,12 +247,12 @@ func checkChains(t *testing.T, log []logged, c *testkit.Client) {
 			continue
 		}
 		if name := testkit.Decode[struct{ Name string }](answer.Want(200)).Name; name != thing["name"] {
-			t.Errorf("%s is called %q, and %q in the log", at, name, thing["name"])
+			t.Errorf("%s: got the name %q, want %q as in the log", at, name, thing["name"])
 		}
 		compared++
 	}
 	if compared == 0 {
-		t.Error("nothing is left to compare")
+		t.Error("got no item to compare, want at least one")
 	}
 }
 
@@ -263,7 +263,7 @@ func checkVerifies(t *testing.T, f *fleet) {
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
 	if err := cmd.Run(); err != nil || !strings.Contains(said.String(), "none is left out or logged twice") {
-		t.Errorf("verify: %v: %s", err, said.String())
+		t.Errorf("verify: got %v and %s, want no change left out or logged twice", err, said.String())
 	}
 }
 
@@ -299,7 +299,7 @@ func checkReferences(t *testing.T, databases map[string]*pg.DB) {
 		there := names(reference.service, reference.items)
 		for id, name := range names(network.Name, reference.used) {
 			if there[id] != name {
-				t.Errorf("network names %d of %s %q, which is %q", id, reference.service, name, there[id])
+				t.Errorf("network's name of %s %d: got %q, want %q", reference.service, id, name, there[id])
 			}
 		}
 	}
@@ -310,7 +310,7 @@ func checkReferences(t *testing.T, databases map[string]*pg.DB) {
 	there := names(clients.Name, "SELECT id, name FROM client")
 	for id, name := range names(network.Name, "SELECT owner_id, owner_name FROM ip_assignment WHERE owner_missing") {
 		if there[id] != "" || !restored { // what came back may be of a client that is gone since, and says so
-			t.Errorf("an entity is assigned to client %d (%s), which it says is missing", id, name)
+			t.Errorf("client %d (%s): got an assignment that says it is missing, want that only if deleted, after a restore", id, name)
 		}
 	}
 }
@@ -331,12 +331,12 @@ func checkCounts(t *testing.T, db *pg.DB, c *testkit.Client) {
 		group := testkit.Decode[network.IPGroup](c.Do("GET", at, nil).Want(200))
 		full := testkit.Decode[network.Utilization](c.Do("GET", at+"/utilization", nil).Want(200))
 		if group.EntitiesCount != entities || group.Servers.Count != servers || full.Free != free || full.Used != entities-free {
-			t.Errorf("%s has %d entities of %d servers, %d free; it says %+v, %+v", at, entities, servers, free, group, full)
+			t.Errorf("%s: got %+v and %+v, want %d entities, %d servers and %d free", at, group, full, entities, servers, free)
 		}
 		compared += int(entities)
 		return nil
 	})
 	if err != nil || compared == 0 {
-		t.Errorf("compared %d entities; %v", compared, err)
+		t.Errorf("got %d entities compared (%v), want at least one", compared, err)
 	}
 }

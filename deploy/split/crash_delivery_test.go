@@ -207,7 +207,7 @@ func (p *post) check(databases map[string]*pg.DB) {
 	}
 	others, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil || len(others) > 0 {
-		p.t.Errorf("mails that nobody takes have not failed for that: %q, %v", others, err)
+		p.t.Errorf("got the mails %q (%v), want all mails to refused addresses failed because of the address", others, err)
 	}
 }
 
@@ -224,7 +224,7 @@ func (p *post) until(what string, missing func() []string) (all bool) {
 			fewest, since = len(left), time.Now()
 		}
 		if time.Since(since) > patience {
-			p.t.Errorf("in vain waited until %s; %d are left: %s", what, len(left), strings.Join(left[:min(len(left), 10)], "; "))
+			p.t.Errorf("%s: got %d left: %s, want none", what, len(left), strings.Join(left[:min(len(left), 10)], "; "))
 			return false
 		}
 	}
@@ -256,7 +256,7 @@ func (p *post) checkEvents(wanted map[string]event) {
 	for n := range all {
 		r := &all[n]
 		if before, seen := said[r.ID]; seen && !bytes.Equal(before, r.Body) {
-			p.t.Errorf("%s comes once more, with another body", r.ID)
+			p.t.Errorf("event %s, sent again: got %s, want %s", r.ID, r.Body, before)
 		}
 		said[r.ID] = r.Body
 		e, known := wanted[r.ID]
@@ -266,7 +266,7 @@ func (p *post) checkEvents(wanted map[string]event) {
 			doubles++
 		default:
 			if before, there := last[e.item]; there && before.seq > e.seq {
-				p.t.Errorf("of %s change %d comes before %d", e.item, before.seq, e.seq)
+				p.t.Errorf("%s: got change %d before %d, want them in order", e.item, before.seq, e.seq)
 			}
 			last[e.item] = e
 		}
@@ -281,7 +281,7 @@ func (p *post) checkMails() {
 		for _, m := range p.box.Mails() {
 			read, err := netmail.ReadMessage(bytes.NewReader(m.Data))
 			if err != nil || !m.Encrypted {
-				p.t.Errorf("%s, encrypted %t: %v", m.Data, m.Encrypted, err)
+				p.t.Errorf("got the mail %s, encrypted %t (%v), want an encrypted one that parses", m.Data, m.Encrypted, err)
 				continue
 			}
 			if read.Header.Get("Subject") != subject { // what accounts are told of changes

@@ -95,7 +95,7 @@ func (b *backup) restore(f *fleet, book *ledger) {
 		b.file,
 	)
 	if err := f.startService(b.Context(), b.service); err == nil {
-		b.Errorf("%s starts before it is taken up", b.service)
+		b.Errorf("%s: got a start before the restored schema is reconciled, want an error", b.service)
 	}
 	if err := product.TakeUp(b.Context(), urls, product.RestoredConfig{TakeBack: "yes"}, b.Output()); err != nil {
 		b.Fatal(err)

@@ -160,7 +160,7 @@ func crashPostgres(t *testing.T, f *fleet, data string) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("there is no process of Postgres to kill")
+			t.Fatal("got no Postgres process to kill, want one")
 		}
 	}
 }

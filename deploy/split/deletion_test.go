@@ -123,10 +123,10 @@ func (r *deletionRace) round(round, callers int) {
 			made++
 		case http.StatusUnprocessableEntity:
 			if code := testkit.Decode[problem.Problem](answer).Errors[0].Code; code != "not_found" && code != "closing" {
-				r.t.Errorf("%s is refused: %s", path, answer.Text)
+				r.t.Errorf("%s: got the refusal %s, want not_found or closing", path, answer.Text)
 			}
 		default:
-			r.t.Errorf("%s answered %d: %s", path, answer.Status, answer.Text)
+			r.t.Errorf("%s: got %d: %s, want 200 or 422", path, answer.Status, answer.Text)
 		}
 	}
 
@@ -158,7 +158,7 @@ func (r *deletionRace) round(round, callers int) {
 		r.deleted++
 		if view.Status != http.StatusNotFound || made+uses > 0 {
 			r.t.Errorf(
-				"%s is deleted, and viewed with %d; %d callers were told that they refer to it, and %d things do",
+				"%s, deleted: got %d for its view, %d accepted references and %d stored ones, want 404 and none",
 				at,
 				view.Status,
 				made,
@@ -169,7 +169,7 @@ func (r *deletionRace) round(round, callers int) {
 		r.kept++
 		if view.Status != http.StatusOK || made == 0 || made != uses {
 			r.t.Errorf(
-				"%s is not deleted (%s), and viewed with %d; %d callers were told that they refer to it, and %d things do",
+				"%s, not deleted (%s): got %d for its view, %d accepted references and %d stored ones, want 200 and the same number, not 0",
 				at,
 				deletion.Text,
 				view.Status,
@@ -179,11 +179,11 @@ func (r *deletionRace) round(round, callers int) {
 		}
 		for deadline, n := time.Now().Add(patience), 0; made == uses; n++ { // an earlier request may be about to be refused
 			if attempt(fmt.Sprint("late-", n)); time.Now().After(deadline) {
-				r.t.Fatalf("%s stays, and takes nothing that refers to it", at)
+				r.t.Fatalf("%s, not deleted: got no accepted reference in %v, want one", at, patience)
 			}
 		}
 	default:
-		r.t.Errorf("the deletion of %s answered %d: %s", at, deletion.Status, deletion.Text)
+		r.t.Errorf("the deletion of %s: got %d: %s, want 200, 404 or 409", at, deletion.Status, deletion.Text)
 	}
 }
 
@@ -201,7 +201,7 @@ func (r *deletionRace) underWay(id int64, ended <-chan struct{}) {
 		).
 			Scan(&begun)
 		if err != nil || time.Now().After(deadline) {
-			r.t.Errorf("the deletion of %d does not begin: %v", id, err)
+			r.t.Errorf("the deletion of %d: got no deletion lease (%v), want one", id, err)
 		}
 		if begun {
 			return
@@ -229,18 +229,18 @@ func (r *deletionRace) detach(its int) {
 	)
 
 	if answer, _ := r.request("DELETE", at+"?detach=true", nil); answer.Status != http.StatusOK {
-		r.t.Fatalf("it answered %d: %s", answer.Status, answer.Text)
+		r.t.Fatalf("delete %s: got %d: %s, want 200", at, answer.Status, answer.Text)
 	}
 	if late, _ := r.request("POST", "/client", client("late")); late.Status != http.StatusUnprocessableEntity {
-		r.t.Errorf("a client that comes late is answered %d: %s", late.Status, late.Text)
+		r.t.Errorf("create a client during the deletion: got %d: %s, want 422", late.Status, late.Text)
 	}
 	for _, name := range []string{r.owner, r.user, r.owner, principal.Gateway, r.user} {
 		if answer, _ := r.request("DELETE", at+"?detach=true", nil); answer.Status != http.StatusOK && answer.Status != http.StatusNotFound {
-			r.t.Errorf("asked again it answered %d: %s", answer.Status, answer.Text)
+			r.t.Errorf("delete %s again: got %d: %s, want 200 or 404", at, answer.Status, answer.Text)
 		}
 		r.crash(name)
 		if answer, _ := r.request("PATCH", one, map[string]any{"last": name}); answer.Status != http.StatusOK {
-			r.t.Errorf("an edit meanwhile answered %d: %s", answer.Status, answer.Text)
+			r.t.Errorf("edit a client during the deletion: got %d: %s, want 200", answer.Status, answer.Text)
 		}
 	}
 	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
@@ -248,7 +248,7 @@ func (r *deletionRace) detach(its int) {
 			break
 		}
 		if time.Now().After(deadline) {
-			r.t.Fatal("the integration is not deleted")
+			r.t.Fatalf("got %s still there after %v, want it deleted", at, patience)
 		}
 	}
 	var left, records, recorded, deletions int
@@ -256,13 +256,13 @@ func (r *deletionRace) detach(its int) {
 		SELECT (SELECT count(*) FROM client WHERE integration_id = $1), count(*), count(DISTINCT targets -> 0 -> 'id')
 		FROM change WHERE type = 'client.edited' AND before -> 'integration' ->> 'id' = $1::text AND NOT after ? 'integration'`, id).Scan(&left, &records, &recorded)
 	if err != nil || left != 0 || records != its || recorded != its {
-		r.t.Errorf("%d clients are left, and of %d there are %d records of %d: %v", left, its, records, recorded, err)
+		r.t.Errorf("got %d clients left and %d records of %d clients (%v), want 0 and %d of %d", left, records, recorded, err, its, its)
 	}
 	if err := r.databases[r.owner].QueryRow(r.t.Context(), "SELECT count(*) FROM change WHERE type = 'integration.deleted' "+
 		"AND targets -> 0 -> 'id' = to_jsonb($1::bigint)", id).
 		Scan(&deletions); err != nil ||
 		deletions != 1 {
-		r.t.Errorf("there are %d records of its deletion: %v", deletions, err)
+		r.t.Errorf("got %d records of the deletion (%v), want 1", deletions, err)
 	}
 }
 
@@ -283,7 +283,7 @@ func (r *deletionRace) crash(name string) {
 func (r *deletionRace) end() {
 	r.t.Logf("%d were deleted, %d stayed; %d callers referred to them; %d requests were sent again", r.deleted, r.kept, r.used, r.repeated)
 	if *full && (r.deleted == 0 || r.kept == 0) { // in a few rounds either may
-		r.t.Error("one of the two never wins")
+		r.t.Errorf("got %d items deleted and %d kept, want some of both", r.deleted, r.kept)
 	}
 	state := func(service, sql string, args ...any) (n int64) {
 		r.t.Helper()
@@ -297,9 +297,9 @@ func (r *deletionRace) end() {
 		return state(r.user, "SELECT min(seq) FROM consumer WHERE source = $1", r.owner) >= last
 	})
 	if n := state(r.user, "SELECT count(*) FROM "+r.dangling); n > 0 {
-		r.t.Errorf("%d refer to what is gone", n)
+		r.t.Errorf("got %d references to deleted items, want none", n)
 	}
 	if n := state(r.owner, "SELECT count(*) FROM closing WHERE until > clock_timestamp()"); n > 0 {
-		r.t.Errorf("%d deletions are noted as under way", n)
+		r.t.Errorf("got %d deletion leases left, want none", n)
 	}
 }

@@ -62,7 +62,7 @@ func TestDriverTakesLittleMemory(t *testing.T) {
 		)
 	})
 	if made.Size != largestDriver || made.SHA256 != want {
-		t.Errorf("it has %d bytes with the SHA-256 %s", made.Size, made.SHA256)
+		t.Errorf("got %d bytes with the SHA-256 %s, want %d with %s", made.Size, made.SHA256, largestDriver, want)
 	}
 	r.takesLittle("the download", func() {
 		request, err := http.NewRequestWithContext(
@@ -82,7 +82,7 @@ func TestDriverTakesLittleMemory(t *testing.T) {
 		defer answer.Body.Close()
 		sum.Reset()
 		if n, err := io.Copy(sum, answer.Body); err != nil || n != largestDriver || fmt.Sprintf("%x", sum.Sum(nil)) != want {
-			t.Errorf("%d bytes are loaded, with another content or an error: %v", n, err)
+			t.Errorf("got %d bytes with the SHA-256 %x (%v), want %d with %s", n, sum.Sum(nil), err, largestDriver, want)
 		}
 	})
 }
@@ -102,7 +102,7 @@ func (r *running) takesLittle(what string, do func()) {
 		extra := memory(r.t, pids[name], "VmHWM") - resident
 		r.t.Logf("%s took %d KiB more of the %s, which had %d", what, extra>>10, name, resident>>10)
 		if extra > mostOfDriver {
-			r.t.Errorf("%s took %d KiB more of the %s", what, extra>>10, name)
+			r.t.Errorf("%s: got %d KiB more memory in the %s, want at most %d", what, extra>>10, name, mostOfDriver>>10)
 		}
 	}
 }
@@ -146,12 +146,12 @@ func testUploadGoesOnAfterAKill(t *testing.T, f *fleet, c *testkit.Client) {
 	c.Do("PATCH", at, bytes.NewReader(content[piece:]), append(tus, "Upload-Offset", strconv.Itoa(piece))...).Want(http.StatusNoContent)
 	made := testkit.Decode[media.PXEDriver](c.Do("POST", "/pxe/driver", map[string]any{"name": "resumed", "upload": at}).Want(http.StatusOK))
 	if want := fmt.Sprintf("%x", sha256.Sum256(content)); made.SHA256 != want || made.Size != size {
-		t.Errorf("it is %s", testkit.JSON(made))
+		t.Errorf("got %s, want %d bytes with the SHA-256 %s", testkit.JSON(made), size, want)
 	}
 	if text := c.Do("GET", fmt.Sprintf("/pxe/driver/%d/content", made.ID), nil, "Range", "bytes=67108860-67108867").
 		Want(http.StatusPartialContent).
 		Text; !strings.Contains(string(content[piece-4:piece+4]), text) ||
 		len(text) != 8 {
-		t.Errorf("where it was cut are %d bytes of another content", len(text))
+		t.Errorf("got %q around the cut, want %q", text, content[piece-4:piece+4])
 	}
 }

@@ -107,7 +107,7 @@ func TestFloodOfGuesses(t *testing.T) {
 		peak := memory(t, pid, "VmHWM")
 		t.Logf("%s had %d MiB after the first guesses, and %d MiB at most", name, before[name]>>20, peak>>20)
 		if peak > mostMemory {
-			t.Errorf("%s had %d MiB", name, peak>>20)
+			t.Errorf("%s: got a peak of %d MiB, want at most %d", name, peak>>20, mostMemory>>20)
 		}
 	}
 }

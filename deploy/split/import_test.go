@@ -52,7 +52,7 @@ func testImportGoesOnAfterAKill(t *testing.T, f *fleet, c *testkit.Client) {
 				}
 			}
 			if time.Now().After(deadline) {
-				t.Fatalf("it did not come to be that %s, but %s", what, answer.Text)
+				t.Fatalf("got %s, want that %s", answer.Text, what)
 			}
 		}
 	}
@@ -63,11 +63,11 @@ func testImportGoesOnAfterAKill(t *testing.T, f *fleet, c *testkit.Client) {
 	}
 	is := until("it is imported", func(is media.ISOManager) bool { return is.Status == "ready" || is.Status == "failed" })
 	if want := fmt.Sprintf("%x", sha256.Sum256(image)); is.Status != "ready" || *is.SHA256 != want {
-		t.Errorf("it is %s", testkit.JSON(is))
+		t.Errorf("got %s, want a ready image with the SHA-256 %s", testkit.JSON(is), want)
 	}
 	mu.Lock()
 	defer mu.Unlock()
 	if want := fmt.Sprintf("bytes=%d-", piece); len(asked) != 2 || asked[1] != want {
-		t.Errorf("it asked for %q", asked)
+		t.Errorf("got the ranges %q, want two, the second %q", asked, want)
 	}
 }

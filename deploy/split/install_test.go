@@ -67,7 +67,7 @@ func TestInstall(t *testing.T) {
 		t.Fatal(err)
 	}
 	if said := i.run("settings", "secrets", "certificates", "database"); said != "" {
-		t.Errorf("it says %s", said)
+		t.Errorf("got the output %s, want none", said)
 	}
 	i.start(
 		exec.Command(
@@ -105,7 +105,7 @@ func TestInstall(t *testing.T) {
 	}
 	i.run("settings", "secrets", "certificates") // a second time
 	if out, err := i.shell("bin/setup bootstrap", "settings").CombinedOutput(); err != nil {
-		t.Errorf("%v: %s", err, out)
+		t.Errorf("bootstrap again: got %v and %s, want success", err, out)
 	}
 }
 
@@ -161,7 +161,7 @@ func (i *installed) secretsAreClosed() {
 			i.Fatal(err)
 		}
 		if is.Mode().Perm()&0o077 != 0 {
-			i.Errorf("the secrets in %q are open: %s", folder, is.Mode())
+			i.Errorf("the secrets in %q: got the mode %s, want no access for others", folder, is.Mode())
 		}
 	}
 }
@@ -189,7 +189,7 @@ func (i *installed) unitFits(name, host string) {
 		}
 	}
 	if len(environment) < 10 {
-		i.Fatalf("%s is told only %q", name, environment)
+		i.Fatalf("%s: got the settings %q, want at least 10", name, environment)
 	}
 	cmd := exec.Command(filepath.Join(programs, name), "--check")
 	cmd.Env = environment
@@ -201,6 +201,6 @@ func (i *installed) unitFits(name, host string) {
 		}
 	}
 	if len(wrong) > 0 || strings.Count(string(out), "it is taken") != 2 { // both addresses
-		i.Errorf("%s would not run as its unit has it: %v\n%s", name, err, out)
+		i.Errorf("%s --check: got %v and\n%s\nwant nothing wrong except that both addresses are taken", name, err, out)
 	}
 }

@@ -97,12 +97,14 @@ func TestInstallingWhilePXEIsKilled(t *testing.T) {
 	); !slices.Equal(taken, said) || is.Error != nil || *is.Step != fmt.Sprint("of ", kills-1) || len(said) < 16*kills ||
 		said[0] != line(siteagent.Finished, "noted") {
 		t.Errorf(
-			"of %d reports\n%s\n%d are taken:\n%s\nand it is %+v",
-			len(said),
-			strings.Join(said, "\n"),
+			"got %d requests:\n%s\nand %+v\nwant at least %d, the step %q, no error and these %d requests:\n%s",
 			len(taken),
 			strings.Join(taken, "\n"),
 			is,
+			16*kills,
+			fmt.Sprint("of ", kills-1),
+			len(said),
+			strings.Join(said, "\n"),
 		)
 	}
 	testkit.Eventually(t, "billing is told of its end", func() bool {
@@ -117,6 +119,6 @@ func TestInstallingWhilePXEIsKilled(t *testing.T) {
 		known[r.ID] = true
 	}
 	if want := []string{"pxe.install.created", "pxe.install.booted", "pxe.install.began", "pxe.install.installed"}; !slices.Equal(told, want) {
-		t.Errorf("billing is told %q", told)
+		t.Errorf("billing: got the events %q, want %q", told, want)
 	}
 }

@@ -89,7 +89,7 @@ func testLines(t *testing.T, r *running) {
 func testWholeLines(t *testing.T, r *running) {
 	for _, l := range r.lines() {
 		if l.Service == "" || strings.HasPrefix(l.Msg, "request") && (l.RequestID == "" || l.Route == "") {
-			t.Errorf("%+v", l)
+			t.Errorf("got the line %+v, want a service, and the id and the route of a request", l)
 		}
 	}
 }

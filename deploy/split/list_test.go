@@ -43,13 +43,13 @@ func TestCompleteListTakesLittleMemory(t *testing.T) {
 			before[name] = memory(t, pids[name], "VmRSS")
 		}
 		if items := r.countEntities(); items != listedEntities {
-			t.Errorf("%d items", items)
+			t.Errorf("got %d items, want %d", items, listedEntities)
 		}
 		for name, resident := range before {
 			extra := memory(t, pids[name], "VmHWM") - resident
 			t.Logf("the list took %d KiB more of the %s, which had %d", extra>>10, name, resident>>10)
 			if extra > mostExtra {
-				t.Errorf("the list took %d KiB more of the %s", extra>>10, name)
+				t.Errorf("got %d KiB more memory in the %s, want at most %d", extra>>10, name, mostExtra>>10)
 			}
 		}
 	}

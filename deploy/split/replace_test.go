@@ -54,7 +54,7 @@ func TestReplacedInTurn(t *testing.T) {
 	rest()
 	t.Logf("%d requests, %d failed, %d replaced", front.asked.Load(), front.failed.Load(), rounds*len(names)*2)
 	if front.failed.Load() > 0 || front.asked.Load() < 200 {
-		t.Errorf("%d of %d requests failed", front.failed.Load(), front.asked.Load())
+		t.Errorf("got %d failed of %d requests, want none of at least 200", front.failed.Load(), front.asked.Load())
 	}
 }
 

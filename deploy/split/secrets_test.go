@@ -70,34 +70,34 @@ func TestSecretsStayInside(t *testing.T) {
 	const known = "dhcp.fra1.example.net" // is no secret, and shows that it would be found
 	database, redis := dumpDatabase(t, r.data), dumpRedis(t, r.data)
 	if !strings.Contains(database, known) || !strings.Contains(redis, "entry:") {
-		t.Errorf("the dumps are not whole: %d bytes of the database, %q", len(database), redis)
+		t.Errorf("got %d bytes of the database and %q of Redis, want %q and %q in them", len(database), redis, known, "entry:")
 	}
 	findNone(t, "the database", database, secrets)
 	findNone(t, "Redis", redis, secrets)
 	for where, text := range map[string]string{"the database": database, "Redis": redis} {
 		if regexp.MustCompile(`(^|[^.0-9a-fx])`+code+`([^0-9a-f]|$)`).MatchString(text) ||
 			strings.Contains(text, hex.EncodeToString([]byte(code))) {
-			t.Errorf("%s has a code that was mailed", where)
+			t.Errorf("%s: got a code that was mailed, want none", where)
 		}
 	}
 	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.exit(); err != nil {
-		t.Fatalf("%v\n%s", err, r.screen)
+		t.Fatalf("got the exit %v and\n%s\nwant a clean one", err, r.screen)
 	}
 	findNone(t, "the screen", r.screen.String(), secrets[:len(secrets)-1]) // the first admin's key is shown there
 	findNone(t, "the traces", traces.text(), secrets)
 	if !strings.Contains(traces.text(), "/pxe/dhcp") {
-		t.Error("the traces tell nothing of what they do")
+		t.Error("got traces without /pxe/dhcp, want it there")
 	}
 	if !strings.Contains(r.screen.String(), "/pxe/dhcp") {
-		t.Error("the processes print nothing of what they do")
+		t.Error("got a screen without /pxe/dhcp, want it there")
 	}
 	if lines := requestLines(r.screen.String()); len(lines) == 0 {
-		t.Error("no line of a request is JSON")
+		t.Error("got no JSON line of a request, want at least one")
 	} else if last := lines[len(lines)-1]; last["request_id"] == "" || last["service"] == "" || last["route"] == "" {
-		t.Errorf("a request's line is %v", last)
+		t.Errorf("got the line %v of a request, want a request_id, a service and a route", last)
 	}
 	files := 0
 	err = filepath.WalkDir(r.data, func(path string, entry fs.DirEntry, err error) error {
@@ -112,7 +112,7 @@ func TestSecretsStayInside(t *testing.T) {
 		return err
 	})
 	if err != nil || files == 0 {
-		t.Fatalf("%d files have what is known to be there: %v", files, err)
+		t.Fatalf("got %d files with %q (%v), want at least one", files, known, err)
 	}
 }
 
@@ -188,7 +188,7 @@ func documentedSecrets(t *testing.T, c, nobody *testkit.Client) (secrets []strin
 		}
 	}
 	if t.Logf("%d of %d secrets are taken", accepted, len(secrets)); accepted < 10 {
-		t.Error("these are too few")
+		t.Errorf("got %d accepted secrets, want at least 10", accepted)
 	}
 	return secrets
 }
@@ -276,7 +276,7 @@ func signInSecrets(r *running, box *mailbox.Server) (secrets []string) {
 	}
 	fragment, err := url.ParseQuery(link.Fragment)
 	if err != nil || fragment.Get("key") == "" {
-		t.Fatal(link, err)
+		t.Fatalf("got the link %v (%v), want a key in its fragment", link, err)
 	}
 	add(
 		fragment.Get("key"),
@@ -336,7 +336,7 @@ func dumpDatabase(t *testing.T, data string) string {
 	}
 	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil || len(tables) < 20 {
-		t.Fatal(tables, err)
+		t.Fatalf("got the tables %v (%v), want at least 20", tables, err)
 	}
 	var all strings.Builder
 	for _, table := range tables {
@@ -378,7 +378,7 @@ func findNone(t *testing.T, where, text string, secrets []string) {
 	for n, value := range secrets {
 		for _, look := range []string{value, hex.EncodeToString([]byte(value)), base64.StdEncoding.EncodeToString([]byte(value))} {
 			if strings.Contains(text, look) {
-				t.Errorf("%s has secret %d: it begins with %.12q", where, n, look)
+				t.Errorf("%s: got secret %d, which begins with %.12q, want no secret", where, n, look)
 			}
 		}
 	}

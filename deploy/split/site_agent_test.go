@@ -52,7 +52,7 @@ func newSiteAgent(t *testing.T, folder string, rate int64) *siteAgent {
 		t.Fatal(err)
 	}
 	if said := a.run("settings", "key", "check"); strings.Contains(said, "fails") || strings.Contains(said, "does not read it") {
-		t.Errorf("it says %s", said)
+		t.Errorf("got %s, want neither %q nor %q in it", said, "fails", "does not read it")
 	}
 	a.start()
 	t.Cleanup(func() {
@@ -121,7 +121,7 @@ func (a *siteAgent) tell(c *testkit.Client, group int64, name string, parent *si
 	a.run("settings", "tell")
 	found := testkit.Decode[[]pxe.FileServer](c.Do("GET", "/pxe/file?name=fra1-files1", nil).Want(200))
 	if len(found) != 1 {
-		a.Fatalf("there are %+v", found)
+		a.Fatalf("got the file servers %+v, want one", found)
 	}
 	a.id = found[0].ID
 	body := map[string]any{"name": name}
@@ -199,7 +199,7 @@ func TestSiteAgents(t *testing.T) {
 	}
 	t.Logf("%d files, %d kills in the middle of %d", len(y.want), y.kills, rounds*kills)
 	if y.kills == 0 {
-		t.Error("nothing was killed while files moved")
+		t.Error("got no kill while files moved, want at least one")
 	}
 	stopMiddle()
 	for path, size := range content {
@@ -216,11 +216,11 @@ func TestSiteAgents(t *testing.T) {
 	for _, one := range []*siteAgent{y.parent, y.middle, y.last} {
 		got := one.tree(nil)
 		if len(got) != len(y.want) {
-			t.Errorf("there are %d files instead of %d", len(got), len(y.want))
+			t.Errorf("got %d files, want %d", len(got), len(y.want))
 		}
 		for path, content := range y.want {
 			if got[path].sum != content {
-				t.Errorf("%s is not what it is to be", path)
+				t.Errorf("%s: got the SHA-256 %x, want %x", path, got[path].sum, content)
 			}
 		}
 	}
@@ -260,7 +260,7 @@ func (y *family) watch(a *siteAgent) (stop func()) {
 			seen = a.tree(before)
 			for path, is := range seen {
 				if path != gone && is.sum != y.want[path] && before[path].sum != is.sum {
-					y.Errorf("%s is seen with %d bytes, which are not what it is to have", path, is.info.Size())
+					y.Errorf("%s: got %d bytes with the SHA-256 %x, want %x", path, is.info.Size(), is.sum, y.want[path])
 				}
 			}
 			time.Sleep(20 * time.Millisecond)
@@ -289,7 +289,7 @@ func (y *family) until(what string, is func(filesync.FileSync) bool) {
 			return
 		}
 	}
-	y.Fatalf("it did not come to be that %s: %s", what, last)
+	y.Fatalf("got %s, want that %s", last, what)
 }
 
 // untilFails waits until the last one fails for a reason.
@@ -349,7 +349,7 @@ func (y *family) fillAndLie(disk string) {
 	y.ask()
 	y.untilFails(late + "0: its content has another SHA-256 than was said")
 	if _, there := y.last.tree(nil)[late+"0"]; there {
-		y.Error("what is not what it was said to be is seen")
+		y.Errorf("got %s0, want no file whose content has another SHA-256", late)
 	}
 	kill(y.T, y.middle.process)
 	if err := os.Remove(filepath.Join(y.middle.files(), late+"0")); err != nil { // it gets it again
@@ -399,7 +399,7 @@ func (a *siteAgent) lie(path string) {
 		lines = append(append(lines, text...), '\n')
 	}
 	if !lied {
-		a.Fatalf("%s is not known", path)
+		a.Fatalf("got no line of %s in the index, want one", path)
 	}
 	write(a.T, index, lines)
 	a.start()

@@ -128,7 +128,7 @@ func start(t *testing.T, environment ...string) *running {
 	r.eventually("it is ready", func() bool {
 		select {
 		case <-r.exited:
-			t.Fatalf("it ended: %v\n%s", r.err, r.screen)
+			t.Fatalf("got an exit (%v) and\n%s\nwant a product that is ready", r.err, r.screen)
 		default:
 		}
 		return said.MatchString(r.screen.String())
@@ -150,7 +150,7 @@ func (r *running) exit() error {
 		return r.err
 	case <-time.After(endsWithin):
 		_ = r.cmd.Process.Kill()
-		r.t.Fatalf("it does not end:\n%s", r.screen)
+		r.t.Fatalf("got no exit in %v and\n%s\nwant one", endsWithin, r.screen)
 		return nil
 	}
 }
@@ -164,7 +164,7 @@ func (r *running) children() map[string]int {
 	}
 	for _, name := range append(product.Names(), principal.Gateway, "postgres") {
 		if found[name] == 0 {
-			r.t.Fatalf("%s does not run, but %v", name, found)
+			r.t.Fatalf("got the processes %v, want %s among them", found, name)
 		}
 	}
 	return found
@@ -240,16 +240,16 @@ func TestRun(t *testing.T) {
 	for name, pid := range children {
 		arguments, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		if err != nil || bytes.Contains(arguments, []byte("postgres://")) || bytes.Contains(arguments, []byte("PRIVATE")) {
-			t.Errorf("%s is started as %q, %v", name, arguments, err)
+			t.Errorf("%s: got the arguments %q (%v), want no secret there", name, arguments, err)
 		}
 	}
 	files, err := filepath.Glob(filepath.Join(r.data, "run", "*"))
 	if err != nil || len(files) == 0 {
-		t.Fatal(files, err)
+		t.Fatalf("got the files %v (%v), want at least one", files, err)
 	}
 	for _, file := range files {
 		if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
-			t.Errorf("%s is %v, %v", file, info.Mode(), err)
+			t.Errorf("%s: got the mode %v (%v), want 0600", file, info.Mode(), err)
 		}
 	}
 
@@ -265,16 +265,16 @@ func TestRun(t *testing.T) {
 		"verify": "are as they were written", "admin-key": "A new key of the admin", "skip-change": "nothing has stopped there",
 	} {
 		if out := command(name); !strings.Contains(out, wanted) {
-			t.Errorf("%s while it runs: %s", name, out)
+			t.Errorf("%s while it runs: got %s, want %q in it", name, out, wanted)
 		}
 	}
 	if out := command("maintenance-on"); out != "" {
-		t.Error(out)
+		t.Errorf("maintenance-on: got %s, want no output", out)
 	}
 	c.Do("DELETE", path, nil).Want(503)
 	t.Run("whole lines", func(t *testing.T) { testWholeLines(t, r) })
 	if out := command("maintenance-off"); out != "" {
-		t.Error(out)
+		t.Errorf("maintenance-off: got %s, want no output", out)
 	}
 	c.Do("DELETE", path, nil).Want(200)
 
@@ -282,15 +282,15 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := r.exit(); err != nil {
-		t.Fatalf("%v\n%s", err, r.screen)
+		t.Fatalf("got the exit %v and\n%s\nwant a clean one", err, r.screen)
 	}
 	for name, pid := range children {
 		if alive(pid) {
-			t.Errorf("%s runs on", name)
+			t.Errorf("%s: got a process that still runs, want it ended", name)
 		}
 	}
 	if _, err := os.Stat(filepath.Join(r.data, "run")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the run's secrets are left: %v", err)
+		t.Errorf("got %v for the folder of the run's secrets, want it removed", err)
 	}
 }
 
@@ -303,7 +303,7 @@ func TestDeadServiceEndsTheRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := r.exit(); err == nil || !strings.Contains(r.screen.String(), "the run is over: network ended by itself: signal: killed") {
-		t.Errorf("%v\n%s", err, r.screen)
+		t.Errorf("got %v and\n%s\nwant an error and network named as what ended", err, r.screen)
 	}
 	r.nothingIsLeft(children)
 }
@@ -340,13 +340,13 @@ func testServiceDiesAndComesBack(t *testing.T, f *fleet, c *testkit.Client) {
 			answer := c.Do([]string{"GET", "DELETE"}[n%2], path, nil).Want(http.StatusServiceUnavailable)
 			took = append(took, time.Since(began))
 			if seconds, err := strconv.Atoi(answer.Header.Get("Retry-After")); err != nil || seconds < 1 {
-				t.Fatalf("Retry-After: %q", answer.Header.Get("Retry-After"))
+				t.Fatalf("Retry-After: got %q, want at least 1", answer.Header.Get("Retry-After"))
 			}
 			c.Do("GET", "/admin/1", nil).Want(200)
 			c.Do("GET", "/auth/key/current", nil).Want(200)
 		}
 		if slices.Sort(took); took[len(took)/2] > time.Second { // not each of them: the machine may stand still for a while
-			t.Errorf("the 503 took %v", took)
+			t.Errorf("the 503: got the times %v, want a median of at most %v", took, time.Second)
 		}
 		if err := f.startService(t.Context(), "network"); err != nil {
 			t.Fatal(err)

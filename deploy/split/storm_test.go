@@ -64,7 +64,7 @@ func TestAllocationStorm(t *testing.T) {
 			Want(200).
 			ID()
 		if client != int64(caller+1) {
-			t.Fatalf("caller %d is client %d", caller+1, client)
+			t.Fatalf("caller %d: got client %d, want %d", caller+1, client, caller+1)
 		}
 	}
 	for caller := range callers {
@@ -83,10 +83,10 @@ func TestAllocationStorm(t *testing.T) {
 	if err := db.QueryRow(t.Context(), "SELECT count(*) FROM change WHERE type = 'entity.allocated'").
 		Scan(&recorded); err != nil ||
 		recorded != s.allocated {
-		t.Errorf("%d allocations are recorded, %d were answered; %v", recorded, s.allocated, err)
+		t.Errorf("got %d recorded allocations (%v), want %d", recorded, err, s.allocated)
 	}
 	if s.allocated < callers*rounds || s.observed == 0 {
-		t.Errorf("%d allocations, looked at %d times", s.allocated, s.observed)
+		t.Errorf("got %d allocations and %d observations, want at least %d and 1", s.allocated, s.observed, callers*rounds)
 	}
 	t.Logf(
 		"%d callers, %d rounds, %d kills: %d allocations, %d refusals where there was too little, %d requests sent again, the longest wait "+
@@ -131,7 +131,7 @@ func (s *storm) round(caller, round int, path string, enough bool) {
 	}
 	if answer.Status == http.StatusUnprocessableEntity {
 		if errors := testkit.Decode[problem.Problem](answer).Errors; enough || len(errors) != 1 || errors[0].Code != "exhausted" {
-			s.t.Errorf("%s is refused: %s", attempt, answer.Text)
+			s.t.Errorf("%s: got the refusal %s, want an address, or exhausted where they are scarce", attempt, answer.Text)
 		}
 		s.mu.Lock()
 		s.refused++
@@ -141,7 +141,7 @@ func (s *storm) round(caller, round int, path string, enough bool) {
 	entity := testkit.Decode[[]network.IPEntity](answer)[0]
 	s.mu.Lock()
 	if other := s.holders[entity.ID]; other != 0 || entity.Owner.ID != int64(caller) {
-		s.t.Errorf("caller %d was given %s, which caller %d holds: %s", caller, entity.FullIP, other, answer.Text)
+		s.t.Errorf("caller %d: got %s, held by caller %d: %s, want a free one, with this owner", caller, entity.FullIP, other, answer.Text)
 	}
 	s.holders[entity.ID] = caller
 	s.allocated++
@@ -150,7 +150,7 @@ func (s *storm) round(caller, round int, path string, enough bool) {
 
 	viewed := s.ask("GET", fmt.Sprintf("/entity/%d", entity.ID), nil)
 	if viewed == nil || testkit.Decode[network.IPEntity](viewed).Owner.ID != int64(caller) {
-		s.t.Errorf("what caller %d holds is %v", caller, viewed)
+		s.t.Errorf("caller %d: got %v, want the entity with this owner", caller, viewed)
 	}
 
 	s.mu.Lock()
@@ -170,7 +170,7 @@ func (s *storm) ask(method, path string, body any, headers ...string) *testkit.A
 	s.repeated += repeated
 	s.mu.Unlock()
 	if answer == nil || answer.Status != http.StatusOK && answer.Status != http.StatusUnprocessableEntity {
-		s.t.Errorf("%s answered %+v", path, answer)
+		s.t.Errorf("%s: got %+v, want 200 or 422", path, answer)
 		return nil
 	}
 	return answer
@@ -185,7 +185,7 @@ func insist(t *testing.T, c *testkit.Client, method, path string, body any, head
 			return answer, repeated
 		}
 		if time.Now().After(deadline) {
-			t.Errorf("%s %s starves: %v", method, path, err)
+			t.Errorf("%s %s: got no final answer in %v (%v), want one", method, path, patience, err)
 			return nil, repeated
 		}
 		repeated++
@@ -200,7 +200,7 @@ func (s *storm) observe(ctx context.Context, db *pg.DB) {
 			SELECT count(*) FROM ip_entity e LEFT JOIN ip_assignment a ON a.entity_id = e.id LEFT JOIN ip_free f ON f.entity_id = e.id
 			WHERE (a.entity_id IS NULL) = (f.entity_id IS NULL)`).Scan(&wrong)
 		if err != nil || wrong > 0 {
-			s.t.Errorf("%d entities are both free and assigned, or neither; %v", wrong, err)
+			s.t.Errorf("got %d entities both free and assigned, or neither (%v), want none", wrong, err)
 			return
 		}
 		s.observed++

@@ -47,15 +47,15 @@ func testStrangers(t *testing.T, f *fleet) {
 			"of the gateway, without a header":          {"403", ask("https", []tls.Certificate{load(t, f, principal.Gateway)}, "")},
 		} {
 			if got[0] != got[1] {
-				t.Errorf("%s, who comes %s gets %s", name, what, got[1])
+				t.Errorf("%s, asked %s: got %s, want %s", name, what, got[1], got[0])
 			}
 		}
 		if name == identity.Name {
 			if got := ask("https", peer, ""); got != "403" {
-				t.Errorf("an admin is shown to %s: %s", another, got)
+				t.Errorf("an admin, asked for by %s: got %s, want 403", another, got)
 			}
 			if got := ask("https", []tls.Certificate{load(t, f, principal.Gateway)}, everything); got != "200" {
-				t.Errorf("the gateway gets %s", got)
+				t.Errorf("an admin, asked for by the gateway: got %s, want 200", got)
 			}
 		}
 	}

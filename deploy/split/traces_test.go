@@ -128,17 +128,17 @@ func TestTraces(t *testing.T) {
 		})
 		if len(missing) == 0 {
 			if fmt.Sprintf("%x", of) == foreign {
-				t.Error("a caller says which trace his request belongs to")
+				t.Errorf("got the trace %s, which the caller named, want one of the gateway's own", foreign)
 			}
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("the trace lacks %q, but has:\n%s", missing, strings.Join(paths, "\n"))
+			t.Fatalf("got the trace\n%s\nwant %q in it, too", strings.Join(paths, "\n"), missing)
 		}
 	}
 	for _, s := range traces.all() {
 		if len(s.ParentSpanId) == 0 && s.Kind != otlp.Span_SPAN_KIND_SERVER {
-			t.Errorf("%s begins a trace by itself: %s", s.process, s.Name)
+			t.Errorf("%s: got a trace that begins with %s, want one that begins with a request to a server", s.process, s.Name)
 		}
 	}
 	t.Log(strings.Join(paths, "\n"))

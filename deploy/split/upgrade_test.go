@@ -93,11 +93,11 @@ func TestUpgrade(t *testing.T) {
 	rest()
 	t.Logf("%d requests, %d sent again, %d failed", front.asked.Load(), front.repeated.Load(), front.failed.Load())
 	if front.failed.Load() > 0 || front.asked.Load() < 200 {
-		t.Errorf("%d of %d requests failed", front.failed.Load(), front.asked.Load())
+		t.Errorf("got %d failed of %d requests, want none of at least 200", front.failed.Load(), front.asked.Load())
 	}
 	for service, is := range schemas(t, f) {
 		if is != wanted[service] {
-			t.Errorf("the schema of %s is not that of a new installation:\n%s", service, difference(wanted[service], is))
+			t.Errorf("the schema of %s: got the lines with +, want those with -:\n%s", service, difference(wanted[service], is))
 		}
 	}
 	verified(t, f)
@@ -112,7 +112,7 @@ func buildReleased(t *testing.T) (folder string) {
 	}
 	commit := strings.TrimSpace(string(text))
 	if exec.Command("git", "cat-file", "-e", commit+"^{commit}").Run() != nil {
-		t.Fatalf("this clone lacks the commit %s, of which the last release was made (deploy/upgrade/from): git fetch --unshallow", commit)
+		t.Fatalf("got a clone without %s, want this commit of the last release (deploy/upgrade/from): git fetch --unshallow", commit)
 	}
 	source, folder := t.TempDir(), t.TempDir()
 	run := func(in, name string, arguments ...string) {
@@ -251,7 +251,7 @@ func verified(t *testing.T, f *fleet) {
 				break
 			}
 			if time.Now().After(deadline) {
-				t.Fatalf("%d of %d changes of %s are logged", logged, last, name)
+				t.Fatalf("%s: got changes logged up to %d, want up to %d", name, logged, last)
 			}
 		}
 	}
@@ -260,6 +260,6 @@ func verified(t *testing.T, f *fleet) {
 	cmd := exec.CommandContext(ctx, filepath.Join(f.programs, system.Name), "verify")
 	cmd.Env = f.serviceEnvironment(system.Name)
 	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "as they were written") {
-		t.Errorf("the log: %v\n%s", err, out)
+		t.Errorf("verify: got %v and\n%s\nwant a log as it was written", err, out)
 	}
 }

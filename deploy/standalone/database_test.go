@@ -69,7 +69,7 @@ func (g *given) claimed() (pid int64) {
 			"WHERE relation = to_regclass('ext.standalone') AND mode = 'ExclusiveLock' AND granted), 0)").
 			Scan(&pid)
 		if err != nil || time.Now().After(deadline) {
-			g.Fatal("nobody has claimed the database", err)
+			g.Fatalf("got no claim on the database (%v), want one", err)
 		}
 	}
 	return pid
@@ -88,14 +88,14 @@ func TestClaimIsHeldAnew(t *testing.T) {
 		"WHERE application_name LIKE 'standalone %' AND backend_xmin IS NOT NULL").
 		Scan(&holding); err != nil ||
 		holding > 0 {
-		t.Fatalf("the claim holds what it has seen (%d), so that nothing is vacuumed: %v", holding, err)
+		t.Fatalf("got %d claims that hold a snapshot, which keeps vacuum from its work (%v), want none", holding, err)
 	}
 	before := g.claimed()
 	g.execute(g.superuser, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'postgres' AND pid <> pg_backend_pid()")
 	testkit.Eventually(t, "the claim is lost", func() bool { return g.claimed() != before })
 	second := launch(t, environment)
 	if err := second.exit(); err == nil || !strings.Contains(second.screen.String(), "another standalone runs on this database") {
-		t.Fatalf("a second start: %v\n%s", err, second.screen)
+		t.Fatalf("a second start: got %v and\n%s\nwant a refusal, as another standalone runs on this database", err, second.screen)
 	}
 	made := c.Do("POST", "/group", `{"name": "Berlin"}`)
 	for deadline := time.Now().Add(patience); made.Status == http.StatusServiceUnavailable && time.Now().Before(deadline); time.Sleep(
@@ -125,7 +125,7 @@ func TestClaimIsHeldAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := r.exit(); err == nil || !strings.Contains(r.screen.String(), "another standalone runs on this database") {
-		t.Fatalf("it goes on: %v\n%s", err, r.screen)
+		t.Fatalf("got %v and\n%s\nwant an exit, as another standalone runs on this database", err, r.screen)
 	}
 }
 
@@ -147,15 +147,15 @@ func TestPasswordsOfRolesStay(t *testing.T) {
 	}
 	first := passwords()
 	if passwords() != first {
-		t.Error("passwords changed though they work")
+		t.Error("got other passwords of roles, want those that work kept")
 	}
 	g.execute(g.superuser, "ALTER ROLE postgres_network PASSWORD 'forgotten'")
 	second := passwords()
 	if second == first {
-		t.Error("what was set by another is left")
+		t.Error("got the same passwords of roles, want that of postgres_network set again")
 	}
 	if strings.Split(second, " ")[1] != strings.Split(first, " ")[1] {
-		t.Error("others changed, too")
+		t.Error("got another password of the first role, want only that of postgres_network set again")
 	}
 }
 
@@ -179,7 +179,7 @@ func TestRolesByHand(t *testing.T) {
 		err := r.exit()
 		for _, statement := range statements {
 			if err == nil || !strings.Contains(r.screen.String(), statement) {
-				t.Errorf("it does not say %q: %v\n%s", statement, err, r.screen)
+				t.Errorf("got %v and\n%s\nwant an error and %q", err, r.screen, statement)
 			}
 		}
 	}
@@ -207,7 +207,7 @@ func TestRolesByHand(t *testing.T) {
 	r.client(r.key()).Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
 	verify := launch(t, environment, "verify")
 	if err := verify.exit(); err != nil {
-		t.Errorf("%v\n%s", err, verify.screen)
+		t.Errorf("verify: got %v and\n%s\nwant success", err, verify.screen)
 	}
 	r.stop()
 }
@@ -219,7 +219,7 @@ func TestTooFewConnections(t *testing.T) {
 	environment := map[string]string{"IRONPLANE_DATA": filepath.Join(t.TempDir(), "data"), "DATABASE_URL": g.URL("postgres")}
 	r := start(t, environment)
 	if strings.Contains(r.screen.String(), "Too few connections") {
-		t.Errorf("there are enough:\n%s", r.screen)
+		t.Errorf("got\n%s\nwant no warning of too few connections", r.screen)
 	}
 	r.stop()
 	g.execute(g.superuser, "ALTER DATABASE postgres CONNECTION LIMIT 40", "ALTER ROLE postgres_network CONNECTION LIMIT 7")
@@ -228,7 +228,7 @@ func TestTooFewConnections(t *testing.T) {
 		r.screen.String(),
 		want,
 	) {
-		t.Errorf("it does not say %q:\n%s", want, r.screen)
+		t.Errorf("got\n%s\nwant %q in it", r.screen, want)
 	}
 	r.stop()
 }
@@ -239,7 +239,7 @@ func TestRedisAwayAtStart(t *testing.T) {
 	r := start(t, map[string]string{"IRONPLANE_DATA": filepath.Join(t.TempDir(), "data"), "REDIS_URL": "redis://127.0.0.1:1"})
 	r.client(r.key()).Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
 	if !strings.Contains(r.screen.String(), "Redis does not answer") {
-		t.Errorf("it does not say so:\n%s", r.screen)
+		t.Errorf("got\n%s\nwant a warning that Redis does not answer", r.screen)
 	}
 	r.stop()
 }
@@ -256,7 +256,7 @@ func TestCheck(t *testing.T) {
 		err := r.exit()
 		for _, part := range parts {
 			if well != (err == nil) || !strings.Contains(r.screen.String(), part) {
-				t.Errorf("it does not say %q: %v\n%s", part, err, r.screen)
+				t.Errorf("--check: got %v and\n%s\nwant success %t and %q", err, r.screen, well, part)
 			}
 		}
 	}
@@ -266,7 +266,7 @@ func TestCheck(t *testing.T) {
 		"WHERE rolname LIKE 'postgres\\_%') + (SELECT count(*) FROM pg_namespace WHERE nspname IN ('ext', 'network'))").
 		Scan(&traces)
 	if _, made := os.Stat(data); err != nil || traces > 0 || made == nil {
-		t.Errorf("it left %d traces: %v, %v", traces, err, made)
+		t.Errorf("got %d roles and schemas (%v) and %v for the data folder, want 0 and no folder", traces, err, made)
 	}
 	start(t, environment).stop()
 	says(true, "sealed with this master key")

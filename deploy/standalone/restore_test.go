@@ -71,7 +71,7 @@ func TestRestore(t *testing.T) {
 					said,
 					service+" is taken up",
 				); taken != (way.services == "" || slices.Contains(strings.Fields(way.services), service)) {
-					t.Errorf("%s is taken up: %v\n%s", service, taken, said)
+					t.Errorf("%s is taken up: got %t, want %t, in\n%s", service, taken, !taken, said)
 				}
 			}
 			if !way.elsewhere {
@@ -113,7 +113,7 @@ func TestPointInTime(t *testing.T) {
 		said,
 		"is taken up",
 	) != 5 {
-		t.Errorf("it says %s", said)
+		t.Errorf("got\n%s\nwant %q in it 5 times", said, "is taken up")
 	}
 	i.start()
 	there := map[string]bool{}
@@ -122,7 +122,7 @@ func TestPointInTime(t *testing.T) {
 	}
 	for name := range i.groups {
 		if _, is := kept[name]; is != there[strconv.Quote(name)] {
-			t.Errorf("the group %s is there: %v", name, there[strconv.Quote(name)])
+			t.Errorf("the group %s is there: got %t, want %t", name, there[strconv.Quote(name)], is)
 		}
 	}
 	i.check()
@@ -234,7 +234,7 @@ func (i *restored) otherDatabase() string {
 	url, _, _ := strings.Cut(string(own), "?")
 	cmd := i.shell(`createdb --maintenance-db "$URL" other`, map[string]string{"URL": url})
 	if said, err := cmd.CombinedOutput(); err != nil {
-		i.Fatalf("%v: %s", err, said)
+		i.Fatalf("create the other database: %v: %s", err, said)
 	}
 	return strings.TrimSuffix(url, "/ironplane") + "/other"
 }
@@ -259,7 +259,7 @@ func (i *restored) change() {
 	defer i.mu.Unlock()
 	for other, taken := range i.groups {
 		if taken == id {
-			i.Errorf("%d is given to %s and to %s", id, other, name)
+			i.Errorf("got the id %d for %s and for %s, want one id each", id, other, name)
 		}
 	}
 	i.groups[name] = id
@@ -326,20 +326,20 @@ func (i *restored) check() {
 			break
 		}
 		if time.Now().After(deadline) {
-			i.Fatalf("%d groups of %d are not in the log", missing, len(there))
+			i.Fatalf("got %d of %d groups without a log item, want none", missing, len(there))
 		}
 	}
 	for name, n := range logged {
 		if n > 1 {
-			i.Errorf("the group %s is %d times in the log", name, n)
+			i.Errorf("the group %s: got %d log items, want 1", name, n)
 		}
 	}
 	if len(there) < 25 {
-		i.Errorf("only %d groups are there", len(there))
+		i.Errorf("got %d groups, want at least 25", len(there))
 	}
 	verified := launch(i.T, i.environment, "verify")
 	if err := verified.exit(); err != nil {
-		i.Errorf("the log does not verify: %v\n%s", err, verified.screen)
+		i.Errorf("verify: got %v and\n%s\nwant success", err, verified.screen)
 	}
 	i.Logf("%d groups were made, %d are there, %d in the log", len(i.groups), len(there), len(logged))
 }

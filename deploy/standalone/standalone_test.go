@@ -97,11 +97,11 @@ func start(t *testing.T, environment map[string]string) *running {
 		select {
 		case err := <-r.exited:
 			r.exited <- err
-			t.Fatalf("it ended: %v\n%s", err, r.screen)
+			t.Fatalf("got an exit (%v) and\n%s\nwant a product that is ready", err, r.screen)
 		default:
 		}
 	}
-	t.Fatalf("it did not get ready:\n%s", r.screen)
+	t.Fatalf("got after %v\n%s\nwant a product that is ready", patience, r.screen)
 	return nil
 }
 
@@ -114,7 +114,7 @@ func (r *running) exit() error {
 		return err
 	case <-time.After(patience):
 		_ = r.cmd.Process.Kill()
-		r.t.Fatalf("it did not end:\n%s", r.screen)
+		r.t.Fatalf("got no exit in %v and\n%s\nwant one", patience, r.screen)
 		return nil
 	}
 }
@@ -125,7 +125,7 @@ func (r *running) stop() {
 		r.t.Fatal(err)
 	}
 	if err := r.exit(); err != nil {
-		r.t.Fatalf("it ended with %v:\n%s", err, r.screen)
+		r.t.Fatalf("got the exit %v and\n%s\nwant a clean one", err, r.screen)
 	}
 }
 
@@ -142,7 +142,7 @@ func (r *running) key() string {
 		}
 	}
 	if key == "" {
-		r.t.Fatalf("no key on the screen:\n%s", r.screen)
+		r.t.Fatalf("got no key in %v on the screen\n%s\nwant one", patience, r.screen)
 	}
 	return key
 }
@@ -156,40 +156,40 @@ func TestFromFirstStartToSecond(t *testing.T) {
 
 	curl := regexp.MustCompile(`(?m)^  (curl .*)$`).FindStringSubmatch(first.screen.String())
 	if curl == nil {
-		t.Fatalf("no curl line:\n%s", first.screen)
+		t.Fatalf("got\n%s\nwant a line with curl in it", first.screen)
 	}
 	if _, err := exec.LookPath("curl"); err == nil {
 		pasted, err := exec.Command("sh", "-c", curl[1]).Output()
 		if err != nil || !strings.Contains(string(pasted), `"url":"/admin/1"`) {
-			t.Fatalf("%s: %s %v", curl[1], pasted, err)
+			t.Fatalf("%s: got %s (%v), want %q in it", curl[1], pasted, err, `"url":"/admin/1"`)
 		}
 	}
 	postgres := postmaster(t, data["IRONPLANE_DATA"])
 
 	second := launch(t, data)
 	if err := second.exit(); err == nil || !strings.Contains(second.screen.String(), fmt.Sprint("in use by process ", first.cmd.Process.Pid)) {
-		t.Fatalf("a second start on the folder: %v\n%s", err, second.screen)
+		t.Fatalf("a second start on the folder: got %v and\n%s\nwant process %d named", err, second.screen, first.cmd.Process.Pid)
 	}
 	taken := launch(t, map[string]string{"IRONPLANE_DATA": t.TempDir(), "IRONPLANE_LISTEN": strings.TrimPrefix(first.URL, "http://")})
 	if err := taken.exit(); err == nil || !strings.Contains(taken.screen.String(), "is taken by another program; set IRONPLANE_LISTEN") {
-		t.Fatalf("a second start on the port: %v\n%s", err, taken.screen)
+		t.Fatalf("a second start on the port: got %v and\n%s\nwant the port taken and IRONPLANE_LISTEN named", err, taken.screen)
 	}
 
 	verified := launch(t, data, "verify")
 	if err := verified.exit(); err != nil || !strings.Contains(verified.screen.String(), "are as they were written") {
-		t.Fatalf("the log does not verify: %v\n%s", err, verified.screen)
+		t.Fatalf("verify: got %v and\n%s\nwant a log as it was written", err, verified.screen)
 	}
 	first.stop()
 	if err := syscall.Kill(postgres, 0); err == nil {
-		t.Error("its Postgres goes on")
+		t.Error("got a Postgres that still runs, want it ended")
 	}
 	masterKeyIsKept(t, data, first)
 	again := start(t, data)
 	if got := again.client(key).Do("GET", "/group/1", nil).Want(200).Text; !strings.Contains(got, "Berlin") {
-		t.Fatal(got)
+		t.Fatalf("got %s, want the group Berlin", got)
 	}
 	if strings.Contains(again.screen.String(), "ip_") {
-		t.Errorf("the key is shown again:\n%s", again.screen)
+		t.Errorf("got a key on the screen\n%s\nwant it shown at the first start alone", again.screen)
 	}
 }
 
@@ -200,7 +200,7 @@ func masterKeyIsKept(t *testing.T, data map[string]string, stopped *running) {
 	place := filepath.Join(data["IRONPLANE_DATA"], "master-key")
 	info, err := os.Stat(place)
 	if err != nil || info.Mode() != 0o600 {
-		t.Fatal(info, err)
+		t.Fatalf("%s: got %v (%v), want the mode 0600", place, info, err)
 	}
 	key, err := os.ReadFile(place)
 	if err != nil {
@@ -210,7 +210,7 @@ func masterKeyIsKept(t *testing.T, data map[string]string, stopped *running) {
 		t.Error(err)
 	}
 	if strings.Contains(stopped.screen.String(), strings.TrimSpace(string(key))) {
-		t.Errorf("the master key is on the screen")
+		t.Error("got the master key on the screen, want it nowhere there")
 	}
 	if err := os.Rename(place, place+".away"); err != nil {
 		t.Fatal(err)
@@ -218,10 +218,10 @@ func masterKeyIsKept(t *testing.T, data map[string]string, stopped *running) {
 	without := launch(t, data)
 	if err := without.exit(); err == nil ||
 		!strings.Contains(without.screen.String(), "master-key is not there, and the database holds what is sealed with it") {
-		t.Fatalf("a start without the master key: %v\n%s", err, without.screen)
+		t.Fatalf("a start without the master key: got %v and\n%s\nwant a refusal, as it is missing", err, without.screen)
 	}
 	if _, err := os.Stat(place); err == nil {
-		t.Fatal("the master key is made anew")
+		t.Fatal("got a new master key, want none")
 	}
 	if err := os.Rename(place+".away", place); err != nil {
 		t.Fatal(err)
@@ -250,7 +250,7 @@ func TestAdminKey(t *testing.T) {
 
 	none := launch(t, environment, "admin-key")
 	if err := none.exit(); err == nil || !strings.Contains(none.screen.String(), "there is no installation") {
-		t.Fatalf("a key of no installation: %v\n%s", err, none.screen)
+		t.Fatalf("admin-key without an installation: got %v and\n%s\nwant a refusal, as there is none", err, none.screen)
 	}
 	r := start(t, environment)
 	info, err := os.Stat(file)
@@ -258,7 +258,7 @@ func TestAdminKey(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	if err != nil || info.Mode() != 0o600 {
-		t.Fatal(info, err)
+		t.Fatalf("%s: got %v (%v), want the mode 0600", file, info, err)
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -266,18 +266,18 @@ func TestAdminKey(t *testing.T) {
 	}
 	r.client(strings.TrimSpace(string(text))).Do("GET", "/auth/key/current", nil).Want(200)
 	if strings.Contains(r.screen.String(), "ip_") {
-		t.Errorf("the key is on the screen:\n%s", r.screen)
+		t.Errorf("got the key on the screen\n%s\nwant it in the file alone", r.screen)
 	}
 
 	while := launch(t, environment, "admin-key")
 	if err := while.exit(); err != nil {
-		t.Fatalf("%v\n%s", err, while.screen)
+		t.Fatalf("admin-key while it runs: got %v and\n%s\nwant success", err, while.screen)
 	}
 	r.client(while.key()).Do("GET", "/admin/1", nil).Want(200)
 	r.stop()
 	stopped := launch(t, environment, "admin-key")
 	if err := stopped.exit(); err != nil {
-		t.Fatalf("%v\n%s", err, stopped.screen)
+		t.Fatalf("admin-key while it is stopped: got %v and\n%s\nwant success", err, stopped.screen)
 	}
 	start(t, environment).client(stopped.key()).Do("GET", "/admin/1", nil).Want(200)
 }
@@ -332,7 +332,7 @@ func TestKilled(t *testing.T) {
 	}
 	for name, id := range answered {
 		if found[name] != 1 || ids[name] != id {
-			t.Errorf("%s, answered as %d, is there %d times, last as %d", name, id, found[name], ids[name])
+			t.Errorf("%s: got it %d times, last as %d, want it once, as %d", name, found[name], ids[name], id)
 		}
 	}
 	t.Logf("%d answered, %d there", len(answered), len(found))
@@ -400,13 +400,13 @@ func TestKilledAndRepeated(t *testing.T) {
 		if before[i] != "" {
 			repeated++
 			if before[i] != after[i] {
-				t.Errorf("create %d was answered %s, and again %s", i, before[i], after[i])
+				t.Errorf("create %d again: got %s, want %s", i, after[i], before[i])
 			}
 		}
 	}
 	list := testkit.Decode[[]struct{ Speed int }](client.Do("GET", "/port-speed?sort=speed", nil).Want(200))
 	if len(list) != creates || list[0].Speed != 1 || list[creates-1].Speed != creates {
-		t.Errorf("%d rows, want %d", len(list), creates)
+		t.Errorf("got the %d rows %v, want the speeds 1 to %d", len(list), list, creates)
 	}
 	t.Logf("%d of %d were answered before", repeated, creates)
 }
@@ -423,7 +423,7 @@ func TestOtherMajorVersion(t *testing.T) {
 	}
 	r := launch(t, map[string]string{"IRONPLANE_DATA": data})
 	if err := r.exit(); err == nil || !strings.Contains(r.screen.String(), "9.6") {
-		t.Fatalf("%v\n%s", err, r.screen)
+		t.Fatalf("got %v and\n%s\nwant a refusal that names version 9.6", err, r.screen)
 	}
 }
 
@@ -449,7 +449,7 @@ func TestGivenBackings(t *testing.T) {
 	}
 	r := start(t, environment)
 	if !strings.Contains(r.screen.String(), "a stand-in inside this process serves instead") {
-		t.Errorf("the stand-in is not announced:\n%s", r.screen)
+		t.Errorf("got\n%s\nwant the stand-in for Redis announced", r.screen)
 	}
 	r.client(r.key()).Do("GET", "/auth/key/current", nil).Want(200)
 	second := launch(
@@ -457,13 +457,13 @@ func TestGivenBackings(t *testing.T) {
 		map[string]string{"IRONPLANE_DATA": filepath.Join(dir, "other"), "DATABASE_URL": postgres.URL("postgres"), "PATH": "/nowhere"},
 	)
 	if err := second.exit(); err == nil || !strings.Contains(second.screen.String(), "another standalone runs on this database") {
-		t.Fatalf("a second start on the database: %v\n%s", err, second.screen)
+		t.Fatalf("a second start on the database: got %v and\n%s\nwant a refusal, as another standalone runs on it", err, second.screen)
 	}
 
 	wrong := launch(t, map[string]string{"IRONPLANE_DATA": t.TempDir(), "DATABASE_URL": "postgres://user:hunter2@127.0.0.1:1/x"})
 	if err := wrong.exit(); err == nil || strings.Contains(wrong.screen.String(), "hunter2") ||
 		!strings.Contains(wrong.screen.String(), "connect to the database") {
-		t.Fatalf("%v\n%s", err, wrong.screen)
+		t.Fatalf("got %v and\n%s\nwant a refusal to connect to the database, without the password", err, wrong.screen)
 	}
 	for _, bad := range []map[string]string{
 		{"DATABASE_URL": "user=me password=hunter2"}, {"REDIS_URL": "hunter2", "DATABASE_URL": postgres.URL("postgres")},
@@ -473,7 +473,7 @@ func TestGivenBackings(t *testing.T) {
 		maps.Copy(environment, bad)
 		r := launch(t, environment)
 		if err := r.exit(); err == nil || strings.Contains(r.screen.String(), "hunter2") {
-			t.Errorf("%v: %v\n%s", slices.Sorted(maps.Keys(bad)), err, r.screen)
+			t.Errorf("%v: got %v and\n%s\nwant a refusal without the password", slices.Sorted(maps.Keys(bad)), err, r.screen)
 		}
 	}
 }
@@ -485,7 +485,7 @@ func TestMaintenance(t *testing.T) {
 	command := func(name string) {
 		t.Helper()
 		if r := launch(t, data, name); r.exit() != nil {
-			t.Fatal(r.screen)
+			t.Fatalf("%s: got\n%s\nwant success", name, r.screen)
 		}
 	}
 	r := start(t, data)
@@ -507,7 +507,7 @@ func TestHelp(t *testing.T) {
 	for command, want := range map[string]string{"help": "IRONPLANE_LISTEN", "--help": "default: 127.0.0.1:8080", "nonsense": `there is no command "nonsense"`} {
 		r := launch(t, nil, command)
 		if _ = r.exit(); !strings.Contains(r.screen.String(), want) {
-			t.Errorf("%s:\n%s", command, r.screen)
+			t.Errorf("%s: got\n%s\nwant %q in it", command, r.screen, want)
 		}
 	}
 }
