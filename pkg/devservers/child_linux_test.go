@@ -14,7 +14,7 @@ func TestChildOutlivesTheThreadThatAskedForIt(t *testing.T) {
 	var r *Redis
 	onEndingThread(func() { r, _ = StartRedis(within(t), RedisOptions{}) })
 	if r == nil {
-		t.Fatal("no Redis")
+		t.Fatal("got no Redis, want one")
 	}
 	defer r.Stop(within(t))
 	c := redisClient(t, r)

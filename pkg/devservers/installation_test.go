@@ -34,13 +34,13 @@ func TestNoPostgres(t *testing.T) {
 	t.Parallel()
 	_, err := StartPostgres(within(t), PostgresOptions{Dir: t.TempDir(), bins: []string{t.TempDir(), "/not/there"}})
 	if !errors.Is(err, ErrNoPostgres) {
-		t.Fatalf("start: %v", err)
+		t.Fatalf("start: got %v, want %v", err, ErrNoPostgres)
 	}
 	for _, way := range []string{
 		"apt-get install postgresql", "make setup", "dnf install postgresql-server", "brew install postgresql@17", "DATABASE_URL",
 	} {
 		if !strings.Contains(err.Error(), way) {
-			t.Errorf("%q does not mention %q", err, way)
+			t.Errorf("got %q, want a mention of %q", err, way)
 		}
 	}
 }
@@ -51,7 +51,7 @@ func TestFindPostgres(t *testing.T) {
 	for major, want := range map[string]string{"": bins[1], "97": bins[1], "98": bins[2], "99": bins[3]} {
 		found, err := findPostgres(within(t), bins, major)
 		if err != nil || found.bin != want {
-			t.Errorf("for %q found %v, %v, want %s", major, found, err, want)
+			t.Errorf("major version %q: got %v, %v, want %s", major, found, err, want)
 		}
 	}
 	broken := t.TempDir()
@@ -61,7 +61,7 @@ func TestFindPostgres(t *testing.T) {
 		}
 	}
 	if _, err := findPostgres(within(t), []string{broken}, ""); !errors.Is(err, ErrNoPostgres) || !strings.Contains(err.Error(), broken) {
-		t.Errorf("with a broken one: %v", err)
+		t.Errorf("a broken installation: got %v, want %v with the folder %s", err, ErrNoPostgres, broken)
 	}
 }
 
@@ -75,7 +75,7 @@ func TestVersionIn(t *testing.T) {
 		"/opt/homebrew/opt/postgresql/bin":    0,
 	} {
 		if got := versionIn(path); got != want {
-			t.Errorf("%s: %v, want %v", path, got, want)
+			t.Errorf("%s: got %v, want %v", path, got, want)
 		}
 	}
 }

@@ -70,7 +70,7 @@ func TestKilledOwner(t *testing.T) {
 
 	_, err = StartPostgres(within(t), PostgresOptions{Dir: dir})
 	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("in use by process %d", owner.Process.Pid)) {
-		t.Errorf("start beside the owner: %v", err)
+		t.Errorf("start beside the owner: got %v, want an error that says in use by process %d", err, owner.Process.Pid)
 	}
 	if err := execute(t, postgresURL, "CREATE TABLE kept AS SELECT 42 AS answer"); err != nil {
 		t.Fatal(err)
@@ -90,15 +90,15 @@ func TestKilledOwner(t *testing.T) {
 			eventually(t, name+" is free", func() bool { return !locked(t, filepath.Join(dir, name)) })
 		}
 		if err := <-asleep; err == nil {
-			t.Error("the sleeper slept an hour")
+			t.Error("got no error of the sleeping session, want it ended")
 		}
 	}
 	p := startPostgres(t, PostgresOptions{Dir: dir, Durable: true})
 	if got := query[int](t, p.URL("postgres"), "SELECT answer FROM kept"); got != 42 {
-		t.Errorf("the row is %d", got)
+		t.Errorf("got the row %d, want 42", got)
 	}
 	if r := startRedis(t, RedisOptions{Dir: dir}); r.URL() == redisURL {
-		t.Error("two runs have the same password")
+		t.Error("got the same URL in two runs, want another password")
 	}
 }
 
@@ -133,10 +133,10 @@ func TestStartWaitsForAnOrphan(t *testing.T) {
 	cancel()
 	_, _, err = p.lock.lockServer(ctx)
 	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), fmt.Sprintf("process %d", orphan.Process.Pid)) {
-		t.Errorf("lock beside the orphan: %v", err)
+		t.Errorf("lock beside the orphan: got %v, want %v that names process %d", err, context.Canceled, orphan.Process.Pid)
 	}
 	startPostgres(t, PostgresOptions{Dir: p.dir})
 	if _, err := os.Stat(ended); err != nil {
-		t.Errorf("did not wait for the orphan: %v", err)
+		t.Errorf("got %v, want the file that the orphan wrote at its end", err)
 	}
 }

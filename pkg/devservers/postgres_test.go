@@ -86,7 +86,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	for !ok() {
 		select {
 		case <-ctx.Done():
-			t.Fatal("never: ", what)
+			t.Fatalf("got a timeout, want %s", what)
 		case <-time.After(pollInterval):
 		}
 	}
@@ -99,7 +99,7 @@ func assertMode(t *testing.T, path string, want os.FileMode) {
 		t.Fatal(err)
 	}
 	if info.Mode().Perm() != want {
-		t.Errorf("%s has mode %o, want %o", path, info.Mode().Perm(), want)
+		t.Errorf("%s: got mode %o, want %o", path, info.Mode().Perm(), want)
 	}
 }
 
@@ -112,17 +112,17 @@ func TestFirstStartAndRestart(t *testing.T) {
 		"listen_addresses": "127.0.0.1", "unix_socket_directories": "", "server_encoding": "UTF8",
 	} {
 		if got := query[string](t, p.URL("postgres"), "SHOW "+setting); got != want {
-			t.Errorf("%s is %q, want %q", setting, got, want)
+			t.Errorf("%s: got %q, want %q", setting, got, want)
 		}
 	}
 	assertMode(t, filepath.Join(dir, "password"), 0o600)
 	assertMode(t, filepath.Join(dir, "postgres.log"), 0o600)
 	assertMode(t, filepath.Join(dir, "data"), 0o700)
 	if !locked(t, p.lock.server) {
-		t.Error("the server does not have the lock")
+		t.Error("got a server without the lock, want one with it")
 	}
 	if group, err := syscall.Getpgid(p.child.PID()); err != nil || group == syscall.Getpgrp() {
-		t.Errorf("the server is in our process group, or %v", err)
+		t.Errorf("got the process group %d, %v, want another one than the test's %d", group, err, syscall.Getpgrp())
 	}
 
 	if err := execute(t, p.URL("postgres"), "CREATE TABLE kept AS SELECT 42 AS answer"); err != nil {
@@ -132,7 +132,7 @@ func TestFirstStartAndRestart(t *testing.T) {
 	select {
 	case <-p.Done():
 	default:
-		t.Error("Done is open after Stop")
+		t.Error("got Done open after Stop, want it closed")
 	}
 	if err := p.Err(); err != nil {
 		t.Errorf("Err after Stop: %v", err)
@@ -141,13 +141,13 @@ func TestFirstStartAndRestart(t *testing.T) {
 
 	again := startPostgres(t, PostgresOptions{Dir: dir, Durable: true, MaxConnections: 17})
 	if got := query[int](t, again.URL("postgres"), "SELECT answer FROM kept"); got != 42 {
-		t.Errorf("after a restart the row is %d", got)
+		t.Errorf("after a restart: got the row %d, want 42", got)
 	}
 	for setting, want := range map[string]string{
 		"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on", "max_connections": "17",
 	} {
 		if got := query[string](t, again.URL("postgres"), "SHOW "+setting); got != want {
-			t.Errorf("%s is %q, want %q", setting, got, want)
+			t.Errorf("%s: got %q, want %q", setting, got, want)
 		}
 	}
 }
@@ -174,7 +174,7 @@ func TestWrongPasswordIsRefused(t *testing.T) {
 		u.User = url.UserPassword(superuser, password)
 		err := execute(t, u.String(), "SELECT 1")
 		if refused, ok := errors.AsType[*pgconn.PgError](err); !ok || !strings.HasPrefix(refused.Code, "28") {
-			t.Errorf("password %q: %v", password, err)
+			t.Errorf("password %q: got %v, want an error of class 28", password, err)
 		}
 	}
 }
@@ -189,7 +189,7 @@ func TestStopEndsSessions(t *testing.T) {
 	})
 	stopPostgres(t, p)
 	if err := <-asleep; err == nil {
-		t.Error("the sleeper slept an hour")
+		t.Error("got no error of the sleeping session, want it ended")
 	}
 	assertGone(t, p.lock.server)
 	stopPostgres(t, p) // once more does no harm
@@ -200,7 +200,7 @@ func TestSecondStartIsRefused(t *testing.T) {
 	p := startPostgres(t, PostgresOptions{Dir: t.TempDir()})
 	_, err := StartPostgres(within(t), PostgresOptions{Dir: p.dir})
 	if !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), "in use by process "+strconv.Itoa(os.Getpid())) {
-		t.Errorf("second start: %v", err)
+		t.Errorf("second start: got %v, want %v by process %d", err, ErrInUse, os.Getpid())
 	}
 	query[int](t, p.URL("postgres"), "SELECT 1")
 }
@@ -220,7 +220,7 @@ func TestClosedParents(t *testing.T) {
 		t.Fatal(err)
 	}
 	if info.Sys().(*syscall.Stat_t).Uid == 0 {
-		t.Error("the data belongs to root")
+		t.Error("got data that belongs to root, want another owner")
 	}
 }
 
@@ -239,7 +239,7 @@ func TestOtherMajorVersion(t *testing.T) {
 	}
 	_, err = StartPostgres(within(t), PostgresOptions{Dir: dir})
 	if err == nil || !strings.Contains(err.Error(), "Postgres 9 ") || !strings.Contains(err.Error(), here.major+" ("+here.bin) {
-		t.Errorf("start: %v", err)
+		t.Errorf("start: got %v, want an error that names Postgres 9 and %s (%s", err, here.major, here.bin)
 	}
 }
 
@@ -250,7 +250,7 @@ func TestFolderOfSomethingElse(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := StartPostgres(within(t), PostgresOptions{Dir: dir}); err == nil || !strings.Contains(err.Error(), "is no data of Postgres") {
-		t.Errorf("start: %v", err)
+		t.Errorf("start: got %v, want an error that says is no data of Postgres", err)
 	}
 }
 
@@ -262,7 +262,7 @@ func TestLostPasswordFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := StartPostgres(within(t), PostgresOptions{Dir: p.dir}); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("start: %v", err)
+		t.Errorf("start: got %v, want %v", err, os.ErrNotExist)
 	}
 }
 
@@ -278,7 +278,7 @@ func TestCancelledStart(t *testing.T) {
 			continue
 		}
 		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrNoPostgres) {
-			t.Errorf("start: %v", err)
+			t.Errorf("start: got %v, want %v", err, context.DeadlineExceeded)
 		}
 	}
 	startPostgres(t, PostgresOptions{Dir: dir})
@@ -290,11 +290,11 @@ func TestFailedInitdbLeavesNothing(t *testing.T) {
 	bin := fakeBin(t, "15", "echo it broke >&2; exit 1")
 	_, err := StartPostgres(within(t), PostgresOptions{Dir: dir, bins: []string{bin}})
 	if err == nil || !strings.Contains(err.Error(), "it broke") {
-		t.Errorf("start: %v", err)
+		t.Errorf("start: got %v, want an error that says it broke", err)
 	}
 	for _, name := range []string{"data", "data.new", "password.initdb"} {
 		if _, err := os.Stat(filepath.Join(dir, name)); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("%s is left: %v", name, err)
+			t.Errorf("%s: got %v, want %v", name, err, os.ErrNotExist)
 		}
 	}
 	if err := os.MkdirAll(filepath.Join(dir, "data.new", "global"), 0o700); err != nil { // as after a kill -9
@@ -321,7 +321,7 @@ exec `+real.bin+`/initdb "$@"`)
 	}
 	started := startPostgres(t, PostgresOptions{Dir: dir})
 	if got := query[string](t, started.URL("postgres"), "SELECT datcollate FROM pg_database WHERE datname = 'template1'"); got != "C" {
-		t.Errorf("collation %q", got)
+		t.Errorf("got the collation %q, want C", got)
 	}
 }
 
@@ -340,7 +340,7 @@ func TestTakenPort(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := p.serve(within(t), found, port, PostgresOptions{}); !errors.Is(err, errPortTaken) {
-		t.Errorf("serve on a taken port: %v", err)
+		t.Errorf("serve on a taken port: got %v, want %v", err, errPortTaken)
 	}
 	assertGone(t, p.lock.server)
 
@@ -352,7 +352,7 @@ func TestTakenPort(t *testing.T) {
 		return nil
 	})
 	if err != nil || len(ports) != 3 {
-		t.Errorf("tried %v: %v", ports, err)
+		t.Errorf("got the ports %v, %v, want three and no error", ports, err)
 	}
 }
 
@@ -370,12 +370,12 @@ func TestServerDies(t *testing.T) {
 	}
 	<-p.Done()
 	if err := p.Err(); err == nil || !strings.Contains(err.Error(), "killed") || !strings.Contains(err.Error(), p.logFile()) {
-		t.Errorf("Err: %v", err)
+		t.Errorf("Err: got %v, want an error that says killed and names %s", err, p.logFile())
 	}
 	stopPostgres(t, p)
 	again := startPostgres(t, PostgresOptions{Dir: p.dir, Durable: true})
 	if got := query[int](t, again.URL("postgres"), "SELECT answer FROM kept"); got != 42 {
-		t.Errorf("the row is %d", got)
+		t.Errorf("got the row %d, want 42", got)
 	}
 }
 
@@ -413,7 +413,7 @@ func TestRecycledPid(t *testing.T) {
 	// A living process that we know nothing of may be a Postgres started by hand.
 	_, err = StartPostgres(within(t), PostgresOptions{Dir: p.dir})
 	if err == nil || !strings.Contains(err.Error(), "PID "+pid) {
-		t.Errorf("start beside another's pid: %v", err)
+		t.Errorf("start beside another process's PID: got %v, want an error that names PID %s", err, pid)
 	}
 	// That our server had this pid, and is gone, is another matter.
 	if err := os.WriteFile(p.lock.server, []byte(pid), 0o600); err != nil {
@@ -438,7 +438,7 @@ func TestLogIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	if info.Size() == 0 || info.Size() > maxLog {
-		t.Errorf("the log has %d bytes", info.Size())
+		t.Errorf("got a log of %d bytes, want 1 to %d", info.Size(), maxLog)
 	}
 }
 
@@ -453,6 +453,6 @@ func TestMissingExtension(t *testing.T) {
 	err = requireExtensions(within(t), conn, "btree_gist", "no_such_thing")
 	if err == nil || !strings.Contains(err.Error(), "lacks the extension no_such_thing:") ||
 		!strings.Contains(err.Error(), "postgresql-contrib") {
-		t.Errorf("requireExtensions: %v", err)
+		t.Errorf("requireExtensions: got %v, want an error that names no_such_thing and postgresql-contrib", err)
 	}
 }

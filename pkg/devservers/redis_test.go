@@ -58,7 +58,7 @@ func TestRedis(t *testing.T) {
 			}
 			r := startRedis(t, o)
 			if r.Standin() != o.Standin {
-				t.Errorf("Standin is %v", r.Standin())
+				t.Errorf("got the stand-in %t, want %t", r.Standin(), o.Standin)
 			}
 			c := redisClient(t, r)
 
@@ -71,10 +71,10 @@ func TestRedis(t *testing.T) {
 			}
 			eventually(t, "the brief key expires", func() bool { return errors.Is(c.Get(within(t), "brief").Err(), redis.Nil) })
 			if ttl := c.TTL(within(t), "long").Val(); ttl <= 0 || ttl >= time.Hour {
-				t.Errorf("of an hour %v are left", ttl)
+				t.Errorf("got a TTL of %v, want more than 0 and less than an hour", ttl)
 			}
 			if now, err := c.Time(within(t)).Result(); err != nil || now.Before(set.Add(-time.Second)) {
-				t.Errorf("TIME is %v, %v", now, err)
+				t.Errorf("TIME: got %v, %v, want %v or later", now, err, set)
 			}
 
 			for _, password := range []string{"wrong", ""} {
@@ -82,7 +82,7 @@ func TestRedis(t *testing.T) {
 				err := stranger.Get(within(t), "long").Err()
 				stranger.Close()
 				if err == nil || !strings.Contains(err.Error(), "WRONGPASS") && !strings.Contains(err.Error(), "NOAUTH") {
-					t.Errorf("password %q: %v", password, err)
+					t.Errorf("password %q: got %v, want WRONGPASS or NOAUTH", password, err)
 				}
 			}
 
@@ -100,7 +100,7 @@ func TestRedis(t *testing.T) {
 			}
 			if conn, err := net.Dial("tcp", r.address); err == nil {
 				conn.Close()
-				t.Error("it listens after Stop")
+				t.Error("got a connection after Stop, want none")
 			}
 		})
 	}
@@ -110,7 +110,7 @@ func TestRedisFallsBackToTheStandin(t *testing.T) {
 	t.Parallel()
 	r := startRedis(t, RedisOptions{programs: []string{"/not/there/redis-server"}})
 	if !r.Standin() {
-		t.Error("started something that is not there")
+		t.Error("got a Redis from a missing program, want the stand-in")
 	}
 	if err := redisClient(t, r).Ping(within(t)).Err(); err != nil {
 		t.Error(err)
@@ -125,7 +125,7 @@ func TestRedisChild(t *testing.T) {
 		"save": "", "appendonly": "no", "bind": "127.0.0.1", "maxmemory-policy": "allkeys-lru", "maxmemory": "268435456",
 	} {
 		if got := c.ConfigGet(within(t), setting).Val()[setting]; got != want {
-			t.Errorf("%s is %q, want %q", setting, got, want)
+			t.Errorf("%s: got %q, want %q", setting, got, want)
 		}
 	}
 	if runtime.GOOS == "linux" {
@@ -135,14 +135,14 @@ func TestRedisChild(t *testing.T) {
 			t.Fatal(err)
 		}
 		if strings.Contains(string(arguments), r.password) {
-			t.Errorf("the arguments %q show the password", arguments)
+			t.Errorf("got the arguments %q, want them without the password", arguments)
 		}
 		info, err := os.Stat(proc)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if info.Sys().(*syscall.Stat_t).Uid == 0 {
-			t.Error("it runs as root")
+			t.Error("got a Redis that runs as root, want another account")
 		}
 	}
 
@@ -151,7 +151,7 @@ func TestRedisChild(t *testing.T) {
 	}
 	<-r.Done()
 	if err := r.Err(); err == nil || !strings.Contains(err.Error(), "killed") {
-		t.Errorf("Err: %v", err)
+		t.Errorf("Err: got %v, want an error that says killed", err)
 	}
 	if err := r.Stop(within(t)); err != nil {
 		t.Errorf("Stop after death: %v", err)
@@ -164,10 +164,10 @@ func TestRedisFolder(t *testing.T) {
 	r, _ := redisChild(t, RedisOptions{Dir: dir})
 	_, err := StartRedis(within(t), RedisOptions{Dir: dir})
 	if err == nil || !strings.Contains(err.Error(), "in use by process "+strconv.Itoa(os.Getpid())) {
-		t.Errorf("second start: %v", err)
+		t.Errorf("second start: got %v, want an error that says in use by process %d", err, os.Getpid())
 	}
 	if !locked(t, r.lock.server) {
-		t.Error("the server does not have the lock")
+		t.Error("got a server without the lock, want one with it")
 	}
 	if err := r.Stop(within(t)); err != nil {
 		t.Fatal(err)
@@ -187,6 +187,6 @@ func TestRedisTakenPort(t *testing.T) {
 	program := firstInPath([]string{"redis-server", "valkey-server"})
 	other := &Redis{password: r.password}
 	if err := other.serve(within(t), program, l.Addr().(*net.TCPAddr).Port); !errors.Is(err, errPortTaken) {
-		t.Errorf("serve on a taken port: %v", err)
+		t.Errorf("serve on a taken port: got %v, want %v", err, errPortTaken)
 	}
 }

@@ -25,7 +25,7 @@ func TestPublic(t *testing.T) {
 		"64:ff9b::10.0.0.1": false, "2002:a00:1::": false, "2001:0:a00:1::": false, "2001:db8::1": false,
 	} {
 		if got := egress.Public(netip.MustParseAddr(address)); got != want {
-			t.Errorf("%s: %t", address, got)
+			t.Errorf("%s: got %t, want %t", address, got, want)
 		}
 	}
 }
@@ -36,11 +36,11 @@ func TestParse(t *testing.T) {
 		" 10.1.2.3/16, 127.0.0.1 fd00::/8",
 	); err != nil || len(n) != 3 || n[0].String() != "10.1.0.0/16" ||
 		n[1].String() != "127.0.0.1/32" {
-		t.Error(n, err)
+		t.Errorf("got %v, %v, want three networks that begin with 10.1.0.0/16 and 127.0.0.1/32", n, err)
 	}
 	for _, wrong := range []string{"10.0.0.0/33", "localhost", "10.0.0.0/8 x"} {
 		if _, err := egress.Parse(wrong); err == nil {
-			t.Errorf("%s is let through", wrong)
+			t.Errorf("%s: got no error, want one", wrong)
 		}
 	}
 }
@@ -81,20 +81,20 @@ func TestOwnNetworks(t *testing.T) {
 		strings.Replace(inside.URL, "127.0.0.1", "0.0.0.0", 1),
 	} {
 		if err := ask("", url); !errors.Is(err, egress.ErrOwnNetwork) || egress.Reason(err) != egress.ErrOwnNetwork.Error() {
-			t.Errorf("%s: %v", url, err)
+			t.Errorf("%s: got %v, want %v", url, err, egress.ErrOwnNetwork)
 		}
 	}
 	if reached > 0 {
-		t.Fatal("it was reached")
+		t.Fatalf("got %d requests inside, want none", reached)
 	}
 	if err := ask("127.0.0.1", inside.URL); err != nil || reached != 1 {
-		t.Error(err, reached)
+		t.Errorf("an allowed network: got %v and %d requests inside, want no error and 1", err, reached)
 	}
 	if err := ask("127.0.0.1/32", inside.URL+"?to=http://127.0.0.2:9/"); !errors.Is(err, egress.ErrOwnNetwork) {
-		t.Errorf("after a redirect: %v", err)
+		t.Errorf("a redirect to an own network: got %v, want %v", err, egress.ErrOwnNetwork)
 	}
 	if err := ask("127.0.0.1", inside.URL+"?to=http://1.1.1.1/"); !errors.Is(err, egress.ErrPlain) {
-		t.Errorf("after a redirect to what is not encrypted: %v", err)
+		t.Errorf("a redirect to plain HTTP: got %v, want %v", err, egress.ErrPlain)
 	}
 }
 
@@ -111,7 +111,7 @@ func TestReason(t *testing.T) {
 		}
 		_, err = client.Do(r) //nolint:bodyclose // there is none
 		if said := egress.Reason(err); err == nil || strings.Contains(said, "s3cr3t") || strings.Contains(said, "127.0.0.1") {
-			t.Errorf("%s", said)
+			t.Errorf("got the reason %q, want one without the secret and the address", said)
 		}
 	}
 }

@@ -65,26 +65,26 @@ func TestDeletionThatIsForbidden(t *testing.T) {
 	}
 	for range 2 {
 		if err := s.removeClosed(c, free, used); !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), "Thing 1 has a note.") {
-			t.Errorf("what is used is deleted with %v", err)
+			t.Errorf("delete a used thing: got %v, want a conflict that says Thing 1 has a note", err)
 		}
 	}
 	// That the other one could have been deleted closes nothing.
 	for _, thing := range []int64{used, free} {
 		if err := s.noteOf(refs, thing); err != nil {
-			t.Errorf("after a deletion that was refused: %v", err)
+			t.Errorf("add a note after a refused deletion: %v", err)
 		}
 	}
 	exec(t, s.user, "DELETE FROM note")
 	if err := s.removeClosed(c, used, free); err != nil {
-		t.Errorf("what is not used any more: %v", err)
+		t.Errorf("delete unused things: %v", err)
 	}
 	for _, thing := range []int64{used, free} {
 		if err := s.noteOf(refs, thing); !problem.Is(err, problem.Invalid) {
-			t.Errorf("of a thing that is deleted and not heard of: %v", err)
+			t.Errorf("add a note to a deleted thing: got %v, want an invalid field", err)
 		}
 	}
 	if n := count(t, s.owner, "closing"); n != 0 {
-		t.Errorf("%d deletions are noted as under way", n)
+		t.Errorf("got %d pending deletions, want none", n)
 	}
 
 	// Who uses it cannot be asked.
@@ -95,7 +95,7 @@ func TestDeletionThatIsForbidden(t *testing.T) {
 	)
 	last := s.change(kept)
 	if err := s.removeClosed(&alone, last); !problem.Is(err, problem.Unavailable) || count(t, s.owner, "thing WHERE id = $1", last) != 1 {
-		t.Errorf("without its user: %v", err)
+		t.Errorf("delete without an answer of the user: got %v, want unavailable and the thing kept", err)
 	}
 }
 
@@ -128,26 +128,26 @@ func TestDetach(t *testing.T) {
 		}
 	}
 	if n := count(t, s.user, "note"); n != 3 {
-		t.Errorf("%d of 3 notes are there before anything is detached", n)
+		t.Errorf("before anything is detached: got %d notes, want 3", n)
 	}
 	for _, want := range []int64{2, 1, 0} {
 		if want > 0 {
 			if err := s.removeClosed(c, thing); err == nil {
-				t.Error("it is deleted, and has notes")
+				t.Error("delete a thing with notes: got no error, want one")
 			}
 		}
 		if err := s.noteOf(refs, thing); !problem.Is(err, problem.Invalid) || problem.From(err).Fields[0].Code != "closing" {
-			t.Errorf("of a thing that stays closed: %v", err)
+			t.Errorf("add a note to a closed thing: got %v, want a field with the code closing", err)
 		}
 		if n, err := c.Detach(t.Context(), thing); err != nil || n != want {
-			t.Errorf("%d notes are detached, and not %d: %v", n, want, err)
+			t.Errorf("got %d notes detached, %v, want %d", n, err, want)
 		}
 	}
 	if err := s.removeClosed(c, thing); err != nil {
-		t.Errorf("once nothing is left: %v", err)
+		t.Errorf("delete a thing without notes: %v", err)
 	}
 	if n, err := c.Detach(t.Context(), thing); err != nil || n != 0 || count(t, s.owner, "closing") != 0 {
-		t.Errorf("of what is gone, %d are detached: %v", n, err)
+		t.Errorf("a deleted thing: got %d notes detached, %v and %d pending deletions, want none", n, err, count(t, s.owner, "closing"))
 	}
 }
 
@@ -161,14 +161,14 @@ func TestDeletionThatIsNotDone(t *testing.T) {
 	exec(t, s.owner, "INSERT INTO closing (type, id, agreed, until) SELECT 'thing', id, true, now() + interval '1 hour' FROM thing")
 	exec(t, s.user, "INSERT INTO ref (type, id, name, version, closing) VALUES ('thing', 1, '', 0, 1)")
 	if err := s.noteOf(refs, thing); !problem.Is(err, problem.Invalid) || problem.From(err).Fields[0].Code != "closing" {
-		t.Errorf("of a thing that is being deleted: %v", err)
+		t.Errorf("add a note during a deletion: got %v, want a field with the code closing", err)
 	}
 	exec(t, s.owner, "UPDATE closing SET until = now() - interval '1 second'")
 	if err := s.noteOf(refs, thing); err != nil {
-		t.Errorf("once its time is over: %v", err)
+		t.Errorf("add a note after the deletion expired: %v", err)
 	}
 	if err := s.removeClosed(c, thing); !problem.Is(err, problem.Conflict) {
-		t.Errorf("what was agreed before is used now, and deleted with %v", err)
+		t.Errorf("delete a thing that is used again: got %v, want a conflict", err)
 	}
 	exec(t, s.user, "DELETE FROM note")
 	if err := s.removeClosed(c, thing); err != nil {
@@ -206,13 +206,13 @@ func TestNobodyUsesWhatIsDeleted(t *testing.T) {
 		racing.Wait()
 		notes, there := count(t, s.user, "note WHERE thing = $1", thing), count(t, s.owner, "thing WHERE id = $1", thing)
 		if notes > 0 && there == 0 {
-			t.Errorf("thing %d is deleted, and there are %d notes of it", thing, notes)
+			t.Errorf("got %d notes of the deleted thing %d, want none", notes, thing)
 		}
 		deleted += 1 - there
 		used += min(notes, 1)
 	}
 	t.Logf("%d were deleted, %d used", deleted, used)
 	if deleted == 0 || used == 0 {
-		t.Errorf("nobody was ever faster: %d were deleted, %d used", deleted, used)
+		t.Errorf("got %d things deleted and %d used, want some of both", deleted, used)
 	}
 }

@@ -219,10 +219,10 @@ func TestEachChangeIsAppliedOnceInOrder(t *testing.T) {
 	const all = writers*rounds + 1
 	testkit.Eventually(s, "all is applied", func() bool { return count(t, s.user, "applied") >= all })
 	if n := count(t, s.user, "(SELECT DISTINCT seq FROM applied) d"); n != all || count(t, s.user, "applied") != all {
-		t.Errorf("%d changes of %d were applied, %d times", n, all, count(t, s.user, "applied"))
+		t.Errorf("got %d changes applied %d times, want %d, each once", n, count(t, s.user, "applied"), all)
 	}
 	if n := count(t, s.user, "applied WHERE seq <> n OR version <> n"); n != 0 { // n is the order in which they were applied
-		t.Errorf("%d changes of one thing were applied out of order", n)
+		t.Errorf("got %d changes of one thing out of order, want none", n)
 	}
 }
 
@@ -245,10 +245,10 @@ func TestConsumerStopsAndIsToldToSkip(t *testing.T) {
 			s.consume(c)
 			testkit.Eventually(s, "it stops", func() bool { return c.Status().Stopped == 2 })
 			if got := c.Status(); got.Reason == nil || got.Behind == 0 {
-				t.Errorf("%+v", got)
+				t.Errorf("got %+v, want a reason and changes behind", got)
 			}
 			if n := count(t, s.user, "applied"); n != 1 {
-				t.Errorf("%d changes were applied before the one that cannot be", n)
+				t.Errorf("before the change that cannot be applied: got %d changes applied, want 1", n)
 			}
 			if err := host.SkipChange(
 				t.Context(),
@@ -259,7 +259,7 @@ func TestConsumerStopsAndIsToldToSkip(t *testing.T) {
 				err,
 				host.ErrNotStopped,
 			) {
-				t.Error("skipped a change at which nothing has stopped")
+				t.Errorf("skip a change at which nothing has stopped: got %v, want %v", err, host.ErrNotStopped)
 			}
 			testkit.Eventually(s, "it can be skipped", func() bool {
 				return host.SkipChange(
@@ -271,7 +271,7 @@ func TestConsumerStopsAndIsToldToSkip(t *testing.T) {
 			})
 			testkit.Eventually(s, "it goes on", func() bool { return count(t, s.user, "applied") == 2 && c.Status().Stopped == 0 })
 			if n := count(t, s.user, `change WHERE type = 'event.skipped' AND targets @> '[{"type": "event/owner", "id": 2}]'`); n != 1 {
-				t.Errorf("there are %d records of the skip", n)
+				t.Errorf("got %d records of the skip, want 1", n)
 			}
 		})
 	}
@@ -307,10 +307,10 @@ func TestLostChangesStopAConsumer(t *testing.T) {
 				lost.last,
 			); c.Status().Reason == nil ||
 				c.Status().Reason.Error() != want {
-				t.Errorf("it says %v", c.Status().Reason)
+				t.Errorf("got the reason %v, want %s", c.Status().Reason, want)
 			}
 			if n := count(t, s.user, "applied"); n != lost.first-1 {
-				t.Errorf("%d are applied before them", n)
+				t.Errorf("got %d changes applied before the lost ones, want %d", n, lost.first-1)
 			}
 			testkit.Eventually(s, "it can be skipped", func() bool {
 				return host.SkipChange(
@@ -357,7 +357,7 @@ func TestNamedConsumers(t *testing.T) {
 	s.consume(named)
 	testkit.Eventually(s, "the named one stops", func() bool { return named.Status().Stopped == 2 })
 	if reason := named.Status().Reason; reason == nil || reason.Error() != "apply change 2 of owner/named (thing.created): poison" {
-		t.Errorf("it says %v", reason)
+		t.Errorf("got the reason %v, want apply change 2 of owner/named (thing.created): poison", reason)
 	}
 	s.start()
 	s.consume(&events.Consumer{Source: "owner", Batched: true, Apply: note})
@@ -373,7 +373,7 @@ func TestNamedConsumers(t *testing.T) {
 		err,
 		host.ErrNotStopped,
 	) {
-		t.Errorf("the one without a name skips: %v", err)
+		t.Errorf("skip for the consumer without a name: got %v, want %v", err, host.ErrNotStopped)
 	}
 	testkit.Eventually(s, "the named one can be told to skip", func() bool {
 		var skipped events.Span
@@ -382,7 +382,7 @@ func TestNamedConsumers(t *testing.T) {
 	})
 	testkit.Eventually(s, "it goes on", func() bool { return count(t, s.user, "consumer WHERE name = 'named' AND seq = 3") == 1 })
 	if n, all := count(t, s.user, "applied"), 3+2; n != all {
-		t.Errorf("%d changes are applied of %d", n, all)
+		t.Errorf("got %d changes applied, want %d", n, all)
 	}
 }
 
@@ -413,7 +413,7 @@ func TestNamedConsumerBeginsWithWhatThereIs(t *testing.T) {
 				return count(t, s.user, "consumer WHERE seq = 6") == 1 || lost.stopped > 0 && c.Status().Stopped == lost.stopped
 			})
 			if n := count(t, s.user, "applied"); n != lost.applied {
-				t.Errorf("%d changes are applied", n)
+				t.Errorf("got %d changes applied, want %d", n, lost.applied)
 			}
 		})
 	}
@@ -434,7 +434,7 @@ func TestCursorBehindTheLastChange(t *testing.T) {
 			reason.Error() == "owner has numbered its changes up to 1, and those up to 5 are applied: it was restored, or the cursor was moved"
 	})
 	if n := count(t, s.user, "consumer WHERE seq = 5"); n != 1 {
-		t.Error("the cursor is moved")
+		t.Errorf("got %d cursors at 5, want 1", n)
 	}
 	exec(t, s.user, "UPDATE consumer SET seq = 0")
 	testkit.Eventually(s, "it goes on", func() bool { return count(t, s.user, "applied") == 1 && c.Status().Reason == nil })
@@ -484,7 +484,7 @@ func TestRestoredSource(t *testing.T) {
 					return now.Foreign && now.Reason != nil && now.Reason.Error() == way.reason
 				})
 				if n := count(t, s.user, "consumer WHERE seq = 5"); n != 1 || count(t, s.user, "applied") != applied {
-					t.Errorf("the cursor was moved (%d), or %d more changes applied", n, count(t, s.user, "applied")-applied)
+					t.Errorf("got %d cursors at 5 and %d more changes applied, want 1 and 0", n, count(t, s.user, "applied")-applied)
 				}
 			})
 		}
@@ -511,7 +511,7 @@ func TestKeptChangeIsAppliedByWhoHasNot(t *testing.T) {
 	s.number()
 	s.consumeUntil(c, func() bool { return count(t, s.user, "consumer WHERE seq = 1001") == 1 })
 	if n := count(t, s.user, "applied"); n != 4 {
-		t.Errorf("of 4 changes %d are applied", n)
+		t.Errorf("got %d changes applied, want 4", n)
 	}
 }
 
@@ -539,10 +539,10 @@ func TestSourceThatGoesBackWhileItRuns(t *testing.T) {
 			}
 			s.number()
 			if err := work(t.Context()); !errors.Is(err, events.ErrRestored) {
-				t.Errorf("it goes on: %v", err)
+				t.Errorf("the sequencer of a restored database: got %v, want %v", err, events.ErrRestored)
 			}
 			if _, err := events.History(t.Context(), s.owner); !errors.Is(err, events.ErrRestored) {
-				t.Errorf("it would start again: %v", err)
+				t.Errorf("the history of a restored database: got %v, want %v", err, events.ErrRestored)
 			}
 		})
 	}
@@ -575,7 +575,7 @@ func TestAnotherHistory(t *testing.T) {
 	s.change(kept)
 	testkit.Eventually(s, "it stops", func() bool { return c.Status().Foreign })
 	if n := count(t, s.user, "applied"); n != 1 {
-		t.Errorf("%d are applied", n)
+		t.Errorf("got %d changes applied, want 1", n)
 	}
 }
 
@@ -624,21 +624,21 @@ func TestSpanIsSkipped(t *testing.T) {
 	}
 	for _, other := range []string{"owner:3-5", "owner:1", "other:2-5"} {
 		if err := skip(other); !errors.Is(err, host.ErrNotStopped) {
-			t.Errorf("%s: %v", other, err)
+			t.Errorf("skip %s: got %v, want %v", other, err, host.ErrNotStopped)
 		}
 	}
 	if err := skip("owner:2-7"); err == nil || !strings.Contains(err.Error(), "owner had changes up to 6") {
-		t.Errorf("what is not there yet is skipped: %v", err)
+		t.Errorf("skip beyond the last change: got %v, want an error that says owner had changes up to 6", err)
 	}
 	if err := skip("owner:2-5"); err != nil {
 		t.Fatal(err)
 	}
 	testkit.Eventually(s, "it goes on", func() bool { return count(t, s.user, "applied WHERE seq = 6") == 1 })
 	if n := count(t, s.user, "applied"); n != 2 {
-		t.Errorf("%d changes are applied", n)
+		t.Errorf("got %d changes applied, want 2", n)
 	}
 	if n := count(t, s.user, `change WHERE targets @> '[{"name": "owner:2-5", "id": 5}]'`); n != 1 {
-		t.Errorf("there are %d records of the skip", n)
+		t.Errorf("got %d records of the skip, want 1", n)
 	}
 }
 
@@ -646,7 +646,7 @@ func TestSpanOfAText(t *testing.T) {
 	t.Parallel()
 	for _, wrong := range []string{"owner", "owner:", ":1", "owner:0", "owner:5-2", "owner:1-", "owner:1-2-3", "owner:-1"} {
 		if err := new(events.Span).UnmarshalText([]byte(wrong)); err == nil {
-			t.Errorf("%q is a span", wrong)
+			t.Errorf("%q: got a span, want an error", wrong)
 		}
 	}
 }
@@ -686,7 +686,7 @@ func TestRestoredUserOfForgottenChanges(t *testing.T) {
 		return count(t, s.user, "note WHERE thing = $1", gone) == 0 && count(t, s.user, "consumer WHERE seq = 4") == 1
 	})
 	if count(t, s.user, "note WHERE thing = $1", left) != 1 || count(t, s.user, "ref WHERE id = $1 AND NOT gone", left) != 1 {
-		t.Error("a reference to what is there is cleared")
+		t.Error("got a cleared reference to a thing that exists, want it kept")
 	}
 }
 
@@ -723,7 +723,7 @@ func TestOwnerIsAway(t *testing.T) {
 	since := c.Status().Since
 	time.Sleep(50 * time.Millisecond)
 	if now := c.Status().Since; !now.Equal(since) {
-		t.Errorf("it knows of all until %v, and then %v", since, now)
+		t.Errorf("while the owner is away: got the time %v, want %v as before", now, since)
 	}
 	s.mu.Lock()
 	s.down = false
@@ -777,26 +777,26 @@ func TestRefs(t *testing.T) {
 	refs := noting(s)
 	thing := s.change(kept)
 	if err := s.noteOf(refs, thing); err != nil {
-		t.Errorf("a thing that was not heard of yet: %v", err)
+		t.Errorf("add a note to an unknown thing: %v", err)
 	}
 	if err := s.noteOf(refs, thing+1); !problem.Is(err, problem.Invalid) || problem.From(err).Fields[0].Pointer != "/thing" {
-		t.Errorf("a thing that there is not: %v", err)
+		t.Errorf("add a note to a missing thing: got %v, want an invalid /thing", err)
 	}
 	other := s.change(kept)
 	s.mu.Lock()
 	s.down = true
 	s.mu.Unlock()
 	if err := s.noteOf(refs, other); !problem.Is(err, problem.Unavailable) {
-		t.Errorf("a thing that cannot be asked for: %v", err)
+		t.Errorf("add a note to an unknown thing while the owner is away: got %v, want unavailable", err)
 	}
 	if err := s.noteOf(refs, thing); err != nil {
-		t.Errorf("a thing that is known: %v", err)
+		t.Errorf("add a note to a known thing while the owner is away: %v", err)
 	}
 	s.mu.Lock()
 	s.down = false
 	s.mu.Unlock()
 	if n := count(t, s.user, "note WHERE thing = $1", thing); n != 2 {
-		t.Errorf("there are %d notes", n)
+		t.Errorf("got %d notes, want 2", n)
 	}
 	s.sequence()
 	if err := s.owner.InTx(t.Context(), func(tx *pg.Tx) error {
@@ -812,7 +812,7 @@ func TestRefs(t *testing.T) {
 		return count(t, s.user, "note WHERE thing = $1", thing) == 0
 	})
 	if err := s.noteOf(refs, thing); !problem.Is(err, problem.Invalid) {
-		t.Errorf("a thing that is gone: %v", err)
+		t.Errorf("add a note to a deleted thing: got %v, want an invalid field", err)
 	}
 }
 
@@ -846,10 +846,10 @@ func TestNoReferenceDangles(t *testing.T) {
 	}
 	testkit.Eventually(s, "all is heard of", func() bool { return count(t, s.user, "consumer WHERE seq = $1", last) == 1 })
 	if n := count(t, s.user, "note WHERE thing IS NOT NULL"); n != 0 {
-		t.Errorf("%d references dangle of %d that were made", n, made)
+		t.Errorf("got %d dangling references of %d, want none", n, made)
 	}
 	if made == 0 {
-		t.Error("no reference was made before its thing was gone")
+		t.Error("got no reference made before its thing was gone, want some")
 	}
 }
 
@@ -869,7 +869,7 @@ func TestFeedIsForItsReaders(t *testing.T) {
 			),
 		)
 		if answer.Code != want {
-			t.Errorf("%q gets %d", peer, answer.Code)
+			t.Errorf("%q: got %d, want %d", peer, answer.Code, want)
 		}
 	}
 }
@@ -890,16 +890,16 @@ func TestChangesAreForgottenThatAllHaveRead(t *testing.T) {
 	testkit.Eventually(s, "all are numbered", func() bool { return count(t, s.owner, "change WHERE seq IS NULL") == 0 })
 	exec(t, s.owner, "UPDATE change SET at = now() - interval '8 days' WHERE seq <= 2")
 	if n := keep(); n != 3 {
-		t.Errorf("%d are left while nobody has read", n)
+		t.Errorf("before anybody has read: got %d changes left, want 3", n)
 	}
 	exec(t, s.owner, "UPDATE change_reader SET seq = CASE name WHEN 'user' THEN 3 ELSE 2 END")
 	if n := keep(); n != 2 {
-		t.Errorf("%d are left where all have read the first", n)
+		t.Errorf("after all have read the first: got %d changes left, want 2", n)
 	}
 	exec(t, s.owner, "UPDATE change_reader SET seq = 3")
 	exec(t, s.owner, "UPDATE change SET at = now() - interval '8 days'")
 	if n := keep(); n != 1 {
-		t.Errorf("%d are left where all are read and old, by the last of which readers know where they are", n)
+		t.Errorf("after all have read all: got %d changes left, want the last one alone", n)
 	}
 }
 

@@ -119,7 +119,7 @@ func TestMessages(t *testing.T) {
 	if err := p.owner.QueryRow(t.Context(), "SELECT sealed FROM message WHERE sealed IS NOT NULL").
 		Scan(&sealed); err != nil ||
 		bytes.Contains(sealed, []byte("token")) {
-		t.Errorf("%q is kept, %v", sealed, err)
+		t.Errorf("got the message %q, %v, want it sealed", sealed, err)
 	}
 	p.take()
 	p.take() // another instance
@@ -128,7 +128,7 @@ func TestMessages(t *testing.T) {
 	}
 	testkit.Eventually(p, "all are gone but those that nobody can take", func() bool { return count(p, p.owner, "message") == 2 })
 	if got := p.took(); got != "a:token"+strings.Repeat(" b", 250) {
-		t.Errorf("taken is %s", got)
+		t.Errorf("got the messages %s, want a:token and 250 times b", got)
 	}
 
 	var id string
@@ -138,23 +138,23 @@ func TestMessages(t *testing.T) {
 	skip := func(name, text string) error {
 		var skipped events.Span
 		if err := skipped.UnmarshalText([]byte(text)); err != nil || skipped.String() != text {
-			t.Fatal(skipped, err)
+			t.Fatalf("got the span %s, %v, want %s", skipped.String(), err, text)
 		}
 		return host.SkipChange(t.Context(), service.Definition{Name: name}, service.Deps{DB: p.owner}, skipped)
 	}
 	for name, text := range map[string]string{"user": "owner:" + id, "owner": "owner:00000000-0000-0000-0000-000000000000"} {
 		if err := skip(name, text); !errors.Is(err, host.ErrNotStopped) {
-			t.Errorf("%s gives up %s: %v", name, text, err)
+			t.Errorf("%s skips %s: got %v, want %v", name, text, err, host.ErrNotStopped)
 		}
 	}
 	if err := skip("owner", "owner:"+id); err != nil || count(t, p.owner, "message") != 1 {
-		t.Errorf("%d messages are left, %v", count(t, p.owner, "message"), err)
+		t.Errorf("got %d messages left, %v, want 1", count(t, p.owner, "message"), err)
 	}
 	var record string
 	if err := p.owner.QueryRow(t.Context(), "SELECT type || ' ' || (targets->0->>'name') FROM change WHERE type = 'event.skipped'").
 		Scan(&record); err != nil ||
 		record != "event.skipped owner:"+id {
-		t.Errorf("the record is %q, %v", record, err)
+		t.Errorf("got the record %q, %v, want event.skipped owner:%s", record, err, id)
 	}
 }
 
@@ -170,13 +170,13 @@ func TestMessageGivenTwice(t *testing.T) {
 	p.execute(p.owner, "INSERT INTO message OVERRIDING SYSTEM VALUE SELECT * FROM backup")
 	testkit.Eventually(p, "it is gone again", func() bool { return count(p, p.owner, "message") == 0 })
 	if got := p.took(); got != "a:token" {
-		t.Errorf("taken is %s", got)
+		t.Errorf("got the messages %s, want a:token", got)
 	}
 	for _, age := range []string{"80 days", "100 days"} {
 		p.execute(p.user, "INSERT INTO message_taken (id, at) VALUES (gen_random_uuid(), now() - $1::interval)", age)
 	}
 	if err := host.Sweep(t.Context(), p.user); err != nil || count(t, p.user, "message_taken") != 2 {
-		t.Errorf("%d are known, %v", count(t, p.user, "message_taken"), err)
+		t.Errorf("got %d known messages, %v, want 2", count(t, p.user, "message_taken"), err)
 	}
 }
 

@@ -76,7 +76,7 @@ func (s *stand) enqueue(ctx context.Context, job service.Job, args any, failing 
 		return failing
 	})
 	if !errors.Is(err, failing) {
-		s.Fatal(err)
+		s.Fatalf("got %v, want %v", err, failing)
 	}
 }
 
@@ -129,7 +129,7 @@ func TestJobsFollowTheirUnitOfWork(t *testing.T) {
 	s.enqueue(ctx, greet, greeting{"undone"}, errUndone)
 	s.enqueue(t.Context(), greet, greeting{"by nobody"}, nil)
 	if n := s.count("river_job WHERE metadata::text LIKE '%grants%' AND metadata -> 'caller' -> 'principal' -> 'grants' <> '[]'"); n != 0 {
-		t.Error("a job keeps what its caller may")
+		t.Errorf("got %d jobs with their caller's grants, want none", n)
 	}
 	s.work(greet)
 	s.eventually("both are greeted", func() bool { return s.count("change") == 2 })
@@ -137,10 +137,10 @@ func TestJobsFollowTheirUnitOfWork(t *testing.T) {
 		"change WHERE actor_url = '/admin/3' AND actor_name = 'ada' AND actor_key = 7 AND ip = '192.0.2.1' " +
 			"AND request_id = 'of-the-request' AND targets::text LIKE '%kept%'",
 	); n != 1 {
-		t.Error("it is not recorded who asked for it")
+		t.Errorf("got %d records with the caller, want 1", n)
 	}
 	if n := s.count("change WHERE actor_url IS NULL AND targets::text LIKE '%by nobody%'"); n != 1 {
-		t.Error("what nobody asked for is not the installation's")
+		t.Errorf("got %d records without a caller, want 1", n)
 	}
 	s.eventually("they are done", func() bool { return s.count("river_job WHERE state = 'completed'") == 2 })
 }
@@ -171,7 +171,7 @@ func TestFailedJobs(t *testing.T) {
 		s.becomes("completed")
 		for attempt, earlier := range map[int]string{1: "", 2: `{"steps": 1}`, 3: `{"steps": 2}`} {
 			if got, _ := seen.Load(attempt); got != earlier {
-				t.Errorf("attempt %d knows of %v", attempt, got)
+				t.Errorf("attempt %d: got the progress %v, want %q", attempt, got, earlier)
 			}
 		}
 	})
@@ -200,7 +200,7 @@ func TestFailedJobs(t *testing.T) {
 			s.work(job.Job)
 			s.becomes(job.state)
 			if n := s.count("river_job WHERE attempt = $1 AND cardinality(errors) = $1", job.tried); n != 1 {
-				t.Error("it was not tried as often, or does not say why")
+				t.Errorf("got %d jobs with %d attempts and as many errors, want 1", n, job.tried)
 			}
 		})
 	}
@@ -221,7 +221,7 @@ func TestUniqueJobs(t *testing.T) {
 	s.eventually("it is done again once it has ended", func() bool { return s.count("river_job WHERE state = 'completed'") == 3 })
 	stop()
 	if n := done.Load(); n != 3 {
-		t.Errorf("%d were done", n)
+		t.Errorf("got %d jobs done, want 3", n)
 	}
 }
 
@@ -251,10 +251,10 @@ func TestStop(t *testing.T) {
 	}()
 	stop()
 	if n := s.count("river_job WHERE state = 'completed' AND args ->> 'name' = 'short'"); n != 1 {
-		t.Error("what takes a moment is not finished")
+		t.Errorf("got %d short jobs completed, want 1", n)
 	}
 	if n := s.count("river_job WHERE state = 'available' AND attempt = 0 AND args ->> 'name' = 'long'"); n != 1 {
-		t.Error("what takes long is not left for others")
+		t.Errorf("got %d long jobs available without an attempt, want 1", n)
 	}
 }
 
@@ -274,11 +274,11 @@ func TestCancelWhatIsBeingDone(t *testing.T) {
 	handler := rest.NewHandler("jobs", s.DB, slog.New(slog.DiscardHandler), jobs.Routes("jobs", s.DB, "keeper"))
 	told, err := jobs.Cancel(t.Context(), peers.New("keeper", map[string]http.Handler{"jobs": handler}), "jobs", id)
 	if err != nil || told.Job == nil || told.Job.State != "running" || !told.Job.Cancelling {
-		t.Fatalf("%+v, %v", told.Job, err)
+		t.Fatalf("got %+v, %v, want a running job that is being cancelled", told.Job, err)
 	}
 	s.becomes("cancelled")
 	if _, err := jobs.Get(t.Context(), peers.New("network", map[string]http.Handler{"jobs": handler}), "jobs", id); err == nil {
-		t.Error("another service sees it")
+		t.Error("get a job as another service: got no error, want one")
 	}
 }
 
@@ -311,12 +311,12 @@ func TestJobsOfProcessesThatWereKilled(t *testing.T) {
 	s.work(job)
 	s.eventually("it does jobs", func() bool { return s.count("job_runner") == 3 })
 	if _, there := done.Load("killed"); there {
-		t.Error("it has not waited for others to be seen")
+		t.Error("got the killed job done at once, want it to wait until others can be seen")
 	}
 	s.execute("UPDATE job_runner SET since = now() - interval '1 minute'")
 	s.eventually("the one that was killed is done", func() bool { _, there := done.Load("killed"); return there })
 	if n, _ := done.Load("killed"); n != 2 {
-		t.Errorf("it is attempt %v", n)
+		t.Errorf("the killed job: got attempt %v, want 2", n)
 	}
 	s.eventually("the one that kills its process is given up", func() bool {
 		return s.count(
@@ -324,7 +324,7 @@ func TestJobsOfProcessesThatWereKilled(t *testing.T) {
 		) == 1
 	})
 	if n := s.count("river_job WHERE state = 'running' AND args ->> 'name' IN ('goes on', 'began just now')"); n != 2 {
-		t.Error("what is being done elsewhere is begun again")
+		t.Errorf("got %d jobs that still run elsewhere, want 2", n)
 	}
 }
 
@@ -333,7 +333,7 @@ func TestRiversMigrations(t *testing.T) {
 	t.Parallel()
 	names, err := fs.Glob(jobs.River, "migrations/*.sql")
 	if err != nil || len(names) < 8 {
-		t.Fatal(names, err)
+		t.Fatalf("got the migrations %v, %v, want 8 or more", names, err)
 	}
 	sum := sha256.New()
 	for _, name := range names[:8] {
@@ -344,7 +344,7 @@ func TestRiversMigrations(t *testing.T) {
 		sum.Write(text)
 	}
 	if got := fmt.Sprintf("%x", sum.Sum(nil)); got != "c62049097c0d32b22a2cbba6a102afebdc250697fe350966c0461aec875cde48" {
-		t.Errorf("those of the first release of jobs have the sum %s now", got)
+		t.Errorf("the migrations of the first release of jobs: got the sum %s, want the one of that release", got)
 	}
 }
 
@@ -355,7 +355,7 @@ func TestEnqueueWhatIsNoJSON(t *testing.T) {
 		return jobs.Enqueue(t.Context(), tx, &service.Job{Kind: "x"}, func() {})
 	})
 	if _, refused := errors.AsType[*json.UnsupportedTypeError](err); !refused {
-		t.Error(err)
+		t.Errorf("got %v, want an unsupported type", err)
 	}
 }
 

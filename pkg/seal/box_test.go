@@ -49,36 +49,36 @@ func TestSeal(t *testing.T) {
 	for _, value := range []string{"", "x", strings.Repeat("long ", 1000)} {
 		sealed := b.Seal(place, secret.New(value))
 		if len(value) > 8 && bytes.Contains(sealed, []byte(value)) {
-			t.Error("the value is not sealed")
+			t.Error("got the value in the sealed bytes, want it hidden")
 		}
 		opened, err := box(t, "pxe", master).Open(place, sealed)
 		if err != nil || opened.Reveal() != value {
-			t.Errorf("opened %d bytes: %v", len(opened.Reveal()), err)
+			t.Errorf("got %d bytes, %v, want %d", len(opened.Reveal()), err, len(value))
 		}
 	}
 	sealed := b.Seal(place, secret.New("correct horse"))
 	if bytes.Equal(sealed, b.Seal(place, secret.New("correct horse"))) {
-		t.Error("the same twice looks the same")
+		t.Error("got the same bytes for the same value twice, want others")
 	}
 	for _, other := range []seal.Place{
 		{Table: "dhcp_server", Column: "api_key", ID: 8}, {Table: "dhcp_server", Column: "name", ID: 7},
 		{Table: "file_server", Column: "api_key", ID: 7},
 	} {
 		if _, err := b.Open(other, sealed); err == nil {
-			t.Errorf("opened at %+v", other)
+			t.Errorf("%+v: got no error, want one", other)
 		}
 	}
 	if _, err := box(t, "system", master).Open(place, sealed); !errors.Is(err, seal.ErrOtherKey) {
-		t.Errorf("another service opens it: %v", err)
+		t.Errorf("open as another service: got %v, want %v", err, seal.ErrOtherKey)
 	}
 	for i := range sealed {
 		altered := bytes.Clone(sealed)
 		altered[i] ^= 1
 		if _, err := b.Open(place, altered); err == nil {
-			t.Errorf("byte %d does not matter", i)
+			t.Errorf("byte %d altered: got no error, want one", i)
 		}
 		if _, err := b.Open(place, sealed[:i]); err == nil {
-			t.Errorf("%d bytes are enough", i)
+			t.Errorf("the first %d bytes: got no error, want one", i)
 		}
 	}
 }
@@ -90,29 +90,29 @@ func TestRotate(t *testing.T) {
 	before, both, after := box(t, "pxe", first), box(t, "pxe", second, first), box(t, "pxe", second)
 	early, late := before.Seal(place, secret.New("early")), both.Seal(place, secret.New("late"))
 	if opened, err := both.Open(place, early); err != nil || opened.Reveal() != "early" {
-		t.Error(err)
+		t.Errorf("got %q, %v, want early", opened.Reveal(), err)
 	}
 	if opened, err := after.Open(place, late); err != nil || opened.Reveal() != "late" {
-		t.Error(err)
+		t.Errorf("got %q, %v, want late", opened.Reveal(), err)
 	}
 	if _, err := after.Open(place, early); !errors.Is(err, seal.ErrOtherKey) {
-		t.Error(err)
+		t.Errorf("got %v, want %v", err, seal.ErrOtherKey)
 	}
 	signature := before.Signer("log").Sign([]byte("x"))
 	if age, ok, err := both.Signer("log").Check([]byte("x"), signature); age != 1 || !ok || err != nil {
-		t.Error(age, ok, err)
+		t.Errorf("the second key: got %v, %t, %v, want 1, true, no error", age, ok, err)
 	}
 	if age, ok, err := after.Signer("log").Check([]byte("x"), both.Signer("log").Sign([]byte("x"))); age != 0 || !ok || err != nil {
-		t.Error(age, ok, err)
+		t.Errorf("the first key: got %v, %t, %v, want 0, true, no error", age, ok, err)
 	}
 	if _, _, err := after.Signer("log").Check([]byte("x"), signature); !errors.Is(err, seal.ErrOtherKey) {
-		t.Error(err)
+		t.Errorf("got %v, want %v", err, seal.ErrOtherKey)
 	}
 	if _, ok, _ := both.Signer("log").Check([]byte("y"), signature); ok {
-		t.Error("the signature is that of another message, too")
+		t.Error("the signature of another message: got true, want false")
 	}
 	if _, ok, _ := both.Signer("letters").Check([]byte("x"), signature); ok {
-		t.Error("the signature is good for another purpose, too")
+		t.Error("the signature for another purpose: got true, want false")
 	}
 }
 
@@ -122,9 +122,9 @@ func TestMasterKey(t *testing.T) {
 	for _, wrong := range []string{"", ",", "hunter2 hunter2 hunter2 hunter2 hunter2", short, seal.NewMasterKey().Reveal() + ","} {
 		_, err := seal.Derive(secret.New(wrong), "pxe", seal.Sealing("pxe"))
 		if err == nil {
-			t.Errorf("%q is taken", wrong)
+			t.Errorf("%q: got a key, want an error", wrong)
 		} else if strings.Contains(err.Error(), "hunter2") {
-			t.Error("the error shows it")
+			t.Errorf("got the error %v, want one without the key", err)
 		}
 	}
 }

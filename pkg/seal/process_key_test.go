@@ -32,7 +32,7 @@ func TestOldValuesOpen(t *testing.T) {
 	}
 	opened, err := box(t, "network", master).Open(place, from("517a89edd02c07f6f3a9d44504259eb4fccf18137005fd9fc9dabd4c078f41848af2535b08"))
 	if err != nil || opened.Reveal() != "early" {
-		t.Error(err)
+		t.Errorf("got %q, %v, want early", opened.Reveal(), err)
 	}
 	key, err := seal.Derive(master, "system", seal.Signing("system", "audit log"))
 	if err != nil {
@@ -47,7 +47,7 @@ func TestOldValuesOpen(t *testing.T) {
 		from("9751bc1544540b8606f72c8d6266125ff1f885ea4e5c39df28699336ff8ea2281182d6f3"),
 	); !ok ||
 		err != nil {
-		t.Error(ok, err)
+		t.Errorf("got %t, %v, want true, no error", ok, err)
 	}
 }
 
@@ -62,11 +62,11 @@ func TestPurposes(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := key.Box("network"); err == nil {
-		t.Error("it seals as network")
+		t.Error("a box for network: got no error, want one")
 	}
 	for _, p := range []seal.Purpose{seal.Signing("system", "audit log"), seal.Signing("pxe", "anything")} {
 		if _, err := key.Signer(p); err == nil || !strings.Contains(err.Error(), p.Use) {
-			t.Errorf("it signs: %v", err)
+			t.Errorf("a signer for %s: got %v, want an error that names the use", p.Use, err)
 		}
 	}
 }
@@ -85,9 +85,9 @@ func TestParseProcessKey(t *testing.T) {
 	} {
 		_, err := seal.ParseProcessKey(secret.New(text), "pxe")
 		if err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("%v does not say %q", err, says)
+			t.Errorf("got %v, want an error that says %q", err, says)
 		} else if len(text) > 60 && strings.Contains(err.Error(), text[50:60]) {
-			t.Error("the error shows the key")
+			t.Errorf("got the error %v, want one without the key", err)
 		}
 	}
 	if _, err := seal.ParseProcessKey(secret.New(" "+good+" ,\n"+good+"\n"), "pxe"); err != nil {

@@ -35,10 +35,10 @@ func TestNoWayOutButReveal(t *testing.T) {
 
 	for _, leak := range []string{value, fmt.Sprintf("%x", value)} {
 		if strings.Contains(out.String(), leak) {
-			t.Errorf("the value got out:\n%s", out.String())
+			t.Errorf("got the value %q, want it hidden in\n%s", leak, out.String())
 		}
 	}
 	if s.Reveal() != value {
-		t.Error("Reveal lost the value")
+		t.Errorf("got %q, want %q", s.Reveal(), value)
 	}
 }

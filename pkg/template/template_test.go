@@ -70,11 +70,11 @@ func TestText(t *testing.T) {
 	} {
 		made, wrong := language.Text(source)
 		if len(wrong) > 0 {
-			t.Errorf("%s: %v", source, wrong)
+			t.Errorf("%s: got the errors %v, want none", source, wrong)
 			continue
 		}
 		if got, err := made.Render(true, variables()...); got != want || err != nil {
-			t.Errorf("%s makes %q, %v", source, got, err)
+			t.Errorf("%s: got %q, %v, want %q", source, got, err, want)
 		}
 	}
 }
@@ -91,11 +91,11 @@ func TestHTML(t *testing.T) {
 	} {
 		made, wrong := language.HTML(source)
 		if len(wrong) > 0 {
-			t.Errorf("%s: %v", source, wrong)
+			t.Errorf("%s: got the errors %v, want none", source, wrong)
 			continue
 		}
 		if got, err := made.Render(true, variables()...); got != want || err != nil {
-			t.Errorf("%s makes %q, %v", source, got, err)
+			t.Errorf("%s: got %q, %v, want %q", source, got, err, want)
 		}
 	}
 }
@@ -108,7 +108,7 @@ func TestSecretsAreMarked(t *testing.T) {
 	for _, made := range []*template.Template{text, html} {
 		got, err := made.Render(false, variables()...)
 		if err != nil || strings.Contains(got, "token") || !strings.Contains(got, "[secret]") {
-			t.Errorf("shows %q, %v", got, err)
+			t.Errorf("got %q, %v, want [secret] for the secret", got, err)
 		}
 	}
 }
@@ -143,11 +143,11 @@ func TestWhereItIsWrong(t *testing.T) {
 	} {
 		_, wrong := language.Text(source)
 		if len(wrong) == 0 || !strings.HasPrefix(wrong[0].Error(), want) {
-			t.Errorf("%q: %v, want %s", source, wrong, want)
+			t.Errorf("%q: got %v, want %s", source, wrong, want)
 		}
 	}
 	if _, wrong := language.Text("{{.A}}{{upper}}{{range .B}}{{.C}}{{end}}{{.D}}"); len(wrong) != 4 {
-		t.Errorf("%v", wrong)
+		t.Errorf("got the errors %v, want 4", wrong)
 	}
 }
 
@@ -176,12 +176,12 @@ func TestAttempts(t *testing.T) {
 			"text": language.Text, "HTML": language.HTML, "open": language.Open,
 		} {
 			if _, wrong := check(source); len(wrong) == 0 {
-				t.Errorf("%s is taken as %s", source[:min(len(source), 80)], kind)
+				t.Errorf("%s as %s: got no error, want one", source[:min(len(source), 80)], kind)
 			}
 		}
 	}
 	if _, wrong := language.Open("{{.Link}}"); len(wrong) != 1 {
-		t.Errorf("a secret in the open: %v", wrong)
+		t.Errorf("a secret in an open text: got the errors %v, want 1", wrong)
 	}
 	for _, source := range []string{
 		`<a title="{{.Link}}">`, `<a href="{{.Link}}&x=1">`, `<a href="x{{.Link}}">`, `<a href={{.Link}}>`, `<img src="{{.Link}}">`, `<form action="{{.Link}}">`, `<link rel="prefetch" href="{{.Link}}">`, `<base href="{{.Link}}">`,
@@ -190,7 +190,7 @@ func TestAttempts(t *testing.T) {
 		`<a href="x`, `<p title="{{if .Urgent}}">{{end}}`, `<script>`,
 	} {
 		if _, wrong := language.HTML(source); len(wrong) == 0 {
-			t.Errorf("%s is taken", source)
+			t.Errorf("%s: got no error, want one", source)
 		}
 	}
 }
@@ -200,20 +200,20 @@ func TestBounds(t *testing.T) {
 	t.Parallel()
 	long, wrong := language.Text(`{{range .Tags}}{{range $.Tags}}{{$.To.Name}}{{end}}{{end}}`)
 	if len(wrong) > 0 {
-		t.Fatal(wrong)
+		t.Fatalf("got the errors %v, want none", wrong)
 	}
 	given := variables()
 	l := given[1].(letter)
 	l.To.Name, l.Tags = strings.Repeat("x", 1000), make([]string, 100)
 	if got, err := long.Render(true, given[0], l); !errors.Is(err, template.ErrTooLong) || got != "" {
-		t.Errorf("%d bytes: %v", len(got), err)
+		t.Errorf("got %d bytes, %v, want none, %v", len(got), err, template.ErrTooLong)
 	}
 	l.Tags = make([]string, 101)
 	if _, err := long.Render(true, given[0], l); err == nil {
-		t.Error("a list of any length is taken")
+		t.Error("a list of 101 items: got no error, want one")
 	}
 	if _, err := long.Render(true, given[1], given[0]); err == nil {
-		t.Error("other variables are taken")
+		t.Error("other variables: got no error, want one")
 	}
 }
 
@@ -223,14 +223,14 @@ func TestVariables(t *testing.T) {
 	for _, v := range language.Variables() {
 		all = append(all, v.Name)
 		if v.Secret != (v.Name == ".Link") || v.Name == ".Site.Name" && v.Doc != "the installation's" {
-			t.Errorf("%+v", v)
+			t.Errorf("got the variable %+v, want .Link alone secret, and .Site.Name with its description", v)
 		}
 	}
 	if got := strings.Join(
 		all,
 		" ",
 	); got != ".Site.Name .Site.URL .To.Name .To.Email .Link .Expires .Changes[].What .Changes[].Before .Tags[] .Count .Urgent" {
-		t.Error(got)
+		t.Errorf("got the variables %s, want all in their order", got)
 	}
 }
 
@@ -246,7 +246,7 @@ func FuzzTemplate(f *testing.F) {
 				continue
 			}
 			if _, err := made.Render(true, variables()...); err != nil && !errors.Is(err, template.ErrTooLong) {
-				t.Errorf("%q is taken, and then: %v", source, err)
+				t.Errorf("render %q: got %v, want no error or %v", source, err, template.ErrTooLong)
 			}
 		}
 	})

@@ -51,7 +51,7 @@ func TestContract(t *testing.T) {
 		{201, `{"name": "x"}`}, {418, `{}`}, {500, `{"title": "x"}`},
 	} {
 		if check(wrong.status, wrong.body) == nil {
-			t.Errorf("%d %s passes", wrong.status, wrong.body)
+			t.Errorf("%d %s: got no error, want one", wrong.status, wrong.body)
 		}
 	}
 }

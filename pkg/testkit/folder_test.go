@@ -32,7 +32,7 @@ func TestKilledTestsLeaveNothingInMemory(t *testing.T) {
 	removeLeft()
 	for dir, want := range map[string]bool{left: false, used: true, begun: true} {
 		if _, err := os.Stat(dir); (err == nil) != want {
-			t.Errorf("of the folder of a killed test, of one that runs and of one that begins, %s is there: %v", dir, err == nil)
+			t.Errorf("%s: got the folder %t, want %t", dir, err == nil, want)
 		}
 	}
 }

@@ -56,7 +56,7 @@ func TestGuards(t *testing.T) {
 	} {
 		err := c.by.Check(c.call, c.a, c.id)
 		if c.want == allowed && err != nil || c.want != allowed && !problem.Is(err, c.want) {
-			t.Errorf("%s: %v, want %d", c.name, err, c.want)
+			t.Errorf("%s: got %v, want %d", c.name, err, c.want)
 		}
 	}
 }

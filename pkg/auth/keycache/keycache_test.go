@@ -99,7 +99,7 @@ func want(t *testing.T, s *Store, owner Owner, wanted error) (age time.Duration)
 	t.Helper()
 	got, age, err := get(t, s)
 	if got != owner || !errors.Is(err, wanted) {
-		t.Fatalf("the entry is %+v, %v; want %+v, %v", got, err, owner, wanted)
+		t.Fatalf("got the entry %+v, %v, want %+v, %v", got, err, owner, wanted)
 	}
 	return age
 }
@@ -109,15 +109,15 @@ func TestFill(t *testing.T) {
 		want(t, s, no, ErrNone)
 		fillWith(t, s, reads(yes, func() { time.Sleep(200 * time.Millisecond) }))
 		if age := want(t, s, yes, nil); age < 200*time.Millisecond || age > FreshFor {
-			t.Errorf("an entry that took 200ms to fill is %v old", age)
+			t.Errorf("an entry that took 200ms to fill: got the age %v, want 200ms to %v", age, FreshFor)
 		}
 		if left := r.PTTL(t.Context(), keySpace+"owner/admin/1").Val(); left > MaxAge || left < MaxAge-time.Minute {
-			t.Errorf("it stands for %v", left)
+			t.Errorf("an owner that exists: got a TTL of %v, want %v to %v", left, MaxAge-time.Minute, MaxAge)
 		}
 		fillWith(t, s, reads(no))
 		want(t, s, no, nil)
 		if left := r.PTTL(t.Context(), keySpace+"owner/admin/1").Val(); left > FreshFor {
-			t.Errorf("that there is nobody stands for %v", left)
+			t.Errorf("an owner that does not exist: got a TTL of %v, want at most %v", left, FreshFor)
 		}
 	})
 }
@@ -158,7 +158,7 @@ func TestAnotherHistory(t *testing.T) {
 		}
 		want(t, reading, no, ErrNone)
 		if reading.unsigned.count.Load() != 1 {
-			t.Error("an entry counts as one of another history")
+			t.Errorf("got %d unsigned entries, want 1", reading.unsigned.count.Load())
 		}
 	})
 }
@@ -187,7 +187,7 @@ func TestFillLoses(t *testing.T) {
 			flush()
 			fillWith(t, s, reads(yes, events...))
 			if _, _, err := get(t, s); !errors.Is(err, ErrNone) {
-				t.Errorf("%s meanwhile: the fill landed (%v)", name, err)
+				t.Errorf("%s meanwhile: got %v, want %v", name, err, ErrNone)
 			}
 		}
 		for name, events := range map[string][]func(){
@@ -198,7 +198,7 @@ func TestFillLoses(t *testing.T) {
 			flush()
 			fillWith(t, s, reads(yes, append([]func(){func() { time.Sleep(2 * time.Millisecond) }}, events...)...))
 			if got, _, err := get(t, s); err != nil || got != no {
-				t.Errorf("%s meanwhile: the entry is %+v %v", name, got, err)
+				t.Errorf("%s meanwhile: got the entry %+v, %v, want %+v", name, got, err, no)
 			}
 		}
 	})
@@ -218,7 +218,7 @@ func TestLateDuplicateOfBegin(t *testing.T) {
 				t.Error(err)
 			}
 			if r.Exists(t.Context(), keySpace+"owner/admin/1").Val() == 0 {
-				t.Error("the duplicate did not arrive")
+				t.Error("got no entry after the second begin, want one")
 			}
 		}))
 		want(t, s, no, ErrNone)
@@ -272,7 +272,7 @@ func TestLateLanding(t *testing.T) {
 				t.Fatal(err)
 			}
 			if age := want(t, s, yes, nil); age < late {
-				t.Errorf("what landed %v late is %v old", late, age)
+				t.Errorf("landed %v late: got the age %v, want at least %v", late, age, late)
 			}
 		}
 		r.HDel(t.Context(), keySpace+"owner/admin/1", "at", "body")
@@ -307,14 +307,14 @@ func TestRemoveWaits(t *testing.T) {
 			brief, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			if err := s.Remove(brief, "key/ab"); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("Remove gave its word early: %v", err)
+				t.Errorf("Remove for a second: got %v, want %v", err, context.DeadlineExceeded)
 			}
 			began := time.Now()
 			if err := s.Remove(t.Context(), "key/ab"); err != nil {
 				t.Fatal(err)
 			}
 			if took := time.Since(began); took < FreshFor {
-				t.Errorf("Remove took %v", took)
+				t.Errorf("got an end of Remove after %v, want at least %v", took, FreshFor)
 			}
 		})
 	}
@@ -326,7 +326,7 @@ func TestFillWithoutRedis(t *testing.T) {
 	s := NewStore(open(t, "redis://127.0.0.1:1"), signer, slog.New(slog.DiscardHandler))
 	got, err := Fill(t.Context(), s, "owner/admin/1", reads(yes))
 	if err != nil || got != yes || s.Up() {
-		t.Fatal(got, err, s.Up())
+		t.Fatalf("got %+v, %v and Redis up %t, want %+v, no error and false", got, err, s.Up(), yes)
 	}
 }
 
@@ -371,14 +371,14 @@ func TestForgedEntries(t *testing.T) {
 			before := s.unsigned.count.Load()
 			forge()
 			if value, _, err := Get[Owner](t.Context(), s, filler, "owner/admin/1"); !errors.Is(err, ErrNone) {
-				t.Errorf("%s: the entry is %+v, %v", what, value, err)
+				t.Errorf("%s: got the entry %+v, %v, want %v", what, value, err, ErrNone)
 			}
 			if after := s.unsigned.count.Load(); after != before+1 || s.otherTime.count.Load() != 0 {
-				t.Errorf("%s: counted %d times", what, after-before)
+				t.Errorf("%s: got %d unsigned entries and %d of another time, want 1 and 0", what, after-before, s.otherTime.count.Load())
 			}
 		}
 		if !s.Up() {
-			t.Error("a forged entry makes Redis count as away")
+			t.Error("got Redis down after a forged entry, want it up")
 		}
 	})
 }
@@ -394,7 +394,7 @@ func TestReplayedEntry(t *testing.T) {
 		time.Sleep(300 * time.Millisecond)
 		r.HSet(t.Context(), keySpace+"owner/admin/1", fields)
 		if age := want(t, s, yes, nil); age < 300*time.Millisecond {
-			t.Errorf("it is %v old", age)
+			t.Errorf("got the age %v, want at least 300ms", age)
 		}
 	})
 }
@@ -412,11 +412,11 @@ func TestOtherTime(t *testing.T) {
 		before := server.HGet(keySpace+"owner/admin/1", "mac")
 		fillWith(t, s, reads(Owner{Active: true, Name: "bert"}))
 		if server.HGet(keySpace+"owner/admin/1", "mac") != before {
-			t.Error("an entry was signed with another time")
+			t.Errorf("a clock that is off by %v: got a new signature, want the old one", by)
 		}
 	}
 	if s.unsigned.count.Load() != 0 || s.otherTime.count.Load() == 0 {
-		t.Error("it is not counted as that")
+		t.Errorf("got %d unsigned entries and %d of another time, want 0 and some", s.unsigned.count.Load(), s.otherTime.count.Load())
 	}
 	server.SetTime(time.Now())
 	want(t, s, yes, nil)
@@ -431,11 +431,11 @@ func TestForgerySaidOnce(t *testing.T) {
 	server.HSet(keySpace+"key/ab", "at", "1", "body", `{"id":1}`, "mac", "x")
 	for range 20 {
 		if _, _, err := Get[Key](t.Context(), s, filler, "key/ab"); !errors.Is(err, ErrNone) {
-			t.Fatal(err)
+			t.Fatalf("got %v, want %v", err, ErrNone)
 		}
 	}
 	if n := strings.Count(said.String(), "\n"); n != 1 || strings.Contains(said.String(), "ab") {
-		t.Errorf("said %q", said.String())
+		t.Errorf("got the log %q, want one line without the key", said.String())
 	}
 }
 
@@ -446,7 +446,7 @@ func BenchmarkTrust(b *testing.B) {
 	signature := s.signer.Sign(Signed("owner/admin/1", "", 1, body))
 	for b.Loop() {
 		if !s.trusts("owner/admin/1", "", 1, body, signature) {
-			b.Fatal("not trusted")
+			b.Fatal("got a signature that is not trusted, want it trusted")
 		}
 	}
 }

@@ -46,7 +46,7 @@ func guesses(t *testing.T, l *Lockouts, n int, of func(i int) Guess) int {
 		all.Go(func() {
 			_, err := l.Try(t.Context(), of(i), func() (bool, error) { compared.Add(1); return false, nil })
 			if f := problem.From(err); err != nil && (f.Kind != problem.TooManyRequests || f.RetryAfter < Time-time.Minute || f.RetryAfter > Time) {
-				t.Errorf("%v, after %v", err, f.RetryAfter)
+				t.Errorf("got %v, retry after %v, want too many requests and %v to %v", err, f.RetryAfter, Time-time.Minute, Time)
 			}
 		})
 	}
@@ -73,17 +73,17 @@ func TestLimits(t *testing.T) {
 				"a name":                 {OfName, func(i int) Guess { return Guess{Name: "b", Address: host(1000 + i)} }},
 			} {
 				if n := guesses(t, l, 3*test.limit, test.of); n != test.limit {
-					t.Errorf("%d guesses of %s are compared, want %d", n, what, test.limit)
+					t.Errorf("%s: got %d guesses compared, want %d", what, n, test.limit)
 				}
 			}
 			// The rest of the same /64 is the same caller.
 			if n := guesses(t, l, 1, func(int) Guess { return Guess{Name: "a", Address: netip.MustParseAddr("2001:db8::ffff:1")} }); n != 0 {
-				t.Error("a neighbour in the same /64 may guess on")
+				t.Errorf("a neighbour in the same /64: got %d guesses compared, want 0", n)
 			}
 			// Another process knows of it by Redis.
 			another := guesses(t, New(client, slog.New(away)), 1, func(int) Guess { return Guess{Name: "a", Address: network} })
 			if shared := another == 0; shared != (name == "Redis") && !(name == "Redis" && away.Load()) {
-				t.Errorf("%d guesses are compared by another process", another)
+				t.Errorf("another process: got %d of 1 guesses compared, want 0 only with Redis, which is %s", another, name)
 			}
 		})
 	}
@@ -99,14 +99,14 @@ func TestRightGuess(t *testing.T) {
 			own, victim := Guess{Name: "mine", Address: network, Key: 7}, Guess{Name: "victim", Address: network}
 			for range 3 {
 				if n := guesses(t, l, OfKey-1, func(int) Guess { return own }); n != OfKey-1 {
-					t.Fatalf("%d guesses are compared", n)
+					t.Fatalf("got %d guesses compared, want %d", n, OfKey-1)
 				}
 				if right, err := l.Try(t.Context(), own, func() (bool, error) { return true, nil }); !right || err != nil {
-					t.Fatal(right, err)
+					t.Fatalf("a right guess: got %t, %v, want true, no error", right, err)
 				}
 			}
 			if n := guesses(t, l, 10, func(int) Guess { return victim }); n != OfNameFromAddress {
-				t.Errorf("%d guesses of another name are compared, want %d", n, OfNameFromAddress)
+				t.Errorf("another name: got %d guesses compared, want %d", n, OfNameFromAddress)
 			}
 			// What could not be compared was no guess.
 			busy := errors.New("busy")
@@ -119,13 +119,13 @@ func TestRightGuess(t *testing.T) {
 					err,
 					busy,
 				) {
-					t.Fatal(err)
+					t.Fatalf("got %v, want %v", err, busy)
 				}
 			}
 			// The address has its wrong guesses still: three times four, and five.
 			left := OfAddress - 3*(OfKey-1) - OfNameFromAddress
 			if n := guesses(t, l, OfAddress, func(i int) Guess { return Guess{Name: "x" + string(rune('A'+i)), Address: network} }); n != left {
-				t.Errorf("%d more guesses from the address are compared, want %d", n, left)
+				t.Errorf("the same address: got %d more guesses compared, want %d", n, left)
 			}
 		})
 	}

@@ -18,7 +18,7 @@ func TestPermissionsStay(t *testing.T) {
 	}
 	for i, name := range names {
 		if strings.Count(name, ".") != 1 {
-			t.Errorf("permission %d has the name %q, want one such as network.groups: add it to names", i, name)
+			t.Errorf("permission %d: got the name %q, want one such as network.groups: add it to names", i, name)
 		}
 	}
 }

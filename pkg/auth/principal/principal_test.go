@@ -20,7 +20,7 @@ func TestGrants(t *testing.T) {
 			err = json.Unmarshal(text, &back)
 		}
 		if err != nil || back != g {
-			t.Fatalf("%s becomes %v: %v", text, back.Names(), err)
+			t.Fatalf("%s: got %v, %v, want %v", text, back.Names(), err, g.Names())
 		}
 	})
 	if got := principal.ParseGrants(
@@ -29,7 +29,7 @@ func TestGrants(t *testing.T) {
 		permission.NetworkEntities,
 		permission.Read,
 	) {
-		t.Errorf("names that are not known grant %v", got.Names())
+		t.Errorf("names of which one is known: got the grants %v, want network.entities read alone", got.Names())
 	}
 	if got := len(principal.All.Names()); got != 2*permission.Count {
 		t.Errorf("got %d grants, want two for each permission", got)
@@ -43,7 +43,7 @@ func TestParseOwner(t *testing.T) {
 		"/integration/7": {Type: principal.Integration, ID: 7},
 	} {
 		if got, ok := principal.ParseOwner(url); !ok || got != want || got.URL() != url {
-			t.Errorf("%s: %v %t", url, got, ok)
+			t.Errorf("%s: got %v, %t with the URL %s, want %v, true with the same URL", url, got, ok, got.URL(), want)
 		}
 	}
 	for _, url := range []string{
@@ -51,7 +51,7 @@ func TestParseOwner(t *testing.T) {
 		"/admin/9223372036854775808", "/Admin/3",
 	} {
 		if got, ok := principal.ParseOwner(url); ok {
-			t.Errorf("%s is %v", url, got)
+			t.Errorf("%s: got the owner %v, want none", url, got)
 		}
 	}
 }

@@ -24,7 +24,7 @@ func begins(t *testing.T, q *Queue, number int, takes time.Duration, proved bool
 				return proved, fails
 			})
 			if got != proved || !errors.Is(err, fails) {
-				t.Errorf("%v, %v", got, err)
+				t.Errorf("got %v, %v, want %v, %v", got, err, proved, fails)
 			}
 		})
 	}
@@ -52,7 +52,7 @@ func TestTurns(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				for i, after := range begins(t, NewQueue(4), 4, c.takes, c.proved, c.fails) {
 					if after != time.Duration(i)*c.every {
-						t.Errorf("number %d is begun after %v", i, after)
+						t.Errorf("number %d: got a start after %v, want %v", i, after, time.Duration(i)*c.every)
 					}
 				}
 			})
@@ -75,7 +75,7 @@ func TestFewWait(t *testing.T) {
 		enter := func(ctx context.Context, want error) {
 			all.Go(func() {
 				if _, err := q.Do(ctx, proof); !errors.Is(err, want) {
-					t.Errorf("who waits is answered %v, want %v", err, want)
+					t.Errorf("a waiting caller: got %v, want %v", err, want)
 				}
 			})
 			synctest.Wait()
@@ -83,7 +83,7 @@ func TestFewWait(t *testing.T) {
 		refused := func() {
 			t.Helper()
 			if _, err := q.Do(t.Context(), proof); !problem.Is(err, problem.Unavailable) || problem.From(err).RetryAfter == 0 {
-				t.Errorf("one too many is answered %v", err)
+				t.Errorf("one caller too many: got %v, want unavailable with a time to try again", err)
 			}
 		}
 		for range mostWaiting - 1 {
@@ -101,11 +101,11 @@ func TestFewWait(t *testing.T) {
 		close(goOn)
 		all.Wait()
 		if _, err := q.Do(t.Context(), proof); err != nil {
-			t.Errorf("once they are served: %v", err)
+			t.Errorf("a caller after all were served: %v", err)
 		}
 		synctest.Wait()
 		if len(q.waiting) != 0 || len(q.turn) != 0 {
-			t.Errorf("%d wait, %d are at work", len(q.waiting), len(q.turn))
+			t.Errorf("got %d waiting and %d at work, want none", len(q.waiting), len(q.turn))
 		}
 	})
 }

@@ -26,12 +26,12 @@ func TestStopUsesForce(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if err := c.Stop(ctx); err == nil || !strings.Contains(err.Error(), "killed") {
-		t.Errorf("stop: %v", err)
+		t.Errorf("stop: got %v, want an error that says killed", err)
 	}
 	select {
 	case <-c.Done():
 	default:
-		t.Error("it runs on")
+		t.Error("got a child that runs after Stop, want it ended")
 	}
 	if err := c.Err(); err != nil {
 		t.Errorf("cause after stop: %v", err)
@@ -45,10 +45,10 @@ func TestAwaitSeesTheEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := c.Await(t.Context(), func() bool { return false }); err == nil || !strings.Contains(err.Error(), "exit status 0") {
-		t.Errorf("await: %v", err)
+		t.Errorf("await: got %v, want an error that says exit status 0", err)
 	}
 	if _, err := Start(exec.Command("/not/there")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("start of nothing: %v", err)
+		t.Errorf("start a missing program: got %v, want %v", err, os.ErrNotExist)
 	}
 }
 
@@ -60,6 +60,6 @@ func TestTail(t *testing.T) {
 	}
 	fmt.Fprint(&said, "end")
 	if s := said.String(); len(s) != tailSize || !strings.HasSuffix(s, "xend") {
-		t.Errorf("%d bytes, the last %q", len(s), s[max(0, len(s)-5):])
+		t.Errorf("got %d bytes that end with %q, want %d that end with xend", len(s), s[max(0, len(s)-5):], tailSize)
 	}
 }

@@ -65,14 +65,14 @@ func TestInTxRecords(t *testing.T) {
 	db := testkit.Database(t, "things", migrations)
 
 	if err := db.InTx(t.Context(), insert("unrecorded")); err == nil {
-		t.Error("a change without a record was committed")
+		t.Error("a change without a record: got no error, want one")
 	}
 	err := db.InTx(t.Context(), func(tx *pg.Tx) error {
 		tx.Record(pg.Record{Kind: "thing", Action: "created", Targets: []pg.Target{{Type: "thing", ID: 1}}})
 		return errors.Join(insert("refused")(tx), errors.New("no"))
 	})
 	if err == nil {
-		t.Error("a failed change was committed")
+		t.Error("a failed change: got no error, want one")
 	}
 	err = db.InTx(t.Context(), func(tx *pg.Tx) error {
 		tx.Unrecorded("a test")
@@ -91,10 +91,10 @@ func TestInTxRecords(t *testing.T) {
 		return insert("recorded")(tx)
 	})
 	if err != nil || !told {
-		t.Errorf("told: %t, after the commit: %v", told, err)
+		t.Errorf("got the hook called %t, %v, want true, no error", told, err)
 	}
 	if got := changes(t, db); len(got) != 1 || got[0] != "thing.created" {
-		t.Errorf("records: %v", got)
+		t.Errorf("got the records %v, want [thing.created]", got)
 	}
 	err = db.InTx(t.Context(), func(tx *pg.Tx) error {
 		tx.Record(pg.Record{Kind: "thing", Action: pg.Edited, Targets: []pg.Target{{Type: "thing", ID: 1}}})
@@ -105,7 +105,7 @@ func TestInTxRecords(t *testing.T) {
 		return nil
 	})
 	if got := changes(t, db); err != nil || fmt.Sprint(got) != "[thing.created thing.edited thing.owner.given thing.deleted]" {
-		t.Errorf("records: %v, %v", got, err)
+		t.Errorf("got the records %v, %v, want [thing.created thing.edited thing.owner.given thing.deleted]", got, err)
 	}
 }
 
@@ -144,7 +144,7 @@ func TestChangeStartsAgain(t *testing.T) {
 	if err := db.QueryRow(t.Context(), "SELECT string_agg(note, ' ' ORDER BY name) FROM thing").
 		Scan(&notes); err != nil ||
 		notes != "ab ab" && notes != "ba ba" {
-		t.Errorf("%q %v", notes, err)
+		t.Errorf("got the notes %q, %v, want ab ab or ba ba", notes, err)
 	}
 }
 
@@ -181,7 +181,7 @@ func TestChangeThatStoodStill(t *testing.T) {
 			if counting := db.QueryRow(t.Context(), "SELECT count(*) FROM thing WHERE name = 'before'").
 				Scan(&before); err != nil || counting != nil || tries != 2 ||
 				before != 1 {
-				t.Errorf("after %d tries there are %d: %v, %v", tries, before, err, counting)
+				t.Errorf("got %d things after %d tries: %v, %v, want 1 after 2", before, tries, err, counting)
 			}
 		})
 	}
@@ -203,7 +203,7 @@ func TestChangeOutlivesItsCaller(t *testing.T) {
 		return nil
 	})
 	if err != nil || !told {
-		t.Errorf("told: %t, %v", told, err)
+		t.Errorf("got the hook called %t, %v, want true, no error", told, err)
 	}
 }
 
@@ -226,11 +226,11 @@ func TestExplain(t *testing.T) {
 		"INSERT INTO thing (name, part) VALUES ('b', 99)": {Pointer: "/part", Code: "not_found", Message: "names something that does not exist"},
 	} {
 		if f := problem.From(do(sql)); f.Kind != problem.Invalid || len(f.Fields) != 1 || f.Fields[0] != want {
-			t.Errorf("%s: %v", sql, f)
+			t.Errorf("%s: got %v, want %v", sql, f, want)
 		}
 	}
 	if f := problem.From(do("INSERT INTO thing (name) VALUES (NULL)")); f.Kind != problem.Internal || strings.Contains(f.Detail, "null") {
-		t.Errorf("a mistake of ours: %v", f)
+		t.Errorf("a broken statement: got %v, want an internal error without null", f)
 	}
 	readOnly := pgerror.Explain(db.InTx(t.Context(), func(tx *pg.Tx) error {
 		tx.Unrecorded("a test")
@@ -244,15 +244,15 @@ func TestExplain(t *testing.T) {
 		readOnly,
 	); f.Kind != problem.Unavailable || f.RetryAfter == 0 ||
 		f.Detail != "The database takes no changes right now." {
-		t.Errorf("a database that takes no changes: %v", f)
+		t.Errorf("a read-only transaction: got %v, want unavailable with a time to try again", f)
 	}
 	url := testkit.Databases(t, testkit.Service{Name: "things", Migrations: migrations})["things"].Reveal()
 	_, refused := pool.Open(t.Context(), strings.Replace(url, "for-tests-only", "another", 1), 1, nil)
 	if f := problem.From(pgerror.Explain(refused)); f.Kind != problem.Unavailable || f.RetryAfter == 0 {
-		t.Errorf("a password that is refused: %v", f)
+		t.Errorf("a wrong password: got %v, want unavailable with a time to try again", f)
 	}
 	if f := problem.From(pgerror.Explain(context.DeadlineExceeded)); f.Kind != problem.Unavailable || f.RetryAfter == 0 {
-		t.Errorf("a deadline: %v", f)
+		t.Errorf("a deadline: got %v, want unavailable with a time to try again", f)
 	}
 }
 
@@ -314,18 +314,18 @@ func TestDatabaseStartsAgain(t *testing.T) {
 		change(throwOut),
 	); f.Kind != problem.Unavailable || f.RetryAfter == 0 ||
 		!strings.Contains(f.Detail, "may have been done, or not") {
-		t.Errorf("before the commit: %v", f)
+		t.Errorf("before the commit: got %v, want unavailable that says may have been done, or not", f)
 	}
 	twice := pgerror.Explain(db.InTx(t.Context(), func(tx *pg.Tx) error {
 		throwOut()
 		return insert("lost")(tx)
 	}))
 	if f := problem.From(twice); f.Kind != problem.Unavailable || f.RetryAfter == 0 {
-		t.Errorf("in the middle: %v", f)
+		t.Errorf("within the change: got %v, want unavailable with a time to try again", f)
 	}
 	var n int
 	if err := db.QueryRow(t.Context(), "SELECT count(*) FROM thing").Scan(&n); err != nil || n != 2*connections {
-		t.Errorf("%d things were kept; %v", n, err)
+		t.Errorf("got %d things, %v, want %d", n, err, 2*connections)
 	}
 }
 
@@ -365,7 +365,7 @@ func TestCommitHangs(t *testing.T) {
 		return insert("late")(tx)
 	}))
 	if f := problem.From(err); f.Kind != problem.Unavailable || !strings.Contains(f.Detail, "may have been done, or not") {
-		t.Error(err)
+		t.Errorf("got %v, want unavailable that says may have been done, or not", err)
 	}
 }
 
@@ -394,13 +394,13 @@ func TestMapper(t *testing.T) {
 	count := 0
 	for v, err := range list.List(t.Context(), db, listing.Query{Where: []pg.Condition{{SQL: "length(name) > $1", Args: []any{0}}}}) {
 		if err != nil || v.ID <= last || (v.Part == nil) != (v.ID == first) {
-			t.Fatal(v, err)
+			t.Fatalf("got %+v, %v, want rising ids, and a part of all but the first", v, err)
 		}
 		last = v.ID
 		count++
 	}
 	if count != many {
-		t.Errorf("%d items, want %d", count, many)
+		t.Errorf("got %d items, want %d", count, many)
 	}
 	note := "n"
 	err = db.InTx(t.Context(), func(tx *pg.Tx) error {
@@ -418,7 +418,7 @@ func TestMapper(t *testing.T) {
 		}
 		var version int64
 		if err := tx.QueryRow(t.Context(), "SELECT version FROM thing WHERE id = $1", first).Scan(&version); err != nil || version != 2 {
-			t.Errorf("version %d, was 1", version)
+			t.Errorf("got version %d, %v, want 2", version, err)
 		}
 		return err
 	})
@@ -426,10 +426,10 @@ func TestMapper(t *testing.T) {
 		t.Fatal(err)
 	}
 	if v, err := view.Get(t.Context(), db, first); err != nil || *v.Note != "n" || v.Name != "first" {
-		t.Error(v, err)
+		t.Errorf("got %+v, %v, want the name first and the note n", v, err)
 	}
 	if _, err := view.Get(t.Context(), db, -1); !errors.Is(err, pgx.ErrNoRows) {
-		t.Error(err)
+		t.Errorf("a missing row: got %v, want %v", err, pgx.ErrNoRows)
 	}
 }
 
@@ -450,7 +450,7 @@ func TestServicesAreApart(t *testing.T) {
 		"DROP SCHEMA ext CASCADE", "CREATE ROLE mine",
 		"LOCK TABLE things.migrating IN ACCESS SHARE MODE", "LOCK TABLE ext.bootstrap IN ACCESS SHARE MODE"} {
 		if _, err := conn.Exec(t.Context(), sql); err == nil {
-			t.Errorf("another service may %s", sql)
+			t.Errorf("%s as another service: got no error, want one", sql)
 		}
 	}
 	if _, err := conn.Exec(t.Context(), "SELECT similarity('a', 'b'), * FROM thing"); err != nil {
@@ -459,7 +459,7 @@ func TestServicesAreApart(t *testing.T) {
 	guess, _ := url.Parse(urls["others"].Reveal())
 	guess.User = url.UserPassword(guess.User.Username(), "wrong")
 	if _, err := pool.Open(t.Context(), guess.String(), 1, nil); err == nil || strings.Contains(err.Error(), "wrong") {
-		t.Errorf("a wrong password: %v", err)
+		t.Errorf("a wrong password: got %v, want an error without the password", err)
 	}
 }
 
@@ -513,7 +513,7 @@ func TestSchemaOfAnotherVersion(t *testing.T) {
 		t.Helper()
 		err := host.Ready(ctx, service.Definition{Migrations: need}, service.Deps{DB: aged.DB})
 		if (lacks == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), " "+lacks+":") {
-			t.Errorf("lacks %q, but: %v", lacks, err)
+			t.Errorf("got %v, want a lack of %q", err, lacks)
 		}
 	}
 	wantLack(migrations, "0001_things.sql")
@@ -529,7 +529,7 @@ func TestSchemaOfAnotherVersion(t *testing.T) {
 	wantLack(newer, "")
 	wantLack(migrations, "")
 	if err := host.Migrate(ctx, service.Definition{Migrations: migrations}, aged, slog.New(slog.DiscardHandler)); err != nil {
-		t.Error("an older program's migrate on a newer schema:", err)
+		t.Error("migrate a newer schema with an older program:", err)
 	}
 	wantLack(newer, "")
 
@@ -542,10 +542,10 @@ func TestSchemaOfAnotherVersion(t *testing.T) {
 	} {
 		d := service.Definition{Migrations: files}
 		if err := host.Ready(ctx, d, service.Deps{DB: aged.DB}); err == nil || !strings.Contains(err.Error(), wrong) {
-			t.Errorf("ready though %s: %v", wrong, err)
+			t.Errorf("ready: got %v, want an error that says %s", err, wrong)
 		}
 		if err := host.Migrate(ctx, d, aged, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), wrong) {
-			t.Errorf("migrated though %s: %v", wrong, err)
+			t.Errorf("migrate: got %v, want an error that says %s", err, wrong)
 		}
 	}
 }

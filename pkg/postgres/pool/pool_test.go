@@ -43,7 +43,7 @@ func TestParameters(t *testing.T) {
 	} {
 		var is string
 		if err := c.on.QueryRow(t.Context(), "SELECT current_setting($1)", c.name).Scan(&is); err != nil || is != c.wanted {
-			t.Errorf("%s is %q, %v", c.name, is, err)
+			t.Errorf("%s: got %q, %v, want %q", c.name, is, err, c.wanted)
 		}
 	}
 }
@@ -132,7 +132,7 @@ func TestWritableAgain(t *testing.T) {
 		do("ALTER DATABASE " + database + " SET default_transaction_read_only = on")
 		p.Renew()
 		if err := all(); err == nil {
-			t.Fatal("a read-only database took changes")
+			t.Fatal("changes in a read-only database: got no error, want one")
 		}
 		do("ALTER DATABASE " + database + " SET default_transaction_read_only = off")
 		if err := all(); err != nil {

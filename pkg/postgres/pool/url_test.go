@@ -22,7 +22,7 @@ func TestURLIsNotShown(t *testing.T) {
 			_, opened := pool.Open(t.Context(), url, 1, nil)
 			for _, err := range []error{opened, provision.Database(t.Context(), url, "", nil)} {
 				if err == nil || strings.Contains(err.Error(), "alpha") || strings.Contains(err.Error(), "bra") {
-					t.Errorf("%s: %v", url, err)
+					t.Errorf("%s: got %v, want an error without the password", url, err)
 				}
 			}
 		}

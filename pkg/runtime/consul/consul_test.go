@@ -35,7 +35,7 @@ func TestOpen(t *testing.T) {
 	t.Parallel()
 	for _, wrong := range []string{"consul", "consul:8500", "ftp://consul:8500", "http://"} {
 		if _, err := Open(Config{Consul: wrong}, slog.Default()); err == nil || !strings.Contains(err.Error(), "CONSUL_URL") {
-			t.Errorf("%s: %v", wrong, err)
+			t.Errorf("%s: got %v, want an error that names CONSUL_URL", wrong, err)
 		}
 	}
 	if _, err := Open(
@@ -43,11 +43,11 @@ func TestOpen(t *testing.T) {
 		slog.Default(),
 	); err == nil ||
 		!strings.Contains(err.Error(), "IRONPLANE_ADVERTISE") {
-		t.Error(err)
+		t.Errorf("got %v, want an error that names IRONPLANE_ADVERTISE", err)
 	}
 	a, _ := open(t, nil)
 	if a.advertise != "127.0.0.1" {
-		t.Error(a.advertise)
+		t.Errorf("got the address %s, want 127.0.0.1", a.advertise)
 	}
 }
 
@@ -76,7 +76,7 @@ func TestFind(t *testing.T) {
 		}
 	})
 	if !slices.Equal(found, []string{"[2001:db8::1]:8443", "[2001:db8::2]:8443"}) {
-		t.Error(found)
+		t.Errorf("got the addresses %v, want [2001:db8::1]:8443 and [2001:db8::2]:8443", found)
 	}
 }
 
@@ -86,7 +86,7 @@ func TestRefused(t *testing.T) {
 	refused := make(chan struct{}, 100)
 	a, log := open(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("X-Consul-Token") != token {
-			t.Error("the token is missing")
+			t.Error("got a request without the token, want it with the token")
 		}
 		http.Error(w, "Permission denied", http.StatusForbidden)
 		refused <- struct{}{}
@@ -98,11 +98,11 @@ func TestRefused(t *testing.T) {
 		<-refused
 		stop()
 	}()
-	a.Find(ctx, "network", func([]string) { t.Error("something is found") })
+	a.Find(ctx, "network", func([]string) { t.Error("got instances, want none") })
 	if err := a.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "the instances of network") {
-		t.Error(err)
+		t.Errorf("got %v, want an error that names the instances of network", err)
 	}
 	if strings.Count(log.String(), "\n") != 1 || strings.Contains(log.String(), token) {
-		t.Error(log)
+		t.Errorf("got the log %s, want one line without the token", log.String())
 	}
 }

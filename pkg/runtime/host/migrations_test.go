@@ -22,6 +22,6 @@ func TestSharedMigrationsKeepTheirNumbers(t *testing.T) {
 	slices.Sort(names)
 	want := []string{"0001_change.sql", "0002_idempotency.sql", "0003_events.sql", "0004_change_kind.sql"}
 	if len(names) < len(want) || !slices.Equal(names[:len(want)], want) {
-		t.Errorf("the migrations are %v, and installations have done %v", names, want)
+		t.Errorf("got the migrations %v, want them to begin with %v, which installations have done", names, want)
 	}
 }

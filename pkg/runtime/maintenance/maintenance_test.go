@@ -18,7 +18,7 @@ func TestReason(t *testing.T) {
 	file := maintenance.File(filepath.Join(folder, "maintenance"))
 	for _, none := range []maintenance.File{"", file, file + "/below/nothing"} {
 		if _, there := none.Reason(); there || none.Refuse() != nil {
-			t.Errorf("%q says that there is maintenance", none)
+			t.Errorf("%q: got maintenance, want none", none)
 		}
 	}
 	for content, wanted := range map[string]string{
@@ -29,14 +29,14 @@ func TestReason(t *testing.T) {
 			t.Fatal(err)
 		}
 		if reason, there := file.Reason(); reason != wanted || !there {
-			t.Errorf("%q says %q, %t", content, reason, there)
+			t.Errorf("%q: got %q, %t, want %q, true", content, reason, there, wanted)
 		}
 		if err := file.Refuse(); !problem.Is(err, problem.Unavailable) || !strings.Contains(err.Error(), wanted) {
-			t.Error(err)
+			t.Errorf("%q: got %v, want unavailable that says %q", content, err, wanted)
 		}
 	}
 	if _, there := maintenance.File(folder).Reason(); !there {
-		t.Error("what cannot be read counts as none")
+		t.Error("a file that cannot be read: got no maintenance, want some")
 	}
 }
 
@@ -57,7 +57,7 @@ func TestOutside(t *testing.T) {
 		defer close(left)
 		file.Outside(ctx, func(ctx context.Context) {
 			if _, there := file.Reason(); there {
-				t.Error("it begins during maintenance")
+				t.Error("got work that begins during maintenance, want it to wait")
 			}
 			began <- struct{}{}
 			<-ctx.Done()
@@ -69,7 +69,7 @@ func TestOutside(t *testing.T) {
 		<-began
 		must(file.Begin("again"))
 		if err := <-ended; !errors.Is(err, context.Canceled) || ctx.Err() != nil {
-			t.Error(err)
+			t.Errorf("got %v while the caller's context has %v, want %v and none", err, ctx.Err(), context.Canceled)
 		}
 	}
 	must(file.End())

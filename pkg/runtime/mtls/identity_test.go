@@ -105,11 +105,11 @@ func TestServiceRefusesStrangers(t *testing.T) {
 	}
 	for name, stranger := range strangers(t, i.authority) {
 		if try(stranger) == nil {
-			t.Errorf("a process with a certificate %s is let in", name)
+			t.Errorf("a process with a certificate %s: got an answer, want a refusal", name)
 		}
 	}
 	if try(with(&papers{})) == nil {
-		t.Error("a process without a certificate is let in")
+		t.Error("a process without a certificate: got an answer, want a refusal")
 	}
 }
 
@@ -120,10 +120,10 @@ func TestClientRefusesStrangers(t *testing.T) {
 	all["of another service"] = i.identity("identity")
 	all["of the gateway"] = i.gateway
 	for name, stranger := range all {
-		address := i.serve(stranger, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a stranger got the request") }))
+		address := i.serve(stranger, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("got a request, want none") }))
 		if c, err := i.connect(address); err == nil {
 			c.Close()
-			t.Errorf("a service with a certificate %s is believed", name)
+			t.Errorf("a service with a certificate %s: got a connection, want none", name)
 		}
 	}
 	c, err := i.connect(i.serve(i.network, http.NotFoundHandler()))
@@ -132,7 +132,7 @@ func TestClientRefusesStrangers(t *testing.T) {
 	}
 	defer c.Close()
 	if version := c.ConnectionState().Version; version != tls.VersionTLS13 {
-		t.Errorf("it speaks TLS %x", version)
+		t.Errorf("got TLS %x, want %x", version, tls.VersionTLS13)
 	}
 }
 
@@ -143,7 +143,7 @@ func TestOldTLSIsRefused(t *testing.T) {
 	config.MinVersion, config.MaxVersion = tls.VersionTLS12, tls.VersionTLS12
 	if c, err := tls.Dial("tcp", i.serve(i.network, http.NotFoundHandler()), config); err == nil {
 		c.Close()
-		t.Fatal("TLS 1.2 is spoken")
+		t.Fatal("got a connection with TLS 1.2, want a refusal")
 	}
 }
 
@@ -184,12 +184,12 @@ func TestLoad(t *testing.T) {
 			as = "identity"
 		}
 		if _, err := Load(as, wrong); err == nil || strings.Contains(err.Error(), "PRIVATE KEY") {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got %v, want an error without the key", name, err)
 		}
 	}
 	for _, name := range []string{"", "Network", "a/b", "a b", strings.Repeat("n", maxName+1)} {
 		if _, err := i.authority.Issue(name); err == nil {
-			t.Errorf("a certificate for %q", name)
+			t.Errorf("%q: got a certificate, want an error", name)
 		}
 	}
 }

@@ -44,15 +44,15 @@ func TestAsk(t *testing.T) {
 		"a clients r1 GET /internal/x?y=%20z": i.peers(i.identity("clients"), address),
 	} {
 		if got, err := asked(t, p); err != nil || got != wanted {
-			t.Errorf("%q, %v; want %q", got, err, wanted)
+			t.Errorf("got %q, %v, want %q", got, err, wanted)
 		}
 	}
 	together := peers.New("clients", map[string]http.Handler{"network": answering("a")})
 	if got, err := asked(t, together); err != nil || got != "a clients r1 GET " {
-		t.Errorf("%q, %v", got, err)
+		t.Errorf("got %q, %v, want %q", got, err, "a clients r1 GET ")
 	}
 	if _, err := asked(t, i.gateway.NewPeers(nil)); err == nil || errors.Is(err, mesh.ErrAway) {
-		t.Error(err)
+		t.Errorf("a service without addresses: got %v, want an error other than %v", err, mesh.ErrAway)
 	}
 }
 
@@ -77,15 +77,15 @@ func TestAskAnother(t *testing.T) {
 		seen[got[0]]++
 	}
 	if seen['a'] < 5 || seen['b'] < 5 {
-		t.Error("seen", seen)
+		t.Errorf("got %d answers of a and %d of b, want 5 or more of each", seen['a'], seen['b'])
 	}
 	p.Move("network", []string{closed.Addr().String()})
 	if _, err := asked(t, p); !errors.Is(err, mesh.ErrAway) {
-		t.Error(err)
+		t.Errorf("a closed address: got %v, want %v", err, mesh.ErrAway)
 	}
 	p.Move("network", nil)
 	if _, err := asked(t, p); !errors.Is(err, mesh.ErrAway) {
-		t.Error(err)
+		t.Errorf("no address: got %v, want %v", err, mesh.ErrAway)
 	}
 }
 
@@ -110,7 +110,7 @@ func TestAskSilent(t *testing.T) {
 		cancel()
 	}
 	if most := 1 + int((time.Since(began)-time.Duration(waited)*wait)/time.Second); waited > most || silenced.Load() == 0 {
-		t.Errorf("%d of 20 waited for a silent instance, more than %d", waited, most)
+		t.Errorf("got %d of 20 that waited, %d silent requests, want at most %d and at least 1", waited, silenced.Load(), most)
 	}
 }
 
@@ -141,7 +141,7 @@ func TestWrongAnswers(t *testing.T) {
 		} {
 			_, err := asked(t, p)
 			if err == nil || errors.Is(err, mesh.ErrAway) != c.away || !strings.Contains(err.Error(), c.says) {
-				t.Errorf("%s, %s: %v", name, way, err)
+				t.Errorf("%s, %s: got %v, want an error that says %q, away %t", name, way, err, c.says, c.away)
 			}
 		}
 	}
@@ -170,11 +170,11 @@ func TestAskGivesUp(t *testing.T) {
 	ctx, cancel := context.WithTimeout(principal.With(t.Context(), caller), 100*time.Millisecond)
 	defer cancel()
 	if err := i.peers(i.gateway, silent.Addr().String()).Ask(ctx, "network", "/", new(string)); !errors.Is(err, mesh.ErrAway) {
-		t.Error(err)
+		t.Errorf("a silent instance: got %v, want %v", err, mesh.ErrAway)
 	}
 	select {
 	case <-heard:
 	case <-time.After(soon):
-		t.Error("the connection stands")
+		t.Error("got an open connection, want it closed")
 	}
 }

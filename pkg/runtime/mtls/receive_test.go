@@ -50,13 +50,13 @@ func TestWhoIsCalling(t *testing.T) {
 	told := string(peers.AppendCall(nil, caller))
 
 	if status, text := i.as(i.gateway, address, told); status != 200 || text != "gateway|"+told+"|" {
-		t.Errorf("of the gateway: %d %s", status, text)
+		t.Errorf("the gateway: got %d %s, want 200 gateway|%s|", status, text, told)
 	}
 	if status, text := i.as(i.identity("clients"), address); status != 200 || text != "clients| -|" {
-		t.Errorf("of another service: %d %s", status, text)
+		t.Errorf("another service: got %d %s, want 200 clients| -|", status, text)
 	}
 	if logged.Len() > 0 {
-		t.Errorf("logged: %s", &logged)
+		t.Errorf("got the log %s, want none", &logged)
 	}
 	refused := map[string]func() (int, string){
 		"another service that names a caller": func() (int, string) { return i.as(i.identity("clients"), address, told) },
@@ -69,11 +69,11 @@ func TestWhoIsCalling(t *testing.T) {
 	for name, send := range refused {
 		logged.Reset()
 		if status, text := send(); status != http.StatusForbidden || strings.Contains(text, "|") {
-			t.Errorf("%s: %d %s", name, status, text)
+			t.Errorf("%s: got %d %s, want %d", name, status, text, http.StatusForbidden)
 		}
 		if !strings.Contains(logged.String(), "refused a request") || strings.Contains(logged.String(), "nna") ||
 			strings.Contains(logged.String(), "secret") {
-			t.Errorf("%s: logged %q", name, &logged)
+			t.Errorf("%s: got the log %q, want a refusal without the caller", name, &logged)
 		}
 	}
 }
@@ -88,7 +88,7 @@ func TestReceiveWithoutTLS(t *testing.T) {
 		recorder := httptest.NewRecorder()
 		Receive(http.HandlerFunc(say), slog.New(slog.DiscardHandler)).ServeHTTP(recorder, r)
 		if recorder.Code != http.StatusForbidden {
-			t.Errorf("answered %d: %s", recorder.Code, recorder.Body)
+			t.Errorf("got %d %s, want %d", recorder.Code, recorder.Body, http.StatusForbidden)
 		}
 	}
 }
@@ -107,6 +107,6 @@ func BenchmarkReceive(b *testing.B) {
 		handler.ServeHTTP(w, r)
 	}
 	if w.Code != http.StatusOK {
-		b.Fatal(w.Body)
+		b.Fatalf("got %d %s, want %d", w.Code, w.Body, http.StatusOK)
 	}
 }

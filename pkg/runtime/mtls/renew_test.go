@@ -75,21 +75,21 @@ func TestRenew(t *testing.T) {
 	callers.Wait()
 
 	if err := i.network.Renew(Issued{}, next.Certificate()); err == nil {
-		t.Error("no certificate is one")
+		t.Error("renew without a certificate: got no error, want one")
 	}
 	issued, err := next.Issue("gateway")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := i.network.Renew(issued, next.Certificate()); err == nil {
-		t.Error("another's certificate is taken")
+		t.Error("renew with another service's certificate: got no error, want one")
 	}
 	if err := peers.Ask(principal.With(t.Context(), caller), "network", "/last", &struct{}{}); err != nil {
-		t.Error("after papers that cannot be used:", err)
+		t.Error("ask after refused renewals:", err)
 	}
 	if c, err := tls.Dial("tcp", address, i.identity("gateway").ClientConfig("network")); err == nil {
 		c.Close()
-		t.Error("the old authority is believed")
+		t.Error("a certificate of the old authority: got a connection, want none")
 	}
 }
 
@@ -126,7 +126,7 @@ func TestFollowFiles(t *testing.T) {
 	write(files.Certificate, issued.Certificate) // and not yet its key
 	testkit.Eventually(t, "files that do not fit together are logged", func() bool { return strings.Contains(log.String(), "cannot be used") })
 	if id.papers.Load().certificate.Leaf.SerialNumber.Cmp(before) != 0 {
-		t.Error("a certificate without its key is used")
+		t.Error("a certificate without its key: got it in use, want the one before")
 	}
 	write(files.Key, []byte(issued.Key.Reveal()))
 	testkit.Eventually(
@@ -137,6 +137,6 @@ func TestFollowFiles(t *testing.T) {
 	stop()
 	following.Wait()
 	if strings.Contains(log.String(), "PRIVATE KEY") || strings.Count(log.String(), "\n") > 2 {
-		t.Error(log.String())
+		t.Errorf("got the log %s, want at most two lines without a key", log.String())
 	}
 }

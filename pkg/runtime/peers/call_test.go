@@ -32,12 +32,12 @@ func TestCallArrives(t *testing.T) {
 		text := AppendCall(nil, sent)
 		for _, c := range text {
 			if c < ' ' || c > '~' {
-				t.Fatalf("%q does not fit into a header", text)
+				t.Fatalf("got %q, want printable ASCII", text)
 			}
 		}
 		got, err := ParseCall(string(text))
 		if err != nil || !reflect.DeepEqual(got, sent) {
-			t.Fatalf("%q is read as %+v, %v", text, got, err)
+			t.Fatalf("%q: got %+v, %v, want %+v", text, got, err, sent)
 		}
 	})
 }
@@ -53,18 +53,18 @@ func TestMalformedCalls(t *testing.T) {
 		"r 192.0.2.7 x admin 3 ff Anna", "r 192.0.2.7 0 admin 3 ff Anna", "r 192.0.2.7 4 root 3 ff Anna", "r 192.0.2.7 4 admin -3 ff Anna",
 		"r 192.0.2.7 4 admin 3 xx Anna", "r 192.0.2.7 4 admin 3 10000000000000000 Anna", "r 192.0.2.7 4 admin 3 ff %x", right + " x"} {
 		if c, err := ParseCall(text); err == nil {
-			t.Errorf("%q is read as %+v", text, c)
+			t.Errorf("%q: got %+v, want an error", text, c)
 		}
 	}
 	if c, err := ParseCall(right + " acting"); err != nil || !c.Principal.Acting {
-		t.Errorf("%+v, %v", c, err)
+		t.Errorf("got %+v, %v, want an acting principal", c, err)
 	}
 	if c, err := ParseCall(right + " 1795000000"); err != nil || c.Principal.Acting || c.Principal.SignedIn.Unix() != 1795000000 {
-		t.Errorf("%+v, %v", c, err)
+		t.Errorf("got %+v, %v, want a sign-in at 1795000000 of a principal that does not act", c, err)
 	}
 	// Of a gateway that knows more leaves than this process does.
 	if c, err := ParseCall("r - 4 admin 3 ffffffffffffffff Anna"); err != nil || c.Principal.Grants != principal.All {
-		t.Errorf("%+v, %v", c, err)
+		t.Errorf("got %+v, %v, want all grants", c, err)
 	}
 }
 
@@ -80,7 +80,7 @@ func FuzzParseCall(f *testing.F) {
 		}
 		again, err := ParseCall(string(AppendCall(nil, c)))
 		if err != nil || !reflect.DeepEqual(c, again) {
-			t.Fatalf("%q is read as %+v and then as %+v, %v", text, c, again, err)
+			t.Fatalf("%q: got %+v, %v, want %+v", text, again, err, c)
 		}
 	})
 }

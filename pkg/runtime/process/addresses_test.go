@@ -13,11 +13,11 @@ func TestAddresses(t *testing.T) {
 		[]byte(" clients=10.0.0.1:8443\tpxe network=10.0.0.2:8443,10.0.0.3:8443 "),
 	); err != nil ||
 		!reflect.DeepEqual(a, want) {
-		t.Errorf("%v, %v", a, err)
+		t.Errorf("got %v, %v, want %v", a, err, want)
 	}
 	for _, wrong := range []string{"Clients", "clients=", "=10.0.0.1:8443"} {
 		if err := a.UnmarshalText([]byte(wrong)); err == nil {
-			t.Errorf("%q passes", wrong)
+			t.Errorf("%q: got no error, want one", wrong)
 		}
 	}
 }

@@ -23,7 +23,7 @@ func TestCheckSaysAllAtOnce(t *testing.T) {
 	var c settings
 	fails := errors.New("it is\naway")
 	p := Program{Name: "thing", Config: &c, Commands: []Command{{"serve", "serve it", func(context.Context) error {
-		t.Error("it is run")
+		t.Error("got a run of the command, want none")
 		return nil
 	}}}, Checks: func() []health.Check {
 		return []health.Check{
@@ -36,7 +36,7 @@ func TestCheckSaysAllAtOnce(t *testing.T) {
 		var screen bytes.Buffer
 		err := p.run(t.Context(), []string{name}, []string{"RATE=many", "IRONPLANE_LISTN=x", "IRONPLANE_NOTHING="}, &screen)
 		if err == nil || err.Error() != "thing would not work: 4 of 6 checks fail" {
-			t.Error(err)
+			t.Errorf("got %v, want thing would not work: 4 of 6 checks fail", err)
 		}
 		const want = `fails    URL is not set: of what
 fails    RATE is "many": it is no number
@@ -49,7 +49,7 @@ warning  NETWORKS: it is
          away
 `
 		if strings.ReplaceAll(screen.String(), ": \n", ":\n") != want {
-			t.Errorf("it says\n%s", &screen)
+			t.Errorf("got\n%s\nwant\n%s", &screen, want)
 		}
 	}
 	fails = nil
@@ -61,7 +61,7 @@ warning  NETWORKS: it is
 		&screen,
 	); err != nil ||
 		strings.Contains(screen.String(), "fails") {
-		t.Errorf("%v\n%s", err, &screen)
+		t.Errorf("got %v and\n%s\nwant no failure", err, &screen)
 	}
 }
 
@@ -86,7 +86,7 @@ func TestCheckListen(t *testing.T) {
 		"127.0.0.1:0": "<nil>", "": "<nil>", l.Addr().String(): "is taken", "192.0.2.1:1": "cannot assign", "nowhere": "missing port",
 	} {
 		if err := CheckListen("LISTEN", address).Ask(t.Context()); !strings.Contains(fmt.Sprint(err), says) {
-			t.Errorf("%q: %v", address, err)
+			t.Errorf("%q: got %v, want %s", address, err, says)
 		}
 	}
 }
@@ -134,18 +134,18 @@ func TestCheckMesh(t *testing.T) {
 	if found[answers] != nil || found[is] != nil || found["certificate: it is not about to end"] != nil ||
 		found["IRONPLANE_SERVICES: pxe answers at 127.0.0.1:1"] == nil ||
 		len(found) != 4 {
-		t.Errorf("found %v", found)
+		t.Errorf("got %v, want 4 checks of which that of pxe fails", found)
 	}
 	if found = outcomes(t, c.Checks("system")); found[is] == nil || !strings.Contains(found[is].Error(), "not that of system") {
-		t.Errorf("it takes itself for another one: %v", found)
+		t.Errorf("the certificate of another service: got %v, want an error that says not that of system", found)
 	}
 	c.Files = files(other, "gateway")
 	if found = outcomes(t, c.Checks("gateway")); found[answers] == nil {
-		t.Errorf("it is greeted by who does not believe it: %v", found)
+		t.Errorf("the certificate of another authority: got %v, want a failure of %q", found, answers)
 	}
 	c.Files = mtls.Files{}
 	if found = outcomes(t, c.Checks("gateway")); len(found) != 1 || found["certificate"] == nil {
-		t.Errorf("nobody certifies it: %v", found)
+		t.Errorf("no certificate: got %v, want a failure of the certificate alone", found)
 	}
 	c.Consul = "http://127.0.0.1:1"
 	if found = outcomes(
@@ -153,6 +153,6 @@ func TestCheckMesh(t *testing.T) {
 		c.Checks("gateway"),
 	); found["CONSUL_URL: it answers, and lets this process say where services are"] == nil ||
 		found[is] == nil {
-		t.Errorf("Consul is away: %v", found)
+		t.Errorf("without Consul: got %v, want failures of CONSUL_URL and %q", found, is)
 	}
 }

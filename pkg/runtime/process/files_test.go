@@ -57,11 +57,11 @@ func TestRedisPasswordIsReadAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := ping(); err == nil {
-		t.Error("the old password is taken")
+		t.Error("the old password: got no error, want one")
 	}
 	write("no URL") // half written, say
 	if err := ping(); err == nil {
-		t.Error("the old password is taken")
+		t.Error("a file that is half written: got no error, want one")
 	}
 	write("redis://network:second@" + server.Addr())
 	if err := ping(); err != nil {
@@ -86,7 +86,7 @@ func TestConsulTokenIsReadAgain(t *testing.T) {
 	for _, wanted := range []string{"first", "second"} {
 		write(wanted)
 		if _, err := agent.Instances(t.Context(), "network"); err != nil || got != wanted {
-			t.Errorf("it is asked with %q, not %q: %v", got, wanted, err)
+			t.Errorf("got the token %q, %v, want %q", got, err, wanted)
 		}
 	}
 }

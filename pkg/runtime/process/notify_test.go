@@ -41,13 +41,13 @@ func TestNotify(t *testing.T) {
 		for {
 			said, err := hear(5 * time.Minute)
 			if err != nil {
-				t.Fatalf("systemd does not hear %s: %v", want, err)
+				t.Fatalf("got %v, want %s", err, want)
 			}
 			if said == want {
 				return
 			}
 			if said != "WATCHDOG=1" {
-				t.Fatalf("systemd hears %q before %s", said, want)
+				t.Fatalf("got %q, want %s", said, want)
 			}
 		}
 	}
@@ -69,7 +69,7 @@ func TestNotify(t *testing.T) {
 	}()
 	until("READY=1")
 	if said, err := hear(100 * time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("a process that hangs says %q, %v", said, err)
+		t.Errorf("a process that hangs: got %q, %v, want no message", said, err)
 	}
 	close(hang)
 	until("WATCHDOG=1")

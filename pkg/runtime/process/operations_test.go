@@ -64,18 +64,18 @@ func TestReadiness(t *testing.T) {
 			readyOf(t, o)
 		}
 		if now := asked.Load(); now != before {
-			t.Errorf("the database was asked %d times more within a moment", now-before)
+			t.Errorf("got %d more questions to the database, want none", now-before)
 		}
 		// A balancer that waits for a second at most must not take the process for gone because of something optional.
 		hung := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 		o.Check(health.Check{Name: "hung", Ask: hung, Optional: true})
 		began := time.Now()
 		if code, is := readyOf(t, o); code != 200 || is.Checks["hung"] == "ok" || time.Since(began) > time.Second/2 {
-			t.Errorf("with something optional that hangs: %d %+v after %s", code, is, time.Since(began))
+			t.Errorf("an optional check that hangs: got %d %+v after %s, want 200 and its failure within 500ms", code, is, time.Since(began))
 		}
 		o.Check(health.Check{Name: "needed", Ask: hung})
 		if code, is := readyOf(t, o); code != 503 || is.Checks["needed"] == "ok" {
-			t.Errorf("with something that hangs: %d %+v", code, is)
+			t.Errorf("a check that hangs: got %d %+v, want 503 and a failed check", code, is)
 		}
 	})
 }
@@ -101,14 +101,14 @@ func TestOperationsOutliveWork(t *testing.T) {
 	drained := errors.New("drained")
 	err = o.while(ctx, listener, slog.New(slog.DiscardHandler), func(working context.Context) error {
 		if code, body := get("/readyz"); code != 503 {
-			t.Error(code, body)
+			t.Errorf("/readyz before the start: got %d %s, want 503", code, body)
 		}
 		o.Started()
 		if code, body := get("/readyz"); code != 200 {
-			t.Error(code, body)
+			t.Errorf("/readyz after the start: got %d %s, want 200", code, body)
 		}
 		if code, body := get("/metrics"); code != 200 || !strings.Contains(body, "ironplane_build_info{") {
-			t.Error(code, body)
+			t.Errorf("/metrics: got %d %s, want 200 and ironplane_build_info", code, body)
 		}
 		stop()
 		<-working.Done()
@@ -118,15 +118,15 @@ func TestOperationsOutliveWork(t *testing.T) {
 			}
 		}
 		if code, _ := get("/healthz"); code != 200 {
-			t.Error("a process that drains is not alive:", code)
+			t.Errorf("/healthz of a process that drains: got %d, want 200", code)
 		}
 		return drained
 	})
 	if !errors.Is(err, drained) {
-		t.Error(err)
+		t.Errorf("got %v, want %v", err, drained)
 	}
 	if code, _ := get("/healthz"); code != 0 {
-		t.Error("it answers though the work is done:", code)
+		t.Errorf("/healthz after the work is done: got %d, want no answer", code)
 	}
 }
 
@@ -154,12 +154,12 @@ func TestDrainDelay(t *testing.T) {
 		return answer.Close
 	}
 	if closes() {
-		t.Error("it closes connections before it is told to end")
+		t.Error("before the stop: got a closed connection, want it kept")
 	}
 	stop()
 	for range 2 {
 		if !closes() {
-			t.Error("callers keep connections to a process that is about to end")
+			t.Error("after the stop: got a connection that is kept, want it closed")
 		}
 	}
 	if err := <-ended; err != nil {
@@ -167,6 +167,6 @@ func TestDrainDelay(t *testing.T) {
 	}
 	if answer, err := http.Get(at); err == nil {
 		_ = answer.Body.Close()
-		t.Error("it answers though it has ended")
+		t.Error("after the end: got an answer, want none")
 	}
 }

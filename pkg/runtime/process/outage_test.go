@@ -55,11 +55,11 @@ func TestOutageIsFewLines(t *testing.T) {
 				is.Lines = w.Lines
 			}
 			if is != w {
-				t.Errorf("line %d is %+v, not %+v", n, is, w)
+				t.Errorf("line %d: got %+v, want %+v", n, is, w)
 			}
 		}
 		if lines.More() {
-			t.Error("there are more lines")
+			t.Errorf("got more lines, want %d", len(want))
 		}
 	})
 }

@@ -63,7 +63,7 @@ func TestConfigure(t *testing.T) {
 		t.Errorf("got %+v, want %+v", c, want)
 	}
 	if err := configure(&c, []string{"URL=x", "URL_FILE=/nowhere"}, "migrate"); err != nil || c.URL.Reveal() != "x" {
-		t.Error(c.URL.Reveal(), err)
+		t.Errorf("got the URL %q, %v, want x", c.URL.Reveal(), err)
 	}
 	for wrong, says := range map[string]string{
 		"": "NAME is not set", "NAME=x URL=": "URL is not set: of what", "NAME=x URL_FILE=/nowhere URL=": "URL_FILE: open /nowhere",
@@ -76,7 +76,7 @@ func TestConfigure(t *testing.T) {
 				"serve",
 			)...); err == nil || !strings.Contains(err.Error(), says) ||
 			strings.Contains(err.Error(), "hunter2") {
-			t.Errorf("%q: %v", wrong, err)
+			t.Errorf("%q: got %v, want an error that says %q without the URL", wrong, err, says)
 		}
 	}
 }
@@ -103,18 +103,18 @@ func TestCommands(t *testing.T) {
 		return p.run(t.Context(), arguments, environment, &screen)
 	}
 	if err := run([]string{"URL=x", "NAME=y"}); err != nil || ran != "serve 127.0.0.1:1" {
-		t.Error(ran, err)
+		t.Errorf("got the run %q, %v, want serve 127.0.0.1:1", ran, err)
 	}
 	if err := run([]string{"URL=x", "LISTEN=here"}, "migrate"); err != nil || ran != "migrate here" {
-		t.Error(ran, err)
+		t.Errorf("got the run %q, %v, want migrate here", ran, err)
 	}
 	for _, help := range []string{"help", "-h", "--help"} {
 		if err := run(nil, help); err != nil || ran != "" {
-			t.Error(ran, err)
+			t.Errorf("%s: got the run %q, %v, want none", help, ran, err)
 		}
 		for _, part := range []string{"Usage: thing", "serve it (the default)", "where (default: 127.0.0.1:1)", "URL_FILE", "NAME"} {
 			if !strings.Contains(screen.String(), part) {
-				t.Errorf("%s does not say %q:\n%s", help, part, &screen)
+				t.Errorf("%s: got\n%s\nwant a text that says %q", help, &screen, part)
 			}
 		}
 	}
@@ -124,12 +124,12 @@ func TestCommands(t *testing.T) {
 			version,
 		); err != nil || ran != "" || !strings.HasPrefix(screen.String(), "thing ") ||
 			!strings.Contains(screen.String(), runtime.Version()) {
-			t.Errorf("%s: %v, %s", version, err, &screen)
+			t.Errorf("%s: got the run %q, %v and %s, want thing and Go's version", version, ran, err, &screen)
 		}
 	}
 	for _, arguments := range [][]string{{"nonsense"}, {"serve", "fast"}, {""}} {
 		if err := run([]string{"URL=x", "NAME=y"}, arguments...); err == nil || ran != "" {
-			t.Errorf("%q: %v", arguments, err)
+			t.Errorf("%q: got the run %q, %v, want an error", arguments, ran, err)
 		}
 	}
 }
