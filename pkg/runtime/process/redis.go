@@ -29,7 +29,7 @@ func (o *Operations) OpenRedis(url secret.String) (*cache.Client, error) {
 	}, []string{"outcome"})
 	o.MustRegister(took)
 	client.AddHook(stopwatch{took.WithLabelValues("ok"), took.WithLabelValues("error")})
-	if err := tracing.Redis(client); err != nil {
+	if err := tracing.Redis(client.Client); err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
 	return client, nil

@@ -157,7 +157,7 @@ func (w writer) Keys() []string         { return nil }
 func Provider() trace.TracerProvider { return provider }
 
 // Redis traces a client's commands.
-func Redis(client redis.UniversalClient) error {
+func Redis(client *redis.Client) error {
 	if provider == nil {
 		return nil
 	}

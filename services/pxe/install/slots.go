@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/wake"
 	"github.com/ironplane/ironplane/services/pxe/reference"
 )
 
@@ -28,7 +29,7 @@ const slotTTL = 2 * time.Minute
 // revocation and was listened to, because the machine may have got its boot script before. An install without a file server needs
 // no slot.
 func grant(ctx context.Context, tx *pg.Tx, fileServers []int64) error {
-	_, err := tx.Exec(ctx, `
+	done, err := tx.Exec(ctx, `
 		WITH ordered AS (
 			SELECT i.id, f.id AS file_server, f.install_max_concurrent AS slots, status <> 'waiting' AS begun,
 				status <> 'waiting' OR granted OR leaving AS has,
@@ -49,17 +50,23 @@ func grant(ctx context.Context, tx *pg.Tx, fileServers []int64) error {
 	if err != nil {
 		return fmt.Errorf("assign the slots of file servers %v: %w", fileServers, err)
 	}
+	if done.RowsAffected() > 0 {
+		tx.Wake(wake.Changes) // agents are told
+	}
 	return nil
 }
 
 // Heard frees the revoked slots of a DHCP server that its agent had acknowledged before it was listened to at this time: it would have
 // reported machines that had begun.
 func (s *Installs) Heard(ctx context.Context, tx *pg.Tx, dhcpServer int64, at time.Time) error {
-	_, err := tx.Exec(ctx, `UPDATE install SET leaving = false WHERE id IN (
+	done, err := tx.Exec(ctx, `UPDATE install SET leaving = false WHERE id IN (
 			SELECT id FROM install WHERE dhcp_server_id = $1 AND leaving AND told_at < $2 AND status = 'waiting' ORDER BY id FOR UPDATE)`,
 		dhcpServer, at)
 	if err != nil {
 		return fmt.Errorf("free the revoked slots of DHCP server %d: %w", dhcpServer, err)
+	}
+	if done.RowsAffected() > 0 {
+		tx.Wake(wake.Changes) // the slots are assigned again
 	}
 	return nil
 }
