@@ -27,7 +27,7 @@ func TestClients(t *testing.T) {
 	)
 	if made.Name != "Ben Miller" || made.BillingID == nil || *made.BillingID != 7 || *made.Billing.ID != 7 || made.Integration != nil ||
 		len(made.Verify) != 1 {
-		t.Errorf("made was %+v", made)
+		t.Errorf("got %+v, want Ben Miller with the billing id 7 and no integration", made)
 	}
 	at := path("/client/%d", made.ID)
 	for text, want := range map[string][]string{
@@ -42,7 +42,7 @@ func TestClients(t *testing.T) {
 		`{"email": "b@example.com"}`: {"/first", "required", "/last", "required"},
 	} {
 		if answer := c.Do("POST", "/client", text); answer.Status != 422 {
-			t.Errorf("%s makes %s", text, answer.Text)
+			t.Errorf("%s: got %d %s, want 422", text, answer.Status, answer.Text)
 		} else {
 			answer.WantErrors(want...)
 		}
@@ -51,30 +51,30 @@ func TestClients(t *testing.T) {
 		taken := testkit.Decode[problem.Problem](c.Do("POST", "/client", twin).Want(422)).Errors[0]
 		if taken.Message != fmt.Sprintf("is client %d's (Ben Miller)", made.ID) || taken.Existing == nil ||
 			*taken.Existing != (problem.Ref{ID: made.ID, Name: "Ben Miller"}) {
-			t.Errorf("what is taken is refused with %+v", taken)
+			t.Errorf("got the refusal %+v, want one that names client %d, Ben Miller", taken, made.ID)
 		}
 	}
 	var hash string
 	if err := c.DB.QueryRow(t.Context(), "SELECT password_hash FROM client WHERE id = $1", made.ID).
 		Scan(&hash); err != nil ||
 		!strings.HasPrefix(hash, "$argon2id$") {
-		t.Errorf("of the password is kept %q %v", hash, err)
+		t.Errorf("got the stored password %q and the error %v, want an argon2id hash", hash, err)
 	}
 	c.Do("PATCH", at, `{"first": "Benjamin", "verify": [{"require": true}]}`).Want(200)
 	viewed := c.Do("GET", at, nil).Want(200).Text
 	if !strings.Contains(viewed, `"name":"Benjamin Miller"`) || !strings.Contains(viewed, `"verify":[{"require":true}]`) ||
 		strings.Contains(viewed, "argon2id") {
-		t.Errorf("it is %s", viewed)
+		t.Errorf("got %s, want Benjamin Miller, who requires a second factor, without a hash", viewed)
 	}
 	if list := c.Do("GET", "/client?q=jamin&email=ben@EXAMPLE.com", nil).
 		Want(200).
 		Text; !strings.Contains(list, `"Benjamin Miller"`) ||
 		strings.Contains(list, "verify") {
-		t.Errorf("listed is %s", list)
+		t.Errorf("got the list %s, want Benjamin Miller without verify", list)
 	}
 	for _, none := range []string{"email=", "billing_id=", "billing_id=8", "integration_id="} {
 		if text := c.Do("GET", "/client?"+none, nil).Want(200).Text; text != "[]\n" {
-			t.Errorf("with %s is found %s", none, text)
+			t.Errorf("%s: got %s, want an empty list", none, text)
 		}
 	}
 	c.Do("GET", "/client?integration_id=me", nil).Want(400)
@@ -151,24 +151,24 @@ func TestClientsOfIntegrations(t *testing.T) {
 	close(begin)
 	all.Wait()
 	if refused.Load() != 7*made.Load() {
-		t.Errorf("the same billing id at once made client %d, and the refusals name others: %d", made.Load(), refused.Load())
+		t.Errorf("got refusals that name clients with the sum %d, want 7 that name client %d", refused.Load(), made.Load())
 	}
 	first := testkit.Decode[[]clients.Client](shop.Do("GET", "/client?billing_id=7", nil).Want(200))
 	if len(first) != 1 || first[0].Integration == nil || first[0].Integration.Name != "Shop" || second.Integration == nil ||
 		second.Integration.Name != "Hub" {
-		t.Fatalf("shop's is %+v, hub's %+v", first, second)
+		t.Fatalf("got %+v and %+v, want one client of Shop and one of Hub", first, second)
 	}
 	if found := testkit.Decode[[]clients.Client](
 		hub.Do("GET", "/client?billing_id=7", nil).Want(200),
 	); len(found) != 1 ||
 		found[0].ID != second.ID {
-		t.Errorf("hub finds as its own %+v", found)
+		t.Errorf("got Hub's clients %+v, want only client %d", found, second.ID)
 	}
 	if found := testkit.Decode[[]clients.Client](
 		shop.Do("GET", "/client?integration_id=me", nil).Want(200),
 	); len(found) != 1 ||
 		found[0].ID != first[0].ID {
-		t.Errorf("shop's clients are %+v", found)
+		t.Errorf("got Shop's clients %+v, want only client %d", found, first[0].ID)
 	}
 
 	nobodys := c.Do("POST", "/client", order("nobody@example.com")).Want(200).ID()
@@ -218,10 +218,10 @@ func TestClientsOfIntegrations(t *testing.T) {
 		t.Errorf("whether the integration can go: got %+v, want that it has 1 client", got)
 	}
 	if got := asked(shops + "&detach=now"); got.Detached != 1 {
-		t.Errorf("it is taken from %d clients, want 1", got.Detached)
+		t.Errorf("got %d clients detached, want 1", got.Detached)
 	}
 	if got := asked(shops + "&detach=now"); got.Detached != 0 {
-		t.Errorf("it is taken from %d clients, want 0", got.Detached)
+		t.Errorf("got %d clients detached, want 0", got.Detached)
 	}
 	c.Do("PATCH", its, `{"integration": 5, "billing_id": 11}`).Want(200)
 	c.System.DeleteIntegration(hubID)
@@ -268,7 +268,7 @@ func TestClientWritesItsOwnAccount(t *testing.T) {
 	}
 	own.Do("PATCH", at, `{"email": "ben@example.com", "first": "Benjamin"}`).Want(200) // which changes no address
 	if got := told("ben@example.com"); got != nil {
-		t.Errorf("without a change it was told %q", got)
+		t.Errorf("without a change: got mails about %q, want none", got)
 	}
 	own.Do("PATCH", at, `{"password": "short", "current_password": "a long walk in the rain"}`).WantErrors("/password", "too_short")
 	own.Do("PATCH", at, `{"password": "a long walk in the snow", "current_password": "a long walk in the rain"}`).Want(200)
@@ -276,15 +276,15 @@ func TestClientWritesItsOwnAccount(t *testing.T) {
 	own.Do("PATCH", at, `{"email": "new@example.com", "current_password": "a long walk in the snow"}`).Want(200)
 	own.Do("PATCH", at, `{"verify": {"require": true}}`).Want(200)
 	if text := own.Do("PATCH", at, `{"verify": {"require": false}}`).Want(403).Text; !strings.Contains(text, "second factor") {
-		t.Error(text)
+		t.Errorf("got %s, want it to name the second factor", text)
 	}
 	password, moved := "The password was changed.", "The email address was changed from ben@example.com to new@example.com."
 	if got, want := told("ben@example.com"), []string{password, moved}; !slices.Equal(got, want) {
-		t.Errorf("at its old address it was told %q, want %q", got, want)
+		t.Errorf("at the old address: got mails about %q, want %q", got, want)
 	}
 	required := "Whether a sign-in takes a second factor was changed to: yes."
 	if got, want := told("new@example.com"), []string{moved, required}; !slices.Equal(got, want) {
-		t.Errorf("at its new address it was told %q, want %q", got, want)
+		t.Errorf("at the new address: got mails about %q, want %q", got, want)
 	}
 	for range lockout.OfKey - 1 { // one of the wrong ones is from before the last right one
 		own.Do("PATCH", at, `{"password": "a long walk by night", "current_password": "who knows"}`)
@@ -296,11 +296,11 @@ func TestClientWritesItsOwnAccount(t *testing.T) {
 		}
 		right := caller.Do("PATCH", at, `{"password": "a long walk by night", "current_password": "a long walk in the snow"}`).Want(429)
 		if wait := right.Header.Get("Retry-After"); wait == "" || wait == "1" {
-			t.Errorf("locked for %q seconds, want more", wait)
+			t.Errorf("got the Retry-After %q, want more than 1 second", wait)
 		}
 	}
 	if _, afters := c.records("client.password", "refused"); len(afters) == 0 || strings.Contains(testkit.JSON(afters), "who knows") {
-		t.Errorf("the log has %v of the wrong passwords", afters)
+		t.Errorf("got the records %v of wrong passwords, want some without the password", afters)
 	}
 }
 

@@ -75,7 +75,7 @@ func TestContract(t *testing.T) {
 	gone, at := s.make("ann@example.com")
 	s.Do("DELETE", at, nil).Want(200)
 	if !s.Network.Closed("client", gone) || !s.PXE.Closed("client", gone) {
-		t.Error("a client is deleted without its users' consent")
+		t.Errorf("got closed by network %t and by pxe %t, want both", s.Network.Closed("client", gone), s.PXE.Closed("client", gone))
 	}
 }
 
@@ -120,7 +120,7 @@ func TestRecordsHaveNoCounts(t *testing.T) {
 		}
 		for _, record := range []map[string]any{befores[0], afters[0]} {
 			if record == nil && both {
-				t.Errorf("client.%s has only one side", action)
+				t.Errorf("client.%s: got a record with one side, want both", action)
 			}
 			if count, there := record["serversCount"]; there {
 				t.Errorf("client.%s: got serversCount %v, want none", action, count)

@@ -19,12 +19,12 @@ func TestEmailToClient(t *testing.T) {
 	c := newStand(t)
 	id, at := c.make("ben@example.org")
 	if text := c.Do("POST", at+"/email", `{"type": "welcome"}`).Want(422).Text; !strings.Contains(text, "there is none yet") {
-		t.Errorf("without a template: got %s", text)
+		t.Errorf("without a template: got %s, want that there is none yet", text)
 	}
 	c.System.SetTemplates("Welcome")
 	for _, wrong := range []string{"password-reset", "x"} {
 		if text := c.Do("POST", at+"/email", map[string]any{"type": wrong}).Want(422).Text; !strings.Contains(text, "there are Welcome") {
-			t.Errorf("%s: got %s", wrong, text)
+			t.Errorf("%s: got %s, want that there are Welcome", wrong, text)
 		}
 	}
 	c.Do("POST", at+"/email", `{}`).WantErrors("/type", "required")
@@ -53,7 +53,7 @@ func TestEmailToClient(t *testing.T) {
 	})
 	told := c.Identity.Received()
 	if len(told) != 1 || told[0].Kind != credentials.WelcomeKind || string(told[0].Content) != testkit.JSON(credentials.Welcome{Client: id}) {
-		t.Errorf("identity was told %s, want to welcome client %d", testkit.JSON(told), id)
+		t.Errorf("got the notifications %s, want one to welcome client %d", testkit.JSON(told), id)
 	}
 	c.Identity.Changed(credentials.Change{Client: id, Version: c.account(id).Version, What: credentials.SignedIn}, "")
 	testkit.Eventually(t, "it has signed in", func() bool { return c.account(id).SignedIn })

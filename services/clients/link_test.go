@@ -49,13 +49,13 @@ func TestLinks(t *testing.T) {
 	given := c.Do("POST", at("top")+"/super", map[string]any{"client_email": "GRANTEE@example.com"}).Want(200)
 	c.Do("POST", at("grantee")+"/super", to("second")).Want(200)
 	if again := c.Do("POST", at("top")+"/sub", to("middle")).Want(200); again.Text != first.Text {
-		t.Errorf("a link is %s, and made again %s", first.Text, again.Text)
+		t.Errorf("a link that is made again: got %s, want %s", again.Text, first.Text)
 	}
 	for name, want := range map[string]string{
 		"top": "leaf middle", "middle": "leaf", "leaf": "", "grantee": "leaf middle", "second": "", "stranger": "",
 	} {
 		if got := listed(t, as[name]); got != want {
-			t.Errorf("%s's list has %q, want %q", name, got, want)
+			t.Errorf("%s's list: got %q, want %q", name, got, want)
 		}
 	}
 	reads := map[string][]string{
@@ -83,7 +83,7 @@ func TestLinks(t *testing.T) {
 		at("top") + "/super":       fmt.Sprintf(`[{"id":%d,"grantee":{"id":%d,"name":"grantee Miller"}}]`, given.ID(), ids["grantee"]),
 	} {
 		if got := c.Do("GET", path, nil).Want(200).Text; strings.TrimSpace(got) != want {
-			t.Errorf("%s is %s, want %s", path, got, want)
+			t.Errorf("%s: got %s, want %s", path, got, want)
 		}
 	}
 
@@ -108,20 +108,20 @@ func TestLinks(t *testing.T) {
 	// A pair stands in both, and either end takes a link away.
 	both := as["top"].Do("POST", at("top")+"/super", to("middle")).Want(200)
 	if got := listed(t, as["middle"]); got != "leaf" {
-		t.Errorf("the granter's list is %q", got)
+		t.Errorf("the granter's list: got %q, want leaf", got)
 	}
 	as["middle"].Do("GET", at("top"), nil).Want(200)
 	as["middle"].Do("DELETE", fmt.Sprint(at("middle"), "/granter/", both.ID()), nil).Want(200)
 	as["middle"].Do("GET", at("top"), nil).Want(404)
 	as["leaf"].Do("DELETE", fmt.Sprint(at("leaf"), "/parent/", lower.ID()), nil).Want(200)
 	if got := listed(t, as["top"]) + "|" + listed(t, as["grantee"]); got != "middle|middle" {
-		t.Errorf("without the lower link the lists are %q", got)
+		t.Errorf("the lists without the lower link: got %q, want middle|middle", got)
 	}
 	as["top"].Do("DELETE", fmt.Sprint(at("top"), "/super/", given.ID()), nil).Want(200)
 	as["grantee"].Do("GET", at("top"), nil).Want(404)
 	c.Do("DELETE", at("middle"), nil).Want(200)
 	if got := c.Do("GET", at("top")+"/sub", nil).Want(200).Text + listed(t, as["top"]); got != "[]\n" {
-		t.Errorf("of a client that is gone there is %s", got)
+		t.Errorf("of a deleted client: got %s, want no links and no clients", got)
 	}
 }
 
@@ -164,7 +164,7 @@ func TestSubLinksMakeNoCycle(t *testing.T) {
 	}
 	all.Wait()
 	if made == 0 || refused == 0 {
-		t.Errorf("%d links were made, %d refused", made, refused)
+		t.Errorf("got %d links made and %d refused, want at least one of each", made, refused)
 	}
 	clientstest.CompareReach(t, c.DB)
 	c.Do("DELETE", "/client/3,4,5", nil).Want(200)
@@ -194,11 +194,11 @@ func TestResellersDay(t *testing.T) {
 		if i == 0 {
 			made = testkit.Decode[clients.ViewedClient](answer)
 		} else if again := testkit.Decode[clients.ViewedClient](answer); testkit.JSON(again) != testkit.JSON(made) {
-			t.Errorf("the order made %+v, and again %+v", made, again)
+			t.Errorf("the same order again: got %+v, want %+v", again, made)
 		}
 	}
 	if made.BillingID != nil || made.Disabled || made.Name != "Ben Miller" {
-		t.Errorf("made was %+v", made)
+		t.Errorf("got %+v, want an enabled Ben Miller without a billing id", made)
 	}
 	at := path("/client/%d", made.ID)
 
@@ -207,24 +207,24 @@ func TestResellersDay(t *testing.T) {
 	for range 10 {
 		named := testkit.Decode[clients.ViewedClient](reseller.Do("POST", "/client", order("KNOWN@example.com")).Want(200))
 		if named.ID != ids["known"] || named.Name != "Ben Miller" || named.Email != "KNOWN@example.com" || named.ClaimedAt != nil {
-			t.Errorf("of a known address is answered %+v", named)
+			t.Errorf("an order for a known address: got %+v, want client %d as it was ordered", named, ids["known"])
 		}
 	}
 	if after := c.Do("GET", path("/client/%d", ids["known"]), nil).Want(200).Text; after != before {
-		t.Errorf("the account was %s and is %s", before, after)
+		t.Errorf("the known account: got %s, want %s", after, before)
 	}
 	theirs := path("/client/%d", ids["known"])
 	if shown := testkit.Decode[clients.ViewedClient](
 		reseller.Do("GET", theirs, nil).Want(200),
 	); shown.First != "Ben" ||
 		shown.Email != "KNOWN@example.com" {
-		t.Errorf("the reseller sees of it %+v", shown)
+		t.Errorf("what the reseller sees of the known account: got %+v, want Ben and KNOWN@example.com", shown)
 	}
 	if list := reseller.Do("GET", "/client?sort=name", nil).
 		Want(200).
 		Text; strings.Count(list, `"name":"Ben Miller"`) != 2 ||
 		strings.Contains(list, "known Miller") {
-		t.Errorf("its list is %s", list)
+		t.Errorf("the reseller's list: got %s, want Ben Miller twice and no known Miller", list)
 	}
 	for _, nested := range []string{"/sub", "/super", "/parent", "/granter"} {
 		reseller.Do("GET", theirs+nested, nil).Want(404)
@@ -240,12 +240,12 @@ func TestResellersDay(t *testing.T) {
 			got = append(got, m.What.(mail.ClientLinked))
 		}
 		if !slices.Equal(got, want) {
-			t.Errorf("the account was told %+v, want %+v", got, want)
+			t.Errorf("got the mails %+v, want %+v", got, want)
 		}
 	}
 	toldKnown(mail.ClientLinked{By: "reseller Miller", Relation: "sub"}) // once, however often it was ordered
 	if mails := c.System.Mails("new@example.com"); len(mails) > 0 {
-		t.Errorf("who has created an account writes to it; but it was sent %s", testkit.JSON(mails))
+		t.Errorf("got the mails %s to the new account, want none, since its creator writes to it", testkit.JSON(mails))
 	}
 
 	// A mail: to what it has created, which is not claimed, and of the one kind.
@@ -272,7 +272,7 @@ func TestResellersDay(t *testing.T) {
 	reseller.Do("PATCH", at, `{"email": "stranger@example.com"}`).WantErrors("/email", "taken")
 	links := testkit.Decode[[]clients.SubLink](reseller.Do("GET", own+"/sub", nil).Want(200))
 	if len(links) != 2 || links[0].Child.Email != "bob@example.com" || links[1].Child.Name != "Ben Miller" {
-		t.Fatalf("its links are %+v", links)
+		t.Fatalf("the reseller's links: got %+v, want bob@example.com and Ben Miller", links)
 	}
 	reseller.Do("PATCH", fmt.Sprint(own, "/sub/", links[0].ID), `{"last": "Baker"}`).Want(200)
 	reseller.Do("PATCH", fmt.Sprint(own, "/sub/", links[1].ID), `{"last": "Baker"}`).Want(403)
@@ -290,24 +290,24 @@ func TestResellersDay(t *testing.T) {
 	// A super client by address, and what it sees: what the reseller has created, and not what it has named.
 	granted := reseller.Do("POST", own+"/super", `{"client_email": "known@example.com"}`).Want(200)
 	if !strings.Contains(granted.Text, `"name":"Ben Miller"`) {
-		t.Errorf("the grantee is shown as %s", granted.Text)
+		t.Errorf("got %s, want the grantee Ben Miller", granted.Text)
 	}
 	toldKnown(mail.ClientLinked{By: "reseller Miller", Relation: "sub"}, mail.ClientLinked{By: "reseller Hosting", Relation: "super"})
 	if told := c.System.Mails(
 		"reseller@example.com",
 	); len(told) != 1 ||
 		!strings.Contains(testkit.JSON(told[0].What), "Ben Miller may read the account") {
-		t.Errorf("the granter was told %s, want that another one may read the account", testkit.JSON(told))
+		t.Errorf("the granter: got the mails %s, want that another one may read the account", testkit.JSON(told))
 	}
 	if again := reseller.Do("POST", own+"/super", `{"client_email": "known@example.com"}`).Want(200); again.Text != granted.Text {
-		t.Errorf("the link is %s, and made again %s", granted.Text, again.Text)
+		t.Errorf("a link that is made again: got %s, want %s", again.Text, granted.Text)
 	}
 	known.Do("GET", at, nil).Want(200)
 	known.Do("GET", own, nil).Want(200)
 	as["stranger"].Do("GET", own, nil).Want(404)
 	known.Do("PATCH", at, `{"first": "x"}`).Want(403)
 	if got := listed(t, known); got != "Bob" {
-		t.Errorf("the grantee's list has %q", got)
+		t.Errorf("the grantee's list: got %q, want Bob", got)
 	}
 	known.Do("DELETE", fmt.Sprint(theirs, "/granter/", granted.ID()), nil).Want(200)
 	known.Do("GET", at, nil).Want(404)
@@ -320,7 +320,7 @@ func TestResellersDay(t *testing.T) {
 		reseller.Do("POST", "/client", order("bob@example.com")).Want(200),
 	); named.ID != made.ID ||
 		named.First != "Ben" {
-		t.Errorf("linked again it is %+v", named)
+		t.Errorf("linked again: got %+v, want client %d with the first name Ben", named, made.ID)
 	}
 	reseller.Do("PATCH", at, `{"first": "Bob"}`).Want(403)
 
@@ -331,7 +331,7 @@ func TestResellersDay(t *testing.T) {
 	}
 	all.Wait()
 	if list := testkit.Decode[[]clients.Client](c.Do("GET", "/client?email=rush@example.com", nil).Want(200)); len(list) != 1 {
-		t.Errorf("made were %+v", list)
+		t.Errorf("got the clients %+v, want one", list)
 	}
 	clientstest.CompareReach(t, c.DB)
 }

@@ -29,7 +29,7 @@ func TestServersOfClients(t *testing.T) {
 		shows(servers)
 	}
 	if now := c.Do("GET", child, nil).Header.Get("ETag"); now != tag {
-		t.Errorf("the servers make %s of the ETag %s", now, tag)
+		t.Errorf("after the servers changed: got the ETag %s, want %s", now, tag)
 	}
 
 	// While network is away counts wait. What was not heard of is asked for: of before it was counted, or of a network that

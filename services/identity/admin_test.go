@@ -23,16 +23,16 @@ func TestAdmin(t *testing.T) {
 	)
 	if anna.Username != "Anna" || anna.Name != "Anna" || anna.Email != "Anna@example.com" || !anna.ReceiveCopies ||
 		time.Since(anna.CreatedAt.Time) > time.Hour {
-		t.Fatalf("made %+v", anna)
+		t.Fatalf("got %+v, want the administrator Anna, made just now", anna)
 	}
 	if second := testkit.Decode[admin.Admin](
 		c.Do("POST", "/admin", `{"email": "anna@example.net", "password": ""}`).Want(200),
 	); second.Username != "anna2" {
-		t.Fatalf("made %+v", second)
+		t.Fatalf("got %+v, want the user name anna2", second)
 	}
 	for _, filter := range []string{"email=ANNA@example.COM", "username=anna", "username=ANNA&email=anna@example.com"} {
 		if found := testkit.Decode[[]admin.Admin](c.Do("GET", "/admin?"+filter, nil).Want(200)); len(found) != 1 || found[0].ID != anna.ID {
-			t.Errorf("%s found %+v", filter, found)
+			t.Errorf("%s: got %+v, want only administrator %d", filter, found, anna.ID)
 		}
 	}
 	c.Do("POST", "/admin", `{"email": "anna@EXAMPLE.com", "password": ""}`).WantErrors("/email", "taken")
@@ -52,22 +52,22 @@ func TestAdmin(t *testing.T) {
 	}
 	before := stored()
 	if !strings.HasPrefix(before, "$argon2id$v=19$m=") {
-		t.Fatalf("the password is stored as %q", before)
+		t.Fatalf("got the stored password %q, want an argon2id hash", before)
 	}
 	edited := testkit.Decode[admin.Admin](c.Do("PATCH", path("/admin/%d", anna.ID), `{"password": "", "receive_copies": false}`).Want(200))
 	if edited.ReceiveCopies || edited.Email != "Anna@example.com" || stored() != before {
-		t.Fatalf("edited %+v", edited)
+		t.Fatalf("got %+v, want no copies, the same address and the same password", edited)
 	}
 	c.Do("PATCH", path("/admin/%d", anna.ID), `{"username": ""}`).WantErrors("/username", "required")
 	c.Do("PATCH", path("/admin/%d", anna.ID), `{"password": "another long walk"}`).Want(200)
 	if stored() == before {
-		t.Fatal("the password did not change")
+		t.Fatal("got the hash of the old password, want a new hash")
 	}
 	if list := testkit.Decode[[]admin.Admin](
 		c.Do("GET", "/admin", nil).Want(200),
 	); len(list) != 3 || list[0].Username != "admin" ||
 		list[1] != edited {
-		t.Fatalf("listed %+v", list)
+		t.Fatalf("got the list %+v, want admin first, then %+v, and three in all", list, edited)
 	}
 	c.Do("DELETE", path("/admin/%d", anna.ID), nil).Want(200)
 	c.Do("GET", path("/admin/%d", anna.ID), nil).Want(404)
@@ -82,7 +82,7 @@ func TestWeakPasswords(t *testing.T) {
 		r.WantErrors("/password", "too_weak")
 		if text := r.Text; !strings.Contains(text, says) || !strings.Contains(text, "of 4, and has to score 3") ||
 			strings.Contains(text, password) {
-			t.Errorf("%q: %s", password, text)
+			t.Errorf("%q: got %s, want %q and the required score, without the password", password, text, says)
 		}
 	}
 	for password, says := range map[string]string{
@@ -122,7 +122,7 @@ func TestOwnPassword(t *testing.T) {
 
 	read := own.Do("GET", self, nil).Want(200)
 	if back := own.Do("PATCH", self, read.Text).Want(200); back.Text != read.Text || back.Header.Get("ETag") != read.Header.Get("ETag") {
-		t.Errorf("what was read and sent back makes %s", back.Text)
+		t.Errorf("what was read is sent back: got %s, want %s with the same ETag", back.Text, read.Text)
 	}
 	own.Do("GET", self+"/permission", nil).Want(200)
 	own.Do("GET", "/admin/1", nil).WantDetail(problem.Forbidden, "The key lacks users.admins read.")
@@ -150,7 +150,7 @@ func TestOwnPassword(t *testing.T) {
 	}
 	changing.Wait()
 	if n := changed.Load(); n != 1 {
-		t.Errorf("%d changed the same password", n)
+		t.Errorf("changes of the same password: got %d accepted, want 1", n)
 	}
 }
 
@@ -187,7 +187,7 @@ func TestNobodyLiftsHimself(t *testing.T) {
 	fewKey.Do("PATCH", path("/admin/%d/permission", less), usersAdmins).Want(200)
 	set := testkit.Decode[principal.PermissionSet](fewKey.Do("GET", path("/admin/%d/permission", less), nil).Want(200))
 	if !set.Users.Admins.Write || !set.Network.Groups.Read || set.Network.Groups.Write {
-		t.Fatalf("%+v", set)
+		t.Fatalf("got %+v, want users.admins write and network.groups read, not network.groups write", set)
 	}
 }
 
@@ -215,7 +215,8 @@ func TestLastAdmin(t *testing.T) {
 		case deleted.Status != 200 && stripped.Status == 200:
 			id, holder = otherID, other
 		default:
-			t.Fatalf("deleted: %d %s; stripped: %d %s", deleted.Status, deleted.Text, stripped.Status, stripped.Text)
+			t.Fatalf("got delete %d %s and strip %d %s, want only one to succeed",
+				deleted.Status, deleted.Text, stripped.Status, stripped.Text)
 		}
 	}
 }
@@ -246,6 +247,6 @@ func TestAccountsChangeAtOnce(t *testing.T) {
 	err := s.DB.QueryRow(t.Context(), "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()").
 		Scan(&deadlocks)
 	if err != nil || deadlocks > 0 {
-		t.Errorf("%d deadlocks, %v", deadlocks, err)
+		t.Errorf("got %d deadlocks and the error %v, want none", deadlocks, err)
 	}
 }

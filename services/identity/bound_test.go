@@ -53,7 +53,7 @@ func TestKeyIsBoundByItsMaker(t *testing.T) {
 		bounded.Do("DELETE", path("/admin/%d", anna), nil),
 	} {
 		if detail := testkit.Decode[problem.Problem](answer).Detail; !strings.HasPrefix(detail, lacks) && answer.Status != 422 {
-			t.Errorf("answered %d: %s", answer.Status, detail)
+			t.Errorf("got %d: %s, want 422 or a detail that begins with %q", answer.Status, detail, lacks)
 		}
 	}
 	bounded.Do("PATCH", path("/admin/%d", anna), `{"email": "mine@example.com"}`).Want(403)
@@ -66,7 +66,7 @@ func TestKeyIsBoundByItsMaker(t *testing.T) {
 		c.Do("GET", path("/auth/key/%d", made.ID), nil),
 	); key.Bound == nil ||
 		!slices.Contains(*key.Bound, "network.switches read") {
-		t.Errorf("the key shows %v", key.Bound)
+		t.Errorf("got a key with the bound %v, want network.switches read in it", key.Bound)
 	}
 }
 
@@ -174,7 +174,7 @@ func TestBoundsHold(t *testing.T) {
 					rt.Fatal(err)
 				}
 				if beyond := holds[k.owner] & principal.ParseGrants(bound) &^ k.most; beyond != 0 {
-					rt.Fatalf("key %d can do %v", k.id, beyond.Names())
+					rt.Fatalf("key %d: got the permissions %v beyond its bound, want none", k.id, beyond.Names())
 				}
 			}
 		}
@@ -197,7 +197,7 @@ func TestExpiringKeyHasNoLaterSuccessor(t *testing.T) {
 			expiring.Do("POST", "/auth/key", absent).Want(200),
 		); made.ExpiresAt == nil ||
 			!made.ExpiresAt.Equal(end.Time) {
-			t.Errorf("%s expires at %v, want %v", absent, made.ExpiresAt, end)
+			t.Errorf("%s: got a key that expires at %v, want %v", absent, made.ExpiresAt, end)
 		}
 	}
 	expiring.Do("POST", "/auth/key", map[string]any{"name": "x", "expires_at": later}).
@@ -243,7 +243,7 @@ func TestKeysPerOwner(t *testing.T) {
 	}
 	all.Wait()
 	if n := made.Load(); n != room {
-		t.Errorf("%d keys were made where there was room for %d", n, room)
+		t.Errorf("got %d keys made, want %d", n, room)
 	}
 	mine := c.Do("POST", "/auth/key", `{"name": "mine"}`).Want(200).ID()
 	c.Do("PATCH", path("/auth/key/%d", mine), ownedBy(id)).WantErrors("/owner", "too_many")

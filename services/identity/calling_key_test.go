@@ -52,10 +52,10 @@ func TestDeletedKeyWritesNothing(t *testing.T) {
 		answer := (<-answered).Want(401) // by the service, or by the gateway that was told meanwhile
 		if answer.Header.Get("WWW-Authenticate") != "Bearer" ||
 			!strings.HasPrefix(testkit.Decode[problem.Problem](answer).Detail, "The API key is not valid") {
-			t.Errorf("%s: %s", name, answer.Text)
+			t.Errorf("%s: got %s, want a Bearer challenge and that the API key is not valid", name, answer.Text)
 		}
 		if after := accounts(t, db); after != before-1 {
-			t.Errorf("%s: %d accounts and keys, want %d", name, after, before-1)
+			t.Errorf("%s: got %d accounts and keys, want %d", name, after, before-1)
 		}
 	}
 }

@@ -23,7 +23,7 @@ func TestDisabled(t *testing.T) {
 	account := path("/admin/%d", id)
 	read := own.Do("GET", account, nil).Want(200)
 	if !strings.Contains(read.Text, `"disabled":false`) {
-		t.Errorf("an account that is not disabled reads %s", read.Text)
+		t.Errorf(`got %s, want "disabled":false for an account that is not disabled`, read.Text)
 	}
 	for range 2 {
 		own.Do("GET", "/-/holds/network.groups", nil).Want(200)
@@ -33,13 +33,13 @@ func TestDisabled(t *testing.T) {
 			c.Do("GET", "/admin?disabled=true", nil).Want(200),
 		); len(found) != 1 || found[0].ID != id ||
 			!found[0].Disabled {
-			t.Errorf("disabled are %+v", found)
+			t.Errorf("got the disabled accounts %+v, want only account %d", found, id)
 		}
 		c.Do("PATCH", account, enable).Want(200)
 		own.Do("GET", "/-/holds/network.groups", nil).Want(200)
 	}
 	if found := testkit.Decode[[]admin.Admin](c.Do("GET", "/admin?disabled=1", nil).Want(200)); len(found) != 0 {
-		t.Errorf("disabled are %+v", found)
+		t.Errorf("got the disabled accounts %+v, want none", found)
 	}
 
 	// It can be said at once, and keys can be made that work later.
@@ -113,6 +113,6 @@ func TestLastAdminIsNotDisabled(t *testing.T) {
 	err = s.DB.QueryRow(t.Context(), "SELECT count(*) FROM admin WHERE permissions @> '{users.admins write}' AND NOT disabled").
 		Scan(&left)
 	if err != nil || left == 0 {
-		t.Errorf("%d are left, %v", left, err)
+		t.Errorf("got %d enabled administrators and the error %v, want at least one", left, err)
 	}
 }

@@ -31,13 +31,13 @@ func TestGuessing(t *testing.T) {
 			case answer.Status == 422:
 				compared.Add(1)
 			case answer.Status != 429 || answer.Header.Get("Retry-After") == "" || answer.Header.Get("Retry-After") == "1":
-				t.Errorf("answered %d: %s", answer.Status, answer.Text)
+				t.Errorf("got %d: %s, want 422, or 429 with a Retry-After above 1", answer.Status, answer.Text)
 			}
 		})
 	}
 	all.Wait()
 	if n := compared.Load(); n != lockout.OfKey {
-		t.Errorf("%d guesses were compared, want %d", n, lockout.OfKey)
+		t.Errorf("got %d guesses compared, want %d", n, lockout.OfKey)
 	}
 	own.Do("PATCH", self, right).Want(429)
 	sister := testkit.Decode[keys.APIKey](own.Do("POST", "/auth/key", `{"name": "sister"}`).Want(200))

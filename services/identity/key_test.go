@@ -17,23 +17,23 @@ func TestAPIKey(t *testing.T) {
 	s, c := newStand(t)
 	made := testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", `{"name": "billing"}`).Want(200))
 	if apikey.FormatOf(made.Key) != apikey.Issued || made.Owner.URL != "/admin/1" || *made.Owner.Name != "admin" || made.ExpiresAt != nil {
-		t.Fatalf("made %+v", made)
+		t.Fatalf("got %+v, want an issued key of /admin/1 that does not expire", made)
 	}
 	var hash []byte
 	if err := s.DB.QueryRow(t.Context(), "SELECT hash FROM api_key WHERE id = $1", made.ID).Scan(&hash); err != nil {
 		t.Fatal(err)
 	}
 	if want := apikey.Hash(made.Key); string(hash) != string(want[:]) {
-		t.Fatal("the key is not stored as its hash")
+		t.Fatalf("got the stored key %x, want its hash %x", hash, want)
 	}
 	for _, answer := range []*testkit.Answer{c.Do("GET", path("/auth/key/%d", made.ID), nil), c.Do("GET", "/auth/key", nil),
 		c.Do("PATCH", path("/auth/key/%d", made.ID), `{"name": "renamed"}`)} {
 		if strings.Contains(answer.Want(200).Text, made.Key) || strings.Contains(answer.Text, `"key"`) {
-			t.Fatalf("the key is shown again: %s", answer.Text)
+			t.Fatalf("got %s, want an answer without the key", answer.Text)
 		}
 	}
 	if current := testkit.Decode[keys.APIKey](c.With(made.Key).Do("GET", "/auth/key/current", nil).Want(200)); current.Name != "renamed" {
-		t.Fatalf("current %+v", current)
+		t.Fatalf("got the current key %+v, want the name renamed", current)
 	}
 
 	c.Do("POST", "/auth/key", `{}`).WantErrors("/name", "required")
@@ -53,7 +53,7 @@ func TestAPIKey(t *testing.T) {
 		if wrong != nil {
 			answer.WantErrors(wrong...)
 		} else if key := testkit.Decode[keys.APIKey](answer.Want(200)); key.Owner.URL != "/admin/1" {
-			t.Errorf("%s: %+v", owner, key)
+			t.Errorf("%s: got %+v, want a key of /admin/1", owner, key)
 		}
 	}
 	whole := c.Do("GET", path("/auth/key/%d", made.ID), nil).Want(200)
@@ -64,7 +64,7 @@ func TestAPIKey(t *testing.T) {
 		) != whole.Header.Get(
 			"ETag",
 		) {
-			t.Errorf("%s changes the key's version", same)
+			t.Errorf("%s: got the ETag %s, want %s", same, back.Header.Get("ETag"), whole.Header.Get("ETag"))
 		}
 	}
 	c.Do("POST", "/auth/key", map[string]any{"name": "x", "key": made.Key[:len(made.Key)-1] + "!"}).WantErrors("/key", "checksum")
@@ -88,10 +88,10 @@ func TestKeysListed(t *testing.T) {
 			got = append(got, key.Owner.URL)
 		}
 		if !slices.Equal(got, want) {
-			t.Errorf("the keys of %v are listed, want %v", got, want)
+			t.Errorf("got the keys of %v, want those of %v", got, want)
 		}
 		if found := testkit.Decode[[]keys.APIKey](caller.Do("GET", "/auth/key?owner=/admin/2&sort=-name", nil).Want(200)); len(found) != 1 {
-			t.Errorf("found %+v", found)
+			t.Errorf("got %+v, want one key", found)
 		}
 	}
 }
@@ -104,7 +104,7 @@ func TestImportedKey(t *testing.T) {
 
 	made := testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", map[string]any{"name": "old", "key": value}).Want(200))
 	if made.Key != value {
-		t.Fatalf("made %+v", made)
+		t.Fatalf("got %+v, want the key %s", made, value)
 	}
 	c.With(value).Do("GET", "/auth/key/current", nil).Want(200)
 
@@ -118,7 +118,7 @@ func TestImportedKey(t *testing.T) {
 	if edited := testkit.Decode[keys.APIKey](
 		c.Do("PATCH", path("/auth/key/%d", made.ID), map[string]any{"name": "old", "key": next}).Want(200),
 	); edited.Key != next {
-		t.Fatalf("edited %+v", edited)
+		t.Fatalf("got %+v, want the key %s", edited, next)
 	}
 	c.With(value).Do("GET", "/auth/key/current", nil).Want(401)
 	c.With(next).Do("GET", "/auth/key/current", nil).Want(200)
@@ -144,7 +144,7 @@ func TestKeyExpires(t *testing.T) {
 	key := testkit.Decode[keys.APIKey](made)
 	brief := c.With(key.Key)
 	if answer := brief.Do("GET", "/auth/key/current", nil); answer.Status != 200 && time.Now().Before(key.ExpiresAt.Time) {
-		t.Fatalf("answered %d before the key's end", answer.Status)
+		t.Fatalf("got %d before the key expires, want 200", answer.Status)
 	}
 	time.Sleep(time.Until(key.ExpiresAt.Time))
 	brief.Do("GET", "/auth/key/current", nil).Want(401)
@@ -170,6 +170,6 @@ func TestBrowserDetails(t *testing.T) {
 	t.Parallel()
 	_, c := newStand(t)
 	if got := c.With("").Do("GET", "/browser-details", nil, "X-Forwarded-For", "192.0.2.1").Want(200).Text; got != `{"ip":"192.0.2.7"}`+"\n" {
-		t.Fatal(got)
+		t.Fatalf("got %s, want the address 192.0.2.7", got)
 	}
 }

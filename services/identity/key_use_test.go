@@ -25,14 +25,14 @@ func TestKeyUse(t *testing.T) {
 	}
 	far := make(anna, `{"name": "far", "allowed_cidrs": ["198.51.100.7/24", "2001:db8::1"]}`)
 	if strings.Join(far.Networks, " ") != "198.51.100.0/24 2001:db8::1/128" {
-		t.Errorf("kept as %v", far.Networks)
+		t.Errorf("got the networks %v, want 198.51.100.0/24 and 2001:db8::1/128", far.Networks)
 	}
 	c.With(far.Key).Do("GET", "/auth/key/current", nil).Want(401)
 	anna.Do("PATCH", path("/auth/key/%d", far.ID), `{"name": "far", "allowed_cidrs": ["192.0.2.0/24"]}`).Want(200)
 	near := c.With(far.Key)
 	tag := near.Do("GET", "/auth/key/current", nil).Want(200).Header.Get("ETag")
 	if heir := make(near, `{"name": "heir"}`); strings.Join(heir.Networks, " ") != "192.0.2.0/24" {
-		t.Errorf("a key that was made with it is good from %v", heir.Networks)
+		t.Errorf("got a new key with the networks %v, want its maker's 192.0.2.0/24", heir.Networks)
 	}
 	near.Do("POST", "/auth/key", `{"name": "wider", "allowed_cidrs": ["0.0.0.0/0"]}`).WantErrors("/allowed_cidrs", "out_of_range")
 	near.Do("PATCH", path("/auth/key/%d", far.ID), `{"name": "far", "allowed_cidrs": ["0.0.0.0/0"]}`).
@@ -48,14 +48,14 @@ func TestKeyUse(t *testing.T) {
 		return testkit.Decode[keys.APIKey](c.Do("GET", path("/auth/key/%d", far.ID), nil).Want(200)).LastUsed != nil
 	})
 	if now := near.Do("GET", "/auth/key/current", nil).Want(200).Header.Get("ETag"); now != tag {
-		t.Errorf("to be used changes a key: %s, %s", tag, now)
+		t.Errorf("after a use: got the ETag %s, want %s", now, tag)
 	}
 	testkit.Execute(t, s.DB, "UPDATE api_key SET created_at = now() - interval '100 days'")
 	testkit.Execute(t, s.DB, "UPDATE api_key SET last_used_at = now() - interval '91 days' WHERE name = 'heir'")
 	testkit.Execute(t, s.DB, "UPDATE api_key SET last_used_at = now() - interval '89 days' WHERE name = 'narrower'")
 	unused := testkit.Decode[[]keys.APIKey](c.Do("GET", "/auth/key?unused_days=90&owner=/admin/2", nil).Want(200))
 	if len(unused) != 1 || unused[0].Name != "heir" {
-		t.Errorf("unused are %+v", unused)
+		t.Errorf("got the unused keys %+v, want only heir", unused)
 	}
 	c.Do("GET", "/auth/key?unused_days=0", nil).Want(400)
 
@@ -69,7 +69,7 @@ func TestKeyUse(t *testing.T) {
 			switch is := m.What.(type) {
 			case mail.KeyExpires:
 				if told++; is.Key != "ends soon" {
-					t.Fatalf("told of %+v", is)
+					t.Fatalf("got a mail about %+v, want one about the key ends soon", is)
 				}
 			case mail.AccountChanged:
 				if strings.Contains(strings.Join(is.Changes, " "), "heir") {

@@ -178,13 +178,13 @@ func TestLockedOut(t *testing.T) {
 				case 429:
 					locked.Add(1)
 				default:
-					t.Errorf("answered %d: %s", answer.Status, answer.Text)
+					t.Errorf("got %d: %s, want 401 or 429", answer.Status, answer.Text)
 				}
 			})
 		}
 		all.Wait()
 		if compared.Load() != 5 || locked.Load() != 27 {
-			t.Errorf("%d guesses at %s were compared", compared.Load(), name)
+			t.Errorf("guesses at %s: got %d compared and %d locked out, want 5 and 27", name, compared.Load(), locked.Load())
 		}
 	}
 	c.With("").Do("POST", "/auth/key", loginOf("client", "ben@example.com", password)).Want(429)

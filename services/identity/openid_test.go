@@ -157,7 +157,7 @@ func (p *company) authorize(w http.ResponseWriter, r *http.Request) {
 		q.Get("nonce") == "" ||
 		q.Get("state") == "" ||
 		!strings.Contains(q.Get("scope"), "openid") {
-		p.t.Errorf("sent there with %s", r.URL.RawQuery)
+		p.t.Errorf("got the query %s, want a complete authorization request with the scope openid", r.URL.RawQuery)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -194,7 +194,7 @@ func (p *company) visit(page string) string {
 	defer answer.Body.Close()
 	back, err := url.Parse(answer.Header.Get("Location"))
 	if err != nil || answer.StatusCode != http.StatusFound {
-		p.t.Fatalf("the provider answers %d: %v", answer.StatusCode, err)
+		p.t.Fatalf("the provider: got %d and the error %v, want 302 with a location", answer.StatusCode, err)
 	}
 	return back.RequestURI()
 }
@@ -267,7 +267,7 @@ func TestOpenID(t *testing.T) {
 	some.Do("PATCH", provider, `{"domains": ["example.com"]}`).Want(403)
 	some.Do("DELETE", provider, nil).Want(403)
 	if text := c.Do("GET", provider, nil).Want(200).Text; strings.Contains(text, ourSecret) || strings.Contains(made.Text, ourSecret) {
-		t.Error("the secret is shown")
+		t.Error("got the provider with its secret, want it without")
 	}
 	c.Do("PATCH", provider, `{"issuer": "https://elsewhere.example.com"}`).WantErrors("/client_secret", "required")
 	for member, wrong := range map[string]any{
@@ -277,7 +277,7 @@ func TestOpenID(t *testing.T) {
 		delete(body, "domains")
 		body["name"], body[member] = "Another", wrong
 		if answer := c.Do("POST", "/auth/provider", body); answer.Status != 422 || !strings.Contains(answer.Text, `"/`+member+`"`) {
-			t.Errorf("%s: %d %s", member, answer.Status, answer.Text)
+			t.Errorf("%s: got %d %s, want 422 that names the member", member, answer.Status, answer.Text)
 		}
 	}
 	b := &signingIn{company: at, nobody: c.With(""), provider: made.ID()}
@@ -286,7 +286,7 @@ func TestOpenID(t *testing.T) {
 		Want(200).
 		Text; !strings.Contains(choices, `"Corp"`) ||
 		strings.Contains(choices, at.URL) {
-		t.Errorf("one can choose from %s", choices)
+		t.Errorf("got the choices %s, want Corp without its address", choices)
 	}
 
 	// Found by a verified address of a listed domain, and from then on by the subject.
@@ -299,11 +299,11 @@ func TestOpenID(t *testing.T) {
 	key := b.signIn(person("anna", "Anna@corp.example"))
 	signedIn := c.With(key.Key)
 	if key.Owner.ID != anna || key.Name != "Session" {
-		t.Errorf("signed in with %+v", key)
+		t.Errorf("got %+v, want a session of administrator %d", key, anna)
 	}
 	signedIn.Do("POST", "/auth/key", `{"name": "lasting"}`).Want(200) // it is a login's session
 	if key := b.signIn(map[string]any{"sub": "anna"}); key.Owner.ID != anna {
-		t.Errorf("signed in with %+v", key)
+		t.Errorf("got %+v, want a key of administrator %d", key, anna)
 	}
 	b.nobody.Do("GET", b.begin(person("another anna", "anna@corp.example")), nil).WantDetail(401, notSignedIn)
 
@@ -317,7 +317,7 @@ func TestOpenID(t *testing.T) {
 		all := person("anna", "anna@corp.example")
 		maps.Copy(all, claims)
 		if answer := b.nobody.Do("GET", b.begin(all), nil); answer.Status != 401 || !strings.Contains(answer.Text, notSignedIn) {
-			t.Errorf("%s: %d %s", what, answer.Status, answer.Text)
+			t.Errorf("%s: got %d %s, want 401 and %q", what, answer.Status, answer.Text, notSignedIn)
 		}
 	}
 	for _, status := range []int{429, 500, 502} {
@@ -335,7 +335,7 @@ func TestOpenID(t *testing.T) {
 	// The provider's keys change.
 	at.rotate()
 	if key := b.signIn(person("anna", "")); key.Owner.ID != anna {
-		t.Errorf("signed in with %+v", key)
+		t.Errorf("with the provider's new key: got %+v, want a key of administrator %d", key, anna)
 	}
 
 	// Whoever else has the code lacks the verifier.
@@ -359,7 +359,7 @@ func TestOpenID(t *testing.T) {
 		Scan(&here, &elsewhere); err != nil ||
 		here != 99 ||
 		elsewhere != 1 {
-		t.Errorf("%d sign-ins are left of here and %d of elsewhere: %v", here, elsewhere, err)
+		t.Errorf("got %d sign-ins of this address, %d of another one and the error %v, want 99 and 1", here, elsewhere, err)
 	}
 
 	// However many come at once, each step works once.
@@ -385,7 +385,7 @@ func TestOpenID(t *testing.T) {
 		c.Do("GET", ben.Owner.URL, nil).Want(200),
 	); record.Email != "ben@corp.example" ||
 		record.Username != "ben" {
-		t.Errorf("made %+v", record)
+		t.Errorf("got %+v, want the administrator ben with ben@corp.example", record)
 	}
 	b.nobody.Do("POST", "/auth/key", loginOf("admin", "ben@corp.example", "")).Want(401)
 
@@ -421,12 +421,12 @@ func once(t *testing.T, what string, try func() int) {
 				done.Add(1)
 			case 401:
 			default:
-				t.Errorf("%s answers %d", what, status)
+				t.Errorf("%s: got %d, want 200 or 401", what, status)
 			}
 		})
 	}
 	all.Wait()
 	if done.Load() != 1 {
-		t.Fatalf("%s worked %d times", what, done.Load())
+		t.Fatalf("%s: got %d successes, want 1", what, done.Load())
 	}
 }

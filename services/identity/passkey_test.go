@@ -170,7 +170,7 @@ func (d *device) public() []byte {
 		}
 		return slices.Concat([]byte("\xa5\x01\x02\x03\x26\x20\x01\x21\x58\x20"), point[1:33], []byte("\x22\x58\x20"), point[33:])
 	}
-	d.t.Fatalf("a key of type %T", d.key)
+	d.t.Fatalf("got a key of type %T, want one that the device can encode", d.key)
 	return nil
 }
 
@@ -197,7 +197,7 @@ func newPasskey(t *testing.T, c *testkit.Client, name string) (at string, option
 	t.Helper()
 	made := testkit.Decode[mfa.Authenticator](c.Do("POST", "/auth/verify/auth", map[string]any{"method": 3, "name": name}).Want(200))
 	if made.Value == nil || made.Verified || made.Called == nil || *made.Called != name || made.Method.Name != "passkey" {
-		t.Fatalf("made %+v", made)
+		t.Fatalf("got %+v, want an unverified passkey called %s with its options", made, name)
 	}
 	return path("/auth/verify/auth/%d", made.ID), read[creationOptions](t, []byte(*made.Value))
 }
@@ -238,7 +238,7 @@ func TestPasskeys(t *testing.T) {
 			options.Selection.UserVerification != "discouraged" ||
 			options.Attestation != "none" ||
 			len(options.Exclude) != 0 {
-			t.Errorf("asked for %+v", options)
+			t.Errorf("got the options %+v, want those of a first passkey of example.com", options)
 		}
 		session.Do("PATCH", at, `{"verified": true}`).WantErrors("/verified", "unconfirmed")
 		signIn(t, c, login) // as long as it is not verified
@@ -248,17 +248,17 @@ func TestPasskeys(t *testing.T) {
 		other.Do("PATCH", at, created(blue.create(options))).WantErrors("/verified", "unconfirmed") // another session's
 		verified := testkit.Decode[mfa.Authenticator](session.Do("PATCH", at, created(blue.create(options))).Want(200))
 		if !verified.Verified || len(verified.RecoveryCodes) != 10 || verified.Value != nil {
-			t.Errorf("verified %+v", verified)
+			t.Errorf("got %+v, want it verified with ten recovery codes and without a value", verified)
 		}
 		session.Do("PATCH", at, created(blue.create(options))).Want(200) // as an answer that was lost has it sent again
 		if text := session.Do("GET", at, nil).Want(200).Text; strings.Contains(text, "challenge") || !strings.Contains(text, "blue key") {
-			t.Errorf("shown as %s", text)
+			t.Errorf("got %s, want the blue key without a challenge", text)
 		}
 
 		// A second one takes a confirmation; the first one is not made once more, and both have one name for the account.
 		second, again := newPasskey(t, session, "spare key")
 		if len(again.Exclude) != 1 || again.Exclude[0].ID != base64url(blue.id) || again.User.ID != options.User.ID {
-			t.Errorf("asked for %+v", again)
+			t.Errorf("got the options %+v, want the first key excluded and the user %s", again, options.User.ID)
 		}
 		session.Do("PATCH", second, created(blue.create(again))).WantErrors("/credential", "taken") // by a browser that does not look
 		spare := newDevice(t)
@@ -275,7 +275,7 @@ func TestPasskeys(t *testing.T) {
 		if asked.Domain != "example.com" || asked.UserVerification != "discouraged" || len(asked.Allow) != 2 ||
 			len(asked.Allow[0].Transports) != 2 ||
 			len(v.Auths) != 2 {
-			t.Errorf("asked for %+v", asked)
+			t.Errorf("got the options %+v, want two keys of example.com and two authenticators", asked)
 		}
 		nobody := c.With("")
 		nobody.Do("PATCH", pathOf(v), map[string]any{"credential": spare.sign(v.Code.Options)}).Want(401)
@@ -283,7 +283,7 @@ func TestPasskeys(t *testing.T) {
 		answer := spare.again(func(d *device) { d.handle = options.User.ID }).sign(v.Code.Options)
 		key := testkit.Decode[mfa.ConfirmedKey](nobody.Do("PATCH", pathOf(v), signedWith(v, answer)).Want(200)).Key
 		if key.Key == "" {
-			t.Errorf("signed in with %+v", key)
+			t.Errorf("got %+v, want a key with its value", key)
 		}
 		nobody.Do("PATCH", pathOf(v), signedWith(v, answer)).WantErrors("/token", "expired")
 		v2 := begun(t, c, login)
@@ -379,7 +379,7 @@ func TestWrongPasskeys(t *testing.T) {
 		v := begun(t, c, login)
 		answer := c.With("").Do("PATCH", pathOf(v), signedWith(v, key.again(alter).sign(v.Code.Options)))
 		if answer.WantErrors("/credential", "wrong"); strings.Contains(answer.Text, "ip_") {
-			t.Errorf("%s: %s", name, answer.Text)
+			t.Errorf("%s: got %s, want no key", name, answer.Text)
 		}
 		testkit.Execute(t, s.DB, "DELETE FROM verify_code")
 	}
@@ -405,7 +405,7 @@ func TestWrongPasskeys(t *testing.T) {
 	)
 	for _, why := range []string{"there may be a copy of the key", "evil.example.net", "validating challenge", "User presence"} {
 		if !strings.Contains(log, why) {
-			t.Errorf("records of refused codes: got none with %q", why)
+			t.Errorf("records of refused codes: got %s, want one with %q", log, why)
 		}
 	}
 	testkit.Eventually(t, "the account is told", func() bool {
@@ -433,7 +433,7 @@ func TestPasskeyCountsOnce(t *testing.T) {
 					in.Add(1)
 				case answer.Status == 200 || answer.Status == 422 || answer.Status == 429:
 				default:
-					t.Errorf("answered %d: %s", answer.Status, answer.Text)
+					t.Errorf("got %d: %s, want 200, 422 or 429", answer.Status, answer.Text)
 				}
 			})
 		}
@@ -444,11 +444,11 @@ func TestPasskeyCountsOnce(t *testing.T) {
 		key := newDevice(t)
 		key.counter = counter
 		if n := once(session, at, created(key.create(options))); n != 1 {
-			t.Errorf("one new key was taken %d times", n)
+			t.Errorf("answers with one new key: got %d accepted, want 1", n)
 		}
 		v := begun(t, c, login)
 		if n := once(c.With(""), pathOf(v), signedWith(v, key.sign(v.Code.Options))); n != 1 {
-			t.Errorf("one signature let %d in", n)
+			t.Errorf("answers with one signature: got %d signed in, want 1", n)
 		}
 		confirmBy(session, at, key)
 		session.Do("DELETE", at, nil).Want(200)
@@ -502,7 +502,7 @@ func TestPasskeysVerifyUsers(t *testing.T) {
 	confirmBy(session, at, unlocked)
 	second, options := newPasskey(t, session, "second")
 	if options.Selection.UserVerification != "required" {
-		t.Errorf("asked for %+v", options)
+		t.Errorf("got the options %+v, want user verification required", options)
 	}
 	session.Do("PATCH", second, created(newDevice(t).create(options))).WantErrors("/credential", "wrong")
 	session.Do("PATCH", second, created(newDevice(t).again(func(d *device) { d.flags |= flagUser }).create(options))).Want(200)
@@ -514,7 +514,7 @@ func TestNoPasskeys(t *testing.T) {
 	s, c := newStandWith(t, service.Settings{})
 	refused := c.Do("POST", "/auth/verify/auth", `{"method": 3}`)
 	if refused.WantErrors("/method", "unavailable"); !strings.Contains(refused.Text, "IRONPLANE_PASSKEY_DOMAIN") {
-		t.Error(refused.Text)
+		t.Errorf("got %s, want it to name IRONPLANE_PASSKEY_DOMAIN", refused.Text)
 	}
 	s.newPerson("admin", "anna@example.com")
 	login := loginOf("admin", "anna@example.com", password)
@@ -527,12 +527,12 @@ func TestNoPasskeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	if v := begun(t, c, login); v.Code.Auth.ID != a.id || len(v.Auths) != 2 {
-		t.Errorf("asked for %+v", v)
+		t.Errorf("got %+v, want a code of authenticator %d out of two", v, a.id)
 	}
 	session.Do("DELETE", a.path(), nil).Want(200)
 	v := begun(t, c, login)
 	if v.Code.Auth.ID != earlier || v.Code.Options != nil {
-		t.Errorf("asked for %+v", v)
+		t.Errorf("got %+v, want a code of authenticator %d without options", v, earlier)
 	}
 	c.With("").
 		Do("PATCH", pathOf(v), signedWith(v, newDevice(t).answer("webauthn.get", "AAAA", newDevice(t).data(0), map[string]any{}))).

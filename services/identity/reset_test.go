@@ -194,7 +194,7 @@ func TestWelcome(t *testing.T) {
 	verifiedApp(t, s, c.With(early.Key))
 	c.With("").Do("PATCH", link.Path, map[string]any{"token": tokenOf(t, link), "password": newPassword}).Want(200)
 	if !s.Clients.Account(id).Claimed {
-		t.Error("a used link does not claim the account")
+		t.Error("after a used link: got an account that nobody has claimed, want it claimed")
 	}
 	if left := testkit.Decode[[]mfa.Authenticator](c.Do("GET", path("/auth/verify/auth?owner=/client/%d", id), nil).Want(200)); len(left) > 0 {
 		t.Errorf("authenticators from before: got %+v, want none", left)

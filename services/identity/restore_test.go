@@ -49,7 +49,7 @@ func (s *stand) takeAway(all ...service.Lost) (what []string, left int) {
 			return spared
 		})
 		if err != nil {
-			s.t.Fatalf("%s: %v", f.What, err)
+			s.t.Fatalf("take %s away: %v", f.What, err)
 		}
 		if spared != nil {
 			left++

@@ -21,11 +21,11 @@ func codeOf(t *testing.T, link string) url.Values {
 	t.Helper()
 	at, err := url.Parse(link)
 	if err != nil || !strings.HasSuffix(at.Path, "/auth/sso") || at.RawQuery != "" {
-		t.Fatalf("the link is %s: %v", link, err)
+		t.Fatalf("got the link %s and the error %v, want one to /auth/sso without a query", link, err)
 	}
 	told, err := url.ParseQuery(at.Fragment)
 	if err != nil || told.Get("key") == "" {
-		t.Fatalf("the link is %s: %v", link, err)
+		t.Fatalf("got the link %s and the error %v, want one with a key in its fragment", link, err)
 	}
 	return told
 }
@@ -55,14 +55,14 @@ func TestSSO(t *testing.T) {
 		told.Get("view_id") != "7" ||
 		told.Get("embed") != "1" ||
 		told.Get("redirect") != "/a?b=c" {
-		t.Errorf("the link is %s", made.URL)
+		t.Errorf("got the link %s, want one to the panel's view of server 7", made.URL)
 	}
 	if left := time.Until(made.ExpiresAt.Time); left > time.Minute || left <= 0 {
-		t.Errorf("it is good for %s", left)
+		t.Errorf("got a link that expires in %s, want within a minute", left)
 	}
 	sent := billing.Do("GET", "/auth/sso?owner="+self, nil, "Accept", "text/html,application/xhtml+xml,*/*;q=0.8")
 	if to := sent.Want(http.StatusFound).Header.Get("Location"); codeOf(t, to).Get("key") == "" {
-		t.Errorf("a browser is sent to %s", to)
+		t.Errorf("got a redirect to %s, want a link with a key", to)
 	}
 
 	// The code is good once.
@@ -82,20 +82,20 @@ func TestSSO(t *testing.T) {
 				}
 			case 401:
 			default:
-				t.Errorf("answered %d: %s", answer.Status, answer.Text)
+				t.Errorf("got %d: %s, want 200 or 401", answer.Status, answer.Text)
 			}
 		})
 	}
 	all.Wait()
 	if done.Load() != 1 || began.Owner.URL != self {
-		t.Fatalf("the code worked %d times, for %+v", done.Load(), began.Owner)
+		t.Fatalf("got %d sign-ins with the code, for %+v, want 1 for %s", done.Load(), began.Owner, self)
 	}
 	as := c.With(began.Key)
 	as.Do("GET", current, nil).Want(200)
 	as.Do("POST", "/auth/key", `{"name": "x"}`).Want(403)
 	as.Do("GET", "/auth/sso", nil).Want(403)
 	if s.Clients.Account(1).Claimed {
-		t.Error("acting for an account claims it")
+		t.Error("after another acted for the account: got it claimed, want it unclaimed")
 	}
 
 	// Who may not act gets none, and nobody is led elsewhere.
@@ -132,7 +132,7 @@ func TestSSO(t *testing.T) {
 	// A client's own: the account is its own from then on, and a change of its password ends what came of the link.
 	_, signedIn := signIn(t, c, loginOf("client", "theirs@example.com", password))
 	if !s.Clients.Account(theirs).Claimed {
-		t.Error("a login does not claim the account")
+		t.Error("after a login: got an account that nobody has claimed, want it claimed")
 	}
 	own, kept := codeOf(t, link(signedIn, "").URL).Get("key"), codeOf(t, link(signedIn, "").URL).Get("key")
 	begun := c.With(testkit.Decode[keys.APIKey](nobody.Do("POST", "/auth/sso", exchangeOf(own)).Want(200)).Key)

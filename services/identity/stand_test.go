@@ -86,7 +86,7 @@ func (s *stand) principalOf(ctx context.Context, value string, ip netip.Addr) *p
 	var key keycache.Key
 	if err := s.peers.Ask(ctx, identity.Name, "/internal/key/"+hex.EncodeToString(hash[:]), &key); err != nil {
 		if ctx.Err() == nil {
-			s.t.Errorf("the gateway asks for a key: %v", err)
+			s.t.Errorf("ask for a key as the gateway: %v", err)
 		}
 		return nil
 	}
@@ -110,7 +110,7 @@ func (s *stand) ownerOf(ctx context.Context, of principal.Owner) (owner keycache
 	switch of.Type {
 	case principal.Admin:
 		if err := s.peers.Ask(ctx, identity.Name, path("/internal/owner/admin/%d", of.ID), &owner); err != nil && ctx.Err() == nil {
-			s.t.Errorf("the gateway asks for %s: %v", of.URL(), err)
+			s.t.Errorf("ask for %s as the gateway: %v", of.URL(), err)
 		}
 	case principal.Client:
 		a := s.Clients.Account(of.ID)
@@ -194,7 +194,7 @@ func signIn(t *testing.T, c *testkit.Client, body string) (keys.APIKey, *testkit
 	t.Helper()
 	key := testkit.Decode[keys.APIKey](c.With("").For(t).Do("POST", "/auth/key", body).Want(200))
 	if key.Key == "" || key.Name != "Session" || key.ExpiresAt == nil {
-		t.Fatalf("signed in with %+v", key)
+		t.Fatalf("got %+v, want a session that expires", key)
 	}
 	return key, c.With(key.Key).For(t)
 }

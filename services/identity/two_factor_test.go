@@ -34,7 +34,7 @@ func newApp(t *testing.T, s *stand, c *testkit.Client) app {
 	t.Helper()
 	made := testkit.Decode[mfa.Authenticator](c.Do("POST", "/auth/verify/auth", `{"method": {"id": 1}}`).Want(200))
 	if made.Value == nil || made.Verified || len(made.RecoveryCodes) > 0 {
-		t.Fatalf("made %+v", made)
+		t.Fatalf("got %+v, want an unverified app with its value and without recovery codes", made)
 	}
 	key, err := otp.NewKeyFromURL(*made.Value)
 	if err != nil {
@@ -81,7 +81,7 @@ func begun(t *testing.T, c *testkit.Client, body string) *mfa.LoginVerify {
 	t.Helper()
 	answer := testkit.Decode[login.GivenKey](c.With("").For(t).Do("POST", "/auth/key", body).Want(200))
 	if answer.Key != "" || answer.ID != 0 || answer.Verify == nil || answer.Verify.Challenge == "" {
-		t.Fatalf("a login answers %+v", answer)
+		t.Fatalf("got %+v, want a challenge and no key", answer)
 	}
 	return answer.Verify
 }
@@ -97,7 +97,7 @@ func complete(t *testing.T, c *testkit.Client, v *mfa.LoginVerify, token string)
 		c.With("").For(t).Do("PATCH", pathOf(v), map[string]any{"token": token, "challenge": v.Challenge}).Want(200),
 	).Key
 	if key.Key == "" || key.Name != "Session" {
-		t.Fatalf("signed in with %+v", key)
+		t.Fatalf("got %+v, want a session with its value", key)
 	}
 	return key, c.With(key.Key).For(t)
 }
@@ -120,7 +120,7 @@ func TestTwoFactorLogin(t *testing.T) {
 		session.Do("PATCH", a.path(), `{"verified": true}`).WantErrors("/verified", "unconfirmed")
 		signIn(t, c, loginOf(kind, email, password)) // as long as it is not verified
 		if text := session.Do("GET", a.path(), nil).Want(200).Text; strings.Contains(text, a.key.Secret()) || strings.Contains(text, "otpauth") {
-			t.Errorf("shown again: %s", text)
+			t.Errorf("got %s, want the app without its secret", text)
 		}
 		session.Do("POST", "/auth/verify/recovery", nil).Want(409)
 		a.confirm(session)
@@ -128,11 +128,11 @@ func TestTwoFactorLogin(t *testing.T) {
 		other.Do("PATCH", a.path(), `{"verified": true}`).WantErrors("/verified", "unconfirmed") // another session's code
 		verified := testkit.Decode[mfa.Authenticator](session.Do("PATCH", a.path(), `{"verified": true}`).Want(200))
 		if !verified.Verified || len(verified.RecoveryCodes) != 10 || verified.Owner.URL != self {
-			t.Errorf("verified %+v", verified)
+			t.Errorf("got %+v, want it verified with ten recovery codes and the owner %s", verified, self)
 		}
 		for _, code := range verified.RecoveryCodes {
 			if !recoveryForm.MatchString(code) {
-				t.Errorf("a recovery code is %q, of less than 112 bits", code)
+				t.Errorf("got the recovery code %q, want one of at least 112 bits", code)
 			}
 		}
 		session.Do("PATCH", a.path(), `{"verified": true}`).Want(200)
@@ -142,7 +142,7 @@ func TestTwoFactorLogin(t *testing.T) {
 		// Now a login takes a code.
 		v := begun(t, c, loginOf(kind, email, password))
 		if v.Code.Auth.ID != a.id || v.Code.Auth.Method.Name != "totp" || len(v.Auths) != 1 {
-			t.Errorf("asked for %+v", v)
+			t.Errorf("got %+v, want a totp code of authenticator %d alone", v, a.id)
 		}
 		nobody := c.With("")
 		nobody.Do("PATCH", pathOf(v), map[string]any{"token": a.code()}).Want(401)
@@ -152,7 +152,7 @@ func TestTwoFactorLogin(t *testing.T) {
 		session.Do("PATCH", pathOf(v), map[string]any{"token": a.code()}).Want(404) // it is no code of this key
 		key, signedIn := complete(t, c, v, a.code())
 		if key.Owner.URL != self {
-			t.Errorf("signed in as %+v", key.Owner)
+			t.Errorf("got a key of %+v, want one of %s", key.Owner, self)
 		}
 		signedIn.Do("GET", "/auth/key/current", nil).Want(200)
 		nobody.Do("PATCH", pathOf(v), map[string]any{"token": a.code(), "challenge": v.Challenge}).WantErrors("/token", "expired")
@@ -177,7 +177,7 @@ func TestTwoFactorLogin(t *testing.T) {
 			signedIn.Do("POST", "/auth/verify/recovery", nil).Want(200),
 		); made.Left != 10 ||
 			made.Codes[0] == verified.RecoveryCodes[0] {
-			t.Errorf("renewed as %+v", made)
+			t.Errorf("got %+v, want ten new recovery codes", made)
 		}
 		second := signedIn.Do("POST", "/auth/verify/auth", `{"method": 2, "value": "b@example.com"}`).Want(200).ID()
 		signedIn.Do("DELETE", path("/auth/verify/auth/%d", second), nil).Want(200)
@@ -186,7 +186,7 @@ func TestTwoFactorLogin(t *testing.T) {
 		a.confirm(signedIn)
 		signedIn.Do("DELETE", a.path(), nil).Want(200)
 		if left := testkit.Decode[mfa.RecoveryCodes](signedIn.Do("GET", "/auth/verify/recovery", nil).Want(200)); left.Left != 0 {
-			t.Errorf("recovery codes of no authenticator: %+v", left)
+			t.Errorf("without an authenticator: got the recovery codes %+v, want none left", left)
 		}
 		signIn(t, c, loginOf(kind, email, password))
 	}
@@ -217,7 +217,7 @@ func TestCodeCountsOnce(t *testing.T) {
 					in.Add(1)
 				case 422, 429:
 				default:
-					t.Errorf("answered %d: %s", answer.Status, answer.Text)
+					t.Errorf("got %d: %s, want 200, 422 or 429", answer.Status, answer.Text)
 				}
 			})
 		}
@@ -226,14 +226,14 @@ func TestCodeCountsOnce(t *testing.T) {
 	}
 	token := a.code()
 	if n := count([]*mfa.LoginVerify{begun(t, c, login)}, token); n != 1 {
-		t.Errorf("one code let %d in", n)
+		t.Errorf("one code: got %d signed in, want 1", n)
 	}
 	var logins []*mfa.LoginVerify
 	for range 16 {
 		logins = append(logins, begun(t, c, login))
 	}
 	if n := count(logins, token); n != 0 {
-		t.Errorf("a code that was used let %d in", n)
+		t.Errorf("a used code: got %d signed in, want 0", n)
 	}
 	testkit.Execute(t, s.DB, "DELETE FROM verify_code WHERE confirmed_at IS NULL")
 	logins = nil
@@ -241,10 +241,10 @@ func TestCodeCountsOnce(t *testing.T) {
 		logins = append(logins, begun(t, c, login))
 	}
 	if n := count(logins, strings.ToUpper(recovery[0])); n != 1 {
-		t.Errorf("one recovery code let %d in", n)
+		t.Errorf("one recovery code: got %d signed in, want 1", n)
 	}
 	if left := testkit.Decode[mfa.RecoveryCodes](session.Do("GET", "/auth/verify/recovery", nil).Want(200)); left.Left != 9 {
-		t.Errorf("%d recovery codes are left", left.Left)
+		t.Errorf("got %d recovery codes left, want 9", left.Left)
 	}
 }
 
@@ -273,10 +273,10 @@ func TestGuessingCodes(t *testing.T) {
 		}
 		all.Wait()
 		if wrongs += int(compared.Load()); compared.Load() > 5 {
-			t.Errorf("%d guesses at one code were compared", compared.Load())
+			t.Errorf("got %d guesses at one code compared, want at most 5", compared.Load())
 		}
 		if answer := guess(v, a.code()); answer.Status != 422 && answer.Status != 429 {
-			t.Errorf("after five wrong ones: %d %s", answer.Status, answer.Text)
+			t.Errorf("after five wrong guesses: got %d %s, want 422 or 429", answer.Status, answer.Text)
 		}
 	}
 	for v := begun(t, c, login); wrongs < lockout.OfCodes; wrongs++ { // what was refused for another that was compared at that moment
@@ -284,7 +284,7 @@ func TestGuessingCodes(t *testing.T) {
 	}
 	locked := guess(begun(t, c, login), a.code()).Want(429)
 	if locked.Header.Get("Retry-After") == "" {
-		t.Error("429 without Retry-After")
+		t.Error("got a 429 without Retry-After, want one with it")
 	}
 }
 
@@ -317,13 +317,13 @@ func TestWhoseSecondFactors(t *testing.T) {
 		reader.Do("DELETE", path("/%s/%d/verify", kind, client), nil).Want(403)
 	}
 	if n := len(testkit.Decode[[]mfa.Authenticator](nobody.Do("GET", "/auth/verify/auth", nil).Want(200))); n != 0 {
-		t.Errorf("nobody has %d", n)
+		t.Errorf("an anonymous caller: got %d authenticators, want 0", n)
 	}
 	if all := testkit.Decode[[]mfa.Authenticator](
 		reader.Do("GET", path("/auth/verify/auth?owner=/client/%d", client), nil).Want(200),
 	); len(all) != 1 || all[0].ID != of["ben"].id ||
 		all[0].Value != nil {
-		t.Errorf("the client has %+v", all)
+		t.Errorf("got the client's authenticators %+v, want only %d without its value", all, of["ben"].id)
 	}
 	// Who holds less than the account writes nothing of it; the own ones take a confirmation, by whichever way.
 	annas.Do("DELETE", of["big"].path(), nil).Want(403)
@@ -368,7 +368,7 @@ func TestWhoseSecondFactors(t *testing.T) {
 	c.Do("GET", of["anna"].path(), nil).Want(404)
 	var left int
 	if err := s.DB.QueryRow(t.Context(), "SELECT count(*) FROM recovery_code").Scan(&left); err != nil || left != 0 {
-		t.Errorf("%d recovery codes of accounts that are gone: %v", left, err)
+		t.Errorf("deleted accounts: got %d recovery codes and the error %v, want 0", left, err)
 	}
 }
 
@@ -407,13 +407,14 @@ func TestOpenCodes(t *testing.T) {
 			case 429:
 				refused.Add(1)
 			default:
-				t.Errorf("answered %d: %s", answer.Status, answer.Text)
+				t.Errorf("got %d: %s, want 200 or 429", answer.Status, answer.Text)
 			}
 		})
 	}
 	all.Wait()
 	if asked.Load() != 1 || refused.Load() != lockout.OfNameFromAddress-1 {
-		t.Errorf("%d codes were opened beside 19", asked.Load())
+		t.Errorf("got %d logins that ask for a code and %d refused, want 1 and %d",
+			asked.Load(), refused.Load(), lockout.OfNameFromAddress-1)
 	}
 }
 
@@ -442,7 +443,7 @@ func TestCodesByMail(t *testing.T) {
 	body := loginOf("client", "ben@example.com", password)
 	v := begun(t, c, body)
 	if v.Code.Auth.ID != 0 || v.Code.Auth.Method.Name != "email" || len(v.Auths) != 0 {
-		t.Errorf("asked for %+v, want a code by mail", v)
+		t.Errorf("got %+v, want a code by mail", v)
 	}
 	_, own := complete(t, c, v, s.mailedCode("ben@example.com", 1))
 
@@ -456,7 +457,7 @@ func TestCodesByMail(t *testing.T) {
 
 	auth := testkit.Decode[mfa.Authenticator](own.Do("POST", "/auth/verify/auth", `{"method": {"id": 2}}`).Want(200))
 	if auth.Value == nil || *auth.Value != "ben@example.com" {
-		t.Errorf("made %+v, want it with the account's address", auth)
+		t.Errorf("got %+v, want it with the account's address", auth)
 	}
 	at := path("/auth/verify/auth/%d", auth.ID)
 	own.Do("PATCH", at, `{"value": "nowhere"}`).WantErrors("/value", "invalid")
@@ -465,7 +466,7 @@ func TestCodesByMail(t *testing.T) {
 	code = s.mailedCode("phone@example.com", 1)
 	of := path("%s/code/%d", at, asked.ID())
 	if text := own.Do("GET", of, nil).Want(200).Text + asked.Text; strings.Contains(text, code) {
-		t.Errorf("the code is shown: %s", text)
+		t.Errorf("got %s, want it without the code", text)
 	}
 	own.Do("PATCH", of, map[string]any{"token": code}, "If-Match", `"7"`).Want(412)
 	own.Do("PATCH", of, map[string]any{"token": " " + code[:3] + " " + code[3:]}).Want(200)
@@ -475,10 +476,10 @@ func TestCodesByMail(t *testing.T) {
 	// With an app, too, the login chooses between them.
 	a, _ := verifiedApp(t, s, own)
 	if v = begun(t, c, body); v.Code.Auth.ID != a.id || len(v.Auths) != 2 {
-		t.Errorf("asked for %+v, want the app's code", v)
+		t.Errorf("got %+v, want the app's code out of two", v)
 	}
 	if v = begun(t, c, strings.TrimSuffix(body, "}")+path(`, "auth": %d}`, auth.ID)); v.Code.Auth.ID != auth.ID {
-		t.Errorf("asked for %+v, want the code by mail", v)
+		t.Errorf("got %+v, want a code by mail of authenticator %d", v, auth.ID)
 	}
 	complete(t, c, v, s.mailedCode("phone@example.com", 2))
 	c.With("").Do("POST", "/auth/key", strings.TrimSuffix(body, "}")+`, "auth": 999}`).WantErrors("/auth", "not_found")

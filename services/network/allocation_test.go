@@ -44,11 +44,11 @@ func TestAllocate(t *testing.T) {
 		first.Want(200),
 	); len(got) != 1 || got[0].FullIP != "10.0.0.3" ||
 		testkit.JSON(got[0].Owner) != `{"id":17,"name":"Client 17","server":{"id":4,"name":"fra1-s4"}}` {
-		t.Fatalf("%s", first.Text)
+		t.Fatalf("got %s, want 10.0.0.3 of client 17 and server 4", first.Text)
 	}
 	viewed := c.Do("GET", "/entity/3", nil).Want(200)
 	if "["+strings.TrimSpace(viewed.Text)+"]\n" != first.Text || viewed.Header.Get("ETag") != `"2"` {
-		t.Fatalf("%s %s", viewed.Header.Get("ETag"), viewed.Text)
+		t.Fatalf(`got the ETag %s and %s, want "2" and the entity in %s`, viewed.Header.Get("ETag"), viewed.Text, first.Text)
 	}
 	if got := fullIPs(
 		allocate(`{"count": 3, "family": "v4", "owner": {"id": 17}}`),
@@ -56,7 +56,7 @@ func TestAllocate(t *testing.T) {
 		got,
 		[]string{"192.0.2.2-192.0.2.4", "192.0.2.9", "192.0.2.10"},
 	) {
-		t.Fatal(got)
+		t.Fatalf("got %v, want 192.0.2.2-192.0.2.4, 192.0.2.9 and 192.0.2.10", got)
 	}
 	allocate(`{"count": 2, "owner": {"id": 17}}`).WantErrors("/count", "exhausted")
 	if got := fullIPs(
@@ -65,23 +65,23 @@ func TestAllocate(t *testing.T) {
 		got,
 		[]string{"2001:db8::/64", "192.0.2.128"},
 	) {
-		t.Fatal(got)
+		t.Fatalf("got %v, want 2001:db8::/64 and 192.0.2.128", got)
 	}
 	message := testkit.Decode[problem.Problem](allocate(`{"owner": {"id": 17}}`).Want(422)).Errors[0].Message
 	if message != "is more than the 0 free IPv4 entities of IP group 1" {
-		t.Fatal(message)
+		t.Fatalf("got %q, want that 0 IPv4 entities of IP group 1 are free", message)
 	}
 
 	c.Do("POST", "/entity/3/release", nil, "If-Match", `"1"`).Want(http.StatusPreconditionFailed)
 	released := c.Do("POST", "/entity/3/release", nil, "If-Match", `"2"`).Want(200)
 	if e := testkit.Decode[network.IPEntity](released); e.Owner != nil || released.Header.Get("ETag") != `"3"` {
-		t.Fatalf("%s", released.Text)
+		t.Fatalf(`got %s with the ETag %s, want no owner and the ETag "3"`, released.Text, released.Header.Get("ETag"))
 	}
 	if again := c.Do("POST", "/entity/3/release", nil).Want(200); again.Text != released.Text || again.Header.Get("ETag") != `"3"` {
-		t.Fatalf("%s", again.Text)
+		t.Fatalf(`released again: got %s with the ETag %s, want %s with "3"`, again.Text, again.Header.Get("ETag"), released.Text)
 	}
 	if got := fullIPs(allocate(`{"owner": {"id": 18}}`)); !slices.Equal(got, []string{"10.0.0.3"}) {
-		t.Fatal(got)
+		t.Fatalf("got %v, want 10.0.0.3", got)
 	}
 
 	c.Do("POST", "/group/9/allocate", `{"owner": {"id": 17}}`).Want(404)
@@ -145,7 +145,7 @@ func TestDeleteBesideAllocations(t *testing.T) {
 					mu.Unlock()
 				case http.StatusConflict, http.StatusNotFound:
 				default:
-					t.Error(a.Text)
+					t.Errorf("got %d: %s, want 200, 404 or 409", a.Status, a.Text)
 				}
 			})
 		}
@@ -155,15 +155,15 @@ func TestDeleteBesideAllocations(t *testing.T) {
 	given = slices.Compact(given) // an edit may follow an allocation
 	t.Logf("%d given, %d deleted", len(given), len(deleted))
 	if len(given)+len(deleted) != entities {
-		t.Errorf("of %d entities %d were given and %d deleted", entities, len(given), len(deleted))
+		t.Errorf("got %d entities given and %d deleted, want %d in all", len(given), len(deleted), entities)
 	}
 	for _, id := range given {
 		if slices.Contains(deleted, id) {
-			t.Errorf("entity %d was given to somebody, and deleted", id)
+			t.Errorf("entity %d: got it given and deleted, want only one of the two", id)
 		}
 	}
 	if left := rows(t, db, "SELECT count(*)::text FROM ip_assignment"); left != fmt.Sprint(len(given)) {
-		t.Errorf("%s are assigned, %d were given", left, len(given))
+		t.Errorf("got %s assigned entities, want %d", left, len(given))
 	}
 }
 
@@ -188,7 +188,7 @@ func TestFreeFollows(t *testing.T) {
 			c.Do("POST", fmt.Sprintf("/entity/%d/release", e.ID), nil).Want(200)
 		}
 		if strings.Join(got, " ") != want {
-			t.Fatalf("free in group %d: %v, want %s", group, got, want)
+			t.Fatalf("free in group %d: got %v, want %s", group, got, want)
 		}
 	}
 	free(1, "10.0.0.1 10.0.0.3")
@@ -229,7 +229,7 @@ func TestAllocateBlocks(t *testing.T) {
 	want := func(got []string, first string, n int) {
 		t.Helper()
 		if len(got) != n || got[0] != first {
-			t.Fatalf("%v, want %d from %s on", got, n, first)
+			t.Fatalf("got %v, want %d from %s on", got, n, first)
 		}
 	}
 	want(block("v4", 29), "192.0.2.8", 8) // .0 is not there
@@ -290,11 +290,11 @@ func TestConcurrentAllocations(t *testing.T) {
 	}
 	all.Wait()
 	if len(given) != addresses {
-		t.Errorf("%d addresses were given, want %d", len(given), addresses)
+		t.Errorf("got %d addresses, want %d", len(given), addresses)
 	}
 	for ip, n := range given {
 		if n != 1 {
-			t.Errorf("%s was given %d times", ip, n)
+			t.Errorf("%s: got it given %d times, want once", ip, n)
 		}
 	}
 }
@@ -335,7 +335,8 @@ func TestExhaustionIsCertain(t *testing.T) {
 			})
 			answer := <-asked
 			if giveBack && (!errors.Is(err, errGivenBack) || len(fullIPs(answer)) != 2) || !giveBack && (err != nil || answer.Status != 422) {
-				t.Fatalf("give back %t: %v, %d %s", giveBack, err, answer.Status, answer.Text)
+				t.Fatalf("given back %t: got the error %v and %d %s, want two entities if given back, otherwise 422",
+					giveBack, err, answer.Status, answer.Text)
 			}
 			for id := 1; id <= 2; id++ {
 				c.Do("POST", fmt.Sprintf("/entity/%d/release", id), nil).Want(200)

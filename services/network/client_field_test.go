@@ -27,7 +27,7 @@ func TestFieldsOfClients(t *testing.T) {
 	c.Do("PATCH", at, `{"target_id": 999999, "value": "gold"}`).WantErrors("/target_id", "not_found")
 	of := path("%s?target_id=%d", field, ids["ben"])
 	if got := c.Do("GET", of, nil).Want(200).Text; !strings.Contains(got, `"value":"gold"`) {
-		t.Errorf("the client's value is %s", got)
+		t.Errorf("the client's field: got %s, want the value gold", got)
 	}
 
 	// They belong to who holds users.clients.
@@ -53,6 +53,6 @@ func TestFieldsOfClients(t *testing.T) {
 		WantErrors("/target_id", "not_found")
 	var left int
 	if err := c.DB.QueryRow(t.Context(), "SELECT count(*) FROM field_value").Scan(&left); err != nil || left != 1 {
-		t.Errorf("%d values are left: %v", left, err)
+		t.Errorf("got %d values and the error %v, want 1", left, err)
 	}
 }

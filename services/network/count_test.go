@@ -48,7 +48,7 @@ func TestCountsStayExact(t *testing.T) {
 		for working.Err() == nil {
 			groups := testkit.Decode[[]network.IPGroup](c.Do("GET", "/group", nil))
 			if n, m := groups[0].EntitiesCount+groups[1].EntitiesCount, groups[0].Servers.Count+groups[1].Servers.Count; n != movers || m != movers {
-				t.Errorf("%d entities and %d servers, of %d each: %+v", n, m, movers, groups[:2])
+				t.Errorf("got %d entities and %d servers, want %d of each: %+v", n, m, movers, groups[:2])
 				return
 			}
 		}
@@ -73,7 +73,7 @@ func TestCountsStayExact(t *testing.T) {
 		`SELECT concat_ws(' ', g.id, coalesce(c.entities, 0), coalesce(c.servers, 0)) FROM ip_group g LEFT JOIN ip_group_counted c ON c.group_id = g.id`,
 	)
 	if shown := rows(t, db, `SELECT concat_ws(' ', id, entities_count, servers_count) FROM ip_group_view`); shown != counted {
-		t.Errorf("the counts are\n%s\nshown are\n%s", counted, shown)
+		t.Errorf("got the counts\n%s\nwant\n%s", shown, counted)
 	}
 	if err := service.FoldCounts(t.Context()); err != nil {
 		t.Fatal(err)
@@ -81,7 +81,7 @@ func TestCountsStayExact(t *testing.T) {
 	for count, anew := range map[string]string{"ip_group_count": "ip_group_counted", "ip_group_server_count": "ip_group_server_counted",
 		"ip_free_count": "ip_free_counted", "ip_free_chunk": "ip_free_chunked"} {
 		if a, b := rows(t, db, "SELECT r::text FROM "+count+" r"), rows(t, db, "SELECT r::text FROM "+anew+" r"); a != b {
-			t.Errorf("%s holds\n%s\n%s\n%s", count, a, anew, b)
+			t.Errorf("%s: got\n%s\nwant, as in %s,\n%s", count, a, anew, b)
 		}
 	}
 	if left := rows(
@@ -89,7 +89,7 @@ func TestCountsStayExact(t *testing.T) {
 		db,
 		"SELECT id::text FROM ip_group_delta UNION ALL SELECT id::text FROM ip_group_server_delta UNION ALL SELECT id::text FROM ip_free_delta",
 	); left != "" {
-		t.Errorf("not folded: %s", left)
+		t.Errorf("got the changes %s left, want all folded", left)
 	}
 }
 

@@ -44,7 +44,7 @@ func TestCSVComesBack(t *testing.T) {
 		empty()
 		c.Do("POST", "/field", sheet, "Content-Type", "text/csv").Want(200)
 		if after := list(); !reflect.DeepEqual(after, before) {
-			r.Errorf("%q made %v of %v", sheet, after, before)
+			r.Errorf("%q: got %v, want %v", sheet, after, before)
 		}
 		empty()
 	})
@@ -70,7 +70,7 @@ func TestCSVTwins(t *testing.T) {
 	} {
 		twin := testkit.Decode[problem.Problem](c.Do("POST", path, sheet[0]+sheet[1], "Content-Type", "text/csv").Want(422)).Errors
 		if len(twin) != 1 || twin[0].Code != "taken" || twin[0].Message != "is taken by line 2 (line 4)" {
-			t.Errorf("%s: %+v", path, twin)
+			t.Errorf("%s: got %+v, want that line 4 is taken by line 2", path, twin)
 		}
 		c.Do("POST", path, sheet[0], "Content-Type", "text/csv").Want(200)
 		header, _, _ := strings.Cut(sheet[0], "\n")
@@ -83,6 +83,6 @@ func TestCSVTwins(t *testing.T) {
 		c.Do("POST", "/field", "name,target_type,slug\nD,client,a\nC,entity,a\n", "Content-Type", "text/csv").Want(422),
 	).Errors
 	if taken[0].Message != "is taken (line 3)" {
-		t.Errorf("%+v", taken)
+		t.Errorf("got %+v, want that line 3 is taken", taken)
 	}
 }

@@ -20,7 +20,7 @@ func TestFields(t *testing.T) {
 	made := c.Do("POST", "/field", `{"name": "Rack unit", "slug": "unit", "target_type": "entity", "type": "integer", "default": "0", "desc": "Where", "placeholder": "12"}`).
 		Want(200)
 	if want := `{"id":1,"name":"Rack unit","slug":"unit","desc":"Where","placeholder":"12","default":"0","target_type":"entity","type":"integer"}` + "\n"; made.Text != want {
-		t.Fatal(made.Text)
+		t.Fatalf("got %s, want %s", made.Text, want)
 	}
 	c.Do("POST", "/field", `{"name": "Note", "slug": "unit", "target_type": "group"}`).Want(200) // a text
 	c.Do("POST", "/field", `{"name": "Again", "slug": "unit", "target_type": "entity"}`).WantErrors("/slug", "taken")
@@ -46,7 +46,7 @@ func TestFields(t *testing.T) {
 		c.Do("POST", "/field", field+`, "default": "`+values[0]+`"}`).Want(200)
 	}
 	if got := names(c.Do("GET", "/field?target_type=entity", nil)); strings.Join(got, ",") != "Rack unit" {
-		t.Error(got)
+		t.Errorf("got the fields %v, want Rack unit", got)
 	}
 }
 
@@ -64,7 +64,7 @@ func TestFieldValues(t *testing.T) {
 	if got := c.Do("POST", "/field/1/value", `{"target_id": 1, "value": "12"}`).
 		Want(200); got.Text != `{"id":1,"field_id":1,"target_id":1,"value":"12"}`+"\n" ||
 		got.Header.Get("ETag") != `"1"` {
-		t.Fatal(got.Text)
+		t.Fatalf(`got %s with the ETag %s, want the value 12 of entity 1 with the ETag "1"`, got.Text, got.Header.Get("ETag"))
 	}
 	c.Do("POST", "/field/1/value", `{"target_id": 1, "value": "13"}`).WantErrors("/target_id", "taken")
 	c.Do("POST", "/field/1/value", `{"target_id": 9, "value": "13"}`).WantErrors("/target_id", "not_found")
@@ -83,7 +83,7 @@ func TestFieldValues(t *testing.T) {
 		"/field/1/value/1":           `{"id":1,"field_id":1,"target_id":1,"value":"12"}`,
 	} {
 		if got := c.Do("GET", path, nil).Want(200).Text; got != want+"\n" {
-			t.Errorf("%s: %s", path, got)
+			t.Errorf("%s: got %s, want %s", path, got, want)
 		}
 	}
 	c.Do("GET", "/field/2/value/1", nil).Want(404)
@@ -94,13 +94,13 @@ func TestFieldValues(t *testing.T) {
 		return testkit.JSON(testkit.Decode[network.IPEntity](c.Do("GET", path, nil).Want(200)).Fields)
 	}
 	if got := shown("/entity/1?include=fields"); got != `[{"id":1,"name":"Rack unit","slug":"unit","value":"12"}]` {
-		t.Error(got)
+		t.Errorf("got the fields %s, want Rack unit with the value 12", got)
 	}
 	if got := shown("/group/1?include=fields"); got != `[{"id":3,"name":"Site","slug":"site","value":"hall 7"}]` {
-		t.Error(got)
+		t.Errorf("got the fields %s, want Site with the value hall 7", got)
 	}
 	if got := shown("/entity/1"); got != "null" {
-		t.Error(got)
+		t.Errorf("got the fields %s, want none without include=fields", got)
 	}
 	c.Do("GET", "/entity/1?include=fields,colour", nil).Want(400)
 
@@ -110,7 +110,7 @@ func TestFieldValues(t *testing.T) {
 	if got := c.Do("PATCH", "/field/1/value/1", `{"value": "13", "target_id": 2}`, "If-Match", `"1"`).
 		Want(200); got.Text != `{"id":1,"field_id":1,"target_id":2,"value":"13"}`+"\n" ||
 		got.Header.Get("ETag") != `"2"` {
-		t.Error(got.Text)
+		t.Errorf(`got %s with the ETag %s, want the value 13 of entity 2 with the ETag "2"`, got.Text, got.Header.Get("ETag"))
 	}
 
 	// A definition does not change away from its values.
@@ -127,7 +127,7 @@ func TestFieldValues(t *testing.T) {
 	c.Do("DELETE", tier, nil).Want(200)
 	c.Do("DELETE", "/field/3", nil).Want(200)
 	if got := shown("/group/1?include=fields"); got != "[]" {
-		t.Error(got)
+		t.Errorf("got the fields %s, want none", got)
 	}
 }
 

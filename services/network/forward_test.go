@@ -21,14 +21,14 @@ func TestForwardGateway(t *testing.T) {
 	made := c.Do("POST", "/forward/gateway", `{"name": "nat1", "hostname": "nat1.example.net", "apikey": "hunter2", "port limit": "20000-29999", "groups": [2, {"id": 1}, {"id": 2, "name": "x"}]}`).
 		Want(200)
 	if want := `{"id":1,"name":"nat1","hostname":"nat1.example.net","port_limit":"20000-29999","groups":[{"id":1,"name":"Berlin"},{"id":2,"name":"Bern"}]}` + "\n"; made.Text != want {
-		t.Fatal(made.Text)
+		t.Fatalf("got %s, want %s", made.Text, want)
 	}
 	second := c.Do("POST", "/forward/gateway", `{"name": "nat2", "hostname": "2001:db8::1", "api_key": "k", "port_limit": "100"}`).Want(200)
 	if want := fmt.Sprintf(
 		`{"id":%d,"name":"nat2","hostname":"2001:db8::1","port_limit":"100","groups":[]}`+"\n",
 		second.ID(),
 	); second.Text != want {
-		t.Fatal(second.Text)
+		t.Fatalf("got %s, want %s", second.Text, want)
 	}
 	c.Do("POST", "/forward/gateway", `{}`).
 		WantErrors("/api_key", "required", "/hostname", "required", "/name", "required", "/port_limit", "required")
@@ -52,7 +52,7 @@ func TestForwardGateway(t *testing.T) {
 			c.Do("PATCH", "/forward/gateway/1", body).Want(200),
 		); testkit.JSON(g.Groups) != groups ||
 			g.Name != "nat1" {
-			t.Errorf("%s: %+v", body, g)
+			t.Errorf("%s: got %+v, want nat1 with the groups %s", body, g, groups)
 		}
 	}
 	for _, elsewhere := range []string{`{"hostname": "evil.example.net"}`, `{"hostname": "evil.example.net", "api_key": ""}`} { // a key that is kept is not sent there
@@ -69,14 +69,14 @@ func TestForwardGateway(t *testing.T) {
 		t.Fatal(err)
 	}
 	if key, err := box.Open(seal.Place{Table: "forward_gateway", Column: "api_key", ID: 1}, sealed); err != nil || key.Reveal() != "hunter2" {
-		t.Error("the key cannot be opened", err)
+		t.Errorf("got the key %q and the error %v, want hunter2", key.Reveal(), err)
 	}
 
 	for query, want := range map[string][]string{
 		"group_id=2": {"nat1"}, "group_id=1": {}, "group_id=2&name=nat2": {}, "sort=-hostname": {"nat1", "nat2"},
 	} {
 		if got := names(c.Do("GET", "/forward/gateway?"+query, nil)); !slices.Equal(got, want) {
-			t.Errorf("%s: %v", query, got)
+			t.Errorf("%s: got %v, want %v", query, got, want)
 		}
 	}
 	list := c.Do("GET", "/forward/gateway", nil, "Accept", "text/csv").Want(200).Text
@@ -84,7 +84,7 @@ func TestForwardGateway(t *testing.T) {
 		"id,name,hostname,port_limit,groups\n1,nat1,nat1.example.net,65535,2\n%d,nat2,2001:db8::1,100,\n",
 		second.ID(),
 	); list != want {
-		t.Errorf("%s", list)
+		t.Errorf("got %s, want %s", list, want)
 	}
 	c.Do(
 		"POST", "/forward/gateway",
@@ -97,7 +97,7 @@ func TestForwardGateway(t *testing.T) {
 	if g := testkit.Decode[[]network.ForwardGateway](c.Do("GET", "/forward/gateway?q=nat3", nil))[0]; testkit.JSON(
 		g.Groups,
 	) != `[{"id":2,"name":"Bern"}]` {
-		t.Errorf("%+v", g)
+		t.Errorf("got %+v, want the group Bern alone", g)
 	}
 	edit(`{"groups": null}`, `[]`)
 	c.Do("DELETE", "/forward/gateway/1", nil).Want(200)
@@ -109,12 +109,12 @@ func TestForwardTypes(t *testing.T) {
 	if got := c.Do("GET", "/forward/type", nil).
 		Want(200).
 		Text; got != `[{"id":1,"name":"Port to port","slug":"port_to_port"},{"id":2,"name":"IP to IP","slug":"ip_to_ip"}]`+"\n" {
-		t.Error(got)
+		t.Errorf("got %s, want port_to_port and ip_to_ip", got)
 	}
 	if got := c.Do("GET", "/forward/type/2", nil).
 		Want(200); got.Text != `{"id":2,"name":"IP to IP","slug":"ip_to_ip"}`+"\n" ||
 		got.Header.Get("ETag") != `"1"` {
-		t.Error(got.Text)
+		t.Errorf(`got %s with the ETag %s, want ip_to_ip with the ETag "1"`, got.Text, got.Header.Get("ETag"))
 	}
 	c.Do("GET", "/forward/type/3", nil).Want(404)
 	c.Do("POST", "/forward/type", `{}`).Want(405)

@@ -41,11 +41,11 @@ func TestIPEntityForms(t *testing.T) {
 	} {
 		made := c.Do("POST", "/entity", `{"group": {"id": 1}, `+form.body+`}`).Want(200)
 		if want := fmt.Sprintf(`{"id":%d,%s}`+"\n", made.ID(), form.want); made.Text != want {
-			t.Errorf("%s made\n%s, want\n%s", form.body, made.Text, want)
+			t.Errorf("%s: got\n%s, want\n%s", form.body, made.Text, want)
 		}
 		// What is read can be written back, and changes nothing.
 		if again := c.Do("PATCH", fmt.Sprint("/entity/", made.ID()), made.Text).Want(200); again.Text != made.Text {
-			t.Errorf("%s became\n%s", made.Text, again.Text)
+			t.Errorf("what was read is sent back: got\n%s, want\n%s", again.Text, made.Text)
 		}
 	}
 }
@@ -67,7 +67,7 @@ func TestIPEntitySpellings(t *testing.T) {
 		for _, body := range bodies {
 			made := c.Do("POST", "/entity", `{"group": 1, `+body+`}`).Want(200)
 			if got := testkit.Decode[network.IPEntity](made).FullIP; got != want {
-				t.Errorf("%s made %s, want %s", body, got, want)
+				t.Errorf("%s: got %s, want %s", body, got, want)
 			}
 			c.Do("DELETE", fmt.Sprint("/entity/", made.ID()), nil).Want(200)
 		}
@@ -75,7 +75,7 @@ func TestIPEntitySpellings(t *testing.T) {
 	rows := "group,full_ip,v4.full,range_end\n1,192.0.2.1-192.0.2.9,,\n1,,192.0.2.11-192.0.2.19,192.0.2.19\n1,2001:db8::7,,\n"
 	c.Do("POST", "/entity", rows, "Content-Type", "text/csv").Want(200)
 	if got := names(c.Do("GET", "/entity", nil)); !slices.Equal(got, []string{"192.0.2.1-192.0.2.9", "192.0.2.11-192.0.2.19", "2001:db8::7"}) {
-		t.Error(got)
+		t.Errorf("got %v, want 192.0.2.1-192.0.2.9, 192.0.2.11-192.0.2.19 and 2001:db8::7", got)
 	}
 }
 
@@ -153,7 +153,7 @@ func TestIPEntityRefused(t *testing.T) {
 		c.Do("POST", "/entity", body+`}`).WantErrors(refused.errors...)
 	}
 	if left := c.Do("GET", "/entity", nil).Want(200).Text; left != "[]\n" {
-		t.Fatalf("there are entities: %s", left)
+		t.Fatalf("got the entities %s, want none", left)
 	}
 }
 
@@ -170,19 +170,19 @@ func TestIPEntityEdit(t *testing.T) {
 		return testkit.Decode[network.IPEntity](c.Do("PATCH", "/entity/1", body).Want(200))
 	}
 	if e := edit(`{"nickname": "rack"}`); e.Name != "rack" || *e.VLAN != 5 || e.FullIP != "10.0.0.5-10.0.0.9" || e.Owner.Server.ID != 8 {
-		t.Fatalf("%+v", e)
+		t.Fatalf("got %+v, want rack with VLAN 5, 10.0.0.5-10.0.0.9 and server 8", e)
 	}
 	if e := edit(
 		`{"nickname": null, "vlan": null, "v6": null, "owner": {"server": null}}`,
 	); e.Name != "10.0.0.5-10.0.0.9" || e.VLAN != nil || e.V6 != nil || e.Owner == nil ||
 		e.Owner.Server != nil {
-		t.Fatalf("%+v", e)
+		t.Fatalf("got %+v, want 10.0.0.5-10.0.0.9 with an owner, but without VLAN, IPv6 address and server", e)
 	}
 	if e := edit(`{"owner": null, "v4": {"range_end": null}}`); e.FullIP != "10.0.0.5" || e.Owner != nil {
-		t.Fatalf("%+v", e)
+		t.Fatalf("got %+v, want 10.0.0.5 without an owner", e)
 	}
 	if e := edit(`{"address": "10.0.0.7"}`); e.FullIP != "10.0.0.7" {
-		t.Fatalf("%+v", e)
+		t.Fatalf("got %+v, want 10.0.0.7", e)
 	}
 	c.Do("PATCH", "/entity/1", `{"group": 2}`).WantErrors("/v4/address", "overlaps")
 	read := c.Do("GET", "/entity/1", nil).Want(200).Text // and written back, to another address
@@ -193,21 +193,21 @@ func TestIPEntityEdit(t *testing.T) {
 			`"name":"10.0.0.7","nickname":"10.0.0.7"`,
 		),
 	); e.Name != "10.0.0.6" {
-		t.Fatalf("%+v", e)
+		t.Fatalf("got %+v, want the name 10.0.0.6", e)
 	}
 	edit(`{"address": "10.0.1.0/28"}`)
 	if e := edit(`{"address": "10.0.1.0/29"}`); e.FullIP != "10.0.1.0/29" || *e.SubnetMask != "255.255.255.248" {
-		t.Fatalf("%+v", e)
+		t.Fatalf("got %+v, want 10.0.1.0/29 with the mask 255.255.255.248", e)
 	}
 	if e := edit(`{"address": null, "v6_address": "fd00::/64"}`); e.FullIP != "fd00::/64" || e.V4 != nil {
-		t.Fatalf("%+v", e)
+		t.Fatalf("got %+v, want fd00::/64 without an IPv4 address", e)
 	}
 	if e := edit(`{"v6": null, "address": "10.0.0.7"}`); e.FullIP != "10.0.0.7" {
-		t.Fatalf("%+v", e)
+		t.Fatalf("got %+v, want 10.0.0.7", e)
 	}
 	c.Do("PATCH", "/entity/1", `{"address": null}`).WantErrors("/address", "required")
 	if e := edit(`{"group": {"id": 2, "name": "names are not read"}, "address": "10.0.0.8"}`); e.Group != (rest.Ref{ID: 2, Name: "Bern"}) {
-		t.Fatalf("%+v", e)
+		t.Fatalf("got %+v, want group 2, Bern", e)
 	}
 }
 
@@ -237,11 +237,11 @@ func TestIPEntityReadChangedAndSentBack(t *testing.T) {
 		item := fmt.Sprintf("/entity/%d", made.ID())
 		back := c.Do("PATCH", item, made.Text).Want(200)
 		if back.Text != made.Text || back.Header.Get("ETag") != made.Header.Get("ETag") {
-			t.Errorf("%s became %s", made.Text, back.Text)
+			t.Errorf("what was read is sent back: got %s, want %s with the same ETag", back.Text, made.Text)
 		}
 		changed := strings.Replace(made.Text, test.was, test.is, 1)
 		if changed == made.Text {
-			t.Fatalf("%s has no %s", made.Text, test.was)
+			t.Fatalf("got %s, want %s in it", made.Text, test.was)
 		}
 		after := testkit.Decode[network.IPEntity](c.Do("PATCH", item, changed).Want(200))
 		got := after.Name + " " + after.FullIP
@@ -249,7 +249,7 @@ func TestIPEntityReadChangedAndSentBack(t *testing.T) {
 			got += " " + *after.V6Address
 		}
 		if got != test.want {
-			t.Errorf("%s: %s, want %s", changed, got, test.want)
+			t.Errorf("%s: got %s, want %s", changed, got, test.want)
 		}
 		c.Do("DELETE", item, nil).Want(200)
 	}
@@ -268,12 +268,12 @@ func TestFormsOfOneAddress(t *testing.T) {
 	} {
 		entity := testkit.Decode[network.IPEntity](c.Do("POST", "/entity", `{"group": 1, `+body+`}`).Want(200))
 		if *entity.V6.Address != "2001:db8::1" || *entity.V6Gateway != "fe80::1" {
-			t.Errorf("%s makes %s", body, testkit.JSON(entity))
+			t.Errorf("%s: got %s, want 2001:db8::1 with the gateway fe80::1", body, testkit.JSON(entity))
 		}
 		item := fmt.Sprint("/entity/", entity.ID)
 		same := c.Do("PATCH", item, `{"v6_address": "2001:DB8::1", "v6": {"address": "2001:db8:0:0::1"}}`).Want(200)
 		if same.Header.Get("ETag") != c.Do("GET", item, nil).Want(200).Header.Get("ETag") || same.Header.Get("ETag") != `"1"` {
-			t.Errorf("another form of what is there is a change: %s", same.Header.Get("ETag"))
+			t.Errorf(`another spelling of the same address: got the ETag %s, want "1"`, same.Header.Get("ETag"))
 		}
 		c.Do("DELETE", item, nil).Want(200)
 	}
@@ -293,7 +293,7 @@ func TestIPEntityOverlap(t *testing.T) {
 	)
 	if len(got.Errors) != 2 || got.Errors[0].Message != "overlaps with IP entity 1 (192.0.2.0/28) in IP group 1 (Berlin)" ||
 		got.Errors[1].Pointer != "/v6_address" {
-		t.Fatalf("%+v", got)
+		t.Fatalf("got %+v, want an overlap with IP entity 1 and one of /v6_address", got)
 	}
 	c.Do("POST", "/entity", `{"group": 2, "address": "192.0.2.16"}`).Want(200)
 }
@@ -320,7 +320,7 @@ func TestAddressesAgainstNetip(t *testing.T) {
 		}
 		made := testkit.Decode[network.IPEntity](answer.Want(200))
 		if made.FullIP != want {
-			t.Fatalf("%s became %s, want %s", text, made.FullIP, want)
+			t.Fatalf("%s: got %s, want %s", text, made.FullIP, want)
 		}
 		c.Do("DELETE", fmt.Sprint("/entity/", made.ID), nil).Want(200)
 	})

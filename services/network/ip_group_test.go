@@ -16,7 +16,7 @@ func TestIPGroup(t *testing.T) {
 
 	group := testkit.Decode[network.IPGroup](c.Do("POST", "/group", `{"name": "Berlin", "billing_id": "BER", "reserved": true}`).Want(200))
 	if group.Name != "Berlin" || *group.BillingID != "BER" || !group.Reserved || group.EntitiesCount != 0 {
-		t.Fatalf("made %+v", group)
+		t.Fatalf("got %+v, want a reserved and empty Berlin with the billing id BER", group)
 	}
 	c.Do("POST", "/group", `{"name": "Berlin"}`).WantErrors("/name", "taken")
 	c.Do("POST", "/group", `{"name": "Bern", "billing_id": "BER"}`).WantErrors("/billing_id", "taken")
@@ -31,14 +31,14 @@ func TestIPGroup(t *testing.T) {
 			c.Do("GET", "/group?q="+name, nil).Want(200),
 		); len(found) != 1 ||
 			found[0].Reserved != reserved {
-			t.Errorf("%s: %+v", name, found)
+			t.Errorf("%s: got %+v, want one group with reserved %t", name, found, reserved)
 		}
 	}
 	c.Do("POST", "/group", "name,reserved\nBaden,yes\n", "Content-Type", "text/csv").WantErrors("/2/reserved", "type")
 
 	edited := testkit.Decode[network.IPGroup](c.Do("PATCH", "/group/1", `{"reserved": false}`).Want(200))
 	if edited.Name != "Berlin" || *edited.BillingID != "BER" || edited.Reserved {
-		t.Fatalf("edited %+v", edited)
+		t.Fatalf("got %+v, want Berlin with the billing id BER, not reserved", edited)
 	}
 }
 
@@ -57,10 +57,10 @@ func TestIPGroupCounts(t *testing.T) {
 	}
 	got := testkit.Decode[network.IPGroup](c.Do("GET", "/group/1", nil).Want(200))
 	if got.EntitiesCount != 5 || got.Entities.Count != 5 || got.Servers.Count != 2 || got.Servers.Inventory != 0 {
-		t.Fatalf("group %d counts %+v", group, got)
+		t.Fatalf("group %d: got %+v, want 5 entities and 2 servers, none of them in the inventory", group, got)
 	}
 	if first := testkit.Decode[network.IPEntity](c.Do("GET", "/entity/1", nil).Want(200)); first.SiblingsCount != 1 {
-		t.Fatalf("entity 1 has %d siblings, want 1", first.SiblingsCount)
+		t.Fatalf("entity 1: got %d siblings, want 1", first.SiblingsCount)
 	}
 	c.Do("DELETE", "/group/1", nil).WantDetail(problem.Conflict, "IP group 1 is in use by IP entity 1 (192.0.2.1) and 4 more.")
 }
@@ -80,7 +80,8 @@ func TestIPGroupDeletedWhileUsed(t *testing.T) {
 		case deleted.Status == 200 && created.Status == 422:
 		case deleted.Status == 409 && created.Status == 200:
 		default:
-			t.Fatalf("deleted: %d %s; created: %d %s", deleted.Status, deleted.Text, created.Status, created.Text)
+			t.Fatalf("got delete %d %s and create %d %s, want only one to succeed",
+				deleted.Status, deleted.Text, created.Status, created.Text)
 		}
 	}
 }

@@ -63,7 +63,7 @@ func TestListPages(t *testing.T) {
 			forward = append(forward, names(page)...)
 			pages = append(pages, page.Text)
 			if page.Header.Get("X-Total-Count") != "25" {
-				t.Fatalf("X-Total-Count is %s", page.Header.Get("X-Total-Count"))
+				t.Fatalf("got the X-Total-Count %s, want 25", page.Header.Get("X-Total-Count"))
 			}
 			next := links(page)["next"]
 			if next == "" {
@@ -72,28 +72,28 @@ func TestListPages(t *testing.T) {
 			path = next
 		}
 		if !slices.Equal(forward, want) {
-			t.Fatalf("forward %v, want %v", forward, want)
+			t.Fatalf("forward: got %v, want %v", forward, want)
 		}
 		for i := len(pages) - 2; i >= 0; i-- {
 			path = links(c.Do("GET", path, nil).Want(200))["prev"]
 			if page := c.Do("GET", path, nil).Want(200); page.Text != pages[i] {
-				t.Fatalf("page %d backward is %s, forward it was %s", i, page.Text, pages[i])
+				t.Fatalf("page %d backward: got %s, want %s", i, page.Text, pages[i])
 			}
 		}
 		if at := links(c.Do("GET", path, nil).Want(200)); at["prev"] != "" && len(names(c.Do("GET", at["prev"], nil))) > 0 {
-			t.Fatalf("there is something before the first page")
+			t.Fatalf("got items before the first page at %s, want none", at["prev"])
 		}
 		for number := 1; number <= len(pages); number++ {
 			if page := c.Do("GET", fmt.Sprint(first, "&page=", number), nil).Want(200); page.Text != pages[number-1] {
-				t.Fatalf("page %d is %s, by cursor it was %s", number, page.Text, pages[number-1])
+				t.Fatalf("page %d by number: got %s, want %s", number, page.Text, pages[number-1])
 			}
 		}
 		if got := names(c.Do("GET", first, nil)); links(c.Do("GET", path, nil))["first"] == "" || len(got) != min(perPage, 25) {
-			t.Fatal("no link to the first page")
+			t.Fatalf("got %d items on the first page, want %d and a link to it", len(got), min(perPage, 25))
 		}
 	})
 	if all := names(c.Do("GET", "/port-speed?sort=-speed", nil)); !slices.Equal(all, reversed(slices.Concat(bySpeed...))) {
-		t.Fatalf("the complete list is %v", all)
+		t.Fatalf("got the complete list %v, want %v", all, reversed(slices.Concat(bySpeed...)))
 	}
 }
 
@@ -136,12 +136,12 @@ func TestListRefuses(t *testing.T) {
 	} {
 		errors := testkit.Decode[problem.Problem](c.Do("GET", "/port-speed?"+query, nil).Want(400)).Errors
 		if len(errors) != 1 || errors[0].Pointer+" "+errors[0].Code != want {
-			t.Errorf("%s: %v, want %s", query, errors, want)
+			t.Errorf("%s: got %v, want %s", query, errors, want)
 		}
 	}
 	known := testkit.Decode[problem.Problem](c.Do("GET", "/port-speed?colour=red", nil).Want(400)).Errors[0].Message
 	if known != "is unknown; there is billing_id, count, cursor, name, page, per_page, q, sort, speed" {
-		t.Error(known)
+		t.Errorf("got %q, want that colour is unknown, and the names of all parameters", known)
 	}
 	c.Do("GET", "/port-speed?%zz", nil).Want(400)
 }
@@ -167,7 +167,7 @@ func TestListPagesBeyondNumbers(t *testing.T) {
 		path = links(page)["next"]
 	}
 	if seen != 12_000 {
-		t.Errorf("%d items follow", seen)
+		t.Errorf("got %d items from page 9 on, want 12000", seen)
 	}
 }
 
@@ -185,14 +185,14 @@ func TestListSearch(t *testing.T) {
 	} {
 		answer := c.Do("GET", "/port-speed?count=true&q="+strings.ReplaceAll(q, " ", "+"), nil)
 		if got := names(answer); !slices.Equal(got, want) || answer.Header.Get("X-Total-Count") != fmt.Sprint(len(want)) {
-			t.Errorf("%q found %v, want %v", q, got, want)
+			t.Errorf("%q: got %v, want %v", q, got, want)
 		}
 	}
 	if got := names(c.Do("GET", "/port-speed?speed=100", nil)); !slices.Equal(got, []string{"breakfast"}) {
-		t.Error(got)
+		t.Errorf("got %v, want breakfast", got)
 	}
 	if got := names(c.Do("GET", "/port-speed?billing_id=FL-1&speed=100", nil)); len(got) != 0 {
-		t.Error(got)
+		t.Errorf("got %v, want none", got)
 	}
 }
 
@@ -224,18 +224,18 @@ func TestEntityFilters(t *testing.T) {
 		"sort=-name&q=192.0.0.0/8": {"Rack", "192.0.2.32-192.0.2.40"},
 	} {
 		if got := names(c.Do("GET", "/entity?"+query, nil)); !slices.Equal(got, want) {
-			t.Errorf("%s found %v, want %v", query, got, want)
+			t.Errorf("%s: got %v, want %v", query, got, want)
 		}
 	}
 	first := c.Do("GET", "/entity?q=rack&per_page=1&count=true", nil)
 	if total := first.Header.Get("X-Total-Count"); total != "2" {
-		t.Errorf("%s are counted", total)
+		t.Errorf("got the X-Total-Count %s, want 2", total)
 	}
 	if got := names(c.Do("GET", links(first)["next"], nil)); !slices.Equal(got, []string{"192.0.2.32-192.0.2.40"}) {
-		t.Error(got)
+		t.Errorf("got %v, want 192.0.2.32-192.0.2.40", got)
 	}
 	if got := names(c.Do("GET", "/group?reserved=true", nil)); !slices.Equal(got, []string{"Bern"}) {
-		t.Error(got)
+		t.Errorf("got %v, want Bern", got)
 	}
 }
 
@@ -276,11 +276,11 @@ func TestBeginningOfAnAddress(t *testing.T) {
 	} {
 		answer := c.Do("GET", "/entity?count=true&q="+query, nil)
 		if got := names(answer); !slices.Equal(got, want) || answer.Header.Get("X-Total-Count") != fmt.Sprint(len(want)) {
-			t.Errorf("%s found %q, want %q", query, got, want)
+			t.Errorf("%s: got %q, want %q", query, got, want)
 		}
 	}
 	if got := paged(t, c, "/entity?per_page=1&q=192.0.2&sort=-address"); !slices.Equal(got, []string{text, both, twenty, seven}) {
-		t.Error(got)
+		t.Errorf("got %v, want %v", got, []string{text, both, twenty, seven})
 	}
 }
 
@@ -342,10 +342,10 @@ func TestEntitiesByAddressAndAssignment(t *testing.T) {
 			path := "/entity?count=true&sort=" + sort + query
 			answer := c.Do("GET", path, nil)
 			if got := names(answer); !slices.Equal(got, want) || answer.Header.Get("X-Total-Count") != fmt.Sprint(len(want)) {
-				t.Errorf("%s: %q, want %q", path, got, want)
+				t.Errorf("%s: got %q, want %q", path, got, want)
 			}
 			if got := paged(t, c, path+"&per_page=1"); !slices.Equal(got, want) {
-				t.Errorf("%s in pages: %q, want %q", path, got, want)
+				t.Errorf("%s in pages: got %q, want %q", path, got, want)
 			}
 		}
 	}
@@ -356,7 +356,7 @@ func TestEntitiesByAddressAndAssignment(t *testing.T) {
 		got,
 		[]string{"nine", "ten", "ten of six"},
 	) {
-		t.Error(got)
+		t.Errorf("got %v, want nine, ten and ten of six", got)
 	}
 	c.Do("GET", "/entity?assigned=perhaps", nil).Want(400)
 	c.Do("GET", "/entity?per_page=1&sort=address&cursor=eyJxIjoiIiwidiI6IngiLCJpIjoxfQ", nil).Want(400)
@@ -372,13 +372,13 @@ func TestCSV(t *testing.T) {
 		post("/port-speed", "\ufeffname,speed,billing_id,colour\n\"1 Gbit/s, full\",1000,GE,red\r\n\"10\"\"\",10000,,\n").Want(200),
 	)
 	if made != (rest.Bulk{Count: 2, First: 1, Last: 2}) {
-		t.Fatalf("%+v", made)
+		t.Fatalf("got %+v, want two port speeds, 1 and 2", made)
 	}
 	list := c.Do("GET", "/port-speed", nil, "Accept", "text/csv").Want(200)
 	if want := "id,name,billing_id,speed,switchPortCount\n1,\"1 Gbit/s, full\",GE,1000,false\n2,\"10\"\"\",,10000,false\n"; list.Text !=
 		want ||
 		!strings.HasPrefix(list.Header.Get("Content-Type"), "text/csv") {
-		t.Fatalf("%s: %s", list.Header.Get("Content-Type"), list.Text)
+		t.Fatalf("got %s: %s, want text/csv: %s", list.Header.Get("Content-Type"), list.Text, want)
 	}
 	if page := c.Do("GET", "/port-speed?per_page=1&q=gbit", nil, "Accept", "application/json, text/csv;q=0.5").
 		Want(200).
@@ -386,13 +386,13 @@ func TestCSV(t *testing.T) {
 		page,
 		"[",
 	) {
-		t.Fatal(page)
+		t.Fatalf("got %s, want a JSON list", page)
 	}
 	post("/port-speed", list.Text).WantErrors("/2/name", "taken")
 	c.Do("DELETE", "/port-speed/1,2", nil).Want(200)
 	post("/port-speed", list.Text).Want(200) // what was read can be sent back: the ids mean nothing
 	if got := len(names(c.Do("GET", "/port-speed", nil))); got != 2 {
-		t.Fatalf("%d port speeds", got)
+		t.Fatalf("got %d port speeds, want 2", got)
 	}
 
 	post(
@@ -401,7 +401,7 @@ func TestCSV(t *testing.T) {
 	).WantErrors("/3/speed", "type", "/4/name", "required", "/5/speed", "out_of_range")
 	message := testkit.Decode[problem.Problem](post("/port-speed", "speed,name\n1,a\nx,b\n").Want(422)).Errors[0].Message
 	if message != "must be an integer (line 3, column 1)" {
-		t.Error(message)
+		t.Errorf("got %q, want that line 3, column 1 must be an integer", message)
 	}
 	post("/group", "name\nBerlin\nBern\nBerlin\n").WantErrors("/4/name", "taken")
 	for _, wrong := range []string{
@@ -410,7 +410,7 @@ func TestCSV(t *testing.T) {
 		post("/port-speed", wrong).Want(400)
 	}
 	if got := len(names(c.Do("GET", "/port-speed", nil))) + len(names(c.Do("GET", "/group", nil))); got != 2 {
-		t.Fatalf("something was written: %d", got)
+		t.Fatalf("got %d port speeds and groups, want the 2 from before", got)
 	}
 }
 
@@ -431,7 +431,7 @@ func TestEntitiesInCSV(t *testing.T) {
 	list := c.Do("GET", "/entity?group_id=1", nil, "Accept", "text/csv").Want(200).Text
 	taken := testkit.Decode[problem.Problem](c.Do("POST", "/entity", list, "Content-Type", "text/csv").Want(422)).Errors
 	if len(taken) != 1 || taken[0].Pointer != "/2/v4/address" || taken[0].Code != "overlaps" {
-		t.Fatalf("%+v", taken)
+		t.Fatalf("got %+v, want only an overlap at /2/v4/address", taken)
 	}
 	for _, e := range before {
 		c.Do("POST", fmt.Sprintf("/entity/%d/release", e.ID), nil).Want(200)
@@ -443,7 +443,7 @@ func TestEntitiesInCSV(t *testing.T) {
 		after[i].ID = before[i].ID
 	}
 	if testkit.JSON(after) != testkit.JSON(before) {
-		t.Errorf("became\n%s, was\n%s", testkit.JSON(after), testkit.JSON(before))
+		t.Errorf("got\n%s, want\n%s", testkit.JSON(after), testkit.JSON(before))
 	}
 }
 
@@ -485,7 +485,7 @@ func TestSearchFindsAnyPart(t *testing.T) {
 			}
 		}
 		if got := names(c.Do("GET", "/entity?"+url.Values{"q": {q}}.Encode(), nil)); !slices.Equal(got, want) {
-			rt.Fatalf("%q finds %q, want %q", q, got, want)
+			rt.Fatalf("%q: got %q, want %q", q, got, want)
 		}
 	})
 }
@@ -507,7 +507,7 @@ func TestListsOfAnOwner(t *testing.T) {
 	want := func(query, list string) {
 		t.Helper()
 		if got := strings.Join(names(c.Do("GET", "/entity?owner=5"+query, nil)), " "); got != list {
-			t.Errorf("%s: %s, want %s", query, got, list)
+			t.Errorf("%s: got %s, want %s", query, got, list)
 		}
 	}
 	want("&sort=name", "a b c")
@@ -525,7 +525,7 @@ func TestListsOfAnOwner(t *testing.T) {
 		"SELECT a::text FROM ip_assignment a JOIN ip_entity e ON e.id = a.entity_id WHERE (a.entity_name, a.vlan) IS DISTINCT "+
 			"FROM (e.name, e.vlan)",
 	); stale != "" {
-		t.Error(stale)
+		t.Errorf("got assignments with another name or VLAN than their entity's: %s, want none", stale)
 	}
 }
 
@@ -540,10 +540,10 @@ func TestPlanIsTooLong(t *testing.T) {
 	} {
 		a := c.Do("POST", "/entity", "group,address,nickname\n"+strings.Repeat(row, 10_001), "Content-Type", "text/csv").Want(413)
 		if detail := testkit.Decode[problem.Problem](a).Detail; detail != message {
-			t.Errorf("%s, want %s", detail, message)
+			t.Errorf("got %s, want %s", detail, message)
 		}
 	}
 	if n := len(names(c.Do("GET", "/entity", nil))); n != 0 {
-		t.Errorf("%d were made", n)
+		t.Errorf("got %d entities, want 0", n)
 	}
 }

@@ -37,10 +37,10 @@ func TestOperations(t *testing.T) {
 		at, item := path(collection+"/%d", id), collection+"/{"+parameter+"}"
 		made := do("GET", at, nil, item)
 		if list := do("GET", collection, nil, collection).Text; !strings.Contains(list, strings.TrimSpace(made.Text)) {
-			t.Errorf("%s is not in %s", made.Text, list)
+			t.Errorf("got the list %s, want %s in it", list, made.Text)
 		}
 		if edited := do("PATCH", at, edit, item); edited.Text == made.Text || edited.Text != c.Do("GET", at, nil).Text {
-			t.Errorf("%s became %s", made.Text, edited.Text)
+			t.Errorf("an edit of %s: got %s, want a change that GET shows, too", made.Text, edited.Text)
 		}
 		return id
 	}
@@ -72,7 +72,7 @@ func TestOperations(t *testing.T) {
 	do("GET", "/field", nil, "/field")
 	do("GET", path("/field/%d", field), nil, "/field/{field_id}")
 	if got := do("GET", path("/field/%d/value?target_id=%d", field, entity), nil, "/field/{field_id}/value"); got.Text != value.Text {
-		t.Errorf("%s, not %s", got.Text, value.Text)
+		t.Errorf("got %s, want %s", got.Text, value.Text)
 	}
 	do("GET", path("/field/%d/value/%d", field, value.ID()), nil, "/field/{field_id}/value/{value_id}")
 
@@ -80,7 +80,7 @@ func TestOperations(t *testing.T) {
 	if given := testkit.Decode[[]network.IPEntity](
 		c.Do("POST", path("/group/%d/allocate", group), map[string]any{"owner": map[string]any{"id": owner}}).Want(200),
 	); given[0].ID != entity {
-		t.Errorf("%+v is allocated", given)
+		t.Errorf("got %+v allocated, want entity %d", given, entity)
 	}
 	c.Do("POST", path("/entity/%d/release", entity), nil).Want(200)
 	c.Do("GET", path("/group/%d/utilization", group), nil).Want(200)
@@ -90,6 +90,6 @@ func TestOperations(t *testing.T) {
 	remove("/group", "group_id", group)
 	remove("/port-speed", "port_speed_id", speed)
 	if len(left) > 0 {
-		t.Errorf("not done: %v", left)
+		t.Errorf("got operations that nobody called: %v, want none", left)
 	}
 }

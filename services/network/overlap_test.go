@@ -63,7 +63,7 @@ func TestOverlapAgainstNetip(t *testing.T) {
 		}
 		c.Do("DELETE", fmt.Sprint("/entity/", first), nil).Want(200)
 		if overlaps != (second.Status == 422) {
-			t.Fatalf("%v beside %v: %d %s", other, one, second.Status, second.Text)
+			t.Fatalf("%v beside %v: got %d %s, want overlaps %t", other, one, second.Status, second.Text, overlaps)
 		}
 	})
 }
@@ -104,11 +104,11 @@ func TestConcurrentOverlaps(t *testing.T) {
 					refused.Add(1)
 					for _, e := range testkit.Decode[problem.Problem](answer).Errors {
 						if e.Code != "overlaps" || !namesAnEntity(e.Message) {
-							t.Errorf("refused with %+v", e)
+							t.Errorf("got the refusal %+v, want overlaps with the entity's name", e)
 						}
 					}
 				default:
-					t.Errorf("answered %d: %s", answer.Status, answer.Text)
+					t.Errorf("got %d: %s, want 200 or 422", answer.Status, answer.Text)
 				}
 			}
 		})
@@ -120,17 +120,19 @@ func TestConcurrentOverlaps(t *testing.T) {
 	if err := db.QueryRow(t.Context(), "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()").
 		Scan(&deadlocks); err != nil ||
 		deadlocks > 0 {
-		t.Errorf("%d deadlocks, %v", deadlocks, err)
+		t.Errorf("got %d deadlocks and the error %v, want none", deadlocks, err)
 	}
 
 	entities := testkit.Decode[[]network.IPEntity](c.Do("GET", "/entity", nil).Want(200))
 	if int64(len(entities)) != made.Load() || made.Load()+refused.Load() != callers*each {
-		t.Fatalf("%d entities of %d made and %d refused", len(entities), made.Load(), refused.Load())
+		t.Fatalf("got %d entities, %d made and %d refused, want as many as made, and %d answers",
+			len(entities), made.Load(), refused.Load(), callers*each)
 	}
 	for i, one := range entities {
 		for _, other := range entities[:i] {
 			if overlap(one, other) {
-				t.Errorf("entity %d (%s, %v) overlaps entity %d (%s, %v)", one.ID, one.FullIP, one.V6, other.ID, other.FullIP, other.V6)
+				t.Errorf("got entity %d (%s, %v) and entity %d (%s, %v), want no overlap",
+					one.ID, one.FullIP, one.V6, other.ID, other.FullIP, other.V6)
 			}
 		}
 	}

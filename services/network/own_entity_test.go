@@ -48,26 +48,26 @@ func TestEntitiesOfAClient(t *testing.T) {
 			found = append(found, e.ID)
 		}
 		if fmt.Sprint(found) != want {
-			t.Errorf("/entity%s has %v, want %s", query, found, want)
+			t.Errorf("/entity%s: got %v, want %s", query, found, want)
 		}
 		if total := answer.Header.Get("X-Total-Count"); strings.Contains(query, "count") && total != "2" {
-			t.Errorf("it says that there are %s", total)
+			t.Errorf("/entity%s: got the X-Total-Count %s, want 2", query, total)
 		}
 	}
 	if sheet := owner.Do("GET", "/entity", nil, "Accept", "text/csv").
 		Want(200).
 		Text; strings.Count(sheet, "\n") != 3 ||
 		strings.Contains(sheet, "192.0.2.2") {
-		t.Errorf("as a table they are %s", sheet)
+		t.Errorf("got the table %s, want two rows without 192.0.2.2", sheet)
 	}
 	if got := as["nobody"].Do("GET", "/entity", nil).Want(200).Text; got != "[]\n" {
-		t.Errorf("whom nothing is assigned to sees %s", got)
+		t.Errorf("a client without entities: got %s, want an empty list", got)
 	}
 	if shown := testkit.Decode[network.IPEntity](
 		owner.Do("GET", path("/entity/%d", own), nil).Want(200),
 	); shown.Owner == nil || *shown.Owner.Name != "owner Miller" ||
 		shown.FullIP != "192.0.2.1" {
-		t.Errorf("it sees of its entity %+v", shown)
+		t.Errorf("got %+v, want 192.0.2.1 of owner Miller", shown)
 	}
 	for _, unknown := range []int64{others, free, stale, 999999} {
 		owner.Do("GET", path("/entity/%d", unknown), nil).Want(404)
@@ -77,7 +77,7 @@ func TestEntitiesOfAClient(t *testing.T) {
 	field := c.Do("POST", "/field", `{"name": "Rack unit", "slug": "unit", "target_type": "entity"}`).Want(200).ID()
 	c.Do("POST", path("/field/%d/value", field), map[string]any{"target_id": own, "value": "12"}).Want(200)
 	if got := c.Do("GET", path("/entity/%d?include=fields", own), nil).Want(200).Text; !strings.Contains(got, `"value":"12"`) {
-		t.Errorf("with its fields it is %s", got)
+		t.Errorf("with include=fields: got %s, want the value 12", got)
 	}
 	owner.Do("GET", path("/entity/%d?include=fields", own), nil).WantDetail(http.StatusForbidden, "The key lacks network.entities read.")
 	owner.Do("GET", path("/field/%d/value?target_id=%d", field, own), nil).Want(403)

@@ -88,18 +88,18 @@ func FuzzSpace(f *testing.F) {
 			first, last, length := family.parseSpace("/x", text, &wrong)
 			want, ok := spaceByNetip(text)
 			if ok = ok && want.Addr().BitLen() == family.bits && !family.mixed(text); ok != (len(wrong) == 0) {
-				t.Fatalf("%q is refused: %v, by net/netip %v", text, wrong, !ok)
+				t.Fatalf("%q: got the errors %v, want it valid, as by net/netip, %t", text, wrong, ok)
 			}
 			if !ok {
 				continue
 			}
 			if first != want.Addr() || last != netipx.PrefixLastIP(want) || (length == nil) != want.IsSingleIP() ||
 				length != nil && *length != want.Bits() {
-				t.Fatalf("%q is %s to %s", text, first, last)
+				t.Fatalf("%q: got %s to %s, want %s", text, first, last, want)
 			}
 			var again problem.Fields
 			if f2, l2, _ := family.parseSpace("/x", want.String(), &again); f2 != first || l2 != last || len(again) > 0 {
-				t.Fatalf("%q is written as %s, which is something else", text, want)
+				t.Fatalf("%q, written as %s: got %s to %s, want %s to %s", text, want, f2, l2, first, last)
 			}
 		}
 	})
@@ -129,7 +129,7 @@ func FuzzEntity(f *testing.F) {
 			var as, was problem.Fields
 			parseV6(new(ipText(text)), nil, nil, &as)
 			if parseV6(&canonical, nil, nil, &was); len(as) != len(was) {
-				t.Fatalf("%q is read as %q, which is another one", text, canonical)
+				t.Fatalf("%q, written as %q: got the errors %v, want %v", text, canonical, was, as)
 			}
 			return &canonical
 		}
@@ -144,13 +144,13 @@ func FuzzEntity(f *testing.F) {
 			s.First != nil {
 			if !s.First.Is4() || !s.Last.Is4() || s.Last.Less(*s.First) || s.Mask != nil && s.Bits != nil ||
 				s.Mask != nil && !netip.PrefixFrom(*s.First, *s.Mask).Masked().Contains(*s.Last) {
-				t.Fatalf("%q to %q is %+v", address, end, s)
+				t.Fatalf("%q to %q: got %+v, want IPv4 addresses in order, in their mask", address, end, s)
 			}
 		}
 		wrong = nil
 		if s := parseV6(optional(address), nil, optional(gateway), &wrong); len(wrong) == 0 && s.First != nil {
 			if !s.First.Is6() || s.First.Is4In6() || s.First.Zone() != "" || s.Last.Less(*s.First) {
-				t.Fatalf("%q is %+v", address, s)
+				t.Fatalf("%q: got %+v, want IPv6 addresses in order and without a zone", address, s)
 			}
 		}
 	})
@@ -165,14 +165,14 @@ func FuzzMask(f *testing.F) {
 		var wrong problem.Fields
 		length := parseMask("/x", text, &wrong)
 		if (length == nil) != (len(wrong) == 1) {
-			t.Fatalf("%q: %v, %v", text, length, wrong)
+			t.Fatalf("%q: got the length %v and the errors %v, want one of the two", text, length, wrong)
 		}
 		if length == nil {
 			return
 		}
 		all := netip.MustParseAddr("255.255.255.255")
 		if back := netip.PrefixFrom(all, *length).Masked().Addr().String(); back != text || *length == 0 {
-			t.Fatalf("%q is the mask of /%d, which is %s", text, *length, back)
+			t.Fatalf("%q: got /%d, the mask of which is %s, want the same mask and not /0", text, *length, back)
 		}
 	})
 }
@@ -204,14 +204,14 @@ func FuzzSeries(f *testing.F) {
 			return
 		}
 		if n := len(s.firsts); n == 0 || n > longestSeries || n != len(s.lasts) || n != len(s.vlans) {
-			t.Fatalf("%d entities", n)
+			t.Fatalf("got %d entities, %d last addresses and %d VLANs, want 1 to %d of each", n, len(s.lasts), len(s.vlans), longestSeries)
 		}
 		for i := range s.firsts {
 			if s.lasts[i].Less(s.firsts[i]) || s.firsts[i].Less(s.first) || s.last.Less(s.lasts[i]) || i > 0 && !s.lasts[i-1].Less(s.firsts[i]) {
-				t.Fatalf("%s to %s in %s to %s", s.firsts[i], s.lasts[i], s.first, s.last)
+				t.Fatalf("got entity %d from %s to %s, want them in order within %s to %s", i, s.firsts[i], s.lasts[i], s.first, s.last)
 			}
 			if s.bits != nil && netipx.PrefixLastIP(netip.PrefixFrom(s.firsts[i], *s.bits)) != s.lasts[i] {
-				t.Fatalf("%s to %s is no /%d", s.firsts[i], s.lasts[i], *s.bits)
+				t.Fatalf("got %s to %s, want a /%d", s.firsts[i], s.lasts[i], *s.bits)
 			}
 		}
 	})
@@ -227,7 +227,7 @@ func FuzzSearch(f *testing.F) {
 			args := source.Where[0].Args
 			first, last := args[0].(netip.Addr), args[len(args)-1].(netip.Addr)
 			if !first.IsValid() || last.Less(first) || first.Zone() != "" || first.Is4In6() || first.Is4() != last.Is4() {
-				t.Fatalf("%q searches from %s to %s", q, first, last)
+				t.Fatalf("%q: got a search from %s to %s, want addresses of one family in order", q, first, last)
 			}
 		}
 	})
@@ -255,11 +255,11 @@ func FuzzBeginning(f *testing.F) {
 			}
 			_, spans := beginning(q)
 			if !slices.ContainsFunc(spans, func(r netipx.IPRange) bool { return r.Contains(a) }) {
-				t.Fatalf("%q does not find %s in %v", q, a, spans)
+				t.Fatalf("%q: got the ranges %v, want %s in one of them", q, spans, a)
 			}
 			for _, r := range spans {
 				if a.Is4() && (!strings.HasPrefix(r.From().String(), q) || !strings.HasPrefix(r.To().String(), q)) {
-					t.Fatalf("%q finds %v", q, spans)
+					t.Fatalf("%q: got the ranges %v, want only addresses that begin so", q, spans)
 				}
 			}
 		}

@@ -21,7 +21,7 @@ func TestPortSpeed(t *testing.T) {
 			Want(200),
 	)
 	if made.Name != "1 Gbit/s" || *made.BillingID != "GE" || made.Speed != 1000 || made.SwitchPortCount {
-		t.Fatalf("made %+v", made)
+		t.Fatalf("got %+v, want 1 Gbit/s with the billing id GE and the speed 1000", made)
 	}
 	c.Do("POST", "/port-speed", `{"name": " ", "speed": 0, "billing_id": [7]}`).
 		WantErrors("/billing_id", "type", "/name", "required", "/speed", "out_of_range")
@@ -34,22 +34,22 @@ func TestPortSpeed(t *testing.T) {
 		c.Do("PATCH", "/port-speed/1", `{"name": "10 Gbit/s", "speed": 10000, "billing_id": null}`).Want(200),
 	)
 	if edited.Name != "10 Gbit/s" || edited.BillingID != nil || edited.Speed != 10000 {
-		t.Fatalf("edited %+v", edited)
+		t.Fatalf("got %+v, want 10 Gbit/s with the speed 10000 and without a billing id", edited)
 	}
 	if viewed := testkit.Decode[network.PortSpeed](c.Do("GET", "/port-speed/1", nil).Want(200)); viewed != edited {
-		t.Fatalf("viewed %+v", viewed)
+		t.Fatalf("got %+v, want %+v", viewed, edited)
 	}
 	if all := testkit.Decode[[]network.PortSpeed](c.Do("GET", "/port-speed", nil).Want(200)); len(all) != 1 || all[0] != edited {
-		t.Fatalf("listed %+v", all)
+		t.Fatalf("got the list %+v, want only %+v", all, edited)
 	}
 
 	if got := c.Do("DELETE", "/port-speed/1", nil).Want(200).Text; got != `{"message":"Port speed 1 deleted."}`+"\n" {
-		t.Fatalf("deleted: %s", got)
+		t.Fatalf("got %s, want that port speed 1 is deleted", got)
 	}
 	c.Do("DELETE", "/port-speed/1", nil).WantDetail(problem.NotFound, "There is no such item.")
 	c.Do("PATCH", "/port-speed/1", `{}`).WantDetail(problem.NotFound, "There is no such item.")
 	if empty := c.Do("GET", "/port-speed", nil).Want(200).Text; empty != "[]\n" {
-		t.Fatalf("listed %s", empty)
+		t.Fatalf("got the list %s, want an empty one", empty)
 	}
 }
 
@@ -81,6 +81,6 @@ func TestPortSpeedsOfBefore(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := "a|A, a (2), a (3)|A (3), a (2) (4), b|B"; all != want {
-		t.Errorf("there are %s, want %s", all, want)
+		t.Errorf("got %s, want %s", all, want)
 	}
 }

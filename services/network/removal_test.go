@@ -29,10 +29,10 @@ func TestRemoval(t *testing.T) {
 		t.Helper()
 		before := len(names(c.Do("GET", "/entity?group_id=1", nil)))
 		if got := testkit.Decode[network.Removed](remove(body).Want(200)); got.Count != count {
-			t.Errorf("%s deleted %+v, want %d", body, got, count)
+			t.Errorf("%s: got %+v deleted, want %d", body, got, count)
 		}
 		if left := len(names(c.Do("GET", "/entity?group_id=1", nil))); left != before-count {
-			t.Errorf("%s left %d of %d", body, left, before)
+			t.Errorf("%s: got %d left, want %d", body, left, before-count)
 		}
 		remove(
 			body,
@@ -47,7 +47,7 @@ func TestRemoval(t *testing.T) {
 		t.Helper()
 		got := c.Do("GET", "/group/1", nil).Want(200).Text + c.Do("GET", "/group/1/utilization", nil).Want(200).Text
 		if !strings.Contains(got, want) {
-			t.Errorf("the counts are %s, want %s", got, want)
+			t.Errorf("got the counts %s, want %s in them", got, want)
 		}
 	}
 	counts(`"free":545,"largest_free_block":{"v4":"192.0.2.0/24","v6":"2001:db8::/64"}`)
@@ -62,14 +62,14 @@ func TestRemoval(t *testing.T) {
 	counts(`"entitiesCount":0`)
 	counts(`"used":0,"free":0,"largest_free_block":{}`)
 	if n := len(names(c.Do("GET", "/entity?group_id=2", nil))); n != 32 {
-		t.Errorf("of another group's %d are left", n)
+		t.Errorf("got %d entities of another group, want 32", n)
 	}
 	c.Do("GET", "/field/1/value/1", nil).Want(404)
 	if got := rows(t, db, `
 		SELECT (before::text) || ' ' || jsonb_array_length(targets) || ' ' || (targets->0->>'name') FROM change WHERE type = 'entity.deleted' AND before ? 'prefix'`); got != strings.Join([]string{
 		`{"last": 272, "count": 16, "first": 257, "prefix": "10.0.0.0/25"} 16 10.0.0.0/29`,
 		`{"last": 576, "count": 256, "first": 321, "prefix": "2001:db8::/56"} 100 2001:db8::/64`}, "\n") {
-		t.Error(got)
+		t.Errorf("got the records %s, want 16 entities of 10.0.0.0/25 and 256 of 2001:db8::/56", got)
 	}
 }
 
@@ -109,7 +109,7 @@ func TestRemovalRefused(t *testing.T) {
 		`{"ids": [1, 6, 99]}`:                       "name no IP entities of IP group 1 (Berlin): 6; 99",
 	} {
 		if got := testkit.Decode[problem.Problem](c.Do("POST", "/group/1/entity/bulk-delete", body).Want(422)).Errors[0].Message; got != want {
-			t.Error(got)
+			t.Errorf("%s: got %q, want %q", body, got, want)
 		}
 	}
 	c.Do("PATCH", "/entity/2", `{`+acme+`}`).Want(200)
@@ -121,10 +121,10 @@ func TestRemovalRefused(t *testing.T) {
 	refused := c.Do("POST", "/group/1/entity/bulk-delete", `{"prefix": "198.51.100.0/24"}`).Want(http.StatusConflict).Text
 	if !strings.Contains(refused, "Assigned are 16 of 16 IP entities") ||
 		!strings.Contains(refused, "(198.51.100.4) to client 5 (Client 5); and 11 more.") {
-		t.Error(refused)
+		t.Errorf("got %s, want that 16 of 16 are assigned, five of them by name", refused)
 	}
 	if n := len(names(c.Do("GET", "/entity", nil))); n != 22 {
-		t.Error(fmt.Sprint(n, " entities"))
+		t.Errorf("got %d entities, want 22", n)
 	}
 }
 
@@ -145,7 +145,7 @@ func TestRemovalBesideOthers(t *testing.T) {
 						c.Do("GET", fmt.Sprint("/entity/", e.ID), nil).Want(200),
 					); got.Owner == nil ||
 						got.Owner.ID != int64(caller+1) {
-						t.Errorf("entity %d was given to %d, and is %+v's", e.ID, caller+1, got.Owner)
+						t.Errorf("entity %d: got the owner %+v, want %d", e.ID, got.Owner, caller+1)
 					}
 					c.Do("PATCH", fmt.Sprint("/entity/", e.ID), `{"vlan": 7}`).Want(200)
 					c.Do("POST", fmt.Sprintf("/entity/%d/release", e.ID), nil).Want(200)
@@ -164,17 +164,17 @@ func TestRemovalBesideOthers(t *testing.T) {
 	}
 	all.Wait()
 	if left := rows(t, db, "SELECT count(*)::text FROM ip_assignment"); left != "0" {
-		t.Errorf("%s are assigned", left)
+		t.Errorf("got %s assigned entities, want 0", left)
 	}
 	if wrong := rows(
 		t,
 		db,
 		"SELECT entity_id::text FROM (TABLE ip_free EXCEPT TABLE ip_unassigned UNION ALL (TABLE ip_unassigned EXCEPT TABLE ip_free)) f",
 	); wrong != "" {
-		t.Errorf("what is free is wrong for %s", wrong)
+		t.Errorf("got a wrong count of what is free for %s, want none", wrong)
 	}
 	if deadlocks := rows(t, db, "SELECT deadlocks::text FROM pg_stat_database WHERE datname = current_database()"); deadlocks != "0" {
-		t.Errorf("%s deadlocks", deadlocks)
+		t.Errorf("got %s deadlocks, want 0", deadlocks)
 	}
 }
 

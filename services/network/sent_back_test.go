@@ -42,7 +42,7 @@ func TestEntitySentBack(t *testing.T) {
 		recorded := changes()
 		again := c.Do("PATCH", item, read.Text).Want(200)
 		if again.Text != read.Text || again.Header.Get("ETag") != read.Header.Get("ETag") || changes() != recorded {
-			t.Fatalf("%s was changed by being sent back, to %s", read.Text, again.Text)
+			t.Fatalf("what was read is sent back: got %s, want %s with the same ETag and no record", again.Text, read.Text)
 		}
 
 		list := c.Do("GET", "/entity", nil, "Accept", "text/csv").Want(200).Text
@@ -193,7 +193,7 @@ func (e *entityModel) check(t *rapid.T, answer *testkit.Answer) {
 		t.Fatal(err)
 	}
 	if !reflect.DeepEqual(got, want) {
-		t.Fatalf("is %s, want %s", answer.Text, text)
+		t.Fatalf("got %s, want %s", answer.Text, text)
 	}
 }
 

@@ -1,7 +1,6 @@
 package network_test
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 
@@ -36,24 +35,24 @@ func TestSeries(t *testing.T) {
 		before := len(testkit.Decode[[]rest.Ref](c.Do("GET", "/entity?group_id=1", nil)))
 		made := testkit.Decode[rest.Bulk](c.Do("POST", "/group/1/entity/bulk", s.body).Want(200))
 		if made.Count != s.count || made.Last-made.First != int64(s.count-1) {
-			t.Errorf("%s made %+v", s.body, made)
+			t.Errorf("%s: got %+v, want %d entities with ids in a row", s.body, made, s.count)
 		}
 		all := testkit.Decode[[]rest.Ref](c.Do("GET", "/entity?group_id=1", nil))[before:]
 		for i, name := range s.names {
 			if all[i].Name != name {
-				t.Errorf("%s made %s, want %s", s.body, all[i].Name, name)
+				t.Errorf("%s: got %s, want %s", s.body, all[i].Name, name)
 			}
 		}
 		if len(all) != s.count || all[0].ID != made.First || all[len(all)-1].ID != made.Last {
-			t.Errorf("%s made %d", s.body, len(all))
+			t.Errorf("%s: got %d entities, want %d with the ids %d to %d", s.body, len(all), s.count, made.First, made.Last)
 		}
 	}
 	e := testkit.Decode[[]network.IPEntity](c.Do("GET", "/entity?q=198.51.100.3", nil).Want(200))[0]
 	if *e.VLAN != 9 || *e.Gateway != "198.51.100.2" || *e.SubnetMask != "255.255.255.0" {
-		t.Errorf("%+v", e)
+		t.Errorf("got %+v, want VLAN 9, the gateway 198.51.100.2 and the mask 255.255.255.0", e)
 	}
 	if e := testkit.Decode[[]network.IPEntity](c.Do("GET", "/entity?q=198.51.101.2", nil).Want(200))[0]; *e.VLAN != 7 {
-		t.Errorf("the first entity has not the first VLAN: %+v", e)
+		t.Errorf("the first entity: got %+v, want the first VLAN, 7", e)
 	}
 	// What is left out may be there.
 	c.Do("POST", "/entity", `{"group": 1, "address": "198.51.105.1", "nickname": "router"}`).Want(200)
@@ -66,7 +65,7 @@ func TestSeries(t *testing.T) {
 		got,
 		[]string{"2001:db8:1::/64"},
 	) {
-		t.Error(got)
+		t.Errorf("got %v, want 2001:db8:1::/64", got)
 	}
 }
 
@@ -118,9 +117,9 @@ func TestSeriesRefused(t *testing.T) {
 	c.Do("POST", "/group/7/entity/bulk", `{"prefix": "10.0.0.0/24"}`).Want(404)
 	message := testkit.Decode[problem.Problem](c.Do("POST", "/group/1/entity/bulk", `{"from": "192.0.2.70", "to": "192.0.2.80"}`).Want(422)).Errors[0].Message
 	if message != "overlaps with IP entity 1 (192.0.2.77) in IP group 1 (Berlin)" {
-		t.Error(message)
+		t.Errorf("got %q, want an overlap with IP entity 1", message)
 	}
 	if n := len(names(c.Do("GET", "/entity", nil))); n != 1 {
-		t.Error(fmt.Sprint(n, " entities"))
+		t.Errorf("got %d entities, want 1", n)
 	}
 }

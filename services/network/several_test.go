@@ -57,19 +57,19 @@ func TestSeveralAtOnce(t *testing.T) {
 					}
 				case 404: // one has just been deleted
 				default:
-					t.Errorf("%s %v: %d %s", method, named, answer.Status, answer.Text)
+					t.Errorf("%s %v: got %d %s, want 200 or 404", method, named, answer.Status, answer.Text)
 				}
 			}
 		})
 	}
 	all.Wait()
 	if edited.Load() == 0 || deleted.Load() == 0 {
-		t.Errorf("%d edits, %d deletions", edited.Load(), deleted.Load())
+		t.Errorf("got %d edits and %d deletions, want at least one of each", edited.Load(), deleted.Load())
 	}
 	var deadlocks int
 	if err := db.QueryRow(t.Context(), "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()").
 		Scan(&deadlocks); err != nil ||
 		deadlocks > 0 {
-		t.Errorf("%d deadlocks: %v", deadlocks, err)
+		t.Errorf("got %d deadlocks and the error %v, want none", deadlocks, err)
 	}
 }

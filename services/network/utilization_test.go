@@ -25,7 +25,7 @@ func TestUtilization(t *testing.T) {
 	want := func(text string) {
 		t.Helper()
 		if got := c.Do("GET", "/group/1/utilization", nil).Want(200).Text; got != text+"\n" {
-			t.Errorf("%s, want %s", got, text)
+			t.Errorf("got %s, want %s", got, text)
 		}
 	}
 	want(`{"used":0,"free":0,"largest_free_block":{}}`)
@@ -46,7 +46,7 @@ func TestUtilization(t *testing.T) {
 	if got := c.Do("GET", "/group/2/utilization", nil).
 		Want(200).
 		Text; got != `{"used":0,"free":4095,"largest_free_block":{"v4":"10.0.4.0/22"}}`+"\n" { // one call allocates no more
-		t.Error(got)
+		t.Errorf("got %s, want 4095 free entities and the largest free block 10.0.4.0/22", got)
 	}
 	c.Do("GET", "/group/9/utilization", nil).Want(404)
 }
@@ -115,7 +115,7 @@ func TestUtilizationStaysExact(t *testing.T) {
 		}
 		told, counted := c.Do("GET", path+"/utilization", nil).Want(200), utilization(t, db, group)
 		if told.Text != testkit.JSON(counted)+"\n" {
-			rt.Fatalf("%s is said, %+v counted", told.Text, counted)
+			rt.Fatalf("got %s, want %s", told.Text, testkit.JSON(counted))
 		}
 		text := counted.LargestFreeBlock.V4 + counted.LargestFreeBlock.V6
 		if text == "" {
@@ -130,7 +130,7 @@ func TestUtilizationStaysExact(t *testing.T) {
 			c.Do("POST", path+"/allocate", map[string]any{"prefix": block.Bits(), "family": family, "owner": owner}).Want(200),
 		)
 		if first := strings.Split(got[0].FullIP, "/")[0]; first != block.Addr().String() {
-			rt.Fatalf("%s was said, %s allocated", text, first)
+			rt.Fatalf("got a block from %s on, want the largest free block, %s", first, text)
 		}
 	})
 }

@@ -22,7 +22,7 @@ func TestParse(t *testing.T) {
 		{"localhost", "http://localhost:5173"},
 	} {
 		if p, err := passkey.Parse(right[0], right[1], time.Minute); err != nil || (p == nil) != (right[0] == "") {
-			t.Errorf("%q: %v %v", right, p, err)
+			t.Errorf("%q: got %v and the error %v, want passkeys only with a domain, and no error", right, p, err)
 		}
 	}
 	for _, wrong := range [][2]string{{"example.com", ""}, {"", page}, {"example.com", "panel.example.com"}, {"example.com", page + "/"},
@@ -32,7 +32,7 @@ func TestParse(t *testing.T) {
 		{"192.0.2.1", "https://192.0.2.1"}, {"example.com", "https://*.example.com"}, {"ample.com", "https://example.com"},
 		{"Example.com", "https://example.com"}} {
 		if p, err := passkey.Parse(wrong[0], wrong[1], time.Minute); err == nil {
-			t.Errorf("%q is %+v", wrong, p)
+			t.Errorf("%q: got %+v, want an error", wrong, p)
 		}
 	}
 }
@@ -159,7 +159,7 @@ func compare(t *testing.T, p *passkey.Party, kind virtualwebauthn.KeyType, polic
 	refused := func(what string, err error) {
 		t.Helper()
 		if _, is := errors.AsType[*passkey.Refused](err); is != b.wrong || (err != nil) != b.wrong {
-			t.Errorf("%s, %s, %s, verified %t: %v", what, kind, b.name, policy.Verify, err)
+			t.Errorf("%s, %s, %s, verified %t: got the error %v, want refused %t", what, kind, b.name, policy.Verify, err, b.wrong)
 		}
 	}
 	if !b.signs {
@@ -195,12 +195,12 @@ func compare(t *testing.T, p *passkey.Party, kind virtualwebauthn.KeyType, polic
 		return
 	}
 	if signed.Counter != 9 {
-		t.Errorf("%s: the counter is %d", b.name, signed.Counter)
+		t.Errorf("%s: got the counter %d, want 9", b.name, signed.Counter)
 	}
 	account.Keys = []passkey.Key{signed}
 	_, err = p.Signed(account, policy, challenge, asAnswer(t, answer))
 	if r, is := errors.AsType[*passkey.Refused](err); !is || !r.Copied {
-		t.Errorf("%s: signed twice with one counter: %v", b.name, err)
+		t.Errorf("%s: signed twice with one counter: got %v, want a refusal of a copied key", b.name, err)
 	}
 }
 

@@ -38,7 +38,7 @@ func FuzzFieldValue(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		for _, kind := range []string{"checkbox", "date", "integer", "select"} {
 			if valueCheck(kind, new("a|b c"))(text) == "" && strings.TrimSpace(text) != text {
-				t.Fatalf("%q is taken for a value of type %s", text, kind)
+				t.Fatalf("got %q accepted as a value of type %s, want it refused", text, kind)
 			}
 		}
 	})
