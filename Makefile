@@ -73,8 +73,8 @@ test-alone: ## run all tests again, each module by itself, as its go.mod alone h
 	@for m in $(MODULES); do (cd $$m && GOWORK=off go test -timeout 20m ./...) || exit 1; done
 
 .PHONY: test-containers
-test-containers: ## run the tests that need a Docker engine; FULL=-full measures for longer
-	$(TEST) -count=1 -timeout 30m -tags containers ./deploy/containers $(FULL)
+test-containers: ## run the tests that need a Docker engine, in their order, as they share one installation; FULL=-full measures for longer
+	$(TEST) -shuffle=off -count=1 -timeout 30m -tags containers ./deploy/containers $(FULL)
 
 .PHONY: revocation
 revocation: ## revoke keys in every way with everything that can go wrong, and print how long it took
