@@ -204,11 +204,11 @@ func TestEmptyBodyArrivesLate(t *testing.T) {
 			d.setAdmin(keycache.Owner{Active: true, Name: "bert", Grants: principal.All})
 			time.Sleep(memoryLife)
 			_, _ = io.WriteString(c, "0\r\n\r\n")
-			answer, err := http.ReadResponse(in, nil)
+			response, err := http.ReadResponse(in, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if name, _ := io.ReadAll(answer.Body); string(name) != "bert" {
+			if name, _ := io.ReadAll(response.Body); string(name) != "bert" {
 				t.Errorf("got %s done as %q, want it done as \"bert\"", method, name)
 			}
 		}

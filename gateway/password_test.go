@@ -14,9 +14,9 @@ import (
 func TestPasswordPage(t *testing.T) {
 	t.Parallel()
 	g := &Gateway{settings: &settings.Follower{}}
-	answer := httptest.NewRecorder()
-	g.password(answer, httptest.NewRequest(http.MethodGet, passwordPath, nil))
-	page, policy := answer.Body.String(), answer.Header().Get("Content-Security-Policy")
+	response := httptest.NewRecorder()
+	g.password(response, httptest.NewRequest(http.MethodGet, passwordPath, nil))
+	page, policy := response.Body.String(), response.Header().Get("Content-Security-Policy")
 	if regexp.MustCompile(`(src|href|action|url\()\s*=?`).MatchString(strings.ReplaceAll(page, "location", "")) {
 		t.Error("got a page that loads something, want one that loads nothing")
 	}

@@ -150,15 +150,15 @@ func receive[T any](t *testing.T, what string, from <-chan T) T {
 
 func status(t *testing.T, in *bufio.Reader) int {
 	t.Helper()
-	answer, err := http.ReadResponse(in, nil)
+	response, err := http.ReadResponse(in, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	body, err := io.ReadAll(answer.Body)
-	if err != nil || answer.StatusCode != 200 && !strings.Contains(string(body), `"request_id"`) {
-		t.Errorf("got %d %s, %v, want 200 or a problem with its request ID", answer.StatusCode, body, err)
+	body, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != 200 && !strings.Contains(string(body), `"request_id"`) {
+		t.Errorf("got %d %s, %v, want 200 or a problem with its request ID", response.StatusCode, body, err)
 	}
-	return answer.StatusCode
+	return response.StatusCode
 }
 
 // What nothing was answered of ends with a 401 or 403, and the service hears of it.
@@ -202,14 +202,14 @@ func TestAnswersUnderWayEnd(t *testing.T) {
 	onBoth(t, writes, func(t *testing.T, d *door, network *busy, ask func(string) (net.Conn, *bufio.Reader)) {
 		key := d.identity.issue(1)
 		_, in := ask("GET /port-speed HTTP/1.1\r\nHost: x\r\nX-Api-Key: " + key + "\r\n\r\n")
-		answer, err := http.ReadResponse(in, nil)
+		response, err := http.ReadResponse(in, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		receive(t, "the request", network.began)
 		d.identity.revoke(t, key)
 		receive(t, "the service to hear of it", network.ended)
-		if _, err := io.Copy(io.Discard, answer.Body); !errors.Is(err, io.ErrUnexpectedEOF) {
+		if _, err := io.Copy(io.Discard, response.Body); !errors.Is(err, io.ErrUnexpectedEOF) {
 			t.Errorf("got %v at the answer's end, want %v", err, io.ErrUnexpectedEOF)
 		}
 	})
@@ -259,11 +259,11 @@ func TestBodyArrivesLate(t *testing.T) {
 		d.setAdmin(keycache.Owner{Active: true, Name: "bert", Grants: principal.All})
 		time.Sleep(memoryLife)
 		_, _ = io.WriteString(c, "2\r\n{}\r\n0\r\n\r\n")
-		answer, err := http.ReadResponse(in, nil)
+		response, err := http.ReadResponse(in, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if name, _ := io.ReadAll(answer.Body); string(name) != "bert" {
+		if name, _ := io.ReadAll(response.Body); string(name) != "bert" {
 			t.Errorf("got the call done as %q, want it done as \"bert\"", name)
 		}
 		if r := receive(t, "the request", network.began); r.ContentLength != 2 {

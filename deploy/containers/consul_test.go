@@ -287,11 +287,11 @@ func TestConsulCertifies(t *testing.T) {
 		path := []string{"/", "/last"}[n%2]
 		working.Go(func() {
 			for ctx.Err() == nil {
-				answer, err := http.Get(front.URL + path)
+				response, err := http.Get(front.URL + path)
 				if err == nil {
-					_ = answer.Body.Close()
+					_ = response.Body.Close()
 				}
-				if err != nil || answer.StatusCode != http.StatusOK {
+				if err != nil || response.StatusCode != http.StatusOK {
 					failed.Add(1)
 				}
 				asked.Add(1)
@@ -323,13 +323,13 @@ func (a *agent) rotate() {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	answer, err := http.DefaultClient.Do(r)
+	response, err := http.DefaultClient.Do(r)
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	defer answer.Body.Close()
-	if answer.StatusCode != http.StatusOK {
-		a.t.Fatalf("got the status %s, want 200", answer.Status)
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		a.t.Fatalf("got the status %s, want 200", response.Status)
 	}
 }
 

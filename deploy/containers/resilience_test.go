@@ -110,11 +110,11 @@ func (d *door) watch(ctx context.Context) {
 		looking, cancel := context.WithTimeout(ctx, lookTime)
 		r, err := http.NewRequestWithContext(looking, http.MethodGet, d.readyz, http.NoBody)
 		if err == nil {
-			var answer *http.Response
-			if answer, err = http.DefaultClient.Do(r); err == nil {
-				_ = answer.Body.Close()
+			var response *http.Response
+			if response, err = http.DefaultClient.Do(r); err == nil {
+				_ = response.Body.Close()
 			}
-			d.open.Store(err == nil && answer.StatusCode == http.StatusOK)
+			d.open.Store(err == nil && response.StatusCode == http.StatusOK)
 		}
 		cancel()
 		time.Sleep(lookPause)
@@ -154,12 +154,12 @@ func (l *load) ask(ctx context.Context, entity, turn int) string {
 		}
 		r.Header.Set("Authorization", "Bearer "+installed.key)
 		r.Header.Set("Content-Type", "application/json")
-		answer, err := http.DefaultClient.Do(r)
+		response, err := http.DefaultClient.Do(r)
 		if err == nil {
-			_, err = io.Copy(io.Discard, answer.Body)
-			_ = answer.Body.Close()
-			if err == nil && answer.StatusCode != http.StatusOK {
-				return method + ": " + answer.Status
+			_, err = io.Copy(io.Discard, response.Body)
+			_ = response.Body.Close()
+			if err == nil && response.StatusCode != http.StatusOK {
+				return method + ": " + response.Status
 			}
 		}
 		if err == nil {
@@ -212,12 +212,12 @@ func (l *load) report(t *testing.T, what string) (failed int, last time.Duration
 func received(t *testing.T, service string) (bytes []float64) {
 	t.Helper()
 	for _, c := range containersOf(t.Context(), service) {
-		answer, err := http.Get("http://" + net.JoinHostPort(ip(t, c), "9090") + "/metrics")
+		response, err := http.Get("http://" + net.JoinHostPort(ip(t, c), "9090") + "/metrics")
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer answer.Body.Close()
-		for lines := bufio.NewScanner(answer.Body); lines.Scan(); {
+		defer response.Body.Close()
+		for lines := bufio.NewScanner(response.Body); lines.Scan(); {
 			if value, ok := strings.CutPrefix(lines.Text(), "process_network_receive_bytes_total "); ok {
 				n, err := strconv.ParseFloat(value, 64)
 				if err != nil {
@@ -366,13 +366,13 @@ func located(t *testing.T) {
 // readiness is what a container's process says of it, and empty where it is not ready.
 func readiness(t *testing.T, c testcontainers.Container) string {
 	t.Helper()
-	answer, err := http.Get("http://" + net.JoinHostPort(ip(t, c), "9090") + "/readyz")
+	response, err := http.Get("http://" + net.JoinHostPort(ip(t, c), "9090") + "/readyz")
 	if err != nil {
 		return ""
 	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	if err != nil || answer.StatusCode != http.StatusOK {
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK {
 		return ""
 	}
 	return string(text)

@@ -75,13 +75,13 @@ func TestDriverTakesLittleMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		request.Header.Set("Authorization", "Bearer "+r.client.Key)
-		answer, err := http.DefaultClient.Do(request)
+		response, err := http.DefaultClient.Do(request)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer answer.Body.Close()
+		defer response.Body.Close()
 		sum.Reset()
-		if n, err := io.Copy(sum, answer.Body); err != nil || n != largestDriver || fmt.Sprintf("%x", sum.Sum(nil)) != want {
+		if n, err := io.Copy(sum, response.Body); err != nil || n != largestDriver || fmt.Sprintf("%x", sum.Sum(nil)) != want {
 			t.Errorf("got %d bytes with the SHA-256 %x (%v), want %d with %s", n, sum.Sum(nil), err, largestDriver, want)
 		}
 	})

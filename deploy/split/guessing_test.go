@@ -204,14 +204,14 @@ func (g guess) try(client *http.Client, at string) error {
 	if g.method == http.MethodGet {
 		request.Header.Set("Authorization", "Bearer "+key)
 	}
-	answer, err := client.Do(request)
+	response, err := client.Do(request)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = answer.Body.Close() }()
-	_, _ = io.Copy(io.Discard, answer.Body)
-	if answer.StatusCode != http.StatusUnauthorized {
-		return fmt.Errorf("%s %s answers %d", g.method, g.path, answer.StatusCode)
+	defer func() { _ = response.Body.Close() }()
+	_, _ = io.Copy(io.Discard, response.Body)
+	if response.StatusCode != http.StatusUnauthorized {
+		return fmt.Errorf("%s %s answers %d", g.method, g.path, response.StatusCode)
 	}
 	return nil
 }

@@ -86,12 +86,12 @@ func TestInstall(t *testing.T) {
 	)
 	i.start(i.shell("wait", "settings", "start"))
 	ready := func() bool {
-		answer, err := http.Get("http://" + host + ":9080/readyz")
+		response, err := http.Get("http://" + host + ":9080/readyz")
 		if err != nil {
 			return false
 		}
-		defer answer.Body.Close()
-		body, err := io.ReadAll(answer.Body)
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
 		return err == nil && strings.Contains(string(body), `"status":"ready"`)
 	}
 	testkit.Eventually(t, "the gateway is ready", ready, func() string { return i.screen.String() })

@@ -83,16 +83,16 @@ func (r *running) countEntities() (items int) {
 		r.t.Fatal(err)
 	}
 	request.Header.Set("Authorization", "Bearer "+r.client.Key)
-	answer, err := (&http.Client{Timeout: listTime}).Do(request)
+	response, err := (&http.Client{Timeout: listTime}).Do(request)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	defer answer.Body.Close()
+	defer response.Body.Close()
 	const begin = `{"id":`
 	between := []byte("}," + begin)
 	text := make([]byte, 1<<20)
 	for kept := 0; ; {
-		n, err := answer.Body.Read(text[kept:])
+		n, err := response.Body.Read(text[kept:])
 		all := text[:kept+n]
 		items += bytes.Count(all, between)
 		if err == io.EOF {

@@ -164,13 +164,13 @@ func (o *one) stop(t *testing.T) {
 }
 
 func (o *one) isReady() bool {
-	answer, err := http.Get("http://" + o.operations + "/readyz")
+	response, err := http.Get("http://" + o.operations + "/readyz")
 	if err != nil {
 		return false
 	}
-	defer answer.Body.Close()
-	_, _ = io.Copy(io.Discard, answer.Body)
-	return answer.StatusCode == http.StatusOK
+	defer response.Body.Close()
+	_, _ = io.Copy(io.Discard, response.Body)
+	return response.StatusCode == http.StatusOK
 }
 
 // balancer gives requests to the gateways that are ready.
@@ -236,23 +236,23 @@ func (b *balancer) send(ctx context.Context, client *http.Client, turn int, key,
 	}
 	r.Header.Set("Authorization", "Bearer "+key)
 	r.Header.Set("Content-Type", "application/json")
-	answer, err := client.Do(r)
+	response, err := client.Do(r)
 	if err != nil {
 		return err, true
 	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
 	if err != nil {
 		return err, true
 	}
-	if answer.StatusCode != http.StatusOK {
+	if response.StatusCode != http.StatusOK {
 		return fmt.Errorf(
 				"%s %d %s",
 				method,
-				answer.StatusCode,
+				response.StatusCode,
 				text,
-			), answer.StatusCode == http.StatusServiceUnavailable ||
-				answer.StatusCode == http.StatusTooManyRequests
+			), response.StatusCode == http.StatusServiceUnavailable ||
+				response.StatusCode == http.StatusTooManyRequests
 	}
 	return nil, false
 }

@@ -27,12 +27,12 @@ func testStrangers(t *testing.T, f *fleet) {
 			if call != "" {
 				r.Header.Set("Ironplane-Call", call)
 			}
-			answer, err := transport.RoundTrip(r)
+			response, err := transport.RoundTrip(r)
 			if err != nil {
 				return "nothing"
 			}
-			defer answer.Body.Close()
-			return fmt.Sprint(answer.StatusCode)
+			defer response.Body.Close()
+			return fmt.Sprint(response.StatusCode)
 		}
 		another := product.Names()[0]
 		if another == name {

@@ -48,25 +48,25 @@ func (x *exchange) ask() (*http.Response, error) {
 	}
 	for range maxInterim {
 		x.allowed = maxHead
-		answer, err := http.ReadResponse(x.reader, x.r)
+		response, err := http.ReadResponse(x.reader, x.r)
 		if err != nil {
 			return nil, fmt.Errorf("read the answer: %w", err)
 		}
 		switch {
-		case answer.StatusCode == http.StatusContinue && waiting:
+		case response.StatusCode == http.StatusContinue && waiting:
 			waiting = false
 			x.sendBody()
-		case answer.StatusCode == http.StatusSwitchingProtocols:
+		case response.StatusCode == http.StatusSwitchingProtocols:
 			return nil, errors.New("it switches to a protocol that it was not asked for")
-		case answer.StatusCode < http.StatusOK:
-		case answer.ContentLength < 0 && len(answer.TransferEncoding) == 0 && x.r.Method != http.MethodHead:
-			if answer.StatusCode/100 == 4 {
+		case response.StatusCode < http.StatusOK:
+		case response.ContentLength < 0 && len(response.TransferEncoding) == 0 && x.r.Method != http.MethodHead:
+			if response.StatusCode/100 == 4 {
 				return nil, problem.New(problem.BadRequest, "The request cannot be handed to its service.").Because(errNotPlain)
 			}
 			return nil, errNotPlain // its end would look the same whether it is whole or not
 		default:
 			x.allowed = math.MaxInt64
-			return answer, nil
+			return response, nil
 		}
 	}
 	return nil, errors.New("it only announces an answer")
@@ -117,22 +117,22 @@ func (x *exchange) writeHead(waiting bool) {
 }
 
 // answer hands the answer on. An error means that it is not whole.
-func (x *exchange) answer(answer *http.Response) error {
-	backwardable(answer.Header, x.w.Header())
+func (x *exchange) answer(response *http.Response) error {
+	backwardable(response.Header, x.w.Header())
 	x.closeUnlessRead()
-	if answer.ContentLength <= 0 { // else a piece of the body goes along with the head
+	if response.ContentLength <= 0 { // else a piece of the body goes along with the head
 		_ = x.caller.SetWriteDeadline(time.Now().Add(x.progress)) // where there is a connection
 	}
-	x.w.WriteHeader(answer.StatusCode)
-	if answer.Body != http.NoBody {
-		if err := x.answerBody(answer.Body, answer.ContentLength); err != nil {
+	x.w.WriteHeader(response.StatusCode)
+	if response.Body != http.NoBody {
+		if err := x.answerBody(response.Body, response.ContentLength); err != nil {
 			return err
 		}
 	}
-	if answer.Close { // it is about to end, and would cut others while a request is on its way
+	if response.Close { // it is about to end, and would cut others while a request is on its way
 		x.to.forget()
 	}
-	x.reusable = !answer.Close && x.reader.Buffered() == 0
+	x.reusable = !response.Close && x.reader.Buffered() == 0
 	return x.flushUnlessRead()
 }
 

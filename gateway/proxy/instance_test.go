@@ -34,21 +34,21 @@ func TestIdlestInstance(t *testing.T) {
 	url := i.front(New(i.gateway, "network", []string{i.named("a", may, waits), i.named("b", may, waits)}, i.log))
 	seen := map[string]int{}
 	for range 10 {
-		answer, err := do(t, "GET", url, nil)
-		seen[text(t, answer, err)]++
+		response, err := do(t, "GET", url, nil)
+		seen[text(t, response, err)]++
 	}
 	if seen["200 a"] != 5 || seen["200 b"] != 5 {
 		t.Errorf("got %v from equally idle instances, want 5 answers of each", seen)
 	}
 	held := make(chan string)
 	go func() {
-		answer, err := do(t, "GET", url+"/wait", nil)
-		held <- text(t, answer, err)
+		response, err := do(t, "GET", url+"/wait", nil)
+		held <- text(t, response, err)
 	}()
 	busy := <-waits
 	for range 10 {
-		answer, err := do(t, "GET", url, nil)
-		if got := text(t, answer, err); got == "200 "+busy {
+		response, err := do(t, "GET", url, nil)
+		if got := text(t, response, err); got == "200 "+busy {
 			t.Errorf("got %q, the answer of the busy instance, want the other's", got)
 		}
 	}
@@ -67,16 +67,16 @@ func TestInstancesMove(t *testing.T) {
 	url := i.front(upstream)
 	want := func(is string) {
 		t.Helper()
-		answer, err := do(t, "GET", url, nil)
-		if got := text(t, answer, err); !strings.HasPrefix(got, is) {
+		response, err := do(t, "GET", url, nil)
+		if got := text(t, response, err); !strings.HasPrefix(got, is) {
 			t.Errorf("got %q, want %q at its start", got, is)
 		}
 	}
 	want("200 a")
 	held := make(chan string)
 	go func() {
-		answer, err := do(t, "GET", url+"/wait", nil)
-		held <- text(t, answer, err)
+		response, err := do(t, "GET", url+"/wait", nil)
+		held <- text(t, response, err)
 	}()
 	<-waits
 	left := (*upstream.pool.instances.Load())[0]
@@ -93,8 +93,8 @@ func TestInstancesMove(t *testing.T) {
 	upstream.Move([]string{b, a})
 	seen := map[string]bool{}
 	for range 4 {
-		answer, err := do(t, "GET", url, nil)
-		seen[text(t, answer, err)] = true
+		response, err := do(t, "GET", url, nil)
+		seen[text(t, response, err)] = true
 	}
 	if !seen["200 a"] || !seen["200 b"] {
 		t.Errorf("got %v, want answers of a and b", seen)
@@ -124,8 +124,8 @@ func TestSilentInstance(t *testing.T) {
 	refused := 0
 	began := time.Now()
 	for range 200 {
-		answer, err := do(t, "GET", url, nil)
-		if !strings.HasPrefix(text(t, answer, err), "200") {
+		response, err := do(t, "GET", url, nil)
+		if !strings.HasPrefix(text(t, response, err), "200") {
 			refused++
 		}
 	}
@@ -139,8 +139,8 @@ func TestSilentInstance(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatal("got an instance that answers again left alone, want it back")
 		}
-		answer, err := do(t, "GET", url, nil)
-		text(t, answer, err)
+		response, err := do(t, "GET", url, nil)
+		text(t, response, err)
 	}
 }
 
@@ -151,8 +151,8 @@ func TestNobodyElseIsLeft(t *testing.T) {
 	back, gone := closedPort(t), closedPort(t)
 	upstream := New(i.gateway, "network", []string{back, gone}, i.log)
 	url := i.front(upstream)
-	answer, err := do(t, "GET", url, nil) // now both are left alone
-	if got := text(t, answer, err); !strings.HasPrefix(got, "503 ") {
+	response, err := do(t, "GET", url, nil) // now both are left alone
+	if got := text(t, response, err); !strings.HasPrefix(got, "503 ") {
 		t.Fatalf("got %q, want 503", got)
 	}
 	listener, err := net.Listen("tcp4", back)
@@ -173,8 +173,8 @@ func TestNobodyElseIsLeft(t *testing.T) {
 	served := func() {
 		t.Helper()
 		for range 20 {
-			answer, err := do(t, "GET", url, nil)
-			if got := text(t, answer, err); got != "200 " {
+			response, err := do(t, "GET", url, nil)
+			if got := text(t, response, err); got != "200 " {
 				t.Errorf("got %q, want 200", got)
 			}
 		}
@@ -184,8 +184,8 @@ func TestNobodyElseIsLeft(t *testing.T) {
 	testkit.Eventually(t, "the breaker lets a request through again", func() bool { return breaker.State() != gobreaker.StateOpen })
 	held := make(chan string)
 	go func() {
-		answer, err := do(t, "GET", url+"/wait", nil)
-		held <- text(t, answer, err)
+		response, err := do(t, "GET", url+"/wait", nil)
+		held <- text(t, response, err)
 	}()
 	<-waits
 	served()
@@ -214,8 +214,8 @@ func TestInstanceThatClosesIsForgotten(t *testing.T) {
 	held := make(chan string)
 	for range 3 {
 		go func() {
-			answer, err := do(t, "GET", url+"/wait", nil)
-			held <- text(t, answer, err)
+			response, err := do(t, "GET", url+"/wait", nil)
+			held <- text(t, response, err)
 		}()
 		<-waits
 	}
@@ -226,8 +226,8 @@ func TestInstanceThatClosesIsForgotten(t *testing.T) {
 		}
 	}
 	closing.Store(true)
-	answer, err := do(t, "GET", url, nil)
-	if got := text(t, answer, err); got != "200 " {
+	response, err := do(t, "GET", url, nil)
+	if got := text(t, response, err); got != "200 " {
 		t.Errorf("got %q, want 200", got)
 	}
 	only := (*upstream.pool.instances.Load())[0]

@@ -73,13 +73,13 @@ func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		whole := x.endBody()
 		u.pool.release(c, unwatch() && whole && x.reusable)
 	}()
-	answer, err := x.ask()
+	response, err := x.ask()
 	if err != nil {
 		x.refuse(err)
 		return
 	}
 	c.went(nil)
-	if err := x.answer(answer); err != nil {
+	if err := x.answer(response); err != nil {
 		if r.Context().Err() == nil {
 			u.log.Error(
 				"answer broken off",
@@ -88,7 +88,7 @@ func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				"method",
 				r.Method,
 				"route",
-				answer.Header.Get(problem.RouteHeader),
+				response.Header.Get(problem.RouteHeader),
 				"request_id",
 				principal.From(r.Context()).RequestID,
 				"error",

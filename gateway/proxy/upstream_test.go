@@ -45,17 +45,17 @@ func do(t testing.TB, method, url string, body io.Reader, headers ...string) (*h
 }
 
 // text is a whole answer.
-func text(t testing.TB, answer *http.Response, err error) string {
+func text(t testing.TB, response *http.Response, err error) string {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer answer.Body.Close()
-	body, err := io.ReadAll(answer.Body)
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fmt.Sprint(answer.StatusCode, " ", string(body))
+	return fmt.Sprint(response.StatusCode, " ", string(body))
 }
 
 // raw sends bytes to a URL's server and answers the connection.
@@ -105,14 +105,14 @@ func TestRequestArrives(t *testing.T) {
 		{"POST", "/", nil, "POST / network 0  <nil>"},
 		{"DELETE", "/", strings.NewReader("x"), "DELETE / network 1 x <nil>"},
 	} {
-		answer, err := do(t, c.method, url+c.path, c.body)
-		if got := text(t, answer, err); got != who+c.want {
+		response, err := do(t, c.method, url+c.path, c.body)
+		if got := text(t, response, err); got != who+c.want {
 			t.Errorf("%s %s: got %q, want %q", c.method, c.path, got, who+c.want)
 		}
 	}
-	answer, err := do(t, "HEAD", url, nil)
-	if got := text(t, answer, err); got != "200 " || answer.ContentLength <= 0 {
-		t.Errorf("HEAD: got %q with the length %d, want 200 with more than 0", got, answer.ContentLength)
+	response, err := do(t, "HEAD", url, nil)
+	if got := text(t, response, err); got != "200 " || response.ContentLength <= 0 {
+		t.Errorf("HEAD: got %q with the length %d, want 200 with more than 0", got, response.ContentLength)
 	}
 }
 
@@ -144,7 +144,7 @@ func TestHeaders(t *testing.T) {
 			},
 		),
 	)
-	answer, err := do(
+	response, err := do(
 		t,
 		"GET",
 		url,
@@ -190,20 +190,20 @@ func TestHeaders(t *testing.T) {
 		"Accept",
 		"x",
 	)
-	if text(t, answer, err) != "203 " {
-		t.Errorf("got %d, want 203", answer.StatusCode)
+	if text(t, response, err) != "203 " {
+		t.Errorf("got %d, want 203", response.StatusCode)
 	}
 	want := http.Header{"If-Match": {"1", "2"}, "User-Agent": {"me"}, "Accept": {"x"}}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("got %v at the service, want %v", got, want)
 	}
-	answer.Header.Del("Date")
+	response.Header.Del("Date")
 	if want := (http.Header{"Etag": {`"7"`}, "Set-Cookie": {"a=1", "b=2"}, "Content-Length": {"0"}}); fmt.Sprint(
-		answer.Header,
+		response.Header,
 	) != fmt.Sprint(
 		want,
 	) {
-		t.Errorf("got %v at the caller, want %v", answer.Header, want)
+		t.Errorf("got %v at the caller, want %v", response.Header, want)
 	}
 }
 
@@ -227,16 +227,16 @@ func TestBothWaysStream(t *testing.T) {
 	from, to := io.Pipe()
 	headed := make(chan *http.Response, 1)
 	go func() {
-		answer, err := do(t, "POST", url, from)
+		response, err := do(t, "POST", url, from)
 		if err != nil {
 			t.Error(err)
 		}
-		headed <- answer
+		headed <- response
 	}()
 	_, _ = io.WriteString(to, "0\n")
-	answer := <-headed
-	defer answer.Body.Close()
-	lines := bufio.NewReader(answer.Body)
+	response := <-headed
+	defer response.Body.Close()
+	lines := bufio.NewReader(response.Body)
 	for n := range 5 {
 		if line, err := lines.ReadString('\n'); err != nil || line != fmt.Sprintf("got %d\n", n) {
 			t.Fatalf("got %q, %v, want \"got %d\"", line, err, n)
@@ -261,14 +261,14 @@ func TestKnownLengthStreams(t *testing.T) {
 		within(t, "the first piece", seen)
 		_, _ = io.WriteString(w, "b")
 	})
-	answer, err := do(t, "GET", url, nil)
+	response, err := do(t, "GET", url, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer answer.Body.Close()
-	_, _ = io.ReadFull(answer.Body, make([]byte, 1))
+	defer response.Body.Close()
+	_, _ = io.ReadFull(response.Body, make([]byte, 1))
 	close(seen)
-	if rest, err := io.ReadAll(answer.Body); err != nil || string(rest) != "b" {
+	if rest, err := io.ReadAll(response.Body); err != nil || string(rest) != "b" {
 		t.Fatalf("got %q, %v, want \"b\"", rest, err)
 	}
 }
@@ -289,12 +289,12 @@ func TestLargeBodies(t *testing.T) {
 	sent := make([]byte, 3<<20+7)
 	_, _ = rand.Read(sent)
 	for _, body := range []io.Reader{bytes.NewReader(sent), io.MultiReader(bytes.NewReader(sent))} {
-		answer, err := do(t, "POST", url, body)
+		response, err := do(t, "POST", url, body)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := io.ReadAll(answer.Body)
-		answer.Body.Close()
+		got, err := io.ReadAll(response.Body)
+		response.Body.Close()
 		if err != nil || !bytes.Equal(got, sent) {
 			t.Fatalf("got %d bytes back, %v, want the %d that were sent", len(got), err, len(sent))
 		}
@@ -310,8 +310,8 @@ func TestEarlyAnswer(t *testing.T) {
 		http.Error(w, "too large", http.StatusRequestEntityTooLarge)
 	})
 	for range 20 {
-		answer, err := do(t, "POST", url, bytes.NewReader(make([]byte, 1<<20)))
-		if got := text(t, answer, err); got != "413 too large\n" {
+		response, err := do(t, "POST", url, bytes.NewReader(make([]byte, 1<<20)))
+		if got := text(t, response, err); got != "413 too large\n" {
 			t.Fatalf("got %q, want 413 too large", got)
 		}
 	}
@@ -357,20 +357,20 @@ func TestExpectContinue(t *testing.T) {
 		}
 		_, _ = io.Copy(w, r.Body)
 	})
-	answer, err := do(t, "PUT", url, strings.NewReader("body"), "Expect", "100-continue")
-	if got := text(t, answer, err); got != "200 body" {
+	response, err := do(t, "PUT", url, strings.NewReader("body"), "Expect", "100-continue")
+	if got := text(t, response, err); got != "200 body" {
 		t.Errorf("got %q, want \"200 body\"", got)
 	}
 	var asked atomic.Bool
-	answer, err = do(t, "PUT", url+"/refused", readerFunc(func([]byte) (int, error) {
+	response, err = do(t, "PUT", url+"/refused", readerFunc(func([]byte) (int, error) {
 		asked.Store(true)
 		return 0, io.EOF
 	}), "Expect", "100-continue")
-	if got := text(t, answer, err); got != "403 " || asked.Load() {
+	if got := text(t, response, err); got != "403 " || asked.Load() {
 		t.Errorf("got %q and the body read: %t, want 403 without it", got, asked.Load())
 	}
-	answer, err = do(t, "GET", url, nil)
-	if got := text(t, answer, err); got != "200 " {
+	response, err = do(t, "GET", url, nil)
+	if got := text(t, response, err); got != "200 " {
 		t.Errorf("got %q, want 200", got)
 	}
 }
@@ -397,14 +397,14 @@ func TestBrokenAnswers(t *testing.T) {
 			_, _ = http.ReadRequest(bufio.NewReader(c))
 			_, _ = io.WriteString(c, said)
 		})}, i.log)
-		answer, err := do(t, "GET", i.front(upstream), nil)
+		response, err := do(t, "GET", i.front(upstream), nil)
 		if got := text(
 			t,
-			answer,
+			response,
 			err,
-		); !strings.HasPrefix(got, "503 ") || answer.Header.Get("Retry-After") == "" ||
+		); !strings.HasPrefix(got, "503 ") || response.Header.Get("Retry-After") == "" ||
 			strings.Contains(got, "127.0.0.1") {
-			t.Errorf("%s: got %v %s, want 503 with Retry-After and no address", name, answer.Header, got)
+			t.Errorf("%s: got %v %s, want 503 with Retry-After and no address", name, response.Header, got)
 		}
 	}
 	for name, said := range map[string]string{
@@ -419,13 +419,13 @@ func TestBrokenAnswers(t *testing.T) {
 			_, _ = http.ReadRequest(bufio.NewReader(c))
 			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n"+problem.RouteHeader+": /thing/{token}\r\n"+said)
 		})}, log)
-		answer, err := do(t, "GET", i.front(upstream)+"/thing/secret", nil)
+		response, err := do(t, "GET", i.front(upstream)+"/thing/secret", nil)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		body, err := io.ReadAll(answer.Body)
-		answer.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		response.Body.Close()
 		if err == nil {
 			t.Errorf("%s: got the whole body %q, want an error", name, body)
 		}
@@ -465,30 +465,30 @@ func TestSlowService(t *testing.T) {
 	upstream.progress = 3 * time.Second
 	url := i.front(upstream)
 
-	answer, err := do(t, "GET", url, nil)
-	if got := text(t, answer, err); !strings.HasPrefix(got, "503 ") || answer.Header.Get("Retry-After") == "" {
-		t.Errorf("got %q %v, want 503 with Retry-After", got, answer.Header)
+	response, err := do(t, "GET", url, nil)
+	if got := text(t, response, err); !strings.HasPrefix(got, "503 ") || response.Header.Get("Retry-After") == "" {
+		t.Errorf("got %q %v, want 503 with Retry-After", got, response.Header)
 	}
-	answer, err = do(t, "POST", url+"/takes-nothing", bytes.NewReader(make([]byte, 64<<20)))
+	response, err = do(t, "POST", url+"/takes-nothing", bytes.NewReader(make([]byte, 64<<20)))
 	if err == nil { // the caller, who still sends, may miss it
-		if got := text(t, answer, nil); !strings.HasPrefix(got, "503 ") {
+		if got := text(t, response, nil); !strings.HasPrefix(got, "503 ") {
 			t.Errorf("got %q, want 503", got)
 		}
 	}
-	answer, err = do(t, "GET", url+"/stalls", nil)
+	response, err = do(t, "GET", url+"/stalls", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := io.ReadAll(answer.Body); err == nil {
+	if _, err := io.ReadAll(response.Body); err == nil {
 		t.Error("got the whole of an answer that stalls, want an error")
 	}
-	answer.Body.Close()
+	response.Body.Close()
 
 	// Slow, but moving, for longer than either side may be silent.
 	patient := New(i.gateway, "network", []string{address}, i.log)
 	patient.progress = 6 * step
-	answer, err = do(t, "POST", i.front(patient)+"/moves", &slowly{pieces: 8, every: step})
-	if got := text(t, answer, err); got != "200 xxxxxxxx" {
+	response, err = do(t, "POST", i.front(patient)+"/moves", &slowly{pieces: 8, every: step})
+	if got := text(t, response, err); got != "200 xxxxxxxx" {
 		t.Errorf("got %q, want 200 and 8 bytes", got)
 	}
 }
@@ -543,8 +543,8 @@ func TestSlowCaller(t *testing.T) {
 	}
 
 	_, answers := raw(t, url, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf")
-	if answer, err := http.ReadResponse(answers, nil); err != nil || answer.StatusCode != http.StatusBadRequest || !answer.Close {
-		t.Errorf("got %+v, %v, want 400 that closes the connection", answer, err)
+	if response, err := http.ReadResponse(answers, nil); err != nil || response.StatusCode != http.StatusBadRequest || !response.Close {
+		t.Errorf("got %+v, %v, want 400 that closes the connection", response, err)
 	}
 	cutOff("half a body")
 	raw(t, url, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -576,12 +576,12 @@ func TestSilentCallersBlameNobody(t *testing.T) {
 		silent = append(silent, answers)
 	}
 	for _, answers := range silent {
-		if answer, err := http.ReadResponse(answers, nil); err != nil || answer.StatusCode != http.StatusBadRequest || !answer.Close {
-			t.Errorf("got %+v, %v, want 400 that closes the connection", answer, err)
+		if response, err := http.ReadResponse(answers, nil); err != nil || response.StatusCode != http.StatusBadRequest || !response.Close {
+			t.Errorf("got %+v, %v, want 400 that closes the connection", response, err)
 		}
 	}
-	answer, err := do(t, "GET", url, nil)
-	if got := text(t, answer, err); got != "200 " {
+	response, err := do(t, "GET", url, nil)
+	if got := text(t, response, err); got != "200 " {
 		t.Errorf("got %q, want 200", got)
 	}
 }
@@ -612,8 +612,8 @@ func TestTooLongBodies(t *testing.T) {
 	upstream.maxBody = 1 << 20
 	url := i.front(upstream)
 	for _, body := range []io.Reader{bytes.NewReader(make([]byte, 1<<20+1)), io.MultiReader(bytes.NewReader(make([]byte, 1<<20+1)))} {
-		answer, err := do(t, "POST", url, body)
-		if got := text(t, answer, err); !strings.HasPrefix(got, "413 ") {
+		response, err := do(t, "POST", url, body)
+		if got := text(t, response, err); !strings.HasPrefix(got, "413 ") {
 			t.Errorf("got %q, want 413", got)
 		}
 	}
@@ -627,8 +627,8 @@ func TestDialRetry(t *testing.T) {
 	right := i.serve(i.network, http.HandlerFunc(say))
 	url := i.front(New(i.gateway, "network", []string{nobody, stranger, right}, i.log))
 	for range 10 {
-		answer, err := do(t, "POST", url, strings.NewReader("x"))
-		if got := text(t, answer, err); !strings.HasPrefix(got, "200 ") {
+		response, err := do(t, "POST", url, strings.NewReader("x"))
+		if got := text(t, response, err); !strings.HasPrefix(got, "200 ") {
 			t.Fatalf("got %q, want 200", got)
 		}
 	}
@@ -637,14 +637,14 @@ func TestDialRetry(t *testing.T) {
 	var took []time.Duration
 	for range 10 {
 		began := time.Now()
-		answer, err := do(t, "GET", url, nil)
+		response, err := do(t, "GET", url, nil)
 		if got := text(
 			t,
-			answer,
+			response,
 			err,
-		); !strings.HasPrefix(got, "503 ") || answer.Header.Get("Retry-After") != "1" ||
+		); !strings.HasPrefix(got, "503 ") || response.Header.Get("Retry-After") != "1" ||
 			strings.Contains(got, nobody) {
-			t.Fatalf("got %q %v, want 503 with Retry-After 1 and no address", got, answer.Header)
+			t.Fatalf("got %q %v, want 503 with Retry-After 1 and no address", got, response.Header)
 		}
 		took = append(took, time.Since(began))
 	}
@@ -678,10 +678,10 @@ func TestNoRetry(t *testing.T) {
 	}
 	url := i.front(New(i.gateway, "network", []string{i.listen(i.network, dies), i.listen(i.network, dies)}, i.log))
 	for n, method := range []string{"POST", "GET"} {
-		answer, err := do(t, method, url, strings.NewReader("x"))
+		response, err := do(t, method, url, strings.NewReader("x"))
 		if got := text(
 			t,
-			answer,
+			response,
 			err,
 		); !strings.HasPrefix(got, "503 ") || !strings.Contains(got, "may have been done") ||
 			arrived.Load() != int64(n+1) {
@@ -711,8 +711,8 @@ func TestConnectionsAreKept(t *testing.T) {
 	url := i.front(upstream)
 	send := func() {
 		for _, body := range []io.Reader{nil, strings.NewReader("x"), io.MultiReader(strings.NewReader("x"))} {
-			answer, err := do(t, "POST", url, body)
-			if got := text(t, answer, err); got != "200 " {
+			response, err := do(t, "POST", url, body)
+			if got := text(t, response, err); got != "200 " {
 				t.Fatalf("got %q, want 200", got)
 			}
 		}

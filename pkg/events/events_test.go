@@ -858,9 +858,9 @@ func TestFeedIsForItsReaders(t *testing.T) {
 	s := newStage(t)
 	handler := rest.NewHandler("owner", s.owner, slog.New(slog.DiscardHandler), []rest.Route{events.Feed(s.owner, "user")})
 	for peer, want := range map[string]int{"user": http.StatusOK, "gateway": http.StatusForbidden, "": http.StatusForbidden} {
-		answer := httptest.NewRecorder()
+		response := httptest.NewRecorder()
 		handler.ServeHTTP(
-			answer,
+			response,
 			httptest.NewRequestWithContext(
 				principal.With(t.Context(), &principal.Call{Peer: peer}),
 				http.MethodGet,
@@ -868,8 +868,8 @@ func TestFeedIsForItsReaders(t *testing.T) {
 				http.NoBody,
 			),
 		)
-		if answer.Code != want {
-			t.Errorf("%q: got %d, want %d", peer, answer.Code, want)
+		if response.Code != want {
+			t.Errorf("%q: got %d, want %d", peer, response.Code, want)
 		}
 	}
 }

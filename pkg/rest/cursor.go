@@ -42,7 +42,7 @@ func (c *cursor) String() string {
 }
 
 // parseCursor reads a cursor and checks that it is one of this sort and these filters.
-func parseCursor(query url.Values, sort string, typeOf func(string) reflect.Type, wrong *problem.Fields) *cursor {
+func parseCursor(query url.Values, sort string, typeOf func(string) reflect.Type, invalid *problem.Fields) *cursor {
 	var c cursor
 	text, err := base64.RawURLEncoding.DecodeString(query.Get("cursor"))
 	if err == nil {
@@ -61,9 +61,9 @@ func parseCursor(query url.Values, sort string, typeOf func(string) reflect.Type
 		err = errors.New("no text in the database has a NUL")
 	}
 	if err != nil {
-		wrong.Add("?cursor", "invalid", "is none that a Link header gave")
+		invalid.Add("?cursor", "invalid", "is none that a Link header gave")
 	} else if c.Bound != bound(query) {
-		wrong.Add("?cursor", "disagrees", "is of a list with another sort or other filters")
+		invalid.Add("?cursor", "disagrees", "is of a list with another sort or other filters")
 	}
 	return &c
 }

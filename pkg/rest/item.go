@@ -82,9 +82,9 @@ func (r *Collection[V, B]) viewWith(ctx context.Context, db *pg.DB, req viewItem
 	for name := range strings.FieldsFuncSeq(req.Include, func(r rune) bool { return r == ',' }) {
 		include := r.Includes[name]
 		if include == nil {
-			var wrong problem.Fields
-			wrong.Add("?include", "unknown", "can be %s", strings.Join(slices.Sorted(maps.Keys(r.Includes)), ", "))
-			return item, route.WrongQuery(wrong)
+			var invalid problem.Fields
+			invalid.Add("?include", "unknown", "can be %s", strings.Join(slices.Sorted(maps.Keys(r.Includes)), ", "))
+			return item, route.WrongQuery(invalid)
 		}
 		if err := include(ctx, db, &item); err != nil {
 			return item, err

@@ -28,8 +28,8 @@ func TestQueriesAreReadInLinearTime(t *testing.T) {
 				return r
 			}, func(r *http.Request) {
 				plan := &route.Request{Names: by.known(nil)}
-				if asked, wrong, err := plan.FillQuery(reflect.ValueOf(nil), r); err == nil {
-					readListQuery(t.Context(), asked, by, typeOf, &wrong)
+				if asked, invalid, err := plan.FillQuery(reflect.ValueOf(nil), r); err == nil {
+					readListQuery(t.Context(), asked, by, typeOf, &invalid)
 				}
 			})
 		})

@@ -120,13 +120,13 @@ func (s *seenList[Req]) read(r *http.Request, typeOf func(string) reflect.Type) 
 	if err := s.request.FillPath(own, r); err != nil {
 		return nil, err
 	}
-	asked, wrong, err := s.request.FillQuery(own, r)
+	asked, invalid, err := s.request.FillQuery(own, r)
 	if err != nil {
 		return nil, err
 	}
-	req.query = readListQuery(r.Context(), asked, s.by, typeOf, &wrong)
-	if len(wrong) > 0 {
-		return nil, route.WrongQuery(wrong)
+	req.query = readListQuery(r.Context(), asked, s.by, typeOf, &invalid)
+	if len(invalid) > 0 {
+		return nil, route.WrongQuery(invalid)
 	}
 	req.query.path, req.query.csv = r.URL.EscapedPath(), problem.Prefers(r.Header.Get("Accept"), problem.MediaCSV)
 	return req, nil

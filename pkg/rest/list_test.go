@@ -19,10 +19,10 @@ func TestSearchIsAskedInOneSpelling(t *testing.T) {
 			got = asked.Get("assigned")
 			return nil
 		}
-		var wrong problem.Fields
-		readListQuery(t.Context(), url.Values{"assigned": {sent}}, by, func(string) reflect.Type { return reflect.TypeFor[bool]() }, &wrong)
-		if got != want || len(wrong) > 0 {
-			t.Errorf("%q: got %q, %v, want %q", sent, got, wrong, want)
+		var invalid problem.Fields
+		readListQuery(t.Context(), url.Values{"assigned": {sent}}, by, func(string) reflect.Type { return reflect.TypeFor[bool]() }, &invalid)
+		if got != want || len(invalid) > 0 {
+			t.Errorf("%q: got %q, %v, want %q", sent, got, invalid, want)
 		}
 	}
 }

@@ -49,7 +49,7 @@ type (
 
 func (whole) Parts() map[string]string { return map[string]string{"/nmae": ""} }
 
-func (blamingBody) Resolve(wrong *problem.Fields) { wrong.Add("/nmae", "typo", "is misspelt") }
+func (blamingBody) Resolve(invalid *problem.Fields) { invalid.Add("/nmae", "typo", "is misspelt") }
 
 // good is a resource without a mistake, but for what change does to it.
 func good(change func(*shelves)) func() []rest.Route {

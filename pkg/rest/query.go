@@ -18,7 +18,7 @@ import (
 )
 
 // readListQuery reads the parameters that lists have.
-func readListQuery(ctx context.Context, asked url.Values, by By, typeOf func(string) reflect.Type, wrong *problem.Fields) *listQuery {
+func readListQuery(ctx context.Context, asked url.Values, by By, typeOf func(string) reflect.Type, invalid *problem.Fields) *listQuery {
 	q := &listQuery{asked: asked}
 	q.sort, q.desc = by.Sorts[strings.TrimPrefix(by.Default, "-")], strings.HasPrefix(by.Default, "-")
 	for _, name := range slices.Sorted(maps.Keys(asked)) {
@@ -33,27 +33,27 @@ func readListQuery(ctx context.Context, asked url.Values, by By, typeOf func(str
 		switch {
 		case name == "q" && by.Search != nil:
 			if len(value) > body.MaxString || !body.IsText(value) {
-				wrong.Add("?q", "invalid", "must be a text of at most %d bytes", body.MaxString)
+				invalid.Add("?q", "invalid", "must be a text of at most %d bytes", body.MaxString)
 			}
 			q.search = true
 		case name == "sort":
 			column, known := by.Sorts[strings.TrimPrefix(value, "-")]
 			if q.sort, q.desc = column, strings.HasPrefix(value, "-"); !known && strings.TrimPrefix(value, "-") != "id" {
-				wrong.Add("?sort", "unknown", "can be %s, each also with - before it", strings.Join(by.sorts(), ", "))
+				invalid.Add("?sort", "unknown", "can be %s, each also with - before it", strings.Join(by.sorts(), ", "))
 			}
 		case name == "per_page":
-			q.perPage = readCount(name, value, route.MaxPerPage, wrong)
+			q.perPage = readCount(name, value, route.MaxPerPage, invalid)
 		case name == "page":
-			q.page = readCount(name, value, route.MaxDeep, wrong)
+			q.page = readCount(name, value, route.MaxDeep, invalid)
 		case name == "count":
 			if code, message := body.ReadValue(reflect.ValueOf(&q.count).Elem(), value, &schema.Member{}); code != "" {
-				wrong.Add("?count", code, "%s", message)
+				invalid.Add("?count", code, "%s", message)
 			}
 		case filter && name == by.Me && value == "me": // Narrow says who that is
 		case filter:
 			condition, code, message := equals(column, value, typeOf(unfolded(column)))
 			if code != "" {
-				wrong.Add("?"+name, code, "%s", message)
+				invalid.Add("?"+name, code, "%s", message)
 			} else if is, boolean := condition.Args[0].(bool); boolean {
 				asked.Set(name, strconv.FormatBool(is)) // of its spellings the one that Search knows
 			}
@@ -61,18 +61,18 @@ func readListQuery(ctx context.Context, asked url.Values, by By, typeOf func(str
 		}
 	}
 	if asked.Get("cursor") != "" {
-		q.cursor = parseCursor(asked, q.sort, typeOf, wrong)
+		q.cursor = parseCursor(asked, q.sort, typeOf, invalid)
 	}
 	if q.perPage == 0 && (q.page > 0 || q.cursor != nil) {
 		q.perPage = defaultPerPage
 	}
 	if q.page > 0 && q.cursor != nil {
-		wrong.Add("?page", "conflict", "cannot stand beside a cursor")
+		invalid.Add("?page", "conflict", "cannot stand beside a cursor")
 	}
 	if q.page*q.perPage > route.MaxDeep {
-		wrong.Add("?page", "out_of_range", "reaches deeper than %d items; follow the Link headers without it", route.MaxDeep)
+		invalid.Add("?page", "out_of_range", "reaches deeper than %d items; follow the Link headers without it", route.MaxDeep)
 	}
-	if by.Search != nil && len(*wrong) == 0 {
+	if by.Search != nil && len(*invalid) == 0 {
 		q.from = by.Search(ctx, asked)
 	}
 	return q
@@ -107,10 +107,10 @@ func (by By) known(own []string) []string {
 	return slices.Compact(known)
 }
 
-func readCount(name, value string, most int, wrong *problem.Fields) int {
+func readCount(name, value string, most int, invalid *problem.Fields) int {
 	n, code, _ := body.Integer(value)
 	if code != "" || n < 1 || n > int64(most) {
-		wrong.Add("?"+name, "out_of_range", "must be from 1 to %d", most)
+		invalid.Add("?"+name, "out_of_range", "must be from 1 to %d", most)
 		return 1
 	}
 	return int(n)

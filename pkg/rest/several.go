@@ -72,7 +72,7 @@ func (ids IDs) Named(one string) string {
 // each does something to one item after the other, and collects what is wrong with the body: of which item, where there
 // are several. What else is wrong ends it, and what the database refuses, which then takes no more statements.
 func (ids IDs) each(do func(i int) error) error {
-	var wrong problem.Fields
+	var invalid problem.Fields
 	for i, id := range ids {
 		err := do(i)
 		explained := pgerror.Explain(err)
@@ -84,13 +84,13 @@ func (ids IDs) each(do func(i int) error) error {
 		}
 		for _, f := range problem.From(explained).Fields {
 			f.Pointer = fmt.Sprintf("/%d%s", id, f.Pointer)
-			body.Note(&wrong, f)
+			body.Note(&invalid, f)
 		}
 		if _, refused := errors.AsType[*pgconn.PgError](err); refused {
 			break
 		}
 	}
-	return wrong.Err()
+	return invalid.Err()
 }
 
 // shown is the answer: an item, or several in the order that they were asked for, given in ascending order.

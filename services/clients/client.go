@@ -87,13 +87,13 @@ type clientBody struct {
 func (b *clientBody) Sent(names []string) { b.sent = names }
 
 // Resolve checks what the tags cannot say.
-func (b *clientBody) Resolve(wrong *problem.Fields) {
+func (b *clientBody) Resolve(invalid *problem.Fields) {
 	if b.Email != "" {
-		account.CheckEmail(b.Email, wrong)
+		account.CheckEmail(b.Email, invalid)
 	}
 	if !b.Password.IsZero() && !b.ignored {
-		account.CheckPassword(b.Password, b.least, wrong)
-		account.CheckStrength(b.Password, []string{b.First, b.Last, b.Email}, wrong)
+		account.CheckPassword(b.Password, b.least, invalid)
+		account.CheckStrength(b.Password, []string{b.First, b.Last, b.Email}, invalid)
 	}
 }
 
@@ -204,12 +204,12 @@ func (s *Service) prepare(ctx context.Context, verb rest.Verbs, b *clientBody) e
 		}
 	}
 	b.least = settings.PasswordLength.In(s.settings.Values())
-	var wrong problem.Fields
+	var invalid problem.Fields
 	b.ignored = b.confirmed == nil && !b.fresh && !principal.From(ctx).Principal.May(permission.UsersClients, permission.Write)
 	if b.Password.IsZero() || b.ignored {
 		return nil
 	}
-	if b.Resolve(&wrong); len(wrong) > 0 { // which is said later
+	if b.Resolve(&invalid); len(invalid) > 0 { // which is said later
 		return nil
 	}
 	hash, err := s.hasher.Hash(ctx, b.Password)
@@ -304,7 +304,7 @@ func (b *clientBody) checkTaken(ctx context.Context, tx *pg.Tx, id int64) error 
 	if callingClient(ctx) != 0 && id == 0 { // which is linked to who has the address: knownAddress has looked
 		return nil
 	}
-	var wrong problem.Fields
+	var invalid problem.Fields
 	for pointer, of := range map[string]struct {
 		sql  string
 		args []any
@@ -317,16 +317,16 @@ func (b *clientBody) checkTaken(ctx context.Context, tx *pg.Tx, id int64) error 
 		err := tx.QueryRow(ctx, "SELECT id, name FROM client WHERE id <> $1 AND "+of.sql, of.args...).Scan(&other, &name)
 		if err == nil {
 			if callingClient(ctx) != 0 {
-				wrong.Add(pointer, "taken", "is taken")
+				invalid.Add(pointer, "taken", "is taken")
 			} else {
-				wrong.Add(pointer, "taken", "is client %d's (%s)", other, name)
-				wrong[len(wrong)-1].Existing = &rest.Ref{ID: other, Name: name}
+				invalid.Add(pointer, "taken", "is client %d's (%s)", other, name)
+				invalid[len(invalid)-1].Existing = &rest.Ref{ID: other, Name: name}
 			}
 		} else if !errors.Is(err, pgx.ErrNoRows) {
 			return fmt.Errorf("look for another client's: %w", err)
 		}
 	}
-	return wrong.Err()
+	return invalid.Err()
 }
 
 // closeClients refuses while something is assigned to one of them.

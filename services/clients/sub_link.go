@@ -64,11 +64,11 @@ type (
 )
 
 // Resolve checks what the tags cannot say.
-func (o *otherEnd) Resolve(wrong *problem.Fields) {
+func (o *otherEnd) Resolve(invalid *problem.Fields) {
 	if o.Client == nil && o.Email == nil {
-		wrong.Add("/client_id", "required", "is required, or client_email is")
+		invalid.Add("/client_id", "required", "is required, or client_email is")
 	} else if o.Client != nil && o.Email != nil {
-		wrong.Add("/client_email", "conflict", "cannot stand beside client_id")
+		invalid.Add("/client_email", "conflict", "cannot stand beside client_id")
 	}
 }
 

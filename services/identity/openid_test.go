@@ -187,14 +187,14 @@ func (p *company) visit(page string) string {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	answer, err := http.DefaultTransport.RoundTrip(request)
+	response, err := http.DefaultTransport.RoundTrip(request)
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	defer answer.Body.Close()
-	back, err := url.Parse(answer.Header.Get("Location"))
-	if err != nil || answer.StatusCode != http.StatusFound {
-		p.t.Fatalf("the provider: got %d and the error %v, want 302 with a location", answer.StatusCode, err)
+	defer response.Body.Close()
+	back, err := url.Parse(response.Header.Get("Location"))
+	if err != nil || response.StatusCode != http.StatusFound {
+		p.t.Fatalf("the provider: got %d and the error %v, want 302 with a location", response.StatusCode, err)
 	}
 	return back.RequestURI()
 }

@@ -109,118 +109,118 @@ func prefixes(texts ...string) []netip.Prefix {
 }
 
 // parseV4 reads the members of a body's v4. All are optional, but nothing is said without an address.
-func parseV4(address, rangeEnd, gateway *ipText, mask *string, wrong *problem.Fields) v4Space {
+func parseV4(address, rangeEnd, gateway *ipText, mask *string, invalid *problem.Fields) v4Space {
 	if address == nil {
 		if rangeEnd != nil || gateway != nil || mask != nil {
-			wrong.Add("/v4/address", "required", "is required where another member of v4 is set")
+			invalid.Add("/v4/address", "required", "is required where another member of v4 is set")
 		}
 		return v4Space{}
 	}
-	before := len(*wrong)
-	first, last, length := v4.parseSpace("/v4/address", string(*address), wrong)
+	before := len(*invalid)
+	first, last, length := v4.parseSpace("/v4/address", string(*address), invalid)
 	s := v4Space{First: &first, Last: &last, Bits: length}
 	if mask != nil {
-		s.Mask = parseMask("/v4/subnet_mask", *mask, wrong)
+		s.Mask = parseMask("/v4/subnet_mask", *mask, invalid)
 	}
 	if rangeEnd != nil {
 		if length != nil {
-			wrong.Add("/v4/range_end", "conflict", "cannot be set where the address is a prefix")
-		} else if end, ok := v4.parseAddress("/v4/range_end", string(*rangeEnd), wrong); ok && first.IsValid() {
+			invalid.Add("/v4/range_end", "conflict", "cannot be set where the address is a prefix")
+		} else if end, ok := v4.parseAddress("/v4/range_end", string(*rangeEnd), invalid); ok && first.IsValid() {
 			if end.Less(first) {
-				wrong.Add("/v4/range_end", "out_of_range", "is below the address")
+				invalid.Add("/v4/range_end", "out_of_range", "is below the address")
 			}
 			s.Last = &end
 		}
 	}
 	if gateway != nil {
-		if a, ok := v4.parseAddress("/v4/gateway", string(*gateway), wrong); ok {
+		if a, ok := v4.parseAddress("/v4/gateway", string(*gateway), invalid); ok {
 			s.Gateway = &a
 		}
 	}
-	if len(*wrong) == before {
-		s.check(wrong)
+	if len(*invalid) == before {
+		s.check(invalid)
 	}
 	return s
 }
 
 // check compares the members of a space with each other.
-func (s *v4Space) check(wrong *problem.Fields) {
-	v4.checkSpace("/v4/address", *s.First, *s.Last, wrong)
+func (s *v4Space) check(invalid *problem.Fields) {
+	v4.checkSpace("/v4/address", *s.First, *s.Last, invalid)
 	var subnet netip.Prefix
 	switch {
 	case s.Bits != nil:
 		subnet = netip.PrefixFrom(*s.First, *s.Bits)
 		if s.Mask != nil && *s.Mask != *s.Bits {
-			wrong.Add("/v4/subnet_mask", "disagrees", "is not that of the prefix")
+			invalid.Add("/v4/subnet_mask", "disagrees", "is not that of the prefix")
 		}
 		s.Mask = nil
 	case s.Mask != nil:
 		subnet = netip.PrefixFrom(*s.First, *s.Mask).Masked()
 		if !subnet.Contains(*s.Last) {
-			wrong.Add("/v4/range_end", "out_of_range", "lies outside the subnet %s", subnet)
+			invalid.Add("/v4/range_end", "out_of_range", "lies outside the subnet %s", subnet)
 		}
 	}
 	if s.Gateway == nil {
 		return
 	}
 	if subnet.IsValid() && !subnet.Contains(*s.Gateway) {
-		wrong.Add("/v4/gateway", "out_of_range", "lies outside the subnet %s", subnet)
+		invalid.Add("/v4/gateway", "out_of_range", "lies outside the subnet %s", subnet)
 	}
 	if s.Bits == nil && !s.Gateway.Less(*s.First) && !s.Last.Less(*s.Gateway) {
-		wrong.Add("/v4/gateway", "conflict", "is one of the entity's own addresses")
+		invalid.Add("/v4/gateway", "conflict", "is one of the entity's own addresses")
 	}
 }
 
 // parseV6 reads the members of a body's v6.
-func parseV6(address, rangeEnd, gateway *ipText, wrong *problem.Fields) v6Space {
+func parseV6(address, rangeEnd, gateway *ipText, invalid *problem.Fields) v6Space {
 	if address == nil {
 		if rangeEnd != nil || gateway != nil {
-			wrong.Add("/v6/address", "required", "is required where another member of v6 is set")
+			invalid.Add("/v6/address", "required", "is required where another member of v6 is set")
 		}
 		return v6Space{}
 	}
-	before := len(*wrong)
-	first, last, length := v6.parseSpace("/v6/address", string(*address), wrong)
+	before := len(*invalid)
+	first, last, length := v6.parseSpace("/v6/address", string(*address), invalid)
 	s := v6Space{First: &first, Last: &last, Bits: length}
 	if rangeEnd != nil {
-		if end, ok := v6.parseAddress("/v6/range_end", string(*rangeEnd), wrong); ok && (length != nil || end != first) {
-			wrong.Add("/v6/range_end", "conflict", "can only be the address itself: IPv6 has no ranges, but prefixes such as %s", v6.prefix)
+		if end, ok := v6.parseAddress("/v6/range_end", string(*rangeEnd), invalid); ok && (length != nil || end != first) {
+			invalid.Add("/v6/range_end", "conflict", "can only be the address itself: IPv6 has no ranges, but prefixes such as %s", v6.prefix)
 		}
 	}
 	if gateway != nil {
-		if a, ok := v6.parseAddress("/v6/gateway", string(*gateway), wrong); ok {
+		if a, ok := v6.parseAddress("/v6/gateway", string(*gateway), invalid); ok {
 			s.Gateway = &a
 		}
 	}
-	if len(*wrong) > before {
+	if len(*invalid) > before {
 		return s
 	}
-	v6.checkSpace("/v6/address", first, last, wrong)
+	v6.checkSpace("/v6/address", first, last, invalid)
 	if g := s.Gateway; g != nil {
 		// A router is often named by its link-local address, which is in no subnet.
 		if length != nil && !netip.PrefixFrom(first, *length).Contains(*g) && !g.IsLinkLocalUnicast() {
-			wrong.Add("/v6/gateway", "out_of_range", "lies outside the prefix %s", *address)
+			invalid.Add("/v6/gateway", "out_of_range", "lies outside the prefix %s", *address)
 		}
 		if length == nil && *g == first {
-			wrong.Add("/v6/gateway", "conflict", "is the entity's own address")
+			invalid.Add("/v6/gateway", "conflict", "is the entity's own address")
 		}
 	}
 	return s
 }
 
 // parseSpace reads an address or a prefix. A prefix of one address is that address.
-func (f *family) parseSpace(pointer, text string, wrong *problem.Fields) (first, last netip.Addr, length *int) {
+func (f *family) parseSpace(pointer, text string, invalid *problem.Fields) (first, last netip.Addr, length *int) {
 	if !strings.Contains(text, "/") {
-		first, _ = f.parseAddress(pointer, text, wrong)
+		first, _ = f.parseAddress(pointer, text, invalid)
 		return first, first, nil
 	}
 	p, err := netip.ParsePrefix(text)
 	if err != nil || !f.is(p.Addr()) || f.mixed(text) {
-		wrong.Add(pointer, "invalid", "must be an %s address such as %s or a prefix such as %s", f.name, f.example, f.prefix)
+		invalid.Add(pointer, "invalid", "must be an %s address such as %s or a prefix such as %s", f.name, f.example, f.prefix)
 		return first, last, nil
 	}
 	if p.Masked() != p {
-		wrong.Add(pointer, "host_bits", "has host bits set: the prefix is %s; for one address in that subnet leave the length out", p.Masked())
+		invalid.Add(pointer, "host_bits", "has host bits set: the prefix is %s; for one address in that subnet leave the length out", p.Masked())
 		return first, last, nil
 	}
 	if p.IsSingleIP() {
@@ -230,10 +230,10 @@ func (f *family) parseSpace(pointer, text string, wrong *problem.Fields) (first,
 	return p.Addr(), netipx.PrefixLastIP(p), &n
 }
 
-func (f *family) parseAddress(pointer, text string, wrong *problem.Fields) (netip.Addr, bool) {
+func (f *family) parseAddress(pointer, text string, invalid *problem.Fields) (netip.Addr, bool) {
 	a, err := netip.ParseAddr(text)
 	if err != nil || !f.is(a) || a.Zone() != "" || f.mixed(text) {
-		wrong.Add(pointer, "invalid", "must be an %s address such as %s", f.name, f.example)
+		invalid.Add(pointer, "invalid", "must be an %s address such as %s", f.name, f.example)
 		return netip.Addr{}, false
 	}
 	return a, true
@@ -248,8 +248,8 @@ type ipText string
 // Canonical is what answers have for the text; rest reads one that is sent so.
 func (t ipText) Canonical() string {
 	for _, f := range []*family{v4, v6} {
-		var wrong problem.Fields
-		if first, last, bits := f.parseSpace("", string(t), &wrong); len(wrong) == 0 {
+		var invalid problem.Fields
+		if first, last, bits := f.parseSpace("", string(t), &invalid); len(invalid) == 0 {
 			address, _ := spaceTexts(&first, &last, bits)
 			return string(*address)
 		}
@@ -286,17 +286,17 @@ func maskText(length *int) *string {
 
 // checkSpace refuses what no server can have, and what is partly private and partly public: that would be unique
 // in two scopes at once.
-func (f *family) checkSpace(pointer string, first, last netip.Addr, wrong *problem.Fields) {
+func (f *family) checkSpace(pointer string, first, last netip.Addr, invalid *problem.Fields) {
 	overlaps := func(p netip.Prefix) bool { return !netipx.PrefixLastIP(p).Less(first) && !last.Less(p.Addr()) }
 	for _, r := range f.refused {
 		if overlaps(r.space) {
-			wrong.Add(pointer, "out_of_range", "reaches into %s (%s)", r.space, r.why)
+			invalid.Add(pointer, "out_of_range", "reaches into %s (%s)", r.space, r.why)
 			return
 		}
 	}
 	for _, p := range f.private {
 		if overlaps(p) && !(p.Contains(first) && p.Contains(last)) {
-			wrong.Add(pointer, "straddles", "reaches into the private space %s and beyond it", p)
+			invalid.Add(pointer, "straddles", "reaches into the private space %s and beyond it", p)
 			return
 		}
 	}
@@ -313,7 +313,7 @@ func (f *family) scope(first netip.Addr, group int64) int64 {
 }
 
 // parseMask reads a subnet mask such as 255.255.255.0 and answers its length.
-func parseMask(pointer, text string, wrong *problem.Fields) *int {
+func parseMask(pointer, text string, invalid *problem.Fields) *int {
 	a, err := netip.ParseAddr(text)
 	if err == nil && a.Is4() {
 		b := a.As4()
@@ -323,6 +323,6 @@ func parseMask(pointer, text string, wrong *problem.Fields) *int {
 			return &length
 		}
 	}
-	wrong.Add(pointer, "invalid", "must be a subnet mask such as 255.255.255.0")
+	invalid.Add(pointer, "invalid", "must be a subnet mask such as 255.255.255.0")
 	return nil
 }

@@ -39,7 +39,7 @@ type allocation struct {
 }
 
 // Resolve checks what the tags cannot say.
-func (a *allocation) Resolve(wrong *problem.Fields) {
+func (a *allocation) Resolve(invalid *problem.Fields) {
 	a.count, a.family = 1, v4
 	if a.Count != nil {
 		a.count = int(*a.Count)
@@ -48,14 +48,14 @@ func (a *allocation) Resolve(wrong *problem.Fields) {
 		a.family = v6
 	}
 	if s := a.Owner.Server; s.ID == nil && s.Name != nil {
-		wrong.Add("/owner/server/id", "required", "is required where another member of server is set")
+		invalid.Add("/owner/server/id", "required", "is required where another member of server is set")
 	}
 	switch {
 	case a.Prefix == nil:
 	case a.Count != nil:
-		wrong.Add("/prefix", "conflict", "cannot stand beside count")
+		invalid.Add("/prefix", "conflict", "cannot stand beside count")
 	case int(*a.Prefix) > a.family.bits:
-		wrong.Add("/prefix", "out_of_range", "must be from 1 to %d", a.family.bits)
+		invalid.Add("/prefix", "out_of_range", "must be from 1 to %d", a.family.bits)
 	}
 }
 

@@ -34,15 +34,15 @@ type forwardGatewayBody struct {
 }
 
 // Resolve checks what the tags cannot say.
-func (b *forwardGatewayBody) Resolve(wrong *problem.Fields) {
+func (b *forwardGatewayBody) Resolve(invalid *problem.Fields) {
 	if b.Hostname != "" && !remote.IsHost(b.Hostname) {
-		wrong.Add("/hostname", "invalid", "must be a name or an address, without a scheme and a port")
+		invalid.Add("/hostname", "invalid", "must be a name or an address, without a scheme and a port")
 	}
 	if b.APIKey != nil && !remote.IsHeaderValue(b.APIKey.Reveal()) {
-		wrong.Add("/api_key", "invalid", "can have printable ASCII characters alone")
+		invalid.Add("/api_key", "invalid", "can have printable ASCII characters alone")
 	}
 	if b.PortLimit != "" && !isPortLimit(b.PortLimit) {
-		wrong.Add("/port_limit", "invalid", "must be a number of ports such as 100 or a range of them such as 20000-29999")
+		invalid.Add("/port_limit", "invalid", "must be a number of ports such as 100 or a range of them such as 20000-29999")
 	}
 }
 

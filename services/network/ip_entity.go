@@ -151,25 +151,25 @@ func (f fullIP) Parts() map[string]string {
 }
 
 // Resolve checks what the tags cannot say, works out v4 and v6, and writes their members as they are shown.
-func (b *ipEntityBody) Resolve(wrong *problem.Fields) {
-	b.v4 = parseV4(b.V4.Address, b.V4.RangeEnd, b.V4.Gateway, b.V4.SubnetMask, wrong)
-	b.v6 = parseV6(b.V6.Address, b.V6.RangeEnd, b.V6.Gateway, wrong)
-	if len(*wrong) == 0 {
+func (b *ipEntityBody) Resolve(invalid *problem.Fields) {
+	b.v4 = parseV4(b.V4.Address, b.V4.RangeEnd, b.V4.Gateway, b.V4.SubnetMask, invalid)
+	b.v6 = parseV6(b.V6.Address, b.V6.RangeEnd, b.V6.Gateway, invalid)
+	if len(*invalid) == 0 {
 		b.V4.Address, b.V4.RangeEnd = spaceTexts(b.v4.First, b.v4.Last, b.v4.Bits)
 		b.V4.Gateway, b.V4.SubnetMask = addressText(b.v4.Gateway), maskText(b.v4.Mask)
 		b.V6.Address, b.V6.RangeEnd = spaceTexts(b.v6.First, b.v6.Last, b.v6.Bits)
 		b.V6.Gateway = addressText(b.v6.Gateway)
 	}
 	if b.V4.Address == nil && b.V6.Address == nil {
-		wrong.Add("/v4/address", "required", "is required, or v6/address is")
+		invalid.Add("/v4/address", "required", "is required, or v6/address is")
 	} else if b.Nickname != nil && *b.Nickname == b.fullIP() {
 		b.Nickname = nil // a name that was read comes back: it is no nickname. (An edit's SQL knows the old one, too.)
 	}
 	if o := b.Owner; o.ID == nil && (o.Name != nil || o.Server.ID != nil || o.Server.Name != nil) {
-		wrong.Add("/owner/id", "required", "is required where another member of owner is set")
+		invalid.Add("/owner/id", "required", "is required where another member of owner is set")
 	}
 	if s := b.Owner.Server; s.ID == nil && s.Name != nil {
-		wrong.Add("/owner/server/id", "required", "is required where another member of server is set")
+		invalid.Add("/owner/server/id", "required", "is required where another member of server is set")
 	}
 }
 

@@ -31,14 +31,14 @@ func lockScopes(ctx context.Context, tx *pg.Tx, rows ...*ipEntityBody) error {
 
 // inTheWay names the entities that lie where this one was to lie, one a family.
 func (b *ipEntityBody) inTheWay(ctx context.Context, tx *pg.Tx, id int64) (refusal, err error) {
-	var wrong problem.Fields
+	var invalid problem.Fields
 	err = errors.Join(
-		v4.inTheWay(ctx, tx, "/v4/address", b.v4.First, b.v4.Last, b.Group, id, &wrong),
-		v6.inTheWay(ctx, tx, "/v6/address", b.v6.First, b.v6.Last, b.Group, id, &wrong))
+		v4.inTheWay(ctx, tx, "/v4/address", b.v4.First, b.v4.Last, b.Group, id, &invalid),
+		v6.inTheWay(ctx, tx, "/v6/address", b.v6.First, b.v6.Last, b.Group, id, &invalid))
 	if err != nil {
 		return nil, err
 	}
-	return wrong.Err(), nil
+	return invalid.Err(), nil
 }
 
 // inTheWay names an entity, other than that of this id, which lies where another one was to lie.
@@ -49,7 +49,7 @@ func (f *family) inTheWay(
 	first, last *netip.Addr,
 	group rest.RefID,
 	id int64,
-	wrong *problem.Fields,
+	invalid *problem.Fields,
 ) error {
 	scope := f.in("{v}_scope($3, $4, $2)")
 	found, err := entityView.One(
@@ -67,7 +67,7 @@ func (f *family) inTheWay(
 	if err != nil {
 		return fmt.Errorf("find the entity in the way: %w", err)
 	}
-	wrong.Add(
+	invalid.Add(
 		pointer,
 		"overlaps",
 		"overlaps with IP entity %d (%s) in IP group %d (%s)",
@@ -76,7 +76,7 @@ func (f *family) inTheWay(
 		found.Group.ID,
 		found.Group.Name,
 	)
-	(*wrong)[len(*wrong)-1].Existing = &rest.Ref{ID: found.ID, Name: found.FullIP}
+	(*invalid)[len(*invalid)-1].Existing = &rest.Ref{ID: found.ID, Name: found.FullIP}
 	return nil
 }
 

@@ -84,11 +84,11 @@ func FuzzSpace(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		for _, family := range []*family{v4, v6} {
-			var wrong problem.Fields
-			first, last, length := family.parseSpace("/x", text, &wrong)
+			var invalid problem.Fields
+			first, last, length := family.parseSpace("/x", text, &invalid)
 			want, ok := spaceByNetip(text)
-			if ok = ok && want.Addr().BitLen() == family.bits && !family.mixed(text); ok != (len(wrong) == 0) {
-				t.Fatalf("%q: got the errors %v, want it valid, as by net/netip, %t", text, wrong, ok)
+			if ok = ok && want.Addr().BitLen() == family.bits && !family.mixed(text); ok != (len(invalid) == 0) {
+				t.Fatalf("%q: got the errors %v, want it valid, as by net/netip, %t", text, invalid, ok)
 			}
 			if !ok {
 				continue
@@ -133,22 +133,22 @@ func FuzzEntity(f *testing.F) {
 			}
 			return &canonical
 		}
-		var wrong problem.Fields
+		var invalid problem.Fields
 		if s := parseV4(
 			optional(address),
 			optional(end),
 			optional(gateway),
 			(*string)(optional(mask)),
-			&wrong,
-		); len(wrong) == 0 &&
+			&invalid,
+		); len(invalid) == 0 &&
 			s.First != nil {
 			if !s.First.Is4() || !s.Last.Is4() || s.Last.Less(*s.First) || s.Mask != nil && s.Bits != nil ||
 				s.Mask != nil && !netip.PrefixFrom(*s.First, *s.Mask).Masked().Contains(*s.Last) {
 				t.Fatalf("%q to %q: got %+v, want IPv4 addresses in order, in their mask", address, end, s)
 			}
 		}
-		wrong = nil
-		if s := parseV6(optional(address), nil, optional(gateway), &wrong); len(wrong) == 0 && s.First != nil {
+		invalid = nil
+		if s := parseV6(optional(address), nil, optional(gateway), &invalid); len(invalid) == 0 && s.First != nil {
 			if !s.First.Is6() || s.First.Is4In6() || s.First.Zone() != "" || s.Last.Less(*s.First) {
 				t.Fatalf("%q: got %+v, want IPv6 addresses in order and without a zone", address, s)
 			}
@@ -162,10 +162,10 @@ func FuzzMask(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		var wrong problem.Fields
-		length := parseMask("/x", text, &wrong)
-		if (length == nil) != (len(wrong) == 1) {
-			t.Fatalf("%q: got the length %v and the errors %v, want one of the two", text, length, wrong)
+		var invalid problem.Fields
+		length := parseMask("/x", text, &invalid)
+		if (length == nil) != (len(invalid) == 1) {
+			t.Fatalf("%q: got the length %v and the errors %v, want one of the two", text, length, invalid)
 		}
 		if length == nil {
 			return
@@ -198,9 +198,9 @@ func FuzzSeries(f *testing.F) {
 		if gateway != "" {
 			s.Gateway = &gateway
 		}
-		var wrong problem.Fields
-		s.Resolve(&wrong)
-		if len(wrong) > 0 {
+		var invalid problem.Fields
+		s.Resolve(&invalid)
+		if len(invalid) > 0 {
 			return
 		}
 		if n := len(s.firsts); n == 0 || n > longestSeries || n != len(s.lasts) || n != len(s.vlans) {

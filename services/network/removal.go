@@ -23,14 +23,14 @@ type removal struct {
 }
 
 // Resolve checks what the tags cannot say.
-func (r *removal) Resolve(wrong *problem.Fields) {
+func (r *removal) Resolve(invalid *problem.Fields) {
 	switch {
 	case r.named() && len(r.IDs) > 0:
-		wrong.Add("/ids", "conflict", "cannot stand beside from, to and prefix")
+		invalid.Add("/ids", "conflict", "cannot stand beside from, to and prefix")
 	case r.named():
-		r.read(wrong)
+		r.read(invalid)
 	case len(r.IDs) == 0:
-		wrong.Add("/ids", "required", "is required, or prefix is, or from with to")
+		invalid.Add("/ids", "required", "is required, or prefix is, or from with to")
 	}
 }
 

@@ -45,31 +45,31 @@ type series struct {
 }
 
 // Resolve checks the members, and works out the entities.
-func (s *series) Resolve(wrong *problem.Fields) {
+func (s *series) Resolve(invalid *problem.Fields) {
 	for _, check := range []func(*problem.Fields){s.readSpan, s.readSize, s.readSubnet, s.layOut, s.numberVLANs} {
-		if check(wrong); len(*wrong) > 0 {
+		if check(invalid); len(*invalid) > 0 {
 			return
 		}
 	}
 }
 
-func (s *series) readSpan(wrong *problem.Fields) {
-	if s.read(wrong); len(*wrong) == 0 {
-		s.family.checkSpace(s.where, s.first, s.last, wrong)
+func (s *series) readSpan(invalid *problem.Fields) {
+	if s.read(invalid); len(*invalid) == 0 {
+		s.family.checkSpace(s.where, s.first, s.last, invalid)
 	}
 }
 
-func (s *series) readSize(wrong *problem.Fields) {
+func (s *series) readSize(invalid *problem.Fields) {
 	s.howLarge, s.step = "/increment", big.NewInt(1)
 	switch {
 	case s.Length != nil && s.Increment != nil:
-		wrong.Add("/length", "conflict", "cannot stand beside increment")
+		invalid.Add("/length", "conflict", "cannot stand beside increment")
 		return
 	case s.Length != nil:
 		length := int(*s.Length)
 		s.howLarge = "/length"
 		if length > s.family.bits {
-			wrong.Add("/length", "out_of_range", "must be from 1 to %d", s.family.bits)
+			invalid.Add("/length", "out_of_range", "must be from 1 to %d", s.family.bits)
 			return
 		}
 		s.bits = &length
@@ -77,7 +77,7 @@ func (s *series) readSize(wrong *problem.Fields) {
 		s.step.SetInt64(*s.Increment)
 		if free := s.step.BitLen() - 1; s.family == v6 && free > 0 {
 			if *s.Increment != 1<<free {
-				wrong.Add("/increment", "invalid", "must be a power of two: IPv6 has no ranges, but prefixes")
+				invalid.Add("/increment", "invalid", "must be a power of two: IPv6 has no ranges, but prefixes")
 				return
 			}
 			length := s.family.bits - free
@@ -88,7 +88,7 @@ func (s *series) readSize(wrong *problem.Fields) {
 		return
 	}
 	if netip.PrefixFrom(s.first, *s.bits).Masked().Addr() != s.first {
-		wrong.Add(s.howLarge, "host_bits", "%s is not the first address of such a prefix", s.first)
+		invalid.Add(s.howLarge, "host_bits", "%s is not the first address of such a prefix", s.first)
 	}
 	s.step.Lsh(big.NewInt(1), uint(s.family.bits-*s.bits))
 	if *s.bits == s.family.bits { // which is an address
@@ -96,61 +96,61 @@ func (s *series) readSize(wrong *problem.Fields) {
 	}
 }
 
-func (s *series) readSubnet(wrong *problem.Fields) {
+func (s *series) readSubnet(invalid *problem.Fields) {
 	var subnet netip.Prefix
 	if s.SubnetMask != nil {
 		if s.family == v6 || s.bits != nil {
-			wrong.Add("/subnet_mask", "conflict", "is of IPv4 addresses and ranges alone")
+			invalid.Add("/subnet_mask", "conflict", "is of IPv4 addresses and ranges alone")
 			return
 		}
-		if s.mask = parseMask("/subnet_mask", *s.SubnetMask, wrong); s.mask == nil {
+		if s.mask = parseMask("/subnet_mask", *s.SubnetMask, invalid); s.mask == nil {
 			return
 		}
 		if subnet = netip.PrefixFrom(s.first, *s.mask).Masked(); !subnet.Contains(s.last) {
-			wrong.Add(s.where, "out_of_range", "lies outside the subnet %s", subnet)
+			invalid.Add(s.where, "out_of_range", "lies outside the subnet %s", subnet)
 		}
 		if ends := netipx.RangeOfPrefix(subnet); !s.All && *s.mask < 31 { // a /31 has neither (RFC 3021)
-			s.leaveOut(ends.From(), s.where, "makes a range with the network address %s, which all allows", wrong)
-			s.leaveOut(ends.To(), s.where, "makes a range with the broadcast address %s, which all allows", wrong)
+			s.leaveOut(ends.From(), s.where, "makes a range with the network address %s, which all allows", invalid)
+			s.leaveOut(ends.To(), s.where, "makes a range with the broadcast address %s, which all allows", invalid)
 		}
 	}
 	if s.Gateway == nil {
 		return
 	}
-	gateway, ok := s.family.parseAddress("/gateway", *s.Gateway, wrong)
+	gateway, ok := s.family.parseAddress("/gateway", *s.Gateway, invalid)
 	switch s.gateway = &gateway; {
 	case !ok || gateway.IsLinkLocalUnicast() && s.family == v6:
 	case s.bits != nil:
-		wrong.Add("/gateway", "out_of_range", "lies outside of all prefixes but one")
+		invalid.Add("/gateway", "out_of_range", "lies outside of all prefixes but one")
 	case subnet.IsValid() && !subnet.Contains(gateway):
-		wrong.Add("/gateway", "out_of_range", "lies outside the subnet %s", subnet)
+		invalid.Add("/gateway", "out_of_range", "lies outside the subnet %s", subnet)
 	default:
-		s.leaveOut(gateway, "/gateway", "makes a range with the gateway %s", wrong)
+		s.leaveOut(gateway, "/gateway", "makes a range with the gateway %s", invalid)
 	}
 }
 
 // leaveOut makes an address no entity. One that is not alone cannot be left out.
-func (s *series) leaveOut(a netip.Addr, pointer, message string, wrong *problem.Fields) {
+func (s *series) leaveOut(a netip.Addr, pointer, message string, invalid *problem.Fields) {
 	if !s.contains(a) {
 		return
 	}
 	if s.step.Cmp(big.NewInt(1)) > 0 {
-		wrong.Add(pointer, "conflict", message, a)
+		invalid.Add(pointer, "conflict", message, a)
 	}
 	s.leftOut = append(s.leftOut, a)
 }
 
-func (s *series) layOut(wrong *problem.Fields) {
+func (s *series) layOut(invalid *problem.Fields) {
 	at, end := number(s.first), number(s.last)
 	all := new(big.Int).Sub(end, at)
 	all.Add(all, big.NewInt(1))
 	count, over := new(big.Int).QuoRem(all, s.step, new(big.Int))
 	if over.Sign() != 0 {
-		wrong.Add(s.howLarge, "out_of_range", "does not divide the %s addresses", all)
+		invalid.Add(s.howLarge, "out_of_range", "does not divide the %s addresses", all)
 		return
 	}
 	if count.Cmp(big.NewInt(longestSeries)) > 0 {
-		wrong.Add(s.where, "out_of_range", "makes %s entities; one call makes at most %d", count, longestSeries)
+		invalid.Add(s.where, "out_of_range", "makes %s entities; one call makes at most %d", count, longestSeries)
 		return
 	}
 	for at.Cmp(end) <= 0 {
@@ -167,11 +167,11 @@ func (s *series) layOut(wrong *problem.Fields) {
 		s.firsts, s.lasts = append(s.firsts, first), append(s.lasts, last)
 	}
 	if len(s.firsts) == 0 {
-		wrong.Add(s.where, "conflict", "makes no entity: the gateway, network and broadcast addresses are left out")
+		invalid.Add(s.where, "conflict", "makes no entity: the gateway, network and broadcast addresses are left out")
 	}
 }
 
-func (s *series) numberVLANs(wrong *problem.Fields) {
+func (s *series) numberVLANs(invalid *problem.Fields) {
 	s.vlans = make([]*int32, len(s.firsts))
 	step := int32(0)
 	if s.VLANIncrement != nil {
@@ -179,12 +179,12 @@ func (s *series) numberVLANs(wrong *problem.Fields) {
 	}
 	if s.VLAN == nil {
 		if step > 0 {
-			wrong.Add("/vlan", "required", "is required where vlan_increment is set")
+			invalid.Add("/vlan", "required", "is required where vlan_increment is set")
 		}
 		return
 	}
 	if highest := int64(*s.VLAN) + int64(len(s.vlans)-1)*int64(step); highest > 4094 {
-		wrong.Add("/vlan_increment", "out_of_range", "leads up to the VLAN %d; 4094 is the last", highest)
+		invalid.Add("/vlan_increment", "out_of_range", "leads up to the VLAN %d; 4094 is the last", highest)
 		return
 	}
 	for i := range s.vlans {
@@ -237,10 +237,10 @@ func createSeries(ctx context.Context, tx *pg.Tx, req seriesRequest) (rest.Bulk,
 		return made, err
 	}
 	for _, run := range s.runs {
-		var wrong problem.Fields
+		var invalid problem.Fields
 		first, last := run.From(), run.To()
-		err := s.family.inTheWay(ctx, tx, s.where, &first, &last, rest.RefID(req.Group), 0, &wrong)
-		if err = errors.Join(err, wrong.Err()); err != nil {
+		err := s.family.inTheWay(ctx, tx, s.where, &first, &last, rest.RefID(req.Group), 0, &invalid)
+		if err = errors.Join(err, invalid.Err()); err != nil {
 			return made, err
 		}
 	}

@@ -20,22 +20,22 @@ type span struct {
 
 func (s *span) named() bool { return s.From != nil || s.To != nil || s.Prefix != nil }
 
-func (s *span) read(wrong *problem.Fields) {
+func (s *span) read(invalid *problem.Fields) {
 	s.where = "/to"
 	switch {
 	case s.Prefix != nil && (s.From != nil || s.To != nil):
-		wrong.Add("/prefix", "conflict", "cannot stand beside from and to")
+		invalid.Add("/prefix", "conflict", "cannot stand beside from and to")
 	case s.Prefix != nil:
 		s.where, s.family = "/prefix", familyOf(*s.Prefix)
-		s.first, s.last, _ = s.family.parseSpace("/prefix", *s.Prefix, wrong)
+		s.first, s.last, _ = s.family.parseSpace("/prefix", *s.Prefix, invalid)
 	case s.From == nil || s.To == nil:
-		wrong.Add("/from", "required", "is required with to, or prefix is")
+		invalid.Add("/from", "required", "is required with to, or prefix is")
 	default:
 		s.family = familyOf(*s.From)
-		s.first, _ = s.family.parseAddress("/from", *s.From, wrong)
-		s.last, _ = s.family.parseAddress("/to", *s.To, wrong)
+		s.first, _ = s.family.parseAddress("/from", *s.From, invalid)
+		s.last, _ = s.family.parseAddress("/to", *s.To, invalid)
 		if s.first.IsValid() && s.last.IsValid() && s.last.Less(s.first) {
-			wrong.Add("/to", "out_of_range", "is below from")
+			invalid.Add("/to", "out_of_range", "is below from")
 		}
 	}
 }

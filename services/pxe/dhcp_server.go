@@ -29,7 +29,7 @@ type dhcpServerBody struct {
 }
 
 // Resolve checks what the tags cannot say.
-func (b *dhcpServerBody) Resolve(wrong *problem.Fields) { b.HTTP.validate(wrong) }
+func (b *dhcpServerBody) Resolve(invalid *problem.Fields) { b.HTTP.validate(invalid) }
 
 func (s *Service) dhcpServers() []rest.Route {
 	return rest.Resource[DHCPServer, dhcpServerBody]{

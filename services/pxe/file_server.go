@@ -70,8 +70,8 @@ type sshBody struct {
 const sshPort = 22
 
 // Resolve checks what the tags cannot say, and writes the key in its one form.
-func (b *fileServerBody) Resolve(wrong *problem.Fields) {
-	(*httpBody)(&b.HTTP).validate(wrong)
+func (b *fileServerBody) Resolve(invalid *problem.Fields) {
+	(*httpBody)(&b.HTTP).validate(invalid)
 	if b.SSH.Port == 0 {
 		b.SSH.Port = sshPort
 	}
@@ -80,7 +80,7 @@ func (b *fileServerBody) Resolve(wrong *problem.Fields) {
 	}
 	key, comment, options, rest, err := ssh.ParseAuthorizedKey([]byte(b.SSH.PublicKey))
 	if err != nil || len(options) > 0 || len(bytes.TrimSpace(rest)) > 0 {
-		wrong.Add("/ssh/public_key", "invalid", "must be one public key of SSH, without options, such as ssh-ed25519 AAAA… and a comment")
+		invalid.Add("/ssh/public_key", "invalid", "must be one public key of SSH, without options, such as ssh-ed25519 AAAA… and a comment")
 		return
 	}
 	b.SSH.PublicKey = string(bytes.TrimSpace(ssh.MarshalAuthorizedKey(key)))

@@ -190,9 +190,9 @@ func TestFileSync(t *testing.T) {
 			lie := broken && (strings.HasSuffix(r.URL.Path, "/initrd") || r.URL.Path == "/v1/files")
 			mu.Unlock()
 			if lie { // also where it is given together with others
-				answer := httptest.NewRecorder()
-				next.ServeHTTP(answer, r)
-				_, _ = w.Write(bytes.ReplaceAll(answer.Body.Bytes(), []byte("an initrd that is"), []byte("an initrd that IS")))
+				response := httptest.NewRecorder()
+				next.ServeHTTP(response, r)
+				_, _ = w.Write(bytes.ReplaceAll(response.Body.Bytes(), []byte("an initrd that is"), []byte("an initrd that IS")))
 				return
 			}
 			next.ServeHTTP(w, r)

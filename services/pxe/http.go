@@ -27,19 +27,19 @@ type httpBody struct {
 	Fingerprint *string `json:"fingerprint" db:"fingerprint" also:"fingerprint" ext:"true" example:"b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9" doc:"the SHA-256 of the agent's certificate, as site-agent fingerprint prints it, where no public authority vouches for that"`
 }
 
-func (b *httpBody) validate(wrong *problem.Fields) {
+func (b *httpBody) validate(invalid *problem.Fields) {
 	if b.Host != "" && !remote.IsHost(b.Host) {
-		wrong.Add("/http/host", "invalid", "must be a name or an address, without a scheme and a port")
+		invalid.Add("/http/host", "invalid", "must be a name or an address, without a scheme and a port")
 	}
 	if b.APIKey != nil && !remote.IsHeaderValue(b.APIKey.Reveal()) {
-		wrong.Add("/http/api_key", "invalid", "can have printable ASCII characters alone")
+		invalid.Add("/http/api_key", "invalid", "can have printable ASCII characters alone")
 	}
 	if b.Fingerprint == nil {
 		return
 	}
 	sum, err := siteagent.ParseFingerprint(*b.Fingerprint)
 	if err != nil {
-		wrong.Add("/http/fingerprint", "invalid", "%s", err)
+		invalid.Add("/http/fingerprint", "invalid", "%s", err)
 		return
 	}
 	text := hex.EncodeToString(sum[:])

@@ -31,12 +31,12 @@ func newReadyz(t *testing.T, store string) (*testkit.RunningService, func() read
 	s.Show(operations)
 	return s, func() (is readiness) {
 		t.Helper()
-		answer := httptest.NewRecorder()
-		operations.Handler().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/readyz", nil))
-		if answer.Code != http.StatusOK {
-			t.Errorf("got %d from /readyz, want 200: %s", answer.Code, answer.Body)
+		response := httptest.NewRecorder()
+		operations.Handler().ServeHTTP(response, httptest.NewRequest(http.MethodGet, "/readyz", nil))
+		if response.Code != http.StatusOK {
+			t.Errorf("got %d from /readyz, want 200: %s", response.Code, response.Body)
 		}
-		testkit.Must(t, json.Unmarshal(answer.Body.Bytes(), &is))
+		testkit.Must(t, json.Unmarshal(response.Body.Bytes(), &is))
 		return is
 	}
 }

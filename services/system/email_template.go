@@ -45,11 +45,11 @@ func (b *emailTemplateBody) source() mail.Source {
 }
 
 // Resolve checks that it is a template.
-func (b *emailTemplateBody) Resolve(wrong *problem.Fields) {
+func (b *emailTemplateBody) Resolve(invalid *problem.Fields) {
 	if b.Type == "" {
 		b.Type = "client"
 	}
-	b.source().Parse(wrong)
+	b.source().Parse(invalid)
 }
 
 func (s *Service) emailTemplates() []rest.Route {
@@ -91,16 +91,16 @@ func (s *Service) emailTemplates() []rest.Route {
 
 // keepBuiltIn lets a template that Ironplane itself sends by have its name and type.
 func keepBuiltIn(_ context.Context, _ *pg.Tx, _ int64, before, b *emailTemplateBody) error {
-	var wrong problem.Fields
+	var invalid problem.Fields
 	if before != nil && mail.BuiltIn(before.Name) {
 		if b.Name != before.Name {
-			wrong.Add("/name", "read_only", "is what Ironplane finds the template by")
+			invalid.Add("/name", "read_only", "is what Ironplane finds the template by")
 		}
 		if b.Type != before.Type {
-			wrong.Add("/type", "read_only", "is what Ironplane gives the template")
+			invalid.Add("/type", "read_only", "is what Ironplane gives the template")
 		}
 	}
-	return wrong.Err()
+	return invalid.Err()
 }
 
 func deleteTemplate(ctx context.Context, tx *pg.Tx, t *EmailTemplate) error {
@@ -156,9 +156,9 @@ func (s *Service) preview(ctx context.Context, req previewed) (r mail.RenderedEm
 	if sent.HTML != nil {
 		body.HTML = sent.HTML
 	}
-	var wrong problem.Fields
-	checked := body.source().Parse(&wrong)
-	if err := wrong.Err(); err != nil {
+	var invalid problem.Fields
+	checked := body.source().Parse(&invalid)
+	if err := invalid.Err(); err != nil {
 		return r, err
 	}
 	site, err := siteIn(ctx, s.db)

@@ -59,16 +59,16 @@ func TestPackages(t *testing.T) {
 		for n := 0; n < len(headers); n += 2 {
 			r.Header.Set(headers[n], headers[n+1])
 		}
-		answer, err := http.DefaultClient.Do(r)
+		response, err := http.DefaultClient.Do(r)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer answer.Body.Close()
-		text, err := io.ReadAll(answer.Body)
-		if err != nil || answer.StatusCode != status {
-			t.Errorf("%s: got %s, %v, want %d", path, answer.Status, err, status)
+		defer response.Body.Close()
+		text, err := io.ReadAll(response.Body)
+		if err != nil || response.StatusCode != status {
+			t.Errorf("%s: got %s, %v, want %d", path, response.Status, err, status)
 		}
-		return answer.Header, string(text)
+		return response.Header, string(text)
 	}
 	h, text := browse(200, script)
 	if text != "one" || h.Get("Content-Type") != "text/javascript; charset=utf-8" ||

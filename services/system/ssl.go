@@ -34,7 +34,7 @@ type orderBody struct {
 }
 
 // Resolve checks the address.
-func (b *orderBody) Resolve(wrong *problem.Fields) { account.CheckEmail(b.Email, wrong) }
+func (b *orderBody) Resolve(invalid *problem.Fields) { account.CheckEmail(b.Email, invalid) }
 
 type requiredBody struct {
 	Required bool `json:"required" example:"true" doc:"whether plain HTTP is redirected, and refused where a request carries a key or a body"`

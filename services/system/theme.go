@@ -64,7 +64,7 @@ type chosenTheme struct {
 }
 
 // Resolve checks what would reach those who look at a panel.
-func (b *themeBody) Resolve(wrong *problem.Fields) {
+func (b *themeBody) Resolve(invalid *problem.Fields) {
 	t := &b.Theme
 	for _, html := range []**string{&t.CustomAdminHTML, &t.CustomClientHTML} {
 		if *html != nil {
@@ -86,7 +86,7 @@ func (b *themeBody) Resolve(wrong *problem.Fields) {
 			continue
 		}
 		if err := c.check(*c.text); err != nil {
-			wrong.Add("/theme/"+c.member, "invalid", "%s", err)
+			invalid.Add("/theme/"+c.member, "invalid", "%s", err)
 		}
 	}
 }

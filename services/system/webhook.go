@@ -37,9 +37,9 @@ type spanBody struct {
 }
 
 // Resolve checks that it is a span.
-func (b *spanBody) Resolve(wrong *problem.Fields) {
+func (b *spanBody) Resolve(invalid *problem.Fields) {
 	if b.To.Before(b.From.Time) {
-		wrong.Add("/to", "out_of_range", "cannot be before from")
+		invalid.Add("/to", "out_of_range", "cannot be before from")
 	}
 }
 

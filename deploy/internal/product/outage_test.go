@@ -88,16 +88,16 @@ const endSessions = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHER
 
 func (o *operated) look(path string) (status int, body string) {
 	o.t.Helper()
-	answer, err := http.Get(o.operations + path)
+	response, err := http.Get(o.operations + path)
 	if err != nil {
 		o.t.Fatal(err)
 	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
 	if err != nil {
 		o.t.Fatal(err)
 	}
-	return answer.StatusCode, string(text)
+	return response.StatusCode, string(text)
 }
 
 // await waits until /readyz says so of the check, and of the process, and that metrics do.

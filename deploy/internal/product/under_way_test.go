@@ -71,9 +71,9 @@ func testRevokedWithinTheBody(t *testing.T, _ *product.Product, c *testkit.Clien
 		revoke(t, c, "revoked")
 		time.Sleep(100 * time.Millisecond)
 		_, _ = io.WriteString(to, body[1:])
-		answer, err := http.ReadResponse(from, nil)
-		if err != nil || answer.StatusCode != http.StatusUnauthorized {
-			t.Errorf("%s: got %v (%v), want %d", what, answer, err, http.StatusUnauthorized)
+		response, err := http.ReadResponse(from, nil)
+		if err != nil || response.StatusCode != http.StatusUnauthorized {
+			t.Errorf("%s: got %v (%v), want %d", what, response, err, http.StatusUnauthorized)
 		}
 		if list := c.Do("GET", what, nil).Want(200); strings.Contains(list.Text, "successor") {
 			t.Errorf("got %s, want no successor in it", list.Text)
@@ -103,9 +103,9 @@ func testRevokedBeforeTheCommit(t *testing.T, p *product.Product, c *testkit.Cli
 		fmt.Fprintf(to, "Content-Length: %d\r\n\r\n%s", len(body), body)
 		testkit.AwaitLocked(t, db, 1)
 		test.revoke(admin)
-		answer, err := http.ReadResponse(from, nil)
-		if err != nil || answer.StatusCode != test.want {
-			t.Errorf("%s: got %v (%v), want %d", name, answer, err, test.want)
+		response, err := http.ReadResponse(from, nil)
+		if err != nil || response.StatusCode != test.want {
+			t.Errorf("%s: got %v (%v), want %d", name, response, err, test.want)
 		}
 		unlock()
 		c.Do("PATCH", path("/port-speed/%d", speed), `{"name": "before", "speed": 2, "billing_id": "b"}`).Want(200) // behind who still waits
@@ -128,18 +128,18 @@ func testRevokedWithinAList(t *testing.T, p *product.Product, c *testkit.Client)
 	admin, client := newAdmin(t, c, "lister", `{"network": {"switches": {"read": true}}}`)
 	to, from := send(t, client, "GET /port-speed")
 	_, _ = io.WriteString(to, "\r\n")
-	answer, err := http.ReadResponse(from, nil)
-	if err != nil || answer.StatusCode != http.StatusOK {
-		t.Fatalf("got %v (%v), want %d", answer, err, http.StatusOK)
+	response, err := http.ReadResponse(from, nil)
+	if err != nil || response.StatusCode != http.StatusOK {
+		t.Fatalf("got %v (%v), want %d", response, err, http.StatusOK)
 	}
-	if _, err := io.CopyN(io.Discard, answer.Body, 64<<10); err != nil {
+	if _, err := io.CopyN(io.Discard, response.Body, 64<<10); err != nil {
 		t.Fatal(err)
 	}
 	c.Do("DELETE", path("/admin/%d", admin), nil).Want(200)
 	time.Sleep(200 * time.Millisecond)
 	if n, err := io.Copy(
 		io.Discard,
-		answer.Body,
+		response.Body,
 	); !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, net.ErrClosed) &&
 		!strings.Contains(fmt.Sprint(err), "reset") {
 		t.Errorf("got %d bytes and the end %v, want a connection that is cut off", n, err)

@@ -186,11 +186,11 @@ func (s *slow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	dawdle(&s.question)
-	answer := httptest.NewRecorder()
-	s.Handler.ServeHTTP(answer, r)
+	response := httptest.NewRecorder()
+	s.Handler.ServeHTTP(response, r)
 	dawdle(&s.answer)
-	w.WriteHeader(answer.Code)
-	_, _ = w.Write(answer.Body.Bytes())
+	w.WriteHeader(response.Code)
+	_, _ = w.Write(response.Body.Bytes())
 }
 
 func dawdle(most *atomic.Int64) {

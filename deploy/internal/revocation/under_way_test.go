@@ -49,11 +49,11 @@ func (s *stand) begin(key string) *underWay {
 	_, _ = u.from.ReadString('\n')
 	_, _ = io.WriteString(u.body, heldBody[:1])
 	_, from := s.send("GET /port-speed", key, "")
-	answer, err := http.ReadResponse(from, nil)
-	if err != nil || answer.StatusCode != http.StatusOK {
-		s.t.Fatalf("got %v, %v, want 200", answer, err)
+	response, err := http.ReadResponse(from, nil)
+	if err != nil || response.StatusCode != http.StatusOK {
+		s.t.Fatalf("got %v, %v, want 200", response, err)
 	}
-	u.list = answer.Body
+	u.list = response.Body
 	return u
 }
 
@@ -73,9 +73,9 @@ func (s *stand) send(line, key, headers string) (net.Conn, *bufio.Reader) {
 func (u *underWay) end() {
 	u.t.Helper()
 	_, _ = io.WriteString(u.body, heldBody[1:])
-	answer, err := http.ReadResponse(u.from, nil)
-	if err != nil || answer.StatusCode != http.StatusUnauthorized && answer.StatusCode != http.StatusForbidden {
-		u.t.Errorf("got %v, %v for a body on its way, want 401 or 403", answer, err)
+	response, err := http.ReadResponse(u.from, nil)
+	if err != nil || response.StatusCode != http.StatusUnauthorized && response.StatusCode != http.StatusForbidden {
+		u.t.Errorf("got %v, %v for a body on its way, want 401 or 403", response, err)
 	}
 	if n, err := io.Copy(io.Discard, u.list); err == nil || strings.Contains(err.Error(), "timeout") {
 		u.t.Errorf("got %d bytes and %v for a list on its way, want it cut off", n, err)

@@ -268,13 +268,13 @@ func (d *door) call(transport *http.Transport, url string, headers ...string) *h
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
 	}
-	answer, err := transport.RoundTrip(r)
+	response, err := transport.RoundTrip(r)
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	_, _ = io.Copy(io.Discard, answer.Body)
-	answer.Body.Close()
-	return answer
+	_, _ = io.Copy(io.Discard, response.Body)
+	response.Body.Close()
+	return response
 }
 
 // overTLS calls the gateway by its name.
@@ -352,13 +352,13 @@ func TestCertificate(t *testing.T) {
 	})
 	t.Run("protocols", func(t *testing.T) {
 		transport := doors[0].overTLS(authority.roots)
-		if answer := doors[0].call(transport, "https://"+name+"/-/health"); answer.StatusCode != 200 || answer.ProtoMajor != 2 {
-			t.Errorf("got %s, %s, want HTTP/2, 200", answer.Proto, answer.Status)
+		if response := doors[0].call(transport, "https://"+name+"/-/health"); response.StatusCode != 200 || response.ProtoMajor != 2 {
+			t.Errorf("got %s, %s, want HTTP/2, 200", response.Proto, response.Status)
 		}
 		old := doors[0].overTLS(authority.roots)
 		old.ForceAttemptHTTP2 = false
-		if answer := doors[0].call(old, "https://"+name+"/group", "X-Api-Key", c.Key); answer.StatusCode != 200 || answer.ProtoMajor != 1 {
-			t.Errorf("got %s, %s, want HTTP/1.1, 200", answer.Proto, answer.Status)
+		if response := doors[0].call(old, "https://"+name+"/group", "X-Api-Key", c.Key); response.StatusCode != 200 || response.ProtoMajor != 1 {
+			t.Errorf("got %s, %s, want HTTP/1.1, 200", response.Proto, response.Status)
 		}
 		if _, err := doors[0].shakeHands(
 			&tls.Config{RootCAs: authority.roots, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11},
@@ -411,36 +411,36 @@ func TestCertificate(t *testing.T) {
 		for _, secret := range [][]string{{"X-Api-Key", c.Key}, {"Authorization", "Bearer " + c.Key}, {"Authorization", "Basic eDp5"}, {"POST"},
 			{"PATCH", "X-Api-Key", "x"},
 			{"X-Api-Key", c.Key, "X-Forwarded-Proto", "https"}} {
-			if answer := doors[0].call(plain, base+"/group", secret...); answer.StatusCode != 403 || answer.Header.Get("Location") != "" {
-				t.Errorf("%v: got %s, want 403 without a Location", secret[0], answer.Status)
+			if response := doors[0].call(plain, base+"/group", secret...); response.StatusCode != 403 || response.Header.Get("Location") != "" {
+				t.Errorf("%v: got %s, want 403 without a Location", secret[0], response.Status)
 			}
 		}
-		if answer := doors[0].call(plain, base+"/group?key="+c.Key); answer.StatusCode != 403 || answer.Header.Get("Location") != "" {
-			t.Errorf("a key in the query: got %s, want 403 without a Location", answer.Status)
+		if response := doors[0].call(plain, base+"/group?key="+c.Key); response.StatusCode != 403 || response.Header.Get("Location") != "" {
+			t.Errorf("a key in the query: got %s, want 403 without a Location", response.Status)
 		}
-		if answer := doors[0].call(plain, base+"/-/health"); answer.StatusCode != 200 {
-			t.Errorf("the health: got %s, want 200", answer.Status)
+		if response := doors[0].call(plain, base+"/-/health"); response.StatusCode != 200 {
+			t.Errorf("the health: got %s, want 200", response.Status)
 		}
-		if answer := doors[0].call(plain, base+"/.well-known/acme-challenge/x"); answer.StatusCode != 404 {
-			t.Errorf("a challenge: got %s, want 404", answer.Status)
+		if response := doors[0].call(plain, base+"/.well-known/acme-challenge/x"); response.StatusCode != 404 {
+			t.Errorf("a challenge: got %s, want 404", response.Status)
 		}
-		if answer := doors[0].call(doors[0].overTLS(authority.roots), "https://"+name+"/group", "X-Api-Key", c.Key); answer.StatusCode != 200 {
-			t.Errorf("by TLS: got %s, want 200", answer.Status)
+		if response := doors[0].call(doors[0].overTLS(authority.roots), "https://"+name+"/group", "X-Api-Key", c.Key); response.StatusCode != 200 {
+			t.Errorf("by TLS: got %s, want 200", response.Status)
 		}
 		behind := newDoor(t, gateway.Config{TrustedProxies: loopback}, beside, asItIs)
 		testkit.Eventually(t, "the gateway behind a proxy has heard of it", func() bool {
 			return behind.call(plain, "http://"+behind.plain+"/group", "X-Api-Key", c.Key).StatusCode == 403
 		})
 		for forwarded, want := range map[string]int{"https": 200, "http": 403, "https, http": 403, "": 403} {
-			if answer := behind.call(
+			if response := behind.call(
 				plain,
 				"http://"+behind.plain+"/group",
 				"X-Api-Key",
 				c.Key,
 				"X-Forwarded-Proto",
 				forwarded,
-			); answer.StatusCode != want {
-				t.Errorf("a proxy with %q: got %s, want %d", forwarded, answer.Status, want)
+			); response.StatusCode != want {
+				t.Errorf("a proxy with %q: got %s, want %d", forwarded, response.Status, want)
 			}
 		}
 	})
@@ -473,13 +473,13 @@ func TestCertificate(t *testing.T) {
 		if serial := orphan.serial(authority.roots); serial == "" || serial != now {
 			t.Errorf("a gateway that starts alone: got %q, want %q", serial, now)
 		}
-		if answer := orphan.call(
+		if response := orphan.call(
 			&http.Transport{DisableKeepAlives: true},
 			"http://"+orphan.plain+"/group",
 			"X-Api-Key",
 			c.Key,
-		); answer.StatusCode != 403 {
-			t.Errorf("a gateway that starts alone: got %s for plain HTTP, want 403", answer.Status)
+		); response.StatusCode != 403 {
+			t.Errorf("a gateway that starts alone: got %s for plain HTTP, want 403", response.Status)
 		}
 	})
 	t.Run("end", func(t *testing.T) {
@@ -490,8 +490,8 @@ func TestCertificate(t *testing.T) {
 		plain := &http.Transport{DisableKeepAlives: true}
 		for _, d := range doors {
 			testkit.Eventually(t, "the certificate is out of use", func() bool { return d.serial(authority.roots) == "" })
-			if answer := d.call(plain, "http://"+d.plain+"/group", "X-Api-Key", c.Key); answer.StatusCode != 200 {
-				t.Errorf("plain HTTP: got %s, want 200", answer.Status)
+			if response := d.call(plain, "http://"+d.plain+"/group", "X-Api-Key", c.Key); response.StatusCode != 200 {
+				t.Errorf("plain HTTP: got %s, want 200", response.Status)
 			}
 		}
 	})

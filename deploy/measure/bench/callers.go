@@ -184,14 +184,14 @@ func newHTTP2Caller(to ready, q question) *caller {
 			return err
 		}
 		r.Header.Set("Authorization", "Bearer "+to.Key)
-		answer, err := transport.RoundTrip(r)
+		response, err := transport.RoundTrip(r)
 		if err != nil {
 			return err
 		}
-		defer answer.Body.Close()
-		body, err := io.ReadAll(io.LimitReader(answer.Body, longestBody))
-		if err == nil && (answer.StatusCode != http.StatusOK || answer.ProtoMajor != 2) {
-			err = fmt.Errorf("the answer by %s is %s", answer.Proto, answer.Status)
+		defer response.Body.Close()
+		body, err := io.ReadAll(io.LimitReader(response.Body, longestBody))
+		if err == nil && (response.StatusCode != http.StatusOK || response.ProtoMajor != 2) {
+			err = fmt.Errorf("the answer by %s is %s", response.Proto, response.Status)
 		}
 		if err != nil {
 			return err

@@ -98,10 +98,10 @@ func BenchmarkHTTP(b *testing.B) {
 func get(b *testing.B, asking *http.Client, at string, size int64, into io.Writer) time.Duration {
 	b.Helper()
 	began := time.Now()
-	answer, err := asking.Get("http://" + at + "/00/0")
+	response, err := asking.Get("http://" + at + "/00/0")
 	testkit.Must(b, err)
-	defer answer.Body.Close()
-	n, err := io.Copy(into, answer.Body)
+	defer response.Body.Close()
+	n, err := io.Copy(into, response.Body)
 	if err != nil || n != size {
 		b.Fatalf("got %d bytes, %v, want %d", n, err, size)
 	}

@@ -105,12 +105,12 @@ func (i *installation) untilCounts(ctx context.Context, n int) (time.Duration, e
 		return 0, err
 	}
 	return until(ctx, func() (bool, error) {
-		answer, err := http.Get(i.url + "/auth/key/current?key=" + i.key)
+		response, err := http.Get(i.url + "/auth/key/current?key=" + i.key)
 		if err != nil {
 			return false, err
 		}
-		answer.Body.Close()
-		return (answer.StatusCode == http.StatusOK) == on, nil
+		response.Body.Close()
+		return (response.StatusCode == http.StatusOK) == on, nil
 	})
 }
 
@@ -161,17 +161,17 @@ func (i *installation) call(ctx context.Context, method, path string, body, out 
 	}
 	request.Header.Set("Authorization", "Bearer "+i.key)
 	request.Header.Set("Content-Type", "application/json")
-	answer, err := http.DefaultClient.Do(request)
+	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		return err
 	}
-	defer answer.Body.Close()
-	text, err = io.ReadAll(answer.Body)
+	defer response.Body.Close()
+	text, err = io.ReadAll(response.Body)
 	if err != nil {
 		return err
 	}
-	if answer.StatusCode >= 300 {
-		return fmt.Errorf("%s %s: %s: %s", method, path, answer.Status, text)
+	if response.StatusCode >= 300 {
+		return fmt.Errorf("%s %s: %s: %s", method, path, response.Status, text)
 	}
 	if out == nil {
 		return nil

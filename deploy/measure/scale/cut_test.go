@@ -15,16 +15,16 @@ func TestListCutMidway(t *testing.T) {
 	t.Parallel()
 	var role string
 	i := start(t, "", 40_000, func(_ *installation, service *pgx.ConnConfig) { role = service.User }) // more than the buffers on the way hold
-	answer := i.list(t)
-	defer answer.Body.Close()
+	response := i.list(t)
+	defer response.Body.Close()
 	begin := make([]byte, 1<<20)
-	_, err := io.ReadFull(answer.Body, begin)
+	_, err := io.ReadFull(response.Body, begin)
 	testkit.Must(t, err)
 	_, err = i.conn.Exec(t.Context(), "ALTER ROLE "+pgx.Identifier{role}.Sanitize()+" NOLOGIN")
 	testkit.Must(t, err)
 	var ended int64
 	i.ask(t, "SELECT count(*) FROM (SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = $1) ended", &ended, role)
-	rest, err := io.ReadAll(answer.Body)
+	rest, err := io.ReadAll(response.Body)
 	if err == nil {
 		t.Error("got the end of the list without an error, want it cut off")
 	}

@@ -73,10 +73,10 @@ func (i *installation) listOut(t testing.TB, path string) (took time.Duration, e
 	defer file.Close()
 	memory := watchMemory()
 	started := time.Now()
-	answer := i.list(t)
-	defer answer.Body.Close()
+	response := i.list(t)
+	defer response.Body.Close()
 	out := bufio.NewWriterSize(file, 64<<10)
-	_, err = io.Copy(out, answer.Body)
+	_, err = io.Copy(out, response.Body)
 	testkit.Must(t, err)
 	testkit.Must(t, out.Flush())
 	took = time.Since(started)
@@ -94,9 +94,9 @@ func (i *installation) list(t testing.TB) *http.Response {
 	testkit.Must(t, err)
 	request.Header.Set("Authorization", "Bearer "+i.client.Key)
 	caller := http.Client{Timeout: listTime}
-	answer, err := caller.Do(request)
+	response, err := caller.Do(request)
 	testkit.Must(t, err)
-	return answer
+	return response
 }
 
 // count counts the items in a complete list: only what stands between two has a brace on both sides.

@@ -24,20 +24,20 @@ import (
 const longestPassword = 1024
 
 // CheckEmail notes that a text is no email address.
-func CheckEmail(email string, wrong *problem.Fields) {
+func CheckEmail(email string, invalid *problem.Fields) {
 	if address, err := mail.ParseAddress(email); err != nil || address.Address != email {
-		wrong.Add("/email", "invalid", "must be an email address such as anna@example.com")
+		invalid.Add("/email", "invalid", "must be an email address such as anna@example.com")
 	}
 }
 
 // CheckPassword notes what is wrong with the form of a new password, which has at least so many characters.
-func CheckPassword(password secret.String, least int, wrong *problem.Fields) {
+func CheckPassword(password secret.String, least int, invalid *problem.Fields) {
 	text := password.Reveal()
 	switch n := utf8.RuneCountInString(text); {
 	case n < least:
-		wrong.Add("/password", "too_short", "must have at least %d characters", least)
+		invalid.Add("/password", "too_short", "must have at least %d characters", least)
 	case len(text) > longestPassword:
-		wrong.Add("/password", "too_long", "can have at most %d bytes", longestPassword)
+		invalid.Add("/password", "too_long", "can have at most %d bytes", longestPassword)
 	}
 }
 

@@ -23,10 +23,10 @@ const (
 
 // CheckStrength notes that a new password is too easy to guess for who knows its account's words. What it says holds
 // nothing of the password.
-func CheckStrength(password secret.String, account []string, wrong *problem.Fields) {
+func CheckStrength(password secret.String, account []string, invalid *problem.Fields) {
 	found := zxcvbn.PasswordStrength(head(password.Reveal()), wordsOf(account))
 	if found.Score < leastStrength {
-		wrong.Add("/password", "too_weak", "is too easy to guess: %s; by zxcvbn's estimate it scores %d of 4, and has to score %d: %s",
+		invalid.Add("/password", "too_weak", "is too easy to guess: %s; by zxcvbn's estimate it scores %d of 4, and has to score %d: %s",
 			weakness(found.Sequence), found.Score, leastStrength, "a few uncommon words in a row do")
 	}
 }

@@ -47,7 +47,7 @@ type spelling struct {
 	pointer string
 	parts   []part // one, but of a Composite
 	null    bool
-	wrong   problem.Fields
+	invalid problem.Fields
 }
 
 // part is what a spelling says of a field.
@@ -60,13 +60,13 @@ type part struct {
 func (b *Body[B]) New() (*B, error) {
 	value := b.value
 	said := slices.DeleteFunc(slices.Clone(b.said), func(s spelling) bool { return s.null })
-	wrong := b.put(&value, said)
+	invalid := b.put(&value, said)
 	for i, f := range planOf[B]().Fields {
 		if f.Required&schema.Create != 0 && !sends(said, i) {
-			wrong.Add(f.Pointer, "required", "is required")
+			invalid.Add(f.Pointer, "required", "is required")
 		}
 	}
-	return &value, b.resolve(&value, wrong)
+	return &value, b.resolve(&value, invalid)
 }
 
 // Over is the complete value that the body makes of current, which answers show as shown: what was sent, and of the rest
@@ -93,16 +93,16 @@ func (b *Body[B]) OverOn(on schema.Occasion, current *B, shown any) (*B, error) 
 		}
 		return same(p.value, was)
 	}
-	wrong := b.put(&value, slices.DeleteFunc(slices.Clone(b.said), func(s spelling) bool {
-		return len(s.wrong) == 0 && !slices.ContainsFunc(s.parts, func(p part) bool { return !asItIs(p, s.pointer) })
+	invalid := b.put(&value, slices.DeleteFunc(slices.Clone(b.said), func(s spelling) bool {
+		return len(s.invalid) == 0 && !slices.ContainsFunc(s.parts, func(p part) bool { return !asItIs(p, s.pointer) })
 	}))
 	for i, f := range plan.Fields {
 		unset := f.Optional && from.FieldByIndex(f.Index).IsNil() // which is left out of what was read, and may be here
 		if f.Required&on != 0 && !unset && !sends(b.said, i) {
-			wrong.Add(f.Pointer, "required", "is required")
+			invalid.Add(f.Pointer, "required", "is required")
 		}
 	}
-	return &value, b.resolve(&value, wrong)
+	return &value, b.resolve(&value, invalid)
 }
 
 func same(a, b reflect.Value) bool {
@@ -116,44 +116,44 @@ func sends(said []spelling, field int) bool {
 }
 
 // put sets what is said, and tells what is wrong with it.
-func (b *Body[B]) put(value *B, said []spelling) (wrong problem.Fields) {
+func (b *Body[B]) put(value *B, said []spelling) (invalid problem.Fields) {
 	b.by = make([]string, len(planOf[B]().Fields))
 	for _, s := range said {
-		wrong = append(wrong, s.wrong...)
+		invalid = append(invalid, s.invalid...)
 		for _, p := range s.parts {
 			f := planOf[B]().Fields[p.field]
 			switch at := reflect.ValueOf(value).Elem().FieldByIndex(f.Index); {
 			case !p.value.IsValid():
 				b.by[p.field] = s.pointer
 			case s.null && f.Required != 0 && !f.Optional:
-				wrong.Add(s.pointer, "required", "is required and cannot be null")
+				invalid.Add(s.pointer, "required", "is required and cannot be null")
 			case f.Future && !s.null && !reflect.Indirect(p.value).Interface().(Timestamp).After(time.Now()):
-				wrong.Add(s.pointer, "out_of_range", "must be in the future")
+				invalid.Add(s.pointer, "out_of_range", "must be in the future")
 			case b.by[p.field] == "":
 				b.by[p.field] = s.pointer
 				at.Set(p.value)
 			case !same(at, p.value):
-				wrong.Add(s.pointer, "disagrees", "says something else than %s", strings.TrimPrefix(b.by[p.field], "/"))
+				invalid.Add(s.pointer, "disagrees", "says something else than %s", strings.TrimPrefix(b.by[p.field], "/"))
 			}
 		}
 	}
-	return wrong
+	return invalid
 }
 
-func (b *Body[B]) resolve(value *B, wrong problem.Fields) error {
+func (b *Body[B]) resolve(value *B, invalid problem.Fields) error {
 	if r, ok := any(value).(resolver); ok {
 		var resolved problem.Fields
 		r.Resolve(&resolved)
 		for _, w := range b.named(resolved) {
-			Note(&wrong, w)
+			Note(&invalid, w)
 		}
 	}
-	return wrong.Err()
+	return invalid.Err()
 }
 
 // named is the same of the members as they were spelt.
-func (b *Body[B]) named(wrong problem.Fields) (named problem.Fields) {
-	for _, w := range wrong {
+func (b *Body[B]) named(invalid problem.Fields) (named problem.Fields) {
+	for _, w := range invalid {
 		if i := planOf[B]().at(w.Pointer); i >= 0 && b.by[i] != "" {
 			w.Pointer = b.by[i]
 		}
@@ -246,7 +246,7 @@ func (b *Body[B]) decode(sent object) {
 	b.said = plan.read(plan.Root, sent)
 	slices.SortStableFunc(
 		b.said,
-		func(a, other spelling) int { return len(a.wrong) - len(other.wrong) },
+		func(a, other spelling) int { return len(a.invalid) - len(other.invalid) },
 	) // what cannot be read decides nothing
 	b.put(&b.value, b.said)
 }

@@ -29,12 +29,12 @@ type sample struct {
 	} `json:"deep"`
 }
 
-func (s *sample) Resolve(wrong *problem.Fields) {
+func (s *sample) Resolve(invalid *problem.Fields) {
 	if s.Name == "evil" {
-		wrong.Add("/name", "evil", "is evil")
+		invalid.Add("/name", "evil", "is evil")
 	}
 	if s.Note != nil && *s.Note == "wrong" {
-		wrong.Add("/note", "wrong", "is wrong")
+		invalid.Add("/note", "wrong", "is wrong")
 	}
 }
 

@@ -41,11 +41,11 @@ func ParseCSV[B any](ctx context.Context, text []byte) (made []*B, lines []int, 
 	if err != nil {
 		return nil, nil, err
 	}
-	var wrong problem.Fields
-	for len(wrong) < maxWrongCells {
+	var invalid problem.Fields
+	for len(invalid) < maxWrongCells {
 		cells, err := r.Read()
 		if errors.Is(err, io.EOF) {
-			return made, lines, wrong.Err()
+			return made, lines, invalid.Err()
 		}
 		if err != nil {
 			return nil, nil, notCSV(err)
@@ -61,11 +61,11 @@ func ParseCSV[B any](ctx context.Context, text []byte) (made []*B, lines []int, 
 		body.decode(rowObject(columns, cells))
 		value, err := body.New()
 		if err != nil {
-			wrong = append(wrong, AtLine(err, line, columns)...)
+			invalid = append(invalid, AtLine(err, line, columns)...)
 		}
 		made, lines = append(made, value), append(lines, line)
 	}
-	return nil, nil, wrong.Err()
+	return nil, nil, invalid.Err()
 }
 
 // keepReturns doubles the carriage return at the end of a line within quotes, of which package csv takes one away.

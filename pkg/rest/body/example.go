@@ -37,7 +37,7 @@ func (p *Plan) CheckExample(text []byte, on schema.Occasion) error {
 	}
 	said := p.read(p.Root, sent)
 	for _, s := range said {
-		for _, w := range s.wrong {
+		for _, w := range s.invalid {
 			return fmt.Errorf("has %s, which %s", w.Pointer, w.Message)
 		}
 	}

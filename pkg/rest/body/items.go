@@ -21,8 +21,8 @@ func itemsKind(of reflect.Type) *Kind {
 				}
 				value := reflect.New(of).Elem()
 				for _, s := range plan.read(plan.Root, o) {
-					if len(s.wrong) > 0 {
-						return s.wrong[0].Code, "has " + s.pointer[1:] + ", which " + s.wrong[0].Message
+					if len(s.invalid) > 0 {
+						return s.invalid[0].Code, "has " + s.pointer[1:] + ", which " + s.invalid[0].Message
 					}
 					for _, p := range s.parts {
 						if !s.null {

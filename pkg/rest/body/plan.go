@@ -101,7 +101,7 @@ func (p *Plan) readNested(n *Node, sent any) []spelling {
 		}
 		return p.read(n, cleared)
 	default:
-		return []spelling{{pointer: n.pointer, wrong: problem.Fields{{Pointer: n.pointer, Code: "type", Message: "must be an object"}}}}
+		return []spelling{{pointer: n.pointer, invalid: problem.Fields{{Pointer: n.pointer, Code: "type", Message: "must be an object"}}}}
 	}
 }
 
@@ -113,7 +113,7 @@ func (p *Plan) spelling(pointer string, number int, sent any) (s spelling, ok bo
 	}
 	s.pointer, s.null = pointer, sent == nil
 	if s.null && f.Kind == KindBool {
-		s.wrong.Add(pointer, "type", "must be true or false")
+		s.invalid.Add(pointer, "type", "must be true or false")
 	}
 	value := s.read(f, sent)
 	composite, ok := reflect.Zero(f.Type).Interface().(Composite)
@@ -137,7 +137,7 @@ func (s *spelling) read(f *Field, sent any) reflect.Value {
 	value := reflect.New(f.Type)
 	if sent != nil {
 		if code, message := f.Kind.set(value.Elem(), sent, f.Member); code != "" {
-			s.wrong.Add(s.pointer, code, "%s", message)
+			s.invalid.Add(s.pointer, code, "%s", message)
 			return reflect.Value{}
 		}
 	}
@@ -222,9 +222,9 @@ func (p *Plan) checkResolver(t reflect.Type) {
 		if !ok {
 			return
 		}
-		var wrong problem.Fields
-		r.Resolve(&wrong)
-		for _, w := range wrong {
+		var invalid problem.Fields
+		r.Resolve(&invalid)
+		for _, w := range invalid {
 			if schema.Of(t).At(w.Pointer) == nil {
 				panic(fmt.Sprintf("%s blames %s, which it does not have", t, w.Pointer))
 			}

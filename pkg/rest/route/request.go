@@ -94,12 +94,12 @@ func (p *Request) fill(v reflect.Value, r *http.Request) error {
 	if err := p.FillPath(v, r); err != nil {
 		return err
 	}
-	_, wrong, err := p.FillQuery(v, r)
+	_, invalid, err := p.FillQuery(v, r)
 	if err != nil {
 		return err
 	}
-	if len(wrong) > 0 {
-		return WrongQuery(wrong)
+	if len(invalid) > 0 {
+		return WrongQuery(invalid)
 	}
 	if p.match != nil {
 		v.FieldByIndex(p.match).Set(reflect.ValueOf(ifMatchOf(r)))
@@ -154,20 +154,20 @@ func ParseID(text string) (id int64, ok bool) {
 }
 
 // FillQuery reads the request's own parameters, and answers all of them.
-func (p *Request) FillQuery(v reflect.Value, r *http.Request) (asked url.Values, wrong problem.Fields, err error) {
-	asked, wrong, err = p.readQuery(r)
+func (p *Request) FillQuery(v reflect.Value, r *http.Request) (asked url.Values, invalid problem.Fields, err error) {
+	asked, invalid, err = p.readQuery(r)
 	for _, param := range p.Query {
 		if value := asked.Get(param.Name); value != "" {
 			if code, message := body.ReadValue(v.FieldByIndex(param.Index), value, param.Member); code != "" {
-				wrong.Add("?"+param.Name, code, "%s", message)
+				invalid.Add("?"+param.Name, code, "%s", message)
 			}
 		} else if !asked.Has(param.Name) && param.Required != 0 {
-			wrong.Add("?"+param.Name, "required", "is required")
+			invalid.Add("?"+param.Name, "required", "is required")
 		} else if asked.Has(param.Name) && param.Name == owner {
-			wrong.Add("?"+param.Name, "required", "cannot be empty")
+			invalid.Add("?"+param.Name, "required", "cannot be empty")
 		}
 	}
-	return asked, wrong, err
+	return asked, invalid, err
 }
 
 const (
@@ -183,7 +183,7 @@ var underscores = strings.NewReplacer(".", "_", "[", "_", "]", "")
 
 // readQuery is what a request asks for, by the names that the operation knows. Dots and brackets are spellings of an
 // underscore: owner.id, owner[id]. What is unknown is refused: a filter that is misspelt would otherwise answer all there is.
-func (p *Request) readQuery(r *http.Request) (asked url.Values, wrong problem.Fields, err error) {
+func (p *Request) readQuery(r *http.Request) (asked url.Values, invalid problem.Fields, err error) {
 	sent, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
 		return nil, nil, problem.New(problem.BadRequest, "The query is not of the form name=value&name=value.").Because(err)
@@ -192,28 +192,28 @@ func (p *Request) readQuery(r *http.Request) (asked url.Values, wrong problem.Fi
 	for _, spelt := range slices.Sorted(maps.Keys(sent)) {
 		name := strings.TrimRight(underscores.Replace(spelt), "_")
 		switch {
-		case len(wrong) == maxWrongParameters:
-			return asked, wrong, nil
+		case len(invalid) == maxWrongParameters:
+			return asked, invalid, nil
 		case !slices.Contains(p.Names, name):
-			wrong.Add("?"+spelt, "unknown", "is unknown; there is %s", cmp.Or(strings.Join(p.Names, ", "), "none"))
+			invalid.Add("?"+spelt, "unknown", "is unknown; there is %s", cmp.Or(strings.Join(p.Names, ", "), "none"))
 		case name == Include:
 			given := slices.DeleteFunc(append(asked[name], sent[spelt]...), func(one string) bool { return one == "" })
 			asked.Set(name, strings.Join(given, ","))
 		case asked.Has(name) || len(sent[spelt]) > 1:
-			wrong.Add("?"+name, "disagrees", "is there more than once")
+			invalid.Add("?"+name, "disagrees", "is there more than once")
 		case name == "q": // in which a blank is one
 			asked.Set(name, sent[spelt][0])
 		default:
 			asked.Set(name, strings.TrimRightFunc(sent[spelt][0], unicode.IsSpace))
 		}
 	}
-	return asked, wrong, nil
+	return asked, invalid, nil
 }
 
 // WrongQuery says what is wrong with a query.
-func WrongQuery(wrong problem.Fields) error {
-	f := problem.New(problem.BadRequest, "The query is wrong: %s %s.", strings.TrimPrefix(wrong[0].Pointer, "?"), wrong[0].Message)
-	f.Fields = wrong
+func WrongQuery(invalid problem.Fields) error {
+	f := problem.New(problem.BadRequest, "The query is wrong: %s %s.", strings.TrimPrefix(invalid[0].Pointer, "?"), invalid[0].Message)
+	f.Fields = invalid
 	return f
 }
 

@@ -131,11 +131,11 @@ func (id *Identity) Greet(ctx context.Context, service, address string) error {
 	if err != nil {
 		return err
 	}
-	answer, err := transport.RoundTrip(r)
+	response, err := transport.RoundTrip(r)
 	if err != nil {
 		return err
 	}
-	return answer.Body.Close()
+	return response.Body.Close()
 }
 
 const protocol = "http/1.1"

@@ -23,16 +23,16 @@ func (i *install) as(id *Identity, address string, told ...string) (status int, 
 		i.t.Fatal(err)
 	}
 	r.Header[peers.CallHeader] = told
-	answer, err := transport.RoundTrip(r)
+	response, err := transport.RoundTrip(r)
 	if err != nil {
 		i.t.Fatal(err)
 	}
-	defer answer.Body.Close()
-	body, err := io.ReadAll(answer.Body)
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
 	if err != nil {
 		i.t.Fatal(err)
 	}
-	return answer.StatusCode, string(body)
+	return response.StatusCode, string(body)
 }
 
 // say answers with what is known of the request.

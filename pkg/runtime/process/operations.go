@@ -163,13 +163,13 @@ func (c *OperationsConfig) Ready() Command {
 		if err != nil {
 			return err
 		}
-		answer, err := http.DefaultClient.Do(r)
+		response, err := http.DefaultClient.Do(r)
 		if err != nil {
 			return err
 		}
-		defer answer.Body.Close()
-		body, err := io.ReadAll(io.LimitReader(answer.Body, 64<<10))
-		if err == nil && answer.StatusCode != http.StatusOK {
+		defer response.Body.Close()
+		body, err := io.ReadAll(io.LimitReader(response.Body, 64<<10))
+		if err == nil && response.StatusCode != http.StatusOK {
 			err = fmt.Errorf("it is not ready: %s", bytes.TrimSpace(body))
 		}
 		return err

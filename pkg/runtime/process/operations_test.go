@@ -88,13 +88,13 @@ func TestOperationsOutliveWork(t *testing.T) {
 	}
 	at := "http://" + listener.Addr().String()
 	get := func(path string) (int, string) {
-		answer, err := http.Get(at + path)
+		response, err := http.Get(at + path)
 		if err != nil {
 			return 0, err.Error()
 		}
-		defer answer.Body.Close()
-		body, _ := io.ReadAll(answer.Body)
-		return answer.StatusCode, string(body)
+		defer response.Body.Close()
+		body, _ := io.ReadAll(response.Body)
+		return response.StatusCode, string(body)
 	}
 	o := NewOperations("test")
 	ctx, stop := context.WithCancel(t.Context())
@@ -146,12 +146,12 @@ func TestDrainDelay(t *testing.T) {
 		ended <- o.Serve(ctx, listener, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), func() {})
 	}()
 	closes := func() bool {
-		answer, err := http.Get(at)
+		response, err := http.Get(at)
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = answer.Body.Close()
-		return answer.Close
+		_ = response.Body.Close()
+		return response.Close
 	}
 	if closes() {
 		t.Error("before the stop: got a closed connection, want it kept")
@@ -165,8 +165,8 @@ func TestDrainDelay(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	if answer, err := http.Get(at); err == nil {
-		_ = answer.Body.Close()
+	if response, err := http.Get(at); err == nil {
+		_ = response.Body.Close()
 		t.Error("after the end: got an answer, want none")
 	}
 }

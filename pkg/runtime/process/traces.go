@@ -85,14 +85,14 @@ func (c otlpClient) UploadTraces(ctx context.Context, spans []*otlp.ResourceSpan
 		return fmt.Errorf("send spans: %w", err)
 	}
 	r.Header.Set("Content-Type", "application/x-protobuf")
-	answer, err := http.DefaultClient.Do(r)
+	response, err := http.DefaultClient.Do(r)
 	if err != nil {
 		return fmt.Errorf("send spans: %w", err)
 	}
-	defer answer.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, 64<<10)) // so that the connection can be used again
-	if answer.StatusCode >= http.StatusMultipleChoices {
-		return fmt.Errorf("send spans: %s answered %s", r.URL.Host, answer.Status)
+	defer response.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, 64<<10)) // so that the connection can be used again
+	if response.StatusCode >= http.StatusMultipleChoices {
+		return fmt.Errorf("send spans: %s answered %s", r.URL.Host, response.Status)
 	}
 	return nil
 }

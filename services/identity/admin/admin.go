@@ -70,18 +70,18 @@ type adminBody struct {
 }
 
 // Resolve checks what the tags cannot say.
-func (b *adminBody) Resolve(wrong *problem.Fields) {
+func (b *adminBody) Resolve(invalid *problem.Fields) {
 	if strings.ContainsFunc(b.Username, func(r rune) bool { return !inUsername(r) }) {
-		wrong.Add("/username", "invalid", "can have letters, digits and . _ @ + - alone")
+		invalid.Add("/username", "invalid", "can have letters, digits and . _ @ + - alone")
 	}
 	if b.Email != "" {
-		account.CheckEmail(b.Email, wrong)
+		account.CheckEmail(b.Email, invalid)
 	}
 	if !b.Password.IsZero() {
-		account.CheckPassword(b.Password, b.least, wrong)
+		account.CheckPassword(b.Password, b.least, invalid)
 	}
 	if b.hash != nil { // else the caller may not set one, and is not worked for
-		account.CheckStrength(b.Password, []string{b.Username, b.Email}, wrong)
+		account.CheckStrength(b.Password, []string{b.Username, b.Email}, invalid)
 	}
 }
 

@@ -35,8 +35,8 @@ func (s *Service) preparePasswords(ctx context.Context, _ rest.Verbs, b *adminBo
 			return err
 		}
 	}
-	var wrong problem.Fields
-	if account.CheckPassword(b.Password, b.least, &wrong); len(wrong) > 0 { // Resolve says so later
+	var invalid problem.Fields
+	if account.CheckPassword(b.Password, b.least, &invalid); len(invalid) > 0 { // Resolve says so later
 		return nil
 	}
 	if b.confirmed == nil && !b.fresh && !caller.May(permission.UsersAdmins, permission.Write) { // update says so later

@@ -100,23 +100,23 @@ func (b *Body) belongTo(owner principal.Owner) {
 }
 
 // Resolve checks what the tags cannot say and works out the owner.
-func (b *Body) Resolve(wrong *problem.Fields) {
-	b.checkNetworks(wrong)
+func (b *Body) Resolve(invalid *problem.Fields) {
+	b.checkNetworks(invalid)
 	if text := b.Key.Reveal(); text != "" {
 		switch {
 		case len(text) < apikey.ShortestImport:
-			wrong.Add("/key", "too_short", "must have at least %d characters", apikey.ShortestImport)
+			invalid.Add("/key", "too_short", "must have at least %d characters", apikey.ShortestImport)
 		case len(text) > apikey.Longest || strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }):
-			wrong.Add("/key", "invalid", "can have at most %d printable ASCII characters and no space", apikey.Longest)
+			invalid.Add("/key", "invalid", "can have at most %d printable ASCII characters and no space", apikey.Longest)
 		case apikey.FormatOf(text) == apikey.Broken:
-			wrong.Add("/key", "checksum", "starts like a key of this installation, and its checksum is wrong")
+			invalid.Add("/key", "checksum", "starts like a key of this installation, and its checksum is wrong")
 		}
 	}
 	url, where := b.Owner.URL, "/owner/url"
 	ofType := "/owner/type"
 	if b.Type != nil {
 		if b.Owner.Type != nil && *b.Owner.Type != *b.Type {
-			wrong.Add("/type", "disagrees", "is not the type in owner")
+			invalid.Add("/type", "disagrees", "is not the type in owner")
 		}
 		b.Owner.Type, b.Type, ofType = b.Type, nil, "/type"
 	}
@@ -138,11 +138,11 @@ func (b *Body) Resolve(wrong *problem.Fields) {
 	}
 	switch owner, ok := principal.ParseOwner(url); {
 	case !ok:
-		wrong.Add(where, "invalid", "must be an owner's path, such as /admin/3, or the type of one with an id")
+		invalid.Add(where, "invalid", "must be an owner's path, such as /admin/3, or the type of one with an id")
 	case b.Owner.ID != nil && *b.Owner.ID != owner.ID:
-		wrong.Add("/owner/id", "disagrees", "is not the id in the owner's url")
+		invalid.Add("/owner/id", "disagrees", "is not the id in the owner's url")
 	case b.Owner.Type != nil && *b.Owner.Type != string(owner.Type):
-		wrong.Add(ofType, "disagrees", "is not the type in the owner's url")
+		invalid.Add(ofType, "disagrees", "is not the type in the owner's url")
 	default:
 		b.OwnerType, b.OwnerID = owner.Type, owner.ID
 		b.Owner.ID, b.Owner.Type, b.Owner.URL = nil, nil, ""

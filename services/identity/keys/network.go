@@ -13,16 +13,16 @@ import (
 const maxNetworks = 50
 
 // checkNetworks checks the networks that a key is good from, and writes them in the form of the column allowed_cidrs.
-func (b *Body) checkNetworks(wrong *problem.Fields) {
+func (b *Body) checkNetworks(invalid *problem.Fields) {
 	if len(b.Networks) > maxNetworks {
-		wrong.Add("/allowed_cidrs", "too_long", "can have at most %d networks", maxNetworks)
+		invalid.Add("/allowed_cidrs", "too_long", "can have at most %d networks", maxNetworks)
 		return
 	}
 	networks := []string{}
 	for _, text := range b.Networks {
 		network, err := parseNetwork(text)
 		if err != nil {
-			wrong.Add("/allowed_cidrs", "invalid", "must be networks such as 192.0.2.0/24 and 2001:db8::/32, or addresses")
+			invalid.Add("/allowed_cidrs", "invalid", "must be networks such as 192.0.2.0/24 and 2001:db8::/32, or addresses")
 			return
 		}
 		networks = append(networks, network.String())

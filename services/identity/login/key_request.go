@@ -82,24 +82,24 @@ func (b *keyRequest) purpose() purpose {
 }
 
 // Resolve checks what the tags cannot say.
-func (b *keyRequest) Resolve(wrong *problem.Fields) {
+func (b *keyRequest) Resolve(invalid *problem.Fields) {
 	switch b.purpose() {
 	case toSignIn:
 		if t := b.account(); t != principal.Admin && t != principal.Client {
-			wrong.Add("/type", "invalid", "must be admin or client")
+			invalid.Add("/type", "invalid", "must be admin or client")
 		}
 		if b.Email == "" && (b.Username == "" || b.account() == principal.Client) {
-			wrong.Add("/email", "required", "is required")
+			invalid.Add("/email", "required", "is required")
 		}
 		return
 	case toLast:
 		if b.Name == "" {
-			wrong.Add("/name", "required", "is required and cannot be empty")
+			invalid.Add("/name", "required", "is required and cannot be empty")
 		}
 	case toNothing:
-		wrong.Add("/name", "required", "is required")
+		invalid.Add("/name", "required", "is required")
 	}
-	b.Body.Resolve(wrong)
+	b.Body.Resolve(invalid)
 }
 
 // account is the type of the one that a login is of.
@@ -184,8 +184,8 @@ func (s *Logins) prepareKey(ctx context.Context, _ rest.Verbs, b *keyRequest) (e
 	if b.purpose() != toSignIn {
 		return guard.AnyKey.Check(principal.From(ctx), permission.Write, 0)
 	}
-	var wrong problem.Fields
-	if b.Resolve(&wrong); len(wrong) == 0 { // else Resolve says so later
+	var invalid problem.Fields
+	if b.Resolve(&invalid); len(invalid) == 0 { // else Resolve says so later
 		b.person, err = s.checkPassword(ctx, b.account(), b.Email, b.Username, b.Password)
 	}
 	return err

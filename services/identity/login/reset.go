@@ -185,11 +185,11 @@ func (s *Resets) prepareReset(ctx context.Context, req *finishReset) (err error)
 	if !p.MayReset() || req.found.version != p.Version {
 		return pgx.ErrNoRows
 	}
-	var wrong problem.Fields
-	if account.CheckPassword(body.Password, settings.PasswordLength.In(s.Settings.Values()), &wrong); len(wrong) == 0 {
-		account.CheckStrength(body.Password, []string{p.Name, p.Email}, &wrong)
+	var invalid problem.Fields
+	if account.CheckPassword(body.Password, settings.PasswordLength.In(s.Settings.Values()), &invalid); len(invalid) == 0 {
+		account.CheckStrength(body.Password, []string{p.Name, p.Email}, &invalid)
 	}
-	if err := wrong.Err(); err != nil {
+	if err := invalid.Err(); err != nil {
 		return err
 	}
 	req.sent = body

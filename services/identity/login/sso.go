@@ -51,18 +51,18 @@ type askForLink struct {
 
 // check refuses what must not be sent to a panel.
 func (q *askForLink) check() error {
-	var wrong problem.Fields
+	var invalid problem.Fields
 	if q.Redirect != "" && !isPath(q.Redirect) {
-		wrong.Add("?redirect", "invalid", "must be a path of the panel, such as /servers/7")
+		invalid.Add("?redirect", "invalid", "must be a path of the panel, such as /servers/7")
 	}
 	if _, ok := principal.ParseOwner(q.Owner); q.Owner != "" && !ok {
-		wrong.Add("?owner", "invalid", "must be an owner's path, such as /client/5")
+		invalid.Add("?owner", "invalid", "must be an owner's path, such as /client/5")
 	}
-	if len(wrong) == 0 {
+	if len(invalid) == 0 {
 		return nil
 	}
 	refused := problem.New(problem.BadRequest, "The query is wrong.")
-	refused.Fields = wrong
+	refused.Fields = invalid
 	return refused
 }
 

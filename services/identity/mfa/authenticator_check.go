@@ -49,31 +49,31 @@ func (s *Service) checkNew(ctx context.Context, tx *pg.Tx, c access.Caller, b *a
 			return err
 		}
 	}
-	var wrong problem.Fields
+	var invalid problem.Fields
 	switch {
 	case has >= maxAuthenticators:
-		wrong.Add("/method", "too_many", "cannot be another one: the account has %d authenticators", has)
+		invalid.Add("/method", "too_many", "cannot be another one: the account has %d authenticators", has)
 	case b.Method != byEmail && b.Value != nil:
-		wrong.Add("/value", "read_only", "is made here for an authenticator of this method")
+		invalid.Add("/value", "read_only", "is made here for an authenticator of this method")
 	case b.Method == byTOTP:
 		err = s.makeTOTP(ctx, b)
 	case b.Method == byPasskey && s.Passkeys == nil:
 		return errNoPasskeys()
 	case b.Method == byPasskey:
 	case b.Method == byEmail && b.Value == nil && b.person.Email == "":
-		wrong.Add("/value", "required", "is required: the account has no address")
+		invalid.Add("/value", "required", "is required: the account has no address")
 	case b.Method == byEmail:
 		if b.Value == nil {
 			b.Value = &b.person.Email
 		}
-		checkAddress(*b.Value, &wrong)
+		checkAddress(*b.Value, &invalid)
 	default:
-		wrong.Add("/method", "not_found", "names no method that authenticators can be made of")
+		invalid.Add("/method", "not_found", "names no method that authenticators can be made of")
 	}
 	if b.Verified {
-		wrong.Add("/verified", "unconfirmed", "can be true once a code of the authenticator was confirmed")
+		invalid.Add("/verified", "unconfirmed", "can be true once a code of the authenticator was confirmed")
 	}
-	return errors.Join(err, wrong.Err())
+	return errors.Join(err, invalid.Err())
 }
 
 // makeTOTP makes the secret that the app shares with this service.
@@ -88,10 +88,10 @@ func (s *Service) makeTOTP(ctx context.Context, b *authenticatorBody) error {
 	return nil
 }
 
-func checkAddress(address string, wrong *problem.Fields) {
+func checkAddress(address string, invalid *problem.Fields) {
 	var of problem.Fields
 	if account.CheckEmail(address, &of); len(of) > 0 {
-		wrong.Add("/value", of[0].Code, "%s", of[0].Message)
+		invalid.Add("/value", of[0].Code, "%s", of[0].Message)
 	}
 }
 
@@ -100,20 +100,20 @@ func (s *Service) checkEdited(ctx context.Context, tx *pg.Tx, c access.Caller, i
 		return err
 	}
 	moved := before.Value != b.Value && (before.Value == nil || b.Value == nil || *before.Value != *b.Value)
-	var wrong problem.Fields
+	var invalid problem.Fields
 	switch {
 	case b.Method != before.Method:
-		wrong.Add("/method", "read_only", "stays: make another authenticator")
+		invalid.Add("/method", "read_only", "stays: make another authenticator")
 	case moved && before.Verified:
-		wrong.Add("/value", "read_only", "stays once the authenticator is verified: make another one")
+		invalid.Add("/value", "read_only", "stays once the authenticator is verified: make another one")
 	case moved && before.Method != byEmail:
-		wrong.Add("/value", "read_only", "is made here for an authenticator of this method")
+		invalid.Add("/value", "read_only", "is made here for an authenticator of this method")
 	case moved && b.Value == nil:
-		wrong.Add("/value", "required", "is required where the method is email")
+		invalid.Add("/value", "required", "is required where the method is email")
 	case moved:
-		checkAddress(*b.Value, &wrong)
+		checkAddress(*b.Value, &invalid)
 	}
-	if err := wrong.Err(); err != nil {
+	if err := invalid.Err(); err != nil {
 		return err
 	}
 	switch {

@@ -43,12 +43,12 @@ type codeAnswerBody struct {
 }
 
 // Resolve checks what the tags cannot say.
-func (b *codeAnswerBody) Resolve(wrong *problem.Fields) {
+func (b *codeAnswerBody) Resolve(invalid *problem.Fields) {
 	if b.Token.IsZero() {
 		b.Token = b.Verify.Token
 	}
 	if b.Token.IsZero() && b.Credential.Type == "" {
-		wrong.Add("/token", "required", "is required")
+		invalid.Add("/token", "required", "is required")
 	}
 }
 

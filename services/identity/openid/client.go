@@ -52,14 +52,14 @@ func NewClient(allowed egress.Networks) *Client {
 type bounded struct{ http.RoundTripper }
 
 func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
-	answer, err := b.RoundTripper.RoundTrip(r)
+	response, err := b.RoundTripper.RoundTrip(r)
 	if err == nil {
-		answer.Body = struct {
+		response.Body = struct {
 			io.Reader
 			io.Closer
-		}{io.LimitReader(answer.Body, maxAnswer), answer.Body}
+		}{io.LimitReader(response.Body, maxAnswer), response.Body}
 	}
-	return answer, err
+	return response, err
 }
 
 // Settings are what a provider and this installation have agreed on.

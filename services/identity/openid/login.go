@@ -59,10 +59,10 @@ type openIDLoginBody struct {
 }
 
 // Resolve checks what the tags cannot say.
-func (b *openIDLoginBody) Resolve(wrong *problem.Fields) {
+func (b *openIDLoginBody) Resolve(invalid *problem.Fields) {
 	var err error
 	if b.hash, err = base64.RawURLEncoding.DecodeString(b.Challenge); b.Challenge != "" && (err != nil || len(b.hash) != sha256.Size) {
-		wrong.Add("/challenge", "invalid", "must be a SHA-256 in base64url without =")
+		invalid.Add("/challenge", "invalid", "must be a SHA-256 in base64url without =")
 	}
 }
 

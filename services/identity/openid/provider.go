@@ -66,31 +66,31 @@ const maxDomains = 100
 var domainName = regexp.MustCompile(`^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z0-9-]{2,63}$`)
 
 // Resolve checks what the tags cannot say.
-func (b *openIDProviderBody) Resolve(wrong *problem.Fields) {
+func (b *openIDProviderBody) Resolve(invalid *problem.Fields) {
 	if u, err := url.Parse(
 		b.Issuer,
 	); b.Issuer != "" &&
 		(err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "") {
-		wrong.Add("/issuer", "invalid", "must be an address such as https://login.example.com")
+		invalid.Add("/issuer", "invalid", "must be an address such as https://login.example.com")
 	}
 	if len(b.Domains) > maxDomains {
-		wrong.Add("/domains", "too_long", "can have at most %d domains", maxDomains)
+		invalid.Add("/domains", "too_long", "can have at most %d domains", maxDomains)
 	}
 	for i, domain := range b.Domains {
 		if b.Domains[i] = strings.ToLower(domain); !domainName.MatchString(b.Domains[i]) {
-			wrong.Add("/domains", "invalid", "must be names of domains such as example.com")
+			invalid.Add("/domains", "invalid", "must be names of domains such as example.com")
 			break
 		}
 	}
 	if b.MakesAdmins && len(b.Domains) == 0 {
-		wrong.Add("/makes_admins", "out_of_range", "takes domains, whose addresses become admins")
+		invalid.Add("/makes_admins", "out_of_range", "takes domains, whose addresses become admins")
 	}
 }
 
 // lists tells whether an email address is of one of the provider's domains.
 func (p *OpenIDProvider) lists(email string) bool {
-	var wrong problem.Fields
-	if account.CheckEmail(email, &wrong); len(wrong) > 0 {
+	var invalid problem.Fields
+	if account.CheckEmail(email, &invalid); len(invalid) > 0 {
 		return false
 	}
 	return slices.Contains(p.Domains, strings.ToLower(email[strings.LastIndexByte(email, '@')+1:]))
@@ -140,11 +140,11 @@ func mayWriteProviders(ctx context.Context, tx *pg.Tx) error {
 }
 
 // checkPermissions refuses names that are no permissions. A name that is stored already is one that a newer version knows.
-func (b *openIDProviderBody) checkPermissions(stored []string, wrong *problem.Fields) {
+func (b *openIDProviderBody) checkPermissions(stored []string, invalid *problem.Fields) {
 	grants := principal.ParseGrants(b.Permissions)
 	known := append(grants.Names(), stored...)
 	if slices.ContainsFunc(b.Permissions, func(name string) bool { return !slices.Contains(known, name) }) {
-		wrong.Add("/permissions", "invalid", "must be permissions such as network.groups read")
+		invalid.Add("/permissions", "invalid", "must be permissions such as network.groups read")
 	} else if b.Permissions != nil {
 		b.Permissions = grants.Rewrite(b.Permissions)
 	}
@@ -152,21 +152,21 @@ func (b *openIDProviderBody) checkPermissions(stored []string, wrong *problem.Fi
 
 // checkProvider refuses to keep the secret when the issuer changes, names that are no permissions, and null for a list.
 func checkProvider(_ context.Context, _ *pg.Tx, _ int64, before, b *openIDProviderBody) error {
-	var wrong problem.Fields
+	var invalid problem.Fields
 	if before == nil {
 		b.Domains, b.Permissions = append([]string{}, b.Domains...), append([]string{}, b.Permissions...)
-		b.checkPermissions(nil, &wrong)
-		return wrong.Err()
+		b.checkPermissions(nil, &invalid)
+		return invalid.Err()
 	}
-	b.checkPermissions(before.Permissions, &wrong)
+	b.checkPermissions(before.Permissions, &invalid)
 	if b.Domains == nil {
-		wrong.Add("/domains", "required", "cannot be null: none is []")
+		invalid.Add("/domains", "required", "cannot be null: none is []")
 	}
 	if b.Permissions == nil {
-		wrong.Add("/permissions", "required", "cannot be null: none is []")
+		invalid.Add("/permissions", "required", "cannot be null: none is []")
 	}
 	if kept := b.ClientSecret != nil && b.ClientSecret.IsZero(); kept && b.Issuer != before.Issuer {
-		wrong.Add("/client_secret", "required", "is required where the issuer is another one")
+		invalid.Add("/client_secret", "required", "is required where the issuer is another one")
 	}
-	return wrong.Err()
+	return invalid.Err()
 }

@@ -106,20 +106,20 @@ func valueCheck(fieldType string, options *string) func(value string) (why strin
 }
 
 // Resolve checks the members, and that a default is one of the field's values.
-func (b *fieldBody) Resolve(wrong *problem.Fields) {
+func (b *fieldBody) Resolve(invalid *problem.Fields) {
 	if b.Type == "" {
 		b.Type = "text"
 	}
 	switch {
 	case b.Type != "select" && b.Options != nil:
-		wrong.Add("/options", "conflict", "can be set of a select alone")
+		invalid.Add("/options", "conflict", "can be set of a select alone")
 	case b.Type == "select" && b.Options == nil:
-		wrong.Add("/options", "required", "is required of a select")
+		invalid.Add("/options", "required", "is required of a select")
 	case b.Options != nil && slices.Contains(strings.Split(*b.Options, "|"), ""):
-		wrong.Add("/options", "invalid", "has an empty value")
+		invalid.Add("/options", "invalid", "has an empty value")
 	case b.Default != nil:
 		if why := valueCheck(b.Type, b.Options)(*b.Default); why != "" {
-			wrong.Add("/default", "invalid", "%s", why)
+			invalid.Add("/default", "invalid", "%s", why)
 		}
 	}
 }
@@ -157,16 +157,16 @@ func checkField(ctx context.Context, tx *pg.Tx, id int64, before, b *fieldBody) 
 	if err != nil {
 		return fmt.Errorf("read the values: %w", err)
 	}
-	var wrong problem.Fields
+	var invalid problem.Fields
 	if b.TargetType != before.TargetType && len(values) > 0 {
-		wrong.Add("/target_type", "conflict", "cannot change while there are values")
+		invalid.Add("/target_type", "conflict", "cannot change while there are values")
 	}
 	check := valueCheck(b.Type, b.Options)
 	for _, value := range values {
 		if why := check(value); why != "" {
-			wrong.Add("/type", "conflict", "does not fit a value that is there: %.100q %s", value, why)
+			invalid.Add("/type", "conflict", "does not fit a value that is there: %.100q %s", value, why)
 			break
 		}
 	}
-	return wrong.Err()
+	return invalid.Err()
 }

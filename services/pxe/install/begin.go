@@ -42,27 +42,27 @@ func lockMACs(ctx context.Context, tx *pg.Tx, macs []string) error {
 
 // checkInstall finds out whether there is what an install refers to, holds it, and notes how it is called now.
 func (s *Installs) checkInstall(ctx context.Context, tx *pg.Tx, b *installBody) error {
-	var wrong problem.Fields
+	var invalid problem.Fields
 	if b.DHCPServer == nil {
 		b.DHCPServer = b.entity.Group.DHCPServer
 	}
 	var err error
 	if b.ProfileName, err = holdByName(ctx, tx, "profile", int64(b.Profile)); errors.Is(err, pgx.ErrNoRows) {
-		wrong.Add("/profile", "not_found", "names something that does not exist")
+		invalid.Add("/profile", "not_found", "names something that does not exist")
 	} else if err != nil {
 		return err
 	}
 	if b.DHCPServer == nil {
-		wrong.Add("/dhcp_server", "required", "is required, as IP group %d (%s) names none", b.entity.Group.ID, b.entity.Group.Name)
+		invalid.Add("/dhcp_server", "required", "is required, as IP group %d (%s) names none", b.entity.Group.ID, b.entity.Group.Name)
 	} else if b.DHCPServerName, err = holdByName(ctx, tx, "dhcp_server", int64(*b.DHCPServer)); errors.Is(err, pgx.ErrNoRows) {
-		wrong.Add("/dhcp_server", "not_found", "names something that does not exist")
+		invalid.Add("/dhcp_server", "not_found", "names something that does not exist")
 	} else if err != nil {
 		return err
 	}
-	if err := findConflicts(ctx, tx, b.Host.MACs, int64(b.Host.Entity), 0, &wrong); err != nil {
+	if err := findConflicts(ctx, tx, b.Host.MACs, int64(b.Host.Entity), 0, &invalid); err != nil {
 		return err
 	}
-	if err := wrong.Err(); err != nil {
+	if err := invalid.Err(); err != nil {
 		return err
 	}
 	if err := s.Entities.Hold(ctx, tx, int64(b.Host.Entity), "/host/entity"); err != nil {
@@ -87,7 +87,7 @@ func holdByName(ctx context.Context, tx *pg.Tx, table string, id int64) (name st
 
 // findConflicts names installs, other than that of this id, by which a machine is being installed, or with the IP entity. That there
 // are none is the part of unique indexes.
-func findConflicts(ctx context.Context, q pg.Querier, macs []string, entity, id int64, wrong *problem.Fields) error {
+func findConflicts(ctx context.Context, q pg.Querier, macs []string, entity, id int64, invalid *problem.Fields) error {
 	rows, err := q.Query(ctx, `
 		(SELECT '/host/macs', format('has %s, which is being installed by install %s (%s)', m.mac, i.id, i.host_hostname), i.id, i.host_hostname
 			FROM install_mac m JOIN install i ON i.id = m.install_id WHERE m.mac = ANY ($1) AND m.under_way AND i.id <> $3 ORDER BY i.id LIMIT 1)
@@ -100,9 +100,9 @@ func findConflicts(ctx context.Context, q pg.Querier, macs []string, entity, id 
 	var pointer, message string
 	var other rest.Ref
 	_, err = pgx.ForEachRow(rows, []any{&pointer, &message, &other.ID, &other.Name}, func() error {
-		wrong.Add(pointer, "taken", "%s", message)
+		invalid.Add(pointer, "taken", "%s", message)
 		existing := other
-		(*wrong)[len(*wrong)-1].Existing = &existing
+		(*invalid)[len(*invalid)-1].Existing = &existing
 		return nil
 	})
 	if err != nil {

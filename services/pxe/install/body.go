@@ -55,37 +55,37 @@ const (
 )
 
 // Resolve checks what the tags cannot say, and works out what the machine is called and which addresses it has.
-func (b *installBody) Resolve(wrong *problem.Fields) {
+func (b *installBody) Resolve(invalid *problem.Fields) {
 	h := &b.Host
 	if b.entity == nil {
-		wrong.Add("/host/entity", "not_found", "names something that does not exist")
+		invalid.Add("/host/entity", "not_found", "names something that does not exist")
 	}
 	if b.Client != nil && b.ClientEmail == nil {
-		wrong.Add("/client", "not_found", "names something that does not exist")
+		invalid.Add("/client", "not_found", "names something that does not exist")
 	}
-	if h.MACs = script.ParseMACs(wrong, "/host/macs", h.MACs...); len(h.MACs) > maxMACs {
-		wrong.Add("/host/macs", "too_long", "can have at most %d items", maxMACs)
+	if h.MACs = script.ParseMACs(invalid, "/host/macs", h.MACs...); len(h.MACs) > maxMACs {
+		invalid.Add("/host/macs", "too_long", "can have at most %d items", maxMACs)
 	} else if len(h.MACs) == 0 {
-		wrong.Add("/host/macs", "required", "is required and cannot be empty")
+		invalid.Add("/host/macs", "required", "is required and cannot be empty")
 	}
 	for _, mac := range h.MACs {
 		if strings.ContainsRune("13579bdf", rune(mac[1])) || mac == "00:00:00:00:00:00" {
-			wrong.Add("/host/macs", "invalid", "has %s, which no interface has", mac)
+			invalid.Add("/host/macs", "invalid", "has %s, which no interface has", mac)
 		}
 	}
-	names := script.ParseNameservers(wrong, h.DNS)
+	names := script.ParseNameservers(invalid, h.DNS)
 	if len(names) > maxNameservers {
-		wrong.Add("/host/nameservers", "too_long", "can have at most %d", maxNameservers)
+		invalid.Add("/host/nameservers", "too_long", "can have at most %d", maxNameservers)
 	}
 	h.DNS = strings.Join(names, " ")
 	if h.Firmware == "" {
 		h.Firmware = "bios"
 	}
-	b.address(wrong)
-	script.CheckHostname(wrong, h.Hostname)
-	b.SSHKeys = readSSHKeys(wrong, b.SSHKeys)
+	b.address(invalid)
+	script.CheckHostname(invalid, h.Hostname)
+	b.SSHKeys = readSSHKeys(invalid, b.SSHKeys)
 	if len(b.Variables) > maxVariables {
-		wrong.Add("/variables", "too_long", "can have at most %d members", maxVariables)
+		invalid.Add("/variables", "too_long", "can have at most %d members", maxVariables)
 	}
 	if b.Variables == nil {
 		b.Variables = map[string]string{}
@@ -99,7 +99,7 @@ func (b *installBody) Resolve(wrong *problem.Fields) {
 func newToken() secret.String { return secret.New((rand.Text() + rand.Text())[:tokenLength]) }
 
 // address works out the machine's addresses of its entity.
-func (b *installBody) address(wrong *problem.Fields) {
+func (b *installBody) address(invalid *problem.Fields) {
 	h := &b.Host
 	if b.entity == nil {
 		return
@@ -113,7 +113,7 @@ func (b *installBody) address(wrong *problem.Fields) {
 		}
 		host, ok := of.host()
 		if !ok {
-			wrong.Add("/host/entity", "invalid", "names an IP entity without a subnet mask")
+			invalid.Add("/host/entity", "invalid", "names an IP entity without a subnet mask")
 			continue
 		}
 		text := host.String()
@@ -130,7 +130,7 @@ func (b *installBody) address(wrong *problem.Fields) {
 }
 
 // readSSHKeys reads public keys, a line each, and writes each as it is stored.
-func readSSHKeys(wrong *problem.Fields, text string) string {
+func readSSHKeys(invalid *problem.Fields, text string) string {
 	var keys []string
 	for n, line := range slices.Collect(strings.Lines(text)) {
 		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
@@ -138,7 +138,7 @@ func readSSHKeys(wrong *problem.Fields, text string) string {
 		}
 		_, _, _, rest, err := ssh.ParseAuthorizedKey([]byte(line))
 		if err != nil || len(rest) > 0 {
-			wrong.Add("/ssh_keys", "invalid", "has in line %d no public key of SSH, such as ssh-ed25519 AAAA… and a comment", n+1)
+			invalid.Add("/ssh_keys", "invalid", "has in line %d no public key of SSH, such as ssh-ed25519 AAAA… and a comment", n+1)
 			continue
 		}
 		keys = append(keys, line)

@@ -71,17 +71,17 @@ func (s *Installs) retryInstall(ctx context.Context, tx *pg.Tx, req installToRet
 
 // checkRetry finds out whether there is still what an install needs, and holds it.
 func (s *Installs) checkRetry(ctx context.Context, tx *pg.Tx, i *ListedInstall) error {
-	var wrong problem.Fields
-	if err := findConflicts(ctx, tx, i.Host.MACs, i.Host.Entity.ID, i.ID, &wrong); err != nil {
+	var invalid problem.Fields
+	if err := findConflicts(ctx, tx, i.Host.MACs, i.Host.Entity.ID, i.ID, &invalid); err != nil {
 		return err
 	}
-	if len(wrong) > 0 {
+	if len(invalid) > 0 {
 		return problem.New(
 			problem.Conflict,
 			"Install %d cannot begin anew: %s %s.",
 			i.ID,
-			strings.ReplaceAll(wrong[0].Pointer[1:], "/", "."),
-			wrong[0].Message,
+			strings.ReplaceAll(invalid[0].Pointer[1:], "/", "."),
+			invalid[0].Message,
 		)
 	}
 	for _, of := range []struct {

@@ -102,11 +102,11 @@ func (s *Installs) views() []rest.Route {
 			if req.MAC == "" {
 				return where, nil
 			}
-			var wrong problem.Fields
-			macs := script.ParseMACs(&wrong, "?mac", req.MAC)
-			if len(wrong) > 0 {
+			var invalid problem.Fields
+			macs := script.ParseMACs(&invalid, "?mac", req.MAC)
+			if len(invalid) > 0 {
 				refused := problem.New(problem.BadRequest, "The query is wrong.")
-				refused.Fields = wrong
+				refused.Fields = invalid
 				return nil, refused
 			}
 			return append(where, pg.Condition{SQL: "id IN (SELECT install_id FROM install_mac WHERE mac = ANY ($1))", Args: []any{macs}}), nil

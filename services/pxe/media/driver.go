@@ -51,9 +51,9 @@ const (
 )
 
 // Resolve refuses what is no file: a number, which a text may be sent as.
-func (b *driverBody) Resolve(wrong *problem.Fields) {
+func (b *driverBody) Resolve(invalid *problem.Fields) {
 	if b.Content != "" && !strings.HasPrefix(b.Content, sumPrefix) {
-		wrong.Add("/driver", "type", "must be a text in base64")
+		invalid.Add("/driver", "type", "must be a text in base64")
 	}
 }
 

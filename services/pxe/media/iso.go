@@ -48,9 +48,9 @@ type isoBody struct {
 }
 
 // Resolve checks what the tags cannot say.
-func (b *isoBody) Resolve(wrong *problem.Fields) {
+func (b *isoBody) Resolve(invalid *problem.Fields) {
 	if b.Folder == "drivers" || strings.HasSuffix(b.Folder, imageEnd) {
-		wrong.Add("/folder", "invalid", "cannot be drivers, nor end with %s", imageEnd)
+		invalid.Add("/folder", "invalid", "cannot be drivers, nor end with %s", imageEnd)
 	}
 	if b.SHA256 != nil {
 		lower := strings.ToLower(*b.SHA256)
@@ -60,7 +60,7 @@ func (b *isoBody) Resolve(wrong *problem.Fields) {
 		return
 	}
 	if to, err := url.Parse(b.URL.Reveal()); err != nil || to.Scheme != "https" && to.Scheme != "http" || to.Hostname() == "" {
-		wrong.Add("/url", "invalid", "must begin with https:// or http://")
+		invalid.Add("/url", "invalid", "must begin with https:// or http://")
 	}
 }
 

@@ -31,20 +31,20 @@ func (i *importing) load(ctx context.Context, d *storage.Draft) error {
 	errSilent := fmt.Errorf("it sent nothing for %s", i.SilenceTimeout)
 	late := time.AfterFunc(i.SilenceTimeout, func() { stop(errSilent) })
 	defer late.Stop()
-	answer, err := i.request(ctx, d)
+	response, err := i.request(ctx, d)
 	if err != nil {
 		if errors.Is(context.Cause(ctx), errSilent) {
 			return errSilent
 		}
 		return err
 	}
-	defer answer.Body.Close()
-	whole, err := i.answered(answer, d)
+	defer response.Body.Close()
+	whole, err := i.answered(response, d)
 	if errors.Is(err, errChanged) {
 		var anew *storage.Draft
 		if anew, err = i.restart(ctx, d); err == nil {
 			*d = *anew
-			whole, err = i.answered(answer, d)
+			whole, err = i.answered(response, d)
 		}
 	}
 	if err != nil {
@@ -53,16 +53,16 @@ func (i *importing) load(ctx context.Context, d *storage.Draft) error {
 	if whole > i.most {
 		return i.tooLarge()
 	}
-	validator := answer.Header.Get("ETag")
+	validator := response.Header.Get("ETag")
 	if validator == "" || validator[0] != '"' { // a weak one is none
-		validator = answer.Header.Get("Last-Modified")
+		validator = response.Header.Get("Last-Modified")
 	}
 	if d.Size == 0 {
 		if err := i.note(ctx, "validator = nullif($3, ''), expected = nullif($4, -1), error = NULL", validator, whole); err != nil {
 			return err
 		}
 	}
-	err = d.Append(ctx, &heard{answer.Body, late, i.SilenceTimeout}, i.most)
+	err = d.Append(ctx, &heard{response.Body, late, i.SilenceTimeout}, i.most)
 	switch {
 	case errors.Is(err, storage.ErrTooLarge):
 		return i.tooLarge()
@@ -94,11 +94,11 @@ func (i *importing) request(ctx context.Context, d *storage.Draft) (*http.Respon
 			r.Header.Set("If-Range", i.validator)
 		}
 	}
-	answer, err := i.client.Do(r)
+	response, err := i.client.Do(r)
 	if errors.Is(err, egress.ErrOwnNetwork) || errors.Is(err, egress.ErrPlain) || errors.Is(err, egress.ErrRedirects) {
 		return nil, refuse("%s", egress.Reason(err))
 	}
-	return answer, err
+	return response, err
 }
 
 func (i *importing) tooLarge() error {
@@ -108,14 +108,14 @@ func (i *importing) tooLarge() error {
 var errChanged = errors.New("it is another one now")
 
 // answered tells how long the whole is, -1 where nobody knows. The draft is to be gone on with then.
-func (i *importing) answered(answer *http.Response, d *storage.Draft) (whole int64, err error) {
-	switch status := answer.StatusCode; {
+func (i *importing) answered(response *http.Response, d *storage.Draft) (whole int64, err error) {
+	switch status := response.StatusCode; {
 	case status == http.StatusOK && d.Size == 0:
-		return answer.ContentLength, nil
+		return response.ContentLength, nil
 	case status == http.StatusOK:
 		return 0, errChanged
 	case status == http.StatusPartialContent:
-		part := contentRange.FindStringSubmatch(answer.Header.Get("Content-Range"))
+		part := contentRange.FindStringSubmatch(response.Header.Get("Content-Range"))
 		if part == nil || part[1] != strconv.FormatInt(d.Size, 10) {
 			return 0, refuse("it answers another part than was asked for")
 		}
@@ -123,11 +123,11 @@ func (i *importing) answered(answer *http.Response, d *storage.Draft) (whole int
 			whole = -1
 		}
 		return whole, nil
-	case status == http.StatusRequestedRangeNotSatisfiable && answer.Header.Get("Content-Range") == fmt.Sprintf("bytes */%d", d.Size):
-		answer.Body = http.NoBody
+	case status == http.StatusRequestedRangeNotSatisfiable && response.Header.Get("Content-Range") == fmt.Sprintf("bytes */%d", d.Size):
+		response.Body = http.NoBody
 		return d.Size, nil // all of it was loaded
 	case status == http.StatusRequestedRangeNotSatisfiable && d.Size > 0:
-		if _, err := i.restart(answer.Request.Context(), d); err != nil {
+		if _, err := i.restart(response.Request.Context(), d); err != nil {
 			return 0, err
 		}
 		return 0, errors.New("it is shorter than it was")

@@ -47,7 +47,7 @@ const hiddenKey = "*****-*****-*****-*****-"
 var licenseKey = regexp.MustCompile(`^[A-Z0-9]{5}(-[A-Z0-9]{5}){4}$`)
 
 // Resolve checks the key, and notes its end.
-func (b *editionBody) Resolve(wrong *problem.Fields) {
+func (b *editionBody) Resolve(invalid *problem.Fields) {
 	switch {
 	case b.LicenseKey == nil:
 		b.KeyEnd = nil
@@ -57,7 +57,7 @@ func (b *editionBody) Resolve(wrong *problem.Fields) {
 	default:
 		key := strings.ToUpper(b.LicenseKey.Reveal())
 		if !licenseKey.MatchString(key) {
-			wrong.Add("/license_key", "invalid", "must be five groups of five letters and digits, with dashes between")
+			invalid.Add("/license_key", "invalid", "must be five groups of five letters and digits, with dashes between")
 			return
 		}
 		end := key[len(hiddenKey):]

@@ -104,11 +104,11 @@ func (c *Client) Put(ctx context.Context, f File, offset int64, rest io.Reader) 
 	if r.ContentLength == 0 {
 		r.Body = http.NoBody
 	}
-	answer, err := c.do(r)
+	response, err := c.do(r)
 	if err != nil {
 		return caused(ctx, err)
 	}
-	return answer.Body.Close()
+	return response.Body.Close()
 }
 
 // Open reads a file from an offset on. What arrives is not verified.
@@ -133,19 +133,19 @@ func (c *Client) open(ctx context.Context, method, path string, body io.Reader, 
 	}
 	want := prepare(r)
 	late := time.AfterFunc(stallTime, func() { cancel(errStalled) })
-	answer, err := c.do(r)
+	response, err := c.do(r)
 	late.Stop()
 	if err != nil {
 		err = caused(ctx, err)
 		cancel(nil)
 		return nil, err
 	}
-	if answer.StatusCode != want {
-		_ = answer.Body.Close()
+	if response.StatusCode != want {
+		_ = response.Body.Close()
 		cancel(nil)
-		return nil, fmt.Errorf("it answered %d instead of %d", answer.StatusCode, want)
+		return nil, fmt.Errorf("it answered %d instead of %d", response.StatusCode, want)
 	}
-	return &download{watch(answer.Body, cancel), answer.Body, ctx, cancel}, nil
+	return &download{watch(response.Body, cancel), response.Body, ctx, cancel}, nil
 }
 
 // Together reads small files. What arrives is not verified.
@@ -263,15 +263,15 @@ func (c *Client) ask(ctx context.Context, method, path string, body, into any) e
 	if err != nil {
 		return err
 	}
-	answer, err := c.do(r)
+	response, err := c.do(r)
 	if err != nil {
 		return err
 	}
-	defer answer.Body.Close()
+	defer response.Body.Close()
 	if into == nil {
 		return nil
 	}
-	if err := json.NewDecoder(io.LimitReader(answer.Body, mostAnswer)).Decode(into); err != nil {
+	if err := json.NewDecoder(io.LimitReader(response.Body, mostAnswer)).Decode(into); err != nil {
 		return fmt.Errorf("read the answer: %w", err)
 	}
 	return nil
@@ -288,25 +288,25 @@ func (c *Client) request(ctx context.Context, method, path string, body io.Reade
 
 // do answers what was answered, if that is a success.
 func (c *Client) do(r *http.Request) (*http.Response, error) {
-	answer, err := c.HTTP.Do(r)
+	response, err := c.HTTP.Do(r)
 	if err != nil {
 		if failed, ok := errors.AsType[*url.Error](err); ok { // without the address, which the caller knows
 			err = failed.Err
 		}
 		return nil, err
 	}
-	if answer.StatusCode < 300 {
-		return answer, nil
+	if response.StatusCode < 300 {
+		return response, nil
 	}
-	defer answer.Body.Close()
+	defer response.Body.Close()
 	var said struct {
 		Detail string `json:"detail"`
 	}
-	_ = json.NewDecoder(io.LimitReader(answer.Body, mostAnswer)).Decode(&said) // what is no agent says something else
+	_ = json.NewDecoder(io.LimitReader(response.Body, mostAnswer)).Decode(&said) // what is no agent says something else
 	if said.Detail = strings.ToValidUTF8(said.Detail, ""); said.Detail == "" {
-		said.Detail = fmt.Sprintf("it answered %d %s", answer.StatusCode, http.StatusText(answer.StatusCode))
+		said.Detail = fmt.Sprintf("it answered %d %s", response.StatusCode, http.StatusText(response.StatusCode))
 	}
-	return nil, &Refusal{answer.StatusCode, said.Detail[:min(len(said.Detail), shownOfRefusal)]}
+	return nil, &Refusal{response.StatusCode, said.Detail[:min(len(said.Detail), shownOfRefusal)]}
 }
 
 // escape writes a path as it stands in a URL.

@@ -18,12 +18,12 @@ func (c *Client) Manifest(ctx context.Context) (all []File, err error) {
 	if err != nil {
 		return nil, err
 	}
-	answer, err := c.do(r)
+	response, err := c.do(r)
 	if err != nil {
 		return nil, err
 	}
-	defer answer.Body.Close()
-	lines := bufio.NewScanner(io.LimitReader(answer.Body, mostManifest))
+	defer response.Body.Close()
+	lines := bufio.NewScanner(io.LimitReader(response.Body, mostManifest))
 	lines.Buffer(nil, longestLine)
 	for lines.Scan() {
 		var line manifestLine

@@ -81,10 +81,10 @@ type profileISOBody struct {
 }
 
 // Resolve checks what the tags cannot say.
-func (b *profileBody) Resolve(wrong *problem.Fields) {
+func (b *profileBody) Resolve(invalid *problem.Fields) {
 	b.ISO.Name = nil
 	if b.ISO.ID == nil && b.ISO.Edition != nil {
-		wrong.Add("/iso/id", "required", "is required where an edition is named")
+		invalid.Add("/iso/id", "required", "is required where an edition is named")
 	}
 }
 

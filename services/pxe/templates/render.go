@@ -62,26 +62,26 @@ type renderedBefore struct {
 }
 
 // Resolve reads the machine.
-func (b *renderBody) Resolve(wrong *problem.Fields) {
-	macs := script.ParseMACs(wrong, "/host/mac", b.Host.MAC)
-	script.CheckHostname(wrong, b.Host.Hostname)
+func (b *renderBody) Resolve(invalid *problem.Fields) {
+	macs := script.ParseMACs(invalid, "/host/mac", b.Host.MAC)
+	script.CheckHostname(invalid, b.Host.Hostname)
 	b.machine = script.NewHost(b.Host.Hostname, b.Host.Firmware, macs)
 	h := &b.machine
 	h.Disk = b.Host.Disk
-	h.IPv4 = b.Host.IPv4.read(wrong, "/host/ipv4", netip.Addr.Is4)
-	h.IPv6 = b.Host.IPv6.read(wrong, "/host/ipv6", netip.Addr.Is6)
+	h.IPv4 = b.Host.IPv4.read(invalid, "/host/ipv4", netip.Addr.Is4)
+	h.IPv6 = b.Host.IPv6.read(invalid, "/host/ipv6", netip.Addr.Is6)
 	if h.IP = h.IPv4.Address; h.IP == "" {
 		h.IP = h.IPv6.Address
 	}
-	h.Nameservers = script.ParseNameservers(wrong, b.Host.DNS)
+	h.Nameservers = script.ParseNameservers(invalid, b.Host.DNS)
 }
 
 // read reads an address and its subnet, where there is one.
-func (b familyBody) read(wrong *problem.Fields, pointer string, is func(netip.Addr) bool) (f script.Family) {
+func (b familyBody) read(invalid *problem.Fields, pointer string, is func(netip.Addr) bool) (f script.Family) {
 	if b.Address != "" {
 		p, err := netip.ParsePrefix(b.Address)
 		if err != nil || !is(p.Addr()) {
-			wrong.Add(pointer+"/address", "invalid", "must be an address of the family with the length of its prefix")
+			invalid.Add(pointer+"/address", "invalid", "must be an address of the family with the length of its prefix")
 			return f
 		}
 		f = script.NewFamily(p)
@@ -89,7 +89,7 @@ func (b familyBody) read(wrong *problem.Fields, pointer string, is func(netip.Ad
 	if b.Gateway != "" {
 		gateway, err := netip.ParseAddr(b.Gateway)
 		if err != nil || !is(gateway) || f.Address == "" {
-			wrong.Add(pointer+"/gateway", "invalid", "must be an address of the family, beside one of the machine")
+			invalid.Add(pointer+"/gateway", "invalid", "must be an address of the family, beside one of the machine")
 			return f
 		}
 		f.Gateway = gateway.String()

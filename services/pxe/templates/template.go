@@ -58,12 +58,12 @@ type templateBody struct {
 }
 
 // check parses the template. One that was saved is right now, whatever it was before.
-func (b *templateBody) check(kind script.Kind, wrong *problem.Fields) {
+func (b *templateBody) check(kind script.Kind, invalid *problem.Fields) {
 	if b.Body == nil {
 		b.Body = new(string)
 	}
 	if _, said := kind.Check(*b.Body); said != "" {
-		wrong.Add("/body", "template", "%s", said)
+		invalid.Add("/body", "template", "%s", said)
 	}
 	b.Problem = nil
 }
@@ -78,13 +78,13 @@ type bootScriptBody struct{ templateBody }
 type shellScriptBody struct{ templateBody }
 
 // Resolve checks that it is a template.
-func (b *preseedBody) Resolve(wrong *problem.Fields) { b.check(script.Preseed, wrong) }
+func (b *preseedBody) Resolve(invalid *problem.Fields) { b.check(script.Preseed, invalid) }
 
 // Resolve checks that it is a template.
-func (b *bootScriptBody) Resolve(wrong *problem.Fields) { b.check(script.Boot, wrong) }
+func (b *bootScriptBody) Resolve(invalid *problem.Fields) { b.check(script.Boot, invalid) }
 
 // Resolve checks that it is a template.
-func (b *shellScriptBody) Resolve(wrong *problem.Fields) { b.check(script.Shell, wrong) }
+func (b *shellScriptBody) Resolve(invalid *problem.Fields) { b.check(script.Shell, invalid) }
 
 var (
 	byTemplate = rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name"}, Filters: map[string]string{"name": "name"}}

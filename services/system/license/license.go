@@ -139,15 +139,15 @@ func (s Source) fetch(ctx context.Context) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, err
 	}
-	answer, err := client.Do(r)
+	response, err := client.Do(r)
 	if err != nil {
 		return nil, err
 	}
-	if answer.StatusCode != http.StatusOK {
-		_ = answer.Body.Close()
-		return nil, fmt.Errorf("the answer is %s", answer.Status)
+	if response.StatusCode != http.StatusOK {
+		_ = response.Body.Close()
+		return nil, fmt.Errorf("the answer is %s", response.Status)
 	}
-	return answer.Body, nil
+	return response.Body, nil
 }
 
 // client goes nowhere else than it is sent: who answers could have it ask within the operator's own network.

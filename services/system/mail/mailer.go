@@ -174,9 +174,9 @@ func (m *Mailer) write(
 			message.Kind,
 		)
 	}
-	var wrong problem.Fields
-	template := source.Parse(&wrong)
-	if err := wrong.Err(); err != nil {
+	var invalid problem.Fields
+	template := source.Parse(&invalid)
+	if err := invalid.Err(); err != nil {
 		return shown, whole, fmt.Errorf("the template %s: %w", message.Template, err)
 	}
 	site, err := m.Site(ctx, tx)

@@ -65,22 +65,22 @@ type Template struct {
 }
 
 // Parse checks a template. What is wrong is noted by the members of the body that it came in.
-func (s Source) Parse(wrong *problem.Fields) *Template {
+func (s Source) Parse(invalid *problem.Fields) *Template {
 	t := &Template{kind: kinds[s.Kind]}
 	if t.kind.language == nil {
-		wrong.Add("/type", "invalid", "must be one of %s", strings.Join(Kinds(), ", "))
+		invalid.Add("/type", "invalid", "must be one of %s", strings.Join(Kinds(), ", "))
 		return t
 	}
 	part := func(pointer, source string, check func(string) (*template.Template, []template.Error)) *template.Template {
 		checked, errors := check(source)
 		if len(errors) > 0 {
-			wrong.Add(pointer, "template", "%s", template.Said(errors))
+			invalid.Add(pointer, "template", "%s", template.Said(errors))
 		}
 		return checked
 	}
 	t.subject = part("/subject", s.Subject, t.kind.language.Open)
 	if strings.ContainsAny(s.Subject, "\r\n") {
-		wrong.Add("/subject", "invalid", "must be one line")
+		invalid.Add("/subject", "invalid", "must be one line")
 	}
 	t.text = part("/body", s.Text, t.kind.language.Text)
 	if s.HTML != "" {

@@ -40,7 +40,7 @@ func (s *Setting) body() *settingBody {
 
 // choice returns the chosen text, nil for the default, and adds to wrong what is invalid. Of value and text, the one that
 // differs from the present setting counts.
-func (s *Setting) choice(b *settingBody, at string, wrong *problem.Fields) *string {
+func (s *Setting) choice(b *settingBody, at string, invalid *problem.Fields) *string {
 	is, pointer, text := s.body(), at+"/text", b.Text
 	switch {
 	case b.Text != nil && *b.Text != s.Text:
@@ -51,7 +51,7 @@ func (s *Setting) choice(b *settingBody, at string, wrong *problem.Fields) *stri
 	}
 	code, message := s.wrongWith(text)
 	if code != "" {
-		wrong.Add(pointer, code, "%s", message)
+		invalid.Add(pointer, code, "%s", message)
 	}
 	return text
 }
@@ -113,7 +113,7 @@ func (s *Setting) wrongWith(text *string) (code, message string) {
 const identityTimeout = 5 * time.Second
 
 // checkVerifyAdmins refuses to require a second factor of admins while some of them could not sign in with one.
-func (s *Settings) checkVerifyAdmins(ctx context.Context, before *Setting, choice *string, at string, wrong *problem.Fields) error {
+func (s *Settings) checkVerifyAdmins(ctx context.Context, before *Setting, choice *string, at string, invalid *problem.Fields) error {
 	if before.Slug != settings.VerifyAdmins.Slug || choice == nil || *choice != "1" || before.Text == "1" {
 		return nil
 	}
@@ -127,9 +127,9 @@ func (s *Settings) checkVerifyAdmins(ctx context.Context, before *Setting, choic
 	}
 	switch {
 	case admins.Any && !s.SendsMail:
-		wrong.Add(at+"/value", "unavailable", "cannot be 1: no mail can be sent, and an admin has no verified authenticator")
+		invalid.Add(at+"/value", "unavailable", "cannot be 1: no mail can be sent, and an admin has no verified authenticator")
 	case admins.WithoutAddress:
-		wrong.Add(at+"/value", "unavailable", "cannot be 1: an admin with a password has neither a verified authenticator nor an email address")
+		invalid.Add(at+"/value", "unavailable", "cannot be 1: an admin with a password has neither a verified authenticator nor an email address")
 	}
 	return nil
 }

@@ -185,9 +185,9 @@ func (s *Settings) chooseOne(ctx context.Context, tx *pg.Tx, req rest.EditItem[s
 	if err != nil {
 		return before, err
 	}
-	var wrong problem.Fields
-	choice := before.choice(body, "", &wrong)
-	if err := errors.Join(s.checkVerifyAdmins(ctx, &before, choice, "", &wrong), wrong.Err()); err != nil {
+	var invalid problem.Fields
+	choice := before.choice(body, "", &invalid)
+	if err := errors.Join(s.checkVerifyAdmins(ctx, &before, choice, "", &invalid), invalid.Err()); err != nil {
 		return before, err
 	}
 	if err := before.write(ctx, tx, choice); err != nil {
@@ -212,7 +212,7 @@ func (s *Settings) chooseGroup(ctx context.Context, tx *pg.Tx, req rest.EditItem
 		return group, err
 	}
 	tx.Unrecorded("nothing was chosen")
-	var wrong problem.Fields
+	var invalid problem.Fields
 	done := map[int64]bool{}
 	for i, sent := range body.Settings {
 		at := fmt.Sprintf("/settings/%d", i)
@@ -220,26 +220,26 @@ func (s *Settings) chooseGroup(ctx context.Context, tx *pg.Tx, req rest.EditItem
 			return (sent.ID != nil || sent.Slug != nil) && (sent.ID == nil || *sent.ID == s.ID) && (sent.Slug == nil || *sent.Slug == s.Slug)
 		})
 		if n < 0 {
-			wrong.Add(at, "not_found", "names, by id or slug, no setting of this group")
+			invalid.Add(at, "not_found", "names, by id or slug, no setting of this group")
 			continue
 		}
 		before := &group.Settings[n]
 		if done[before.ID] {
-			wrong.Add(at, "disagrees", "names %s a second time", before.Slug)
+			invalid.Add(at, "disagrees", "names %s a second time", before.Slug)
 			continue
 		}
 		done[before.ID] = true
-		choice := before.choice(sent.whole(before), at, &wrong)
-		if err := s.checkVerifyAdmins(ctx, before, choice, at, &wrong); err != nil {
+		choice := before.choice(sent.whole(before), at, &invalid)
+		if err := s.checkVerifyAdmins(ctx, before, choice, at, &invalid); err != nil {
 			return group, err
 		}
-		if len(wrong) == 0 {
+		if len(invalid) == 0 {
 			if err := before.write(ctx, tx, choice); err != nil {
 				return group, err
 			}
 		}
 	}
-	if err := wrong.Err(); err != nil {
+	if err := invalid.Err(); err != nil {
 		return group, err
 	}
 	return settingGroupView.Get(ctx, tx, req.ID)

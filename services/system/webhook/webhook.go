@@ -65,16 +65,16 @@ const (
 )
 
 // Resolve checks what the tags cannot say.
-func (b *WebhookBody) Resolve(wrong *problem.Fields) {
+func (b *WebhookBody) Resolve(invalid *problem.Fields) {
 	u, err := url.Parse(b.URL)
 	switch {
 	case b.URL == "":
 	case err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "" || u.Opaque != "":
-		wrong.Add("/url", "invalid", "must be an address such as https://hooks.example.com/ironplane")
+		invalid.Add("/url", "invalid", "must be an address such as https://hooks.example.com/ironplane")
 	case u.User != nil:
-		wrong.Add("/url", "invalid", "cannot have a user or a password: what is sent is signed")
+		invalid.Add("/url", "invalid", "cannot have a user or a password: what is sent is signed")
 	case u.Fragment != "":
-		wrong.Add("/url", "invalid", "cannot have a fragment, which is not sent")
+		invalid.Add("/url", "invalid", "cannot have a fragment, which is not sent")
 	case b.Name == nil:
 		host := u.Hostname()
 		b.Name = &host
@@ -85,13 +85,13 @@ func (b *WebhookBody) Resolve(wrong *problem.Fields) {
 	}
 	switch {
 	case len(b.Types) == 0:
-		wrong.Add("/types", "required", "must name at least one type of events")
+		invalid.Add("/types", "required", "must name at least one type of events")
 	case len(b.Types) > mostTypes:
-		wrong.Add("/types", "too_long", "can have at most %d items", mostTypes)
+		invalid.Add("/types", "too_long", "can have at most %d items", mostTypes)
 	}
 	for _, pattern := range b.Types {
 		if _, ok := needs(pattern); !ok {
-			wrong.Add(
+			invalid.Add(
 				"/types",
 				"invalid",
 				"has %s, and there are no such events: types begin with one of %s, or are *",
@@ -101,7 +101,7 @@ func (b *WebhookBody) Resolve(wrong *problem.Fields) {
 			continue
 		}
 		if action := pattern[strings.LastIndex(pattern, ".")+1:]; action != "*" && !slices.Contains(actions, action) {
-			wrong.Add(
+			invalid.Add(
 				"/types",
 				"invalid",
 				"has %s, and there are no such events: types end in one of %s, or in *",
@@ -112,7 +112,7 @@ func (b *WebhookBody) Resolve(wrong *problem.Fields) {
 	}
 	if b.Secret != nil && !b.Secret.IsZero() {
 		if _, err := keyOf(*b.Secret); err != nil {
-			wrong.Add("/secret", "invalid", "%s", err)
+			invalid.Add("/secret", "invalid", "%s", err)
 		}
 	}
 }

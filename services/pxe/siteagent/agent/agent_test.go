@@ -147,16 +147,16 @@ func (r *running) do(method, path, key string, body io.Reader) (status int, text
 	if key != "" {
 		request.Header.Set("Authorization", "Bearer "+key)
 	}
-	answer, err := r.client.HTTP.Transport.RoundTrip(request)
+	response, err := r.client.HTTP.Transport.RoundTrip(request)
 	if err != nil {
 		r.Fatal(err)
 	}
-	defer answer.Body.Close()
-	content, err := io.ReadAll(answer.Body)
+	defer response.Body.Close()
+	content, err := io.ReadAll(response.Body)
 	if err != nil {
 		r.Fatal(err)
 	}
-	return answer.StatusCode, string(content)
+	return response.StatusCode, string(content)
 }
 
 func (r *running) grant() (token string) {
@@ -276,11 +276,11 @@ func TestNothingOutside(t *testing.T) {
 			t.Errorf("PUT %s: got %d, want a refusal", path, status)
 		}
 		r.do("DELETE", "/v1/file/"+path, key, nil)
-		answer := httptest.NewRecorder()
+		response := httptest.NewRecorder()
 		request := httptest.NewRequest("GET", "/", nil)
 		request.URL.Path = "/" + path
-		if r.machines.ServeHTTP(answer, request); answer.Code == 200 {
-			t.Errorf("%s: got 200 %q for a machine, want a refusal", path, answer.Body)
+		if r.machines.ServeHTTP(response, request); response.Code == 200 {
+			t.Errorf("%s: got 200 %q for a machine, want a refusal", path, response.Body)
 		}
 	}
 	asked := siteagent.Together{
@@ -324,12 +324,12 @@ func TestMachines(t *testing.T) {
 	r := start(t, t.TempDir())
 	r.put("boot/vmlinuz", "0123456789")
 	get := func(method, path, span string) *httptest.ResponseRecorder {
-		answer, request := httptest.NewRecorder(), httptest.NewRequest(method, path, nil)
+		response, request := httptest.NewRecorder(), httptest.NewRequest(method, path, nil)
 		if span != "" {
 			request.Header.Set("Range", span)
 		}
-		r.machines.ServeHTTP(answer, request)
-		return answer
+		r.machines.ServeHTTP(response, request)
+		return response
 	}
 	if got := get("GET", "/boot/vmlinuz", ""); got.Code != 200 || got.Body.String() != "0123456789" {
 		t.Errorf("got %d %s, want 200 0123456789", got.Code, got.Body)

@@ -60,13 +60,13 @@ func (r *running) switchOn(c machine.Client, address string) {
 // ask is a request that comes from an address.
 func (r *running) ask(method, path, from, body string) (status int, text string) {
 	r.Helper()
-	answer, request := httptest.NewRecorder(), httptest.NewRequest(method, path, strings.NewReader(body))
+	response, request := httptest.NewRecorder(), httptest.NewRequest(method, path, strings.NewReader(body))
 	request.RemoteAddr = from + ":4711"
 	if body != "" {
 		request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}
-	r.machines.ServeHTTP(answer, request)
-	return answer.Code, answer.Body.String()
+	r.machines.ServeHTTP(response, request)
+	return response.Code, response.Body.String()
 }
 
 func (r *running) want(method, path, from, body string, status int, part string) {

@@ -99,20 +99,20 @@ func newProxy(t *testing.T, parent *running) *proxy {
 				p.spans.Store(path, true)
 			}
 		}
-		answer := httptest.NewRecorder()
-		parent.server.Config.Handler.ServeHTTP(answer, r)
-		if isFile && p.change(w, path, answer.Body.Bytes()) {
+		response := httptest.NewRecorder()
+		parent.server.Config.Handler.ServeHTTP(response, r)
+		if isFile && p.change(w, path, response.Body.Bytes()) {
 			return
 		}
 		if r.URL.Path == "/v1/files" {
 			p.together.Add(1)
-			if p.bundle(w, answer.Body.Bytes()) {
+			if p.bundle(w, response.Body.Bytes()) {
 				return
 			}
 		}
-		maps.Copy(w.Header(), answer.Header())
-		w.WriteHeader(answer.Code)
-		_, _ = io.Copy(w, answer.Body)
+		maps.Copy(w.Header(), response.Header())
+		w.WriteHeader(response.Code)
+		_, _ = io.Copy(w, response.Body)
 	}))
 	t.Cleanup(p.server.Close)
 	return p

@@ -109,21 +109,21 @@ func (b *BootAgent) Boots(mac, address string) string {
 
 // Ask has a machine ask for something.
 func (b *BootAgent) Ask(method, path, address, form string) *httptest.ResponseRecorder {
-	answer, request := httptest.NewRecorder(), httptest.NewRequest(method, path, strings.NewReader(form))
+	response, request := httptest.NewRecorder(), httptest.NewRequest(method, path, strings.NewReader(form))
 	request.RemoteAddr = address + ":4711"
 	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	b.Agent.Machines().Handler().ServeHTTP(answer, request)
-	return answer
+	b.Agent.Machines().Handler().ServeHTTP(response, request)
+	return response
 }
 
 // Asks does so, and answers what it is given.
 func (b *BootAgent) Asks(method, path, address, form string) string {
 	b.Helper()
-	answer := b.Ask(method, path, address, form)
-	if answer.Code != http.StatusOK {
-		b.Errorf("%s %s is answered %d: %s", method, path, answer.Code, answer.Body)
+	response := b.Ask(method, path, address, form)
+	if response.Code != http.StatusOK {
+		b.Errorf("%s %s is answered %d: %s", method, path, response.Code, response.Body)
 	}
-	return answer.Body.String()
+	return response.Body.String()
 }
 
 // Says has a machine with a token say how far it is.

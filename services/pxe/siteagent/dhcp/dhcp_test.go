@@ -106,10 +106,10 @@ func (s *site) askAt(port int, kind dhcpv4.MessageType, with ...dhcpv4.Modifier)
 func (s *site) script() int { return s.scriptAt("192.0.2.10") }
 
 func (s *site) scriptAt(address string) int {
-	answer, request := httptest.NewRecorder(), httptest.NewRequest("GET", "/i/boot", nil)
+	response, request := httptest.NewRecorder(), httptest.NewRequest("GET", "/i/boot", nil)
 	request.RemoteAddr = net.JoinHostPort(address, "4711")
-	s.machines.Handler().ServeHTTP(answer, request)
-	return answer.Code
+	s.machines.Handler().ServeHTTP(response, request)
+	return response.Code
 }
 
 func class(name string, arch ...iana.Arch) dhcpv4.Modifier {

@@ -21,70 +21,70 @@ const (
 
 // check tells all that is wrong with a machine.
 func check(m *siteagent.Machine) error {
-	var wrong problem.Fields
+	var invalid problem.Fields
 	if m.ID < 1 {
-		wrong.Add("/id", "out_of_range", "must be 1 or more")
+		invalid.Add("/id", "out_of_range", "must be 1 or more")
 	}
 	if len(m.MACs) == 0 || len(m.MACs) > mostMACs {
-		wrong.Add("/macs", "invalid", "must be 1 to %d MAC addresses", mostMACs)
+		invalid.Add("/macs", "invalid", "must be 1 to %d MAC addresses", mostMACs)
 	}
 	for i, text := range m.MACs {
 		if mac, err := net.ParseMAC(text); err != nil || len(mac) != 6 || mac.String() != text {
-			wrong.Add("/macs/"+strconv.Itoa(i), "invalid", "must be a MAC address such as 52:54:00:12:34:56")
+			invalid.Add("/macs/"+strconv.Itoa(i), "invalid", "must be a MAC address such as 52:54:00:12:34:56")
 		}
 	}
 	if len(m.Hostname) > longestName {
-		wrong.Add("/hostname", "too_long", "has at most %d characters", longestName)
+		invalid.Add("/hostname", "too_long", "has at most %d characters", longestName)
 	}
-	checkAddress(&wrong, "/ipv4", m.IPv4, netip.Addr.Is4)
-	checkAddress(&wrong, "/ipv6", m.IPv6, netip.Addr.Is6)
+	checkAddress(&invalid, "/ipv4", m.IPv4, netip.Addr.Is4)
+	checkAddress(&invalid, "/ipv6", m.IPv6, netip.Addr.Is6)
 	if len(m.Nameservers) > mostNameservers {
-		wrong.Add("/nameservers", "invalid", "has at most %d", mostNameservers)
+		invalid.Add("/nameservers", "invalid", "has at most %d", mostNameservers)
 	}
 	for i, text := range m.Nameservers {
 		if _, err := netip.ParseAddr(text); err != nil {
-			wrong.Add("/nameservers/"+strconv.Itoa(i), "invalid", "must be an address")
+			invalid.Add("/nameservers/"+strconv.Itoa(i), "invalid", "must be an address")
 		}
 	}
 	if len(m.Reason) > siteagent.LongestReason {
-		wrong.Add("/reason", "too_long", "has at most %d bytes", siteagent.LongestReason)
+		invalid.Add("/reason", "too_long", "has at most %d bytes", siteagent.LongestReason)
 	}
 	if m.Token != "" && (len(m.Token) < shortestToken || len(m.Token) > longestToken) {
-		wrong.Add("/token", "invalid", "has %d to %d characters", shortestToken, longestToken)
+		invalid.Add("/token", "invalid", "has %d to %d characters", shortestToken, longestToken)
 	}
 	switch m.Boot {
 	case siteagent.BootInstall:
 		if m.Token == "" {
-			wrong.Add("/token", "required", "is required where boot is install")
+			invalid.Add("/token", "required", "is required where boot is install")
 		}
 		if m.Files.Boot == "" {
-			wrong.Add("/files/boot", "required", "is required where boot is install")
+			invalid.Add("/files/boot", "required", "is required where boot is install")
 		}
 	case siteagent.BootWait, siteagent.BootLocal:
 	default:
-		wrong.Add("/boot", "invalid", "must be install, wait or local")
+		invalid.Add("/boot", "invalid", "must be install, wait or local")
 	}
 	for name, text := range map[string]string{
 		"boot": m.Files.Boot, "preseed": m.Files.Preseed, "during": m.Files.During, "after": m.Files.After,
 	} {
 		if len(text) > LargestFile {
-			wrong.Add("/files/"+name, "too_long", "has at most %d bytes", LargestFile)
+			invalid.Add("/files/"+name, "too_long", "has at most %d bytes", LargestFile)
 		}
 	}
-	return wrong.Err()
+	return invalid.Err()
 }
 
-func checkAddress(wrong *problem.Fields, pointer string, a *siteagent.Address, is func(netip.Addr) bool) {
+func checkAddress(invalid *problem.Fields, pointer string, a *siteagent.Address, is func(netip.Addr) bool) {
 	if a == nil {
 		return
 	}
 	if p, err := netip.ParsePrefix(a.Prefix); err != nil || !is(p.Addr()) {
-		wrong.Add(pointer+"/prefix", "invalid", "must be an address of the family with the length of its prefix")
+		invalid.Add(pointer+"/prefix", "invalid", "must be an address of the family with the length of its prefix")
 	}
 	if a.Gateway == "" {
 		return
 	}
 	if gateway, err := netip.ParseAddr(a.Gateway); err != nil || !is(gateway) {
-		wrong.Add(pointer+"/gateway", "invalid", "must be an address of the family")
+		invalid.Add(pointer+"/gateway", "invalid", "must be an address of the family")
 	}
 }

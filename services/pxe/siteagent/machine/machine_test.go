@@ -47,10 +47,10 @@ func TestReportIsOwed(t *testing.T) {
 		t.Fatal("got no address, want 192.0.2.10")
 	}
 	done := func() int {
-		answer, request := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/i/"+token+"/done", nil)
+		response, request := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/i/"+token+"/done", nil)
 		request.RemoteAddr = "192.0.2.10:4711"
-		m.Handler().ServeHTTP(answer, request)
-		return answer.Code
+		m.Handler().ServeHTTP(response, request)
+		return response.Code
 	}
 	if got := done(); got != http.StatusInternalServerError {
 		t.Errorf("got %d, want %d", got, http.StatusInternalServerError)
