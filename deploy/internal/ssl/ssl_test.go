@@ -424,7 +424,12 @@ func TestCertificate(t *testing.T) {
 		if response := doors[0].call(plain, base+"/.well-known/acme-challenge/x"); response.StatusCode != 404 {
 			t.Errorf("a challenge: got %s, want 404", response.Status)
 		}
-		if response := doors[0].call(doors[0].overTLS(authority.roots), "https://"+name+"/group", "X-Api-Key", c.Key); response.StatusCode != 200 {
+		if response := doors[0].call(
+			doors[0].overTLS(authority.roots),
+			"https://"+name+"/group",
+			"X-Api-Key",
+			c.Key,
+		); response.StatusCode != 200 {
 			t.Errorf("by TLS: got %s, want 200", response.Status)
 		}
 		behind := newDoor(t, gateway.Config{TrustedProxies: loopback}, beside, asItIs)
