@@ -125,7 +125,7 @@ product: ## run the product's tests with the race detector, on services that are
 	$(if $(RACE),CGO_ENABLED=1) go test $(RACE) -timeout 60m ./deploy/internal/product -full
 
 .PHONY: restore
-restore: ## back up and restore by the words of docs/restore.md, in every way, while callers change things
+restore: ## back up and restore by the words of docs/operate/backup.md, in every way, while callers change things
 	go test -v -timeout 30m ./deploy/standalone -run 'TestRestore|TestPointInTime' -full
 
 .PHONY: upgrade

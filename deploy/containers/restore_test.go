@@ -19,7 +19,7 @@ import (
 )
 
 // document says how to back up and restore with containers.
-const document = root + "/docs/restore.md"
+const document = root + "/docs/operate/backup.md"
 
 // steps runs blocks of the document in a folder of its own.
 type steps struct {

@@ -19,13 +19,13 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
 )
 
-// The words of docs/site-agent.md start an agent in a container, which may do no more than it has to, and whose files stay.
+// The words of docs/do/site-agent.md start an agent in a container, which may do no more than it has to, and whose files stay.
 func TestSiteAgentImage(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("to give a folder to another user needs root")
 	}
 	const name, folder, published = "ironplane-test-site-agent", "/srv/site-agent", "-p 8443:8443"
-	words := testkit.Block(t, root+"/docs/site-agent.md", "agent container")
+	words := testkit.Block(t, root+"/docs/do/site-agent.md", "agent container")
 	for _, has := range []string{folder, published, "--name site-agent", "exec site-agent"} {
 		if !strings.Contains(words, has) {
 			t.Fatalf("got the block\n%s\nwant %q in it", words, has)

@@ -172,7 +172,7 @@ IRONPLANE_MESH_CERTIFICATE=
 IRONPLANE_MESH_KEY=
 IRONPLANE_MESH_CA=`
 
-// split runs each part in a process of its own, by the steps of docs/install.md for a package.
+// split runs each part in a process of its own, by the steps of docs/operate/install.md for a package.
 func (m *machine) split(t *testing.T, settings string) {
 	const setup = "export IRONPLANE_SECRETS=/etc/ironplane/secrets IRONPLANE_POSTGRES=127.0.0.1:5432 IRONPLANE_REDIS=127.0.0.1:6379\n"
 	if settings == "" {

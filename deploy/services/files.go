@@ -27,7 +27,8 @@ var items = map[string]string{
 // lists are the files with lists of the services' names in one line: a line that has the names of all that were there first.
 var lists = []string{
 	"README.md", "docker-compose.yml", "deploy/packages/etc/ironplane.env", "deploy/packages/removing.sh",
-	"deploy/packages/systemd_test.go", "docs/deploy.md", "docs/install.md", "docs/mesh.md", "docs/restore.md",
+	"deploy/packages/systemd_test.go",
+	"docs/operate/backup.md", "docs/operate/compose.md", "docs/operate/install.md", "docs/understand/mesh.md",
 }
 
 var listed = []string{template, "identity", "network", "pxe", behind}
@@ -121,7 +122,7 @@ func environment(name string, others map[string]string) (path, text string, numb
 	return path, withPorts(text, number), number
 }
 
-// addTopic adds a row on a topic to the table of docs/webhooks.md, before the last one.
+// addTopic adds a row on a topic to the table of docs/do/webhooks.md, before the last one.
 func addTopic(text, topic string, needed []string) string {
 	if strings.Contains(text, "`"+topic+".*`") {
 		return text

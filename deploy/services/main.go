@@ -122,7 +122,7 @@ func (t *tree) deploy(s service.Definition) error {
 	for _, file := range lists {
 		err = errors.Join(err, t.change(file, func(text string) (string, error) { return addToLists(text, s.Name, number), nil }))
 	}
-	return errors.Join(err, t.change("docs/webhooks.md", func(text string) (string, error) {
+	return errors.Join(err, t.change("docs/do/webhooks.md", func(text string) (string, error) {
 		for _, topic := range slices.Sorted(maps.Keys(s.Topics)) {
 			var needed []string
 			for _, p := range s.Topics[topic] {

@@ -55,9 +55,9 @@ func TestAddedServiceIsDeployed(t *testing.T) {
 		"deploy/packages/systemd/ironplane.target": {`\nWants=ironplane-service@gadgets.service\n`},
 		"deploy/packages/systemd/sysusers.conf":    {`\nu ironplane-gadgets `},
 		"deploy/packages/systemd/tmpfiles.conf":    {`\nd /etc/ironplane/secrets/gadgets `},
-		"docs/install.md":                          {` gadgets=\$HOST:84\d\d system=`},
-		"docs/restore.md":                          {`SERVICES:=clients .* gadgets system}`},
-		"docs/webhooks.md":                         {"\n[|] `gadget.\\*` [|] `server.settings` [|]\n"},
+		"docs/operate/install.md":                  {` gadgets=\$HOST:84\d\d system=`},
+		"docs/operate/backup.md":                   {`SERVICES:=clients .* gadgets system}`},
+		"docs/do/webhooks.md":                      {"\n[|] `gadget.\\*` [|] `server.settings` [|]\n"},
 	} {
 		for _, part := range want {
 			if !regexp.MustCompile(part).MatchString(files.changed[name]) {

@@ -23,9 +23,9 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit/syncbuf"
 )
 
-const installDocument = "../../docs/install.md"
+const installDocument = "../../docs/operate/install.md"
 
-// An installation of six processes is made and started by the words of docs/install.md, and what its packages' units say to
+// An installation of six processes is made and started by the words of docs/operate/install.md, and what its packages' units say to
 // each process is what it needs.
 func TestInstall(t *testing.T) {
 	t.Parallel()

@@ -28,7 +28,7 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/filesync"
 )
 
-const agentDocument = "../../docs/site-agent.md"
+const agentDocument = "../../docs/do/site-agent.md"
 
 // siteAgent is an agent as the document has it installed, in a process of its own.
 type siteAgent struct {
@@ -151,7 +151,7 @@ const (
 	late = "local/late/"          // below it is what comes in the end
 )
 
-// Agents that are installed by the words of docs/site-agent.md sync over slow lines, the last one's the slowest, however often they and
+// Agents that are installed by the words of docs/do/site-agent.md sync over slow lines, the last one's the slowest, however often they and
 // the pxe service are killed while files move, and although a disk is full and a child says that it has what it has not: what is seen of
 // a file is whole at any time, and in the end all have the same.
 func TestSiteAgents(t *testing.T) {

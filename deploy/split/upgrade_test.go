@@ -24,7 +24,7 @@ import (
 	"github.com/ironplane/ironplane/services/system"
 )
 
-// An installation of the last release, two of each process, is upgraded under load to what is here as docs/upgrade.md says, goes
+// An installation of the last release, two of each process, is upgraded under load to what is here as docs/operate/upgrade.md says, goes
 // back, and forth again. Requests fail only where that document says so, and are done when they are sent again. The schemas are
 // those of a new installation then, and the log is whole.
 func TestUpgrade(t *testing.T) {

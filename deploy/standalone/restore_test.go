@@ -22,11 +22,11 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
-var full = flag.Bool("full", false, "restore in every way that docs/restore.md knows")
+var full = flag.Bool("full", false, "restore in every way that docs/operate/backup.md knows")
 
-const document = "../../docs/restore.md"
+const document = "../../docs/operate/backup.md"
 
-// TestRestore backs up and restores by the words of docs/restore.md, while callers change things.
+// TestRestore backs up and restores by the words of docs/operate/backup.md, while callers change things.
 func TestRestore(t *testing.T) {
 	t.Parallel()
 	needsTools(t, "pg_dump", "pg_restore", "psql", "pg_isready", "createdb")

@@ -10436,7 +10436,7 @@ type ClientInterface interface {
 
 	// SyncFileServerChildrenWithBody Have all children of a file server, and theirs, hold what it holds
 	//
-	// The files of a file server without parent are first made those of the store, but for its folder local. It goes on after the answer: GET says how far it is. Asked for again while it goes on, it looks at all files once more. See docs/site-agent.md. Needs the permission pxe.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	// The files of a file server without parent are first made those of the store, but for its folder local. It goes on after the answer: GET says how far it is. Asked for again while it goes on, it looks at all files once more. See docs/do/site-agent.md. Needs the permission pxe.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -10445,7 +10445,7 @@ type ClientInterface interface {
 
 	// SyncFileServerChildren Have all children of a file server, and theirs, hold what it holds
 	//
-	// The files of a file server without parent are first made those of the store, but for its folder local. It goes on after the answer: GET says how far it is. Asked for again while it goes on, it looks at all files once more. See docs/site-agent.md. Needs the permission pxe.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	// The files of a file server without parent are first made those of the store, but for its folder local. It goes on after the answer: GET says how far it is. Asked for again while it goes on, it looks at all files once more. See docs/do/site-agent.md. Needs the permission pxe.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -15122,7 +15122,7 @@ func (c *Caller) GetFileServerSync(ctx context.Context, fileServerID int64, reqE
 
 // SyncFileServerChildrenWithBody Have all children of a file server, and theirs, hold what it holds
 //
-// The files of a file server without parent are first made those of the store, but for its folder local. It goes on after the answer: GET says how far it is. Asked for again while it goes on, it looks at all files once more. See docs/site-agent.md. Needs the permission pxe.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+// The files of a file server without parent are first made those of the store, but for its folder local. It goes on after the answer: GET says how far it is. Asked for again while it goes on, it looks at all files once more. See docs/do/site-agent.md. Needs the permission pxe.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 //
 // Takes any type of body and a specified content type.
 //
@@ -15141,7 +15141,7 @@ func (c *Caller) SyncFileServerChildrenWithBody(ctx context.Context, fileServerI
 
 // SyncFileServerChildren Have all children of a file server, and theirs, hold what it holds
 //
-// The files of a file server without parent are first made those of the store, but for its folder local. It goes on after the answer: GET says how far it is. Asked for again while it goes on, it looks at all files once more. See docs/site-agent.md. Needs the permission pxe.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+// The files of a file server without parent are first made those of the store, but for its folder local. It goes on after the answer: GET says how far it is. Asked for again while it goes on, it looks at all files once more. See docs/do/site-agent.md. Needs the permission pxe.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -33225,7 +33225,7 @@ type ClientWithResponsesInterface interface {
 
 	// SyncFileServerChildrenWithBodyWithResponse Have all children of a file server, and theirs, hold what it holds
 	//
-	// The files of a file server without parent are first made those of the store, but for its folder local. It goes on after the answer: GET says how far it is. Asked for again while it goes on, it looks at all files once more. See docs/site-agent.md. Needs the permission pxe.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	// The files of a file server without parent are first made those of the store, but for its folder local. It goes on after the answer: GET says how far it is. Asked for again while it goes on, it looks at all files once more. See docs/do/site-agent.md. Needs the permission pxe.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33234,7 +33234,7 @@ type ClientWithResponsesInterface interface {
 
 	// SyncFileServerChildrenWithResponse Have all children of a file server, and theirs, hold what it holds
 	//
-	// The files of a file server without parent are first made those of the store, but for its folder local. It goes on after the answer: GET says how far it is. Asked for again while it goes on, it looks at all files once more. See docs/site-agent.md. Needs the permission pxe.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	// The files of a file server without parent are first made those of the store, but for its folder local. It goes on after the answer: GET says how far it is. Asked for again while it goes on, it looks at all files once more. See docs/do/site-agent.md. Needs the permission pxe.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -45841,7 +45841,7 @@ func (c *ClientWithResponses) GetFileServerSyncWithResponse(ctx context.Context,
 
 // SyncFileServerChildrenWithBodyWithResponse Have all children of a file server, and theirs, hold what it holds
 //
-// The files of a file server without parent are first made those of the store, but for its folder local. It goes on after the answer: GET says how far it is. Asked for again while it goes on, it looks at all files once more. See docs/site-agent.md. Needs the permission pxe.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+// The files of a file server without parent are first made those of the store, but for its folder local. It goes on after the answer: GET says how far it is. Asked for again while it goes on, it looks at all files once more. See docs/do/site-agent.md. Needs the permission pxe.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -45856,7 +45856,7 @@ func (c *ClientWithResponses) SyncFileServerChildrenWithBodyWithResponse(ctx con
 
 // SyncFileServerChildrenWithResponse Have all children of a file server, and theirs, hold what it holds
 //
-// The files of a file server without parent are first made those of the store, but for its folder local. It goes on after the answer: GET says how far it is. Asked for again while it goes on, it looks at all files once more. See docs/site-agent.md. Needs the permission pxe.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+// The files of a file server without parent are first made those of the store, but for its folder local. It goes on after the answer: GET says how far it is. Asked for again while it goes on, it looks at all files once more. See docs/do/site-agent.md. Needs the permission pxe.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //

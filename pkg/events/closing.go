@@ -18,7 +18,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/mesh"
 )
 
-// Closing is for items whose deletion other services can forbid, because they refer to them. See docs/events.md.
+// Closing is for items whose deletion other services can forbid, because they refer to them. See docs/understand/events.md.
 type Closing struct {
 	DB    *pg.DB // of the service that has the items
 	Peers mesh.Peers

@@ -3,7 +3,7 @@
 // The record that a unit of work commits with its change is the event. A sequencer numbers the records that are
 // committed, a feed gives them to the services that are named as its readers, and a consumer applies them in
 // transactions that also hold its cursor. So nothing is lost or applied twice, whoever is killed when; Redis only
-// says that there is something new. See docs/events.md.
+// says that there is something new. See docs/understand/events.md.
 package events
 
 import (

@@ -1,6 +1,6 @@
 // Package wake tells those who wait that there is something to do: in this process directly, and in others through
 // Redis. A wake-up says nothing but that somebody should look, so one may be lost: whoever waits also looks by
-// itself now and then. See docs/decisions/0015-wake-ups.md.
+// itself now and then. See docs/understand/decisions/0015-wake-ups.md.
 package wake
 
 import (

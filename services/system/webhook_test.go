@@ -41,13 +41,13 @@ func TestDeliveriesAreKept(t *testing.T) {
 // The page on webhooks says what each kind of events needs.
 func TestKindsAreDocumented(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../docs/webhooks.md")
+	page, err := os.ReadFile("../../docs/do/webhooks.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, kind := range webhook.Kinds() {
 		if !strings.Contains(string(page), "`"+kind+".*`") {
-			t.Errorf("got docs/webhooks.md without %s, want it there", kind)
+			t.Errorf("got docs/do/webhooks.md without %s, want it there", kind)
 		}
 	}
 }

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// The tests that docs/security.md names are there.
+// The tests that docs/operate/security.md names are there.
 func TestSecurityNamesTests(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join(root, "docs/security.md"))
+	page, err := os.ReadFile(filepath.Join(root, "docs/operate/security.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	document = "../../../docs/netboot.md"
+	document = "../../../docs/do/netboot.md"
 	keyring  = "/usr/share/keyrings/debian-archive-keyring.gpg"
 )
 

@@ -116,7 +116,7 @@ func TestRunbook(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	runbook, err := os.ReadFile("../../../docs/runbook.md")
+	runbook, err := os.ReadFile("../../../docs/operate/runbook.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,8 +131,8 @@ func TestRunbook(t *testing.T) {
 		t.Errorf("got the sections\n%v\nin the runbook, want the alerts\n%v", sections, names)
 	}
 	for _, name := range names {
-		if !strings.Contains(string(alerts), "docs/runbook.md#"+strings.ToLower(name)) {
-			t.Errorf("%s: got no link to its section, want docs/runbook.md#%s", name, strings.ToLower(name))
+		if !strings.Contains(string(alerts), "docs/operate/runbook.md#"+strings.ToLower(name)) {
+			t.Errorf("%s: got no link to its section, want docs/operate/runbook.md#%s", name, strings.ToLower(name))
 		}
 	}
 }

@@ -2,7 +2,7 @@
 // owner. Each is filled and removed by the service that owns the thing; the gateway only reads, and asks the owner
 // for what is missing. Entries are signed: who can write to Redis and has not the key that signs them makes none.
 //
-// docs/principals.md says why no order of events lets a revoked key in again.
+// docs/understand/principals.md says why no order of events lets a revoked key in again.
 package keycache
 
 import (

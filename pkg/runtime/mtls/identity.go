@@ -1,7 +1,7 @@
 // Package mtls knows who is on the other end of a connection between two processes of Ironplane.
 //
 // Every process has a certificate with one SPIFFE name, spiffe://ironplane/<name>, of one authority. Both ends verify
-// the other's: the server that there is a name, the client that it is the one that it means to call. See docs/mesh.md.
+// the other's: the server that there is a name, the client that it is the one that it means to call. See docs/understand/mesh.md.
 package mtls
 
 import (

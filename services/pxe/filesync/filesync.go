@@ -1,5 +1,5 @@
 // Package filesync makes file servers hold what their parents hold, and those without one what the store has. Each is a durable job:
-// once it is done, those below it have their turn. See docs/site-agent.md.
+// once it is done, those below it have their turn. See docs/do/site-agent.md.
 package filesync
 
 import (

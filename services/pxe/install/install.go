@@ -1,5 +1,5 @@
 // Package install serves the installations of machines. It tells the agents at the sites what their machines are to boot, takes what
-// the agents report of them, and fails an install of which a stage takes too long. See docs/pxe-installs.md.
+// the agents report of them, and fails an install of which a stage takes too long. See docs/do/installs.md.
 package install
 
 import (

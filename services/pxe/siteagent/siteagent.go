@@ -1,5 +1,5 @@
 // Package siteagent is how a site agent is spoken to, by the pxe service and by other agents: what is asked and answered over its
-// HTTP interface, and a client for that. See docs/site-agent.md.
+// HTTP interface, and a client for that. See docs/do/site-agent.md.
 package siteagent
 
 import (

@@ -5,7 +5,7 @@
 // is cut off at the end; and where the log is cut at its beginning, because it is old, a signed checkpoint takes its
 // place. Head and checkpoints say the number of each service's last change, so none is left out. What the signatures
 // cannot tell is a log that was rolled back, as a whole, to what it was before: for that an anchor is kept elsewhere, and
-// Verify compares it. See docs/audit-log.md.
+// Verify compares it. See docs/understand/audit-log.md.
 package audit
 
 import (

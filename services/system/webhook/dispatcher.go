@@ -1,5 +1,5 @@
 // Package webhook tells other programs what happens: it delivers events to the addresses that they gave, signed as Standard
-// Webhooks say, until each has been taken or is given up. See docs/webhooks.md.
+// Webhooks say, until each has been taken or is given up. See docs/do/webhooks.md.
 package webhook
 
 import (

@@ -154,7 +154,7 @@ func (c *config) bootChecks() (checks []health.Check) {
 				return err
 			}},
 			health.Check{
-				Name:     "IRONPLANE_AGENT_FOLDER: the bootloaders are there: see docs/netboot.md",
+				Name:     "IRONPLANE_AGENT_FOLDER: the bootloaders are there: see docs/do/netboot.md",
 				Optional: true,
 				Ask: func(context.Context) (err error) {
 					for _, name := range []string{"undionly.kpxe", "ipxe.efi", "local.efi"} {

@@ -1,4 +1,4 @@
-// Site-agent is the program at a site: it keeps the files that installations read. See docs/site-agent.md.
+// Site-agent is the program at a site: it keeps the files that installations read. See docs/do/site-agent.md.
 package main
 
 import (
