@@ -1936,7 +1936,9 @@ type APIKey struct {
 	Bound     *[]string  `json:"bound,omitempty"`
 	ExpiresAt *Timestamp `json:"expires_at,omitempty"`
 
-	// ID Examples: 1
+	// ID The item's id.
+	//
+	// Examples: 1
 	ID int64 `json:"id"`
 
 	// Key the key's value, in the answer to the request that set it and never again
@@ -1945,7 +1947,9 @@ type APIKey struct {
 	Key        *string    `json:"key,omitempty"`
 	LastUsedAt *Timestamp `json:"last_used_at,omitempty"`
 
-	// Name Examples: billing
+	// Name The item's name.
+	//
+	// Examples: billing
 	Name  string   `json:"name"`
 	Owner KeyOwner `json:"owner"`
 }
@@ -1959,10 +1963,14 @@ type Admin struct {
 	// Examples: false
 	Disabled bool `json:"disabled"`
 
-	// Email Examples: anna@example.com
+	// Email The email address.
+	//
+	// Examples: anna@example.com
 	Email *string `json:"email,omitempty"`
 
-	// ID Examples: 1
+	// ID The item's id.
+	//
+	// Examples: 1
 	ID int64 `json:"id"`
 
 	// Name the username
@@ -2034,16 +2042,22 @@ type AllocateIPEntitiesBodyOwner struct {
 
 // AllocateIPEntitiesBodyOwnerServer defines model for AllocateIPEntitiesBodyOwnerServer.
 type AllocateIPEntitiesBodyOwnerServer struct {
-	// ID Examples: 4
+	// ID The item's id.
+	//
+	// Examples: 4
 	ID *int64 `json:"id,omitempty"`
 
-	// Name Examples: fra1-s4
+	// Name The item's name.
+	//
+	// Examples: fra1-s4
 	Name *string `json:"name,omitempty"`
 }
 
 // Authenticator defines model for Authenticator.
 type Authenticator struct {
-	// ID Examples: 1
+	// ID The item's id.
+	//
+	// Examples: 1
 	ID     int64 `json:"id"`
 	Method Ref   `json:"method"`
 
@@ -2074,7 +2088,7 @@ type BeginOpenIDLoginBody struct {
 	// Examples: 47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU
 	Challenge string `json:"challenge"`
 
-	// Provider An item, by its id. The id alone is read, too.
+	// Provider A reference to an item. The id alone, as a number, is accepted too.
 	Provider RefBody `json:"provider"`
 }
 
@@ -2098,15 +2112,17 @@ type BrowserDetails struct {
 
 // Bulk defines model for Bulk.
 type Bulk struct {
-	// Count Examples: 2
+	// Count The number of items created.
+	//
+	// Examples: 2
 	Count int64 `json:"count"`
 
-	// First the first item's id
+	// First The id of the first item.
 	//
 	// Examples: 1
 	First int64 `json:"first"`
 
-	// Last the last item's id
+	// Last The id of the last item.
 	//
 	// Examples: 2
 	Last int64 `json:"last"`
@@ -2124,14 +2140,24 @@ type Change struct {
 // Child defines model for Child.
 type Child struct {
 	CreatedAt Timestamp `json:"created_at"`
-	Email     string    `json:"email"`
-	First     string    `json:"first"`
 
-	// ID Examples: 1
-	ID          int64  `json:"id"`
-	Integration *Ref   `json:"integration,omitempty"`
-	Last        string `json:"last"`
-	Name        string `json:"name"`
+	// Email The email address.
+	Email string `json:"email"`
+
+	// First The first name.
+	First string `json:"first"`
+
+	// ID The item's id.
+	//
+	// Examples: 1
+	ID          int64 `json:"id"`
+	Integration *Ref  `json:"integration,omitempty"`
+
+	// Last The last name.
+	Last string `json:"last"`
+
+	// Name The item's name.
+	Name string `json:"name"`
 
 	// ServersCount as the client's; 0 of one that the client has named
 	ServersCount int64 `json:"serversCount"`
@@ -2139,7 +2165,9 @@ type Child struct {
 
 // ChosenSetting defines model for ChosenSetting.
 type ChosenSetting struct {
-	// ID Examples: 1
+	// ID The item's id.
+	//
+	// Examples: 1
 	ID nullable.Nullable[int64] `json:"id,omitempty"`
 
 	// Slug in place of id
@@ -2166,14 +2194,22 @@ type Client struct {
 	CreatedAt Timestamp  `json:"created_at"`
 
 	// Disabled whether all keys are refused, as if they were revoked, until it is taken back
-	Disabled bool   `json:"disabled"`
-	Email    string `json:"email"`
-	First    string `json:"first"`
+	Disabled bool `json:"disabled"`
 
-	// ID Examples: 1
-	ID          int64  `json:"id"`
-	Integration *Ref   `json:"integration,omitempty"`
-	Last        string `json:"last"`
+	// Email The email address.
+	Email string `json:"email"`
+
+	// First The first name.
+	First string `json:"first"`
+
+	// ID The item's id.
+	//
+	// Examples: 1
+	ID          int64 `json:"id"`
+	Integration *Ref  `json:"integration,omitempty"`
+
+	// Last The last name.
+	Last string `json:"last"`
 
 	// Name first and last
 	Name string `json:"name"`
@@ -2231,7 +2267,7 @@ type CreateAPIKeyBody struct {
 	// Examples: ["192.0.2.0/24","127.0.0.0/8"]
 	AllowedCidrs *[]string `json:"allowed_cidrs,omitempty"`
 
-	// Auth An item, by its id. The id alone is read, too.
+	// Auth A reference to an item. The id alone, as a number, is accepted too.
 	Auth *RefBody `json:"auth,omitempty"`
 
 	// Email of a login: of the account
@@ -2246,7 +2282,9 @@ type CreateAPIKeyBody struct {
 	// Examples: this-is-no-key-but-the-form-of-one
 	Key *string `json:"key,omitempty"`
 
-	// Name Examples: billing
+	// Name The item's name.
+	//
+	// Examples: billing
 	Name  *string                `json:"name,omitempty"`
 	Owner *CreateAPIKeyBodyOwner `json:"owner,omitempty"`
 
@@ -2264,12 +2302,12 @@ type CreateAPIKeyBody struct {
 
 // CreateAPIKeyBodyOwner defines model for CreateAPIKeyBodyOwner.
 type CreateAPIKeyBodyOwner struct {
-	// ID where url has none; also read as owner_id
+	// ID where url has none. Also accepted as owner_id.
 	//
 	// Examples: 1
 	ID *int64 `json:"id,omitempty"`
 
-	// Type admin, client or integration, where url has none; also read as owner_type
+	// Type admin, client or integration, where url has none. Also accepted as owner_type.
 	//
 	// Examples: admin
 	Type *string `json:"type,omitempty"`
@@ -2317,7 +2355,7 @@ type CreateAdminBody struct {
 type CreateAuthenticatorBody struct {
 	Credential *CreateCredentialBody `json:"credential,omitempty"`
 
-	// Method An item, by its id. The id alone is read, too.
+	// Method A reference to an item. The id alone, as a number, is accepted too.
 	Method RefBody `json:"method"`
 
 	// Name what its owner calls it
@@ -2343,66 +2381,70 @@ type CreateBootScriptBody struct {
 	// Examples: # of {{.Host.Hostname}}
 	Body *string `json:"body,omitempty"`
 
-	// Description Examples: with the site's mirror
+	// Description A description for people.
+	//
+	// Examples: with the site's mirror
 	Description *string `json:"description,omitempty"`
 
-	// Name Examples: Debian 13 of ours
+	// Name The item's name.
+	//
+	// Examples: Debian 13 of ours
 	Name string `json:"name"`
 }
 
 // CreateChosenThemeBody defines model for CreateChosenThemeBody.
 type CreateChosenThemeBody struct {
-	// CustomAdminHTML what admins see; sanitised: scripts, handlers, frames, forms and styles are dropped; also read as custom_admin_html
+	// CustomAdminHTML what admins see; sanitised: scripts, handlers, frames, forms and styles are dropped. Also accepted as custom_admin_html.
 	//
 	// Examples: <p>On call: Anna.</p>
 	CustomAdminHTML *string `json:"custom_admin_html,omitempty"`
 
-	// CustomClientHTML what clients see; sanitised likewise; also read as custom_client_html
+	// CustomClientHTML what clients see; sanitised likewise. Also accepted as custom_client_html.
 	//
 	// Examples: <p>Questions? <a href="mailto:help@example.com">Ask us.</a></p>
 	CustomClientHTML *string `json:"custom_client_html,omitempty"`
 
-	// CustomCSS a style sheet that loads nothing: no url(, no @import, no backslash; also read as custom_css
+	// CustomCSS a style sheet that loads nothing: no url(, no @import, no backslash. Also accepted as custom_css.
 	//
 	// Examples: .nav { font-weight: bold }
 	CustomCSS *string `json:"custom_css,omitempty"`
 
-	// LinkColor a colour of CSS; also read as link_color
+	// LinkColor a colour of CSS. Also accepted as link_color.
 	//
 	// Examples: #1d7ed8
 	LinkColor *string `json:"link_color,omitempty"`
 
-	// Logo https://…, or a path on the same host; also read as logo
+	// Logo https://…, or a path on the same host. Also accepted as logo.
 	//
 	// Examples: https://example.com/logo.svg
 	Logo *string `json:"logo,omitempty"`
 
-	// MainBg a colour of CSS; also read as main_bg
+	// MainBg a colour of CSS. Also accepted as main_bg.
 	//
 	// Examples: #1d9ed8
 	MainBg *string `json:"main_bg,omitempty"`
 
-	// NavBg a colour of CSS; also read as nav_bg
+	// NavBg a colour of CSS. Also accepted as nav_bg.
 	//
 	// Examples: #1daed8
 	NavBg *string `json:"nav_bg,omitempty"`
 
-	// PanelAltBg a colour of CSS; also read as panel_alt_bg
+	// PanelAltBg a colour of CSS. Also accepted as panel_alt_bg.
 	//
 	// Examples: #1dbed8
 	PanelAltBg *string `json:"panel_alt_bg,omitempty"`
 
-	// PanelBg a colour of CSS; also read as panel_bg
+	// PanelBg a colour of CSS. Also accepted as panel_bg.
 	//
 	// Examples: #1dced8
 	PanelBg *string `json:"panel_bg,omitempty"`
 
-	// SideNavBg a colour of CSS; also read as side_nav_bg
+	// SideNavBg a colour of CSS. Also accepted as side_nav_bg.
 	//
 	// Examples: #1dded8
 	SideNavBg *string `json:"side_nav_bg,omitempty"`
 
-	// TextColor a colour of CSS; also read as text_color
+	// TextColor a colour of CSS. Also accepted as text_color.
 	//
 	// Examples: #1deed8
 	TextColor *string `json:"text_color,omitempty"`
@@ -2427,10 +2469,14 @@ type CreateClientBody struct {
 	// Examples: ben@example.com
 	Email openapi_types.Email `json:"email"`
 
-	// First Examples: Ben
+	// First The first name.
+	//
+	// Examples: Ben
 	First string `json:"first"`
 
-	// Last Examples: Miller
+	// Last The last name.
+	//
+	// Examples: Miller
 	Last string `json:"last"`
 
 	// Password hard to guess, and at least as long as the setting security.password_length says (12 characters); empty: no login by password, and on edit: unchanged
@@ -2442,22 +2488,26 @@ type CreateClientBody struct {
 
 // CreateClientBodyBilling defines model for CreateClientBodyBilling.
 type CreateClientBodyBilling struct {
-	// ID no other client of the integration has it; also read as billing_id
+	// ID no other client of the integration has it. Also accepted as billing_id.
 	ID *int64 `json:"id,omitempty"`
 
 	// IgnoreAutoSuspend Examples: false
 	IgnoreAutoSuspend *bool `json:"ignoreAutoSuspend,omitempty"`
 
-	// Integration An item, by its id. The id alone is read, too.
+	// Integration A reference to an item. The id alone, as a number, is accepted too.
 	Integration *RefBody `json:"integration,omitempty"`
 }
 
 // CreateComputerPartBody defines model for CreateComputerPartBody.
 type CreateComputerPartBody struct {
-	// BillingID Examples: RAM-32
+	// BillingID The item's id in the billing system.
+	//
+	// Examples: RAM-32
 	BillingID *string `json:"billing_id,omitempty"`
 
-	// Name Examples: 32 GB DDR5
+	// Name The item's name.
+	//
+	// Examples: 32 GB DDR5
 	Name string `json:"name"`
 
 	// PartType a part type's name, in lower case, or id; a new name on create makes a part type
@@ -2507,7 +2557,9 @@ type CreateCredentialBodyResponse struct {
 type CreateDHCPServerBody struct {
 	HTTP CreateHTTPBody `json:"http"`
 
-	// Name Examples: Frankfurt 1
+	// Name The item's name.
+	//
+	// Examples: Frankfurt 1
 	Name string `json:"name"`
 }
 
@@ -2518,7 +2570,9 @@ type CreateDriverBody struct {
 	// Examples: aXJvbnBsYW5l
 	Driver string `json:"driver"`
 
-	// Name Examples: virtio for Windows
+	// Name The item's name.
+	//
+	// Examples: virtio for Windows
 	Name string `json:"name"`
 
 	// Upload in place of driver: the address of an upload all of which has arrived, or the last element of that
@@ -2535,7 +2589,9 @@ type CreateEmailTemplateBody struct {
 	// HTML Examples: <p>Dear {{.To.Name}}, welcome.</p>
 	HTML *string `json:"html,omitempty"`
 
-	// Name Examples: welcome
+	// Name The item's name.
+	//
+	// Examples: welcome
 	Name string `json:"name"`
 
 	// Subject a template, too
@@ -2551,6 +2607,8 @@ type CreateEmailTemplateBody struct {
 type CreateFamilyBody struct {
 	// Address with the length of its prefix: 192.0.2.10/24
 	Address *string `json:"address,omitempty"`
+
+	// Gateway The address of the default gateway.
 	Gateway *string `json:"gateway,omitempty"`
 }
 
@@ -2562,7 +2620,9 @@ type CreateFieldBody struct {
 	// Desc Examples: When it may be cancelled
 	Desc *string `json:"desc,omitempty"`
 
-	// Name Examples: Contract until
+	// Name The item's name.
+	//
+	// Examples: Contract until
 	Name string `json:"name"`
 
 	// Options of a select: the values, with | between them
@@ -2606,7 +2666,7 @@ type CreateFieldValueBody struct {
 
 // CreateFileServerBody defines model for CreateFileServerBody.
 type CreateFileServerBody struct {
-	// GroupID An item, by its id. The id alone is read, too.
+	// GroupID A reference to an item. The id alone, as a number, is accepted too.
 	GroupID RefBody                  `json:"group_id"`
 	HTTP    CreateFileServerHTTPBody `json:"http"`
 
@@ -2615,37 +2675,39 @@ type CreateFileServerBody struct {
 	// Examples: 20
 	InstallMaxConcurrent int32 `json:"install_max_concurrent"`
 
-	// Name Examples: fra1-files1
+	// Name The item's name.
+	//
+	// Examples: fra1-files1
 	Name string `json:"name"`
 
-	// ParentID An item, by its id. The id alone is read, too.
+	// ParentID A reference to an item. The id alone, as a number, is accepted too.
 	ParentID *RefBody      `json:"parent_id,omitempty"`
 	SSH      CreateSSHBody `json:"ssh"`
 }
 
 // CreateFileServerHTTPBody defines model for CreateFileServerHTTPBody.
 type CreateFileServerHTTPBody struct {
-	// APIKey kept sealed and never shown; on edit, empty: unchanged; also read as api_key
+	// APIKey kept sealed and never shown; on edit, empty: unchanged. Also accepted as api_key.
 	//
 	// Examples: what the agent asks of its callers
 	APIKey *string `json:"api_key,omitempty"`
 
-	// Fingerprint the SHA-256 of the agent's certificate, as site-agent fingerprint prints it, where no public authority vouches for that; also read as fingerprint
+	// Fingerprint the SHA-256 of the agent's certificate, as site-agent fingerprint prints it, where no public authority vouches for that. Also accepted as fingerprint.
 	//
 	// Examples: b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9
 	Fingerprint *string `json:"fingerprint,omitempty"`
 
-	// Host a name or an address; also read as host
+	// Host a name or an address. Also accepted as host.
 	//
 	// Examples: files.fra1.example.net
 	Host string `json:"host"`
 
-	// Port also read as port
+	// Port Also accepted as port.
 	//
 	// Examples: 8443
 	Port int32 `json:"port"`
 
-	// UseHTTPS also read as use_https
+	// UseHTTPS Also accepted as use_https.
 	//
 	// Examples: true
 	UseHTTPS *bool `json:"use_https,omitempty"`
@@ -2653,7 +2715,7 @@ type CreateFileServerHTTPBody struct {
 
 // CreateForwardingGatewayBody defines model for CreateForwardingGatewayBody.
 type CreateForwardingGatewayBody struct {
-	// APIKey kept sealed and never shown; on edit, empty: unchanged; also read as apikey
+	// APIKey kept sealed and never shown; on edit, empty: unchanged. Also accepted as apikey.
 	//
 	// Examples: what the gateway asks of its callers
 	APIKey *string    `json:"api_key,omitempty"`
@@ -2664,10 +2726,12 @@ type CreateForwardingGatewayBody struct {
 	// Examples: nat1.fra1.example.net
 	Hostname string `json:"hostname"`
 
-	// Name Examples: fra1-nat1
+	// Name The item's name.
+	//
+	// Examples: fra1-nat1
 	Name string `json:"name"`
 
-	// PortLimit how many ports it forwards (100), or which (20000-29999); also read as port limit
+	// PortLimit how many ports it forwards (100), or which (20000-29999). Also accepted as port limit.
 	//
 	// Examples: 20000-29999
 	PortLimit string `json:"port_limit"`
@@ -2675,27 +2739,27 @@ type CreateForwardingGatewayBody struct {
 
 // CreateHTTPBody defines model for CreateHttpBody.
 type CreateHTTPBody struct {
-	// APIKey kept sealed and never shown; on edit, empty: unchanged; also read as api_key
+	// APIKey kept sealed and never shown; on edit, empty: unchanged. Also accepted as api_key.
 	//
 	// Examples: what the agent asks of its callers
 	APIKey *string `json:"api_key,omitempty"`
 
-	// Fingerprint the SHA-256 of the agent's certificate, as site-agent fingerprint prints it, where no public authority vouches for that; also read as fingerprint
+	// Fingerprint the SHA-256 of the agent's certificate, as site-agent fingerprint prints it, where no public authority vouches for that. Also accepted as fingerprint.
 	//
 	// Examples: b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9
 	Fingerprint *string `json:"fingerprint,omitempty"`
 
-	// Host a name or an address; also read as host
+	// Host a name or an address. Also accepted as host.
 	//
 	// Examples: dhcp.fra1.example.net
 	Host string `json:"host"`
 
-	// Port also read as port
+	// Port Also accepted as port.
 	//
 	// Examples: 8443
 	Port *int32 `json:"port,omitempty"`
 
-	// UseHTTPS also read as use_https
+	// UseHTTPS Also accepted as use_https.
 	//
 	// Examples: true
 	UseHTTPS *bool `json:"use_https,omitempty"`
@@ -2743,7 +2807,9 @@ type CreateIPEntitiesBody struct {
 	// Examples: 192.0.2.255
 	To *string `json:"to,omitempty"`
 
-	// VLAN Examples: 100
+	// VLAN The number of the VLAN.
+	//
+	// Examples: 100
 	VLAN *int32 `json:"vlan,omitempty"`
 
 	// VLANIncrement what each entity's VLAN is above that of the one before; 0 where it is not sent
@@ -2754,16 +2820,18 @@ type CreateIPEntitiesBody struct {
 
 // CreateIPEntityBody defines model for CreateIPEntityBody.
 type CreateIPEntityBody struct {
-	// BillingID Examples: IP-1042
+	// BillingID The item's id in the billing system.
+	//
+	// Examples: IP-1042
 	BillingID *string `json:"billing_id,omitempty"`
 
 	// FullIP address and range_end in one, or v6_address: 192.0.2.10, 192.0.2.10-192.0.2.20, 192.0.2.0/29 or 2001:db8::/64
 	FullIP *string `json:"full_ip,omitempty"`
 
-	// Group An item, by its id. The id alone is read, too.
+	// Group A reference to an item. The id alone, as a number, is accepted too.
 	Group RefBody `json:"group"`
 
-	// Nickname also read as name
+	// Nickname Also accepted as name.
 	//
 	// Examples: rack 12
 	Nickname *string                  `json:"nickname,omitempty"`
@@ -2771,7 +2839,9 @@ type CreateIPEntityBody struct {
 	V4       *CreateIPEntityBodyV4    `json:"v4,omitempty"`
 	V6       *CreateIPEntityBodyV6    `json:"v6,omitempty"`
 
-	// VLAN Examples: 100
+	// VLAN The number of the VLAN.
+	//
+	// Examples: 100
 	VLAN *int32 `json:"vlan,omitempty"`
 }
 
@@ -2789,16 +2859,20 @@ type CreateIPEntityBodyOwner struct {
 
 // CreateIPEntityBodyOwnerServer defines model for CreateIPEntityBodyOwnerServer.
 type CreateIPEntityBodyOwnerServer struct {
-	// ID Examples: 4
+	// ID The item's id.
+	//
+	// Examples: 4
 	ID *int64 `json:"id,omitempty"`
 
-	// Name Examples: fra1-s4
+	// Name The item's name.
+	//
+	// Examples: fra1-s4
 	Name *string `json:"name,omitempty"`
 }
 
 // CreateIPEntityBodyV4 defines model for CreateIPEntityBodyV4.
 type CreateIPEntityBodyV4 struct {
-	// Address an address, the first of a range, or a prefix; also read as address
+	// Address an address, the first of a range, or a prefix. Also accepted as address.
 	//
 	// Examples: 192.0.2.10
 	Address *string `json:"address,omitempty"`
@@ -2806,17 +2880,17 @@ type CreateIPEntityBodyV4 struct {
 	// Full address and range_end in one: 192.0.2.10, 192.0.2.10-192.0.2.20 or 192.0.2.0/29
 	Full *string `json:"full,omitempty"`
 
-	// Gateway also read as gateway
+	// Gateway The address of the default gateway. Also accepted as gateway.
 	//
 	// Examples: 192.0.2.1
 	Gateway *string `json:"gateway,omitempty"`
 
-	// RangeEnd the last address of a range; also read as range_end
+	// RangeEnd the last address of a range. Also accepted as range_end.
 	//
 	// Examples: 192.0.2.20
 	RangeEnd *string `json:"range_end,omitempty"`
 
-	// SubnetMask also read as subnet_mask
+	// SubnetMask Also accepted as subnet_mask.
 	//
 	// Examples: 255.255.255.0
 	SubnetMask *string `json:"subnet_mask,omitempty"`
@@ -2824,12 +2898,12 @@ type CreateIPEntityBodyV4 struct {
 
 // CreateIPEntityBodyV6 defines model for CreateIPEntityBodyV6.
 type CreateIPEntityBodyV6 struct {
-	// Address an address or a prefix; also read as v6_address
+	// Address an address or a prefix. Also accepted as v6_address.
 	//
 	// Examples: 2001:db8:1::/64
 	Address *string `json:"address,omitempty"`
 
-	// Gateway also read as v6_gateway
+	// Gateway The address of the default gateway. Also accepted as v6_gateway.
 	//
 	// Examples: 2001:db8:1::1
 	Gateway *string `json:"gateway,omitempty"`
@@ -2840,13 +2914,17 @@ type CreateIPEntityBodyV6 struct {
 
 // CreateIPGroupBody defines model for CreateIPGroupBody.
 type CreateIPGroupBody struct {
-	// BillingID Examples: FRA1
+	// BillingID The item's id in the billing system.
+	//
+	// Examples: FRA1
 	BillingID *string `json:"billing_id,omitempty"`
 
-	// Name Examples: Frankfurt 1
+	// Name The item's name.
+	//
+	// Examples: Frankfurt 1
 	Name string `json:"name"`
 
-	// PxeDHCPServer An item, by its id. The id alone is read, too.
+	// PxeDHCPServer A reference to an item. The id alone, as a number, is accepted too.
 	PxeDHCPServer *RefBody `json:"pxe_dhcp_server,omitempty"`
 
 	// Reserved Examples: false
@@ -2860,7 +2938,9 @@ type CreateISOBody struct {
 	// Examples: debian-13
 	Folder string `json:"folder"`
 
-	// Name Examples: Debian 13 netinst
+	// Name The item's name.
+	//
+	// Examples: Debian 13 netinst
 	Name string `json:"name"`
 
 	// Sha256 that it has to have, if it is known
@@ -2917,10 +2997,10 @@ type CreateIdentityProviderBody struct {
 
 // CreateInstallBody defines model for CreateInstallBody.
 type CreateInstallBody struct {
-	// Client An item, by its id. The id alone is read, too.
+	// Client A reference to an item. The id alone, as a number, is accepted too.
 	Client *RefBody `json:"client,omitempty"`
 
-	// DHCPServer An item, by its id. The id alone is read, too.
+	// DHCPServer A reference to an item. The id alone, as a number, is accepted too.
 	DHCPServer *RefBody              `json:"dhcp_server,omitempty"`
 	Host       CreateInstallBodyHost `json:"host"`
 
@@ -2929,7 +3009,7 @@ type CreateInstallBody struct {
 	// Examples: a long walk in the rain
 	Password *string `json:"password,omitempty"`
 
-	// Profile An item, by its id. The id alone is read, too.
+	// Profile A reference to an item. The id alone, as a number, is accepted too.
 	Profile RefBody `json:"profile"`
 
 	// SSHKeys that may sign in as root, a line each
@@ -2948,7 +3028,7 @@ type CreateInstallBodyHost struct {
 	// Examples: /dev/sda
 	Disk *string `json:"disk,omitempty"`
 
-	// Entity An item, by its id. The id alone is read, too.
+	// Entity A reference to an item. The id alone, as a number, is accepted too.
 	Entity RefBody `json:"entity"`
 
 	// Firmware bios where it is not sent
@@ -3002,10 +3082,14 @@ type CreateIntegrationBody struct {
 
 // CreatePortSpeedBody defines model for CreatePortSpeedBody.
 type CreatePortSpeedBody struct {
-	// BillingID Examples: GE
+	// BillingID The item's id in the billing system.
+	//
+	// Examples: GE
 	BillingID *string `json:"billing_id,omitempty"`
 
-	// Name Examples: 1 Gbit/s
+	// Name The item's name.
+	//
+	// Examples: 1 Gbit/s
 	Name string `json:"name"`
 
 	// Speed Mbit/s
@@ -3021,13 +3105,17 @@ type CreatePreseedBody struct {
 	// Examples: # of {{.Host.Hostname}}
 	Body *string `json:"body,omitempty"`
 
-	// Description Examples: with the site's mirror
+	// Description A description for people.
+	//
+	// Examples: with the site's mirror
 	Description *string `json:"description,omitempty"`
 
 	// IsInstallable Examples: true
 	IsInstallable *bool `json:"is_installable,omitempty"`
 
-	// Name Examples: Debian 13 of ours
+	// Name The item's name.
+	//
+	// Examples: Debian 13 of ours
 	Name string `json:"name"`
 }
 
@@ -3038,10 +3126,12 @@ type CreateProfileBody struct {
 	// Examples: false
 	AccessClient *bool `json:"access_client,omitempty"`
 
-	// BillingID Examples: debian13
+	// BillingID The item's id in the billing system.
+	//
+	// Examples: debian13
 	BillingID *string `json:"billing_id,omitempty"`
 
-	// BootScript An item, by its id. The id alone is read, too.
+	// BootScript A reference to an item. The id alone, as a number, is accepted too.
 	BootScript RefBody `json:"boot_script"`
 
 	// Drivers of /pxe/driver
@@ -3049,10 +3139,12 @@ type CreateProfileBody struct {
 	Email   *CreateProfileBodyEmail `json:"email,omitempty"`
 	Iso     *CreateProfileISOBody   `json:"iso,omitempty"`
 
-	// Name Examples: Debian 13 of ours
+	// Name The item's name.
+	//
+	// Examples: Debian 13 of ours
 	Name string `json:"name"`
 
-	// Preseed An item, by its id. The id alone is read, too.
+	// Preseed A reference to an item. The id alone, as a number, is accepted too.
 	Preseed *RefBody                `json:"preseed,omitempty"`
 	Shell   *CreateProfileBodyShell `json:"shell,omitempty"`
 
@@ -3064,7 +3156,7 @@ type CreateProfileBody struct {
 
 // CreateProfileBodyEmail defines model for CreateProfileBodyEmail.
 type CreateProfileBodyEmail struct {
-	// Template An item, by its id. The id alone is read, too.
+	// Template A reference to an item. The id alone, as a number, is accepted too.
 	Template *RefBody `json:"template,omitempty"`
 }
 
@@ -3082,7 +3174,7 @@ type CreateProfileISOBody struct {
 	// Edition one of the ISO's enabled editions, by its name or id
 	Edition *CreateProfileISOBody_Edition `json:"edition,omitempty"`
 
-	// ID An item, by its id. The id alone is read, too.
+	// ID A reference to an item. The id alone, as a number, is accepted too.
 	ID *RefBody `json:"id,omitempty"`
 
 	// Name means nothing
@@ -3104,10 +3196,14 @@ type CreateShellScriptBody struct {
 	// Examples: # of {{.Host.Hostname}}
 	Body *string `json:"body,omitempty"`
 
-	// Description Examples: with the site's mirror
+	// Description A description for people.
+	//
+	// Examples: with the site's mirror
 	Description *string `json:"description,omitempty"`
 
-	// Name Examples: Debian 13 of ours
+	// Name The item's name.
+	//
+	// Examples: Debian 13 of ours
 	Name string `json:"name"`
 }
 
@@ -3118,12 +3214,12 @@ type CreateSSHBody struct {
 	// Examples: 22
 	Port *int32 `json:"port,omitempty"`
 
-	// PublicKey of the host, as in a known_hosts or authorized_keys file: type, key and comment; also read as public_key
+	// PublicKey of the host, as in a known_hosts or authorized_keys file: type, key and comment. Also accepted as public_key.
 	//
 	// Examples: ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG fra1-files1
 	PublicKey string `json:"public_key"`
 
-	// UseSftp true: the contents of files get there, and from there to its children, by SFTP at this port; nothing is sent to a host that has another key; also read as use_sftp
+	// UseSftp true: the contents of files get there, and from there to its children, by SFTP at this port; nothing is sent to a host that has another key. Also accepted as use_sftp.
 	//
 	// Examples: false
 	UseSftp *bool `json:"use_sftp,omitempty"`
@@ -3200,10 +3296,14 @@ type CustomField struct {
 	// Desc Examples: When it may be cancelled
 	Desc *string `json:"desc,omitempty"`
 
-	// ID Examples: 1
+	// ID The item's id.
+	//
+	// Examples: 1
 	ID int64 `json:"id"`
 
-	// Name Examples: Contract until
+	// Name The item's name.
+	//
+	// Examples: Contract until
 	Name string `json:"name"`
 
 	// Options of a select: the values, with | between them
@@ -3212,7 +3312,9 @@ type CustomField struct {
 	// Placeholder Examples: 2027-12-31
 	Placeholder *string `json:"placeholder,omitempty"`
 
-	// Slug Examples: contract-until
+	// Slug The item's name for programs.
+	//
+	// Examples: contract-until
 	Slug string `json:"slug"`
 
 	// TargetType Examples: client
@@ -3242,10 +3344,14 @@ type DHCPServer struct {
 	Health *AgentHealth `json:"health,omitempty"`
 	HTTP   HTTP         `json:"http"`
 
-	// ID Examples: 1
+	// ID The item's id.
+	//
+	// Examples: 1
 	ID int64 `json:"id"`
 
-	// Name Examples: Frankfurt 1
+	// Name The item's name.
+	//
+	// Examples: Frankfurt 1
 	Name string `json:"name"`
 }
 
@@ -3282,7 +3388,9 @@ type Discovery struct {
 	Facts       map[string]string `json:"facts"`
 	FirstSeenAt Timestamp         `json:"first_seen_at"`
 
-	// ID Examples: 1
+	// ID The item's id.
+	//
+	// Examples: 1
 	ID int64 `json:"id"`
 
 	// Name the MAC address that it asked with
@@ -3301,8 +3409,10 @@ type EmailClientBody struct {
 // EmailMessage defines model for EmailMessage.
 type EmailMessage struct {
 	// Account whose it is, as a path: /client/5
-	Account  string `json:"account"`
-	Attempts int64  `json:"attempts"`
+	Account string `json:"account"`
+
+	// Attempts The number of attempts so far.
+	Attempts int64 `json:"attempts"`
 
 	// Body the part of plain text
 	Body      string    `json:"body"`
@@ -3315,19 +3425,26 @@ type EmailMessage struct {
 	// HTML the part of HTML
 	HTML *string `json:"html,omitempty"`
 
-	// ID Examples: 1
+	// ID The item's id.
+	//
+	// Examples: 1
 	ID     int64      `json:"id"`
 	SentAt *Timestamp `json:"sent_at,omitempty"`
 
 	// Status held: there is no SMTP server; queued: it is being sent
-	Status  EmailMessageStatus `json:"status"`
-	Subject string             `json:"subject"`
+	Status EmailMessageStatus `json:"status"`
+
+	// Subject The subject of the mail.
+	Subject string `json:"subject"`
 
 	// Template by which it was written
 	Template string `json:"template"`
 	To       struct {
+		// Email The email address.
 		Email string `json:"email"`
-		Name  string `json:"name"`
+
+		// Name The item's name.
+		Name string `json:"name"`
 	} `json:"to"`
 }
 
@@ -3355,13 +3472,19 @@ type EmailTemplate struct {
 	// Examples: <p>Dear {{.To.Name}}, welcome.</p>
 	HTML *string `json:"html,omitempty"`
 
-	// ID Examples: 1
+	// ID The item's id.
+	//
+	// Examples: 1
 	ID int64 `json:"id"`
 
-	// Name Examples: welcome
+	// Name The item's name.
+	//
+	// Examples: welcome
 	Name string `json:"name"`
 
-	// Subject Examples: Welcome to {{.Site.Name}}
+	// Subject The subject of the mail.
+	//
+	// Examples: Welcome to {{.Site.Name}}
 	Subject string `json:"subject"`
 
 	// Type which variables there are: the name of a template that comes with Ironplane, or client
@@ -3378,12 +3501,15 @@ type EnableSSLBody struct {
 
 // Entities defines model for Entities.
 type Entities struct {
+	// Count The number of items.
 	Count int64 `json:"count"`
 }
 
 // EventUser defines model for EventUser.
 type EventUser struct {
-	// URL Examples: /admin/3
+	// URL The item's path in the API.
+	//
+	// Examples: /admin/3
 	URL string `json:"url"`
 }
 
@@ -3421,7 +3547,9 @@ type Field struct {
 type FieldValue struct {
 	FieldID int64 `json:"field_id"`
 
-	// ID Examples: 1
+	// ID The item's id.
+	//
+	// Examples: 1
 	ID *int64 `json:"id,omitempty"`
 
 	// TargetID Examples: 1
@@ -3437,7 +3565,9 @@ type FileServer struct {
 	Health *AgentHealth `json:"health,omitempty"`
 	HTTP   HTTP         `json:"http"`
 
-	// ID Examples: 1
+	// ID The item's id.
+	//
+	// Examples: 1
 	ID int64 `json:"id"`
 
 	// InstallMaxConcurrent how many installations read from it at a time
@@ -3445,7 +3575,9 @@ type FileServer struct {
 	// Examples: 20
 	InstallMaxConcurrent int32 `json:"install_max_concurrent"`
 
-	// Name Examples: fra1-files1
+	// Name The item's name.
+	//
+	// Examples: fra1-files1
 	Name   string `json:"name"`
 	Parent *Ref   `json:"parent,omitempty"`
 	SSH    SSH    `json:"ssh"`
@@ -3512,13 +3644,19 @@ type FinishPasswordResetBody struct {
 type ForwardGateway struct {
 	Groups []Ref `json:"groups"`
 
-	// Hostname Examples: nat1.fra1.example.net
+	// Hostname The host name.
+	//
+	// Examples: nat1.fra1.example.net
 	Hostname string `json:"hostname"`
 
-	// ID Examples: 1
+	// ID The item's id.
+	//
+	// Examples: 1
 	ID int64 `json:"id"`
 
-	// Name Examples: fra1-nat1
+	// Name The item's name.
+	//
+	// Examples: fra1-nat1
 	Name string `json:"name"`
 
 	// PortLimit how many ports it forwards (100), or which (20000-29999)
@@ -3529,9 +3667,15 @@ type ForwardGateway struct {
 
 // ForwardType defines model for ForwardType.
 type ForwardType struct {
-	// ID Examples: 1
-	ID   int64  `json:"id"`
+	// ID The item's id.
+	//
+	// Examples: 1
+	ID int64 `json:"id"`
+
+	// Name The item's name.
 	Name string `json:"name"`
+
+	// Slug The item's name for programs.
 	Slug string `json:"slug"`
 }
 
@@ -3544,7 +3688,9 @@ type GivenKey struct {
 	Bound     *[]string  `json:"bound,omitempty"`
 	ExpiresAt *Timestamp `json:"expires_at,omitempty"`
 
-	// ID Examples: 1
+	// ID The item's id.
+	//
+	// Examples: 1
 	ID *int64 `json:"id,omitempty"`
 
 	// Key the key's value, in this answer and never again
@@ -3552,7 +3698,9 @@ type GivenKey struct {
 	// Examples: this-is-no-key-but-the-form-of-one
 	Key *string `json:"key,omitempty"`
 
-	// Name Examples: billing
+	// Name The item's name.
+	//
+	// Examples: billing
 	Name   *string      `json:"name,omitempty"`
 	Owner  *KeyOwner    `json:"owner,omitempty"`
 	Verify *LoginVerify `json:"verify,omitempty"`
@@ -3592,7 +3740,9 @@ type IPEntity struct {
 	// Address Examples: 192.0.2.10
 	Address *string `json:"address,omitempty"`
 
-	// BillingID Examples: IP-1042
+	// BillingID The item's id in the billing system.
+	//
+	// Examples: IP-1042
 	BillingID *string `json:"billing_id,omitempty"`
 
 	// Fields with include=fields
@@ -3601,11 +3751,15 @@ type IPEntity struct {
 	// FullIP 192.0.2.10, 192.0.2.10-192.0.2.20 or 192.0.2.0/29; the v6 address where there is no v4
 	FullIP string `json:"full_ip"`
 
-	// Gateway Examples: 192.0.2.1
+	// Gateway The address of the default gateway.
+	//
+	// Examples: 192.0.2.1
 	Gateway *string `json:"gateway,omitempty"`
 	Group   Ref     `json:"group"`
 
-	// ID Examples: 1
+	// ID The item's id.
+	//
+	// Examples: 1
 	ID int64 `json:"id"`
 
 	// Name nickname, else full_ip
@@ -3631,13 +3785,17 @@ type IPEntity struct {
 	// V6Gateway Examples: 2001:db8:1::1
 	V6Gateway *string `json:"v6_gateway,omitempty"`
 
-	// VLAN Examples: 100
+	// VLAN The number of the VLAN.
+	//
+	// Examples: 100
 	VLAN *int32 `json:"vlan,omitempty"`
 }
 
 // IPGroup defines model for IPGroup.
 type IPGroup struct {
-	// BillingID Examples: FRA1
+	// BillingID The item's id in the billing system.
+	//
+	// Examples: FRA1
 	BillingID     *string  `json:"billing_id,omitempty"`
 	Entities      Entities `json:"entities"`
 	EntitiesCount int64    `json:"entitiesCount"`
@@ -3645,10 +3803,14 @@ type IPGroup struct {
 	// Fields with include=fields
 	Fields *[]ShownField `json:"fields,omitempty"`
 
-	// ID Examples: 1
+	// ID The item's id.
+	//
+	// Examples: 1
 	ID int64 `json:"id"`
 
-	// Name Examples: Frankfurt 1
+	// Name The item's name.
+	//
+	// Examples: Frankfurt 1
 	Name          string `json:"name"`
 	PxeDHCPServer *Ref   `json:"pxe_dhcp_server,omitempty"`
 
@@ -3659,7 +3821,9 @@ type IPGroup struct {
 
 // ISOEdition defines model for ISOEdition.
 type ISOEdition struct {
-	// ID Examples: 1
+	// ID The item's id.
+	//
+	// Examples: 1
 	ID int64 `json:"id"`
 
 	// IsEnabled Examples: true
@@ -3668,8 +3832,10 @@ type ISOEdition struct {
 	// Key the license key's last group; left out for clients
 	//
 	// Examples: *****-*****-*****-*****-ABCDE
-	Key  *string `json:"key,omitempty"`
-	Name string  `json:"name"`
+	Key *string `json:"key,omitempty"`
+
+	// Name The item's name.
+	Name string `json:"name"`
 
 	// Number of the image in install.wim
 	Number int64 `json:"number"`
@@ -3685,10 +3851,14 @@ type ISOManager struct {
 	// Folder Examples: debian-13
 	Folder string `json:"folder"`
 
-	// ID Examples: 1
+	// ID The item's id.
+	//
+	// Examples: 1
 	ID int64 `json:"id"`
 
-	// Name Examples: Debian 13 netinst
+	// Name The item's name.
+	//
+	// Examples: Debian 13 netinst
 	Name string `json:"name"`
 
 	// Progress of the import, in percent
@@ -3730,7 +3900,9 @@ type Install struct {
 	FinishedAt *Timestamp  `json:"finished_at,omitempty"`
 	Host       InstallHost `json:"host"`
 
-	// ID Examples: 1
+	// ID The item's id.
+	//
+	// Examples: 1
 	ID int64 `json:"id"`
 
 	// Name the machine's hostname
@@ -3769,7 +3941,9 @@ type InstallStatus string
 // InstallAddress defines model for InstallAddress.
 type InstallAddress struct {
 	// Address with the length of its subnet's prefix
-	Address string  `json:"address"`
+	Address string `json:"address"`
+
+	// Gateway The address of the default gateway.
 	Gateway *string `json:"gateway,omitempty"`
 }
 
@@ -3782,7 +3956,9 @@ type InstallHost struct {
 	// Firmware Examples: uefi
 	Firmware InstallHostFirmware `json:"firmware"`
 
-	// Hostname Examples: web1.example.com
+	// Hostname The host name.
+	//
+	// Examples: web1.example.com
 	Hostname string          `json:"hostname"`
 	Ipv4     *InstallAddress `json:"ipv4,omitempty"`
 	Ipv6     *InstallAddress `json:"ipv6,omitempty"`
@@ -3790,7 +3966,9 @@ type InstallHost struct {
 
 	// Nameservers Examples: 192.0.2.53 2001:db8::53
 	Nameservers string `json:"nameservers"`
-	VLAN        *int32 `json:"vlan,omitempty"`
+
+	// VLAN The number of the VLAN.
+	VLAN *int32 `json:"vlan,omitempty"`
 }
 
 // InstallHostFirmware Examples: uefi
@@ -3825,13 +4003,17 @@ type Integration struct {
 	// Examples: false
 	Disabled bool `json:"disabled"`
 
-	// ID Examples: 1
+	// ID The item's id.
+	//
+	// Examples: 1
 	ID int64 `json:"id"`
 
 	// Keys how many it has
 	Keys int64 `json:"keys"`
 
-	// Name Examples: Shop
+	// Name The item's name.
+	//
+	// Examples: Shop
 	Name string `json:"name"`
 
 	// Permissions how many it has, whether to read or to write
@@ -3875,11 +4057,17 @@ type JobState string
 
 // KeyOwner defines model for KeyOwner.
 type KeyOwner struct {
-	// ID Examples: 1
-	ID   int64   `json:"id"`
+	// ID The item's id.
+	//
+	// Examples: 1
+	ID int64 `json:"id"`
+
+	// Name The item's name.
 	Name *string `json:"name,omitempty"`
 
-	// URL Examples: /admin/1
+	// URL The item's path in the API.
+	//
+	// Examples: /admin/1
 	URL string `json:"url"`
 }
 
@@ -3924,7 +4112,9 @@ type ListedInstall struct {
 	FinishedAt *Timestamp  `json:"finished_at,omitempty"`
 	Host       InstallHost `json:"host"`
 
-	// ID Examples: 1
+	// ID The item's id.
+	//
+	// Examples: 1
 	ID int64 `json:"id"`
 
 	// Name the machine's hostname
@@ -3954,12 +4144,17 @@ type ListedInstallStatus string
 
 // ListedPreseed defines model for ListedPreseed.
 type ListedPreseed struct {
+	// Description A description for people.
 	Description *string `json:"description,omitempty"`
 
-	// ID Examples: 1
-	ID            int64  `json:"id"`
-	IsInstallable bool   `json:"is_installable"`
-	Name          string `json:"name"`
+	// ID The item's id.
+	//
+	// Examples: 1
+	ID            int64 `json:"id"`
+	IsInstallable bool  `json:"is_installable"`
+
+	// Name The item's name.
+	Name string `json:"name"`
 
 	// Problem what is wrong with it since another version of Ironplane; an edit of body mends it
 	Problem *string `json:"problem,omitempty"`
@@ -3968,21 +4163,32 @@ type ListedPreseed struct {
 // ListedProfile defines model for ListedProfile.
 type ListedProfile struct {
 	// AccessClient whether clients see it
-	AccessClient bool    `json:"access_client"`
-	BillingID    *string `json:"billing_id,omitempty"`
+	AccessClient bool `json:"access_client"`
 
-	// ID Examples: 1
-	ID   int64       `json:"id"`
-	Iso  *ProfileISO `json:"iso,omitempty"`
-	Name string      `json:"name"`
+	// BillingID The item's id in the billing system.
+	BillingID *string `json:"billing_id,omitempty"`
+
+	// ID The item's id.
+	//
+	// Examples: 1
+	ID  int64       `json:"id"`
+	Iso *ProfileISO `json:"iso,omitempty"`
+
+	// Name The item's name.
+	Name string `json:"name"`
 }
 
 // ListedTemplate defines model for ListedTemplate.
 type ListedTemplate struct {
+	// Description A description for people.
 	Description *string `json:"description,omitempty"`
 
-	// ID Examples: 1
-	ID   int64  `json:"id"`
+	// ID The item's id.
+	//
+	// Examples: 1
+	ID int64 `json:"id"`
+
+	// Name The item's name.
 	Name string `json:"name"`
 
 	// Problem what is wrong with it since another version of Ironplane; an edit of body mends it
@@ -4024,10 +4230,16 @@ type LogItem struct {
 
 // LogUser defines model for LogUser.
 type LogUser struct {
-	// ID Examples: 1
-	ID   int64  `json:"id"`
+	// ID The item's id.
+	//
+	// Examples: 1
+	ID int64 `json:"id"`
+
+	// Name The item's name.
 	Name string `json:"name"`
-	URL  string `json:"url"`
+
+	// URL The item's path in the API.
+	URL string `json:"url"`
 }
 
 // LoginVerify defines model for LoginVerify.
@@ -4042,7 +4254,9 @@ type LoginVerify struct {
 
 // Message defines model for Message.
 type Message struct {
-	// Message Examples: Port speed 7 deleted.
+	// Message What was deleted, as a sentence for people.
+	//
+	// Examples: Port speed 7 deleted.
 	Message string `json:"message"`
 }
 
@@ -4051,13 +4265,19 @@ type OSBootScript struct {
 	// Body Examples: # of {{.Host.Hostname}}
 	Body string `json:"body"`
 
-	// Description Examples: with the site's mirror
+	// Description A description for people.
+	//
+	// Examples: with the site's mirror
 	Description *string `json:"description,omitempty"`
 
-	// ID Examples: 1
+	// ID The item's id.
+	//
+	// Examples: 1
 	ID int64 `json:"id"`
 
-	// Name Examples: Debian 13 of ours
+	// Name The item's name.
+	//
+	// Examples: Debian 13 of ours
 	Name string `json:"name"`
 
 	// Problem what is wrong with it since another version of Ironplane; an edit of body mends it
@@ -4069,16 +4289,22 @@ type OSPreseed struct {
 	// Body Examples: # of {{.Host.Hostname}}
 	Body string `json:"body"`
 
-	// Description Examples: with the site's mirror
+	// Description A description for people.
+	//
+	// Examples: with the site's mirror
 	Description *string `json:"description,omitempty"`
 
-	// ID Examples: 1
+	// ID The item's id.
+	//
+	// Examples: 1
 	ID int64 `json:"id"`
 
 	// IsInstallable Examples: true
 	IsInstallable bool `json:"is_installable"`
 
-	// Name Examples: Debian 13 of ours
+	// Name The item's name.
+	//
+	// Examples: Debian 13 of ours
 	Name string `json:"name"`
 
 	// Problem what is wrong with it since another version of Ironplane; an edit of body mends it
@@ -4092,17 +4318,23 @@ type OSReloadProfile struct {
 	// Examples: false
 	AccessClient bool `json:"access_client"`
 
-	// BillingID Examples: debian13
+	// BillingID The item's id in the billing system.
+	//
+	// Examples: debian13
 	BillingID  *string      `json:"billing_id,omitempty"`
 	BootScript *Ref         `json:"boot_script,omitempty"`
 	Drivers    []Ref        `json:"drivers"`
 	Email      ProfileEmail `json:"email"`
 
-	// ID Examples: 1
+	// ID The item's id.
+	//
+	// Examples: 1
 	ID  int64       `json:"id"`
 	Iso *ProfileISO `json:"iso,omitempty"`
 
-	// Name Examples: Debian 13, copied
+	// Name The item's name.
+	//
+	// Examples: Debian 13, copied
 	Name    string       `json:"name"`
 	Preseed *Ref         `json:"preseed,omitempty"`
 	Shell   ProfileShell `json:"shell"`
@@ -4118,13 +4350,19 @@ type OSShellScript struct {
 	// Body Examples: # of {{.Host.Hostname}}
 	Body string `json:"body"`
 
-	// Description Examples: with the site's mirror
+	// Description A description for people.
+	//
+	// Examples: with the site's mirror
 	Description *string `json:"description,omitempty"`
 
-	// ID Examples: 1
+	// ID The item's id.
+	//
+	// Examples: 1
 	ID int64 `json:"id"`
 
-	// Name Examples: Debian 13 of ours
+	// Name The item's name.
+	//
+	// Examples: Debian 13 of ours
 	Name string `json:"name"`
 
 	// Problem what is wrong with it since another version of Ironplane; an edit of body mends it
@@ -4133,8 +4371,12 @@ type OSShellScript struct {
 
 // OpenIDChoice defines model for OpenIDChoice.
 type OpenIDChoice struct {
-	// ID Examples: 1
-	ID   int64  `json:"id"`
+	// ID The item's id.
+	//
+	// Examples: 1
+	ID int64 `json:"id"`
+
+	// Name The item's name.
 	Name string `json:"name"`
 }
 
@@ -4155,7 +4397,9 @@ type OpenIDProvider struct {
 	// Domains an admin is found, once, by a verified address of one of these
 	Domains []string `json:"domains"`
 
-	// ID Examples: 1
+	// ID The item's id.
+	//
+	// Examples: 1
 	ID int64 `json:"id"`
 
 	// Issuer Examples: https://login.example.com
@@ -4166,7 +4410,9 @@ type OpenIDProvider struct {
 	// Examples: false
 	MakesAdmins bool `json:"makes_admins"`
 
-	// Name Examples: Example Inc.
+	// Name The item's name.
+	//
+	// Examples: Example Inc.
 	Name string `json:"name"`
 
 	// Permissions what these hold
@@ -4175,30 +4421,42 @@ type OpenIDProvider struct {
 
 // Owner defines model for Owner.
 type Owner struct {
-	// ID Examples: 1
+	// ID The item's id.
+	//
+	// Examples: 1
 	ID int64 `json:"id"`
 
 	// Missing there is no such client: it was assigned before owners had to be clients
-	Missing *bool     `json:"missing,omitempty"`
-	Name    *string   `json:"name,omitempty"`
-	Server  *OwnerRef `json:"server,omitempty"`
+	Missing *bool `json:"missing,omitempty"`
+
+	// Name The item's name.
+	Name   *string   `json:"name,omitempty"`
+	Server *OwnerRef `json:"server,omitempty"`
 }
 
 // OwnerRef defines model for OwnerRef.
 type OwnerRef struct {
-	// ID Examples: 1
+	// ID The item's id.
+	//
+	// Examples: 1
 	ID int64 `json:"id"`
 
-	// Name Examples: fra1-s4
+	// Name The item's name.
+	//
+	// Examples: fra1-s4
 	Name *string `json:"name,omitempty"`
 }
 
 // PXEDriver defines model for PXEDriver.
 type PXEDriver struct {
-	// ID Examples: 1
+	// ID The item's id.
+	//
+	// Examples: 1
 	ID int64 `json:"id"`
 
-	// Name Examples: virtio for Windows
+	// Name The item's name.
+	//
+	// Examples: virtio for Windows
 	Name string `json:"name"`
 
 	// Sha256 in hexadecimal
@@ -4210,6 +4468,7 @@ type PXEDriver struct {
 
 // Package defines model for Package.
 type Package struct {
+	// Description A description for people.
 	Description string `json:"description"`
 
 	// Files the addresses of the scripts and style sheets that a panel loads for it
@@ -4218,7 +4477,9 @@ type Package struct {
 	// ID stays, whatever else is installed
 	//
 	// Examples: 1
-	ID      int64  `json:"id"`
+	ID int64 `json:"id"`
+
+	// Name The item's name.
 	Name    string `json:"name"`
 	Version string `json:"version"`
 }
@@ -4234,13 +4495,19 @@ type ParentLink struct {
 
 // Part defines model for Part.
 type Part struct {
-	// BillingID Examples: RAM-32
+	// BillingID The item's id in the billing system.
+	//
+	// Examples: RAM-32
 	BillingID *string `json:"billing_id,omitempty"`
 
-	// ID Examples: 1
+	// ID The item's id.
+	//
+	// Examples: 1
 	ID int64 `json:"id"`
 
-	// Name Examples: 32 GB DDR5
+	// Name The item's name.
+	//
+	// Examples: 32 GB DDR5
 	Name     string `json:"name"`
 	PartType Ref    `json:"part_type"`
 }
@@ -4282,13 +4549,19 @@ type Permissions struct {
 
 // PortSpeed defines model for PortSpeed.
 type PortSpeed struct {
-	// BillingID Examples: GE
+	// BillingID The item's id in the billing system.
+	//
+	// Examples: GE
 	BillingID *string `json:"billing_id,omitempty"`
 
-	// ID Examples: 1
+	// ID The item's id.
+	//
+	// Examples: 1
 	ID int64 `json:"id"`
 
-	// Name Examples: 1 Gbit/s
+	// Name The item's name.
+	//
+	// Examples: 1 Gbit/s
 	Name string `json:"name"`
 
 	// Speed Mbit/s
@@ -4306,7 +4579,9 @@ type PreviewEmailTemplateBody struct {
 	Body *string `json:"body,omitempty"`
 	HTML *string `json:"html,omitempty"`
 
-	// Subject Examples: Welcome
+	// Subject The subject of the mail.
+	//
+	// Examples: Welcome
 	Subject *string `json:"subject,omitempty"`
 }
 
@@ -4352,8 +4627,12 @@ type ProfileISO struct {
 	// Edition of Windows, unless who asks for an installation names another one
 	Edition *string `json:"edition,omitempty"`
 
-	// ID Examples: 1
-	ID   int64  `json:"id"`
+	// ID The item's id.
+	//
+	// Examples: 1
+	ID int64 `json:"id"`
+
+	// Name The item's name.
 	Name string `json:"name"`
 }
 
@@ -4386,16 +4665,22 @@ type RecoveryCodes struct {
 
 // Ref defines model for Ref.
 type Ref struct {
-	// ID Examples: 3
+	// ID The item's id.
+	//
+	// Examples: 3
 	ID int64 `json:"id"`
 
-	// Name Examples: Frankfurt 1
+	// Name The item's name.
+	//
+	// Examples: Frankfurt 1
 	Name string `json:"name"`
 }
 
-// RefBody An item, by its id. The id alone is read, too.
+// RefBody A reference to an item. The id alone, as a number, is accepted too.
 type RefBody struct {
-	// ID Examples: 1
+	// ID The id of the item.
+	//
+	// Examples: 1
 	ID int64 `json:"id"`
 }
 
@@ -4440,8 +4725,11 @@ type RenderProfileBody struct {
 
 // RenderProfileBodyClient defines model for RenderProfileBodyClient.
 type RenderProfileBodyClient struct {
+	// Email The email address.
 	Email *string `json:"email,omitempty"`
-	Name  *string `json:"name,omitempty"`
+
+	// Name The item's name.
+	Name *string `json:"name,omitempty"`
 }
 
 // RenderProfileBodyHost defines model for RenderProfileBodyHost.
@@ -4454,7 +4742,9 @@ type RenderProfileBodyHost struct {
 	// Examples: uefi
 	Firmware *RenderProfileBodyHostFirmware `json:"firmware,omitempty"`
 
-	// Hostname Examples: web1.example.com
+	// Hostname The host name.
+	//
+	// Examples: web1.example.com
 	Hostname string            `json:"hostname"`
 	Ipv4     *CreateFamilyBody `json:"ipv4,omitempty"`
 	Ipv6     *CreateFamilyBody `json:"ipv6,omitempty"`
@@ -4477,6 +4767,7 @@ type RenderProfileBodyHostFirmware string
 
 // RenderedBefore defines model for RenderedBefore.
 type RenderedBefore struct {
+	// ID The item's id.
 	ID   *int64  `json:"id,omitempty"`
 	Kind *string `json:"kind,omitempty"`
 	Text *string `json:"text,omitempty"`
@@ -4492,7 +4783,9 @@ type RenderedEmail struct {
 	// HTML the part of HTML
 	HTML *string `json:"html,omitempty"`
 
-	// Subject Examples: Welcome
+	// Subject The subject of the mail.
+	//
+	// Examples: Welcome
 	Subject string `json:"subject"`
 }
 
@@ -4509,7 +4802,9 @@ type RenderedFile struct {
 	// Examples: 1
 	ID   int64            `json:"id"`
 	Kind RenderedFileKind `json:"kind"`
-	Name string           `json:"name"`
+
+	// Name The item's name.
+	Name string `json:"name"`
 
 	// Text with [secret] in the place of secrets
 	Text *string `json:"text,omitempty"`
@@ -4555,6 +4850,7 @@ type RequestPasswordResetBodyType string
 
 // ResetUser defines model for ResetUser.
 type ResetUser struct {
+	// Email The email address.
 	Email string `json:"email"`
 
 	// ID to who may read the account
@@ -4628,6 +4924,7 @@ type SSOLink struct {
 
 // Servers defines model for Servers.
 type Servers struct {
+	// Count The number of items.
 	Count     int64 `json:"count"`
 	Inventory int64 `json:"inventory"`
 }
@@ -4651,7 +4948,9 @@ type Session struct {
 	// IP the address that it began from
 	IP         string     `json:"ip"`
 	LastUsedAt *Timestamp `json:"last_used_at,omitempty"`
-	Name       string     `json:"name"`
+
+	// Name The item's name.
+	Name string `json:"name"`
 }
 
 // Setting defines model for Setting.
@@ -4659,13 +4958,19 @@ type Setting struct {
 	// Default the text where nobody has chosen one
 	Default string `json:"default"`
 
-	// ID Examples: 1
-	ID   int64  `json:"id"`
+	// ID The item's id.
+	//
+	// Examples: 1
+	ID int64 `json:"id"`
+
+	// Name The item's name.
 	Name string `json:"name"`
 
 	// Options of a Select, with commas between
 	Options *string `json:"options,omitempty"`
-	Slug    string  `json:"slug"`
+
+	// Slug The item's name for programs.
+	Slug string `json:"slug"`
 
 	// Text the value as it is kept; of a Select the option
 	Text string      `json:"text"`
@@ -4683,8 +4988,12 @@ type SettingType string
 
 // SettingGroup defines model for SettingGroup.
 type SettingGroup struct {
-	// ID Examples: 1
-	ID   int64  `json:"id"`
+	// ID The item's id.
+	//
+	// Examples: 1
+	ID int64 `json:"id"`
+
+	// Name The item's name.
 	Name string `json:"name"`
 
 	// Parent the setting that shows the group
@@ -4703,8 +5012,12 @@ type ShownField struct {
 	// ID the field's
 	//
 	// Examples: 1
-	ID    int64  `json:"id"`
-	Name  string `json:"name"`
+	ID int64 `json:"id"`
+
+	// Name The item's name.
+	Name string `json:"name"`
+
+	// Slug The item's name for programs.
 	Slug  string `json:"slug"`
 	Value string `json:"value"`
 }
@@ -4739,13 +5052,19 @@ type SyncFileServerChildrenBody struct {
 
 // Target defines model for Target.
 type Target struct {
-	// ID Examples: 1
-	ID   int64  `json:"id"`
+	// ID The item's id.
+	//
+	// Examples: 1
+	ID int64 `json:"id"`
+
+	// Name The item's name.
 	Name string `json:"name"`
 
 	// Singular what it is: IP group
 	Singular string `json:"singular"`
-	URL      string `json:"url"`
+
+	// URL The item's path in the API.
+	URL string `json:"url"`
 }
 
 // Theme defines model for Theme.
@@ -4796,19 +5115,27 @@ type ThemeOptions struct {
 
 // Timestamp defines model for Timestamp.
 type Timestamp struct {
-	// Iso8601 Examples: 2026-11-20T10:00:00Z
+	// Iso8601 The date and time in ISO 8601.
+	//
+	// Examples: 2026-11-20T10:00:00Z
 	Iso8601 time.Time `json:"iso_8601"`
 
-	// Unix Examples: 1795168800
+	// Unix The same time in seconds since 1970-01-01 00:00 UTC.
+	//
+	// Examples: 1795168800
 	Unix int64 `json:"unix"`
 }
 
 // TimestampBody defines model for TimestampBody.
 type TimestampBody struct {
-	// Iso8601 Examples: 2026-11-20T10:00:00Z
+	// Iso8601 The date and time in ISO 8601.
+	//
+	// Examples: 2026-11-20T10:00:00Z
 	Iso8601 *time.Time `json:"iso_8601,omitempty"`
 
-	// Unix Examples: 1795168800
+	// Unix The same time in seconds since 1970-01-01 00:00 UTC.
+	//
+	// Examples: 1795168800
 	Unix *int64 `json:"unix,omitempty"`
 }
 
@@ -4816,7 +5143,9 @@ type TimestampBody struct {
 type TodoItem struct {
 	CompletedAt *Timestamp `json:"completed_at,omitempty"`
 
-	// ID Examples: 1
+	// ID The item's id.
+	//
+	// Examples: 1
 	ID int64 `json:"id"`
 
 	// Slug what there is to do
@@ -4838,7 +5167,9 @@ type UpdateAPIKeyBody struct {
 	// Examples: this-is-no-key-but-the-form-of-one
 	Key *string `json:"key,omitempty"`
 
-	// Name Examples: billing
+	// Name The item's name.
+	//
+	// Examples: billing
 	Name  string                 `json:"name"`
 	Owner *UpdateAPIKeyBodyOwner `json:"owner,omitempty"`
 
@@ -4850,12 +5181,12 @@ type UpdateAPIKeyBody struct {
 
 // UpdateAPIKeyBodyOwner defines model for UpdateAPIKeyBodyOwner.
 type UpdateAPIKeyBodyOwner struct {
-	// ID where url has none; also read as owner_id
+	// ID where url has none. Also accepted as owner_id.
 	//
 	// Examples: 1
 	ID nullable.Nullable[int64] `json:"id,omitempty"`
 
-	// Type admin, client or integration, where url has none; also read as owner_type
+	// Type admin, client or integration, where url has none. Also accepted as owner_type.
 	//
 	// Examples: admin
 	Type nullable.Nullable[string] `json:"type,omitempty"`
@@ -4948,7 +5279,7 @@ type UpdateAdminPermissionsBodyUsers struct {
 type UpdateAuthenticatorBody struct {
 	Credential *UpdateCredentialBody `json:"credential,omitempty"`
 
-	// Method An item, by its id. The id alone is read, too.
+	// Method A reference to an item. The id alone, as a number, is accepted too.
 	Method *RefBody `json:"method,omitempty"`
 
 	// Name what its owner calls it
@@ -4974,10 +5305,14 @@ type UpdateBootScriptBody struct {
 	// Examples: # of {{.Host.Hostname}}
 	Body nullable.Nullable[string] `json:"body,omitempty"`
 
-	// Description Examples: with the site's mirror
+	// Description A description for people.
+	//
+	// Examples: with the site's mirror
 	Description nullable.Nullable[string] `json:"description,omitempty"`
 
-	// Name Examples: Debian 13 of ours
+	// Name The item's name.
+	//
+	// Examples: Debian 13 of ours
 	Name *string `json:"name,omitempty"`
 }
 
@@ -5000,10 +5335,14 @@ type UpdateClientBody struct {
 	// Examples: ben@example.com
 	Email *openapi_types.Email `json:"email,omitempty"`
 
-	// First Examples: Ben
+	// First The first name.
+	//
+	// Examples: Ben
 	First *string `json:"first,omitempty"`
 
-	// Last Examples: Miller
+	// Last The last name.
+	//
+	// Examples: Miller
 	Last *string `json:"last,omitempty"`
 
 	// Password hard to guess, and at least as long as the setting security.password_length says (12 characters); empty: no login by password, and on edit: unchanged
@@ -5015,22 +5354,26 @@ type UpdateClientBody struct {
 
 // UpdateClientBodyBilling defines model for UpdateClientBodyBilling.
 type UpdateClientBodyBilling struct {
-	// ID no other client of the integration has it; also read as billing_id
+	// ID no other client of the integration has it. Also accepted as billing_id.
 	ID nullable.Nullable[int64] `json:"id,omitempty"`
 
 	// IgnoreAutoSuspend Examples: false
 	IgnoreAutoSuspend *bool `json:"ignoreAutoSuspend,omitempty"`
 
-	// Integration whose client it is; of what an integration makes, that one; also read as integration, integration_id
+	// Integration whose client it is; of what an integration makes, that one. Also accepted as integration, integration_id.
 	Integration nullable.Nullable[RefBody] `json:"integration,omitempty"`
 }
 
 // UpdateComputerPartBody defines model for UpdateComputerPartBody.
 type UpdateComputerPartBody struct {
-	// BillingID Examples: RAM-32
+	// BillingID The item's id in the billing system.
+	//
+	// Examples: RAM-32
 	BillingID nullable.Nullable[string] `json:"billing_id"`
 
-	// Name Examples: 32 GB DDR5
+	// Name The item's name.
+	//
+	// Examples: 32 GB DDR5
 	Name string `json:"name"`
 
 	// PartType a part type's name, in lower case, or id; a new name on create makes a part type
@@ -5080,7 +5423,9 @@ type UpdateCredentialBodyResponse struct {
 type UpdateDHCPServerBody struct {
 	HTTP *UpdateHTTPBody `json:"http,omitempty"`
 
-	// Name Examples: Frankfurt 1
+	// Name The item's name.
+	//
+	// Examples: Frankfurt 1
 	Name *string `json:"name,omitempty"`
 }
 
@@ -5091,7 +5436,9 @@ type UpdateDriverBody struct {
 	// Examples: aXJvbnBsYW5l
 	Driver *string `json:"driver,omitempty"`
 
-	// Name Examples: virtio for Windows
+	// Name The item's name.
+	//
+	// Examples: virtio for Windows
 	Name *string `json:"name,omitempty"`
 
 	// Upload in place of driver: the address of an upload all of which has arrived, or the last element of that
@@ -5108,7 +5455,9 @@ type UpdateEmailTemplateBody struct {
 	// HTML Examples: <p>Dear {{.To.Name}}, welcome.</p>
 	HTML nullable.Nullable[string] `json:"html,omitempty"`
 
-	// Name Examples: welcome
+	// Name The item's name.
+	//
+	// Examples: welcome
 	Name string `json:"name"`
 
 	// Subject a template, too
@@ -5128,7 +5477,9 @@ type UpdateFieldBody struct {
 	// Desc Examples: When it may be cancelled
 	Desc nullable.Nullable[string] `json:"desc,omitempty"`
 
-	// Name Examples: Contract until
+	// Name The item's name.
+	//
+	// Examples: Contract until
 	Name *string `json:"name,omitempty"`
 
 	// Options of a select: the values, with | between them
@@ -5168,7 +5519,7 @@ type UpdateFieldValueBody struct {
 
 // UpdateFileServerBody defines model for UpdateFileServerBody.
 type UpdateFileServerBody struct {
-	// GroupID the site's IP group: one of /group; also read as group
+	// GroupID the site's IP group: one of /group. Also accepted as group.
 	GroupID nullable.Nullable[RefBody] `json:"group_id,omitempty"`
 	HTTP    *UpdateFileServerHTTPBody  `json:"http,omitempty"`
 
@@ -5177,37 +5528,39 @@ type UpdateFileServerBody struct {
 	// Examples: 20
 	InstallMaxConcurrent *int32 `json:"install_max_concurrent,omitempty"`
 
-	// Name Examples: fra1-files1
+	// Name The item's name.
+	//
+	// Examples: fra1-files1
 	Name *string `json:"name,omitempty"`
 
-	// ParentID the file server whose files it has, too: one of /pxe/file, and none below itself; also read as parent
+	// ParentID the file server whose files it has, too: one of /pxe/file, and none below itself. Also accepted as parent.
 	ParentID nullable.Nullable[RefBody] `json:"parent_id,omitempty"`
 	SSH      *UpdateSSHBody             `json:"ssh,omitempty"`
 }
 
 // UpdateFileServerHTTPBody defines model for UpdateFileServerHTTPBody.
 type UpdateFileServerHTTPBody struct {
-	// APIKey kept sealed and never shown; on edit, empty: unchanged; also read as api_key
+	// APIKey kept sealed and never shown; on edit, empty: unchanged. Also accepted as api_key.
 	//
 	// Examples: what the agent asks of its callers
 	APIKey nullable.Nullable[string] `json:"api_key,omitempty"`
 
-	// Fingerprint the SHA-256 of the agent's certificate, as site-agent fingerprint prints it, where no public authority vouches for that; also read as fingerprint
+	// Fingerprint the SHA-256 of the agent's certificate, as site-agent fingerprint prints it, where no public authority vouches for that. Also accepted as fingerprint.
 	//
 	// Examples: b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9
 	Fingerprint nullable.Nullable[string] `json:"fingerprint,omitempty"`
 
-	// Host a name or an address; also read as host
+	// Host a name or an address. Also accepted as host.
 	//
 	// Examples: files.fra1.example.net
 	Host *string `json:"host,omitempty"`
 
-	// Port also read as port
+	// Port Also accepted as port.
 	//
 	// Examples: 8443
 	Port nullable.Nullable[int32] `json:"port,omitempty"`
 
-	// UseHTTPS also read as use_https
+	// UseHTTPS Also accepted as use_https.
 	//
 	// Examples: true
 	UseHTTPS *bool `json:"use_https,omitempty"`
@@ -5215,7 +5568,7 @@ type UpdateFileServerHTTPBody struct {
 
 // UpdateForwardingGatewayBody defines model for UpdateForwardingGatewayBody.
 type UpdateForwardingGatewayBody struct {
-	// APIKey kept sealed and never shown; on edit, empty: unchanged; also read as apikey
+	// APIKey kept sealed and never shown; on edit, empty: unchanged. Also accepted as apikey.
 	//
 	// Examples: what the gateway asks of its callers
 	APIKey nullable.Nullable[string]    `json:"api_key,omitempty"`
@@ -5226,10 +5579,12 @@ type UpdateForwardingGatewayBody struct {
 	// Examples: nat1.fra1.example.net
 	Hostname *string `json:"hostname,omitempty"`
 
-	// Name Examples: fra1-nat1
+	// Name The item's name.
+	//
+	// Examples: fra1-nat1
 	Name *string `json:"name,omitempty"`
 
-	// PortLimit how many ports it forwards (100), or which (20000-29999); also read as port limit
+	// PortLimit how many ports it forwards (100), or which (20000-29999). Also accepted as port limit.
 	//
 	// Examples: 20000-29999
 	PortLimit *string `json:"port_limit,omitempty"`
@@ -5237,27 +5592,27 @@ type UpdateForwardingGatewayBody struct {
 
 // UpdateHTTPBody defines model for UpdateHttpBody.
 type UpdateHTTPBody struct {
-	// APIKey kept sealed and never shown; on edit, empty: unchanged; also read as api_key
+	// APIKey kept sealed and never shown; on edit, empty: unchanged. Also accepted as api_key.
 	//
 	// Examples: what the agent asks of its callers
 	APIKey nullable.Nullable[string] `json:"api_key,omitempty"`
 
-	// Fingerprint the SHA-256 of the agent's certificate, as site-agent fingerprint prints it, where no public authority vouches for that; also read as fingerprint
+	// Fingerprint the SHA-256 of the agent's certificate, as site-agent fingerprint prints it, where no public authority vouches for that. Also accepted as fingerprint.
 	//
 	// Examples: b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9
 	Fingerprint nullable.Nullable[string] `json:"fingerprint,omitempty"`
 
-	// Host a name or an address; also read as host
+	// Host a name or an address. Also accepted as host.
 	//
 	// Examples: dhcp.fra1.example.net
 	Host *string `json:"host,omitempty"`
 
-	// Port also read as port
+	// Port Also accepted as port.
 	//
 	// Examples: 8443
 	Port nullable.Nullable[int32] `json:"port,omitempty"`
 
-	// UseHTTPS also read as use_https
+	// UseHTTPS Also accepted as use_https.
 	//
 	// Examples: true
 	UseHTTPS *bool `json:"use_https,omitempty"`
@@ -5265,24 +5620,30 @@ type UpdateHTTPBody struct {
 
 // UpdateIPEntityBody defines model for UpdateIPEntityBody.
 type UpdateIPEntityBody struct {
-	// BillingID Examples: IP-1042
+	// BillingID The item's id in the billing system.
+	//
+	// Examples: IP-1042
 	BillingID nullable.Nullable[string] `json:"billing_id,omitempty"`
 
 	// FullIP address and range_end in one, or v6_address: 192.0.2.10, 192.0.2.10-192.0.2.20, 192.0.2.0/29 or 2001:db8::/64
 	FullIP nullable.Nullable[string] `json:"full_ip,omitempty"`
 
-	// Group An item, by its id. The id alone is read, too.
+	// Group A reference to an item. The id alone, as a number, is accepted too.
 	Group *RefBody `json:"group,omitempty"`
 
-	// Nickname also read as name
+	// Nickname Also accepted as name.
 	//
 	// Examples: rack 12
-	Nickname nullable.Nullable[string]                  `json:"nickname,omitempty"`
-	Owner    nullable.Nullable[UpdateIPEntityBodyOwner] `json:"owner,omitempty"`
-	V4       nullable.Nullable[UpdateIPEntityBodyV4]    `json:"v4,omitempty"`
-	V6       nullable.Nullable[UpdateIPEntityBodyV6]    `json:"v6,omitempty"`
+	Nickname nullable.Nullable[string] `json:"nickname,omitempty"`
 
-	// VLAN Examples: 100
+	// Owner The item's owner.
+	Owner nullable.Nullable[UpdateIPEntityBodyOwner] `json:"owner,omitempty"`
+	V4    nullable.Nullable[UpdateIPEntityBodyV4]    `json:"v4,omitempty"`
+	V6    nullable.Nullable[UpdateIPEntityBodyV6]    `json:"v6,omitempty"`
+
+	// VLAN The number of the VLAN.
+	//
+	// Examples: 100
 	VLAN nullable.Nullable[int32] `json:"vlan,omitempty"`
 }
 
@@ -5300,16 +5661,20 @@ type UpdateIPEntityBodyOwner struct {
 
 // UpdateIPEntityBodyOwnerServer defines model for UpdateIPEntityBodyOwnerServer.
 type UpdateIPEntityBodyOwnerServer struct {
-	// ID Examples: 4
+	// ID The item's id.
+	//
+	// Examples: 4
 	ID nullable.Nullable[int64] `json:"id,omitempty"`
 
-	// Name Examples: fra1-s4
+	// Name The item's name.
+	//
+	// Examples: fra1-s4
 	Name nullable.Nullable[string] `json:"name,omitempty"`
 }
 
 // UpdateIPEntityBodyV4 defines model for UpdateIPEntityBodyV4.
 type UpdateIPEntityBodyV4 struct {
-	// Address an address, the first of a range, or a prefix; also read as address
+	// Address an address, the first of a range, or a prefix. Also accepted as address.
 	//
 	// Examples: 192.0.2.10
 	Address nullable.Nullable[string] `json:"address,omitempty"`
@@ -5317,17 +5682,17 @@ type UpdateIPEntityBodyV4 struct {
 	// Full address and range_end in one: 192.0.2.10, 192.0.2.10-192.0.2.20 or 192.0.2.0/29
 	Full nullable.Nullable[string] `json:"full,omitempty"`
 
-	// Gateway also read as gateway
+	// Gateway The address of the default gateway. Also accepted as gateway.
 	//
 	// Examples: 192.0.2.1
 	Gateway nullable.Nullable[string] `json:"gateway,omitempty"`
 
-	// RangeEnd the last address of a range; also read as range_end
+	// RangeEnd the last address of a range. Also accepted as range_end.
 	//
 	// Examples: 192.0.2.20
 	RangeEnd nullable.Nullable[string] `json:"range_end,omitempty"`
 
-	// SubnetMask also read as subnet_mask
+	// SubnetMask Also accepted as subnet_mask.
 	//
 	// Examples: 255.255.255.0
 	SubnetMask nullable.Nullable[string] `json:"subnet_mask,omitempty"`
@@ -5335,12 +5700,12 @@ type UpdateIPEntityBodyV4 struct {
 
 // UpdateIPEntityBodyV6 defines model for UpdateIPEntityBodyV6.
 type UpdateIPEntityBodyV6 struct {
-	// Address an address or a prefix; also read as v6_address
+	// Address an address or a prefix. Also accepted as v6_address.
 	//
 	// Examples: 2001:db8:1::/64
 	Address nullable.Nullable[string] `json:"address,omitempty"`
 
-	// Gateway also read as v6_gateway
+	// Gateway The address of the default gateway. Also accepted as v6_gateway.
 	//
 	// Examples: 2001:db8:1::1
 	Gateway nullable.Nullable[string] `json:"gateway,omitempty"`
@@ -5351,10 +5716,14 @@ type UpdateIPEntityBodyV6 struct {
 
 // UpdateIPGroupBody defines model for UpdateIPGroupBody.
 type UpdateIPGroupBody struct {
-	// BillingID Examples: FRA1
+	// BillingID The item's id in the billing system.
+	//
+	// Examples: FRA1
 	BillingID nullable.Nullable[string] `json:"billing_id,omitempty"`
 
-	// Name Examples: Frankfurt 1
+	// Name The item's name.
+	//
+	// Examples: Frankfurt 1
 	Name *string `json:"name,omitempty"`
 
 	// PxeDHCPServer one of /pxe/dhcp
@@ -5371,7 +5740,9 @@ type UpdateISOBody struct {
 	// Examples: debian-13
 	Folder *string `json:"folder,omitempty"`
 
-	// Name Examples: Debian 13 netinst
+	// Name The item's name.
+	//
+	// Examples: Debian 13 netinst
 	Name *string `json:"name,omitempty"`
 
 	// Sha256 that it has to have, if it is known
@@ -5507,10 +5878,14 @@ type UpdateIntegrationPermissionsBodyUsers struct {
 
 // UpdatePortSpeedBody defines model for UpdatePortSpeedBody.
 type UpdatePortSpeedBody struct {
-	// BillingID Examples: GE
+	// BillingID The item's id in the billing system.
+	//
+	// Examples: GE
 	BillingID nullable.Nullable[string] `json:"billing_id"`
 
-	// Name Examples: 1 Gbit/s
+	// Name The item's name.
+	//
+	// Examples: 1 Gbit/s
 	Name string `json:"name"`
 
 	// Speed Mbit/s
@@ -5526,13 +5901,17 @@ type UpdatePreseedBody struct {
 	// Examples: # of {{.Host.Hostname}}
 	Body nullable.Nullable[string] `json:"body,omitempty"`
 
-	// Description Examples: with the site's mirror
+	// Description A description for people.
+	//
+	// Examples: with the site's mirror
 	Description nullable.Nullable[string] `json:"description,omitempty"`
 
 	// IsInstallable Examples: true
 	IsInstallable *bool `json:"is_installable,omitempty"`
 
-	// Name Examples: Debian 13 of ours
+	// Name The item's name.
+	//
+	// Examples: Debian 13 of ours
 	Name *string `json:"name,omitempty"`
 }
 
@@ -5543,10 +5922,12 @@ type UpdateProfileBody struct {
 	// Examples: false
 	AccessClient *bool `json:"access_client,omitempty"`
 
-	// BillingID Examples: debian13
+	// BillingID The item's id in the billing system.
+	//
+	// Examples: debian13
 	BillingID nullable.Nullable[string] `json:"billing_id,omitempty"`
 
-	// BootScript An item, by its id. The id alone is read, too.
+	// BootScript A reference to an item. The id alone, as a number, is accepted too.
 	BootScript *RefBody `json:"boot_script,omitempty"`
 
 	// Drivers of /pxe/driver
@@ -5554,10 +5935,12 @@ type UpdateProfileBody struct {
 	Email   nullable.Nullable[UpdateProfileBodyEmail] `json:"email,omitempty"`
 	Iso     nullable.Nullable[UpdateProfileISOBody]   `json:"iso,omitempty"`
 
-	// Name Examples: Debian 13 of ours
+	// Name The item's name.
+	//
+	// Examples: Debian 13 of ours
 	Name *string `json:"name,omitempty"`
 
-	// Preseed one of /pxe/preseed; also read as preseed_id
+	// Preseed one of /pxe/preseed. Also accepted as preseed_id.
 	Preseed nullable.Nullable[RefBody]                `json:"preseed,omitempty"`
 	Shell   nullable.Nullable[UpdateProfileBodyShell] `json:"shell,omitempty"`
 
@@ -5640,10 +6023,14 @@ type UpdateShellScriptBody struct {
 	// Examples: # of {{.Host.Hostname}}
 	Body nullable.Nullable[string] `json:"body,omitempty"`
 
-	// Description Examples: with the site's mirror
+	// Description A description for people.
+	//
+	// Examples: with the site's mirror
 	Description nullable.Nullable[string] `json:"description,omitempty"`
 
-	// Name Examples: Debian 13 of ours
+	// Name The item's name.
+	//
+	// Examples: Debian 13 of ours
 	Name *string `json:"name,omitempty"`
 }
 
@@ -5654,12 +6041,12 @@ type UpdateSSHBody struct {
 	// Examples: 22
 	Port *int32 `json:"port,omitempty"`
 
-	// PublicKey of the host, as in a known_hosts or authorized_keys file: type, key and comment; also read as public_key
+	// PublicKey of the host, as in a known_hosts or authorized_keys file: type, key and comment. Also accepted as public_key.
 	//
 	// Examples: ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG fra1-files1
 	PublicKey *string `json:"public_key,omitempty"`
 
-	// UseSftp true: the contents of files get there, and from there to its children, by SFTP at this port; nothing is sent to a host that has another key; also read as use_sftp
+	// UseSftp true: the contents of files get there, and from there to its children, by SFTP at this port; nothing is sent to a host that has another key. Also accepted as use_sftp.
 	//
 	// Examples: false
 	UseSftp *bool `json:"use_sftp,omitempty"`
@@ -5684,10 +6071,14 @@ type UpdateSubLinkBody struct {
 	// Examples: ben@example.com
 	Email *openapi_types.Email `json:"email,omitempty"`
 
-	// First Examples: Ben
+	// First The first name.
+	//
+	// Examples: Ben
 	First *string `json:"first,omitempty"`
 
-	// Last Examples: Miller
+	// Last The last name.
+	//
+	// Examples: Miller
 	Last *string `json:"last,omitempty"`
 
 	// Password hard to guess, and at least as long as the setting security.password_length says (12 characters); empty: no login by password, and on edit: unchanged
@@ -5699,13 +6090,13 @@ type UpdateSubLinkBody struct {
 
 // UpdateSubLinkBodyBilling defines model for UpdateSubLinkBodyBilling.
 type UpdateSubLinkBodyBilling struct {
-	// ID no other client of the integration has it; also read as billing_id
+	// ID no other client of the integration has it. Also accepted as billing_id.
 	ID nullable.Nullable[int64] `json:"id,omitempty"`
 
 	// IgnoreAutoSuspend Examples: false
 	IgnoreAutoSuspend *bool `json:"ignoreAutoSuspend,omitempty"`
 
-	// Integration whose client it is; of what an integration makes, that one; also read as integration, integration_id
+	// Integration whose client it is; of what an integration makes, that one. Also accepted as integration, integration_id.
 	Integration nullable.Nullable[RefBody] `json:"integration,omitempty"`
 }
 
@@ -5728,10 +6119,14 @@ type UpdateSuperLinkBody struct {
 	// Examples: ben@example.com
 	Email *openapi_types.Email `json:"email,omitempty"`
 
-	// First Examples: Ben
+	// First The first name.
+	//
+	// Examples: Ben
 	First *string `json:"first,omitempty"`
 
-	// Last Examples: Miller
+	// Last The last name.
+	//
+	// Examples: Miller
 	Last *string `json:"last,omitempty"`
 
 	// Password hard to guess, and at least as long as the setting security.password_length says (12 characters); empty: no login by password, and on edit: unchanged
@@ -5743,13 +6138,13 @@ type UpdateSuperLinkBody struct {
 
 // UpdateSuperLinkBodyBilling defines model for UpdateSuperLinkBodyBilling.
 type UpdateSuperLinkBodyBilling struct {
-	// ID no other client of the integration has it; also read as billing_id
+	// ID no other client of the integration has it. Also accepted as billing_id.
 	ID nullable.Nullable[int64] `json:"id,omitempty"`
 
 	// IgnoreAutoSuspend Examples: false
 	IgnoreAutoSuspend *bool `json:"ignoreAutoSuspend,omitempty"`
 
-	// Integration whose client it is; of what an integration makes, that one; also read as integration, integration_id
+	// Integration whose client it is; of what an integration makes, that one. Also accepted as integration, integration_id.
 	Integration nullable.Nullable[RefBody] `json:"integration,omitempty"`
 }
 
@@ -5761,7 +6156,9 @@ type UpdateVerifyBody struct {
 
 // UpdateVerifyMethodBody defines model for UpdateVerifyMethodBody.
 type UpdateVerifyMethodBody struct {
-	// Description Examples: A code that your phone shows
+	// Description A description for people.
+	//
+	// Examples: A code that your phone shows
 	Description nullable.Nullable[string] `json:"description,omitempty"`
 
 	// Name what panels call it; no other method has it
@@ -5801,10 +6198,16 @@ type UpdateWebhookBody struct {
 
 // User defines model for User.
 type User struct {
-	// ID Examples: 1
-	ID   int64  `json:"id"`
+	// ID The item's id.
+	//
+	// Examples: 1
+	ID int64 `json:"id"`
+
+	// Name The item's name.
 	Name string `json:"name"`
-	URL  string `json:"url"`
+
+	// URL The item's path in the API.
+	URL string `json:"url"`
 }
 
 // Utilization defines model for Utilization.
@@ -5823,7 +6226,9 @@ type V4 struct {
 	Address *string `json:"address,omitempty"`
 	Full    *string `json:"full,omitempty"`
 
-	// Gateway Examples: 192.0.2.1
+	// Gateway The address of the default gateway.
+	//
+	// Examples: 192.0.2.1
 	Gateway *string `json:"gateway,omitempty"`
 
 	// RangeEnd of a single address that address
@@ -5840,7 +6245,9 @@ type V6 struct {
 	// Address Examples: 2001:db8:1::/64
 	Address *string `json:"address,omitempty"`
 
-	// Gateway Examples: 2001:db8:1::1
+	// Gateway The address of the default gateway.
+	//
+	// Examples: 2001:db8:1::1
 	Gateway *string `json:"gateway,omitempty"`
 }
 
@@ -5856,7 +6263,9 @@ type VerifyCode struct {
 	ConfirmedAt *Timestamp `json:"confirmed_at,omitempty"`
 	ExpiresAt   Timestamp  `json:"expires_at"`
 
-	// ID Examples: 1
+	// ID The item's id.
+	//
+	// Examples: 1
 	ID int64 `json:"id"`
 
 	// Options of passkey, in the answer that asks for it, and never again: what PublicKeyCredential.parseRequestOptionsFromJSON() takes, or parseCreationOptionsFromJSON() where the authenticator is not verified yet. Without it none of the account's can be used, but recovery codes
@@ -5865,13 +6274,19 @@ type VerifyCode struct {
 
 // VerifyMethod defines model for VerifyMethod.
 type VerifyMethod struct {
-	// Description Examples: A code that your phone shows
+	// Description A description for people.
+	//
+	// Examples: A code that your phone shows
 	Description *string `json:"description,omitempty"`
 
-	// ID Examples: 1
+	// ID The item's id.
+	//
+	// Examples: 1
 	ID int64 `json:"id"`
 
-	// Name Examples: authenticator app
+	// Name The item's name.
+	//
+	// Examples: authenticator app
 	Name string `json:"name"`
 }
 
@@ -5889,17 +6304,25 @@ type ViewedClient struct {
 	// Examples: false
 	Disabled bool `json:"disabled"`
 
-	// Email Examples: ben@example.com
+	// Email The email address.
+	//
+	// Examples: ben@example.com
 	Email string `json:"email"`
 
-	// First Examples: Ben
+	// First The first name.
+	//
+	// Examples: Ben
 	First string `json:"first"`
 
-	// ID Examples: 1
+	// ID The item's id.
+	//
+	// Examples: 1
 	ID          int64 `json:"id"`
 	Integration *Ref  `json:"integration,omitempty"`
 
-	// Last Examples: Miller
+	// Last The last name.
+	//
+	// Examples: Miller
 	Last string `json:"last"`
 
 	// Name first and last
@@ -5981,10 +6404,12 @@ type ViewedWebhookDelivery struct {
 	Answer *string `json:"answer,omitempty"`
 
 	// AnswerStatus of the last attempt; left out where there was no answer
-	AnswerStatus *int64                     `json:"answer_status,omitempty"`
-	Attempts     int64                      `json:"attempts"`
-	Cause        ViewedWebhookDeliveryCause `json:"cause"`
-	CreatedAt    Timestamp                  `json:"created_at"`
+	AnswerStatus *int64 `json:"answer_status,omitempty"`
+
+	// Attempts The number of attempts so far.
+	Attempts  int64                      `json:"attempts"`
+	Cause     ViewedWebhookDeliveryCause `json:"cause"`
+	CreatedAt Timestamp                  `json:"created_at"`
 
 	// Duration how long the last attempt took, in ms
 	Duration *int64 `json:"duration,omitempty"`
@@ -5995,7 +6420,9 @@ type ViewedWebhookDelivery struct {
 	// Event its webhook-id: the same in each attempt, and when it is delivered again
 	Event string `json:"event"`
 
-	// ID Examples: 1
+	// ID The item's id.
+	//
+	// Examples: 1
 	ID      int64         `json:"id"`
 	NextAt  *Timestamp    `json:"next_at,omitempty"`
 	Payload *WebhookEvent `json:"payload,omitempty"`
@@ -6021,19 +6448,27 @@ type Webhook struct {
 	// Examples: false
 	Enabled bool `json:"enabled"`
 
-	// ID Examples: 1
+	// ID The item's id.
+	//
+	// Examples: 1
 	ID int64 `json:"id"`
 
-	// Name Examples: Shop
+	// Name The item's name.
+	//
+	// Examples: Shop
 	Name           string     `json:"name"`
 	OldSecretUntil *Timestamp `json:"old_secret_until,omitempty"`
 
 	// Owner who made it: it is sent what he may read right now, and nothing while he is disabled or gone
 	Owner struct {
-		// ID Examples: 1
+		// ID The item's id.
+		//
+		// Examples: 1
 		ID   int64            `json:"id"`
 		Type WebhookOwnerType `json:"type"`
-		URL  string           `json:"url"`
+
+		// URL The item's path in the API.
+		URL string `json:"url"`
 	} `json:"owner"`
 
 	// Resting why nothing is delivered right now
@@ -6045,7 +6480,9 @@ type Webhook struct {
 	// Types of the events that it is sent
 	Types []string `json:"types"`
 
-	// URL Examples: https://hooks.example.com/ironplane
+	// URL Where events are sent.
+	//
+	// Examples: https://hooks.example.com/ironplane
 	URL string `json:"url"`
 }
 
@@ -6092,10 +6529,12 @@ type WebhookDelivery struct {
 	Answer *string `json:"answer,omitempty"`
 
 	// AnswerStatus of the last attempt; left out where there was no answer
-	AnswerStatus *int64               `json:"answer_status,omitempty"`
-	Attempts     int64                `json:"attempts"`
-	Cause        WebhookDeliveryCause `json:"cause"`
-	CreatedAt    Timestamp            `json:"created_at"`
+	AnswerStatus *int64 `json:"answer_status,omitempty"`
+
+	// Attempts The number of attempts so far.
+	Attempts  int64                `json:"attempts"`
+	Cause     WebhookDeliveryCause `json:"cause"`
+	CreatedAt Timestamp            `json:"created_at"`
 
 	// Duration how long the last attempt took, in ms
 	Duration *int64 `json:"duration,omitempty"`
@@ -6106,7 +6545,9 @@ type WebhookDelivery struct {
 	// Event its webhook-id: the same in each attempt, and when it is delivered again
 	Event string `json:"event"`
 
-	// ID Examples: 1
+	// ID The item's id.
+	//
+	// Examples: 1
 	ID     int64      `json:"id"`
 	NextAt *Timestamp `json:"next_at,omitempty"`
 

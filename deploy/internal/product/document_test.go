@@ -113,7 +113,7 @@ func TestDocumentBounds(t *testing.T) {
 	for at, want := range map[string]string{
 		"UpdateIPEntityBody/vlan":                `"format":"int32","maximum":4094,"minimum":1,"type":["integer","null"]`,
 		"CreateIPEntityBody/vlan":                `"format":"int32","maximum":4094,"minimum":1,"type":"integer"`,
-		"UpdateIPEntityBody/v4":                  `{"anyOf":[{"$ref":"#/components/schemas/UpdateIPEntityBodyV4"},{"type":"null"}]}`,
+		"UpdateIPEntityBody/v4":                  `"anyOf":[{"$ref":"#/components/schemas/UpdateIPEntityBodyV4"},{"type":"null"}]`,
 		"UpdateFieldBody/type":                   `{"type":"null"}`,
 		"UpdateForwardingGatewayBody/groups":     `"type":["array","null"]`,
 		"CreateIPEntityBodyV4/gateway":           `"format":"ipv4"`,
@@ -122,7 +122,7 @@ func TestDocumentBounds(t *testing.T) {
 		"CreateFieldBody/type":                   `"enum":["checkbox","date","integer","select","text"]`,
 		"CreateFieldBody/slug":                   `"maxLength":64,"minLength":1,"pattern":"^[a-z0-9][a-z0-9_-]*$"`,
 		"CreateForwardingGatewayBody/groups":     `"items":{"$ref":"#/components/schemas/RefBody"},"maxItems":1000`,
-		"CreateForwardingGatewayBody/port_limit": `also read as port limit`,
+		"CreateForwardingGatewayBody/port_limit": `Also accepted as port limit`,
 		"CreateForwardingGatewayBody/port limit": `null`,
 		"CreateAPIKeyBody/expires_at":            `"$ref":"#/components/schemas/TimestampBody"`,
 	} {

@@ -60,8 +60,8 @@ func (d *document) members(t reflect.Type) openapi.Schema {
 			continue
 		}
 		described := d.answer(m.Type)
-		if m.Doc != "" {
-			described["description"] = m.Doc
+		if text := describe(m); text != "" {
+			described["description"] = text
 		}
 		if m.Enum != nil {
 			described["enum"] = m.Enum
@@ -119,6 +119,9 @@ func (d *document) body(p *body.Plan, n *body.Node, on schema.Occasion, name str
 			if !some(p, m.Nested, func(f *body.Field) bool { return !clears(f, on) }) {
 				s = orNull(s)
 			}
+			if text := describe(m.Nested.Member); text != "" {
+				s["description"] = text
+			}
 			object.add(member, s, some(p, m.Nested, func(f *body.Field) bool { return f.Required&on != 0 }))
 		default:
 			f := p.Fields[m.Field]
@@ -173,12 +176,15 @@ func (d *document) field(f *body.Field, on schema.Occasion) openapi.Schema {
 	if clears(f, on) {
 		s = orNull(s)
 	}
-	says := f.Doc
+	text := describe(f.Member)
 	if len(f.Also) > 0 {
-		says = strings.TrimPrefix(says+"; also read as "+strings.Join(f.Also, ", "), "; ")
+		if text != "" {
+			text = strings.TrimSuffix(text, ".") + ". "
+		}
+		text += "Also accepted as " + strings.Join(f.Also, ", ") + "."
 	}
-	if says != "" {
-		s["description"] = says
+	if text != "" {
+		s["description"] = text
 	}
 	if f.Extension {
 		s["x-extension"] = true
@@ -231,8 +237,10 @@ func orNull(s openapi.Schema) openapi.Schema {
 var refSchema = openapi.Schema{
 	"type":        "object",
 	"required":    []string{"id"},
-	"description": "An item, by its id. The id alone is read, too.",
-	"properties":  openapi.Schema{"id": openapi.Schema{"type": "integer", "format": "int64", "examples": []any{1}}},
+	"description": "A reference to an item. The id alone, as a number, is accepted too.",
+	"properties": openapi.Schema{"id": openapi.Schema{
+		"type": "integer", "format": "int64", "examples": []any{1}, "description": "The id of the item.",
+	}},
 }
 
 // timestampSchema describes a moment, of which these members are always there.
@@ -240,10 +248,24 @@ func timestampSchema(required ...string) openapi.Schema {
 	object := newObject()
 	object.add(
 		"iso_8601",
-		openapi.Schema{"type": "string", "format": "date-time", "examples": []any{"2026-11-20T10:00:00Z"}},
+		openapi.Schema{
+			"type":        "string",
+			"format":      "date-time",
+			"examples":    []any{"2026-11-20T10:00:00Z"},
+			"description": "The date and time in ISO 8601.",
+		},
 		len(required) > 0,
 	)
-	object.add("unix", openapi.Schema{"type": "integer", "format": "int64", "examples": []any{1795168800}}, len(required) > 0)
+	object.add(
+		"unix",
+		openapi.Schema{
+			"type":        "integer",
+			"format":      "int64",
+			"examples":    []any{1795168800},
+			"description": "The same time in seconds since 1970-01-01 00:00 UTC.",
+		},
+		len(required) > 0,
+	)
 	return object.schema()
 }
 

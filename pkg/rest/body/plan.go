@@ -21,6 +21,7 @@ type Plan struct {
 // Node is an object in a body: its members by name, in the order of the type's fields.
 type Node struct {
 	Of      reflect.Type
+	Member  *schema.Member // the member that holds the object; nil for the body itself
 	Names   []string
 	Members map[string]NodeMember
 	pointer string
@@ -180,7 +181,7 @@ func (p *Plan) add(to *Node, s *schema.Struct) {
 		}
 		to.Names = append(to.Names, m.JSON)
 		if m.Inner != nil {
-			nested := &Node{Of: m.Type, pointer: m.Pointer, Members: map[string]NodeMember{}}
+			nested := &Node{Of: m.Type, Member: m, pointer: m.Pointer, Members: map[string]NodeMember{}}
 			to.Members[m.JSON] = NodeMember{Nested: nested}
 			p.add(nested, m.Inner)
 			continue

@@ -48,12 +48,12 @@ func seen(header []string, etag string) bool {
 
 // Message is the answer to a delete.
 type Message struct {
-	Message string `json:"message" example:"Port speed 7 deleted."`
+	Message string `json:"message" example:"Port speed 7 deleted." doc:"What was deleted, as a sentence for people."`
 }
 
 // Bulk is the answer to a request that made many items.
 type Bulk struct {
-	Count int   `json:"count" example:"2"`
-	First int64 `json:"first" example:"1" doc:"the first item's id"`
-	Last  int64 `json:"last" example:"2" doc:"the last item's id"`
+	Count int   `json:"count" example:"2" doc:"The number of items created."`
+	First int64 `json:"first" example:"1" doc:"The id of the first item."`
+	Last  int64 `json:"last" example:"2" doc:"The id of the last item."`
 }

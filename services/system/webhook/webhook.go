@@ -23,7 +23,7 @@ type Webhook struct {
 	rest.Versioned
 	ID      int64    `json:"id" db:"id"`
 	Name    string   `json:"name" db:"name"`
-	URL     string   `json:"url" db:"url"`
+	URL     string   `json:"url" db:"url" doc:"Where events are sent."`
 	Types   []string `json:"types" db:"types" doc:"of the events that it is sent"`
 	Enabled bool     `json:"enabled" db:"enabled" doc:"false: what happens waits for it, three days at most"`
 	Owner   struct {
