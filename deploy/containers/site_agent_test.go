@@ -56,7 +56,7 @@ func TestSiteAgentImage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	asking, err := siteagent.NewHTTP(fingerprint)
+	asking, err := siteagent.NewHTTPClient(fingerprint)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestSiteAgentImage(t *testing.T) {
 		}
 		c.URL = "https://" + net.JoinHostPort(strings.TrimSpace(ip), "8443")
 		for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
-			is, err := c.Health(t.Context())
+			is, err := c.GetHealth(t.Context())
 			if err == nil && is.TotalBytes > 0 {
 				return
 			}

@@ -60,11 +60,11 @@ func TestInstallingWhilePXEIsKilled(t *testing.T) {
 		answer, _ := insist(t, c, "GET", path, nil)
 		return testkit.Decode[install.Install](answer.Want(http.StatusOK))
 	}
-	testkit.Eventually(t, "the agent is told of it", func() bool { return len(agent.Agent.Machines().Held()) == 1 })
-	token := regexp.MustCompile(`/i/([A-Z0-9]+)/preseed`).FindStringSubmatch(agent.Boots(mac, address))[1]
+	testkit.Eventually(t, "the agent is told of it", func() bool { return len(agent.Agent.Machines().Revisions()) == 1 })
+	token := regexp.MustCompile(`/i/([A-Z0-9]+)/preseed`).FindStringSubmatch(agent.Boot(mac, address))[1]
 	does := func(times int) {
 		for n := range times { // the same twice would be reported once
-			agent.Asks("GET", "/i/"+token+[]string{"/preseed", "/after"}[n%2], address, "")
+			agent.MustRequest("GET", "/i/"+token+[]string{"/preseed", "/after"}[n%2], address, "")
 		}
 	}
 	const kills = 3
@@ -73,10 +73,10 @@ func TestInstallingWhilePXEIsKilled(t *testing.T) {
 		does(8)
 		testkit.Eventually(t, "some of it is taken", func() bool { return len(view().Requests) > heard })
 		kill(t, f.processes[pxe.Name])
-		agent.Says(token, "progress", address, fmt.Sprintf("step=of+%d&progress=%d", n, 10*(n+1)))
+		agent.PostEvent(token, "progress", address, fmt.Sprintf("step=of+%d&progress=%d", n, 10*(n+1)))
 		does(8)
 		if n == kills-1 {
-			agent.Says(token, "done", address, "")
+			agent.PostEvent(token, "done", address, "")
 		}
 		if err := f.startService(t.Context(), pxe.Name); err != nil {
 			t.Fatal(err)
@@ -90,12 +90,12 @@ func TestInstallingWhilePXEIsKilled(t *testing.T) {
 		taken = append(taken, line(r.What, r.Got))
 	}
 	for _, r := range agent.Reports() {
-		said = append(said, line(r.What, r.Got))
+		said = append(said, line(r.Event, r.Response))
 	}
 	if slices.Reverse(
 		said,
 	); !slices.Equal(taken, said) || is.Error != nil || *is.Step != fmt.Sprint("of ", kills-1) || len(said) < 16*kills ||
-		said[0] != line(siteagent.Finished, "noted") {
+		said[0] != line(siteagent.EventDone, "noted") {
 		t.Errorf(
 			"got %d requests:\n%s\nand %+v\nwant at least %d, the step %q, no error and these %d requests:\n%s",
 			len(taken),

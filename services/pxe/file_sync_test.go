@@ -371,7 +371,7 @@ func TestFileSyncBySFTP(t *testing.T) {
 // serveSFTP has the agent of a file server serve SFTP, and returns its address and its host key.
 func (s *sites) serveSFTP(f *fileServer) (address, public string) {
 	s.Helper()
-	key, err := agent.OwnHostKey(filepath.Join(s.TempDir(), "key"))
+	key, err := agent.LoadOrCreateHostKey(filepath.Join(s.TempDir(), "key"))
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -382,7 +382,7 @@ func (s *sites) serveSFTP(f *fileServer) (address, public string) {
 	ctx, end := context.WithCancel(context.Background())
 	var serving sync.WaitGroup
 	serving.Go(func() {
-		if err := f.agent.ServeSFTP(ctx, listener, agent.SFTP{HostKey: key}); err != nil {
+		if err := f.agent.ServeSFTP(ctx, listener, agent.SFTPConfig{HostKey: key}); err != nil {
 			s.Error(err)
 		}
 	})

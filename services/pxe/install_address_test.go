@@ -11,7 +11,7 @@ import (
 
 // offered is the address that a machine gets by DHCP; empty: none.
 func (b *boot) offered(mac string) string {
-	lease, ok := b.agent.Agent.Machines().Offered(machine.Client{MAC: mac})
+	lease, ok := b.agent.Agent.Machines().FindLease(machine.Client{MAC: mac})
 	if !ok || !lease.Address.IsValid() {
 		return ""
 	}
@@ -26,7 +26,7 @@ func TestAddressesOfInstalledMachines(t *testing.T) {
 	installed := func(client string) target {
 		t.Helper()
 		m := b.install(client)
-		b.agent.Says(b.starts(m), "done", m.address, "")
+		b.agent.PostEvent(b.starts(m), "done", m.address, "")
 		b.until(m, "installed")
 		return m
 	}

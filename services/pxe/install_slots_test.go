@@ -27,7 +27,7 @@ func TestInstallsAtATime(t *testing.T) {
 	token := b.starts(third) // as it asked, and the first did not
 	b.until(third, "booting")
 	b.gets(second, "full")
-	b.agent.Says(token, "done", third.address, "")
+	b.agent.PostEvent(token, "done", third.address, "")
 	b.until(third, "installed")
 	b.starts(second)
 	b.Do("PATCH", path("/pxe/file/%d", b.fileServer), `{"install_max_concurrent": 2}`).Want(200)
@@ -50,8 +50,8 @@ func TestPlaceOfAMachineThatBoots(t *testing.T) {
 	b.Do("PATCH", path("/pxe/file/%d", b.fileServer), `{"install_max_concurrent": 1}`).Want(200)
 	first, second := b.install(""), b.install("")
 	scripts := make(chan string, 1)
-	boots := sync.OnceFunc(func() { scripts <- b.agent.Boots(first.mac, first.address) })
-	b.agent.Before(func(r *http.Request, body string) {
+	boots := sync.OnceFunc(func() { scripts <- b.agent.Boot(first.mac, first.address) })
+	b.agent.OnRequest(func(r *http.Request, body string) {
 		if r.Method == "PUT" && r.URL.Path == path("/v1/machine/%d", first.id) && strings.Contains(body, "is full") {
 			boots()
 		}
@@ -60,7 +60,7 @@ func TestPlaceOfAMachineThatBoots(t *testing.T) {
 	token := tokenIn(<-scripts)
 	reads := func() {
 		t.Helper()
-		if preseed := b.agent.Asks("GET", "/i/"+token+"/preseed", first.address, ""); !strings.Contains(preseed, first.address) {
+		if preseed := b.agent.MustRequest("GET", "/i/"+token+"/preseed", first.address, ""); !strings.Contains(preseed, first.address) {
 			t.Errorf("got the preseed %s, want it with %s", preseed, first.address)
 		}
 	}
@@ -74,7 +74,7 @@ func TestPlaceOfAMachineThatBoots(t *testing.T) {
 		}
 		time.Sleep(time.Second) // in which others look for room
 	}
-	b.agent.Says(token, "done", first.address, "")
+	b.agent.PostEvent(token, "done", first.address, "")
 	b.until(first, "installed")
 	b.starts(second)
 }
@@ -114,7 +114,7 @@ func TestPlaceOfASilentMachine(t *testing.T) {
 			Scan(&revision); err != nil {
 			t.Fatal(err)
 		}
-		return slices.Contains(b.agent.Agent.Machines().Held(), siteagent.Held{ID: first.id, Revision: revision})
+		return slices.Contains(b.agent.Agent.Machines().Revisions(), siteagent.MachineRevision{ID: first.id, Revision: revision})
 	})
 	b.gets(first, "full")
 	testkit.Eventually(t, "the first is heard of", func() bool { return b.view(first).SeenAt != nil })
@@ -142,18 +142,18 @@ func TestTwentyInstalls(t *testing.T) {
 		return machines
 	}
 	end := func(m target, token string) {
-		b.agent.Says(token, "progress", m.address, "step=disk&progress=50")
-		b.agent.Says(token, "done", m.address, "")
+		b.agent.PostEvent(token, "progress", m.address, "step=disk&progress=50")
+		b.agent.PostEvent(token, "done", m.address, "")
 	}
 	machines, tokens := ask(), make([]string, all)
 	for n, m := range machines {
 		tokens[n] = b.starts(m)
 	}
 	for n, m := range machines {
-		if preseed := b.agent.Asks("GET", "/i/"+tokens[n]+"/preseed", m.address, ""); !strings.Contains(preseed, " "+m.address+" ") {
+		if preseed := b.agent.MustRequest("GET", "/i/"+tokens[n]+"/preseed", m.address, ""); !strings.Contains(preseed, " "+m.address+" ") {
 			t.Errorf("machine %d: got the preseed %s, want it with %s", n, preseed, m.address)
 		}
-		if status := b.agent.Ask("GET", "/i/"+tokens[(n+1)%all]+"/preseed", m.address, "").Code; status != http.StatusNotFound {
+		if status := b.agent.Request("GET", "/i/"+tokens[(n+1)%all]+"/preseed", m.address, "").Code; status != http.StatusNotFound {
 			t.Errorf("machine %d: got %d for another machine's preseed, want %d", n, status, http.StatusNotFound)
 		}
 		end(m, tokens[n])

@@ -108,10 +108,10 @@ func (b *boot) until(m target, status string) (i install.Install) {
 func (b *boot) gets(m target, text string) (script string) {
 	b.Helper()
 	testkit.Eventually(b.T, fmt.Sprintf("machine %d gets a script with %s", m.id, text), func() bool {
-		if !slices.ContainsFunc(b.agent.Agent.Machines().Held(), func(h siteagent.Held) bool { return h.ID == m.id }) {
+		if !slices.ContainsFunc(b.agent.Agent.Machines().Revisions(), func(h siteagent.MachineRevision) bool { return h.ID == m.id }) {
 			return false
 		}
-		script = b.agent.Boots(m.mac, m.address)
+		script = b.agent.Boot(m.mac, m.address)
 		return strings.Contains(script, text)
 	})
 	return script
@@ -170,27 +170,27 @@ func TestInstalls(t *testing.T) {
 	if i := b.until(m, "booting"); i.StartedAt == nil || i.FileServer == nil || i.FileServer.ID != b.fileServer || b.secrets(m) != 2 {
 		t.Errorf("got %+v with %d secrets, want a file server and two secrets", i, b.secrets(m))
 	}
-	preseed := b.agent.Asks("GET", "/i/"+token+"/preseed", m.address, "")
+	preseed := b.agent.MustRequest("GET", "/i/"+token+"/preseed", m.address, "")
 	if want := "'a long walk in the rain' " + m.address + " ben@example.org"; preseed != want {
 		t.Errorf("got the preseed %q, want %q", preseed, want)
 	}
-	after := b.agent.Asks("GET", "/i/"+token+"/after", m.address, "")
+	after := b.agent.MustRequest("GET", "/i/"+token+"/after", m.address, "")
 	if !strings.Contains(after, "echo web1\n") || !strings.Contains(after, `/bin/bash "$script"`) {
 		t.Errorf("got the script %q, want echo web1 run by bash", after)
 	}
-	b.agent.Says(token, "progress", m.address, "step=partitions&progress=10")
+	b.agent.PostEvent(token, "progress", m.address, "step=partitions&progress=10")
 	if i := b.until(m, "installing"); *i.Step != "partitions" || i.Progress != 10 {
 		t.Errorf("got step %s and progress %d, want partitions and 10", *i.Step, i.Progress)
 	}
 	b.refusesDeletions(m)
 
 	// What the machine says while the control plane does not hear it arrives later, once, and in order.
-	b.agent.Away.Store(true)
-	b.agent.Says(token, "progress", m.address, "step=packages&progress=60")
+	b.agent.IsDown.Store(true)
+	b.agent.PostEvent(token, "progress", m.address, "step=packages&progress=60")
 	b.agent.Stop()
 	b.agent.Start()
-	b.agent.Says(token, "done", m.address, "")
-	b.agent.Away.Store(false)
+	b.agent.PostEvent(token, "done", m.address, "")
+	b.agent.IsDown.Store(false)
 	i := b.until(m, "installed")
 	if i.Progress != 100 || *i.Step != "packages" || i.FinishedAt == nil || b.secrets(m) != 0 {
 		t.Errorf("got %+v with %d secrets, want it finished without secrets", i, b.secrets(m))
@@ -217,7 +217,7 @@ func TestInstalls(t *testing.T) {
 		t.Error("got the token of the attempt before, want another one")
 	}
 	b.until(m, "booting")
-	b.agent.Says(again, "failed", m.address, "error=no+disk")
+	b.agent.PostEvent(again, "failed", m.address, "error=no+disk")
 	if i := b.until(m, "failed"); *i.Error != "no disk" || i.Attempt != 2 {
 		t.Errorf("got error %q in attempt %d, want no disk in attempt 2", *i.Error, i.Attempt)
 	}
@@ -229,7 +229,7 @@ func TestInstalls(t *testing.T) {
 	}
 	heard := func() []string { return b.changes("system", "pxe.install") }
 	testkit.Await(t, "others have heard of all changes", heard, func(got []string) bool { return slices.Equal(got, want) })
-	testkit.Eventually(t, "the agent has forgotten it", func() bool { return len(b.agent.Agent.Machines().Held()) == 0 })
+	testkit.Eventually(t, "the agent has forgotten it", func() bool { return len(b.agent.Agent.Machines().Revisions()) == 0 })
 	if uses := b.used("network", "entity", m.entity); uses != "" {
 		t.Errorf("got that the IP entity %s, want no use", uses)
 	}
@@ -275,10 +275,10 @@ func TestInstallsThatTakeTooLong(t *testing.T) {
 	waits, boots, runs := b.install(""), b.install(""), b.install("")
 	b.starts(boots)
 	token := b.starts(runs)
-	b.agent.Says(token, "progress", runs.address, "step=x")
+	b.agent.PostEvent(token, "progress", runs.address, "step=x")
 	b.until(runs, "installing")
 	b.until(boots, "booting")
-	b.agent.Away.Store(true)
+	b.agent.IsDown.Store(true)
 	testkit.Eventually(t, "nobody hears the agent", func() bool {
 		return strings.Contains(b.Do("GET", path("/pxe/dhcp/%d?include=health", b.dhcp), nil).Text, "failing")
 	})
@@ -294,7 +294,7 @@ func TestInstallsThatTakeTooLong(t *testing.T) {
 			t.Errorf("got %+v, want it unfinished", i)
 		}
 	}
-	b.agent.Away.Store(false)
+	b.agent.IsDown.Store(false)
 	for m, want := range map[target]string{waits: "Its machine has asked for no boot script within 50 minutes.",
 		boots: "Its installer has not reported within 20 minutes since the machine was given its boot script.",
 		runs:  "It was not done within 30 minutes since its installer reported."} {
@@ -317,13 +317,13 @@ func TestDiscovery(t *testing.T) {
 	t.Parallel()
 	b := newBoot(t)
 	const mac, address = "52:54:00:00:00:01", "10.1.0.100"
-	of := machine.Client{MAC: mac, Boots: true}
+	of := machine.Client{MAC: mac, IsBooting: true}
 	if _, ok := b.agent.Agent.Machines().
-		Offered(of); !ok || !b.agent.Agent.Machines().Known(of) ||
-		!b.agent.Agent.Machines().Leased(of, netip.MustParseAddr(address)) {
+		FindLease(of); !ok || !b.agent.Agent.Machines().Admit(of) ||
+		!b.agent.Agent.Machines().ConfirmLease(of, netip.MustParseAddr(address)) {
 		t.Fatalf("got no offer or lease for %s, want %s", mac, address)
 	}
-	b.agent.Asks("GET", "/i/discover?uuid=u&serial=S1&manufacturer=Dell+%3Cb%3E&firmware=efi&mac0=52:54:00:00:00:01", address, "")
+	b.agent.MustRequest("GET", "/i/discover?uuid=u&serial=S1&manufacturer=Dell+%3Cb%3E&firmware=efi&mac0=52:54:00:00:00:01", address, "")
 	var found []pxe.Discovery
 	testkit.Eventually(t, "it is discovered", func() bool {
 		found = testkit.Decode[[]pxe.Discovery](b.Do("GET", "/pxe/discovery?mac="+mac, nil).Want(200))

@@ -118,8 +118,8 @@ func (o *operator) install(body map[string]any, profile int64, variables map[str
 	body["profile"], body["variables"] = profile, variables
 	id := o.create("/pxe/install", body)
 	o.await("the agent is told of it", patience, func() bool {
-		held, err := o.client.Machines(o.Context())
-		return err == nil && slices.ContainsFunc(held, func(h siteagent.Held) bool { return h.ID == id })
+		held, err := o.client.ListMachines(o.Context())
+		return err == nil && slices.ContainsFunc(held, func(h siteagent.MachineRevision) bool { return h.ID == id })
 	})
 	return fmt.Sprint("/pxe/install/", id)
 }
@@ -186,18 +186,18 @@ func (o *operator) wantInstalled(path string, actions ...string) {
 		asked = append(asked, r.What)
 	}
 	for _, r := range o.reports() {
-		want = append(want, r.What)
+		want = append(want, r.Event)
 	}
 	id, _ := strconv.ParseInt(path[strings.LastIndex(path, "/")+1:], 10, 64)
 	o.wantStory(
 		id,
-		siteagent.Leased,
-		siteagent.Booted,
-		siteagent.Read,
-		siteagent.Progressed,
-		siteagent.Finished,
-		siteagent.Leased,
-		siteagent.Local,
+		siteagent.EventLeased,
+		siteagent.EventBooted,
+		siteagent.EventRead,
+		siteagent.EventProgress,
+		siteagent.EventDone,
+		siteagent.EventLeased,
+		siteagent.EventLocal,
 	)
 	if slices.Reverse(want); !slices.Equal(asked, want) {
 		o.Errorf("got the requests %v, want %v", asked, want)

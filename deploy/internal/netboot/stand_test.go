@@ -111,7 +111,7 @@ ip -n %[1]s link set br0 up
 			t.Error(err)
 		}
 	})
-	asking, err := siteagent.NewHTTP("")
+	asking, err := siteagent.NewHTTPClient("")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ ip -n %[1]s link set br0 up
 }
 
 func (s *site) answers() bool {
-	_, err := s.client.Health(s.Context())
+	_, err := s.client.GetHealth(s.Context())
 	return err == nil
 }
 
@@ -175,7 +175,7 @@ func (s *site) killAgent() {
 func (s *site) reports() (all []siteagent.Report) {
 	s.Helper()
 	for after := int64(0); ; {
-		found, err := s.client.Feed(s.Context(), after)
+		found, err := s.client.GetFeed(s.Context(), after)
 		if err != nil {
 			s.Fatal(err)
 		}

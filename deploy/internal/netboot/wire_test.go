@@ -41,7 +41,7 @@ func (s *site) wantStory(id int64, want ...string) {
 	var story []string
 	for _, r := range s.reports() {
 		if r.ID == id {
-			story = append(story, r.What)
+			story = append(story, r.Event)
 		}
 	}
 	rest := story
@@ -111,7 +111,7 @@ func TestIPv6(t *testing.T) {
 			}
 			m := s.switchOn(mac, firmware)
 			m.shows("SYSTEM: it runs from its disk", 1)
-			s.wantStory(7, siteagent.Leased, siteagent.Booted)
+			s.wantStory(7, siteagent.EventLeased, siteagent.EventBooted)
 		})
 	}
 }
@@ -207,11 +207,11 @@ ip -n %[2]s link set lo up
 	) {
 		t.Errorf("got the script %s, want that of this machine", got)
 	}
-	s.wantStory(7, siteagent.Leased, siteagent.Refused, siteagent.Booted)
+	s.wantStory(7, siteagent.EventLeased, siteagent.EventRefused, siteagent.EventBooted)
 	var refused string
 	for _, r := range s.reports() {
-		if r.What == siteagent.Refused {
-			refused = r.Got
+		if r.Event == siteagent.EventRefused {
+			refused = r.Response
 		}
 	}
 	if !strings.Contains(refused, "it asks from port port1") || !strings.Contains(refused, "at port port0") {
@@ -274,9 +274,9 @@ ip -n %[2]s link set lo up
 			}
 			m := s.switchOn(mac, firmware)
 			m.shows("SYSTEM: it runs from its disk", 1)
-			s.wantStory(7, siteagent.Leased, siteagent.Booted)
+			s.wantStory(7, siteagent.EventLeased, siteagent.EventBooted)
 			for _, r := range s.reports() {
-				if r.What == siteagent.Booted && !strings.HasPrefix(r.Address, "10.77.0.1") {
+				if r.Event == siteagent.EventBooted && !strings.HasPrefix(r.Address, "10.77.0.1") {
 					t.Errorf("got a script read from %s, want an address that begins with 10.77.0.1", r.Address)
 				}
 			}

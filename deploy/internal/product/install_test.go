@@ -125,10 +125,10 @@ func (b *boot) until(m target, status string) (i install.Install) {
 func (b *boot) gets(m target, text string) (script string) {
 	b.Helper()
 	testkit.Eventually(b.T, fmt.Sprintf("machine %d gets a script with %s", m.id, text), func() bool {
-		if !slices.ContainsFunc(b.agent.Agent.Machines().Held(), func(h siteagent.Held) bool { return h.ID == m.id }) {
+		if !slices.ContainsFunc(b.agent.Agent.Machines().Revisions(), func(h siteagent.MachineRevision) bool { return h.ID == m.id }) {
 			return false
 		}
-		script = b.agent.Boots(m.mac, m.address)
+		script = b.agent.Boot(m.mac, m.address)
 		return strings.Contains(script, text)
 	})
 	return script
@@ -157,7 +157,7 @@ func TestInstalls(t *testing.T) {
 	billing.Trust(hook.Secret)
 	m := b.install(fmt.Sprintf(`, "client": %d`, b.client))
 	token := b.starts(m)
-	preseed := b.agent.Asks("GET", "/i/"+token+"/preseed", m.address, "")
+	preseed := b.agent.MustRequest("GET", "/i/"+token+"/preseed", m.address, "")
 	if want := "'a long walk in the rain' " + m.address + " ben@example.org"; preseed != want {
 		t.Errorf("got the preseed %q, want %q", preseed, want)
 	}
@@ -167,8 +167,8 @@ func TestInstalls(t *testing.T) {
 			WantDetail(problem.Conflict, fmt.Sprintf("%s %s is used by install %d (web1.example.com), which has not ended.", noun, id, m.id))
 	}
 	b.c.Do("POST", path("/group/%d/entity/bulk-delete", b.group), map[string]any{"ids": []int64{m.entity}}).Want(409)
-	b.agent.Says(token, "progress", m.address, "step=packages&progress=60")
-	b.agent.Says(token, "done", m.address, "")
+	b.agent.PostEvent(token, "progress", m.address, "step=packages&progress=60")
+	b.agent.PostEvent(token, "done", m.address, "")
 	b.until(m, "installed")
 	testkit.Eventually(t, "the client is told", func() bool { return b.box.Taken() == 1 })
 	mail := b.box.Mails()[0]
@@ -195,7 +195,7 @@ func TestInstalls(t *testing.T) {
 	}
 	has := func(address string) func() bool {
 		return func() bool {
-			lease, ok := b.agent.Agent.Machines().Offered(machine.Client{MAC: m.mac})
+			lease, ok := b.agent.Agent.Machines().FindLease(machine.Client{MAC: m.mac})
 			return address == "" && (!ok || !lease.Address.IsValid()) || ok && lease.Address.IsValid() && lease.Address.Addr().String() == address
 		}
 	}
@@ -213,13 +213,13 @@ func TestReportsAreTakenOnce(t *testing.T) {
 	m := b.install("")
 	token := b.starts(m)
 	for n := range 150 {
-		b.agent.Agent.Machines().Known(machine.Client{MAC: m.mac, Boots: true})
-		b.agent.Asks("GET", "/i/"+token+"/after?"+fmt.Sprint(n), m.address, "")
+		b.agent.Agent.Machines().Admit(machine.Client{MAC: m.mac, IsBooting: true})
+		b.agent.MustRequest("GET", "/i/"+token+"/after?"+fmt.Sprint(n), m.address, "")
 		if n == 75 {
 			all[1].Close()
 		}
 	}
-	b.agent.Says(token, "done", m.address, "")
+	b.agent.PostEvent(token, "done", m.address, "")
 	i := b.until(m, "installed")
 	var requests int64
 	if err := all[0].Databases[pxe.Name].QueryRow(t.Context(), "SELECT requests FROM install WHERE id = $1", m.id).
@@ -229,7 +229,7 @@ func TestReportsAreTakenOnce(t *testing.T) {
 	if said := len(
 		b.agent.Reports(),
 	); int64(said) != requests || len(i.Requests) != min(said, 100) ||
-		i.Requests[0].What != siteagent.Finished {
+		i.Requests[0].What != siteagent.EventDone {
 		t.Errorf("got %d reports, %d taken and %+v shown, want all taken and the last 100 shown", said, requests, i.Requests)
 	}
 }

@@ -67,16 +67,16 @@ func newSite(b *testing.B) *site {
 	a, err := agent.New(s.files, secret.New(key), machine.Settings{}, "", slog.New(slog.DiscardHandler))
 	testkit.Must(b, err)
 	s.agent = a
-	certificate, err := agent.OwnCertificate(filepath.Join(s.folder, "certificate"))
+	certificate, err := agent.LoadOrCreateCertificate(filepath.Join(s.folder, "certificate"))
 	testkit.Must(b, err)
 	s.fingerprint, err = certificate.Fingerprint()
 	testkit.Must(b, err)
 	server := httptest.NewUnstartedServer(a.Handler())
-	server.Listener = tls.NewListener(server.Listener, certificate.TLS())
+	server.Listener = tls.NewListener(server.Listener, certificate.TLSConfig())
 	server.Start()
 	plain := httptest.NewServer(a.Handler())
 	s.plain = plain.URL
-	asking, err := siteagent.NewHTTP(s.fingerprint)
+	asking, err := siteagent.NewHTTPClient(s.fingerprint)
 	testkit.Must(b, err)
 	s.client = &siteagent.Client{URL: "https://" + server.Listener.Addr().String(), Key: secret.New(key), HTTP: asking}
 	ctx, end := context.WithCancel(context.Background())
@@ -100,15 +100,15 @@ func (s *site) path(name string) string { return filepath.Join(s.folder, "files"
 func (s *site) pull(parent siteagent.Target) time.Duration {
 	s.Helper()
 	began := time.Now()
-	order := siteagent.Order{ID: fmt.Sprint(rand.Uint64()), Parent: parent}
-	testkit.Must(s.B, s.client.Order(s.Context(), order))
+	order := siteagent.PullOrder{ID: fmt.Sprint(rand.Uint64()), Parent: parent}
+	testkit.Must(s.B, s.client.OrderPull(s.Context(), order))
 	for {
-		is, err := s.client.Pull(s.Context(), order.ID)
+		is, err := s.client.GetPull(s.Context(), order.ID)
 		testkit.Must(s.B, err)
 		switch is.State {
-		case siteagent.Done:
+		case siteagent.PullDone:
 			return time.Since(began)
-		case siteagent.Failed:
+		case siteagent.PullFailed:
 			s.Fatal(is.Error)
 		}
 		time.Sleep(5 * time.Millisecond)
@@ -136,7 +136,7 @@ func (s *site) fill(files int, size func(int) int64) (bytes int64) {
 		testkit.Must(s.B, file.Close())
 		testkit.Must(s.B, os.Chtimes(name, time.Time{}, time.Now().Add(-time.Hour))) // one that was just written to is not believed
 	}
-	_, err := s.client.Manifest(s.Context())
+	_, err := s.client.GetManifest(s.Context())
 	testkit.Must(s.B, err)
 	return bytes
 }

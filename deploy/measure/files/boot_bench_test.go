@@ -57,7 +57,7 @@ func BenchmarkHTTP(b *testing.B) {
 	testkit.Must(b, err)
 	ctx, end := context.WithCancel(context.Background())
 	var serving sync.WaitGroup
-	serving.Go(func() { _ = process.Serve(ctx, listener, s.agent.Open(), slog.New(slog.DiscardHandler)) })
+	serving.Go(func() { _ = process.Serve(ctx, listener, s.agent.MachineHandler(), slog.New(slog.DiscardHandler)) })
 	b.Cleanup(func() {
 		end()
 		serving.Wait()
@@ -232,12 +232,12 @@ func (s *segment) run(program string, settings []string, arguments ...string) {
 // name has the agent know the machines.
 func (s *segment) name() {
 	s.Helper()
-	asking, err := siteagent.NewHTTP("")
+	asking, err := siteagent.NewHTTPClient("")
 	testkit.Must(s.B, err)
 	defer asking.CloseIdleConnections()
 	agent := &siteagent.Client{URL: "http://" + s.server + ":8443", Key: secret.New(key), HTTP: asking}
 	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
-		if _, err = agent.Health(s.Context()); err == nil || time.Since(began) > startTime {
+		if _, err = agent.GetHealth(s.Context()); err == nil || time.Since(began) > startTime {
 			break
 		}
 	}

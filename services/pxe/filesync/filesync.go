@@ -28,7 +28,7 @@ const (
 	workers  = 32
 	attempts = 30 // which takes about two hours
 	// syncTime is how long an attempt may take. It is given up before, where nothing arrives.
-	syncTime = siteagent.LongestGrant
+	syncTime = siteagent.MaxGrantTTL
 	// slotPause is how long one waits that has to wait for others of its parent.
 	slotPause               = time.Second
 	firstPause, longestWait = time.Second, 5 * time.Minute
@@ -275,11 +275,11 @@ func (s *Syncs) pull(ctx context.Context, id, parentID int64) error {
 	if err := parent.Grant(ctx, siteagent.Grant{SHA256: hex.EncodeToString(sum[:]), Seconds: int64(syncTime / time.Second)}); err != nil {
 		return fmt.Errorf("ask the agent of its parent (%s): %w", parent.Name, reason(err))
 	}
-	order := siteagent.Order{
+	order := siteagent.PullOrder{
 		ID:     rand.Text(),
 		Parent: siteagent.Target{URL: parent.URL, Fingerprint: parent.Fingerprint, Token: token, SFTP: parent.SFTP},
 	}
-	if err := child.Order(ctx, order); err != nil {
+	if err := child.OrderPull(ctx, order); err != nil {
 		return fmt.Errorf("ask its agent: %w", reason(err))
 	}
 	return s.follow(ctx, id, child, order.ID)
@@ -298,7 +298,7 @@ func (s *Syncs) follow(ctx context.Context, id int64, child *site.Agent, order s
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		is, err := child.Pull(ctx, order)
+		is, err := child.GetPull(ctx, order)
 		switch {
 		case siteagent.IsRefusal(err, http.StatusNotFound):
 			return errors.New("its agent was started anew in the middle")
@@ -315,9 +315,9 @@ func (s *Syncs) follow(ctx context.Context, id int64, child *site.Agent, order s
 			}
 		}
 		switch is.State {
-		case siteagent.Done:
+		case siteagent.PullDone:
 			return nil
-		case siteagent.Failed:
+		case siteagent.PullFailed:
 			return errors.New(is.Error)
 		}
 	}

@@ -33,7 +33,7 @@ func (s *Syncs) fill(ctx context.Context, id int64) error {
 		return err
 	}
 	defer to.Close()
-	have, err := to.Manifest(ctx)
+	have, err := to.GetManifest(ctx)
 	if err != nil {
 		return fmt.Errorf("ask its agent for its files: %w", reason(err))
 	}
@@ -63,7 +63,7 @@ type filling struct {
 	id    int64
 	to    *site.Agent
 	// transfers are by what contents are sent; nil: they are sent with the request that names the file
-	transfers *siteagent.Transfers
+	transfers *siteagent.SFTPConn
 
 	total        siteagent.Progress
 	files, bytes atomic.Int64
@@ -191,7 +191,7 @@ func (f *filling) sent(ctx context.Context, file storage.File, err error) (end b
 func (f *filling) one(ctx context.Context, file storage.File) (err error) {
 	offset := int64(0)
 	if file.Size > askedFor {
-		if offset, err = f.to.Received(ctx, file.SHA256); err != nil {
+		if offset, err = f.to.GetReceived(ctx, file.SHA256); err != nil {
 			return err
 		}
 		if offset > file.Size {

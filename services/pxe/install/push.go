@@ -37,7 +37,7 @@ type machine struct {
 
 // Push has an agent know what its machines are to do.
 func (s *Installs) Push(ctx context.Context, agent *siteagent.Client, dhcpServer int64) error {
-	held, err := agent.Machines(ctx) // before the database is asked: what somebody else has told it of meanwhile is no stranger
+	held, err := agent.ListMachines(ctx) // before the database is asked: what somebody else has told it of meanwhile is no stranger
 	if err != nil {
 		return site.Away{Err: fmt.Errorf("ask which machines it knows of: %w", err)}
 	}
@@ -182,7 +182,7 @@ func (s *Installs) machine(ctx context.Context, m machine) (told siteagent.Machi
 	if !ready {
 		told.Boot = siteagent.BootWait
 		if i.Reason != nil {
-			told.Reason = siteagent.Reason(*i.Reason)
+			told.Reason = siteagent.TruncateReason(*i.Reason)
 		}
 		if !leaving {
 			return told, nil

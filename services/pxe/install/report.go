@@ -51,7 +51,7 @@ func (s *Installs) hear(ctx context.Context, tx *pg.Tx, dhcpServer int64, at tim
 	err := tx.QueryRow(ctx, `UPDATE install SET requests = requests + 1, seen_at = greatest(seen_at, least($3, now())),
 			asked_at = CASE WHEN $4 AND status = 'waiting' THEN CASE WHEN `+isAsking+` THEN coalesce(asked_at, now()) ELSE now() END ELSE asked_at END
 		WHERE id = $1 AND dhcp_server_id = $2 RETURNING status, first_revision, requests`,
-		r.ID, dhcpServer, at, r.What == siteagent.Asked).Scan(&status, &first, &number)
+		r.ID, dhcpServer, at, r.Event == siteagent.EventWaiting).Scan(&status, &first, &number)
 	if errors.Is(err, pgx.ErrNoRows) { // it was deleted, or is none of this agent's
 		return nil
 	}
@@ -64,8 +64,8 @@ func (s *Installs) hear(ctx context.Context, tx *pg.Tx, dhcpServer int64, at tim
 		r.ID,
 		number,
 		at,
-		r.What,
-		r.Got,
+		r.Event,
+		r.Response,
 		r.MAC,
 		r.Address,
 	); err != nil {
@@ -78,9 +78,9 @@ func (s *Installs) hear(ctx context.Context, tx *pg.Tx, dhcpServer int64, at tim
 		return nil
 	}
 	switch {
-	case r.What == siteagent.Booted && status != Booting:
+	case r.Event == siteagent.EventBooted && status != Booting:
 		err = s.become(ctx, tx, r.ID, Booting, "")
-	case r.What == siteagent.Progressed:
+	case r.Event == siteagent.EventProgress:
 		if status != Installing {
 			err = s.become(ctx, tx, r.ID, Installing, "")
 		}
@@ -94,9 +94,9 @@ func (s *Installs) hear(ctx context.Context, tx *pg.Tx, dhcpServer int64, at tim
 				int32(r.Progress),
 			)
 		}
-	case r.What == siteagent.Finished:
+	case r.Event == siteagent.EventDone:
 		err = s.become(ctx, tx, r.ID, Installed, "")
-	case r.What == siteagent.Gave:
+	case r.Event == siteagent.EventFailed:
 		why := r.Error
 		if why == "" {
 			why = "Its installer said that it failed."
@@ -134,17 +134,17 @@ func discover(ctx context.Context, tx *pg.Tx, dhcpServer int64, at time.Time, r 
 
 // clean is a report as it can be kept and shown, whatever an agent sends.
 func clean(r siteagent.Report) siteagent.Report {
-	r.MAC, r.Address, r.What, r.Got = text(
+	r.MAC, r.Address, r.Event, r.Response = text(
 		r.MAC,
 		maxText,
 	), text(
 		r.Address,
 		maxText,
 	), text(
-		r.What,
+		r.Event,
 		maxText,
 	), text(
-		r.Got,
+		r.Response,
 		maxText,
 	)
 	r.Step, r.Error = text(r.Step, maxText), text(r.Error, maxError)

@@ -299,8 +299,8 @@ func moved(ctx context.Context, tx *pg.Tx, one looked) error {
 func ask(ctx context.Context, of *Agent, one looked) (found siteagent.Feed, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
-	if found, err = of.Feed(ctx, one.Number); err == nil && found.History != one.History && one.Number > 0 {
-		found, err = of.Feed(ctx, 0)
+	if found, err = of.GetFeed(ctx, one.Number); err == nil && found.History != one.History && one.Number > 0 {
+		found, err = of.GetFeed(ctx, 0)
 	}
 	return found, err
 }

@@ -52,7 +52,7 @@ type Agent struct {
 	Name string // of its server
 	*siteagent.Client
 	Fingerprint string
-	SFTP        *siteagent.SFTP // nil: files are moved by HTTP
+	SFTP        *siteagent.SFTPEndpoint // nil: files are moved by HTTP
 }
 
 // Agent is the one of a server; pgx.ErrNoRows: there is no such server. Its connections are closed by Close.
@@ -79,7 +79,7 @@ func (a *Agents) Agent(ctx context.Context, kind Kind, id int64) (*Agent, error)
 			return nil, err
 		}
 	}
-	config, err := siteagent.Pinned(fingerprint)
+	config, err := siteagent.PinnedTLSConfig(fingerprint)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +90,7 @@ func (a *Agents) Agent(ctx context.Context, kind Kind, id int64) (*Agent, error)
 		Fingerprint: fingerprint,
 	}
 	if useSFTP {
-		agent.SFTP = &siteagent.SFTP{Address: net.JoinHostPort(host, strconv.Itoa(int(sshPort))), HostKey: hostKey}
+		agent.SFTP = &siteagent.SFTPEndpoint{Address: net.JoinHostPort(host, strconv.Itoa(int(sshPort))), HostKey: hostKey}
 	}
 	return agent, nil
 }

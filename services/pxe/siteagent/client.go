@@ -40,63 +40,63 @@ func IsRefusal(err error, status int) bool {
 }
 
 const (
-	askTime = 20 * time.Second
-	// stallTime is how long at most nothing arrives, or is taken, of what goes on for longer.
-	stallTime      = 30 * time.Second
-	mostAnswer     = 1 << 20
-	longestLine    = 8 << 10
-	mostManifest   = int64(MostFiles) * 1500
-	manifestTime   = 30 * time.Minute // an agent may have to read all of its files for it
-	shownOfRefusal = 500
-	readAtOnce     = 128 << 10
+	requestTimeout = 20 * time.Second
+	// stallTimeout is how long at most nothing arrives, or is taken, of what goes on for longer.
+	stallTimeout     = 30 * time.Second
+	maxResponseSize  = 1 << 20
+	maxLineLength    = 8 << 10
+	maxManifestSize  = int64(MaxFiles) * 1500
+	manifestTimeout  = 30 * time.Minute // an agent may have to read all of its files for it
+	maxRefusalLength = 500
+	readBufferSize   = 128 << 10
 )
 
 var errStalled = errors.New("nothing has arrived for too long")
 
-// Health asks how it is.
-func (c *Client) Health(ctx context.Context) (h Health, err error) {
-	return h, c.ask(ctx, http.MethodGet, "/v1/health", nil, &h)
+// GetHealth asks how it is.
+func (c *Client) GetHealth(ctx context.Context) (h Health, err error) {
+	return h, c.call(ctx, http.MethodGet, "/v1/health", nil, &h)
 }
 
-// Feed asks for what it has to say behind a number.
-func (c *Client) Feed(ctx context.Context, after int64) (f Feed, err error) {
-	return f, c.ask(ctx, http.MethodGet, "/v1/feed?after="+strconv.FormatInt(after, 10), nil, &f)
+// GetFeed asks for what it has to say behind a number.
+func (c *Client) GetFeed(ctx context.Context, after int64) (f Feed, err error) {
+	return f, c.call(ctx, http.MethodGet, "/v1/feed?after="+strconv.FormatInt(after, 10), nil, &f)
 }
 
 // Grant lets whoever knows a token read its files.
 func (c *Client) Grant(ctx context.Context, g Grant) error {
-	return c.ask(ctx, http.MethodPost, "/v1/grant", g, nil)
+	return c.call(ctx, http.MethodPost, "/v1/grant", g, nil)
 }
 
-// Order has it pull.
-func (c *Client) Order(ctx context.Context, o Order) error {
-	return c.ask(ctx, http.MethodPost, "/v1/pull", o, nil)
+// PullOrder has it pull.
+func (c *Client) OrderPull(ctx context.Context, o PullOrder) error {
+	return c.call(ctx, http.MethodPost, "/v1/pull", o, nil)
 }
 
-// Pull asks what became of an order.
-func (c *Client) Pull(ctx context.Context, id string) (p Pull, err error) {
-	return p, c.ask(ctx, http.MethodGet, "/v1/pull/"+url.PathEscape(id), nil, &p)
+// GetPull asks what became of an order.
+func (c *Client) GetPull(ctx context.Context, id string) (p Pull, err error) {
+	return p, c.call(ctx, http.MethodGet, "/v1/pull/"+url.PathEscape(id), nil, &p)
 }
 
-// Received asks how much it has of a content.
-func (c *Client) Received(ctx context.Context, sha256 string) (int64, error) {
+// GetReceived asks how much it has of a content.
+func (c *Client) GetReceived(ctx context.Context, sha256 string) (int64, error) {
 	var r Received
-	return r.Offset, c.ask(ctx, http.MethodGet, "/v1/content/"+sha256, nil, &r)
+	return r.Offset, c.call(ctx, http.MethodGet, "/v1/content/"+sha256, nil, &r)
 }
 
 // Delete has it delete a file.
 func (c *Client) Delete(ctx context.Context, path string) error {
-	return c.ask(ctx, http.MethodDelete, "/v1/file/"+escape(path), nil, nil)
+	return c.call(ctx, http.MethodDelete, "/v1/file/"+escapePath(path), nil, nil)
 }
 
 // Put gives it the rest of a file, from an offset of its content on. It is seen once it is whole.
 func (c *Client) Put(ctx context.Context, f File, offset int64, rest io.Reader) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	body := watch(rest, cancel)
+	body := newStallReader(rest, cancel)
 	defer body.stop()
 	query := url.Values{"sha256": {f.SHA256}, "size": {strconv.FormatInt(f.Size, 10)}, "offset": {strconv.FormatInt(offset, 10)}}
-	r, err := c.request(ctx, http.MethodPut, "/v1/file/"+escape(f.Path)+"?"+query.Encode(), io.NopCloser(body))
+	r, err := c.request(ctx, http.MethodPut, "/v1/file/"+escapePath(f.Path)+"?"+query.Encode(), io.NopCloser(body))
 	if err != nil {
 		return err
 	}
@@ -106,14 +106,14 @@ func (c *Client) Put(ctx context.Context, f File, offset int64, rest io.Reader) 
 	}
 	response, err := c.do(r)
 	if err != nil {
-		return caused(ctx, err)
+		return cause(ctx, err)
 	}
 	return response.Body.Close()
 }
 
 // Open reads a file from an offset on. What arrives is not verified.
 func (c *Client) Open(ctx context.Context, f File, offset int64) (io.ReadCloser, error) {
-	return c.open(ctx, http.MethodGet, "/v1/file/"+escape(f.Path), nil, func(r *http.Request) (want int) {
+	return c.open(ctx, http.MethodGet, "/v1/file/"+escapePath(f.Path), nil, func(r *http.Request) (want int) {
 		r.Header.Set("If-Match", `"`+f.SHA256+`"`)
 		if offset == 0 {
 			return http.StatusOK
@@ -132,11 +132,11 @@ func (c *Client) open(ctx context.Context, method, path string, body io.Reader, 
 		return nil, err
 	}
 	want := prepare(r)
-	late := time.AfterFunc(stallTime, func() { cancel(errStalled) })
+	timer := time.AfterFunc(stallTimeout, func() { cancel(errStalled) })
 	response, err := c.do(r)
-	late.Stop()
+	timer.Stop()
 	if err != nil {
-		err = caused(ctx, err)
+		err = cause(ctx, err)
 		cancel(nil)
 		return nil, err
 	}
@@ -145,16 +145,16 @@ func (c *Client) open(ctx context.Context, method, path string, body io.Reader, 
 		cancel(nil)
 		return nil, fmt.Errorf("it answered %d instead of %d", response.StatusCode, want)
 	}
-	return &download{watch(response.Body, cancel), response.Body, ctx, cancel}, nil
+	return &download{newStallReader(response.Body, cancel), response.Body, ctx, cancel}, nil
 }
 
-// Together reads small files. What arrives is not verified.
-func (c *Client) Together(ctx context.Context, files []File) (*Bundle, error) {
-	var asked Together
+// OpenBundle reads small files. What arrives is not verified.
+func (c *Client) OpenBundle(ctx context.Context, files []File) (*Bundle, error) {
+	var request BundleRequest
 	for _, f := range files {
-		asked.Paths = append(asked.Paths, f.Path)
+		request.Paths = append(request.Paths, f.Path)
 	}
-	text, err := json.Marshal(asked)
+	text, err := json.Marshal(request)
 	if err != nil {
 		return nil, err
 	}
@@ -162,54 +162,54 @@ func (c *Client) Together(ctx context.Context, files []File) (*Bundle, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Bundle{body: body, from: bufio.NewReaderSize(body, SmallFile)}, nil
+	return &Bundle{body: body, reader: bufio.NewReaderSize(body, MaxBundledSize)}, nil
 }
 
 // Bundle are files that arrive one behind the other.
 type Bundle struct {
-	body io.Closer
-	from *bufio.Reader
-	last io.LimitedReader
+	body    io.Closer
+	reader  *bufio.Reader
+	current io.LimitedReader
 }
 
 // Next reads the next one, whatever was read of the last; none where it does not arrive.
 func (b *Bundle) Next() (io.Reader, error) {
-	if _, err := b.from.Discard(int(b.last.N)); err != nil {
+	if _, err := b.reader.Discard(int(b.current.N)); err != nil {
 		return nil, err
 	}
-	b.last = io.LimitedReader{}
-	line, err := b.from.ReadSlice('\n')
+	b.current = io.LimitedReader{}
+	line, err := b.reader.ReadSlice('\n')
 	if err != nil {
 		return nil, fmt.Errorf("read what arrives next: %w", err)
 	}
-	var is Bundled
-	if err := json.Unmarshal(line, &is); err != nil {
+	var header BundleHeader
+	if err := json.Unmarshal(line, &header); err != nil {
 		return nil, fmt.Errorf("read what arrives next: %w", err)
 	}
-	if is.LeftOut {
+	if header.LeftOut {
 		return nil, nil
 	}
-	if is.Size < 0 || is.Size > SmallFile {
-		return nil, fmt.Errorf("a file of %d bytes arrives together with others", is.Size)
+	if header.Size < 0 || header.Size > MaxBundledSize {
+		return nil, fmt.Errorf("a file of %d bytes arrives together with others", header.Size)
 	}
-	b.last = io.LimitedReader{R: b.from, N: is.Size}
-	return &b.last, nil
+	b.current = io.LimitedReader{R: b.reader, N: header.Size}
+	return &b.current, nil
 }
 
 // Close ends it.
 func (b *Bundle) Close() error { return b.body.Close() }
 
 type download struct {
-	*watched
+	*stallReader
 	body   io.Closer
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 }
 
 func (d *download) Read(p []byte) (int, error) {
-	n, err := d.watched.Read(p)
+	n, err := d.stallReader.Read(p)
 	if err != nil && err != io.EOF {
-		err = caused(d.ctx, err)
+		err = cause(d.ctx, err)
 	}
 	return n, err
 }
@@ -221,45 +221,45 @@ func (d *download) Close() error {
 	return err
 }
 
-// watched ends a request once nothing has been read for a while.
-type watched struct {
+// stallReader ends a request once nothing has been read for a while.
+type stallReader struct {
 	io.Reader
-	late *time.Timer
+	timer *time.Timer
 }
 
-func watch(r io.Reader, cancel context.CancelCauseFunc) *watched {
-	return &watched{r, time.AfterFunc(stallTime, func() { cancel(errStalled) })}
+func newStallReader(r io.Reader, cancel context.CancelCauseFunc) *stallReader {
+	return &stallReader{r, time.AfterFunc(stallTimeout, func() { cancel(errStalled) })}
 }
 
-func (w *watched) Read(p []byte) (int, error) {
+func (w *stallReader) Read(p []byte) (int, error) {
 	n, err := w.Reader.Read(p)
-	w.late.Reset(stallTime)
+	w.timer.Reset(stallTimeout)
 	return n, err
 }
 
-func (w *watched) stop() { w.late.Stop() }
+func (w *stallReader) stop() { w.timer.Stop() }
 
-// caused is why a request ended, where that was decided here.
-func caused(ctx context.Context, err error) error {
+// cause is why a request ended, where that was decided here.
+func cause(ctx context.Context, err error) error {
 	if errors.Is(context.Cause(ctx), errStalled) {
 		return errStalled
 	}
 	return err
 }
 
-// ask is a request that is answered soon.
-func (c *Client) ask(ctx context.Context, method, path string, body, into any) error {
-	ctx, cancel := context.WithTimeout(ctx, askTime)
+// call is a request that is answered soon.
+func (c *Client) call(ctx context.Context, method, path string, body, into any) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	var sent io.Reader
+	var reader io.Reader
 	if body != nil {
 		text, err := json.Marshal(body)
 		if err != nil {
 			return err
 		}
-		sent = bytes.NewReader(text)
+		reader = bytes.NewReader(text)
 	}
-	r, err := c.request(ctx, method, path, sent)
+	r, err := c.request(ctx, method, path, reader)
 	if err != nil {
 		return err
 	}
@@ -271,7 +271,7 @@ func (c *Client) ask(ctx context.Context, method, path string, body, into any) e
 	if into == nil {
 		return nil
 	}
-	if err := json.NewDecoder(io.LimitReader(response.Body, mostAnswer)).Decode(into); err != nil {
+	if err := json.NewDecoder(io.LimitReader(response.Body, maxResponseSize)).Decode(into); err != nil {
 		return fmt.Errorf("read the answer: %w", err)
 	}
 	return nil
@@ -299,18 +299,18 @@ func (c *Client) do(r *http.Request) (*http.Response, error) {
 		return response, nil
 	}
 	defer response.Body.Close()
-	var said struct {
+	var problem struct {
 		Detail string `json:"detail"`
 	}
-	_ = json.NewDecoder(io.LimitReader(response.Body, mostAnswer)).Decode(&said) // what is no agent says something else
-	if said.Detail = strings.ToValidUTF8(said.Detail, ""); said.Detail == "" {
-		said.Detail = fmt.Sprintf("it answered %d %s", response.StatusCode, http.StatusText(response.StatusCode))
+	_ = json.NewDecoder(io.LimitReader(response.Body, maxResponseSize)).Decode(&problem) // what is no agent says something else
+	if problem.Detail = strings.ToValidUTF8(problem.Detail, ""); problem.Detail == "" {
+		problem.Detail = fmt.Sprintf("it answered %d %s", response.StatusCode, http.StatusText(response.StatusCode))
 	}
-	return nil, &Refusal{response.StatusCode, said.Detail[:min(len(said.Detail), shownOfRefusal)]}
+	return nil, &Refusal{response.StatusCode, problem.Detail[:min(len(problem.Detail), maxRefusalLength)]}
 }
 
-// escape writes a path as it stands in a URL.
-func escape(path string) string {
+// escapePath writes a path as it stands in a URL.
+func escapePath(path string) string {
 	names := strings.Split(path, "/")
 	for i, name := range names {
 		names[i] = url.PathEscape(name)
@@ -318,31 +318,31 @@ func escape(path string) string {
 	return strings.Join(names, "/")
 }
 
-// NewHTTP is how an agent asks another one, which it was told to ask.
-func NewHTTP(fingerprint string) (*http.Client, error) {
-	config, err := Pinned(fingerprint)
+// NewHTTPClient is how an agent asks another one, which it was told to ask.
+func NewHTTPClient(fingerprint string) (*http.Client, error) {
+	config, err := PinnedTLSConfig(fingerprint)
 	if err != nil {
 		return nil, err
 	}
-	dialer := &net.Dialer{Timeout: askTime}
+	dialer := &net.Dialer{Timeout: requestTimeout}
 	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dialer.DialContext(ctx, network, address)
 		if err != nil {
 			return nil, err
 		}
-		return &ahead{conn, bufio.NewReaderSize(conn, readAtOnce)}, nil
+		return &bufferedConn{conn, bufio.NewReaderSize(conn, readBufferSize)}, nil
 	}
 	return &http.Client{
-		Transport: &http.Transport{DialContext: dial, TLSClientConfig: config, TLSHandshakeTimeout: askTime, ResponseHeaderTimeout: manifestTime,
-			MaxIdleConnsPerHost: 8, IdleConnTimeout: stallTime, DisableCompression: true},
+		Transport: &http.Transport{DialContext: dial, TLSClientConfig: config, TLSHandshakeTimeout: requestTimeout, ResponseHeaderTimeout: manifestTimeout,
+			MaxIdleConnsPerHost: 8, IdleConnTimeout: stallTimeout, DisableCompression: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return errors.New("it was redirected") },
 	}, nil
 }
 
-// ahead reads as much as there is, where TLS asks for one record after the other.
-type ahead struct {
+// bufferedConn reads as much as there is, where TLS asks for one record after the other.
+type bufferedConn struct {
 	net.Conn
-	from *bufio.Reader
+	reader *bufio.Reader
 }
 
-func (c *ahead) Read(p []byte) (int, error) { return c.from.Read(p) }
+func (c *bufferedConn) Read(p []byte) (int, error) { return c.reader.Read(p) }

@@ -29,12 +29,12 @@ const (
 	BootLocal   = "local"   // its disk
 )
 
-// LongestReason is how many bytes a reason can have.
-const LongestReason = 500
+// MaxReasonLength is how many bytes a reason can have.
+const MaxReasonLength = 500
 
-// Reason is a reason with as many of its bytes.
-func Reason(text string) string {
-	return strings.ToValidUTF8(text[:min(len(text), LongestReason)], "")
+// TruncateReason is a reason with as many of its bytes.
+func TruncateReason(text string) string {
+	return strings.ToValidUTF8(text[:min(len(text), MaxReasonLength)], "")
 }
 
 // Address is what a machine is given of one family.
@@ -51,8 +51,8 @@ type Files struct {
 	After   string `json:"after,omitempty"`
 }
 
-// Held is a machine that an agent knows of.
-type Held struct {
+// MachineRevision is a machine that an agent knows of.
+type MachineRevision struct {
 	ID       int64 `json:"id"`
 	Revision int64 `json:"revision"`
 }
@@ -64,8 +64,8 @@ type Report struct {
 	Revision int64             `json:"revision,omitempty"` // that the agent had of it then
 	MAC      string            `json:"mac,omitempty"`
 	Address  string            `json:"address,omitempty"` // which it asked from, or was leased
-	What     string            `json:"what"`
-	Got      string            `json:"got"`            // in words: what it was answered
+	Event    string            `json:"what"`
+	Response string            `json:"got"`            // in words: what it was answered
 	Step     string            `json:"step,omitempty"` // of progress
 	Progress int               `json:"progress,omitempty"`
 	Error    string            `json:"error,omitempty"` // of failed
@@ -74,30 +74,30 @@ type Report struct {
 
 // What a machine did.
 const (
-	Leased     = "lease"    // it was given an address
-	Asked      = "ask"      // it asked for a script, and got one that asks again
-	Booted     = "boot"     // it was given its boot script
-	Read       = "read"     // it read a file
-	Progressed = "progress" // its installer said how far it is
-	Finished   = "done"     // its installer said that it is installed
-	Gave       = "failed"   // its installer said that it failed
-	Local      = "local"    // it was sent to its disk
-	Discovered = "discover" // nobody named it, and it said what it is
-	Refused    = "refused"  // it was given nothing, and why
+	EventLeased     = "lease"    // it was given an address
+	EventWaiting    = "ask"      // it asked for a script, and got one that asks again
+	EventBooted     = "boot"     // it was given its boot script
+	EventRead       = "read"     // it read a file
+	EventProgress   = "progress" // its installer said how far it is
+	EventDone       = "done"     // its installer said that it is installed
+	EventFailed     = "failed"   // its installer said that it failed
+	EventLocal      = "local"    // it was sent to its disk
+	EventDiscovered = "discover" // nobody named it, and it said what it is
+	EventRefused    = "refused"  // it was given nothing, and why
 )
 
 // PutMachine tells an agent what to do with a machine, in the place of what it was told before. A lower revision than it has is
 // refused with 409, so that what comes late starts no installation; who has restored his database deletes the machine first.
 func (c *Client) PutMachine(ctx context.Context, m Machine) error {
-	return c.ask(ctx, http.MethodPut, "/v1/machine/"+strconv.FormatInt(m.ID, 10), m, nil)
+	return c.call(ctx, http.MethodPut, "/v1/machine/"+strconv.FormatInt(m.ID, 10), m, nil)
 }
 
 // DeleteMachine has an agent forget a machine. One that it does not know is no error.
 func (c *Client) DeleteMachine(ctx context.Context, id int64) error {
-	return c.ask(ctx, http.MethodDelete, "/v1/machine/"+strconv.FormatInt(id, 10), nil, nil)
+	return c.call(ctx, http.MethodDelete, "/v1/machine/"+strconv.FormatInt(id, 10), nil, nil)
 }
 
-// Machines are those that an agent knows of.
-func (c *Client) Machines(ctx context.Context) (held []Held, err error) {
-	return held, c.ask(ctx, http.MethodGet, "/v1/machine", nil, &held)
+// ListMachines are those that an agent knows of.
+func (c *Client) ListMachines(ctx context.Context) (machines []MachineRevision, err error) {
+	return machines, c.call(ctx, http.MethodGet, "/v1/machine", nil, &machines)
 }

@@ -10,9 +10,9 @@ import (
 	"net/http"
 )
 
-// Manifest are all files that it has, in the order of their paths.
-func (c *Client) Manifest(ctx context.Context) (all []File, err error) {
-	ctx, cancel := context.WithTimeout(ctx, manifestTime)
+// GetManifest are all files that it has, in the order of their paths.
+func (c *Client) GetManifest(ctx context.Context) (files []File, err error) {
+	ctx, cancel := context.WithTimeout(ctx, manifestTimeout)
 	defer cancel()
 	r, err := c.request(ctx, http.MethodGet, "/v1/manifest", nil)
 	if err != nil {
@@ -23,31 +23,31 @@ func (c *Client) Manifest(ctx context.Context) (all []File, err error) {
 		return nil, err
 	}
 	defer response.Body.Close()
-	lines := bufio.NewScanner(io.LimitReader(response.Body, mostManifest))
-	lines.Buffer(nil, longestLine)
+	lines := bufio.NewScanner(io.LimitReader(response.Body, maxManifestSize))
+	lines.Buffer(nil, maxLineLength)
 	for lines.Scan() {
 		var line manifestLine
 		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
 			return nil, fmt.Errorf("read the list of files: %w", err)
 		}
 		switch {
-		case line.End && line.Files != len(all):
-			return nil, fmt.Errorf("the list of files has %d instead of %d", len(all), line.Files)
+		case line.End && line.Files != len(files):
+			return nil, fmt.Errorf("the list of files has %d instead of %d", len(files), line.Files)
 		case line.End:
-			return all, nil
+			return files, nil
 		case line.Path == "": // it is still reading its files
 			continue
 		}
 		if err := line.Check(); err != nil {
 			return nil, fmt.Errorf("the list of files has %.100q: %w", line.Path, err)
 		}
-		if len(all) > 0 && all[len(all)-1].Path >= line.Path {
+		if len(files) > 0 && files[len(files)-1].Path >= line.Path {
 			return nil, fmt.Errorf("the list of files is not in order at %.100q", line.Path)
 		}
-		if len(all) == MostFiles {
-			return nil, fmt.Errorf("it has more than %d files", MostFiles)
+		if len(files) == MaxFiles {
+			return nil, fmt.Errorf("it has more than %d files", MaxFiles)
 		}
-		all = append(all, line.File)
+		files = append(files, line.File)
 	}
 	if err := lines.Err(); err != nil {
 		return nil, fmt.Errorf("read the list of files: %w", err)
@@ -56,12 +56,12 @@ func (c *Client) Manifest(ctx context.Context) (all []File, err error) {
 }
 
 // WriteManifest writes files as Manifest reads them.
-func WriteManifest(w io.Writer, all []File) error {
+func WriteManifest(w io.Writer, files []File) error {
 	lines := json.NewEncoder(w)
-	for _, f := range all {
+	for _, f := range files {
 		if err := lines.Encode(f); err != nil {
 			return err
 		}
 	}
-	return lines.Encode(manifestLine{End: true, Files: len(all)})
+	return lines.Encode(manifestLine{End: true, Files: len(files)})
 }

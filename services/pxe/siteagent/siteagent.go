@@ -24,11 +24,11 @@ type File struct {
 }
 
 const (
-	// MostFiles is how many files an agent can have, and LargestFile how large one can be.
-	MostFiles   = 500_000
-	LargestFile = 1 << 40
-	longestPath = 1024
-	longestName = 255
+	// MaxFiles is how many files an agent can have, and MaxFileSize how large one can be.
+	MaxFiles      = 500_000
+	MaxFileSize   = 1 << 40
+	maxPathLength = 1024
+	maxNameLength = 255
 )
 
 // CheckPath tells what is wrong with the path of a file.
@@ -36,14 +36,14 @@ func CheckPath(path string) error {
 	switch {
 	case path == "." || !fs.ValidPath(path):
 		return errors.New("the names in a path, with / between, can be neither empty nor . or .. themselves")
-	case len(path) > longestPath:
-		return fmt.Errorf("a path has at most %d bytes", longestPath)
+	case len(path) > maxPathLength:
+		return fmt.Errorf("a path has at most %d bytes", maxPathLength)
 	case !utf8.ValidString(path) || strings.ContainsFunc(path, unicode.IsControl):
 		return errors.New("a path is text in UTF-8 without control characters")
 	}
 	for name := range strings.SplitSeq(path, "/") {
-		if len(name) > longestName {
-			return fmt.Errorf("a name in a path has at most %d bytes", longestName)
+		if len(name) > maxNameLength {
+			return fmt.Errorf("a name in a path has at most %d bytes", maxNameLength)
 		}
 	}
 	return nil
@@ -54,14 +54,14 @@ func (f File) Check() error {
 	if err := CheckPath(f.Path); err != nil {
 		return err
 	}
-	if f.Size < 0 || f.Size > LargestFile {
-		return fmt.Errorf("a file has 0 to %d bytes", int64(LargestFile))
+	if f.Size < 0 || f.Size > MaxFileSize {
+		return fmt.Errorf("a file has 0 to %d bytes", int64(MaxFileSize))
 	}
-	return CheckSum(f.SHA256)
+	return CheckSHA256(f.SHA256)
 }
 
-// CheckSum tells what is wrong with a SHA-256.
-func CheckSum(text string) error {
+// CheckSHA256 tells what is wrong with a SHA-256.
+func CheckSHA256(text string) error {
 	if sum, err := hex.DecodeString(text); err != nil || len(sum) != sha256.Size || strings.ToLower(text) != text {
 		return errors.New("a SHA-256 is 64 hexadecimal digits in lower case")
 	}
@@ -104,25 +104,25 @@ type Grant struct {
 	Seconds int64  `json:"seconds"`
 }
 
-// LongestGrant is how long at most a token holds.
-const LongestGrant = 24 * time.Hour
+// MaxGrantTTL is how long at most a token holds.
+const MaxGrantTTL = 24 * time.Hour
 
-// Order has an agent make its files those of its parent.
-type Order struct {
+// PullOrder has an agent make its files those of its parent.
+type PullOrder struct {
 	ID     string `json:"id"` // of this one: the agent does one at a time, and a new one takes the place of another
 	Parent Target `json:"parent"`
 }
 
 // Target is an agent, and what it is asked with.
 type Target struct {
-	URL         string `json:"url"`
-	Fingerprint string `json:"fingerprint,omitempty"` // empty: a public authority vouches for its certificate
-	Token       string `json:"token"`
-	SFTP        *SFTP  `json:"sftp,omitempty"` // where its files are read, if that is not where it is asked for them
+	URL         string        `json:"url"`
+	Fingerprint string        `json:"fingerprint,omitempty"` // empty: a public authority vouches for its certificate
+	Token       string        `json:"token"`
+	SFTP        *SFTPEndpoint `json:"sftp,omitempty"` // where its files are read, if that is not where it is asked for them
 }
 
-// SFTP is where an agent gives and takes files by SFTP. The password is what it is asked with otherwise.
-type SFTP struct {
+// SFTPEndpoint is where an agent gives and takes files by SFTP. The password is what it is asked with otherwise.
+type SFTPEndpoint struct {
 	Address string `json:"address"`  // host and port
 	HostKey string `json:"host_key"` // as in authorized_keys
 }
@@ -135,9 +135,9 @@ const (
 
 // The states of a pull.
 const (
-	Running = "running"
-	Done    = "done"
-	Failed  = "failed"
+	PullRunning = "running"
+	PullDone    = "done"
+	PullFailed  = "failed"
 )
 
 // Progress is how far it is that an agent gets files.
@@ -156,19 +156,19 @@ type Pull struct {
 	Error string `json:"error,omitempty"` // of one that failed: why, with the first files that are missing
 }
 
-// SmallFile is how large a file can be that is asked for together with others, and MostTogether how many these are.
+// MaxBundledSize is how large a file can be that is asked for together with others, and MaxBundledFiles how many these are.
 const (
-	SmallFile    = 64 << 10
-	MostTogether = 256
+	MaxBundledSize  = 64 << 10
+	MaxBundledFiles = 256
 )
 
-// Together are files that are asked for by one request. They arrive one behind the other, each behind a line with its size.
-type Together struct {
+// BundleRequest are files that are asked for by one request. They arrive one behind the other, each behind a line with its size.
+type BundleRequest struct {
 	Paths []string `json:"paths"`
 }
 
-// Bundled is that line.
-type Bundled struct {
+// BundleHeader is that line.
+type BundleHeader struct {
 	Size int64 `json:"size"`
 	// LeftOut says that it does not arrive. Asked for by itself it is refused, with the reason.
 	LeftOut bool `json:"left_out,omitempty"`
@@ -189,16 +189,16 @@ type manifestLine struct {
 // ParseFingerprint reads the SHA-256 of a certificate, as openssl x509 -fingerprint -sha256 prints it, with colons or without.
 func ParseFingerprint(text string) (sum [sha256.Size]byte, err error) {
 	digits := strings.ReplaceAll(strings.TrimSpace(text), ":", "")
-	read, err := hex.DecodeString(digits)
-	if err != nil || len(read) != len(sum) {
+	sum256, err := hex.DecodeString(digits)
+	if err != nil || len(sum256) != len(sum) {
 		return sum, errors.New("must be the SHA-256 of a certificate: 64 hexadecimal digits, with colons or without")
 	}
-	return [sha256.Size]byte(read), nil
+	return [sha256.Size]byte(sum256), nil
 }
 
-// Pinned is how to speak TLS with who has the certificate of this fingerprint, whoever vouches for it; empty: with whom a public
+// PinnedTLSConfig is how to speak TLS with who has the certificate of this fingerprint, whoever vouches for it; empty: with whom a public
 // authority vouches for.
-func Pinned(fingerprint string) (*tls.Config, error) {
+func PinnedTLSConfig(fingerprint string) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if fingerprint == "" {
 		return config, nil

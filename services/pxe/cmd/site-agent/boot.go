@@ -22,8 +22,8 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/siteagent/tree"
 )
 
-// machines is how machines are answered that boot.
-func (c *config) machines() (s machine.Settings, err error) {
+// machineSettings is how machines are answered that boot.
+func (c *config) machineSettings() (s machine.Settings, err error) {
 	s.Discover, s.Pool = c.Discover, c.Pool
 	if c.Machines == "" {
 		return s, nil
@@ -42,7 +42,7 @@ func (c *config) machines() (s machine.Settings, err error) {
 		return s, errors.New("IRONPLANE_AGENT_MACHINES_URL: it is not like http://10.1.0.1:8080")
 	}
 	if c.IPv6.IsValid() {
-		at, err := c.ipv6(c.Machines)
+		at, err := c.ipv6Address(c.Machines)
 		if err != nil {
 			return s, err
 		}
@@ -51,8 +51,8 @@ func (c *config) machines() (s machine.Settings, err error) {
 	return s, nil
 }
 
-// ipv6 is the agent's address of IPv6 with the port of one of IPv4.
-func (c *config) ipv6(other string) (netip.AddrPort, error) {
+// ipv6Address is the agent's address of IPv6 with the port of one of IPv4.
+func (c *config) ipv6Address(other string) (netip.AddrPort, error) {
 	if !c.IPv6.Is6() || c.IPv6.Is4In6() || !c.IPv6.IsGlobalUnicast() || c.IPv6.Zone() != "" {
 		return netip.AddrPort{}, errors.New("IRONPLANE_AGENT_DHCP_IPV6: it is not like 2001:db8:1::1")
 	}
@@ -63,9 +63,9 @@ func (c *config) ipv6(other string) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(c.IPv6, at.Port()), nil
 }
 
-// dhcp is how machines are answered that ask by DHCP.
-func (c *config) dhcp() (s dhcp.Settings, err error) {
-	machines, err := c.machines()
+// dhcpSettings is how machines are answered that ask by DHCP.
+func (c *config) dhcpSettings() (s dhcp.Settings, err error) {
+	machines, err := c.machineSettings()
 	s = dhcp.Settings{
 		Interface: c.Interface,
 		Proxy:     c.DHCP == "proxy",
@@ -94,12 +94,12 @@ func (c *config) dhcp() (s dhcp.Settings, err error) {
 	return s, nil
 }
 
-// boot adds what machines ask before they have iPXE.
-func (c *config) boot(ctx context.Context, a *agent.Agent, files *tree.Tree, log *slog.Logger, run func(func() error)) error {
+// serveBoot adds what machines ask before they have iPXE.
+func (c *config) serveBoot(ctx context.Context, a *agent.Agent, files *tree.Tree, log *slog.Logger, run func(func() error)) error {
 	if c.TFTP != "" {
 		listen := []string{c.TFTP}
 		if c.IPv6.IsValid() {
-			at, err := c.ipv6(c.TFTP)
+			at, err := c.ipv6Address(c.TFTP)
 			if err != nil {
 				return err
 			}
@@ -118,7 +118,7 @@ func (c *config) boot(ctx context.Context, a *agent.Agent, files *tree.Tree, log
 		}
 	}
 	if c.DHCP != "" {
-		settings, err := c.dhcp()
+		settings, err := c.dhcpSettings()
 		if err != nil {
 			return err
 		}
@@ -138,9 +138,9 @@ func (c *config) bootChecks() (checks []health.Check) {
 				if c.DHCP == "" {
 					return errors.New("IRONPLANE_AGENT_DHCP has to say how machines are answered")
 				}
-				_, err := c.ipv6(c.TFTP)
+				_, err := c.ipv6Address(c.TFTP)
 				if c.TFTP == "" {
-					_, err = c.ipv6(c.Machines)
+					_, err = c.ipv6Address(c.Machines)
 				}
 				return err
 			}})
@@ -150,7 +150,7 @@ func (c *config) bootChecks() (checks []health.Check) {
 			checks,
 			checkUDP("IRONPLANE_AGENT_DHCP", "0.0.0.0:67"),
 			health.Check{Name: "IRONPLANE_AGENT_DHCP: what it needs is set", Ask: func(context.Context) error {
-				_, err := c.dhcp()
+				_, err := c.dhcpSettings()
 				return err
 			}},
 			health.Check{

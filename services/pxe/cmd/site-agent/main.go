@@ -25,23 +25,23 @@ import (
 )
 
 type config struct {
-	Folder      string         `env:"IRONPLANE_AGENT_FOLDER" required:"serve,fingerprint,host-key" doc:"where it keeps files, and what it has to remember. It needs nothing else on the disk"`
-	Key         secret.String  `env:"IRONPLANE_AGENT_KEY" required:"serve" doc:"what the control plane asks it with, http.api_key of its row: at least 16 characters"`
-	Listen      string         `env:"IRONPLANE_LISTEN" default:":8443" doc:"the address where the control plane and other agents ask it"`
-	Plain       bool           `env:"IRONPLANE_AGENT_PLAIN" default:"false" doc:"true: it speaks HTTP there, and not HTTPS, as behind a proxy on the same machine"`
-	Certificate string         `env:"IRONPLANE_AGENT_CERTIFICATE" doc:"a file with the certificate for HTTPS, and those between it and its authority; empty: it makes one, which callers know by its fingerprint"`
-	Private     string         `env:"IRONPLANE_AGENT_CERTIFICATE_KEY" doc:"the file with its key"`
-	SSH         string         `env:"IRONPLANE_AGENT_SSH_LISTEN" doc:"the address where it gives and takes files by SFTP: :2222; empty: nowhere"`
-	People      string         `env:"IRONPLANE_AGENT_SSH_KEYS" doc:"a file with the public keys of people who bring files that way, as authorized_keys has them, without options"`
-	Machines    string         `env:"IRONPLANE_AGENT_MACHINES_LISTEN" doc:"an address where it gives files, by HTTP, to whoever asks, as machines do that boot: 10.1.0.1:80; empty: nowhere"`
-	MachinesURL string         `env:"IRONPLANE_AGENT_MACHINES_URL" doc:"how they reach it there: http://10.1.0.1; empty: by that address, if it is one"`
-	DHCP        string         `env:"IRONPLANE_AGENT_DHCP" doc:"how it answers machines that ask by DHCP: authoritative, with addresses; proxy, beside a server that has these; empty: not at all"`
-	Interface   string         `env:"IRONPLANE_AGENT_DHCP_INTERFACE" doc:"where they ask: eth1"`
-	IPv6        netip.Addr     `env:"IRONPLANE_AGENT_DHCP_IPV6" doc:"the agent's own address of IPv6 in the machines' network: 2001:db8:1::1. With it machines are answered that ask by DHCPv6, too, and files given there by HTTP and TFTP, at the ports of IPv4; empty: IPv4 alone"`
-	Relays      []netip.Prefix `env:"IRONPLANE_AGENT_DHCP_RELAYS" doc:"the relay agents that ask for machines in other networks, by the addresses that they send from: addresses and CIDRs, with commas; empty: there are none"`
-	TFTP        string         `env:"IRONPLANE_AGENT_TFTP_LISTEN" doc:"an address where it gives files by TFTP: 10.1.0.1:69; empty: nowhere"`
-	Discover    bool           `env:"IRONPLANE_AGENT_DISCOVER" default:"false" doc:"true: machines that boot and that nobody has named are asked what they are"`
-	Pool        machine.Pool   `env:"IRONPLANE_AGENT_DHCP_POOL" doc:"addresses that these are lent by an authoritative server, and behind a comma their gateway: 10.1.0.200-10.1.0.250/24,10.1.0.1"`
+	Folder         string         `env:"IRONPLANE_AGENT_FOLDER" required:"serve,fingerprint,host-key" doc:"where it keeps files, and what it has to remember. It needs nothing else on the disk"`
+	Key            secret.String  `env:"IRONPLANE_AGENT_KEY" required:"serve" doc:"what the control plane asks it with, http.api_key of its row: at least 16 characters"`
+	Listen         string         `env:"IRONPLANE_LISTEN" default:":8443" doc:"the address where the control plane and other agents ask it"`
+	Plain          bool           `env:"IRONPLANE_AGENT_PLAIN" default:"false" doc:"true: it speaks HTTP there, and not HTTPS, as behind a proxy on the same machine"`
+	Certificate    string         `env:"IRONPLANE_AGENT_CERTIFICATE" doc:"a file with the certificate for HTTPS, and those between it and its authority; empty: it makes one, which callers know by its fingerprint"`
+	CertificateKey string         `env:"IRONPLANE_AGENT_CERTIFICATE_KEY" doc:"the file with its key"`
+	SSH            string         `env:"IRONPLANE_AGENT_SSH_LISTEN" doc:"the address where it gives and takes files by SFTP: :2222; empty: nowhere"`
+	AuthorizedKeys string         `env:"IRONPLANE_AGENT_SSH_KEYS" doc:"a file with the public keys of people who bring files that way, as authorized_keys has them, without options"`
+	Machines       string         `env:"IRONPLANE_AGENT_MACHINES_LISTEN" doc:"an address where it gives files, by HTTP, to whoever asks, as machines do that boot: 10.1.0.1:80; empty: nowhere"`
+	MachinesURL    string         `env:"IRONPLANE_AGENT_MACHINES_URL" doc:"how they reach it there: http://10.1.0.1; empty: by that address, if it is one"`
+	DHCP           string         `env:"IRONPLANE_AGENT_DHCP" doc:"how it answers machines that ask by DHCP: authoritative, with addresses; proxy, beside a server that has these; empty: not at all"`
+	Interface      string         `env:"IRONPLANE_AGENT_DHCP_INTERFACE" doc:"where they ask: eth1"`
+	IPv6           netip.Addr     `env:"IRONPLANE_AGENT_DHCP_IPV6" doc:"the agent's own address of IPv6 in the machines' network: 2001:db8:1::1. With it machines are answered that ask by DHCPv6, too, and files given there by HTTP and TFTP, at the ports of IPv4; empty: IPv4 alone"`
+	Relays         []netip.Prefix `env:"IRONPLANE_AGENT_DHCP_RELAYS" doc:"the relay agents that ask for machines in other networks, by the addresses that they send from: addresses and CIDRs, with commas; empty: there are none"`
+	TFTP           string         `env:"IRONPLANE_AGENT_TFTP_LISTEN" doc:"an address where it gives files by TFTP: 10.1.0.1:69; empty: nowhere"`
+	Discover       bool           `env:"IRONPLANE_AGENT_DISCOVER" default:"false" doc:"true: machines that boot and that nobody has named are asked what they are"`
+	Pool           machine.Pool   `env:"IRONPLANE_AGENT_DHCP_POOL" doc:"addresses that these are lent by an authoritative server, and behind a comma their gateway: 10.1.0.200-10.1.0.250/24,10.1.0.1"`
 	process.LogConfig
 	process.OperationsConfig
 }
@@ -55,7 +55,7 @@ func main() {
 			Name:    "fingerprint",
 			Summary: "print the fingerprint of the certificate, which is made if there is none: http.fingerprint of its row",
 			Run: func(context.Context) error {
-				certificate, err := c.certificate()
+				certificate, err := c.loadCertificate()
 				if err != nil {
 					return err
 				}
@@ -70,7 +70,7 @@ func main() {
 			Name:    "host-key",
 			Summary: "print the public key by which SSH knows it, which is made if there is none: ssh.public_key of its row",
 			Run: func(context.Context) error {
-				key, err := agent.OwnHostKey(c.hostKey())
+				key, err := agent.LoadOrCreateHostKey(c.hostKeyFile())
 				if err == nil {
 					_, err = fmt.Print(string(ssh.MarshalAuthorizedKey(key.PublicKey())))
 				}
@@ -80,21 +80,21 @@ func main() {
 	}}.Main()
 }
 
-func (c *config) certificate() (*agent.Certificate, error) {
-	if (c.Certificate == "") != (c.Private == "") {
+func (c *config) loadCertificate() (*agent.Certificate, error) {
+	if (c.Certificate == "") != (c.CertificateKey == "") {
 		return nil, errors.New("IRONPLANE_AGENT_CERTIFICATE and IRONPLANE_AGENT_CERTIFICATE_KEY go together")
 	}
 	if c.Certificate != "" {
-		return agent.OpenCertificate(c.Certificate, c.Private)
+		return agent.OpenCertificate(c.Certificate, c.CertificateKey)
 	}
-	return agent.OwnCertificate(c.own())
+	return agent.LoadOrCreateCertificate(c.certificateFile())
 }
 
-// own is the file of the certificate that the agent makes.
-func (c *config) own() string { return filepath.Join(c.Folder, "certificate") }
+// certificateFile is the file of the certificate that the agent makes.
+func (c *config) certificateFile() string { return filepath.Join(c.Folder, "certificate") }
 
-// hostKey is the file of the key by which SSH knows the agent.
-func (c *config) hostKey() string { return filepath.Join(c.Folder, "ssh-host-key") }
+// hostKeyFile is the file of the key by which SSH knows the agent.
+func (c *config) hostKeyFile() string { return filepath.Join(c.Folder, "ssh-host-key") }
 
 func (c *config) serve(ctx context.Context) error {
 	operations := process.NewOperations("site-agent")
@@ -103,7 +103,7 @@ func (c *config) serve(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("IRONPLANE_AGENT_FOLDER: %w", err)
 		}
-		settings, err := c.machines()
+		settings, err := c.machineSettings()
 		if err != nil {
 			return errors.Join(err, files.Close())
 		}
@@ -121,55 +121,55 @@ func (c *config) serveAll(ctx context.Context, a *agent.Agent, files *tree.Tree,
 		return fmt.Errorf("IRONPLANE_LISTEN: %w", err)
 	}
 	if !c.Plain {
-		certificate, err := c.certificate()
+		certificate, err := c.loadCertificate()
 		if err != nil {
 			return errors.Join(err, listener.Close())
 		}
-		listener = tls.NewListener(listener, certificate.TLS())
+		listener = tls.NewListener(listener, certificate.TLSConfig())
 	}
-	ctx, end := context.WithCancelCause(ctx)
-	defer end(nil)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	var working sync.WaitGroup
 	defer working.Wait()
 	run := func(do func() error) {
 		working.Go(func() {
 			if err := do(); err != nil {
-				end(err)
+				cancel(err)
 			}
 		})
 	}
-	working.Go(func() { end(a.Run(ctx)) })
+	working.Go(func() { cancel(a.Run(ctx)) })
 	if c.Machines != "" {
 		machines, err := net.Listen("tcp", c.Machines)
 		if err != nil {
-			end(err)
+			cancel(err)
 			return errors.Join(fmt.Errorf("IRONPLANE_AGENT_MACHINES_LISTEN: %w", err), listener.Close())
 		}
-		run(func() error { return process.Serve(ctx, machines, a.Open(), log) })
+		run(func() error { return process.Serve(ctx, machines, a.MachineHandler(), log) })
 	}
 	if c.IPv6.IsValid() {
-		at, err := c.ipv6(c.Machines)
+		at, err := c.ipv6Address(c.Machines)
 		if err != nil {
-			end(err)
+			cancel(err)
 			return errors.Join(err, listener.Close())
 		}
 		machines, err := net.Listen("tcp", at.String())
 		if err != nil {
-			end(err)
+			cancel(err)
 			return errors.Join(fmt.Errorf("IRONPLANE_AGENT_DHCP_IPV6: %w", err), listener.Close())
 		}
-		run(func() error { return process.Serve(ctx, machines, a.Open(), log) })
+		run(func() error { return process.Serve(ctx, machines, a.MachineHandler(), log) })
 	}
-	if err := c.sftp(ctx, a, run); err != nil {
-		end(err)
+	if err := c.serveSFTP(ctx, a, run); err != nil {
+		cancel(err)
 		return errors.Join(err, listener.Close())
 	}
-	if err := c.boot(ctx, a, files, log, run); err != nil {
-		end(err)
+	if err := c.serveBoot(ctx, a, files, log, run); err != nil {
+		cancel(err)
 		return errors.Join(err, listener.Close())
 	}
 	err = operations.Serve(ctx, listener, a.Handler(), func() {})
-	end(err)
+	cancel(err)
 	working.Wait()
 	if cause := context.Cause(ctx); err == nil && cause != nil && !errors.Is(cause, context.Canceled) {
 		err = cause
@@ -177,12 +177,12 @@ func (c *config) serveAll(ctx context.Context, a *agent.Agent, files *tree.Tree,
 	return err
 }
 
-// sftp has the agent serve SFTP.
-func (c *config) sftp(ctx context.Context, a *agent.Agent, run func(func() error)) error {
+// serveSFTP has the agent serve SFTP.
+func (c *config) serveSFTP(ctx context.Context, a *agent.Agent, run func(func() error)) error {
 	if c.SSH == "" {
 		return nil
 	}
-	key, err := agent.OwnHostKey(c.hostKey())
+	key, err := agent.LoadOrCreateHostKey(c.hostKeyFile())
 	if err != nil {
 		return err
 	}
@@ -190,7 +190,9 @@ func (c *config) sftp(ctx context.Context, a *agent.Agent, run func(func() error
 	if err != nil {
 		return fmt.Errorf("IRONPLANE_AGENT_SSH_LISTEN: %w", err)
 	}
-	run(func() error { return a.ServeSFTP(ctx, listener, agent.SFTP{HostKey: key, People: c.People}) })
+	run(func() error {
+		return a.ServeSFTP(ctx, listener, agent.SFTPConfig{HostKey: key, AuthorizedKeys: c.AuthorizedKeys})
+	})
 	return nil
 }
 
@@ -216,10 +218,10 @@ func (c *config) checks() []health.Check {
 		checks = append(
 			checks,
 			health.Check{Name: "the certificate can be read, or is made at the first start", Ask: func(context.Context) error {
-				if _, err := os.Stat(c.own()); c.Certificate == "" && errors.Is(err, fs.ErrNotExist) {
+				if _, err := os.Stat(c.certificateFile()); c.Certificate == "" && errors.Is(err, fs.ErrNotExist) {
 					return nil
 				}
-				_, err := c.certificate()
+				_, err := c.loadCertificate()
 				return err
 			}},
 		)
@@ -227,14 +229,14 @@ func (c *config) checks() []health.Check {
 	if c.SSH != "" {
 		checks = append(checks, process.CheckListen("IRONPLANE_AGENT_SSH_LISTEN", c.SSH),
 			health.Check{Name: "IRONPLANE_AGENT_SSH_KEYS: the keys can be read", Ask: func(context.Context) error {
-				_, err := agent.People(c.People)
+				_, err := agent.ReadAuthorizedKeys(c.AuthorizedKeys)
 				return err
 			}})
 	}
 	if c.Machines != "" {
 		checks = append(checks, process.CheckListen("IRONPLANE_AGENT_MACHINES_LISTEN", c.Machines),
 			health.Check{Name: "IRONPLANE_AGENT_MACHINES_URL: it says where machines reach the agent", Ask: func(context.Context) error {
-				_, err := c.machines()
+				_, err := c.machineSettings()
 				return err
 			}})
 	}

@@ -20,11 +20,11 @@ import (
 )
 
 const (
-	shortestKey = 16 // bytes
-	mostGrants  = 1000
-	savePause   = 10 * time.Second
-	// mostAtOnce is how many requests are answered at a time of those who have a key, and of machines.
-	mostAtOnce, mostMachines = 256, 4096
+	minKeyLength = 16 // bytes
+	maxGrants    = 1000
+	saveInterval = 10 * time.Second
+	// maxRequests is how many requests are answered at a time of those who have a key, and of machines.
+	maxRequests, maxMachineRequests = 256, 4096
 )
 
 // Agent is one that runs.
@@ -38,9 +38,9 @@ type Agent struct {
 	pulls    pulls
 	machines *machine.Machines
 
-	mu     sync.Mutex
-	grants map[[sha256.Size]byte]time.Time // until when they hold, by the SHA-256 of their tokens
-	odd    int                             // of what is in the folder and not served, at the last look
+	mu       sync.Mutex
+	grants   map[[sha256.Size]byte]time.Time // until when they hold, by the SHA-256 of their tokens
+	unserved int                             // of what is in the folder and not served, at the last look
 }
 
 // New makes one of a folder, which is closed after it.
@@ -55,17 +55,17 @@ func New(files *tree.Tree, key secret.String, machines machine.Settings, version
 		log:     log,
 		started: time.Now(),
 		grants:  map[[sha256.Size]byte]time.Time{},
-		pulls:   pulls{next: make(chan siteagent.Order, 1)},
+		pulls:   pulls{next: make(chan siteagent.PullOrder, 1)},
 	}
 	var err error
 	if a.feed, err = feed.Open(files.Path("said")); err != nil {
 		return nil, err
 	}
-	if err := a.say("started", "The agent has started: "+version+"."); err != nil {
+	if err := a.record("started", "The agent has started: "+version+"."); err != nil {
 		return nil, errors.Join(err, a.Close())
 	}
 	a.machines, err = machine.Open(files.Path("machines"), machines, func(r siteagent.Report) error {
-		return a.feed.Say(siteagent.Entry{Kind: "machine", Machine: &r})
+		return a.feed.Append(siteagent.Entry{Kind: "machine", Machine: &r})
 	}, log)
 	if err != nil {
 		return nil, errors.Join(err, a.Close())
@@ -79,28 +79,28 @@ func (a *Agent) Close() error { return a.feed.Close() }
 // Machines are those that the control plane named.
 func (a *Agent) Machines() *machine.Machines { return a.machines }
 
-func (a *Agent) say(kind, text string) error {
-	return a.feed.Say(siteagent.Entry{Kind: kind, Text: text})
+func (a *Agent) record(kind, text string) error {
+	return a.feed.Append(siteagent.Entry{Kind: kind, Text: text})
 }
 
 // CheckKey tells what is wrong with an API key.
 func CheckKey(key secret.String) error {
-	if len(key.Reveal()) < shortestKey {
-		return fmt.Errorf("the API key has fewer than %d characters", shortestKey)
+	if len(key.Reveal()) < minKeyLength {
+		return fmt.Errorf("the API key has fewer than %d characters", minKeyLength)
 	}
 	return nil
 }
 
 // Run pulls what it is told to, and reports what machines do, until ctx ends.
 func (a *Agent) Run(ctx context.Context) error {
-	save := time.NewTicker(savePause)
+	save := time.NewTicker(saveInterval)
 	defer save.Stop()
 	var reporting, pulling sync.WaitGroup
 	defer reporting.Wait()
 	reporting.Go(func() { a.machines.Run(ctx) })
 	defer pulling.Wait()
-	replace := func() {}
-	defer func() { replace() }()
+	cancelPull := func() {}
+	defer func() { cancelPull() }()
 	for {
 		select {
 		case <-ctx.Done():
@@ -110,23 +110,23 @@ func (a *Agent) Run(ctx context.Context) error {
 				a.log.Error("what is known of the files cannot be kept", "error", err)
 			}
 		case order := <-a.pulls.next:
-			replace()
+			cancelPull()
 			pulling.Wait()
-			one, end := context.WithCancel(ctx)
-			replace = end
-			pulling.Go(func() { a.pull(one, order) })
+			pullCtx, cancel := context.WithCancel(ctx)
+			cancelPull = cancel
+			pulling.Go(func() { a.runPull(pullCtx, order) })
 		}
 	}
 }
 
-// right tells whether this is the API key.
-func (a *Agent) right(key string) bool {
-	given, want := sha256.Sum256([]byte(key)), sha256.Sum256([]byte(a.key.Reveal()))
-	return subtle.ConstantTimeCompare(given[:], want[:]) == 1
+// isAPIKey tells whether this is the API key.
+func (a *Agent) isAPIKey(key string) bool {
+	got, want := sha256.Sum256([]byte(key)), sha256.Sum256([]byte(a.key.Reveal()))
+	return subtle.ConstantTimeCompare(got[:], want[:]) == 1
 }
 
-// granted tells whether this is a token that holds.
-func (a *Agent) granted(token string) bool {
+// hasGrant tells whether this is a token that holds.
+func (a *Agent) hasGrant(token string) bool {
 	sum := sha256.Sum256([]byte(token))
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -135,15 +135,15 @@ func (a *Agent) granted(token string) bool {
 
 var errGrants = errors.New("too many tokens hold")
 
-func (a *Agent) grant(sum [sha256.Size]byte, until time.Time) error {
+func (a *Agent) addGrant(sum [sha256.Size]byte, until time.Time) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for other, end := range a.grants {
-		if time.Now().After(end) {
+	for other, expiresAt := range a.grants {
+		if time.Now().After(expiresAt) {
 			delete(a.grants, other)
 		}
 	}
-	if _, again := a.grants[sum]; !again && len(a.grants) >= mostGrants {
+	if _, renewed := a.grants[sum]; !renewed && len(a.grants) >= maxGrants {
 		return errGrants
 	}
 	a.grants[sum] = until
@@ -165,21 +165,21 @@ func (a *Agent) health() (siteagent.Health, error) {
 
 // manifest are the files, and says where there is more or less in the folder than before that is not served.
 func (a *Agent) manifest(ctx context.Context) ([]siteagent.File, error) {
-	files, odd, err := a.tree.Manifest(ctx)
+	files, unserved, err := a.tree.Manifest(ctx)
 	if err != nil {
 		return nil, err
 	}
 	a.mu.Lock()
-	before := a.odd
-	a.odd = len(odd)
+	before := a.unserved
+	a.unserved = len(unserved)
 	a.mu.Unlock()
-	if len(odd) != before && len(odd) > 0 {
-		return files, a.say(
+	if len(unserved) != before && len(unserved) > 0 {
+		return files, a.record(
 			"not-served",
 			fmt.Sprintf(
 				"%d things in the folder are no files, or have names that are no text, and are not served, such as %.200q.",
-				len(odd),
-				odd[0],
+				len(unserved),
+				unserved[0],
 			),
 		)
 	}

@@ -33,8 +33,8 @@ import (
 
 const key = "what the control plane knows"
 
-// running is an agent that runs until the test ends, or it is stopped.
-type running struct {
+// testAgent is an agent that runs until the test ends, or it is stopped.
+type testAgent struct {
 	*testing.T
 	folder, fingerprint string
 	server              *httptest.Server
@@ -44,12 +44,12 @@ type running struct {
 	stop                func()
 }
 
-func start(t *testing.T, folder string) *running {
+func start(t *testing.T, folder string) *testAgent {
 	t.Helper()
 	return startWith(t, folder, machine.Settings{})
 }
 
-func startWith(t *testing.T, folder string, machines machine.Settings) *running {
+func startWith(t *testing.T, folder string, machines machine.Settings) *testAgent {
 	t.Helper()
 	files, err := tree.Open(folder)
 	if err != nil {
@@ -59,20 +59,20 @@ func startWith(t *testing.T, folder string, machines machine.Settings) *running 
 	if err != nil {
 		t.Fatal(err)
 	}
-	certificate, err := agent.OwnCertificate(filepath.Join(folder, "certificate"))
+	certificate, err := agent.LoadOrCreateCertificate(filepath.Join(folder, "certificate"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &running{T: t, folder: folder, agent: a, machines: a.Open(), server: httptest.NewUnstartedServer(a.Handler())}
+	r := &testAgent{T: t, folder: folder, agent: a, machines: a.MachineHandler(), server: httptest.NewUnstartedServer(a.Handler())}
 	if r.fingerprint, err = certificate.Fingerprint(); err != nil {
 		t.Fatal(err)
 	}
-	r.server.Listener = tls.NewListener(r.server.Listener, certificate.TLS())
+	r.server.Listener = tls.NewListener(r.server.Listener, certificate.TLSConfig())
 	r.server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)
 	r.server.Start()
 	r.server.URL = "https://" + r.server.Listener.Addr().String()
 	r.client = r.clientWith(key)
-	ctx, end := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.Background())
 	var working sync.WaitGroup
 	working.Go(func() {
 		if err := a.Run(ctx); err != nil {
@@ -80,7 +80,7 @@ func startWith(t *testing.T, folder string, machines machine.Settings) *running 
 		}
 	})
 	r.stop = sync.OnceFunc(func() {
-		end()
+		cancel()
 		working.Wait()
 		r.client.HTTP.CloseIdleConnections()
 		r.server.Close()
@@ -92,35 +92,35 @@ func startWith(t *testing.T, folder string, machines machine.Settings) *running 
 	return r
 }
 
-func (r *running) clientWith(key string) *siteagent.Client {
-	asking, err := siteagent.NewHTTP(r.fingerprint)
+func (r *testAgent) clientWith(key string) *siteagent.Client {
+	httpClient, err := siteagent.NewHTTPClient(r.fingerprint)
 	if err != nil {
 		r.Fatal(err)
 	}
-	r.Cleanup(asking.CloseIdleConnections)
-	return &siteagent.Client{URL: r.server.URL, Key: secret.New(key), HTTP: asking}
+	r.Cleanup(httpClient.CloseIdleConnections)
+	return &siteagent.Client{URL: r.server.URL, Key: secret.New(key), HTTP: httpClient}
 }
 
-// file is one with this content.
-func file(path, content string) siteagent.File {
+// newFile is one with this content.
+func newFile(path, content string) siteagent.File {
 	sum := sha256.Sum256([]byte(content))
 	return siteagent.File{Path: path, Size: int64(len(content)), SHA256: hex.EncodeToString(sum[:])}
 }
 
-func (r *running) put(path, content string) {
+func (r *testAgent) put(path, content string) {
 	r.Helper()
-	if err := r.client.Put(r.Context(), file(path, content), 0, strings.NewReader(content)); err != nil {
+	if err := r.client.Put(r.Context(), newFile(path, content), 0, strings.NewReader(content)); err != nil {
 		r.Fatal(err)
 	}
 }
 
 // tree is what the folder of files holds, by path.
-func (r *running) tree() map[string]string {
+func (r *testAgent) tree() map[string]string {
 	r.Helper()
 	return testkit.Tree(r, filepath.Join(r.folder, "files"))
 }
 
-func (r *running) wantTree(want map[string]string) {
+func (r *testAgent) wantTree(want map[string]string) {
 	r.Helper()
 	got := r.tree()
 	if maps.Equal(got, want) {
@@ -138,7 +138,7 @@ func (r *running) wantTree(want map[string]string) {
 	}
 }
 
-func (r *running) do(method, path, key string, body io.Reader) (status int, text string) {
+func (r *testAgent) request(method, path, key string, body io.Reader) (status int, text string) {
 	r.Helper()
 	request, err := http.NewRequestWithContext(r.Context(), method, r.server.URL+path, body)
 	if err != nil {
@@ -159,7 +159,7 @@ func (r *running) do(method, path, key string, body io.Reader) (status int, text
 	return response.StatusCode, string(content)
 }
 
-func (r *running) grant() (token string) {
+func (r *testAgent) grant() (token string) {
 	r.Helper()
 	token = fmt.Sprint("token ", rand.Uint64())
 	sum := sha256.Sum256([]byte(token))
@@ -169,27 +169,27 @@ func (r *running) grant() (token string) {
 	return token
 }
 
-// pull orders one, and waits for what comes of it.
-func (r *running) pull(from siteagent.Target) siteagent.Pull {
+// runPull orders one, and waits for what comes of it.
+func (r *testAgent) runPull(from siteagent.Target) siteagent.Pull {
 	r.Helper()
 	id := fmt.Sprint(rand.Uint64())
-	if err := r.client.Order(r.Context(), siteagent.Order{ID: id, Parent: from}); err != nil {
+	if err := r.client.OrderPull(r.Context(), siteagent.PullOrder{ID: id, Parent: from}); err != nil {
 		r.Fatal(err)
 	}
 	for deadline := time.Now().Add(5 * time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		is, err := r.client.Pull(r.Context(), id)
+		pull, err := r.client.GetPull(r.Context(), id)
 		if err != nil {
 			r.Fatal(err)
 		}
-		if is.State != siteagent.Running {
-			return is
+		if pull.State != siteagent.PullRunning {
+			return pull
 		}
 	}
 	r.Fatal("got a pull that is still running, want it ended")
 	return siteagent.Pull{}
 }
 
-func (r *running) target() siteagent.Target {
+func (r *testAgent) target() siteagent.Target {
 	r.Helper()
 	return siteagent.Target{URL: r.server.URL, Fingerprint: r.fingerprint, Token: r.grant()}
 }
@@ -200,7 +200,7 @@ func TestKeys(t *testing.T) {
 	r := start(t, t.TempDir())
 	r.put("a/b", "content")
 	token := r.grant()
-	sum := file("", "content").SHA256
+	sum := newFile("", "content").SHA256
 	for path, want := range map[string]int{
 		"GET /v1/health": 403, "GET /v1/feed?after=0": 403, "POST /v1/grant": 403, "POST /v1/pull": 403, "GET /v1/pull/1": 403,
 		"GET /v1/content/" + sum: 403,
@@ -208,12 +208,12 @@ func TestKeys(t *testing.T) {
 		"POST /v1/files": 200, "GET /": 404,
 	} {
 		method, path, _ := strings.Cut(path, " ")
-		for _, wrong := range []string{"", "x", key + "x", key[1:], sum} {
-			if status, _ := r.do(method, path, wrong, strings.NewReader("{}")); status != http.StatusUnauthorized {
-				t.Errorf("%s %s with the key %q: got %d, want %d", method, path, wrong, status, http.StatusUnauthorized)
+		for _, badKey := range []string{"", "x", key + "x", key[1:], sum} {
+			if status, _ := r.request(method, path, badKey, strings.NewReader("{}")); status != http.StatusUnauthorized {
+				t.Errorf("%s %s with the key %q: got %d, want %d", method, path, badKey, status, http.StatusUnauthorized)
 			}
 		}
-		if status, text := r.do(method, path, token, strings.NewReader("{}")); status != want {
+		if status, text := r.request(method, path, token, strings.NewReader("{}")); status != want {
 			t.Errorf("%s %s with a token: got %d %s, want %d", method, path, status, text, want)
 		}
 	}
@@ -222,15 +222,15 @@ func TestKeys(t *testing.T) {
 	}
 	for body, want := range map[string]int{`{`: 400, `{"sha256": "x", "seconds": 1}`: 422, `{"sha256": "` + sum + `", "seconds": 0}`: 422, `{"sha256": "` + sum + `", "seconds": 99999999}`: 422,
 		`{"sha256": "` + strings.Repeat("0", 100_000) + `"}`: 400} {
-		if status, text := r.do("POST", "/v1/grant", key, strings.NewReader(body)); status != want {
+		if status, text := r.request("POST", "/v1/grant", key, strings.NewReader(body)); status != want {
 			t.Errorf("%.80s: got %d %s, want %d", body, status, text, want)
 		}
 	}
-	elsewhere, err := siteagent.NewHTTP(strings.Repeat("00", sha256.Size))
+	elsewhere, err := siteagent.NewHTTPClient(strings.Repeat("00", sha256.Size))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (&siteagent.Client{URL: r.server.URL, Key: secret.New(key), HTTP: elsewhere}).Health(
+	if _, err := (&siteagent.Client{URL: r.server.URL, Key: secret.New(key), HTTP: elsewhere}).GetHealth(
 		t.Context(),
 	); !errors.Is(
 		err,
@@ -258,15 +258,15 @@ func TestNothingOutside(t *testing.T) {
 	testkit.Must(t, os.WriteFile(filepath.Join(files, "bad\nname"), []byte("x"), 0o644))
 	r.put("plain", "content")
 
-	f := file("", "planted")
+	f := newFile("", "planted")
 	upload := fmt.Sprintf("?sha256=%s&size=%d&offset=0", f.SHA256, f.Size)
 	for _, path := range []string{"link", "up/secret", "up/agent/certificate", "parts/x", "pipe/x", "../secret", "..%2fsecret",
 		"%2e%2e/secret", "a/../../secret", "a/%2e%2e/%2e%2e/secret", "/secret", "%2fsecret",
 		"a//b", "", ".", "./x", "x/.", "bad%0aname", "a%00b", strings.Repeat("a", 256), strings.Repeat("a/", 600) + "a", "%ff"} {
-		if status, text := r.do("GET", "/v1/file/"+path, key, nil); status == 200 {
+		if status, text := r.request("GET", "/v1/file/"+path, key, nil); status == 200 {
 			t.Errorf("GET %s: got 200 %q, want a refusal", path, text)
 		}
-		if status, _ := r.do(
+		if status, _ := r.request(
 			"PUT",
 			"/v1/file/"+path+upload,
 			key,
@@ -275,7 +275,7 @@ func TestNothingOutside(t *testing.T) {
 			path != "link" { // which becomes a file
 			t.Errorf("PUT %s: got %d, want a refusal", path, status)
 		}
-		r.do("DELETE", "/v1/file/"+path, key, nil)
+		r.request("DELETE", "/v1/file/"+path, key, nil)
 		response := httptest.NewRecorder()
 		request := httptest.NewRequest("GET", "/", nil)
 		request.URL.Path = "/" + path
@@ -283,12 +283,12 @@ func TestNothingOutside(t *testing.T) {
 			t.Errorf("%s: got 200 %q for a machine, want a refusal", path, response.Body)
 		}
 	}
-	asked := siteagent.Together{
+	bundle := siteagent.BundleRequest{
 		Paths: []string{"link", "up/secret", "parts/x", "pipe", "../secret", "/secret", "empty", "inside", "", "bad\nname", "plain"},
 	}
-	text, err := json.Marshal(asked)
+	text, err := json.Marshal(bundle)
 	testkit.Must(t, err)
-	if status, text := r.do(
+	if status, text := r.request(
 		"POST",
 		"/v1/files",
 		key,
@@ -298,7 +298,7 @@ func TestNothingOutside(t *testing.T) {
 		t.Errorf("POST /v1/files: got %d %q, want 200 with 10 files left out and one with its content", status, text)
 	}
 	for _, path := range []string{"pipe", "empty", "inside"} {
-		if status, text := r.do("GET", "/v1/file/"+path, key, nil); status != 404 {
+		if status, text := r.request("GET", "/v1/file/"+path, key, nil); status != 404 {
 			t.Errorf("GET %s: got %d %s, want 404", path, status, text)
 		}
 	}
@@ -308,13 +308,13 @@ func TestNothingOutside(t *testing.T) {
 	if all, err := os.ReadDir(outer); err != nil || len(all) != 2 {
 		t.Errorf("got %v (%v) in the outer folder, want 2 entries", all, err)
 	}
-	all, err := r.client.Manifest(t.Context())
-	if err != nil || len(all) != 1 || all[0] != file("plain", "content") {
-		t.Errorf("got the files %v (%v), want %v", all, err, file("plain", "content"))
+	all, err := r.client.GetManifest(t.Context())
+	if err != nil || len(all) != 1 || all[0] != newFile("plain", "content") {
+		t.Errorf("got the files %v (%v), want %v", all, err, newFile("plain", "content"))
 	}
-	said, err := r.client.Feed(t.Context(), 1)
-	if err != nil || len(said.Entries) != 1 || said.Entries[0].Kind != "not-served" {
-		t.Errorf("got %+v (%v), want one not-served entry", said, err)
+	feed, err := r.client.GetFeed(t.Context(), 1)
+	if err != nil || len(feed.Entries) != 1 || feed.Entries[0].Kind != "not-served" {
+		t.Errorf("got %+v (%v), want one not-served entry", feed, err)
 	}
 }
 
@@ -355,21 +355,21 @@ func TestFeed(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	r := start(t, folder)
-	first, err := r.client.Feed(t.Context(), 0)
+	first, err := r.client.GetFeed(t.Context(), 0)
 	if err != nil || first.Last != 1 || len(first.Entries) != 1 || first.Entries[0].Kind != "started" || first.Health.Version != "1.2.3" ||
 		first.Health.FreeBytes <= 0 ||
 		first.Health.TotalBytes < first.Health.FreeBytes {
 		t.Fatalf("got %+v (%v), want one started entry and the health of version 1.2.3", first, err)
 	}
 	r.stop()
-	second, err := start(t, folder).client.Feed(t.Context(), 1)
+	second, err := start(t, folder).client.GetFeed(t.Context(), 1)
 	if err != nil || second.Last != 2 || len(second.Entries) != 1 || second.Entries[0].Number != 2 || second.History != first.History {
 		t.Fatalf("got %+v (%v), want entry 2 of the history %v", second, err, first.History)
 	}
 	if _, err := tree.Open(folder); !errors.Is(err, tree.ErrBusy) {
 		t.Errorf("got %v for a second agent in the folder, want %v", err, tree.ErrBusy)
 	}
-	other, err := start(t, t.TempDir()).client.Feed(t.Context(), 0)
+	other, err := start(t, t.TempDir()).client.GetFeed(t.Context(), 0)
 	if err != nil || other.History == first.History || other.Last != 1 {
 		t.Fatalf("got %+v (%v), want another history with one entry", other, err)
 	}

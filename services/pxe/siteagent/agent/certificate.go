@@ -23,16 +23,16 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/siteagent/durable"
 )
 
-// certificateLife is that of a certificate that nobody vouches for: who knows its fingerprint does not look at its end.
-const certificateLife = 20 * 365 * 24 * time.Hour
+// certificateTTL is that of a certificate that nobody vouches for: who knows its fingerprint does not look at its end.
+const certificateTTL = 20 * 365 * 24 * time.Hour
 
 // Certificate is what the agent shows to callers, from files that may be replaced while it runs.
 type Certificate struct {
-	cert, key string
+	certFile, keyFile string
 
 	mu     sync.Mutex
 	parsed *tls.Certificate
-	of     [2]fileState
+	state  [2]fileState
 }
 
 type fileState struct {
@@ -42,17 +42,17 @@ type fileState struct {
 
 // OpenCertificate reads one from two files.
 func OpenCertificate(cert, key string) (*Certificate, error) {
-	c := &Certificate{cert: cert, key: key}
-	_, err := c.now()
+	c := &Certificate{certFile: cert, keyFile: key}
+	_, err := c.current()
 	return c, err
 }
 
-// OwnCertificate reads one from a file, which it makes where it is not there.
-func OwnCertificate(file string) (*Certificate, error) {
+// LoadOrCreateCertificate reads one from a file, which it makes where it is not there.
+func LoadOrCreateCertificate(file string) (*Certificate, error) {
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
-		made, err := newCertificate()
+		content, err := newCertificate()
 		if err == nil {
-			err = durable.Replace(file, made) // which nobody else can read
+			err = durable.Replace(file, content) // which nobody else can read
 		}
 		if err != nil {
 			return nil, fmt.Errorf("make a certificate: %w", err)
@@ -61,40 +61,40 @@ func OwnCertificate(file string) (*Certificate, error) {
 	return OpenCertificate(file, file)
 }
 
-// now is the certificate as the files have it. Those that cannot be read, as they are being replaced, leave it as it was.
-func (c *Certificate) now() (*tls.Certificate, error) {
+// current is the certificate as the files have it. Those that cannot be read, as they are being replaced, leave it as it was.
+func (c *Certificate) current() (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var of [2]fileState
-	for i, file := range []string{c.cert, c.key} {
-		if is, err := os.Stat(file); err == nil {
-			of[i] = fileState{is.ModTime(), is.Size()}
+	var state [2]fileState
+	for i, file := range []string{c.certFile, c.keyFile} {
+		if info, err := os.Stat(file); err == nil {
+			state[i] = fileState{info.ModTime(), info.Size()}
 		}
 	}
-	if c.parsed != nil && of == c.of {
+	if c.parsed != nil && state == c.state {
 		return c.parsed, nil
 	}
-	parsed, err := tls.LoadX509KeyPair(c.cert, c.key)
+	parsed, err := tls.LoadX509KeyPair(c.certFile, c.keyFile)
 	if err == nil {
-		c.parsed, c.of = &parsed, of
+		c.parsed, c.state = &parsed, state
 	} else if c.parsed == nil {
 		return nil, err
 	}
 	return c.parsed, nil
 }
 
-// TLS is how callers are spoken with.
-func (c *Certificate) TLS() *tls.Config {
-	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.now() }}
+// TLSConfig is how callers are spoken with.
+func (c *Certificate) TLSConfig() *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.current() }}
 }
 
 // Fingerprint is the certificate's SHA-256, as openssl x509 -fingerprint prints it.
 func (c *Certificate) Fingerprint() (string, error) {
-	is, err := c.now()
+	info, err := c.current()
 	if err != nil {
 		return "", err
 	}
-	sum := sha256.Sum256(is.Certificate[0])
+	sum := sha256.Sum256(info.Certificate[0])
 	digits := strings.ToUpper(hex.EncodeToString(sum[:]))
 	var b strings.Builder
 	for i := 0; i < len(digits); i += 2 {
@@ -121,7 +121,7 @@ func newCertificate() ([]byte, error) {
 		SerialNumber: serial,
 		Subject:      pkix.Name{CommonName: "site agent " + name},
 		NotBefore:    time.Now().Add(-time.Hour),
-		NotAfter:     time.Now().Add(certificateLife),
+		NotAfter:     time.Now().Add(certificateTTL),
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
@@ -129,14 +129,14 @@ func newCertificate() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
+	privateKey, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
 		return nil, err
 	}
 	var b bytes.Buffer
 	err = errors.Join(
 		pem.Encode(&b, &pem.Block{Type: "CERTIFICATE", Bytes: cert}),
-		pem.Encode(&b, &pem.Block{Type: "PRIVATE KEY", Bytes: private}),
+		pem.Encode(&b, &pem.Block{Type: "PRIVATE KEY", Bytes: privateKey}),
 	)
 	return b.Bytes(), err
 }

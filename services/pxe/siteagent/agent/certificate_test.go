@@ -21,17 +21,17 @@ func TestCertificateIsReplaced(t *testing.T) {
 		t.Errorf("got the certificate file %v (%v), want the mode 0600", is, err)
 	}
 	testkit.Must(t, os.Remove(file))
-	other, err := agent.OwnCertificate(file)
+	other, err := agent.LoadOrCreateCertificate(file)
 	testkit.Must(t, err)
 	testkit.Must(t, os.Chtimes(file, time.Time{}, time.Now().Add(time.Hour))) // the clock of files is coarse
 	r.client.HTTP.CloseIdleConnections()
-	if _, err := r.client.Health(t.Context()); !errors.Is(err, siteagent.ErrFingerprint) {
+	if _, err := r.client.GetHealth(t.Context()); !errors.Is(err, siteagent.ErrFingerprint) {
 		t.Errorf("got %v with the old fingerprint, want %v", err, siteagent.ErrFingerprint)
 	}
 	if r.fingerprint, err = other.Fingerprint(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.clientWith(key).Health(t.Context()); err != nil {
+	if _, err := r.clientWith(key).GetHealth(t.Context()); err != nil {
 		t.Error(err)
 	}
 }

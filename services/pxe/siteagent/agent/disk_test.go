@@ -23,25 +23,25 @@ func newDisk(t *testing.T, image string, size int64, options ...string) {
 	t.Helper()
 	testkit.Must(t, os.WriteFile(image, nil, 0o600))
 	testkit.Must(t, os.Truncate(image, size))
-	orSkip(t, "mkfs.ext4", append(options, "-q", "-F", image)...)
+	runOrSkip(t, "mkfs.ext4", append(options, "-q", "-F", image)...)
 }
 
 // mount answers where a disk is until the test ends.
 func mount(t *testing.T, image string) (folder string) {
 	t.Helper()
 	folder = t.TempDir()
-	orSkip(t, "mount", "-o", "loop", image, folder)
+	runOrSkip(t, "mount", "-o", "loop", image, folder)
 	t.Cleanup(func() { testkit.Must(t, syscall.Unmount(folder, syscall.MNT_DETACH)) })
 	return folder
 }
 
-func orSkip(t *testing.T, program string, arguments ...string) {
+func runOrSkip(t *testing.T, program string, arguments ...string) {
 	t.Helper()
 	if _, err := exec.LookPath(program); err != nil || os.Geteuid() != 0 {
 		t.Skipf("a disk of its own needs %s, and root", program)
 	}
-	if said, err := exec.CommandContext(t.Context(), program, arguments...).CombinedOutput(); err != nil {
-		t.Skipf("a disk of its own cannot be made: %s: %v %s", program, err, said)
+	if output, err := exec.CommandContext(t.Context(), program, arguments...).CombinedOutput(); err != nil {
+		t.Skipf("a disk of its own cannot be made: %s: %v %s", program, err, output)
 	}
 }
 
@@ -51,15 +51,15 @@ func TestPowerCut(t *testing.T) {
 	image := filepath.Join(t.TempDir(), "disk")
 	newDisk(t, image, 96<<20)
 	parent, child := start(t, t.TempDir()), start(t, mount(t, image))
-	want := some(200)
-	want["large"] = large(44 << 20)
+	want := mixedFiles(200)
+	want["large"] = randomContent(44 << 20)
 	for path, content := range want {
 		testkit.Must(t, os.MkdirAll(filepath.Dir(filepath.Join(parent.folder, "files", path)), 0o755))
 		testkit.Must(t, os.WriteFile(filepath.Join(parent.folder, "files", path), []byte(content), 0o644))
 	}
 	child.put("gone", "gone")
-	if is := child.pull(parent.target()); is.State != siteagent.Done {
-		t.Fatalf("got %+v, want the state %v", is, siteagent.Done)
+	if pull := child.runPull(parent.target()); pull.State != siteagent.PullDone {
+		t.Fatalf("got %+v, want the state %v", pull, siteagent.PullDone)
 	}
 	after := filepath.Join(t.TempDir(), "after")
 	text, err := os.ReadFile(image) // what has reached the disk, and nothing else
@@ -77,16 +77,16 @@ func TestPowerCut(t *testing.T) {
 }
 
 // newFailingDisk is a disk that takes what is written and fails to keep it, until there is room for it.
-func newFailingDisk(t *testing.T) (folder string, room func() error) {
+func newFailingDisk(t *testing.T) (folder string, grow func() error) {
 	t.Helper()
-	below := t.TempDir() // it has less room than the disk in it says
-	if err := syscall.Mount("tmpfs", below, "tmpfs", 0, "size=10m"); err != nil {
+	tmpfs := t.TempDir() // it has less room than the disk in it says
+	if err := syscall.Mount("tmpfs", tmpfs, "tmpfs", 0, "size=10m"); err != nil {
 		t.Skip("a disk that fails needs root: ", err)
 	}
-	t.Cleanup(func() { testkit.Must(t, syscall.Unmount(below, syscall.MNT_DETACH)) })
-	image := filepath.Join(below, "disk")
+	t.Cleanup(func() { testkit.Must(t, syscall.Unmount(tmpfs, syscall.MNT_DETACH)) })
+	image := filepath.Join(tmpfs, "disk")
 	newDisk(t, image, 256<<20, "-O", "^has_journal")
-	return mount(t, image), func() error { return syscall.Mount("", below, "", syscall.MS_REMOUNT, "size=300m") }
+	return mount(t, image), func() error { return syscall.Mount("", tmpfs, "", syscall.MS_REMOUNT, "size=300m") }
 }
 
 // A disk that fails to keep a part of what it took makes no file, also where it keeps the rest; and nothing is gone on with that is in
@@ -94,56 +94,56 @@ func newFailingDisk(t *testing.T) (folder string, room func() error) {
 // alone.
 func TestFailingDisk(t *testing.T) {
 	t.Parallel()
-	disk, room := newFailingDisk(t)
+	disk, grow := newFailingDisk(t)
 	parent, child := start(t, t.TempDir()), start(t, disk)
-	content := large(120 << 20)
-	f := file("large", content)
-	refused := func() {
+	content := randomContent(120 << 20)
+	f := newFile("large", content)
+	checkRefused := func() {
 		t.Helper()
 		child.wantTree(map[string]string{})
-		if is, err := child.client.Received(t.Context(), f.SHA256); err != nil || is != 0 {
+		if is, err := child.client.GetReceived(t.Context(), f.SHA256); err != nil || is != 0 {
 			t.Errorf("got %d bytes received (%v), want 0", is, err)
 		}
 	}
 	testkit.Must(t, os.WriteFile(filepath.Join(parent.folder, "files", "large"), []byte(content), 0o644))
-	if is := child.pull(parent.target()); is.State != siteagent.Failed {
-		t.Errorf("got %+v, want the state %v", is, siteagent.Failed)
+	if pull := child.runPull(parent.target()); pull.State != siteagent.PullFailed {
+		t.Errorf("got %+v, want the state %v", pull, siteagent.PullFailed)
 	}
-	refused()
-	const failing = 70 << 20 // much more than lies between sender and disk
-	late := readerFunc(func([]byte) (int, error) { return 0, cmp.Or(room(), io.EOF) })
+	checkRefused()
+	const beforeFailure = 70 << 20 // much more than lies between sender and disk
+	growing := readerFunc(func([]byte) (int, error) { return 0, cmp.Or(grow(), io.EOF) })
 	if err := child.client.Put(
 		t.Context(),
 		f,
 		0,
-		io.MultiReader(strings.NewReader(content[:failing]), late, strings.NewReader(content[failing:])),
+		io.MultiReader(strings.NewReader(content[:beforeFailure]), growing, strings.NewReader(content[beforeFailure:])),
 	); err == nil {
 		t.Error("got no error of an upload to a full disk, want one")
 	}
-	refused()
+	checkRefused()
 }
 
 // What a disk has failed to keep of a file that was cut off is not believed, whoever was told of it meanwhile.
 func TestFailedPart(t *testing.T) {
 	t.Parallel()
-	disk, room := newFailingDisk(t)
+	disk, grow := newFailingDisk(t)
 	parent, child := start(t, t.TempDir()), start(t, disk)
-	content := large(24 << 20)
-	f := file("large", content)
+	content := randomContent(24 << 20)
+	f := newFile("large", content)
 	if err := child.client.Put(t.Context(), f, 0, strings.NewReader(content[:20<<20])); err == nil {
 		t.Fatal("got no error of a file that is cut off, want one")
 	}
 	parent.put("small", "small")
-	if is := child.pull(parent.target()); is.State != siteagent.Failed {
-		t.Errorf("got %+v, want the state %v", is, siteagent.Failed)
+	if pull := child.runPull(parent.target()); pull.State != siteagent.PullFailed {
+		t.Errorf("got %+v, want the state %v", pull, siteagent.PullFailed)
 	}
-	if is, err := child.client.Received(t.Context(), f.SHA256); err != nil || is != 20<<20 {
+	if is, err := child.client.GetReceived(t.Context(), f.SHA256); err != nil || is != 20<<20 {
 		t.Errorf("got %d bytes received (%v), want %d", is, err, 20<<20)
 	}
-	testkit.Must(t, room())
+	testkit.Must(t, grow())
 	testkit.Must(t, os.WriteFile(filepath.Join(parent.folder, "files", "large"), []byte(content), 0o644))
-	if is := child.pull(parent.target()); is.State != siteagent.Done {
-		t.Errorf("got %+v, want the state %v", is, siteagent.Done)
+	if pull := child.runPull(parent.target()); pull.State != siteagent.PullDone {
+		t.Errorf("got %+v, want the state %v", pull, siteagent.PullDone)
 	}
 	got, err := os.Open(filepath.Join(disk, "files", "large"))
 	testkit.Must(t, err)
@@ -156,8 +156,8 @@ type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// large is a content that does not repeat.
-func large(size int) string {
+// randomContent is a content that does not repeat.
+func randomContent(size int) string {
 	content := make([]byte, size)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(content)
 	return string(content)
@@ -179,9 +179,9 @@ func TestFullDisk(t *testing.T) {
 	}
 	filling := filepath.Join(disk, "something else")
 	testkit.Must(t, os.WriteFile(filling, make([]byte, 1_500_000), 0o644))
-	is := child.pull(parent.target())
-	if is.State != siteagent.Failed || !strings.Contains(is.Error, "the disk is full") {
-		t.Errorf("got %+v, want it failed because the disk is full", is)
+	pull := child.runPull(parent.target())
+	if pull.State != siteagent.PullFailed || !strings.Contains(pull.Error, "the disk is full") {
+		t.Errorf("got %+v, want it failed because the disk is full", pull)
 	}
 	for path, content := range child.tree() {
 		if want[path] != content {
@@ -189,8 +189,8 @@ func TestFullDisk(t *testing.T) {
 		}
 	}
 	testkit.Must(t, os.Remove(filling))
-	if is := child.pull(parent.target()); is.State != siteagent.Done {
-		t.Errorf("got %+v, want the state %v", is, siteagent.Done)
+	if pull := child.runPull(parent.target()); pull.State != siteagent.PullDone {
+		t.Errorf("got %+v, want the state %v", pull, siteagent.PullDone)
 	}
 	child.wantTree(want)
 }

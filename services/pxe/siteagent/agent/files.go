@@ -21,38 +21,38 @@ func (a *Agent) getManifest(w http.ResponseWriter, r *http.Request) error {
 		files []siteagent.File
 		err   error
 	}
-	made := make(chan outcome, 1)
+	done := make(chan outcome, 1)
 	go func() {
 		files, err := a.manifest(r.Context())
-		made <- outcome{files, err}
+		done <- outcome{files, err}
 	}()
-	tick := time.NewTicker(keepAlive)
+	tick := time.NewTicker(keepAliveInterval)
 	defer tick.Stop()
-	for begun := false; ; begun = true {
+	for started := false; ; started = true {
 		select {
 		case <-tick.C:
 			w.Header().Set("Content-Type", "application/jsonl")
 			_, _ = io.WriteString(w, "{}\n") // who asked may be gone, and then the context ends
 			_ = http.NewResponseController(w).Flush()
-		case is := <-made:
-			if is.err != nil && begun {
-				a.log.Error("the files cannot be listed", "error", is.err)
+		case result := <-done:
+			if result.err != nil && started {
+				a.log.Error("the files cannot be listed", "error", result.err)
 				panic(http.ErrAbortHandler)
 			}
-			if is.err != nil {
-				return is.err
+			if result.err != nil {
+				return result.err
 			}
 			w.Header().Set("Content-Type", "application/jsonl")
-			_ = siteagent.WriteManifest(w, is.files) // who asked may be gone
+			_ = siteagent.WriteManifest(w, result.files) // who asked may be gone
 			return nil
 		}
 	}
 }
 
 func (a *Agent) getFile(w http.ResponseWriter, r *http.Request) error {
-	file, f, err := a.tree.Read(r.Context(), r.PathValue("path"))
+	file, f, err := a.tree.OpenHashed(r.Context(), r.PathValue("path"))
 	if err != nil {
-		return refusal(err)
+		return fileError(err)
 	}
 	defer file.Close()
 	w.Header().Set("ETag", `"`+f.SHA256+`"`)
@@ -63,66 +63,66 @@ func (a *Agent) getFile(w http.ResponseWriter, r *http.Request) error {
 
 // postFiles answers several small files. One that cannot be given so is left out.
 func (a *Agent) postFiles(w http.ResponseWriter, r *http.Request) error {
-	var asked siteagent.Together
-	if err := read(w, r, mostTogether, &asked); err != nil {
+	var request siteagent.BundleRequest
+	if err := readJSON(w, r, maxBundleBodySize, &request); err != nil {
 		return err
 	}
-	if len(asked.Paths) > siteagent.MostTogether {
-		return problem.New(problem.Invalid, "At most %d files are given together.", siteagent.MostTogether)
+	if len(request.Paths) > siteagent.MaxBundledFiles {
+		return problem.New(problem.Invalid, "At most %d files are given together.", siteagent.MaxBundledFiles)
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")
-	to := bufio.NewWriterSize(w, siteagent.SmallFile)
-	lines := json.NewEncoder(to)
-	content := make([]byte, siteagent.SmallFile)
-	for _, name := range asked.Paths {
-		n, err := a.small(name, content)
-		if lines.Encode(siteagent.Bundled{Size: int64(n), LeftOut: err != nil}) != nil {
+	out := bufio.NewWriterSize(w, siteagent.MaxBundledSize)
+	headers := json.NewEncoder(out)
+	content := make([]byte, siteagent.MaxBundledSize)
+	for _, name := range request.Paths {
+		n, err := a.readSmall(name, content)
+		if headers.Encode(siteagent.BundleHeader{Size: int64(n), LeftOut: err != nil}) != nil {
 			return nil // who asked is gone
 		}
-		_, _ = to.Write(content[:n])
+		_, _ = out.Write(content[:n])
 	}
-	_ = to.Flush() // who asked may be gone
+	_ = out.Flush() // who asked may be gone
 	return nil
 }
 
-// small reads all of a small file.
-func (a *Agent) small(name string, into []byte) (int, error) {
-	file, is, err := a.tree.Open(name)
+// readSmall reads all of a small file.
+func (a *Agent) readSmall(name string, buffer []byte) (int, error) {
+	file, info, err := a.tree.Open(name)
 	if err != nil {
 		return 0, err
 	}
 	defer file.Close()
-	if is.Size() > int64(len(into)) {
+	if info.Size() > int64(len(buffer)) {
 		return 0, errors.New("it is too large")
 	}
-	if _, err := io.ReadFull(file, into[:is.Size()]); err != nil {
+	if _, err := io.ReadFull(file, buffer[:info.Size()]); err != nil {
 		return 0, err
 	}
-	return int(is.Size()), nil
+	return int(info.Size()), nil
 }
 
 func (a *Agent) getContent(w http.ResponseWriter, r *http.Request) error {
 	sum := r.PathValue("sha256")
-	if err := siteagent.CheckSum(sum); err != nil {
+	if err := siteagent.CheckSHA256(sum); err != nil {
 		return problem.New(problem.BadRequest, "%s.", err)
 	}
 	offset, err := a.tree.Received(sum)
 	if err != nil {
 		return err
 	}
-	return write(w, siteagent.Received{Offset: offset})
+	return writeJSON(w, siteagent.Received{Offset: offset})
 }
 
 func (a *Agent) putFile(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
 	f := siteagent.File{Path: r.PathValue("path"), SHA256: query.Get("sha256")}
 	var offset int64
-	for name, into := range map[string]*int64{"size": &f.Size, "offset": &offset} {
+	for name, buffer := range map[string]*int64{"size": &f.Size, "offset": &offset} {
 		n, err := strconv.ParseInt(query.Get(name), 10, 64)
 		if err != nil {
 			return problem.New(problem.BadRequest, "%s must be a number of bytes.", name)
 		}
-		*into = n
+		*buffer = n
 	}
 	if err := f.Check(); err != nil {
 		return problem.New(problem.Invalid, "The file is refused: %s.", err)
@@ -136,14 +136,14 @@ func (a *Agent) putFile(w http.ResponseWriter, r *http.Request) error {
 	case err != nil && r.Context().Err() != nil:
 		panic(http.ErrAbortHandler)
 	case err != nil:
-		return refusal(fmt.Errorf("receive %s: %w", f.Path, err))
+		return fileError(fmt.Errorf("receive %s: %w", f.Path, err))
 	}
-	return write(w, f)
+	return writeJSON(w, f)
 }
 
 func (a *Agent) deleteFile(w http.ResponseWriter, r *http.Request) error {
 	if err := a.tree.Delete(r.PathValue("path")); err != nil {
-		return refusal(err)
+		return fileError(err)
 	}
-	return write(w, struct{}{})
+	return writeJSON(w, struct{}{})
 }

@@ -21,21 +21,21 @@ import (
 )
 
 const (
-	// progress is how long a caller may take to send the next piece, or to take it.
-	progress = 30 * time.Second
-	mostBody = 64 << 10
-	// mostTogether is how long a list of files can be that are asked for together.
-	mostTogether = siteagent.MostTogether * 8 << 10
-	// mostMachine is how much there can be of one, with its files.
-	mostMachine = 8 * machine.LargestFile
-	// keepAlive is how often who waits for the list of files hears that it is still being made.
-	keepAlive = 10 * time.Second
+	// ioTimeout is how long a caller may take to send the next piece, or to take it.
+	ioTimeout   = 30 * time.Second
+	maxBodySize = 64 << 10
+	// maxBundleBodySize is how long a list of files can be that are asked for together.
+	maxBundleBodySize = siteagent.MaxBundledFiles * 8 << 10
+	// maxMachineSize is how much there can be of one, with its files.
+	maxMachineSize = 8 * machine.MaxFileSize
+	// keepAliveInterval is how often who waits for the list of files hears that it is still being made.
+	keepAliveInterval = 10 * time.Second
 )
 
 // Handler answers who has the API key, and, where it is about reading files, who has a token.
 func (a *Agent) Handler() http.Handler {
 	mux := http.NewServeMux()
-	for pattern, answer := range map[string]func(http.ResponseWriter, *http.Request) error{
+	for pattern, handle := range map[string]func(http.ResponseWriter, *http.Request) error{
 		"GET /v1/health":            a.getHealth,
 		"GET /v1/feed":              a.getFeed,
 		"POST /v1/grant":            a.postGrant,
@@ -48,102 +48,102 @@ func (a *Agent) Handler() http.Handler {
 		"PUT /v1/machine/{id}":      a.putMachine,
 		"DELETE /v1/machine/{id}":   a.deleteMachine,
 	} {
-		mux.HandleFunc(pattern, a.answer(func(w http.ResponseWriter, r *http.Request) error {
-			if !whole(r) {
+		mux.HandleFunc(pattern, a.handle(func(w http.ResponseWriter, r *http.Request) error {
+			if !hasAPIKey(r) {
 				return problem.New(problem.Forbidden, "A token reads files, and nothing else.")
 			}
-			return answer(w, r)
+			return handle(w, r)
 		}))
 	}
-	mux.HandleFunc("GET /v1/manifest", a.answer(a.getManifest))
-	mux.HandleFunc("GET /v1/file/{path...}", a.answer(a.getFile))
-	mux.HandleFunc("POST /v1/files", a.answer(a.postFiles))
-	mux.HandleFunc("/", a.answer(func(http.ResponseWriter, *http.Request) error { return problem.NoSuchPath() }))
+	mux.HandleFunc("GET /v1/manifest", a.handle(a.getManifest))
+	mux.HandleFunc("GET /v1/file/{path...}", a.handle(a.getFile))
+	mux.HandleFunc("POST /v1/files", a.handle(a.postFiles))
+	mux.HandleFunc("/", a.handle(func(http.ResponseWriter, *http.Request) error { return problem.NoSuchPath() }))
 	guarded := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, key, _ := strings.Cut(r.Header.Get("Authorization"), "Bearer ")
-		full := a.right(key)
-		if !full && !a.granted(key) {
+		isKey := a.isAPIKey(key)
+		if !isKey && !a.hasGrant(key) {
 			problem.Write(w, r, a.log, problem.New(problem.Unauthenticated, "This needs the agent's API key."))
 			return
 		}
-		mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), wholeKey{}, full)))
+		mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), apiKeyContext{}, isKey)))
 	})
-	return a.bounded(mostAtOnce, guarded)
+	return a.limitRequests(maxRequests, guarded)
 }
 
-// Open answers who has no key: machines that boot and install. Each is given what is its own, and whoever asks for it a file.
-func (a *Agent) Open() http.Handler {
+// MachineHandler answers who has no key: machines that boot and install. Each is given what is its own, and whoever asks for it a file.
+func (a *Agent) MachineHandler() http.Handler {
 	mux := http.NewServeMux()
 	for _, method := range []string{"GET", "POST"} {
 		mux.Handle(method+" /i/", a.machines.Handler())
 	}
-	mux.HandleFunc("GET /{path...}", a.answer(func(w http.ResponseWriter, r *http.Request) error {
-		file, is, err := a.tree.Open(r.PathValue("path"))
+	mux.HandleFunc("GET /{path...}", a.handle(func(w http.ResponseWriter, r *http.Request) error {
+		file, info, err := a.tree.Open(r.PathValue("path"))
 		if err != nil {
-			return refusal(err)
+			return fileError(err)
 		}
 		defer file.Close()
-		http.ServeContent(w, r, is.Name(), is.ModTime(), file)
+		http.ServeContent(w, r, info.Name(), info.ModTime(), file)
 		return nil
 	}))
-	return a.bounded(mostMachines, mux)
+	return a.limitRequests(maxMachineRequests, mux)
 }
 
-type wholeKey struct{}
+type apiKeyContext struct{}
 
-// whole tells whether a caller has the API key.
-func whole(r *http.Request) bool {
-	is, _ := r.Context().Value(wholeKey{}).(bool)
+// hasAPIKey tells whether a caller has the API key.
+func hasAPIKey(r *http.Request) bool {
+	is, _ := r.Context().Value(apiKeyContext{}).(bool)
 	return is
 }
 
-// bounded answers so many at a time, each as long as it goes on.
-func (a *Agent) bounded(most int, next http.Handler) http.Handler {
-	places := make(chan struct{}, most)
+// limitRequests answers so many at a time, each as long as it goes on.
+func (a *Agent) limitRequests(limit int, next http.Handler) http.Handler {
+	slots := make(chan struct{}, limit)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		connection := http.NewResponseController(w)
-		_ = connection.SetWriteDeadline(time.Now().Add(progress)) // where there is a connection
+		_ = connection.SetWriteDeadline(time.Now().Add(ioTimeout)) // where there is a connection
 		select {
-		case places <- struct{}{}:
-			defer func() { <-places }()
+		case slots <- struct{}{}:
+			defer func() { <-slots }()
 		default:
 			problem.Write(w, r, a.log, problem.New(problem.Unavailable, "Too many requests are under way."))
 			return
 		}
-		r.Body = &progressing{r.Body, connection}
-		next.ServeHTTP(&answering{w, connection}, r)
+		r.Body = &deadlineReader{r.Body, connection}
+		next.ServeHTTP(&deadlineWriter{w, connection}, r)
 	})
 }
 
-// progressing gives up on a caller who sends nothing for a while.
-type progressing struct {
+// deadlineReader gives up on a caller who sends nothing for a while.
+type deadlineReader struct {
 	io.ReadCloser
 	connection *http.ResponseController
 }
 
-func (b *progressing) Read(p []byte) (int, error) {
-	_ = b.connection.SetReadDeadline(time.Now().Add(progress)) // where there is a connection
+func (b *deadlineReader) Read(p []byte) (int, error) {
+	_ = b.connection.SetReadDeadline(time.Now().Add(ioTimeout)) // where there is a connection
 	return b.ReadCloser.Read(p)
 }
 
-// answering gives up on a caller who takes nothing for a while.
-type answering struct {
+// deadlineWriter gives up on a caller who takes nothing for a while.
+type deadlineWriter struct {
 	http.ResponseWriter
 	connection *http.ResponseController
 }
 
-func (a *answering) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+func (a *deadlineWriter) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-func (a *answering) Write(p []byte) (int, error) {
-	_ = a.connection.SetWriteDeadline(time.Now().Add(progress)) // where there is a connection
+func (a *deadlineWriter) Write(p []byte) (int, error) {
+	_ = a.connection.SetWriteDeadline(time.Now().Add(ioTimeout)) // where there is a connection
 	return a.ResponseWriter.Write(p)
 }
 
 // ReadFrom writes piece by piece, each by sendfile where that is possible.
-func (a *answering) ReadFrom(from io.Reader) (all int64, err error) {
+func (a *deadlineWriter) ReadFrom(from io.Reader) (all int64, err error) {
 	const piece = 1 << 20
 	for {
-		_ = a.connection.SetWriteDeadline(time.Now().Add(progress)) // where there is a connection
+		_ = a.connection.SetWriteDeadline(time.Now().Add(ioTimeout)) // where there is a connection
 		n, err := io.CopyN(a.ResponseWriter, from, piece)
 		all += n
 		if errors.Is(err, io.EOF) {
@@ -155,7 +155,7 @@ func (a *answering) ReadFrom(from io.Reader) (all int64, err error) {
 	}
 }
 
-func (a *Agent) answer(do func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
+func (a *Agent) handle(do func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := do(w, r); err != nil {
 			problem.Write(w, r, a.log, err)
@@ -163,8 +163,8 @@ func (a *Agent) answer(do func(http.ResponseWriter, *http.Request) error) http.H
 	}
 }
 
-func write(w http.ResponseWriter, answer any) error {
-	text, err := json.Marshal(answer)
+func writeJSON(w http.ResponseWriter, body any) error {
+	text, err := json.Marshal(body)
 	if err != nil {
 		return err
 	}
@@ -173,19 +173,19 @@ func write(w http.ResponseWriter, answer any) error {
 	return nil
 }
 
-func read(w http.ResponseWriter, r *http.Request, most int64, into any) error {
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, most)).Decode(into); err != nil {
+func readJSON(w http.ResponseWriter, r *http.Request, limit int64, into any) error {
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, limit)).Decode(into); err != nil {
 		return problem.New(problem.BadRequest, "The body cannot be read: %s.", err)
 	}
 	return nil
 }
 
-// refusal is what a caller is told of what went wrong with a file.
-func refusal(err error) error {
+// fileError is what a caller is told of what went wrong with a file.
+func fileError(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return problem.New(problem.NotFound, "There is no such file.")
-	case errors.Is(err, tree.ErrOffset), errors.Is(err, tree.ErrBusy), errors.Is(err, tree.ErrInTheWay):
+	case errors.Is(err, tree.ErrOffset), errors.Is(err, tree.ErrBusy), errors.Is(err, tree.ErrPathConflict):
 		return problem.New(problem.Conflict, "This cannot be done now: %s.", err)
 	case errors.Is(err, tree.ErrContent):
 		return problem.New(problem.Invalid, "The file is refused: %s.", err)
@@ -200,7 +200,7 @@ func (a *Agent) getHealth(w http.ResponseWriter, _ *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return write(w, is)
+	return writeJSON(w, is)
 }
 
 func (a *Agent) getFeed(w http.ResponseWriter, r *http.Request) (err error) {
@@ -208,39 +208,39 @@ func (a *Agent) getFeed(w http.ResponseWriter, r *http.Request) (err error) {
 	if err != nil {
 		return problem.New(problem.BadRequest, "after must be the number of an entry, or 0.")
 	}
-	found, err := a.feed.After(after)
+	found, err := a.feed.ReadAfter(after)
 	if err != nil {
 		return err
 	}
 	if found.Health, err = a.health(); err != nil {
 		return err
 	}
-	return write(w, found)
+	return writeJSON(w, found)
 }
 
 func (a *Agent) postGrant(w http.ResponseWriter, r *http.Request) error {
 	var g siteagent.Grant
-	if err := read(w, r, mostBody, &g); err != nil {
+	if err := readJSON(w, r, maxBodySize, &g); err != nil {
 		return err
 	}
 	sum, err := hex.DecodeString(g.SHA256)
-	holds := time.Duration(g.Seconds) * time.Second
-	if err != nil || siteagent.CheckSum(g.SHA256) != nil || g.Seconds < 1 || g.Seconds > int64(siteagent.LongestGrant/time.Second) {
+	ttl := time.Duration(g.Seconds) * time.Second
+	if err != nil || siteagent.CheckSHA256(g.SHA256) != nil || g.Seconds < 1 || g.Seconds > int64(siteagent.MaxGrantTTL/time.Second) {
 		return problem.New(
 			problem.Invalid,
 			"A token needs its sha256, and seconds, of which there are at most %d.",
-			int64(siteagent.LongestGrant/time.Second),
+			int64(siteagent.MaxGrantTTL/time.Second),
 		)
 	}
-	if err := a.grant([32]byte(sum), time.Now().Add(holds)); err != nil {
+	if err := a.addGrant([32]byte(sum), time.Now().Add(ttl)); err != nil {
 		return problem.New(problem.TooManyRequests, "The token is not taken: %s.", err)
 	}
-	return write(w, struct{}{})
+	return writeJSON(w, struct{}{})
 }
 
 func (a *Agent) postPull(w http.ResponseWriter, r *http.Request) error {
-	var o siteagent.Order
-	if err := read(w, r, mostBody, &o); err != nil {
+	var o siteagent.PullOrder
+	if err := readJSON(w, r, maxBodySize, &o); err != nil {
 		return err
 	}
 	if o.ID == "" || len(o.ID) > 100 || !strings.HasPrefix(o.Parent.URL, "https://") && !strings.HasPrefix(o.Parent.URL, "http://") {
@@ -251,8 +251,8 @@ func (a *Agent) postPull(w http.ResponseWriter, r *http.Request) error {
 			return problem.New(problem.Invalid, "The order cannot be followed: %s.", err)
 		}
 	}
-	a.pulls.order(o)
-	return write(w, struct{}{})
+	a.pulls.add(o)
+	return writeJSON(w, struct{}{})
 }
 
 func (a *Agent) getPull(w http.ResponseWriter, r *http.Request) error {
@@ -260,16 +260,16 @@ func (a *Agent) getPull(w http.ResponseWriter, r *http.Request) error {
 	if p == nil {
 		return problem.New(problem.NotFound, "There is no such order: the agent may have been started anew since.")
 	}
-	return write(w, p.is())
+	return writeJSON(w, p.status())
 }
 
 func (a *Agent) getMachines(w http.ResponseWriter, _ *http.Request) error {
-	return write(w, a.machines.Held())
+	return writeJSON(w, a.machines.Revisions())
 }
 
 func (a *Agent) putMachine(w http.ResponseWriter, r *http.Request) error {
 	var m siteagent.Machine
-	if err := read(w, r, mostMachine, &m); err != nil {
+	if err := readJSON(w, r, maxMachineSize, &m); err != nil {
 		return err
 	}
 	if strconv.FormatInt(m.ID, 10) != r.PathValue("id") {
@@ -278,7 +278,7 @@ func (a *Agent) putMachine(w http.ResponseWriter, r *http.Request) error {
 	if err := a.machines.Put(m); err != nil {
 		return err
 	}
-	return write(w, siteagent.Held{ID: m.ID, Revision: m.Revision})
+	return writeJSON(w, siteagent.MachineRevision{ID: m.ID, Revision: m.Revision})
 }
 
 func (a *Agent) deleteMachine(w http.ResponseWriter, r *http.Request) error {
@@ -289,5 +289,5 @@ func (a *Agent) deleteMachine(w http.ResponseWriter, r *http.Request) error {
 	if err := a.machines.Delete(id); err != nil {
 		return err
 	}
-	return write(w, struct{}{})
+	return writeJSON(w, struct{}{})
 }

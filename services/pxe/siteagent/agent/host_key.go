@@ -13,8 +13,8 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/siteagent/durable"
 )
 
-// OwnHostKey reads the key by which SSH knows the agent from a file, which it makes where it is not there.
-func OwnHostKey(file string) (ssh.Signer, error) {
+// LoadOrCreateHostKey reads the key by which SSH knows the agent from a file, which it makes where it is not there.
+func LoadOrCreateHostKey(file string) (ssh.Signer, error) {
 	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		if text, err = newHostKey(); err == nil {

@@ -21,8 +21,8 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/siteagent/tree"
 )
 
-// some are files of mixed sizes, some of them with the same content.
-func some(n int) map[string]string {
+// mixedFiles are files of mixed sizes, some of them with the same content.
+func mixedFiles(n int) map[string]string {
 	all, random := map[string]string{}, rand.NewChaCha8([32]byte{})
 	for i := range n {
 		content := make([]byte, 1<<(i%18))
@@ -40,7 +40,7 @@ func some(n int) map[string]string {
 func TestPull(t *testing.T) {
 	t.Parallel()
 	parent, child := start(t, t.TempDir()), start(t, t.TempDir())
-	want := some(60)
+	want := mixedFiles(60)
 	want["was a file/is a folder"], want["was a folder"] = "x", "y"
 	for path, content := range want {
 		parent.put(path, content)
@@ -49,33 +49,33 @@ func TestPull(t *testing.T) {
 	child.put("was a folder/with/a file", "z")
 	child.put("gone/for ever", "gone")
 	child.put("empty", "not empty")
-	is := child.pull(parent.target())
-	if is.State != siteagent.Done || is.Files != int64(len(want)) || is.FilesTotal != is.Files || is.Bytes != is.BytesTotal || is.Error != "" {
-		t.Errorf("got %+v, want all %d files done", is, len(want))
+	pull := child.runPull(parent.target())
+	if pull.State != siteagent.PullDone || pull.Files != int64(len(want)) || pull.FilesTotal != pull.Files || pull.Bytes != pull.BytesTotal || pull.Error != "" {
+		t.Errorf("got %+v, want all %d files done", pull, len(want))
 	}
 	child.wantTree(want)
 	if parts, err := os.ReadDir(filepath.Join(child.folder, "parts")); err != nil || len(parts) > 0 {
 		t.Errorf("got the parts %v (%v), want none", parts, err)
 	}
 	counted := newProxy(t, parent)
-	if is := child.pull(counted.target()); is.State != siteagent.Done || counted.files.Load() != 0 {
-		t.Errorf("got %+v and %d requests for files, want it done without requests", is, counted.files.Load())
+	if pull := child.runPull(counted.target()); pull.State != siteagent.PullDone || counted.files.Load() != 0 {
+		t.Errorf("got %+v and %d requests for files, want it done without requests", pull, counted.files.Load())
 	}
-	said, err := child.client.Feed(t.Context(), 1)
-	if err != nil || len(said.Entries) != 2 || said.Entries[0].Kind != "pulled" || said.Entries[1].Number != said.Last {
-		t.Errorf("got %+v (%v), want 2 entries, the first of kind pulled", said, err)
+	feed, err := child.client.GetFeed(t.Context(), 1)
+	if err != nil || len(feed.Entries) != 2 || feed.Entries[0].Kind != "pulled" || feed.Entries[1].Number != feed.Last {
+		t.Errorf("got %+v (%v), want 2 entries, the first of kind pulled", feed, err)
 	}
-	wrong := parent.target()
-	wrong.Token = "x"
-	if is := child.pull(wrong); is.State != siteagent.Failed || !strings.Contains(is.Error, "API key") {
-		t.Errorf("got %+v, want it failed because of the API key", is)
+	badTarget := parent.target()
+	badTarget.Token = "x"
+	if pull := child.runPull(badTarget); pull.State != siteagent.PullFailed || !strings.Contains(pull.Error, "API key") {
+		t.Errorf("got %+v, want it failed because of the API key", pull)
 	}
 	child.wantTree(want) // a parent that does not say what it has has not nothing
 }
 
 // proxy stands before a parent, and does to what it answers what the test wants.
 type proxy struct {
-	parent *running
+	parent *testAgent
 	server *httptest.Server
 	files  atomic.Int64
 	spans  sync.Map // paths of files that were asked for from an offset on
@@ -85,7 +85,7 @@ type proxy struct {
 	bundle   func(w http.ResponseWriter, content []byte) bool
 }
 
-func newProxy(t *testing.T, parent *running) *proxy {
+func newProxy(t *testing.T, parent *testAgent) *proxy {
 	p := &proxy{
 		parent: parent,
 		change: func(http.ResponseWriter, string, []byte) bool { return false },
@@ -127,7 +127,7 @@ func (p *proxy) target() siteagent.Target {
 func TestPullFromABadParent(t *testing.T) {
 	t.Parallel()
 	parent, child := start(t, t.TempDir()), start(t, t.TempDir())
-	want := some(20)
+	want := mixedFiles(20)
 	for path, content := range want {
 		parent.put(path, content)
 	}
@@ -152,9 +152,9 @@ func TestPullFromABadParent(t *testing.T) {
 		return true
 	}
 	for range 3 {
-		is := child.pull(p.target())
-		if is.State != siteagent.Failed || !strings.Contains(is.Error, "lie") && !strings.Contains(is.Error, "short") {
-			t.Errorf("got %+v, want it failed with lie or short in the error", is)
+		pull := child.runPull(p.target())
+		if pull.State != siteagent.PullFailed || !strings.Contains(pull.Error, "lie") && !strings.Contains(pull.Error, "short") {
+			t.Errorf("got %+v, want it failed with lie or short in the error", pull)
 		}
 		for path, content := range child.tree() {
 			if want[path] != content {
@@ -164,8 +164,8 @@ func TestPullFromABadParent(t *testing.T) {
 	}
 	honest.Store(true)
 	want["lie"], want["short"] = big, "short"+big
-	if is := child.pull(p.target()); is.State != siteagent.Done {
-		t.Errorf("got %+v, want the state %v", is, siteagent.Done)
+	if pull := child.runPull(p.target()); pull.State != siteagent.PullDone {
+		t.Errorf("got %+v, want the state %v", pull, siteagent.PullDone)
 	}
 	child.wantTree(want)
 	if _, resumed := p.spans.Load("short"); !resumed {
@@ -177,7 +177,7 @@ func TestPullFromABadParent(t *testing.T) {
 func TestPullAroundALie(t *testing.T) {
 	t.Parallel()
 	parent, child := start(t, t.TempDir()), start(t, t.TempDir())
-	want := some(30)
+	want := mixedFiles(30)
 	for path, content := range want {
 		parent.put(path, content)
 	}
@@ -194,10 +194,10 @@ func TestPullAroundALie(t *testing.T) {
 		_, _ = w.Write(bytes.ReplaceAll(content, []byte("truth"), []byte("wrong")))
 		return true
 	}
-	is := child.pull(p.target())
-	if is.State != siteagent.Failed || !strings.HasPrefix(is.Error, "a lie: "+tree.ErrContent.Error()) || is.Files != int64(len(want)) ||
-		is.FilesTotal != is.Files+1 {
-		t.Errorf("got %+v, want %d files and the error of a lie", is, len(want))
+	pull := child.runPull(p.target())
+	if pull.State != siteagent.PullFailed || !strings.HasPrefix(pull.Error, "a lie: "+tree.ErrContent.Error()) || pull.Files != int64(len(want)) ||
+		pull.FilesTotal != pull.Files+1 {
+		t.Errorf("got %+v, want %d files and the error of a lie", pull, len(want))
 	}
 	child.wantTree(want)
 }
@@ -206,25 +206,25 @@ func TestPullAroundALie(t *testing.T) {
 func TestPullTogether(t *testing.T) {
 	t.Parallel()
 	parent := start(t, t.TempDir())
-	want := map[string]string{"large": strings.Repeat("large", siteagent.SmallFile)}
-	for i := range siteagent.MostTogether + 50 {
+	want := map[string]string{"large": strings.Repeat("large", siteagent.MaxBundledSize)}
+	for i := range siteagent.MaxBundledFiles + 50 {
 		want[fmt.Sprintf("%d/%d", i%3, i)] = strings.Repeat(fmt.Sprint(i), i)
 	}
 	for path, content := range want {
 		testkit.Must(t, os.MkdirAll(filepath.Dir(filepath.Join(parent.folder, "files", path)), 0o755))
 		testkit.Must(t, os.WriteFile(filepath.Join(parent.folder, "files", path), []byte(content), 0o644))
 	}
-	whole := func(content []byte) (frames [][]byte) {
+	splitFrames := func(content []byte) (frames [][]byte) {
 		for len(content) > 0 {
 			end := bytes.IndexByte(content, '\n') + 1
-			var is siteagent.Bundled
+			var is siteagent.BundleHeader
 			testkit.Must(t, json.Unmarshal(content[:end], &is))
 			end += int(is.Size)
 			frames, content = append(frames, content[:end]), content[end:]
 		}
 		return frames
 	}
-	for name, of := range map[string]struct {
+	for name, tc := range map[string]struct {
 		bundle func(w http.ResponseWriter, content []byte) bool
 		alone  int64 // files that are asked for by themselves
 	}{
@@ -234,14 +234,14 @@ func TestPullTogether(t *testing.T) {
 			return true
 		}, int64(len(want)) - 1},
 		"cut off": {func(w http.ResponseWriter, content []byte) bool {
-			_, _ = w.Write(bytes.Join(whole(content)[:10], nil))
+			_, _ = w.Write(bytes.Join(splitFrames(content)[:10], nil))
 			_, _ = io.WriteString(w, `{"size":5}`+"\nhal")
 			w.(http.Flusher).Flush()
 			panic(http.ErrAbortHandler)
 		}, int64(len(want)) - 1 - 10*2 + 2}, // what was gone on with and makes no whole is asked for once more
 		"too large": {func(w http.ResponseWriter, content []byte) bool {
-			_, _ = w.Write(bytes.Join(whole(content)[:10], nil))
-			_, _ = fmt.Fprintf(w, "{\"size\":%d}\n%s", siteagent.SmallFile+1, make([]byte, siteagent.SmallFile+1))
+			_, _ = w.Write(bytes.Join(splitFrames(content)[:10], nil))
+			_, _ = fmt.Fprintf(w, "{\"size\":%d}\n%s", siteagent.MaxBundledSize+1, make([]byte, siteagent.MaxBundledSize+1))
 			return true
 		}, int64(len(want)) - 1 - 10*2},
 		"nonsense": {func(w http.ResponseWriter, content []byte) bool {
@@ -249,7 +249,7 @@ func TestPullTogether(t *testing.T) {
 			return true
 		}, int64(len(want)) - 1},
 		"some left out": {func(w http.ResponseWriter, content []byte) bool {
-			for n, frame := range whole(content) {
+			for n, frame := range splitFrames(content) {
 				if n < 10 {
 					frame = []byte(`{"left_out":true}` + "\n")
 				}
@@ -259,13 +259,13 @@ func TestPullTogether(t *testing.T) {
 		}, 1 + 10*2},
 	} {
 		child, p := start(t, t.TempDir()), newProxy(t, parent)
-		p.bundle = of.bundle
-		is := child.pull(p.target())
-		if is.State != siteagent.Done || is.Files != int64(len(want)) || is.Bytes != is.BytesTotal {
-			t.Errorf("%s: got %+v, want all %d files done", name, is, len(want))
+		p.bundle = tc.bundle
+		pull := child.runPull(p.target())
+		if pull.State != siteagent.PullDone || pull.Files != int64(len(want)) || pull.Bytes != pull.BytesTotal {
+			t.Errorf("%s: got %+v, want all %d files done", name, pull, len(want))
 		}
-		if p.files.Load() != of.alone || p.together.Load() != 2 {
-			t.Errorf("%s: got %d requests for one and %d for several, want %d and 2", name, p.files.Load(), p.together.Load(), of.alone)
+		if p.files.Load() != tc.alone || p.together.Load() != 2 {
+			t.Errorf("%s: got %d requests for one and %d for several, want %d and 2", name, p.files.Load(), p.together.Load(), tc.alone)
 		}
 		child.wantTree(want)
 	}
@@ -291,7 +291,7 @@ func TestPullAfterAKill(t *testing.T) {
 		case i >= 8:
 			content = content[:len(content)/2]
 		}
-		testkit.Must(t, os.WriteFile(filepath.Join(folder, "parts", file("", want[fmt.Sprint(i)]).SHA256), content, 0o600))
+		testkit.Must(t, os.WriteFile(filepath.Join(folder, "parts", newFile("", want[fmt.Sprint(i)]).SHA256), content, 0o600))
 	}
 	child, p := start(t, folder), newProxy(t, parent)
 	var asked sync.Map
@@ -303,8 +303,8 @@ func TestPullAfterAKill(t *testing.T) {
 		}
 		return false
 	}
-	if is := child.pull(p.target()); is.State != siteagent.Done || is.Bytes != is.BytesTotal {
-		t.Errorf("got %+v, want all bytes done", is)
+	if pull := child.runPull(p.target()); pull.State != siteagent.PullDone || pull.Bytes != pull.BytesTotal {
+		t.Errorf("got %+v, want all bytes done", pull)
 	}
 	child.wantTree(want)
 	asked.Range(func(i, _ any) bool {

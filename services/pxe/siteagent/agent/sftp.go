@@ -17,64 +17,64 @@ import (
 )
 
 const (
-	// mostConnections is how many speak SSH at a time, mostSessions and mostOpen how many sessions and files one of them has.
-	mostConnections, mostSessions, mostOpen = 64, 4, 64
-	handshakeTime                           = 20 * time.Second
-	// silence is how long nothing may arrive of who is connected.
-	silence = 10 * time.Minute
-	// mostKeys is how long the file with people's keys can be.
-	mostKeys = 1 << 20
+	// maxConnections is how many speak SSH at a time, maxSessions and maxOpenFiles how many sessions and files one of them has.
+	maxConnections, maxSessions, maxOpenFiles = 64, 4, 64
+	handshakeTimeout                          = 20 * time.Second
+	// idleTimeout is how long nothing may arrive of who is connected.
+	idleTimeout = 10 * time.Minute
+	// maxKeysSize is how long the file with people's keys can be.
+	maxKeysSize = 1 << 20
 	// localFolder is what people bring files to: a sync leaves it alone where there is no parent.
 	localFolder = "local"
 )
 
-// SFTP is how the agent gives and takes files by SFTP.
-type SFTP struct {
-	HostKey ssh.Signer
-	People  string // a file with the public keys of those who bring files, as authorized_keys has them; empty: of nobody
+// SFTPConfig is how the agent gives and takes files by SFTP.
+type SFTPConfig struct {
+	HostKey        ssh.Signer
+	AuthorizedKeys string // a file with the public keys of those who bring files, as authorized_keys has them; empty: of nobody
 }
 
-// rights are those of who is connected by SSH.
-type rights struct {
-	reads         func() bool // as long as this is true
-	parts, brings bool        // may send what arrives in parts, and bring files to the folder local
+// sftpRights are those of who is connected by SSH.
+type sftpRights struct {
+	canRead                 func() bool // as long as this is true
+	canSendParts, canUpload bool        // may send what arrives in parts, and bring files to the folder local
 }
 
-type rightsKey struct{}
+type sftpRightsKey struct{}
 
-func (r rights) permissions() *ssh.Permissions {
-	return &ssh.Permissions{ExtraData: map[any]any{rightsKey{}: r}}
+func (r sftpRights) permissions() *ssh.Permissions {
+	return &ssh.Permissions{ExtraData: map[any]any{sftpRightsKey{}: r}}
 }
 
 func always() bool { return true }
 
-var errNotLetIn = errors.New("neither the API key, nor a token that holds, nor the key of somebody who is let in")
+var errAccessDenied = errors.New("neither the API key, nor a token that holds, nor the key of somebody who is let in")
 
 // ServeSFTP lets in, until ctx ends, who has the API key or a token as password, and people by their keys.
-func (a *Agent) ServeSFTP(ctx context.Context, listener net.Listener, s SFTP) error {
+func (a *Agent) ServeSFTP(ctx context.Context, listener net.Listener, s SFTPConfig) error {
 	config := &ssh.ServerConfig{
 		MaxAuthTries: 6, ServerVersion: "SSH-2.0-Ironplane",
 		PasswordCallback: func(_ ssh.ConnMetadata, password []byte) (*ssh.Permissions, error) {
 			token := string(password)
 			switch {
-			case a.right(token):
-				return rights{always, true, true}.permissions(), nil
-			case a.granted(token):
-				return rights{reads: func() bool { return a.granted(token) }}.permissions(), nil
+			case a.isAPIKey(token):
+				return sftpRights{always, true, true}.permissions(), nil
+			case a.hasGrant(token):
+				return sftpRights{canRead: func() bool { return a.hasGrant(token) }}.permissions(), nil
 			}
-			return nil, errNotLetIn
+			return nil, errAccessDenied
 		},
 		PublicKeyCallback: func(_ ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {
-			people, err := People(s.People)
+			keys, err := ReadAuthorizedKeys(s.AuthorizedKeys)
 			if err != nil {
 				a.log.Error("the keys of people cannot be read", "error", err)
 			}
-			for _, one := range people {
-				if bytes.Equal(one.Marshal(), key.Marshal()) {
-					return rights{always, false, true}.permissions(), nil
+			for _, authorized := range keys {
+				if bytes.Equal(authorized.Marshal(), key.Marshal()) {
+					return sftpRights{always, false, true}.permissions(), nil
 				}
 			}
-			return nil, errNotLetIn
+			return nil, errAccessDenied
 		},
 	}
 	config.AddHostKey(s.HostKey)
@@ -82,7 +82,7 @@ func (a *Agent) ServeSFTP(ctx context.Context, listener net.Listener, s SFTP) er
 	defer serving.Wait()
 	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
 	defer stop()
-	places := make(chan struct{}, mostConnections)
+	slots := make(chan struct{}, maxConnections)
 	for {
 		conn, err := listener.Accept()
 		if ctx.Err() != nil {
@@ -92,9 +92,9 @@ func (a *Agent) ServeSFTP(ctx context.Context, listener net.Listener, s SFTP) er
 			return fmt.Errorf("accept a connection of SSH: %w", err)
 		}
 		select {
-		case places <- struct{}{}:
+		case slots <- struct{}{}:
 			serving.Go(func() {
-				defer func() { <-places }()
+				defer func() { <-slots }()
 				a.serveSSH(ctx, conn, config)
 			})
 		default:
@@ -103,17 +103,17 @@ func (a *Agent) ServeSFTP(ctx context.Context, listener net.Listener, s SFTP) er
 	}
 }
 
-// People are the public keys in a file, which may be replaced at any time; none, where it is not named.
-func People(file string) (keys []ssh.PublicKey, err error) {
+// ReadAuthorizedKeys are the public keys in a file, which may be replaced at any time; none, where it is not named.
+func ReadAuthorizedKeys(file string) (keys []ssh.PublicKey, err error) {
 	if file == "" {
 		return nil, nil
 	}
-	from, err := os.Open(file)
+	reader, err := os.Open(file)
 	if err != nil {
 		return nil, err
 	}
-	defer from.Close()
-	text, err := io.ReadAll(io.LimitReader(from, mostKeys))
+	defer reader.Close()
+	text, err := io.ReadAll(io.LimitReader(reader, maxKeysSize))
 	if err != nil {
 		return nil, err
 	}
@@ -134,13 +134,13 @@ func People(file string) (keys []ssh.PublicKey, err error) {
 }
 
 // serveSSH serves one connection.
-func (a *Agent) serveSSH(ctx context.Context, plain net.Conn, config *ssh.ServerConfig) {
-	defer plain.Close()
-	stop := context.AfterFunc(ctx, func() { _ = plain.Close() })
+func (a *Agent) serveSSH(ctx context.Context, rawConn net.Conn, config *ssh.ServerConfig) {
+	defer rawConn.Close()
+	stop := context.AfterFunc(ctx, func() { _ = rawConn.Close() })
 	defer stop()
-	late := time.AfterFunc(handshakeTime, func() { _ = plain.Close() })
-	conn, channels, requests, err := ssh.NewServerConn(&impatient{plain}, config)
-	late.Stop()
+	timer := time.AfterFunc(handshakeTimeout, func() { _ = rawConn.Close() })
+	conn, channels, requests, err := ssh.NewServerConn(&deadlineConn{rawConn}, config)
+	timer.Stop()
 	if err != nil {
 		return // who was not let in was told so
 	}
@@ -148,27 +148,27 @@ func (a *Agent) serveSSH(ctx context.Context, plain net.Conn, config *ssh.Server
 	defer serving.Wait()
 	defer conn.Close()
 	serving.Go(func() { ssh.DiscardRequests(requests) })
-	may, _ := conn.Permissions.ExtraData[rightsKey{}].(rights)
+	rights, _ := conn.Permissions.ExtraData[sftpRightsKey{}].(sftpRights)
 	var sessions atomic.Int32
 	for asked := range channels {
-		if asked.ChannelType() != "session" || sessions.Load() >= mostSessions {
+		if asked.ChannelType() != "session" || sessions.Load() >= maxSessions {
 			_ = asked.Reject(ssh.Prohibited, "there is SFTP, and nothing else") // who asked may be gone
 			continue
 		}
-		channel, of, err := asked.Accept()
+		channel, channelRequests, err := asked.Accept()
 		if err != nil {
 			return
 		}
 		sessions.Add(1)
 		serving.Go(func() {
 			defer sessions.Add(-1)
-			a.serveSession(channel, of, may)
+			a.serveSession(channel, channelRequests, rights)
 		})
 	}
 }
 
 // serveSession waits for the wish for SFTP, and speaks that.
-func (a *Agent) serveSession(channel ssh.Channel, asked <-chan *ssh.Request, may rights) {
+func (a *Agent) serveSession(channel ssh.Channel, asked <-chan *ssh.Request, rights sftpRights) {
 	defer channel.Close()
 	for r := range asked {
 		const sftpAsString = "\x00\x00\x00\x04sftp"
@@ -179,29 +179,29 @@ func (a *Agent) serveSession(channel ssh.Channel, asked <-chan *ssh.Request, may
 		if !isSFTP {
 			continue
 		}
-		var others sync.WaitGroup
-		others.Go(func() { ssh.DiscardRequests(asked) })
-		s := &session{agent: a, may: may}
+		var discarding sync.WaitGroup
+		discarding.Go(func() { ssh.DiscardRequests(asked) })
+		s := &session{agent: a, rights: rights}
 		_ = sftp.NewRequestServer(channel, sftp.Handlers{FileGet: s, FilePut: s, FileCmd: s, FileList: s}).Serve() // ends when the caller leaves
 		_, _ = channel.SendRequest("exit-status", false, make([]byte, 4))                                          // which clients wait for
 		_ = channel.Close()
-		others.Wait()
+		discarding.Wait()
 		return
 	}
 }
 
-// impatient gives up on who sends nothing, or takes nothing, for a while.
-type impatient struct{ net.Conn }
+// deadlineConn gives up on who sends nothing, or takes nothing, for a while.
+type deadlineConn struct{ net.Conn }
 
-func (c *impatient) Read(p []byte) (int, error) {
-	if err := c.SetReadDeadline(time.Now().Add(silence)); err != nil {
+func (c *deadlineConn) Read(p []byte) (int, error) {
+	if err := c.SetReadDeadline(time.Now().Add(idleTimeout)); err != nil {
 		return 0, err
 	}
 	return c.Conn.Read(p)
 }
 
-func (c *impatient) Write(p []byte) (int, error) {
-	if err := c.SetWriteDeadline(time.Now().Add(progress)); err != nil {
+func (c *deadlineConn) Write(p []byte) (int, error) {
+	if err := c.SetWriteDeadline(time.Now().Add(ioTimeout)); err != nil {
 		return 0, err
 	}
 	return c.Conn.Write(p)

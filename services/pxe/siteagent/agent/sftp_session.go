@@ -18,32 +18,32 @@ import (
 
 // session answers one who speaks SFTP. The root has the folder files, and, for the control plane alone, parts.
 type session struct {
-	agent *Agent
-	may   rights
-	open  atomic.Int32
+	agent     *Agent
+	rights    sftpRights
+	openFiles atomic.Int32
 }
 
-// named is the path in the tree of what a request names: "." is the folder files itself.
-func named(asked string) (string, bool) {
-	if asked == "/"+siteagent.SFTPFiles {
+// treePath is the path in the tree of what a request names: "." is the folder files itself.
+func treePath(requestPath string) (string, bool) {
+	if requestPath == "/"+siteagent.SFTPFiles {
 		return ".", true
 	}
-	return strings.CutPrefix(asked, "/"+siteagent.SFTPFiles+"/")
+	return strings.CutPrefix(requestPath, "/"+siteagent.SFTPFiles+"/")
 }
 
-// local is the path in the tree of what people may change.
-func (s *session) local(asked string) (string, error) {
-	name, ok := named(asked)
-	if !ok || !s.may.brings || !strings.HasPrefix(name, localFolder+"/") {
+// localPath is the path in the tree of what people may change.
+func (s *session) localPath(requestPath string) (string, error) {
+	name, ok := treePath(requestPath)
+	if !ok || !s.rights.canUpload || !strings.HasPrefix(name, localFolder+"/") {
 		return "", sftp.ErrSSHFxPermissionDenied
 	}
 	return name, nil
 }
 
-// take counts an open file.
-func (s *session) take() error {
-	if s.open.Add(1) > mostOpen {
-		s.open.Add(-1)
+// acquireFile counts an open file.
+func (s *session) acquireFile() error {
+	if s.openFiles.Add(1) > maxOpenFiles {
+		s.openFiles.Add(-1)
 		return errors.New("too many files are open")
 	}
 	return nil
@@ -51,17 +51,17 @@ func (s *session) take() error {
 
 // Fileread opens a file to be read.
 func (s *session) Fileread(r *sftp.Request) (io.ReaderAt, error) {
-	name, ok := named(r.Filepath)
-	if !ok || !s.may.reads() {
+	name, ok := treePath(r.Filepath)
+	if !ok || !s.rights.canRead() {
 		return nil, sftp.ErrSSHFxPermissionDenied
 	}
-	if err := s.take(); err != nil {
+	if err := s.acquireFile(); err != nil {
 		return nil, err
 	}
 	file, _, err := s.agent.tree.Open(name)
 	if err != nil {
-		s.open.Add(-1)
-		return nil, s.failure(err)
+		s.openFiles.Add(-1)
+		return nil, s.sftpError(err)
 	}
 	return &readFile{file, s}, nil
 }
@@ -72,7 +72,7 @@ type readFile struct {
 }
 
 func (f *readFile) Close() error {
-	f.session.open.Add(-1)
+	f.session.openFiles.Add(-1)
 	return f.File.Close()
 }
 
@@ -81,52 +81,52 @@ func (s *session) Filewrite(r *sftp.Request) (io.WriterAt, error) {
 	if r.Pflags().Append {
 		return nil, sftp.ErrSSHFxOpUnsupported
 	}
-	if err := s.take(); err != nil {
+	if err := s.acquireFile(); err != nil {
 		return nil, err
 	}
-	arrival, err := s.arrival(r)
+	upload, err := s.startUpload(r)
 	if err != nil {
-		s.open.Add(-1)
-		return nil, s.failure(err)
+		s.openFiles.Add(-1)
+		return nil, s.sftpError(err)
 	}
-	return &writtenFile{arrival, s}, nil
+	return &writtenFile{upload, s}, nil
 }
 
-func (s *session) arrival(r *sftp.Request) (*tree.Arrival, error) {
-	if sum, isPart := strings.CutPrefix(r.Filepath, "/"+siteagent.SFTPParts+"/"); isPart && s.may.parts {
-		return s.agent.tree.Part(sum, r.Pflags().Trunc)
+func (s *session) startUpload(r *sftp.Request) (*tree.Upload, error) {
+	if sum, isPart := strings.CutPrefix(r.Filepath, "/"+siteagent.SFTPParts+"/"); isPart && s.rights.canSendParts {
+		return s.agent.tree.OpenPart(sum, r.Pflags().Trunc)
 	}
-	name, err := s.local(r.Filepath)
+	name, err := s.localPath(r.Filepath)
 	if err != nil {
 		return nil, err
 	}
 	if _, err := s.agent.tree.Stat(path.Dir(name)); err != nil && path.Dir(name) != localFolder {
 		return nil, err
 	}
-	return s.agent.tree.Bring(name)
+	return s.agent.tree.CreateUpload(name)
 }
 
 type writtenFile struct {
-	arrival *tree.Arrival
+	upload  *tree.Upload
 	session *session
 }
 
 func (f *writtenFile) WriteAt(p []byte, at int64) (int, error) {
-	n, err := f.arrival.WriteAt(p, at)
-	return n, f.session.failure(err)
+	n, err := f.upload.WriteAt(p, at)
+	return n, f.session.sftpError(err)
 }
 
 // TransferError says that the connection has ended in the middle.
-func (f *writtenFile) TransferError(error) { f.arrival.Abort() }
+func (f *writtenFile) TransferError(error) { f.upload.Abort() }
 
 func (f *writtenFile) Close() error {
-	f.session.open.Add(-1)
-	return f.session.failure(f.arrival.Close())
+	f.session.openFiles.Add(-1)
+	return f.session.sftpError(f.upload.Close())
 }
 
 // Filecmd changes what people brought.
 func (s *session) Filecmd(r *sftp.Request) error {
-	name, err := s.local(r.Filepath)
+	name, err := s.localPath(r.Filepath)
 	if err != nil {
 		return err
 	}
@@ -135,20 +135,20 @@ func (s *session) Filecmd(r *sftp.Request) error {
 	case "Setstat": // modes and times are the agent's own
 		return nil
 	case "Rename", "PosixRename":
-		to, err := s.local(r.Target)
+		to, err := s.localPath(r.Target)
 		if err != nil {
 			return err
 		}
-		return s.failure(files.Rename(name, to, r.Method == "PosixRename"))
+		return s.sftpError(files.Rename(name, to, r.Method == "PosixRename"))
 	case "Mkdir":
-		if err := files.MakeFolder(localFolder); err != nil && !errors.Is(err, tree.ErrInTheWay) {
-			return s.failure(err)
+		if err := files.MakeFolder(localFolder); err != nil && !errors.Is(err, tree.ErrPathConflict) {
+			return s.sftpError(err)
 		}
-		return s.failure(files.MakeFolder(name))
+		return s.sftpError(files.MakeFolder(name))
 	case "Rmdir":
-		return s.failure(files.RemoveFolder(name))
+		return s.sftpError(files.RemoveFolder(name))
 	case "Remove":
-		return s.failure(files.Remove(name))
+		return s.sftpError(files.Remove(name))
 	}
 	return sftp.ErrSSHFxOpUnsupported
 }
@@ -158,39 +158,39 @@ func (s *session) PosixRename(r *sftp.Request) error { return s.Filecmd(r) }
 
 // Filelist lists a folder, or looks at what is there.
 func (s *session) Filelist(r *sftp.Request) (sftp.ListerAt, error) {
-	if !s.may.reads() {
+	if !s.rights.canRead() {
 		return nil, sftp.ErrSSHFxPermissionDenied
 	}
 	if r.Filepath == "/" {
-		is, err := s.agent.tree.Stat(".")
+		info, err := s.agent.tree.Stat(".")
 		if err != nil {
-			return nil, s.failure(err)
+			return nil, s.sftpError(err)
 		}
-		return listed{inRoot{is}}, nil
+		return fileList{rootEntry{info}}, nil
 	}
-	name, ok := named(r.Filepath)
+	name, ok := treePath(r.Filepath)
 	if !ok {
 		return nil, fs.ErrNotExist
 	}
 	switch r.Method {
 	case "List":
-		all, err := s.agent.tree.List(name)
-		return listed(all), s.failure(err)
+		entries, err := s.agent.tree.List(name)
+		return fileList(entries), s.sftpError(err)
 	case "Stat":
-		is, err := s.agent.tree.Stat(name)
-		return listed{is}, s.failure(err)
+		info, err := s.agent.tree.Stat(name)
+		return fileList{info}, s.sftpError(err)
 	}
 	return nil, sftp.ErrSSHFxOpUnsupported
 }
 
-// inRoot is the folder files as the root has it.
-type inRoot struct{ fs.FileInfo }
+// rootEntry is the folder files as the root has it.
+type rootEntry struct{ fs.FileInfo }
 
-func (inRoot) Name() string { return siteagent.SFTPFiles }
+func (rootEntry) Name() string { return siteagent.SFTPFiles }
 
-type listed []fs.FileInfo
+type fileList []fs.FileInfo
 
-func (l listed) ListAt(into []os.FileInfo, at int64) (int, error) {
+func (l fileList) ListAt(into []os.FileInfo, at int64) (int, error) {
 	if at >= int64(len(l)) {
 		return 0, io.EOF
 	}
@@ -201,8 +201,8 @@ func (l listed) ListAt(into []os.FileInfo, at int64) (int, error) {
 	return n, nil
 }
 
-// failure is what a caller is told of what went wrong: nothing of where the folder is.
-func (s *session) failure(err error) error {
+// sftpError is what a caller is told of what went wrong: nothing of where the folder is.
+func (s *session) sftpError(err error) error {
 	switch {
 	case err == nil, errors.Is(err, sftp.ErrSSHFxPermissionDenied), errors.Is(err, io.EOF):
 		return err
@@ -211,7 +211,7 @@ func (s *session) failure(err error) error {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return errors.New("the agent's disk is full")
 	}
-	if _, inFolder := errors.AsType[*fs.PathError](err); inFolder && !errors.Is(err, tree.ErrInTheWay) {
+	if _, inFolder := errors.AsType[*fs.PathError](err); inFolder && !errors.Is(err, tree.ErrPathConflict) {
 		s.agent.log.Error("a file cannot be given or taken by SFTP", "error", err)
 		return errors.New("the agent cannot do this: its log says why")
 	}

@@ -25,19 +25,19 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/siteagent/agent"
 )
 
-// person is somebody with a key of SSH, in a file.
-type person struct {
+// sshUser is somebody with a key of SSH, in a file.
+type sshUser struct {
 	file   string
 	signer ssh.Signer
 }
 
-func newPerson(t *testing.T) person {
+func newSSHUser(t *testing.T) sshUser {
 	t.Helper()
 	_, key, err := ed25519.GenerateKey(nil)
 	testkit.Must(t, err)
 	block, err := ssh.MarshalPrivateKey(key, "")
 	testkit.Must(t, err)
-	p := person{file: filepath.Join(t.TempDir(), "key")}
+	p := sshUser{file: filepath.Join(t.TempDir(), "key")}
 	testkit.Must(t, os.WriteFile(p.file, pem.EncodeToMemory(block), 0o600))
 	p.signer, err = ssh.NewSignerFromKey(key)
 	testkit.Must(t, err)
@@ -45,9 +45,9 @@ func newPerson(t *testing.T) person {
 }
 
 // serveSFTP has an agent serve SFTP, to these people among others.
-func (r *running) serveSFTP(people ...person) *siteagent.SFTP {
+func (r *testAgent) serveSFTP(people ...sshUser) *siteagent.SFTPEndpoint {
 	r.Helper()
-	key, err := agent.OwnHostKey(filepath.Join(r.folder, "ssh-host-key"))
+	key, err := agent.LoadOrCreateHostKey(filepath.Join(r.folder, "ssh-host-key"))
 	testkit.Must(r.T, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	testkit.Must(r.T, err)
@@ -57,28 +57,28 @@ func (r *running) serveSFTP(people ...person) *siteagent.SFTP {
 	}
 	file := filepath.Join(r.TempDir(), "keys")
 	testkit.Must(r.T, os.WriteFile(file, []byte(keys), 0o600))
-	ctx, end := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.Background())
 	var serving sync.WaitGroup
 	serving.Go(func() {
-		if err := r.agent.ServeSFTP(ctx, listener, agent.SFTP{HostKey: key, People: file}); err != nil {
+		if err := r.agent.ServeSFTP(ctx, listener, agent.SFTPConfig{HostKey: key, AuthorizedKeys: file}); err != nil {
 			r.Error(err)
 		}
 	})
 	stop := r.stop
 	r.stop = sync.OnceFunc(func() {
-		end()
+		cancel()
 		serving.Wait()
 		stop()
 	})
 	r.Cleanup(r.stop)
-	return &siteagent.SFTP{Address: listener.Addr().String(), HostKey: string(ssh.MarshalAuthorizedKey(key.PublicKey()))}
+	return &siteagent.SFTPEndpoint{Address: listener.Addr().String(), HostKey: string(ssh.MarshalAuthorizedKey(key.PublicKey()))}
 }
 
-// sftpAs connects as somebody.
-func (r *running) sftpAs(at *siteagent.SFTP, auth ssh.AuthMethod) (*sftp.Client, *ssh.Client, error) {
+// dialSFTP connects as somebody.
+func (r *testAgent) dialSFTP(at *siteagent.SFTPEndpoint, auth ssh.AuthMethod) (*sftp.Client, *ssh.Client, error) {
 	host, _, _, _, err := ssh.ParseAuthorizedKey([]byte(at.HostKey))
 	testkit.Must(r.T, err)
-	over, err := ssh.Dial(
+	sshConn, err := ssh.Dial(
 		"tcp",
 		at.Address,
 		&ssh.ClientConfig{User: "files", Auth: []ssh.AuthMethod{auth}, HostKeyCallback: ssh.FixedHostKey(host), Timeout: 5 * time.Minute},
@@ -86,12 +86,12 @@ func (r *running) sftpAs(at *siteagent.SFTP, auth ssh.AuthMethod) (*sftp.Client,
 	if err != nil {
 		return nil, nil, err
 	}
-	r.Cleanup(func() { _ = over.Close() })
-	c, err := sftp.NewClient(over)
-	return c, over, err
+	r.Cleanup(func() { _ = sshConn.Close() })
+	c, err := sftp.NewClient(sshConn)
+	return c, sshConn, err
 }
 
-func send(c *sftp.Client, path, content string) error {
+func sendFile(c *sftp.Client, path, content string) error {
 	f, err := c.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC)
 	if err != nil {
 		return err
@@ -100,7 +100,7 @@ func send(c *sftp.Client, path, content string) error {
 	return errors.Join(err, f.Close())
 }
 
-func receive(c *sftp.Client, path string) (string, error) {
+func receiveFile(c *sftp.Client, path string) (string, error) {
 	f, err := c.Open(path)
 	if err != nil {
 		return "", err
@@ -109,7 +109,7 @@ func receive(c *sftp.Client, path string) (string, error) {
 	return string(content), errors.Join(err, f.Close())
 }
 
-// People bring files by their keys to local, and nowhere else; who has a token reads; the API key's owner sends what arrives in parts.
+// ReadAuthorizedKeys bring files by their keys to local, and nowhere else; who has a token reads; the API key's owner sends what arrives in parts.
 func TestSFTP(t *testing.T) {
 	t.Parallel()
 	outer := t.TempDir()
@@ -117,68 +117,68 @@ func TestSFTP(t *testing.T) {
 	testkit.Must(t, os.Mkdir(folder, 0o755))
 	testkit.Must(t, os.WriteFile(filepath.Join(outer, "secret"), []byte("secret"), 0o644))
 	r := start(t, folder)
-	anna, stranger := newPerson(t), newPerson(t)
-	at := r.serveSFTP(anna)
+	user, unknown := newSSHUser(t), newSSHUser(t)
+	at := r.serveSFTP(user)
 	r.put("boot/vmlinuz", "kernel")
 	r.put("local/a/b", "by HTTP")
 	testkit.Must(t, os.Symlink("../../../secret", filepath.Join(folder, "files/local/link")))
 	testkit.Must(t, os.Symlink("../../..", filepath.Join(folder, "files/local/up")))
 
 	for name, auth := range map[string]ssh.AuthMethod{
-		"a stranger": ssh.PublicKeys(stranger.signer), "a wrong key": ssh.Password(key + "x"), "no key": ssh.Password(""),
+		"a stranger": ssh.PublicKeys(unknown.signer), "a wrong key": ssh.Password(key + "x"), "no key": ssh.Password(""),
 		"a token that nobody granted": ssh.Password("token"),
 	} {
-		if _, _, err := r.sftpAs(at, auth); err == nil {
+		if _, _, err := r.dialSFTP(at, auth); err == nil {
 			t.Errorf("%s: got a connection, want a refusal", name)
 		}
 	}
-	by, _, err := r.sftpAs(at, ssh.PublicKeys(anna.signer))
+	userClient, _, err := r.dialSFTP(at, ssh.PublicKeys(user.signer))
 	testkit.Must(t, err)
 	big := strings.Repeat("0123456789", 300_000)
-	testkit.Must(t, send(by, "/files/local/big", big))
-	testkit.Must(t, send(by, "/files/local/empty", ""))
-	testkit.Must(t, by.Mkdir("/files/local/folder"))
-	testkit.Must(t, by.Rename("/files/local/empty", "/files/local/folder/empty"))
-	testkit.Must(t, by.PosixRename("/files/local/folder/empty", "/files/local/a/b"))
-	testkit.Must(t, by.RemoveDirectory("/files/local/folder"))
+	testkit.Must(t, sendFile(userClient, "/files/local/big", big))
+	testkit.Must(t, sendFile(userClient, "/files/local/empty", ""))
+	testkit.Must(t, userClient.Mkdir("/files/local/folder"))
+	testkit.Must(t, userClient.Rename("/files/local/empty", "/files/local/folder/empty"))
+	testkit.Must(t, userClient.PosixRename("/files/local/folder/empty", "/files/local/a/b"))
+	testkit.Must(t, userClient.RemoveDirectory("/files/local/folder"))
 	want := map[string]string{"boot/vmlinuz": "kernel", "local/big": big, "local/a/b": ""}
 	testkit.Must(t, os.Remove(filepath.Join(folder, "files/local/link")))
 	testkit.Must(t, os.Remove(filepath.Join(folder, "files/local/up")))
 	r.wantTree(want)
 	testkit.Must(t, os.Symlink("../../../secret", filepath.Join(folder, "files/local/link")))
 	testkit.Must(t, os.Symlink("../../..", filepath.Join(folder, "files/local/up")))
-	if got, err := receive(by, "/files/boot/vmlinuz"); err != nil || got != "kernel" {
+	if got, err := receiveFile(userClient, "/files/boot/vmlinuz"); err != nil || got != "kernel" {
 		t.Errorf("got %q (%v), want kernel", got, err)
 	}
-	all, err := r.client.Manifest(t.Context())
-	if err != nil || len(all) != 3 || all[2] != file("local/big", big) {
+	all, err := r.client.GetManifest(t.Context())
+	if err != nil || len(all) != 3 || all[2] != newFile("local/big", big) {
 		t.Errorf("got the files %v (%v), want 3 with local/big as the last", all, err)
 	}
 
 	token := r.grant()
-	reader, _, err := r.sftpAs(at, ssh.Password(token))
+	tokenClient, _, err := r.dialSFTP(at, ssh.Password(token))
 	testkit.Must(t, err)
-	whole, _, err := r.sftpAs(at, ssh.Password(key))
+	keyClient, _, err := r.dialSFTP(at, ssh.Password(key))
 	testkit.Must(t, err)
-	if got, err := receive(reader, "/files/local/big"); err != nil || got != big {
+	if got, err := receiveFile(tokenClient, "/files/local/big"); err != nil || got != big {
 		t.Errorf("got %d bytes (%v), want the %d bytes of local/big", len(got), err, len(big))
 	}
-	part := "/parts/" + file("", "content").SHA256
-	for who, c := range map[string]*sftp.Client{"a person": by, "a token": reader} {
+	part := "/parts/" + newFile("", "content").SHA256
+	for name, c := range map[string]*sftp.Client{"a person": userClient, "a token": tokenClient} {
 		for _, path := range []string{
 			part, "/files/boot/x", "/files/x", "/files/local", "/key", "/files/../key", "/files/local/../x", "/files/local/up/x", "/../secret",
 			"x", "/files/local/a\nb", "/files/local/none/x", "/files/local/" + strings.Repeat("a", 300),
 		} {
-			if err := send(c, path, "planted"); err == nil {
-				t.Errorf("%s: got no error for writing %q, want one", who, path)
+			if err := sendFile(c, path, "planted"); err == nil {
+				t.Errorf("%s: got no error for writing %q, want one", name, path)
 			}
 		}
 		for _, path := range []string{
 			"/secret", "/files/local/link", "/files/local/up/secret", "/files/../../secret", "/certificate", "/files/../certificate",
 			"/said/history", part, "/parts", "/files",
 		} {
-			if got, err := receive(c, path); err == nil {
-				t.Errorf("%s: got %q from %q, want an error", who, got, path)
+			if got, err := receiveFile(c, path); err == nil {
+				t.Errorf("%s: got %q from %q, want an error", name, got, path)
 			}
 		}
 		for path, err := range map[string]error{"/": c.Mkdir("/x"), "boot": c.Remove("/files/boot/vmlinuz"),
@@ -186,7 +186,7 @@ func TestSFTP(t *testing.T) {
 			"over": c.Rename("/files/local/big", "/files/local/a/b"), "link": c.Symlink("/files/boot/vmlinuz", "/files/local/l"),
 			"hard": c.Link("/files/boot/vmlinuz", "/files/local/l"), "full": c.RemoveDirectory("/files/local/a")} {
 			if err == nil {
-				t.Errorf("%s: got no error for the change %s, want one", who, path)
+				t.Errorf("%s: got no error for the change %s, want one", name, path)
 			}
 		}
 		for path, names := range map[string]string{"/": "files", "/files": "boot local", "/files/local": "a big"} {
@@ -196,19 +196,19 @@ func TestSFTP(t *testing.T) {
 				got = append(got, one.Name())
 			}
 			if err != nil || strings.Join(got, " ") != names {
-				t.Errorf("%s: got %v (%v) in %s, want %s", who, got, err, path, names)
+				t.Errorf("%s: got %v (%v) in %s, want %s", name, got, err, path, names)
 			}
 		}
 	}
-	if err := send(reader, "/files/local/x", "x"); err == nil {
+	if err := sendFile(tokenClient, "/files/local/x", "x"); err == nil {
 		t.Error("got no error for writing with a token, want one")
 	}
-	if err := by.Remove("/files/local/big"); err != nil {
+	if err := userClient.Remove("/files/local/big"); err != nil {
 		t.Error(err)
 	}
 
-	testkit.Must(t, send(whole, part, "con"))
-	if n, err := r.client.Received(t.Context(), file("", "content").SHA256); err != nil || n != 3 {
+	testkit.Must(t, sendFile(keyClient, part, "con"))
+	if n, err := r.client.GetReceived(t.Context(), newFile("", "content").SHA256); err != nil || n != 3 {
 		t.Errorf("got %d bytes received (%v), want 3", n, err)
 	}
 	if left, err := os.ReadDir(outer); err != nil || len(left) != 2 {
@@ -223,9 +223,9 @@ func TestSFTP(t *testing.T) {
 func TestSFTPIsCutOff(t *testing.T) {
 	t.Parallel()
 	r := start(t, t.TempDir())
-	anna := newPerson(t)
-	at := r.serveSFTP(anna)
-	c, over, err := r.sftpAs(at, ssh.PublicKeys(anna.signer))
+	user := newSSHUser(t)
+	at := r.serveSFTP(user)
+	c, sshConn, err := r.dialSFTP(at, ssh.PublicKeys(user.signer))
 	testkit.Must(t, err)
 	gaps, err := c.OpenFile("/files/local/gaps", os.O_WRONLY|os.O_CREATE|os.O_TRUNC)
 	testkit.Must(t, err)
@@ -245,7 +245,7 @@ func TestSFTPIsCutOff(t *testing.T) {
 	testkit.Must(t, err)
 	_, err = half.Write([]byte("half of it"))
 	testkit.Must(t, err)
-	testkit.Must(t, over.Close())
+	testkit.Must(t, sshConn.Close())
 	r.stop() // which waits for all who were connected
 	r.wantTree(map[string]string{"local/mixed": "abcdefghi"})
 	if parts, err := os.ReadDir(filepath.Join(r.folder, "parts")); err != nil || len(parts) > 0 {
@@ -257,26 +257,26 @@ func TestSFTPIsCutOff(t *testing.T) {
 func TestPullBySFTP(t *testing.T) {
 	t.Parallel()
 	parent, child := start(t, t.TempDir()), start(t, t.TempDir())
-	want := some(40)
+	want := mixedFiles(40)
 	want["big"] = strings.Repeat("0123456789", 500_000)
 	for path, content := range want {
 		parent.put(path, content)
 	}
 	counted := newProxy(t, parent)
 	from := counted.target()
-	other := newPerson(t)
+	other := newSSHUser(t)
 	at := parent.serveSFTP()
-	from.SFTP = &siteagent.SFTP{Address: at.Address, HostKey: string(ssh.MarshalAuthorizedKey(other.signer.PublicKey()))}
-	if is := child.pull(from); is.State != siteagent.Failed || !strings.Contains(is.Error, siteagent.ErrHostKey.Error()) {
-		t.Errorf("got %+v, want it failed with %v", is, siteagent.ErrHostKey)
+	from.SFTP = &siteagent.SFTPEndpoint{Address: at.Address, HostKey: string(ssh.MarshalAuthorizedKey(other.signer.PublicKey()))}
+	if pull := child.runPull(from); pull.State != siteagent.PullFailed || !strings.Contains(pull.Error, siteagent.ErrHostKey.Error()) {
+		t.Errorf("got %+v, want it failed with %v", pull, siteagent.ErrHostKey)
 	}
 	child.wantTree(map[string]string{})
 	from.SFTP = at
-	if is := child.pull(from); is.State != siteagent.Done || is.Bytes != is.BytesTotal || counted.files.Load() != 0 {
-		t.Errorf("got %+v and %d requests for files by HTTP, want it done without", is, counted.files.Load())
+	if pull := child.runPull(from); pull.State != siteagent.PullDone || pull.Bytes != pull.BytesTotal || counted.files.Load() != 0 {
+		t.Errorf("got %+v and %d requests for files by HTTP, want it done without", pull, counted.files.Load())
 	}
 	child.wantTree(want)
-	if status, text := child.do(
+	if status, text := child.request(
 		"POST",
 		"/v1/pull",
 		key,
@@ -294,8 +294,8 @@ func TestOpenSSH(t *testing.T) {
 		t.Skip("sftp is not installed")
 	}
 	r := start(t, t.TempDir())
-	anna := newPerson(t)
-	at := r.serveSFTP(anna)
+	user := newSSHUser(t)
+	at := r.serveSFTP(user)
 	host, port, err := net.SplitHostPort(at.Address)
 	testkit.Must(t, err)
 	folder := t.TempDir()
@@ -311,7 +311,7 @@ func TestOpenSSH(t *testing.T) {
 			"-P",
 			port,
 			"-i",
-			anna.file,
+			user.file,
 			"-o",
 			"UserKnownHostsFile="+known,
 			"-o",
@@ -321,26 +321,26 @@ func TestOpenSSH(t *testing.T) {
 			"files@"+host,
 		)
 		cmd.Dir, cmd.Stdin = folder, strings.NewReader(batch)
-		said, err := cmd.CombinedOutput()
-		return string(said), err
+		output, err := cmd.CombinedOutput()
+		return string(output), err
 	}
-	said, err := run(
+	output, err := run(
 		"mkdir files/local/boot\nput -p image files/local/boot/image\nrename files/local/boot/image files/local/boot/disk\nls -l " +
 			"files/local/boot\nget files/local/boot/disk back\n",
 	)
-	if err != nil || !strings.Contains(said, "2000000") {
-		t.Fatalf("got %s (%v), want a listing with the size 2000000", said, err)
+	if err != nil || !strings.Contains(output, "2000000") {
+		t.Fatalf("got %s (%v), want a listing with the size 2000000", output, err)
 	}
 	if back, err := os.ReadFile(filepath.Join(folder, "back")); err != nil || !bytes.Equal(back, content) {
 		t.Errorf("got %d bytes (%v), want the %d bytes that were sent", len(back), err, len(content))
 	}
 	r.wantTree(map[string]string{"local/boot/disk": string(content)})
-	if said, err := run("put image files/image\n"); err == nil || !strings.Contains(strings.ToLower(said), "permission denied") {
-		t.Errorf("got %s (%v), want permission denied", said, err)
+	if output, err := run("put image files/image\n"); err == nil || !strings.Contains(strings.ToLower(output), "permission denied") {
+		t.Errorf("got %s (%v), want permission denied", output, err)
 	}
-	testkit.Must(t, os.WriteFile(known, fmt.Appendf(nil, "[%s]:%s %s", host, port, ssh.MarshalAuthorizedKey(anna.signer.PublicKey())), 0o600))
-	if said, err := run("ls\n"); err == nil {
-		t.Errorf("got %s with another host key, want an error", said)
+	testkit.Must(t, os.WriteFile(known, fmt.Appendf(nil, "[%s]:%s %s", host, port, ssh.MarshalAuthorizedKey(user.signer.PublicKey())), 0o600))
+	if output, err := run("ls\n"); err == nil {
+		t.Errorf("got %s with another host key, want an error", output)
 	}
 }
 
@@ -352,11 +352,11 @@ func TestPeople(t *testing.T) {
 		"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG anna\r\n":         true,
 		`command="x" ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG anna`: false} {
 		testkit.Must(t, os.WriteFile(file, []byte(text), 0o600))
-		if keys, err := agent.People(file); (err == nil) != right {
+		if keys, err := agent.ReadAuthorizedKeys(file); (err == nil) != right {
 			t.Errorf("%q: got %v (%v), want it accepted: %v", text, keys, err, right)
 		}
 	}
-	if _, err := agent.People(file + "x"); err == nil {
+	if _, err := agent.ReadAuthorizedKeys(file + "x"); err == nil {
 		t.Error("got no error for a missing file, want one")
 	}
 }

@@ -20,15 +20,15 @@ func TestUpload(t *testing.T) {
 	folder := t.TempDir()
 	r := start(t, folder)
 	content := strings.Repeat("0123456789", 100_000)
-	f := file("big", content)
+	f := newFile("big", content)
 	received := func(want int64) {
 		t.Helper()
-		if got, err := r.client.Received(t.Context(), f.SHA256); err != nil || got != want {
+		if got, err := r.client.GetReceived(t.Context(), f.SHA256); err != nil || got != want {
 			t.Fatalf("got %d bytes received (%v), want %d", got, err, want)
 		}
 	}
 	upload := fmt.Sprintf("/v1/file/big?sha256=%s&size=%d&offset=0", f.SHA256, f.Size)
-	if status, text := r.do("PUT", upload, key, strings.NewReader(content[:300_000])); status != http.StatusBadRequest {
+	if status, text := r.request("PUT", upload, key, strings.NewReader(content[:300_000])); status != http.StatusBadRequest {
 		t.Errorf("got %d %s for half a file, want %d", status, text, http.StatusBadRequest)
 	}
 	received(300_000)
@@ -42,10 +42,10 @@ func TestUpload(t *testing.T) {
 	testkit.Must(t, r.client.Put(t.Context(), f, 300_000, strings.NewReader(content[300_000:])))
 	r.wantTree(map[string]string{"big": content})
 
-	wrong := file("wrong", "one content")
+	mismatched := newFile("wrong", "one content")
 	if err := r.client.Put(
 		t.Context(),
-		wrong,
+		mismatched,
 		0,
 		strings.NewReader("two content"),
 	); !siteagent.IsRefusal(
@@ -62,18 +62,18 @@ func TestKnownContent(t *testing.T) {
 	t.Parallel()
 	r := start(t, t.TempDir())
 	r.put("one", "content")
-	f := file("folder/two", "content")
-	if n, err := r.client.Received(t.Context(), f.SHA256); err != nil || n != f.Size {
+	f := newFile("folder/two", "content")
+	if n, err := r.client.GetReceived(t.Context(), f.SHA256); err != nil || n != f.Size {
 		t.Errorf("got %d bytes received (%v), want %d", n, err, f.Size)
 	}
 	testkit.Must(t, r.client.Put(t.Context(), f, f.Size, http.NoBody))
 	r.put("one", "another")
 	r.put("empty", "")
 	r.wantTree(map[string]string{"one": "another", "folder/two": "content", "empty": ""})
-	if err := r.client.Put(t.Context(), file("one/below", "x"), 0, strings.NewReader("x")); !siteagent.IsRefusal(err, http.StatusConflict) {
+	if err := r.client.Put(t.Context(), newFile("one/below", "x"), 0, strings.NewReader("x")); !siteagent.IsRefusal(err, http.StatusConflict) {
 		t.Errorf("got %v for a path below a file, want a refusal with %d", err, http.StatusConflict)
 	}
-	if err := r.client.Put(t.Context(), file("folder", "x"), 0, strings.NewReader("x")); !siteagent.IsRefusal(err, http.StatusConflict) {
+	if err := r.client.Put(t.Context(), newFile("folder", "x"), 0, strings.NewReader("x")); !siteagent.IsRefusal(err, http.StatusConflict) {
 		t.Errorf("got %v for the path of a folder, want a refusal with %d", err, http.StatusConflict)
 	}
 	testkit.Must(t, r.client.Delete(t.Context(), "folder/two"))
@@ -83,8 +83,8 @@ func TestKnownContent(t *testing.T) {
 	}
 	// One that was written by hand is noticed.
 	testkit.Must(t, os.WriteFile(filepath.Join(r.folder, "files/one"), []byte("by hand"), 0o644))
-	all, err := r.client.Manifest(t.Context())
-	if err != nil || len(all) != 2 || all[1] != file("one", "by hand") {
+	all, err := r.client.GetManifest(t.Context())
+	if err != nil || len(all) != 2 || all[1] != newFile("one", "by hand") {
 		t.Errorf("got the files %v (%v), want 2 with one as it was written by hand", all, err)
 	}
 }

@@ -25,15 +25,15 @@ import (
 // BootAgent is an agent that boots machines, which a test speaks for.
 type BootAgent struct {
 	*testing.T
-	URL   string
-	Away  atomic.Bool // nobody reaches it
-	Agent *agent.Agent
-	Stop  func()
+	URL    string
+	IsDown atomic.Bool // nobody reaches it
+	Agent  *agent.Agent
+	Stop   func()
 
-	key    secret.String
-	folder string
-	before atomic.Pointer[func(*http.Request, string)]
-	server *httptest.Server
+	key       secret.String
+	folder    string
+	onRequest atomic.Pointer[func(*http.Request, string)]
+	server    *httptest.Server
 }
 
 // NewBootAgent starts one that asks callers for a key, until the test ends.
@@ -42,17 +42,17 @@ func NewBootAgent(t *testing.T, key string) *BootAgent {
 	b := &BootAgent{T: t, key: secret.New(key), folder: t.TempDir()}
 	b.Start()
 	b.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if b.Away.Load() {
+		if b.IsDown.Load() {
 			http.Error(w, "away", http.StatusBadGateway)
 			return
 		}
-		if before := b.before.Load(); before != nil {
+		if onRequest := b.onRequest.Load(); onRequest != nil {
 			body, err := io.ReadAll(r.Body)
 			if err != nil {
 				return
 			}
 			r.Body = io.NopCloser(bytes.NewReader(body))
-			(*before)(r, string(body))
+			(*onRequest)(r, string(body))
 		}
 		b.Agent.Handler().ServeHTTP(w, r)
 	}))
@@ -64,8 +64,8 @@ func NewBootAgent(t *testing.T, key string) *BootAgent {
 	return b
 }
 
-// Before has something done before the agent takes each request with its body.
-func (b *BootAgent) Before(do func(r *http.Request, body string)) { b.before.Store(&do) }
+// OnRequest has something done before the agent takes each request with its body.
+func (b *BootAgent) OnRequest(do func(r *http.Request, body string)) { b.onRequest.Store(&do) }
 
 // Start runs the agent on what it has on its disk.
 func (b *BootAgent) Start() {
@@ -84,11 +84,11 @@ func (b *BootAgent) Start() {
 	); err != nil {
 		b.Fatal(err)
 	}
-	ctx, end := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.Background())
 	var working sync.WaitGroup
 	working.Go(func() { _ = b.Agent.Run(ctx) })
 	b.Stop = func() {
-		end()
+		cancel()
 		working.Wait()
 		if err := errors.Join(b.Agent.Close(), files.Close()); err != nil {
 			b.Error(err)
@@ -96,19 +96,19 @@ func (b *BootAgent) Start() {
 	}
 }
 
-// Boots has a machine begin to boot, and answers the script that it gets.
-func (b *BootAgent) Boots(mac, address string) string {
+// Boot has a machine begin to boot, and answers the script that it gets.
+func (b *BootAgent) Boot(mac, address string) string {
 	b.Helper()
-	of := machine.Client{MAC: mac, Boots: true}
+	client := machine.Client{MAC: mac, IsBooting: true}
 	machines := b.Agent.Machines()
-	if !machines.Known(of) || !machines.Leased(of, netip.MustParseAddr(address)) {
+	if !machines.Admit(client) || !machines.ConfirmLease(client, netip.MustParseAddr(address)) {
 		b.Fatalf("%s gets no address", mac)
 	}
-	return b.Asks("GET", "/i/boot", address, "")
+	return b.MustRequest("GET", "/i/boot", address, "")
 }
 
-// Ask has a machine ask for something.
-func (b *BootAgent) Ask(method, path, address, form string) *httptest.ResponseRecorder {
+// Request has a machine ask for something.
+func (b *BootAgent) Request(method, path, address, form string) *httptest.ResponseRecorder {
 	response, request := httptest.NewRecorder(), httptest.NewRequest(method, path, strings.NewReader(form))
 	request.RemoteAddr = address + ":4711"
 	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
@@ -116,28 +116,28 @@ func (b *BootAgent) Ask(method, path, address, form string) *httptest.ResponseRe
 	return response
 }
 
-// Asks does so, and answers what it is given.
-func (b *BootAgent) Asks(method, path, address, form string) string {
+// MustRequest does so, and answers what it is given.
+func (b *BootAgent) MustRequest(method, path, address, form string) string {
 	b.Helper()
-	response := b.Ask(method, path, address, form)
+	response := b.Request(method, path, address, form)
 	if response.Code != http.StatusOK {
 		b.Errorf("%s %s is answered %d: %s", method, path, response.Code, response.Body)
 	}
 	return response.Body.String()
 }
 
-// Says has a machine with a token say how far it is.
-func (b *BootAgent) Says(token, what, address, form string) {
+// PostEvent has a machine with a token say how far it is.
+func (b *BootAgent) PostEvent(token, event, address, form string) {
 	b.Helper()
-	b.Asks("POST", "/i/"+token+"/"+what, address, form)
+	b.MustRequest("POST", "/i/"+token+"/"+event, address, form)
 }
 
 // Reports are what the agent has to say of machines.
 func (b *BootAgent) Reports() (all []siteagent.Report) {
 	b.Helper()
-	asking := &siteagent.Client{URL: b.URL, Key: b.key, HTTP: b.server.Client()}
+	client := &siteagent.Client{URL: b.URL, Key: b.key, HTTP: b.server.Client()}
 	for after := int64(0); ; {
-		found, err := asking.Feed(b.Context(), after)
+		found, err := client.GetFeed(b.Context(), after)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -14,11 +14,11 @@ var bootloaders = map[iana.Arch]string{
 	iana.EFI_ARM64: "ipxe-arm64.efi", iana.EFI_ARM64_HTTP: "ipxe-arm64.efi",
 }
 
-// bootloader is what firmware loads; empty: there is none for it.
-func (s *Server) bootloader(c machine.Client, given []iana.Arch) string {
+// bootloaderFor is what firmware loads; empty: there is none for it.
+func (s *Server) bootloaderFor(c machine.Client, architectures []iana.Arch) string {
 	architecture := iana.INTEL_X86PC
-	if len(given) > 0 {
-		architecture = given[0]
+	if len(architectures) > 0 {
+		architecture = architectures[0]
 	}
 	name := bootloaders[architecture]
 	if name == "" {
@@ -28,12 +28,12 @@ func (s *Server) bootloader(c machine.Client, given []iana.Arch) string {
 	return machine.Bootloaders + name
 }
 
-// script is where iPXE finds the script that is made for its machine.
-const script = "/i/boot"
+// scriptPath is where iPXE finds the script that is made for its machine.
+const scriptPath = "/i/boot"
 
-// booting adds what to boot: firmware iPXE, and iPXE a script that is made for this machine.
-func (s *Server) booting(q *question, r *dhcpv4.DHCPv4) *dhcpv4.DHCPv4 {
-	if !q.client.Boots {
+// addBootOptions adds what to boot: firmware iPXE, and iPXE a script that is made for this machine.
+func (s *Server) addBootOptions(q *request, r *dhcpv4.DHCPv4) *dhcpv4.DHCPv4 {
+	if !q.client.IsBooting {
 		return r
 	}
 	if s.Proxy && q.class != "" || q.class == "HTTPClient" {
@@ -45,24 +45,24 @@ func (s *Server) booting(q *question, r *dhcpv4.DHCPv4) *dhcpv4.DHCPv4 {
 	}
 	if q.ipxe {
 		r.ServerIPAddr = s.Server.AsSlice() // without which iPXE takes a proxy's answer for none
-		return file(r, s.URL+script)
+		return setBootFile(r, s.URL+scriptPath)
 	}
-	name := s.bootloader(q.client, q.ClientArch())
+	name := s.bootloaderFor(q.client, q.ClientArch())
 	switch {
 	case name == "":
 		return r
 	case q.class == "HTTPClient":
-		return file(r, s.URL+"/"+name)
+		return setBootFile(r, s.URL+"/"+name)
 	}
 	r.ServerIPAddr = s.Server.AsSlice()
 	r.UpdateOption(dhcpv4.OptTFTPServerName(s.Server.String()))
-	return file(r, name)
+	return setBootFile(r, name)
 }
 
-// file names what to boot, in the option and, for firmware that looks there, in the header.
-func file(r *dhcpv4.DHCPv4, name string) *dhcpv4.DHCPv4 {
-	const mostInHeader = 127
-	if len(name) <= mostInHeader {
+// setBootFile names what to boot, in the option and, for firmware that looks there, in the header.
+func setBootFile(r *dhcpv4.DHCPv4, name string) *dhcpv4.DHCPv4 {
+	const maxHeaderLength = 127
+	if len(name) <= maxHeaderLength {
 		r.BootFileName = name
 	}
 	r.UpdateOption(dhcpv4.OptBootFileName(name))

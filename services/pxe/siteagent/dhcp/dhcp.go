@@ -24,8 +24,8 @@ import (
 const (
 	serverPort, clientPort = dhcpv4.ServerPort, dhcpv4.ClientPort
 	// ProxyPort is where who boots asks a server that gives no addresses.
-	ProxyPort  = 4011
-	mostPacket = 4096
+	ProxyPort     = 4011
+	maxPacketSize = 4096
 )
 
 // Settings are what the operator chose.
@@ -48,21 +48,21 @@ type Server struct {
 
 // Run answers until ctx ends.
 func (s *Server) Run(ctx context.Context) error {
-	ctx, end := context.WithCancelCause(ctx)
-	defer end(nil)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	var answering sync.WaitGroup
 	defer answering.Wait()
-	for _, d := range s.sockets() {
-		conn, err := d.listen()
+	for _, socket := range s.sockets() {
+		conn, err := socket.listen()
 		if err != nil {
 			err = fmt.Errorf("listen for DHCP: %w", err)
-			end(err)
+			cancel(err)
 			return err
 		}
 		stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 		answering.Go(func() {
 			defer stop()
-			end(s.serve(conn, d.answer))
+			cancel(s.serve(conn, socket.answer))
 		})
 	}
 	answering.Wait()
@@ -75,10 +75,10 @@ func (s *Server) Run(ctx context.Context) error {
 // socket is where packets arrive, and how they are answered.
 type socket struct {
 	listen func() (*net.UDPConn, error)
-	answer answer
+	answer answerFunc
 }
 
-type answer func(packet []byte, from netip.AddrPort) (reply []byte, to netip.AddrPort)
+type answerFunc func(packet []byte, from netip.AddrPort) (reply []byte, to netip.AddrPort)
 
 func (s *Server) sockets() (all []socket) {
 	ports := []int{serverPort}
@@ -97,8 +97,8 @@ func (s *Server) sockets() (all []socket) {
 }
 
 // serve answers one after the other: whoever asks too fast is not heard.
-func (s *Server) serve(conn *net.UDPConn, answer answer) error {
-	packet := make([]byte, mostPacket)
+func (s *Server) serve(conn *net.UDPConn, answer answerFunc) error {
+	packet := make([]byte, maxPacketSize)
 	for {
 		n, from, err := conn.ReadFromUDPAddrPort(packet)
 		if err != nil {
@@ -114,8 +114,8 @@ func (s *Server) serve(conn *net.UDPConn, answer answer) error {
 	}
 }
 
-// question is what a client asks.
-type question struct {
+// request is what a client asks.
+type request struct {
 	*dhcpv4.DHCPv4
 	client machine.Client
 	class  string // PXEClient, HTTPClient, or nothing
@@ -125,64 +125,64 @@ type question struct {
 
 // Answer is what a packet is answered, and where it goes; nil: nothing.
 func (s *Server) Answer(packet []byte, from netip.AddrPort, port int) (reply []byte, to netip.AddrPort) {
-	q, ok := s.parse(packet, from.Addr())
+	req, ok := s.parse(packet, from.Addr())
 	if !ok {
 		return nil, to
 	}
-	q.port = port
-	r := s.answer(q)
+	req.port = port
+	r := s.answer(req)
 	if r == nil {
 		return nil, to
 	}
-	return r.ToBytes(), destination(q, r, from)
+	return r.ToBytes(), replyAddress(req, r, from)
 }
 
-// destination is where a reply goes: to the relay agent, to who has an address, or to all.
-func destination(q *question, r *dhcpv4.DHCPv4, from netip.AddrPort) netip.AddrPort {
-	switch relay, has := address(q.GatewayIPAddr), address(q.ClientIPAddr); {
+// replyAddress is where a reply goes: to the relay agent, to who has an address, or to all.
+func replyAddress(req *request, r *dhcpv4.DHCPv4, from netip.AddrPort) netip.AddrPort {
+	switch relay, clientAddress := toAddr(req.GatewayIPAddr), toAddr(req.ClientIPAddr); {
 	case relay.IsValid():
 		return netip.AddrPortFrom(relay, serverPort)
-	case q.port == ProxyPort:
+	case req.port == ProxyPort:
 		return from
-	case has.IsValid() && r.MessageType() != dhcpv4.MessageTypeNak:
-		return netip.AddrPortFrom(has, clientPort)
+	case clientAddress.IsValid() && r.MessageType() != dhcpv4.MessageTypeNak:
+		return netip.AddrPortFrom(clientAddress, clientPort)
 	}
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{255, 255, 255, 255}), clientPort)
 }
 
-// isRelay tells whether a relay agent sends from an address that is to be believed.
-func (s *Server) isRelay(from netip.Addr) bool {
+// isTrustedRelay tells whether a relay agent sends from an address that is to be believed.
+func (s *Server) isTrustedRelay(from netip.Addr) bool {
 	return slices.ContainsFunc(s.Relays, func(p netip.Prefix) bool { return p.Contains(from) })
 }
 
 // parse reads a packet. ok: it is a request of a client with an Ethernet address, and comes from itself or by a relay agent. Where a client
 // is
 // say relay agents, and the switches that it asks through before it has an address.
-func (s *Server) parse(packet []byte, from netip.Addr) (q *question, ok bool) {
+func (s *Server) parse(packet []byte, from netip.Addr) (req *request, ok bool) {
 	p, err := dhcpv4.FromBytes(packet)
 	if err != nil || p.OpCode != dhcpv4.OpcodeBootRequest || p.HWType != iana.HWTypeEthernet || len(p.ClientHWAddr) != 6 ||
 		p.ClientHWAddr[0]&1 == 1 {
 		return nil, false
 	}
-	q = &question{DHCPv4: p, ipxe: isIPXE(p)}
-	q.class = class(p.ClassIdentifier())
-	q.client = machine.Client{MAC: p.ClientHWAddr.String(), Boots: q.class != "" || q.ipxe, Subnet: address(p.GatewayIPAddr)}
-	if q.client.Subnet.IsValid() && !s.isRelay(from) {
-		s.Machines.Relayed(q.client, from)
+	req = &request{DHCPv4: p, ipxe: isIPXE(p)}
+	req.class = vendorClass(p.ClassIdentifier())
+	req.client = machine.Client{MAC: p.ClientHWAddr.String(), IsBooting: req.class != "" || req.ipxe, Subnet: toAddr(p.GatewayIPAddr)}
+	if req.client.Subnet.IsValid() && !s.isTrustedRelay(from) {
+		s.Machines.RefuseRelay(req.client, from)
 		return nil, false
 	}
-	if info := p.RelayAgentInfo(); info != nil && (from.IsUnspecified() || s.isRelay(from)) {
-		q.client.Port = portOf(info.Get(dhcpv4.AgentCircuitIDSubOption), info.Get(dhcpv4.AgentRemoteIDSubOption))
+	if info := p.RelayAgentInfo(); info != nil && (from.IsUnspecified() || s.isTrustedRelay(from)) {
+		req.client.Port = formatPort(info.Get(dhcpv4.AgentCircuitIDSubOption), info.Get(dhcpv4.AgentRemoteIDSubOption))
 		if link := info.Get(dhcpv4.LinkSelectionSubOption); len(link) == 4 {
-			q.client.Subnet = address(link)
+			req.client.Subnet = toAddr(link)
 		}
 	}
-	q.client.Renews = address(p.ClientIPAddr).IsValid() && q.client.Port == "" && !q.client.Subnet.IsValid()
-	return q, true
+	req.client.IsRenewal = toAddr(p.ClientIPAddr).IsValid() && req.client.Port == "" && !req.client.Subnet.IsValid()
+	return req, true
 }
 
-// class is what firmware begins its vendor class with; empty: none does.
-func class(text string) string {
+// vendorClass is what firmware begins its vendor class with; empty: none does.
+func vendorClass(text string) string {
 	for _, class := range []string{"PXEClient", "HTTPClient"} {
 		if strings.HasPrefix(text, class) {
 			return class
@@ -197,18 +197,18 @@ func isIPXE(p *dhcpv4.DHCPv4) bool {
 	return string(class) == "iPXE" || slices.Contains(p.UserClass(), "iPXE")
 }
 
-// portOf writes where a client is: the circuit, and the switch.
-func portOf(circuit, remote []byte) string {
+// formatPort writes where a client is: the circuit, and the switch.
+func formatPort(circuit, remote []byte) string {
 	var parts []string
 	for _, part := range [][]byte{circuit, remote} {
 		if len(part) > 0 {
-			parts = append(parts, readable(part))
+			parts = append(parts, printable(part))
 		}
 	}
 	return strings.Join(parts, " of ")
 }
 
-func readable(b []byte) string {
+func printable(b []byte) string {
 	for _, c := range b {
 		if c <= ' ' || c > '~' {
 			return hex.EncodeToString(b)
@@ -217,8 +217,8 @@ func readable(b []byte) string {
 	return string(b)
 }
 
-// address is one that is set.
-func address(ip net.IP) netip.Addr {
+// toAddr is one that is set.
+func toAddr(ip net.IP) netip.Addr {
 	a, ok := netip.AddrFromSlice(ip.To4())
 	if !ok || a.IsUnspecified() {
 		return netip.Addr{}
@@ -226,114 +226,114 @@ func address(ip net.IP) netip.Addr {
 	return a
 }
 
-func (s *Server) answer(q *question) *dhcpv4.DHCPv4 {
+func (s *Server) answer(req *request) *dhcpv4.DHCPv4 {
 	if s.Proxy {
-		return s.proxy(q)
+		return s.answerProxy(req)
 	}
-	switch q.MessageType() {
+	switch req.MessageType() {
 	case dhcpv4.MessageTypeDiscover:
-		if !s.Machines.Known(q.client) {
+		if !s.Machines.Admit(req.client) {
 			return nil
 		}
-		lease, ok := s.Machines.Offered(q.client)
+		lease, ok := s.Machines.FindLease(req.client)
 		if !ok || !lease.Address.IsValid() {
 			return nil
 		}
-		return s.lease(q, dhcpv4.MessageTypeOffer, lease)
+		return s.leaseReply(req, dhcpv4.MessageTypeOffer, lease)
 	case dhcpv4.MessageTypeRequest:
-		return s.request(q)
+		return s.answerRequest(req)
 	case dhcpv4.MessageTypeDecline:
-		if a := address(q.RequestedIPAddress()); a.IsValid() && s.isMine(q) {
-			s.Machines.Declined(q.client, a)
+		if a := toAddr(req.RequestedIPAddress()); a.IsValid() && s.isForThisServer(req) {
+			s.Machines.DeclineLease(req.client, a)
 		}
 	case dhcpv4.MessageTypeInform:
-		if lease, ok := s.Machines.Offered(q.client); ok && lease.Address.IsValid() {
-			lease.Time = 0
-			return s.lease(q, dhcpv4.MessageTypeAck, lease)
+		if lease, ok := s.Machines.FindLease(req.client); ok && lease.Address.IsValid() {
+			lease.TTL = 0
+			return s.leaseReply(req, dhcpv4.MessageTypeAck, lease)
 		}
 	}
 	return nil
 }
 
-// isMine tells whether a client means this server, or none.
-func (s *Server) isMine(q *question) bool {
-	id := address(q.ServerIdentifier())
+// isForThisServer tells whether a client means this server, or none.
+func (s *Server) isForThisServer(req *request) bool {
+	id := toAddr(req.ServerIdentifier())
 	return !id.IsValid() || id == s.Server
 }
 
-func (s *Server) request(q *question) *dhcpv4.DHCPv4 {
-	if !s.isMine(q) {
+func (s *Server) answerRequest(req *request) *dhcpv4.DHCPv4 {
+	if !s.isForThisServer(req) {
 		return nil
 	}
-	wanted := address(q.RequestedIPAddress())
-	if !wanted.IsValid() {
-		wanted = address(q.ClientIPAddr)
+	requested := toAddr(req.RequestedIPAddress())
+	if !requested.IsValid() {
+		requested = toAddr(req.ClientIPAddr)
 	}
-	lease, ok := s.Machines.Offered(q.client)
+	lease, ok := s.Machines.FindLease(req.client)
 	if !ok {
 		return nil
 	}
-	if lease.Address.Addr() != wanted {
-		r := s.reply(q, dhcpv4.MessageTypeNak)
+	if lease.Address.Addr() != requested {
+		r := s.newReply(req, dhcpv4.MessageTypeNak)
 		r.SetBroadcast() // for a relay agent, which would send it to an address that the client does not have
 		return r
 	}
-	if !s.Machines.Leased(q.client, wanted) {
+	if !s.Machines.ConfirmLease(req.client, requested) {
 		return nil
 	}
-	return s.lease(q, dhcpv4.MessageTypeAck, lease)
+	return s.leaseReply(req, dhcpv4.MessageTypeAck, lease)
 }
 
-// proxy says what to boot, and sees which address a machine asks the other server for.
-func (s *Server) proxy(q *question) *dhcpv4.DHCPv4 {
-	switch q.MessageType() {
+// answerProxy says what to boot, and sees which address a machine asks the other server for.
+func (s *Server) answerProxy(req *request) *dhcpv4.DHCPv4 {
+	switch req.MessageType() {
 	case dhcpv4.MessageTypeDiscover:
-		if q.client.Boots && s.Machines.Known(q.client) {
-			return s.booting(q, s.reply(q, dhcpv4.MessageTypeOffer))
+		if req.client.IsBooting && s.Machines.Admit(req.client) {
+			return s.addBootOptions(req, s.newReply(req, dhcpv4.MessageTypeOffer))
 		}
 	case dhcpv4.MessageTypeRequest:
-		has := address(q.RequestedIPAddress())
-		if !has.IsValid() {
-			has = address(q.ClientIPAddr)
+		clientAddress := toAddr(req.RequestedIPAddress())
+		if !clientAddress.IsValid() {
+			clientAddress = toAddr(req.ClientIPAddr)
 		}
-		if !has.IsValid() || !s.Machines.Leased(q.client, has) || !q.client.Boots ||
-			q.port == serverPort && address(q.ServerIdentifier()) != s.Server {
+		if !clientAddress.IsValid() || !s.Machines.ConfirmLease(req.client, clientAddress) || !req.client.IsBooting ||
+			req.port == serverPort && toAddr(req.ServerIdentifier()) != s.Server {
 			return nil
 		}
-		return s.booting(q, s.reply(q, dhcpv4.MessageTypeAck))
+		return s.addBootOptions(req, s.newReply(req, dhcpv4.MessageTypeAck))
 	}
 	return nil
 }
 
-// reply begins one. What relay agents and clients want back is in it.
-func (s *Server) reply(q *question, kind dhcpv4.MessageType) *dhcpv4.DHCPv4 {
+// newReply begins one. What relay agents and clients want back is in it.
+func (s *Server) newReply(req *request, kind dhcpv4.MessageType) *dhcpv4.DHCPv4 {
 	r := &dhcpv4.DHCPv4{
 		HopCount:      0,
 		YourIPAddr:    net.IPv4zero,
 		ServerIPAddr:  net.IPv4zero,
 		ClientIPAddr:  net.IPv4zero,
-		GatewayIPAddr: q.GatewayIPAddr,
+		GatewayIPAddr: req.GatewayIPAddr,
 		Options:       dhcpv4.Options{},
 	}
-	for _, with := range []dhcpv4.Modifier{
-		dhcpv4.WithReply(q.DHCPv4), dhcpv4.WithMessageType(kind), dhcpv4.WithOption(dhcpv4.OptServerIdentifier(s.Server.AsSlice())),
-		dhcpv4.WithOptionCopied(q.DHCPv4, dhcpv4.OptionRelayAgentInformation), dhcpv4.WithOptionCopied(q.DHCPv4, dhcpv4.OptionClientIdentifier),
-		dhcpv4.WithOptionCopied(q.DHCPv4, dhcpv4.OptionClientMachineIdentifier),
+	for _, modify := range []dhcpv4.Modifier{
+		dhcpv4.WithReply(req.DHCPv4), dhcpv4.WithMessageType(kind), dhcpv4.WithOption(dhcpv4.OptServerIdentifier(s.Server.AsSlice())),
+		dhcpv4.WithOptionCopied(req.DHCPv4, dhcpv4.OptionRelayAgentInformation), dhcpv4.WithOptionCopied(req.DHCPv4, dhcpv4.OptionClientIdentifier),
+		dhcpv4.WithOptionCopied(req.DHCPv4, dhcpv4.OptionClientMachineIdentifier),
 	} {
-		with(r)
+		modify(r)
 	}
 	if kind == dhcpv4.MessageTypeAck {
-		r.ClientIPAddr = q.ClientIPAddr
+		r.ClientIPAddr = req.ClientIPAddr
 	}
 	return r
 }
 
-// lease is a reply with an address, and what goes with it.
-func (s *Server) lease(q *question, kind dhcpv4.MessageType, lease machine.Lease) *dhcpv4.DHCPv4 {
-	r := s.reply(q, kind)
-	if lease.Time > 0 {
+// leaseReply is a reply with an address, and what goes with it.
+func (s *Server) leaseReply(req *request, kind dhcpv4.MessageType, lease machine.Lease) *dhcpv4.DHCPv4 {
+	r := s.newReply(req, kind)
+	if lease.TTL > 0 {
 		r.YourIPAddr = lease.Address.Addr().AsSlice()
-		r.UpdateOption(dhcpv4.OptIPAddressLeaseTime(lease.Time))
+		r.UpdateOption(dhcpv4.OptIPAddressLeaseTime(lease.TTL))
 	}
 	r.UpdateOption(dhcpv4.OptSubnetMask(net.CIDRMask(lease.Address.Bits(), 32)))
 	if lease.Gateway.IsValid() {
@@ -353,5 +353,5 @@ func (s *Server) lease(q *question, kind dhcpv4.MessageType, lease machine.Lease
 	if domain != "" {
 		r.UpdateOption(dhcpv4.OptDomainName(domain))
 	}
-	return s.booting(q, r)
+	return s.addBootOptions(req, r)
 }

@@ -16,10 +16,10 @@ import (
 const url6 = "http://[2001:db8:1::1]"
 
 var (
-	self6 = netip.MustParseAddr("2001:db8:1::1")
-	its6  = netip.MustParseAddr("2001:db8:1::10")
-	link6 = netip.MustParseAddr("fe80::5054:ff:fe12:3456") // made of mac
-	uuid  = &dhcpv6.DUIDUUID{UUID: [16]byte{1, 2, 3}}
+	serverAddress6  = netip.MustParseAddr("2001:db8:1::1")
+	machineAddress6 = netip.MustParseAddr("2001:db8:1::10")
+	linkLocal6      = netip.MustParseAddr("fe80::5054:ff:fe12:3456") // made of mac
+	uuid            = &dhcpv6.DUIDUUID{UUID: [16]byte{1, 2, 3}}
 )
 
 // packet6 is one of the machine, by the DUID that iPXE and UEFI have.
@@ -33,19 +33,19 @@ func packet6(t testing.TB, kind dhcpv6.MessageType, with ...dhcpv6.Modifier) *dh
 	return p
 }
 
-func (s *site) ask6(kind dhcpv6.MessageType, with ...dhcpv6.Modifier) *dhcpv6.Message {
+func (s *testServer) ask6(kind dhcpv6.MessageType, with ...dhcpv6.Modifier) *dhcpv6.Message {
 	s.Helper()
-	return s.send6(packet6(s, kind, with...), netip.AddrPortFrom(link6.WithZone("eth1"), 546), 546)
+	return s.send6(packet6(s, kind, with...), netip.AddrPortFrom(linkLocal6.WithZone("eth1"), 546), 546)
 }
 
 // send6 sends a packet, and is what is answered, which has to go back to the same port of who sent it; nil: nothing.
-func (s *site) send6(p dhcpv6.DHCPv6, from netip.AddrPort, port uint16) *dhcpv6.Message {
+func (s *testServer) send6(p dhcpv6.DHCPv6, from netip.AddrPort, port uint16) *dhcpv6.Message {
 	s.Helper()
-	answer, to := s.server.Answer6(p.ToBytes(), from)
-	if answer == nil {
+	reply, to := s.server.Answer6(p.ToBytes(), from)
+	if reply == nil {
 		return nil
 	}
-	read, err := dhcpv6.FromBytes(answer)
+	read, err := dhcpv6.FromBytes(reply)
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -60,16 +60,16 @@ func (s *site) send6(p dhcpv6.DHCPv6, from netip.AddrPort, port uint16) *dhcpv6.
 	return r
 }
 
-func class6(name string, arch iana.Arch) dhcpv6.Modifier {
+func withClass6(name string, arch iana.Arch) dhcpv6.Modifier {
 	return func(p dhcpv6.DHCPv6) {
 		p.AddOption(&dhcpv6.OptVendorClass{EnterpriseNumber: 343, Data: [][]byte{[]byte(name + ":Arch:00007:UNDI:003000")}})
 		p.AddOption(dhcpv6.OptClientArchType(arch))
 	}
 }
 
-func ofServer(duid dhcpv6.DUID) dhcpv6.Modifier { return dhcpv6.WithServerID(duid) }
+func withServer6(duid dhcpv6.DUID) dhcpv6.Modifier { return dhcpv6.WithServerID(duid) }
 
-func ia(addresses ...netip.Addr) dhcpv6.Modifier {
+func withIA(addresses ...netip.Addr) dhcpv6.Modifier {
 	return func(p dhcpv6.DHCPv6) {
 		one := &dhcpv6.OptIANA{IaId: [4]byte{1, 2, 3, 4}}
 		for _, a := range addresses {
@@ -79,8 +79,8 @@ func ia(addresses ...netip.Addr) dhcpv6.Modifier {
 	}
 }
 
-// given are the addresses that an answer has, those to be given up with a minus sign.
-func given(r *dhcpv6.Message) (all string) {
+// leased are the addresses that an answer has, those to be given up with a minus sign.
+func leased(r *dhcpv6.Message) (all string) {
 	for _, one := range r.Options.IANA() {
 		for _, a := range one.Options.Addresses() {
 			if all += " "; a.ValidLifetime == 0 {
@@ -96,18 +96,18 @@ func given(r *dhcpv6.Message) (all string) {
 }
 
 // Each kind of firmware is sent to the iPXE that it can load by IPv6, and iPXE to the machine's script.
-func TestWhatToBoot6(t *testing.T) {
+func TestBootFile6(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, machine.Settings{}, false)
+	s := newTestServer(t, machine.Settings{}, false)
 	for name, one := range map[string]struct {
 		with dhcpv6.Modifier
 		url  string
 	}{
-		"UEFI":        {class6("PXEClient", iana.EFI_X86_64), "tftp://[2001:db8:1::1]/local/boot/ipxe.efi"},
-		"arm64":       {class6("PXEClient", iana.EFI_ARM64), "tftp://[2001:db8:1::1]/local/boot/ipxe-arm64.efi"},
-		"HTTP":        {class6("HTTPClient", iana.EFI_X86_64_HTTP), url6 + "/local/boot/ipxe.efi"},
-		"HTTP, arm64": {class6("HTTPClient", iana.EFI_ARM64_HTTP), url6 + "/local/boot/ipxe-arm64.efi"},
-		"IA-32":       {class6("PXEClient", iana.EFI_IA32), ""},
+		"UEFI":        {withClass6("PXEClient", iana.EFI_X86_64), "tftp://[2001:db8:1::1]/local/boot/ipxe.efi"},
+		"arm64":       {withClass6("PXEClient", iana.EFI_ARM64), "tftp://[2001:db8:1::1]/local/boot/ipxe-arm64.efi"},
+		"HTTP":        {withClass6("HTTPClient", iana.EFI_X86_64_HTTP), url6 + "/local/boot/ipxe.efi"},
+		"HTTP, arm64": {withClass6("HTTPClient", iana.EFI_ARM64_HTTP), url6 + "/local/boot/ipxe-arm64.efi"},
+		"IA-32":       {withClass6("PXEClient", iana.EFI_IA32), ""},
 		"iPXE":        {dhcpv6.WithUserClass([]byte("iPXE")), url6 + "/i/boot"},
 		"a system":    {func(dhcpv6.DHCPv6) {}, ""},
 	} {
@@ -116,7 +116,7 @@ func TestWhatToBoot6(t *testing.T) {
 		} {
 			with := []dhcpv6.Modifier{one.with}
 			if kind == dhcpv6.MessageTypeSolicit {
-				with = append(with, ia())
+				with = append(with, withIA())
 			}
 			r := s.ask6(kind, with...)
 			if r == nil || r.MessageType != answered || len(r.Options.DNS()) != 1 || r.Options.DNS()[0].String() != "2001:db8::53" {
@@ -130,7 +130,7 @@ func TestWhatToBoot6(t *testing.T) {
 			); (len(vendor) == 1 && string(vendor[0]) == "HTTPClient") != (name == "HTTP" || name == "HTTP, arm64") {
 				t.Errorf("%s: got the vendor class %q, want HTTPClient for HTTP only", name, vendor)
 			}
-			if got := given(r); kind == dhcpv6.MessageTypeSolicit && (got != " 2001:db8:1::10" || r.Options.Preference() != 255) {
+			if got := leased(r); kind == dhcpv6.MessageTypeSolicit && (got != " 2001:db8:1::10" || r.Options.Preference() != 255) {
 				t.Errorf("%s: got the offer%s with preference %d, want 2001:db8:1::10 with 255", name, got, r.Options.Preference())
 			}
 		}
@@ -140,28 +140,28 @@ func TestWhatToBoot6(t *testing.T) {
 // A machine has the address that the control plane says, and gives others up.
 func TestLease6(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, machine.Settings{}, false)
-	firmware := class6("PXEClient", iana.EFI_X86_64)
-	advertised := s.ask6(dhcpv6.MessageTypeSolicit, firmware, ia())
+	s := newTestServer(t, machine.Settings{}, false)
+	firmware := withClass6("PXEClient", iana.EFI_X86_64)
+	advertised := s.ask6(dhcpv6.MessageTypeSolicit, firmware, withIA())
 	if advertised == nil {
 		t.Fatal("got no answer, want an advertisement")
 	}
-	us, another := ofServer(advertised.Options.ServerID()), netip.MustParseAddr("2001:db8:1::99")
-	if s.scriptAt(its6.String()) != 404 {
+	ourServerID, another := withServer6(advertised.Options.ServerID()), netip.MustParseAddr("2001:db8:1::99")
+	if s.scriptStatusAt(machineAddress6.String()) != 404 {
 		t.Error("got the script before the machine has its address, want 404")
 	}
 	for name, r := range map[string]*dhcpv6.Message{
-		"of another server":  s.ask6(dhcpv6.MessageTypeRequest, firmware, ia(its6), ofServer(uuid)),
-		"of no server":       s.ask6(dhcpv6.MessageTypeRequest, firmware, ia(its6)),
-		"solicit to us":      s.ask6(dhcpv6.MessageTypeSolicit, firmware, ia(), us),
-		"without an address": s.ask6(dhcpv6.MessageTypeRequest, firmware, us),
-		"a reply":            s.ask6(dhcpv6.MessageTypeReply, firmware, ia(its6), us),
-		"from the internet":  s.send6(packet6(t, dhcpv6.MessageTypeSolicit, firmware, ia()), netip.AddrPortFrom(another, 546), 546),
+		"of another server":  s.ask6(dhcpv6.MessageTypeRequest, firmware, withIA(machineAddress6), withServer6(uuid)),
+		"of no server":       s.ask6(dhcpv6.MessageTypeRequest, firmware, withIA(machineAddress6)),
+		"solicit to us":      s.ask6(dhcpv6.MessageTypeSolicit, firmware, withIA(), ourServerID),
+		"without an address": s.ask6(dhcpv6.MessageTypeRequest, firmware, ourServerID),
+		"a reply":            s.ask6(dhcpv6.MessageTypeReply, firmware, withIA(machineAddress6), ourServerID),
+		"from the internet":  s.send6(packet6(t, dhcpv6.MessageTypeSolicit, firmware, withIA()), netip.AddrPortFrom(another, 546), 546),
 		"another interface": s.send6(
-			packet6(t, dhcpv6.MessageTypeSolicit, firmware, ia()), netip.AddrPortFrom(link6.WithZone("eth2"), 546), 546,
+			packet6(t, dhcpv6.MessageTypeSolicit, firmware, withIA()), netip.AddrPortFrom(linkLocal6.WithZone("eth2"), 546), 546,
 		),
 		"a stranger": s.send6(
-			packet6(t, dhcpv6.MessageTypeSolicit, firmware, ia()), netip.MustParseAddrPort("[fe80::5054:ff:fe00:1%eth1]:546"), 546,
+			packet6(t, dhcpv6.MessageTypeSolicit, firmware, withIA()), netip.MustParseAddrPort("[fe80::5054:ff:fe00:1%eth1]:546"), 546,
 		),
 	} {
 		if r != nil {
@@ -171,56 +171,56 @@ func TestLease6(t *testing.T) {
 	for _, step := range []struct {
 		kind   dhcpv6.MessageType
 		with   []dhcpv6.Modifier
-		given  string
+		leased string
 		status iana.StatusCode
 	}{
-		{dhcpv6.MessageTypeRequest, []dhcpv6.Modifier{firmware, ia(another), us}, " 2001:db8:1::10", 0},
-		{dhcpv6.MessageTypeRenew, []dhcpv6.Modifier{ia(its6), us}, " 2001:db8:1::10", 0},
-		{dhcpv6.MessageTypeRenew, []dhcpv6.Modifier{ia(its6, another), us}, " 2001:db8:1::10 -2001:db8:1::99", 0},
-		{dhcpv6.MessageTypeRebind, []dhcpv6.Modifier{ia(another)}, " 2001:db8:1::10 -2001:db8:1::99", 0},
-		{dhcpv6.MessageTypeRequest, []dhcpv6.Modifier{ia(), ia(), us}, " 2001:db8:1::10 NoAddrsAvail", 0},
-		{dhcpv6.MessageTypeConfirm, []dhcpv6.Modifier{ia(its6)}, "", iana.StatusSuccess},
-		{dhcpv6.MessageTypeConfirm, []dhcpv6.Modifier{ia(its6, another)}, "", iana.StatusNotOnLink},
-		{dhcpv6.MessageTypeDecline, []dhcpv6.Modifier{ia(its6), us}, "", iana.StatusSuccess},
-		{dhcpv6.MessageTypeRelease, []dhcpv6.Modifier{ia(its6), us}, "", iana.StatusSuccess},
+		{dhcpv6.MessageTypeRequest, []dhcpv6.Modifier{firmware, withIA(another), ourServerID}, " 2001:db8:1::10", 0},
+		{dhcpv6.MessageTypeRenew, []dhcpv6.Modifier{withIA(machineAddress6), ourServerID}, " 2001:db8:1::10", 0},
+		{dhcpv6.MessageTypeRenew, []dhcpv6.Modifier{withIA(machineAddress6, another), ourServerID}, " 2001:db8:1::10 -2001:db8:1::99", 0},
+		{dhcpv6.MessageTypeRebind, []dhcpv6.Modifier{withIA(another)}, " 2001:db8:1::10 -2001:db8:1::99", 0},
+		{dhcpv6.MessageTypeRequest, []dhcpv6.Modifier{withIA(), withIA(), ourServerID}, " 2001:db8:1::10 NoAddrsAvail", 0},
+		{dhcpv6.MessageTypeConfirm, []dhcpv6.Modifier{withIA(machineAddress6)}, "", iana.StatusSuccess},
+		{dhcpv6.MessageTypeConfirm, []dhcpv6.Modifier{withIA(machineAddress6, another)}, "", iana.StatusNotOnLink},
+		{dhcpv6.MessageTypeDecline, []dhcpv6.Modifier{withIA(machineAddress6), ourServerID}, "", iana.StatusSuccess},
+		{dhcpv6.MessageTypeRelease, []dhcpv6.Modifier{withIA(machineAddress6), ourServerID}, "", iana.StatusSuccess},
 	} {
 		r := s.ask6(step.kind, step.with...)
-		if r == nil || r.MessageType != dhcpv6.MessageTypeReply || given(r) != step.given {
-			t.Errorf("%s: got %v, want a reply that gives %q", step.kind, r, step.given)
+		if r == nil || r.MessageType != dhcpv6.MessageTypeReply || leased(r) != step.leased {
+			t.Errorf("%s: got %v, want a reply that gives %q", step.kind, r, step.leased)
 			continue
 		}
-		if status := r.Options.Status(); (status == nil) != (step.given != "") || status != nil && status.StatusCode != step.status {
+		if status := r.Options.Status(); (status == nil) != (step.leased != "") || status != nil && status.StatusCode != step.status {
 			t.Errorf("%s: got %v, want %s", step.kind, status, step.status)
 		}
 	}
-	if last := s.reports[len(s.reports)-1]; last.What != siteagent.Refused || last.Address != its6.String() {
-		t.Errorf("got the report %+v, want a refusal of %s", last, its6)
+	if last := s.reports[len(s.reports)-1]; last.Event != siteagent.EventRefused || last.Address != machineAddress6.String() {
+		t.Errorf("got the report %+v, want a refusal of %s", last, machineAddress6)
 	}
-	if s.scriptAt(its6.String()) != 200 || s.scriptAt("192.0.2.10") != 404 {
-		t.Errorf("got the script at other addresses or none, want it at %s only", its6)
+	if s.scriptStatusAt(machineAddress6.String()) != 200 || s.scriptStatusAt("192.0.2.10") != 404 {
+		t.Errorf("got the script at other addresses or none, want it at %s only", machineAddress6)
 	}
 }
 
 // A machine without an address of IPv6 is told what to boot, and known by the address that it makes itself.
 func TestOwnAddress(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, machine.Settings{}, false)
-	s.put(func(m *siteagent.Machine) { m.IPv6 = nil })
+	s := newTestServer(t, machine.Settings{}, false)
+	s.putMachine(func(m *siteagent.Machine) { m.IPv6 = nil })
 	ipxe := dhcpv6.WithUserClass([]byte("iPXE"))
-	if r := s.ask6(dhcpv6.MessageTypeSolicit, ipxe, ia()); r != nil {
-		t.Errorf("got the offer%s, want none", given(r))
+	if r := s.ask6(dhcpv6.MessageTypeSolicit, ipxe, withIA()); r != nil {
+		t.Errorf("got the offer%s, want none", leased(r))
 	}
 	if r := s.ask6(dhcpv6.MessageTypeInformationRequest); r == nil || r.Options.BootFileURL() != "" {
 		t.Errorf("got %v for a system, want an answer without a boot file", r)
 	}
 	const own = "2001:db8:1:0:5054:ff:fe12:3456"
-	if s.scriptAt(own) != 404 {
+	if s.scriptStatusAt(own) != 404 {
 		t.Error("got the script for a system, want 404")
 	}
 	if r := s.ask6(dhcpv6.MessageTypeInformationRequest, ipxe); r == nil || r.Options.BootFileURL() != url6+"/i/boot" {
 		t.Errorf("got %v, want the boot file %s", r, url6+"/i/boot")
 	}
-	if s.scriptAt(own) != 200 {
+	if s.scriptStatusAt(own) != 200 {
 		t.Error("got no script, want 200")
 	}
 	// Who says that he is a relay agent does not say where the machine is.
@@ -228,7 +228,7 @@ func TestOwnAddress(t *testing.T) {
 		packet6(t, dhcpv6.MessageTypeInformationRequest, ipxe),
 		dhcpv6.MessageTypeRelayForward,
 		net.ParseIP("2001:db8:bad::1"),
-		link6.AsSlice(),
+		linkLocal6.AsSlice(),
 	)
 	if err != nil {
 		t.Fatal(err)
@@ -236,7 +236,7 @@ func TestOwnAddress(t *testing.T) {
 	if r := s.send6(forged, netip.MustParseAddrPort("[2001:db8:bad::1]:547"), 547); r != nil {
 		t.Errorf("got %s on another link, want no answer", r.Summary())
 	}
-	if s.scriptAt("2001:db8:bad:0:5054:ff:fe12:3456") != 404 {
+	if s.scriptStatusAt("2001:db8:bad:0:5054:ff:fe12:3456") != 404 {
 		t.Error("got the script at the forged address, want 404")
 	}
 }
@@ -244,19 +244,19 @@ func TestOwnAddress(t *testing.T) {
 // Beside another server there is what to boot, and no address.
 func TestProxy6(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, machine.Settings{Discover: true}, true)
-	if r := s.ask6(dhcpv6.MessageTypeSolicit, ia()); r != nil {
-		t.Errorf("got the offer%s, want none", given(r))
+	s := newTestServer(t, machine.Settings{Discover: true}, true)
+	if r := s.ask6(dhcpv6.MessageTypeSolicit, withIA()); r != nil {
+		t.Errorf("got the offer%s, want none", leased(r))
 	}
-	if r := s.ask6(dhcpv6.MessageTypeInformationRequest, class6("PXEClient", iana.EFI_X86_64)); r == nil || r.Options.BootFileURL() == "" {
+	if r := s.ask6(dhcpv6.MessageTypeInformationRequest, withClass6("PXEClient", iana.EFI_X86_64)); r == nil || r.Options.BootFileURL() == "" {
 		t.Errorf("got %v, want an answer with a boot file", r)
 	}
 }
 
 // Which machine asks its own address says, or a relay agent, or its DUID.
-func TestWhoAsks6(t *testing.T) {
+func TestClientIdentification6(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, machine.Settings{}, false)
+	s := newTestServer(t, machine.Settings{}, false)
 	private := netip.MustParseAddrPort("[fe80::1:2:3:4%eth1]:546")
 	for name, one := range map[string]struct {
 		duid dhcpv6.DUID
@@ -270,7 +270,7 @@ func TestWhoAsks6(t *testing.T) {
 		"UUID":             {uuid, false},
 		"of an enterprise": {&dhcpv6.DUIDEN{EnterpriseNumber: 43793, EnterpriseIdentifier: mac}, false},
 	} {
-		p := packet6(t, dhcpv6.MessageTypeSolicit, ia())
+		p := packet6(t, dhcpv6.MessageTypeSolicit, withIA())
 		p.UpdateOption(dhcpv6.OptClientID(one.duid))
 		if r := s.send6(p, private, 546); (r != nil) != one.ok {
 			t.Errorf("%s: got %v, want an answer: %v", name, r, one.ok)
@@ -281,10 +281,10 @@ func TestWhoAsks6(t *testing.T) {
 // Relay agents get back what they said, in their order, and a machine is given nothing at another port than where it has its script.
 func TestRelay6(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, machine.Settings{}, false)
+	s := newTestServer(t, machine.Settings{}, false)
 	at := netip.MustParseAddrPort("[2001:db8:2::1]:1547")
 	relayed := func(kind dhcpv6.MessageType, port string, deep int, with ...dhcpv6.Modifier) dhcpv6.DHCPv6 {
-		p := dhcpv6.DHCPv6(packet6(t, kind, append(with, class6("PXEClient", iana.EFI_X86_64))...))
+		p := dhcpv6.DHCPv6(packet6(t, kind, append(with, withClass6("PXEClient", iana.EFI_X86_64))...))
 		for n := range deep {
 			link, peer := net.IPv6zero, net.ParseIP("fe80::1:2:3:4")
 			if n > 0 {
@@ -303,16 +303,16 @@ func TestRelay6(t *testing.T) {
 		}
 		return p
 	}
-	if r := s.send6(relayed(dhcpv6.MessageTypeSolicit, "eth1/0/7", 2, ia()), at, 547); r != nil {
+	if r := s.send6(relayed(dhcpv6.MessageTypeSolicit, "eth1/0/7", 2, withIA()), at, 547); r != nil {
 		t.Errorf("got %s for an unknown relay agent, want no answer", r.Summary())
 	}
 	const refused = "no address: 2001:db8:2::1 asks for it, which IRONPLANE_AGENT_DHCP_RELAYS does not name as a relay agent"
-	if len(s.reports) != 1 || s.reports[0].What != siteagent.Refused || s.reports[0].Got != refused {
+	if len(s.reports) != 1 || s.reports[0].Event != siteagent.EventRefused || s.reports[0].Response != refused {
 		t.Errorf("got the reports %+v, want one refusal: %s", s.reports, refused)
 	}
 	s.server.Relays = []netip.Prefix{netip.MustParsePrefix("2001:db8:2::/64")}
-	answer, _ := s.server.Answer6(relayed(dhcpv6.MessageTypeSolicit, "eth1/0/7", 2, ia()).ToBytes(), at)
-	outer, err := dhcpv6.FromBytes(answer)
+	reply, _ := s.server.Answer6(relayed(dhcpv6.MessageTypeSolicit, "eth1/0/7", 2, withIA()).ToBytes(), at)
+	outer, err := dhcpv6.FromBytes(reply)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -327,21 +327,21 @@ func TestRelay6(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	us := ofServer(advertised.Options.ServerID())
-	if r := s.send6(relayed(dhcpv6.MessageTypeRequest, "eth1/0/7", 2, ia(), us), at, 547); r == nil || given(r) != " 2001:db8:1::10" {
+	ourServerID := withServer6(advertised.Options.ServerID())
+	if r := s.send6(relayed(dhcpv6.MessageTypeRequest, "eth1/0/7", 2, withIA(), ourServerID), at, 547); r == nil || leased(r) != " 2001:db8:1::10" {
 		t.Fatalf("got %v, want 2001:db8:1::10", r)
 	}
 	// What was said of IPv6 holds for IPv4.
-	if r, _ := s.ask(1, class("PXEClient", iana.EFI_BC)); r != nil {
+	if r, _ := s.ask(1, withClass("PXEClient", iana.EFI_BC)); r != nil {
 		t.Errorf("got %s by IPv4 from no port, want no answer", r.Summary())
 	}
 	const want = "no address: it asks from no port that a relay agent names, and was given its script at port eth1/0/7 of 000102"
-	if last := s.reports[len(s.reports)-1]; last.What != siteagent.Refused || last.Got != want {
+	if last := s.reports[len(s.reports)-1]; last.Event != siteagent.EventRefused || last.Response != want {
 		t.Errorf("got the report %+v, want a refusal: %s", last, want)
 	}
 	for name, p := range map[string]dhcpv6.DHCPv6{
-		"another port":    relayed(dhcpv6.MessageTypeRequest, "eth1/0/8", 2, ia(), us),
-		"too many relays": relayed(dhcpv6.MessageTypeSolicit, "eth1/0/7", 9, ia()),
+		"another port":    relayed(dhcpv6.MessageTypeRequest, "eth1/0/8", 2, withIA(), ourServerID),
+		"too many relays": relayed(dhcpv6.MessageTypeSolicit, "eth1/0/7", 9, withIA()),
 	} {
 		if r := s.send6(p, at, 547); r != nil {
 			t.Errorf("%s: got %s, want no answer", name, r.Summary())
@@ -351,13 +351,13 @@ func TestRelay6(t *testing.T) {
 
 // Whatever arrives by DHCPv6, nothing falls over, and what is answered can be read.
 func FuzzAnswer6(f *testing.F) {
-	from := netip.AddrPortFrom(link6.WithZone("eth1"), 546)
-	sites := map[bool]*site{false: newSite(f, machine.Settings{}, false), true: newSite(f, machine.Settings{}, true)}
-	advertised := sites[false].ask6(dhcpv6.MessageTypeSolicit, ia())
+	from := netip.AddrPortFrom(linkLocal6.WithZone("eth1"), 546)
+	servers := map[bool]*testServer{false: newTestServer(f, machine.Settings{}, false), true: newTestServer(f, machine.Settings{}, true)}
+	advertised := servers[false].ask6(dhcpv6.MessageTypeSolicit, withIA())
 	for kind := dhcpv6.MessageTypeSolicit; kind <= dhcpv6.MessageTypeInformationRequest; kind++ {
-		for _, with := range []dhcpv6.Modifier{class6("HTTPClient", iana.EFI_X86_64_HTTP), dhcpv6.WithUserClass([]byte("iPXE"))} {
-			p := packet6(f, kind, with, ia(its6), ofServer(advertised.Options.ServerID()))
-			relay, err := dhcpv6.EncapsulateRelay(p, dhcpv6.MessageTypeRelayForward, self6.AsSlice(), link6.AsSlice())
+		for _, with := range []dhcpv6.Modifier{withClass6("HTTPClient", iana.EFI_X86_64_HTTP), dhcpv6.WithUserClass([]byte("iPXE"))} {
+			p := packet6(f, kind, with, withIA(machineAddress6), withServer6(advertised.Options.ServerID()))
+			relay, err := dhcpv6.EncapsulateRelay(p, dhcpv6.MessageTypeRelayForward, serverAddress6.AsSlice(), linkLocal6.AsSlice())
 			if err != nil {
 				f.Fatal(err)
 			}
@@ -366,13 +366,13 @@ func FuzzAnswer6(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, packet []byte, proxy bool) {
-		const most = 4096 // that is read
-		answer, _ := sites[proxy].server.Answer6(packet[:min(len(packet), most)], from)
-		sites[proxy].reports = nil
-		if answer == nil {
+		const maxSize = 4096 // that is read
+		reply, _ := servers[proxy].server.Answer6(packet[:min(len(packet), maxSize)], from)
+		servers[proxy].reports = nil
+		if reply == nil {
 			return
 		}
-		if _, err := dhcpv6.FromBytes(answer); err != nil {
+		if _, err := dhcpv6.FromBytes(reply); err != nil {
 			t.Errorf("%x: got an answer that cannot be read (%v), want a DHCPv6 message", packet, err)
 		}
 	})

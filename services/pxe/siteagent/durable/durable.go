@@ -10,16 +10,16 @@ import (
 // Replace writes a file that nobody else reads: there is the old one or the new one.
 func Replace(name string, content []byte) (err error) {
 	folder := filepath.Dir(name)
-	next, err := os.CreateTemp(folder, ".next-")
+	temp, err := os.CreateTemp(folder, ".next-")
 	if err != nil {
 		return err
 	}
-	_, err = next.Write(content)
-	if err = errors.Join(err, next.Sync(), next.Close()); err == nil {
-		err = os.Rename(next.Name(), name)
+	_, err = temp.Write(content)
+	if err = errors.Join(err, temp.Sync(), temp.Close()); err == nil {
+		err = os.Rename(temp.Name(), name)
 	}
 	if err != nil {
-		return errors.Join(err, os.Remove(next.Name()))
+		return errors.Join(err, os.Remove(temp.Name()))
 	}
 	return SyncFolder(folder)
 }

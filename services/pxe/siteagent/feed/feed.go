@@ -24,15 +24,15 @@ import (
 )
 
 const (
-	inSegment    = 1000
-	mostSegments = 101 // so that there are always 100,000 entries
-	longestLine  = 64 << 10
-	// mostAnswer and mostBytes bound what is read at once.
-	mostAnswer = 500
-	mostBytes  = 512 << 10
+	maxSegmentEntries = 1000
+	maxSegments       = 101 // so that there are always 100,000 entries
+	maxLineLength     = 64 << 10
+	// maxReadEntries and maxReadBytes bound what is read at once.
+	maxReadEntries = 500
+	maxReadBytes   = 512 << 10
 
-	historyFile = "history"
-	ending      = ".jsonl"
+	historyFile   = "history"
+	segmentSuffix = ".jsonl"
 )
 
 // Feed is what there is to say. Entries are appended to files of a thousand, which are named for their first.
@@ -43,7 +43,7 @@ type Feed struct {
 	mu       sync.Mutex
 	segments []int64 // by their first entries' numbers
 	last     int64
-	newest   *os.File
+	current  *os.File
 	size     int64 // of the newest
 }
 
@@ -58,8 +58,8 @@ func Open(folder string) (f *Feed, err error) {
 		return nil, err
 	}
 	for _, name := range names {
-		digits, ours := strings.CutSuffix(name.Name(), ending)
-		if first, err := strconv.ParseInt(digits, 10, 64); ours && err == nil {
+		digits, isSegment := strings.CutSuffix(name.Name(), segmentSuffix)
+		if first, err := strconv.ParseInt(digits, 10, 64); isSegment && err == nil {
 			f.segments = append(f.segments, first)
 		}
 	}
@@ -67,7 +67,7 @@ func Open(folder string) (f *Feed, err error) {
 	text, err := os.ReadFile(filepath.Join(folder, historyFile))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		if err := f.begin(); err != nil {
+		if err := f.startHistory(); err != nil {
 			return nil, err
 		}
 	case err != nil:
@@ -81,8 +81,8 @@ func Open(folder string) (f *Feed, err error) {
 	return f, f.resume()
 }
 
-// begin starts another history.
-func (f *Feed) begin() error {
+// startHistory starts another history.
+func (f *Feed) startHistory() error {
 	for _, first := range f.segments {
 		if err := os.Remove(f.path(first)); err != nil {
 			return err
@@ -95,12 +95,12 @@ func (f *Feed) begin() error {
 // resume finds the end of the newest segment.
 func (f *Feed) resume() (err error) {
 	first := f.segments[len(f.segments)-1]
-	if f.newest, err = os.OpenFile(f.path(first), os.O_RDWR, 0); err != nil {
+	if f.current, err = os.OpenFile(f.path(first), os.O_RDWR, 0); err != nil {
 		return err
 	}
-	content, err := io.ReadAll(f.newest)
+	content, err := io.ReadAll(f.current)
 	if err != nil {
-		return errors.Join(err, f.newest.Close())
+		return errors.Join(err, f.current.Close())
 	}
 	f.last = first - 1
 	for line := range bytes.Lines(content) {
@@ -111,8 +111,8 @@ func (f *Feed) resume() (err error) {
 		f.last++
 		f.size += int64(len(line))
 	}
-	if err := f.newest.Truncate(f.size); err != nil {
-		return errors.Join(err, f.newest.Close())
+	if err := f.current.Truncate(f.size); err != nil {
+		return errors.Join(err, f.current.Close())
 	}
 	return nil
 }
@@ -121,54 +121,54 @@ func (f *Feed) resume() (err error) {
 func (f *Feed) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.newest == nil {
+	if f.current == nil {
 		return nil
 	}
-	return f.newest.Close()
+	return f.current.Close()
 }
 
 func (f *Feed) path(first int64) string {
-	return filepath.Join(f.folder, fmt.Sprintf("%020d%s", first, ending))
+	return filepath.Join(f.folder, fmt.Sprintf("%020d%s", first, segmentSuffix))
 }
 
-// Say adds an entry, whose number and moment are given to it. It is on the disk then.
-func (f *Feed) Say(e siteagent.Entry) error {
+// Append adds an entry, whose number and moment are given to it. It is on the disk then.
+func (f *Feed) Append(e siteagent.Entry) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := f.say(e); err != nil {
+	if err := f.appendEntry(e); err != nil {
 		return fmt.Errorf("keep what there is to say: %w", err)
 	}
 	return nil
 }
 
-func (f *Feed) say(e siteagent.Entry) error {
+func (f *Feed) appendEntry(e siteagent.Entry) error {
 	e.Number, e.At = f.last+1, time.Now().UTC()
 	line, err := json.Marshal(e)
 	if err != nil {
 		return err
 	}
-	if line = append(line, '\n'); len(line) > longestLine {
+	if line = append(line, '\n'); len(line) > maxLineLength {
 		return fmt.Errorf("an entry of the kind %s has %d bytes", e.Kind, len(line))
 	}
-	if f.newest == nil || f.last-f.segments[len(f.segments)-1]+1 >= inSegment {
-		if err := f.roll(); err != nil {
+	if f.current == nil || f.last-f.segments[len(f.segments)-1]+1 >= maxSegmentEntries {
+		if err := f.rollSegment(); err != nil {
 			return err
 		}
 	}
-	_, err = f.newest.WriteAt(line, f.size)
+	_, err = f.current.WriteAt(line, f.size)
 	if err == nil {
-		err = f.newest.Sync()
+		err = f.current.Sync()
 	}
 	if err != nil {
-		return errors.Join(err, f.newest.Truncate(f.size))
+		return errors.Join(err, f.current.Truncate(f.size))
 	}
 	f.size += int64(len(line))
 	f.last++
 	return nil
 }
 
-// roll begins the next segment, and forgets the oldest.
-func (f *Feed) roll() error {
+// rollSegment begins the next segment, and forgets the oldest.
+func (f *Feed) rollSegment() error {
 	first := f.last + 1
 	next, err := os.OpenFile(f.path(first), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -177,21 +177,21 @@ func (f *Feed) roll() error {
 	if err := durable.SyncFolder(f.folder); err != nil {
 		return errors.Join(err, next.Close())
 	}
-	before := f.newest
-	f.newest, f.size = next, 0
+	previous := f.current
+	f.current, f.size = next, 0
 	f.segments = append(f.segments, first)
-	if before != nil {
-		err = before.Close()
+	if previous != nil {
+		err = previous.Close()
 	}
-	for len(f.segments) > mostSegments {
+	for len(f.segments) > maxSegments {
 		err = errors.Join(err, os.Remove(f.path(f.segments[0])))
 		f.segments = f.segments[1:]
 	}
 	return err
 }
 
-// After are entries behind a number, the oldest first: as many as are read at once.
-func (f *Feed) After(number int64) (siteagent.Feed, error) {
+// ReadAfter are entries behind a number, the oldest first: as many as are read at once.
+func (f *Feed) ReadAfter(number int64) (siteagent.Feed, error) {
 	f.mu.Lock()
 	segments := slices.Clone(f.segments)
 	found := siteagent.Feed{History: f.history, Last: f.last, Entries: []siteagent.Entry{}}
@@ -205,9 +205,9 @@ func (f *Feed) After(number int64) (siteagent.Feed, error) {
 		}
 		return 1
 	})
-	bytesLeft := mostBytes
+	bytesLeft := maxReadBytes
 	for _, first := range segments[max(from-1, 0):] {
-		more, err := f.read(first, number, &found, &bytesLeft)
+		more, err := f.readSegment(first, number, &found, &bytesLeft)
 		if err != nil {
 			return found, fmt.Errorf("read what there is to say: %w", err)
 		}
@@ -218,8 +218,8 @@ func (f *Feed) After(number int64) (siteagent.Feed, error) {
 	return found, nil
 }
 
-// read adds a segment's entries behind a number, and tells whether more may follow.
-func (f *Feed) read(first, number int64, found *siteagent.Feed, bytesLeft *int) (more bool, err error) {
+// readSegment adds a segment's entries behind a number, and tells whether more may follow.
+func (f *Feed) readSegment(first, number int64, found *siteagent.Feed, bytesLeft *int) (more bool, err error) {
 	file, err := os.Open(f.path(first))
 	if errors.Is(err, fs.ErrNotExist) { // it has just been forgotten
 		return true, nil
@@ -229,12 +229,12 @@ func (f *Feed) read(first, number int64, found *siteagent.Feed, bytesLeft *int) 
 	}
 	defer file.Close()
 	lines := bufio.NewScanner(file)
-	lines.Buffer(nil, longestLine+1)
+	lines.Buffer(nil, maxLineLength+1)
 	for n := first; lines.Scan() && n <= found.Last; n++ {
 		if n <= number {
 			continue
 		}
-		if *bytesLeft -= len(lines.Bytes()); len(found.Entries) == mostAnswer || *bytesLeft < 0 {
+		if *bytesLeft -= len(lines.Bytes()); len(found.Entries) == maxReadEntries || *bytesLeft < 0 {
 			return false, nil
 		}
 		var e siteagent.Entry

@@ -21,18 +21,18 @@ func open(t *testing.T, folder string) *feed.Feed {
 	return f
 }
 
-func say(t *testing.T, f *feed.Feed, text string) {
+func appendText(t *testing.T, f *feed.Feed, text string) {
 	t.Helper()
-	if err := f.Say(siteagent.Entry{Kind: "test", Text: text}); err != nil {
+	if err := f.Append(siteagent.Entry{Kind: "test", Text: text}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// all is what a reader gets who asks again and again, and looks at the numbers.
-func all(t *testing.T, f *feed.Feed, after int64) (texts []string) {
+// readAll is what a reader gets who asks again and again, and looks at the numbers.
+func readAll(t *testing.T, f *feed.Feed, after int64) (texts []string) {
 	t.Helper()
 	for {
-		found, err := f.After(after)
+		found, err := f.ReadAfter(after)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -60,12 +60,12 @@ func TestFeed(t *testing.T) {
 		f := open(t, folder)
 		for i := range 600 {
 			want = append(want, fmt.Sprint(round, i))
-			say(t, f, want[len(want)-1])
+			appendText(t, f, want[len(want)-1])
 		}
-		if got := all(t, f, 0); !slices.Equal(got, want) {
+		if got := readAll(t, f, 0); !slices.Equal(got, want) {
 			t.Fatalf("round %d: got %d entries, want the %d that were written", round, len(got), len(want))
 		}
-		if got := all(t, f, 598); !slices.Equal(got, want[598:]) {
+		if got := readAll(t, f, 598); !slices.Equal(got, want[598:]) {
 			t.Errorf("round %d: got %d entries after 598, want %d", round, len(got), len(want)-598)
 		}
 		if err := f.Close(); err != nil {
@@ -85,10 +85,10 @@ func TestFeed(t *testing.T) {
 		_ = newest.Close()
 	}
 	f := open(t, folder)
-	if got := all(t, f, 0); !slices.Equal(got, want) {
+	if got := readAll(t, f, 0); !slices.Equal(got, want) {
 		t.Errorf("got %d entries, want the %d that were written", len(got), len(want))
 	}
-	found, err := f.After(5000)
+	found, err := f.ReadAfter(5000)
 	if err != nil || len(found.Entries) > 0 || found.Entries == nil || found.Last != 2400 {
 		t.Errorf("got %+v (%v), want an empty list and 2400 as the last", found, err)
 	}
@@ -96,7 +96,7 @@ func TestFeed(t *testing.T) {
 	if err := os.Remove(filepath.Join(folder, "history")); err != nil {
 		t.Fatal(err)
 	}
-	other, err := open(t, folder).After(0)
+	other, err := open(t, folder).ReadAfter(0)
 	if err != nil || other.Last != 0 || other.History == found.History {
 		t.Errorf("got %+v (%v), want another history without entries", other, err)
 	}

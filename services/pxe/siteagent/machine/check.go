@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	mostMACs        = 64
-	mostNameservers = 16
-	longestName     = 253
-	longestToken    = 200
-	shortestToken   = 22 // 128 bits in base64
-	// LargestFile is how large one of a machine's files can be.
-	LargestFile = 2 << 20
+	maxMACs        = 64
+	maxNameservers = 16
+	maxNameLength  = 253
+	maxTokenLength = 200
+	minTokenLength = 22 // 128 bits in base64
+	// MaxFileSize is how large one of a machine's files can be.
+	MaxFileSize = 2 << 20
 )
 
 // check tells all that is wrong with a machine.
@@ -25,32 +25,32 @@ func check(m *siteagent.Machine) error {
 	if m.ID < 1 {
 		invalid.Add("/id", "out_of_range", "must be 1 or more")
 	}
-	if len(m.MACs) == 0 || len(m.MACs) > mostMACs {
-		invalid.Add("/macs", "invalid", "must be 1 to %d MAC addresses", mostMACs)
+	if len(m.MACs) == 0 || len(m.MACs) > maxMACs {
+		invalid.Add("/macs", "invalid", "must be 1 to %d MAC addresses", maxMACs)
 	}
 	for i, text := range m.MACs {
 		if mac, err := net.ParseMAC(text); err != nil || len(mac) != 6 || mac.String() != text {
 			invalid.Add("/macs/"+strconv.Itoa(i), "invalid", "must be a MAC address such as 52:54:00:12:34:56")
 		}
 	}
-	if len(m.Hostname) > longestName {
-		invalid.Add("/hostname", "too_long", "has at most %d characters", longestName)
+	if len(m.Hostname) > maxNameLength {
+		invalid.Add("/hostname", "too_long", "has at most %d characters", maxNameLength)
 	}
 	checkAddress(&invalid, "/ipv4", m.IPv4, netip.Addr.Is4)
 	checkAddress(&invalid, "/ipv6", m.IPv6, netip.Addr.Is6)
-	if len(m.Nameservers) > mostNameservers {
-		invalid.Add("/nameservers", "invalid", "has at most %d", mostNameservers)
+	if len(m.Nameservers) > maxNameservers {
+		invalid.Add("/nameservers", "invalid", "has at most %d", maxNameservers)
 	}
 	for i, text := range m.Nameservers {
 		if _, err := netip.ParseAddr(text); err != nil {
 			invalid.Add("/nameservers/"+strconv.Itoa(i), "invalid", "must be an address")
 		}
 	}
-	if len(m.Reason) > siteagent.LongestReason {
-		invalid.Add("/reason", "too_long", "has at most %d bytes", siteagent.LongestReason)
+	if len(m.Reason) > siteagent.MaxReasonLength {
+		invalid.Add("/reason", "too_long", "has at most %d bytes", siteagent.MaxReasonLength)
 	}
-	if m.Token != "" && (len(m.Token) < shortestToken || len(m.Token) > longestToken) {
-		invalid.Add("/token", "invalid", "has %d to %d characters", shortestToken, longestToken)
+	if m.Token != "" && (len(m.Token) < minTokenLength || len(m.Token) > maxTokenLength) {
+		invalid.Add("/token", "invalid", "has %d to %d characters", minTokenLength, maxTokenLength)
 	}
 	switch m.Boot {
 	case siteagent.BootInstall:
@@ -67,24 +67,24 @@ func check(m *siteagent.Machine) error {
 	for name, text := range map[string]string{
 		"boot": m.Files.Boot, "preseed": m.Files.Preseed, "during": m.Files.During, "after": m.Files.After,
 	} {
-		if len(text) > LargestFile {
-			invalid.Add("/files/"+name, "too_long", "has at most %d bytes", LargestFile)
+		if len(text) > MaxFileSize {
+			invalid.Add("/files/"+name, "too_long", "has at most %d bytes", MaxFileSize)
 		}
 	}
 	return invalid.Err()
 }
 
-func checkAddress(invalid *problem.Fields, pointer string, a *siteagent.Address, is func(netip.Addr) bool) {
+func checkAddress(invalid *problem.Fields, pointer string, a *siteagent.Address, isFamily func(netip.Addr) bool) {
 	if a == nil {
 		return
 	}
-	if p, err := netip.ParsePrefix(a.Prefix); err != nil || !is(p.Addr()) {
+	if p, err := netip.ParsePrefix(a.Prefix); err != nil || !isFamily(p.Addr()) {
 		invalid.Add(pointer+"/prefix", "invalid", "must be an address of the family with the length of its prefix")
 	}
 	if a.Gateway == "" {
 		return
 	}
-	if gateway, err := netip.ParseAddr(a.Gateway); err != nil || !is(gateway) {
+	if gateway, err := netip.ParseAddr(a.Gateway); err != nil || !isFamily(gateway) {
 		invalid.Add(pointer+"/gateway", "invalid", "must be an address of the family")
 	}
 }

@@ -10,19 +10,19 @@ import (
 )
 
 const (
-	leaseTime = time.Hour
-	lentTime  = 10 * time.Minute
-	mostLent  = 1024
+	leaseTTL   = time.Hour
+	lendTTL    = 10 * time.Minute
+	maxUnknown = 1024
 )
 
 // Client is who asks for an address.
 type Client struct {
-	MAC    string
-	Port   string     // where it is, as a relay agent says; empty: none does
-	Subnet netip.Addr // an address of its subnet, as a relay agent says; none: it is in the agent's own
-	Boots  bool       // it is firmware, or iPXE
-	Renews bool       // it has its address, and asks without a relay agent
-	IPv6   bool       // it asks by DHCPv6
+	MAC       string
+	Port      string     // where it is, as a relay agent says; empty: none does
+	Subnet    netip.Addr // an address of its subnet, as a relay agent says; none: it is in the agent's own
+	IsBooting bool       // it is firmware, or iPXE
+	IsRenewal bool       // it has its address, and asks without a relay agent
+	IsIPv6    bool       // it asks by DHCPv6
 }
 
 // Lease is an address, and what goes with it.
@@ -31,7 +31,7 @@ type Lease struct {
 	Gateway     netip.Addr
 	Nameservers []netip.Addr
 	Hostname    string
-	Time        time.Duration
+	TTL         time.Duration
 }
 
 // Pool is a range of addresses of one subnet. As a text: 10.1.0.200-10.1.0.250/24, and 10.1.0.1 behind a comma for the gateway;
@@ -64,237 +64,237 @@ func (p *Pool) UnmarshalText(text []byte) (err error) {
 	return nil
 }
 
-// stranger is a machine that nobody named.
-type stranger struct {
+// unknownMachine is a machine that nobody named.
+type unknownMachine struct {
 	machine
-	until time.Time
+	expiresAt time.Time
 }
 
-// Known tells whether a machine that begins to ask is to be answered. Firmware and iPXE have their script once more then.
-func (m *Machines) Known(c Client) bool {
+// Admit tells whether a machine that begins to ask is to be answered. Firmware and iPXE have their script once more then.
+func (m *Machines) Admit(c Client) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	one := m.byMAC[c.MAC]
 	if one == nil {
-		return m.Discover && c.Boots && !c.IPv6
+		return m.Discover && c.IsBooting && !c.IsIPv6
 	}
-	if !m.rightPort(one, c) {
+	if !m.isAllowedPort(one, c) {
 		return false
 	}
-	if c.Boots && !one.Armed {
+	if c.IsBooting && !one.Armed {
 		next := one.state
 		next.Armed = true
-		if err := m.become(one, next); err != nil {
+		if err := m.setState(one, next); err != nil {
 			m.log.Error("a machine that boots gets nothing", "mac", c.MAC, "error", err)
 			return false
 		}
-		one.said = nil
+		one.lastSent = nil
 	}
 	return true
 }
 
-// rightPort tells whether a machine asks from where its token is for. What a relay agent said of IPv4 holds for IPv6, too, and the
+// isAllowedPort tells whether a machine asks from where its token is for. What a relay agent said of IPv4 holds for IPv6, too, and the
 // other way round.
-func (m *Machines) rightPort(one *machine, c Client) bool {
-	if c.Renews || !one.installs() {
+func (m *Machines) isAllowedPort(one *machine, c Client) bool {
+	if c.IsRenewal || !one.isInstalling() {
 		return true
 	}
-	its, other := one.place, one.ByIPv6
-	if c.IPv6 {
-		its, other = other, its
+	own, other := one.location, one.ByIPv6
+	if c.IsIPv6 {
+		own, other = other, own
 	}
-	if its.Pinned && its.Port != c.Port {
-		m.tell(one, wrongPort(c, its))
+	if own.Pinned && own.Port != c.Port {
+		m.tryReport(one, portRefusal(c, own))
 		return false
 	}
-	if !its.Pinned && other.Pinned && other.Port != "" && other.Port != c.Port {
-		m.tell(one, wrongPort(c, other))
+	if !own.Pinned && other.Pinned && other.Port != "" && other.Port != c.Port {
+		m.tryReport(one, portRefusal(c, other))
 		return false
 	}
 	return true
 }
 
-func wrongPort(c Client, its place) siteagent.Report {
+func portRefusal(c Client, own location) siteagent.Report {
 	return siteagent.Report{
-		MAC:  c.MAC,
-		What: siteagent.Refused,
-		Got:  fmt.Sprintf("no address: it asks from %s, and was given its script at %s", named(c.Port), named(its.Port)),
+		MAC:      c.MAC,
+		Event:    siteagent.EventRefused,
+		Response: fmt.Sprintf("no address: it asks from %s, and was given its script at %s", describePort(c.Port), describePort(own.Port)),
 	}
 }
 
-// Relayed is told of a client for which somebody asks who is no relay agent.
-func (m *Machines) Relayed(c Client, from netip.Addr) {
+// RefuseRelay is told of a client for which somebody asks who is no relay agent.
+func (m *Machines) RefuseRelay(c Client, from netip.Addr) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if one := m.byMAC[c.MAC]; one != nil {
-		m.tell(
+		m.tryReport(
 			one,
 			siteagent.Report{
-				MAC:  c.MAC,
-				What: siteagent.Refused,
-				Got:  fmt.Sprintf("no address: %s asks for it, which IRONPLANE_AGENT_DHCP_RELAYS does not name as a relay agent", from),
+				MAC:      c.MAC,
+				Event:    siteagent.EventRefused,
+				Response: fmt.Sprintf("no address: %s asks for it, which IRONPLANE_AGENT_DHCP_RELAYS does not name as a relay agent", from),
 			},
 		)
 	}
 }
 
-func named(port string) string {
+func describePort(port string) string {
 	if port == "" {
 		return "no port that a relay agent names"
 	}
 	return "port " + port
 }
 
-// tell reports what a machine did, where nobody waits for the outcome.
-func (m *Machines) tell(one *machine, r siteagent.Report) {
-	if err := m.say(one, r); err != nil {
+// tryReport reports what a machine did, where nobody waits for the outcome.
+func (m *Machines) tryReport(one *machine, r siteagent.Report) {
+	if err := m.report(one, r); err != nil {
 		m.log.Error("what a machine did cannot be reported", "error", err)
 	}
 }
 
-// left tells whether a machine has none of its addresses any more.
-func (one *machine) left() bool {
+// hasLeft tells whether a machine has none of its addresses any more.
+func (one *machine) hasLeft() bool {
 	return one.IPv4 == nil && one.IPv6 == nil && one.Boot == siteagent.BootLocal
 }
 
-// Offered is what a client is to have. ok: it is answered. It may have no address: it has left it, or asks for one of IPv6 and was
+// FindLease is what a client is to have. ok: it is answered. It may have no address: it has left it, or asks for one of IPv6 and was
 // given none.
-func (m *Machines) Offered(c Client) (lease Lease, ok bool) {
+func (m *Machines) FindLease(c Client) (lease Lease, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if one := m.byMAC[c.MAC]; one != nil {
-		return m.offered(one, c)
+		return m.findLease(one, c)
 	}
-	if !m.Discover || c.IPv6 {
+	if !m.Discover || c.IsIPv6 {
 		return lease, false
 	}
-	s := m.lend(c)
+	s := m.lendAddress(c)
 	if s == nil || !s.Address.IsValid() {
 		return lease, false
 	}
-	return Lease{Address: netip.PrefixFrom(s.Address, m.Pool.Bits), Gateway: m.Pool.Gateway, Time: lentTime}, true
+	return Lease{Address: netip.PrefixFrom(s.Address, m.Pool.Bits), Gateway: m.Pool.Gateway, TTL: lendTTL}, true
 }
 
-func (m *Machines) offered(one *machine, c Client) (lease Lease, ok bool) {
-	if !m.rightPort(one, c) {
+func (m *Machines) findLease(one *machine, c Client) (lease Lease, ok bool) {
+	if !m.isAllowedPort(one, c) {
 		return lease, false
 	}
-	has := one.IPv4
-	if c.IPv6 {
-		has = one.IPv6
+	assigned := one.IPv4
+	if c.IsIPv6 {
+		assigned = one.IPv6
 	}
-	if lease = (Lease{Hostname: one.Hostname, Time: leaseTime}); has != nil {
-		lease.Address = netip.MustParsePrefix(has.Prefix)
-		if has.Gateway != "" {
-			lease.Gateway = netip.MustParseAddr(has.Gateway)
+	if lease = (Lease{Hostname: one.Hostname, TTL: leaseTTL}); assigned != nil {
+		lease.Address = netip.MustParsePrefix(assigned.Prefix)
+		if assigned.Gateway != "" {
+			lease.Gateway = netip.MustParseAddr(assigned.Gateway)
 		}
-	} else if one.left() {
-		m.tell(one, siteagent.Report{MAC: c.MAC, What: siteagent.Refused, Got: line("no address: "+one.Reason, longestText)})
-	} else if !c.IPv6 {
-		m.tell(one, siteagent.Report{MAC: c.MAC, What: siteagent.Refused, Got: "no address: it has none of IPv4"})
+	} else if one.hasLeft() {
+		m.tryReport(one, siteagent.Report{MAC: c.MAC, Event: siteagent.EventRefused, Response: cleanLine("no address: "+one.Reason, maxTextLength)})
+	} else if !c.IsIPv6 {
+		m.tryReport(one, siteagent.Report{MAC: c.MAC, Event: siteagent.EventRefused, Response: "no address: it has none of IPv4"})
 		return lease, false
 	}
 	for _, text := range one.Nameservers {
-		if a := netip.MustParseAddr(text); a.Is6() == c.IPv6 {
+		if a := netip.MustParseAddr(text); a.Is6() == c.IsIPv6 {
 			lease.Nameservers = append(lease.Nameservers, a)
 		}
 	}
 	return lease, true
 }
 
-// Leased notes that a client has an address, and what reads as that machine comes from there. ok: it may have it.
-func (m *Machines) Leased(c Client, address netip.Addr) (ok bool) {
+// ConfirmLease notes that a client has an address, and what reads as that machine comes from there. ok: it may have it.
+func (m *Machines) ConfirmLease(c Client, address netip.Addr) (ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	one := m.byMAC[c.MAC]
 	if one == nil {
-		return m.borrowed(c, address)
+		return m.confirmLent(c, address)
 	}
-	if !m.rightPort(one, c) {
+	if !m.isAllowedPort(one, c) {
 		return false
 	}
-	if c.Renews {
+	if c.IsRenewal {
 		return one.Address == address
 	}
 	next := one.state
-	*next.at(c) = place{Address: address, Port: c.Port, Pinned: one.installs()}
-	moved := one.at(c).Address != address
+	*next.locationFor(c) = location{Address: address, Port: c.Port, Pinned: one.isInstalling()}
+	moved := one.locationFor(c).Address != address
 	if other := m.byAddress[address]; other != nil && other != one {
-		gone := other.state
-		gone.at(c).Address = netip.Addr{}
-		if err := m.become(other, gone); err != nil {
+		otherState := other.state
+		otherState.locationFor(c).Address = netip.Addr{}
+		if err := m.setState(other, otherState); err != nil {
 			m.log.Error("a machine gets no address", "mac", c.MAC, "error", err)
 			return false
 		}
 	}
-	if err := m.become(one, next); err != nil {
+	if err := m.setState(one, next); err != nil {
 		m.log.Error("a machine gets no address", "mac", c.MAC, "error", err)
 		return false
 	}
-	if moved || c.Boots || one.installs() {
-		m.tell(one, siteagent.Report{MAC: c.MAC, Address: address.String(), What: siteagent.Leased, Got: "the address " + address.String()})
+	if moved || c.IsBooting || one.isInstalling() {
+		m.tryReport(one, siteagent.Report{MAC: c.MAC, Address: address.String(), Event: siteagent.EventLeased, Response: "the address " + address.String()})
 	}
 	return true
 }
 
-// Declined notes that a client found its address in use.
-func (m *Machines) Declined(c Client, address netip.Addr) {
+// DeclineLease notes that a client found its address in use.
+func (m *Machines) DeclineLease(c Client, address netip.Addr) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if one := m.byMAC[c.MAC]; one != nil {
-		m.tell(
+		m.tryReport(
 			one,
 			siteagent.Report{
-				MAC:     c.MAC,
-				Address: address.String(),
-				What:    siteagent.Refused,
-				Got:     "nothing: it says that somebody else has the address " + address.String(),
+				MAC:      c.MAC,
+				Address:  address.String(),
+				Event:    siteagent.EventRefused,
+				Response: "nothing: it says that somebody else has the address " + address.String(),
 			},
 		)
-	} else if s := m.strangers[c.MAC]; s != nil && s.Address == address { // which nobody is lent for a while
-		delete(m.strangers, c.MAC)
-		m.strangers[address.String()] = s
+	} else if s := m.unknown[c.MAC]; s != nil && s.Address == address { // which nobody is lent for a while
+		delete(m.unknown, c.MAC)
+		m.unknown[address.String()] = s
 	}
 	m.log.Warn("a machine says that somebody else has its address", "mac", c.MAC, "address", address)
 }
 
-// lend finds an address for a machine that nobody named, the one that it had if it can be.
-func (m *Machines) lend(c Client) *stranger {
+// lendAddress finds an address for a machine that nobody named, the one that it had if it can be.
+func (m *Machines) lendAddress(c Client) *unknownMachine {
 	now := time.Now()
-	s := m.strangers[c.MAC]
+	s := m.unknown[c.MAC]
 	if s == nil {
-		for mac, other := range m.strangers {
-			if now.After(other.until) {
-				delete(m.strangers, mac)
+		for mac, other := range m.unknown {
+			if now.After(other.expiresAt) {
+				delete(m.unknown, mac)
 			}
 		}
-		if len(m.strangers) >= mostLent {
+		if len(m.unknown) >= maxUnknown {
 			return nil
 		}
-		s = &stranger{machine: machine{Machine: siteagent.Machine{MACs: []string{c.MAC}}}}
-		s.Address = m.free(c)
-		m.strangers[c.MAC] = s
+		s = &unknownMachine{machine: machine{Machine: siteagent.Machine{MACs: []string{c.MAC}}}}
+		s.Address = m.freeAddress(c)
+		m.unknown[c.MAC] = s
 	}
-	s.until = now.Add(lentTime)
+	s.expiresAt = now.Add(lendTTL)
 	return s
 }
 
-// free is the first address of the pool that nobody has, where the client's subnet is the pool's.
-func (m *Machines) free(c Client) netip.Addr {
+// freeAddress is the first address of the pool that nobody has, where the client's subnet is the pool's.
+func (m *Machines) freeAddress(c Client) netip.Addr {
 	if !m.Pool.First.IsValid() || c.Subnet.IsValid() && !m.Pool.subnet().Contains(c.Subnet) {
 		return netip.Addr{}
 	}
-	taken := map[netip.Addr]bool{m.Pool.Gateway: true}
-	for _, other := range m.strangers {
-		taken[other.Address] = true
+	used := map[netip.Addr]bool{m.Pool.Gateway: true}
+	for _, other := range m.unknown {
+		used[other.Address] = true
 	}
 	for _, one := range m.all {
 		if one.IPv4 != nil {
-			taken[netip.MustParsePrefix(one.IPv4.Prefix).Addr()] = true
+			used[netip.MustParsePrefix(one.IPv4.Prefix).Addr()] = true
 		}
 	}
 	for a := m.Pool.First; a.Compare(m.Pool.Last) <= 0; a = a.Next() {
-		if !taken[a] {
+		if !used[a] {
 			return a
 		}
 	}
@@ -303,12 +303,12 @@ func (m *Machines) free(c Client) netip.Addr {
 
 func (p Pool) subnet() netip.Prefix { return netip.PrefixFrom(p.First, p.Bits).Masked() }
 
-// borrowed notes that a machine that nobody named has an address.
-func (m *Machines) borrowed(c Client, address netip.Addr) bool {
-	if !m.Discover || c.IPv6 {
+// confirmLent notes that a machine that nobody named has an address.
+func (m *Machines) confirmLent(c Client, address netip.Addr) bool {
+	if !m.Discover || c.IsIPv6 {
 		return false
 	}
-	s := m.lend(c)
+	s := m.lendAddress(c)
 	if s == nil || m.Pool.First.IsValid() && s.Address != address {
 		return false
 	}
@@ -316,10 +316,10 @@ func (m *Machines) borrowed(c Client, address netip.Addr) bool {
 	return true
 }
 
-// strangerAt is the machine that nobody named at an address.
-func (m *Machines) strangerAt(address netip.Addr) *stranger {
-	for _, s := range m.strangers {
-		if s.Address == address && time.Now().Before(s.until) {
+// findUnknown is the machine that nobody named at an address.
+func (m *Machines) findUnknown(address netip.Addr) *unknownMachine {
+	for _, s := range m.unknown {
+		if s.Address == address && time.Now().Before(s.expiresAt) {
 			return s
 		}
 	}

@@ -27,14 +27,14 @@ import (
 )
 
 const (
-	mostMachines = 10_000
-	// againAfter is when the same is reported once more, and pause how long at least lies between two reports of progress, or two of
+	maxMachines = 10_000
+	// repeatInterval is when the same is reported once more, and pause how long at least lies between two reports of progress, or two of
 	// something refused.
-	againAfter = time.Minute
-	pause      = time.Second
-	// mostReports is how many reports of a machine there are at once, and mostDiscovered how many of all that nobody named: then there
+	repeatInterval = time.Minute
+	reportInterval = time.Second
+	// maxReports is how many reports of a machine there are at once, and maxDiscovered how many of all that nobody named: then there
 	// is one a second.
-	mostReports, mostDiscovered = 100, 1000
+	maxReports, maxDiscovered = 100, 1000
 
 	machineFile, stateFile = ".machine", ".state"
 )
@@ -50,65 +50,65 @@ type Settings struct {
 // Machines are those that the control plane named. What it said, and what became of it, is on the disk.
 type Machines struct {
 	Settings
-	folder string
-	report func(siteagent.Report) error
-	log    *slog.Logger
+	folder  string
+	deliver func(siteagent.Report) error
+	log     *slog.Logger
 
-	mu          sync.Mutex
-	all         map[int64]*machine
-	byMAC       map[string]*machine // of several the one of the newest install
-	byAddress   map[netip.Addr]*machine
-	byToken     map[[sha256.Size]byte]*machine
-	strangers   map[string]*stranger // by MAC
-	mayDiscover allowance            // of reports of all strangers
+	mu            sync.Mutex
+	all           map[int64]*machine
+	byMAC         map[string]*machine // of several the one of the newest install
+	byAddress     map[netip.Addr]*machine
+	byToken       map[[sha256.Size]byte]*machine
+	unknown       map[string]*unknownMachine // by MAC
+	discoverLimit rateLimit                  // of reports of all strangers
 }
 
 // machine is one of them.
 type machine struct {
 	siteagent.Machine // without its files
 	state
-	said    map[string]said   // of each What, the last
-	may     allowance         // of reports
-	pending *siteagent.Report // of progress, which is reported with the next pause
+	lastSent map[string]sentReport // of each What, the last
+	limit    rateLimit             // of reports
+	pending  *siteagent.Report     // of progress, which is reported with the next pause
 }
 
 // state is what became of a machine.
 type state struct {
-	Attempt string            `json:"attempt"` // the SHA-256 of the token that the rest is of
-	place                     // of IPv4
-	ByIPv6  place             `json:"by_ipv6,omitzero"`
-	Armed   bool              `json:"armed"` // it has begun to boot, and was not given its script since
-	Ended   bool              `json:"ended"` // it said that the installation is done, or has failed
-	Owed    *siteagent.Report `json:"owed,omitempty"`
+	Attempt     string            `json:"attempt"` // the SHA-256 of the token that the rest is of
+	location                      // of IPv4
+	ByIPv6      location          `json:"by_ipv6,omitzero"`
+	Armed       bool              `json:"armed"` // it has begun to boot, and was not given its script since
+	Ended       bool              `json:"ended"` // it said that the installation is done, or has failed
+	Undelivered *siteagent.Report `json:"owed,omitempty"`
 }
 
-// place is where a machine is, as it asked by one version of the protocol.
-type place struct {
+// location is where a machine is, as it asked by one version of the protocol.
+type location struct {
 	Address netip.Addr `json:"address"` // which it was leased, or seen with
 	Port    string     `json:"port"`    // where it was then, as a relay agent said
 	Pinned  bool       `json:"pinned"`  // the token is for who is at this port
 }
 
-// at is where a client's machine is, as it asks.
-func (s *state) at(c Client) *place {
-	if c.IPv6 {
+// locationFor is where a client's machine is, as it asks.
+func (s *state) locationFor(c Client) *location {
+	if c.IsIPv6 {
 		return &s.ByIPv6
 	}
-	return &s.place
+	return &s.location
 }
 
-// has tells whether an address is the machine's.
-func (s *state) has(address netip.Addr) bool {
+// hasAddress tells whether an address is the machine's.
+func (s *state) hasAddress(address netip.Addr) bool {
 	return address.IsValid() && (s.Address == address || s.ByIPv6.Address == address)
 }
 
-// left is a place that a machine may leave for another.
-func (p place) left() place { return place{Address: p.Address, Port: p.Port} }
+// unpinned is a place that a machine may leave for another.
+func (p location) unpinned() location { return location{Address: p.Address, Port: p.Port} }
 
 // Open reads what there is in a folder, which is made if it is not there. report keeps a report.
 func Open(folder string, settings Settings, report func(siteagent.Report) error, log *slog.Logger) (*Machines, error) {
-	m := &Machines{Settings: settings, folder: folder, report: report, log: log, all: map[int64]*machine{}, byMAC: map[string]*machine{},
-		byAddress: map[netip.Addr]*machine{}, byToken: map[[sha256.Size]byte]*machine{}, strangers: map[string]*stranger{}}
+	m := &Machines{Settings: settings, folder: folder, deliver: report, log: log, all: map[int64]*machine{}, byMAC: map[string]*machine{},
+		byAddress: map[netip.Addr]*machine{}, byToken: map[[sha256.Size]byte]*machine{}, unknown: map[string]*unknownMachine{}}
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return nil, err
 	}
@@ -117,9 +117,9 @@ func Open(folder string, settings Settings, report func(siteagent.Report) error,
 		return nil, err
 	}
 	for _, name := range names {
-		digits, ours := strings.CutSuffix(name.Name(), machineFile)
+		digits, isMachine := strings.CutSuffix(name.Name(), machineFile)
 		id, err := strconv.ParseInt(digits, 10, 64)
-		if !ours || err != nil {
+		if !isMachine || err != nil {
 			continue
 		}
 		one := &machine{}
@@ -128,8 +128,8 @@ func Open(folder string, settings Settings, report func(siteagent.Report) error,
 		}
 		one.Files = siteagent.Files{}
 		m.link(one)
-		if one.Owed != nil {
-			if err := m.pay(one); err != nil {
+		if one.Undelivered != nil {
+			if err := m.sendUndelivered(one); err != nil {
 				return nil, err
 			}
 		}
@@ -156,7 +156,7 @@ func (m *Machines) load(id int64, ending string, into any) error {
 	return nil
 }
 
-func (m *Machines) keep(id int64, ending string, content any) error {
+func (m *Machines) save(id int64, ending string, content any) error {
 	text, err := json.Marshal(content)
 	if err == nil {
 		err = durable.Replace(m.path(id, ending), text)
@@ -167,12 +167,12 @@ func (m *Machines) keep(id int64, ending string, content any) error {
 	return nil
 }
 
-// become has a machine in another state.
-func (m *Machines) become(one *machine, next state) error {
+// setState has a machine in another state.
+func (m *Machines) setState(one *machine, next state) error {
 	if next == one.state {
 		return nil
 	}
-	if err := m.keep(one.ID, stateFile, next); err != nil {
+	if err := m.save(one.ID, stateFile, next); err != nil {
 		return err
 	}
 	m.unlink(one)
@@ -190,31 +190,31 @@ func (m *Machines) Put(next siteagent.Machine) error {
 	defer m.mu.Unlock()
 	one := m.all[next.ID]
 	switch {
-	case one == nil && len(m.all) == mostMachines:
-		return problem.New(problem.TooManyRequests, "The agent knows of %d machines already.", mostMachines)
+	case one == nil && len(m.all) == maxMachines:
+		return problem.New(problem.TooManyRequests, "The agent knows of %d machines already.", maxMachines)
 	case one == nil:
 		one = &machine{}
 	case next.Revision < one.Revision:
 		return problem.New(problem.Conflict, "Machine %d has revision %d already.", next.ID, one.Revision)
 	}
-	if err := m.keep(next.ID, machineFile, next); err != nil {
+	if err := m.save(next.ID, machineFile, next); err != nil {
 		return err
 	}
-	is := one.state
-	if next.Token != "" && attempt(next.Token) != is.Attempt {
-		is = state{Attempt: attempt(next.Token), place: is.left(), ByIPv6: is.ByIPv6.left(), Armed: is.Armed}
+	current := one.state
+	if next.Token != "" && hashToken(next.Token) != current.Attempt {
+		current = state{Attempt: hashToken(next.Token), location: current.unpinned(), ByIPv6: current.ByIPv6.unpinned(), Armed: current.Armed}
 	}
 	if one.IPv4 != nil && (next.IPv4 == nil || *one.IPv4 != *next.IPv4) {
-		is.Address, is.Pinned = netip.Addr{}, false
+		current.Address, current.Pinned = netip.Addr{}, false
 	}
 	if one.IPv6 != nil && (next.IPv6 == nil || *one.IPv6 != *next.IPv6) {
-		is.ByIPv6.Address, is.ByIPv6.Pinned = netip.Addr{}, false
+		current.ByIPv6.Address, current.ByIPv6.Pinned = netip.Addr{}, false
 	}
 	next.Files = siteagent.Files{}
 	m.unlink(one)
-	one.Machine, one.said = next, nil
+	one.Machine, one.lastSent = next, nil
 	m.link(one)
-	return m.become(one, is)
+	return m.setState(one, current)
 }
 
 // Delete forgets a machine.
@@ -234,16 +234,16 @@ func (m *Machines) Delete(id int64) error {
 	return durable.SyncFolder(m.folder)
 }
 
-// Held are all machines, in the order of their numbers.
-func (m *Machines) Held() []siteagent.Held {
+// Revisions are all machines, in the order of their numbers.
+func (m *Machines) Revisions() []siteagent.MachineRevision {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	held := make([]siteagent.Held, 0, len(m.all))
+	revisions := make([]siteagent.MachineRevision, 0, len(m.all))
 	for _, one := range m.all {
-		held = append(held, siteagent.Held{ID: one.ID, Revision: one.Revision})
+		revisions = append(revisions, siteagent.MachineRevision{ID: one.ID, Revision: one.Revision})
 	}
-	slices.SortFunc(held, func(a, b siteagent.Held) int { return cmp.Compare(a.ID, b.ID) })
-	return held
+	slices.SortFunc(revisions, func(a, b siteagent.MachineRevision) int { return cmp.Compare(a.ID, b.ID) })
+	return revisions
 }
 
 // link makes a machine found by what it has.
@@ -287,17 +287,17 @@ func (m *Machines) unlink(one *machine) {
 	}
 }
 
-// attempt tells one token from another.
-func attempt(token string) string {
+// hashToken tells one token from another.
+func hashToken(token string) string {
 	sum := sha256.Sum256([]byte(token))
 	return hex.EncodeToString(sum[:])
 }
 
-// installs tells whether a machine is being installed, or may be: it has not said that this has come to an end.
-func (one *machine) installs() bool { return one.Token != "" && !one.Ended }
+// isInstalling tells whether a machine is being installed, or may be: it has not said that this has come to an end.
+func (one *machine) isInstalling() bool { return one.Token != "" && !one.Ended }
 
-// boots is what a machine is to boot.
-func (one *machine) boots() string {
+// bootAction is what a machine is to boot.
+func (one *machine) bootAction() string {
 	if one.Boot == siteagent.BootInstall && one.Ended {
 		return siteagent.BootLocal
 	}
@@ -306,7 +306,7 @@ func (one *machine) boots() string {
 
 // Run reports what waits until ctx ends.
 func (m *Machines) Run(ctx context.Context) {
-	tick := time.NewTicker(pause)
+	tick := time.NewTicker(reportInterval)
 	defer tick.Stop()
 	for ended := false; !ended; {
 		select {

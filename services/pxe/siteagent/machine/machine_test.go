@@ -21,7 +21,7 @@ func TestReportIsOwed(t *testing.T) {
 	var reports []siteagent.Report
 	open := func() *machine.Machines {
 		m, err := machine.Open(folder, machine.Settings{URL: "http://192.0.2.1"}, func(r siteagent.Report) error {
-			if full && r.What == siteagent.Finished {
+			if full && r.Event == siteagent.EventDone {
 				return errors.New("the disk is full")
 			}
 			reports = append(reports, r)
@@ -43,7 +43,7 @@ func TestReportIsOwed(t *testing.T) {
 	if err := m.Put(one); err != nil {
 		t.Fatal(err)
 	}
-	if !m.Leased(machine.Client{MAC: one.MACs[0], Boots: true}, netip.MustParseAddr("192.0.2.10")) {
+	if !m.ConfirmLease(machine.Client{MAC: one.MACs[0], IsBooting: true}, netip.MustParseAddr("192.0.2.10")) {
 		t.Fatal("got no address, want 192.0.2.10")
 	}
 	done := func() int {
@@ -60,7 +60,7 @@ func TestReportIsOwed(t *testing.T) {
 	if got := done(); got != http.StatusOK {
 		t.Errorf("got %d, want %d", got, http.StatusOK)
 	}
-	if len(reports) != 2 || reports[1].What != siteagent.Finished || reports[1].ID != 7 {
+	if len(reports) != 2 || reports[1].Event != siteagent.EventDone || reports[1].ID != 7 {
 		t.Errorf("got the reports %+v, want 2, the last that machine 7 is finished", reports)
 	}
 }

@@ -30,11 +30,11 @@ echo Ironplane: this machine waits. %s
 :again
 sleep 5
 chain --replace --autofree %s/i/boot || goto again
-`, plain(reason), url)
+`, echoText(reason), url)
 }
 
-// againScript restarts a machine that asks for its script twice, which is how it gets the script again.
-const againScript = `#!ipxe
+// restartScript restarts a machine that asks for its script twice, which is how it gets the script again.
+const restartScript = `#!ipxe
 echo Ironplane: this machine had its script since it was switched on. It restarts.
 sleep 10
 reboot
@@ -74,8 +74,8 @@ var facts = []struct{ name, setting string }{
 	{"mac3", "net3/mac"},
 }
 
-// plain leaves of a text what iPXE shows as it stands.
-func plain(text string) string {
+// echoText leaves of a text what iPXE shows as it stands.
+func echoText(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r < utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune(" .,:()-_/", r)) {
 			return r
@@ -84,16 +84,16 @@ func plain(text string) string {
 	}, text)
 }
 
-// line is a text without what would not show, and not too long.
-func line(text string, most int) string {
+// cleanLine is a text without what would not show, and not too long.
+func cleanLine(text string, maxLength int) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || r == '\u2028' || r == '\u2029' {
 			return ' '
 		}
 		return r
 	}, strings.ToValidUTF8(text, ""))
-	if len(text) > most {
-		text = strings.ToValidUTF8(text[:most], "")
+	if len(text) > maxLength {
+		text = strings.ToValidUTF8(text[:maxLength], "")
 	}
 	return strings.TrimSpace(text)
 }

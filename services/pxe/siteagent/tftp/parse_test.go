@@ -16,7 +16,7 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("got the request %+v and the refusal %+v, want one of them", r, refused)
 		}
 		if r != nil &&
-			(r.block < smallestBlock || r.block > largestBlock || r.window < 1 || r.window > largestWindow || r.wait <= 0 || len(r.options)%2 != 0) {
+			(r.block < minBlockSize || r.block > maxBlockSize || r.window < 1 || r.window > maxWindow || r.timeout <= 0 || len(r.options)%2 != 0) {
 			t.Errorf("got %+v, want a block size, window and timeout within bounds", r)
 		}
 	})

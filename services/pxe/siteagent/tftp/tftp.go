@@ -20,20 +20,20 @@ import (
 )
 
 const (
-	readRequest, writeRequest, data, ack, failed, accepted = 1, 2, 3, 4, 5, 6
+	opRead, opWrite, opData, opAck, opError, opOptionsAck = 1, 2, 3, 4, 5, 6
 
-	noFile, noAccess, illegal = 1, 2, 4
+	codeNotFound, codeAccess, codeIllegal = 1, 2, 4
 
-	plainBlock = 512
-	// largestBlock fits into an Ethernet frame, behind the headers: fragments are what firmware loses.
-	smallestBlock, largestBlock = 8, 1468
-	largestWindow               = 64
-	mostRequest                 = 1500
-	// mostTransfers is how many go on at a time, and mostOfOne those of one address.
-	mostTransfers, mostOfOne = 512, 8
-	tries                    = 6
-	patience                 = time.Second // until something is sent again
-	longestTransfer          = time.Hour
+	defaultBlockSize = 512
+	// maxBlockSize fits into an Ethernet frame, behind the headers: fragments are what firmware loses.
+	minBlockSize, maxBlockSize = 8, 1468
+	maxWindow                  = 64
+	maxPacketSize              = 1500
+	// maxTransfers is how many go on at a time, and maxTransfersPerClient those of one address.
+	maxTransfers, maxTransfersPerClient = 512, 8
+	maxAttempts                         = 6
+	resendTimeout                       = time.Second // until something is sent again
+	transferTimeout                     = time.Hour
 )
 
 // Files are what can be read.
@@ -46,20 +46,20 @@ type Server struct {
 	Files Files
 	Log   *slog.Logger
 
-	mu     sync.Mutex
-	active map[netip.AddrPort]bool
-	of     map[netip.Addr]int
+	mu        sync.Mutex
+	active    map[netip.AddrPort]bool
+	perClient map[netip.Addr]int
 }
 
 // Serve answers requests that arrive at conn, until ctx ends, and closes it.
 func (s *Server) Serve(ctx context.Context, conn *net.UDPConn) error {
-	s.active, s.of = map[netip.AddrPort]bool{}, map[netip.Addr]int{}
+	s.active, s.perClient = map[netip.AddrPort]bool{}, map[netip.Addr]int{}
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
 	var transfers sync.WaitGroup
 	defer transfers.Wait()
 	local, _ := conn.LocalAddr().(*net.UDPAddr)
-	packet := make([]byte, mostRequest)
+	packet := make([]byte, maxPacketSize)
 	for {
 		n, from, err := conn.ReadFromUDPAddrPort(packet)
 		if err != nil && ctx.Err() != nil {
@@ -73,11 +73,11 @@ func (s *Server) Serve(ctx context.Context, conn *net.UDPConn) error {
 			_, _ = conn.WriteToUDPAddrPort(refused.packet(), from) // who asked may be gone
 			continue
 		}
-		if r == nil || !s.begin(from) {
+		if r == nil || !s.startTransfer(from) {
 			continue
 		}
 		transfers.Go(func() {
-			defer s.end(from)
+			defer s.endTransfer(from)
 			if err := s.transfer(ctx, local, from, r); err != nil {
 				s.Log.Info("a TFTP transfer has ended early", "file", r.name, "to", from, "error", err)
 			}
@@ -85,24 +85,24 @@ func (s *Server) Serve(ctx context.Context, conn *net.UDPConn) error {
 	}
 }
 
-// begin tells whether a transfer may begin: one that goes on already is asked for again where its beginning was lost.
-func (s *Server) begin(from netip.AddrPort) bool {
+// startTransfer tells whether a transfer may begin: one that goes on already is asked for again where its beginning was lost.
+func (s *Server) startTransfer(from netip.AddrPort) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.active[from] || len(s.active) >= mostTransfers || s.of[from.Addr()] >= mostOfOne {
+	if s.active[from] || len(s.active) >= maxTransfers || s.perClient[from.Addr()] >= maxTransfersPerClient {
 		return false
 	}
 	s.active[from] = true
-	s.of[from.Addr()]++
+	s.perClient[from.Addr()]++
 	return true
 }
 
-func (s *Server) end(from netip.AddrPort) {
+func (s *Server) endTransfer(from netip.AddrPort) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.active, from)
-	if s.of[from.Addr()]--; s.of[from.Addr()] == 0 {
-		delete(s.of, from.Addr())
+	if s.perClient[from.Addr()]--; s.perClient[from.Addr()] == 0 {
+		delete(s.perClient, from.Addr())
 	}
 }
 
@@ -115,18 +115,18 @@ type refusal struct {
 func (r *refusal) Error() string { return r.text }
 
 func (r *refusal) packet() []byte {
-	p := binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, failed), r.code)
+	p := binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, opError), r.code)
 	return append(append(p, r.text...), 0)
 }
 
 // request is what a client wants to read, and how.
 type request struct {
-	name    string
-	block   int
-	window  int64
-	wait    time.Duration
-	size    bool     // it wants to know it
-	options []string // those that are accepted, with their values, but for the size's
+	name      string
+	block     int
+	window    int64
+	timeout   time.Duration
+	wantsSize bool     // it wants to know it
+	options   []string // those that are accepted, with their values, but for the size's
 }
 
 // parse reads a request. Of what is none nothing is answered.
@@ -135,21 +135,21 @@ func parse(packet []byte) (*request, *refusal) {
 		return nil, nil
 	}
 	switch binary.BigEndian.Uint16(packet) {
-	case readRequest:
-	case writeRequest:
-		return nil, &refusal{noAccess, "files can be read, and not written"}
+	case opRead:
+	case opWrite:
+		return nil, &refusal{codeAccess, "files can be read, and not written"}
 	default:
 		return nil, nil
 	}
 	fields := strings.Split(string(packet[2:]), "\x00")
 	if len(fields) < 3 || fields[len(fields)-1] != "" {
-		return nil, &refusal{illegal, "the request was cut off"}
+		return nil, &refusal{codeIllegal, "the request was cut off"}
 	}
 	fields = fields[:len(fields)-1]
 	if !strings.EqualFold(fields[1], "octet") {
-		return nil, &refusal{illegal, "the mode has to be octet"}
+		return nil, &refusal{codeIllegal, "the mode has to be octet"}
 	}
-	r := &request{name: strings.TrimLeft(strings.ReplaceAll(fields[0], `\`, "/"), "/"), block: plainBlock, window: 1, wait: patience}
+	r := &request{name: strings.TrimLeft(strings.ReplaceAll(fields[0], `\`, "/"), "/"), block: defaultBlockSize, window: 1, timeout: resendTimeout}
 	for options := fields[2:]; len(options) >= 2; options = options[2:] {
 		name := strings.ToLower(options[0])
 		n, err := strconv.Atoi(options[1])
@@ -157,34 +157,36 @@ func parse(packet []byte) (*request, *refusal) {
 			continue // RFC 2347: what is not understood is left out of what is accepted
 		}
 		switch {
-		case name == "blksize" && n >= smallestBlock:
-			r.block = min(n, largestBlock)
-			r.accept(name, r.block)
+		case name == "blksize" && n >= minBlockSize:
+			r.block = min(n, maxBlockSize)
+			r.acceptOption(name, r.block)
 		case name == "windowsize" && n >= 1:
-			r.window = int64(min(n, largestWindow))
-			r.accept(name, int(r.window))
+			r.window = int64(min(n, maxWindow))
+			r.acceptOption(name, int(r.window))
 		case name == "timeout" && n >= 1 && n <= 255:
-			r.wait = time.Duration(n) * time.Second
-			r.accept(name, n)
+			r.timeout = time.Duration(n) * time.Second
+			r.acceptOption(name, n)
 		case name == "tsize":
-			r.size = true
+			r.wantsSize = true
 		}
 	}
 	return r, nil
 }
 
-func (r *request) accept(name string, n int) { r.options = append(r.options, name, strconv.Itoa(n)) }
+func (r *request) acceptOption(name string, n int) {
+	r.options = append(r.options, name, strconv.Itoa(n))
+}
 
-// accepted is the packet that says so, where options were asked for.
-func (r *request) accepted(size int64) []byte {
+// opOptionsAck is the packet that says so, where options were asked for.
+func (r *request) optionsAck(size int64) []byte {
 	options := r.options
-	if r.size {
+	if r.wantsSize {
 		options = append(options, "tsize", strconv.FormatInt(size, 10))
 	}
 	if len(options) == 0 {
 		return nil
 	}
-	return append(binary.BigEndian.AppendUint16(nil, accepted), strings.Join(options, "\x00")+"\x00"...)
+	return append(binary.BigEndian.AppendUint16(nil, opOptionsAck), strings.Join(options, "\x00")+"\x00"...)
 }
 
 // transfer sends a file from a port of its own.
@@ -194,12 +196,12 @@ func (s *Server) transfer(ctx context.Context, local *net.UDPAddr, to netip.Addr
 		return err
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(ctx, longestTransfer)
+	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	file, is, err := s.Files.Open(r.name)
+	file, info, err := s.Files.Open(r.name)
 	if err != nil {
-		refused := &refusal{noFile, "there is no such file"}
+		refused := &refusal{codeNotFound, "there is no such file"}
 		if !errors.Is(err, fs.ErrNotExist) {
 			s.Log.Error("a file cannot be read", "file", r.name, "error", err)
 		}
@@ -207,15 +209,15 @@ func (s *Server) transfer(ctx context.Context, local *net.UDPAddr, to netip.Addr
 		return err
 	}
 	defer file.Close()
-	t := &transfer{request: r, conn: conn, file: file, size: is.Size()}
+	t := &transfer{request: r, conn: conn, file: file, size: info.Size()}
 	t.last = t.size/int64(r.block) + 1
-	if hello := r.accepted(t.size); hello != nil {
-		if err := t.exchange(func() error { _, err := conn.Write(hello); return err }, 0); err != nil {
+	if optionsAck := r.optionsAck(t.size); optionsAck != nil {
+		if err := t.sendUntilAcked(func() error { _, err := conn.Write(optionsAck); return err }, 0); err != nil {
 			return err
 		}
 	}
 	for t.acked < t.last {
-		if err := t.exchange(t.send, min(t.window, t.last-t.acked)); err != nil {
+		if err := t.sendUntilAcked(t.send, min(t.window, t.last-t.acked)); err != nil {
 			return err
 		}
 	}
@@ -238,7 +240,7 @@ func (t *transfer) send() error {
 	n := min(t.window, t.last-t.acked)
 	if t.out == nil {
 		t.out = make([]byte, 4+t.block)
-		binary.BigEndian.PutUint16(t.out, data)
+		binary.BigEndian.PutUint16(t.out, opData)
 	}
 	for block := t.acked + 1; block <= t.acked+n; block++ {
 		at := (block - 1) * int64(t.block)
@@ -256,16 +258,16 @@ func (t *transfer) send() error {
 	return nil
 }
 
-// exchange sends until one of so many blocks behind the last that was acknowledged is; of none, that is acknowledged itself. A block
+// sendUntilAcked sends until one of so many blocks behind the last that was acknowledged is; of none, that is acknowledged itself. A block
 // that is acknowledged twice is not sent twice, but for once where it shows that the first of a window was lost.
-func (t *transfer) exchange(send func() error, blocks int64) error {
-	var packet [mostRequest]byte
-	for range tries {
+func (t *transfer) sendUntilAcked(send func() error, blocks int64) error {
+	var packet [maxPacketSize]byte
+	for range maxAttempts {
 		if err := send(); err != nil {
 			return err
 		}
-		again := t.window > 1 && blocks > 1
-		if err := t.conn.SetReadDeadline(time.Now().Add(t.wait)); err != nil {
+		mayResend := t.window > 1 && blocks > 1
+		if err := t.conn.SetReadDeadline(time.Now().Add(t.timeout)); err != nil {
 			return err
 		}
 		for {
@@ -280,17 +282,17 @@ func (t *transfer) exchange(send func() error, blocks int64) error {
 				continue
 			}
 			switch code, number := binary.BigEndian.Uint16(packet[:]), binary.BigEndian.Uint16(packet[2:]); code {
-			case failed:
+			case opError:
 				text, _, _ := bytes.Cut(packet[4:n], []byte{0})
 				return fmt.Errorf("the client has given up: %q", text)
-			case ack:
-				ahead := int64(number - uint16(t.acked))
-				if ahead <= blocks && (ahead > 0 || blocks == 0) {
-					t.acked += ahead
+			case opAck:
+				newlyAcked := int64(number - uint16(t.acked))
+				if newlyAcked <= blocks && (newlyAcked > 0 || blocks == 0) {
+					t.acked += newlyAcked
 					return nil
 				}
-				if ahead == 0 && again {
-					again = false
+				if newlyAcked == 0 && mayResend {
+					mayResend = false
 					if err := send(); err != nil {
 						return err
 					}

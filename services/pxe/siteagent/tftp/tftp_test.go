@@ -25,7 +25,7 @@ import (
 func serve(t testing.TB, files map[string][]byte) (address *net.UDPAddr, folder string) {
 	t.Helper()
 	folder = t.TempDir()
-	all, err := tree.Open(folder)
+	opened, err := tree.Open(folder)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,17 +42,17 @@ func serve(t testing.TB, files map[string][]byte) (address *net.UDPAddr, folder 
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, end := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.Background())
 	var serving sync.WaitGroup
 	serving.Go(func() {
-		if err := (&tftp.Server{Files: all, Log: slog.New(slog.DiscardHandler)}).Serve(ctx, conn); err != nil {
+		if err := (&tftp.Server{Files: opened, Log: slog.New(slog.DiscardHandler)}).Serve(ctx, conn); err != nil {
 			t.Error(err)
 		}
 	})
 	t.Cleanup(func() {
-		end()
+		cancel()
 		serving.Wait()
-		if err := all.Close(); err != nil {
+		if err := opened.Close(); err != nil {
 			t.Error(err)
 		}
 	})

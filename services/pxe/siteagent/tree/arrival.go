@@ -15,78 +15,78 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
 )
 
-// mostEarly is how many bytes of an arrival wait for those before them.
-const mostEarly = 4 << 20
+// maxPendingBytes is how many bytes of an arrival wait for those before them.
+const maxPendingBytes = 4 << 20
 
 // errGap says that a piece is missing in the middle.
 var errGap = errors.New("what is sent has to be sent from where it begins, without gaps")
 
-// Arrival is a content that arrives in pieces, several of them at a time. What lies on the disk of it has no gaps, so that it can be
+// Upload is a content that arrives in pieces, several of them at a time. What lies on the disk of it has no gaps, so that it can be
 // gone on with.
-type Arrival struct {
-	file *os.File
-	sum  hash.Hash // of a file that somebody brings; nil: of a part
-	end  func(whole bool) error
+type Upload struct {
+	file   *os.File
+	sum    hash.Hash // of a file that somebody brings; nil: of a part
+	finish func(complete bool) error
 
-	mu      sync.Mutex
-	next    int64
-	early   map[int64][]byte // pieces that wait for those before them
-	waiting int
-	failed  error
+	mu           sync.Mutex
+	next         int64
+	pending      map[int64][]byte // pieces that wait for those before them
+	pendingBytes int
+	failed       error
 }
 
-// Part goes on with what has arrived of a content, or begins anew. Receive makes a file of it, once all of it is there.
-func (t *Tree) Part(sum string, anew bool) (*Arrival, error) {
-	if err := siteagent.CheckSum(sum); err != nil {
+// OpenPart goes on with what has arrived of a content, or begins anew. Receive makes a file of it, once all of it is there.
+func (t *Tree) OpenPart(sum string, truncate bool) (*Upload, error) {
+	if err := siteagent.CheckSHA256(sum); err != nil {
 		return nil, err
 	}
-	if !t.begin(sum) {
+	if !t.lockContent(sum) {
 		return nil, fmt.Errorf("the same content is arriving: %w", ErrBusy)
 	}
 	flags := os.O_WRONLY | os.O_CREATE
-	if anew {
+	if truncate {
 		flags |= os.O_TRUNC
 	}
 	file, err := t.parts.OpenFile(sum, flags, fileMode)
 	if err != nil {
-		t.end(sum)
+		t.unlockContent(sum)
 		return nil, err
 	}
-	is, err := file.Stat()
+	info, err := file.Stat()
 	if err != nil {
-		t.end(sum)
+		t.unlockContent(sum)
 		return nil, errors.Join(err, file.Close())
 	}
-	return &Arrival{file: file, next: is.Size(), end: func(bool) error {
-		t.end(sum)
+	return &Upload{file: file, next: info.Size(), finish: func(bool) error {
+		t.unlockContent(sum)
 		return nil
 	}}, nil
 }
 
-// Bring takes a file that somebody brings, whose SHA-256 is not known before it is there. It is seen once all of it is.
-func (t *Tree) Bring(name string) (*Arrival, error) {
+// CreateUpload takes a file that somebody brings, whose SHA-256 is not known before it is there. It is seen once all of it is.
+func (t *Tree) CreateUpload(name string) (*Upload, error) {
 	if err := siteagent.CheckPath(name); err != nil {
 		return nil, err
 	}
-	if err := t.plain(path.Dir(name)); err != nil {
+	if err := t.checkFolder(path.Dir(name)); err != nil {
 		return nil, err
 	}
-	if is, err := t.files.Lstat(name); err == nil && is.IsDir() {
-		return nil, fmt.Errorf("%s is a folder: %w", name, ErrInTheWay)
+	if info, err := t.files.Lstat(name); err == nil && info.IsDir() {
+		return nil, fmt.Errorf("%s is a folder: %w", name, ErrPathConflict)
 	}
-	arriving := passing + rand.Text()
-	file, err := t.parts.OpenFile(arriving, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
+	part := tempPrefix + rand.Text()
+	file, err := t.parts.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
 	if err != nil {
 		return nil, err
 	}
-	a := &Arrival{file: file, sum: sha256.New()}
-	a.end = func(whole bool) error {
-		if !whole {
-			return t.parts.Remove(arriving)
+	a := &Upload{file: file, sum: sha256.New()}
+	a.finish = func(complete bool) error {
+		if !complete {
+			return t.parts.Remove(part)
 		}
-		err := t.place(&Arrived{siteagent.File{Path: name, Size: a.next, SHA256: hex.EncodeToString(a.sum.Sum(nil))}, arriving})
+		err := t.publish(&StagedFile{siteagent.File{Path: name, Size: a.next, SHA256: hex.EncodeToString(a.sum.Sum(nil))}, part})
 		if err != nil {
-			_ = t.parts.Remove(arriving) // which may have become the file
+			_ = t.parts.Remove(part) // which may have become the file
 		}
 		return err
 	}
@@ -94,7 +94,7 @@ func (t *Tree) Bring(name string) (*Arrival, error) {
 }
 
 // WriteAt takes a piece.
-func (a *Arrival) WriteAt(p []byte, at int64) (int, error) {
+func (a *Upload) WriteAt(p []byte, at int64) (int, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
@@ -102,21 +102,21 @@ func (a *Arrival) WriteAt(p []byte, at int64) (int, error) {
 		return 0, a.failed
 	case len(p) == 0:
 		return 0, nil
-	case at < a.next || a.early[at] != nil || a.waiting+len(p) > mostEarly:
+	case at < a.next || a.pending[at] != nil || a.pendingBytes+len(p) > maxPendingBytes:
 		a.failed = errGap
 		return 0, errGap
-	case at+int64(len(p)) > siteagent.LargestFile:
-		a.failed = fmt.Errorf("a file has at most %d bytes", int64(siteagent.LargestFile))
+	case at+int64(len(p)) > siteagent.MaxFileSize:
+		a.failed = fmt.Errorf("a file has at most %d bytes", int64(siteagent.MaxFileSize))
 		return 0, a.failed
 	case at > a.next:
-		if a.early == nil {
-			a.early = map[int64][]byte{}
+		if a.pending == nil {
+			a.pending = map[int64][]byte{}
 		}
-		a.early[at] = append([]byte(nil), p...)
-		a.waiting += len(p)
+		a.pending[at] = append([]byte(nil), p...)
+		a.pendingBytes += len(p)
 		return len(p), nil
 	}
-	for piece := p; piece != nil; piece = a.following() {
+	for piece := p; piece != nil; piece = a.nextPending() {
 		if a.failed = a.append(piece); a.failed != nil {
 			return 0, a.failed
 		}
@@ -124,15 +124,15 @@ func (a *Arrival) WriteAt(p []byte, at int64) (int, error) {
 	return len(p), nil
 }
 
-// following is the piece that comes next, if it is there.
-func (a *Arrival) following() []byte {
-	piece := a.early[a.next]
-	delete(a.early, a.next)
-	a.waiting -= len(piece)
+// nextPending is the piece that comes next, if it is there.
+func (a *Upload) nextPending() []byte {
+	piece := a.pending[a.next]
+	delete(a.pending, a.next)
+	a.pendingBytes -= len(piece)
 	return piece
 }
 
-func (a *Arrival) append(p []byte) error {
+func (a *Upload) append(p []byte) error {
 	n, err := a.file.WriteAt(p, a.next)
 	if a.sum != nil {
 		a.sum.Write(p[:n])
@@ -142,18 +142,18 @@ func (a *Arrival) append(p []byte) error {
 }
 
 // Abort has what has arrived be no file.
-func (a *Arrival) Abort() {
+func (a *Upload) Abort() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.failed = io.ErrUnexpectedEOF
 }
 
 // Close ends it.
-func (a *Arrival) Close() error {
+func (a *Upload) Close() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.failed == nil && len(a.early) > 0 {
+	if a.failed == nil && len(a.pending) > 0 {
 		a.failed = errGap
 	}
-	return errors.Join(a.failed, a.end(a.failed == nil), a.file.Close())
+	return errors.Join(a.failed, a.finish(a.failed == nil), a.file.Close())
 }

@@ -30,15 +30,15 @@ func (t *Tree) Remove(name string) error {
 	if err := siteagent.CheckPath(name); err != nil {
 		return err
 	}
-	if err := t.plain(path.Dir(name)); err != nil {
+	if err := t.checkFolder(path.Dir(name)); err != nil {
 		return fs.ErrNotExist // what it leads through is no folder
 	}
-	is, err := t.files.Lstat(name)
+	info, err := t.files.Lstat(name)
 	if err != nil {
 		return err
 	}
-	if is.IsDir() {
-		return fmt.Errorf("%s is a folder: %w", name, ErrInTheWay)
+	if info.IsDir() {
+		return fmt.Errorf("%s is a folder: %w", name, ErrPathConflict)
 	}
 	if err := t.files.Remove(name); err != nil {
 		return err
@@ -56,14 +56,14 @@ func (t *Tree) Rename(from, to string, replace bool) error {
 		if err := siteagent.CheckPath(name); err != nil {
 			return fs.ErrNotExist
 		}
-		if err := t.plain(path.Dir(name)); err != nil {
+		if err := t.checkFolder(path.Dir(name)); err != nil {
 			return err
 		}
 	}
 	if _, err := t.files.Lstat(to); err == nil && !replace {
-		return fmt.Errorf("%s is there already: %w", to, ErrInTheWay)
+		return fmt.Errorf("%s is there already: %w", to, ErrPathConflict)
 	}
-	return inTheWay(noFolder(t.files.Rename(from, to)))
+	return asPathConflict(asNotExist(t.files.Rename(from, to)))
 }
 
 // MakeFolder makes one in a folder that is there.
@@ -71,22 +71,22 @@ func (t *Tree) MakeFolder(name string) error {
 	if err := siteagent.CheckPath(name); err != nil {
 		return err
 	}
-	if err := t.plain(path.Dir(name)); err != nil {
+	if err := t.checkFolder(path.Dir(name)); err != nil {
 		return err
 	}
-	return inTheWay(t.files.Mkdir(name, folderMode))
+	return asPathConflict(t.files.Mkdir(name, folderMode))
 }
 
 // RemoveFolder removes one that is empty.
 func (t *Tree) RemoveFolder(name string) error {
-	is, err := t.Stat(name)
+	info, err := t.Stat(name)
 	if err != nil {
 		return err
 	}
-	if !is.IsDir() {
-		return fmt.Errorf("%s is no folder: %w", name, ErrInTheWay)
+	if !info.IsDir() {
+		return fmt.Errorf("%s is no folder: %w", name, ErrPathConflict)
 	}
-	return inTheWay(t.files.Remove(name))
+	return asPathConflict(t.files.Remove(name))
 }
 
 // Stat is how a file or a folder looks; "." is the folder of all. What is neither is not there.
@@ -94,27 +94,27 @@ func (t *Tree) Stat(name string) (fs.FileInfo, error) {
 	if name != "." && siteagent.CheckPath(name) != nil {
 		return nil, fs.ErrNotExist
 	}
-	if err := t.plain(path.Dir(name)); err != nil {
+	if err := t.checkFolder(path.Dir(name)); err != nil {
 		return nil, fs.ErrNotExist
 	}
-	is, err := t.files.Lstat(name)
+	info, err := t.files.Lstat(name)
 	if err != nil {
-		return nil, noFolder(err)
+		return nil, asNotExist(err)
 	}
-	if !is.IsDir() && !is.Mode().IsRegular() {
+	if !info.IsDir() && !info.Mode().IsRegular() {
 		return nil, fs.ErrNotExist
 	}
-	return is, nil
+	return info, nil
 }
 
 // List is what is in a folder, but for what is neither a file nor a folder.
 func (t *Tree) List(name string) (all []fs.FileInfo, err error) {
-	is, err := t.Stat(name)
+	info, err := t.Stat(name)
 	if err != nil {
 		return nil, err
 	}
-	if !is.IsDir() {
-		return nil, fmt.Errorf("%s is no folder: %w", name, ErrInTheWay)
+	if !info.IsDir() {
+		return nil, fmt.Errorf("%s is no folder: %w", name, ErrPathConflict)
 	}
 	entries, err := fs.ReadDir(t.files.FS(), name)
 	if err != nil {

@@ -8,10 +8,10 @@ import (
 	"os"
 )
 
-// indexed is a line of the index.
-type indexed struct {
+// indexLine is a line of the index.
+type indexLine struct {
 	Path string `json:"path"`
-	known
+	indexEntry
 }
 
 // load reads what was known of the files. A line that is none, as a full disk may leave one, ends it: the files behind are read again.
@@ -25,11 +25,11 @@ func (t *Tree) load() error {
 	}
 	defer file.Close()
 	for lines := json.NewDecoder(bufio.NewReader(file)); ; {
-		var line indexed
+		var line indexLine
 		if lines.Decode(&line) != nil {
 			return nil
 		}
-		t.index[line.Path], t.bySum[line.SHA256] = line.known, line.Path
+		t.index[line.Path], t.bySum[line.SHA256] = line.indexEntry, line.Path
 	}
 }
 
@@ -45,12 +45,12 @@ func (t *Tree) Save() error {
 	if err != nil {
 		return err
 	}
-	to := bufio.NewWriter(file)
-	lines := json.NewEncoder(to)
+	writer := bufio.NewWriter(file)
+	lines := json.NewEncoder(writer)
 	for name, k := range t.index {
-		err = errors.Join(err, lines.Encode(indexed{name, k}))
+		err = errors.Join(err, lines.Encode(indexLine{name, k}))
 	}
-	if err = errors.Join(err, to.Flush(), file.Close()); err != nil {
+	if err = errors.Join(err, writer.Flush(), file.Close()); err != nil {
 		return err
 	}
 	if err := t.root.Rename(next, indexFile); err != nil {

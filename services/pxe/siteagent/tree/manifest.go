@@ -12,8 +12,8 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
 )
 
-// known is a file whose SHA-256 is known, as long as it looks like this.
-type known struct {
+// indexEntry is a file whose SHA-256 is known, as long as it looks like this.
+type indexEntry struct {
 	Size     int64  `json:"size"`
 	Modified int64  `json:"modified"` // in nanoseconds, as Changed
 	Changed  int64  `json:"changed"`
@@ -21,22 +21,22 @@ type known struct {
 	SHA256   string `json:"sha256"`
 }
 
-func looks(is fs.FileInfo) known {
-	k := known{Size: is.Size(), Modified: is.ModTime().UnixNano()}
-	if stat, ok := is.Sys().(*syscall.Stat_t); ok {
+func newIndexEntry(info fs.FileInfo) indexEntry {
+	k := indexEntry{Size: info.Size(), Modified: info.ModTime().UnixNano()}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
 		k.Changed, k.Inode = stat.Ctim.Nano(), stat.Ino
 	}
 	return k
 }
 
-func (k known) like(other known) bool {
+func (k indexEntry) matches(other indexEntry) bool {
 	k.SHA256 = other.SHA256
 	return k == other
 }
 
 // Manifest are all files, in the order of their paths, and what else was found, which is not served. It reads files of which it does
 // not know the SHA-256.
-func (t *Tree) Manifest(ctx context.Context) (all []siteagent.File, odd []string, err error) {
+func (t *Tree) Manifest(ctx context.Context) (all []siteagent.File, unserved []string, err error) {
 	err = fs.WalkDir(t.files.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
 		switch {
 		case ctx.Err() != nil:
@@ -48,18 +48,18 @@ func (t *Tree) Manifest(ctx context.Context) (all []siteagent.File, odd []string
 		case entry.IsDir():
 			return nil
 		case !entry.Type().IsRegular() || siteagent.CheckPath(name) != nil:
-			odd = append(odd, name)
+			unserved = append(unserved, name)
 			return nil
 		}
-		f, err := t.look(ctx, name, entry)
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrInTheWay) { // it has just gone
+		f, err := t.describeFile(ctx, name, entry)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrPathConflict) { // it has just gone
 			return nil
 		}
 		if err != nil {
 			return fmt.Errorf("read %s: %w", name, err)
 		}
-		if len(all) == siteagent.MostFiles {
-			return fmt.Errorf("there are more than %d files", siteagent.MostFiles)
+		if len(all) == siteagent.MaxFiles {
+			return fmt.Errorf("there are more than %d files", siteagent.MaxFiles)
 		}
 		all = append(all, f)
 		return nil
@@ -67,54 +67,54 @@ func (t *Tree) Manifest(ctx context.Context) (all []siteagent.File, odd []string
 	if err != nil {
 		return nil, nil, err
 	}
-	t.forget(all)
+	t.forgetMissing(all)
 	slices.SortFunc(all, func(a, b siteagent.File) int { return strings.Compare(a.Path, b.Path) })
-	return all, odd, nil
+	return all, unserved, nil
 }
 
-// look is a file as it is, read where its SHA-256 is not known.
-func (t *Tree) look(ctx context.Context, name string, entry fs.DirEntry) (siteagent.File, error) {
-	is, err := entry.Info() // a root's folders have looked already
+// describeFile is a file as it is, read where its SHA-256 is not known.
+func (t *Tree) describeFile(ctx context.Context, name string, entry fs.DirEntry) (siteagent.File, error) {
+	info, err := entry.Info() // a root's folders have looked already
 	if err != nil {
 		return siteagent.File{}, err
 	}
-	if sum, ok := t.sum(name, is); ok {
-		return siteagent.File{Path: name, Size: is.Size(), SHA256: sum}, nil
+	if sum, ok := t.knownSum(name, info); ok {
+		return siteagent.File{Path: name, Size: info.Size(), SHA256: sum}, nil
 	}
-	file, f, err := t.Read(ctx, name)
+	file, f, err := t.OpenHashed(ctx, name)
 	if err != nil {
 		return f, err
 	}
 	return f, file.Close()
 }
 
-// sum is the SHA-256 of a file, if it is known.
-func (t *Tree) sum(name string, is fs.FileInfo) (string, bool) {
+// knownSum is the SHA-256 of a file, if it is known.
+func (t *Tree) knownSum(name string, info fs.FileInfo) (string, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	k, ok := t.index[name]
-	return k.SHA256, ok && k.like(looks(is))
+	return k.SHA256, ok && k.matches(newIndexEntry(info))
 }
 
-func (t *Tree) know(name string, k known) {
+func (t *Tree) remember(name string, k indexEntry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.index[name], t.bySum[k.SHA256], t.unsaved = k, name, true
 }
 
-// forget leaves out of what is known what is not there.
-func (t *Tree) forget(all []siteagent.File) {
-	there := make(map[string]bool, len(all))
+// forgetMissing leaves out of what is known what is not there.
+func (t *Tree) forgetMissing(all []siteagent.File) {
+	found := make(map[string]bool, len(all))
 	for _, f := range all {
-		there[f.Path] = true
+		found[f.Path] = true
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for name := range t.index {
-		if there[name] {
+		if found[name] {
 			continue
 		}
-		if is, err := t.files.Lstat(name); err != nil || !is.Mode().IsRegular() {
+		if info, err := t.files.Lstat(name); err != nil || !info.Mode().IsRegular() {
 			delete(t.index, name)
 			t.unsaved = true
 		}

@@ -29,12 +29,12 @@ const (
 
 	folderMode, fileMode = 0o755, 0o644
 
-	// passing is how the name of a part begins that nobody goes on with.
-	passing = "passing-"
+	// tempPrefix is how the name of a part begins that nobody goes on with.
+	tempPrefix = "passing-"
 )
 
-// partLife is how long what has arrived of a file waits for the rest.
-const partLife = 7 * 24 * time.Hour
+// partTTL is how long what has arrived of a file waits for the rest.
+const partTTL = 7 * 24 * time.Hour
 
 var (
 	// ErrBusy says that a content is arriving already, or another program uses the folder.
@@ -43,8 +43,8 @@ var (
 	ErrOffset = errors.New("there is another amount of it here")
 	// ErrContent says that a file is not what it was said to be.
 	ErrContent = errors.New("its content has another SHA-256 than was said")
-	// ErrInTheWay says that a path leads through what is no folder, or to what is no file.
-	ErrInTheWay = errors.New("something else is in the way")
+	// ErrPathConflict says that a path leads through what is no folder, or to what is no file.
+	ErrPathConflict = errors.New("something else is in the way")
 )
 
 // Tree is the folder.
@@ -57,10 +57,10 @@ type Tree struct {
 	partsAt *os.File
 	lock    *os.File
 
-	hashing chan struct{} // who reads a file to know its SHA-256, one at a time: all of them ask for the same
+	hashSlot chan struct{} // who reads a file to know its SHA-256, one at a time: all of them ask for the same
 
 	mu       sync.Mutex
-	index    map[string]known // by path
+	index    map[string]indexEntry // by path
 	bySum    map[string]string
 	arriving map[string]bool // contents, by their SHA-256
 	unsaved  bool
@@ -70,8 +70,8 @@ type Tree struct {
 func Open(folder string) (t *Tree, err error) {
 	t = &Tree{
 		folder:   folder,
-		hashing:  make(chan struct{}, 1),
-		index:    map[string]known{},
+		hashSlot: make(chan struct{}, 1),
+		index:    map[string]indexEntry{},
 		bySum:    map[string]string{},
 		arriving: map[string]bool{},
 	}
@@ -108,11 +108,11 @@ func Open(folder string) (t *Tree, err error) {
 
 // Check tells, and changes nothing, what would keep a folder from being opened.
 func Check(folder string) error {
-	is, err := os.Stat(folder)
+	info, err := os.Stat(folder)
 	if err != nil {
 		return err
 	}
-	if !is.IsDir() {
+	if !info.IsDir() {
 		return errors.New("it is no folder")
 	}
 	const readWriteSearch = 7
@@ -163,8 +163,8 @@ func (t *Tree) tidy() error {
 		return err
 	}
 	for _, part := range parts {
-		is, gone := part.Info()
-		if gone == nil && (time.Since(is.ModTime()) > partLife || strings.HasPrefix(part.Name(), passing)) {
+		info, infoErr := part.Info()
+		if infoErr == nil && (time.Since(info.ModTime()) > partTTL || strings.HasPrefix(part.Name(), tempPrefix)) {
 			err = errors.Join(err, t.parts.Remove(part.Name()))
 		}
 	}
@@ -176,11 +176,11 @@ func (t *Tree) Space() (free, total int64, err error) { return Space(t.folder) }
 
 // Space is how much is free on the disk where a folder is, for who is not root, and how much there is.
 func Space(folder string) (free, total int64, err error) {
-	var is syscall.Statfs_t
-	if err := syscall.Statfs(folder, &is); err != nil {
+	var info syscall.Statfs_t
+	if err := syscall.Statfs(folder, &info); err != nil {
 		return 0, 0, fmt.Errorf("ask for free space: %w", err)
 	}
-	return int64(is.Bavail) * is.Bsize, int64(is.Blocks) * is.Bsize, nil
+	return int64(info.Bavail) * info.Bsize, int64(info.Blocks) * info.Bsize, nil
 }
 
 // Open opens a file to be read.
@@ -188,89 +188,89 @@ func (t *Tree) Open(name string) (*os.File, fs.FileInfo, error) {
 	if err := siteagent.CheckPath(name); err != nil {
 		return nil, nil, fs.ErrNotExist
 	}
-	if err := t.plain(path.Dir(name)); err != nil {
+	if err := t.checkFolder(path.Dir(name)); err != nil {
 		return nil, nil, err
 	}
-	was, err := t.files.Lstat(name)
+	before, err := t.files.Lstat(name)
 	if err != nil {
-		return nil, nil, noFolder(err)
+		return nil, nil, asNotExist(err)
 	}
-	if !was.Mode().IsRegular() {
+	if !before.Mode().IsRegular() {
 		return nil, nil, fs.ErrNotExist
 	}
 	file, err := t.files.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // it may have become a pipe
 	if err != nil {
-		return nil, nil, noFolder(err)
+		return nil, nil, asNotExist(err)
 	}
-	is, err := file.Stat()
-	if err == nil && !os.SameFile(was, is) {
+	info, err := file.Stat()
+	if err == nil && !os.SameFile(before, info) {
 		err = fs.ErrNotExist
 	}
 	if err != nil {
 		return nil, nil, errors.Join(err, file.Close())
 	}
-	return file, is, nil
+	return file, info, nil
 }
 
-// Read opens a file to be read, and finds out what is in it.
-func (t *Tree) Read(ctx context.Context, name string) (*os.File, siteagent.File, error) {
-	file, is, err := t.Open(name)
+// OpenHashed opens a file to be read, and finds out what is in it.
+func (t *Tree) OpenHashed(ctx context.Context, name string) (*os.File, siteagent.File, error) {
+	file, info, err := t.Open(name)
 	if err != nil {
 		return nil, siteagent.File{}, err
 	}
-	f := siteagent.File{Path: name, Size: is.Size()}
+	f := siteagent.File{Path: name, Size: info.Size()}
 	var known bool
-	if f.SHA256, known = t.sum(name, is); known {
+	if f.SHA256, known = t.knownSum(name, info); known {
 		return file, f, nil
 	}
-	if err := t.hash(ctx, file, is, &f); err != nil {
+	if err := t.hash(ctx, file, info, &f); err != nil {
 		return nil, f, errors.Join(err, file.Close())
 	}
 	return file, f, nil
 }
 
 // hash finds out the SHA-256 of an open file, and goes back to its beginning.
-func (t *Tree) hash(ctx context.Context, file *os.File, is fs.FileInfo, f *siteagent.File) (err error) {
+func (t *Tree) hash(ctx context.Context, file *os.File, info fs.FileInfo, f *siteagent.File) (err error) {
 	select {
-	case t.hashing <- struct{}{}:
-		defer func() { <-t.hashing }()
+	case t.hashSlot <- struct{}{}:
+		defer func() { <-t.hashSlot }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	var known bool
-	if f.SHA256, known = t.sum(f.Path, is); known {
+	if f.SHA256, known = t.knownSum(f.Path, info); known {
 		return nil
 	}
 	sum := sha256.New()
-	if f.Size, err = io.Copy(sum, reading{ctx, file}); err != nil {
+	if f.Size, err = io.Copy(sum, contextReader{ctx, file}); err != nil {
 		return err
 	}
 	f.SHA256 = hex.EncodeToString(sum.Sum(nil))
 	// One that was written to just now may be written to again in the same moment.
-	if after, err := file.Stat(); err == nil && looks(after) == looks(is) && time.Since(is.ModTime()) > 2*time.Second {
-		k := looks(is)
+	if after, err := file.Stat(); err == nil && newIndexEntry(after) == newIndexEntry(info) && time.Since(info.ModTime()) > 2*time.Second {
+		k := newIndexEntry(info)
 		k.SHA256 = f.SHA256
-		t.know(f.Path, k)
+		t.remember(f.Path, k)
 	}
 	_, err = file.Seek(0, io.SeekStart)
 	return err
 }
 
-// reading ends with its context.
-type reading struct {
+// contextReader ends with its context.
+type contextReader struct {
 	ctx context.Context
 	io.Reader
 }
 
-func (r reading) Read(p []byte) (int, error) {
+func (r contextReader) Read(p []byte) (int, error) {
 	if err := r.ctx.Err(); err != nil {
 		return 0, err
 	}
 	return r.Reader.Read(p)
 }
 
-// plain makes sure that a path leads through folders alone, and no links, as far as there is something.
-func (t *Tree) plain(folder string) error {
+// checkFolder makes sure that a path leads through folders alone, and no links, as far as there is something.
+func (t *Tree) checkFolder(folder string) error {
 	if folder == "." {
 		return nil
 	}
@@ -282,22 +282,22 @@ func (t *Tree) plain(folder string) error {
 		} else {
 			at = -1
 		}
-		is, err := t.files.Lstat(name)
+		info, err := t.files.Lstat(name)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		if !is.IsDir() {
-			return fmt.Errorf("%s is no folder: %w", name, ErrInTheWay)
+		if !info.IsDir() {
+			return fmt.Errorf("%s is no folder: %w", name, ErrPathConflict)
 		}
 	}
 	return nil
 }
 
-// noFolder is the error of what is not there because its folder is none.
-func noFolder(err error) error {
+// asNotExist is the error of what is not there because its folder is none.
+func asNotExist(err error) error {
 	if errors.Is(err, syscall.ENOTDIR) {
 		return fs.ErrNotExist
 	}

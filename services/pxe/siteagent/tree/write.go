@@ -16,23 +16,23 @@ const (
 	pieceSize = 256 << 10
 	// flushSize is after how much the disk is told to begin writing, so that little is left to be waited for in the end.
 	flushSize = 8 << 20
-	// mostCached is how much of a content is in memory. What is before it is on the disk, and makes room for what machines read.
-	mostCached = 32 << 20
+	// maxCached is how much of a content is in memory. What is before it is on the disk, and makes room for what machines read.
+	maxCached = 32 << 20
 )
 
 // pieces are the buffers of what arrives.
 var pieces = sync.Pool{New: func() any { return new([2][pieceSize]byte) }}
 
-// errLost says that what was written did not get to the disk. What can be read of it is in memory alone.
-var errLost = errors.New("the disk has not taken what was written")
+// errNotWritten says that what was written did not get to the disk. What can be read of it is in memory alone.
+var errNotWritten = errors.New("the disk has not taken what was written")
 
-// writing writes a content, and has the disk follow.
-type writing struct {
+// partWriter writes a content, and has the disk follow.
+type partWriter struct {
 	to                     *os.File
 	at, flushed, forgotten int64
 }
 
-func (w *writing) write(piece []byte) error {
+func (w *partWriter) write(piece []byte) error {
 	if _, err := w.to.WriteAt(piece, w.at); err != nil {
 		return err
 	}
@@ -40,15 +40,15 @@ func (w *writing) write(piece []byte) error {
 	if w.at-w.flushed < flushSize {
 		return nil
 	}
-	if err := synced(w.to, w.flushed, w.at, unix.SYNC_FILE_RANGE_WRITE); err != nil {
+	if err := syncRange(w.to, w.flushed, w.at, unix.SYNC_FILE_RANGE_WRITE); err != nil {
 		return err
 	}
 	w.flushed = w.at
-	end := w.flushed - mostCached
+	end := w.flushed - maxCached
 	if end <= w.forgotten {
 		return nil
 	}
-	if err := synced(
+	if err := syncRange(
 		w.to,
 		w.forgotten,
 		end,
@@ -61,10 +61,10 @@ func (w *writing) write(piece []byte) error {
 	return nil
 }
 
-// synced has a part of a file written, or looks whether it was. What fails is said once, and not by a later sync.
-func synced(file *os.File, from, to int64, how int) error {
+// syncRange has a part of a file written, or looks whether it was. What fails is said once, and not by a later sync.
+func syncRange(file *os.File, from, to int64, how int) error {
 	if err := unix.SyncFileRange(int(file.Fd()), from, to-from, how); err != nil {
-		return fmt.Errorf("%w: %w", errLost, err)
+		return fmt.Errorf("%w: %w", errNotWritten, err)
 	}
 	return nil
 }
@@ -75,7 +75,7 @@ func writeHashed(to *os.File, offset int64, sum hash.Hash, from io.Reader) (n in
 	defer pieces.Put(buffers)
 	var working sync.WaitGroup
 	defer working.Wait()
-	w := writing{to, offset, offset, offset}
+	w := partWriter{to, offset, offset, offset}
 	var failed error // of writing
 	for turn := 0; ; turn++ {
 		buffer := buffers[turn%2][:]
