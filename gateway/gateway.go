@@ -77,11 +77,7 @@ func New(
 	link := cache.NewLink(client, "limits", log)
 	g.metrics = newMetrics(func() bool { return entries.Up() && link.Up() })
 	g.metrics.all = append(g.metrics.all, entries.Metrics()...)
-	origins := map[string]*origin{}
-	for _, service := range ownerServices {
-		origins[service] = newOrigin(service, peers.Ask)
-	}
-	g.keys = newKeys(entries, origins, g.metrics)
+	g.keys = newKeys(entries, peers, g.metrics)
 	decided := g.metrics.limits.WithLabelValues
 	g.perOwner = limits.NewRate("owner", ownerName, link, decided("owner", "allowed"), decided("owner", "refused"))
 	g.perCaller = limits.NewRate("address", netip.Prefix.String, link, decided("address", "allowed"), decided("address", "refused"))

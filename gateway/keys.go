@@ -44,6 +44,7 @@ var (
 // owns its owner.
 type keys struct {
 	entries *keycache.Store
+	peers   mesh.Peers
 	origins map[string]*origin // by service
 	memory  *otter.Cache[[32]byte, *found]
 	imports atomic.Pointer[imports]
@@ -102,9 +103,13 @@ func (f *found) from(ip netip.Addr) error {
 
 func (f *found) recent() bool { return time.Since(f.since) <= memoryLife }
 
-func newKeys(entries *keycache.Store, origins map[string]*origin, m *metrics) *keys {
+func newKeys(entries *keycache.Store, peers mesh.Peers, m *metrics) *keys {
+	origins := map[string]*origin{}
+	for _, service := range ownerServices {
+		origins[service] = newOrigin(service, peers)
+	}
 	return &keys{
-		entries: entries, origins: origins, metrics: m,
+		entries: entries, peers: peers, origins: origins, metrics: m,
 		memory: otter.Must(&otter.Options[[32]byte, *found]{
 			MaximumSize: remembered,
 			// For longer than memoryLife, to know which keys are known.
@@ -213,7 +218,7 @@ func (k *keys) mayExist(ctx context.Context, key string) error {
 // an unknown key could tell.
 func (k *keys) find(ctx context.Context, hash [32]byte, s keyStatus) (*found, error) {
 	name := string(hash[:]) + string(s)
-	return once(ctx, &k.flights, name, func(ctx context.Context) (*found, error) {
+	return once(ctx, k, name, func(ctx context.Context) (*found, error) {
 		if s == admitted {
 			defer k.admissions.Delete(hash)
 		}
@@ -278,7 +283,7 @@ func (k *keys) anyImported(ctx context.Context) (bool, error) {
 	if known := k.imports.Load(); known != nil && time.Since(known.since) <= memoryLife {
 		return known.any, nil
 	}
-	return once(ctx, &k.flights, keycache.ImportsName, func(ctx context.Context) (bool, error) {
+	return once(ctx, k, keycache.ImportsName, func(ctx context.Context) (bool, error) {
 		e, since, err := read[keycache.Imports](ctx, k, "identity", keycache.ImportsName, known)
 		if err != nil {
 			return false, err
@@ -326,9 +331,9 @@ func read[T keycache.Value](ctx context.Context, k *keys, service, name string, 
 }
 
 // once runs find once for all who ask for the same name at the same time. It goes on when one of them leaves.
-func once[T any](ctx context.Context, flights *singleflight.Group, name string, find func(context.Context) (T, error)) (T, error) {
-	result := flights.DoChan(name, func() (any, error) {
-		detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookupTime)
+func once[T any](ctx context.Context, k *keys, name string, find func(context.Context) (T, error)) (T, error) {
+	result := k.flights.DoChan(name, func() (any, error) {
+		detached, cancel := k.peers.Limit(context.WithoutCancel(ctx), lookupTime)
 		defer cancel()
 		return find(detached)
 	})

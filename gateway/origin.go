@@ -27,7 +27,7 @@ const (
 // origin is the service that entries come from where Redis has none.
 type origin struct {
 	service     string
-	get         func(ctx context.Context, service, path string, into any) error
+	peers       mesh.Peers
 	start       time.Time
 	pausedUntil atomic.Int64 // since start; 0: it answered
 
@@ -35,10 +35,10 @@ type origin struct {
 	strangers *throttle.Queue // with keys that are not known
 }
 
-func newOrigin(service string, get func(ctx context.Context, service, path string, into any) error) *origin {
+func newOrigin(service string, peers mesh.Peers) *origin {
 	return &origin{
 		service:   service,
-		get:       get,
+		peers:     peers,
 		start:     time.Now(),
 		known:     make(chan struct{}, originQuestions),
 		strangers: throttle.NewQueue(mostStrangers),
@@ -57,7 +57,7 @@ func (o *origin) paused() bool {
 
 // ask gets an entry. The error is mesh.ErrAway where the service cannot be reached.
 func ask[T keycache.Value](ctx context.Context, o *origin, path string, s keyStatus) (told T, err error) {
-	ctx, cancel := context.WithTimeout(ctx, originTime)
+	ctx, cancel := o.peers.Limit(ctx, originTime)
 	defer cancel()
 	if s == known {
 		select {
@@ -84,7 +84,7 @@ func (o *origin) errBusy() error {
 }
 
 func (o *origin) getNow(ctx context.Context, path string, into any) error {
-	err := o.get(ctx, o.service, path, into)
+	err := o.peers.Ask(ctx, o.service, path, into)
 	switch {
 	case errors.Is(err, mesh.ErrAway):
 		o.pausedUntil.Store(int64(time.Since(o.start) + originPause))

@@ -77,7 +77,7 @@ func (u *uses) tell(ctx context.Context) {
 		for i, id := range some {
 			ids[i] = strconv.FormatInt(id, 10)
 		}
-		asking, cancel := context.WithTimeout(ctx, usesTime)
+		asking, cancel := u.peers.Limit(ctx, usesTime)
 		var none struct{}
 		err := u.peers.Ask(asking, "identity", keycache.UsesPath+"?keys="+strings.Join(ids, ","), &none)
 		cancel()

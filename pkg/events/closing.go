@@ -149,7 +149,7 @@ const (
 )
 
 func (c *Closing) askUser(ctx context.Context, service string, items []closingItem, detach string) (found user, err error) {
-	ctx, cancel := context.WithTimeout(ctx, askTime)
+	ctx, cancel := c.Peers.Limit(ctx, askTime)
 	defer cancel()
 	text, err := json.Marshal(items)
 	if err != nil {

@@ -128,7 +128,7 @@ func (c *Consumer) step(ctx context.Context, db *pg.DB, peers mesh.Peers) (more 
 	if err != nil {
 		return false, err
 	}
-	pulling, cancel := context.WithTimeout(ctx, pullTime)
+	pulling, cancel := peers.Limit(ctx, pullTime)
 	defer cancel()
 	var p page
 	asked := time.Now()

@@ -166,7 +166,7 @@ func (i *Inbox) round(ctx context.Context, db *pg.DB, peers mesh.Peers) error {
 	var failed error
 	after, taken := int64(0), []string(nil)
 	for {
-		asking, cancel := context.WithTimeout(ctx, pullTime)
+		asking, cancel := peers.Limit(ctx, pullTime)
 		var out given
 		query := url.Values{"after": {strconv.FormatInt(after, 10)}, "taken": {strings.Join(taken, ",")}}
 		err := peers.Ask(asking, i.Source, messagePath+"?"+query.Encode(), &out)

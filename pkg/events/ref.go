@@ -129,7 +129,7 @@ func (r *Refs) learn(ctx context.Context, id int64, pointer string, closing *int
 }
 
 func (r *Refs) ask(ctx context.Context, id int64) (found item, err error) {
-	ctx, cancel := context.WithTimeout(ctx, askTime)
+	ctx, cancel := r.Peers.Limit(ctx, askTime)
 	defer cancel()
 	err = r.Peers.Ask(ctx, r.Owner, refPath(r.Type)+"/"+strconv.FormatInt(id, 10), &found)
 	return found, err

@@ -8,7 +8,9 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -90,6 +92,27 @@ type Settings struct {
 	Store           string        `env:"IRONPLANE_STORE" doc:"where drivers and ISOs are kept: a folder, or s3://bucket?endpoint=https://s3.example.com&region=eu, with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; it is for the pxe service"`
 	ACMEDirectory   string        `env:"IRONPLANE_ACME_DIRECTORY" default:"https://acme-v02.api.letsencrypt.org/directory" doc:"the authority that certificates are ordered from; it is for the system service"`
 	LogAnchor       string        `env:"IRONPLANE_LOG_ANCHOR" doc:"for verify: what it printed once, to find that the log was rolled back"`
+
+	Tuning Tuning
+}
+
+// Tuning is what tests set and operators cannot. The zero value is production's.
+type Tuning struct {
+	// MinTimeout is how long questions to other services, and transactions that do nothing, may take at least. Tests set it, so that
+	// none fails because the machine is busy.
+	MinTimeout time.Duration
+	// PasswordMemory is what hashing a password takes, in KiB.
+	PasswordMemory uint32
+}
+
+// SessionParameters returns the parameters of Postgres for the sessions that the service serves from.
+func (d Definition) SessionParameters(t Tuning) map[string]string {
+	if t.MinTimeout == 0 {
+		return d.Parameters
+	}
+	all := map[string]string{"idle_in_transaction_session_timeout": strconv.FormatInt(t.MinTimeout.Milliseconds(), 10)}
+	maps.Copy(all, d.Parameters)
+	return all
 }
 
 // Deps are what a service is given.

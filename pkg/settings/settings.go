@@ -190,7 +190,7 @@ func (f *Follower) Follow(ctx context.Context) error {
 
 // Ask asks once. Where nobody answers, and nothing was heard yet, it goes by what was heard last.
 func (f *Follower) Ask(ctx context.Context) error {
-	asking, cancel := context.WithTimeout(ctx, askTime)
+	asking, cancel := f.Peers.Limit(ctx, askTime)
 	defer cancel()
 	var now Values
 	away := f.Peers.Ask(asking, Keeper, Path, &now)

@@ -90,8 +90,11 @@ func runService(t testing.TB, d service.Definition, o ServiceOptions, url secret
 		neighbours = map[string]http.Handler{}
 	}
 	s := &RunningService{t: t, definition: d, options: o, url: url, callers: map[string]*principal.Principal{}}
+	o.Settings.Tuning = Tune(o.Settings.Tuning)
+	others := peers.New(d.Name, neighbours)
+	others.MinTimeout = o.Settings.Tuning.MinTimeout
 	s.Deps = service.Deps{
-		Peers:    peers.New(d.Name, neighbours),
+		Peers:    others,
 		Redis:    o.Redis,
 		Wakes:    wake.New(o.Redis),
 		Settings: o.Settings,
@@ -105,7 +108,7 @@ func runService(t testing.TB, d service.Definition, o ServiceOptions, url secret
 	if err := host.Unlock(d, &s.Deps, key); err != nil {
 		return nil, err
 	}
-	on, err := pool.Open(t.Context(), url.Reveal(), connections, d.Parameters)
+	on, err := pool.Open(t.Context(), url.Reveal(), connections, d.SessionParameters(o.Settings.Tuning))
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@
 package testkit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,6 +43,11 @@ const (
 	// patience is how long a server may take to start, to do one thing, or to stop, on a machine that does much else, too.
 	patience = 5 * time.Minute
 )
+
+// Tune fills in what a test does not set: time on a busy machine, and passwords that are cheap to hash.
+func Tune(t service.Tuning) service.Tuning {
+	return service.Tuning{MinTimeout: cmp.Or(t.MinTimeout, time.Minute), PasswordMemory: cmp.Or(t.PasswordMemory, 64)}
+}
 
 var server struct {
 	mu        sync.Mutex

@@ -144,7 +144,7 @@ func maySendTo(ctx context.Context, tx *pg.Tx, me, id int64) error {
 
 // askConfirmed asks identity whether the calling key has confirmed a second factor of late.
 func (s *Service) askConfirmed(ctx context.Context, b *clientBody) error {
-	ctx, cancel := context.WithTimeout(ctx, askTime)
+	ctx, cancel := s.peers.Limit(ctx, askTime)
 	defer cancel()
 	var answer credentials.Confirmed
 	err := s.peers.Ask(ctx, "identity", fmt.Sprintf("%s/%d", credentials.ConfirmedPath, principal.From(ctx).Principal.KeyID), &answer)

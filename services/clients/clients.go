@@ -78,7 +78,7 @@ func New(d service.Deps) *Service {
 	return &Service{
 		db:         d.DB,
 		entries:    d.Entries,
-		hasher:     account.NewHasher(),
+		hasher:     account.NewHasher(d.Tuning.PasswordMemory),
 		lockouts:   lockout.New(d.Redis, d.Log),
 		settings:   &settings.Follower{Peers: d.Peers, Woken: d.Wakes.Listen(settings.Keeper, settings.Changed)},
 		peers:      d.Peers,

@@ -52,7 +52,7 @@ func (s *Service) emails() []rest.Route {
 				if callingClient(ctx) != 0 {
 					return s.countEmail(ctx)
 				}
-				ctx, cancel := context.WithTimeout(ctx, askTime)
+				ctx, cancel := s.peers.Limit(ctx, askTime)
 				defer cancel()
 				err := s.peers.Ask(ctx, "system", mail.TemplatesPath, &req.templates)
 				if errors.Is(err, mesh.ErrAway) {

@@ -136,7 +136,7 @@ func (c *serverCounts) count(ctx context.Context) (more bool, err error) {
 
 // ask answers the counts of clients, in their order.
 func (c *serverCounts) ask(ctx context.Context, clients []int64) (counts []int64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, countTime)
+	ctx, cancel := c.peers.Limit(ctx, countTime)
 	defer cancel()
 	text, err := json.Marshal(clients)
 	if err != nil {

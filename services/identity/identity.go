@@ -116,7 +116,7 @@ const maxWaiting = 50
 func New(d service.Deps) *Service {
 	allowed, _ := egress.Parse(d.AllowedNetworks) // begin has refused bad settings
 	passkeys, _ := newParty(d)
-	hasher, lockouts := account.NewHasher(), lockout.New(d.Redis, d.Log)
+	hasher, lockouts := account.NewHasher(d.Tuning.PasswordMemory), lockout.New(d.Redis, d.Log)
 	s := &Service{
 		db:       d.DB,
 		settings: newSettings(d),

@@ -5,9 +5,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ironplane/ironplane/pkg/auth/account"
 	"github.com/ironplane/ironplane/pkg/auth/keycache"
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/mail"
+	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/services/identity/keys"
@@ -84,7 +86,7 @@ func TestKeyUse(t *testing.T) {
 // A password that was hashed with less work is hashed anew when it is typed.
 func TestRehash(t *testing.T) {
 	t.Parallel()
-	s, c := newStand(t)
+	s, c := newStandWith(t, service.Settings{Tuning: service.Tuning{PasswordMemory: account.DefaultMemory}})
 	for _, kind := range []string{"admin", "client"} {
 		id := s.newPerson(kind, "one@example.com")
 		stored := func() (text string) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
@@ -28,6 +29,10 @@ var box = func() *seal.Box {
 type agreeing struct{}
 
 func (agreeing) Ask(context.Context, string, string, any) error { return nil }
+
+func (agreeing) Limit(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, timeout)
+}
 
 // newClient serves the network service on a database of the test's own, to somebody who may do everything.
 func newClient(t *testing.T) *testkit.Client {

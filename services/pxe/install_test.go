@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
@@ -27,6 +28,10 @@ type owners map[string]string
 
 func (o owners) Ask(_ context.Context, _, path string, into any) error {
 	return json.Unmarshal([]byte(cmp.Or(o[path], "null")), into)
+}
+
+func (owners) Limit(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, timeout)
 }
 
 // newInstalls serves the pxe service with some IP entities, a client, a DHCP server of IP group 1 and a profile.

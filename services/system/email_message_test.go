@@ -64,6 +64,10 @@ func newMailStand(t testing.TB, smtp string) *mailStand {
 	return o
 }
 
+func (*mailStand) Limit(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, timeout)
+}
+
 // Ask answers as identity does: who gets copies, and what an admin holds.
 func (o *mailStand) Ask(_ context.Context, _, _ string, into any) error {
 	if o.away.Load() {

@@ -124,7 +124,7 @@ func jobsAway(name string, err error) error {
 }
 
 func (s *Service) getJob(ctx context.Context, req ofJob) (*jobs.ViewedJob, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := s.peers.Limit(ctx, askTimeout)
 	defer cancel()
 	found, err := s.findJob(ctx, req)
 	return found.Job, err
@@ -153,7 +153,7 @@ func (s *Service) tellJob(
 	if !ok {
 		return noJob(req.ofJob)
 	}
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := s.peers.Limit(ctx, askTimeout)
 	defer cancel()
 	switch found, err := tell(ctx, s.peers, name, id); {
 	case err != nil:
@@ -170,7 +170,7 @@ func (s *Service) tellJob(
 
 // listJobs asks all services for as many as are wanted of the newest, and keeps the newest of those.
 func (s *Service) listJobs(ctx context.Context, req jobsAsked) ([]jobs.Job, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := s.peers.Limit(ctx, askTimeout)
 	defer cancel()
 	behind := jobs.Place{Made: time.Now().Add(time.Hour).UnixMicro()} // clocks differ
 	if req.Before != "" {

@@ -47,6 +47,10 @@ type unused struct{}
 
 func (unused) Ask(context.Context, string, string, any) error { return nil }
 
+func (unused) Limit(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, timeout)
+}
+
 // newStandWith makes a stand whose log has begun under this master key.
 func newStandWith(t testing.TB, masterKey secret.String) *stand {
 	t.Helper()

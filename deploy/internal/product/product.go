@@ -97,8 +97,10 @@ func Open(
 		return nil, err
 	}
 	for _, d := range Services {
+		others := peers.New(d.Name, p.Services)
+		others.MinTimeout = settings.Tuning.MinTimeout
 		deps := service.Deps{
-			Peers:    peers.New(d.Name, p.Services),
+			Peers:    others,
 			Redis:    client,
 			Wakes:    p.wakes,
 			Settings: settings,
@@ -115,7 +117,9 @@ func Open(
 	if p.entries, err = keys[principal.Gateway].Signer(keycache.Purpose); err != nil {
 		return nil, err
 	}
-	p.Gateway = p.NewGateway(door, p.Services, peers.New(principal.Gateway, p.Services), client, log)
+	others := peers.New(principal.Gateway, p.Services)
+	others.MinTimeout = settings.Tuning.MinTimeout
+	p.Gateway = p.NewGateway(door, p.Services, others, client, log)
 	p.working.Go(func() { p.wakes.Run(working) })
 	for _, service := range p.services {
 		p.working.Go(func() { service.Work(working) })
@@ -125,7 +129,7 @@ func Open(
 
 // start opens a service's pool, migrates its schema and assembles it. Its tasks do not run yet.
 func (p *Product) start(ctx context.Context, d service.Definition, url secret.String, deps service.Deps) error {
-	on, err := pool.Open(ctx, url.Reveal(), connections, d.Parameters)
+	on, err := pool.Open(ctx, url.Reveal(), connections, d.SessionParameters(deps.Tuning))
 	if err != nil {
 		return err
 	}

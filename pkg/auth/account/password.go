@@ -2,6 +2,7 @@
 package account
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
@@ -41,12 +42,16 @@ func CheckPassword(password secret.String, least int, invalid *problem.Fields) {
 	}
 }
 
-// Hasher hashes passwords with argon2id, a few at a time: each takes memory.
-type Hasher struct{ slots chan struct{} }
+// DefaultMemory is what hashing a password takes in KiB, with one pass in one thread: OWASP's first choice.
+const DefaultMemory = 46 * 1024
 
-// The parameters are OWASP's first choice.
+// Hasher hashes passwords with argon2id, a few at a time: each takes memory.
+type Hasher struct {
+	memory uint32 // in KiB
+	slots  chan struct{}
+}
+
 const (
-	hashMemory  = 46 * 1024 // KiB
 	hashPasses  = 1
 	hashThreads = 1
 	hashLength  = 32
@@ -56,42 +61,44 @@ const (
 	hashWait   = 10 * time.Second
 )
 
-// NewHasher makes one for a process. More at a time than there are processors would take memory, and time of others, and be no faster.
-func NewHasher() Hasher {
-	return Hasher{make(chan struct{}, min(mostAtOnce, runtime.GOMAXPROCS(0)))}
+// NewHasher makes one for a process, of so much memory in KiB; 0: DefaultMemory. More at a time than there are processors would take
+// memory, and time of others, and be no faster.
+func NewHasher(memory uint32) Hasher {
+	return Hasher{cmp.Or(memory, DefaultMemory), make(chan struct{}, min(mostAtOnce, runtime.GOMAXPROCS(0)))}
 }
 
 // Hash answers the PHC string that is kept of a password.
 func (h Hasher) Hash(ctx context.Context, password secret.String) (string, error) {
 	salt := make([]byte, saltLength)
 	rand.Read(salt)
-	sum, err := h.sum(ctx, password, salt, hashPasses, hashMemory, hashThreads, hashLength)
+	sum, err := h.sum(ctx, password, salt, hashPasses, h.memory, hashThreads, hashLength)
 	if err != nil {
 		return "", err
 	}
-	text := base64.RawStdEncoding.EncodeToString
-	return parameters + text(salt) + "$" + text(sum), nil
+	return h.encode(salt, sum), nil
 }
 
 // parameters begin what is kept of passwords now.
-var parameters = fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$", argon2.Version, hashMemory, hashPasses, hashThreads)
+func (h Hasher) parameters() string {
+	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$", argon2.Version, h.memory, hashPasses, hashThreads)
+}
+
+func (h Hasher) encode(salt, sum []byte) string {
+	text := base64.RawStdEncoding.EncodeToString
+	return h.parameters() + text(salt) + "$" + text(sum)
+}
 
 // Outdated tells whether a PHC string was made with other parameters than passwords are hashed with now.
-func Outdated(phc string) bool { return !strings.HasPrefix(phc, parameters) }
+func (h Hasher) Outdated(phc string) bool { return !strings.HasPrefix(phc, h.parameters()) }
 
-// Nobodys is the PHC string of a password that nobody knows. To compare with it takes what it takes to compare with another one.
-var Nobodys = parameters + strings.Repeat(
-	"A",
-	base64.RawStdEncoding.EncodedLen(saltLength),
-) + "$" + strings.Repeat(
-	"A",
-	base64.RawStdEncoding.EncodedLen(hashLength),
-)
+// Unknown is the PHC string of a password that nobody knows. To compare with it takes what it takes to compare with another one.
+func (h Hasher) Unknown() string { return h.encode(make([]byte, saltLength), make([]byte, hashLength)) }
 
 // Matches tells whether a password is the one that a PHC string was made of.
 func (h Hasher) Matches(ctx context.Context, password secret.String, phc string) (bool, error) {
 	parts := strings.Split(phc, "$")
-	var version, memory, passes int
+	var version int
+	var memory, passes uint32
 	var threads uint8
 	if len(parts) != 6 || parts[1] != "argon2id" {
 		return false, fmt.Errorf("a stored password is not in argon2id's form")
@@ -102,7 +109,7 @@ func (h Hasher) Matches(ctx context.Context, password secret.String, phc string)
 	if err != nil || saltErr != nil || sumErr != nil || version != argon2.Version {
 		return false, fmt.Errorf("a stored password is not in argon2id's form")
 	}
-	sum, err := h.sum(ctx, password, salt, uint32(passes), uint32(memory), threads, uint32(len(want)))
+	sum, err := h.sum(ctx, password, salt, passes, memory, threads, uint32(len(want)))
 	return err == nil && subtle.ConstantTimeCompare(sum, want) == 1, err
 }
 

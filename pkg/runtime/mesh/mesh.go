@@ -4,6 +4,7 @@ package mesh
 import (
 	"context"
 	"errors"
+	"time"
 )
 
 // Peers are the other services of an installation. Package process/peers has those that there are.
@@ -11,6 +12,9 @@ type Peers interface {
 	// Ask gets an internal path of a service and decodes the answer. The error is ErrAway where the service cannot be
 	// reached or cannot tell.
 	Ask(ctx context.Context, service, path string, into any) error
+	// Limit bounds how long questions may take that are asked with the context, as context.WithTimeout does. In tests it
+	// may allow more.
+	Limit(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc)
 }
 
 // ErrAway says that a service could not be asked.

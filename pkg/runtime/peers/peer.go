@@ -42,10 +42,12 @@ type peer struct {
 	renewed   time.Time            // when connections were last replaced
 }
 
-func newPeer(service string, config func() *tls.Config) *peer {
+type limit = func(context.Context, time.Duration) (context.Context, context.CancelFunc)
+
+func newPeer(service string, limit limit, config func() *tls.Config) *peer {
 	return &peer{service: service, failed: map[string]time.Time{}, renewed: time.Now(), transport: &http.Transport{
 		DialTLSContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			ctx, cancel := context.WithTimeout(ctx, dialTime)
+			ctx, cancel := limit(ctx, dialTime)
 			defer cancel()
 			return (&tls.Dialer{Config: config()}).DialContext(ctx, network, address)
 		},

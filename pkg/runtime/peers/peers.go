@@ -27,6 +27,8 @@ const (
 type Peers struct {
 	// Dial is how to connect to a service that is in another process; nil: all are in this one.
 	Dial func(service string) *tls.Config
+	// MinTimeout is how long every question may take at least. Tests set it, so that none fails because the machine is busy.
+	MinTimeout time.Duration
 
 	self     string
 	together map[string]http.Handler // in this process
@@ -44,7 +46,7 @@ func (p *Peers) Move(service string, addresses []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.apart[service] == nil {
-		p.apart[service] = newPeer(service, func() *tls.Config { return p.Dial(service) })
+		p.apart[service] = newPeer(service, p.Limit, func() *tls.Config { return p.Dial(service) })
 	}
 	p.apart[service].move(addresses)
 }
@@ -52,7 +54,7 @@ func (p *Peers) Move(service string, addresses []string) {
 // Ask gets an internal path of a service and decodes the answer. The error is mesh.ErrAway where the service cannot be
 // reached or cannot tell.
 func (p *Peers) Ask(ctx context.Context, service, path string, into any) error {
-	ctx, cancel := context.WithTimeout(ctx, askTime)
+	ctx, cancel := p.Limit(ctx, askTime)
 	defer cancel()
 	ctx = principal.With(ctx, &principal.Call{Peer: p.self, RequestID: principal.From(ctx).RequestID})
 	status, body, err := p.get(ctx, service, path)
@@ -68,6 +70,11 @@ func (p *Peers) Ask(ctx context.Context, service, path string, into any) error {
 		return fmt.Errorf("ask %s: decode the answer: %w", service, err)
 	}
 	return nil
+}
+
+// Limit bounds how long questions may take that are asked with the context: timeout or MinTimeout, whichever is longer.
+func (p *Peers) Limit(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, max(timeout, p.MinTimeout))
 }
 
 func (p *Peers) get(ctx context.Context, service, path string) (status int, body []byte, err error) {

@@ -78,7 +78,7 @@ func members(v reflect.Value) (all []member) {
 		field := v.Type().Field(i)
 		if name, ok := field.Tag.Lookup("env"); ok {
 			all = append(all, member{name, field.Tag, v.Field(i).Addr().Interface()})
-		} else {
+		} else if field.Type.Kind() == reflect.Struct {
 			all = append(all, members(v.Field(i))...)
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/ironplane/ironplane/pkg/auth/account"
 	"github.com/ironplane/ironplane/pkg/auth/lockout"
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
@@ -38,7 +37,7 @@ func (s *Logins) checkPassword(
 	}
 	hash := p.Hash
 	if hash == "" {
-		hash = account.Nobodys
+		hash = s.Hasher.Unknown()
 	}
 	compare := func() (bool, error) {
 		matches, err := s.Hasher.Matches(ctx, password, hash)
@@ -71,7 +70,7 @@ func nameOf(t principal.OwnerType, email, username string) string {
 
 // rehash hashes the password again where the parameters have changed since.
 func (s *Logins) rehash(ctx context.Context, p *person.Person, password secret.String) error {
-	if !account.Outdated(p.Hash) {
+	if !s.Hasher.Outdated(p.Hash) {
 		return nil
 	}
 	hash, err := s.Hasher.Hash(ctx, password)

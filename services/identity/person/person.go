@@ -107,7 +107,7 @@ func (d *Directory) Of(ctx context.Context, owner principal.Owner) (p Person, er
 
 // askClient asks the clients service for a client; the zero Account where there is none.
 func (d *Directory) askClient(ctx context.Context, which url.Values) (a credentials.Account, err error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := d.Peers.Limit(ctx, askTimeout)
 	defer cancel()
 	err = d.Peers.Ask(ctx, "clients", credentials.Path+"?"+which.Encode(), &a)
 	if errors.Is(err, mesh.ErrAway) {

@@ -95,7 +95,7 @@ func (s *Installs) clientEmail(ctx context.Context, id int64) (*string, error) {
 const askTimeout = 3 * time.Second
 
 func (s *Installs) askOwner(ctx context.Context, service, noun, path string, into any) error {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := s.Peers.Limit(ctx, askTimeout)
 	defer cancel()
 	err := s.Peers.Ask(ctx, service, path, into)
 	if errors.Is(err, mesh.ErrAway) {

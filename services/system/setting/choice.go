@@ -117,7 +117,7 @@ func (s *Settings) checkVerifyAdmins(ctx context.Context, before *Setting, choic
 	if before.Slug != settings.VerifyAdmins.Slug || choice == nil || *choice != "1" || before.Text == "1" {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, identityTimeout)
+	ctx, cancel := s.Peers.Limit(ctx, identityTimeout)
 	defer cancel()
 	var admins credentials.Unverified
 	if err := s.Peers.Ask(ctx, "identity", credentials.UnverifiedPath, &admins); errors.Is(err, mesh.ErrAway) {

@@ -290,7 +290,7 @@ func (d *Dispatcher) maker(ctx context.Context, url string) (maker keycache.Owne
 	owner, ok := principal.ParseOwner(url)
 	switch {
 	case ok && owner.Type == principal.Admin:
-		asking, cancel := context.WithTimeout(ctx, dbTimeout)
+		asking, cancel := d.peers.Limit(ctx, dbTimeout)
 		defer cancel()
 		return maker, d.peers.Ask(asking, "identity", "/internal/owner"+url, &maker)
 	case ok && owner.Type == principal.Integration:

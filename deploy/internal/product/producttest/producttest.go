@@ -136,6 +136,7 @@ func NewInstallation(t testing.TB, client *cache.Client, settings service.Settin
 	if settings.AdminURL == "" {
 		settings.AdminURL = "https://admin.example.com"
 	}
+	settings.Tuning = testkit.Tune(settings.Tuning)
 	settings.APIURL = cmp.Or(settings.APIURL, "https://api.example.com")
 	door := gateway.Config{Maintenance: maintenance.File(filepath.Join(t.TempDir(), "maintenance"))}
 	return &Installation{testkit.Databases(t, services...), seal.NewMasterKey(), settings, client, door}

@@ -68,6 +68,7 @@ func (m *Mesh) Gateway(config gateway.Config, client *cache.Client) *gateway.Gat
 	m.t.Helper()
 	id := m.identity(principal.Gateway)
 	upstreams, peers := map[string]http.Handler{}, id.NewPeers(nil)
+	peers.MinTimeout = testkit.Tune(service.Tuning{}).MinTimeout
 	for name, addresses := range m.Addresses {
 		upstreams[name] = proxy.New(id, name, addresses, m.log)
 		peers.Move(name, addresses)
