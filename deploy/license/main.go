@@ -67,10 +67,10 @@ func (c *config) makeKeys() error {
 	if err != nil {
 		return fmt.Errorf("IRONPLANE_LICENSE_NEW_KEY: %w", err)
 	}
-	_, err = file.WriteString(license.Text(key.Seed()))
+	_, err = file.WriteString(license.EncodeKey(key.Seed()))
 	if err := errors.Join(err, file.Sync(), file.Close()); err != nil {
 		return err
 	}
-	_, err = fmt.Println(license.Text(key.Public().(ed25519.PublicKey)))
+	_, err = fmt.Println(license.EncodeKey(key.Public().(ed25519.PublicKey)))
 	return err
 }

@@ -19,20 +19,20 @@ import (
 )
 
 // cut cuts what is older than so many days.
-func (s *stand) cut(days int) error {
+func (s *fixture) cut(days int) error {
 	return s.log.Cut(s.t.Context(), s.db, time.Now().AddDate(0, 0, -days))
 }
 
-// live gives the log a history: it holds the items 4 to 10, was cut twice, and backup_… are its tables of before the
+// fillHistory gives the log a history: it holds the items 4 to 10, was cut twice, and backup_… are its tables of before the
 // second time, when it held 3 to 7.
-func (s *stand) live() {
+func (s *fixture) fillHistory() {
 	s.t.Helper()
 	for _, days := range []int{50, 49, 45, 40} {
-		e := edit(1, `{"name": "x"}`, `{"name": "y"}`)
+		e := newEdit(1, `{"name": "x"}`, `{"name": "y"}`)
 		e.At = time.Now().AddDate(0, 0, -days)
 		s.write("network", e)
 	}
-	s.write("pxe", edit(1, `{}`, `{}`), edit(2, `{}`, `{}`), edit(3, `{}`, `{}`))
+	s.write("pxe", newEdit(1, `{}`, `{}`), newEdit(2, `{}`, `{}`), newEdit(3, `{}`, `{}`))
 	if err := s.cut(47); err != nil {
 		s.t.Fatal(err)
 	}
@@ -42,8 +42,8 @@ func (s *stand) live() {
 	if err := s.cut(43); err != nil {
 		s.t.Fatal(err)
 	}
-	s.write("network", edit(2, `{}`, `{}`), edit(2, `{}`, `{}`))
-	s.write("pxe", edit(3, `{}`, `{}`))
+	s.write("network", newEdit(2, `{}`, `{}`), newEdit(2, `{}`, `{}`))
+	s.write("pxe", newEdit(3, `{}`, `{}`))
 }
 
 // What one who has the service's database role can do to a log with a history, and not the master key, is found: by
@@ -117,8 +117,8 @@ func TestAttacks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newStand(t)
-			s.live()
+			s := newFixture(t)
+			s.fillHistory()
 			for _, sql := range strings.Split(test.sql, "; ") {
 				if sql != "" {
 					s.execute(sql)
@@ -149,23 +149,23 @@ func TestRolledBack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newStand(t)
-			s.live()
+			s := newFixture(t)
+			s.fillHistory()
 			now, _ := s.verify(audit.Anchor{})
 			s.execute("TRUNCATE log, log_target, log_head, log_checkpoint, consumer")
 			for _, sql := range strings.Split(sql, "; ") {
 				s.execute(sql)
 			}
-			s.begin()
+			s.signHead()
 			if _, bad := s.verify(audit.Anchor{}); bad != nil {
 				t.Errorf("without an anchor: got %v, want a log that verifies", bad)
 			}
 			if _, bad := s.verify(now.Anchor); bad == nil {
 				t.Error("with an anchor: got a log that verifies, want an error")
 			}
-			if err := s.try(
+			if err := s.tryWrite(
 				"network",
-				edit(1, `{}`, `{}`),
+				newEdit(1, `{}`, `{}`),
 			); err == nil ||
 				!strings.Contains(err.Error(), "change 7 of network came where the log has those up to") {
 				t.Errorf("the next change: got %v, want a refusal of change 7", err)
@@ -178,18 +178,18 @@ func TestRolledBack(t *testing.T) {
 func TestEmptiedLogDoesNotBegin(t *testing.T) {
 	t.Parallel()
 	for _, left := range []string{"log", "log_checkpoint", "consumer"} {
-		s := newStand(t)
-		s.live()
+		s := newFixture(t)
+		s.fillHistory()
 		for _, table := range []string{"log", "log_target", "log_checkpoint", "consumer"} {
 			if table != left {
 				s.execute("TRUNCATE " + table)
 			}
 		}
 		s.execute("UPDATE log_head SET id = 0, mac = '', seqs = '{}', checkpoint = '', signature = ''")
-		if err := s.log.Begin(t.Context(), s.db); err == nil {
+		if err := s.log.SignHead(t.Context(), s.db); err == nil {
 			t.Errorf("left %s: got a log that begins, want an error", left)
 		}
-		if err := s.try("network", edit(1, `{}`, `{}`)); err == nil {
+		if err := s.tryWrite("network", newEdit(1, `{}`, `{}`)); err == nil {
 			t.Errorf("left %s: got a change written, want an error", left)
 		}
 	}
@@ -214,26 +214,26 @@ func TestCutVerifies(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newStand(t)
-			s.live()
+			s := newFixture(t)
+			s.fillHistory()
 			for _, sql := range strings.Split(sql, "; ") {
 				s.execute(sql)
 			}
-			before := s.ids("SELECT id FROM log UNION ALL SELECT id FROM log_checkpoint ORDER BY 1")
+			before := s.queryIDs("SELECT id FROM log UNION ALL SELECT id FROM log_checkpoint ORDER BY 1")
 			if err := s.cut(30); err == nil {
 				t.Error("got the log cut, want an error")
 			}
-			if after := s.ids("SELECT id FROM log UNION ALL SELECT id FROM log_checkpoint ORDER BY 1"); !slices.Equal(after, before) {
+			if after := s.queryIDs("SELECT id FROM log UNION ALL SELECT id FROM log_checkpoint ORDER BY 1"); !slices.Equal(after, before) {
 				t.Errorf("got %v, want %v", after, before)
 			}
 		})
 	}
-	s := newStand(t)
-	s.live()
+	s := newFixture(t)
+	s.fillHistory()
 	if err := s.cut(30); err != nil {
 		t.Fatal(err)
 	}
-	if left := s.ids("SELECT id FROM log ORDER BY id"); !slices.Equal(left, []int64{5, 6, 7, 8, 9, 10}) {
+	if left := s.queryIDs("SELECT id FROM log ORDER BY id"); !slices.Equal(left, []int64{5, 6, 7, 8, 9, 10}) {
 		t.Errorf("nothing altered: got %v, want 5 to 10", left)
 	}
 	if found, bad := s.verify(audit.Anchor{}); bad != nil || found.First != 5 {
@@ -242,10 +242,10 @@ func TestCutVerifies(t *testing.T) {
 }
 
 // An anchor is compared with checkpoints, too.
-func TestWrongAnchorAtACheckpoint(t *testing.T) {
+func TestOtherAnchorAtCheckpoint(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
-	s.live()
+	s := newFixture(t)
+	s.fillHistory()
 	for _, id := range []int64{2, 3, 4, 10} {
 		if _, bad := s.verify(audit.Anchor{ID: id, MAC: []byte("wrong")}); bad == nil || bad.ID != id {
 			t.Errorf("a wrong anchor: got %v, want an error at %d", bad, id)
@@ -259,15 +259,15 @@ func TestWrongAnchorAtACheckpoint(t *testing.T) {
 // Changes follow those that are logged, also where these are cut.
 func TestNumbersFollow(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
-	s.live()
+	s := newFixture(t)
+	s.fillHistory()
 	for _, seq := range []int64{1, 3, 6, 8, 100} {
 		s.seq["network"] = seq - 1
-		if err := s.try("network", edit(1, `{}`, `{}`)); err == nil || !strings.Contains(err.Error(), "the log has those up to 6") {
+		if err := s.tryWrite("network", newEdit(1, `{}`, `{}`)); err == nil || !strings.Contains(err.Error(), "the log has those up to 6") {
 			t.Errorf("change %d: got %v, want an error that names 6", seq, err)
 		}
 	}
-	batch := []events.Event{edit(1, `{}`, `{}`), edit(1, `{}`, `{}`)}
+	batch := []events.Event{newEdit(1, `{}`, `{}`), newEdit(1, `{}`, `{}`)}
 	for i := range batch {
 		batch[i].Seq, batch[i].At = int64(7+2*i), time.Now()
 	}
@@ -275,20 +275,20 @@ func TestNumbersFollow(t *testing.T) {
 		t.Error("got a batch written that leaves a change out, want an error")
 	}
 	s.seq["network"] = 6
-	s.write("network", edit(1, `{}`, `{}`))
-	s.write("identity", edit(1, `{}`, `{}`))
+	s.write("network", newEdit(1, `{}`, `{}`))
+	s.write("identity", newEdit(1, `{}`, `{}`))
 	if found, bad := s.verify(audit.Anchor{}); bad != nil || found.Changes["network"] != 7 || found.Changes["identity"] != 1 {
 		t.Errorf("got %+v, %v, want 7 changes of network and 1 of identity", found, bad)
 	}
 }
 
-// stopAt is what a consumer leaves that cannot apply a change.
-func (s *stand) stopAt(source string, seq int64) {
+// stopConsumer is what a consumer leaves that cannot apply a change.
+func (s *fixture) stopConsumer(source string, seq int64) {
 	s.t.Helper()
 	s.execute("UPDATE consumer SET stopped_at = $2 WHERE source = $1", source, seq)
 }
 
-func (s *stand) skip(source string, seq int64) error {
+func (s *fixture) skipChange(source string, seq int64) error {
 	return host.SkipChange(
 		s.t.Context(),
 		system.Definition,
@@ -300,36 +300,36 @@ func (s *stand) skip(source string, seq int64) error {
 // A change that is skipped leaves an item, which only the master key makes, and with which the numbers have no gap.
 func TestSkippedChangeIsAccountedFor(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
-	s.live()
-	if err := s.skip("network", 7); !errors.Is(err, host.ErrNotStopped) {
+	s := newFixture(t)
+	s.fillHistory()
+	if err := s.skipChange("network", 7); !errors.Is(err, host.ErrNotStopped) {
 		t.Errorf("got %v, want %v", err, host.ErrNotStopped)
 	}
-	s.stopAt("network", 7)
-	if err := s.skip("network", 7); err != nil {
+	s.stopConsumer("network", 7)
+	if err := s.skipChange("network", 7); err != nil {
 		t.Fatal(err)
 	}
-	s.stopAt("pxe", 9) // 5 to 9 are not there any more
-	if err := s.skip("pxe", 9); err != nil {
+	s.stopConsumer("pxe", 9) // 5 to 9 are not there any more
+	if err := s.skipChange("pxe", 9); err != nil {
 		t.Fatal(err)
 	}
 	s.seq["network"], s.seq["pxe"] = 7, 9
-	s.write("network", edit(1, `{}`, `{}`))
-	s.write("pxe", edit(1, `{}`, `{}`))
+	s.write("network", newEdit(1, `{}`, `{}`))
+	s.write("pxe", newEdit(1, `{}`, `{}`))
 	found, bad := s.verify(audit.Anchor{})
 	if bad != nil || found.Skipped != 6 || found.Changes["network"] != 8 || found.Changes["pxe"] != 10 {
 		t.Errorf("got %+v, %v, want 6 skipped, 8 changes of network and 10 of pxe", found, bad)
 	}
-	item := shownAs(t, s.Do("GET", "/log/12", nil).Want(200).Text)
+	item := decodeItem(t, s.Do("GET", "/log/12", nil).Want(200).Text)
 	if item.Type != "event.skipped" || item.User != nil || item.Data.Changes["first"]["after"] != 5.0 ||
 		item.Data.Changes["last"]["after"] != 9.0 {
 		t.Errorf("got %+v, want event.skipped without a user, first 5, last 9", item)
 	}
-	if n := s.ids("SELECT id FROM change WHERE type = 'event.skipped'"); len(n) != 0 {
+	if n := s.queryIDs("SELECT id FROM change WHERE type = 'event.skipped'"); len(n) != 0 {
 		t.Errorf("got %d changes that record the skip, want 0", len(n))
 	}
-	s.stopAt("network", 5)
-	if err := s.skip("network", 5); err == nil || !strings.Contains(err.Error(), "the log has the changes of network up to 8") {
+	s.stopConsumer("network", 5)
+	if err := s.skipChange("network", 5); err == nil || !strings.Contains(err.Error(), "the log has the changes of network up to 8") {
 		t.Errorf("got %v, want an error that names change 8", err)
 	}
 	// A service whose own record says that changes were skipped accounts for none with it.
@@ -338,7 +338,7 @@ func TestSkippedChangeIsAccountedFor(t *testing.T) {
 		events.Event{Type: "event.skipped", Kind: "event", Action: "skipped", After: json.RawMessage(`{"first": 9, "last": 20}`)},
 	)
 	s.seq["network"] = 20
-	if err := s.try("network", edit(1, `{}`, `{}`)); err == nil {
+	if err := s.tryWrite("network", newEdit(1, `{}`, `{}`)); err == nil {
 		t.Error("got a change accepted after a service's own record of a skip, want an error")
 	}
 	if found, bad := s.verify(audit.Anchor{}); bad != nil || found.Changes["network"] != 9 || found.Skipped != 6 {
@@ -350,7 +350,7 @@ func TestSkippedChangeIsAccountedFor(t *testing.T) {
 	}
 }
 
-func shownAs(t *testing.T, text string) (item shown) {
+func decodeItem(t *testing.T, text string) (item logItemView) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(text), &item); err != nil {
 		t.Fatal(err)
@@ -358,31 +358,31 @@ func shownAs(t *testing.T, text string) (item shown) {
 	return item
 }
 
-// signed is a message as the log signs it.
-type signed []byte
+// signedMessage is a message as the log signs it.
+type signedMessage []byte
 
-func says(kind string) signed { return signed{}.text(kind) }
+func newSignedMessage(kind string) signedMessage { return signedMessage{}.putText(kind) }
 
-func (m signed) text(value string) signed { return m.bytes([]byte(value)) }
+func (m signedMessage) putText(value string) signedMessage { return m.putBytes([]byte(value)) }
 
-func (m signed) bytes(value []byte) signed {
+func (m signedMessage) putBytes(value []byte) signedMessage {
 	return append(binary.BigEndian.AppendUint64(m, uint64(len(value))), value...)
 }
 
-func (m signed) number(value int64) signed {
-	return m.bytes(binary.BigEndian.AppendUint64(nil, uint64(value)))
+func (m signedMessage) putNumber(value int64) signedMessage {
+	return m.putBytes(binary.BigEndian.AppendUint64(nil, uint64(value)))
 }
 
-func (m signed) numbers(values map[string]int64) signed {
+func (m signedMessage) putNumbers(values map[string]int64) signedMessage {
 	m = binary.BigEndian.AppendUint64(m, uint64(len(values)))
 	for _, name := range slices.Sorted(maps.Keys(values)) {
-		m = m.text(name).number(values[name])
+		m = m.putText(name).putNumber(values[name])
 	}
 	return m
 }
 
-// end is the head's row.
-func (s *stand) end() (id int64, mac, checkpoint []byte, seqs map[string]int64) {
+// readHead is the head's row.
+func (s *fixture) readHead() (id int64, mac, checkpoint []byte, seqs map[string]int64) {
 	s.t.Helper()
 	if err := s.db.QueryRow(s.t.Context(), "SELECT id, mac, checkpoint, seqs FROM log_head").Scan(&id, &mac, &checkpoint, &seqs); err != nil {
 		s.t.Fatal(err)
@@ -390,12 +390,12 @@ func (s *stand) end() (id int64, mac, checkpoint []byte, seqs map[string]int64) 
 	return id, mac, checkpoint, seqs
 }
 
-// sign signs the head as it stands, but for its numbers, with a box.
-func (s *stand) sign(box *seal.Box, numbers map[string]int64) {
+// signHeadWith signs the head as it stands, but for its numbers, with a box.
+func (s *fixture) signHeadWith(box *seal.Box, numbers map[string]int64) {
 	s.t.Helper()
-	id, mac, checkpoint, seqs := s.end()
+	id, mac, checkpoint, seqs := s.readHead()
 	maps.Copy(seqs, numbers)
-	message := says("head 2").number(id).bytes(mac).bytes(checkpoint).numbers(seqs)
+	message := newSignedMessage("head 2").putNumber(id).putBytes(mac).putBytes(checkpoint).putNumbers(seqs)
 	s.execute("UPDATE log_head SET seqs = $1, signature = $2", seqs, box.Signer("audit log").Sign(message))
 }
 
@@ -412,19 +412,19 @@ func TestVerifyCounts(t *testing.T) {
 		{5, 6, "item 11 is change 6 of network, which is logged before"},
 		{3, 4, "item 11 is change 4 of network, which is logged before"},
 	} {
-		s := newStand(t)
-		s.live()
-		s.sign(s.box, map[string]int64{"network": test.last})
+		s := newFixture(t)
+		s.fillHistory()
+		s.signHeadWith(s.box, map[string]int64{"network": test.last})
 		s.execute("ALTER TABLE log DROP CONSTRAINT log_source_seq_key")
 		s.seq["network"] = test.next - 1
-		s.write("network", edit(1, `{}`, `{}`))
+		s.write("network", newEdit(1, `{}`, `{}`))
 		if _, bad := s.verify(audit.Anchor{}); (bad == nil) != (test.found == "") || bad != nil && !strings.Contains(bad.Error(), test.found) {
 			t.Errorf("change %d: got %v, want %q", test.next, bad, test.found)
 		}
 	}
-	s := newStand(t)
-	s.live()
-	s.sign(s.box, map[string]int64{"identity": 3})
+	s := newFixture(t)
+	s.fillHistory()
+	s.signHeadWith(s.box, map[string]int64{"identity": 3})
 	if _, bad := s.verify(audit.Anchor{}); bad == nil || !strings.Contains(bad.Error(), "the head does not have the numbers") {
 		t.Errorf("got %v, want an error that the head lacks the numbers", bad)
 	}
@@ -435,20 +435,20 @@ func TestEarlierMasterKey(t *testing.T) {
 	t.Parallel()
 	earlier, later := seal.NewMasterKey(), seal.NewMasterKey()
 	for _, written := range []bool{true, false} {
-		s := newStandWith(t, earlier)
-		s.live()
+		s := newFixtureWithKey(t, earlier)
+		s.fillHistory()
 		s.box = mustBox(t, later.Reveal()+","+earlier.Reveal())
 		s.log = audit.New(s.box)
 		if written {
-			s.write("network", edit(1, `{}`, `{}`))
+			s.write("network", newEdit(1, `{}`, `{}`))
 		} else if err := s.cut(30); err != nil {
 			t.Fatal(err)
 		}
 		if _, bad := s.verify(audit.Anchor{}); bad != nil {
 			t.Error(bad)
 		}
-		s.sign(mustBox(t, earlier.Reveal()), nil)
-		if err := s.try("network", edit(1, `{}`, `{}`)); err == nil {
+		s.signHeadWith(mustBox(t, earlier.Reveal()), nil)
+		if err := s.tryWrite("network", newEdit(1, `{}`, `{}`)); err == nil {
 			t.Error("got a change written with an earlier key, want an error")
 		}
 		if _, bad := s.verify(audit.Anchor{}); bad == nil || !strings.Contains(bad.Error(), "earlier master key") {

@@ -10,7 +10,7 @@ import (
 	"github.com/ironplane/ironplane/services/system/audit"
 )
 
-func (s *stand) older() int64 {
+func (s *fixture) countOldSignatures() int64 {
 	s.t.Helper()
 	n, err := s.log.Older(s.t.Context(), s.db)
 	if err != nil {
@@ -19,13 +19,13 @@ func (s *stand) older() int64 {
 	return n
 }
 
-func (s *stand) turn(masterKeys ...string) {
+func (s *fixture) rotateKeys(masterKeys ...string) {
 	s.t.Helper()
 	s.box = mustBox(s.t, strings.Join(masterKeys, ","))
 	s.log = audit.New(s.box)
 }
 
-func (s *stand) resign() {
+func (s *fixture) resign() {
 	s.t.Helper()
 	if err := s.log.Resign(s.t.Context(), s.db); err != nil {
 		s.t.Fatal(err)
@@ -37,25 +37,25 @@ func (s *stand) resign() {
 func TestResign(t *testing.T) {
 	t.Parallel()
 	first, second, third := seal.NewMasterKey().Reveal(), seal.NewMasterKey().Reveal(), seal.NewMasterKey().Reveal()
-	s := newStandWith(t, secret.New(first))
-	s.live()
+	s := newFixtureWithKey(t, secret.New(first))
+	s.fillHistory()
 	before, bad := s.verify(audit.Anchor{})
-	if bad != nil || s.older() != 0 {
-		t.Fatalf("got %v and %d older signatures, want none", bad, s.older())
+	if bad != nil || s.countOldSignatures() != 0 {
+		t.Fatalf("got %v and %d older signatures, want none", bad, s.countOldSignatures())
 	}
 	for _, keys := range [][]string{{second, first}, {third, second}} {
-		s.turn(keys...)
-		s.begin()
-		s.write("network", edit(1, `{}`, `{}`))
-		if n := s.older(); n == 0 {
+		s.rotateKeys(keys...)
+		s.signHead()
+		s.write("network", newEdit(1, `{}`, `{}`))
+		if n := s.countOldSignatures(); n == 0 {
 			t.Error("got no signatures with the earlier key, want some")
 		}
 		s.resign()
-		if n := s.older(); n != 0 {
+		if n := s.countOldSignatures(); n != 0 {
 			t.Errorf("got %d signatures with the earlier key, want 0", n)
 		}
-		s.write("network", edit(1, `{}`, `{}`))
-		s.turn(keys[0])
+		s.write("network", newEdit(1, `{}`, `{}`))
+		s.rotateKeys(keys[0])
 		found, bad := s.verify(before.Anchor)
 		if bad != nil || !found.Compared || found.First != before.First {
 			t.Fatalf("got %+v, %v, want it compared, from %d on", found, bad, before.First)
@@ -96,12 +96,12 @@ func TestAlteredCountersigned(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			first, second := seal.NewMasterKey().Reveal(), seal.NewMasterKey().Reveal()
-			s := newStandWith(t, secret.New(first))
+			s := newFixtureWithKey(t, secret.New(first))
 			s.fill()
-			s.turn(second, first)
+			s.rotateKeys(second, first)
 			s.resign()
-			s.write("network", edit(1, `{}`, `{}`))
-			s.turn(second)
+			s.write("network", newEdit(1, `{}`, `{}`))
+			s.rotateKeys(second)
 			if _, bad := s.verify(audit.Anchor{}); bad != nil {
 				t.Fatal(bad)
 			}

@@ -15,7 +15,7 @@ import (
 	"github.com/ironplane/ironplane/services/system/setting"
 )
 
-func (s *Service) emailMessages() []rest.Route {
+func (s *Service) emailMessageRoutes() []rest.Route {
 	const one = "/email/message/{message_id}"
 	has := guard.Has(permission.SystemEmails)
 	view := pg.NewView[mail.EmailMessage]("email_message")
@@ -46,14 +46,14 @@ func (s *Service) emailMessages() []rest.Route {
 			Doc:       "Without an SMTP server it is held. A mail with a secret can be sent once, and not when its link or code is good no longer.",
 			Effect:    rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: one},
 			Do: func(ctx context.Context, tx *pg.Tx, req rest.Item) (mail.EmailMessage, error) {
-				return s.mail.SendAgain(ctx, tx, req.ID)
+				return s.mail.Resend(ctx, tx, req.ID)
 			},
 		},
 	}
 }
 
-// templateOf is the template of a name, with or without .tpl.
-func templateOf(ctx context.Context, q pg.Querier, name string) (mail.Source, error) {
+// findTemplate is the template of a name, with or without .tpl.
+func findTemplate(ctx context.Context, q pg.Querier, name string) (mail.Source, error) {
 	t, err := emailTemplateView.One(ctx, q, "lower(name) IN (lower($1), lower($2))", name, strings.TrimSuffix(name, ".tpl"))
 	if err != nil {
 		return mail.Source{}, err
@@ -62,14 +62,14 @@ func templateOf(ctx context.Context, q pg.Querier, name string) (mail.Source, er
 	return body.source(), nil
 }
 
-// forgetMails forgets mails by the setting.
-func (s *Service) forgetMails(ctx context.Context) error {
+// deleteOldMails forgets mails by the setting.
+func (s *Service) deleteOldMails(ctx context.Context) error {
 	values, err := setting.Values(ctx, s.db)
 	if err != nil {
 		return err
 	}
-	return s.mail.Forget(ctx, settings.EmailDays.In(values))
+	return s.mail.DeleteOld(ctx, settings.EmailDays.In(values))
 }
 
-// forgetInterval is how long a mail may stay longer than it is to be kept, and a secret that is good no longer.
-const forgetInterval = time.Minute
+// cleanupInterval is how long a mail may stay longer than it is to be kept, and a secret that is good no longer.
+const cleanupInterval = time.Minute

@@ -34,8 +34,8 @@ import (
 	systemmail "github.com/ironplane/ironplane/services/system/mail"
 )
 
-// mailStand is the system service with its jobs, on a database of the test's own.
-type mailStand struct {
+// mailFixture is the system service with its jobs, on a database of the test's own.
+type mailFixture struct {
 	*testkit.Client
 	testing.TB
 	pool  *pool.Pool
@@ -45,7 +45,7 @@ type mailStand struct {
 	stop  func()
 }
 
-func newMailStand(t testing.TB, smtp string) *mailStand {
+func newMailFixture(t testing.TB, smtp string) *mailFixture {
 	t.Helper()
 	opened, err := pool.Open(
 		t.Context(),
@@ -57,19 +57,19 @@ func newMailStand(t testing.TB, smtp string) *mailStand {
 		t.Fatal(err)
 	}
 	t.Cleanup(opened.Close)
-	o := &mailStand{TB: t, pool: opened, stop: func() {}}
+	o := &mailFixture{TB: t, pool: opened, stop: func() {}}
 	o.deps = service.Deps{DB: opened.DB, Box: mustBox(t, seal.NewMasterKey().Reveal()), Peers: o, Wakes: testkit.Wakes(system.Name, opened.DB)}
 	t.Cleanup(func() { o.stop() })
 	o.start(smtp)
 	return o
 }
 
-func (*mailStand) Limit(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+func (*mailFixture) Limit(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, timeout)
 }
 
 // Ask answers as identity does: who gets copies, and what an admin holds.
-func (o *mailStand) Ask(_ context.Context, _, _ string, into any) error {
+func (o *mailFixture) Ask(_ context.Context, _, _ string, into any) error {
 	if o.away.Load() {
 		return errors.New("identity is away")
 	}
@@ -83,7 +83,7 @@ func (o *mailStand) Ask(_ context.Context, _, _ string, into any) error {
 }
 
 // start starts the service, in place of one that runs.
-func (o *mailStand) start(smtp string) {
+func (o *mailFixture) start(smtp string) {
 	o.Helper()
 	o.stop()
 	o.deps.SMTP, o.deps.MailFrom, o.deps.AllowedNetworks = smtp, "noreply@example.com", "127.0.0.1"
@@ -116,7 +116,7 @@ func (o *mailStand) start(smtp string) {
 	})
 }
 
-func (o *mailStand) inTx(do func(tx *pg.Tx) error) {
+func (o *mailFixture) inTx(do func(tx *pg.Tx) error) {
 	o.Helper()
 	if err := o.deps.DB.InTx(o.Context(), func(tx *pg.Tx) error {
 		tx.Unrecorded("it is a test's")
@@ -126,19 +126,19 @@ func (o *mailStand) inTx(do func(tx *pg.Tx) error) {
 	}
 }
 
-func (o *mailStand) execute(sql string) {
+func (o *mailFixture) execute(sql string) {
 	o.Helper()
 	o.inTx(func(tx *pg.Tx) error { _, err := tx.Exec(o.Context(), sql); return err })
 }
 
-// take has a mail sent as if another service wanted it, and answers its id.
-func (o *mailStand) take(template string, content mail.Content) (id int64) {
+// send has a mail sent as if another service wanted it, and answers its id.
+func (o *mailFixture) send(template string, content mail.Content) (id int64) {
 	o.Helper()
-	return o.receive(o.order(template, content))
+	return o.receive(o.newMessage(template, content))
 }
 
-// order is the message by which another service wants a mail sent.
-func (o *mailStand) order(template string, content mail.Content) (m events.Message) {
+// newMessage is the message by which another service wants a mail sent.
+func (o *mailFixture) newMessage(template string, content mail.Content) (m events.Message) {
 	o.Helper()
 	var to mail.To
 	to.To.Name, to.To.First, to.To.Email = "Ben Miller", "Ben", "ben@example.org"
@@ -164,7 +164,7 @@ func (o *mailStand) order(template string, content mail.Content) (m events.Messa
 }
 
 // receive takes a message, and answers the mail's id.
-func (o *mailStand) receive(m events.Message) (id int64) {
+func (o *mailFixture) receive(m events.Message) (id int64) {
 	o.Helper()
 	o.inTx(func(tx *pg.Tx) error {
 		if err := o.parts.Takes[mail.MessageKind](o.Context(), tx, m); err != nil {
@@ -175,39 +175,39 @@ func (o *mailStand) receive(m events.Message) (id int64) {
 	return id
 }
 
-func (o *mailStand) message(id int64) systemmail.EmailMessage {
+func (o *mailFixture) getMail(id int64) systemmail.EmailMessage {
 	o.Helper()
 	return testkit.Decode[systemmail.EmailMessage](o.Do("GET", fmt.Sprintf("/email/message/%d", id), nil).Want(200))
 }
 
-// becomes waits until a mail is in a state. What is to be tried again later is tried at once.
-func (o *mailStand) becomes(id int64, status string) systemmail.EmailMessage {
+// awaitStatus waits until a mail is in a state. What is to be tried again later is tried at once.
+func (o *mailFixture) awaitStatus(id int64, status string) systemmail.EmailMessage {
 	o.Helper()
-	return o.until("mail is "+status, id, func(m systemmail.EmailMessage) bool { return m.Status == status })
+	return o.awaitMail("mail is "+status, id, func(m systemmail.EmailMessage) bool { return m.Status == status })
 }
 
-func (o *mailStand) until(what string, id int64, is func(systemmail.EmailMessage) bool) systemmail.EmailMessage {
+func (o *mailFixture) awaitMail(condition string, id int64, isTrue func(systemmail.EmailMessage) bool) systemmail.EmailMessage {
 	o.Helper()
 	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		m := o.message(id)
-		if is(m) {
+		m := o.getMail(id)
+		if isTrue(m) {
 			return m
 		}
 		if time.Now().After(deadline) {
-			o.Fatalf("got %+v, want that %s", m, what)
+			o.Fatalf("got %+v, want that %s", m, condition)
 		}
-		o.hurry()
+		o.retryNow()
 	}
 }
 
-// hurry has tried at once what is to be tried again later.
-func (o *mailStand) hurry() {
+// retryNow has tried at once what is to be tried again later.
+func (o *mailFixture) retryNow() {
 	o.Helper()
 	o.execute("UPDATE river_job SET state = 'available', scheduled_at = now() WHERE state = 'retryable'")
 }
 
-// secretsKept is how many mails have something sealed.
-func (o *mailStand) secretsKept() (n int) {
+// countSecrets is how many mails have something sealed.
+func (o *mailFixture) countSecrets() (n int) {
 	o.Helper()
 	if err := o.deps.DB.QueryRow(o.Context(), "SELECT count(*) FROM email_message WHERE sealed IS NOT NULL").Scan(&n); err != nil {
 		o.Fatal(err)
@@ -217,8 +217,8 @@ func (o *mailStand) secretsKept() (n int) {
 
 const token = "s3cr3t-t0ken"
 
-// contents are one of each kind. What is secret has the token in it.
-func contents() []mail.Content {
+// sampleContents are one of each kind. What is secret has the token in it.
+func sampleContents() []mail.Content {
 	soon := time.Now().Add(time.Hour)
 	link := secret.New("https://panel.example.com/auth/password-reset/7#token=" + token)
 	return []mail.Content{
@@ -241,11 +241,11 @@ func contents() []mail.Content {
 func TestBuiltInMailsArrive(t *testing.T) {
 	t.Parallel()
 	box := mailbox.Start(t, mailbox.Options{})
-	o := newMailStand(t, "smtp+plain://"+box.Addr)
+	o := newMailFixture(t, "smtp+plain://"+box.Addr)
 	secrets := 0
-	for _, content := range contents() {
-		id := o.take(content.Kind(), content)
-		m := o.becomes(id, "sent")
+	for _, content := range sampleContents() {
+		id := o.send(content.Kind(), content)
+		m := o.awaitStatus(id, "sent")
 		if m.SentAt == nil || m.Error != nil || m.Attempts != 1 || m.To.Email != "ben@example.org" || m.Template != content.Kind() ||
 			m.Account != "/client/5" {
 			t.Errorf("%s: got %+v, want it sent to Ben at the first attempt", content.Kind(), m)
@@ -278,8 +278,8 @@ func TestBuiltInMailsArrive(t *testing.T) {
 			t.Errorf("%s: got the secret %d times, want 0", content.Kind(), has)
 		}
 	}
-	if secrets != 3 || o.secretsKept() != 0 {
-		t.Errorf("got %d mails with a secret and %d secrets kept, want 3 and 0", secrets, o.secretsKept())
+	if secrets != 3 || o.countSecrets() != 0 {
+		t.Errorf("got %d mails with a secret and %d secrets kept, want 3 and 0", secrets, o.countSecrets())
 	}
 	// Blind copies are of those without a secret.
 	o.eventually("copies have come", func() bool { return box.Taken() == 7+4 })
@@ -290,24 +290,24 @@ func TestBuiltInMailsArrive(t *testing.T) {
 	}
 }
 
-func (o *mailStand) eventually(what string, is func() bool) {
+func (o *mailFixture) eventually(condition string, isTrue func() bool) {
 	o.Helper()
-	for deadline := time.Now().Add(5 * time.Minute); !is(); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Minute); !isTrue(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			o.Fatalf("got no change within 5 minutes, want that %s", what)
+			o.Fatalf("got no change within 5 minutes, want that %s", condition)
 		}
-		o.hurry()
+		o.retryNow()
 	}
 }
 
-// during runs a loop until something is so.
-func (o *mailStand) during(loop, what string, is func() bool) {
+// runUntil runs a loop until something is so.
+func (o *mailFixture) runUntil(loop, condition string, isTrue func() bool) {
 	o.Helper()
 	n := slices.IndexFunc(o.parts.Loops, func(l service.Loop) bool { return l.Name == loop })
 	working, end := context.WithCancel(o.Context())
 	var done sync.WaitGroup
 	done.Go(func() { _ = o.parts.Loops[n].Run(working) })
-	o.eventually(what, is)
+	o.eventually(condition, isTrue)
 	end()
 	done.Wait()
 }
@@ -315,37 +315,37 @@ func (o *mailStand) during(loop, what string, is func() bool) {
 // Without an SMTP server mails are held; once there is one, they are sent by hand, with the secret that was kept for it.
 func TestMailsAreHeld(t *testing.T) {
 	t.Parallel()
-	o := newMailStand(t, "")
-	id := o.take("password-reset", contents()[4])
-	if m := o.becomes(id, "held"); strings.Contains(m.Text+m.HTML, token) || !strings.Contains(m.Text, "[secret]") {
+	o := newMailFixture(t, "")
+	id := o.send("password-reset", sampleContents()[4])
+	if m := o.awaitStatus(id, "held"); strings.Contains(m.Text+m.HTML, token) || !strings.Contains(m.Text, "[secret]") {
 		t.Errorf("got %+v, want the secret hidden", m)
 	}
-	again := fmt.Sprintf("/email/message/%d/send", id)
-	if m := testkit.Decode[systemmail.EmailMessage](o.Do("POST", again, nil).Want(200)); m.Status != "held" {
+	sendPath := fmt.Sprintf("/email/message/%d/send", id)
+	if m := testkit.Decode[systemmail.EmailMessage](o.Do("POST", sendPath, nil).Want(200)); m.Status != "held" {
 		t.Errorf("got %+v, want it held", m)
 	}
 	box := mailbox.Start(t, mailbox.Options{})
 	o.start("smtp+plain://" + box.Addr)
-	if m := testkit.Decode[systemmail.EmailMessage](o.Do("POST", again, nil).Want(200)); m.Status != "queued" {
+	if m := testkit.Decode[systemmail.EmailMessage](o.Do("POST", sendPath, nil).Want(200)); m.Status != "queued" {
 		t.Errorf("got %+v, want it queued", m)
 	}
-	o.becomes(id, "sent")
+	o.awaitStatus(id, "sent")
 	if got := box.Mails(); len(got) != 1 || !bytes.Contains(bytes.ReplaceAll(got[0].Data, []byte("=\r\n"), nil), []byte(token)) {
 		t.Errorf("got %+v, want one mail with the secret", got)
 	}
-	o.Do("POST", again, nil).Want(409) // the secret is gone
+	o.Do("POST", sendPath, nil).Want(409) // the secret is gone
 	o.Do("POST", "/email/message/999/send", nil).Want(404)
 
 	// What is good no longer is not sent, and its secret goes.
 	o.start("")
-	late := o.take("two-factor-code", contents()[5])
+	late := o.send("two-factor-code", sampleContents()[5])
 	o.execute("UPDATE email_message SET expires_at = now() - interval '1 second' WHERE status = 'held'")
 	o.Do("POST", fmt.Sprintf("/email/message/%d/send", late), nil).Want(409)
-	o.during("forget mails", "the secret is gone", func() bool { return o.secretsKept() == 0 })
+	o.runUntil("forget mails", "the secret is gone", func() bool { return o.countSecrets() == 0 })
 }
 
 // A server that wants to be asked later is; the mail stays the same one. So it does where it was taken and nobody heard of it.
-func TestMailsAreTriedAgain(t *testing.T) {
+func TestMailsAreRetried(t *testing.T) {
 	t.Parallel()
 	box := mailbox.Start(t, mailbox.Options{
 		Refuse: func(attempt int, to string) error {
@@ -359,18 +359,18 @@ func TestMailsAreTriedAgain(t *testing.T) {
 		},
 		Cut: func(attempt int) (bool, bool) { return attempt == 1, true },
 	})
-	o := newMailStand(t, "smtp+plain://"+box.Addr)
+	o := newMailFixture(t, "smtp+plain://"+box.Addr)
 	o.away.Store(true)
-	id := o.take("key-expires", contents()[3])
-	o.until("it was tried", id, func(systemmail.EmailMessage) bool {
+	id := o.send("key-expires", sampleContents()[3])
+	o.awaitMail("it was tried", id, func(systemmail.EmailMessage) bool {
 		var failed int
 		err := o.deps.DB.QueryRow(t.Context(), "SELECT coalesce(max(cardinality(errors)), 0) FROM river_job").Scan(&failed)
 		return err == nil && failed > 0
 	})
 	o.away.Store(false)
-	o.hurry()
+	o.retryNow()
 	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(20 * time.Millisecond) { // and the next time after that is not hurried
-		m := o.message(id)
+		m := o.getMail(id)
 		if m.Error != nil && strings.Contains(*m.Error, "greylisted") {
 			break
 		}
@@ -378,7 +378,7 @@ func TestMailsAreTriedAgain(t *testing.T) {
 			t.Fatalf("got %+v, want the error greylisted", m)
 		}
 	}
-	if m := o.becomes(id, "sent"); m.Attempts < 3 || m.Error != nil {
+	if m := o.awaitStatus(id, "sent"); m.Attempts < 3 || m.Error != nil {
 		t.Errorf("got %+v, want 3 attempts or more and no error", m)
 	}
 	got := box.Mails()
@@ -402,10 +402,10 @@ func TestMailsAreTriedAgain(t *testing.T) {
 func TestMailOfAMessageStaysTheSame(t *testing.T) {
 	t.Parallel()
 	box := mailbox.Start(t, mailbox.Options{})
-	o := newMailStand(t, "smtp+plain://"+box.Addr)
-	wanted := o.order("key-expires", contents()[3])
+	o := newMailFixture(t, "smtp+plain://"+box.Addr)
+	wanted := o.newMessage("key-expires", sampleContents()[3])
 	for range 2 {
-		o.becomes(o.receive(wanted), "sent")
+		o.awaitStatus(o.receive(wanted), "sent")
 	}
 	ids := map[string]bool{}
 	for _, m := range box.Mails() {
@@ -427,17 +427,17 @@ func TestMailOfAMessageStaysTheSame(t *testing.T) {
 func TestMailsFailWhileTheDatabaseDoes(t *testing.T) {
 	t.Parallel()
 	box := mailbox.Start(t, mailbox.Options{Refuse: func(int, string) error { return &smtp.SMTPError{Code: 550, Message: "no such user"} }})
-	o := newMailStand(t, "smtp+plain://"+box.Addr)
+	o := newMailFixture(t, "smtp+plain://"+box.Addr)
 	o.execute("ALTER TABLE email_message ADD CONSTRAINT broken CHECK (status <> 'failed')")
-	id := o.take("password-reset", contents()[4])
-	o.until("it was refused", id, func(systemmail.EmailMessage) bool {
+	id := o.send("password-reset", sampleContents()[4])
+	o.awaitMail("it was refused", id, func(systemmail.EmailMessage) bool {
 		var tried bool
 		err := o.deps.DB.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM river_job WHERE kind = 'mail' AND cardinality(errors) > 0)").
 			Scan(&tried)
 		return err == nil && tried
 	})
 	o.execute("ALTER TABLE email_message DROP CONSTRAINT broken")
-	if m := o.becomes(id, "failed"); m.Error == nil || !strings.Contains(*m.Error, "no such user") {
+	if m := o.awaitStatus(id, "failed"); m.Error == nil || !strings.Contains(*m.Error, "no such user") {
 		t.Errorf("got %+v, want the error no such user", m)
 	}
 }
@@ -453,22 +453,22 @@ func TestMailsFail(t *testing.T) {
 		}
 		return nil
 	}})
-	o := newMailStand(t, "smtp+plain://"+box.Addr)
-	id := o.take("password-reset", contents()[4])
-	if m := o.becomes(id, "failed"); m.Error == nil || !strings.Contains(*m.Error, "no such user") {
+	o := newMailFixture(t, "smtp+plain://"+box.Addr)
+	id := o.send("password-reset", sampleContents()[4])
+	if m := o.awaitStatus(id, "failed"); m.Error == nil || !strings.Contains(*m.Error, "no such user") {
 		t.Errorf("got %+v, want the error no such user", m)
 	}
-	unknown := o.take("nothing", mail.ForClient{})
-	if m := o.message(unknown); m.Status != "failed" || !strings.Contains(*m.Error, "there is no template nothing") {
+	unknown := o.send("nothing", mail.ForClient{})
+	if m := o.getMail(unknown); m.Status != "failed" || !strings.Contains(*m.Error, "there is no template nothing") {
 		t.Errorf("got %+v, want it failed without a template", m)
 	}
-	other := o.take("password-reset", mail.ForClient{})
-	if m := o.message(other); m.Status != "failed" || !strings.Contains(*m.Error, "is of the type password-reset") {
+	other := o.send("password-reset", mail.ForClient{})
+	if m := o.getMail(other); m.Status != "failed" || !strings.Contains(*m.Error, "is of the type password-reset") {
 		t.Errorf("got %+v, want it failed for the type password-reset", m)
 	}
 	refuse.Store(false)
 	o.Do("POST", fmt.Sprintf("/email/message/%d/send", id), nil).Want(200)
-	if m := o.becomes(id, "sent"); m.Error != nil {
+	if m := o.awaitStatus(id, "sent"); m.Error != nil {
 		t.Errorf("got %+v, want no error", m)
 	}
 	for query, want := range map[string]int{
@@ -482,7 +482,7 @@ func TestMailsFail(t *testing.T) {
 	// The setting says how long they are kept.
 	o.execute("UPDATE email_message SET created_at = now() - interval '10 days' WHERE status <> 'sent'")
 	o.execute("UPDATE setting SET chosen = '9' WHERE slug = 'email.days'")
-	o.during("forget mails", "they are forgotten", func() bool {
+	o.runUntil("forget mails", "they are forgotten", func() bool {
 		return len(testkit.Decode[[]json.RawMessage](o.Do("GET", "/email/message", nil).Want(200))) == 1
 	})
 }

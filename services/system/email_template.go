@@ -52,7 +52,7 @@ func (b *emailTemplateBody) Resolve(invalid *problem.Fields) {
 	b.source().Parse(invalid)
 }
 
-func (s *Service) emailTemplates() []rest.Route {
+func (s *Service) emailTemplateRoutes() []rest.Route {
 	has := guard.Has(permission.SystemEmails)
 	return append(rest.Resource[EmailTemplate, emailTemplateBody]{
 		Path:  "/email/template",
@@ -67,16 +67,16 @@ func (s *Service) emailTemplates() []rest.Route {
 		},
 		Again:  rest.AgainRefused,
 		Edited: `{"name": "welcome", "subject": "Welcome", "body": "Welcome to {{.Site.Name}}, {{.To.First}}."}`,
-		Check:  keepBuiltIn,
+		Check:  checkBuiltIn,
 		Delete: deleteTemplate,
 		Close: func(ctx context.Context, tx *pg.Tx, templates []EmailTemplate) error {
 			ids := make([]int64, len(templates))
 			for i, t := range templates {
 				ids[i] = t.ID
 			}
-			return s.templateClosing.Close(ctx, tx, ids)
+			return s.templateLeases.Close(ctx, tx, ids)
 		},
-	}.Routes(), rest.Read[previewed, mail.RenderedEmail]{
+	}.Routes(), rest.Read[previewRequest, mail.RenderedEmail]{
 		Method:    http.MethodPost,
 		Path:      "/email/template/{template_id}/preview",
 		Guard:     has,
@@ -86,13 +86,13 @@ func (s *Service) emailTemplates() []rest.Route {
 		Doc:       "What is sent takes the place of what is saved.",
 		Do:        s.preview,
 	},
-		rest.Read[rest.None, []string]{Path: processmail.TemplatesPath, Guard: guard.Peers("clients"), Do: s.forClients})
+		rest.Read[rest.None, []string]{Path: processmail.TemplatesPath, Guard: guard.Peers("clients"), Do: s.listClientTemplates})
 }
 
-// keepBuiltIn lets a template that Ironplane itself sends by have its name and type.
-func keepBuiltIn(_ context.Context, _ *pg.Tx, _ int64, before, b *emailTemplateBody) error {
+// checkBuiltIn lets a template that Ironplane itself sends by have its name and type.
+func checkBuiltIn(_ context.Context, _ *pg.Tx, _ int64, before, b *emailTemplateBody) error {
 	var invalid problem.Fields
-	if before != nil && mail.BuiltIn(before.Name) {
+	if before != nil && mail.IsBuiltIn(before.Name) {
 		if b.Name != before.Name {
 			invalid.Add("/name", "read_only", "is what Ironplane finds the template by")
 		}
@@ -104,7 +104,7 @@ func keepBuiltIn(_ context.Context, _ *pg.Tx, _ int64, before, b *emailTemplateB
 }
 
 func deleteTemplate(ctx context.Context, tx *pg.Tx, t *EmailTemplate) error {
-	if mail.BuiltIn(t.Name) {
+	if mail.IsBuiltIn(t.Name) {
 		return problem.New(
 			problem.Conflict,
 			"Email template %d (%s) is one that Ironplane sends by: it can be edited, and not deleted.",
@@ -116,8 +116,8 @@ func deleteTemplate(ctx context.Context, tx *pg.Tx, t *EmailTemplate) error {
 	return err
 }
 
-// forClients are the names of the templates by which clients can be written to.
-func (s *Service) forClients(ctx context.Context, _ rest.None) ([]string, error) {
+// listClientTemplates are the names of the templates by which clients can be written to.
+func (s *Service) listClientTemplates(ctx context.Context, _ rest.None) ([]string, error) {
 	rows, err := s.db.Query(ctx, "SELECT name FROM email_template WHERE type = $1 ORDER BY name LIMIT 1000", processmail.ForClient{}.Kind())
 	if err != nil {
 		return nil, fmt.Errorf("list the templates for clients: %w", err)
@@ -125,8 +125,8 @@ func (s *Service) forClients(ctx context.Context, _ rest.None) ([]string, error)
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
-// previewed is a template to preview, and what is to take the place of what is saved.
-type previewed struct {
+// previewRequest is a template to preview, and what is to take the place of what is saved.
+type previewRequest struct {
 	ID   int64 `path:"*"`
 	Body rest.Body[previewBody]
 }
@@ -137,7 +137,7 @@ type previewBody struct {
 	HTML    *string `json:"html" max:"262144" blanks:"kept"`
 }
 
-func (s *Service) preview(ctx context.Context, req previewed) (r mail.RenderedEmail, err error) {
+func (s *Service) preview(ctx context.Context, req previewRequest) (r mail.RenderedEmail, err error) {
 	t, err := emailTemplateView.Get(ctx, s.db, req.ID)
 	if err != nil {
 		return r, err
@@ -161,7 +161,7 @@ func (s *Service) preview(ctx context.Context, req previewed) (r mail.RenderedEm
 	if err := invalid.Err(); err != nil {
 		return r, err
 	}
-	site, err := siteIn(ctx, s.db)
+	site, err := readSite(ctx, s.db)
 	if err != nil {
 		return r, err
 	}
@@ -170,8 +170,8 @@ func (s *Service) preview(ctx context.Context, req previewed) (r mail.RenderedEm
 
 var emailTemplateView = pg.NewView[EmailTemplate]("email_template")
 
-// siteIn is what templates can say of the installation.
-func siteIn(ctx context.Context, q pg.Querier) (site mail.Site, err error) {
+// readSite is what templates can say of the installation.
+func readSite(ctx context.Context, q pg.Querier) (site mail.Site, err error) {
 	values, err := setting.Values(ctx, q)
 	if err != nil {
 		return site, fmt.Errorf("read what mails say of the installation: %w", err)

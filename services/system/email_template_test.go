@@ -12,18 +12,19 @@ import (
 
 func TestEmailTemplates(t *testing.T) {
 	t.Parallel()
-	c := newStand(t)
-	made := testkit.Decode[system.EmailTemplate](
+	c := newFixture(t)
+	created := testkit.Decode[system.EmailTemplate](
 		c.Do(
 			"POST", "/email/template",
 			map[string]any{"name": "welcome", "subject": "Hi {{.To.First}}", "body": "Hi,\n\n{{.To.Name}}  \n", "html": "<p>{{.Site.Name}}</p>\n"},
 		).
 			Want(200),
 	)
-	if made.Name != "welcome" || made.Type != "client" || made.Body != "Hi,\n\n{{.To.Name}}  \n" || *made.HTML != "<p>{{.Site.Name}}</p>\n" {
-		t.Errorf("got %+v, want the template welcome for clients", made)
+	if created.Name != "welcome" || created.Type != "client" || created.Body != "Hi,\n\n{{.To.Name}}  \n" ||
+		*created.HTML != "<p>{{.Site.Name}}</p>\n" {
+		t.Errorf("got %+v, want the template welcome for clients", created)
 	}
-	at := fmt.Sprintf("/email/template/%d", made.ID)
+	at := fmt.Sprintf("/email/template/%d", created.ID)
 	c.Do("POST", "/email/template", `{"name": "WELCOME", "subject": "x", "body": "x"}`).WantErrors("/name", "taken")
 	c.Do("POST", "/email/template", `{}`).WantErrors("/body", "required", "/name", "required", "/subject", "required")
 	c.Do("PATCH", at, `{"name": "welcome", "subject": "x"}`).WantErrors("/body", "required")
@@ -59,7 +60,7 @@ func TestEmailTemplates(t *testing.T) {
 // The templates that come with Ironplane can be edited, and are always there.
 func TestBuiltInTemplates(t *testing.T) {
 	t.Parallel()
-	c := newStand(t)
+	c := newFixture(t)
 	all := testkit.Decode[[]system.EmailTemplate](c.Do("GET", "/email/template?sort=name", nil).Want(200))
 	if len(all) != len(mail.Kinds())-1 {
 		t.Fatalf("got %d templates, want %d", len(all), len(mail.Kinds())-1)
@@ -67,7 +68,7 @@ func TestBuiltInTemplates(t *testing.T) {
 	for _, built := range all {
 		at := fmt.Sprintf("/email/template/%d", built.ID)
 		same := map[string]any{"name": built.Name, "subject": built.Subject, "body": built.Body, "html": built.HTML, "type": built.Type}
-		if !mail.BuiltIn(built.Name) || built.Type != built.Name || built.HTML == nil {
+		if !mail.IsBuiltIn(built.Name) || built.Type != built.Name || built.HTML == nil {
 			t.Errorf("got %+v, want a built-in template of its own type with HTML", built)
 		}
 		c.Do("PATCH", at, same).Want(200) // so it is a template of its type
@@ -91,7 +92,7 @@ func TestBuiltInTemplates(t *testing.T) {
 // A preview shows sample data: of what is saved, or of what is sent in its place, and saves nothing.
 func TestPreview(t *testing.T) {
 	t.Parallel()
-	c := newStand(t)
+	c := newFixture(t)
 	at := fmt.Sprintf(
 		"/email/template/%d",
 		c.Do(

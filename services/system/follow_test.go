@@ -23,7 +23,7 @@ import (
 // cursor is put back.
 func TestCursorMovedByHand(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newFixture(t)
 	discard := slog.New(slog.DiscardHandler)
 	owner := testkit.Database(t, "network", nil)
 	change := func() {
@@ -60,7 +60,7 @@ func TestCursorMovedByHand(t *testing.T) {
 
 	logged := func(items int) {
 		t.Helper()
-		testkit.Eventually(s.t, "all is logged", func() bool { return len(s.ids("SELECT id FROM log")) == items })
+		testkit.Eventually(s.t, "all is logged", func() bool { return len(s.queryIDs("SELECT id FROM log")) == items })
 		if _, bad := s.verify(audit.Anchor{}); bad != nil {
 			t.Error(bad)
 		}

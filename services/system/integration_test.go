@@ -12,18 +12,18 @@ import (
 	"github.com/ironplane/ironplane/services/system/integration"
 )
 
-// integration makes an integration that holds these permissions, and returns its id, its path and a client of its own.
-func (r *running) integration(name string, grants ...string) (id int64, at string, own *testkit.Client) {
+// createIntegration makes an integration that holds these permissions, and returns its id, its path and a client of its own.
+func (r *running) createIntegration(name string, grants ...string) (id int64, at string, own *testkit.Client) {
 	r.t.Helper()
 	id = r.Do("POST", "/integration", map[string]any{"name": name}).Want(200).ID()
 	at = path("/integration/%d", id)
 	holds := principal.ParseGrants(grants)
 	r.Do("PATCH", at+"/permission", principal.SetOf(holds)).Want(200)
-	return id, at, r.As(owner(principal.Integration, id, holds))
+	return id, at, r.As(newPrincipal(principal.Integration, id, holds))
 }
 
-// entry returns what the gateways are told of an integration.
-func (r *running) entry(id int64) (entry keycache.Owner) {
+// readEntry returns what the gateways are told of an integration.
+func (r *running) readEntry(id int64) (entry keycache.Owner) {
 	r.t.Helper()
 	testkit.Must(r.t, r.Peers(principal.Gateway).Ask(r.t.Context(), "system", path("/internal/owner/integration/%d", id), &entry))
 	return entry
@@ -32,7 +32,7 @@ func (r *running) entry(id int64) (entry keycache.Owner) {
 func TestIntegrations(t *testing.T) {
 	t.Parallel()
 	s := run(t, service.Settings{})
-	id, at, shop := s.integration("Shop", "network.groups read", "network.entities read", "network.entities write")
+	id, at, shop := s.createIntegration("Shop", "network.groups read", "network.entities read", "network.entities write")
 	s.Do("POST", "/integration", `{"name": "SHOP"}`).WantErrors("/name", "taken")
 
 	// It sees itself and its permissions, and no other one.
@@ -56,30 +56,30 @@ func TestIntegrations(t *testing.T) {
 		Name:   "Shop",
 		Grants: principal.ParseGrants([]string{"network.groups read", "network.entities read", "network.entities write"}),
 	}
-	if got := s.entry(id); got != want {
+	if got := s.readEntry(id); got != want {
 		t.Errorf("got the entry %+v, want %+v", got, want)
 	}
 	s.Do("PATCH", at, `{"disabled": true}`).Want(200)
-	if got := s.entry(id); got.Active {
+	if got := s.readEntry(id); got.Active {
 		t.Errorf("disabled: got the entry %+v, want an inactive one", got)
 	}
 	s.Do("PATCH", at, `{"disabled": false}`).Want(200)
-	if got := s.entry(id); got != want {
+	if got := s.readEntry(id); got != want {
 		t.Errorf("enabled: got the entry %+v, want %+v", got, want)
 	}
 	s.Do("PATCH", at+"/permission", `{"network": {"groups": {"read": false}}}`).Want(200)
 	s.Do("PATCH", at+"/permission", `{"network": {"groups": {"read": false}}}`).Want(200) // changes nothing
-	if got := s.entry(id); got.Grants == want.Grants {
+	if got := s.readEntry(id); got.Grants == want.Grants {
 		t.Errorf("edited: got the entry %+v, want one without network.groups read", got)
 	}
-	if items := s.logged("type=integration.permission.edited", 2); items[0].Targets[0].Name != "Shop" {
+	if items := s.awaitLog("type=integration.permission.edited", 2); items[0].Targets[0].Name != "Shop" {
 		t.Errorf("got the log item %+v, want one about Shop", items[0])
 	}
 	s.Do("PATCH", at+"/permission", `{}`, "If-Match", `"1"`).Want(412)
 
 	// Nothing of it is left once it is deleted.
 	s.Do("DELETE", at, nil).Want(200)
-	if got := s.entry(id); got != (keycache.Owner{}) {
+	if got := s.readEntry(id); got != (keycache.Owner{}) {
 		t.Errorf("deleted: got the entry %+v, want none", got)
 	}
 	s.Do("GET", at+"/permission", nil).Want(404)
@@ -93,8 +93,8 @@ func TestIntegrations(t *testing.T) {
 func TestIntegrationCounts(t *testing.T) {
 	t.Parallel()
 	s := run(t, service.Settings{})
-	shop, at, _ := s.integration("Shop")
-	other, otherAt, _ := s.integration("Monitoring")
+	shop, at, _ := s.createIntegration("Shop")
+	other, otherAt, _ := s.createIntegration("Monitoring")
 	client := func(of int64) any { return map[string]any{"integration": map[string]any{"id": of}} }
 	key := func(owner string) any { return map[string]any{"owner": map[string]any{"url": owner}} }
 	s.Clients.Change("client", pg.Created, nil, client(shop))
@@ -119,11 +119,11 @@ func TestIntegrationCounts(t *testing.T) {
 func TestDetachedIntegration(t *testing.T) {
 	t.Parallel()
 	s := run(t, service.Settings{})
-	id, at, _ := s.integration("Shop", "users.clients read")
+	id, at, _ := s.createIntegration("Shop", "users.clients read")
 	s.Clients.Use("integration", id, "has 5 clients")
 	s.Clients.Refer("integration", id, 5)
 
-	_, lesser := s.admin("system.integrations read", "system.integrations write", "users.clients read")
+	_, lesser := s.addAdmin("system.integrations read", "system.integrations write", "users.clients read")
 	lesser.Do("DELETE", at+"?detach=true", nil).Want(403)
 	s.Do("DELETE", at, nil).WantDetail(http.StatusConflict, "Integration 1 has 5 clients.")
 	s.Do("DELETE", at+"?detach=maybe", nil).Want(400)
@@ -140,12 +140,12 @@ func TestDetachedIntegration(t *testing.T) {
 	if got := testkit.Decode[integration.Integration](s.Do("GET", at, nil).Want(200)); !got.Detaching {
 		t.Errorf("got %+v, want it detaching", got)
 	}
-	if s.entry(id).Active {
+	if s.readEntry(id).Active {
 		t.Error("got keys that count while it is being deleted, want none")
 	}
 	s.Do("DELETE", at, nil).WantDetail(http.StatusConflict, "Integration 1 is being deleted, and taken from its clients before.")
 	s.Do("PATCH", at, `{"disabled": false}`).Want(200)
-	if s.entry(id).Active {
+	if s.readEntry(id).Active {
 		t.Error("got keys that count after an edit, want none")
 	}
 	release()
@@ -156,13 +156,13 @@ func TestDetachedIntegration(t *testing.T) {
 	if left := s.Clients.References("integration", id); left > 0 {
 		t.Errorf("got %d clients left, want none", left)
 	}
-	s.logged("type=integration.deleted", 1)
+	s.awaitLog("type=integration.deleted", 1)
 
 	// One whose job was lost in a restore goes on, too, and so does one without clients.
-	id, at, _ = s.integration("Second shop")
+	id, at, _ = s.createIntegration("Second shop")
 	testkit.Execute(t, s.DB, "UPDATE integration SET detaching = true WHERE id = $1", id)
 	testkit.Eventually(t, "the second one is gone", func() bool { return s.Do("GET", at, nil).Status == 404 })
-	_, at, _ = s.integration("Third shop")
+	_, at, _ = s.createIntegration("Third shop")
 	s.Do("DELETE", at+"?detach=true", nil).Want(200)
 	testkit.Eventually(t, "the third one is gone", func() bool { return s.Do("GET", "/integration", nil).Want(200).Text == "[]\n" })
 }
@@ -172,8 +172,8 @@ func TestDetachedIntegration(t *testing.T) {
 func TestNoPermissionsGainedByAnIntegration(t *testing.T) {
 	t.Parallel()
 	s := run(t, service.Settings{})
-	_, at, _ := s.integration("Shop", "users.admins read", "users.admins write", "system.integrations write")
-	_, eve := s.admin("system.integrations read", "system.integrations write")
+	_, at, _ := s.createIntegration("Shop", "users.admins read", "users.admins write", "system.integrations write")
+	_, eve := s.addAdmin("system.integrations read", "system.integrations write")
 	const lacks = "The account holds what the key lacks: users.admins read, users.admins write."
 	for _, try := range []struct {
 		method, path string
@@ -191,7 +191,7 @@ func TestNoPermissionsGainedByAnIntegration(t *testing.T) {
 		WantDetail(http.StatusForbidden, "The set grants what the key lacks: users.admins read.")
 	eve.Do("PATCH", own, `{"system": {"integrations": {"write": true}}}`).Want(200)
 
-	acting := owner(principal.Admin, 1, principal.All)
+	acting := newPrincipal(principal.Admin, 1, principal.All)
 	acting.Acting = true
 	s.As(acting).Do("PATCH", own, `{"users": {"admins": {"read": true}}}`).Want(403)
 }

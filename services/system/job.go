@@ -21,8 +21,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/mesh"
 )
 
-// jobsAsked is what a list of jobs may be narrowed down by. It comes from all services, so it has a way of its own to go on.
-type jobsAsked struct {
+// jobQuery is what a list of jobs may be narrowed down by. It comes from all services, so it has a way of its own to go on.
+type jobQuery struct {
 	Service serviceName `query:"service" doc:"Only jobs of this service, and no other is asked."`
 	Kind    string      `query:"kind" doc:"Only jobs of this kind."`
 	State   string      `query:"state" enum:"waiting,running,retrying,done,failed,cancelled" doc:"Only jobs in this state."`
@@ -36,12 +36,12 @@ type serviceName string
 // Enum lists them, for the API document.
 func (serviceName) Enum() []string { return catalog.Names() }
 
-type ofJob struct {
+type jobPath struct {
 	ID string `path:"job_id"`
 }
 
 // service is the one that has the job, and its id there.
-func (o ofJob) service() (name string, id int64, ok bool) {
+func (o jobPath) service() (name string, id int64, ok bool) {
 	name, number, _ := strings.Cut(o.ID, ":")
 	id, err := strconv.ParseInt(number, 10, 64)
 	return name, id, err == nil && id > 0 && strconv.FormatInt(id, 10) == number && slices.Contains(catalog.Names(), name)
@@ -49,25 +49,25 @@ func (o ofJob) service() (name string, id int64, ok bool) {
 
 // jobToChange is a job that its service is told to change, and what it replied.
 type jobToChange struct {
-	ofJob
+	jobPath
 	changed *jobs.ViewedJob
 }
 
-const oneJob = "/system/job/{job_id}"
+const jobItemPath = "/system/job/{job_id}"
 
-func (s *Service) jobs() []rest.Route {
+func (s *Service) jobRoutes() []rest.Route {
 	has := guard.Has(permission.SystemSettings)
-	type tells func(context.Context, mesh.Peers, string, int64) (jobs.Reply, error)
-	change := func(way, name, summary, doc string, again rest.Again, tell tells) rest.Route {
+	type changeFunc func(context.Context, mesh.Peers, string, int64) (jobs.Reply, error)
+	change := func(way, name, summary, doc string, retry rest.Again, apply changeFunc) rest.Route {
 		return rest.Mutation[jobToChange, *jobs.ViewedJob]{
 			Method:    http.MethodPost,
-			Path:      oneJob + "/" + way,
+			Path:      jobItemPath + "/" + way,
 			Guard:     has,
 			Name:      name,
 			Summary:   summary,
 			Doc:       doc,
 			Extension: true,
-			Effect:    rest.Effect{Logs: rest.LogsItem, Again: again, Shows: oneJob},
+			Effect:    rest.Effect{Logs: rest.LogsItem, Again: retry, Shows: jobItemPath},
 			Prepare: func(_ context.Context, req *jobToChange) error {
 				req.changed = &jobs.ViewedJob{}
 				return nil
@@ -77,12 +77,12 @@ func (s *Service) jobs() []rest.Route {
 				if req.changed.ID != "" {
 					return req.changed, nil
 				}
-				return nil, pg.RestartAfter(func(ctx context.Context) error { return s.tellJob(ctx, req, tell) })
+				return nil, pg.RestartAfter(func(ctx context.Context) error { return s.changeJob(ctx, req, apply) })
 			},
 		}
 	}
 	return []rest.Route{
-		rest.Read[jobsAsked, []jobs.Job]{
+		rest.Read[jobQuery, []jobs.Job]{
 			Path:      "/system/job",
 			Guard:     has,
 			Name:      "listJobs",
@@ -91,7 +91,7 @@ func (s *Service) jobs() []rest.Route {
 			Doc:       "The newest first, of all services. Those that are done or cancelled are kept for a day, and those that failed for a week.",
 			Do:        s.listJobs,
 		},
-		rest.Read[ofJob, *jobs.ViewedJob]{Path: oneJob, Guard: has, Name: "getJob", Summary: "View a job", Extension: true, Do: s.getJob},
+		rest.Read[jobPath, *jobs.ViewedJob]{Path: jobItemPath, Guard: has, Name: "getJob", Summary: "View a job", Extension: true, Do: s.getJob},
 		change(
 			"cancel",
 			"cancelJob",
@@ -114,8 +114,8 @@ func (s *Service) jobs() []rest.Route {
 // askTimeout is how long a service may take to answer about its jobs.
 const askTimeout = 5 * time.Second
 
-// jobsAway is what callers are told where a service cannot be asked.
-func jobsAway(name string, err error) error {
+// explainJobError is what callers are told where a service cannot be asked.
+func explainJobError(name string, err error) error {
 	if !errors.Is(err, mesh.ErrAway) && !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
@@ -123,43 +123,45 @@ func jobsAway(name string, err error) error {
 		Because(err)
 }
 
-func (s *Service) getJob(ctx context.Context, req ofJob) (*jobs.ViewedJob, error) {
+func (s *Service) getJob(ctx context.Context, req jobPath) (*jobs.ViewedJob, error) {
 	ctx, cancel := s.peers.Limit(ctx, askTimeout)
 	defer cancel()
 	found, err := s.findJob(ctx, req)
 	return found.Job, err
 }
 
-func (s *Service) findJob(ctx context.Context, req ofJob) (jobs.Reply, error) {
+func (s *Service) findJob(ctx context.Context, req jobPath) (jobs.Reply, error) {
 	name, id, ok := req.service()
 	if !ok {
-		return jobs.Reply{}, noJob(req)
+		return jobs.Reply{}, jobNotFound(req)
 	}
 	found, err := jobs.Get(ctx, s.peers, name, id)
 	if err == nil && found.Job == nil {
-		err = noJob(req)
+		err = jobNotFound(req)
 	}
-	return found, jobsAway(name, err)
+	return found, explainJobError(name, err)
 }
 
-func noJob(req ofJob) error { return problem.New(problem.NotFound, "There is no job %s.", req.ID) }
+func jobNotFound(req jobPath) error {
+	return problem.New(problem.NotFound, "There is no job %s.", req.ID)
+}
 
-func (s *Service) tellJob(
+func (s *Service) changeJob(
 	ctx context.Context,
 	req jobToChange,
-	tell func(context.Context, mesh.Peers, string, int64) (jobs.Reply, error),
+	apply func(context.Context, mesh.Peers, string, int64) (jobs.Reply, error),
 ) error {
 	name, id, ok := req.service()
 	if !ok {
-		return noJob(req.ofJob)
+		return jobNotFound(req.jobPath)
 	}
 	ctx, cancel := s.peers.Limit(ctx, askTimeout)
 	defer cancel()
-	switch found, err := tell(ctx, s.peers, name, id); {
+	switch found, err := apply(ctx, s.peers, name, id); {
 	case err != nil:
-		return jobsAway(name, err)
+		return explainJobError(name, err)
 	case found.Job == nil:
-		return noJob(req.ofJob)
+		return jobNotFound(req.jobPath)
 	case found.Refused != "":
 		return problem.New(problem.Conflict, "Job %s %s.", req.ID, found.Refused)
 	default:
@@ -169,42 +171,42 @@ func (s *Service) tellJob(
 }
 
 // listJobs asks all services for as many as are wanted of the newest, and keeps the newest of those.
-func (s *Service) listJobs(ctx context.Context, req jobsAsked) ([]jobs.Job, error) {
+func (s *Service) listJobs(ctx context.Context, req jobQuery) ([]jobs.Job, error) {
 	ctx, cancel := s.peers.Limit(ctx, askTimeout)
 	defer cancel()
-	behind := jobs.Place{Made: time.Now().Add(time.Hour).UnixMicro()} // clocks differ
+	start := jobs.Place{Made: time.Now().Add(time.Hour).UnixMicro()} // clocks differ
 	if req.Before != "" {
-		last, err := s.findJob(ctx, ofJob{req.Before})
+		last, err := s.findJob(ctx, jobPath{req.Before})
 		if problem.Is(err, problem.NotFound) {
 			return nil, problem.New(problem.BadRequest, "?before is no job that is still kept: %s.", req.Before)
 		}
 		if err != nil {
 			return nil, err
 		}
-		behind = last.Place
+		start = last.Place
 	}
-	asked := jobs.Asked{Kind: req.Kind, State: req.State, Made: behind.Made, Most: cmp.Or(req.PerPage, 100)}
+	query := jobs.Asked{Kind: req.Kind, State: req.State, Made: start.Made, Most: cmp.Or(req.PerPage, 100)}
 	sources := catalog.Names()
 	found, failed := make([][]jobs.Listed, len(sources)), make([]error, len(sources))
-	var asking sync.WaitGroup
+	var calls sync.WaitGroup
 	for i, name := range sources {
 		if req.Service != "" && name != string(req.Service) {
 			continue
 		}
-		asking.Go(func() {
-			found[i], failed[i] = jobs.List(ctx, s.peers, name, asked.Behind(behind, name))
-			failed[i] = jobsAway(name, failed[i])
+		calls.Go(func() {
+			found[i], failed[i] = jobs.List(ctx, s.peers, name, query.Behind(start, name))
+			failed[i] = explainJobError(name, failed[i])
 		})
 	}
-	asking.Wait()
+	calls.Wait()
 	if err := cmp.Or(failed...); err != nil {
 		return nil, err
 	}
 	all := slices.Concat(found...)
 	slices.SortFunc(all, func(a, b jobs.Listed) int { return b.Place.Compare(a.Place) })
-	answer := []jobs.Job{}
-	for _, job := range all[:min(len(all), int(asked.Most))] {
-		answer = append(answer, job.Job)
+	newest := []jobs.Job{}
+	for _, job := range all[:min(len(all), int(query.Most))] {
+		newest = append(newest, job.Job)
 	}
-	return answer, nil
+	return newest, nil
 }

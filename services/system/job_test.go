@@ -34,13 +34,13 @@ func runWorkers(t *testing.T) *workers {
 	return w
 }
 
-// leaveJob has a service leave a job of a kind that no worker does, and then alters it in SQL.
-func (w *workers) leaveJob(t *testing.T, of string, job service.Job, alter string) (id string) {
+// addJob has a service leave a job of a kind that no worker does, and then alters it in SQL.
+func (w *workers) addJob(t *testing.T, serviceName string, job service.Job, alter string) (id string) {
 	t.Helper()
 	var n int64
-	err := w.all[of].DB.InTx(t.Context(), func(tx *pg.Tx) error {
+	err := w.all[serviceName].DB.InTx(t.Context(), func(tx *pg.Tx) error {
 		tx.Unrecorded("a test")
-		if err := jobs.Enqueue(t.Context(), tx, &job, map[string]string{"for": of}); err != nil {
+		if err := jobs.Enqueue(t.Context(), tx, &job, map[string]string{"for": serviceName}); err != nil {
 			return err
 		}
 		if err := tx.QueryRow(t.Context(), "SELECT currval(pg_get_serial_sequence('river_job', 'id'))").Scan(&n); err != nil {
@@ -52,7 +52,7 @@ func (w *workers) leaveJob(t *testing.T, of string, job service.Job, alter strin
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fmt.Sprintf("%s:%d", of, n)
+	return fmt.Sprintf("%s:%d", serviceName, n)
 }
 
 const (
@@ -64,7 +64,7 @@ const (
 func TestJobs(t *testing.T) {
 	t.Parallel()
 	c := runWorkers(t)
-	job := c.leaveJob(t, "network", service.Job{Kind: "nobodys"}, jobFailed)
+	job := c.addJob(t, "network", service.Job{Kind: "nobodys"}, jobFailed)
 	at := "/system/job/" + job
 	c.Do("POST", at+"/cancel", nil).WantDetail(http.StatusConflict, "Job "+job+" has ended.")
 	view := testkit.Decode[jobs.ViewedJob](c.Do("GET", at, nil).Want(200))
@@ -72,9 +72,9 @@ func TestJobs(t *testing.T) {
 		string(view.Args) != `{"for": "network"}` && string(view.Args) != `{"for":"network"}` {
 		t.Errorf("got %+v, want it failed at attempt 3 with the error and arguments", view)
 	}
-	again := testkit.Decode[jobs.ViewedJob](c.Do("POST", at+"/retry", nil, "X-Request-Id", "again").Want(200))
-	if again.State != "waiting" || again.MaxAttempts != 4 || again.FinishedAt != nil {
-		t.Errorf("got %+v, want it waiting with 4 attempts at most", again)
+	retried := testkit.Decode[jobs.ViewedJob](c.Do("POST", at+"/retry", nil, "X-Request-Id", "again").Want(200))
+	if retried.State != "waiting" || retried.MaxAttempts != 4 || retried.FinishedAt != nil {
+		t.Errorf("got %+v, want it waiting with 4 attempts at most", retried)
 	}
 	if twice := testkit.Decode[jobs.ViewedJob](c.Do("POST", at+"/retry", nil).Want(200)); twice.MaxAttempts != 4 {
 		t.Errorf("got %+v after a second retry, want 4 attempts at most", twice)
@@ -93,11 +93,11 @@ func TestJobs(t *testing.T) {
 		t.Errorf("the log has %+v, want %q about %s by /admin/1", got, want, at)
 	}
 
-	done := c.leaveJob(t, "pxe", service.Job{Kind: "nobodys"}, "state = 'completed', finalized_at = now()")
+	done := c.addJob(t, "pxe", service.Job{Kind: "nobodys"}, "state = 'completed', finalized_at = now()")
 	for _, way := range []string{"retry", "cancel"} {
 		c.Do("POST", "/system/job/"+done+"/"+way, nil).Want(http.StatusConflict)
 	}
-	busy := c.leaveJob(t, system.Name, service.Job{Kind: "busy"}, jobRunning)
+	busy := c.addJob(t, system.Name, service.Job{Kind: "busy"}, jobRunning)
 	c.Do("POST", "/system/job/"+busy+"/retry", nil).WantDetail(http.StatusConflict, "Job "+busy+" is running.")
 	if stopping := testkit.Decode[jobs.ViewedJob](
 		c.Do("POST", "/system/job/"+busy+"/cancel", nil).Want(200),
@@ -106,9 +106,9 @@ func TestJobs(t *testing.T) {
 		t.Errorf("got %+v, want it running and cancelling", stopping)
 	}
 	unique := service.Job{Kind: "unique", Unique: true}
-	was := c.leaveJob(t, "pxe", unique, jobFailed)
-	c.leaveJob(t, "pxe", unique, "attempt = 0")
-	c.Do("POST", "/system/job/"+was+"/retry", nil).WantDetail(http.StatusConflict, "Job "+was+" is there once more, and has not ended.")
+	failed := c.addJob(t, "pxe", unique, jobFailed)
+	c.addJob(t, "pxe", unique, "attempt = 0")
+	c.Do("POST", "/system/job/"+failed+"/retry", nil).WantDetail(http.StatusConflict, "Job "+failed+" is there once more, and has not ended.")
 	for _, missing := range []string{"network:999", "nobody:1", "17", "network:01", "network:", "network:-1"} {
 		c.Do("GET", "/system/job/"+missing, nil).Want(404)
 		c.Do("POST", "/system/job/"+missing+"/retry", nil).Want(404)
@@ -121,8 +121,8 @@ func TestListOfJobs(t *testing.T) {
 	c := runWorkers(t)
 	var left [7]string
 	for i := range left {
-		of := []string{"network", "pxe", system.Name}[i%3]
-		left[i] = c.leaveJob(t, of, service.Job{Kind: []string{"even", "odd"}[i%2]}, fmt.Sprintf("created_at = '2026-01-0%d'", i/4+1))
+		serviceName := []string{"network", "pxe", system.Name}[i%3]
+		left[i] = c.addJob(t, serviceName, service.Job{Kind: []string{"even", "odd"}[i%2]}, fmt.Sprintf("created_at = '2026-01-0%d'", i/4+1))
 	}
 	want := []string{left[5], left[4], left[6], left[2], left[1], left[3], left[0]}
 	ids := func(query string) (ids []string) {
@@ -150,8 +150,8 @@ func TestListOfJobs(t *testing.T) {
 	if odd := ids("?kind=odd"); len(odd) != 3 {
 		t.Errorf("got %v of kind odd, want 3", odd)
 	}
-	if of := ids("?service=pxe&state=waiting"); len(of) != 2 {
-		t.Errorf("got %v waiting of pxe, want 2", of)
+	if serviceName := ids("?service=pxe&state=waiting"); len(serviceName) != 2 {
+		t.Errorf("got %v waiting of pxe, want 2", serviceName)
 	}
 	if none := ids("?state=failed"); len(none) != 0 {
 		t.Errorf("got %v failed, want none", none)

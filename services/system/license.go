@@ -48,23 +48,23 @@ func newLicensing(s service.Settings) (licensing, error) {
 	return l, nil
 }
 
-// refresh is the request to read the license again, and what was read.
-type refresh struct {
-	Body rest.Body[wrapped]
+// refreshRequest is the request to read the license again, and what was read.
+type refreshRequest struct {
+	Body rest.Body[refreshBody]
 	read string
 }
 
-// wrapped is what panels send.
-type wrapped struct {
+// refreshBody is what panels send.
+type refreshBody struct {
 	IsWrapped bool `json:"isWrapped" example:"true" doc:"means nothing"`
 }
 
-func (s *Service) licenses() []rest.Route {
+func (s *Service) licenseRoutes() []rest.Route {
 	has := guard.Has(permission.SystemSettings)
 	return []rest.Route{
 		rest.Read[rest.None, License]{Path: "/license", Guard: has, Name: "getLicense", Summary: "View the license",
-			Do: func(ctx context.Context, _ rest.None) (License, error) { return s.licensing.in(ctx, s.db) }},
-		rest.Mutation[refresh, License]{
+			Do: func(ctx context.Context, _ rest.None) (License, error) { return s.licensing.read(ctx, s.db) }},
+		rest.Mutation[refreshRequest, License]{
 			Method:  http.MethodPost,
 			Path:    "/license/refresh",
 			Guard:   has,
@@ -72,24 +72,24 @@ func (s *Service) licenses() []rest.Route {
 			Summary: "Read the license again",
 			Doc:     "From the file or the address that is configured. Where it cannot be read, the one that was read before stays.",
 			Effect:  rest.Effect{Logs: rest.LogsSummary, Again: rest.AgainAnother},
-			Prepare: func(ctx context.Context, req *refresh) (err error) {
+			Prepare: func(ctx context.Context, req *refreshRequest) (err error) {
 				if req.read, err = s.licensing.source.Read(ctx); err != nil {
 					return problem.New(problem.Unavailable, "The license cannot be read from where it is configured to be.").Because(err)
 				}
 				return nil
 			},
-			Do: func(ctx context.Context, tx *pg.Tx, req refresh) (License, error) {
+			Do: func(ctx context.Context, tx *pg.Tx, req refreshRequest) (License, error) {
 				if _, err := req.Body.New(); err != nil {
 					return License{}, err
 				}
-				return s.licensing.keep(ctx, tx, req.read)
+				return s.licensing.store(ctx, tx, req.read)
 			},
 		},
 	}
 }
 
-// in is the license that was read last, as it is now.
-func (l licensing) in(ctx context.Context, q pg.Querier) (found License, err error) {
+// read is the license that was read last, as it is now.
+func (l licensing) read(ctx context.Context, q pg.Querier) (found License, err error) {
 	err = q.QueryRow(ctx, "SELECT version, text, refreshed_at FROM license").Scan(&found.Version, &found.Key, &found.RefreshedAt)
 	if err != nil {
 		return found, fmt.Errorf("read the license: %w", err)
@@ -103,16 +103,16 @@ func (l licensing) in(ctx context.Context, q pg.Querier) (found License, err err
 	return found, nil
 }
 
-// keep keeps a license that was read.
-func (l licensing) keep(ctx context.Context, tx *pg.Tx, text string) (License, error) {
-	before, err := l.in(ctx, tx)
+// store keeps a license that was read.
+func (l licensing) store(ctx context.Context, tx *pg.Tx, text string) (License, error) {
+	before, err := l.read(ctx, tx)
 	if err != nil {
 		return before, err
 	}
 	if _, err := tx.Exec(ctx, "UPDATE license SET text = $1, refreshed_at = $2, version = version + 1", text, time.Now()); err != nil {
 		return before, err
 	}
-	after, err := l.in(ctx, tx)
+	after, err := l.read(ctx, tx)
 	logged := after
 	before.Key, logged.Key = "", "" // the log has no need of it
 	tx.Record(pg.Record{Kind: "license", Action: "refreshed", Before: before, After: logged,
@@ -120,8 +120,8 @@ func (l licensing) keep(ctx context.Context, tx *pg.Tx, text string) (License, e
 	return after, err
 }
 
-// begin reads the license when the service starts. Where it cannot be read, the one that was read before counts.
-func (l licensing) begin(ctx context.Context, d service.Deps) error {
+// refreshAtStart reads the license when the service starts. Where it cannot be read, the one that was read before counts.
+func (l licensing) refreshAtStart(ctx context.Context, d service.Deps) error {
 	text, err := l.source.Read(ctx)
 	if err != nil {
 		d.Log.Warn("the license cannot be read: the one that was read before counts", "error", err)
@@ -129,10 +129,10 @@ func (l licensing) begin(ctx context.Context, d service.Deps) error {
 	}
 	return d.DB.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("the license is as it was")
-		if before, err := l.in(ctx, tx); err != nil || before.Key == text {
+		if before, err := l.read(ctx, tx); err != nil || before.Key == text {
 			return err
 		}
-		_, err := l.keep(ctx, tx, text)
+		_, err := l.store(ctx, tx, text)
 		return err
 	})
 }

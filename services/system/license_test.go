@@ -30,7 +30,7 @@ func newLicenses(t *testing.T) (*licenses, service.Settings) {
 	}
 	l := &licenses{t, key, filepath.Join(t.TempDir(), "license")}
 	l.write(true, time.Hour)
-	return l, service.Settings{License: l.file, LicenseSigner: license.Text(key.Public().(ed25519.PublicKey))}
+	return l, service.Settings{License: l.file, LicenseSigner: license.EncodeKey(key.Public().(ed25519.PublicKey))}
 }
 
 func (l *licenses) write(enterprise bool, life time.Duration) string {

@@ -51,7 +51,7 @@ type logQuery struct {
 	Until      rest.Timestamp `query:"until" doc:"Only items before this moment."`
 }
 
-func (s *Service) logItems() []rest.Route {
+func (s *Service) logRoutes() []rest.Route {
 	view := pg.NewView[ViewedLogItem]("log_item_view")
 	return []rest.Route{
 		rest.List[logQuery, LogItem]{
@@ -60,7 +60,7 @@ func (s *Service) logItems() []rest.Route {
 			Name:    "listLogItems",
 			Summary: "List log items",
 			View:    "log_view",
-			Where:   narrowed,
+			Where:   filterLog,
 			By: rest.By{
 				Search:  searchLog,
 				Default: "-created_at",
@@ -99,7 +99,7 @@ func searchLog(ctx context.Context, asked url.Values) []pg.Source {
 	return found
 }
 
-func narrowed(_ context.Context, q logQuery) (where []pg.Condition, err error) {
+func filterLog(_ context.Context, q logQuery) (where []pg.Condition, err error) {
 	if (q.TargetType == "") != (q.TargetID == 0) {
 		return nil, problem.New(problem.BadRequest, "The query is wrong: target_type and target_id go together.")
 	}

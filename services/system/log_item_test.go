@@ -17,7 +17,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
-type shown struct {
+type logItemView struct {
 	ID      int64
 	Desc    string
 	Type    string
@@ -35,10 +35,10 @@ type shown struct {
 
 func TestLogItem(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newFixture(t)
 	s.write(
 		"network",
-		edit(3, `{"name": "site 3", "billing_id": "A", "entities": {"count": 1}, "old": true, "none": null, "list": [1, 2]}`,
+		newEdit(3, `{"name": "site 3", "billing_id": "A", "entities": {"count": 1}, "old": true, "none": null, "list": [1, 2]}`,
 			`{"name": "site 3", "billing_id": "B", "entities": {"count": 2}, "new": {"deep": "x"}, "list": [2, 1]}`),
 		events.Event{
 			Type:    "pxe.dhcp.created",
@@ -80,13 +80,13 @@ func TestLogItem(t *testing.T) {
 			Kind:    "request",
 			Action:  "refused",
 			Targets: []pg.Target{},
-			Actor:   anna,
+			Actor:   actorAnna,
 			After:   json.RawMessage(`{"method": "POST", "route": "/group", "detail": "The key lacks network.groups write."}`),
 		},
 		events.Event{Type: "log.cut", Kind: "log", Action: "cut"},
 	)
 	first := s.Do("GET", "/log/1", nil).Want(200)
-	got := testkit.Decode[shown](first)
+	got := testkit.Decode[logItemView](first)
 	if got.Desc != "IP group site 3 edited." || got.Data.Description != got.Desc || got.IP != "192.0.2.7" || got.User.Name != "anna" ||
 		got.User.URL != "/admin/2" ||
 		got.Targets[0].Singular != "IP group" ||
@@ -119,7 +119,7 @@ func TestLogItem(t *testing.T) {
 		6: `POST /group refused. map[detail:map[after:The key lacks network.groups write.] method:map[after:POST] route:map[after:/group]]`,
 		7: `Log cut. map[]`,
 	} {
-		item := testkit.Decode[shown](s.Do("GET", fmt.Sprint("/log/", id), nil).Want(200))
+		item := testkit.Decode[logItemView](s.Do("GET", fmt.Sprint("/log/", id), nil).Want(200))
 		if got := fmt.Sprint(item.Desc, " ", item.Data.Changes); got != want {
 			t.Errorf("%d: got %s, want %s", id, got, want)
 		}
@@ -131,13 +131,13 @@ func TestLogItem(t *testing.T) {
 // The same change is never logged twice, whoever says so.
 func TestNoChangeIsLoggedTwice(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
-	s.write("network", edit(1, `{}`, `{}`))
+	s := newFixture(t)
+	s.write("network", newEdit(1, `{}`, `{}`))
 	err := s.db.InTx(t.Context(), func(tx *pg.Tx) error {
 		tx.Unrecorded("a test")
-		again := edit(1, `{}`, `{}`)
-		again.Seq, again.At = 1, time.Now()
-		return s.log.Write(t.Context(), tx, "network", []events.Event{again})
+		duplicate := newEdit(1, `{}`, `{}`)
+		duplicate.Seq, duplicate.At = 1, time.Now()
+		return s.log.Write(t.Context(), tx, "network", []events.Event{duplicate})
 	})
 	if err == nil {
 		t.Error("got a second item for the same change, want an error")
@@ -146,10 +146,10 @@ func TestNoChangeIsLoggedTwice(t *testing.T) {
 
 func TestLogFilters(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newFixture(t)
 	begin := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
 	for i := range 40 {
-		e := edit(int64(i%4+1), `{}`, `{}`)
+		e := newEdit(int64(i%4+1), `{}`, `{}`)
 		e.At = begin.Add(time.Duration(i) * time.Minute)
 		if i%2 == 1 {
 			e.Type, e.Actor = "group.deleted", nil
@@ -166,7 +166,7 @@ func TestLogFilters(t *testing.T) {
 	}
 	list := func(query url.Values) (ids []int64) {
 		t.Helper()
-		for _, item := range testkit.Decode[[]shown](s.Do("GET", "/log?"+query.Encode(), nil).Want(200)) {
+		for _, item := range testkit.Decode[[]logItemView](s.Do("GET", "/log?"+query.Encode(), nil).Want(200)) {
 			ids = append(ids, item.ID)
 		}
 		return ids
@@ -222,7 +222,7 @@ func TestLogFilters(t *testing.T) {
 		if got := list(test.query); !slices.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", test.query.Encode(), got, want)
 		}
-		if got := s.paged(test.query); !slices.Equal(got, want) {
+		if got := s.listByPages(test.query); !slices.Equal(got, want) {
 			t.Errorf("%s in pages: %v, want %v", test.query.Encode(), got, want)
 		}
 		if count := s.Do("GET", "/log?count=true&"+test.query.Encode(), nil).
@@ -241,24 +241,24 @@ func TestLogFilters(t *testing.T) {
 	s.Do("GET", "/log?colour=red", nil).Want(400)
 }
 
-// paged follows the links to the next page.
-func (s *stand) paged(query url.Values) (ids []int64) {
+// listByPages follows the links to the next page.
+func (s *fixture) listByPages(query url.Values) (ids []int64) {
 	s.t.Helper()
 	at := "/log?per_page=3&" + query.Encode()
 	for at != "" {
 		answer := s.Do("GET", at, nil).Want(200)
-		for _, item := range testkit.Decode[[]shown](answer) {
+		for _, item := range testkit.Decode[[]logItemView](answer) {
 			ids = append(ids, item.ID)
 		}
-		at = next(answer.Header.Get("Link"))
+		at = nextLink(answer.Header.Get("Link"))
 	}
 	return ids
 }
 
-var nextLink = regexp.MustCompile(`<([^>]*)>; rel="next"`)
+var nextPattern = regexp.MustCompile(`<([^>]*)>; rel="next"`)
 
-func next(link string) string {
-	if found := nextLink.FindStringSubmatch(link); found != nil {
+func nextLink(link string) string {
+	if found := nextPattern.FindStringSubmatch(link); found != nil {
 		return found[1]
 	}
 	return ""

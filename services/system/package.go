@@ -35,14 +35,14 @@ type installedPackages []Package
 // Whole lets callers keep the answer.
 func (installedPackages) Whole() {}
 
-// asset is the request for a file of a package.
-type asset struct {
+// assetRequest is the request for a file of a package.
+type assetRequest struct {
 	ID   int64  `path:"package_id"`
 	Path string `path:"path"`
 	Hash string `query:"v" doc:"as files have it: what is answered is kept for ever then"`
 }
 
-func (s *Service) packages() []rest.Route {
+func (s *Service) packageRoutes() []rest.Route {
 	return []rest.Route{
 		rest.Read[rest.None, installedPackages]{
 			Path:    "/package",
@@ -53,13 +53,13 @@ func (s *Service) packages() []rest.Route {
 		},
 		rest.Read[rest.Item, Package]{Path: "/package/{package_id}", Guard: guard.AnyKey, Name: "getPackage", Summary: "View a package",
 			Do: func(ctx context.Context, req rest.Item) (Package, error) {
-				folder, err := s.packageFolder(ctx, req.ID)
+				folder, err := s.findPackageFolder(ctx, req.ID)
 				if err != nil {
 					return Package{}, err
 				}
 				return s.readPackage(req.ID, folder)
 			}},
-		rest.Raw[asset]{
+		rest.Raw[assetRequest]{
 			Method:    http.MethodGet,
 			Path:      "/package/{package_id}/asset/{path}",
 			Guard:     guard.Public,
@@ -73,7 +73,7 @@ func (s *Service) packages() []rest.Route {
 	}
 }
 
-func (s *Service) packageFolder(ctx context.Context, id int64) (folder string, err error) {
+func (s *Service) findPackageFolder(ctx context.Context, id int64) (folder string, err error) {
 	err = s.db.QueryRow(ctx, "SELECT folder FROM package WHERE id = $1", id).Scan(&folder)
 	return folder, err
 }
@@ -97,7 +97,7 @@ func (s *Service) listPackages(ctx context.Context, _ rest.None) (installedPacka
 	if err != nil {
 		return nil, err
 	}
-	ids, err := s.packageIDs(ctx, folders)
+	ids, err := s.ensurePackageIDs(ctx, folders)
 	if err != nil {
 		return nil, err
 	}
@@ -116,9 +116,9 @@ func (s *Service) listPackages(ctx context.Context, _ rest.None) (installedPacka
 	return list, nil
 }
 
-// packageIDs are the ids of folders. One that was never seen gets its own.
-func (s *Service) packageIDs(ctx context.Context, folders []string) (map[string]int64, error) {
-	ids, err := idsOfFolders(ctx, s.db, folders)
+// ensurePackageIDs are the ids of folders. One that was never seen gets its own.
+func (s *Service) ensurePackageIDs(ctx context.Context, folders []string) (map[string]int64, error) {
+	ids, err := readPackageIDs(ctx, s.db, folders)
 	if err != nil || len(ids) == len(folders) {
 		return ids, err
 	}
@@ -131,13 +131,13 @@ func (s *Service) packageIDs(ctx context.Context, folders []string) (map[string]
 		); err != nil {
 			return err
 		}
-		ids, err = idsOfFolders(ctx, tx, folders)
+		ids, err = readPackageIDs(ctx, tx, folders)
 		return err
 	})
 	return ids, err
 }
 
-func idsOfFolders(ctx context.Context, q pg.Querier, folders []string) (map[string]int64, error) {
+func readPackageIDs(ctx context.Context, q pg.Querier, folders []string) (map[string]int64, error) {
 	rows, err := q.Query(ctx, "SELECT id, folder FROM package WHERE folder = ANY ($1)", folders)
 	if err != nil {
 		return nil, fmt.Errorf("read the packages' ids: %w", err)
@@ -151,12 +151,12 @@ func idsOfFolders(ctx context.Context, q pg.Querier, folders []string) (map[stri
 }
 
 const (
-	keptForEver = "public, max-age=31536000, immutable"
-	askedFor    = "public, no-cache"
+	cacheForever    = "public, max-age=31536000, immutable"
+	cacheRevalidate = "public, no-cache"
 )
 
-func (s *Service) serveAsset(ctx context.Context, c *rest.RawCall, req asset) error {
-	folder, err := s.packageFolder(ctx, req.ID)
+func (s *Service) serveAsset(ctx context.Context, c *rest.RawCall, req assetRequest) error {
+	folder, err := s.findPackageFolder(ctx, req.ID)
 	if err != nil {
 		return err
 	}
@@ -170,9 +170,9 @@ func (s *Service) serveAsset(ctx context.Context, c *rest.RawCall, req asset) er
 	header := c.Writer.Header()
 	header.Set("Content-Type", found.Type())
 	header.Set("ETag", `"`+found.Hash+`"`)
-	header.Set("Cache-Control", askedFor)
+	header.Set("Cache-Control", cacheRevalidate)
 	if req.Hash == found.Hash {
-		header.Set("Cache-Control", keptForEver)
+		header.Set("Cache-Control", cacheForever)
 	}
 	header.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; sandbox") // of an SVG that is looked at by itself
 	http.ServeContent(c.Writer, c.Request, "", changed, file)

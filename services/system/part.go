@@ -42,14 +42,14 @@ type partQuery struct {
 	Q        string `query:"q" required:"true" doc:"Only parts whose name or billing id has this in it, without case. Empty: all."`
 }
 
-func (s *Service) computerParts() []rest.Route {
+func (s *Service) partRoutes() []rest.Route {
 	listing := rest.List[partQuery, Part]{
 		Path:    "/part",
 		Guard:   guard.Has(permission.ServerSettings),
 		Name:    "listParts",
 		Summary: "List computer parts",
 		View:    "part_view",
-		Where:   ofPartType,
+		Where:   filterByPartType,
 		By: rest.By{
 			Search:  rest.SearchIn("search"),
 			Sorts:   map[string]string{"name": "name"},
@@ -60,11 +60,11 @@ func (s *Service) computerParts() []rest.Route {
 		Path: "/part", ID: "part_id", Noun: "computer part", Without: rest.Listing,
 		Guard: guard.Has(permission.ServerSettings), Table: "part", View: "part_view", Again: rest.AgainRefused,
 		Edited: `{"name": "64 GB DDR5", "billing_id": "RAM-64", "part_type": {"id": 2}}`,
-		Check:  namePartType,
+		Check:  resolvePartType,
 	}.Routes()...)
 }
 
-func ofPartType(_ context.Context, q partQuery) ([]pg.Condition, error) {
+func filterByPartType(_ context.Context, q partQuery) ([]pg.Condition, error) {
 	if q.PartType == "" {
 		return nil, nil
 	}
@@ -74,8 +74,8 @@ func ofPartType(_ context.Context, q partQuery) ([]pg.Condition, error) {
 	}, nil
 }
 
-// namePartType puts the part type's name in place of its id. A new part makes a part type of a new name.
-func namePartType(ctx context.Context, tx *pg.Tx, _ int64, before, body *partBody) error {
+// resolvePartType puts the part type's name in place of its id. A new part makes a part type of a new name.
+func resolvePartType(ctx context.Context, tx *pg.Tx, _ int64, before, body *partBody) error {
 	where, key := "name = $1", any(body.PartType)
 	if id, ok := body.PartType.ID(); ok {
 		where, key = "id = $1", id

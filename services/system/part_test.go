@@ -12,11 +12,11 @@ import (
 
 func TestParts(t *testing.T) {
 	t.Parallel()
-	c := newStand(t)
+	c := newFixture(t)
 
-	made := testkit.Decode[system.Part](c.Do("POST", "/part", `{"name": "32 GB DDR5", "billing_id": "RAM-32", "part_type": "Mem"}`).Want(200))
-	if made.Name != "32 GB DDR5" || *made.BillingID != "RAM-32" || made.PartType.ID != 2 || made.PartType.Name != "mem" {
-		t.Fatalf("got %+v, want 32 GB DDR5 of the type mem", made)
+	created := testkit.Decode[system.Part](c.Do("POST", "/part", `{"name": "32 GB DDR5", "billing_id": "RAM-32", "part_type": "Mem"}`).Want(200))
+	if created.Name != "32 GB DDR5" || *created.BillingID != "RAM-32" || created.PartType.ID != 2 || created.PartType.Name != "mem" {
+		t.Fatalf("got %+v, want 32 GB DDR5 of the type mem", created)
 	}
 	c.Do("POST", "/part", `{"name": "32 GB DDR5", "part_type": {"id": 2}}`).WantErrors("/name", "taken")
 	c.Do("POST", "/part", `{"name": "x", "part_type": 99}`).WantErrors("/part_type", "not_found")
@@ -48,7 +48,7 @@ func TestParts(t *testing.T) {
 
 func TestPartsListed(t *testing.T) {
 	t.Parallel()
-	c := newStand(t)
+	c := newFixture(t)
 	c.Do("POST", "/part", "name,part_type,billing_id\n32 GB DDR5,mem,RAM-32\nEPYC 9354,cpu,\nXeon 6,cpu,\n", "Content-Type", "text/csv").
 		Want(200)
 	for query, want := range map[string]int{
@@ -65,7 +65,7 @@ func TestPartsListed(t *testing.T) {
 // Of several who name a new part type at once, each gets a part of the same one.
 func TestPartTypeOnce(t *testing.T) {
 	t.Parallel()
-	c := newStand(t)
+	c := newFixture(t)
 	var callers sync.WaitGroup
 	for i := range 16 {
 		callers.Go(func() {

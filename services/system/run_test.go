@@ -32,21 +32,21 @@ func run(t testing.TB, settings service.Settings) *running {
 
 func path(format string, args ...any) string { return fmt.Sprintf(format, args...) }
 
-// admin returns the id and a client of a new admin who holds these permissions.
-func (r *running) admin(grants ...string) (int64, *testkit.Client) {
+// addAdmin returns the id and a client of a new admin who holds these permissions.
+func (r *running) addAdmin(grants ...string) (int64, *testkit.Client) {
 	r.admins++
 	holds := principal.ParseGrants(grants)
 	r.Identity.SetAdmin(r.admins, keycache.Owner{Active: true, Grants: holds})
-	return r.admins, r.As(owner(principal.Admin, r.admins, holds))
+	return r.admins, r.As(newPrincipal(principal.Admin, r.admins, holds))
 }
 
-// owner is a principal of an account that holds these permissions.
-func owner(of principal.OwnerType, id int64, grants principal.Grants) *principal.Principal {
-	return &principal.Principal{KeyID: 100 + id, Owner: principal.Owner{Type: of, ID: id}, Name: "somebody", Grants: grants}
+// newPrincipal is a principal of an account that holds these permissions.
+func newPrincipal(ownerType principal.OwnerType, id int64, grants principal.Grants) *principal.Principal {
+	return &principal.Principal{KeyID: 100 + id, Owner: principal.Owner{Type: ownerType, ID: id}, Name: "somebody", Grants: grants}
 }
 
-// group has the network service make an IP group, of which the service hears.
-func (r *running) group(name string) int64 {
+// createGroup has the network service make an IP group, of which the service hears.
+func (r *running) createGroup(name string) int64 {
 	r.t.Helper()
 	r.groups++
 	r.Network.SetGroup(r.groups, name)
@@ -65,8 +65,8 @@ func (r *running) changeGroup(id int64, action pg.Action, before, after any) {
 	r.Network.Change("group", action, before, after, pg.Target{Type: "group", Noun: "IP group", ID: id, Name: "a group", Version: 2})
 }
 
-// logged waits until the log has as many items as wanted that match a query, and returns them.
-func (r *running) logged(query string, want int) []system.LogItem {
+// awaitLog waits until the log has as many items as wanted that match a query, and returns them.
+func (r *running) awaitLog(query string, want int) []system.LogItem {
 	r.t.Helper()
 	return testkit.Await(r.t, fmt.Sprintf("the log has %d items of %s", want, query), func() []system.LogItem {
 		return testkit.Decode[[]system.LogItem](r.Do("GET", "/log?"+query, nil).Want(200))

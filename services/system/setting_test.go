@@ -17,8 +17,8 @@ import (
 	"github.com/ironplane/ironplane/services/system/setting"
 )
 
-// settingOf returns a setting as its group shows it.
-func settingOf(t testing.TB, c *testkit.Client, slug string) setting.Setting {
+// findSetting returns a setting as its group shows it.
+func findSetting(t testing.TB, c *testkit.Client, slug string) setting.Setting {
 	t.Helper()
 	for _, group := range testkit.Decode[[]setting.SettingGroup](c.Do("GET", "/setting-group", nil).Want(200)) {
 		for _, s := range group.Settings {
@@ -31,14 +31,14 @@ func settingOf(t testing.TB, c *testkit.Client, slug string) setting.Setting {
 	return setting.Setting{}
 }
 
-// choose sets a setting.
-func choose(t testing.TB, c *testkit.Client, slug string, value any) {
+// setSetting sets a setting.
+func setSetting(t testing.TB, c *testkit.Client, slug string, value any) {
 	t.Helper()
-	c.Do("PATCH", fmt.Sprintf("/system/setting/%d", settingOf(t, c, slug).ID), map[string]any{"value": value}).Want(200)
+	c.Do("PATCH", fmt.Sprintf("/system/setting/%d", findSetting(t, c, slug).ID), map[string]any{"value": value}).Want(200)
 }
 
-// ids returns the ids of the items in an answer.
-func ids(answer *testkit.Answer) (ids []int64) {
+// itemIDs returns the ids of the items in an answer.
+func itemIDs(answer *testkit.Answer) (ids []int64) {
 	for _, item := range testkit.Decode[[]struct{ ID int64 }](answer) {
 		ids = append(ids, item.ID)
 	}
@@ -53,11 +53,11 @@ func TestSettingsAreSeeded(t *testing.T) {
 		settings.VerifyPasskeys, settings.OwnerRate, settings.OwnerBurst, settings.OwnerConcurrency,
 		settings.AddressRate, settings.AddressBurst, settings.AddressConcurrency, settings.ClientEmails, settings.LogDays,
 		settings.InstallWait, settings.InstallBoot, settings.InstallTime} {
-		if seeded := settingOf(t, c, s.Slug); seeded.Default != fmt.Sprint(s.Default) || seeded.Value == nil {
+		if seeded := findSetting(t, c, s.Slug); seeded.Default != fmt.Sprint(s.Default) || seeded.Value == nil {
 			t.Errorf("%s: got %+v, want the default %d and a value", s.Slug, seeded, s.Default)
 		}
 	}
-	if seeded := settingOf(t, c, settings.SiteName.Slug); seeded.Default != settings.SiteName.Default || seeded.Value != nil {
+	if seeded := findSetting(t, c, settings.SiteName.Slug); seeded.Default != settings.SiteName.Default || seeded.Value != nil {
 		t.Errorf("got %+v, want the default %s and no value", seeded, settings.SiteName.Default)
 	}
 }
@@ -95,11 +95,11 @@ func TestSettings(t *testing.T) {
 		}
 	}
 	c.Do("PATCH", "/setting-group/2", `{"settings": [{"id": 7}]}`).Want(200)
-	if got := settingOf(t, c, "security.key_in_query"); *got.Value != 0 {
+	if got := findSetting(t, c, "security.key_in_query"); *got.Value != 0 {
 		t.Errorf("got %+v, want 0", got)
 	}
 
-	for sent, wrong := range map[string][2]string{
+	for sent, invalid := range map[string][2]string{
 		`{"settings": [{"id": 5, "value": 7}]}`:                                                    {"/settings/0/value", "out_of_range"},
 		`{"settings": [{"id": 5, "value": 20}, {"id": 6, "text": "x"}]}`:                           {"/settings/1/text", "type"},
 		`{"settings": [{"id": 5, "value": "012"}]}`:                                                {"/settings/0/value", "type"},
@@ -112,9 +112,9 @@ func TestSettings(t *testing.T) {
 		`{"settings": [5]}`:                                                                        {"/settings", "type"},
 		`{"settings": {"id": 5}}`:                                                                  {"/settings", "type"},
 	} {
-		c.Do("PATCH", "/setting-group/2", sent).WantErrors(wrong[0], wrong[1])
+		c.Do("PATCH", "/setting-group/2", sent).WantErrors(invalid[0], invalid[1])
 	}
-	if got := settingOf(t, c, "security.password_length"); got.Text != "12" {
+	if got := findSetting(t, c, "security.password_length"); got.Text != "12" {
 		t.Errorf("got %+v after a refusal, want 12", got)
 	}
 	c.Do("PATCH", "/setting-group/1", `{"settings": [{"slug": "site_name", "value": "two\nlines"}]}`).
@@ -124,16 +124,16 @@ func TestSettings(t *testing.T) {
 	c.Do("PATCH", "/system/setting/1", map[string]string{"value": strings.Repeat("x", 101)}).WantErrors("/value", "out_of_range")
 
 	// Who has not the permission reads the group Site.
-	_, nobody := s.admin()
-	if got := ids(nobody.Do("GET", "/setting-group", nil).Want(200)); !slices.Equal(got, []int64{1}) {
+	_, unprivileged := s.addAdmin()
+	if got := itemIDs(unprivileged.Do("GET", "/setting-group", nil).Want(200)); !slices.Equal(got, []int64{1}) {
 		t.Errorf("got the groups %v without permissions, want [1]", got)
 	}
-	nobody.Do("GET", "/setting-group/1", nil).Want(200)
-	nobody.Do("GET", "/setting-group/2", nil).Want(403)
-	nobody.Do("PATCH", "/setting-group/1", `{"settings": []}`).Want(403)
-	nobody.Do("GET", "/system/setting/1", nil).Want(403)
+	unprivileged.Do("GET", "/setting-group/1", nil).Want(200)
+	unprivileged.Do("GET", "/setting-group/2", nil).Want(403)
+	unprivileged.Do("PATCH", "/setting-group/1", `{"settings": []}`).Want(403)
+	unprivileged.Do("GET", "/system/setting/1", nil).Want(403)
 
-	items := s.logged("type=system.setting.edited&user=/admin/1&target_type=system/setting&target_id=6", 1)
+	items := s.awaitLog("type=system.setting.edited&user=/admin/1&target_type=system/setting&target_id=6", 1)
 	if !strings.Contains(items[0].Desc, "security.keys_per_owner") {
 		t.Errorf("got %+v, want an item about security.keys_per_owner", items)
 	}
@@ -143,7 +143,7 @@ func TestSettings(t *testing.T) {
 func TestVerifyAdmins(t *testing.T) {
 	t.Parallel()
 	s := run(t, service.Settings{})
-	id := settingOf(t, s.Client, settings.VerifyAdmins.Slug).ID
+	id := findSetting(t, s.Client, settings.VerifyAdmins.Slug).ID
 	at, require := path("/system/setting/%d", id), `{"value": 1}`
 	for name, unverified := range map[string]credentials.Unverified{
 		"an admin without an authenticator, and no SMTP server": {Any: true},
@@ -178,15 +178,15 @@ func TestLogDays(t *testing.T) {
 		s.DB,
 		"INSERT INTO change (type, kind, action, targets, at) VALUES ('part.edited', 'part', 'edited', '[]', now() - interval '40 days')",
 	)
-	s.logged("type=part.edited", 1) // the old item is the first one
+	s.awaitLog("type=part.edited", 1) // the old item is the first one
 	old := func() bool {
-		return len(ids(s.Do("GET", "/log?until="+time.Now().AddDate(0, 0, -30).UTC().Format(time.RFC3339), nil).Want(200))) > 0
+		return len(itemIDs(s.Do("GET", "/log?until="+time.Now().AddDate(0, 0, -30).UTC().Format(time.RFC3339), nil).Want(200))) > 0
 	}
-	choose(t, s.Client, "log.days", 50)
+	setSetting(t, s.Client, "log.days", 50)
 	if !old() {
 		t.Fatal("got no old item, want one")
 	}
-	choose(t, s.Client, "log.days", 30)
+	setSetting(t, s.Client, "log.days", 30)
 	testkit.Eventually(t, "the log is cut", func() bool { return !old() })
 }
 
@@ -198,16 +198,16 @@ func TestVariablesOfSettings(t *testing.T) {
 		Given: settings.Variables{OwnerRate: "1000", KeyInQuery: "true"}.Given(),
 		Log:   slog.New(slog.NewTextHandler(&log, nil)),
 	})
-	if got := settingOf(t, s.Client, "limits.owner_rate").Text; got != "1000" {
+	if got := findSetting(t, s.Client, "limits.owner_rate").Text; got != "1000" {
 		t.Fatalf("at the first start: got %q, want 1000", got)
 	}
-	if got := settingOf(t, s.Client, "security.key_in_query").Text; got != "1" {
+	if got := findSetting(t, s.Client, "security.key_in_query").Text; got != "1" {
 		t.Fatalf("a checkbox at the first start: got %q, want 1", got)
 	}
 	panel := service.Settings{AdminURL: "https://panel.example.com"}
 	s, err := s.Restart(panel, settings.Variables{OwnerRate: "9", LogDays: "5"}.Given())
 	testkit.Must(t, err)
-	if got := settingOf(
+	if got := findSetting(
 		t,
 		s.Client,
 		"limits.owner_rate",
@@ -215,14 +215,14 @@ func TestVariablesOfSettings(t *testing.T) {
 		!strings.Contains(log.String(), "IRONPLANE_OWNER_RATE is ignored") {
 		t.Fatalf("at the second start: got %q, want 1000 and a warning in %s", got, log.String())
 	}
-	if got := settingOf(t, s.Client, "admin_url"); got.Text != panel.AdminURL {
+	if got := findSetting(t, s.Client, "admin_url"); got.Text != panel.AdminURL {
 		t.Errorf("got %q, want %q", got.Text, panel.AdminURL)
 	}
 	testkit.Execute(t, s.DB, "UPDATE setting SET fresh = true, chosen = NULL WHERE slug = 'log.days'") // as after an upgrade
-	for _, wrong := range []struct {
-		settings service.Settings
-		given    map[string]string
-		want     string
+	for _, invalid := range []struct {
+		settings  service.Settings
+		variables map[string]string
+		want      string
 	}{
 		{panel, settings.Variables{LogDays: "soon"}.Given(), `IRONPLANE_LOG_DAYS is "soon": it must be an integer`},
 		{service.Settings{APIURL: "api.example.com"}, nil, "IRONPLANE_API_URL"},
@@ -232,13 +232,13 @@ func TestVariablesOfSettings(t *testing.T) {
 		{service.Settings{License: "/license"}, nil, "IRONPLANE_LICENSE_SIGNER"},
 		{service.Settings{License: "ftp://example.com"}, nil, "IRONPLANE_LICENSE"},
 	} {
-		if _, err := s.Restart(wrong.settings, wrong.given); err == nil || !strings.Contains(err.Error(), wrong.want) {
-			t.Errorf("starting with %+v: got %v, want an error about %s", wrong, err, wrong.want)
+		if _, err := s.Restart(invalid.settings, invalid.variables); err == nil || !strings.Contains(err.Error(), invalid.want) {
+			t.Errorf("starting with %+v: got %v, want an error about %s", invalid, err, invalid.want)
 		}
 	}
 	s, err = s.Restart(panel, settings.Variables{LogDays: "5"}.Given())
 	testkit.Must(t, err)
-	if got := settingOf(t, s.Client, "log.days").Text; got != "5" {
+	if got := findSetting(t, s.Client, "log.days").Text; got != "5" {
 		t.Errorf("got %q, want 5", got)
 	}
 }

@@ -41,28 +41,28 @@ type requiredBody struct {
 }
 
 type (
-	orderCertificate struct{ Body rest.Body[orderBody] }
-	requireTLS       struct {
+	orderRequest   struct{ Body rest.Body[orderBody] }
+	requireRequest struct {
 		Match rest.IfMatch
 		Body  rest.Body[requiredBody]
 	}
-	endSSL    struct{ Match rest.IfMatch }
-	challenge struct {
+	disableRequest struct{ Match rest.IfMatch }
+	challenge      struct {
 		Token string `path:"token"`
 	}
-	ofGateway struct {
+	gatewayQuery struct {
 		Known string `query:"known"`
 		Name  string `query:"name"`
 	}
 )
 
-func (s *Service) ssl() []rest.Route {
+func (s *Service) sslRoutes() []rest.Route {
 	const path = "/http/ssl"
 	has := guard.Has(permission.SystemSettings)
 	return []rest.Route{
 		rest.Read[rest.None, SSL]{Path: path, Guard: has, Name: "getSSL", Summary: "View the SSL settings",
-			Do: func(ctx context.Context, _ rest.None) (SSL, error) { return sslIn(ctx, s.db) }},
-		rest.Mutation[orderCertificate, SSL]{
+			Do: func(ctx context.Context, _ rest.None) (SSL, error) { return readSSL(ctx, s.db) }},
+		rest.Mutation[orderRequest, SSL]{
 			Method:  http.MethodPost,
 			Path:    path,
 			Guard:   has,
@@ -73,7 +73,7 @@ func (s *Service) ssl() []rest.Route {
 			Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: path},
 			Do:     s.orderCertificate,
 		},
-		rest.Mutation[requireTLS, SSL]{
+		rest.Mutation[requireRequest, SSL]{
 			Method:    http.MethodPatch,
 			Path:      path,
 			Guard:     has,
@@ -84,7 +84,7 @@ func (s *Service) ssl() []rest.Route {
 			Effect:    rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: path},
 			Do:        s.requireTLS,
 		},
-		rest.Mutation[endSSL, rest.Message]{
+		rest.Mutation[disableRequest, rest.Message]{
 			Method:  http.MethodDelete,
 			Path:    path,
 			Guard:   has,
@@ -92,7 +92,7 @@ func (s *Service) ssl() []rest.Route {
 			Summary: "Take the certificate out of use",
 			Doc:     "And forget it. TLS is not required any more, either.",
 			Effect:  rest.Effect{Logs: rest.LogsItem, Again: rest.AgainRefused},
-			Do:      s.endSSL,
+			Do:      s.disableSSL,
 		},
 		rest.Raw[challenge]{
 			Method:    http.MethodGet,
@@ -102,25 +102,25 @@ func (s *Service) ssl() []rest.Route {
 			Summary:   "Answer an authority of ACME",
 			Extension: true,
 			Gives:     []string{"text/plain"},
-			Do:        s.answerAuthority,
+			Do:        s.serveACMEChallenge,
 		},
-		rest.Read[ofGateway, certificate.ForGateways]{Path: "/internal/certificate", Guard: guard.Peers(principal.Gateway),
-			Do: func(ctx context.Context, req ofGateway) (certificate.ForGateways, error) {
-				return s.certificates.Tell(ctx, req.Known)
+		rest.Read[gatewayQuery, certificate.GatewayState]{Path: "/internal/certificate", Guard: guard.Peers(principal.Gateway),
+			Do: func(ctx context.Context, req gatewayQuery) (certificate.GatewayState, error) {
+				return s.certificates.ReadForGateway(ctx, req.Known)
 			}},
-		rest.Read[ofGateway, certificate.Issued]{Path: "/internal/acme-handshake", Guard: guard.Peers(principal.Gateway),
-			Do: func(ctx context.Context, req ofGateway) (certificate.Issued, error) {
-				return s.certificates.Handshake(ctx, req.Name)
+		rest.Read[gatewayQuery, certificate.Issued]{Path: "/internal/acme-handshake", Guard: guard.Peers(principal.Gateway),
+			Do: func(ctx context.Context, req gatewayQuery) (certificate.Issued, error) {
+				return s.certificates.HandshakeCertificate(ctx, req.Name)
 			}},
 	}
 }
 
-func sslIn(ctx context.Context, q pg.Querier) (SSL, error) {
-	state, err := certificate.In(ctx, q)
-	return showSSL(state), err
+func readSSL(ctx context.Context, q pg.Querier) (SSL, error) {
+	state, err := certificate.ReadState(ctx, q)
+	return newSSL(state), err
 }
 
-func showSSL(s certificate.State) SSL {
+func newSSL(s certificate.State) SSL {
 	shown := SSL{
 		Versioned: rest.Versioned{Version: s.Version},
 		Enabled:   s.Name != nil,
@@ -136,8 +136,8 @@ func showSSL(s certificate.State) SSL {
 	return shown
 }
 
-func (s *Service) orderCertificate(ctx context.Context, tx *pg.Tx, req orderCertificate) (none SSL, err error) {
-	before, err := certificate.Hold(ctx, tx)
+func (s *Service) orderCertificate(ctx context.Context, tx *pg.Tx, req orderRequest) (none SSL, err error) {
+	before, err := certificate.LockState(ctx, tx)
 	if err != nil {
 		return none, err
 	}
@@ -153,7 +153,7 @@ func (s *Service) orderCertificate(ctx context.Context, tx *pg.Tx, req orderCert
 	}
 	if before.Email != nil && *before.Email == body.Email && before.Error == nil {
 		tx.Unrecorded("the certificate is ordered already")
-		return showSSL(before), nil
+		return newSSL(before), nil
 	}
 	tx.Wake(settings.CertificateChanged)
 	if _, err := tx.Exec(
@@ -164,46 +164,46 @@ func (s *Service) orderCertificate(ctx context.Context, tx *pg.Tx, req orderCert
 		return none, err
 	}
 	after, err := recordSSL(ctx, tx, before)
-	if err != nil || !after.Due(s.certificates.Public.Name) {
-		return showSSL(after), err
+	if err != nil || !after.IsDue(s.certificates.Public.Name) {
+		return newSSL(after), err
 	}
-	return showSSL(after), s.certificates.Order(ctx, tx, after)
+	return newSSL(after), s.certificates.Order(ctx, tx, after)
 }
 
 // recordSSL records what became of the settings.
 func recordSSL(ctx context.Context, tx *pg.Tx, before certificate.State) (after certificate.State, err error) {
-	if after, err = certificate.In(ctx, tx); err == nil {
-		tx.Record(pg.Record{Kind: certificate.Kind, Action: pg.Edited, Targets: after.Target(), Before: showSSL(before), After: showSSL(after)})
+	if after, err = certificate.ReadState(ctx, tx); err == nil {
+		tx.Record(pg.Record{Kind: certificate.Kind, Action: pg.Edited, Targets: after.Target(), Before: newSSL(before), After: newSSL(after)})
 	}
 	return after, err
 }
 
-func (s *Service) requireTLS(ctx context.Context, tx *pg.Tx, req requireTLS) (none SSL, err error) {
-	before, err := certificate.Hold(ctx, tx)
+func (s *Service) requireTLS(ctx context.Context, tx *pg.Tx, req requireRequest) (none SSL, err error) {
+	before, err := certificate.LockState(ctx, tx)
 	if err != nil {
 		return none, err
 	}
 	if err := req.Match.Check(before.Version); err != nil {
 		return none, err
 	}
-	body, err := req.Body.Over(&requiredBody{before.Required}, showSSL(before))
+	body, err := req.Body.Over(&requiredBody{before.Required}, newSSL(before))
 	if err != nil {
 		return none, err
 	}
 	if body.Required == before.Required {
 		tx.Unrecorded("the SSL settings are as they were")
-		return showSSL(before), nil
+		return newSSL(before), nil
 	}
 	tx.Wake(settings.CertificateChanged)
 	if _, err := tx.Exec(ctx, "UPDATE ssl SET version = version + 1, required = $1", body.Required); err != nil {
 		return none, err
 	}
 	after, err := recordSSL(ctx, tx, before)
-	return showSSL(after), err
+	return newSSL(after), err
 }
 
-func (s *Service) endSSL(ctx context.Context, tx *pg.Tx, req endSSL) (rest.Message, error) {
-	before, err := certificate.Hold(ctx, tx)
+func (s *Service) disableSSL(ctx context.Context, tx *pg.Tx, req disableRequest) (rest.Message, error) {
+	before, err := certificate.LockState(ctx, tx)
 	if err != nil {
 		return rest.Message{}, err
 	}
@@ -220,12 +220,12 @@ func (s *Service) endSSL(ctx context.Context, tx *pg.Tx, req endSSL) (rest.Messa
 		return rest.Message{}, err
 	}
 	before.Version++
-	tx.Record(pg.Record{Kind: certificate.Kind, Action: pg.Deleted, Targets: before.Target(), Before: showSSL(before)})
+	tx.Record(pg.Record{Kind: certificate.Kind, Action: pg.Deleted, Targets: before.Target(), Before: newSSL(before)})
 	return rest.Message{Message: "Certificate deleted."}, err
 }
 
-// answerAuthority says what shows an authority that whoever ordered a certificate has the name (HTTP-01).
-func (s *Service) answerAuthority(ctx context.Context, c *rest.RawCall, req challenge) error {
+// serveACMEChallenge says what shows an authority that whoever ordered a certificate has the name (HTTP-01).
+func (s *Service) serveACMEChallenge(ctx context.Context, c *rest.RawCall, req challenge) error {
 	text, err := s.certificates.KeyAuthorization(ctx, req.Token)
 	if err != nil {
 		return fmt.Errorf("look for the challenge: %w", err)

@@ -15,17 +15,17 @@ import (
 	"github.com/ironplane/ironplane/services/system/certificate"
 )
 
-// ssl returns the SSL settings.
-func (r *running) ssl() system.SSL {
+// getSSL returns the SSL settings.
+func (r *running) getSSL() system.SSL {
 	r.t.Helper()
 	return testkit.Decode[system.SSL](r.Do("GET", "/http/ssl", nil).Want(200))
 }
 
-// forGateways returns what gateways are told, which know this edition of the certificate.
-func (r *running) forGateways(known string) (told certificate.ForGateways) {
+// gatewayState returns what gateways are told, which know this edition of the certificate.
+func (r *running) gatewayState(known string) (state certificate.GatewayState) {
 	r.t.Helper()
-	testkit.Must(r.t, r.Peers(principal.Gateway).Ask(r.t.Context(), system.Name, "/internal/certificate?known="+known, &told))
-	return told
+	testkit.Must(r.t, r.Peers(principal.Gateway).Ask(r.t.Context(), system.Name, "/internal/certificate?known="+known, &state))
+	return state
 }
 
 // A certificate is ordered, fails while the authority is away, is handed to gateways, becomes required, and is deleted.
@@ -36,10 +36,10 @@ func TestSSL(t *testing.T) {
 	}))
 	t.Cleanup(authority.Close)
 	s := run(t, service.Settings{APIURL: "https://api.example.com:8443", ACMEDirectory: authority.URL})
-	if got := s.ssl(); got.Enabled || got.Required || got.Status != "off" {
+	if got := s.getSSL(); got.Enabled || got.Required || got.Status != "off" {
 		t.Errorf("at first: got %+v, want it off", got)
 	}
-	none := s.forGateways("")
+	none := s.gatewayState("")
 	if none.Chain != "" || none.Required || none.Authority != "api.example.com:8443" {
 		t.Errorf("gateways at first: got %+v, want no certificate and the authority api.example.com:8443", none)
 	}
@@ -48,28 +48,28 @@ func TestSSL(t *testing.T) {
 
 	const order = `{"email": "ops@example.com"}`
 	s.Do("POST", "/http/ssl", order).Want(200)
-	failed := testkit.Await(t, "the order has failed", s.ssl, func(is system.SSL) bool { return is.Status == "failed" })
+	failed := testkit.Await(t, "the order has failed", s.getSSL, func(is system.SSL) bool { return is.Status == "failed" })
 	if failed.Enabled || *failed.Email != "ops@example.com" || !strings.Contains(*failed.Error, "authority is away") {
 		t.Errorf("got %+v, want the authority's words for ops@example.com", failed)
 	}
 	if got := testkit.Decode[system.SSL](s.Do("POST", "/http/ssl", order).Want(200)); got.Status != "ordering" || got.Error != nil {
 		t.Errorf("ordered again: got %+v, want it ordering", got)
 	}
-	testkit.Await(t, "the second order has failed", s.ssl, func(is system.SSL) bool { return is.Status == "failed" })
+	testkit.Await(t, "the second order has failed", s.getSSL, func(is system.SSL) bool { return is.Status == "failed" })
 
 	// As once the authority has issued a certificate.
 	key := s.Deps.Box.Seal(seal.Place{Table: "ssl", Column: "key", ID: 1}, secret.New("a key"))
 	testkit.Execute(t, s.DB, `UPDATE ssl SET error = NULL, name = 'api.example.com', chain = 'a chain', key = $1, edition = gen_random_uuid(),
 		not_after = now() + interval '90 days', renew_at = now() + interval '60 days'`, key)
-	if got := s.ssl(); !got.Enabled || got.Status != "valid" || *got.Name != "api.example.com" || got.ExpiresAt == nil {
+	if got := s.getSSL(); !got.Enabled || got.Status != "valid" || *got.Name != "api.example.com" || got.ExpiresAt == nil {
 		t.Errorf("with a certificate: got %+v, want a valid one", got)
 	}
-	told := s.forGateways(none.Edition)
-	if told.Chain != "a chain" || told.Key != "a key" {
-		t.Errorf("gateways: got %+v, want the certificate with its key", told)
+	state := s.gatewayState(none.Edition)
+	if state.Chain != "a chain" || state.Key != "a key" {
+		t.Errorf("gateways: got %+v, want the certificate with its key", state)
 	}
-	if again := s.forGateways(told.Edition); again.Edition != told.Edition || again.Chain != "" || again.Key != "" {
-		t.Errorf("gateways that know it: got %+v, want the edition alone", again)
+	if unchanged := s.gatewayState(state.Edition); unchanged.Edition != state.Edition || unchanged.Chain != "" || unchanged.Key != "" {
+		t.Errorf("gateways that know it: got %+v, want the edition alone", unchanged)
 	}
 	s.Do("POST", "/http/ssl", order).Want(200) // changes nothing
 
@@ -77,18 +77,18 @@ func TestSSL(t *testing.T) {
 	s.Do("PATCH", "/http/ssl", `{"required": true}`, "If-Match", tag).Want(200)
 	s.Do("PATCH", "/http/ssl", `{"required": false}`, "If-Match", tag).Want(412)
 	s.Do("PATCH", "/http/ssl", `{"required": true}`).Want(200) // changes nothing
-	if !s.ssl().Required || !s.forGateways("").Required {
+	if !s.getSSL().Required || !s.gatewayState("").Required {
 		t.Error("got TLS not required, want it required")
 	}
 	s.Do("DELETE", "/http/ssl", nil, "If-Match", tag).Want(412)
 	s.Do("DELETE", "/http/ssl", nil).Want(200)
-	if got := s.ssl(); got.Enabled || got.Required || got.Status != "off" {
+	if got := s.getSSL(); got.Enabled || got.Required || got.Status != "off" {
 		t.Errorf("deleted: got %+v, want it off", got)
 	}
-	if gone := s.forGateways(told.Edition); gone.Edition == told.Edition || gone.Chain != "" || gone.Required {
-		t.Errorf("gateways once it is deleted: got %+v, want another edition without a certificate", gone)
+	if deleted := s.gatewayState(state.Edition); deleted.Edition == state.Edition || deleted.Chain != "" || deleted.Required {
+		t.Errorf("gateways once it is deleted: got %+v, want another edition without a certificate", deleted)
 	}
-	s.logged("type=http.ssl.deleted", 1)
+	s.awaitLog("type=http.ssl.deleted", 1)
 }
 
 // The authority is answered what it asks for, by HTTP and in TLS handshakes, and nobody else's questions are.

@@ -101,16 +101,16 @@ type Service struct {
 	box        *seal.Box
 	dispatcher *webhook.Dispatcher
 
-	settings        *setting.Settings
-	integrations    *integration.Integrations
-	templateClosing *events.Closing
-	licensing       licensing
-	certificates    *certificate.Renewer
-	installed       *packages.Installed
-	logger          *slog.Logger
+	settings       *setting.Settings
+	integrations   *integration.Integrations
+	templateLeases *events.Closing
+	licensing      licensing
+	certificates   *certificate.Renewer
+	installed      *packages.Installed
+	logger         *slog.Logger
 }
 
-// begin fails where the service is told what it cannot do, takes over what it is told, and grants the permissions that are
+// refreshAtStart fails where the service is told what it cannot do, takes over what it is told, and grants the permissions that are
 // new in this version.
 func begin(ctx context.Context, d service.Deps) error {
 	if _, err := mailServer(d.Settings); err != nil {
@@ -119,35 +119,35 @@ func begin(ctx context.Context, d service.Deps) error {
 	if _, err := egress.Parse(d.AllowedNetworks); err != nil {
 		return fmt.Errorf("IRONPLANE_ALLOWED_NETWORKS: %w", err)
 	}
-	if _, err := certificate.Read(d.APIURL, d.ACMEDirectory); err != nil {
+	if _, err := certificate.ParsePublic(d.APIURL, d.ACMEDirectory); err != nil {
 		return err
 	}
 	licensing, err := newLicensing(d.Settings)
 	if err != nil {
 		return err
 	}
-	if err := licensing.begin(ctx, d); err != nil {
+	if err := licensing.refreshAtStart(ctx, d); err != nil {
 		return err
 	}
 	if err := integration.GrantNewPermissions(ctx, d.DB); err != nil {
 		return err
 	}
-	return setting.Begin(ctx, d)
+	return setting.InitializeAtStart(ctx, d)
 }
 
 // New makes the service on its migrated schema.
 func New(d service.Deps) *Service {
-	server, _ := mailServer(d.Settings) // begin has said what is wrong with it
+	server, _ := mailServer(d.Settings) // refreshAtStart has said what is wrong with it
 	allowed, _ := egress.Parse(d.AllowedNetworks)
 	licensing, _ := newLicensing(d.Settings)
-	public, _ := certificate.Read(d.APIURL, d.ACMEDirectory)
+	public, _ := certificate.ParsePublic(d.APIURL, d.ACMEDirectory)
 	return &Service{
 		db:           d.DB,
 		log:          audit.New(d.Box),
 		peers:        d.Peers,
 		settings:     &setting.Settings{DB: d.DB, Peers: d.Peers, SendsMail: server != nil},
 		integrations: integration.New(d.DB, d.Entries, d.Peers),
-		templateClosing: &events.Closing{
+		templateLeases: &events.Closing{
 			DB:    d.DB,
 			Peers: d.Peers,
 			Type:  "email/template",
@@ -155,7 +155,7 @@ func New(d service.Deps) *Service {
 			Table: "email_template",
 			Users: []string{"pxe"},
 		},
-		mail:         &mail.Mailer{DB: d.DB, Box: d.Box, Peers: d.Peers, Server: server, Site: siteIn, Source: templateOf},
+		mail:         &mail.Mailer{DB: d.DB, Box: d.Box, Peers: d.Peers, Server: server, ReadSite: readSite, FindTemplate: findTemplate},
 		box:          d.Box,
 		dispatcher:   webhook.NewDispatcher(d.DB, d.Box, d.Peers, allowed),
 		certificates: &certificate.Renewer{DB: d.DB, Box: d.Box, Directory: d.ACMEDirectory, Public: public},
@@ -176,7 +176,7 @@ func mailServer(s service.Settings) (*mail.Server, error) {
 // Routes are what the service answers.
 func (s *Service) Routes() []rest.Route {
 	return slices.Concat(
-		rest.Section{Name: "Log", Doc: "Who changed what, and who was refused to."}.Of(s.logItems()),
+		rest.Section{Name: "Log", Doc: "Who changed what, and who was refused to."}.Of(s.logRoutes()),
 		rest.Section{
 			Name: "Integrations",
 			Doc:  "Other programs that work with this installation, such as a billing system, and what they may.",
@@ -193,9 +193,9 @@ func (s *Service) Routes() []rest.Route {
 		[]rest.Route{
 			events.RefRoute(s.db, "email/template", "email_template", "NULL::jsonb", "pxe"),
 		},
-		rest.Section{Name: "Jobs", Doc: "What requests left behind, to be done later."}.Of(s.jobs()),
-		rest.Section{Name: "Email templates", Doc: "What mails say."}.Of(s.emailTemplates()),
-		rest.Section{Name: "Mails", Doc: "What was mailed, and what became of it."}.Of(s.emailMessages()),
+		rest.Section{Name: "Jobs", Doc: "What requests left behind, to be done later."}.Of(s.jobRoutes()),
+		rest.Section{Name: "Email templates", Doc: "What mails say."}.Of(s.emailTemplateRoutes()),
+		rest.Section{Name: "Mails", Doc: "What was mailed, and what became of it."}.Of(s.emailMessageRoutes()),
 		rest.Section{
 			Name: "Webhooks",
 			Doc: "Other programs that are told what happens, each event by a POST that is signed as [Standard " +
@@ -204,36 +204,36 @@ func (s *Service) Routes() []rest.Route {
 		}.Of(
 			s.webhookRoutes(),
 		),
-		rest.Section{Name: "Computer parts", Doc: "What servers are built of."}.Of(s.computerParts()),
-		rest.Section{Name: "License", Doc: "What the installation is licensed for. Without a license everything works."}.Of(s.licenses()),
-		rest.Section{Name: "Packages", Doc: "What is installed beside the core, and what panels load for it."}.Of(s.packages()),
-		rest.Section{Name: "Theme", Doc: "How panels look."}.Of(s.themes()),
-		rest.Section{Name: "SSL", Doc: "The certificate by which callers reach the API over TLS."}.Of(s.ssl()),
-		rest.Section{Name: "Todo items", Doc: "What there is to do to set the installation up."}.Of(s.todoItems()),
+		rest.Section{Name: "Computer parts", Doc: "What servers are built of."}.Of(s.partRoutes()),
+		rest.Section{Name: "License", Doc: "What the installation is licensed for. Without a license everything works."}.Of(s.licenseRoutes()),
+		rest.Section{Name: "Packages", Doc: "What is installed beside the core, and what panels load for it."}.Of(s.packageRoutes()),
+		rest.Section{Name: "Theme", Doc: "How panels look."}.Of(s.themeRoutes()),
+		rest.Section{Name: "SSL", Doc: "The certificate by which callers reach the API over TLS."}.Of(s.sslRoutes()),
+		rest.Section{Name: "Todo items", Doc: "What there is to do to set the installation up."}.Of(s.todoRoutes()),
 	)
 }
 
 // logInterval is how long an item may stay longer than it is to be kept, and how long at most nobody looks at the head.
 const logInterval = time.Hour
 
-// loopRest is how often loops look at most for which they are woken.
-const loopRest = time.Second
+// minWakeInterval is how often loops look at most for which they are woken.
+const minWakeInterval = time.Second
 
 func (s *Service) parts(wakes *wake.Bus) service.Parts {
 	parts := service.Parts{
 		Routes:  s.Routes(),
 		Readers: []string{"clients", "identity", "pxe"},
 		Loops: []service.Loop{
-			service.Every(logInterval, "sign the log's head", func(ctx context.Context) error { return s.log.Begin(ctx, s.db) }),
+			service.Every(logInterval, "sign the log's head", func(ctx context.Context) error { return s.log.SignHead(ctx, s.db) }),
 			s.cutLog(wakes),
-			service.Every(forgetInterval, "forget mails", s.forgetMails),
-			s.dispatcher.Loop(wakes.Listen(Name, webhook.Queued)),
-			service.Every(forgetInterval, "tidy deliveries to webhooks", s.tidyWebhooks),
-			service.Woken(wakes.Listen(Name, settings.CertificateChanged), loopRest, "order certificates", s.certificates.Renew),
-			service.Woken(wakes.Listen(Name, wake.Changes), loopRest, "detach integrations", s.integrations.Resume),
+			service.Every(cleanupInterval, "forget mails", s.deleteOldMails),
+			s.dispatcher.Loop(wakes.Listen(Name, webhook.WakeTopic)),
+			service.Every(cleanupInterval, "tidy deliveries to webhooks", s.deleteOldDeliveries),
+			service.Woken(wakes.Listen(Name, settings.CertificateChanged), minWakeInterval, "order certificates", s.certificates.Renew),
+			service.Woken(wakes.Listen(Name, wake.Changes), minWakeInterval, "detach integrations", s.integrations.Resume),
 		},
 		Jobs:  []service.Job{s.mail.Job(), s.dispatcher.Job(), s.certificates.Job(), s.integrations.Job()},
-		Takes: map[string]events.Take{processmail.MessageKind: s.mail.Take},
+		Takes: map[string]events.Take{processmail.MessageKind: s.mail.Receive},
 		Metrics: append(
 			append(s.mail.Metrics(), s.dispatcher.Metrics()...),
 			service.Gauge(s.db, "ironplane_log_last_change_timestamp_seconds", "When the last change was made that is logged.",
@@ -241,7 +241,7 @@ func (s *Service) parts(wakes *wake.Bus) service.Parts {
 		),
 	}
 	for _, source := range catalog.Names() {
-		parts.Consumers = append(parts.Consumers, &events.Consumer{Source: source, Batched: true, TakenUp: s.log.TakenUp,
+		parts.Consumers = append(parts.Consumers, &events.Consumer{Source: source, Batched: true, TakenUp: s.log.RecordRestore,
 			Apply: func(ctx context.Context, tx *pg.Tx, changes []events.Event) error {
 				if err := s.log.Write(ctx, tx, source, changes); err != nil {
 					return err

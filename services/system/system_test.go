@@ -27,8 +27,8 @@ func TestMain(m *testing.M) {
 	testkit.Main(m)
 }
 
-// stand is the system service on a database of the test's own.
-type stand struct {
+// fixture is the system service on a database of the test's own.
+type fixture struct {
 	*testkit.Client
 	t   testing.TB
 	db  *pg.DB
@@ -37,39 +37,39 @@ type stand struct {
 	seq map[string]int64
 }
 
-func newStand(t testing.TB) *stand {
+func newFixture(t testing.TB) *fixture {
 	t.Helper()
-	return newStandWith(t, seal.NewMasterKey())
+	return newFixtureWithKey(t, seal.NewMasterKey())
 }
 
-// unused are other services, of which none has a use for what is deleted.
-type unused struct{}
+// neverUsed are other services, of which none has a use for what is deleted.
+type neverUsed struct{}
 
-func (unused) Ask(context.Context, string, string, any) error { return nil }
+func (neverUsed) Ask(context.Context, string, string, any) error { return nil }
 
-func (unused) Limit(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+func (neverUsed) Limit(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, timeout)
 }
 
-// newStandWith makes a stand whose log has begun under this master key.
-func newStandWith(t testing.TB, masterKey secret.String) *stand {
+// newFixtureWithKey makes a stand whose log has begun under this master key.
+func newFixtureWithKey(t testing.TB, masterKey secret.String) *fixture {
 	t.Helper()
 	db := testkit.Database(t, system.Name, system.Definition.Migrations)
 	box := mustBox(t, masterKey.Reveal())
-	s := &stand{t: t, db: db, box: box, log: audit.New(box), seq: map[string]int64{}}
-	s.begin()
+	s := &fixture{t: t, db: db, box: box, log: audit.New(box), seq: map[string]int64{}}
+	s.signHead()
 	handler := rest.NewHandler(
 		system.Name,
 		db,
 		slog.New(slog.NewTextHandler(t.Output(), nil)),
-		system.New(service.Deps{DB: db, Box: box, Peers: unused{}}).Routes(),
+		system.New(service.Deps{DB: db, Box: box, Peers: neverUsed{}}).Routes(),
 	)
 	s.Client = testkit.NewClient(t, testkit.As(handler, testkit.Holder(principal.All)))
 	return s
 }
 
 // write logs what a service changed.
-func (s *stand) write(source string, batch ...events.Event) {
+func (s *fixture) write(source string, batch ...events.Event) {
 	s.t.Helper()
 	for i := range batch {
 		s.seq[source]++
@@ -83,10 +83,10 @@ func (s *stand) write(source string, batch ...events.Event) {
 	}
 }
 
-var anna = &events.Actor{URL: "/admin/2", Name: "anna", Key: 7}
+var actorAnna = &events.Actor{URL: "/admin/2", Name: "anna", Key: 7}
 
-// edit is a change of an IP group.
-func edit(id int64, before, after string) events.Event {
+// newEdit is a change of an IP group.
+func newEdit(id int64, before, after string) events.Event {
 	name := fmt.Sprint("site ", id)
 	return events.Event{
 		Type:      "group.edited",
@@ -95,22 +95,22 @@ func edit(id int64, before, after string) events.Event {
 		Targets:   []pg.Target{{Type: "group", Noun: "IP group", ID: id, Name: name, Version: 2}},
 		Before:    json.RawMessage(before),
 		After:     json.RawMessage(after),
-		Actor:     anna,
+		Actor:     actorAnna,
 		IP:        netip.MustParseAddr("192.0.2.7"),
 		RequestID: "r",
 	}
 }
 
-// begin is what the service does when it starts.
-func (s *stand) begin() {
+// signHead is what the service does when it starts.
+func (s *fixture) signHead() {
 	s.t.Helper()
-	if err := s.log.Begin(s.t.Context(), s.db); err != nil {
+	if err := s.log.SignHead(s.t.Context(), s.db); err != nil {
 		s.t.Fatal(err)
 	}
 }
 
 // execute changes the database behind the service's back.
-func (s *stand) execute(sql string, args ...any) {
+func (s *fixture) execute(sql string, args ...any) {
 	s.t.Helper()
 	testkit.Execute(s.t, s.db, sql, args...)
 }

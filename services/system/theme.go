@@ -91,17 +91,17 @@ func (b *themeBody) Resolve(invalid *problem.Fields) {
 	}
 }
 
-// customize is the request to change the theme.
-type customize struct {
+// customizeRequest is the request to change the theme.
+type customizeRequest struct {
 	Body rest.Body[themeBody]
 }
 
-func (s *Service) themes() []rest.Route {
+func (s *Service) themeRoutes() []rest.Route {
 	const path = "/system/theme/customize"
 	return []rest.Route{
 		rest.Read[rest.None, ThemeOptions]{Path: path, Guard: guard.Public, Name: "getTheme", Summary: "View the theme",
 			Do: func(ctx context.Context, _ rest.None) (ThemeOptions, error) { return s.theme(ctx, s.db) }},
-		rest.Mutation[customize, ThemeOptions]{
+		rest.Mutation[customizeRequest, ThemeOptions]{
 			Method:  http.MethodPost,
 			Path:    path,
 			Guard:   guard.Has(permission.SystemTheme),
@@ -128,16 +128,16 @@ func (s *Service) theme(ctx context.Context, q pg.Querier) (options ThemeOptions
 	if err != nil {
 		return options, fmt.Errorf("read the theme: %w", err)
 	}
-	is, err := s.licensing.in(ctx, q)
+	licensed, err := s.licensing.read(ctx, q)
 	if err != nil {
 		return options, err
 	}
 	values, err := setting.Values(ctx, q)
-	options.Allowed, options.SiteName = is.HasEnterprise || is.State == license.None, settings.SiteName.In(values)
+	options.Allowed, options.SiteName = licensed.HasEnterprise || licensed.State == license.None, settings.SiteName.In(values)
 	return options, err
 }
 
-func (s *Service) customize(ctx context.Context, tx *pg.Tx, req customize) (ThemeOptions, error) {
+func (s *Service) customize(ctx context.Context, tx *pg.Tx, req customizeRequest) (ThemeOptions, error) {
 	if _, err := tx.Exec(ctx, "SELECT FROM theme FOR UPDATE"); err != nil {
 		return ThemeOptions{}, err
 	}

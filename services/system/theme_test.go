@@ -51,7 +51,7 @@ func TestTheme(t *testing.T) {
 	seen = tag()
 	c.Do("POST", themePath, `{"text_color": "navy"}`).Want(200)
 	visitor.Do("GET", themePath, nil, "If-None-Match", seen).Want(304)
-	choose(t, c.Client, "site_name", "Example Hosting")
+	setSetting(t, c.Client, "site_name", "Example Hosting")
 	if is := testkit.Decode[system.ThemeOptions](
 		visitor.Do("GET", themePath, nil, "If-None-Match", seen).Want(200),
 	); is.SiteName != "Example Hosting" {

@@ -20,7 +20,7 @@ type TodoItem struct {
 	CompletedAt *rest.Timestamp `json:"completed_at,omitempty" db:"completed_at" doc:"when it was done for the first time; left out where it was not"`
 }
 
-func (s *Service) todoItems() []rest.Route {
+func (s *Service) todoRoutes() []rest.Route {
 	view := pg.NewView[TodoItem]("todo")
 	return []rest.Route{
 		rest.List[rest.None, TodoItem]{
@@ -41,20 +41,20 @@ func (s *Service) todoItems() []rest.Route {
 	}
 }
 
-// completing are the actions that complete something: of others, nobody has to look.
-var completing = []pg.Action{pg.Created, mail.Sent, "verified", "installed"}
+// completingActions are the actions that complete something: of others, nobody has to look.
+var completingActions = []pg.Action{pg.Created, mail.Sent, "verified", "installed"}
 
 // completeTodos notes what was done for the first time.
 func completeTodos(ctx context.Context, tx *pg.Tx, changes []events.Event) error {
 	first := map[string]events.Event{}
 	for _, e := range changes {
-		if _, seen := first[e.Type]; !seen && slices.Contains(completing, e.Action) {
+		if _, seen := first[e.Type]; !seen && slices.Contains(completingActions, e.Action) {
 			first[e.Type] = e
 		}
 	}
-	for what, e := range first {
-		if _, err := tx.Exec(ctx, "UPDATE todo SET completed_at = $2 WHERE done_by = $1 AND completed_at IS NULL", what, e.At); err != nil {
-			return fmt.Errorf("complete the todo item of %s: %w", what, err)
+	for kind, e := range first {
+		if _, err := tx.Exec(ctx, "UPDATE todo SET completed_at = $2 WHERE done_by = $1 AND completed_at IS NULL", kind, e.At); err != nil {
+			return fmt.Errorf("complete the todo item of %s: %w", kind, err)
 		}
 	}
 	return nil

@@ -13,8 +13,8 @@ import (
 // What happened before there were todo items completes them, at the time when it first did.
 func TestTodoOfThePast(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
-	first := edit(1, `{}`, `{}`)
+	s := newFixture(t)
+	first := newEdit(1, `{}`, `{}`)
 	first.Type, first.At = "integration.created", time.Now().Add(-time.Hour).Truncate(time.Second)
 	later := first
 	later.At = time.Now()
@@ -48,7 +48,7 @@ func TestTodo(t *testing.T) {
 			t.Errorf("%s: got it completed at %v, want it open", slug, item.CompletedAt)
 		}
 	}
-	s.group("Frankfurt 1")
+	s.createGroup("Frankfurt 1")
 	s.Do("POST", "/part", `{"name": "EPYC 9354", "part_type": "cpu"}`).Want(200)
 	done := testkit.Await(t, "both are completed", items, func(all map[string]system.TodoItem) bool {
 		return all["network.group.add"].CompletedAt != nil && all["hardware.server.part.add"].CompletedAt != nil
@@ -59,10 +59,10 @@ func TestTodo(t *testing.T) {
 	part := done["hardware.server.part.add"]
 	testkit.Execute(t, s.DB, "UPDATE todo SET completed_at = completed_at - interval '1 hour'")
 	last := s.Do("POST", "/part", `{"name": "EPYC 9654", "part_type": "cpu"}`).Want(200).ID()
-	s.logged(path("target_type=part&target_id=%d", last), 1)
-	again := testkit.Decode[system.TodoItem](s.Do("GET", path("/todo/%d", part.ID), nil).Want(200))
-	if want := part.CompletedAt.Add(-time.Hour); !again.CompletedAt.Equal(want) {
-		t.Errorf("after the second part: got %v, want %v", again.CompletedAt, want)
+	s.awaitLog(path("target_type=part&target_id=%d", last), 1)
+	reread := testkit.Decode[system.TodoItem](s.Do("GET", path("/todo/%d", part.ID), nil).Want(200))
+	if want := part.CompletedAt.Add(-time.Hour); !reread.CompletedAt.Equal(want) {
+		t.Errorf("after the second part: got %v, want %v", reread.CompletedAt, want)
 	}
 	s.Do("GET", "/todo/999", nil).Want(404)
 }

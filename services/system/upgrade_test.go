@@ -11,12 +11,15 @@ import (
 )
 
 // downgrade leaves the log as a version did that signed no numbers: one that skipped changes left nothing in their place.
-func (s *stand) downgrade() {
+func (s *fixture) downgrade() {
 	s.t.Helper()
 	signer := s.box.Signer("audit log")
-	id, mac, _, _ := s.end()
-	s.execute("UPDATE log_head SET checkpoint = '', seqs = '{}', signature = $1", signer.Sign(says("head").number(id).bytes(mac)))
-	for _, id := range s.ids("SELECT id FROM log_checkpoint") {
+	id, mac, _, _ := s.readHead()
+	s.execute(
+		"UPDATE log_head SET checkpoint = '', seqs = '{}', signature = $1",
+		signer.Sign(newSignedMessage("head").putNumber(id).putBytes(mac)),
+	)
+	for _, id := range s.queryIDs("SELECT id FROM log_checkpoint") {
 		var mac []byte
 		var at time.Time
 		if err := s.db.QueryRow(s.t.Context(), "SELECT mac, at FROM log_checkpoint WHERE id = $1", id).Scan(&mac, &at); err != nil {
@@ -25,15 +28,15 @@ func (s *stand) downgrade() {
 		s.execute(
 			"UPDATE log_checkpoint SET seqs = '{}', signature = $2 WHERE id = $1",
 			id,
-			signer.Sign(says("checkpoint").number(id).bytes(mac).number(at.UnixMicro())),
+			signer.Sign(newSignedMessage("checkpoint").putNumber(id).putBytes(mac).putNumber(at.UnixMicro())),
 		)
 	}
 }
 
 // leaveOut lets the log leave out the next changes of a service, as skipping them did.
-func (s *stand) leaveOut(source string, changes int64) {
+func (s *fixture) leaveOut(source string, changes int64) {
 	s.t.Helper()
-	s.sign(s.box, map[string]int64{source: s.seq[source] + changes})
+	s.signHeadWith(s.box, map[string]int64{source: s.seq[source] + changes})
 	s.seq[source] += changes
 }
 
@@ -41,23 +44,23 @@ func (s *stand) leaveOut(source string, changes int64) {
 // checkpoints are signed anew, and what was skipped is accounted for.
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
-	for name, change := range map[string]func(s *stand){
-		"at the start": (*stand).begin,
-		"by a write":   func(s *stand) { s.write("pxe", edit(1, `{}`, `{}`)) },
+	for name, change := range map[string]func(s *fixture){
+		"at the start": (*fixture).signHead,
+		"by a write":   func(s *fixture) { s.write("pxe", newEdit(1, `{}`, `{}`)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newStand(t)
-			e := edit(1, `{}`, `{}`)
+			s := newFixture(t)
+			e := newEdit(1, `{}`, `{}`)
 			e.At = time.Now().AddDate(0, 0, -60)
 			s.write("clients", e, e) // of which all items are cut
-			s.live()
+			s.fillHistory()
 			s.leaveOut("network", 1)
-			s.write("network", edit(1, `{}`, `{}`))
+			s.write("network", newEdit(1, `{}`, `{}`))
 			s.leaveOut("network", 3)
 			s.leaveOut("pxe", 2)
-			s.write("pxe", edit(1, `{}`, `{}`))
-			s.write("network", edit(1, `{}`, `{}`))
+			s.write("pxe", newEdit(1, `{}`, `{}`))
+			s.write("network", newEdit(1, `{}`, `{}`))
 			s.downgrade()
 			if _, bad := s.verify(audit.Anchor{}); bad == nil || !strings.Contains(bad.Error(), "its head is that of an earlier version") {
 				t.Errorf("before: got %v, want an error that names an earlier version", bad)
@@ -68,15 +71,15 @@ func TestUpgrade(t *testing.T) {
 				t.Errorf("after: got %+v, %v, want 6 skipped, 12 changes of network and 2 of clients", found, bad)
 			}
 			var accounted []string
-			for _, id := range s.ids("SELECT id FROM log WHERE type = 'event.skipped' ORDER BY id") {
-				item := shownAs(t, s.Do("GET", fmt.Sprint("/log/", id), nil).Want(200).Text)
+			for _, id := range s.queryIDs("SELECT id FROM log WHERE type = 'event.skipped' ORDER BY id") {
+				item := decodeItem(t, s.Do("GET", fmt.Sprint("/log/", id), nil).Want(200).Text)
 				accounted = append(accounted, fmt.Sprintf("%s from %v", item.Targets[0].Name, item.Data.Changes["first"]["after"]))
 			}
 			if want := []string{"network:7 from 7", "pxe:6 from 5", "network:11 from 9"}; !slices.Equal(accounted, want) {
 				t.Errorf("got %q accounted for, want %q", accounted, want)
 			}
 			for _, source := range []string{"network", "pxe", "clients"} {
-				s.write(source, edit(1, `{}`, `{}`))
+				s.write(source, newEdit(1, `{}`, `{}`))
 			}
 			if _, bad := s.verify(audit.Anchor{}); bad != nil {
 				t.Error(bad)
@@ -92,26 +95,26 @@ func TestUpgrade(t *testing.T) {
 // A log can be cut between what an earlier version left out and what accounts for it.
 func TestCutAfterUpgrade(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newFixture(t)
 	for _, days := range []int{60, 50} {
-		e := edit(1, `{}`, `{}`)
+		e := newEdit(1, `{}`, `{}`)
 		e.At = time.Now().AddDate(0, 0, -days)
 		s.write("network", e)
 		s.leaveOut("network", 1)
 	}
-	s.write("network", edit(1, `{}`, `{}`))
+	s.write("network", newEdit(1, `{}`, `{}`))
 	s.downgrade()
-	s.begin()
+	s.signHead()
 	for _, days := range []int{55, 45, 1} {
 		if err := s.cut(days); err != nil {
 			t.Fatal(err)
 		}
-		s.write("network", edit(1, `{}`, `{}`))
+		s.write("network", newEdit(1, `{}`, `{}`))
 		if found, bad := s.verify(audit.Anchor{}); bad != nil || found.Skipped != 2 {
 			t.Errorf("cut at %d days: got %+v, %v, want 2 skipped", days, found, bad)
 		}
 	}
-	if left := s.ids("SELECT min(id) FROM log"); !slices.Equal(left, []int64{3}) {
+	if left := s.queryIDs("SELECT min(id) FROM log"); !slices.Equal(left, []int64{3}) {
 		t.Errorf("got a log that begins with %v, want 3", left)
 	}
 }
@@ -129,14 +132,14 @@ func TestUpgradeVerifies(t *testing.T) {
 			"FROM log WHERE id = 5",
 		"UPDATE log_head SET id = 9, mac = (SELECT mac FROM log WHERE id = 9)",
 	} {
-		s := newStand(t)
-		s.live()
+		s := newFixture(t)
+		s.fillHistory()
 		s.downgrade()
 		s.execute(sql)
-		if err := s.log.Begin(t.Context(), s.db); err == nil {
+		if err := s.log.SignHead(t.Context(), s.db); err == nil {
 			t.Errorf("%s: got the log signed anew, want an error", sql)
 		}
-		if err := s.try("network", edit(1, `{}`, `{}`)); err == nil {
+		if err := s.tryWrite("network", newEdit(1, `{}`, `{}`)); err == nil {
 			t.Errorf("%s: got a change written, want an error", sql)
 		}
 		if _, bad := s.verify(audit.Anchor{}); bad == nil {

@@ -24,10 +24,10 @@ import (
 )
 
 // verify is what the log is found to be.
-func (s *stand) verify(earlier audit.Anchor) (audit.Verified, *audit.Bad) {
+func (s *fixture) verify(earlier audit.Anchor) (audit.Verification, *audit.IntegrityError) {
 	s.t.Helper()
 	found, err := s.log.Verify(s.t.Context(), s.db, earlier)
-	bad, ok := errors.AsType[*audit.Bad](err)
+	bad, ok := errors.AsType[*audit.IntegrityError](err)
 	if err != nil && !ok {
 		s.t.Fatal(err)
 	}
@@ -35,17 +35,17 @@ func (s *stand) verify(earlier audit.Anchor) (audit.Verified, *audit.Bad) {
 }
 
 // fill logs some changes, one after the other and several at once.
-func (s *stand) fill() {
+func (s *fixture) fill() {
 	for i := range 5 {
-		s.write("network", edit(int64(i+1), `{"name": "x"}`, `{"name": "y"}`))
+		s.write("network", newEdit(int64(i+1), `{"name": "x"}`, `{"name": "y"}`))
 	}
 	s.write(
 		"pxe",
-		edit(6, `{}`, `{}`),
-		edit(7, `{}`, `{}`),
+		newEdit(6, `{}`, `{}`),
+		newEdit(7, `{}`, `{}`),
 		events.Event{Type: "log.cut", Kind: "log", Action: "cut"},
-		edit(9, `{}`, `{}`),
-		edit(10, `{}`, `{}`),
+		newEdit(9, `{}`, `{}`),
+		newEdit(10, `{}`, `{}`),
 	)
 }
 
@@ -100,7 +100,7 @@ func TestVerifyFinds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newStand(t)
+			s := newFixture(t)
 			s.fill()
 			for _, sql := range strings.Split(test.sql, "; ") {
 				if sql != "" {
@@ -123,7 +123,7 @@ func TestVerifyFinds(t *testing.T) {
 // A log that was rolled back as a whole is found by who kept an anchor, and a forged continuation, too.
 func TestVerifyByAnchor(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newFixture(t)
 	s.fill()
 	before, _ := s.verify(audit.Anchor{})
 	s.execute("CREATE TABLE saved AS SELECT * FROM log_head")
@@ -143,9 +143,9 @@ func TestVerifyByAnchor(t *testing.T) {
 		t.Errorf("got %v, want an error at 11", bad)
 	}
 	s.seq["network"], s.seq["pxe"] = 5, 5
-	s.write("pxe", edit(1, `{}`, `{}`))
+	s.write("pxe", newEdit(1, `{}`, `{}`))
 	for range 9 {
-		s.write("network", edit(1, `{}`, `{}`))
+		s.write("network", newEdit(1, `{}`, `{}`))
 	}
 	if _, bad := s.verify(now.Anchor); bad == nil || bad.ID != 20 {
 		t.Errorf("got %v, want an error at 20", bad)
@@ -157,9 +157,9 @@ func TestVerifyByAnchor(t *testing.T) {
 		!bytes.Equal(parsed.MAC, now.Anchor.MAC) {
 		t.Errorf("got %+v, %v, want %+v", parsed, err, now.Anchor)
 	}
-	for _, wrong := range []string{"x", "7", "7:", "0:00", ":00", "7:xx"} {
-		if parsed.UnmarshalText([]byte(wrong)) == nil {
-			t.Errorf("got %s accepted as an anchor, want an error", wrong)
+	for _, invalid := range []string{"x", "7", "7:", "0:00", ":00", "7:xx"} {
+		if parsed.UnmarshalText([]byte(invalid)) == nil {
+			t.Errorf("got %s accepted as an anchor, want an error", invalid)
 		}
 	}
 }
@@ -169,7 +169,7 @@ func TestVerifyByAnchor(t *testing.T) {
 func TestVerifyCommand(t *testing.T) {
 	t.Parallel()
 	masterKey, other := seal.NewMasterKey(), seal.NewMasterKey()
-	s := newStandWith(t, masterKey)
+	s := newFixtureWithKey(t, masterKey)
 	run := func(key, anchor string) (string, error) {
 		box, err := system.Definition.NewBox(secret.New(key))
 		if err != nil {
@@ -179,16 +179,16 @@ func TestVerifyCommand(t *testing.T) {
 		err = system.Verify(t.Context(), service.Deps{DB: s.db, Box: box, Settings: service.Settings{LogAnchor: anchor}}, &screen)
 		return screen.String(), err
 	}
-	if said, err := run(masterKey.Reveal(), ""); err != nil || !strings.Contains(said, "no items yet") {
-		t.Errorf("got %s, %v, want no items yet", said, err)
+	if output, err := run(masterKey.Reveal(), ""); err != nil || !strings.Contains(output, "no items yet") {
+		t.Errorf("got %s, %v, want no items yet", output, err)
 	}
 	s.fill()
-	said, err := run(masterKey.Reveal(), "")
-	if err != nil || !strings.Contains(said, "The items 1 to 10 are as they were written, in their order, and none is missing.") ||
-		!strings.Contains(said, "  network:5\n  pxe:5\n") {
-		t.Fatalf("got %s, %v, want the items 1 to 10, 5 of network and 5 of pxe", said, err)
+	output, err := run(masterKey.Reveal(), "")
+	if err != nil || !strings.Contains(output, "The items 1 to 10 are as they were written, in their order, and none is missing.") ||
+		!strings.Contains(output, "  network:5\n  pxe:5\n") {
+		t.Fatalf("got %s, %v, want the items 1 to 10, 5 of network and 5 of pxe", output, err)
 	}
-	lines := strings.Fields(said)
+	lines := strings.Fields(output)
 	if _, err := run(masterKey.Reveal(), lines[len(lines)-1]); err != nil {
 		t.Error(err)
 	}
@@ -199,12 +199,12 @@ func TestVerifyCommand(t *testing.T) {
 		t.Error("got a log that verifies with another master key, want an error")
 	}
 	s.log = audit.New(mustBox(t, other.Reveal()))
-	if err := s.try("network", edit(1, `{}`, `{}`)); err == nil {
+	if err := s.tryWrite("network", newEdit(1, `{}`, `{}`)); err == nil {
 		t.Error("got a change signed with another master key, want an error")
 	}
 	s.log = audit.New(mustBox(t, other.Reveal()+","+masterKey.Reveal())) // the keys are changed
 	s.seq["network"] = 5
-	s.write("network", edit(1, `{}`, `{}`))
+	s.write("network", newEdit(1, `{}`, `{}`))
 	if _, err := run(other.Reveal()+","+masterKey.Reveal(), ""); err != nil {
 		t.Error(err)
 	}
@@ -226,13 +226,13 @@ func mustBox(t testing.TB, masterKey string) *seal.Box {
 // and every item but those that are cut is there once.
 func TestChain(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newFixture(t)
 	old := time.Now().AddDate(0, 0, -40)
 	rapid.Check(t, func(r *rapid.T) {
 		s.execute("TRUNCATE log, log_target, log_checkpoint")
 		s.execute("UPDATE log_head SET id = 0, mac = '', seqs = '{}', checkpoint = '', signature = ''")
 		s.execute("UPDATE consumer SET seq = 0")
-		s.begin()
+		s.signHead()
 		s.seq = map[string]int64{}
 		var all, cut int
 		for range rapid.IntRange(1, 8).Draw(r, "steps") {
@@ -250,7 +250,7 @@ func TestChain(t *testing.T) {
 			for _, source := range rapid.SliceOfNDistinct(
 				rapid.SampledFrom([]string{"network", "pxe", "identity"}), 1, 3, rapid.ID[string],
 			).Draw(r, "sources") {
-				batch := rapid.SliceOfN(rapid.Custom(someEvent(old)), 1, 10).Draw(r, "batch")
+				batch := rapid.SliceOfN(rapid.Custom(randomEvent(old)), 1, 10).Draw(r, "batch")
 				for i := range batch {
 					s.seq[source]++
 					batch[i].Seq = s.seq[source]
@@ -271,9 +271,9 @@ func TestChain(t *testing.T) {
 	})
 }
 
-func someEvent(old time.Time) func(*rapid.T) events.Event {
+func randomEvent(old time.Time) func(*rapid.T) events.Event {
 	return func(r *rapid.T) events.Event {
-		e := edit(
+		e := newEdit(
 			rapid.Int64Range(1, 5).Draw(r, "group"),
 			`{"name": "a"}`,
 			fmt.Sprintf(`{"name": %s}`, testkit.JSON(rapid.StringN(0, 8, -1).Draw(r, "name"))),
@@ -286,13 +286,13 @@ func someEvent(old time.Time) func(*rapid.T) events.Event {
 	}
 }
 
-func (s *stand) try(source string, e events.Event) error {
+func (s *fixture) tryWrite(source string, e events.Event) error {
 	s.seq[source]++
 	e.Seq, e.At = s.seq[source], time.Now()
 	return s.tryBatch(source, []events.Event{e})
 }
 
-func (s *stand) tryBatch(source string, batch []events.Event) error {
+func (s *fixture) tryBatch(source string, batch []events.Event) error {
 	return s.db.InTx(s.t.Context(), func(tx *pg.Tx) error {
 		tx.Unrecorded("a test")
 		_, err := tx.Exec(
@@ -308,8 +308,8 @@ func (s *stand) tryBatch(source string, batch []events.Event) error {
 	})
 }
 
-// ids are what a statement answers.
-func (s *stand) ids(sql string) (ids []int64) {
+// queryIDs are what a statement answers.
+func (s *fixture) queryIDs(sql string) (ids []int64) {
 	s.t.Helper()
 	rows, err := s.db.Query(s.t.Context(), sql)
 	if err != nil {
@@ -324,9 +324,9 @@ func (s *stand) ids(sql string) (ids []int64) {
 // What is cut is old, stands at the beginning, and leaves a record.
 func TestCut(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newFixture(t)
 	for _, days := range []int{9, 8, 3, 9, 1} {
-		e := edit(1, `{}`, `{}`)
+		e := newEdit(1, `{}`, `{}`)
 		e.At = time.Now().AddDate(0, 0, -days)
 		s.write("network", e)
 	}
@@ -338,23 +338,27 @@ func TestCut(t *testing.T) {
 		if err := s.log.Cut(t.Context(), s.db, time.Now().AddDate(0, 0, -test.days).Add(-time.Hour)); err != nil {
 			t.Fatal(err)
 		}
-		if got := fmt.Sprint(s.ids("SELECT id FROM log ORDER BY id")); got != test.left {
+		if got := fmt.Sprint(s.queryIDs("SELECT id FROM log ORDER BY id")); got != test.left {
 			t.Errorf("after %d days: got %s, want %s", test.days, got, test.left)
 		}
-		if got := fmt.Sprint(s.ids("SELECT log_id FROM log_target ORDER BY 1")); got != test.left {
+		if got := fmt.Sprint(s.queryIDs("SELECT log_id FROM log_target ORDER BY 1")); got != test.left {
 			t.Errorf("after %d days: got the targets of %s, want %s", test.days, got, test.left)
 		}
 		if _, bad := s.verify(audit.Anchor{}); bad != nil {
 			t.Error(bad)
 		}
 	}
-	if records := s.ids("SELECT (after->>'last')::bigint FROM change WHERE type = 'log.cut' ORDER BY id"); fmt.Sprint(records) != "[1 2 4 5]" {
+	if records := s.queryIDs(
+		"SELECT (after->>'last')::bigint FROM change WHERE type = 'log.cut' ORDER BY id",
+	); fmt.Sprint(
+		records,
+	) != "[1 2 4 5]" {
 		t.Errorf("got the cuts %v, want [1 2 4 5]", records)
 	}
 	if found, bad := s.verify(before.Anchor); bad != nil || !found.Compared {
 		t.Errorf("the anchor at a checkpoint: got %+v, %v, want it compared", found, bad)
 	}
-	s.write("network", edit(1, `{}`, `{}`))
+	s.write("network", newEdit(1, `{}`, `{}`))
 	if found, bad := s.verify(audit.Anchor{}); bad != nil || found.First != 6 || found.Last != 6 {
 		t.Errorf("got %+v, %v, want item 6 alone", found, bad)
 	}

@@ -16,18 +16,18 @@ import (
 	"github.com/ironplane/ironplane/services/system/webhook"
 )
 
-type ofWebhook struct {
+type webhookPath struct {
 	Webhook int64 `path:"webhook_id"`
 }
 
-type ofDelivery struct {
-	ofWebhook
+type deliveryPath struct {
+	webhookPath
 	ID int64 `path:"delivery_id"`
 }
 
-// replayedSpan is a span of time of which the events are delivered again.
-type replayedSpan struct {
-	ofWebhook
+// replayRequest is a span of time of which the events are delivered again.
+type replayRequest struct {
+	webhookPath
 	Body rest.Body[spanBody]
 }
 
@@ -67,7 +67,7 @@ func (s *Service) webhookRoutes() []rest.Route {
 			Check:  webhook.Check,
 			Update: func(ctx context.Context, tx *pg.Tx, id int64, b *webhook.WebhookBody) error {
 				if !b.Secret.IsZero() {
-					if err := webhook.KeepSecret(ctx, tx, s.box, id); err != nil {
+					if err := webhook.KeepOldSecret(ctx, tx, s.box, id); err != nil {
 						return err
 					}
 				}
@@ -88,7 +88,7 @@ func (s *Service) webhookDeliveryRoutes() []rest.Route {
 	const one = "/webhook/{webhook_id}"
 	has := guard.Has(permission.SystemIntegrations)
 	return []rest.Route{
-		rest.List[ofWebhook, webhook.WebhookDelivery]{
+		rest.List[webhookPath, webhook.WebhookDelivery]{
 			Path:      one + "/delivery",
 			Guard:     has,
 			Extension: true,
@@ -101,19 +101,19 @@ func (s *Service) webhookDeliveryRoutes() []rest.Route {
 				Default: "-created_at",
 				Filters: map[string]string{"status": "status"},
 			},
-			Where: func(ctx context.Context, req ofWebhook) ([]pg.Condition, error) {
+			Where: func(ctx context.Context, req webhookPath) ([]pg.Condition, error) {
 				_, err := webhook.View.Get(ctx, s.db, req.Webhook)
 				return []pg.Condition{{SQL: "webhook_id = $1", Args: []any{req.Webhook}}}, err
 			},
 		},
-		rest.Read[ofDelivery, webhook.ViewedWebhookDelivery]{
+		rest.Read[deliveryPath, webhook.ViewedWebhookDelivery]{
 			Path:      one + "/delivery/{delivery_id}",
 			Guard:     has,
 			Extension: true,
 			Name:      "getWebhookDelivery",
 			Summary:   "View a delivery to a webhook, with what is sent",
-			Do: func(ctx context.Context, req ofDelivery) (webhook.ViewedWebhookDelivery, error) {
-				return webhook.Viewed(ctx, s.db, req.Webhook, req.ID)
+			Do: func(ctx context.Context, req deliveryPath) (webhook.ViewedWebhookDelivery, error) {
+				return webhook.GetDelivery(ctx, s.db, req.Webhook, req.ID)
 			},
 		},
 	}
@@ -123,9 +123,9 @@ func (s *Service) webhookDeliveryRoutes() []rest.Route {
 func (s *Service) webhookSendingRoutes() []rest.Route {
 	const one = "/webhook/{webhook_id}"
 	has := guard.Has(permission.SystemIntegrations)
-	summary := func(again rest.Again) rest.Effect { return rest.Effect{Logs: rest.LogsSummary, Again: again} }
+	summary := func(retry rest.Again) rest.Effect { return rest.Effect{Logs: rest.LogsSummary, Again: retry} }
 	return []rest.Route{
-		rest.Mutation[ofWebhook, webhook.WebhookDelivery]{
+		rest.Mutation[webhookPath, webhook.WebhookDelivery]{
 			Method:    http.MethodPost,
 			Path:      one + "/test",
 			Guard:     has,
@@ -135,11 +135,11 @@ func (s *Service) webhookSendingRoutes() []rest.Route {
 			Doc: "It is sent an event of the type " + webhook.TestType + ", whatever types it names. What comes of it is at the delivery " +
 				"that is answered.",
 			Effect: summary(rest.AgainAnother),
-			Do: func(ctx context.Context, tx *pg.Tx, req ofWebhook) (webhook.WebhookDelivery, error) {
+			Do: func(ctx context.Context, tx *pg.Tx, req webhookPath) (webhook.WebhookDelivery, error) {
 				return s.dispatcher.Test(ctx, tx, req.Webhook)
 			},
 		},
-		rest.Mutation[replayedSpan, webhook.Replayed]{
+		rest.Mutation[replayRequest, webhook.Replayed]{
 			Method:    http.MethodPost,
 			Path:      one + "/replay",
 			Guard:     has,
@@ -148,7 +148,7 @@ func (s *Service) webhookSendingRoutes() []rest.Route {
 			Summary:   "Deliver once more what happened in a span of time",
 			Doc:       "These are the events that were queued for the webhook and are still kept, with their ids; those that wait are left alone.",
 			Effect:    summary(rest.AgainAnother),
-			Do: func(ctx context.Context, tx *pg.Tx, req replayedSpan) (webhook.Replayed, error) {
+			Do: func(ctx context.Context, tx *pg.Tx, req replayRequest) (webhook.Replayed, error) {
 				body, err := req.Body.New()
 				if err != nil {
 					return webhook.Replayed{}, err
@@ -156,7 +156,7 @@ func (s *Service) webhookSendingRoutes() []rest.Route {
 				return s.dispatcher.Replay(ctx, tx, req.Webhook, body.From.Time, body.To.Time)
 			},
 		},
-		rest.Mutation[ofDelivery, webhook.WebhookDelivery]{
+		rest.Mutation[deliveryPath, webhook.WebhookDelivery]{
 			Method:    http.MethodPost,
 			Path:      one + "/delivery/{delivery_id}/replay",
 			Guard:     has,
@@ -165,18 +165,18 @@ func (s *Service) webhookSendingRoutes() []rest.Route {
 			Summary:   "Deliver an event once more",
 			Doc:       "One that waits for its next attempt is tried now.",
 			Effect:    summary(rest.AgainAnother),
-			Do: func(ctx context.Context, tx *pg.Tx, req ofDelivery) (webhook.WebhookDelivery, error) {
+			Do: func(ctx context.Context, tx *pg.Tx, req deliveryPath) (webhook.WebhookDelivery, error) {
 				return s.dispatcher.ReplayOne(ctx, tx, req.Webhook, req.ID)
 			},
 		},
 	}
 }
 
-// tidyWebhooks forgets deliveries by the setting.
-func (s *Service) tidyWebhooks(ctx context.Context) error {
+// deleteOldDeliveries forgets deliveries by the setting.
+func (s *Service) deleteOldDeliveries(ctx context.Context) error {
 	values, err := setting.Values(ctx, s.db)
 	if err != nil {
 		return err
 	}
-	return s.dispatcher.Tidy(ctx, settings.WebhookDays.In(values))
+	return s.dispatcher.DeleteOld(ctx, settings.WebhookDays.In(values))
 }

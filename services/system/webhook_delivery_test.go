@@ -34,21 +34,21 @@ func newHooks(t *testing.T) *hooks {
 	return &hooks{t, s, s.Client}
 }
 
-// of is the same for a subtest.
-func (h *hooks) of(t *testing.T) *hooks { return &hooks{t, h.running, h.c.For(t)} }
+// forTest is the same for a subtest.
+func (h *hooks) forTest(t *testing.T) *hooks { return &hooks{t, h.running, h.c.For(t)} }
 
-func (h *hooks) create(by *testkit.Client, to *receiver.Server, types ...string) webhook.Webhook {
+func (h *hooks) createWebhook(by *testkit.Client, to *receiver.Server, types ...string) webhook.Webhook {
 	h.Helper()
-	made := testkit.Decode[webhook.Webhook](by.Do("POST", "/webhook", map[string]any{"url": to.URL, "types": types}).Want(200))
-	if !strings.HasPrefix(made.Secret, "whsec_") {
-		h.Fatalf("got %+v, want a secret that begins with whsec_", made)
+	created := testkit.Decode[webhook.Webhook](by.Do("POST", "/webhook", map[string]any{"url": to.URL, "types": types}).Want(200))
+	if !strings.HasPrefix(created.Secret, "whsec_") {
+		h.Fatalf("got %+v, want a secret that begins with whsec_", created)
 	}
-	to.Trust(made.Secret)
-	return made
+	to.Trust(created.Secret)
+	return created
 }
 
-// impatient has tried now what is to be tried later.
-func (h *hooks) impatient() {
+// retryNow has tried now what is to be tried later.
+func (h *hooks) retryNow() {
 	h.Helper()
 	testkit.Execute(
 		h.TB,
@@ -58,18 +58,18 @@ func (h *hooks) impatient() {
 	testkit.Execute(h.TB, h.DB, "UPDATE webhook SET paused_until = NULL")
 }
 
-func (h *hooks) deliveries(id int64, query string) []webhook.WebhookDelivery {
+func (h *hooks) listDeliveries(id int64, query string) []webhook.WebhookDelivery {
 	h.Helper()
 	return testkit.Decode[[]webhook.WebhookDelivery](h.c.Do("GET", path("/webhook/%d/delivery%s", id, query), nil).Want(200))
 }
 
-// ends waits until so many deliveries have ended in a status.
-func (h *hooks) ends(id int64, status string, n int) []webhook.WebhookDelivery {
+// awaitDeliveries waits until so many deliveries have ended in a status.
+func (h *hooks) awaitDeliveries(id int64, status string, n int) []webhook.WebhookDelivery {
 	h.Helper()
 	var all []webhook.WebhookDelivery
 	testkit.Eventually(h.TB, fmt.Sprintf("%d deliveries of webhook %d are %s: %+v", n, id, status, all), func() bool {
-		h.impatient()
-		all = h.deliveries(id, "?status="+status)
+		h.retryNow()
+		all = h.listDeliveries(id, "?status="+status)
 		return len(all) >= n
 	})
 	if len(all) != n {
@@ -83,22 +83,28 @@ func TestWebhooks(t *testing.T) {
 	t.Parallel()
 	h := newHooks(t)
 	for name, test := range map[string]func(*hooks){
-		"delivered": (*hooks).delivered, "tried again": (*hooks).triedAgain, "two secrets": (*hooks).twoSecrets, "gone": (*hooks).gone,
-		"rights":     (*hooks).rights,
-		"own change": (*hooks).ownChange, "slow": (*hooks).slow, "own network": (*hooks).ownNetwork, "refused": (*hooks).refused,
-		"dead letters": (*hooks).deadLetters,
+		"delivered":         (*hooks).testDelivered,
+		"retried":           (*hooks).testRetried,
+		"two secrets":       (*hooks).testSecretRotation,
+		"receiver is gone":  (*hooks).testReceiver410,
+		"owner permissions": (*hooks).testOwnerPermissions,
+		"own change":        (*hooks).testOwnChange,
+		"slow receiver":     (*hooks).testSlowReceiver,
+		"private networks":  (*hooks).testPrivateNetworks,
+		"invalid bodies":    (*hooks).testInvalidBodies,
+		"given up":          (*hooks).testExpired,
 	} {
-		t.Run(name, func(t *testing.T) { test(h.of(t)) })
+		t.Run(name, func(t *testing.T) { test(h.forTest(t)) })
 	}
 }
 
-func (h *hooks) delivered() {
+func (h *hooks) testDelivered() {
 	to := receiver.Start(h.TB, nil)
-	made := h.create(h.c, to, "group.created", "group.deleted")
-	if made.Owner.URL != "/admin/1" || !made.Enabled || made.Name != "127.0.0.1" {
-		h.Errorf("got %+v, want it enabled and named 127.0.0.1, of /admin/1", made)
+	created := h.createWebhook(h.c, to, "group.created", "group.deleted")
+	if created.Owner.URL != "/admin/1" || !created.Enabled || created.Name != "127.0.0.1" {
+		h.Errorf("got %+v, want it enabled and named 127.0.0.1, of /admin/1", created)
 	}
-	if text := h.c.Do("GET", path("/webhook/%d", made.ID), nil).
+	if text := h.c.Do("GET", path("/webhook/%d", created.ID), nil).
 		Want(200).
 		Text + h.c.Do("GET", "/webhook", nil).
 		Want(200).
@@ -108,7 +114,7 @@ func (h *hooks) delivered() {
 	) {
 		h.Errorf("got a secret in %s, want none", text)
 	}
-	id := h.group("Told")
+	id := h.createGroup("Told")
 	h.editGroup(id, "Not told")
 	h.changeGroup(id, pg.Deleted, map[string]any{"name": "Not told"}, nil)
 	testkit.Eventually(h.TB, "both have come", func() bool { return to.Taken() == 2 })
@@ -124,39 +130,44 @@ func (h *hooks) delivered() {
 		all[0].ID == all[1].ID {
 		h.Errorf("got %s, want group.deleted of Not told under another ID", all[1].Body)
 	}
-	listed := h.ends(made.ID, "delivered", 2)
+	listed := h.awaitDeliveries(created.ID, "delivered", 2)
 	if one := listed[0]; one.Type != "group.deleted" || one.Attempts != 1 || *one.AnswerStatus != 204 || one.Duration == nil ||
 		one.Event != all[1].ID ||
 		one.Error != nil {
 		h.Errorf("got %+v, want group.deleted with the answer 204 at the first attempt", one)
 	}
 	shown := testkit.Decode[webhook.ViewedWebhookDelivery](
-		h.c.Do("GET", path("/webhook/%d/delivery/%d", made.ID, listed[0].ID), nil).Want(200),
+		h.c.Do("GET", path("/webhook/%d/delivery/%d", created.ID, listed[0].ID), nil).Want(200),
 	)
 	if shown.Payload == nil || shown.Payload.Type != "group.deleted" {
 		h.Errorf("got %+v, want the payload of group.deleted", shown)
 	}
-	_, other := h.admin("system.integrations read", "system.integrations write")
-	if text := other.Do("GET", path("/webhook/%d/delivery/%d", made.ID, listed[0].ID), nil).Want(200).Text; strings.Contains(text, "payload") {
+	_, other := h.addAdmin("system.integrations read", "system.integrations write")
+	if text := other.Do("GET", path("/webhook/%d/delivery/%d", created.ID, listed[0].ID), nil).
+		Want(200).
+		Text; strings.Contains(
+		text,
+		"payload",
+	) {
 		h.Errorf("got %s without the permission to read groups, want no payload", text)
 	}
 	h.c.Do("GET", path("/webhook/999/delivery/%d", listed[0].ID), nil).Want(404)
 
-	again := testkit.Decode[webhook.WebhookDelivery](
-		h.c.Do("POST", path("/webhook/%d/delivery/%d/replay", made.ID, listed[0].ID), nil).Want(200),
+	replay := testkit.Decode[webhook.WebhookDelivery](
+		h.c.Do("POST", path("/webhook/%d/delivery/%d/replay", created.ID, listed[0].ID), nil).Want(200),
 	)
-	if again.Event != all[1].ID || again.Cause != "replay" {
-		h.Errorf("got %+v, want a replay of %s", again, all[1].ID)
+	if replay.Event != all[1].ID || replay.Cause != "replay" {
+		h.Errorf("got %+v, want a replay of %s", replay, all[1].ID)
 	}
-	tested := testkit.Decode[webhook.WebhookDelivery](h.c.Do("POST", path("/webhook/%d/test", made.ID), nil).Want(200))
+	tested := testkit.Decode[webhook.WebhookDelivery](h.c.Do("POST", path("/webhook/%d/test", created.ID), nil).Want(200))
 	testkit.Eventually(h.TB, "replay and test have come", func() bool { return to.Taken() == 4 })
 	if ids := []string{to.All()[2].ID, to.All()[3].ID}; !slices.Contains(ids, all[1].ID) || !slices.Contains(ids, tested.Event) {
 		h.Errorf("got %v, want %s and %s", ids, all[1].ID, tested.Event)
 	}
 	span := map[string]any{"from": "2020-01-01", "to": "2100-01-01"}
-	h.ends(made.ID, "delivered", 4)
+	h.awaitDeliveries(created.ID, "delivered", 4)
 	if replayed := testkit.Decode[webhook.Replayed](
-		h.c.Do("POST", path("/webhook/%d/replay", made.ID), span).Want(200),
+		h.c.Do("POST", path("/webhook/%d/replay", created.ID), span).Want(200),
 	); replayed.Deliveries != 2 {
 		h.Errorf("got %+v, want 2 deliveries", replayed)
 	}
@@ -164,25 +175,25 @@ func (h *hooks) delivered() {
 	if got := to.All(); got[4].ID != all[0].ID || got[5].ID != all[1].ID {
 		h.Errorf("got %s, %s, want %s, %s", got[4].ID, got[5].ID, all[0].ID, all[1].ID)
 	}
-	h.c.Do("POST", path("/webhook/%d/replay", made.ID), `{"from": "2021-01-01", "to": "2020-01-01"}`).WantErrors("/to", "out_of_range")
-	h.c.Do("DELETE", path("/webhook/%d", made.ID), nil).Want(200)
+	h.c.Do("POST", path("/webhook/%d/replay", created.ID), `{"from": "2021-01-01", "to": "2020-01-01"}`).WantErrors("/to", "out_of_range")
+	h.c.Do("DELETE", path("/webhook/%d", created.ID), nil).Want(200)
 }
 
-// ownChange wants the webhook to be told who changed something, and by which request.
-func (h *hooks) ownChange() {
+// testOwnChange wants the webhook to be told who changed something, and by which request.
+func (h *hooks) testOwnChange() {
 	to := receiver.Start(h.TB, nil)
-	made := h.create(h.c, to, "part.created")
+	created := h.createWebhook(h.c, to, "part.created")
 	h.c.Do("POST", "/part", `{"name": "EPYC 9354", "part_type": "cpu"}`).Want(200)
 	testkit.Eventually(h.TB, "it has come", func() bool { return to.Taken() == 1 })
 	e := to.All()[0].Event(h)
 	if e.Type != "part.created" || e.Data.User.URL != "/admin/1" || e.Data.RequestID != "test" {
 		h.Errorf("got %s, want part.created by /admin/1 with the request id test", to.All()[0].Body)
 	}
-	h.c.Do("DELETE", path("/webhook/%d", made.ID), nil).Want(200)
+	h.c.Do("DELETE", path("/webhook/%d", created.ID), nil).Want(200)
 }
 
 // An event that is not taken is tried again, and holds up those of its item, and of no other.
-func (h *hooks) triedAgain() {
+func (h *hooks) testRetried() {
 	var failing atomic.Bool
 	failing.Store(true)
 	to := receiver.Start(h.TB, func(_ int, r *receiver.Received, _ http.ResponseWriter) int {
@@ -191,15 +202,15 @@ func (h *hooks) triedAgain() {
 		}
 		return http.StatusOK
 	})
-	made := h.create(h.c, to, "group.*")
-	stuck := h.group("Stuck")
+	created := h.createWebhook(h.c, to, "group.*")
+	stuck := h.createGroup("Stuck")
 	h.editGroup(stuck, "Stuck since")
-	h.group("Free")
-	h.ends(made.ID, "delivered", 1)
-	waiting := h.deliveries(made.ID, "?status=waiting")
+	h.createGroup("Free")
+	h.awaitDeliveries(created.ID, "delivered", 1)
+	waiting := h.listDeliveries(created.ID, "?status=waiting")
 	testkit.Eventually(h.TB, "it is tried again", func() bool {
-		h.impatient()
-		waiting = h.deliveries(made.ID, "?status=waiting")
+		h.retryNow()
+		waiting = h.listDeliveries(created.ID, "?status=waiting")
 		return waiting[1].Attempts >= 2
 	})
 	if len(waiting) != 2 || waiting[0].Attempts != 0 || waiting[0].NextAt != nil || *waiting[1].AnswerStatus != 500 ||
@@ -207,7 +218,7 @@ func (h *hooks) triedAgain() {
 		h.Errorf("got %+v, want one that waits for another, which has the answer 500", waiting)
 	}
 	failing.Store(false)
-	h.ends(made.ID, "delivered", 3)
+	h.awaitDeliveries(created.ID, "delivered", 3)
 	var ids []string
 	for _, r := range to.All() {
 		if e := r.Event(h); e.Data.Targets[0].ID == stuck {
@@ -217,22 +228,22 @@ func (h *hooks) triedAgain() {
 	if n := len(ids); n < 4 || ids[n-2] != "group.createdtrue" || ids[n-1] != "group.editedtrue" || slices.Contains(ids, "group.editedfalse") {
 		h.Errorf("got %v, want group.created, then group.edited, delivered last", ids)
 	}
-	h.c.Do("DELETE", path("/webhook/%d", made.ID), nil).Want(200)
+	h.c.Do("DELETE", path("/webhook/%d", created.ID), nil).Want(200)
 }
 
 // What is given up lets the item's next event through.
-func (h *hooks) deadLetters() {
+func (h *hooks) testExpired() {
 	to := receiver.Start(h.TB, func(_ int, r *receiver.Received, _ http.ResponseWriter) int {
 		if strings.Contains(string(r.Body), "group.created") {
 			return http.StatusBadRequest
 		}
 		return http.StatusOK
 	})
-	made := h.create(h.c, to, "group.*")
-	id := h.group("Dead")
+	created := h.createWebhook(h.c, to, "group.*")
+	id := h.createGroup("Dead")
 	h.editGroup(id, "Dead no more")
 	testkit.Eventually(h.TB, "it was tried", func() bool {
-		waiting := h.deliveries(made.ID, "?status=waiting")
+		waiting := h.listDeliveries(created.ID, "?status=waiting")
 		return len(waiting) == 2 && waiting[1].Attempts > 0
 	})
 	testkit.Execute(
@@ -240,23 +251,23 @@ func (h *hooks) deadLetters() {
 		h.DB,
 		"UPDATE webhook_delivery SET created_at = now() - interval '73 hours' WHERE status = 'waiting'",
 	)
-	h.ends(made.ID, "delivered", 1)
-	h.ends(made.ID, "failed", 1)
-	h.c.Do("DELETE", path("/webhook/%d", made.ID), nil).Want(200)
+	h.awaitDeliveries(created.ID, "delivered", 1)
+	h.awaitDeliveries(created.ID, "failed", 1)
+	h.c.Do("DELETE", path("/webhook/%d", created.ID), nil).Want(200)
 }
 
 // While a secret is changed, what is sent is signed with both.
-func (h *hooks) twoSecrets() {
+func (h *hooks) testSecretRotation() {
 	to := receiver.Start(h.TB, nil)
-	made := h.create(h.c, to, "group.*")
-	at := path("/webhook/%d", made.ID)
+	created := h.createWebhook(h.c, to, "group.*")
+	at := path("/webhook/%d", created.ID)
 	second := testkit.Decode[webhook.Webhook](h.c.Do("PATCH", at, `{"secret": null}`).Want(200))
-	if second.Secret == "" || second.Secret == made.Secret || second.OldSecretUntil == nil {
+	if second.Secret == "" || second.Secret == created.Secret || second.OldSecretUntil == nil {
 		h.Fatalf("got %+v, want a new secret beside the old one", second)
 	}
-	to.Trust(made.Secret, second.Secret)
-	h.group("Signed twice")
-	h.ends(made.ID, "delivered", 1)
+	to.Trust(created.Secret, second.Secret)
+	h.createGroup("Signed twice")
+	h.awaitDeliveries(created.ID, "delivered", 1)
 	const own = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 	third := testkit.Decode[webhook.Webhook](h.c.Do("PATCH", at, map[string]any{"secret": own}).Want(200))
 	if third.Secret != own {
@@ -269,30 +280,30 @@ func (h *hooks) twoSecrets() {
 		h.Errorf("got %+v, want no old secret and none shown", ended)
 	}
 	to.Trust(own)
-	h.group("Signed once")
-	h.ends(made.ID, "delivered", 2)
+	h.createGroup("Signed once")
+	h.awaitDeliveries(created.ID, "delivered", 2)
 	if last := to.All()[1].Header.Get("webhook-signature"); strings.Contains(last, " ") {
 		h.Errorf("got the signatures %s, want one", last)
 	}
-	for _, wrong := range []string{"x", "whsec_", "whsec_x", "whsec_c2hvcnQ="} {
-		h.c.Do("PATCH", at, map[string]any{"secret": wrong}).WantErrors("/secret", "invalid")
+	for _, invalid := range []string{"x", "whsec_", "whsec_x", "whsec_c2hvcnQ="} {
+		h.c.Do("PATCH", at, map[string]any{"secret": invalid}).WantErrors("/secret", "invalid")
 	}
 	h.c.Do("DELETE", at, nil).Want(200)
 }
 
 // A receiver that says that it is gone is sent nothing more, until somebody enables it again: then what waits comes.
-func (h *hooks) gone() {
-	var gone atomic.Bool
-	gone.Store(true)
+func (h *hooks) testReceiver410() {
+	var answers410 atomic.Bool
+	answers410.Store(true)
 	to := receiver.Start(h.TB, func(int, *receiver.Received, http.ResponseWriter) int {
-		if gone.Load() {
+		if answers410.Load() {
 			return http.StatusGone
 		}
 		return http.StatusOK
 	})
-	made := h.create(h.c, to, "group.created")
-	at := path("/webhook/%d", made.ID)
-	h.group("Gone")
+	created := h.createWebhook(h.c, to, "group.created")
+	at := path("/webhook/%d", created.ID)
+	h.createGroup("Gone")
 	var disabled webhook.Webhook
 	testkit.Eventually(h.TB, "it is disabled", func() bool {
 		disabled = testkit.Decode[webhook.Webhook](h.c.Do("GET", at, nil).Want(200))
@@ -301,49 +312,49 @@ func (h *hooks) gone() {
 	if disabled.Resting == nil || !strings.Contains(*disabled.Resting, "410") {
 		h.Errorf("got %+v, want it disabled for the answer 410", disabled)
 	}
-	items := h.logged(path("type=webhook.edited&target_type=webhook&target_id=%d", made.ID), 1)
-	var somebodys bool
+	items := h.awaitLog(path("type=webhook.edited&target_type=webhook&target_id=%d", created.ID), 1)
+	var hasUser bool
 	if err := h.DB.QueryRow(h.Context(), "SELECT request_id IS NOT NULL OR user_url IS NOT NULL FROM log WHERE id = $1", items[0].ID).
-		Scan(&somebodys); err != nil ||
-		somebodys {
-		h.Errorf("got %t, %v for a log item with a request or a user, want false", somebodys, err)
+		Scan(&hasUser); err != nil ||
+		hasUser {
+		h.Errorf("got %t, %v for a log item with a request or a user, want false", hasUser, err)
 	}
-	h.group("Gone, too")
-	gone.Store(false)
+	h.createGroup("Gone, too")
+	answers410.Store(false)
 	h.c.Do("PATCH", at, `{"enabled": true}`).Want(200)
-	h.ends(made.ID, "delivered", 2)
+	h.awaitDeliveries(created.ID, "delivered", 2)
 	h.c.Do("DELETE", at, nil).Want(200)
 }
 
 // A webhook is sent what its maker may read, right now.
-func (h *hooks) rights() {
+func (h *hooks) testOwnerPermissions() {
 	to := receiver.Start(h.TB, nil)
 	const reads, writes = "system.integrations read", "system.integrations write"
-	admin, maker := h.admin("network.groups read", reads, writes)
-	is := func(active bool, grants ...string) {
+	admin, maker := h.addAdmin("network.groups read", reads, writes)
+	setOwner := func(active bool, grants ...string) {
 		h.Identity.SetAdmin(admin, keycache.Owner{Active: active, Grants: principal.ParseGrants(append(grants, reads, writes))})
 	}
 	maker.Do("POST", "/webhook", map[string]any{"url": to.URL, "types": []string{"group.created", "entity.created"}}).Want(403)
 	maker.Do("POST", "/webhook", map[string]any{"url": to.URL, "types": []string{"*"}}).Want(403)
-	made := h.create(maker, to, "group.created")
-	_, other := h.admin(reads, writes)
-	other.Do("PATCH", path("/webhook/%d", made.ID), `{"url": "https://elsewhere.example.com"}`).Want(403)
-	h.group("Allowed")
-	h.ends(made.ID, "delivered", 1)
+	created := h.createWebhook(maker, to, "group.created")
+	_, other := h.addAdmin(reads, writes)
+	other.Do("PATCH", path("/webhook/%d", created.ID), `{"url": "https://elsewhere.example.com"}`).Want(403)
+	h.createGroup("Allowed")
+	h.awaitDeliveries(created.ID, "delivered", 1)
 
-	is(true)
-	h.group("Not allowed")
-	if failed := h.ends(
-		made.ID,
+	setOwner(true)
+	h.createGroup("Not allowed")
+	if failed := h.awaitDeliveries(
+		created.ID,
 		"failed",
 		1,
 	); failed[0].Attempts != 0 ||
 		*failed[0].Error != "the maker of the webhook lacks network.groups read" {
 		h.Errorf("got %+v, want no attempt for a missing permission", failed)
 	}
-	is(false, "network.groups read")
-	h.group("Later")
-	at := path("/webhook/%d", made.ID)
+	setOwner(false, "network.groups read")
+	h.createGroup("Later")
+	at := path("/webhook/%d", created.ID)
 	testkit.Eventually(h.TB, "it rests", func() bool {
 		w := testkit.Decode[webhook.Webhook](h.c.Do("GET", at, nil).Want(200))
 		return w.Resting != nil && *w.Resting == "its maker is disabled or gone"
@@ -351,10 +362,10 @@ func (h *hooks) rights() {
 	if to.Taken() != 1 {
 		h.Errorf("got %d deliveries with the maker disabled, want 1", to.Taken())
 	}
-	is(true, "network.groups read")
-	h.ends(made.ID, "delivered", 2)
+	setOwner(true, "network.groups read")
+	h.awaitDeliveries(created.ID, "delivered", 2)
 	h.Identity.SetAdmin(admin, keycache.Owner{})
-	h.group("Never")
+	h.createGroup("Never")
 	testkit.Eventually(h.TB, "it rests", func() bool {
 		w := testkit.Decode[webhook.Webhook](h.c.Do("GET", at, nil).Want(200))
 		return w.Resting != nil && *w.Resting == "its maker is disabled or gone"
@@ -363,20 +374,20 @@ func (h *hooks) rights() {
 }
 
 // A receiver that does not answer holds up nobody else's events.
-func (h *hooks) slow() {
+func (h *hooks) testSlowReceiver() {
 	hang := make(chan struct{})
 	hanging := receiver.Start(h.TB, func(int, *receiver.Received, http.ResponseWriter) int { <-hang; return http.StatusOK })
 	prompt := receiver.Start(h.TB, nil)
-	first, second := h.create(h.c, hanging, "group.created"), h.create(h.c, prompt, "group.created")
+	first, second := h.createWebhook(h.c, hanging, "group.created"), h.createWebhook(h.c, prompt, "group.created")
 	for n := range 20 {
-		h.group(fmt.Sprint("Slow ", n))
+		h.createGroup(fmt.Sprint("Slow ", n))
 	}
 	testkit.Eventually(h.TB, "all have come to the one that answers", func() bool { return prompt.Taken() == 20 })
 	if hanging.Taken() != 0 {
 		h.Errorf("got %d answers of the receiver that hangs, want 0", hanging.Taken())
 	}
 	close(hang)
-	h.ends(first.ID, "delivered", 20)
+	h.awaitDeliveries(first.ID, "delivered", 20)
 	for _, w := range []webhook.Webhook{first, second} {
 		h.c.Do("DELETE", path("/webhook/%d", w.ID), nil).Want(200)
 	}
@@ -384,7 +395,7 @@ func (h *hooks) slow() {
 
 // No address of a network of one's own is asked, unless it is allowed: not as it stands, not after a redirect, and not where
 // a name leads to it that led elsewhere a moment before.
-func (h *hooks) ownNetwork() {
+func (h *hooks) testPrivateNetworks() {
 	allowed := receiver.Start(h.TB, func(_ int, _ *receiver.Received, w http.ResponseWriter) int {
 		w.Header().Set("Connection", "close") // the name is looked up each time
 		return http.StatusInternalServerError
@@ -400,11 +411,11 @@ func (h *hooks) ownNetwork() {
 	}
 	h.Cleanup(func() { _ = server.Close() })
 	for _, host := range []string{"127.0.0.2", "127.0.0.3"} {
-		door, err := net.Listen("tcp", host+":"+port)
+		listener, err := net.Listen("tcp", host+":"+port)
 		if err != nil {
 			h.Fatal(err)
 		}
-		go func() { _ = server.Serve(door) }()
+		go func() { _ = server.Serve(listener) }()
 	}
 	changing := names.Add(h, func() netip.Addr {
 		if asked.Add(1) == 1 {
@@ -423,11 +434,11 @@ func (h *hooks) ownNetwork() {
 	for _, url := range urls {
 		hooks = append(hooks, h.c.Do("POST", "/webhook", map[string]any{"url": url, "types": "group.created"}).Want(200).ID())
 	}
-	h.group("Inside")
+	h.createGroup("Inside")
 	for n, id := range hooks {
 		testkit.Eventually(h.TB, urls[n]+" is refused", func() bool {
-			h.impatient()
-			all := h.deliveries(id, "")
+			h.retryNow()
+			all := h.listDeliveries(id, "")
 			return len(all) == 1 && all[0].Error != nil && strings.Contains(*all[0].Error, "IRONPLANE_ALLOWED_NETWORKS") &&
 				all[0].AnswerStatus == nil
 		})
@@ -443,7 +454,7 @@ func (h *hooks) ownNetwork() {
 	}
 }
 
-func (h *hooks) refused() {
+func (h *hooks) testInvalidBodies() {
 	for url, code := range map[string]string{
 		"": "required", "x": "invalid", "ftp://x": "invalid", "https://": "invalid", "https://a:b@x": "invalid", "https://x/#y": "invalid",
 	} {

@@ -12,8 +12,8 @@ import (
 // What ended is kept as long as the setting says, and what waits for too long is given up and lets the next one through.
 func TestDeliveriesAreKept(t *testing.T) {
 	t.Parallel()
-	o := newMailStand(t, "")
-	made := o.Do("POST", "/webhook", `{"url": "https://hooks.example.com", "types": ["group.*"], "enabled": false}`).Want(200).ID()
+	o := newMailFixture(t, "")
+	created := o.Do("POST", "/webhook", `{"url": "https://hooks.example.com", "types": ["group.*"], "enabled": false}`).Want(200).ID()
 	o.execute("INSERT INTO webhook_event (uuid, type, at, payload) VALUES ('a', 'group.created', now() - interval '10 days', '{}')")
 	o.execute(`INSERT INTO webhook_delivery (webhook_id, event_id, item, cause, status, next_at, created_at) VALUES
 		(1, 1, 'group/1', 'event', 'delivered', NULL, now() - interval '10 days'), (1, 1, 'group/1', 'event', 'failed', NULL, now() - interval '8 days'),
@@ -23,15 +23,15 @@ func TestDeliveriesAreKept(t *testing.T) {
 	deliveries := func() []webhook.WebhookDelivery {
 		return testkit.Decode[[]webhook.WebhookDelivery](o.Do("GET", "/webhook/1/delivery", nil).Want(200))
 	}
-	o.during("tidy deliveries to webhooks", "the oldest is gone, and that of a webhook which is deleted", func() bool {
+	o.runUntil("tidy deliveries to webhooks", "the oldest is gone, and that of a webhook which is deleted", func() bool {
 		left, orphans := deliveries(), 0
 		err := o.deps.DB.QueryRow(t.Context(), "SELECT count(*) FROM webhook_delivery WHERE webhook_id = 99").Scan(&orphans)
-		return err == nil && orphans == 0 && made == 1 && len(left) == 3 && left[0].NextAt != nil && left[1].Status == "failed" &&
+		return err == nil && orphans == 0 && created == 1 && len(left) == 3 && left[0].NextAt != nil && left[1].Status == "failed" &&
 			strings.Contains(*left[1].Error, "three days")
 	})
 	o.execute("UPDATE setting SET chosen = '1' WHERE slug = 'webhook.days'")
 	o.execute("UPDATE webhook_delivery SET status = 'delivered', next_at = NULL, created_at = now() - interval '2 days'")
-	o.during("tidy deliveries to webhooks", "events without deliveries are gone", func() bool {
+	o.runUntil("tidy deliveries to webhooks", "events without deliveries are gone", func() bool {
 		var n int
 		err := o.deps.DB.QueryRow(t.Context(), "SELECT count(*) FROM webhook_event").Scan(&n)
 		return err == nil && n == 0

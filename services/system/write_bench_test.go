@@ -9,12 +9,12 @@ import (
 
 // BenchmarkWrite logs changes as a consumer that is behind does: a thousand at a time.
 func BenchmarkWrite(b *testing.B) {
-	s := newStand(b)
+	s := newFixture(b)
 	const page = 1000
 	for b.Loop() {
 		batch := make([]events.Event, page)
 		for i := range batch {
-			batch[i] = edit(
+			batch[i] = newEdit(
 				int64(i%50+1),
 				`{"name": "x", "reserved": false, "entities": {"count": 1}}`,
 				`{"name": "y", "reserved": false, "entities": {"count": 1}}`,
@@ -27,12 +27,12 @@ func BenchmarkWrite(b *testing.B) {
 
 // BenchmarkVerify verifies a log.
 func BenchmarkVerify(b *testing.B) {
-	s := newStand(b)
+	s := newFixture(b)
 	const pages, page = 20, 1000
 	for range pages {
 		batch := make([]events.Event, page)
 		for i := range batch {
-			batch[i] = edit(int64(i%50+1), `{"name": "x"}`, `{"name": "y"}`)
+			batch[i] = newEdit(int64(i%50+1), `{"name": "x"}`, `{"name": "y"}`)
 		}
 		s.write("network", batch...)
 	}

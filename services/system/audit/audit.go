@@ -40,66 +40,66 @@ type item struct {
 	mac               []byte
 }
 
-// message is what the item's mac signs: each part with its length before it, so that no two items say the same.
+// newBuffer is what the item's mac signs: each part with its length before it, so that no two items say the same.
 func (i *item) message(before []byte) []byte {
-	m := message("item")
-	m.bytes(before)
-	m.number(i.id)
-	m.number(i.at.UnixMicro())
-	m.text(i.source)
-	m.number(i.seq)
-	m.text(i.kind)
-	m.text(i.description)
-	m.optional(i.userURL)
-	m.optional(i.userName)
+	m := newBuffer("item")
+	m.putBytes(before)
+	m.putNumber(i.id)
+	m.putNumber(i.at.UnixMicro())
+	m.putText(i.source)
+	m.putNumber(i.seq)
+	m.putText(i.kind)
+	m.putText(i.description)
+	m.putOptional(i.userURL)
+	m.putOptional(i.userName)
 	if i.userKey == nil {
-		m.optional(nil)
+		m.putOptional(nil)
 	} else {
-		m.number(*i.userKey)
+		m.putNumber(*i.userKey)
 	}
-	m.optional(i.ip)
-	m.optional(i.requestID)
-	m.text(i.targets)
-	m.text(i.changes)
+	m.putOptional(i.ip)
+	m.putOptional(i.requestID)
+	m.putText(i.targets)
+	m.putText(i.changes)
 	return m
 }
 
 // buffer is a message that is signed. It begins with its kind, so that no signature is good for another kind.
 type buffer []byte
 
-func message(kind string) buffer {
+func newBuffer(kind string) buffer {
 	var m buffer
-	m.text(kind)
+	m.putText(kind)
 	return m
 }
 
-func (m *buffer) length(n uint64) { *m = binary.BigEndian.AppendUint64(*m, n) }
+func (m *buffer) putLength(n uint64) { *m = binary.BigEndian.AppendUint64(*m, n) }
 
-func (m *buffer) bytes(value []byte) {
-	m.length(uint64(len(value)))
+func (m *buffer) putBytes(value []byte) {
+	m.putLength(uint64(len(value)))
 	*m = append(*m, value...)
 }
 
-func (m *buffer) text(value string) { m.bytes([]byte(value)) }
+func (m *buffer) putText(value string) { m.putBytes([]byte(value)) }
 
-func (m *buffer) number(value int64) {
-	m.length(8)
+func (m *buffer) putNumber(value int64) {
+	m.putLength(8)
 	*m = binary.BigEndian.AppendUint64(*m, uint64(value))
 }
 
-// optional writes, of what is not there, a length that nothing has.
-func (m *buffer) optional(value *string) {
+// putOptional writes, of what is not there, a length that nothing has.
+func (m *buffer) putOptional(value *string) {
 	if value == nil {
-		m.length(1 << 63)
+		m.putLength(1 << 63)
 		return
 	}
-	m.text(*value)
+	m.putText(*value)
 }
 
-func (m *buffer) numbers(values map[string]int64) {
-	m.length(uint64(len(values)))
+func (m *buffer) putNumbers(values map[string]int64) {
+	m.putLength(uint64(len(values)))
 	for _, name := range slices.Sorted(maps.Keys(values)) {
-		m.text(name)
-		m.number(values[name])
+		m.putText(name)
+		m.putNumber(values[name])
 	}
 }

@@ -34,32 +34,32 @@ func scanJSON(from, into any) error {
 
 var redacted = json.RawMessage(`"[secret]"`)
 
-// changesOf compares two objects, each of which may be absent. A secret that was set is a change, though its values
+// diff compares two objects, each of which may be absent. A secret that was set is a change, though its values
 // look alike.
-func changesOf(before, after json.RawMessage) (Changes, error) {
-	was, err := leavesOf(before)
+func diff(before, after json.RawMessage) (Changes, error) {
+	old, err := flattenObject(before)
 	if err != nil {
 		return nil, err
 	}
-	is, err := leavesOf(after)
+	current, err := flattenObject(after)
 	if err != nil {
 		return nil, err
 	}
 	changed := Changes{}
-	for name, value := range was {
-		if other, there := is[name]; !there || secret.IsMark(value) || !reflect.DeepEqual(value, other) {
-			changed[name] = Change{Before: show(value)}
+	for name, value := range old {
+		if other, exists := current[name]; !exists || secret.IsMark(value) || !reflect.DeepEqual(value, other) {
+			changed[name] = Change{Before: redact(value)}
 		}
 	}
-	for name, value := range is {
-		if other, there := was[name]; !there || secret.IsMark(value) || !reflect.DeepEqual(value, other) {
-			changed[name] = Change{Before: changed[name].Before, After: show(value)}
+	for name, value := range current {
+		if other, exists := old[name]; !exists || secret.IsMark(value) || !reflect.DeepEqual(value, other) {
+			changed[name] = Change{Before: changed[name].Before, After: redact(value)}
 		}
 	}
 	return changed, nil
 }
 
-func show(value any) json.RawMessage {
+func redact(value any) json.RawMessage {
 	if secret.IsMark(value) {
 		return redacted
 	}
@@ -67,8 +67,8 @@ func show(value any) json.RawMessage {
 	return text
 }
 
-// leavesOf are the members of an object that are no objects themselves, and not null.
-func leavesOf(text json.RawMessage) (map[string]any, error) {
+// flattenObject are the members of an object that are no objects themselves, and not null.
+func flattenObject(text json.RawMessage) (map[string]any, error) {
 	leaves := map[string]any{}
 	if len(text) == 0 {
 		return leaves, nil

@@ -15,47 +15,47 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 )
 
-// countersigned are items that an older master key signed, and a newer one vouches for.
-type countersigned struct {
+// countersignedRange are items that an older master key signed, and a newer one vouches for.
+type countersignedRange struct {
 	first, last       int64
 	digest, signature []byte
 }
 
-func (c *countersigned) message() buffer {
-	m := message("countersigned")
-	m.number(c.first)
-	m.number(c.last)
-	m.bytes(c.digest)
+func (c *countersignedRange) message() buffer {
+	m := newBuffer("countersigned")
+	m.putNumber(c.first)
+	m.putNumber(c.last)
+	m.putBytes(c.digest)
 	return m
 }
 
-// longestCountersigned bounds how many items are countersigned at once.
-const longestCountersigned = stretch
+// maxRangeItems bounds how many items are countersigned at once.
+const maxRangeItems = readBatch
 
 // unknownAge is that of a master key which is not given any more: it is older than all that are.
 const unknownAge = math.MaxInt
 
-// covering is a part of the log that is being hashed as the walk goes through it.
-type covering struct {
-	countersigned
+// rangeHash is a part of the log that is being hashed as the walk goes through it.
+type rangeHash struct {
+	countersignedRange
 	hash hash.Hash
 }
 
-func (c *covering) add(i *item, before []byte) {
+func (c *rangeHash) add(i *item, before []byte) {
 	var m buffer
-	m.bytes(i.message(before))
-	m.bytes(i.mac)
+	m.putBytes(i.message(before))
+	m.putBytes(i.mac)
 	c.hash.Write(m)
 	c.last = i.id
 }
 
 // readCountersigned verifies the signatures.
-func (w *walk) readCountersigned(ctx context.Context) error {
+func (w *verifier) readCountersigned(ctx context.Context) error {
 	rows, err := w.tx.Query(ctx, "SELECT first, last, digest, signature FROM log_countersigned ORDER BY first")
 	if err != nil {
 		return fmt.Errorf("read what is countersigned: %w", err)
 	}
-	all, err := pgx.CollectRows(rows, func(r pgx.CollectableRow) (c countersigned, err error) {
+	all, err := pgx.CollectRows(rows, func(r pgx.CollectableRow) (c countersignedRange, err error) {
 		return c, r.Scan(&c.first, &c.last, &c.digest, &c.signature)
 	})
 	if err != nil {
@@ -63,40 +63,40 @@ func (w *walk) readCountersigned(ctx context.Context) error {
 	}
 	for _, c := range all {
 		if _, ok, err := w.signer.Check(c.message(), c.signature); err != nil || !ok {
-			return &Bad{0, fmt.Sprintf("what countersigns the items %d to %d is not signed with this master key", c.first, c.last)}
+			return &IntegrityError{0, fmt.Sprintf("what countersigns the items %d to %d is not signed with this master key", c.first, c.last)}
 		}
-		if n := len(w.covers); n > 0 && c.first <= w.covers[n-1].last {
-			return &Bad{0, fmt.Sprintf("the items from %d on are countersigned twice", c.first)}
+		if n := len(w.countersigned); n > 0 && c.first <= w.countersigned[n-1].last {
+			return &IntegrityError{0, fmt.Sprintf("the items from %d on are countersigned twice", c.first)}
 		}
-		w.covers = append(w.covers, c)
+		w.countersigned = append(w.countersigned, c)
 	}
 	return nil
 }
 
-// cover tells whether an item is countersigned, and, at the end of what is so at once, whether that is as it was.
-func (w *walk) cover(i *item) (covered bool, err error) {
-	if w.covering == nil {
-		for len(w.covers) > 0 && w.covers[0].first < i.id {
-			w.covers = w.covers[1:]
+// verifyCountersigned tells whether an item is countersigned, and, at the end of what is so at once, whether that is as it was.
+func (w *verifier) verifyCountersigned(i *item) (covered bool, err error) {
+	if w.current == nil {
+		for len(w.countersigned) > 0 && w.countersigned[0].first < i.id {
+			w.countersigned = w.countersigned[1:]
 		}
-		if len(w.covers) == 0 || w.covers[0].first != i.id {
+		if len(w.countersigned) == 0 || w.countersigned[0].first != i.id {
 			return false, nil
 		}
-		w.covering = &covering{hash: sha256.New()}
+		w.current = &rangeHash{hash: sha256.New()}
 	}
-	w.covering.add(i, w.mac)
-	if c := w.covers[0]; i.id == c.last {
-		if !bytes.Equal(w.covering.hash.Sum(nil), c.digest) {
-			return true, &Bad{c.first, fmt.Sprintf("or one behind it, up to item %d, was altered", c.last)}
+	w.current.add(i, w.mac)
+	if c := w.countersigned[0]; i.id == c.last {
+		if !bytes.Equal(w.current.hash.Sum(nil), c.digest) {
+			return true, &IntegrityError{c.first, fmt.Sprintf("or one behind it, up to item %d, was altered", c.last)}
 		}
-		w.covering = nil
+		w.current = nil
 	}
 	return true, nil
 }
 
-// whole is the nearest item from this one on, or before it, at which nothing that is countersigned at once is divided.
-func (w *walk) whole(id int64, before bool) int64 {
-	for _, c := range w.covers {
+// alignToRange is the nearest item from this one on, or before it, at which nothing that is countersigned at once is divided.
+func (w *verifier) alignToRange(id int64, before bool) int64 {
+	for _, c := range w.countersigned {
 		if c.first <= id && id < c.last {
 			if before {
 				return c.first - 1
@@ -107,30 +107,30 @@ func (w *walk) whole(id int64, before bool) int64 {
 	return id
 }
 
-// note hashes an item that is signed with an older key, to be countersigned.
-func (w *walk) note(i *item, age int) {
-	if age == 0 || w.noted == nil {
+// collectForCountersigning hashes an item that is signed with an older key, to be countersigned.
+func (w *verifier) collectForCountersigning(i *item, age int) {
+	if age == 0 || w.toCountersign == nil {
 		return
 	}
-	n := len(*w.noted)
-	if n == 0 || (*w.noted)[n-1].last-(*w.noted)[n-1].first+1 == longestCountersigned {
-		*w.noted = append(*w.noted, covering{countersigned{first: i.id}, sha256.New()})
+	n := len(*w.toCountersign)
+	if n == 0 || (*w.toCountersign)[n-1].last-(*w.toCountersign)[n-1].first+1 == maxRangeItems {
+		*w.toCountersign = append(*w.toCountersign, rangeHash{countersignedRange{first: i.id}, sha256.New()})
 		n++
 	}
-	(*w.noted)[n-1].add(i, w.mac)
+	(*w.toCountersign)[n-1].add(i, w.mac)
 }
 
-var errCutMeanwhile = errors.New("the log was cut meanwhile")
+var errConcurrentCut = errors.New("the log was cut meanwhile")
 
 // Resign signs head and checkpoints with the newest master key, and countersigns the items that an older one signed, once
 // all of the log is verified. It goes on being written.
 func (l *Log) Resign(ctx context.Context, db *pg.DB) error {
 	for {
-		var noted []covering
+		var ranges []rangeHash
 		var first int64
 		if err := db.InTx(ctx, func(tx *pg.Tx) error {
-			noted = []covering{}
-			w, err := l.verifyAll(ctx, tx, Anchor{}, &noted)
+			ranges = []rangeHash{}
+			w, err := l.verifyAll(ctx, tx, Anchor{}, &ranges)
 			first = w.first
 			return err
 		}); err != nil {
@@ -138,28 +138,28 @@ func (l *Log) Resign(ctx context.Context, db *pg.DB) error {
 		}
 		if err := db.InTx(ctx, func(tx *pg.Tx) error {
 			tx.Unrecorded("what is logged is not changed")
-			return l.countersign(ctx, tx, first, noted)
-		}); !errors.Is(err, errCutMeanwhile) {
+			return l.countersign(ctx, tx, first, ranges)
+		}); !errors.Is(err, errConcurrentCut) {
 			return err
 		}
 	}
 }
 
-func (l *Log) countersign(ctx context.Context, tx *pg.Tx, first int64, noted []covering) error {
+func (l *Log) countersign(ctx context.Context, tx *pg.Tx, first int64, ranges []rangeHash) error {
 	h, err := l.lockHead(ctx, tx)
 	if err != nil {
 		return err
 	}
-	w := l.walk(tx)
-	if err := w.begin(ctx, &h); err != nil {
+	w := l.newVerifier(tx)
+	if err := w.verifyCheckpoints(ctx, &h); err != nil {
 		return err
 	}
 	if w.first != first {
-		return errCutMeanwhile
+		return errConcurrentCut
 	}
 	h.checkpoint = h.checkpoint[:0]
 	var all []checkpoint
-	if err := checkpoints(ctx, tx, func(c *checkpoint) error { all = append(all, *c); return nil }); err != nil {
+	if err := forEachCheckpoint(ctx, tx, func(c *checkpoint) error { all = append(all, *c); return nil }); err != nil {
 		return err
 	}
 	for _, c := range all {
@@ -171,7 +171,7 @@ func (l *Log) countersign(ctx context.Context, tx *pg.Tx, first int64, noted []c
 	if _, err := tx.Exec(ctx, "DELETE FROM log_countersigned"); err != nil {
 		return fmt.Errorf("replace what is countersigned: %w", err)
 	}
-	for _, c := range noted {
+	for _, c := range ranges {
 		c.digest = c.hash.Sum(nil)
 		if _, err := tx.Exec(
 			ctx,

@@ -9,11 +9,11 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 )
 
-// slice is how many items are cut at a time.
-const slice = 10_000
+// cutBatch is how many items are cut at a time.
+const cutBatch = 10_000
 
-// cutting is what stands in the record of a cut.
-type cutting struct {
+// cutRecord is what stands in the record of a cut.
+type cutRecord struct {
 	Items int64 `json:"items"`
 	Last  int64 `json:"last"`
 }
@@ -28,7 +28,7 @@ func (l *Log) Cut(ctx context.Context, db *pg.DB, older time.Time) error {
 			}
 			return err
 		})
-		if err != nil || cut < slice {
+		if err != nil || cut < cutBatch {
 			return err
 		}
 	}
@@ -41,26 +41,26 @@ func (l *Log) cut(ctx context.Context, tx *pg.Tx, older time.Time) (cut int64, e
 	if err != nil {
 		return 0, err
 	}
-	last, err := oldest(ctx, tx, older)
+	last, err := findLastExpired(ctx, tx, older)
 	if err != nil || last == 0 {
 		return 0, err
 	}
-	w := l.walk(tx)
-	if err := w.begin(ctx, &h); err != nil {
+	w := l.newVerifier(tx)
+	if err := w.verifyCheckpoints(ctx, &h); err != nil {
 		return 0, err
 	}
-	if last = w.whole(last, true); last < w.first {
+	if last = w.alignToRange(last, true); last < w.first {
 		return 0, nil
 	}
-	next := w.whole(last+1, false)
-	if err := w.to(ctx, last); err != nil {
+	next := w.alignToRange(last+1, false)
+	if err := w.verifyTo(ctx, last); err != nil {
 		return 0, err
 	}
 	c := checkpoint{id: w.id, mac: w.mac, at: time.Now().Truncate(time.Microsecond), seqs: maps.Clone(w.seqs)}
 	if last < h.id {
-		err = w.to(ctx, next)
+		err = w.verifyTo(ctx, next)
 	} else {
-		err = w.end(ctx, &h)
+		err = w.verifyEnd(ctx, &h)
 	}
 	if err != nil {
 		return 0, err
@@ -88,16 +88,16 @@ func (l *Log) cut(ctx context.Context, tx *pg.Tx, older time.Time) (cut int64, e
 		}
 	}
 	cut = c.id - w.first + 1
-	tx.Record(pg.Record{Kind: "log", Action: "cut", After: cutting{cut, c.id}})
+	tx.Record(pg.Record{Kind: "log", Action: "cut", After: cutRecord{cut, c.id}})
 	return cut, nil
 }
 
-// oldest is the last of the items at the log's beginning that are this old, of so many as are cut at a time; 0: none.
-func oldest(ctx context.Context, tx *pg.Tx, older time.Time) (last int64, err error) {
+// findLastExpired is the last of the items at the log's beginning that are this old, of so many as are cut at a time; 0: none.
+func findLastExpired(ctx context.Context, tx *pg.Tx, older time.Time) (last int64, err error) {
 	err = tx.QueryRow(ctx, `
 		SELECT coalesce(max(id), 0) FROM (
 			SELECT id, bool_and(at < $1) OVER (ORDER BY id) AS old FROM (SELECT id, at FROM log ORDER BY id LIMIT $2) first) first
-		WHERE old`, older, slice).Scan(&last)
+		WHERE old`, older, cutBatch).Scan(&last)
 	if err != nil {
 		return 0, fmt.Errorf("find what is old: %w", err)
 	}

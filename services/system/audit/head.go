@@ -23,11 +23,11 @@ type head struct {
 }
 
 func (h *head) message() []byte {
-	m := message("head 2") // "head" was without numbers and checkpoint: see upgrade
-	m.number(h.id)
-	m.bytes(h.mac)
-	m.bytes(h.checkpoint)
-	m.numbers(h.seqs)
+	m := newBuffer("head 2") // "head" was without numbers and checkpoint: see upgrade
+	m.putNumber(h.id)
+	m.putBytes(h.mac)
+	m.putBytes(h.checkpoint)
+	m.putNumbers(h.seqs)
 	return m
 }
 
@@ -41,12 +41,12 @@ type checkpoint struct {
 }
 
 func (c *checkpoint) message(before []byte) []byte {
-	m := message("checkpoint 2")
-	m.bytes(before) // the signature of the checkpoint before it
-	m.number(c.id)
-	m.bytes(c.mac)
-	m.number(c.at.UnixMicro())
-	m.numbers(c.seqs)
+	m := newBuffer("checkpoint 2")
+	m.putBytes(before) // the signature of the checkpoint before it
+	m.putNumber(c.id)
+	m.putBytes(c.mac)
+	m.putNumber(c.at.UnixMicro())
+	m.putNumbers(c.seqs)
 	return m
 }
 
@@ -104,9 +104,9 @@ func (h *head) store(ctx context.Context, tx *pg.Tx, signer *seal.Signer) error 
 	return nil
 }
 
-// Begin signs the head of a log that never had an item, and anew that of one that another version wrote, or that is
+// SignHead signs the head of a log that never had an item, and anew that of one that another version wrote, or that is
 // signed with an earlier master key. It fails where the head is not what was written there.
-func (l *Log) Begin(ctx context.Context, db *pg.DB) error {
+func (l *Log) SignHead(ctx context.Context, db *pg.DB) error {
 	return db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("what is logged is not changed")
 		h, err := l.lockHead(ctx, tx)
@@ -125,18 +125,18 @@ func (l *Log) lockHead(ctx context.Context, tx *pg.Tx) (h head, err error) {
 	err = h.check(l.signer())
 	switch {
 	case err == nil && h.age > 0:
-		return h, h.newest(ctx, tx, l.signer())
+		return h, h.checkNewestKey(ctx, tx, l.signer())
 	case errors.Is(err, errUnsigned):
-		return h, h.first(ctx, tx)
-	case errors.Is(err, errHead) && h.old(l.signer()):
+		return h, h.checkNeverUsed(ctx, tx)
+	case errors.Is(err, errHead) && h.isOldFormat(l.signer()):
 		return h, l.upgrade(ctx, tx, &h)
 	}
 	return h, err
 }
 
-// newest refuses a head that is signed with an earlier master key than the last item or checkpoint: it was signed by one
+// checkNewestKey refuses a head that is signed with an earlier master key than the last item or checkpoint: it was signed by one
 // who has that key alone.
-func (h *head) newest(ctx context.Context, tx *pg.Tx, signer *seal.Signer) error {
+func (h *head) checkNewestKey(ctx context.Context, tx *pg.Tx, signer *seal.Signer) error {
 	rows, err := tx.Query(
 		ctx,
 		"SELECT mac FROM log WHERE id = $1 UNION ALL (SELECT signature FROM log_checkpoint ORDER BY id DESC LIMIT 1)",
@@ -155,9 +155,9 @@ func (h *head) newest(ctx context.Context, tx *pg.Tx, signer *seal.Signer) error
 	return err
 }
 
-// first tells whether an unsigned head is that of a log that never had an item. It is not where a change was logged:
+// checkNeverUsed tells whether an unsigned head is that of a log that never had an item. It is not where a change was logged:
 // then it was emptied.
-func (h *head) first(ctx context.Context, tx *pg.Tx) error {
+func (h *head) checkNeverUsed(ctx context.Context, tx *pg.Tx) error {
 	var begun bool
 	err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM log) OR EXISTS (SELECT FROM log_checkpoint) OR EXISTS (SELECT FROM consumer "+
 		"WHERE name = '' AND seq > 0)").
@@ -171,8 +171,8 @@ func (h *head) first(ctx context.Context, tx *pg.Tx) error {
 	return nil
 }
 
-// checkpoints are read in their order.
-func checkpoints(ctx context.Context, tx *pg.Tx, each func(c *checkpoint) error) error {
+// forEachCheckpoint are read in their order.
+func forEachCheckpoint(ctx context.Context, tx *pg.Tx, each func(c *checkpoint) error) error {
 	rows, err := tx.Query(ctx, "SELECT id, mac, at, seqs, signature FROM log_checkpoint ORDER BY id")
 	if err != nil {
 		return fmt.Errorf("read the checkpoints: %w", err)

@@ -39,9 +39,9 @@ func (l *Log) Skip(ctx context.Context, tx *pg.Tx, skipped events.Span) error {
 	return w.flush(ctx, tx)
 }
 
-// TakenUp accounts for a service that was restored from a backup and taken up again: which changes it has lost, that are
+// RecordRestore accounts for a service that was restored from a backup and taken up again: which changes it has lost, that are
 // logged, and from which number on it goes on.
-func (l *Log) TakenUp(ctx context.Context, tx *pg.Tx, t events.TakenUp) error {
+func (l *Log) RecordRestore(ctx context.Context, tx *pg.Tx, t events.TakenUp) error {
 	h, err := l.lockHead(ctx, tx)
 	if err != nil {
 		return err
@@ -56,18 +56,18 @@ func (l *Log) TakenUp(ctx context.Context, tx *pg.Tx, t events.TakenUp) error {
 		)
 	}
 	w := writer{signer: l.signer(), head: &h}
-	restored := restored{span: span{logged + 1, t.Began}}
+	restored := restoredChanges{span: span{logged + 1, t.Began}}
 	if t.Applied > t.After {
 		restored.Lost, restored.Kept = &span{t.After + 1, t.Applied}, t.Kept
 	}
-	if err := w.stand(t.Source, t.Began, restoredKind, "restored", restored); err != nil {
+	if err := w.appendSpan(t.Source, t.Began, restoredKind, "restored", restored); err != nil {
 		return err
 	}
 	return w.flush(ctx, tx)
 }
 
-// restored are the numbers that no change has, and those of the changes that are lost, but for some that are kept.
-type restored struct {
+// restoredChanges are the numbers that no change has, and those of the changes that are lost, but for some that are kept.
+type restoredChanges struct {
 	span
 	Lost *span   `json:"lost,omitempty"`
 	Kept []int64 `json:"kept,omitempty"`
@@ -75,11 +75,11 @@ type restored struct {
 
 // skip appends an item that accounts for changes that are not logged.
 func (w *writer) skip(source string, skipped span) error {
-	return w.stand(source, skipped.Last, skipKind, "skipped", skipped)
+	return w.appendSpan(source, skipped.Last, skipKind, "skipped", skipped)
 }
 
-// stand appends an item that stands for changes up to this number.
-func (w *writer) stand(source string, seq int64, kind string, action pg.Action, after any) error {
+// appendSpan appends an item that stands for changes up to this number.
+func (w *writer) appendSpan(source string, seq int64, kind string, action pg.Action, after any) error {
 	text, err := json.Marshal(after)
 	if err != nil {
 		return fmt.Errorf("encode what is not logged: %w", err)
@@ -91,8 +91,8 @@ func (w *writer) stand(source string, seq int64, kind string, action pg.Action, 
 	)
 }
 
-// standsFor are the changes that an item accounts for, if it does, and, of a service that was restored, what it has lost.
-func (i *item) standsFor() (all span, lost restored, ok bool) {
+// accountsFor are the changes that an item accounts for, if it does, and, of a service that was restored, what it has lost.
+func (i *item) accountsFor() (all span, lost restoredChanges, ok bool) {
 	var members struct {
 		First, Last struct{ After int64 }
 		LostFirst   struct{ After int64 } `json:"lost.first"`
@@ -100,9 +100,9 @@ func (i *item) standsFor() (all span, lost restored, ok bool) {
 		Kept        struct{ After []int64 }
 	}
 	if i.kind != skipKind && i.kind != restoredKind || json.Unmarshal([]byte(i.changes), &members) != nil {
-		return span{}, restored{}, false
+		return span{}, restoredChanges{}, false
 	}
 	all = span{members.First.After, members.Last.After}
-	lost = restored{all, &span{members.LostFirst.After, members.LostLast.After}, members.Kept.After}
+	lost = restoredChanges{all, &span{members.LostFirst.After, members.LostLast.After}, members.Kept.After}
 	return all, lost, all.First > 0 && all.First <= all.Last && all.Last == i.seq
 }

@@ -23,15 +23,15 @@ func (t *Targets) Scan(from any) error {
 	if err := scanJSON(from, &named); err != nil {
 		return err
 	}
-	*t = TargetsOf(named)
+	*t = NewTargets(named)
 	return nil
 }
 
-// TargetsOf are targets as callers see them.
-func TargetsOf(named []pg.Target) Targets {
+// NewTargets are targets as callers see them.
+func NewTargets(named []pg.Target) Targets {
 	all := make(Targets, len(named))
 	for i, n := range named {
-		all[i] = Target{n.ID, n.Name, nounOf(n), fmt.Sprintf("/%s/%d", n.Type, n.ID)}
+		all[i] = Target{n.ID, n.Name, targetNoun(n), fmt.Sprintf("/%s/%d", n.Type, n.ID)}
 		if n.Type == "system/job" { // its name says which service's
 			all[i].URL = "/" + n.Type + "/" + n.Name
 		}

@@ -11,20 +11,20 @@ import (
 	"github.com/ironplane/ironplane/pkg/seal"
 )
 
-// old tells whether a head is signed as a version did that knew of no numbers.
-func (h *head) old(signer *seal.Signer) bool {
-	m := message("head")
-	m.number(h.id)
-	m.bytes(h.mac)
+// isOldFormat tells whether a head is signed as a version did that knew of no numbers.
+func (h *head) isOldFormat(signer *seal.Signer) bool {
+	m := newBuffer("head")
+	m.putNumber(h.id)
+	m.putBytes(h.mac)
 	_, ok, err := signer.Check(m, h.signature)
 	return err == nil && ok
 }
 
-func (c *checkpoint) old(signer *seal.Signer) bool {
-	m := message("checkpoint")
-	m.number(c.id)
-	m.bytes(c.mac)
-	m.number(c.at.UnixMicro())
+func (c *checkpoint) isOldFormat(signer *seal.Signer) bool {
+	m := newBuffer("checkpoint")
+	m.putNumber(c.id)
+	m.putBytes(c.mac)
+	m.putNumber(c.at.UnixMicro())
 	_, ok, err := signer.Check(m, c.signature)
 	return err == nil && ok
 }
@@ -32,11 +32,11 @@ func (c *checkpoint) old(signer *seal.Signer) bool {
 // upgrade signs the head and the checkpoints of such a version anew, with what it finds when it verifies the whole log.
 // For changes that are left out it appends items that account for them: where one was skipped, that left none before.
 func (l *Log) upgrade(ctx context.Context, tx *pg.Tx, h *head) error {
-	w := l.walk(tx)
+	w := l.newVerifier(tx)
 	var cuts []checkpoint
-	if err := checkpoints(ctx, tx, func(c *checkpoint) error {
-		if !c.old(w.signer) {
-			return &Bad{0, fmt.Sprintf("the checkpoint behind item %d is not signed with this master key", c.id)}
+	if err := forEachCheckpoint(ctx, tx, func(c *checkpoint) error {
+		if !c.isOldFormat(w.signer) {
+			return &IntegrityError{0, fmt.Sprintf("the checkpoint behind item %d is not signed with this master key", c.id)}
 		}
 		c.seqs, w.before = map[string]int64{}, map[string]int64{}
 		cuts, w.id, w.mac, w.first = append(cuts, *c), c.id, c.mac, c.id+1
@@ -44,15 +44,15 @@ func (l *Log) upgrade(ctx context.Context, tx *pg.Tx, h *head) error {
 	}); err != nil {
 		return err
 	}
-	if err := w.to(ctx, h.id); err != nil {
+	if err := w.verifyTo(ctx, h.id); err != nil {
 		return err
 	}
-	if err := w.end(ctx, h); err != nil {
+	if err := w.verifyEnd(ctx, h); err != nil {
 		return err
 	}
 	h.seqs, h.checkpoint = w.seqs, []byte{}
 	if last := len(cuts) - 1; last >= 0 {
-		if err := w.beforeCut(ctx); err != nil {
+		if err := w.addCutServices(ctx); err != nil {
 			return err
 		}
 		cuts[last].seqs = w.before
@@ -72,8 +72,8 @@ func (l *Log) upgrade(ctx context.Context, tx *pg.Tx, h *head) error {
 	return appending.flush(ctx, tx)
 }
 
-// beforeCut takes the cursor for the number of the last change of each service whose items are all cut: no item tells.
-func (w *walk) beforeCut(ctx context.Context) error {
+// addCutServices takes the cursor for the number of the last change of each service whose items are all cut: no item tells.
+func (w *verifier) addCutServices(ctx context.Context) error {
 	cursors, err := readCursors(ctx, w.tx)
 	if err != nil {
 		return err

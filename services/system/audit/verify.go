@@ -31,16 +31,16 @@ func (a *Anchor) UnmarshalText(text []byte) error {
 	}
 	number, digits, _ := strings.Cut(string(text), ":")
 	id, err := strconv.ParseInt(number, 10, 64)
-	mac, wrong := hex.DecodeString(digits)
-	if err != nil || wrong != nil || id < 1 || len(mac) == 0 {
+	mac, decodeErr := hex.DecodeString(digits)
+	if err != nil || decodeErr != nil || id < 1 || len(mac) == 0 {
 		return errors.New("it is not what verify printed: a number, a colon and hexadecimal digits")
 	}
 	a.ID, a.MAC = id, mac
 	return nil
 }
 
-// Verified is what Verify found to be as it was written.
-type Verified struct {
+// Verification is what Verify found to be as it was written.
+type Verification struct {
 	First, Last int64  // the items; Last is before First where there is none
 	Anchor      Anchor // of now
 	// Compared is false where the earlier anchor's item has been cut off since.
@@ -48,12 +48,12 @@ type Verified struct {
 	// Changes are by service: the number of the last one. All up to there are in the log, or were when it was cut.
 	Changes map[string]int64
 	Skipped int64 // how many of them were given up, with an item that says so
-	// Restored are the services that were restored from a backup since the first item.
-	Restored []Restored
+	// Restoration are the services that were restored from a backup since the first item.
+	Restored []Restoration
 }
 
-// Restored is a service that was restored from a backup, as an item says.
-type Restored struct {
+// Restoration is a service that was restored from a backup, as an item says.
+type Restoration struct {
 	Item        int64
 	Source      string
 	First, Last int64 // the changes that are in the log, and lost to the service; 0, 0: none
@@ -62,11 +62,11 @@ type Restored struct {
 
 // Verify reads the whole log and tells, as a *Bad, the first thing in it that is not as it was written. earlier is an
 // anchor of before; the zero Anchor where there is none.
-func (l *Log) Verify(ctx context.Context, db *pg.DB, earlier Anchor) (found Verified, err error) {
+func (l *Log) Verify(ctx context.Context, db *pg.DB, earlier Anchor) (found Verification, err error) {
 	err = db.InTx(ctx, func(tx *pg.Tx) error {
 		w, err := l.verifyAll(ctx, tx, earlier, nil)
 		if err == nil {
-			found = Verified{
+			found = Verification{
 				First:    w.first,
 				Last:     w.id,
 				Anchor:   Anchor{w.id, w.mac},
@@ -83,9 +83,9 @@ func (l *Log) Verify(ctx context.Context, db *pg.DB, earlier Anchor) (found Veri
 
 // verifyAll walks through the whole log in a transaction of its own. It notes there, where that is not nil, what is signed
 // with an older master key.
-func (l *Log) verifyAll(ctx context.Context, tx *pg.Tx, earlier Anchor, noted *[]covering) (*walk, error) {
-	w := l.walk(tx)
-	w.earlier, w.noted = earlier, noted
+func (l *Log) verifyAll(ctx context.Context, tx *pg.Tx, earlier Anchor, ranges *[]rangeHash) (*verifier, error) {
+	w := l.newVerifier(tx)
+	w.earlier, w.toCountersign = earlier, ranges
 	tx.Unrecorded("nothing is changed")
 	if _, err := tx.Exec(ctx, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"); err != nil { // it is written to meanwhile
 		return w, fmt.Errorf("begin to verify: %w", err)
@@ -96,44 +96,48 @@ func (l *Log) verifyAll(ctx context.Context, tx *pg.Tx, earlier Anchor, noted *[
 	}
 	err = h.check(w.signer)
 	switch {
-	case err != nil && h.old(w.signer):
-		return w, &Bad{0, "its head is that of an earlier version; the service brings it up to date when it starts"}
+	case err != nil && h.isOldFormat(w.signer):
+		return w, &IntegrityError{0, "its head is that of an earlier version; the service brings it up to date when it starts"}
 	case err != nil:
-		return w, &Bad{0, err.Error()}
+		return w, &IntegrityError{0, err.Error()}
 	}
 	return w, w.verify(ctx, &h)
 }
 
 // verify verifies all, up to a head that is checked.
-func (w *walk) verify(ctx context.Context, h *head) error {
-	if err := w.begin(ctx, h); err != nil {
+func (w *verifier) verify(ctx context.Context, h *head) error {
+	if err := w.verifyCheckpoints(ctx, h); err != nil {
 		return err
 	}
-	if err := w.none(ctx, "was put where the log is cut", "SELECT min(id) FROM log WHERE id < $1", w.first); err != nil {
+	if err := w.expectNoItem(ctx, "was put where the log is cut", "SELECT min(id) FROM log WHERE id < $1", w.first); err != nil {
 		return err
 	}
-	if err := w.to(ctx, h.id); err != nil {
+	if err := w.verifyTo(ctx, h.id); err != nil {
 		return err
 	}
-	if err := w.end(ctx, h); err != nil {
+	if err := w.verifyEnd(ctx, h); err != nil {
 		return err
 	}
 	if w.id >= w.first && h.age > w.age {
-		return &Bad{0, "the head is signed with an earlier master key than the last item"}
+		return &IntegrityError{0, "the head is signed with an earlier master key than the last item"}
 	}
 	if w.earlier.ID > w.id {
-		return &Bad{w.id + 1, fmt.Sprintf("is missing: the log went up to item %d once", w.earlier.ID)}
+		return &IntegrityError{w.id + 1, fmt.Sprintf("is missing: the log went up to item %d once", w.earlier.ID)}
 	}
-	if err := w.complete(); err != nil {
+	if err := w.verifyComplete(); err != nil {
 		return err
 	}
-	if err := w.numbers(ctx, h); err != nil {
+	if err := w.verifyHeadNumbers(ctx, h); err != nil {
 		return err
 	}
-	if err := w.none(ctx, "is there twice", "SELECT min(id) FROM (SELECT id FROM log GROUP BY id HAVING count(*) > 1) twice"); err != nil {
+	if err := w.expectNoItem(
+		ctx,
+		"is there twice",
+		"SELECT min(id) FROM (SELECT id FROM log GROUP BY id HAVING count(*) > 1) twice",
+	); err != nil {
 		return err
 	}
-	return w.none(
+	return w.expectNoItem(
 		ctx,
 		"is not there, and is found by a target",
 		"SELECT min(log_id) FROM log_target WHERE log_id < $1 OR log_id > $2",
@@ -142,24 +146,24 @@ func (w *walk) verify(ctx context.Context, h *head) error {
 	)
 }
 
-// numbers verifies that the head has the number of each service's last change, and the cursor from where the next ones
+// verifyHeadNumbers verifies that the head has the number of each service's last change, and the cursor from where the next ones
 // are pulled stands there, too.
-func (w *walk) numbers(ctx context.Context, h *head) error {
+func (w *verifier) verifyHeadNumbers(ctx context.Context, h *head) error {
 	if !maps.Equal(w.seqs, h.seqs) {
-		return &Bad{0, "the head does not have the numbers of the services' last changes"}
+		return &IntegrityError{0, "the head does not have the numbers of the services' last changes"}
 	}
 	cursors, err := readCursors(ctx, w.tx)
 	if err != nil {
 		return err
 	}
 	for _, source := range slices.Sorted(maps.Keys(w.seqs)) {
-		if _, there := cursors[source]; !there {
+		if _, exists := cursors[source]; !exists {
 			cursors[source] = 0
 		}
 	}
 	for _, source := range slices.Sorted(maps.Keys(cursors)) {
 		if cursors[source] != w.seqs[source] {
-			return &Bad{
+			return &IntegrityError{
 				0,
 				fmt.Sprintf("the changes of %s are pulled from behind %d on, and logged up to %d", source, cursors[source], w.seqs[source]),
 			}

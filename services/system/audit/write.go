@@ -40,7 +40,7 @@ func (l *Log) Write(ctx context.Context, tx *pg.Tx, source string, batch []event
 type writer struct {
 	signer *seal.Signer
 	head   *head
-	items  columns
+	items  itemColumns
 }
 
 func (w *writer) append(source string, e *events.Event) error {
@@ -66,7 +66,7 @@ func (w *writer) flush(ctx context.Context, tx *pg.Tx) error {
 
 // newItem is an item without its place.
 func newItem(source string, e *events.Event) (*item, error) {
-	changed, err := changesOf(e.Before, e.After)
+	changed, err := diff(e.Before, e.After)
 	if err != nil {
 		return nil, err
 	}
@@ -78,23 +78,23 @@ func newItem(source string, e *events.Event) (*item, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode the targets: %w", err)
 	}
-	made := &item{at: e.At.Truncate(time.Microsecond), source: source, seq: e.Seq, kind: e.Type,
+	created := &item{at: e.At.Truncate(time.Microsecond), source: source, seq: e.Seq, kind: e.Type,
 		description: Describe(e, changed), targets: string(targets), changes: string(text)}
 	if e.Actor != nil {
-		made.userURL, made.userName, made.userKey = &e.Actor.URL, &e.Actor.Name, &e.Actor.Key
+		created.userURL, created.userName, created.userKey = &e.Actor.URL, &e.Actor.Name, &e.Actor.Key
 	}
 	if e.IP.IsValid() {
 		ip := e.IP.String()
-		made.ip = &ip
+		created.ip = &ip
 	}
 	if e.RequestID != "" {
-		made.requestID = &e.RequestID
+		created.requestID = &e.RequestID
 	}
-	return made, nil
+	return created, nil
 }
 
-// columns are items as they are written, all at once.
-type columns struct {
+// itemColumns are items as they are written, all at once.
+type itemColumns struct {
 	ids, seqs              []int64
 	ats                    []time.Time
 	sources, kinds         []string
@@ -111,7 +111,7 @@ type columns struct {
 	targetUsers            []*string
 }
 
-func (c *columns) add(i *item, targets []pg.Target) {
+func (c *itemColumns) add(i *item, targets []pg.Target) {
 	c.ids, c.seqs, c.ats = append(c.ids, i.id), append(c.seqs, i.seq), append(c.ats, i.at)
 	c.sources, c.kinds, c.descriptions = append(c.sources, i.source), append(c.kinds, i.kind), append(c.descriptions, i.description)
 	c.userURLs, c.userNames, c.userKeys = append(c.userURLs, i.userURL), append(c.userNames, i.userName), append(c.userKeys, i.userKey)
@@ -123,7 +123,7 @@ func (c *columns) add(i *item, targets []pg.Target) {
 	}
 }
 
-func (c *columns) insert(ctx context.Context, tx *pg.Tx) error {
+func (c *itemColumns) insert(ctx context.Context, tx *pg.Tx) error {
 	_, err := tx.Exec(ctx, `
 		INSERT INTO log (id, at, source, seq, type, description, user_url, user_name, user_key, ip, request_id, targets, changes, mac)
 		SELECT id, at, source, seq, type, description, user_url, user_name, user_key, ip, request_id, targets::json, changes::json, mac

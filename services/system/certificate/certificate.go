@@ -30,9 +30,9 @@ type Public struct {
 	Authority string // with the port, if that is not https's own
 }
 
-// Read reads what operators configure: the API's address, and the directory of an authority. Without one of them no certificate
+// ParsePublic reads what operators configure: the API's address, and the directory of an authority. Without one of them no certificate
 // can be ordered.
-func Read(apiURL, directory string) (Public, error) {
+func ParsePublic(apiURL, directory string) (Public, error) {
 	if directory == "" {
 		return Public{}, nil
 	}
@@ -86,13 +86,15 @@ type State struct {
 	renewAt  *time.Time
 }
 
-// In reads the state.
-func In(ctx context.Context, q pg.Querier) (s State, err error) { return read(ctx, q, "") }
+// ReadState reads the state.
+func ReadState(ctx context.Context, q pg.Querier) (s State, err error) { return readState(ctx, q, "") }
 
-// Hold reads it under its lock.
-func Hold(ctx context.Context, tx *pg.Tx) (s State, err error) { return read(ctx, tx, " FOR UPDATE") }
+// LockState reads it under its lock.
+func LockState(ctx context.Context, tx *pg.Tx) (s State, err error) {
+	return readState(ctx, tx, " FOR UPDATE")
+}
 
-func read(ctx context.Context, q pg.Querier, lock string) (s State, err error) {
+func readState(ctx context.Context, q pg.Querier, lock string) (s State, err error) {
 	err = q.QueryRow(ctx, "SELECT version, email, required, ordered, error, name, not_after, renew_at FROM ssl"+lock).
 		Scan(&s.Version, &s.Email, &s.Required, &s.Order, &s.Error, &s.Name, &s.NotAfter, &s.renewAt)
 	if err != nil {
@@ -117,13 +119,13 @@ func (s State) Status() string {
 	}
 }
 
-// Due tells whether the certificate is to be ordered, for this name.
-func (s State) Due(name string) bool {
+// IsDue tells whether the certificate is to be ordered, for this name.
+func (s State) IsDue(name string) bool {
 	return s.Email != nil && (s.Name == nil || *s.Name != name || !s.renewAt.After(time.Now()))
 }
 
-// order is what a job is given.
-type order struct {
+// orderArgs is what a job is given.
+type orderArgs struct {
 	Order int64 `json:"order"`
 }
 
@@ -146,25 +148,25 @@ func (r *Renewer) Job() service.Job {
 		Backoff:  backoff,
 		Workers:  1,
 		Unique:   true,
-		Do:       jobs.Do(r.do),
+		Do:       jobs.Do(r.attempt),
 	}
 }
 
 // Order has the certificate obtained that is due.
 func (r *Renewer) Order(ctx context.Context, tx *pg.Tx, s State) error {
 	job := r.Job()
-	return jobs.Enqueue(ctx, tx, &job, order{s.Order})
+	return jobs.Enqueue(ctx, tx, &job, orderArgs{s.Order})
 }
 
 // Renew orders the certificate anew when that is due.
 func (r *Renewer) Renew(ctx context.Context) error {
-	if s, err := In(ctx, r.DB); err != nil || !s.Due(r.Public.Name) {
+	if s, err := ReadState(ctx, r.DB); err != nil || !s.IsDue(r.Public.Name) {
 		return err
 	}
 	return r.DB.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("what comes of the order is recorded")
-		s, err := Hold(ctx, tx)
-		if err != nil || !s.Due(r.Public.Name) {
+		s, err := LockState(ctx, tx)
+		if err != nil || !s.IsDue(r.Public.Name) {
 			return err
 		}
 		return r.Order(ctx, tx, s)
@@ -177,34 +179,34 @@ type Issued struct {
 	Key   string `json:"key,omitempty"`   // PEM
 }
 
-// ForGateways is what gateways are told.
-type ForGateways struct {
+// GatewayState is what gateways are told.
+type GatewayState struct {
 	Edition   string `json:"edition"`             // of the certificate
 	Required  bool   `json:"required"`            // whether plain HTTP is refused
 	Authority string `json:"authority,omitempty"` // where callers are to go instead
 	Issued
 }
 
-// Tell answers what gateways are told; where they know this edition already, without the certificate.
-func (r *Renewer) Tell(ctx context.Context, known string) (told ForGateways, err error) {
-	told.Authority = r.Public.Authority
+// ReadForGateway answers what gateways are told; where they know this edition already, without the certificate.
+func (r *Renewer) ReadForGateway(ctx context.Context, known string) (state GatewayState, err error) {
+	state.Authority = r.Public.Authority
 	var chain *string
 	var key []byte
 	err = r.DB.QueryRow(ctx, "SELECT edition::text, required, CASE WHEN edition::text <> $1 THEN chain END, CASE WHEN edition::text <> $1 "+
 		"THEN key END FROM ssl", known).
-		Scan(&told.Edition, &told.Required, &chain, &key)
+		Scan(&state.Edition, &state.Required, &chain, &key)
 	if err != nil {
-		return told, fmt.Errorf("read the certificate: %w", err)
+		return state, fmt.Errorf("read the certificate: %w", err)
 	}
 	if chain == nil {
-		return told, nil
+		return state, nil
 	}
-	opened, err := r.Box.Open(keyPlace, key)
-	told.Chain, told.Key = *chain, opened.Reveal()
-	return told, err
+	opened, err := r.Box.Open(keyColumn, key)
+	state.Chain, state.Key = *chain, opened.Reveal()
+	return state, err
 }
 
-var keyPlace = seal.Place{Table: "ssl", Column: "key", ID: 1}
+var keyColumn = seal.Place{Table: "ssl", Column: "key", ID: 1}
 
 // client speaks to the authority.
 var client = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{

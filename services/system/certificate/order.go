@@ -32,10 +32,10 @@ func (s State) Target() []pg.Target {
 	return []pg.Target{{Type: "http/ssl", Noun: "certificate", ID: 1, Version: s.Version}}
 }
 
-// do is an attempt to obtain what was ordered. Where it is ordered again meanwhile, or no more, nothing comes of it.
-func (r *Renewer) do(ctx context.Context, _ *service.Attempt, ordered order) error {
-	s, err := In(ctx, r.DB)
-	if err != nil || s.Order != ordered.Order || !s.Due(r.Public.Name) {
+// exec is an attempt to obtain what was ordered. Where it is ordered again meanwhile, or no more, nothing comes of it.
+func (r *Renewer) attempt(ctx context.Context, _ *service.Attempt, ordered orderArgs) error {
+	s, err := ReadState(ctx, r.DB)
+	if err != nil || s.Order != ordered.Order || !s.IsDue(r.Public.Name) {
 		return err
 	}
 	issued, err := r.obtain(ctx, *s.Email)
@@ -45,13 +45,13 @@ func (r *Renewer) do(ctx context.Context, _ *service.Attempt, ordered order) err
 	if err != nil {
 		return errors.Join(err, r.fail(context.WithoutCancel(ctx), ordered, err))
 	}
-	return r.keep(ctx, ordered, issued)
+	return r.store(ctx, ordered, issued)
 }
 
 // maxError bounds what is shown of an authority's words.
 const maxError = 1000
 
-func (r *Renewer) fail(ctx context.Context, ordered order, why error) error {
+func (r *Renewer) fail(ctx context.Context, ordered orderArgs, why error) error {
 	text := []rune(why.Error())
 	text = text[:min(len(text), maxError)]
 	return r.DB.InTx(ctx, func(tx *pg.Tx) error {
@@ -61,19 +61,19 @@ func (r *Renewer) fail(ctx context.Context, ordered order, why error) error {
 	})
 }
 
-// keep puts a new certificate into use.
-func (r *Renewer) keep(ctx context.Context, ordered order, issued Issued) error {
+// store puts a new certificate into use.
+func (r *Renewer) store(ctx context.Context, ordered orderArgs, issued Issued) error {
 	pair, err := tls.X509KeyPair([]byte(issued.Chain), []byte(issued.Key))
 	if err != nil {
 		return fmt.Errorf("read what was issued: %w", err)
 	}
 	begin, end := pair.Leaf.NotBefore, pair.Leaf.NotAfter
 	return r.DB.InTx(ctx, func(tx *pg.Tx) error {
-		before, err := Hold(ctx, tx)
+		before, err := LockState(ctx, tx)
 		if err != nil {
 			return err
 		}
-		if before.Order != ordered.Order || !before.Due(r.Public.Name) {
+		if before.Order != ordered.Order || !before.IsDue(r.Public.Name) {
 			tx.Unrecorded("another order counts")
 			return nil
 		}
@@ -83,29 +83,29 @@ func (r *Renewer) keep(ctx context.Context, ordered order, issued Issued) error 
 			"UPDATE ssl SET edition = gen_random_uuid(), error = NULL, name = $1, chain = $2, key = $3, not_after = $4, renew_at = $5",
 			r.Public.Name,
 			issued.Chain,
-			r.Box.Seal(keyPlace, secret.New(issued.Key)),
+			r.Box.Seal(keyColumn, secret.New(issued.Key)),
 			end,
-			renewal(begin, end),
+			renewalTime(begin, end),
 		)
 		if err != nil {
 			return fmt.Errorf("keep the certificate: %w", err)
 		}
-		after, err := In(ctx, tx)
-		tx.Record(pg.Record{Kind: Kind, Action: "issued", Targets: after.Target(), Before: before.shown(), After: after.shown()})
+		after, err := ReadState(ctx, tx)
+		tx.Record(pg.Record{Kind: Kind, Action: "issued", Targets: after.Target(), Before: before.logView(), After: after.logView()})
 		return err
 	})
 }
 
-// shown is of a certificate what the log has.
-func (s State) shown() any {
+// logView is of a certificate what the log has.
+func (s State) logView() any {
 	return struct {
 		Name     *string    `json:"name,omitempty"`
 		NotAfter *time.Time `json:"expires_at,omitempty"`
 	}{s.Name, s.NotAfter}
 }
 
-// renewal is when a certificate is renewed: once two thirds of its life are over.
-func renewal(begin, end time.Time) time.Time { return end.Add(-end.Sub(begin) / 3) }
+// renewalTime is when a certificate is renewed: once two thirds of its life are over.
+func renewalTime(begin, end time.Time) time.Time { return end.Add(-end.Sub(begin) / 3) }
 
 // obtain has the authority issue a certificate for a new key.
 func (r *Renewer) obtain(ctx context.Context, email string) (Issued, error) {
@@ -177,7 +177,7 @@ func (r *Renewer) account(ctx context.Context, c *acmez.Client, email string) (a
 		Scan(&id, &account.Location, &sealed)
 	if err == nil {
 		var key secret.String
-		if key, err = r.Box.Open(accountPlace(id), sealed); err != nil {
+		if key, err = r.Box.Open(accountKeyColumn(id), sealed); err != nil {
 			return account, err
 		}
 		account.PrivateKey, err = decodeKey(key)
@@ -201,7 +201,7 @@ func (r *Renewer) account(ctx context.Context, c *acmez.Client, email string) (a
 		if err != nil {
 			return fmt.Errorf("keep the account at the authority: %w", err)
 		}
-		_, err = tx.Exec(ctx, "UPDATE acme_account SET key = $2 WHERE id = $1", id, r.Box.Seal(accountPlace(id), keyPEM))
+		_, err = tx.Exec(ctx, "UPDATE acme_account SET key = $2 WHERE id = $1", id, r.Box.Seal(accountKeyColumn(id), keyPEM))
 		return err
 	})
 }
@@ -215,7 +215,7 @@ func (r *Renewer) forgetAccount(ctx context.Context, account acme.Account) error
 	})
 }
 
-func accountPlace(id int64) seal.Place {
+func accountKeyColumn(id int64) seal.Place {
 	return seal.Place{Table: "acme_account", Column: "key", ID: id}
 }
 
@@ -224,7 +224,7 @@ type solver struct{ db *pg.DB }
 
 // Present implements acmez.Solver.
 func (s solver) Present(ctx context.Context, c acme.Challenge) error {
-	return s.do(
+	return s.exec(
 		ctx,
 		"INSERT INTO acme_challenge (token, type, name, key_auth) VALUES ($1, $2, $3, $4) ON CONFLICT (token) DO UPDATE "+
 			"SET type = excluded.type, key_auth = excluded.key_auth",
@@ -240,14 +240,14 @@ const challengeTTL = "1 day"
 
 // CleanUp implements acmez.Solver. What an order left that was cut short goes, too.
 func (s solver) CleanUp(ctx context.Context, c acme.Challenge) error {
-	return s.do(
+	return s.exec(
 		context.WithoutCancel(ctx),
 		"DELETE FROM acme_challenge WHERE token = $1 OR created_at < now() - interval '"+challengeTTL+"'",
 		c.Token,
 	)
 }
 
-func (s solver) do(ctx context.Context, sql string, args ...any) error {
+func (s solver) exec(ctx context.Context, sql string, args ...any) error {
 	return s.db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("what an authority asks for is no change of the API's")
 		_, err := tx.Exec(ctx, sql, args...)
@@ -261,9 +261,9 @@ func (r *Renewer) KeyAuthorization(ctx context.Context, token string) (text stri
 	return text, err
 }
 
-// Handshake is the certificate for the handshakes by which the authority looks who has this name (RFC 8737). The error is
+// HandshakeCertificate is the certificate for the handshakes by which the authority looks who has this name (RFC 8737). The error is
 // pgx.ErrNoRows where none does.
-func (r *Renewer) Handshake(ctx context.Context, name string) (Issued, error) {
+func (r *Renewer) HandshakeCertificate(ctx context.Context, name string) (Issued, error) {
 	c := acme.Challenge{Identifier: acme.Identifier{Type: "dns", Value: name}}
 	err := r.DB.QueryRow(
 		ctx, "SELECT key_auth FROM acme_challenge WHERE name = $1 AND type = $2 ORDER BY created_at DESC LIMIT 1", name,
@@ -273,10 +273,10 @@ func (r *Renewer) Handshake(ctx context.Context, name string) (Issued, error) {
 	if err != nil {
 		return Issued{}, err
 	}
-	made, err := acmez.TLSALPN01ChallengeCert(c)
+	created, err := acmez.TLSALPN01ChallengeCert(c)
 	if err != nil {
 		return Issued{}, fmt.Errorf("make a certificate for the authority: %w", err)
 	}
-	key, err := encodeKey(made.PrivateKey)
-	return Issued{Chain: string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: made.Certificate[0]})), Key: key.Reveal()}, err
+	key, err := encodeKey(created.PrivateKey)
+	return Issued{Chain: string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: created.Certificate[0]})), Key: key.Reveal()}, err
 }

@@ -17,26 +17,26 @@ func Count(ctx context.Context, tx *pg.Tx, changes []events.Event) error {
 		if e.Part != "" {
 			continue
 		}
-		var of map[int64]int64
+		var counts map[int64]int64
 		var integration func(json.RawMessage) (int64, error)
 		switch e.Kind {
 		case "client":
-			of, integration = clients, ofClient
+			counts, integration = clients, clientIntegration
 		case "auth.key":
-			of, integration = keys, ofKey
+			counts, integration = keys, keyIntegration
 		default:
 			continue
 		}
-		was, err := integration(e.Before)
+		before, err := integration(e.Before)
 		if err != nil {
 			return fmt.Errorf("read of change %d what was: %w", e.Seq, err)
 		}
-		is, err := integration(e.After)
+		after, err := integration(e.After)
 		if err != nil {
 			return fmt.Errorf("read of change %d what is: %w", e.Seq, err)
 		}
-		of[was]--
-		of[is]++
+		counts[before]--
+		counts[after]++
 	}
 	for column, counts := range map[string]map[int64]int64{"clients": clients, "keys": keys} {
 		for id, n := range counts {
@@ -54,8 +54,8 @@ func Count(ctx context.Context, tx *pg.Tx, changes []events.Event) error {
 	return nil
 }
 
-// ofClient returns the id of the integration that a client belongs to; 0: none.
-func ofClient(text json.RawMessage) (int64, error) {
+// clientIntegration returns the id of the integration that a client belongs to; 0: none.
+func clientIntegration(text json.RawMessage) (int64, error) {
 	var client struct {
 		Integration struct {
 			ID int64 `json:"id"`
@@ -65,8 +65,8 @@ func ofClient(text json.RawMessage) (int64, error) {
 	return client.Integration.ID, err
 }
 
-// ofKey returns the id of the integration that a key belongs to; 0: none.
-func ofKey(text json.RawMessage) (int64, error) {
+// keyIntegration returns the id of the integration that a key belongs to; 0: none.
+func keyIntegration(text json.RawMessage) (int64, error) {
 	var key struct {
 		Owner struct {
 			URL string `json:"url"`

@@ -39,7 +39,7 @@ func (s *Integrations) detachAll(ctx context.Context, tx *pg.Tx, integrations []
 		}
 		tx.Record(pg.Record{Kind: "integration", Action: pg.Edited, Targets: after.target(), Before: i, After: after})
 		s.revoke(tx, i.ID)
-		if err := s.detachLater(ctx, tx, i.ID); err != nil {
+		if err := s.enqueueDetach(ctx, tx, i.ID); err != nil {
 			return err
 		}
 	}
@@ -50,13 +50,13 @@ func (i *Integration) target() []pg.Target {
 	return []pg.Target{{Type: "integration", Noun: "integration", ID: i.ID, Name: i.Name, Version: i.Version}}
 }
 
-// detaching is the argument of the job.
-type detaching struct {
+// detachArgs is the argument of the job.
+type detachArgs struct {
 	Integration int64 `json:"integration"`
 }
 
-// clientsLeft is the progress of the job.
-type clientsLeft struct {
+// detachProgress is the progress of the job.
+type detachProgress struct {
 	Clients int64 `json:"clients_left"`
 }
 
@@ -72,9 +72,9 @@ func (s *Integrations) Job() service.Job {
 		Backoff: func(attempt int) time.Duration { return min(time.Second<<min(attempt-1, 10), maxDetachBackoff) }}
 }
 
-func (s *Integrations) detachLater(ctx context.Context, tx *pg.Tx, id int64) error {
+func (s *Integrations) enqueueDetach(ctx context.Context, tx *pg.Tx, id int64) error {
 	job := s.Job()
-	return jobs.Enqueue(ctx, tx, &job, detaching{id})
+	return jobs.Enqueue(ctx, tx, &job, detachArgs{id})
 }
 
 // Resume enqueues the jobs of integrations that are being detached, in case a job was given up, cancelled or lost in a restore.
@@ -88,7 +88,7 @@ func (s *Integrations) Resume(ctx context.Context) error {
 	return s.db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("what comes of it is recorded")
 		for _, id := range ids {
-			if err := s.detachLater(ctx, tx, id); err != nil {
+			if err := s.enqueueDetach(ctx, tx, id); err != nil {
 				return err
 			}
 		}
@@ -96,24 +96,24 @@ func (s *Integrations) Resume(ctx context.Context) error {
 	})
 }
 
-func (s *Integrations) detach(ctx context.Context, attempt *service.Attempt, of detaching) error {
+func (s *Integrations) detach(ctx context.Context, attempt *service.Attempt, args detachArgs) error {
 	err := s.db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("it was recorded when it was asked for")
-		return s.leases.Stay(ctx, tx, []int64{of.Integration}) // an old backup has lost that
+		return s.leases.Stay(ctx, tx, []int64{args.Integration}) // an old backup has lost that
 	})
 	if err != nil {
 		return err
 	}
 	for began := time.Now(); time.Since(began) < detachSlice; {
-		n, err := s.leases.Detach(ctx, of.Integration)
+		n, err := s.leases.Detach(ctx, args.Integration)
 		if err != nil {
 			return err
 		}
 		if n == 0 {
-			return s.deleteDetached(ctx, of.Integration)
+			return s.deleteDetached(ctx, args.Integration)
 		}
-		var left clientsLeft
-		if err := s.db.QueryRow(ctx, "SELECT coalesce(sum(clients), 0) FROM integration_count WHERE id = $1", of.Integration).
+		var left detachProgress
+		if err := s.db.QueryRow(ctx, "SELECT coalesce(sum(clients), 0) FROM integration_count WHERE id = $1", args.Integration).
 			Scan(&left.Clients); err != nil {
 			return fmt.Errorf("count the clients that are left: %w", err)
 		}

@@ -65,7 +65,7 @@ func (s *Integrations) Routes() []rest.Route { return append(s.integrations(), s
 // Internal returns the routes for the gateway and other services.
 func (s *Integrations) Internal() []rest.Route {
 	return []rest.Route{
-		s.entry(),
+		s.entryRoute(),
 		events.RefRoute(s.db, "integration", "integration", "jsonb_build_object('grants', permissions)", "clients", "identity"),
 	}
 }
@@ -95,7 +95,7 @@ func (s *Integrations) integrations() []rest.Route {
 		},
 		Without: rest.Deleting,
 		Check:   s.check,
-		Close:   s.close,
+		Close:   s.takeLeases,
 		Delete:  s.delete,
 	}.Collection()
 	return append(all.Routes(), rest.Mutation[deleteIntegrations, rest.Message]{
@@ -126,8 +126,8 @@ func (s *Integrations) check(ctx context.Context, tx *pg.Tx, id int64, before, _
 	return mayWrite(ctx, tx, id)
 }
 
-// close takes deletion leases. It fails while one of the integrations has clients.
-func (s *Integrations) close(ctx context.Context, tx *pg.Tx, integrations []Integration) error {
+// takeLeases takes deletion leases. It fails while one of the integrations has clients.
+func (s *Integrations) takeLeases(ctx context.Context, tx *pg.Tx, integrations []Integration) error {
 	var ids []int64
 	for _, i := range integrations {
 		if err := mayWrite(ctx, tx, i.ID); err != nil {
@@ -164,8 +164,8 @@ func mayWrite(ctx context.Context, tx *pg.Tx, id int64) error {
 	return guard.MayGive(principal.From(ctx).Principal.Grants, principal.ParseGrants(names), "The account holds")
 }
 
-// entry answers the gateway's question about an integration, and stores the answer where the gateway looks first.
-func (s *Integrations) entry() rest.Route {
+// entryRoute answers the gateway's question about an integration, and stores the answer where the gateway looks first.
+func (s *Integrations) entryRoute() rest.Route {
 	return rest.Read[rest.Item, keycache.Owner]{Path: "/internal/owner/integration/{integration_id}", Guard: guard.Peers(principal.Gateway),
 		Do: func(ctx context.Context, req rest.Item) (keycache.Owner, error) {
 			return keycache.Fill(ctx, s.entries, entryName(req.ID), func(ctx context.Context) (owner keycache.Owner, err error) {

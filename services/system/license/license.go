@@ -67,8 +67,8 @@ func NewKey() (private ed25519.PrivateKey, err error) {
 	return private, err
 }
 
-// Text is a key as ParseSigner and ParseKey read it.
-func Text(key []byte) string { return base64.StdEncoding.EncodeToString(key) }
+// EncodeKey is a key as ParseSigner and ParseKey read it.
+func EncodeKey(key []byte) string { return base64.StdEncoding.EncodeToString(key) }
 
 // ParseSigner reads the public key of who signs.
 func ParseSigner(text string) (ed25519.PublicKey, error) { return parse(text, ed25519.PublicKeySize) }
@@ -94,8 +94,8 @@ func parse(text string, size int) ([]byte, error) {
 type Source string
 
 const (
-	readTime = 10 * time.Second
-	longest  = 16 << 10 // bytes of a license
+	readTimeout = 10 * time.Second
+	maxBytes    = 16 << 10 // bytes of a license
 )
 
 // Check fails where a license can be read from nowhere that is named so.
@@ -113,7 +113,7 @@ func (s Source) Read(ctx context.Context) (text string, err error) {
 	}
 	var from io.ReadCloser
 	if strings.HasPrefix(string(s), "https://") {
-		ctx, cancel := context.WithTimeout(ctx, readTime)
+		ctx, cancel := context.WithTimeout(ctx, readTimeout)
 		defer cancel()
 		from, err = s.fetch(ctx)
 	} else {
@@ -123,12 +123,12 @@ func (s Source) Read(ctx context.Context) (text string, err error) {
 		return "", err
 	}
 	defer from.Close()
-	content, err := io.ReadAll(io.LimitReader(from, longest+1))
+	content, err := io.ReadAll(io.LimitReader(from, maxBytes+1))
 	if err != nil {
 		return "", err
 	}
 	text = strings.TrimSpace(string(content))
-	if _, _, err := jwt.NewParser().ParseUnverified(text, &Terms{}); err != nil || len(content) > longest {
+	if _, _, err := jwt.NewParser().ParseUnverified(text, &Terms{}); err != nil || len(content) > maxBytes {
 		return "", errors.New("what is there is no license")
 	}
 	return text, nil

@@ -71,16 +71,16 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%s: got %s, %+v, want %s", name, state, terms, c.state)
 		}
 	}
-	private, err := ParseKey(Text(key.Seed()))
+	private, err := ParseKey(EncodeKey(key.Seed()))
 	if err != nil || !private.Equal(key) {
 		t.Errorf("got another key or %v, want the same key", err)
 	}
-	if public, err := ParseSigner(Text(signer)); err != nil || !public.Equal(signer) {
+	if public, err := ParseSigner(EncodeKey(signer)); err != nil || !public.Equal(signer) {
 		t.Errorf("got another public key or %v, want the same key", err)
 	}
-	for _, wrong := range []string{"", "?", Text(key)} {
-		if _, err := ParseSigner(wrong); err == nil {
-			t.Errorf("got %q accepted as a key, want an error", wrong)
+	for _, invalid := range []string{"", "?", EncodeKey(key)} {
+		if _, err := ParseSigner(invalid); err == nil {
+			t.Errorf("got %q accepted as a key, want an error", invalid)
 		}
 	}
 }
@@ -95,7 +95,7 @@ func TestRead(t *testing.T) {
 		case "/page":
 			_, _ = w.Write([]byte("<html>"))
 		case "/long":
-			_, _ = w.Write([]byte(strings.Repeat(" ", longest) + good))
+			_, _ = w.Write([]byte(strings.Repeat(" ", maxBytes) + good))
 		case "/away":
 			http.Redirect(w, r, "/good", http.StatusFound)
 		default:

@@ -47,8 +47,8 @@ const (
 // Sent is the action of the record that a mail leaves once it was sent.
 const Sent pg.Action = sent
 
-// fate is what the log says of a mail: not what stands in it.
-type fate struct {
+// loggedStatus is what the log says of a mail: not what stands in it.
+type loggedStatus struct {
 	Status string  `json:"status"`
 	Error  *string `json:"error,omitempty"`
 }
@@ -70,17 +70,18 @@ func record(ctx context.Context, tx *pg.Tx, action pg.Action, before *EmailMessa
 			Kind:    "email.message",
 			Action:  action,
 			Targets: targets,
-			Before:  fate{before.Status, before.Error},
-			After:   fate{after.Status, after.Error},
+			Before:  loggedStatus{before.Status, before.Error},
+			After:   loggedStatus{after.Status, after.Error},
 		},
 	)
 	return nil
 }
 
-// SendAgain has a mail sent that is held or has failed, or once more where it was sent. Without a server it is held.
-func (m *Mailer) SendAgain(ctx context.Context, tx *pg.Tx, id int64) (EmailMessage, error) {
-	var gone bool
-	if err := tx.QueryRow(ctx, "SELECT secret AND sealed IS NULL FROM email_message WHERE id = $1 FOR UPDATE", id).Scan(&gone); err != nil {
+// Resend has a mail sent that is held or has failed, or once more where it was sent. Without a server it is held.
+func (m *Mailer) Resend(ctx context.Context, tx *pg.Tx, id int64) (EmailMessage, error) {
+	var secretDeleted bool
+	if err := tx.QueryRow(ctx, "SELECT secret AND sealed IS NULL FROM email_message WHERE id = $1 FOR UPDATE", id).
+		Scan(&secretDeleted); err != nil {
 		return EmailMessage{}, err
 	}
 	before, err := messages.Get(ctx, tx, id)
@@ -94,7 +95,7 @@ func (m *Mailer) SendAgain(ctx context.Context, tx *pg.Tx, id int64) (EmailMessa
 	switch {
 	case before.ExpiresAt != nil && time.Now().After(before.ExpiresAt.Time):
 		return before, problem.New(problem.Conflict, "Mail %d is not sent any more: what it says is good no longer.", id)
-	case gone:
+	case secretDeleted:
 		return before, problem.New(problem.Conflict, "Mail %d cannot be sent again: its secret is gone.", id)
 	case before.Status == queued, before.Status == status:
 		tx.Unrecorded("it is as it was")
@@ -109,7 +110,7 @@ func (m *Mailer) SendAgain(ctx context.Context, tx *pg.Tx, id int64) (EmailMessa
 		return before, err
 	}
 	if status == queued {
-		if err := m.enqueue(ctx, tx, task{Message: id}); err != nil {
+		if err := m.enqueue(ctx, tx, jobArgs{Message: id}); err != nil {
 			return before, err
 		}
 	}
@@ -134,8 +135,8 @@ func (m *Mailer) Metrics() []prometheus.Collector {
 	}
 }
 
-// Forget deletes mails that were sent, or failed, days ago, and secrets that are good no longer.
-func (m *Mailer) Forget(ctx context.Context, days int) error {
+// DeleteOld deletes mails that were sent, or failed, days ago, and secrets that are good no longer.
+func (m *Mailer) DeleteOld(ctx context.Context, days int) error {
 	return m.DB.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("what became of them is in the log")
 		if _, err := tx.Exec(ctx, "UPDATE email_message SET sealed = NULL WHERE sealed IS NOT NULL AND expires_at < now()"); err != nil {

@@ -70,8 +70,8 @@ func NewServer(address, user string, password secret.String, from string) (*Serv
 	return s, nil
 }
 
-// letter is a mail as it goes to the server.
-type letter struct {
+// outgoingMessage is a mail as it goes to the server.
+type outgoingMessage struct {
 	messageID string
 	at        time.Time
 	from      string // the name, where the server's address has none
@@ -84,7 +84,7 @@ type letter struct {
 type refusedError struct{ error }
 
 // deliver gives the server a mail.
-func (s *Server) deliver(ctx context.Context, l letter) error {
+func (s *Server) deliver(ctx context.Context, l outgoingMessage) error {
 	m := gomail.NewMsg()
 	from := s.From
 	if from.Name == "" {
@@ -98,14 +98,14 @@ func (s *Server) deliver(ctx context.Context, l letter) error {
 		m.BccMailAddress(&netmail.Address{Address: l.copyTo})
 	}
 	m.Subject(l.Subject)
-	m.SetMessageIDWithValue(l.messageID + "@" + domainOf(s.From.Address))
+	m.SetMessageIDWithValue(l.messageID + "@" + mailDomain(s.From.Address))
 	m.SetDateWithValue(l.at)
 	m.SetGenHeader("Auto-Submitted", "auto-generated")
 	m.SetBodyString(gomail.TypeTextPlain, l.Text)
 	if l.HTML != "" {
 		m.AddAlternativeString(gomail.TypeTextHTML, l.HTML)
 	}
-	options := append([]gomail.Option{gomail.WithHELO(domainOf(s.From.Address))}, s.options...)
+	options := append([]gomail.Option{gomail.WithHELO(mailDomain(s.From.Address))}, s.options...)
 	if s.TLS != nil {
 		options = append(options, gomail.WithTLSConfig(s.TLS))
 	}
@@ -129,7 +129,7 @@ func (s *Server) deliver(ctx context.Context, l letter) error {
 	return err
 }
 
-func domainOf(address string) string {
+func mailDomain(address string) string {
 	for i := len(address) - 1; i >= 0; i-- {
 		if address[i] == '@' {
 			return address[i+1:]

@@ -29,8 +29,8 @@ func newServer(t *testing.T, scheme string, box *mailbox.Server, user, password 
 	return s
 }
 
-func aLetter() letter {
-	return letter{
+func sampleMessage() outgoingMessage {
+	return outgoingMessage{
 		messageID:     "7f3a",
 		at:            time.Unix(1_800_000_000, 0),
 		from:          "Exämple, Hosting",
@@ -89,7 +89,7 @@ func TestDeliver(t *testing.T) {
 		if o.Password != "" {
 			user = "ironplane"
 		}
-		if err := newServer(t, scheme, box, user, o.Password).deliver(t.Context(), aLetter()); err != nil {
+		if err := newServer(t, scheme, box, user, o.Password).deliver(t.Context(), sampleMessage()); err != nil {
 			t.Errorf("%s: got %v, want no error", scheme, err)
 			continue
 		}
@@ -122,7 +122,7 @@ func TestDeliver(t *testing.T) {
 func TestDeliverCopy(t *testing.T) {
 	t.Parallel()
 	box := mailbox.Start(t, mailbox.Options{})
-	l := aLetter()
+	l := sampleMessage()
 	l.copyTo, l.HTML = "ann@example.com", ""
 	if err := newServer(t, "smtp+plain", box, "", "").deliver(t.Context(), l); err != nil {
 		t.Fatal(err)
@@ -153,16 +153,16 @@ func TestDeliverNothing(t *testing.T) {
 		t,
 		mailbox.Options{STARTTLS: true, Password: "correct horse"},
 	)
-	stranger := newServer(t, "smtps", encrypted, "", "")
-	stranger.TLS = nil
-	for what, s := range map[string]*Server{
-		"no STARTTLS": newServer(t, "smtp", plain, "", ""), "a stranger's certificate": stranger,
+	untrusted := newServer(t, "smtps", encrypted, "", "")
+	untrusted.TLS = nil
+	for name, s := range map[string]*Server{
+		"no STARTTLS": newServer(t, "smtp", plain, "", ""), "a stranger's certificate": untrusted,
 		"a wrong password": newServer(t, "smtp", locked, "ironplane", "wrong horse"),
 		"no password":      newServer(t, "smtp", locked, "", ""), "no TLS": newServer(t, "smtps", plain, "", ""),
 	} {
-		err := s.deliver(t.Context(), aLetter())
+		err := s.deliver(t.Context(), sampleMessage())
 		if _, refused := errors.AsType[refusedError](err); err == nil || refused || strings.Contains(err.Error(), "horse") {
-			t.Errorf("%s: got %v, want an error that is not final and lacks the password", what, err)
+			t.Errorf("%s: got %v, want an error that is not final and lacks the password", name, err)
 		}
 	}
 	if n := plain.Taken() + encrypted.Taken() + locked.Taken(); n != 0 {
@@ -175,17 +175,17 @@ func TestDeliverRefused(t *testing.T) {
 	t.Parallel()
 	for code, final := range map[int]bool{450: false, 451: false, 550: true, 552: true} {
 		box := mailbox.Start(t, mailbox.Options{Refuse: func(int, string) error { return &smtp.SMTPError{Code: code, Message: "no"} }})
-		err := newServer(t, "smtp+plain", box, "", "").deliver(t.Context(), aLetter())
+		err := newServer(t, "smtp+plain", box, "", "").deliver(t.Context(), sampleMessage())
 		if _, refused := errors.AsType[refusedError](err); err == nil || refused != final {
 			t.Errorf("%d: got %v, want an error with final = %t", code, err, final)
 		}
 	}
 	cut := mailbox.Start(t, mailbox.Options{Cut: func(attempt int) (bool, bool) { return attempt == 1, false }})
 	s := newServer(t, "smtp+plain", cut, "", "")
-	if err := s.deliver(t.Context(), aLetter()); err == nil {
+	if err := s.deliver(t.Context(), sampleMessage()); err == nil {
 		t.Error("got a delivery by a connection that is cut off, want an error")
 	}
-	if err := s.deliver(t.Context(), aLetter()); err != nil || cut.Taken() != 1 {
+	if err := s.deliver(t.Context(), sampleMessage()); err != nil || cut.Taken() != 1 {
 		t.Errorf("got %d mails, %v, want 1", cut.Taken(), err)
 	}
 }
@@ -195,7 +195,7 @@ func TestNoHeaderInjection(t *testing.T) {
 	t.Parallel()
 	box := mailbox.Start(t, mailbox.Options{})
 	s := newServer(t, "smtp+plain", box, "", "")
-	l := aLetter()
+	l := sampleMessage()
 	l.to.Name = "Ben\r\nBcc: eve@example.com\r\n\r\nx"
 	l.Subject = "Hi\r\nBcc: eve@example.com"
 	l.from = "Site\r\nX-Evil: 1"

@@ -23,16 +23,16 @@ type Site struct {
 // functions are what templates have besides comparisons.
 var functions = map[string]template.Function{"default": template.Default}
 
-// kind is what there is to know of mails of one kind.
-type kind struct {
+// mailKind is what there is to know of mails of one kind.
+type mailKind struct {
 	language *template.Language
 	sample   mail.Content
 }
 
-var kinds = func() map[string]kind {
-	all := map[string]kind{}
+var kinds = func() map[string]mailKind {
+	all := map[string]mailKind{}
 	for _, content := range mail.Kinds {
-		all[content.Kind()] = kind{template.NewLanguage(functions, Site{}, mail.To{}, content), template.Example(content).(mail.Content)}
+		all[content.Kind()] = mailKind{template.NewLanguage(functions, Site{}, mail.To{}, content), template.Example(content).(mail.Content)}
 	}
 	return all
 }()
@@ -46,8 +46,8 @@ func Kinds() []string {
 	return all
 }
 
-// BuiltIn tells whether Ironplane itself sends by the template of this name.
-func BuiltIn(name string) bool {
+// IsBuiltIn tells whether Ironplane itself sends by the template of this name.
+func IsBuiltIn(name string) bool {
 	_, known := kinds[name]
 	return known && name != mail.ForClient{}.Kind()
 }
@@ -60,7 +60,7 @@ type Source struct {
 
 // Template is one that was checked.
 type Template struct {
-	kind                kind
+	kind                mailKind
 	subject, text, html *template.Template
 }
 

@@ -21,11 +21,11 @@ import (
 )
 
 const (
-	mostPackages = 1000
-	mostFiles    = 10_000 // of one package
-	longManifest = 64 << 10
-	manifestFile = "manifest.json"
-	assetFolder  = "assets"
+	maxPackages      = 1000
+	maxFiles         = 10_000 // of one package
+	maxManifestBytes = 64 << 10
+	manifestFile     = "manifest.json"
+	assetFolder      = "assets"
 )
 
 // Manifest is what a package says of itself.
@@ -46,11 +46,11 @@ type Installed struct {
 	Folder string
 
 	mu     sync.Mutex
-	hashes map[string]hashed // by folder and path
+	hashes map[string]cachedHash // by folder and path
 }
 
-// hashed is a file as it was when its hash was made.
-type hashed struct {
+// cachedHash is a file as it was when its hash was made.
+type cachedHash struct {
 	info fs.FileInfo
 	hash string
 }
@@ -65,14 +65,14 @@ func (i *Installed) Folders() (names []string, err error) {
 		return nil, fmt.Errorf("list the packages: %w", err)
 	}
 	for _, entry := range entries {
-		if entry.IsDir() && !hidden(entry.Name()) && len(names) < mostPackages {
+		if entry.IsDir() && !isHidden(entry.Name()) && len(names) < maxPackages {
 			names = append(names, entry.Name())
 		}
 	}
 	return names, nil
 }
 
-func hidden(name string) bool { return strings.HasPrefix(name, ".") }
+func isHidden(name string) bool { return strings.HasPrefix(name, ".") }
 
 // open answers the folder of a package, out of which no link leads.
 func (i *Installed) open(folder string) (*os.Root, error) {
@@ -97,7 +97,7 @@ func subfolder(in *os.Root, name string) (*os.Root, error) {
 	if err != nil {
 		return nil, err
 	}
-	if is, err := opened.Stat("."); err != nil || !os.SameFile(is, entry) {
+	if info, err := opened.Stat("."); err != nil || !os.SameFile(info, entry) {
 		_ = opened.Close()
 		return nil, cmp.Or(err, fs.ErrNotExist)
 	}
@@ -134,7 +134,7 @@ func (i *Installed) Read(folder string) (m Manifest, assets []Asset, err error) 
 		return m, nil, err
 	}
 	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, longManifest))
+	text, err := io.ReadAll(io.LimitReader(file, maxManifestBytes))
 	if err != nil {
 		return m, nil, err
 	}
@@ -150,10 +150,10 @@ func (i *Installed) Read(folder string) (m Manifest, assets []Asset, err error) 
 	defer below.Close()
 	seen := 0
 	err = fs.WalkDir(below.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
-		if seen++; err != nil || seen > mostFiles {
+		if seen++; err != nil || seen > maxFiles {
 			return cmp.Or(err, fs.SkipAll)
 		}
-		if hidden(entry.Name()) && name != "." {
+		if isHidden(entry.Name()) && name != "." {
 			if entry.IsDir() {
 				return fs.SkipDir
 			}
@@ -179,7 +179,7 @@ func (i *Installed) Read(folder string) (m Manifest, assets []Asset, err error) 
 // Open answers an asset and its hash, or fs.ErrNotExist.
 func (i *Installed) Open(folder, name string) (*os.File, Asset, time.Time, error) {
 	for element := range strings.SplitSeq(name, "/") {
-		if hidden(element) {
+		if isHidden(element) {
 			return nil, Asset{}, time.Time{}, fs.ErrNotExist
 		}
 	}
@@ -227,10 +227,10 @@ func (i *Installed) hash(folder, name string, file *os.File, info fs.FileInfo) (
 	hash := base64.RawURLEncoding.EncodeToString(sum.Sum(nil)[:12])
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.hashes == nil || len(i.hashes) >= mostFiles {
-		i.hashes = map[string]hashed{}
+	if i.hashes == nil || len(i.hashes) >= maxFiles {
+		i.hashes = map[string]cachedHash{}
 	}
-	i.hashes[key] = hashed{info, hash}
+	i.hashes[key] = cachedHash{info, hash}
 	return hash, nil
 }
 
@@ -256,15 +256,15 @@ var types = map[string]string{
 	".txt":   "text/plain; charset=utf-8",
 }
 
-// unknown is the media type of what browsers are to make nothing of.
-const unknown = "application/octet-stream"
+// unknownType is the media type of what browsers are to make nothing of.
+const unknownType = "application/octet-stream"
 
 // Type is the media type of an asset.
-func (a Asset) Type() string { return cmp.Or(types[strings.ToLower(path.Ext(a.Path))], unknown) }
+func (a Asset) Type() string { return cmp.Or(types[strings.ToLower(path.Ext(a.Path))], unknownType) }
 
 // Types are all media types of assets, without parameters, in order.
 func Types() []string {
-	all := []string{unknown}
+	all := []string{unknownType}
 	for _, known := range types {
 		media, _, _ := strings.Cut(known, ";")
 		all = append(all, media)

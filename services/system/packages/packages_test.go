@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-func install(t *testing.T, files map[string]string) *Installed {
+func newInstalled(t *testing.T, files map[string]string) *Installed {
 	t.Helper()
 	i := &Installed{Folder: filepath.Join(t.TempDir(), "packages")}
 	for name, content := range files {
@@ -39,7 +39,7 @@ func link(t *testing.T, i *Installed, to, name string) {
 // Nothing of a package but its assets is listed or served, whatever it links to.
 func TestNothingElseIsServed(t *testing.T) {
 	t.Parallel()
-	i := install(t, map[string]string{
+	i := newInstalled(t, map[string]string{
 		"shop/manifest.json":     `{"name": "Shop"}`,
 		"shop/secret.js":         "secret",
 		"shop/assets/main.js":    "main",
@@ -122,7 +122,7 @@ func TestNothingElseIsServed(t *testing.T) {
 // Who puts links in the place of what is served meanwhile gets nothing served that is elsewhere.
 func TestLinksInBetween(t *testing.T) {
 	t.Parallel()
-	i := install(t, map[string]string{"shop/manifest.json": `{"name": "Shop"}`, "shop/real/x.js": "asset", "shop/other/x.js": "secret"})
+	i := newInstalled(t, map[string]string{"shop/manifest.json": `{"name": "Shop"}`, "shop/real/x.js": "asset", "shop/other/x.js": "secret"})
 	assets := filepath.Join(i.Folder, "shop/assets")
 	done := make(chan struct{})
 	var swapping sync.WaitGroup
@@ -156,15 +156,15 @@ func TestLinksInBetween(t *testing.T) {
 // A file that is changed has another hash.
 func TestHash(t *testing.T) {
 	t.Parallel()
-	i := install(t, map[string]string{"shop/manifest.json": `{"name": "Shop"}`, "shop/assets/main.js": "one"})
+	i := newInstalled(t, map[string]string{"shop/manifest.json": `{"name": "Shop"}`, "shop/assets/main.js": "one"})
 	_, before, err := i.Read("shop")
 	if err != nil || len(before) != 1 {
 		t.Fatalf("got %v, %v, want one asset", before, err)
 	}
-	_, again, _ := i.Read("shop")
+	_, unchanged, _ := i.Read("shop")
 	put(t, i, "shop/assets/main.js", "three")
 	_, after, _ := i.Read("shop")
-	if again[0] != before[0] || after[0] == before[0] {
-		t.Errorf("got %v, then %v, and after a change %v, want only the last one different", before, again, after)
+	if unchanged[0] != before[0] || after[0] == before[0] {
+		t.Errorf("got %v, then %v, and after a change %v, want only the last one different", before, unchanged, after)
 	}
 }

@@ -13,12 +13,12 @@ import (
 	"github.com/ironplane/ironplane/pkg/settings"
 )
 
-// Begin takes over the values of environment variables for settings that no operator has chosen yet, and stores the addresses
+// InitializeAtStart takes over the values of environment variables for settings that no operator has chosen yet, and stores the addresses
 // that the processes are configured with, so that operators can read them.
-func Begin(ctx context.Context, d service.Deps) error {
+func InitializeAtStart(ctx context.Context, d service.Deps) error {
 	return d.DB.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("the settings are as they were")
-		if err := holdSettings(ctx, tx); err != nil {
+		if err := lockSettings(ctx, tx); err != nil {
 			return err
 		}
 		fresh := map[string]bool{}
@@ -42,7 +42,7 @@ func Begin(ctx context.Context, d service.Deps) error {
 			if s.Type == "Checkbox" {
 				text = strings.NewReplacer("true", "1", "false", "0").Replace(text)
 			}
-			if _, message := s.wrongWith(&text); message != "" {
+			if _, message := s.validate(&text); message != "" {
 				return fmt.Errorf("%s is %q: it %s", variable, text, message)
 			}
 			if err := s.write(ctx, tx, &text); err != nil {

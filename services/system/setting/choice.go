@@ -17,14 +17,14 @@ import (
 	"github.com/ironplane/ironplane/pkg/settings"
 )
 
-// whole returns the sent setting. A missing value or text is filled in from before; without both, the default is meant.
-func (c *chosenSetting) whole(before *Setting) *settingBody {
-	b, is := c.settingBody, before.body()
+// fillIn returns the sent setting. A missing value or text is filled in from before; without both, the default is meant.
+func (c *chosenSetting) fillIn(before *Setting) *settingBody {
+	b, current := c.settingBody, before.body()
 	switch {
 	case b.Value != nil && b.Text == nil:
-		b.Text = is.Text
+		b.Text = current.Text
 	case b.Text != nil && b.Value == nil:
-		b.Value = is.Value
+		b.Value = current.Value
 	}
 	return &b
 }
@@ -38,26 +38,26 @@ func (s *Setting) body() *settingBody {
 	return &settingBody{&value, &s.Text}
 }
 
-// choice returns the chosen text, nil for the default, and adds to wrong what is invalid. Of value and text, the one that
+// chosenText returns the chosen text, nil for the default, and adds to wrong what is invalid. Of value and text, the one that
 // differs from the present setting counts.
-func (s *Setting) choice(b *settingBody, at string, invalid *problem.Fields) *string {
-	is, pointer, text := s.body(), at+"/text", b.Text
+func (s *Setting) chosenText(b *settingBody, at string, invalid *problem.Fields) *string {
+	current, pointer, text := s.body(), at+"/text", b.Text
 	switch {
 	case b.Text != nil && *b.Text != s.Text:
-	case b.Value != nil && *b.Value != *is.Value:
-		pointer, text = at+"/value", s.textOf(*b.Value)
+	case b.Value != nil && *b.Value != *current.Value:
+		pointer, text = at+"/value", s.storedText(*b.Value)
 	case b.Value == nil, b.Text == nil:
 		pointer, text = at+"/value", nil
 	}
-	code, message := s.wrongWith(text)
+	code, message := s.validate(text)
 	if code != "" {
 		invalid.Add(pointer, code, "%s", message)
 	}
 	return text
 }
 
-// textOf returns the text that a value is stored as.
-func (s *Setting) textOf(value string) *string {
+// storedText returns the text that a value is stored as.
+func (s *Setting) storedText(value string) *string {
 	if s.Type == "Select" {
 		options := strings.Split(*s.Options, ",")
 		if n, err := strconv.Atoi(value); err == nil && n >= 0 && n < len(options) {
@@ -67,8 +67,8 @@ func (s *Setting) textOf(value string) *string {
 	return &value
 }
 
-// wrongWith returns the code and message of what is invalid about a text, nil for the default; both are empty for a valid text.
-func (s *Setting) wrongWith(text *string) (code, message string) {
+// validate returns the code and message of what is invalid about a text, nil for the default; both are empty for a valid text.
+func (s *Setting) validate(text *string) (code, message string) {
 	rules := map[string]int64{}
 	if s.Validator != nil {
 		for rule := range strings.SplitSeq(*s.Validator, "|") {
@@ -76,12 +76,12 @@ func (s *Setting) wrongWith(text *string) (code, message string) {
 			rules[name], _ = strconv.ParseInt(number, 10, 64) // the schema's
 		}
 	}
-	_, whole := rules["integer"]
-	_, fixed := rules["readonly"]
+	_, isInteger := rules["integer"]
+	_, isReadOnly := rules["readonly"]
 	switch {
 	case text != nil && *text == s.Text, text == nil && s.Default == s.Text:
 		return "", ""
-	case fixed:
+	case isReadOnly:
 		return "read_only", "shows what the processes are configured with, and cannot be written"
 	case text == nil:
 		return "", ""
@@ -92,19 +92,19 @@ func (s *Setting) wrongWith(text *string) (code, message string) {
 	case s.Type == "Text" && strings.ContainsAny(*text, "\r\n"):
 		return "invalid", "must be one line"
 	}
-	size, of := int64(utf8.RuneCountInString(*text)), " characters"
-	if whole {
+	size, unit := int64(utf8.RuneCountInString(*text)), " characters"
+	if isInteger {
 		n, err := strconv.ParseInt(*text, 10, 64)
 		if err != nil || strconv.FormatInt(n, 10) != *text {
 			return "type", "must be an integer"
 		}
-		size, of = n, ""
+		size, unit = n, ""
 	}
-	if least, ok := rules["min"]; ok && size < least {
-		return "out_of_range", fmt.Sprintf("must be at least %d%s", least, of)
+	if minimum, ok := rules["min"]; ok && size < minimum {
+		return "out_of_range", fmt.Sprintf("must be at least %d%s", minimum, unit)
 	}
-	if most, ok := rules["max"]; ok && size > most {
-		return "out_of_range", fmt.Sprintf("must be at most %d%s", most, of)
+	if maximum, ok := rules["max"]; ok && size > maximum {
+		return "out_of_range", fmt.Sprintf("must be at most %d%s", maximum, unit)
 	}
 	return "", ""
 }

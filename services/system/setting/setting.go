@@ -171,7 +171,7 @@ func Values(ctx context.Context, q pg.Querier) (settings.Values, error) {
 }
 
 func (s *Settings) chooseOne(ctx context.Context, tx *pg.Tx, req rest.EditItem[settingBody]) (Setting, error) {
-	if err := holdSettings(ctx, tx); err != nil {
+	if err := lockSettings(ctx, tx); err != nil {
 		return Setting{}, err
 	}
 	before, err := settingView.Get(ctx, tx, req.ID)
@@ -186,7 +186,7 @@ func (s *Settings) chooseOne(ctx context.Context, tx *pg.Tx, req rest.EditItem[s
 		return before, err
 	}
 	var invalid problem.Fields
-	choice := before.choice(body, "", &invalid)
+	choice := before.chosenText(body, "", &invalid)
 	if err := errors.Join(s.checkVerifyAdmins(ctx, &before, choice, "", &invalid), invalid.Err()); err != nil {
 		return before, err
 	}
@@ -197,7 +197,7 @@ func (s *Settings) chooseOne(ctx context.Context, tx *pg.Tx, req rest.EditItem[s
 }
 
 func (s *Settings) chooseGroup(ctx context.Context, tx *pg.Tx, req rest.EditItem[groupBody]) (SettingGroup, error) {
-	if err := holdSettings(ctx, tx); err != nil {
+	if err := lockSettings(ctx, tx); err != nil {
 		return SettingGroup{}, err
 	}
 	group, err := settingGroupView.Get(ctx, tx, req.ID)
@@ -229,7 +229,7 @@ func (s *Settings) chooseGroup(ctx context.Context, tx *pg.Tx, req rest.EditItem
 			continue
 		}
 		done[before.ID] = true
-		choice := before.choice(sent.whole(before), at, &invalid)
+		choice := before.chosenText(sent.fillIn(before), at, &invalid)
 		if err := s.checkVerifyAdmins(ctx, before, choice, at, &invalid); err != nil {
 			return group, err
 		}
@@ -245,8 +245,8 @@ func (s *Settings) chooseGroup(ctx context.Context, tx *pg.Tx, req rest.EditItem
 	return settingGroupView.Get(ctx, tx, req.ID)
 }
 
-// holdSettings locks all settings for the transaction, so that each change sees the one before.
-func holdSettings(ctx context.Context, tx *pg.Tx) error {
+// lockSettings locks all settings for the transaction, so that each change sees the one before.
+func lockSettings(ctx context.Context, tx *pg.Tx) error {
 	_, err := tx.Exec(ctx, "SELECT FROM setting_group ORDER BY id FOR UPDATE")
 	return err
 }

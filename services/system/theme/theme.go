@@ -61,10 +61,10 @@ var (
 		repeating-linear-gradient repeating-radial-gradient rgb rgba rotate rotate3d rotatex rotatey rotatez saturate scale scale3d scalex scaley
 		sepia skew skewx skewy steps translate translate3d translatex translatey translatez var where`,
 	)
-	acting = []string{"behavior", "-ms-behavior", "-moz-binding"}
+	activeProperties = []string{"behavior", "-ms-behavior", "-moz-binding"}
 )
 
-var closing = map[css.TokenType]css.TokenType{
+var closers = map[css.TokenType]css.TokenType{
 	css.LeftBraceToken:       css.RightBraceToken,
 	css.LeftBracketToken:     css.RightBracketToken,
 	css.LeftParenthesisToken: css.RightParenthesisToken,
@@ -100,7 +100,7 @@ func CheckCSS(text string) error {
 				return fmt.Errorf("cannot have %.40s; what it can have is %s", word, strings.Join(atRules, " "))
 			}
 		case css.IdentToken:
-			if slices.Contains(acting, word) {
+			if slices.Contains(activeProperties, word) {
 				return fmt.Errorf("cannot have %s", word)
 			}
 		case css.FunctionToken:
@@ -108,7 +108,7 @@ func CheckCSS(text string) error {
 				return fmt.Errorf("cannot have %.40s)", word)
 			}
 		}
-		if closes, opens := closing[kind]; opens {
+		if closes, opens := closers[kind]; opens {
 			open = append(open, closes)
 		} else if kind == css.RightBraceToken || kind == css.RightBracketToken || kind == css.RightParenthesisToken {
 			if len(open) == 0 || open[len(open)-1] != kind {

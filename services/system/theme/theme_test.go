@@ -16,12 +16,12 @@ func TestCheckColour(t *testing.T) {
 			t.Errorf("%s: got %v, want no error", good, err)
 		}
 	}
-	for _, wrong := range []string{
+	for _, invalid := range []string{
 		"", "#12", "#12345", "#ggg", "blue;color:red", "red}body{display:none", "url(x)", "expression(alert(1))", "var(--x)", "rgb(1,2)",
 		"rgb(1,2,3", "red /*", "inherit", "\\72 ed", "javascript:x", "#fff\n",
 	} {
-		if CheckColour(wrong) == nil {
-			t.Errorf("got %q accepted as a colour, want an error", wrong)
+		if CheckColour(invalid) == nil {
+			t.Errorf("got %q accepted as a colour, want an error", invalid)
 		}
 	}
 }
@@ -35,12 +35,12 @@ func TestCheckLogo(t *testing.T) {
 			t.Errorf("%s: got %v, want no error", good, err)
 		}
 	}
-	for _, wrong := range []string{"logo.png", "http://example.com/logo.png", "//example.com/logo.png", "/\\example.com/logo.png",
+	for _, invalid := range []string{"logo.png", "http://example.com/logo.png", "//example.com/logo.png", "/\\example.com/logo.png",
 		"\\\\example.com", "javascript:alert(1)", "JaVaScRiPt:alert(1)", "data:image/svg+xml,<svg onload=alert(1)>",
 		"https://user:password@example.com/x", "https://", "https:///x", "ftp://example.com/x", "https://example.com/x\"onerror=alert(1)",
 		"https://example.com/a b", "https://example.com/%zz", "/x)'"} {
-		if CheckLogo(wrong) == nil {
-			t.Errorf("got %q accepted as a logo's address, want an error", wrong)
+		if CheckLogo(invalid) == nil {
+			t.Errorf("got %q accepted as a logo's address, want an error", invalid)
 		}
 	}
 }
@@ -149,8 +149,8 @@ func TestHTML(t *testing.T) {
 				}
 			}
 		}
-		if again := HTML(HTML(attack)); again != HTML(attack) {
-			t.Errorf("%s: got %s the second time, want %s", attack, again, HTML(attack))
+		if twice := HTML(HTML(attack)); twice != HTML(attack) {
+			t.Errorf("%s: got %s the second time, want %s", attack, twice, HTML(attack))
 		}
 	}
 	const good = `<p class="note">Call <a href="mailto:help@example.com" rel="nofollow">us</a>, <b>day</b> and <i>night</i>.</p>`
@@ -169,7 +169,7 @@ func TestCheckCSS(t *testing.T) {
 			t.Errorf("%s: got %v, want no error", good, err)
 		}
 	}
-	for _, wrong := range []string{
+	for _, invalid := range []string{
 		`@import "https://evil.example/x.css";`, `@IMPORT url(x);`, `@charset "utf-7";`, `@font-face { font-family: x; src: local(x) }`, `@namespace x "y";`, `@document url(x) {}`,
 		`a { background: url(https://evil.example/?a) }`, `a { background: URL( "x" ) }`, `input[value^=a] { background-image: url(//evil.example/a) }`, `a { background: image-set("x.png" 1x) }`, `a { background: -webkit-image-set("x" 1x) }`, `a { background: src("x") }`,
 		`a { width: expression(alert(1)) }`, `a { behavior: none }`, `a { -moz-binding: none }`, `a { BEHAVIOR: none }`, `a { background: element(#x) }`, `a { color: attr(data-x) }`,
@@ -177,8 +177,8 @@ func TestCheckCSS(t *testing.T) {
 		`@\69mport "x";`, `a { background: \75rl(x) }`, `a { content: "\3c script" }`,
 		`a { color: red`, `} body { display: none`, `a { color: red } }`, `a[x { }`, `a { content: "x`, "a { content: 'x\n' }", `/* open`, `a { color: rgb(1,2,3 }`, `a { background: url(x`,
 	} {
-		if CheckCSS(wrong) == nil {
-			t.Errorf("got %s accepted in a style sheet, want an error", wrong)
+		if CheckCSS(invalid) == nil {
+			t.Errorf("got %s accepted in a style sheet, want an error", invalid)
 		}
 	}
 }

@@ -43,24 +43,24 @@ const (
 	// workers is how many webhooks a process delivers to at a time, and maxConcurrent how many events to each. A worker holds a connection
 	// to the database only while it notes what came of deliveries.
 	workers, maxConcurrent = 100, 8
-	// sliceTimeout is how long a job goes on while there is something to deliver, and lingerTimeout how long it waits for more.
-	sliceTimeout, lingerTimeout = 30 * time.Second, 2 * time.Second
-	lingerInterval              = 200 * time.Millisecond
+	// sliceTimeout is how long a job goes on while there is something to deliver, and idleTimeout how long it waits for more.
+	sliceTimeout, idleTimeout = 30 * time.Second, 2 * time.Second
+	idleInterval              = 200 * time.Millisecond
 	// deliveryTTL is how long an event is tried to be delivered.
 	deliveryTTL = 3 * 24 * time.Hour
 	// maxWaiting is how many deliveries to one webhook wait at most: older ones are given up.
 	maxWaiting = 100_000
-	// makerRetryInterval is how long nothing is tried where it cannot be found out what the maker may, and restInterval where he may not have
+	// ownerRetryInterval is how long nothing is tried where it cannot be found out what the maker may, and restInterval where he may not have
 	// it.
-	makerRetryInterval, restInterval = 5 * time.Second, 20 * time.Second
-	// maxPause is how long at most a receiver is left alone that takes nothing, but where it asks for more.
-	maxPause, maxRetryAfter = time.Minute, time.Hour
+	ownerRetryInterval, restInterval = 5 * time.Second, 20 * time.Second
+	// maxBackoff is how long at most a receiver is left alone that takes nothing, but where it asks for more.
+	maxBackoff, maxRetryAfter = time.Minute, time.Hour
 	// dbTimeout is for what came of deliveries to be noted, also when the process ends.
 	dbTimeout = 10 * time.Second
 )
 
-// pauses are those between attempts to deliver an event, with a tenth more or less: together about three days.
-var pauses = []time.Duration{
+// retryIntervals are those between attempts to deliver an event, with a tenth more or less: together about three days.
+var retryIntervals = []time.Duration{
 	5 * time.Second,
 	30 * time.Second,
 	2 * time.Minute,
@@ -74,15 +74,15 @@ var pauses = []time.Duration{
 	20 * time.Hour,
 }
 
-func pauseAfter(attempt int) (time.Duration, bool) {
-	if attempt > len(pauses) {
+func retryInterval(attempt int) (time.Duration, bool) {
+	if attempt > len(retryIntervals) {
 		return 0, false
 	}
-	pause := pauses[attempt-1]
-	return pause*9/10 + rand.N(pause/5), true
+	interval := retryIntervals[attempt-1]
+	return interval*9/10 + rand.N(interval/5), true
 }
 
-type task struct {
+type jobArgs struct {
 	Webhook int64 `json:"webhook"`
 }
 
@@ -92,23 +92,23 @@ func (d *Dispatcher) Job() service.Job {
 	return service.Job{
 		Kind:    "webhook",
 		Timeout: 2 * sliceTimeout,
-		Backoff: func(int) time.Duration { return makerRetryInterval },
+		Backoff: func(int) time.Duration { return ownerRetryInterval },
 		Workers: workers,
 		Unique:  true,
-		Do:      jobs.Do(d.work),
+		Do:      jobs.Do(d.deliver),
 	}
 }
 
-// Queued is what the service wakes itself with when something waits to be delivered, now or later.
-const Queued = "webhooks"
+// WakeTopic is what the service wakes itself with when something waits to be delivered, now or later.
+const WakeTopic = "webhooks"
 
-// wakeRest is how often deliveries that are due are looked for at most.
-const wakeRest = time.Second
+// minWakeInterval is how often deliveries that are due are looked for at most.
+const minWakeInterval = time.Second
 
 // Loop has delivered what waits: what has just come, what is to be tried again, and what nobody does whose process was killed.
 func (d *Dispatcher) Loop(woken <-chan struct{}) service.Loop {
 	return service.Loop{Name: "deliver to webhooks", Run: func(ctx context.Context) error {
-		return wake.Loop(ctx, woken, wakeRest, d.Wake)
+		return wake.Loop(ctx, woken, minWakeInterval, d.Wake)
 	}}
 }
 
@@ -117,7 +117,7 @@ func (d *Dispatcher) Loop(woken <-chan struct{}) service.Loop {
 func (d *Dispatcher) Wake(ctx context.Context) (next time.Duration, err error) {
 	err = d.db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("deliveries are no changes")
-		if err := d.wake(ctx, tx); err != nil {
+		if err := d.enqueueDue(ctx, tx); err != nil {
 			return err
 		}
 		var seconds *float64
@@ -129,14 +129,14 @@ func (d *Dispatcher) Wake(ctx context.Context) (next time.Duration, err error) {
 		}
 		next = wake.Interval
 		if seconds != nil {
-			next = max(min(next, time.Duration(*seconds*float64(time.Second))), wakeRest)
+			next = max(min(next, time.Duration(*seconds*float64(time.Second))), minWakeInterval)
 		}
 		return nil
 	})
 	return next, err
 }
 
-func (d *Dispatcher) wake(ctx context.Context, tx *pg.Tx) error {
+func (d *Dispatcher) enqueueDue(ctx context.Context, tx *pg.Tx) error {
 	rows, err := tx.Query(ctx, `SELECT id FROM webhook w WHERE enabled AND coalesce(paused_until, '-infinity') <= now()
 		AND EXISTS (SELECT FROM webhook_delivery d WHERE d.webhook_id = w.id AND d.status = 'waiting' AND d.next_at <= now())
 		AND NOT EXISTS (SELECT FROM river_job j WHERE j.queue = 'webhook' AND j.state = 'running' AND j.args = jsonb_build_object('webhook', w.id)) ORDER BY id`)
@@ -150,18 +150,18 @@ func (d *Dispatcher) wake(ctx context.Context, tx *pg.Tx) error {
 	job := d.Job()
 	ctx = principal.With(ctx, &principal.Call{}) // what comes of deliveries is nobody's request
 	for _, id := range due {
-		if err := jobs.Enqueue(ctx, tx, &job, task{id}); err != nil {
+		if err := jobs.Enqueue(ctx, tx, &job, jobArgs{id}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// work delivers to a webhook while there is something to deliver, for a while: others have their turn then.
-func (d *Dispatcher) work(ctx context.Context, _ *service.Attempt, t task) error {
+// deliver delivers to a webhook while there is something to deliver, for a while: others have their turn then.
+func (d *Dispatcher) deliver(ctx context.Context, _ *service.Attempt, t jobArgs) error {
 	end, idle := time.Now().Add(sliceTimeout), time.Time{}
 	for ctx.Err() == nil && time.Now().Before(end) {
-		n, err := d.round(ctx, t.Webhook)
+		n, err := d.deliverBatch(ctx, t.Webhook)
 		switch {
 		case err != nil:
 			return err
@@ -171,19 +171,19 @@ func (d *Dispatcher) work(ctx context.Context, _ *service.Attempt, t task) error
 			idle = time.Time{}
 			continue
 		case idle.IsZero():
-			idle = time.Now().Add(lingerTimeout)
+			idle = time.Now().Add(idleTimeout)
 		case time.Now().After(idle):
 			return nil
 		}
 		select {
-		case <-time.After(lingerInterval):
+		case <-time.After(idleInterval):
 		case <-ctx.Done():
 		}
 	}
 	return ctx.Err()
 }
 
-// receiver is a webhook as it is delivered to.
+// readReceiver is a webhook as it is delivered to.
 type receiver struct {
 	id              int64
 	url, owner      string
@@ -203,51 +203,51 @@ type delivery struct {
 	outcome    outcome
 }
 
-// round delivers as many of the events that are due as are delivered at once, each the first one of its item, and tells how
+// deliverBatch delivers as many of the events that are due as are delivered at once, each the first one of its item, and tells how
 // many they were; -1: there is nothing to wait for.
-func (d *Dispatcher) round(ctx context.Context, id int64) (int, error) {
-	r, err := d.receiver(ctx, id)
+func (d *Dispatcher) deliverBatch(ctx context.Context, id int64) (int, error) {
+	r, err := d.readReceiver(ctx, id)
 	if errors.Is(err, pgx.ErrNoRows) || err == nil && (!r.enabled || r.paused) {
 		return -1, nil
 	}
 	if err != nil {
 		return 0, fmt.Errorf("read webhook %d: %w", id, err)
 	}
-	due, err := d.due(ctx, id)
+	due, err := d.findDue(ctx, id)
 	if err != nil || len(due) == 0 {
 		return 0, err
 	}
-	maker, err := d.maker(ctx, r.owner)
+	owner, err := d.readOwner(ctx, r.owner)
 	if err != nil {
 		return -1, errors.Join(
 			fmt.Errorf("ask what %s may: %w", r.owner, err),
-			d.rest(ctx, id, makerRetryInterval, "it cannot be found out what its maker may"),
+			d.suspend(ctx, id, ownerRetryInterval, "it cannot be found out what its maker may"),
 		)
 	}
 	switch {
-	case !maker.Active:
-		return -1, d.rest(ctx, id, restInterval, "its maker is disabled or gone")
-	case !maker.Grants.Holds(principal.Grant(permission.SystemIntegrations, permission.Read)):
-		return -1, d.rest(ctx, id, restInterval, "its maker lacks "+permission.SystemIntegrations.String()+" read")
+	case !owner.Active:
+		return -1, d.suspend(ctx, id, restInterval, "its maker is disabled or gone")
+	case !owner.Grants.Holds(principal.Grant(permission.SystemIntegrations, permission.Read)):
+		return -1, d.suspend(ctx, id, restInterval, "its maker lacks "+permission.SystemIntegrations.String()+" read")
 	}
 	done := make(chan struct{})
 	for i := range due {
 		go func() {
 			defer func() { done <- struct{}{} }()
-			due[i].outcome = d.attempt(ctx, r, &due[i], maker.Grants)
+			due[i].outcome = d.attemptDelivery(ctx, r, &due[i], owner.Grants)
 		}()
 	}
 	for range due {
 		<-done
 	}
-	due = slices.DeleteFunc(due, func(one delivery) bool { return one.outcome.cut })
+	due = slices.DeleteFunc(due, func(one delivery) bool { return one.outcome.interrupted })
 	if len(due) == 0 {
 		return -1, ctx.Err()
 	}
-	return len(due), d.note(ctx, r, due)
+	return len(due), d.storeOutcomes(ctx, r, due)
 }
 
-func (d *Dispatcher) receiver(ctx context.Context, id int64) (r receiver, err error) {
+func (d *Dispatcher) readReceiver(ctx context.Context, id int64) (r receiver, err error) {
 	var sealed [2][]byte
 	r.id = id
 	err = d.db.QueryRow(ctx, `SELECT url, owner_url, secret, CASE WHEN old_secret_until > now() THEN old_secret END, failures, enabled, coalesce(paused_until > now(), false) FROM webhook WHERE id = $1`, id).
@@ -263,7 +263,7 @@ func (d *Dispatcher) receiver(ctx context.Context, id int64) (r receiver, err er
 		if err != nil {
 			return r, err
 		}
-		key, err := keyOf(text)
+		key, err := parseSecret(text)
 		if err != nil {
 			return r, fmt.Errorf("webhook %d: %w", id, err)
 		}
@@ -272,8 +272,8 @@ func (d *Dispatcher) receiver(ctx context.Context, id int64) (r receiver, err er
 	return r, nil
 }
 
-// due are the first events of their items.
-func (d *Dispatcher) due(ctx context.Context, id int64) ([]delivery, error) {
+// findDue are the first events of their items.
+func (d *Dispatcher) findDue(ctx context.Context, id int64) ([]delivery, error) {
 	rows, err := d.db.Query(ctx, `SELECT d.id, d.event_id, d.item, e.uuid, e.type, d.attempts, d.created_at, e.payload
 		FROM webhook_delivery d JOIN webhook_event e ON e.id = d.event_id
 		WHERE d.webhook_id = $1 AND d.status = 'waiting' AND d.next_at <= now() ORDER BY d.next_at, d.id LIMIT $2`, id, maxConcurrent)
@@ -285,24 +285,24 @@ func (d *Dispatcher) due(ctx context.Context, id int64) ([]delivery, error) {
 	})
 }
 
-// maker is what the account holds that made a webhook, right now.
-func (d *Dispatcher) maker(ctx context.Context, url string) (maker keycache.Owner, err error) {
+// readOwner is what the account holds that made a webhook, right now.
+func (d *Dispatcher) readOwner(ctx context.Context, url string) (holder keycache.Owner, err error) {
 	owner, ok := principal.ParseOwner(url)
 	switch {
 	case ok && owner.Type == principal.Admin:
-		asking, cancel := d.peers.Limit(ctx, dbTimeout)
+		ownerCtx, cancel := d.peers.Limit(ctx, dbTimeout)
 		defer cancel()
-		return maker, d.peers.Ask(asking, "identity", "/internal/owner"+url, &maker)
+		return holder, d.peers.Ask(ownerCtx, "identity", "/internal/owner"+url, &holder)
 	case ok && owner.Type == principal.Integration:
 		var names []string
-		err = d.db.QueryRow(ctx, "SELECT NOT disabled, permissions FROM integration WHERE id = $1", owner.ID).Scan(&maker.Active, &names)
+		err = d.db.QueryRow(ctx, "SELECT NOT disabled, permissions FROM integration WHERE id = $1", owner.ID).Scan(&holder.Active, &names)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return keycache.Owner{}, nil
 		}
-		maker.Grants = principal.ParseGrants(names)
-		return maker, err
+		holder.Grants = principal.ParseGrants(names)
+		return holder, err
 	}
-	return maker, nil
+	return holder, nil
 }
 
 // Metrics are what operators see of it.

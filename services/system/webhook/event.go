@@ -42,21 +42,21 @@ type EventUser struct {
 	URL string `json:"url" example:"/admin/3"`
 }
 
-// maxItem is how many bytes an item has as it was and as it is, together, and maxTargets how many targets are named: so an event
+// maxItemBytes is how many bytes an item has as it was and as it is, together, and maxTargets how many targets are named: so an event
 // has some 200 KiB at most.
-const maxItem, maxTargets = 64 << 10, 100
+const maxItemBytes, maxTargets = 64 << 10, 100
 
-// shared are the topics of changes that every service can make: about the log, and about who was refused.
-var shared = map[string][]permission.Permission{
+// sharedTopics are the topics of changes that every service can make: about the log, and about who was refused.
+var sharedTopics = map[string][]permission.Permission{
 	"request": {permission.SystemLogs},
 	"event":   {permission.SystemLogs},
 	"history": {permission.SystemLogs},
 }
 
-// topics calls use with the kinds of what changes, and with what the maker of a webhook has to hold read on to be told of them.
+// forEachTopic calls use with the kinds of what changes, and with what the maker of a webhook has to hold read on to be told of them.
 // Each change counts for the longest kind that its type begins with. Who makes a webhook holds system.integrations.
-func topics(use func(kind string, needed []permission.Permission)) {
-	for kind, needed := range shared {
+func forEachTopic(use func(kind string, needed []permission.Permission)) {
+	for kind, needed := range sharedTopics {
 		use(kind, needed)
 	}
 	for _, s := range catalog.Services {
@@ -103,44 +103,44 @@ var actions = []string{
 
 // Kinds are those that there can be events of, in order.
 func Kinds() (all []string) {
-	topics(func(kind string, _ []permission.Permission) { all = append(all, kind) })
+	forEachTopic(func(kind string, _ []permission.Permission) { all = append(all, kind) })
 	slices.Sort(all)
 	return all
 }
 
-// needs is what one has to hold who is told of events of a type, or of all that a pattern means. ok is false where nobody
+// requiredGrants is what one has to hold who is told of events of a type, or of all that a pattern means. ok is false where nobody
 // knows such events.
-func needs(pattern string) (all principal.Grants, ok bool) {
+func requiredGrants(pattern string) (all principal.Grants, ok bool) {
 	kind, wide := strings.CutSuffix(pattern, "*")
 	if wide && kind != "" && !strings.HasSuffix(kind, ".") {
 		return 0, false
 	}
 	kind = strings.TrimSuffix(kind, ".")
-	longest, ofLongest := "", principal.Grants(0)
-	topics(func(name string, needed []permission.Permission) {
-		if (kind == name && wide || strings.HasPrefix(kind, name+".")) && name >= longest {
-			longest, ofLongest, ok = name, readable(needed), true
+	topic, topicGrants := "", principal.Grants(0)
+	forEachTopic(func(name string, needed []permission.Permission) {
+		if (kind == name && wide || strings.HasPrefix(kind, name+".")) && name >= topic {
+			topic, topicGrants, ok = name, readGrants(needed), true
 		}
 		if wide && (kind == "" || strings.HasPrefix(name, kind+".")) {
-			all, ok = all|readable(needed), true
+			all, ok = all|readGrants(needed), true
 		}
 	})
-	return all | ofLongest, ok
+	return all | topicGrants, ok
 }
 
-// readable is the grant to read what these permissions guard.
-func readable(permissions []permission.Permission) (all principal.Grants) {
+// readGrants is the grant to read what these permissions guard.
+func readGrants(permissions []permission.Permission) (all principal.Grants) {
 	for _, p := range permissions {
 		all |= principal.Grant(p, permission.Read)
 	}
 	return all
 }
 
-// meant tells whether patterns mean events of a type.
-func meant(patterns []string, of string) bool {
+// matches tells whether patterns mean events of a type.
+func matches(patterns []string, eventType string) bool {
 	return slices.ContainsFunc(patterns, func(pattern string) bool {
 		prefix, wide := strings.CutSuffix(pattern, "*")
-		return pattern == of || wide && strings.HasPrefix(of, prefix)
+		return pattern == eventType || wide && strings.HasPrefix(eventType, prefix)
 	})
 }
 
@@ -159,29 +159,29 @@ func newMessage(source string, e *events.Event) (m message, err error) {
 	if len(e.Targets) > 0 {
 		m.item = fmt.Sprintf("%s/%d", e.Targets[0].Type, e.Targets[0].ID)
 	}
-	said := WebhookEvent{
+	event := WebhookEvent{
 		Type:      e.Type,
 		Timestamp: e.At.UTC().Format(time.RFC3339Nano),
 		Data: WebhookData{
 			Kind:      e.Kind,
 			Part:      e.Part,
 			Action:    string(e.Action),
-			Targets:   audit.TargetsOf(e.Targets),
+			Targets:   audit.NewTargets(e.Targets),
 			Before:    e.Before,
 			After:     e.After,
 			RequestID: e.RequestID,
 		},
 	}
 	if e.Actor != nil {
-		said.Data.User = &EventUser{e.Actor.URL}
+		event.Data.User = &EventUser{e.Actor.URL}
 	}
-	if len(e.Before)+len(e.After) > maxItem {
-		said.Data.Before, said.Data.After, said.Data.Truncated = nil, nil, true
+	if len(e.Before)+len(e.After) > maxItemBytes {
+		event.Data.Before, event.Data.After, event.Data.Truncated = nil, nil, true
 	}
 	if len(e.Targets) > maxTargets {
-		said.Data.Targets, said.Data.Truncated = said.Data.Targets[:maxTargets], true
+		event.Data.Targets, event.Data.Truncated = event.Data.Targets[:maxTargets], true
 	}
-	text, err := json.Marshal(said)
+	text, err := json.Marshal(event)
 	if err != nil {
 		return m, fmt.Errorf("encode change %d of %s: %w", e.Seq, source, err)
 	}

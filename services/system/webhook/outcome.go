@@ -9,43 +9,43 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 )
 
-// rest leaves a webhook alone for a moment.
-func (d *Dispatcher) rest(ctx context.Context, id int64, pause time.Duration, why string) error {
+// suspend leaves a webhook alone for a moment.
+func (d *Dispatcher) suspend(ctx context.Context, id int64, interval time.Duration, why string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dbTimeout)
 	defer cancel()
 	return d.db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("what is delivered is no change")
-		tx.Wake(Queued)
-		_, err := tx.Exec(ctx, "UPDATE webhook SET resting = $2, paused_until = now() + $3::interval WHERE id = $1", id, why, pause)
+		tx.Wake(WakeTopic)
+		_, err := tx.Exec(ctx, "UPDATE webhook SET resting = $2, paused_until = now() + $3::interval WHERE id = $1", id, why, interval)
 		return err
 	})
 }
 
-// note keeps what came of a round, and lets the next events of its items through.
-func (d *Dispatcher) note(ctx context.Context, r receiver, all []delivery) error {
+// storeOutcomes keeps what came of a round, and lets the next events of its items through.
+func (d *Dispatcher) storeOutcomes(ctx context.Context, r receiver, all []delivery) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dbTimeout)
 	defer cancel()
 	return d.db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("what is delivered is no change")
-		if err := hold(ctx, tx, r.id); err != nil {
+		if err := lockWebhooks(ctx, tx, r.id); err != nil {
 			return err
 		}
 		var ended []string
-		reached, gone, pause := false, false, time.Duration(0)
+		isReachable, isDisabled, interval := false, false, time.Duration(0)
 		for i := range all {
 			one := &all[i]
-			status, next := one.fate()
+			status, next := one.nextStatus()
 			if next != nil {
-				tx.Wake(Queued)
+				tx.Wake(WakeTopic)
 			}
 			if status != "waiting" {
 				ended = append(ended, one.item)
 			}
-			reached, gone, pause = reached || !one.outcome.tried ||
-				one.outcome.delivered(), gone ||
+			isReachable, isDisabled, interval = isReachable || !one.outcome.tried ||
+				one.outcome.delivered(), isDisabled ||
 				one.outcome.status == http.StatusGone, max(
-				pause,
-				one.outcome.wished,
+				interval,
+				one.outcome.retryAfter,
 			)
 			_, err := tx.Exec(
 				ctx,
@@ -55,7 +55,7 @@ func (d *Dispatcher) note(ctx context.Context, r receiver, all []delivery) error
 				status,
 				one.attempts,
 				next,
-				one.outcome.took.Milliseconds(),
+				one.outcome.duration.Milliseconds(),
 				one.outcome.status,
 				one.outcome.answer,
 				one.outcome.reason,
@@ -64,52 +64,52 @@ func (d *Dispatcher) note(ctx context.Context, r receiver, all []delivery) error
 				return fmt.Errorf("note what came of delivery %d: %w", one.id, err)
 			}
 		}
-		if err := advance(ctx, tx, r.id, ended...); err != nil {
+		if err := releaseNext(ctx, tx, r.id, ended...); err != nil {
 			return err
 		}
 		failures := 0
-		if !reached {
+		if !isReachable {
 			failures = r.failures + 1
-			pause = max(pause, min(time.Second<<min(failures-1, 10), maxPause))
+			interval = max(interval, min(time.Second<<min(failures-1, 10), maxBackoff))
 		}
-		if failures > 0 || r.failures > 0 || pause > 0 {
-			tx.Wake(Queued)
+		if failures > 0 || r.failures > 0 || interval > 0 {
+			tx.Wake(WakeTopic)
 			if _, err := tx.Exec(
 				ctx,
 				"UPDATE webhook SET failures = $2, resting = CASE WHEN $3::interval > '0' THEN 'the receiver has failed' END, paused_until = now() "+
 					"+ nullif($3::interval, '0') WHERE id = $1",
 				r.id,
 				failures,
-				pause,
+				interval,
 			); err != nil {
 				return fmt.Errorf("note how webhook %d does: %w", r.id, err)
 			}
 		}
-		if gone {
-			return disable(ctx, tx, r.id)
+		if isDisabled {
+			return disableWebhook(ctx, tx, r.id)
 		}
 		return nil
 	})
 }
 
-// fate is what becomes of a delivery after an attempt.
-func (d *delivery) fate() (status string, next *time.Duration) {
+// nextStatus is what becomes of a delivery after an attempt.
+func (d *delivery) nextStatus() (status string, next *time.Duration) {
 	if d.outcome.tried {
 		d.attempts++
 	}
 	if d.outcome.delivered() {
 		return "delivered", nil
 	}
-	pause, again := pauseAfter(max(d.attempts, 1))
-	if !d.outcome.tried || !again || time.Since(d.createdAt) > deliveryTTL {
+	interval, retryable := retryInterval(max(d.attempts, 1))
+	if !d.outcome.tried || !retryable || time.Since(d.createdAt) > deliveryTTL {
 		return "failed", nil
 	}
-	return "waiting", &pause
+	return "waiting", &interval
 }
 
 // Edited tries at once what waits for a webhook that was edited.
 func (d *Dispatcher) Edited(ctx context.Context, tx *pg.Tx, id int64) error {
-	tx.Wake(Queued)
+	tx.Wake(WakeTopic)
 	_, err := tx.Exec(
 		ctx,
 		"UPDATE webhook SET resting = NULL, failures = 0, paused_until = NULL, old_secret = CASE WHEN old_secret_until > now() THEN "+
@@ -119,19 +119,19 @@ func (d *Dispatcher) Edited(ctx context.Context, tx *pg.Tx, id int64) error {
 	if err != nil {
 		return fmt.Errorf("have webhook %d delivered to: %w", id, err)
 	}
-	return d.wake(ctx, tx)
+	return d.enqueueDue(ctx, tx)
 }
 
-// hold keeps others off the deliveries to a webhook: what is read afterwards is what they left.
-func hold(ctx context.Context, tx *pg.Tx, ids ...int64) error {
+// lockWebhooks keeps others off the deliveries to a webhook: what is read afterwards is what they left.
+func lockWebhooks(ctx context.Context, tx *pg.Tx, ids ...int64) error {
 	if _, err := tx.Exec(ctx, "SELECT FROM webhook WHERE id = ANY ($1) ORDER BY id FOR NO KEY UPDATE", ids); err != nil {
 		return fmt.Errorf("hold webhooks: %w", err)
 	}
 	return nil
 }
 
-// advance lets the first event through that waits of each of these items.
-func advance(ctx context.Context, tx *pg.Tx, id int64, items ...string) error {
+// releaseNext lets the first event through that waits of each of these items.
+func releaseNext(ctx context.Context, tx *pg.Tx, id int64, items ...string) error {
 	_, err := tx.Exec(ctx, `UPDATE webhook_delivery SET next_at = now() WHERE next_at = 'infinity' AND id IN (
 		SELECT min(id) FROM webhook_delivery WHERE webhook_id = $1 AND status = 'waiting' AND item = ANY ($2) GROUP BY item)`, id, items)
 	if err != nil {
@@ -140,8 +140,8 @@ func advance(ctx context.Context, tx *pg.Tx, id int64, items ...string) error {
 	return nil
 }
 
-// disable ends the deliveries to a webhook that answered that it is gone.
-func disable(ctx context.Context, tx *pg.Tx, id int64) error {
+// disableWebhook ends the deliveries to a webhook that answered that it is gone.
+func disableWebhook(ctx context.Context, tx *pg.Tx, id int64) error {
 	before, err := View.Get(ctx, tx, id)
 	if err != nil || !before.Enabled {
 		return err

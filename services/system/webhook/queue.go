@@ -32,12 +32,12 @@ func (d *Dispatcher) Queue(ctx context.Context, tx *pg.Tx, source string, change
 	if err != nil || len(hooks) == 0 {
 		return err
 	}
-	var queue deliveries
+	var queue deliveryQueue
 	for i := range changes {
 		e := &changes[i]
 		var to []int64
 		for _, h := range hooks {
-			if meant(h.types, e.Type) && !e.At.Before(h.since) {
+			if matches(h.types, e.Type) && !e.At.Before(h.since) {
 				to = append(to, h.id)
 			}
 		}
@@ -58,17 +58,17 @@ func (d *Dispatcher) Queue(ctx context.Context, tx *pg.Tx, source string, change
 	if err := queue.insert(ctx, tx, "event"); err != nil {
 		return err
 	}
-	return d.wake(ctx, tx)
+	return d.enqueueDue(ctx, tx)
 }
 
-// deliveries are those that are to be made.
-type deliveries struct {
+// deliveryQueue are those that are to be made.
+type deliveryQueue struct {
 	webhooks, events []int64
 	items            []string
 }
 
 // add keeps an event, and has it delivered to webhooks.
-func (d *deliveries) add(ctx context.Context, tx *pg.Tx, m message, to ...int64) error {
+func (d *deliveryQueue) add(ctx context.Context, tx *pg.Tx, m message, to ...int64) error {
 	var id int64
 	err := tx.QueryRow(
 		ctx, "INSERT INTO webhook_event (uuid, type, at, payload) VALUES ($1, $2, $3, $4) RETURNING id", m.id, m.kind, m.at, m.payload,
@@ -84,9 +84,9 @@ func (d *deliveries) add(ctx context.Context, tx *pg.Tx, m message, to ...int64)
 }
 
 // insert queues them in their order. Behind one that waits, the next one of its item waits for that.
-func (d *deliveries) insert(ctx context.Context, tx *pg.Tx, cause string) error {
-	tx.Wake(Queued)
-	if err := hold(ctx, tx, slices.Compact(slices.Sorted(slices.Values(d.webhooks)))...); err != nil {
+func (d *deliveryQueue) insert(ctx context.Context, tx *pg.Tx, cause string) error {
+	tx.Wake(WakeTopic)
+	if err := lockWebhooks(ctx, tx, slices.Compact(slices.Sorted(slices.Values(d.webhooks)))...); err != nil {
 		return err
 	}
 	_, err := tx.Exec(ctx, `
@@ -100,15 +100,15 @@ func (d *deliveries) insert(ctx context.Context, tx *pg.Tx, cause string) error 
 	return nil
 }
 
-// queued is what the log says of deliveries that somebody asked for.
-type queued struct {
+// queueSummary is what the log says of deliveries that somebody asked for.
+type queueSummary struct {
 	Deliveries int    `json:"deliveries"`
 	From       string `json:"from,omitempty"`
 	To         string `json:"to,omitempty"`
 }
 
-func record(tx *pg.Tx, w *Webhook, action pg.Action, what queued) {
-	tx.Record(pg.Record{Kind: "webhook", Action: action, Targets: []pg.Target{w.Target()}, After: what})
+func recordQueued(tx *pg.Tx, w *Webhook, action pg.Action, summary queueSummary) {
+	tx.Record(pg.Record{Kind: "webhook", Action: action, Targets: []pg.Target{w.Target()}, After: summary})
 }
 
 // Test queues an event that says nothing, to a webhook that is there.
@@ -123,20 +123,20 @@ func (d *Dispatcher) Test(ctx context.Context, tx *pg.Tx, id int64) (WebhookDeli
 	if err != nil {
 		return none, err
 	}
-	var queue deliveries
+	var queue deliveryQueue
 	if err := queue.add(ctx, tx, m, id); err != nil {
 		return none, err
 	}
 	if err := queue.insert(ctx, tx, "test"); err != nil {
 		return none, err
 	}
-	record(tx, &w, "tested", queued{Deliveries: 1})
-	return d.newest(ctx, tx, id)
+	recordQueued(tx, &w, "tested", queueSummary{Deliveries: 1})
+	return d.startNewest(ctx, tx, id)
 }
 
-// newest is the delivery that was queued last.
-func (d *Dispatcher) newest(ctx context.Context, tx *pg.Tx, id int64) (WebhookDelivery, error) {
-	if err := d.wake(ctx, tx); err != nil {
+// startNewest is the delivery that was queued last.
+func (d *Dispatcher) startNewest(ctx context.Context, tx *pg.Tx, id int64) (WebhookDelivery, error) {
+	if err := d.enqueueDue(ctx, tx); err != nil {
 		return WebhookDelivery{}, err
 	}
 	return Deliveries.One(ctx, tx, "webhook_id = $1 ORDER BY id DESC LIMIT 1", id)
@@ -149,7 +149,7 @@ func (d *Dispatcher) ReplayOne(ctx context.Context, tx *pg.Tx, id, delivery int6
 	if err != nil {
 		return none, err
 	}
-	if err := hold(ctx, tx, id); err != nil {
+	if err := lockWebhooks(ctx, tx, id); err != nil {
 		return none, err
 	}
 	var status, item string
@@ -158,7 +158,7 @@ func (d *Dispatcher) ReplayOne(ctx context.Context, tx *pg.Tx, id, delivery int6
 		Scan(&status, &item, &event); err != nil {
 		return none, err
 	}
-	record(tx, &w, "replayed", queued{Deliveries: 1})
+	recordQueued(tx, &w, "replayed", queueSummary{Deliveries: 1})
 	if status == "waiting" {
 		if _, err := tx.Exec(
 			ctx,
@@ -167,20 +167,20 @@ func (d *Dispatcher) ReplayOne(ctx context.Context, tx *pg.Tx, id, delivery int6
 		); err != nil {
 			return none, fmt.Errorf("try delivery %d now: %w", delivery, err)
 		}
-		tx.Wake(Queued)
+		tx.Wake(WakeTopic)
 		if _, err := tx.Exec(ctx, "UPDATE webhook SET paused_until = NULL WHERE id = $1", id); err != nil {
 			return none, fmt.Errorf("try delivery %d now: %w", delivery, err)
 		}
-		if err := d.wake(ctx, tx); err != nil {
+		if err := d.enqueueDue(ctx, tx); err != nil {
 			return none, err
 		}
 		return Deliveries.Get(ctx, tx, delivery)
 	}
-	queue := deliveries{[]int64{id}, []int64{event}, []string{item}}
+	queue := deliveryQueue{[]int64{id}, []int64{event}, []string{item}}
 	if err := queue.insert(ctx, tx, "replay"); err != nil {
 		return none, err
 	}
-	return d.newest(ctx, tx, id)
+	return d.startNewest(ctx, tx, id)
 }
 
 // maxReplayed is how many events are delivered again at once.
@@ -193,7 +193,7 @@ func (d *Dispatcher) Replay(ctx context.Context, tx *pg.Tx, id int64, from, to t
 	if err != nil {
 		return none, err
 	}
-	if err := hold(ctx, tx, id); err != nil {
+	if err := lockWebhooks(ctx, tx, id); err != nil {
 		return none, err
 	}
 	rows, err := tx.Query(ctx, `SELECT e.id, min(d.item) FROM webhook_delivery d JOIN webhook_event e ON e.id = d.event_id
@@ -201,7 +201,7 @@ func (d *Dispatcher) Replay(ctx context.Context, tx *pg.Tx, id int64, from, to t
 	if err != nil {
 		return none, fmt.Errorf("look for what is to be delivered again: %w", err)
 	}
-	var queue deliveries
+	var queue deliveryQueue
 	var event int64
 	var item string
 	if _, err := pgx.ForEachRow(rows, []any{&event, &item}, func() error {
@@ -217,6 +217,6 @@ func (d *Dispatcher) Replay(ctx context.Context, tx *pg.Tx, id int64, from, to t
 	if err := queue.insert(ctx, tx, "replay"); err != nil {
 		return none, err
 	}
-	record(tx, &w, "replayed", queued{n, from.UTC().Format(time.RFC3339), to.UTC().Format(time.RFC3339)})
-	return Replayed{int64(n)}, d.wake(ctx, tx)
+	recordQueued(tx, &w, "replayed", queueSummary{n, from.UTC().Format(time.RFC3339), to.UTC().Format(time.RFC3339)})
+	return Replayed{int64(n)}, d.enqueueDue(ctx, tx)
 }

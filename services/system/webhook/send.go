@@ -21,8 +21,8 @@ import (
 const (
 	// answerTimeout is how long a receiver may take.
 	answerTimeout = 15 * time.Second
-	// answerHead is how much of an answer is kept, and maxAnswer how much is read so that the connection can be used again.
-	answerHead, maxAnswer = 1 << 10, 16 << 10
+	// maxKeptAnswer is how much of an answer is kept, and maxReadAnswer how much is read so that the connection can be used again.
+	maxKeptAnswer, maxReadAnswer = 1 << 10, 16 << 10
 	// Secrets have so many random bytes; those that callers bring along, of the least to the most that Standard Webhooks say.
 	secretBytes, minSecret, maxSecret = 32, 24, 64
 	secretPrefix                      = "whsec_"
@@ -35,8 +35,8 @@ func NewSecret(random []byte) secret.String {
 
 var errSecret = fmt.Errorf("must be %s and then %d to %d bytes in base64", secretPrefix, minSecret, maxSecret)
 
-// keyOf is the key that a secret stands for.
-func keyOf(text secret.String) ([]byte, error) {
+// parseSecret is the key that a secret stands for.
+func parseSecret(text secret.String) ([]byte, error) {
 	encoded, ok := strings.CutPrefix(text.Reveal(), secretPrefix)
 	key, err := base64.StdEncoding.DecodeString(encoded)
 	if !ok || err != nil || len(key) < minSecret || len(key) > maxSecret {
@@ -47,20 +47,20 @@ func keyOf(text secret.String) ([]byte, error) {
 
 // outcome is what came of an attempt.
 type outcome struct {
-	tried  bool // it was asked, or was to be
-	cut    bool // the process ends: it is as if nobody had tried
-	status int  // 0: there was no answer
-	answer string
-	reason string // why it is not delivered
-	took   time.Duration
-	wished time.Duration // how long the receiver wants to be left alone
+	tried       bool // it was asked, or was to be
+	interrupted bool // the process ends: it is as if nobody had tried
+	status      int  // 0: there was no answer
+	answer      string
+	reason      string // why it is not delivered
+	duration    time.Duration
+	retryAfter  time.Duration // how long the receiver wants to be left alone
 }
 
 func (o *outcome) delivered() bool { return o.status/100 == 2 }
 
-// attempt delivers an event if the webhook's maker may read such events.
-func (d *Dispatcher) attempt(ctx context.Context, r receiver, one *delivery, holds principal.Grants) (o outcome) {
-	needed, known := needs(one.kind)
+// attemptDelivery delivers an event if the webhook's maker may read such events.
+func (d *Dispatcher) attemptDelivery(ctx context.Context, r receiver, one *delivery, holds principal.Grants) (o outcome) {
+	needed, known := requiredGrants(one.kind)
 	switch missing := needed &^ holds; {
 	case !known:
 		o.reason = "nobody may be told of such events"
@@ -69,16 +69,16 @@ func (d *Dispatcher) attempt(ctx context.Context, r receiver, one *delivery, hol
 		o.reason = "the maker of the webhook lacks " + strings.Join(missing.Names(), ", ")
 		return o
 	}
-	asking, cancel := context.WithTimeout(ctx, answerTimeout)
+	postCtx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	began := time.Now()
-	o = d.ask(asking, r, one)
-	o.tried, o.took = true, time.Since(began)
-	o.cut = ctx.Err() != nil && o.status == 0
+	o = d.post(postCtx, r, one)
+	o.tried, o.duration = true, time.Since(began)
+	o.interrupted = ctx.Err() != nil && o.status == 0
 	return o
 }
 
-func (d *Dispatcher) ask(ctx context.Context, r receiver, one *delivery) (o outcome) {
+func (d *Dispatcher) post(ctx context.Context, r receiver, one *delivery) (o outcome) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, r.url, strings.NewReader(one.payload))
 	if err != nil {
 		o.reason = "its address is none"
@@ -106,11 +106,11 @@ func (d *Dispatcher) ask(ctx context.Context, r receiver, one *delivery) (o outc
 		return o
 	}
 	defer response.Body.Close()
-	head, err := io.ReadAll(io.LimitReader(response.Body, answerHead))
+	head, err := io.ReadAll(io.LimitReader(response.Body, maxKeptAnswer))
 	if err == nil {
-		_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, maxAnswer))
+		_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, maxReadAnswer))
 	}
-	o.status, o.answer = response.StatusCode, printable(head)
+	o.status, o.answer = response.StatusCode, toText(head)
 	switch {
 	case err != nil && !o.delivered():
 		o.reason = errors.Join(errors.New("the answer broke off"), errors.New(egress.Reason(err))).Error()
@@ -119,13 +119,13 @@ func (d *Dispatcher) ask(ctx context.Context, r receiver, one *delivery) (o outc
 	}
 	if o.status == http.StatusTooManyRequests || o.status == http.StatusServiceUnavailable {
 		if seconds, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil && seconds > 0 {
-			o.wished = min(time.Duration(min(seconds, 1<<30))*time.Second, maxRetryAfter)
+			o.retryAfter = min(time.Duration(min(seconds, 1<<30))*time.Second, maxRetryAfter)
 		}
 	}
 	return o
 }
 
-// printable is what can be kept of an answer: text.
-func printable(head []byte) string {
+// toText is what can be kept of an answer: text.
+func toText(head []byte) string {
 	return strings.ToValidUTF8(strings.ReplaceAll(string(head), "\x00", ""), "\uFFFD")
 }

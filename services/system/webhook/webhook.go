@@ -57,11 +57,11 @@ type WebhookBody struct {
 }
 
 const (
-	mostTypes = 100
-	// mostOfOwner is how many webhooks an account can have, and mostOfAll how many all of them.
-	mostOfOwner, mostOfAll = 50, 1000
-	// oldSecretTime is how long a secret that was replaced is good.
-	oldSecretTime = 24 * time.Hour
+	maxTypes = 100
+	// maxPerOwner is how many webhooks an account can have, and maxTotal how many all of them.
+	maxPerOwner, maxTotal = 50, 1000
+	// oldSecretTTL is how long a secret that was replaced is good.
+	oldSecretTTL = 24 * time.Hour
 )
 
 // Resolve checks what the tags cannot say.
@@ -86,11 +86,11 @@ func (b *WebhookBody) Resolve(invalid *problem.Fields) {
 	switch {
 	case len(b.Types) == 0:
 		invalid.Add("/types", "required", "must name at least one type of events")
-	case len(b.Types) > mostTypes:
-		invalid.Add("/types", "too_long", "can have at most %d items", mostTypes)
+	case len(b.Types) > maxTypes:
+		invalid.Add("/types", "too_long", "can have at most %d items", maxTypes)
 	}
 	for _, pattern := range b.Types {
-		if _, ok := needs(pattern); !ok {
+		if _, ok := requiredGrants(pattern); !ok {
 			invalid.Add(
 				"/types",
 				"invalid",
@@ -111,7 +111,7 @@ func (b *WebhookBody) Resolve(invalid *problem.Fields) {
 		}
 	}
 	if b.Secret != nil && !b.Secret.IsZero() {
-		if _, err := keyOf(*b.Secret); err != nil {
+		if _, err := parseSecret(*b.Secret); err != nil {
 			invalid.Add("/secret", "invalid", "%s", err)
 		}
 	}
@@ -122,8 +122,8 @@ func Check(ctx context.Context, tx *pg.Tx, _ int64, before, b *WebhookBody) erro
 	caller := principal.From(ctx).Principal
 	var needed principal.Grants
 	for _, pattern := range b.Types {
-		of, _ := needs(pattern)
-		needed |= of
+		grants, _ := requiredGrants(pattern)
+		needed |= grants
 	}
 	if missing := needed &^ caller.Grants; missing != 0 {
 		return problem.New(problem.Forbidden, "The key lacks %s, which is needed for these types.", strings.Join(missing.Names(), ", "))
@@ -134,18 +134,18 @@ func Check(ctx context.Context, tx *pg.Tx, _ int64, before, b *WebhookBody) erro
 		if err := tx.QueryRow(ctx, "SELECT count(*) FILTER (WHERE owner_url = $1), count(*) FROM webhook", b.Owner).Scan(&own, &all); err != nil {
 			return fmt.Errorf("count webhooks: %w", err)
 		}
-		if own >= mostOfOwner || all >= mostOfAll {
-			return problem.New(problem.Conflict, "There are too many webhooks: %d of an account, %d in all.", mostOfOwner, mostOfAll)
+		if own >= maxPerOwner || all >= maxTotal {
+			return problem.New(problem.Conflict, "There are too many webhooks: %d of an account, %d in all.", maxPerOwner, maxTotal)
 		}
 	}
 	if b.Secret == nil {
 		random := make([]byte, secretBytes)
 		_, _ = rand.Read(random) // never fails
-		made := NewSecret(random)
-		b.Secret = &made
+		created := NewSecret(random)
+		b.Secret = &created
 	}
 	if before != nil && !b.Secret.IsZero() {
-		b.OldSecretUntil = &rest.Timestamp{Time: time.Now().Add(oldSecretTime)}
+		b.OldSecretUntil = &rest.Timestamp{Time: time.Now().Add(oldSecretTTL)}
 	}
 	return nil
 }
@@ -158,8 +158,8 @@ func Lock(ctx context.Context, tx *pg.Tx, rows ...*WebhookBody) error {
 	return tx.Lock(ctx, "webhooks", 0)
 }
 
-// KeepSecret keeps the secret of a webhook, which is about to get another one, as the one before.
-func KeepSecret(ctx context.Context, tx *pg.Tx, box *seal.Box, id int64) error {
+// KeepOldSecret keeps the secret of a webhook, which is about to get another one, as the one before.
+func KeepOldSecret(ctx context.Context, tx *pg.Tx, box *seal.Box, id int64) error {
 	var sealed []byte
 	if err := tx.QueryRow(ctx, "SELECT secret FROM webhook WHERE id = $1", id).Scan(&sealed); err != nil {
 		return fmt.Errorf("read the secret of webhook %d: %w", id, err)
@@ -205,12 +205,12 @@ type Replayed struct {
 	Deliveries int64 `json:"deliveries" doc:"how many events are delivered once more"`
 }
 
-// Viewed is a delivery with what is sent.
-func Viewed(ctx context.Context, q pg.Querier, webhook, id int64) (v ViewedWebhookDelivery, err error) {
+// GetDelivery is a delivery with what is sent.
+func GetDelivery(ctx context.Context, q pg.Querier, webhook, id int64) (v ViewedWebhookDelivery, err error) {
 	if v.WebhookDelivery, err = Deliveries.Get(ctx, q, id, pg.Condition{SQL: "webhook_id = $1", Args: []any{webhook}}); err != nil {
 		return v, err
 	}
-	needed, known := needs(v.Type)
+	needed, known := requiredGrants(v.Type)
 	if !known || !principal.From(ctx).Principal.Grants.Holds(needed) {
 		return v, nil
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 )
 
-// Tidy gives up what has waited for too long, forgets secrets that are good no longer, and deletes what ended so many days ago.
-func (d *Dispatcher) Tidy(ctx context.Context, days int) error {
+// DeleteOld gives up what has waited for too long, forgets secrets that are good no longer, and deletes what ended so many days ago.
+func (d *Dispatcher) DeleteOld(ctx context.Context, days int) error {
 	rows, err := d.db.Query(ctx, "SELECT id FROM webhook ORDER BY id")
 	if err != nil {
 		return fmt.Errorf("list webhooks: %w", err)
@@ -24,7 +24,7 @@ func (d *Dispatcher) Tidy(ctx context.Context, days int) error {
 	for _, id := range ids {
 		err = errors.Join(err, d.giveUp(ctx, id))
 	}
-	for _, what := range []string{
+	for _, statement := range []string{
 		"DELETE FROM webhook_delivery WHERE id IN (SELECT id FROM webhook_delivery " +
 			"WHERE created_at < now() - make_interval(days => $1) AND status <> 'waiting' LIMIT $2)",
 		"DELETE FROM webhook_delivery WHERE id IN (SELECT id FROM webhook_delivery d WHERE NOT EXISTS (SELECT FROM webhook w " +
@@ -33,20 +33,20 @@ func (d *Dispatcher) Tidy(ctx context.Context, days int) error {
 		"DELETE FROM webhook_event WHERE id IN (SELECT id FROM webhook_event e " +
 			"WHERE at < now() - interval '1 hour' AND $1 > 0 AND NOT EXISTS (SELECT FROM webhook_delivery d WHERE d.event_id = e.id) LIMIT $2)",
 	} {
-		err = errors.Join(err, d.sweep(ctx, what, days))
+		err = errors.Join(err, d.deleteInBatches(ctx, statement, days))
 	}
 	return err
 }
 
-// batch is how many rows are deleted in one transaction.
-const batch = 5000
+// deleteBatch is how many rows are deleted in one transaction.
+const deleteBatch = 5000
 
-func (d *Dispatcher) sweep(ctx context.Context, sql string, days int) error {
-	for gone := int64(batch); gone == batch; {
+func (d *Dispatcher) deleteInBatches(ctx context.Context, sql string, days int) error {
+	for deleted := int64(deleteBatch); deleted == deleteBatch; {
 		err := d.db.InTx(ctx, func(tx *pg.Tx) error {
 			tx.Unrecorded("they were kept as long as they were to be")
-			done, err := tx.Exec(ctx, sql, days, batch)
-			gone = done.RowsAffected()
+			done, err := tx.Exec(ctx, sql, days, deleteBatch)
+			deleted = done.RowsAffected()
 			return err
 		})
 		if err != nil {
@@ -59,7 +59,7 @@ func (d *Dispatcher) sweep(ctx context.Context, sql string, days int) error {
 func (d *Dispatcher) giveUp(ctx context.Context, id int64) error {
 	return d.db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("what is delivered is no change")
-		if err := hold(ctx, tx, id); err != nil {
+		if err := lockWebhooks(ctx, tx, id); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(
@@ -85,6 +85,6 @@ func (d *Dispatcher) giveUp(ctx context.Context, id int64) error {
 		if err != nil || len(items) == 0 {
 			return err
 		}
-		return advance(ctx, tx, id, items...)
+		return releaseNext(ctx, tx, id, items...)
 	})
 }

@@ -14,32 +14,32 @@ import (
 // Describe says in a sentence what happened.
 func Describe(e *events.Event, changed Changes) string {
 	if e.Type == "request.refused" {
-		return fmt.Sprintf("%s %s refused.", plain(changed["method"].After), plain(changed["route"].After))
+		return fmt.Sprintf("%s %s refused.", formatValue(changed["method"].After), formatValue(changed["route"].After))
 	}
-	of := strings.ReplaceAll(e.Kind, ".", " ")
+	subject := strings.ReplaceAll(e.Kind, ".", " ")
 	if len(e.Targets) > 0 {
-		of = strings.TrimSpace(nounOf(e.Targets[0]) + " " + e.Targets[0].Name)
+		subject = strings.TrimSpace(targetNoun(e.Targets[0]) + " " + e.Targets[0].Name)
 		if more := len(e.Targets) - 1; more > 0 {
-			of += fmt.Sprintf(" and %d more", more)
+			subject += fmt.Sprintf(" and %d more", more)
 		}
 	}
 	if e.Part != "" {
-		of = e.Part + " of " + of
+		subject = e.Part + " of " + subject
 	}
-	return capital(of+" "+string(e.Action)) + "."
+	return capitalize(subject+" "+string(e.Action)) + "."
 }
 
-// nounOf is what a thing is called: as its service says or, where an older version of it did not, as its collection is
+// targetNoun is what a thing is called: as its service says or, where an older version of it did not, as its collection is
 // called.
-func nounOf(t pg.Target) string {
+func targetNoun(t pg.Target) string {
 	if t.Noun != "" {
 		return t.Noun
 	}
 	return strings.ReplaceAll(t.Type[strings.LastIndex(t.Type, "/")+1:], "-", " ")
 }
 
-// mostMembers is how many changed members a message names.
-const mostMembers = 10
+// maxMembers is how many changed members a message names.
+const maxMembers = 10
 
 // Message says in a sentence who did it, from where, and what became of which member.
 func Message(description, user, ip string, changed Changes) string {
@@ -54,16 +54,16 @@ func Message(description, user, ip string, changed Changes) string {
 	if len(names) == 0 {
 		return text + "."
 	}
-	shown := names[:min(len(names), mostMembers)]
+	shown := names[:min(len(names), maxMembers)]
 	parts := make([]string, len(shown))
 	for i, name := range shown {
 		switch c := changed[name]; {
 		case c.Before == nil:
-			parts[i] = fmt.Sprintf("%s is %s", name, plain(c.After))
+			parts[i] = fmt.Sprintf("%s is %s", name, formatValue(c.After))
 		case c.After == nil:
-			parts[i] = fmt.Sprintf("%s was %s", name, plain(c.Before))
+			parts[i] = fmt.Sprintf("%s was %s", name, formatValue(c.Before))
 		default:
-			parts[i] = fmt.Sprintf("%s was %s, is %s", name, plain(c.Before), plain(c.After))
+			parts[i] = fmt.Sprintf("%s was %s, is %s", name, formatValue(c.Before), formatValue(c.After))
 		}
 	}
 	if more := len(names) - len(shown); more > 0 {
@@ -72,8 +72,8 @@ func Message(description, user, ip string, changed Changes) string {
 	return text + ": " + strings.Join(parts, "; ") + "."
 }
 
-// plain is a value as it stands in a sentence.
-func plain(value json.RawMessage) string {
+// formatValue is a value as it stands in a sentence.
+func formatValue(value json.RawMessage) string {
 	var text string
 	if json.Unmarshal(value, &text) == nil {
 		return text
@@ -81,7 +81,7 @@ func plain(value json.RawMessage) string {
 	return string(value)
 }
 
-func capital(text string) string {
+func capitalize(text string) string {
 	if text == "" {
 		return text
 	}
