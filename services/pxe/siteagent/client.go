@@ -333,8 +333,15 @@ func NewHTTPClient(fingerprint string) (*http.Client, error) {
 		return &bufferedConn{conn, bufio.NewReaderSize(conn, readBufferSize)}, nil
 	}
 	return &http.Client{
-		Transport: &http.Transport{DialContext: dial, TLSClientConfig: config, TLSHandshakeTimeout: requestTimeout, ResponseHeaderTimeout: manifestTimeout,
-			MaxIdleConnsPerHost: 8, IdleConnTimeout: stallTimeout, DisableCompression: true},
+		Transport: &http.Transport{
+			DialContext:           dial,
+			TLSClientConfig:       config,
+			TLSHandshakeTimeout:   requestTimeout,
+			ResponseHeaderTimeout: manifestTimeout,
+			MaxIdleConnsPerHost:   8,
+			IdleConnTimeout:       stallTimeout,
+			DisableCompression:    true,
+		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return errors.New("it was redirected") },
 	}, nil
 }

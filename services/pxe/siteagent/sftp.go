@@ -46,13 +46,17 @@ func (s SFTPEndpoint) Dial(
 	if err != nil {
 		return nil, fmt.Errorf("read the host key: %w", err)
 	}
-	config := &ssh.ClientConfig{User: sftpUser, Auth: []ssh.AuthMethod{ssh.Password(password.Reveal())}, HostKeyAlgorithms: hostKeyAlgorithms(key),
+	config := &ssh.ClientConfig{
+		User:              sftpUser,
+		Auth:              []ssh.AuthMethod{ssh.Password(password.Reveal())},
+		HostKeyAlgorithms: hostKeyAlgorithms(key),
 		HostKeyCallback: func(_ string, _ net.Addr, hostKey ssh.PublicKey) error {
 			if ssh.FixedHostKey(key)("", nil, hostKey) != nil {
 				return ErrHostKey
 			}
 			return nil
-		}}
+		},
+	}
 	t := &SFTPConn{}
 	t.ctx, t.cancel = context.WithCancelCause(ctx)
 	conn, err := dial(t.ctx, "tcp", s.Address)

@@ -85,7 +85,10 @@ func (c *Certificate) current() (*tls.Certificate, error) {
 
 // TLSConfig is how callers are spoken with.
 func (c *Certificate) TLSConfig() *tls.Config {
-	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.current() }}
+	return &tls.Config{
+		MinVersion:     tls.VersionTLS12,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.current() },
+	}
 }
 
 // Fingerprint is the certificate's SHA-256, as openssl x509 -fingerprint prints it.

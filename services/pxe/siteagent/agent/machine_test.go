@@ -286,7 +286,8 @@ func TestDiscovery(t *testing.T) {
 	if lease, ok := r.agent.Machines().FindLease(machine.Client{MAC: "52:54:00:00:00:02", IsBooting: true}); ok {
 		t.Errorf("got the offer %v for a second machine, want none", lease)
 	}
-	if r.agent.Machines().ConfirmLease(c, netip.MustParseAddr("192.0.2.10")) || !r.agent.Machines().ConfirmLease(c, netip.MustParseAddr("192.0.2.12")) {
+	if r.agent.Machines().ConfirmLease(c, netip.MustParseAddr("192.0.2.10")) ||
+		!r.agent.Machines().ConfirmLease(c, netip.MustParseAddr("192.0.2.12")) {
 		t.Error("got a lease of 192.0.2.10 or none of 192.0.2.12, want only 192.0.2.12")
 	}
 	if r.agent.Machines().Admit(machine.Client{MAC: c.MAC}) {
@@ -297,7 +298,8 @@ func TestDiscovery(t *testing.T) {
 	found, err := r.client.GetFeed(t.Context(), 0)
 	testkit.Must(t, err)
 	report := found.Entries[len(found.Entries)-1].Machine
-	if report == nil || report.Event != siteagent.EventDiscovered || report.ID != 0 || report.MAC != c.MAC || len(report.Facts) != 2 || report.Facts["serial"] != "A 1" {
+	if report == nil || report.Event != siteagent.EventDiscovered || report.ID != 0 || report.MAC != c.MAC || len(report.Facts) != 2 ||
+		report.Facts["serial"] != "A 1" {
 		t.Errorf("got %+v, want the discovery of %s with its serial number", report, c.MAC)
 	}
 	r.agent.Machines().DeclineLease(c, netip.MustParseAddr("192.0.2.12"))

@@ -50,7 +50,8 @@ func TestPull(t *testing.T) {
 	child.put("gone/for ever", "gone")
 	child.put("empty", "not empty")
 	pull := child.runPull(parent.target())
-	if pull.State != siteagent.PullDone || pull.Files != int64(len(want)) || pull.FilesTotal != pull.Files || pull.Bytes != pull.BytesTotal || pull.Error != "" {
+	if pull.State != siteagent.PullDone || pull.Files != int64(len(want)) || pull.FilesTotal != pull.Files || pull.Bytes != pull.BytesTotal ||
+		pull.Error != "" {
 		t.Errorf("got %+v, want all %d files done", pull, len(want))
 	}
 	child.wantTree(want)
@@ -195,7 +196,8 @@ func TestPullAroundALie(t *testing.T) {
 		return true
 	}
 	pull := child.runPull(p.target())
-	if pull.State != siteagent.PullFailed || !strings.HasPrefix(pull.Error, "a lie: "+tree.ErrContent.Error()) || pull.Files != int64(len(want)) ||
+	if pull.State != siteagent.PullFailed || !strings.HasPrefix(pull.Error, "a lie: "+tree.ErrContent.Error()) ||
+		pull.Files != int64(len(want)) ||
 		pull.FilesTotal != pull.Files+1 {
 		t.Errorf("got %+v, want %d files and the error of a lie", pull, len(want))
 	}

@@ -328,7 +328,12 @@ func TestRelay6(t *testing.T) {
 		t.Fatal(err)
 	}
 	ourServerID := withServer6(advertised.Options.ServerID())
-	if r := s.send6(relayed(dhcpv6.MessageTypeRequest, "eth1/0/7", 2, withIA(), ourServerID), at, 547); r == nil || leased(r) != " 2001:db8:1::10" {
+	if r := s.send6(
+		relayed(dhcpv6.MessageTypeRequest, "eth1/0/7", 2, withIA(), ourServerID),
+		at,
+		547,
+	); r == nil ||
+		leased(r) != " 2001:db8:1::10" {
 		t.Fatalf("got %v, want 2001:db8:1::10", r)
 	}
 	// What was said of IPv6 holds for IPv4.

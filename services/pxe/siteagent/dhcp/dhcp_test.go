@@ -192,7 +192,12 @@ func TestLease(t *testing.T) {
 	if s.scriptStatus() != 404 {
 		t.Error("got the script before the machine has its address, want 404")
 	}
-	if r, _ := s.ask(dhcpv4.MessageTypeRequest, firmware, withRequestedIP("192.0.2.10"), withServer(netip.MustParseAddr("192.0.2.2"))); r != nil {
+	if r, _ := s.ask(
+		dhcpv4.MessageTypeRequest,
+		firmware,
+		withRequestedIP("192.0.2.10"),
+		withServer(netip.MustParseAddr("192.0.2.2")),
+	); r != nil {
 		t.Errorf("got %s to the request of another server's offer, want no answer", r.Summary())
 	}
 	for _, with := range [][]dhcpv4.Modifier{

@@ -97,7 +97,11 @@ func (m *Machines) getScript(_ *http.Request, from netip.Addr) (string, error) {
 	case siteagent.BootWait:
 		m.tryReport(
 			one,
-			siteagent.Report{Address: from.String(), Event: siteagent.EventWaiting, Response: cleanLine("a script that asks again: "+one.Reason, maxTextLength)},
+			siteagent.Report{
+				Address:  from.String(),
+				Event:    siteagent.EventWaiting,
+				Response: cleanLine("a script that asks again: "+one.Reason, maxTextLength),
+			},
 		)
 		return waitScript(url, one.Reason), nil
 	default:
@@ -193,7 +197,10 @@ func (m *Machines) serveFile(name string, field func(siteagent.Files) string) te
 			return "", err
 		}
 		text := field(files)
-		m.tryReport(one, siteagent.Report{Address: from.String(), Event: siteagent.EventRead, Response: fmt.Sprintf("%s, with %d bytes", name, len(text))})
+		m.tryReport(
+			one,
+			siteagent.Report{Address: from.String(), Event: siteagent.EventRead, Response: fmt.Sprintf("%s, with %d bytes", name, len(text))},
+		)
 		return text, nil
 	}
 }
@@ -267,6 +274,9 @@ func (m *Machines) getDiscover(r *http.Request, from netip.Addr) (string, error)
 			values[fact.name] = text
 		}
 	}
-	m.tryReport(&one.machine, siteagent.Report{Address: from.String(), Event: siteagent.EventDiscovered, Response: "a script that boots its disk", Facts: values})
+	m.tryReport(
+		&one.machine,
+		siteagent.Report{Address: from.String(), Event: siteagent.EventDiscovered, Response: "a script that boots its disk", Facts: values},
+	)
 	return localScript(m.URL), nil
 }

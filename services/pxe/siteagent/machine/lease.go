@@ -189,7 +189,10 @@ func (m *Machines) findLease(one *machine, c Client) (lease Lease, ok bool) {
 			lease.Gateway = netip.MustParseAddr(assigned.Gateway)
 		}
 	} else if one.hasLeft() {
-		m.tryReport(one, siteagent.Report{MAC: c.MAC, Event: siteagent.EventRefused, Response: cleanLine("no address: "+one.Reason, maxTextLength)})
+		m.tryReport(
+			one,
+			siteagent.Report{MAC: c.MAC, Event: siteagent.EventRefused, Response: cleanLine("no address: "+one.Reason, maxTextLength)},
+		)
 	} else if !c.IsIPv6 {
 		m.tryReport(one, siteagent.Report{MAC: c.MAC, Event: siteagent.EventRefused, Response: "no address: it has none of IPv4"})
 		return lease, false
@@ -232,7 +235,10 @@ func (m *Machines) ConfirmLease(c Client, address netip.Addr) (ok bool) {
 		return false
 	}
 	if moved || c.IsBooting || one.isInstalling() {
-		m.tryReport(one, siteagent.Report{MAC: c.MAC, Address: address.String(), Event: siteagent.EventLeased, Response: "the address " + address.String()})
+		m.tryReport(
+			one,
+			siteagent.Report{MAC: c.MAC, Address: address.String(), Event: siteagent.EventLeased, Response: "the address " + address.String()},
+		)
 	}
 	return true
 }

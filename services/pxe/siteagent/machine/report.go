@@ -40,7 +40,8 @@ func (m *Machines) report(one *machine, r siteagent.Report) error {
 	previous := one.lastSent[r.Event]
 	elapsed := time.Since(previous.at)
 	switch {
-	case r.Event == siteagent.EventRefused && elapsed < reportInterval, elapsed < repeatInterval && one.pending == nil && reflect.DeepEqual(r, previous.Report):
+	case r.Event == siteagent.EventRefused && elapsed < reportInterval,
+		elapsed < repeatInterval && one.pending == nil && reflect.DeepEqual(r, previous.Report):
 		return nil
 	case r.Event == siteagent.EventProgress && elapsed < reportInterval:
 		one.pending = &r

@@ -149,7 +149,12 @@ func parse(packet []byte) (*request, *refusal) {
 	if !strings.EqualFold(fields[1], "octet") {
 		return nil, &refusal{codeIllegal, "the mode has to be octet"}
 	}
-	r := &request{name: strings.TrimLeft(strings.ReplaceAll(fields[0], `\`, "/"), "/"), block: defaultBlockSize, window: 1, timeout: resendTimeout}
+	r := &request{
+		name:    strings.TrimLeft(strings.ReplaceAll(fields[0], `\`, "/"), "/"),
+		block:   defaultBlockSize,
+		window:  1,
+		timeout: resendTimeout,
+	}
 	for options := fields[2:]; len(options) >= 2; options = options[2:] {
 		name := strings.ToLower(options[0])
 		n, err := strconv.Atoi(options[1])
