@@ -18,14 +18,14 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-// Client asks an agent.
+// Client calls the HTTP interface of one agent.
 type Client struct {
 	URL  string        // https://files.fra1.example.net:8443
-	Key  secret.String // its API key, or a token that was granted
-	HTTP *http.Client  // whose requests have no deadline of their own
+	Key  secret.String // the agent's API key, or a granted token
+	HTTP *http.Client  // must not set a deadline for whole requests: transfers take longer
 }
 
-// Refusal is what an agent answered that did not do what it was asked.
+// Refusal is an error response of an agent.
 type Refusal struct {
 	Status int
 	Detail string
@@ -33,7 +33,7 @@ type Refusal struct {
 
 func (r *Refusal) Error() string { return r.Detail }
 
-// IsRefusal tells whether an agent answered with this status.
+// IsRefusal reports whether err is a refusal with this status.
 func IsRefusal(err error, status int) bool {
 	r, ok := errors.AsType[*Refusal](err)
 	return ok && r.Status == status
@@ -41,55 +41,55 @@ func IsRefusal(err error, status int) bool {
 
 const (
 	requestTimeout = 20 * time.Second
-	// stallTimeout is how long at most nothing arrives, or is taken, of what goes on for longer.
+	// stallTimeout is the longest time without progress in a transfer. Transfers have no other deadline.
 	stallTimeout     = 30 * time.Second
 	maxResponseSize  = 1 << 20
 	maxLineLength    = 8 << 10
 	maxManifestSize  = int64(MaxFiles) * 1500
-	manifestTimeout  = 30 * time.Minute // an agent may have to read all of its files for it
+	manifestTimeout  = 30 * time.Minute // the agent may have to hash all of its files
 	maxRefusalLength = 500
 	readBufferSize   = 128 << 10
 )
 
 var errStalled = errors.New("nothing has arrived for too long")
 
-// GetHealth asks how it is.
+// GetHealth returns the agent's version, free space and URLs.
 func (c *Client) GetHealth(ctx context.Context) (h Health, err error) {
 	return h, c.call(ctx, http.MethodGet, "/v1/health", nil, &h)
 }
 
-// GetFeed asks for what it has to say behind a number.
+// GetFeed returns the feed's entries with a number above after.
 func (c *Client) GetFeed(ctx context.Context, after int64) (f Feed, err error) {
 	return f, c.call(ctx, http.MethodGet, "/v1/feed?after="+strconv.FormatInt(after, 10), nil, &f)
 }
 
-// Grant lets whoever knows a token read its files.
+// Grant lets a caller read the agent's files with a token, until the grant expires.
 func (c *Client) Grant(ctx context.Context, g Grant) error {
 	return c.call(ctx, http.MethodPost, "/v1/grant", g, nil)
 }
 
-// PullOrder has it pull.
+// OrderPull starts a pull. It replaces a pull that is still running.
 func (c *Client) OrderPull(ctx context.Context, o PullOrder) error {
 	return c.call(ctx, http.MethodPost, "/v1/pull", o, nil)
 }
 
-// GetPull asks what became of an order.
+// GetPull returns the state of a pull.
 func (c *Client) GetPull(ctx context.Context, id string) (p Pull, err error) {
 	return p, c.call(ctx, http.MethodGet, "/v1/pull/"+url.PathEscape(id), nil, &p)
 }
 
-// GetReceived asks how much it has of a content.
+// GetReceived returns how many bytes of a content the agent has. Put can continue from there.
 func (c *Client) GetReceived(ctx context.Context, sha256 string) (int64, error) {
 	var r Received
 	return r.Offset, c.call(ctx, http.MethodGet, "/v1/content/"+sha256, nil, &r)
 }
 
-// Delete has it delete a file.
+// Delete deletes a file. It is no error if the file is missing.
 func (c *Client) Delete(ctx context.Context, path string) error {
 	return c.call(ctx, http.MethodDelete, "/v1/file/"+escapePath(path), nil, nil)
 }
 
-// Put gives it the rest of a file, from an offset of its content on. It is seen once it is whole.
+// Put uploads a file's content from an offset on. The file becomes visible once its content is complete and verified.
 func (c *Client) Put(ctx context.Context, f File, offset int64, rest io.Reader) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -111,7 +111,7 @@ func (c *Client) Put(ctx context.Context, f File, offset int64, rest io.Reader) 
 	return response.Body.Close()
 }
 
-// Open reads a file from an offset on. What arrives is not verified.
+// Open reads a file from an offset on. The caller has to verify the content.
 func (c *Client) Open(ctx context.Context, f File, offset int64) (io.ReadCloser, error) {
 	return c.open(ctx, http.MethodGet, "/v1/file/"+escapePath(f.Path), nil, func(r *http.Request) (want int) {
 		r.Header.Set("If-Match", `"`+f.SHA256+`"`)
@@ -123,7 +123,7 @@ func (c *Client) Open(ctx context.Context, f File, offset int64) (io.ReadCloser,
 	})
 }
 
-// open reads what is answered.
+// open sends a request and returns the response's body. prepare may change the request, and returns the expected status.
 func (c *Client) open(ctx context.Context, method, path string, body io.Reader, prepare func(*http.Request) (want int)) (*download, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	r, err := c.request(ctx, method, path, body)
@@ -148,7 +148,7 @@ func (c *Client) open(ctx context.Context, method, path string, body io.Reader, 
 	return &download{newStallReader(response.Body, cancel), response.Body, ctx, cancel}, nil
 }
 
-// OpenBundle reads small files. What arrives is not verified.
+// OpenBundle requests several small files at once. The caller has to verify their contents.
 func (c *Client) OpenBundle(ctx context.Context, files []File) (*Bundle, error) {
 	var request BundleRequest
 	for _, f := range files {
@@ -165,14 +165,14 @@ func (c *Client) OpenBundle(ctx context.Context, files []File) (*Bundle, error) 
 	return &Bundle{body: body, reader: bufio.NewReaderSize(body, MaxBundledSize)}, nil
 }
 
-// Bundle are files that arrive one behind the other.
+// Bundle reads the files of a bundle one after the other.
 type Bundle struct {
 	body    io.Closer
 	reader  *bufio.Reader
 	current io.LimitedReader
 }
 
-// Next reads the next one, whatever was read of the last; none where it does not arrive.
+// Next returns the next file's content, or nil if the agent left the file out. It skips what was not read of the file before.
 func (b *Bundle) Next() (io.Reader, error) {
 	if _, err := b.reader.Discard(int(b.current.N)); err != nil {
 		return nil, err
@@ -196,7 +196,7 @@ func (b *Bundle) Next() (io.Reader, error) {
 	return &b.current, nil
 }
 
-// Close ends it.
+// Close ends the request.
 func (b *Bundle) Close() error { return b.body.Close() }
 
 type download struct {
@@ -221,7 +221,7 @@ func (d *download) Close() error {
 	return err
 }
 
-// stallReader ends a request once nothing has been read for a while.
+// stallReader cancels a request after stallTimeout without a read.
 type stallReader struct {
 	io.Reader
 	timer *time.Timer
@@ -239,7 +239,7 @@ func (w *stallReader) Read(p []byte) (int, error) {
 
 func (w *stallReader) stop() { w.timer.Stop() }
 
-// cause is why a request ended, where that was decided here.
+// cause returns errStalled if a stall ended the request, and err otherwise.
 func cause(ctx context.Context, err error) error {
 	if errors.Is(context.Cause(ctx), errStalled) {
 		return errStalled
@@ -247,7 +247,7 @@ func cause(ctx context.Context, err error) error {
 	return err
 }
 
-// call is a request that is answered soon.
+// call sends a request that the agent answers at once, and decodes the response into into. A nil into ignores the response.
 func (c *Client) call(ctx context.Context, method, path string, body, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -286,11 +286,11 @@ func (c *Client) request(ctx context.Context, method, path string, body io.Reade
 	return r, nil
 }
 
-// do answers what was answered, if that is a success.
+// do sends a request. It returns a Refusal for any status from 300 on.
 func (c *Client) do(r *http.Request) (*http.Response, error) {
 	response, err := c.HTTP.Do(r)
 	if err != nil {
-		if failed, ok := errors.AsType[*url.Error](err); ok { // without the address, which the caller knows
+		if failed, ok := errors.AsType[*url.Error](err); ok { // drop the URL, which the caller knows
 			err = failed.Err
 		}
 		return nil, err
@@ -302,14 +302,14 @@ func (c *Client) do(r *http.Request) (*http.Response, error) {
 	var problem struct {
 		Detail string `json:"detail"`
 	}
-	_ = json.NewDecoder(io.LimitReader(response.Body, maxResponseSize)).Decode(&problem) // what is no agent says something else
+	_ = json.NewDecoder(io.LimitReader(response.Body, maxResponseSize)).Decode(&problem) // a proxy's response need not be JSON: the status is the detail then
 	if problem.Detail = strings.ToValidUTF8(problem.Detail, ""); problem.Detail == "" {
 		problem.Detail = fmt.Sprintf("it answered %d %s", response.StatusCode, http.StatusText(response.StatusCode))
 	}
 	return nil, &Refusal{response.StatusCode, problem.Detail[:min(len(problem.Detail), maxRefusalLength)]}
 }
 
-// escapePath writes a path as it stands in a URL.
+// escapePath escapes the names in a path for a URL.
 func escapePath(path string) string {
 	names := strings.Split(path, "/")
 	for i, name := range names {
@@ -318,7 +318,7 @@ func escapePath(path string) string {
 	return strings.Join(names, "/")
 }
 
-// NewHTTPClient is how an agent asks another one, which it was told to ask.
+// NewHTTPClient returns an HTTP client for a Client, which accepts the certificate with this fingerprint. See PinnedTLSConfig.
 func NewHTTPClient(fingerprint string) (*http.Client, error) {
 	config, err := PinnedTLSConfig(fingerprint)
 	if err != nil {
@@ -346,7 +346,7 @@ func NewHTTPClient(fingerprint string) (*http.Client, error) {
 	}, nil
 }
 
-// bufferedConn reads as much as there is, where TLS asks for one record after the other.
+// bufferedConn reads ahead, because TLS reads a connection record by record.
 type bufferedConn struct {
 	net.Conn
 	reader *bufio.Reader

@@ -7,43 +7,43 @@ import (
 	"strings"
 )
 
-// Machine is what an agent is to do with a machine that asks to boot: the one of an install, by its number.
+// Machine tells an agent what to do when an install's machine boots.
 type Machine struct {
-	ID          int64    `json:"id"`       // of the install
-	Revision    int64    `json:"revision"` // rises with every change
-	MACs        []string `json:"macs"`     // in lower case with colons
+	ID          int64    `json:"id"`       // the install's id
+	Revision    int64    `json:"revision"` // grows with every change
+	MACs        []string `json:"macs"`     // in lower case, with colons
 	Hostname    string   `json:"hostname,omitempty"`
 	IPv4        *Address `json:"ipv4,omitempty"`
 	IPv6        *Address `json:"ipv6,omitempty"`
 	Nameservers []string `json:"nameservers,omitempty"`
 	Boot        string   `json:"boot"`
-	Reason      string   `json:"reason,omitempty"` // why it waits
-	Token       string   `json:"token,omitempty"`  // of the URLs in the files; without it there are no files. By it goes on who was given his boot script before he was to wait
+	Reason      string   `json:"reason,omitempty"` // why the machine waits
+	Token       string   `json:"token,omitempty"`  // in the URLs of the files, which are empty without it. A waiting machine that already has its boot script continues with it
 	Files       Files    `json:"files,omitzero"`
 }
 
-// What a machine boots.
+// The actions of Machine.Boot.
 const (
-	BootInstall = "install" // its boot script, once each time that it boots
-	BootWait    = "wait"    // a script that asks again
-	BootLocal   = "local"   // its disk
+	BootInstall = "install" // the boot script, once per boot
+	BootWait    = "wait"    // a script that asks again every few seconds
+	BootLocal   = "local"   // the machine's disk
 )
 
-// MaxReasonLength is how many bytes a reason can have.
+// MaxReasonLength is the largest length of a reason, in bytes.
 const MaxReasonLength = 500
 
-// TruncateReason is a reason with as many of its bytes.
+// TruncateReason cuts a reason to MaxReasonLength bytes of valid UTF-8.
 func TruncateReason(text string) string {
 	return strings.ToValidUTF8(text[:min(len(text), MaxReasonLength)], "")
 }
 
-// Address is what a machine is given of one family.
+// Address is a machine's address of one family.
 type Address struct {
-	Prefix  string `json:"prefix"` // its address and the length of the subnet's prefix: 192.0.2.10/24
+	Prefix  string `json:"prefix"` // the address with the subnet's prefix length: 192.0.2.10/24
 	Gateway string `json:"gateway,omitempty"`
 }
 
-// Files are what a machine with a token reads, as they were rendered for it.
+// Files are the rendered files that an installing machine reads.
 type Files struct {
 	Boot    string `json:"boot,omitempty"` // an iPXE script
 	Preseed string `json:"preseed,omitempty"`
@@ -51,53 +51,53 @@ type Files struct {
 	After   string `json:"after,omitempty"`
 }
 
-// MachineRevision is a machine that an agent knows of.
+// MachineRevision names a machine that an agent has, and its revision.
 type MachineRevision struct {
 	ID       int64 `json:"id"`
 	Revision int64 `json:"revision"`
 }
 
-// Report is what a machine asked for or said, in an entry of the feed of the kind machine. Entries of one machine are in the order in
-// which it happened.
+// Report says what a machine requested or reported. It is the content of a feed entry of the kind machine. The reports of one
+// machine are in order.
 type Report struct {
-	ID       int64             `json:"id,omitempty"`       // of the install; 0: nobody named the machine
-	Revision int64             `json:"revision,omitempty"` // that the agent had of it then
+	ID       int64             `json:"id,omitempty"`       // of the install; 0: an unknown machine
+	Revision int64             `json:"revision,omitempty"` // the machine's revision at that time
 	MAC      string            `json:"mac,omitempty"`
-	Address  string            `json:"address,omitempty"` // which it asked from, or was leased
+	Address  string            `json:"address,omitempty"` // the machine's address
 	Event    string            `json:"what"`
-	Response string            `json:"got"`            // in words: what it was answered
-	Step     string            `json:"step,omitempty"` // of progress
+	Response string            `json:"got"`            // what the agent answered, for people
+	Step     string            `json:"step,omitempty"` // of EventProgress
 	Progress int               `json:"progress,omitempty"`
-	Error    string            `json:"error,omitempty"` // of failed
-	Facts    map[string]string `json:"facts,omitempty"` // of discovered: uuid, serial, manufacturer, product, firmware, …
+	Error    string            `json:"error,omitempty"` // of EventFailed
+	Facts    map[string]string `json:"facts,omitempty"` // of EventDiscovered: uuid, serial, manufacturer, product, firmware, …
 }
 
-// What a machine did.
+// The events of Report.Event.
 const (
-	EventLeased     = "lease"    // it was given an address
-	EventWaiting    = "ask"      // it asked for a script, and got one that asks again
-	EventBooted     = "boot"     // it was given its boot script
+	EventLeased     = "lease"    // the machine got an address
+	EventWaiting    = "ask"      // it got a script that asks again
+	EventBooted     = "boot"     // it got its boot script
 	EventRead       = "read"     // it read a file
-	EventProgress   = "progress" // its installer said how far it is
-	EventDone       = "done"     // its installer said that it is installed
-	EventFailed     = "failed"   // its installer said that it failed
-	EventLocal      = "local"    // it was sent to its disk
-	EventDiscovered = "discover" // nobody named it, and it said what it is
-	EventRefused    = "refused"  // it was given nothing, and why
+	EventProgress   = "progress" // its installer reported progress
+	EventDone       = "done"     // its installer reported success
+	EventFailed     = "failed"   // its installer reported an error
+	EventLocal      = "local"    // it was told to boot its disk
+	EventDiscovered = "discover" // an unknown machine described itself
+	EventRefused    = "refused"  // the agent refused a request
 )
 
-// PutMachine tells an agent what to do with a machine, in the place of what it was told before. A lower revision than it has is
-// refused with 409, so that what comes late starts no installation; who has restored his database deletes the machine first.
+// PutMachine creates or replaces a machine. The agent refuses a revision below its own with 409, so that a late request starts no
+// installation. After a restore of the database, delete the machine first.
 func (c *Client) PutMachine(ctx context.Context, m Machine) error {
 	return c.call(ctx, http.MethodPut, "/v1/machine/"+strconv.FormatInt(m.ID, 10), m, nil)
 }
 
-// DeleteMachine has an agent forget a machine. One that it does not know is no error.
+// DeleteMachine deletes a machine. It is no error if the machine is missing.
 func (c *Client) DeleteMachine(ctx context.Context, id int64) error {
 	return c.call(ctx, http.MethodDelete, "/v1/machine/"+strconv.FormatInt(id, 10), nil, nil)
 }
 
-// ListMachines are those that an agent knows of.
+// ListMachines returns the revisions of all machines that the agent has.
 func (c *Client) ListMachines(ctx context.Context) (machines []MachineRevision, err error) {
 	return machines, c.call(ctx, http.MethodGet, "/v1/machine", nil, &machines)
 }

@@ -10,7 +10,7 @@ import (
 	"net/http"
 )
 
-// GetManifest are all files that it has, in the order of their paths.
+// GetManifest returns all files of the agent, sorted by path. It fails if the list is cut off, out of order or invalid.
 func (c *Client) GetManifest(ctx context.Context) (files []File, err error) {
 	ctx, cancel := context.WithTimeout(ctx, manifestTimeout)
 	defer cancel()
@@ -35,7 +35,7 @@ func (c *Client) GetManifest(ctx context.Context) (files []File, err error) {
 			return nil, fmt.Errorf("the list of files has %d instead of %d", len(files), line.Files)
 		case line.End:
 			return files, nil
-		case line.Path == "": // it is still reading its files
+		case line.Path == "": // a sign of life while the agent hashes files
 			continue
 		}
 		if err := line.Check(); err != nil {
@@ -55,7 +55,7 @@ func (c *Client) GetManifest(ctx context.Context) (files []File, err error) {
 	return nil, errors.New("the list of files was cut off")
 }
 
-// WriteManifest writes files as Manifest reads them.
+// WriteManifest writes files in the form that GetManifest reads.
 func WriteManifest(w io.Writer, files []File) error {
 	lines := json.NewEncoder(w)
 	for _, f := range files {

@@ -19,15 +19,15 @@ import (
 )
 
 const (
-	sftpUser = "ironplane" // any does
-	// readAhead is how much of a file is asked for at once.
+	sftpUser = "ironplane" // agents accept any user name
+	// readAhead is the largest buffer for reading a file.
 	readAhead = 1 << 20
 )
 
-// ErrHostKey says that somebody else answers.
+// ErrHostKey says that the server has another host key than the expected one.
 var ErrHostKey = errors.New("its SSH host key is another one")
 
-// SFTPConn give and take an agent's files by SFTP, over one connection.
+// SFTPConn transfers files to and from an agent over one SFTP connection.
 type SFTPConn struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -36,7 +36,7 @@ type SFTPConn struct {
 	stop   func() bool
 }
 
-// Dial connects, by this way, to an agent that has this host key, until ctx ends.
+// Dial connects to the endpoint. It fails with ErrHostKey if the server's host key differs. The connection ends with ctx.
 func (s SFTPEndpoint) Dial(
 	ctx context.Context,
 	dial func(ctx context.Context, network, address string) (net.Conn, error),
@@ -80,7 +80,7 @@ func (s SFTPEndpoint) Dial(
 	return t, nil
 }
 
-// hostKeyAlgorithms are those that a host with this key signs with.
+// hostKeyAlgorithms returns the signature algorithms of a host key.
 func hostKeyAlgorithms(key ssh.PublicKey) []string {
 	if key.Type() == ssh.KeyAlgoRSA {
 		return []string{ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256}
@@ -90,12 +90,12 @@ func hostKeyAlgorithms(key ssh.PublicKey) []string {
 
 // Close ends the connection.
 func (t *SFTPConn) Close() {
-	_ = t.sftp.Close() // what was moved was closed, or failed
+	_ = t.sftp.Close() // each transfer has reported its own errors
 	_ = t.ssh.Close()
 	t.cancel(nil)
 }
 
-// cause is why something failed, where that was decided here.
+// cause returns ErrHostKey or errStalled if that ended the connection, and err otherwise.
 func (t *SFTPConn) cause(err error) error {
 	if errors.Is(err, ErrHostKey) {
 		return ErrHostKey
@@ -103,7 +103,7 @@ func (t *SFTPConn) cause(err error) error {
 	return cause(t.ctx, err)
 }
 
-// Send sends the rest of a file's content, from an offset of it on. It is a file once Client.Put was told so.
+// Send uploads a file's content from an offset on. The file becomes visible only after Client.Put.
 func (t *SFTPConn) Send(f File, offset int64, rest io.Reader) error {
 	flags := os.O_WRONLY | os.O_CREATE
 	if offset == 0 {
@@ -125,7 +125,7 @@ func (t *SFTPConn) Send(f File, offset int64, rest io.Reader) error {
 	return nil
 }
 
-// Open reads a file from an offset on. What arrives is not verified.
+// Open reads a file from an offset on. The caller has to verify the content.
 func (t *SFTPConn) Open(_ context.Context, f File, offset int64) (io.ReadCloser, error) {
 	timer := time.AfterFunc(stallTimeout, func() { t.cancel(errStalled) })
 	defer timer.Stop()
@@ -163,7 +163,7 @@ func (d *sftpDownload) Close() error {
 	return d.file.Close()
 }
 
-// Check tells what is wrong with where somebody is told to go.
+// Check returns an error if the address has no port or the host key is missing.
 func (s SFTPEndpoint) Check() error {
 	if _, _, err := net.SplitHostPort(s.Address); err != nil || strings.TrimSpace(s.HostKey) == "" {
 		return errors.New("SFTP needs an address with a port, and the host's key")

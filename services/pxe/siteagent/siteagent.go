@@ -1,5 +1,5 @@
-// Package siteagent is how a site agent is spoken to, by the pxe service and by other agents: what is asked and answered over its
-// HTTP interface, and a client for that. See docs/do/site-agent.md.
+// Package siteagent defines the HTTP interface of a site agent, and a client for it. The pxe service and other agents use both.
+// See docs/do/site-agent.md.
 package siteagent
 
 import (
@@ -16,22 +16,22 @@ import (
 	"unicode/utf8"
 )
 
-// File is a file that an agent has, or is to have.
+// File describes a file of an agent.
 type File struct {
 	Path   string `json:"path"` // boot/vmlinuz
 	Size   int64  `json:"size"`
-	SHA256 string `json:"sha256"` // in hexadecimal digits
+	SHA256 string `json:"sha256"` // in hexadecimal digits, lower case
 }
 
 const (
-	// MaxFiles is how many files an agent can have, and MaxFileSize how large one can be.
+	// MaxFiles is the largest number of files of an agent, and MaxFileSize the largest size of one, in bytes.
 	MaxFiles      = 500_000
 	MaxFileSize   = 1 << 40
 	maxPathLength = 1024
 	maxNameLength = 255
 )
 
-// CheckPath tells what is wrong with the path of a file.
+// CheckPath returns an error if path cannot be the path of a file.
 func CheckPath(path string) error {
 	switch {
 	case path == "." || !fs.ValidPath(path):
@@ -49,7 +49,7 @@ func CheckPath(path string) error {
 	return nil
 }
 
-// Check tells what is wrong with a file that somebody names.
+// Check returns an error if the path, the size or the SHA-256 is invalid.
 func (f File) Check() error {
 	if err := CheckPath(f.Path); err != nil {
 		return err
@@ -60,7 +60,7 @@ func (f File) Check() error {
 	return CheckSHA256(f.SHA256)
 }
 
-// CheckSHA256 tells what is wrong with a SHA-256.
+// CheckSHA256 returns an error if text is no SHA-256 in hexadecimal digits.
 func CheckSHA256(text string) error {
 	if sum, err := hex.DecodeString(text); err != nil || len(sum) != sha256.Size || strings.ToLower(text) != text {
 		return errors.New("a SHA-256 is 64 hexadecimal digits in lower case")
@@ -68,66 +68,66 @@ func CheckSHA256(text string) error {
 	return nil
 }
 
-// Health is how an agent is.
+// Health describes a running agent.
 type Health struct {
 	Version    string    `json:"version"`
 	StartedAt  time.Time `json:"started_at"`
-	FreeBytes  int64     `json:"free_bytes"` // where its folder is
+	FreeBytes  int64     `json:"free_bytes"` // on the disk of the agent's folder
 	TotalBytes int64     `json:"total_bytes"`
-	// MachinesURL is where machines that boot reach it, without a slash at the end; empty: it serves none.
+	// MachinesURL is the base URL for booting machines, without a slash at the end. It is empty if the agent serves none.
 	MachinesURL string `json:"machines_url,omitempty"`
-	// MachinesIPv6URL is where those reach it that have no IPv4; empty: nowhere.
+	// MachinesIPv6URL is the base URL for machines without IPv4, or empty.
 	MachinesIPv6URL string `json:"machines_ipv6_url,omitempty"`
 }
 
-// Entry is something that an agent has to say.
+// Entry is an entry of an agent's feed.
 type Entry struct {
 	Number int64     `json:"number"` // from 1, without gaps
 	At     time.Time `json:"at"`
 	Kind   string    `json:"kind"` // started, pulled, pull-failed, not-served, machine
 	Text   string    `json:"text,omitempty"`
-	// Machine is what a machine asked or said, of the kind machine, which has no text.
+	// Machine is the report of an entry of the kind machine, which has no text.
 	Machine *Report `json:"machine,omitempty"`
 }
 
-// Feed are the entries behind a number, the oldest first, and how the agent is.
+// Feed is a part of an agent's feed, the oldest entry first, with the agent's health.
 type Feed struct {
-	History string  `json:"history"` // another one begins at 1: the agent has lost what it had to say
-	Last    int64   `json:"last"`    // the number of the newest entry that there is
+	History string  `json:"history"` // changes when the agent lost its feed; numbers start again from 1 then
+	Last    int64   `json:"last"`    // the number of the newest entry
 	Entries []Entry `json:"entries"`
 	Health  Health  `json:"health"`
 }
 
-// Grant lets whoever knows a token read what an agent has, for a while.
+// Grant lets the holder of a token read an agent's files for some time.
 type Grant struct {
 	SHA256  string `json:"sha256"` // of the token
 	Seconds int64  `json:"seconds"`
 }
 
-// MaxGrantTTL is how long at most a token holds.
+// MaxGrantTTL is the longest time that a grant may last.
 const MaxGrantTTL = 24 * time.Hour
 
-// PullOrder has an agent make its files those of its parent.
+// PullOrder tells an agent to make its files the same as its parent's.
 type PullOrder struct {
-	ID     string `json:"id"` // of this one: the agent does one at a time, and a new one takes the place of another
+	ID     string `json:"id"` // an agent runs one pull at a time; another id replaces it
 	Parent Target `json:"parent"`
 }
 
-// Target is an agent, and what it is asked with.
+// Target is an agent to pull from, and the token for it.
 type Target struct {
 	URL         string        `json:"url"`
-	Fingerprint string        `json:"fingerprint,omitempty"` // empty: a public authority vouches for its certificate
+	Fingerprint string        `json:"fingerprint,omitempty"` // of the certificate; empty: a public authority must have signed it
 	Token       string        `json:"token"`
-	SFTP        *SFTPEndpoint `json:"sftp,omitempty"` // where its files are read, if that is not where it is asked for them
+	SFTP        *SFTPEndpoint `json:"sftp,omitempty"` // where to read files; nil: over HTTP
 }
 
-// SFTPEndpoint is where an agent gives and takes files by SFTP. The password is what it is asked with otherwise.
+// SFTPEndpoint is the SFTP server of an agent. Its password is the API key or a token.
 type SFTPEndpoint struct {
 	Address string `json:"address"`  // host and port
 	HostKey string `json:"host_key"` // as in authorized_keys
 }
 
-// The folders that an agent has by SFTP: its files, and what is arriving of others, by the SHA-256 of their content.
+// The folders of an agent's SFTP server: its files, and incomplete contents, named by their SHA-256.
 const (
 	SFTPFiles = "files"
 	SFTPParts = "parts"
@@ -140,7 +140,7 @@ const (
 	PullFailed  = "failed"
 )
 
-// Progress is how far it is that an agent gets files.
+// Progress counts the files and bytes of a pull that the agent has.
 type Progress struct {
 	Files      int64 `json:"files"`
 	FilesTotal int64 `json:"files_total"`
@@ -148,45 +148,45 @@ type Progress struct {
 	BytesTotal int64 `json:"bytes_total"`
 }
 
-// Pull is what becomes of an order.
+// Pull is the state of a pull.
 type Pull struct {
 	ID    string `json:"id"`
 	State string `json:"state"`
 	Progress
-	Error string `json:"error,omitempty"` // of one that failed: why, with the first files that are missing
+	Error string `json:"error,omitempty"` // why it failed, with the first missing files
 }
 
-// MaxBundledSize is how large a file can be that is asked for together with others, and MaxBundledFiles how many these are.
+// MaxBundledSize is the largest size of a file in a bundle, in bytes. MaxBundledFiles is the largest number of files in one.
 const (
 	MaxBundledSize  = 64 << 10
 	MaxBundledFiles = 256
 )
 
-// BundleRequest are files that are asked for by one request. They arrive one behind the other, each behind a line with its size.
+// BundleRequest requests several small files. The response has each file's content after a line with its BundleHeader.
 type BundleRequest struct {
 	Paths []string `json:"paths"`
 }
 
-// BundleHeader is that line.
+// BundleHeader precedes a file's content in a bundle.
 type BundleHeader struct {
 	Size int64 `json:"size"`
-	// LeftOut says that it does not arrive. Asked for by itself it is refused, with the reason.
+	// LeftOut says that the bundle lacks the file. A request for the file alone is answered with the reason.
 	LeftOut bool `json:"left_out,omitempty"`
 }
 
-// Received is how much there is of a content.
+// Received says how many bytes of a content an agent has.
 type Received struct {
 	Offset int64 `json:"offset"`
 }
 
-// The end of a manifest, behind its last file: what was cut off has none.
+// manifestLine is a line of a manifest. The last line has End, so that a reader notices a manifest that is cut off.
 type manifestLine struct {
 	File
 	End   bool `json:"end,omitempty"`
 	Files int  `json:"files,omitempty"`
 }
 
-// ParseFingerprint reads the SHA-256 of a certificate, as openssl x509 -fingerprint -sha256 prints it, with colons or without.
+// ParseFingerprint parses the SHA-256 of a certificate as openssl x509 -fingerprint -sha256 prints it. Colons are optional.
 func ParseFingerprint(text string) (sum [sha256.Size]byte, err error) {
 	digits := strings.ReplaceAll(strings.TrimSpace(text), ":", "")
 	sum256, err := hex.DecodeString(digits)
@@ -196,8 +196,8 @@ func ParseFingerprint(text string) (sum [sha256.Size]byte, err error) {
 	return [sha256.Size]byte(sum256), nil
 }
 
-// PinnedTLSConfig is how to speak TLS with who has the certificate of this fingerprint, whoever vouches for it; empty: with whom a public
-// authority vouches for.
+// PinnedTLSConfig returns a TLS configuration that accepts only the certificate with this fingerprint, whoever signed it. If the
+// fingerprint is empty, a public authority must have signed the certificate.
 func PinnedTLSConfig(fingerprint string) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if fingerprint == "" {
@@ -207,7 +207,7 @@ func PinnedTLSConfig(fingerprint string) (*tls.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the fingerprint %w", err)
 	}
-	config.InsecureSkipVerify = true // VerifyConnection looks, also at sessions that are resumed
+	config.InsecureSkipVerify = true // VerifyConnection checks the certificate, of resumed sessions too
 	config.VerifyConnection = func(s tls.ConnectionState) error {
 		got := sha256.Sum256(s.PeerCertificates[0].Raw)
 		if subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
@@ -218,5 +218,5 @@ func PinnedTLSConfig(fingerprint string) (*tls.Config, error) {
 	return config, nil
 }
 
-// ErrFingerprint says that somebody else answers.
+// ErrFingerprint says that the server has another certificate than the expected one.
 var ErrFingerprint = errors.New("its certificate has another fingerprint")

@@ -22,7 +22,7 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/siteagent/tree"
 )
 
-// machineSettings is how machines are answered that boot.
+// machineSettings returns the settings for booting machines.
 func (c *config) machineSettings() (s machine.Settings, err error) {
 	s.Discover, s.Pool = c.Discover, c.Pool
 	if c.Machines == "" {
@@ -51,7 +51,7 @@ func (c *config) machineSettings() (s machine.Settings, err error) {
 	return s, nil
 }
 
-// ipv6Address is the agent's address of IPv6 with the port of one of IPv4.
+// ipv6Address returns the agent's IPv6 address with the port of another address.
 func (c *config) ipv6Address(other string) (netip.AddrPort, error) {
 	if !c.IPv6.Is6() || c.IPv6.Is4In6() || !c.IPv6.IsGlobalUnicast() || c.IPv6.Zone() != "" {
 		return netip.AddrPort{}, errors.New("IRONPLANE_AGENT_DHCP_IPV6: it is not like 2001:db8:1::1")
@@ -63,7 +63,7 @@ func (c *config) ipv6Address(other string) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(c.IPv6, at.Port()), nil
 }
 
-// dhcpSettings is how machines are answered that ask by DHCP.
+// dhcpSettings returns the settings of the DHCP server.
 func (c *config) dhcpSettings() (s dhcp.Settings, err error) {
 	machines, err := c.machineSettings()
 	s = dhcp.Settings{
@@ -94,7 +94,7 @@ func (c *config) dhcpSettings() (s dhcp.Settings, err error) {
 	return s, nil
 }
 
-// serveBoot adds what machines ask before they have iPXE.
+// serveBoot starts the TFTP and DHCP servers, for machines that do not run iPXE yet.
 func (c *config) serveBoot(ctx context.Context, a *agent.Agent, files *tree.Tree, log *slog.Logger, run func(func() error)) error {
 	if c.TFTP != "" {
 		listen := []string{c.TFTP}
@@ -127,7 +127,7 @@ func (c *config) serveBoot(ctx context.Context, a *agent.Agent, files *tree.Tree
 	return nil
 }
 
-// bootChecks are of what machines need before they have iPXE.
+// bootChecks returns the checks of TFTP and DHCP.
 func (c *config) bootChecks() (checks []health.Check) {
 	if c.TFTP != "" {
 		checks = append(checks, checkUDP("IRONPLANE_AGENT_TFTP_LISTEN", c.TFTP))
@@ -179,7 +179,7 @@ func (c *config) bootChecks() (checks []health.Check) {
 	return checks
 }
 
-// checkUDP is that packets to an address would arrive here.
+// checkUDP checks that this program could receive packets at an address.
 func checkUDP(variable, address string) health.Check {
 	return health.Check{Name: variable + ": " + address + " is free, and this user may have it", Ask: func(context.Context) error {
 		conn, err := net.ListenPacket("udp", address)

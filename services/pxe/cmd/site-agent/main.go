@@ -1,4 +1,4 @@
-// Site-agent is the program at a site: it keeps the files that installations read. See docs/do/site-agent.md.
+// Site-agent serves a site's machines: the files of installations, DHCP, TFTP and boot scripts. See docs/do/site-agent.md.
 package main
 
 import (
@@ -90,10 +90,10 @@ func (c *config) loadCertificate() (*agent.Certificate, error) {
 	return agent.LoadOrCreateCertificate(c.certificateFile())
 }
 
-// certificateFile is the file of the certificate that the agent makes.
+// certificateFile returns the file of the certificate that the agent creates.
 func (c *config) certificateFile() string { return filepath.Join(c.Folder, "certificate") }
 
-// hostKeyFile is the file of the key by which SSH knows the agent.
+// hostKeyFile returns the file of the SSH host key.
 func (c *config) hostKeyFile() string { return filepath.Join(c.Folder, "ssh-host-key") }
 
 func (c *config) serve(ctx context.Context) error {
@@ -177,7 +177,7 @@ func (c *config) serveAll(ctx context.Context, a *agent.Agent, files *tree.Tree,
 	return err
 }
 
-// serveSFTP has the agent serve SFTP.
+// serveSFTP starts the SFTP server if it is configured.
 func (c *config) serveSFTP(ctx context.Context, a *agent.Agent, run func(func() error)) error {
 	if c.SSH == "" {
 		return nil

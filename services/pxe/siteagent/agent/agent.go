@@ -1,5 +1,5 @@
-// Package agent is the program of a site: it keeps files, gives them to machines and to other agents, and does what the control plane
-// asks of it. It asks nobody but its parent, and that only when it is told to.
+// Package agent is the site agent: it keeps files, serves them to machines and other agents, and follows the control plane's
+// orders. It calls no one but its parent, and only during a pull.
 package agent
 
 import (
@@ -23,11 +23,11 @@ const (
 	minKeyLength = 16 // bytes
 	maxGrants    = 1000
 	saveInterval = 10 * time.Second
-	// maxRequests is how many requests are answered at a time of those who have a key, and of machines.
+	// maxRequests and maxMachineRequests bound the requests in progress of callers with a key, and of machines.
 	maxRequests, maxMachineRequests = 256, 4096
 )
 
-// Agent is one that runs.
+// Agent is a site agent.
 type Agent struct {
 	tree     *tree.Tree
 	key      secret.String
@@ -39,11 +39,11 @@ type Agent struct {
 	machines *machine.Machines
 
 	mu       sync.Mutex
-	grants   map[[sha256.Size]byte]time.Time // until when they hold, by the SHA-256 of their tokens
-	unserved int                             // of what is in the folder and not served, at the last look
+	grants   map[[sha256.Size]byte]time.Time // expiry by the SHA-256 of the token
+	unserved int                             // how many unserved entries the last look at the folder found
 }
 
-// New makes one of a folder, which is closed after it.
+// New returns an agent for a tree. The caller closes the agent first, then the tree.
 func New(files *tree.Tree, key secret.String, machines machine.Settings, version string, log *slog.Logger) (*Agent, error) {
 	if err := CheckKey(key); err != nil {
 		return nil, err
@@ -73,17 +73,17 @@ func New(files *tree.Tree, key secret.String, machines machine.Settings, version
 	return a, nil
 }
 
-// Close closes what it keeps.
+// Close closes the agent's feed.
 func (a *Agent) Close() error { return a.feed.Close() }
 
-// Machines are those that the control plane named.
+// Machines returns the machines that the control plane told the agent about.
 func (a *Agent) Machines() *machine.Machines { return a.machines }
 
 func (a *Agent) record(kind, text string) error {
 	return a.feed.Append(siteagent.Entry{Kind: kind, Text: text})
 }
 
-// CheckKey tells what is wrong with an API key.
+// CheckKey returns an error if an API key is too short.
 func CheckKey(key secret.String) error {
 	if len(key.Reveal()) < minKeyLength {
 		return fmt.Errorf("the API key has fewer than %d characters", minKeyLength)
@@ -91,7 +91,7 @@ func CheckKey(key secret.String) error {
 	return nil
 }
 
-// Run pulls what it is told to, and reports what machines do, until ctx ends.
+// Run runs pulls and reports what machines do, until ctx ends.
 func (a *Agent) Run(ctx context.Context) error {
 	save := time.NewTicker(saveInterval)
 	defer save.Stop()
@@ -119,13 +119,13 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 }
 
-// isAPIKey tells whether this is the API key.
+// isAPIKey reports whether key is the API key. It takes the same time for every key.
 func (a *Agent) isAPIKey(key string) bool {
 	got, want := sha256.Sum256([]byte(key)), sha256.Sum256([]byte(a.key.Reveal()))
 	return subtle.ConstantTimeCompare(got[:], want[:]) == 1
 }
 
-// hasGrant tells whether this is a token that holds.
+// hasGrant reports whether a token has a grant that has not expired.
 func (a *Agent) hasGrant(token string) bool {
 	sum := sha256.Sum256([]byte(token))
 	a.mu.Lock()
@@ -150,7 +150,7 @@ func (a *Agent) addGrant(sum [sha256.Size]byte, until time.Time) error {
 	return nil
 }
 
-// health is how it is.
+// health returns the agent's version, free space and URLs.
 func (a *Agent) health() (siteagent.Health, error) {
 	free, total, err := a.tree.Space()
 	return siteagent.Health{
@@ -163,7 +163,7 @@ func (a *Agent) health() (siteagent.Health, error) {
 	}, err
 }
 
-// manifest are the files, and says where there is more or less in the folder than before that is not served.
+// manifest returns all files. It records in the feed when the number of entries changes that cannot be served.
 func (a *Agent) manifest(ctx context.Context) ([]siteagent.File, error) {
 	files, unserved, err := a.tree.Manifest(ctx)
 	if err != nil {

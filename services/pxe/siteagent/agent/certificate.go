@@ -23,10 +23,10 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/siteagent/durable"
 )
 
-// certificateTTL is that of a certificate that nobody vouches for: who knows its fingerprint does not look at its end.
+// certificateTTL is the life of the agent's own certificate. Callers pin its fingerprint and ignore when it expires.
 const certificateTTL = 20 * 365 * 24 * time.Hour
 
-// Certificate is what the agent shows to callers, from files that may be replaced while it runs.
+// Certificate is the agent's certificate for HTTPS. Its files may be replaced while the agent runs.
 type Certificate struct {
 	certFile, keyFile string
 
@@ -40,19 +40,20 @@ type fileState struct {
 	size     int64
 }
 
-// OpenCertificate reads one from two files.
+// OpenCertificate reads a certificate and its key from two files.
 func OpenCertificate(cert, key string) (*Certificate, error) {
 	c := &Certificate{certFile: cert, keyFile: key}
 	_, err := c.current()
 	return c, err
 }
 
-// LoadOrCreateCertificate reads one from a file, which it makes where it is not there.
+// LoadOrCreateCertificate reads a certificate and its key from one file. It creates a self-signed certificate if the file is
+// missing.
 func LoadOrCreateCertificate(file string) (*Certificate, error) {
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
 		content, err := newCertificate()
 		if err == nil {
-			err = durable.Replace(file, content) // which nobody else can read
+			err = durable.Replace(file, content) // readable by this user alone
 		}
 		if err != nil {
 			return nil, fmt.Errorf("make a certificate: %w", err)
@@ -61,7 +62,8 @@ func LoadOrCreateCertificate(file string) (*Certificate, error) {
 	return OpenCertificate(file, file)
 }
 
-// current is the certificate as the files have it. Those that cannot be read, as they are being replaced, leave it as it was.
+// current returns the certificate, and reads the files again if they changed. It keeps the last certificate while the files are
+// unreadable, as in the middle of a replacement.
 func (c *Certificate) current() (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -83,7 +85,7 @@ func (c *Certificate) current() (*tls.Certificate, error) {
 	return c.parsed, nil
 }
 
-// TLSConfig is how callers are spoken with.
+// TLSConfig returns the configuration for a server.
 func (c *Certificate) TLSConfig() *tls.Config {
 	return &tls.Config{
 		MinVersion:     tls.VersionTLS12,
@@ -91,7 +93,7 @@ func (c *Certificate) TLSConfig() *tls.Config {
 	}
 }
 
-// Fingerprint is the certificate's SHA-256, as openssl x509 -fingerprint prints it.
+// Fingerprint returns the certificate's SHA-256 as openssl x509 -fingerprint prints it.
 func (c *Certificate) Fingerprint() (string, error) {
 	info, err := c.current()
 	if err != nil {
@@ -109,7 +111,7 @@ func (c *Certificate) Fingerprint() (string, error) {
 	return b.String(), nil
 }
 
-// newCertificate is a key and a certificate that nobody vouches for.
+// newCertificate returns a new key and its self-signed certificate in PEM.
 func newCertificate() ([]byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -119,7 +121,7 @@ func newCertificate() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	name, _ := os.Hostname() // for people alone
+	name, _ := os.Hostname() // informative only
 	template := &x509.Certificate{
 		SerialNumber: serial,
 		Subject:      pkix.Name{CommonName: "site agent " + name},

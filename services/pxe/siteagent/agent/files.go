@@ -15,7 +15,7 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
 )
 
-// getManifest writes an empty object now and then, as long as files have to be read for it.
+// getManifest responds with all files. It writes an empty object every keepAliveInterval while it hashes files.
 func (a *Agent) getManifest(w http.ResponseWriter, r *http.Request) error {
 	type outcome struct {
 		files []siteagent.File
@@ -32,7 +32,7 @@ func (a *Agent) getManifest(w http.ResponseWriter, r *http.Request) error {
 		select {
 		case <-tick.C:
 			w.Header().Set("Content-Type", "application/jsonl")
-			_, _ = io.WriteString(w, "{}\n") // who asked may be gone, and then the context ends
+			_, _ = io.WriteString(w, "{}\n") // the context ends if the caller is gone
 			_ = http.NewResponseController(w).Flush()
 		case result := <-done:
 			if result.err != nil && started {
@@ -43,7 +43,7 @@ func (a *Agent) getManifest(w http.ResponseWriter, r *http.Request) error {
 				return result.err
 			}
 			w.Header().Set("Content-Type", "application/jsonl")
-			_ = siteagent.WriteManifest(w, result.files) // who asked may be gone
+			_ = siteagent.WriteManifest(w, result.files) // the caller may be gone
 			return nil
 		}
 	}
@@ -61,7 +61,7 @@ func (a *Agent) getFile(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// postFiles answers several small files. One that cannot be given so is left out.
+// postFiles responds with several small files, and leaves out those that cannot be read or are too large.
 func (a *Agent) postFiles(w http.ResponseWriter, r *http.Request) error {
 	var request siteagent.BundleRequest
 	if err := readJSON(w, r, maxBundleBodySize, &request); err != nil {
@@ -77,15 +77,15 @@ func (a *Agent) postFiles(w http.ResponseWriter, r *http.Request) error {
 	for _, name := range request.Paths {
 		n, err := a.readSmall(name, content)
 		if headers.Encode(siteagent.BundleHeader{Size: int64(n), LeftOut: err != nil}) != nil {
-			return nil // who asked is gone
+			return nil // the caller is gone
 		}
 		_, _ = out.Write(content[:n])
 	}
-	_ = out.Flush() // who asked may be gone
+	_ = out.Flush() // the caller may be gone
 	return nil
 }
 
-// readSmall reads all of a small file.
+// readSmall reads a file that fits into the buffer, and returns its size.
 func (a *Agent) readSmall(name string, buffer []byte) (int, error) {
 	file, info, err := a.tree.Open(name)
 	if err != nil {

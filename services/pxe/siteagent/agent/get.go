@@ -17,35 +17,36 @@ import (
 )
 
 const (
-	// maxDownloads is how many requests for files an agent has at its parent at a time.
+	// maxDownloads is how many requests to the parent run at the same time.
 	maxDownloads = 4
-	// maxNamedFailures is how many files that failed are named.
+	// maxNamedFailures is how many failed files an error names.
 	maxNamedFailures = 5
-	// So many files that have arrived, or of so many bytes, wait for the disk together, and none for longer until they begin to.
+	// Staged files are published in batches, because each batch costs a sync of the disk. A batch is full at maxBatchFiles or
+	// maxBatchBytes, and waits batchTimeout at most.
 	maxBatchFiles, maxBatchBytes, batchTimeout = 1000, 64 << 20, time.Second
 )
 
-// source gives files from an offset on.
+// source opens a parent's files from an offset on.
 type source interface {
 	Open(ctx context.Context, f siteagent.File, offset int64) (io.ReadCloser, error)
 }
 
-// download is how the missing files are got.
+// download gets the files of one pull that are missing.
 type download struct {
 	agent   *Agent
 	pull    *pull
 	source  source
-	bundles *siteagent.Client // of whom small files are asked for together; nil: each by itself
+	bundles *siteagent.Client // requests small files together; nil: each alone
 	staged  chan *tree.StagedFile
-	cancel  context.CancelFunc // of all of it
+	cancel  context.CancelFunc // ends the whole download
 
 	mu       sync.Mutex
 	failures int
-	messages []string // the first files that failed, with why
-	fatal    error    // why nothing more is got
+	messages []string // of the first failed files
+	fatal    error    // the error that ended the download
 }
 
-// run gets files, those of the same content together.
+// run gets files, grouped by content: missing has a list of files for each content. It transfers each content once.
 func (g *download) run(ctx context.Context, missing [][]siteagent.File) {
 	ctx, g.cancel = context.WithCancel(ctx)
 	defer g.cancel()
@@ -76,7 +77,7 @@ func (g *download) run(ctx context.Context, missing [][]siteagent.File) {
 	publishing.Wait()
 }
 
-// publish has files seen that have arrived.
+// publish makes staged files visible, in batches.
 func (g *download) publish() {
 	for a := range g.staged {
 		batch, size := []*tree.StagedFile{a}, a.Size
@@ -108,7 +109,7 @@ func (g *download) publish() {
 	}
 }
 
-// getContents gets files of a few contents, from one request as far as that brings them.
+// getContents gets the files of several contents. It requests the small ones in one bundle.
 func (g *download) getContents(ctx context.Context, contents [][]siteagent.File) {
 	var small []siteagent.File
 	for _, same := range contents {
@@ -120,7 +121,7 @@ func (g *download) getContents(ctx context.Context, contents [][]siteagent.File)
 	var bundle *siteagent.Bundle
 	if g.bundles != nil && len(small) > 1 && ctx.Err() == nil {
 		var err error
-		if bundle, err = g.bundles.OpenBundle(ctx, small); err == nil { // or each is asked for by itself, which says what is wrong
+		if bundle, err = g.bundles.OpenBundle(ctx, small); err == nil { // on failure the files are requested one by one, which gives each its error
 			defer bundle.Close()
 		}
 	}
@@ -140,13 +141,13 @@ func (g *download) getContents(ctx context.Context, contents [][]siteagent.File)
 	}
 }
 
-// getContent gets files of one content.
+// getContent gets the files of one content. bundled, unless nil, reads that content.
 func (g *download) getContent(ctx context.Context, same []siteagent.File, bundled io.Reader) {
 	for ; len(same) > 0; same = same[1:] {
 		a, err := g.getFile(ctx, same[0], bundled)
 		bundled = nil
 		switch {
-		case err == nil && a == nil: // it is there already
+		case err == nil && a == nil: // the tree has the file already
 			g.pull.files.Add(1)
 		case err == nil:
 			g.copyContent(ctx, a, same[1:])
@@ -154,7 +155,7 @@ func (g *download) getContent(ctx context.Context, same []siteagent.File, bundle
 			return
 		case ctx.Err() != nil:
 			return
-		case errors.Is(err, tree.ErrPathConflict): // of this one
+		case errors.Is(err, tree.ErrPathConflict): // concerns this path alone
 			g.recordFailure(same[0], 1, err)
 		default:
 			g.recordFailure(same[0], len(same), err)
@@ -163,7 +164,7 @@ func (g *download) getContent(ctx context.Context, same []siteagent.File, bundle
 	}
 }
 
-// copyContent makes other files of a content that has arrived.
+// copyContent stages other files with the content of a staged file.
 func (g *download) copyContent(ctx context.Context, a *tree.StagedFile, others []siteagent.File) {
 	for _, f := range others {
 		copied, err := g.agent.tree.StageCopy(ctx, a, f)
@@ -179,7 +180,7 @@ func (g *download) copyContent(ctx context.Context, a *tree.StagedFile, others [
 	}
 }
 
-// recordFailure notes why so many files are missing, and ends all of it where others would be, too.
+// recordFailure counts failed files. It ends the download if the error would meet all other files too.
 func (g *download) recordFailure(f siteagent.File, files int, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -196,7 +197,7 @@ func (g *download) recordFailure(f siteagent.File, files int, err error) {
 	}
 }
 
-// isFileError tells whether an error is this file's alone, so that the others may be got.
+// isFileError reports whether an error concerns one file alone, so that the download can go on.
 func isFileError(err error) bool {
 	_, refused := errors.AsType[*siteagent.Refusal](err)
 	unauthenticated := siteagent.IsRefusal(err, http.StatusUnauthorized) || siteagent.IsRefusal(err, http.StatusServiceUnavailable)
@@ -213,9 +214,8 @@ func (g *download) describeDiskError(err error) error {
 	return err
 }
 
-// getFile gets a file. What has arrived of it before is gone on with, and once not believed where that makes no whole; and what came with
-// others
-// and makes none is asked for by itself.
+// getFile gets a file. It resumes a part that an earlier pull left, and starts from the beginning if that gives another content.
+// If the bundled content is wrong, it requests the file alone.
 func (g *download) getFile(ctx context.Context, f siteagent.File, bundled io.Reader) (*tree.StagedFile, error) {
 	if bundled != nil {
 		if a, err := g.stage(ctx, f, 0, bundled); err == nil || ctx.Err() != nil {
@@ -249,7 +249,7 @@ func (g *download) getRest(ctx context.Context, f siteagent.File, offset int64) 
 	return g.stage(ctx, f, offset, body)
 }
 
-// stage takes a file from an offset on, as the pull's progress shows.
+// stage stages a file from an offset on, and counts its bytes in the pull's progress.
 func (g *download) stage(ctx context.Context, f siteagent.File, offset int64, from io.Reader) (*tree.StagedFile, error) {
 	progress := &progressReader{Reader: from, pull: g.pull}
 	progress.count(offset)
@@ -257,13 +257,13 @@ func (g *download) stage(ctx context.Context, f siteagent.File, offset int64, fr
 	if err != nil {
 		g.pull.bytes.Add(-progress.read)
 	}
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, tree.ErrOffset) { // it has just changed
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, tree.ErrOffset) { // the file has just changed
 		err = fmt.Errorf("%w: %w", tree.ErrBusy, err)
 	}
 	return a, err
 }
 
-// result is what came of it all.
+// result returns the download's error.
 func (g *download) result(ctx context.Context) error {
 	switch {
 	case ctx.Err() != nil:
@@ -278,7 +278,7 @@ func (g *download) result(ctx context.Context) error {
 	return nil
 }
 
-// progressReader counts what is read into the progress of a pull.
+// progressReader counts what it reads in a pull's progress.
 type progressReader struct {
 	io.Reader
 	pull *pull

@@ -21,18 +21,18 @@ import (
 )
 
 const (
-	// ioTimeout is how long a caller may take to send the next piece, or to take it.
+	// ioTimeout is how long a connection may stay without progress in either direction.
 	ioTimeout   = 30 * time.Second
 	maxBodySize = 64 << 10
-	// maxBundleBodySize is how long a list of files can be that are asked for together.
+	// maxBundleBodySize is the largest body of a request for a bundle, in bytes.
 	maxBundleBodySize = siteagent.MaxBundledFiles * 8 << 10
-	// maxMachineSize is how much there can be of one, with its files.
+	// maxMachineSize is the largest body of a machine with its files, in bytes.
 	maxMachineSize = 8 * machine.MaxFileSize
-	// keepAliveInterval is how often who waits for the list of files hears that it is still being made.
+	// keepAliveInterval is how often a slow manifest sends a sign of life.
 	keepAliveInterval = 10 * time.Second
 )
 
-// Handler answers who has the API key, and, where it is about reading files, who has a token.
+// Handler serves the control plane and other agents. The API key may do everything, and a granted token may read files.
 func (a *Agent) Handler() http.Handler {
 	mux := http.NewServeMux()
 	for pattern, handle := range map[string]func(http.ResponseWriter, *http.Request) error{
@@ -71,7 +71,8 @@ func (a *Agent) Handler() http.Handler {
 	return a.limitRequests(maxRequests, guarded)
 }
 
-// MachineHandler answers who has no key: machines that boot and install. Each is given what is its own, and whoever asks for it a file.
+// MachineHandler serves booting and installing machines, which have no key. It gives each machine its own scripts, and any file to
+// everyone.
 func (a *Agent) MachineHandler() http.Handler {
 	mux := http.NewServeMux()
 	for _, method := range []string{"GET", "POST"} {
@@ -91,18 +92,18 @@ func (a *Agent) MachineHandler() http.Handler {
 
 type apiKeyContext struct{}
 
-// hasAPIKey tells whether a caller has the API key.
+// hasAPIKey reports whether the caller has the API key.
 func hasAPIKey(r *http.Request) bool {
 	is, _ := r.Context().Value(apiKeyContext{}).(bool)
 	return is
 }
 
-// limitRequests answers so many at a time, each as long as it goes on.
+// limitRequests bounds the requests in progress, and closes connections that make no progress.
 func (a *Agent) limitRequests(limit int, next http.Handler) http.Handler {
 	slots := make(chan struct{}, limit)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		connection := http.NewResponseController(w)
-		_ = connection.SetWriteDeadline(time.Now().Add(ioTimeout)) // where there is a connection
+		_ = connection.SetWriteDeadline(time.Now().Add(ioTimeout)) // fails without a connection, as in tests
 		select {
 		case slots <- struct{}{}:
 			defer func() { <-slots }()
@@ -115,18 +116,18 @@ func (a *Agent) limitRequests(limit int, next http.Handler) http.Handler {
 	})
 }
 
-// deadlineReader gives up on a caller who sends nothing for a while.
+// deadlineReader ends a request if the caller sends nothing for ioTimeout.
 type deadlineReader struct {
 	io.ReadCloser
 	connection *http.ResponseController
 }
 
 func (b *deadlineReader) Read(p []byte) (int, error) {
-	_ = b.connection.SetReadDeadline(time.Now().Add(ioTimeout)) // where there is a connection
+	_ = b.connection.SetReadDeadline(time.Now().Add(ioTimeout)) // fails without a connection, as in tests
 	return b.ReadCloser.Read(p)
 }
 
-// deadlineWriter gives up on a caller who takes nothing for a while.
+// deadlineWriter ends a response if the caller reads nothing for ioTimeout.
 type deadlineWriter struct {
 	http.ResponseWriter
 	connection *http.ResponseController
@@ -135,15 +136,15 @@ type deadlineWriter struct {
 func (a *deadlineWriter) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 func (a *deadlineWriter) Write(p []byte) (int, error) {
-	_ = a.connection.SetWriteDeadline(time.Now().Add(ioTimeout)) // where there is a connection
+	_ = a.connection.SetWriteDeadline(time.Now().Add(ioTimeout)) // fails without a connection, as in tests
 	return a.ResponseWriter.Write(p)
 }
 
-// ReadFrom writes piece by piece, each by sendfile where that is possible.
+// ReadFrom copies in pieces, so that the deadline moves on. Each piece uses sendfile where possible.
 func (a *deadlineWriter) ReadFrom(from io.Reader) (all int64, err error) {
 	const piece = 1 << 20
 	for {
-		_ = a.connection.SetWriteDeadline(time.Now().Add(ioTimeout)) // where there is a connection
+		_ = a.connection.SetWriteDeadline(time.Now().Add(ioTimeout)) // fails without a connection, as in tests
 		n, err := io.CopyN(a.ResponseWriter, from, piece)
 		all += n
 		if errors.Is(err, io.EOF) {
@@ -169,7 +170,7 @@ func writeJSON(w http.ResponseWriter, body any) error {
 		return err
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(append(text, '\n')) // who asked may be gone
+	_, _ = w.Write(append(text, '\n')) // the caller may be gone
 	return nil
 }
 
@@ -180,7 +181,7 @@ func readJSON(w http.ResponseWriter, r *http.Request, limit int64, into any) err
 	return nil
 }
 
-// fileError is what a caller is told of what went wrong with a file.
+// fileError returns the problem for an error of the tree.
 func fileError(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

@@ -13,12 +13,12 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/siteagent/durable"
 )
 
-// LoadOrCreateHostKey reads the key by which SSH knows the agent from a file, which it makes where it is not there.
+// LoadOrCreateHostKey reads the SSH host key from a file. It creates a key if the file is missing.
 func LoadOrCreateHostKey(file string) (ssh.Signer, error) {
 	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		if text, err = newHostKey(); err == nil {
-			err = durable.Replace(file, text) // which nobody else can read
+			err = durable.Replace(file, text) // readable by this user alone
 		}
 		if err != nil {
 			return nil, fmt.Errorf("make a host key: %w", err)

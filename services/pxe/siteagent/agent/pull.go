@@ -18,11 +18,11 @@ import (
 
 const (
 	dialTimeout = 20 * time.Second
-	// maxPulls is of how many orders it is known what became of them.
+	// maxPulls is how many pulls the agent remembers.
 	maxPulls = 8
 )
 
-// pulls are the orders that there are, of which the last one counts.
+// pulls are the newest pulls. Only the last one runs.
 type pulls struct {
 	next chan siteagent.PullOrder
 
@@ -30,7 +30,7 @@ type pulls struct {
 	all []*pull // the newest last
 }
 
-// runPull is what becomes of an order.
+// pull is the state of one pull.
 type pull struct {
 	id           string
 	files, bytes atomic.Int64
@@ -67,7 +67,7 @@ func (s *pulls) find(id string) *pull {
 	return nil
 }
 
-// add has a pull done, in place of one that is being done. One that was ordered already is not ordered again.
+// add starts a pull, which replaces the one that runs. It ignores a known id, so that the control plane can repeat its request.
 func (s *pulls) add(o siteagent.PullOrder) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,7 +79,7 @@ func (s *pulls) add(o siteagent.PullOrder) {
 		s.all = slices.Clone(s.all[excess:])
 	}
 	select {
-	case replaced := <-s.next: // nobody has begun it
+	case replaced := <-s.next: // no pull has started on it
 		if at := slices.IndexFunc(s.all, func(p *pull) bool { return p.id == replaced.ID }); at >= 0 {
 			s.all[at].finish(errReplaced)
 		}
@@ -90,10 +90,10 @@ func (s *pulls) add(o siteagent.PullOrder) {
 
 var errReplaced = errors.New("another order has taken its place")
 
-// runPull does what it was ordered to, and says what came of it.
+// runPull runs a pull and records its result.
 func (a *Agent) runPull(ctx context.Context, o siteagent.PullOrder) {
 	p := a.pulls.find(o.ID)
-	if p == nil { // many others were ordered since
+	if p == nil { // newer pulls have pushed it out
 		return
 	}
 	err := a.mirror(ctx, p, o.Parent)
@@ -112,7 +112,7 @@ func (a *Agent) runPull(ctx context.Context, o siteagent.PullOrder) {
 	p.finish(err)
 }
 
-// mirror makes the files those of the parent. What it has got stays, whatever ends it.
+// mirror makes the agent's files the same as the parent's. After an error it keeps the files that it got.
 func (a *Agent) mirror(ctx context.Context, p *pull, parent siteagent.Target) error {
 	httpClient, err := siteagent.NewHTTPClient(parent.Fingerprint)
 	if err != nil {
@@ -142,7 +142,7 @@ func (a *Agent) mirror(ctx context.Context, p *pull, parent siteagent.Target) er
 		download.source, download.bundles = transfers, nil
 	}
 	download.run(ctx, missing)
-	for _, name := range obsolete { // also where something is missing: it makes room
+	for _, name := range obsolete { // also after errors, because it frees space
 		if err := a.tree.Delete(name); err != nil && !errors.Is(err, tree.ErrPathConflict) { // it is a folder now
 			return fmt.Errorf("delete %s: %w", name, err)
 		}
@@ -153,7 +153,7 @@ func (a *Agent) mirror(ctx context.Context, p *pull, parent siteagent.Target) er
 	return download.result(ctx)
 }
 
-// compare finds what is missing, the same contents together, and what the parent does not have.
+// compare returns the missing files, grouped by content, and the paths that the parent does not have. It counts the rest as done.
 func (p *pull) compare(wanted, have []siteagent.File) (missing [][]siteagent.File, obsolete []string) {
 	existing := make(map[string]siteagent.File, len(have))
 	for _, f := range have {
@@ -188,7 +188,7 @@ func (p *pull) compare(wanted, have []siteagent.File) (missing [][]siteagent.Fil
 	return missing, obsolete
 }
 
-// clearConflicts deletes what is gone and in the way of what is missing: a file where a folder is to be, or the other way round.
+// clearConflicts deletes obsolete files where a missing file needs a folder, and obsolete folders where it needs a file.
 func (a *Agent) clearConflicts(missing [][]siteagent.File, obsolete []string) error {
 	for _, same := range missing {
 		for _, f := range same {

@@ -17,27 +17,27 @@ import (
 )
 
 const (
-	// maxConnections is how many speak SSH at a time, maxSessions and maxOpenFiles how many sessions and files one of them has.
+	// maxConnections bounds SSH connections. maxSessions and maxOpenFiles bound the sessions and open files of each.
 	maxConnections, maxSessions, maxOpenFiles = 64, 4, 64
 	handshakeTimeout                          = 20 * time.Second
-	// idleTimeout is how long nothing may arrive of who is connected.
+	// idleTimeout is how long a client may send nothing.
 	idleTimeout = 10 * time.Minute
-	// maxKeysSize is how long the file with people's keys can be.
+	// maxKeysSize is the largest size of the file with authorized keys, in bytes.
 	maxKeysSize = 1 << 20
-	// localFolder is what people bring files to: a sync leaves it alone where there is no parent.
+	// localFolder is the folder for uploads by people. A sync without a parent leaves it alone.
 	localFolder = "local"
 )
 
-// SFTPConfig is how the agent gives and takes files by SFTP.
+// SFTPConfig configures the SFTP server.
 type SFTPConfig struct {
 	HostKey        ssh.Signer
-	AuthorizedKeys string // a file with the public keys of those who bring files, as authorized_keys has them; empty: of nobody
+	AuthorizedKeys string // a file in the form of authorized_keys, whose people may upload; empty: no one may
 }
 
-// sftpRights are those of who is connected by SSH.
+// sftpRights are the rights of an SSH connection.
 type sftpRights struct {
-	canRead                 func() bool // as long as this is true
-	canSendParts, canUpload bool        // may send what arrives in parts, and bring files to the folder local
+	canRead                 func() bool // asked at each access, because a grant expires
+	canSendParts, canUpload bool        // may write to the folder parts; may change the folder local
 }
 
 type sftpRightsKey struct{}
@@ -50,7 +50,7 @@ func always() bool { return true }
 
 var errAccessDenied = errors.New("neither the API key, nor a token that holds, nor the key of somebody who is let in")
 
-// ServeSFTP lets in, until ctx ends, who has the API key or a token as password, and people by their keys.
+// ServeSFTP serves SFTP until ctx ends. The API key or a granted token is the password, and people use their keys.
 func (a *Agent) ServeSFTP(ctx context.Context, listener net.Listener, s SFTPConfig) error {
 	config := &ssh.ServerConfig{
 		MaxAuthTries: 6, ServerVersion: "SSH-2.0-Ironplane",
@@ -103,7 +103,8 @@ func (a *Agent) ServeSFTP(ctx context.Context, listener net.Listener, s SFTPConf
 	}
 }
 
-// ReadAuthorizedKeys are the public keys in a file, which may be replaced at any time; none, where it is not named.
+// ReadAuthorizedKeys reads the public keys in a file. An empty name gives none. The agent reads the file for every connection, so
+// that it may be replaced.
 func ReadAuthorizedKeys(file string) (keys []ssh.PublicKey, err error) {
 	if file == "" {
 		return nil, nil
@@ -142,7 +143,7 @@ func (a *Agent) serveSSH(ctx context.Context, rawConn net.Conn, config *ssh.Serv
 	conn, channels, requests, err := ssh.NewServerConn(&deadlineConn{rawConn}, config)
 	timer.Stop()
 	if err != nil {
-		return // who was not let in was told so
+		return // the handshake has told the client why
 	}
 	var serving sync.WaitGroup
 	defer serving.Wait()
@@ -152,7 +153,7 @@ func (a *Agent) serveSSH(ctx context.Context, rawConn net.Conn, config *ssh.Serv
 	var sessions atomic.Int32
 	for asked := range channels {
 		if asked.ChannelType() != "session" || sessions.Load() >= maxSessions {
-			_ = asked.Reject(ssh.Prohibited, "there is SFTP, and nothing else") // who asked may be gone
+			_ = asked.Reject(ssh.Prohibited, "there is SFTP, and nothing else") // the client may be gone
 			continue
 		}
 		channel, channelRequests, err := asked.Accept()
@@ -167,14 +168,14 @@ func (a *Agent) serveSSH(ctx context.Context, rawConn net.Conn, config *ssh.Serv
 	}
 }
 
-// serveSession waits for the wish for SFTP, and speaks that.
+// serveSession waits for the request for SFTP, and serves it.
 func (a *Agent) serveSession(channel ssh.Channel, asked <-chan *ssh.Request, rights sftpRights) {
 	defer channel.Close()
 	for r := range asked {
 		const sftpAsString = "\x00\x00\x00\x04sftp"
 		isSFTP := r.Type == "subsystem" && string(r.Payload) == sftpAsString
 		if r.WantReply {
-			_ = r.Reply(isSFTP, nil) // who asked may be gone
+			_ = r.Reply(isSFTP, nil) // the client may be gone
 		}
 		if !isSFTP {
 			continue
@@ -182,15 +183,15 @@ func (a *Agent) serveSession(channel ssh.Channel, asked <-chan *ssh.Request, rig
 		var discarding sync.WaitGroup
 		discarding.Go(func() { ssh.DiscardRequests(asked) })
 		s := &session{agent: a, rights: rights}
-		_ = sftp.NewRequestServer(channel, sftp.Handlers{FileGet: s, FilePut: s, FileCmd: s, FileList: s}).Serve() // ends when the caller leaves
-		_, _ = channel.SendRequest("exit-status", false, make([]byte, 4))                                          // which clients wait for
+		_ = sftp.NewRequestServer(channel, sftp.Handlers{FileGet: s, FilePut: s, FileCmd: s, FileList: s}).Serve() // ends when the client leaves
+		_, _ = channel.SendRequest("exit-status", false, make([]byte, 4))                                          // clients wait for it
 		_ = channel.Close()
 		discarding.Wait()
 		return
 	}
 }
 
-// deadlineConn gives up on who sends nothing, or takes nothing, for a while.
+// deadlineConn closes a connection whose client sends or reads nothing for too long.
 type deadlineConn struct{ net.Conn }
 
 func (c *deadlineConn) Read(p []byte) (int, error) {

@@ -16,14 +16,14 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/siteagent/tree"
 )
 
-// session answers one who speaks SFTP. The root has the folder files, and, for the control plane alone, parts.
+// session serves one SFTP session. Its root has the folder files, and for the control plane the folder parts, which is not listed.
 type session struct {
 	agent     *Agent
 	rights    sftpRights
 	openFiles atomic.Int32
 }
 
-// treePath is the path in the tree of what a request names: "." is the folder files itself.
+// treePath returns the path in the tree for a path of SFTP. "." is the folder files itself.
 func treePath(requestPath string) (string, bool) {
 	if requestPath == "/"+siteagent.SFTPFiles {
 		return ".", true
@@ -31,7 +31,7 @@ func treePath(requestPath string) (string, bool) {
 	return strings.CutPrefix(requestPath, "/"+siteagent.SFTPFiles+"/")
 }
 
-// localPath is the path in the tree of what people may change.
+// localPath returns the path in the tree if the client may change it: a path in the folder local, and a client that may upload.
 func (s *session) localPath(requestPath string) (string, error) {
 	name, ok := treePath(requestPath)
 	if !ok || !s.rights.canUpload || !strings.HasPrefix(name, localFolder+"/") {
@@ -40,7 +40,7 @@ func (s *session) localPath(requestPath string) (string, error) {
 	return name, nil
 }
 
-// acquireFile counts an open file.
+// acquireFile counts an open file, and fails if there are too many.
 func (s *session) acquireFile() error {
 	if s.openFiles.Add(1) > maxOpenFiles {
 		s.openFiles.Add(-1)
@@ -49,7 +49,7 @@ func (s *session) acquireFile() error {
 	return nil
 }
 
-// Fileread opens a file to be read.
+// Fileread opens a file for reading.
 func (s *session) Fileread(r *sftp.Request) (io.ReaderAt, error) {
 	name, ok := treePath(r.Filepath)
 	if !ok || !s.rights.canRead() {
@@ -76,7 +76,7 @@ func (f *readFile) Close() error {
 	return f.File.Close()
 }
 
-// Filewrite takes a part of the control plane's, or a file that somebody brings.
+// Filewrite opens a part for the control plane, or an upload.
 func (s *session) Filewrite(r *sftp.Request) (io.WriterAt, error) {
 	if r.Pflags().Append {
 		return nil, sftp.ErrSSHFxOpUnsupported
@@ -116,7 +116,7 @@ func (f *writtenFile) WriteAt(p []byte, at int64) (int, error) {
 	return n, f.session.sftpError(err)
 }
 
-// TransferError says that the connection has ended in the middle.
+// TransferError discards an upload whose connection broke.
 func (f *writtenFile) TransferError(error) { f.upload.Abort() }
 
 func (f *writtenFile) Close() error {
@@ -124,7 +124,7 @@ func (f *writtenFile) Close() error {
 	return f.session.sftpError(f.upload.Close())
 }
 
-// Filecmd changes what people brought.
+// Filecmd renames or deletes uploads, or creates folders for them.
 func (s *session) Filecmd(r *sftp.Request) error {
 	name, err := s.localPath(r.Filepath)
 	if err != nil {
@@ -132,7 +132,7 @@ func (s *session) Filecmd(r *sftp.Request) error {
 	}
 	files := s.agent.tree
 	switch r.Method {
-	case "Setstat": // modes and times are the agent's own
+	case "Setstat": // the agent sets modes and times itself
 		return nil
 	case "Rename", "PosixRename":
 		to, err := s.localPath(r.Target)
@@ -153,10 +153,10 @@ func (s *session) Filecmd(r *sftp.Request) error {
 	return sftp.ErrSSHFxOpUnsupported
 }
 
-// PosixRename is a rename that replaces what is there.
+// PosixRename renames a file, and replaces another one.
 func (s *session) PosixRename(r *sftp.Request) error { return s.Filecmd(r) }
 
-// Filelist lists a folder, or looks at what is there.
+// Filelist lists a folder, or describes one file.
 func (s *session) Filelist(r *sftp.Request) (sftp.ListerAt, error) {
 	if !s.rights.canRead() {
 		return nil, sftp.ErrSSHFxPermissionDenied
@@ -183,7 +183,7 @@ func (s *session) Filelist(r *sftp.Request) (sftp.ListerAt, error) {
 	return nil, sftp.ErrSSHFxOpUnsupported
 }
 
-// rootEntry is the folder files as the root has it.
+// rootEntry is the folder files in the listing of the root.
 type rootEntry struct{ fs.FileInfo }
 
 func (rootEntry) Name() string { return siteagent.SFTPFiles }
@@ -201,7 +201,7 @@ func (l fileList) ListAt(into []os.FileInfo, at int64) (int, error) {
 	return n, nil
 }
 
-// sftpError is what a caller is told of what went wrong: nothing of where the folder is.
+// sftpError returns the error for the client. It hides the location of the agent's folder.
 func (s *session) sftpError(err error) error {
 	switch {
 	case err == nil, errors.Is(err, sftp.ErrSSHFxPermissionDenied), errors.Is(err, io.EOF):

@@ -1,4 +1,4 @@
-// Package agenttest runs a site agent for tests of what the pxe service does with it.
+// Package agenttest runs a site agent, and plays its machines, for tests of the pxe service.
 package agenttest
 
 import (
@@ -22,11 +22,11 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/siteagent/tree"
 )
 
-// BootAgent is an agent that boots machines, which a test speaks for.
+// BootAgent is a running agent whose machines the test plays.
 type BootAgent struct {
 	*testing.T
 	URL    string
-	IsDown atomic.Bool // nobody reaches it
+	IsDown atomic.Bool // the control plane cannot reach the agent
 	Agent  *agent.Agent
 	Stop   func()
 
@@ -36,7 +36,7 @@ type BootAgent struct {
 	server    *httptest.Server
 }
 
-// NewBootAgent starts one that asks callers for a key, until the test ends.
+// NewBootAgent starts an agent with an API key. It stops at the end of the test.
 func NewBootAgent(t *testing.T, key string) *BootAgent {
 	t.Helper()
 	b := &BootAgent{T: t, key: secret.New(key), folder: t.TempDir()}
@@ -64,10 +64,10 @@ func NewBootAgent(t *testing.T, key string) *BootAgent {
 	return b
 }
 
-// OnRequest has something done before the agent takes each request with its body.
+// OnRequest calls do before the agent handles each request of the control plane.
 func (b *BootAgent) OnRequest(do func(r *http.Request, body string)) { b.onRequest.Store(&do) }
 
-// Start runs the agent on what it has on its disk.
+// Start starts the agent, with what its folder has.
 func (b *BootAgent) Start() {
 	b.Helper()
 	files, err := tree.Open(b.folder)
@@ -96,7 +96,7 @@ func (b *BootAgent) Start() {
 	}
 }
 
-// Boot has a machine begin to boot, and answers the script that it gets.
+// Boot boots a machine and returns the script that it gets.
 func (b *BootAgent) Boot(mac, address string) string {
 	b.Helper()
 	client := machine.Client{MAC: mac, IsBooting: true}
@@ -107,7 +107,7 @@ func (b *BootAgent) Boot(mac, address string) string {
 	return b.MustRequest("GET", "/i/boot", address, "")
 }
 
-// Request has a machine ask for something.
+// Request sends a machine's request and returns the response.
 func (b *BootAgent) Request(method, path, address, form string) *httptest.ResponseRecorder {
 	response, request := httptest.NewRecorder(), httptest.NewRequest(method, path, strings.NewReader(form))
 	request.RemoteAddr = address + ":4711"
@@ -116,7 +116,7 @@ func (b *BootAgent) Request(method, path, address, form string) *httptest.Respon
 	return response
 }
 
-// MustRequest does so, and answers what it is given.
+// MustRequest sends a machine's request, and returns the body of a response that must have the status 200.
 func (b *BootAgent) MustRequest(method, path, address, form string) string {
 	b.Helper()
 	response := b.Request(method, path, address, form)
@@ -126,13 +126,13 @@ func (b *BootAgent) MustRequest(method, path, address, form string) string {
 	return response.Body.String()
 }
 
-// PostEvent has a machine with a token say how far it is.
+// PostEvent reports an installer's progress, success or failure.
 func (b *BootAgent) PostEvent(token, event, address, form string) {
 	b.Helper()
 	b.MustRequest("POST", "/i/"+token+"/"+event, address, form)
 }
 
-// Reports are what the agent has to say of machines.
+// Reports returns all reports in the agent's feed.
 func (b *BootAgent) Reports() (all []siteagent.Report) {
 	b.Helper()
 	client := &siteagent.Client{URL: b.URL, Key: b.key, HTTP: b.server.Client()}

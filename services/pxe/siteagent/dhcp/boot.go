@@ -7,14 +7,14 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/siteagent/machine"
 )
 
-// bootloaders are what firmware of an architecture loads, where it asks by TFTP and by HTTP.
+// bootloaders are the iPXE binaries by the architecture of the firmware, for TFTP and for HTTP.
 var bootloaders = map[iana.Arch]string{
 	iana.INTEL_X86PC: "undionly.kpxe",
 	iana.EFI_BC:      "ipxe.efi", iana.EFI_X86_64: "ipxe.efi", iana.EFI_X86_64_HTTP: "ipxe.efi",
 	iana.EFI_ARM64: "ipxe-arm64.efi", iana.EFI_ARM64_HTTP: "ipxe-arm64.efi",
 }
 
-// bootloaderFor is what firmware loads; empty: there is none for it.
+// bootloaderFor returns the path of the bootloader for a machine, or "" if there is none for its architecture.
 func (s *Server) bootloaderFor(c machine.Client, architectures []iana.Arch) string {
 	architecture := iana.INTEL_X86PC
 	if len(architectures) > 0 {
@@ -28,10 +28,10 @@ func (s *Server) bootloaderFor(c machine.Client, architectures []iana.Arch) stri
 	return machine.Bootloaders + name
 }
 
-// scriptPath is where iPXE finds the script that is made for its machine.
+// scriptPath is the path of a machine's boot script for iPXE.
 const scriptPath = "/i/boot"
 
-// addBootOptions adds what to boot: firmware iPXE, and iPXE a script that is made for this machine.
+// addBootOptions adds what to boot: iPXE for firmware, and the machine's script for iPXE.
 func (s *Server) addBootOptions(q *request, r *dhcpv4.DHCPv4) *dhcpv4.DHCPv4 {
 	if !q.client.IsBooting {
 		return r
@@ -40,11 +40,11 @@ func (s *Server) addBootOptions(q *request, r *dhcpv4.DHCPv4) *dhcpv4.DHCPv4 {
 		r.UpdateOption(dhcpv4.OptClassIdentifier(q.class))
 	}
 	if s.Proxy && q.class == "PXEClient" {
-		const bootFileAtOnce = 8 // no other boot servers are to be looked for
+		const bootFileAtOnce = 8 // bit 3 of option 43.6: use this boot file, and look for no boot servers
 		r.UpdateOption(dhcpv4.OptGeneric(dhcpv4.OptionVendorSpecificInformation, []byte{6, 1, bootFileAtOnce, 255}))
 	}
 	if q.ipxe {
-		r.ServerIPAddr = s.Server.AsSlice() // without which iPXE takes a proxy's answer for none
+		r.ServerIPAddr = s.Server.AsSlice() // without it iPXE ignores a proxy's reply
 		return setBootFile(r, s.URL+scriptPath)
 	}
 	name := s.bootloaderFor(q.client, q.ClientArch())
@@ -59,7 +59,7 @@ func (s *Server) addBootOptions(q *request, r *dhcpv4.DHCPv4) *dhcpv4.DHCPv4 {
 	return setBootFile(r, name)
 }
 
-// setBootFile names what to boot, in the option and, for firmware that looks there, in the header.
+// setBootFile sets the boot file in the option and, if it fits, in the header, where some firmware looks.
 func setBootFile(r *dhcpv4.DHCPv4, name string) *dhcpv4.DHCPv4 {
 	const maxHeaderLength = 127
 	if len(name) <= maxHeaderLength {

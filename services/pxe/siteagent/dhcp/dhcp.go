@@ -1,5 +1,4 @@
-// Package dhcp answers machines that ask, by DHCP, for an address and what to boot; or for the latter alone, beside a server that the
-// site has.
+// Package dhcp serves DHCP to machines that boot: addresses and what to boot, or only the latter as a proxy beside another server.
 package dhcp
 
 import (
@@ -23,30 +22,30 @@ import (
 
 const (
 	serverPort, clientPort = dhcpv4.ServerPort, dhcpv4.ClientPort
-	// ProxyPort is where who boots asks a server that gives no addresses.
+	// ProxyPort is the port for requests to a proxy.
 	ProxyPort     = 4011
 	maxPacketSize = 4096
 )
 
-// Settings are what the operator chose.
+// Settings are the operator's settings.
 type Settings struct {
-	Interface string         // where machines ask
-	Proxy     bool           // it gives no addresses
-	Server    netip.Addr     // the agent's own, which is the TFTP server's, too
-	IPv6      netip.Addr     // likewise; none: DHCPv6 is not answered
-	URL       string         // where machines reach the agent by HTTP
-	IPv6URL   string         // where those do that have no IPv4
-	Relays    []netip.Prefix // relay agents that are believed, by what they send from
+	Interface string         // the machines' network interface
+	Proxy     bool           // offer what to boot, and no addresses
+	Server    netip.Addr     // the agent's own IPv4 address, for TFTP too
+	IPv6      netip.Addr     // the agent's own IPv6 address; invalid: no DHCPv6
+	URL       string         // the base URL of the agent for machines
+	IPv6URL   string         // the base URL for machines without IPv4
+	Relays    []netip.Prefix // the source addresses of trusted relay agents
 }
 
-// Server answers.
+// Server answers DHCP and DHCPv6.
 type Server struct {
 	Settings
 	Machines *machine.Machines
 	Log      *slog.Logger
 }
 
-// Run answers until ctx ends.
+// Run answers requests until ctx ends.
 func (s *Server) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -72,7 +71,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// socket is where packets arrive, and how they are answered.
+// socket is an address to listen at, and the function that answers its packets.
 type socket struct {
 	listen func() (*net.UDPConn, error)
 	answer answerFunc
@@ -96,7 +95,7 @@ func (s *Server) sockets() (all []socket) {
 	return all
 }
 
-// serve answers one after the other: whoever asks too fast is not heard.
+// serve answers packets one after the other. The kernel drops what arrives faster than that.
 func (s *Server) serve(conn *net.UDPConn, answer answerFunc) error {
 	packet := make([]byte, maxPacketSize)
 	for {
@@ -114,16 +113,16 @@ func (s *Server) serve(conn *net.UDPConn, answer answerFunc) error {
 	}
 }
 
-// request is what a client asks.
+// request is a client's DHCP message.
 type request struct {
 	*dhcpv4.DHCPv4
 	client machine.Client
-	class  string // PXEClient, HTTPClient, or nothing
+	class  string // PXEClient, HTTPClient or empty
 	ipxe   bool
-	port   int // that it asked
+	port   int // the server's port that received it
 }
 
-// Answer is what a packet is answered, and where it goes; nil: nothing.
+// Answer returns the reply to a packet and its destination, or nil for no reply.
 func (s *Server) Answer(packet []byte, from netip.AddrPort, port int) (reply []byte, to netip.AddrPort) {
 	req, ok := s.parse(packet, from.Addr())
 	if !ok {
@@ -137,7 +136,7 @@ func (s *Server) Answer(packet []byte, from netip.AddrPort, port int) (reply []b
 	return r.ToBytes(), replyAddress(req, r, from)
 }
 
-// replyAddress is where a reply goes: to the relay agent, to who has an address, or to all.
+// replyAddress returns the destination of a reply: the relay agent, the client's own address, or broadcast.
 func replyAddress(req *request, r *dhcpv4.DHCPv4, from netip.AddrPort) netip.AddrPort {
 	switch relay, clientAddress := toAddr(req.GatewayIPAddr), toAddr(req.ClientIPAddr); {
 	case relay.IsValid():
@@ -150,14 +149,13 @@ func replyAddress(req *request, r *dhcpv4.DHCPv4, from netip.AddrPort) netip.Add
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{255, 255, 255, 255}), clientPort)
 }
 
-// isTrustedRelay tells whether a relay agent sends from an address that is to be believed.
+// isTrustedRelay reports whether an address belongs to a relay agent that the operator trusts.
 func (s *Server) isTrustedRelay(from netip.Addr) bool {
 	return slices.ContainsFunc(s.Relays, func(p netip.Prefix) bool { return p.Contains(from) })
 }
 
-// parse reads a packet. ok: it is a request of a client with an Ethernet address, and comes from itself or by a relay agent. Where a client
-// is
-// say relay agents, and the switches that it asks through before it has an address.
+// parse parses a packet. ok is false unless it is a request of an Ethernet client, sent by the client itself or a trusted relay
+// agent. It believes the client's port only from a relay agent, or from a switch that adds it before the client has an address.
 func (s *Server) parse(packet []byte, from netip.Addr) (req *request, ok bool) {
 	p, err := dhcpv4.FromBytes(packet)
 	if err != nil || p.OpCode != dhcpv4.OpcodeBootRequest || p.HWType != iana.HWTypeEthernet || len(p.ClientHWAddr) != 6 ||
@@ -181,7 +179,7 @@ func (s *Server) parse(packet []byte, from netip.Addr) (req *request, ok bool) {
 	return req, true
 }
 
-// vendorClass is what firmware begins its vendor class with; empty: none does.
+// vendorClass returns the kind of firmware that a vendor class begins with, or "".
 func vendorClass(text string) string {
 	for _, class := range []string{"PXEClient", "HTTPClient"} {
 		if strings.HasPrefix(text, class) {
@@ -191,13 +189,14 @@ func vendorClass(text string) string {
 	return ""
 }
 
-// isIPXE tells whether iPXE asks. It writes its user class as it stands, others with its length before it.
+// isIPXE reports whether the client is iPXE. iPXE sends its user class as plain text, against RFC 3004; others send a length
+// first.
 func isIPXE(p *dhcpv4.DHCPv4) bool {
 	class := p.Options.Get(dhcpv4.OptionUserClassInformation)
 	return string(class) == "iPXE" || slices.Contains(p.UserClass(), "iPXE")
 }
 
-// formatPort writes where a client is: the circuit, and the switch.
+// formatPort joins the circuit and the switch that a relay agent names.
 func formatPort(circuit, remote []byte) string {
 	var parts []string
 	for _, part := range [][]byte{circuit, remote} {
@@ -217,7 +216,7 @@ func printable(b []byte) string {
 	return string(b)
 }
 
-// toAddr is one that is set.
+// toAddr returns an IPv4 address, or an invalid one if ip is missing or 0.0.0.0.
 func toAddr(ip net.IP) netip.Addr {
 	a, ok := netip.AddrFromSlice(ip.To4())
 	if !ok || a.IsUnspecified() {
@@ -255,7 +254,7 @@ func (s *Server) answer(req *request) *dhcpv4.DHCPv4 {
 	return nil
 }
 
-// isForThisServer tells whether a client means this server, or none.
+// isForThisServer reports whether the client names this server, or no server.
 func (s *Server) isForThisServer(req *request) bool {
 	id := toAddr(req.ServerIdentifier())
 	return !id.IsValid() || id == s.Server
@@ -275,7 +274,7 @@ func (s *Server) answerRequest(req *request) *dhcpv4.DHCPv4 {
 	}
 	if lease.Address.Addr() != requested {
 		r := s.newReply(req, dhcpv4.MessageTypeNak)
-		r.SetBroadcast() // for a relay agent, which would send it to an address that the client does not have
+		r.SetBroadcast() // or a relay agent would send it to an address that the client does not have
 		return r
 	}
 	if !s.Machines.ConfirmLease(req.client, requested) {
@@ -284,7 +283,7 @@ func (s *Server) answerRequest(req *request) *dhcpv4.DHCPv4 {
 	return s.leaseReply(req, dhcpv4.MessageTypeAck, lease)
 }
 
-// answerProxy says what to boot, and sees which address a machine asks the other server for.
+// answerProxy answers with what to boot, and notes which address the machine requests from the other server.
 func (s *Server) answerProxy(req *request) *dhcpv4.DHCPv4 {
 	switch req.MessageType() {
 	case dhcpv4.MessageTypeDiscover:
@@ -305,7 +304,7 @@ func (s *Server) answerProxy(req *request) *dhcpv4.DHCPv4 {
 	return nil
 }
 
-// newReply begins one. What relay agents and clients want back is in it.
+// newReply returns a reply with the options that relay agents and clients expect back.
 func (s *Server) newReply(req *request, kind dhcpv4.MessageType) *dhcpv4.DHCPv4 {
 	r := &dhcpv4.DHCPv4{
 		HopCount:      0,
@@ -328,7 +327,7 @@ func (s *Server) newReply(req *request, kind dhcpv4.MessageType) *dhcpv4.DHCPv4 
 	return r
 }
 
-// leaseReply is a reply with an address, and what goes with it.
+// leaseReply returns a reply with an address and its network settings.
 func (s *Server) leaseReply(req *request, kind dhcpv4.MessageType, lease machine.Lease) *dhcpv4.DHCPv4 {
 	r := s.newReply(req, kind)
 	if lease.TTL > 0 {

@@ -18,13 +18,13 @@ import (
 
 const (
 	server6Port, client6Port = dhcpv6.DefaultServerPort, dhcpv6.DefaultClientPort
-	// maxRelayHops is how many relay agents can be between a client and the server.
+	// maxRelayHops is the largest number of relay agents between a client and the server.
 	maxRelayHops  = 8
-	maxPreference = 255 // a client looks no further
+	maxPreference = 255 // tells the client to wait for no other server
 )
 
-// listenToClients6 is for clients on the interface, and switches there that add where they are. Packets that others have sent to their
-// own servers on other interfaces arrive here, too.
+// listenToClients6 listens to clients on the interface, and to switches that add a client's port. The socket also receives packets
+// that other interfaces received, which parse6 drops.
 func (s *Server) listenToClients6() (*net.UDPConn, error) {
 	iface, err := net.InterfaceByName(s.Interface)
 	if err != nil {
@@ -33,7 +33,7 @@ func (s *Server) listenToClients6() (*net.UDPConn, error) {
 	return net.ListenMulticastUDP("udp6", iface, &net.UDPAddr{IP: dhcpv6.AllDHCPRelayAgentsAndServers, Port: server6Port, Zone: iface.Name})
 }
 
-// listenToRelays6 is for relay agents in other networks, which are answered from the address that they ask.
+// listenToRelays6 listens to relay agents in other networks. Its replies come from the address that the relay agents send to.
 func (s *Server) listenToRelays6() (*net.UDPConn, error) {
 	config := net.ListenConfig{Control: func(_, _ string, conn syscall.RawConn) (err error) {
 		failed := conn.Control(func(fd uintptr) { err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1) })
@@ -46,17 +46,17 @@ func (s *Server) listenToRelays6() (*net.UDPConn, error) {
 	return conn.(*net.UDPConn), nil
 }
 
-// request6 is what a client asks by DHCPv6.
+// request6 is a client's DHCPv6 message.
 type request6 struct {
 	*dhcpv6.Message
 	client machine.Client
-	class  string // PXEClient, HTTPClient, or nothing
+	class  string // PXEClient, HTTPClient or empty
 	ipxe   bool
 	relay  *dhcpv6.RelayMessage // the outermost; nil: none
 	link   netip.Addr           // an address of the client's link
 }
 
-// Answer6 is what a packet is answered, and where it goes; nil: nothing.
+// Answer6 returns the reply to a packet and its destination, or nil for no reply.
 func (s *Server) Answer6(packet []byte, from netip.AddrPort) (reply []byte, to netip.AddrPort) {
 	req, ok := s.parse6(packet, from.Addr())
 	if !ok {
@@ -76,14 +76,14 @@ func (s *Server) Answer6(packet []byte, from netip.AddrPort) (reply []byte, to n
 	return relayed.ToBytes(), netip.AddrPortFrom(from.Addr(), server6Port)
 }
 
-// parse6 reads a packet. ok: it is of a client with an Ethernet address, on this link or behind relay agents.
+// parse6 parses a packet. ok is false unless it comes from an Ethernet client on this link or behind trusted relay agents.
 func (s *Server) parse6(packet []byte, from netip.Addr) (req *request6, ok bool) {
 	p, err := dhcpv6.FromBytes(packet)
 	if err != nil || from.IsLinkLocalUnicast() && from.Zone() != s.Interface {
 		return nil, false
 	}
 	req = &request6{client: machine.Client{IsIPv6: true}, link: s.IPv6}
-	var nearest *dhcpv6.RelayMessage // to the client
+	var nearest *dhcpv6.RelayMessage // the one nearest to the client
 	for hops := 0; p != nil && p.IsRelay(); hops++ {
 		relay, is := p.(*dhcpv6.RelayMessage)
 		if !is || hops == maxRelayHops || relay.MessageType != dhcpv6.MessageTypeRelayForward {
@@ -140,7 +140,7 @@ func (s *Server) parse6(packet []byte, from netip.Addr) (req *request6, ok bool)
 	return req, true
 }
 
-// hardwareAddress is the Ethernet address that a client's own address is made of or, where it is made of none, its DUID.
+// hardwareAddress returns the Ethernet address in the client's link-local address or, if there is none, in its DUID.
 func hardwareAddress(from netip.Addr, duid dhcpv6.DUID) net.HardwareAddr {
 	if a := from.As16(); a[11] == 0xff && a[12] == 0xfe {
 		return net.HardwareAddr{a[8] ^ 2, a[9], a[10], a[13], a[14], a[15]}
@@ -158,8 +158,9 @@ func hardwareAddress(from netip.Addr, duid dhcpv6.DUID) net.HardwareAddr {
 	return nil
 }
 
-// ownAddress is the address that a client makes itself of its link's prefix and its Ethernet address. ok: the link is the agent's, or that of
-// the machine's IP entity: any other one only the relay agent says, and who says that he is one could name a link of his own.
+// ownAddress returns the address that a client forms from its link's prefix and its Ethernet address. ok is false unless the link
+// is the agent's or that of the machine's IP entity. Any other link is known only from the relay agent, and anyone on the
+// interface could claim to be one.
 func (s *Server) ownAddress(req *request6, lease machine.Lease) (own netip.Addr, ok bool) {
 	const bits = 64
 	known := netip.PrefixFrom(s.IPv6, bits).Masked().Contains(req.link) || lease.Address.IsValid() && lease.Address.Masked().Contains(req.link)
@@ -172,16 +173,16 @@ func (s *Server) ownAddress(req *request6, lease machine.Lease) (own netip.Addr,
 	return netip.AddrFrom16(a), true
 }
 
-// serverDUID is the server's name, made of its address.
+// serverDUID returns the server's DUID, which is derived from its address.
 func (s *Server) serverDUID() *dhcpv6.DUIDUUID {
 	sum := sha256.Sum256([]byte("DHCPv6 server " + s.IPv6.String()))
 	id := [16]byte(sum[:])
-	const version, variant = 0x80, 0x80 // of RFC 9562: what it is made of is up to who makes it
+	const version, variant = 0x80, 0x80 // of RFC 9562: a UUID with content of our own
 	id[6], id[8] = id[6]&0x0f|version, id[8]&0x3f|variant
 	return &dhcpv6.DUIDUUID{UUID: id}
 }
 
-// isForThisServer6 tells whether a client names this server, or none where it may.
+// isForThisServer6 reports whether the client names this server, or no server where the message allows that.
 func (s *Server) isForThisServer6(req *request6) bool {
 	matches, serverID := false, req.Options.ServerID()
 	if serverID != nil {
@@ -215,7 +216,7 @@ func (s *Server) answer6(req *request6) *dhcpv6.Message {
 		return s.addBootOptions6(req, s.configReply6(req, dhcpv6.MessageTypeReply, lease))
 	}
 	if !lease.Address.IsValid() {
-		if req.MessageType == dhcpv6.MessageTypeRenew { // what this server gave it once
+		if req.MessageType == dhcpv6.MessageTypeRenew { // this server gave it the address earlier
 			return s.leaseReply6(req, dhcpv6.MessageTypeReply, lease)
 		}
 		return nil
@@ -237,13 +238,13 @@ func (s *Server) answer6(req *request6) *dhcpv6.Message {
 			s.Machines.DeclineLease(req.client, a)
 		}
 		return s.statusReply6(req, iana.StatusSuccess)
-	case dhcpv6.MessageTypeRelease: // the address stays the machine's
+	case dhcpv6.MessageTypeRelease: // the machine keeps its address
 		return s.statusReply6(req, iana.StatusSuccess)
 	}
 	return nil
 }
 
-// clientAddresses are those that a client has.
+// clientAddresses returns the addresses that the client says it has.
 func clientAddresses(req *request6) (all []netip.Addr) {
 	for _, ia := range req.Options.IANA() {
 		for _, a := range ia.Options.Addresses() {
@@ -255,7 +256,7 @@ func clientAddresses(req *request6) (all []netip.Addr) {
 	return all
 }
 
-// confirm6 says whether what a client has is still its own.
+// confirm6 tells the client whether its addresses are still valid.
 func (s *Server) confirm6(req *request6, lease machine.Lease) *dhcpv6.Message {
 	assigned := clientAddresses(req)
 	if len(assigned) == 0 {
@@ -272,7 +273,7 @@ func (s *Server) confirm6(req *request6, lease machine.Lease) *dhcpv6.Message {
 	return s.statusReply6(req, iana.StatusSuccess)
 }
 
-// newReply6 begins one.
+// newReply6 returns a reply with both sides' DUIDs.
 func (s *Server) newReply6(req *request6, kind dhcpv6.MessageType) *dhcpv6.Message {
 	r := &dhcpv6.Message{MessageType: kind, TransactionID: req.TransactionID}
 	if id := req.GetOneOption(dhcpv6.OptionClientID); id != nil {
@@ -288,7 +289,7 @@ func (s *Server) statusReply6(req *request6, code iana.StatusCode) *dhcpv6.Messa
 	return r
 }
 
-// configReply6 is a reply with what goes with an address.
+// configReply6 returns a reply with the DNS servers.
 func (s *Server) configReply6(req *request6, kind dhcpv6.MessageType, lease machine.Lease) *dhcpv6.Message {
 	r := s.newReply6(req, kind)
 	if len(lease.Nameservers) > 0 {
@@ -301,8 +302,8 @@ func (s *Server) configReply6(req *request6, kind dhcpv6.MessageType, lease mach
 	return r
 }
 
-// leaseReply6 is a reply with an address for the first interface that is named, and none for others. What a client has instead it is to
-// give up.
+// leaseReply6 returns a reply with an address for the client's first interface, and none for others. It gives other addresses of
+// the client a lifetime of 0, so that the client drops them.
 func (s *Server) leaseReply6(req *request6, kind dhcpv6.MessageType, lease machine.Lease) *dhcpv6.Message {
 	r := s.configReply6(req, kind, lease)
 	for i, requested := range req.Options.IANA() {
@@ -329,7 +330,7 @@ func iaAddress(address netip.Addr, lifetime time.Duration) *dhcpv6.OptIAAddress 
 	return &dhcpv6.OptIAAddress{IPv6Addr: address.AsSlice(), PreferredLifetime: lifetime, ValidLifetime: lifetime}
 }
 
-// addBootOptions6 adds what to boot: firmware iPXE, and iPXE a script that is made for this machine.
+// addBootOptions6 adds what to boot: iPXE for firmware, and the machine's script for iPXE.
 func (s *Server) addBootOptions6(req *request6, r *dhcpv6.Message) *dhcpv6.Message {
 	switch {
 	case !req.client.IsBooting:

@@ -1,4 +1,4 @@
-// Package durable writes files so that they are whole and stay there, whatever happens.
+// Package durable writes files that survive a crash or power failure, either old or new and never in part.
 package durable
 
 import (
@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 )
 
-// Replace writes a file that nobody else reads: there is the old one or the new one.
+// Replace writes a file atomically, with mode 0600. After a crash the file has either its old or its new content.
 func Replace(name string, content []byte) (err error) {
 	folder := filepath.Dir(name)
 	temp, err := os.CreateTemp(folder, ".next-")
@@ -24,7 +24,7 @@ func Replace(name string, content []byte) (err error) {
 	return SyncFolder(folder)
 }
 
-// SyncFolder has the names in a folder on the disk.
+// SyncFolder writes a folder's list of names to the disk.
 func SyncFolder(name string) error {
 	folder, err := os.Open(name)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package feed keeps what an agent has to say on its disk: entries with numbers, each there once it is said, the oldest of very many
-// forgotten.
+// Package feed stores an agent's feed on disk: numbered entries, each durable once Append returns. It deletes the oldest of more
+// than 100,000.
 package feed
 
 import (
@@ -27,7 +27,7 @@ const (
 	maxSegmentEntries = 1000
 	maxSegments       = 101 // so that there are always 100,000 entries
 	maxLineLength     = 64 << 10
-	// maxReadEntries and maxReadBytes bound what is read at once.
+	// maxReadEntries and maxReadBytes bound one read.
 	maxReadEntries = 500
 	maxReadBytes   = 512 << 10
 
@@ -35,19 +35,19 @@ const (
 	segmentSuffix = ".jsonl"
 )
 
-// Feed is what there is to say. Entries are appended to files of a thousand, which are named for their first.
+// Feed is a feed on disk. Its entries are in segments: files of maxSegmentEntries lines, named for their first entry's number.
 type Feed struct {
 	folder  string
 	history string
 
 	mu       sync.Mutex
-	segments []int64 // by their first entries' numbers
+	segments []int64 // the numbers of their first entries
 	last     int64
 	current  *os.File
-	size     int64 // of the newest
+	size     int64 // of current, in bytes
 }
 
-// Open opens a folder, which is made if it is not there. What an interrupted write left is cut off.
+// Open opens the feed in a folder, and creates the folder if it is missing. It cuts off what an interrupted write left.
 func Open(folder string) (f *Feed, err error) {
 	f = &Feed{folder: folder}
 	if err := os.MkdirAll(folder, 0o700); err != nil {
@@ -81,7 +81,7 @@ func Open(folder string) (f *Feed, err error) {
 	return f, f.resume()
 }
 
-// startHistory starts another history.
+// startHistory deletes all entries and chooses a new history.
 func (f *Feed) startHistory() error {
 	for _, first := range f.segments {
 		if err := os.Remove(f.path(first)); err != nil {
@@ -92,7 +92,7 @@ func (f *Feed) startHistory() error {
 	return durable.Replace(filepath.Join(f.folder, historyFile), []byte(f.history))
 }
 
-// resume finds the end of the newest segment.
+// resume finds the last complete entry of the newest segment.
 func (f *Feed) resume() (err error) {
 	first := f.segments[len(f.segments)-1]
 	if f.current, err = os.OpenFile(f.path(first), os.O_RDWR, 0); err != nil {
@@ -117,7 +117,7 @@ func (f *Feed) resume() (err error) {
 	return nil
 }
 
-// Close closes its file.
+// Close closes the feed's file.
 func (f *Feed) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -131,7 +131,7 @@ func (f *Feed) path(first int64) string {
 	return filepath.Join(f.folder, fmt.Sprintf("%020d%s", first, segmentSuffix))
 }
 
-// Append adds an entry, whose number and moment are given to it. It is on the disk then.
+// Append adds an entry, and sets its number and time. The entry is on the disk when Append returns.
 func (f *Feed) Append(e siteagent.Entry) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -167,7 +167,7 @@ func (f *Feed) appendEntry(e siteagent.Entry) error {
 	return nil
 }
 
-// rollSegment begins the next segment, and forgets the oldest.
+// rollSegment starts the next segment, and deletes the oldest ones.
 func (f *Feed) rollSegment() error {
 	first := f.last + 1
 	next, err := os.OpenFile(f.path(first), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
@@ -190,7 +190,7 @@ func (f *Feed) rollSegment() error {
 	return err
 }
 
-// ReadAfter are entries behind a number, the oldest first: as many as are read at once.
+// ReadAfter returns the entries above a number, the oldest first, up to maxReadEntries and maxReadBytes.
 func (f *Feed) ReadAfter(number int64) (siteagent.Feed, error) {
 	f.mu.Lock()
 	segments := slices.Clone(f.segments)
@@ -199,7 +199,7 @@ func (f *Feed) ReadAfter(number int64) (siteagent.Feed, error) {
 	if number >= found.Last {
 		return found, nil
 	}
-	from, _ := slices.BinarySearchFunc(segments, number+1, func(first, wanted int64) int { // the one behind that which has it
+	from, _ := slices.BinarySearchFunc(segments, number+1, func(first, wanted int64) int { // the index after the segment that has the entry
 		if first <= wanted {
 			return -1
 		}
@@ -218,10 +218,10 @@ func (f *Feed) ReadAfter(number int64) (siteagent.Feed, error) {
 	return found, nil
 }
 
-// readSegment adds a segment's entries behind a number, and tells whether more may follow.
+// readSegment adds a segment's entries above a number to found. more is false once found is full.
 func (f *Feed) readSegment(first, number int64, found *siteagent.Feed, bytesLeft *int) (more bool, err error) {
 	file, err := os.Open(f.path(first))
-	if errors.Is(err, fs.ErrNotExist) { // it has just been forgotten
+	if errors.Is(err, fs.ErrNotExist) { // it has just been deleted
 		return true, nil
 	}
 	if err != nil {

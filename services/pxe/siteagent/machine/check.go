@@ -15,11 +15,11 @@ const (
 	maxNameLength  = 253
 	maxTokenLength = 200
 	minTokenLength = 22 // 128 bits in base64
-	// MaxFileSize is how large one of a machine's files can be.
+	// MaxFileSize is the largest size of one of a machine's files, in bytes.
 	MaxFileSize = 2 << 20
 )
 
-// check tells all that is wrong with a machine.
+// check returns all field errors of a machine.
 func check(m *siteagent.Machine) error {
 	var invalid problem.Fields
 	if m.ID < 1 {

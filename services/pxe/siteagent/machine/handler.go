@@ -19,10 +19,10 @@ const (
 	maxFactLength = 200
 )
 
-// serve is the text that a machine is given, made while nothing else changes.
+// textFunc returns the text for a machine at an address. The lock is held meanwhile.
 type textFunc func(r *http.Request, from netip.Addr) (string, error)
 
-// Handler answers machines below /i/: each what is its own, by the address that it has.
+// Handler serves the paths below /i/. A machine is identified by its address, and each machine gets only its own files.
 func (m *Machines) Handler() http.Handler {
 	mux := http.NewServeMux()
 	for pattern, do := range map[string]textFunc{
@@ -46,7 +46,7 @@ func (m *Machines) Handler() http.Handler {
 			}
 			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 			w.Header().Set("Cache-Control", "no-store")
-			_, _ = io.WriteString(w, text) // who asked may be gone
+			_, _ = io.WriteString(w, text) // the machine may be gone
 		})
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { problem.Write(w, r, m.log, errNotFound()) })
@@ -54,7 +54,7 @@ func (m *Machines) Handler() http.Handler {
 }
 
 func (m *Machines) serve(w http.ResponseWriter, r *http.Request, do textFunc) (string, error) {
-	if r.Method == http.MethodHead { // which would cost a machine its script
+	if r.Method == http.MethodHead { // it would use up the machine's script
 		return "", problem.New(problem.MethodNotAllowed, "There is GET, and no HEAD.")
 	}
 	from, err := netip.ParseAddrPort(r.RemoteAddr)
@@ -70,7 +70,7 @@ func (m *Machines) serve(w http.ResponseWriter, r *http.Request, do textFunc) (s
 	return do(r, from.Addr().Unmap())
 }
 
-// urlFor is where a machine at an address reaches the agent.
+// urlFor returns the agent's base URL for a machine's address.
 func (m *Machines) urlFor(address netip.Addr) string {
 	if address.Is6() {
 		return m.IPv6URL
@@ -78,10 +78,10 @@ func (m *Machines) urlFor(address netip.Addr) string {
 	return m.URL
 }
 
-// errNotFound is what a machine is told that asks for what is not its own, and for what is not there alike.
+// errNotFound is the same for what does not exist and for what belongs to another machine.
 func errNotFound() error { return problem.New(problem.NotFound, "There is no such file.") }
 
-// getScript answers a machine that has loaded iPXE by what it is to boot.
+// getScript returns the script for a machine that has loaded iPXE.
 func (m *Machines) getScript(_ *http.Request, from netip.Addr) (string, error) {
 	one := m.byAddress[from]
 	if one == nil {
@@ -110,7 +110,7 @@ func (m *Machines) getScript(_ *http.Request, from netip.Addr) (string, error) {
 	}
 }
 
-// serveBootScript gives a machine its boot script, once each time that it boots.
+// serveBootScript returns a machine's boot script, once per boot.
 func (m *Machines) serveBootScript(one *machine, from netip.Addr) (string, error) {
 	address := from.String()
 	if !one.Armed {
@@ -146,9 +146,9 @@ func (m *Machines) readFiles(one *machine) (siteagent.Files, error) {
 	return whole.Files, err
 }
 
-// findByToken is the machine that a token is of, where it asks from its own address.
+// findByToken returns a token's machine if the request comes from that machine's address.
 func (m *Machines) findByToken(r *http.Request, from netip.Addr) (*machine, error) {
-	one := m.byToken[sha256.Sum256([]byte(r.PathValue("token")))] // whose digits nobody can guess one by one
+	one := m.byToken[sha256.Sum256([]byte(r.PathValue("token")))] // hashed, so that the time of the look-up says nothing about the token
 	if one == nil {
 		return nil, errNotFound()
 	}
@@ -166,7 +166,7 @@ func (m *Machines) findByToken(r *http.Request, from netip.Addr) (*machine, erro
 	return one, nil
 }
 
-// findInstalling is the owner of a token whose installation goes on.
+// findInstalling returns a token's machine if it is still being installed.
 func (m *Machines) findInstalling(r *http.Request, from netip.Addr) (*machine, error) {
 	one, err := m.findByToken(r, from)
 	if err == nil && one.Ended {
@@ -226,7 +226,7 @@ func (m *Machines) postProgress(r *http.Request, from netip.Addr) (string, error
 	return noted, m.report(one, report)
 }
 
-// endInstall notes how an installation has ended. The token is good for nothing then but to say so again.
+// endInstall records how an installation ended. From then on the token only repeats that.
 func (m *Machines) endInstall(event string) textFunc {
 	return func(r *http.Request, from netip.Addr) (string, error) {
 		one, err := m.findByToken(r, from)
@@ -262,7 +262,7 @@ func (m *Machines) endInstall(event string) textFunc {
 	}
 }
 
-// getDiscover notes what a machine is that nobody named, and sends it to its disk.
+// getDiscover reports an unknown machine's facts, and tells it to boot its disk.
 func (m *Machines) getDiscover(r *http.Request, from netip.Addr) (string, error) {
 	one := m.findUnknown(from)
 	if one == nil {

@@ -15,17 +15,17 @@ const (
 	maxUnknown = 1024
 )
 
-// Client is who asks for an address.
+// Client is a machine that requests an address.
 type Client struct {
 	MAC       string
-	Port      string     // where it is, as a relay agent says; empty: none does
-	Subnet    netip.Addr // an address of its subnet, as a relay agent says; none: it is in the agent's own
-	IsBooting bool       // it is firmware, or iPXE
+	Port      string     // from the relay agent; empty: not known
+	Subnet    netip.Addr // from the relay agent; invalid: the agent's own
+	IsBooting bool       // it is firmware or iPXE
 	IsRenewal bool       // it has its address, and asks without a relay agent
-	IsIPv6    bool       // it asks by DHCPv6
+	IsIPv6    bool       // it uses DHCPv6
 }
 
-// Lease is an address, and what goes with it.
+// Lease is an address with its network settings.
 type Lease struct {
 	Address     netip.Prefix
 	Gateway     netip.Addr
@@ -34,15 +34,15 @@ type Lease struct {
 	TTL         time.Duration
 }
 
-// Pool is a range of addresses of one subnet. As a text: 10.1.0.200-10.1.0.250/24, and 10.1.0.1 behind a comma for the gateway;
-// none is empty.
+// Pool is a range of addresses in one subnet, with an optional gateway. Its text is like 10.1.0.200-10.1.0.250/24,10.1.0.1, and
+// the empty text is no pool.
 type Pool struct {
 	First, Last netip.Addr
 	Gateway     netip.Addr
 	Bits        int
 }
 
-// UnmarshalText reads the text. Empty, there is none.
+// UnmarshalText parses the text. An empty text gives no pool.
 func (p *Pool) UnmarshalText(text []byte) (err error) {
 	if *p = (Pool{}); len(text) == 0 {
 		return nil
@@ -64,13 +64,13 @@ func (p *Pool) UnmarshalText(text []byte) (err error) {
 	return nil
 }
 
-// unknownMachine is a machine that nobody named.
+// unknownMachine is a machine that the control plane did not name.
 type unknownMachine struct {
 	machine
 	expiresAt time.Time
 }
 
-// Admit tells whether a machine that begins to ask is to be answered. Firmware and iPXE have their script once more then.
+// Admit reports whether to answer a machine that starts to boot. It allows firmware and iPXE their boot script once more.
 func (m *Machines) Admit(c Client) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -93,8 +93,8 @@ func (m *Machines) Admit(c Client) bool {
 	return true
 }
 
-// isAllowedPort tells whether a machine asks from where its token is for. What a relay agent said of IPv4 holds for IPv6, too, and the
-// other way round.
+// isAllowedPort reports whether a machine may use its token at the client's port. A port that is pinned by IPv4 holds for IPv6
+// too, and the reverse.
 func (m *Machines) isAllowedPort(one *machine, c Client) bool {
 	if c.IsRenewal || !one.isInstalling() {
 		return true
@@ -122,7 +122,7 @@ func portRefusal(c Client, own location) siteagent.Report {
 	}
 }
 
-// RefuseRelay is told of a client for which somebody asks who is no relay agent.
+// RefuseRelay reports a request of a relay agent that the operator does not trust.
 func (m *Machines) RefuseRelay(c Client, from netip.Addr) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -145,20 +145,20 @@ func describePort(port string) string {
 	return "port " + port
 }
 
-// tryReport reports what a machine did, where nobody waits for the outcome.
+// tryReport reports what a machine did, and only logs an error.
 func (m *Machines) tryReport(one *machine, r siteagent.Report) {
 	if err := m.report(one, r); err != nil {
 		m.log.Error("what a machine did cannot be reported", "error", err)
 	}
 }
 
-// hasLeft tells whether a machine has none of its addresses any more.
+// hasLeft reports whether the control plane took all of the machine's addresses away.
 func (one *machine) hasLeft() bool {
 	return one.IPv4 == nil && one.IPv6 == nil && one.Boot == siteagent.BootLocal
 }
 
-// FindLease is what a client is to have. ok: it is answered. It may have no address: it has left it, or asks for one of IPv6 and was
-// given none.
+// FindLease returns the lease for a client. ok is false if the client gets no answer. The lease has no address if the machine has
+// left it, or has none of IPv6.
 func (m *Machines) FindLease(c Client) (lease Lease, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -205,7 +205,8 @@ func (m *Machines) findLease(one *machine, c Client) (lease Lease, ok bool) {
 	return lease, true
 }
 
-// ConfirmLease notes that a client has an address, and what reads as that machine comes from there. ok: it may have it.
+// ConfirmLease records that a client has an address. From then on requests from that address are the machine's. ok is false if the
+// client may not have it.
 func (m *Machines) ConfirmLease(c Client, address netip.Addr) (ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -243,7 +244,7 @@ func (m *Machines) ConfirmLease(c Client, address netip.Addr) (ok bool) {
 	return true
 }
 
-// DeclineLease notes that a client found its address in use.
+// DeclineLease records that a client found its address in use.
 func (m *Machines) DeclineLease(c Client, address netip.Addr) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -257,14 +258,14 @@ func (m *Machines) DeclineLease(c Client, address netip.Addr) {
 				Response: "nothing: it says that somebody else has the address " + address.String(),
 			},
 		)
-	} else if s := m.unknown[c.MAC]; s != nil && s.Address == address { // which nobody is lent for a while
+	} else if s := m.unknown[c.MAC]; s != nil && s.Address == address { // keep the address out of use for a while
 		delete(m.unknown, c.MAC)
 		m.unknown[address.String()] = s
 	}
 	m.log.Warn("a machine says that somebody else has its address", "mac", c.MAC, "address", address)
 }
 
-// lendAddress finds an address for a machine that nobody named, the one that it had if it can be.
+// lendAddress returns the unknown machine of a client, with its last address if possible.
 func (m *Machines) lendAddress(c Client) *unknownMachine {
 	now := time.Now()
 	s := m.unknown[c.MAC]
@@ -285,7 +286,7 @@ func (m *Machines) lendAddress(c Client) *unknownMachine {
 	return s
 }
 
-// freeAddress is the first address of the pool that nobody has, where the client's subnet is the pool's.
+// freeAddress returns the first free address of the pool, if the client is in the pool's subnet.
 func (m *Machines) freeAddress(c Client) netip.Addr {
 	if !m.Pool.First.IsValid() || c.Subnet.IsValid() && !m.Pool.subnet().Contains(c.Subnet) {
 		return netip.Addr{}
@@ -309,7 +310,7 @@ func (m *Machines) freeAddress(c Client) netip.Addr {
 
 func (p Pool) subnet() netip.Prefix { return netip.PrefixFrom(p.First, p.Bits).Masked() }
 
-// confirmLent notes that a machine that nobody named has an address.
+// confirmLent records the address of an unknown machine.
 func (m *Machines) confirmLent(c Client, address netip.Addr) bool {
 	if !m.Discover || c.IsIPv6 {
 		return false
@@ -322,7 +323,7 @@ func (m *Machines) confirmLent(c Client, address netip.Addr) bool {
 	return true
 }
 
-// findUnknown is the machine that nobody named at an address.
+// findUnknown returns the unknown machine at an address, or nil.
 func (m *Machines) findUnknown(address netip.Addr) *unknownMachine {
 	for _, s := range m.unknown {
 		if s.Address == address && time.Now().Before(s.expiresAt) {

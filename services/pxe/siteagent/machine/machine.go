@@ -1,5 +1,5 @@
-// Package machine is what an agent knows of the machines that boot from it: what the control plane said of each, which address each
-// has, and whether it may be given its script. It answers what they ask over HTTP.
+// Package machine keeps what the control plane said about a site's machines, and where each machine is. It decides which addresses
+// and scripts they get, and serves their files over HTTP.
 package machine
 
 import (
@@ -28,26 +28,26 @@ import (
 
 const (
 	maxMachines = 10_000
-	// repeatInterval is when the same is reported once more, and pause how long at least lies between two reports of progress, or two of
-	// something refused.
+	// The same report is repeated after repeatInterval. Two reports of progress, or two refusals, are at least reportInterval
+	// apart.
 	repeatInterval = time.Minute
 	reportInterval = time.Second
-	// maxReports is how many reports of a machine there are at once, and maxDiscovered how many of all that nobody named: then there
-	// is one a second.
+	// maxReports and maxDiscovered are how many reports one machine, or all unknown machines, may send at once. After that they
+	// may send one a second.
 	maxReports, maxDiscovered = 100, 1000
 
 	machineFile, stateFile = ".machine", ".state"
 )
 
-// Settings are what the operator chose.
+// Settings are the operator's settings.
 type Settings struct {
-	URL      string // where machines reach the agent, without a slash at the end
-	IPv6URL  string // where those do that have no IPv4; empty: nowhere
-	Discover bool   // whether machines that nobody named are asked what they are
-	Pool     Pool   // of addresses for these
+	URL      string // the base URL of the agent for machines, without a slash at the end
+	IPv6URL  string // the base URL for machines without IPv4; empty: none
+	Discover bool   // whether unknown machines are asked what they are
+	Pool     Pool   // addresses for unknown machines
 }
 
-// Machines are those that the control plane named. What it said, and what became of it, is on the disk.
+// Machines are the machines that the control plane named. They and their states are on disk.
 type Machines struct {
 	Settings
 	folder  string
@@ -56,40 +56,40 @@ type Machines struct {
 
 	mu            sync.Mutex
 	all           map[int64]*machine
-	byMAC         map[string]*machine // of several the one of the newest install
+	byMAC         map[string]*machine // of several the machine of the newest install
 	byAddress     map[netip.Addr]*machine
 	byToken       map[[sha256.Size]byte]*machine
-	unknown       map[string]*unknownMachine // by MAC
-	discoverLimit rateLimit                  // of reports of all strangers
+	unknown       map[string]*unknownMachine // by MAC address
+	discoverLimit rateLimit                  // for the reports of all unknown machines
 }
 
-// machine is one of them.
+// machine is one machine with its state.
 type machine struct {
-	siteagent.Machine // without its files
+	siteagent.Machine // without its files, which stay on disk
 	state
-	lastSent map[string]sentReport // of each What, the last
-	limit    rateLimit             // of reports
-	pending  *siteagent.Report     // of progress, which is reported with the next pause
+	lastSent map[string]sentReport // the last report of each event
+	limit    rateLimit             // for its reports
+	pending  *siteagent.Report     // progress that waits for reportInterval
 }
 
-// state is what became of a machine.
+// state is the stored part of what a machine did.
 type state struct {
-	Attempt     string            `json:"attempt"` // the SHA-256 of the token that the rest is of
-	location                      // of IPv4
+	Attempt     string            `json:"attempt"` // hash of the token that the other members belong to
+	location                      // for IPv4
 	ByIPv6      location          `json:"by_ipv6,omitzero"`
-	Armed       bool              `json:"armed"` // it has begun to boot, and was not given its script since
-	Ended       bool              `json:"ended"` // it said that the installation is done, or has failed
+	Armed       bool              `json:"armed"` // it has started to boot, and may get its script
+	Ended       bool              `json:"ended"` // its installation has succeeded or failed
 	Undelivered *siteagent.Report `json:"owed,omitempty"`
 }
 
-// location is where a machine is, as it asked by one version of the protocol.
+// location is where a machine is, by one version of IP.
 type location struct {
-	Address netip.Addr `json:"address"` // which it was leased, or seen with
-	Port    string     `json:"port"`    // where it was then, as a relay agent said
-	Pinned  bool       `json:"pinned"`  // the token is for who is at this port
+	Address netip.Addr `json:"address"` // leased, or seen
+	Port    string     `json:"port"`    // from the relay agent
+	Pinned  bool       `json:"pinned"`  // the token is for this port only
 }
 
-// locationFor is where a client's machine is, as it asks.
+// locationFor returns the machine's location for the client's version of IP.
 func (s *state) locationFor(c Client) *location {
 	if c.IsIPv6 {
 		return &s.ByIPv6
@@ -97,15 +97,15 @@ func (s *state) locationFor(c Client) *location {
 	return &s.location
 }
 
-// hasAddress tells whether an address is the machine's.
+// hasAddress reports whether an address is the machine's.
 func (s *state) hasAddress(address netip.Addr) bool {
 	return address.IsValid() && (s.Address == address || s.ByIPv6.Address == address)
 }
 
-// unpinned is a place that a machine may leave for another.
+// unpinned returns the location with a port that may change.
 func (p location) unpinned() location { return location{Address: p.Address, Port: p.Port} }
 
-// Open reads what there is in a folder, which is made if it is not there. report keeps a report.
+// Open reads the machines in a folder, and creates the folder if it is missing. It calls report to append to the feed.
 func Open(folder string, settings Settings, report func(siteagent.Report) error, log *slog.Logger) (*Machines, error) {
 	m := &Machines{Settings: settings, folder: folder, deliver: report, log: log, all: map[int64]*machine{}, byMAC: map[string]*machine{},
 		byAddress: map[netip.Addr]*machine{}, byToken: map[[sha256.Size]byte]*machine{}, unknown: map[string]*unknownMachine{}}
@@ -141,7 +141,7 @@ func (m *Machines) path(id int64, ending string) string {
 	return filepath.Join(m.folder, strconv.FormatInt(id, 10)+ending)
 }
 
-// load reads a file of a machine, if there is one.
+// load reads one of a machine's stored files, if it exists.
 func (m *Machines) load(id int64, ending string, into any) error {
 	text, err := os.ReadFile(m.path(id, ending))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -167,7 +167,7 @@ func (m *Machines) save(id int64, ending string, content any) error {
 	return nil
 }
 
-// setState has a machine in another state.
+// setState stores a machine's new state, and indexes the machine by it.
 func (m *Machines) setState(one *machine, next state) error {
 	if next == one.state {
 		return nil
@@ -181,7 +181,7 @@ func (m *Machines) setState(one *machine, next state) error {
 	return nil
 }
 
-// Put takes the place of what was said of a machine before.
+// Put creates or replaces a machine. It refuses a lower revision with a conflict.
 func (m *Machines) Put(next siteagent.Machine) error {
 	if err := check(&next); err != nil {
 		return err
@@ -217,7 +217,7 @@ func (m *Machines) Put(next siteagent.Machine) error {
 	return m.setState(one, current)
 }
 
-// Delete forgets a machine.
+// Delete deletes a machine, if it exists.
 func (m *Machines) Delete(id int64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -234,7 +234,7 @@ func (m *Machines) Delete(id int64) error {
 	return durable.SyncFolder(m.folder)
 }
 
-// Revisions are all machines, in the order of their numbers.
+// Revisions returns all machines' revisions, sorted by id.
 func (m *Machines) Revisions() []siteagent.MachineRevision {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -246,7 +246,7 @@ func (m *Machines) Revisions() []siteagent.MachineRevision {
 	return revisions
 }
 
-// link makes a machine found by what it has.
+// link indexes a machine by its addresses and its token.
 func (m *Machines) link(one *machine) {
 	m.all[one.ID] = one
 	for _, mac := range one.MACs {
@@ -287,16 +287,16 @@ func (m *Machines) unlink(one *machine) {
 	}
 }
 
-// hashToken tells one token from another.
+// hashToken identifies a token without revealing it.
 func hashToken(token string) string {
 	sum := sha256.Sum256([]byte(token))
 	return hex.EncodeToString(sum[:])
 }
 
-// isInstalling tells whether a machine is being installed, or may be: it has not said that this has come to an end.
+// isInstalling reports whether a machine has a token and has not reported the end of its installation.
 func (one *machine) isInstalling() bool { return one.Token != "" && !one.Ended }
 
-// bootAction is what a machine is to boot.
+// bootAction returns what the machine boots. A machine that is installed boots its disk.
 func (one *machine) bootAction() string {
 	if one.Boot == siteagent.BootInstall && one.Ended {
 		return siteagent.BootLocal
@@ -304,7 +304,7 @@ func (one *machine) bootAction() string {
 	return one.Boot
 }
 
-// Run reports what waits until ctx ends.
+// Run sends pending reports until ctx ends.
 func (m *Machines) Run(ctx context.Context) {
 	tick := time.NewTicker(reportInterval)
 	defer tick.Stop()

@@ -7,13 +7,13 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
 )
 
-// rateLimit is what is left of reports, so that who repeats himself in ever other words leaves room for others' in the feed.
+// rateLimit bounds reports, so that one machine cannot push the others' reports out of the feed.
 type rateLimit struct {
 	used float64
 	at   time.Time
 }
 
-// allow tells whether there may be one more: so many at once, and then one a second.
+// allow reports whether one more report may be sent: limit at once, and then one a second.
 func (a *rateLimit) allow(limit float64) bool {
 	now := time.Now()
 	a.used = max(a.used-now.Sub(a.at).Seconds(), 0)
@@ -30,8 +30,8 @@ type sentReport struct {
 	at time.Time
 }
 
-// report reports what a machine did: the same once a minute, and what is refused once a second. A report of progress that comes too soon
-// waits for the next pause, or for what the machine does next. That it has ended is said in any case.
+// report reports what a machine did. It drops the same report within repeatInterval, and refusals within reportInterval. Progress
+// that comes too soon waits until then, or for the machine's next report.
 func (m *Machines) report(one *machine, r siteagent.Report) error {
 	r.ID, r.Revision = one.ID, one.Revision
 	if r.MAC == "" {
@@ -63,7 +63,7 @@ func (m *Machines) limitFor(one *machine) (*rateLimit, float64) {
 	return &one.limit, maxReports
 }
 
-// flush reports the progress that waits.
+// flush sends the pending report of progress.
 func (m *Machines) flush(one *machine) error {
 	r := one.pending
 	if r == nil {
@@ -84,7 +84,7 @@ func (m *Machines) sendReport(one *machine, r siteagent.Report) error {
 	return nil
 }
 
-// sendUndelivered reports what a machine's state owes, and notes that.
+// sendUndelivered sends the report that the state holds, and removes it from the state.
 func (m *Machines) sendUndelivered(one *machine) error {
 	if err := m.sendReport(one, *one.Undelivered); err != nil {
 		return err

@@ -7,10 +7,11 @@ import (
 	"unicode/utf8"
 )
 
-// Bootloaders are in this folder of the agent's files.
+// Bootloaders is the folder of the bootloaders in the agent's files.
 const Bootloaders = "local/boot/"
 
-// localScript has a machine boot its disk: UEFI by a GRUB that looks for what is there, which works where leaving iPXE would not.
+// localScript boots the machine's disk. With UEFI it starts a GRUB that looks for a system, because some firmware stops when iPXE
+// exits.
 func localScript(url string) string {
 	return fmt.Sprintf(`#!ipxe
 echo Ironplane: this machine boots its disk
@@ -23,7 +24,7 @@ exit
 `, url, Bootloaders)
 }
 
-// waitScript asks again after a while.
+// waitScript asks for a script again after 5 seconds.
 func waitScript(url, reason string) string {
 	return fmt.Sprintf(`#!ipxe
 echo Ironplane: this machine waits. %s
@@ -33,14 +34,14 @@ chain --replace --autofree %s/i/boot || goto again
 `, echoText(reason), url)
 }
 
-// restartScript restarts a machine that asks for its script twice, which is how it gets the script again.
+// restartScript restarts a machine that asks for its script twice. After the restart it may have the script once more.
 const restartScript = `#!ipxe
 echo Ironplane: this machine had its script since it was switched on. It restarts.
 sleep 10
 reboot
 `
 
-// discoverScript has a machine say what it is, and goes on with what it is answered.
+// discoverScript sends the machine's facts to the agent, and continues with the script in the response.
 func (m *Machines) discoverScript() string {
 	var query strings.Builder
 	for _, fact := range facts {
@@ -52,8 +53,8 @@ chain --replace --autofree %s/i/discover?%s
 `, m.URL, query.String()[1:])
 }
 
-// facts are what a machine says of itself, and iPXE's settings for it: text as it stands in URLs, and what is no text as iPXE writes it,
-// for its bytes would end the URL where one is zero.
+// facts are the facts of a machine and iPXE's settings for them. Text is escaped for the URL. Binary values use iPXE's own form,
+// because a zero byte would end the URL.
 var facts = []struct{ name, setting string }{
 	{
 		"uuid",
@@ -74,7 +75,7 @@ var facts = []struct{ name, setting string }{
 	{"mac3", "net3/mac"},
 }
 
-// echoText leaves of a text what iPXE shows as it stands.
+// echoText replaces characters that iPXE's echo would interpret.
 func echoText(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r < utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune(" .,:()-_/", r)) {
@@ -84,7 +85,7 @@ func echoText(text string) string {
 	}, text)
 }
 
-// cleanLine is a text without what would not show, and not too long.
+// cleanLine removes control characters, and cuts the text to maxLength bytes.
 func cleanLine(text string, maxLength int) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || r == '\u2028' || r == '\u2029' {

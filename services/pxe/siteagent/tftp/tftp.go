@@ -1,4 +1,4 @@
-// Package tftp lets machines that boot read files: RFC 1350 with the options of RFC 2347 to 2349, and windows (RFC 7440).
+// Package tftp serves files to firmware: RFC 1350 with the options of RFC 2347 to 2349, and windows of RFC 7440. It is read-only.
 package tftp
 
 import (
@@ -25,23 +25,23 @@ const (
 	codeNotFound, codeAccess, codeIllegal = 1, 2, 4
 
 	defaultBlockSize = 512
-	// maxBlockSize fits into an Ethernet frame, behind the headers: fragments are what firmware loses.
+	// maxBlockSize makes packets fit into an Ethernet frame, because firmware often loses fragments.
 	minBlockSize, maxBlockSize = 8, 1468
 	maxWindow                  = 64
 	maxPacketSize              = 1500
-	// maxTransfers is how many go on at a time, and maxTransfersPerClient those of one address.
+	// maxTransfers bounds the transfers in progress, and maxTransfersPerClient those of one address.
 	maxTransfers, maxTransfersPerClient = 512, 8
 	maxAttempts                         = 6
-	resendTimeout                       = time.Second // until something is sent again
+	resendTimeout                       = time.Second // until a packet is sent again
 	transferTimeout                     = time.Hour
 )
 
-// Files are what can be read.
+// Files opens files by name.
 type Files interface {
 	Open(name string) (*os.File, fs.FileInfo, error)
 }
 
-// Server answers requests.
+// Server answers TFTP requests.
 type Server struct {
 	Files Files
 	Log   *slog.Logger
@@ -51,7 +51,7 @@ type Server struct {
 	perClient map[netip.Addr]int
 }
 
-// Serve answers requests that arrive at conn, until ctx ends, and closes it.
+// Serve answers requests that arrive at conn until ctx ends. It closes conn.
 func (s *Server) Serve(ctx context.Context, conn *net.UDPConn) error {
 	s.active, s.perClient = map[netip.AddrPort]bool{}, map[netip.Addr]int{}
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
@@ -70,7 +70,7 @@ func (s *Server) Serve(ctx context.Context, conn *net.UDPConn) error {
 		}
 		r, refused := parse(packet[:n])
 		if refused != nil {
-			_, _ = conn.WriteToUDPAddrPort(refused.packet(), from) // who asked may be gone
+			_, _ = conn.WriteToUDPAddrPort(refused.packet(), from) // the client may be gone
 			continue
 		}
 		if r == nil || !s.startTransfer(from) {
@@ -85,7 +85,8 @@ func (s *Server) Serve(ctx context.Context, conn *net.UDPConn) error {
 	}
 }
 
-// startTransfer tells whether a transfer may begin: one that goes on already is asked for again where its beginning was lost.
+// startTransfer reports whether a transfer may start. It ignores a repeated request while its transfer runs, because a client
+// repeats a request whose first reply was lost.
 func (s *Server) startTransfer(from netip.AddrPort) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,7 +107,7 @@ func (s *Server) endTransfer(from netip.AddrPort) {
 	}
 }
 
-// refusal is an error as a client is told it.
+// refusal is an error packet.
 type refusal struct {
 	code uint16
 	text string
@@ -119,17 +120,17 @@ func (r *refusal) packet() []byte {
 	return append(append(p, r.text...), 0)
 }
 
-// request is what a client wants to read, and how.
+// request is a parsed read request.
 type request struct {
 	name      string
 	block     int
 	window    int64
 	timeout   time.Duration
-	wantsSize bool     // it wants to know it
-	options   []string // those that are accepted, with their values, but for the size's
+	wantsSize bool     // the client wants to know the file's size
+	options   []string // accepted options with their values, without tsize
 }
 
-// parse reads a request. Of what is none nothing is answered.
+// parse parses a request. It returns nil and nil for a packet that needs no reply.
 func parse(packet []byte) (*request, *refusal) {
 	if len(packet) < 2 {
 		return nil, nil
@@ -159,7 +160,7 @@ func parse(packet []byte) (*request, *refusal) {
 		name := strings.ToLower(options[0])
 		n, err := strconv.Atoi(options[1])
 		if err != nil || n < 0 {
-			continue // RFC 2347: what is not understood is left out of what is accepted
+			continue // RFC 2347: omit options that are not understood
 		}
 		switch {
 		case name == "blksize" && n >= minBlockSize:
@@ -182,7 +183,7 @@ func (r *request) acceptOption(name string, n int) {
 	r.options = append(r.options, name, strconv.Itoa(n))
 }
 
-// opOptionsAck is the packet that says so, where options were asked for.
+// optionsAck returns the packet that accepts options, or nil if there are none.
 func (r *request) optionsAck(size int64) []byte {
 	options := r.options
 	if r.wantsSize {
@@ -229,18 +230,18 @@ func (s *Server) transfer(ctx context.Context, local *net.UDPAddr, to netip.Addr
 	return nil
 }
 
-// transfer is one that goes on.
+// transfer is a transfer in progress.
 type transfer struct {
 	*request
 	conn  *net.UDPConn
 	file  *os.File
 	size  int64
-	last  int64 // block
-	acked int64 // block
+	last  int64 // number of the last block
+	acked int64 // number of the last acknowledged block
 	out   []byte
 }
 
-// send sends the blocks of a window.
+// send sends the blocks of the next window.
 func (t *transfer) send() error {
 	n := min(t.window, t.last-t.acked)
 	if t.out == nil {
@@ -252,7 +253,7 @@ func (t *transfer) send() error {
 		length := min(int64(t.block), t.size-at)
 		if _, err := t.file.ReadAt(t.out[4:4+length], at); err != nil && !(errors.Is(err, io.EOF) && length == 0) {
 			refused := &refusal{0, "the file cannot be read"}
-			_, _ = t.conn.Write(refused.packet()) // the client finds out, too, when nothing arrives
+			_, _ = t.conn.Write(refused.packet()) // the client also notices when nothing arrives
 			return err
 		}
 		binary.BigEndian.PutUint16(t.out[2:], uint16(block))
@@ -263,8 +264,9 @@ func (t *transfer) send() error {
 	return nil
 }
 
-// sendUntilAcked sends until one of so many blocks behind the last that was acknowledged is; of none, that is acknowledged itself. A block
-// that is acknowledged twice is not sent twice, but for once where it shows that the first of a window was lost.
+// sendUntilAcked calls send until the client acknowledges one of the next blocks; with blocks 0, until it acknowledges the current
+// one. It ignores a repeated acknowledgement, so that no block is sent twice for it. It resends once, if that acknowledgement
+// shows that a window's first block was lost.
 func (t *transfer) sendUntilAcked(send func() error, blocks int64) error {
 	var packet [maxPacketSize]byte
 	for range maxAttempts {

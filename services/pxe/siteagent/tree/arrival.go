@@ -15,27 +15,27 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
 )
 
-// maxPendingBytes is how many bytes of an arrival wait for those before them.
+// maxPendingBytes bounds the pieces of an upload that wait for earlier ones, in bytes.
 const maxPendingBytes = 4 << 20
 
-// errGap says that a piece is missing in the middle.
+// errGap says that a piece of an upload is missing.
 var errGap = errors.New("what is sent has to be sent from where it begins, without gaps")
 
-// Upload is a content that arrives in pieces, several of them at a time. What lies on the disk of it has no gaps, so that it can be
-// gone on with.
+// Upload receives a content in pieces, which may arrive out of order. Its file on disk never has gaps, so that the upload can be
+// resumed.
 type Upload struct {
 	file   *os.File
-	sum    hash.Hash // of a file that somebody brings; nil: of a part
+	sum    hash.Hash // of an upload by people; nil: of a part
 	finish func(complete bool) error
 
 	mu           sync.Mutex
 	next         int64
-	pending      map[int64][]byte // pieces that wait for those before them
+	pending      map[int64][]byte // pieces that wait for earlier ones, by offset
 	pendingBytes int
 	failed       error
 }
 
-// OpenPart goes on with what has arrived of a content, or begins anew. Receive makes a file of it, once all of it is there.
+// OpenPart resumes the part of a content, or starts again if truncate is set. Receive makes a file of it when it is complete.
 func (t *Tree) OpenPart(sum string, truncate bool) (*Upload, error) {
 	if err := siteagent.CheckSHA256(sum); err != nil {
 		return nil, err
@@ -63,7 +63,7 @@ func (t *Tree) OpenPart(sum string, truncate bool) (*Upload, error) {
 	}}, nil
 }
 
-// CreateUpload takes a file that somebody brings, whose SHA-256 is not known before it is there. It is seen once all of it is.
+// CreateUpload starts an upload whose SHA-256 is not known in advance. The file becomes visible when the upload is closed.
 func (t *Tree) CreateUpload(name string) (*Upload, error) {
 	if err := siteagent.CheckPath(name); err != nil {
 		return nil, err
@@ -86,14 +86,14 @@ func (t *Tree) CreateUpload(name string) (*Upload, error) {
 		}
 		err := t.publish(&StagedFile{siteagent.File{Path: name, Size: a.next, SHA256: hex.EncodeToString(a.sum.Sum(nil))}, part})
 		if err != nil {
-			_ = t.parts.Remove(part) // which may have become the file
+			_ = t.parts.Remove(part) // it may have become the file
 		}
 		return err
 	}
 	return a, nil
 }
 
-// WriteAt takes a piece.
+// WriteAt writes a piece. It fails if the piece overlaps with earlier ones, or is too far ahead.
 func (a *Upload) WriteAt(p []byte, at int64) (int, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -124,7 +124,7 @@ func (a *Upload) WriteAt(p []byte, at int64) (int, error) {
 	return len(p), nil
 }
 
-// nextPending is the piece that comes next, if it is there.
+// nextPending removes and returns the piece that follows, or nil.
 func (a *Upload) nextPending() []byte {
 	piece := a.pending[a.next]
 	delete(a.pending, a.next)
@@ -141,14 +141,14 @@ func (a *Upload) append(p []byte) error {
 	return err
 }
 
-// Abort has what has arrived be no file.
+// Abort makes Close discard the upload.
 func (a *Upload) Abort() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.failed = io.ErrUnexpectedEOF
 }
 
-// Close ends it.
+// Close completes the upload. A part stays; an upload by people becomes a file, or is discarded after an error.
 func (a *Upload) Close() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

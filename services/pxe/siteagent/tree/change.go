@@ -9,7 +9,7 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
 )
 
-// Delete deletes a file, and the folders that are empty without it. One that is not there is deleted.
+// Delete deletes a file, and its folders if they are empty then. It is no error if the file is missing.
 func (t *Tree) Delete(name string) error {
 	if err := t.Remove(name); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -25,13 +25,13 @@ func (t *Tree) Delete(name string) error {
 	return nil
 }
 
-// Remove deletes a file.
+// Remove deletes a file. It returns fs.ErrNotExist if the file is missing.
 func (t *Tree) Remove(name string) error {
 	if err := siteagent.CheckPath(name); err != nil {
 		return err
 	}
 	if err := t.checkFolder(path.Dir(name)); err != nil {
-		return fs.ErrNotExist // what it leads through is no folder
+		return fs.ErrNotExist // a folder of the path is none
 	}
 	info, err := t.files.Lstat(name)
 	if err != nil {
@@ -50,7 +50,7 @@ func (t *Tree) Remove(name string) error {
 	return nil
 }
 
-// Rename gives a file or a folder another name, which nothing has, unless it may take a file's place.
+// Rename renames a file or a folder. It replaces a file only if replace is set.
 func (t *Tree) Rename(from, to string, replace bool) error {
 	for _, name := range []string{from, to} {
 		if err := siteagent.CheckPath(name); err != nil {
@@ -66,7 +66,7 @@ func (t *Tree) Rename(from, to string, replace bool) error {
 	return asPathConflict(asNotExist(t.files.Rename(from, to)))
 }
 
-// MakeFolder makes one in a folder that is there.
+// MakeFolder creates a folder in an existing one.
 func (t *Tree) MakeFolder(name string) error {
 	if err := siteagent.CheckPath(name); err != nil {
 		return err
@@ -77,7 +77,7 @@ func (t *Tree) MakeFolder(name string) error {
 	return asPathConflict(t.files.Mkdir(name, folderMode))
 }
 
-// RemoveFolder removes one that is empty.
+// RemoveFolder deletes an empty folder.
 func (t *Tree) RemoveFolder(name string) error {
 	info, err := t.Stat(name)
 	if err != nil {
@@ -89,7 +89,7 @@ func (t *Tree) RemoveFolder(name string) error {
 	return asPathConflict(t.files.Remove(name))
 }
 
-// Stat is how a file or a folder looks; "." is the folder of all. What is neither is not there.
+// Stat describes a file or a folder; "." is the root. It returns fs.ErrNotExist for links, pipes and the like.
 func (t *Tree) Stat(name string) (fs.FileInfo, error) {
 	if name != "." && siteagent.CheckPath(name) != nil {
 		return nil, fs.ErrNotExist
@@ -107,7 +107,7 @@ func (t *Tree) Stat(name string) (fs.FileInfo, error) {
 	return info, nil
 }
 
-// List is what is in a folder, but for what is neither a file nor a folder.
+// List returns the files and folders in a folder. It omits links, pipes and the like.
 func (t *Tree) List(name string) (all []fs.FileInfo, err error) {
 	info, err := t.Stat(name)
 	if err != nil {

@@ -14,7 +14,7 @@ type indexLine struct {
 	indexEntry
 }
 
-// load reads what was known of the files. A line that is none, as a full disk may leave one, ends it: the files behind are read again.
+// load reads the index. It stops at a broken line, as a full disk may leave one; the other files are hashed again.
 func (t *Tree) load() error {
 	file, err := t.root.Open(indexFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -33,7 +33,7 @@ func (t *Tree) load() error {
 	}
 }
 
-// Save keeps what is known of the files, where that is more than was kept.
+// Save writes the index if it has changed.
 func (t *Tree) Save() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

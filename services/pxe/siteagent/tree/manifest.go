@@ -12,10 +12,10 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
 )
 
-// indexEntry is a file whose SHA-256 is known, as long as it looks like this.
+// indexEntry is a file's SHA-256, with the attributes that show whether the file has changed since.
 type indexEntry struct {
 	Size     int64  `json:"size"`
-	Modified int64  `json:"modified"` // in nanoseconds, as Changed
+	Modified int64  `json:"modified"` // in nanoseconds, as is Changed
 	Changed  int64  `json:"changed"`
 	Inode    uint64 `json:"inode"`
 	SHA256   string `json:"sha256"`
@@ -34,8 +34,8 @@ func (k indexEntry) matches(other indexEntry) bool {
 	return k == other
 }
 
-// Manifest are all files, in the order of their paths, and what else was found, which is not served. It reads files of which it does
-// not know the SHA-256.
+// Manifest returns all files, sorted by path, and the names of other entries, which are not served. It hashes files that the index
+// does not know.
 func (t *Tree) Manifest(ctx context.Context) (all []siteagent.File, unserved []string, err error) {
 	err = fs.WalkDir(t.files.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
 		switch {
@@ -52,7 +52,7 @@ func (t *Tree) Manifest(ctx context.Context) (all []siteagent.File, unserved []s
 			return nil
 		}
 		f, err := t.describeFile(ctx, name, entry)
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrPathConflict) { // it has just gone
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrPathConflict) { // it has just been deleted
 			return nil
 		}
 		if err != nil {
@@ -72,9 +72,9 @@ func (t *Tree) Manifest(ctx context.Context) (all []siteagent.File, unserved []s
 	return all, unserved, nil
 }
 
-// describeFile is a file as it is, read where its SHA-256 is not known.
+// describeFile returns a file's size and SHA-256. It reads the file if the index does not know it.
 func (t *Tree) describeFile(ctx context.Context, name string, entry fs.DirEntry) (siteagent.File, error) {
-	info, err := entry.Info() // a root's folders have looked already
+	info, err := entry.Info() // no system call: a root's entries have it
 	if err != nil {
 		return siteagent.File{}, err
 	}
@@ -88,7 +88,7 @@ func (t *Tree) describeFile(ctx context.Context, name string, entry fs.DirEntry)
 	return f, file.Close()
 }
 
-// knownSum is the SHA-256 of a file, if it is known.
+// knownSum returns a file's SHA-256 if the index knows it.
 func (t *Tree) knownSum(name string, info fs.FileInfo) (string, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -102,7 +102,7 @@ func (t *Tree) remember(name string, k indexEntry) {
 	t.index[name], t.bySum[k.SHA256], t.unsaved = k, name, true
 }
 
-// forgetMissing leaves out of what is known what is not there.
+// forgetMissing deletes the entries of missing files from the index.
 func (t *Tree) forgetMissing(all []siteagent.File) {
 	found := make(map[string]bool, len(all))
 	for _, f := range all {

@@ -20,7 +20,7 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
 )
 
-// Received is how much there is of a content: all of it, where a file has it.
+// Received returns how many bytes of a content the tree has: of a part, or of a whole file.
 func (t *Tree) Received(sum string) (int64, error) {
 	if file, info, err := t.openBySum(sum); err == nil {
 		return info.Size(), file.Close()
@@ -35,7 +35,7 @@ func (t *Tree) Received(sum string) (int64, error) {
 	return info.Size(), nil
 }
 
-// openBySum opens a file that has a content.
+// openBySum opens a file with a content. It returns fs.ErrNotExist if no file is known to have it.
 func (t *Tree) openBySum(sum string) (*os.File, fs.FileInfo, error) {
 	t.mu.Lock()
 	name, ok := t.bySum[sum]
@@ -53,8 +53,8 @@ func (t *Tree) openBySum(sum string) (*os.File, fs.FileInfo, error) {
 	return file, info, nil
 }
 
-// Receive takes a file from an offset of its content on, of which it has to have so much: see Received. What has arrived stays,
-// whatever ends it, and the file is seen, and on the disk, once all of it has, and is what it is said to be.
+// Receive receives a file's content from an offset on, which must be what Received says. After an error it keeps what arrived. The
+// file becomes visible once its content is complete, verified and on the disk.
 func (t *Tree) Receive(ctx context.Context, f siteagent.File, offset int64, rest io.Reader) error {
 	a, err := t.Stage(ctx, f, offset, rest)
 	if err != nil || a == nil {
@@ -64,16 +64,17 @@ func (t *Tree) Receive(ctx context.Context, f siteagent.File, offset int64, rest
 	return t.publish(a)
 }
 
-// StagedFile is a content of which a file is to be made: it is whole, what it is said to be, and not yet seen.
+// StagedFile is a complete and verified content that is not visible as a file yet.
 type StagedFile struct {
 	siteagent.File
-	part string // its name in the folder of parts
+	part string // its name in the folder parts
 }
 
-// isResumable tells whether the content is gone on with where it was left, and so arrives but once at a time.
+// isResumable reports whether the part is named for its content. Such a part can be resumed, and only one transfer may write it at
+// a time.
 func (a *StagedFile) isResumable() bool { return a.part == a.SHA256 }
 
-// Stage takes a content as Receive does; PublishAll makes a file of it. There is nothing to be made of a file that is there already.
+// Stage receives a content as Receive does, without making it visible; see PublishAll. It returns nil if the file exists already.
 func (t *Tree) Stage(ctx context.Context, f siteagent.File, offset int64, rest io.Reader) (*StagedFile, error) {
 	if err := f.Check(); err != nil {
 		return nil, err
@@ -90,7 +91,7 @@ func (t *Tree) Stage(ctx context.Context, f siteagent.File, offset int64, rest i
 			return nil, nil
 		}
 		a, err := t.stageFrom(ctx, f, file)
-		if errors.Is(err, ErrContent) { // it has changed where nobody could see that
+		if errors.Is(err, ErrContent) { // it has changed without a trace in its attributes
 			t.invalidate(f.SHA256)
 		}
 		return a, err
@@ -106,7 +107,7 @@ func (t *Tree) Stage(ctx context.Context, f siteagent.File, offset int64, rest i
 	return a, nil
 }
 
-// StageCopy makes another file of a content that has arrived, and of which no file was made yet.
+// StageCopy stages another file with the content of a staged file.
 func (t *Tree) StageCopy(ctx context.Context, a *StagedFile, f siteagent.File) (*StagedFile, error) {
 	if err := t.checkFolder(path.Dir(f.Path)); err != nil {
 		return nil, err
@@ -119,17 +120,17 @@ func (t *Tree) StageCopy(ctx context.Context, a *StagedFile, f siteagent.File) (
 	return t.stageFrom(ctx, f, from)
 }
 
-// stageFrom makes a part of a file.
+// stageFrom stages a file with the content of a reader.
 func (t *Tree) stageFrom(ctx context.Context, f siteagent.File, from io.Reader) (*StagedFile, error) {
 	a := &StagedFile{f, tempPrefix + rand.Text()}
 	if err := t.writePart(ctx, a, 0, from); err != nil {
-		_ = t.parts.Remove(a.part) // which is forgotten at the next start
+		_ = t.parts.Remove(a.part) // or the next start deletes it
 		return nil, err
 	}
 	return a, nil
 }
 
-// invalidate has the file read again that is thought to have a content.
+// invalidate removes from the index the file that was thought to have a content.
 func (t *Tree) invalidate(sum string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -150,7 +151,7 @@ func (t *Tree) writePart(ctx context.Context, a *StagedFile, offset int64, rest 
 	}
 	sum := sha256.New()
 	switch {
-	case offset == 0 && info.Size() > 0: // begun anew
+	case offset == 0 && info.Size() > 0: // start again
 		if err := to.Truncate(0); err != nil {
 			return err
 		}
@@ -180,14 +181,14 @@ func (t *Tree) writePart(ctx context.Context, a *StagedFile, offset int64, rest 
 	return nil
 }
 
-// publish lets one file be seen that has arrived, once it is on the disk.
+// publish makes one staged file visible, once it is on the disk.
 func (t *Tree) publish(a *StagedFile) error {
 	from, err := t.parts.Open(a.part)
 	if err != nil {
 		return err
 	}
 	if err := errors.Join(from.Sync(), from.Close()); err != nil {
-		return errors.Join(err, t.parts.Remove(a.part)) // what did not get there is in memory as if it had
+		return errors.Join(err, t.parts.Remove(a.part)) // what was not written is in memory as if it had been
 	}
 	parent, err := t.openParent(a.Path)
 	if err != nil {
@@ -196,8 +197,8 @@ func (t *Tree) publish(a *StagedFile) error {
 	return errors.Join(t.rename(a, parent), parent.Sync(), parent.Close())
 }
 
-// PublishAll lets files be seen that have arrived, once all of them are on the disk, for which it waits once. What became of each stands
-// in its place. That they have their names for good is so after Sync.
+// PublishAll makes staged files visible, after one sync for all of them. errs has each file's error. Their names are on the disk
+// only after Sync.
 func (t *Tree) PublishAll(all []*StagedFile) (errs []error, err error) {
 	defer func() {
 		for _, a := range all {
@@ -205,7 +206,7 @@ func (t *Tree) PublishAll(all []*StagedFile) (errs []error, err error) {
 		}
 	}()
 	if err := t.Sync(); err != nil {
-		for _, a := range all { // what did not get there is in memory as if it had
+		for _, a := range all { // what was not written is in memory as if it had been
 			err = errors.Join(err, t.parts.Remove(a.part))
 		}
 		return nil, err
@@ -229,14 +230,14 @@ func (t *Tree) PublishAll(all []*StagedFile) (errs []error, err error) {
 			}
 		}
 		if err == nil {
-			_ = parent.Close() // it was opened to be read
+			_ = parent.Close() // it was opened for reading
 		}
 		byFolder = byFolder[sameFolder:]
 	}
 	return errs, nil
 }
 
-// Sync waits until all that was done to the files is on the disk.
+// Sync waits until all changes to files are on the disk.
 func (t *Tree) Sync() error {
 	if err := unix.Syncfs(int(t.lock.Fd())); err != nil {
 		return fmt.Errorf("write to the disk: %w", err)
@@ -244,7 +245,7 @@ func (t *Tree) Sync() error {
 	return nil
 }
 
-// openParent opens the folder of a file, which is made where there is none.
+// openParent opens the folder of a file, and creates it if it is missing.
 func (t *Tree) openParent(name string) (*os.File, error) {
 	folder := path.Dir(name)
 	if err := t.checkFolder(folder); err != nil {
@@ -257,12 +258,12 @@ func (t *Tree) openParent(name string) (*os.File, error) {
 	return parent, asPathConflict(err)
 }
 
-// rename gives a part the name of its file, in this folder. Without one it is left where it can be gone on with.
+// rename moves a part to its file's name. If that fails, it keeps a part that can be resumed.
 func (t *Tree) rename(a *StagedFile, parent *os.File) error {
 	base := path.Base(a.Path)
 	if err := unix.Renameat(int(t.partsAt.Fd()), a.part, int(parent.Fd()), base); err != nil {
 		if !a.isResumable() {
-			_ = t.parts.Remove(a.part) // which is forgotten at the next start
+			_ = t.parts.Remove(a.part) // or the next start deletes it
 		}
 		return asPathConflict(&fs.PathError{Op: "rename", Path: a.Path, Err: err})
 	}
@@ -297,7 +298,7 @@ func (t *Tree) unlockContent(sum string) {
 	delete(t.arriving, sum)
 }
 
-// release lets a content arrive again.
+// release lets another transfer write the content's part.
 func (t *Tree) release(a *StagedFile) {
 	if a.isResumable() {
 		t.unlockContent(a.SHA256)

@@ -1,4 +1,5 @@
-// Package tree keeps an agent's files: in one folder, of which nothing leads out, and so that none is seen before it is whole.
+// Package tree keeps an agent's files in one folder. No path leads out of the folder, and no file is visible before it is
+// complete.
 package tree
 
 import (
@@ -20,7 +21,7 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
 )
 
-// What is in the folder: the files that are seen, what has arrived of others, by their SHA-256, and what is known of the files.
+// The folder's entries: visible files, incomplete contents by their SHA-256, and the index of known files.
 const (
 	filesFolder = "files"
 	partsFolder = "parts"
@@ -29,44 +30,44 @@ const (
 
 	folderMode, fileMode = 0o755, 0o644
 
-	// tempPrefix is how the name of a part begins that nobody goes on with.
+	// tempPrefix begins the names of parts that cannot be resumed.
 	tempPrefix = "passing-"
 )
 
-// partTTL is how long what has arrived of a file waits for the rest.
+// partTTL is how long an incomplete content waits for the rest.
 const partTTL = 7 * 24 * time.Hour
 
 var (
-	// ErrBusy says that a content is arriving already, or another program uses the folder.
+	// ErrBusy says that the content is being received already, or that another program uses the folder.
 	ErrBusy = errors.New("it is in use")
-	// ErrOffset says that there is another amount of a content than its sender thinks.
+	// ErrOffset says that the tree has more or less of a content than the sender thinks.
 	ErrOffset = errors.New("there is another amount of it here")
-	// ErrContent says that a file is not what it was said to be.
+	// ErrContent says that a content does not have the SHA-256 that the sender named.
 	ErrContent = errors.New("its content has another SHA-256 than was said")
-	// ErrPathConflict says that a path leads through what is no folder, or to what is no file.
+	// ErrPathConflict says that a path needs a folder where there is a file, or the reverse.
 	ErrPathConflict = errors.New("something else is in the way")
 )
 
-// Tree is the folder.
+// Tree is an open folder.
 type Tree struct {
 	folder string
 	root   *os.Root
 	files  *os.Root
 	parts  *os.Root
-	// partsAt is the folder of parts, too.
+	// partsAt is the folder of parts as a descriptor, for renames.
 	partsAt *os.File
 	lock    *os.File
 
-	hashSlot chan struct{} // who reads a file to know its SHA-256, one at a time: all of them ask for the same
+	hashSlot chan struct{} // one file is hashed at a time, because callers often request the same one
 
 	mu       sync.Mutex
 	index    map[string]indexEntry // by path
 	bySum    map[string]string
-	arriving map[string]bool // contents, by their SHA-256
+	arriving map[string]bool // SHA-256 of contents that are being received
 	unsaved  bool
 }
 
-// Open opens the folder, which has to be there, and is this program's alone until it is closed.
+// Open opens a folder, which must exist. No other program can open it until Close.
 func Open(folder string) (t *Tree, err error) {
 	t = &Tree{
 		folder:   folder,
@@ -106,7 +107,7 @@ func Open(folder string) (t *Tree, err error) {
 	return t, errors.Join(t.load(), t.tidy())
 }
 
-// Check tells, and changes nothing, what would keep a folder from being opened.
+// Check returns an error if Open would fail. It changes nothing.
 func Check(folder string) error {
 	info, err := os.Stat(folder)
 	if err != nil {
@@ -133,7 +134,7 @@ func Check(folder string) error {
 	return nil
 }
 
-// Close keeps what is known of the files.
+// Close saves the index and closes the folder.
 func (t *Tree) Close() (err error) {
 	if t.files != nil {
 		err = errors.Join(err, t.Save(), t.files.Close())
@@ -144,7 +145,7 @@ func (t *Tree) Close() (err error) {
 	if t.partsAt != nil {
 		err = errors.Join(err, t.partsAt.Close())
 	}
-	if t.lock != nil { // a child that is being started holds a copy of the file, and with it the lock, until it executes its program
+	if t.lock != nil { // unlocks at once: a child process that is being started may still hold the file
 		err = errors.Join(err, syscall.Flock(int(t.lock.Fd()), syscall.LOCK_UN), t.lock.Close())
 	}
 	if t.root != nil {
@@ -153,10 +154,10 @@ func (t *Tree) Close() (err error) {
 	return err
 }
 
-// Path is where a file of the agent's own, which nobody is served, is in the folder.
+// Path returns the path of one of the agent's own files, which are never served.
 func (t *Tree) Path(name string) string { return filepath.Join(t.folder, name) }
 
-// tidy forgets what has arrived and was not gone on with.
+// tidy deletes parts that are too old or cannot be resumed.
 func (t *Tree) tidy() error {
 	parts, err := fs.ReadDir(t.parts.FS(), ".")
 	if err != nil {
@@ -171,10 +172,10 @@ func (t *Tree) tidy() error {
 	return err
 }
 
-// Space is how much is free on the tree's disk.
+// Space returns the free and total bytes of the tree's disk.
 func (t *Tree) Space() (free, total int64, err error) { return Space(t.folder) }
 
-// Space is how much is free on the disk where a folder is, for who is not root, and how much there is.
+// Space returns the bytes of a folder's disk that are free for users other than root, and all of its bytes.
 func Space(folder string) (free, total int64, err error) {
 	var info syscall.Statfs_t
 	if err := syscall.Statfs(folder, &info); err != nil {
@@ -183,7 +184,7 @@ func Space(folder string) (free, total int64, err error) {
 	return int64(info.Bavail) * info.Bsize, int64(info.Blocks) * info.Bsize, nil
 }
 
-// Open opens a file to be read.
+// Open opens a file for reading. It returns fs.ErrNotExist for folders, links, pipes and the like.
 func (t *Tree) Open(name string) (*os.File, fs.FileInfo, error) {
 	if err := siteagent.CheckPath(name); err != nil {
 		return nil, nil, fs.ErrNotExist
@@ -212,7 +213,7 @@ func (t *Tree) Open(name string) (*os.File, fs.FileInfo, error) {
 	return file, info, nil
 }
 
-// OpenHashed opens a file to be read, and finds out what is in it.
+// OpenHashed opens a file for reading, and returns its size and SHA-256.
 func (t *Tree) OpenHashed(ctx context.Context, name string) (*os.File, siteagent.File, error) {
 	file, info, err := t.Open(name)
 	if err != nil {
@@ -229,7 +230,7 @@ func (t *Tree) OpenHashed(ctx context.Context, name string) (*os.File, siteagent
 	return file, f, nil
 }
 
-// hash finds out the SHA-256 of an open file, and goes back to its beginning.
+// hash finds the SHA-256 of an open file, and seeks to its beginning.
 func (t *Tree) hash(ctx context.Context, file *os.File, info fs.FileInfo, f *siteagent.File) (err error) {
 	select {
 	case t.hashSlot <- struct{}{}:
@@ -246,7 +247,7 @@ func (t *Tree) hash(ctx context.Context, file *os.File, info fs.FileInfo, f *sit
 		return err
 	}
 	f.SHA256 = hex.EncodeToString(sum.Sum(nil))
-	// One that was written to just now may be written to again in the same moment.
+	// A file that was written just now may change again without another modification time.
 	if after, err := file.Stat(); err == nil && newIndexEntry(after) == newIndexEntry(info) && time.Since(info.ModTime()) > 2*time.Second {
 		k := newIndexEntry(info)
 		k.SHA256 = f.SHA256
@@ -256,7 +257,7 @@ func (t *Tree) hash(ctx context.Context, file *os.File, info fs.FileInfo, f *sit
 	return err
 }
 
-// contextReader ends with its context.
+// contextReader fails once its context ends.
 type contextReader struct {
 	ctx context.Context
 	io.Reader
@@ -269,7 +270,7 @@ func (r contextReader) Read(p []byte) (int, error) {
 	return r.Reader.Read(p)
 }
 
-// checkFolder makes sure that a path leads through folders alone, and no links, as far as there is something.
+// checkFolder returns ErrPathConflict if the path has something else than folders, such as links. Missing folders are fine.
 func (t *Tree) checkFolder(folder string) error {
 	if folder == "." {
 		return nil
@@ -296,7 +297,7 @@ func (t *Tree) checkFolder(folder string) error {
 	return nil
 }
 
-// asNotExist is the error of what is not there because its folder is none.
+// asNotExist returns fs.ErrNotExist if a folder of the path is none.
 func asNotExist(err error) error {
 	if errors.Is(err, syscall.ENOTDIR) {
 		return fs.ErrNotExist

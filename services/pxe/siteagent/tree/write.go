@@ -12,21 +12,21 @@ import (
 )
 
 const (
-	// pieceSize is how much of a content is read, while what was read before is hashed and written.
+	// pieceSize is the size of a read. The piece before is hashed and written at the same time.
 	pieceSize = 256 << 10
-	// flushSize is after how much the disk is told to begin writing, so that little is left to be waited for in the end.
+	// flushSize is how many bytes may wait before the disk starts to write, so that little is left for the sync in the end.
 	flushSize = 8 << 20
-	// maxCached is how much of a content is in memory. What is before it is on the disk, and makes room for what machines read.
+	// maxCached is how many bytes of a content stay in memory. Older bytes are dropped, because memory serves the machines' files.
 	maxCached = 32 << 20
 )
 
-// pieces are the buffers of what arrives.
+// pieces are buffers for contents that arrive.
 var pieces = sync.Pool{New: func() any { return new([2][pieceSize]byte) }}
 
-// errNotWritten says that what was written did not get to the disk. What can be read of it is in memory alone.
+// errNotWritten says that the disk lost what was written. What can still be read is in memory only.
 var errNotWritten = errors.New("the disk has not taken what was written")
 
-// partWriter writes a content, and has the disk follow.
+// partWriter writes a content in order, and makes the disk keep up.
 type partWriter struct {
 	to                     *os.File
 	at, flushed, forgotten int64
@@ -56,12 +56,13 @@ func (w *partWriter) write(piece []byte) error {
 	); err != nil {
 		return err
 	}
-	_ = unix.Fadvise(int(w.to.Fd()), w.forgotten, end-w.forgotten, unix.FADV_DONTNEED) // or it stays for longer
+	_ = unix.Fadvise(int(w.to.Fd()), w.forgotten, end-w.forgotten, unix.FADV_DONTNEED) // or it stays in memory for longer
 	w.forgotten = end
 	return nil
 }
 
-// syncRange has a part of a file written, or looks whether it was. What fails is said once, and not by a later sync.
+// syncRange starts or awaits the writing of a part of a file. The kernel reports a failure only once, so that a later sync would
+// not.
 func syncRange(file *os.File, from, to int64, how int) error {
 	if err := unix.SyncFileRange(int(file.Fd()), from, to-from, how); err != nil {
 		return fmt.Errorf("%w: %w", errNotWritten, err)
@@ -69,14 +70,15 @@ func syncRange(file *os.File, from, to int64, how int) error {
 	return nil
 }
 
-// writeHashed writes a stream behind what a file has, and to its hash. What was read is written also where reading fails.
+// writeHashed appends a reader's content to a file and to its hash. If reading fails, what was read before is written all the
+// same.
 func writeHashed(to *os.File, offset int64, sum hash.Hash, from io.Reader) (n int64, err error) {
 	buffers := pieces.Get().(*[2][pieceSize]byte)
 	defer pieces.Put(buffers)
 	var working sync.WaitGroup
 	defer working.Wait()
 	w := partWriter{to, offset, offset, offset}
-	var failed error // of writing
+	var failed error // of the write in the background
 	for turn := 0; ; turn++ {
 		buffer := buffers[turn%2][:]
 		read, err := io.ReadFull(from, buffer)
@@ -86,7 +88,7 @@ func writeHashed(to *os.File, offset int64, sum hash.Hash, from io.Reader) (n in
 		}
 		piece := buffer[:read]
 		n += int64(read)
-		if err != nil { // the last one
+		if err != nil { // the last piece
 			sum.Write(piece)
 			if failed := w.write(piece); failed != nil {
 				return n, failed
