@@ -302,7 +302,7 @@ func (c *Client) do(r *http.Request) (*http.Response, error) {
 	var problem struct {
 		Detail string `json:"detail"`
 	}
-	_ = json.NewDecoder(io.LimitReader(response.Body, maxResponseSize)).Decode(&problem) // a proxy's response need not be JSON: the status is the detail then
+	_ = json.NewDecoder(io.LimitReader(response.Body, maxResponseSize)).Decode(&problem) // a proxy's response may be no JSON
 	if problem.Detail = strings.ToValidUTF8(problem.Detail, ""); problem.Detail == "" {
 		problem.Detail = fmt.Sprintf("it answered %d %s", response.StatusCode, http.StatusText(response.StatusCode))
 	}

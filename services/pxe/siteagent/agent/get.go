@@ -121,7 +121,7 @@ func (g *download) getContents(ctx context.Context, contents [][]siteagent.File)
 	var bundle *siteagent.Bundle
 	if g.bundles != nil && len(small) > 1 && ctx.Err() == nil {
 		var err error
-		if bundle, err = g.bundles.OpenBundle(ctx, small); err == nil { // on failure the files are requested one by one, which gives each its error
+		if bundle, err = g.bundles.OpenBundle(ctx, small); err == nil { // or each file is requested alone
 			defer bundle.Close()
 		}
 	}

@@ -109,7 +109,7 @@ func receiveFile(c *sftp.Client, path string) (string, error) {
 	return string(content), errors.Join(err, f.Close())
 }
 
-// ReadAuthorizedKeys bring files by their keys to local, and nowhere else; who has a token reads; the API key's owner sends what arrives in parts.
+// People upload to the folder local with their keys. A token may read. The API key may also write parts.
 func TestSFTP(t *testing.T) {
 	t.Parallel()
 	outer := t.TempDir()

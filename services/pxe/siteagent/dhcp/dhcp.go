@@ -316,7 +316,8 @@ func (s *Server) newReply(req *request, kind dhcpv4.MessageType) *dhcpv4.DHCPv4 
 	}
 	for _, modify := range []dhcpv4.Modifier{
 		dhcpv4.WithReply(req.DHCPv4), dhcpv4.WithMessageType(kind), dhcpv4.WithOption(dhcpv4.OptServerIdentifier(s.Server.AsSlice())),
-		dhcpv4.WithOptionCopied(req.DHCPv4, dhcpv4.OptionRelayAgentInformation), dhcpv4.WithOptionCopied(req.DHCPv4, dhcpv4.OptionClientIdentifier),
+		dhcpv4.WithOptionCopied(req.DHCPv4, dhcpv4.OptionRelayAgentInformation),
+		dhcpv4.WithOptionCopied(req.DHCPv4, dhcpv4.OptionClientIdentifier),
 		dhcpv4.WithOptionCopied(req.DHCPv4, dhcpv4.OptionClientMachineIdentifier),
 	} {
 		modify(r)

@@ -201,7 +201,9 @@ func TestLease(t *testing.T) {
 		t.Errorf("got %s to the request of another server's offer, want no answer", r.Summary())
 	}
 	for _, with := range [][]dhcpv4.Modifier{
-		{withRequestedIP("192.0.2.11"), withServer(serverAddress)}, {withRequestedIP("192.0.2.11")}, {dhcpv4.WithClientIP(net.IPv4(192, 0, 2, 11))},
+		{withRequestedIP("192.0.2.11"), withServer(serverAddress)},
+		{withRequestedIP("192.0.2.11")},
+		{dhcpv4.WithClientIP(net.IPv4(192, 0, 2, 11))},
 	} {
 		if r, to := s.ask(
 			dhcpv4.MessageTypeRequest,

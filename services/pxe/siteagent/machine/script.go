@@ -10,8 +10,8 @@ import (
 // Bootloaders is the folder of the bootloaders in the agent's files.
 const Bootloaders = "local/boot/"
 
-// localScript boots the machine's disk. With UEFI it starts a GRUB that looks for a system, because some firmware stops when iPXE
-// exits.
+// localScript boots the machine's disk. With UEFI it starts a GRUB that looks for a system, because not every firmware continues with
+// the disk when iPXE exits.
 func localScript(url string) string {
 	return fmt.Sprintf(`#!ipxe
 echo Ironplane: this machine boots its disk
