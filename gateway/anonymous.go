@@ -10,33 +10,33 @@ import (
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 )
 
-// anonymous is a caller without a key that is known to be valid. His requests are counted by address.
-type anonymous struct {
-	limit   *limits.Rate[netip.Prefix]
-	answer  http.Header
+// anonymousCaller is a caller without a key that is known to be valid. His requests are counted by address.
+type anonymousCaller struct {
+	rate    *limits.Rate[netip.Prefix]
+	header  http.Header
 	network netip.Prefix
 	counted bool
 }
 
-func (a *anonymous) count(ctx context.Context) error {
+func (a *anonymousCaller) count(ctx context.Context) error {
 	if a.counted {
 		return nil
 	}
-	err := a.limit.Take(ctx, a.answer, a.network)
+	err := a.rate.Take(ctx, a.header, a.network)
 	a.counted = err == nil
 	return err
 }
 
-// uncount is for who turned out to have a valid key, or may have one.
-func (a *anonymous) uncount() {
+// refund is for who turned out to have a valid key, or may have one.
+func (a *anonymousCaller) refund() {
 	if a.counted {
-		a.limit.GiveBack(a.network)
+		a.rate.Refund(a.network)
 		a.counted = false
 	}
 }
 
-// networkOf is what counts as one caller: an IPv4 address, or the /64 that a site's host may choose from freely.
-func networkOf(a netip.Addr) netip.Prefix {
+// callerNetwork is what counts as one caller: an IPv4 address, or the /64 that a site's host may choose from freely.
+func callerNetwork(a netip.Addr) netip.Prefix {
 	bits := 32
 	if a.Is6() {
 		bits = 64

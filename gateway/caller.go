@@ -7,54 +7,54 @@ import (
 	"strings"
 )
 
-// mostHops bounds how many proxies are believed in a row.
-const mostHops = 32
+// maxHops bounds how many proxies are believed in a row.
+const maxHops = 32
 
-// callerOf is the caller's own address: the other end of the connection or, as far as that is a trusted proxy, whom
+// callerAddress is the caller's own address: the other end of the connection or, as far as that is a trusted proxy, whom
 // it says that it forwards for, and so on. What no trusted proxy vouches for is not read, nor what makes no sense.
-func (g *Gateway) callerOf(r *http.Request) netip.Addr {
-	address := peerOf(r)
-	if !g.trusts(address) {
+func (g *Gateway) callerAddress(r *http.Request) netip.Addr {
+	address := peerAddress(r)
+	if !g.isTrusted(address) {
 		return address
 	}
 	x, f := r.Header.Values("X-Forwarded-For"), r.Header.Values("Forwarded")
 	if len(x) == 0 {
-		return g.walk(address, forwardedFor(f))
+		return g.walkProxies(address, parseForwarded(f))
 	}
-	caller := g.walk(address, splitNonEmpty(strings.Join(x, ",")))
+	caller := g.walkProxies(address, splitNonEmpty(strings.Join(x, ",")))
 	// A proxy that sets one of the two passes on what the caller made up for the other.
-	if len(f) > 0 && g.walk(address, forwardedFor(f)) != caller {
+	if len(f) > 0 && g.walkProxies(address, parseForwarded(f)) != caller {
 		return address
 	}
 	return caller
 }
 
-// peerOf is the address of the other end of the connection.
-func peerOf(r *http.Request) netip.Addr {
+// peerAddress is the address of the other end of the connection.
+func peerAddress(r *http.Request) netip.Addr {
 	peer, _ := netip.ParseAddrPort(r.RemoteAddr)
-	return canonical(peer.Addr())
+	return canonicalAddress(peer.Addr())
 }
 
-// walk goes back from the nearest hop, which stands last, as long as it is a trusted proxy that speaks.
-func (g *Gateway) walk(address netip.Addr, hops []string) netip.Addr {
+// walkProxies goes back from the nearest hop, which stands last, as long as it is a trusted proxy that speaks.
+func (g *Gateway) walkProxies(address netip.Addr, hops []string) netip.Addr {
 	for i, hop := range slices.Backward(hops) {
-		if !g.trusts(address) || len(hops)-i > mostHops {
+		if !g.isTrusted(address) || len(hops)-i > maxHops {
 			break
 		}
-		before, ok := parseNode(hop)
+		previous, ok := parseNode(hop)
 		if !ok {
 			break
 		}
-		address = before
+		address = previous
 	}
 	return address
 }
 
-func (g *Gateway) trusts(a netip.Addr) bool {
+func (g *Gateway) isTrusted(a netip.Addr) bool {
 	return slices.ContainsFunc(g.config.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-func canonical(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
+func canonicalAddress(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 
 // parseNode reads an address, with or without a port.
 func parseNode(s string) (netip.Addr, bool) {

@@ -12,13 +12,13 @@ var behindProxies = &Gateway{config: Config{TrustedProxies: []netip.Prefix{
 	netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8:ffff::/48"),
 }}}
 
-func callerOf(peer string, headers ...string) netip.Addr {
+func findCaller(peer string, headers ...string) netip.Addr {
 	r := httptest.NewRequest("GET", "/", http.NoBody)
 	r.RemoteAddr = peer
 	for i := 0; i+1 < len(headers); i += 2 {
 		r.Header.Add(headers[i], headers[i+1])
 	}
-	return behindProxies.callerOf(r)
+	return behindProxies.callerAddress(r)
 }
 
 func TestCaller(t *testing.T) {
@@ -56,7 +56,7 @@ func TestCaller(t *testing.T) {
 		{"10.0.0.1", "10.0.0.1:1", []string{x, "203.0.113.1", f, "for=1.1.1.1"}},
 		{"10.0.0.1", "10.0.0.1:1", []string{x, strings.Repeat("10.0.0.1,", 100) + "garbage"}},
 	} {
-		if got := callerOf(c.peer, c.headers...).String(); got != c.want {
+		if got := findCaller(c.peer, c.headers...).String(); got != c.want {
 			t.Errorf("%s with %v: got %s, want %s", c.peer, c.headers, got, c.want)
 		}
 	}
@@ -69,16 +69,16 @@ func FuzzCaller(f *testing.F) {
 	f.Add("[::1", `for="\`)
 	f.Add(",,,", `;=;=,`)
 	f.Fuzz(func(t *testing.T, x, forwarded string) {
-		if got := callerOf("192.0.2.1:1", "X-Forwarded-For", x, "Forwarded", forwarded); got != netip.MustParseAddr("192.0.2.1") {
+		if got := findCaller("192.0.2.1:1", "X-Forwarded-For", x, "Forwarded", forwarded); got != netip.MustParseAddr("192.0.2.1") {
 			t.Fatalf("got the anonymous caller %s, want 192.0.2.1", got)
 		}
 		for _, headers := range [][]string{{"X-Forwarded-For", x}, {"Forwarded", forwarded}, {"X-Forwarded-For", x, "Forwarded", forwarded}} {
-			got := callerOf("10.0.0.1:1", headers...)
+			got := findCaller("10.0.0.1:1", headers...)
 			if !got.IsValid() || got.Zone() != "" || got.Is4In6() {
 				t.Fatalf("%q: got the caller %s, want a valid address without a zone, IPv4 as such", headers, got)
 			}
 		}
-		for _, hop := range forwardedFor([]string{forwarded}) {
+		for _, hop := range parseForwarded([]string{forwarded}) {
 			if len(hop) > len(forwarded) {
 				t.Fatalf("got the hop %q, want a part of %q", hop, forwarded)
 			}

@@ -27,59 +27,59 @@ const (
 	// certificateInterval is how often the gateway asks for another certificate when nobody wakes it, and fileInterval how
 	// often it looks into the files that are named in its place.
 	certificateInterval, fileInterval = 15 * time.Second, time.Second
-	// certificateTime is how long it waits for one.
-	certificateTime = 3 * time.Second
+	// certificateTimeout is how long it waits for one.
+	certificateTimeout = 3 * time.Second
 	// acmeProtocol is what an authority of ACME negotiates who looks whether this is where a name leads (RFC 8737), and
-	// mostAuthorities bounds how many are answered at a time: anybody can say that he is one.
-	acmeProtocol    = "acme-tls/1"
-	mostAuthorities = 8
+	// maxAuthorities bounds how many are answered at a time: anybody can say that he is one.
+	acmeProtocol   = "acme-tls/1"
+	maxAuthorities = 8
 )
 
 // certificates knows by which certificate the gateway shows callers who it is, and whether they have to look.
 type certificates struct {
-	config      Config
-	peers       *peers.Peers
-	log         *slog.Logger
-	told        atomic.Pointer[told]
-	authorities chan struct{} // a semaphore
-	woken       <-chan struct{}
+	config         Config
+	peers          *peers.Peers
+	log            *slog.Logger
+	state          atomic.Pointer[tlsState]
+	authoritySlots chan struct{} // a semaphore
+	woken          <-chan struct{}
 
-	mu        sync.Mutex // of what follows
-	fromFiles string     // their content
-	complaint string
-	copy      *certificateCopy // nil: none is kept
+	mu          sync.Mutex // of what follows
+	fileContent string     // their content
+	lastError   string
+	savedCopy   *certificateCopy // nil: none is kept
 }
 
-// told is what the system service, or a file, says. It does not change.
-type told struct {
+// tlsState is what the system service, or a file, says. It does not change.
+type tlsState struct {
 	Edition   string `json:"edition"`
 	Required  bool   `json:"required"`
 	Authority string `json:"authority"` // where callers are to go by TLS
-	issued
+	certificatePair
 	certificate *tls.Certificate // nil: there is none
 }
 
-// issued is a certificate with its private key, PEM.
-type issued struct {
+// certificatePair is a certificate with its private key, PEM.
+type certificatePair struct {
 	Chain string `json:"chain"`
 	Key   string `json:"key"`
 }
 
 func newCertificates(config Config, peers *peers.Peers, woken <-chan struct{}, log *slog.Logger) *certificates {
-	c := &certificates{config: config, peers: peers, woken: woken, log: log, authorities: make(chan struct{}, mostAuthorities)}
-	c.told.Store(&told{})
+	c := &certificates{config: config, peers: peers, woken: woken, log: log, authoritySlots: make(chan struct{}, maxAuthorities)}
+	c.state.Store(&tlsState{})
 	return c
 }
 
 // follow looks for another certificate until ctx ends. The system service is asked again and again where it is away: meanwhile
 // the last one counts. away is why it could not be asked before.
-func (c *certificates) follow(ctx context.Context, away error) {
-	for asked := time.Now(); ; {
-		pause := certificateInterval
-		if away != nil || c.config.TLSCertificate != "" {
-			pause = fileInterval
+func (c *certificates) follow(ctx context.Context, askErr error) {
+	for askedAt := time.Now(); ; {
+		interval := certificateInterval
+		if askErr != nil || c.config.TLSCertificate != "" {
+			interval = fileInterval
 		}
-		timer, woken := time.NewTimer(pause), false
+		timer, woken := time.NewTimer(interval), false
 		select {
 		case <-c.woken:
 			woken = true
@@ -90,82 +90,83 @@ func (c *certificates) follow(ctx context.Context, away error) {
 		switch {
 		case ctx.Err() != nil:
 			return
-		case woken, away != nil, time.Since(asked) >= certificateInterval:
-			asked, away = time.Now(), c.ask(ctx)
+		case woken, askErr != nil, time.Since(askedAt) >= certificateInterval:
+			askedAt, askErr = time.Now(), c.refresh(ctx)
 		default:
 			c.mu.Lock()
-			c.take(*c.told.Load(), nil)
+			c.apply(*c.state.Load(), nil)
 			c.mu.Unlock()
 		}
 	}
 }
 
-// ask asks the system service once, and looks into the files.
-func (c *certificates) ask(ctx context.Context) error {
+// refresh asks the system service once, and looks into the files.
+func (c *certificates) refresh(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	was := c.told.Load()
-	ctx, cancel := context.WithTimeout(ctx, certificateTime)
+	current := c.state.Load()
+	ctx, cancel := context.WithTimeout(ctx, certificateTimeout)
 	defer cancel()
-	var now told
-	away := c.peers.Ask(ctx, settings.Keeper, "/internal/certificate?known="+url.QueryEscape(was.Edition), &now)
-	if away != nil {
-		now = *was
-	} else if now.Edition == was.Edition {
-		now.issued, now.certificate = was.issued, was.certificate
+	var next tlsState
+	askErr := c.peers.Ask(ctx, settings.Keeper, "/internal/certificate?known="+url.QueryEscape(current.Edition), &next)
+	if askErr != nil {
+		next = *current
+	} else if next.Edition == current.Edition {
+		next.certificatePair, next.certificate = current.certificatePair, current.certificate
 	}
-	c.take(now, away)
-	return away
+	c.apply(next, askErr)
+	return askErr
 }
 
-// take goes by what was told from now on. Why a certificate cannot be used is logged once.
-func (c *certificates) take(now told, away error) {
-	was := c.told.Load()
-	unusable := c.use(&now, was)
-	c.told.Store(&now)
-	if unusable == nil && away == nil && (now.Edition != was.Edition || now.Required != was.Required || now.Authority != was.Authority) {
-		unusable = c.copy.write(&now)
+// apply goes by what was told from now on. Why a certificate cannot be used is logged once.
+func (c *certificates) apply(next tlsState, askErr error) {
+	current := c.state.Load()
+	useErr := c.loadCertificate(&next, current)
+	c.state.Store(&next)
+	if useErr == nil && askErr == nil &&
+		(next.Edition != current.Edition || next.Required != current.Required || next.Authority != current.Authority) {
+		useErr = c.savedCopy.write(&next)
 	}
-	if unusable != nil && unusable.Error() != c.complaint {
-		c.log.Error("the certificate for callers cannot be used or kept", "error", unusable)
-		c.complaint = unusable.Error()
-	} else if unusable == nil {
-		c.complaint = ""
+	if useErr != nil && useErr.Error() != c.lastError {
+		c.log.Error("the certificate for callers cannot be used or kept", "error", useErr)
+		c.lastError = useErr.Error()
+	} else if useErr == nil {
+		c.lastError = ""
 	}
 }
 
-// use reads the certificate: that of the files where some are named, and the earlier one where they do not fit together.
-func (c *certificates) use(now, was *told) error {
+// loadCertificate reads the certificate: that of the files where some are named, and the earlier one where they do not fit together.
+func (c *certificates) loadCertificate(next, current *tlsState) error {
 	if c.config.TLSCertificate == "" {
-		if now.certificate != nil || now.Chain == "" {
+		if next.certificate != nil || next.Chain == "" {
 			return nil
 		}
-		certificate, err := tls.X509KeyPair([]byte(now.Chain), []byte(now.Key))
+		certificate, err := tls.X509KeyPair([]byte(next.Chain), []byte(next.Key))
 		if err != nil {
-			now.Edition, now.issued, now.certificate = was.Edition, was.issued, was.certificate
+			next.Edition, next.certificatePair, next.certificate = current.Edition, current.certificatePair, current.certificate
 			return fmt.Errorf("read the certificate that the system service answers: %w", err)
 		}
-		now.certificate = &certificate
+		next.certificate = &certificate
 		return nil
 	}
-	now.certificate = was.certificate
+	next.certificate = current.certificate
 	chain, err := os.ReadFile(c.config.TLSCertificate)
-	key, wrong := os.ReadFile(c.config.TLSKey)
-	if err := errors.Join(err, wrong); err != nil {
+	key, keyErr := os.ReadFile(c.config.TLSKey)
+	if err := errors.Join(err, keyErr); err != nil {
 		return fmt.Errorf("read the certificate: %w", err)
 	}
-	if content := string(chain) + string(key); content != c.fromFiles {
+	if content := string(chain) + string(key); content != c.fileContent {
 		certificate, err := tls.X509KeyPair(chain, key)
 		if err != nil {
 			return fmt.Errorf("read the certificate in %s and %s: %w", c.config.TLSCertificate, c.config.TLSKey, err)
 		}
-		c.fromFiles, now.certificate = content, &certificate
+		c.fileContent, next.certificate = content, &certificate
 	}
 	return nil
 }
 
-// AlsoTLS accepts connections by TLS, too, where the configuration has an address for them.
-func (g *Gateway) AlsoTLS(plain net.Listener) (net.Listener, error) {
+// AddTLSListener accepts connections by TLS, too, where the configuration has an address for them.
+func (g *Gateway) AddTLSListener(plain net.Listener) (net.Listener, error) {
 	if g.config.TLSListen == "" {
 		return plain, nil
 	}
@@ -173,11 +174,11 @@ func (g *Gateway) AlsoTLS(plain net.Listener) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for TLS: %w", err)
 	}
-	return process.WithTLS(plain, encrypted, g.TLS()), nil
+	return process.WithTLS(plain, encrypted, g.TLSConfig()), nil
 }
 
-// TLS is how callers are met who connect by TLS: by the newest certificate.
-func (g *Gateway) TLS() *tls.Config { return g.secured.serverConfig() }
+// TLSConfig is how callers are met who connect by TLS: by the newest certificate.
+func (g *Gateway) TLSConfig() *tls.Config { return g.certificates.tlsConfig() }
 
 // Checks are of what the configuration names for TLS.
 func (c *Config) Checks() (checks []health.Check) {
@@ -195,39 +196,39 @@ func (c *Config) Checks() (checks []health.Check) {
 
 var errNoCertificate = errors.New("the gateway has no certificate yet")
 
-func (c *certificates) serverConfig() *tls.Config {
+func (c *certificates) tlsConfig() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		NextProtos: []string{"h2", "http/1.1"},
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-			if certificate := c.told.Load().certificate; certificate != nil {
+			if certificate := c.state.Load().certificate; certificate != nil {
 				return certificate, nil
 			}
 			return nil, errNoCertificate
 		},
 		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 			if slices.Equal(hello.SupportedProtos, []string{acmeProtocol}) {
-				return c.forAuthority(hello)
+				return c.acmeConfig(hello)
 			}
 			return nil, nil
 		},
 	}
 }
 
-// forAuthority is how an authority of ACME is met that looks whether this is where a name leads.
-func (c *certificates) forAuthority(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+// acmeConfig is how an authority of ACME is met that looks whether this is where a name leads.
+func (c *certificates) acmeConfig(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 	select {
-	case c.authorities <- struct{}{}:
-		defer func() { <-c.authorities }()
+	case c.authoritySlots <- struct{}{}:
+		defer func() { <-c.authoritySlots }()
 	default:
 		return nil, errors.New("too many authorities look at once")
 	}
 	ctx, cancel := context.WithTimeout(
 		principal.With(hello.Context(), &principal.Call{Peer: principal.Gateway, RequestID: rand.Text()}),
-		certificateTime,
+		certificateTimeout,
 	)
 	defer cancel()
-	var shown issued
+	var shown certificatePair
 	if err := c.peers.Ask(
 		ctx,
 		settings.Keeper,
@@ -243,9 +244,9 @@ func (c *certificates) forAuthority(hello *tls.ClientHelloInfo) (*tls.Config, er
 	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{acmeProtocol}, Certificates: []tls.Certificate{certificate}}, nil
 }
 
-// due fails where callers get no certificate that they believe for much longer.
-func (c *certificates) due(context.Context) error {
-	certificate := c.told.Load().certificate
+// checkExpiry fails where callers get no certificate that they believe for much longer.
+func (c *certificates) checkExpiry(context.Context) error {
+	certificate := c.state.Load().certificate
 	switch {
 	case c.config.TLSListen == "" || certificate == nil:
 		return nil

@@ -14,67 +14,67 @@ import (
 
 // certificateCopy is a file with what the system service said last, for a gateway that starts while it is away.
 type certificateCopy struct {
-	file string
+	path string
 	box  *seal.Box
 }
 
-var copyPlace = seal.Place{Table: "gateway", Column: "certificate"}
+var copyField = seal.Place{Table: "gateway", Column: "certificate"}
 
 // KeepCertificate keeps a sealed copy of the certificate in a file, and goes by the one that is there until the system service
 // answers.
 func (g *Gateway) KeepCertificate(file string, box *seal.Box) error {
-	c := g.secured
+	c := g.certificates
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.copy = &certificateCopy{file, box}
-	if was := c.told.Load(); was.Edition != "" {
-		return c.copy.write(was)
+	c.savedCopy = &certificateCopy{file, box}
+	if current := c.state.Load(); current.Edition != "" {
+		return c.savedCopy.write(current)
 	}
-	now, err := c.copy.read()
-	if err != nil || now == nil {
+	saved, err := c.savedCopy.read()
+	if err != nil || saved == nil {
 		return err
 	}
-	err = c.use(now, c.told.Load())
-	c.told.Store(now)
+	err = c.loadCertificate(saved, c.state.Load())
+	c.state.Store(saved)
 	return err
 }
 
-func (k *certificateCopy) read() (*told, error) {
-	sealed, err := os.ReadFile(k.file)
+func (k *certificateCopy) read() (*tlsState, error) {
+	sealed, err := os.ReadFile(k.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the copy of the certificate: %w", err)
 	}
-	text, err := k.box.Open(copyPlace, sealed)
+	text, err := k.box.Open(copyField, sealed)
 	if err != nil {
-		return nil, fmt.Errorf("read the copy of the certificate in %s: %w", k.file, err)
+		return nil, fmt.Errorf("read the copy of the certificate in %s: %w", k.path, err)
 	}
-	now := new(told)
-	if err := json.Unmarshal([]byte(text.Reveal()), now); err != nil {
+	state := new(tlsState)
+	if err := json.Unmarshal([]byte(text.Reveal()), state); err != nil {
 		return nil, errors.New("decode the copy of the certificate") // err might show a part
 	}
-	return now, nil
+	return state, nil
 }
 
 // write replaces the copy, all of it or nothing.
-func (k *certificateCopy) write(now *told) error {
+func (k *certificateCopy) write(state *tlsState) error {
 	if k == nil {
 		return nil
 	}
-	text, err := json.Marshal(now)
+	text, err := json.Marshal(state)
 	if err != nil {
 		return errors.New("encode the copy of the certificate") // err might show a part
 	}
-	file, err := os.CreateTemp(filepath.Dir(k.file), ".new-") // mode 0600
+	file, err := os.CreateTemp(filepath.Dir(k.path), ".new-") // mode 0600
 	if err != nil {
 		return fmt.Errorf("keep a copy of the certificate: %w", err)
 	}
 	defer os.Remove(file.Name())
-	_, err = file.Write(k.box.Seal(copyPlace, secret.New(string(text))))
+	_, err = file.Write(k.box.Seal(copyField, secret.New(string(text))))
 	if err = errors.Join(err, file.Sync(), file.Close()); err == nil {
-		err = os.Rename(file.Name(), k.file)
+		err = os.Rename(file.Name(), k.path)
 	}
 	if err != nil {
 		return fmt.Errorf("keep a copy of the certificate: %w", err)

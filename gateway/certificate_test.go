@@ -52,10 +52,10 @@ func TestCertificateFiles(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	config := Config{TLSCertificate: filepath.Join(folder, "certificate.pem"), TLSKey: filepath.Join(folder, "key.pem")}
-	warned := &warnings{slog.DiscardHandler, new(atomic.Bool)}
+	warned := &warningHandler{slog.DiscardHandler, new(atomic.Bool)}
 	c := newCertificates(config, peers.New(principal.Gateway, map[string]http.Handler{}), nil, slog.New(warned))
 	shown := func() int64 {
-		certificate, err := c.serverConfig().GetCertificate(&tls.ClientHelloInfo{})
+		certificate, err := c.tlsConfig().GetCertificate(&tls.ClientHelloInfo{})
 		if err != nil {
 			return 0
 		}
@@ -64,7 +64,7 @@ func TestCertificateFiles(t *testing.T) {
 	look := func(want int64, complains bool) {
 		t.Helper()
 		warned.any.Store(false)
-		_ = c.ask(t.Context()) // system is away
+		_ = c.refresh(t.Context()) // system is away
 		if shown() != want || warned.any.Load() != complains {
 			t.Errorf("got certificate %d and complaints %t, want %d and %t", shown(), warned.any.Load(), want, complains)
 		}

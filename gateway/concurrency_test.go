@@ -18,10 +18,10 @@ import (
 
 // Who sends a thousand halves of bodies, by however many keys, takes away from nobody else.
 func TestHalfSentBodies(t *testing.T) {
-	onBoth(t, answers, func(t *testing.T, d *door, network *busy, ask func(string) (net.Conn, *bufio.Reader)) {
-		const most = 20
-		d.gateway.owners.Set(most)
-		d.gateway.addresses.Set(most)
+	forBothTransports(t, answerHere, func(t *testing.T, d *testGateway, network *blockingService, ask func(string) (net.Conn, *bufio.Reader)) {
+		const limit = 20
+		d.gateway.ownerConcurrency.Set(limit)
+		d.gateway.addressConcurrency.Set(limit)
 		keys := []string{d.identity.issue(1), d.identity.issue(2)}
 		d.identity.mu.Lock()
 		d.identity.admins["2"] = keycache.Owner{Active: true, Name: "bert", Grants: principal.All}
@@ -31,7 +31,7 @@ func TestHalfSentBodies(t *testing.T) {
 		d.identity.keys[hashOf(other)] = keycache.Key{ID: 3, Owner: principal.Owner{Type: principal.Admin, ID: 2}}
 		d.identity.mu.Unlock()
 		var halves []net.Conn
-		for n := range most {
+		for n := range limit {
 			c, in := ask(
 				"POST /port-speed HTTP/1.1\r\nHost: x\r\nX-Api-Key: " + keys[n%2] + "\r\nExpect: 100-continue\r\nContent-Length: 1000000\r\n\r\n",
 			)
@@ -48,7 +48,7 @@ func TestHalfSentBodies(t *testing.T) {
 		}
 		d.want(200, other, "/port-speed")
 		d.want(200, "", "/port-speed")
-		if n := len(network.began); n != 2 {
+		if n := len(network.started); n != 2 {
 			t.Errorf("got %d requests at the service, want 2", n)
 		}
 		for _, c := range halves {
@@ -57,15 +57,15 @@ func TestHalfSentBodies(t *testing.T) {
 		testkit.Eventually(
 			t,
 			"there is room again",
-			func() bool { return get(d.gateway, somebody, keys[0], "/port-speed").Code == http.StatusOK },
+			func() bool { return get(d.gateway, testAddress, keys[0], "/port-speed").Code == http.StatusOK },
 		)
 
-		for range most {
+		for range limit {
 			_, in := ask("POST /port-speed HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 10\r\n\r\n")
 			_, _ = in.ReadString('\n')
 		}
 		if w := get(d.gateway, "127.0.0.1:1", "", "/port-speed"); w.Code != http.StatusTooManyRequests {
-			t.Errorf("got %d for an address with %d requests under way, want 429", w.Code, most)
+			t.Errorf("got %d for an address with %d requests under way, want 429", w.Code, limit)
 		}
 		d.want(200, "", "/port-speed")
 		if w := get(d.gateway, "127.0.0.1:1", other, "/port-speed"); w.Code != http.StatusOK {
@@ -75,22 +75,22 @@ func TestHalfSentBodies(t *testing.T) {
 }
 
 // A key that leaked holds half of its owner's requests at most, so he can revoke it.
-func TestOneKeyLeavesHalf(t *testing.T) {
+func TestKeyUsesHalfOfOwnersRequests(t *testing.T) {
 	t.Parallel()
 	config := unlimited
 	config.OwnerConcurrency = 4
-	d := newDoor(t, config)
-	network := newBusy(nil)
+	d := newTestGateway(t, config)
+	network := newBlockingService(nil)
 	d.gateway.upstreams["network"] = network
-	leaked, mine := d.identity.issue(1), d.identity.issue(2)
+	leaked, own := d.identity.issue(1), d.identity.issue(2)
 	var callers sync.WaitGroup
 	for range 2 {
-		callers.Go(func() { get(d.gateway, somebody, leaked, "/port-speed") })
-		receive(t, "the request", network.began)
+		callers.Go(func() { get(d.gateway, testAddress, leaked, "/port-speed") })
+		receive(t, "the request", network.started)
 	}
 	d.want(429, leaked, "/port-speed")
-	d.want(404, mine, "/nowhere")
-	close(network.goOn)
+	d.want(404, own, "/nowhere")
+	close(network.proceed)
 	callers.Wait()
 }
 
@@ -99,27 +99,27 @@ func TestHealthIsNotCounted(t *testing.T) {
 	t.Parallel()
 	config := unlimited
 	config.AddressConcurrency = 1
-	d := newDoor(t, config)
-	network := newBusy(nil)
+	d := newTestGateway(t, config)
+	network := newBlockingService(nil)
 	d.gateway.upstreams["network"] = network
 	var callers sync.WaitGroup
-	callers.Go(func() { get(d.gateway, somebody, "", "/port-speed") })
-	receive(t, "the request", network.began)
+	callers.Go(func() { get(d.gateway, testAddress, "", "/port-speed") })
+	receive(t, "the request", network.started)
 	d.want(429, "", "/port-speed")
 	d.want(200, "", healthPath)
-	close(network.goOn)
+	close(network.proceed)
 	callers.Wait()
 }
 
 // Every answer says how it may be kept, shown and read, and none says what is ours.
 func TestSecurityHeaders(t *testing.T) {
 	t.Parallel()
-	d := newDoor(t, unlimited)
+	d := newTestGateway(t, unlimited)
 	key := d.identity.issue(1)
 	for path, cache := range map[string]string{
 		"/port-speed": "no-store", "/nowhere": "no-store", healthPath: "no-store", docsPath: "no-cache", docsPath + "/swagger-ui.css": "no-cache",
 	} {
-		w := get(d.gateway, somebody, key, path)
+		w := get(d.gateway, testAddress, key, path)
 		if h := w.Header(); h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Cache-Control") != cache || h.Get("Ironplane-Route") != "" {
 			t.Errorf("%s: got %v, want nosniff, Cache-Control %s and no Ironplane-Route", path, h, cache)
 		}
@@ -151,7 +151,7 @@ func TestSecurityHeaders(t *testing.T) {
 		},
 	} {
 		d.gateway.upstreams["network"] = silent
-		if w := get(d.gateway, somebody, key, "/port-speed"); w.Result().Header.Get("Ironplane-Route") != "" || w.Code != 200 {
+		if w := get(d.gateway, testAddress, key, "/port-speed"); w.Result().Header.Get("Ironplane-Route") != "" || w.Code != 200 {
 			t.Errorf("a service that says %s: got %d %v, want 200 without Ironplane-Route", name, w.Code, w.Result().Header)
 		}
 	}

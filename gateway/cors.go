@@ -53,8 +53,8 @@ func isOrigin(text string) bool {
 	}
 }
 
-// preflightLife is for how long a browser goes by what it was told, the longest that any does.
-const preflightLife = 2 * time.Hour
+// preflightTTL is for how long a browser goes by what it was told, the longest that any does.
+const preflightTTL = 2 * time.Hour
 
 // newCORS answers browsers who ask whether a page of another origin may call. Keys travel in headers that scripts set, never
 // in cookies, so none are allowed.
@@ -82,7 +82,7 @@ func newCORS(origins Origins) *cors.Cors {
 		},
 		ExposedHeaders: []string{"API-Version", "ETag", "Link", "RateLimit", "RateLimit-Policy", "Retry-After", "X-Request-Id", "X-Total-Count",
 			"Location", "Tus-Resumable", "Upload-Expires", "Upload-Length", "Upload-Metadata", "Upload-Offset"},
-		MaxAge: int(preflightLife.Seconds()),
+		MaxAge: int(preflightTTL.Seconds()),
 	})
 }
 

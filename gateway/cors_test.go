@@ -14,24 +14,24 @@ import (
 
 const panel = "https://panel.example.com"
 
-// allows fails the test where an answer does not let a page of the panel read it, or lets any use cookies.
-func allows(t *testing.T, what string, h http.Header) {
+// wantPanelAllowed fails the test where an answer does not let a page of the panel read it, or lets any use cookies.
+func wantPanelAllowed(t *testing.T, name string, h http.Header) {
 	t.Helper()
 	if h.Get("Access-Control-Allow-Origin") != panel || !strings.Contains(strings.Join(h["Vary"], ", "), "Origin") ||
 		h["Access-Control-Allow-Credentials"] != nil {
-		t.Errorf("%s: got %v, want %s allowed, Vary by Origin and no credentials", what, h, panel)
+		t.Errorf("%s: got %v, want %s allowed, Vary by Origin and no credentials", name, h, panel)
 	}
 }
 
 func TestPreflight(t *testing.T) {
-	onBoth(t, answers, func(t *testing.T, d *door, network *busy, ask func(string) (net.Conn, *bufio.Reader)) {
+	forBothTransports(t, answerHere, func(t *testing.T, d *testGateway, network *blockingService, ask func(string) (net.Conn, *bufio.Reader)) {
 		preflight := func(origin, method, headers string) *http.Response {
 			t.Helper()
 			_, in := ask(
 				"OPTIONS /port-speed/7 HTTP/1.1\r\nHost: x\r\nOrigin: " + origin + "\r\nAccess-Control-Request-Method: " + method +
 					"\r\nAccess-Control-Request-Headers: " + headers + "\r\n\r\n",
 			)
-			got, _ := answer(t, in, "OPTIONS")
+			got, _ := readResponse(t, in, "OPTIONS")
 			return got
 		}
 		if got := preflight(
@@ -42,7 +42,7 @@ func TestPreflight(t *testing.T) {
 			got.Header.Get("Vary") != "" {
 			t.Errorf("got %d %v where no origin is configured, want 200 or 405 without CORS headers", got.StatusCode, got.Header)
 		}
-		seen := len(network.began)
+		seen := len(network.started)
 		d.gateway.cors = newCORS(Origins{"http://localhost:3000", panel})
 		for _, method := range []string{"GET", "HEAD", "POST", "PATCH", "DELETE"} {
 			got := preflight(
@@ -58,7 +58,7 @@ func TestPreflight(t *testing.T) {
 			if !strings.HasPrefix(got.Header.Get("RateLimit"), `"address"`) {
 				t.Errorf("got %v, want a RateLimit of the address", got.Header)
 			}
-			allows(t, method, got.Header)
+			wantPanelAllowed(t, method, got.Header)
 		}
 		for _, c := range [][3]string{{"https://evil.example.com", "GET", "x-api-key"}, {"https://panel.example.com.evil.org", "GET", ""},
 			{"http://panel.example.com", "GET", ""}, {"null", "GET", ""},
@@ -72,7 +72,7 @@ func TestPreflight(t *testing.T) {
 				t.Errorf("%v: got %d %v, want 204 that allows nothing", c, got.StatusCode, got.Header)
 			}
 		}
-		if len(network.began) != seen {
+		if len(network.started) != seen {
 			t.Error("got a preflight at the service, want it answered by the gateway")
 		}
 	})
@@ -81,9 +81,9 @@ func TestPreflight(t *testing.T) {
 // Preflights are let through as often as other requests without a key.
 func TestPreflightsAreLimited(t *testing.T) {
 	t.Parallel()
-	config := narrow
+	config := lowLimits
 	config.CORSOrigins = Origins{panel}
-	d := newDoor(t, config)
+	d := newTestGateway(t, config)
 	refused := 0
 	for range 3 * config.AddressBurst {
 		r := httptest.NewRequestWithContext(t.Context(), "OPTIONS", "/port-speed", http.NoBody)
@@ -106,14 +106,14 @@ func TestPreflightsAreLimited(t *testing.T) {
 
 // A script of the panel can read every answer, whatever came of its request.
 func TestPagesReadAnswers(t *testing.T) {
-	onBoth(t, nil, func(t *testing.T, d *door, network *busy, ask func(string) (net.Conn, *bufio.Reader)) {
-		network.serve = answers
+	forBothTransports(t, nil, func(t *testing.T, d *testGateway, network *blockingService, ask func(string) (net.Conn, *bufio.Reader)) {
+		network.serve = answerHere
 		d.gateway.cors = newCORS(Origins{panel})
 		key := d.identity.issue(1)
 		get := func(origin, path, key string) *http.Response {
 			t.Helper()
 			_, in := ask("GET " + path + " HTTP/1.1\r\nHost: x\r\nOrigin: " + origin + "\r\nX-Api-Key: " + key + "\r\n\r\n")
-			got, _ := answer(t, in, "GET")
+			got, _ := readResponse(t, in, "GET")
 			return got
 		}
 		want := func(status int, path, key string) {
@@ -122,16 +122,16 @@ func TestPagesReadAnswers(t *testing.T) {
 			if got.StatusCode != status || !strings.Contains(got.Header.Get("Access-Control-Expose-Headers"), http.CanonicalHeaderKey("ETag")) {
 				t.Errorf("%s: got %d %v, want %d that exposes the ETag", path, got.StatusCode, got.Header, status)
 			}
-			allows(t, path, got.Header)
+			wantPanelAllowed(t, path, got.Header)
 		}
 		want(200, "/port-speed", key)
 		want(200, healthPath, key)
 		want(200, docsPath+"/swagger-ui.css", key)
 		want(401, "/port-speed", "wrong")
 		want(404, "/nothing", key)
-		d.gateway.owners.Set(0)
+		d.gateway.ownerConcurrency.Set(0)
 		want(429, "/port-speed", key)
-		d.gateway.owners.Set(100)
+		d.gateway.ownerConcurrency.Set(100)
 		d.identity.set(func(w http.ResponseWriter) bool { w.WriteHeader(503); return true }, nil)
 		want(503, "/port-speed", d.identity.issue(2))
 		d.identity.set(func(http.ResponseWriter) bool { return false }, nil)
@@ -145,17 +145,17 @@ func TestPagesReadAnswers(t *testing.T) {
 		}
 
 		network.serve = nil
-		for len(network.began) > 0 {
-			<-network.began
+		for len(network.started) > 0 {
+			<-network.started
 		}
 		_, in := ask("GET /port-speed HTTP/1.1\r\nHost: x\r\nOrigin: " + panel + "\r\nX-Api-Key: " + key + "\r\n\r\n")
-		receive(t, "the request", network.began)
+		receive(t, "the request", network.started)
 		d.setAdmin(keycache.Owner{})
-		got, _ := answer(t, in, "GET")
+		got, _ := readResponse(t, in, "GET")
 		if got.StatusCode != 401 {
 			t.Errorf("got %d for a revoked key, want 401", got.StatusCode)
 		}
-		allows(t, "revoked", got.Header)
+		wantPanelAllowed(t, "revoked", got.Header)
 	})
 }
 
@@ -171,13 +171,13 @@ func TestOrigins(t *testing.T) {
 	if err := o.UnmarshalText(nil); err != nil || o != nil {
 		t.Errorf("got %v, %v, want no origins", o, err)
 	}
-	for _, wrong := range []string{"*", "https://*", "https://*.example.com", "null", "panel.example.com", "http://panel.example.com",
+	for _, origin := range []string{"*", "https://*", "https://*.example.com", "null", "panel.example.com", "http://panel.example.com",
 		"https://panel.example.com/", "https://panel.example.com/x", "https://u@panel.example.com",
 		"https://panel.example.com?x", "https://panel.example.com#x", "https://Panel.example.com", "HTTPS://panel.example.com",
 		"https://panel.example.com:443", "http://localhost:80", "https://", "https://x:", "https://x:08443", "ftp://localhost",
 		"https://bücher.example", "https://a b"} {
-		if err := o.UnmarshalText([]byte("https://good.example.com," + wrong)); err == nil || !strings.Contains(err.Error(), wrong) {
-			t.Errorf("%s: got %v, want an error that names it", wrong, err)
+		if err := o.UnmarshalText([]byte("https://good.example.com," + origin)); err == nil || !strings.Contains(err.Error(), origin) {
+			t.Errorf("%s: got %v, want an error that names it", origin, err)
 		}
 	}
 }

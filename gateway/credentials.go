@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// takeCredentials answers the request's key and takes it out of the request, so that it reaches neither a service
+// extractCredentials answers the request's key and takes it out of the request, so that it reaches neither a service
 // nor a log. Where keys in the query are not looked at, they are taken out all the same. carried tells whether there was
 // anything that only its holder is to know.
-func takeCredentials(r *http.Request, inQuery bool) (key string, carried bool) {
+func extractCredentials(r *http.Request, inQuery bool) (key string, hasSecret bool) {
 	key = r.Header.Get("X-Api-Key")
-	carried = key != "" || r.Header.Get("Authorization") != ""
+	hasSecret = key != "" || r.Header.Get("Authorization") != ""
 	if scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "Bearer") {
 		key = strings.TrimSpace(token)
 	}
@@ -19,17 +19,17 @@ func takeCredentials(r *http.Request, inQuery bool) (key string, carried bool) {
 	r.Header.Del("X-Api-Key")
 	if r.URL.RawQuery != "" {
 		var found string
-		r.URL.RawQuery, found = withoutKey(r.URL.RawQuery)
+		r.URL.RawQuery, found = removeKey(r.URL.RawQuery)
 		r.RequestURI = r.URL.RequestURI()
-		carried = carried || found != ""
+		hasSecret = hasSecret || found != ""
 		if inQuery && key == "" {
 			key = found
 		}
 	}
-	return key, carried
+	return key, hasSecret
 }
 
-func withoutKey(query string) (rest, key string) {
+func removeKey(query string) (rest, key string) {
 	var kept []string
 	for part := range strings.SplitSeq(query, "&") {
 		name, value, _ := strings.Cut(part, "=")

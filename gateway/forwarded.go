@@ -2,16 +2,16 @@ package gateway
 
 import "strings"
 
-// forwardedFor is whom each hop of Forwarded headers (RFC 7239) was for, the nearest hop last. A hop that does not say
+// parseForwarded is whom each hop of Forwarded headers (RFC 7239) was for, the nearest hop last. A hop that does not say
 // is empty, and so are all of a header that is malformed.
-func forwardedFor(headers []string) []string {
+func parseForwarded(headers []string) []string {
 	var hops []string
 	for _, header := range headers {
 		rest := header
 		for more := true; more; {
 			var hop string
 			var ok bool
-			if hop, rest, more, ok = forwardedElement(rest); !ok {
+			if hop, rest, more, ok = parseForwardedElement(rest); !ok {
 				return append(hops, "")
 			}
 			hops = append(hops, hop)
@@ -20,15 +20,15 @@ func forwardedFor(headers []string) []string {
 	return hops
 }
 
-// forwardedElement reads name=value pairs up to a comma, behind which there is more.
-func forwardedElement(s string) (hop, rest string, more, ok bool) {
+// parseForwardedElement reads name=value pairs up to a comma, behind which there is more.
+func parseForwardedElement(s string) (hop, rest string, more, ok bool) {
 	for {
 		s = strings.TrimLeft(s, " \t")
 		name, after, hasValue := strings.Cut(s, "=")
 		if !hasValue || strings.ContainsAny(name, ",;\" \t") {
 			return "", "", false, false
 		}
-		value, after, ok := forwardedValue(after)
+		value, after, ok := parseForwardedValue(after)
 		if !ok {
 			return "", "", false, false
 		}
@@ -49,8 +49,8 @@ func forwardedElement(s string) (hop, rest string, more, ok bool) {
 	}
 }
 
-// forwardedValue reads a token or a quoted string.
-func forwardedValue(s string) (value, rest string, ok bool) {
+// parseForwardedValue reads a token or a quoted string.
+func parseForwardedValue(s string) (value, rest string, ok bool) {
 	if !strings.HasPrefix(s, `"`) {
 		end := strings.IndexAny(s, ",; \t\"")
 		if end < 0 {

@@ -39,26 +39,26 @@ type Config struct {
 
 // Gateway serves the public API.
 type Gateway struct {
-	config    Config
-	log       *slog.Logger
-	upstreams map[string]http.Handler
-	peers     *peers.Peers
-	keys      *keys
-	perOwner  *limits.Rate[principal.Owner]
-	perKey    *limits.Concurrency[int64] // so that a key that leaked leaves its owner enough to revoke it
-	owners    *limits.Concurrency[principal.Owner]
-	addresses *limits.Concurrency[netip.Prefix]
-	perCaller *limits.Rate[netip.Prefix]
-	metrics   *metrics
-	own       http.Handler
-	cors      *cors.Cors // nil: no other origin may call
-	watch     *watch
-	uses      *uses
-	bodies    *limits.Budget
-	progress  time.Duration
-	settings  *settings.Follower
-	secured   *certificates
-	unfollow  func()
+	config             Config
+	log                *slog.Logger
+	upstreams          map[string]http.Handler
+	peers              *peers.Peers
+	keys               *keys
+	ownerRate          *limits.Rate[principal.Owner]
+	keyConcurrency     *limits.Concurrency[int64] // so that a key that leaked leaves its owner enough to revoke it
+	ownerConcurrency   *limits.Concurrency[principal.Owner]
+	addressConcurrency *limits.Concurrency[netip.Prefix]
+	addressRate        *limits.Rate[netip.Prefix]
+	metrics            *metrics
+	ownHandler         http.Handler
+	cors               *cors.Cors // nil: no other origin may call
+	watcher            *requestWatcher
+	keyUsage           *keyUsage
+	bodyBudget         *limits.Budget
+	progressTimeout    time.Duration
+	settings           *settings.Follower
+	certificates       *certificates
+	stopFollowing      func()
 }
 
 // New makes a gateway in front of these services. An upstream is what serves a service's requests: in one process,
@@ -73,31 +73,38 @@ func New(
 	wakes *wake.Bus,
 	log *slog.Logger,
 ) *Gateway {
-	g := &Gateway{config: config, log: log, upstreams: upstreams, peers: peers, bodies: limits.NewBudget(), progress: progress}
+	g := &Gateway{
+		config:          config,
+		log:             log,
+		upstreams:       upstreams,
+		peers:           peers,
+		bodyBudget:      limits.NewBudget(),
+		progressTimeout: progressTimeout,
+	}
 	link := cache.NewLink(client, "limits", log)
 	g.metrics = newMetrics(func() bool { return entries.Up() && link.Up() })
 	g.metrics.all = append(g.metrics.all, entries.Metrics()...)
 	g.keys = newKeys(entries, peers, g.metrics)
-	decided := g.metrics.limits.WithLabelValues
-	g.perOwner = limits.NewRate("owner", ownerName, link, decided("owner", "allowed"), decided("owner", "refused"))
-	g.perCaller = limits.NewRate("address", netip.Prefix.String, link, decided("address", "allowed"), decided("address", "refused"))
-	g.owners = limits.NewConcurrency[principal.Owner](decided("owner", "concurrency"))
-	g.perKey = limits.NewConcurrency[int64](decided("key", "concurrency"))
-	g.addresses = limits.NewConcurrency[netip.Prefix](decided("address", "concurrency"))
-	g.own = g.ownRoutes()
+	count := g.metrics.limits.WithLabelValues
+	g.ownerRate = limits.NewRate("owner", ownerName, link, count("owner", "allowed"), count("owner", "refused"))
+	g.addressRate = limits.NewRate("address", netip.Prefix.String, link, count("address", "allowed"), count("address", "refused"))
+	g.ownerConcurrency = limits.NewConcurrency[principal.Owner](count("owner", "concurrency"))
+	g.keyConcurrency = limits.NewConcurrency[int64](count("key", "concurrency"))
+	g.addressConcurrency = limits.NewConcurrency[netip.Prefix](count("address", "concurrency"))
+	g.ownHandler = g.ownRoutes()
 	g.cors = newCORS(config.CORSOrigins)
-	g.watch = newWatch(g.keys)
-	g.secured = newCertificates(config, peers, wakes.Listen(settings.Keeper, settings.CertificateChanged), log)
-	g.uses = newUses(peers)
-	g.follow(wakes.Listen(settings.Keeper, settings.Changed))
+	g.watcher = newRequestWatcher(g.keys)
+	g.certificates = newCertificates(config, peers, wakes.Listen(settings.Keeper, settings.CertificateChanged), log)
+	g.keyUsage = newKeyUsage(peers)
+	g.followSettings(wakes.Listen(settings.Keeper, settings.Changed))
 	return g
 }
 
 // Close ends what the gateway does besides answering. It is for when it answers no more.
 func (g *Gateway) Close() {
-	g.watch.Close()
-	g.uses.Close()
-	g.unfollow()
+	g.watcher.Close()
+	g.keyUsage.Close()
+	g.stopFollowing()
 }
 
 var (
@@ -106,32 +113,32 @@ var (
 	noStore    = []string{"no-store"} // unless who answers says otherwise
 )
 
-// announce says what every answer says.
-func announce(answer http.Header, requestID string) {
-	answer["X-Request-Id"] = []string{requestID}
-	answer["Api-Version"] = apiVersion
-	answer["X-Content-Type-Options"] = noSniff
-	answer["Cache-Control"] = noStore
+// setCommonHeaders says what every answer says.
+func setCommonHeaders(header http.Header, requestID string) {
+	header["X-Request-Id"] = []string{requestID}
+	header["Api-Version"] = apiVersion
+	header["X-Content-Type-Options"] = noSniff
+	header["Cache-Control"] = noStore
 }
 
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	call := &principal.Call{Peer: principal.Gateway, IP: g.callerOf(r), RequestID: requestID(r), Agent: r.UserAgent()}
-	announce(w.Header(), call.RequestID)
+	call := &principal.Call{Peer: principal.Gateway, IP: g.callerAddress(r), RequestID: requestID(r), Agent: r.UserAgent()}
+	setCommonHeaders(w.Header(), call.RequestID)
 	if g.cors != nil && !g.isPreflight(r) {
 		g.cors.HandlerFunc(w, r)
 	}
-	key, carried := takeCredentials(r, settings.KeyInQuery.In(g.settings.Values()) == 1)
-	e := newRecorder(w, r, g.progress)
+	key, hasSecret := extractCredentials(r, settings.KeyInQuery.In(g.settings.Values()) == 1)
+	e := newRecorder(w, r, g.progressTimeout)
 	ctx, stop := context.WithCancelCause(principal.With(r.Context(), call))
 	defer stop(nil)
 	r = tracing.Receive(r.WithContext(ctx))
 	defer g.limitBody(r, e.connection)()
 	defer g.finish(r.Context(), e, call)
-	err := g.refusePlain(e, r, call.IP, carried)
+	err := g.requireHTTPS(e, r, call.IP, hasSecret)
 	if err == nil && e.status == 0 {
 		err = g.serve(e, r, stop, call, key)
 	}
-	revoked := revocation(ctx)
+	revoked := revocationCause(ctx)
 	switch {
 	case revoked != nil && e.status != 0:
 		panic(http.ErrAbortHandler)
@@ -148,7 +155,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		e.WriteHeader(http.StatusOK)
 	}
-	e.ended = true
+	e.isComplete = true
 }
 
 // serve lets the request in and passes it on, or says why not.
@@ -157,7 +164,7 @@ func (g *Gateway) serve(e *recorder, r *http.Request, stop context.CancelCauseFu
 	if preflight {
 		key = ""
 	}
-	found, err := g.letIn(r.Context(), e, call.IP, key)
+	decided, err := g.admit(r.Context(), e, call.IP, key)
 	if err != nil {
 		return err
 	}
@@ -165,22 +172,22 @@ func (g *Gateway) serve(e *recorder, r *http.Request, stop context.CancelCauseFu
 		g.cors.HandlerFunc(e, r)
 		return nil
 	}
-	var underWay *watched
+	var watched *watchedRequest
 	if key != "" {
-		call.Principal = found.principal
-		g.uses.note(found.principal.KeyID)
-		if err := g.perKey.Enter(found.principal.KeyID); err != nil {
+		call.Principal = decided.principal
+		g.keyUsage.note(decided.principal.KeyID)
+		if err := g.keyConcurrency.Enter(decided.principal.KeyID); err != nil {
 			return err
 		}
-		defer g.perKey.Leave(found.principal.KeyID)
-		if err := g.owners.Enter(found.principal.Owner); err != nil {
+		defer g.keyConcurrency.Leave(decided.principal.KeyID)
+		if err := g.ownerConcurrency.Enter(decided.principal.Owner); err != nil {
 			return err
 		}
-		defer g.owners.Leave(found.principal.Owner)
-		underWay = g.watch.add(found, func(cause error) { e.stop(stop, cause) })
+		defer g.ownerConcurrency.Leave(decided.principal.Owner)
+		watched = g.watcher.add(decided, func(cause error) { e.stop(stop, cause) })
 		defer func() {
-			g.watch.remove(underWay)
-			if revocation(r.Context()) == nil {
+			g.watcher.remove(watched)
+			if revocationCause(r.Context()) == nil {
 				return
 			}
 			if p := recover(); p != nil && p != http.ErrAbortHandler { // by which a service gives up whose caller has left
@@ -188,21 +195,21 @@ func (g *Gateway) serve(e *recorder, r *http.Request, stop context.CancelCauseFu
 			}
 		}()
 	} else if e.route != healthPath {
-		network := networkOf(call.IP)
-		if err := g.addresses.Enter(network); err != nil {
+		network := callerNetwork(call.IP)
+		if err := g.addressConcurrency.Enter(network); err != nil {
 			return err
 		}
-		defer g.addresses.Leave(network)
+		defer g.addressConcurrency.Leave(network)
 	}
 	if e.service == principal.Gateway {
-		g.own.ServeHTTP(e, r)
+		g.ownHandler.ServeHTTP(e, r)
 		return nil
 	}
-	return g.forward(e, r, call, key, underWay)
+	return g.forward(e, r, call, key, watched)
 }
 
 // forward hands the request to its service, once its body is there.
-func (g *Gateway) forward(e *recorder, r *http.Request, call *principal.Call, key string, underWay *watched) error {
+func (g *Gateway) forward(e *recorder, r *http.Request, call *principal.Call, key string, watched *watchedRequest) error {
 	upstream, ok := g.upstreams[e.service]
 	if !ok {
 		return problem.NoSuchPath()
@@ -210,76 +217,76 @@ func (g *Gateway) forward(e *recorder, r *http.Request, call *principal.Call, ke
 	if err := inflate(r, e.Header()); err != nil {
 		return err
 	}
-	if err := forwardHead(r, e.service); err != nil {
+	if err := trimHead(r, e.service); err != nil {
 		return err
 	}
-	late := r.ContentLength != 0 // the body may come at any time
-	free, err := g.readBody(r, call)
+	hasBody := r.ContentLength != 0 // the body may come at any time
+	release, err := g.bufferBody(r, call)
 	if err != nil {
 		return err
 	}
-	defer free()
-	if underWay != nil && late { // what it may do was decided before its body came
-		found, err := g.decideAgain(r.Context(), call.IP, key)
+	defer release()
+	if watched != nil && hasBody { // what it may do was decided before its body came
+		decided, err := g.recheckKey(r.Context(), call.IP, key)
 		if err != nil {
 			return err
 		}
-		call.Principal = found.principal
-		g.watch.renew(underWay, found)
+		call.Principal = decided.principal
+		g.watcher.renew(watched, decided)
 	}
 	upstream.ServeHTTP(e, r)
 	return nil
 }
 
-// decideAgain is for a request that was let in, and waited.
-func (g *Gateway) decideAgain(ctx context.Context, ip netip.Addr, key string) (decision, error) {
-	found, err := g.keys.decide(ctx, key, func(context.Context) error { return nil })
+// recheckKey is for a request that was let in, and waited.
+func (g *Gateway) recheckKey(ctx context.Context, ip netip.Addr, key string) (decision, error) {
+	decided, err := g.keys.decide(ctx, key, func(context.Context) error { return nil })
 	if errors.Is(err, errNoSuchKey) {
-		return found, apikey.Invalid()
+		return decided, apikey.Invalid()
 	}
 	if err != nil {
-		return found, errNobodyKnows(err)
+		return decided, errLookupUnavailable(err)
 	}
-	return found, found.from(ip)
+	return decided, decided.checkNetwork(ip)
 }
 
-func errNobodyKnows(cause error) error {
+func errLookupUnavailable(cause error) error {
 	f := problem.New(problem.Unavailable, "Keys cannot be looked up right now.").Because(cause)
 	f.RetryAfter = time.Second
 	return f
 }
 
-// letIn finds out who calls, nobody where the request carries no key, and holds everybody to his limit.
-func (g *Gateway) letIn(ctx context.Context, e *recorder, ip netip.Addr, key string) (found decision, err error) {
-	caller := &anonymous{limit: g.perCaller, answer: e.Header(), network: networkOf(ip)}
+// admit finds out who calls, nobody where the request carries no key, and holds everybody to his limit.
+func (g *Gateway) admit(ctx context.Context, e *recorder, ip netip.Addr, key string) (decided decision, err error) {
+	caller := &anonymousCaller{rate: g.addressRate, header: e.Header(), network: callerNetwork(ip)}
 	if key == "" {
 		if e.route == healthPath { // asked often by who watches over us, and costs nothing
-			return found, nil
+			return decided, nil
 		}
-		return found, caller.count(ctx)
+		return decided, caller.count(ctx)
 	}
-	found, err = g.keys.decide(ctx, key, caller.count)
+	decided, err = g.keys.decide(ctx, key, caller.count)
 	if err == nil {
-		if wrong := found.from(ip); wrong != nil { // who has found the key uses up his own limit, and not its owner's
+		if networkErr := decided.checkNetwork(ip); networkErr != nil { // who has found the key uses up his own limit, and not its owner's
 			if err := caller.count(ctx); err != nil {
-				return found, err
+				return decided, err
 			}
-			return found, wrong
+			return decided, networkErr
 		}
-		caller.uncount()
-		return found, g.perOwner.Take(ctx, e.Header(), found.principal.Owner)
+		caller.refund()
+		return decided, g.ownerRate.Take(ctx, e.Header(), decided.principal.Owner)
 	}
 	if errors.Is(err, errNoSuchKey) {
 		if err := caller.count(ctx); err != nil {
-			return found, err
+			return decided, err
 		}
-		return found, apikey.Invalid()
+		return decided, apikey.Invalid()
 	}
 	if problem.Is(err, problem.TooManyRequests) {
-		return found, err
+		return decided, err
 	}
 	if ctx.Err() == nil { // else nobody knows what he would have been told, and anybody can leave
-		caller.uncount()
+		caller.refund()
 	}
-	return found, errNobodyKnows(err)
+	return decided, errLookupUnavailable(err)
 }

@@ -28,8 +28,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/settings"
 )
 
-// set is how a gateway under test is configured, and what the settings are.
-type set struct {
+// testConfig is how a gateway under test is configured, and what the settings are.
+type testConfig struct {
 	Config
 	rates
 	KeyInQuery bool
@@ -37,7 +37,7 @@ type set struct {
 
 type rates struct{ OwnerRate, OwnerBurst, AddressRate, AddressBurst, OwnerConcurrency, AddressConcurrency int }
 
-var unlimited = set{
+var unlimited = testConfig{
 	rates: rates{
 		OwnerRate:          1_000_000,
 		OwnerBurst:         1_000_000,
@@ -49,12 +49,12 @@ var unlimited = set{
 }
 
 // ServeHTTP answers what the settings are, as the system service does.
-func (s set) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+func (s testConfig) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	values := settings.Values{}
-	for of, n := range map[settings.Integer]int{settings.OwnerRate: s.OwnerRate, settings.OwnerBurst: s.OwnerBurst,
+	for setting, n := range map[settings.Integer]int{settings.OwnerRate: s.OwnerRate, settings.OwnerBurst: s.OwnerBurst,
 		settings.OwnerConcurrency: s.OwnerConcurrency,
 		settings.AddressRate:      s.AddressRate, settings.AddressBurst: s.AddressBurst, settings.AddressConcurrency: s.AddressConcurrency} {
-		values[of.Slug] = strconv.Itoa(n)
+		values[setting.Slug] = strconv.Itoa(n)
 	}
 	if s.KeyInQuery {
 		values[settings.KeyInQuery.Slug] = "1"
@@ -62,33 +62,33 @@ func (s set) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	_ = json.NewEncoder(w).Encode(values)
 }
 
-// door is a gateway under test.
-type door struct {
+// testGateway is a gateway under test.
+type testGateway struct {
 	t        testing.TB
 	gateway  *Gateway
-	identity *owner
-	network  *echo
+	identity *fakeIdentity
+	network  *recordingService
 	redis    *cache.Client
 	server   *devservers.Redis
 	signer   *seal.Signer
-	warnings *warnings
+	warnings *warningHandler
 }
 
-// warnings notes that something was logged that is no news of a request.
-type warnings struct {
+// warningHandler notes that something was logged that is no news of a request.
+type warningHandler struct {
 	slog.Handler
 	any *atomic.Bool
 }
 
-func (w *warnings) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
-func (w *warnings) Handle(context.Context, slog.Record) error    { w.any.Store(true); return nil }
+func (w *warningHandler) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
+func (w *warningHandler) Handle(context.Context, slog.Record) error    { w.any.Store(true); return nil }
 
-func newDoor(t testing.TB, config set) *door {
+func newTestGateway(t testing.TB, config testConfig) *testGateway {
 	t.Helper()
-	return newDoorOn(t, config, devservers.RedisOptions{Standin: true})
+	return newTestGatewayOn(t, config, devservers.RedisOptions{Standin: true})
 }
 
-func newDoorOn(t testing.TB, config set, options devservers.RedisOptions) *door {
+func newTestGatewayOn(t testing.TB, config testConfig, options devservers.RedisOptions) *testGateway {
 	t.Helper()
 	server, err := devservers.StartRedis(context.Background(), options)
 	if err != nil {
@@ -102,18 +102,18 @@ func newDoorOn(t testing.TB, config set, options devservers.RedisOptions) *door 
 		_ = client.Close()
 		_ = server.Stop(context.Background())
 	})
-	signer, noted := newSigner(t), &warnings{slog.DiscardHandler, &atomic.Bool{}}
-	d := &door{
+	signer, logHandler := newSigner(t), &warningHandler{slog.DiscardHandler, &atomic.Bool{}}
+	d := &testGateway{
 		t:        t,
 		signer:   signer,
-		identity: newOwner(keycache.NewStore(client, signer, slog.New(noted))),
-		network:  &echo{},
+		identity: newFakeIdentity(keycache.NewStore(client, signer, slog.New(logHandler))),
+		network:  &recordingService{},
 		redis:    client,
 		server:   server,
-		warnings: noted,
+		warnings: logHandler,
 	}
 	testkit.WaitForRedis(client)
-	d.gateway = d.another(config)
+	d.gateway = d.newGateway(config)
 	return d
 }
 
@@ -131,8 +131,8 @@ func newSigner(t testing.TB) *seal.Signer {
 	return signer
 }
 
-// another is a second gateway on the same Redis and services.
-func (d *door) another(config set) *Gateway {
+// newGateway is a second gateway on the same Redis and services.
+func (d *testGateway) newGateway(config testConfig) *Gateway {
 	d.t.Helper()
 	upstreams := map[string]http.Handler{"identity": d.identity, "network": d.network}
 	log := slog.New(d.warnings)
@@ -143,7 +143,7 @@ func (d *door) another(config set) *Gateway {
 }
 
 // questions wants so many to have been asked about keys. Where Redis did not answer in time, as on a busy machine, there may be more.
-func (d *door) questions(want int) {
+func (d *testGateway) questions(want int) {
 	d.t.Helper()
 	if n := d.identity.questions("key"); n < want || n > want && !d.warnings.any.Load() {
 		d.t.Errorf("got %d questions, want %d", n, want)
@@ -153,7 +153,7 @@ func (d *door) questions(want int) {
 // get asks as somebody at an address with a key, and other headers in pairs. Who is let in that should not be is not waited
 // for without end.
 func get(g http.Handler, address, key, path string, headers ...string) *httptest.ResponseRecorder {
-	ctx, cancel := context.WithTimeout(context.Background(), 3*soon)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*testTimeout)
 	defer cancel()
 	r := httptest.NewRequestWithContext(ctx, "GET", path, http.NoBody)
 	r.RemoteAddr = address
@@ -168,19 +168,19 @@ func get(g http.Handler, address, key, path string, headers ...string) *httptest
 	return w
 }
 
-const somebody = "192.0.2.7:1000"
+const testAddress = "192.0.2.7:1000"
 
-func (d *door) want(status int, key, path string, headers ...string) *httptest.ResponseRecorder {
+func (d *testGateway) want(status int, key, path string, headers ...string) *httptest.ResponseRecorder {
 	d.t.Helper()
-	w := get(d.gateway, somebody, key, path, headers...)
+	w := get(d.gateway, testAddress, key, path, headers...)
 	if w.Code != status {
 		d.t.Fatalf("%s: got %d, want %d: %s", path, w.Code, status, w.Body)
 	}
 	return w
 }
 
-// leaving asks as somebody who may leave before he is answered, and then is not.
-func (d *door) leaving(ctx context.Context, key string) {
+// requestAndLeave asks as somebody who may leave before he is answered, and then is not.
+func (d *testGateway) requestAndLeave(ctx context.Context, key string) {
 	defer func() {
 		if p := recover(); p != nil && (p != http.ErrAbortHandler || ctx.Err() == nil) { //nolint:errorlint // net/http compares it so
 			panic(p)
@@ -191,15 +191,15 @@ func (d *door) leaving(ctx context.Context, key string) {
 	d.gateway.ServeHTTP(httptest.NewRecorder(), r)
 }
 
-// echo is a service that notes what reaches it.
-type echo struct {
+// recordingService is a service that notes what reaches it.
+type recordingService struct {
 	mu   sync.Mutex
 	last *http.Request
 	call principal.Call
 	seen int
 }
 
-func (e *echo) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (e *recordingService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.last, e.call = r, *principal.From(r.Context())
@@ -208,31 +208,31 @@ func (e *echo) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, "here")
 }
 
-// owner is a service that knows keys and admins, and fills their entries as identity does.
-type owner struct {
-	entries *keycache.Store
-	mu      sync.Mutex
-	keys    map[string]keycache.Key // by hash
-	admins  map[string]keycache.Owner
-	asked   map[string]int // how often, by kind
+// fakeIdentity is a service that knows keys and admins, and fills their entries as identity does.
+type fakeIdentity struct {
+	entries  *keycache.Store
+	mu       sync.Mutex
+	keys     map[string]keycache.Key // by hash
+	admins   map[string]keycache.Owner
+	requests map[string]int // how often, by kind
 	// before and after hold up an answer, or spoil it: before what it says is read, and after.
 	before, after func(w http.ResponseWriter) (spoiled bool)
 }
 
-func newOwner(entries *keycache.Store) *owner {
+func newFakeIdentity(entries *keycache.Store) *fakeIdentity {
 	pass := func(http.ResponseWriter) bool { return false }
-	return &owner{
-		entries: entries,
-		keys:    map[string]keycache.Key{},
-		admins:  map[string]keycache.Owner{"1": {Active: true, Name: "anna", Grants: principal.All}},
-		asked:   map[string]int{},
-		before:  pass,
-		after:   pass,
+	return &fakeIdentity{
+		entries:  entries,
+		keys:     map[string]keycache.Key{},
+		admins:   map[string]keycache.Owner{"1": {Active: true, Name: "anna", Grants: principal.All}},
+		requests: map[string]int{},
+		before:   pass,
+		after:    pass,
 	}
 }
 
 // issue makes a key of admin 1.
-func (o *owner) issue(id int64) string {
+func (o *fakeIdentity) issue(id int64) string {
 	key := apikey.New().Reveal()
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -240,7 +240,7 @@ func (o *owner) issue(id int64) string {
 	return key
 }
 
-func (o *owner) revoke(t testing.TB, key string) {
+func (o *fakeIdentity) revoke(t testing.TB, key string) {
 	t.Helper()
 	o.mu.Lock()
 	delete(o.keys, hashOf(key))
@@ -255,7 +255,7 @@ func hashOf(key string) string {
 	return hex.EncodeToString(hash[:])
 }
 
-func (o *owner) set(before, after func(http.ResponseWriter) bool) {
+func (o *fakeIdentity) set(before, after func(http.ResponseWriter) bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if before != nil {
@@ -266,17 +266,17 @@ func (o *owner) set(before, after func(http.ResponseWriter) bool) {
 	}
 }
 
-func (o *owner) questions(kind string) int {
+func (o *fakeIdentity) questions(kind string) int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.asked[kind]
+	return o.requests[kind]
 }
 
-func (o *owner) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (o *fakeIdentity) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name := strings.TrimPrefix(r.URL.Path, "/internal/")
 	kind, _, _ := strings.Cut(name, "/")
 	o.mu.Lock()
-	o.asked[kind]++
+	o.requests[kind]++
 	before, after := o.before, o.after
 	o.mu.Unlock()
 	if before(w) {
@@ -306,9 +306,9 @@ func (o *owner) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-func TestWhatAServiceSees(t *testing.T) {
+func TestRequestAtService(t *testing.T) {
 	t.Parallel()
-	d := newDoor(t, unlimited)
+	d := newTestGateway(t, unlimited)
 	key := d.identity.issue(7)
 	w := d.want(
 		200,
@@ -321,10 +321,11 @@ func TestWhatAServiceSees(t *testing.T) {
 		"Ironplane-Principal",
 		"forged",
 	)
-	saw := d.network.last
-	if saw.URL.RawQuery != "q=x&sort=name" || saw.RequestURI != "/port-speed/3?q=x&sort=name" || saw.Header.Get("Authorization") != "" ||
-		saw.Header.Get("X-Api-Key") != "" {
-		t.Errorf("got %s %v at the service, want the caller's target without credentials", saw.RequestURI, saw.Header)
+	request := d.network.last
+	if request.URL.RawQuery != "q=x&sort=name" || request.RequestURI != "/port-speed/3?q=x&sort=name" ||
+		request.Header.Get("Authorization") != "" ||
+		request.Header.Get("X-Api-Key") != "" {
+		t.Errorf("got %s %v at the service, want the caller's target without credentials", request.RequestURI, request.Header)
 	}
 	if p := d.network.call.Principal; p == nil || p.KeyID != 7 || p.Owner.URL() != "/admin/1" || p.Name != "anna" ||
 		p.Grants != principal.All {
@@ -336,9 +337,9 @@ func TestWhatAServiceSees(t *testing.T) {
 	if w.Header().Get("API-Version") != "1" || w.Header().Get("X-Request-Id") != "mine-1" || w.Header().Get(problem.RouteHeader) != "" {
 		t.Errorf("got %v, want API-Version 1, X-Request-Id mine-1 and no route", w.Header())
 	}
-	for _, insane := range []string{"", "a b", "a\tb", strings.Repeat("x", 65), "<script>"} {
-		if got := d.want(200, key, "/port-speed/3", "X-Request-Id", insane).Header().Get("X-Request-Id"); got == insane || got == "" {
-			t.Errorf("got the request ID %q for %q, want a new one", got, insane)
+	for _, invalid := range []string{"", "a b", "a\tb", strings.Repeat("x", 65), "<script>"} {
+		if got := d.want(200, key, "/port-speed/3", "X-Request-Id", invalid).Header().Get("X-Request-Id"); got == invalid || got == "" {
+			t.Errorf("got the request ID %q for %q, want a new one", got, invalid)
 		}
 	}
 	d.want(404, key, "/nothing")
@@ -356,7 +357,7 @@ func TestWhatAServiceSees(t *testing.T) {
 
 func TestKeyInQuery(t *testing.T) {
 	t.Parallel()
-	d := newDoor(t, unlimited)
+	d := newTestGateway(t, unlimited)
 	key := d.identity.issue(7)
 	d.want(200, "", "/port-speed/3?key="+key)
 	if d.network.call.Principal != nil {
@@ -368,12 +369,12 @@ func TestKeyInQuery(t *testing.T) {
 	}
 	on := unlimited
 	on.KeyInQuery = true
-	g := d.another(on)
-	get(g, somebody, "", "/port-speed/3?key="+key)
+	g := d.newGateway(on)
+	get(g, testAddress, "", "/port-speed/3?key="+key)
 	if p := d.network.call.Principal; p == nil || p.KeyID != 7 || d.network.last.URL.RawQuery != "" {
 		t.Errorf("got %+v and the query %q at the service, want key 7 and no query", p, d.network.last.URL.RawQuery)
 	}
-	if w := get(g, somebody, "wrong", "/port-speed/3?key="+key); w.Code != 401 {
+	if w := get(g, testAddress, "wrong", "/port-speed/3?key="+key); w.Code != 401 {
 		t.Errorf("got %d for a wrong key in the header beside a right one in the query, want 401", w.Code)
 	}
 }

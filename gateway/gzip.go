@@ -13,7 +13,7 @@ import (
 
 // inflate has a compressed body read as what it says: all limits are of that, and nobody behind the gateway, the
 // fingerprint of an Idempotency-Key included, hears that it was compressed.
-func inflate(r *http.Request, answer http.Header) error {
+func inflate(r *http.Request, header http.Header) error {
 	coding := strings.ToLower(strings.TrimSpace(strings.Join(r.Header["Content-Encoding"], ",")))
 	if r.ContentLength == 0 {
 		return nil
@@ -21,26 +21,26 @@ func inflate(r *http.Request, answer http.Header) error {
 	switch coding {
 	case "", "identity":
 	case "gzip", "x-gzip":
-		r.Body, r.ContentLength = &inflated{ReadCloser: r.Body}, -1
+		r.Body, r.ContentLength = &inflatedBody{ReadCloser: r.Body}, -1
 	default:
-		answer["Accept-Encoding"] = []string{"gzip"}
+		header["Accept-Encoding"] = []string{"gzip"}
 		return problem.New(problem.UnsupportedMedia, "Of the codings of a body, gzip alone is understood.")
 	}
 	return nil
 }
 
-// inflated is a body that is read from a compressed one.
-type inflated struct {
+// inflatedBody is a body that is read from a compressed one.
+type inflatedBody struct {
 	io.ReadCloser
-	from *gzip.Reader // nil before the first read
+	reader *gzip.Reader // nil before the first read
 }
 
-func (i *inflated) Read(p []byte) (n int, err error) {
-	if i.from == nil {
-		i.from, err = gzip.NewReader(i.ReadCloser)
+func (i *inflatedBody) Read(p []byte) (n int, err error) {
+	if i.reader == nil {
+		i.reader, err = gzip.NewReader(i.ReadCloser)
 	}
 	if err == nil {
-		n, err = i.from.Read(p)
+		n, err = i.reader.Read(p)
 	}
 	_, corrupt := errors.AsType[flate.CorruptInputError](err)
 	if corrupt || errors.Is(err, gzip.ErrHeader) || errors.Is(err, gzip.ErrChecksum) || errors.Is(err, io.ErrUnexpectedEOF) {

@@ -27,13 +27,13 @@ func compress(t *testing.T, text []byte) []byte {
 
 // What is longer than the gateway keeps arrives inflated, too, and no service hears that it was compressed.
 func TestCompressedUploads(t *testing.T) {
-	onBoth(t, func(w http.ResponseWriter, r *http.Request) {
+	forBothTransports(t, func(w http.ResponseWriter, r *http.Request) {
 		sum := sha256.New()
 		n, err := io.Copy(sum, r.Body)
 		fmt.Fprintf(w, "%d %x %v %q", n, sum.Sum(nil), err, r.Header["Content-Encoding"])
-	}, func(t *testing.T, d *door, _ *busy, ask func(string) (net.Conn, *bufio.Reader)) {
+	}, func(t *testing.T, d *testGateway, _ *blockingService, ask func(string) (net.Conn, *bufio.Reader)) {
 		key := d.identity.issue(1)
-		for _, size := range []int{1, largestKept, largestKept + 1, 3 << 20} {
+		for _, size := range []int{1, maxBufferedBody, maxBufferedBody + 1, 3 << 20} {
 			sent := make([]byte, size)
 			_, _ = rand.NewChaCha8([32]byte{}).Read(sent)
 			body := compress(t, sent)
@@ -45,7 +45,7 @@ func TestCompressedUploads(t *testing.T) {
 					body,
 				),
 			)
-			if _, got := answer(t, in, "POST"); got != fmt.Sprintf("%d %x <nil> []", size, sha256.Sum256(sent)) {
+			if _, got := readResponse(t, in, "POST"); got != fmt.Sprintf("%d %x <nil> []", size, sha256.Sum256(sent)) {
 				t.Errorf("got %s, want %d bytes with the sum %x", got, size, sha256.Sum256(sent))
 			}
 		}
@@ -55,9 +55,9 @@ func TestCompressedUploads(t *testing.T) {
 // Of a body that says far more than may be, no more is inflated than it takes to see that.
 func TestBombsEndEarly(t *testing.T) {
 	t.Parallel()
-	d := newDoor(t, unlimited)
+	d := newTestGateway(t, unlimited)
 	d.gateway.upstreams["network"] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if n, _ := io.Copy(io.Discard, io.LimitReader(r.Body, largestKept+1)); n > largestKept {
+		if n, _ := io.Copy(io.Discard, io.LimitReader(r.Body, maxBufferedBody+1)); n > maxBufferedBody {
 			w.WriteHeader(http.StatusRequestEntityTooLarge)
 		}
 	})

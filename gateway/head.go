@@ -8,15 +8,15 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 )
 
-// longestHead bounds what of a request's head is handed to a service, in bytes: well below what its HTTP server takes
+// maxHeadBytes bounds what of a request's head is handed to a service, in bytes: well below what its HTTP server takes
 // (process.Serve), since who is calling comes on top.
-const longestHead = 24 << 10
+const maxHeadBytes = 24 << 10
 
-// forwardHead leaves of a head what services read, whether or not they are in this process: what their HTTP servers would
+// trimHead leaves of a head what services read, whether or not they are in this process: what their HTTP servers would
 // refuse never reaches them.
-func forwardHead(r *http.Request, service string) error {
+func trimHead(r *http.Request, service string) error {
 	for name := range r.Header {
-		if name != "Expect" && !slices.Contains(proxy.Forwarded, name) { // Expect is for the body, and goes no further
+		if name != "Expect" && !slices.Contains(proxy.ForwardedHeaders, name) { // Expect is for the body, and goes no further
 			delete(r.Header, name)
 		}
 	}
@@ -27,8 +27,8 @@ func forwardHead(r *http.Request, service string) error {
 			size += len(name) + len(value) + len(": \r\n")
 		}
 	}
-	if size > longestHead {
-		return problem.New(http.StatusRequestHeaderFieldsTooLarge, "Path, query and headers are longer than %d bytes.", longestHead)
+	if size > maxHeadBytes {
+		return problem.New(http.StatusRequestHeaderFieldsTooLarge, "Path, query and headers are longer than %d bytes.", maxHeadBytes)
 	}
 	return nil
 }

@@ -16,9 +16,9 @@ import (
 
 // Whatever a caller's head is, a service's HTTP server does not refuse it, and nobody else notices.
 func TestHeads(t *testing.T) {
-	onBoth(t, answers, func(t *testing.T, d *door, _ *busy, ask func(string) (net.Conn, *bufio.Reader)) {
+	forBothTransports(t, answerHere, func(t *testing.T, d *testGateway, _ *blockingService, ask func(string) (net.Conn, *bufio.Reader)) {
 		key := d.identity.issue(1)
-		others := func() {
+		wantOthersServed := func() {
 			t.Helper()
 			d.want(200, key, "/port-speed")
 		}
@@ -37,23 +37,25 @@ func TestHeads(t *testing.T) {
 			"no path":  "OPTIONS * HTTP/1.1\r\nHost: x\r\n",
 			"a tunnel": "CONNECT port-speed:80 HTTP/1.1\r\nHost: x\r\n",
 		} {
-			for _, who := range []string{"", "X-Api-Key: " + key + "\r\n"} {
+			for _, credentials := range []string{"", "X-Api-Key: " + key + "\r\n"} {
 				for range 10 { // more than the breaker bears
-					if got := answered(t, ask, head+who+"Connection: close\r\n\r\n"); got == 0 || got >= 500 && got != 505 && got != 501 {
+					if got := requestStatus(t, ask, head+credentials+"Connection: close\r\n\r\n"); got == 0 || got >= 500 && got != 505 && got != 501 {
 						t.Errorf("%s: got %d, want a status below 500, 501 or 505", name, got)
 					}
 				}
-				others()
+				wantOthersServed()
 			}
 		}
 	})
 }
 
 func TestRandomHeads(t *testing.T) {
-	onBoth(t, answers, func(t *testing.T, d *door, _ *busy, ask func(string) (net.Conn, *bufio.Reader)) {
+	forBothTransports(t, answerHere, func(t *testing.T, d *testGateway, _ *blockingService, ask func(string) (net.Conn, *bufio.Reader)) {
 		key := d.identity.issue(1)
 		text := rapid.OneOf(rapid.StringN(0, 40, 40), rapid.Map(rapid.SliceOfN(rapid.Byte(), 0, 40), func(b []byte) string { return string(b) }))
-		names := append([]string{"Host", "Connection", "Te", "Trailer", "Upgrade", "Ironplane-Call", "Traceparent", "X"}, proxy.Forwarded...)
+		names := append(
+			[]string{"Host", "Connection", "Te", "Trailer", "Upgrade", "Ironplane-Call", "Traceparent", "X"},
+			proxy.ForwardedHeaders...)
 		rapid.Check(t, func(rt *rapid.T) {
 			head := rapid.SampledFrom([]string{"GET", "HEAD", "DELETE", "OPTIONS", "X"}).Draw(rt, "method") + " " +
 				rapid.SampledFrom([]string{"", "http://", "http://\xff"}).
@@ -63,7 +65,7 @@ func TestRandomHeads(t *testing.T) {
 				line := rapid.SampledFrom(names).Draw(rt, "name") + ":" + text.Draw(rt, "value") + "\r\n"
 				head += strings.Repeat(line, rapid.SampledFrom([]int{1, 1, 1, 2, 300}).Draw(rt, "times"))
 			}
-			if got := answered(t, ask, head+"X-Api-Key: "+key+"\r\nConnection: close\r\n\r\n"); got >= 500 && got != 505 && got != 501 {
+			if got := requestStatus(t, ask, head+"X-Api-Key: "+key+"\r\nConnection: close\r\n\r\n"); got >= 500 && got != 505 && got != 501 {
 				rt.Fatalf("got %d, want a status below 500, 501 or 505", got)
 			}
 			d.want(200, key, "/port-speed")
@@ -71,13 +73,13 @@ func TestRandomHeads(t *testing.T) {
 	})
 }
 
-func answers(w http.ResponseWriter, r *http.Request) {
+func answerHere(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(io.Discard, r.Body)
 	_, _ = io.WriteString(w, "here")
 }
 
-// answered is the status of the answer, 0 where there is none.
-func answered(t *testing.T, ask func(string) (net.Conn, *bufio.Reader), request string) (status int) {
+// requestStatus is the status of the answer, 0 where there is none.
+func requestStatus(t *testing.T, ask func(string) (net.Conn, *bufio.Reader), request string) (status int) {
 	t.Helper()
 	c, in := ask(request)
 	defer c.Close()

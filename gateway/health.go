@@ -15,15 +15,18 @@ import (
 
 // Checks are whether the services answer. Without one of them a gateway serves the others; without any it serves nobody.
 func (g *Gateway) Checks() []health.Check {
-	all := []health.Check{{Name: "services", Ask: g.anyAnswers}}
+	all := []health.Check{{Name: "services", Ask: g.checkAnyService}}
 	for _, service := range catalog.Names() {
-		all = append(all, health.Check{Name: service, Optional: true, Ask: func(ctx context.Context) error { return g.answers(ctx, service) }})
+		all = append(
+			all,
+			health.Check{Name: service, Optional: true, Ask: func(ctx context.Context) error { return g.checkService(ctx, service) }},
+		)
 	}
-	return append(all, health.Check{Name: "certificate for callers", Optional: true, Ask: g.secured.due})
+	return append(all, health.Check{Name: "certificate for callers", Optional: true, Ask: g.certificates.checkExpiry})
 }
 
-// answers asks for what no service has: that it says so will do.
-func (g *Gateway) answers(ctx context.Context, service string) error {
+// checkService asks for what no service has: that it says so will do.
+func (g *Gateway) checkService(ctx context.Context, service string) error {
 	ctx = principal.With(ctx, &principal.Call{RequestID: rand.Text()})
 	err := g.peers.Ask(ctx, service, "/internal/none", nil)
 	if errors.Is(err, mesh.ErrAway) || ctx.Err() != nil {
@@ -32,22 +35,22 @@ func (g *Gateway) answers(ctx context.Context, service string) error {
 	return nil
 }
 
-// anyAnswers asks all of them, until one has answered.
-func (g *Gateway) anyAnswers(ctx context.Context) error {
-	ctx, answered := context.WithCancel(ctx)
-	defer answered()
-	var some atomic.Bool
-	var asking sync.WaitGroup
+// checkAnyService asks all of them, until one has answered.
+func (g *Gateway) checkAnyService(ctx context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var reachable atomic.Bool
+	var checks sync.WaitGroup
 	for _, service := range catalog.Names() {
-		asking.Go(func() {
-			if g.answers(ctx, service) == nil {
-				some.Store(true)
-				answered()
+		checks.Go(func() {
+			if g.checkService(ctx, service) == nil {
+				reachable.Store(true)
+				stop()
 			}
 		})
 	}
-	asking.Wait()
-	if !some.Load() {
+	checks.Wait()
+	if !reachable.Load() {
 		return errors.New("none of the services answers")
 	}
 	return nil

@@ -23,21 +23,21 @@ import (
 )
 
 const (
-	// memoryLife is how old what was found of a key may be when it decides, and so how long a revoked key may still work.
-	memoryLife = 100 * time.Millisecond
-	// reusedFor is how old it may be to decide another request without a look-up: young enough for the watch to end that
-	// request within memoryLife.
-	reusedFor = 30 * time.Millisecond
-	// remembered bounds how many keys it remembers.
-	remembered = 100_000
-	// lookupTime is how long finding out may take.
-	lookupTime = 7 * time.Second
+	// maxDecisionAge is how old what was found of a key may be when it decides, and so how long a revoked key may still work.
+	maxDecisionAge = 100 * time.Millisecond
+	// maxReuseAge is how old it may be to decide another request without a look-up: young enough for the watch to end that
+	// request within maxDecisionAge.
+	maxReuseAge = 30 * time.Millisecond
+	// maxCachedKeys bounds how many keys it remembers.
+	maxCachedKeys = 100_000
+	// lookupTimeout is how long finding out may take.
+	lookupTimeout = 7 * time.Second
 )
 
 var (
 	errNoSuchKey = errors.New("no such key")
-	// errUnknown says that there is no entry of a key, so that only its origin can tell.
-	errUnknown = errors.New("no entry of the key")
+	// errNoEntry says that there is no entry of a key, so that only its origin can tell.
+	errNoEntry = errors.New("no entry of the key")
 )
 
 // keys turns a key into a principal: from memory, from the entries in Redis, or by asking who owns the key and who
@@ -46,8 +46,8 @@ type keys struct {
 	entries *keycache.Store
 	peers   mesh.Peers
 	origins map[string]*origin // by service
-	memory  *otter.Cache[[32]byte, *found]
-	imports atomic.Pointer[imports]
+	cache   *otter.Cache[[32]byte, *resolvedKey]
+	imports atomic.Pointer[importState]
 	flights singleflight.Group
 	metrics *metrics
 
@@ -56,22 +56,22 @@ type keys struct {
 
 // admission is an unknown key's, for all who wait until its origin has answered.
 type admission struct {
-	mu      sync.Mutex
-	granted bool
+	mu        sync.Mutex
+	isGranted bool
 }
 
-// imports says whether there are keys that were not made here.
-type imports struct {
-	any   bool
-	since time.Time
+// importState says whether there are keys that were not made here.
+type importState struct {
+	any  bool
+	asOf time.Time
 }
 
-// found is what was found out of a key. It does not change.
-type found struct {
+// resolvedKey is what was found out of a key. It does not change.
+type resolvedKey struct {
 	principal *principal.Principal // nil: nobody
 	expires   *time.Time
 	networks  []netip.Prefix // that the key is good from; none: all
-	since     time.Time      // it was so then, or later
+	asOf      time.Time      // it was so then, or later
 }
 
 // keyStatus says how far the gateway goes to find out about a key.
@@ -86,22 +86,22 @@ const (
 // decision is what was found of a request's key.
 type decision struct {
 	hash [32]byte
-	*found
+	*resolvedKey
 }
 
-func (f *found) valid() bool {
+func (f *resolvedKey) isValid() bool {
 	return f.principal != nil && (f.expires == nil || f.expires.After(time.Now()))
 }
 
-// from refuses a key from where it is not good.
-func (f *found) from(ip netip.Addr) error {
+// checkNetwork refuses a key from where it is not good.
+func (f *resolvedKey) checkNetwork(ip netip.Addr) error {
 	if len(f.networks) == 0 || slices.ContainsFunc(f.networks, func(n netip.Prefix) bool { return n.Contains(ip) }) {
 		return nil
 	}
 	return problem.New(problem.Forbidden, "The key is not good from the address %s.", ip)
 }
 
-func (f *found) recent() bool { return time.Since(f.since) <= memoryLife }
+func (f *resolvedKey) isFresh() bool { return time.Since(f.asOf) <= maxDecisionAge }
 
 func newKeys(entries *keycache.Store, peers mesh.Peers, m *metrics) *keys {
 	origins := map[string]*origin{}
@@ -110,10 +110,10 @@ func newKeys(entries *keycache.Store, peers mesh.Peers, m *metrics) *keys {
 	}
 	return &keys{
 		entries: entries, peers: peers, origins: origins, metrics: m,
-		memory: otter.Must(&otter.Options[[32]byte, *found]{
-			MaximumSize: remembered,
-			// For longer than memoryLife, to know which keys are known.
-			ExpiryCalculator: otter.ExpiryWriting[[32]byte, *found](keycache.MaxAge),
+		cache: otter.Must(&otter.Options[[32]byte, *resolvedKey]{
+			MaximumSize: maxCachedKeys,
+			// For longer than maxDecisionAge, to know which keys are known.
+			ExpiryCalculator: otter.ExpiryWriting[[32]byte, *resolvedKey](keycache.MaxAge),
 		}),
 	}
 }
@@ -126,8 +126,8 @@ func (k *keys) decide(ctx context.Context, key string, admit func(context.Contex
 		return decision{}, errNoSuchKey
 	}
 	hash := apikey.Hash(key)
-	f, ok := k.memory.GetIfPresent(hash)
-	if ok && time.Since(f.since) <= reusedFor {
+	f, ok := k.cache.GetIfPresent(hash)
+	if ok && time.Since(f.asOf) <= maxReuseAge {
 		k.metrics.lookups.memory.Inc()
 	} else {
 		var err error
@@ -135,41 +135,47 @@ func (k *keys) decide(ctx context.Context, key string, admit func(context.Contex
 			return decision{}, err
 		}
 	}
-	if !f.valid() {
+	if !f.isValid() {
 		return decision{}, errNoSuchKey
 	}
 	return decision{hash, f}, nil
 }
 
-func statusOf(f *found) keyStatus {
+func statusOf(f *resolvedKey) keyStatus {
 	if f != nil && f.principal != nil {
 		return known
 	}
 	return unknown
 }
 
-// lookUp finds out of a key what is not remembered. An answer that took longer than memoryLife to arrive may be true no
+// lookUp finds out of a key what is not remembered. An answer that took longer than maxDecisionAge to arrive may be true no
 // more, so it is looked for again; where that takes as long, the answer counts if it was true after the request arrived.
 // It ends: what is joined that began before the request can be one look-up of each status.
-func (k *keys) lookUp(ctx context.Context, key string, hash [32]byte, s keyStatus, admit func(context.Context) error) (*found, error) {
+func (k *keys) lookUp(
+	ctx context.Context,
+	key string,
+	hash [32]byte,
+	s keyStatus,
+	admit func(context.Context) error,
+) (*resolvedKey, error) {
 	arrived := time.Now()
 	if s == unknown {
 		if err := k.mayExist(ctx, key); err != nil {
 			return nil, err
 		}
 	}
-	for again := false; ; again = true {
-		f, err := k.findFor(ctx, hash, &s, admit)
-		if err != nil || f.recent() || again && !f.since.Before(arrived) {
+	for isRetry := false; ; isRetry = true {
+		f, err := k.findOrAdmit(ctx, hash, &s, admit)
+		if err != nil || f.isFresh() || isRetry && !f.asOf.Before(arrived) {
 			return f, err
 		}
 	}
 }
 
-// findFor finds what there is of the key, and admits one that is unknown where that is needed.
-func (k *keys) findFor(ctx context.Context, hash [32]byte, s *keyStatus, admit func(context.Context) error) (*found, error) {
+// findOrAdmit finds what there is of the key, and admits one that is unknown where that is needed.
+func (k *keys) findOrAdmit(ctx context.Context, hash [32]byte, s *keyStatus, admit func(context.Context) error) (*resolvedKey, error) {
 	f, err := k.find(ctx, hash, *s)
-	if !errors.Is(err, errUnknown) {
+	if !errors.Is(err, errNoEntry) {
 		return f, err
 	}
 	if err := k.admit(ctx, hash, admit); err != nil {
@@ -185,14 +191,14 @@ func (k *keys) admit(ctx context.Context, hash [32]byte, admit func(context.Cont
 	a := shared.(*admission)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.granted {
+	if a.isGranted {
 		return nil
 	}
 	if err := admit(ctx); err != nil {
 		k.admissions.CompareAndDelete(hash, a)
 		return err
 	}
-	a.granted = true
+	a.isGranted = true
 	return nil
 }
 
@@ -205,7 +211,7 @@ func (k *keys) mayExist(ctx context.Context, key string) error {
 		if len(key) < apikey.ShortestImport {
 			return errNoSuchKey
 		}
-		imported, err := k.anyImported(ctx)
+		imported, err := k.hasImportedKeys(ctx)
 		if err == nil && !imported {
 			return errNoSuchKey
 		}
@@ -214,41 +220,41 @@ func (k *keys) mayExist(ctx context.Context, key string) error {
 	return nil
 }
 
-// find asks once for all who look for the same key at the same time. The error is errUnknown where only the owner of
+// find asks once for all who look for the same key at the same time. The error is errNoEntry where only the owner of
 // an unknown key could tell.
-func (k *keys) find(ctx context.Context, hash [32]byte, s keyStatus) (*found, error) {
+func (k *keys) find(ctx context.Context, hash [32]byte, s keyStatus) (*resolvedKey, error) {
 	name := string(hash[:]) + string(s)
-	return once(ctx, k, name, func(ctx context.Context) (*found, error) {
+	return shareCall(ctx, k, name, func(ctx context.Context) (*resolvedKey, error) {
 		if s == admitted {
 			defer k.admissions.Delete(hash)
 		}
-		f, err := k.join(ctx, hash, s)
+		f, err := k.resolve(ctx, hash, s)
 		if err != nil {
 			return nil, err
 		}
-		k.memory.Set(hash, f)
+		k.cache.Set(hash, f)
 		return f, nil
 	})
 }
 
-// join puts the key's entry and its owner's together.
-func (k *keys) join(ctx context.Context, hash [32]byte, s keyStatus) (*found, error) {
-	key, since, err := read[keycache.Key](ctx, k, "identity", keycache.KeyName(hex.EncodeToString(hash[:])), s)
+// resolve puts the key's entry and its owner's together.
+func (k *keys) resolve(ctx context.Context, hash [32]byte, s keyStatus) (*resolvedKey, error) {
+	key, asOf, err := readEntry[keycache.Key](ctx, k, "identity", keycache.KeyName(hex.EncodeToString(hash[:])), s)
 	if err != nil {
 		return nil, err
 	}
 	if !key.Exists() {
-		return &found{since: since}, nil
+		return &resolvedKey{asOf: asOf}, nil
 	}
-	owner, ownerSince, err := read[keycache.Owner](ctx, k, ownerServices[string(key.Owner.Type)], keycache.OwnerName(key.Owner), known)
+	owner, ownerAsOf, err := readEntry[keycache.Owner](ctx, k, ownerServices[string(key.Owner.Type)], keycache.OwnerName(key.Owner), known)
 	if err != nil {
 		return nil, err
 	}
-	if ownerSince.Before(since) {
-		since = ownerSince
+	if ownerAsOf.Before(asOf) {
+		asOf = ownerAsOf
 	}
-	if !owner.Active || ended(key, owner) {
-		return &found{since: since}, nil
+	if !owner.Active || isSessionEnded(key, owner) {
+		return &resolvedKey{asOf: asOf}, nil
 	}
 	p := &principal.Principal{
 		KeyID:    key.ID,
@@ -259,81 +265,82 @@ func (k *keys) join(ctx context.Context, hash [32]byte, s keyStatus) (*found, er
 		SignedIn: key.SignedIn,
 	}
 	if p.Acting && key.Actor != key.Owner {
-		actor, actorSince, err := read[keycache.Owner](ctx, k, ownerServices[string(key.Actor.Type)], keycache.OwnerName(key.Actor), known)
+		actor, actorAsOf, err := readEntry[keycache.Owner](ctx, k, ownerServices[string(key.Actor.Type)], keycache.OwnerName(key.Actor), known)
 		if err != nil {
 			return nil, err
 		}
-		if actorSince.Before(since) {
-			since = actorSince
+		if actorAsOf.Before(asOf) {
+			asOf = actorAsOf
 		}
 		if !actor.Active || !actor.Grants.Holds(principal.Grant(permission.UsersClients, permission.Write)) {
-			return &found{since: since}, nil
+			return &resolvedKey{asOf: asOf}, nil
 		}
 		p.Name += ", by " + actor.Name
 	}
-	return &found{principal: p, expires: key.Expires, networks: key.Networks, since: since}, nil
+	return &resolvedKey{principal: p, expires: key.Expires, networks: key.Networks, asOf: asOf}, nil
 }
 
-// ended tells whether the owner's credentials were changed since the session of the key began, with a login or a link of the owner's own.
-func ended(key keycache.Key, owner keycache.Owner) bool {
+// isSessionEnded reports whether the owner's credentials changed after the key's session began. It concerns sessions that began
+// with a login, or with a link of the owner's own. The session that made the change (owner.Kept) goes on.
+func isSessionEnded(key keycache.Key, owner keycache.Owner) bool {
 	return (!key.SignedIn.IsZero() || key.Actor == key.Owner) && key.Credentials < owner.Credentials && key.ID != owner.Kept
 }
 
-func (k *keys) anyImported(ctx context.Context) (bool, error) {
-	if known := k.imports.Load(); known != nil && time.Since(known.since) <= memoryLife {
+func (k *keys) hasImportedKeys(ctx context.Context) (bool, error) {
+	if known := k.imports.Load(); known != nil && time.Since(known.asOf) <= maxDecisionAge {
 		return known.any, nil
 	}
-	return once(ctx, k, keycache.ImportsName, func(ctx context.Context) (bool, error) {
-		e, since, err := read[keycache.Imports](ctx, k, "identity", keycache.ImportsName, known)
+	return shareCall(ctx, k, keycache.ImportsName, func(ctx context.Context) (bool, error) {
+		e, asOf, err := readEntry[keycache.Imports](ctx, k, "identity", keycache.ImportsName, known)
 		if err != nil {
 			return false, err
 		}
-		k.imports.Store(&imports{e.Any, since})
+		k.imports.Store(&importState{e.Any, asOf})
 		return e.Any, nil
 	})
 }
 
-// read reads an entry from Redis or, where there is no fresh one, from the service that fills it. The value was true
+// readEntry reads an entry from Redis or, where there is no fresh one, from the service that fills it. The value was true
 // at the time that is answered, or later.
-func read[T keycache.Value](ctx context.Context, k *keys, service, name string, s keyStatus) (value T, since time.Time, err error) {
-	since = time.Now()
+func readEntry[T keycache.Value](ctx context.Context, k *keys, service, name string, s keyStatus) (value T, asOf time.Time, err error) {
+	asOf = time.Now()
 	value, age, err := keycache.Get[T](ctx, k.entries, service, name)
 	switch {
 	case err == nil && age <= keycache.FreshFor:
 		k.metrics.lookups.redis.Inc()
-		return value, since, nil
+		return value, asOf, nil
 	case err != nil && s == unknown:
-		return value, since, errUnknown
+		return value, asOf, errNoEntry
 	}
 	missing, stale := err, err == nil
-	from := k.origins[service]
-	if from == nil {
-		return value, since, fmt.Errorf("nobody fills %s", name)
+	source := k.origins[service]
+	if source == nil {
+		return value, asOf, fmt.Errorf("nobody fills %s", name)
 	}
-	if stale && from.paused() {
+	if stale && source.isPaused() {
 		k.metrics.lookups.stale.Inc()
-		return value, since, nil
+		return value, asOf, nil
 	}
-	asked := time.Now()
-	told, err := ask[T](ctx, from, "/internal/"+name, s)
+	askedAt := time.Now()
+	fetched, err := askOrigin[T](ctx, source, "/internal/"+name, s)
 	if errors.Is(err, mesh.ErrAway) && !stale && !errors.Is(missing, keycache.ErrNone) {
 		// Neither answered. That Redis did not may have been a moment's doing, so it is given more time.
-		since = time.Now()
+		asOf = time.Now()
 		value, _, missing = keycache.GetPatiently[T](ctx, k.entries, service, name)
 		stale = missing == nil
 	}
 	if stale && errors.Is(err, mesh.ErrAway) {
 		k.metrics.lookups.stale.Inc()
-		return value, since, nil
+		return value, asOf, nil
 	}
 	k.metrics.lookups.owner.Inc()
-	return told, asked, err
+	return fetched, askedAt, err
 }
 
-// once runs find once for all who ask for the same name at the same time. It goes on when one of them leaves.
-func once[T any](ctx context.Context, k *keys, name string, find func(context.Context) (T, error)) (T, error) {
+// shareCall runs find once for all who ask for the same name at the same time. It goes on when one of them leaves.
+func shareCall[T any](ctx context.Context, k *keys, name string, find func(context.Context) (T, error)) (T, error) {
 	result := k.flights.DoChan(name, func() (any, error) {
-		detached, cancel := k.peers.Limit(context.WithoutCancel(ctx), lookupTime)
+		detached, cancel := k.peers.Limit(context.WithoutCancel(ctx), lookupTimeout)
 		defer cancel()
 		return find(detached)
 	})

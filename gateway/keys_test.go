@@ -19,23 +19,23 @@ import (
 	"github.com/ironplane/ironplane/pkg/devservers"
 )
 
-func holdUp(d time.Duration) func(http.ResponseWriter) bool {
+func delay(d time.Duration) func(http.ResponseWriter) bool {
 	return func(http.ResponseWriter) bool { time.Sleep(d); return false }
 }
 
-// hold has every question wait until goOn is closed, and closes asked with the first one.
-func (o *owner) hold() (asked, goOn chan struct{}) {
-	asked, goOn = make(chan struct{}), make(chan struct{})
+// hold has every question wait until proceed is closed, and closes asked with the first one.
+func (o *fakeIdentity) hold() (asked, proceed chan struct{}) {
+	asked, proceed = make(chan struct{}), make(chan struct{})
 	var first sync.Once
 	o.set(func(http.ResponseWriter) bool {
 		first.Do(func() { close(asked) })
-		<-goOn
+		<-proceed
 		return false
 	}, nil)
-	return asked, goOn
+	return asked, proceed
 }
 
-func away(w http.ResponseWriter) bool {
+func refuseUnavailable(w http.ResponseWriter) bool {
 	w.WriteHeader(http.StatusServiceUnavailable)
 	return true
 }
@@ -43,7 +43,7 @@ func away(w http.ResponseWriter) bool {
 // One question for many callers.
 func TestOneQuestion(t *testing.T) {
 	t.Parallel()
-	d := newDoor(t, unlimited)
+	d := newTestGateway(t, unlimited)
 	key := d.identity.issue(1)
 	var asking, callers sync.WaitGroup
 	asking.Add(50)
@@ -66,28 +66,28 @@ func TestWaitersCountOnce(t *testing.T) {
 	config := unlimited
 	config.AddressRate, config.AddressBurst = 1, burst
 	for name, c := range map[string]struct {
-		key             func(*door) string
+		key             func(*testGateway) string
 		wanted, refused int
 	}{
-		"a key":   {func(d *door) string { return d.identity.issue(1) }, 200, 0},
-		"a guess": {func(*door) string { return apikey.New().Reveal() }, 401, callers - burst},
+		"a key":   {func(d *testGateway) string { return d.identity.issue(1) }, 200, 0},
+		"a guess": {func(*testGateway) string { return apikey.New().Reveal() }, 401, callers - burst},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := newDoor(t, config)
+			d := newTestGateway(t, config)
 			key := c.key(d)
-			asked, goOn := d.identity.hold()
+			asked, proceed := d.identity.hold()
 			began := time.Now()
 			statuses := make(chan int, callers)
 			var all sync.WaitGroup
-			call := func() { statuses <- get(d.gateway, somebody, key, "/port-speed").Code }
+			call := func() { statuses <- get(d.gateway, testAddress, key, "/port-speed").Code }
 			all.Go(call)
 			<-asked
 			for range callers - 1 { // one after the other, as they come where the answer takes long
 				all.Go(call)
 				time.Sleep(time.Millisecond)
 			}
-			close(goOn)
+			close(proceed)
 			all.Wait()
 			close(statuses)
 			got := map[int]int{}
@@ -106,17 +106,17 @@ func TestWaitersCountOnce(t *testing.T) {
 // Who asked first may leave without taking the answer from the others.
 func TestLeaderLeaves(t *testing.T) {
 	t.Parallel()
-	d := newDoor(t, unlimited)
+	d := newTestGateway(t, unlimited)
 	key := d.identity.issue(1)
-	asked, goOn := d.identity.hold()
+	asked, proceed := d.identity.hold()
 	ctx, leave := context.WithCancel(t.Context())
 	var leader, follower sync.WaitGroup
-	leader.Go(func() { d.leaving(ctx, key) })
+	leader.Go(func() { d.requestAndLeave(ctx, key) })
 	<-asked
 	follower.Go(func() { d.want(200, key, "/port-speed") })
 	leave()
 	leader.Wait()
-	close(goOn)
+	close(proceed)
 	follower.Wait()
 	d.questions(1)
 }
@@ -127,15 +127,15 @@ func TestHeldUpAnswer(t *testing.T) {
 	for name, redisDown := range map[string]bool{"with Redis": false, "without": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := newDoor(t, unlimited)
+			d := newTestGateway(t, unlimited)
 			if redisDown {
 				_ = d.server.Stop(t.Context())
 			}
 			key := d.identity.issue(1)
-			held, goOn := make(chan struct{}), make(chan struct{})
+			held, proceed := make(chan struct{}), make(chan struct{})
 			var once sync.Once
 			d.identity.set(nil, func(http.ResponseWriter) bool {
-				once.Do(func() { close(held); <-goOn })
+				once.Do(func() { close(held); <-proceed })
 				return false
 			})
 			var caller sync.WaitGroup
@@ -147,8 +147,8 @@ func TestHeldUpAnswer(t *testing.T) {
 			if !redisDown {
 				d.identity.revoke(t, key)
 			}
-			time.Sleep(memoryLife + 10*time.Millisecond)
-			close(goOn)
+			time.Sleep(maxDecisionAge + 10*time.Millisecond)
+			close(proceed)
 			caller.Wait()
 		})
 	}
@@ -157,14 +157,14 @@ func TestHeldUpAnswer(t *testing.T) {
 // Who joins in a question that was asked before he came is not refused for how long that takes.
 func TestQuestionOfAnEarlierRequest(t *testing.T) {
 	t.Parallel()
-	d := newDoor(t, unlimited)
+	d := newTestGateway(t, unlimited)
 	key := d.identity.issue(1)
-	held, goOn := [2]chan struct{}{make(chan struct{}), make(chan struct{})}, [2]chan struct{}{make(chan struct{}), make(chan struct{})}
+	held, proceed := [2]chan struct{}{make(chan struct{}), make(chan struct{})}, [2]chan struct{}{make(chan struct{}), make(chan struct{})}
 	var asked atomic.Int32
 	d.identity.set(nil, func(http.ResponseWriter) bool {
 		if n := asked.Add(1) - 1; n < 2 {
 			close(held[n])
-			<-goOn[n]
+			<-proceed[n]
 		}
 		return false
 	})
@@ -176,38 +176,38 @@ func TestQuestionOfAnEarlierRequest(t *testing.T) {
 	d.redis.HSet(t.Context(), "entry:"+name, "at", at, "body", body, "mac", d.signer.Sign(keycache.Signed(name, "", at, []byte(body))))
 	callers.Go(func() { d.want(200, key, "/port-speed") })
 	<-held[1] // by its owner's: of the key, Redis told
-	time.Sleep(memoryLife + 10*time.Millisecond)
+	time.Sleep(maxDecisionAge + 10*time.Millisecond)
 	d.redis.FlushDB(t.Context())
-	close(goOn[1])
-	time.Sleep(memoryLife) // so that he asks for the key
-	close(goOn[0])
+	close(proceed[1])
+	time.Sleep(maxDecisionAge) // so that he asks for the key
+	close(proceed[0])
 	callers.Wait()
 }
 
 // Nobody is locked out for that his owner answers slowly.
 func TestSlowOwner(t *testing.T) {
 	t.Parallel()
-	d := newDoor(t, unlimited)
+	d := newTestGateway(t, unlimited)
 	_ = d.server.Stop(t.Context())
 	key := d.identity.issue(1)
-	d.identity.set(nil, holdUp(memoryLife+20*time.Millisecond))
+	d.identity.set(nil, delay(maxDecisionAge+20*time.Millisecond))
 	for range 3 {
 		d.want(200, key, "/port-speed")
 	}
 	d.identity.revoke(t, key) // waits, as Redis cannot be told
-	time.Sleep(memoryLife)
+	time.Sleep(maxDecisionAge)
 	d.want(401, key, "/port-speed")
 }
 
 // age makes the entries of a key older. They are filled before, if a busy Redis missed that.
-func (d *door) age(key string, by time.Duration) {
+func (d *testGateway) age(key string, by time.Duration) {
 	d.t.Helper()
 	for _, name := range []string{keycache.KeyName(hashOf(key)), "owner/admin/1"} {
 		for deadline := time.Now().Add(2 * time.Minute); !d.redis.HExists(context.Background(), "entry:"+name, "body").Val(); {
 			if time.Now().After(deadline) {
 				d.t.Fatalf("got no entry %s, want it filled", name)
 			}
-			time.Sleep(memoryLife)
+			time.Sleep(maxDecisionAge)
 			d.want(200, key, "/port-speed")
 		}
 		entry := d.redis.HGetAll(context.Background(), "entry:"+name).Val()
@@ -223,13 +223,13 @@ func (d *door) age(key string, by time.Duration) {
 			d.t.Fatal(err)
 		}
 	}
-	time.Sleep(memoryLife)
+	time.Sleep(maxDecisionAge)
 }
 
 // A stale entry serves while its owner is away, and only then.
 func TestStaleEntries(t *testing.T) {
 	t.Parallel()
-	d := newDoor(t, unlimited)
+	d := newTestGateway(t, unlimited)
 	key := d.identity.issue(1)
 	d.want(200, key, "/port-speed")
 	asked := d.identity.questions("key")
@@ -240,21 +240,21 @@ func TestStaleEntries(t *testing.T) {
 		t.Error("got a stale entry believed, want its owner asked")
 	}
 	d.age(key, time.Minute)
-	d.identity.set(away, nil)
+	d.identity.set(refuseUnavailable, nil)
 	asked, began := d.identity.questions("key"), time.Now()
 	for range 20 {
 		d.want(200, key, "/port-speed")
-		time.Sleep(memoryLife)
+		time.Sleep(maxDecisionAge)
 	}
-	if n := d.identity.questions("key") - asked; n < 1 || n > 1+int(time.Since(began)/originPause) {
-		t.Errorf("got %d questions to an absent owner in %v, want 1 and at most one more every %v", n, time.Since(began), originPause)
+	if n := d.identity.questions("key") - asked; n < 1 || n > 1+int(time.Since(began)/originRetryInterval) {
+		t.Errorf("got %d questions to an absent owner in %v, want 1 and at most one more every %v", n, time.Since(began), originRetryInterval)
 	}
 	d.identity.set(func(http.ResponseWriter) bool { panic(http.ErrAbortHandler) }, nil)
-	time.Sleep(originPause)
+	time.Sleep(originRetryInterval)
 	d.want(200, key, "/port-speed")
 
 	d.redis.Del(t.Context(), "entry:"+keycache.KeyName(hashOf(key)))
-	time.Sleep(memoryLife)
+	time.Sleep(maxDecisionAge)
 	if w := d.want(503, key, "/port-speed"); w.Header().Get("Retry-After") == "" {
 		t.Error("got 503 without Retry-After, want one")
 	}
@@ -262,29 +262,29 @@ func TestStaleEntries(t *testing.T) {
 	d.identity.set(func(http.ResponseWriter) bool { return false }, nil)
 	d.want(200, key, "/port-speed")
 	d.age(key, keycache.MaxAge)
-	d.identity.set(away, nil)
+	d.identity.set(refuseUnavailable, nil)
 	d.want(503, key, "/port-speed")
 }
 
 // What stands in for a service is not what it knew before it was restored.
 func TestEntriesOfBeforeARestore(t *testing.T) {
 	t.Parallel()
-	d := newDoor(t, unlimited)
+	d := newTestGateway(t, unlimited)
 	key := d.identity.issue(1)
 	d.want(200, key, "/port-speed")
 	d.age(key, time.Minute)
-	d.identity.set(away, nil)
+	d.identity.set(refuseUnavailable, nil)
 	d.want(200, key, "/port-speed")
 	d.identity.entries.Bind(t.Context(), "identity", "another")
-	time.Sleep(memoryLife)
+	time.Sleep(maxDecisionAge)
 	d.want(503, key, "/port-speed")
 	d.identity.set(func(http.ResponseWriter) bool { return false }, nil)
 	d.want(200, key, "/port-speed")
 }
 
-func TestOwnerSaysNo(t *testing.T) {
+func TestOwnerRefuses(t *testing.T) {
 	t.Parallel()
-	d := newDoor(t, unlimited)
+	d := newTestGateway(t, unlimited)
 	key := d.identity.issue(1)
 	d.want(200, key, "/port-speed")
 	d.age(key, time.Minute)
@@ -295,7 +295,7 @@ func TestOwnerSaysNo(t *testing.T) {
 // A bounded key may do what both its owner and its bound hold.
 func TestBound(t *testing.T) {
 	t.Parallel()
-	d := newDoor(t, unlimited)
+	d := newTestGateway(t, unlimited)
 	read, write := principal.Grant(permission.NetworkGroups, permission.Read), principal.Grant(permission.NetworkGroups, permission.Write)
 	d.identity.admins["1"] = keycache.Owner{Active: true, Name: "anna", Grants: read | write}
 	nothing, both := principal.Grants(0), read|principal.Grant(permission.SystemLogs, permission.Read)
@@ -312,7 +312,7 @@ func TestBound(t *testing.T) {
 			if got := d.network.call.Principal.Grants; got != c.want {
 				t.Errorf("by %s, with the bound %v: got %v, want %v", from, c.bound, got.Names(), c.want.Names())
 			}
-			time.Sleep(memoryLife)
+			time.Sleep(maxDecisionAge)
 		}
 	}
 }
@@ -320,7 +320,7 @@ func TestBound(t *testing.T) {
 // What was not signed by who fills entries opens nothing: its origin is asked instead.
 func TestForgedEntry(t *testing.T) {
 	t.Parallel()
-	d := newDoor(t, unlimited)
+	d := newTestGateway(t, unlimited)
 	key := apikey.New().Reveal()
 	forger := newSigner(t)
 	forge := func(name, body string) {
@@ -329,21 +329,21 @@ func TestForgedEntry(t *testing.T) {
 	}
 	forge(keycache.KeyName(hashOf(key)), `{"id":1,"owner":{"type":"admin","id":1}}`)
 	d.want(401, key, "/port-speed")
-	d.identity.set(away, nil)
+	d.identity.set(refuseUnavailable, nil)
 	forge(keycache.KeyName(hashOf(key)), `{"id":1,"owner":{"type":"admin","id":1}}`)
-	time.Sleep(memoryLife)
+	time.Sleep(maxDecisionAge)
 	d.want(503, key, "/port-speed")
 }
 
 func TestExpiry(t *testing.T) {
 	t.Parallel()
-	d := newDoor(t, unlimited)
+	d := newTestGateway(t, unlimited)
 	key := d.identity.issue(1)
 	soon := time.Now().Add(300 * time.Millisecond)
 	d.identity.mu.Lock()
 	d.identity.keys[hashOf(key)] = keycache.Key{ID: 1, Owner: principal.Owner{Type: principal.Admin, ID: 1}, Expires: &soon}
 	d.identity.mu.Unlock()
-	if w := get(d.gateway, somebody, key, "/port-speed"); w.Code != 200 && time.Now().Before(soon) {
+	if w := get(d.gateway, testAddress, key, "/port-speed"); w.Code != 200 && time.Now().Before(soon) {
 		t.Errorf("got %d before the key expires, want 200", w.Code)
 	}
 	time.Sleep(time.Until(soon))
@@ -351,20 +351,20 @@ func TestExpiry(t *testing.T) {
 }
 
 // Keys that are wrong by their form cost nobody a question, and the others no more than their address may ask.
-func TestWrongKeys(t *testing.T) {
+func TestInvalidKeys(t *testing.T) {
 	t.Parallel()
 	config := unlimited
 	config.AddressRate, config.AddressBurst = 1, 5
-	d := newDoor(t, config)
+	d := newTestGateway(t, config)
 	good := d.identity.issue(1)
-	free := d.another(unlimited)
+	free := d.newGateway(unlimited)
 	for i := range 1000 {
 		broken := apikey.New().Reveal()
-		for _, wrong := range []string{
+		for _, invalid := range []string{
 			broken[:51] + "!", broken[:50], "short", strings.Repeat("k", 300), fmt.Sprint(strings.Repeat("k", 40), i),
 		} {
-			if w := get(free, somebody, wrong, "/port-speed"); w.Code != 401 || w.Header().Get("WWW-Authenticate") != "Bearer" {
-				t.Fatalf("%q: got %d %v, want 401 with WWW-Authenticate: Bearer", wrong, w.Code, w.Header())
+			if w := get(free, testAddress, invalid, "/port-speed"); w.Code != 401 || w.Header().Get("WWW-Authenticate") != "Bearer" {
+				t.Fatalf("%q: got %d %v, want 401 with WWW-Authenticate: Bearer", invalid, w.Code, w.Header())
 			}
 		}
 	}
@@ -373,15 +373,15 @@ func TestWrongKeys(t *testing.T) {
 	}
 	refused, began := 0, time.Now()
 	for range 100 {
-		if w := get(d.gateway, somebody, apikey.New().Reveal(), "/port-speed"); w.Code == 429 {
+		if w := get(d.gateway, testAddress, apikey.New().Reveal(), "/port-speed"); w.Code == 429 {
 			refused++
 		}
 	}
-	let := 100 - refused
-	if most := 6 + int(time.Since(began)/time.Second); let < 5 || let > most {
-		t.Errorf("got %d of 100 keys let through, want 5 to %d", let, most)
+	allowed := 100 - refused
+	if maxQuestions := 6 + int(time.Since(began)/time.Second); allowed < 5 || allowed > maxQuestions {
+		t.Errorf("got %d of 100 keys let through, want 5 to %d", allowed, maxQuestions)
 	}
-	d.questions(let)
+	d.questions(allowed)
 	if w := get(d.gateway, "192.0.2.8:1", good, "/port-speed"); w.Code != 200 {
 		t.Errorf("got %d for a valid key from another address, want 200", w.Code)
 	}
@@ -391,29 +391,29 @@ func TestWrongKeys(t *testing.T) {
 // Keys that nobody was seen with wait for one another, as many as may wait, and a key that is in use for none of them.
 func TestUnknownKeysWait(t *testing.T) {
 	t.Parallel()
-	const guesses = 2 * mostStrangers
-	d := newDoor(t, unlimited)
+	const guesses = 2 * maxUnknownKeys
+	d := newTestGateway(t, unlimited)
 	good := d.identity.issue(1)
 	d.want(200, good, "/port-speed")
-	asked, goOn := make(chan struct{}), make(chan struct{})
+	asked, proceed := make(chan struct{}), make(chan struct{})
 	var held atomic.Bool // the first guess; the good key may be asked for, too
 	d.identity.set(func(http.ResponseWriter) bool {
 		if held.CompareAndSwap(false, true) {
 			close(asked)
-			<-goOn
+			<-proceed
 		}
 		return false
 	}, nil)
 	statuses := make(chan int, guesses)
 	for range guesses {
-		go func() { statuses <- get(d.gateway, somebody, apikey.New().Reveal(), "/port-speed").Code }()
+		go func() { statuses <- get(d.gateway, testAddress, apikey.New().Reveal(), "/port-speed").Code }()
 	}
 	<-asked
 	if status := <-statuses; status != 503 {
 		t.Errorf("got %d as the first answer to one guess too many, want 503", status)
 	}
 	d.want(200, good, "/port-speed")
-	close(goOn)
+	close(proceed)
 	for range guesses - 1 {
 		if status := <-statuses; status != 401 && status != 503 {
 			t.Errorf("got %d for a guess, want 401 or 503", status)
@@ -427,7 +427,7 @@ func TestValidKeysAreFree(t *testing.T) {
 	t.Parallel()
 	config := unlimited
 	config.AddressRate, config.AddressBurst = 1, 2
-	d := newDoor(t, config)
+	d := newTestGateway(t, config)
 	for id := range int64(20) {
 		d.want(200, d.identity.issue(id+1), "/port-speed")
 	}
@@ -439,9 +439,9 @@ func TestOutageIsFree(t *testing.T) {
 	t.Parallel()
 	config := unlimited
 	config.AddressRate, config.AddressBurst = 1, 2
-	d := newDoor(t, config)
+	d := newTestGateway(t, config)
 	key := d.identity.issue(1)
-	d.identity.set(away, nil)
+	d.identity.set(refuseUnavailable, nil)
 	for range 20 {
 		d.want(503, key, "/port-speed")
 	}
@@ -450,33 +450,33 @@ func TestOutageIsFree(t *testing.T) {
 }
 
 func BenchmarkKeyInMemory(b *testing.B) {
-	d := newDoor(b, unlimited)
+	d := newTestGateway(b, unlimited)
 	key := d.identity.issue(1)
-	nobody := func(context.Context) error { return nil }
+	admitAll := func(context.Context) error { return nil }
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := d.gateway.keys.decide(b.Context(), key, nobody); err != nil {
+		if _, err := d.gateway.keys.decide(b.Context(), key, admitAll); err != nil {
 			b.Fatal(err)
 		}
 	}
 }
 
 func BenchmarkKeyInRedis(b *testing.B) {
-	d := newDoorOn(b, unlimited, devservers.RedisOptions{})
+	d := newTestGatewayOn(b, unlimited, devservers.RedisOptions{})
 	key := d.identity.issue(1)
 	hash := apikey.Hash(key)
-	nobody := func(context.Context) error { return nil }
+	admitAll := func(context.Context) error { return nil }
 	b.ReportAllocs()
 	for b.Loop() {
-		d.gateway.keys.memory.Invalidate(hash)
-		if _, err := d.gateway.keys.decide(b.Context(), key, nobody); err != nil {
+		d.gateway.keys.cache.Invalidate(hash)
+		if _, err := d.gateway.keys.decide(b.Context(), key, admitAll); err != nil {
 			b.Fatal(err)
 		}
 	}
 }
 
-func BenchmarkWrongChecksum(b *testing.B) {
-	d := newDoor(b, unlimited)
+func BenchmarkInvalidChecksum(b *testing.B) {
+	d := newTestGateway(b, unlimited)
 	key := apikey.New().Reveal()[:51] + "!"
 	b.ReportAllocs()
 	for b.Loop() {
@@ -490,9 +490,9 @@ func BenchmarkWrongChecksum(b *testing.B) {
 func TestLeavingIsNotFree(t *testing.T) {
 	t.Parallel()
 	const burst = 3
-	d := newDoor(
+	d := newTestGateway(
 		t,
-		set{
+		testConfig{
 			rates: rates{
 				OwnerRate:          1000,
 				OwnerBurst:         1000,
@@ -507,27 +507,27 @@ func TestLeavingIsNotFree(t *testing.T) {
 	for range 10 * burst {
 		ctx, leave := context.WithCancel(t.Context())
 		d.identity.set(func(http.ResponseWriter) bool { leave(); return false }, nil)
-		d.leaving(ctx, apikey.New().Reveal())
+		d.requestAndLeave(ctx, apikey.New().Reveal())
 		leave()
 	}
-	if n, most := d.identity.questions("key"), burst+1+int(time.Since(began)/time.Second); n > most {
-		t.Errorf("got %d questions, want at most %d", n, most)
+	if n, maxQuestions := d.identity.questions("key"), burst+1+int(time.Since(began)/time.Second); n > maxQuestions {
+		t.Errorf("got %d questions, want at most %d", n, maxQuestions)
 	}
 }
 
 // What was found a while ago lets nobody in, since what it lets in is to end in time once its key is revoked.
 func TestMemoryIsYoung(t *testing.T) {
 	t.Parallel()
-	d := newDoor(t, unlimited)
+	d := newTestGateway(t, unlimited)
 	key := d.identity.issue(1)
 	d.want(200, key, "/port-speed")
 	d.identity.revoke(t, key)
 	hash := apikey.Hash(key)
-	d.gateway.keys.memory.Set(
+	d.gateway.keys.cache.Set(
 		hash,
-		&found{
+		&resolvedKey{
 			principal: &principal.Principal{KeyID: 1, Owner: principal.Owner{Type: principal.Admin, ID: 1}},
-			since:     time.Now().Add(-reusedFor),
+			asOf:      time.Now().Add(-maxReuseAge),
 		},
 	)
 	d.want(401, key, "/port-speed")

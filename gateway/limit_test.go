@@ -14,7 +14,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/devservers"
 )
 
-var narrow = set{
+var lowLimits = testConfig{
 	rates: rates{
 		OwnerRate:          20,
 		OwnerBurst:         40,
@@ -49,17 +49,17 @@ func flood(gateways []*Gateway, d time.Duration, ask func(g http.Handler) (statu
 func TestLimitsHold(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		who         string
+		caller      string
 		rate, burst int
-		ask         func(d *door, key string) func(http.Handler) int
+		ask         func(d *testGateway, key string) func(http.Handler) int
 	}{
-		{"an owner", narrow.OwnerRate, narrow.OwnerBurst, func(_ *door, key string) func(http.Handler) int {
-			return func(g http.Handler) int { return get(g, somebody, key, "/port-speed").Code }
+		{"an owner", lowLimits.OwnerRate, lowLimits.OwnerBurst, func(_ *testGateway, key string) func(http.Handler) int {
+			return func(g http.Handler) int { return get(g, testAddress, key, "/port-speed").Code }
 		}},
-		{"an address", narrow.AddressRate, narrow.AddressBurst, func(*door, string) func(http.Handler) int {
-			return func(g http.Handler) int { return get(g, somebody, "", "/port-speed").Code }
+		{"an address", lowLimits.AddressRate, lowLimits.AddressBurst, func(*testGateway, string) func(http.Handler) int {
+			return func(g http.Handler) int { return get(g, testAddress, "", "/port-speed").Code }
 		}},
-		{"a /64", narrow.AddressRate, narrow.AddressBurst, func(*door, string) func(http.Handler) int {
+		{"a /64", lowLimits.AddressRate, lowLimits.AddressBurst, func(*testGateway, string) func(http.Handler) int {
 			var n atomic.Int64
 			return func(g http.Handler) int {
 				return get(g, fmt.Sprintf("[2001:db8::%x]:1", n.Add(1)), "", "/port-speed").Code
@@ -67,33 +67,33 @@ func TestLimitsHold(t *testing.T) {
 		}},
 	} {
 		for _, redis := range []string{"is there", "goes away", "is away"} {
-			t.Run(c.who+", Redis "+redis, func(t *testing.T) {
+			t.Run(c.caller+", Redis "+redis, func(t *testing.T) {
 				t.Parallel()
-				d := newDoorOn(t, narrow, devservers.RedisOptions{})
-				gateways := []*Gateway{d.gateway, d.another(narrow)}
+				d := newTestGatewayOn(t, lowLimits, devservers.RedisOptions{})
+				gateways := []*Gateway{d.gateway, d.newGateway(lowLimits)}
 				key := d.identity.issue(1)
-				const while = time.Second
-				most := c.burst + c.rate*int(while/time.Second)
-				least := most
+				const duration = time.Second
+				maxThrough := c.burst + c.rate*int(duration/time.Second)
+				minThrough := maxThrough
 				switch redis {
 				case "goes away":
-					most *= len(gateways)
-					timer := time.AfterFunc(while/2, func() { _ = d.server.Stop(t.Context()) })
+					maxThrough *= len(gateways)
+					timer := time.AfterFunc(duration/2, func() { _ = d.server.Stop(t.Context()) })
 					defer timer.Stop()
 				case "is away":
-					most *= len(gateways)
-					least *= len(gateways)
+					maxThrough *= len(gateways)
+					minThrough *= len(gateways)
 					_ = d.server.Stop(t.Context())
 				}
 				began := time.Now()
-				through := flood(gateways, while, c.ask(d, key))
-				most += int((time.Since(began)-while)*time.Duration(c.rate*len(gateways))/time.Second) + 1
+				through := flood(gateways, duration, c.ask(d, key))
+				maxThrough += int((time.Since(began)-duration)*time.Duration(c.rate*len(gateways))/time.Second) + 1
 				if redis == "is there" && d.warnings.any.Load() { // it did not answer in time, on a busy machine
-					most *= len(gateways)
+					maxThrough *= len(gateways)
 				}
-				t.Logf("%d requests were let through, at most %d may be", through, most)
-				if through > most || through < least*3/4 {
-					t.Errorf("got %d requests let through, want %d to %d", through, least*3/4, most)
+				t.Logf("%d requests were let through, at most %d may be", through, maxThrough)
+				if through > maxThrough || through < minThrough*3/4 {
+					t.Errorf("got %d requests let through, want %d to %d", through, minThrough*3/4, maxThrough)
 				}
 			})
 		}
@@ -102,11 +102,11 @@ func TestLimitsHold(t *testing.T) {
 
 func TestRefusal(t *testing.T) {
 	t.Parallel()
-	d := newDoor(t, narrow)
+	d := newTestGateway(t, lowLimits)
 	key := d.identity.issue(1)
 	var w *httptest.ResponseRecorder
 	for n := 0; n == 0 || w.Code == http.StatusOK; n++ {
-		w = get(d.gateway, somebody, key, "/port-speed")
+		w = get(d.gateway, testAddress, key, "/port-speed")
 	}
 	refused := time.Now()
 	if w.Code != http.StatusTooManyRequests {
@@ -122,15 +122,15 @@ func TestRefusal(t *testing.T) {
 		state != `"owner";r=0;t=1` {
 		t.Errorf("got the policy %s and the state %s, want \"owner\";q=40;w=2 and \"owner\";r=0;t=1", policy, state)
 	}
-	d.want(200, "", "/port-speed") // another limit
+	d.want(200, "", "/port-speed") // newGateway limit
 	left := 0                      // some are allowed meanwhile
-	another := get(d.gateway, somebody, d.identity.issue(2), "/port-speed")
+	another := get(d.gateway, testAddress, d.identity.issue(2), "/port-speed")
 	if _, err := fmt.Sscanf(
 		another.Header().Get("RateLimit"),
 		`"owner";r=%d`,
 		&left,
 	); err != nil ||
-		left >= narrow.OwnerBurst/2+int(time.Since(refused)/time.Second)*narrow.OwnerRate {
+		left >= lowLimits.OwnerBurst/2+int(time.Since(refused)/time.Second)*lowLimits.OwnerRate {
 		t.Errorf("got %d %v for another key of the same owner, want the limit shared", another.Code, another.Header())
 	}
 	time.Sleep(time.Second)
@@ -156,19 +156,19 @@ func TestRefusal(t *testing.T) {
 // A limit that is raised lets through at once whom the one before had let through its burst, here and in Redis.
 func TestRaisedLimit(t *testing.T) {
 	t.Parallel()
-	d := newDoorOn(t, narrow, devservers.RedisOptions{})
+	d := newTestGatewayOn(t, lowLimits, devservers.RedisOptions{})
 	key := d.identity.issue(1)
-	for d.gateway.perOwner.Set(1, 20); get(d.gateway, somebody, key, "/port-speed").Code == http.StatusOK; {
+	for d.gateway.ownerRate.Set(1, 20); get(d.gateway, testAddress, key, "/port-speed").Code == http.StatusOK; {
 	}
-	d.gateway.perOwner.Set(1000, 10)
+	d.gateway.ownerRate.Set(1000, 10)
 	d.want(http.StatusOK, key, "/port-speed")
 }
 
 // Every answer that a limit was counted for says what is left of it, across gateways.
 func TestRateLimitHeaders(t *testing.T) {
 	t.Parallel()
-	d := newDoorOn(t, narrow, devservers.RedisOptions{})
-	gateways := []*Gateway{d.gateway, d.another(narrow)}
+	d := newTestGatewayOn(t, lowLimits, devservers.RedisOptions{})
+	gateways := []*Gateway{d.gateway, d.newGateway(lowLimits)}
 	key := d.identity.issue(1)
 	left := func(w *httptest.ResponseRecorder, limit string) int {
 		t.Helper()
@@ -179,20 +179,20 @@ func TestRateLimitHeaders(t *testing.T) {
 		}
 		return n
 	}
-	most := narrow.OwnerBurst
+	maxThrough := lowLimits.OwnerBurst
 	for n := range 20 {
-		now := left(get(gateways[n%2], somebody, key, "/port-speed"), "owner")
-		if now >= most || now < narrow.OwnerBurst-n-4 { // some of a batch may lie at the other
-			t.Errorf("got %d left after %d requests, want %d to %d", now, n+1, narrow.OwnerBurst-n-4, most-1)
+		now := left(get(gateways[n%2], testAddress, key, "/port-speed"), "owner")
+		if now >= maxThrough || now < lowLimits.OwnerBurst-n-4 { // some of a batch may lie at the other
+			t.Errorf("got %d left after %d requests, want %d to %d", now, n+1, lowLimits.OwnerBurst-n-4, maxThrough-1)
 		}
-		most = now + 1 + narrow.OwnerRate // as many may have come back since, were the machine that slow
+		maxThrough = now + 1 + lowLimits.OwnerRate // as many may have come back since, were the machine that slow
 	}
 	for _, key := range []string{"", "wrong"} {
-		if n := left(get(d.gateway, "192.0.2.11:1", key, "/port-speed"), "address"); n >= narrow.AddressBurst {
-			t.Errorf("got %d left to an anonymous caller, want less than %d", n, narrow.AddressBurst)
+		if n := left(get(d.gateway, "192.0.2.11:1", key, "/port-speed"), "address"); n >= lowLimits.AddressBurst {
+			t.Errorf("got %d left to an anonymous caller, want less than %d", n, lowLimits.AddressBurst)
 		}
 	}
-	if w := get(d.gateway, somebody, "", healthPath); w.Header().Get("RateLimit") != "" {
+	if w := get(d.gateway, testAddress, "", healthPath); w.Header().Get("RateLimit") != "" {
 		t.Errorf("got %v for a request that is not counted, want no RateLimit", w.Header())
 	}
 }

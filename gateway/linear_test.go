@@ -21,13 +21,13 @@ func TestHeadsAreReadInLinearTime(t *testing.T) {
 				r := httptest.NewRequest(http.MethodGet, "/", nil)
 				r.Header.Set(name, work.Fill(part, n))
 				return r
-			}, func(r *http.Request) { trusting.callerOf(r) })
+			}, func(r *http.Request) { trusting.callerAddress(r) })
 		})
 	}
 	for _, query := range []string{"key=1&", "k%65y=%31&", "&", "key", "%zz&"} {
 		t.Run(query, func(t *testing.T) {
 			work.Linear(t, 16<<10, func(n int) string { return work.Fill(query, n) }, func(query string) {
-				takeCredentials(&http.Request{Header: http.Header{}, URL: &url.URL{Path: "/", RawQuery: query}}, true)
+				extractCredentials(&http.Request{Header: http.Header{}, URL: &url.URL{Path: "/", RawQuery: query}}, true)
 			})
 		})
 	}

@@ -48,8 +48,8 @@ func (g *Gateway) Metrics() []prometheus.Collector { return g.metrics.all }
 // methods are those that log and metrics name: a caller may make up others.
 var methods = map[string]bool{"GET": true, "HEAD": true, "POST": true, "PATCH": true, "PUT": true, "DELETE": true, "OPTIONS": true}
 
-func (m *metrics) observe(e *recorder, took time.Duration) {
-	m.requests.WithLabelValues(e.service, e.method, e.route, statusClass(e.status)).Observe(took.Seconds())
+func (m *metrics) observe(e *recorder, elapsed time.Duration) {
+	m.requests.WithLabelValues(e.service, e.method, e.route, statusClass(e.status)).Observe(elapsed.Seconds())
 }
 
 func statusClass(status int) string {

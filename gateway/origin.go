@@ -14,80 +14,83 @@ import (
 )
 
 const (
-	// originTime is how long a service may take to answer for an entry.
-	originTime = 3 * time.Second
-	// originPause is how long a service that did not answer is not asked where a stale entry can stand in.
-	originPause = time.Second
-	// originQuestions bounds how many entries a service is asked for at the same time, besides those of strangers.
-	originQuestions = 8
-	// mostStrangers is how many keys that are not known wait: where all of them are guesses, about as many as are asked for in time.
-	mostStrangers = 500
+	// originTimeout is how long a service may take to answer for an entry.
+	originTimeout = 3 * time.Second
+	// originRetryInterval is how long a service that did not answer is not asked where a stale entry can stand in.
+	originRetryInterval = time.Second
+	// maxOriginRequests bounds how many entries a service is asked for at the same time, besides those of strangers.
+	maxOriginRequests = 8
+	// maxUnknownKeys is how many keys that are not known wait: where all of them are guesses, about as many as are asked for in time.
+	maxUnknownKeys = 500
 )
+
+// ownerServices maps the type of an owner to the service that knows what such an owner may do.
+var ownerServices = map[string]string{"admin": "identity", "client": "clients", "integration": "system"}
 
 // origin is the service that entries come from where Redis has none.
 type origin struct {
 	service     string
 	peers       mesh.Peers
-	start       time.Time
+	startedAt   time.Time
 	pausedUntil atomic.Int64 // since start; 0: it answered
 
-	known     chan struct{}   // a semaphore
-	strangers *throttle.Queue // with keys that are not known
+	knownKeySlots chan struct{}   // a semaphore
+	unknownKeys   *throttle.Queue // with keys that are not known
 }
 
 func newOrigin(service string, peers mesh.Peers) *origin {
 	return &origin{
-		service:   service,
-		peers:     peers,
-		start:     time.Now(),
-		known:     make(chan struct{}, originQuestions),
-		strangers: throttle.NewQueue(mostStrangers),
+		service:       service,
+		peers:         peers,
+		startedAt:     time.Now(),
+		knownKeySlots: make(chan struct{}, maxOriginRequests),
+		unknownKeys:   throttle.NewQueue(maxUnknownKeys),
 	}
 }
 
-// paused tells whether it failed to answer a moment ago. When the pause is over, it is false for the first who asks, who
+// isPaused tells whether it failed to answer a moment ago. When the pause is over, it is false for the first who asks, who
 // then finds out.
-func (o *origin) paused() bool {
-	until, now := o.pausedUntil.Load(), time.Since(o.start)
-	if until == 0 || time.Duration(until) <= now && o.pausedUntil.CompareAndSwap(until, int64(now+originTime+originPause)) {
+func (o *origin) isPaused() bool {
+	until, now := o.pausedUntil.Load(), time.Since(o.startedAt)
+	if until == 0 || time.Duration(until) <= now && o.pausedUntil.CompareAndSwap(until, int64(now+originTimeout+originRetryInterval)) {
 		return false
 	}
 	return true
 }
 
-// ask gets an entry. The error is mesh.ErrAway where the service cannot be reached.
-func ask[T keycache.Value](ctx context.Context, o *origin, path string, s keyStatus) (told T, err error) {
-	ctx, cancel := o.peers.Limit(ctx, originTime)
+// askOrigin gets an entry. The error is mesh.ErrAway where the service cannot be reached.
+func askOrigin[T keycache.Value](ctx context.Context, o *origin, path string, s keyStatus) (value T, err error) {
+	ctx, cancel := o.peers.Limit(ctx, originTimeout)
 	defer cancel()
 	if s == known {
 		select {
-		case o.known <- struct{}{}:
-			defer func() { <-o.known }()
+		case o.knownKeySlots <- struct{}{}:
+			defer func() { <-o.knownKeySlots }()
 		case <-ctx.Done():
-			return told, o.errBusy()
+			return value, o.errBusy()
 		}
-		err = o.getNow(ctx, path, &told)
-		return told, err
+		err = o.fetch(ctx, path, &value)
+		return value, err
 	}
-	_, err = o.strangers.Do(ctx, func() (bool, error) {
-		err := o.getNow(ctx, path, &told)
-		return err == nil && told.Exists(), err
+	_, err = o.unknownKeys.Do(ctx, func() (bool, error) {
+		err := o.fetch(ctx, path, &value)
+		return err == nil && value.Exists(), err
 	})
 	if problem.Is(err, problem.Unavailable) { // it was not asked
 		err = o.errBusy()
 	}
-	return told, err
+	return value, err
 }
 
 func (o *origin) errBusy() error {
 	return fmt.Errorf("ask %s: too many ask it at once: %w", o.service, mesh.ErrAway)
 }
 
-func (o *origin) getNow(ctx context.Context, path string, into any) error {
+func (o *origin) fetch(ctx context.Context, path string, into any) error {
 	err := o.peers.Ask(ctx, o.service, path, into)
 	switch {
 	case errors.Is(err, mesh.ErrAway):
-		o.pausedUntil.Store(int64(time.Since(o.start) + originPause))
+		o.pausedUntil.Store(int64(time.Since(o.startedAt) + originRetryInterval))
 	case err == nil:
 		o.pausedUntil.Store(0)
 	}

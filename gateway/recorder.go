@@ -22,24 +22,24 @@ import (
 type recorder struct {
 	http.ResponseWriter
 	connection             *http.ResponseController
-	progress               time.Duration
+	progressTimeout        time.Duration
 	method, service, route string
-	began                  time.Time
+	startedAt              time.Time
 	status                 int // 0: the caller got none
-	bytes                  int64
-	ended                  bool // not aborted
-	stopped                atomic.Bool
+	bytesWritten           int64
+	isComplete             bool // not aborted
+	isStopped              atomic.Bool
 }
 
 func newRecorder(w http.ResponseWriter, r *http.Request, progress time.Duration) *recorder {
 	first := openapi.FirstElement(r.URL.Path)
 	e := &recorder{
-		ResponseWriter: w,
-		connection:     http.NewResponseController(w),
-		progress:       progress,
-		method:         r.Method,
-		service:        catalog.Owner(r.URL.Path, first),
-		began:          time.Now(),
+		ResponseWriter:  w,
+		connection:      http.NewResponseController(w),
+		progressTimeout: progress,
+		method:          r.Method,
+		service:         catalog.Owner(r.URL.Path, first),
+		startedAt:       time.Now(),
 	}
 	switch {
 	case first == "-":
@@ -62,7 +62,7 @@ func (e *recorder) Unwrap() http.ResponseWriter { return e.ResponseWriter }
 // stop lets nothing more through, ends the request's context, and ends what waits for the caller: in this order, or others
 // would be first to say why.
 func (e *recorder) stop(cancel context.CancelCauseFunc, cause error) {
-	e.stopped.Store(true)
+	e.isStopped.Store(true)
 	cancel(cause)
 	_ = e.connection.SetReadDeadline(time.Unix(1, 0))  // where there is a connection
 	_ = e.connection.SetWriteDeadline(time.Unix(1, 0)) // where there is a connection
@@ -70,17 +70,17 @@ func (e *recorder) stop(cancel context.CancelCauseFunc, cause error) {
 
 // resume is for what the gateway has to say itself once it was stopped: what was to be said is forgotten.
 func (e *recorder) resume() {
-	e.stopped.Store(false)
+	e.isStopped.Store(false)
 	for name := range e.Header() {
-		if !ours[name] {
+		if !gatewayHeaders[name] {
 			delete(e.Header(), name)
 		}
 	}
 	e.Header()["Connection"] = []string{"close"}
 }
 
-// ours are the headers of an answer that the gateway says before the service says anything.
-var ours = map[string]bool{
+// gatewayHeaders are the headers of an answer that the gateway says before the service says anything.
+var gatewayHeaders = map[string]bool{
 	"X-Content-Type-Options":        true,
 	"Cache-Control":                 true,
 	"X-Request-Id":                  true,
@@ -94,7 +94,7 @@ var ours = map[string]bool{
 }
 
 func (e *recorder) WriteHeader(status int) {
-	if e.stopped.Load() {
+	if e.isStopped.Load() {
 		return
 	}
 	if status < http.StatusOK {
@@ -102,22 +102,22 @@ func (e *recorder) WriteHeader(status int) {
 	}
 	if e.status == 0 {
 		e.status = status
-		if named := e.Header()[problem.RouteHeader]; len(named) > 0 {
-			e.route = named[0]
+		if route := e.Header()[problem.RouteHeader]; len(route) > 0 {
+			e.route = route[0]
 			delete(e.Header(), problem.RouteHeader)
 		}
-		e.allow()
+		e.extendDeadline()
 	}
 	e.ResponseWriter.WriteHeader(status)
 }
 
-// allow gives the caller time to take what is written next. net/http takes it back after the answer.
-func (e *recorder) allow() { _ = e.SetWriteDeadline(time.Now().Add(e.progress)) } // where there is a connection
+// extendDeadline gives the caller time to take what is written next. net/http takes it back after the answer.
+func (e *recorder) extendDeadline() { _ = e.SetWriteDeadline(time.Now().Add(e.progressTimeout)) } // where there is a connection
 
 // SetWriteDeadline is for http.ResponseController.
 func (e *recorder) SetWriteDeadline(at time.Time) error {
 	err := e.connection.SetWriteDeadline(at)
-	if e.stopped.Load() {
+	if e.isStopped.Load() {
 		_ = e.connection.SetWriteDeadline(time.Unix(1, 0))
 		return errRevoked
 	}
@@ -126,7 +126,7 @@ func (e *recorder) SetWriteDeadline(at time.Time) error {
 
 // FlushError is for http.ResponseController.
 func (e *recorder) FlushError() error {
-	if e.stopped.Load() {
+	if e.isStopped.Load() {
 		return errRevoked
 	}
 	if e.status == 0 {
@@ -136,37 +136,37 @@ func (e *recorder) FlushError() error {
 }
 
 func (e *recorder) Write(p []byte) (int, error) {
-	if e.stopped.Load() {
+	if e.isStopped.Load() {
 		return 0, errRevoked
 	}
 	if e.status == 0 {
 		e.WriteHeader(http.StatusOK)
-	} else if e.bytes > 0 {
-		e.allow()
+	} else if e.bytesWritten > 0 {
+		e.extendDeadline()
 	}
 	n, err := e.ResponseWriter.Write(p)
-	e.bytes += int64(n)
+	e.bytesWritten += int64(n)
 	return n, err
 }
 
 // finish writes the line of the access log.
 func (g *Gateway) finish(ctx context.Context, e *recorder, call *principal.Call) {
-	took := time.Since(e.began)
-	g.metrics.observe(e, took)
+	elapsed := time.Since(e.startedAt)
+	g.metrics.observe(e, elapsed)
 	tracing.Finish(ctx, e.method, e.route, call.RequestID, e.status)
 	if !g.log.Enabled(ctx, slog.LevelInfo) {
 		return
 	}
-	line := []slog.Attr{
+	attributes := []slog.Attr{
 		slog.String("method", e.method), slog.String("upstream", e.service), slog.String("route", e.route),
-		slog.Int("status", e.status), slog.Int64("bytes", e.bytes), slog.Duration("took", took),
+		slog.Int("status", e.status), slog.Int64("bytes", e.bytesWritten), slog.Duration("took", elapsed),
 		slog.String("request_id", call.RequestID), slog.String("ip", call.IP.String()),
 	}
 	if p := call.Principal; p != nil {
-		line = append(line, slog.Int64("key_id", p.KeyID), slog.String("owner", p.Owner.URL()))
+		attributes = append(attributes, slog.Int64("key_id", p.KeyID), slog.String("owner", p.Owner.URL()))
 	}
-	if !e.ended {
-		line = append(line, slog.Bool("aborted", true))
+	if !e.isComplete {
+		attributes = append(attributes, slog.Bool("aborted", true))
 	}
-	g.log.LogAttrs(ctx, slog.LevelInfo, "request", line...)
+	g.log.LogAttrs(ctx, slog.LevelInfo, "request", attributes...)
 }

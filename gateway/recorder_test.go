@@ -22,10 +22,10 @@ import (
 
 func TestAccessLog(t *testing.T) {
 	t.Parallel()
-	d := newDoor(t, unlimited)
+	d := newTestGateway(t, unlimited)
 	var log bytes.Buffer
 	d.gateway.log = slog.New(slog.NewJSONHandler(&log, nil))
-	key, wrong := d.identity.issue(7), apikey.New().Reveal()
+	key, invalid := d.identity.issue(7), apikey.New().Reveal()
 	line := func() map[string]any {
 		t.Helper()
 		text := log.String()
@@ -33,7 +33,7 @@ func TestAccessLog(t *testing.T) {
 		if strings.Count(text, "\n") != 1 {
 			t.Fatalf("got %s, want one line", text)
 		}
-		if strings.Contains(text, key) || strings.Contains(text, wrong) || strings.Contains(text, "token") {
+		if strings.Contains(text, key) || strings.Contains(text, invalid) || strings.Contains(text, "token") {
 			t.Fatalf("got a secret in the log, want none: %s", text)
 		}
 		var line map[string]any
@@ -50,32 +50,32 @@ func TestAccessLog(t *testing.T) {
 			t.Errorf("got %s %v, want %v", name, got[name], want)
 		}
 	}
-	if took, ok := got["took"].(float64); !ok || took <= 0 {
+	if elapsed, ok := got["took"].(float64); !ok || elapsed <= 0 {
 		t.Errorf("got took %v, want more than 0", got["took"])
 	}
-	d.want(401, wrong, "/auth/password-reset/token?key="+wrong)
+	d.want(401, invalid, "/auth/password-reset/token?key="+invalid)
 	if got := line(); got["status"] != 401. || got["route"] != "/auth" || got["owner"] != nil {
 		t.Errorf("got %v, want status 401 and the route /auth without an owner", got)
 	}
-	d.want(404, key, "/"+wrong+"/token")
+	d.want(404, key, "/"+invalid+"/token")
 	if got := line(); got["route"] != "" || got["upstream"] != "" {
 		t.Errorf("got %v, want neither a route nor an upstream", got)
 	}
 }
 
-type fails struct{ *Gateway }
+type failingService struct{ *Gateway }
 
-func (f fails) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (f failingService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	problem.Write(w, r, f.log, errors.New("the inside"))
 }
 
 // What fails is logged by its route: a path may hold a secret.
 func TestFailuresAreLoggedByRoute(t *testing.T) {
 	t.Parallel()
-	d := newDoor(t, unlimited)
+	d := newTestGateway(t, unlimited)
 	var log bytes.Buffer
 	d.gateway.log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	d.gateway.upstreams["network"] = fails{d.gateway}
+	d.gateway.upstreams["network"] = failingService{d.gateway}
 	key := d.identity.issue(7)
 	fail := func(status int, key string) {
 		t.Helper()
@@ -91,26 +91,26 @@ func TestFailuresAreLoggedByRoute(t *testing.T) {
 	fail(503, d.identity.issue(8))
 }
 
-type aborts struct{}
+type abortingService struct{}
 
-func (aborts) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+func (abortingService) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write([]byte("[1"))
 	panic(http.ErrAbortHandler)
 }
 
 func TestAbortedAnswer(t *testing.T) {
 	t.Parallel()
-	d := newDoor(t, unlimited)
+	d := newTestGateway(t, unlimited)
 	var log bytes.Buffer
 	d.gateway.log = slog.New(slog.NewTextHandler(&log, nil))
-	d.gateway.upstreams["network"] = aborts{}
+	d.gateway.upstreams["network"] = abortingService{}
 	func() {
 		defer func() {
 			if recover() != http.ErrAbortHandler { //nolint:errorlint // net/http compares it so
 				t.Error("got a panic other than http.ErrAbortHandler, or none, want that one")
 			}
 		}()
-		get(d.gateway, somebody, "", "/port-speed")
+		get(d.gateway, testAddress, "", "/port-speed")
 	}()
 	if !strings.Contains(log.String(), "aborted=true") || !strings.Contains(log.String(), "bytes=2") {
 		t.Errorf("got the log %s, want aborted=true and bytes=2", &log)
@@ -119,7 +119,7 @@ func TestAbortedAnswer(t *testing.T) {
 
 func TestMetrics(t *testing.T) {
 	t.Parallel()
-	d := newDoor(t, unlimited)
+	d := newTestGateway(t, unlimited)
 	key := d.identity.issue(7)
 	d.want(200, key, "/port-speed/3")
 	d.want(200, key, "/port-speed/4")
@@ -155,26 +155,26 @@ func BenchmarkService(b *testing.B) {
 	}
 }
 
-type nothing struct{}
+type emptyService struct{}
 
-func (nothing) ServeHTTP(http.ResponseWriter, *http.Request) {}
+func (emptyService) ServeHTTP(http.ResponseWriter, *http.Request) {}
 
 // BenchmarkGateway is all that the gateway adds to a request.
 func BenchmarkGateway(b *testing.B) {
-	d := newDoor(b, unlimited)
-	d.gateway.upstreams["network"] = nothing{}
+	d := newTestGateway(b, unlimited)
+	d.gateway.upstreams["network"] = emptyService{}
 	key := d.identity.issue(7)
 	b.ReportAllocs()
 	for b.Loop() {
 		r := &http.Request{
 			Method:     "GET",
-			URL:        get1,
+			URL:        benchmarkURL,
 			Header:     http.Header{"Authorization": {"Bearer " + key}},
-			RemoteAddr: somebody,
+			RemoteAddr: testAddress,
 			Body:       http.NoBody,
 		}
 		d.gateway.ServeHTTP(httptest.NewRecorder(), r)
 	}
 }
 
-var get1 = httptest.NewRequest("GET", "/port-speed/12345", http.NoBody).URL
+var benchmarkURL = httptest.NewRequest("GET", "/port-speed/12345", http.NoBody).URL

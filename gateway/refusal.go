@@ -14,16 +14,16 @@ import (
 )
 
 // Refuse answers what net/http refuses by itself: its caller's key, path and request id were not read.
-func (g *Gateway) Refuse(status int, said string) *http.Response {
-	w := &kept{header: http.Header{}}
+func (g *Gateway) Refuse(status int, reason string) *http.Response {
+	w := &bufferedResponse{header: http.Header{}}
 	id := rand.Text()
-	announce(w.header, id)
+	setCommonHeaders(w.header, id)
 	ctx := principal.With(context.Background(), &principal.Call{Peer: principal.Gateway, RequestID: id})
 	problem.Write(
 		w,
 		(&http.Request{URL: &url.URL{}}).WithContext(ctx),
 		g.log,
-		problem.New(problem.Kind(status), "%s", refusalDetail(status, said)),
+		problem.New(problem.Kind(status), "%s", refusalDetail(status, reason)),
 	)
 	return &http.Response{
 		StatusCode: w.status, ProtoMajor: 1, ProtoMinor: 1, Header: w.header, Close: true,
@@ -31,7 +31,7 @@ func (g *Gateway) Refuse(status int, said string) *http.Response {
 	}
 }
 
-func refusalDetail(status int, said string) string {
+func refusalDetail(status int, reason string) string {
 	switch status {
 	case http.StatusRequestHeaderFieldsTooLarge:
 		return "The request line and headers are too large."
@@ -40,19 +40,19 @@ func refusalDetail(status int, said string) string {
 	case http.StatusNotImplemented:
 		return "Transfer-Encoding can be chunked alone."
 	}
-	if _, why, ok := strings.Cut(said, ": "); ok {
-		return "The request is not valid HTTP/1.1: " + why + "."
+	if _, detail, ok := strings.Cut(reason, ": "); ok {
+		return "The request is not valid HTTP/1.1: " + detail + "."
 	}
 	return "The request is not valid HTTP/1.1."
 }
 
-// kept is an answer in memory.
-type kept struct {
+// bufferedResponse is an answer in memory.
+type bufferedResponse struct {
 	header http.Header
 	status int
 	body   bytes.Buffer
 }
 
-func (k *kept) Header() http.Header         { return k.header }
-func (k *kept) WriteHeader(status int)      { k.status = status }
-func (k *kept) Write(p []byte) (int, error) { return k.body.Write(p) }
+func (k *bufferedResponse) Header() http.Header         { return k.header }
+func (k *bufferedResponse) WriteHeader(status int)      { k.status = status }
+func (k *bufferedResponse) Write(p []byte) (int, error) { return k.body.Write(p) }

@@ -13,8 +13,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 )
 
-// answer reads the next answer of a connection, which has what every answer has, and nothing that is ours.
-func answer(t *testing.T, in *bufio.Reader, method string) (*http.Response, string) {
+// readResponse reads the next answer of a connection, which has what every answer has, and nothing that is ours.
+func readResponse(t *testing.T, in *bufio.Reader, method string) (*http.Response, string) {
 	t.Helper()
 	got, err := http.ReadResponse(in, &http.Request{Method: method})
 	if err != nil {
@@ -37,7 +37,7 @@ func answer(t *testing.T, in *bufio.Reader, method string) (*http.Response, stri
 
 // Every error has the one body, also where net/http answers before the gateway sees the request.
 func TestEveryErrorIsAProblem(t *testing.T) {
-	onBoth(t, answers, func(t *testing.T, d *door, _ *busy, ask func(string) (net.Conn, *bufio.Reader)) {
+	forBothTransports(t, answerHere, func(t *testing.T, d *testGateway, _ *blockingService, ask func(string) (net.Conn, *bufio.Reader)) {
 		key := "X-Api-Key: " + d.identity.issue(1) + "\r\n"
 		for request, want := range map[string]struct {
 			status int
@@ -66,11 +66,11 @@ func TestEveryErrorIsAProblem(t *testing.T) {
 			for _, before := range []string{"", "GET /port-speed HTTP/1.1\r\nHost: x\r\n" + key + "\r\n"} {
 				_, in := ask(before + request)
 				if before != "" {
-					if got, _ := answer(t, in, "GET"); got.StatusCode != 200 {
+					if got, _ := readResponse(t, in, "GET"); got.StatusCode != 200 {
 						t.Errorf("before %.50q: got %d, want 200", request, got.StatusCode)
 					}
 				}
-				got, body := answer(t, in, "GET")
+				got, body := readResponse(t, in, "GET")
 				var p problem.Problem
 				if err := json.Unmarshal([]byte(body), &p); err != nil {
 					t.Errorf("%.50q: got %d %q, %v, want a problem in JSON", request, got.StatusCode, body, err)
@@ -90,15 +90,15 @@ func TestAnswersAreNotMistaken(t *testing.T) {
 	text := "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n400 Bad Request"
 	sizes := map[string]int{"/port-speed/short": len(text), "/port-speed/long": 10_000, "/port-speed/longer": 100_000}
 	long := func(path string) string { return text + strings.Repeat("x", sizes[path]-len(text)) }
-	onBoth(t, func(w http.ResponseWriter, r *http.Request) {
+	forBothTransports(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Length", strconv.Itoa(sizes[r.URL.Path])) // else the chunks' sizes stand before it
 		_ = http.NewResponseController(w).Flush()                         // the head: what follows is a write of its own
 		_, _ = io.WriteString(w, long(r.URL.Path))
-	}, func(t *testing.T, d *door, _ *busy, ask func(string) (net.Conn, *bufio.Reader)) {
+	}, func(t *testing.T, d *testGateway, _ *blockingService, ask func(string) (net.Conn, *bufio.Reader)) {
 		key := d.identity.issue(1)
 		for path := range sizes {
 			_, in := ask("GET " + path + " HTTP/1.1\r\nHost: x\r\nX-Api-Key: " + key + "\r\n\r\n")
-			if got, body := answer(t, in, "GET"); got.StatusCode != 200 || body != long(path) {
+			if got, body := readResponse(t, in, "GET"); got.StatusCode != 200 || body != long(path) {
 				t.Errorf("got %d %.100q, want 200 %.100q", got.StatusCode, body, long(path))
 			}
 		}
@@ -107,7 +107,7 @@ func TestAnswersAreNotMistaken(t *testing.T) {
 
 // What names a route for logs leaves in no answer, however it comes about.
 func TestRoutesDoNotLeave(t *testing.T) {
-	onBoth(t, func(w http.ResponseWriter, r *http.Request) {
+	forBothTransports(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header()["Ironplane-Route"] = []string{"/port-speed/{port_speed_id}"}
 		switch r.URL.Path {
 		case "/port-speed/304":
@@ -123,16 +123,16 @@ func TestRoutesDoNotLeave(t *testing.T) {
 			_ = http.NewResponseController(w).Flush()
 			panic(http.ErrAbortHandler)
 		}
-	}, func(t *testing.T, d *door, _ *busy, ask func(string) (net.Conn, *bufio.Reader)) {
+	}, func(t *testing.T, d *testGateway, _ *blockingService, ask func(string) (net.Conn, *bufio.Reader)) {
 		key := d.identity.issue(1)
 		for _, request := range []string{"GET /port-speed", "HEAD /port-speed", "GET /port-speed/304", "GET /port-speed/204",
 			"GET /port-speed/103", "GET /port-speed/long", "HEAD /port-speed/long",
 			"GET /port-speed/aborted", "GET /-/health", "HEAD /-/health", "GET /-/docs", "GET /-/docs/swagger-ui.css", "GET /-/nothing",
 			"GET /nothing", "GET /client/5"} {
-			for _, who := range []string{"", "X-Api-Key: " + key + "\r\n", "X-Api-Key: wrong\r\n"} {
-				for _, how := range []string{"", "Expect: 100-continue\r\nContent-Length: 1\r\n"} {
-					c, in := ask(request + " HTTP/1.1\r\nHost: x\r\n" + who + how + "\r\n")
-					if how != "" {
+			for _, credentials := range []string{"", "X-Api-Key: " + key + "\r\n", "X-Api-Key: wrong\r\n"} {
+				for _, expect := range []string{"", "Expect: 100-continue\r\nContent-Length: 1\r\n"} {
+					c, in := ask(request + " HTTP/1.1\r\nHost: x\r\n" + credentials + expect + "\r\n")
+					if expect != "" {
 						_, _ = io.WriteString(c, "x")
 					}
 					_ = c.(*net.TCPConn).CloseWrite() // who closes his half may still read
@@ -148,7 +148,7 @@ func TestRoutesDoNotLeave(t *testing.T) {
 
 // Who closes his half of the connection is not told that something was done which was not.
 func TestHalfClosedIsNoSuccess(t *testing.T) {
-	onBoth(t, nil, func(t *testing.T, d *door, network *busy, ask func(string) (net.Conn, *bufio.Reader)) {
+	forBothTransports(t, nil, func(t *testing.T, d *testGateway, network *blockingService, ask func(string) (net.Conn, *bufio.Reader)) {
 		key := d.identity.issue(1)
 		hold := make(chan struct{})
 		t.Cleanup(func() { close(hold) })

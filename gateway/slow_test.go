@@ -17,23 +17,23 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/process"
 )
 
-// reader is a service that reads what it gets.
-type reader struct{}
+// readingService is a service that reads what it gets.
+type readingService struct{}
 
-func (reader) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (readingService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if _, err := io.Copy(io.Discard, r.Body); err != nil {
 		w.WriteHeader(http.StatusBadRequest)
 	}
 }
 
-// impatient serves the door, where callers have two seconds to move, and answers its address.
-func (d *door) impatient() string {
-	d.gateway.progress = 2 * remainder
+// serveImpatiently serves the door, where callers have two seconds to move, and answers its address.
+func (d *testGateway) serveImpatiently() string {
+	d.gateway.progressTimeout = 2 * drainTimeout
 	return d.serve()
 }
 
 // serve serves the door, and answers its address.
-func (d *door) serve() string {
+func (d *testGateway) serve() string {
 	d.t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -52,9 +52,9 @@ func (d *door) serve() string {
 // Callers who ask on and take no answer are cut off, whatever they ask for.
 func TestCallersTakeNothing(t *testing.T) {
 	t.Parallel()
-	d := newDoor(t, unlimited)
+	d := newTestGateway(t, unlimited)
 	key := d.identity.issue(1)
-	address := d.impatient()
+	address := d.serveImpatiently()
 	for _, path := range []string{healthPath, docsPath + "/swagger-ui-bundle.js", "/nowhere", "/port-speed"} {
 		t.Run(path, func(t *testing.T) {
 			t.Parallel()
@@ -63,7 +63,7 @@ func TestCallersTakeNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer conn.Close()
-			if err := conn.SetDeadline(time.Now().Add(soon)); err != nil {
+			if err := conn.SetDeadline(time.Now().Add(testTimeout)); err != nil {
 				t.Fatal(err)
 			}
 			question := strings.Repeat("GET "+path+" HTTP/1.1\r\nHost: x\r\nX-Api-Key: "+key+"\r\n\r\n", 1000)
@@ -80,10 +80,10 @@ func TestCallersTakeNothing(t *testing.T) {
 // Callers who keep a connection without using it are cut off.
 func TestSlowCallers(t *testing.T) {
 	t.Parallel()
-	d := newDoor(t, unlimited)
-	d.gateway.upstreams["network"] = reader{}
+	d := newTestGateway(t, unlimited)
+	d.gateway.upstreams["network"] = readingService{}
 	key := d.identity.issue(1)
-	address := d.impatient()
+	address := d.serveImpatiently()
 	post := "POST /port-speed HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n"
 	for _, c := range []struct {
 		name, sent, dribble string
@@ -103,7 +103,7 @@ func TestSlowCallers(t *testing.T) {
 			}
 			defer conn.Close()
 			began := time.Now()
-			if err := conn.SetDeadline(began.Add(soon)); err != nil {
+			if err := conn.SetDeadline(began.Add(testTimeout)); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := fmt.Fprint(conn, c.sent); err != nil {

@@ -12,48 +12,54 @@ import (
 )
 
 const (
-	// watchTick is how often requests under way are looked through, and watchAge how old a decision is that is made anew:
+	// watchInterval is how often requests under way are looked through, and maxWatchedAge how old a decision is that is made anew:
 	// so none is older than both together and the look-up, which is to be less than memoryLife.
-	watchTick = 20 * time.Millisecond
-	watchAge  = 30 * time.Millisecond
-	// watchGrace is left to a refused request: one that revokes its own key is about to be answered.
-	watchGrace = 15 * time.Millisecond
-	// watchLookups bounds how many keys are looked up for it at the same time.
-	watchLookups = 64
+	watchInterval = 20 * time.Millisecond
+	maxWatchedAge = 30 * time.Millisecond
+	// stopGrace is left to a refused request: one that revokes its own key is about to be answered.
+	stopGrace = 15 * time.Millisecond
+	// maxWatchLookups bounds how many keys are looked up for it at the same time.
+	maxWatchLookups = 64
 )
 
-// watch decides requests that are under way again and again, by one look-up for all of a key, and stops those whose key
+// requestWatcher decides requests that are under way again and again, by one look-up for all of a key, and stops those whose key
 // is gone or may do less than before. Where nobody can tell, they go on.
-type watch struct {
-	keys *keys
-	stop context.CancelFunc
-	work sync.WaitGroup
+type requestWatcher struct {
+	keys  *keys
+	stop  context.CancelFunc
+	tasks sync.WaitGroup
 
-	begun chan struct{} // holds one value where a request has begun since there was none
+	added chan struct{} // holds one value where a request has begun since there was none
 
 	mu       sync.Mutex
-	requests map[*watched]struct{}
+	requests map[*watchedRequest]struct{}
 	lookups  map[[32]byte]struct{} // under way, by the key's hash
 }
 
-// watched is a request that is under way. All but stop belongs to the watch's lock.
-type watched struct {
+// watchedRequest is a request that is under way. All but stop belongs to the watch's lock.
+type watchedRequest struct {
 	decision
-	began   *principal.Principal
-	refusal error     // by the last decision
-	refused time.Time // when that was made
-	stop    func(cause error)
+	initial   *principal.Principal
+	refusal   error     // by the last decision
+	refusedAt time.Time // when that was made
+	stop      func(cause error)
 }
 
-// newWatch works until Close.
-func newWatch(k *keys) *watch {
+// newRequestWatcher works until Close.
+func newRequestWatcher(k *keys) *requestWatcher {
 	ctx, stop := context.WithCancel(context.Background())
-	w := &watch{keys: k, stop: stop, begun: make(chan struct{}, 1), requests: map[*watched]struct{}{}, lookups: map[[32]byte]struct{}{}}
-	w.work.Go(func() {
+	w := &requestWatcher{
+		keys:     k,
+		stop:     stop,
+		added:    make(chan struct{}, 1),
+		requests: map[*watchedRequest]struct{}{},
+		lookups:  map[[32]byte]struct{}{},
+	}
+	w.tasks.Go(func() {
 		for {
 			select {
-			case <-w.begun:
-				w.lookOn(ctx)
+			case <-w.added:
+				w.watchUntilIdle(ctx)
 			case <-ctx.Done():
 				return
 			}
@@ -62,14 +68,14 @@ func newWatch(k *keys) *watch {
 	return w
 }
 
-// lookOn looks through the requests again and again until there is none.
-func (w *watch) lookOn(ctx context.Context) {
-	tick := time.NewTicker(watchTick)
+// watchUntilIdle looks through the requests again and again until there is none.
+func (w *requestWatcher) watchUntilIdle(ctx context.Context) {
+	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			if !w.lookThrough(ctx) {
+			if !w.checkRequests(ctx) {
 				return
 			}
 		case <-ctx.Done():
@@ -79,19 +85,19 @@ func (w *watch) lookOn(ctx context.Context) {
 }
 
 // Close ends it, and what it asks.
-func (w *watch) Close() {
+func (w *requestWatcher) Close() {
 	w.stop()
-	w.work.Wait()
+	w.tasks.Wait()
 }
 
 // add watches a request until remove. The function stop is called at most once, and not after remove.
-func (w *watch) add(d decision, stop func(cause error)) *watched {
-	r := &watched{decision: d, began: d.principal, stop: stop}
+func (w *requestWatcher) add(d decision, stop func(cause error)) *watchedRequest {
+	r := &watchedRequest{decision: d, initial: d.principal, stop: stop}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.requests) == 0 {
 		select {
-		case w.begun <- struct{}{}:
+		case w.added <- struct{}{}:
 		default:
 		}
 	}
@@ -99,78 +105,78 @@ func (w *watch) add(d decision, stop func(cause error)) *watched {
 	return r
 }
 
-func (w *watch) remove(r *watched) {
+func (w *requestWatcher) remove(r *watchedRequest) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.requests, r)
 }
 
 // renew is for a request that was decided anew by itself.
-func (w *watch) renew(r *watched, d decision) {
+func (w *requestWatcher) renew(r *watchedRequest, d decision) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	r.decision, r.began, r.refusal = d, d.principal, nil
+	r.decision, r.initial, r.refusal = d, d.principal, nil
 }
 
-// lookThrough stops the requests that were refused, and begins to look up the keys of those whose decisions are old. It returns
+// checkRequests stops the requests that were refused, and begins to look up the keys of those whose decisions are old. It returns
 // whether there are any.
-func (w *watch) lookThrough(ctx context.Context) bool {
+func (w *requestWatcher) checkRequests(ctx context.Context) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	old := map[[32]byte][]*watched{}
+	old := map[[32]byte][]*watchedRequest{}
 	for r := range w.requests {
 		if r.refusal != nil {
-			if time.Since(r.refused) >= watchGrace {
+			if time.Since(r.refusedAt) >= stopGrace {
 				delete(w.requests, r)
 				r.stop(r.refusal)
 			}
 			continue
 		}
-		if _, asked := w.lookups[r.hash]; !asked && time.Since(r.since) >= watchAge {
+		if _, pending := w.lookups[r.hash]; !pending && time.Since(r.asOf) >= maxWatchedAge {
 			old[r.hash] = append(old[r.hash], r)
 		}
 	}
 	for hash, requests := range old {
-		if len(w.lookups) == watchLookups {
+		if len(w.lookups) == maxWatchLookups {
 			return true
 		}
 		w.lookups[hash] = struct{}{}
-		w.work.Go(func() {
+		w.tasks.Go(func() {
 			ctx := principal.With(ctx, &principal.Call{Peer: principal.Gateway, RequestID: rand.Text()})
 			f, err := w.keys.find(ctx, hash, known)
-			w.decide(requests, decision{hash, f}, err)
+			w.applyLookup(requests, decision{hash, f}, err)
 		})
 	}
 	return len(w.requests) > 0
 }
 
-// decide goes by what was found of a key.
-func (w *watch) decide(requests []*watched, now decision, err error) {
+// applyLookup goes by what was found of a key.
+func (w *requestWatcher) applyLookup(requests []*watchedRequest, current decision, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.lookups, now.hash)
+	delete(w.lookups, current.hash)
 	if err != nil {
 		return
 	}
 	for _, r := range requests {
-		if now.since.Before(r.since) {
+		if current.asOf.Before(r.asOf) {
 			continue
 		}
-		if r.refusal = now.refuse(r.began); r.refusal != nil {
-			r.refused = time.Now()
+		if r.refusal = current.checkStillAllowed(r.initial); r.refusal != nil {
+			r.refusedAt = time.Now()
 		} else {
-			r.decision = now
+			r.decision = current
 		}
 	}
 }
 
-// refuse says why a request may not go on that began with the rights of a principal.
-func (d decision) refuse(began *principal.Principal) error {
+// checkStillAllowed says why a request may not go on that began with the rights of a principal.
+func (d decision) checkStillAllowed(initial *principal.Principal) error {
 	switch {
-	case !d.valid():
+	case !d.isValid():
 		return problem.New(problem.Unauthenticated, "The API key is not valid any more. What was asked for may have been done, or not.").
 			Because(errRevoked)
-	case d.principal.Owner != began.Owner || !d.principal.Grants.Holds(began.Grants):
+	case d.principal.Owner != initial.Owner || !d.principal.Grants.Holds(initial.Grants):
 		return problem.New(problem.Forbidden, "The API key may do less than when the request began. What was asked for may have been "+
 			"done, or not.").
 			Because(errRevoked)
@@ -179,15 +185,15 @@ func (d decision) refuse(began *principal.Principal) error {
 }
 
 // errRevoked ends what is done for the request as if its caller had left.
-var errRevoked = revoked{}
+var errRevoked = revokedError{}
 
-type revoked struct{}
+type revokedError struct{}
 
-func (revoked) Error() string        { return "the key was revoked while the request was under way" }
-func (revoked) Is(target error) bool { return target == context.Canceled }
+func (revokedError) Error() string        { return "the key was revoked while the request was under way" }
+func (revokedError) Is(target error) bool { return target == context.Canceled }
 
-// revocation is why the watch stopped a request, nil where it did not.
-func revocation(ctx context.Context) error {
+// revocationCause is why the watch stopped a request, nil where it did not.
+func revocationCause(ctx context.Context) error {
 	if cause := context.Cause(ctx); errors.Is(cause, errRevoked) {
 		return cause
 	}

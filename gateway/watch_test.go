@@ -24,22 +24,22 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
-// soon is within which all comes that is waited for, on a machine that does much else, too.
-const soon = 2 * time.Minute
+// testTimeout is within which all comes that is waited for, on a machine that does much else, too.
+const testTimeout = 2 * time.Minute
 
-// busy is a service that is busy with each request until goOn is closed or its context ends, unless serve says otherwise.
-type busy struct {
-	began chan *http.Request
-	ended chan error
-	goOn  chan struct{}
-	serve http.HandlerFunc
+// blockingService is a service that is busy with each request until proceed is closed or its context ends, unless serve says otherwise.
+type blockingService struct {
+	started chan *http.Request
+	ended   chan error
+	proceed chan struct{}
+	serve   http.HandlerFunc
 }
 
-func newBusy(serve http.HandlerFunc) *busy {
-	return &busy{make(chan *http.Request, 10_000), make(chan error, 10_000), make(chan struct{}), serve}
+func newBlockingService(serve http.HandlerFunc) *blockingService {
+	return &blockingService{make(chan *http.Request, 10_000), make(chan error, 10_000), make(chan struct{}), serve}
 }
 
-func (b *busy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (b *blockingService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer func() {
 		p := recover()
 		b.ended <- r.Context().Err()
@@ -47,20 +47,20 @@ func (b *busy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			panic(p)
 		}
 	}()
-	b.began <- r
+	b.started <- r
 	if b.serve != nil {
 		b.serve(w, r)
 		return
 	}
 	_, _ = io.Copy(io.Discard, r.Body) // then the end of the connection is heard of
 	select {
-	case <-b.goOn:
+	case <-b.proceed:
 	case <-r.Context().Done():
 	}
 }
 
-// writes is an answer that does not end.
-func writes(w http.ResponseWriter, r *http.Request) {
+// writeEndlessly is an answer that does not end.
+func writeEndlessly(w http.ResponseWriter, r *http.Request) {
 	for piece := make([]byte, 64<<10); r.Context().Err() == nil; {
 		if _, err := w.Write(piece); err != nil {
 			panic(http.ErrAbortHandler)
@@ -68,27 +68,27 @@ func writes(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func reads(w http.ResponseWriter, r *http.Request) {
+func readBody(w http.ResponseWriter, r *http.Request) {
 	if _, err := io.Copy(io.Discard, r.Body); err != nil {
 		w.WriteHeader(http.StatusBadRequest)
 	}
 }
 
-// onBoth runs a test with a service that is in the gateway's process, and in another one. The answer of ask is a
+// forBothTransports runs a test with a service that is in the gateway's process, and in another one. The answer of ask is a
 // connection on which this was sent.
-func onBoth(
+func forBothTransports(
 	t *testing.T,
 	serve http.HandlerFunc,
-	test func(t *testing.T, d *door, network *busy, ask func(text string) (net.Conn, *bufio.Reader)),
+	test func(t *testing.T, d *testGateway, network *blockingService, ask func(text string) (net.Conn, *bufio.Reader)),
 ) {
 	t.Parallel()
-	for _, way := range []string{"together", "apart"} {
-		t.Run(way, func(t *testing.T) {
+	for _, transport := range []string{"together", "apart"} {
+		t.Run(transport, func(t *testing.T) {
 			t.Parallel()
-			d, network := newDoor(t, unlimited), newBusy(serve)
+			d, network := newTestGateway(t, unlimited), newBlockingService(serve)
 			d.gateway.upstreams["network"] = network
-			if way == "apart" {
-				d.gateway.upstreams["network"] = apart(t, network)
+			if transport == "apart" {
+				d.gateway.upstreams["network"] = serveRemote(t, network)
 			}
 			address := d.serve()
 			test(t, d, network, func(text string) (net.Conn, *bufio.Reader) {
@@ -97,7 +97,7 @@ func onBoth(
 					t.Fatal(err)
 				}
 				t.Cleanup(func() { c.Close() })
-				_ = c.SetDeadline(time.Now().Add(3 * soon))
+				_ = c.SetDeadline(time.Now().Add(3 * testTimeout))
 				if _, err := io.WriteString(c, text); err != nil {
 					t.Fatal(err)
 				}
@@ -107,8 +107,8 @@ func onBoth(
 	}
 }
 
-// apart is the way to a service that is reached over mTLS.
-func apart(t *testing.T, handler http.Handler) http.Handler {
+// serveRemote is the way to a service that is reached over mTLS.
+func serveRemote(t *testing.T, handler http.Handler) http.Handler {
 	t.Helper()
 	authority, err := mtls.NewAuthority(time.Hour)
 	if err != nil {
@@ -137,18 +137,18 @@ func apart(t *testing.T, handler http.Handler) http.Handler {
 	return proxy.New(id, "network", []string{listener.Addr().String()}, log)
 }
 
-func receive[T any](t *testing.T, what string, from <-chan T) T {
+func receive[T any](t *testing.T, event string, from <-chan T) T {
 	t.Helper()
 	select {
 	case v := <-from:
 		return v
-	case <-time.After(soon):
-		t.Fatalf("got nothing in %v, want %s", soon, what)
+	case <-time.After(testTimeout):
+		t.Fatalf("got nothing in %v, want %s", testTimeout, event)
 		panic("")
 	}
 }
 
-func status(t *testing.T, in *bufio.Reader) int {
+func readStatus(t *testing.T, in *bufio.Reader) int {
 	t.Helper()
 	response, err := http.ReadResponse(in, nil)
 	if err != nil {
@@ -164,30 +164,30 @@ func status(t *testing.T, in *bufio.Reader) int {
 // What nothing was answered of ends with a 401 or 403, and the service hears of it.
 func TestRequestsUnderWayEnd(t *testing.T) {
 	for name, c := range map[string]struct {
-		end  func(d *door, key string)
+		end  func(d *testGateway, key string)
 		want int
 	}{
-		"deleted":       {func(d *door, key string) { d.identity.revoke(d.t, key) }, 401},
-		"owner deleted": {func(d *door, _ string) { d.setAdmin(keycache.Owner{}) }, 401},
-		"permission lost": {func(d *door, _ string) {
+		"deleted":       {func(d *testGateway, key string) { d.identity.revoke(d.t, key) }, 401},
+		"owner deleted": {func(d *testGateway, _ string) { d.setAdmin(keycache.Owner{}) }, 401},
+		"permission lost": {func(d *testGateway, _ string) {
 			d.setAdmin(keycache.Owner{
 				Active: true, Name: "anna", Grants: principal.All &^ principal.Grant(permission.NetworkGroups, permission.Write),
 			})
 		}, 403},
-		"expired": {func(d *door, key string) { d.expire(key, time.Now().Add(10*time.Millisecond)) }, 401},
+		"expired": {func(d *testGateway, key string) { d.expire(key, time.Now().Add(10*time.Millisecond)) }, 401},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onBoth(t, nil, func(t *testing.T, d *door, network *busy, ask func(string) (net.Conn, *bufio.Reader)) {
+			forBothTransports(t, nil, func(t *testing.T, d *testGateway, network *blockingService, ask func(string) (net.Conn, *bufio.Reader)) {
 				key := d.identity.issue(1)
 				_, get := ask("GET /port-speed HTTP/1.1\r\nHost: x\r\nX-Api-Key: " + key + "\r\n\r\n")
 				_, post := ask("POST /port-speed HTTP/1.1\r\nHost: x\r\nX-Api-Key: " + key + "\r\nContent-Length: 2\r\n\r\n{}")
-				receive(t, "the request", network.began)
-				receive(t, "the request", network.began)
+				receive(t, "the request", network.started)
+				receive(t, "the request", network.started)
 				c.end(d, key)
-				if got := status(t, get); got != c.want {
+				if got := readStatus(t, get); got != c.want {
 					t.Errorf("got %d, want %d", got, c.want)
 				}
-				if got := status(t, post); got != c.want {
+				if got := readStatus(t, post); got != c.want {
 					t.Errorf("got %d, want %d", got, c.want)
 				}
 				receive(t, "the service to hear of it", network.ended)
@@ -199,32 +199,36 @@ func TestRequestsUnderWayEnd(t *testing.T) {
 
 // An answer on its way is broken off, though its caller takes nothing of it.
 func TestAnswersUnderWayEnd(t *testing.T) {
-	onBoth(t, writes, func(t *testing.T, d *door, network *busy, ask func(string) (net.Conn, *bufio.Reader)) {
-		key := d.identity.issue(1)
-		_, in := ask("GET /port-speed HTTP/1.1\r\nHost: x\r\nX-Api-Key: " + key + "\r\n\r\n")
-		response, err := http.ReadResponse(in, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		receive(t, "the request", network.began)
-		d.identity.revoke(t, key)
-		receive(t, "the service to hear of it", network.ended)
-		if _, err := io.Copy(io.Discard, response.Body); !errors.Is(err, io.ErrUnexpectedEOF) {
-			t.Errorf("got %v at the answer's end, want %v", err, io.ErrUnexpectedEOF)
-		}
-	})
+	forBothTransports(
+		t,
+		writeEndlessly,
+		func(t *testing.T, d *testGateway, network *blockingService, ask func(string) (net.Conn, *bufio.Reader)) {
+			key := d.identity.issue(1)
+			_, in := ask("GET /port-speed HTTP/1.1\r\nHost: x\r\nX-Api-Key: " + key + "\r\n\r\n")
+			response, err := http.ReadResponse(in, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			receive(t, "the request", network.started)
+			d.identity.revoke(t, key)
+			receive(t, "the service to hear of it", network.ended)
+			if _, err := io.Copy(io.Discard, response.Body); !errors.Is(err, io.ErrUnexpectedEOF) {
+				t.Errorf("got %v at the answer's end, want %v", err, io.ErrUnexpectedEOF)
+			}
+		},
+	)
 }
 
 // A body that has not arrived is not waited for, and its request reaches no service. An upload does, and ends there.
 func TestBodiesUnderWayEnd(t *testing.T) {
-	onBoth(t, reads, func(t *testing.T, d *door, network *busy, ask func(string) (net.Conn, *bufio.Reader)) {
-		for _, length := range []int{100, largestKept, largestKept + 1} {
+	forBothTransports(t, readBody, func(t *testing.T, d *testGateway, network *blockingService, ask func(string) (net.Conn, *bufio.Reader)) {
+		for _, length := range []int{100, maxBufferedBody, maxBufferedBody + 1} {
 			key := d.identity.issue(1)
 			c, in := ask(
 				fmt.Sprintf("POST /port-speed HTTP/1.1\r\nHost: x\r\nX-Api-Key: %s\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", key, length),
 			)
-			if length > largestKept {
-				receive(t, "the upload", network.began)
+			if length > maxBufferedBody {
+				receive(t, "the upload", network.started)
 			}
 			if line, err := in.ReadString('\n'); err != nil || line != "HTTP/1.1 100 Continue\r\n" {
 				t.Fatalf("got %q, %v, want HTTP/1.1 100 Continue", line, err)
@@ -232,13 +236,13 @@ func TestBodiesUnderWayEnd(t *testing.T) {
 			_, _ = in.ReadString('\n')
 			_, _ = io.WriteString(c, "{")
 			d.identity.revoke(t, key)
-			if got := status(t, in); got != 401 {
+			if got := readStatus(t, in); got != 401 {
 				t.Errorf("got %d, want 401", got)
 			}
-			if length > largestKept {
+			if length > maxBufferedBody {
 				receive(t, "the service to hear of it", network.ended)
 			}
-			if len(network.began) > 0 {
+			if len(network.started) > 0 {
 				t.Error("got the request at the service, want it refused before")
 			}
 		}
@@ -247,9 +251,9 @@ func TestBodiesUnderWayEnd(t *testing.T) {
 
 // A body that arrives in the end is decided by what the key may do then.
 func TestBodyArrivesLate(t *testing.T) {
-	onBoth(t, func(w http.ResponseWriter, r *http.Request) {
+	forBothTransports(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, principal.From(r.Context()).Principal.Name)
-	}, func(t *testing.T, d *door, network *busy, ask func(string) (net.Conn, *bufio.Reader)) {
+	}, func(t *testing.T, d *testGateway, network *blockingService, ask func(string) (net.Conn, *bufio.Reader)) {
 		key := d.identity.issue(1)
 		c, in := ask(
 			"POST /port-speed HTTP/1.1\r\nHost: x\r\nX-Api-Key: " + key + "\r\nExpect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n",
@@ -257,7 +261,7 @@ func TestBodyArrivesLate(t *testing.T) {
 		_, _ = in.ReadString('\n')
 		_, _ = in.ReadString('\n')
 		d.setAdmin(keycache.Owner{Active: true, Name: "bert", Grants: principal.All})
-		time.Sleep(memoryLife)
+		time.Sleep(maxDecisionAge)
 		_, _ = io.WriteString(c, "2\r\n{}\r\n0\r\n\r\n")
 		response, err := http.ReadResponse(in, nil)
 		if err != nil {
@@ -266,37 +270,37 @@ func TestBodyArrivesLate(t *testing.T) {
 		if name, _ := io.ReadAll(response.Body); string(name) != "bert" {
 			t.Errorf("got the call done as %q, want it done as \"bert\"", name)
 		}
-		if r := receive(t, "the request", network.began); r.ContentLength != 2 {
+		if r := receive(t, "the request", network.started); r.ContentLength != 2 {
 			t.Errorf("got %d bytes at the service, want 2", r.ContentLength)
 		}
 	})
 }
 
 // Where nobody can tell, what is under way goes on; so it does without a key.
-func TestNobodyCanTell(t *testing.T) {
-	onBoth(t, nil, func(t *testing.T, d *door, network *busy, ask func(string) (net.Conn, *bufio.Reader)) {
+func TestRequestsContinueDuringOutage(t *testing.T) {
+	forBothTransports(t, nil, func(t *testing.T, d *testGateway, network *blockingService, ask func(string) (net.Conn, *bufio.Reader)) {
 		key := d.identity.issue(1)
 		_, in := ask("GET /port-speed HTTP/1.1\r\nHost: x\r\nX-Api-Key: " + key + "\r\n\r\n")
 		_, anonymous := ask("GET /port-speed HTTP/1.1\r\nHost: x\r\n\r\n")
-		receive(t, "the request", network.began)
-		receive(t, "the request", network.began)
-		d.identity.set(away, nil)
+		receive(t, "the request", network.started)
+		receive(t, "the request", network.started)
+		d.identity.set(refuseUnavailable, nil)
 		d.identity.mu.Lock()
 		clear(d.identity.keys)
 		d.identity.mu.Unlock()
 		d.redis.FlushAll(t.Context())
 		asked := d.identity.questions("key")
 		for began := time.Now(); d.identity.questions("key") < asked+2; time.Sleep(time.Millisecond) {
-			if time.Since(began) > soon {
-				t.Fatalf("got fewer than 2 questions in %v, want 2", soon)
+			if time.Since(began) > testTimeout {
+				t.Fatalf("got fewer than 2 questions in %v, want 2", testTimeout)
 			}
 		}
 		if len(network.ended) > 0 {
 			t.Error("got a request that ended, want both under way")
 		}
-		close(network.goOn)
+		close(network.proceed)
 		for _, in := range []*bufio.Reader{in, anonymous} {
-			if got := status(t, in); got != 200 {
+			if got := readStatus(t, in); got != 200 {
 				t.Errorf("got %d, want 200", got)
 			}
 		}
@@ -306,25 +310,25 @@ func TestNobodyCanTell(t *testing.T) {
 // One answer that a key is gone is enough, however long the next would take.
 func TestOneAnswerEndsIt(t *testing.T) {
 	t.Parallel()
-	d, network := newDoor(t, unlimited), newBusy(nil)
+	d, network := newTestGateway(t, unlimited), newBlockingService(nil)
 	d.gateway.upstreams["network"] = network
 	_ = d.server.Stop(t.Context()) // so that each look-up is a question
-	key, goOn := d.identity.issue(1), make(chan struct{})
-	var gone, answered atomic.Bool
+	key, proceed := d.identity.issue(1), make(chan struct{})
+	var isDeleted, answered atomic.Bool
 	d.identity.set(func(http.ResponseWriter) bool {
-		if gone.Load() && answered.Swap(true) {
-			<-goOn
+		if isDeleted.Load() && answered.Swap(true) {
+			<-proceed
 		}
 		return false
 	}, nil)
-	defer close(goOn)
+	defer close(proceed)
 	ended := make(chan int, 1)
-	go func() { ended <- get(d.gateway, somebody, key, "/port-speed").Code }()
-	receive(t, "the request", network.began)
+	go func() { ended <- get(d.gateway, testAddress, key, "/port-speed").Code }()
+	receive(t, "the request", network.started)
 	d.identity.mu.Lock()
 	delete(d.identity.keys, hashOf(key))
 	d.identity.mu.Unlock()
-	gone.Store(true)
+	isDeleted.Store(true)
 	if got := receive(t, "the request to end", ended); got != 401 {
 		t.Errorf("got %d, want 401", got)
 	}
@@ -333,8 +337,8 @@ func TestOneAnswerEndsIt(t *testing.T) {
 // However many requests are under way with a key, it is looked up once at a time, and not at all without any.
 func TestOneLookUp(t *testing.T) {
 	t.Parallel()
-	d := newDoor(t, unlimited)
-	d.gateway.upstreams["network"] = newBusy(nil)
+	d := newTestGateway(t, unlimited)
+	d.gateway.upstreams["network"] = newBlockingService(nil)
 	_ = d.server.Stop(t.Context()) // so that each look-up is a question
 	key := d.identity.issue(1)
 	address := d.serve()
@@ -347,17 +351,17 @@ func TestOneLookUp(t *testing.T) {
 		fmt.Fprintf(c, "GET /port-speed HTTP/1.1\r\nHost: x\r\nX-Api-Key: %s\r\n\r\n", key)
 	}
 	for range 50 {
-		receive(t, "the request", d.gateway.upstreams["network"].(*busy).began)
+		receive(t, "the request", d.gateway.upstreams["network"].(*blockingService).started)
 	}
 	began, asked := time.Now(), d.identity.questions("key")
-	time.Sleep(10 * watchTick)
+	time.Sleep(10 * watchInterval)
 	testkit.Eventually(t, "there is one more question", func() bool { return d.identity.questions("key") > asked })
-	if n, most := d.identity.questions("key")-asked, 2+int(time.Since(began)/watchAge); n > most {
-		t.Errorf("got %d questions, want at most %d", n, most)
+	if n, maxQuestions := d.identity.questions("key")-asked, 2+int(time.Since(began)/maxWatchedAge); n > maxQuestions {
+		t.Errorf("got %d questions, want at most %d", n, maxQuestions)
 	}
 }
 
-func (d *door) setAdmin(o keycache.Owner) {
+func (d *testGateway) setAdmin(o keycache.Owner) {
 	d.t.Helper()
 	d.identity.mu.Lock()
 	d.identity.admins["1"] = o
@@ -367,7 +371,7 @@ func (d *door) setAdmin(o keycache.Owner) {
 	}
 }
 
-func (d *door) expire(key string, at time.Time) {
+func (d *testGateway) expire(key string, at time.Time) {
 	d.t.Helper()
 	d.identity.mu.Lock()
 	k := d.identity.keys[hashOf(key)]

@@ -40,7 +40,7 @@ func serve(ctx context.Context, i *startup.Installation, operations *process.Ope
 	if err := i.Welcome(ctx, i.Listener.Addr().String()); err != nil {
 		return err
 	}
-	listener, err := p.Gateway.AlsoTLS(i.Listener)
+	listener, err := p.Gateway.AddTLSListener(i.Listener)
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ func NewBudget() *Budget {
 
 // Share bounds what somebody may claim of a budget.
 type Share struct {
-	Of   any // comparable
+	Key  any // comparable
 	Max  int64
 	Kind problem.Kind // of the error where the share is used up
 }
@@ -46,12 +46,12 @@ func (b *Budget) Claim(shares ...Share) *Claim { return &Claim{budget: b, shares
 // Bytes returns how much was claimed.
 func (c *Claim) Bytes() int64 { return c.bytes }
 
-// Take waits until all shares have room for so many bytes, and claims them.
-func (c *Claim) Take(ctx context.Context, bytes int64) error {
+// Acquire waits until all shares have room for so many bytes, and claims them.
+func (c *Claim) Acquire(ctx context.Context, bytes int64) error {
 	ctx, cancel := context.WithTimeout(ctx, c.budget.Timeout)
 	defer cancel()
 	for {
-		freed, err := c.Try(bytes)
+		freed, err := c.TryAcquire(bytes)
 		if err == nil {
 			return nil
 		}
@@ -63,13 +63,13 @@ func (c *Claim) Take(ctx context.Context, bytes int64) error {
 	}
 }
 
-// Try claims so many bytes at once. Where a share has no room, the channel is closed when it is worth another try.
-func (c *Claim) Try(bytes int64) (freed <-chan struct{}, err error) {
+// TryAcquire claims so many bytes at once. Where a share has no room, the channel is closed when it is worth another try.
+func (c *Claim) TryAcquire(bytes int64) (freed <-chan struct{}, err error) {
 	b := c.budget
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, s := range c.shares {
-		if b.claimed[s.Of]+bytes > s.Max {
+		if b.claimed[s.Key]+bytes > s.Max {
 			err := problem.New(s.Kind, "More than %d bytes of bodies at the same time.", s.Max)
 			err.RetryAfter = time.Second
 			return b.freed, err
@@ -77,35 +77,35 @@ func (c *Claim) Try(bytes int64) (freed <-chan struct{}, err error) {
 	}
 	c.bytes = bytes
 	for _, s := range c.shares {
-		b.claimed[s.Of] += bytes
+		b.claimed[s.Key] += bytes
 	}
 	return nil, nil
 }
 
-// Free gives all bytes back.
-func (c *Claim) Free() { c.Keep(0) }
+// Release gives all bytes back.
+func (c *Claim) Release() { c.ShrinkTo(0) }
 
-// Keep gives back all but so many bytes.
-func (c *Claim) Keep(bytes int64) {
+// ShrinkTo gives back all but so many bytes.
+func (c *Claim) ShrinkTo(bytes int64) {
 	b := c.budget
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	less := c.bytes - max(bytes, 0)
-	if less <= 0 {
+	freedBytes := c.bytes - max(bytes, 0)
+	if freedBytes <= 0 {
 		return
 	}
-	c.bytes -= less
+	c.bytes -= freedBytes
 	for _, s := range c.shares {
-		if b.claimed[s.Of] -= less; b.claimed[s.Of] == 0 {
-			delete(b.claimed, s.Of)
+		if b.claimed[s.Key] -= freedBytes; b.claimed[s.Key] == 0 {
+			delete(b.claimed, s.Key)
 		}
 	}
 	close(b.freed)
 	b.freed = make(chan struct{})
 }
 
-// IsFree tells whether nothing is claimed.
-func (b *Budget) IsFree() bool {
+// IsEmpty tells whether nothing is claimed.
+func (b *Budget) IsEmpty() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.claimed) == 0

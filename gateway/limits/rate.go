@@ -36,21 +36,21 @@ const (
 // it. Each gateway counts its own, with the same limit: while Redis is away, callers have at most as many times the limit as
 // there are gateways.
 type Rate[K comparable] struct {
-	name    string
-	terms   atomic.Pointer[terms]
-	nameOf  func(K) string
-	link    *cache.Link
-	buckets *otter.Cache[K, *bucket]
-	state   string // how the value of RateLimit begins
-	allowed prometheus.Counter
-	refused prometheus.Counter
+	name        string
+	config      atomic.Pointer[rateConfig]
+	callerName  func(K) string
+	link        *cache.Link
+	buckets     *otter.Cache[K, *bucket]
+	statePrefix string // how the value of RateLimit begins
+	allowed     prometheus.Counter
+	refused     prometheus.Counter
 }
 
-// terms are how much a limit lets through.
-type terms struct {
+// rateConfig are how much a limit lets through.
+type rateConfig struct {
 	rate, burst int           // requests a second, requests at once
 	interval    time.Duration // between two requests at the rate
-	ahead       time.Duration // how far what is due may lie in the future
+	maxAhead    time.Duration // how far what is due may lie in the future
 	policy      []string      // the value of RateLimit-Policy
 }
 
@@ -61,19 +61,19 @@ type bucket struct {
 }
 
 type count struct {
-	by    *terms
-	due   time.Time // when all that was let through would be due at the limit's rate (GCRA)
-	held  int       // allowed by Redis, not made use of yet
-	left  int       // what Redis would have allowed beyond that when it was last asked
-	until time.Time // until when held may be
-	batch int       // how many were asked for last
-	wait  time.Time // until when Redis will allow none
+	config       *rateConfig
+	due          time.Time // when all that was let through would be due at the limit's rate (GCRA)
+	granted      int       // allowed by Redis, not made use of yet
+	remaining    int       // what Redis would have allowed beyond that when it was last asked
+	grantedUntil time.Time // until when held may be
+	batch        int       // how many were asked for last
+	blockedUntil time.Time // until when Redis will allow none
 }
 
 // NewRate returns a limit that lets nothing through until Set. Its counters count what is allowed and what is refused.
-func NewRate[K comparable](name string, nameOf func(K) string, link *cache.Link, allowed, refused prometheus.Counter) *Rate[K] {
+func NewRate[K comparable](name string, callerName func(K) string, link *cache.Link, allowed, refused prometheus.Counter) *Rate[K] {
 	return &Rate[K]{
-		name: name, nameOf: nameOf, link: link, state: strconv.Quote(name) + ";r=",
+		name: name, callerName: callerName, link: link, statePrefix: strconv.Quote(name) + ";r=",
 		buckets: otter.Must(&otter.Options[K, *bucket]{
 			MaximumSize:      maxBuckets,
 			ExpiryCalculator: otter.ExpiryAccessing[K, *bucket](bucketTTL),
@@ -85,92 +85,98 @@ func NewRate[K comparable](name string, nameOf func(K) string, link *cache.Link,
 
 // Set changes the limit, in requests a second and at once. What was counted under another limit no longer counts.
 func (l *Rate[K]) Set(rate, burst int) {
-	if now := l.terms.Load(); now != nil && now.rate == rate && now.burst == burst {
+	if now := l.config.Load(); now != nil && now.rate == rate && now.burst == burst {
 		return
 	}
 	interval := time.Second / time.Duration(rate)
-	l.terms.Store(
-		&terms{rate, burst, interval, time.Duration(burst) * interval, []string{fmt.Sprintf("%q;q=%d;w=%d", l.name, burst, (burst+rate-1)/rate)}},
+	l.config.Store(
+		&rateConfig{
+			rate,
+			burst,
+			interval,
+			time.Duration(burst) * interval,
+			[]string{fmt.Sprintf("%q;q=%d;w=%d", l.name, burst, (burst+rate-1)/rate)},
+		},
 	)
 }
 
 // Take counts one request of a caller, and says in the answer's header what is left. The error is a 429 that says when to
 // try again.
-func (l *Rate[K]) Take(ctx context.Context, answer http.Header, who K) error {
-	b, t := l.bucketOf(who), l.terms.Load()
+func (l *Rate[K]) Take(ctx context.Context, header http.Header, caller K) error {
+	b, t := l.findBucket(caller), l.config.Load()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.by != t {
-		b.count = count{by: t}
+	if b.config != t {
+		b.count = count{config: t}
 	}
-	answer["Ratelimit-Policy"] = t.policy
+	header["Ratelimit-Policy"] = t.policy
 	now := time.Now()
 	wait := t.wait(b, now)
-	if wait <= 0 && (b.held == 0 || now.After(b.until)) {
-		l.fetch(ctx, t, b, who)
+	if wait <= 0 && (b.granted == 0 || now.After(b.grantedUntil)) {
+		l.fetchBatch(ctx, t, b, caller)
 		now = time.Now()
 		wait = t.wait(b, now)
 	}
 	if wait > 0 {
 		l.refused.Inc()
-		l.declare(answer, 0, ";t="+strconv.Itoa(int(math.Ceil(wait.Seconds()))))
+		l.writeHeader(header, 0, ";t="+strconv.Itoa(int(math.Ceil(wait.Seconds()))))
 		f := problem.New(problem.TooManyRequests, "More than %d requests a second.", t.rate)
 		f.RetryAfter = wait
 		return f
 	}
 	l.allowed.Inc()
-	b.held--
+	b.granted--
 	if b.due.Before(now) {
 		b.due = now
 	}
 	b.due = b.due.Add(t.interval)
-	own := int((t.ahead - b.due.Sub(now)) / t.interval)
-	l.declare(answer, min(own, b.held+b.left), "")
+	own := int((t.maxAhead - b.due.Sub(now)) / t.interval)
+	l.writeHeader(header, min(own, b.granted+b.remaining), "")
 	return nil
 }
 
-// declare says where a caller stands, as the IETF's RateLimit header field for HTTP does.
-func (l *Rate[K]) declare(answer http.Header, left int, until string) {
-	answer["Ratelimit"] = []string{l.state + strconv.Itoa(left) + until}
+// writeHeader says where a caller stands, as the IETF's RateLimit header field for HTTP does.
+func (l *Rate[K]) writeHeader(header http.Header, remaining int, reset string) {
+	header["Ratelimit"] = []string{l.statePrefix + strconv.Itoa(remaining) + reset}
 }
 
-// GiveBack undoes a Take.
-func (l *Rate[K]) GiveBack(who K) {
-	b := l.bucketOf(who)
+// Refund undoes a Take.
+func (l *Rate[K]) Refund(caller K) {
+	b := l.findBucket(caller)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.held++
-	if b.by != nil {
-		b.due = b.due.Add(-b.by.interval)
+	b.granted++
+	if b.config != nil {
+		b.due = b.due.Add(-b.config.interval)
 	}
 }
 
-func (l *Rate[K]) bucketOf(who K) *bucket {
-	if b, ok := l.buckets.GetIfPresent(who); ok {
+func (l *Rate[K]) findBucket(caller K) *bucket {
+	if b, ok := l.buckets.GetIfPresent(caller); ok {
 		return b
 	}
-	b, _ := l.buckets.SetIfAbsent(who, &bucket{})
+	b, _ := l.buckets.SetIfAbsent(caller, &bucket{})
 	return b
 }
 
 // wait is for how long nothing is let through.
-func (t *terms) wait(b *bucket, now time.Time) time.Duration {
-	return max(max(0, b.due.Sub(now))+t.interval-t.ahead, b.wait.Sub(now))
+func (t *rateConfig) wait(b *bucket, now time.Time) time.Duration {
+	return max(max(0, b.due.Sub(now))+t.interval-t.maxAhead, b.blockedUntil.Sub(now))
 }
 
-// fetch has Redis allow a batch: twice as many as the last time, where those were made use of in time. Where Redis is
+// fetchBatch has Redis allow a batch: twice as many as the last time, where those were made use of in time. Where Redis is
 // away, our own count is what holds.
-func (l *Rate[K]) fetch(ctx context.Context, t *terms, b *bucket, who K) {
-	used := b.held == 0 && time.Now().Before(b.until)
+func (l *Rate[K]) fetchBatch(ctx context.Context, t *rateConfig, b *bucket, caller K) {
+	used := b.granted == 0 && time.Now().Before(b.grantedUntil)
 	if b.batch *= 2; !used {
 		b.batch = 1
 	}
 	b.batch = max(1, min(b.batch, t.rate/batchesPerSecond))
-	b.held, b.left = 1, t.burst
+	b.granted, b.remaining = 1, t.burst
 	_ = l.link.Do(ctx, func(ctx context.Context, r redis.UniversalClient) error {
 		shared := redis_rate.NewLimiter(r)
 		terms := redis_rate.Limit{Rate: t.rate, Burst: t.burst, Period: time.Second}
-		name := fmt.Sprintf("%s:%s:%d/%d", l.name, l.nameOf(who), t.rate, t.burst)
+		name := fmt.Sprintf("%s:%s:%d/%d", l.name, l.callerName(caller), t.rate, t.burst)
 		result, err := shared.AllowN(ctx, name, terms, b.batch)
 		if err == nil && result.Allowed == 0 && b.batch > 1 { // it is all of them or none
 			b.batch = 1
@@ -179,9 +185,9 @@ func (l *Rate[K]) fetch(ctx context.Context, t *terms, b *bucket, who K) {
 		if err != nil {
 			return err
 		}
-		b.held, b.left, b.until = result.Allowed, result.Remaining, time.Now().Add(batchTTL)
-		if b.held == 0 {
-			b.wait = time.Now().Add(result.RetryAfter)
+		b.granted, b.remaining, b.grantedUntil = result.Allowed, result.Remaining, time.Now().Add(batchTTL)
+		if b.granted == 0 {
+			b.blockedUntil = time.Now().Add(result.RetryAfter)
 		}
 		return nil
 	})

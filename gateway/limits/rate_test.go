@@ -18,8 +18,8 @@ import (
 func newRate(t testing.TB, client *cache.Client, rate, burst int) *Rate[int64] {
 	t.Helper()
 	counter := func() prometheus.Counter { return prometheus.NewCounter(prometheus.CounterOpts{Name: "test"}) }
-	nameOf := func(who int64) string { return strconv.FormatInt(who, 10) }
-	l := NewRate("test", nameOf, cache.NewLink(client, "limits", slog.New(slog.DiscardHandler)), counter(), counter())
+	callerName := func(caller int64) string { return strconv.FormatInt(caller, 10) }
+	l := NewRate("test", callerName, cache.NewLink(client, "limits", slog.New(slog.DiscardHandler)), counter(), counter())
 	l.Set(rate, burst)
 	return l
 }
@@ -29,7 +29,7 @@ func TestBatches(t *testing.T) {
 	t.Parallel()
 	client := testkit.Redis(t)
 	l := newRate(t, client, 1000, 1000)
-	asked := func() (n int) {
+	countCommands := func() (n int) {
 		_, after, _ := strings.Cut(client.Info(t.Context(), "stats").Val(), "total_commands_processed:")
 		if _, err := fmt.Sscan(after, &n); err != nil {
 			t.Fatal(err)
@@ -37,13 +37,13 @@ func TestBatches(t *testing.T) {
 		return n
 	}
 	const requests = 500
-	before := asked()
+	before := countCommands()
 	for range requests {
 		if err := l.Take(t.Context(), http.Header{}, 1); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if n := asked() - before; n == 0 || n > requests/2 {
+	if n := countCommands() - before; n == 0 || n > requests/2 {
 		t.Errorf("got %d commands for %d requests, want at least one and at most half as many", n, requests)
 	}
 }
@@ -57,9 +57,9 @@ func TestManyCallers(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = away.Close() })
 	l := newRate(t, away, 10, 10)
-	answer := http.Header{}
-	for who := range int64(3 * maxBuckets) {
-		_ = l.Take(t.Context(), answer, who)
+	header := http.Header{}
+	for caller := range int64(3 * maxBuckets) {
+		_ = l.Take(t.Context(), header, caller)
 	}
 	l.buckets.CleanUp()
 	if got := l.buckets.EstimatedSize(); got > maxBuckets {
@@ -69,9 +69,9 @@ func TestManyCallers(t *testing.T) {
 
 func BenchmarkRate(b *testing.B) {
 	l := newRate(b, testkit.Redis(b), 1_000_000, 1_000_000)
-	answer := http.Header{}
+	header := http.Header{}
 	b.ReportAllocs()
 	for b.Loop() {
-		_ = l.Take(b.Context(), answer, 1)
+		_ = l.Take(b.Context(), header, 1)
 	}
 }

@@ -22,21 +22,21 @@ func (b *bufferPool) Put(used []byte) { b.pool.Put(&used) }
 // BenchmarkProxies reads a small answer by way of a proxy over mTLS, whose other end is this process, too: by ours, and
 // by the one of net/http.
 func BenchmarkProxies(b *testing.B) {
-	i := newInstall(b)
+	i := newTestMesh(b)
 	answer := []byte(`{"id":7,"name":"1 Gbit/s","speed":1000,"switchPortCount":false}` + "\n")
 	address := i.serve(i.network, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(answer)
 	}))
-	theirs := &httputil.ReverseProxy{
+	standardProxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(&url.URL{Scheme: "https", Host: address})
 			r.Out.Header.Set(peers.CallHeader, string(peers.AppendCall(nil, caller)))
 		},
-		Transport:  &http.Transport{TLSClientConfig: i.gateway.ClientConfig("network"), MaxIdleConnsPerHost: maxIdle},
+		Transport:  &http.Transport{TLSClientConfig: i.gateway.ClientConfig("network"), MaxIdleConnsPerHost: maxIdleConnections},
 		BufferPool: &bufferPool{sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b }}},
 	}
-	for name, proxy := range map[string]http.Handler{"mesh": New(i.gateway, "network", []string{address}, i.log), "httputil": theirs} {
+	for name, proxy := range map[string]http.Handler{"mesh": New(i.gateway, "network", []string{address}, i.log), "httputil": standardProxy} {
 		b.Run(name, func(b *testing.B) {
 			front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				proxy.ServeHTTP(w, r.WithContext(principal.With(r.Context(), caller)))
@@ -61,7 +61,7 @@ func BenchmarkProxies(b *testing.B) {
 
 // BenchmarkUpstream is the proxy alone, with the service's end of the connection.
 func BenchmarkUpstream(b *testing.B) {
-	i := newInstall(b)
+	i := newTestMesh(b)
 	upstream := New(i.gateway, "network", []string{i.serve(i.network, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "answer")
 	}))}, i.log)

@@ -11,33 +11,33 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 )
 
-// body is how far an exchange is with the body of its request, which goes its way beside the answer.
-type body struct {
-	sent   chan struct{}             // closed when no more of it is sent; nil before that began, and where there is no body
-	whole  bool                      // then: all of it was sent
-	wrong  chan error                // what the caller did wrong, from before the connection is cut for it
-	read   atomic.Bool               // the caller has sent all of it
-	ending atomic.Pointer[time.Time] // when nobody waits for it any more
+// requestBody is how far an exchange is with the body of its request, which goes its way beside the answer.
+type requestBody struct {
+	sendDone   chan struct{}             // closed when no more of it is sent; nil before that began, and where there is no body
+	isSent     bool                      // then: all of it was sent
+	callerErr  chan error                // what the caller did wrong, from before the connection is cut for it
+	isRead     atomic.Bool               // the caller has sent all of it
+	answeredAt atomic.Pointer[time.Time] // when nobody waits for it any more
 }
 
 const (
-	// linger is how long a caller who still sends may go on once the answer is through, and maxLinger how much, in
+	// drainTimeout is how long a caller who still sends may go on once the answer is through, and maxDrainBytes how much, in
 	// bytes: were the connection closed on what it sends, it might not get to read the answer.
-	linger    = 500 * time.Millisecond
-	maxLinger = 256 << 10
+	drainTimeout  = 500 * time.Millisecond
+	maxDrainBytes = 256 << 10
 )
 
-// sendBody begins to send the body. endBody waits for its end. That the caller sends in time is what the reader of the
+// sendBody begins to send the body. waitForBody waits for its end. That the caller sends in time is what the reader of the
 // body sees to.
 func (x *exchange) sendBody() {
-	x.sent, x.wrong = make(chan struct{}), make(chan error, 1)
+	x.sendDone, x.callerErr = make(chan struct{}), make(chan error, 1)
 	_ = x.caller.EnableFullDuplex() // only a test's recorder does not know it
 	go func() {
-		defer close(x.sent)
+		defer close(x.sendDone)
 		err := x.copyBody()
-		x.whole = err == nil
+		x.isSent = err == nil
 		if err != nil {
-			x.lingerOnBody()
+			x.drainBody()
 		}
 	}()
 }
@@ -46,7 +46,7 @@ func (x *exchange) copyBody() error {
 	buffer := buffers.Get().(*[]byte)
 	defer buffers.Put(buffer)
 	for total := int64(0); ; {
-		if x.overdue() {
+		if x.isOverdue() {
 			return errAnswered
 		}
 		n, err := x.r.Body.Read(*buffer)
@@ -54,11 +54,11 @@ func (x *exchange) copyBody() error {
 		end := err == io.EOF
 		switch {
 		case total > x.maxBody:
-			return x.blame(x.tooLarge())
+			return x.failCaller(x.errTooLarge())
 		case end:
-			x.read.Store(true)
+			x.isRead.Store(true)
 		case err != nil:
-			return x.blame(problem.New(problem.BadRequest, "The body could not be read to its end.").Because(err))
+			return x.failCaller(problem.New(problem.BadRequest, "The body could not be read to its end.").Because(err))
 		}
 		if err := x.writePiece((*buffer)[:n], end); err != nil {
 			return fmt.Errorf("send the body: %w", err)
@@ -69,15 +69,15 @@ func (x *exchange) copyBody() error {
 	}
 }
 
-// lingerOnBody reads what the service does not want to hear.
-func (x *exchange) lingerOnBody() {
+// drainBody reads what the service does not want to hear.
+func (x *exchange) drainBody() {
 	buffer := buffers.Get().(*[]byte)
 	defer buffers.Put(buffer)
-	for total := 0; total < maxLinger && !x.read.Load() && !x.overdue(); {
+	for total := 0; total < maxDrainBytes && !x.isRead.Load() && !x.isOverdue(); {
 		n, err := x.r.Body.Read(*buffer)
 		total += n
 		if err != nil {
-			x.read.Store(err == io.EOF)
+			x.isRead.Store(err == io.EOF)
 			return
 		}
 	}
@@ -85,22 +85,22 @@ func (x *exchange) lingerOnBody() {
 
 var errAnswered = errors.New("it was answered, and is still being sent")
 
-// overdue tells whether the caller has gone on for long enough after the answer.
-func (x *exchange) overdue() bool {
-	ending := x.ending.Load()
-	return ending != nil && time.Since(*ending) > linger
+// isOverdue tells whether the caller has gone on for long enough after the answer.
+func (x *exchange) isOverdue() bool {
+	answeredAt := x.answeredAt.Load()
+	return answeredAt != nil && time.Since(*answeredAt) > drainTimeout
 }
 
-// blame notes what the caller did wrong and cuts the service off: the body must not end as if it were whole.
-func (x *exchange) blame(err error) error {
-	x.wrong <- err
-	x.cut()
+// failCaller notes what the caller did wrong and cuts the service off: the body must not end as if it were whole.
+func (x *exchange) failCaller(err error) error {
+	x.callerErr <- err
+	x.abort()
 	return err
 }
 
 // writePiece sends what was read. It is progress, so the answer may take its time anew.
 func (x *exchange) writePiece(piece []byte, end bool) error {
-	if err := x.tcp.SetDeadline(time.Now().Add(x.progress)); err != nil {
+	if err := x.tcp.SetDeadline(time.Now().Add(x.progressTimeout)); err != nil {
 		return err
 	}
 	chunked := x.r.ContentLength < 0
@@ -121,42 +121,42 @@ func (x *exchange) writePiece(piece []byte, end bool) error {
 // closeUnlessRead has the caller's connection closed after the answer where the body is still on its way: what is left
 // of it must not be taken for the next request.
 func (x *exchange) closeUnlessRead() {
-	if x.r.ContentLength != 0 && !x.read.Load() {
+	if x.r.ContentLength != 0 && !x.isRead.Load() {
 		x.w.Header().Set("Connection", "close")
 	}
 }
 
 // flushUnlessRead lets the caller have the answer who still sends, before what it sends is cut off.
 func (x *exchange) flushUnlessRead() error {
-	if x.r.ContentLength != 0 && !x.read.Load() {
+	if x.r.ContentLength != 0 && !x.isRead.Load() {
 		return x.flush()
 	}
 	return nil
 }
 
-// endBody waits until no more of the body is sent, and tells whether all of it was. It may be called again.
-func (x *exchange) endBody() bool {
+// waitForBody waits until no more of the body is sent, and tells whether all of it was. It may be called again.
+func (x *exchange) waitForBody() bool {
 	if x.r.ContentLength == 0 {
 		return true
 	}
-	if x.sent == nil {
+	if x.sendDone == nil {
 		return false
 	}
 	now := time.Now()
-	x.ending.Store(&now)
-	_ = x.tcp.SetWriteDeadline(now.Add(linger))
+	x.answeredAt.Store(&now)
+	_ = x.tcp.SetWriteDeadline(now.Add(drainTimeout))
 	for {
 		select {
-		case <-x.sent:
-			return x.whole
+		case <-x.sendDone:
+			return x.isSent
 		default:
 		}
-		if !x.read.Load() { // a read that begins just now sets a deadline of its own
-			_ = x.caller.SetReadDeadline(time.Now().Add(linger))
+		if !x.isRead.Load() { // a read that begins just now sets a deadline of its own
+			_ = x.caller.SetReadDeadline(time.Now().Add(drainTimeout))
 		}
 		select {
-		case <-x.sent:
-		case <-time.After(2 * linger):
+		case <-x.sendDone:
+		case <-time.After(2 * drainTimeout):
 		}
 	}
 }

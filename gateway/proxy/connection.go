@@ -12,52 +12,52 @@ import (
 )
 
 const (
-	// dialTime is for the connection and the handshake together.
-	dialTime = 3 * time.Second
-	// maxHead bounds the head of an answer, in bytes.
-	maxHead = 64 << 10
+	// dialTimeout is for the connection and the handshake together.
+	dialTimeout = 3 * time.Second
+	// maxHeadBytes bounds the head of an answer, in bytes.
+	maxHeadBytes = 64 << 10
 )
 
 // connection is one of our connections to a service. One exchange at a time uses it.
 type connection struct {
-	secure  *tls.Conn
-	tcp     *net.TCPConn // below it
-	raw     syscall.RawConn
-	reader  *bufio.Reader
-	writer  *bufio.Writer
-	allowed int64 // how many bytes may still be read
-	to      *instance
-	born    time.Time
-	idle    time.Time   // since when
-	ended   func(error) // tells the instance's breaker how the exchange went; nil once it was told
+	secure       *tls.Conn
+	tcp          *net.TCPConn // below it
+	raw          syscall.RawConn
+	reader       *bufio.Reader
+	writer       *bufio.Writer
+	readLimit    int64 // how many bytes may still be read
+	instance     *instance
+	createdAt    time.Time
+	idleSince    time.Time   // since when
+	reportResult func(error) // tells the instance's breaker how the exchange went; nil once it was told
 }
 
-// went says how the exchange went. Who says so first is right.
-func (c *connection) went(err error) {
-	ended := c.ended
-	c.ended = nil
+// report says how the exchange went. Who says so first is right.
+func (c *connection) report(err error) {
+	reportResult := c.reportResult
+	c.reportResult = nil
 	switch {
-	case ended == nil:
-	case err == nil, errors.Is(err, errExcused):
-		ended(err)
+	case reportResult == nil:
+	case err == nil, errors.Is(err, errNotInstanceFault):
+		reportResult(err)
 	default:
-		c.to.fail(ended, failure{error: err})
+		c.instance.reportFailure(reportResult, failure{error: err})
 	}
 }
 
 func dial(ctx context.Context, address string, config *tls.Config) (*connection, error) {
-	ctx, cancel := context.WithTimeout(ctx, dialTime)
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	plain, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
 		return nil, err
 	}
-	c := &connection{born: time.Now(), tcp: plain.(*net.TCPConn), secure: tls.Client(plain, config)}
+	c := &connection{createdAt: time.Now(), tcp: plain.(*net.TCPConn), secure: tls.Client(plain, config)}
 	if err = c.secure.HandshakeContext(ctx); err == nil {
 		c.raw, err = c.tcp.SyscallConn()
 	}
 	if err != nil {
-		c.cut()
+		c.abort()
 		return nil, fmt.Errorf("connect to %s: %w", address, err)
 	}
 	c.reader, c.writer = bufio.NewReader(c), bufio.NewWriter(c.secure)
@@ -66,29 +66,29 @@ func dial(ctx context.Context, address string, config *tls.Config) (*connection,
 
 // Read is what the reader reads by.
 func (c *connection) Read(p []byte) (int, error) {
-	if c.allowed <= 0 {
+	if c.readLimit <= 0 {
 		return 0, errHeadTooLong
 	}
 	n, err := c.secure.Read(p)
-	c.allowed -= int64(n)
+	c.readLimit -= int64(n)
 	return n, err
 }
 
 var errHeadTooLong = errors.New("the head of the answer is too long")
 
-// cut ends the connection at once, without a word that could make what was sent so far look complete.
-func (c *connection) cut() { _ = c.tcp.Close() }
+// abort ends the connection at once, without a word that could make what was sent so far look complete.
+func (c *connection) abort() { _ = c.tcp.Close() }
 
-// quiet tells whether an idle connection still stands and nobody has said anything on it. A service that ended has.
-func (c *connection) quiet() bool {
-	if c.reader.Buffered() > 0 || time.Since(c.idle) > idleTime {
+// isReusable tells whether an idle connection still stands and nobody has said anything on it. A service that ended has.
+func (c *connection) isReusable() bool {
+	if c.reader.Buffered() > 0 || time.Since(c.idleSince) > idleTimeout {
 		return false
 	}
-	quiet := false
+	isQuiet := false
 	err := c.raw.Control(func(fd uintptr) {
 		var one [1]byte
 		_, _, err := syscall.Recvfrom(int(fd), one[:], syscall.MSG_PEEK) // sockets of Go's do not block
-		quiet = errors.Is(err, syscall.EAGAIN)
+		isQuiet = errors.Is(err, syscall.EAGAIN)
 	})
-	return err == nil && quiet
+	return err == nil && isQuiet
 }

@@ -24,48 +24,48 @@ type exchange struct {
 	r      *http.Request
 	caller *http.ResponseController
 
-	body
-	reusable bool // as far as the answer goes
+	requestBody
+	keepConnection bool // as far as the answer goes
 }
 
-// maxInterim is how many answers may precede the one (100 Continue and the like).
-const maxInterim = 8
+// maxInterimResponses is how many answers may precede the one (100 Continue and the like).
+const maxInterimResponses = 8
 
-var errNotPlain = errors.New("the answer is neither of a known length nor in chunks")
+var errUndelimited = errors.New("the answer is neither of a known length nor in chunks")
 
-// ask sends the request and reads the head of the answer.
-func (x *exchange) ask() (*http.Response, error) {
-	if err := x.tcp.SetDeadline(time.Now().Add(x.progress)); err != nil {
+// roundTrip sends the request and reads the head of the answer.
+func (x *exchange) roundTrip() (*http.Response, error) {
+	if err := x.tcp.SetDeadline(time.Now().Add(x.progressTimeout)); err != nil {
 		return nil, err
 	}
-	waiting := x.r.ContentLength != 0 && x.r.Header["Expect"] != nil // net/http lets nothing but 100-continue through
-	x.writeHead(waiting)
+	expectsContinue := x.r.ContentLength != 0 && x.r.Header["Expect"] != nil // net/http lets nothing but 100-continue through
+	x.writeHead(expectsContinue)
 	if err := x.writer.Flush(); err != nil {
 		return nil, fmt.Errorf("send the request: %w", err)
 	}
-	if x.r.ContentLength != 0 && !waiting {
+	if x.r.ContentLength != 0 && !expectsContinue {
 		x.sendBody()
 	}
-	for range maxInterim {
-		x.allowed = maxHead
+	for range maxInterimResponses {
+		x.readLimit = maxHeadBytes
 		response, err := http.ReadResponse(x.reader, x.r)
 		if err != nil {
 			return nil, fmt.Errorf("read the answer: %w", err)
 		}
 		switch {
-		case response.StatusCode == http.StatusContinue && waiting:
-			waiting = false
+		case response.StatusCode == http.StatusContinue && expectsContinue:
+			expectsContinue = false
 			x.sendBody()
 		case response.StatusCode == http.StatusSwitchingProtocols:
 			return nil, errors.New("it switches to a protocol that it was not asked for")
 		case response.StatusCode < http.StatusOK:
 		case response.ContentLength < 0 && len(response.TransferEncoding) == 0 && x.r.Method != http.MethodHead:
 			if response.StatusCode/100 == 4 {
-				return nil, problem.New(problem.BadRequest, "The request cannot be handed to its service.").Because(errNotPlain)
+				return nil, problem.New(problem.BadRequest, "The request cannot be handed to its service.").Because(errUndelimited)
 			}
-			return nil, errNotPlain // its end would look the same whether it is whole or not
+			return nil, errUndelimited // its end would look the same whether it is whole or not
 		default:
-			x.allowed = math.MaxInt64
+			x.readLimit = math.MaxInt64
 			return response, nil
 		}
 	}
@@ -73,7 +73,7 @@ func (x *exchange) ask() (*http.Response, error) {
 }
 
 // writeHead leaves errors to the writer, where they stick.
-func (x *exchange) writeHead(waiting bool) {
+func (x *exchange) writeHead(expectsContinue bool) {
 	to, r := x.writer, x.r
 	_, _ = to.WriteString(r.Method)
 	_ = to.WriteByte(' ')
@@ -97,7 +97,7 @@ func (x *exchange) writeHead(waiting bool) {
 	case r.Method == http.MethodPost || r.Method == http.MethodPut || r.Method == http.MethodPatch:
 		_, _ = to.WriteString("\r\nContent-Length: 0")
 	}
-	if waiting {
+	if expectsContinue {
 		_, _ = to.WriteString("\r\nExpect: 100-continue")
 	}
 	_, _ = to.WriteString("\r\n")
@@ -107,7 +107,7 @@ func (x *exchange) writeHead(waiting bool) {
 		_, _ = to.WriteString(value)
 		_, _ = to.WriteString("\r\n")
 	}
-	for _, name := range Forwarded {
+	for _, name := range ForwardedHeaders {
 		for _, value := range r.Header[name] {
 			write(name, value)
 		}
@@ -116,39 +116,39 @@ func (x *exchange) writeHead(waiting bool) {
 	_, _ = to.WriteString("\r\n")
 }
 
-// answer hands the answer on. An error means that it is not whole.
-func (x *exchange) answer(response *http.Response) error {
-	backwardable(response.Header, x.w.Header())
+// writeResponse hands the answer on. An error means that it is not whole.
+func (x *exchange) writeResponse(response *http.Response) error {
+	copyResponseHeaders(response.Header, x.w.Header())
 	x.closeUnlessRead()
 	if response.ContentLength <= 0 { // else a piece of the body goes along with the head
-		_ = x.caller.SetWriteDeadline(time.Now().Add(x.progress)) // where there is a connection
+		_ = x.caller.SetWriteDeadline(time.Now().Add(x.progressTimeout)) // where there is a connection
 	}
 	x.w.WriteHeader(response.StatusCode)
 	if response.Body != http.NoBody {
-		if err := x.answerBody(response.Body, response.ContentLength); err != nil {
+		if err := x.writeResponseBody(response.Body, response.ContentLength); err != nil {
 			return err
 		}
 	}
 	if response.Close { // it is about to end, and would cut others while a request is on its way
-		x.to.forget()
+		x.instance.closeIdle()
 	}
-	x.reusable = !response.Close && x.reader.Buffered() == 0
+	x.keepConnection = !response.Close && x.reader.Buffered() == 0
 	return x.flushUnlessRead()
 }
 
-// answerBody passes on what there is before it waits for more. length is negative where it is not known.
-func (x *exchange) answerBody(from io.Reader, length int64) error {
+// writeResponseBody passes on what there is before it waits for more. length is negative where it is not known.
+func (x *exchange) writeResponseBody(from io.Reader, length int64) error {
 	buffer := buffers.Get().(*[]byte)
 	defer buffers.Put(buffer)
 	for {
 		if x.reader.Buffered() == 0 {
-			if err := x.tcp.SetReadDeadline(time.Now().Add(x.progress)); err != nil {
+			if err := x.tcp.SetReadDeadline(time.Now().Add(x.progressTimeout)); err != nil {
 				return err
 			}
 		}
 		n, err := from.Read(*buffer)
 		if n > 0 {
-			if err := x.pass((*buffer)[:n], length); err != nil {
+			if err := x.writeResponsePiece((*buffer)[:n], length); err != nil {
 				return fmt.Errorf("pass on the answer: %w", err)
 			}
 			length -= int64(n)
@@ -162,12 +162,12 @@ func (x *exchange) answerBody(from io.Reader, length int64) error {
 	}
 }
 
-func (x *exchange) pass(piece []byte, left int64) error {
-	_ = x.caller.SetWriteDeadline(time.Now().Add(x.progress))
+func (x *exchange) writeResponsePiece(piece []byte, remaining int64) error {
+	_ = x.caller.SetWriteDeadline(time.Now().Add(x.progressTimeout))
 	if _, err := x.w.Write(piece); err != nil {
 		return err
 	}
-	if int64(len(piece)) == left { // it is all, and net/http sends it
+	if int64(len(piece)) == remaining { // it is all, and net/http sends it
 		return nil
 	}
 	return x.flush()

@@ -15,56 +15,58 @@ import (
 )
 
 const (
-	// restTime is how long an instance is left alone that could not be connected to, or failed to answer several times
+	// restTimeout is how long an instance is left alone that could not be connected to, or failed to answer several times
 	// in a row. Then one request finds out whether it is back.
-	restTime = 500 * time.Millisecond
-	// disturbTime is how long a connection to an instance that is left alone may take, and disturbers how many may try at
+	restTimeout = 500 * time.Millisecond
+	// probeTimeout is how long a connection to an instance that is left alone may take, and disturbers how many may try at
 	// the same time.
-	disturbTime = 500 * time.Millisecond
-	disturbers  = 32
-	// tolerated is how often in a row it may fail to answer.
-	tolerated = 5
+	probeTimeout = 500 * time.Millisecond
+	maxProbes    = 32
+	// maxFailures is how often in a row it may fail to answer.
+	maxFailures = 5
 )
 
 // instance is one process of a service.
 type instance struct {
-	address string
-	breaker *gobreaker.TwoStepCircuitBreaker[struct{}]
-	busy    atomic.Int64 // requests that are there
-	trying  atomic.Int64 // of those that disturb its rest
-	resting atomic.Bool
-	failure atomic.Pointer[failure] // the last one
+	address     string
+	breaker     *gobreaker.TwoStepCircuitBreaker[struct{}]
+	inFlight    atomic.Int64 // requests that are there
+	probes      atomic.Int64 // of those that disturb its rest
+	isResting   atomic.Bool
+	lastFailure atomic.Pointer[failure] // the last one
 
-	mu   sync.Mutex
-	idle []*connection // the one used last is at the end
-	gone bool
+	mu              sync.Mutex
+	idleConnections []*connection // the one used last is at the end
+	isRetired       bool
 }
 
 type failure struct {
 	error
-	absent bool // it could not be connected to
+	isUnreachable bool // it could not be connected to
 }
 
-// fail tells the breaker, which asks back for what it was.
-func (i *instance) fail(done func(error), f failure) {
-	i.failure.Store(&f)
+// reportFailure tells the breaker, which asks back for what it was.
+func (i *instance) reportFailure(done func(error), f failure) {
+	i.lastFailure.Store(&f)
 	done(f)
 }
 
-// errExcused is of a request whose end says nothing of the instance.
-var errExcused = errors.New("its caller left")
+// errNotInstanceFault is of a request whose end says nothing of the instance.
+var errNotInstanceFault = errors.New("its caller left")
 
 func newInstance(service, address string, log *slog.Logger) *instance {
 	i := &instance{address: address}
 	i.breaker = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
-		Timeout:     restTime,
-		ReadyToTrip: func(c gobreaker.Counts) bool { return i.failure.Load().absent || c.ConsecutiveFailures > tolerated },
-		IsExcluded:  func(err error) bool { return errors.Is(err, errExcused) },
+		Timeout: restTimeout,
+		ReadyToTrip: func(c gobreaker.Counts) bool {
+			return i.lastFailure.Load().isUnreachable || c.ConsecutiveFailures > maxFailures
+		},
+		IsExcluded: func(err error) bool { return errors.Is(err, errNotInstanceFault) },
 		OnStateChange: func(_ string, before, now gobreaker.State) {
-			i.resting.Store(now == gobreaker.StateOpen)
+			i.isResting.Store(now == gobreaker.StateOpen)
 			switch {
 			case before == gobreaker.StateClosed:
-				log.Warn("an instance is left alone, which fails", "of", service, "at", address, "error", i.failure.Load().error)
+				log.Warn("an instance is left alone, which fails", "of", service, "at", address, "error", i.lastFailure.Load().error)
 			case now == gobreaker.StateClosed:
 				log.Warn("an instance is back", "of", service, "at", address)
 			}
@@ -75,10 +77,10 @@ func newInstance(service, address string, log *slog.Logger) *instance {
 
 // load is how much the instance has to do.
 func (i *instance) load() int64 {
-	if i.resting.Load() && i.breaker.State() == gobreaker.StateOpen {
+	if i.isResting.Load() && i.breaker.State() == gobreaker.StateOpen {
 		return math.MaxInt64
 	}
-	return i.busy.Load()
+	return i.inFlight.Load()
 }
 
 // connect answers a connection, which the pool's release gives back.
@@ -87,91 +89,91 @@ func (i *instance) connect(ctx context.Context, config func() *tls.Config) (*con
 	if err != nil {
 		return nil, fmt.Errorf("%s is left alone: %w", i.address, err)
 	}
-	i.busy.Add(1)
-	c, err := i.connected(ctx, config)
+	i.inFlight.Add(1)
+	c, err := i.openConnection(ctx, config)
 	switch {
 	case err == nil:
-		c.to, c.ended = i, done
+		c.instance, c.reportResult = i, done
 		return c, nil
 	case ctx.Err() != nil:
-		done(errExcused)
+		done(errNotInstanceFault)
 	default:
-		i.fail(done, failure{err, true})
+		i.reportFailure(done, failure{err, true})
 	}
-	i.busy.Add(-1)
+	i.inFlight.Add(-1)
 	return nil, err
 }
 
-// disturb connects to an instance that could not be connected to a moment ago and is left alone, for who has no other.
-func (i *instance) disturb(ctx context.Context, config func() *tls.Config) *connection {
-	defer i.trying.Add(-1)
-	if last := i.failure.Load(); i.trying.Add(1) > disturbers || last == nil || !last.absent {
+// probe connects to an instance that could not be connected to a moment ago and is left alone, for who has no other.
+func (i *instance) probe(ctx context.Context, config func() *tls.Config) *connection {
+	defer i.probes.Add(-1)
+	if last := i.lastFailure.Load(); i.probes.Add(1) > maxProbes || last == nil || !last.isUnreachable {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, disturbTime)
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	c, err := i.connected(ctx, config)
+	c, err := i.openConnection(ctx, config)
 	if err != nil {
 		return nil
 	}
-	i.busy.Add(1)
-	c.to = i
+	i.inFlight.Add(1)
+	c.instance = i
 	return c
 }
 
-func (i *instance) connected(ctx context.Context, config func() *tls.Config) (*connection, error) {
-	for c := i.take(); c != nil; c = i.take() {
-		if c.quiet() {
+func (i *instance) openConnection(ctx context.Context, config func() *tls.Config) (*connection, error) {
+	for c := i.popIdle(); c != nil; c = i.popIdle() {
+		if c.isReusable() {
 			return c, nil
 		}
-		c.cut()
+		c.abort()
 	}
 	return dial(ctx, i.address, config())
 }
 
-func (i *instance) take() *connection {
+func (i *instance) popIdle() *connection {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	last := len(i.idle) - 1
+	last := len(i.idleConnections) - 1
 	if last < 0 {
 		return nil
 	}
-	c := i.idle[last]
-	i.idle[last] = nil
-	i.idle = i.idle[:last]
+	c := i.idleConnections[last]
+	i.idleConnections[last] = nil
+	i.idleConnections = i.idleConnections[:last]
 	return c
 }
 
-// keep tells whether there is room for one more that waits. It ends one that has waited for too long.
-func (i *instance) keep(c *connection) bool {
-	c.idle = time.Now()
+// putIdle tells whether there is room for one more that waits. It ends one that has waited for too long.
+func (i *instance) putIdle(c *connection) bool {
+	c.idleSince = time.Now()
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if len(i.idle) > 0 && c.idle.Sub(i.idle[0].idle) > idleTime {
-		i.idle[0].cut()
-		i.idle = append(i.idle[:0], i.idle[1:]...)
+	if len(i.idleConnections) > 0 && c.idleSince.Sub(i.idleConnections[0].idleSince) > idleTimeout {
+		i.idleConnections[0].abort()
+		i.idleConnections = append(i.idleConnections[:0], i.idleConnections[1:]...)
 	}
-	if i.gone || len(i.idle) == maxIdle || c.idle.Sub(c.born) > lifeTime {
+	if i.isRetired || len(i.idleConnections) == maxIdleConnections || c.idleSince.Sub(c.createdAt) > connectionTTL {
 		return false
 	}
-	i.idle = append(i.idle, c)
+	i.idleConnections = append(i.idleConnections, c)
 	return true
 }
 
-// leave ends the connections that nobody uses, and others once they are given back.
-func (i *instance) leave() {
+// retire ends the connections that nobody uses, and others once they are given back.
+func (i *instance) retire() {
 	i.mu.Lock()
-	i.gone = true
+	i.isRetired = true
 	i.mu.Unlock()
-	i.forget()
+	i.closeIdle()
 }
 
-// forget ends the connections that nobody uses.
-func (i *instance) forget() {
+// closeIdle ends the connections that nobody uses.
+func (i *instance) closeIdle() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	for _, c := range i.idle {
-		c.cut()
+	for _, c := range i.idleConnections {
+		c.abort()
 	}
-	i.idle = nil
+	i.idleConnections = nil
 }

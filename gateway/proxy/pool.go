@@ -14,26 +14,26 @@ import (
 const (
 	// maxConnections bounds the connections to all instances of a service.
 	maxConnections = 1024
-	// maxIdle bounds those to one instance that wait for their next use.
-	maxIdle = 256
-	// idleTime is how long they wait. A service waits longer, so that it is not the one that ends them.
-	idleTime = 90 * time.Second
-	// lifeTime is how long they are used, so that certificates are looked at again.
-	lifeTime = 10 * time.Minute
-	// waitTime is how long a request waits for one of the connections to become free.
-	waitTime = 2 * time.Second
+	// maxIdleConnections bounds those to one instance that wait for their next use.
+	maxIdleConnections = 256
+	// idleTimeout is how long they wait. A service waits longer, so that it is not the one that ends them.
+	idleTimeout = 90 * time.Second
+	// connectionTTL is how long they are used, so that certificates are looked at again.
+	connectionTTL = 10 * time.Minute
+	// slotTimeout is how long a request waits for one of the connections to become free.
+	slotTimeout = 2 * time.Second
 )
 
-var errNowhere = errors.New("no instance of it is known")
+var errNoInstance = errors.New("no instance of it is known")
 
 // pool is our connections to the instances of one service.
 type pool struct {
 	service   string
 	tls       func() *tls.Config
 	log       *slog.Logger
-	moving    sync.Mutex
+	moveMu    sync.Mutex
 	instances atomic.Pointer[[]*instance]
-	turn      atomic.Uint64
+	nextTurn  atomic.Uint64
 	slots     chan struct{}
 }
 
@@ -43,30 +43,30 @@ func newPool(service string, config func() *tls.Config, log *slog.Logger) *pool 
 	return p
 }
 
-// move makes these the addresses of the instances. What is under way at another one ends there.
-func (p *pool) move(addresses []string) {
-	p.moving.Lock()
-	defer p.moving.Unlock()
-	left := map[string]*instance{}
+// setAddresses makes these the addresses of the instances. What is under way at another one ends there.
+func (p *pool) setAddresses(addresses []string) {
+	p.moveMu.Lock()
+	defer p.moveMu.Unlock()
+	removed := map[string]*instance{}
 	for _, i := range *p.instances.Load() {
-		left[i.address] = i
+		removed[i.address] = i
 	}
 	now := make([]*instance, len(addresses))
 	for n, address := range addresses {
-		if now[n] = left[address]; now[n] == nil {
+		if now[n] = removed[address]; now[n] == nil {
 			now[n] = newInstance(p.service, address, p.log)
 		}
-		delete(left, address)
+		delete(removed, address)
 	}
 	p.instances.Store(&now)
-	for _, i := range left {
-		i.leave()
+	for _, i := range removed {
+		i.retire()
 	}
 }
 
 // connect answers a connection to one of the instances.
 func (p *pool) connect(ctx context.Context) (*connection, error) {
-	if err := p.reserve(ctx); err != nil {
+	if err := p.acquireSlot(ctx); err != nil {
 		return nil, err
 	}
 	c, err := p.choose(ctx)
@@ -81,29 +81,29 @@ func (p *pool) connect(ctx context.Context) (*connection, error) {
 func (p *pool) choose(ctx context.Context) (*connection, error) {
 	all := *p.instances.Load()
 	if len(all) == 0 {
-		return nil, errNowhere
+		return nil, errNoInstance
 	}
-	turn := int(p.turn.Add(1) % uint64(len(all)))
-	first := idlest(all, turn)
-	c, failed := first.connect(ctx, p.tls)
+	turn := int(p.nextTurn.Add(1) % uint64(len(all)))
+	first := leastLoaded(all, turn)
+	c, connectErr := first.connect(ctx, p.tls)
 	for n := 0; c == nil && n < len(all) && ctx.Err() == nil; n++ {
 		if i := all[(turn+n)%len(all)]; i != first {
 			var err error
 			c, err = i.connect(ctx, p.tls)
-			failed = errors.Join(failed, err)
+			connectErr = errors.Join(connectErr, err)
 		}
 	}
 	for n := 0; c == nil && n < len(all) && ctx.Err() == nil; n++ {
-		c = all[(turn+n)%len(all)].disturb(ctx, p.tls)
+		c = all[(turn+n)%len(all)].probe(ctx, p.tls)
 	}
 	if c == nil {
-		return nil, failed
+		return nil, connectErr
 	}
 	return c, nil
 }
 
-// idlest is the instance that has least to do. Of several, it is the first from the turn on.
-func idlest(all []*instance, turn int) *instance {
+// leastLoaded is the instance that has least to do. Of several, it is the first from the turn on.
+func leastLoaded(all []*instance, turn int) *instance {
 	var best *instance
 	for n := range all {
 		i := all[(turn+n)%len(all)]
@@ -114,30 +114,30 @@ func idlest(all []*instance, turn int) *instance {
 	return best
 }
 
-func (p *pool) reserve(ctx context.Context) error {
+func (p *pool) acquireSlot(ctx context.Context) error {
 	select {
 	case p.slots <- struct{}{}:
 		return nil
 	default:
 	}
-	wait := time.NewTimer(waitTime)
-	defer wait.Stop()
+	timer := time.NewTimer(slotTimeout)
+	defer timer.Stop()
 	select {
 	case p.slots <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-wait.C:
+	case <-timer.C:
 		return fmt.Errorf("all %d connections are in use", maxConnections)
 	}
 }
 
 // release gives a connection back, for its next use where it has one.
-func (p *pool) release(c *connection, reusable bool) {
-	c.went(errExcused) // unless it has been said before
-	c.to.busy.Add(-1)
-	if !reusable || !c.to.keep(c) {
-		c.cut()
+func (p *pool) release(c *connection, keepConnection bool) {
+	c.report(errNotInstanceFault) // unless it has been said before
+	c.instance.inFlight.Add(-1)
+	if !keepConnection || !c.instance.putIdle(c) {
+		c.abort()
 	}
 	<-p.slots
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/peers"
 )
 
-// install is an authority and the two processes that most tests are about.
-type install struct {
+// testMesh is an authority and the two processes that most tests are about.
+type testMesh struct {
 	t         testing.TB
 	authority *mtls.Authority
 	gateway   *mtls.Identity
@@ -25,9 +25,9 @@ type install struct {
 	log       *slog.Logger
 }
 
-func newInstall(t testing.TB) *install {
+func newTestMesh(t testing.TB) *testMesh {
 	t.Helper()
-	i := &install{t: t, authority: newAuthority(t), log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	i := &testMesh{t: t, authority: newAuthority(t), log: slog.New(slog.NewTextHandler(t.Output(), nil))}
 	i.gateway, i.network = i.identity(principal.Gateway), i.identity("network")
 	return i
 }
@@ -41,7 +41,7 @@ func newAuthority(t testing.TB) *mtls.Authority {
 	return a
 }
 
-func (i *install) identity(name string) *mtls.Identity {
+func (i *testMesh) identity(name string) *mtls.Identity {
 	i.t.Helper()
 	id, err := i.authority.Identity(name)
 	if err != nil {
@@ -51,7 +51,7 @@ func (i *install) identity(name string) *mtls.Identity {
 }
 
 // serve is a service's process. The answer is its address.
-func (i *install) serve(id *mtls.Identity, handler http.Handler) string {
+func (i *testMesh) serve(id *mtls.Identity, handler http.Handler) string {
 	i.t.Helper()
 	server := httptest.NewUnstartedServer(mtls.Receive(handler, i.log))
 	server.Listener = id.Listener(server.Listener)
@@ -61,8 +61,8 @@ func (i *install) serve(id *mtls.Identity, handler http.Handler) string {
 	return server.Listener.Addr().String()
 }
 
-// listen is a service's process that speaks for itself, below HTTP.
-func (i *install) listen(id *mtls.Identity, talk func(net.Conn)) string {
+// serveRaw is a service's process that speaks for itself, below HTTP.
+func (i *testMesh) serveRaw(id *mtls.Identity, talk func(net.Conn)) string {
 	i.t.Helper()
 	plain, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -98,8 +98,8 @@ var caller = &principal.Call{
 	},
 }
 
-// front is a gateway's process with nothing in it but the upstream. The answer is its URL.
-func (i *install) front(upstream http.Handler) string {
+// serveGateway is a gateway's process with nothing in it but the upstream. The answer is its URL.
+func (i *testMesh) serveGateway(upstream http.Handler) string {
 	i.t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		upstream.ServeHTTP(w, r.WithContext(principal.With(r.Context(), caller)))
@@ -109,14 +109,14 @@ func (i *install) front(upstream http.Handler) string {
 	return server.URL
 }
 
-// through is the URL of a gateway in front of a service with this handler.
-func (i *install) through(handler http.HandlerFunc) string {
+// serveThrough is the URL of a gateway in front of a service with this handler.
+func (i *testMesh) serveThrough(handler http.HandlerFunc) string {
 	i.t.Helper()
-	return i.front(New(i.gateway, "network", []string{i.serve(i.network, handler)}, i.log))
+	return i.serveGateway(New(i.gateway, "network", []string{i.serve(i.network, handler)}, i.log))
 }
 
-// say answers with what is known of the request.
-func say(w http.ResponseWriter, r *http.Request) {
+// describeCall answers with what is known of the request.
+func describeCall(w http.ResponseWriter, r *http.Request) {
 	call := principal.From(r.Context())
 	_, _ = io.WriteString(w, call.Peer+"|"+string(peers.AppendCall(nil, call))+"|"+r.Header.Get(peers.CallHeader))
 }

@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// progress is how long a side may take to its next byte: the caller and the service, of the request and of the
+	// progressTimeout is how long a side may take to its next byte: the caller and the service, of the request and of the
 	// answer. So it is also how long the first byte of an answer may take from the last of the request on.
-	progress = 30 * time.Second
+	progressTimeout = 30 * time.Second
 	// maxBody is the longest body that is passed on, in bytes: the longest upload with what multipart puts around it.
 	maxBody = 520 << 20
 )
@@ -33,31 +33,31 @@ const (
 // answer costs an Unavailable fault; one that breaks off its answer costs the caller's connection, by a panic with
 // http.ErrAbortHandler.
 type Upstream struct {
-	service  string
-	pool     *pool
-	log      *slog.Logger
-	progress time.Duration
-	maxBody  int64
+	service         string
+	pool            *pool
+	log             *slog.Logger
+	progressTimeout time.Duration
+	maxBody         int64
 }
 
 // New reaches the service of this name at the addresses of its instances.
 func New(id *mtls.Identity, service string, addresses []string, log *slog.Logger) *Upstream {
-	u := &Upstream{service: service, log: log, progress: progress, maxBody: maxBody,
+	u := &Upstream{service: service, log: log, progressTimeout: progressTimeout, maxBody: maxBody,
 		pool: newPool(service, func() *tls.Config { return id.ClientConfig(service) }, log)}
-	u.Move(addresses)
+	u.SetAddresses(addresses)
 	return u
 }
 
-// Move says where the instances are from now on. What is under way ends where it is.
-func (u *Upstream) Move(addresses []string) { u.pool.move(addresses) }
+// SetAddresses says where the instances are from now on. What is under way ends where it is.
+func (u *Upstream) SetAddresses(addresses []string) { u.pool.setAddresses(addresses) }
 
 func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength > u.maxBody {
-		problem.Write(w, r, u.log, u.tooLarge())
+		problem.Write(w, r, u.log, u.errTooLarge())
 		return
 	}
-	r, asked := tracing.Ask(r, u.service)
-	defer asked()
+	r, endSpan := tracing.Ask(r, u.service)
+	defer endSpan()
 	c, err := u.pool.connect(r.Context())
 	if err != nil {
 		if r.Context().Err() != nil {
@@ -68,18 +68,18 @@ func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	x := &exchange{connection: c, Upstream: u, w: w, r: r, caller: http.NewResponseController(w)}
-	unwatch := context.AfterFunc(r.Context(), c.cut)
+	stopAbort := context.AfterFunc(r.Context(), c.abort)
 	defer func() {
-		whole := x.endBody()
-		u.pool.release(c, unwatch() && whole && x.reusable)
+		bodySent := x.waitForBody()
+		u.pool.release(c, stopAbort() && bodySent && x.keepConnection)
 	}()
-	response, err := x.ask()
+	response, err := x.roundTrip()
 	if err != nil {
-		x.refuse(err)
+		x.writeError(err)
 		return
 	}
-	c.went(nil)
-	if err := x.answer(response); err != nil {
+	c.report(nil)
+	if err := x.writeResponse(response); err != nil {
 		if r.Context().Err() == nil {
 			u.log.Error(
 				"answer broken off",
@@ -99,21 +99,21 @@ func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (u *Upstream) tooLarge() error {
+func (u *Upstream) errTooLarge() error {
 	return problem.New(problem.TooLarge, "The body is larger than %d bytes.", u.maxBody)
 }
 
-// refuse answers a caller whose request got no answer. That is the instance's fault where it is nobody else's.
-func (x *exchange) refuse(err error) {
-	blame := errExcused
-	defer func() { x.went(blame) }()
+// writeError answers a caller whose request got no answer. That is the instance's fault where it is nobody else's.
+func (x *exchange) writeError(err error) {
+	result := errNotInstanceFault
+	defer func() { x.report(result) }()
 	// A caller who falls silent within the body ends the context or lets the deadline pass, but is still there.
-	if x.r.Context().Err() != nil || errors.Is(err, os.ErrDeadlineExceeded) && x.sent != nil && !x.read.Load() {
-		x.endBody()
+	if x.r.Context().Err() != nil || errors.Is(err, os.ErrDeadlineExceeded) && x.sendDone != nil && !x.isRead.Load() {
+		x.waitForBody()
 	}
 	select {
-	case wrong := <-x.wrong:
-		err = wrong
+	case callerErr := <-x.callerErr:
+		err = callerErr
 	default:
 		if x.r.Context().Err() != nil {
 			panic(http.ErrAbortHandler)
@@ -121,9 +121,9 @@ func (x *exchange) refuse(err error) {
 		if problem.Is(err, problem.BadRequest) { // the service's HTTP server says so, and is well
 			break
 		}
-		blame = err
+		result = err
 		err = problem.New(problem.Unavailable, "The service did not answer. What was asked for may have been done, or not.").
-			Because(fmt.Errorf("ask %s at %s: %w", x.service, x.to.address, err))
+			Because(fmt.Errorf("ask %s at %s: %w", x.service, x.instance.address, err))
 	}
 	x.closeUnlessRead()
 	problem.Write(x.w, x.r, x.log, err)

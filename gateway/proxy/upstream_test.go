@@ -27,10 +27,10 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit/syncbuf"
 )
 
-// soon is within which all comes that is waited for, on a machine that does much else, too.
-const soon = 2 * time.Minute
+// testTimeout is within which all comes that is waited for, on a machine that does much else, too.
+const testTimeout = 2 * time.Minute
 
-func do(t testing.TB, method, url string, body io.Reader, headers ...string) (*http.Response, error) {
+func request(t testing.TB, method, url string, body io.Reader, headers ...string) (*http.Response, error) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, url, body)
 	if err != nil {
@@ -44,8 +44,8 @@ func do(t testing.TB, method, url string, body io.Reader, headers ...string) (*h
 	return client.Do(r)
 }
 
-// text is a whole answer.
-func text(t testing.TB, response *http.Response, err error) string {
+// readResponse is a whole answer.
+func readResponse(t testing.TB, response *http.Response, err error) string {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -58,15 +58,15 @@ func text(t testing.TB, response *http.Response, err error) string {
 	return fmt.Sprint(response.StatusCode, " ", string(body))
 }
 
-// raw sends bytes to a URL's server and answers the connection.
-func raw(t testing.TB, url, request string) (net.Conn, *bufio.Reader) {
+// requestRaw sends bytes to a URL's server and answers the connection.
+func requestRaw(t testing.TB, url, request string) (net.Conn, *bufio.Reader) {
 	t.Helper()
 	c, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	if err := c.SetDeadline(time.Now().Add(soon)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(testTimeout)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := io.WriteString(c, request); err != nil {
@@ -75,24 +75,24 @@ func raw(t testing.TB, url, request string) (net.Conn, *bufio.Reader) {
 	return c, bufio.NewReader(c)
 }
 
-func within(t testing.TB, what string, done <-chan struct{}) {
+func wantWithin(t testing.TB, event string, done <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-done:
-	case <-time.After(soon):
-		t.Fatalf("got nothing in %v, want %s", soon, what)
+	case <-time.After(testTimeout):
+		t.Fatalf("got nothing in %v, want %s", testTimeout, event)
 	}
 }
 
 func TestRequestArrives(t *testing.T) {
 	t.Parallel()
-	i := newInstall(t)
-	url := i.through(func(w http.ResponseWriter, r *http.Request) {
-		say(w, r)
+	i := newTestMesh(t)
+	url := i.serveThrough(func(w http.ResponseWriter, r *http.Request) {
+		describeCall(w, r)
 		body, err := io.ReadAll(r.Body)
 		fmt.Fprint(w, "|", r.Method, " ", r.RequestURI, " ", r.Host, " ", r.ContentLength, " ", string(body), " ", err)
 	})
-	who := "200 gateway|" + string(peers.AppendCall(nil, caller)) + "||"
+	call := "200 gateway|" + string(peers.AppendCall(nil, caller)) + "||"
 	for _, c := range []struct {
 		method, path string
 		body         io.Reader
@@ -105,22 +105,22 @@ func TestRequestArrives(t *testing.T) {
 		{"POST", "/", nil, "POST / network 0  <nil>"},
 		{"DELETE", "/", strings.NewReader("x"), "DELETE / network 1 x <nil>"},
 	} {
-		response, err := do(t, c.method, url+c.path, c.body)
-		if got := text(t, response, err); got != who+c.want {
-			t.Errorf("%s %s: got %q, want %q", c.method, c.path, got, who+c.want)
+		response, err := request(t, c.method, url+c.path, c.body)
+		if got := readResponse(t, response, err); got != call+c.want {
+			t.Errorf("%s %s: got %q, want %q", c.method, c.path, got, call+c.want)
 		}
 	}
-	response, err := do(t, "HEAD", url, nil)
-	if got := text(t, response, err); got != "200 " || response.ContentLength <= 0 {
+	response, err := request(t, "HEAD", url, nil)
+	if got := readResponse(t, response, err); got != "200 " || response.ContentLength <= 0 {
 		t.Errorf("HEAD: got %q with the length %d, want 200 with more than 0", got, response.ContentLength)
 	}
 }
 
 func TestHeaders(t *testing.T) {
 	t.Parallel()
-	i := newInstall(t)
+	i := newTestMesh(t)
 	var got http.Header
-	url := i.through(func(w http.ResponseWriter, r *http.Request) {
+	url := i.serveThrough(func(w http.ResponseWriter, r *http.Request) {
 		got = r.Header.Clone()
 		if len(r.TransferEncoding) > 0 || r.Close {
 			t.Errorf("got the encoding %v and close %t, want neither", r.TransferEncoding, r.Close)
@@ -144,7 +144,7 @@ func TestHeaders(t *testing.T) {
 			},
 		),
 	)
-	response, err := do(
+	response, err := request(
 		t,
 		"GET",
 		url,
@@ -190,7 +190,7 @@ func TestHeaders(t *testing.T) {
 		"Accept",
 		"x",
 	)
-	if text(t, response, err) != "203 " {
+	if readResponse(t, response, err) != "203 " {
 		t.Errorf("got %d, want 203", response.StatusCode)
 	}
 	want := http.Header{"If-Match": {"1", "2"}, "User-Agent": {"me"}, "Accept": {"x"}}
@@ -209,8 +209,8 @@ func TestHeaders(t *testing.T) {
 
 func TestBothWaysStream(t *testing.T) {
 	t.Parallel()
-	i := newInstall(t)
-	url := i.through(func(w http.ResponseWriter, r *http.Request) {
+	i := newTestMesh(t)
+	url := i.serveThrough(func(w http.ResponseWriter, r *http.Request) {
 		connection := http.NewResponseController(w)
 		_ = connection.EnableFullDuplex()
 		lines := bufio.NewReader(r.Body)
@@ -227,7 +227,7 @@ func TestBothWaysStream(t *testing.T) {
 	from, to := io.Pipe()
 	headed := make(chan *http.Response, 1)
 	go func() {
-		response, err := do(t, "POST", url, from)
+		response, err := request(t, "POST", url, from)
 		if err != nil {
 			t.Error(err)
 		}
@@ -252,16 +252,16 @@ func TestBothWaysStream(t *testing.T) {
 // A piece of an answer of known length comes before its end, too.
 func TestKnownLengthStreams(t *testing.T) {
 	t.Parallel()
-	i := newInstall(t)
+	i := newTestMesh(t)
 	seen := make(chan struct{})
-	url := i.through(func(w http.ResponseWriter, r *http.Request) {
+	url := i.serveThrough(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Length", "2")
 		_, _ = io.WriteString(w, "a")
 		_ = http.NewResponseController(w).Flush()
-		within(t, "the first piece", seen)
+		wantWithin(t, "the first piece", seen)
 		_, _ = io.WriteString(w, "b")
 	})
-	response, err := do(t, "GET", url, nil)
+	response, err := request(t, "GET", url, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -275,8 +275,8 @@ func TestKnownLengthStreams(t *testing.T) {
 
 func TestLargeBodies(t *testing.T) {
 	t.Parallel()
-	i := newInstall(t)
-	url := i.through(func(w http.ResponseWriter, r *http.Request) {
+	i := newTestMesh(t)
+	url := i.serveThrough(func(w http.ResponseWriter, r *http.Request) {
 		connection := http.NewResponseController(w)
 		_ = connection.EnableFullDuplex()
 		if r.ContentLength > 0 {
@@ -289,7 +289,7 @@ func TestLargeBodies(t *testing.T) {
 	sent := make([]byte, 3<<20+7)
 	_, _ = rand.Read(sent)
 	for _, body := range []io.Reader{bytes.NewReader(sent), io.MultiReader(bytes.NewReader(sent))} {
-		response, err := do(t, "POST", url, body)
+		response, err := request(t, "POST", url, body)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -304,19 +304,19 @@ func TestLargeBodies(t *testing.T) {
 // A service that refuses early gets no more of the body, and the caller gets the refusal.
 func TestEarlyAnswer(t *testing.T) {
 	t.Parallel()
-	i := newInstall(t)
-	url := i.through(func(w http.ResponseWriter, r *http.Request) {
+	i := newTestMesh(t)
+	url := i.serveThrough(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "close")
 		http.Error(w, "too large", http.StatusRequestEntityTooLarge)
 	})
 	for range 20 {
-		response, err := do(t, "POST", url, bytes.NewReader(make([]byte, 1<<20)))
-		if got := text(t, response, err); got != "413 too large\n" {
+		response, err := request(t, "POST", url, bytes.NewReader(make([]byte, 1<<20)))
+		if got := readResponse(t, response, err); got != "413 too large\n" {
 			t.Fatalf("got %q, want 413 too large", got)
 		}
 	}
 	// What is left of the body is not taken for a request.
-	_, answers := raw(t, url, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n")
+	_, answers := requestRaw(t, url, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n")
 	all, err := io.ReadAll(answers)
 	if err != nil || strings.Count(string(all), "HTTP/1.1") != 1 || !strings.Contains(string(all), "Connection: close") {
 		t.Fatalf("got %s, %v, want one answer that closes the connection", all, err)
@@ -326,10 +326,10 @@ func TestEarlyAnswer(t *testing.T) {
 // A service that refuses early is done with it, though the caller goes on to send a little now and then.
 func TestTricklingBody(t *testing.T) {
 	t.Parallel()
-	i := newInstall(t)
+	i := newTestMesh(t)
 	for _, answer := range []string{"", strings.Repeat("long ", 1000)} {
-		url := i.through(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, answer) })
-		c, answers := raw(t, url, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n")
+		url := i.serveThrough(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, answer) })
+		c, answers := requestRaw(t, url, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n")
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
@@ -337,40 +337,40 @@ func TestTricklingBody(t *testing.T) {
 				if _, err := io.WriteString(c, "x"); err != nil {
 					return
 				}
-				time.Sleep(linger / 5)
+				time.Sleep(drainTimeout / 5)
 			}
 		}()
 		if line, err := answers.ReadString('\n'); line != "HTTP/1.1 200 OK\r\n" {
 			t.Errorf("got %q, %v, want HTTP/1.1 200 OK", line, err)
 		}
-		within(t, "the connection's end", ended)
+		wantWithin(t, "the connection's end", ended)
 	}
 }
 
 func TestExpectContinue(t *testing.T) {
 	t.Parallel()
-	i := newInstall(t)
-	url := i.through(func(w http.ResponseWriter, r *http.Request) {
+	i := newTestMesh(t)
+	url := i.serveThrough(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/refused" {
 			w.WriteHeader(http.StatusForbidden)
 			return
 		}
 		_, _ = io.Copy(w, r.Body)
 	})
-	response, err := do(t, "PUT", url, strings.NewReader("body"), "Expect", "100-continue")
-	if got := text(t, response, err); got != "200 body" {
+	response, err := request(t, "PUT", url, strings.NewReader("body"), "Expect", "100-continue")
+	if got := readResponse(t, response, err); got != "200 body" {
 		t.Errorf("got %q, want \"200 body\"", got)
 	}
 	var asked atomic.Bool
-	response, err = do(t, "PUT", url+"/refused", readerFunc(func([]byte) (int, error) {
+	response, err = request(t, "PUT", url+"/refused", readerFunc(func([]byte) (int, error) {
 		asked.Store(true)
 		return 0, io.EOF
 	}), "Expect", "100-continue")
-	if got := text(t, response, err); got != "403 " || asked.Load() {
+	if got := readResponse(t, response, err); got != "403 " || asked.Load() {
 		t.Errorf("got %q and the body read: %t, want 403 without it", got, asked.Load())
 	}
-	response, err = do(t, "GET", url, nil)
-	if got := text(t, response, err); got != "200 " {
+	response, err = request(t, "GET", url, nil)
+	if got := readResponse(t, response, err); got != "200 " {
 		t.Errorf("got %q, want 200", got)
 	}
 }
@@ -381,24 +381,24 @@ func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 func TestBrokenAnswers(t *testing.T) {
 	t.Parallel()
-	i := newInstall(t)
-	for name, said := range map[string]string{
+	i := newTestMesh(t)
+	for name, sent := range map[string]string{
 		"nothing":               "",
 		"no HTTP":               "SSH-2.0-OpenSSH\r\n\r\n",
 		"half a head":           "HTTP/1.1 200 OK\r\nContent-",
 		"no length":             "HTTP/1.1 200 OK\r\n\r\nbody",
 		"HTTP/1.0":              "HTTP/1.0 200 OK\r\n\r\nbody",
 		"another protocol":      "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n",
-		"announcements":         strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", maxInterim+1),
+		"announcements":         strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", maxInterimResponses+1),
 		"two lengths":           "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
 		"a head without an end": "HTTP/1.1 200 OK\r\n" + strings.Repeat("X: "+strings.Repeat("x", 1000)+"\r\n", 200),
 	} {
-		upstream := New(i.gateway, "network", []string{i.listen(i.network, func(c net.Conn) {
+		upstream := New(i.gateway, "network", []string{i.serveRaw(i.network, func(c net.Conn) {
 			_, _ = http.ReadRequest(bufio.NewReader(c))
-			_, _ = io.WriteString(c, said)
+			_, _ = io.WriteString(c, sent)
 		})}, i.log)
-		response, err := do(t, "GET", i.front(upstream), nil)
-		if got := text(
+		response, err := request(t, "GET", i.serveGateway(upstream), nil)
+		if got := readResponse(
 			t,
 			response,
 			err,
@@ -407,7 +407,7 @@ func TestBrokenAnswers(t *testing.T) {
 			t.Errorf("%s: got %v %s, want 503 with Retry-After and no address", name, response.Header, got)
 		}
 	}
-	for name, said := range map[string]string{
+	for name, sent := range map[string]string{
 		"a body cut short":   "Content-Length: 9\r\n\r\nbody",
 		"chunks cut short":   "Transfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n",
 		"a chunk cut short":  "Transfer-Encoding: chunked\r\n\r\n9\r\nbody",
@@ -415,11 +415,11 @@ func TestBrokenAnswers(t *testing.T) {
 	} {
 		var logged syncbuf.Buffer
 		log := slog.New(slog.NewTextHandler(&logged, nil))
-		upstream := New(i.gateway, "network", []string{i.listen(i.network, func(c net.Conn) {
+		upstream := New(i.gateway, "network", []string{i.serveRaw(i.network, func(c net.Conn) {
 			_, _ = http.ReadRequest(bufio.NewReader(c))
-			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n"+problem.RouteHeader+": /thing/{token}\r\n"+said)
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n"+problem.RouteHeader+": /thing/{token}\r\n"+sent)
 		})}, log)
-		response, err := do(t, "GET", i.front(upstream)+"/thing/secret", nil)
+		response, err := request(t, "GET", i.serveGateway(upstream)+"/thing/secret", nil)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -438,7 +438,7 @@ func TestBrokenAnswers(t *testing.T) {
 // The service is there, but slow: in the head, in the answer, in taking the body.
 func TestSlowService(t *testing.T) {
 	t.Parallel()
-	i := newInstall(t)
+	i := newTestMesh(t)
 	const step = 500 * time.Millisecond // of what moves
 	over := make(chan struct{})
 	address := i.serve(i.network, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -462,20 +462,20 @@ func TestSlowService(t *testing.T) {
 	}))
 	t.Cleanup(func() { close(over) })
 	upstream := New(i.gateway, "network", []string{address}, i.log)
-	upstream.progress = 3 * time.Second
-	url := i.front(upstream)
+	upstream.progressTimeout = 3 * time.Second
+	url := i.serveGateway(upstream)
 
-	response, err := do(t, "GET", url, nil)
-	if got := text(t, response, err); !strings.HasPrefix(got, "503 ") || response.Header.Get("Retry-After") == "" {
+	response, err := request(t, "GET", url, nil)
+	if got := readResponse(t, response, err); !strings.HasPrefix(got, "503 ") || response.Header.Get("Retry-After") == "" {
 		t.Errorf("got %q %v, want 503 with Retry-After", got, response.Header)
 	}
-	response, err = do(t, "POST", url+"/takes-nothing", bytes.NewReader(make([]byte, 64<<20)))
+	response, err = request(t, "POST", url+"/takes-nothing", bytes.NewReader(make([]byte, 64<<20)))
 	if err == nil { // the caller, who still sends, may miss it
-		if got := text(t, response, nil); !strings.HasPrefix(got, "503 ") {
+		if got := readResponse(t, response, nil); !strings.HasPrefix(got, "503 ") {
 			t.Errorf("got %q, want 503", got)
 		}
 	}
-	response, err = do(t, "GET", url+"/stalls", nil)
+	response, err = request(t, "GET", url+"/stalls", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -486,32 +486,32 @@ func TestSlowService(t *testing.T) {
 
 	// Slow, but moving, for longer than either side may be silent.
 	patient := New(i.gateway, "network", []string{address}, i.log)
-	patient.progress = 6 * step
-	response, err = do(t, "POST", i.front(patient)+"/moves", &slowly{pieces: 8, every: step})
-	if got := text(t, response, err); got != "200 xxxxxxxx" {
+	patient.progressTimeout = 6 * step
+	response, err = request(t, "POST", i.serveGateway(patient)+"/moves", &slowBody{pieces: 8, interval: step})
+	if got := readResponse(t, response, err); got != "200 xxxxxxxx" {
 		t.Errorf("got %q, want 200 and 8 bytes", got)
 	}
 }
 
-// slowly is a body that comes piece by piece.
-type slowly struct {
-	pieces int
-	every  time.Duration
+// slowBody is a body that comes piece by piece.
+type slowBody struct {
+	pieces   int
+	interval time.Duration
 }
 
-func (s *slowly) Read(p []byte) (int, error) {
+func (s *slowBody) Read(p []byte) (int, error) {
 	if s.pieces == 0 {
 		return 0, io.EOF
 	}
 	s.pieces--
-	time.Sleep(s.every)
+	time.Sleep(s.interval)
 	p[0] = 'x'
 	return 1, nil
 }
 
 func TestSlowCaller(t *testing.T) {
 	t.Parallel()
-	i := newInstall(t)
+	i := newTestMesh(t)
 	ended := make(chan error, 1)
 	address := i.serve(i.network, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == "GET" {
@@ -526,53 +526,55 @@ func TestSlowCaller(t *testing.T) {
 		ended <- err
 	}))
 	upstream := New(i.gateway, "network", []string{address}, i.log)
-	upstream.progress = 3 * time.Second
-	url := i.front(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(upstream.progress / 2)) // as the gateway's bodies do
+	upstream.progressTimeout = 3 * time.Second
+	url := i.serveGateway(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(upstream.progressTimeout / 2)) // as the gateway's bodies do
 		upstream.ServeHTTP(w, r)
 	}))
-	cutOff := func(what string) {
+	cutOff := func(event string) {
 		select {
 		case err := <-ended:
 			if err == nil {
-				t.Errorf("got %s whole at the service, want an error", what)
+				t.Errorf("got %s whole at the service, want an error", event)
 			}
-		case <-time.After(soon):
-			t.Fatalf("got %s still waited for after %v, want it cut off", what, soon)
+		case <-time.After(testTimeout):
+			t.Fatalf("got %s still waited for after %v, want it cut off", event, testTimeout)
 		}
 	}
 
-	_, answers := raw(t, url, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf")
+	_, answers := requestRaw(t, url, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf")
 	if response, err := http.ReadResponse(answers, nil); err != nil || response.StatusCode != http.StatusBadRequest || !response.Close {
 		t.Errorf("got %+v, %v, want 400 that closes the connection", response, err)
 	}
 	cutOff("half a body")
-	raw(t, url, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	requestRaw(t, url, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 	cutOff("an answer that nobody takes")
-	c, _ := raw(t, url, "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n")
+	c, _ := requestRaw(t, url, "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n")
 	c.Close()
 	cutOff("a body of a caller who is gone")
 }
 
 // Callers who fall silent within a body are at fault themselves, however many they are: the instance is not left alone.
-func TestSilentCallersBlameNobody(t *testing.T) {
+func TestSilentCallersAreNotInstanceFailures(t *testing.T) {
 	t.Parallel()
-	i := newInstall(t)
+	i := newTestMesh(t)
 	upstream := New(i.gateway, "network", []string{i.serve(i.network, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 	}))}, i.log)
-	upstream.progress = 3 * time.Second
-	url := i.front(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	upstream.progressTimeout = 3 * time.Second
+	url := i.serveGateway(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		caller, from := http.NewResponseController(w), r.Body
 		r.Body = io.NopCloser(readerFunc(func(p []byte) (int, error) {
-			_ = caller.SetReadDeadline(time.Now().Add(upstream.progress + 50*time.Millisecond)) // as the gateway's bodies do, on a busy machine
+			_ = caller.SetReadDeadline(
+				time.Now().Add(upstream.progressTimeout + 50*time.Millisecond),
+			) // as the gateway's bodies do, on a busy machine
 			return from.Read(p)
 		}))
 		upstream.ServeHTTP(w, r)
 	}))
 	var silent []*bufio.Reader
-	for n := range 2 * (tolerated + 2) {
-		_, answers := raw(t, url, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n"+strings.Repeat("half", n%2))
+	for n := range 2 * (maxFailures + 2) {
+		_, answers := requestRaw(t, url, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n"+strings.Repeat("half", n%2))
 		silent = append(silent, answers)
 	}
 	for _, answers := range silent {
@@ -580,40 +582,40 @@ func TestSilentCallersBlameNobody(t *testing.T) {
 			t.Errorf("got %+v, %v, want 400 that closes the connection", response, err)
 		}
 	}
-	response, err := do(t, "GET", url, nil)
-	if got := text(t, response, err); got != "200 " {
+	response, err := request(t, "GET", url, nil)
+	if got := readResponse(t, response, err); got != "200 " {
 		t.Errorf("got %q, want 200", got)
 	}
 }
 
 func TestCallerLeaves(t *testing.T) {
 	t.Parallel()
-	i := newInstall(t)
+	i := newTestMesh(t)
 	begun, left := make(chan struct{}), make(chan struct{})
-	url := i.through(func(w http.ResponseWriter, r *http.Request) {
+	url := i.serveThrough(func(w http.ResponseWriter, r *http.Request) {
 		close(begun)
 		<-r.Context().Done()
 		close(left)
 	})
-	c, _ := raw(t, url, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-	within(t, "the request", begun)
+	c, _ := requestRaw(t, url, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	wantWithin(t, "the request", begun)
 	c.Close()
-	within(t, "the service to notice", left)
+	wantWithin(t, "the service to notice", left)
 }
 
 func TestTooLongBodies(t *testing.T) {
 	t.Parallel()
-	i := newInstall(t)
+	i := newTestMesh(t)
 	upstream := New(i.gateway, "network", []string{i.serve(i.network, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, err := io.Copy(io.Discard, r.Body); err == nil {
 			t.Error("got all of the body at the service, want an error")
 		}
 	}))}, i.log)
 	upstream.maxBody = 1 << 20
-	url := i.front(upstream)
+	url := i.serveGateway(upstream)
 	for _, body := range []io.Reader{bytes.NewReader(make([]byte, 1<<20+1)), io.MultiReader(bytes.NewReader(make([]byte, 1<<20+1)))} {
-		response, err := do(t, "POST", url, body)
-		if got := text(t, response, err); !strings.HasPrefix(got, "413 ") {
+		response, err := request(t, "POST", url, body)
+		if got := readResponse(t, response, err); !strings.HasPrefix(got, "413 ") {
 			t.Errorf("got %q, want 413", got)
 		}
 	}
@@ -621,35 +623,35 @@ func TestTooLongBodies(t *testing.T) {
 
 func TestDialRetry(t *testing.T) {
 	t.Parallel()
-	i := newInstall(t)
-	nobody := closedPort(t)
-	stranger := i.serve(i.identity("identity"), http.NotFoundHandler())
-	right := i.serve(i.network, http.HandlerFunc(say))
-	url := i.front(New(i.gateway, "network", []string{nobody, stranger, right}, i.log))
+	i := newTestMesh(t)
+	unused := closedPort(t)
+	impostor := i.serve(i.identity("identity"), http.NotFoundHandler())
+	right := i.serve(i.network, http.HandlerFunc(describeCall))
+	url := i.serveGateway(New(i.gateway, "network", []string{unused, impostor, right}, i.log))
 	for range 10 {
-		response, err := do(t, "POST", url, strings.NewReader("x"))
-		if got := text(t, response, err); !strings.HasPrefix(got, "200 ") {
+		response, err := request(t, "POST", url, strings.NewReader("x"))
+		if got := readResponse(t, response, err); !strings.HasPrefix(got, "200 ") {
 			t.Fatalf("got %q, want 200", got)
 		}
 	}
 	// Nobody of the service is there: it is said at once.
-	url = i.front(New(i.gateway, "network", []string{nobody, stranger}, i.log))
-	var took []time.Duration
+	url = i.serveGateway(New(i.gateway, "network", []string{unused, impostor}, i.log))
+	var durations []time.Duration
 	for range 10 {
 		began := time.Now()
-		response, err := do(t, "GET", url, nil)
-		if got := text(
+		response, err := request(t, "GET", url, nil)
+		if got := readResponse(
 			t,
 			response,
 			err,
 		); !strings.HasPrefix(got, "503 ") || response.Header.Get("Retry-After") != "1" ||
-			strings.Contains(got, nobody) {
+			strings.Contains(got, unused) {
 			t.Fatalf("got %q %v, want 503 with Retry-After 1 and no address", got, response.Header)
 		}
-		took = append(took, time.Since(began))
+		durations = append(durations, time.Since(began))
 	}
-	if slices.Sort(took); took[0] > time.Second { // some may take longer: the machine may stand still
-		t.Errorf("got %v, want the shortest at most 1s", took)
+	if slices.Sort(durations); durations[0] > time.Second { // some may take longer: the machine may stand still
+		t.Errorf("got %v, want the shortest at most 1s", durations)
 	}
 }
 
@@ -667,7 +669,7 @@ func closedPort(t testing.TB) string {
 // A service that dies on a request does not get it again, and no other instance does.
 func TestNoRetry(t *testing.T) {
 	t.Parallel()
-	i := newInstall(t)
+	i := newTestMesh(t)
 	var arrived atomic.Int64
 	dies := func(c net.Conn) {
 		r, err := http.ReadRequest(bufio.NewReader(c))
@@ -676,10 +678,10 @@ func TestNoRetry(t *testing.T) {
 			arrived.Add(1)
 		}
 	}
-	url := i.front(New(i.gateway, "network", []string{i.listen(i.network, dies), i.listen(i.network, dies)}, i.log))
+	url := i.serveGateway(New(i.gateway, "network", []string{i.serveRaw(i.network, dies), i.serveRaw(i.network, dies)}, i.log))
 	for n, method := range []string{"POST", "GET"} {
-		response, err := do(t, method, url, strings.NewReader("x"))
-		if got := text(
+		response, err := request(t, method, url, strings.NewReader("x"))
+		if got := readResponse(
 			t,
 			response,
 			err,
@@ -693,7 +695,7 @@ func TestNoRetry(t *testing.T) {
 // Connections are used again, but not those that the service has ended in between.
 func TestConnectionsAreKept(t *testing.T) {
 	t.Parallel()
-	i := newInstall(t)
+	i := newTestMesh(t)
 	var mu sync.Mutex
 	var connections []string
 	handler := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -707,18 +709,18 @@ func TestConnectionsAreKept(t *testing.T) {
 	server.Start()
 	defer server.Close()
 	upstream := New(i.gateway, "network", []string{server.Listener.Addr().String()}, i.log)
-	upstream.progress = 3 * time.Second
-	url := i.front(upstream)
+	upstream.progressTimeout = 3 * time.Second
+	url := i.serveGateway(upstream)
 	send := func() {
 		for _, body := range []io.Reader{nil, strings.NewReader("x"), io.MultiReader(strings.NewReader("x"))} {
-			response, err := do(t, "POST", url, body)
-			if got := text(t, response, err); got != "200 " {
+			response, err := request(t, "POST", url, body)
+			if got := readResponse(t, response, err); got != "200 " {
 				t.Fatalf("got %q, want 200", got)
 			}
 		}
 	}
 	send()
-	time.Sleep(upstream.progress + 100*time.Millisecond) // an idle connection owes no progress
+	time.Sleep(upstream.progressTimeout + 100*time.Millisecond) // an idle connection owes no progress
 	send()
 	if slices.Sort(connections); len(slices.Compact(connections)) != 1 {
 		t.Errorf("got %d connections, want 1", len(slices.Compact(connections)))
@@ -727,7 +729,7 @@ func TestConnectionsAreKept(t *testing.T) {
 		server.CloseClientConnections()
 		send()
 	}
-	idle := (*upstream.pool.instances.Load())[0].idle
+	idle := (*upstream.pool.instances.Load())[0].idleConnections
 	if len(idle) != 1 || len(upstream.pool.slots) != 0 {
 		t.Errorf("got %d idle connections and %d in use, want 1 and 0", len(idle), len(upstream.pool.slots))
 	}
@@ -735,9 +737,9 @@ func TestConnectionsAreKept(t *testing.T) {
 
 func TestConnectionsAreBounded(t *testing.T) {
 	t.Parallel()
-	i := newInstall(t)
+	i := newTestMesh(t)
 	p := newPool("network", func() *tls.Config { return i.gateway.ClientConfig("network") }, i.log)
-	p.move([]string{i.serve(i.network, http.NotFoundHandler())})
+	p.setAddresses([]string{i.serve(i.network, http.NotFoundHandler())})
 	p.slots = make(chan struct{}, 2)
 	var all []*connection
 	for range 2 {
@@ -758,16 +760,16 @@ func TestConnectionsAreBounded(t *testing.T) {
 		t.Fatalf("got connection %p, %v, want %p", c, err, all[0])
 	}
 	p.release(c, true)
-	c.idle = time.Now().Add(-2 * idleTime)
+	c.idleSince = time.Now().Add(-2 * idleTimeout)
 	p.release(all[1], true)
 	first := (*p.instances.Load())[0]
-	if idle := first.idle; len(idle) != 1 || idle[0] != all[1] {
+	if idle := first.idleConnections; len(idle) != 1 || idle[0] != all[1] {
 		t.Errorf("got %d idle connections, want the last one released", len(idle))
 	}
-	for range maxIdle {
-		first.keep(&connection{tcp: c.tcp, born: time.Now()})
+	for range maxIdleConnections {
+		first.putIdle(&connection{tcp: c.tcp, createdAt: time.Now()})
 	}
-	if first.keep(&connection{tcp: c.tcp, born: time.Now()}) {
-		t.Errorf("got one more than %d connections kept idle, want it closed", len(first.idle))
+	if first.putIdle(&connection{tcp: c.tcp, createdAt: time.Now()}) {
+		t.Errorf("got one more than %d connections kept idle, want it closed", len(first.idleConnections))
 	}
 }

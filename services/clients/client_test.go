@@ -21,15 +21,17 @@ import (
 
 func TestClients(t *testing.T) {
 	t.Parallel()
-	c := newStand(t)
-	made := testkit.Decode[clients.ViewedClient](
-		c.Do("POST", "/client", order("Ben@example.com", "password", "a long walk in the rain", "billing", map[string]any{"id": "7"})).Want(200),
+	c := newTestService(t)
+	created := testkit.Decode[clients.ViewedClient](
+		c.Do("POST", "/client", orderBody("Ben@example.com", "password", "a long walk in the rain", "billing", map[string]any{"id": "7"})).
+			Want(200),
 	)
-	if made.Name != "Ben Miller" || made.BillingID == nil || *made.BillingID != 7 || *made.Billing.ID != 7 || made.Integration != nil ||
-		len(made.Verify) != 1 {
-		t.Errorf("got %+v, want Ben Miller with the billing id 7 and no integration", made)
+	if created.Name != "Ben Miller" || created.BillingID == nil || *created.BillingID != 7 || *created.Billing.ID != 7 ||
+		created.Integration != nil ||
+		len(created.Verify) != 1 {
+		t.Errorf("got %+v, want Ben Miller with the billing id 7 and no integration", created)
 	}
-	at := path("/client/%d", made.ID)
+	at := path("/client/%d", created.ID)
 	for text, want := range map[string][]string{
 		`{"email": "BEN@example.com", "first": "a", "last": "b"}`:                                      {"/email", "taken"},
 		`{"email": "no address", "first": "a", "last": "b"}`:                                           {"/email", "invalid"},
@@ -41,21 +43,21 @@ func TestClients(t *testing.T) {
 		`{"email": "b@example.com", "first": "a", "last": "b", "billing_id": 8, "billing": {"id": 9}}`: {"/billing/id", "disagrees"},
 		`{"email": "b@example.com"}`: {"/first", "required", "/last", "required"},
 	} {
-		if answer := c.Do("POST", "/client", text); answer.Status != 422 {
-			t.Errorf("%s: got %d %s, want 422", text, answer.Status, answer.Text)
+		if response := c.Do("POST", "/client", text); response.Status != 422 {
+			t.Errorf("%s: got %d %s, want 422", text, response.Status, response.Text)
 		} else {
-			answer.WantErrors(want...)
+			response.WantErrors(want...)
 		}
 	}
-	for _, twin := range []map[string]any{order("ben@example.com"), order("twin@example.com", "billing_id", 7)} {
-		taken := testkit.Decode[problem.Problem](c.Do("POST", "/client", twin).Want(422)).Errors[0]
-		if taken.Message != fmt.Sprintf("is client %d's (Ben Miller)", made.ID) || taken.Existing == nil ||
-			*taken.Existing != (problem.Ref{ID: made.ID, Name: "Ben Miller"}) {
-			t.Errorf("got the refusal %+v, want one that names client %d, Ben Miller", taken, made.ID)
+	for _, duplicate := range []map[string]any{orderBody("ben@example.com"), orderBody("twin@example.com", "billing_id", 7)} {
+		conflict := testkit.Decode[problem.Problem](c.Do("POST", "/client", duplicate).Want(422)).Errors[0]
+		if conflict.Message != fmt.Sprintf("is client %d's (Ben Miller)", created.ID) || conflict.Existing == nil ||
+			*conflict.Existing != (problem.Ref{ID: created.ID, Name: "Ben Miller"}) {
+			t.Errorf("got the refusal %+v, want one that names client %d, Ben Miller", conflict, created.ID)
 		}
 	}
 	var hash string
-	if err := c.DB.QueryRow(t.Context(), "SELECT password_hash FROM client WHERE id = $1", made.ID).
+	if err := c.DB.QueryRow(t.Context(), "SELECT password_hash FROM client WHERE id = $1", created.ID).
 		Scan(&hash); err != nil ||
 		!strings.HasPrefix(hash, "$argon2id$") {
 		t.Errorf("got the stored password %q and the error %v, want an argon2id hash", hash, err)
@@ -80,8 +82,8 @@ func TestClients(t *testing.T) {
 	c.Do("GET", "/client?integration_id=me", nil).Want(400)
 
 	// A client has its own record, and nothing else.
-	other := c.Do("POST", "/client", order("other@example.com")).Want(200).ID()
-	own := c.asClient(made.ID)
+	other := c.Do("POST", "/client", orderBody("other@example.com")).Want(200).ID()
+	own := c.asClient(created.ID)
 	own.Do("GET", at, nil).Want(200)
 	own.Do("GET", at+"/permission", nil).Want(404)
 	own.Do("PATCH", at, `{"first": "Benjamin"}`).Want(200)
@@ -95,8 +97,8 @@ func TestClients(t *testing.T) {
 // Lists are sorted and found by what operators look for, and a table has the same rows.
 func TestListOfClients(t *testing.T) {
 	t.Parallel()
-	c := newStand(t)
-	c.clients("anna", "bert", "carl")
+	c := newTestService(t)
+	c.createClients("anna", "bert", "carl")
 	for query, want := range map[string]string{
 		"?sort=name": "anna bert carl", "?sort=-name": "carl bert anna", "?sort=-email&per_page=1": "carl", "?sort=created_at&q=ert": "bert",
 		"?name=anna+Miller": "anna", "?disabled=true": "", "?q=MILLER&per_page=2&sort=name": "anna bert", "?email=CARL@example.com": "carl",
@@ -119,7 +121,7 @@ func TestListOfClients(t *testing.T) {
 // What a billing system does with its clients, and cannot do with another one's.
 func TestClientsOfIntegrations(t *testing.T) {
 	t.Parallel()
-	c := newStand(t)
+	c := newTestService(t)
 	const shopID, hubID = 4, 5
 	c.System.SetIntegration(shopID, "Shop")
 	c.System.SetIntegration(hubID, "Hub")
@@ -128,30 +130,30 @@ func TestClientsOfIntegrations(t *testing.T) {
 
 	// The same billing id many times at once: one client, and 422 for all others, who are told whose it is. Another
 	// integration has numbers of its own, at the same time.
-	var made, refused atomic.Int64
+	var created, refused atomic.Int64
 	var second clients.ViewedClient
 	var all sync.WaitGroup
 	begin := make(chan struct{})
 	for i := range 8 {
 		all.Go(func() {
 			<-begin
-			answer := shop.Do("POST", "/client", order(fmt.Sprintf("twin-%d@example.com", i), "billing_id", 7))
-			if answer.Status == 200 {
-				made.Store(answer.ID())
-			} else if taken := testkit.Decode[problem.Problem](answer.Want(422)).Errors[0]; taken.Pointer == "/billing_id" &&
-				taken.Code == "taken" && taken.Existing != nil {
-				refused.Add(taken.Existing.ID)
+			response := shop.Do("POST", "/client", orderBody(fmt.Sprintf("twin-%d@example.com", i), "billing_id", 7))
+			if response.Status == 200 {
+				created.Store(response.ID())
+			} else if conflict := testkit.Decode[problem.Problem](response.Want(422)).Errors[0]; conflict.Pointer == "/billing_id" &&
+				conflict.Code == "taken" && conflict.Existing != nil {
+				refused.Add(conflict.Existing.ID)
 			}
 		})
 	}
 	all.Go(func() {
 		<-begin
-		second = testkit.Decode[clients.ViewedClient](hub.Do("POST", "/client", order("hub@example.com", "billing_id", 7)).Want(200))
+		second = testkit.Decode[clients.ViewedClient](hub.Do("POST", "/client", orderBody("hub@example.com", "billing_id", 7)).Want(200))
 	})
 	close(begin)
 	all.Wait()
-	if refused.Load() != 7*made.Load() {
-		t.Errorf("got refusals that name clients with the sum %d, want 7 that name client %d", refused.Load(), made.Load())
+	if refused.Load() != 7*created.Load() {
+		t.Errorf("got refusals that name clients with the sum %d, want 7 that name client %d", refused.Load(), created.Load())
 	}
 	first := testkit.Decode[[]clients.Client](shop.Do("GET", "/client?billing_id=7", nil).Want(200))
 	if len(first) != 1 || first[0].Integration == nil || first[0].Integration.Name != "Shop" || second.Integration == nil ||
@@ -171,62 +173,66 @@ func TestClientsOfIntegrations(t *testing.T) {
 		t.Errorf("got Shop's clients %+v, want only client %d", found, first[0].ID)
 	}
 
-	nobodys := c.Do("POST", "/client", order("nobody@example.com")).Want(200).ID()
-	its, others, free := path("/client/%d", first[0].ID), path("/client/%d", second.ID), path("/client/%d", nobodys)
-	for _, try := range []struct {
+	unownedID := c.Do("POST", "/client", orderBody("nobody@example.com")).Want(200).ID()
+	shopClient, hubClient, unowned := path("/client/%d", first[0].ID), path("/client/%d", second.ID), path("/client/%d", unownedID)
+	for _, attempt := range []struct {
 		method, path, body string
 		status             int
 	}{
-		{"PATCH", its, `{"email": "twin@example.com", "password": "a long walk in the rain", "verify": {"require": true}}`, 200},
-		{"PATCH", others, `{"first": "Bob"}`, 200},
-		{"PATCH", others, `{"email": "taken-over@example.com"}`, 403},
-		{"PATCH", others, `{"password": "a long walk in the rain"}`, 403},
-		{"PATCH", others, `{"verify": {"require": true}}`, 403},
-		{"PATCH", others, `{"disabled": true}`, 403},
-		{"PATCH", others, `{"billing_id": 70}`, 403},
-		{"PATCH", others, fmt.Sprintf(`{"integration": %d}`, shopID), 403},
-		{"DELETE", others, ``, 403},
-		{"PATCH", free, `{"email": "taken-over@example.com"}`, 403},
-		{"PATCH", free, `{"billing_id": 8}`, 200}, // and so it is the shop's
-		{"PATCH", free, `{"email": "now-mine@example.com"}`, 200},
-		{"PATCH", its, fmt.Sprintf(`{"integration": %d}`, second.Integration.ID), 403},
+		{"PATCH", shopClient, `{"email": "twin@example.com", "password": "a long walk in the rain", "verify": {"require": true}}`, 200},
+		{"PATCH", hubClient, `{"first": "Bob"}`, 200},
+		{"PATCH", hubClient, `{"email": "taken-over@example.com"}`, 403},
+		{"PATCH", hubClient, `{"password": "a long walk in the rain"}`, 403},
+		{"PATCH", hubClient, `{"verify": {"require": true}}`, 403},
+		{"PATCH", hubClient, `{"disabled": true}`, 403},
+		{"PATCH", hubClient, `{"billing_id": 70}`, 403},
+		{"PATCH", hubClient, fmt.Sprintf(`{"integration": %d}`, shopID), 403},
+		{"DELETE", hubClient, ``, 403},
+		{"PATCH", unowned, `{"email": "taken-over@example.com"}`, 403},
+		{"PATCH", unowned, `{"billing_id": 8}`, 200}, // and so it is the shop's
+		{"PATCH", unowned, `{"email": "now-mine@example.com"}`, 200},
+		{"PATCH", shopClient, fmt.Sprintf(`{"integration": %d}`, second.Integration.ID), 403},
 	} {
-		shop.Do(try.method, try.path, try.body).Want(try.status)
+		shop.Do(attempt.method, attempt.path, attempt.body).Want(attempt.status)
 	}
-	for _, try := range []string{"GET /client", "POST /client", "PATCH " + its, "DELETE " + its} {
-		method, path, _ := strings.Cut(try, " ")
-		powerless.Do(method, path, order("x@example.com")).Want(403)
+	for _, attempt := range []string{"GET /client", "POST /client", "PATCH " + shopClient, "DELETE " + shopClient} {
+		method, path, _ := strings.Cut(attempt, " ")
+		powerless.Do(method, path, orderBody("x@example.com")).Want(403)
 	}
 	c.System.SetIntegration(shopID, "Store")
-	testkit.Eventually(t, "the name follows", func() bool { return strings.Contains(c.Do("GET", its, nil).Want(200).Text, `"name":"Store"`) })
+	testkit.Eventually(
+		t,
+		"the name follows",
+		func() bool { return strings.Contains(c.Do("GET", shopClient, nil).Want(200).Text, `"name":"Store"`) },
+	)
 
 	// An integration with clients stays, unless it is taken from them.
-	asked := func(path string) (answer struct {
+	askLease := func(path string) (response struct {
 		ID, Detached int64
-		Uses         string
+		Usage        string `json:"uses"`
 	}) {
 		t.Helper()
-		testkit.Must(t, c.Peers("system").Ask(t.Context(), clients.Name, "/internal/close/integration?items="+path, &answer))
-		return answer
+		testkit.Must(t, c.Peers("system").Ask(t.Context(), clients.Name, "/internal/close/integration?items="+path, &response))
+		return response
 	}
-	const shops = "%5B%7B%22ID%22%3A4%2C%22Token%22%3A7%7D%5D" // [{"ID":4,"Token":7}]
-	if got := asked(shops); got.ID != shopID || got.Uses != "has 2 clients" {
+	const shopLease = "%5B%7B%22ID%22%3A4%2C%22Token%22%3A7%7D%5D" // [{"ID":4,"Token":7}]
+	if got := askLease(shopLease); got.ID != shopID || got.Usage != "has 2 clients" {
 		t.Errorf("whether the integration can go: got %+v, want that it has 2 clients", got)
 	}
-	shop.Do("DELETE", free, nil).Want(200)
-	if got := asked(shops); got.Uses != "has 1 client" {
+	shop.Do("DELETE", unowned, nil).Want(200)
+	if got := askLease(shopLease); got.Usage != "has 1 client" {
 		t.Errorf("whether the integration can go: got %+v, want that it has 1 client", got)
 	}
-	if got := asked(shops + "&detach=now"); got.Detached != 1 {
+	if got := askLease(shopLease + "&detach=now"); got.Detached != 1 {
 		t.Errorf("got %d clients detached, want 1", got.Detached)
 	}
-	if got := asked(shops + "&detach=now"); got.Detached != 0 {
+	if got := askLease(shopLease + "&detach=now"); got.Detached != 0 {
 		t.Errorf("got %d clients detached, want 0", got.Detached)
 	}
-	c.Do("PATCH", its, `{"integration": 5, "billing_id": 11}`).Want(200)
+	c.Do("PATCH", shopClient, `{"integration": 5, "billing_id": 11}`).Want(200)
 	c.System.DeleteIntegration(hubID)
 	testkit.Eventually(t, "who has gone has no clients", func() bool {
-		got := testkit.Decode[clients.ViewedClient](c.Do("GET", its, nil).Want(200))
+		got := testkit.Decode[clients.ViewedClient](c.Do("GET", shopClient, nil).Want(200))
 		return got.Integration == nil && got.BillingID == nil
 	})
 }
@@ -234,17 +240,17 @@ func TestClientsOfIntegrations(t *testing.T) {
 // A client that somebody uses stays.
 func TestClientInUse(t *testing.T) {
 	t.Parallel()
-	c := newStand(t)
-	id, at := c.make("ben@example.com")
-	second, its := c.make("ann@example.com")
+	c := newTestService(t)
+	id, at := c.createClient("ben@example.com")
+	second, secondPath := c.createClient("ann@example.com")
 	c.Network.Use("client", id, "has 2 IP entities")
 	c.Do("DELETE", at, nil).WantDetail(http.StatusConflict, fmt.Sprintf("Client %d has 2 IP entities.", id))
 	c.Do("DELETE", path("/client/%d,%d", id, second), nil).Want(409)
-	c.Do("GET", its, nil).Want(200)
+	c.Do("GET", secondPath, nil).Want(200)
 	c.PXE.SetAway(true)
-	c.Do("DELETE", its, nil).Want(503)
+	c.Do("DELETE", secondPath, nil).Want(503)
 	c.PXE.SetAway(false)
-	c.Do("DELETE", its, nil).Want(200)
+	c.Do("DELETE", secondPath, nil).Want(200)
 	c.Network.Use("client", id, "")
 	c.Do("DELETE", at, nil).Want(200)
 }
@@ -252,10 +258,10 @@ func TestClientInUse(t *testing.T) {
 // What a client writes of itself takes its password, is tried a few times only, and is told to it.
 func TestClientWritesItsOwnAccount(t *testing.T) {
 	t.Parallel()
-	c := newStand(t)
-	id, at := c.make("ben@example.com", "password", "a long walk in the rain")
+	c := newTestService(t)
+	id, at := c.createClient("ben@example.com", "password", "a long walk in the rain")
 	own, sister := c.asClient(id), c.As(&principal.Principal{KeyID: 77, Owner: principal.Owner{Type: principal.Client, ID: id}, Name: "Ben"})
-	told := func(address string) (changes []string) {
+	listChanges := func(address string) (changes []string) {
 		t.Helper()
 		for _, m := range c.System.Mails(address) {
 			changes = append(changes, m.What.(mail.AccountChanged).Changes...)
@@ -267,7 +273,7 @@ func TestClientWritesItsOwnAccount(t *testing.T) {
 		own.Do("PATCH", at, body).WantErrors("/current_password", "wrong")
 	}
 	own.Do("PATCH", at, `{"email": "ben@example.com", "first": "Benjamin"}`).Want(200) // which changes no address
-	if got := told("ben@example.com"); got != nil {
+	if got := listChanges("ben@example.com"); got != nil {
 		t.Errorf("without a change: got mails about %q, want none", got)
 	}
 	own.Do("PATCH", at, `{"password": "short", "current_password": "a long walk in the rain"}`).WantErrors("/password", "too_short")
@@ -279,36 +285,36 @@ func TestClientWritesItsOwnAccount(t *testing.T) {
 		t.Errorf("got %s, want it to name the second factor", text)
 	}
 	password, moved := "The password was changed.", "The email address was changed from ben@example.com to new@example.com."
-	if got, want := told("ben@example.com"), []string{password, moved}; !slices.Equal(got, want) {
+	if got, want := listChanges("ben@example.com"), []string{password, moved}; !slices.Equal(got, want) {
 		t.Errorf("at the old address: got mails about %q, want %q", got, want)
 	}
 	required := "Whether a sign-in takes a second factor was changed to: yes."
-	if got, want := told("new@example.com"), []string{moved, required}; !slices.Equal(got, want) {
+	if got, want := listChanges("new@example.com"), []string{moved, required}; !slices.Equal(got, want) {
 		t.Errorf("at the new address: got mails about %q, want %q", got, want)
 	}
 	for range lockout.OfKey - 1 { // one of the wrong ones is from before the last right one
 		own.Do("PATCH", at, `{"password": "a long walk by night", "current_password": "who knows"}`)
 	}
 	for _, caller := range []*testkit.Client{own, sister} {
-		wrong := caller.Do("PATCH", at, `{"password": "a long walk by night", "current_password": "who knows"}`)
-		if wrong.Status != 422 && wrong.Status != 429 {
-			t.Errorf("a wrong password: got %d, want 422 or 429", wrong.Status)
+		invalid := caller.Do("PATCH", at, `{"password": "a long walk by night", "current_password": "who knows"}`)
+		if invalid.Status != 422 && invalid.Status != 429 {
+			t.Errorf("a wrong password: got %d, want 422 or 429", invalid.Status)
 		}
-		right := caller.Do("PATCH", at, `{"password": "a long walk by night", "current_password": "a long walk in the snow"}`).Want(429)
-		if wait := right.Header.Get("Retry-After"); wait == "" || wait == "1" {
+		valid := caller.Do("PATCH", at, `{"password": "a long walk by night", "current_password": "a long walk in the snow"}`).Want(429)
+		if wait := valid.Header.Get("Retry-After"); wait == "" || wait == "1" {
 			t.Errorf("got the Retry-After %q, want more than 1 second", wait)
 		}
 	}
-	if _, afters := c.records("client.password", "refused"); len(afters) == 0 || strings.Contains(testkit.JSON(afters), "who knows") {
-		t.Errorf("got the records %v of wrong passwords, want some without the password", afters)
+	if _, after := c.records("client.password", "refused"); len(after) == 0 || strings.Contains(testkit.JSON(after), "who knows") {
+		t.Errorf("got the records %v of wrong passwords, want some without the password", after)
 	}
 }
 
 // Whoever has just signed in, or confirmed a code of late, is not asked for the password once more.
 func TestFreshClient(t *testing.T) {
 	t.Parallel()
-	c := newStand(t)
-	id, at := c.make("ben@example.com", "password", "a long walk in the rain", "verify", map[string]any{"require": true})
+	c := newTestService(t)
+	id, at := c.createClient("ben@example.com", "password", "a long walk in the rain", "verify", map[string]any{"require": true})
 	session := func(key int64, began time.Time, acting bool) *testkit.Client {
 		return c.As(&principal.Principal{
 			KeyID: key, Owner: principal.Owner{Type: principal.Client, ID: id}, Name: "Ben", SignedIn: began, Acting: acting,
@@ -335,8 +341,8 @@ func TestFreshClient(t *testing.T) {
 // The gateways are told of a client what they let in by.
 func TestOwnerEntry(t *testing.T) {
 	t.Parallel()
-	c := newStand(t)
-	id, at := c.make("ben@example.com")
+	c := newTestService(t)
+	id, at := c.createClient("ben@example.com")
 	entry := func() (owner struct {
 		Active bool
 		Name   string

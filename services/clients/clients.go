@@ -43,16 +43,16 @@ var Definition = service.Definition{
 		return service.Parts{
 			Routes: s.Routes(),
 			Takes: map[string]events.Take{
-				credentials.ChangeKind: s.takeChange,
-				mail.ChangedKind:       s.tellOfIdentity,
-				mail.InstalledKind:     s.tellInstalled,
+				credentials.ChangeKind: s.applyChange,
+				mail.ChangedKind:       s.notifyForIdentity,
+				mail.InstalledKind:     s.notifyInstalled,
 			},
 			Readers:   []string{"identity", "network", "pxe"},
-			Consumers: []*events.Consumer{s.integrations.Consumer(), s.servers.consumer()},
+			Consumers: []*events.Consumer{s.integrations.Consumer(), s.serverCounts.consumer()},
 			Loops: []service.Loop{
 				{Name: "follow the settings", Run: s.settings.Follow},
-				s.servers.loop(),
-				service.Every(time.Hour, "forget what clients did with addresses", s.forgetEmails),
+				s.serverCounts.loop(),
+				service.Every(time.Hour, "forget what clients did with addresses", s.deleteOldEmailUses),
 			},
 		}
 	},
@@ -60,41 +60,41 @@ var Definition = service.Definition{
 
 // Service is the clients service.
 type Service struct {
-	db           *pg.DB
-	entries      *keycache.Store
-	hasher       account.Hasher
-	lockouts     *lockout.Lockouts
-	settings     *settings.Follower
-	peers        mesh.Peers
-	outbox       *events.Outbox // to system, which sends mails
-	toIdentity   *events.Outbox
-	integrations *events.Refs
-	servers      *serverCounts
-	closing      *events.Closing
+	db             *pg.DB
+	entries        *keycache.Store
+	hasher         account.Hasher
+	lockouts       *lockout.Lockouts
+	settings       *settings.Follower
+	peers          mesh.Peers
+	systemOutbox   *events.Outbox // to system, which sends mails
+	identityOutbox *events.Outbox
+	integrations   *events.Refs
+	serverCounts   *serverCounts
+	leases         *events.Closing
 }
 
 // New makes the service on its migrated schema.
 func New(d service.Deps) *Service {
 	return &Service{
-		db:         d.DB,
-		entries:    d.Entries,
-		hasher:     account.NewHasher(d.Tuning.PasswordMemory),
-		lockouts:   lockout.New(d.Redis, d.Log),
-		settings:   &settings.Follower{Peers: d.Peers, Woken: d.Wakes.Listen(settings.Keeper, settings.Changed)},
-		peers:      d.Peers,
-		outbox:     d.Outboxes["system"],
-		toIdentity: d.Outboxes["identity"],
-		servers:    newServerCounts(d.DB, d.Peers),
+		db:             d.DB,
+		entries:        d.Entries,
+		hasher:         account.NewHasher(d.Tuning.PasswordMemory),
+		lockouts:       lockout.New(d.Redis, d.Log),
+		settings:       &settings.Follower{Peers: d.Peers, Woken: d.Wakes.Listen(settings.Keeper, settings.Changed)},
+		peers:          d.Peers,
+		systemOutbox:   d.Outboxes["system"],
+		identityOutbox: d.Outboxes["identity"],
+		serverCounts:   newServerCounts(d.DB, d.Peers),
 		integrations: &events.Refs{
 			Owner:   "system",
 			Type:    string(principal.Integration),
 			DB:      d.DB,
 			Peers:   d.Peers,
 			Cleared: clearIntegration,
-			Uses:    clientsOf,
+			Uses:    describeUse,
 			Detach:  detachClients,
 		},
-		closing: &events.Closing{
+		leases: &events.Closing{
 			DB:    d.DB,
 			Peers: d.Peers,
 			Type:  "client",
@@ -108,11 +108,19 @@ func New(d service.Deps) *Service {
 // Routes are what the service answers.
 func (s *Service) Routes() []rest.Route {
 	return append(
-		rest.Section{Name: "Clients", Doc: "The people who rent servers."}.Of(s.clients(), s.subLinks(), s.superLinks(), s.emails()),
+		rest.Section{
+			Name: "Clients",
+			Doc:  "The people who rent servers.",
+		}.Of(
+			s.clientRoutes(),
+			s.subLinkRoutes(),
+			s.superLinkRoutes(),
+			s.emailRoutes(),
+		),
 		s.entryRoute(),
 		s.credentialsRoute(),
 		s.integrations.CloseRoute(),
-		s.address(),
+		s.addressRoute(),
 		events.RefRoute(s.db, "client", "client", "jsonb_build_object('integration', integration_id)", "identity", "network", "pxe"),
 	)
 }

@@ -15,8 +15,8 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// stand is the clients service between doubles. Its Client is an admin's who holds every permission.
-type stand struct {
+// testService is the clients service between doubles. Its Client is an admin's who holds every permission.
+type testService struct {
 	*testkit.RunningService
 
 	*neighbours.All
@@ -24,27 +24,27 @@ type stand struct {
 	t testing.TB
 }
 
-func newStand(t testing.TB) *stand {
+func newTestService(t testing.TB) *testService {
 	t.Helper()
 	s, all := neighbours.Run(t, clients.Definition, testkit.ServiceOptions{})
-	return &stand{s, all, t}
+	return &testService{s, all, t}
 }
 
 // asClient is a client of the product who calls by a key of its own.
-func (s *stand) asClient(id int64) *testkit.Client {
+func (s *testService) asClient(id int64) *testkit.Client {
 	return s.As(&principal.Principal{KeyID: 1000 + id, Owner: principal.Owner{Type: principal.Client, ID: id}, Name: "a client"})
 }
 
 // asIntegration is an integration that writes clients.
-func (s *stand) asIntegration(id int64) *testkit.Client {
+func (s *testService) asIntegration(id int64) *testkit.Client {
 	return s.As(&principal.Principal{
 		KeyID: 2000 + id, Owner: principal.Owner{Type: principal.Integration, ID: id}, Name: "an integration",
 		Grants: principal.Grant(permission.UsersClients, permission.Read) | principal.Grant(permission.UsersClients, permission.Write),
 	})
 }
 
-// order is what a billing system or a reseller sends for a customer.
-func order(email string, more ...any) map[string]any {
+// orderBody is what a billing system or a reseller sends for a customer.
+func orderBody(email string, more ...any) map[string]any {
 	body := map[string]any{"email": email, "first": "Ben", "last": "Miller"}
 	for i := 0; i < len(more); i += 2 {
 		body[more[i].(string)] = more[i+1]
@@ -52,10 +52,10 @@ func order(email string, more ...any) map[string]any {
 	return body
 }
 
-// make makes a client and returns its id and its path.
-func (s *stand) make(email string, more ...any) (id int64, at string) {
+// createClient makes a client and returns its id and its path.
+func (s *testService) createClient(email string, more ...any) (id int64, at string) {
 	s.t.Helper()
-	id = s.Do("POST", "/client", order(email, more...)).Want(200).ID()
+	id = s.Do("POST", "/client", orderBody(email, more...)).Want(200).ID()
 	return id, path("/client/%d", id)
 }
 
@@ -63,8 +63,8 @@ func path(format string, args ...any) string { return fmt.Sprintf(format, args..
 
 func TestContract(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
-	id, _ := s.make("ben@example.com", "verify", map[string]any{"require": true})
+	s := newTestService(t)
+	id, _ := s.createClient("ben@example.com", "verify", map[string]any{"require": true})
 	want := credentials.Account{
 		ID: id, Name: "Ben Miller", First: "Ben", Last: "Miller", Email: "ben@example.com", Version: 1, Require: true,
 	}
@@ -72,15 +72,15 @@ func TestContract(t *testing.T) {
 		t.Fatal(err)
 	}
 	neighbours.ClientsContract(t, s.Handler(), s.Identity.Double, want)
-	gone, at := s.make("ann@example.com")
+	deleted, at := s.createClient("ann@example.com")
 	s.Do("DELETE", at, nil).Want(200)
-	if !s.Network.Closed("client", gone) || !s.PXE.Closed("client", gone) {
-		t.Errorf("got closed by network %t and by pxe %t, want both", s.Network.Closed("client", gone), s.PXE.Closed("client", gone))
+	if !s.Network.Closed("client", deleted) || !s.PXE.Closed("client", deleted) {
+		t.Errorf("got closed by network %t and by pxe %t, want both", s.Network.Closed("client", deleted), s.PXE.Closed("client", deleted))
 	}
 }
 
 // records are the last ones of a kind of change.
-func (s *stand) records(kind string, action pg.Action) (befores, afters []map[string]any) {
+func (s *testService) records(kind string, action pg.Action) (earlier, later []map[string]any) {
 	s.t.Helper()
 	rows, err := s.DB.Query(
 		s.t.Context(),
@@ -96,17 +96,17 @@ func (s *stand) records(kind string, action pg.Action) (befores, afters []map[st
 		if err := rows.Scan(&before, &after); err != nil {
 			s.t.Fatal(err)
 		}
-		befores, afters = append(befores, before), append(afters, after)
+		earlier, later = append(earlier, before), append(later, after)
 	}
-	return befores, afters
+	return earlier, later
 }
 
 // A count that an event of another service changes has no record of its own, and so none that speaks of it: records of one
 // client would contradict each other.
 func TestRecordsHaveNoCounts(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
-	id, at := s.make("ben@example.com")
+	s := newTestService(t)
+	id, at := s.createClient("ben@example.com")
 	s.Network.SetServers(id, 2)
 	testkit.Eventually(t, "the servers are counted", func() bool {
 		return testkit.Decode[clients.Client](s.Do("GET", at, nil).Want(200)).Servers == 2
@@ -114,15 +114,15 @@ func TestRecordsHaveNoCounts(t *testing.T) {
 	s.Do("PATCH", at, `{"first": "Benjamin"}`).Want(200)
 	s.Do("DELETE", at, nil).Want(200)
 	for action, both := range map[pg.Action]bool{pg.Created: false, pg.Edited: true, pg.Deleted: false} {
-		befores, afters := s.records("client", action)
-		if len(befores) != 1 {
-			t.Fatalf("records of client.%s: got %d, want 1", action, len(befores))
+		before, after := s.records("client", action)
+		if len(before) != 1 {
+			t.Fatalf("records of client.%s: got %d, want 1", action, len(before))
 		}
-		for _, record := range []map[string]any{befores[0], afters[0]} {
+		for _, record := range []map[string]any{before[0], after[0]} {
 			if record == nil && both {
 				t.Errorf("client.%s: got a record with one side, want both", action)
 			}
-			if count, there := record["serversCount"]; there {
+			if count, exists := record["serversCount"]; exists {
 				t.Errorf("client.%s: got serversCount %v, want none", action, count)
 			}
 			if name := record["name"]; record != nil && name == nil {

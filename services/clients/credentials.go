@@ -17,18 +17,18 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-// whose names a client by its address or its id.
-type whose struct {
+// accountQuery names a client by its address or its id.
+type accountQuery struct {
 	Email string `query:"email"`
 	ID    int64  `query:"id"`
 }
 
 // credentialsRoute answers identity who has an address, and what his password is compared with.
 func (s *Service) credentialsRoute() rest.Route {
-	return rest.Read[whose, credentials.Account]{
+	return rest.Read[accountQuery, credentials.Account]{
 		Path:  credentials.Path,
 		Guard: guard.Peers("identity"),
-		Do: func(ctx context.Context, req whose) (a credentials.Account, err error) {
+		Do: func(ctx context.Context, req accountQuery) (a credentials.Account, err error) {
 			by, value := "lower(email) = lower($1)", any(req.Email)
 			if req.ID != 0 {
 				by, value = "id = $1", req.ID
@@ -44,8 +44,8 @@ func (s *Service) credentialsRoute() rest.Route {
 	}
 }
 
-// changeCredentials ends the sessions of a client of which the address or the password is changed, but for the caller's own.
-func changeCredentials(ctx context.Context, tx *pg.Tx, id int64, email bool) error {
+// endSessions ends the sessions of a client of which the address or the password is changed, but for the caller's own.
+func endSessions(ctx context.Context, tx *pg.Tx, id int64, email bool) error {
 	own := int64(0)
 	if p := principal.From(ctx).Principal; p != nil && p.Owner == (principal.Owner{Type: principal.Client, ID: id}) {
 		own = p.KeyID
@@ -66,8 +66,8 @@ func changeCredentials(ctx context.Context, tx *pg.Tx, id int64, email bool) err
 
 var clientView = pg.NewView[ViewedClient]("client_view")
 
-// takeChange does what identity says was done with a client's credentials, unless they were changed since.
-func (s *Service) takeChange(ctx context.Context, tx *pg.Tx, m events.Message) error {
+// applyChange does what identity says was done with a client's credentials, unless they were changed since.
+func (s *Service) applyChange(ctx context.Context, tx *pg.Tx, m events.Message) error {
 	var c credentials.Change
 	if err := json.Unmarshal(m.Content, &c); err != nil {
 		return fmt.Errorf("read what was done with credentials: %w", err)
@@ -98,7 +98,7 @@ func (s *Service) takeChange(ctx context.Context, tx *pg.Tx, m events.Message) e
 		}
 	}
 	if c.Proven && (!claimed || unproven) {
-		if err := endSuperLinks(ctx, tx, c.Client); err != nil {
+		if err := deleteSuperLinks(ctx, tx, c.Client); err != nil {
 			return err
 		}
 	}
@@ -121,7 +121,7 @@ func (s *Service) claim(ctx context.Context, tx *pg.Tx, c *credentials.Change, h
 	var secrets []string
 	if c.What == credentials.Password {
 		secrets = []string{"password"}
-		if err := changeCredentials(ctx, tx, c.Client, false); err != nil {
+		if err := endSessions(ctx, tx, c.Client, false); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, "UPDATE client SET password_hash = $2 WHERE id = $1", c.Client, hash.Reveal()); err != nil {
@@ -138,8 +138,8 @@ func (s *Service) claim(ctx context.Context, tx *pg.Tx, c *credentials.Change, h
 	return nil
 }
 
-// endSuperLinks deletes the links by which others read an account, but for those that who holds users.clients has made.
-func endSuperLinks(ctx context.Context, tx *pg.Tx, client int64) error {
+// deleteSuperLinks deletes the links by which others read an account, but for those that who holds users.clients has made.
+func deleteSuperLinks(ctx context.Context, tx *pg.Tx, client int64) error {
 	rows, err := tx.Query(ctx, "SELECT id FROM super_link WHERE client_id = $1 AND NOT given ORDER BY id FOR UPDATE", client)
 	if err != nil {
 		return fmt.Errorf("look for the super links of client %d: %w", client, err)
@@ -164,7 +164,7 @@ func endSuperLinks(ctx context.Context, tx *pg.Tx, client int64) error {
 				Name:    link.Name,
 				Version: link.Version,
 			},
-			party(link.Grantee.ID, link.Name),
+			clientTarget(link.Grantee.ID, link.Name),
 		}})
 	}
 	return nil

@@ -35,15 +35,15 @@ type emailBody struct {
 	Type string `json:"type" required:"create" example:"welcome" doc:"the name of an email template of the type client, with or without .tpl"`
 }
 
-// askTime is how long another service may take to answer.
-const askTime = 3 * time.Second
+// askTimeout is how long another service may take to answer.
+const askTimeout = 3 * time.Second
 
-func (s *Service) emails() []rest.Route {
+func (s *Service) emailRoutes() []rest.Route {
 	return []rest.Route{
 		rest.Mutation[emailRequest, []EmailResult]{
 			Method:  http.MethodPost,
 			Path:    "/client/{client_id}/email",
-			Guard:   orClient,
+			Guard:   holdersAndClients,
 			Name:    "emailClient",
 			Summary: "Send a client a mail",
 			Doc:     "A client sends `client-account-created` to accounts that it has created.",
@@ -52,7 +52,7 @@ func (s *Service) emails() []rest.Route {
 				if callingClient(ctx) != 0 {
 					return s.countEmail(ctx)
 				}
-				ctx, cancel := s.peers.Limit(ctx, askTime)
+				ctx, cancel := s.peers.Limit(ctx, askTimeout)
 				defer cancel()
 				err := s.peers.Ask(ctx, "system", mail.TemplatesPath, &req.templates)
 				if errors.Is(err, mesh.ErrAway) {
@@ -66,12 +66,12 @@ func (s *Service) emails() []rest.Route {
 }
 
 func (s *Service) emailClient(ctx context.Context, tx *pg.Tx, req emailRequest) ([]EmailResult, error) {
-	if me := callingClient(ctx); me != 0 {
-		if err := maySendTo(ctx, tx, me, req.ID); err != nil {
+	if caller := callingClient(ctx); caller != 0 {
+		if err := checkMailAllowed(ctx, tx, caller, req.ID); err != nil {
 			return nil, err
 		}
 	}
-	to, err := recipient(ctx, tx, req.ID)
+	to, err := lockRecipient(ctx, tx, req.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -79,37 +79,37 @@ func (s *Service) emailClient(ctx context.Context, tx *pg.Tx, req emailRequest) 
 	if err != nil {
 		return nil, err
 	}
-	is := func(name string) bool {
+	matches := func(name string) bool {
 		return strings.EqualFold(name, body.Type) || strings.EqualFold(name, strings.TrimSuffix(body.Type, ".tpl"))
 	}
-	if is(mail.ClientAccountCreated{}.Kind()) {
-		return s.welcome(ctx, tx, req.ID, to)
+	if matches(mail.ClientAccountCreated{}.Kind()) {
+		return s.sendWelcome(ctx, tx, req.ID, to)
 	}
-	found := slices.IndexFunc(req.templates, is)
+	found := slices.IndexFunc(req.templates, matches)
 	if found < 0 {
-		known := "there is none yet; `POST /email/template` makes one"
+		hint := "there is none yet; `POST /email/template` makes one"
 		if callingClient(ctx) != 0 {
-			known = "a client sends " + mail.ClientAccountCreated{}.Kind()
+			hint = "a client sends " + mail.ClientAccountCreated{}.Kind()
 		} else if len(req.templates) > 0 {
-			known = "there are " + strings.Join(req.templates, ", ")
+			hint = "there are " + strings.Join(req.templates, ", ")
 		}
-		return nil, problem.Member("/type", "not_found", "is no template to write to clients by: %s", known)
+		return nil, problem.Member("/type", "not_found", "is no template to write to clients by: %s", hint)
 	}
 	template := req.templates[found]
-	if err := mail.SendBy(ctx, tx, s.outbox, template, fmt.Sprintf("/client/%d", req.ID), to, mail.ForClient{}); err != nil {
+	if err := mail.SendBy(ctx, tx, s.systemOutbox, template, fmt.Sprintf("/client/%d", req.ID), to, mail.ForClient{}); err != nil {
 		return nil, err
 	}
-	return emailed(tx, req.ID, to, template), nil
+	return recordEmail(tx, req.ID, to, template), nil
 }
 
-func emailed(tx *pg.Tx, id int64, to mail.To, template string) []EmailResult {
+func recordEmail(tx *pg.Tx, id int64, to mail.To, template string) []EmailResult {
 	tx.Record(pg.Record{Kind: "client", Action: "emailed", Targets: []pg.Target{{Type: "client", Noun: "client", ID: id, Name: to.To.Name}},
 		Before: struct{}{}, After: map[string]string{"email_template": template}})
 	return []EmailResult{{"success", fmt.Sprintf("The mail %s to %s is on its way.", template, to.To.Email)}}
 }
 
-// welcome has an account mailed a link to choose its first password by.
-func (s *Service) welcome(ctx context.Context, tx *pg.Tx, id int64, to mail.To) ([]EmailResult, error) {
+// sendWelcome has an account mailed a link to choose its first password by.
+func (s *Service) sendWelcome(ctx context.Context, tx *pg.Tx, id int64, to mail.To) ([]EmailResult, error) {
 	var signedIn bool
 	if err := tx.QueryRow(ctx, "SELECT signed_in_at IS NOT NULL FROM client WHERE id = $1", id).Scan(&signedIn); err != nil {
 		return nil, fmt.Errorf("look whether client %d has signed in: %w", id, err)
@@ -129,8 +129,8 @@ func (s *Service) welcome(ctx context.Context, tx *pg.Tx, id int64, to mail.To) 
 				"(IRONPLANE_API_URL)",
 		)
 	}
-	if err := s.toIdentity.Send(ctx, tx, credentials.WelcomeKind, credentials.Welcome{Client: id}, secret.String{}); err != nil {
+	if err := s.identityOutbox.Send(ctx, tx, credentials.WelcomeKind, credentials.Welcome{Client: id}, secret.String{}); err != nil {
 		return nil, err
 	}
-	return emailed(tx, id, to, mail.ClientAccountCreated{}.Kind()), nil
+	return recordEmail(tx, id, to, mail.ClientAccountCreated{}.Kind()), nil
 }

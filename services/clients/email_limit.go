@@ -17,16 +17,16 @@ import (
 // countAddress counts a client's create, and an edit that sends an address: not one of an account that the client reads, so
 // that it can send back what it has read.
 func (s *Service) countAddress(ctx context.Context, verb rest.Verbs, address string) error {
-	me := callingClient(ctx)
-	if me == 0 || verb == rest.Editing && address == "" {
+	caller := callingClient(ctx)
+	if caller == 0 || verb == rest.Editing && address == "" {
 		return nil
 	}
 	if verb == rest.Editing {
-		var read bool
+		var canRead bool
 		err := s.db.QueryRow(ctx, "SELECT EXISTS (SELECT FROM client c JOIN client_reached r ON r.id = c.id "+
-			"WHERE lower(c.email) = lower($2) AND r.viewer = $1)", me, address).
-			Scan(&read)
-		if err != nil || read {
+			"WHERE lower(c.email) = lower($2) AND r.viewer = $1)", caller, address).
+			Scan(&canRead)
+		if err != nil || canRead {
 			return err
 		}
 	}
@@ -37,8 +37,8 @@ func (s *Service) countAddress(ctx context.Context, verb rest.Verbs, address str
 // could find out. All accounts that one has created, and that these have, count as one with it, or each new one would have a
 // limit of its own. It counts before anything is done, whatever comes of that, in the database, for all instances at once.
 func (s *Service) countEmail(ctx context.Context) error {
-	me := callingClient(ctx)
-	if me == 0 {
+	caller := callingClient(ctx)
+	if caller == 0 {
 		return nil
 	}
 	limit := settings.ClientEmails.In(s.settings.Values())
@@ -46,7 +46,7 @@ func (s *Service) countEmail(ctx context.Context) error {
 	err := s.db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("what it is counted for is recorded")
 		var root int64
-		if err := tx.QueryRow(ctx, "SELECT coalesce((SELECT root_id FROM client WHERE id = $1), $1)", me).Scan(&root); err != nil {
+		if err := tx.QueryRow(ctx, "SELECT coalesce((SELECT root_id FROM client WHERE id = $1), $1)", caller).Scan(&root); err != nil {
 			return err
 		}
 		if err := tx.Lock(ctx, "emails of clients", root); err != nil {
@@ -63,7 +63,7 @@ func (s *Service) countEmail(ctx context.Context) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("count what client %d does with addresses: %w", me, err)
+		return fmt.Errorf("count what client %d does with addresses: %w", caller, err)
 	}
 	if wait == 0 {
 		return nil
@@ -77,8 +77,8 @@ func (s *Service) countEmail(ctx context.Context) error {
 	return f
 }
 
-// forgetEmails forgets what counts no more.
-func (s *Service) forgetEmails(ctx context.Context) error {
+// deleteOldEmailUses forgets what counts no more.
+func (s *Service) deleteOldEmailUses(ctx context.Context) error {
 	return s.db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("it counts no more")
 		_, err := tx.Exec(ctx, "DELETE FROM email_use WHERE at < clock_timestamp() - interval '1 hour'")

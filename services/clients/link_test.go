@@ -15,19 +15,19 @@ import (
 	"github.com/ironplane/ironplane/services/clients/clientstest"
 )
 
-// clients makes clients that are called so, and returns their ids and callers with their keys.
-func (s *stand) clients(names ...string) (ids map[string]int64, as map[string]*testkit.Client) {
+// createClients makes clients that are called so, and returns their ids and callers with their keys.
+func (s *testService) createClients(names ...string) (ids map[string]int64, as map[string]*testkit.Client) {
 	s.t.Helper()
 	ids, as = map[string]int64{}, map[string]*testkit.Client{}
 	for _, name := range names {
-		ids[name], _ = s.make(name+"@example.com", "first", name)
+		ids[name], _ = s.createClient(name+"@example.com", "first", name)
 		as[name] = s.asClient(ids[name])
 	}
 	return ids, as
 }
 
-// listed are the first names in a client's list.
-func listed(t *testing.T, c *testkit.Client) string {
+// listNames are the first names in a client's list.
+func listNames(t *testing.T, c *testkit.Client) string {
 	t.Helper()
 	var names []string
 	for _, client := range testkit.Decode[[]clients.Client](c.Do("GET", "/client", nil).Want(200)) {
@@ -40,21 +40,21 @@ func listed(t *testing.T, c *testkit.Client) string {
 // What a client's key reaches: along sub links whatever is below, and by a super link what the granter reaches.
 func TestLinks(t *testing.T) {
 	t.Parallel()
-	c := newStand(t)
-	ids, as := c.clients("top", "middle", "leaf", "grantee", "second", "stranger")
+	c := newTestService(t)
+	ids, as := c.createClients("top", "middle", "leaf", "grantee", "second", "stranger")
 	at := func(name string) string { return path("/client/%d", ids[name]) }
 	to := func(name string) map[string]any { return map[string]any{"client_id": ids[name]} }
 	first := c.Do("POST", at("top")+"/sub", to("middle")).Want(200)
 	lower := c.Do("POST", at("middle")+"/sub", to("leaf")).Want(200)
-	given := c.Do("POST", at("top")+"/super", map[string]any{"client_email": "GRANTEE@example.com"}).Want(200)
+	superLink := c.Do("POST", at("top")+"/super", map[string]any{"client_email": "GRANTEE@example.com"}).Want(200)
 	c.Do("POST", at("grantee")+"/super", to("second")).Want(200)
-	if again := c.Do("POST", at("top")+"/sub", to("middle")).Want(200); again.Text != first.Text {
-		t.Errorf("a link that is made again: got %s, want %s", again.Text, first.Text)
+	if repeated := c.Do("POST", at("top")+"/sub", to("middle")).Want(200); repeated.Text != first.Text {
+		t.Errorf("a link that is made again: got %s, want %s", repeated.Text, first.Text)
 	}
 	for name, want := range map[string]string{
 		"top": "leaf middle", "middle": "leaf", "leaf": "", "grantee": "leaf middle", "second": "", "stranger": "",
 	} {
-		if got := listed(t, as[name]); got != want {
+		if got := listNames(t, as[name]); got != want {
 			t.Errorf("%s's list: got %q, want %q", name, got, want)
 		}
 	}
@@ -79,8 +79,8 @@ func TestLinks(t *testing.T) {
 	}
 	for path, want := range map[string]string{
 		at("middle") + "/parent":   fmt.Sprintf(`[{"id":%d,"parent":{"id":%d,"name":"top Miller"}}]`, first.ID(), ids["top"]),
-		at("grantee") + "/granter": fmt.Sprintf(`[{"id":%d,"granter":{"id":%d,"name":"top Miller"}}]`, given.ID(), ids["top"]),
-		at("top") + "/super":       fmt.Sprintf(`[{"id":%d,"grantee":{"id":%d,"name":"grantee Miller"}}]`, given.ID(), ids["grantee"]),
+		at("grantee") + "/granter": fmt.Sprintf(`[{"id":%d,"granter":{"id":%d,"name":"top Miller"}}]`, superLink.ID(), ids["top"]),
+		at("top") + "/super":       fmt.Sprintf(`[{"id":%d,"grantee":{"id":%d,"name":"grantee Miller"}}]`, superLink.ID(), ids["grantee"]),
 	} {
 		if got := c.Do("GET", path, nil).Want(200).Text; strings.TrimSpace(got) != want {
 			t.Errorf("%s: got %s, want %s", path, got, want)
@@ -107,20 +107,20 @@ func TestLinks(t *testing.T) {
 
 	// A pair stands in both, and either end takes a link away.
 	both := as["top"].Do("POST", at("top")+"/super", to("middle")).Want(200)
-	if got := listed(t, as["middle"]); got != "leaf" {
+	if got := listNames(t, as["middle"]); got != "leaf" {
 		t.Errorf("the granter's list: got %q, want leaf", got)
 	}
 	as["middle"].Do("GET", at("top"), nil).Want(200)
 	as["middle"].Do("DELETE", fmt.Sprint(at("middle"), "/granter/", both.ID()), nil).Want(200)
 	as["middle"].Do("GET", at("top"), nil).Want(404)
 	as["leaf"].Do("DELETE", fmt.Sprint(at("leaf"), "/parent/", lower.ID()), nil).Want(200)
-	if got := listed(t, as["top"]) + "|" + listed(t, as["grantee"]); got != "middle|middle" {
+	if got := listNames(t, as["top"]) + "|" + listNames(t, as["grantee"]); got != "middle|middle" {
 		t.Errorf("the lists without the lower link: got %q, want middle|middle", got)
 	}
-	as["top"].Do("DELETE", fmt.Sprint(at("top"), "/super/", given.ID()), nil).Want(200)
+	as["top"].Do("DELETE", fmt.Sprint(at("top"), "/super/", superLink.ID()), nil).Want(200)
 	as["grantee"].Do("GET", at("top"), nil).Want(404)
 	c.Do("DELETE", at("middle"), nil).Want(200)
-	if got := c.Do("GET", at("top")+"/sub", nil).Want(200).Text + listed(t, as["top"]); got != "[]\n" {
+	if got := c.Do("GET", at("top")+"/sub", nil).Want(200).Text + listNames(t, as["top"]); got != "[]\n" {
 		t.Errorf("of a deleted client: got %s, want no links and no clients", got)
 	}
 }
@@ -129,14 +129,14 @@ func TestLinks(t *testing.T) {
 // and the accounts say.
 func TestSubLinksMakeNoCycle(t *testing.T) {
 	t.Parallel()
-	c := newStand(t)
+	c := newTestService(t)
 	const accounts, callers, rounds = 8, 32, 12
 	for i := range accounts {
-		c.Do("POST", "/client", order(fmt.Sprintf("c%d@example.com", i))).Want(200)
+		c.Do("POST", "/client", orderBody(fmt.Sprintf("c%d@example.com", i))).Want(200)
 	}
 	var all sync.WaitGroup
 	var mu sync.Mutex
-	made, refused := 0, 0
+	created, refused := 0, 0
 	for range callers {
 		all.Go(func() {
 			for range rounds {
@@ -145,33 +145,33 @@ func TestSubLinksMakeNoCycle(t *testing.T) {
 					c.Do("PATCH", path("/client/%d", int64(to)), map[string]any{"last": fmt.Sprint(rand.Uint64())}).Want(200)
 					continue
 				}
-				answer := c.Do("POST", path("/client/%d/sub", int64(from)), map[string]any{"client_id": to})
+				response := c.Do("POST", path("/client/%d/sub", int64(from)), map[string]any{"client_id": to})
 				mu.Lock()
-				if answer.Status == 200 {
-					made++
+				if response.Status == 200 {
+					created++
 				} else {
-					answer.WantErrors("/client_id", "cycle")
+					response.WantErrors("/client_id", "cycle")
 					refused++
 				}
 				mu.Unlock()
-				if answer.Status == 200 && rand.IntN(3) == 0 {
-					if gone := c.Do("DELETE", fmt.Sprint(path("/client/%d/sub/", int64(from)), answer.ID()), nil); gone.Status != 404 {
-						gone.Want(200)
+				if response.Status == 200 && rand.IntN(3) == 0 {
+					if deleted := c.Do("DELETE", fmt.Sprint(path("/client/%d/sub/", int64(from)), response.ID()), nil); deleted.Status != 404 {
+						deleted.Want(200)
 					}
 				}
 			}
 		})
 	}
 	all.Wait()
-	if made == 0 || refused == 0 {
-		t.Errorf("got %d links made and %d refused, want at least one of each", made, refused)
+	if created == 0 || refused == 0 {
+		t.Errorf("got %d links made and %d refused, want at least one of each", created, refused)
 	}
-	clientstest.CompareReach(t, c.DB)
+	clientstest.CheckReach(t, c.DB)
 	c.Do("DELETE", "/client/3,4,5", nil).Want(200)
-	clientstest.CompareReach(t, c.DB)
+	clientstest.CheckReach(t, c.DB)
 
 	for _, name := range []string{"above", "tree"} {
-		c.Do("POST", "/client", order(name+"@example.com")).Want(200)
+		c.Do("POST", "/client", orderBody(name+"@example.com")).Want(200)
 	}
 	testkit.Execute(t, c.DB, "INSERT INTO client_reach SELECT 10, n, 1, '', '' FROM generate_series(1000001, 1200000) n")
 	c.Do("POST", "/client/9/sub", `{"client_id": 10}`).WantErrors("/client_id", "too_many")
@@ -180,32 +180,33 @@ func TestSubLinksMakeNoCycle(t *testing.T) {
 }
 
 // A reseller's day with nothing but its own key: what it orders, ten times each, and what each of the three sees.
-func TestResellersDay(t *testing.T) {
+func TestResellerJourney(t *testing.T) {
 	t.Parallel()
-	c := newStand(t)
-	ids, as := c.clients("reseller", "known", "stranger")
+	c := newTestService(t)
+	ids, as := c.createClients("reseller", "known", "stranger")
 	own := path("/client/%d", ids["reseller"])
 	reseller, known := as["reseller"], as["known"]
 
 	// A new address: an account of its own, whoever sends the order how often.
-	var made clients.ViewedClient
+	var created clients.ViewedClient
 	for i := range 10 {
-		answer := reseller.Do("POST", "/client", order("new@example.com", "billing_id", 7, "password", "secret", "disabled", true)).Want(200)
+		response := reseller.Do("POST", "/client", orderBody("new@example.com", "billing_id", 7, "password", "secret", "disabled", true)).
+			Want(200)
 		if i == 0 {
-			made = testkit.Decode[clients.ViewedClient](answer)
-		} else if again := testkit.Decode[clients.ViewedClient](answer); testkit.JSON(again) != testkit.JSON(made) {
-			t.Errorf("the same order again: got %+v, want %+v", again, made)
+			created = testkit.Decode[clients.ViewedClient](response)
+		} else if repeated := testkit.Decode[clients.ViewedClient](response); testkit.JSON(repeated) != testkit.JSON(created) {
+			t.Errorf("the same order again: got %+v, want %+v", repeated, created)
 		}
 	}
-	if made.BillingID != nil || made.Disabled || made.Name != "Ben Miller" {
-		t.Errorf("got %+v, want an enabled Ben Miller without a billing id", made)
+	if created.BillingID != nil || created.Disabled || created.Name != "Ben Miller" {
+		t.Errorf("got %+v, want an enabled Ben Miller without a billing id", created)
 	}
-	at := path("/client/%d", made.ID)
+	at := path("/client/%d", created.ID)
 
 	// A known one: nothing of it is shown or changed, and the answer has the same members.
 	before := c.Do("GET", path("/client/%d", ids["known"]), nil).Want(200).Text
 	for range 10 {
-		named := testkit.Decode[clients.ViewedClient](reseller.Do("POST", "/client", order("KNOWN@example.com")).Want(200))
+		named := testkit.Decode[clients.ViewedClient](reseller.Do("POST", "/client", orderBody("KNOWN@example.com")).Want(200))
 		if named.ID != ids["known"] || named.Name != "Ben Miller" || named.Email != "KNOWN@example.com" || named.ClaimedAt != nil {
 			t.Errorf("an order for a known address: got %+v, want client %d as it was ordered", named, ids["known"])
 		}
@@ -213,9 +214,9 @@ func TestResellersDay(t *testing.T) {
 	if after := c.Do("GET", path("/client/%d", ids["known"]), nil).Want(200).Text; after != before {
 		t.Errorf("the known account: got %s, want %s", after, before)
 	}
-	theirs := path("/client/%d", ids["known"])
+	knownPath := path("/client/%d", ids["known"])
 	if shown := testkit.Decode[clients.ViewedClient](
-		reseller.Do("GET", theirs, nil).Want(200),
+		reseller.Do("GET", knownPath, nil).Want(200),
 	); shown.First != "Ben" ||
 		shown.Email != "KNOWN@example.com" {
 		t.Errorf("what the reseller sees of the known account: got %+v, want Ben and KNOWN@example.com", shown)
@@ -227,13 +228,13 @@ func TestResellersDay(t *testing.T) {
 		t.Errorf("the reseller's list: got %s, want Ben Miller twice and no known Miller", list)
 	}
 	for _, nested := range []string{"/sub", "/super", "/parent", "/granter"} {
-		reseller.Do("GET", theirs+nested, nil).Want(404)
+		reseller.Do("GET", knownPath+nested, nil).Want(404)
 	}
-	reseller.Do("PATCH", theirs, `{"first": "Ben"}`).Want(403)
-	reseller.Do("PATCH", theirs, `{"first": "known"}`).Want(403) // which would tell a guess
-	reseller.Do("POST", "/client", order("reseller@example.com")).WantErrors("/email", "invalid")
-	known.Do("POST", "/client", order("reseller@example.com")).WantErrors("/email", "cycle")
-	toldKnown := func(want ...mail.ClientLinked) {
+	reseller.Do("PATCH", knownPath, `{"first": "Ben"}`).Want(403)
+	reseller.Do("PATCH", knownPath, `{"first": "known"}`).Want(403) // which would tell a guess
+	reseller.Do("POST", "/client", orderBody("reseller@example.com")).WantErrors("/email", "invalid")
+	known.Do("POST", "/client", orderBody("reseller@example.com")).WantErrors("/email", "cycle")
+	wantKnownMails := func(want ...mail.ClientLinked) {
 		t.Helper()
 		var got []mail.ClientLinked
 		for _, m := range c.System.Mails("known@example.com") {
@@ -243,13 +244,13 @@ func TestResellersDay(t *testing.T) {
 			t.Errorf("got the mails %+v, want %+v", got, want)
 		}
 	}
-	toldKnown(mail.ClientLinked{By: "reseller Miller", Relation: "sub"}) // once, however often it was ordered
+	wantKnownMails(mail.ClientLinked{By: "reseller Miller", Relation: "sub"}) // once, however often it was ordered
 	if mails := c.System.Mails("new@example.com"); len(mails) > 0 {
 		t.Errorf("got the mails %s to the new account, want none, since its creator writes to it", testkit.JSON(mails))
 	}
 
 	// A mail: to what it has created, which is not claimed, and of the one kind.
-	for to, want := range map[string]int{theirs: 403, own: 403, path("/client/%d", ids["stranger"]): 404, "/client/999999": 404} {
+	for to, want := range map[string]int{knownPath: 403, own: 403, path("/client/%d", ids["stranger"]): 404, "/client/999999": 404} {
 		for _, kind := range []string{"client-account-created", "CLIENT-account-created.tpl", "welcome"} {
 			reseller.Do("POST", to+"/email", map[string]any{"type": kind}).Want(want)
 		}
@@ -292,46 +293,46 @@ func TestResellersDay(t *testing.T) {
 	if !strings.Contains(granted.Text, `"name":"Ben Miller"`) {
 		t.Errorf("got %s, want the grantee Ben Miller", granted.Text)
 	}
-	toldKnown(mail.ClientLinked{By: "reseller Miller", Relation: "sub"}, mail.ClientLinked{By: "reseller Hosting", Relation: "super"})
-	if told := c.System.Mails(
+	wantKnownMails(mail.ClientLinked{By: "reseller Miller", Relation: "sub"}, mail.ClientLinked{By: "reseller Hosting", Relation: "super"})
+	if mails := c.System.Mails(
 		"reseller@example.com",
-	); len(told) != 1 ||
-		!strings.Contains(testkit.JSON(told[0].What), "Ben Miller may read the account") {
-		t.Errorf("the granter: got the mails %s, want that another one may read the account", testkit.JSON(told))
+	); len(mails) != 1 ||
+		!strings.Contains(testkit.JSON(mails[0].What), "Ben Miller may read the account") {
+		t.Errorf("the granter: got the mails %s, want that another one may read the account", testkit.JSON(mails))
 	}
-	if again := reseller.Do("POST", own+"/super", `{"client_email": "known@example.com"}`).Want(200); again.Text != granted.Text {
-		t.Errorf("a link that is made again: got %s, want %s", again.Text, granted.Text)
+	if repeated := reseller.Do("POST", own+"/super", `{"client_email": "known@example.com"}`).Want(200); repeated.Text != granted.Text {
+		t.Errorf("a link that is made again: got %s, want %s", repeated.Text, granted.Text)
 	}
 	known.Do("GET", at, nil).Want(200)
 	known.Do("GET", own, nil).Want(200)
 	as["stranger"].Do("GET", own, nil).Want(404)
 	known.Do("PATCH", at, `{"first": "x"}`).Want(403)
-	if got := listed(t, known); got != "Bob" {
+	if got := listNames(t, known); got != "Bob" {
 		t.Errorf("the grantee's list: got %q, want Bob", got)
 	}
-	known.Do("DELETE", fmt.Sprint(theirs, "/granter/", granted.ID()), nil).Want(200)
+	known.Do("DELETE", fmt.Sprint(knownPath, "/granter/", granted.ID()), nil).Want(200)
 	known.Do("GET", at, nil).Want(404)
-	parent := testkit.Decode[[]clients.ParentLink](known.Do("GET", theirs+"/parent", nil).Want(200))
-	known.Do("DELETE", fmt.Sprint(theirs, "/parent/", parent[0].ID), nil).Want(200)
-	reseller.Do("GET", theirs, nil).Want(404)
+	parent := testkit.Decode[[]clients.ParentLink](known.Do("GET", knownPath+"/parent", nil).Want(200))
+	known.Do("DELETE", fmt.Sprint(knownPath, "/parent/", parent[0].ID), nil).Want(200)
+	reseller.Do("GET", knownPath, nil).Want(404)
 	reseller.Do("DELETE", fmt.Sprint(own, "/sub/", links[0].ID), nil).Want(200)
 	reseller.Do("GET", at, nil).Want(404)
 	if named := testkit.Decode[clients.ViewedClient](
-		reseller.Do("POST", "/client", order("bob@example.com")).Want(200),
-	); named.ID != made.ID ||
+		reseller.Do("POST", "/client", orderBody("bob@example.com")).Want(200),
+	); named.ID != created.ID ||
 		named.First != "Ben" {
-		t.Errorf("linked again: got %+v, want client %d with the first name Ben", named, made.ID)
+		t.Errorf("linked again: got %+v, want client %d with the first name Ben", named, created.ID)
 	}
 	reseller.Do("PATCH", at, `{"first": "Bob"}`).Want(403)
 
 	// The same order of many at once makes one account.
 	var all sync.WaitGroup
 	for range 8 {
-		all.Go(func() { reseller.Do("POST", "/client", order("rush@example.com")).Want(200) })
+		all.Go(func() { reseller.Do("POST", "/client", orderBody("rush@example.com")).Want(200) })
 	}
 	all.Wait()
 	if list := testkit.Decode[[]clients.Client](c.Do("GET", "/client?email=rush@example.com", nil).Want(200)); len(list) != 1 {
 		t.Errorf("got the clients %+v, want one", list)
 	}
-	clientstest.CompareReach(t, c.DB)
+	clientstest.CheckReach(t, c.DB)
 }

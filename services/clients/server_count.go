@@ -20,10 +20,10 @@ import (
 const (
 	// awayInterval is how often network is asked that cannot be.
 	awayInterval = time.Second
-	// countTime is how long network may take to count.
-	countTime = 3 * time.Second
-	// mostCounted is of how many clients network is asked at once.
-	mostCounted = 500
+	// countTimeout is how long network may take to count.
+	countTimeout = 3 * time.Second
+	// maxCounted is of how many clients network is asked at once.
+	maxCounted = 500
 )
 
 // serverCounts keep of how many servers the IP entities of each client are. Network is asked for those of which it says that
@@ -60,17 +60,17 @@ func (c *serverCounts) consumer() *events.Consumer {
 			if len(owners) == 0 {
 				return nil
 			}
-			return c.recount(ctx, tx, "SELECT DISTINCT unnest($1::bigint[])", owners)
+			return c.scheduleRecount(ctx, tx, "SELECT DISTINCT unnest($1::bigint[])", owners)
 		},
 		TakenUp: func(ctx context.Context, tx *pg.Tx, _ events.TakenUp) error {
-			return c.recount(ctx, tx, "SELECT id FROM client")
+			return c.scheduleRecount(ctx, tx, "SELECT id FROM client")
 		}}
 }
 
-// recount has the servers of these clients counted once the unit of work has committed. One that is just being counted waits
+// scheduleRecount has the servers of these clients counted once the unit of work has committed. One that is just being counted waits
 // for that, and is counted again.
-func (c *serverCounts) recount(ctx context.Context, tx *pg.Tx, which string, args ...any) error {
-	_, err := tx.Exec(ctx, "INSERT INTO client_recount "+which+" ORDER BY 1 ON CONFLICT DO NOTHING", args...)
+func (c *serverCounts) scheduleRecount(ctx context.Context, tx *pg.Tx, selectSQL string, args ...any) error {
+	_, err := tx.Exec(ctx, "INSERT INTO client_recount "+selectSQL+" ORDER BY 1 ON CONFLICT DO NOTHING", args...)
 	if err != nil {
 		return fmt.Errorf("note whose servers are to be counted: %w", err)
 	}
@@ -89,7 +89,7 @@ func (c *serverCounts) loop() service.Loop {
 	return service.Loop{Name: "count servers", Run: func(ctx context.Context) error {
 		return wake.Loop(ctx, c.due, 0, func(ctx context.Context) (time.Duration, error) {
 			for {
-				more, err := c.count(ctx)
+				more, err := c.countDue(ctx)
 				switch {
 				case errors.Is(err, mesh.ErrAway):
 					return awayInterval, nil
@@ -103,24 +103,24 @@ func (c *serverCounts) loop() service.Loop {
 	}}
 }
 
-// count asks for what is due, a part of it, and tells whether there is more. The rows are held meanwhile: two who count the
+// countDue asks for what is due, a part of it, and tells whether there is more. The rows are held meanwhile: two who count the
 // same client would write what they were told in any order.
-func (c *serverCounts) count(ctx context.Context) (more bool, err error) {
+func (c *serverCounts) countDue(ctx context.Context) (more bool, err error) {
 	err = c.db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("it is recorded where it was changed")
 		rows, err := tx.Query(
 			ctx,
 			"DELETE FROM client_recount WHERE id IN (SELECT id FROM client_recount ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED) RETURNING id",
-			mostCounted,
+			maxCounted,
 		)
 		if err != nil {
 			return err
 		}
 		clients, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-		if more = len(clients) == mostCounted; err != nil || len(clients) == 0 {
+		if more = len(clients) == maxCounted; err != nil || len(clients) == 0 {
 			return err
 		}
-		counts, err := c.ask(ctx, clients)
+		counts, err := c.askCounts(ctx, clients)
 		if err != nil {
 			return err
 		}
@@ -134,9 +134,9 @@ func (c *serverCounts) count(ctx context.Context) (more bool, err error) {
 	return more && err == nil, err
 }
 
-// ask answers the counts of clients, in their order.
-func (c *serverCounts) ask(ctx context.Context, clients []int64) (counts []int64, err error) {
-	ctx, cancel := c.peers.Limit(ctx, countTime)
+// askCounts answers the counts of clients, in their order.
+func (c *serverCounts) askCounts(ctx context.Context, clients []int64) (counts []int64, err error) {
+	ctx, cancel := c.peers.Limit(ctx, countTimeout)
 	defer cancel()
 	text, err := json.Marshal(clients)
 	if err != nil {

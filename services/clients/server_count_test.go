@@ -10,8 +10,8 @@ import (
 // A client's servers are those that network counts, wherever the client is shown.
 func TestServersOfClients(t *testing.T) {
 	t.Parallel()
-	c := newStand(t)
-	ids, as := c.clients("parent", "child")
+	c := newTestService(t)
+	ids, as := c.createClients("parent", "child")
 	parent, child := path("/client/%d", ids["parent"]), path("/client/%d", ids["child"])
 	c.Do("POST", parent+"/sub", map[string]any{"client_id": ids["child"]}).Want(200)
 	shows := func(want int64) {

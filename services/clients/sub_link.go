@@ -46,25 +46,25 @@ type ParentLink struct {
 }
 
 type (
-	ofClient struct {
+	clientPath struct {
 		Client int64 `path:"client_id" db:"client_id"`
 	}
-	ofChild struct {
+	childPath struct {
 		Client int64 `path:"client_id" db:"child_id"`
 	}
-	// otherEnd is the account that a link is made to.
-	otherEnd struct {
+	// linkBody is the account that a link is made to.
+	linkBody struct {
 		Client *int64  `json:"client_id" min:"1" example:"2"`
 		Email  *string `json:"client_email" ext:"true" doc:"instead of client_id" example:"ben@example.com"`
 	}
-	makeLink struct {
+	createLink struct {
 		Client int64 `path:"*"`
-		Body   rest.Body[otherEnd]
+		Body   rest.Body[linkBody]
 	}
 )
 
 // Resolve checks what the tags cannot say.
-func (o *otherEnd) Resolve(invalid *problem.Fields) {
+func (o *linkBody) Resolve(invalid *problem.Fields) {
 	if o.Client == nil && o.Email == nil {
 		invalid.Add("/client_id", "required", "is required, or client_email is")
 	} else if o.Client != nil && o.Email != nil {
@@ -74,12 +74,12 @@ func (o *otherEnd) Resolve(invalid *problem.Fields) {
 
 var subLinks = pg.NewView[SubLink]("sub_link_view")
 
-func (s *Service) subLinks() []rest.Route {
+func (s *Service) subLinkRoutes() []rest.Route {
 	const path = "/client/{client_id}/sub"
-	made := rest.Mutation[makeLink, SubLink]{
+	created := rest.Mutation[createLink, SubLink]{
 		Method:  http.MethodPost,
 		Path:    path,
-		Guard:   orClient,
+		Guard:   holdersAndClients,
 		Name:    "createSubLink",
 		Summary: "Make an account a sub client of a client",
 		Doc:     "A link that is there already is answered as it is. A client links accounts that it has a sub link to; see `POST /client`.",
@@ -89,65 +89,65 @@ func (s *Service) subLinks() []rest.Route {
 			Shows: path + "/{sub_id}",
 		},
 		Example: `{"client_id": 1}`,
-		Do:      s.makeSubLink,
+		Do:      s.createSubLink,
 	}
-	return append(append(rest.Resource[SubLink, ofClient]{
-		Path: path, ID: "sub_id", Noun: "sub link", Guard: orClient, Table: "sub_link", View: "sub_link_view",
-		Without: rest.Creating | rest.Editing, Additions: rest.Deleting, Parent: below, Lock: lockAll[ofClient],
-		About: func(l *SubLink) []pg.Target { return []pg.Target{party(l.Child.ID, l.Name)} },
-	}.Routes(), made), rest.Resource[ParentLink, ofChild]{
+	return append(append(rest.Resource[SubLink, clientPath]{
+		Path: path, ID: "sub_id", Noun: "sub link", Guard: holdersAndClients, Table: "sub_link", View: "sub_link_view",
+		Without: rest.Creating | rest.Editing, Additions: rest.Deleting, Parent: checkLinkAccess, Lock: lockForLink[clientPath],
+		About: func(l *SubLink) []pg.Target { return []pg.Target{clientTarget(l.Child.ID, l.Name)} },
+	}.Routes(), created), rest.Resource[ParentLink, childPath]{
 		Path:      "/client/{client_id}/parent",
 		ID:        "sub_id",
 		Noun:      "parent link",
-		Guard:     orClient,
+		Guard:     holdersAndClients,
 		Table:     "sub_link",
 		View:      "sub_link_view",
 		Without:   rest.Creating | rest.Editing,
 		Additions: rest.Listing | rest.Viewing | rest.Deleting,
-		Parent:    below,
-		Lock:      lockAll[ofChild],
-		About:     func(l *ParentLink) []pg.Target { return []pg.Target{party(l.Parent.ID, l.Parent.Name)} },
+		Parent:    checkLinkAccess,
+		Lock:      lockForLink[childPath],
+		About:     func(l *ParentLink) []pg.Target { return []pg.Target{clientTarget(l.Parent.ID, l.Parent.Name)} },
 	}.Routes()...)
 }
 
-// party is a client as what a link is about.
-func party(id int64, name string) pg.Target {
+// clientTarget is a client as what a link is about.
+func clientTarget(id int64, name string) pg.Target {
 	return pg.Target{Type: "client", Noun: "client", ID: id, Name: name}
 }
 
-func lockAll[B any](ctx context.Context, tx *pg.Tx, _ ...*B) error { return lockLinks(ctx, tx) }
+func lockForLink[B any](ctx context.Context, tx *pg.Tx, _ ...*B) error { return lockLinks(ctx, tx) }
 
 // lockLinks lets those who write sub links go one after the other: what one of them has looked at is as it was when it
 // commits.
 func lockLinks(ctx context.Context, tx *pg.Tx) error { return tx.Lock(ctx, "sub links", 0) }
 
-func (s *Service) makeSubLink(ctx context.Context, tx *pg.Tx, req makeLink) (SubLink, error) {
-	child, err := req.find(ctx, tx)
+func (s *Service) createSubLink(ctx context.Context, tx *pg.Tx, req createLink) (SubLink, error) {
+	child, err := req.findTarget(ctx, tx)
 	if err != nil {
 		return SubLink{}, err
 	}
-	return s.link(ctx, tx, req.Client, card{ID: child, kind: "given"})
+	return s.link(ctx, tx, req.Client, linkTarget{ID: child, kind: "given"})
 }
 
-// find is the account at the other end, of which the link is made: both are there until the unit of work ends.
-func (r makeLink) find(ctx context.Context, tx *pg.Tx) (id int64, err error) {
-	if err := below(ctx, tx, r.Client, permission.Write); err != nil {
+// findTarget is the account at the other end, of which the link is made: both are there until the unit of work ends.
+func (r createLink) findTarget(ctx context.Context, tx *pg.Tx) (id int64, err error) {
+	if err := checkLinkAccess(ctx, tx, r.Client, permission.Write); err != nil {
 		return 0, err
 	}
-	to, err := r.Body.New()
+	target, err := r.Body.New()
 	if err != nil {
 		return 0, err
 	}
 	pointer := "/client_id"
-	if to.Email != nil {
+	if target.Email != nil {
 		pointer = "/client_email"
 	}
-	me := callingClient(ctx)
+	caller := callingClient(ctx)
 	err = tx.QueryRow(ctx, `
 		SELECT child_id FROM sub_link_view WHERE client_id = $1 AND (child_id = $2 OR lower(child_email) = lower($3))
-		UNION ALL SELECT id FROM client WHERE $1 = 0 AND (id = $2 OR lower(email) = lower($3)) LIMIT 1`, me, to.Client, to.Email).Scan(&id)
+		UNION ALL SELECT id FROM client WHERE $1 = 0 AND (id = $2 OR lower(email) = lower($3)) LIMIT 1`, caller, target.Client, target.Email).Scan(&id)
 	if errors.Is(err, pgx.ErrNoRows) {
-		if me != 0 {
+		if caller != 0 {
 			return 0, problem.Member(pointer, "not_found", "names no account that the client has a sub link to")
 		}
 		return 0, problem.Member(pointer, "not_found", "names something that does not exist")
@@ -158,51 +158,51 @@ func (r makeLink) find(ctx context.Context, tx *pg.Tx) (id int64, err error) {
 	if id == r.Client {
 		return 0, problem.Member(pointer, "invalid", "is the client itself")
 	}
-	return id, holdClients(ctx, tx, r.Client, id)
+	return id, lockClients(ctx, tx, r.Client, id)
 }
 
-// holdClients keeps clients there.
-func holdClients(ctx context.Context, tx *pg.Tx, ids ...int64) error {
-	held, err := tx.Exec(ctx, "SELECT FROM client WHERE id = ANY ($1) ORDER BY id FOR KEY SHARE", ids)
-	if err == nil && held.RowsAffected() < int64(len(ids)) {
+// lockClients keeps clients there.
+func lockClients(ctx context.Context, tx *pg.Tx, ids ...int64) error {
+	tag, err := tx.Exec(ctx, "SELECT FROM client WHERE id = ANY ($1) ORDER BY id FOR KEY SHARE", ids)
+	if err == nil && tag.RowsAffected() < int64(len(ids)) {
 		err = pgx.ErrNoRows
 	}
 	return err
 }
 
-// card is an account that a link is made to: of a named one what is shown of it.
-type card struct {
+// linkTarget is an account that a link is made to: of a named one what is shown of it.
+type linkTarget struct {
 	ID                 int64
 	kind               string
 	Email, First, Last *string
 }
 
-// mostReached is of how many more accounts one link may let others know, so that those who wait for its lock do so for a second or two.
-const mostReached = 200_000
+// maxReachedPairs is of how many more accounts one link may let others know, so that those who wait for its lock do so for a second or two.
+const maxReachedPairs = 200_000
 
 // link makes a sub link, or answers the one that there is. The caller holds both clients.
-func (s *Service) link(ctx context.Context, tx *pg.Tx, client int64, to card) (made SubLink, err error) {
+func (s *Service) link(ctx context.Context, tx *pg.Tx, client int64, target linkTarget) (created SubLink, err error) {
 	if err := lockLinks(ctx, tx); err != nil {
-		return made, err
+		return created, err
 	}
-	made, err = subLinks.One(ctx, tx, "client_id = $1 AND child_id = $2", client, to.ID)
+	created, err = subLinks.One(ctx, tx, "client_id = $1 AND child_id = $2", client, target.ID)
 	if !errors.Is(err, pgx.ErrNoRows) {
 		tx.Unrecorded("the link is there")
-		return made, err
+		return created, err
 	}
 	var cycle bool
 	var above, below int64
 	err = tx.QueryRow(ctx, `
 		WITH RECURSIVE above AS (SELECT $1::bigint AS id UNION SELECT l.client_id FROM sub_link l JOIN above a ON l.child_id = a.id)
 		SELECT EXISTS (SELECT FROM above WHERE id = $2), 1 + (SELECT count(*) FROM client_reach WHERE descendant = $1),
-			1 + (SELECT count(*) FROM client_reach WHERE ancestor = $2)`, client, to.ID).Scan(&cycle, &above, &below)
+			1 + (SELECT count(*) FROM client_reach WHERE ancestor = $2)`, client, target.ID).Scan(&cycle, &above, &below)
 	switch {
 	case err != nil:
-		return made, fmt.Errorf("look for a cycle: %w", err)
+		return created, fmt.Errorf("look for a cycle: %w", err)
 	case cycle:
-		return made, problem.Member("/client_id", "cycle", "has client %d below itself", client)
-	case to.kind != "named" && above*below > mostReached:
-		return made, problem.Member(
+		return created, problem.Member("/client_id", "cycle", "has client %d below itself", client)
+	case target.kind != "named" && above*below > maxReachedPairs:
+		return created, problem.Member(
 			"/client_id",
 			"too_many",
 			"has %d sub clients below itself, of which client %d and the %d above it would know: %d pairs, of at most %d",
@@ -210,24 +210,32 @@ func (s *Service) link(ctx context.Context, tx *pg.Tx, client int64, to card) (m
 			client,
 			above-1,
 			above*below,
-			mostReached,
+			maxReachedPairs,
 		)
 	}
 	var id int64
 	err = tx.QueryRow(ctx, "INSERT INTO sub_link (client_id, child_id, kind, email, first, last) VALUES ($1, $2, $3, $4, $5, $6) RETURNING id",
-		client, to.ID, to.kind, to.Email, to.First, to.Last).Scan(&id)
+		client, target.ID, target.kind, target.Email, target.First, target.Last).Scan(&id)
 	if err != nil {
-		return made, fmt.Errorf("link client %d: %w", to.ID, err)
+		return created, fmt.Errorf("link client %d: %w", target.ID, err)
 	}
-	if made, err = subLinks.Get(ctx, tx, id); err != nil {
-		return made, fmt.Errorf("read the link: %w", err)
+	if created, err = subLinks.Get(ctx, tx, id); err != nil {
+		return created, fmt.Errorf("read the link: %w", err)
 	}
-	if to.kind != "created" {
-		if err := s.tellLinked(ctx, tx, to.ID, client, "sub"); err != nil {
-			return made, err
+	if target.kind != "created" {
+		if err := s.notifyLinked(ctx, tx, target.ID, client, "sub"); err != nil {
+			return created, err
 		}
 	}
-	tx.Record(pg.Record{Kind: "client.sub", Action: pg.Created, After: made, Targets: []pg.Target{
-		{Type: fmt.Sprintf("client/%d/sub", client), Noun: "sub link", ID: id, Name: made.Name, Version: made.Version}, party(to.ID, made.Name)}})
-	return made, nil
+	tx.Record(pg.Record{Kind: "client.sub", Action: pg.Created, After: created, Targets: []pg.Target{
+		{
+			Type:    fmt.Sprintf("client/%d/sub", client),
+			Noun:    "sub link",
+			ID:      id,
+			Name:    created.Name,
+			Version: created.Version,
+		},
+		clientTarget(target.ID, created.Name),
+	}})
+	return created, nil
 }

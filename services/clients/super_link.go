@@ -30,18 +30,18 @@ type GranterLink struct {
 	Granter rest.Ref `json:"granter" db:"granter_"`
 }
 
-type ofGrantee struct {
+type granteePath struct {
 	Client int64 `path:"client_id" db:"grantee_id"`
 }
 
 var superLinks = pg.NewView[SuperLink]("super_link_view")
 
-func (s *Service) superLinks() []rest.Route {
+func (s *Service) superLinkRoutes() []rest.Route {
 	const path = "/client/{client_id}/super"
-	made := rest.Mutation[makeLink, SuperLink]{
+	created := rest.Mutation[createLink, SuperLink]{
 		Method:  http.MethodPost,
 		Path:    path,
-		Guard:   orClient,
+		Guard:   holdersAndClients,
 		Name:    "createSuperLink",
 		Summary: "Let an account read a client and what it reaches",
 		Doc:     "A link that is there already is answered as it is. A client links accounts that it has a sub link to; see `POST /client`.",
@@ -51,62 +51,62 @@ func (s *Service) superLinks() []rest.Route {
 			Shows: path + "/{super_id}",
 		},
 		Example: `{"client_id": 1}`,
-		Do:      s.makeSuperLink,
+		Do:      s.createSuperLink,
 	}
-	return append(append(rest.Resource[SuperLink, ofClient]{
-		Path: path, ID: "super_id", Noun: "super link", Guard: orClient, Table: "super_link", View: "super_link_view",
-		Without: rest.Creating | rest.Editing, Parent: below,
-		About: func(l *SuperLink) []pg.Target { return []pg.Target{party(l.Grantee.ID, l.Name)} },
-	}.Routes(), made), rest.Resource[GranterLink, ofGrantee]{
+	return append(append(rest.Resource[SuperLink, clientPath]{
+		Path: path, ID: "super_id", Noun: "super link", Guard: holdersAndClients, Table: "super_link", View: "super_link_view",
+		Without: rest.Creating | rest.Editing, Parent: checkLinkAccess,
+		About: func(l *SuperLink) []pg.Target { return []pg.Target{clientTarget(l.Grantee.ID, l.Name)} },
+	}.Routes(), created), rest.Resource[GranterLink, granteePath]{
 		Path:      "/client/{client_id}/granter",
 		ID:        "super_id",
 		Noun:      "granter link",
-		Guard:     orClient,
+		Guard:     holdersAndClients,
 		Table:     "super_link",
 		View:      "super_link_view",
 		Without:   rest.Creating | rest.Editing,
 		Additions: rest.Listing | rest.Viewing | rest.Deleting,
-		Parent:    below,
-		About:     func(l *GranterLink) []pg.Target { return []pg.Target{party(l.Granter.ID, l.Granter.Name)} },
+		Parent:    checkLinkAccess,
+		About:     func(l *GranterLink) []pg.Target { return []pg.Target{clientTarget(l.Granter.ID, l.Granter.Name)} },
 	}.Routes()...)
 }
 
-func (s *Service) makeSuperLink(ctx context.Context, tx *pg.Tx, req makeLink) (made SuperLink, err error) {
-	if err := notActing(ctx); err != nil {
-		return made, err
+func (s *Service) createSuperLink(ctx context.Context, tx *pg.Tx, req createLink) (created SuperLink, err error) {
+	if err := refuseActing(ctx); err != nil {
+		return created, err
 	}
-	grantee, err := req.find(ctx, tx)
+	grantee, err := req.findTarget(ctx, tx)
 	if err != nil {
-		return made, err
+		return created, err
 	}
 	var id int64
 	err = tx.QueryRow(ctx, `
 		INSERT INTO super_link AS l (client_id, grantee_id, given, name)
 		SELECT $1, $2, $3, (SELECT first || ' ' || last FROM sub_link WHERE client_id = $1 AND child_id = $2 AND kind = 'named' AND NOT $3)
 		ON CONFLICT DO NOTHING RETURNING id`, req.Client, grantee, callingClient(ctx) == 0).Scan(&id)
-	there := errors.Is(err, pgx.ErrNoRows)
-	if err != nil && !there {
-		return made, fmt.Errorf("link client %d: %w", grantee, err)
+	exists := errors.Is(err, pgx.ErrNoRows)
+	if err != nil && !exists {
+		return created, fmt.Errorf("link client %d: %w", grantee, err)
 	}
-	if made, err = superLinks.One(ctx, tx, "client_id = $1 AND grantee_id = $2", req.Client, grantee); err != nil || there {
+	if created, err = superLinks.One(ctx, tx, "client_id = $1 AND grantee_id = $2", req.Client, grantee); err != nil || exists {
 		tx.Unrecorded("the link is there")
-		return made, err
+		return created, err
 	}
-	if err := s.tellLinked(ctx, tx, grantee, req.Client, "super"); err != nil {
-		return made, err
+	if err := s.notifyLinked(ctx, tx, grantee, req.Client, "super"); err != nil {
+		return created, err
 	}
-	if err := s.tellChanged(ctx, tx, req.Client, made.Name+" may read the account and the accounts that it reaches."); err != nil {
-		return made, err
+	if err := s.notifyChanged(ctx, tx, req.Client, created.Name+" may read the account and the accounts that it reaches."); err != nil {
+		return created, err
 	}
-	tx.Record(pg.Record{Kind: "client.super", Action: pg.Created, After: made, Targets: []pg.Target{
+	tx.Record(pg.Record{Kind: "client.super", Action: pg.Created, After: created, Targets: []pg.Target{
 		{
 			Type:    fmt.Sprintf("client/%d/super", req.Client),
 			Noun:    "super link",
 			ID:      id,
-			Name:    made.Name,
-			Version: made.Version,
+			Name:    created.Name,
+			Version: created.Version,
 		},
-		party(grantee, made.Name),
+		clientTarget(grantee, created.Name),
 	}})
-	return made, nil
+	return created, nil
 }

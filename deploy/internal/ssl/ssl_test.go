@@ -201,7 +201,7 @@ func newDoor(t *testing.T, config gateway.Config, newGateway func(gateway.Config
 	ctx, stop := context.WithCancel(t.Context())
 	served := make(chan error, 1)
 	go func() {
-		served <- process.Serve(ctx, process.WithTLS(plain, encrypted, g.TLS()), g, slog.New(slog.DiscardHandler))
+		served <- process.Serve(ctx, process.WithTLS(plain, encrypted, g.TLSConfig()), g, slog.New(slog.DiscardHandler))
 	}()
 	t.Cleanup(func() {
 		stop()

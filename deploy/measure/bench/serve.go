@@ -136,7 +136,7 @@ func serveGateway(ctx context.Context, o order, say announce) (err error) {
 	if err != nil {
 		return err
 	}
-	return listen(ctx, p.Gateway, ready{TLS: config.TLSListen, Key: key.Reveal()}, p.Gateway.AlsoTLS, say)
+	return listen(ctx, p.Gateway, ready{TLS: config.TLSListen, Key: key.Reveal()}, p.Gateway.AddTLSListener, say)
 }
 
 // plainly listens for nothing but plain HTTP.

@@ -65,13 +65,13 @@ func checks(c *config) []health.Check {
 			}
 			return err
 		}},
-		{Name: "IRONPLANE_SERVICES: it names all services", Ask: func(context.Context) error { return c.namesAll() }},
+		{Name: "IRONPLANE_SERVICES: it names all services", Ask: func(context.Context) error { return c.checkServices() }},
 		process.CheckRedis(c.Redis),
 		process.CheckListen("IRONPLANE_LISTEN", c.Listen),
 	}, c.Config.Checks(), c.OperationsConfig.Checks(), c.MeshConfig.Checks(principal.Gateway))
 }
 
-func (c *config) namesAll() error {
+func (c *config) checkServices() error {
 	for _, name := range catalog.Names() {
 		if _, named := c.Services[name]; !named {
 			return fmt.Errorf("IRONPLANE_SERVICES does not name %s", name)
@@ -81,7 +81,7 @@ func (c *config) namesAll() error {
 }
 
 func serve(ctx context.Context, c config, operations *process.Operations, log *slog.Logger) error {
-	if err := c.namesAll(); err != nil {
+	if err := c.checkServices(); err != nil {
 		return err
 	}
 	for _, name := range catalog.Unknown(slices.Collect(maps.Keys(c.Services))) {
@@ -106,7 +106,7 @@ func serve(ctx context.Context, c config, operations *process.Operations, log *s
 		upstreams[name] = proxies[name]
 	}
 	err = m.Find(ctx, func(service string, addresses []string) {
-		proxies[service].Move(addresses)
+		proxies[service].SetAddresses(addresses)
 		peers.Move(service, addresses)
 	})
 	if err != nil {
@@ -139,7 +139,7 @@ func serve(ctx context.Context, c config, operations *process.Operations, log *s
 	if err != nil {
 		return err
 	}
-	if listener, err = g.AlsoTLS(listener); err != nil {
+	if listener, err = g.AddTLSListener(listener); err != nil {
 		return err
 	}
 	operations.Check(g.Checks()...)

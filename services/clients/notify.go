@@ -19,15 +19,15 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest"
 )
 
-// recipient is a client whom a mail is for, who stays what he is until the unit of work ends.
-func recipient(ctx context.Context, tx *pg.Tx, id int64) (to mail.To, err error) {
+// lockRecipient is a client whom a mail is for, who stays what he is until the unit of work ends.
+func lockRecipient(ctx context.Context, tx *pg.Tx, id int64) (to mail.To, err error) {
 	err = tx.QueryRow(ctx, "SELECT name, first, last, email FROM client WHERE id = $1 FOR SHARE", id).
 		Scan(&to.To.Name, &to.To.First, &to.To.Last, &to.To.Email)
 	return to, err
 }
 
-// address answers pxe the email address of a client whose machine is installed: empty where there is none.
-func (s *Service) address() rest.Route {
+// addressRoute answers pxe the email address of a client whose machine is installed: empty where there is none.
+func (s *Service) addressRoute() rest.Route {
 	return rest.Read[rest.Item, string]{
 		Path:  "/internal/email/{client_id}",
 		Guard: guard.Peers("pxe"),
@@ -41,11 +41,11 @@ func (s *Service) address() rest.Route {
 	}
 }
 
-func accountOf(id int64) string { return fmt.Sprintf("/client/%d", id) }
+func accountPath(id int64) string { return fmt.Sprintf("/client/%d", id) }
 
-// tellLinked tells an account that a client was linked with it.
-func (s *Service) tellLinked(ctx context.Context, tx *pg.Tx, id, client int64, relation string) error {
-	to, err := recipient(ctx, tx, id)
+// notifyLinked tells an account that a client was linked with it.
+func (s *Service) notifyLinked(ctx context.Context, tx *pg.Tx, id, client int64, relation string) error {
+	to, err := lockRecipient(ctx, tx, id)
 	if err != nil {
 		return fmt.Errorf("tell client %d of a link: %w", id, err)
 	}
@@ -53,51 +53,51 @@ func (s *Service) tellLinked(ctx context.Context, tx *pg.Tx, id, client int64, r
 	if err := tx.QueryRow(ctx, "SELECT name FROM client WHERE id = $1", client).Scan(&by); err != nil {
 		return fmt.Errorf("tell client %d of a link: %w", id, err)
 	}
-	return mail.Send(ctx, tx, s.outbox, accountOf(id), to, mail.ClientLinked{By: by, Relation: relation})
+	return mail.Send(ctx, tx, s.systemOutbox, accountPath(id), to, mail.ClientLinked{By: by, Relation: relation})
 }
 
-// tellChanged tells an account what happened to it.
-func (s *Service) tellChanged(ctx context.Context, tx *pg.Tx, id int64, changes ...string) error {
-	to, err := recipient(ctx, tx, id)
+// notifyChanged tells an account what happened to it.
+func (s *Service) notifyChanged(ctx context.Context, tx *pg.Tx, id int64, changes ...string) error {
+	to, err := lockRecipient(ctx, tx, id)
 	if err != nil {
 		return fmt.Errorf("tell client %d of a change: %w", id, err)
 	}
-	return mail.Send(ctx, tx, s.outbox, accountOf(id), to, changed(ctx, changes))
+	return mail.Send(ctx, tx, s.systemOutbox, accountPath(id), to, describeChanges(ctx, changes))
 }
 
-// tellOfIdentity tells an account what identity says that happened to it, unless it is gone.
-func (s *Service) tellOfIdentity(ctx context.Context, tx *pg.Tx, m events.Message) error {
-	var of mail.ClientChanged
-	if err := json.Unmarshal(m.Content, &of); err != nil {
+// notifyForIdentity tells an account what identity says that happened to it, unless it is gone.
+func (s *Service) notifyForIdentity(ctx context.Context, tx *pg.Tx, m events.Message) error {
+	var message mail.ClientChanged
+	if err := json.Unmarshal(m.Content, &message); err != nil {
 		return fmt.Errorf("read what an account is told: %w", err)
 	}
-	to, err := recipient(ctx, tx, of.Client)
+	to, err := lockRecipient(ctx, tx, message.Client)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("tell client %d of a change: %w", of.Client, err)
+		return fmt.Errorf("tell client %d of a change: %w", message.Client, err)
 	}
-	return mail.Send(ctx, tx, s.outbox, accountOf(of.Client), to, of.Content)
+	return mail.Send(ctx, tx, s.systemOutbox, accountPath(message.Client), to, message.Content)
 }
 
-// tellInstalled tells an account how an installation has ended, unless it is gone.
-func (s *Service) tellInstalled(ctx context.Context, tx *pg.Tx, m events.Message) error {
-	var of mail.ClientInstalled
-	if err := json.Unmarshal(m.Content, &of); err != nil {
+// notifyInstalled tells an account how an installation has ended, unless it is gone.
+func (s *Service) notifyInstalled(ctx context.Context, tx *pg.Tx, m events.Message) error {
+	var message mail.ClientInstalled
+	if err := json.Unmarshal(m.Content, &message); err != nil {
 		return fmt.Errorf("read how an installation has ended: %w", err)
 	}
-	to, err := recipient(ctx, tx, of.Client)
+	to, err := lockRecipient(ctx, tx, message.Client)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("tell client %d of an installation: %w", of.Client, err)
+		return fmt.Errorf("tell client %d of an installation: %w", message.Client, err)
 	}
-	return mail.SendBy(ctx, tx, s.outbox, of.Template, accountOf(of.Client), to, of.Content)
+	return mail.SendBy(ctx, tx, s.systemOutbox, message.Template, accountPath(message.Client), to, message.Content)
 }
 
-func changed(ctx context.Context, changes []string) mail.AccountChanged {
+func describeChanges(ctx context.Context, changes []string) mail.AccountChanged {
 	call := principal.From(ctx)
 	content := mail.AccountChanged{Changes: changes, At: time.Now().UTC().Truncate(time.Second)}
 	if call.Principal != nil {
@@ -109,10 +109,10 @@ func changed(ctx context.Context, changes []string) mail.AccountChanged {
 	return content
 }
 
-// tellEdited tells an account that what its security hangs on was changed: at the address that it had, too.
-func (s *Service) tellEdited(ctx context.Context, tx *pg.Tx, id int64, before, b *clientBody) error {
+// notifyEdited tells an account that what its security hangs on was changed: at the address that it had, too.
+func (s *Service) notifyEdited(ctx context.Context, tx *pg.Tx, id int64, before, b *clientBody) error {
 	var changes []string
-	if b.hash != nil {
+	if b.newHash != nil {
 		changes = append(changes, "The password was changed.")
 	}
 	if b.Email != before.Email {
@@ -132,7 +132,7 @@ func (s *Service) tellEdited(ctx context.Context, tx *pg.Tx, id int64, before, b
 	addresses := []string{before.Email, b.Email}
 	for _, address := range slices.CompactFunc(addresses, strings.EqualFold) {
 		to.To.Email = address
-		if err := mail.Send(ctx, tx, s.outbox, accountOf(id), to, changed(ctx, changes)); err != nil {
+		if err := mail.Send(ctx, tx, s.systemOutbox, accountPath(id), to, describeChanges(ctx, changes)); err != nil {
 			return err
 		}
 	}

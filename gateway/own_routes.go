@@ -49,7 +49,7 @@ func (g *Gateway) ownRoutes() http.Handler {
 		file, below := strings.CutPrefix(r.URL.Path, docsPath+"/")
 		return below && assets.Found(&http.Request{URL: &url.URL{Path: file}, Header: r.Header})
 	}
-	router.MatcherFunc(isAsset).Handler(revalidated(http.StripPrefix(docsPath+"/", assets))).Methods(http.MethodGet, http.MethodHead)
+	router.MatcherFunc(isAsset).Handler(withRevalidation(http.StripPrefix(docsPath+"/", assets))).Methods(http.MethodGet, http.MethodHead)
 	router.NotFoundHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		problem.Write(w, r, g.log, problem.NoSuchPath())
 	})
@@ -84,8 +84,8 @@ const docsScript = `SwaggerUIBundle({url: "` + openapi.Path + `", dom_id: "#docs
 var docsPolicy = "default-src 'none'; script-src 'self' '" + hashSource(docsScript) + "'; style-src 'self' 'unsafe-inline'; " +
 	"img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// revalidated is for what is the same for everybody.
-func revalidated(next http.Handler) http.Handler {
+// withRevalidation is for what is the same for everybody.
+func withRevalidation(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-cache")
 		next.ServeHTTP(w, r)
@@ -102,15 +102,15 @@ func (g *Gateway) docs(w http.ResponseWriter, _ *http.Request) {
 
 // health tells that the gateway answers, and whether changes are refused and why.
 func (g *Gateway) health(w http.ResponseWriter, _ *http.Request) {
-	answer := struct {
+	body := struct {
 		Status string `json:"status"`
 		Detail string `json:"detail,omitempty"`
 	}{Status: "ok"}
-	if reason, there := g.config.Maintenance.Reason(); there {
-		answer.Status, answer.Detail = "maintenance", reason
+	if reason, isOn := g.config.Maintenance.Reason(); isOn {
+		body.Status, body.Detail = "maintenance", reason
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(answer)
+	_ = json.NewEncoder(w).Encode(body)
 }
 
 // document merges what the services say of themselves.
