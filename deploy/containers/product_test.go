@@ -23,7 +23,7 @@ import (
 )
 
 // The README's tour works on what the compose file starts.
-func TestTour(t *testing.T) { tour.Take(t, root+"/README.md", installed.url, installed.key) }
+func TestTour(t *testing.T) { tour.Take(t, root, installed.url, installed.key) }
 
 // largest is how many bytes an image has at most, and largestRendering one with text/template: its reflection keeps the
 // linker from leaving out what is not called. That of identity reads what security keys say, that of pxe has a client of S3 besides, of

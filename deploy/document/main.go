@@ -1,5 +1,5 @@
-// Document writes, from the routes, the pages that describe them: the API document and the policy;
-// and what templates can show.
+// Document writes the generated pages of docs/reference: the API document and the policy, from the routes; the variables of
+// templates; and the environment variables. It is run in the repository's root.
 package main
 
 import (
@@ -43,6 +43,13 @@ func write(args []string) error {
 		return err
 	}
 	if err := os.WriteFile(filepath.Join(args[0], "pxe-variables.md"), []byte(script.Reference()), 0o644); err != nil {
+		return err
+	}
+	page, err := variables(".")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(args[0], "variables.md"), []byte(page), 0o644); err != nil {
 		return err
 	}
 	return os.WriteFile(filepath.Join(args[0], "policy.md"), []byte(product.Policy()), 0o644)

@@ -7,9 +7,9 @@ import (
 	"github.com/ironplane/ironplane/deploy/internal/tour"
 )
 
-// The README's tour gives the answers that it prints.
+// The tours of the README and of the docs print what these pages show.
 func TestReadmeTour(t *testing.T) {
 	t.Parallel()
 	r := start(t, map[string]string{"IRONPLANE_DATA": filepath.Join(t.TempDir(), "data")})
-	tour.Take(t, "../../README.md", r.URL, r.key())
+	tour.Take(t, "../..", r.URL, r.key())
 }

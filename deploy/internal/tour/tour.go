@@ -1,36 +1,43 @@
-// Package tour takes the README's tours, for tests.
+// Package tour runs the commands that pages print, and compares the output.
 package tour
 
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 )
 
 var (
-	console  = regexp.MustCompile("(?s)```console\n(.*?)```")
-	function = regexp.MustCompile(`(?m)^api\(\) .*$`)
-	moment   = regexp.MustCompile(`"iso_8601":"[^"]*","unix":\d+`)
+	console   = regexp.MustCompile("(?s)```console\n(.*?)```")
+	function  = regexp.MustCompile(`(?m)^api\(\) .*$`)
+	timestamp = regexp.MustCompile(`"iso_8601":"[^"]*","unix":\d+`)
 )
 
-// Take pastes the tours line by line for a product that nobody has used yet, and compares the answers with what the README
-// prints.
-func Take(t *testing.T, readme, url, key string) {
+// Pages are the pages with tours, in the order in which one goes on where the one before ended. Paths start at the repository.
+var Pages = []string{"README.md", "docs/do/address-plan.md", "docs/do/sell.md", "docs/do/webhooks.md", "docs/operate/keys.md"}
+
+// Take runs the commands of Pages below root in one shell, on a product without data, and compares the output with the pages.
+func Take(t *testing.T, root, url, key string) {
 	t.Helper()
 	for _, tool := range []string{"sh", "curl", "sed", "cut"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			t.Skip("the tour needs ", tool)
 		}
 	}
-	text, err := os.ReadFile(readme)
-	if err != nil {
-		t.Fatal(err)
+	var text strings.Builder
+	for _, page := range Pages {
+		content, err := os.ReadFile(filepath.Join(root, page))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text.Write(content)
 	}
-	script := "ADMIN=" + key + "\nKEY=$ADMIN\n" + strings.ReplaceAll(function.FindString(string(text)), "http://127.0.0.1:8080", url) + "\n"
+	script := "ADMIN=" + key + "\nKEY=$ADMIN\n" + strings.ReplaceAll(function.FindString(text.String()), "http://127.0.0.1:8080", url) + "\n"
 	var want strings.Builder
-	for _, block := range console.FindAllStringSubmatch(string(text), -1) {
+	for _, block := range console.FindAllStringSubmatch(text.String(), -1) {
 		for line := range strings.Lines(block[1]) {
 			want.WriteString(line)
 			if command, ok := strings.CutPrefix(line, "$ "); ok {
@@ -45,18 +52,18 @@ func Take(t *testing.T, readme, url, key string) {
 		t.Fatal(err)
 	}
 	gotLines, wantLines := strings.Split(
-		moment.ReplaceAllString(string(got), "moment"),
+		timestamp.ReplaceAllString(string(got), "moment"),
 		"\n",
 	), strings.Split(
-		moment.ReplaceAllString(want.String(), "moment"),
+		timestamp.ReplaceAllString(want.String(), "moment"),
 		"\n",
 	)
 	if len(wantLines) < 20 || len(gotLines) != len(wantLines) {
-		t.Fatalf("%d lines, want %d:\n%s", len(gotLines), len(wantLines), got)
+		t.Fatalf("got %d lines, want %d:\n%s", len(gotLines), len(wantLines), got)
 	}
 	for i, line := range wantLines {
 		if gotLines[i] != line {
-			t.Errorf("line %d is\n%s\nwant\n%s", i, gotLines[i], line)
+			t.Errorf("line %d: got\n%s\nwant\n%s", i, gotLines[i], line)
 		}
 	}
 }

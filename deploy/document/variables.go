@@ -1,0 +1,113 @@
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"strings"
+)
+
+// programs are the tables of variables.md, each with the folders and files whose configuration its programs read.
+var programs = []struct {
+	title, text string
+	paths       []string
+}{
+	{
+		"All programs", "",
+		[]string{"pkg/runtime/process/program.go", "pkg/runtime/process/operations.go"},
+	},
+	{
+		"One process: `standalone`, and `split`",
+		"They also read the variables of the gateway and of the services, but for those about other processes.",
+		[]string{"deploy/internal/startup", "deploy/internal/backings", "deploy/internal/product"},
+	},
+	{"The gateway", "", []string{"gateway"}},
+	{
+		"Services", "All services read the same variables. Each text says which service a variable is for, if it is not for all.",
+		[]string{"pkg/service", "pkg/runtime/server"},
+	},
+	{
+		"Processes of one installation",
+		"The gateway and the services read these where they are processes of their own. [Mesh](../understand/mesh.md) explains them.",
+		[]string{"pkg/runtime/process/mesh.go", "pkg/runtime/consul", "pkg/runtime/mtls"},
+	},
+	{
+		"First start", "These count when the system service starts for the first time. From then on the [setting](settings.md) counts.",
+		[]string{"pkg/settings"},
+	},
+	{"`setup`", "", []string{"deploy/setup"}},
+	{"`license`", "", []string{"deploy/license"}},
+	{"The site agent", "", []string{"services/pxe/cmd/site-agent"}},
+}
+
+// variables returns the page on the environment, from the tags of the programs' configurations below root.
+func variables(root string) (string, error) {
+	var page strings.Builder
+	page.WriteString(`# Environment variables
+
+This page lists every environment variable that a program reads, with its default. ` + "`make openapi`" + ` writes it from the code.
+` + "`<program> help`" + ` prints those of one program.
+
+A variable without a default is off where it is empty, unless its text says otherwise. Durations read ` + "`5s`" + ` or ` + "`2m`" + `. A secret can
+stand in a file: the variable with ` + "`_FILE`" + ` behind its name names the file. What operators change while Ironplane runs are
+[settings](settings.md).
+`)
+	for _, p := range programs {
+		fmt.Fprintf(&page, "\n## %s\n\n", p.title)
+		if p.text != "" {
+			page.WriteString(p.text + "\n\n")
+		}
+		page.WriteString("| Variable | Default | Meaning |\n|---|---|---|\n")
+		listed := map[string]bool{}
+		for _, path := range p.paths {
+			tags, err := configTags(filepath.Join(root, path))
+			if err != nil {
+				return "", err
+			}
+			for _, tag := range tags {
+				if name := tag.Get("env"); !listed[name] {
+					listed[name] = true
+					fmt.Fprintf(&page, "| `%s` | %s | %s |\n", name, code(tag.Get("default")), strings.ReplaceAll(tag.Get("doc"), "|", `\|`))
+				}
+			}
+		}
+	}
+	return page.String(), nil
+}
+
+func code(text string) string {
+	if text == "" {
+		return ""
+	}
+	return "`" + text + "`"
+}
+
+// configTags returns the tags with an environment variable in a file, or in the files of a folder, in their order.
+func configTags(path string) ([]reflect.StructTag, error) {
+	var tags []reflect.StructTag
+	err := filepath.WalkDir(path, func(file string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() || !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") {
+			return err
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			if field, ok := n.(*ast.Field); ok && field.Tag != nil {
+				text, _ := strconv.Unquote(field.Tag.Value)
+				if tag := reflect.StructTag(text); tag.Get("env") != "" {
+					tags = append(tags, tag)
+				}
+			}
+			return true
+		})
+		return nil
+	})
+	return tags, err
+}
