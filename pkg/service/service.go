@@ -103,6 +103,8 @@ type Tuning struct {
 	MinTimeout time.Duration
 	// PasswordMemory is what hashing a password takes, in KiB.
 	PasswordMemory uint32
+	// LookInterval is how often those look by themselves who wait to be woken; 0: every wake.Interval.
+	LookInterval time.Duration
 }
 
 // SessionParameters returns the parameters of Postgres for the sessions that the service serves from.

@@ -143,7 +143,7 @@ const (
 	// CertificateChanged is what it wakes gateways with when they are to go by another certificate.
 	CertificateChanged = "certificate"
 	// interval is how often a process asks that nobody wakes, and askTime how long it waits.
-	interval = 15 * time.Second
+	interval = time.Minute
 	askTime  = 3 * time.Second
 )
 
@@ -155,7 +155,7 @@ type Follower struct {
 	Last func(context.Context) (Values, error)
 	// Woken has a value when a setting was changed: see wake.Bus; nil: it asks by itself alone.
 	Woken <-chan struct{}
-	// Interval is how often it asks by itself; 0: every 15 seconds.
+	// Interval is how often it asks by itself; 0: every minute.
 	Interval time.Duration
 	// Heard is called with values that are others than before; nil: nothing is.
 	Heard func(context.Context, Values) error

@@ -101,6 +101,7 @@ func runService(t testing.TB, d service.Definition, o ServiceOptions, url secret
 		Given:    o.Given,
 		Log:      o.Log,
 	}
+	s.Deps.Wakes.Interval = o.Settings.Tuning.LookInterval
 	key, err := seal.Derive(o.MasterKey, d.Name, d.Purposes()...)
 	if err != nil {
 		return nil, err

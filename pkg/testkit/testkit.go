@@ -46,7 +46,8 @@ const (
 
 // Tune fills in what a test does not set: time on a busy machine, and passwords that are cheap to hash.
 func Tune(t service.Tuning) service.Tuning {
-	return service.Tuning{MinTimeout: cmp.Or(t.MinTimeout, time.Minute), PasswordMemory: cmp.Or(t.PasswordMemory, 64)}
+	t.MinTimeout, t.PasswordMemory = cmp.Or(t.MinTimeout, time.Minute), cmp.Or(t.PasswordMemory, 64)
+	return t
 }
 
 var server struct {

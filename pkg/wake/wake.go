@@ -18,7 +18,7 @@ import (
 )
 
 // Interval is how often somebody looks whom nobody wakes.
-const Interval = 30 * time.Second
+const Interval = time.Minute
 
 // Changes is what a service wakes its consumers with when it has numbered changes.
 const Changes = "changes"
@@ -43,6 +43,10 @@ func channel(service string) string { return "events:" + service }
 
 // Bus is the way between those who wake and those who wait. There is one in each process. Of a nil Bus nobody is woken.
 type Bus struct {
+	// Interval is how often everybody is woken besides. Tests set it, so that none waits for the slow look of somebody whom nobody
+	// wakes.
+	Interval time.Duration
+
 	client redis.UniversalClient
 	name   string // of this process, by which it knows its own messages
 
@@ -134,6 +138,11 @@ func (b *Bus) Heard() bool {
 func (b *Bus) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	running.Go(func() { b.publish(ctx) })
+	running.Go(func() {
+		for b.Interval > 0 && pause(ctx, b.Interval) {
+			b.wakeAll()
+		}
+	})
 	running.Go(func() {
 		for ctx.Err() == nil {
 			b.hear(ctx)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ironplane/ironplane/services/pxe/siteagent/agenttest"
 
@@ -37,8 +38,11 @@ type boot struct {
 	macs                                     int
 }
 
-func newBoot(t *testing.T) *boot {
-	s, all := neighbours.Run(t, pxe.Definition, testkit.ServiceOptions{Settings: service.Settings{AllowedNetworks: "127.0.0.1"}})
+func newBoot(t *testing.T) *boot { return newBootWith(t, service.Tuning{}) }
+
+func newBootWith(t *testing.T, tuning service.Tuning) *boot {
+	settings := service.Settings{AllowedNetworks: "127.0.0.1", Tuning: tuning}
+	s, all := neighbours.Run(t, pxe.Definition, testkit.ServiceOptions{Settings: settings})
 	b := &boot{T: t, RunningService: s, All: all, agent: agenttest.NewBootAgent(t, agentKey), group: 1, client: 5}
 	all.Network.SetGroup(b.group, "Berlin")
 	all.System.SetEmailTemplate(1, "install-finished")
@@ -264,7 +268,7 @@ func (b *boot) refusesDeletions(m target) {
 // Each stage has a time, which does not run out while the agent cannot be asked.
 func TestInstallsThatTakeTooLong(t *testing.T) {
 	t.Parallel()
-	b := newBoot(t)
+	b := newBootWith(t, service.Tuning{LookInterval: time.Second}) // nobody wakes for what is late
 	db := b.DB
 	late := func(m target, column string, minutes int) {
 		testkit.Execute(t, db, fmt.Sprintf("UPDATE install SET %s = now() - make_interval(mins => %d) WHERE id = %d", column, minutes, m.id))

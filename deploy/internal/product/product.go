@@ -92,6 +92,7 @@ func Open(
 		}
 	}()
 	p.wakes = wake.New(client)
+	p.wakes.Interval = settings.Tuning.LookInterval
 	keys, err := ProcessKeys(masterKey)
 	if err != nil {
 		return nil, err

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -83,7 +84,7 @@ func (i *installation) start() (err error) {
 		i.Context(),
 		i.urls,
 		i.masterKey,
-		service.Settings{},
+		service.Settings{Tuning: testkit.Tune(service.Tuning{LookInterval: time.Second})}, // nobody tells of a restore
 		producttest.Unlimited,
 		i.redis,
 		gateway.Config{},

@@ -146,7 +146,7 @@ func Assemble(
 		parts = d.New(deps)
 	}
 	gate := &gate{log: deps.Log, maintenance: maintenance}
-	sequence := events.Sequencer{DB: deps.DB, Numbered: func() { deps.Wakes.Wake(d.Name, wake.Changes) }}
+	sequence := events.Sequencer{DB: deps.DB, Numbered: func() { deps.Wakes.Wake(d.Name, wake.Changes) }, Interval: deps.Tuning.LookInterval}
 	readers := append([]string{settings.Keeper}, parts.Readers...)
 	routes := append(append(parts.Routes, events.Feed(deps.DB, readers...)), jobs.Routes(d.Name, deps.DB, settings.Keeper)...)
 	if len(d.Sends) > 0 {

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/wake"
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
 )
 
@@ -76,6 +77,9 @@ func (s *Installs) hear(ctx context.Context, tx *pg.Tx, dhcpServer int64, at tim
 	}
 	if ended(status) || r.Revision < first {
 		return nil
+	}
+	if r.Event == siteagent.EventWaiting {
+		tx.Wake(wake.Changes) // a machine that asks comes before one that does not: the slots are assigned again
 	}
 	switch {
 	case r.Event == siteagent.EventBooted && status != Booting:
