@@ -10,6 +10,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/auth/permission"
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/pkg/testkit/secondfactor"
 	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/services/identity/admin"
 	"github.com/ironplane/ironplane/services/identity/keys"
@@ -26,7 +27,7 @@ type holder struct {
 	integration        int64 // of a client
 	key, moved, factor int64 // of one that is tried
 	passkey, unmade    int64 // security keys of it: a verified one, and one that it is asked to make
-	options            creationOptions
+	options            secondfactor.CreationOptions
 	email              string
 	another            func() int64 // makes such an account, and answers its id
 }
@@ -322,7 +323,7 @@ func (e *escalation) secure(h *holder) {
 	e.t.Helper()
 	_, itself := e.keyBy(e.root, h)
 	made := testkit.Decode[mfa.Authenticator](itself.Do("POST", "/auth/verify/auth", `{"method": 3, "name": "unmade"}`).Want(200))
-	h.unmade, h.options = made.ID, read[creationOptions](e.t, []byte(*made.Value))
+	h.unmade, h.options = made.ID, secondfactor.ParseOptions[secondfactor.CreationOptions](e.t, []byte(*made.Value))
 	err := e.p.Databases[identity.Name].QueryRow(e.t.Context(), "INSERT INTO authenticator (owner_type, owner_id, method_id, value, "+
 		"verified) VALUES ($1, $2, 2, 'tried@example.com', true) RETURNING id", h.owner.Type, h.owner.ID).
 		Scan(&h.factor)
@@ -335,10 +336,10 @@ func (e *escalation) secure(h *holder) {
 // keep gives an account a security key that was verified.
 func (e *escalation) keep(h *holder) {
 	e.t.Helper()
-	device := newDevice(e.t)
+	device := secondfactor.NewDevice(e.t)
 	err := e.p.Databases[identity.Name].QueryRow(e.t.Context(), `
 		INSERT INTO authenticator (owner_type, owner_id, method_id, verified, domain, handle, credential, public_key) VALUES ($1, $2, 3, true, $3, 'h', $4, $5) RETURNING id`,
-		h.owner.Type, h.owner.ID, withPasskeys.PasskeyDomain, device.id, device.public()).Scan(&h.passkey)
+		h.owner.Type, h.owner.ID, secondfactor.Settings.PasskeyDomain, device.ID, device.PublicKey()).Scan(&h.passkey)
 	if err != nil {
 		e.t.Fatal(err)
 	}
@@ -579,7 +580,7 @@ func (e *escalation) attempts(a *asker, h *holder) (all []attempt) {
 			what:    "register a security key of one's own for",
 			method:  "PATCH",
 			path:    path("/auth/verify/auth/%d", h.unmade),
-			body:    created(newDevice(e.t).create(h.options)),
+			body:    secondfactor.VerifyBody(secondfactor.NewDevice(e.t).Create(h.options)),
 			may:     nobody,
 			writers: true,
 		},

@@ -5,6 +5,7 @@ import (
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/pkg/testkit/secondfactor"
 	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/services/identity/keys"
 )
@@ -72,19 +73,19 @@ func testFreshAndStale(t *testing.T, p *product.Product, c *testkit.Client) {
 			_, fresh = signIn(t, c, loginOf(kind, email, third))
 
 			// A code is its session's who asked for it, whether it is fresh or not.
-			a, _ := verifiedApp(t, p, fresh)
-			_, other := complete(t, c, begun(t, c, loginOf(kind, email, third)), a.code())
+			app, _ := secondfactor.NewVerifiedApp(t, p.Databases[identity.Name], fresh)
+			_, other := secondfactor.BeginLogin(t, c, loginOf(kind, email, third)).Complete(t, c, app.Code())
 			testkit.Execute(t, p.Databases[identity.Name], "UPDATE verify_code SET confirmed_at = confirmed_at - interval '11 minutes'")
-			opened := path("%s/code/%d", a.path(), fresh.Do("POST", a.path()+"/code", `{}`).Want(200).ID())
+			opened := path("%s/code/%d", app.Path(), fresh.Do("POST", app.Path()+"/code", `{}`).Want(200).ID())
 			for _, caller := range []*testkit.Client{other, lasting, stale} {
 				caller.Do("GET", opened, nil).Want(404)
-				caller.Do("PATCH", opened, map[string]any{"token": a.code()}).Want(404)
+				caller.Do("PATCH", opened, map[string]any{"token": app.Code()}).Want(404)
 			}
 			takenOff := func(c *testkit.Client) (answers []*testkit.Answer) {
 				if kind == "client" {
 					answers = append(answers, c.Do("PATCH", self, `{"verify": {"require": false}}`))
 				}
-				return append(answers, c.Do("DELETE", a.path(), nil))
+				return append(answers, c.Do("DELETE", app.Path(), nil))
 			}
 			if kind == "client" {
 				stale.Do("PATCH", self, `{"verify": {"require": true}}`).Want(200)
@@ -94,7 +95,7 @@ func testFreshAndStale(t *testing.T, p *product.Product, c *testkit.Client) {
 					answer.Want(403)
 				}
 			}
-			fresh.Do("PATCH", opened, map[string]any{"token": a.code()}).Want(200)
+			fresh.Do("PATCH", opened, map[string]any{"token": app.Code()}).Want(200)
 			for _, caller := range []*testkit.Client{other, lasting, stale} {
 				for _, answer := range takenOff(caller) {
 					answer.Want(403)

@@ -16,7 +16,9 @@ import (
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/pkg/testkit/mailbox"
+	"github.com/ironplane/ironplane/pkg/testkit/secondfactor"
 	"github.com/ironplane/ironplane/services/clients"
+	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/services/identity/keys"
 	"github.com/ironplane/ironplane/services/identity/mfa"
 )
@@ -29,7 +31,7 @@ func withPanels(t *testing.T) (*product.Product, *testkit.Client, *mailbox.Serve
 	box := mailbox.Start(t, mailbox.Options{})
 	p, c := producttest.StartWith(t, testkit.Redis(t), service.Settings{SMTP: "smtp+plain://" + box.Addr, MailFrom: "noreply@example.com",
 		APIURL: "https://api.example.com", ClientURL: "https://panel.example.com/", AdminURL: "https://admin.example.com",
-		PasskeyDomain: withPasskeys.PasskeyDomain, PasskeyOrigins: withPasskeys.PasskeyOrigins})
+		PasskeyDomain: secondfactor.Settings.PasskeyDomain, PasskeyOrigins: secondfactor.Settings.PasskeyOrigins})
 	testkit.Eventually(t, "identity knows where the panels are", func() bool {
 		link := c.Do("GET", "/auth/sso", nil)
 		return link.Status == 200
@@ -142,7 +144,7 @@ func TestWelcome(t *testing.T) {
 	early := testkit.Decode[keys.APIKey](
 		c.Do("POST", "/auth/key", map[string]any{"name": "early", "owner": map[string]any{"url": self}}).Want(200),
 	)
-	verifiedApp(t, p, c.With(early.Key).For(t))
+	secondfactor.NewVerifiedApp(t, p.Databases[identity.Name], c.With(early.Key).For(t))
 	choose(told).Want(200)
 	if !claimed(id) {
 		t.Error("got an unclaimed account after its link was used, want it claimed")
