@@ -1929,10 +1929,10 @@ func (e ListWebhookDeliveriesParamsStatus) Valid() bool {
 
 // APIKey defines model for APIKey.
 type APIKey struct {
-	// AllowedCidrs the networks that it is good from; none: all
+	// AllowedCidrs The networks that the key may be used from. Empty: from anywhere.
 	AllowedCidrs []string `json:"allowed_cidrs"`
 
-	// Bound what it can do at most, whatever its owner holds: what its maker held; left out where it has no such bound
+	// Bound The permissions that the key has at most, whatever its owner holds. Left out if the key has all of its owner's.
 	Bound     *[]string  `json:"bound,omitempty"`
 	ExpiresAt *Timestamp `json:"expires_at,omitempty"`
 
@@ -1941,7 +1941,7 @@ type APIKey struct {
 	// Examples: 1
 	ID int64 `json:"id"`
 
-	// Key the key's value, in the answer to the request that set it and never again
+	// Key The key's value. Only the response to the request that sets it has it.
 	//
 	// Examples: this-is-no-key-but-the-form-of-one
 	Key        *string    `json:"key,omitempty"`
@@ -1958,7 +1958,7 @@ type APIKey struct {
 type Admin struct {
 	CreatedAt Timestamp `json:"created_at"`
 
-	// Disabled whether all keys are refused, as if they were revoked, until it is taken back
+	// Disabled Whether the account is disabled. All of its keys are refused until it is enabled again.
 	//
 	// Examples: false
 	Disabled bool `json:"disabled"`
@@ -1973,15 +1973,17 @@ type Admin struct {
 	// Examples: 1
 	ID int64 `json:"id"`
 
-	// Name the username
+	// Name The username.
 	Name string `json:"name"`
 
-	// ReceiveCopies blind copies of what is mailed to clients
+	// ReceiveCopies Whether the admin gets blind copies of mails to clients.
 	//
 	// Examples: true
 	ReceiveCopies bool `json:"receive_copies"`
 
-	// Username Examples: anna
+	// Username The name that the admin signs in with.
+	//
+	// Examples: anna
 	Username string `json:"username"`
 }
 
@@ -2061,21 +2063,21 @@ type Authenticator struct {
 	ID     int64 `json:"id"`
 	Method Ref   `json:"method"`
 
-	// Name what its owner calls it
+	// Name The name that the owner has chosen.
 	//
 	// Examples: my phone
 	Name  *string  `json:"name,omitempty"`
 	Owner KeyOwner `json:"owner"`
 
-	// RecoveryCodes in the answer that verifies an account's first one, and never again: each is good once in place of a code
+	// RecoveryCodes Codes that each replace one code of an authenticator, once. Only the response that verifies an account's first authenticator has them.
 	RecoveryCodes *[]string `json:"recovery_codes,omitempty"`
 
-	// Value of email, the address; in the answer that makes it, and never again, of totp the otpauth:// URI that an app reads, and of passkey what PublicKeyCredential.parseCreationOptionsFromJSON() takes, as a text
+	// Value For email, the address. For totp and passkey, only in the response that creates the authenticator: the otpauth:// URI for an app, or the JSON for PublicKeyCredential.parseCreationOptionsFromJSON().
 	//
 	// Examples: ben@example.org
 	Value *string `json:"value,omitempty"`
 
-	// Verified whether it is used: a code of it was confirmed
+	// Verified Whether the authenticator is in use. A code of it was confirmed first.
 	//
 	// Examples: false
 	Verified bool `json:"verified"`
@@ -2083,7 +2085,7 @@ type Authenticator struct {
 
 // BeginOpenIDLoginBody defines model for BeginOpenIDLoginBody.
 type BeginOpenIDLoginBody struct {
-	// Challenge the SHA-256, in base64url without =, of what the panel makes at random, keeps, and sends as verifier with the code: so nobody is signed in by a link that another one has begun
+	// Challenge The SHA-256, in base64url without =, of a random text that the panel keeps, and sends as verifier with the code. Nobody can then be signed in by a link that somebody else has begun.
 	//
 	// Examples: 47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU
 	Challenge string `json:"challenge"`
@@ -2107,6 +2109,7 @@ type Billing struct {
 
 // BrowserDetails defines model for BrowserDetails.
 type BrowserDetails struct {
+	// IP The address that the request came from.
 	IP string `json:"ip"`
 }
 
@@ -2220,21 +2223,23 @@ type Client struct {
 
 // CodeAuth defines model for CodeAuth.
 type CodeAuth struct {
-	// ID 0: the account has none, and is mailed the code
+	// ID The authenticator's id. 0: the account has none, and the code is mailed to its address.
 	//
 	// Examples: 1
-	ID       int64 `json:"id"`
-	Method   Ref   `json:"method"`
-	Verified bool  `json:"verified"`
+	ID     int64 `json:"id"`
+	Method Ref   `json:"method"`
+
+	// Verified Whether the authenticator is in use.
+	Verified bool `json:"verified"`
 }
 
 // ConfirmVerifyCodeBody defines model for ConfirmVerifyCodeBody.
 type ConfirmVerifyCodeBody struct {
-	// Challenge of a login: as the login answered it, if it does not stand in the path
+	// Challenge For a login: the challenge of its response, unless the path has it.
 	Challenge  *string               `json:"challenge,omitempty"`
 	Credential *UpdateCredentialBody `json:"credential,omitempty"`
 
-	// Token the code, or a recovery code in its place
+	// Token The code, or a recovery code instead.
 	//
 	// Examples: 123456
 	Token  *string                      `json:"token,omitempty"`
@@ -2262,7 +2267,7 @@ type CopyProfileBody struct {
 
 // CreateAPIKeyBody defines model for CreateAPIKeyBody.
 type CreateAPIKeyBody struct {
-	// AllowedCidrs the networks that it is good from; none: all
+	// AllowedCidrs The networks that the key may be used from. Empty: from anywhere.
 	//
 	// Examples: ["192.0.2.0/24","127.0.0.0/8"]
 	AllowedCidrs *[]string `json:"allowed_cidrs,omitempty"`
@@ -2270,14 +2275,14 @@ type CreateAPIKeyBody struct {
 	// Auth A reference to an item. The id alone, as a number, is accepted too.
 	Auth *RefBody `json:"auth,omitempty"`
 
-	// Email of a login: of the account
+	// Email For a login: the account's email address.
 	Email     *string        `json:"email,omitempty"`
 	ExpiresAt *TimestampBody `json:"expires_at,omitempty"`
 
-	// IsWrapped means nothing
+	// IsWrapped Ignored.
 	IsWrapped *bool `json:"isWrapped,omitempty"`
 
-	// Key the value of a key made elsewhere, at least 32 characters; none: a new one is made
+	// Key The value of a key from another system, at least 32 characters. Left out: a new value is created.
 	//
 	// Examples: this-is-no-key-but-the-form-of-one
 	Key *string `json:"key,omitempty"`
@@ -2288,7 +2293,7 @@ type CreateAPIKeyBody struct {
 	Name  *string                `json:"name,omitempty"`
 	Owner *CreateAPIKeyBodyOwner `json:"owner,omitempty"`
 
-	// Password makes it a login, for which no key is needed: type is admin or client
+	// Password Makes the request a login, which needs no key. Its type is admin or client.
 	Password *string `json:"password,omitempty"`
 
 	// Type as in owner
@@ -2296,13 +2301,13 @@ type CreateAPIKeyBody struct {
 	// Examples: admin
 	Type *string `json:"type,omitempty"`
 
-	// Username of an admin's login, in place of email
+	// Username For an admin's login: the username, instead of email.
 	Username *string `json:"username,omitempty"`
 }
 
 // CreateAPIKeyBodyOwner defines model for CreateAPIKeyBodyOwner.
 type CreateAPIKeyBodyOwner struct {
-	// ID where url has none. Also accepted as owner_id.
+	// ID The owner's id, unless url has it. Also accepted as owner_id.
 	//
 	// Examples: 1
 	ID *int64 `json:"id,omitempty"`
@@ -2312,7 +2317,7 @@ type CreateAPIKeyBodyOwner struct {
 	// Examples: admin
 	Type *string `json:"type,omitempty"`
 
-	// URL /admin/3, or /admin with an id; none: the caller
+	// URL The owner's path, such as /admin/3, or /admin with an id. Left out: the caller.
 	//
 	// Examples: /admin/1
 	URL *string `json:"url,omitempty"`
@@ -2320,32 +2325,32 @@ type CreateAPIKeyBodyOwner struct {
 
 // CreateAdminBody defines model for CreateAdminBody.
 type CreateAdminBody struct {
-	// CurrentPassword on edit of one's own email or password, by a key or a session that began more than ten minutes ago; who has no password needs none
+	// CurrentPassword The caller's current password. Needed to change one's own email or password with a key, or with a session that began more than ten minutes ago. Not needed without a password.
 	//
 	// Examples: a long walk in the rain
 	CurrentPassword *string `json:"current_password,omitempty"`
 
-	// Disabled whether all keys are refused, as if they were revoked, until it is taken back
+	// Disabled Whether the account is disabled. All of its keys are refused until it is enabled again.
 	//
 	// Examples: false
 	Disabled *bool `json:"disabled,omitempty"`
 
-	// Email nobody else has it, in either case
+	// Email The email address. No other admin may have it, in any case.
 	//
 	// Examples: anna@example.com
 	Email openapi_types.Email `json:"email"`
 
-	// Password hard to guess, and at least as long as the setting security.password_length says (12 characters); empty: no login by password, and on edit: unchanged
+	// Password The password. It must be hard to guess and as long as the setting security.password_length asks for (12 characters). Empty: no login by password on create, unchanged on edit.
 	//
 	// Examples: a long walk in the rain
 	Password *string `json:"password,omitempty"`
 
-	// ReceiveCopies blind copies of what is mailed to clients
+	// ReceiveCopies Whether the admin gets blind copies of mails to clients.
 	//
 	// Examples: true
 	ReceiveCopies *bool `json:"receive_copies,omitempty"`
 
-	// Username letters, digits and . _ @ + -; on create, the part of email before the @ where it is not sent
+	// Username The name to sign in with: letters, digits and . _ @ + -. Left out on create: the part of email before the @.
 	//
 	// Examples: anna
 	Username *string `json:"username,omitempty"`
@@ -2358,17 +2363,17 @@ type CreateAuthenticatorBody struct {
 	// Method A reference to an item. The id alone, as a number, is accepted too.
 	Method RefBody `json:"method"`
 
-	// Name what its owner calls it
+	// Name A name that the owner chooses.
 	//
 	// Examples: my phone
 	Name *string `json:"name,omitempty"`
 
-	// Value of email: the address; none: the account's
+	// Value For email: the address. Left out: the account's address.
 	//
 	// Examples: ben@example.org
 	Value *string `json:"value,omitempty"`
 
-	// Verified true, once a code of it was confirmed: it is used from then on
+	// Verified True puts the authenticator into use, once a code of it was confirmed.
 	//
 	// Examples: false
 	Verified *bool `json:"verified,omitempty"`
@@ -2528,28 +2533,35 @@ type CreateComputerPartBody_PartType struct {
 
 // CreateCredentialBody defines model for CreateCredentialBody.
 type CreateCredentialBody struct {
-	ID       *string                       `json:"id,omitempty"`
+	// ID The key's id, in base64url.
+	ID *string `json:"id,omitempty"`
+
+	// RawID The same as id.
 	RawID    *string                       `json:"rawId,omitempty"`
 	Response *CreateCredentialBodyResponse `json:"response,omitempty"`
-	Type     *string                       `json:"type,omitempty"`
+
+	// Type Always public-key.
+	Type *string `json:"type,omitempty"`
 }
 
 // CreateCredentialBodyResponse defines model for CreateCredentialBodyResponse.
 type CreateCredentialBodyResponse struct {
-	// AttestationObject of a new key
+	// AttestationObject Of a new key: the attestation object, in base64url.
 	AttestationObject *string `json:"attestationObject,omitempty"`
 
-	// AuthenticatorData of one that signs
+	// AuthenticatorData Of a signature: the authenticator data, in base64url.
 	AuthenticatorData *string `json:"authenticatorData,omitempty"`
-	ClientDataJSON    *string `json:"clientDataJSON,omitempty"`
 
-	// Signature of one that signs
+	// ClientDataJSON The browser's client data, in base64url.
+	ClientDataJSON *string `json:"clientDataJSON,omitempty"`
+
+	// Signature The signature, in base64url.
 	Signature *string `json:"signature,omitempty"`
 
-	// Transports of a new key
+	// Transports Of a new key: how browsers reach it.
 	Transports *[]string `json:"transports,omitempty"`
 
-	// UserHandle of one that signs and knows its account
+	// UserHandle Of a signature: the account's handle, if the key stores it.
 	UserHandle *string `json:"userHandle,omitempty"`
 }
 
@@ -2956,40 +2968,42 @@ type CreateISOBody struct {
 
 // CreateIdentityProviderBody defines model for CreateIdentityProviderBody.
 type CreateIdentityProviderBody struct {
-	// ClientID Examples: ironplane
+	// ClientID The id of this installation at the provider.
+	//
+	// Examples: ironplane
 	ClientID string `json:"client_id"`
 
-	// ClientSecret kept sealed and never shown; on edit, empty: unchanged
+	// ClientSecret The secret of this installation at the provider. It is stored encrypted and never returned. Empty on edit: unchanged.
 	//
 	// Examples: what the provider has given out
 	ClientSecret *string `json:"client_secret,omitempty"`
 
-	// Disabled nobody signs in by it
+	// Disabled Whether sign-ins by this provider are refused.
 	//
 	// Examples: false
 	Disabled *bool `json:"disabled,omitempty"`
 
-	// Domains an admin is found, once, by a verified address of one of these
+	// Domains The domains of verified addresses by which an admin is found at the first sign-in.
 	//
 	// Examples: ["example.com"]
 	Domains *[]string `json:"domains,omitempty"`
 
-	// Issuer as its tokens name it; https://, or http:// in networks that IRONPLANE_ALLOWED_NETWORKS names
+	// Issuer The issuer, as the provider's tokens name it: https://, or http:// in the networks of IRONPLANE_ALLOWED_NETWORKS.
 	//
 	// Examples: https://login.example.com
 	Issuer string `json:"issuer"`
 
-	// MakesAdmins whether who has such an address and is no admin becomes one
+	// MakesAdmins Whether a user with such an address who is no admin yet becomes one.
 	//
 	// Examples: false
 	MakesAdmins *bool `json:"makes_admins,omitempty"`
 
-	// Name what panels call it; no other provider has it
+	// Name The name that panels show. No other provider may have it.
 	//
 	// Examples: Example Inc.
 	Name string `json:"name"`
 
-	// Permissions what these hold
+	// Permissions The permissions of admins that are created.
 	//
 	// Examples: ["network.groups read"]
 	Permissions *[]string `json:"permissions,omitempty"`
@@ -3255,7 +3269,7 @@ type CreateVerifyBody struct {
 
 // CreateVerifyCodeBody defines model for CreateVerifyCodeBody.
 type CreateVerifyCodeBody struct {
-	// IsWrapped means nothing
+	// IsWrapped Ignored.
 	//
 	// Examples: true
 	IsWrapped *bool `json:"isWrapped,omitempty"`
@@ -3515,12 +3529,12 @@ type EventUser struct {
 
 // ExchangeSSOCodeBody defines model for ExchangeSSOCodeBody.
 type ExchangeSSOCodeBody struct {
-	// Code that stands behind key= in the link
+	// Code The code behind key= in the link.
 	//
 	// Examples: AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA
 	Code *string `json:"code,omitempty"`
 
-	// Verifier of a sign-in by OpenID Connect: what its challenge was made of
+	// Verifier For a sign-in by OpenID Connect: the text that its challenge was derived from.
 	Verifier *string `json:"verifier,omitempty"`
 }
 
@@ -3624,17 +3638,17 @@ type FileSyncStatus string
 
 // FinishPasswordResetBody defines model for FinishPasswordResetBody.
 type FinishPasswordResetBody struct {
-	// Keys whether the account's lasting keys are deleted, too
+	// Keys Whether to delete the account's lasting keys too.
 	//
 	// Examples: false
 	Keys *bool `json:"keys,omitempty"`
 
-	// Password hard to guess, and at least as long as the setting security.password_length says (12 characters)
+	// Password The new password. It must be hard to guess and as long as the setting security.password_length asks for (12 characters).
 	//
 	// Examples: a long walk in the rain
 	Password *string `json:"password,omitempty"`
 
-	// Token that stands behind the # of the mailed link
+	// Token The token behind the # of the mailed link.
 	//
 	// Examples: AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA
 	Token *string `json:"token,omitempty"`
@@ -3681,10 +3695,10 @@ type ForwardType struct {
 
 // GivenKey defines model for GivenKey.
 type GivenKey struct {
-	// AllowedCidrs the networks that it is good from; none: all
+	// AllowedCidrs The networks that the key may be used from. Empty: from anywhere.
 	AllowedCidrs *[]string `json:"allowed_cidrs,omitempty"`
 
-	// Bound what it can do at most, whatever its owner holds: what its maker held; left out where it has no such bound
+	// Bound The permissions that the key has at most, whatever its owner holds. Left out if the key has all of its owner's.
 	Bound     *[]string  `json:"bound,omitempty"`
 	ExpiresAt *Timestamp `json:"expires_at,omitempty"`
 
@@ -3693,7 +3707,7 @@ type GivenKey struct {
 	// Examples: 1
 	ID *int64 `json:"id,omitempty"`
 
-	// Key the key's value, in this answer and never again
+	// Key The key's value. Only this response has it.
 	//
 	// Examples: this-is-no-key-but-the-form-of-one
 	Key *string `json:"key,omitempty"`
@@ -4244,10 +4258,10 @@ type LogUser struct {
 
 // LoginVerify defines model for LoginVerify.
 type LoginVerify struct {
-	// Auths the account's authenticators: a login that names one of them as auth asks for its code
+	// Auths The account's authenticators. A login that names one of them in auth asks for its code.
 	Auths []CodeAuth `json:"auths"`
 
-	// Challenge to be sent with the code, or in place of the code's id in the path
+	// Challenge Sent with the code, or instead of the code's id in the path.
 	Challenge string     `json:"challenge"`
 	Code      VerifyCode `json:"code"`
 }
@@ -4382,19 +4396,23 @@ type OpenIDChoice struct {
 
 // OpenIDPage defines model for OpenIDPage.
 type OpenIDPage struct {
-	// URL the provider's, where the admin signs in
+	// URL The provider's page where the admin signs in.
 	URL string `json:"url"`
 }
 
 // OpenIDProvider defines model for OpenIDProvider.
 type OpenIDProvider struct {
-	// ClientID Examples: ironplane
+	// ClientID The id of this installation at the provider.
+	//
+	// Examples: ironplane
 	ClientID string `json:"client_id"`
 
-	// Disabled Examples: false
+	// Disabled Whether sign-ins by this provider are refused.
+	//
+	// Examples: false
 	Disabled bool `json:"disabled"`
 
-	// Domains an admin is found, once, by a verified address of one of these
+	// Domains The domains of verified addresses by which an admin is found at the first sign-in.
 	Domains []string `json:"domains"`
 
 	// ID The item's id.
@@ -4402,10 +4420,12 @@ type OpenIDProvider struct {
 	// Examples: 1
 	ID int64 `json:"id"`
 
-	// Issuer Examples: https://login.example.com
+	// Issuer The issuer, as the provider's tokens name it.
+	//
+	// Examples: https://login.example.com
 	Issuer string `json:"issuer"`
 
-	// MakesAdmins whether who has such an address and is no admin becomes one
+	// MakesAdmins Whether a user with such an address who is no admin yet becomes one.
 	//
 	// Examples: false
 	MakesAdmins bool `json:"makes_admins"`
@@ -4415,7 +4435,7 @@ type OpenIDProvider struct {
 	// Examples: Example Inc.
 	Name string `json:"name"`
 
-	// Permissions what these hold
+	// Permissions The permissions of admins that are created.
 	Permissions []string `json:"permissions"`
 }
 
@@ -4656,10 +4676,10 @@ type ReadWrite struct {
 
 // RecoveryCodes defines model for RecoveryCodes.
 type RecoveryCodes struct {
-	// Left how many there are
+	// Left The number of unused recovery codes.
 	Left int64 `json:"left"`
 
-	// RecoveryCodes in the answer that makes them, and never again
+	// RecoveryCodes The codes. Only the response that creates them has them.
 	RecoveryCodes *[]string `json:"recovery_codes,omitempty"`
 }
 
@@ -4832,18 +4852,18 @@ type Replayed struct {
 
 // RequestPasswordResetBody defines model for RequestPasswordResetBody.
 type RequestPasswordResetBody struct {
-	// Email of the account
+	// Email The account's email address.
 	//
 	// Examples: owner@example.com
 	Email string `json:"email"`
 
-	// Type of the account
+	// Type The account's type.
 	//
 	// Examples: client
 	Type RequestPasswordResetBodyType `json:"type"`
 }
 
-// RequestPasswordResetBodyType of the account
+// RequestPasswordResetBodyType The account's type.
 //
 // Examples: client
 type RequestPasswordResetBodyType string
@@ -4853,15 +4873,15 @@ type ResetUser struct {
 	// Email The email address.
 	Email string `json:"email"`
 
-	// ID to who may read the account
+	// ID The account's id, for callers that may read the account.
 	//
 	// Examples: 1
 	ID *int64 `json:"id,omitempty"`
 
-	// Name the same
+	// Name The account's name, for callers that may read the account.
 	Name *string `json:"name,omitempty"`
 
-	// Username the same, of an admin
+	// Username The admin's username, for callers that may read the account.
 	Username *string `json:"username,omitempty"`
 }
 
@@ -4918,7 +4938,7 @@ type SSLStatus string
 type SSOLink struct {
 	ExpiresAt Timestamp `json:"expires_at"`
 
-	// URL of the panel; the code stands behind the #, which no server gets
+	// URL The panel's address, with a code behind the #, which browsers send to no server.
 	URL string `json:"url"`
 }
 
@@ -4931,21 +4951,21 @@ type Servers struct {
 
 // Session defines model for Session.
 type Session struct {
-	// Acting whether somebody else uses the account by it, or who followed a link; such a one writes no keys, passwords and the like
+	// Acting Whether the session began by a link, or by somebody else who acts for the account. Acting sessions change no keys, passwords or second factors.
 	Acting bool      `json:"acting"`
 	Actor  *KeyOwner `json:"actor,omitempty"`
 
-	// Agent the program that it began with, as that names itself: its User-Agent
+	// Agent The program that began the session, by its User-Agent header.
 	Agent     *string   `json:"agent,omitempty"`
 	CreatedAt Timestamp `json:"created_at"`
 	ExpiresAt Timestamp `json:"expires_at"`
 
-	// ID its key's
+	// ID The id of the session's key.
 	//
 	// Examples: 1
 	ID int64 `json:"id"`
 
-	// IP the address that it began from
+	// IP The address that the session began from.
 	IP         string     `json:"ip"`
 	LastUsedAt *Timestamp `json:"last_used_at,omitempty"`
 
@@ -5154,15 +5174,15 @@ type TodoItem struct {
 
 // UpdateAPIKeyBody defines model for UpdateAPIKeyBody.
 type UpdateAPIKeyBody struct {
-	// AllowedCidrs the networks that it is good from; none: all
+	// AllowedCidrs The networks that the key may be used from. Empty: from anywhere.
 	//
 	// Examples: ["192.0.2.0/24","127.0.0.0/8"]
 	AllowedCidrs *[]string `json:"allowed_cidrs,omitempty"`
 
-	// ExpiresAt none: never, or when the calling key expires
+	// ExpiresAt When the key expires. Left out: never, or together with the calling key.
 	ExpiresAt nullable.Nullable[TimestampBody] `json:"expires_at,omitempty"`
 
-	// Key the value of a key made elsewhere, at least 32 characters; none: a new one is made
+	// Key The value of a key from another system, at least 32 characters. Left out: a new value is created.
 	//
 	// Examples: this-is-no-key-but-the-form-of-one
 	Key *string `json:"key,omitempty"`
@@ -5181,7 +5201,7 @@ type UpdateAPIKeyBody struct {
 
 // UpdateAPIKeyBodyOwner defines model for UpdateAPIKeyBodyOwner.
 type UpdateAPIKeyBodyOwner struct {
-	// ID where url has none. Also accepted as owner_id.
+	// ID The owner's id, unless url has it. Also accepted as owner_id.
 	//
 	// Examples: 1
 	ID nullable.Nullable[int64] `json:"id,omitempty"`
@@ -5191,7 +5211,7 @@ type UpdateAPIKeyBodyOwner struct {
 	// Examples: admin
 	Type nullable.Nullable[string] `json:"type,omitempty"`
 
-	// URL /admin/3, or /admin with an id; none: the caller
+	// URL The owner's path, such as /admin/3, or /admin with an id. Left out: the caller.
 	//
 	// Examples: /admin/1
 	URL *string `json:"url,omitempty"`
@@ -5199,32 +5219,32 @@ type UpdateAPIKeyBodyOwner struct {
 
 // UpdateAdminBody defines model for UpdateAdminBody.
 type UpdateAdminBody struct {
-	// CurrentPassword on edit of one's own email or password, by a key or a session that began more than ten minutes ago; who has no password needs none
+	// CurrentPassword The caller's current password. Needed to change one's own email or password with a key, or with a session that began more than ten minutes ago. Not needed without a password.
 	//
 	// Examples: a long walk in the rain
 	CurrentPassword *string `json:"current_password,omitempty"`
 
-	// Disabled whether all keys are refused, as if they were revoked, until it is taken back
+	// Disabled Whether the account is disabled. All of its keys are refused until it is enabled again.
 	//
 	// Examples: false
 	Disabled *bool `json:"disabled,omitempty"`
 
-	// Email nobody else has it, in either case
+	// Email The email address. No other admin may have it, in any case.
 	//
 	// Examples: anna@example.com
 	Email *openapi_types.Email `json:"email,omitempty"`
 
-	// Password hard to guess, and at least as long as the setting security.password_length says (12 characters); empty: no login by password, and on edit: unchanged
+	// Password The password. It must be hard to guess and as long as the setting security.password_length asks for (12 characters). Empty: no login by password on create, unchanged on edit.
 	//
 	// Examples: a long walk in the rain
 	Password *string `json:"password,omitempty"`
 
-	// ReceiveCopies blind copies of what is mailed to clients
+	// ReceiveCopies Whether the admin gets blind copies of mails to clients.
 	//
 	// Examples: true
 	ReceiveCopies *bool `json:"receive_copies,omitempty"`
 
-	// Username letters, digits and . _ @ + -; on create, the part of email before the @ where it is not sent
+	// Username The name to sign in with: letters, digits and . _ @ + -. Left out on create: the part of email before the @.
 	//
 	// Examples: anna
 	Username *string `json:"username,omitempty"`
@@ -5282,17 +5302,17 @@ type UpdateAuthenticatorBody struct {
 	// Method A reference to an item. The id alone, as a number, is accepted too.
 	Method *RefBody `json:"method,omitempty"`
 
-	// Name what its owner calls it
+	// Name A name that the owner chooses.
 	//
 	// Examples: my phone
 	Name nullable.Nullable[string] `json:"name,omitempty"`
 
-	// Value of email: the address; none: the account's
+	// Value For email: the address. Left out: the account's address.
 	//
 	// Examples: ben@example.org
 	Value nullable.Nullable[string] `json:"value,omitempty"`
 
-	// Verified true, once a code of it was confirmed: it is used from then on
+	// Verified True puts the authenticator into use, once a code of it was confirmed.
 	//
 	// Examples: false
 	Verified *bool `json:"verified,omitempty"`
@@ -5394,28 +5414,35 @@ type UpdateComputerPartBody_PartType struct {
 
 // UpdateCredentialBody defines model for UpdateCredentialBody.
 type UpdateCredentialBody struct {
-	ID       *string                       `json:"id,omitempty"`
+	// ID The key's id, in base64url.
+	ID *string `json:"id,omitempty"`
+
+	// RawID The same as id.
 	RawID    *string                       `json:"rawId,omitempty"`
 	Response *UpdateCredentialBodyResponse `json:"response,omitempty"`
-	Type     *string                       `json:"type,omitempty"`
+
+	// Type Always public-key.
+	Type *string `json:"type,omitempty"`
 }
 
 // UpdateCredentialBodyResponse defines model for UpdateCredentialBodyResponse.
 type UpdateCredentialBodyResponse struct {
-	// AttestationObject of a new key
+	// AttestationObject Of a new key: the attestation object, in base64url.
 	AttestationObject *string `json:"attestationObject,omitempty"`
 
-	// AuthenticatorData of one that signs
+	// AuthenticatorData Of a signature: the authenticator data, in base64url.
 	AuthenticatorData *string `json:"authenticatorData,omitempty"`
-	ClientDataJSON    *string `json:"clientDataJSON,omitempty"`
 
-	// Signature of one that signs
+	// ClientDataJSON The browser's client data, in base64url.
+	ClientDataJSON *string `json:"clientDataJSON,omitempty"`
+
+	// Signature The signature, in base64url.
 	Signature *string `json:"signature,omitempty"`
 
-	// Transports of a new key
+	// Transports Of a new key: how browsers reach it.
 	Transports *[]string `json:"transports,omitempty"`
 
-	// UserHandle of one that signs and knows its account
+	// UserHandle Of a signature: the account's handle, if the key stores it.
 	UserHandle nullable.Nullable[string] `json:"userHandle,omitempty"`
 }
 
@@ -5769,40 +5796,42 @@ type UpdateISOEditionBody struct {
 
 // UpdateIdentityProviderBody defines model for UpdateIdentityProviderBody.
 type UpdateIdentityProviderBody struct {
-	// ClientID Examples: ironplane
+	// ClientID The id of this installation at the provider.
+	//
+	// Examples: ironplane
 	ClientID *string `json:"client_id,omitempty"`
 
-	// ClientSecret kept sealed and never shown; on edit, empty: unchanged
+	// ClientSecret The secret of this installation at the provider. It is stored encrypted and never returned. Empty on edit: unchanged.
 	//
 	// Examples: what the provider has given out
 	ClientSecret nullable.Nullable[string] `json:"client_secret,omitempty"`
 
-	// Disabled nobody signs in by it
+	// Disabled Whether sign-ins by this provider are refused.
 	//
 	// Examples: false
 	Disabled *bool `json:"disabled,omitempty"`
 
-	// Domains an admin is found, once, by a verified address of one of these
+	// Domains The domains of verified addresses by which an admin is found at the first sign-in.
 	//
 	// Examples: ["example.com"]
 	Domains *[]string `json:"domains,omitempty"`
 
-	// Issuer as its tokens name it; https://, or http:// in networks that IRONPLANE_ALLOWED_NETWORKS names
+	// Issuer The issuer, as the provider's tokens name it: https://, or http:// in the networks of IRONPLANE_ALLOWED_NETWORKS.
 	//
 	// Examples: https://login.example.com
 	Issuer *string `json:"issuer,omitempty"`
 
-	// MakesAdmins whether who has such an address and is no admin becomes one
+	// MakesAdmins Whether a user with such an address who is no admin yet becomes one.
 	//
 	// Examples: false
 	MakesAdmins *bool `json:"makes_admins,omitempty"`
 
-	// Name what panels call it; no other provider has it
+	// Name The name that panels show. No other provider may have it.
 	//
 	// Examples: Example Inc.
 	Name *string `json:"name,omitempty"`
 
-	// Permissions what these hold
+	// Permissions The permissions of admins that are created.
 	//
 	// Examples: ["network.groups read"]
 	Permissions *[]string `json:"permissions,omitempty"`
@@ -6161,7 +6190,7 @@ type UpdateVerifyMethodBody struct {
 	// Examples: A code that your phone shows
 	Description nullable.Nullable[string] `json:"description,omitempty"`
 
-	// Name what panels call it; no other method has it
+	// Name The name that panels show. No other method may have it.
 	//
 	// Examples: authenticator app
 	Name *string `json:"name,omitempty"`
@@ -6268,7 +6297,7 @@ type VerifyCode struct {
 	// Examples: 1
 	ID int64 `json:"id"`
 
-	// Options of passkey, in the answer that asks for it, and never again: what PublicKeyCredential.parseRequestOptionsFromJSON() takes, or parseCreationOptionsFromJSON() where the authenticator is not verified yet. Without it none of the account's can be used, but recovery codes
+	// Options For passkey, only in the response that creates the code: the JSON for PublicKeyCredential.parseRequestOptionsFromJSON(), or for parseCreationOptionsFromJSON() if the authenticator is not verified yet. Left out if no security key can be used; then recovery codes still work.
 	Options interface{} `json:"options,omitempty"`
 }
 
@@ -6658,7 +6687,7 @@ type UpdateAdminPermissionsParams struct {
 
 // ListAPIKeysParams defines parameters for ListAPIKeys.
 type ListAPIKeysParams struct {
-	// UnusedDays lasting keys that were made longer ago than so many days, and not used since
+	// UnusedDays Only keys without an end of their own that were neither created nor used within this many days.
 	UnusedDays *int64 `form:"unused_days,omitempty" json:"unused_days,omitempty"`
 
 	// Q A part of a human-readable member, in either case.
@@ -6742,16 +6771,16 @@ type BeginOpenIDLoginParams struct {
 
 // FinishOpenIDLoginParams defines parameters for FinishOpenIDLogin.
 type FinishOpenIDLoginParams struct {
-	// State which sign-in it is
+	// State Identifies the sign-in.
 	State *string `form:"state,omitempty" json:"state,omitempty"`
 
-	// Code what the provider tells who has signed in for
+	// Code The provider exchanges it for the identity of the user.
 	Code *string `form:"code,omitempty" json:"code,omitempty"`
 
-	// Error why the provider has not signed anybody in
+	// Error Why the provider has refused the sign-in.
 	Error *string `form:"error,omitempty" json:"error,omitempty"`
 
-	// Iss who sends it, where the provider says so
+	// Iss The provider's issuer, if the provider sends it.
 	Iss *string `form:"iss,omitempty" json:"iss,omitempty"`
 }
 
@@ -6829,19 +6858,19 @@ type DeleteSessionParams struct {
 
 // GetSSOLinkParams defines parameters for GetSSOLink.
 type GetSSOLinkParams struct {
-	// Owner whom it signs in, as a path: /client/5; none: the owner of the calling key
+	// Owner The path of the account to sign in to, such as /client/5. Left out: the owner of the calling key.
 	Owner *string `form:"owner,omitempty" json:"owner,omitempty"`
 
-	// ViewType what the panel shows: the type of a target as in the log, or server
+	// ViewType The type of the item that the panel shows: the type of a target in the log, or server.
 	ViewType *string `form:"view_type,omitempty" json:"view_type,omitempty"`
 
-	// ViewID and which one
+	// ViewID The id of the item that the panel shows.
 	ViewID *int64 `form:"view_id,omitempty" json:"view_id,omitempty"`
 
-	// Embed whether the panel is shown inside of another page
+	// Embed Whether the panel is embedded in another page.
 	Embed *bool `form:"embed,omitempty" json:"embed,omitempty"`
 
-	// Redirect the path of the panel that is shown; never another host's
+	// Redirect The path of the panel's page that is shown. Other hosts are refused.
 	Redirect *string `form:"redirect,omitempty" json:"redirect,omitempty"`
 }
 
@@ -9168,7 +9197,7 @@ type ClientInterface interface {
 
 	// ListAPIKeys List API keys
 	//
-	// There are those items that the caller may know of. Answers all items, or pages of them with per_page. Needs any key.
+	// Lists the keys that the caller may read. Answers all items, or pages of them with per_page. Needs any key.
 	//
 	// Corresponds with GET /auth/key (the `ListAPIKeys` operationId).
 	ListAPIKeys(ctx context.Context, params *ListAPIKeysParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -9237,7 +9266,7 @@ type ClientInterface interface {
 	// Corresponds with PATCH /auth/key/{key_id} (the `UpdateAPIKey` operationId).
 	UpdateAPIKey(ctx context.Context, keyID int64, params *UpdateAPIKeyParams, body UpdateAPIKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ListOpenIDChoices List by which providers one can sign in
+	// ListOpenIDChoices List the identity providers to sign in with
 	//
 	// Answers all items, or pages of them with per_page. Needs no key.
 	//
@@ -9262,25 +9291,25 @@ type ClientInterface interface {
 	// Corresponds with POST /auth/openid (the `BeginOpenIDLogin` operationId).
 	BeginOpenIDLogin(ctx context.Context, params *BeginOpenIDLoginParams, body BeginOpenIDLoginJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// FinishOpenIDLogin Come back from an identity provider
+	// FinishOpenIDLogin Return from an identity provider
 	//
-	// The provider sends browsers here, and from here they are sent to the panel, with a code that is good once, for a minute. Needs no key.
+	// Providers redirect browsers to this address. It redirects them to the panel, with a code that works once, within a minute. Needs no key.
 	//
 	// Corresponds with GET /auth/openid/callback (the `FinishOpenIDLogin` operationId).
 	FinishOpenIDLogin(ctx context.Context, params *FinishOpenIDLoginParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// RequestPasswordResetWithBody Have a link mailed to choose a new password by
+	// RequestPasswordResetWithBody Mail a link to choose a new password
 	//
-	// The answer is the same where nobody has the address, unless the caller may read the account. An admin without a password, and a disabled account, get no mail. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
+	// The response is the same if no account has the address, unless the caller may read the account. An admin without a password, and a disabled account, get no mail. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /auth/password-reset (the `RequestPasswordReset` operationId).
 	RequestPasswordResetWithBody(ctx context.Context, params *RequestPasswordResetParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// RequestPasswordReset Have a link mailed to choose a new password by
+	// RequestPasswordReset Mail a link to choose a new password
 	//
-	// The answer is the same where nobody has the address, unless the caller may read the account. An admin without a password, and a disabled account, get no mail. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
+	// The response is the same if no account has the address, unless the caller may read the account. An admin without a password, and a disabled account, get no mail. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -9289,7 +9318,7 @@ type ClientInterface interface {
 
 	// FinishPasswordResetWithBody Choose a new password by a mailed link
 	//
-	// It works once, for an hour, and ends all sessions of the account. Needs no key. The log gets an item for each that changes. Sent again, it is refused.
+	// The link works once, within an hour. All sessions of the account end. Needs no key. The log gets an item for each that changes. Sent again, it is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -9298,7 +9327,7 @@ type ClientInterface interface {
 
 	// FinishPasswordReset Choose a new password by a mailed link
 	//
-	// It works once, for an hour, and ends all sessions of the account. Needs no key. The log gets an item for each that changes. Sent again, it is refused.
+	// The link works once, within an hour. All sessions of the account end. Needs no key. The log gets an item for each that changes. Sent again, it is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -9362,7 +9391,7 @@ type ClientInterface interface {
 	// Corresponds with PATCH /auth/provider/{provider_id} (the `UpdateIdentityProvider` operationId).
 	UpdateIdentityProvider(ctx context.Context, providerID int64, params *UpdateIdentityProviderParams, body UpdateIdentityProviderJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// EndOtherSessions End all own sessions but this one
+	// EndOtherSessions End the caller's other sessions
 	//
 	// Needs any key. The log gets one item that says how many changed. Sent again, it is done once more.
 	//
@@ -9390,16 +9419,16 @@ type ClientInterface interface {
 	// Corresponds with GET /auth/session/{session_id} (the `GetSession` operationId).
 	GetSession(ctx context.Context, sessionID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetSSOLink Make a link that signs in to the panel
+	// GetSSOLink Create a link that signs in to the panel
 	//
-	// The link is good once, for a minute, while the calling key is. It signs in the key's owner or, with owner, whom the caller may act for. A browser is sent there, where keys are taken from the query. Needs any key.
+	// The link works once, within a minute, as long as the calling key is valid. It signs in the key's owner or, with owner, an account that the caller may act for. Browsers are redirected to the link. Needs any key.
 	//
 	// Corresponds with GET /auth/sso (the `GetSSOLink` operationId).
 	GetSSOLink(ctx context.Context, params *GetSSOLinkParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ExchangeSSOCodeWithBody Begin a session by a link's code
 	//
-	// The session is an acting one: it counts as no login, and writes no keys, passwords and the like. A code that a sign-in by OpenID Connect has led to begins a login's session; it takes the verifier. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+	// The session is an acting one: it is not a login, and cannot change keys, passwords or second factors. The code of a sign-in by OpenID Connect needs the verifier, and begins a login's session. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -9408,7 +9437,7 @@ type ClientInterface interface {
 
 	// ExchangeSSOCode Begin a session by a link's code
 	//
-	// The session is an acting one: it counts as no login, and writes no keys, passwords and the like. A code that a sign-in by OpenID Connect has led to begins a login's session; it takes the verifier. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+	// The session is an acting one: it is not a login, and cannot change keys, passwords or second factors. The code of a sign-in by OpenID Connect needs the verifier, and begins a login's session. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -9472,7 +9501,7 @@ type ClientInterface interface {
 	// Corresponds with PATCH /auth/verify/auth/{auth_id} (the `UpdateAuthenticator` operationId).
 	UpdateAuthenticator(ctx context.Context, authID int64, params *UpdateAuthenticatorParams, body UpdateAuthenticatorJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// CreateVerifyCodeWithBody Have a code sent, or ask for one of an app
+	// CreateVerifyCodeWithBody Send a code by mail, or begin to confirm another second factor
 	//
 	// Needs any key. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
 	//
@@ -9481,7 +9510,7 @@ type ClientInterface interface {
 	// Corresponds with POST /auth/verify/auth/{auth_id}/code (the `CreateVerifyCode` operationId).
 	CreateVerifyCodeWithBody(ctx context.Context, authID int64, params *CreateVerifyCodeParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// CreateVerifyCode Have a code sent, or ask for one of an app
+	// CreateVerifyCode Send a code by mail, or begin to confirm another second factor
 	//
 	// Needs any key. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
 	//
@@ -9561,7 +9590,7 @@ type ClientInterface interface {
 	// Corresponds with GET /auth/verify/recovery (the `GetRecoveryCodes` operationId).
 	GetRecoveryCodes(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// CreateRecoveryCodes Make other recovery codes
+	// CreateRecoveryCodes Replace one's recovery codes
 	//
 	// Needs any key. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 	//
@@ -11724,7 +11753,7 @@ func (c *Caller) DeleteAdminVerify(ctx context.Context, adminID int64, reqEditor
 
 // ListAPIKeys List API keys
 //
-// There are those items that the caller may know of. Answers all items, or pages of them with per_page. Needs any key.
+// Lists the keys that the caller may read. Answers all items, or pages of them with per_page. Needs any key.
 //
 // Corresponds with GET /auth/key (the `ListAPIKeys` operationId).
 func (c *Caller) ListAPIKeys(ctx context.Context, params *ListAPIKeysParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -11883,7 +11912,7 @@ func (c *Caller) UpdateAPIKey(ctx context.Context, keyID int64, params *UpdateAP
 	return c.Client.Do(req)
 }
 
-// ListOpenIDChoices List by which providers one can sign in
+// ListOpenIDChoices List the identity providers to sign in with
 //
 // Answers all items, or pages of them with per_page. Needs no key.
 //
@@ -11938,9 +11967,9 @@ func (c *Caller) BeginOpenIDLogin(ctx context.Context, params *BeginOpenIDLoginP
 	return c.Client.Do(req)
 }
 
-// FinishOpenIDLogin Come back from an identity provider
+// FinishOpenIDLogin Return from an identity provider
 //
-// The provider sends browsers here, and from here they are sent to the panel, with a code that is good once, for a minute. Needs no key.
+// Providers redirect browsers to this address. It redirects them to the panel, with a code that works once, within a minute. Needs no key.
 //
 // Corresponds with GET /auth/openid/callback (the `FinishOpenIDLogin` operationId).
 func (c *Caller) FinishOpenIDLogin(ctx context.Context, params *FinishOpenIDLoginParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -11955,9 +11984,9 @@ func (c *Caller) FinishOpenIDLogin(ctx context.Context, params *FinishOpenIDLogi
 	return c.Client.Do(req)
 }
 
-// RequestPasswordResetWithBody Have a link mailed to choose a new password by
+// RequestPasswordResetWithBody Mail a link to choose a new password
 //
-// The answer is the same where nobody has the address, unless the caller may read the account. An admin without a password, and a disabled account, get no mail. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
+// The response is the same if no account has the address, unless the caller may read the account. An admin without a password, and a disabled account, get no mail. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
 //
 // Takes any type of body and a specified content type.
 //
@@ -11974,9 +12003,9 @@ func (c *Caller) RequestPasswordResetWithBody(ctx context.Context, params *Reque
 	return c.Client.Do(req)
 }
 
-// RequestPasswordReset Have a link mailed to choose a new password by
+// RequestPasswordReset Mail a link to choose a new password
 //
-// The answer is the same where nobody has the address, unless the caller may read the account. An admin without a password, and a disabled account, get no mail. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
+// The response is the same if no account has the address, unless the caller may read the account. An admin without a password, and a disabled account, get no mail. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -11995,7 +12024,7 @@ func (c *Caller) RequestPasswordReset(ctx context.Context, params *RequestPasswo
 
 // FinishPasswordResetWithBody Choose a new password by a mailed link
 //
-// It works once, for an hour, and ends all sessions of the account. Needs no key. The log gets an item for each that changes. Sent again, it is refused.
+// The link works once, within an hour. All sessions of the account end. Needs no key. The log gets an item for each that changes. Sent again, it is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -12014,7 +12043,7 @@ func (c *Caller) FinishPasswordResetWithBody(ctx context.Context, resetID int64,
 
 // FinishPasswordReset Choose a new password by a mailed link
 //
-// It works once, for an hour, and ends all sessions of the account. Needs no key. The log gets an item for each that changes. Sent again, it is refused.
+// The link works once, within an hour. All sessions of the account end. Needs no key. The log gets an item for each that changes. Sent again, it is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -12158,7 +12187,7 @@ func (c *Caller) UpdateIdentityProvider(ctx context.Context, providerID int64, p
 	return c.Client.Do(req)
 }
 
-// EndOtherSessions End all own sessions but this one
+// EndOtherSessions End the caller's other sessions
 //
 // Needs any key. The log gets one item that says how many changed. Sent again, it is done once more.
 //
@@ -12226,9 +12255,9 @@ func (c *Caller) GetSession(ctx context.Context, sessionID int64, reqEditors ...
 	return c.Client.Do(req)
 }
 
-// GetSSOLink Make a link that signs in to the panel
+// GetSSOLink Create a link that signs in to the panel
 //
-// The link is good once, for a minute, while the calling key is. It signs in the key's owner or, with owner, whom the caller may act for. A browser is sent there, where keys are taken from the query. Needs any key.
+// The link works once, within a minute, as long as the calling key is valid. It signs in the key's owner or, with owner, an account that the caller may act for. Browsers are redirected to the link. Needs any key.
 //
 // Corresponds with GET /auth/sso (the `GetSSOLink` operationId).
 func (c *Caller) GetSSOLink(ctx context.Context, params *GetSSOLinkParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -12245,7 +12274,7 @@ func (c *Caller) GetSSOLink(ctx context.Context, params *GetSSOLinkParams, reqEd
 
 // ExchangeSSOCodeWithBody Begin a session by a link's code
 //
-// The session is an acting one: it counts as no login, and writes no keys, passwords and the like. A code that a sign-in by OpenID Connect has led to begins a login's session; it takes the verifier. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+// The session is an acting one: it is not a login, and cannot change keys, passwords or second factors. The code of a sign-in by OpenID Connect needs the verifier, and begins a login's session. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -12264,7 +12293,7 @@ func (c *Caller) ExchangeSSOCodeWithBody(ctx context.Context, params *ExchangeSS
 
 // ExchangeSSOCode Begin a session by a link's code
 //
-// The session is an acting one: it counts as no login, and writes no keys, passwords and the like. A code that a sign-in by OpenID Connect has led to begins a login's session; it takes the verifier. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+// The session is an acting one: it is not a login, and cannot change keys, passwords or second factors. The code of a sign-in by OpenID Connect needs the verifier, and begins a login's session. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -12408,7 +12437,7 @@ func (c *Caller) UpdateAuthenticator(ctx context.Context, authID int64, params *
 	return c.Client.Do(req)
 }
 
-// CreateVerifyCodeWithBody Have a code sent, or ask for one of an app
+// CreateVerifyCodeWithBody Send a code by mail, or begin to confirm another second factor
 //
 // Needs any key. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
 //
@@ -12427,7 +12456,7 @@ func (c *Caller) CreateVerifyCodeWithBody(ctx context.Context, authID int64, par
 	return c.Client.Do(req)
 }
 
-// CreateVerifyCode Have a code sent, or ask for one of an app
+// CreateVerifyCode Send a code by mail, or begin to confirm another second factor
 //
 // Needs any key. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
 //
@@ -12607,7 +12636,7 @@ func (c *Caller) GetRecoveryCodes(ctx context.Context, reqEditors ...RequestEdit
 	return c.Client.Do(req)
 }
 
-// CreateRecoveryCodes Make other recovery codes
+// CreateRecoveryCodes Replace one's recovery codes
 //
 // Needs any key. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 //
@@ -31749,7 +31778,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListAPIKeysWithResponse List API keys
 	//
-	// There are those items that the caller may know of. Answers all items, or pages of them with per_page. Needs any key.
+	// Lists the keys that the caller may read. Answers all items, or pages of them with per_page. Needs any key.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -31828,7 +31857,7 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with PATCH /auth/key/{key_id} (the `UpdateAPIKey` operationId).
 	UpdateAPIKeyWithResponse(ctx context.Context, keyID int64, params *UpdateAPIKeyParams, body UpdateAPIKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateAPIKeyResponse, error)
 
-	// ListOpenIDChoicesWithResponse List by which providers one can sign in
+	// ListOpenIDChoicesWithResponse List the identity providers to sign in with
 	//
 	// Answers all items, or pages of them with per_page. Needs no key.
 	//
@@ -31855,27 +31884,27 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /auth/openid (the `BeginOpenIDLogin` operationId).
 	BeginOpenIDLoginWithResponse(ctx context.Context, params *BeginOpenIDLoginParams, body BeginOpenIDLoginJSONRequestBody, reqEditors ...RequestEditorFn) (*BeginOpenIDLoginResponse, error)
 
-	// FinishOpenIDLoginWithResponse Come back from an identity provider
+	// FinishOpenIDLoginWithResponse Return from an identity provider
 	//
-	// The provider sends browsers here, and from here they are sent to the panel, with a code that is good once, for a minute. Needs no key.
+	// Providers redirect browsers to this address. It redirects them to the panel, with a code that works once, within a minute. Needs no key.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /auth/openid/callback (the `FinishOpenIDLogin` operationId).
 	FinishOpenIDLoginWithResponse(ctx context.Context, params *FinishOpenIDLoginParams, reqEditors ...RequestEditorFn) (*FinishOpenIDLoginResponse, error)
 
-	// RequestPasswordResetWithBodyWithResponse Have a link mailed to choose a new password by
+	// RequestPasswordResetWithBodyWithResponse Mail a link to choose a new password
 	//
-	// The answer is the same where nobody has the address, unless the caller may read the account. An admin without a password, and a disabled account, get no mail. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
+	// The response is the same if no account has the address, unless the caller may read the account. An admin without a password, and a disabled account, get no mail. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /auth/password-reset (the `RequestPasswordReset` operationId).
 	RequestPasswordResetWithBodyWithResponse(ctx context.Context, params *RequestPasswordResetParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RequestPasswordResetResponse, error)
 
-	// RequestPasswordResetWithResponse Have a link mailed to choose a new password by
+	// RequestPasswordResetWithResponse Mail a link to choose a new password
 	//
-	// The answer is the same where nobody has the address, unless the caller may read the account. An admin without a password, and a disabled account, get no mail. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
+	// The response is the same if no account has the address, unless the caller may read the account. An admin without a password, and a disabled account, get no mail. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -31884,7 +31913,7 @@ type ClientWithResponsesInterface interface {
 
 	// FinishPasswordResetWithBodyWithResponse Choose a new password by a mailed link
 	//
-	// It works once, for an hour, and ends all sessions of the account. Needs no key. The log gets an item for each that changes. Sent again, it is refused.
+	// The link works once, within an hour. All sessions of the account end. Needs no key. The log gets an item for each that changes. Sent again, it is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -31893,7 +31922,7 @@ type ClientWithResponsesInterface interface {
 
 	// FinishPasswordResetWithResponse Choose a new password by a mailed link
 	//
-	// It works once, for an hour, and ends all sessions of the account. Needs no key. The log gets an item for each that changes. Sent again, it is refused.
+	// The link works once, within an hour. All sessions of the account end. Needs no key. The log gets an item for each that changes. Sent again, it is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -31963,7 +31992,7 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with PATCH /auth/provider/{provider_id} (the `UpdateIdentityProvider` operationId).
 	UpdateIdentityProviderWithResponse(ctx context.Context, providerID int64, params *UpdateIdentityProviderParams, body UpdateIdentityProviderJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateIdentityProviderResponse, error)
 
-	// EndOtherSessionsWithResponse End all own sessions but this one
+	// EndOtherSessionsWithResponse End the caller's other sessions
 	//
 	// Needs any key. The log gets one item that says how many changed. Sent again, it is done once more.
 	//
@@ -31999,9 +32028,9 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /auth/session/{session_id} (the `GetSession` operationId).
 	GetSessionWithResponse(ctx context.Context, sessionID int64, reqEditors ...RequestEditorFn) (*GetSessionResponse, error)
 
-	// GetSSOLinkWithResponse Make a link that signs in to the panel
+	// GetSSOLinkWithResponse Create a link that signs in to the panel
 	//
-	// The link is good once, for a minute, while the calling key is. It signs in the key's owner or, with owner, whom the caller may act for. A browser is sent there, where keys are taken from the query. Needs any key.
+	// The link works once, within a minute, as long as the calling key is valid. It signs in the key's owner or, with owner, an account that the caller may act for. Browsers are redirected to the link. Needs any key.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32010,7 +32039,7 @@ type ClientWithResponsesInterface interface {
 
 	// ExchangeSSOCodeWithBodyWithResponse Begin a session by a link's code
 	//
-	// The session is an acting one: it counts as no login, and writes no keys, passwords and the like. A code that a sign-in by OpenID Connect has led to begins a login's session; it takes the verifier. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+	// The session is an acting one: it is not a login, and cannot change keys, passwords or second factors. The code of a sign-in by OpenID Connect needs the verifier, and begins a login's session. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32019,7 +32048,7 @@ type ClientWithResponsesInterface interface {
 
 	// ExchangeSSOCodeWithResponse Begin a session by a link's code
 	//
-	// The session is an acting one: it counts as no login, and writes no keys, passwords and the like. A code that a sign-in by OpenID Connect has led to begins a login's session; it takes the verifier. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+	// The session is an acting one: it is not a login, and cannot change keys, passwords or second factors. The code of a sign-in by OpenID Connect needs the verifier, and begins a login's session. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32089,7 +32118,7 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with PATCH /auth/verify/auth/{auth_id} (the `UpdateAuthenticator` operationId).
 	UpdateAuthenticatorWithResponse(ctx context.Context, authID int64, params *UpdateAuthenticatorParams, body UpdateAuthenticatorJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateAuthenticatorResponse, error)
 
-	// CreateVerifyCodeWithBodyWithResponse Have a code sent, or ask for one of an app
+	// CreateVerifyCodeWithBodyWithResponse Send a code by mail, or begin to confirm another second factor
 	//
 	// Needs any key. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
 	//
@@ -32098,7 +32127,7 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /auth/verify/auth/{auth_id}/code (the `CreateVerifyCode` operationId).
 	CreateVerifyCodeWithBodyWithResponse(ctx context.Context, authID int64, params *CreateVerifyCodeParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateVerifyCodeResponse, error)
 
-	// CreateVerifyCodeWithResponse Have a code sent, or ask for one of an app
+	// CreateVerifyCodeWithResponse Send a code by mail, or begin to confirm another second factor
 	//
 	// Needs any key. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
 	//
@@ -32188,7 +32217,7 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /auth/verify/recovery (the `GetRecoveryCodes` operationId).
 	GetRecoveryCodesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetRecoveryCodesResponse, error)
 
-	// CreateRecoveryCodesWithResponse Make other recovery codes
+	// CreateRecoveryCodesWithResponse Replace one's recovery codes
 	//
 	// Needs any key. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 	//
@@ -43087,7 +43116,7 @@ func (c *ClientWithResponses) DeleteAdminVerifyWithResponse(ctx context.Context,
 
 // ListAPIKeysWithResponse List API keys
 //
-// There are those items that the caller may know of. Answers all items, or pages of them with per_page. Needs any key.
+// Lists the keys that the caller may read. Answers all items, or pages of them with per_page. Needs any key.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -43220,7 +43249,7 @@ func (c *ClientWithResponses) UpdateAPIKeyWithResponse(ctx context.Context, keyI
 	return ParseUpdateAPIKeyResponse(rsp)
 }
 
-// ListOpenIDChoicesWithResponse List by which providers one can sign in
+// ListOpenIDChoicesWithResponse List the identity providers to sign in with
 //
 // Answers all items, or pages of them with per_page. Needs no key.
 //
@@ -43265,9 +43294,9 @@ func (c *ClientWithResponses) BeginOpenIDLoginWithResponse(ctx context.Context, 
 	return ParseBeginOpenIDLoginResponse(rsp)
 }
 
-// FinishOpenIDLoginWithResponse Come back from an identity provider
+// FinishOpenIDLoginWithResponse Return from an identity provider
 //
-// The provider sends browsers here, and from here they are sent to the panel, with a code that is good once, for a minute. Needs no key.
+// Providers redirect browsers to this address. It redirects them to the panel, with a code that works once, within a minute. Needs no key.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -43280,9 +43309,9 @@ func (c *ClientWithResponses) FinishOpenIDLoginWithResponse(ctx context.Context,
 	return ParseFinishOpenIDLoginResponse(rsp)
 }
 
-// RequestPasswordResetWithBodyWithResponse Have a link mailed to choose a new password by
+// RequestPasswordResetWithBodyWithResponse Mail a link to choose a new password
 //
-// The answer is the same where nobody has the address, unless the caller may read the account. An admin without a password, and a disabled account, get no mail. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
+// The response is the same if no account has the address, unless the caller may read the account. An admin without a password, and a disabled account, get no mail. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -43295,9 +43324,9 @@ func (c *ClientWithResponses) RequestPasswordResetWithBodyWithResponse(ctx conte
 	return ParseRequestPasswordResetResponse(rsp)
 }
 
-// RequestPasswordResetWithResponse Have a link mailed to choose a new password by
+// RequestPasswordResetWithResponse Mail a link to choose a new password
 //
-// The answer is the same where nobody has the address, unless the caller may read the account. An admin without a password, and a disabled account, get no mail. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
+// The response is the same if no account has the address, unless the caller may read the account. An admin without a password, and a disabled account, get no mail. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -43312,7 +43341,7 @@ func (c *ClientWithResponses) RequestPasswordResetWithResponse(ctx context.Conte
 
 // FinishPasswordResetWithBodyWithResponse Choose a new password by a mailed link
 //
-// It works once, for an hour, and ends all sessions of the account. Needs no key. The log gets an item for each that changes. Sent again, it is refused.
+// The link works once, within an hour. All sessions of the account end. Needs no key. The log gets an item for each that changes. Sent again, it is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -43327,7 +43356,7 @@ func (c *ClientWithResponses) FinishPasswordResetWithBodyWithResponse(ctx contex
 
 // FinishPasswordResetWithResponse Choose a new password by a mailed link
 //
-// It works once, for an hour, and ends all sessions of the account. Needs no key. The log gets an item for each that changes. Sent again, it is refused.
+// The link works once, within an hour. All sessions of the account end. Needs no key. The log gets an item for each that changes. Sent again, it is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -43445,7 +43474,7 @@ func (c *ClientWithResponses) UpdateIdentityProviderWithResponse(ctx context.Con
 	return ParseUpdateIdentityProviderResponse(rsp)
 }
 
-// EndOtherSessionsWithResponse End all own sessions but this one
+// EndOtherSessionsWithResponse End the caller's other sessions
 //
 // Needs any key. The log gets one item that says how many changed. Sent again, it is done once more.
 //
@@ -43505,9 +43534,9 @@ func (c *ClientWithResponses) GetSessionWithResponse(ctx context.Context, sessio
 	return ParseGetSessionResponse(rsp)
 }
 
-// GetSSOLinkWithResponse Make a link that signs in to the panel
+// GetSSOLinkWithResponse Create a link that signs in to the panel
 //
-// The link is good once, for a minute, while the calling key is. It signs in the key's owner or, with owner, whom the caller may act for. A browser is sent there, where keys are taken from the query. Needs any key.
+// The link works once, within a minute, as long as the calling key is valid. It signs in the key's owner or, with owner, an account that the caller may act for. Browsers are redirected to the link. Needs any key.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -43522,7 +43551,7 @@ func (c *ClientWithResponses) GetSSOLinkWithResponse(ctx context.Context, params
 
 // ExchangeSSOCodeWithBodyWithResponse Begin a session by a link's code
 //
-// The session is an acting one: it counts as no login, and writes no keys, passwords and the like. A code that a sign-in by OpenID Connect has led to begins a login's session; it takes the verifier. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+// The session is an acting one: it is not a login, and cannot change keys, passwords or second factors. The code of a sign-in by OpenID Connect needs the verifier, and begins a login's session. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -43537,7 +43566,7 @@ func (c *ClientWithResponses) ExchangeSSOCodeWithBodyWithResponse(ctx context.Co
 
 // ExchangeSSOCodeWithResponse Begin a session by a link's code
 //
-// The session is an acting one: it counts as no login, and writes no keys, passwords and the like. A code that a sign-in by OpenID Connect has led to begins a login's session; it takes the verifier. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+// The session is an acting one: it is not a login, and cannot change keys, passwords or second factors. The code of a sign-in by OpenID Connect needs the verifier, and begins a login's session. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -43655,7 +43684,7 @@ func (c *ClientWithResponses) UpdateAuthenticatorWithResponse(ctx context.Contex
 	return ParseUpdateAuthenticatorResponse(rsp)
 }
 
-// CreateVerifyCodeWithBodyWithResponse Have a code sent, or ask for one of an app
+// CreateVerifyCodeWithBodyWithResponse Send a code by mail, or begin to confirm another second factor
 //
 // Needs any key. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
 //
@@ -43670,7 +43699,7 @@ func (c *ClientWithResponses) CreateVerifyCodeWithBodyWithResponse(ctx context.C
 	return ParseCreateVerifyCodeResponse(rsp)
 }
 
-// CreateVerifyCodeWithResponse Have a code sent, or ask for one of an app
+// CreateVerifyCodeWithResponse Send a code by mail, or begin to confirm another second factor
 //
 // Needs any key. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
 //
@@ -43820,7 +43849,7 @@ func (c *ClientWithResponses) GetRecoveryCodesWithResponse(ctx context.Context, 
 	return ParseGetRecoveryCodesResponse(rsp)
 }
 
-// CreateRecoveryCodesWithResponse Make other recovery codes
+// CreateRecoveryCodesWithResponse Replace one's recovery codes
 //
 // Needs any key. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 //

@@ -17,7 +17,7 @@ import (
 
 func TestAdmin(t *testing.T) {
 	t.Parallel()
-	s, c := newStand(t)
+	s, c := newFixture(t)
 	anna := testkit.Decode[admin.Admin](
 		c.Do("POST", "/admin", `{"email": "Anna@example.com", "password": "a long walk home", "receive_copies": true}`).Want(200),
 	)
@@ -76,7 +76,7 @@ func TestAdmin(t *testing.T) {
 // A new password is hard to guess, also for who knows whose it is, and the answer says what is wrong without repeating it.
 func TestWeakPasswords(t *testing.T) {
 	t.Parallel()
-	_, c := newStand(t)
+	_, c := newFixture(t)
 	weak := func(r *testkit.Answer, password, says string) {
 		t.Helper()
 		r.WantErrors("/password", "too_weak")
@@ -98,15 +98,15 @@ func TestWeakPasswords(t *testing.T) {
 			says,
 		)
 	}
-	made := testkit.Decode[admin.Admin](
+	created := testkit.Decode[admin.Admin](
 		c.Do("POST", "/admin", `{"email": "schottenstein@hosters.example.com", "password": "xK9#vTq2LpW8"}`).Want(200),
 	)
-	weak(c.Do("PATCH", path("/admin/%d", made.ID), `{"password": "Schottenstein-1"}`), "Schottenstein-1", "account")
+	weak(c.Do("PATCH", path("/admin/%d", created.ID), `{"password": "Schottenstein-1"}`), "Schottenstein-1", "account")
 	for _, password := range []string{
 		"a long walk home", "correct horse battery staple", "wurst käse brot ü", "4f1c9a7e03b2d85c6f7a",
 		strings.Repeat("a long walk in the rain ", 40),
 	} {
-		c.Do("PATCH", path("/admin/%d", made.ID), map[string]any{"password": password}).Want(200)
+		c.Do("PATCH", path("/admin/%d", created.ID), map[string]any{"password": password}).Want(200)
 	}
 	none, key := newAdmin(t, c, "none", `{}`)
 	weak(c.Do("PATCH", path("/admin/%d", none), `{"password": "administrator"}`), "administrator", "common word")
@@ -115,7 +115,7 @@ func TestWeakPasswords(t *testing.T) {
 
 func TestOwnPassword(t *testing.T) {
 	t.Parallel()
-	_, c := newStand(t)
+	_, c := newFixture(t)
 	id, own := newAdmin(t, c, "bob", `{}`)
 	c.Do("PATCH", path("/admin/%d", id), `{"password": "a long walk home"}`).Want(200)
 	self := path("/admin/%d", id)
@@ -156,9 +156,9 @@ func TestOwnPassword(t *testing.T) {
 
 const usersAdmins = `{"users": {"admins": {"read": true, "write": true}}}`
 
-func TestNobodyLiftsHimself(t *testing.T) {
+func TestNoPrivilegeEscalation(t *testing.T) {
 	t.Parallel()
-	_, c := newStand(t)
+	_, c := newFixture(t)
 	few, fewKey := newAdmin(t, c, "few", `{"users": {"admins": {"read": true, "write": true}}, "network": {"groups": {"read": true}}}`)
 	more, moreKey := newAdmin(t, c, "more", `{"network": {"groups": {"read": true, "write": true}}}`)
 	less, _ := newAdmin(t, c, "less", `{"network": {"groups": {"read": true}}}`)
@@ -193,8 +193,8 @@ func TestNobodyLiftsHimself(t *testing.T) {
 
 func TestLastAdmin(t *testing.T) {
 	t.Parallel()
-	_, c := newStand(t)
-	last := "Admin 1 is the last one who holds users.admins write."
+	_, c := newFixture(t)
+	last := "Admin 1 is the last one with users.admins write."
 	c.Do("DELETE", "/admin/1", nil).WantDetail(problem.Conflict, last)
 	c.Do("PATCH", "/admin/1/permission", `{"users": {"admins": {"write": false}}}`).WantErrors("/users/admins/write", "last_admin")
 
@@ -224,7 +224,7 @@ func TestLastAdmin(t *testing.T) {
 // Accounts and their keys change at the same time, without anybody waiting in a circle.
 func TestAccountsChangeAtOnce(t *testing.T) {
 	t.Parallel()
-	s, c := newStand(t)
+	s, c := newFixture(t)
 	id, _ := newAdmin(t, c, "busy", `{}`)
 	var all sync.WaitGroup
 	for range 4 {

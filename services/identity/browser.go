@@ -8,9 +8,9 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest"
 )
 
-// BrowserDetails are what a caller looks like from here.
+// BrowserDetails is what the server knows about the caller's connection.
 type BrowserDetails struct {
-	IP string `json:"ip"`
+	IP string `json:"ip" doc:"The address that the request came from."`
 }
 
 func browserRoutes() []rest.Route {

@@ -13,7 +13,7 @@ import (
 // What was let in by a key that is deleted before it gets to write writes nothing, and gets no earlier answer either.
 func TestDeletedKeyWritesNothing(t *testing.T) {
 	t.Parallel()
-	s, c := newStand(t)
+	s, c := newFixture(t)
 	db := s.DB
 	other, _ := newAdmin(t, c, "other", `{}`)
 	kept := []string{"Idempotency-Key", "kept"}
@@ -49,10 +49,10 @@ func TestDeletedKeyWritesNothing(t *testing.T) {
 		testkit.AwaitLocked(t, db, 2)
 		unlock()
 		(<-deleted).Want(200)
-		answer := (<-answered).Want(401) // by the service, or by the gateway that was told meanwhile
-		if answer.Header.Get("WWW-Authenticate") != "Bearer" ||
-			!strings.HasPrefix(testkit.Decode[problem.Problem](answer).Detail, "The API key is not valid") {
-			t.Errorf("%s: got %s, want a Bearer challenge and that the API key is not valid", name, answer.Text)
+		response := (<-answered).Want(401) // by the service, or by the gateway that was told meanwhile
+		if response.Header.Get("WWW-Authenticate") != "Bearer" ||
+			!strings.HasPrefix(testkit.Decode[problem.Problem](response).Detail, "The API key is not valid") {
+			t.Errorf("%s: got %s, want a Bearer challenge and that the API key is not valid", name, response.Text)
 		}
 		if after := accounts(t, db); after != before-1 {
 			t.Errorf("%s: got %d accounts and keys, want %d", name, after, before-1)

@@ -11,7 +11,7 @@ import (
 // The service answers what its neighbours ask, as its double does.
 func TestContract(t *testing.T) {
 	t.Parallel()
-	s, c := newStand(t)
+	s, c := newFixture(t)
 	a, _ := verifiedApp(t, s, c)
 	id, own := newAdmin(t, c, "anna", `{}`)
 	c.Do("PATCH", path("/admin/%d", id), `{"receive_copies": true}`).Want(200)

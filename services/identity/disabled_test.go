@@ -18,7 +18,7 @@ const disable, enable = `{"disabled": true}`, `{"disabled": false}`
 // same keys work as before.
 func TestDisabled(t *testing.T) {
 	t.Parallel()
-	s, c := newStand(t)
+	s, c := newFixture(t)
 	id, own := newAdmin(t, c, "eve", `{"network": {"groups": {"read": true}}}`)
 	account := path("/admin/%d", id)
 	read := own.Do("GET", account, nil).Want(200)
@@ -53,15 +53,15 @@ func TestDisabled(t *testing.T) {
 	c.Do("PATCH", path("/admin/%d", other.ID), enable).Want(200)
 	c.With(key.Key).Do("GET", "/auth/key/current", nil).Want(200)
 
-	if got := s.records("admin.edited"); got != 5 {
+	if got := s.countRecords("admin.edited"); got != 5 {
 		t.Errorf("records of admin.edited: got %d, want 5", got)
 	}
 }
 
 // It is disabled by who may write the account, and by nobody else.
-func TestWhoDisables(t *testing.T) {
+func TestWritersDisable(t *testing.T) {
 	t.Parallel()
-	_, c := newStand(t)
+	_, c := newFixture(t)
 	_, few := newAdmin(t, c, "few", usersAdmins)
 	more, own := newAdmin(t, c, "more", `{"network": {"groups": {"read": true}}}`)
 	account := path("/admin/%d", more)
@@ -74,7 +74,7 @@ func TestWhoDisables(t *testing.T) {
 // Somebody always holds users.admins write who is not disabled.
 func TestLastAdminIsNotDisabled(t *testing.T) {
 	t.Parallel()
-	s, c := newStand(t)
+	s, c := newFixture(t)
 	c.Do("PATCH", "/admin/1", disable).WantErrors("/disabled", "last_admin")
 	id, own := newAdmin(t, c, "holder", usersAdmins)
 	c.Do("PATCH", path("/admin/%d", id), disable).Want(200)
@@ -101,10 +101,10 @@ func TestLastAdminIsNotDisabled(t *testing.T) {
 		keys[other] = own
 	}
 	var all sync.WaitGroup
-	for of := range keys {
+	for disabled := range keys {
 		for by, own := range keys {
-			if by != of {
-				all.Go(func() { own.Do("PATCH", path("/admin/%d", of), disable) })
+			if by != disabled {
+				all.Go(func() { own.Do("PATCH", path("/admin/%d", disabled), disable) })
 			}
 		}
 	}

@@ -13,25 +13,25 @@ import (
 // However many guesses at a password come at once, no more than the limit are compared, and each of these is logged.
 func TestGuessing(t *testing.T) {
 	t.Parallel()
-	s, c := newStand(t)
+	s, c := newFixture(t)
 	id, own := newAdmin(t, c, "bob", `{}`)
 	self := path("/admin/%d", id)
 	c.Do("PATCH", self, `{"password": "a long walk home"}`).Want(200)
-	right := `{"password": "a long walk home", "current_password": "a long walk home"}`
-	wrong := `{"password": "mine mine mine!", "current_password": "who knows"}`
+	validBody := `{"password": "a long walk home", "current_password": "a long walk home"}`
+	invalidBody := `{"password": "mine mine mine!", "current_password": "who knows"}`
 	for range lockout.OfKey - 1 {
-		own.Do("PATCH", self, wrong).WantErrors("/current_password", "wrong")
+		own.Do("PATCH", self, invalidBody).WantErrors("/current_password", "wrong")
 	}
-	own.Do("PATCH", self, right).Want(200) // which makes up for them
+	own.Do("PATCH", self, validBody).Want(200) // which makes up for them
 	var compared atomic.Int32
 	var all sync.WaitGroup
 	for range 100 {
 		all.Go(func() {
-			switch answer := own.Do("PATCH", self, wrong); {
-			case answer.Status == 422:
+			switch response := own.Do("PATCH", self, invalidBody); {
+			case response.Status == 422:
 				compared.Add(1)
-			case answer.Status != 429 || answer.Header.Get("Retry-After") == "" || answer.Header.Get("Retry-After") == "1":
-				t.Errorf("got %d: %s, want 422, or 429 with a Retry-After above 1", answer.Status, answer.Text)
+			case response.Status != 429 || response.Header.Get("Retry-After") == "" || response.Header.Get("Retry-After") == "1":
+				t.Errorf("got %d: %s, want 422, or 429 with a Retry-After above 1", response.Status, response.Text)
 			}
 		})
 	}
@@ -39,9 +39,9 @@ func TestGuessing(t *testing.T) {
 	if n := compared.Load(); n != lockout.OfKey {
 		t.Errorf("got %d guesses compared, want %d", n, lockout.OfKey)
 	}
-	own.Do("PATCH", self, right).Want(429)
+	own.Do("PATCH", self, validBody).Want(429)
 	sister := testkit.Decode[keys.APIKey](own.Do("POST", "/auth/key", `{"name": "sister"}`).Want(200))
-	c.With(sister.Key).Do("PATCH", self, right).Want(429) // the name is locked from this address
+	c.With(sister.Key).Do("PATCH", self, validBody).Want(429) // the name is locked from this address
 	c.Do("PATCH", self, `{"receive_copies": true}`).Want(200)
 	s.wantRecords("admin.password.refused", 2*lockout.OfKey-1)
 }

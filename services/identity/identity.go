@@ -1,5 +1,5 @@
-// Package identity is the bounded context of people and keys: admins and what they hold, everybody's API keys, and how people sign
-// in. Each topic is a package below this one, which wires them.
+// Package identity is the service for people and API keys: admins and their permissions, the keys of all accounts, and how people
+// sign in. Each topic is a package below this one, and this package wires them together.
 package identity
 
 import (
@@ -33,7 +33,7 @@ import (
 	"github.com/ironplane/ironplane/services/identity/session"
 )
 
-// Name is the service's name, and its schema's.
+// Name is the name of the service, and of its schema.
 const Name = "identity"
 
 //go:embed migrations/*.sql schema/*/*.sql
@@ -45,7 +45,7 @@ var Definition = service.Definition{
 	Paths: []string{"admin", "auth", "browser-details", "client/*/verify"},
 	Topics: map[string][]permission.Permission{
 		"admin": {permission.UsersAdmins},
-		"auth":  {permission.UsersAdmins, permission.UsersClients}, // of all owners
+		"auth":  {permission.UsersAdmins, permission.UsersClients}, // of keys and sessions, whoever owns them
 	},
 	Migrations: migrations,
 	Seals:      true,
@@ -64,17 +64,17 @@ var Definition = service.Definition{
 			Takes:     map[string]events.Take{credentials.WelcomeKind: s.resets.Welcome},
 			Consumers: []*events.Consumer{s.rules.Clients.Consumer(), s.rules.Integrations.Consumer()},
 			Loops: []service.Loop{
-				{Name: "follow the settings", Run: s.settings.Follow},
-				service.Every(sweepInterval, "delete what has ended", s.sweep),
-				service.Woken(d.Wakes.Listen(Name, wake.Changes), keys.WarnRest, "warn of keys that expire", s.keys.Warn),
-				service.Woken(d.Wakes.Listen(Name, login.Attempted), 0, "log attempts", s.logins.LogAttempts),
-				service.Every(login.CountInterval, "log attempts by unknown names", s.logins.LogUnknownNames),
+				{Name: "follow-settings", Run: s.settings.Follow},
+				service.Every(sweepInterval, "delete-expired", s.sweep),
+				service.Woken(d.Wakes.Listen(Name, wake.Changes), keys.WarnInterval, "warn-expiring-keys", s.keys.Warn),
+				service.Woken(d.Wakes.Listen(Name, login.Attempted), 0, "log-attempts", s.logins.LogAttempts),
+				service.Every(login.CountInterval, "log-unknown-names", s.logins.LogUnknownNames),
 			},
 		}
 	},
 }
 
-// Service is the identity service: its topics, and what several of them use.
+// Service is the identity service. Its fields are its topics, and what they share.
 type Service struct {
 	db       *pg.DB
 	settings *settings.Follower
@@ -90,18 +90,18 @@ type Service struct {
 	links    *login.Links
 }
 
-// begin refuses settings of the operator that cannot be used, and grants the permissions that are new in this version.
+// begin checks the operator's settings, and grants the permissions that are new in this version.
 func begin(ctx context.Context, d service.Deps) error {
 	if _, err := egress.Parse(d.AllowedNetworks); err != nil {
 		return err
 	}
-	if _, err := newParty(d); err != nil {
+	if _, err := parsePasskeys(d); err != nil {
 		return err
 	}
 	return access.GrantNew(ctx, d.DB)
 }
 
-func newParty(d service.Deps) (*passkey.Party, error) {
+func parsePasskeys(d service.Deps) (*passkey.Party, error) {
 	party, err := passkey.Parse(d.PasskeyDomain, d.PasskeyOrigins, mfa.CodeTTL)
 	if err != nil {
 		return nil, fmt.Errorf("IRONPLANE_PASSKEY_DOMAIN and IRONPLANE_PASSKEY_ORIGINS: %w", err)
@@ -114,8 +114,8 @@ const maxWaiting = 50
 
 // New returns the service on its migrated schema.
 func New(d service.Deps) *Service {
-	allowed, _ := egress.Parse(d.AllowedNetworks) // begin has refused bad settings
-	passkeys, _ := newParty(d)
+	allowed, _ := egress.Parse(d.AllowedNetworks) // begin has refused invalid settings
+	passkeys, _ := parsePasskeys(d)
 	hasher, lockouts := account.NewHasher(d.Tuning.PasswordMemory), lockout.New(d.Redis, d.Log)
 	s := &Service{
 		db:       d.DB,
@@ -169,7 +169,7 @@ func New(d service.Deps) *Service {
 	return s
 }
 
-// newRefs returns what this service knows of another service's accounts. With an account go its keys.
+// newRefs returns the references to another service's accounts. When an account is deleted, its keys are deleted too.
 func newRefs(d service.Deps, owner string, t principal.OwnerType) *events.Refs {
 	return &events.Refs{
 		Owner: owner,
@@ -185,17 +185,22 @@ func newRefs(d service.Deps, owner string, t principal.OwnerType) *events.Refs {
 // Routes returns the service's operations.
 func (s *Service) Routes() []rest.Route {
 	return slices.Concat(
-		rest.Section{Name: "Admins", Doc: "Those who run the installation, and what they may."}.Of(s.admins.Routes()),
+		rest.Section{Name: "Admins", Doc: "The people who run the installation, and their permissions."}.Of(s.admins.Routes()),
 		rest.Section{
 			Name: "API keys",
-			Doc:  "What callers prove with who they are. A key can do what its owner may.",
+			Doc:  "Callers authenticate with API keys. A key has the permissions of its owner.",
 		}.Of(s.keys.Routes(), s.logins.Routes()),
-		rest.Section{Name: "Sessions", Doc: "Keys that began with a login, and end by themselves."}.Of(s.sessions.Routes()),
-		rest.Section{Name: "Forgotten passwords", Doc: "A new password by a link that is mailed."}.Of(s.resets.Routes()),
-		rest.Section{Name: "Single sign-on", Doc: "Links by which a caller is signed in to a panel."}.Of(s.links.Routes()),
+		rest.Section{Name: "Sessions", Doc: "Keys that begin with a login, and expire."}.Of(s.sessions.Routes()),
+		rest.Section{Name: "Forgotten passwords", Doc: "Choose a new password by a mailed link."}.Of(s.resets.Routes()),
+		rest.Section{Name: "Single sign-on", Doc: "Links that sign a user in to a panel."}.Of(s.links.Routes()),
 		rest.Section{Name: "OpenID Connect", Doc: "Admins sign in with their company's identity provider."}.Of(s.openID.Routes()),
-		rest.Section{Name: "Two-factor authentication", Doc: "What proves who somebody is besides the password."}.Of(s.factors.Routes()),
-		rest.Section{Name: "Browser", Doc: "What a caller looks like from here."}.Of(browserRoutes()),
+		rest.Section{
+			Name: "Two-factor authentication",
+			Doc:  "Logins that need more than a password: codes of apps, codes by mail, security keys and recovery codes.",
+		}.Of(
+			s.factors.Routes(),
+		),
+		rest.Section{Name: "Browser", Doc: "The caller's connection as the server sees it."}.Of(browserRoutes()),
 		s.admins.InternalRoutes(),
 		s.keys.InternalRoutes(),
 		s.factors.InternalRoutes(),

@@ -14,30 +14,31 @@ import (
 
 func TestAPIKey(t *testing.T) {
 	t.Parallel()
-	s, c := newStand(t)
-	made := testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", `{"name": "billing"}`).Want(200))
-	if apikey.FormatOf(made.Key) != apikey.Issued || made.Owner.URL != "/admin/1" || *made.Owner.Name != "admin" || made.ExpiresAt != nil {
-		t.Fatalf("got %+v, want an issued key of /admin/1 that does not expire", made)
+	s, c := newFixture(t)
+	created := testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", `{"name": "billing"}`).Want(200))
+	if apikey.FormatOf(created.Key) != apikey.Issued || created.Owner.URL != "/admin/1" || *created.Owner.Name != "admin" ||
+		created.ExpiresAt != nil {
+		t.Fatalf("got %+v, want an issued key of /admin/1 that does not expire", created)
 	}
 	var hash []byte
-	if err := s.DB.QueryRow(t.Context(), "SELECT hash FROM api_key WHERE id = $1", made.ID).Scan(&hash); err != nil {
+	if err := s.DB.QueryRow(t.Context(), "SELECT hash FROM api_key WHERE id = $1", created.ID).Scan(&hash); err != nil {
 		t.Fatal(err)
 	}
-	if want := apikey.Hash(made.Key); string(hash) != string(want[:]) {
+	if want := apikey.Hash(created.Key); string(hash) != string(want[:]) {
 		t.Fatalf("got the stored key %x, want its hash %x", hash, want)
 	}
-	for _, answer := range []*testkit.Answer{c.Do("GET", path("/auth/key/%d", made.ID), nil), c.Do("GET", "/auth/key", nil),
-		c.Do("PATCH", path("/auth/key/%d", made.ID), `{"name": "renamed"}`)} {
-		if strings.Contains(answer.Want(200).Text, made.Key) || strings.Contains(answer.Text, `"key"`) {
-			t.Fatalf("got %s, want an answer without the key", answer.Text)
+	for _, response := range []*testkit.Answer{c.Do("GET", path("/auth/key/%d", created.ID), nil), c.Do("GET", "/auth/key", nil),
+		c.Do("PATCH", path("/auth/key/%d", created.ID), `{"name": "renamed"}`)} {
+		if strings.Contains(response.Want(200).Text, created.Key) || strings.Contains(response.Text, `"key"`) {
+			t.Fatalf("got %s, want an answer without the key", response.Text)
 		}
 	}
-	if current := testkit.Decode[keys.APIKey](c.With(made.Key).Do("GET", "/auth/key/current", nil).Want(200)); current.Name != "renamed" {
+	if current := testkit.Decode[keys.APIKey](c.With(created.Key).Do("GET", "/auth/key/current", nil).Want(200)); current.Name != "renamed" {
 		t.Fatalf("got the current key %+v, want the name renamed", current)
 	}
 
 	c.Do("POST", "/auth/key", `{}`).WantErrors("/name", "required")
-	c.Do("PATCH", path("/auth/key/%d", made.ID), `{}`).WantErrors("/name", "required")
+	c.Do("PATCH", path("/auth/key/%d", created.ID), `{}`).WantErrors("/name", "required")
 	c.Do("POST", "/auth/key", `{"name": "x", "key": "short", "owner": {"url": "/server/3"}, "expires_at": {"iso_8601": "2020-01-01T00:00:00Z", "unix": 1577836800}}`).
 		WantErrors("/expires_at", "out_of_range", "/key", "too_short", "/owner/url", "invalid")
 	c.Do("POST", "/auth/key", `{"name": "x", "expires_at": {"iso_8601": "2030-01-01T00:00:00Z", "unix": 1}}`).
@@ -45,20 +46,20 @@ func TestAPIKey(t *testing.T) {
 	c.Do("POST", "/auth/key", `{"name": "x", "expires_at": {"unix": "soon"}}`).WantErrors("/expires_at", "type")
 	c.Do("POST", "/auth/key", `{"name": "x", "owner": {"url": "/admin/99"}}`).WantErrors("/owner/url", "not_found")
 	c.Do("POST", "/auth/key", `{"name": "x", "owner": {"url": "/admin/3", "id": 4}}`).WantErrors("/owner/id", "disagrees")
-	for owner, wrong := range map[string][]string{`"owner": {"type": "admin", "id": 1}`: nil, `"owner_type": "admin", "owner_id": "1"`: nil, `"type": "admin", "owner_id": 1, "owner": {"url": "/admin/1"}`: nil,
+	for owner, errors := range map[string][]string{`"owner": {"type": "admin", "id": 1}`: nil, `"owner_type": "admin", "owner_id": "1"`: nil, `"type": "admin", "owner_id": 1, "owner": {"url": "/admin/1"}`: nil,
 		`"owner_type": "server", "owner_id": 1`:          {"/owner_type", "invalid"},
 		`"type": "client", "owner": {"url": "/admin/1"}`: {"/type", "disagrees"},
 		`"owner_id": 1`: {"/owner/url", "invalid"}} {
-		answer := c.Do("POST", "/auth/key", `{"name": "x", `+owner+`}`)
-		if wrong != nil {
-			answer.WantErrors(wrong...)
-		} else if key := testkit.Decode[keys.APIKey](answer.Want(200)); key.Owner.URL != "/admin/1" {
+		response := c.Do("POST", "/auth/key", `{"name": "x", `+owner+`}`)
+		if errors != nil {
+			response.WantErrors(errors...)
+		} else if key := testkit.Decode[keys.APIKey](response.Want(200)); key.Owner.URL != "/admin/1" {
 			t.Errorf("%s: got %+v, want a key of /admin/1", owner, key)
 		}
 	}
-	whole := c.Do("GET", path("/auth/key/%d", made.ID), nil).Want(200)
+	whole := c.Do("GET", path("/auth/key/%d", created.ID), nil).Want(200)
 	for _, same := range []string{`"owner_type": "admin", "owner_id": 1`, `"owner_id": 1`, `"owner": {"url": "/admin", "id": 1}`} {
-		if back := c.Do("PATCH", path("/auth/key/%d", made.ID), `{"name": "renamed", `+same+`}`).
+		if back := c.Do("PATCH", path("/auth/key/%d", created.ID), `{"name": "renamed", `+same+`}`).
 			Want(200); back.Header.Get(
 			"ETag",
 		) != whole.Header.Get(
@@ -67,21 +68,21 @@ func TestAPIKey(t *testing.T) {
 			t.Errorf("%s: got the ETag %s, want %s", same, back.Header.Get("ETag"), whole.Header.Get("ETag"))
 		}
 	}
-	c.Do("POST", "/auth/key", map[string]any{"name": "x", "key": made.Key[:len(made.Key)-1] + "!"}).WantErrors("/key", "checksum")
-	c.Do("POST", "/auth/key", map[string]any{"name": "x", "key": made.Key}).WantErrors("/key", "taken")
+	c.Do("POST", "/auth/key", map[string]any{"name": "x", "key": created.Key[:len(created.Key)-1] + "!"}).WantErrors("/key", "checksum")
+	c.Do("POST", "/auth/key", map[string]any{"name": "x", "key": created.Key}).WantErrors("/key", "taken")
 
-	c.Do("DELETE", path("/auth/key/%d", made.ID), nil).Want(200)
-	c.With(made.Key).Do("GET", "/auth/key/current", nil).Want(401)
+	c.Do("DELETE", path("/auth/key/%d", created.ID), nil).Want(200)
+	c.With(created.Key).Do("GET", "/auth/key/current", nil).Want(401)
 }
 
 // A list has the keys that its caller may know of, and no other.
 func TestKeysListed(t *testing.T) {
 	t.Parallel()
-	_, c := newStand(t)
-	_, nobody := newAdmin(t, c, "nobody", `{}`)
+	_, c := newFixture(t)
+	_, powerless := newAdmin(t, c, "nobody", `{}`)
 	_, reader := newAdmin(t, c, "reader", `{"users": {"admins": {"read": true}}}`)
 	for caller, want := range map[*testkit.Client][]string{
-		c: {"/admin/1", "/admin/2", "/admin/3"}, reader: {"/admin/1", "/admin/2", "/admin/3"}, nobody: {"/admin/2"},
+		c: {"/admin/1", "/admin/2", "/admin/3"}, reader: {"/admin/1", "/admin/2", "/admin/3"}, powerless: {"/admin/2"},
 	} {
 		var got []string
 		for _, key := range testkit.Decode[[]keys.APIKey](caller.Do("GET", "/auth/key", nil).Want(200)) {
@@ -98,25 +99,25 @@ func TestKeysListed(t *testing.T) {
 
 func TestImportedKey(t *testing.T) {
 	t.Parallel()
-	_, c := newStand(t)
+	_, c := newFixture(t)
 	const value = "a-key-that-another-panel-made-0001"
 	c.With(value).Do("GET", "/auth/key/current", nil).Want(401)
 
-	made := testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", map[string]any{"name": "old", "key": value}).Want(200))
-	if made.Key != value {
-		t.Fatalf("got %+v, want the key %s", made, value)
+	imported := testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", map[string]any{"name": "old", "key": value}).Want(200))
+	if imported.Key != value {
+		t.Fatalf("got %+v, want the key %s", imported, value)
 	}
 	c.With(value).Do("GET", "/auth/key/current", nil).Want(200)
 
 	_, few := newAdmin(t, c, "few", `{}`)
 	few.Do("POST", "/auth/key", map[string]any{"name": "x", "key": value + "x"}).Want(403)
-	mine := testkit.Decode[keys.APIKey](few.Do("GET", "/auth/key/current", nil)).ID
-	few.Do("PATCH", path("/auth/key/%d", mine), map[string]any{"name": "x", "key": value + "x"}).Want(403)
+	ownID := testkit.Decode[keys.APIKey](few.Do("GET", "/auth/key/current", nil)).ID
+	few.Do("PATCH", path("/auth/key/%d", ownID), map[string]any{"name": "x", "key": value + "x"}).Want(403)
 
 	const next = "a-key-that-another-panel-made-0002"
 	c.With(next).Do("GET", "/auth/key/current", nil).Want(401)
 	if edited := testkit.Decode[keys.APIKey](
-		c.Do("PATCH", path("/auth/key/%d", made.ID), map[string]any{"name": "old", "key": next}).Want(200),
+		c.Do("PATCH", path("/auth/key/%d", imported.ID), map[string]any{"name": "old", "key": next}).Want(200),
 	); edited.Key != next {
 		t.Fatalf("got %+v, want the key %s", edited, next)
 	}
@@ -125,26 +126,26 @@ func TestImportedKey(t *testing.T) {
 }
 
 // soonExpiring makes a key that expires as soon as there was time to make it, and answers when.
-func soonExpiring(c *testkit.Client, body map[string]any, headers ...string) (at time.Time, made *testkit.Answer) {
+func soonExpiring(c *testkit.Client, body map[string]any, headers ...string) (at time.Time, created *testkit.Answer) {
 	for life := 2 * time.Second; ; life *= 2 {
 		at = time.Now().Add(life)
 		body["expires_at"] = rest.Timestamp{Time: at}
-		made = c.Do("POST", "/auth/key", body, headers...)
-		if made.Status == 200 || life > time.Minute {
-			return at, made.Want(200)
+		created = c.Do("POST", "/auth/key", body, headers...)
+		if created.Status == 200 || life > time.Minute {
+			return at, created.Want(200)
 		}
-		made.WantErrors("/expires_at", "out_of_range") // it took longer than that
+		created.WantErrors("/expires_at", "out_of_range") // it took longer than that
 	}
 }
 
 func TestKeyExpires(t *testing.T) {
 	t.Parallel()
-	_, c := newStand(t)
-	_, made := soonExpiring(c, map[string]any{"name": "brief"})
-	key := testkit.Decode[keys.APIKey](made)
+	_, c := newFixture(t)
+	_, created := soonExpiring(c, map[string]any{"name": "brief"})
+	key := testkit.Decode[keys.APIKey](created)
 	brief := c.With(key.Key)
-	if answer := brief.Do("GET", "/auth/key/current", nil); answer.Status != 200 && time.Now().Before(key.ExpiresAt.Time) {
-		t.Fatalf("got %d before the key expires, want 200", answer.Status)
+	if response := brief.Do("GET", "/auth/key/current", nil); response.Status != 200 && time.Now().Before(key.ExpiresAt.Time) {
+		t.Fatalf("got %d before the key expires, want 200", response.Status)
 	}
 	time.Sleep(time.Until(key.ExpiresAt.Time))
 	brief.Do("GET", "/auth/key/current", nil).Want(401)
@@ -153,7 +154,7 @@ func TestKeyExpires(t *testing.T) {
 // What is revoked stays revoked, and what is granted works: a moment after the answer.
 func TestRevocation(t *testing.T) {
 	t.Parallel()
-	_, c := newStand(t)
+	_, c := newFixture(t)
 	id, own := newAdmin(t, c, "eve", `{"network": {"switches": {"read": true}}}`)
 	own.Do("GET", "/-/holds/network.switches", nil).Want(200)
 	own.Do("GET", "/-/holds/network.groups", nil).Want(403)
@@ -168,7 +169,7 @@ func TestRevocation(t *testing.T) {
 
 func TestBrowserDetails(t *testing.T) {
 	t.Parallel()
-	_, c := newStand(t)
+	_, c := newFixture(t)
 	if got := c.With("").Do("GET", "/browser-details", nil, "X-Forwarded-For", "192.0.2.1").Want(200).Text; got != `{"ip":"192.0.2.7"}`+"\n" {
 		t.Fatalf("got %s, want the address 192.0.2.7", got)
 	}

@@ -18,14 +18,14 @@ import (
 // Keys are good from where they are to be, it is known when they were used, and their owners are told in time that they end.
 func TestKeyUse(t *testing.T) {
 	t.Parallel()
-	s, c := newStand(t)
+	s, c := newFixture(t)
 	s.newPerson("admin", "anna@example.com")
-	_, anna := signIn(t, c, loginOf("admin", "anna@example.com", password))
-	make := func(c *testkit.Client, body string) keys.APIKey {
+	_, anna := signIn(t, c, loginBody("admin", "anna@example.com", password))
+	createKey := func(c *testkit.Client, body string) keys.APIKey {
 		t.Helper()
 		return testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", body).Want(200))
 	}
-	far := make(anna, `{"name": "far", "allowed_cidrs": ["198.51.100.7/24", "2001:db8::1"]}`)
+	far := createKey(anna, `{"name": "far", "allowed_cidrs": ["198.51.100.7/24", "2001:db8::1"]}`)
 	if strings.Join(far.Networks, " ") != "198.51.100.0/24 2001:db8::1/128" {
 		t.Errorf("got the networks %v, want 198.51.100.0/24 and 2001:db8::1/128", far.Networks)
 	}
@@ -33,15 +33,15 @@ func TestKeyUse(t *testing.T) {
 	anna.Do("PATCH", path("/auth/key/%d", far.ID), `{"name": "far", "allowed_cidrs": ["192.0.2.0/24"]}`).Want(200)
 	near := c.With(far.Key)
 	tag := near.Do("GET", "/auth/key/current", nil).Want(200).Header.Get("ETag")
-	if heir := make(near, `{"name": "heir"}`); strings.Join(heir.Networks, " ") != "192.0.2.0/24" {
+	if heir := createKey(near, `{"name": "heir"}`); strings.Join(heir.Networks, " ") != "192.0.2.0/24" {
 		t.Errorf("got a new key with the networks %v, want its maker's 192.0.2.0/24", heir.Networks)
 	}
 	near.Do("POST", "/auth/key", `{"name": "wider", "allowed_cidrs": ["0.0.0.0/0"]}`).WantErrors("/allowed_cidrs", "out_of_range")
 	near.Do("PATCH", path("/auth/key/%d", far.ID), `{"name": "far", "allowed_cidrs": ["0.0.0.0/0"]}`).
 		WantErrors("/allowed_cidrs", "out_of_range")
-	make(near, `{"name": "narrower", "allowed_cidrs": ["192.0.2.7"]}`)
-	for _, wrong := range []string{"x", "192.0.2.0/33", "::ffff:192.0.2.0/120", "fe80::1%eth0"} {
-		anna.Do("POST", "/auth/key", map[string]any{"name": "wrong", "allowed_cidrs": []string{wrong}}).WantErrors("/allowed_cidrs", "invalid")
+	createKey(near, `{"name": "narrower", "allowed_cidrs": ["192.0.2.7"]}`)
+	for _, network := range []string{"x", "192.0.2.0/33", "::ffff:192.0.2.0/120", "fe80::1%eth0"} {
+		anna.Do("POST", "/auth/key", map[string]any{"name": "wrong", "allowed_cidrs": []string{network}}).WantErrors("/allowed_cidrs", "invalid")
 	}
 
 	gateway := s.Peers(principal.Gateway)
@@ -62,31 +62,31 @@ func TestKeyUse(t *testing.T) {
 	c.Do("GET", "/auth/key?unused_days=0", nil).Want(400)
 
 	for name, left := range map[string]time.Duration{"ends soon": 3 * 24 * time.Hour, "ends later": 30 * 24 * time.Hour} {
-		make(anna, testkit.JSON(map[string]any{"name": name, "expires_at": time.Now().Add(left).Unix()}))
+		createKey(anna, testkit.JSON(map[string]any{"name": name, "expires_at": time.Now().Add(left).Unix()}))
 	}
 	testkit.Execute(t, s.DB, "UPDATE api_key SET created_at = now() - interval '100 days' WHERE name LIKE 'ends%'")
 	testkit.Eventually(t, "the owner is told of a key that ends", func() bool {
-		told := 0
+		mails := 0
 		for _, m := range s.System.Mails("anna@example.com") {
 			switch is := m.What.(type) {
 			case mail.KeyExpires:
-				if told++; is.Key != "ends soon" {
+				if mails++; is.Key != "ends soon" {
 					t.Fatalf("got a mail about %+v, want one about the key ends soon", is)
 				}
 			case mail.AccountChanged:
 				if strings.Contains(strings.Join(is.Changes, " "), "heir") {
-					told++
+					mails++
 				}
 			}
 		}
-		return told == 2
+		return mails == 2
 	})
 }
 
 // A password that was hashed with less work is hashed anew when it is typed.
 func TestRehash(t *testing.T) {
 	t.Parallel()
-	s, c := newStandWith(t, service.Settings{Tuning: service.Tuning{PasswordMemory: account.DefaultMemory}})
+	s, c := newFixtureWith(t, service.Settings{Tuning: service.Tuning{PasswordMemory: account.DefaultMemory}})
 	for _, kind := range []string{"admin", "client"} {
 		id := s.newPerson(kind, "one@example.com")
 		stored := func() (text string) {
@@ -96,14 +96,14 @@ func TestRehash(t *testing.T) {
 			testkit.Must(t, s.DB.QueryRow(t.Context(), "SELECT password_hash FROM admin WHERE id = $1", id).Scan(&text))
 			return text
 		}
-		c.With("").Do("POST", "/auth/key", loginOf(kind, "one@example.com", "another one")).Want(401)
+		c.With("").Do("POST", "/auth/key", loginBody(kind, "one@example.com", "another one")).Want(401)
 		if got := stored(); got != hash {
 			t.Errorf("a wrong password is hashed again: got %s, want %s", got, hash)
 		}
-		signIn(t, c, loginOf(kind, "one@example.com", password))
+		signIn(t, c, loginBody(kind, "one@example.com", password))
 		testkit.Await(t, "the password of the "+kind+" is hashed anew", stored, func(got string) bool {
 			return strings.Contains(got, "$m=47104,") && got != hash
 		})
-		signIn(t, c, loginOf(kind, "one@example.com", password))
+		signIn(t, c, loginBody(kind, "one@example.com", password))
 	}
 }

@@ -19,20 +19,20 @@ const current = "/auth/key/current"
 // A session begins with a login. All of its values end together, with the account, and with its password.
 func TestLogin(t *testing.T) {
 	t.Parallel()
-	s, c := newStand(t)
-	nobody := c.With("")
+	s, c := newFixture(t)
+	anonymous := c.With("")
 	for _, kind := range []string{"admin", "client"} {
 		email := "one@" + kind + ".example.com"
 		id := s.newPerson(kind, email)
 		self := path("/%s/%d", kind, id)
-		first, signedIn := signIn(t, c, loginOf(kind, strings.ToUpper(email), password))
+		first, signedIn := signIn(t, c, loginBody(kind, strings.ToUpper(email), password))
 		if first.Owner.URL != self {
 			t.Errorf("owner of the session: got %+v, want %s", first.Owner, self)
 		}
 		if got := testkit.Decode[keys.APIKey](signedIn.Do("GET", current, nil).Want(200)); got.ID != first.ID || got.Key != "" {
 			t.Errorf("the session's key: got %+v, want %d without its value", got, first.ID)
 		}
-		_, other := signIn(t, c, loginOf(kind, email, password))
+		_, other := signIn(t, c, loginBody(kind, email, password))
 		own := testkit.Decode[[]session.Session](signedIn.Do("GET", "/auth/session", nil).Want(200))
 		if len(own) != 2 || own[0].IP != "192.0.2.7" || own[0].Agent != "Go-http-client/1.1" || own[0].Acting {
 			t.Errorf("own sessions: got %+v, want two", own)
@@ -49,9 +49,9 @@ func TestLogin(t *testing.T) {
 		c.With(renewed.Key).Do("POST", "/auth/key", `[]`).Want(200)
 		latest := testkit.Decode[keys.APIKey](signedIn.Do("POST", "/auth/key", `{"isWrapped": true}`).Want(200))
 		signedIn.Do("PATCH", path("/auth/key/%d", first.ID), `{"name": "mine"}`).Want(403)
-		made := testkit.Decode[keys.APIKey](signedIn.Do("POST", "/auth/key", `{"name": "lasting"}`).Want(200))
-		if made.ExpiresAt != nil {
-			t.Errorf("a key made by a login's session: got %+v, want one that does not expire", made)
+		lasting := testkit.Decode[keys.APIKey](signedIn.Do("POST", "/auth/key", `{"name": "lasting"}`).Want(200))
+		if lasting.ExpiresAt != nil {
+			t.Errorf("a key made by a login's session: got %+v, want one that does not expire", lasting)
 		}
 
 		// All values of a session end together.
@@ -60,10 +60,10 @@ func TestLogin(t *testing.T) {
 			c.With(key).Do("GET", current, nil).Want(401)
 		}
 		other.Do("GET", current, nil).Want(200)
-		_, third := signIn(t, c, loginOf(kind, email, password))
+		_, third := signIn(t, c, loginBody(kind, email, password))
 		other.Do("DELETE", "/auth/session", nil).Want(200)
 		third.Do("GET", current, nil).Want(401)
-		last, fourth := signIn(t, c, loginOf(kind, email, password))
+		last, fourth := signIn(t, c, loginBody(kind, email, password))
 		other.Do("DELETE", path("/auth/session/%d", last.ID), nil).Want(200)
 		fourth.Do("GET", current, nil).Want(401)
 
@@ -73,23 +73,23 @@ func TestLogin(t *testing.T) {
 			if kind == "admin" {
 				c.Do("PATCH", self, body).Want(200)
 			} else {
-				s.edit(id, edit)
+				s.editClient(id, edit)
 			}
 		}
-		_, fifth := signIn(t, c, loginOf(kind, email, password))
+		_, fifth := signIn(t, c, loginBody(kind, email, password))
 		change(`{"password": "another long walk"}`, func(a *credentials.Account) { a.Version++ })
 		fifth.Do("GET", current, nil).Want(401)
 		other.Do("GET", current, nil).Want(401)
-		c.With(made.Key).Do("GET", current, nil).Want(200)
-		words := password
+		c.With(lasting.Key).Do("GET", current, nil).Want(200)
+		currentPassword := password
 		if kind == "admin" {
-			nobody.Do("POST", "/auth/key", loginOf(kind, email, password)).Want(401)
-			words = "another long walk"
+			anonymous.Do("POST", "/auth/key", loginBody(kind, email, password)).Want(401)
+			currentPassword = "another long walk"
 		}
-		_, sixth := signIn(t, c, loginOf(kind, email, words))
+		_, sixth := signIn(t, c, loginBody(kind, email, currentPassword))
 		change(disable, func(a *credentials.Account) { a.Disabled = true })
 		sixth.Do("GET", current, nil).Want(401)
-		nobody.Do("POST", "/auth/key", loginOf(kind, email, words)).Want(401)
+		anonymous.Do("POST", "/auth/key", loginBody(kind, email, currentPassword)).Want(401)
 		change(enable, func(a *credentials.Account) { a.Disabled = false })
 		sixth.Do("GET", current, nil).Want(200)
 		if kind == "admin" {
@@ -98,16 +98,16 @@ func TestLogin(t *testing.T) {
 			s.Clients.Delete(id)
 		}
 		sixth.Do("GET", current, nil).Want(401)
-		nobody.Do("POST", "/auth/key", loginOf(kind, email, words)).Want(401)
+		anonymous.Do("POST", "/auth/key", loginBody(kind, email, currentPassword)).Want(401)
 		testkit.Eventually(t, "the account's keys are deleted", func() bool {
 			return len(testkit.Decode[[]keys.APIKey](c.Do("GET", "/auth/key?owner="+self, nil).Want(200))) == 0
 		})
 	}
-	nobody.Do("POST", "/auth/key", `{"type": "integration", "email": "x", "password": "y"}`).WantErrors("/type", "invalid")
-	nobody.Do("POST", "/auth/key", `{"password": ""}`).WantErrors("/email", "required", "/type", "invalid")
-	nobody.Do("POST", "/auth/key", `{"type": "client", "username": "x", "password": ""}`).WantErrors("/email", "required")
-	nobody.Do("POST", "/auth/key", `{"name": "x"}`).Want(401)
-	nobody.Do("POST", "/auth/key", `{}`).Want(401)
+	anonymous.Do("POST", "/auth/key", `{"type": "integration", "email": "x", "password": "y"}`).WantErrors("/type", "invalid")
+	anonymous.Do("POST", "/auth/key", `{"password": ""}`).WantErrors("/email", "required", "/type", "invalid")
+	anonymous.Do("POST", "/auth/key", `{"type": "client", "username": "x", "password": ""}`).WantErrors("/email", "required")
+	anonymous.Do("POST", "/auth/key", `{"name": "x"}`).Want(401)
+	anonymous.Do("POST", "/auth/key", `{}`).Want(401)
 	c.Do("POST", "/auth/key", `{}`).WantErrors("/name", "required")
 	c.Do("POST", "/auth/key", `{"name": ""}`).WantErrors("/name", "required")
 	c.Do("POST", "/auth/key", `{"email": "x"}`).WantErrors("/name", "required")
@@ -116,20 +116,20 @@ func TestLogin(t *testing.T) {
 // While the clients service is away, clients cannot sign in, and admins can.
 func TestLoginWhileClientsIsAway(t *testing.T) {
 	t.Parallel()
-	s, c := newStand(t)
+	s, c := newFixture(t)
 	s.newPerson("client", "ben@example.com")
 	s.newPerson("admin", "anna@example.com")
 	s.Clients.SetAway(true)
-	c.With("").Do("POST", "/auth/key", loginOf("client", "ben@example.com", password)).Want(503)
-	signIn(t, c, loginOf("admin", "anna@example.com", password))
+	c.With("").Do("POST", "/auth/key", loginBody("client", "ben@example.com", password)).Want(503)
+	signIn(t, c, loginBody("admin", "anna@example.com", password))
 	s.Clients.SetAway(false)
-	signIn(t, c, loginOf("client", "ben@example.com", password))
+	signIn(t, c, loginBody("client", "ben@example.com", password))
 }
 
 // Whoever is not let in gets one answer, whether there is such an account or not.
 func TestLoginAnswersAlike(t *testing.T) {
 	t.Parallel()
-	s, c := newStand(t)
+	s, c := newFixture(t)
 	for _, kind := range []string{"admin", "client"} {
 		s.newPerson(kind, "right@"+kind)
 		s.newPerson(kind, "none@"+kind)
@@ -138,15 +138,15 @@ func TestLoginAnswersAlike(t *testing.T) {
 			testkit.Execute(t, s.DB, "UPDATE admin SET password_hash = NULL WHERE email = 'none@admin'")
 			c.Do("PATCH", path("/admin/%d", off), disable).Want(200)
 		} else {
-			s.edit(off-1, func(a *credentials.Account) { a.Hash = "" })
-			s.edit(off, func(a *credentials.Account) { a.Disabled = true })
+			s.editClient(off-1, func(a *credentials.Account) { a.Hash = "" })
+			s.editClient(off, func(a *credentials.Account) { a.Disabled = true })
 		}
 	}
 	var texts []string
 	for _, kind := range []string{"admin", "client"} {
-		for email, words := range map[string]string{"right": "wrong", "none": "", "off": password, "unknown": password} {
-			answer := c.With("").Do("POST", "/auth/key", loginOf(kind, email+"@"+kind, words)).Want(401)
-			texts = append(texts, answer.Text)
+		for email, tried := range map[string]string{"right": "wrong", "none": "", "off": password, "unknown": password} {
+			response := c.With("").Do("POST", "/auth/key", loginBody(kind, email+"@"+kind, tried)).Want(401)
+			texts = append(texts, response.Text)
 		}
 	}
 	for _, text := range texts {
@@ -158,27 +158,27 @@ func TestLoginAnswersAlike(t *testing.T) {
 	s.wantRecords("client.password.refused", 3)
 	testkit.Eventually(t, "logins by unknown names are logged", func() bool {
 		testkit.Execute(t, s.DB, "UPDATE unknown_name SET minute = minute - interval '1 minute'")
-		return s.records("auth.login.refused") > 0
+		return s.countRecords("auth.login.refused") > 0
 	})
 }
 
 // Who locks somebody out does so where he comes from himself, and not where the other one usually is.
 func TestLockedOut(t *testing.T) {
 	t.Parallel()
-	s, c := newStand(t)
+	s, c := newFixture(t)
 	s.newPerson("client", "ben@example.com")
 	for _, name := range []string{"ben@example.com", "nobody@example.com"} {
 		var compared, locked atomic.Int32
 		var all sync.WaitGroup
 		for range 32 {
 			all.Go(func() {
-				switch answer := c.With("").Do("POST", "/auth/key", loginOf("client", name, "wrong")); answer.Status {
+				switch response := c.With("").Do("POST", "/auth/key", loginBody("client", name, "wrong")); response.Status {
 				case 401:
 					compared.Add(1)
 				case 429:
 					locked.Add(1)
 				default:
-					t.Errorf("got %d: %s, want 401 or 429", answer.Status, answer.Text)
+					t.Errorf("got %d: %s, want 401 or 429", response.Status, response.Text)
 				}
 			})
 		}
@@ -187,13 +187,13 @@ func TestLockedOut(t *testing.T) {
 			t.Errorf("guesses at %s: got %d compared and %d locked out, want 5 and 27", name, compared.Load(), locked.Load())
 		}
 	}
-	c.With("").Do("POST", "/auth/key", loginOf("client", "ben@example.com", password)).Want(429)
+	c.With("").Do("POST", "/auth/key", loginBody("client", "ben@example.com", password)).Want(429)
 }
 
 // A session that acts for a client writes no credentials, and ends with the key that it was made with.
 func TestActing(t *testing.T) {
 	t.Parallel()
-	s, c := newStand(t)
+	s, c := newFixture(t)
 	ben := path("/client/%d", s.newPerson("client", "ben@example.com"))
 	few, fewKey := newAdmin(t, c, "few", `{"users": {"clients": {"read": true}}}`)
 	act := func(c *testkit.Client, owner string) *testkit.Answer {
@@ -224,22 +224,22 @@ func TestActing(t *testing.T) {
 // Sessions last as long as the settings say, and what has ended is deleted.
 func TestSessionsEnd(t *testing.T) {
 	t.Parallel()
-	s, c := newStand(t)
+	s, c := newFixture(t)
 	s.newPerson("admin", "anna@example.com")
 	s.System.SetSetting(settings.SessionDuration.Slug, "30")
 	testkit.Eventually(t, "a session lasts half an hour", func() bool {
-		key, _ := signIn(t, c, loginOf("admin", "anna@example.com", password))
+		key, _ := signIn(t, c, loginBody("admin", "anna@example.com", password))
 		return time.Until(key.ExpiresAt.Time) < 31*time.Minute
 	})
 	s.System.SetSetting(settings.SessionMost.Slug, "10")
-	_, own := signIn(t, c, loginOf("admin", "anna@example.com", password))
+	_, own := signIn(t, c, loginBody("admin", "anna@example.com", password))
 	testkit.Eventually(t, "a renewed session lasts ten minutes", func() bool {
 		renewed := testkit.Decode[keys.APIKey](own.Do("POST", "/auth/key", `{}`).Want(200))
 		own = c.With(renewed.Key)
 		return time.Until(renewed.ExpiresAt.Time) < 11*time.Minute
 	})
 	for range 60 { // more than an account may have
-		_, own = signIn(t, c, loginOf("admin", "anna@example.com", password))
+		_, own = signIn(t, c, loginBody("admin", "anna@example.com", password))
 	}
 	if got := len(testkit.Decode[[]session.Session](own.Do("GET", "/auth/session?per_page=100", nil).Want(200))); got != 50 {
 		t.Errorf("sessions: got %d, want 50", got)

@@ -27,22 +27,22 @@ import (
 	"github.com/ironplane/ironplane/services/identity/session"
 )
 
-// company is an identity provider: it has people sign in, and vouches for them by tokens.
-type company struct {
+// fakeProvider is an identity provider: it has people sign in, and vouches for them by tokens.
+type fakeProvider struct {
 	*httptest.Server
 	t *testing.T
 
-	mu    sync.Mutex
-	key   jose.JSONWebKey
-	who   map[string]any            // the claims of who signs in
-	codes map[string]map[string]any // claims by code, with the PKCE challenge among them
+	mu     sync.Mutex
+	key    jose.JSONWebKey
+	claims map[string]any            // the claims of who signs in
+	codes  map[string]map[string]any // claims by code, with the PKCE challenge among them
 }
 
 const ourClient, ourSecret, ourCallback = "ironplane", "what the company has given out", "https://api.example.com/auth/openid/callback"
 
-func newCompany(t *testing.T) *company {
+func newFakeProvider(t *testing.T) *fakeProvider {
 	t.Helper()
-	p := &company{t: t, codes: map[string]map[string]any{}}
+	p := &fakeProvider{t: t, codes: map[string]map[string]any{}}
 	p.rotate()
 	mux := http.NewServeMux()
 	answer := func(w http.ResponseWriter, body any) {
@@ -73,7 +73,7 @@ func newCompany(t *testing.T) *company {
 	mux.HandleFunc("GET /authorize", p.authorize)
 	mux.HandleFunc("POST /token", func(w http.ResponseWriter, r *http.Request) {
 		p.mu.Lock()
-		claims, there := p.codes[r.PostFormValue("code")]
+		claims, exists := p.codes[r.PostFormValue("code")]
 		delete(p.codes, r.PostFormValue("code"))
 		key := p.key
 		p.mu.Unlock()
@@ -81,7 +81,7 @@ func newCompany(t *testing.T) *company {
 		challenge := sha256.Sum256([]byte(r.PostFormValue("code_verifier")))
 		if id, _ = url.QueryUnescape(
 			id,
-		); !there || id != ourClient || r.PostFormValue("redirect_uri") != ourCallback ||
+		); !exists || id != ourClient || r.PostFormValue("redirect_uri") != ourCallback ||
 			claims["challenge"] != base64.RawURLEncoding.EncodeToString(challenge[:]) {
 			w.WriteHeader(http.StatusBadRequest)
 			answer(w, map[string]any{"error": "invalid_grant"})
@@ -96,8 +96,8 @@ func newCompany(t *testing.T) *company {
 			return
 		}
 		delete(claims, "challenge")
-		if stranger, is := claims["signed by"].(jose.JSONWebKey); is {
-			key = stranger
+		if otherKey, is := claims["signed by"].(jose.JSONWebKey); is {
+			key = otherKey
 			delete(claims, "signed by")
 		}
 		answer(w, map[string]any{"access_token": "x", "token_type": "Bearer", "id_token": p.sign(key, claims)})
@@ -117,13 +117,13 @@ func newSigningKey(t *testing.T) jose.JSONWebKey {
 }
 
 // rotate has the provider sign with another key from now on; it tells of no other.
-func (p *company) rotate() {
+func (p *fakeProvider) rotate() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.key = newSigningKey(p.t)
 }
 
-func (p *company) sign(key jose.JSONWebKey, claims map[string]any) string {
+func (p *fakeProvider) sign(key jose.JSONWebKey, claims map[string]any) string {
 	text, err := json.Marshal(claims)
 	if err != nil {
 		p.t.Error(err)
@@ -149,7 +149,7 @@ func (p *company) sign(key jose.JSONWebKey, claims map[string]any) string {
 }
 
 // authorize signs somebody in, and sends the browser back.
-func (p *company) authorize(w http.ResponseWriter, r *http.Request) {
+func (p *fakeProvider) authorize(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	if q.Get("response_type") != "code" || q.Get("client_id") != ourClient || q.Get("redirect_uri") != ourCallback ||
 		q.Get("code_challenge_method") != "S256" ||
@@ -169,7 +169,7 @@ func (p *company) authorize(w http.ResponseWriter, r *http.Request) {
 		"nonce":     q.Get("nonce"),
 		"challenge": q.Get("code_challenge"),
 	}
-	maps.Copy(claims, p.who)
+	maps.Copy(claims, p.claims)
 	code := rand.Text()
 	p.codes[code] = claims
 	http.Redirect(
@@ -181,7 +181,7 @@ func (p *company) authorize(w http.ResponseWriter, r *http.Request) {
 }
 
 // visit follows where a browser is sent, and answers the path that it comes back to.
-func (p *company) visit(page string) string {
+func (p *fakeProvider) visit(page string) string {
 	p.t.Helper()
 	request, err := http.NewRequestWithContext(p.t.Context(), http.MethodGet, page, nil)
 	if err != nil {
@@ -199,41 +199,41 @@ func (p *company) visit(page string) string {
 	return back.RequestURI()
 }
 
-// signingIn is somebody's browser, at the panel.
-type signingIn struct {
-	*company
-	nobody   *testkit.Client
-	provider int64
-	verifier string
+// browser is somebody's browser, at the panel.
+type browser struct {
+	*fakeProvider
+	anonymous *testkit.Client
+	provider  int64
+	verifier  string
 }
 
 // begin has the panel begin, and the company sign in who has these claims; it answers the path that the browser comes back by.
-func (b *signingIn) begin(claims map[string]any) string {
+func (b *browser) begin(claims map[string]any) string {
 	b.t.Helper()
 	b.mu.Lock()
-	b.who = claims
+	b.claims = claims
 	b.mu.Unlock()
 	b.verifier = rand.Text()
 	sum := sha256.Sum256([]byte(b.verifier))
 	page := testkit.Decode[openid.OpenIDPage](
-		b.nobody.Do("POST", "/auth/openid", map[string]any{"provider": b.provider, "challenge": base64.RawURLEncoding.EncodeToString(sum[:])}).
+		b.anonymous.Do("POST", "/auth/openid", map[string]any{"provider": b.provider, "challenge": base64.RawURLEncoding.EncodeToString(sum[:])}).
 			Want(200),
 	)
 	return b.visit(page.URL)
 }
 
-func (b *signingIn) exchange(code string) *testkit.Answer {
-	return b.nobody.Do("POST", "/auth/sso", map[string]any{"code": code, "verifier": b.verifier})
+func (b *browser) exchange(code string) *testkit.Answer {
+	return b.anonymous.Do("POST", "/auth/sso", map[string]any{"code": code, "verifier": b.verifier})
 }
 
 // signIn goes all the way, and answers the session.
-func (b *signingIn) signIn(claims map[string]any) keys.APIKey {
+func (b *browser) signIn(claims map[string]any) keys.APIKey {
 	b.t.Helper()
-	back := b.nobody.Do("GET", b.begin(claims), nil, "Accept", "text/html").Want(http.StatusFound)
-	return testkit.Decode[keys.APIKey](b.exchange(codeOf(b.t, back.Header.Get("Location")).Get("key")).Want(200))
+	back := b.anonymous.Do("GET", b.begin(claims), nil, "Accept", "text/html").Want(http.StatusFound)
+	return testkit.Decode[keys.APIKey](b.exchange(parseLink(b.t, back.Header.Get("Location")).Get("key")).Want(200))
 }
 
-func person(subject, email string, more ...any) map[string]any {
+func personClaims(subject, email string, more ...any) map[string]any {
 	claims := map[string]any{"sub": subject, "email": email, "email_verified": true}
 	for i := 0; i < len(more); i += 2 {
 		claims[more[i].(string)] = more[i+1]
@@ -241,17 +241,17 @@ func person(subject, email string, more ...any) map[string]any {
 	return claims
 }
 
-const notSignedIn = "The identity provider has signed in nobody who is an admin here."
+const notSignedIn = "The identity provider's user is not an admin here."
 
 // Admins sign in with their company's identity provider.
 func TestOpenID(t *testing.T) {
 	t.Parallel()
-	s, c := newStandWith(
+	s, c := newFixtureWith(
 		t,
 		service.Settings{AllowedNetworks: "127.0.0.1", APIURL: "https://api.example.com", AdminURL: "https://admin.example.com"},
 	)
-	s.panels()
-	at := newCompany(t)
+	s.setPanels()
+	at := newFakeProvider(t)
 	anna := s.newPerson("admin", "anna@corp.example")
 	settings := map[string]any{
 		"name":          "Corp",
@@ -262,27 +262,27 @@ func TestOpenID(t *testing.T) {
 	}
 	_, some := newAdmin(t, c, "some", `{"users": {"admins": {"read": true, "write": true}}}`)
 	some.Do("POST", "/auth/provider", settings).Want(403)
-	made := c.Do("POST", "/auth/provider", settings).Want(200)
-	provider := path("/auth/provider/%d", made.ID())
+	created := c.Do("POST", "/auth/provider", settings).Want(200)
+	provider := path("/auth/provider/%d", created.ID())
 	some.Do("PATCH", provider, `{"domains": ["example.com"]}`).Want(403)
 	some.Do("DELETE", provider, nil).Want(403)
-	if text := c.Do("GET", provider, nil).Want(200).Text; strings.Contains(text, ourSecret) || strings.Contains(made.Text, ourSecret) {
+	if text := c.Do("GET", provider, nil).Want(200).Text; strings.Contains(text, ourSecret) || strings.Contains(created.Text, ourSecret) {
 		t.Error("got the provider with its secret, want it without")
 	}
 	c.Do("PATCH", provider, `{"issuer": "https://elsewhere.example.com"}`).WantErrors("/client_secret", "required")
-	for member, wrong := range map[string]any{
+	for member, invalid := range map[string]any{
 		"issuer": "ftp://x", "domains": []string{"no domain"}, "permissions": []string{"all"}, "makes_admins": true,
 	} {
 		body := maps.Clone(settings)
 		delete(body, "domains")
-		body["name"], body[member] = "Another", wrong
-		if answer := c.Do("POST", "/auth/provider", body); answer.Status != 422 || !strings.Contains(answer.Text, `"/`+member+`"`) {
-			t.Errorf("%s: got %d %s, want 422 that names the member", member, answer.Status, answer.Text)
+		body["name"], body[member] = "Another", invalid
+		if response := c.Do("POST", "/auth/provider", body); response.Status != 422 || !strings.Contains(response.Text, `"/`+member+`"`) {
+			t.Errorf("%s: got %d %s, want 422 that names the member", member, response.Status, response.Text)
 		}
 	}
-	b := &signingIn{company: at, nobody: c.With(""), provider: made.ID()}
+	b := &browser{fakeProvider: at, anonymous: c.With(""), provider: created.ID()}
 	testkit.Eventually(t, "identity knows where the panel is", func() bool { return c.Do("GET", "/auth/sso", nil).Status == 200 })
-	if choices := b.nobody.Do("GET", "/auth/openid", nil).
+	if choices := b.anonymous.Do("GET", "/auth/openid", nil).
 		Want(200).
 		Text; !strings.Contains(choices, `"Corp"`) ||
 		strings.Contains(choices, at.URL) {
@@ -291,12 +291,12 @@ func TestOpenID(t *testing.T) {
 
 	// Found by a verified address of a listed domain, and from then on by the subject.
 	for _, claims := range []map[string]any{
-		person("anna", "anna@corp.example", "email_verified", false), person("anna", "anna@corp.example", "email_verified", "false"),
-		person("anna", "anna@other.example"), person("ben", "ben@corp.example"), {"sub": "anna"},
+		personClaims("anna", "anna@corp.example", "email_verified", false), personClaims("anna", "anna@corp.example", "email_verified", "false"),
+		personClaims("anna", "anna@other.example"), personClaims("ben", "ben@corp.example"), {"sub": "anna"},
 	} {
-		b.nobody.Do("GET", b.begin(claims), nil).WantDetail(401, notSignedIn)
+		b.anonymous.Do("GET", b.begin(claims), nil).WantDetail(401, notSignedIn)
 	}
-	key := b.signIn(person("anna", "Anna@corp.example"))
+	key := b.signIn(personClaims("anna", "Anna@corp.example"))
 	signedIn := c.With(key.Key)
 	if key.Owner.ID != anna || key.Name != "Session" {
 		t.Errorf("got %+v, want a session of administrator %d", key, anna)
@@ -305,43 +305,46 @@ func TestOpenID(t *testing.T) {
 	if key := b.signIn(map[string]any{"sub": "anna"}); key.Owner.ID != anna {
 		t.Errorf("got %+v, want a key of administrator %d", key, anna)
 	}
-	b.nobody.Do("GET", b.begin(person("another anna", "anna@corp.example")), nil).WantDetail(401, notSignedIn)
+	b.anonymous.Do("GET", b.begin(personClaims("another anna", "anna@corp.example")), nil).WantDetail(401, notSignedIn)
 
 	// What proves nothing.
-	for what, claims := range map[string]map[string]any{
+	for name, claims := range map[string]map[string]any{
 		"another audience": {"aud": "another"}, "another party": {"aud": []string{ourClient, "another"}, "azp": "another"},
 		"no party": {"aud": []string{ourClient, "another"}}, "another issuer": {"iss": "https://elsewhere.example.com"},
 		"another sign-in": {"nonce": "x"}, "no nonce": {"nonce": ""}, "expired": {"exp": time.Now().Add(-time.Minute).Unix()},
 		"another key": {"signed by": newSigningKey(t)}, "no key": {"signed by": jose.JSONWebKey{}}, "nobody": {"sub": ""},
 	} {
-		all := person("anna", "anna@corp.example")
+		all := personClaims("anna", "anna@corp.example")
 		maps.Copy(all, claims)
-		if answer := b.nobody.Do("GET", b.begin(all), nil); answer.Status != 401 || !strings.Contains(answer.Text, notSignedIn) {
-			t.Errorf("%s: got %d %s, want 401 and %q", what, answer.Status, answer.Text, notSignedIn)
+		if response := b.anonymous.Do("GET", b.begin(all), nil); response.Status != 401 || !strings.Contains(response.Text, notSignedIn) {
+			t.Errorf("%s: got %d %s, want 401 and %q", name, response.Status, response.Text, notSignedIn)
 		}
 	}
 	for _, status := range []int{429, 500, 502} {
-		b.nobody.Do("GET", b.begin(person("anna", "", "fails", status)), nil).Want(503)
+		b.anonymous.Do("GET", b.begin(personClaims("anna", "", "fails", status)), nil).Want(503)
 	}
-	back := b.begin(person("anna", ""))
-	b.nobody.Do("GET", strings.Replace(back, "iss=http", "iss=https", 1), nil).WantDetail(401, notSignedIn)
-	b.nobody.Do("GET", back, nil).Want(401) // it is over
-	b.nobody.Do("GET", "/auth/openid/callback?state=unknown&code=x", nil).Want(401)
-	b.nobody.Do("GET", "/auth/openid/callback", nil).Want(401)
-	denied := b.begin(person("anna", ""))
-	b.nobody.Do("GET", denied[:strings.Index(denied, "?")]+"?error=access_denied&state="+queryOf(t, denied).Get("state"), nil).
+	back := b.begin(personClaims("anna", ""))
+	b.anonymous.Do("GET", strings.Replace(back, "iss=http", "iss=https", 1), nil).WantDetail(401, notSignedIn)
+	b.anonymous.Do("GET", back, nil).Want(401) // it is over
+	b.anonymous.Do("GET", "/auth/openid/callback?state=unknown&code=x", nil).Want(401)
+	b.anonymous.Do("GET", "/auth/openid/callback", nil).Want(401)
+	denied := b.begin(personClaims("anna", ""))
+	b.anonymous.Do("GET", denied[:strings.Index(denied, "?")]+"?error=access_denied&state="+queryOf(t, denied).Get("state"), nil).
 		WantDetail(401, notSignedIn)
 
 	// The provider's keys change.
 	at.rotate()
-	if key := b.signIn(person("anna", "")); key.Owner.ID != anna {
+	if key := b.signIn(personClaims("anna", "")); key.Owner.ID != anna {
 		t.Errorf("with the provider's new key: got %+v, want a key of administrator %d", key, anna)
 	}
 
 	// Whoever else has the code lacks the verifier.
-	code := codeOf(t, testkit.Decode[session.SSOLink](b.nobody.Do("GET", b.begin(person("anna", "")), nil).Want(200)).URL).Get("key")
-	b.nobody.Do("POST", "/auth/sso", exchangeOf(code)).Want(401)
-	b.nobody.Do("POST", "/auth/sso", map[string]any{"code": code, "verifier": "another"}).Want(401)
+	code := parseLink(
+		t,
+		testkit.Decode[session.SSOLink](b.anonymous.Do("GET", b.begin(personClaims("anna", "")), nil).Want(200)).URL,
+	).Get("key")
+	b.anonymous.Do("POST", "/auth/sso", exchangeBody(code)).Want(401)
+	b.anonymous.Do("POST", "/auth/sso", map[string]any{"code": code, "verifier": "another"}).Want(401)
 	b.exchange(code).Want(200)
 	b.exchange(code).Want(401)
 
@@ -352,33 +355,33 @@ func TestOpenID(t *testing.T) {
 	}
 	flood("192.0.2.7/32", 10_000)
 	flood("198.51.100.7/32", 1)
-	b.signIn(person("anna", ""))
-	var here, elsewhere int
+	b.signIn(personClaims("anna", ""))
+	var local, elsewhere int
 	if err := s.DB.QueryRow(t.Context(), "SELECT count(*) FILTER (WHERE network = '192.0.2.7'), count(*) FILTER (WHERE network = "+
 		"'198.51.100.7') FROM openid_login").
-		Scan(&here, &elsewhere); err != nil ||
-		here != 99 ||
+		Scan(&local, &elsewhere); err != nil ||
+		local != 99 ||
 		elsewhere != 1 {
-		t.Errorf("got %d sign-ins of this address, %d of another one and the error %v, want 99 and 1", here, elsewhere, err)
+		t.Errorf("got %d sign-ins of this address, %d of another one and the error %v, want 99 and 1", local, elsewhere, err)
 	}
 
 	// However many come at once, each step works once.
-	back = b.begin(person("anna", ""))
+	back = b.begin(personClaims("anna", ""))
 	var link atomic.Pointer[testkit.Answer]
 	once(t, "a callback", func() int {
-		answer := b.nobody.Do("GET", back, nil)
-		if answer.Status == 200 {
-			link.Store(answer)
+		response := b.anonymous.Do("GET", back, nil)
+		if response.Status == 200 {
+			link.Store(response)
 		}
-		return answer.Status
+		return response.Status
 	})
-	code = codeOf(t, testkit.Decode[session.SSOLink](link.Load()).URL).Get("key")
+	code = parseLink(t, testkit.Decode[session.SSOLink](link.Load()).URL).Get("key")
 	once(t, "a code", func() int { return b.exchange(code).Status })
 
 	// One who becomes an admin.
 	c.Do("PATCH", provider, `{"makes_admins": true, "permissions": ["network.groups read"]}`).Want(200)
-	b.nobody.Do("GET", b.begin(person("eve", "eve@other.example")), nil).WantDetail(401, notSignedIn)
-	ben := b.signIn(person("ben", "ben@corp.example"))
+	b.anonymous.Do("GET", b.begin(personClaims("eve", "eve@other.example")), nil).WantDetail(401, notSignedIn)
+	ben := b.signIn(personClaims("ben", "ben@corp.example"))
 	c.With(ben.Key).Do("GET", "/-/holds/network.groups", nil).Want(200)
 	c.With(ben.Key).Do("GET", "/-/holds/network.switches", nil).Want(403)
 	if record := testkit.Decode[admin.Admin](
@@ -387,16 +390,16 @@ func TestOpenID(t *testing.T) {
 		record.Username != "ben" {
 		t.Errorf("got %+v, want the administrator ben with ben@corp.example", record)
 	}
-	b.nobody.Do("POST", "/auth/key", loginOf("admin", "ben@corp.example", "")).Want(401)
+	b.anonymous.Do("POST", "/auth/key", loginBody("admin", "ben@corp.example", "")).Want(401)
 
 	// Who is disabled, and a provider that is.
 	c.Do("PATCH", ben.Owner.URL, disable).Want(200)
-	code = codeOf(t, testkit.Decode[session.SSOLink](b.nobody.Do("GET", b.begin(person("ben", "")), nil).Want(200)).URL).Get("key")
+	code = parseLink(t, testkit.Decode[session.SSOLink](b.anonymous.Do("GET", b.begin(personClaims("ben", "")), nil).Want(200)).URL).Get("key")
 	b.exchange(code).Want(401)
-	back = b.begin(person("anna", ""))
+	back = b.begin(personClaims("anna", ""))
 	c.Do("PATCH", provider, disable).Want(200)
-	b.nobody.Do("GET", back, nil).Want(401)
-	b.nobody.Do("POST", "/auth/openid", map[string]any{"provider": b.provider, "challenge": "47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU"}).
+	b.anonymous.Do("GET", back, nil).Want(401)
+	b.anonymous.Do("POST", "/auth/openid", map[string]any{"provider": b.provider, "challenge": "47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU"}).
 		WantErrors("/provider", "not_found")
 }
 
@@ -410,7 +413,7 @@ func queryOf(t *testing.T, path string) url.Values {
 }
 
 // once tries something 32 times at once, which works once, and else is a 401.
-func once(t *testing.T, what string, try func() int) {
+func once(t *testing.T, name string, try func() int) {
 	t.Helper()
 	var done atomic.Int32
 	var all sync.WaitGroup
@@ -421,12 +424,12 @@ func once(t *testing.T, what string, try func() int) {
 				done.Add(1)
 			case 401:
 			default:
-				t.Errorf("%s: got %d, want 200 or 401", what, status)
+				t.Errorf("%s: got %d, want 200 or 401", name, status)
 			}
 		})
 	}
 	all.Wait()
 	if done.Load() != 1 {
-		t.Fatalf("%s: got %d successes, want 1", what, done.Load())
+		t.Fatalf("%s: got %d successes, want 1", name, done.Load())
 	}
 }

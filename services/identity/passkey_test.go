@@ -62,8 +62,8 @@ func newDevice(t *testing.T) *device {
 	return &device{t: t, id: id, key: key, domain: "example.com", origin: panel, flags: flagPresent}
 }
 
-// again is the same device, altered.
-func (d *device) again(alter func(*device)) *device {
+// altered is the same device, altered.
+func (d *device) altered(alter func(*device)) *device {
 	other := *d
 	alter(&other)
 	return &other
@@ -73,11 +73,11 @@ var base64url = base64.RawURLEncoding.EncodeToString
 
 // answer is what the browser answers, of which response is what it says besides.
 func (d *device) answer(kind, challenge string, data []byte, response map[string]any) map[string]any {
-	said := map[string]any{"type": kind, "challenge": challenge, "origin": d.origin, "crossOrigin": false}
+	clientData := map[string]any{"type": kind, "challenge": challenge, "origin": d.origin, "crossOrigin": false}
 	for name, value := range d.client {
-		said[name] = value
+		clientData[name] = value
 	}
-	client, err := json.Marshal(said)
+	client, err := json.Marshal(clientData)
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -195,30 +195,31 @@ func read[T any](t *testing.T, text []byte) (v T) {
 // newPasskey makes an authenticator of the caller for a security key that is yet to be made.
 func newPasskey(t *testing.T, c *testkit.Client, name string) (at string, options creationOptions) {
 	t.Helper()
-	made := testkit.Decode[mfa.Authenticator](c.Do("POST", "/auth/verify/auth", map[string]any{"method": 3, "name": name}).Want(200))
-	if made.Value == nil || made.Verified || made.Called == nil || *made.Called != name || made.Method.Name != "passkey" {
-		t.Fatalf("got %+v, want an unverified passkey called %s with its options", made, name)
+	created := testkit.Decode[mfa.Authenticator](c.Do("POST", "/auth/verify/auth", map[string]any{"method": 3, "name": name}).Want(200))
+	if created.Value == nil || created.Verified || created.CustomName == nil || *created.CustomName != name ||
+		created.Method.Name != "passkey" {
+		t.Fatalf("got %+v, want an unverified passkey called %s with its options", created, name)
 	}
-	return path("/auth/verify/auth/%d", made.ID), read[creationOptions](t, []byte(*made.Value))
+	return path("/auth/verify/auth/%d", created.ID), read[creationOptions](t, []byte(*created.Value))
 }
 
-func created(answer map[string]any) map[string]any {
+func newKeyBody(answer map[string]any) map[string]any {
 	return map[string]any{"verified": true, "credential": answer}
 }
 
-// registered registers a device.
-func registered(t *testing.T, c *testkit.Client, d *device, name string) (at string, recovery []string) {
+// register registers a device.
+func register(t *testing.T, c *testkit.Client, d *device, name string) (at string, recovery []string) {
 	t.Helper()
 	at, options := newPasskey(t, c, name)
-	return at, testkit.Decode[mfa.Authenticator](c.Do("PATCH", at, created(d.create(options))).Want(200)).RecoveryCodes
+	return at, testkit.Decode[mfa.Authenticator](c.Do("PATCH", at, newKeyBody(d.create(options))).Want(200)).RecoveryCodes
 }
 
-func signedWith(v *mfa.LoginVerify, answer map[string]any) map[string]any {
+func loginAnswer(v *mfa.LoginVerify, answer map[string]any) map[string]any {
 	return map[string]any{"credential": answer, "challenge": v.Challenge}
 }
 
-// confirmBy confirms a code of an authenticator with a device.
-func confirmBy(c *testkit.Client, at string, d *device) {
+// confirmWith confirms a code of an authenticator with a device.
+func confirmWith(c *testkit.Client, at string, d *device) {
 	d.t.Helper()
 	code := testkit.Decode[mfa.VerifyCode](c.Do("POST", at+"/code", `{}`).Want(200))
 	c.Do("PATCH", path("%s/code/%d", at, code.ID), map[string]any{"credential": d.sign(code.Options)}).Want(200)
@@ -227,11 +228,11 @@ func confirmBy(c *testkit.Client, at string, d *device) {
 // Security keys are registered under names, and from then on one of them signs at each login.
 func TestPasskeys(t *testing.T) {
 	t.Parallel()
-	s, c := newStandWith(t, withPasskeys)
+	s, c := newFixtureWith(t, withPasskeys)
 	for _, kind := range []string{"admin", "client"} {
 		email := "keys@" + kind + ".example.com"
 		s.newPerson(kind, email)
-		login := loginOf(kind, email, password)
+		login := loginBody(kind, email, password)
 		_, session := signIn(t, c, login)
 		at, options := newPasskey(t, session, "blue key")
 		if options.Party.ID != "example.com" || options.Party.Name != "Ironplane" || options.User.ID == "" ||
@@ -245,52 +246,52 @@ func TestPasskeys(t *testing.T) {
 		blue := newDevice(t)
 		blue.counter = 1
 		_, other := signIn(t, c, login)
-		other.Do("PATCH", at, created(blue.create(options))).WantErrors("/verified", "unconfirmed") // another session's
-		verified := testkit.Decode[mfa.Authenticator](session.Do("PATCH", at, created(blue.create(options))).Want(200))
+		other.Do("PATCH", at, newKeyBody(blue.create(options))).WantErrors("/verified", "unconfirmed") // another session's
+		verified := testkit.Decode[mfa.Authenticator](session.Do("PATCH", at, newKeyBody(blue.create(options))).Want(200))
 		if !verified.Verified || len(verified.RecoveryCodes) != 10 || verified.Value != nil {
 			t.Errorf("got %+v, want it verified with ten recovery codes and without a value", verified)
 		}
-		session.Do("PATCH", at, created(blue.create(options))).Want(200) // as an answer that was lost has it sent again
+		session.Do("PATCH", at, newKeyBody(blue.create(options))).Want(200) // as an answer that was lost has it sent again
 		if text := session.Do("GET", at, nil).Want(200).Text; strings.Contains(text, "challenge") || !strings.Contains(text, "blue key") {
 			t.Errorf("got %s, want the blue key without a challenge", text)
 		}
 
 		// A second one takes a confirmation; the first one is not made once more, and both have one name for the account.
-		second, again := newPasskey(t, session, "spare key")
-		if len(again.Exclude) != 1 || again.Exclude[0].ID != base64url(blue.id) || again.User.ID != options.User.ID {
-			t.Errorf("got the options %+v, want the first key excluded and the user %s", again, options.User.ID)
+		second, secondOptions := newPasskey(t, session, "spare key")
+		if len(secondOptions.Exclude) != 1 || secondOptions.Exclude[0].ID != base64url(blue.id) || secondOptions.User.ID != options.User.ID {
+			t.Errorf("got the options %+v, want the first key excluded and the user %s", secondOptions, options.User.ID)
 		}
-		session.Do("PATCH", second, created(blue.create(again))).WantErrors("/credential", "taken") // by a browser that does not look
+		session.Do("PATCH", second, newKeyBody(blue.create(secondOptions))).WantErrors("/credential", "taken") // by a browser that does not look
 		spare := newDevice(t)
 		spare.flags |= flagMany
 		testkit.Execute(t, s.DB, "UPDATE verify_code SET confirmed_at = confirmed_at - interval '11 minutes'")
-		session.Do("PATCH", second, created(spare.create(again))).Want(403)
+		session.Do("PATCH", second, newKeyBody(spare.create(secondOptions))).Want(403)
 		session.Do("POST", "/auth/verify/auth", `{"method": 3}`).Want(403)
-		confirmBy(session, at, blue)
-		session.Do("PATCH", second, created(spare.create(again))).Want(200)
+		confirmWith(session, at, blue)
+		session.Do("PATCH", second, newKeyBody(spare.create(secondOptions))).Want(200)
 
 		// A login asks for either.
-		v := begun(t, c, login)
+		v := beginLogin(t, c, login)
 		asked := read[requestOptions](t, v.Code.Options)
 		if asked.Domain != "example.com" || asked.UserVerification != "discouraged" || len(asked.Allow) != 2 ||
 			len(asked.Allow[0].Transports) != 2 ||
 			len(v.Auths) != 2 {
 			t.Errorf("got the options %+v, want two keys of example.com and two authenticators", asked)
 		}
-		nobody := c.With("")
-		nobody.Do("PATCH", pathOf(v), map[string]any{"credential": spare.sign(v.Code.Options)}).Want(401)
-		nobody.Do("PATCH", pathOf(v), map[string]any{"token": wrong, "challenge": v.Challenge}).WantErrors("/token", "wrong")
-		answer := spare.again(func(d *device) { d.handle = options.User.ID }).sign(v.Code.Options)
-		key := testkit.Decode[mfa.ConfirmedKey](nobody.Do("PATCH", pathOf(v), signedWith(v, answer)).Want(200)).Key
+		anonymous := c.With("")
+		anonymous.Do("PATCH", codePath(v), map[string]any{"credential": spare.sign(v.Code.Options)}).Want(401)
+		anonymous.Do("PATCH", codePath(v), map[string]any{"token": invalidToken, "challenge": v.Challenge}).WantErrors("/token", "wrong")
+		answer := spare.altered(func(d *device) { d.handle = options.User.ID }).sign(v.Code.Options)
+		key := testkit.Decode[mfa.ConfirmedKey](anonymous.Do("PATCH", codePath(v), loginAnswer(v, answer)).Want(200)).Key
 		if key.Key == "" {
 			t.Errorf("got %+v, want a key with its value", key)
 		}
-		nobody.Do("PATCH", pathOf(v), signedWith(v, answer)).WantErrors("/token", "expired")
-		v2 := begun(t, c, login)
-		nobody.Do("PATCH", pathOf(v2), signedWith(v2, answer)).WantErrors("/credential", "wrong")
-		nobody.Do("PATCH", pathOf(v2), signedWith(v2, blue.sign(v2.Code.Options))).Want(200)
-		v = begun(t, c, login)
-		complete(t, c, v, verified.RecoveryCodes[0])
+		anonymous.Do("PATCH", codePath(v), loginAnswer(v, answer)).WantErrors("/token", "expired")
+		v2 := beginLogin(t, c, login)
+		anonymous.Do("PATCH", codePath(v2), loginAnswer(v2, answer)).WantErrors("/credential", "wrong")
+		anonymous.Do("PATCH", codePath(v2), loginAnswer(v2, blue.sign(v2.Code.Options))).Want(200)
+		v = beginLogin(t, c, login)
+		completeLogin(t, c, v, verified.RecoveryCodes[0])
 
 		// Removing the last one takes a confirmation.
 		in := c.With(key.Key).For(t)
@@ -299,14 +300,14 @@ func TestPasskeys(t *testing.T) {
 		testkit.Execute(t, s.DB, "UPDATE verify_code SET confirmed_at = confirmed_at - interval '11 minutes'")
 		in.Do("DELETE", at, nil).Want(403)
 		in.Do("PATCH", at, `{"verified": false}`).Want(403)
-		confirmBy(in, at, blue)
+		confirmWith(in, at, blue)
 		in.Do("PATCH", at, `{"verified": false}`).Want(200)
 		in.Do("PATCH", at, `{"verified": true}`).WantErrors("/verified", "unconfirmed")
 		renewed := testkit.Decode[mfa.VerifyCode](in.Do("POST", at+"/code", `{}`).Want(200))
 		in.Do("PATCH", path("%s/code/%d", at, renewed.ID), map[string]any{"credential": blue.create(read[creationOptions](t, renewed.Options))}).
 			WantErrors("/credential", "wrong")
-		in.Do("PATCH", at, created(blue.create(read[creationOptions](t, renewed.Options)))).Want(200)
-		confirmBy(in, at, blue)
+		in.Do("PATCH", at, newKeyBody(blue.create(read[creationOptions](t, renewed.Options)))).Want(200)
+		confirmWith(in, at, blue)
 		in.Do("DELETE", at, nil).Want(200)
 		signIn(t, c, login)
 	}
@@ -316,16 +317,16 @@ func TestPasskeys(t *testing.T) {
 }
 
 // What is not the right answer of the right key is refused, and the log says why.
-func TestWrongPasskeys(t *testing.T) {
+func TestInvalidPasskeys(t *testing.T) {
 	t.Parallel()
-	s, c := newStandWith(t, withPasskeys)
+	s, c := newFixtureWith(t, withPasskeys)
 	ben := s.newPerson("client", "ben@example.com")
 	s.newPerson("client", "eve@example.com")
 	s.newPerson("client", "dora@example.com") // an account has twenty wrong ones in a quarter of an hour
-	login := loginOf("client", "ben@example.com", password)
-	_, bens := signIn(t, c, login)
-	_, doras := signIn(t, c, loginOf("client", "dora@example.com", password))
-	_, eves := signIn(t, c, loginOf("client", "eve@example.com", password))
+	login := loginBody("client", "ben@example.com", password)
+	_, benClient := signIn(t, c, login)
+	_, doraClient := signIn(t, c, loginBody("client", "dora@example.com", password))
+	_, eveClient := signIn(t, c, loginBody("client", "eve@example.com", password))
 	key, hers := newDevice(t), newDevice(t)
 	key.counter = 7
 	origin := func(o string) func(*device) { return func(d *device) { d.origin = o } }
@@ -344,30 +345,30 @@ func TestWrongPasskeys(t *testing.T) {
 		"nobody's presence":       func(d *device) { d.flags = 0 },
 		"copies of what has none": func(d *device) { d.flags |= 1 << 4 },
 	}
-	at, options := newPasskey(t, doras, "key")
+	at, options := newPasskey(t, doraClient, "key")
 	for name, alter := range alterations {
-		answer := doras.Do("PATCH", at, created(key.again(alter).create(options)))
+		response := doraClient.Do("PATCH", at, newKeyBody(key.altered(alter).create(options)))
 		if name == "another challenge" {
-			answer.WantErrors("/verified", "unconfirmed")
+			response.WantErrors("/verified", "unconfirmed")
 			continue
 		}
-		answer.WantErrors("/credential", "wrong")
+		response.WantErrors("/credential", "wrong")
 		testkit.Execute(t, s.DB, "UPDATE verify_code SET tries = 0")
 	}
 	// Five wrong answers end what is asked.
 	for range 5 {
-		doras.Do("PATCH", at, created(key.again(alterations["another origin"]).create(options))).WantErrors("/credential", "wrong")
+		doraClient.Do("PATCH", at, newKeyBody(key.altered(alterations["another origin"]).create(options))).WantErrors("/credential", "wrong")
 	}
-	doras.Do("PATCH", at, created(key.create(options))).WantErrors("/credential", "expired")
-	renewed := testkit.Decode[mfa.VerifyCode](doras.Do("POST", at+"/code", `{}`).Want(200))
+	doraClient.Do("PATCH", at, newKeyBody(key.create(options))).WantErrors("/credential", "expired")
+	renewed := testkit.Decode[mfa.VerifyCode](doraClient.Do("POST", at+"/code", `{}`).Want(200))
 	testkit.Execute(t, s.DB, "UPDATE verify_code SET expires_at = now() WHERE id = $1", renewed.ID)
-	doras.Do("PATCH", at, created(key.create(read[creationOptions](t, renewed.Options)))).WantErrors("/credential", "expired")
-	renewed = testkit.Decode[mfa.VerifyCode](doras.Do("POST", at+"/code", `{}`).Want(200))
-	doras.Do("PATCH", at, created(key.create(read[creationOptions](t, renewed.Options)))).Want(200)
+	doraClient.Do("PATCH", at, newKeyBody(key.create(read[creationOptions](t, renewed.Options)))).WantErrors("/credential", "expired")
+	renewed = testkit.Decode[mfa.VerifyCode](doraClient.Do("POST", at+"/code", `{}`).Want(200))
+	doraClient.Do("PATCH", at, newKeyBody(key.create(read[creationOptions](t, renewed.Options)))).Want(200)
 
-	registered(t, bens, key.again(func(d *device) { d.id = []byte("ben") }), "key")
+	register(t, benClient, key.altered(func(d *device) { d.id = []byte("ben") }), "key")
 	key.id = []byte("ben")
-	registered(t, eves, hers, "hers")
+	register(t, eveClient, hers, "hers")
 	alterations["another account's key"] = func(d *device) { d.id, d.key = hers.id, hers.key }
 	alterations["the signature of another key"] = func(d *device) { d.key = hers.key }
 	alterations["another account's name"] = func(d *device) { d.handle = base64url([]byte("somebody else")) }
@@ -376,28 +377,28 @@ func TestWrongPasskeys(t *testing.T) {
 	alterations["a counter that goes back"] = func(d *device) { d.counter = 1 }
 	alterations["a counter that is gone"] = func(d *device) { d.counter = 0 }
 	for name, alter := range alterations {
-		v := begun(t, c, login)
-		answer := c.With("").Do("PATCH", pathOf(v), signedWith(v, key.again(alter).sign(v.Code.Options)))
-		if answer.WantErrors("/credential", "wrong"); strings.Contains(answer.Text, "ip_") {
-			t.Errorf("%s: got %s, want no key", name, answer.Text)
+		v := beginLogin(t, c, login)
+		response := c.With("").Do("PATCH", codePath(v), loginAnswer(v, key.altered(alter).sign(v.Code.Options)))
+		if response.WantErrors("/credential", "wrong"); strings.Contains(response.Text, "ip_") {
+			t.Errorf("%s: got %s, want no key", name, response.Text)
 		}
 		testkit.Execute(t, s.DB, "DELETE FROM verify_code")
 	}
 	// What is asked of one is not answered by another, and what is asked of one login not in another.
-	v, w := begun(t, c, login), begun(t, c, loginOf("client", "eve@example.com", password))
-	c.With("").Do("PATCH", pathOf(w), signedWith(w, key.sign(v.Code.Options))).WantErrors("/credential", "wrong")
-	c.With("").Do("PATCH", pathOf(v), signedWith(w, key.sign(v.Code.Options))).Want(401)
+	v, w := beginLogin(t, c, login), beginLogin(t, c, loginBody("client", "eve@example.com", password))
+	c.With("").Do("PATCH", codePath(w), loginAnswer(w, key.sign(v.Code.Options))).WantErrors("/credential", "wrong")
+	c.With("").Do("PATCH", codePath(v), loginAnswer(w, key.sign(v.Code.Options))).Want(401)
 	c.With("").
 		Do(
-			"PATCH", pathOf(v),
+			"PATCH", codePath(v),
 			map[string]any{"challenge": v.Challenge, "credential": map[string]any{"type": "public-key", "id": strings.Repeat("A", 1401)}},
 		).
 		WantErrors("/credential/id", "too_long")
-	c.With("").Do("PATCH", pathOf(v), signedWith(v, key.sign(v.Code.Options))).Want(200)
+	c.With("").Do("PATCH", codePath(v), loginAnswer(v, key.sign(v.Code.Options))).Want(200)
 	// A changed password ends what was asked for before.
-	v = begun(t, c, login)
-	s.edit(ben, func(a *credentials.Account) { a.Version++ })
-	c.With("").Do("PATCH", pathOf(v), signedWith(v, key.sign(v.Code.Options))).WantErrors("/token", "expired")
+	v = beginLogin(t, c, login)
+	s.editClient(ben, func(a *credentials.Account) { a.Version++ })
+	c.With("").Do("PATCH", codePath(v), loginAnswer(v, key.sign(v.Code.Options))).WantErrors("/token", "expired")
 	var log string
 	testkit.Must(
 		t,
@@ -418,9 +419,9 @@ func TestWrongPasskeys(t *testing.T) {
 // Of however many who send one answer, or register one key, at once, one gets through.
 func TestPasskeyCountsOnce(t *testing.T) {
 	t.Parallel()
-	s, c := newStandWith(t, withPasskeys)
+	s, c := newFixtureWith(t, withPasskeys)
 	s.newPerson("client", "ben@example.com")
-	login := loginOf("client", "ben@example.com", password)
+	login := loginBody("client", "ben@example.com", password)
 	_, session := signIn(t, c, login)
 	at, options := newPasskey(t, session, "key")
 	once := func(c *testkit.Client, at string, body any) (through int32) {
@@ -428,12 +429,12 @@ func TestPasskeyCountsOnce(t *testing.T) {
 		var all sync.WaitGroup
 		for range 32 {
 			all.Go(func() {
-				switch answer := c.Do("PATCH", at, body); {
-				case answer.Status == 200 && (strings.Contains(answer.Text, "ip_") || strings.Contains(answer.Text, "recovery_codes")):
+				switch response := c.Do("PATCH", at, body); {
+				case response.Status == 200 && (strings.Contains(response.Text, "ip_") || strings.Contains(response.Text, "recovery_codes")):
 					in.Add(1)
-				case answer.Status == 200 || answer.Status == 422 || answer.Status == 429:
+				case response.Status == 200 || response.Status == 422 || response.Status == 429:
 				default:
-					t.Errorf("got %d: %s, want 200, 422 or 429", answer.Status, answer.Text)
+					t.Errorf("got %d: %s, want 200, 422 or 429", response.Status, response.Text)
 				}
 			})
 		}
@@ -443,14 +444,14 @@ func TestPasskeyCountsOnce(t *testing.T) {
 	for _, counter := range []uint32{0, 5} {
 		key := newDevice(t)
 		key.counter = counter
-		if n := once(session, at, created(key.create(options))); n != 1 {
+		if n := once(session, at, newKeyBody(key.create(options))); n != 1 {
 			t.Errorf("answers with one new key: got %d accepted, want 1", n)
 		}
-		v := begun(t, c, login)
-		if n := once(c.With(""), pathOf(v), signedWith(v, key.sign(v.Code.Options))); n != 1 {
+		v := beginLogin(t, c, login)
+		if n := once(c.With(""), codePath(v), loginAnswer(v, key.sign(v.Code.Options))); n != 1 {
 			t.Errorf("answers with one signature: got %d signed in, want 1", n)
 		}
-		confirmBy(session, at, key)
+		confirmWith(session, at, key)
 		session.Do("DELETE", at, nil).Want(200)
 		at, options = newPasskey(t, session, "key")
 	}
@@ -459,7 +460,7 @@ func TestPasskeyCountsOnce(t *testing.T) {
 // Devices choose one of the algorithms that are asked for.
 func TestPasskeyAlgorithms(t *testing.T) {
 	t.Parallel()
-	s, c := newStandWith(t, withPasskeys)
+	s, c := newFixtureWith(t, withPasskeys)
 	_, edwards, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -470,54 +471,54 @@ func TestPasskeyAlgorithms(t *testing.T) {
 	}
 	for name, key := range map[string]crypto.Signer{"edwards": edwards, "rsa": long} {
 		s.newPerson("client", name+"@example.com")
-		login := loginOf("client", name+"@example.com", password)
+		login := loginBody("client", name+"@example.com", password)
 		_, session := signIn(t, c, login)
-		right := newDevice(t).again(func(d *device) { d.key = key })
-		registered(t, session, right, name)
-		v := begun(t, c, login)
-		wrong := newDevice(t).again(func(d *device) { d.id = right.id })
-		c.With("").Do("PATCH", pathOf(v), signedWith(v, wrong.sign(v.Code.Options))).WantErrors("/credential", "wrong")
-		c.With("").Do("PATCH", pathOf(v), signedWith(v, right.sign(v.Code.Options))).Want(200)
+		right := newDevice(t).altered(func(d *device) { d.key = key })
+		register(t, session, right, name)
+		v := beginLogin(t, c, login)
+		otherKey := newDevice(t).altered(func(d *device) { d.id = right.id })
+		c.With("").Do("PATCH", codePath(v), loginAnswer(v, otherKey.sign(v.Code.Options))).WantErrors("/credential", "wrong")
+		c.With("").Do("PATCH", codePath(v), loginAnswer(v, right.sign(v.Code.Options))).Want(200)
 	}
 }
 
 // A PIN or a finger is asked for where the setting says so.
 func TestPasskeysVerifyUsers(t *testing.T) {
 	t.Parallel()
-	s, c := newStandWith(t, withPasskeys)
+	s, c := newFixtureWith(t, withPasskeys)
 	s.newPerson("admin", "anna@example.com")
-	login := loginOf("admin", "anna@example.com", password)
+	login := loginBody("admin", "anna@example.com", password)
 	_, session := signIn(t, c, login)
 	touched := newDevice(t)
-	at, _ := registered(t, session, touched, "key")
+	at, _ := register(t, session, touched, "key")
 	s.System.SetSetting("security.verify_passkeys", "1")
 	var v *mfa.LoginVerify
 	testkit.Eventually(t, "the setting counts", func() bool {
-		v = begun(t, c, login)
+		v = beginLogin(t, c, login)
 		return read[requestOptions](t, v.Code.Options).UserVerification == "required"
 	})
-	c.With("").Do("PATCH", pathOf(v), signedWith(v, touched.sign(v.Code.Options))).WantErrors("/credential", "wrong")
-	unlocked := touched.again(func(d *device) { d.flags |= flagUser })
-	c.With("").Do("PATCH", pathOf(v), signedWith(v, unlocked.sign(v.Code.Options))).Want(200)
-	confirmBy(session, at, unlocked)
+	c.With("").Do("PATCH", codePath(v), loginAnswer(v, touched.sign(v.Code.Options))).WantErrors("/credential", "wrong")
+	unlocked := touched.altered(func(d *device) { d.flags |= flagUser })
+	c.With("").Do("PATCH", codePath(v), loginAnswer(v, unlocked.sign(v.Code.Options))).Want(200)
+	confirmWith(session, at, unlocked)
 	second, options := newPasskey(t, session, "second")
 	if options.Selection.UserVerification != "required" {
 		t.Errorf("got the options %+v, want user verification required", options)
 	}
-	session.Do("PATCH", second, created(newDevice(t).create(options))).WantErrors("/credential", "wrong")
-	session.Do("PATCH", second, created(newDevice(t).again(func(d *device) { d.flags |= flagUser }).create(options))).Want(200)
+	session.Do("PATCH", second, newKeyBody(newDevice(t).create(options))).WantErrors("/credential", "wrong")
+	session.Do("PATCH", second, newKeyBody(newDevice(t).altered(func(d *device) { d.flags |= flagUser }).create(options))).Want(200)
 }
 
 // Where nothing is said of a domain, no keys are made; those that there are from before are stood in for by recovery codes.
 func TestNoPasskeys(t *testing.T) {
 	t.Parallel()
-	s, c := newStandWith(t, service.Settings{})
+	s, c := newFixtureWith(t, service.Settings{})
 	refused := c.Do("POST", "/auth/verify/auth", `{"method": 3}`)
 	if refused.WantErrors("/method", "unavailable"); !strings.Contains(refused.Text, "IRONPLANE_PASSKEY_DOMAIN") {
 		t.Errorf("got %s, want it to name IRONPLANE_PASSKEY_DOMAIN", refused.Text)
 	}
 	s.newPerson("admin", "anna@example.com")
-	login := loginOf("admin", "anna@example.com", password)
+	login := loginBody("admin", "anna@example.com", password)
 	_, session := signIn(t, c, login)
 	a, recovery := verifiedApp(t, s, session)
 	var earlier int64
@@ -526,31 +527,31 @@ func TestNoPasskeys(t *testing.T) {
 		SELECT owner_type, owner_id, 3, true, 'before.example.net', 'h', 'c', 'p' FROM authenticator WHERE id = $1 RETURNING id`, a.id).Scan(&earlier); err != nil {
 		t.Fatal(err)
 	}
-	if v := begun(t, c, login); v.Code.Auth.ID != a.id || len(v.Auths) != 2 {
+	if v := beginLogin(t, c, login); v.Code.Auth.ID != a.id || len(v.Auths) != 2 {
 		t.Errorf("got %+v, want a code of authenticator %d out of two", v, a.id)
 	}
 	session.Do("DELETE", a.path(), nil).Want(200)
-	v := begun(t, c, login)
+	v := beginLogin(t, c, login)
 	if v.Code.Auth.ID != earlier || v.Code.Options != nil {
 		t.Errorf("got %+v, want a code of authenticator %d without options", v, earlier)
 	}
 	c.With("").
-		Do("PATCH", pathOf(v), signedWith(v, newDevice(t).answer("webauthn.get", "AAAA", newDevice(t).data(0), map[string]any{}))).
+		Do("PATCH", codePath(v), loginAnswer(v, newDevice(t).answer("webauthn.get", "AAAA", newDevice(t).data(0), map[string]any{}))).
 		WantErrors("/credential", "wrong")
-	complete(t, c, v, recovery[0])
+	completeLogin(t, c, v, recovery[0])
 }
 
 // Nobody registers a key for somebody else, whatever he may write.
 func TestPasskeysOfOthers(t *testing.T) {
 	t.Parallel()
-	s, c := newStandWith(t, withPasskeys)
-	_, annas := newAdmin(t, c, "anna", `{"users": {"admins": {"read": true, "write": true}}}`)
-	_, bigs := newAdmin(t, c, "big", `{"network": {"groups": {"read": true, "write": true}}}`)
+	s, c := newFixtureWith(t, withPasskeys)
+	_, annaClient := newAdmin(t, c, "anna", `{"users": {"admins": {"read": true, "write": true}}}`)
+	_, bigClient := newAdmin(t, c, "big", `{"network": {"groups": {"read": true, "write": true}}}`)
 	client := s.newPerson("client", "ben@example.com")
-	at, options := newPasskey(t, bigs, "key")
-	for name, caller := range map[string]*testkit.Client{"who holds less": annas, "who holds all": c} {
+	at, options := newPasskey(t, bigClient, "key")
+	for name, caller := range map[string]*testkit.Client{"who holds less": annaClient, "who holds all": c} {
 		want := map[string]int{"who holds less": 403, "who holds all": 422}[name]
-		caller.Do("PATCH", at, created(newDevice(t).create(options))).Want(want)
+		caller.Do("PATCH", at, newKeyBody(newDevice(t).create(options))).Want(want)
 		caller.Do("POST", at+"/code", `{}`).Want(403)
 	}
 	acting := c.With(
@@ -559,5 +560,5 @@ func TestPasskeysOfOthers(t *testing.T) {
 		).Key,
 	)
 	acting.Do("POST", "/auth/verify/auth", `{"method": 3}`).Want(403)
-	bigs.Do("PATCH", at, created(newDevice(t).create(options))).Want(200)
+	bigClient.Do("PATCH", at, newKeyBody(newDevice(t).create(options))).Want(200)
 }

@@ -19,7 +19,7 @@ import (
 const newPassword = "seven grey herons at dusk"
 
 // links are those that were mailed to an address.
-func (s *stand) links(address string) (all []*url.URL) {
+func (s *fixture) links(address string) (all []*url.URL) {
 	s.t.Helper()
 	for _, m := range s.System.Mails(address) {
 		var link secret.String
@@ -41,7 +41,7 @@ func (s *stand) links(address string) (all []*url.URL) {
 }
 
 // nextLink waits for one more link than there were.
-func (s *stand) nextLink(address string, before int) *url.URL {
+func (s *fixture) nextLink(address string, before int) *url.URL {
 	s.t.Helper()
 	var all []*url.URL
 	testkit.Eventually(s.t, "a link is mailed to "+address, func() bool {
@@ -63,22 +63,22 @@ func tokenOf(t *testing.T, link *url.URL) string {
 // Whoever has forgotten the password chooses another one by a mailed link, once. What began before ends.
 func TestPasswordReset(t *testing.T) {
 	t.Parallel()
-	s, c := newStand(t)
-	s.panels()
+	s, c := newFixture(t)
+	s.setPanels()
 	testkit.Eventually(t, "the service knows where the panels are", func() bool { return c.Do("GET", "/auth/sso", nil).Status == 200 })
-	nobody := c.With("")
+	anonymous := c.With("")
 	for kind, panel := range map[string]string{"admin": "admin.example.com", "client": "panel.example.com"} {
 		email := "one@" + kind + ".example.com"
 		id := s.newPerson(kind, email)
 		if kind == "client" {
-			s.edit(id, func(a *credentials.Account) { a.Claimed = true })
+			s.editClient(id, func(a *credentials.Account) { a.Claimed = true })
 		}
-		_, session := signIn(t, c, loginOf(kind, email, password))
+		_, session := signIn(t, c, loginBody(kind, email, password))
 		lasting := testkit.Decode[keys.APIKey](session.Do("POST", "/auth/key", `{"name": "lasting"}`).Want(200))
 
 		ask := map[string]any{"type": kind, "email": strings.ToUpper(email)}
 		want := `{"user":{"email":"` + strings.ToUpper(email) + `"}}`
-		if got := nobody.Do("POST", "/auth/password-reset", ask).Want(200).Text; strings.TrimSpace(got) != want {
+		if got := anonymous.Do("POST", "/auth/password-reset", ask).Want(200).Text; strings.TrimSpace(got) != want {
 			t.Errorf("answer to a caller without a key: got %s, want %s", got, want)
 		}
 		link := s.nextLink(email, 0)
@@ -94,7 +94,7 @@ func TestPasswordReset(t *testing.T) {
 		second := s.nextLink(email, 2)
 
 		choose := func(at *url.URL, token, password string) *testkit.Answer {
-			return nobody.Do("PATCH", at.Path, map[string]any{"token": token, "password": password})
+			return anonymous.Do("PATCH", at.Path, map[string]any{"token": token, "password": password})
 		}
 		token := tokenOf(t, link)
 		choose(link, tokenOf(t, second), newPassword).WantErrors("/token", "wrong")
@@ -105,12 +105,12 @@ func TestPasswordReset(t *testing.T) {
 		var all sync.WaitGroup
 		for range 8 {
 			all.Go(func() {
-				switch answer := choose(link, token, newPassword); answer.Status {
+				switch response := choose(link, token, newPassword); response.Status {
 				case 200:
 					done.Add(1)
 				case 404, 503: // a slow machine hashes too few passwords at a time for all
 				default:
-					t.Errorf("got %d: %s, want 200 or 404", answer.Status, answer.Text)
+					t.Errorf("got %d: %s, want 200 or 404", response.Status, response.Text)
 				}
 			})
 		}
@@ -120,8 +120,8 @@ func TestPasswordReset(t *testing.T) {
 		}
 		session.Do("GET", current, nil).Want(401)
 		c.With(lasting.Key).Do("GET", current, nil).Want(200)
-		nobody.Do("POST", "/auth/key", loginOf(kind, email, password)).Want(401)
-		signIn(t, c, loginOf(kind, email, newPassword))
+		anonymous.Do("POST", "/auth/key", loginBody(kind, email, password)).Want(401)
+		signIn(t, c, loginBody(kind, email, newPassword))
 		choose(second, tokenOf(t, second), password).Want(404) // it ended with the first
 		testkit.Eventually(t, "the account is told", func() bool {
 			for _, m := range s.System.Mails(email) {
@@ -134,43 +134,43 @@ func TestPasswordReset(t *testing.T) {
 
 		// With keys: all.
 		before := len(s.links(email))
-		nobody.Do("POST", "/auth/password-reset", ask).Want(200)
+		anonymous.Do("POST", "/auth/password-reset", ask).Want(200)
 		third := s.nextLink(email, before)
-		nobody.Do("PATCH", third.Path, map[string]any{"token": tokenOf(t, third), "password": password, "keys": true}).Want(200)
+		anonymous.Do("PATCH", third.Path, map[string]any{"token": tokenOf(t, third), "password": password, "keys": true}).Want(200)
 		c.With(lasting.Key).Do("GET", current, nil).Want(401)
 		s.wantRecords(kind+".password-reset.used", 2)
 
 		// A disabled account's link is over.
 		before = len(s.links(email))
-		nobody.Do("POST", "/auth/password-reset", ask).Want(200)
+		anonymous.Do("POST", "/auth/password-reset", ask).Want(200)
 		link = s.nextLink(email, before)
 		if kind == "admin" {
 			c.Do("PATCH", path("/admin/%d", id), disable).Want(200)
 		} else {
-			s.edit(id, func(a *credentials.Account) { a.Disabled = true })
+			s.editClient(id, func(a *credentials.Account) { a.Disabled = true })
 		}
 		choose(link, tokenOf(t, link), newPassword).Want(404)
 	}
-	nobody.Do("POST", "/auth/password-reset", `{}`).WantErrors("/email", "required", "/type", "required")
-	nobody.Do("POST", "/auth/password-reset", `{"email": "x@example.com", "type": "integration"}`).WantErrors("/type", "invalid")
+	anonymous.Do("POST", "/auth/password-reset", `{}`).WantErrors("/email", "required", "/type", "required")
+	anonymous.Do("POST", "/auth/password-reset", `{"email": "x@example.com", "type": "integration"}`).WantErrors("/type", "invalid")
 }
 
 // The answer to a request for a link does not tell whether there is such an account.
-func TestResetTellsNothing(t *testing.T) {
+func TestResetHidesAccounts(t *testing.T) {
 	t.Parallel()
-	s, c := newStand(t)
+	s, c := newFixture(t)
 	for _, kind := range []string{"admin", "client"} {
 		s.newPerson(kind, "right@"+kind)
 		off := s.newPerson(kind, "disabled@"+kind)
 		if kind == "admin" {
 			c.Do("PATCH", path("/admin/%d", off), disable).Want(200)
 		} else {
-			s.edit(off, func(a *credentials.Account) { a.Disabled = true })
+			s.editClient(off, func(a *credentials.Account) { a.Disabled = true })
 		}
 		var texts []string
 		for _, name := range []string{"right", "disabled", "unknown"} {
-			answer := c.With("").Do("POST", "/auth/password-reset", map[string]any{"type": kind, "email": name + "@" + kind}).Want(200)
-			texts = append(texts, strings.ReplaceAll(answer.Text, name, ""))
+			response := c.With("").Do("POST", "/auth/password-reset", map[string]any{"type": kind, "email": name + "@" + kind}).Want(200)
+			texts = append(texts, strings.ReplaceAll(response.Text, name, ""))
 		}
 		for _, text := range texts {
 			if text != texts[0] {
@@ -183,8 +183,8 @@ func TestResetTellsNothing(t *testing.T) {
 // A new client is mailed a link. The account is its own from then on, and what others made for it before ends.
 func TestWelcome(t *testing.T) {
 	t.Parallel()
-	s, c := newStand(t)
-	s.panels()
+	s, c := newFixture(t)
+	s.setPanels()
 	id := s.newPerson("client", "new@example.com")
 	s.Clients.Send("identity", credentials.WelcomeKind, credentials.Welcome{Client: id}, secret.String{})
 	link := s.nextLink("new@example.com", 0)
@@ -199,5 +199,5 @@ func TestWelcome(t *testing.T) {
 	if left := testkit.Decode[[]mfa.Authenticator](c.Do("GET", path("/auth/verify/auth?owner=/client/%d", id), nil).Want(200)); len(left) > 0 {
 		t.Errorf("authenticators from before: got %+v, want none", left)
 	}
-	signIn(t, c, loginOf("client", "new@example.com", newPassword))
+	signIn(t, c, loginBody("client", "new@example.com", newPassword))
 }

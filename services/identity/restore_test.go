@@ -19,10 +19,10 @@ import (
 )
 
 // lost is a change that a restore has lost. afters are members with what they were changed to.
-func lost(kind string, id int64, afters ...any) service.Lost {
+func lost(kind string, id int64, after ...any) service.Lost {
 	changes := map[string]map[string]any{}
-	for i := 0; i < len(afters); i += 2 {
-		changes[afters[i].(string)] = map[string]any{"Before": nil, "After": afters[i+1]}
+	for i := 0; i < len(after); i += 2 {
+		changes[after[i].(string)] = map[string]any{"Before": nil, "After": after[i+1]}
 	}
 	l := service.Lost{Type: kind, ID: id}
 	if err := json.Unmarshal([]byte(testkit.JSON(changes)), &l.Changes); err != nil {
@@ -31,15 +31,15 @@ func lost(kind string, id int64, afters ...any) service.Lost {
 	return l
 }
 
-// takeAway finds what a restore has brought back, and takes it away again. It returns what that was, and which of it was left.
-func (s *stand) takeAway(all ...service.Lost) (what []string, left int) {
+// reconcile finds what a restore has brought back, and takes it away again. It returns what that was, and which of it was left.
+func (s *fixture) reconcile(all ...service.Lost) (labels []string, left int) {
 	s.t.Helper()
 	found, err := identity.Definition.CameBack(s.t.Context(), s.DB, all)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	for _, f := range found {
-		what = append(what, f.What)
+		labels = append(labels, f.What)
 		var spared error
 		err := s.DB.InTx(s.t.Context(), func(tx *pg.Tx) error {
 			tx.Unrecorded("a test")
@@ -55,22 +55,22 @@ func (s *stand) takeAway(all ...service.Lost) (what []string, left int) {
 			left++
 		}
 	}
-	return what, left
+	return labels, left
 }
 
 // A restore brings back keys, permissions and accounts. What was taken away of them is taken away again.
 func TestRestoredAccounts(t *testing.T) {
 	t.Parallel()
-	s, c := newStand(t)
+	s, c := newFixture(t)
 	newKey := func(name string) keys.APIKey {
 		return testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", map[string]any{"name": name}).Want(200))
 	}
 	deleted, replaced, moved, expired, bound, near, same := newKey("deleted"), newKey("replaced"), newKey("moved"), newKey("expired"),
 		newKey("bound"), newKey("near"), newKey("same")
-	gone, _ := newAdmin(t, c, "gone", `{}`)
+	deletedAdmin, _ := newAdmin(t, c, "gone", `{}`)
 	off, offKey := newAdmin(t, c, "off", `{}`)
 	few, fewKey := newAdmin(t, c, "few", `{"network": {"groups": {"read": true, "write": true}}}`)
-	words := s.newPerson("admin", "words@example.com")
+	passwordAdmin := s.newPerson("admin", "words@example.com")
 	app, _ := verifiedApp(t, s, fewKey)
 	other, _ := verifiedApp(t, s, offKey)
 	provider := func(name string) int64 {
@@ -80,7 +80,7 @@ func TestRestoredAccounts(t *testing.T) {
 	deletedProvider, editedProvider := provider("one"), provider("two")
 	soon := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
 
-	what, left := s.takeAway(
+	labels, left := s.reconcile(
 		lost("auth.key.deleted", deleted.ID),
 		lost("auth.key.edited", replaced.ID, "key", "set"),
 		lost("auth.key.edited", moved.ID, "owner.url", "/admin/7"),
@@ -89,17 +89,17 @@ func TestRestoredAccounts(t *testing.T) {
 		lost("auth.key.edited", near.ID, "allowed_cidrs", []string{"192.0.2.0/24"}),
 		lost("auth.key.edited", same.ID, "name", "same"),
 		lost("auth.key.deleted", 999),
-		lost("admin.deleted", gone),
+		lost("admin.deleted", deletedAdmin),
 		lost("admin.edited", off, "disabled", true),
-		lost("admin.edited", words, "password", "set"),
+		lost("admin.edited", passwordAdmin, "password", "set"),
 		lost("admin.permission.edited", few, "network.groups.write", false),
 		lost("auth.verify.auth.deleted", app.id),
 		lost("admin.authenticators.removed", off),
 		lost("auth.provider.deleted", deletedProvider),
 		lost("auth.provider.edited", editedProvider),
 	)
-	if len(what) != 14 || left != 0 {
-		t.Fatalf("found: got %d (%d left), want 14 (0): %s", len(what), left, strings.Join(what, "; "))
+	if len(labels) != 14 || left != 0 {
+		t.Fatalf("found: got %d (%d left), want 14 (0): %s", len(labels), left, strings.Join(labels, "; "))
 	}
 	for _, id := range []int64{deleted.ID, replaced.ID, moved.ID} {
 		c.Do("GET", path("/auth/key/%d", id), nil).Want(404)
@@ -119,11 +119,11 @@ func TestRestoredAccounts(t *testing.T) {
 	if got := shown(same.ID); got.Bound != nil || got.ExpiresAt != nil {
 		t.Errorf("a key that lost nothing: got %+v, want it as it was", got)
 	}
-	c.Do("GET", path("/admin/%d", gone), nil).Want(404)
+	c.Do("GET", path("/admin/%d", deletedAdmin), nil).Want(404)
 	if !testkit.Decode[admin.Admin](c.Do("GET", path("/admin/%d", off), nil).Want(200)).Disabled {
 		t.Error("a disabled admin: got enabled, want disabled")
 	}
-	c.With("").Do("POST", "/auth/key", loginOf("admin", "words@example.com", password)).Want(401)
+	c.With("").Do("POST", "/auth/key", loginBody("admin", "words@example.com", password)).Want(401)
 	set := testkit.Decode[principal.PermissionSet](c.Do("GET", path("/admin/%d/permission", few), nil).Want(200))
 	if !set.Network.Groups.Read || set.Network.Groups.Write {
 		t.Errorf("permissions: got %+v, want network.groups read alone", set.Network.Groups)
@@ -140,21 +140,21 @@ func TestRestoredAccounts(t *testing.T) {
 // The last admin who can edit what others hold is spared: nobody else could undo the rest.
 func TestRestoredLastAdmin(t *testing.T) {
 	t.Parallel()
-	s, c := newStand(t)
-	what, left := s.takeAway(
+	s, c := newFixture(t)
+	labels, left := s.reconcile(
 		lost("admin.edited", 1, "disabled", true),
 		lost("admin.permission.edited", 1, "users.admins.write", false, "network.groups.read", false),
 		lost("admin.deleted", 999),
 	)
-	if len(what) != 2 || left != 2 {
-		t.Fatalf("found: got %d (%d left), want 2 (2 left): %v", len(what), left, what)
+	if len(labels) != 2 || left != 2 {
+		t.Fatalf("found: got %d (%d left), want 2 (2 left): %v", len(labels), left, labels)
 	}
 	set := testkit.Decode[principal.PermissionSet](c.Do("GET", "/admin/1/permission", nil).Want(200))
 	if !set.Users.Admins.Write || set.Network.Groups.Read {
 		t.Errorf("permissions: got %+v, want users.admins write and no network.groups read", set)
 	}
-	if what, left := s.takeAway(lost("admin.deleted", 1)); len(what) != 1 || left != 1 {
-		t.Errorf("the last admin's deletion: got %v (%d left), want it left", what, left)
+	if labels, left := s.reconcile(lost("admin.deleted", 1)); len(labels) != 1 || left != 1 {
+		t.Errorf("the last admin's deletion: got %v (%d left), want it left", labels, left)
 	}
 	c.Do("GET", "/admin/1", nil).Want(200)
 }

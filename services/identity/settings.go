@@ -15,21 +15,22 @@ import (
 	"github.com/ironplane/ironplane/pkg/settings"
 )
 
-// newSettings follows the settings. It keeps a copy for this service and for gateways that start while the system service is away.
+// newSettings follows the settings. It stores a copy for this service, and for gateways that start while the system service is
+// unavailable.
 func newSettings(d service.Deps) *settings.Follower {
 	return &settings.Follower{Peers: d.Peers, Woken: d.Wakes.Listen(settings.Keeper, settings.Changed),
-		Last: func(ctx context.Context) (settings.Values, error) { return copiedSettings(ctx, d.DB) },
+		Last: func(ctx context.Context) (settings.Values, error) { return readSettingsCopy(ctx, d.DB) },
 		Heard: func(ctx context.Context, values settings.Values) error {
 			return d.DB.InTx(ctx, func(tx *pg.Tx) error {
-				tx.Unrecorded("system records what is set")
+				tx.Unrecorded("the system service records settings")
 				_, err := tx.Exec(ctx, "INSERT INTO setting_copy (values) VALUES ($1) ON CONFLICT (one) DO UPDATE SET values = EXCLUDED.values", values)
 				return err
 			})
 		}}
 }
 
-// copiedSettings returns the copy; nil where there is none yet.
-func copiedSettings(ctx context.Context, q pg.Querier) (values settings.Values, err error) {
+// readSettingsCopy returns the stored copy of the settings, or nil if there is none yet.
+func readSettingsCopy(ctx context.Context, q pg.Querier) (values settings.Values, err error) {
 	err = q.QueryRow(ctx, "SELECT values FROM setting_copy").Scan(&values)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
@@ -40,8 +41,8 @@ func copiedSettings(ctx context.Context, q pg.Querier) (values settings.Values, 
 	return values, nil
 }
 
-// settingsRoute tells the settings to gateways that start while the system service is away.
+// settingsRoute returns the settings for gateways that start while the system service is unavailable.
 func settingsRoute(db *pg.DB) rest.Route {
 	return rest.Read[rest.None, settings.Values]{Path: settings.Path, Guard: guard.Peers(principal.Gateway),
-		Do: func(ctx context.Context, _ rest.None) (settings.Values, error) { return copiedSettings(ctx, db) }}
+		Do: func(ctx context.Context, _ rest.None) (settings.Values, error) { return readSettingsCopy(ctx, db) }}
 }

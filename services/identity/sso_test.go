@@ -16,29 +16,29 @@ import (
 	"github.com/ironplane/ironplane/services/identity/session"
 )
 
-// codeOf is what a link's panel is told.
-func codeOf(t *testing.T, link string) url.Values {
+// parseLink is what a link's panel is told.
+func parseLink(t *testing.T, link string) url.Values {
 	t.Helper()
 	at, err := url.Parse(link)
 	if err != nil || !strings.HasSuffix(at.Path, "/auth/sso") || at.RawQuery != "" {
 		t.Fatalf("got the link %s and the error %v, want one to /auth/sso without a query", link, err)
 	}
-	told, err := url.ParseQuery(at.Fragment)
-	if err != nil || told.Get("key") == "" {
+	values, err := url.ParseQuery(at.Fragment)
+	if err != nil || values.Get("key") == "" {
 		t.Fatalf("got the link %s and the error %v, want one with a key in its fragment", link, err)
 	}
-	return told
+	return values
 }
 
-func exchangeOf(code string) string { return `{"code": "` + code + `"}` }
+func exchangeBody(code string) string { return `{"code": "` + code + `"}` }
 
 // A link signs in once, whom its maker may act for, and leads to the panel alone.
 func TestSSO(t *testing.T) {
 	t.Parallel()
-	s, c := newStand(t)
-	s.panels()
+	s, c := newFixture(t)
+	s.setPanels()
 	testkit.Eventually(t, "the service knows where the panels are", func() bool { return c.Do("GET", "/auth/sso", nil).Status == 200 })
-	nobody := c.With("")
+	anonymous := c.With("")
 	link := func(c *testkit.Client, query string) session.SSOLink {
 		t.Helper()
 		return testkit.Decode[session.SSOLink](c.Do("GET", "/auth/sso"+query, nil).Want(200))
@@ -46,22 +46,22 @@ func TestSSO(t *testing.T) {
 	key := testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", `{"name": "billing"}`).Want(200))
 	billing := c.With(key.Key)
 	self := path("/client/%d", s.newPerson("client", "mine@example.com"))
-	theirs := s.newPerson("client", "theirs@example.com")
+	other := s.newPerson("client", "theirs@example.com")
 
 	// For another account: as JSON, and as a browser is sent there.
-	made := link(billing, "?owner="+self+"&view_type=server&view_id=7&embed=1&redirect=/a?b=c")
-	told := codeOf(t, made.URL)
-	if !strings.HasPrefix(made.URL, "https://panel.example.com/auth/sso#") || told.Get("view_type") != "server" ||
-		told.Get("view_id") != "7" ||
-		told.Get("embed") != "1" ||
-		told.Get("redirect") != "/a?b=c" {
-		t.Errorf("got the link %s, want one to the panel's view of server 7", made.URL)
+	created := link(billing, "?owner="+self+"&view_type=server&view_id=7&embed=1&redirect=/a?b=c")
+	values := parseLink(t, created.URL)
+	if !strings.HasPrefix(created.URL, "https://panel.example.com/auth/sso#") || values.Get("view_type") != "server" ||
+		values.Get("view_id") != "7" ||
+		values.Get("embed") != "1" ||
+		values.Get("redirect") != "/a?b=c" {
+		t.Errorf("got the link %s, want one to the panel's view of server 7", created.URL)
 	}
-	if left := time.Until(made.ExpiresAt.Time); left > time.Minute || left <= 0 {
+	if left := time.Until(created.ExpiresAt.Time); left > time.Minute || left <= 0 {
 		t.Errorf("got a link that expires in %s, want within a minute", left)
 	}
 	sent := billing.Do("GET", "/auth/sso?owner="+self, nil, "Accept", "text/html,application/xhtml+xml,*/*;q=0.8")
-	if to := sent.Want(http.StatusFound).Header.Get("Location"); codeOf(t, to).Get("key") == "" {
+	if to := sent.Want(http.StatusFound).Header.Get("Location"); parseLink(t, to).Get("key") == "" {
 		t.Errorf("got a redirect to %s, want a link with a key", to)
 	}
 
@@ -72,17 +72,17 @@ func TestSSO(t *testing.T) {
 	var began keys.APIKey
 	for range 32 {
 		all.Go(func() {
-			switch answer := nobody.Do("POST", "/auth/sso", exchangeOf(told.Get("key"))); answer.Status {
+			switch response := anonymous.Do("POST", "/auth/sso", exchangeBody(values.Get("key"))); response.Status {
 			case 200:
 				done.Add(1)
 				mu.Lock()
 				defer mu.Unlock()
-				if err := json.Unmarshal([]byte(answer.Text), &began); err != nil {
+				if err := json.Unmarshal([]byte(response.Text), &began); err != nil {
 					t.Error(err)
 				}
 			case 401:
 			default:
-				t.Errorf("got %d: %s, want 200 or 401", answer.Status, answer.Text)
+				t.Errorf("got %d: %s, want 200 or 401", response.Status, response.Text)
 			}
 		})
 	}
@@ -112,33 +112,33 @@ func TestSSO(t *testing.T) {
 	} {
 		c.Do("GET", "/auth/sso?redirect="+strings.ReplaceAll(elsewhere, "\\", "%5C"), nil).Want(400)
 	}
-	nobody.Do("POST", "/auth/sso", exchangeOf("x")).Want(401)
-	nobody.Do("POST", "/auth/sso", `{}`).WantErrors("/code", "required")
-	nobody.Do("GET", "/auth/sso", nil).Want(401)
+	anonymous.Do("POST", "/auth/sso", exchangeBody("x")).Want(401)
+	anonymous.Do("POST", "/auth/sso", `{}`).WantErrors("/code", "required")
+	anonymous.Do("GET", "/auth/sso", nil).Want(401)
 
 	// It dies with the key that it was made with, and so does the session.
-	later := codeOf(t, link(billing, "?owner="+self).URL).Get("key")
-	expired := codeOf(t, link(billing, "?owner="+self).URL).Get("key")
+	later := parseLink(t, link(billing, "?owner="+self).URL).Get("key")
+	expired := parseLink(t, link(billing, "?owner="+self).URL).Get("key")
 	testkit.Execute(
 		t,
 		s.DB,
 		"UPDATE sso_code SET expires_at = now() - interval '1 second' WHERE hash = sha256('"+expired+"'::bytea)",
 	)
-	nobody.Do("POST", "/auth/sso", exchangeOf(expired)).Want(401)
+	anonymous.Do("POST", "/auth/sso", exchangeBody(expired)).Want(401)
 	c.Do("DELETE", path("/auth/key/%d", key.ID), nil).Want(200)
-	nobody.Do("POST", "/auth/sso", exchangeOf(later)).Want(401)
+	anonymous.Do("POST", "/auth/sso", exchangeBody(later)).Want(401)
 	as.Do("GET", current, nil).Want(401)
 
 	// A client's own: the account is its own from then on, and a change of its password ends what came of the link.
-	_, signedIn := signIn(t, c, loginOf("client", "theirs@example.com", password))
-	if !s.Clients.Account(theirs).Claimed {
+	_, signedIn := signIn(t, c, loginBody("client", "theirs@example.com", password))
+	if !s.Clients.Account(other).Claimed {
 		t.Error("after a login: got an account that nobody has claimed, want it claimed")
 	}
-	own, kept := codeOf(t, link(signedIn, "").URL).Get("key"), codeOf(t, link(signedIn, "").URL).Get("key")
-	begun := c.With(testkit.Decode[keys.APIKey](nobody.Do("POST", "/auth/sso", exchangeOf(own)).Want(200)).Key)
+	own, kept := parseLink(t, link(signedIn, "").URL).Get("key"), parseLink(t, link(signedIn, "").URL).Get("key")
+	begun := c.With(testkit.Decode[keys.APIKey](anonymous.Do("POST", "/auth/sso", exchangeBody(own)).Want(200)).Key)
 	begun.Do("GET", current, nil).Want(200)
-	s.edit(theirs, func(a *credentials.Account) { a.Version++ })
+	s.editClient(other, func(a *credentials.Account) { a.Version++ })
 	begun.Do("GET", current, nil).Want(401)
-	late := testkit.Decode[keys.APIKey](nobody.Do("POST", "/auth/sso", exchangeOf(kept)).Want(200))
+	late := testkit.Decode[keys.APIKey](anonymous.Do("POST", "/auth/sso", exchangeBody(kept)).Want(200))
 	c.With(late.Key).Do("GET", current, nil).Want(401)
 }

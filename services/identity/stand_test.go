@@ -31,9 +31,9 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 
 func path(format string, args ...any) string { return fmt.Sprintf(format, args...) }
 
-// stand is the identity service between doubles of its neighbours. Its callers prove who they are with the keys that the service
+// fixture is the identity service between doubles of its neighbours. Its callers prove who they are with the keys that the service
 // gives out: the stand asks the service for each key, as the gateway does, and believes the answer for this request alone.
-type stand struct {
+type fixture struct {
 	*testkit.RunningService
 	*neighbours.All
 
@@ -43,29 +43,29 @@ type stand struct {
 	mu      sync.Mutex
 }
 
-// newStand starts a stand, and returns it with a client that has the first admin's key.
-func newStand(t *testing.T) (*stand, *testkit.Client) {
+// newFixture starts a stand, and returns it with a client that has the first admin's key.
+func newFixture(t *testing.T) (*fixture, *testkit.Client) {
 	t.Helper()
-	return newStandWith(t, service.Settings{})
+	return newFixtureWith(t, service.Settings{})
 }
 
-func newStandWith(t *testing.T, settings service.Settings) (*stand, *testkit.Client) {
+func newFixtureWith(t *testing.T, settings service.Settings) (*fixture, *testkit.Client) {
 	t.Helper()
 	running, all := neighbours.Run(t, identity.Definition, testkit.ServiceOptions{Settings: settings})
-	s := &stand{RunningService: running, All: all, t: t, peers: running.Peers(principal.Gateway), clients: map[int64]credentials.Account{}}
-	key, made, err := admin.CreateFirst(t.Context(), s.DB)
-	if err != nil || !made {
-		t.Fatalf("the first admin: got %t, %v, want true", made, err)
+	s := &fixture{RunningService: running, All: all, t: t, peers: running.Peers(principal.Gateway), clients: map[int64]credentials.Account{}}
+	key, created, err := admin.CreateFirst(t.Context(), s.DB)
+	if err != nil || !created {
+		t.Fatalf("the first admin: got %t, %v, want true", created, err)
 	}
 	return s, testkit.NewClient(t, http.HandlerFunc(s.serve)).With(key.Reveal())
 }
 
 // serve calls the service as the gateway does. The path
 // /-/holds/network.groups tells whether the key may read them.
-func (s *stand) serve(w http.ResponseWriter, r *http.Request) {
+func (s *fixture) serve(w http.ResponseWriter, r *http.Request) {
 	call := &principal.Call{Peer: principal.Gateway, IP: netip.MustParseAddr("192.0.2.7"), RequestID: "test", Agent: r.UserAgent()}
 	if value := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "); value != "" {
-		if call.Principal = s.principalOf(r.Context(), value, call.IP); call.Principal == nil {
+		if call.Principal = s.findPrincipal(r.Context(), value, call.IP); call.Principal == nil {
 			problem.Write(w, r, s.Deps.Log, apikey.Invalid())
 			return
 		}
@@ -80,8 +80,8 @@ func (s *stand) serve(w http.ResponseWriter, r *http.Request) {
 	s.Handler().ServeHTTP(w, r.WithContext(ctx))
 }
 
-// principalOf returns whose key it is; nil where it is not good.
-func (s *stand) principalOf(ctx context.Context, value string, ip netip.Addr) *principal.Principal {
+// findPrincipal returns whose key it is; nil where it is not good.
+func (s *fixture) findPrincipal(ctx context.Context, value string, ip netip.Addr) *principal.Principal {
 	hash := apikey.Hash(value)
 	var key keycache.Key
 	if err := s.peers.Ask(ctx, identity.Name, "/internal/key/"+hex.EncodeToString(hash[:]), &key); err != nil {
@@ -90,14 +90,14 @@ func (s *stand) principalOf(ctx context.Context, value string, ip netip.Addr) *p
 		}
 		return nil
 	}
-	owner, actor := s.ownerOf(ctx, key.Owner), s.ownerOf(ctx, key.Actor)
+	owner, actor := s.findOwner(ctx, key.Owner), s.findOwner(ctx, key.Actor)
 	inside := len(key.Networks) == 0
 	for _, network := range key.Networks {
 		inside = inside || network.Contains(ip)
 	}
 	isOver := key.Expires != nil && !key.Expires.After(time.Now())
-	changed := (!key.SignedIn.IsZero() || key.Actor == key.Owner) && key.Credentials < owner.Credentials
-	if !key.Exists() || !owner.Active || isOver || changed || !inside || key.Actor.ID != 0 && !actor.Active {
+	isOutdated := (!key.SignedIn.IsZero() || key.Actor == key.Owner) && key.Credentials < owner.Credentials
+	if !key.Exists() || !owner.Active || isOver || isOutdated || !inside || key.Actor.ID != 0 && !actor.Active {
 		return nil
 	}
 	return &principal.Principal{
@@ -105,15 +105,15 @@ func (s *stand) principalOf(ctx context.Context, value string, ip netip.Addr) *p
 	}
 }
 
-// ownerOf returns what the gateway finds of an account, of whichever service.
-func (s *stand) ownerOf(ctx context.Context, of principal.Owner) (owner keycache.Owner) {
-	switch of.Type {
+// findOwner returns what the gateway finds of an account, of whichever service.
+func (s *fixture) findOwner(ctx context.Context, account principal.Owner) (owner keycache.Owner) {
+	switch account.Type {
 	case principal.Admin:
-		if err := s.peers.Ask(ctx, identity.Name, path("/internal/owner/admin/%d", of.ID), &owner); err != nil && ctx.Err() == nil {
-			s.t.Errorf("ask for %s as the gateway: %v", of.URL(), err)
+		if err := s.peers.Ask(ctx, identity.Name, path("/internal/owner/admin/%d", account.ID), &owner); err != nil && ctx.Err() == nil {
+			s.t.Errorf("ask for %s as the gateway: %v", account.URL(), err)
 		}
 	case principal.Client:
-		a := s.Clients.Account(of.ID)
+		a := s.Clients.Account(account.ID)
 		owner = keycache.Owner{Active: a.ID != 0 && !a.Disabled, Name: a.Name, Credentials: a.Version}
 	case principal.Integration:
 		owner = keycache.Owner{Active: true, Name: "shop"}
@@ -127,7 +127,7 @@ const password = "a long walk in the rain"
 const hash = `$argon2id$v=19$m=1024,t=1,p=1$MDEyMzQ1Njc4OWFiY2RlZg$Orm+6mp8EkatOJLsACOGU1BTK8LKqU7my/GZMsG592A`
 
 // newPerson makes an admin or a client who can sign in with password.
-func (s *stand) newPerson(kind, email string) (id int64) {
+func (s *fixture) newPerson(kind, email string) (id int64) {
 	s.t.Helper()
 	if kind == "client" {
 		s.mu.Lock()
@@ -150,16 +150,16 @@ func (s *stand) newPerson(kind, email string) (id int64) {
 	return id
 }
 
-// edit has the clients service change a client's account.
-func (s *stand) edit(id int64, change func(*credentials.Account)) {
+// editClient has the clients service change a client's account.
+func (s *fixture) editClient(id int64, change func(*credentials.Account)) {
 	s.t.Helper()
 	a := s.Clients.Account(id)
 	change(&a)
 	s.Clients.Set(a)
 }
 
-// records counts the records of a type of change.
-func (s *stand) records(kind string) (n int) {
+// countRecords counts the records of a type of change.
+func (s *fixture) countRecords(kind string) (n int) {
 	s.t.Helper()
 	if err := s.DB.QueryRow(s.t.Context(), "SELECT count(*) FROM change WHERE type = $1", kind).Scan(&n); err != nil {
 		s.t.Fatal(err)
@@ -168,10 +168,10 @@ func (s *stand) records(kind string) (n int) {
 }
 
 // wantRecords waits until there are so many records of a type of change: some are made a moment after the answer.
-func (s *stand) wantRecords(kind string, want int) {
+func (s *fixture) wantRecords(kind string, want int) {
 	s.t.Helper()
-	testkit.Await(s.t, "there are records of "+kind, func() int { return s.records(kind) }, func(got int) bool { return got >= want })
-	if got := s.records(kind); got != want {
+	testkit.Await(s.t, "there are records of "+kind, func() int { return s.countRecords(kind) }, func(got int) bool { return got >= want })
+	if got := s.countRecords(kind); got != want {
 		s.t.Errorf("records of %s: got %d, want %d", kind, got, want)
 	}
 }
@@ -185,7 +185,7 @@ func newAdmin(t *testing.T, c *testkit.Client, username, permissions string) (id
 	return id, c.With(testkit.Decode[keys.APIKey](key).Key)
 }
 
-func loginOf(kind, email, password string) string {
+func loginBody(kind, email, password string) string {
 	return `{"type": "` + kind + `", "email": "` + email + `", "password": "` + password + `"}`
 }
 
@@ -199,8 +199,8 @@ func signIn(t *testing.T, c *testkit.Client, body string) (keys.APIKey, *testkit
 	return key, c.With(key.Key).For(t)
 }
 
-// panels tells the service where the API and the panels are.
-func (s *stand) panels() {
+// setPanels tells the service where the API and the panels are.
+func (s *fixture) setPanels() {
 	for setting, url := range map[settings.Text]string{
 		settings.APIURL:    "https://api.example.com",
 		settings.AdminURL:  "https://admin.example.com",

@@ -11,23 +11,23 @@ import (
 // sweepInterval is how often sweep runs.
 const sweepInterval = time.Minute
 
-// sweep deletes rows that have expired, a batch of each kind at a time.
+// sweep deletes rows that have expired, one batch of each kind at a time.
 func (s *Service) sweep(ctx context.Context) error {
-	for _, sql := range expired {
+	for _, sql := range deleteExpired {
 		err := s.db.InTx(ctx, func(tx *pg.Tx) error {
-			tx.Unrecorded("it has ended")
+			tx.Unrecorded("expired rows are deleted without a record")
 			_, err := tx.Exec(ctx, sql)
 			return err
 		})
 		if err != nil {
-			return fmt.Errorf("delete what has expired: %w", err)
+			return fmt.Errorf("delete expired rows: %w", err)
 		}
 	}
 	return nil
 }
 
-// expired deletes what is not needed any more, of every topic.
-var expired = []string{
+// deleteExpired are the statements that delete the rows which are no longer needed, of every topic.
+var deleteExpired = []string{
 	"DELETE FROM api_key WHERE id IN (SELECT id FROM api_key WHERE kind <> 'lasting' AND expires_at < now() - interval '1 hour' " +
 		"ORDER BY expires_at LIMIT 10000)",
 	"DELETE FROM session_value WHERE until < now() - interval '1 hour'",

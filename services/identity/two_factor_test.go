@@ -24,23 +24,23 @@ import (
 // app is what shows somebody codes.
 type app struct {
 	t   *testing.T
-	s   *stand
+	s   *fixture
 	id  int64
 	key *otp.Key
 }
 
 // newApp makes an authenticator of the caller, which is not verified yet.
-func newApp(t *testing.T, s *stand, c *testkit.Client) app {
+func newApp(t *testing.T, s *fixture, c *testkit.Client) app {
 	t.Helper()
-	made := testkit.Decode[mfa.Authenticator](c.Do("POST", "/auth/verify/auth", `{"method": {"id": 1}}`).Want(200))
-	if made.Value == nil || made.Verified || len(made.RecoveryCodes) > 0 {
-		t.Fatalf("got %+v, want an unverified app with its value and without recovery codes", made)
+	created := testkit.Decode[mfa.Authenticator](c.Do("POST", "/auth/verify/auth", `{"method": {"id": 1}}`).Want(200))
+	if created.Value == nil || created.Verified || len(created.RecoveryCodes) > 0 {
+		t.Fatalf("got %+v, want an unverified app with its value and without recovery codes", created)
 	}
-	key, err := otp.NewKeyFromURL(*made.Value)
+	key, err := otp.NewKeyFromURL(*created.Value)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return app{t, s, made.ID, key}
+	return app{t, s, created.ID, key}
 }
 
 // code is what the app shows now, also where the service has taken it before: a test does not wait for the next one.
@@ -69,15 +69,15 @@ func (a app) confirm(c *testkit.Client) {
 }
 
 // verifiedApp makes an authenticator of the caller that is used, and answers the recovery codes that came with it.
-func verifiedApp(t *testing.T, s *stand, c *testkit.Client) (app, []string) {
+func verifiedApp(t *testing.T, s *fixture, c *testkit.Client) (app, []string) {
 	t.Helper()
 	a := newApp(t, s, c)
 	a.confirm(c)
 	return a, testkit.Decode[mfa.Authenticator](c.Do("PATCH", a.path(), `{"verified": true}`).Want(200)).RecoveryCodes
 }
 
-// begun is a login that takes a code.
-func begun(t *testing.T, c *testkit.Client, body string) *mfa.LoginVerify {
+// beginLogin is a login that takes a code.
+func beginLogin(t *testing.T, c *testkit.Client, body string) *mfa.LoginVerify {
 	t.Helper()
 	answer := testkit.Decode[login.GivenKey](c.With("").For(t).Do("POST", "/auth/key", body).Want(200))
 	if answer.Key != "" || answer.ID != 0 || answer.Verify == nil || answer.Verify.Challenge == "" {
@@ -86,15 +86,15 @@ func begun(t *testing.T, c *testkit.Client, body string) *mfa.LoginVerify {
 	return answer.Verify
 }
 
-func pathOf(v *mfa.LoginVerify) string {
+func codePath(v *mfa.LoginVerify) string {
 	return path("/auth/verify/auth/%d/code/%d", v.Code.Auth.ID, v.Code.ID)
 }
 
-// complete completes a login with a token.
-func complete(t *testing.T, c *testkit.Client, v *mfa.LoginVerify, token string) (keys.APIKey, *testkit.Client) {
+// completeLogin completes a login with a token.
+func completeLogin(t *testing.T, c *testkit.Client, v *mfa.LoginVerify, token string) (keys.APIKey, *testkit.Client) {
 	t.Helper()
 	key := testkit.Decode[mfa.ConfirmedKey](
-		c.With("").For(t).Do("PATCH", pathOf(v), map[string]any{"token": token, "challenge": v.Challenge}).Want(200),
+		c.With("").For(t).Do("PATCH", codePath(v), map[string]any{"token": token, "challenge": v.Challenge}).Want(200),
 	).Key
 	if key.Key == "" || key.Name != "Session" {
 		t.Fatalf("got %+v, want a session with its value", key)
@@ -102,8 +102,8 @@ func complete(t *testing.T, c *testkit.Client, v *mfa.LoginVerify, token string)
 	return key, c.With(key.Key).For(t)
 }
 
-// wrong is a token that is not right, whatever is.
-const wrong = "12345x"
+// invalidToken is a token that is not right, whatever is.
+const invalidToken = "12345x"
 
 // recoveryForm is of 24 characters of base32: 120 bits.
 var recoveryForm = regexp.MustCompile(`^([a-z2-7]{4}-){5}[a-z2-7]{4}$`)
@@ -111,20 +111,20 @@ var recoveryForm = regexp.MustCompile(`^([a-z2-7]{4}-){5}[a-z2-7]{4}$`)
 // An app is added, verified, and from then on asked for at login; the last one is removed by who has just confirmed a code.
 func TestTwoFactorLogin(t *testing.T) {
 	t.Parallel()
-	s, c := newStand(t)
+	s, c := newFixture(t)
 	for _, kind := range []string{"admin", "client"} {
 		email := "two@" + kind + ".example.com"
 		self := path("/%s/%d", kind, s.newPerson(kind, email))
-		_, session := signIn(t, c, loginOf(kind, email, password))
+		_, session := signIn(t, c, loginBody(kind, email, password))
 		a := newApp(t, s, session)
 		session.Do("PATCH", a.path(), `{"verified": true}`).WantErrors("/verified", "unconfirmed")
-		signIn(t, c, loginOf(kind, email, password)) // as long as it is not verified
+		signIn(t, c, loginBody(kind, email, password)) // as long as it is not verified
 		if text := session.Do("GET", a.path(), nil).Want(200).Text; strings.Contains(text, a.key.Secret()) || strings.Contains(text, "otpauth") {
 			t.Errorf("got %s, want the app without its secret", text)
 		}
 		session.Do("POST", "/auth/verify/recovery", nil).Want(409)
 		a.confirm(session)
-		_, other := signIn(t, c, loginOf(kind, email, password))
+		_, other := signIn(t, c, loginBody(kind, email, password))
 		other.Do("PATCH", a.path(), `{"verified": true}`).WantErrors("/verified", "unconfirmed") // another session's code
 		verified := testkit.Decode[mfa.Authenticator](session.Do("PATCH", a.path(), `{"verified": true}`).Want(200))
 		if !verified.Verified || len(verified.RecoveryCodes) != 10 || verified.Owner.URL != self {
@@ -140,44 +140,45 @@ func TestTwoFactorLogin(t *testing.T) {
 		session.Do("PATCH", a.path(), `{"value": "x@example.com"}`).WantErrors("/value", "read_only")
 
 		// Now a login takes a code.
-		v := begun(t, c, loginOf(kind, email, password))
+		v := beginLogin(t, c, loginBody(kind, email, password))
 		if v.Code.Auth.ID != a.id || v.Code.Auth.Method.Name != "totp" || len(v.Auths) != 1 {
 			t.Errorf("got %+v, want a totp code of authenticator %d alone", v, a.id)
 		}
-		nobody := c.With("")
-		nobody.Do("PATCH", pathOf(v), map[string]any{"token": a.code()}).Want(401)
-		nobody.Do("PATCH", pathOf(v), map[string]any{"token": a.code(), "challenge": v.Challenge + "x"}).Want(401)
-		nobody.Do("PATCH", pathOf(v), map[string]any{"challenge": v.Challenge}).WantErrors("/token", "required")
-		nobody.Do("PATCH", pathOf(v), map[string]any{"token": wrong, "challenge": v.Challenge}).WantErrors("/token", "wrong")
-		session.Do("PATCH", pathOf(v), map[string]any{"token": a.code()}).Want(404) // it is no code of this key
-		key, signedIn := complete(t, c, v, a.code())
+		anonymous := c.With("")
+		anonymous.Do("PATCH", codePath(v), map[string]any{"token": a.code()}).Want(401)
+		anonymous.Do("PATCH", codePath(v), map[string]any{"token": a.code(), "challenge": v.Challenge + "x"}).Want(401)
+		anonymous.Do("PATCH", codePath(v), map[string]any{"challenge": v.Challenge}).WantErrors("/token", "required")
+		anonymous.Do("PATCH", codePath(v), map[string]any{"token": invalidToken, "challenge": v.Challenge}).WantErrors("/token", "wrong")
+		session.Do("PATCH", codePath(v), map[string]any{"token": a.code()}).Want(404) // it is no code of this key
+		key, signedIn := completeLogin(t, c, v, a.code())
 		if key.Owner.URL != self {
 			t.Errorf("got a key of %+v, want one of %s", key.Owner, self)
 		}
 		signedIn.Do("GET", "/auth/key/current", nil).Want(200)
-		nobody.Do("PATCH", pathOf(v), map[string]any{"token": a.code(), "challenge": v.Challenge}).WantErrors("/token", "expired")
-		v = begun(t, c, loginOf(kind, email, password))
-		nobody.Do("PATCH", path("/auth/verify/auth/%d/code/%s", a.id, v.Challenge), map[string]any{"verify": a.code()}).Want(200)
-		v = begun(t, c, loginOf(kind, email, password))
-		nobody.Do("PATCH", path("/auth/verify/auth/%d/code/%s", a.id, v.Challenge), map[string]any{"verify": map[string]any{"token": a.code()}}).
-			Want(200)
+		anonymous.Do("PATCH", codePath(v), map[string]any{"token": a.code(), "challenge": v.Challenge}).WantErrors("/token", "expired")
+		v = beginLogin(t, c, loginBody(kind, email, password))
+		anonymous.Do("PATCH", path("/auth/verify/auth/%d/code/%s", a.id, v.Challenge), map[string]any{"verify": a.code()}).Want(200)
+		v = beginLogin(t, c, loginBody(kind, email, password))
+		wrapped := map[string]any{"verify": map[string]any{"token": a.code()}}
+		anonymous.Do("PATCH", path("/auth/verify/auth/%d/code/%s", a.id, v.Challenge), wrapped).Want(200)
 
 		// A step counts once.
-		v, again := begun(t, c, loginOf(kind, email, password)), begun(t, c, loginOf(kind, email, password))
+		v, otherLogin := beginLogin(t, c, loginBody(kind, email, password)), beginLogin(t, c, loginBody(kind, email, password))
 		token := a.code()
-		complete(t, c, v, token)
-		nobody.Do("PATCH", pathOf(again), map[string]any{"token": token, "challenge": again.Challenge}).WantErrors("/token", "expired")
+		completeLogin(t, c, v, token)
+		anonymous.Do("PATCH", codePath(otherLogin), map[string]any{"token": token, "challenge": otherLogin.Challenge}).
+			WantErrors("/token", "expired")
 
 		// A second one, and removing the last one, take a confirmation: other has none.
 		other.Do("POST", "/auth/verify/auth", `{"method": 2, "value": "b@example.com"}`).Want(403)
 		other.Do("DELETE", a.path(), nil).Want(403)
 		other.Do("PATCH", a.path(), `{"verified": false}`).Want(403)
 		other.Do("POST", "/auth/verify/recovery", nil).Want(403)
-		if made := testkit.Decode[mfa.RecoveryCodes](
+		if created := testkit.Decode[mfa.RecoveryCodes](
 			signedIn.Do("POST", "/auth/verify/recovery", nil).Want(200),
-		); made.Left != 10 ||
-			made.Codes[0] == verified.RecoveryCodes[0] {
-			t.Errorf("got %+v, want ten new recovery codes", made)
+		); created.Left != 10 ||
+			created.Codes[0] == verified.RecoveryCodes[0] {
+			t.Errorf("got %+v, want ten new recovery codes", created)
 		}
 		second := signedIn.Do("POST", "/auth/verify/auth", `{"method": 2, "value": "b@example.com"}`).Want(200).ID()
 		signedIn.Do("DELETE", path("/auth/verify/auth/%d", second), nil).Want(200)
@@ -188,7 +189,7 @@ func TestTwoFactorLogin(t *testing.T) {
 		if left := testkit.Decode[mfa.RecoveryCodes](signedIn.Do("GET", "/auth/verify/recovery", nil).Want(200)); left.Left != 0 {
 			t.Errorf("without an authenticator: got the recovery codes %+v, want none left", left)
 		}
-		signIn(t, c, loginOf(kind, email, password))
+		signIn(t, c, loginBody(kind, email, password))
 	}
 	for kind, want := range map[string]int{
 		"admin.verify_code.refused": 1, "client.verify_code.refused": 1, "auth.verify.auth.verified": 2, "auth.verify.auth.deleted": 4,
@@ -201,9 +202,9 @@ func TestTwoFactorLogin(t *testing.T) {
 // However many send a code, or a recovery code, at once, one of them is let in.
 func TestCodeCountsOnce(t *testing.T) {
 	t.Parallel()
-	s, c := newStand(t)
+	s, c := newFixture(t)
 	s.newPerson("client", "ben@example.com")
-	login := loginOf("client", "ben@example.com", password)
+	login := loginBody("client", "ben@example.com", password)
 	_, session := signIn(t, c, login)
 	a, recovery := verifiedApp(t, s, session)
 	count := func(logins []*mfa.LoginVerify, token string) (let int32) {
@@ -212,12 +213,12 @@ func TestCodeCountsOnce(t *testing.T) {
 		for i := range 32 {
 			v := logins[i%len(logins)]
 			all.Go(func() {
-				switch answer := c.With("").Do("PATCH", pathOf(v), map[string]any{"token": token, "challenge": v.Challenge}); answer.Status {
+				switch response := c.With("").Do("PATCH", codePath(v), map[string]any{"token": token, "challenge": v.Challenge}); response.Status {
 				case 200:
 					in.Add(1)
 				case 422, 429:
 				default:
-					t.Errorf("got %d: %s, want 200, 422 or 429", answer.Status, answer.Text)
+					t.Errorf("got %d: %s, want 200, 422 or 429", response.Status, response.Text)
 				}
 			})
 		}
@@ -225,12 +226,12 @@ func TestCodeCountsOnce(t *testing.T) {
 		return in.Load()
 	}
 	token := a.code()
-	if n := count([]*mfa.LoginVerify{begun(t, c, login)}, token); n != 1 {
+	if n := count([]*mfa.LoginVerify{beginLogin(t, c, login)}, token); n != 1 {
 		t.Errorf("one code: got %d signed in, want 1", n)
 	}
 	var logins []*mfa.LoginVerify
 	for range 16 {
-		logins = append(logins, begun(t, c, login))
+		logins = append(logins, beginLogin(t, c, login))
 	}
 	if n := count(logins, token); n != 0 {
 		t.Errorf("a used code: got %d signed in, want 0", n)
@@ -238,7 +239,7 @@ func TestCodeCountsOnce(t *testing.T) {
 	testkit.Execute(t, s.DB, "DELETE FROM verify_code WHERE confirmed_at IS NULL")
 	logins = nil
 	for range 16 {
-		logins = append(logins, begun(t, c, login))
+		logins = append(logins, beginLogin(t, c, login))
 	}
 	if n := count(logins, strings.ToUpper(recovery[0])); n != 1 {
 		t.Errorf("one recovery code: got %d signed in, want 1", n)
@@ -251,22 +252,22 @@ func TestCodeCountsOnce(t *testing.T) {
 // Five wrong codes end a challenge, and twenty an account's quarter of an hour.
 func TestGuessingCodes(t *testing.T) {
 	t.Parallel()
-	s, c := newStand(t)
+	s, c := newFixture(t)
 	s.newPerson("client", "ben@example.com")
-	login := loginOf("client", "ben@example.com", password)
+	login := loginBody("client", "ben@example.com", password)
 	_, session := signIn(t, c, login)
 	a, _ := verifiedApp(t, s, session)
 	guess := func(v *mfa.LoginVerify, token string) *testkit.Answer {
-		return c.With("").Do("PATCH", pathOf(v), map[string]any{"token": token, "challenge": v.Challenge})
+		return c.With("").Do("PATCH", codePath(v), map[string]any{"token": token, "challenge": v.Challenge})
 	}
 	wrongs := 0
 	for range lockout.OfCodes / 5 {
-		v := begun(t, c, login)
+		v := beginLogin(t, c, login)
 		var compared atomic.Int32
 		var all sync.WaitGroup
 		for range 16 {
 			all.Go(func() {
-				if answer := guess(v, wrong); strings.Contains(answer.Text, `"wrong"`) {
+				if response := guess(v, invalidToken); strings.Contains(response.Text, `"wrong"`) {
 					compared.Add(1)
 				}
 			})
@@ -275,48 +276,53 @@ func TestGuessingCodes(t *testing.T) {
 		if wrongs += int(compared.Load()); compared.Load() > 5 {
 			t.Errorf("got %d guesses at one code compared, want at most 5", compared.Load())
 		}
-		if answer := guess(v, a.code()); answer.Status != 422 && answer.Status != 429 {
-			t.Errorf("after five wrong guesses: got %d %s, want 422 or 429", answer.Status, answer.Text)
+		if response := guess(v, a.code()); response.Status != 422 && response.Status != 429 {
+			t.Errorf("after five wrong guesses: got %d %s, want 422 or 429", response.Status, response.Text)
 		}
 	}
-	for v := begun(t, c, login); wrongs < lockout.OfCodes; wrongs++ { // what was refused for another that was compared at that moment
-		guess(v, wrong).WantErrors("/token", "wrong")
+	for v := beginLogin(t, c, login); wrongs < lockout.OfCodes; wrongs++ { // what was refused for another that was compared at that moment
+		guess(v, invalidToken).WantErrors("/token", "wrong")
 	}
-	locked := guess(begun(t, c, login), a.code()).Want(429)
+	locked := guess(beginLogin(t, c, login), a.code()).Want(429)
 	if locked.Header.Get("Retry-After") == "" {
 		t.Error("got a 429 without Retry-After, want one with it")
 	}
 }
 
 // Who may see and write whose second factors.
-func TestWhoseSecondFactors(t *testing.T) {
+func TestSecondFactorPermissions(t *testing.T) {
 	t.Parallel()
-	s, c := newStand(t)
-	anna, annas := newAdmin(t, c, "anna", `{"users": {"admins": {"read": true, "write": true}, "clients": {"read": true, "write": true}}}`)
-	_, nobody := newAdmin(t, c, "nobody", `{}`)
+	s, c := newFixture(t)
+	anna, annaClient := newAdmin(
+		t,
+		c,
+		"anna",
+		`{"users": {"admins": {"read": true, "write": true}, "clients": {"read": true, "write": true}}}`,
+	)
+	_, anonymous := newAdmin(t, c, "nobody", `{}`)
 	_, reader := newAdmin(t, c, "reader", `{"users": {"admins": {"read": true, "write": false}, "clients": {"read": true, "write": false}}}`)
-	big, bigs := newAdmin(t, c, "big", `{"network": {"groups": {"read": true, "write": true}}}`)
+	big, bigClient := newAdmin(t, c, "big", `{"network": {"groups": {"read": true, "write": true}}}`)
 	client := s.newPerson("client", "ben@example.com")
-	_, bens := signIn(t, c, loginOf("client", "ben@example.com", password))
+	_, benClient := signIn(t, c, loginBody("client", "ben@example.com", password))
 	of := map[string]app{}
-	for name, caller := range map[string]*testkit.Client{"anna": annas, "big": bigs, "ben": bens} {
+	for name, caller := range map[string]*testkit.Client{"anna": annaClient, "big": bigClient, "ben": benClient} {
 		of[name], _ = verifiedApp(t, s, caller)
 	}
 	for name, a := range of {
-		nobody.Do("GET", a.path(), nil).Want(404)
-		nobody.Do("DELETE", a.path(), nil).Want(404)
+		anonymous.Do("GET", a.path(), nil).Want(404)
+		anonymous.Do("DELETE", a.path(), nil).Want(404)
 		reader.Do("GET", a.path(), nil).Want(200)
 		reader.Do("DELETE", a.path(), nil).Want(403)
 		reader.Do("PATCH", a.path(), `{"verified": false}`).Want(403)
 		reader.Do("POST", a.path()+"/code", `{}`).Want(403) // a code is its owner's
 		if name != "anna" {
-			annas.Do("POST", a.path()+"/code", `{}`).Want(403)
+			annaClient.Do("POST", a.path()+"/code", `{}`).Want(403)
 		}
 	}
 	for _, kind := range []string{"admin", "client"} {
 		reader.Do("DELETE", path("/%s/%d/verify", kind, client), nil).Want(403)
 	}
-	if n := len(testkit.Decode[[]mfa.Authenticator](nobody.Do("GET", "/auth/verify/auth", nil).Want(200))); n != 0 {
+	if n := len(testkit.Decode[[]mfa.Authenticator](anonymous.Do("GET", "/auth/verify/auth", nil).Want(200))); n != 0 {
 		t.Errorf("an anonymous caller: got %d authenticators, want 0", n)
 	}
 	if all := testkit.Decode[[]mfa.Authenticator](
@@ -326,21 +332,21 @@ func TestWhoseSecondFactors(t *testing.T) {
 		t.Errorf("got the client's authenticators %+v, want only %d without its value", all, of["ben"].id)
 	}
 	// Who holds less than the account writes nothing of it; the own ones take a confirmation, by whichever way.
-	annas.Do("DELETE", of["big"].path(), nil).Want(403)
-	annas.Do("DELETE", path("/admin/%d/verify", big), nil).Want(403)
+	annaClient.Do("DELETE", of["big"].path(), nil).Want(403)
+	annaClient.Do("DELETE", path("/admin/%d/verify", big), nil).Want(403)
 	testkit.Execute(t, s.DB, "DELETE FROM verify_code")
-	annas.Do("DELETE", path("/admin/%d/verify", anna), nil).Want(403)
-	annas.Do("DELETE", "/admin/999/verify", nil).Want(404)
-	annas.Do("DELETE", "/client/999/verify", nil).Want(404)
+	annaClient.Do("DELETE", path("/admin/%d/verify", anna), nil).Want(403)
+	annaClient.Do("DELETE", "/admin/999/verify", nil).Want(404)
+	annaClient.Do("DELETE", "/client/999/verify", nil).Want(404)
 
 	// An integration has none. A session that acts for a client writes none.
 	s.System.SetIntegration(1, "shop")
-	shops := c.With(
+	shopClient := c.With(
 		testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", `{"name": "shop", "owner": {"url": "/integration/1"}}`).Want(200)).Key,
 	)
-	shops.Do("POST", "/auth/verify/auth", `{"method": 1}`).Want(403)
-	shops.Do("DELETE", of["ben"].path(), nil).Want(404)
-	shops.Do("DELETE", path("/client/%d/verify", client), nil).Want(403)
+	shopClient.Do("POST", "/auth/verify/auth", `{"method": 1}`).Want(403)
+	shopClient.Do("DELETE", of["ben"].path(), nil).Want(404)
+	shopClient.Do("DELETE", path("/client/%d/verify", client), nil).Want(403)
 	acting := c.With(
 		testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", path(`{"owner": {"url": "/client/%d"}}`, client)).Want(200)).Key,
 	)
@@ -351,15 +357,15 @@ func TestWhoseSecondFactors(t *testing.T) {
 	}
 
 	// A key that is bound to less than its owner holds writes none of his.
-	bound := c.With(testkit.Decode[keys.APIKey](annas.Do("POST", "/auth/key", ownedBy(newAdminOf(t, c, "lifted", `{}`))).Want(200)).Key)
+	bound := c.With(testkit.Decode[keys.APIKey](annaClient.Do("POST", "/auth/key", keyBody(newAdminID(t, c, "lifted", `{}`))).Want(200)).Key)
 	bound.Do("POST", "/auth/verify/auth", `{"method": 1}`).Want(200)
-	c.Do("PATCH", path("/admin/%d/permission", lifted(t, bound)), `{"network": {"groups": {"read": true}}}`).Want(200)
+	c.Do("PATCH", path("/admin/%d/permission", ownerID(t, bound)), `{"network": {"groups": {"read": true}}}`).Want(200)
 	bound.Do("POST", "/auth/verify/auth", `{"method": 1}`).WantDetail(403, "The account holds what the key lacks: network.groups read.")
 
 	// 2FA that was lost.
-	annas.Do("DELETE", path("/client/%d/verify", client), nil).Want(200)
-	_, again := signIn(t, c, loginOf("client", "ben@example.com", password))
-	again.Do("GET", of["ben"].path(), nil).Want(404)
+	annaClient.Do("DELETE", path("/client/%d/verify", client), nil).Want(200)
+	_, newSession := signIn(t, c, loginBody("client", "ben@example.com", password))
+	newSession.Do("GET", of["ben"].path(), nil).Want(404)
 	c.Do("DELETE", path("/admin/%d/verify", big), nil).Want(200)
 	c.Do("DELETE", path("/admin/%d/verify", big), nil).Want(200)
 	s.wantRecords("admin.authenticators.removed", 1)
@@ -372,14 +378,14 @@ func TestWhoseSecondFactors(t *testing.T) {
 	}
 }
 
-func newAdminOf(t *testing.T, c *testkit.Client, name, permissions string) int64 {
+func newAdminID(t *testing.T, c *testkit.Client, name, permissions string) int64 {
 	t.Helper()
 	id, _ := newAdmin(t, c, name, permissions)
 	return id
 }
 
-// lifted is the admin whose key it is.
-func lifted(t *testing.T, c *testkit.Client) (id int64) {
+// ownerID is the admin whose key it is.
+func ownerID(t *testing.T, c *testkit.Client) (id int64) {
 	t.Helper()
 	owner := testkit.Decode[keys.APIKey](c.Do("GET", "/auth/key/current", nil).Want(200)).Owner
 	if _, err := fmt.Sscanf(owner.URL, "/admin/%d", &id); err != nil {
@@ -391,9 +397,9 @@ func lifted(t *testing.T, c *testkit.Client) (id int64) {
 // However many logins come at once, an account has no more than twenty codes that are open.
 func TestOpenCodes(t *testing.T) {
 	t.Parallel()
-	s, c := newStand(t)
+	s, c := newFixture(t)
 	id := s.newPerson("admin", "often@example.com")
-	_, session := signIn(t, c, loginOf("admin", "often@example.com", password))
+	_, session := signIn(t, c, loginBody("admin", "often@example.com", password))
 	a, _ := verifiedApp(t, s, session)
 	testkit.Execute(t, s.DB, `INSERT INTO verify_code (owner_type, owner_id, auth_id, challenge, expires_at)
 		SELECT 'admin', $1, $2, sha256(n::text::bytea), now() + interval '10 minutes' FROM generate_series(1, 19) n`, id, a.id)
@@ -401,13 +407,13 @@ func TestOpenCodes(t *testing.T) {
 	var all sync.WaitGroup
 	for range lockout.OfNameFromAddress {
 		all.Go(func() {
-			switch answer := c.With("").Do("POST", "/auth/key", loginOf("admin", "often@example.com", password)); answer.Status {
+			switch response := c.With("").Do("POST", "/auth/key", loginBody("admin", "often@example.com", password)); response.Status {
 			case 200:
 				asked.Add(1)
 			case 429:
 				refused.Add(1)
 			default:
-				t.Errorf("got %d: %s, want 200 or 429", answer.Status, answer.Text)
+				t.Errorf("got %d: %s, want 200 or 429", response.Status, response.Text)
 			}
 		})
 	}
@@ -419,7 +425,7 @@ func TestOpenCodes(t *testing.T) {
 }
 
 // mailedCode waits for the nth code that was mailed to an address.
-func (s *stand) mailedCode(address string, n int) string {
+func (s *fixture) mailedCode(address string, n int) string {
 	s.t.Helper()
 	var codes []string
 	testkit.Eventually(s.t, "a code is mailed to "+address, func() bool {
@@ -437,23 +443,23 @@ func (s *stand) mailedCode(address string, n int) string {
 // An account that needs a second factor and has none is mailed a code. Another address has to be proved.
 func TestCodesByMail(t *testing.T) {
 	t.Parallel()
-	s, c := newStand(t)
+	s, c := newFixture(t)
 	id := s.newPerson("client", "ben@example.com")
-	s.edit(id, func(a *credentials.Account) { a.Require = true })
-	body := loginOf("client", "ben@example.com", password)
-	v := begun(t, c, body)
+	s.editClient(id, func(a *credentials.Account) { a.Require = true })
+	body := loginBody("client", "ben@example.com", password)
+	v := beginLogin(t, c, body)
 	if v.Code.Auth.ID != 0 || v.Code.Auth.Method.Name != "email" || len(v.Auths) != 0 {
 		t.Errorf("got %+v, want a code by mail", v)
 	}
-	_, own := complete(t, c, v, s.mailedCode("ben@example.com", 1))
+	_, own := completeLogin(t, c, v, s.mailedCode("ben@example.com", 1))
 
 	// A changed password ends what was asked for before.
-	v = begun(t, c, body)
+	v = beginLogin(t, c, body)
 	code := s.mailedCode("ben@example.com", 2)
-	s.edit(id, func(a *credentials.Account) { a.Version++ })
-	c.With("").Do("PATCH", pathOf(v), map[string]any{"token": code, "challenge": v.Challenge}).WantErrors("/token", "expired")
+	s.editClient(id, func(a *credentials.Account) { a.Version++ })
+	c.With("").Do("PATCH", codePath(v), map[string]any{"token": code, "challenge": v.Challenge}).WantErrors("/token", "expired")
 	own.Do("GET", current, nil).Want(401)
-	_, own = complete(t, c, begun(t, c, body), s.mailedCode("ben@example.com", 3))
+	_, own = completeLogin(t, c, beginLogin(t, c, body), s.mailedCode("ben@example.com", 3))
 
 	auth := testkit.Decode[mfa.Authenticator](own.Do("POST", "/auth/verify/auth", `{"method": {"id": 2}}`).Want(200))
 	if auth.Value == nil || *auth.Value != "ben@example.com" {
@@ -475,24 +481,24 @@ func TestCodesByMail(t *testing.T) {
 
 	// With an app, too, the login chooses between them.
 	a, _ := verifiedApp(t, s, own)
-	if v = begun(t, c, body); v.Code.Auth.ID != a.id || len(v.Auths) != 2 {
+	if v = beginLogin(t, c, body); v.Code.Auth.ID != a.id || len(v.Auths) != 2 {
 		t.Errorf("got %+v, want the app's code out of two", v)
 	}
-	if v = begun(t, c, strings.TrimSuffix(body, "}")+path(`, "auth": %d}`, auth.ID)); v.Code.Auth.ID != auth.ID {
+	if v = beginLogin(t, c, strings.TrimSuffix(body, "}")+path(`, "auth": %d}`, auth.ID)); v.Code.Auth.ID != auth.ID {
 		t.Errorf("got %+v, want a code by mail of authenticator %d", v, auth.ID)
 	}
-	complete(t, c, v, s.mailedCode("phone@example.com", 2))
+	completeLogin(t, c, v, s.mailedCode("phone@example.com", 2))
 	c.With("").Do("POST", "/auth/key", strings.TrimSuffix(body, "}")+`, "auth": 999}`).WantErrors("/auth", "not_found")
 }
 
 // Where the setting says so, an admin without a second factor is mailed a code.
 func TestAdminsMustHaveSecondFactors(t *testing.T) {
 	t.Parallel()
-	s, c := newStand(t)
+	s, c := newFixture(t)
 	s.newPerson("admin", "anna@example.com")
 	s.System.SetSetting("security.verify_admins", "1")
 	testkit.Eventually(t, "a login takes a code", func() bool {
-		answer := testkit.Decode[login.GivenKey](c.With("").Do("POST", "/auth/key", loginOf("admin", "anna@example.com", password)).Want(200))
+		answer := testkit.Decode[login.GivenKey](c.With("").Do("POST", "/auth/key", loginBody("admin", "anna@example.com", password)).Want(200))
 		return answer.Verify != nil && answer.Verify.Code.Auth.ID == 0
 	})
 	s.mailedCode("anna@example.com", 1)

@@ -93,14 +93,14 @@ func TestWhatCameBack(t *testing.T) {
 	}
 	want := []string{
 		"(revoked) was deleted",
-		"(replaced) had got another value",
-		"(expired) was to expire at 2031-01-01T00:00:00Z",
-		"(moved) had been given to " + account("spared"),
+		"(replaced) had a new value",
+		"(expired) was set to expire at 2031-01-01T00:00:00Z",
+		"(moved) was moved to " + account("spared"),
 		"(deleted) was deleted",
-		"(stripped) was stripped of network.groups write",
+		"(stripped) had lost network.groups write",
 		"(disabled) was disabled",
-		"(disabled) had got another password",
-		"(narrowed) was to be good from 127.0.0.0/8 alone",
+		"(disabled) had a new password",
+		"(narrowed) was limited to 127.0.0.0/8",
 		fmt.Sprintf("authenticator %d (email) of %s was removed", factor, account("lost a factor")),
 		"(email) of " + account("lost all") + " was removed",
 	}
@@ -168,7 +168,7 @@ func TestLastAdminIsSpared(t *testing.T) {
 	i.stop()
 	i.restore(identity.Name, dump)
 	i.takeBack = "yes"
-	if said := i.takeUp(); !strings.Contains(said, "admin 1 (admin) was deleted: it is left to the last admin who holds users.admins write.") {
+	if said := i.takeUp(); !strings.Contains(said, "admin 1 (admin) was deleted: only the last admin with users.admins write can do this.") {
 		t.Errorf("got %s, want admin 1 left to the last admin who holds users.admins write", said)
 	}
 	i.restart()

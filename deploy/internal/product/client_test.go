@@ -86,7 +86,7 @@ func testClientsOfIntegrations(t *testing.T, _ *product.Product, c *testkit.Clie
 		return map[string]any{"name": "session", "owner": map[string]any{"url": account}}
 	}
 	shop.Do("POST", "/auth/key", key(its)).Want(200)
-	shop.Do("POST", "/auth/key", key(others)).WantDetail(http.StatusForbidden, "An integration writes to its own clients alone.")
+	shop.Do("POST", "/auth/key", key(others)).WantDetail(http.StatusForbidden, "An integration can change only its own clients.")
 	// An integration with clients stays; its new name follows.
 	c.Do("DELETE", path("/integration/%d", shopID), nil).WantDetail(http.StatusConflict, fmt.Sprintf("Integration %d has 2 clients.", shopID))
 	c.Do("PATCH", path("/integration/%d", shopID), `{"name": "Store"}`).Want(200)

@@ -169,7 +169,7 @@ func testDetachedIntegration(t *testing.T, p *product.Product, c *testkit.Client
 
 // Nobody lifts himself by an integration: neither by granting what he lacks, nor by its keys or its account, where it holds
 // what he lacks.
-func TestNobodyLiftsHimselfByAnIntegration(t *testing.T) {
+func TestNoPrivilegeEscalationByAnIntegration(t *testing.T) {
 	both(t, testNobodyLiftsHimselfByAnIntegration)
 }
 

@@ -223,8 +223,8 @@ func TestRestoreGrantsReducedAccountsNothingNew(t *testing.T) {
 	i.takeBack = "yes"
 	said := i.takeUp()
 	for _, want := range []string{
-		"(early) was stripped of server.settings write",
-		"(late) was stripped of network.switches read, network.switches write",
+		"(early) had lost server.settings write",
+		"(late) had lost network.switches read, network.switches write",
 	} {
 		if !strings.Contains(said, want) {
 			t.Errorf("got %s, want %q in it", said, want)

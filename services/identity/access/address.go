@@ -15,7 +15,8 @@ func Address(ctx context.Context) netip.Addr {
 	return netip.IPv6Unspecified()
 }
 
-// Network returns the network that counts as one place: an IPv4 address, or an IPv6 /64.
+// Network returns the caller's network: its IPv4 address, or the /64 of its IPv6 address. Sign-ins from one network count as
+// sign-ins from one place.
 func Network(ctx context.Context) netip.Prefix {
 	ip := Address(ctx)
 	bits := 32

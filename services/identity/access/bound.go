@@ -2,12 +2,12 @@ package access
 
 import "github.com/ironplane/ironplane/pkg/auth/principal"
 
-// Bound limits what a key can do, whatever its owner holds. A nil Bound is no limit. A key's bound is never widened,
-// but for permissions that are new, where it covered all earlier ones.
+// Bound limits what a key can do, whatever its owner holds. A nil Bound is no limit. A key's bound is never widened. New
+// permissions are the one exception: they are added to bounds that covered all earlier ones.
 type Bound = *principal.Grants
 
-// Within returns what both bounds allow.
-func Within(a, b Bound) Bound {
+// Intersect returns the grants that both bounds allow.
+func Intersect(a, b Bound) Bound {
 	if a == nil {
 		return b
 	}
@@ -18,7 +18,7 @@ func Within(a, b Bound) Bound {
 	return &both
 }
 
-// ParseBound reads a bound as the column api_key.bound holds it.
+// ParseBound reads a bound as the column api_key.bound stores it.
 func ParseBound(names *[]string) Bound {
 	if names == nil {
 		return nil
@@ -27,7 +27,7 @@ func ParseBound(names *[]string) Bound {
 	return &grants
 }
 
-// BoundNames returns a bound as the column api_key.bound holds it.
+// BoundNames returns a bound as the column api_key.bound stores it.
 func BoundNames(b Bound) *[]string {
 	if b == nil {
 		return nil
@@ -36,13 +36,13 @@ func BoundNames(b Bound) *[]string {
 	return &names
 }
 
-// BoundOf returns the bound of a key that the caller makes for owner or edits. It is as narrow as it was, and as the calling
-// key's own. gives says that the account gets a value or a key which it did not have. The caller knows such a key, which would
-// rise with the account, so it can do no more than the caller can now.
-func (c Caller) BoundOf(was Bound, owner principal.Owner, gives bool) Bound {
-	is := Within(was, c.Bound)
-	if gives && owner != c.Owner {
-		is = Within(is, &c.Grants)
+// NarrowBound returns the bound of a key that the caller creates or edits for owner. It is at most before, and at most the calling
+// key's own bound. addsKey says that the account gets a key, or a key's value, that it did not have. The caller knows such a key,
+// and could use it after the account is granted more, so it is also limited to what the caller holds now.
+func (c Caller) NarrowBound(before Bound, owner principal.Owner, addsKey bool) Bound {
+	bound := Intersect(before, c.Bound)
+	if addsKey && owner != c.Owner {
+		bound = Intersect(bound, &c.Grants)
 	}
-	return is
+	return bound
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 )
 
-// GrantNew gives the permissions that this version of the program brings to admins, identity providers and key
-// bounds that covered every earlier one. It does nothing where an instance of this version or a newer one has run before.
+// GrantNew grants the permissions that are new in this version. Admins, identity providers and key bounds get them if they covered
+// all earlier ones. It does nothing if an instance of this version or of a newer one has run before.
 func GrantNew(ctx context.Context, db *pg.DB) error {
 	e, err := knowngrants.Find(ctx, db)
 	if err != nil || e.Added == 0 {
@@ -18,8 +18,7 @@ func GrantNew(ctx context.Context, db *pg.DB) error {
 	return db.InTx(ctx, func(tx *pg.Tx) error { return Extend(ctx, tx) })
 }
 
-// Extend is GrantNew in a unit of work. The keycache's entries may lack the new permissions for as long as
-// they are believed, 5 s.
+// Extend is GrantNew in a unit of work. Redis may hold entries without the new permissions for another 5 seconds.
 func Extend(ctx context.Context, tx *pg.Tx) error {
 	tx.Unrecorded("no set covered every permission")
 	if err := Lock(ctx, tx); err != nil {
@@ -36,7 +35,7 @@ func Extend(ctx context.Context, tx *pg.Tx) error {
 	if err := e.Extend(ctx, tx, "openid_provider", "name", "auth.provider", provider); err != nil {
 		return err
 	}
-	// By its bound alone a key gains nothing: what its owner gains is recorded.
+	// A wider bound alone grants nothing. The record of the owner's new permissions suffices.
 	for _, table := range []string{"api_key SET version = version + 1,", "sso_code SET"} {
 		_, err := tx.Exec(ctx, "UPDATE "+table+" bound = bound || $2::text[] WHERE bound @> $1", e.Earlier.Names(), e.Added.Names())
 		if err != nil {

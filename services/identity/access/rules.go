@@ -17,11 +17,11 @@ type Rules struct {
 	Clients, Integrations *events.Refs
 }
 
-// ownerPointer is where a body names an owner.
+// ownerPointer is the member of a body that names an owner.
 const ownerPointer = "/owner/url"
 
-// PermissionOver returns the permission for what belongs to owners of this type.
-func PermissionOver(t principal.OwnerType) permission.Permission {
+// PermissionFor returns the permission that covers the accounts of this type, and what belongs to them.
+func PermissionFor(t principal.OwnerType) permission.Permission {
 	switch t {
 	case principal.Admin:
 		return permission.UsersAdmins
@@ -32,8 +32,8 @@ func PermissionOver(t principal.OwnerType) permission.Permission {
 	}
 }
 
-// AdminGrants reads what an admin holds.
-func AdminGrants(ctx context.Context, q pg.Querier, id int64) (principal.Grants, error) {
+// ReadAdminGrants reads the permissions of an admin.
+func ReadAdminGrants(ctx context.Context, q pg.Querier, id int64) (principal.Grants, error) {
 	var permissions []string
 	err := q.QueryRow(ctx, "SELECT permissions FROM admin WHERE id = $1", id).Scan(&permissions)
 	if err != nil {
@@ -42,69 +42,69 @@ func AdminGrants(ctx context.Context, q pg.Querier, id int64) (principal.Grants,
 	return principal.ParseGrants(permissions), nil
 }
 
-// MayWrite refuses a caller that may not write to an account. The caller has to hold the write of the account's permission, and
-// everything that the account holds, so that nobody gains permissions through another account.
-func (r *Rules) MayWrite(ctx context.Context, tx *pg.Tx, c Caller, account principal.Owner) error {
-	needed := PermissionOver(account.Type)
+// CheckWrite refuses a caller that may not write to an account. The caller needs write access to accounts of this type, and every
+// permission that the account holds. Otherwise it could gain permissions through the account.
+func (r *Rules) CheckWrite(ctx context.Context, tx *pg.Tx, c Caller, account principal.Owner) error {
+	needed := PermissionFor(account.Type)
 	if !c.Grants.Holds(principal.Grant(needed, permission.Write)) {
 		return problem.New(problem.Forbidden, "The key lacks %s write.", needed)
 	}
 	if account.Type == principal.Client {
-		return r.mayWriteClient(ctx, tx, c, account.ID)
+		return r.checkWriteClient(ctx, tx, c, account.ID)
 	}
-	its, err := r.grantsOf(ctx, tx, account)
+	held, err := r.readGrants(ctx, tx, account)
 	if err != nil {
 		return err
 	}
-	return guard.MayGive(c.Grants, its, "The account holds")
+	return guard.MayGive(c.Grants, held, "The account holds")
 }
 
-// grantsOf returns what an admin or integration holds. Of an integration that is the latest that this service has heard. Keys
-// made for it in the meantime are bound by what their maker holds.
-func (r *Rules) grantsOf(ctx context.Context, tx *pg.Tx, account principal.Owner) (principal.Grants, error) {
+// readGrants returns the permissions of an admin or an integration. This service may know an older set of an integration's
+// permissions. Keys that are created in that time are bound by their creator's permissions.
+func (r *Rules) readGrants(ctx context.Context, tx *pg.Tx, account principal.Owner) (principal.Grants, error) {
 	if account.Type == principal.Admin {
-		return AdminGrants(ctx, tx, account.ID)
+		return ReadAdminGrants(ctx, tx, account.ID)
 	}
-	var its struct {
+	var held struct {
 		Grants principal.Grants `json:"grants"`
 	}
-	err := r.Integrations.HoldDetail(ctx, tx, account.ID, ownerPointer, &its)
-	return its.Grants, err
+	err := r.Integrations.HoldDetail(ctx, tx, account.ID, ownerPointer, &held)
+	return held.Grants, err
 }
 
-// mayWriteClient refuses an integration that writes to another one's client.
-func (r *Rules) mayWriteClient(ctx context.Context, tx *pg.Tx, c Caller, id int64) error {
+// checkWriteClient refuses an integration that writes to another integration's client.
+func (r *Rules) checkWriteClient(ctx context.Context, tx *pg.Tx, c Caller, id int64) error {
 	if c.Owner.Type != principal.Integration {
 		return nil
 	}
-	var its struct {
+	var held struct {
 		Integration int64 `json:"integration"`
 	}
-	if err := r.Clients.HoldDetail(ctx, tx, id, ownerPointer, &its); err != nil {
+	if err := r.Clients.HoldDetail(ctx, tx, id, ownerPointer, &held); err != nil {
 		return err
 	}
-	if its.Integration != c.Owner.ID {
-		return problem.New(problem.Forbidden, "An integration writes to its own clients alone.")
+	if held.Integration != c.Owner.ID {
+		return problem.New(problem.Forbidden, "An integration can change only its own clients.")
 	}
 	return nil
 }
 
-// MayWriteKeys refuses a caller that may not write to the keys of an account. It may always write to its own.
-func (r *Rules) MayWriteKeys(ctx context.Context, tx *pg.Tx, c Caller, account principal.Owner) error {
+// CheckWriteKeys refuses a caller that may not write to the keys of an account. Every caller may write to its own keys.
+func (r *Rules) CheckWriteKeys(ctx context.Context, tx *pg.Tx, c Caller, account principal.Owner) error {
 	if c.Owner == account {
 		return nil
 	}
-	return r.MayWrite(ctx, tx, c, account)
+	return r.CheckWrite(ctx, tx, c, account)
 }
 
-// MayActFor refuses a caller that may not act for an account. It may act for itself and, with users.clients write, for clients;
-// an integration acts for its own clients only.
-func (r *Rules) MayActFor(ctx context.Context, tx *pg.Tx, c Caller, owner principal.Owner) error {
+// CheckActFor refuses a caller that may not act for an account. A caller may act for itself, and with users.clients write for
+// clients. An integration acts for its own clients only.
+func (r *Rules) CheckActFor(ctx context.Context, tx *pg.Tx, c Caller, owner principal.Owner) error {
 	if c.Owner == owner {
 		return nil
 	}
 	if owner.Type != principal.Client {
-		return problem.New(problem.Forbidden, "Nobody acts for an admin or an integration.")
+		return problem.New(problem.Forbidden, "A caller can act for clients only, not for admins or integrations.")
 	}
 	if !c.Grants.Holds(principal.Grant(permission.UsersClients, permission.Write)) {
 		return problem.New(problem.Forbidden, "The key lacks %s write.", permission.UsersClients)
@@ -112,16 +112,16 @@ func (r *Rules) MayActFor(ctx context.Context, tx *pg.Tx, c Caller, owner princi
 	if err := r.Clients.Hold(ctx, tx, owner.ID, ownerPointer); err != nil {
 		return err
 	}
-	return r.mayWriteClient(ctx, tx, c, owner.ID)
+	return r.checkWriteClient(ctx, tx, c, owner.ID)
 }
 
-// Hold checks that an owner exists, and keeps it from being deleted until the unit of work has ended.
+// Hold checks that an owner exists, and keeps it from being deleted until the unit of work ends.
 func (r *Rules) Hold(ctx context.Context, tx *pg.Tx, owner principal.Owner) error {
 	switch owner.Type {
 	case principal.Admin:
 		exists := false
 		if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM admin WHERE id = $1)", owner.ID).Scan(&exists); err != nil {
-			return fmt.Errorf("look for %s: %w", owner.URL(), err)
+			return fmt.Errorf("look up %s: %w", owner.URL(), err)
 		}
 		if exists {
 			return nil

@@ -1,4 +1,4 @@
-// Package admin is the admins, what they hold, and how an installation gets its first one.
+// Package admin manages admins and their permissions, and creates the first admin of an installation.
 package admin
 
 import (
@@ -35,15 +35,15 @@ type Service struct {
 // Routes returns the operations on admins and their permissions.
 func (s *Service) Routes() []rest.Route { return append(s.adminRoutes(), s.permissionRoutes()...) }
 
-// Admin is somebody who runs the installation.
+// Admin is an account of a person who runs the installation.
 type Admin struct {
 	rest.Versioned
 	ID            int64          `json:"id" db:"id"`
-	Username      string         `json:"username" db:"username"`
+	Username      string         `json:"username" db:"username" doc:"The name that the admin signs in with."`
 	Email         string         `json:"email,omitempty" db:"email"`
-	Name          string         `json:"name" db:"name" doc:"the username"`
-	ReceiveCopies bool           `json:"receive_copies" db:"receive_copies" doc:"blind copies of what is mailed to clients"`
-	Disabled      bool           `json:"disabled" db:"disabled" ext:"true" doc:"whether all keys are refused, as if they were revoked, until it is taken back"`
+	Name          string         `json:"name" db:"name" doc:"The username."`
+	ReceiveCopies bool           `json:"receive_copies" db:"receive_copies" doc:"Whether the admin gets blind copies of mails to clients."`
+	Disabled      bool           `json:"disabled" db:"disabled" ext:"true" doc:"Whether the account is disabled. All of its keys are refused until it is enabled again."`
 	CreatedAt     rest.Timestamp `json:"created_at" db:"created_at"`
 }
 
@@ -56,31 +56,31 @@ func Target(admin *Admin) pg.Target {
 }
 
 type adminBody struct {
-	Username        string        `json:"username" db:"username" max:"64" example:"anna" doc:"letters, digits and . _ @ + -; on create, the part of email before the @ where it is not sent"`
-	Email           string        `json:"email" db:"email" required:"create" format:"email" example:"anna@example.com" doc:"nobody else has it, in either case"`
-	Password        secret.String `json:"password" required:"create" max:"1024" example:"a long walk in the rain" doc:"hard to guess, and at least as long as the setting security.password_length says (12 characters); empty: no login by password, and on edit: unchanged"`
-	CurrentPassword secret.String `json:"current_password" max:"1024" ext:"true" kept:"false" example:"a long walk in the rain" doc:"on edit of one's own email or password, by a key or a session that began more than ten minutes ago; who has no password needs none"`
-	ReceiveCopies   bool          `json:"receive_copies" db:"receive_copies" example:"true" doc:"blind copies of what is mailed to clients"`
-	Disabled        bool          `json:"disabled" db:"disabled" ext:"true" example:"false" doc:"whether all keys are refused, as if they were revoked, until it is taken back"`
+	Username        string        `json:"username" db:"username" max:"64" example:"anna" doc:"The name to sign in with: letters, digits and . _ @ + -. Left out on create: the part of email before the @."`
+	Email           string        `json:"email" db:"email" required:"create" format:"email" example:"anna@example.com" doc:"The email address. No other admin may have it, in any case."`
+	Password        secret.String `json:"password" required:"create" max:"1024" example:"a long walk in the rain" doc:"The password. It must be hard to guess and as long as the setting security.password_length asks for (12 characters). Empty: no login by password on create, unchanged on edit."`
+	CurrentPassword secret.String `json:"current_password" max:"1024" ext:"true" kept:"false" example:"a long walk in the rain" doc:"The caller's current password. Needed to change one's own email or password with a key, or with a session that began more than ten minutes ago. Not needed without a password."`
+	ReceiveCopies   bool          `json:"receive_copies" db:"receive_copies" example:"true" doc:"Whether the admin gets blind copies of mails to clients."`
+	Disabled        bool          `json:"disabled" db:"disabled" ext:"true" example:"false" doc:"Whether the account is disabled. All of its keys are refused until it is enabled again."`
 
-	least     int     // characters of Password
-	hash      *string // of Password, once it is prepared
-	confirmed *string // the hash of the caller's password, where it is CurrentPassword
-	fresh     bool    // the caller has just signed in
+	minPasswordLength int     // in characters
+	hash              *string // of Password; nil: none was sent, or the caller may not set it
+	confirmed         *string // the hash of the caller's password; nil: CurrentPassword does not match it
+	isFresh           bool    // the caller has signed in within credentials.FreshTime
 }
 
-// Resolve checks what the tags cannot say.
+// Resolve checks what the tags cannot express.
 func (b *adminBody) Resolve(invalid *problem.Fields) {
-	if strings.ContainsFunc(b.Username, func(r rune) bool { return !inUsername(r) }) {
-		invalid.Add("/username", "invalid", "can have letters, digits and . _ @ + - alone")
+	if strings.ContainsFunc(b.Username, func(r rune) bool { return !isUsernameRune(r) }) {
+		invalid.Add("/username", "invalid", "can have only letters, digits and . _ @ + -")
 	}
 	if b.Email != "" {
 		account.CheckEmail(b.Email, invalid)
 	}
 	if !b.Password.IsZero() {
-		account.CheckPassword(b.Password, b.least, invalid)
+		account.CheckPassword(b.Password, b.minPasswordLength, invalid)
 	}
-	if b.hash != nil { // else the caller may not set one, and is not worked for
+	if b.hash != nil { // estimating the strength takes time, and is done only for callers that may set it
 		account.CheckStrength(b.Password, []string{b.Username, b.Email}, invalid)
 	}
 }
@@ -126,14 +126,14 @@ func (s *Service) update(ctx context.Context, tx *pg.Tx, id int64, b *adminBody)
 	if b.Username == "" {
 		return problem.Member("/username", "required", "is required and cannot be empty")
 	}
-	c, err := access.Of(ctx, tx)
+	c, err := access.ReadCaller(ctx, tx)
 	if err != nil {
 		return err
 	}
 	account := principal.Owner{Type: principal.Admin, ID: id}
-	err = s.Rules.MayWrite(ctx, tx, c, account)
+	err = s.Rules.CheckWrite(ctx, tx, c, account)
 	if c.Owner == account {
-		err = ofOneself(ctx, tx, b, err)
+		err = checkOwnEdit(ctx, tx, b, err)
 	}
 	if err != nil {
 		return err
@@ -144,7 +144,7 @@ func (s *Service) update(ctx context.Context, tx *pg.Tx, id int64, b *adminBody)
 			return err
 		}
 		if last {
-			return problem.Member("/disabled", "last_admin", "cannot be said of the last admin who holds users.admins write")
+			return problem.Member("/disabled", "last_admin", "cannot be set for the last admin with users.admins write")
 		}
 	}
 	names, err := s.changeCredentials(ctx, tx, c, id, b)
@@ -163,11 +163,11 @@ func (s *Service) update(ctx context.Context, tx *pg.Tx, id int64, b *adminBody)
 }
 
 func (s *Service) deleteAdmin(ctx context.Context, tx *pg.Tx, admin *Admin) error {
-	c, err := access.Of(ctx, tx)
+	c, err := access.ReadCaller(ctx, tx)
 	if err != nil {
 		return err
 	}
-	if err := s.Rules.MayWrite(ctx, tx, c, principal.Owner{Type: principal.Admin, ID: admin.ID}); err != nil {
+	if err := s.Rules.CheckWrite(ctx, tx, c, principal.Owner{Type: principal.Admin, ID: admin.ID}); err != nil {
 		return err
 	}
 	last, err := IsLast(ctx, tx, admin.ID)
@@ -175,7 +175,7 @@ func (s *Service) deleteAdmin(ctx context.Context, tx *pg.Tx, admin *Admin) erro
 		return err
 	}
 	if last {
-		return problem.New(problem.Conflict, "Admin %d is the last one who holds users.admins write.", admin.ID)
+		return problem.New(problem.Conflict, "Admin %d is the last one with users.admins write.", admin.ID)
 	}
 	names, err := keys.EndAccount(ctx, tx, principal.Owner{Type: principal.Admin, ID: admin.ID})
 	if err != nil {

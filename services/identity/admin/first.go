@@ -18,14 +18,14 @@ import (
 // Exists tells whether the installation has an admin.
 func Exists(ctx context.Context, q pg.Querier) (any bool, err error) {
 	if err := q.QueryRow(ctx, "SELECT EXISTS (SELECT FROM admin)").Scan(&any); err != nil {
-		return false, fmt.Errorf("look for an admin: %w", err)
+		return false, fmt.Errorf("find out whether there is an admin: %w", err)
 	}
 	return any, nil
 }
 
-// CreateFirst makes an admin who holds every permission, in an installation that has no admin, and returns the admin's key. made is
-// false where there is an admin already.
-func CreateFirst(ctx context.Context, db *pg.DB) (key secret.String, made bool, err error) {
+// CreateFirst creates the first admin, with every permission, and returns its key. created is false if the installation has an
+// admin already.
+func CreateFirst(ctx context.Context, db *pg.DB) (key secret.String, created bool, err error) {
 	err = db.InTx(ctx, func(tx *pg.Tx) error {
 		if err := access.Lock(ctx, tx); err != nil {
 			return err
@@ -34,7 +34,7 @@ func CreateFirst(ctx context.Context, db *pg.DB) (key secret.String, made bool, 
 		if err != nil {
 			return err
 		}
-		if made = !exists; exists {
+		if created = !exists; exists {
 			tx.Unrecorded("there is an admin already")
 			return nil
 		}
@@ -48,17 +48,17 @@ func CreateFirst(ctx context.Context, db *pg.DB) (key secret.String, made bool, 
 		return keys.Insert(ctx, tx, "first key", key, first)
 	})
 	if err != nil {
-		return secret.String{}, false, fmt.Errorf("make the first admin: %w", err)
+		return secret.String{}, false, fmt.Errorf("create the first admin: %w", err)
 	}
-	return key, made, nil
+	return key, created, nil
 }
 
-// recoveryName is what CreateKey calls the admin that it makes.
+// recoveryName is the username of the admin that CreateKey creates.
 const recoveryName = "recovery"
 
-// CreateKey makes another key for the first admin who holds every permission and is not disabled. It returns the key and the
-// admin's username. Where there is no such admin it makes one: a key that lacks a permission could not grant it, and to
-// extend an account that was reduced would extend its other keys, too.
+// CreateKey creates another key for the first admin that holds every permission and is not disabled. It returns the key and the
+// admin's username. If there is no such admin, it creates one. A key that lacks a permission could not grant it, and granting more
+// to an existing account would also extend that account's other keys.
 func CreateKey(ctx context.Context, db *pg.DB) (key secret.String, username string, err error) {
 	key = apikey.New()
 	err = db.InTx(ctx, func(tx *pg.Tx) error {
@@ -69,7 +69,7 @@ func CreateKey(ctx context.Context, db *pg.DB) (key secret.String, username stri
 		err := tx.QueryRow(ctx, "SELECT id, username FROM admin WHERE permissions @> $1 AND NOT disabled ORDER BY id LIMIT 1 FOR SHARE",
 			principal.All.Names()).Scan(&owner.ID, &username)
 		if errors.Is(err, pgx.ErrNoRows) {
-			owner.ID, username, err = makeRecoveryAdmin(ctx, tx)
+			owner.ID, username, err = createRecoveryAdmin(ctx, tx)
 		}
 		if err != nil {
 			return err
@@ -77,19 +77,19 @@ func CreateKey(ctx context.Context, db *pg.DB) (key secret.String, username stri
 		return keys.Insert(ctx, tx, "made on the command line", key, owner)
 	})
 	if err != nil {
-		return secret.String{}, "", fmt.Errorf("make an admin's key: %w", err)
+		return secret.String{}, "", fmt.Errorf("create an admin's key: %w", err)
 	}
 	return key, username, nil
 }
 
-// makeRecoveryAdmin makes an admin who holds every permission, and has neither an address nor a password.
-func makeRecoveryAdmin(ctx context.Context, tx *pg.Tx) (id int64, username string, err error) {
+// createRecoveryAdmin creates an admin with every permission, without an email address or a password.
+func createRecoveryAdmin(ctx context.Context, tx *pg.Tx) (id int64, username string, err error) {
 	if username, err = freeUsername(ctx, tx, recoveryName); err != nil {
 		return 0, "", err
 	}
 	err = tx.QueryRow(ctx, "INSERT INTO admin (username, permissions) VALUES ($1, $2) RETURNING id", username, principal.All.Names()).Scan(&id)
 	if err != nil {
-		return 0, "", fmt.Errorf("make the admin %s: %w", username, err)
+		return 0, "", fmt.Errorf("create the admin %s: %w", username, err)
 	}
 	admin, err := View.Get(ctx, tx, id)
 	if err != nil {
@@ -99,7 +99,7 @@ func makeRecoveryAdmin(ctx context.Context, tx *pg.Tx) (id int64, username strin
 	return id, username, nil
 }
 
-// Create makes an admin without a password, and returns the id.
+// Create creates an admin without a password, and returns its id.
 func Create(ctx context.Context, tx *pg.Tx, email string, permissions []string) (id int64, err error) {
 	username, err := freeUsername(ctx, tx, email)
 	if err != nil {
@@ -109,7 +109,7 @@ func Create(ctx context.Context, tx *pg.Tx, email string, permissions []string) 
 		ctx, "INSERT INTO admin (username, email, permissions) VALUES ($1, $2, $3) RETURNING id", username, email, permissions,
 	).
 		Scan(&id); err != nil {
-		return 0, fmt.Errorf("make an admin: %w", err)
+		return 0, fmt.Errorf("create an admin: %w", err)
 	}
 	admin, err := View.Get(ctx, tx, id)
 	if err != nil {

@@ -15,24 +15,25 @@ import (
 	"github.com/ironplane/ironplane/pkg/settings"
 )
 
-// InternalRoutes returns the operations by which gateways look up admins, and the system service the recipients of copies.
+// InternalRoutes returns the operations by which gateways look up admins, and by which the system service finds out who gets
+// copies of mails.
 func (s *Service) InternalRoutes() []rest.Route {
 	return []rest.Route{
-		s.mailCopies(),
+		s.mailCopiesRoute(),
 		rest.Read[rest.Item, keycache.Owner]{
 			Path:  "/internal/owner/admin/{admin_id}",
-			Guard: guard.Peers(principal.Gateway, settings.Keeper), // which delivers to webhooks what their makers may read
+			Guard: guard.Peers(principal.Gateway, settings.Keeper), // the keeper filters webhooks by their creators' permissions
 			Do: func(ctx context.Context, req rest.Item) (keycache.Owner, error) {
 				owner := principal.Owner{Type: principal.Admin, ID: req.ID}
 				return keycache.Fill(ctx, s.Entries, keycache.OwnerName(owner), func(ctx context.Context) (keycache.Owner, error) {
-					return s.entry(ctx, req.ID)
+					return s.readEntry(ctx, req.ID)
 				})
 			},
 		},
 	}
 }
 
-func (s *Service) entry(ctx context.Context, id int64) (keycache.Owner, error) {
+func (s *Service) readEntry(ctx context.Context, id int64) (keycache.Owner, error) {
 	var owner keycache.Owner
 	var permissions []string
 	err := s.DB.QueryRow(ctx, "SELECT NOT disabled, username, permissions FROM admin WHERE id = $1", id).
@@ -44,13 +45,13 @@ func (s *Service) entry(ctx context.Context, id int64) (keycache.Owner, error) {
 	return owner, err
 }
 
-// EntryName returns the name of the gateways' entry for an admin.
+// EntryName returns the name of the Redis entry for an admin.
 func EntryName(id int64) string {
 	return keycache.OwnerName(principal.Owner{Type: principal.Admin, ID: id})
 }
 
-// mailCopies tells the system service which admins get blind copies of mails to clients.
-func (s *Service) mailCopies() rest.Route {
+// mailCopiesRoute tells the system service which admins get blind copies of mails to clients.
+func (s *Service) mailCopiesRoute() rest.Route {
 	return rest.Read[rest.None, []string]{
 		Path:  mail.CopiesPath,
 		Guard: guard.Peers("system"),
@@ -61,7 +62,7 @@ func (s *Service) mailCopies() rest.Route {
 				mail.MostCopies,
 			)
 			if err != nil {
-				return nil, fmt.Errorf("read who gets copies of mails: %w", err)
+				return nil, fmt.Errorf("read the recipients of copies of mails: %w", err)
 			}
 			return pgx.CollectRows(rows, pgx.RowTo[string])
 		},

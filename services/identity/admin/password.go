@@ -23,23 +23,23 @@ import (
 	"github.com/ironplane/ironplane/services/identity/person"
 )
 
-// preparePasswords compares the current password with the caller's, and hashes the new one where the caller may set it. A caller
-// without that right must not take one of the few slots for hashing.
+// preparePasswords compares the current password with the caller's, and hashes the new password if the caller may set it. Hashing
+// has few slots, and callers without that right must not take them.
 func (s *Service) preparePasswords(ctx context.Context, _ rest.Verbs, b *adminBody) error {
-	b.least = settings.PasswordLength.In(s.Settings.Values())
+	b.minPasswordLength = settings.PasswordLength.In(s.Settings.Values())
 	caller := principal.From(ctx).Principal
 	if time.Since(caller.SignedIn) < credentials.FreshTime {
-		b.fresh = true
+		b.isFresh = true
 	} else if !b.CurrentPassword.IsZero() && caller.Owner.Type == principal.Admin {
-		if err := s.confirm(ctx, b); err != nil {
+		if err := s.confirmPassword(ctx, b); err != nil {
 			return err
 		}
 	}
 	var invalid problem.Fields
-	if account.CheckPassword(b.Password, b.least, &invalid); len(invalid) > 0 { // Resolve says so later
+	if account.CheckPassword(b.Password, b.minPasswordLength, &invalid); len(invalid) > 0 { // Resolve says so later
 		return nil
 	}
-	if b.confirmed == nil && !b.fresh && !caller.May(permission.UsersAdmins, permission.Write) { // update says so later
+	if b.confirmed == nil && !b.isFresh && !caller.May(permission.UsersAdmins, permission.Write) { // update says so later
 		return nil
 	}
 	hash, err := s.Hasher.Hash(ctx, b.Password)
@@ -47,8 +47,8 @@ func (s *Service) preparePasswords(ctx context.Context, _ rest.Verbs, b *adminBo
 	return err
 }
 
-// confirm compares the current password with the caller's, unless there were too many wrong ones. It logs a wrong one.
-func (s *Service) confirm(ctx context.Context, b *adminBody) error {
+// confirmPassword compares the current password with the caller's, unless there were too many wrong ones. It logs a wrong one.
+func (s *Service) confirmPassword(ctx context.Context, b *adminBody) error {
 	var stored *string
 	err := s.DB.QueryRow(ctx, "SELECT password_hash FROM admin WHERE id = $1", principal.From(ctx).Principal.Owner.ID).Scan(&stored)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -60,15 +60,15 @@ func (s *Service) confirm(ctx context.Context, b *adminBody) error {
 	if stored == nil {
 		return nil
 	}
-	right, err := s.Lockouts.Confirm(ctx, s.DB, s.Hasher, b.CurrentPassword, *stored)
-	if right {
+	matches, err := s.Lockouts.Confirm(ctx, s.DB, s.Hasher, b.CurrentPassword, *stored)
+	if matches {
 		b.confirmed = stored
 	}
 	return err
 }
 
-// changeCredentials ends the links and sessions of an admin whose address or password is changed, except for the calling session. It
-// returns the names of their entries, and mails the admin, at the old address and the new one.
+// changeCredentials ends the links and sessions of an admin whose address or password changes, except for the calling session. It
+// mails the admin at the old and the new address. It returns the names of the ended sessions' entries in Redis.
 func (s *Service) changeCredentials(ctx context.Context, tx *pg.Tx, c access.Caller, id int64, b *adminBody) (names []string, err error) {
 	p := person.Person{Owner: principal.Owner{Type: principal.Admin, ID: id}}
 	if err := tx.QueryRow(ctx, "SELECT id, username, coalesce(email, '') FROM admin WHERE id = $1 FOR UPDATE", id).
@@ -91,8 +91,8 @@ func (s *Service) changeCredentials(ctx context.Context, tx *pg.Tx, c access.Cal
 	if err := s.People.Notify(ctx, tx, p, changes...); err != nil {
 		return nil, err
 	}
-	if was := p.Email; b.Email != was && b.Email != "" {
-		if p.Email = b.Email; was != "" {
+	if oldEmail := p.Email; b.Email != oldEmail && b.Email != "" {
+		if p.Email = b.Email; oldEmail != "" {
 			err = s.People.Notify(ctx, tx, p, changes...)
 		}
 		if err != nil {
@@ -102,29 +102,29 @@ func (s *Service) changeCredentials(ctx context.Context, tx *pg.Tx, c access.Cal
 	return keys.End(ctx, tx, "owner_type = 'admin' AND owner_id = $1 AND kind <> 'lasting' AND id <> $2", id, c.KeyID)
 }
 
-// ofOneself refuses what an admin may not change of the own account. refusal is why the admin may not write to admins; then only the
-// password can be changed. A change of the address or the password takes a fresh login or the current password.
-func ofOneself(ctx context.Context, tx *pg.Tx, b *adminBody, refusal error) error {
+// checkOwnEdit refuses changes that an admin may not make to its own account. refusal is why the admin may not write to admins:
+// then it may change nothing but its password. To change the address or the password takes a recent login or the current password.
+func checkOwnEdit(ctx context.Context, tx *pg.Tx, b *adminBody, refusal error) error {
 	if refusal != nil && !problem.Is(refusal, problem.Forbidden) {
 		return refusal
 	}
 	id := principal.From(ctx).Principal.Owner.ID
-	var others, email, known, none bool
+	var changesOthers, changesEmail, isConfirmed, hasNoPassword bool
 	err := tx.QueryRow(ctx, `
 		SELECT username <> $2 OR receive_copies <> $3 OR disabled <> $4, coalesce(email, '') <> $5, coalesce(password_hash = $6, false), password_hash IS NULL
-		FROM admin WHERE id = $1`, id, b.Username, b.ReceiveCopies, b.Disabled, b.Email, b.confirmed).Scan(&others, &email, &known, &none)
+		FROM admin WHERE id = $1`, id, b.Username, b.ReceiveCopies, b.Disabled, b.Email, b.confirmed).Scan(&changesOthers, &changesEmail, &isConfirmed, &hasNoPassword)
 	switch {
 	case err != nil:
 		return fmt.Errorf("read admin %d: %w", id, err)
-	case refusal != nil && (others || email):
-		return problem.New(problem.Forbidden, "%s So the own password is all that can be changed.", problem.From(refusal).Detail)
-	case !email && b.Password.IsZero(), b.fresh, known, none && refusal == nil:
+	case refusal != nil && (changesOthers || changesEmail):
+		return problem.New(problem.Forbidden, "%s Without it, only the own password can be changed.", problem.From(refusal).Detail)
+	case !changesEmail && b.Password.IsZero(), b.isFresh, isConfirmed, hasNoPassword && refusal == nil:
 		return nil
 	}
 	return problem.Member("/current_password", "wrong", "must be the current password")
 }
 
-// SetPassword changes an admin's password. The error is pgx.ErrNoRows where p's password is not the current one any more.
+// SetPassword changes an admin's password. The error is pgx.ErrNoRows if p's password is no longer the current one.
 func SetPassword(ctx context.Context, tx *pg.Tx, p person.Person, hash string) error {
 	var version int64
 	err := tx.QueryRow(ctx, "UPDATE admin SET version = version + 1, password_hash = $3 "+
@@ -133,13 +133,13 @@ func SetPassword(ctx context.Context, tx *pg.Tx, p person.Person, hash string) e
 	if err != nil {
 		return err
 	}
-	of := p.Target()
-	of.Version = version
+	target := p.Target()
+	target.Version = version
 	tx.Record(
 		pg.Record{
 			Kind:    "admin",
 			Action:  pg.Edited,
-			Targets: []pg.Target{of},
+			Targets: []pg.Target{target},
 			Before:  secret.Marked(struct{}{}, "password"),
 			After:   secret.Marked(struct{}{}, "password"),
 		},

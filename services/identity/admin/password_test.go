@@ -12,7 +12,7 @@ import (
 )
 
 // A password is not hashed for a caller that may not set one: a powerless key would keep others from having theirs checked.
-func TestNoHashForWhoMayNotSetIt(t *testing.T) {
+func TestNoHashWithoutPermission(t *testing.T) {
 	s := &Service{Settings: &settings.Follower{}} // whose zero hasher never has a free slot
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

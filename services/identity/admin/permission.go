@@ -17,7 +17,7 @@ import (
 
 type editPermissions = rest.EditItem[principal.PermissionSet]
 
-// Permissions is a principal.PermissionSet, whose version is its admin's.
+// Permissions are the permissions of an admin. Their version is the admin's.
 type Permissions struct {
 	rest.Versioned
 	principal.PermissionSet
@@ -46,17 +46,17 @@ func (s *Service) permissionRoutes() []rest.Route {
 			Summary: "Edit an admin's permissions",
 			Effect:  rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: path},
 			Example: `{"network": {"groups": {"read": true}}}`,
-			Allow:   access.Allowed[editPermissions],
+			Allow:   access.AllowMutation[editPermissions],
 			Do:      s.editPermissions,
 		},
 	}
 }
 
-// editPermissions changes what an admin holds. What is granted, the caller holds; and of the last admin who holds
-// users.admins write it is not taken.
+// editPermissions changes the permissions of an admin. The caller must hold each permission that is added, and users.admins write
+// cannot be taken from the last admin that holds it.
 func (s *Service) editPermissions(ctx context.Context, tx *pg.Tx, req editPermissions) (Permissions, error) {
 	var none Permissions
-	c, err := access.Of(ctx, tx)
+	c, err := access.ReadCaller(ctx, tx)
 	if err != nil {
 		return none, err
 	}
@@ -78,22 +78,22 @@ func (s *Service) editPermissions(ctx context.Context, tx *pg.Tx, req editPermis
 	}
 	after := set.Grants()
 	if after == before {
-		tx.Unrecorded("the permissions are as they were")
+		tx.Unrecorded("the permissions did not change")
 		return Permissions{rest.Versioned{Version: version}, *set}, nil
 	}
-	if err := s.Rules.MayWrite(ctx, tx, c, principal.Owner{Type: principal.Admin, ID: req.ID}); err != nil {
+	if err := s.Rules.CheckWrite(ctx, tx, c, principal.Owner{Type: principal.Admin, ID: req.ID}); err != nil {
 		return none, err
 	}
 	if err := guard.MayGive(c.Grants, after&^before, "The set grants"); err != nil {
 		return none, err
 	}
-	if !after.Holds(Administers) {
+	if !after.Holds(AdminsWrite) {
 		last, err := IsLast(ctx, tx, req.ID)
 		if err != nil {
 			return none, err
 		}
 		if last {
-			return none, problem.Member("/users/admins/write", "last_admin", "cannot be taken of the last admin who holds it")
+			return none, problem.Member("/users/admins/write", "last_admin", "cannot be taken from the last admin who holds it")
 		}
 	}
 	_, err = tx.Exec(ctx, "UPDATE admin SET version = version + 1, permissions = $2 WHERE id = $1", req.ID, after.Rewrite(names))

@@ -9,23 +9,23 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 )
 
-func inUsername(r rune) bool {
+func isUsernameRune(r rune) bool {
 	return unicode.In(r, unicode.L, unicode.N) || strings.ContainsRune("._@+-", r)
 }
 
-// maxBase bounds the first part of a username, in bytes, so that a number fits behind it.
-const maxBase = 54
+// maxUsernameBase bounds the first part of a username, in bytes, so that a number fits behind it.
+const maxUsernameBase = 54
 
-// freeUsername returns the part of email before the @, with the smallest number behind it that makes it unique.
+// freeUsername returns the part of email before the @, followed by the smallest number that makes it unique.
 func freeUsername(ctx context.Context, tx *pg.Tx, email string) (username string, err error) {
 	base, _, _ := strings.Cut(email, "@")
 	base = strings.Map(func(r rune) rune {
-		if inUsername(r) {
+		if isUsernameRune(r) {
 			return r
 		}
 		return '-'
 	}, base)
-	base = strings.ToValidUTF8(base[:min(len(base), maxBase)], "")
+	base = strings.ToValidUTF8(base[:min(len(base), maxUsernameBase)], "")
 	err = tx.QueryRow(ctx, `
 		SELECT name FROM (SELECT $1 || CASE n WHEN 1 THEN '' ELSE n::text END AS name, n
 			FROM generate_series(1, 1 + (SELECT count(*) FROM admin WHERE lower(username) LIKE lower($2) || '%')) n) candidate

@@ -1,5 +1,5 @@
-// Package keys is API keys: who may make and edit them, what gateways are told about them, and how they end together with
-// everything else that is good for an account.
+// Package keys manages API keys: it decides who may create and edit them, answers gateways that look them up, and ends them
+// together with all other credentials of an account.
 package keys
 
 import (
@@ -32,21 +32,21 @@ type Service struct {
 // The kinds of keys.
 const (
 	Lasting = "lasting"
-	Login   = "login"  // a session that began with a login
-	Acting  = "acting" // a session of a caller that acts for an account, or followed a link
+	Login   = "login"  // a session that a login began
+	Acting  = "acting" // a session that acts for an account, or that a link began
 )
 
-// APIKey is a key. Its value is in the answer that sets it alone.
+// APIKey is a key. Only the response to the request that sets its value has the value.
 type APIKey struct {
 	rest.Versioned
 	ID        int64           `json:"id" db:"id"`
 	Name      string          `json:"name" db:"name"`
-	Key       string          `json:"key,omitempty" doc:"the key's value, in the answer to the request that set it and never again"`
+	Key       string          `json:"key,omitempty" doc:"The key's value. Only the response to the request that sets it has it."`
 	Owner     KeyOwner        `json:"owner" db:"owner_"`
 	ExpiresAt *rest.Timestamp `json:"expires_at,omitempty" db:"expires_at"`
-	Networks  []string        `json:"allowed_cidrs" db:"allowed_cidrs" ext:"true" doc:"the networks that it is good from; none: all"`
-	LastUsed  *rest.Timestamp `json:"last_used_at,omitempty" db:"last_used_at" recorded:"false" ext:"true" doc:"right within a few minutes, and no change of the key"`
-	Bound     *[]string       `json:"bound,omitempty" db:"bound" doc:"what it can do at most, whatever its owner holds: what its maker held; left out where it has no such bound"`
+	Networks  []string        `json:"allowed_cidrs" db:"allowed_cidrs" ext:"true" doc:"The networks that the key may be used from. Empty: from anywhere."`
+	LastUsed  *rest.Timestamp `json:"last_used_at,omitempty" db:"last_used_at" recorded:"false" ext:"true" doc:"When the key was last used, accurate to a few minutes. It does not count as a change of the key."`
+	Bound     *[]string       `json:"bound,omitempty" db:"bound" doc:"The permissions that the key has at most, whatever its owner holds. Left out if the key has all of its owner's."`
 }
 
 // KeyOwner is the account that a key belongs to.
@@ -65,16 +65,16 @@ func Target(key *APIKey) pg.Target {
 	return pg.Target{Type: "auth/key", Noun: "API key", ID: key.ID, Name: key.Name, Version: key.Version}
 }
 
-// Body is what a caller sends of a key.
+// Body is the body by which a key is created or edited.
 type Body struct {
 	Name      string          `json:"name" db:"name" required:"edit" example:"billing"`
-	Key       secret.String   `json:"key" doc:"the value of a key made elsewhere, at least 32 characters; none: a new one is made" example:"this-is-no-key-but-the-form-of-one"`
-	ExpiresAt *rest.Timestamp `json:"expires_at" db:"expires_at" future:"true" doc:"none: never, or when the calling key expires" example:"{\"iso_8601\":\"2099-12-31T00:00:00Z\",\"unix\":4102358400}"`
-	Networks  []string        `json:"allowed_cidrs" db:"allowed_cidrs" ext:"true" doc:"the networks that it is good from; none: all" example:"[\"192.0.2.0/24\", \"127.0.0.0/8\"]"`
+	Key       secret.String   `json:"key" doc:"The value of a key from another system, at least 32 characters. Left out: a new value is created." example:"this-is-no-key-but-the-form-of-one"`
+	ExpiresAt *rest.Timestamp `json:"expires_at" db:"expires_at" future:"true" doc:"When the key expires. Left out: never, or together with the calling key." example:"{\"iso_8601\":\"2099-12-31T00:00:00Z\",\"unix\":4102358400}"`
+	Networks  []string        `json:"allowed_cidrs" db:"allowed_cidrs" ext:"true" doc:"The networks that the key may be used from. Empty: from anywhere." example:"[\"192.0.2.0/24\", \"127.0.0.0/8\"]"`
 	Owner     struct {
-		ID   *int64  `json:"id" also:"owner_id" min:"1" doc:"where url has none" example:"1"`
+		ID   *int64  `json:"id" also:"owner_id" min:"1" doc:"The owner's id, unless url has it." example:"1"`
 		Type *string `json:"type" also:"owner_type" ext:"true" doc:"admin, client or integration, where url has none" example:"admin"`
-		URL  string  `json:"url" doc:"/admin/3, or /admin with an id; none: the caller" example:"/admin/1"`
+		URL  string  `json:"url" doc:"The owner's path, such as /admin/3, or /admin with an id. Left out: the caller." example:"/admin/1"`
 	} `json:"owner"`
 	Type *string `json:"type" ext:"true" doc:"as in owner" example:"admin"`
 
@@ -91,15 +91,15 @@ func (b *Body) Account() principal.Owner {
 	return principal.Owner{Type: b.OwnerType, ID: b.OwnerID}
 }
 
-// belongTo sets the key's owner where the body names none.
-func (b *Body) belongTo(owner principal.Owner) {
+// setDefaultOwner sets the key's owner if the body names none.
+func (b *Body) setDefaultOwner(owner principal.Owner) {
 	if b.OwnerType == "" {
 		b.OwnerType, b.OwnerID = owner.Type, owner.ID
 		b.Owner.ID, b.Owner.URL = nil, ""
 	}
 }
 
-// Resolve checks what the tags cannot say and works out the owner.
+// Resolve checks what the tags cannot express, and determines the owner.
 func (b *Body) Resolve(invalid *problem.Fields) {
 	b.checkNetworks(invalid)
 	if text := b.Key.Reveal(); text != "" {
@@ -109,28 +109,28 @@ func (b *Body) Resolve(invalid *problem.Fields) {
 		case len(text) > apikey.Longest || strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }):
 			invalid.Add("/key", "invalid", "can have at most %d printable ASCII characters and no space", apikey.Longest)
 		case apikey.FormatOf(text) == apikey.Broken:
-			invalid.Add("/key", "checksum", "starts like a key of this installation, and its checksum is wrong")
+			invalid.Add("/key", "checksum", "looks like a key of this installation, but its checksum is wrong")
 		}
 	}
-	url, where := b.Owner.URL, "/owner/url"
-	ofType := "/owner/type"
+	url, urlPointer := b.Owner.URL, "/owner/url"
+	typePointer := "/owner/type"
 	if b.Type != nil {
 		if b.Owner.Type != nil && *b.Owner.Type != *b.Type {
-			invalid.Add("/type", "disagrees", "is not the type in owner")
+			invalid.Add("/type", "disagrees", "does not match the type in owner")
 		}
-		b.Owner.Type, b.Type, ofType = b.Type, nil, "/type"
+		b.Owner.Type, b.Type, typePointer = b.Type, nil, "/type"
 	}
 	switch {
 	case url != "":
 	case b.Owner.Type != nil:
-		url, where = "/"+*b.Owner.Type, ofType
-	case b.Owner.ID != nil: // of the type that it is
+		url, urlPointer = "/"+*b.Owner.Type, typePointer
+	case b.Owner.ID != nil: // of the same type as before
 		url = "/" + string(b.OwnerType)
 	default:
 		return
 	}
 	id := b.Owner.ID
-	if id == nil && b.OwnerID > 0 { // the one that it is
+	if id == nil && b.OwnerID > 0 { // the same owner as before
 		id = &b.OwnerID
 	}
 	if id != nil && strings.Count(url, "/") == 1 {
@@ -138,18 +138,18 @@ func (b *Body) Resolve(invalid *problem.Fields) {
 	}
 	switch owner, ok := principal.ParseOwner(url); {
 	case !ok:
-		invalid.Add(where, "invalid", "must be an owner's path, such as /admin/3, or the type of one with an id")
+		invalid.Add(urlPointer, "invalid", "must be an account's path, such as /admin/3, or an account type with an id")
 	case b.Owner.ID != nil && *b.Owner.ID != owner.ID:
-		invalid.Add("/owner/id", "disagrees", "is not the id in the owner's url")
+		invalid.Add("/owner/id", "disagrees", "does not match the id in the owner's url")
 	case b.Owner.Type != nil && *b.Owner.Type != string(owner.Type):
-		invalid.Add(ofType, "disagrees", "is not the type in the owner's url")
+		invalid.Add(typePointer, "disagrees", "does not match the type in the owner's url")
 	default:
 		b.OwnerType, b.OwnerID = owner.Type, owner.ID
 		b.Owner.ID, b.Owner.Type, b.Owner.URL = nil, nil, ""
 	}
 }
 
-// Routes returns the operations on keys, but for the one that makes them.
+// Routes returns the operations on keys, except the one that creates them.
 func (s *Service) Routes() []rest.Route {
 	current := rest.Read[rest.None, APIKey]{
 		Path:      "/auth/key/current",

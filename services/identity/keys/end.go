@@ -11,14 +11,15 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 )
 
-// End deletes the keys for which a condition holds, and the keys made with them. It returns the names of their entries, for Revoke.
-func End(ctx context.Context, tx *pg.Tx, which string, args ...any) (names []string, err error) {
+// End deletes the keys that meet a condition, and the sessions that were created with them. It returns the names of their entries
+// in Redis, for Revoke.
+func End(ctx context.Context, tx *pg.Tx, condition string, args ...any) (names []string, err error) {
 	rows, err := tx.Query(ctx, `
-		WITH named AS (SELECT id FROM api_key WHERE `+which+`),
+		WITH named AS (SELECT id FROM api_key WHERE `+condition+`),
 			ended AS (SELECT id FROM named UNION SELECT k.id FROM api_key k JOIN named n ON k.made_with = n.id)
 		SELECT hash FROM api_key JOIN ended USING (id) UNION ALL SELECT hash FROM session_value v JOIN ended e ON v.key_id = e.id`, args...)
 	if err != nil {
-		return nil, fmt.Errorf("look for keys that end: %w", err)
+		return nil, fmt.Errorf("find the keys to end: %w", err)
 	}
 	hashes, err := pgx.CollectRows(rows, pgx.RowTo[[]byte])
 	if err != nil || len(hashes) == 0 {
@@ -27,28 +28,28 @@ func End(ctx context.Context, tx *pg.Tx, which string, args ...any) (names []str
 	for _, hash := range hashes {
 		names = append(names, EntryName(hash))
 	}
-	if _, err = tx.Exec(ctx, "DELETE FROM api_key WHERE "+which, args...); err != nil {
+	if _, err = tx.Exec(ctx, "DELETE FROM api_key WHERE "+condition, args...); err != nil {
 		return nil, fmt.Errorf("end keys: %w", err)
 	}
 	return names, nil
 }
 
-// EndLinks deletes the links, codes and begun sign-ins that are good for an account.
-func EndLinks(ctx context.Context, tx *pg.Tx, of principal.Owner) error {
+// EndLinks deletes an account's links, codes and pending sign-ins.
+func EndLinks(ctx context.Context, tx *pg.Tx, owner principal.Owner) error {
 	for _, table := range []string{"password_reset", "sso_code", "verify_code"} {
-		if _, err := tx.Exec(ctx, "DELETE FROM "+table+" WHERE owner_type = $1 AND owner_id = $2", of.Type, of.ID); err != nil {
-			return fmt.Errorf("end the links of %s: %w", of.URL(), err)
+		if _, err := tx.Exec(ctx, "DELETE FROM "+table+" WHERE owner_type = $1 AND owner_id = $2", owner.Type, owner.ID); err != nil {
+			return fmt.Errorf("end the links of %s: %w", owner.URL(), err)
 		}
 	}
-	if of.Type == principal.Admin {
-		if _, err := tx.Exec(ctx, "DELETE FROM openid_login WHERE admin_id = $1", of.ID); err != nil {
-			return fmt.Errorf("end the sign-ins of %s: %w", of.URL(), err)
+	if owner.Type == principal.Admin {
+		if _, err := tx.Exec(ctx, "DELETE FROM openid_login WHERE admin_id = $1", owner.ID); err != nil {
+			return fmt.Errorf("end the sign-ins of %s: %w", owner.URL(), err)
 		}
 	}
 	return nil
 }
 
-// EndSecondFactors deletes the second factors of an account, and returns how many authenticators those were.
+// EndSecondFactors deletes the second factors of an account, and returns the number of authenticators.
 func EndSecondFactors(ctx context.Context, tx *pg.Tx, owner principal.Owner) (n int64, err error) {
 	for _, table := range []string{"verify_code", "recovery_code", "authenticator"} {
 		deleted, err := tx.Exec(
@@ -65,7 +66,7 @@ func EndSecondFactors(ctx context.Context, tx *pg.Tx, owner principal.Owner) (n 
 	return n, nil
 }
 
-// EndAccount deletes what is kept of an account that is gone, and returns the names of its keys' entries, for Revoke.
+// EndAccount deletes everything that belongs to a deleted account. It returns the names of its keys' entries in Redis, for Revoke.
 func EndAccount(ctx context.Context, tx *pg.Tx, owner principal.Owner) (names []string, err error) {
 	if names, err = End(ctx, tx, "owner_type = $1 AND owner_id = $2", owner.Type, owner.ID); err != nil {
 		return nil, err
@@ -74,13 +75,13 @@ func EndAccount(ctx context.Context, tx *pg.Tx, owner principal.Owner) (names []
 		return nil, err
 	}
 	if _, err = tx.Exec(ctx, "DELETE FROM signed_in_from WHERE owner_type = $1 AND owner_id = $2", owner.Type, owner.ID); err != nil {
-		return nil, fmt.Errorf("forget where %s signed in: %w", owner.URL(), err)
+		return nil, fmt.Errorf("delete the networks of %s: %w", owner.URL(), err)
 	}
 	_, err = EndSecondFactors(ctx, tx, owner)
 	return names, err
 }
 
-// DeleteAccount is EndAccount for an account of another service, whose keys it records as deleted.
+// DeleteAccount is EndAccount for an account of another service. It records that its keys are deleted.
 func DeleteAccount(ctx context.Context, tx *pg.Tx, entries *keycache.Store, owner principal.Owner) error {
 	rows, err := tx.Query(
 		ctx,

@@ -20,14 +20,15 @@ type keyHash struct {
 	Hash string `path:"hash"`
 }
 
-// InternalRoutes returns the operations by which gateways look up keys. Each answer is left in Redis, where gateways look first.
+// InternalRoutes returns the operations by which gateways look up keys. Each result is also stored in Redis, where gateways look
+// first.
 func (s *Service) InternalRoutes() []rest.Route {
 	gateway := guard.Peers(principal.Gateway)
 	return []rest.Route{
 		rest.Read[keyHash, keycache.Key]{Path: "/internal/key/{hash}", Guard: gateway,
 			Do: func(ctx context.Context, req keyHash) (keycache.Key, error) {
 				return keycache.Fill(ctx, s.Entries, keycache.KeyName(req.Hash), func(ctx context.Context) (keycache.Key, error) {
-					return s.keyEntry(ctx, req.Hash)
+					return s.readEntry(ctx, req.Hash)
 				})
 			}},
 		rest.Read[rest.None, keycache.Imports]{Path: "/internal/imports", Guard: gateway,
@@ -41,24 +42,27 @@ func (s *Service) InternalRoutes() []rest.Route {
 	}
 }
 
-func (s *Service) keyEntry(ctx context.Context, hash string) (keycache.Key, error) {
+func (s *Service) readEntry(ctx context.Context, hash string) (keycache.Key, error) {
 	raw, err := hex.DecodeString(hash)
 	if err != nil {
 		return keycache.Key{}, pgx.ErrNoRows
 	}
 	var key keycache.Key
-	var limits *[]string
+	var boundNames *[]string
 	var networks []string
 	var actorType *principal.OwnerType
 	var signedIn *time.Time
 	err = s.DB.QueryRow(ctx, `
 		SELECT k.id, owner_type, owner_id, least(expires_at, until), bound, actor_type, coalesce(actor_id, 0), CASE kind WHEN 'login' THEN created_at END, coalesce(credentials, 0), allowed_cidrs
 		FROM (SELECT id, NULL::timestamptz AS until FROM api_key WHERE hash = $1 UNION ALL SELECT key_id, until FROM session_value WHERE hash = $1) value JOIN api_key k USING (id)`, raw).
-		Scan(&key.ID, &key.Owner.Type, &key.Owner.ID, &key.Expires, &limits, &actorType, &key.Actor.ID, &signedIn, &key.Credentials, &networks)
+		Scan(
+			&key.ID, &key.Owner.Type, &key.Owner.ID, &key.Expires, &boundNames,
+			&actorType, &key.Actor.ID, &signedIn, &key.Credentials, &networks,
+		)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return keycache.Key{}, nil
 	}
-	key.Bound, key.Networks = access.ParseBound(limits), networksOf(networks)
+	key.Bound, key.Networks = access.ParseBound(boundNames), parseNetworks(networks)
 	if actorType != nil {
 		key.Actor.Type = *actorType
 	}
@@ -68,11 +72,11 @@ func (s *Service) keyEntry(ctx context.Context, hash string) (keycache.Key, erro
 	return key, err
 }
 
-// Revoke removes the gateways' entries of these names after the commit of tx. A unit of work calls it once, because each call
-// waits where Redis is away.
+// Revoke removes entries from Redis after tx has committed. A unit of work calls it once, because each call waits if Redis is
+// unavailable.
 func Revoke(tx *pg.Tx, entries *keycache.Store, names ...string) {
 	tx.AfterCommit(func(ctx context.Context) error { return entries.Remove(ctx, names...) })
 }
 
-// EntryName returns the name of the gateways' entry for the key with this hash.
+// EntryName returns the name of the Redis entry for the key with this hash.
 func EntryName(hash []byte) string { return keycache.KeyName(hex.EncodeToString(hash)) }

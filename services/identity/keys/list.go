@@ -9,20 +9,20 @@ import (
 	"github.com/ironplane/ironplane/services/identity/access"
 )
 
-// listKeys is the query of a list of keys.
-type listKeys struct {
-	Unused int64 `query:"unused_days" min:"1" max:"36500" doc:"lasting keys that were made longer ago than so many days, and not used since"`
+// listQuery is the query of a list of keys.
+type listQuery struct {
+	Unused int64 `query:"unused_days" min:"1" max:"36500" doc:"Only keys without an end of their own that were neither created nor used within this many days."`
 }
 
 func (s *Service) listRoute() rest.Route {
-	return rest.List[listKeys, APIKey]{
+	return rest.List[listQuery, APIKey]{
 		Path:    "/auth/key",
 		Guard:   guard.AnyKey,
 		Name:    "listAPIKeys",
 		Summary: "List API keys",
-		Doc:     "There are those items that the caller may know of.",
+		Doc:     "Lists the keys that the caller may read.",
 		View:    "api_key_view",
-		Where: func(ctx context.Context, q listKeys) ([]pg.Condition, error) {
+		Where: func(ctx context.Context, q listQuery) ([]pg.Condition, error) {
 			where := readableKeys(ctx)
 			if q.Unused > 0 {
 				where = append(

@@ -9,10 +9,10 @@ import (
 	"github.com/ironplane/ironplane/services/identity/access"
 )
 
-// maxNetworks bounds the networks that a key can be good from.
+// maxNetworks bounds the networks that a key lists.
 const maxNetworks = 50
 
-// checkNetworks checks the networks that a key is good from, and writes them in the form of the column allowed_cidrs.
+// checkNetworks checks the networks that a key may be used from, and writes them as the column allowed_cidrs stores them.
 func (b *Body) checkNetworks(invalid *problem.Fields) {
 	if len(b.Networks) > maxNetworks {
 		invalid.Add("/allowed_cidrs", "too_long", "can have at most %d networks", maxNetworks)
@@ -36,39 +36,40 @@ func parseNetwork(text string) (netip.Prefix, error) {
 	}
 	network, err := netip.ParsePrefix(text)
 	if err == nil && network.Addr().Is4In6() {
-		err = fmt.Errorf("%s is of IPv4 addresses, and does not say so", text)
+		err = fmt.Errorf("%s is an IPv4 network in IPv6 notation", text)
 	}
 	return network.Masked(), err
 }
 
-// networksOf reads the column allowed_cidrs.
-func networksOf(kept []string) (all []netip.Prefix) {
-	for _, text := range kept {
-		network, _ := parseNetwork(text) // an unreadable one holds no address; to leave it out could make the key good from anywhere
+// parseNetworks reads the column allowed_cidrs.
+func parseNetworks(texts []string) (all []netip.Prefix) {
+	for _, text := range texts {
+		network, _ := parseNetwork(text) // an invalid network contains no address; without it the key might work from anywhere
 		all = append(all, network)
 	}
 	return all
 }
 
-// mayComeFrom refuses a key that is good from where the calling key is not. A key without networks gets the calling key's.
-func mayComeFrom(c access.Caller, b *Body) error {
+// checkCallerNetworks refuses a key that could be used from networks outside the calling key's. A key without networks gets the
+// calling key's.
+func checkCallerNetworks(c access.Caller, b *Body) error {
 	if len(c.Networks) == 0 {
 		return nil
 	}
 	if len(b.Networks) == 0 {
 		b.Networks = c.Networks
 	}
-	if network := Outside(b.Networks, c.Networks); network.IsValid() {
-		return problem.Member("/allowed_cidrs", "out_of_range", "has %s, from where the calling key is not good", network)
+	if network := FirstOutside(b.Networks, c.Networks); network.IsValid() {
+		return problem.Member("/allowed_cidrs", "out_of_range", "has %s, which lies outside the calling key's networks", network)
 	}
 	return nil
 }
 
-// Outside returns the first of networks that is within none of others; the zero Prefix where there is none.
-func Outside(networks, others []string) netip.Prefix {
-	for _, network := range networksOf(networks) {
+// FirstOutside returns the first of networks that lies within none of others, or the zero Prefix.
+func FirstOutside(networks, others []string) netip.Prefix {
+	for _, network := range parseNetworks(networks) {
 		if !slices.ContainsFunc(
-			networksOf(others),
+			parseNetworks(others),
 			func(o netip.Prefix) bool { return o.Bits() <= network.Bits() && o.Contains(network.Addr()) },
 		) {
 			return network

@@ -15,7 +15,7 @@ func NewToken() secret.String {
 	return secret.New(base64.RawURLEncoding.EncodeToString(bits[:]))
 }
 
-// HashToken returns the hash by which a text is kept that nobody can guess.
+// HashToken returns the hash under which a random token is stored.
 func HashToken(text string) []byte {
 	sum := sha256.Sum256([]byte(text))
 	return sum[:]

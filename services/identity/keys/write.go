@@ -19,30 +19,31 @@ import (
 	"github.com/ironplane/ironplane/services/identity/person"
 )
 
-// MayCreate refuses a caller that may not make this lasting key.
-func (s *Service) MayCreate(ctx context.Context, tx *pg.Tx, b *Body) error {
-	c, err := access.Locked(ctx, tx)
+// CheckCreate refuses a caller that may not create this lasting key.
+func (s *Service) CheckCreate(ctx context.Context, tx *pg.Tx, b *Body) error {
+	c, err := access.LockCaller(ctx, tx)
 	if err != nil {
 		return err
 	}
-	b.belongTo(c.Owner)
-	if err := s.mayOwn(ctx, tx, c, b.Account()); err != nil {
+	b.setDefaultOwner(c.Owner)
+	if err := s.checkOwner(ctx, tx, c, b.Account()); err != nil {
 		return err
 	}
-	return mayImport(c, b)
+	return checkImport(c, b)
 }
 
-// mayImport refuses a caller that may not bring a key's value along. An installation with such keys has to look up more of them.
-func mayImport(c access.Caller, body *Body) error {
-	if needed := access.PermissionOver(body.Account().Type); !body.Key.IsZero() && !c.Grants.Holds(principal.Grant(needed, permission.Write)) {
-		return problem.New(problem.Forbidden, "The key lacks %s write, without which none can be brought along.", needed)
+// checkImport refuses a caller that may not choose a key's value. Such keys have no checksum, so gateways have to look up every
+// unknown value once an installation has one.
+func checkImport(c access.Caller, body *Body) error {
+	if needed := access.PermissionFor(body.Account().Type); !body.Key.IsZero() && !c.Grants.Holds(principal.Grant(needed, permission.Write)) {
+		return problem.New(problem.Forbidden, "The key lacks %s write, which it needs to choose a key's value.", needed)
 	}
 	return nil
 }
 
-// Check refuses a key that the caller may not make or edit, and sets the columns that the caller does not send.
+// Check refuses a key that the caller may not create or edit, and sets the columns that are not in the body.
 func (s *Service) Check(ctx context.Context, tx *pg.Tx, _ int64, before, b *Body) error {
-	c, err := access.Of(ctx, tx)
+	c, err := access.ReadCaller(ctx, tx)
 	if err != nil {
 		return err
 	}
@@ -60,68 +61,73 @@ func (s *Service) Check(ctx context.Context, tx *pg.Tx, _ int64, before, b *Body
 }
 
 func (s *Service) checkNew(ctx context.Context, tx *pg.Tx, c access.Caller, b *Body) error {
-	b.belongTo(c.Owner)
+	b.setDefaultOwner(c.Owner)
 	b.Kind = Lasting
 	if b.ExpiresAt == nil && c.Latest != nil {
 		b.ExpiresAt = &rest.Timestamp{Time: *c.Latest}
 	}
-	if err := mayLast(c, b.ExpiresAt); err != nil {
+	if err := checkExpiry(c, b.ExpiresAt); err != nil {
 		return err
 	}
-	if err := mayComeFrom(c, b); err != nil {
+	if err := checkCallerNetworks(c, b); err != nil {
 		return err
 	}
 	if err := s.People.NotifyLater(
 		ctx,
 		tx,
-		person.Notice{Owner: b.Account(), Changes: []string{fmt.Sprintf("An API key was made: %q.", b.Name)}},
+		person.Notice{Owner: b.Account(), Changes: []string{fmt.Sprintf("An API key was created: %q.", b.Name)}},
 	); err != nil {
 		return err
 	}
-	b.Bound = access.BoundNames(c.BoundOf(nil, b.Account(), true))
+	b.Bound = access.BoundNames(c.NarrowBound(nil, b.Account(), true))
 	if b.Key.IsZero() {
 		b.Key = apikey.New()
 	} else {
-		Revoke(tx, s.Entries, announced(b.Key)...)
+		Revoke(tx, s.Entries, changedEntries(b.Key)...)
 	}
-	return s.mayHaveAnother(ctx, tx, b.Account())
+	return s.checkKeyCount(ctx, tx, b.Account())
 }
 
 func (s *Service) checkEdited(ctx context.Context, tx *pg.Tx, c access.Caller, before, b *Body) error {
-	if err := s.Rules.MayWriteKeys(ctx, tx, c, before.Account()); err != nil {
+	if err := s.Rules.CheckWriteKeys(ctx, tx, c, before.Account()); err != nil {
 		return err
 	}
 	if before.Kind != Lasting {
-		return problem.New(problem.Forbidden, "A session's key is not edited: it is renewed or deleted.")
+		return problem.New(problem.Forbidden, "A session's key cannot be edited. Renew or delete it instead.")
 	}
 	moved := b.Account() != before.Account()
 	if moved {
-		if err := s.mayOwn(ctx, tx, c, b.Account()); err != nil {
+		if err := s.checkOwner(ctx, tx, c, b.Account()); err != nil {
 			return err
 		}
-		if err := s.mayHaveAnother(ctx, tx, b.Account()); err != nil {
-			return err
-		}
-	}
-	gives := moved || !b.Key.IsZero() // the account gets a key that it did not have
-	if gives || !sameTime(b.ExpiresAt, before.ExpiresAt) {
-		if err := mayLast(c, b.ExpiresAt); err != nil {
+		if err := s.checkKeyCount(ctx, tx, b.Account()); err != nil {
 			return err
 		}
 	}
-	if gives || !slices.Equal(b.Networks, before.Networks) {
-		if err := mayComeFrom(c, b); err != nil {
+	addsKey := moved || !b.Key.IsZero() // the account gets a key that it did not have
+	if addsKey || !sameTime(b.ExpiresAt, before.ExpiresAt) {
+		if err := checkExpiry(c, b.ExpiresAt); err != nil {
+			return err
+		}
+	}
+	if addsKey || !slices.Equal(b.Networks, before.Networks) {
+		if err := checkCallerNetworks(c, b); err != nil {
 			return err
 		}
 	}
 	b.Bound = before.Bound
 	was := access.ParseBound(before.Bound)
-	if is := c.BoundOf(was, b.Account(), gives); was == nil || *is != *was { // else it keeps what only a newer version knows
+	if is := c.NarrowBound(
+		was,
+		b.Account(),
+		addsKey,
+	); was == nil ||
+		*is != *was { // an unchanged bound keeps the names that only a newer version knows
 		b.Bound = access.BoundNames(is)
 	}
-	// The gateways forget the key's old value and its new one.
-	Revoke(tx, s.Entries, append(announced(b.Key), EntryName(before.Hash))...)
-	return mayImport(c, b)
+	// Both the entry of the old value and that of the new one are stale.
+	Revoke(tx, s.Entries, append(changedEntries(b.Key), EntryName(before.Hash))...)
+	return checkImport(c, b)
 }
 
 func sameTime(a, b *rest.Timestamp) bool {
@@ -129,11 +135,11 @@ func sameTime(a, b *rest.Timestamp) bool {
 }
 
 func (s *Service) deleteKey(ctx context.Context, tx *pg.Tx, key *APIKey) error {
-	c, err := access.Of(ctx, tx)
+	c, err := access.ReadCaller(ctx, tx)
 	if err != nil {
 		return err
 	}
-	if err := s.Rules.MayWriteKeys(ctx, tx, c, principal.Owner{Type: key.Owner.Type, ID: key.Owner.ID}); err != nil {
+	if err := s.Rules.CheckWriteKeys(ctx, tx, c, principal.Owner{Type: key.Owner.Type, ID: key.Owner.ID}); err != nil {
 		return err
 	}
 	ended, err := End(ctx, tx, "id = $1", key.ID)
@@ -141,8 +147,8 @@ func (s *Service) deleteKey(ctx context.Context, tx *pg.Tx, key *APIKey) error {
 	return err
 }
 
-// announced returns the names of the gateways' entries that a new value makes out of date; nil where the value is zero.
-func announced(value secret.String) []string {
+// changedEntries returns the names of the Redis entries that a key's new value makes stale. It returns nil if the value is zero.
+func changedEntries(value secret.String) []string {
 	if value.IsZero() {
 		return nil
 	}
@@ -154,52 +160,53 @@ func announced(value secret.String) []string {
 	return names
 }
 
-// mayOwn refuses an owner for whom the caller may not make a key, and keeps the owner from being deleted until the key is made.
-func (s *Service) mayOwn(ctx context.Context, tx *pg.Tx, c access.Caller, owner principal.Owner) error {
+// checkOwner refuses an owner that the caller may not create keys for. It keeps the owner from being deleted until the key is
+// stored.
+func (s *Service) checkOwner(ctx context.Context, tx *pg.Tx, c access.Caller, owner principal.Owner) error {
 	if c.Owner == owner {
 		return nil
 	}
-	if !access.MayRead(ctx, owner) {
-		return problem.New(problem.Forbidden, "The key lacks %s write.", access.PermissionOver(owner.Type))
+	if !access.CanRead(ctx, owner) {
+		return problem.New(problem.Forbidden, "The key lacks %s write.", access.PermissionFor(owner.Type))
 	}
 	if err := s.Rules.Hold(ctx, tx, owner); err != nil {
 		return err
 	}
-	return s.Rules.MayWrite(ctx, tx, c, owner)
+	return s.Rules.CheckWrite(ctx, tx, c, owner)
 }
 
-// mayLast refuses a key that lasts longer than the calling key.
-func mayLast(c access.Caller, expires *rest.Timestamp) error {
+// checkExpiry refuses a key that outlives the calling key.
+func checkExpiry(c access.Caller, expires *rest.Timestamp) error {
 	if c.Latest == nil || expires != nil && !expires.After(*c.Latest) {
 		return nil
 	}
 	return problem.Member(
 		"/expires_at",
 		"out_of_range",
-		"can be %s at the latest, when the calling key expires",
+		"must be %s at the latest, when the calling key expires",
 		c.Latest.UTC().Format(time.RFC3339),
 	)
 }
 
-// mayHaveAnother refuses an account more keys than it may have. It is called under access.Lock.
-func (s *Service) mayHaveAnother(ctx context.Context, tx *pg.Tx, owner principal.Owner) error {
-	most := settings.KeysPerOwner.In(s.Settings.Values())
-	if most == 0 {
+// checkKeyCount refuses a key if the account has as many as it may have. It is called under access.Lock.
+func (s *Service) checkKeyCount(ctx context.Context, tx *pg.Tx, owner principal.Owner) error {
+	maxKeys := settings.KeysPerOwner.In(s.Settings.Values())
+	if maxKeys == 0 {
 		return nil
 	}
-	var has int
+	var count int
 	err := tx.QueryRow(ctx, "SELECT count(*) FROM api_key WHERE owner_type = $1 AND owner_id = $2 AND kind = 'lasting'", owner.Type, owner.ID).
-		Scan(&has)
+		Scan(&count)
 	if err != nil {
 		return fmt.Errorf("count the keys of %s: %w", owner.URL(), err)
 	}
-	if has >= most {
-		return problem.Member("/owner", "too_many", "has %d API keys, and can have no more than %d", has, most)
+	if count >= maxKeys {
+		return problem.Member("/owner", "too_many", "has %d API keys, and may have at most %d", count, maxKeys)
 	}
 	return nil
 }
 
-// Insert makes a key where there is no caller, as on the command line.
+// Insert creates a key without a caller, such as for the command line.
 func Insert(ctx context.Context, tx *pg.Tx, name string, value secret.String, owner principal.Owner) error {
 	hash := apikey.Hash(value.Reveal())
 	var id int64

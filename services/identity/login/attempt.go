@@ -21,16 +21,16 @@ const (
 	askedReset   = "reset"
 )
 
-// attempt is what a caller tried with an account that need not be its own. It is stored in the same way whether there is such an
-// account, and logged a moment later, when no caller waits who could tell the difference.
+// attempt is a login or a password reset that a caller tried. It is stored in the same way whether or not the account exists. It
+// is logged later, when no caller waits that could tell the difference by the time.
 type attempt struct {
-	what    string
-	of      person.Person // nobody: the name is unknown
-	expires *time.Time    // of a link
+	kind    string
+	person  person.Person // the zero Person: the name is unknown
+	expires *time.Time    // when a link expires
 }
 
-func noteAttempt(ctx context.Context, tx *pg.Tx, a attempt) error {
-	tx.Unrecorded("it is recorded a moment later")
+func storeAttempt(ctx context.Context, tx *pg.Tx, a attempt) error {
+	tx.Unrecorded("LogAttempts records it")
 	tx.Wake(Attempted)
 	call := principal.From(ctx)
 	caller := principal.Call{IP: call.IP, RequestID: call.RequestID}
@@ -38,23 +38,23 @@ func noteAttempt(ctx context.Context, tx *pg.Tx, a attempt) error {
 		caller.Principal = &principal.Principal{KeyID: p.KeyID, Owner: p.Owner, Name: p.Name}
 	}
 	_, err := tx.Exec(ctx, "INSERT INTO attempt (what, owner_type, owner_id, name, expires_at, caller) VALUES ($1, $2, $3, $4, $5, $6)",
-		a.what, a.of.Owner.Type, a.of.Owner.ID, a.of.Name, a.expires, caller)
+		a.kind, a.person.Owner.Type, a.person.Owner.ID, a.person.Name, a.expires, caller)
 	if err != nil {
-		return fmt.Errorf("note an attempt: %w", err)
+		return fmt.Errorf("store an attempt: %w", err)
 	}
 	return nil
 }
 
 const (
-	// Attempted is what the service wakes itself with when an attempt was stored.
+	// Attempted is the wake-up that the service sends itself when an attempt was stored.
 	Attempted = "attempts"
-	// attemptDelay is how long LogAttempts waits, so that callers have their answers by then.
+	// attemptDelay is how long LogAttempts waits, so that callers have their responses by then.
 	attemptDelay = time.Second
-	// CountInterval is how often LogUnknownNames is to run.
+	// CountInterval is how often LogUnknownNames runs.
 	CountInterval = 15 * time.Second
 )
 
-// LogAttempts logs, after a moment, the attempts that were stored. Those with an unknown name are counted by the minute instead.
+// LogAttempts logs the stored attempts after attemptDelay. Attempts with an unknown name are counted by the minute instead.
 func (s *Logins) LogAttempts(ctx context.Context) error {
 	select {
 	case <-time.After(attemptDelay):
@@ -79,16 +79,16 @@ func (s *Logins) logAttempt(ctx context.Context) error {
 		caller = principal.Call{}
 		err := tx.QueryRow(ctx, `
 			DELETE FROM attempt WHERE id = (SELECT id FROM attempt ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED)
-			RETURNING what, owner_type, owner_id, name, expires_at, caller`).Scan(&a.what, &a.of.Owner.Type, &a.of.Owner.ID, &a.of.Name, &a.expires, &caller)
+			RETURNING what, owner_type, owner_id, name, expires_at, caller`).Scan(&a.kind, &a.person.Owner.Type, &a.person.Owner.ID, &a.person.Name, &a.expires, &caller)
 		if err != nil {
 			return err
 		}
-		a.of.ID = a.of.Owner.ID
-		switch record := (pg.Record{Kind: string(a.of.Owner.Type), Targets: []pg.Target{a.of.Target()}}); {
-		case !a.of.Exists():
-			tx.Unrecorded("it is counted")
+		a.person.ID = a.person.Owner.ID
+		switch record := (pg.Record{Kind: string(a.person.Owner.Type), Targets: []pg.Target{a.person.Target()}}); {
+		case !a.person.Exists():
+			tx.Unrecorded("LogUnknownNames records the count")
 			return countUnknownName(ctx, tx, access.Network(ctx))
-		case a.what == askedReset:
+		case a.kind == askedReset:
 			record.Part, record.Action, record.Before, record.After = resetKind, "asked", struct{}{}, map[string]any{
 				"expires_at": a.expires.UTC().Format(time.RFC3339),
 			}
@@ -112,7 +112,7 @@ func countUnknownName(ctx context.Context, tx *pg.Tx, network netip.Prefix) erro
 // maxCounted bounds the counts that are logged at a time.
 const maxCounted = 1000
 
-// LogUnknownNames logs how many unknown names each network tried, once the minute is over.
+// LogUnknownNames logs how many unknown names each network has tried, once the minute is over.
 func (s *Logins) LogUnknownNames(ctx context.Context) error {
 	err := s.DB.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("there was none")

@@ -1,5 +1,5 @@
-// Package login signs people in: by password, by a link that is mailed when the password is forgotten, and by a link from another
-// system. It also throttles and records the attempts.
+// Package login signs people in: by password, and by a link from another system. It mails links to those who forgot their password,
+// and throttles and records the attempts.
 package login
 
 import (
@@ -23,44 +23,44 @@ import (
 	"github.com/ironplane/ironplane/services/identity/session"
 )
 
-// Logins answers requests for keys, and so logins by password.
+// Logins answers requests for keys, including logins by password.
 type Logins struct {
 	DB        *pg.DB
 	Hasher    account.Hasher
 	Lockouts  *lockout.Lockouts
-	Passwords *throttle.Queue // logins from networks that the account was not signed in from wait here
+	Passwords *throttle.Queue // of logins from networks that are new to the account
 	People    *person.Directory
 	Keys      *keys.Service
 	Sessions  *session.Service
 	Factors   *mfa.Service
 }
 
-// keyRequest is what asks for a key: a login by a password, a lasting key by a name, an acting session by an owner, or more time for
-// the calling session by nothing. The members that were sent decide, in this order.
+// keyRequest asks for a key. It is a login if it has a password, a lasting key if it has a name, and an acting session if it has
+// an owner. Without members it renews the calling session. The first of these that applies decides.
 type keyRequest struct {
 	keys.Body
-	Email    string        `json:"email" ext:"true" doc:"of a login: of the account"`
-	Username string        `json:"username" ext:"true" doc:"of an admin's login, in place of email"`
-	Password secret.String `json:"password" max:"1024" ext:"true" kept:"false" doc:"makes it a login, for which no key is needed: type is admin or client"`
-	Auth     *rest.RefID   `json:"auth" ext:"true" doc:"of a login: by which of several authenticators it is confirmed" example:"1"`
-	Wrapped  bool          `json:"isWrapped" ext:"true" doc:"means nothing"`
+	Email    string        `json:"email" ext:"true" doc:"For a login: the account's email address."`
+	Username string        `json:"username" ext:"true" doc:"For an admin's login: the username, instead of email."`
+	Password secret.String `json:"password" max:"1024" ext:"true" kept:"false" doc:"Makes the request a login, which needs no key. Its type is admin or client."`
+	Auth     *rest.RefID   `json:"auth" ext:"true" doc:"For a login: the authenticator to confirm it with, if the account has several." example:"1"`
+	Wrapped  bool          `json:"isWrapped" ext:"true" doc:"Ignored."`
 
 	sent   []string
-	person person.Person // who has sent the right password
+	person person.Person // has sent the right password
 }
 
-// Sent takes the names of the members that were sent.
+// Sent stores the names of the members that were sent.
 func (b *keyRequest) Sent(names []string) { b.sent = names }
 
-// purpose is what a key is asked for.
+// purpose is the kind of key that is asked for.
 type purpose int
 
 const (
-	toSignIn purpose = iota
-	toLast
-	toAct
-	toRenew
-	toNothing
+	purposeSignIn purpose = iota
+	purposeCreate
+	purposeAct
+	purposeRenew
+	purposeUnknown
 )
 
 func (b *keyRequest) purpose() purpose {
@@ -69,48 +69,48 @@ func (b *keyRequest) purpose() purpose {
 	}
 	switch {
 	case has("password"):
-		return toSignIn
+		return purposeSignIn
 	case has("name"):
-		return toLast
+		return purposeCreate
 	case has("owner", "owner_id", "owner_type", "type"):
-		return toAct
+		return purposeAct
 	case len(b.sent) == 0 || len(b.sent) == 1 && has("isWrapped"):
-		return toRenew
+		return purposeRenew
 	default:
-		return toNothing
+		return purposeUnknown
 	}
 }
 
-// Resolve checks what the tags cannot say.
+// Resolve checks what the tags cannot express.
 func (b *keyRequest) Resolve(invalid *problem.Fields) {
 	switch b.purpose() {
-	case toSignIn:
-		if t := b.account(); t != principal.Admin && t != principal.Client {
+	case purposeSignIn:
+		if t := b.accountType(); t != principal.Admin && t != principal.Client {
 			invalid.Add("/type", "invalid", "must be admin or client")
 		}
-		if b.Email == "" && (b.Username == "" || b.account() == principal.Client) {
+		if b.Email == "" && (b.Username == "" || b.accountType() == principal.Client) {
 			invalid.Add("/email", "required", "is required")
 		}
 		return
-	case toLast:
+	case purposeCreate:
 		if b.Name == "" {
 			invalid.Add("/name", "required", "is required and cannot be empty")
 		}
-	case toNothing:
+	case purposeUnknown:
 		invalid.Add("/name", "required", "is required")
 	}
 	b.Body.Resolve(invalid)
 }
 
-// account is the type of the one that a login is of.
-func (b *keyRequest) account() principal.OwnerType {
+// accountType returns the type of the account that a login is for.
+func (b *keyRequest) accountType() principal.OwnerType {
 	if b.Type == nil {
 		return ""
 	}
 	return principal.OwnerType(*b.Type)
 }
 
-// keyOrLogin lets every caller through. A login needs no key; prepareKey asks others for one.
+// keyOrLogin is a guard that lets every caller through. A login needs no key, and prepareKey requires one of other requests.
 type keyOrLogin struct{}
 
 func (keyOrLogin) String() string { return "any key, or none with a password" }
@@ -119,20 +119,20 @@ func (keyOrLogin) Check(c *principal.Call, a permission.Access, id int64) error 
 	return guard.Public.Check(c, a, id)
 }
 
-// GivenKey is the answer to a request for a key: the key, or the second factor that a login takes.
+// GivenKey is the response to a request for a key: the key, or the second factor that a login needs.
 type GivenKey struct {
 	rest.Versioned
 	ID        int64            `json:"id,omitempty" db:"id"`
 	Name      string           `json:"name,omitempty" db:"name"`
-	Key       string           `json:"key,omitempty" doc:"the key's value, in this answer and never again"`
+	Key       string           `json:"key,omitempty" doc:"The key's value. Only this response has it."`
 	Owner     keys.KeyOwner    `json:"owner,omitzero" db:"owner_"`
 	ExpiresAt *rest.Timestamp  `json:"expires_at,omitempty" db:"expires_at"`
-	Networks  *[]string        `json:"allowed_cidrs,omitempty" db:"allowed_cidrs" ext:"true" doc:"the networks that it is good from; none: all"`
-	Bound     *[]string        `json:"bound,omitempty" db:"bound" doc:"what it can do at most, whatever its owner holds: what its maker held; left out where it has no such bound"`
-	Verify    *mfa.LoginVerify `json:"verify,omitempty" ext:"true" doc:"of a login that takes a second factor, and there is no key yet: the code that it takes"`
+	Networks  *[]string        `json:"allowed_cidrs,omitempty" db:"allowed_cidrs" ext:"true" doc:"The networks that the key may be used from. Empty: from anywhere."`
+	Bound     *[]string        `json:"bound,omitempty" db:"bound" doc:"The permissions that the key has at most, whatever its owner holds. Left out if the key has all of its owner's."`
+	Verify    *mfa.LoginVerify `json:"verify,omitempty" ext:"true" doc:"The second factor that the login needs. The response has no key then."`
 }
 
-func given(k *keys.APIKey) *GivenKey {
+func newKeyResponse(k *keys.APIKey) *GivenKey {
 	return &GivenKey{
 		Versioned: k.Versioned,
 		ID:        k.ID,
@@ -145,7 +145,7 @@ func given(k *keys.APIKey) *GivenKey {
 	}
 }
 
-// Routes returns the operation that makes keys.
+// Routes returns the operation that creates keys.
 func (s *Logins) Routes() []rest.Route {
 	return rest.Resource[GivenKey, keyRequest]{
 		Path:    "/auth/key",
@@ -158,9 +158,9 @@ func (s *Logins) Routes() []rest.Route {
 		Again:   rest.AgainAnother,
 		Example: `{"name": "billing"}`,
 		Prepare: s.prepareKey,
-		Allow:   s.mayAskForKey,
+		Allow:   s.checkRequest,
 		Lock: func(ctx context.Context, tx *pg.Tx, rows ...*keyRequest) error {
-			if rows[0].purpose() == toLast {
+			if rows[0].purpose() == purposeCreate {
 				return access.Allow(ctx, tx)
 			}
 			return nil
@@ -181,48 +181,48 @@ func (s *Logins) Routes() []rest.Route {
 
 // prepareKey compares the password of a login.
 func (s *Logins) prepareKey(ctx context.Context, _ rest.Verbs, b *keyRequest) (err error) {
-	if b.purpose() != toSignIn {
+	if b.purpose() != purposeSignIn {
 		return guard.AnyKey.Check(principal.From(ctx), permission.Write, 0)
 	}
 	var invalid problem.Fields
-	if b.Resolve(&invalid); len(invalid) == 0 { // else Resolve says so later
-		b.person, err = s.checkPassword(ctx, b.account(), b.Email, b.Username, b.Password)
+	if b.Resolve(&invalid); len(invalid) == 0 { // else Resolve reports the errors later
+		b.person, err = s.checkPassword(ctx, b.accountType(), b.Email, b.Username, b.Password)
 	}
 	return err
 }
 
-// mayAskForKey refuses a caller that may not have such a key.
-func (s *Logins) mayAskForKey(ctx context.Context, tx *pg.Tx, _ []int64, b *keyRequest) error {
+// checkRequest refuses a caller that may not have such a key.
+func (s *Logins) checkRequest(ctx context.Context, tx *pg.Tx, _ []int64, b *keyRequest) error {
 	switch b.purpose() {
-	case toSignIn:
+	case purposeSignIn:
 		return nil
-	case toLast:
-		return s.Keys.MayCreate(ctx, tx, &b.Body)
+	case purposeCreate:
+		return s.Keys.CheckCreate(ctx, tx, &b.Body)
 	default:
-		_, err := access.Of(ctx, tx)
+		_, err := access.ReadCaller(ctx, tx)
 		return err
 	}
 }
 
-// sessionFor answers a request for a session; nil where it is for a lasting key.
+// sessionFor answers a request for a session. It returns nil if the request is for a lasting key.
 func (s *Logins) sessionFor(ctx context.Context, tx *pg.Tx, b *keyRequest) (*GivenKey, error) {
 	var key keys.APIKey
 	var err error
 	switch b.purpose() {
-	case toSignIn:
-		if !b.person.Exists() { // the body was wrong, and no password was compared
+	case purposeSignIn:
+		if !b.person.Exists() { // the body was invalid, and no password was compared
 			return nil, session.ErrNotSignedIn()
 		}
-		if asked, err := s.Factors.AskForCode(ctx, tx, b.person, b.Auth); err != nil || asked != nil {
-			return &GivenKey{Verify: asked}, err
+		if verify, err := s.Factors.AskForCode(ctx, tx, b.person, b.Auth); err != nil || verify != nil {
+			return &GivenKey{Verify: verify}, err
 		}
 		key, err = s.Sessions.SignIn(ctx, tx, b.person)
-	case toAct:
+	case purposeAct:
 		key, err = s.Sessions.Act(ctx, tx, b.Account())
-	case toRenew:
+	case purposeRenew:
 		key, err = s.Sessions.Renew(ctx, tx)
 	default:
 		return nil, nil
 	}
-	return given(&key), err
+	return newKeyResponse(&key), err
 }

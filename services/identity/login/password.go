@@ -17,8 +17,8 @@ import (
 	"github.com/ironplane/ironplane/services/identity/session"
 )
 
-// checkPassword compares a password, and returns the person whose it is. The answer and the time that it takes are the same for an
-// unknown name, an account without a password, a disabled account and a wrong password.
+// checkPassword compares a password, and returns the account's person. The error and the time are the same for an unknown name, an
+// account without a password, a disabled account and a wrong password.
 func (s *Logins) checkPassword(
 	ctx context.Context,
 	t principal.OwnerType,
@@ -28,12 +28,12 @@ func (s *Logins) checkPassword(
 	if p, err = s.People.Find(ctx, t, email, username); err != nil {
 		return person.Person{}, err
 	}
-	guess := lockout.Guess{Name: nameOf(t, email, username), Address: principal.From(ctx).IP}
+	guess := lockout.Guess{Name: guessName(t, email, username), Address: principal.From(ctx).IP}
 	err = s.DB.QueryRow(ctx, "SELECT EXISTS (SELECT FROM signed_in_from WHERE owner_type = $1 AND owner_id = $2 AND network = $3 "+
 		"AND last_at > now() - interval '30 days')", t, p.ID, access.Network(ctx)).
 		Scan(&guess.Known)
 	if err != nil {
-		return person.Person{}, fmt.Errorf("look where somebody signed in: %w", err)
+		return person.Person{}, fmt.Errorf("look up the networks of an account: %w", err)
 	}
 	hash := p.Hash
 	if hash == "" {
@@ -43,7 +43,7 @@ func (s *Logins) checkPassword(
 		matches, err := s.Hasher.Matches(ctx, password, hash)
 		return matches && p.Exists() && !p.Disabled && p.Hash != "", err
 	}
-	right, err := s.Lockouts.Try(ctx, guess, func() (bool, error) {
+	matches, err := s.Lockouts.Try(ctx, guess, func() (bool, error) {
 		if guess.Known {
 			return compare()
 		}
@@ -52,23 +52,24 @@ func (s *Logins) checkPassword(
 	if err != nil {
 		return person.Person{}, fmt.Errorf("compare a password: %w", err)
 	}
-	if right {
+	if matches {
 		err := s.rehash(ctx, &p, password)
 		return p, err
 	}
-	if err := s.DB.InTx(ctx, func(tx *pg.Tx) error { return noteAttempt(ctx, tx, attempt{what: refusedLogin, of: p}) }); err != nil {
+	if err := s.DB.InTx(ctx, func(tx *pg.Tx) error { return storeAttempt(ctx, tx, attempt{kind: refusedLogin, person: p}) }); err != nil {
 		return person.Person{}, err
 	}
 	return person.Person{}, session.ErrNotSignedIn()
 }
 
-// nameOf returns the name by which guesses at an account are counted. It is hashed, because people type passwords into the wrong field.
-func nameOf(t principal.OwnerType, email, username string) string {
+// guessName returns the name by which guesses at an account are counted. It is hashed, because people sometimes type their
+// password as the name.
+func guessName(t principal.OwnerType, email, username string) string {
 	sum := sha256.Sum256([]byte(strings.ToLower(fmt.Sprintf("%s\x00%s\x00%s", t, email, username))))
 	return hex.EncodeToString(sum[:16])
 }
 
-// rehash hashes the password again where the parameters have changed since.
+// rehash hashes the password again if its hash has outdated parameters.
 func (s *Logins) rehash(ctx context.Context, p *person.Person, password secret.String) error {
 	if !s.Hasher.Outdated(p.Hash) {
 		return nil
@@ -92,7 +93,7 @@ func (s *Logins) rehash(ctx context.Context, p *person.Person, password secret.S
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("hash a password anew: %w", err)
+		return fmt.Errorf("rehash a password: %w", err)
 	}
 	return nil
 }

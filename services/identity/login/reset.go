@@ -29,8 +29,8 @@ import (
 
 const (
 	resetTTL  = time.Hour
-	maxResets = 5 // links that an account has at a time
-	// resetKind is the job that mails a link, and the part of an account of which the link's use is recorded.
+	maxResets = 5 // unused links of an account
+	// resetKind is the kind of the job that mails a link, and the part of an account in records of links.
 	resetKind = "password-reset"
 )
 
@@ -44,21 +44,21 @@ type Resets struct {
 	Mails    *events.Outbox
 }
 
-// PasswordReset says whose password is chosen anew.
+// PasswordReset is the response to a request to reset a password.
 type PasswordReset struct {
-	User ResetUser `json:"user"`
+	User ResetUser `json:"user" doc:"The account whose password is reset."`
 }
 
-// ResetUser is an account. A caller that may not read it sees the address that it has sent.
+// ResetUser is an account. A caller that may not read the account sees only the address that it has sent.
 type ResetUser struct {
-	Email    string  `json:"email"`
-	ID       *int64  `json:"id,omitempty" doc:"to who may read the account"`
-	Name     *string `json:"name,omitempty" doc:"the same"`
-	Username *string `json:"username,omitempty" doc:"the same, of an admin"`
+	Email    string  `json:"email" doc:"The email address."`
+	ID       *int64  `json:"id,omitempty" doc:"The account's id, for callers that may read the account."`
+	Name     *string `json:"name,omitempty" doc:"The account's name, for callers that may read the account."`
+	Username *string `json:"username,omitempty" doc:"The admin's username, for callers that may read the account."`
 }
 
-// shown returns an account for a caller that may read it.
-func shown(p person.Person) PasswordReset {
+// describeAccount returns an account for a caller that may read it.
+func describeAccount(p person.Person) PasswordReset {
 	user := ResetUser{Email: p.Email, ID: &p.ID, Name: &p.Name}
 	if p.Owner.Type == principal.Admin {
 		user.Username = &p.Name
@@ -66,37 +66,37 @@ func shown(p person.Person) PasswordReset {
 	return PasswordReset{user}
 }
 
-type askForReset struct {
-	Email string              `json:"email" required:"create" max:"320" example:"owner@example.com" doc:"of the account"`
-	Type  principal.OwnerType `json:"type" required:"create" enum:"admin,client" example:"client" doc:"of the account"`
+type resetRequest struct {
+	Email string              `json:"email" required:"create" max:"320" example:"owner@example.com" doc:"The account's email address."`
+	Type  principal.OwnerType `json:"type" required:"create" enum:"admin,client" example:"client" doc:"The account's type."`
 }
 
-type newReset struct {
-	Body   rest.Body[askForReset]
-	asked  *askForReset
-	person person.Person // nobody: no link is mailed
+type newResetRequest struct {
+	Body   rest.Body[resetRequest]
+	body   *resetRequest
+	person person.Person // the zero Person: no link is mailed
 }
 
-type choosePassword struct {
-	Token    secret.String `json:"token" required:"create,edit" max:"255" kept:"false" example:"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA" doc:"that stands behind the # of the mailed link"`
-	Password secret.String `json:"password" required:"create,edit" max:"1024" example:"a long walk in the rain" doc:"hard to guess, and at least as long as the setting security.password_length says (12 characters)"`
-	Keys     bool          `json:"keys" kept:"false" example:"false" doc:"whether the account's lasting keys are deleted, too"`
+type passwordChoice struct {
+	Token    secret.String `json:"token" required:"create,edit" max:"255" kept:"false" example:"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA" doc:"The token behind the # of the mailed link."`
+	Password secret.String `json:"password" required:"create,edit" max:"1024" example:"a long walk in the rain" doc:"The new password. It must be hard to guess and as long as the setting security.password_length asks for (12 characters)."`
+	Keys     bool          `json:"keys" kept:"false" example:"false" doc:"Whether to delete the account's lasting keys too."`
 }
 
-type finishReset struct {
+type finishResetRequest struct {
 	ID   int64 `path:"*"`
-	Body rest.Body[choosePassword]
+	Body rest.Body[passwordChoice]
 
-	found reset
-	sent  *choosePassword
+	found resetLink
+	body  *passwordChoice
 	hash  string // of the password
 }
 
-// reset is a link by which a password is chosen.
-type reset struct {
+// resetLink is a link by which a password is chosen.
+type resetLink struct {
 	id      int64
 	person  person.Person
-	version int64 // of the person's credentials when it was made
+	version int64 // of the person's credentials when the link was created
 	welcome bool
 	ip      netip.Addr
 	hash    []byte
@@ -106,25 +106,25 @@ type reset struct {
 // Routes returns the operations on forgotten passwords.
 func (s *Resets) Routes() []rest.Route {
 	return []rest.Route{
-		rest.Mutation[newReset, PasswordReset]{
+		rest.Mutation[newResetRequest, PasswordReset]{
 			Method:  http.MethodPost,
 			Path:    "/auth/password-reset",
 			Guard:   guard.Public,
 			Name:    "requestPasswordReset",
-			Summary: "Have a link mailed to choose a new password by",
-			Doc: "The answer is the same where nobody has the address, unless the caller may read the account. An admin without a password, " +
-				"and a disabled account, get no mail.",
+			Summary: "Mail a link to choose a new password",
+			Doc: "The response is the same if no account has the address, unless the caller may read the account. An admin without a " +
+				"password, and a disabled account, get no mail.",
 			Effect:  rest.Effect{Logs: rest.LogsEach, Again: rest.AgainAnother},
 			Prepare: s.findForReset,
 			Do:      s.makeReset,
 		},
-		rest.Mutation[finishReset, PasswordReset]{
+		rest.Mutation[finishResetRequest, PasswordReset]{
 			Method:    http.MethodPatch,
 			Path:      "/auth/password-reset/{reset_id}",
 			Guard:     guard.Public,
 			Name:      "finishPasswordReset",
 			Summary:   "Choose a new password by a mailed link",
-			Doc:       "It works once, for an hour, and ends all sessions of the account.",
+			Doc:       "The link works once, within an hour. All sessions of the account end.",
 			Extension: true,
 			Effect:    rest.Effect{Logs: rest.LogsEach, Again: rest.AgainRefused},
 			Prepare:   s.prepareReset,
@@ -133,40 +133,40 @@ func (s *Resets) Routes() []rest.Route {
 	}
 }
 
-// findForReset looks for the account. It takes equally long where there is none.
-func (s *Resets) findForReset(ctx context.Context, req *newReset) (err error) {
-	if req.asked, err = req.Body.New(); err != nil {
+// findForReset looks for the account. It takes the same time if there is none.
+func (s *Resets) findForReset(ctx context.Context, req *newResetRequest) (err error) {
+	if req.body, err = req.Body.New(); err != nil {
 		return err
 	}
-	req.person, err = s.People.Find(ctx, req.asked.Type, req.asked.Email, "")
+	req.person, err = s.People.Find(ctx, req.body.Type, req.body.Email, "")
 	return err
 }
 
-func (s *Resets) makeReset(ctx context.Context, tx *pg.Tx, req newReset) (answer PasswordReset, err error) {
+func (s *Resets) makeReset(ctx context.Context, tx *pg.Tx, req newResetRequest) (response PasswordReset, err error) {
 	p := req.person
-	if answer.User.Email = req.asked.Email; p.Exists() && principal.From(ctx).Principal != nil && access.MayRead(ctx, p.Owner) {
-		answer = shown(p)
+	if response.User.Email = req.body.Email; p.Exists() && principal.From(ctx).Principal != nil && access.CanRead(ctx, p.Owner) {
+		response = describeAccount(p)
 	}
-	if !p.MayReset() {
+	if !p.CanReset() {
 		p = person.Person{}
 	}
-	r := reset{person: p, version: p.Version, ip: access.Address(ctx)}
-	if err := s.keepReset(ctx, tx, &r, resetTTL); err != nil {
-		return answer, err
+	r := resetLink{person: p, version: p.Version, ip: access.Address(ctx)}
+	if err := s.storeReset(ctx, tx, &r, resetTTL); err != nil {
+		return response, err
 	}
-	return answer, noteAttempt(ctx, tx, attempt{what: askedReset, of: p, expires: &r.expires})
+	return response, storeAttempt(ctx, tx, attempt{kind: askedReset, person: p, expires: &r.expires})
 }
 
-// readReset reads a link. Of its person it sets the owner alone, who may be gone.
-func readReset(ctx context.Context, q pg.Querier, id int64) (r reset, err error) {
+// readReset reads a link. It sets only the person's owner, whose account may be deleted.
+func readReset(ctx context.Context, q pg.Querier, id int64) (r resetLink, err error) {
 	err = q.QueryRow(ctx, "SELECT id, coalesce(owner_type, ''), coalesce(owner_id, 0), credentials, welcome, ip, hash, expires_at "+
 		"FROM password_reset WHERE id = $1 AND expires_at > now()", id).
 		Scan(&r.id, &r.person.Owner.Type, &r.person.Owner.ID, &r.version, &r.welcome, &r.ip, &r.hash, &r.expires)
 	return r, err
 }
 
-// prepareReset compares the token, before it looks whose link it is, and hashes the password.
-func (s *Resets) prepareReset(ctx context.Context, req *finishReset) (err error) {
+// prepareReset compares the token before it looks up the account, and hashes the password.
+func (s *Resets) prepareReset(ctx context.Context, req *finishResetRequest) (err error) {
 	if req.found, err = readReset(ctx, s.DB, req.ID); err != nil {
 		return err
 	}
@@ -176,13 +176,13 @@ func (s *Resets) prepareReset(ctx context.Context, req *finishReset) (err error)
 	}
 	token := sha256.Sum256([]byte(body.Token.Reveal()))
 	if subtle.ConstantTimeCompare(token[:], req.found.hash) != 1 {
-		return problem.Member("/token", "wrong", "is not the one of the link")
+		return problem.Member("/token", "wrong", "is not the link's token")
 	}
-	if req.found.person, err = s.People.Of(ctx, req.found.person.Owner); err != nil {
+	if req.found.person, err = s.People.Get(ctx, req.found.person.Owner); err != nil {
 		return err
 	}
 	p := req.found.person
-	if !p.MayReset() || req.found.version != p.Version {
+	if !p.CanReset() || req.found.version != p.Version {
 		return pgx.ErrNoRows
 	}
 	var invalid problem.Fields
@@ -192,18 +192,18 @@ func (s *Resets) prepareReset(ctx context.Context, req *finishReset) (err error)
 	if err := invalid.Err(); err != nil {
 		return err
 	}
-	req.sent = body
+	req.body = body
 	req.hash, err = s.Hasher.Hash(ctx, body.Password)
 	return err
 }
 
-// notOperators is the condition for keys that were made without users.clients write.
-const notOperators = "coalesce(NOT bound @> ARRAY['users.clients write'], true)"
+// notOperatorKeys is the condition for keys whose creator lacked users.clients write.
+const notOperatorKeys = "coalesce(NOT bound @> ARRAY['users.clients write'], true)"
 
-func (s *Resets) finishReset(ctx context.Context, tx *pg.Tx, req finishReset) (answer PasswordReset, err error) {
+func (s *Resets) finishReset(ctx context.Context, tx *pg.Tx, req finishResetRequest) (response PasswordReset, err error) {
 	p := req.found.person
 	if err := access.Lock(ctx, tx); err != nil {
-		return answer, err
+		return response, err
 	}
 	used, err := tx.Exec(
 		ctx,
@@ -212,30 +212,30 @@ func (s *Resets) finishReset(ctx context.Context, tx *pg.Tx, req finishReset) (a
 		req.found.hash,
 	)
 	if err != nil {
-		return answer, fmt.Errorf("use a password reset: %w", err)
+		return response, fmt.Errorf("use a password reset: %w", err)
 	}
 	if used.RowsAffected() == 0 {
-		return answer, pgx.ErrNoRows
+		return response, pgx.ErrNoRows
 	}
-	changes := []string{"A new password was chosen by a link that was mailed, and all sessions ended."}
-	which := "kind <> 'lasting'"
+	changes := []string{"A new password was chosen by a mailed link, and all sessions ended."}
+	condition := "kind <> 'lasting'"
 	switch {
-	case req.sent.Keys:
-		which = "true"
+	case req.body.Keys:
+		condition = "true"
 		changes = append(changes, "All API keys were deleted.")
-	case p.ProvesMailbox():
-		which = "(kind <> 'lasting' OR " + notOperators + ")"
+	case p.HasUnprovenMailbox():
+		condition = "(kind <> 'lasting' OR " + notOperatorKeys + ")"
 	}
-	ended, err := keys.End(ctx, tx, "owner_type = $1 AND owner_id = $2 AND "+which, p.Owner.Type, p.Owner.ID)
+	ended, err := keys.End(ctx, tx, "owner_type = $1 AND owner_id = $2 AND "+condition, p.Owner.Type, p.Owner.ID)
 	if err != nil {
-		return answer, err
+		return response, err
 	}
 	if err := keys.EndLinks(ctx, tx, p.Owner); err != nil {
-		return answer, err
+		return response, err
 	}
-	if p.Owner.Type == principal.Client && !p.Claimed { // who had the account before may have added some
+	if p.Owner.Type == principal.Client && !p.Claimed { // somebody who used the account before may have added some
 		if _, err := keys.EndSecondFactors(ctx, tx, p.Owner); err != nil {
-			return answer, err
+			return response, err
 		}
 	}
 	if p.Owner.Type == principal.Client {
@@ -245,7 +245,7 @@ func (s *Resets) finishReset(ctx context.Context, tx *pg.Tx, req finishReset) (a
 		err = admin.SetPassword(ctx, tx, p, req.hash)
 	}
 	if err != nil {
-		return answer, err
+		return response, err
 	}
 	keys.Revoke(tx, s.Entries, ended...)
 	tx.Record(
@@ -258,5 +258,5 @@ func (s *Resets) finishReset(ctx context.Context, tx *pg.Tx, req finishReset) (a
 			After:   struct{}{},
 		},
 	)
-	return shown(p), s.People.Notify(ctx, tx, p, changes...)
+	return describeAccount(p), s.People.Notify(ctx, tx, p, changes...)
 }

@@ -25,8 +25,8 @@ import (
 	"github.com/ironplane/ironplane/services/identity/session"
 )
 
-// keepReset stores a link, and enqueues the job that mails it.
-func (s *Resets) keepReset(ctx context.Context, tx *pg.Tx, r *reset, good time.Duration) error {
+// storeReset stores a link, and enqueues the job that mails it.
+func (s *Resets) storeReset(ctx context.Context, tx *pg.Tx, r *resetLink, ttl time.Duration) error {
 	var ownerType *principal.OwnerType
 	var ownerID *int64
 	if r.person.Exists() {
@@ -34,10 +34,10 @@ func (s *Resets) keepReset(ctx context.Context, tx *pg.Tx, r *reset, good time.D
 	}
 	err := tx.QueryRow(ctx, "INSERT INTO password_reset (owner_type, owner_id, credentials, welcome, ip, expires_at) "+
 		"VALUES ($1, $2, $3, $4, $5, now() + $6) RETURNING id, expires_at",
-		ownerType, ownerID, r.version, r.welcome, r.ip, good).
+		ownerType, ownerID, r.version, r.welcome, r.ip, ttl).
 		Scan(&r.id, &r.expires)
 	if err != nil {
-		return fmt.Errorf("keep a password reset: %w", err)
+		return fmt.Errorf("store a password reset: %w", err)
 	}
 	job := s.Job()
 	return jobs.Enqueue(ctx, tx, &job, resetTask{r.id})
@@ -48,7 +48,8 @@ type resetTask struct {
 	Reset int64 `json:"reset"`
 }
 
-// Job mails a link. It finds out whether there is such an account, because no caller waits for it.
+// Job returns the job that mails a link. The job, and not the request, looks whether the account exists: so no caller can tell by
+// the time.
 func (s *Resets) Job() service.Job {
 	return service.Job{
 		Kind:     resetKind,
@@ -61,10 +62,10 @@ func (s *Resets) Job() service.Job {
 func (s *Resets) mailReset(ctx context.Context, _ *service.Attempt, task resetTask) error {
 	r, err := readReset(ctx, s.DB, task.Reset)
 	if err == nil {
-		r.person, err = s.People.Of(ctx, r.person.Owner)
+		r.person, err = s.People.Get(ctx, r.person.Owner)
 	}
 	if errors.Is(err, pgx.ErrNoRows) ||
-		err == nil && (!r.person.MayReset() || r.person.Email == "" || r.hash != nil || r.version != r.person.Version) {
+		err == nil && (!r.person.CanReset() || r.person.Email == "" || r.hash != nil || r.version != r.person.Version) {
 		return nil
 	}
 	if err != nil {
@@ -77,12 +78,12 @@ func (s *Resets) mailReset(ctx context.Context, _ *service.Attempt, task resetTa
 		return err
 	}
 	return s.DB.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("who asked for it is recorded")
+		tx.Unrecorded("the request for the link is recorded")
 		if err := tx.Lock(
 			ctx,
 			"resets of "+string(r.person.Owner.Type),
 			r.person.Owner.ID,
-		); err != nil { // concurrent mails are counted, too
+		); err != nil { // so that concurrent mails are counted
 			return err
 		}
 		kept, err := tx.Exec(ctx, `
@@ -100,16 +101,17 @@ func (s *Resets) mailReset(ctx context.Context, _ *service.Attempt, task resetTa
 	})
 }
 
-// passwordLink returns the address where a password is chosen: in the panel or, where there is none, at the gateway.
-func (s *Resets) passwordLink(r reset, token secret.String) (secret.String, error) {
+// passwordLink returns the address of the page where a password is chosen. It is a page of the panel or, without a panel, of the
+// gateway.
+func (s *Resets) passwordLink(r resetLink, token secret.String) (secret.String, error) {
 	values := s.Settings.Values()
-	if panel := session.Panel(values, r.person.Owner.Type); panel != "" {
+	if panel := session.PanelURL(values, r.person.Owner.Type); panel != "" {
 		return secret.New(fmt.Sprintf("%s/auth/password-reset/%d#%s", panel, r.id, url.Values{"token": {token.Reveal()}}.Encode())), nil
 	}
 	api := strings.TrimRight(settings.APIURL.In(values), "/")
 	if api == "" {
 		return secret.String{}, errors.New(
-			"a link cannot be made: nobody says where callers reach the API (IRONPLANE_API_URL), nor where the panel is",
+			"make a link to reset a password: set IRONPLANE_API_URL or the panel's address",
 		)
 	}
 	return secret.New(fmt.Sprintf("%s/-/password#%s", api, url.Values{"id": {fmt.Sprint(r.id)}, "token": {token.Reveal()}}.Encode())), nil
@@ -117,13 +119,13 @@ func (s *Resets) passwordLink(r reset, token secret.String) (secret.String, erro
 
 // Welcome mails a new client the link by which it chooses its first password.
 func (s *Resets) Welcome(ctx context.Context, tx *pg.Tx, m events.Message) error {
-	var of credentials.Welcome
-	if err := json.Unmarshal(m.Content, &of); err != nil {
-		return fmt.Errorf("read whom to welcome: %w", err)
+	var welcome credentials.Welcome
+	if err := json.Unmarshal(m.Content, &welcome); err != nil {
+		return fmt.Errorf("parse a welcome message: %w", err)
 	}
-	p, err := s.People.Of(ctx, principal.Owner{Type: principal.Client, ID: of.Client})
+	p, err := s.People.Get(ctx, principal.Owner{Type: principal.Client, ID: welcome.Client})
 	if err != nil || !p.Exists() {
 		return err
 	}
-	return s.keepReset(ctx, tx, &reset{person: p, version: p.Version, welcome: true}, credentials.WelcomeTime)
+	return s.storeReset(ctx, tx, &resetLink{person: p, version: p.Version, welcome: true}, credentials.WelcomeTime)
 }

@@ -28,8 +28,8 @@ import (
 	"github.com/ironplane/ironplane/services/identity/session"
 )
 
-// maxCodes bounds the links of a key that are good.
-const maxCodes = 1000
+// maxOpenLinks bounds the unused links of a key.
+const maxOpenLinks = 1000
 
 // Links answers requests for links that sign in to a panel.
 type Links struct {
@@ -41,33 +41,33 @@ type Links struct {
 	OpenID   *openid.Service
 }
 
-type askForLink struct {
-	Owner    string `query:"owner" max:"100" doc:"whom it signs in, as a path: /client/5; none: the owner of the calling key"`
-	ViewType string `query:"view_type" max:"100" doc:"what the panel shows: the type of a target as in the log, or server"`
-	ViewID   int64  `query:"view_id" min:"1" doc:"and which one"`
-	Embed    bool   `query:"embed" doc:"whether the panel is shown inside of another page"`
-	Redirect string `query:"redirect" max:"2000" doc:"the path of the panel that is shown; never another host's"`
+type linkQuery struct {
+	Owner    string `query:"owner" max:"100" doc:"The path of the account to sign in to, such as /client/5. Left out: the owner of the calling key."`
+	ViewType string `query:"view_type" max:"100" doc:"The type of the item that the panel shows: the type of a target in the log, or server."`
+	ViewID   int64  `query:"view_id" min:"1" doc:"The id of the item that the panel shows."`
+	Embed    bool   `query:"embed" doc:"Whether the panel is embedded in another page."`
+	Redirect string `query:"redirect" max:"2000" doc:"The path of the panel's page that is shown. Other hosts are refused."`
 }
 
-// check refuses what must not be sent to a panel.
-func (q *askForLink) check() error {
+// check refuses values that must not be sent to a panel.
+func (q *linkQuery) check() error {
 	var invalid problem.Fields
 	if q.Redirect != "" && !isPath(q.Redirect) {
 		invalid.Add("?redirect", "invalid", "must be a path of the panel, such as /servers/7")
 	}
 	if _, ok := principal.ParseOwner(q.Owner); q.Owner != "" && !ok {
-		invalid.Add("?owner", "invalid", "must be an owner's path, such as /client/5")
+		invalid.Add("?owner", "invalid", "must be an account's path, such as /client/5")
 	}
 	if len(invalid) == 0 {
 		return nil
 	}
-	refused := problem.New(problem.BadRequest, "The query is wrong.")
+	refused := problem.New(problem.BadRequest, "The query is invalid.")
 	refused.Fields = invalid
 	return refused
 }
 
-// isPath tells whether a browser reads a text as a path of the page's own host. Browsers read a backslash as a slash, and skip control
-// characters.
+// isPath tells whether browsers read a text as a path of the page's own host. Browsers read a backslash as a slash, and skip
+// control characters.
 func isPath(text string) bool {
 	to, err := url.Parse(text)
 	return err == nil && to.Scheme == "" && to.Host == "" && strings.HasPrefix(text, "/") && !strings.HasPrefix(text, "//") &&
@@ -75,60 +75,60 @@ func isPath(text string) bool {
 }
 
 // fragment returns the part of the link behind the #, which the panel reads.
-func (q *askForLink) fragment(code secret.String) string {
-	told := url.Values{"key": {code.Reveal()}}
+func (q *linkQuery) fragment(code secret.String) string {
+	values := url.Values{"key": {code.Reveal()}}
 	for name, value := range map[string]string{"view_type": q.ViewType, "redirect": q.Redirect} {
 		if value != "" {
-			told.Set(name, value)
+			values.Set(name, value)
 		}
 	}
 	if q.ViewID != 0 {
-		told.Set("view_id", strconv.FormatInt(q.ViewID, 10))
+		values.Set("view_id", strconv.FormatInt(q.ViewID, 10))
 	}
 	if q.Embed {
-		told.Set("embed", "1")
+		values.Set("embed", "1")
 	}
-	return told.Encode()
+	return values.Encode()
 }
 
-type exchange struct {
+type exchangeRequest struct {
 	Body rest.Body[ssoCode]
 }
 
 type ssoCode struct {
-	Code     secret.String `json:"code" required:"create" max:"255" kept:"false" example:"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA" doc:"that stands behind key= in the link"`
-	Verifier secret.String `json:"verifier" max:"255" kept:"false" doc:"of a sign-in by OpenID Connect: what its challenge was made of"`
+	Code     secret.String `json:"code" required:"create" max:"255" kept:"false" example:"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA" doc:"The code behind key= in the link."`
+	Verifier secret.String `json:"verifier" max:"255" kept:"false" doc:"For a sign-in by OpenID Connect: the text that its challenge was derived from."`
 }
 
 // Routes returns the operations on links to the panels.
 func (s *Links) Routes() []rest.Route {
 	return []rest.Route{
-		rest.Read[askForLink, session.SSOLink]{
+		rest.Read[linkQuery, session.SSOLink]{
 			Path:    "/auth/sso",
 			Guard:   guard.AnyKey,
 			Name:    "getSSOLink",
-			Summary: "Make a link that signs in to the panel",
+			Summary: "Create a link that signs in to the panel",
 			Writes:  true,
-			Doc: "The link is good once, for a minute, while the calling key is. It signs in the key's owner or, with owner, whom the caller " +
-				"may act for. A browser is sent there, where keys are taken from the query.",
+			Doc: "The link works once, within a minute, as long as the calling key is valid. It signs in the key's owner or, with " +
+				"owner, an account that the caller may act for. Browsers are redirected to the link.",
 			Do: s.makeLink,
 		},
-		rest.Mutation[exchange, keys.APIKey]{
+		rest.Mutation[exchangeRequest, keys.APIKey]{
 			Method:    http.MethodPost,
 			Path:      "/auth/sso",
 			Guard:     guard.Public,
 			Name:      "exchangeSSOCode",
 			Summary:   "Begin a session by a link's code",
 			Extension: true,
-			Doc: "The session is an acting one: it counts as no login, and writes no keys, passwords and the like. A code that a sign-in " +
-				"by OpenID Connect has led to begins a login's session; it takes the verifier.",
+			Doc: "The session is an acting one: it is not a login, and cannot change keys, passwords or second factors. The code of a " +
+				"sign-in by OpenID Connect needs the verifier, and begins a login's session.",
 			Effect: rest.Effect{Logs: rest.LogsEach, Again: rest.AgainRefused},
 			Do:     s.exchangeCode,
 		},
 	}
 }
 
-func (s *Links) makeLink(ctx context.Context, q askForLink) (link session.SSOLink, err error) {
+func (s *Links) makeLink(ctx context.Context, q linkQuery) (link session.SSOLink, err error) {
 	if err := q.check(); err != nil {
 		return link, err
 	}
@@ -136,32 +136,32 @@ func (s *Links) makeLink(ctx context.Context, q askForLink) (link session.SSOLin
 	if call.Acting {
 		return link, access.ErrActing()
 	}
-	of := call.Owner
+	owner := call.Owner
 	if q.Owner != "" {
-		of, _ = principal.ParseOwner(q.Owner)
+		owner, _ = principal.ParseOwner(q.Owner)
 	}
 	var own person.Person // a client's own link claims the account
-	if of == call.Owner && of.Type == principal.Client {
-		if own, err = s.People.Of(ctx, of); err != nil {
+	if owner == call.Owner && owner.Type == principal.Client {
+		if own, err = s.People.Get(ctx, owner); err != nil {
 			return link, err
 		}
 	}
 	code := keys.NewToken()
 	err = s.DB.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("that it is used is recorded")
-		c, err := access.Locked(ctx, tx)
+		tx.Unrecorded("the use of the link is recorded")
+		c, err := access.LockCaller(ctx, tx)
 		if err != nil {
 			return err
 		}
-		if err := s.Rules.MayActFor(ctx, tx, c, of); err != nil {
+		if err := s.Rules.CheckActFor(ctx, tx, c, owner); err != nil {
 			return err
 		}
-		panel := session.Panel(s.Settings.Values(), of.Type)
+		panel := session.PanelURL(s.Settings.Values(), owner.Type)
 		if panel == "" {
-			return session.ErrNoPanel(of.Type)
+			return session.ErrNoPanel(owner.Type)
 		}
 		link.URL = panel + "/auth/sso#" + q.fragment(code)
-		if err := keepCode(ctx, tx, c, of, code, own.Version, &link.ExpiresAt); err != nil {
+		if err := storeCode(ctx, tx, c, owner, code, own.Version, &link.ExpiresAt); err != nil {
 			return err
 		}
 		return s.People.Claim(ctx, tx, own, credentials.Linked)
@@ -169,29 +169,29 @@ func (s *Links) makeLink(ctx context.Context, q askForLink) (link session.SSOLin
 	return link, err
 }
 
-// keepCode stores a code that signs in an account, and sets until to when it expires.
-func keepCode(
+// storeCode stores a code that signs in to an account, and sets expiresAt.
+func storeCode(
 	ctx context.Context,
 	tx *pg.Tx,
 	c access.Caller,
-	of principal.Owner,
+	owner principal.Owner,
 	code secret.String,
 	version int64,
-	until *rest.Timestamp,
+	expiresAt *rest.Timestamp,
 ) error {
-	var has int
-	if err := tx.QueryRow(ctx, "SELECT count(*) FROM sso_code WHERE key_id = $1 AND expires_at > now()", c.KeyID).Scan(&has); err != nil {
+	var count int
+	if err := tx.QueryRow(ctx, "SELECT count(*) FROM sso_code WHERE key_id = $1 AND expires_at > now()", c.KeyID).Scan(&count); err != nil {
 		return fmt.Errorf("count a key's codes: %w", err)
 	}
-	if has >= maxCodes {
-		refused := problem.New(problem.TooManyRequests, "The key has %d links that are good for a minute, and can have no more.", has)
+	if count >= maxOpenLinks {
+		refused := problem.New(problem.TooManyRequests, "The key has %d unused links, and may have no more. Links expire after a minute.", count)
 		refused.RetryAfter = session.LinkTTL
 		return refused
 	}
 	hash := sha256.Sum256([]byte(code.Reveal()))
-	var ends *time.Time
+	var latest *time.Time
 	if c.KeyExpires != nil {
-		ends = &c.KeyExpires.Time
+		latest = &c.KeyExpires.Time
 	}
 	err := tx.QueryRow(
 		ctx,
@@ -201,19 +201,19 @@ func keepCode(
 			least(now() + @ttl, @latest::timestamptz))
 		RETURNING expires_at`,
 		pgx.StrictNamedArgs{
-			"hash": hash[:], "owner_type": of.Type, "owner_id": of.ID, "key_id": c.KeyID,
+			"hash": hash[:], "owner_type": owner.Type, "owner_id": owner.ID, "key_id": c.KeyID,
 			"actor_type": c.Owner.Type, "actor_id": c.Owner.ID, "actor_name": principal.From(ctx).Principal.Name,
-			"bound": access.BoundNames(c.Bound), "credentials": version, "ttl": session.LinkTTL, "latest": ends,
+			"bound": access.BoundNames(c.Bound), "credentials": version, "ttl": session.LinkTTL, "latest": latest,
 		},
-	).Scan(&until.Time)
+	).Scan(&expiresAt.Time)
 	if err != nil {
-		return fmt.Errorf("keep a code: %w", err)
+		return fmt.Errorf("store a code: %w", err)
 	}
 	return nil
 }
 
-// exchangeCode begins the session of a code: of a link or, where there is none, of a sign-in by OpenID Connect.
-func (s *Links) exchangeCode(ctx context.Context, tx *pg.Tx, req exchange) (keys.APIKey, error) {
+// exchangeCode begins the session of a link's code. A code that belongs to no link may belong to a sign-in by OpenID Connect.
+func (s *Links) exchangeCode(ctx context.Context, tx *pg.Tx, req exchangeRequest) (keys.APIKey, error) {
 	body, err := req.Body.New()
 	if err != nil {
 		return keys.APIKey{}, err
@@ -225,25 +225,25 @@ func (s *Links) exchangeCode(ctx context.Context, tx *pg.Tx, req exchange) (keys
 	var owner, actor principal.Owner
 	var key, version int64
 	var name string
-	var limits *[]string
-	var ends *rest.Timestamp
+	var boundNames *[]string
+	var latest *rest.Timestamp
 	err = tx.QueryRow(ctx, `
 		DELETE FROM sso_code c USING api_key k LEFT JOIN admin a ON a.id = k.admin_id
 		WHERE c.hash = $1 AND c.expires_at > clock_timestamp() AND k.id = c.key_id AND (k.expires_at IS NULL OR k.expires_at > clock_timestamp()) AND a.disabled IS NOT TRUE
 		RETURNING c.owner_type, c.owner_id, c.actor_type, c.actor_id, c.key_id, c.actor_name, c.bound, c.credentials, k.expires_at`, hash[:]).
-		Scan(&owner.Type, &owner.ID, &actor.Type, &actor.ID, &key, &name, &limits, &version, &ends)
+		Scan(&owner.Type, &owner.ID, &actor.Type, &actor.ID, &key, &name, &boundNames, &version, &latest)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return s.OpenID.Exchange(ctx, tx, hash[:], body.Verifier)
 	}
 	if err != nil {
 		return keys.APIKey{}, fmt.Errorf("use a code: %w", err)
 	}
-	begun, err := s.Sessions.BeginActing(
+	newKey, err := s.Sessions.BeginActing(
 		ctx,
 		tx,
-		session.Options{Owner: owner, Actor: &actor, MadeWith: &key, Bound: access.ParseBound(limits), Credentials: version},
+		session.Options{Owner: owner, Actor: &actor, ParentKey: &key, Bound: access.ParseBound(boundNames), Credentials: version},
 		name,
-		ends,
+		latest,
 	)
-	return begun, err
+	return newKey, err
 }

@@ -1,5 +1,5 @@
-// Package mfa is second factors: authenticator apps, codes by mail, security keys and recovery codes. An account asks for a code of
-// one of its authenticators and confirms it, to sign in or to make a change that takes a fresh confirmation.
+// Package mfa manages second factors: authenticator apps, codes by mail, security keys and recovery codes. An account confirms a
+// code of one of its authenticators to sign in, or to make a change that needs a recent confirmation.
 package mfa
 
 import (
@@ -30,13 +30,13 @@ type Service struct {
 	DB         *pg.DB
 	Box        *seal.Box
 	Lockouts   *lockout.Lockouts
-	Challenges *throttle.Queue // answers to challenges that do not exist wait here
+	Challenges *throttle.Queue // of answers to challenges that do not exist
 	Settings   *settings.Follower
 	Rules      *access.Rules
 	People     *person.Directory
 	Sessions   *session.Service
 	Mails      *events.Outbox
-	Passkeys   *passkey.Party // nil: they are not used here
+	Passkeys   *passkey.Party // nil: passkeys are not configured
 }
 
 // Routes returns the operations on authenticators, codes and recovery codes.
@@ -46,25 +46,25 @@ func (s *Service) Routes() []rest.Route {
 
 // The methods, by the ids of their rows.
 const (
-	byTOTP    = 1
-	byEmail   = 2
-	byPasskey = 3
+	methodTOTP    = 1
+	methodEmail   = 2
+	methodPasskey = 3
 )
 
 // maxAuthenticators bounds the authenticators of an account.
 const maxAuthenticators = 50
 
-// Authenticator is a second factor: an app that makes codes, an address that codes are mailed to, or a security key.
+// Authenticator is a second factor: an app that shows codes, an address that codes are mailed to, or a security key.
 type Authenticator struct {
 	rest.Versioned
 	ID            int64         `json:"id" db:"id"`
 	Name          string        `json:"-" db:"title"`
-	Called        *string       `json:"name,omitempty" db:"name" ext:"true" doc:"what its owner calls it"`
-	Method        rest.Ref      `json:"method" db:"method_"`
-	Value         *string       `json:"value,omitempty" db:"value" doc:"of email, the address; in the answer that makes it, and never again, of totp the otpauth:// URI that an app reads, and of passkey what PublicKeyCredential.parseCreationOptionsFromJSON() takes, as a text"`
-	Verified      bool          `json:"verified" db:"verified" doc:"whether it is used: a code of it was confirmed"`
+	CustomName    *string       `json:"name,omitempty" db:"name" ext:"true" doc:"The name that the owner has chosen."`
+	Method        rest.Ref      `json:"method" db:"method_" doc:"The kind of second factor."`
+	Value         *string       `json:"value,omitempty" db:"value" doc:"For email, the address. For totp and passkey, only in the response that creates the authenticator: the otpauth:// URI for an app, or the JSON for PublicKeyCredential.parseCreationOptionsFromJSON()."`
+	Verified      bool          `json:"verified" db:"verified" doc:"Whether the authenticator is in use. A code of it was confirmed first."`
 	Owner         keys.KeyOwner `json:"owner" db:"owner_" ext:"true"`
-	RecoveryCodes []string      `json:"recovery_codes,omitempty" ext:"true" doc:"in the answer that verifies an account's first one, and never again: each is good once in place of a code"`
+	RecoveryCodes []string      `json:"recovery_codes,omitempty" ext:"true" doc:"Codes that each replace one code of an authenticator, once. Only the response that verifies an account's first authenticator has them."`
 }
 
 // Account returns the authenticator's owner.
@@ -73,20 +73,20 @@ func (a *Authenticator) Account() principal.Owner {
 }
 
 type authenticatorBody struct {
-	Name       *string            `json:"name" db:"name" max:"64" ext:"true" example:"my phone" doc:"what its owner calls it"`
-	Method     rest.RefID         `json:"method" db:"method_id" required:"create" example:"2" doc:"one of /auth/verify/method; it stays"`
-	Value      *string            `json:"value" db:"value" max:"254" example:"ben@example.org" doc:"of email: the address; none: the account's"`
-	Verified   bool               `json:"verified" db:"verified" example:"false" doc:"true, once a code of it was confirmed: it is used from then on"`
-	Credential passkey.Credential `json:"credential" ext:"true" doc:"of passkey, with verified: what the browser answered to the options, as PublicKeyCredential.toJSON() has it"`
+	Name       *string            `json:"name" db:"name" max:"64" ext:"true" example:"my phone" doc:"A name that the owner chooses."`
+	Method     rest.RefID         `json:"method" db:"method_id" required:"create" example:"2" doc:"One of /auth/verify/method. It cannot be changed."`
+	Value      *string            `json:"value" db:"value" max:"254" example:"ben@example.org" doc:"For email: the address. Left out: the account's address."`
+	Verified   bool               `json:"verified" db:"verified" example:"false" doc:"True puts the authenticator into use, once a code of it was confirmed."`
+	Credential passkey.Credential `json:"credential" ext:"true" doc:"For passkey, together with verified: the new key, as PublicKeyCredential.toJSON() returns it."`
 
 	OwnerType principal.OwnerType `db:"owner_type"`
 	OwnerID   int64               `db:"owner_id"`
 	Secret    secret.String       `db:"secret"`
 
-	person   person.Person // the caller, where another service knows its address, or from when on its password is that
-	reveals  string        // the value that is shown once
-	made     *newPasskey   // of Credential
-	recovery []string      // codes that were made
+	person    person.Person // the caller; set if its address or credentials version is needed
+	shownOnce string        // the value in the response that creates the authenticator
+	newKey    *newPasskey   // from Credential
+	recovery  []string      // recovery codes that were created
 }
 
 func (b *authenticatorBody) account() principal.Owner {
@@ -99,7 +99,7 @@ var AuthenticatorView = pg.NewView[Authenticator]("authenticator_view")
 var codeView = pg.NewView[VerifyCode]("verify_code_view")
 
 func (s *Service) authenticatorRoutes() []rest.Route {
-	of := table.New[authenticatorBody]("authenticator", "authenticator_view", s.Box)
+	authenticators := table.New[authenticatorBody]("authenticator", "authenticator_view", s.Box)
 	return rest.Resource[Authenticator, authenticatorBody]{
 		Path:   "/auth/verify/auth",
 		ID:     "auth_id",
@@ -119,7 +119,7 @@ func (s *Service) authenticatorRoutes() []rest.Route {
 			return access.Allow(ctx, tx)
 		},
 		Check: func(ctx context.Context, tx *pg.Tx, id int64, before, b *authenticatorBody) error {
-			c, err := access.Of(ctx, tx)
+			c, err := access.ReadCaller(ctx, tx)
 			if err != nil {
 				return err
 			}
@@ -129,16 +129,16 @@ func (s *Service) authenticatorRoutes() []rest.Route {
 			return s.checkEdited(ctx, tx, c, id, before, b)
 		},
 		Insert: func(ctx context.Context, tx *pg.Tx, b *authenticatorBody) (int64, error) {
-			id, err := of.Insert(ctx, tx, b)
-			if err == nil && b.Method == byPasskey {
-				b.reveals, err = s.askForPasskey(ctx, tx, id, b.person)
+			id, err := authenticators.Insert(ctx, tx, b)
+			if err == nil && b.Method == methodPasskey {
+				b.shownOnce, err = s.beginPasskey(ctx, tx, id, b.person)
 			}
 			return id, err
 		},
 		Delete: s.deleteAuthenticator,
 		Reveal: func(a *Authenticator, b *authenticatorBody) {
-			if a.RecoveryCodes = b.recovery; b.reveals != "" {
-				a.Value = &b.reveals
+			if a.RecoveryCodes = b.recovery; b.shownOnce != "" {
+				a.Value = &b.shownOnce
 			}
 		},
 		About: func(a *Authenticator) []pg.Target { return []pg.Target{person.Target(a.Account(), a.Owner.Name)} },
@@ -146,11 +146,11 @@ func (s *Service) authenticatorRoutes() []rest.Route {
 }
 
 func (s *Service) deleteAuthenticator(ctx context.Context, tx *pg.Tx, a *Authenticator) error {
-	c, err := access.Of(ctx, tx)
+	c, err := access.ReadCaller(ctx, tx)
 	if err != nil {
 		return err
 	}
-	if err := s.mayWrite(ctx, tx, c, a.Account()); err != nil {
+	if err := s.checkWrite(ctx, tx, c, a.Account()); err != nil {
 		return err
 	}
 	if a.Verified {
@@ -162,10 +162,10 @@ func (s *Service) deleteAuthenticator(ctx context.Context, tx *pg.Tx, a *Authent
 	return err
 }
 
-// countAuthenticators counts an account's authenticators except for one, and how many of them are verified.
-func countAuthenticators(ctx context.Context, q pg.Querier, owner principal.Owner, but int64) (all, verified int, err error) {
+// countAuthenticators counts an account's authenticators except for one, and the verified ones among them.
+func countAuthenticators(ctx context.Context, q pg.Querier, owner principal.Owner, except int64) (all, verified int, err error) {
 	err = q.QueryRow(ctx, "SELECT count(*), count(*) FILTER (WHERE verified) FROM authenticator "+
-		"WHERE owner_type = $1 AND owner_id = $2 AND id <> $3", owner.Type, owner.ID, but).
+		"WHERE owner_type = $1 AND owner_id = $2 AND id <> $3", owner.Type, owner.ID, except).
 		Scan(&all, &verified)
 	if err != nil {
 		return 0, 0, fmt.Errorf("count the authenticators of %s: %w", owner.URL(), err)
@@ -173,18 +173,18 @@ func countAuthenticators(ctx context.Context, q pg.Querier, owner principal.Owne
 	return all, verified, nil
 }
 
-// mayWrite refuses a caller that may not write to the authenticators of an account. To its own it may write with a key that holds
-// everything that the account holds, because authenticators carry no bound.
-func (s *Service) mayWrite(ctx context.Context, tx *pg.Tx, c access.Caller, account principal.Owner) error {
+// checkWrite refuses a caller that may not write to the authenticators of an account. Authenticators have no bound, so a key may
+// write to its own account's only if it holds all of the account's permissions.
+func (s *Service) checkWrite(ctx context.Context, tx *pg.Tx, c access.Caller, account principal.Owner) error {
 	if c.Owner != account {
-		return s.Rules.MayWrite(ctx, tx, c, account)
+		return s.Rules.CheckWrite(ctx, tx, c, account)
 	}
 	if c.Bound == nil || account.Type != principal.Admin {
 		return nil
 	}
-	its, err := access.AdminGrants(ctx, tx, account.ID)
+	held, err := access.ReadAdminGrants(ctx, tx, account.ID)
 	if err != nil {
 		return err
 	}
-	return guard.MayGive(c.Grants, its, "The account holds")
+	return guard.MayGive(c.Grants, held, "The account holds")
 }

@@ -19,15 +19,15 @@ import (
 	"github.com/ironplane/ironplane/services/identity/person"
 )
 
-// prepareAuthenticator looks up the account's address and the version of its credentials, where a new authenticator needs them. It
-// checks what a new security key has answered; that takes one of the code's tries.
+// prepareAuthenticator looks up the address and credentials version of the account if the authenticator needs them. It checks the
+// credential of a new security key, which counts as one try of its code.
 func (s *Service) prepareAuthenticator(ctx context.Context, verb rest.Verbs, b *authenticatorBody) (err error) {
 	owner := principal.From(ctx).Principal.Owner
 	switch {
 	case verb == rest.Editing && b.Verified && b.Credential.Type != "":
-		b.made, err = s.checkNewPasskey(ctx, b.Credential)
-	case verb == rest.Creating && (b.Method == byEmail && b.Value == nil || b.Method == byPasskey && owner.Type == principal.Client):
-		b.person, err = s.People.Of(ctx, owner)
+		b.newKey, err = s.checkNewPasskey(ctx, b.Credential)
+	case verb == rest.Creating && (b.Method == methodEmail && b.Value == nil || b.Method == methodPasskey && owner.Type == principal.Client):
+		b.person, err = s.People.Get(ctx, owner)
 	}
 	return err
 }
@@ -35,89 +35,89 @@ func (s *Service) prepareAuthenticator(ctx context.Context, verb rest.Verbs, b *
 func (s *Service) checkNew(ctx context.Context, tx *pg.Tx, c access.Caller, b *authenticatorBody) error {
 	b.OwnerType, b.OwnerID = c.Owner.Type, c.Owner.ID
 	if c.Owner.Type == principal.Integration {
-		return problem.New(problem.Forbidden, "An integration does not sign in, and so has no authenticators.")
+		return problem.New(problem.Forbidden, "Integrations do not sign in, so they have no authenticators.")
 	}
-	if err := s.mayWrite(ctx, tx, c, c.Owner); err != nil {
+	if err := s.checkWrite(ctx, tx, c, c.Owner); err != nil {
 		return err
 	}
-	has, verified, err := countAuthenticators(ctx, tx, c.Owner, 0)
+	count, verified, err := countAuthenticators(ctx, tx, c.Owner, 0)
 	if err != nil {
 		return err
 	}
 	if verified > 0 {
-		if err := mustBeConfirmed(ctx, tx, c.KeyID); err != nil {
+		if err := requireConfirmation(ctx, tx, c.KeyID); err != nil {
 			return err
 		}
 	}
 	var invalid problem.Fields
 	switch {
-	case has >= maxAuthenticators:
-		invalid.Add("/method", "too_many", "cannot be another one: the account has %d authenticators", has)
-	case b.Method != byEmail && b.Value != nil:
-		invalid.Add("/value", "read_only", "is made here for an authenticator of this method")
-	case b.Method == byTOTP:
-		err = s.makeTOTP(ctx, b)
-	case b.Method == byPasskey && s.Passkeys == nil:
+	case count >= maxAuthenticators:
+		invalid.Add("/method", "too_many", "cannot be added: the account has %d authenticators, and may have no more", count)
+	case b.Method != methodEmail && b.Value != nil:
+		invalid.Add("/value", "read_only", "is chosen by the server for this method")
+	case b.Method == methodTOTP:
+		err = s.generateTOTP(ctx, b)
+	case b.Method == methodPasskey && s.Passkeys == nil:
 		return errNoPasskeys()
-	case b.Method == byPasskey:
-	case b.Method == byEmail && b.Value == nil && b.person.Email == "":
-		invalid.Add("/value", "required", "is required: the account has no address")
-	case b.Method == byEmail:
+	case b.Method == methodPasskey:
+	case b.Method == methodEmail && b.Value == nil && b.person.Email == "":
+		invalid.Add("/value", "required", "is required: the account has no email address")
+	case b.Method == methodEmail:
 		if b.Value == nil {
 			b.Value = &b.person.Email
 		}
 		checkAddress(*b.Value, &invalid)
 	default:
-		invalid.Add("/method", "not_found", "names no method that authenticators can be made of")
+		invalid.Add("/method", "not_found", "is not a method of authenticators")
 	}
 	if b.Verified {
-		invalid.Add("/verified", "unconfirmed", "can be true once a code of the authenticator was confirmed")
+		invalid.Add("/verified", "unconfirmed", "can be true only after a code of the authenticator was confirmed")
 	}
 	return errors.Join(err, invalid.Err())
 }
 
-// makeTOTP makes the secret that the app shares with this service.
-func (s *Service) makeTOTP(ctx context.Context, b *authenticatorBody) error {
+// generateTOTP generates the secret that the app shares with this service.
+func (s *Service) generateTOTP(ctx context.Context, b *authenticatorBody) error {
 	key, err := totp.Generate(
 		totp.GenerateOpts{Issuer: settings.SiteName.In(s.Settings.Values()), AccountName: principal.From(ctx).Principal.Name, SecretSize: 20},
 	)
 	if err != nil {
-		return fmt.Errorf("make a TOTP secret: %w", err)
+		return fmt.Errorf("generate a TOTP secret: %w", err)
 	}
-	b.Secret, b.reveals = secret.New(key.Secret()), key.URL()
+	b.Secret, b.shownOnce = secret.New(key.Secret()), key.URL()
 	return nil
 }
 
 func checkAddress(address string, invalid *problem.Fields) {
-	var of problem.Fields
-	if account.CheckEmail(address, &of); len(of) > 0 {
-		invalid.Add("/value", of[0].Code, "%s", of[0].Message)
+	var problems problem.Fields
+	if account.CheckEmail(address, &problems); len(problems) > 0 {
+		invalid.Add("/value", problems[0].Code, "%s", problems[0].Message)
 	}
 }
 
 func (s *Service) checkEdited(ctx context.Context, tx *pg.Tx, c access.Caller, id int64, before, b *authenticatorBody) error {
-	if err := s.mayWrite(ctx, tx, c, before.account()); err != nil {
+	if err := s.checkWrite(ctx, tx, c, before.account()); err != nil {
 		return err
 	}
-	moved := before.Value != b.Value && (before.Value == nil || b.Value == nil || *before.Value != *b.Value)
+	movesAddress := before.Value != b.Value && (before.Value == nil || b.Value == nil || *before.Value != *b.Value)
 	var invalid problem.Fields
 	switch {
 	case b.Method != before.Method:
-		invalid.Add("/method", "read_only", "stays: make another authenticator")
-	case moved && before.Verified:
-		invalid.Add("/value", "read_only", "stays once the authenticator is verified: make another one")
-	case moved && before.Method != byEmail:
-		invalid.Add("/value", "read_only", "is made here for an authenticator of this method")
-	case moved && b.Value == nil:
-		invalid.Add("/value", "required", "is required where the method is email")
-	case moved:
+		invalid.Add("/method", "read_only", "cannot be changed: create another authenticator")
+	case movesAddress && before.Verified:
+		invalid.Add("/value", "read_only", "cannot be changed once the authenticator is verified: create another one")
+	case movesAddress && before.Method != methodEmail:
+		invalid.Add("/value", "read_only", "is chosen by the server for this method")
+	case movesAddress && b.Value == nil:
+		invalid.Add("/value", "required", "is required if the method is email")
+	case movesAddress:
 		checkAddress(*b.Value, &invalid)
 	}
 	if err := invalid.Err(); err != nil {
 		return err
 	}
 	switch {
-	case b.Verified && !before.Verified && !moved:
+	case b.Verified && !before.Verified && !movesAddress:
 		if err := s.verify(ctx, tx, c, id, b); err != nil {
 			return err
 		}
@@ -127,13 +127,13 @@ func (s *Service) checkEdited(ctx context.Context, tx *pg.Tx, c access.Caller, i
 		if err := s.unverify(ctx, tx, c, id, before.account()); err != nil {
 			return err
 		}
-	case !moved:
+	case !movesAddress:
 		return nil
 	}
 	if b.Verified {
 		return nil
 	}
-	// The codes that were sent before went to the old address.
+	// Codes that were sent before went to the old address.
 	_, err := tx.Exec(
 		ctx,
 		"UPDATE verify_code SET version = version + 1, expires_at = least(expires_at, now()), confirmed_at = NULL, token = NULL "+
@@ -147,16 +147,16 @@ func errUnconfirmed() error {
 	return problem.Member(
 		"/verified",
 		"unconfirmed",
-		"can be true once a code of the authenticator was confirmed, within the last %.0f minutes and with the same key or session",
+		"can be true only after a code of the authenticator was confirmed with the same key or session, within the last %.0f minutes",
 		credentials.FreshTime.Minutes(),
 	)
 }
 
-// verify puts an authenticator to use. The calling key has to have confirmed a code of it, or sends the new security key. An
+// verify puts an authenticator to use. The calling key must have confirmed a code of it, or send the new security key. An
 // account's first authenticator comes with recovery codes.
 func (s *Service) verify(ctx context.Context, tx *pg.Tx, c access.Caller, id int64, b *authenticatorBody) error {
-	if b.made != nil && b.made.open.auth == id {
-		if err := s.keepPasskey(ctx, tx, c, b.made); err != nil {
+	if b.newKey != nil && b.newKey.code.auth == id {
+		if err := s.storePasskey(ctx, tx, c, b.newKey); err != nil {
 			return err
 		}
 	}
@@ -175,7 +175,7 @@ func (s *Service) verify(ctx context.Context, tx *pg.Tx, c access.Caller, id int
 		return err
 	}
 	if others > 0 {
-		err = mustBeConfirmed(ctx, tx, c.KeyID)
+		err = requireConfirmation(ctx, tx, c.KeyID)
 	} else {
 		b.recovery, err = renewRecoveryCodes(ctx, tx, b.account())
 	}
@@ -185,24 +185,24 @@ func (s *Service) verify(ctx context.Context, tx *pg.Tx, c access.Caller, id int
 	name := principal.From(ctx).Principal.Name
 	tx.Record(pg.Record{Kind: "auth.verify.auth", Action: "verified", After: map[string]any{"method": b.Method},
 		Targets: []pg.Target{{Type: "auth/verify/auth", Noun: "authenticator", ID: id}, person.Target(b.account(), &name)}})
-	return s.People.NotifyOwner(ctx, tx, b.account(), "An authenticator was added, by which sign-ins are confirmed.")
+	return s.People.NotifyOwner(ctx, tx, b.account(), "An authenticator was added, which confirms sign-ins from now on.")
 }
 
-// unverify ends the use of an authenticator. An account's owner has to confirm a code before its last one is removed.
-func (s *Service) unverify(ctx context.Context, tx *pg.Tx, c access.Caller, id int64, of principal.Owner) error {
-	_, others, err := countAuthenticators(ctx, tx, of, id)
+// unverify ends the use of an authenticator. An account's owner has to confirm a code before it removes its last one.
+func (s *Service) unverify(ctx context.Context, tx *pg.Tx, c access.Caller, id int64, owner principal.Owner) error {
+	_, others, err := countAuthenticators(ctx, tx, owner, id)
 	if err != nil {
 		return err
 	}
 	if others == 0 {
-		if c.Owner == of {
-			if err := mustBeConfirmed(ctx, tx, c.KeyID); err != nil {
+		if c.Owner == owner {
+			if err := requireConfirmation(ctx, tx, c.KeyID); err != nil {
 				return err
 			}
 		}
-		if err := deleteRecoveryCodes(ctx, tx, of); err != nil {
+		if err := deleteRecoveryCodes(ctx, tx, owner); err != nil {
 			return err
 		}
 	}
-	return s.People.NotifyOwner(ctx, tx, of, "An authenticator, by which sign-ins were confirmed, was removed.")
+	return s.People.NotifyOwner(ctx, tx, owner, "An authenticator was removed, which confirmed sign-ins until now.")
 }

@@ -24,10 +24,10 @@ import (
 )
 
 const (
-	// CodeTTL is how long a code can be confirmed. It is compared maxTries times, and an account has at most maxOpen open codes.
-	CodeTTL  = 10 * time.Minute
-	maxTries = 5
-	maxOpen  = 20
+	// CodeTTL is how long a code can be confirmed. It is compared maxTries times, and an account has at most maxOpenCodes open codes.
+	CodeTTL      = 10 * time.Minute
+	maxTries     = 5
+	maxOpenCodes = 20
 )
 
 const codesPath, codePath = "/auth/verify/auth/{auth_id}/code", "/auth/verify/auth/{auth_id}/code/{code_id}"
@@ -37,33 +37,33 @@ type VerifyCode struct {
 	rest.Versioned
 	ID          int64           `json:"id" db:"id"`
 	Name        string          `json:"-" db:"auth_method_name"`
-	Auth        CodeAuth        `json:"auth" db:"auth_"`
+	Auth        CodeAuth        `json:"auth" db:"auth_" doc:"The authenticator that the code belongs to."`
 	ExpiresAt   rest.Timestamp  `json:"expires_at" db:"expires_at" ext:"true"`
-	ConfirmedAt *rest.Timestamp `json:"confirmed_at,omitempty" db:"confirmed_at" ext:"true"`
-	Options     json.RawMessage `json:"options,omitempty" ext:"true" doc:"of passkey, in the answer that asks for it, and never again: what PublicKeyCredential.parseRequestOptionsFromJSON() takes, or parseCreationOptionsFromJSON() where the authenticator is not verified yet. Without it none of the account's can be used, but recovery codes"`
+	ConfirmedAt *rest.Timestamp `json:"confirmed_at,omitempty" db:"confirmed_at" ext:"true" doc:"When the code was confirmed. Left out until then."`
+	Options     json.RawMessage `json:"options,omitempty" ext:"true" doc:"For passkey, only in the response that creates the code: the JSON for PublicKeyCredential.parseRequestOptionsFromJSON(), or for parseCreationOptionsFromJSON() if the authenticator is not verified yet. Left out if no security key can be used; then recovery codes still work."`
 }
 
-// CodeAuth is the authenticator of a code.
+// CodeAuth is the authenticator that a code belongs to.
 type CodeAuth struct {
-	ID       int64    `json:"id" db:"id" doc:"0: the account has none, and is mailed the code"`
-	Method   rest.Ref `json:"method" db:"method_"`
-	Verified bool     `json:"verified" db:"verified"`
+	ID       int64    `json:"id" db:"id" doc:"The authenticator's id. 0: the account has none, and the code is mailed to its address."`
+	Method   rest.Ref `json:"method" db:"method_" doc:"The kind of second factor."`
+	Verified bool     `json:"verified" db:"verified" doc:"Whether the authenticator is in use."`
 }
 
-// verifyCodeBody is internal; clients never send it.
+// verifyCodeBody is internal. Clients never send it.
 type verifyCodeBody struct {
 	Auth int64 `path:"auth_id" db:"auth_id"`
 }
 
 type newVerifyCode struct {
 	Auth int64 `path:"auth_id"`
-	Body rest.Body[wrapped]
+	Body rest.Body[wrappedBody]
 
 	credentials int64
 }
 
-type wrapped struct {
-	IsWrapped bool `json:"isWrapped" example:"true" doc:"means nothing"`
+type wrappedBody struct {
+	IsWrapped bool `json:"isWrapped" example:"true" doc:"Ignored."`
 }
 
 func (s *Service) codeRoutes() []rest.Route {
@@ -79,7 +79,7 @@ func (s *Service) codeRoutes() []rest.Route {
 			Scope: func(ctx context.Context) []pg.Condition {
 				return []pg.Condition{{SQL: "key_id = $1", Args: []any{principal.From(ctx).Principal.KeyID}}}
 			},
-			// A code tells nothing of others' authenticators.
+			// A code reveals nothing about others' authenticators.
 			Parent: func(context.Context, pg.Querier, int64, permission.Access) error { return nil },
 			Lock:   func(ctx context.Context, tx *pg.Tx, _ ...*verifyCodeBody) error { return access.Allow(ctx, tx) },
 		}.Routes(),
@@ -88,17 +88,17 @@ func (s *Service) codeRoutes() []rest.Route {
 			Path:    codesPath,
 			Guard:   guard.AnyKey,
 			Name:    "createVerifyCode",
-			Summary: "Have a code sent, or ask for one of an app",
+			Summary: "Send a code by mail, or begin to confirm another second factor",
 			Effect: rest.Effect{
 				Logs:  rest.LogsItem,
 				Again: rest.AgainAnother,
 				Shows: codePath,
 			},
 			Prepare: s.prepareCode,
-			Allow:   access.Allowed[newVerifyCode],
-			Do:      s.askCaller,
+			Allow:   access.AllowMutation[newVerifyCode],
+			Do:      s.createCode,
 		},
-		rest.Mutation[codeAnswer, ConfirmedKey]{
+		rest.Mutation[confirmRequest, ConfirmedKey]{
 			Method:  http.MethodPatch,
 			Path:    codePath,
 			Guard:   keyOrChallenge{},
@@ -115,19 +115,19 @@ func (s *Service) codeRoutes() []rest.Route {
 	)
 }
 
-// prepareCode looks up the version of a client's credentials, for which alone the code counts.
+// prepareCode looks up the version of a client's credentials. The code expires when the version changes.
 func (s *Service) prepareCode(ctx context.Context, req *newVerifyCode) error {
 	if owner := principal.From(ctx).Principal.Owner; owner.Type == principal.Client {
-		p, err := s.People.Of(ctx, owner)
+		p, err := s.People.Get(ctx, owner)
 		req.credentials = p.Version
 		return err
 	}
 	return nil
 }
 
-// askCaller asks the caller for a code of one of its authenticators.
-func (s *Service) askCaller(ctx context.Context, tx *pg.Tx, req newVerifyCode) (VerifyCode, error) {
-	c, err := access.Locked(ctx, tx)
+// createCode creates a challenge for one of the caller's authenticators.
+func (s *Service) createCode(ctx context.Context, tx *pg.Tx, req newVerifyCode) (VerifyCode, error) {
+	c, err := access.LockCaller(ctx, tx)
 	if err != nil {
 		return VerifyCode{}, err
 	}
@@ -136,29 +136,29 @@ func (s *Service) askCaller(ctx context.Context, tx *pg.Tx, req newVerifyCode) (
 		return VerifyCode{}, err
 	}
 	if auth.Account() != c.Owner {
-		return VerifyCode{}, problem.New(problem.Forbidden, "The codes of an authenticator are its owner's.")
+		return VerifyCode{}, problem.New(problem.Forbidden, "Only an authenticator's owner can ask for its codes.")
 	}
 	if _, err := req.Body.New(); err != nil {
 		return VerifyCode{}, err
 	}
 	p := person.Person{Owner: c.Owner}
 	p.Name, p.Version = principal.From(ctx).Principal.Name, req.credentials
-	return s.askFor(ctx, tx, challengeOptions{person: p, auth: &auth, key: &c.KeyID, latest: c.Latest})
+	return s.beginChallenge(ctx, tx, challengeOptions{person: p, auth: &auth, key: &c.KeyID, latest: c.Latest})
 }
 
-// challengeOptions say who is asked for a code, and how.
+// challengeOptions describe a new challenge.
 type challengeOptions struct {
 	person    person.Person
 	auth      *Authenticator // nil: the code is mailed to the account's address
-	key       *int64         // the calling key; nil: it is for a login
+	key       *int64         // the calling key; nil for a login
 	challenge secret.String  // of a login
 	latest    *time.Time     // when the code expires at the latest; nil: after CodeTTL
 }
 
-// askFor begins a challenge, and mails the code where the method is email.
-func (s *Service) askFor(ctx context.Context, tx *pg.Tx, a challengeOptions) (code VerifyCode, err error) {
-	owner := a.person.Owner
-	if err := tx.Lock(ctx, "codes of "+string(owner.Type), owner.ID); err != nil { // concurrent requests are counted, too
+// beginChallenge stores a challenge, and mails the code if the method is email.
+func (s *Service) beginChallenge(ctx context.Context, tx *pg.Tx, o challengeOptions) (code VerifyCode, err error) {
+	owner := o.person.Owner
+	if err := tx.Lock(ctx, "codes of "+string(owner.Type), owner.ID); err != nil { // so that concurrent requests are counted
 		return code, err
 	}
 	var open int
@@ -168,28 +168,28 @@ func (s *Service) askFor(ctx context.Context, tx *pg.Tx, a challengeOptions) (co
 	if err != nil {
 		return code, fmt.Errorf("count the open codes of %s: %w", owner.URL(), err)
 	}
-	if open >= maxOpen {
-		refused := problem.New(problem.TooManyRequests, "Too many codes were asked for. Try again later.")
+	if open >= maxOpenCodes {
+		refused := problem.New(problem.TooManyRequests, "The account has too many unconfirmed codes. Try again later.")
 		refused.RetryAfter = CodeTTL
 		return code, refused
 	}
 	var authID *int64
-	to := a.person.MailTo()
-	if a.auth != nil {
-		authID = &a.auth.ID
-		if a.auth.Value != nil {
-			to.To.Email = *a.auth.Value
+	to := o.person.MailTo()
+	if o.auth != nil {
+		authID = &o.auth.ID
+		if o.auth.Value != nil {
+			to.To.Email = *o.auth.Value
 		}
 	}
 	var challenge []byte
-	if !a.challenge.IsZero() {
-		challenge = keys.HashToken(a.challenge.Reveal())
+	if !o.challenge.IsZero() {
+		challenge = keys.HashToken(o.challenge.Reveal())
 	}
 	var id int64
-	var options json.RawMessage // not logged
+	var options json.RawMessage // must not be logged
 	err = tx.QueryRow(ctx, `
 		INSERT INTO verify_code (owner_type, owner_id, auth_id, key_id, challenge, credentials, expires_at) VALUES ($1, $2, $3, $4, $5, $6, least(now() + $7::interval, $8::timestamptz)) RETURNING id`,
-		owner.Type, owner.ID, authID, a.key, challenge, a.person.Version, CodeTTL, a.latest).Scan(&id)
+		owner.Type, owner.ID, authID, o.key, challenge, o.person.Version, CodeTTL, o.latest).Scan(&id)
 	if err != nil {
 		return code, fmt.Errorf("ask for a code: %w", err)
 	}
@@ -197,15 +197,15 @@ func (s *Service) askFor(ctx context.Context, tx *pg.Tx, a challengeOptions) (co
 		return code, fmt.Errorf("read a code: %w", err)
 	}
 	switch code.Auth.Method.ID {
-	case byEmail:
+	case methodEmail:
 		err = s.mailCode(ctx, tx, &code, owner, to)
-	case byPasskey:
-		options, err = s.challenge(ctx, tx, &code, a.person)
+	case methodPasskey:
+		options, err = s.createChallenge(ctx, tx, &code, o.person)
 	}
 	if err != nil {
 		return code, err
 	}
-	name := a.person.Name
+	name := o.person.Name
 	tx.Record(
 		pg.Record{
 			Kind:    "auth.verify.auth.code",
@@ -222,7 +222,7 @@ func codeTarget(c *VerifyCode) pg.Target {
 	return pg.Target{Type: fmt.Sprintf("auth/verify/auth/%d/code", c.Auth.ID), Noun: "verify code", ID: c.ID, Name: c.Name, Version: c.Version}
 }
 
-func tokenPlace(id int64) seal.Place {
+func tokenLocation(id int64) seal.Place {
 	return seal.Place{Table: "verify_code", Column: "token", ID: id}
 }
 
@@ -232,8 +232,13 @@ func (s *Service) mailCode(ctx context.Context, tx *pg.Tx, code *VerifyCode, own
 		return fmt.Errorf("make a code: %w", err)
 	}
 	token := secret.New(fmt.Sprintf("%06d", n))
-	if _, err := tx.Exec(ctx, "UPDATE verify_code SET token = $2 WHERE id = $1", code.ID, s.Box.Seal(tokenPlace(code.ID), token)); err != nil {
-		return fmt.Errorf("keep a code: %w", err)
+	if _, err := tx.Exec(
+		ctx,
+		"UPDATE verify_code SET token = $2 WHERE id = $1",
+		code.ID,
+		s.Box.Seal(tokenLocation(code.ID), token),
+	); err != nil {
+		return fmt.Errorf("store a code: %w", err)
 	}
 	return mail.Send(
 		ctx,

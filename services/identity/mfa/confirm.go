@@ -22,28 +22,28 @@ import (
 	"github.com/ironplane/ironplane/services/identity/person"
 )
 
-type codeAnswer struct {
+type confirmRequest struct {
 	Auth  int64  `path:"auth_id"`
 	Code  string `path:"code_id"`
 	Match rest.IfMatch
-	Body  rest.Body[codeAnswerBody]
+	Body  rest.Body[confirmBody]
 
-	open    *openCode
-	matched matched
-	person  person.Person // who signs in
+	code    *pendingCode
+	matched matchResult
+	person  person.Person // of a login or a client
 }
 
-type codeAnswerBody struct {
-	Token  secret.String `json:"token" max:"100" kept:"false" example:"123456" doc:"the code, or a recovery code in its place"`
+type confirmBody struct {
+	Token  secret.String `json:"token" max:"100" kept:"false" example:"123456" doc:"The code, or a recovery code instead."`
 	Verify struct {
 		Token secret.String `json:"token" max:"100" kept:"false" example:"123456"`
-	} `json:"verify" ext:"true" doc:"the same"`
-	Challenge  secret.String      `json:"challenge" max:"100" kept:"false" ext:"true" doc:"of a login: as the login answered it, if it does not stand in the path"`
-	Credential passkey.Credential `json:"credential" ext:"true" doc:"of passkey, in place of a token: what the browser answered to the options, as PublicKeyCredential.toJSON() has it"`
+	} `json:"verify" ext:"true" doc:"An object or text with the token, accepted instead of token."`
+	Challenge  secret.String      `json:"challenge" max:"100" kept:"false" ext:"true" doc:"For a login: the challenge of its response, unless the path has it."`
+	Credential passkey.Credential `json:"credential" ext:"true" doc:"For passkey, instead of a token: the browser's response to the options, as PublicKeyCredential.toJSON() returns it."`
 }
 
-// Resolve checks what the tags cannot say.
-func (b *codeAnswerBody) Resolve(invalid *problem.Fields) {
+// Resolve checks what the tags cannot express.
+func (b *confirmBody) Resolve(invalid *problem.Fields) {
 	if b.Token.IsZero() {
 		b.Token = b.Verify.Token
 	}
@@ -52,12 +52,13 @@ func (b *codeAnswerBody) Resolve(invalid *problem.Fields) {
 	}
 }
 
-// ConfirmedKey is the answer to a confirmed code.
+// ConfirmedKey is the response to a confirmed code.
 type ConfirmedKey struct {
-	Key keys.APIKey `json:"key" doc:"of a login, the session's, with its value; else the calling one"`
+	Key keys.APIKey `json:"key" doc:"For a login: the session's key, with its value. Otherwise: the calling key."`
 }
 
-// keyOrChallenge lets every caller through. The answer to a login's challenge needs no key; findCode asks others for one.
+// keyOrChallenge is a guard that lets every caller through. The answer to a login's challenge needs no key, and findCode requires
+// one of other requests.
 type keyOrChallenge struct{}
 
 func (keyOrChallenge) String() string { return "any key, or none with a login's challenge" }
@@ -66,18 +67,18 @@ func (keyOrChallenge) Check(c *principal.Call, a permission.Access, id int64) er
 	return guard.Public.Check(c, a, id)
 }
 
-// openCode is a code that waits for an answer.
-type openCode struct {
+// pendingCode is a code that waits for an answer.
+type pendingCode struct {
 	id, version, auth, method, credentials int64
 	owner                                  principal.Owner
-	name                                   string // the owner's
+	name                                   string // of the owner
 	login, verified                        bool
 	secret, token                          []byte // sealed
-	signed                                 []byte // of passkey
+	challenge                              []byte // of a passkey
 }
 
 // findCode finds the code that a request answers, by the challenge or, without one, by the calling key.
-func (s *Service) findCode(ctx context.Context, req *codeAnswer, challenge string) error {
+func (s *Service) findCode(ctx context.Context, req *confirmRequest, challenge string) error {
 	call := principal.From(ctx)
 	where, arg := "c.challenge = $1", any(keys.HashToken(challenge))
 	if challenge == "" {
@@ -86,7 +87,7 @@ func (s *Service) findCode(ctx context.Context, req *codeAnswer, challenge strin
 		}
 		if err := s.DB.InTx(ctx, func(tx *pg.Tx) error {
 			tx.Unrecorded("nothing is changed")
-			_, err := access.Of(ctx, tx)
+			_, err := access.ReadCaller(ctx, tx)
 			return err
 		}); err != nil {
 			return err
@@ -94,17 +95,18 @@ func (s *Service) findCode(ctx context.Context, req *codeAnswer, challenge strin
 		where, arg = "c.key_id = $1", call.Principal.KeyID
 	}
 	id, isID := strconv.ParseInt(req.Code, 10, 64)
-	var o openCode
+	var o pendingCode
 	err := s.DB.QueryRow(ctx, `
 		SELECT c.id, c.version, coalesce(c.auth_id, 0), coalesce(v.method_id, $4), c.credentials, c.owner_type, c.owner_id, c.challenge IS NOT NULL AND c.key_id IS NULL, v.verified IS NOT FALSE, v.secret, c.token, c.signed
 		FROM verify_code c LEFT JOIN authenticator v ON v.id = c.auth_id
-		WHERE `+where+` AND coalesce(c.auth_id, 0) = $2 AND ($3 < 0 OR c.id = $3)`, arg, req.Auth, map[bool]int64{true: id, false: -1}[isID == nil], byEmail).
+		WHERE `+where+` AND coalesce(c.auth_id, 0) = $2 AND ($3 < 0 OR c.id = $3)`, arg, req.Auth, map[bool]int64{true: id, false: -1}[isID == nil], methodEmail).
 		Scan(
-			&o.id, &o.version, &o.auth, &o.method, &o.credentials, &o.owner.Type, &o.owner.ID, &o.login, &o.verified, &o.secret, &o.token, &o.signed,
+			&o.id, &o.version, &o.auth, &o.method, &o.credentials, &o.owner.Type, &o.owner.ID,
+			&o.login, &o.verified, &o.secret, &o.token, &o.challenge,
 		)
-	if errors.Is(err, pgx.ErrNoRows) && call.Principal == nil { // a guess waits, so that real challenges need not
+	if errors.Is(err, pgx.ErrNoRows) && call.Principal == nil { // guesses queue, so that they do not slow down real challenges
 		_, err := s.Challenges.Do(ctx, func() (bool, error) {
-			return false, problem.New(problem.Unauthenticated, "There is no such challenge, or it is over.")
+			return false, problem.New(problem.Unauthenticated, "The challenge does not exist, was completed, or has expired. Sign in again.")
 		})
 		return err
 	}
@@ -114,13 +116,13 @@ func (s *Service) findCode(ctx context.Context, req *codeAnswer, challenge strin
 	if p := call.Principal; p != nil && p.Owner == o.owner {
 		o.name = p.Name
 	}
-	req.open = &o
+	req.code = &o
 	return nil
 }
 
-// compareCode compares an answer. The try is counted before.
-func (s *Service) compareCode(ctx context.Context, req *codeAnswer) error {
-	body, wrong := req.Body.New()
+// compareCode compares the request's answer with the code. The try is counted first.
+func (s *Service) compareCode(ctx context.Context, req *confirmRequest) error {
+	body, bodyErr := req.Body.New()
 	challenge := body.Challenge.Reveal()
 	if _, err := strconv.ParseInt(req.Code, 10, 64); err != nil && challenge == "" {
 		challenge = req.Code
@@ -128,44 +130,44 @@ func (s *Service) compareCode(ctx context.Context, req *codeAnswer) error {
 	if err := s.findCode(ctx, req, challenge); err != nil {
 		return err
 	}
-	if err := errors.Join(req.Match.Check(req.open.version), wrong); err != nil {
+	if err := errors.Join(req.Match.Check(req.code.version), bodyErr); err != nil {
 		return err
 	}
 	if err := s.findPerson(ctx, req); err != nil {
 		return err
 	}
 	if body.Credential.Type != "" {
-		return s.try(ctx, req.open, func() (err error) {
-			req.matched.key, err = s.signed(ctx, req.open, body.Credential)
+		return s.tryAnswer(ctx, req.code, func() (err error) {
+			req.matched.key, err = s.verifySignature(ctx, req.code, body.Credential)
 			return err
 		})
 	}
-	return s.try(ctx, req.open, func() (err error) {
-		req.matched, err = s.match(ctx, req.open, body.Token)
+	return s.tryAnswer(ctx, req.code, func() (err error) {
+		req.matched, err = s.match(ctx, req.code, body.Token)
 		return err
 	})
 }
 
-// findPerson looks up the account of a login or a client. The code is over where the account's credentials have changed since.
-func (s *Service) findPerson(ctx context.Context, req *codeAnswer) (err error) {
-	o := req.open
+// findPerson looks up the account of a login or a client. The code has expired if the account's credentials have changed since.
+func (s *Service) findPerson(ctx context.Context, req *confirmRequest) (err error) {
+	o := req.code
 	if !o.login && o.owner.Type != principal.Client {
 		return nil
 	}
-	if req.person, err = s.People.Of(ctx, o.owner); err != nil {
-		return fmt.Errorf("look for whose code it is: %w", err)
+	if req.person, err = s.People.Get(ctx, o.owner); err != nil {
+		return fmt.Errorf("look up the account of a code: %w", err)
 	}
 	if p := &req.person; !p.Exists() || p.Disabled || p.Version != o.credentials {
-		return o.errOver()
+		return o.errExpired()
 	}
 	o.name = req.person.Name
 	return nil
 }
 
 // confirmCode marks a code as confirmed by the calling key, or begins the session of a login.
-func (s *Service) confirmCode(ctx context.Context, tx *pg.Tx, req codeAnswer) (confirmed ConfirmedKey, err error) {
-	if o := req.open; !o.login {
-		c, err := access.Locked(ctx, tx)
+func (s *Service) confirmCode(ctx context.Context, tx *pg.Tx, req confirmRequest) (confirmed ConfirmedKey, err error) {
+	if o := req.code; !o.login {
+		c, err := access.LockCaller(ctx, tx)
 		if err != nil {
 			return confirmed, err
 		}
@@ -175,22 +177,23 @@ func (s *Service) confirmCode(ctx context.Context, tx *pg.Tx, req codeAnswer) (c
 	} else if confirmed.Key, err = s.Sessions.SignIn(ctx, tx, req.person); err != nil {
 		return confirmed, err
 	}
-	return confirmed, s.use(ctx, tx, req.open, req.matched, confirmed.Key.ID)
+	return confirmed, s.consume(ctx, tx, req.code, req.matched, confirmed.Key.ID)
 }
 
-// use consumes the code and what was matched. The code is over where another request has consumed it first.
-func (s *Service) use(ctx context.Context, tx *pg.Tx, o *openCode, m matched, key int64) error {
-	once := func(sql string, args ...any) error {
+// consume marks the code, and the recovery code or step that matched, as used. It fails if another request has used one of them
+// first.
+func (s *Service) consume(ctx context.Context, tx *pg.Tx, o *pendingCode, m matchResult, key int64) error {
+	execOnce := func(sql string, args ...any) error {
 		used, err := tx.Exec(ctx, sql, args...)
 		if err != nil {
-			return fmt.Errorf("use a code up: %w", err)
+			return fmt.Errorf("consume a code: %w", err)
 		}
 		if used.RowsAffected() == 0 {
-			return o.errOver()
+			return o.errExpired()
 		}
 		return nil
 	}
-	err := once(
+	err := execOnce(
 		"UPDATE verify_code SET version = version + 1, confirmed_at = clock_timestamp(), key_id = $2, token = NULL "+
 			"WHERE id = $1 AND confirmed_at IS NULL AND expires_at > clock_timestamp()",
 		o.id,
@@ -200,7 +203,7 @@ func (s *Service) use(ctx context.Context, tx *pg.Tx, o *openCode, m matched, ke
 	case err != nil:
 		return err
 	case m.recovery != nil:
-		if err := once(
+		if err := execOnce(
 			"DELETE FROM recovery_code WHERE hash = $1 AND owner_type = $2 AND owner_id = $3",
 			m.recovery,
 			o.owner.Type,
@@ -215,14 +218,14 @@ func (s *Service) use(ctx context.Context, tx *pg.Tx, o *openCode, m matched, ke
 		tx.Record(o.record("confirmed", map[string]any{"auth": o.auth, "code": o.id, "recovery_codes_left": left}))
 		return s.People.NotifyOwner(ctx, tx, o.owner, fmt.Sprintf("A recovery code was used. There are %d left.", left))
 	case m.step != 0:
-		err = once("UPDATE authenticator SET step = $2 WHERE id = $1 AND step < $2", o.auth, m.step)
+		err = execOnce("UPDATE authenticator SET step = $2 WHERE id = $1 AND step < $2", o.auth, m.step)
 	case m.key != nil:
 		var by int64
 		err := tx.QueryRow(ctx, "UPDATE authenticator SET counter = $2 WHERE credential = $1 AND verified "+
 			"AND (counter < $2 OR counter = 0 AND $2 = 0) RETURNING id", m.key.ID, m.key.Counter).
 			Scan(&by)
 		if errors.Is(err, pgx.ErrNoRows) {
-			return o.errOver()
+			return o.errExpired()
 		}
 		tx.Record(o.record("confirmed", map[string]any{"auth": by, "code": o.id}))
 		return err
@@ -231,21 +234,21 @@ func (s *Service) use(ctx context.Context, tx *pg.Tx, o *openCode, m matched, ke
 	return err
 }
 
-func (o *openCode) errOver() error {
+func (o *pendingCode) errExpired() error {
 	pointer := "/token"
-	if o.method == byPasskey && !o.verified {
+	if o.method == methodPasskey && !o.verified {
 		pointer = "/credential"
 	}
 	return problem.Member(
 		pointer,
 		"expired",
-		"is of a code that is over: it was confirmed, has expired, or was sent wrong %d times; ask for another one",
+		"belongs to a code that was confirmed, has expired, or got %d wrong answers: ask for another code",
 		maxTries,
 	)
 }
 
-// record returns the record of an answer to the code. A nil after is the code's ids.
-func (o *openCode) record(action pg.Action, after any) pg.Record {
+// record returns the record of an answer to the code. A nil after stands for the code's ids.
+func (o *pendingCode) record(action pg.Action, after any) pg.Record {
 	if after == nil {
 		after = map[string]int64{"auth": o.auth, "code": o.id}
 	}
@@ -258,24 +261,26 @@ func (o *openCode) record(action pg.Action, after any) pg.Record {
 	}
 }
 
-// isConfirmed tells whether a key has confirmed a code within credentials.FreshTime, at a login or of a verified authenticator.
-func isConfirmed(ctx context.Context, q pg.Querier, key int64) (is bool, err error) {
+// isConfirmed tells whether a key has confirmed a code within credentials.FreshTime. Codes of logins and of verified
+// authenticators count.
+func isConfirmed(ctx context.Context, q pg.Querier, key int64) (confirmed bool, err error) {
 	err = q.QueryRow(ctx, `
 		SELECT EXISTS (SELECT FROM verify_code c LEFT JOIN authenticator v ON v.id = c.auth_id
-			WHERE c.key_id = $1 AND c.confirmed_at > clock_timestamp() - $2::interval AND v.verified IS NOT FALSE)`, key, credentials.FreshTime).Scan(&is)
+			WHERE c.key_id = $1 AND c.confirmed_at > clock_timestamp() - $2::interval AND v.verified IS NOT FALSE)`, key, credentials.FreshTime).Scan(&confirmed)
 	if err != nil {
 		return false, fmt.Errorf("look for a confirmed code: %w", err)
 	}
-	return is, nil
+	return confirmed, nil
 }
 
-// mustBeConfirmed refuses a key for which isConfirmed does not hold.
-func mustBeConfirmed(ctx context.Context, q pg.Querier, key int64) error {
-	is, err := isConfirmed(ctx, q, key)
-	if err == nil && !is {
+// requireConfirmation refuses a key that has not confirmed a code recently, as isConfirmed tells.
+func requireConfirmation(ctx context.Context, q pg.Querier, key int64) error {
+	confirmed, err := isConfirmed(ctx, q, key)
+	if err == nil && !confirmed {
 		err = problem.New(
 			problem.Forbidden,
-			"This takes a code of a verified authenticator that the same key or session confirmed within the last %.0f minutes.",
+			"This change needs a second factor. Confirm a code of a verified authenticator first, with the same key or session. "+
+				"The confirmation counts for %.0f minutes.",
 			credentials.FreshTime.Minutes(),
 		)
 	}

@@ -16,59 +16,60 @@ import (
 	"github.com/ironplane/ironplane/services/identity/person"
 )
 
-// LoginVerify is the answer to a login that takes a second factor. The code is confirmed with the challenge, without a key.
+// LoginVerify is the response to a login that needs a second factor. The code is confirmed with the challenge, without a key.
 type LoginVerify struct {
-	Code      VerifyCode `json:"code"`
-	Challenge string     `json:"challenge" doc:"to be sent with the code, or in place of the code's id in the path"`
-	Auths     []CodeAuth `json:"auths" doc:"the account's authenticators: a login that names one of them as auth asks for its code"`
+	Code      VerifyCode `json:"code" doc:"The code that the login needs."`
+	Challenge string     `json:"challenge" doc:"Sent with the code, or instead of the code's id in the path."`
+	Auths     []CodeAuth `json:"auths" doc:"The account's authenticators. A login that names one of them in auth asks for its code."`
 }
 
-// MarshalJSON writes a value whose members are no columns of a key.
+// MarshalJSON hides that LoginVerify is a part of a resource's item: its members are not columns of a key.
 func (v *LoginVerify) MarshalJSON() ([]byte, error) {
 	type plain LoginVerify
 	return json.Marshal((*plain)(v))
 }
 
-// AskForCode asks a person who has sent the right password for a second factor; by names the authenticator. It returns nil where
-// the account has no second factor, and needs none.
-func (s *Service) AskForCode(ctx context.Context, tx *pg.Tx, p person.Person, by *rest.RefID) (*LoginVerify, error) {
-	auths, err := s.verifiedOf(ctx, tx, p.Owner)
+// AskForCode asks a person that has sent the right password for a second factor. authID chooses among several authenticators. It
+// returns nil if the account has no second factor and needs none.
+func (s *Service) AskForCode(ctx context.Context, tx *pg.Tx, p person.Person, authID *rest.RefID) (*LoginVerify, error) {
+	auths, err := s.readVerified(ctx, tx, p.Owner)
 	if err != nil {
 		return nil, err
 	}
-	a := challengeOptions{person: p, challenge: keys.NewToken()}
-	answer := &LoginVerify{Challenge: a.challenge.Reveal(), Auths: []CodeAuth{}}
+	options := challengeOptions{person: p, challenge: keys.NewToken()}
+	verify := &LoginVerify{Challenge: options.challenge.Reveal(), Auths: []CodeAuth{}}
 	for i, auth := range auths {
-		answer.Auths = append(answer.Auths, CodeAuth{auth.ID, auth.Method, auth.Verified})
-		if i == 0 || by != nil && int64(*by) == auth.ID {
-			a.auth = &auth
+		verify.Auths = append(verify.Auths, CodeAuth{auth.ID, auth.Method, auth.Verified})
+		if i == 0 || authID != nil && int64(*authID) == auth.ID {
+			options.auth = &auth
 		}
 	}
 	mustHave := p.Require || p.Owner.Type == principal.Admin && settings.VerifyAdmins.In(s.Settings.Values()) == 1
 	switch {
-	case a.auth == nil && by != nil, by != nil && a.auth.ID != int64(*by):
+	case options.auth == nil && authID != nil, authID != nil && options.auth.ID != int64(*authID):
 		return nil, problem.Member("/auth", "not_found", "names no verified authenticator of the account")
-	case a.auth == nil && !mustHave:
+	case options.auth == nil && !mustHave:
 		return nil, nil
-	case a.auth == nil && p.Email == "":
+	case options.auth == nil && p.Email == "":
 		return nil, problem.New(
 			problem.Forbidden,
-			"The account signs in with a second factor alone, and has neither an authenticator nor an address that a code could be mailed to.",
+			"The account needs a second factor to sign in, but has neither an authenticator nor an email address for codes.",
 		)
 	}
-	answer.Code, err = s.askFor(ctx, tx, a)
-	return answer, err
+	verify.Code, err = s.beginChallenge(ctx, tx, options)
+	return verify, err
 }
 
-// verifiedOf returns an account's verified authenticators: those by mail after the others, and those that cannot be used last.
-func (s *Service) verifiedOf(ctx context.Context, tx *pg.Tx, owner principal.Owner) ([]Authenticator, error) {
+// readVerified returns an account's verified authenticators. Those by mail come after the others, and those that cannot be used
+// come last.
+func (s *Service) readVerified(ctx context.Context, tx *pg.Tx, owner principal.Owner) ([]Authenticator, error) {
 	rows, err := tx.Query(
 		ctx,
 		"SELECT id FROM authenticator WHERE owner_type = $1 AND owner_id = $2 AND verified "+
 			"ORDER BY domain IS NOT NULL AND domain <> $4, method_id = $3, id",
 		owner.Type,
 		owner.ID,
-		byEmail,
+		methodEmail,
 		s.passkeyDomain(),
 	)
 	if err != nil {

@@ -16,68 +16,68 @@ import (
 	"github.com/ironplane/ironplane/services/identity/passkey"
 )
 
-// matched says what an answer matched. Each match counts once.
-type matched struct {
-	step     int64        // of totp
+// matchResult says what an answer has matched. Each match counts once.
+type matchResult struct {
+	step     int64        // of an app's code
 	recovery []byte       // the hash of a recovery code
-	key      *passkey.Key // which signed, with its new counter
+	key      *passkey.Key // that has signed, with its new counter
 }
 
 // stepSeconds is how long an app shows a code. skew is how many codes before and after the current one count, as clocks differ.
-const stepSeconds, skew = 30, 1
+const stepSeconds, maxSkew = 30, 1
 
-// match compares an answer with the code or, where the authenticator is verified, with the account's recovery codes.
-func (s *Service) match(ctx context.Context, o *openCode, answer secret.String) (m matched, err error) {
-	var right bool
+// match compares an answer with the code. If the authenticator is verified, it also compares it with the account's recovery codes.
+func (s *Service) match(ctx context.Context, o *pendingCode, answer secret.String) (m matchResult, err error) {
+	var matches bool
 	text := strings.ToLower(strings.NewReplacer(" ", "", "-", "").Replace(answer.Reveal()))
 	switch o.method {
-	case byEmail:
-		token, err := s.Box.Open(tokenPlace(o.id), o.token)
+	case methodEmail:
+		token, err := s.Box.Open(tokenLocation(o.id), o.token)
 		if err != nil {
 			return m, err
 		}
-		right = token.Equal(secret.New(text))
-	case byTOTP:
+		matches = token.Equal(secret.New(text))
+	case methodTOTP:
 		shared, err := s.Box.Open(seal.Place{Table: "authenticator", Column: "secret", ID: o.auth}, o.secret)
 		if err != nil {
 			return m, err
 		}
-		if m.step, err = stepOf(text, shared.Reveal()); err != nil {
+		if m.step, err = findStep(text, shared.Reveal()); err != nil {
 			return m, err
 		}
-		right = m.step != 0
+		matches = m.step != 0
 	}
-	if right {
+	if matches {
 		return m, nil
 	}
 	if !o.verified {
-		return m, errWrongCode()
+		return m, errInvalidCode()
 	}
 	m.recovery = keys.HashToken(text)
 	err = s.DB.QueryRow(
 		ctx, "SELECT EXISTS (SELECT FROM recovery_code WHERE hash = $1 AND owner_type = $2 AND owner_id = $3)", m.recovery, o.owner.Type,
 		o.owner.ID,
 	).
-		Scan(&right)
+		Scan(&matches)
 	if err != nil {
 		return m, fmt.Errorf("look for a recovery code: %w", err)
 	}
-	if !right {
-		return m, errWrongCode()
+	if !matches {
+		return m, errInvalidCode()
 	}
 	return m, nil
 }
 
-// stepOf returns the step of which a text is the code; 0 where it is of none that counts now.
-func stepOf(text, shared string) (step int64, err error) {
+// findStep returns the time step whose code a text is, or 0 if it is the code of none within maxSkew of now.
+func findStep(text, shared string) (step int64, err error) {
 	now := time.Now().Unix() / stepSeconds
-	for at := now - skew; at <= now+skew; at++ {
-		code, err := hotp.GenerateCodeCustom(shared, uint64(at), hotp.ValidateOpts{Digits: otp.DigitsSix, Algorithm: otp.AlgorithmSHA1})
+	for candidate := now - maxSkew; candidate <= now+maxSkew; candidate++ {
+		code, err := hotp.GenerateCodeCustom(shared, uint64(candidate), hotp.ValidateOpts{Digits: otp.DigitsSix, Algorithm: otp.AlgorithmSHA1})
 		if err != nil {
-			return 0, fmt.Errorf("make a TOTP code to compare with: %w", err)
+			return 0, fmt.Errorf("generate a TOTP code: %w", err)
 		}
 		if subtle.ConstantTimeCompare([]byte(code), []byte(text)) == 1 {
-			step = at
+			step = candidate
 		}
 	}
 	return step, nil

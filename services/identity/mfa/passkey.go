@@ -19,7 +19,7 @@ import (
 	"github.com/ironplane/ironplane/services/identity/person"
 )
 
-// handleLength is the length of an account's handle, by which security keys know the account, in bytes.
+// handleLength is the length in bytes of an account's handle, by which security keys know the account.
 const handleLength = 32
 
 func errNoPasskeys() error {
@@ -31,7 +31,7 @@ func errNoPasskeys() error {
 	)
 }
 
-// passkeyDomain returns the domain of the keys that can be used; empty where there is none.
+// passkeyDomain returns the domain of the keys that can be used, or "" if there is none.
 func (s *Service) passkeyDomain() string {
 	if s.Passkeys == nil {
 		return ""
@@ -44,8 +44,8 @@ func (s *Service) passkeyPolicy() passkey.Policy {
 	return passkey.Policy{Site: settings.SiteName.In(values), Verify: settings.VerifyPasskeys.In(values) == 1}
 }
 
-// passkeysOf returns an account's verified keys that can be used.
-func (s *Service) passkeysOf(ctx context.Context, q pg.Querier, owner principal.Owner) (a passkey.Account, err error) {
+// readPasskeys returns an account's verified keys that can be used.
+func (s *Service) readPasskeys(ctx context.Context, q pg.Querier, owner principal.Owner) (a passkey.Account, err error) {
 	rows, err := q.Query(
 		ctx,
 		"SELECT handle, credential, public_key, counter, copied, transports FROM authenticator "+
@@ -66,9 +66,9 @@ func (s *Service) passkeysOf(ctx context.Context, q pg.Querier, owner principal.
 	return a, nil
 }
 
-// askForPasskey returns the options by which the caller's browser makes a key for a new authenticator.
-func (s *Service) askForPasskey(ctx context.Context, tx *pg.Tx, id int64, p person.Person) (options string, err error) {
-	c, err := access.Of(ctx, tx)
+// beginPasskey returns the options by which the caller's browser creates a key for a new authenticator.
+func (s *Service) beginPasskey(ctx context.Context, tx *pg.Tx, id int64, p person.Person) (options string, err error) {
+	c, err := access.ReadCaller(ctx, tx)
 	if err != nil {
 		return "", err
 	}
@@ -77,18 +77,18 @@ func (s *Service) askForPasskey(ctx context.Context, tx *pg.Tx, id int64, p pers
 		return "", fmt.Errorf("read authenticator %d: %w", id, err)
 	}
 	p.Owner, p.Name = c.Owner, principal.From(ctx).Principal.Name
-	code, err := s.askFor(ctx, tx, challengeOptions{person: p, auth: &auth, key: &c.KeyID, latest: c.Latest})
+	code, err := s.beginChallenge(ctx, tx, challengeOptions{person: p, auth: &auth, key: &c.KeyID, latest: c.Latest})
 	return string(code.Options), err
 }
 
-// challenge returns what a browser is asked: to make a key for an authenticator that is not verified, or else to sign with one of
-// the account's keys. It is nil where none of those can be used.
-func (s *Service) challenge(ctx context.Context, tx *pg.Tx, code *VerifyCode, p person.Person) (options json.RawMessage, err error) {
-	keys, err := s.passkeysOf(ctx, tx, p.Owner)
+// createChallenge returns the options for a browser. For an authenticator that is not verified they create a key, and else they
+// have one of the account's keys sign. They are nil if none of these keys can be used.
+func (s *Service) createChallenge(ctx context.Context, tx *pg.Tx, code *VerifyCode, p person.Person) (options json.RawMessage, err error) {
+	keys, err := s.readPasskeys(ctx, tx, p.Owner)
 	if err != nil {
 		return nil, err
 	}
-	var signed []byte
+	var challenge []byte
 	switch {
 	case s.Passkeys == nil && !code.Auth.Verified:
 		return nil, errNoPasskeys()
@@ -97,20 +97,21 @@ func (s *Service) challenge(ctx context.Context, tx *pg.Tx, code *VerifyCode, p 
 		if keys.Handle, err = passkeyHandle(ctx, tx, code.Auth.ID, p.Owner); err != nil {
 			return nil, err
 		}
-		options, signed, err = s.Passkeys.NewKey(keys, s.passkeyPolicy())
+		options, challenge, err = s.Passkeys.CreationOptions(keys, s.passkeyPolicy())
 	case len(keys.Keys) > 0:
-		options, signed, err = s.Passkeys.Sign(keys, s.passkeyPolicy())
+		options, challenge, err = s.Passkeys.RequestOptions(keys, s.passkeyPolicy())
 	}
 	if err != nil {
 		return nil, err
 	}
-	if _, err := tx.Exec(ctx, "UPDATE verify_code SET signed = $2 WHERE id = $1", code.ID, signed); err != nil {
-		return nil, fmt.Errorf("keep a challenge: %w", err)
+	if _, err := tx.Exec(ctx, "UPDATE verify_code SET signed = $2 WHERE id = $1", code.ID, challenge); err != nil {
+		return nil, fmt.Errorf("store a challenge: %w", err)
 	}
 	return options, nil
 }
 
-// passkeyHandle returns the account's handle. It stays, so that a device replaces its key for the account instead of adding one.
+// passkeyHandle returns the account's handle. The handle stays the same, so that a device replaces its key for the account instead
+// of adding one.
 func passkeyHandle(ctx context.Context, tx *pg.Tx, auth int64, owner principal.Owner) (handle []byte, err error) {
 	random := make([]byte, handleLength)
 	rand.Read(random)
@@ -118,63 +119,64 @@ func passkeyHandle(ctx context.Context, tx *pg.Tx, auth int64, owner principal.O
 		UPDATE authenticator SET handle = coalesce((SELECT handle FROM authenticator WHERE owner_type = $2 AND owner_id = $3 AND handle IS NOT NULL ORDER BY id LIMIT 1), $4)
 		WHERE id = $1 RETURNING handle`, auth, owner.Type, owner.ID, random).Scan(&handle)
 	if err != nil {
-		return nil, fmt.Errorf("give a security key a name for %s: %w", owner.URL(), err)
+		return nil, fmt.Errorf("set the handle of a security key of %s: %w", owner.URL(), err)
 	}
 	return handle, nil
 }
 
-// newPasskey is a new security key, and the code by which it was asked for.
+// newPasskey is a new security key, with the code that it answers.
 type newPasskey struct {
-	open openCode
+	code pendingCode
 	key  passkey.Key
 }
 
-// checkNewPasskey checks a new key's answer to a challenge of the calling key; nil where no such challenge is open.
-func (s *Service) checkNewPasskey(ctx context.Context, answer passkey.Credential) (*newPasskey, error) {
+// checkNewPasskey checks a new key's credential against the challenge of the calling key. It returns nil if no such challenge is
+// open.
+func (s *Service) checkNewPasskey(ctx context.Context, credential passkey.Credential) (*newPasskey, error) {
 	p := principal.From(ctx).Principal
-	made := newPasskey{open: openCode{method: byPasskey, owner: p.Owner, name: p.Name, signed: answer.Challenge()}}
-	o := &made.open
+	created := newPasskey{code: pendingCode{method: methodPasskey, owner: p.Owner, name: p.Name, challenge: credential.Challenge()}}
+	o := &created.code
 	err := s.DB.QueryRow(ctx, "SELECT c.id, v.id, c.credentials FROM verify_code c JOIN authenticator v ON v.id = c.auth_id "+
-		"WHERE c.key_id = $1 AND c.signed = $2 AND c.confirmed_at IS NULL AND NOT v.verified", p.KeyID, o.signed).
+		"WHERE c.key_id = $1 AND c.signed = $2 AND c.confirmed_at IS NULL AND NOT v.verified", p.KeyID, o.challenge).
 		Scan(&o.id, &o.auth, &o.credentials)
 	if errors.Is(err, pgx.ErrNoRows) || err == nil && s.Passkeys == nil {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("look for what a new key answers: %w", err)
+		return nil, fmt.Errorf("find the challenge of a new security key: %w", err)
 	}
-	if err := s.findPerson(ctx, &codeAnswer{open: o}); err != nil {
+	if err := s.findPerson(ctx, &confirmRequest{code: o}); err != nil {
 		return nil, err
 	}
-	return &made, s.try(ctx, o, func() (err error) {
-		made.key, err = s.Passkeys.Made(s.passkeyPolicy(), o.signed, answer)
-		return wrongPasskey(err)
+	return &created, s.tryAnswer(ctx, o, func() (err error) {
+		created.key, err = s.Passkeys.VerifyNew(s.passkeyPolicy(), o.challenge, credential)
+		return newInvalidPasskey(err)
 	})
 }
 
-// maxReason bounds the logged reason why a key was refused, in bytes: part of it is what the caller sent.
+// maxReason bounds the logged reason of a refusal, in bytes. The caller has sent a part of it.
 const maxReason = 300
 
-// wrongPasskey turns a refused answer into a wrongAnswer.
-func wrongPasskey(err error) error {
+// newInvalidPasskey turns a refusal by package passkey into an invalidAnswer.
+func newInvalidPasskey(err error) error {
 	var refused *passkey.Refused
 	if !errors.As(err, &refused) {
 		return err
 	}
-	reason := strings.TrimSuffix(refused.Why+": "+refused.Detail, ": ")
-	return &wrongAnswer{
-		field:  problem.Member("/credential", "wrong", "does not count: %s", refused.Why),
+	reason := strings.TrimSuffix(refused.Reason+": "+refused.Detail, ": ")
+	return &invalidAnswer{
+		field:  problem.Member("/credential", "wrong", "is refused: %s", refused.Reason),
 		reason: strings.ToValidUTF8(reason[:min(len(reason), maxReason)], ""), copied: refused.Copied,
 	}
 }
 
-// keepPasskey stores a new key, and consumes its code.
-func (s *Service) keepPasskey(ctx context.Context, tx *pg.Tx, c access.Caller, made *newPasskey) error {
-	k := made.key
+// storePasskey stores a new key, and consumes its code.
+func (s *Service) storePasskey(ctx context.Context, tx *pg.Tx, c access.Caller, created *newPasskey) error {
+	k := created.key
 	_, err := tx.Exec(
 		ctx,
 		"UPDATE authenticator SET domain = $2, credential = $3, public_key = $4, counter = $5, copied = $6, transports = $7 WHERE id = $1",
-		made.open.auth,
+		created.code.auth,
 		s.Passkeys.Domain,
 		k.ID,
 		k.Public,
@@ -185,25 +187,25 @@ func (s *Service) keepPasskey(ctx context.Context, tx *pg.Tx, c access.Caller, m
 	if err != nil {
 		return err
 	}
-	return s.use(ctx, tx, &made.open, matched{}, c.KeyID)
+	return s.consume(ctx, tx, &created.code, matchResult{}, c.KeyID)
 }
 
-// signed returns the account's key that has signed the challenge.
-func (s *Service) signed(ctx context.Context, o *openCode, answer passkey.Credential) (*passkey.Key, error) {
-	wrong := func(why string) error { return wrongPasskey(&passkey.Refused{Why: why}) }
+// verifySignature returns the account's key that has signed the challenge.
+func (s *Service) verifySignature(ctx context.Context, o *pendingCode, credential passkey.Credential) (*passkey.Key, error) {
+	newInvalid := func(why string) error { return newInvalidPasskey(&passkey.Refused{Reason: why}) }
 	switch {
-	case o.method != byPasskey || o.signed == nil || s.Passkeys == nil:
-		return nil, wrong("no security key was asked for")
+	case o.method != methodPasskey || o.challenge == nil || s.Passkeys == nil:
+		return nil, newInvalid("no security key was asked for")
 	case !o.verified:
-		return nil, wrong("the key is a new one, which is sent when its authenticator is verified")
+		return nil, newInvalid("the key is new: send it in the request that verifies its authenticator")
 	}
-	account, err := s.passkeysOf(ctx, s.DB, o.owner)
+	account, err := s.readPasskeys(ctx, s.DB, o.owner)
 	if err != nil {
 		return nil, err
 	}
 	if len(account.Keys) == 0 {
-		return nil, wrong("the account has no security key that can be used")
+		return nil, newInvalid("the account has no security key that can be used")
 	}
-	k, err := s.Passkeys.Signed(account, s.passkeyPolicy(), o.signed, answer)
-	return &k, wrongPasskey(err)
+	k, err := s.Passkeys.VerifySignature(account, s.passkeyPolicy(), o.challenge, credential)
+	return &k, newInvalidPasskey(err)
 }

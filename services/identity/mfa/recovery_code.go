@@ -20,10 +20,10 @@ import (
 	"github.com/ironplane/ironplane/services/identity/person"
 )
 
-// RecoveryCodes are the caller's recovery codes, each of which is good once in place of a code.
+// RecoveryCodes are the caller's recovery codes. Each can be used once in place of a code.
 type RecoveryCodes struct {
-	Left  int      `json:"left" doc:"how many there are"`
-	Codes []string `json:"recovery_codes,omitempty" doc:"in the answer that makes them, and never again"`
+	Left  int      `json:"left" doc:"The number of unused recovery codes."`
+	Codes []string `json:"recovery_codes,omitempty" doc:"The codes. Only the response that creates them has them."`
 }
 
 func (s *Service) recoveryRoutes() []rest.Route {
@@ -45,29 +45,29 @@ func (s *Service) recoveryRoutes() []rest.Route {
 			Path:      path,
 			Guard:     guard.AnyKey,
 			Name:      "createRecoveryCodes",
-			Summary:   "Make other recovery codes",
+			Summary:   "Replace one's recovery codes",
 			Extension: true,
 			Effect:    rest.Effect{Logs: rest.LogsSummary, Again: rest.AgainAnother},
-			Allow:     access.Allowed[rest.None],
+			Allow:     access.AllowMutation[rest.None],
 			Do:        s.createRecoveryCodes,
 		},
 	}
-	for _, of := range []struct {
-		owner     principal.OwnerType
-		name, who string
+	for _, route := range []struct {
+		owner      principal.OwnerType
+		name, noun string
 	}{{principal.Admin, "deleteAdminVerify", "an admin"}, {principal.Client, "deleteClientVerify", "a client"}} {
 		routes = append(
 			routes,
 			rest.Mutation[rest.Item, rest.Message]{
 				Method:    http.MethodDelete,
-				Path:      fmt.Sprintf("/%[1]s/{%[1]s_id}/verify", of.owner),
-				Guard:     guard.Has(access.PermissionOver(of.owner)),
-				Name:      of.name,
-				Summary:   fmt.Sprintf("Remove the second factors of %s who has lost them", of.who),
+				Path:      fmt.Sprintf("/%[1]s/{%[1]s_id}/verify", route.owner),
+				Guard:     guard.Has(access.PermissionFor(route.owner)),
+				Name:      route.name,
+				Summary:   fmt.Sprintf("Remove the second factors of %s who has lost them", route.noun),
 				Extension: true,
 				Effect:    rest.Effect{Logs: rest.LogsSummary, Again: rest.AgainAnother},
 				Do: func(ctx context.Context, tx *pg.Tx, req rest.Item) (rest.Message, error) {
-					return s.removeSecondFactors(ctx, tx, principal.Owner{Type: of.owner, ID: req.ID})
+					return s.removeSecondFactors(ctx, tx, principal.Owner{Type: route.owner, ID: req.ID})
 				},
 			},
 		)
@@ -76,11 +76,11 @@ func (s *Service) recoveryRoutes() []rest.Route {
 }
 
 func (s *Service) createRecoveryCodes(ctx context.Context, tx *pg.Tx, _ rest.None) (RecoveryCodes, error) {
-	c, err := access.Locked(ctx, tx)
+	c, err := access.LockCaller(ctx, tx)
 	if err != nil {
 		return RecoveryCodes{}, err
 	}
-	if err := s.mayWrite(ctx, tx, c, c.Owner); err != nil {
+	if err := s.checkWrite(ctx, tx, c, c.Owner); err != nil {
 		return RecoveryCodes{}, err
 	}
 	_, verified, err := countAuthenticators(ctx, tx, c.Owner, 0)
@@ -88,12 +88,12 @@ func (s *Service) createRecoveryCodes(ctx context.Context, tx *pg.Tx, _ rest.Non
 		return RecoveryCodes{}, err
 	}
 	if verified == 0 {
-		return RecoveryCodes{}, problem.New(problem.Conflict, "The account has no verified authenticator, whose codes these could stand for.")
+		return RecoveryCodes{}, problem.New(problem.Conflict, "The account has no verified authenticator, so it has no use for recovery codes.")
 	}
-	if err := mustBeConfirmed(ctx, tx, c.KeyID); err != nil {
+	if err := requireConfirmation(ctx, tx, c.KeyID); err != nil {
 		return RecoveryCodes{}, err
 	}
-	had, err := countRecoveryCodes(ctx, tx, c.Owner)
+	before, err := countRecoveryCodes(ctx, tx, c.Owner)
 	if err != nil {
 		return RecoveryCodes{}, err
 	}
@@ -108,16 +108,16 @@ func (s *Service) createRecoveryCodes(ctx context.Context, tx *pg.Tx, _ rest.Non
 			Part:    "recovery_codes",
 			Action:  "renewed",
 			Targets: []pg.Target{person.Target(c.Owner, &name)},
-			Before:  RecoveryCodes{Left: had},
+			Before:  RecoveryCodes{Left: before},
 			After:   RecoveryCodes{Left: len(codes)},
 		},
 	)
 	return RecoveryCodes{len(codes), codes}, s.People.NotifyOwner(ctx, tx, c.Owner, "The recovery codes were renewed.")
 }
 
-// recoveryCodes is how many recovery codes an account gets. Each has recoveryLength random bytes, shown in groups of four
-// characters.
-const recoveryCodes, recoveryLength = 10, 15
+// recoveryCodeCount is the number of recovery codes that an account gets. Each has recoveryCodeBytes random bytes, shown in groups
+// of four characters.
+const recoveryCodeCount, recoveryCodeBytes = 10, 15
 
 // renewRecoveryCodes replaces an account's recovery codes.
 func renewRecoveryCodes(ctx context.Context, tx *pg.Tx, owner principal.Owner) (codes []string, err error) {
@@ -125,8 +125,8 @@ func renewRecoveryCodes(ctx context.Context, tx *pg.Tx, owner principal.Owner) (
 		return nil, err
 	}
 	var hashes [][]byte
-	for range recoveryCodes {
-		var bits [recoveryLength]byte
+	for range recoveryCodeCount {
+		var bits [recoveryCodeBytes]byte
 		rand.Read(bits[:])
 		text := strings.ToLower(base32.StdEncoding.EncodeToString(bits[:]))
 		hashes = append(hashes, keys.HashToken(text))
@@ -139,7 +139,7 @@ func renewRecoveryCodes(ctx context.Context, tx *pg.Tx, owner principal.Owner) (
 		owner.Type,
 		owner.ID,
 	); err != nil {
-		return nil, fmt.Errorf("keep the recovery codes of %s: %w", owner.URL(), err)
+		return nil, fmt.Errorf("store the recovery codes of %s: %w", owner.URL(), err)
 	}
 	return codes, nil
 }

@@ -9,48 +9,48 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 )
 
-// try takes one of a code's tries to look at an answer, and records a wrong one.
-func (s *Service) try(ctx context.Context, o *openCode, look func() error) error {
-	var wrong *wrongAnswer
-	right, err := s.Lockouts.TryCode(ctx, o.owner.URL(), func() (bool, error) {
-		if err := s.takeTry(ctx, o); err != nil {
+// tryAnswer counts one of a code's tries, compares an answer, and records an invalid one.
+func (s *Service) tryAnswer(ctx context.Context, o *pendingCode, compare func() error) error {
+	var invalid *invalidAnswer
+	matches, err := s.Lockouts.TryCode(ctx, o.owner.URL(), func() (bool, error) {
+		if err := s.countTry(ctx, o); err != nil {
 			return false, err
 		}
-		err := look()
-		if errors.As(err, &wrong) {
+		err := compare()
+		if errors.As(err, &invalid) {
 			return false, nil
 		}
 		return err == nil, err
 	})
-	if err != nil || right {
+	if err != nil || matches {
 		return err
 	}
 	if err := s.DB.InTx(ctx, func(tx *pg.Tx) error {
 		after := map[string]any{"auth": o.auth, "code": o.id}
-		if wrong.reason != "" {
-			after["reason"] = wrong.reason
+		if invalid.reason != "" {
+			after["reason"] = invalid.reason
 		}
 		tx.Record(o.record("refused", after))
-		if !wrong.copied {
+		if !invalid.copied {
 			return nil
 		}
 		return s.People.NotifyOwner(
 			ctx,
 			tx,
 			o.owner,
-			"A security key was refused, because it has signed less often than it had before: there may be a copy of it.",
+			"A security key was refused because its signature counter went back: there may be a copy of it.",
 		)
 	}); err != nil {
-		return fmt.Errorf("note a wrong answer: %w", err)
+		return fmt.Errorf("record an invalid answer: %w", err)
 	}
-	return wrong.field
+	return invalid.field
 }
 
-// takeTry takes one of a code's tries. Concurrent answers cannot take more than there are.
-func (s *Service) takeTry(ctx context.Context, o *openCode) error {
+// countTry counts one of a code's tries. Concurrent answers cannot exceed maxTries.
+func (s *Service) countTry(ctx context.Context, o *pendingCode) error {
 	return s.DB.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("what comes of it is")
-		taken, err := tx.Exec(
+		tx.Unrecorded("the result is recorded")
+		counted, err := tx.Exec(
 			ctx,
 			"UPDATE verify_code SET tries = tries + 1 WHERE id = $1 AND tries < $2 AND confirmed_at IS NULL AND expires_at > clock_timestamp()",
 			o.id,
@@ -59,22 +59,22 @@ func (s *Service) takeTry(ctx context.Context, o *openCode) error {
 		if err != nil {
 			return fmt.Errorf("count an answer: %w", err)
 		}
-		if taken.RowsAffected() == 0 {
-			return o.errOver()
+		if counted.RowsAffected() == 0 {
+			return o.errExpired()
 		}
 		return nil
 	})
 }
 
-// wrongAnswer is the error of an answer that does not count.
-type wrongAnswer struct {
+// invalidAnswer is the error of an answer that does not count.
+type invalidAnswer struct {
 	field  error  // for the caller
 	reason string // for the log, of security keys
 	copied bool
 }
 
-func (w *wrongAnswer) Error() string { return w.field.Error() }
+func (w *invalidAnswer) Error() string { return w.field.Error() }
 
-func errWrongCode() error {
-	return &wrongAnswer{field: problem.Member("/token", "wrong", "is not the code")}
+func errInvalidCode() error {
+	return &invalidAnswer{field: problem.Member("/token", "wrong", "is not the code")}
 }

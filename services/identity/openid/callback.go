@@ -20,37 +20,38 @@ import (
 
 // callback is the request by which a provider sends a browser back.
 type callback struct {
-	State  secret.String `query:"state" max:"255" doc:"which sign-in it is"`
-	Code   secret.String `query:"code" max:"4096" doc:"what the provider tells who has signed in for"`
-	Error  string        `query:"error" max:"255" doc:"why the provider has not signed anybody in"`
-	Issuer string        `query:"iss" max:"500" doc:"who sends it, where the provider says so"`
+	State  secret.String `query:"state" max:"255" doc:"Identifies the sign-in."`
+	Code   secret.String `query:"code" max:"4096" doc:"The provider exchanges it for the identity of the user."`
+	Error  string        `query:"error" max:"255" doc:"Why the provider has refused the sign-in."`
+	Issuer string        `query:"iss" max:"500" doc:"The provider's issuer, if the provider sends it."`
 }
 
-// finish asks the provider who has signed in, and sends the browser to the panel with a code. It works once, whatever the result.
+// finish asks the provider for the identity of the user, and sends the browser to the panel with a code. It works once, whatever
+// the result.
 func (s *Service) finish(ctx context.Context, req callback) (link session.SSOLink, err error) {
 	var id, provider int64
 	var attempt Attempt
 	var sealed []byte
-	code := keys.NewToken() // from here on the state finds the row no more
+	code := keys.NewToken() // it replaces the state, which works no longer
 	err = s.DB.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("that somebody signs in is recorded")
+		tx.Unrecorded("the sign-in is recorded")
 		return tx.QueryRow(ctx, "UPDATE openid_login SET hash = $2, came_back = true "+
 			"WHERE hash = $1 AND NOT came_back AND expires_at > clock_timestamp() RETURNING id, provider_id, nonce, verifier",
 			keys.HashToken(req.State.Reveal()), keys.HashToken(code.Reveal())).
 			Scan(&id, &provider, &attempt.Nonce, &sealed)
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
-		return link, errNotBegun()
+		return link, errNoSignIn()
 	}
 	if err != nil {
-		return link, fmt.Errorf("look for who comes back from a provider: %w", err)
+		return link, fmt.Errorf("find a pending sign-in: %w", err)
 	}
-	if attempt.Verifier, err = s.Box.Open(verifierPlace(id), sealed); err != nil {
+	if attempt.Verifier, err = s.Box.Open(verifierLocation(id), sealed); err != nil {
 		return link, err
 	}
-	p, settings, err := s.settingsOf(ctx, provider)
+	p, settings, err := s.readProvider(ctx, provider)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return link, errNotBegun()
+		return link, errNoSignIn()
 	}
 	if err != nil {
 		return link, err
@@ -58,19 +59,19 @@ func (s *Service) finish(ctx context.Context, req callback) (link session.SSOLin
 	if req.Error != "" || req.Code.IsZero() || req.Issuer != "" && req.Issuer != p.Issuer {
 		return link, s.refuse(ctx, &p, ErrRefused)
 	}
-	who, err := s.Client.Finish(ctx, settings, req.Code, attempt)
+	identity, err := s.Client.Finish(ctx, settings, req.Code, attempt)
 	if errors.Is(err, ErrRefused) {
 		return link, s.refuse(ctx, &p, err)
 	}
 	if err != nil {
-		return link, errProviderAway(err)
+		return link, errProviderUnavailable(err)
 	}
 	err = s.DB.InTx(ctx, func(tx *pg.Tx) error {
-		admin, err := s.adminAt(ctx, tx, &p, who)
+		admin, err := s.findAdmin(ctx, tx, &p, identity)
 		if err != nil {
 			return err
 		}
-		tx.Unrecorded("that somebody signs in is recorded")
+		tx.Unrecorded("the sign-in is recorded")
 		return tx.QueryRow(ctx, "UPDATE openid_login SET admin_id = $2, verifier = NULL, expires_at = now() + $3 "+
 			"WHERE id = $1 RETURNING expires_at", id, admin, session.LinkTTL).
 			Scan(&link.ExpiresAt.Time)
@@ -78,7 +79,7 @@ func (s *Service) finish(ctx context.Context, req callback) (link session.SSOLin
 	if problem.Is(err, problem.Forbidden) {
 		return link, s.refuse(ctx, &p, err)
 	}
-	link.URL = session.Panel(s.Settings.Values(), principal.Admin) + "/auth/sso#key=" + code.Reveal()
+	link.URL = session.PanelURL(s.Settings.Values(), principal.Admin) + "/auth/sso#key=" + code.Reveal()
 	return link, err
 }
 
@@ -96,33 +97,33 @@ func (s *Service) refuse(ctx context.Context, p *OpenIDProvider, cause error) er
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("note a refused sign-in: %w", err)
+		return fmt.Errorf("record a refused sign-in: %w", err)
 	}
-	return problem.New(problem.Unauthenticated, "The identity provider has signed in nobody who is an admin here.").Because(cause)
+	return problem.New(problem.Unauthenticated, "The identity provider's user is not an admin here.").Because(cause)
 }
 
-// adminAt returns the admin that a person at a provider is: the one who signed in before, the one with the verified address of a
-// listed domain, or a new one.
-func (s *Service) adminAt(ctx context.Context, tx *pg.Tx, p *OpenIDProvider, who Person) (id int64, err error) {
+// findAdmin returns the admin with an identity. It is the one that signed in with it before, else the one with its verified
+// address in a listed domain, else a new one.
+func (s *Service) findAdmin(ctx context.Context, tx *pg.Tx, p *OpenIDProvider, identity Identity) (id int64, err error) {
 	if err := access.Lock(ctx, tx); err != nil {
 		return 0, err
 	}
-	nobody := problem.New(problem.Forbidden, "Nobody is this person.")
-	err = tx.QueryRow(ctx, "SELECT admin_id FROM openid_subject WHERE issuer = $1 AND subject = $2", p.Issuer, who.Subject).Scan(&id)
+	errUnknown := problem.New(problem.Forbidden, "No admin has this identity.")
+	err = tx.QueryRow(ctx, "SELECT admin_id FROM openid_subject WHERE issuer = $1 AND subject = $2", p.Issuer, identity.Subject).Scan(&id)
 	if err == nil || !errors.Is(err, pgx.ErrNoRows) {
 		return id, err
 	}
-	if !p.lists(who.Email) {
-		return 0, nobody
+	if !p.allowsEmail(identity.Email) {
+		return 0, errUnknown
 	}
-	err = tx.QueryRow(ctx, "SELECT id FROM admin WHERE lower(email) = lower($1)", who.Email).Scan(&id)
+	err = tx.QueryRow(ctx, "SELECT id FROM admin WHERE lower(email) = lower($1)", identity.Email).Scan(&id)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows) && p.MakesAdmins:
-		if id, err = admin.Create(ctx, tx, who.Email, p.Permissions); err != nil {
+		if id, err = admin.Create(ctx, tx, identity.Email, p.Permissions); err != nil {
 			return 0, err
 		}
 	case errors.Is(err, pgx.ErrNoRows):
-		return 0, nobody
+		return 0, errUnknown
 	case err != nil:
 		return 0, fmt.Errorf("look for an admin by address: %w", err)
 	}
@@ -130,32 +131,32 @@ func (s *Service) adminAt(ctx context.Context, tx *pg.Tx, p *OpenIDProvider, who
 		ctx,
 		"INSERT INTO openid_subject (issuer, subject, admin_id) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
 		p.Issuer,
-		who.Subject,
+		identity.Subject,
 		id,
 	)
 	if err != nil {
-		return 0, fmt.Errorf("note who somebody at a provider is: %w", err)
+		return 0, fmt.Errorf("store an identity: %w", err)
 	}
-	if linked.RowsAffected() == 0 { // the admin is somebody else there
-		return 0, nobody
+	if linked.RowsAffected() == 0 { // the admin has another identity at this provider
+		return 0, errUnknown
 	}
 	return id, nil
 }
 
-// Exchange begins the session of an admin who has signed in at a provider. verifier proves that the same panel began the sign-in.
+// Exchange begins the session of an admin that has signed in at a provider. verifier proves that the same panel began the sign-in.
 func (s *Service) Exchange(ctx context.Context, tx *pg.Tx, hash []byte, verifier secret.String) (keys.APIKey, error) {
 	p := person.Person{Owner: principal.Owner{Type: principal.Admin}}
 	err := tx.QueryRow(ctx, "DELETE FROM openid_login WHERE hash = $1 AND challenge = $2 AND admin_id IS NOT NULL "+
 		"AND expires_at > clock_timestamp() RETURNING admin_id", hash, keys.HashToken(verifier.Reveal())).
 		Scan(&p.Owner.ID)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return keys.APIKey{}, problem.New(problem.Unauthenticated, "There is no such code: it was used, or its time is over.")
+		return keys.APIKey{}, problem.New(problem.Unauthenticated, "The code does not exist, was used, or has expired.")
 	}
 	if err != nil {
 		return keys.APIKey{}, fmt.Errorf("use a code: %w", err)
 	}
 	if p.Account, err = person.ReadAdmin(ctx, tx, "id = $1", p.Owner.ID); err != nil {
-		return keys.APIKey{}, fmt.Errorf("read who signs in: %w", err)
+		return keys.APIKey{}, fmt.Errorf("read an admin that signs in: %w", err)
 	}
 	return s.Sessions.SignIn(ctx, tx, p)
 }

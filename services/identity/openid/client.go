@@ -19,54 +19,54 @@ import (
 )
 
 const (
-	// askTimeout bounds how long a provider may take to answer, and maxAnswer the answer in bytes.
-	askTimeout = 10 * time.Second
-	maxAnswer  = 1 << 20
-	// knownTTL is how long a provider's configuration is kept. Its keys are asked for again whenever one is missing.
-	knownTTL = 10 * time.Minute
-	maxKnown = 100
+	// requestTimeout bounds how long a provider may take to answer, and maxResponse the answer in bytes.
+	requestTimeout = 10 * time.Second
+	maxResponse    = 1 << 20
+	// providerTTL is how long a provider's configuration is kept. Its signing keys are read again whenever one is missing.
+	providerTTL  = 10 * time.Minute
+	maxProviders = 100
 )
 
 // Client speaks OpenID Connect with identity providers: the code flow, with PKCE and a nonce.
 type Client struct {
 	http *http.Client
 
-	mu    sync.Mutex
-	known map[string]known // by issuer
+	mu        sync.Mutex
+	providers map[string]cachedProvider // by issuer
 }
 
-type known struct {
+type cachedProvider struct {
 	*oidc.Provider
 	since time.Time
 }
 
-// NewClient returns a client. allowed are the operator's own networks in which a provider may be.
+// NewClient returns a client. allowed are the private networks in which providers may be.
 func NewClient(allowed egress.Networks) *Client {
-	asking := allowed.Client()
-	asking.Timeout = askTimeout
-	asking.Transport = bounded{asking.Transport}
-	return &Client{http: asking, known: map[string]known{}}
+	client := allowed.Client()
+	client.Timeout = requestTimeout
+	client.Transport = limitedTransport{client.Transport}
+	return &Client{http: client, providers: map[string]cachedProvider{}}
 }
 
-// bounded reads no more than maxAnswer of an answer.
-type bounded struct{ http.RoundTripper }
+// limitedTransport reads at most maxResponse bytes of a response.
+type limitedTransport struct{ http.RoundTripper }
 
-func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+func (b limitedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	response, err := b.RoundTripper.RoundTrip(r)
 	if err == nil {
 		response.Body = struct {
 			io.Reader
 			io.Closer
-		}{io.LimitReader(response.Body, maxAnswer), response.Body}
+		}{io.LimitReader(response.Body, maxResponse), response.Body}
 	}
 	return response, err
 }
 
-// Settings are what a provider and this installation have agreed on.
+// Settings are the values that a provider and this installation have agreed on.
 type Settings struct {
 	Issuer, ClientID string
 	ClientSecret     secret.String
-	Callback         string // where the provider sends browsers back to
+	Callback         string // the address that the provider sends browsers back to
 }
 
 // Attempt is a sign-in that has begun.
@@ -75,50 +75,50 @@ type Attempt struct {
 	Verifier secret.String // of PKCE
 }
 
-// NewAttempt returns an attempt that nobody can guess.
+// NewAttempt returns an attempt with random values.
 func NewAttempt() Attempt {
 	return Attempt{oauth2.GenerateVerifier(), secret.New(oauth2.GenerateVerifier())}
 }
 
-// Person is the person who has signed in at the provider.
-type Person struct {
+// Identity is a user as the provider identifies it.
+type Identity struct {
 	Subject string
-	Email   string // that the provider has verified; empty: none
+	Email   string // verified by the provider; "": none
 }
 
-// ErrRefused says that a provider's answer proves nobody's identity.
-var ErrRefused = errors.New("the identity provider's answer is refused")
+// ErrRefused says that a provider's response proves nobody's identity.
+var ErrRefused = errors.New("the identity provider's response is refused")
 
 // provider returns a provider's configuration.
 func (c *Client) provider(ctx context.Context, issuer string) (*oidc.Provider, error) {
 	c.mu.Lock()
-	k, there := c.known[issuer]
+	k, exists := c.providers[issuer]
 	c.mu.Unlock()
-	if there && time.Since(k.since) < knownTTL {
+	if exists && time.Since(k.since) < providerTTL {
 		return k.Provider, nil
 	}
 	p, err := oidc.NewProvider(ctx, issuer)
 	if err != nil {
-		return nil, fmt.Errorf("ask an identity provider about itself: %w", err)
+		return nil, fmt.Errorf("read an identity provider's configuration: %w", err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.known) >= maxKnown {
-		clear(c.known)
+	if len(c.providers) >= maxProviders {
+		clear(c.providers)
 	}
-	c.known[issuer] = known{p, time.Now()}
+	c.providers[issuer] = cachedProvider{p, time.Now()}
 	return p, nil
 }
 
 func (s *Settings) oauth(p *oidc.Provider) oauth2.Config {
-	var said struct {
+	var metadata struct {
 		Methods []string `json:"token_endpoint_auth_methods_supported"`
 	}
-	_ = p.Claims(&said) // else what goes for those that say nothing
+	_ = p.Claims(&metadata) // without metadata the default below applies
 	endpoint := p.Endpoint()
-	endpoint.AuthStyle = oauth2.AuthStyleInHeader // and not tried out, for a code is good once
+	endpoint.AuthStyle = oauth2.AuthStyleInHeader // the library would try both, but a code works only once
 	if s.ClientSecret.IsZero() ||
-		slices.Contains(said.Methods, "client_secret_post") && !slices.Contains(said.Methods, "client_secret_basic") {
+		slices.Contains(metadata.Methods, "client_secret_post") && !slices.Contains(metadata.Methods, "client_secret_basic") {
 		endpoint.AuthStyle = oauth2.AuthStyleInParams
 	}
 	return oauth2.Config{
@@ -130,8 +130,8 @@ func (s *Settings) oauth(p *oidc.Provider) oauth2.Config {
 	}
 }
 
-// SignInAt returns the address to which a browser is sent to sign in.
-func (c *Client) SignInAt(ctx context.Context, s Settings, state secret.String, a Attempt) (string, error) {
+// SignInURL returns the address to which a browser is sent to sign in.
+func (c *Client) SignInURL(ctx context.Context, s Settings, state secret.String, a Attempt) (string, error) {
 	p, err := c.provider(oidc.ClientContext(ctx, c.http), s.Issuer)
 	if err != nil {
 		return "", err
@@ -143,49 +143,48 @@ func (c *Client) SignInAt(ctx context.Context, s Settings, state secret.String, 
 // claims are the claims that go-oidc does not check.
 type claims struct {
 	Email         string `json:"email"`
-	EmailVerified any    `json:"email_verified"` // some providers send a text
+	EmailVerified any    `json:"email_verified"` // some providers send a string
 	Party         string `json:"azp"`
 }
 
-// Finish exchanges the code that the provider has sent, and returns who has signed in. The error is ErrRefused where the answer proves
-// nothing.
-func (c *Client) Finish(ctx context.Context, s Settings, code secret.String, a Attempt) (who Person, err error) {
+// Finish exchanges the provider's code for the user's identity. The error is ErrRefused if the response proves nothing.
+func (c *Client) Finish(ctx context.Context, s Settings, code secret.String, a Attempt) (identity Identity, err error) {
 	ctx = oidc.ClientContext(ctx, c.http)
 	p, err := c.provider(ctx, s.Issuer)
 	if err != nil {
-		return who, err
+		return identity, err
 	}
 	config := s.oauth(p)
 	token, err := config.Exchange(ctx, code.Reveal(), oauth2.VerifierOption(a.Verifier.Reveal()))
-	if failed, ok := errors.AsType[*oauth2.RetrieveError](err); ok { // whose text has the whole answer
+	if failed, ok := errors.AsType[*oauth2.RetrieveError](err); ok { // its text has the whole response, which must not be logged
 		if status := failed.Response.StatusCode; status >= http.StatusInternalServerError || status == http.StatusTooManyRequests {
-			return who, fmt.Errorf("exchange an identity provider's code: it answers %d", status)
+			return identity, fmt.Errorf("exchange an identity provider's code: status %d", status)
 		}
-		return who, fmt.Errorf("%w: it answers %d to the code", ErrRefused, failed.Response.StatusCode)
+		return identity, fmt.Errorf("%w: status %d for the code", ErrRefused, failed.Response.StatusCode)
 	}
 	if err != nil {
-		return who, fmt.Errorf("exchange an identity provider's code: %s", egress.Reason(err))
+		return identity, fmt.Errorf("exchange an identity provider's code: %s", egress.Reason(err))
 	}
 	raw, _ := token.Extra("id_token").(string)
 	id, err := p.Verifier(&oidc.Config{ClientID: s.ClientID}).Verify(ctx, raw)
 	if err != nil {
-		return who, fmt.Errorf("%w: %w", ErrRefused, err)
+		return identity, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
-	var said claims
-	if err := id.Claims(&said); err != nil {
-		return who, fmt.Errorf("%w: %w", ErrRefused, err)
+	var claimed claims
+	if err := id.Claims(&claimed); err != nil {
+		return identity, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	switch {
 	case subtle.ConstantTimeCompare([]byte(id.Nonce), []byte(a.Nonce)) != 1:
-		return who, fmt.Errorf("%w: it is to another sign-in", ErrRefused)
-	case said.Party != "" && said.Party != s.ClientID, len(id.Audience) > 1 && said.Party == "":
-		return who, fmt.Errorf("%w: it is for another party", ErrRefused)
+		return identity, fmt.Errorf("%w: the nonce is another sign-in's", ErrRefused)
+	case claimed.Party != "" && claimed.Party != s.ClientID, len(id.Audience) > 1 && claimed.Party == "":
+		return identity, fmt.Errorf("%w: the token is for another client", ErrRefused)
 	case id.Subject == "":
-		return who, fmt.Errorf("%w: it names nobody", ErrRefused)
+		return identity, fmt.Errorf("%w: the token has no subject", ErrRefused)
 	}
-	who.Subject = id.Subject
-	if slices.Contains([]any{true, "true"}, said.EmailVerified) {
-		who.Email = said.Email
+	identity.Subject = id.Subject
+	if slices.Contains([]any{true, "true"}, claimed.EmailVerified) {
+		identity.Email = claimed.Email
 	}
-	return who, nil
+	return identity, nil
 }

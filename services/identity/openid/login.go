@@ -26,8 +26,8 @@ import (
 )
 
 const (
-	// loginTTL is how long a sign-in at a provider may take. At most maxLogins are open, and maxLoginsFrom of one network; another one
-	// ends the oldest.
+	// loginTTL is how long a sign-in at a provider may take. At most maxLogins are open, and
+	// maxLoginsFrom of one network. A further one ends the oldest.
 	loginTTL      = 10 * time.Minute
 	maxLogins     = 10_000
 	maxLoginsFrom = 100
@@ -45,20 +45,20 @@ type openIDLogin struct {
 	Body rest.Body[openIDLoginBody]
 
 	url      string
-	sent     *openIDLoginBody
+	body     *openIDLoginBody
 	state    secret.String
 	attempt  Attempt
 	settings Settings
 }
 
 type openIDLoginBody struct {
-	Provider  rest.RefID `json:"provider" required:"create" example:"1" doc:"one of GET /auth/openid"`
-	Challenge string     `json:"challenge" required:"create" max:"100" example:"47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU" doc:"the SHA-256, in base64url without =, of what the panel makes at random, keeps, and sends as verifier with the code: so nobody is signed in by a link that another one has begun"`
+	Provider  rest.RefID `json:"provider" required:"create" example:"1" doc:"One of GET /auth/openid."`
+	Challenge string     `json:"challenge" required:"create" max:"100" example:"47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU" doc:"The SHA-256, in base64url without =, of a random text that the panel keeps, and sends as verifier with the code. Nobody can then be signed in by a link that somebody else has begun."`
 
 	hash []byte
 }
 
-// Resolve checks what the tags cannot say.
+// Resolve checks what the tags cannot express.
 func (b *openIDLoginBody) Resolve(invalid *problem.Fields) {
 	var err error
 	if b.hash, err = base64.RawURLEncoding.DecodeString(b.Challenge); b.Challenge != "" && (err != nil || len(b.hash) != sha256.Size) {
@@ -66,9 +66,9 @@ func (b *openIDLoginBody) Resolve(invalid *problem.Fields) {
 	}
 }
 
-// OpenIDPage is where to send the browser.
+// OpenIDPage is the page that the browser is sent to.
 type OpenIDPage struct {
-	URL string `json:"url" doc:"the provider's, where the admin signs in"`
+	URL string `json:"url" doc:"The provider's page where the admin signs in."`
 }
 
 func (s *Service) loginRoutes() []rest.Route {
@@ -78,7 +78,7 @@ func (s *Service) loginRoutes() []rest.Route {
 			View:      "openid_provider",
 			Guard:     guard.Public,
 			Name:      "listOpenIDChoices",
-			Summary:   "List by which providers one can sign in",
+			Summary:   "List the identity providers to sign in with",
 			Extension: true,
 			By:        rest.By{Sorts: map[string]string{"name": "name"}},
 			Where: func(context.Context, rest.None) ([]pg.Condition, error) {
@@ -100,17 +100,17 @@ func (s *Service) loginRoutes() []rest.Route {
 			Path:      callbackPath,
 			Guard:     guard.Public,
 			Name:      "finishOpenIDLogin",
-			Summary:   "Come back from an identity provider",
+			Summary:   "Return from an identity provider",
 			Extension: true,
 			Writes:    true,
-			Doc:       "The provider sends browsers here, and from here they are sent to the panel, with a code that is good once, for a minute.",
+			Doc:       "Providers redirect browsers to this address. It redirects them to the panel, with a code that works once, within a minute.",
 			Do:        s.finish,
 		},
 	}
 }
 
-// settingsOf reads a provider and how to reach it. The error is pgx.ErrNoRows where the provider is disabled.
-func (s *Service) settingsOf(ctx context.Context, id int64) (p OpenIDProvider, client Settings, err error) {
+// readProvider reads a provider and its settings. The error is pgx.ErrNoRows if the provider is disabled.
+func (s *Service) readProvider(ctx context.Context, id int64) (p OpenIDProvider, client Settings, err error) {
 	if p, err = ProviderView.Get(ctx, s.DB, id); err == nil && p.Disabled {
 		err = pgx.ErrNoRows
 	}
@@ -119,10 +119,10 @@ func (s *Service) settingsOf(ctx context.Context, id int64) (p OpenIDProvider, c
 	}
 	values := s.Settings.Values()
 	api := strings.TrimRight(settings.APIURL.In(values), "/")
-	if api == "" || session.Panel(values, principal.Admin) == "" {
+	if api == "" || session.PanelURL(values, principal.Admin) == "" {
 		return p, client, problem.New(
 			problem.Invalid,
-			"Nobody can be sent back: IRONPLANE_API_URL says where callers reach the API, and IRONPLANE_ADMIN_URL where the panel is.",
+			"Sign-ins need the addresses of the API and of the admin panel. Set IRONPLANE_API_URL and IRONPLANE_ADMIN_URL.",
 		)
 	}
 	client = Settings{Issuer: p.Issuer, ClientID: p.ClientID, Callback: api + callbackPath}
@@ -136,51 +136,51 @@ func (s *Service) settingsOf(ctx context.Context, id int64) (p OpenIDProvider, c
 	return p, client, err
 }
 
-// prepare asks the provider where people sign in.
+// prepare asks the provider for the address of its sign-in page.
 func (s *Service) prepare(ctx context.Context, req *openIDLogin) (err error) {
-	if req.sent, err = req.Body.New(); err != nil {
+	if req.body, err = req.Body.New(); err != nil {
 		return err
 	}
-	_, req.settings, err = s.settingsOf(ctx, int64(req.sent.Provider))
+	_, req.settings, err = s.readProvider(ctx, int64(req.body.Provider))
 	if errors.Is(err, pgx.ErrNoRows) {
-		return problem.Member("/provider", "not_found", "names no provider by which one can sign in")
+		return problem.Member("/provider", "not_found", "names no enabled identity provider")
 	}
 	if err != nil {
 		return err
 	}
 	req.state, req.attempt = keys.NewToken(), NewAttempt()
-	if req.url, err = s.Client.SignInAt(ctx, req.settings, req.state, req.attempt); err != nil {
-		return errProviderAway(err)
+	if req.url, err = s.Client.SignInURL(ctx, req.settings, req.state, req.attempt); err != nil {
+		return errProviderUnavailable(err)
 	}
 	return nil
 }
 
-func errProviderAway(cause error) error {
-	return problem.New(problem.Unavailable, "The identity provider cannot be asked right now.").Because(cause)
+func errProviderUnavailable(cause error) error {
+	return problem.New(problem.Unavailable, "The identity provider does not respond. Try again later.").Because(cause)
 }
 
-func verifierPlace(id int64) seal.Place {
+func verifierLocation(id int64) seal.Place {
 	return seal.Place{Table: "openid_login", Column: "verifier", ID: id}
 }
 
 // begin stores that a browser is sent to a provider.
 func (s *Service) begin(ctx context.Context, tx *pg.Tx, req openIDLogin) (OpenIDPage, error) {
-	tx.Unrecorded("that somebody signs in is recorded")
+	tx.Unrecorded("the sign-in is recorded")
 	var id int64
 	err := tx.QueryRow(ctx, "INSERT INTO openid_login (provider_id, hash, challenge, nonce, network, expires_at) "+
 		"VALUES ($1, $2, $3, $4, $5, now() + $6) RETURNING id",
-		int64(req.sent.Provider), keys.HashToken(req.state.Reveal()), req.sent.hash, req.attempt.Nonce, access.Network(ctx), loginTTL).
+		int64(req.body.Provider), keys.HashToken(req.state.Reveal()), req.body.hash, req.attempt.Nonce, access.Network(ctx), loginTTL).
 		Scan(&id)
 	if err != nil {
-		return OpenIDPage{}, fmt.Errorf("note who is sent to a provider: %w", err)
+		return OpenIDPage{}, fmt.Errorf("store a pending sign-in: %w", err)
 	}
 	if _, err := tx.Exec(
 		ctx,
 		"UPDATE openid_login SET verifier = $2 WHERE id = $1",
 		id,
-		s.Box.Seal(verifierPlace(id), req.attempt.Verifier),
+		s.Box.Seal(verifierLocation(id), req.attempt.Verifier),
 	); err != nil {
-		return OpenIDPage{}, fmt.Errorf("note who is sent to a provider: %w", err)
+		return OpenIDPage{}, fmt.Errorf("store a pending sign-in: %w", err)
 	}
 	_, err = tx.Exec(
 		ctx,
@@ -195,6 +195,6 @@ func (s *Service) begin(ctx context.Context, tx *pg.Tx, req openIDLogin) (OpenID
 	return OpenIDPage{req.url}, nil
 }
 
-func errNotBegun() error {
-	return problem.New(problem.Unauthenticated, "There is no such sign-in: it has ended, or its time is over. Begin again.")
+func errNoSignIn() error {
+	return problem.New(problem.Unauthenticated, "The sign-in does not exist, was completed, or has expired. Begin again.")
 }

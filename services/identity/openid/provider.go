@@ -42,36 +42,36 @@ type OpenIDProvider struct {
 	rest.Versioned
 	ID          int64    `json:"id" db:"id"`
 	Name        string   `json:"name" db:"name"`
-	Issuer      string   `json:"issuer" db:"issuer"`
-	ClientID    string   `json:"client_id" db:"client_id"`
-	Domains     []string `json:"domains" db:"domains" doc:"an admin is found, once, by a verified address of one of these"`
-	MakesAdmins bool     `json:"makes_admins" db:"makes_admins" doc:"whether who has such an address and is no admin becomes one"`
-	Permissions []string `json:"permissions" db:"permissions" doc:"what these hold"`
-	Disabled    bool     `json:"disabled" db:"disabled"`
+	Issuer      string   `json:"issuer" db:"issuer" doc:"The issuer, as the provider's tokens name it."`
+	ClientID    string   `json:"client_id" db:"client_id" doc:"The id of this installation at the provider."`
+	Domains     []string `json:"domains" db:"domains" doc:"The domains of verified addresses by which an admin is found at the first sign-in."`
+	MakesAdmins bool     `json:"makes_admins" db:"makes_admins" doc:"Whether a user with such an address who is no admin yet becomes one."`
+	Permissions []string `json:"permissions" db:"permissions" doc:"The permissions of admins that are created."`
+	Disabled    bool     `json:"disabled" db:"disabled" doc:"Whether sign-ins by this provider are refused."`
 }
 
 type openIDProviderBody struct {
-	Name         string         `json:"name" db:"name" required:"create" max:"100" example:"Example Inc." doc:"what panels call it; no other provider has it"`
-	Issuer       string         `json:"issuer" db:"issuer" required:"create" max:"500" example:"https://login.example.com" doc:"as its tokens name it; https://, or http:// in networks that IRONPLANE_ALLOWED_NETWORKS names"`
-	ClientID     string         `json:"client_id" db:"client_id" required:"create" max:"500" example:"ironplane"`
-	ClientSecret *secret.String `json:"client_secret" db:"client_secret" max:"1000" example:"what the provider has given out" doc:"kept sealed and never shown; on edit, empty: unchanged"`
-	Domains      []string       `json:"domains" db:"domains" example:"[\"example.com\"]" doc:"an admin is found, once, by a verified address of one of these"`
-	MakesAdmins  bool           `json:"makes_admins" db:"makes_admins" example:"false" doc:"whether who has such an address and is no admin becomes one"`
-	Permissions  []string       `json:"permissions" db:"permissions" example:"[\"network.groups read\"]" doc:"what these hold"`
-	Disabled     bool           `json:"disabled" db:"disabled" example:"false" doc:"nobody signs in by it"`
+	Name         string         `json:"name" db:"name" required:"create" max:"100" example:"Example Inc." doc:"The name that panels show. No other provider may have it."`
+	Issuer       string         `json:"issuer" db:"issuer" required:"create" max:"500" example:"https://login.example.com" doc:"The issuer, as the provider's tokens name it: https://, or http:// in the networks of IRONPLANE_ALLOWED_NETWORKS."`
+	ClientID     string         `json:"client_id" db:"client_id" required:"create" max:"500" example:"ironplane" doc:"The id of this installation at the provider."`
+	ClientSecret *secret.String `json:"client_secret" db:"client_secret" max:"1000" example:"what the provider has given out" doc:"The secret of this installation at the provider. It is stored encrypted and never returned. Empty on edit: unchanged."`
+	Domains      []string       `json:"domains" db:"domains" example:"[\"example.com\"]" doc:"The domains of verified addresses by which an admin is found at the first sign-in."`
+	MakesAdmins  bool           `json:"makes_admins" db:"makes_admins" example:"false" doc:"Whether a user with such an address who is no admin yet becomes one."`
+	Permissions  []string       `json:"permissions" db:"permissions" example:"[\"network.groups read\"]" doc:"The permissions of admins that are created."`
+	Disabled     bool           `json:"disabled" db:"disabled" example:"false" doc:"Whether sign-ins by this provider are refused."`
 }
 
 const maxDomains = 100
 
 var domainName = regexp.MustCompile(`^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z0-9-]{2,63}$`)
 
-// Resolve checks what the tags cannot say.
+// Resolve checks what the tags cannot express.
 func (b *openIDProviderBody) Resolve(invalid *problem.Fields) {
 	if u, err := url.Parse(
 		b.Issuer,
 	); b.Issuer != "" &&
 		(err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "") {
-		invalid.Add("/issuer", "invalid", "must be an address such as https://login.example.com")
+		invalid.Add("/issuer", "invalid", "must be a URL such as https://login.example.com")
 	}
 	if len(b.Domains) > maxDomains {
 		invalid.Add("/domains", "too_long", "can have at most %d domains", maxDomains)
@@ -83,12 +83,12 @@ func (b *openIDProviderBody) Resolve(invalid *problem.Fields) {
 		}
 	}
 	if b.MakesAdmins && len(b.Domains) == 0 {
-		invalid.Add("/makes_admins", "out_of_range", "takes domains, whose addresses become admins")
+		invalid.Add("/makes_admins", "out_of_range", "requires domains: users with their addresses become admins")
 	}
 }
 
-// lists tells whether an email address is of one of the provider's domains.
-func (p *OpenIDProvider) lists(email string) bool {
+// allowsEmail tells whether an email address belongs to one of the provider's domains.
+func (p *OpenIDProvider) allowsEmail(email string) bool {
 	var invalid problem.Fields
 	if account.CheckEmail(email, &invalid); len(invalid) > 0 {
 		return false
@@ -96,17 +96,17 @@ func (p *OpenIDProvider) lists(email string) bool {
 	return slices.Contains(p.Domains, strings.ToLower(email[strings.LastIndexByte(email, '@')+1:]))
 }
 
-// everything lets callers through that hold every permission. Whoever names a provider decides who each admin is.
-type everything struct{}
+// allPermissions is a guard for callers that hold every permission. An identity provider's settings decide who each admin is.
+type allPermissions struct{}
 
-func (everything) String() string { return "every permission" }
+func (allPermissions) String() string { return "every permission" }
 
-func (everything) Check(c *principal.Call, a permission.Access, id int64) error {
+func (allPermissions) Check(c *principal.Call, a permission.Access, id int64) error {
 	if err := guard.AnyKey.Check(c, a, id); err != nil {
 		return err
 	}
 	if !c.Principal.Grants.Holds(principal.All) {
-		return problem.New(problem.Forbidden, "The key lacks some of every permission, without which nobody says who admins are.")
+		return problem.New(problem.Forbidden, "Only a key with every permission can change identity providers.")
 	}
 	return nil
 }
@@ -116,7 +116,7 @@ func (s *Service) providerRoutes() []rest.Route {
 		Path:      "/auth/provider",
 		ID:        "provider_id",
 		Noun:      "identity provider",
-		Guard:     everything{},
+		Guard:     allPermissions{},
 		ReadGuard: guard.Has(permission.UsersAdmins),
 		Additions: rest.Listing | rest.Creating | rest.Viewing | rest.Editing | rest.Deleting,
 		Table:     "openid_provider",
@@ -132,14 +132,14 @@ func (s *Service) providerRoutes() []rest.Route {
 
 // mayWriteProviders checks that the caller still holds every permission.
 func mayWriteProviders(ctx context.Context, tx *pg.Tx) error {
-	c, err := access.Locked(ctx, tx)
+	c, err := access.LockCaller(ctx, tx)
 	if err != nil {
 		return err
 	}
 	return guard.MayGive(c.Grants, principal.All, "An admin can hold")
 }
 
-// checkPermissions refuses names that are no permissions. A name that is stored already is one that a newer version knows.
+// checkPermissions refuses unknown permissions. A stored name that is unknown here belongs to a newer version, and stays.
 func (b *openIDProviderBody) checkPermissions(stored []string, invalid *problem.Fields) {
 	grants := principal.ParseGrants(b.Permissions)
 	known := append(grants.Names(), stored...)
@@ -150,7 +150,7 @@ func (b *openIDProviderBody) checkPermissions(stored []string, invalid *problem.
 	}
 }
 
-// checkProvider refuses to keep the secret when the issuer changes, names that are no permissions, and null for a list.
+// checkProvider refuses unknown permissions, null for a list, and another issuer that would get the stored secret.
 func checkProvider(_ context.Context, _ *pg.Tx, _ int64, before, b *openIDProviderBody) error {
 	var invalid problem.Fields
 	if before == nil {
@@ -160,13 +160,13 @@ func checkProvider(_ context.Context, _ *pg.Tx, _ int64, before, b *openIDProvid
 	}
 	b.checkPermissions(before.Permissions, &invalid)
 	if b.Domains == nil {
-		invalid.Add("/domains", "required", "cannot be null: none is []")
+		invalid.Add("/domains", "required", "cannot be null: send [] for none")
 	}
 	if b.Permissions == nil {
-		invalid.Add("/permissions", "required", "cannot be null: none is []")
+		invalid.Add("/permissions", "required", "cannot be null: send [] for none")
 	}
-	if kept := b.ClientSecret != nil && b.ClientSecret.IsZero(); kept && b.Issuer != before.Issuer {
-		invalid.Add("/client_secret", "required", "is required where the issuer is another one")
+	if isKept := b.ClientSecret != nil && b.ClientSecret.IsZero(); isKept && b.Issuer != before.Issuer {
+		invalid.Add("/client_secret", "required", "is required when the issuer changes")
 	}
 	return invalid.Err()
 }

@@ -1,5 +1,5 @@
-// Package passkey is for which pages security keys and passkeys are made, and what is asked of them, by WebAuthn: one shows, by signing a
-// challenge, that who signs in has it. Who made a key is not asked.
+// Package passkey creates and verifies security keys and passkeys, by WebAuthn. A key proves its possession by signing a challenge.
+// The package accepts keys of every vendor, and asks for no attestation.
 package passkey
 
 import (
@@ -19,119 +19,120 @@ import (
 	"github.com/go-webauthn/webauthn/webauthn"
 )
 
-// Party is whom keys are made for, and sign for: a domain, and the pages below it that may ask.
+// Party is the relying party, as WebAuthn calls it: the domain that keys are created for, and the origins below it that may ask.
 type Party struct {
-	Domain string
-	pages  []string
-	await  time.Duration // how long browsers go on asking
+	Domain  string
+	pages   []string
+	timeout time.Duration // of the dialogs that browsers show
 }
 
-// Parse reads the domain and the origins of its pages, with commas or blanks between; nil: neither is said.
-func Parse(domain, origins string, await time.Duration) (*Party, error) {
+// Parse reads the domain and its origins, which commas or spaces separate. It returns nil if both are empty. timeout is how long
+// browsers ask.
+func Parse(domain, origins string, timeout time.Duration) (*Party, error) {
 	pages := strings.FieldsFunc(origins, func(r rune) bool { return r == ',' || r == ' ' })
 	if domain == "" && len(pages) == 0 {
 		return nil, nil
 	}
 	if domain == "" || len(pages) == 0 {
-		return nil, errors.New("of the domain and the origins one is said and the other is not")
+		return nil, errors.New("set both the domain and the origins, or neither")
 	}
 	if _, err := netip.ParseAddr(domain); err == nil {
-		return nil, fmt.Errorf("%s is an address, and keys are made for names", domain)
+		return nil, fmt.Errorf("%s is an IP address, not a domain", domain)
 	}
 	for _, page := range pages {
 		u, err := url.Parse(page)
 		if err != nil || u.Hostname() == "" || strings.Contains(u.Host, "*") || page != strings.ToLower(u.Scheme+"://"+u.Host) ||
 			strings.HasSuffix(u.Host, ":") ||
 			u.Scheme+u.Port() == "https443" {
-			return nil, fmt.Errorf("%q is no origin such as https://panel.example.com", page)
+			return nil, fmt.Errorf("%q is not an origin such as https://panel.example.com", page)
 		}
-		if u.Scheme != "https" && (u.Scheme != "http" || u.Hostname() != "localhost") { // as browsers have it
-			return nil, fmt.Errorf("%s does not begin with https://, as all must but http://localhost", page)
+		if u.Scheme != "https" && (u.Scheme != "http" || u.Hostname() != "localhost") { // as browsers require
+			return nil, fmt.Errorf("%s must begin with https://, unless its host is localhost", page)
 		}
 		if u.Hostname() != domain && !strings.HasSuffix(u.Hostname(), "."+domain) {
-			return nil, fmt.Errorf("%s is not below the domain %q", page, domain)
+			return nil, fmt.Errorf("%s does not belong to the domain %q", page, domain)
 		}
 	}
-	return &Party{domain, pages, await}, nil
+	return &Party{domain, pages, timeout}, nil
 }
 
-// Key is what is known of a key: how it is called, and what its signatures are checked with.
+// Key is a stored key.
 type Key struct {
 	ID         []byte
-	Public     []byte   // as COSE has it
-	Counter    uint32   // of what it has signed; 0: it does not count
-	Copied     bool     // it may be on other devices, too
-	Transports []string // how browsers reach it
+	Public     []byte   // in COSE format
+	Counter    uint32   // of its signatures; 0: the key does not count
+	Copied     bool     // the key may also be on other devices
+	Transports []string // by which browsers reach the key
 }
 
-// Account is whose keys they are.
+// Account is an account with its keys.
 type Account struct {
-	Handle []byte // random, and the same for all of its keys
+	Handle []byte // random, and the same for all keys of the account
 	Name   string
 	Keys   []Key
 }
 
-// Policy is what is asked of keys.
+// Policy is what keys are asked for.
 type Policy struct {
-	Site   string // whom it is for, in words
-	Verify bool   // they ask for a PIN or a finger, rather than for a touch alone
+	Site   string // the name of the site, for people
+	Verify bool   // keys ask for a PIN or a fingerprint, and not only for a touch
 }
 
 func (p Policy) verification() protocol.UserVerificationRequirement {
 	if p.Verify {
 		return protocol.VerificationRequired
 	}
-	return protocol.VerificationDiscouraged // or browsers would have people choose PINs for keys that stand beside a password
+	return protocol.VerificationDiscouraged // "preferred" would make browsers ask people to choose a PIN
 }
 
-// Credential is what a browser answers to options, as PublicKeyCredential.toJSON() has it.
+// Credential is a browser's response to options, as PublicKeyCredential.toJSON() returns it.
 type Credential struct {
-	ID       string `json:"id" max:"1400"`
-	RawID    string `json:"rawId" max:"1400"`
-	Type     string `json:"type" max:"20"`
+	ID       string `json:"id" max:"1400" doc:"The key's id, in base64url."`
+	RawID    string `json:"rawId" max:"1400" doc:"The same as id."`
+	Type     string `json:"type" max:"20" doc:"Always public-key."`
 	Response struct {
-		ClientDataJSON    string   `json:"clientDataJSON" max:"10000"`
-		AttestationObject string   `json:"attestationObject" max:"20000" doc:"of a new key"`
-		Transports        []string `json:"transports" doc:"of a new key"`
-		AuthenticatorData string   `json:"authenticatorData" max:"20000" doc:"of one that signs"`
-		Signature         string   `json:"signature" max:"10000" doc:"of one that signs"`
-		UserHandle        *string  `json:"userHandle" max:"100" doc:"of one that signs and knows its account"`
-	} `json:"response"`
+		ClientDataJSON    string   `json:"clientDataJSON" max:"10000" doc:"The browser's client data, in base64url."`
+		AttestationObject string   `json:"attestationObject" max:"20000" doc:"Of a new key: the attestation object, in base64url."`
+		Transports        []string `json:"transports" doc:"Of a new key: how browsers reach it."`
+		AuthenticatorData string   `json:"authenticatorData" max:"20000" doc:"Of a signature: the authenticator data, in base64url."`
+		Signature         string   `json:"signature" max:"10000" doc:"The signature, in base64url."`
+		UserHandle        *string  `json:"userHandle" max:"100" doc:"Of a signature: the account's handle, if the key stores it."`
+	} `json:"response" doc:"The browser's response."`
 }
 
-// Refused is why an answer does not count.
+// Refused is the error of a credential that does not count.
 type Refused struct {
-	Why    string
+	Reason string
 	Detail string // for the log
-	Copied bool   // what has signed may be a copy
+	Copied bool   // there may be a copy of the key
 }
 
-func (r *Refused) Error() string { return r.Why }
+func (r *Refused) Error() string { return r.Reason }
 
-// refused is what the library says of an answer.
-func refused(err error) error {
-	var of *protocol.Error
-	if !errors.As(err, &of) {
-		return &Refused{Why: "it cannot be read", Detail: err.Error()}
+// newRefused returns the refusal for an error of the library.
+func newRefused(err error) error {
+	var libraryErr *protocol.Error
+	if !errors.As(err, &libraryErr) {
+		return &Refused{Reason: "it cannot be parsed", Detail: err.Error()}
 	}
-	r := &Refused{Why: of.Details, Detail: of.DevInfo}
-	if strings.Contains(r.Why, "challenge") { // the detail is what was asked, which is for nobody but the browser that was given it
+	r := &Refused{Reason: libraryErr.Details, Detail: libraryErr.DevInfo}
+	if strings.Contains(r.Reason, "challenge") { // the detail has the challenge, which must not be logged
 		r.Detail = ""
 	}
 	return r
 }
 
-// kinds are the kinds of keys that are taken: those first that are to be made where a device has the choice.
-var kinds = []protocol.CredentialParameter{
+// algorithms are the accepted algorithms, in the order of preference.
+var algorithms = []protocol.CredentialParameter{
 	{Type: protocol.PublicKeyCredentialType, Algorithm: webauthncose.AlgES256},
 	{Type: protocol.PublicKeyCredentialType, Algorithm: webauthncose.AlgEdDSA},
 	{Type: protocol.PublicKeyCredentialType, Algorithm: webauthncose.AlgRS256},
 }
 
-// How long the modulus of an RSA key is, in bytes.
-const leastModulus, mostModulus = 2048 / 8, 4096 / 8
+// The accepted lengths of an RSA key's modulus, in bytes.
+const minModulus, maxModulus = 2048 / 8, 4096 / 8
 
-// transports are how browsers reach a key, as far as that is known of them.
+// transports are the known ways in which browsers reach a key.
 var transports = []protocol.AuthenticatorTransport{
 	protocol.USB,
 	protocol.NFC,
@@ -141,12 +142,12 @@ var transports = []protocol.AuthenticatorTransport{
 	protocol.Internal,
 }
 
-// library is go-webauthn for a policy.
+// library returns go-webauthn, configured for a policy.
 func (p *Party) library(policy Policy) (*webauthn.WebAuthn, error) {
-	await := webauthn.TimeoutConfig{Timeout: p.await, TimeoutUVD: p.await}
+	timeout := webauthn.TimeoutConfig{Timeout: p.timeout, TimeoutUVD: p.timeout}
 	w, err := webauthn.New(&webauthn.Config{
 		RPID: p.Domain, RPDisplayName: policy.Site, RPOrigins: p.pages, AttestationPreference: protocol.PreferNoAttestation,
-		Timeouts: webauthn.TimeoutsConfig{Login: await, Registration: await},
+		Timeouts: webauthn.TimeoutsConfig{Login: timeout, Registration: timeout},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("set up passkeys for %s: %w", p.Domain, err)
@@ -154,11 +155,11 @@ func (p *Party) library(policy Policy) (*webauthn.WebAuthn, error) {
 	return w, nil
 }
 
-// session is what the library would have kept since it asked.
+// session returns the state that the library would have kept since it created the options.
 func (p *Party) session(account Account, policy Policy, challenge []byte) webauthn.SessionData {
 	session := webauthn.SessionData{
 		Challenge: base64.RawURLEncoding.EncodeToString(challenge), RelyingPartyID: p.Domain, UserID: account.Handle,
-		UserVerification: policy.verification(), CredParams: kinds,
+		UserVerification: policy.verification(), CredParams: algorithms,
 	}
 	for _, k := range account.Keys {
 		session.AllowedCredentialIDs = append(session.AllowedCredentialIDs, k.ID)
@@ -166,7 +167,7 @@ func (p *Party) session(account Account, policy Policy, challenge []byte) webaut
 	return session
 }
 
-// user is an account as the library has it.
+// user adapts an account to the library.
 type user struct{ Account }
 
 func (u user) WebAuthnID() []byte          { return u.Handle }
@@ -189,17 +190,18 @@ func (u user) WebAuthnCredentials() (all []webauthn.Credential) {
 	return all
 }
 
-// NewKey are the options by which a browser has a key made, which is none of those that the account has.
-func (p *Party) NewKey(a Account, policy Policy) (options json.RawMessage, challenge []byte, err error) {
+// CreationOptions returns the options by which a browser creates a key, and their challenge. Devices that hold one of the
+// account's keys are excluded.
+func (p *Party) CreationOptions(a Account, policy Policy) (options json.RawMessage, challenge []byte, err error) {
 	w, err := p.library(policy)
 	if err != nil {
 		return nil, nil, err
 	}
-	created, _, err := w.BeginRegistration(user{a}, webauthn.WithCredentialParameters(kinds),
+	created, _, err := w.BeginRegistration(user{a}, webauthn.WithCredentialParameters(algorithms),
 		webauthn.WithExclusions(webauthn.Credentials(user{a}.WebAuthnCredentials()).CredentialDescriptors()),
 		webauthn.WithAuthenticatorSelection(protocol.AuthenticatorSelection{
 			ResidentKey:      protocol.ResidentKeyRequirementDiscouraged,
-			UserVerification: policy.verification(), // a key has room for few that it knows by itself
+			UserVerification: policy.verification(), // no resident key: security keys store only a few
 		}))
 	if err != nil {
 		return nil, nil, fmt.Errorf("ask for a new passkey: %w", err)
@@ -208,21 +210,22 @@ func (p *Party) NewKey(a Account, policy Policy) (options json.RawMessage, chall
 	return options, created.Response.Challenge, err
 }
 
-// Sign are the options by which a browser has one of the account's keys sign.
-func (p *Party) Sign(a Account, policy Policy) (options json.RawMessage, challenge []byte, err error) {
+// RequestOptions returns the options by which a browser has one of the account's keys sign, and their challenge.
+func (p *Party) RequestOptions(a Account, policy Policy) (options json.RawMessage, challenge []byte, err error) {
 	w, err := p.library(policy)
 	if err != nil {
 		return nil, nil, err
 	}
-	asked, _, err := w.BeginLogin(user{a}, webauthn.WithUserVerification(policy.verification()))
+	request, _, err := w.BeginLogin(user{a}, webauthn.WithUserVerification(policy.verification()))
 	if err != nil {
 		return nil, nil, fmt.Errorf("ask for a passkey: %w", err)
 	}
-	options, err = json.Marshal(asked.Response)
-	return options, asked.Response.Challenge, err
+	options, err = json.Marshal(request.Response)
+	return options, request.Response.Challenge, err
 }
 
-// Challenge is what the browser says that it answers; nil: nothing that can be read.
+// Challenge returns the challenge that the browser claims to answer, or nil if it cannot be read. The caller of the package has to
+// verify the credential.
 func (a Credential) Challenge() []byte {
 	text, err := base64.RawURLEncoding.DecodeString(a.Response.ClientDataJSON)
 	if err != nil {
@@ -239,8 +242,8 @@ func (a Credential) Challenge() []byte {
 	return challenge
 }
 
-// read has the library read an answer.
-func read[T any](p *Party, policy Policy, a Credential, parse func([]byte) (T, error)) (w *webauthn.WebAuthn, parsed T, err error) {
+// parse reads a credential with one of the library's parsers.
+func parse[T any](p *Party, policy Policy, a Credential, parseText func([]byte) (T, error)) (w *webauthn.WebAuthn, parsed T, err error) {
 	if w, err = p.library(policy); err != nil {
 		return nil, parsed, err
 	}
@@ -248,37 +251,37 @@ func read[T any](p *Party, policy Policy, a Credential, parse func([]byte) (T, e
 	if err != nil {
 		return nil, parsed, err
 	}
-	if parsed, err = parse(text); err != nil {
-		return nil, parsed, refused(err)
+	if parsed, err = parseText(text); err != nil {
+		return nil, parsed, newRefused(err)
 	}
 	return w, parsed, nil
 }
 
-// Made is the key that was made as an answer to a challenge, or Refused.
-func (p *Party) Made(policy Policy, challenge []byte, a Credential) (k Key, err error) {
-	w, parsed, err := read(p, policy, a, protocol.ParseCredentialCreationResponseBytes)
+// VerifyNew returns the key that was created for a challenge. The error is a Refused if the credential does not count.
+func (p *Party) VerifyNew(policy Policy, challenge []byte, a Credential) (k Key, err error) {
+	w, parsed, err := parse(p, policy, a, protocol.ParseCredentialCreationResponseBytes)
 	if err != nil {
 		return k, err
 	}
-	made, err := w.CreateCredential(user{}, p.session(Account{}, policy, challenge), parsed)
+	created, err := w.CreateCredential(user{}, p.session(Account{}, policy, challenge), parsed)
 	if err != nil {
-		return k, refused(err)
+		return k, newRefused(err)
 	}
-	public, err := webauthncose.ParsePublicKey(made.PublicKey)
+	public, err := webauthncose.ParsePublicKey(created.PublicKey)
 	if err != nil {
-		return k, refused(err)
+		return k, newRefused(err)
 	}
-	if rsa, is := public.(webauthncose.RSAPublicKeyData); is && (len(rsa.Modulus) < leastModulus || len(rsa.Modulus) > mostModulus) {
-		return k, &Refused{Why: "the key is shorter or longer than those that are taken"}
+	if rsa, is := public.(webauthncose.RSAPublicKeyData); is && (len(rsa.Modulus) < minModulus || len(rsa.Modulus) > maxModulus) {
+		return k, &Refused{Reason: "an RSA key must have 2048 to 4096 bits"}
 	}
 	k = Key{
-		ID:         made.ID,
-		Public:     made.PublicKey,
-		Counter:    made.Authenticator.SignCount,
-		Copied:     made.Flags.BackupEligible,
+		ID:         created.ID,
+		Public:     created.PublicKey,
+		Counter:    created.Authenticator.SignCount,
+		Copied:     created.Flags.BackupEligible,
 		Transports: []string{},
 	}
-	for _, t := range made.Transport {
+	for _, t := range created.Transport {
 		if slices.Contains(transports, t) {
 			k.Transports = append(k.Transports, string(t))
 		}
@@ -286,23 +289,28 @@ func (p *Party) Made(policy Policy, challenge []byte, a Credential) (k Key, err 
 	return k, nil
 }
 
-// Signed is the account's key that has signed a challenge, with its new counter, or Refused.
-func (p *Party) Signed(account Account, policy Policy, challenge []byte, a Credential) (k Key, err error) {
-	w, parsed, err := read(p, policy, a, protocol.ParseCredentialRequestResponseBytes)
+// VerifySignature returns the account's key that has signed a challenge, with its new counter. The error is a Refused if the
+// credential does not count.
+func (p *Party) VerifySignature(account Account, policy Policy, challenge []byte, a Credential) (k Key, err error) {
+	w, parsed, err := parse(p, policy, a, protocol.ParseCredentialRequestResponseBytes)
 	if err != nil {
 		return k, err
 	}
-	by, err := w.ValidateLogin(user{account}, p.session(account, policy, challenge), parsed)
+	credential, err := w.ValidateLogin(user{account}, p.session(account, policy, challenge), parsed)
 	if err != nil {
-		return k, refused(err)
+		return k, newRefused(err)
 	}
-	if said := parsed.Response.AuthenticatorData.Counter; by.Authenticator.CloneWarning {
+	if counter := parsed.Response.AuthenticatorData.Counter; credential.Authenticator.CloneWarning {
 		return k, &Refused{
-			Why:    fmt.Sprintf("its counter says %d, and said %d before: there may be a copy of the key", said, by.Authenticator.SignCount),
+			Reason: fmt.Sprintf(
+				"its counter says %d, and said %d before: there may be a copy of the key",
+				counter,
+				credential.Authenticator.SignCount,
+			),
 			Copied: true,
 		}
 	}
-	k = account.Keys[slices.IndexFunc(account.Keys, func(k Key) bool { return bytes.Equal(k.ID, by.ID) })]
-	k.Counter = by.Authenticator.SignCount
+	k = account.Keys[slices.IndexFunc(account.Keys, func(k Key) bool { return bytes.Equal(k.ID, credential.ID) })]
+	k.Counter = credential.Authenticator.SignCount
 	return k, nil
 }

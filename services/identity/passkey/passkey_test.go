@@ -17,37 +17,37 @@ const page = "https://panel.example.com"
 // What is said of the domain and of its pages makes sense, or nothing is said.
 func TestParse(t *testing.T) {
 	t.Parallel()
-	for _, right := range [][2]string{
+	for _, valid := range [][2]string{
 		{"", ""}, {"example.com", page}, {"example.com", "https://example.com,  https://a.b.example.com:8443"},
 		{"localhost", "http://localhost:5173"},
 	} {
-		if p, err := passkey.Parse(right[0], right[1], time.Minute); err != nil || (p == nil) != (right[0] == "") {
-			t.Errorf("%q: got %v and the error %v, want passkeys only with a domain, and no error", right, p, err)
+		if p, err := passkey.Parse(valid[0], valid[1], time.Minute); err != nil || (p == nil) != (valid[0] == "") {
+			t.Errorf("%q: got %v and the error %v, want passkeys only with a domain, and no error", valid, p, err)
 		}
 	}
-	for _, wrong := range [][2]string{{"example.com", ""}, {"", page}, {"example.com", "panel.example.com"}, {"example.com", page + "/"},
+	for _, invalid := range [][2]string{{"example.com", ""}, {"", page}, {"example.com", "panel.example.com"}, {"example.com", page + "/"},
 		{"example.com", "https://Panel.example.com"},
 		{"example.com", page + ":443"}, {"example.com", page + ":"}, {"example.com", "http://panel.example.com"},
 		{"example.com", "https://notexample.com"}, {"example.com", "https://user@example.com"},
 		{"192.0.2.1", "https://192.0.2.1"}, {"example.com", "https://*.example.com"}, {"ample.com", "https://example.com"},
 		{"Example.com", "https://example.com"}} {
-		if p, err := passkey.Parse(wrong[0], wrong[1], time.Minute); err == nil {
-			t.Errorf("%q: got %+v, want an error", wrong, p)
+		if p, err := passkey.Parse(invalid[0], invalid[1], time.Minute); err == nil {
+			t.Errorf("%q: got %+v, want an error", invalid, p)
 		}
 	}
 }
 
 // browser is a device as another library has it, and what is said otherwise than it should be.
 type browser struct {
-	name   string
-	page   virtualwebauthn.RelyingParty
-	device virtualwebauthn.AuthenticatorOptions
-	alter  func(answer map[string]any)
-	wrong  bool
-	signs  bool // it is wrong where a key signs
+	name      string
+	page      virtualwebauthn.RelyingParty
+	device    virtualwebauthn.AuthenticatorOptions
+	alter     func(answer map[string]any)
+	isInvalid bool
+	signs     bool // it is wrong where a key signs
 }
 
-func of(b browser, alter func(*browser)) browser { b.wrong = true; alter(&b); return b }
+func altered(b browser, alter func(*browser)) browser { b.isInvalid = true; alter(&b); return b }
 
 // An answer counts that is made for these pages, by a key that does what it was asked for, and that signs what was asked.
 func TestAnswers(t *testing.T) {
@@ -56,12 +56,12 @@ func TestAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	right := browser{name: "right", page: virtualwebauthn.RelyingParty{ID: "example.com", Name: "x", Origin: page}}
+	valid := browser{name: "right", page: virtualwebauthn.RelyingParty{ID: "example.com", Name: "x", Origin: page}}
 	response := func(name string, change func(string) string) func(*browser) {
 		return func(b *browser) {
 			b.alter = func(answer map[string]any) {
-				of := answer["response"].(map[string]any)
-				of[name] = change(of[name].(string))
+				body := answer["response"].(map[string]any)
+				body[name] = change(body[name].(string))
 			}
 		}
 	}
@@ -76,12 +76,12 @@ func TestAnswers(t *testing.T) {
 	client := func(name string, value any) func(*browser) {
 		return response("clientDataJSON", func(text string) string {
 			raw, _ := base64.RawURLEncoding.DecodeString(text)
-			said := map[string]any{}
-			if err := json.Unmarshal(raw, &said); err != nil {
+			clientData := map[string]any{}
+			if err := json.Unmarshal(raw, &clientData); err != nil {
 				t.Fatal(err)
 			}
-			said[name] = value
-			raw, _ = json.Marshal(said)
+			clientData[name] = value
+			raw, _ = json.Marshal(clientData)
 			return base64.RawURLEncoding.EncodeToString(raw)
 		})
 	}
@@ -89,17 +89,23 @@ func TestAnswers(t *testing.T) {
 	touched := passkey.Policy{Site: "x"}
 	for _, kind := range []virtualwebauthn.KeyType{virtualwebauthn.KeyTypeEC2, virtualwebauthn.KeyTypeRSA} {
 		for _, policy := range []passkey.Policy{touched, verified} {
-			browsers := []browser{right,
-				of(right, func(b *browser) { b.name, b.page.Origin = "another origin", "https://evil.example.com" }),
-				of(right, func(b *browser) { b.name, b.page.ID = "another domain", "evil.example.net" }),
-				of(right, func(b *browser) { b.name, b.device.UserNotPresent = "nobody there", true }),
-				of(right, func(b *browser) { b.name, b.device.BackupState = "a copy of what has none", true }),
-				{name: "with copies", page: right.page, device: virtualwebauthn.AuthenticatorOptions{BackupEligible: true, BackupState: true}},
-				{name: "a touch alone", page: right.page, device: virtualwebauthn.AuthenticatorOptions{UserNotVerified: true}, wrong: policy.Verify},
-				of(right, func(b *browser) { client("type", "payment.get")(b); b.name = "another type" }),
-				of(right, func(b *browser) { client("challenge", "AAAA")(b); b.name = "another challenge" }),
-				of(right, func(b *browser) { client("crossOrigin", true)(b); b.name = "a page within a page" }),
-				of(right, func(b *browser) {
+			browsers := []browser{
+				valid,
+				altered(valid, func(b *browser) { b.name, b.page.Origin = "another origin", "https://evil.example.com" }),
+				altered(valid, func(b *browser) { b.name, b.page.ID = "another domain", "evil.example.net" }),
+				altered(valid, func(b *browser) { b.name, b.device.UserNotPresent = "nobody there", true }),
+				altered(valid, func(b *browser) { b.name, b.device.BackupState = "a copy of what has none", true }),
+				{name: "with copies", page: valid.page, device: virtualwebauthn.AuthenticatorOptions{BackupEligible: true, BackupState: true}},
+				{
+					name:      "a touch alone",
+					page:      valid.page,
+					device:    virtualwebauthn.AuthenticatorOptions{UserNotVerified: true},
+					isInvalid: policy.Verify,
+				},
+				altered(valid, func(b *browser) { client("type", "payment.get")(b); b.name = "another type" }),
+				altered(valid, func(b *browser) { client("challenge", "AAAA")(b); b.name = "another challenge" }),
+				altered(valid, func(b *browser) { client("crossOrigin", true)(b); b.name = "a page within a page" }),
+				altered(valid, func(b *browser) {
 					b.name, b.alter = "another id", func(answer map[string]any) { answer["rawId"] = "AAAA" }
 				}),
 			}
@@ -107,30 +113,30 @@ func TestAnswers(t *testing.T) {
 				browsers = browsers[:1]
 			}
 			for _, b := range browsers {
-				compare(t, p, kind, policy, right, b)
+				compare(t, p, kind, policy, valid, b)
 			}
 			compare(
 				t,
 				p,
 				kind,
 				policy,
-				right,
-				of(right, func(b *browser) { response("signature", flip)(b); b.name, b.signs = "another signature", true }),
+				valid,
+				altered(valid, func(b *browser) { response("signature", flip)(b); b.name, b.signs = "another signature", true }),
 			)
 			compare(
 				t,
 				p,
 				kind,
 				policy,
-				right,
-				of(right, func(b *browser) { response("authenticatorData", flip)(b); b.name, b.signs = "another counter", true }),
+				valid,
+				altered(valid, func(b *browser) { response("authenticatorData", flip)(b); b.name, b.signs = "another counter", true }),
 			)
 		}
 	}
 }
 
 // compare has a browser make a key, and sign with one that was made rightly.
-func compare(t *testing.T, p *passkey.Party, kind virtualwebauthn.KeyType, policy passkey.Policy, right, b browser) {
+func compare(t *testing.T, p *passkey.Party, kind virtualwebauthn.KeyType, policy passkey.Policy, valid, b browser) {
 	t.Helper()
 	account := passkey.Account{Handle: []byte("handle"), Name: "ben"}
 	credential := virtualwebauthn.NewCredential(kind)
@@ -139,7 +145,7 @@ func compare(t *testing.T, p *passkey.Party, kind virtualwebauthn.KeyType, polic
 	}
 	credential.Counter = 8
 	create := func(b browser) (passkey.Key, error) {
-		options, challenge, err := p.NewKey(account, policy)
+		options, challenge, err := p.CreationOptions(account, policy)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -154,27 +160,27 @@ func compare(t *testing.T, p *passkey.Party, kind virtualwebauthn.KeyType, polic
 		if b.alter != nil {
 			b.alter(answer)
 		}
-		return p.Made(policy, challenge, asAnswer(t, answer))
+		return p.VerifyNew(policy, challenge, asAnswer(t, answer))
 	}
-	refused := func(what string, err error) {
+	refused := func(name string, err error) {
 		t.Helper()
-		if _, is := errors.AsType[*passkey.Refused](err); is != b.wrong || (err != nil) != b.wrong {
-			t.Errorf("%s, %s, %s, verified %t: got the error %v, want refused %t", what, kind, b.name, policy.Verify, err, b.wrong)
+		if _, is := errors.AsType[*passkey.Refused](err); is != b.isInvalid || (err != nil) != b.isInvalid {
+			t.Errorf("%s, %s, %s, verified %t: got the error %v, want refused %t", name, kind, b.name, policy.Verify, err, b.isInvalid)
 		}
 	}
 	if !b.signs {
 		_, err := create(b)
 		refused("a new key", err)
 	}
-	maker := right
+	maker := valid
 	maker.device.BackupEligible = b.device.BackupEligible
-	made, err := create(maker)
+	created, err := create(maker)
 	if err != nil {
 		t.Fatal(err)
 	}
-	account.Keys = []passkey.Key{made}
+	account.Keys = []passkey.Key{created}
 	credential.Counter++
-	options, challenge, err := p.Sign(account, policy)
+	options, challenge, err := p.RequestOptions(account, policy)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +195,7 @@ func compare(t *testing.T, p *passkey.Party, kind virtualwebauthn.KeyType, polic
 	if b.alter != nil {
 		b.alter(answer)
 	}
-	signed, err := p.Signed(account, policy, challenge, asAnswer(t, answer))
+	signed, err := p.VerifySignature(account, policy, challenge, asAnswer(t, answer))
 	refused("a signature", err)
 	if err != nil {
 		return
@@ -198,7 +204,7 @@ func compare(t *testing.T, p *passkey.Party, kind virtualwebauthn.KeyType, polic
 		t.Errorf("%s: got the counter %d, want 9", b.name, signed.Counter)
 	}
 	account.Keys = []passkey.Key{signed}
-	_, err = p.Signed(account, policy, challenge, asAnswer(t, answer))
+	_, err = p.VerifySignature(account, policy, challenge, asAnswer(t, answer))
 	if r, is := errors.AsType[*passkey.Refused](err); !is || !r.Copied {
 		t.Errorf("%s: signed twice with one counter: got %v, want a refusal of a copied key", b.name, err)
 	}

@@ -14,10 +14,10 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-// clientTimeout bounds how long an answer waits for the clients service to make a change.
+// clientTimeout bounds how long a request waits until the clients service has applied a change.
 const clientTimeout = 10 * time.Second
 
-// SetClientPassword has the clients service change a client's password. The answer waits until the client can sign in with it.
+// SetClientPassword has the clients service change a client's password. The response waits until the client can sign in with it.
 func (d *Directory) SetClientPassword(ctx context.Context, tx *pg.Tx, p Person, hash secret.String) error {
 	if err := d.ToClients.Send(
 		ctx,
@@ -29,33 +29,33 @@ func (d *Directory) SetClientPassword(ctx context.Context, tx *pg.Tx, p Person, 
 		return err
 	}
 	tx.AfterCommit(func(ctx context.Context) error {
-		is, err := d.awaitClient(ctx, p, func(is credentials.Account) bool { return is.Version != p.Version })
-		if err == nil && is.Hash != hash.Reveal() {
-			err = problem.New(problem.Conflict, "The account was changed at the same time, and has not got this password.")
+		account, err := d.awaitClient(ctx, p, func(account credentials.Account) bool { return account.Version != p.Version })
+		if err == nil && account.Hash != hash.Reveal() {
+			err = problem.New(problem.Conflict, "The account was changed at the same time. The password was not set.")
 		}
 		return err
 	})
 	return nil
 }
 
-// Claim tells the clients service that a client has taken over its account, and how (a constant of credentials). The answer waits
-// until the account counts as claimed.
-func (d *Directory) Claim(ctx context.Context, tx *pg.Tx, p Person, what string) error {
-	if p.Owner.Type != principal.Client || p.SignedIn || p.Claimed && what != credentials.SignedIn {
+// Claim tells the clients service that a client has taken over its account. change is how: a constant of package credentials. The
+// response waits until the account counts as claimed.
+func (d *Directory) Claim(ctx context.Context, tx *pg.Tx, p Person, change string) error {
+	if p.Owner.Type != principal.Client || p.SignedIn || p.Claimed && change != credentials.SignedIn {
 		return nil
 	}
 	if err := d.ToClients.Send(
 		ctx,
 		tx,
 		credentials.ChangeKind,
-		credentials.Change{Client: p.ID, Version: p.Version, What: what},
+		credentials.Change{Client: p.ID, Version: p.Version, What: change},
 		secret.String{},
 	); err != nil {
 		return err
 	}
 	if !p.Claimed {
 		tx.AfterCommit(func(ctx context.Context) error {
-			_, err := d.awaitClient(ctx, p, func(is credentials.Account) bool { return is.Claimed || is.Version != p.Version })
+			_, err := d.awaitClient(ctx, p, func(account credentials.Account) bool { return account.Claimed || account.Version != p.Version })
 			return err
 		})
 	}
@@ -68,18 +68,23 @@ func (d *Directory) RehashClient(ctx context.Context, tx *pg.Tx, p Person, hash 
 	return d.ToClients.Send(ctx, tx, credentials.ChangeKind, change, hash)
 }
 
-// awaitClient waits until the clients service has made a change. It is done, too, where the client is gone.
-func (d *Directory) awaitClient(ctx context.Context, p Person, done func(credentials.Account) bool) (is credentials.Account, err error) {
+// awaitClient waits until the clients service has applied a change. It also returns if the client has been deleted.
+func (d *Directory) awaitClient(
+	ctx context.Context,
+	p Person,
+	done func(credentials.Account) bool,
+) (account credentials.Account, err error) {
 	ctx, cancel := context.WithTimeout(ctx, clientTimeout)
 	defer cancel()
 	for tick := time.Tick(10 * time.Millisecond); ; {
-		if is, err = d.askClient(ctx, url.Values{"id": {strconv.FormatInt(p.ID, 10)}}); err == nil && (is.ID == 0 || done(is)) {
-			return is, nil
+		if account, err = d.fetchClient(ctx, url.Values{"id": {strconv.FormatInt(p.ID, 10)}}); err == nil && (account.ID == 0 || done(account)) {
+			return account, nil
 		}
 		select {
 		case <-tick:
 		case <-ctx.Done():
-			return is, problem.New(problem.Unavailable, "The account is changed as soon as that can be done.").Because(errors.Join(err, ctx.Err()))
+			return account, problem.New(problem.Unavailable, "The change was accepted, and takes effect as soon as possible.").
+				Because(errors.Join(err, ctx.Err()))
 		}
 	}
 }

@@ -14,21 +14,21 @@ import (
 	"github.com/ironplane/ironplane/services/identity/access"
 )
 
-// maxMails bounds the mails that an account gets about itself within an hour.
+// maxMails bounds the mails about itself that an account gets within an hour.
 const maxMails = 10
 
-// Notify mails the owner of an account what was changed that its security depends on.
+// Notify mails an account's owner about changes that affect the account's security.
 func (d *Directory) Notify(ctx context.Context, tx *pg.Tx, p Person, changes ...string) error {
 	if p.Email == "" {
 		return nil
 	}
-	if may, err := mayMail(ctx, tx, p.Owner); err != nil || !may {
+	if isAllowed, err := countMail(ctx, tx, p.Owner); err != nil || !isAllowed {
 		return err
 	}
-	return mail.Send(ctx, tx, d.Mails, p.Owner.URL(), p.MailTo(), changed(ctx, p.Name, changes))
+	return mail.Send(ctx, tx, d.Mails, p.Owner.URL(), p.MailTo(), describeChanges(ctx, p.Name, changes))
 }
 
-// NotifyOwner is Notify for an account of which the caller knows the id alone. Mails to clients go through the clients service.
+// NotifyOwner is Notify for callers that know only the account's id. The clients service sends the mails to clients.
 func (d *Directory) NotifyOwner(ctx context.Context, tx *pg.Tx, owner principal.Owner, changes ...string) error {
 	if owner.Type == principal.Admin {
 		admin, err := ReadAdmin(ctx, tx, "id = $1", owner.ID)
@@ -37,21 +37,22 @@ func (d *Directory) NotifyOwner(ctx context.Context, tx *pg.Tx, owner principal.
 		}
 		return d.Notify(ctx, tx, Person{owner, admin}, changes...)
 	}
-	if may, err := mayMail(ctx, tx, owner); err != nil || !may {
+	if isAllowed, err := countMail(ctx, tx, owner); err != nil || !isAllowed {
 		return err
 	}
 	return d.ToClients.Send(
 		ctx,
 		tx,
 		mail.ChangedKind,
-		mail.ClientChanged{Client: owner.ID, Content: changed(ctx, "", changes)},
+		mail.ClientChanged{Client: owner.ID, Content: describeChanges(ctx, "", changes)},
 		secret.String{},
 	)
 }
 
-// mayMail counts a mail to an account, unless the account had too many within the last hour.
-func mayMail(ctx context.Context, tx *pg.Tx, to principal.Owner) (bool, error) {
-	if err := tx.Lock(ctx, "mails of "+string(to.Type), to.ID); err != nil { // concurrent mails are counted, too
+// countMail counts a mail to an account. It returns false, and counts nothing, if the account has had too many within the last
+// hour.
+func countMail(ctx context.Context, tx *pg.Tx, to principal.Owner) (bool, error) {
+	if err := tx.Lock(ctx, "mails of "+string(to.Type), to.ID); err != nil { // so that concurrent mails are counted
 		return false, err
 	}
 	mailed, err := tx.Exec(ctx, `
@@ -63,15 +64,15 @@ func mayMail(ctx context.Context, tx *pg.Tx, to principal.Owner) (bool, error) {
 	return mailed.RowsAffected() > 0, nil
 }
 
-// changed describes what the caller did. name is the caller's where the request had no key.
-func changed(ctx context.Context, name string, changes []string) mail.AccountChanged {
+// describeChanges returns the mail's content. name is the caller's name if the request has no key.
+func describeChanges(ctx context.Context, name string, changes []string) mail.AccountChanged {
 	if p := principal.From(ctx).Principal; p != nil {
 		name = p.Name
 	}
 	return mail.AccountChanged{Changes: changes, By: name, At: time.Now().UTC().Truncate(time.Second), IP: access.Address(ctx).String()}
 }
 
-// Notice is a mail about an account's keys, which is sent after the unit of work.
+// Notice is a mail about an account's keys that is sent after the unit of work.
 type Notice struct {
 	Owner   principal.Owner `json:"owner"`
 	Changes []string        `json:"changes,omitempty"`
@@ -79,28 +80,28 @@ type Notice struct {
 	Expires time.Time       `json:"expires,omitzero"`
 }
 
-// NoticeJob mails notices. It is a job because the clients service has to be asked for a client's address.
+// NoticeJob returns the job that mails notices. It is a job because it has to ask the clients service for a client's address.
 func (d *Directory) NoticeJob() service.Job {
-	return service.Job{Kind: "tell-account", Attempts: 10, Do: jobs.Do(func(ctx context.Context, _ *service.Attempt, what Notice) error {
-		p, err := d.Of(ctx, what.Owner)
+	return service.Job{Kind: "tell-account", Attempts: 10, Do: jobs.Do(func(ctx context.Context, _ *service.Attempt, notice Notice) error {
+		p, err := d.Get(ctx, notice.Owner)
 		if err != nil || !p.Exists() || p.Email == "" {
 			return err
 		}
 		return d.DB.InTx(ctx, func(tx *pg.Tx) error {
-			tx.Unrecorded("what it tells of is recorded")
-			if len(what.Changes) > 0 {
-				return d.Notify(ctx, tx, p, what.Changes...)
+			tx.Unrecorded("the change that the mail is about is recorded")
+			if len(notice.Changes) > 0 {
+				return d.Notify(ctx, tx, p, notice.Changes...)
 			}
-			return mail.Send(ctx, tx, d.Mails, p.Owner.URL(), p.MailTo(), mail.KeyExpires{Key: what.Key, Expires: what.Expires})
+			return mail.Send(ctx, tx, d.Mails, p.Owner.URL(), p.MailTo(), mail.KeyExpires{Key: notice.Key, Expires: notice.Expires})
 		})
 	})}
 }
 
 // NotifyLater enqueues a notice in the unit of work. Integrations have no mailbox, and get none.
-func (d *Directory) NotifyLater(ctx context.Context, tx *pg.Tx, what Notice) error {
-	if what.Owner.Type == principal.Integration {
+func (d *Directory) NotifyLater(ctx context.Context, tx *pg.Tx, notice Notice) error {
+	if notice.Owner.Type == principal.Integration {
 		return nil
 	}
 	job := d.NoticeJob()
-	return jobs.Enqueue(ctx, tx, &job, what)
+	return jobs.Enqueue(ctx, tx, &job, notice)
 }

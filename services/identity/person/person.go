@@ -1,5 +1,5 @@
-// Package person reads the admins and clients that sign in, and mails them what happens to their accounts. Clients belong to the
-// clients service, which is asked for them.
+// Package person looks up the admins and clients that sign in, and mails them about changes of their accounts. It asks the clients
+// service for clients.
 package person
 
 import (
@@ -41,14 +41,14 @@ func (p Person) MailTo() (to mail.To) {
 	return to
 }
 
-// ProvesMailbox tells whether a proof that the client reads its mail claims the account, or is the first one for a new address. Then
-// the keys end that others may have made before.
-func (p Person) ProvesMailbox() bool {
+// HasUnprovenMailbox tells whether the client has not yet proved that it reads the mail to its present address. The proof ends the
+// keys that others may have created before.
+func (p Person) HasUnprovenMailbox() bool {
 	return p.Owner.Type == principal.Client && (!p.Claimed || p.Unproven)
 }
 
-// MayReset tells whether the account may choose a new password by a link. An admin without a password stays without one.
-func (p Person) MayReset() bool {
+// CanReset tells whether the account may choose a new password by a link. An admin without a password stays without one.
+func (p Person) CanReset() bool {
 	return p.Exists() && !p.Disabled && (p.Owner.Type == principal.Client || p.Hash != "")
 }
 
@@ -61,7 +61,7 @@ func Target(owner principal.Owner, name *string) pg.Target {
 	return t
 }
 
-// Directory finds people, and tells them what happens to their accounts.
+// Directory looks up people, and tells them about changes of their accounts.
 type Directory struct {
 	DB        *pg.DB
 	Peers     mesh.Peers
@@ -72,19 +72,19 @@ type Directory struct {
 // askTimeout bounds how long the clients service may take to answer.
 const askTimeout = 3 * time.Second
 
-// Find returns the person with this email address or, of admins, this username; nobody where there is none. It takes equally long
-// either way.
+// Find returns the person with this email address or, among admins, this username. It returns the zero Person if there is none,
+// after the same time.
 func (d *Directory) Find(ctx context.Context, t principal.OwnerType, email, username string) (p Person, err error) {
 	switch {
 	case t == principal.Client:
-		p.Account, err = d.askClient(ctx, url.Values{"email": {email}})
+		p.Account, err = d.fetchClient(ctx, url.Values{"email": {email}})
 	case email != "":
 		p.Account, err = ReadAdmin(ctx, d.DB, "lower(email) = lower($1)", email)
 	default:
 		p.Account, err = ReadAdmin(ctx, d.DB, "lower(username) = lower($1)", username)
 	}
 	if err != nil {
-		return Person{}, fmt.Errorf("look for who signs in: %w", err)
+		return Person{}, fmt.Errorf("look up an account: %w", err)
 	}
 	if p.ID != 0 {
 		p.Owner = principal.Owner{Type: t, ID: p.ID}
@@ -92,10 +92,10 @@ func (d *Directory) Find(ctx context.Context, t principal.OwnerType, email, user
 	return p, nil
 }
 
-// Of returns the person behind an account; nobody where the account is gone.
-func (d *Directory) Of(ctx context.Context, owner principal.Owner) (p Person, err error) {
+// Get returns the person behind an account, or the zero Person if the account has been deleted.
+func (d *Directory) Get(ctx context.Context, owner principal.Owner) (p Person, err error) {
 	if owner.Type == principal.Client {
-		p.Account, err = d.askClient(ctx, url.Values{"id": {strconv.FormatInt(owner.ID, 10)}})
+		p.Account, err = d.fetchClient(ctx, url.Values{"id": {strconv.FormatInt(owner.ID, 10)}})
 	} else {
 		p.Account, err = ReadAdmin(ctx, d.DB, "id = $1", owner.ID)
 	}
@@ -105,20 +105,20 @@ func (d *Directory) Of(ctx context.Context, owner principal.Owner) (p Person, er
 	return p, err
 }
 
-// askClient asks the clients service for a client; the zero Account where there is none.
-func (d *Directory) askClient(ctx context.Context, which url.Values) (a credentials.Account, err error) {
+// fetchClient asks the clients service for a client. It returns the zero Account if there is none.
+func (d *Directory) fetchClient(ctx context.Context, query url.Values) (a credentials.Account, err error) {
 	ctx, cancel := d.Peers.Limit(ctx, askTimeout)
 	defer cancel()
-	err = d.Peers.Ask(ctx, "clients", credentials.Path+"?"+which.Encode(), &a)
+	err = d.Peers.Ask(ctx, "clients", credentials.Path+"?"+query.Encode(), &a)
 	if errors.Is(err, mesh.ErrAway) {
-		err = problem.New(problem.Unavailable, "Clients cannot be looked up right now.").Because(err)
+		err = problem.New(problem.Unavailable, "Clients are unavailable right now. Try again later.").Because(err)
 	}
 	return a, err
 }
 
-// ReadAdmin reads the admin for which a condition with the argument $1 holds; the zero Account where there is none.
-func ReadAdmin(ctx context.Context, q pg.Querier, which string, arg any) (a credentials.Account, err error) {
-	err = q.QueryRow(ctx, "SELECT id, username, coalesce(email, ''), coalesce(password_hash, ''), disabled FROM admin WHERE "+which, arg).
+// ReadAdmin reads the admin that meets a condition with the argument $1. It returns the zero Account if there is none.
+func ReadAdmin(ctx context.Context, q pg.Querier, condition string, arg any) (a credentials.Account, err error) {
+	err = q.QueryRow(ctx, "SELECT id, username, coalesce(email, ''), coalesce(password_hash, ''), disabled FROM admin WHERE "+condition, arg).
 		Scan(&a.ID, &a.Name, &a.Email, &a.Hash, &a.Disabled)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return a, nil

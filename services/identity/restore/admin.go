@@ -15,13 +15,13 @@ import (
 	"github.com/ironplane/ironplane/services/identity/admin"
 )
 
-// lostAdmin is what the lost changes made of an admin.
-type lostAdmin struct {
-	deleted, replaced, disabled bool // replaced: the password
-	taken                       principal.Grants
+// adminOutcome is how the lost changes had left an admin.
+type adminOutcome struct {
+	deleted, replaced, disabled bool // replaced: a new password was set
+	revoked                     principal.Grants
 }
 
-func (f *lostAdmin) edited(l service.Lost) {
+func (f *adminOutcome) addEdit(l service.Lost) {
 	if _, set := l.Changes["password"]; set {
 		f.replaced = true
 	}
@@ -30,30 +30,31 @@ func (f *lostAdmin) edited(l service.Lost) {
 	}
 }
 
-func (f *lostAdmin) permitted(l service.Lost) error {
+func (f *adminOutcome) addPermissionEdit(l service.Lost) error {
 	for member, c := range l.Changes {
 		dot := strings.LastIndexByte(member, '.')
 		if dot < 0 {
-			return fmt.Errorf("%q is no permission", member)
+			return fmt.Errorf("%q is not a permission", member)
 		}
 		grant := principal.ParseGrants([]string{member[:dot] + " " + member[dot+1:]})
-		if f.taken |= grant; string(c.After) == "true" {
-			f.taken &^= grant
+		if f.revoked |= grant; string(c.After) == "true" {
+			f.revoked &^= grant
 		}
 	}
 	return nil
 }
 
-// find finds what is there again of an admin. news is what the next start adds to sets that held everything.
-func (f *lostAdmin) find(
+// find returns the changes that make an admin what the lost changes had made it. extension has the grants that the next start adds
+// to sets that held everything.
+func (f *adminOutcome) find(
 	ctx context.Context,
 	q pg.Querier,
 	a *admin.Admin,
-	news knowngrants.Extension,
+	extension knowngrants.Extension,
 ) (all []service.CameBack, err error) {
-	what := fmt.Sprintf("admin %d (%s)", a.ID, a.Username)
+	label := fmt.Sprintf("admin %d (%s)", a.ID, a.Username)
 	if f.disabled && !a.Disabled {
-		all = append(all, restored(what+" was disabled", editAdmin(a.ID, "disabled = true", true)))
+		all = append(all, newFinding(label+" was disabled", editAdmin(a.ID, "disabled = true", true)))
 	}
 	var hasPassword bool
 	var names []string
@@ -62,17 +63,17 @@ func (f *lostAdmin) find(
 		return nil, fmt.Errorf("read admin %d: %w", a.ID, err)
 	}
 	if f.replaced && hasPassword {
-		all = append(all, restored(what+" had got another password", editAdmin(a.ID, "password_hash = NULL", false)))
+		all = append(all, newFinding(label+" had a new password", editAdmin(a.ID, "password_hash = NULL", false)))
 	}
 	held := principal.ParseGrants(names)
-	if back := f.taken & news.Of(held); back != 0 {
-		all = append(all, restored(what+" was stripped of "+listed(back), afterExtension(strip(a, held, back))))
+	if back := f.revoked & extension.Of(held); back != 0 {
+		all = append(all, newFinding(label+" had lost "+formatGrants(back), extendFirst(stripAdmin(a, held, back))))
 	}
 	return all, nil
 }
 
-// spareLast returns ErrLastAdmin where this admin is the last one who can edit what others hold.
-func spareLast(ctx context.Context, tx *pg.Tx, id int64) error {
+// checkNotLast returns ErrLastAdmin if no other enabled admin can edit permissions.
+func checkNotLast(ctx context.Context, tx *pg.Tx, id int64) error {
 	if err := access.Lock(ctx, tx); err != nil {
 		return err
 	}
@@ -86,48 +87,55 @@ func spareLast(ctx context.Context, tx *pg.Tx, id int64) error {
 func editAdmin(id int64, set string, disables bool) func(context.Context, *pg.Tx) error {
 	return func(ctx context.Context, tx *pg.Tx) error {
 		if disables {
-			if err := spareLast(ctx, tx, id); err != nil {
+			if err := checkNotLast(ctx, tx, id); err != nil {
 				return err
 			}
 		}
-		was, err := admin.View.Get(ctx, tx, id)
+		before, err := admin.View.Get(ctx, tx, id)
 		if err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, "UPDATE admin SET version = version + 1, "+set+" WHERE id = $1", id); err != nil {
 			return err
 		}
-		is, err := admin.View.Get(ctx, tx, id)
+		after, err := admin.View.Get(ctx, tx, id)
 		var marks []string
 		if !disables {
 			marks = []string{"password"}
 		}
 		tx.Record(
-			pg.Record{Kind: "admin", Action: pg.Edited, Targets: []pg.Target{admin.Target(&is)}, Before: was, After: secret.Marked(is, marks...)},
+			pg.Record{
+				Kind:    "admin",
+				Action:  pg.Edited,
+				Targets: []pg.Target{admin.Target(&after)},
+				Before:  before,
+				After:   secret.Marked(after, marks...),
+			},
 		)
 		return err
 	}
 }
 
-// strip takes back from an admin, and what the admin gained since held was read: permissions that are new.
-func strip(a *admin.Admin, held, back principal.Grants) func(context.Context, *pg.Tx) error {
+// stripAdmin revokes the grants back from an admin. It also revokes grants that the admin has gained since held was read, which
+// are new permissions.
+func stripAdmin(a *admin.Admin, held, back principal.Grants) func(context.Context, *pg.Tx) error {
 	return func(ctx context.Context, tx *pg.Tx) error {
-		had, err := access.AdminGrants(ctx, tx, a.ID)
+		before, err := access.ReadAdminGrants(ctx, tx, a.ID)
 		if err != nil {
 			return err
 		}
-		if back.Holds(admin.Administers) {
-			err = spareLast(ctx, tx, a.ID)
+		if back.Holds(admin.AdminsWrite) {
+			err = checkNotLast(ctx, tx, a.ID)
 		}
 		spared := errors.Is(err, ErrLastAdmin)
 		if err != nil && !spared {
 			return err
 		}
-		left := had & held &^ back
+		after := before & held &^ back
 		if spared {
-			left |= admin.Administers
+			after |= admin.AdminsWrite
 		}
-		if _, err := tx.Exec(ctx, "UPDATE admin SET version = version + 1, permissions = $2 WHERE id = $1", a.ID, left.Names()); err != nil {
+		if _, err := tx.Exec(ctx, "UPDATE admin SET version = version + 1, permissions = $2 WHERE id = $1", a.ID, after.Names()); err != nil {
 			return err
 		}
 		tx.Record(
@@ -136,8 +144,8 @@ func strip(a *admin.Admin, held, back principal.Grants) func(context.Context, *p
 				Part:    "permission",
 				Action:  pg.Edited,
 				Targets: []pg.Target{admin.Target(a)},
-				Before:  principal.SetOf(had),
-				After:   principal.SetOf(left),
+				Before:  principal.SetOf(before),
+				After:   principal.SetOf(after),
 			},
 		)
 		if spared {
@@ -149,7 +157,7 @@ func strip(a *admin.Admin, held, back principal.Grants) func(context.Context, *p
 
 func deleteAdmin(id int64) func(context.Context, *pg.Tx) error {
 	return func(ctx context.Context, tx *pg.Tx) error {
-		if err := spareLast(ctx, tx, id); err != nil {
+		if err := checkNotLast(ctx, tx, id); err != nil {
 			return err
 		}
 		a, err := admin.View.Get(ctx, tx, id)

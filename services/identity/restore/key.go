@@ -15,15 +15,15 @@ import (
 	"github.com/ironplane/ironplane/services/identity/keys"
 )
 
-// lostKey is what the lost changes made of a key.
-type lostKey struct {
+// keyOutcome is how the lost changes had left a key.
+type keyOutcome struct {
 	deleted, replaced bool
-	owner             string // the new owner's path; empty: it was not moved
+	owner             string // the new owner's path; "": the key was not moved
 	expires, bound    *json.RawMessage
 	networks          *json.RawMessage
 }
 
-func (f *lostKey) edited(l service.Lost) {
+func (f *keyOutcome) addEdit(l service.Lost) {
 	if _, set := l.Changes["key"]; set {
 		f.replaced = true
 	}
@@ -41,49 +41,53 @@ func (f *lostKey) edited(l service.Lost) {
 	}
 }
 
-// find finds what is there again of a key. news is what the next start adds to bounds that covered everything.
-func (f *lostKey) find(key *keys.APIKey, news knowngrants.Extension) (all []service.CameBack) {
-	what := fmt.Sprintf("API key %d (%s)", key.ID, key.Name)
+// find returns the changes that make a key what the lost changes had made it. extension has the grants that the next start adds to
+// bounds that covered everything.
+func (f *keyOutcome) find(key *keys.APIKey, extension knowngrants.Extension) (all []service.CameBack) {
+	label := fmt.Sprintf("API key %d (%s)", key.ID, key.Name)
 	switch {
 	case f.deleted:
-		return []service.CameBack{restored(what+" was deleted", deleteKey(key.ID))}
+		return []service.CameBack{newFinding(label+" was deleted", deleteKey(key.ID))}
 	case f.replaced:
-		return []service.CameBack{restored(what+" had got another value", deleteKey(key.ID))}
+		return []service.CameBack{newFinding(label+" had a new value", deleteKey(key.ID))}
 	case f.owner != "" && f.owner != key.Owner.URL:
-		return []service.CameBack{restored(what+" had been given to "+f.owner, deleteKey(key.ID))}
+		return []service.CameBack{newFinding(label+" was moved to "+f.owner, deleteKey(key.ID))}
 	}
 	if f.expires != nil {
 		var expires time.Time
 		if json.Unmarshal(*f.expires, &expires) == nil && (key.ExpiresAt == nil || key.ExpiresAt.After(expires)) {
-			all = append(all, restored(what+" was to expire at "+expires.UTC().Format(time.RFC3339), editKey(key.ID, "expires_at = $2", expires)))
+			all = append(
+				all,
+				newFinding(label+" was set to expire at "+expires.UTC().Format(time.RFC3339), editKey(key.ID, "expires_at = $2", expires)),
+			)
 		}
 	}
 	if f.bound != nil {
 		var names []string
-		is := access.ParseBound(key.Bound)
+		bound := access.ParseBound(key.Bound)
 		if json.Unmarshal(*f.bound, &names) == nil {
-			if narrow := principal.ParseGrants(names); is == nil || news.Of(*is)&^narrow != 0 {
-				both := access.Within(is, &narrow)
-				narrowed := afterExtension(editKey(key.ID, "bound = $2", both.Names()))
-				all = append(all, restored(what+" was bound to "+listed(narrow), narrowed))
+			if narrow := principal.ParseGrants(names); bound == nil || extension.Of(*bound)&^narrow != 0 {
+				both := access.Intersect(bound, &narrow)
+				narrowed := extendFirst(editKey(key.ID, "bound = $2", both.Names()))
+				all = append(all, newFinding(label+" was bound to "+formatGrants(narrow), narrowed))
 			}
 		}
 	}
 	if f.networks != nil {
 		var networks []string
 		if json.Unmarshal(*f.networks, &networks) == nil && len(networks) > 0 &&
-			(len(key.Networks) == 0 || keys.Outside(key.Networks, networks).IsValid()) {
+			(len(key.Networks) == 0 || keys.FirstOutside(key.Networks, networks).IsValid()) {
 			all = append(
 				all,
-				restored(what+" was to be good from "+strings.Join(networks, ", ")+" alone", editKey(key.ID, "allowed_cidrs = $2", networks)),
+				newFinding(label+" was limited to "+strings.Join(networks, ", "), editKey(key.ID, "allowed_cidrs = $2", networks)),
 			)
 		}
 	}
 	return all
 }
 
-// changesOf returns the entry for an id, which it makes where there is none.
-func changesOf[T any](all *map[int64]*T, id int64) *T {
+// entryFor returns the entry for an id, and creates it if there is none.
+func entryFor[T any](all *map[int64]*T, id int64) *T {
 	if *all == nil {
 		*all = map[int64]*T{}
 	}
@@ -107,15 +111,15 @@ func deleteKey(id int64) func(context.Context, *pg.Tx) error {
 
 func editKey(id int64, set string, value any) func(context.Context, *pg.Tx) error {
 	return func(ctx context.Context, tx *pg.Tx) error {
-		was, err := keys.View.Get(ctx, tx, id)
+		before, err := keys.View.Get(ctx, tx, id)
 		if err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, "UPDATE api_key SET version = version + 1, "+set+" WHERE id = $1", id, value); err != nil {
 			return err
 		}
-		is, err := keys.View.Get(ctx, tx, id)
-		tx.Record(pg.Record{Kind: "auth.key", Action: pg.Edited, Targets: []pg.Target{keys.Target(&is)}, Before: was, After: is})
+		after, err := keys.View.Get(ctx, tx, id)
+		tx.Record(pg.Record{Kind: "auth.key", Action: pg.Edited, Targets: []pg.Target{keys.Target(&after)}, Before: before, After: after})
 		return err
 	}
 }

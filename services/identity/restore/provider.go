@@ -14,8 +14,8 @@ import (
 	"github.com/ironplane/ironplane/services/identity/openid"
 )
 
-// findProviders finds the identity providers that the restore brought back, or returned to how they were before an edit.
-func (t *lostChanges) findProviders(ctx context.Context, q pg.Querier) (all []service.CameBack, err error) {
+// findProviders finds the identity providers that a restore has brought back, or whose edits it has undone.
+func (t *outcomes) findProviders(ctx context.Context, q pg.Querier) (all []service.CameBack, err error) {
 	for _, id := range slices.Sorted(maps.Keys(t.providers)) {
 		p, err := openid.ProviderView.Get(ctx, q, id)
 		if errors.Is(err, pgx.ErrNoRows) || err == nil && p.Disabled && !t.providers[id] {
@@ -24,14 +24,14 @@ func (t *lostChanges) findProviders(ctx context.Context, q pg.Querier) (all []se
 		if err != nil {
 			return nil, fmt.Errorf("read identity provider %d: %w", id, err)
 		}
-		what := fmt.Sprintf("identity provider %d (%s)", id, p.Name)
+		label := fmt.Sprintf("identity provider %d (%s)", id, p.Name)
 		if t.providers[id] {
-			all = append(all, restored(what+" was deleted", changeProvider(id, "DELETE FROM openid_provider WHERE id = $1", pg.Deleted)))
+			all = append(all, newFinding(label+" was deleted", changeProvider(id, "DELETE FROM openid_provider WHERE id = $1", pg.Deleted)))
 		} else {
 			all = append(
 				all,
-				restored(
-					what+" was edited, so that nobody is to sign in by it until somebody has looked at it",
+				newFinding(
+					label+" was edited: check it before you enable it",
 					changeProvider(id, "UPDATE openid_provider SET version = version + 1, disabled = true WHERE id = $1", pg.Edited),
 				),
 			)
@@ -49,8 +49,8 @@ func changeProvider(id int64, sql string, action pg.Action) func(context.Context
 		if _, err := tx.Exec(ctx, sql, id); err != nil {
 			return err
 		}
-		was := p
-		record := pg.Record{Kind: "auth.provider", Action: action, Before: was}
+		before := p
+		record := pg.Record{Kind: "auth.provider", Action: action, Before: before}
 		if action == pg.Edited {
 			p.Version, p.Disabled = p.Version+1, true
 			record.After = p

@@ -1,4 +1,4 @@
-// Package restore finds the keys, permissions and accounts that a restore from a backup has brought back, and takes them away again.
+// Package restore finds the keys, permissions and accounts that a restore from a backup has brought back, and revokes them again.
 package restore
 
 import (
@@ -35,65 +35,66 @@ var Types = []string{
 	"auth.provider.edited",
 }
 
-// lostChanges is what the changes had taken away that the restore lost.
-type lostChanges struct {
-	keys   map[int64]*lostKey
-	admins map[int64]*lostAdmin
-	// factors says of authenticators whether they were removed, and without names the accounts that lost all of theirs.
+// outcomes is how the lost changes had left keys, admins, second factors and identity providers.
+type outcomes struct {
+	keys   map[int64]*keyOutcome
+	admins map[int64]*adminOutcome
+	// factors tells of authenticators whether they were removed. without has the accounts whose authenticators were all removed.
 	factors map[int64]bool
 	without map[principal.Owner]bool
-	// providers says of identity providers whether they were deleted.
+	// providers tells of identity providers whether they were deleted.
 	providers map[int64]bool
 }
 
-func (t *lostChanges) note(l service.Lost) error {
+func (o *outcomes) add(l service.Lost) error {
 	switch l.Type {
 	case "auth.key.deleted":
-		changesOf(&t.keys, l.ID).deleted = true
+		entryFor(&o.keys, l.ID).deleted = true
 	case "auth.key.edited":
-		changesOf(&t.keys, l.ID).edited(l)
+		entryFor(&o.keys, l.ID).addEdit(l)
 	case "admin.deleted":
-		changesOf(&t.admins, l.ID).deleted = true
+		entryFor(&o.admins, l.ID).deleted = true
 	case "admin.edited":
-		changesOf(&t.admins, l.ID).edited(l)
+		entryFor(&o.admins, l.ID).addEdit(l)
 	case "admin.permission.edited":
-		return changesOf(&t.admins, l.ID).permitted(l)
+		return entryFor(&o.admins, l.ID).addPermissionEdit(l)
 	case "auth.verify.auth.deleted":
-		t.factors[l.ID] = true
+		o.factors[l.ID] = true
 	case "auth.verify.auth.edited":
 		if c, set := l.Changes["verified"]; set {
-			t.factors[l.ID] = string(c.After) == "false"
+			o.factors[l.ID] = string(c.After) == "false"
 		}
 	case "auth.provider.edited", "auth.provider.deleted":
-		t.providers[l.ID] = l.Type == "auth.provider.deleted"
+		o.providers[l.ID] = l.Type == "auth.provider.deleted"
 	case "admin.authenticators.removed":
-		t.without[principal.Owner{Type: principal.Admin, ID: l.ID}] = true
+		o.without[principal.Owner{Type: principal.Admin, ID: l.ID}] = true
 	case "client.authenticators.removed":
-		t.without[principal.Owner{Type: principal.Client, ID: l.ID}] = true
+		o.without[principal.Owner{Type: principal.Client, ID: l.ID}] = true
 	}
 	return nil
 }
 
-func restored(what string, take func(context.Context, *pg.Tx) error) service.CameBack {
-	return service.CameBack{What: what, Take: take}
+func newFinding(label string, repair func(context.Context, *pg.Tx) error) service.CameBack {
+	return service.CameBack{What: label, Take: repair}
 }
 
-// ErrLastAdmin says that the last admin who can edit what others hold was spared, who is to do the rest.
-var ErrLastAdmin = errors.New("it is left to the last admin who holds users.admins write")
+// ErrLastAdmin says that a change would leave no admin that can edit permissions. It is left to that admin.
+var ErrLastAdmin = errors.New("only the last admin with users.admins write can do this")
 
-// Find returns what the restore brought back, with what takes it away again: keys first, and the accounts to delete last.
+// Find returns what a restore has brought back, with the changes that revoke it again. Keys come first, and accounts to delete
+// come last.
 func Find(ctx context.Context, q pg.Querier, lost []service.Lost) (all []service.CameBack, err error) {
-	t := lostChanges{factors: map[int64]bool{}, without: map[principal.Owner]bool{}, providers: map[int64]bool{}}
+	o := outcomes{factors: map[int64]bool{}, without: map[principal.Owner]bool{}, providers: map[int64]bool{}}
 	for _, l := range lost {
-		if err := t.note(l); err != nil {
+		if err := o.add(l); err != nil {
 			return nil, err
 		}
 	}
-	news, err := knowngrants.Find(ctx, q)
+	extension, err := knowngrants.Find(ctx, q)
 	if err != nil {
 		return nil, err
 	}
-	for _, id := range slices.Sorted(maps.Keys(t.keys)) {
+	for _, id := range slices.Sorted(maps.Keys(o.keys)) {
 		key, err := keys.View.Get(ctx, q, id)
 		if errors.Is(err, pgx.ErrNoRows) {
 			continue
@@ -101,19 +102,19 @@ func Find(ctx context.Context, q pg.Querier, lost []service.Lost) (all []service
 		if err != nil {
 			return nil, fmt.Errorf("read API key %d: %w", id, err)
 		}
-		all = append(all, t.keys[id].find(&key, news)...)
+		all = append(all, o.keys[id].find(&key, extension)...)
 	}
-	factors, err := t.findFactors(ctx, q)
+	factors, err := o.findFactors(ctx, q)
 	if err != nil {
 		return nil, err
 	}
-	providers, err := t.findProviders(ctx, q)
+	providers, err := o.findProviders(ctx, q)
 	if err != nil {
 		return nil, err
 	}
 	all = append(append(all, factors...), providers...)
 	var deleted []service.CameBack
-	for _, id := range slices.Sorted(maps.Keys(t.admins)) {
+	for _, id := range slices.Sorted(maps.Keys(o.admins)) {
 		a, err := admin.View.Get(ctx, q, id)
 		if errors.Is(err, pgx.ErrNoRows) {
 			continue
@@ -121,12 +122,12 @@ func Find(ctx context.Context, q pg.Querier, lost []service.Lost) (all []service
 		if err != nil {
 			return nil, fmt.Errorf("read admin %d: %w", id, err)
 		}
-		fate := t.admins[id]
-		if what := fmt.Sprintf("admin %d (%s)", id, a.Username); fate.deleted {
-			deleted = append(deleted, restored(what+" was deleted", deleteAdmin(id)))
+		outcome := o.admins[id]
+		if label := fmt.Sprintf("admin %d (%s)", id, a.Username); outcome.deleted {
+			deleted = append(deleted, newFinding(label+" was deleted", deleteAdmin(id)))
 			continue
 		}
-		found, err := fate.find(ctx, q, &a, news)
+		found, err := outcome.find(ctx, q, &a, extension)
 		if err != nil {
 			return nil, err
 		}
@@ -135,19 +136,20 @@ func Find(ctx context.Context, q pg.Querier, lost []service.Lost) (all []service
 	return append(all, deleted...), nil
 }
 
-func listed(g principal.Grants) string {
+func formatGrants(g principal.Grants) string {
 	if g == 0 {
 		return "nothing"
 	}
 	return strings.Join(g.Names(), ", ")
 }
 
-// afterExtension is take once the sets are extended by permissions that are new: the next start adds none to what take leaves.
-func afterExtension(take func(context.Context, *pg.Tx) error) func(context.Context, *pg.Tx) error {
+// extendFirst extends sets of permissions by the new ones before it repairs. Otherwise the next start could extend the repaired
+// set.
+func extendFirst(repair func(context.Context, *pg.Tx) error) func(context.Context, *pg.Tx) error {
 	return func(ctx context.Context, tx *pg.Tx) error {
 		if err := access.Extend(ctx, tx); err != nil {
 			return err
 		}
-		return take(ctx, tx)
+		return repair(ctx, tx)
 	}
 }

@@ -12,11 +12,11 @@ import (
 	"github.com/ironplane/ironplane/services/identity/person"
 )
 
-// findFactors finds the second factors that the restore brought back. One that was lost or stolen could sign in.
-func (t *lostChanges) findFactors(ctx context.Context, q pg.Querier) (all []service.CameBack, err error) {
+// findFactors finds the second factors that a restore has brought back. One that was lost or stolen could sign in.
+func (t *outcomes) findFactors(ctx context.Context, q pg.Querier) (all []service.CameBack, err error) {
 	removed, without := []int64{}, []string{}
-	for id, is := range t.factors {
-		if is {
+	for id, wasRemoved := range t.factors {
+		if wasRemoved {
 			removed = append(removed, id)
 		}
 	}
@@ -36,7 +36,7 @@ func (t *lostChanges) findFactors(ctx context.Context, q pg.Querier) (all []serv
 		if err != nil {
 			return nil, fmt.Errorf("read authenticator %d: %w", id, err)
 		}
-		all = append(all, restored(fmt.Sprintf("authenticator %d (%s) of %s was removed", id, a.Name, a.Owner.URL), removeFactor(id)))
+		all = append(all, newFinding(fmt.Sprintf("authenticator %d (%s) of %s was removed", id, a.Name, a.Owner.URL), removeFactor(id)))
 	}
 	return all, nil
 }

@@ -12,40 +12,40 @@ import (
 
 // Act begins a session in which the caller acts for an account.
 func (s *Service) Act(ctx context.Context, tx *pg.Tx, owner principal.Owner) (keys.APIKey, error) {
-	c, err := access.Locked(ctx, tx)
+	c, err := access.LockCaller(ctx, tx)
 	if err != nil {
 		return keys.APIKey{}, err
 	}
-	if err := s.Rules.MayActFor(ctx, tx, c, owner); err != nil {
+	if err := s.Rules.CheckActFor(ctx, tx, c, owner); err != nil {
 		return keys.APIKey{}, err
 	}
 	return s.BeginActing(
 		ctx,
 		tx,
-		Options{Owner: owner, Bound: c.Bound, MadeWith: &c.KeyID, Actor: &c.Owner},
+		Options{Owner: owner, Bound: c.Bound, ParentKey: &c.KeyID, Actor: &c.Owner},
 		principal.From(ctx).Principal.Name,
 		c.KeyExpires,
 	)
 }
 
-// BeginActing begins a session of n's actor for an account, which ends with the actor's key at the latest. Of the sessions of an
-// actor for an account one an hour is logged.
-func (s *Service) BeginActing(ctx context.Context, tx *pg.Tx, n Options, actorName string, ends *rest.Timestamp) (keys.APIKey, error) {
-	if n.Kind = keys.Acting; ends != nil {
-		n.Latest = &ends.Time
+// BeginActing begins a session of o.Actor for an account. It ends at latest, when the actor's key expires. The log has at most one
+// such session an hour for each actor and account.
+func (s *Service) BeginActing(ctx context.Context, tx *pg.Tx, o Options, actorName string, latest *rest.Timestamp) (keys.APIKey, error) {
+	if o.Kind = keys.Acting; latest != nil {
+		o.Latest = &latest.Time
 	}
-	key, err := s.begin(ctx, tx, n)
+	key, err := s.begin(ctx, tx, o)
 	if err != nil {
 		return key, err
 	}
-	actor, owner := n.Actor, n.Owner
+	actor, owner := o.Actor, o.Owner
 	isFirst, err := tx.Exec(ctx, `
 		INSERT INTO acting_logged AS l (actor_type, actor_id, owner_type, owner_id) VALUES ($1, $2, $3, $4)
 		ON CONFLICT (owner_type, owner_id, actor_type, actor_id) DO UPDATE SET at = now() WHERE l.at < now() - interval '1 hour'`, actor.Type, actor.ID, owner.Type, owner.ID)
 	if err != nil {
 		return key, err
 	}
-	tx.Unrecorded("there was such a session within the last hour")
+	tx.Unrecorded("such a session was recorded within the last hour")
 	if isFirst.RowsAffected() > 0 {
 		name := ""
 		if key.Owner.Name != nil {

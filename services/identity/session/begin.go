@@ -20,38 +20,38 @@ const (
 	sessionName = "Session"
 	// actingTTL is how long an acting session can be renewed.
 	actingTTL = 12 * time.Hour
-	// oldValueTTL is how long a session's value stays good after it was replaced. A session has at most maxOldValues of them.
+	// oldValueTTL is how long a session's value stays valid after it was replaced. A session keeps at most maxOldValues of them.
 	oldValueTTL  = time.Minute
 	maxOldValues = 10
-	// maxSessions bounds an account's sessions of a kind. Another one ends those that expire first.
+	// maxSessions bounds an account's sessions of a kind. A further session ends the one that expires first.
 	maxSessions = 50
 )
 
-// Options are what a session begins with.
+// Options describe a new session.
 type Options struct {
 	Kind        string
 	Owner       principal.Owner
 	Bound       access.Bound
-	MadeWith    *int64           // the key with which the session ends; nil: none
-	Actor       *principal.Owner // nil: the owner
-	Credentials int64            // the version of the owner's credentials, of a client
-	Latest      *time.Time       // when the session ends at the latest; nil: when the settings say
+	ParentKey   *int64           // the session ends when this key is deleted; nil: none
+	Actor       *principal.Owner // nil: the owner itself
+	Credentials int64            // the version of a client's credentials
+	Latest      *time.Time       // the latest end of the session; nil: by the settings
 }
 
 // begin begins a session, and returns its key with the value.
-func (s *Service) begin(ctx context.Context, tx *pg.Tx, n Options) (key keys.APIKey, err error) {
-	if err := s.makeRoom(ctx, tx, n); err != nil {
+func (s *Service) begin(ctx context.Context, tx *pg.Tx, o Options) (key keys.APIKey, err error) {
+	if err := s.endOldest(ctx, tx, o); err != nil {
 		return key, err
 	}
 	value := apikey.New()
 	hash := apikey.Hash(value.Reveal())
 	var actorType *principal.OwnerType
 	var actorID, credentials *int64
-	if n.Actor != nil {
-		actorType, actorID = &n.Actor.Type, &n.Actor.ID
+	if o.Actor != nil {
+		actorType, actorID = &o.Actor.Type, &o.Actor.ID
 	}
-	if n.Credentials != 0 {
-		credentials = &n.Credentials
+	if o.Credentials != 0 {
+		credentials = &o.Credentials
 	}
 	var id int64
 	err = tx.QueryRow(
@@ -62,10 +62,10 @@ func (s *Service) begin(ctx context.Context, tx *pg.Tx, n Options) (key keys.API
 			least(now() + @ttl, @latest::timestamptz))
 		RETURNING id`,
 		pgx.StrictNamedArgs{
-			"name": sessionName, "owner_type": n.Owner.Type, "owner_id": n.Owner.ID, "hash": hash[:],
-			"kind": n.Kind, "bound": access.BoundNames(n.Bound), "made_with": n.MadeWith,
-			"actor_type": actorType, "actor_id": actorID, "ip": access.Address(ctx), "agent": agent(ctx), "credentials": credentials,
-			"ttl": s.sessionTTL(), "latest": n.Latest,
+			"name": sessionName, "owner_type": o.Owner.Type, "owner_id": o.Owner.ID, "hash": hash[:],
+			"kind": o.Kind, "bound": access.BoundNames(o.Bound), "made_with": o.ParentKey,
+			"actor_type": actorType, "actor_id": actorID, "ip": access.Address(ctx), "agent": userAgent(ctx), "credentials": credentials,
+			"ttl": s.sessionTTL(), "latest": o.Latest,
 		},
 	).Scan(&id)
 	if err != nil {
@@ -78,11 +78,11 @@ func (s *Service) begin(ctx context.Context, tx *pg.Tx, n Options) (key keys.API
 	return key, nil
 }
 
-// maxAgent bounds what is kept of a User-Agent, in bytes.
+// maxAgent bounds the stored part of a User-Agent header, in bytes.
 const maxAgent = 500
 
-// agent returns the caller's User-Agent.
-func agent(ctx context.Context) string {
+// userAgent returns the caller's User-Agent header.
+func userAgent(ctx context.Context) string {
 	name := principal.From(ctx).Agent
 	return strings.ToValidUTF8(name[:min(len(name), maxAgent)], "")
 }
@@ -91,15 +91,15 @@ func (s *Service) sessionTTL() time.Duration {
 	return time.Duration(settings.SessionDuration.In(s.Settings.Values())) * time.Minute
 }
 
-// makeRoom ends the session that expires first, where the account has maxSessions of the kind.
-func (s *Service) makeRoom(ctx context.Context, tx *pg.Tx, n Options) error {
+// endOldest ends the session that expires first if the account has maxSessions of this kind.
+func (s *Service) endOldest(ctx context.Context, tx *pg.Tx, o Options) error {
 	ended, err := keys.End(
 		ctx,
 		tx,
 		`id IN (SELECT id FROM api_key WHERE owner_type = $1 AND owner_id = $2 AND kind = $3 ORDER BY expires_at DESC, id DESC OFFSET $4)`,
-		n.Owner.Type,
-		n.Owner.ID,
-		n.Kind,
+		o.Owner.Type,
+		o.Owner.ID,
+		o.Kind,
 		maxSessions-1,
 	)
 	if len(ended) > 0 {

@@ -10,36 +10,36 @@ import (
 	"github.com/ironplane/ironplane/pkg/settings"
 )
 
-// LinkTTL is how long a link or a code signs in.
+// LinkTTL is how long a link or a code can be used to sign in.
 const LinkTTL = time.Minute
 
-// SSOLink signs in the first browser that follows it.
+// SSOLink is a link that signs in the first browser that follows it.
 type SSOLink struct {
-	URL       string         `json:"url" doc:"of the panel; the code stands behind the #, which no server gets"`
+	URL       string         `json:"url" doc:"The panel's address, with a code behind the #, which browsers send to no server."`
 	ExpiresAt rest.Timestamp `json:"expires_at"`
 }
 
-// RedirectTo sends a browser to the panel.
+// RedirectTo returns the panel's address for browsers.
 func (l SSOLink) RedirectTo() string { return l.URL }
 
-// Panel returns the address of the panel for accounts of a type; empty where there is none.
-func Panel(values settings.Values, t principal.OwnerType) string {
-	return strings.TrimRight(panels[t].In(values), "/")
+// PanelURL returns the address of the panel for accounts of a type, or "" if there is none.
+func PanelURL(values settings.Values, t principal.OwnerType) string {
+	return strings.TrimRight(panelSettings[t].In(values), "/")
 }
 
-// panels are the settings that hold the panels' addresses.
-var panels = map[principal.OwnerType]settings.Text{principal.Admin: settings.AdminURL, principal.Client: settings.ClientURL}
+// panelSettings are the settings with the panels' addresses.
+var panelSettings = map[principal.OwnerType]settings.Text{principal.Admin: settings.AdminURL, principal.Client: settings.ClientURL}
 
 // ErrNoPanel returns the refusal of a link to a panel that does not exist.
 func ErrNoPanel(t principal.OwnerType) error {
-	at, has := panels[t]
-	if !has {
+	setting, exists := panelSettings[t]
+	if !exists {
 		return problem.New(problem.Invalid, "Integrations have no panel.")
 	}
 	return problem.New(
 		problem.Invalid,
-		"There is no panel to lead to: the setting %s is empty, which IRONPLANE_%s says.",
-		at.Slug,
-		strings.ToUpper(at.Slug),
+		"There is no panel: the setting %s is empty. Set it with IRONPLANE_%s.",
+		setting.Slug,
+		strings.ToUpper(setting.Slug),
 	)
 }

@@ -16,30 +16,30 @@ import (
 	"github.com/ironplane/ironplane/services/identity/keys"
 )
 
-// Renew gives the calling session another value and more time, and returns its key.
+// Renew gives the calling session a new value and more time, and returns its key.
 func (s *Service) Renew(ctx context.Context, tx *pg.Tx) (key keys.APIKey, err error) {
 	id := principal.From(ctx).Principal.KeyID
 	var kind string
 	var old []byte
 	var began time.Time
-	var madeWithEnds *time.Time
+	var parentExpires *time.Time
 	err = tx.QueryRow(ctx, `
 		SELECT k.kind, k.hash, k.created_at, m.expires_at FROM api_key k LEFT JOIN api_key m ON m.id = k.made_with
-		WHERE k.id = $1 AND (k.expires_at IS NULL OR k.expires_at > clock_timestamp()) FOR UPDATE OF k`, id).Scan(&kind, &old, &began, &madeWithEnds)
+		WHERE k.id = $1 AND (k.expires_at IS NULL OR k.expires_at > clock_timestamp()) FOR UPDATE OF k`, id).Scan(&kind, &old, &began, &parentExpires)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return key, apikey.Invalid()
 	}
 	if err != nil {
 		return key, fmt.Errorf("read the calling session: %w", err)
 	}
-	latest := madeWithEnds
-	switch longest := time.Duration(settings.SessionMost.In(s.Settings.Values())) * time.Minute; {
+	latest := parentExpires
+	switch maxDuration := time.Duration(settings.SessionMost.In(s.Settings.Values())) * time.Minute; {
 	case kind == keys.Lasting:
-		return key, problem.Member("/name", "required", "is required: the calling key is no session, which alone can be renewed")
+		return key, problem.Member("/name", "required", "is required: only a session can be renewed, and the calling key is not a session")
 	case kind == keys.Acting:
 		latest = earlier(latest, began.Add(actingTTL))
-	case longest > 0:
-		latest = earlier(latest, began.Add(longest))
+	case maxDuration > 0:
+		latest = earlier(latest, began.Add(maxDuration))
 	}
 	value := apikey.New()
 	hash := apikey.Hash(value.Reveal())
@@ -78,7 +78,7 @@ func (s *Service) Renew(ctx context.Context, tx *pg.Tx) (key keys.APIKey, err er
 		return key, fmt.Errorf("read the session's key: %w", err)
 	}
 	key.Key = value.Reveal()
-	tx.Unrecorded("the session goes on")
+	tx.Unrecorded("the session continues")
 	return key, nil
 }
 

@@ -1,5 +1,5 @@
-// Package session is sessions: keys that end by themselves, that their holders renew, and that begin with a login, with a link or
-// when a caller acts for an account.
+// Package session manages sessions: keys that expire unless they are renewed. A session begins with a login, with a link, or when a
+// caller acts for an account.
 package session
 
 import (
@@ -27,18 +27,18 @@ type Service struct {
 	People   *person.Directory
 }
 
-// Session is a key that ends by itself, and that its holder renews.
+// Session is a key that expires unless it is renewed.
 type Session struct {
 	rest.Versioned
-	ID        int64           `json:"id" db:"id" doc:"its key's"`
+	ID        int64           `json:"id" db:"id" doc:"The id of the session's key."`
 	Name      string          `json:"name" db:"name"`
-	CreatedAt rest.Timestamp  `json:"created_at" db:"created_at" doc:"when it began"`
-	ExpiresAt rest.Timestamp  `json:"expires_at" db:"expires_at" doc:"when it ends, unless it is renewed"`
-	IP        string          `json:"ip" db:"ip" doc:"the address that it began from"`
-	Agent     string          `json:"agent,omitempty" db:"agent" doc:"the program that it began with, as that names itself: its User-Agent"`
-	LastUsed  *rest.Timestamp `json:"last_used_at,omitempty" db:"last_used_at" recorded:"false" doc:"right within a few minutes"`
-	Acting    bool            `json:"acting" db:"acting" doc:"whether somebody else uses the account by it, or who followed a link; such a one writes no keys, passwords and the like"`
-	Actor     *keys.KeyOwner  `json:"actor,omitempty" db:"actor_" doc:"of an acting one, who made it"`
+	CreatedAt rest.Timestamp  `json:"created_at" db:"created_at" doc:"When the session began."`
+	ExpiresAt rest.Timestamp  `json:"expires_at" db:"expires_at" doc:"When the session ends, unless it is renewed."`
+	IP        string          `json:"ip" db:"ip" doc:"The address that the session began from."`
+	Agent     string          `json:"agent,omitempty" db:"agent" doc:"The program that began the session, by its User-Agent header."`
+	LastUsed  *rest.Timestamp `json:"last_used_at,omitempty" db:"last_used_at" recorded:"false" doc:"When the session was last used, accurate to a few minutes."`
+	Acting    bool            `json:"acting" db:"acting" doc:"Whether the session began by a link, or by somebody else who acts for the account. Acting sessions change no keys, passwords or second factors."`
+	Actor     *keys.KeyOwner  `json:"actor,omitempty" db:"actor_" doc:"The account that began an acting session."`
 }
 
 // Routes returns the operations on the caller's own sessions.
@@ -54,7 +54,7 @@ func (s *Service) Routes() []rest.Route {
 		View:      "session_view",
 		Scope:     ownSessions,
 		By:        rest.By{Sorts: map[string]string{"expires_at": "expires_at"}},
-		Lock:      func(ctx context.Context, tx *pg.Tx, _ ...*sessionBody) error { return mayEndSessions(ctx, tx) },
+		Lock:      func(ctx context.Context, tx *pg.Tx, _ ...*sessionBody) error { return checkEndSessions(ctx, tx) },
 		Delete: func(ctx context.Context, tx *pg.Tx, session *Session) error {
 			ended, err := keys.End(ctx, tx, "id = $1", session.ID)
 			keys.Revoke(tx, s.Entries, ended...)
@@ -68,7 +68,7 @@ func (s *Service) Routes() []rest.Route {
 			Path:      "/auth/session",
 			Guard:     guard.AnyKey,
 			Name:      "endOtherSessions",
-			Summary:   "End all own sessions but this one",
+			Summary:   "End the caller's other sessions",
 			Extension: true,
 			Effect:    rest.Effect{Logs: rest.LogsSummary, Again: rest.AgainAnother},
 			Do:        s.endOthers,
@@ -96,17 +96,17 @@ func ownSessions(ctx context.Context) []pg.Condition {
 	return []pg.Condition{{SQL: "owner_type = $1 AND owner_id = $2", Args: []any{owner.Type, owner.ID}}}
 }
 
-// mayEndSessions refuses acting sessions, which may end only themselves.
-func mayEndSessions(ctx context.Context, tx *pg.Tx) error {
+// checkEndSessions refuses acting sessions, which may end only themselves.
+func checkEndSessions(ctx context.Context, tx *pg.Tx) error {
 	if principal.From(ctx).Principal.Acting {
 		return access.ErrActing()
 	}
-	_, err := access.Of(ctx, tx)
+	_, err := access.ReadCaller(ctx, tx)
 	return err
 }
 
 func (s *Service) endOthers(ctx context.Context, tx *pg.Tx, _ rest.None) (rest.Message, error) {
-	if err := mayEndSessions(ctx, tx); err != nil {
+	if err := checkEndSessions(ctx, tx); err != nil {
 		return rest.Message{}, err
 	}
 	caller := principal.From(ctx).Principal
@@ -129,14 +129,14 @@ func (s *Service) endOthers(ctx context.Context, tx *pg.Tx, _ rest.None) (rest.M
 	return rest.Message{Message: fmt.Sprintf("Other sessions ended: %d.", n)}, nil
 }
 
-// endSessions ends the sessions of an account except for one, and returns how many those were.
-func (s *Service) endSessions(ctx context.Context, tx *pg.Tx, of principal.Owner, except int64) (n int, err error) {
-	const which = "owner_type = $1 AND owner_id = $2 AND kind <> 'lasting' AND id <> $3"
-	if err := tx.QueryRow(ctx, "SELECT count(*) FROM api_key WHERE expires_at > now() AND "+which, of.Type, of.ID, except).
+// endSessions ends the sessions of an account except for one, and returns how many it ended.
+func (s *Service) endSessions(ctx context.Context, tx *pg.Tx, owner principal.Owner, except int64) (n int, err error) {
+	const condition = "owner_type = $1 AND owner_id = $2 AND kind <> 'lasting' AND id <> $3"
+	if err := tx.QueryRow(ctx, "SELECT count(*) FROM api_key WHERE expires_at > now() AND "+condition, owner.Type, owner.ID, except).
 		Scan(&n); err != nil {
-		return 0, fmt.Errorf("count the sessions of %s: %w", of.URL(), err)
+		return 0, fmt.Errorf("count the sessions of %s: %w", owner.URL(), err)
 	}
-	ended, err := keys.End(ctx, tx, which, of.Type, of.ID, except)
+	ended, err := keys.End(ctx, tx, condition, owner.Type, owner.ID, except)
 	if len(ended) > 0 {
 		keys.Revoke(tx, s.Entries, ended...)
 	}
@@ -144,7 +144,7 @@ func (s *Service) endSessions(ctx context.Context, tx *pg.Tx, of principal.Owner
 }
 
 func (s *Service) logOut(ctx context.Context, tx *pg.Tx, _ rest.None) (rest.Message, error) {
-	if _, err := access.Of(ctx, tx); err != nil {
+	if _, err := access.ReadCaller(ctx, tx); err != nil {
 		return rest.Message{}, err
 	}
 	key, err := keys.View.Get(ctx, tx, principal.From(ctx).Principal.KeyID)

@@ -16,12 +16,13 @@ import (
 	"github.com/ironplane/ironplane/services/identity/person"
 )
 
-// ErrNotSignedIn returns the one answer to an unknown name and to a wrong password.
+// ErrNotSignedIn returns the same error for an unknown name and for a wrong password.
 func ErrNotSignedIn() error {
-	return problem.New(problem.Unauthenticated, "There is no such account with this password.")
+	return problem.New(problem.Unauthenticated, "The name or the password is incorrect.")
 }
 
-// SignIn begins the session of a person who has proved to own the account, unless its password has changed in the meantime.
+// SignIn begins the session of a person that has proved to own the account. It refuses it if the password has changed in the
+// meantime.
 func (s *Service) SignIn(ctx context.Context, tx *pg.Tx, p person.Person) (keys.APIKey, error) {
 	if p.Owner.Type == principal.Admin {
 		var same bool
@@ -31,7 +32,7 @@ func (s *Service) SignIn(ctx context.Context, tx *pg.Tx, p person.Person) (keys.
 			return keys.APIKey{}, ErrNotSignedIn()
 		}
 		if err != nil {
-			return keys.APIKey{}, fmt.Errorf("look whether the password is still the same: %w", err)
+			return keys.APIKey{}, fmt.Errorf("compare the stored password hash: %w", err)
 		}
 	} else if err := s.Rules.Clients.Hold(ctx, tx, p.ID, "/email"); problem.Is(err, problem.Invalid) {
 		return keys.APIKey{}, ErrNotSignedIn()
@@ -50,10 +51,10 @@ func (s *Service) SignIn(ctx context.Context, tx *pg.Tx, p person.Person) (keys.
 		INSERT INTO signed_in_from (owner_type, owner_id, network) VALUES ($1, $2, $3)
 		ON CONFLICT (owner_type, owner_id, network) DO UPDATE SET last_at = now() RETURNING xmax = 0`, p.Owner.Type, p.ID, access.Network(ctx)).Scan(&isNew)
 	if err != nil {
-		return key, fmt.Errorf("note where somebody signed in: %w", err)
+		return key, fmt.Errorf("store the network of a sign-in: %w", err)
 	}
 	if isNew {
-		if err := s.People.Notify(ctx, tx, p, "Somebody signed in to the account from an address that it was not used from before."); err != nil {
+		if err := s.People.Notify(ctx, tx, p, "Somebody signed in to the account from a new address."); err != nil {
 			return key, err
 		}
 	}

@@ -1,4 +1,4 @@
-// The identity service as a process of its own.
+// Command identity runs the identity service as a process of its own.
 package main
 
 import (
