@@ -347,7 +347,7 @@ func (y *family) fillAndLie(disk string) {
 		y.Fatal(err)
 	}
 	y.ask()
-	y.untilFails(late + "0: its content has another SHA-256 than was said")
+	y.untilFails(late + "0: the content does not match its SHA-256")
 	if _, there := y.last.tree(nil)[late+"0"]; there {
 		y.Errorf("got %s0, want no file whose content has another SHA-256", late)
 	}

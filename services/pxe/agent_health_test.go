@@ -28,8 +28,8 @@ func TestAgentHealth(t *testing.T) {
 	got := until(at, func(is pxe.DHCPServer) bool { return is.Health.Status == "ok" || is.Health.Status == "degraded" })
 	if h := got.Health; *h.Version != "1.2.3" || *h.FreeBytes <= 0 || *h.TotalBytes < *h.FreeBytes || h.SeenAt == nil || h.StartedAt == nil ||
 		len(h.Reports) != 1 ||
-		!strings.Contains(h.Reports[0], "has started") {
-		t.Errorf("got %+v, want version 1.2.3, free and total bytes, both times, and one report that it has started", h)
+		!strings.Contains(h.Reports[0], "The agent started") {
+		t.Errorf("got %+v, want version 1.2.3, free and total bytes, both times, and one report that it started", h)
 	}
 	if now := s.Do("GET", at, nil).Want(200).Header.Get("ETag"); now != etag {
 		t.Errorf("got the ETag %s after the agent's health changed, want %s", now, etag)
@@ -39,7 +39,7 @@ func TestAgentHealth(t *testing.T) {
 			return is.Health.Status == "failing" && strings.HasPrefix(*is.Health.Error, why)
 		}
 	}
-	until(path("/pxe/dhcp/%d", dhcp), failing("This needs the agent's API key."))
+	until(path("/pxe/dhcp/%d", dhcp), failing("The request needs the agent's API key, or a token that has not expired."))
 	if found := testkit.Decode[[]pxe.DHCPServer](
 		s.Do("GET", "/pxe/dhcp?health=failing", nil).Want(200),
 	); len(found) != 1 ||

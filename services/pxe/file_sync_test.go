@@ -227,7 +227,7 @@ func TestFileSync(t *testing.T) {
 		return last.Status == "retrying" && last.Error != nil && is.Children[2].Status == "done"
 	})
 	if last := got.Children[3]; got.Status != "running" ||
-		!strings.HasPrefix(*last.Error, "local/boot/initrd: its content has another SHA-256") ||
+		!strings.HasPrefix(*last.Error, "local/boot/initrd: the content does not match its SHA-256") ||
 		last.Files != 21 ||
 		last.FilesTotal != 22 ||
 		last.Parent.Name != "middle" {
@@ -347,8 +347,8 @@ func TestFileSyncBySFTP(t *testing.T) {
 	s.Do("PATCH", at, map[string]any{"public_key": key}).WantErrors("/http/api_key", "required")
 	s.sync(top)
 	failed := s.until(top, "it fails", func(is filesync.FileSync) bool { return is.Children[0].Status == "retrying" })
-	if said := *failed.Children[0].Error; said != "connect to its agent by SFTP: its SSH host key is another one" {
-		t.Errorf("got the error %q, want that the SSH host key is another one", said)
+	if said := *failed.Children[0].Error; said != "connect to its agent by SFTP: the SSH host key is not the expected one" {
+		t.Errorf("got the error %q, want that the SSH host key is not the expected one", said)
 	}
 	s.Do("PATCH", at, map[string]any{"public_key": key, "api_key": agentKey}).Want(200)
 	s.sync(top)

@@ -51,7 +51,7 @@ const (
 	readBufferSize   = 128 << 10
 )
 
-var errStalled = errors.New("nothing has arrived for too long")
+var errStalled = errors.New("the transfer has stalled")
 
 // GetHealth returns the agent's version, free space and URLs.
 func (c *Client) GetHealth(ctx context.Context) (h Health, err error) {
@@ -143,7 +143,7 @@ func (c *Client) open(ctx context.Context, method, path string, body io.Reader, 
 	if response.StatusCode != want {
 		_ = response.Body.Close()
 		cancel(nil)
-		return nil, fmt.Errorf("it answered %d instead of %d", response.StatusCode, want)
+		return nil, fmt.Errorf("got status %d, want %d", response.StatusCode, want)
 	}
 	return &download{newStallReader(response.Body, cancel), response.Body, ctx, cancel}, nil
 }
@@ -180,17 +180,17 @@ func (b *Bundle) Next() (io.Reader, error) {
 	b.current = io.LimitedReader{}
 	line, err := b.reader.ReadSlice('\n')
 	if err != nil {
-		return nil, fmt.Errorf("read what arrives next: %w", err)
+		return nil, fmt.Errorf("read the bundle: %w", err)
 	}
 	var header BundleHeader
 	if err := json.Unmarshal(line, &header); err != nil {
-		return nil, fmt.Errorf("read what arrives next: %w", err)
+		return nil, fmt.Errorf("read the bundle: %w", err)
 	}
 	if header.LeftOut {
 		return nil, nil
 	}
 	if header.Size < 0 || header.Size > MaxBundledSize {
-		return nil, fmt.Errorf("a file of %d bytes arrives together with others", header.Size)
+		return nil, fmt.Errorf("the bundle has a file of %d bytes", header.Size)
 	}
 	b.current = io.LimitedReader{R: b.reader, N: header.Size}
 	return &b.current, nil
@@ -272,7 +272,7 @@ func (c *Client) call(ctx context.Context, method, path string, body, into any) 
 		return nil
 	}
 	if err := json.NewDecoder(io.LimitReader(response.Body, maxResponseSize)).Decode(into); err != nil {
-		return fmt.Errorf("read the answer: %w", err)
+		return fmt.Errorf("decode the response: %w", err)
 	}
 	return nil
 }
@@ -304,7 +304,7 @@ func (c *Client) do(r *http.Request) (*http.Response, error) {
 	}
 	_ = json.NewDecoder(io.LimitReader(response.Body, maxResponseSize)).Decode(&problem) // a proxy's response may be no JSON
 	if problem.Detail = strings.ToValidUTF8(problem.Detail, ""); problem.Detail == "" {
-		problem.Detail = fmt.Sprintf("it answered %d %s", response.StatusCode, http.StatusText(response.StatusCode))
+		problem.Detail = fmt.Sprintf("the agent responded with %d %s", response.StatusCode, http.StatusText(response.StatusCode))
 	}
 	return nil, &Refusal{response.StatusCode, problem.Detail[:min(len(problem.Detail), maxRefusalLength)]}
 }
@@ -342,7 +342,7 @@ func NewHTTPClient(fingerprint string) (*http.Client, error) {
 			IdleConnTimeout:       stallTimeout,
 			DisableCompression:    true,
 		},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return errors.New("it was redirected") },
+		CheckRedirect: func(*http.Request, []*http.Request) error { return errors.New("the agent redirects the request") },
 	}, nil
 }
 

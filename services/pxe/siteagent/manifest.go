@@ -28,31 +28,31 @@ func (c *Client) GetManifest(ctx context.Context) (files []File, err error) {
 	for lines.Scan() {
 		var line manifestLine
 		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
-			return nil, fmt.Errorf("read the list of files: %w", err)
+			return nil, fmt.Errorf("read the manifest: %w", err)
 		}
 		switch {
 		case line.End && line.Files != len(files):
-			return nil, fmt.Errorf("the list of files has %d instead of %d", len(files), line.Files)
+			return nil, fmt.Errorf("got %d files in the manifest, want %d", len(files), line.Files)
 		case line.End:
 			return files, nil
 		case line.Path == "": // a sign of life while the agent hashes files
 			continue
 		}
 		if err := line.Check(); err != nil {
-			return nil, fmt.Errorf("the list of files has %.100q: %w", line.Path, err)
+			return nil, fmt.Errorf("read %.100q in the manifest: %w", line.Path, err)
 		}
 		if len(files) > 0 && files[len(files)-1].Path >= line.Path {
-			return nil, fmt.Errorf("the list of files is not in order at %.100q", line.Path)
+			return nil, fmt.Errorf("the manifest is not sorted at %.100q", line.Path)
 		}
 		if len(files) == MaxFiles {
-			return nil, fmt.Errorf("it has more than %d files", MaxFiles)
+			return nil, fmt.Errorf("the manifest has more than %d files", MaxFiles)
 		}
 		files = append(files, line.File)
 	}
 	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("read the list of files: %w", err)
+		return nil, fmt.Errorf("read the manifest: %w", err)
 	}
-	return nil, errors.New("the list of files was cut off")
+	return nil, errors.New("the manifest is incomplete")
 }
 
 // WriteManifest writes files in the form that GetManifest reads.

@@ -25,7 +25,7 @@ const (
 )
 
 // ErrHostKey says that the server has another host key than the expected one.
-var ErrHostKey = errors.New("its SSH host key is another one")
+var ErrHostKey = errors.New("the SSH host key is not the expected one")
 
 // SFTPConn transfers files to and from an agent over one SFTP connection.
 type SFTPConn struct {
@@ -166,7 +166,7 @@ func (d *sftpDownload) Close() error {
 // Check returns an error if the address has no port or the host key is missing.
 func (s SFTPEndpoint) Check() error {
 	if _, _, err := net.SplitHostPort(s.Address); err != nil || strings.TrimSpace(s.HostKey) == "" {
-		return errors.New("SFTP needs an address with a port, and the host's key")
+		return errors.New("SFTP needs an address with a port, and the SSH host key")
 	}
 	return nil
 }

@@ -35,15 +35,15 @@ const (
 func CheckPath(path string) error {
 	switch {
 	case path == "." || !fs.ValidPath(path):
-		return errors.New("the names in a path, with / between, can be neither empty nor . or .. themselves")
+		return errors.New("a path must be relative, and its names must not be empty, . or ..")
 	case len(path) > maxPathLength:
-		return fmt.Errorf("a path has at most %d bytes", maxPathLength)
+		return fmt.Errorf("a path may have at most %d bytes", maxPathLength)
 	case !utf8.ValidString(path) || strings.ContainsFunc(path, unicode.IsControl):
-		return errors.New("a path is text in UTF-8 without control characters")
+		return errors.New("a path must be UTF-8 text without control characters")
 	}
 	for name := range strings.SplitSeq(path, "/") {
 		if len(name) > maxNameLength {
-			return fmt.Errorf("a name in a path has at most %d bytes", maxNameLength)
+			return fmt.Errorf("a name in a path may have at most %d bytes", maxNameLength)
 		}
 	}
 	return nil
@@ -55,7 +55,7 @@ func (f File) Check() error {
 		return err
 	}
 	if f.Size < 0 || f.Size > MaxFileSize {
-		return fmt.Errorf("a file has 0 to %d bytes", int64(MaxFileSize))
+		return fmt.Errorf("a file may have 0 to %d bytes", int64(MaxFileSize))
 	}
 	return CheckSHA256(f.SHA256)
 }
@@ -63,7 +63,7 @@ func (f File) Check() error {
 // CheckSHA256 returns an error if text is no SHA-256 in hexadecimal digits.
 func CheckSHA256(text string) error {
 	if sum, err := hex.DecodeString(text); err != nil || len(sum) != sha256.Size || strings.ToLower(text) != text {
-		return errors.New("a SHA-256 is 64 hexadecimal digits in lower case")
+		return errors.New("a SHA-256 must be 64 hexadecimal digits in lower case")
 	}
 	return nil
 }
@@ -219,4 +219,4 @@ func PinnedTLSConfig(fingerprint string) (*tls.Config, error) {
 }
 
 // ErrFingerprint says that the server has another certificate than the expected one.
-var ErrFingerprint = errors.New("its certificate has another fingerprint")
+var ErrFingerprint = errors.New("the certificate's fingerprint is not the expected one")

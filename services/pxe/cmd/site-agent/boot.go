@@ -39,7 +39,7 @@ func (c *config) machineSettings() (s machine.Settings, err error) {
 		}
 	}
 	if at, err := url.Parse(s.URL); err != nil || at.Scheme != "http" || at.Host == "" || at.RawQuery != "" || at.Fragment != "" {
-		return s, errors.New("IRONPLANE_AGENT_MACHINES_URL: it is not like http://10.1.0.1:8080")
+		return s, errors.New("IRONPLANE_AGENT_MACHINES_URL: must be a URL such as http://10.1.0.1:8080")
 	}
 	if c.IPv6.IsValid() {
 		at, err := c.ipv6Address(c.Machines)
@@ -54,11 +54,14 @@ func (c *config) machineSettings() (s machine.Settings, err error) {
 // ipv6Address returns the agent's IPv6 address with the port of another address.
 func (c *config) ipv6Address(other string) (netip.AddrPort, error) {
 	if !c.IPv6.Is6() || c.IPv6.Is4In6() || !c.IPv6.IsGlobalUnicast() || c.IPv6.Zone() != "" {
-		return netip.AddrPort{}, errors.New("IRONPLANE_AGENT_DHCP_IPV6: it is not like 2001:db8:1::1")
+		return netip.AddrPort{}, errors.New("IRONPLANE_AGENT_DHCP_IPV6: must be an IPv6 address such as 2001:db8:1::1")
 	}
 	at, err := netip.ParseAddrPort(other)
 	if err != nil {
-		return at, errors.New("IRONPLANE_AGENT_DHCP_IPV6: the addresses of IPv4 have no port that it could have, too: " + err.Error())
+		return at, fmt.Errorf(
+			"IRONPLANE_AGENT_DHCP_IPV6: needs a port in IRONPLANE_AGENT_MACHINES_LISTEN or IRONPLANE_AGENT_TFTP_LISTEN: %w",
+			err,
+		)
 	}
 	return netip.AddrPortFrom(c.IPv6, at.Port()), nil
 }
@@ -78,16 +81,16 @@ func (c *config) dhcpSettings() (s dhcp.Settings, err error) {
 	case err != nil:
 		return s, err
 	case c.DHCP != "authoritative" && c.DHCP != "proxy":
-		return s, errors.New("IRONPLANE_AGENT_DHCP: it is neither authoritative nor proxy")
+		return s, errors.New("IRONPLANE_AGENT_DHCP: must be authoritative or proxy")
 	case c.Interface == "":
-		return s, errors.New("IRONPLANE_AGENT_DHCP_INTERFACE: it has to say where machines ask")
+		return s, errors.New("IRONPLANE_AGENT_DHCP_INTERFACE: is required for DHCP")
 	case c.Discover && !s.Proxy && !c.Pool.First.IsValid():
-		return s, errors.New("IRONPLANE_AGENT_DISCOVER: machines that nobody has named need addresses: IRONPLANE_AGENT_DHCP_POOL")
+		return s, errors.New("IRONPLANE_AGENT_DISCOVER: needs IRONPLANE_AGENT_DHCP_POOL, with addresses for unknown machines")
 	}
 	address, err := netip.ParseAddrPort(c.Machines)
 	if err != nil || !address.Addr().Is4() || address.Addr().IsUnspecified() {
 		return s, errors.New(
-			"IRONPLANE_AGENT_DHCP: this server calls itself by the address in IRONPLANE_AGENT_MACHINES_LISTEN, which has to be one of IPv4",
+			"IRONPLANE_AGENT_DHCP: needs IRONPLANE_AGENT_MACHINES_LISTEN with the agent's IPv4 address, such as 10.1.0.1:80",
 		)
 	}
 	s.Server = address.Addr()
@@ -134,9 +137,9 @@ func (c *config) bootChecks() (checks []health.Check) {
 	}
 	if c.IPv6.IsValid() {
 		checks = append(checks, checkUDP("IRONPLANE_AGENT_DHCP_IPV6", netip.AddrPortFrom(c.IPv6, 547).String()),
-			health.Check{Name: "IRONPLANE_AGENT_DHCP_IPV6: what it needs is set", Ask: func(context.Context) error {
+			health.Check{Name: "IRONPLANE_AGENT_DHCP_IPV6: the other settings fit", Ask: func(context.Context) error {
 				if c.DHCP == "" {
-					return errors.New("IRONPLANE_AGENT_DHCP has to say how machines are answered")
+					return errors.New("IRONPLANE_AGENT_DHCP is not set")
 				}
 				_, err := c.ipv6Address(c.TFTP)
 				if c.TFTP == "" {
@@ -149,12 +152,12 @@ func (c *config) bootChecks() (checks []health.Check) {
 		checks = append(
 			checks,
 			checkUDP("IRONPLANE_AGENT_DHCP", "0.0.0.0:67"),
-			health.Check{Name: "IRONPLANE_AGENT_DHCP: what it needs is set", Ask: func(context.Context) error {
+			health.Check{Name: "IRONPLANE_AGENT_DHCP: the other settings fit", Ask: func(context.Context) error {
 				_, err := c.dhcpSettings()
 				return err
 			}},
 			health.Check{
-				Name:     "IRONPLANE_AGENT_FOLDER: the bootloaders are there: see docs/do/netboot.md",
+				Name:     "IRONPLANE_AGENT_FOLDER: has the bootloaders (see docs/do/netboot.md)",
 				Optional: true,
 				Ask: func(context.Context) (err error) {
 					for _, name := range []string{"undionly.kpxe", "ipxe.efi", "local.efi"} {
@@ -165,11 +168,11 @@ func (c *config) bootChecks() (checks []health.Check) {
 				},
 			},
 			health.Check{
-				Name:     "IRONPLANE_AGENT_TFTP_LISTEN: firmware that loads files by TFTP can",
+				Name:     "IRONPLANE_AGENT_TFTP_LISTEN: firmware can load files by TFTP",
 				Optional: true,
 				Ask: func(context.Context) error {
 					if c.TFTP == "" {
-						return errors.New("it is not set: only firmware that boots by HTTP does")
+						return errors.New("not set: only firmware that boots by HTTP can boot")
 					}
 					return nil
 				},
@@ -181,13 +184,13 @@ func (c *config) bootChecks() (checks []health.Check) {
 
 // checkUDP checks that this program could receive packets at an address.
 func checkUDP(variable, address string) health.Check {
-	return health.Check{Name: variable + ": " + address + " is free, and this user may have it", Ask: func(context.Context) error {
+	return health.Check{Name: variable + ": " + address + " is free, and this user may listen there", Ask: func(context.Context) error {
 		conn, err := net.ListenPacket("udp", address)
 		if errors.Is(err, syscall.EADDRINUSE) {
-			return errors.New("it is taken, by another program or by this one if it runs")
+			return errors.New("in use by another program, or by this one if it runs")
 		}
 		if errors.Is(err, fs.ErrPermission) {
-			return errors.New("this user may not: the unit has to give CAP_NET_BIND_SERVICE")
+			return errors.New("this user may not listen there: the unit needs CAP_NET_BIND_SERVICE")
 		}
 		if err != nil {
 			return err

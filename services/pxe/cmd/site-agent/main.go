@@ -25,23 +25,23 @@ import (
 )
 
 type config struct {
-	Folder         string         `env:"IRONPLANE_AGENT_FOLDER" required:"serve,fingerprint,host-key" doc:"where it keeps files, and what it has to remember. It needs nothing else on the disk"`
-	Key            secret.String  `env:"IRONPLANE_AGENT_KEY" required:"serve" doc:"what the control plane asks it with, http.api_key of its row: at least 16 characters"`
-	Listen         string         `env:"IRONPLANE_LISTEN" default:":8443" doc:"the address where the control plane and other agents ask it"`
-	Plain          bool           `env:"IRONPLANE_AGENT_PLAIN" default:"false" doc:"true: it speaks HTTP there, and not HTTPS, as behind a proxy on the same machine"`
-	Certificate    string         `env:"IRONPLANE_AGENT_CERTIFICATE" doc:"a file with the certificate for HTTPS, and those between it and its authority; empty: it makes one, which callers know by its fingerprint"`
-	CertificateKey string         `env:"IRONPLANE_AGENT_CERTIFICATE_KEY" doc:"the file with its key"`
-	SSH            string         `env:"IRONPLANE_AGENT_SSH_LISTEN" doc:"the address where it gives and takes files by SFTP: :2222; empty: nowhere"`
-	AuthorizedKeys string         `env:"IRONPLANE_AGENT_SSH_KEYS" doc:"a file with the public keys of people who bring files that way, as authorized_keys has them, without options"`
-	Machines       string         `env:"IRONPLANE_AGENT_MACHINES_LISTEN" doc:"an address where it gives files, by HTTP, to whoever asks, as machines do that boot: 10.1.0.1:80; empty: nowhere"`
-	MachinesURL    string         `env:"IRONPLANE_AGENT_MACHINES_URL" doc:"how they reach it there: http://10.1.0.1; empty: by that address, if it is one"`
-	DHCP           string         `env:"IRONPLANE_AGENT_DHCP" doc:"how it answers machines that ask by DHCP: authoritative, with addresses; proxy, beside a server that has these; empty: not at all"`
-	Interface      string         `env:"IRONPLANE_AGENT_DHCP_INTERFACE" doc:"where they ask: eth1"`
-	IPv6           netip.Addr     `env:"IRONPLANE_AGENT_DHCP_IPV6" doc:"the agent's own address of IPv6 in the machines' network: 2001:db8:1::1. With it machines are answered that ask by DHCPv6, too, and files given there by HTTP and TFTP, at the ports of IPv4; empty: IPv4 alone"`
-	Relays         []netip.Prefix `env:"IRONPLANE_AGENT_DHCP_RELAYS" doc:"the relay agents that ask for machines in other networks, by the addresses that they send from: addresses and CIDRs, with commas; empty: there are none"`
-	TFTP           string         `env:"IRONPLANE_AGENT_TFTP_LISTEN" doc:"an address where it gives files by TFTP: 10.1.0.1:69; empty: nowhere"`
-	Discover       bool           `env:"IRONPLANE_AGENT_DISCOVER" default:"false" doc:"true: machines that boot and that nobody has named are asked what they are"`
-	Pool           machine.Pool   `env:"IRONPLANE_AGENT_DHCP_POOL" doc:"addresses that these are lent by an authoritative server, and behind a comma their gateway: 10.1.0.200-10.1.0.250/24,10.1.0.1"`
+	Folder         string         `env:"IRONPLANE_AGENT_FOLDER" required:"serve,fingerprint,host-key" doc:"the folder for files and state. The agent writes nowhere else"`
+	Key            secret.String  `env:"IRONPLANE_AGENT_KEY" required:"serve" doc:"the API key for the control plane, the same as http.api_key of the file server: at least 16 characters"`
+	Listen         string         `env:"IRONPLANE_LISTEN" default:":8443" doc:"the address of the interface for the control plane and other agents"`
+	Plain          bool           `env:"IRONPLANE_AGENT_PLAIN" default:"false" doc:"true: serve HTTP instead of HTTPS, as behind a proxy on the same machine"`
+	Certificate    string         `env:"IRONPLANE_AGENT_CERTIFICATE" doc:"the file with the certificate for HTTPS and its intermediates; empty: the agent creates a certificate, and callers pin its fingerprint"`
+	CertificateKey string         `env:"IRONPLANE_AGENT_CERTIFICATE_KEY" doc:"the file with the certificate's key"`
+	SSH            string         `env:"IRONPLANE_AGENT_SSH_LISTEN" doc:"the address of the SFTP server, such as :2222; empty: no SFTP"`
+	AuthorizedKeys string         `env:"IRONPLANE_AGENT_SSH_KEYS" doc:"the file with the SSH public keys of people who upload files, in the form of authorized_keys without options"`
+	Machines       string         `env:"IRONPLANE_AGENT_MACHINES_LISTEN" doc:"the address of the HTTP server for booting machines, such as 10.1.0.1:80. It serves all files without a key; empty: no such server"`
+	MachinesURL    string         `env:"IRONPLANE_AGENT_MACHINES_URL" doc:"the base URL under which machines reach that server, such as http://10.1.0.1; empty: the address in IRONPLANE_AGENT_MACHINES_LISTEN"`
+	DHCP           string         `env:"IRONPLANE_AGENT_DHCP" doc:"authoritative: serve addresses and what to boot; proxy: serve only what to boot, beside another DHCP server; empty: no DHCP"`
+	Interface      string         `env:"IRONPLANE_AGENT_DHCP_INTERFACE" doc:"the machines' network interface, such as eth1"`
+	IPv6           netip.Addr     `env:"IRONPLANE_AGENT_DHCP_IPV6" doc:"the agent's IPv6 address in the machines' network, such as 2001:db8:1::1. It turns on DHCPv6, and HTTP and TFTP at the ports of IPv4; empty: IPv4 only"`
+	Relays         []netip.Prefix `env:"IRONPLANE_AGENT_DHCP_RELAYS" doc:"the source addresses of trusted DHCP relay agents: addresses and CIDRs, separated by commas; empty: none"`
+	TFTP           string         `env:"IRONPLANE_AGENT_TFTP_LISTEN" doc:"the address of the TFTP server, such as 10.1.0.1:69; empty: no TFTP"`
+	Discover       bool           `env:"IRONPLANE_AGENT_DISCOVER" default:"false" doc:"true: ask unknown machines that boot for their hardware, and report it"`
+	Pool           machine.Pool   `env:"IRONPLANE_AGENT_DHCP_POOL" doc:"the addresses for unknown machines, with an optional gateway: 10.1.0.200-10.1.0.250/24,10.1.0.1"`
 	process.LogConfig
 	process.OperationsConfig
 }
@@ -53,7 +53,7 @@ func main() {
 		c.Ready(),
 		{
 			Name:    "fingerprint",
-			Summary: "print the fingerprint of the certificate, which is made if there is none: http.fingerprint of its row",
+			Summary: "print the certificate's fingerprint, for http.fingerprint of the file server; create a certificate if there is none",
 			Run: func(context.Context) error {
 				certificate, err := c.loadCertificate()
 				if err != nil {
@@ -68,7 +68,7 @@ func main() {
 		},
 		{
 			Name:    "host-key",
-			Summary: "print the public key by which SSH knows it, which is made if there is none: ssh.public_key of its row",
+			Summary: "print the SSH host key, for ssh.public_key of the file server; create a key if there is none",
 			Run: func(context.Context) error {
 				key, err := agent.LoadOrCreateHostKey(c.hostKeyFile())
 				if err == nil {
@@ -82,7 +82,7 @@ func main() {
 
 func (c *config) loadCertificate() (*agent.Certificate, error) {
 	if (c.Certificate == "") != (c.CertificateKey == "") {
-		return nil, errors.New("IRONPLANE_AGENT_CERTIFICATE and IRONPLANE_AGENT_CERTIFICATE_KEY go together")
+		return nil, errors.New("set both IRONPLANE_AGENT_CERTIFICATE and IRONPLANE_AGENT_CERTIFICATE_KEY, or neither")
 	}
 	if c.Certificate != "" {
 		return agent.OpenCertificate(c.Certificate, c.CertificateKey)
@@ -198,26 +198,26 @@ func (c *config) serveSFTP(ctx context.Context, a *agent.Agent, run func(func() 
 
 func (c *config) checks() []health.Check {
 	checks := []health.Check{
-		{Name: "IRONPLANE_AGENT_FOLDER: it is there, this agent's alone, and can be written to", Ask: func(context.Context) error {
+		{Name: "IRONPLANE_AGENT_FOLDER: the folder exists, is writable, and no other agent uses it", Ask: func(context.Context) error {
 			if c.Folder == "" {
-				return errors.New("it is not set")
+				return errors.New("not set")
 			}
 			return tree.Check(c.Folder)
 		}},
 		{Name: "IRONPLANE_AGENT_FOLDER: a tenth of the disk is free", Optional: true, Ask: func(context.Context) error {
 			free, total, err := tree.Space(c.Folder)
 			if err == nil && free < total/10 {
-				err = fmt.Errorf("%d of %d bytes are free", free, total)
+				err = fmt.Errorf("only %d of %d bytes are free", free, total)
 			}
 			return err
 		}},
-		{Name: "IRONPLANE_AGENT_KEY: it is long enough", Ask: func(context.Context) error { return agent.CheckKey(c.Key) }},
+		{Name: "IRONPLANE_AGENT_KEY: the key is long enough", Ask: func(context.Context) error { return agent.CheckKey(c.Key) }},
 		process.CheckListen("IRONPLANE_LISTEN", c.Listen),
 	}
 	if !c.Plain {
 		checks = append(
 			checks,
-			health.Check{Name: "the certificate can be read, or is made at the first start", Ask: func(context.Context) error {
+			health.Check{Name: "the certificate is readable, or will be created at the first start", Ask: func(context.Context) error {
 				if _, err := os.Stat(c.certificateFile()); c.Certificate == "" && errors.Is(err, fs.ErrNotExist) {
 					return nil
 				}
@@ -228,14 +228,14 @@ func (c *config) checks() []health.Check {
 	}
 	if c.SSH != "" {
 		checks = append(checks, process.CheckListen("IRONPLANE_AGENT_SSH_LISTEN", c.SSH),
-			health.Check{Name: "IRONPLANE_AGENT_SSH_KEYS: the keys can be read", Ask: func(context.Context) error {
+			health.Check{Name: "IRONPLANE_AGENT_SSH_KEYS: the keys are readable", Ask: func(context.Context) error {
 				_, err := agent.ReadAuthorizedKeys(c.AuthorizedKeys)
 				return err
 			}})
 	}
 	if c.Machines != "" {
 		checks = append(checks, process.CheckListen("IRONPLANE_AGENT_MACHINES_LISTEN", c.Machines),
-			health.Check{Name: "IRONPLANE_AGENT_MACHINES_URL: it says where machines reach the agent", Ask: func(context.Context) error {
+			health.Check{Name: "IRONPLANE_AGENT_MACHINES_URL: the URL is valid", Ask: func(context.Context) error {
 				_, err := c.machineSettings()
 				return err
 			}})

@@ -61,7 +61,7 @@ func New(files *tree.Tree, key secret.String, machines machine.Settings, version
 	if a.feed, err = feed.Open(files.Path("said")); err != nil {
 		return nil, err
 	}
-	if err := a.record("started", "The agent has started: "+version+"."); err != nil {
+	if err := a.record("started", "The agent started with version "+version+"."); err != nil {
 		return nil, errors.Join(err, a.Close())
 	}
 	a.machines, err = machine.Open(files.Path("machines"), machines, func(r siteagent.Report) error {
@@ -86,7 +86,7 @@ func (a *Agent) record(kind, text string) error {
 // CheckKey returns an error if an API key is too short.
 func CheckKey(key secret.String) error {
 	if len(key.Reveal()) < minKeyLength {
-		return fmt.Errorf("the API key has fewer than %d characters", minKeyLength)
+		return fmt.Errorf("the API key must have at least %d characters", minKeyLength)
 	}
 	return nil
 }
@@ -107,7 +107,7 @@ func (a *Agent) Run(ctx context.Context) error {
 			return nil
 		case <-save.C:
 			if err := a.tree.Save(); err != nil {
-				a.log.Error("what is known of the files cannot be kept", "error", err)
+				a.log.Error("save index failed", "error", err)
 			}
 		case order := <-a.pulls.next:
 			cancelPull()
@@ -133,9 +133,8 @@ func (a *Agent) hasGrant(token string) bool {
 	return time.Now().Before(a.grants[sum])
 }
 
-var errGrants = errors.New("too many tokens hold")
-
-func (a *Agent) addGrant(sum [sha256.Size]byte, until time.Time) error {
+// addGrant adds or renews a grant. It returns false if there are too many.
+func (a *Agent) addGrant(sum [sha256.Size]byte, until time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for other, expiresAt := range a.grants {
@@ -144,10 +143,10 @@ func (a *Agent) addGrant(sum [sha256.Size]byte, until time.Time) error {
 		}
 	}
 	if _, renewed := a.grants[sum]; !renewed && len(a.grants) >= maxGrants {
-		return errGrants
+		return false
 	}
 	a.grants[sum] = until
-	return nil
+	return true
 }
 
 // health returns the agent's version, free space and URLs.
@@ -177,7 +176,7 @@ func (a *Agent) manifest(ctx context.Context) ([]siteagent.File, error) {
 		return files, a.record(
 			"not-served",
 			fmt.Sprintf(
-				"%d things in the folder are no files, or have names that are no text, and are not served, such as %.200q.",
+				"%d entries of the folder are not served, such as %.200q: they are no files, or their names are not valid text.",
 				len(unserved),
 				unserved[0],
 			),

@@ -56,7 +56,7 @@ func LoadOrCreateCertificate(file string) (*Certificate, error) {
 			err = durable.Replace(file, content) // readable by this user alone
 		}
 		if err != nil {
-			return nil, fmt.Errorf("make a certificate: %w", err)
+			return nil, fmt.Errorf("create a certificate: %w", err)
 		}
 	}
 	return OpenCertificate(file, file)

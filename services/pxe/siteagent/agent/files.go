@@ -36,7 +36,7 @@ func (a *Agent) getManifest(w http.ResponseWriter, r *http.Request) error {
 			_ = http.NewResponseController(w).Flush()
 		case result := <-done:
 			if result.err != nil && started {
-				a.log.Error("the files cannot be listed", "error", result.err)
+				a.log.Error("list files failed", "error", result.err)
 				panic(http.ErrAbortHandler)
 			}
 			if result.err != nil {
@@ -68,7 +68,7 @@ func (a *Agent) postFiles(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if len(request.Paths) > siteagent.MaxBundledFiles {
-		return problem.New(problem.Invalid, "At most %d files are given together.", siteagent.MaxBundledFiles)
+		return problem.New(problem.Invalid, "A request may name at most %d files.", siteagent.MaxBundledFiles)
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")
 	out := bufio.NewWriterSize(w, siteagent.MaxBundledSize)
@@ -93,7 +93,7 @@ func (a *Agent) readSmall(name string, buffer []byte) (int, error) {
 	}
 	defer file.Close()
 	if info.Size() > int64(len(buffer)) {
-		return 0, errors.New("it is too large")
+		return 0, errors.New("the file is too large for a bundle")
 	}
 	if _, err := io.ReadFull(file, buffer[:info.Size()]); err != nil {
 		return 0, err
@@ -104,7 +104,7 @@ func (a *Agent) readSmall(name string, buffer []byte) (int, error) {
 func (a *Agent) getContent(w http.ResponseWriter, r *http.Request) error {
 	sum := r.PathValue("sha256")
 	if err := siteagent.CheckSHA256(sum); err != nil {
-		return problem.New(problem.BadRequest, "%s.", err)
+		return problem.New(problem.BadRequest, "The path is invalid: %s.", err)
 	}
 	offset, err := a.tree.Received(sum)
 	if err != nil {
@@ -120,19 +120,19 @@ func (a *Agent) putFile(w http.ResponseWriter, r *http.Request) error {
 	for name, buffer := range map[string]*int64{"size": &f.Size, "offset": &offset} {
 		n, err := strconv.ParseInt(query.Get(name), 10, 64)
 		if err != nil {
-			return problem.New(problem.BadRequest, "%s must be a number of bytes.", name)
+			return problem.New(problem.BadRequest, "The parameter %s must be a number of bytes.", name)
 		}
 		*buffer = n
 	}
 	if err := f.Check(); err != nil {
-		return problem.New(problem.Invalid, "The file is refused: %s.", err)
+		return problem.New(problem.Invalid, "The file cannot be stored: %s.", err)
 	}
 	if offset < 0 || r.ContentLength < 0 || offset > f.Size || r.ContentLength > f.Size-offset {
-		return problem.New(problem.Invalid, "There must be Content-Length, of no more than is missing behind offset.")
+		return problem.New(problem.Invalid, "The request needs a Content-Length of at most size minus offset.")
 	}
 	switch err := a.tree.Receive(r.Context(), f, offset, r.Body); {
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return problem.New(problem.BadRequest, "The rest of the file is missing. What has arrived is kept: see /v1/content.")
+		return problem.New(problem.BadRequest, "The upload is incomplete. Ask /v1/content for the offset, and continue from there.")
 	case err != nil && r.Context().Err() != nil:
 		panic(http.ErrAbortHandler)
 	case err != nil:

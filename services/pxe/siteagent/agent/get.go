@@ -243,7 +243,7 @@ func (g *download) getRest(ctx context.Context, f siteagent.File, offset int64) 
 	}
 	body, err := g.source.Open(ctx, f, offset)
 	if err != nil {
-		return nil, fmt.Errorf("ask the parent: %w", err)
+		return nil, fmt.Errorf("open the file at the parent: %w", err)
 	}
 	defer body.Close()
 	return g.stage(ctx, f, offset, body)
@@ -273,7 +273,7 @@ func (g *download) result(ctx context.Context) error {
 	case g.failures == 1:
 		return errors.New(strings.Join(g.messages, "; "))
 	case g.failures > 0:
-		return fmt.Errorf("%d files: %s", g.failures, strings.Join(g.messages, "; "))
+		return fmt.Errorf("%d files failed, such as %s", g.failures, strings.Join(g.messages, "; "))
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ func (a *Agent) Handler() http.Handler {
 	} {
 		mux.HandleFunc(pattern, a.handle(func(w http.ResponseWriter, r *http.Request) error {
 			if !hasAPIKey(r) {
-				return problem.New(problem.Forbidden, "A token reads files, and nothing else.")
+				return problem.New(problem.Forbidden, "A token may only read files. This request needs the agent's API key.")
 			}
 			return handle(w, r)
 		}))
@@ -63,7 +63,8 @@ func (a *Agent) Handler() http.Handler {
 		_, key, _ := strings.Cut(r.Header.Get("Authorization"), "Bearer ")
 		isKey := a.isAPIKey(key)
 		if !isKey && !a.hasGrant(key) {
-			problem.Write(w, r, a.log, problem.New(problem.Unauthenticated, "This needs the agent's API key."))
+			refusal := problem.New(problem.Unauthenticated, "The request needs the agent's API key, or a token that has not expired.")
+			problem.Write(w, r, a.log, refusal)
 			return
 		}
 		mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), apiKeyContext{}, isKey)))
@@ -108,7 +109,7 @@ func (a *Agent) limitRequests(limit int, next http.Handler) http.Handler {
 		case slots <- struct{}{}:
 			defer func() { <-slots }()
 		default:
-			problem.Write(w, r, a.log, problem.New(problem.Unavailable, "Too many requests are under way."))
+			problem.Write(w, r, a.log, problem.New(problem.Unavailable, "Too many requests are in progress. Try again later."))
 			return
 		}
 		r.Body = &deadlineReader{r.Body, connection}
@@ -176,7 +177,7 @@ func writeJSON(w http.ResponseWriter, body any) error {
 
 func readJSON(w http.ResponseWriter, r *http.Request, limit int64, into any) error {
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, limit)).Decode(into); err != nil {
-		return problem.New(problem.BadRequest, "The body cannot be read: %s.", err)
+		return problem.New(problem.BadRequest, "The body cannot be decoded: %s.", err)
 	}
 	return nil
 }
@@ -187,9 +188,9 @@ func fileError(err error) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return problem.New(problem.NotFound, "There is no such file.")
 	case errors.Is(err, tree.ErrOffset), errors.Is(err, tree.ErrBusy), errors.Is(err, tree.ErrPathConflict):
-		return problem.New(problem.Conflict, "This cannot be done now: %s.", err)
+		return problem.New(problem.Conflict, "The request conflicts with the agent's files: %s.", err)
 	case errors.Is(err, tree.ErrContent):
-		return problem.New(problem.Invalid, "The file is refused: %s.", err)
+		return problem.New(problem.Invalid, "The file cannot be stored: %s.", err)
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return problem.New(http.StatusInsufficientStorage, "The agent's disk is full.")
 	}
@@ -207,7 +208,7 @@ func (a *Agent) getHealth(w http.ResponseWriter, _ *http.Request) error {
 func (a *Agent) getFeed(w http.ResponseWriter, r *http.Request) (err error) {
 	after, err := strconv.ParseInt(r.URL.Query().Get("after"), 10, 64)
 	if err != nil {
-		return problem.New(problem.BadRequest, "after must be the number of an entry, or 0.")
+		return problem.New(problem.BadRequest, "The parameter after must be the number of an entry, or 0.")
 	}
 	found, err := a.feed.ReadAfter(after)
 	if err != nil {
@@ -229,12 +230,12 @@ func (a *Agent) postGrant(w http.ResponseWriter, r *http.Request) error {
 	if err != nil || siteagent.CheckSHA256(g.SHA256) != nil || g.Seconds < 1 || g.Seconds > int64(siteagent.MaxGrantTTL/time.Second) {
 		return problem.New(
 			problem.Invalid,
-			"A token needs its sha256, and seconds, of which there are at most %d.",
+			"A grant needs the token's sha256, and seconds from 1 to %d.",
 			int64(siteagent.MaxGrantTTL/time.Second),
 		)
 	}
-	if err := a.addGrant([32]byte(sum), time.Now().Add(ttl)); err != nil {
-		return problem.New(problem.TooManyRequests, "The token is not taken: %s.", err)
+	if !a.addGrant([32]byte(sum), time.Now().Add(ttl)) {
+		return problem.New(problem.TooManyRequests, "The agent has %d grants, which is the maximum. Try again when one has expired.", maxGrants)
 	}
 	return writeJSON(w, struct{}{})
 }
@@ -245,11 +246,11 @@ func (a *Agent) postPull(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if o.ID == "" || len(o.ID) > 100 || !strings.HasPrefix(o.Parent.URL, "https://") && !strings.HasPrefix(o.Parent.URL, "http://") {
-		return problem.New(problem.Invalid, "An order needs an id, and where its parent is.")
+		return problem.New(problem.Invalid, "The order needs an id of at most 100 characters, and the URL of a parent.")
 	}
 	if o.Parent.SFTP != nil {
 		if err := o.Parent.SFTP.Check(); err != nil {
-			return problem.New(problem.Invalid, "The order cannot be followed: %s.", err)
+			return problem.New(problem.Invalid, "The member parent.sftp is invalid: %s.", err)
 		}
 	}
 	a.pulls.add(o)
@@ -259,7 +260,7 @@ func (a *Agent) postPull(w http.ResponseWriter, r *http.Request) error {
 func (a *Agent) getPull(w http.ResponseWriter, r *http.Request) error {
 	p := a.pulls.find(r.PathValue("id"))
 	if p == nil {
-		return problem.New(problem.NotFound, "There is no such order: the agent may have been started anew since.")
+		return problem.New(problem.NotFound, "There is no such pull. The agent may have restarted since. Send the order again.")
 	}
 	return writeJSON(w, p.status())
 }
@@ -274,7 +275,7 @@ func (a *Agent) putMachine(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if strconv.FormatInt(m.ID, 10) != r.PathValue("id") {
-		return problem.Member("/id", "invalid", "must be the number in the path")
+		return problem.Member("/id", "invalid", "must be the id in the path")
 	}
 	if err := a.machines.Put(m); err != nil {
 		return err

@@ -21,7 +21,7 @@ func LoadOrCreateHostKey(file string) (ssh.Signer, error) {
 			err = durable.Replace(file, text) // readable by this user alone
 		}
 		if err != nil {
-			return nil, fmt.Errorf("make a host key: %w", err)
+			return nil, fmt.Errorf("create a host key: %w", err)
 		}
 	}
 	if err != nil {

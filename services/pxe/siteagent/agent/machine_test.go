@@ -204,7 +204,7 @@ func TestSecondAttempt(t *testing.T) {
 		"7 192.0.2.10 boot: its boot script",
 		"7 192.0.2.10 failed: noted  no disk [2J",
 		"7 192.0.2.10 local: a script that boots its disk",
-		"7 192.0.2.10 refused: a script that restarts it: it had its boot script since it was switched on",
+		"7 192.0.2.10 refused: a script that restarts it: it already got its boot script in this boot",
 		"7 192.0.2.10 lease: the address 192.0.2.10",
 		"7 192.0.2.10 boot: its boot script",
 	)
@@ -255,8 +255,8 @@ func TestRogue(t *testing.T) {
 		}
 	}
 	got := r.reports()
-	if !slices.ContainsFunc(got, func(s string) bool { return strings.Contains(s, "192.0.2.11 is not the address") }) {
-		t.Errorf("got the reports\n%s\nwant one that 192.0.2.11 is not the address", strings.Join(got, "\n"))
+	if !slices.ContainsFunc(got, func(s string) bool { return strings.Contains(s, "192.0.2.11 is not its leased address") }) {
+		t.Errorf("got the reports\n%s\nwant one that 192.0.2.11 is not its leased address", strings.Join(got, "\n"))
 	}
 	// With the next attempt it may be elsewhere.
 	next := web1()

@@ -88,7 +88,7 @@ func (s *pulls) add(o siteagent.PullOrder) {
 	s.next <- o
 }
 
-var errReplaced = errors.New("another order has taken its place")
+var errReplaced = errors.New("another pull replaced this one")
 
 // runPull runs a pull and records its result.
 func (a *Agent) runPull(ctx context.Context, o siteagent.PullOrder) {
@@ -102,12 +102,12 @@ func (a *Agent) runPull(ctx context.Context, o siteagent.PullOrder) {
 		return
 	}
 	pull := p.status()
-	kind, text := "pulled", fmt.Sprintf("The files are those of the parent: %d, with %d bytes.", pull.FilesTotal, pull.BytesTotal)
+	kind, text := "pulled", fmt.Sprintf("The files are the same as the parent's: %d files with %d bytes.", pull.FilesTotal, pull.BytesTotal)
 	if err != nil {
-		kind, text = "pull-failed", "The parent's files were not got: "+err.Error()
+		kind, text = "pull-failed", "The pull failed: "+err.Error()
 	}
 	if err := errors.Join(a.record(kind, text), a.tree.Save()); err != nil {
-		a.log.Error("what came of a pull cannot be kept", "error", err)
+		a.log.Error("record pull failed", "error", err)
 	}
 	p.finish(err)
 }
@@ -122,11 +122,11 @@ func (a *Agent) mirror(ctx context.Context, p *pull, parent siteagent.Target) er
 	client := &siteagent.Client{URL: parent.URL, Key: secret.New(parent.Token), HTTP: httpClient}
 	wanted, err := client.GetManifest(ctx)
 	if err != nil {
-		return fmt.Errorf("ask the parent for its files: %w", err)
+		return fmt.Errorf("list the parent's files: %w", err)
 	}
 	have, err := a.manifest(ctx)
 	if err != nil {
-		return fmt.Errorf("look at the files that are there: %w", err)
+		return fmt.Errorf("list this agent's files: %w", err)
 	}
 	missing, obsolete := p.compare(wanted, have)
 	if err := a.clearConflicts(missing, obsolete); err != nil {

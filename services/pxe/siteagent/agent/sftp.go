@@ -48,7 +48,7 @@ func (r sftpRights) permissions() *ssh.Permissions {
 
 func always() bool { return true }
 
-var errAccessDenied = errors.New("neither the API key, nor a token that holds, nor the key of somebody who is let in")
+var errAccessDenied = errors.New("access denied: use the API key, a token that has not expired, or a registered SSH key")
 
 // ServeSFTP serves SFTP until ctx ends. The API key or a granted token is the password, and people use their keys.
 func (a *Agent) ServeSFTP(ctx context.Context, listener net.Listener, s SFTPConfig) error {
@@ -67,7 +67,7 @@ func (a *Agent) ServeSFTP(ctx context.Context, listener net.Listener, s SFTPConf
 		PublicKeyCallback: func(_ ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {
 			keys, err := ReadAuthorizedKeys(s.AuthorizedKeys)
 			if err != nil {
-				a.log.Error("the keys of people cannot be read", "error", err)
+				a.log.Error("read authorized keys failed", "error", err)
 			}
 			for _, authorized := range keys {
 				if bytes.Equal(authorized.Marshal(), key.Marshal()) {
@@ -89,7 +89,7 @@ func (a *Agent) ServeSFTP(ctx context.Context, listener net.Listener, s SFTPConf
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("accept a connection of SSH: %w", err)
+			return fmt.Errorf("accept an SSH connection: %w", err)
 		}
 		select {
 		case slots <- struct{}{}:
@@ -124,7 +124,7 @@ func ReadAuthorizedKeys(file string) (keys []ssh.PublicKey, err error) {
 		}
 		key, _, options, _, err := ssh.ParseAuthorizedKey(line)
 		if err == nil && len(options) > 0 {
-			err = errors.New("options are not understood")
+			err = errors.New("options are not supported")
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s, line %d: %w", file, n+1, err)
@@ -153,7 +153,7 @@ func (a *Agent) serveSSH(ctx context.Context, rawConn net.Conn, config *ssh.Serv
 	var sessions atomic.Int32
 	for asked := range channels {
 		if asked.ChannelType() != "session" || sessions.Load() >= maxSessions {
-			_ = asked.Reject(ssh.Prohibited, "there is SFTP, and nothing else") // the client may be gone
+			_ = asked.Reject(ssh.Prohibited, "only SFTP is supported") // the client may be gone
 			continue
 		}
 		channel, channelRequests, err := asked.Accept()

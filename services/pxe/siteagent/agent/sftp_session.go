@@ -44,7 +44,7 @@ func (s *session) localPath(requestPath string) (string, error) {
 func (s *session) acquireFile() error {
 	if s.openFiles.Add(1) > maxOpenFiles {
 		s.openFiles.Add(-1)
-		return errors.New("too many files are open")
+		return errors.New("too many files are open on this connection")
 	}
 	return nil
 }
@@ -212,8 +212,8 @@ func (s *session) sftpError(err error) error {
 		return errors.New("the agent's disk is full")
 	}
 	if _, inFolder := errors.AsType[*fs.PathError](err); inFolder && !errors.Is(err, tree.ErrPathConflict) {
-		s.agent.log.Error("a file cannot be given or taken by SFTP", "error", err)
-		return errors.New("the agent cannot do this: its log says why")
+		s.agent.log.Error("SFTP request failed", "error", err)
+		return errors.New("the agent failed: see its log")
 	}
 	return err
 }

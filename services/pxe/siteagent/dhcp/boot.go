@@ -22,7 +22,7 @@ func (s *Server) bootloaderFor(c machine.Client, architectures []iana.Arch) stri
 	}
 	name := bootloaders[architecture]
 	if name == "" {
-		s.Log.Warn("no bootloader is for the architecture of a machine", "mac", c.MAC, "architecture", uint16(architecture))
+		s.Log.Warn("no bootloader for architecture", "mac", c.MAC, "architecture", uint16(architecture))
 		return ""
 	}
 	return machine.Bootloaders + name

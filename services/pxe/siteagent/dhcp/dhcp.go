@@ -108,7 +108,7 @@ func (s *Server) serve(conn *net.UDPConn, answer answerFunc) error {
 			continue
 		}
 		if _, err := conn.WriteToUDPAddrPort(reply, to); err != nil {
-			s.Log.Warn("a DHCP answer cannot be sent", "to", to, "error", err)
+			s.Log.Warn("send DHCP reply failed", "to", to, "error", err)
 		}
 	}
 }

@@ -34,7 +34,7 @@ func TestRelay(t *testing.T) {
 	if r, _ := s.ask(dhcpv4.MessageTypeDiscover, relayed("eth1/0/9")); r != nil {
 		t.Errorf("got %s for an unknown relay agent, want no answer", r.Summary())
 	}
-	const refused = "no address: 198.51.100.7 asks for it, which IRONPLANE_AGENT_DHCP_RELAYS does not name as a relay agent"
+	const refused = "no address: the relay agent 198.51.100.7 is not in IRONPLANE_AGENT_DHCP_RELAYS"
 	if len(s.reports) != 1 || s.reports[0].Event != siteagent.EventRefused || s.reports[0].Response != refused {
 		t.Errorf("got the reports %+v, want one refusal: %s", s.reports, refused)
 	}
@@ -69,7 +69,7 @@ func TestRelay(t *testing.T) {
 			}
 		}
 	}
-	const want = "no address: it asks from port eth1/0/8 of 000102, and was given its script at port eth1/0/7 of 000102"
+	const want = "no address: it asks at port eth1/0/8 of 000102, but got its script at port eth1/0/7 of 000102"
 	if last := s.reports[len(s.reports)-1]; last.Event != siteagent.EventRefused || last.Response != want {
 		t.Errorf("got the report %+v, want a refusal: %s", last, want)
 	}

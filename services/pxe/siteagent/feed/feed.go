@@ -136,7 +136,7 @@ func (f *Feed) Append(e siteagent.Entry) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.appendEntry(e); err != nil {
-		return fmt.Errorf("keep what there is to say: %w", err)
+		return fmt.Errorf("append to the feed: %w", err)
 	}
 	return nil
 }
@@ -148,7 +148,7 @@ func (f *Feed) appendEntry(e siteagent.Entry) error {
 		return err
 	}
 	if line = append(line, '\n'); len(line) > maxLineLength {
-		return fmt.Errorf("an entry of the kind %s has %d bytes", e.Kind, len(line))
+		return fmt.Errorf("the entry of the kind %s is too long: %d bytes", e.Kind, len(line))
 	}
 	if f.current == nil || f.last-f.segments[len(f.segments)-1]+1 >= maxSegmentEntries {
 		if err := f.rollSegment(); err != nil {
@@ -209,7 +209,7 @@ func (f *Feed) ReadAfter(number int64) (siteagent.Feed, error) {
 	for _, first := range segments[max(from-1, 0):] {
 		more, err := f.readSegment(first, number, &found, &bytesLeft)
 		if err != nil {
-			return found, fmt.Errorf("read what there is to say: %w", err)
+			return found, fmt.Errorf("read the feed: %w", err)
 		}
 		if !more {
 			break

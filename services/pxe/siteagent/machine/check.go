@@ -34,31 +34,31 @@ func check(m *siteagent.Machine) error {
 		}
 	}
 	if len(m.Hostname) > maxNameLength {
-		invalid.Add("/hostname", "too_long", "has at most %d characters", maxNameLength)
+		invalid.Add("/hostname", "too_long", "must have at most %d characters", maxNameLength)
 	}
 	checkAddress(&invalid, "/ipv4", m.IPv4, netip.Addr.Is4)
 	checkAddress(&invalid, "/ipv6", m.IPv6, netip.Addr.Is6)
 	if len(m.Nameservers) > maxNameservers {
-		invalid.Add("/nameservers", "invalid", "has at most %d", maxNameservers)
+		invalid.Add("/nameservers", "invalid", "must have at most %d addresses", maxNameservers)
 	}
 	for i, text := range m.Nameservers {
 		if _, err := netip.ParseAddr(text); err != nil {
-			invalid.Add("/nameservers/"+strconv.Itoa(i), "invalid", "must be an address")
+			invalid.Add("/nameservers/"+strconv.Itoa(i), "invalid", "must be an IP address")
 		}
 	}
 	if len(m.Reason) > siteagent.MaxReasonLength {
-		invalid.Add("/reason", "too_long", "has at most %d bytes", siteagent.MaxReasonLength)
+		invalid.Add("/reason", "too_long", "must have at most %d bytes", siteagent.MaxReasonLength)
 	}
 	if m.Token != "" && (len(m.Token) < minTokenLength || len(m.Token) > maxTokenLength) {
-		invalid.Add("/token", "invalid", "has %d to %d characters", minTokenLength, maxTokenLength)
+		invalid.Add("/token", "invalid", "must have %d to %d characters", minTokenLength, maxTokenLength)
 	}
 	switch m.Boot {
 	case siteagent.BootInstall:
 		if m.Token == "" {
-			invalid.Add("/token", "required", "is required where boot is install")
+			invalid.Add("/token", "required", "is required when boot is install")
 		}
 		if m.Files.Boot == "" {
-			invalid.Add("/files/boot", "required", "is required where boot is install")
+			invalid.Add("/files/boot", "required", "is required when boot is install")
 		}
 	case siteagent.BootWait, siteagent.BootLocal:
 	default:
@@ -68,7 +68,7 @@ func check(m *siteagent.Machine) error {
 		"boot": m.Files.Boot, "preseed": m.Files.Preseed, "during": m.Files.During, "after": m.Files.After,
 	} {
 		if len(text) > MaxFileSize {
-			invalid.Add("/files/"+name, "too_long", "has at most %d bytes", MaxFileSize)
+			invalid.Add("/files/"+name, "too_long", "must have at most %d bytes", MaxFileSize)
 		}
 	}
 	return invalid.Err()
@@ -79,12 +79,12 @@ func checkAddress(invalid *problem.Fields, pointer string, a *siteagent.Address,
 		return
 	}
 	if p, err := netip.ParsePrefix(a.Prefix); err != nil || !isFamily(p.Addr()) {
-		invalid.Add(pointer+"/prefix", "invalid", "must be an address of the family with the length of its prefix")
+		invalid.Add(pointer+"/prefix", "invalid", "must be an address of this IP version with a prefix length")
 	}
 	if a.Gateway == "" {
 		return
 	}
 	if gateway, err := netip.ParseAddr(a.Gateway); err != nil || !isFamily(gateway) {
-		invalid.Add(pointer+"/gateway", "invalid", "must be an address of the family")
+		invalid.Add(pointer+"/gateway", "invalid", "must be an address of this IP version")
 	}
 }

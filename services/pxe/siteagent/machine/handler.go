@@ -55,7 +55,7 @@ func (m *Machines) Handler() http.Handler {
 
 func (m *Machines) serve(w http.ResponseWriter, r *http.Request, do textFunc) (string, error) {
 	if r.Method == http.MethodHead { // it would use up the machine's script
-		return "", problem.New(problem.MethodNotAllowed, "There is GET, and no HEAD.")
+		return "", problem.New(problem.MethodNotAllowed, "HEAD is not supported. Use GET.")
 	}
 	from, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
@@ -119,7 +119,7 @@ func (m *Machines) serveBootScript(one *machine, from netip.Addr) (string, error
 			siteagent.Report{
 				Address:  address,
 				Event:    siteagent.EventRefused,
-				Response: "a script that restarts it: it had its boot script since it was switched on",
+				Response: "a script that restarts it: it already got its boot script in this boot",
 			},
 		)
 		return restartScript, nil
@@ -158,7 +158,7 @@ func (m *Machines) findByToken(r *http.Request, from netip.Addr) (*machine, erro
 			siteagent.Report{
 				Address:  from.String(),
 				Event:    siteagent.EventRefused,
-				Response: "nothing: " + from.String() + " is not the address that it was leased",
+				Response: "nothing: " + from.String() + " is not its leased address",
 			},
 		)
 		return nil, errNotFound()

@@ -59,7 +59,7 @@ func (p *Pool) UnmarshalText(text []byte) (err error) {
 	}
 	if err != nil || !p.First.Is4() || !p.Last.Is4() || p.First.Compare(p.Last) > 0 || !p.subnet().Contains(p.Last) ||
 		routed && !p.subnet().Contains(p.Gateway) {
-		return fmt.Errorf("%q is not addresses of one subnet such as 10.1.0.200-10.1.0.250/24,10.1.0.1, the gateway behind the comma", text)
+		return fmt.Errorf("%q is not a range in one subnet, with an optional gateway, such as 10.1.0.200-10.1.0.250/24,10.1.0.1", text)
 	}
 	return nil
 }
@@ -85,7 +85,7 @@ func (m *Machines) Admit(c Client) bool {
 		next := one.state
 		next.Armed = true
 		if err := m.setState(one, next); err != nil {
-			m.log.Error("a machine that boots gets nothing", "mac", c.MAC, "error", err)
+			m.log.Error("store machine state failed", "mac", c.MAC, "error", err)
 			return false
 		}
 		one.lastSent = nil
@@ -118,7 +118,7 @@ func portRefusal(c Client, own location) siteagent.Report {
 	return siteagent.Report{
 		MAC:      c.MAC,
 		Event:    siteagent.EventRefused,
-		Response: fmt.Sprintf("no address: it asks from %s, and was given its script at %s", describePort(c.Port), describePort(own.Port)),
+		Response: fmt.Sprintf("no address: it asks at %s, but got its script at %s", describePort(c.Port), describePort(own.Port)),
 	}
 }
 
@@ -132,7 +132,7 @@ func (m *Machines) RefuseRelay(c Client, from netip.Addr) {
 			siteagent.Report{
 				MAC:      c.MAC,
 				Event:    siteagent.EventRefused,
-				Response: fmt.Sprintf("no address: %s asks for it, which IRONPLANE_AGENT_DHCP_RELAYS does not name as a relay agent", from),
+				Response: fmt.Sprintf("no address: the relay agent %s is not in IRONPLANE_AGENT_DHCP_RELAYS", from),
 			},
 		)
 	}
@@ -140,7 +140,7 @@ func (m *Machines) RefuseRelay(c Client, from netip.Addr) {
 
 func describePort(port string) string {
 	if port == "" {
-		return "no port that a relay agent names"
+		return "an unknown port"
 	}
 	return "port " + port
 }
@@ -148,7 +148,7 @@ func describePort(port string) string {
 // tryReport reports what a machine did, and only logs an error.
 func (m *Machines) tryReport(one *machine, r siteagent.Report) {
 	if err := m.report(one, r); err != nil {
-		m.log.Error("what a machine did cannot be reported", "error", err)
+		m.log.Error("report machine failed", "error", err)
 	}
 }
 
@@ -194,7 +194,7 @@ func (m *Machines) findLease(one *machine, c Client) (lease Lease, ok bool) {
 			siteagent.Report{MAC: c.MAC, Event: siteagent.EventRefused, Response: cleanLine("no address: "+one.Reason, maxTextLength)},
 		)
 	} else if !c.IsIPv6 {
-		m.tryReport(one, siteagent.Report{MAC: c.MAC, Event: siteagent.EventRefused, Response: "no address: it has none of IPv4"})
+		m.tryReport(one, siteagent.Report{MAC: c.MAC, Event: siteagent.EventRefused, Response: "no address: it has no IPv4 address"})
 		return lease, false
 	}
 	for _, text := range one.Nameservers {
@@ -227,12 +227,12 @@ func (m *Machines) ConfirmLease(c Client, address netip.Addr) (ok bool) {
 		otherState := other.state
 		otherState.locationFor(c).Address = netip.Addr{}
 		if err := m.setState(other, otherState); err != nil {
-			m.log.Error("a machine gets no address", "mac", c.MAC, "error", err)
+			m.log.Error("store lease failed", "mac", c.MAC, "error", err)
 			return false
 		}
 	}
 	if err := m.setState(one, next); err != nil {
-		m.log.Error("a machine gets no address", "mac", c.MAC, "error", err)
+		m.log.Error("store lease failed", "mac", c.MAC, "error", err)
 		return false
 	}
 	if moved || c.IsBooting || one.isInstalling() {
@@ -255,14 +255,14 @@ func (m *Machines) DeclineLease(c Client, address netip.Addr) {
 				MAC:      c.MAC,
 				Address:  address.String(),
 				Event:    siteagent.EventRefused,
-				Response: "nothing: it says that somebody else has the address " + address.String(),
+				Response: "nothing: it reports that another machine uses the address " + address.String(),
 			},
 		)
 	} else if s := m.unknown[c.MAC]; s != nil && s.Address == address { // keep the address out of use for a while
 		delete(m.unknown, c.MAC)
 		m.unknown[address.String()] = s
 	}
-	m.log.Warn("a machine says that somebody else has its address", "mac", c.MAC, "address", address)
+	m.log.Warn("machine declined its address", "mac", c.MAC, "address", address)
 }
 
 // lendAddress returns the unknown machine of a client, with its last address if possible.

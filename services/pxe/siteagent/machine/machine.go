@@ -151,7 +151,7 @@ func (m *Machines) load(id int64, ending string, into any) error {
 		err = json.Unmarshal(text, into)
 	}
 	if err != nil {
-		return fmt.Errorf("read %s, which can be deleted: %w", m.path(id, ending), err)
+		return fmt.Errorf("read %s (delete it if it is damaged): %w", m.path(id, ending), err)
 	}
 	return nil
 }
@@ -162,7 +162,7 @@ func (m *Machines) save(id int64, ending string, content any) error {
 		err = durable.Replace(m.path(id, ending), text)
 	}
 	if err != nil {
-		return fmt.Errorf("keep what is known of machine %d: %w", id, err)
+		return fmt.Errorf("store machine %d: %w", id, err)
 	}
 	return nil
 }
@@ -191,11 +191,11 @@ func (m *Machines) Put(next siteagent.Machine) error {
 	one := m.all[next.ID]
 	switch {
 	case one == nil && len(m.all) == maxMachines:
-		return problem.New(problem.TooManyRequests, "The agent knows of %d machines already.", maxMachines)
+		return problem.New(problem.TooManyRequests, "The agent already has %d machines, which is the maximum.", maxMachines)
 	case one == nil:
 		one = &machine{}
 	case next.Revision < one.Revision:
-		return problem.New(problem.Conflict, "Machine %d has revision %d already.", next.ID, one.Revision)
+		return problem.New(problem.Conflict, "Machine %d already has the newer revision %d.", next.ID, one.Revision)
 	}
 	if err := m.save(next.ID, machineFile, next); err != nil {
 		return err
@@ -317,7 +317,7 @@ func (m *Machines) Run(ctx context.Context) {
 		m.mu.Lock()
 		for _, one := range m.all {
 			if err := m.flush(one); err != nil {
-				m.log.Error("what a machine did cannot be reported", "error", err)
+				m.log.Error("report machine failed", "error", err)
 			}
 		}
 		m.mu.Unlock()

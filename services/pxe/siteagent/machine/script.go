@@ -36,7 +36,7 @@ chain --replace --autofree %s/i/boot || goto again
 
 // restartScript restarts a machine that asks for its script twice. After the restart it may have the script once more.
 const restartScript = `#!ipxe
-echo Ironplane: this machine had its script since it was switched on. It restarts.
+echo Ironplane: this machine already got its boot script. It restarts.
 sleep 10
 reboot
 `
@@ -48,7 +48,7 @@ func (m *Machines) discoverScript() string {
 		fmt.Fprintf(&query, "&%s=${%s}", fact.name, fact.setting)
 	}
 	return fmt.Sprintf(`#!ipxe
-echo Ironplane: nobody has named this machine. It says what it is
+echo Ironplane: this machine is unknown. It reports its hardware
 chain --replace --autofree %s/i/discover?%s
 `, m.URL, query.String()[1:])
 }

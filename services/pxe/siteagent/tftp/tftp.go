@@ -79,7 +79,7 @@ func (s *Server) Serve(ctx context.Context, conn *net.UDPConn) error {
 		transfers.Go(func() {
 			defer s.endTransfer(from)
 			if err := s.transfer(ctx, local, from, r); err != nil {
-				s.Log.Info("a TFTP transfer has ended early", "file", r.name, "to", from, "error", err)
+				s.Log.Info("TFTP transfer failed", "file", r.name, "to", from, "error", err)
 			}
 		})
 	}
@@ -138,17 +138,17 @@ func parse(packet []byte) (*request, *refusal) {
 	switch binary.BigEndian.Uint16(packet) {
 	case opRead:
 	case opWrite:
-		return nil, &refusal{codeAccess, "files can be read, and not written"}
+		return nil, &refusal{codeAccess, "files are read-only"}
 	default:
 		return nil, nil
 	}
 	fields := strings.Split(string(packet[2:]), "\x00")
 	if len(fields) < 3 || fields[len(fields)-1] != "" {
-		return nil, &refusal{codeIllegal, "the request was cut off"}
+		return nil, &refusal{codeIllegal, "the request is incomplete"}
 	}
 	fields = fields[:len(fields)-1]
 	if !strings.EqualFold(fields[1], "octet") {
-		return nil, &refusal{codeIllegal, "the mode has to be octet"}
+		return nil, &refusal{codeIllegal, "the mode must be octet"}
 	}
 	r := &request{
 		name:    strings.TrimLeft(strings.ReplaceAll(fields[0], `\`, "/"), "/"),
@@ -209,7 +209,7 @@ func (s *Server) transfer(ctx context.Context, local *net.UDPAddr, to netip.Addr
 	if err != nil {
 		refused := &refusal{codeNotFound, "there is no such file"}
 		if !errors.Is(err, fs.ErrNotExist) {
-			s.Log.Error("a file cannot be read", "file", r.name, "error", err)
+			s.Log.Error("open file failed", "file", r.name, "error", err)
 		}
 		_, err := conn.Write(refused.packet())
 		return err
@@ -291,7 +291,7 @@ func (t *transfer) sendUntilAcked(send func() error, blocks int64) error {
 			switch code, number := binary.BigEndian.Uint16(packet[:]), binary.BigEndian.Uint16(packet[2:]); code {
 			case opError:
 				text, _, _ := bytes.Cut(packet[4:n], []byte{0})
-				return fmt.Errorf("the client has given up: %q", text)
+				return fmt.Errorf("the client reported an error: %q", text)
 			case opAck:
 				newlyAcked := int64(number - uint16(t.acked))
 				if newlyAcked <= blocks && (newlyAcked > 0 || blocks == 0) {
@@ -307,5 +307,5 @@ func (t *transfer) sendUntilAcked(send func() error, blocks int64) error {
 			}
 		}
 	}
-	return errors.New("the client is silent")
+	return errors.New("the client does not respond")
 }

@@ -223,9 +223,9 @@ func TestRefused(t *testing.T) {
 	}
 	defer conn.Close()
 	for request, want := range map[string]string{
-		"\x00\x02boot/file\x00octet\x00":    "files can be read, and not written",
-		"\x00\x01boot/file\x00netascii\x00": "the mode has to be octet",
-		"\x00\x01boot/file\x00octet":        "the request was cut off",
+		"\x00\x02boot/file\x00octet\x00":    "files are read-only",
+		"\x00\x01boot/file\x00netascii\x00": "the mode must be octet",
+		"\x00\x01boot/file\x00octet":        "the request is incomplete",
 	} {
 		if _, err := conn.Write([]byte(request)); err != nil {
 			t.Fatal(err)

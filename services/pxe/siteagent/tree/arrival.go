@@ -19,7 +19,7 @@ import (
 const maxPendingBytes = 4 << 20
 
 // errGap says that a piece of an upload is missing.
-var errGap = errors.New("what is sent has to be sent from where it begins, without gaps")
+var errGap = errors.New("the pieces must follow each other without gaps")
 
 // Upload receives a content in pieces, which may arrive out of order. Its file on disk never has gaps, so that the upload can be
 // resumed.
@@ -41,7 +41,7 @@ func (t *Tree) OpenPart(sum string, truncate bool) (*Upload, error) {
 		return nil, err
 	}
 	if !t.lockContent(sum) {
-		return nil, fmt.Errorf("the same content is arriving: %w", ErrBusy)
+		return nil, fmt.Errorf("the same content is %w by another transfer", ErrBusy)
 	}
 	flags := os.O_WRONLY | os.O_CREATE
 	if truncate {
@@ -72,7 +72,7 @@ func (t *Tree) CreateUpload(name string) (*Upload, error) {
 		return nil, err
 	}
 	if info, err := t.files.Lstat(name); err == nil && info.IsDir() {
-		return nil, fmt.Errorf("%s is a folder: %w", name, ErrPathConflict)
+		return nil, fmt.Errorf("%w: %s is a folder", ErrPathConflict, name)
 	}
 	part := tempPrefix + rand.Text()
 	file, err := t.parts.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
@@ -106,7 +106,7 @@ func (a *Upload) WriteAt(p []byte, at int64) (int, error) {
 		a.failed = errGap
 		return 0, errGap
 	case at+int64(len(p)) > siteagent.MaxFileSize:
-		a.failed = fmt.Errorf("a file has at most %d bytes", int64(siteagent.MaxFileSize))
+		a.failed = fmt.Errorf("a file may have at most %d bytes", int64(siteagent.MaxFileSize))
 		return 0, a.failed
 	case at > a.next:
 		if a.pending == nil {

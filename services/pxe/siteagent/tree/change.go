@@ -38,7 +38,7 @@ func (t *Tree) Remove(name string) error {
 		return err
 	}
 	if info.IsDir() {
-		return fmt.Errorf("%s is a folder: %w", name, ErrPathConflict)
+		return fmt.Errorf("%w: %s is a folder", ErrPathConflict, name)
 	}
 	if err := t.files.Remove(name); err != nil {
 		return err
@@ -61,7 +61,7 @@ func (t *Tree) Rename(from, to string, replace bool) error {
 		}
 	}
 	if _, err := t.files.Lstat(to); err == nil && !replace {
-		return fmt.Errorf("%s is there already: %w", to, ErrPathConflict)
+		return fmt.Errorf("%w: %s exists", ErrPathConflict, to)
 	}
 	return asPathConflict(asNotExist(t.files.Rename(from, to)))
 }
@@ -84,7 +84,7 @@ func (t *Tree) RemoveFolder(name string) error {
 		return err
 	}
 	if !info.IsDir() {
-		return fmt.Errorf("%s is no folder: %w", name, ErrPathConflict)
+		return fmt.Errorf("%w: %s is not a folder", ErrPathConflict, name)
 	}
 	return asPathConflict(t.files.Remove(name))
 }
@@ -114,7 +114,7 @@ func (t *Tree) List(name string) (all []fs.FileInfo, err error) {
 		return nil, err
 	}
 	if !info.IsDir() {
-		return nil, fmt.Errorf("%s is no folder: %w", name, ErrPathConflict)
+		return nil, fmt.Errorf("%w: %s is not a folder", ErrPathConflict, name)
 	}
 	entries, err := fs.ReadDir(t.files.FS(), name)
 	if err != nil {

@@ -59,7 +59,7 @@ func (t *Tree) Manifest(ctx context.Context) (all []siteagent.File, unserved []s
 			return fmt.Errorf("read %s: %w", name, err)
 		}
 		if len(all) == siteagent.MaxFiles {
-			return fmt.Errorf("there are more than %d files", siteagent.MaxFiles)
+			return fmt.Errorf("the folder has more than %d files", siteagent.MaxFiles)
 		}
 		all = append(all, f)
 		return nil

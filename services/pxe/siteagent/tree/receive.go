@@ -85,7 +85,7 @@ func (t *Tree) Stage(ctx context.Context, f siteagent.File, offset int64, rest i
 	if file, info, err := t.openBySum(f.SHA256); err == nil {
 		defer file.Close()
 		if info.Size() != f.Size {
-			return nil, fmt.Errorf("it has %d bytes: %w", info.Size(), ErrContent)
+			return nil, fmt.Errorf("%w: it has %d bytes, not %d", ErrContent, info.Size(), f.Size)
 		}
 		if current, err := t.files.Lstat(f.Path); err == nil && os.SameFile(current, info) {
 			return nil, nil
@@ -97,7 +97,7 @@ func (t *Tree) Stage(ctx context.Context, f siteagent.File, offset int64, rest i
 		return a, err
 	}
 	if !t.lockContent(f.SHA256) {
-		return nil, fmt.Errorf("the same content is arriving: %w", ErrBusy)
+		return nil, fmt.Errorf("the same content is %w by another transfer", ErrBusy)
 	}
 	a := &StagedFile{f, f.SHA256}
 	if err := t.writePart(ctx, a, offset, rest); err != nil {
@@ -176,7 +176,7 @@ func (t *Tree) writePart(ctx context.Context, a *StagedFile, offset int64, rest 
 		return io.ErrUnexpectedEOF
 	}
 	if got := hex.EncodeToString(sum.Sum(nil)); got != a.SHA256 {
-		return errors.Join(fmt.Errorf("%w: %s instead of %s", ErrContent, got, a.SHA256), t.parts.Remove(a.part))
+		return errors.Join(fmt.Errorf("%w: got %s, want %s", ErrContent, got, a.SHA256), t.parts.Remove(a.part))
 	}
 	return nil
 }
@@ -240,7 +240,7 @@ func (t *Tree) PublishAll(all []*StagedFile) (errs []error, err error) {
 // Sync waits until all changes to files are on the disk.
 func (t *Tree) Sync() error {
 	if err := unix.Syncfs(int(t.lock.Fd())); err != nil {
-		return fmt.Errorf("write to the disk: %w", err)
+		return fmt.Errorf("sync the disk: %w", err)
 	}
 	return nil
 }

@@ -39,13 +39,13 @@ const partTTL = 7 * 24 * time.Hour
 
 var (
 	// ErrBusy says that the content is being received already, or that another program uses the folder.
-	ErrBusy = errors.New("it is in use")
+	ErrBusy = errors.New("in use")
 	// ErrOffset says that the tree has more or less of a content than the sender thinks.
-	ErrOffset = errors.New("there is another amount of it here")
+	ErrOffset = errors.New("the offset is not the number of bytes received so far")
 	// ErrContent says that a content does not have the SHA-256 that the sender named.
-	ErrContent = errors.New("its content has another SHA-256 than was said")
+	ErrContent = errors.New("the content does not match its SHA-256")
 	// ErrPathConflict says that a path needs a folder where there is a file, or the reverse.
-	ErrPathConflict = errors.New("something else is in the way")
+	ErrPathConflict = errors.New("the path is blocked")
 )
 
 // Tree is an open folder.
@@ -88,7 +88,7 @@ func Open(folder string) (t *Tree, err error) {
 		return t, err
 	}
 	if err := syscall.Flock(int(t.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return t, fmt.Errorf("%s: %w by another agent", folder, ErrBusy)
+		return t, fmt.Errorf("%s is %w by another agent", folder, ErrBusy)
 	}
 	for name, mode := range map[string]fs.FileMode{filesFolder: folderMode, partsFolder: 0o700} {
 		if err := t.root.Mkdir(name, mode); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -114,11 +114,11 @@ func Check(folder string) error {
 		return err
 	}
 	if !info.IsDir() {
-		return errors.New("it is no folder")
+		return errors.New("not a folder")
 	}
 	const readWriteSearch = 7
 	if err := syscall.Access(folder, readWriteSearch); err != nil {
-		return fmt.Errorf("this user cannot use it: %w", err)
+		return fmt.Errorf("this user needs to read, write and search the folder: %w", err)
 	}
 	lock, err := os.Open(filepath.Join(folder, lockFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -129,7 +129,7 @@ func Check(folder string) error {
 	}
 	defer lock.Close()
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return fmt.Errorf("%w, by another agent or by this one if it runs", ErrBusy)
+		return fmt.Errorf("the folder is %w by another agent, or by this one if it runs", ErrBusy)
 	}
 	return nil
 }
@@ -179,7 +179,7 @@ func (t *Tree) Space() (free, total int64, err error) { return Space(t.folder) }
 func Space(folder string) (free, total int64, err error) {
 	var info syscall.Statfs_t
 	if err := syscall.Statfs(folder, &info); err != nil {
-		return 0, 0, fmt.Errorf("ask for free space: %w", err)
+		return 0, 0, fmt.Errorf("read the free space: %w", err)
 	}
 	return int64(info.Bavail) * info.Bsize, int64(info.Blocks) * info.Bsize, nil
 }
@@ -291,7 +291,7 @@ func (t *Tree) checkFolder(folder string) error {
 			return err
 		}
 		if !info.IsDir() {
-			return fmt.Errorf("%s is no folder: %w", name, ErrPathConflict)
+			return fmt.Errorf("%w: %s is not a folder", ErrPathConflict, name)
 		}
 	}
 	return nil

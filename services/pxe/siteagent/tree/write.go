@@ -24,7 +24,7 @@ const (
 var pieces = sync.Pool{New: func() any { return new([2][pieceSize]byte) }}
 
 // errNotWritten says that the disk lost what was written. What can still be read is in memory only.
-var errNotWritten = errors.New("the disk has not taken what was written")
+var errNotWritten = errors.New("the disk failed to write")
 
 // partWriter writes a content in order, and makes the disk keep up.
 type partWriter struct {
