@@ -33,7 +33,7 @@ import (
 
 const key = "what the control plane knows"
 
-// testAgent is an agent that runs until the test ends, or it is stopped.
+// testAgent is a running agent. It stops at the end of the test, or by stop.
 type testAgent struct {
 	*testing.T
 	folder, fingerprint string
@@ -101,7 +101,7 @@ func (r *testAgent) clientWith(key string) *siteagent.Client {
 	return &siteagent.Client{URL: r.server.URL, Key: secret.New(key), HTTP: httpClient}
 }
 
-// newFile is one with this content.
+// newFile describes a file with this content.
 func newFile(path, content string) siteagent.File {
 	sum := sha256.Sum256([]byte(content))
 	return siteagent.File{Path: path, Size: int64(len(content)), SHA256: hex.EncodeToString(sum[:])}
@@ -114,7 +114,7 @@ func (r *testAgent) put(path, content string) {
 	}
 }
 
-// tree is what the folder of files holds, by path.
+// tree returns the contents of the agent's files by path.
 func (r *testAgent) tree() map[string]string {
 	r.Helper()
 	return testkit.Tree(r, filepath.Join(r.folder, "files"))
@@ -169,7 +169,7 @@ func (r *testAgent) grant() (token string) {
 	return token
 }
 
-// runPull orders one, and waits for what comes of it.
+// runPull orders a pull and waits for its end.
 func (r *testAgent) runPull(from siteagent.Target) siteagent.Pull {
 	r.Helper()
 	id := fmt.Sprint(rand.Uint64())
@@ -194,7 +194,7 @@ func (r *testAgent) target() siteagent.Target {
 	return siteagent.Target{URL: r.server.URL, Fingerprint: r.fingerprint, Token: r.grant()}
 }
 
-// Nothing is answered without the key, and with a token files alone.
+// Without a key every request fails, and a token may only read files.
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	r := start(t, t.TempDir())
@@ -240,7 +240,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// Whatever a path says, and whatever lies in the folder, nothing outside is read, written or deleted, and nothing but files.
+// No path and no entry of the folder lets a caller read, write or delete anything outside of it. Only regular files are served.
 func TestNothingOutside(t *testing.T) {
 	t.Parallel()
 	outer := t.TempDir()
@@ -272,7 +272,7 @@ func TestNothingOutside(t *testing.T) {
 			key,
 			strings.NewReader("planted"),
 		); status == 200 &&
-			path != "link" { // which becomes a file
+			path != "link" { // a PUT replaces the link by a file
 			t.Errorf("PUT %s: got %d, want a refusal", path, status)
 		}
 		r.request("DELETE", "/v1/file/"+path, key, nil)
@@ -318,7 +318,7 @@ func TestNothingOutside(t *testing.T) {
 	}
 }
 
-// Machines get files without a key, also parts of them, and no lists.
+// Machines read files and ranges of files without a key. They get no lists.
 func TestMachines(t *testing.T) {
 	t.Parallel()
 	r := start(t, t.TempDir())
@@ -350,7 +350,7 @@ func TestMachines(t *testing.T) {
 	}
 }
 
-// What there is to say is numbered on after a restart, and where it was lost it is another history.
+// After a restart the feed's numbers continue. A new folder has another history.
 func TestFeed(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()

@@ -12,7 +12,7 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/siteagent/agent"
 )
 
-// A certificate that is replaced counts for the next caller.
+// A replaced certificate is used from the next connection on.
 func TestCertificateIsReplaced(t *testing.T) {
 	t.Parallel()
 	r := start(t, t.TempDir())
@@ -23,7 +23,7 @@ func TestCertificateIsReplaced(t *testing.T) {
 	testkit.Must(t, os.Remove(file))
 	other, err := agent.LoadOrCreateCertificate(file)
 	testkit.Must(t, err)
-	testkit.Must(t, os.Chtimes(file, time.Time{}, time.Now().Add(time.Hour))) // the clock of files is coarse
+	testkit.Must(t, os.Chtimes(file, time.Time{}, time.Now().Add(time.Hour))) // file times may be too coarse to differ
 	r.client.HTTP.CloseIdleConnections()
 	if _, err := r.client.GetHealth(t.Context()); !errors.Is(err, siteagent.ErrFingerprint) {
 		t.Errorf("got %v with the old fingerprint, want %v", err, siteagent.ErrFingerprint)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,7 +19,7 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
 )
 
-// newDisk makes a disk of this size, in a file.
+// newDisk creates a file with an ext4 file system of this size.
 func newDisk(t *testing.T, image string, size int64, options ...string) {
 	t.Helper()
 	testkit.Must(t, os.WriteFile(image, nil, 0o600))
@@ -26,7 +27,7 @@ func newDisk(t *testing.T, image string, size int64, options ...string) {
 	runOrSkip(t, "mkfs.ext4", append(options, "-q", "-F", image)...)
 }
 
-// mount answers where a disk is until the test ends.
+// mount mounts the file system of an image until the end of the test.
 func mount(t *testing.T, image string) (folder string) {
 	t.Helper()
 	folder = t.TempDir()
@@ -45,7 +46,7 @@ func runOrSkip(t *testing.T, program string, arguments ...string) {
 	}
 }
 
-// Once a pull is done its files are on the disk: who mounts that as it is in this moment, as after a power cut, has them.
+// When a pull is done its files are on the disk: a copy of the disk at that time, as after a power failure, has them.
 func TestPowerCut(t *testing.T) {
 	t.Parallel()
 	image := filepath.Join(t.TempDir(), "disk")
@@ -62,7 +63,7 @@ func TestPowerCut(t *testing.T) {
 		t.Fatalf("got %+v, want the state %v", pull, siteagent.PullDone)
 	}
 	after := filepath.Join(t.TempDir(), "after")
-	text, err := os.ReadFile(image) // what has reached the disk, and nothing else
+	text, err := os.ReadFile(image) // what has reached the disk, without the page cache
 	testkit.Must(t, err)
 	testkit.Must(t, os.WriteFile(after, text, 0o600))
 	got := testkit.Tree(t, filepath.Join(mount(t, after), "files"))
@@ -76,10 +77,10 @@ func TestPowerCut(t *testing.T) {
 	}
 }
 
-// newFailingDisk is a disk that takes what is written and fails to keep it, until there is room for it.
+// newFailingDisk returns a file system that accepts writes and then fails to store them, until grow makes it larger.
 func newFailingDisk(t *testing.T) (folder string, grow func() error) {
 	t.Helper()
-	tmpfs := t.TempDir() // it has less room than the disk in it says
+	tmpfs := t.TempDir() // smaller than the file system in it
 	if err := syscall.Mount("tmpfs", tmpfs, "tmpfs", 0, "size=10m"); err != nil {
 		t.Skip("a disk that fails needs root: ", err)
 	}
@@ -89,9 +90,8 @@ func newFailingDisk(t *testing.T) (folder string, grow func() error) {
 	return mount(t, image), func() error { return syscall.Mount("", tmpfs, "", syscall.MS_REMOUNT, "size=300m") }
 }
 
-// A disk that fails to keep a part of what it took makes no file, also where it keeps the rest; and nothing is gone on with that is in
-// memory
-// alone.
+// If the disk fails to store a part of a content, no file appears, even if it stores the rest. An upload does not resume from what
+// is only in memory.
 func TestFailingDisk(t *testing.T) {
 	t.Parallel()
 	disk, grow := newFailingDisk(t)
@@ -110,7 +110,7 @@ func TestFailingDisk(t *testing.T) {
 		t.Errorf("got %+v, want the state %v", pull, siteagent.PullFailed)
 	}
 	checkRefused()
-	const beforeFailure = 70 << 20 // much more than lies between sender and disk
+	const beforeFailure = 70 << 20 // much more than the buffers between sender and disk hold
 	growing := readerFunc(func([]byte) (int, error) { return 0, cmp.Or(grow(), io.EOF) })
 	if err := child.client.Put(
 		t.Context(),
@@ -123,15 +123,16 @@ func TestFailingDisk(t *testing.T) {
 	checkRefused()
 }
 
-// What a disk has failed to keep of a file that was cut off is not believed, whoever was told of it meanwhile.
+// After the disk failed to store a part of an interrupted upload, a pull does not resume that part.
 func TestFailedPart(t *testing.T) {
 	t.Parallel()
 	disk, grow := newFailingDisk(t)
 	parent, child := start(t, t.TempDir()), start(t, disk)
 	content := randomContent(24 << 20)
 	f := newFile("large", content)
-	if err := child.client.Put(t.Context(), f, 0, strings.NewReader(content[:20<<20])); err == nil {
-		t.Fatal("got no error of a file that is cut off, want one")
+	upload := fmt.Sprintf("/v1/file/large?sha256=%s&size=%d&offset=0", f.SHA256, f.Size)
+	if status, text := child.request("PUT", upload, key, strings.NewReader(content[:20<<20])); status != http.StatusBadRequest {
+		t.Fatalf("got %d %s for an incomplete upload, want %d", status, text, http.StatusBadRequest)
 	}
 	parent.put("small", "small")
 	if pull := child.runPull(parent.target()); pull.State != siteagent.PullFailed {
@@ -148,7 +149,7 @@ func TestFailedPart(t *testing.T) {
 	got, err := os.Open(filepath.Join(disk, "files", "large"))
 	testkit.Must(t, err)
 	defer got.Close()
-	testkit.Must(t, unix.Fadvise(int(got.Fd()), 0, 0, unix.FADV_DONTNEED)) // it is read from the disk
+	testkit.Must(t, unix.Fadvise(int(got.Fd()), 0, 0, unix.FADV_DONTNEED)) // so that it is read from the disk
 	child.wantTree(map[string]string{"small": "small", "large": content})
 }
 
@@ -156,14 +157,14 @@ type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// randomContent is a content that does not repeat.
+// randomContent returns a content that does not repeat.
 func randomContent(size int) string {
 	content := make([]byte, size)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(content)
 	return string(content)
 }
 
-// On a full disk a pull fails and says so; once there is room, it goes on.
+// On a full disk a pull fails and says why. When there is space, the next one completes.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	disk := t.TempDir()

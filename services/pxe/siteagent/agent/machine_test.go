@@ -48,7 +48,7 @@ func (r *testAgent) putMachine(m siteagent.Machine) {
 	}
 }
 
-// switchOn is what a machine does first: it boots, and has its address then.
+// switchOn boots a machine, which has its address then.
 func (r *testAgent) switchOn(c machine.Client, address string) {
 	r.Helper()
 	c.IsBooting = true
@@ -57,7 +57,7 @@ func (r *testAgent) switchOn(c machine.Client, address string) {
 	}
 }
 
-// machineRequest is a request that comes from an address.
+// machineRequest sends a request from a machine's address.
 func (r *testAgent) machineRequest(method, path, from, body string) (status int, text string) {
 	r.Helper()
 	response, request := httptest.NewRecorder(), httptest.NewRequest(method, path, strings.NewReader(body))
@@ -76,7 +76,7 @@ func (r *testAgent) wantResponse(method, path, from, body string, status int, pa
 	}
 }
 
-// reports is what machines did, as text, and empties nothing.
+// reports returns the feed's reports as text.
 func (r *testAgent) reports() (all []string) {
 	r.Helper()
 	for after := int64(0); ; {
@@ -103,8 +103,8 @@ func (r *testAgent) wantReported(want ...string) {
 	}
 }
 
-// A machine has its script once each time that it boots, its files until it ends, and its disk from then on, also where the agent
-// was started anew in between and nobody has told it anything.
+// A machine gets its script once per boot and its files until it reports the end. After that it boots its disk. A restart of the
+// agent changes nothing.
 func TestInstall(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
@@ -166,7 +166,7 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-// A second attempt has a token of its own; that it failed is said with why.
+// A second attempt has a token of its own. A failure is reported with its error.
 func TestSecondAttempt(t *testing.T) {
 	t.Parallel()
 	r := startWith(t, t.TempDir(), bootSettings)
@@ -210,7 +210,7 @@ func TestSecondAttempt(t *testing.T) {
 	)
 }
 
-// A token is good for the address that the machine was leased, at the port where it got its script.
+// A token works only from the machine's leased address, and at the port where the machine got its script.
 func TestRogue(t *testing.T) {
 	t.Parallel()
 	r := startWith(t, t.TempDir(), bootSettings)
@@ -258,14 +258,14 @@ func TestRogue(t *testing.T) {
 	if !slices.ContainsFunc(got, func(s string) bool { return strings.Contains(s, "192.0.2.11 is not its leased address") }) {
 		t.Errorf("got the reports\n%s\nwant one that 192.0.2.11 is not its leased address", strings.Join(got, "\n"))
 	}
-	// With the next attempt it may be elsewhere.
+	// The next attempt may use another port.
 	next := web1()
 	next.Revision, next.Token = 2, "another"+token
 	r.putMachine(next)
 	r.switchOn(port8, machineAddress)
 }
 
-// A machine that nobody named says what it is, and goes on to its disk.
+// An unknown machine reports its hardware, and boots its disk.
 func TestDiscovery(t *testing.T) {
 	t.Parallel()
 	settings := bootSettings
@@ -308,7 +308,7 @@ func TestDiscovery(t *testing.T) {
 	}
 }
 
-// Who repeats himself in ever other words does not push out of the feed what others have to say, nor that his own machine is installed.
+// A machine that sends many different reports does not push others' reports out of the feed, nor the end of its own installation.
 func TestFloodOfReports(t *testing.T) {
 	t.Parallel()
 	settings := bootSettings
@@ -338,7 +338,7 @@ func TestFloodOfReports(t *testing.T) {
 	}
 }
 
-// What is wrong with a machine is said with its member.
+// An invalid machine is refused with the invalid member's name.
 func TestMachineIsRefused(t *testing.T) {
 	t.Parallel()
 	r := startWith(t, t.TempDir(), bootSettings)

@@ -21,7 +21,7 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/siteagent/tree"
 )
 
-// mixedFiles are files of mixed sizes, some of them with the same content.
+// mixedFiles returns files of mixed sizes, some of them with the same content.
 func mixedFiles(n int) map[string]string {
 	all, random := map[string]string{}, rand.NewChaCha8([32]byte{})
 	for i := range n {
@@ -36,7 +36,7 @@ func mixedFiles(n int) map[string]string {
 	return all
 }
 
-// What a parent has its child has, after one pull, and the next one moves nothing.
+// After a pull the child has the parent's files. The next pull transfers nothing.
 func TestPull(t *testing.T) {
 	t.Parallel()
 	parent, child := start(t, t.TempDir()), start(t, t.TempDir())
@@ -71,15 +71,15 @@ func TestPull(t *testing.T) {
 	if pull := child.runPull(badTarget); pull.State != siteagent.PullFailed || !strings.Contains(pull.Error, "API key") {
 		t.Errorf("got %+v, want it failed because of the API key", pull)
 	}
-	child.wantTree(want) // a parent that does not say what it has has not nothing
+	child.wantTree(want) // a parent that refuses its list deletes nothing
 }
 
-// proxy stands before a parent, and does to what it answers what the test wants.
+// proxy is between a child and its parent, and changes responses as the test wants.
 type proxy struct {
 	parent *testAgent
 	server *httptest.Server
 	files  atomic.Int64
-	spans  sync.Map // paths of files that were asked for from an offset on
+	spans  sync.Map // paths of files that were requested with a range
 	change func(w http.ResponseWriter, path string, content []byte) bool
 
 	together atomic.Int64
@@ -124,7 +124,8 @@ func (p *proxy) target() siteagent.Target {
 	return siteagent.Target{URL: p.server.URL, Token: p.parent.grant()}
 }
 
-// Of a parent that lies about what a file holds, or cuts it off, nothing wrong is ever seen. The rest is got, and what is missing is named.
+// If a parent sends wrong or incomplete contents, the child shows no such file. It gets the other files, and names what is
+// missing.
 func TestPullFromABadParent(t *testing.T) {
 	t.Parallel()
 	parent, child := start(t, t.TempDir()), start(t, t.TempDir())
@@ -174,7 +175,7 @@ func TestPullFromABadParent(t *testing.T) {
 	}
 }
 
-// A lie alone keeps nothing else from arriving.
+// One wrong content does not stop the other files.
 func TestPullAroundALie(t *testing.T) {
 	t.Parallel()
 	parent, child := start(t, t.TempDir()), start(t, t.TempDir())
@@ -204,7 +205,7 @@ func TestPullAroundALie(t *testing.T) {
 	child.wantTree(want)
 }
 
-// Small files come together, and where that is not given, is cut off or makes no sense, each by itself.
+// Small files are requested together. If the bundle fails or lacks a file, the child requests it alone.
 func TestPullTogether(t *testing.T) {
 	t.Parallel()
 	parent := start(t, t.TempDir())
@@ -228,7 +229,7 @@ func TestPullTogether(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		bundle func(w http.ResponseWriter, content []byte) bool
-		alone  int64 // files that are asked for by themselves
+		alone  int64 // files that are requested alone
 	}{
 		"as it is": {func(http.ResponseWriter, []byte) bool { return false }, 1},
 		"an older parent": {func(w http.ResponseWriter, _ []byte) bool {
@@ -240,7 +241,7 @@ func TestPullTogether(t *testing.T) {
 			_, _ = io.WriteString(w, `{"size":5}`+"\nhal")
 			w.(http.Flusher).Flush()
 			panic(http.ErrAbortHandler)
-		}, int64(len(want)) - 1 - 10*2 + 2}, // what was gone on with and makes no whole is asked for once more
+		}, int64(len(want)) - 1 - 10*2 + 2}, // a resumed file with a wrong content is requested once more
 		"too large": {func(w http.ResponseWriter, content []byte) bool {
 			_, _ = w.Write(bytes.Join(splitFrames(content)[:10], nil))
 			_, _ = fmt.Fprintf(w, "{\"size\":%d}\n%s", siteagent.MaxBundledSize+1, make([]byte, siteagent.MaxBundledSize+1))
@@ -273,8 +274,7 @@ func TestPullTogether(t *testing.T) {
 	}
 }
 
-// What has arrived and was not yet seen, as the agent was killed, is not asked for again; and what the disk has lost of it, as the
-// machine went down, is.
+// After a kill the child does not request what had arrived. What the disk lost of it is requested again.
 func TestPullAfterAKill(t *testing.T) {
 	t.Parallel()
 	parent, folder := start(t, t.TempDir()), t.TempDir()

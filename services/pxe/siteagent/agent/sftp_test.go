@@ -25,7 +25,7 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/siteagent/agent"
 )
 
-// sshUser is somebody with a key of SSH, in a file.
+// sshUser is a person with an SSH key in a file.
 type sshUser struct {
 	file   string
 	signer ssh.Signer
@@ -44,7 +44,7 @@ func newSSHUser(t *testing.T) sshUser {
 	return p
 }
 
-// serveSFTP has an agent serve SFTP, to these people among others.
+// serveSFTP starts SFTP for these users, and for the API key and tokens.
 func (r *testAgent) serveSFTP(people ...sshUser) *siteagent.SFTPEndpoint {
 	r.Helper()
 	key, err := agent.LoadOrCreateHostKey(filepath.Join(r.folder, "ssh-host-key"))
@@ -74,7 +74,7 @@ func (r *testAgent) serveSFTP(people ...sshUser) *siteagent.SFTPEndpoint {
 	return &siteagent.SFTPEndpoint{Address: listener.Addr().String(), HostKey: string(ssh.MarshalAuthorizedKey(key.PublicKey()))}
 }
 
-// dialSFTP connects as somebody.
+// dialSFTP connects with this authentication.
 func (r *testAgent) dialSFTP(at *siteagent.SFTPEndpoint, auth ssh.AuthMethod) (*sftp.Client, *ssh.Client, error) {
 	host, _, _, _, err := ssh.ParseAuthorizedKey([]byte(at.HostKey))
 	testkit.Must(r.T, err)
@@ -219,7 +219,7 @@ func TestSFTP(t *testing.T) {
 	}
 }
 
-// What was cut off in the middle, or has gaps, is no file.
+// An upload that breaks off or has gaps creates no file.
 func TestSFTPIsCutOff(t *testing.T) {
 	t.Parallel()
 	r := start(t, t.TempDir())
@@ -246,14 +246,14 @@ func TestSFTPIsCutOff(t *testing.T) {
 	_, err = half.Write([]byte("half of it"))
 	testkit.Must(t, err)
 	testkit.Must(t, sshConn.Close())
-	r.stop() // which waits for all who were connected
+	r.stop() // waits for all connections
 	r.wantTree(map[string]string{"local/mixed": "abcdefghi"})
 	if parts, err := os.ReadDir(filepath.Join(r.folder, "parts")); err != nil || len(parts) > 0 {
 		t.Errorf("got the parts %v (%v), want none", parts, err)
 	}
 }
 
-// A child gets a parent's files by SFTP where it is told so, and none from a host that has another key.
+// A child transfers files by SFTP if the order says so, but not from a host with another key.
 func TestPullBySFTP(t *testing.T) {
 	t.Parallel()
 	parent, child := start(t, t.TempDir()), start(t, t.TempDir())
@@ -286,7 +286,7 @@ func TestPullBySFTP(t *testing.T) {
 	}
 }
 
-// OpenSSH's client brings files, lists and gets them.
+// OpenSSH's client uploads, lists and downloads files.
 func TestOpenSSH(t *testing.T) {
 	t.Parallel()
 	program, err := exec.LookPath("sftp")
@@ -344,7 +344,7 @@ func TestOpenSSH(t *testing.T) {
 	}
 }
 
-// Files with keys are looked at whole.
+// A file with an invalid key is refused as a whole.
 func TestPeople(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "keys")

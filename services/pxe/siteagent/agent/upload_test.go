@@ -14,7 +14,7 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
 )
 
-// A file is seen once it is whole and right, and goes on where it was.
+// An uploaded file appears once it is complete and verified. An interrupted upload resumes.
 func TestUpload(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
@@ -57,7 +57,7 @@ func TestUpload(t *testing.T) {
 	r.wantTree(map[string]string{"big": content})
 }
 
-// A content that is there is not sent again, and a file is replaced at once.
+// A known content is not sent again, and a file is replaced at once.
 func TestKnownContent(t *testing.T) {
 	t.Parallel()
 	r := start(t, t.TempDir())
@@ -81,7 +81,7 @@ func TestKnownContent(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(r.folder, "files/folder")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v for an empty folder, want %v", err, fs.ErrNotExist)
 	}
-	// One that was written by hand is noticed.
+	// The agent notices files that are changed by hand.
 	testkit.Must(t, os.WriteFile(filepath.Join(r.folder, "files/one"), []byte("by hand"), 0o644))
 	all, err := r.client.GetManifest(t.Context())
 	if err != nil || len(all) != 2 || all[1] != newFile("one", "by hand") {

@@ -18,11 +18,11 @@ const url6 = "http://[2001:db8:1::1]"
 var (
 	serverAddress6  = netip.MustParseAddr("2001:db8:1::1")
 	machineAddress6 = netip.MustParseAddr("2001:db8:1::10")
-	linkLocal6      = netip.MustParseAddr("fe80::5054:ff:fe12:3456") // made of mac
+	linkLocal6      = netip.MustParseAddr("fe80::5054:ff:fe12:3456") // formed from mac
 	uuid            = &dhcpv6.DUIDUUID{UUID: [16]byte{1, 2, 3}}
 )
 
-// packet6 is one of the machine, by the DUID that iPXE and UEFI have.
+// packet6 returns a message of the machine, with the kind of DUID that iPXE and UEFI use.
 func packet6(t testing.TB, kind dhcpv6.MessageType, with ...dhcpv6.Modifier) *dhcpv6.Message {
 	t.Helper()
 	p, err := dhcpv6.NewMessage(append([]dhcpv6.Modifier{dhcpv6.WithClientID(uuid)}, with...)...)
@@ -38,7 +38,7 @@ func (s *testServer) ask6(kind dhcpv6.MessageType, with ...dhcpv6.Modifier) *dhc
 	return s.send6(packet6(s, kind, with...), netip.AddrPortFrom(linkLocal6.WithZone("eth1"), 546), 546)
 }
 
-// send6 sends a packet, and is what is answered, which has to go back to the same port of who sent it; nil: nothing.
+// send6 sends a packet and returns the reply, or nil. The reply must go to the sender's address and this port.
 func (s *testServer) send6(p dhcpv6.DHCPv6, from netip.AddrPort, port uint16) *dhcpv6.Message {
 	s.Helper()
 	reply, to := s.server.Answer6(p.ToBytes(), from)
@@ -79,7 +79,7 @@ func withIA(addresses ...netip.Addr) dhcpv6.Modifier {
 	}
 }
 
-// leased are the addresses that an answer has, those to be given up with a minus sign.
+// leased lists the addresses in a reply. A minus marks those that the client has to drop.
 func leased(r *dhcpv6.Message) (all string) {
 	for _, one := range r.Options.IANA() {
 		for _, a := range one.Options.Addresses() {
@@ -95,7 +95,7 @@ func leased(r *dhcpv6.Message) (all string) {
 	return all
 }
 
-// Each kind of firmware is sent to the iPXE that it can load by IPv6, and iPXE to the machine's script.
+// Each kind of firmware gets the iPXE that it can load over IPv6, and iPXE gets the machine's script.
 func TestBootFile6(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t, machine.Settings{}, false)
@@ -137,7 +137,7 @@ func TestBootFile6(t *testing.T) {
 	}
 }
 
-// A machine has the address that the control plane says, and gives others up.
+// A machine gets the address that the control plane names, and drops others.
 func TestLease6(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t, machine.Settings{}, false)
@@ -201,7 +201,7 @@ func TestLease6(t *testing.T) {
 	}
 }
 
-// A machine without an address of IPv6 is told what to boot, and known by the address that it makes itself.
+// A machine without an IPv6 address gets what to boot. It is known by the address that it forms itself.
 func TestOwnAddress(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t, machine.Settings{}, false)
@@ -223,7 +223,7 @@ func TestOwnAddress(t *testing.T) {
 	if s.scriptStatusAt(own) != 200 {
 		t.Error("got no script, want 200")
 	}
-	// Who says that he is a relay agent does not say where the machine is.
+	// A relay agent that is not trusted cannot say where the machine is.
 	forged, err := dhcpv6.EncapsulateRelay(
 		packet6(t, dhcpv6.MessageTypeInformationRequest, ipxe),
 		dhcpv6.MessageTypeRelayForward,
@@ -241,7 +241,7 @@ func TestOwnAddress(t *testing.T) {
 	}
 }
 
-// Beside another server there is what to boot, and no address.
+// A proxy offers what to boot, and no addresses.
 func TestProxy6(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t, machine.Settings{Discover: true}, true)
@@ -253,7 +253,7 @@ func TestProxy6(t *testing.T) {
 	}
 }
 
-// Which machine asks its own address says, or a relay agent, or its DUID.
+// A machine is identified by its link-local address, by its DUID, or by a relay agent.
 func TestClientIdentification6(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t, machine.Settings{}, false)
@@ -278,7 +278,8 @@ func TestClientIdentification6(t *testing.T) {
 	}
 }
 
-// Relay agents get back what they said, in their order, and a machine is given nothing at another port than where it has its script.
+// Relay agents get back what they sent, in their order. At another port than the one where it got its script, a machine gets no
+// reply.
 func TestRelay6(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t, machine.Settings{}, false)
@@ -336,7 +337,7 @@ func TestRelay6(t *testing.T) {
 		leased(r) != " 2001:db8:1::10" {
 		t.Fatalf("got %v, want 2001:db8:1::10", r)
 	}
-	// What was said of IPv6 holds for IPv4.
+	// A port that is pinned by IPv6 holds for IPv4.
 	if r, _ := s.ask(1, withClass("PXEClient", iana.EFI_BC)); r != nil {
 		t.Errorf("got %s by IPv4 from no port, want no answer", r.Summary())
 	}
@@ -354,7 +355,7 @@ func TestRelay6(t *testing.T) {
 	}
 }
 
-// Whatever arrives by DHCPv6, nothing falls over, and what is answered can be read.
+// No packet makes the server fail, and each reply is a valid message.
 func FuzzAnswer6(f *testing.F) {
 	from := netip.AddrPortFrom(linkLocal6.WithZone("eth1"), 546)
 	servers := map[bool]*testServer{false: newTestServer(f, machine.Settings{}, false), true: newTestServer(f, machine.Settings{}, true)}
@@ -371,7 +372,7 @@ func FuzzAnswer6(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, packet []byte, proxy bool) {
-		const maxSize = 4096 // that is read
+		const maxSize = 4096 // the server's buffer
 		reply, _ := servers[proxy].server.Answer6(packet[:min(len(packet), maxSize)], from)
 		servers[proxy].reports = nil
 		if reply == nil {

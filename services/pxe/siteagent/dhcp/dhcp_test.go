@@ -25,11 +25,11 @@ var (
 
 const url = "http://192.0.2.1"
 
-// testServer is a server that knows of one machine.
+// testServer is a server that knows one machine.
 type testServer struct {
 	testing.TB
 	server   *dhcp.Server
-	from     netip.AddrPort // withServer what is asked by IPv4
+	from     netip.AddrPort // the source of what ask sends
 	machines *machine.Machines
 	reports  []siteagent.Report
 }
@@ -55,7 +55,7 @@ func newTestServer(t testing.TB, settings machine.Settings, proxy bool) *testSer
 	return s
 }
 
-// putMachine names the machine to the server, with something changed.
+// putMachine puts the machine with a change.
 func (s *testServer) putMachine(change func(*siteagent.Machine)) {
 	s.Helper()
 	m := siteagent.Machine{
@@ -75,7 +75,7 @@ func (s *testServer) putMachine(change func(*siteagent.Machine)) {
 	}
 }
 
-// ask sends a packet of the machine, and is what is answered, and to whom; nil: nothing.
+// ask sends a message of the machine, and returns the reply, or nil, and its destination.
 func (s *testServer) ask(kind dhcpv4.MessageType, with ...dhcpv4.Modifier) (*dhcpv4.DHCPv4, netip.AddrPort) {
 	s.Helper()
 	return s.askAt(dhcpv4.ServerPort, kind, with...)
@@ -102,7 +102,7 @@ func (s *testServer) askAt(port int, kind dhcpv4.MessageType, with ...dhcpv4.Mod
 	return r, to
 }
 
-// scriptStatus is what the machine gets that asks for its script from its address.
+// scriptStatus is the status of the machine's request for its script.
 func (s *testServer) scriptStatus() int { return s.scriptStatusAt("192.0.2.10") }
 
 func (s *testServer) scriptStatusAt(address string) int {
@@ -130,7 +130,7 @@ func withServer(server netip.Addr) dhcpv4.Modifier {
 	return dhcpv4.WithOption(dhcpv4.OptServerIdentifier(server.AsSlice()))
 }
 
-// Each kind of firmware is sent to the iPXE that it can load, and iPXE to the machine's script.
+// Each kind of firmware gets the iPXE that it can load, and iPXE gets the machine's script.
 func TestBootFile(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t, machine.Settings{}, false)
@@ -177,7 +177,7 @@ func TestBootFile(t *testing.T) {
 	}
 }
 
-// A machine has the address that the control plane says, and no other; other servers' offers are theirs.
+// A machine gets the address that the control plane names, and no other. The server ignores requests to other servers.
 func TestLease(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t, machine.Settings{}, false)
@@ -261,7 +261,7 @@ func TestLease(t *testing.T) {
 	}
 }
 
-// A machine that has left its address gives it up as soon as it asks for it.
+// A machine whose address was withdrawn gives it up at its next request.
 func TestAddressIsWithdrawn(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t, machine.Settings{}, false)
@@ -300,7 +300,7 @@ func TestAddressIsWithdrawn(t *testing.T) {
 	}
 }
 
-// Whatever arrives, nothing falls over, and what is answered can be read.
+// No packet makes the server fail, and each reply is a valid message.
 func FuzzAnswer(f *testing.F) {
 	for _, kind := range []dhcpv4.MessageType{
 		dhcpv4.MessageTypeDiscover, dhcpv4.MessageTypeRequest, dhcpv4.MessageTypeInform, dhcpv4.MessageTypeDecline,

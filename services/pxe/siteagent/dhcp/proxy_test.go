@@ -14,7 +14,7 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/siteagent/machine"
 )
 
-// A relay agent gets back what it said, and a machine is given nothing at another port than where it has its script.
+// A relay agent gets back what it sent. At another port than the one where it got its script, a machine gets no reply.
 func TestRelay(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t, machine.Settings{}, false)
@@ -59,7 +59,7 @@ func TestRelay(t *testing.T) {
 			t.Errorf("got %q, want the relay agent's option as it was sent", b)
 		}
 	}
-	for _, boot := range []string{siteagent.BootInstall, siteagent.BootWait} { // also where it may have its script, and has no room any more
+	for _, boot := range []string{siteagent.BootInstall, siteagent.BootWait} { // also after it lost its slot
 		s.putMachine(func(m *siteagent.Machine) { m.Token, m.Boot = token, boot })
 		for _, with := range []dhcpv4.Modifier{relayed("eth1/0/8"), withClass("PXEClient", iana.INTEL_X86PC)} {
 			for _, kind := range []dhcpv4.MessageType{dhcpv4.MessageTypeDiscover, dhcpv4.MessageTypeRequest, dhcpv4.MessageTypeInform} {
@@ -83,7 +83,7 @@ func TestRelay(t *testing.T) {
 	}
 }
 
-// Beside another server it gives no address, and goes by the one that the machine asks that server for.
+// A proxy offers no addresses. It knows the machine by the address that it requests from the other server.
 func TestProxy(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t, machine.Settings{Discover: true}, true)

@@ -28,7 +28,7 @@ func appendText(t *testing.T, f *feed.Feed, text string) {
 	}
 }
 
-// readAll is what a reader gets who asks again and again, and looks at the numbers.
+// readAll returns all entries' texts, read in several steps, and checks their numbers.
 func readAll(t *testing.T, f *feed.Feed, after int64) (texts []string) {
 	t.Helper()
 	for {
@@ -51,7 +51,7 @@ func readAll(t *testing.T, f *feed.Feed, after int64) (texts []string) {
 	}
 }
 
-// What was said is there when the feed is opened anew, whatever became of what was not.
+// After a crash the feed has all entries that Append stored, and nothing of an incomplete one.
 func TestFeed(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
@@ -92,7 +92,7 @@ func TestFeed(t *testing.T) {
 	if err != nil || len(found.Entries) > 0 || found.Entries == nil || found.Last != 2400 {
 		t.Errorf("got %+v (%v), want an empty list and 2400 as the last", found, err)
 	}
-	// Where its history is gone, another one begins.
+	// Without its history file the feed starts another history.
 	if err := os.Remove(filepath.Join(folder, "history")); err != nil {
 		t.Fatal(err)
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/siteagent/machine"
 )
 
-// That an installation is done is reported though it could not be when the machine said so, and the agent was started anew since; the
-// machine is not installed once more meanwhile.
+// The end of an installation is reported after a restart if it could not be reported before. Meanwhile the machine is not
+// installed again.
 func TestReportIsOwed(t *testing.T) {
 	t.Parallel()
 	const token = "0123456789abcdefghijklmnop"

@@ -2,7 +2,7 @@ package tftp
 
 import "testing"
 
-// Whatever is asked, what is read of it is within its bounds.
+// Every parsed request is within the bounds.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
 		"", "\x00\x01file\x00octet\x00", "\x00\x01/a\\b\x00OCTET\x00blksize\x001468\x00tsize\x000\x00windowsize\x0016\x00timeout\x009\x00",
