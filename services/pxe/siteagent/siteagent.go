@@ -196,7 +196,7 @@ func ParseFingerprint(text string) (sum [sha256.Size]byte, err error) {
 	return [sha256.Size]byte(sum256), nil
 }
 
-// PinnedTLSConfig returns a TLS configuration that accepts only the certificate with this fingerprint, whoever signed it. If the
+// PinnedTLSConfig returns a TLS configuration that accepts only the certificate with this fingerprint, with any signature. If the
 // fingerprint is empty, a public authority must have signed the certificate.
 func PinnedTLSConfig(fingerprint string) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
