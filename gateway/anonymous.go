@@ -10,7 +10,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 )
 
-// anonymousCaller is a caller without a key that is known to be valid. His requests are counted by address.
+// anonymousCaller is a caller whose key is missing, invalid or not yet looked up. Its requests count against its network.
 type anonymousCaller struct {
 	rate    *limits.Rate[netip.Prefix]
 	header  http.Header
@@ -18,6 +18,7 @@ type anonymousCaller struct {
 	counted bool
 }
 
+// count counts the request against the network's rate limit, once however often it is called. The error is a 429.
 func (a *anonymousCaller) count(ctx context.Context) error {
 	if a.counted {
 		return nil
@@ -27,7 +28,7 @@ func (a *anonymousCaller) count(ctx context.Context) error {
 	return err
 }
 
-// refund is for who turned out to have a valid key, or may have one.
+// refund takes the count back. It is called for a caller whose key turned out to be valid, or could not be looked up.
 func (a *anonymousCaller) refund() {
 	if a.counted {
 		a.rate.Refund(a.network)
@@ -35,14 +36,16 @@ func (a *anonymousCaller) refund() {
 	}
 }
 
-// callerNetwork is what counts as one caller: an IPv4 address, or the /64 that a site's host may choose from freely.
+// callerNetwork returns the network that counts as one caller: an IPv4 address, or the /64 of an IPv6 address, because a host can
+// choose any address in its /64.
 func callerNetwork(a netip.Addr) netip.Prefix {
 	bits := 32
 	if a.Is6() {
 		bits = 64
 	}
-	p, _ := a.Prefix(bits) // of an address that is unknown: the zero Prefix, for all of these
+	p, _ := a.Prefix(bits) // an unknown address has the zero Prefix, so all such callers count as one
 	return p
 }
 
+// ownerName returns the name of an owner's counter in Redis.
 func ownerName(o principal.Owner) string { return string(o.Type) + ":" + strconv.FormatInt(o.ID, 10) }

@@ -9,28 +9,29 @@ import (
 )
 
 const (
-	// progressTimeout is for how long a caller may be waited for until the next stretch of a body is there, or until something of
-	// an answer is taken.
+	// progressTimeout is how long the gateway waits for the next progressBytes of a request body, and for a caller to read more of
+	// the response.
 	progressTimeout = 30 * time.Second
-	// progressBytes is in bytes.
+	// progressBytes is the amount of body, in bytes, that must arrive within progressTimeout.
 	progressBytes = 64 << 10
-	// drainTimeout is for how long what nobody read of a body may still come, so that the connection can be used again.
+	// drainTimeout is how long the unread rest of a body may keep arriving after the response. Once it has arrived, the connection
+	// can serve another request.
 	drainTimeout = time.Second
 )
 
-// timedBody gives up on a caller who stops sending, or sends a little now and then. An answer may wait for the rest of its
-// request's body, whether or not anybody reads it.
+// timedBody ends a request body whose caller stops sending, or sends only a trickle. The deadline lies on the connection, so a
+// response that waits for the rest of the body does not wait for ever, even if nobody reads that body.
 type timedBody struct {
 	io.ReadCloser
 	ctx             context.Context
 	connection      *http.ResponseController
 	progressTimeout time.Duration
-	remaining       time.Duration // of it, for the stretch that is under way
-	bytesRead       int           // of that stretch
+	remaining       time.Duration // of progressTimeout, for the current progressBytes
+	bytesRead       int           // of the current progressBytes
 	reachedEnd      bool
 }
 
-// limitBody puts deadlines on the request's body. What it returns is called after the answer.
+// limitBody puts deadlines on the request's body. Call the returned function after the response.
 func (g *Gateway) limitBody(r *http.Request, connection *http.ResponseController) func() {
 	if r.Body == nil || r.Body == http.NoBody {
 		return func() {}
@@ -64,11 +65,12 @@ func (b *timedBody) Read(p []byte) (int, error) {
 	}
 	if errors.Is(err, io.EOF) {
 		b.reachedEnd = true
-		_ = b.connection.SetReadDeadline(time.Time{}) // where there is a connection
+		_ = b.connection.SetReadDeadline(time.Time{}) // a request without a connection has no deadlines
 	}
 	return n, err
 }
 
+// extendDeadline gives the caller this long to send more. A request without a connection, as in tests, has no deadlines.
 func (b *timedBody) extendDeadline(d time.Duration) {
-	_ = b.connection.SetReadDeadline(time.Now().Add(d)) // where there is a connection
+	_ = b.connection.SetReadDeadline(time.Now().Add(d)) // a request without a connection has no deadlines
 }

@@ -7,11 +7,12 @@ import (
 	"strings"
 )
 
-// maxHops bounds how many proxies are believed in a row.
+// maxHops bounds how many proxies in a row the gateway trusts.
 const maxHops = 32
 
-// callerAddress is the caller's own address: the other end of the connection or, as far as that is a trusted proxy, whom
-// it says that it forwards for, and so on. What no trusted proxy vouches for is not read, nor what makes no sense.
+// callerAddress returns the caller's own address. It starts with the peer of the connection. As long as the address belongs to a
+// trusted proxy, it goes on with the address that this proxy forwards for. Headers from untrusted peers, and malformed ones, are
+// ignored.
 func (g *Gateway) callerAddress(r *http.Request) netip.Addr {
 	address := peerAddress(r)
 	if !g.isTrusted(address) {
@@ -22,20 +23,21 @@ func (g *Gateway) callerAddress(r *http.Request) netip.Addr {
 		return g.walkProxies(address, parseForwarded(f))
 	}
 	caller := g.walkProxies(address, splitNonEmpty(strings.Join(x, ",")))
-	// A proxy that sets one of the two passes on what the caller made up for the other.
+	// A proxy that sets only one of the two headers passes the other one on as the caller sent it.
 	if len(f) > 0 && g.walkProxies(address, parseForwarded(f)) != caller {
 		return address
 	}
 	return caller
 }
 
-// peerAddress is the address of the other end of the connection.
+// peerAddress returns the address of the other end of the connection.
 func peerAddress(r *http.Request) netip.Addr {
 	peer, _ := netip.ParseAddrPort(r.RemoteAddr)
 	return canonicalAddress(peer.Addr())
 }
 
-// walkProxies goes back from the nearest hop, which stands last, as long as it is a trusted proxy that speaks.
+// walkProxies follows hops from the nearest one, which is the last, while the current address is a trusted proxy and the hop can
+// be parsed.
 func (g *Gateway) walkProxies(address netip.Addr, hops []string) netip.Addr {
 	for i, hop := range slices.Backward(hops) {
 		if !g.isTrusted(address) || len(hops)-i > maxHops {
@@ -54,9 +56,10 @@ func (g *Gateway) isTrusted(a netip.Addr) bool {
 	return slices.ContainsFunc(g.config.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
+// canonicalAddress returns the address without an IPv6 zone, and as IPv4 if it is one mapped to IPv6.
 func canonicalAddress(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 
-// parseNode reads an address, with or without a port.
+// parseNode parses an address with or without a port.
 func parseNode(s string) (netip.Addr, bool) {
 	if a, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(s, "["), "]")); err == nil && a.Zone() == "" {
 		return a.Unmap(), true

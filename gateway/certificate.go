@@ -24,18 +24,18 @@ import (
 )
 
 const (
-	// certificateInterval is how often the gateway asks for another certificate when nobody wakes it, and fileInterval how
-	// often it looks into the files that are named in its place.
+	// certificateInterval is how often the gateway asks the system service for a new certificate if nothing wakes it. fileInterval
+	// is how often it reads the files that the configuration names instead.
 	certificateInterval, fileInterval = 15 * time.Second, time.Second
-	// certificateTimeout is how long it waits for one.
+	// certificateTimeout is how long the gateway waits for the system service's response.
 	certificateTimeout = 3 * time.Second
-	// acmeProtocol is what an authority of ACME negotiates who looks whether this is where a name leads (RFC 8737), and
-	// maxAuthorities bounds how many are answered at a time: anybody can say that he is one.
+	// acmeProtocol is the TLS protocol by which an ACME authority verifies a host name (RFC 8737). maxAuthorities bounds the
+	// verifications in progress, because any caller can ask for this protocol.
 	acmeProtocol   = "acme-tls/1"
 	maxAuthorities = 8
 )
 
-// certificates knows by which certificate the gateway shows callers who it is, and whether they have to look.
+// certificates holds the certificate that the gateway shows to callers, and whether callers must use TLS.
 type certificates struct {
 	config         Config
 	peers          *peers.Peers
@@ -44,22 +44,23 @@ type certificates struct {
 	authoritySlots chan struct{} // a semaphore
 	woken          <-chan struct{}
 
-	mu          sync.Mutex // of what follows
-	fileContent string     // their content
+	mu          sync.Mutex // guards the fields below
+	fileContent string     // of the certificate and key files when they were last read
 	lastError   string
-	savedCopy   *certificateCopy // nil: none is kept
+	savedCopy   *certificateCopy // nil: no copy is kept
 }
 
-// tlsState is what the system service, or a file, says. It does not change.
+// tlsState is the latest response of the system service, with the certificate of the files if the configuration names some. It is
+// immutable.
 type tlsState struct {
 	Edition   string `json:"edition"`
 	Required  bool   `json:"required"`
-	Authority string `json:"authority"` // where callers are to go by TLS
+	Authority string `json:"authority"` // host and port to which callers are redirected for TLS
 	certificatePair
-	certificate *tls.Certificate // nil: there is none
+	certificate *tls.Certificate // nil: the gateway has none
 }
 
-// certificatePair is a certificate with its private key, PEM.
+// certificatePair is a certificate chain and its private key, PEM.
 type certificatePair struct {
 	Chain string `json:"chain"`
 	Key   string `json:"key"`
@@ -71,8 +72,8 @@ func newCertificates(config Config, peers *peers.Peers, woken <-chan struct{}, l
 	return c
 }
 
-// follow looks for another certificate until ctx ends. The system service is asked again and again where it is away: meanwhile
-// the last one counts. away is why it could not be asked before.
+// follow keeps the certificate up to date until ctx ends. While the system service is away, it retries every second and the last
+// certificate stays in use. askErr is the error of the last attempt before the call, if there was one.
 func (c *certificates) follow(ctx context.Context, askErr error) {
 	for askedAt := time.Now(); ; {
 		interval := certificateInterval
@@ -100,7 +101,7 @@ func (c *certificates) follow(ctx context.Context, askErr error) {
 	}
 }
 
-// refresh asks the system service once, and looks into the files.
+// refresh asks the system service once, and reads the files. The error says why the service could not be asked.
 func (c *certificates) refresh(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -118,7 +119,7 @@ func (c *certificates) refresh(ctx context.Context) error {
 	return askErr
 }
 
-// apply goes by what was told from now on. Why a certificate cannot be used is logged once.
+// apply makes next the current state. It logs why a certificate cannot be used, once for each reason.
 func (c *certificates) apply(next tlsState, askErr error) {
 	current := c.state.Load()
 	useErr := c.loadCertificate(&next, current)
@@ -128,14 +129,15 @@ func (c *certificates) apply(next tlsState, askErr error) {
 		useErr = c.savedCopy.write(&next)
 	}
 	if useErr != nil && useErr.Error() != c.lastError {
-		c.log.Error("the certificate for callers cannot be used or kept", "error", useErr)
+		c.log.Error("use or save callers' certificate failed", "error", useErr)
 		c.lastError = useErr.Error()
 	} else if useErr == nil {
 		c.lastError = ""
 	}
 }
 
-// loadCertificate reads the certificate: that of the files where some are named, and the earlier one where they do not fit together.
+// loadCertificate parses the certificate of next. If the configuration names files, it is the one in the files. If the new
+// certificate and key do not fit together, next keeps the certificate of current.
 func (c *certificates) loadCertificate(next, current *tlsState) error {
 	if c.config.TLSCertificate == "" {
 		if next.certificate != nil || next.Chain == "" {
@@ -144,7 +146,7 @@ func (c *certificates) loadCertificate(next, current *tlsState) error {
 		certificate, err := tls.X509KeyPair([]byte(next.Chain), []byte(next.Key))
 		if err != nil {
 			next.Edition, next.certificatePair, next.certificate = current.Edition, current.certificatePair, current.certificate
-			return fmt.Errorf("read the certificate that the system service answers: %w", err)
+			return fmt.Errorf("parse the certificate from the system service: %w", err)
 		}
 		next.certificate = &certificate
 		return nil
@@ -158,14 +160,14 @@ func (c *certificates) loadCertificate(next, current *tlsState) error {
 	if content := string(chain) + string(key); content != c.fileContent {
 		certificate, err := tls.X509KeyPair(chain, key)
 		if err != nil {
-			return fmt.Errorf("read the certificate in %s and %s: %w", c.config.TLSCertificate, c.config.TLSKey, err)
+			return fmt.Errorf("parse the certificate in %s and %s: %w", c.config.TLSCertificate, c.config.TLSKey, err)
 		}
 		c.fileContent, next.certificate = content, &certificate
 	}
 	return nil
 }
 
-// AddTLSListener accepts connections by TLS, too, where the configuration has an address for them.
+// AddTLSListener returns a listener that also accepts TLS connections, if the configuration has an address for them.
 func (g *Gateway) AddTLSListener(plain net.Listener) (net.Listener, error) {
 	if g.config.TLSListen == "" {
 		return plain, nil
@@ -177,16 +179,16 @@ func (g *Gateway) AddTLSListener(plain net.Listener) (net.Listener, error) {
 	return process.WithTLS(plain, encrypted, g.TLSConfig()), nil
 }
 
-// TLSConfig is how callers are met who connect by TLS: by the newest certificate.
+// TLSConfig returns the configuration for callers that connect by TLS. Each handshake uses the newest certificate.
 func (g *Gateway) TLSConfig() *tls.Config { return g.certificates.tlsConfig() }
 
-// Checks are of what the configuration names for TLS.
+// Checks returns the checks of the configuration's TLS settings.
 func (c *Config) Checks() (checks []health.Check) {
 	if c.TLSListen != "" {
 		checks = append(checks, process.CheckListen("IRONPLANE_TLS_LISTEN", c.TLSListen))
 	}
 	if c.TLSCertificate != "" || c.TLSKey != "" {
-		checks = append(checks, health.Check{Name: "IRONPLANE_TLS_CERTIFICATE: it fits to IRONPLANE_TLS_KEY", Ask: func(context.Context) error {
+		checks = append(checks, health.Check{Name: "IRONPLANE_TLS_CERTIFICATE: it matches IRONPLANE_TLS_KEY", Ask: func(context.Context) error {
 			_, err := tls.LoadX509KeyPair(c.TLSCertificate, c.TLSKey)
 			return err
 		}})
@@ -215,13 +217,13 @@ func (c *certificates) tlsConfig() *tls.Config {
 	}
 }
 
-// acmeConfig is how an authority of ACME is met that looks whether this is where a name leads.
+// acmeConfig returns the TLS configuration for an ACME authority that verifies a host name.
 func (c *certificates) acmeConfig(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 	select {
 	case c.authoritySlots <- struct{}{}:
 		defer func() { <-c.authoritySlots }()
 	default:
-		return nil, errors.New("too many authorities look at once")
+		return nil, errors.New("too many ACME verifications are in progress")
 	}
 	ctx, cancel := context.WithTimeout(
 		principal.With(hello.Context(), &principal.Call{Peer: principal.Gateway, RequestID: rand.Text()}),
@@ -244,14 +246,14 @@ func (c *certificates) acmeConfig(hello *tls.ClientHelloInfo) (*tls.Config, erro
 	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{acmeProtocol}, Certificates: []tls.Certificate{certificate}}, nil
 }
 
-// checkExpiry fails where callers get no certificate that they believe for much longer.
+// checkExpiry returns an error if less than a twelfth of the certificate's lifetime remains.
 func (c *certificates) checkExpiry(context.Context) error {
 	certificate := c.state.Load().certificate
 	switch {
 	case c.config.TLSListen == "" || certificate == nil:
 		return nil
 	case time.Until(certificate.Leaf.NotAfter) < certificate.Leaf.NotAfter.Sub(certificate.Leaf.NotBefore)/12:
-		return fmt.Errorf("the certificate for callers ends at %s", certificate.Leaf.NotAfter.UTC().Format(time.RFC3339))
+		return fmt.Errorf("the certificate for callers expires at %s", certificate.Leaf.NotAfter.UTC().Format(time.RFC3339))
 	}
 	return nil
 }

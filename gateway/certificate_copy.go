@@ -12,7 +12,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-// certificateCopy is a file with what the system service said last, for a gateway that starts while it is away.
+// certificateCopy is a sealed file with the last response of the system service. A gateway that starts while the service is away
+// uses it.
 type certificateCopy struct {
 	path string
 	box  *seal.Box
@@ -20,8 +21,8 @@ type certificateCopy struct {
 
 var copyField = seal.Place{Table: "gateway", Column: "certificate"}
 
-// KeepCertificate keeps a sealed copy of the certificate in a file, and goes by the one that is there until the system service
-// answers.
+// KeepCertificate keeps a sealed copy of the certificate in a file. If the gateway has no certificate yet, it uses the one in the
+// file until the system service responds.
 func (g *Gateway) KeepCertificate(file string, box *seal.Box) error {
 	c := g.certificates
 	c.mu.Lock()
@@ -39,6 +40,7 @@ func (g *Gateway) KeepCertificate(file string, box *seal.Box) error {
 	return err
 }
 
+// read returns the saved state, or nil if there is no file.
 func (k *certificateCopy) read() (*tlsState, error) {
 	sealed, err := os.ReadFile(k.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -49,27 +51,27 @@ func (k *certificateCopy) read() (*tlsState, error) {
 	}
 	text, err := k.box.Open(copyField, sealed)
 	if err != nil {
-		return nil, fmt.Errorf("read the copy of the certificate in %s: %w", k.path, err)
+		return nil, fmt.Errorf("unseal the copy of the certificate in %s: %w", k.path, err)
 	}
 	state := new(tlsState)
 	if err := json.Unmarshal([]byte(text.Reveal()), state); err != nil {
-		return nil, errors.New("decode the copy of the certificate") // err might show a part
+		return nil, errors.New("decode the copy of the certificate") // the cause could contain a part of the key
 	}
 	return state, nil
 }
 
-// write replaces the copy, all of it or nothing.
+// write replaces the file atomically. It does nothing if no copy is kept.
 func (k *certificateCopy) write(state *tlsState) error {
 	if k == nil {
 		return nil
 	}
 	text, err := json.Marshal(state)
 	if err != nil {
-		return errors.New("encode the copy of the certificate") // err might show a part
+		return errors.New("encode the copy of the certificate") // the cause could contain a part of the key
 	}
-	file, err := os.CreateTemp(filepath.Dir(k.path), ".new-") // mode 0600
+	file, err := os.CreateTemp(filepath.Dir(k.path), ".new-") // its mode is 0600
 	if err != nil {
-		return fmt.Errorf("keep a copy of the certificate: %w", err)
+		return fmt.Errorf("save a copy of the certificate: %w", err)
 	}
 	defer os.Remove(file.Name())
 	_, err = file.Write(k.box.Seal(copyField, secret.New(string(text))))
@@ -77,7 +79,7 @@ func (k *certificateCopy) write(state *tlsState) error {
 		err = os.Rename(file.Name(), k.path)
 	}
 	if err != nil {
-		return fmt.Errorf("keep a copy of the certificate: %w", err)
+		return fmt.Errorf("save a copy of the certificate: %w", err)
 	}
 	return nil
 }

@@ -11,10 +11,11 @@ import (
 	"github.com/rs/cors"
 )
 
-// Origins are those of web pages whose scripts may call: https://panel.example.com.
+// Origins are the origins of web pages whose scripts may call the API, such as https://panel.example.com.
 type Origins []string
 
-// UnmarshalText reads origins with commas between them, as browsers write them: nothing else would ever be one.
+// UnmarshalText parses a comma-separated list of origins. Each must be written exactly as browsers send it, because any other text
+// would never match.
 func (o *Origins) UnmarshalText(text []byte) error {
 	*o = nil
 	for part := range strings.SplitSeq(string(text), ",") {
@@ -53,11 +54,11 @@ func isOrigin(text string) bool {
 	}
 }
 
-// preflightTTL is for how long a browser goes by what it was told, the longest that any does.
+// preflightTTL is how long a browser caches the response to a preflight. It is the longest time that browsers accept.
 const preflightTTL = 2 * time.Hour
 
-// newCORS answers browsers who ask whether a page of another origin may call. Keys travel in headers that scripts set, never
-// in cookies, so none are allowed.
+// newCORS returns the handler of preflight requests. Keys travel in headers that scripts set, never in cookies, so credentials are
+// not allowed.
 func newCORS(origins Origins) *cors.Cors {
 	if len(origins) == 0 {
 		return nil
@@ -86,7 +87,8 @@ func newCORS(origins Origins) *cors.Cors {
 	})
 }
 
-// isPreflight tells whether a browser asks before it sends what a page wants to: without a key, and for no service.
+// isPreflight reports whether a browser asks for permission before it sends a page's request. Such a request has no key and
+// reaches no service.
 func (g *Gateway) isPreflight(r *http.Request) bool {
 	return g.cors != nil && r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != ""
 }

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// extractCredentials answers the request's key and takes it out of the request, so that it reaches neither a service
-// nor a log. Where keys in the query are not looked at, they are taken out all the same. carried tells whether there was
-// anything that only its holder is to know.
+// extractCredentials returns the request's key and removes it from the request, so that it reaches neither a service nor a log. A
+// key in the query is removed even if inQuery is false and the gateway ignores it. hasSecret reports whether the request carried a
+// credential in any form.
 func extractCredentials(r *http.Request, inQuery bool) (key string, hasSecret bool) {
 	key = r.Header.Get("X-Api-Key")
 	hasSecret = key != "" || r.Header.Get("Authorization") != ""
@@ -29,6 +29,7 @@ func extractCredentials(r *http.Request, inQuery bool) (key string, hasSecret bo
 	return key, hasSecret
 }
 
+// removeKey returns a query without its parameter "key", and that parameter's value.
 func removeKey(query string) (rest, key string) {
 	var kept []string
 	for part := range strings.SplitSeq(query, "&") {

@@ -2,8 +2,8 @@ package gateway
 
 import "strings"
 
-// parseForwarded is whom each hop of Forwarded headers (RFC 7239) was for, the nearest hop last. A hop that does not say
-// is empty, and so are all of a header that is malformed.
+// parseForwarded returns the "for" parameter of each element of Forwarded headers (RFC 7239), the nearest hop last. An element
+// without that parameter is an empty hop. A malformed header ends the list with one.
 func parseForwarded(headers []string) []string {
 	var hops []string
 	for _, header := range headers {
@@ -20,7 +20,7 @@ func parseForwarded(headers []string) []string {
 	return hops
 }
 
-// parseForwardedElement reads name=value pairs up to a comma, behind which there is more.
+// parseForwardedElement parses name=value pairs up to a comma. more reports whether another element follows.
 func parseForwardedElement(s string) (hop, rest string, more, ok bool) {
 	for {
 		s = strings.TrimLeft(s, " \t")
@@ -49,7 +49,7 @@ func parseForwardedElement(s string) (hop, rest string, more, ok bool) {
 	}
 }
 
-// parseForwardedValue reads a token or a quoted string.
+// parseForwardedValue parses a token or a quoted string.
 func parseForwardedValue(s string) (value, rest string, ok bool) {
 	if !strings.HasPrefix(s, `"`) {
 		end := strings.IndexAny(s, ",; \t\"")

@@ -1,5 +1,5 @@
-// Package gateway is the one public door: it finds out whose key a request carries and hands the request, with the
-// principal, to the service that owns its path. It understands no bodies and knows no resource.
+// Package gateway serves the public API. It finds the principal of a request's key, and forwards the request with the
+// principal to the service that owns its path. It parses no bodies and knows no resources.
 package gateway
 
 import (
@@ -27,14 +27,14 @@ import (
 	"github.com/ironplane/ironplane/pkg/wake"
 )
 
-// Config is what operators decide about a gateway's process.
+// Config is the gateway's part of the environment.
 type Config struct {
-	TrustedProxies []netip.Prefix   `env:"IRONPLANE_TRUSTED_PROXIES" doc:"whose X-Forwarded-For and Forwarded count: addresses and CIDRs, with commas"`
-	CORSOrigins    Origins          `env:"IRONPLANE_CORS_ORIGINS" doc:"web pages of these origins may call from browsers: https://panel.example.com, with commas"`
-	TLSListen      string           `env:"IRONPLANE_TLS_LISTEN" doc:"the address to serve on by TLS, beside the other one: 0.0.0.0:443"`
-	TLSCertificate string           `env:"IRONPLANE_TLS_CERTIFICATE" doc:"the file of the certificate for that, with those between it and the authority's, PEM; empty: the one that the system service obtains"`
-	TLSKey         string           `env:"IRONPLANE_TLS_KEY" doc:"the file of its private key, PEM"`
-	Maintenance    maintenance.File `env:"IRONPLANE_MAINTENANCE" doc:"a file: as long as it is there, changes are refused, for the reason that it holds, and jobs pause"`
+	TrustedProxies []netip.Prefix   `env:"IRONPLANE_TRUSTED_PROXIES" doc:"proxies whose X-Forwarded-For and Forwarded headers are trusted: addresses and CIDRs, separated by commas"`
+	CORSOrigins    Origins          `env:"IRONPLANE_CORS_ORIGINS" doc:"origins of web pages that may call the API from browsers, separated by commas: https://panel.example.com"`
+	TLSListen      string           `env:"IRONPLANE_TLS_LISTEN" doc:"an additional address to serve TLS on: 0.0.0.0:443"`
+	TLSCertificate string           `env:"IRONPLANE_TLS_CERTIFICATE" doc:"a PEM file with the certificate for TLS, followed by its intermediate certificates; empty: the certificate that the system service obtains"`
+	TLSKey         string           `env:"IRONPLANE_TLS_KEY" doc:"a PEM file with the private key of IRONPLANE_TLS_CERTIFICATE"`
+	Maintenance    maintenance.File `env:"IRONPLANE_MAINTENANCE" doc:"a file that stops all changes and jobs while it exists; callers see its content as the reason"`
 }
 
 // Gateway serves the public API.
@@ -45,7 +45,7 @@ type Gateway struct {
 	peers              *peers.Peers
 	keys               *keys
 	ownerRate          *limits.Rate[principal.Owner]
-	keyConcurrency     *limits.Concurrency[int64] // so that a key that leaked leaves its owner enough to revoke it
+	keyConcurrency     *limits.Concurrency[int64] // half of an owner's limit, so that a leaked key leaves the owner enough to revoke it
 	ownerConcurrency   *limits.Concurrency[principal.Owner]
 	addressConcurrency *limits.Concurrency[netip.Prefix]
 	addressRate        *limits.Rate[netip.Prefix]
@@ -61,9 +61,9 @@ type Gateway struct {
 	stopFollowing      func()
 }
 
-// New makes a gateway in front of these services. An upstream is what serves a service's requests: in one process,
-// the service's handler itself. Peers are the same services for the gateway's own questions. The client is one that
-// cache.Open made, and the bus tells when settings were changed. Close ends it.
+// New returns a gateway in front of these services. upstreams serve the services' requests: in a single process they are the
+// services' handlers. peers reach the same services for the gateway's own questions. client must come from cache.Open. wakes
+// announces changed settings and certificates. Call Close at the end.
 func New(
 	config Config,
 	upstreams map[string]http.Handler,
@@ -100,7 +100,7 @@ func New(
 	return g
 }
 
-// Close ends what the gateway does besides answering. It is for when it answers no more.
+// Close ends the gateway's background tasks. Call it when the gateway serves no more requests.
 func (g *Gateway) Close() {
 	g.watcher.Close()
 	g.keyUsage.Close()
@@ -110,10 +110,10 @@ func (g *Gateway) Close() {
 var (
 	apiVersion = []string{"1"}
 	noSniff    = []string{"nosniff"}
-	noStore    = []string{"no-store"} // unless who answers says otherwise
+	noStore    = []string{"no-store"} // the default; a service may say otherwise
 )
 
-// setCommonHeaders says what every answer says.
+// setCommonHeaders sets the headers that every response has.
 func setCommonHeaders(header http.Header, requestID string) {
 	header["X-Request-Id"] = []string{requestID}
 	header["Api-Version"] = apiVersion
@@ -121,6 +121,7 @@ func setCommonHeaders(header http.Header, requestID string) {
 	header["Cache-Control"] = noStore
 }
 
+// ServeHTTP serves one request: it reads the credentials, watches the key while the request runs, and writes the access log.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	call := &principal.Call{Peer: principal.Gateway, IP: g.callerAddress(r), RequestID: requestID(r), Agent: r.UserAgent()}
 	setCommonHeaders(w.Header(), call.RequestID)
@@ -146,11 +147,11 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		e.resume()
 		problem.Write(e, r, g.log, revoked)
 	case err == nil:
-	case ctx.Err() == nil, problem.Is(err, problem.BadRequest): // who falls silent within a body ends the context, and is there
+	case ctx.Err() == nil, problem.Is(err, problem.BadRequest): // a caller that stops within a body ends the context, but is still there
 		problem.Write(e, r, g.log, err)
 	}
 	if e.status == 0 {
-		if ctx.Err() != nil { // its caller has left, or has closed his half: nobody knows what was done
+		if ctx.Err() != nil { // the caller has left or closed its half: nobody knows whether the request was done
 			panic(http.ErrAbortHandler)
 		}
 		e.WriteHeader(http.StatusOK)
@@ -158,7 +159,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	e.isComplete = true
 }
 
-// serve lets the request in and passes it on, or says why not.
+// serve admits the request and forwards it, or returns the reason for a refusal.
 func (g *Gateway) serve(e *recorder, r *http.Request, stop context.CancelCauseFunc, call *principal.Call, key string) error {
 	preflight := g.isPreflight(r)
 	if preflight {
@@ -190,7 +191,7 @@ func (g *Gateway) serve(e *recorder, r *http.Request, stop context.CancelCauseFu
 			if revocationCause(r.Context()) == nil {
 				return
 			}
-			if p := recover(); p != nil && p != http.ErrAbortHandler { // by which a service gives up whose caller has left
+			if p := recover(); p != nil && p != http.ErrAbortHandler { // services panic with ErrAbortHandler when their caller has left
 				panic(p)
 			}
 		}()
@@ -208,7 +209,7 @@ func (g *Gateway) serve(e *recorder, r *http.Request, stop context.CancelCauseFu
 	return g.forward(e, r, call, key, watched)
 }
 
-// forward hands the request to its service, once its body is there.
+// forward buffers the request's body and sends the request to its service.
 func (g *Gateway) forward(e *recorder, r *http.Request, call *principal.Call, key string, watched *watchedRequest) error {
 	upstream, ok := g.upstreams[e.service]
 	if !ok {
@@ -220,13 +221,13 @@ func (g *Gateway) forward(e *recorder, r *http.Request, call *principal.Call, ke
 	if err := trimHead(r, e.service); err != nil {
 		return err
 	}
-	hasBody := r.ContentLength != 0 // the body may come at any time
+	hasBody := r.ContentLength != 0 // the body may take any time to arrive
 	release, err := g.bufferBody(r, call)
 	if err != nil {
 		return err
 	}
 	defer release()
-	if watched != nil && hasBody { // what it may do was decided before its body came
+	if watched != nil && hasBody { // the key was checked before the body arrived
 		decided, err := g.recheckKey(r.Context(), call.IP, key)
 		if err != nil {
 			return err
@@ -238,7 +239,7 @@ func (g *Gateway) forward(e *recorder, r *http.Request, call *principal.Call, ke
 	return nil
 }
 
-// recheckKey is for a request that was let in, and waited.
+// recheckKey decides about the key again, for a request that was admitted and then waited for its body.
 func (g *Gateway) recheckKey(ctx context.Context, ip netip.Addr, key string) (decision, error) {
 	decided, err := g.keys.decide(ctx, key, func(context.Context) error { return nil })
 	if errors.Is(err, errNoSuchKey) {
@@ -250,24 +251,25 @@ func (g *Gateway) recheckKey(ctx context.Context, ip netip.Addr, key string) (de
 	return decided, decided.checkNetwork(ip)
 }
 
+// errLookupUnavailable returns the 503 for a key that cannot be verified at the moment.
 func errLookupUnavailable(cause error) error {
-	f := problem.New(problem.Unavailable, "Keys cannot be looked up right now.").Because(cause)
+	f := problem.New(problem.Unavailable, "API keys cannot be verified right now. Try again in a second.").Because(cause)
 	f.RetryAfter = time.Second
 	return f
 }
 
-// admit finds out who calls, nobody where the request carries no key, and holds everybody to his limit.
+// admit finds the caller, and counts the request against the caller's rate limit. A request without a key has no principal.
 func (g *Gateway) admit(ctx context.Context, e *recorder, ip netip.Addr, key string) (decided decision, err error) {
 	caller := &anonymousCaller{rate: g.addressRate, header: e.Header(), network: callerNetwork(ip)}
 	if key == "" {
-		if e.route == healthPath { // asked often by who watches over us, and costs nothing
+		if e.route == healthPath { // cheap, and monitoring asks for it often
 			return decided, nil
 		}
 		return decided, caller.count(ctx)
 	}
 	decided, err = g.keys.decide(ctx, key, caller.count)
 	if err == nil {
-		if networkErr := decided.checkNetwork(ip); networkErr != nil { // who has found the key uses up his own limit, and not its owner's
+		if networkErr := decided.checkNetwork(ip); networkErr != nil { // a thief uses up the thief's own limit, not the owner's
 			if err := caller.count(ctx); err != nil {
 				return decided, err
 			}
@@ -285,7 +287,7 @@ func (g *Gateway) admit(ctx context.Context, e *recorder, ip netip.Addr, key str
 	if problem.Is(err, problem.TooManyRequests) {
 		return decided, err
 	}
-	if ctx.Err() == nil { // else nobody knows what he would have been told, and anybody can leave
+	if ctx.Err() == nil { // leaving before the result is known must not be free, or guessing would be
 		caller.refund()
 	}
 	return decided, errLookupUnavailable(err)

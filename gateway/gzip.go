@@ -11,8 +11,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 )
 
-// inflate has a compressed body read as what it says: all limits are of that, and nobody behind the gateway, the
-// fingerprint of an Idempotency-Key included, hears that it was compressed.
+// inflate makes the request's body read as what it is without compression. All limits, and the fingerprint of an Idempotency-Key,
+// apply to the inflated body, and no service learns that the body was compressed.
 func inflate(r *http.Request, header http.Header) error {
 	coding := strings.ToLower(strings.TrimSpace(strings.Join(r.Header["Content-Encoding"], ",")))
 	if r.ContentLength == 0 {
@@ -24,12 +24,15 @@ func inflate(r *http.Request, header http.Header) error {
 		r.Body, r.ContentLength = &inflatedBody{ReadCloser: r.Body}, -1
 	default:
 		header["Accept-Encoding"] = []string{"gzip"}
-		return problem.New(problem.UnsupportedMedia, "Of the codings of a body, gzip alone is understood.")
+		return problem.New(
+			problem.UnsupportedMedia,
+			"The Content-Encoding of the body is not supported. Send the body with gzip, or without compression.",
+		)
 	}
 	return nil
 }
 
-// inflatedBody is a body that is read from a compressed one.
+// inflatedBody inflates a compressed body as it is read.
 type inflatedBody struct {
 	io.ReadCloser
 	reader *gzip.Reader // nil before the first read
@@ -44,7 +47,7 @@ func (i *inflatedBody) Read(p []byte) (n int, err error) {
 	}
 	_, corrupt := errors.AsType[flate.CorruptInputError](err)
 	if corrupt || errors.Is(err, gzip.ErrHeader) || errors.Is(err, gzip.ErrChecksum) || errors.Is(err, io.ErrUnexpectedEOF) {
-		err = problem.New(problem.BadRequest, "The body is not whole or not gzip, which Content-Encoding says it is.").Because(err)
+		err = problem.New(problem.BadRequest, "The body is incomplete or not valid gzip, although its Content-Encoding is gzip.").Because(err)
 	}
 	return n, err
 }

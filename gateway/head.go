@@ -8,15 +8,15 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 )
 
-// maxHeadBytes bounds what of a request's head is handed to a service, in bytes: well below what its HTTP server takes
-// (process.Serve), since who is calling comes on top.
+// maxHeadBytes bounds the part of a request's head that is forwarded to a service, in bytes. It is well below what the service's
+// HTTP server accepts (process.Serve), because the gateway adds the call.
 const maxHeadBytes = 24 << 10
 
-// trimHead leaves of a head what services read, whether or not they are in this process: what their HTTP servers would
-// refuse never reaches them.
+// trimHead removes the headers that services do not read, whether or not the service is in this process. It returns an error for a
+// head that the service's HTTP server would refuse.
 func trimHead(r *http.Request, service string) error {
 	for name := range r.Header {
-		if name != "Expect" && !slices.Contains(proxy.ForwardedHeaders, name) { // Expect is for the body, and goes no further
+		if name != "Expect" && !slices.Contains(proxy.ForwardedHeaders, name) { // the gateway needs Expect to read the body
 			delete(r.Header, name)
 		}
 	}
@@ -28,7 +28,11 @@ func trimHead(r *http.Request, service string) error {
 		}
 	}
 	if size > maxHeadBytes {
-		return problem.New(http.StatusRequestHeaderFieldsTooLarge, "Path, query and headers are longer than %d bytes.", maxHeadBytes)
+		return problem.New(
+			http.StatusRequestHeaderFieldsTooLarge,
+			"Path, query and headers together are longer than %d bytes. Shorten them.",
+			maxHeadBytes,
+		)
 	}
 	return nil
 }

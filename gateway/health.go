@@ -13,7 +13,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/mesh"
 )
 
-// Checks are whether the services answer. Without one of them a gateway serves the others; without any it serves nobody.
+// Checks returns a check of each service, and of the certificate. Without one service the gateway still serves the others, so only
+// the check "services" is required: it fails if none responds.
 func (g *Gateway) Checks() []health.Check {
 	all := []health.Check{{Name: "services", Ask: g.checkAnyService}}
 	for _, service := range catalog.Names() {
@@ -25,7 +26,7 @@ func (g *Gateway) Checks() []health.Check {
 	return append(all, health.Check{Name: "certificate for callers", Optional: true, Ask: g.certificates.checkExpiry})
 }
 
-// checkService asks for what no service has: that it says so will do.
+// checkService asks for a path that no service has. A 404 is enough to show that the service responds.
 func (g *Gateway) checkService(ctx context.Context, service string) error {
 	ctx = principal.With(ctx, &principal.Call{RequestID: rand.Text()})
 	err := g.peers.Ask(ctx, service, "/internal/none", nil)
@@ -35,7 +36,7 @@ func (g *Gateway) checkService(ctx context.Context, service string) error {
 	return nil
 }
 
-// checkAnyService asks all of them, until one has answered.
+// checkAnyService asks all services at once, and returns as soon as one has responded.
 func (g *Gateway) checkAnyService(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -51,7 +52,7 @@ func (g *Gateway) checkAnyService(ctx context.Context) error {
 	}
 	checks.Wait()
 	if !reachable.Load() {
-		return errors.New("none of the services answers")
+		return errors.New("no service responds")
 	}
 	return nil
 }

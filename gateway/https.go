@@ -8,8 +8,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 )
 
-// requireHTTPS refuses a request that came by plain HTTP where TLS is required, or sends its caller where that is spoken. Who
-// sent along a secret is not sent on: he would go on telling everybody, and never hear of it.
+// requireHTTPS refuses a request over plain HTTP if TLS is required, or redirects it. A request with a secret is not redirected:
+// its caller would never notice, and keep sending the secret unencrypted.
 func (g *Gateway) requireHTTPS(e *recorder, r *http.Request, ip netip.Addr, hasSecret bool) error {
 	state := g.certificates.state.Load()
 	canTLS := g.config.TLSListen != "" && state.certificate != nil || len(g.config.TrustedProxies) > 0
@@ -25,7 +25,7 @@ func (g *Gateway) requireHTTPS(e *recorder, r *http.Request, ip netip.Addr, hasS
 	if hasSecret || r.Method != http.MethodGet && r.Method != http.MethodHead || state.Authority == "" {
 		return problem.New(
 			problem.Forbidden,
-			"The API is to be called by https alone. Whatever secret this request carried has been seen by others.",
+			"This API accepts https only. A key or password in this request was sent unencrypted: replace it.",
 		)
 	}
 	e.Header().Set("Location", "https://"+state.Authority+r.URL.RequestURI())
@@ -33,10 +33,10 @@ func (g *Gateway) requireHTTPS(e *recorder, r *http.Request, ip netip.Addr, hasS
 	return nil
 }
 
-// acmeChallengePath is where authorities of ACME ask, by plain HTTP.
+// acmeChallengePath is where ACME authorities look, over plain HTTP.
 const acmeChallengePath = "/.well-known/acme-challenge/"
 
-// isPlainHTTP tells whether the request came by plain HTTP, as far as one can see from here.
+// isPlainHTTP reports whether the request came over plain HTTP, as far as the gateway or a trusted proxy knows.
 func (g *Gateway) isPlainHTTP(r *http.Request) bool {
 	return r.TLS == nil &&
 		!(g.isTrusted(peerAddress(r)) && strings.EqualFold(strings.Join(r.Header.Values("X-Forwarded-Proto"), ","), "https"))

@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	// keyUsageInterval is how often identity is told which keys were used, and keyUsageTimeout how long that may take.
+	// keyUsageInterval is how often identity is told which keys were used, and keyUsageTimeout how long each request may take.
 	keyUsageInterval = 5 * time.Second
 	keyUsageTimeout  = 5 * time.Second
-	// maxNotedKeys is how many keys are noted until then, and keyUsageBatch of how many identity is told in one question.
+	// maxNotedKeys bounds how many keys are noted between two reports, and keyUsageBatch how many keys one request names.
 	maxNotedKeys  = 100_000
 	keyUsageBatch = 1000
 )
 
-// keyUsage are the keys that were used of late. Identity is told now and then; what it cannot be told of is forgotten.
+// keyUsage notes which keys are used, and reports them to identity. Keys that cannot be reported are dropped.
 type keyUsage struct {
 	peers mesh.Peers
 	stop  context.CancelFunc
@@ -34,7 +34,7 @@ type keyUsage struct {
 	keys map[int64]struct{}
 }
 
-// newKeyUsage works until Close.
+// newKeyUsage returns a keyUsage that reports until Close.
 func newKeyUsage(peers mesh.Peers) *keyUsage {
 	ctx, stop := context.WithCancel(principal.With(context.Background(), &principal.Call{Peer: principal.Gateway, RequestID: rand.Text()}))
 	u := &keyUsage{peers: peers, stop: stop, keys: map[int64]struct{}{}}
@@ -53,12 +53,13 @@ func newKeyUsage(peers mesh.Peers) *keyUsage {
 	return u
 }
 
-// Close ends it.
+// Close ends the reports.
 func (u *keyUsage) Close() {
 	u.stop()
 	u.tasks.Wait()
 }
 
+// note notes that a key was used.
 func (u *keyUsage) note(key int64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -67,6 +68,7 @@ func (u *keyUsage) note(key int64) {
 	}
 }
 
+// report sends the noted keys to identity.
 func (u *keyUsage) report(ctx context.Context) {
 	u.mu.Lock()
 	used := u.keys

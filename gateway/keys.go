@@ -23,25 +23,26 @@ import (
 )
 
 const (
-	// maxDecisionAge is how old what was found of a key may be when it decides, and so how long a revoked key may still work.
+	// maxDecisionAge is how old the result of a look-up may be when it decides about a request. It is how long a revoked key may
+	// still work.
 	maxDecisionAge = 100 * time.Millisecond
-	// maxReuseAge is how old it may be to decide another request without a look-up: young enough for the watch to end that
-	// request within maxDecisionAge.
+	// maxReuseAge is how old a result may be to admit another request without a look-up. It is short, so that the watcher can end
+	// that request within maxDecisionAge.
 	maxReuseAge = 30 * time.Millisecond
-	// maxCachedKeys bounds how many keys it remembers.
+	// maxCachedKeys bounds how many keys are cached.
 	maxCachedKeys = 100_000
-	// lookupTimeout is how long finding out may take.
+	// lookupTimeout is how long a look-up may take.
 	lookupTimeout = 7 * time.Second
 )
 
 var (
 	errNoSuchKey = errors.New("no such key")
-	// errNoEntry says that there is no entry of a key, so that only its origin can tell.
+	// errNoEntry means that Redis has no entry of an unknown key, so only its origin knows whether the key exists.
 	errNoEntry = errors.New("no entry of the key")
 )
 
-// keys turns a key into a principal: from memory, from the entries in Redis, or by asking who owns the key and who
-// owns its owner.
+// keys finds the principal of a key: in its cache, in the entries in Redis, or by asking the service that owns the key and the
+// service that owns its owner.
 type keys struct {
 	entries *keycache.Store
 	peers   mesh.Peers
@@ -54,51 +55,52 @@ type keys struct {
 	admissions sync.Map // [32]byte, the hash of a key, to its *admission
 }
 
-// admission is an unknown key's, for all who wait until its origin has answered.
+// admission is the permission to ask the origin about an unknown key. All requests that wait for the same answer share it.
 type admission struct {
 	mu        sync.Mutex
 	isGranted bool
 }
 
-// importState says whether there are keys that were not made here.
+// importState says whether there are keys that were imported from another system.
 type importState struct {
 	any  bool
 	asOf time.Time
 }
 
-// resolvedKey is what was found out of a key. It does not change.
+// resolvedKey is the result of a look-up. It is immutable.
 type resolvedKey struct {
-	principal *principal.Principal // nil: nobody
+	principal *principal.Principal // nil: the key does not exist or is not valid
 	expires   *time.Time
-	networks  []netip.Prefix // that the key is good from; none: all
-	asOf      time.Time      // it was so then, or later
+	networks  []netip.Prefix // in which the key can be used; empty: all
+	asOf      time.Time      // the result was true at this time, or later
 }
 
-// keyStatus says how far the gateway goes to find out about a key.
+// keyStatus says how far the gateway goes to look up a key.
 type keyStatus string
 
 const (
-	unknown  keyStatus = "unknown"  // nobody has been seen with it: Redis may have it
-	admitted keyStatus = "admitted" // its origin may be asked, among the other unknown ones
-	known    keyStatus = "known"    // somebody was let in by it lately
+	unknown  keyStatus = "unknown"  // not seen before: only Redis is asked
+	admitted keyStatus = "admitted" // its origin may be asked, too, in the queue of unknown keys
+	known    keyStatus = "known"    // it was valid a moment ago: its origin may be asked at once
 )
 
-// decision is what was found of a request's key.
+// decision is the result for the key of a request.
 type decision struct {
 	hash [32]byte
 	*resolvedKey
 }
 
+// isValid reports whether the key stands for a principal and has not expired.
 func (f *resolvedKey) isValid() bool {
 	return f.principal != nil && (f.expires == nil || f.expires.After(time.Now()))
 }
 
-// checkNetwork refuses a key from where it is not good.
+// checkNetwork returns a 403 if the key cannot be used from this address.
 func (f *resolvedKey) checkNetwork(ip netip.Addr) error {
 	if len(f.networks) == 0 || slices.ContainsFunc(f.networks, func(n netip.Prefix) bool { return n.Contains(ip) }) {
 		return nil
 	}
-	return problem.New(problem.Forbidden, "The key is not good from the address %s.", ip)
+	return problem.New(problem.Forbidden, "The API key cannot be used from the address %s.", ip)
 }
 
 func (f *resolvedKey) isFresh() bool { return time.Since(f.asOf) <= maxDecisionAge }
@@ -112,15 +114,16 @@ func newKeys(entries *keycache.Store, peers mesh.Peers, m *metrics) *keys {
 		entries: entries, peers: peers, origins: origins, metrics: m,
 		cache: otter.Must(&otter.Options[[32]byte, *resolvedKey]{
 			MaximumSize: maxCachedKeys,
+			// A longer life than maxDecisionAge, to tell which keys are known.
 			// For longer than maxDecisionAge, to know which keys are known.
 			ExpiryCalculator: otter.ExpiryWriting[[32]byte, *resolvedKey](keycache.MaxAge),
 		}),
 	}
 }
 
-// decide finds out who the key stands for. The error is errNoSuchKey where it stands for nobody. admit is asked before
-// the origin of a key is that nobody has been seen with, unless somebody was admitted whose question is under way; its
-// error is passed on.
+// decide returns the principal of a key. The error is errNoSuchKey if the key does not exist or is not valid. admit is called
+// before the origin is asked about an unknown key, unless another request was admitted for the same question. An error of admit is
+// returned as it is.
 func (k *keys) decide(ctx context.Context, key string, admit func(context.Context) error) (decision, error) {
 	if len(key) > apikey.Longest {
 		return decision{}, errNoSuchKey
@@ -148,9 +151,9 @@ func statusOf(f *resolvedKey) keyStatus {
 	return unknown
 }
 
-// lookUp finds out of a key what is not remembered. An answer that took longer than maxDecisionAge to arrive may be true no
-// more, so it is looked for again; where that takes as long, the answer counts if it was true after the request arrived.
-// It ends: what is joined that began before the request can be one look-up of each status.
+// lookUp looks up a key that is not in the cache. If a result took longer than maxDecisionAge to arrive, lookUp asks once more. If
+// the second takes as long, it counts if it was true after the request arrived. The loop ends: a question that began before the
+// request can be joined at most once for each status.
 func (k *keys) lookUp(
 	ctx context.Context,
 	key string,
@@ -172,7 +175,7 @@ func (k *keys) lookUp(
 	}
 }
 
-// findOrAdmit finds what there is of the key, and admits one that is unknown where that is needed.
+// findOrAdmit looks up the key. If only its origin can tell, it calls admit and asks the origin.
 func (k *keys) findOrAdmit(ctx context.Context, hash [32]byte, s *keyStatus, admit func(context.Context) error) (*resolvedKey, error) {
 	f, err := k.find(ctx, hash, *s)
 	if !errors.Is(err, errNoEntry) {
@@ -185,7 +188,8 @@ func (k *keys) findOrAdmit(ctx context.Context, hash [32]byte, s *keyStatus, adm
 	return k.find(ctx, hash, *s)
 }
 
-// admit asks once for all who wait for the same key's origin. Who is refused leaves the others to be asked for, each in his turn.
+// admit calls admit once for all requests that wait for the same key's origin. If a request is refused, each of the others asks
+// for itself.
 func (k *keys) admit(ctx context.Context, hash [32]byte, admit func(context.Context) error) error {
 	shared, _ := k.admissions.LoadOrStore(hash, &admission{})
 	a := shared.(*admission)
@@ -202,7 +206,7 @@ func (k *keys) admit(ctx context.Context, hash [32]byte, admit func(context.Cont
 	return nil
 }
 
-// mayExist refuses keys that nobody has, going by their form.
+// mayExist returns errNoSuchKey for keys that cannot exist because of their form.
 func (k *keys) mayExist(ctx context.Context, key string) error {
 	switch apikey.FormatOf(key) {
 	case apikey.Broken:
@@ -220,8 +224,8 @@ func (k *keys) mayExist(ctx context.Context, key string) error {
 	return nil
 }
 
-// find asks once for all who look for the same key at the same time. The error is errNoEntry where only the owner of
-// an unknown key could tell.
+// find shares one look-up between all requests with the same key. The error is errNoEntry if only the origin of an unknown key
+// could tell.
 func (k *keys) find(ctx context.Context, hash [32]byte, s keyStatus) (*resolvedKey, error) {
 	name := string(hash[:]) + string(s)
 	return shareCall(ctx, k, name, func(ctx context.Context) (*resolvedKey, error) {
@@ -237,7 +241,7 @@ func (k *keys) find(ctx context.Context, hash [32]byte, s keyStatus) (*resolvedK
 	})
 }
 
-// resolve puts the key's entry and its owner's together.
+// resolve joins the key's entry with its owner's.
 func (k *keys) resolve(ctx context.Context, hash [32]byte, s keyStatus) (*resolvedKey, error) {
 	key, asOf, err := readEntry[keycache.Key](ctx, k, "identity", keycache.KeyName(hex.EncodeToString(hash[:])), s)
 	if err != nil {
@@ -286,6 +290,7 @@ func isSessionEnded(key keycache.Key, owner keycache.Owner) bool {
 	return (!key.SignedIn.IsZero() || key.Actor == key.Owner) && key.Credentials < owner.Credentials && key.ID != owner.Kept
 }
 
+// hasImportedKeys reports whether there are keys from another system.
 func (k *keys) hasImportedKeys(ctx context.Context) (bool, error) {
 	if known := k.imports.Load(); known != nil && time.Since(known.asOf) <= maxDecisionAge {
 		return known.any, nil
@@ -300,8 +305,8 @@ func (k *keys) hasImportedKeys(ctx context.Context) (bool, error) {
 	})
 }
 
-// readEntry reads an entry from Redis or, where there is no fresh one, from the service that fills it. The value was true
-// at the time that is answered, or later.
+// readEntry reads an entry from Redis. If Redis has no fresh one, it asks the service that fills the entry. The value was true at
+// the returned time, or later.
 func readEntry[T keycache.Value](ctx context.Context, k *keys, service, name string, s keyStatus) (value T, asOf time.Time, err error) {
 	asOf = time.Now()
 	value, age, err := keycache.Get[T](ctx, k.entries, service, name)
@@ -315,7 +320,7 @@ func readEntry[T keycache.Value](ctx context.Context, k *keys, service, name str
 	missing, stale := err, err == nil
 	source := k.origins[service]
 	if source == nil {
-		return value, asOf, fmt.Errorf("nobody fills %s", name)
+		return value, asOf, fmt.Errorf("no service fills %s", name)
 	}
 	if stale && source.isPaused() {
 		k.metrics.lookups.stale.Inc()
@@ -324,7 +329,7 @@ func readEntry[T keycache.Value](ctx context.Context, k *keys, service, name str
 	askedAt := time.Now()
 	fetched, err := askOrigin[T](ctx, source, "/internal/"+name, s)
 	if errors.Is(err, mesh.ErrAway) && !stale && !errors.Is(missing, keycache.ErrNone) {
-		// Neither answered. That Redis did not may have been a moment's doing, so it is given more time.
+		// Neither responded. Redis may only have been slow for a moment, so it gets more time.
 		asOf = time.Now()
 		value, _, missing = keycache.GetPatiently[T](ctx, k.entries, service, name)
 		stale = missing == nil
@@ -337,7 +342,7 @@ func readEntry[T keycache.Value](ctx context.Context, k *keys, service, name str
 	return fetched, askedAt, err
 }
 
-// shareCall runs find once for all who ask for the same name at the same time. It goes on when one of them leaves.
+// shareCall runs find once for all callers that ask for the same name at the same time. It goes on if one of them leaves.
 func shareCall[T any](ctx context.Context, k *keys, name string, find func(context.Context) (T, error)) (T, error) {
 	result := k.flights.DoChan(name, func() (any, error) {
 		detached, cancel := k.peers.Limit(context.WithoutCancel(ctx), lookupTimeout)

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics are what the gateway counts.
+// metrics holds the gateway's metrics.
 type metrics struct {
 	requests *prometheus.HistogramVec
 	limits   *prometheus.CounterVec
@@ -17,16 +17,16 @@ type metrics struct {
 func newMetrics(redisUp func() bool) *metrics {
 	m := &metrics{
 		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "ironplane_gateway_request_seconds", Help: "Time from a request's header to the end of its answer.",
+			Name: "ironplane_gateway_request_seconds", Help: "Time from a request's header to the end of its response.",
 			Buckets: []float64{.001, .003, .01, .03, .1, .3, 1, 3, 10, 30},
 		}, []string{"service", "method", "route", "status"}),
 		limits: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "ironplane_gateway_limit_total", Help: "What the limits let through and what they refused.",
+			Name: "ironplane_gateway_limit_total", Help: "Requests that the limits allowed or refused.",
 		}, []string{"limit", "decision"}),
 	}
 	lookups := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "ironplane_gateway_lookups_total",
-		Help: "Where it was found out what a key or its owner may do: memory (both at once), redis, its owner, or a stale entry in its place.",
+		Help: "Look-ups of keys and owners, by source: memory (both at once), redis, the owning service, or a stale entry in its place.",
 	}, []string{"from"})
 	m.lookups.memory, m.lookups.redis = lookups.WithLabelValues("memory"), lookups.WithLabelValues("redis")
 	m.lookups.owner, m.lookups.stale = lookups.WithLabelValues("owner"), lookups.WithLabelValues("stale")
@@ -42,10 +42,10 @@ func newMetrics(redisUp func() bool) *metrics {
 	return m
 }
 
-// Metrics are what operators may know.
+// Metrics returns the gateway's metrics.
 func (g *Gateway) Metrics() []prometheus.Collector { return g.metrics.all }
 
-// methods are those that log and metrics name: a caller may make up others.
+// methods are the methods that logs and metrics name. All others count as "other", because a caller may invent any number.
 var methods = map[string]bool{"GET": true, "HEAD": true, "POST": true, "PATCH": true, "PUT": true, "DELETE": true, "OPTIONS": true}
 
 func (m *metrics) observe(e *recorder, elapsed time.Duration) {

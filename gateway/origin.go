@@ -14,28 +14,28 @@ import (
 )
 
 const (
-	// originTimeout is how long a service may take to answer for an entry.
+	// originTimeout is how long a service may take to return an entry.
 	originTimeout = 3 * time.Second
-	// originRetryInterval is how long a service that did not answer is not asked where a stale entry can stand in.
+	// originRetryInterval is how long a service that did not respond is left alone, if a stale entry can stand in.
 	originRetryInterval = time.Second
-	// maxOriginRequests bounds how many entries a service is asked for at the same time, besides those of strangers.
+	// maxOriginRequests bounds the simultaneous questions to a service about known keys.
 	maxOriginRequests = 8
-	// maxUnknownKeys is how many keys that are not known wait: where all of them are guesses, about as many as are asked for in time.
+	// maxUnknownKeys bounds how many unknown keys wait. If all of them are guesses, about as many are asked about in time.
 	maxUnknownKeys = 500
 )
 
 // ownerServices maps the type of an owner to the service that knows what such an owner may do.
 var ownerServices = map[string]string{"admin": "identity", "client": "clients", "integration": "system"}
 
-// origin is the service that entries come from where Redis has none.
+// origin is the service that fills entries, and is asked if Redis has none.
 type origin struct {
 	service     string
 	peers       mesh.Peers
 	startedAt   time.Time
-	pausedUntil atomic.Int64 // since start; 0: it answered
+	pausedUntil atomic.Int64 // nanoseconds since startedAt; 0: the service responds
 
-	knownKeySlots chan struct{}   // a semaphore
-	unknownKeys   *throttle.Queue // with keys that are not known
+	knownKeySlots chan struct{} // a semaphore
+	unknownKeys   *throttle.Queue
 }
 
 func newOrigin(service string, peers mesh.Peers) *origin {
@@ -48,8 +48,8 @@ func newOrigin(service string, peers mesh.Peers) *origin {
 	}
 }
 
-// isPaused tells whether it failed to answer a moment ago. When the pause is over, it is false for the first who asks, who
-// then finds out.
+// isPaused reports whether the service failed to respond a moment ago. When the pause is over, it returns false to the first
+// caller, which then tries the service, and true to the others until that caller knows.
 func (o *origin) isPaused() bool {
 	until, now := o.pausedUntil.Load(), time.Since(o.startedAt)
 	if until == 0 || time.Duration(until) <= now && o.pausedUntil.CompareAndSwap(until, int64(now+originTimeout+originRetryInterval)) {
@@ -58,7 +58,7 @@ func (o *origin) isPaused() bool {
 	return true
 }
 
-// askOrigin gets an entry. The error is mesh.ErrAway where the service cannot be reached.
+// askOrigin asks the service for an entry. The error is mesh.ErrAway if the service cannot be reached.
 func askOrigin[T keycache.Value](ctx context.Context, o *origin, path string, s keyStatus) (value T, err error) {
 	ctx, cancel := o.peers.Limit(ctx, originTimeout)
 	defer cancel()
@@ -76,14 +76,14 @@ func askOrigin[T keycache.Value](ctx context.Context, o *origin, path string, s 
 		err := o.fetch(ctx, path, &value)
 		return err == nil && value.Exists(), err
 	})
-	if problem.Is(err, problem.Unavailable) { // it was not asked
+	if problem.Is(err, problem.Unavailable) { // the queue refused the question
 		err = o.errBusy()
 	}
 	return value, err
 }
 
 func (o *origin) errBusy() error {
-	return fmt.Errorf("ask %s: too many ask it at once: %w", o.service, mesh.ErrAway)
+	return fmt.Errorf("ask %s: too many questions at once: %w", o.service, mesh.ErrAway)
 }
 
 func (o *origin) fetch(ctx context.Context, path string, into any) error {

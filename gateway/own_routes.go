@@ -19,13 +19,13 @@ import (
 	"github.com/ironplane/ironplane/pkg/settings"
 )
 
-// Below /-/ the gateway serves its own things, where no documented path can be.
+// The gateway's own paths are below /-/, which no service can have.
 const (
 	healthPath = "/-/health"
 	docsPath   = "/-/docs"
 )
 
-// ownRoute is the route of one of the gateway's own paths.
+// ownRoute returns the route, for logs and metrics, of one of the gateway's own paths.
 func ownRoute(path string) string {
 	switch {
 	case path == healthPath, path == openapi.Path, path == passwordPath:
@@ -59,8 +59,8 @@ func (g *Gateway) ownRoutes() http.Handler {
 	return router
 }
 
-// docsPage shows the document in a browser. It is no template: html/template makes a program half as large again, since
-// the linker then keeps all methods of everything.
+// docsPage shows the API document in a browser. It is formatted without html/template: that package makes the program half as
+// large again, because the linker then keeps all methods of all types.
 const docsPage = `<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -79,12 +79,12 @@ const docsPage = `<!DOCTYPE html>
 
 const docsScript = `SwaggerUIBundle({url: "` + openapi.Path + `", dom_id: "#docs", deepLinking: true, validatorUrl: null, defaultModelsExpandDepth: -1})`
 
-// docsPolicy lets nothing but this page's own script and what it loads from here run, and nobody frame it. Swagger UI sets
-// styles and has images in its style sheet.
+// docsPolicy allows this page's own script and files of this origin, and no page may frame it. Swagger UI sets styles and has
+// images in its style sheet.
 var docsPolicy = "default-src 'none'; script-src 'self' '" + hashSource(docsScript) + "'; style-src 'self' 'unsafe-inline'; " +
 	"img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// withRevalidation is for what is the same for everybody.
+// withRevalidation lets caches keep a response, but ask each time whether it changed.
 func withRevalidation(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-cache")
@@ -100,7 +100,7 @@ func (g *Gateway) docs(w http.ResponseWriter, _ *http.Request) {
 	_, _ = fmt.Fprintf(w, docsPage, html.EscapeString(settings.SiteName.In(g.settings.Values())))
 }
 
-// health tells that the gateway answers, and whether changes are refused and why.
+// health says that the gateway responds, and whether changes are refused and why.
 func (g *Gateway) health(w http.ResponseWriter, _ *http.Request) {
 	body := struct {
 		Status string `json:"status"`
@@ -113,7 +113,7 @@ func (g *Gateway) health(w http.ResponseWriter, _ *http.Request) {
 	_ = json.NewEncoder(w).Encode(body)
 }
 
-// document merges what the services say of themselves.
+// document merges the API documents of all services.
 func (g *Gateway) document(w http.ResponseWriter, r *http.Request) {
 	merged := &openapi.Document{}
 	for _, service := range slices.Sorted(maps.Keys(g.upstreams)) {
@@ -129,5 +129,5 @@ func (g *Gateway) document(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-cache")
-	_ = json.NewEncoder(w).Encode(merged) // a caller who is gone needs no answer
+	_ = json.NewEncoder(w).Encode(merged) // an error means that the caller left
 }

@@ -11,10 +11,11 @@ import (
 	"github.com/ironplane/ironplane/pkg/settings"
 )
 
-// passwordPath is where who has no panel chooses a password by a mailed link, which has the link's id and token behind its #.
+// passwordPath is the page on which a client without a panel chooses a password. The mailed link has the link's id and token in
+// its fragment.
 const passwordPath = "/-/password"
 
-// The page is its head up to the site's name, and its body from there on. It is no template: see docsPage.
+// passwordHead is the page up to the site's name, and passwordBody the page after it. See docsPage on templates.
 const passwordHead = `<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -28,11 +29,11 @@ const passwordBody = `</h1>
     <form id="form" hidden>
       <label for="password">New password</label>
       <input id="password" type="password" autocomplete="new-password" required>
-      <label for="again">The same again</label>
-      <input id="again" type="password" autocomplete="new-password" required>
-      <button id="button">Choose this password</button>
+      <label for="repeated">Repeat the new password</label>
+      <input id="repeated" type="password" autocomplete="new-password" required>
+      <button id="button">Set password</button>
     </form>
-    <p id="said" role="status" aria-live="polite">This page needs JavaScript.</p>
+    <p id="message" role="status" aria-live="polite">This page needs JavaScript.</p>
   </main>
   <script>` + passwordScript + `</script>
 </body>
@@ -41,53 +42,53 @@ const passwordBody = `</h1>
 
 const passwordStyle = `body{font:1rem/1.5 system-ui,sans-serif;margin:3rem 1rem}main{max-width:24rem;margin:auto}label,input,button{display:block;width:100%;box-sizing:border-box;font:inherit}input,button{margin-bottom:1rem;padding:.5rem}`
 
-// passwordScript takes the token out of the address, so that it stays in no history, and sends it with the password.
+// passwordScript removes the token from the address, so that it stays in no history, and sends it with the new password.
 const passwordScript = `"use strict";
 const link = new URLSearchParams(location.hash.slice(1));
 history.replaceState(null, "", location.pathname);
-const at = name => document.getElementById(name);
+const element = name => document.getElementById(name);
 const id = link.get("id"), token = link.get("token");
-const say = text => { at("said").textContent = text; };
+const show = text => { element("message").textContent = text; };
 if (/^[1-9][0-9]*$/.test(id) && token) {
   at("form").hidden = false;
   say("");
 } else {
-  say("This is not the whole link. Open the one in the mail, or copy all of it.");
+  show("The link is incomplete. Open the link in the mail, or copy all of it.");
 }
 at("form").addEventListener("submit", async event => {
   event.preventDefault();
   const password = at("password").value;
-  if (password !== at("again").value) {
-    say("The two are not the same.");
+  if (password !== element("repeated").value) {
+    show("The passwords do not match.");
     return;
   }
   at("button").disabled = true;
   say("");
   try {
-    const answer = await fetch("/auth/password-reset/" + id, {
+    const response = await fetch("/auth/password-reset/" + id, {
       method: "PATCH", credentials: "omit", headers: {"Content-Type": "application/json"}, body: JSON.stringify({token, password}),
     });
-    const body = await answer.json();
-    if (answer.ok) {
+    const body = await response.json();
+    if (response.ok) {
       at("form").remove();
-      say("The password is chosen. You can sign in with it.");
+      show("The password is set. You can sign in with it.");
       return;
     }
-    const wrong = (body.errors || []).find(field => field.pointer === "/password");
-    if (answer.status === 404 || answer.status === 422 && !wrong) {
+    const invalid = (body.errors || []).find(field => field.pointer === "/password");
+    if (response.status === 404 || response.status === 422 && !invalid) {
       at("form").remove();
-      say("This link is good no longer. Ask for another one.");
+      show("The link has expired. Request a new one.");
       return;
     }
-    say(wrong ? "The password " + wrong.message + "." : body.detail);
+    show(invalid ? "The password " + invalid.message + "." : body.detail);
   } catch {
-    say("There was no answer. Try again.");
+    show("The server did not respond. Try again.");
   }
   at("button").disabled = false;
 });
 `
 
-// passwordPolicy lets the page's own script and style be used, what it sends go here, and nobody frame it.
+// passwordPolicy allows the page's own script and style, and requests to this origin. No page may frame it.
 var passwordPolicy = fmt.Sprintf(
 	"default-src 'none'; script-src '%s'; style-src '%s'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "+
 		"require-trusted-types-for 'script'",
@@ -95,7 +96,7 @@ var passwordPolicy = fmt.Sprintf(
 	hashSource(passwordStyle),
 )
 
-// hashSource names a script or a style in a Content-Security-Policy.
+// hashSource returns the source expression of a script or style for a Content-Security-Policy.
 func hashSource(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])

@@ -14,20 +14,20 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/tracing"
 )
 
-// recorder is the http.ResponseWriter of a request. It notes what the access log and the metrics say of it.
+// recorder is the http.ResponseWriter of a request. It notes what the access log and the metrics need.
 //
-// The route is what the service says that it matched, in a header field that goes no further: a path would put ids
-// into the metrics' labels, and secrets (a token of a password reset) into the log. Until the service says more, it is
-// the path's first element.
+// The route is the one that the service matched, which it names in a header that is removed from the response. The path itself
+// would put ids into the metrics' labels, and secrets (the token of a password reset) into the log. Until the service names the
+// route, it is the path's first element.
 type recorder struct {
 	http.ResponseWriter
 	connection             *http.ResponseController
 	progressTimeout        time.Duration
 	method, service, route string
 	startedAt              time.Time
-	status                 int // 0: the caller got none
+	status                 int // 0: no response yet
 	bytesWritten           int64
-	isComplete             bool // not aborted
+	isComplete             bool // false if the response was aborted
 	isStopped              atomic.Bool
 }
 
@@ -56,19 +56,20 @@ func newRecorder(w http.ResponseWriter, r *http.Request, progress time.Duration)
 	return e
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap serves http.ResponseController.
 func (e *recorder) Unwrap() http.ResponseWriter { return e.ResponseWriter }
 
-// stop lets nothing more through, ends the request's context, and ends what waits for the caller: in this order, or others
-// would be first to say why.
+// stop ends the request: it blocks further writes, cancels the request's context, and ends reads and writes that wait for the
+// caller. The order matters: otherwise others would be first to write a response.
 func (e *recorder) stop(cancel context.CancelCauseFunc, cause error) {
 	e.isStopped.Store(true)
 	cancel(cause)
-	_ = e.connection.SetReadDeadline(time.Unix(1, 0))  // where there is a connection
-	_ = e.connection.SetWriteDeadline(time.Unix(1, 0)) // where there is a connection
+	// The errors of a request without a connection, as in tests, do not matter.
+	_ = e.connection.SetReadDeadline(time.Unix(1, 0))
+	_ = e.connection.SetWriteDeadline(time.Unix(1, 0))
 }
 
-// resume is for what the gateway has to say itself once it was stopped: what was to be said is forgotten.
+// resume lets the gateway write its own response after stop. It removes the headers that the service set.
 func (e *recorder) resume() {
 	e.isStopped.Store(false)
 	for name := range e.Header() {
@@ -79,7 +80,7 @@ func (e *recorder) resume() {
 	e.Header()["Connection"] = []string{"close"}
 }
 
-// gatewayHeaders are the headers of an answer that the gateway says before the service says anything.
+// gatewayHeaders are the response headers that the gateway sets before the service does.
 var gatewayHeaders = map[string]bool{
 	"X-Content-Type-Options":        true,
 	"Cache-Control":                 true,
@@ -98,7 +99,7 @@ func (e *recorder) WriteHeader(status int) {
 		return
 	}
 	if status < http.StatusOK {
-		return // it announces an answer, with headers that are ours to take away
+		return // an interim response would carry headers that the gateway has to remove
 	}
 	if e.status == 0 {
 		e.status = status
@@ -111,10 +112,10 @@ func (e *recorder) WriteHeader(status int) {
 	e.ResponseWriter.WriteHeader(status)
 }
 
-// extendDeadline gives the caller time to take what is written next. net/http takes it back after the answer.
-func (e *recorder) extendDeadline() { _ = e.SetWriteDeadline(time.Now().Add(e.progressTimeout)) } // where there is a connection
+// extendDeadline gives the caller time to read what is written next. net/http removes the deadline after the response.
+func (e *recorder) extendDeadline() { _ = e.SetWriteDeadline(time.Now().Add(e.progressTimeout)) }
 
-// SetWriteDeadline is for http.ResponseController.
+// SetWriteDeadline serves http.ResponseController.
 func (e *recorder) SetWriteDeadline(at time.Time) error {
 	err := e.connection.SetWriteDeadline(at)
 	if e.isStopped.Load() {
@@ -124,7 +125,7 @@ func (e *recorder) SetWriteDeadline(at time.Time) error {
 	return err
 }
 
-// FlushError is for http.ResponseController.
+// FlushError serves http.ResponseController.
 func (e *recorder) FlushError() error {
 	if e.isStopped.Load() {
 		return errRevoked
@@ -149,7 +150,7 @@ func (e *recorder) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// finish writes the line of the access log.
+// finish writes the metrics and the line of the access log.
 func (g *Gateway) finish(ctx context.Context, e *recorder, call *principal.Call) {
 	elapsed := time.Since(e.startedAt)
 	g.metrics.observe(e, elapsed)

@@ -13,7 +13,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 )
 
-// Refuse answers what net/http refuses by itself: its caller's key, path and request id were not read.
+// Refuse returns the response to a request that net/http refuses by itself, before its key, path and request id are read.
 func (g *Gateway) Refuse(status int, reason string) *http.Response {
 	w := &bufferedResponse{header: http.Header{}}
 	id := rand.Text()
@@ -36,9 +36,9 @@ func refusalDetail(status int, reason string) string {
 	case http.StatusRequestHeaderFieldsTooLarge:
 		return "The request line and headers are too large."
 	case http.StatusExpectationFailed:
-		return "Expect can be 100-continue alone."
+		return "The Expect header can only be 100-continue."
 	case http.StatusNotImplemented:
-		return "Transfer-Encoding can be chunked alone."
+		return "The Transfer-Encoding header can only be chunked."
 	}
 	if _, detail, ok := strings.Cut(reason, ": "); ok {
 		return "The request is not valid HTTP/1.1: " + detail + "."
@@ -46,7 +46,7 @@ func refusalDetail(status int, reason string) string {
 	return "The request is not valid HTTP/1.1."
 }
 
-// bufferedResponse is an answer in memory.
+// bufferedResponse is an http.ResponseWriter that keeps the response in memory.
 type bufferedResponse struct {
 	header http.Header
 	status int

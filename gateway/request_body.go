@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// maxBufferedBody is the longest body, in bytes, that the gateway reads to its end before anybody else sees the request,
-	// and maxAnonymousBufferedBody the same without a key. What is longer is an upload, or too long.
+	// maxBufferedBody is the size, in bytes, up to which the gateway reads a body completely before it forwards the request.
+	// maxAnonymousBufferedBody is the same for callers without a key. A larger body is an upload, or too large.
 	maxBufferedBody, maxAnonymousBufferedBody = 1 << 20, 64 << 10
-	// uncountedBodyBytes is how much of each of them counts against no budget.
+	// uncountedBodyBytes is the part of each body that counts against no budget.
 	uncountedBodyBytes = 4 << 10
 )
 
-// What bodies may take of the gateway's memory, in bytes: in all, by owner, by key, by all callers without a key together, and
-// by each of their addresses.
+// The memory, in bytes, that buffered bodies may use: in all, of one owner, of one key, of all callers without a key together,
+// and of one of their addresses.
 const (
 	bodyBudget          = 64 << 20
 	ownerBodyBudget     = bodyBudget / 8
@@ -29,13 +29,14 @@ const (
 	addressBodyBudget   = 8 * maxAnonymousBufferedBody
 )
 
-// allCallers and anonymousCallers have shares of the budget for bodies, too.
+// These types are keys of the budget's shares: of all callers together, of all callers without a key, and of one key.
 type (
 	allCallers       struct{}
 	anonymousCallers struct{}
 	keyID            int64
 )
 
+// bodyShares returns the shares of the budget that a caller's bodies count against.
 func bodyShares(call *principal.Call) []limits.Share {
 	all := limits.Share{Key: allCallers{}, Max: bodyBudget, Kind: problem.Unavailable}
 	if p := call.Principal; p != nil {
@@ -52,9 +53,9 @@ func bodyShares(call *principal.Call) []limits.Share {
 	}
 }
 
-// bufferBody reads a body to its end, unless it is longer than is kept of its caller's: then what was read is put before the
-// rest. The body's claim on the budget is freed once it is read again, and by the
-// function that is returned, which is called after the answer.
+// bufferBody reads the request's body completely, unless it is larger than the caller's maximum. Of a larger body, the part that
+// was read is put back in front of the rest. The claim on the budget is released when the service has read the buffered part, and
+// by the returned function, which must be called after the response.
 func (g *Gateway) bufferBody(r *http.Request, call *principal.Call) (release func(), err error) {
 	release = func() {}
 	maxSize := int64(maxBufferedBody)
@@ -69,7 +70,7 @@ func (g *Gateway) bufferBody(r *http.Request, call *principal.Call) (release fun
 	case r.ContentLength > maxSize:
 		return release, nil
 	}
-	size := maxSize + 1 // one more than there may be, to see the end
+	size := maxSize + 1 // one more byte than allowed, to see the end
 	if r.ContentLength >= 0 {
 		size = r.ContentLength + 1
 	}
@@ -99,14 +100,14 @@ func (g *Gateway) bufferBody(r *http.Request, call *principal.Call) (release fun
 			claim.Release()
 			return release, errIncompleteBody(err)
 		case int64(len(content)) > maxSize:
-			r.Header.Del("Expect") // it was told to go on
+			r.Header.Del("Expect") // the caller was told to go on already
 			r.Body = readCloser{io.MultiReader(&bufferedBody{bytes.NewReader(content), claim}, r.Body), r.Body}
 			return claim.Release, nil
 		}
 	}
 }
 
-// discardBody reads the body of a request that has no use for one, so that nobody waits for it later.
+// discardBody reads the body of a method that has no use for one, so that nothing waits for it later.
 func discardBody(r *http.Request) error {
 	n, err := io.Copy(io.Discard, io.LimitReader(r.Body, maxBufferedBody+1))
 	switch {
@@ -127,14 +128,15 @@ func replaceBody(r *http.Request, body io.ReadCloser, length int) {
 	}
 }
 
+// errIncompleteBody returns the 400 for a body that could not be read, unless cause already is one.
 func errIncompleteBody(cause error) error {
 	if problem.Is(cause, problem.BadRequest) {
 		return cause
 	}
-	return problem.New(problem.BadRequest, "The body could not be read to its end.").Because(cause)
+	return problem.New(problem.BadRequest, "The body ended early or arrived too slowly. Send it again.").Because(cause)
 }
 
-// bufferedBody is a body that was read. It frees its claim once it is read again.
+// bufferedBody is a body in memory. It releases its claim once it is read.
 type bufferedBody struct {
 	content *bytes.Reader
 	claim   *limits.Claim
@@ -151,6 +153,7 @@ func (b *bufferedBody) Read(p []byte) (int, error) {
 
 func (b *bufferedBody) Close() error { return nil }
 
+// readCloser is the body of an upload: its buffered beginning followed by the rest.
 type readCloser struct {
 	io.Reader
 	io.Closer

@@ -8,7 +8,7 @@ import (
 
 const maxRequestIDLength = 64
 
-// requestID is the caller's own, where it is harmless, or a new one.
+// requestID returns the caller's own request id if it contains only safe characters, or else a new one.
 func requestID(r *http.Request) string {
 	id := r.Header.Get("X-Request-Id")
 	isSafe := func(c rune) bool {

@@ -10,10 +10,11 @@ import (
 	"github.com/ironplane/ironplane/pkg/settings"
 )
 
-// maxRate is the highest limit that a bucket can count.
+// maxRate is the highest rate that a bucket can count.
 const maxRate = 1_000_000
 
-// followSettings has the gateway go by the settings, until unfollow. Where system is away as it starts, it goes by identity's copy.
+// followSettings applies the settings, and their changes until stopFollowing is called. If the system service is away at the
+// start, it uses the copy of the identity service.
 func (g *Gateway) followSettings(woken <-chan struct{}) {
 	g.settings = &settings.Follower{
 		Peers: g.peers,
@@ -33,7 +34,7 @@ func (g *Gateway) followSettings(woken <-chan struct{}) {
 		for lastError := ""; ctx.Err() == nil; {
 			if err := g.settings.Follow(ctx); err != nil && ctx.Err() == nil && err.Error() != lastError {
 				lastError = err.Error()
-				g.log.Warn("the settings cannot be asked for: the last ones count", "request_id", principal.From(ctx).RequestID, "error", err)
+				g.log.Warn("load settings failed, keeping the last ones", "request_id", principal.From(ctx).RequestID, "error", err)
 			}
 			select {
 			case <-time.After(time.Second):
@@ -47,7 +48,7 @@ func (g *Gateway) followSettings(woken <-chan struct{}) {
 	}
 }
 
-// applySettings holds callers to their limits as they are set now.
+// applySettings sets the limits.
 func (g *Gateway) applySettings(_ context.Context, v settings.Values) error {
 	limit := func(s settings.Integer) int { return max(1, min(s.In(v), maxRate)) }
 	g.ownerRate.Set(limit(settings.OwnerRate), limit(settings.OwnerBurst))

@@ -12,40 +12,40 @@ import (
 )
 
 const (
-	// watchInterval is how often requests under way are looked through, and maxWatchedAge how old a decision is that is made anew:
-	// so none is older than both together and the look-up, which is to be less than memoryLife.
+	// watchInterval is how often running requests are checked, and maxWatchedAge how old a decision may be before it is renewed.
+	// Both together with the look-up must be less than maxDecisionAge.
 	watchInterval = 20 * time.Millisecond
 	maxWatchedAge = 30 * time.Millisecond
-	// stopGrace is left to a refused request: one that revokes its own key is about to be answered.
+	// stopGrace is the time between a refusal and the request's end: a request that revokes its own key is about to be answered.
 	stopGrace = 15 * time.Millisecond
-	// maxWatchLookups bounds how many keys are looked up for it at the same time.
+	// maxWatchLookups bounds how many keys the watcher looks up at the same time.
 	maxWatchLookups = 64
 )
 
-// requestWatcher decides requests that are under way again and again, by one look-up for all of a key, and stops those whose key
-// is gone or may do less than before. Where nobody can tell, they go on.
+// requestWatcher checks the keys of running requests again and again, with one look-up for all requests of a key. It stops
+// requests whose key was revoked or lost permissions. If no service can tell, requests go on.
 type requestWatcher struct {
 	keys  *keys
 	stop  context.CancelFunc
 	tasks sync.WaitGroup
 
-	added chan struct{} // holds one value where a request has begun since there was none
+	added chan struct{} // holds one value if a request was added when there was none
 
 	mu       sync.Mutex
 	requests map[*watchedRequest]struct{}
-	lookups  map[[32]byte]struct{} // under way, by the key's hash
+	lookups  map[[32]byte]struct{} // in progress, by the key's hash
 }
 
-// watchedRequest is a request that is under way. All but stop belongs to the watch's lock.
+// watchedRequest is a running request. The watcher's mutex guards all fields but stop.
 type watchedRequest struct {
 	decision
-	initial   *principal.Principal
-	refusal   error     // by the last decision
-	refusedAt time.Time // when that was made
+	initial   *principal.Principal // when the request was admitted
+	refusal   error                // by the last decision
+	refusedAt time.Time
 	stop      func(cause error)
 }
 
-// newRequestWatcher works until Close.
+// newRequestWatcher returns a watcher that works until Close.
 func newRequestWatcher(k *keys) *requestWatcher {
 	ctx, stop := context.WithCancel(context.Background())
 	w := &requestWatcher{
@@ -68,7 +68,7 @@ func newRequestWatcher(k *keys) *requestWatcher {
 	return w
 }
 
-// watchUntilIdle looks through the requests again and again until there is none.
+// watchUntilIdle checks the requests until there is none.
 func (w *requestWatcher) watchUntilIdle(ctx context.Context) {
 	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
@@ -84,13 +84,13 @@ func (w *requestWatcher) watchUntilIdle(ctx context.Context) {
 	}
 }
 
-// Close ends it, and what it asks.
+// Close ends the watcher and its look-ups.
 func (w *requestWatcher) Close() {
 	w.stop()
 	w.tasks.Wait()
 }
 
-// add watches a request until remove. The function stop is called at most once, and not after remove.
+// add watches a request until remove. stop is called at most once, and not after remove.
 func (w *requestWatcher) add(d decision, stop func(cause error)) *watchedRequest {
 	r := &watchedRequest{decision: d, initial: d.principal, stop: stop}
 	w.mu.Lock()
@@ -111,15 +111,15 @@ func (w *requestWatcher) remove(r *watchedRequest) {
 	delete(w.requests, r)
 }
 
-// renew is for a request that was decided anew by itself.
+// renew replaces the decision of a request that has just checked its key by itself.
 func (w *requestWatcher) renew(r *watchedRequest, d decision) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r.decision, r.initial, r.refusal = d, d.principal, nil
 }
 
-// checkRequests stops the requests that were refused, and begins to look up the keys of those whose decisions are old. It returns
-// whether there are any.
+// checkRequests stops refused requests, and starts look-ups for those with an old decision. It returns whether there are any
+// requests.
 func (w *requestWatcher) checkRequests(ctx context.Context) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -150,7 +150,7 @@ func (w *requestWatcher) checkRequests(ctx context.Context) bool {
 	return len(w.requests) > 0
 }
 
-// applyLookup goes by what was found of a key.
+// applyLookup applies the result of a look-up to the requests of its key.
 func (w *requestWatcher) applyLookup(requests []*watchedRequest, current decision, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -170,29 +170,28 @@ func (w *requestWatcher) applyLookup(requests []*watchedRequest, current decisio
 	}
 }
 
-// checkStillAllowed says why a request may not go on that began with the rights of a principal.
+// checkStillAllowed returns the reason why a request that began with the rights of initial may not go on.
 func (d decision) checkStillAllowed(initial *principal.Principal) error {
 	switch {
 	case !d.isValid():
-		return problem.New(problem.Unauthenticated, "The API key is not valid any more. What was asked for may have been done, or not.").
+		return problem.New(problem.Unauthenticated, "The API key was revoked or expired during the request, which may or may not have been completed.").
 			Because(errRevoked)
 	case d.principal.Owner != initial.Owner || !d.principal.Grants.Holds(initial.Grants):
-		return problem.New(problem.Forbidden, "The API key may do less than when the request began. What was asked for may have been "+
-			"done, or not.").
+		return problem.New(problem.Forbidden, "The API key lost permissions during the request, which may or may not have been completed.").
 			Because(errRevoked)
 	}
 	return nil
 }
 
-// errRevoked ends what is done for the request as if its caller had left.
+// errRevoked ends the work for a request as if its caller had left.
 var errRevoked = revokedError{}
 
 type revokedError struct{}
 
-func (revokedError) Error() string        { return "the key was revoked while the request was under way" }
+func (revokedError) Error() string        { return "the key was revoked during the request" }
 func (revokedError) Is(target error) bool { return target == context.Canceled }
 
-// revocationCause is why the watch stopped a request, nil where it did not.
+// revocationCause returns why the watcher stopped a request, or nil if it did not.
 func revocationCause(ctx context.Context) error {
 	if cause := context.Cause(ctx); errors.Is(cause, errRevoked) {
 		return cause

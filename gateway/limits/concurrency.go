@@ -10,7 +10,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 )
 
-// Concurrency bounds how many requests of each caller are under way at this gateway.
+// Concurrency bounds how many requests of each caller this gateway serves at the same time.
 type Concurrency[K comparable] struct {
 	limit   atomic.Int64
 	refused prometheus.Counter
@@ -19,12 +19,12 @@ type Concurrency[K comparable] struct {
 	running map[K]int64
 }
 
-// NewConcurrency returns a bound that lets nothing through until Set. Its counter counts what is refused.
+// NewConcurrency returns a limit that allows nothing until Set. The counter counts refusals.
 func NewConcurrency[K comparable](refused prometheus.Counter) *Concurrency[K] {
 	return &Concurrency[K]{refused: refused, running: map[K]int64{}}
 }
 
-// Set changes the bound.
+// Set changes the limit.
 func (c *Concurrency[K]) Set(limit int) { c.limit.Store(int64(limit)) }
 
 // Enter counts a request until Leave. The error is a 429.
@@ -34,7 +34,7 @@ func (c *Concurrency[K]) Enter(caller K) error {
 	limit := c.limit.Load()
 	if c.running[caller] >= limit {
 		c.refused.Inc()
-		f := problem.New(problem.TooManyRequests, "More than %d requests at the same time.", limit)
+		f := problem.New(problem.TooManyRequests, "The limit of %d requests at the same time is reached. Try again when one has finished.", limit)
 		f.RetryAfter = time.Second
 		return f
 	}

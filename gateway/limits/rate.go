@@ -1,4 +1,4 @@
-// Package limits bounds what each caller may take of a gateway: requests a second, requests at the same time, and memory.
+// Package limits bounds what each caller may use of a gateway: requests a second, requests at the same time, and memory.
 package limits
 
 import (
@@ -21,56 +21,57 @@ import (
 )
 
 const (
-	// batchTTL is how long requests that Redis allowed may be used. The limit has them back by then.
+	// batchTTL is how long requests that Redis granted can be used. After that time the limit in Redis has recovered by as many.
 	batchTTL = time.Second
-	// batchesPerSecond is how often the busiest caller's requests are asked for.
+	// batchesPerSecond is how often a busy gateway asks Redis for requests of one caller.
 	batchesPerSecond = 10
-	// maxBuckets bounds how many callers are counted in memory. A silent caller is forgotten after bucketTTL.
+	// maxBuckets bounds how many callers are counted in memory. A caller without requests is dropped after bucketTTL.
 	maxBuckets = 100_000
 	bucketTTL  = time.Minute
 )
 
-// Rate bounds how many requests a second each of many callers may make.
+// Rate bounds how many requests a second each caller may make.
 //
-// Requests are counted twice. Redis counts for all gateways, and hands out requests in batches, so that few of them wait for
-// it. Each gateway counts its own, with the same limit: while Redis is away, callers have at most as many times the limit as
-// there are gateways.
+// Requests are counted twice. Redis counts for all gateways and grants requests in batches, so that few requests wait for it. Each
+// gateway also counts its own requests, with the same limit. So while Redis is away, callers have at most the limit times the
+// number of gateways.
 type Rate[K comparable] struct {
 	name        string
 	config      atomic.Pointer[rateConfig]
 	callerName  func(K) string
 	link        *cache.Link
 	buckets     *otter.Cache[K, *bucket]
-	statePrefix string // how the value of RateLimit begins
+	statePrefix string // of the RateLimit header
 	allowed     prometheus.Counter
 	refused     prometheus.Counter
 }
 
-// rateConfig are how much a limit lets through.
+// rateConfig is the size of a limit.
 type rateConfig struct {
 	rate, burst int           // requests a second, requests at once
 	interval    time.Duration // between two requests at the rate
-	maxAhead    time.Duration // how far what is due may lie in the future
-	policy      []string      // the value of RateLimit-Policy
+	maxAhead    time.Duration // how far count.due may lie in the future
+	policy      []string      // the RateLimit-Policy header
 }
 
-// bucket is one caller's count.
+// bucket is the count of one caller.
 type bucket struct {
 	mu sync.Mutex
 	count
 }
 
+// count is what a caller has used under one configuration of the limit.
 type count struct {
 	config       *rateConfig
-	due          time.Time // when all that was let through would be due at the limit's rate (GCRA)
-	granted      int       // allowed by Redis, not made use of yet
-	remaining    int       // what Redis would have allowed beyond that when it was last asked
-	grantedUntil time.Time // until when held may be
-	batch        int       // how many were asked for last
-	blockedUntil time.Time // until when Redis will allow none
+	due          time.Time // when all allowed requests would be due at the limit's rate (GCRA)
+	granted      int       // by Redis, and not used yet
+	remaining    int       // what Redis would have granted beyond that
+	grantedUntil time.Time // when granted requests expire
+	batch        int       // the size of the last batch
+	blockedUntil time.Time // Redis grants nothing before
 }
 
-// NewRate returns a limit that lets nothing through until Set. Its counters count what is allowed and what is refused.
+// NewRate returns a limit that allows nothing until Set. The counters count allowed and refused requests.
 func NewRate[K comparable](name string, callerName func(K) string, link *cache.Link, allowed, refused prometheus.Counter) *Rate[K] {
 	return &Rate[K]{
 		name: name, callerName: callerName, link: link, statePrefix: strconv.Quote(name) + ";r=",
@@ -83,7 +84,7 @@ func NewRate[K comparable](name string, callerName func(K) string, link *cache.L
 	}
 }
 
-// Set changes the limit, in requests a second and at once. What was counted under another limit no longer counts.
+// Set changes the limit: requests a second, and requests at once. Counts under the previous limit are dropped.
 func (l *Rate[K]) Set(rate, burst int) {
 	if now := l.config.Load(); now != nil && now.rate == rate && now.burst == burst {
 		return
@@ -100,8 +101,7 @@ func (l *Rate[K]) Set(rate, burst int) {
 	)
 }
 
-// Take counts one request of a caller, and says in the answer's header what is left. The error is a 429 that says when to
-// try again.
+// Take counts one request of a caller, and sets the RateLimit headers. The error is a 429 with Retry-After.
 func (l *Rate[K]) Take(ctx context.Context, header http.Header, caller K) error {
 	b, t := l.findBucket(caller), l.config.Load()
 	b.mu.Lock()
@@ -120,7 +120,7 @@ func (l *Rate[K]) Take(ctx context.Context, header http.Header, caller K) error 
 	if wait > 0 {
 		l.refused.Inc()
 		l.writeHeader(header, 0, ";t="+strconv.Itoa(int(math.Ceil(wait.Seconds()))))
-		f := problem.New(problem.TooManyRequests, "More than %d requests a second.", t.rate)
+		f := problem.New(problem.TooManyRequests, "The limit of %d requests a second is exceeded. Wait as long as Retry-After says.", t.rate)
 		f.RetryAfter = wait
 		return f
 	}
@@ -135,7 +135,7 @@ func (l *Rate[K]) Take(ctx context.Context, header http.Header, caller K) error 
 	return nil
 }
 
-// writeHeader says where a caller stands, as the IETF's RateLimit header field for HTTP does.
+// writeHeader sets the RateLimit header, as the IETF's draft defines it.
 func (l *Rate[K]) writeHeader(header http.Header, remaining int, reset string) {
 	header["Ratelimit"] = []string{l.statePrefix + strconv.Itoa(remaining) + reset}
 }
@@ -159,13 +159,13 @@ func (l *Rate[K]) findBucket(caller K) *bucket {
 	return b
 }
 
-// wait is for how long nothing is let through.
+// wait returns how long no request is allowed.
 func (t *rateConfig) wait(b *bucket, now time.Time) time.Duration {
 	return max(max(0, b.due.Sub(now))+t.interval-t.maxAhead, b.blockedUntil.Sub(now))
 }
 
-// fetchBatch has Redis allow a batch: twice as many as the last time, where those were made use of in time. Where Redis is
-// away, our own count is what holds.
+// fetchBatch asks Redis for a batch: twice as many as last time, if those were used in time. While Redis is away, the gateway's
+// own count is the limit.
 func (l *Rate[K]) fetchBatch(ctx context.Context, t *rateConfig, b *bucket, caller K) {
 	used := b.granted == 0 && time.Now().Before(b.grantedUntil)
 	if b.batch *= 2; !used {
@@ -178,7 +178,7 @@ func (l *Rate[K]) fetchBatch(ctx context.Context, t *rateConfig, b *bucket, call
 		terms := redis_rate.Limit{Rate: t.rate, Burst: t.burst, Period: time.Second}
 		name := fmt.Sprintf("%s:%s:%d/%d", l.name, l.callerName(caller), t.rate, t.burst)
 		result, err := shared.AllowN(ctx, name, terms, b.batch)
-		if err == nil && result.Allowed == 0 && b.batch > 1 { // it is all of them or none
+		if err == nil && result.Allowed == 0 && b.batch > 1 { // Redis grants all of a batch or nothing
 			b.batch = 1
 			result, err = shared.AllowN(ctx, name, terms, 1)
 		}

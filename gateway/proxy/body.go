@@ -11,27 +11,27 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 )
 
-// requestBody is how far an exchange is with the body of its request, which goes its way beside the answer.
+// requestBody is the state of sending a request's body, which happens in parallel with the response.
 type requestBody struct {
-	sendDone   chan struct{}             // closed when no more of it is sent; nil before that began, and where there is no body
-	isSent     bool                      // then: all of it was sent
-	callerErr  chan error                // what the caller did wrong, from before the connection is cut for it
-	isRead     atomic.Bool               // the caller has sent all of it
-	answeredAt atomic.Pointer[time.Time] // when nobody waits for it any more
+	sendDone   chan struct{}             // closed when sending has ended; nil before it began, and if there is no body
+	isSent     bool                      // valid once sendDone is closed: all of the body was sent
+	callerErr  chan error                // what the caller did wrong; sent before the connection is aborted for it
+	isRead     atomic.Bool               // all of the body was received from the caller
+	answeredAt atomic.Pointer[time.Time] // when the response ended, so that nobody waits for the body
 }
 
 const (
-	// drainTimeout is how long a caller who still sends may go on once the answer is through, and maxDrainBytes how much, in
-	// bytes: were the connection closed on what it sends, it might not get to read the answer.
+	// drainTimeout is how long a caller may go on sending its body after the response, and maxDrainBytes how much. If the
+	// connection were closed at once, the caller might not get to read the response.
 	drainTimeout  = 500 * time.Millisecond
 	maxDrainBytes = 256 << 10
 )
 
-// sendBody begins to send the body. waitForBody waits for its end. That the caller sends in time is what the reader of the
-// body sees to.
+// sendBody starts sending the body. waitForBody waits for the end. The reader of the body makes sure that the caller sends in
+// time.
 func (x *exchange) sendBody() {
 	x.sendDone, x.callerErr = make(chan struct{}), make(chan error, 1)
-	_ = x.caller.EnableFullDuplex() // only a test's recorder does not know it
+	_ = x.caller.EnableFullDuplex() // only a test's recorder returns an error
 	go func() {
 		defer close(x.sendDone)
 		err := x.copyBody()
@@ -42,6 +42,7 @@ func (x *exchange) sendBody() {
 	}()
 }
 
+// copyBody sends the body until its end, an error, or a while after the response.
 func (x *exchange) copyBody() error {
 	buffer := buffers.Get().(*[]byte)
 	defer buffers.Put(buffer)
@@ -58,7 +59,7 @@ func (x *exchange) copyBody() error {
 		case end:
 			x.isRead.Store(true)
 		case err != nil:
-			return x.failCaller(problem.New(problem.BadRequest, "The body could not be read to its end.").Because(err))
+			return x.failCaller(problem.New(problem.BadRequest, "The body ended early or arrived too slowly. Send it again.").Because(err))
 		}
 		if err := x.writePiece((*buffer)[:n], end); err != nil {
 			return fmt.Errorf("send the body: %w", err)
@@ -69,7 +70,7 @@ func (x *exchange) copyBody() error {
 	}
 }
 
-// drainBody reads what the service does not want to hear.
+// drainBody reads the part of the body that the service does not want.
 func (x *exchange) drainBody() {
 	buffer := buffers.Get().(*[]byte)
 	defer buffers.Put(buffer)
@@ -83,22 +84,22 @@ func (x *exchange) drainBody() {
 	}
 }
 
-var errAnswered = errors.New("it was answered, and is still being sent")
+var errAnswered = errors.New("the caller still sends the body after the response")
 
-// isOverdue tells whether the caller has gone on for long enough after the answer.
+// isOverdue reports whether the caller has sent for too long after the response.
 func (x *exchange) isOverdue() bool {
 	answeredAt := x.answeredAt.Load()
 	return answeredAt != nil && time.Since(*answeredAt) > drainTimeout
 }
 
-// failCaller notes what the caller did wrong and cuts the service off: the body must not end as if it were whole.
+// failCaller notes the caller's mistake and aborts the connection to the service, which must not take the body for complete.
 func (x *exchange) failCaller(err error) error {
 	x.callerErr <- err
 	x.abort()
 	return err
 }
 
-// writePiece sends what was read. It is progress, so the answer may take its time anew.
+// writePiece sends a piece of the body. Because it is progress, the deadline of the response starts again.
 func (x *exchange) writePiece(piece []byte, end bool) error {
 	if err := x.tcp.SetDeadline(time.Now().Add(x.progressTimeout)); err != nil {
 		return err
@@ -108,7 +109,7 @@ func (x *exchange) writePiece(piece []byte, end bool) error {
 		_, _ = x.writer.Write(strconv.AppendInt(x.writer.AvailableBuffer(), int64(len(piece)), 16))
 		_, _ = x.writer.WriteString("\r\n")
 	}
-	_, _ = x.writer.Write(piece) // errors stick, and show in Flush
+	_, _ = x.writer.Write(piece) // Flush returns the error
 	if chunked && len(piece) > 0 {
 		_, _ = x.writer.WriteString("\r\n")
 	}
@@ -118,15 +119,15 @@ func (x *exchange) writePiece(piece []byte, end bool) error {
 	return x.writer.Flush()
 }
 
-// closeUnlessRead has the caller's connection closed after the answer where the body is still on its way: what is left
-// of it must not be taken for the next request.
+// closeUnlessRead closes the caller's connection after the response if the body has not arrived completely. The rest of the body
+// must not be taken for the next request.
 func (x *exchange) closeUnlessRead() {
 	if x.r.ContentLength != 0 && !x.isRead.Load() {
 		x.w.Header().Set("Connection", "close")
 	}
 }
 
-// flushUnlessRead lets the caller have the answer who still sends, before what it sends is cut off.
+// flushUnlessRead flushes the response to a caller that still sends, before the connection is closed.
 func (x *exchange) flushUnlessRead() error {
 	if x.r.ContentLength != 0 && !x.isRead.Load() {
 		return x.flush()
@@ -134,7 +135,7 @@ func (x *exchange) flushUnlessRead() error {
 	return nil
 }
 
-// waitForBody waits until no more of the body is sent, and tells whether all of it was. It may be called again.
+// waitForBody waits until sending has ended, and reports whether the whole body was sent. It can be called again.
 func (x *exchange) waitForBody() bool {
 	if x.r.ContentLength == 0 {
 		return true
@@ -151,7 +152,7 @@ func (x *exchange) waitForBody() bool {
 			return x.isSent
 		default:
 		}
-		if !x.isRead.Load() { // a read that begins just now sets a deadline of its own
+		if !x.isRead.Load() { // a read that starts right now sets its own deadline, so this is repeated
 			_ = x.caller.SetReadDeadline(time.Now().Add(drainTimeout))
 		}
 		select {

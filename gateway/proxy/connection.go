@@ -12,27 +12,27 @@ import (
 )
 
 const (
-	// dialTimeout is for the connection and the handshake together.
+	// dialTimeout covers the connection and the TLS handshake together.
 	dialTimeout = 3 * time.Second
-	// maxHeadBytes bounds the head of an answer, in bytes.
+	// maxHeadBytes bounds the head of a response, in bytes.
 	maxHeadBytes = 64 << 10
 )
 
-// connection is one of our connections to a service. One exchange at a time uses it.
+// connection is a connection to an instance of a service. One exchange at a time uses it.
 type connection struct {
 	secure       *tls.Conn
-	tcp          *net.TCPConn // below it
+	tcp          *net.TCPConn // below secure
 	raw          syscall.RawConn
 	reader       *bufio.Reader
 	writer       *bufio.Writer
 	readLimit    int64 // how many bytes may still be read
 	instance     *instance
 	createdAt    time.Time
-	idleSince    time.Time   // since when
-	reportResult func(error) // tells the instance's breaker how the exchange went; nil once it was told
+	idleSince    time.Time
+	reportResult func(error) // tells the instance's breaker the result of the exchange; nil once it was told
 }
 
-// report says how the exchange went. Who says so first is right.
+// report tells the breaker the result of the exchange. Only the first call counts.
 func (c *connection) report(err error) {
 	reportResult := c.reportResult
 	c.reportResult = nil
@@ -45,6 +45,7 @@ func (c *connection) report(err error) {
 	}
 }
 
+// dial connects to an instance.
 func dial(ctx context.Context, address string, config *tls.Config) (*connection, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
@@ -64,7 +65,7 @@ func dial(ctx context.Context, address string, config *tls.Config) (*connection,
 	return c, nil
 }
 
-// Read is what the reader reads by.
+// Read reads at most readLimit bytes. The connection's bufio.Reader uses it.
 func (c *connection) Read(p []byte) (int, error) {
 	if c.readLimit <= 0 {
 		return 0, errHeadTooLong
@@ -74,12 +75,13 @@ func (c *connection) Read(p []byte) (int, error) {
 	return n, err
 }
 
-var errHeadTooLong = errors.New("the head of the answer is too long")
+var errHeadTooLong = errors.New("the head of the response is too long")
 
-// abort ends the connection at once, without a word that could make what was sent so far look complete.
+// abort closes the connection without TLS's closing message, so that what was sent cannot look complete.
 func (c *connection) abort() { _ = c.tcp.Close() }
 
-// isReusable tells whether an idle connection still stands and nobody has said anything on it. A service that ended has.
+// isReusable reports whether an idle connection is still open and the service has sent nothing on it. A service that has ended
+// sends its closing message.
 func (c *connection) isReusable() bool {
 	if c.reader.Buffered() > 0 || time.Since(c.idleSince) > idleTimeout {
 		return false
@@ -87,7 +89,7 @@ func (c *connection) isReusable() bool {
 	isQuiet := false
 	err := c.raw.Control(func(fd uintptr) {
 		var one [1]byte
-		_, _, err := syscall.Recvfrom(int(fd), one[:], syscall.MSG_PEEK) // sockets of Go's do not block
+		_, _, err := syscall.Recvfrom(int(fd), one[:], syscall.MSG_PEEK) // Go's sockets do not block
 		isQuiet = errors.Is(err, syscall.EAGAIN)
 	})
 	return err == nil && isQuiet

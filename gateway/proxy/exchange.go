@@ -16,7 +16,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/tracing"
 )
 
-// exchange is one request and its answer.
+// exchange is one request and its response.
 type exchange struct {
 	*connection
 	*Upstream
@@ -25,20 +25,20 @@ type exchange struct {
 	caller *http.ResponseController
 
 	requestBody
-	keepConnection bool // as far as the answer goes
+	keepConnection bool // the response leaves the connection usable
 }
 
-// maxInterimResponses is how many answers may precede the one (100 Continue and the like).
+// maxInterimResponses bounds the interim responses (100 Continue and the like) before the final one.
 const maxInterimResponses = 8
 
-var errUndelimited = errors.New("the answer is neither of a known length nor in chunks")
+var errUndelimited = errors.New("the response has neither a length nor chunks")
 
-// roundTrip sends the request and reads the head of the answer.
+// roundTrip sends the request and reads the head of the response.
 func (x *exchange) roundTrip() (*http.Response, error) {
 	if err := x.tcp.SetDeadline(time.Now().Add(x.progressTimeout)); err != nil {
 		return nil, err
 	}
-	expectsContinue := x.r.ContentLength != 0 && x.r.Header["Expect"] != nil // net/http lets nothing but 100-continue through
+	expectsContinue := x.r.ContentLength != 0 && x.r.Header["Expect"] != nil // net/http accepts no Expect header but 100-continue
 	x.writeHead(expectsContinue)
 	if err := x.writer.Flush(); err != nil {
 		return nil, fmt.Errorf("send the request: %w", err)
@@ -50,29 +50,29 @@ func (x *exchange) roundTrip() (*http.Response, error) {
 		x.readLimit = maxHeadBytes
 		response, err := http.ReadResponse(x.reader, x.r)
 		if err != nil {
-			return nil, fmt.Errorf("read the answer: %w", err)
+			return nil, fmt.Errorf("read the response: %w", err)
 		}
 		switch {
 		case response.StatusCode == http.StatusContinue && expectsContinue:
 			expectsContinue = false
 			x.sendBody()
 		case response.StatusCode == http.StatusSwitchingProtocols:
-			return nil, errors.New("it switches to a protocol that it was not asked for")
+			return nil, errors.New("the service switches to another protocol")
 		case response.StatusCode < http.StatusOK:
 		case response.ContentLength < 0 && len(response.TransferEncoding) == 0 && x.r.Method != http.MethodHead:
 			if response.StatusCode/100 == 4 {
-				return nil, problem.New(problem.BadRequest, "The request cannot be handed to its service.").Because(errUndelimited)
+				return nil, problem.New(problem.BadRequest, "The request cannot be forwarded to the service.").Because(errUndelimited)
 			}
-			return nil, errUndelimited // its end would look the same whether it is whole or not
+			return nil, errUndelimited // the end of such a response looks the same whether it is complete or not
 		default:
 			x.readLimit = math.MaxInt64
 			return response, nil
 		}
 	}
-	return nil, errors.New("it only announces an answer")
+	return nil, errors.New("the service sends too many interim responses")
 }
 
-// writeHead leaves errors to the writer, where they stick.
+// writeHead writes the head of the request. The writer keeps the first error, which Flush returns.
 func (x *exchange) writeHead(expectsContinue bool) {
 	to, r := x.writer, x.r
 	_, _ = to.WriteString(r.Method)
@@ -84,7 +84,7 @@ func (x *exchange) writeHead(expectsContinue bool) {
 	}
 	_, _ = to.WriteString(" HTTP/1.1\r\nHost: ")
 	_, _ = to.WriteString(x.service)
-	if call := principal.From(r.Context()); call.Peer == principal.Gateway { // from others nobody believes it
+	if call := principal.From(r.Context()); call.Peer == principal.Gateway { // services believe it from gateways only
 		_, _ = to.WriteString("\r\n" + peers.CallHeader + ": ")
 		_, _ = to.Write(peers.AppendCall(to.AvailableBuffer(), call))
 	}
@@ -116,11 +116,11 @@ func (x *exchange) writeHead(expectsContinue bool) {
 	_, _ = to.WriteString("\r\n")
 }
 
-// writeResponse hands the answer on. An error means that it is not whole.
+// writeResponse passes the response on to the caller. An error means that the response is incomplete.
 func (x *exchange) writeResponse(response *http.Response) error {
 	copyResponseHeaders(response.Header, x.w.Header())
 	x.closeUnlessRead()
-	if response.ContentLength <= 0 { // else a piece of the body goes along with the head
+	if response.ContentLength <= 0 { // else the first piece of the body, which sets a deadline, goes with the head
 		_ = x.caller.SetWriteDeadline(time.Now().Add(x.progressTimeout)) // where there is a connection
 	}
 	x.w.WriteHeader(response.StatusCode)
@@ -129,14 +129,14 @@ func (x *exchange) writeResponse(response *http.Response) error {
 			return err
 		}
 	}
-	if response.Close { // it is about to end, and would cut others while a request is on its way
+	if response.Close { // the instance is about to end, and would abort requests on its idle connections
 		x.instance.closeIdle()
 	}
 	x.keepConnection = !response.Close && x.reader.Buffered() == 0
 	return x.flushUnlessRead()
 }
 
-// writeResponseBody passes on what there is before it waits for more. length is negative where it is not known.
+// writeResponseBody passes each piece on before it waits for the next. length is negative if it is not known.
 func (x *exchange) writeResponseBody(from io.Reader, length int64) error {
 	buffer := buffers.Get().(*[]byte)
 	defer buffers.Put(buffer)
@@ -149,7 +149,7 @@ func (x *exchange) writeResponseBody(from io.Reader, length int64) error {
 		n, err := from.Read(*buffer)
 		if n > 0 {
 			if err := x.writeResponsePiece((*buffer)[:n], length); err != nil {
-				return fmt.Errorf("pass on the answer: %w", err)
+				return fmt.Errorf("pass on the response: %w", err)
 			}
 			length -= int64(n)
 		}
@@ -157,7 +157,7 @@ func (x *exchange) writeResponseBody(from io.Reader, length int64) error {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("read the answer of %s: %w", x.service, err)
+			return fmt.Errorf("read the response of %s: %w", x.service, err)
 		}
 	}
 }
@@ -167,7 +167,7 @@ func (x *exchange) writeResponsePiece(piece []byte, remaining int64) error {
 	if _, err := x.w.Write(piece); err != nil {
 		return err
 	}
-	if int64(len(piece)) == remaining { // it is all, and net/http sends it
+	if int64(len(piece)) == remaining { // net/http sends the end by itself
 		return nil
 	}
 	return x.flush()
@@ -177,7 +177,7 @@ func (x *exchange) flush() error {
 	if err := x.caller.Flush(); !errors.Is(err, http.ErrNotSupported) {
 		return err
 	}
-	return nil // the gateway's own question: nobody waits on a connection
+	return nil // the gateway's own question has no connection to flush
 }
 
 const bufferSize = 32 << 10

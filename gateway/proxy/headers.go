@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// ForwardedHeaders are the headers of a caller that a service gets, and all that it reads.
+// ForwardedHeaders are the headers of a caller's request that a service receives. Services read no others.
 var ForwardedHeaders = []string{"Accept", "Content-Type", "Idempotency-Key",
 	"If-Match", "If-Modified-Since", "If-None-Match", "If-Range", "If-Unmodified-Since", "Range", "User-Agent",
-	"Tus-Resumable", "Upload-Length", "Upload-Metadata", "Upload-Offset"} // as uploads in several requests have them
+	"Tus-Resumable", "Upload-Length", "Upload-Metadata", "Upload-Offset"} // of uploads in several requests
 
-// copyResponseHeaders copies the headers of a service that a caller gets.
+// copyResponseHeaders copies the headers of a service's response that the caller receives.
 func copyResponseHeaders(from, to http.Header) {
 	connectionHeaders := parseConnectionHeader(from)
 	for name, values := range from {
@@ -22,7 +22,7 @@ func copyResponseHeaders(from, to http.Header) {
 	}
 }
 
-// isHopByHop tells whether a header is about one connection alone (RFC 9110, 7.6.1).
+// isHopByHop reports whether a header concerns one connection only (RFC 9110, 7.6.1).
 func isHopByHop(name string) bool {
 	switch name {
 	case "Connection",
@@ -39,7 +39,7 @@ func isHopByHop(name string) bool {
 	return false
 }
 
-// parseConnectionHeader are the headers that a message itself says are about this connection alone.
+// parseConnectionHeader returns the headers that a message's Connection header declares as hop-by-hop.
 func parseConnectionHeader(h http.Header) (names []string) {
 	for _, value := range h["Connection"] {
 		for name := range strings.SplitSeq(value, ",") {

@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// restTimeout is how long an instance is left alone that could not be connected to, or failed to answer several times
-	// in a row. Then one request finds out whether it is back.
+	// restTimeout is how long an instance gets no requests after a connection to it failed, or after several failures in a row.
+	// Then one request finds out whether it is back.
 	restTimeout = 500 * time.Millisecond
-	// probeTimeout is how long a connection to an instance that is left alone may take, and disturbers how many may try at
-	// the same time.
+	// probeTimeout is how long a connection to a resting instance may take, and maxProbes how many requests may try at the same
+	// time.
 	probeTimeout = 500 * time.Millisecond
 	maxProbes    = 32
-	// maxFailures is how often in a row it may fail to answer.
+	// maxFailures is how many failures in a row an instance may have before it rests.
 	maxFailures = 5
 )
 
@@ -30,29 +30,30 @@ const (
 type instance struct {
 	address     string
 	breaker     *gobreaker.TwoStepCircuitBreaker[struct{}]
-	inFlight    atomic.Int64 // requests that are there
-	probes      atomic.Int64 // of those that disturb its rest
+	inFlight    atomic.Int64 // requests
+	probes      atomic.Int64 // requests that try the instance while it rests
 	isResting   atomic.Bool
-	lastFailure atomic.Pointer[failure] // the last one
+	lastFailure atomic.Pointer[failure]
 
 	mu              sync.Mutex
-	idleConnections []*connection // the one used last is at the end
+	idleConnections []*connection // the last one used is at the end
 	isRetired       bool
 }
 
+// failure is why an exchange with an instance failed.
 type failure struct {
 	error
-	isUnreachable bool // it could not be connected to
+	isUnreachable bool // no connection could be made
 }
 
-// reportFailure tells the breaker, which asks back for what it was.
+// reportFailure tells the breaker about a failure. The breaker's settings read lastFailure, so it is stored first.
 func (i *instance) reportFailure(done func(error), f failure) {
 	i.lastFailure.Store(&f)
 	done(f)
 }
 
-// errNotInstanceFault is of a request whose end says nothing of the instance.
-var errNotInstanceFault = errors.New("its caller left")
+// errNotInstanceFault is the result of an exchange whose end says nothing about the instance.
+var errNotInstanceFault = errors.New("the caller left")
 
 func newInstance(service, address string, log *slog.Logger) *instance {
 	i := &instance{address: address}
@@ -66,16 +67,16 @@ func newInstance(service, address string, log *slog.Logger) *instance {
 			i.isResting.Store(now == gobreaker.StateOpen)
 			switch {
 			case before == gobreaker.StateClosed:
-				log.Warn("an instance is left alone, which fails", "of", service, "at", address, "error", i.lastFailure.Load().error)
+				log.Warn("instance rests after failures", "service", service, "address", address, "error", i.lastFailure.Load().error)
 			case now == gobreaker.StateClosed:
-				log.Warn("an instance is back", "of", service, "at", address)
+				log.Warn("instance is back", "service", service, "address", address)
 			}
 		},
 	})
 	return i
 }
 
-// load is how much the instance has to do.
+// load returns the number of requests at the instance, or the maximum while the instance rests.
 func (i *instance) load() int64 {
 	if i.isResting.Load() && i.breaker.State() == gobreaker.StateOpen {
 		return math.MaxInt64
@@ -83,11 +84,11 @@ func (i *instance) load() int64 {
 	return i.inFlight.Load()
 }
 
-// connect answers a connection, which the pool's release gives back.
+// connect returns a connection, which must go back through the pool's release.
 func (i *instance) connect(ctx context.Context, config func() *tls.Config) (*connection, error) {
 	done, err := i.breaker.Allow()
 	if err != nil {
-		return nil, fmt.Errorf("%s is left alone: %w", i.address, err)
+		return nil, fmt.Errorf("instance %s rests: %w", i.address, err)
 	}
 	i.inFlight.Add(1)
 	c, err := i.openConnection(ctx, config)
@@ -104,7 +105,8 @@ func (i *instance) connect(ctx context.Context, config func() *tls.Config) (*con
 	return nil, err
 }
 
-// probe connects to an instance that could not be connected to a moment ago and is left alone, for who has no other.
+// probe connects to a resting instance whose last connection failed, for a request that has no other instance. It returns nil if
+// that fails, too.
 func (i *instance) probe(ctx context.Context, config func() *tls.Config) *connection {
 	defer i.probes.Add(-1)
 	if last := i.lastFailure.Load(); i.probes.Add(1) > maxProbes || last == nil || !last.isUnreachable {
@@ -121,6 +123,7 @@ func (i *instance) probe(ctx context.Context, config func() *tls.Config) *connec
 	return c
 }
 
+// openConnection returns an idle connection that is still usable, or a new one.
 func (i *instance) openConnection(ctx context.Context, config func() *tls.Config) (*connection, error) {
 	for c := i.popIdle(); c != nil; c = i.popIdle() {
 		if c.isReusable() {
@@ -144,7 +147,8 @@ func (i *instance) popIdle() *connection {
 	return c
 }
 
-// putIdle tells whether there is room for one more that waits. It ends one that has waited for too long.
+// putIdle keeps a connection for its next use, and reports whether it did. It also closes the oldest idle connection after
+// idleTimeout.
 func (i *instance) putIdle(c *connection) bool {
 	c.idleSince = time.Now()
 	i.mu.Lock()
@@ -160,7 +164,7 @@ func (i *instance) putIdle(c *connection) bool {
 	return true
 }
 
-// retire ends the connections that nobody uses, and others once they are given back.
+// retire closes the idle connections now, and the others when they are released.
 func (i *instance) retire() {
 	i.mu.Lock()
 	i.isRetired = true
@@ -168,7 +172,7 @@ func (i *instance) retire() {
 	i.closeIdle()
 }
 
-// closeIdle ends the connections that nobody uses.
+// closeIdle closes the idle connections.
 func (i *instance) closeIdle() {
 	i.mu.Lock()
 	defer i.mu.Unlock()

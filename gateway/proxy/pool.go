@@ -14,19 +14,19 @@ import (
 const (
 	// maxConnections bounds the connections to all instances of a service.
 	maxConnections = 1024
-	// maxIdleConnections bounds those to one instance that wait for their next use.
+	// maxIdleConnections bounds the idle connections to one instance.
 	maxIdleConnections = 256
-	// idleTimeout is how long they wait. A service waits longer, so that it is not the one that ends them.
+	// idleTimeout is how long a connection may be idle. Services wait longer, so that they are not the ones to close it.
 	idleTimeout = 90 * time.Second
-	// connectionTTL is how long they are used, so that certificates are looked at again.
+	// connectionTTL is how long a connection is used, so that certificates are verified again.
 	connectionTTL = 10 * time.Minute
 	// slotTimeout is how long a request waits for one of the connections to become free.
 	slotTimeout = 2 * time.Second
 )
 
-var errNoInstance = errors.New("no instance of it is known")
+var errNoInstance = errors.New("no instance is known")
 
-// pool is our connections to the instances of one service.
+// pool holds the connections to all instances of one service.
 type pool struct {
 	service   string
 	tls       func() *tls.Config
@@ -43,7 +43,7 @@ func newPool(service string, config func() *tls.Config, log *slog.Logger) *pool 
 	return p
 }
 
-// setAddresses makes these the addresses of the instances. What is under way at another one ends there.
+// setAddresses replaces the instances by those at the addresses. Exchanges with a removed instance end there.
 func (p *pool) setAddresses(addresses []string) {
 	p.moveMu.Lock()
 	defer p.moveMu.Unlock()
@@ -64,7 +64,7 @@ func (p *pool) setAddresses(addresses []string) {
 	}
 }
 
-// connect answers a connection to one of the instances.
+// connect returns a connection to one of the instances.
 func (p *pool) connect(ctx context.Context) (*connection, error) {
 	if err := p.acquireSlot(ctx); err != nil {
 		return nil, err
@@ -76,8 +76,8 @@ func (p *pool) connect(ctx context.Context) (*connection, error) {
 	return c, err
 }
 
-// choose takes the instance that has least to do or, where that rests or cannot be connected to, another one. Where there is
-// none, those that rest are tried.
+// choose connects to the instance with the fewest requests. If that fails, it tries the others in turn, and resting instances
+// last.
 func (p *pool) choose(ctx context.Context) (*connection, error) {
 	all := *p.instances.Load()
 	if len(all) == 0 {
@@ -102,7 +102,7 @@ func (p *pool) choose(ctx context.Context) (*connection, error) {
 	return c, nil
 }
 
-// leastLoaded is the instance that has least to do. Of several, it is the first from the turn on.
+// leastLoaded returns the instance with the fewest requests. Of several, it is the first one from turn on.
 func leastLoaded(all []*instance, turn int) *instance {
 	var best *instance
 	for n := range all {
@@ -114,6 +114,7 @@ func leastLoaded(all []*instance, turn int) *instance {
 	return best
 }
 
+// acquireSlot waits until one of maxConnections is free.
 func (p *pool) acquireSlot(ctx context.Context) error {
 	select {
 	case p.slots <- struct{}{}:
@@ -132,9 +133,9 @@ func (p *pool) acquireSlot(ctx context.Context) error {
 	}
 }
 
-// release gives a connection back, for its next use where it has one.
+// release returns a connection to its instance for its next use, or closes it.
 func (p *pool) release(c *connection, keepConnection bool) {
-	c.report(errNotInstanceFault) // unless it has been said before
+	c.report(errNotInstanceFault) // unless the result was reported before
 	c.instance.inFlight.Add(-1)
 	if !keepConnection || !c.instance.putIdle(c) {
 		c.abort()

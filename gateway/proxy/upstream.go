@@ -1,4 +1,4 @@
-// Package proxy hands requests to the instances of services in other processes, over mTLS, and their answers back.
+// Package proxy forwards requests to the instances of services in other processes, over mTLS.
 package proxy
 
 import (
@@ -19,19 +19,18 @@ import (
 )
 
 const (
-	// progressTimeout is how long a side may take to its next byte: the caller and the service, of the request and of the
-	// answer. So it is also how long the first byte of an answer may take from the last of the request on.
+	// progressTimeout is how long the caller and the service may each take to their next byte, of the request and of the response.
+	// It also bounds the time from the end of the request to the first byte of the response.
 	progressTimeout = 30 * time.Second
-	// maxBody is the longest body that is passed on, in bytes: the longest upload with what multipart puts around it.
+	// maxBody is the largest body that is forwarded, in bytes: the largest upload plus what multipart adds.
 	maxBody = 520 << 20
 )
 
-// Upstream is a service in other processes. It serves a request by handing it, with the call that is in the context,
-// to one of them and the answer back, both as they come.
+// Upstream is a service in other processes. It serves a request by forwarding it, with the call in the request's context, to one
+// instance. Request and response are streamed.
 //
-// A request is sent once: another instance is tried only where one cannot be connected to. A service that does not
-// answer costs an Unavailable fault; one that breaks off its answer costs the caller's connection, by a panic with
-// http.ErrAbortHandler.
+// A request is sent once: another instance is tried only if no connection can be made. A service that does not respond costs a
+// 503. A service that breaks off its response costs the caller's connection, by a panic with http.ErrAbortHandler.
 type Upstream struct {
 	service         string
 	pool            *pool
@@ -40,7 +39,7 @@ type Upstream struct {
 	maxBody         int64
 }
 
-// New reaches the service of this name at the addresses of its instances.
+// New returns an upstream for the service of this name, with instances at the addresses.
 func New(id *mtls.Identity, service string, addresses []string, log *slog.Logger) *Upstream {
 	u := &Upstream{service: service, log: log, progressTimeout: progressTimeout, maxBody: maxBody,
 		pool: newPool(service, func() *tls.Config { return id.ClientConfig(service) }, log)}
@@ -48,9 +47,10 @@ func New(id *mtls.Identity, service string, addresses []string, log *slog.Logger
 	return u
 }
 
-// SetAddresses says where the instances are from now on. What is under way ends where it is.
+// SetAddresses replaces the addresses of the instances. Requests in progress end where they are.
 func (u *Upstream) SetAddresses(addresses []string) { u.pool.setAddresses(addresses) }
 
+// ServeHTTP forwards one request.
 func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength > u.maxBody {
 		problem.Write(w, r, u.log, u.errTooLarge())
@@ -63,7 +63,7 @@ func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if r.Context().Err() != nil {
 			panic(http.ErrAbortHandler)
 		}
-		problem.Write(w, r, u.log, problem.New(problem.Unavailable, "The service is not available right now.").
+		problem.Write(w, r, u.log, problem.New(problem.Unavailable, "The service is not available. Try again.").
 			Because(fmt.Errorf("reach %s: %w", u.service, err)))
 		return
 	}
@@ -82,9 +82,9 @@ func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := x.writeResponse(response); err != nil {
 		if r.Context().Err() == nil {
 			u.log.Error(
-				"answer broken off",
+				"response broken off",
 				"outage",
-				"answers of "+u.service,
+				"responses of "+u.service,
 				"method",
 				r.Method,
 				"route",
@@ -103,11 +103,12 @@ func (u *Upstream) errTooLarge() error {
 	return problem.New(problem.TooLarge, "The body is larger than %d bytes.", u.maxBody)
 }
 
-// writeError answers a caller whose request got no answer. That is the instance's fault where it is nobody else's.
+// writeError responds to a request that the service did not respond to. It counts as the instance's failure unless the caller is
+// at fault.
 func (x *exchange) writeError(err error) {
 	result := errNotInstanceFault
 	defer func() { x.report(result) }()
-	// A caller who falls silent within the body ends the context or lets the deadline pass, but is still there.
+	// A caller that stops within its body ends the context or lets the deadline pass, but is still there.
 	if x.r.Context().Err() != nil || errors.Is(err, os.ErrDeadlineExceeded) && x.sendDone != nil && !x.isRead.Load() {
 		x.waitForBody()
 	}
@@ -118,11 +119,11 @@ func (x *exchange) writeError(err error) {
 		if x.r.Context().Err() != nil {
 			panic(http.ErrAbortHandler)
 		}
-		if problem.Is(err, problem.BadRequest) { // the service's HTTP server says so, and is well
+		if problem.Is(err, problem.BadRequest) { // the service's HTTP server refused the request, and is well
 			break
 		}
 		result = err
-		err = problem.New(problem.Unavailable, "The service did not answer. What was asked for may have been done, or not.").
+		err = problem.New(problem.Unavailable, "The service did not respond. The request may or may not have been completed.").
 			Because(fmt.Errorf("ask %s at %s: %w", x.service, x.instance.address, err))
 	}
 	x.closeUnlessRead()

@@ -685,7 +685,7 @@ func TestNoRetry(t *testing.T) {
 			t,
 			response,
 			err,
-		); !strings.HasPrefix(got, "503 ") || !strings.Contains(got, "may have been done") ||
+		); !strings.HasPrefix(got, "503 ") || !strings.Contains(got, "may or may not have been completed") ||
 			arrived.Load() != int64(n+1) {
 			t.Errorf("%s: got %q after %d arrivals, want 503 that says so after %d", method, got, arrived.Load(), n+1)
 		}

@@ -2096,12 +2096,12 @@ type BeginOpenIDLoginBody struct {
 
 // Billing defines model for Billing.
 type Billing struct {
-	// ID in the integration that the client belongs to
+	// ID The id that the client has in its integration.
 	//
 	// Examples: 1
 	ID *int64 `json:"id,omitempty"`
 
-	// IgnoreAutoSuspend whether the client's servers are never suspended automatically
+	// IgnoreAutoSuspend Whether the client's servers are never suspended automatically.
 	//
 	// Examples: false
 	IgnoreAutoSuspend bool `json:"ignoreAutoSuspend"`
@@ -2159,10 +2159,10 @@ type Child struct {
 	// Last The last name.
 	Last string `json:"last"`
 
-	// Name The item's name.
+	// Name The first and last name.
 	Name string `json:"name"`
 
-	// ServersCount as the client's; 0 of one that the client has named
+	// ServersCount The number of servers of the sub client. It is 0 for an account that the client has only named.
 	ServersCount int64 `json:"serversCount"`
 }
 
@@ -2191,15 +2191,15 @@ type ChosenSetting struct {
 type Client struct {
 	Billing Billing `json:"billing"`
 
-	// BillingID as in billing
+	// BillingID The same as billing.id.
 	BillingID *int64     `json:"billing_id,omitempty"`
 	ClaimedAt *Timestamp `json:"claimed_at,omitempty"`
 	CreatedAt Timestamp  `json:"created_at"`
 
-	// Disabled whether all keys are refused, as if they were revoked, until it is taken back
+	// Disabled Whether all keys of the client are refused, until this is false again.
 	Disabled bool `json:"disabled"`
 
-	// Email The email address.
+	// Email The email address, which no other client has.
 	Email string `json:"email"`
 
 	// First The first name.
@@ -2214,10 +2214,10 @@ type Client struct {
 	// Last The last name.
 	Last string `json:"last"`
 
-	// Name first and last
+	// Name The first and last name.
 	Name string `json:"name"`
 
-	// ServersCount how many servers its IP entities are of; right within a second
+	// ServersCount The number of servers that the client's IP entities are assigned to. It is up to date within a second.
 	ServersCount int64 `json:"serversCount"`
 }
 
@@ -2459,17 +2459,17 @@ type CreateChosenThemeBody struct {
 type CreateClientBody struct {
 	Billing *CreateClientBodyBilling `json:"billing,omitempty"`
 
-	// CurrentPassword on edit of a client's own email or password, by a key or a session that began more than ten minutes ago
+	// CurrentPassword The client's current password. A client needs it to change its own email or password with a key, or with a session older than ten minutes.
 	//
 	// Examples: a long walk in the rain
 	CurrentPassword *string `json:"current_password,omitempty"`
 
-	// Disabled whether all keys are refused, as if they were revoked, until it is taken back
+	// Disabled Whether all keys of the client are refused, until this is false again.
 	//
 	// Examples: false
 	Disabled *bool `json:"disabled,omitempty"`
 
-	// Email no other client has it, in either case
+	// Email The email address. No other client can have it, whatever the case of its letters.
 	//
 	// Examples: ben@example.com
 	Email openapi_types.Email `json:"email"`
@@ -2484,7 +2484,7 @@ type CreateClientBody struct {
 	// Examples: Miller
 	Last string `json:"last"`
 
-	// Password hard to guess, and at least as long as the setting security.password_length says (12 characters); empty: no login by password, and on edit: unchanged
+	// Password A password that is hard to guess, with at least as many characters as the setting security.password_length (12). Empty: no sign-in by password, or on edit no change.
 	//
 	// Examples: a long walk in the rain
 	Password *string           `json:"password,omitempty"`
@@ -2493,10 +2493,12 @@ type CreateClientBody struct {
 
 // CreateClientBodyBilling defines model for CreateClientBodyBilling.
 type CreateClientBodyBilling struct {
-	// ID no other client of the integration has it. Also accepted as billing_id.
+	// ID The id that the client has in its integration. No other client of the integration can have it. Also accepted as billing_id.
 	ID *int64 `json:"id,omitempty"`
 
-	// IgnoreAutoSuspend Examples: false
+	// IgnoreAutoSuspend Whether the client's servers are never suspended automatically.
+	//
+	// Examples: false
 	IgnoreAutoSuspend *bool `json:"ignoreAutoSuspend,omitempty"`
 
 	// Integration A reference to an item. The id alone, as a number, is accepted too.
@@ -3241,29 +3243,35 @@ type CreateSSHBody struct {
 
 // CreateSubLinkBody defines model for CreateSubLinkBody.
 type CreateSubLinkBody struct {
-	// ClientEmail instead of client_id
+	// ClientEmail The email address of the account to link, instead of client_id.
 	//
 	// Examples: ben@example.com
 	ClientEmail *string `json:"client_email,omitempty"`
 
-	// ClientID Examples: 2
+	// ClientID The id of the account to link.
+	//
+	// Examples: 2
 	ClientID *int64 `json:"client_id,omitempty"`
 }
 
 // CreateSuperLinkBody defines model for CreateSuperLinkBody.
 type CreateSuperLinkBody struct {
-	// ClientEmail instead of client_id
+	// ClientEmail The email address of the account to link, instead of client_id.
 	//
 	// Examples: ben@example.com
 	ClientEmail *string `json:"client_email,omitempty"`
 
-	// ClientID Examples: 2
+	// ClientID The id of the account to link.
+	//
+	// Examples: 2
 	ClientID *int64 `json:"client_id,omitempty"`
 }
 
 // CreateVerifyBody defines model for CreateVerifyBody.
 type CreateVerifyBody struct {
-	// Require Examples: false
+	// Require Whether signing in requires a second factor.
+	//
+	// Examples: false
 	Require *bool `json:"require,omitempty"`
 }
 
@@ -3414,7 +3422,7 @@ type Discovery struct {
 
 // EmailClientBody defines model for EmailClientBody.
 type EmailClientBody struct {
-	// Type the name of an email template of the type client, with or without .tpl
+	// Type The name of an email template of the type client, with or without .tpl.
 	//
 	// Examples: welcome
 	Type string `json:"type"`
@@ -3467,11 +3475,14 @@ type EmailMessageStatus string
 
 // EmailResult defines model for EmailResult.
 type EmailResult struct {
-	Text string          `json:"text"`
+	// Text A sentence that names the template and the recipient.
+	Text string `json:"text"`
+
+	// Type Always success.
 	Type EmailResultType `json:"type"`
 }
 
-// EmailResultType defines model for EmailResult.Type.
+// EmailResultType Always success.
 type EmailResultType string
 
 // EmailTemplate defines model for EmailTemplate.
@@ -3724,7 +3735,7 @@ type GivenKey struct {
 type GranterLink struct {
 	Granter Ref `json:"granter"`
 
-	// ID of the link
+	// ID The link's id.
 	//
 	// Examples: 1
 	ID int64 `json:"id"`
@@ -4506,7 +4517,7 @@ type Package struct {
 
 // ParentLink defines model for ParentLink.
 type ParentLink struct {
-	// ID of the link
+	// ID The link's id.
 	//
 	// Examples: 1
 	ID     int64 `json:"id"`
@@ -5046,7 +5057,7 @@ type ShownField struct {
 type SubLink struct {
 	Child Child `json:"child"`
 
-	// ID of the link
+	// ID The link's id.
 	//
 	// Examples: 1
 	ID int64 `json:"id"`
@@ -5056,7 +5067,7 @@ type SubLink struct {
 type SuperLink struct {
 	Grantee Ref `json:"grantee"`
 
-	// ID of the link
+	// ID The link's id.
 	//
 	// Examples: 1
 	ID int64 `json:"id"`
@@ -5340,17 +5351,17 @@ type UpdateBootScriptBody struct {
 type UpdateClientBody struct {
 	Billing *UpdateClientBodyBilling `json:"billing,omitempty"`
 
-	// CurrentPassword on edit of a client's own email or password, by a key or a session that began more than ten minutes ago
+	// CurrentPassword The client's current password. A client needs it to change its own email or password with a key, or with a session older than ten minutes.
 	//
 	// Examples: a long walk in the rain
 	CurrentPassword *string `json:"current_password,omitempty"`
 
-	// Disabled whether all keys are refused, as if they were revoked, until it is taken back
+	// Disabled Whether all keys of the client are refused, until this is false again.
 	//
 	// Examples: false
 	Disabled *bool `json:"disabled,omitempty"`
 
-	// Email no other client has it, in either case
+	// Email The email address. No other client can have it, whatever the case of its letters.
 	//
 	// Examples: ben@example.com
 	Email *openapi_types.Email `json:"email,omitempty"`
@@ -5365,7 +5376,7 @@ type UpdateClientBody struct {
 	// Examples: Miller
 	Last *string `json:"last,omitempty"`
 
-	// Password hard to guess, and at least as long as the setting security.password_length says (12 characters); empty: no login by password, and on edit: unchanged
+	// Password A password that is hard to guess, with at least as many characters as the setting security.password_length (12). Empty: no sign-in by password, or on edit no change.
 	//
 	// Examples: a long walk in the rain
 	Password *string           `json:"password,omitempty"`
@@ -5374,13 +5385,15 @@ type UpdateClientBody struct {
 
 // UpdateClientBodyBilling defines model for UpdateClientBodyBilling.
 type UpdateClientBodyBilling struct {
-	// ID no other client of the integration has it. Also accepted as billing_id.
+	// ID The id that the client has in its integration. No other client of the integration can have it. Also accepted as billing_id.
 	ID nullable.Nullable[int64] `json:"id,omitempty"`
 
-	// IgnoreAutoSuspend Examples: false
+	// IgnoreAutoSuspend Whether the client's servers are never suspended automatically.
+	//
+	// Examples: false
 	IgnoreAutoSuspend *bool `json:"ignoreAutoSuspend,omitempty"`
 
-	// Integration whose client it is; of what an integration makes, that one. Also accepted as integration, integration_id.
+	// Integration The integration that the client belongs to. A client that an integration creates belongs to it. Also accepted as integration, integration_id.
 	Integration nullable.Nullable[RefBody] `json:"integration,omitempty"`
 }
 
@@ -6085,17 +6098,17 @@ type UpdateSSHBody struct {
 type UpdateSubLinkBody struct {
 	Billing *UpdateSubLinkBodyBilling `json:"billing,omitempty"`
 
-	// CurrentPassword on edit of a client's own email or password, by a key or a session that began more than ten minutes ago
+	// CurrentPassword The client's current password. A client needs it to change its own email or password with a key, or with a session older than ten minutes.
 	//
 	// Examples: a long walk in the rain
 	CurrentPassword *string `json:"current_password,omitempty"`
 
-	// Disabled whether all keys are refused, as if they were revoked, until it is taken back
+	// Disabled Whether all keys of the client are refused, until this is false again.
 	//
 	// Examples: false
 	Disabled *bool `json:"disabled,omitempty"`
 
-	// Email no other client has it, in either case
+	// Email The email address. No other client can have it, whatever the case of its letters.
 	//
 	// Examples: ben@example.com
 	Email *openapi_types.Email `json:"email,omitempty"`
@@ -6110,7 +6123,7 @@ type UpdateSubLinkBody struct {
 	// Examples: Miller
 	Last *string `json:"last,omitempty"`
 
-	// Password hard to guess, and at least as long as the setting security.password_length says (12 characters); empty: no login by password, and on edit: unchanged
+	// Password A password that is hard to guess, with at least as many characters as the setting security.password_length (12). Empty: no sign-in by password, or on edit no change.
 	//
 	// Examples: a long walk in the rain
 	Password *string           `json:"password,omitempty"`
@@ -6119,13 +6132,15 @@ type UpdateSubLinkBody struct {
 
 // UpdateSubLinkBodyBilling defines model for UpdateSubLinkBodyBilling.
 type UpdateSubLinkBodyBilling struct {
-	// ID no other client of the integration has it. Also accepted as billing_id.
+	// ID The id that the client has in its integration. No other client of the integration can have it. Also accepted as billing_id.
 	ID nullable.Nullable[int64] `json:"id,omitempty"`
 
-	// IgnoreAutoSuspend Examples: false
+	// IgnoreAutoSuspend Whether the client's servers are never suspended automatically.
+	//
+	// Examples: false
 	IgnoreAutoSuspend *bool `json:"ignoreAutoSuspend,omitempty"`
 
-	// Integration whose client it is; of what an integration makes, that one. Also accepted as integration, integration_id.
+	// Integration The integration that the client belongs to. A client that an integration creates belongs to it. Also accepted as integration, integration_id.
 	Integration nullable.Nullable[RefBody] `json:"integration,omitempty"`
 }
 
@@ -6133,17 +6148,17 @@ type UpdateSubLinkBodyBilling struct {
 type UpdateSuperLinkBody struct {
 	Billing *UpdateSuperLinkBodyBilling `json:"billing,omitempty"`
 
-	// CurrentPassword on edit of a client's own email or password, by a key or a session that began more than ten minutes ago
+	// CurrentPassword The client's current password. A client needs it to change its own email or password with a key, or with a session older than ten minutes.
 	//
 	// Examples: a long walk in the rain
 	CurrentPassword *string `json:"current_password,omitempty"`
 
-	// Disabled whether all keys are refused, as if they were revoked, until it is taken back
+	// Disabled Whether all keys of the client are refused, until this is false again.
 	//
 	// Examples: false
 	Disabled *bool `json:"disabled,omitempty"`
 
-	// Email no other client has it, in either case
+	// Email The email address. No other client can have it, whatever the case of its letters.
 	//
 	// Examples: ben@example.com
 	Email *openapi_types.Email `json:"email,omitempty"`
@@ -6158,7 +6173,7 @@ type UpdateSuperLinkBody struct {
 	// Examples: Miller
 	Last *string `json:"last,omitempty"`
 
-	// Password hard to guess, and at least as long as the setting security.password_length says (12 characters); empty: no login by password, and on edit: unchanged
+	// Password A password that is hard to guess, with at least as many characters as the setting security.password_length (12). Empty: no sign-in by password, or on edit no change.
 	//
 	// Examples: a long walk in the rain
 	Password *string           `json:"password,omitempty"`
@@ -6167,19 +6182,23 @@ type UpdateSuperLinkBody struct {
 
 // UpdateSuperLinkBodyBilling defines model for UpdateSuperLinkBodyBilling.
 type UpdateSuperLinkBodyBilling struct {
-	// ID no other client of the integration has it. Also accepted as billing_id.
+	// ID The id that the client has in its integration. No other client of the integration can have it. Also accepted as billing_id.
 	ID nullable.Nullable[int64] `json:"id,omitempty"`
 
-	// IgnoreAutoSuspend Examples: false
+	// IgnoreAutoSuspend Whether the client's servers are never suspended automatically.
+	//
+	// Examples: false
 	IgnoreAutoSuspend *bool `json:"ignoreAutoSuspend,omitempty"`
 
-	// Integration whose client it is; of what an integration makes, that one. Also accepted as integration, integration_id.
+	// Integration The integration that the client belongs to. A client that an integration creates belongs to it. Also accepted as integration, integration_id.
 	Integration nullable.Nullable[RefBody] `json:"integration,omitempty"`
 }
 
 // UpdateVerifyBody defines model for UpdateVerifyBody.
 type UpdateVerifyBody struct {
-	// Require Examples: false
+	// Require Whether signing in requires a second factor.
+	//
+	// Examples: false
 	Require *bool `json:"require,omitempty"`
 }
 
@@ -6282,7 +6301,9 @@ type V6 struct {
 
 // Verify defines model for Verify.
 type Verify struct {
-	// Require Examples: false
+	// Require Whether signing in requires a second factor.
+	//
+	// Examples: false
 	Require bool `json:"require"`
 }
 
@@ -6323,17 +6344,17 @@ type VerifyMethod struct {
 type ViewedClient struct {
 	Billing Billing `json:"billing"`
 
-	// BillingID as in billing
+	// BillingID The same as billing.id.
 	BillingID *int64     `json:"billing_id,omitempty"`
 	ClaimedAt *Timestamp `json:"claimed_at,omitempty"`
 	CreatedAt Timestamp  `json:"created_at"`
 
-	// Disabled whether all keys are refused, as if they were revoked, until it is taken back
+	// Disabled Whether all keys of the client are refused, until this is false again.
 	//
 	// Examples: false
 	Disabled bool `json:"disabled"`
 
-	// Email The email address.
+	// Email The email address, which no other client has.
 	//
 	// Examples: ben@example.com
 	Email string `json:"email"`
@@ -6354,13 +6375,13 @@ type ViewedClient struct {
 	// Examples: Miller
 	Last string `json:"last"`
 
-	// Name first and last
+	// Name The first and last name.
 	Name string `json:"name"`
 
-	// ServersCount how many servers its IP entities are of; right within a second
+	// ServersCount The number of servers that the client's IP entities are assigned to. It is up to date within a second.
 	ServersCount int64 `json:"serversCount"`
 
-	// Verify one item
+	// Verify A list of exactly one item.
 	Verify []Verify `json:"verify"`
 }
 
@@ -9606,7 +9627,7 @@ type ClientInterface interface {
 
 	// ListClients List clients
 	//
-	// A client sees its sub clients here, and theirs. Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
+	// A client sees its sub clients and their sub clients. Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
 	//
 	// Corresponds with GET /client (the `ListClients` operationId).
 	ListClients(ctx context.Context, params *ListClientsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -9663,7 +9684,7 @@ type ClientInterface interface {
 
 	// EmailClientWithBody Send a client a mail
 	//
-	// A client sends `client-account-created` to accounts that it has created. Needs the permission users.clients or a client write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	// A client can send `client-account-created` to accounts that it has created. Needs the permission users.clients or a client write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -9672,7 +9693,7 @@ type ClientInterface interface {
 
 	// EmailClient Send a client a mail
 	//
-	// A client sends `client-account-created` to accounts that it has created. Needs the permission users.clients or a client write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	// A client can send `client-account-created` to accounts that it has created. Needs the permission users.clients or a client write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -9730,7 +9751,7 @@ type ClientInterface interface {
 
 	// CreateSubLinkWithBody Make an account a sub client of a client
 	//
-	// A link that is there already is answered as it is. A client links accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+	// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -9739,7 +9760,7 @@ type ClientInterface interface {
 
 	// CreateSubLink Make an account a sub client of a client
 	//
-	// A link that is there already is answered as it is. A client links accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+	// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -9785,18 +9806,18 @@ type ClientInterface interface {
 	// Corresponds with GET /client/{client_id}/super (the `ListSuperLinks` operationId).
 	ListSuperLinks(ctx context.Context, clientID int64, params *ListSuperLinksParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// CreateSuperLinkWithBody Let an account read a client and what it reaches
+	// CreateSuperLinkWithBody Let an account read a client and its sub clients
 	//
-	// A link that is there already is answered as it is. A client links accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+	// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /client/{client_id}/super (the `CreateSuperLink` operationId).
 	CreateSuperLinkWithBody(ctx context.Context, clientID int64, params *CreateSuperLinkParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// CreateSuperLink Let an account read a client and what it reaches
+	// CreateSuperLink Let an account read a client and its sub clients
 	//
-	// A link that is there already is answered as it is. A client links accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+	// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -12672,7 +12693,7 @@ func (c *Caller) GetBrowserDetails(ctx context.Context, reqEditors ...RequestEdi
 
 // ListClients List clients
 //
-// A client sees its sub clients here, and theirs. Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
+// A client sees its sub clients and their sub clients. Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
 //
 // Corresponds with GET /client (the `ListClients` operationId).
 func (c *Caller) ListClients(ctx context.Context, params *ListClientsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -12799,7 +12820,7 @@ func (c *Caller) UpdateClient(ctx context.Context, clientID int64, params *Updat
 
 // EmailClientWithBody Send a client a mail
 //
-// A client sends `client-account-created` to accounts that it has created. Needs the permission users.clients or a client write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+// A client can send `client-account-created` to accounts that it has created. Needs the permission users.clients or a client write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 //
 // Takes any type of body and a specified content type.
 //
@@ -12818,7 +12839,7 @@ func (c *Caller) EmailClientWithBody(ctx context.Context, clientID int64, params
 
 // EmailClient Send a client a mail
 //
-// A client sends `client-account-created` to accounts that it has created. Needs the permission users.clients or a client write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+// A client can send `client-account-created` to accounts that it has created. Needs the permission users.clients or a client write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -12956,7 +12977,7 @@ func (c *Caller) ListSubLinks(ctx context.Context, clientID int64, params *ListS
 
 // CreateSubLinkWithBody Make an account a sub client of a client
 //
-// A link that is there already is answered as it is. A client links accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
 //
 // Takes any type of body and a specified content type.
 //
@@ -12975,7 +12996,7 @@ func (c *Caller) CreateSubLinkWithBody(ctx context.Context, clientID int64, para
 
 // CreateSubLink Make an account a sub client of a client
 //
-// A link that is there already is answered as it is. A client links accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -13081,9 +13102,9 @@ func (c *Caller) ListSuperLinks(ctx context.Context, clientID int64, params *Lis
 	return c.Client.Do(req)
 }
 
-// CreateSuperLinkWithBody Let an account read a client and what it reaches
+// CreateSuperLinkWithBody Let an account read a client and its sub clients
 //
-// A link that is there already is answered as it is. A client links accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
 //
 // Takes any type of body and a specified content type.
 //
@@ -13100,9 +13121,9 @@ func (c *Caller) CreateSuperLinkWithBody(ctx context.Context, clientID int64, pa
 	return c.Client.Do(req)
 }
 
-// CreateSuperLink Let an account read a client and what it reaches
+// CreateSuperLink Let an account read a client and its sub clients
 //
-// A link that is there already is answered as it is. A client links accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -32237,7 +32258,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListClientsWithResponse List clients
 	//
-	// A client sees its sub clients here, and theirs. Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
+	// A client sees its sub clients and their sub clients. Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32300,7 +32321,7 @@ type ClientWithResponsesInterface interface {
 
 	// EmailClientWithBodyWithResponse Send a client a mail
 	//
-	// A client sends `client-account-created` to accounts that it has created. Needs the permission users.clients or a client write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	// A client can send `client-account-created` to accounts that it has created. Needs the permission users.clients or a client write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32309,7 +32330,7 @@ type ClientWithResponsesInterface interface {
 
 	// EmailClientWithResponse Send a client a mail
 	//
-	// A client sends `client-account-created` to accounts that it has created. Needs the permission users.clients or a client write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	// A client can send `client-account-created` to accounts that it has created. Needs the permission users.clients or a client write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32381,7 +32402,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateSubLinkWithBodyWithResponse Make an account a sub client of a client
 	//
-	// A link that is there already is answered as it is. A client links accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+	// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32390,7 +32411,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateSubLinkWithResponse Make an account a sub client of a client
 	//
-	// A link that is there already is answered as it is. A client links accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+	// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32442,18 +32463,18 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /client/{client_id}/super (the `ListSuperLinks` operationId).
 	ListSuperLinksWithResponse(ctx context.Context, clientID int64, params *ListSuperLinksParams, reqEditors ...RequestEditorFn) (*ListSuperLinksResponse, error)
 
-	// CreateSuperLinkWithBodyWithResponse Let an account read a client and what it reaches
+	// CreateSuperLinkWithBodyWithResponse Let an account read a client and its sub clients
 	//
-	// A link that is there already is answered as it is. A client links accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+	// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /client/{client_id}/super (the `CreateSuperLink` operationId).
 	CreateSuperLinkWithBodyWithResponse(ctx context.Context, clientID int64, params *CreateSuperLinkParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateSuperLinkResponse, error)
 
-	// CreateSuperLinkWithResponse Let an account read a client and what it reaches
+	// CreateSuperLinkWithResponse Let an account read a client and its sub clients
 	//
-	// A link that is there already is answered as it is. A client links accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+	// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -43881,7 +43902,7 @@ func (c *ClientWithResponses) GetBrowserDetailsWithResponse(ctx context.Context,
 
 // ListClientsWithResponse List clients
 //
-// A client sees its sub clients here, and theirs. Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
+// A client sees its sub clients and their sub clients. Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -43986,7 +44007,7 @@ func (c *ClientWithResponses) UpdateClientWithResponse(ctx context.Context, clie
 
 // EmailClientWithBodyWithResponse Send a client a mail
 //
-// A client sends `client-account-created` to accounts that it has created. Needs the permission users.clients or a client write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+// A client can send `client-account-created` to accounts that it has created. Needs the permission users.clients or a client write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -44001,7 +44022,7 @@ func (c *ClientWithResponses) EmailClientWithBodyWithResponse(ctx context.Contex
 
 // EmailClientWithResponse Send a client a mail
 //
-// A client sends `client-account-created` to accounts that it has created. Needs the permission users.clients or a client write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+// A client can send `client-account-created` to accounts that it has created. Needs the permission users.clients or a client write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -44121,7 +44142,7 @@ func (c *ClientWithResponses) ListSubLinksWithResponse(ctx context.Context, clie
 
 // CreateSubLinkWithBodyWithResponse Make an account a sub client of a client
 //
-// A link that is there already is answered as it is. A client links accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -44136,7 +44157,7 @@ func (c *ClientWithResponses) CreateSubLinkWithBodyWithResponse(ctx context.Cont
 
 // CreateSubLinkWithResponse Make an account a sub client of a client
 //
-// A link that is there already is answered as it is. A client links accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -44224,9 +44245,9 @@ func (c *ClientWithResponses) ListSuperLinksWithResponse(ctx context.Context, cl
 	return ParseListSuperLinksResponse(rsp)
 }
 
-// CreateSuperLinkWithBodyWithResponse Let an account read a client and what it reaches
+// CreateSuperLinkWithBodyWithResponse Let an account read a client and its sub clients
 //
-// A link that is there already is answered as it is. A client links accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -44239,9 +44260,9 @@ func (c *ClientWithResponses) CreateSuperLinkWithBodyWithResponse(ctx context.Co
 	return ParseCreateSuperLinkResponse(rsp)
 }
 
-// CreateSuperLinkWithResponse Let an account read a client and what it reaches
+// CreateSuperLinkWithResponse Let an account read a client and its sub clients
 //
-// A link that is there already is answered as it is. A client links accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //

@@ -14,31 +14,32 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/mesh"
 )
 
-// linkExisting answers a client who makes an account that there is: it is linked, and nothing of it is changed or shown.
+// linkExisting links the account that already has the address of a client's order. Nothing of the account is changed or shown. It
+// returns nil if the caller is no client, or no account has the address.
 func (s *Service) linkExisting(ctx context.Context, tx *pg.Tx, b *clientBody) (*ViewedClient, error) {
 	caller := callingClient(ctx)
 	if caller == 0 {
 		return nil, nil
 	}
 	if err := lockClients(ctx, tx, caller); errors.Is(err, pgx.ErrNoRows) {
-		return nil, problem.New(problem.Forbidden, "The calling client is gone.")
+		return nil, problem.New(problem.Forbidden, "The calling client was deleted.")
 	} else if err != nil {
 		return nil, err
 	}
-	*b = clientBody{Email: b.Email, First: b.First, Last: b.Last} // the rest is not a client's to give
+	*b = clientBody{Email: b.Email, First: b.First, Last: b.Last} // a client sets no other members
 	to := linkTarget{kind: "named", Email: &b.Email, First: &b.First, Last: &b.Last}
 	err := tx.QueryRow(ctx, "SELECT id FROM client WHERE lower(email) = lower($1) FOR KEY SHARE", b.Email).Scan(&to.ID)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("look for the address: %w", err)
+		return nil, fmt.Errorf("find the account with the address: %w", err)
 	}
 	if to.ID == caller {
-		return nil, problem.Member("/email", "invalid", "is the client's own")
+		return nil, problem.Member("/email", "invalid", "is the caller's own address")
 	}
 	if _, err := s.link(ctx, tx, caller, to); problem.Is(err, problem.Invalid) {
-		return nil, problem.Member("/email", "cycle", "is of an account that has the client below itself")
+		return nil, problem.Member("/email", "cycle", "belongs to an account above the caller")
 	} else if err != nil {
 		return nil, err
 	}
@@ -46,8 +47,8 @@ func (s *Service) linkExisting(ctx context.Context, tx *pg.Tx, b *clientBody) (*
 	return &viewed, err
 }
 
-// insertClient makes a client, and of who is one the link to it. Where somebody else was just faster with the address, it
-// begins again.
+// insertClient creates a client, and for a calling client the link to it. If another request has just created an account with the
+// address, the unit of work starts again, and links that account.
 func (s *Service) insertClient(ctx context.Context, tx *pg.Tx, b *clientBody) (id int64, err error) {
 	caller := callingClient(ctx)
 	if caller == 0 {
@@ -82,7 +83,7 @@ func (b *clientBody) checkClientEdit(ctx context.Context, tx *pg.Tx, caller, id 
 		if before.Verify.Require && !b.Verify.Require && !b.secondFactorConfirmed {
 			return problem.New(
 				problem.Forbidden,
-				"That no second factor is required any more takes a code that the same key or session confirmed within the last 10 minutes.",
+				"To stop requiring a second factor, confirm a code with the same key or session first. It counts for 10 minutes.",
 			)
 		}
 		allowed.Verify.Require = b.Verify.Require
@@ -97,30 +98,30 @@ func (b *clientBody) checkClientEdit(ctx context.Context, tx *pg.Tx, caller, id 
 	}
 	switch {
 	case caller != id && !b.Password.IsZero() || b.Email != allowed.Email:
-		return problem.New(problem.Forbidden, "A client does not write this account's email or password.")
+		return problem.New(problem.Forbidden, "A client cannot change the email or password of this account.")
 	case b.Verify != allowed.Verify || b.Disabled != allowed.Disabled:
-		return problem.New(problem.Forbidden, "A client does not write this account's verify or disabled.")
+		return problem.New(problem.Forbidden, "A client cannot change verify or disabled of this account.")
 	case !equal(b.Billing.ID, allowed.Billing.ID) || b.Billing.IgnoreAutoSuspend != allowed.Billing.IgnoreAutoSuspend || !equal(
 		b.Billing.Integration, allowed.Billing.Integration,
 	):
-		return problem.New(problem.Forbidden, "A client writes no billing.")
+		return problem.New(problem.Forbidden, "A client cannot change billing.")
 	}
 	return nil
 }
 
-// refuseActing refuses who uses an account by a session that is not its own.
+// refuseActing returns an error for a session that acts for the account. Such a session is not the account's own.
 func refuseActing(ctx context.Context) error {
 	if principal.From(ctx).Principal.Acting {
 		return problem.New(
 			problem.Forbidden,
-			"A session of somebody who acts for the account, or followed a link, writes no email, password, verify or super links.",
+			"A session that acts for the account, or that began with a link, cannot change email, password, verify or super links.",
 		)
 	}
 	return nil
 }
 
-// findCreated tells of an account that a client has created, as long as that link stands, whether it is claimed. Any other one is
-// an error.
+// findCreated reports whether an account is claimed that the client created and is still linked to. For any other account it
+// returns an error.
 func findCreated(ctx context.Context, tx *pg.Tx, creator, id int64) (claimed bool, err error) {
 	err = tx.QueryRow(ctx, `
 		SELECT c.claimed_at IS NOT NULL FROM client c JOIN sub_link l ON l.child_id = c.id
@@ -129,34 +130,35 @@ func findCreated(ctx context.Context, tx *pg.Tx, creator, id int64) (claimed boo
 		return false, errUnreadable(ctx, tx, []int64{id})
 	}
 	if err != nil {
-		err = fmt.Errorf("look who has created client %d: %w", id, err)
+		err = fmt.Errorf("find the creator of client %d: %w", id, err)
 	}
 	return claimed, err
 }
 
-// checkMailAllowed says whether a client may have a mail sent to an account.
+// checkMailAllowed returns an error unless the client may have a mail sent to the account: it created the account, which is not
+// claimed.
 func checkMailAllowed(ctx context.Context, tx *pg.Tx, caller, id int64) error {
 	claimed, err := findCreated(ctx, tx, caller, id)
 	if err == nil && claimed {
-		err = problem.New(problem.Forbidden, "The account is its own, and chooses its password itself.")
+		err = problem.New(problem.Forbidden, "The account is claimed. Only its owner can have a link for a new password sent.")
 	}
 	return err
 }
 
-// askSecondFactor asks identity whether the calling key has confirmed a second factor of late.
+// askSecondFactor asks identity whether the calling key has confirmed a second factor within the last minutes.
 func (s *Service) askSecondFactor(ctx context.Context, b *clientBody) error {
 	ctx, cancel := s.peers.Limit(ctx, askTimeout)
 	defer cancel()
 	var answer credentials.Confirmed
 	err := s.peers.Ask(ctx, "identity", fmt.Sprintf("%s/%d", credentials.ConfirmedPath, principal.From(ctx).Principal.KeyID), &answer)
 	if errors.Is(err, mesh.ErrAway) {
-		err = problem.New(problem.Unavailable, "Whether a second factor was confirmed cannot be found out right now.").Because(err)
+		err = problem.New(problem.Unavailable, "The second factor cannot be checked right now. Try again.").Because(err)
 	}
 	b.secondFactorConfirmed = answer.Confirmed
 	return err
 }
 
-// confirmPassword compares the current password with the calling client's.
+// confirmPassword compares the current password in the body with the calling client's. Failed attempts are limited.
 func (s *Service) confirmPassword(ctx context.Context, b *clientBody) error {
 	var hash *string
 	err := s.db.QueryRow(ctx, "SELECT password_hash FROM client WHERE id = $1", callingClient(ctx)).Scan(&hash)

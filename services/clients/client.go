@@ -23,70 +23,70 @@ import (
 	"github.com/ironplane/ironplane/pkg/settings"
 )
 
-// Client is somebody who rents servers.
+// Client is a customer: it rents servers, or resells them.
 type Client struct {
 	rest.Versioned
 	ID          int64          `json:"id" db:"id"`
-	Name        string         `json:"name" db:"name" doc:"first and last"`
-	Email       string         `json:"email" db:"email"`
+	Name        string         `json:"name" db:"name" doc:"The first and last name."`
+	Email       string         `json:"email" db:"email" doc:"The email address, which no other client has."`
 	First       string         `json:"first" db:"first"`
 	Last        string         `json:"last" db:"last"`
 	CreatedAt   rest.Timestamp `json:"created_at" db:"created_at"`
-	BillingID   *int64         `json:"billing_id,omitempty" db:"billing_id" doc:"as in billing"`
-	Billing     Billing        `json:"billing" db:"of_billing_"`
-	Integration *rest.Ref      `json:"integration,omitempty" db:"integration_" doc:"whose client it is"`
-	Servers     int64          `json:"serversCount" db:"servers_count" recorded:"false" doc:"how many servers its IP entities are of; right within a second"`
-	Disabled    bool           `json:"disabled" db:"disabled" ext:"true" doc:"whether all keys are refused, as if they were revoked, until it is taken back"`
+	BillingID   *int64         `json:"billing_id,omitempty" db:"billing_id" doc:"The same as billing.id."`
+	Billing     Billing        `json:"billing" db:"of_billing_" doc:"The client in a billing system."`
+	Integration *rest.Ref      `json:"integration,omitempty" db:"integration_" doc:"The integration that the client belongs to."`
+	Servers     int64          `json:"serversCount" db:"servers_count" recorded:"false" doc:"The number of servers that the client's IP entities are assigned to. It is up to date within a second."`
+	Disabled    bool           `json:"disabled" db:"disabled" ext:"true" doc:"Whether all keys of the client are refused, until this is false again."`
 
-	ClaimedAt *rest.Timestamp `json:"claimed_at,omitempty" db:"claimed_at" ext:"true" doc:"since when who created the account writes its address no more"`
+	ClaimedAt *rest.Timestamp `json:"claimed_at,omitempty" db:"claimed_at" ext:"true" doc:"When the account was claimed. From then on, the client that created it cannot change its email address."`
 }
 
-// Billing is what a billing system knows of a client.
+// Billing is the client in a billing system.
 type Billing struct {
-	ID                *int64 `json:"id,omitempty" db:"id" doc:"in the integration that the client belongs to"`
-	IgnoreAutoSuspend bool   `json:"ignoreAutoSuspend" db:"ignore_auto_suspend" doc:"whether the client's servers are never suspended automatically"`
+	ID                *int64 `json:"id,omitempty" db:"id" doc:"The id that the client has in its integration."`
+	IgnoreAutoSuspend bool   `json:"ignoreAutoSuspend" db:"ignore_auto_suspend" doc:"Whether the client's servers are never suspended automatically."`
 }
 
-// ViewedClient is a client with what a list leaves out.
+// ViewedClient is a client with the members that a list leaves out.
 type ViewedClient struct {
 	Client
-	Verify []Verify `json:"verify" db:"verify" doc:"one item"`
+	Verify []Verify `json:"verify" db:"verify" doc:"A list of exactly one item."`
 }
 
-// Verify says whether a login takes a second factor.
+// Verify says whether signing in requires a second factor.
 type Verify struct {
-	Require bool `json:"require" db:"require_verify" example:"false"`
+	Require bool `json:"require" db:"require_verify" example:"false" doc:"Whether signing in requires a second factor."`
 }
 
 type clientBody struct {
-	Email           string        `json:"email" db:"email" required:"create" format:"email" example:"ben@example.com" doc:"no other client has it, in either case"`
+	Email           string        `json:"email" db:"email" required:"create" format:"email" example:"ben@example.com" doc:"The email address. No other client can have it, whatever the case of its letters."`
 	First           string        `json:"first" db:"first" required:"create" example:"Ben"`
 	Last            string        `json:"last" db:"last" required:"create" example:"Miller"`
-	Password        secret.String `json:"password" max:"1024" example:"a long walk in the rain" doc:"hard to guess, and at least as long as the setting security.password_length says (12 characters); empty: no login by password, and on edit: unchanged"`
-	CurrentPassword secret.String `json:"current_password" max:"1024" ext:"true" kept:"false" example:"a long walk in the rain" doc:"on edit of a client's own email or password, by a key or a session that began more than ten minutes ago"`
+	Password        secret.String `json:"password" max:"1024" example:"a long walk in the rain" doc:"A password that is hard to guess, with at least as many characters as the setting security.password_length (12). Empty: no sign-in by password, or on edit no change."`
+	CurrentPassword secret.String `json:"current_password" max:"1024" ext:"true" kept:"false" example:"a long walk in the rain" doc:"The client's current password. A client needs it to change its own email or password with a key, or with a session older than ten minutes."`
 	Billing         struct {
-		ID                *int64      `json:"id" db:"billing_id" also:"billing_id" min:"1" doc:"no other client of the integration has it"`
-		IgnoreAutoSuspend bool        `json:"ignoreAutoSuspend" db:"ignore_auto_suspend" example:"false"`
-		Integration       *rest.RefID `json:"integration" db:"integration_id" also:"integration,integration_id" doc:"whose client it is; of what an integration makes, that one"`
-	} `json:"billing"`
-	Verify   Verify `json:"verify" ext:"true"`
-	Disabled bool   `json:"disabled" db:"disabled" ext:"true" example:"false" doc:"whether all keys are refused, as if they were revoked, until it is taken back"`
+		ID                *int64      `json:"id" db:"billing_id" also:"billing_id" min:"1" doc:"The id that the client has in its integration. No other client of the integration can have it."`
+		IgnoreAutoSuspend bool        `json:"ignoreAutoSuspend" db:"ignore_auto_suspend" example:"false" doc:"Whether the client's servers are never suspended automatically."`
+		Integration       *rest.RefID `json:"integration" db:"integration_id" also:"integration,integration_id" doc:"The integration that the client belongs to. A client that an integration creates belongs to it."`
+	} `json:"billing" doc:"The client in a billing system."`
+	Verify   Verify `json:"verify" ext:"true" doc:"The second factor."`
+	Disabled bool   `json:"disabled" db:"disabled" ext:"true" example:"false" doc:"Whether all keys of the client are refused, until this is false again."`
 
 	PasswordHash          *string         `db:"password_hash"`
 	ClaimedAt             *rest.Timestamp `db:"claimed_at"`
-	minPasswordLength     int             // characters of Password
-	passwordIgnored       bool            // Password, which the caller may not set
-	newHash               *string         // of Password, once it is prepared
-	confirmedHash         *string         // the hash of the calling client's password, where it is Current
+	minPasswordLength     int             // in characters
+	passwordIgnored       bool            // the caller may not set the password, so it is not checked
+	newHash               *string         // of Password, set by prepareClient
+	confirmedHash         *string         // of the calling client's password, if CurrentPassword matches it
 	isFresh               bool            // the calling client has just signed in
 	sentMembers           []string
-	secondFactorConfirmed bool // the calling key has confirmed a second factor of late
+	secondFactorConfirmed bool // by the calling key, a few minutes ago
 }
 
-// Sent is told which members are there.
+// Sent receives the names of the members that the request has.
 func (b *clientBody) Sent(names []string) { b.sentMembers = names }
 
-// Resolve checks what the tags cannot say.
+// Resolve checks what the tags cannot express.
 func (b *clientBody) Resolve(invalid *problem.Fields) {
 	if b.Email != "" {
 		account.CheckEmail(b.Email, invalid)
@@ -123,7 +123,7 @@ func (s *Service) clientRoutes() []rest.Route {
 		Guard:   holdersAndClients,
 		Name:    "listClients",
 		Summary: "List clients",
-		Doc:     "A client sees its sub clients here, and theirs.",
+		Doc:     "A client sees its sub clients and their sub clients.",
 		View:    "client_seen",
 		Where: func(ctx context.Context, _ rest.None) ([]pg.Condition, error) {
 			return []pg.Condition{whereVisible(ctx), {SQL: "listed"}}, nil
@@ -149,7 +149,8 @@ func (s *Service) clientRoutes() []rest.Route {
 	})
 }
 
-// searchClients finds for who holds users.clients what is asked for in a view whose indexes give the order.
+// searchClients returns the rows that match the query. For callers with users.clients it searches a view whose indexes also give
+// the order.
 func searchClients(ctx context.Context, query url.Values) []pg.Source {
 	sources := rest.SearchIn("search")(ctx, query)
 	if callingClient(ctx) != 0 {
@@ -166,11 +167,12 @@ var clientTable = table.New[clientBody]("client", "client_view", nil)
 
 var visibleClients = pg.NewView[ViewedClient]("client_seen")
 
-// narrowToIntegration keeps an integration to its own clients where it asks for a billing id: another one's is another customer.
+// narrowToIntegration restricts an integration's search by billing id to its own clients, because the same billing id is another
+// customer in another integration.
 func narrowToIntegration(ctx context.Context, query url.Values) ([]pg.Condition, error) {
 	id, isIntegration := callingIntegration(ctx)
 	if query.Get("integration_id") == "me" && !isIntegration {
-		return nil, problem.New(problem.BadRequest, "The query is wrong: integration_id can be me for integrations alone.")
+		return nil, problem.New(problem.BadRequest, "The query is invalid: integration_id can be me only if the caller is an integration.")
 	}
 	if isIntegration && (query.Has("billing_id") || query.Get("integration_id") == "me") {
 		return []pg.Condition{{SQL: "integration_id = $1", Args: []any{id}}}, nil
@@ -178,14 +180,15 @@ func narrowToIntegration(ctx context.Context, query url.Values) ([]pg.Condition,
 	return nil, nil
 }
 
-// callingIntegration is the caller, if it is an integration.
+// callingIntegration returns the caller's id, if the caller is an integration.
 func callingIntegration(ctx context.Context) (int64, bool) {
 	caller := principal.From(ctx).Principal.Owner
 	return caller.ID, caller.Type == principal.Integration
 }
 
-// prepareClient counts what a client may do so often, and hashes a password that is good enough and that the caller may set:
-// hashing takes much, and few at a time.
+// prepareClient does what must not happen inside the unit of work: it counts limited actions, checks the current password and the
+// second factor, and hashes a new password. Only a password that is strong enough and that the caller may set is hashed, because
+// hashing is expensive.
 func (s *Service) prepareClient(ctx context.Context, verb rest.Verbs, b *clientBody) error {
 	if err := s.countAddress(ctx, verb, b.Email); err != nil {
 		return err
@@ -209,7 +212,7 @@ func (s *Service) prepareClient(ctx context.Context, verb rest.Verbs, b *clientB
 	if b.Password.IsZero() || b.passwordIgnored {
 		return nil
 	}
-	if b.Resolve(&invalid); len(invalid) > 0 { // which is said later
+	if b.Resolve(&invalid); len(invalid) > 0 { // the body's own check reports it
 		return nil
 	}
 	hash, err := s.hasher.Hash(ctx, b.Password)
@@ -217,7 +220,7 @@ func (s *Service) prepareClient(ctx context.Context, verb rest.Verbs, b *clientB
 	return err
 }
 
-// checkClient looks whether the caller may write this, and whether all that it names is there and free.
+// checkClient checks that the caller may make this change, and that what it refers to exists and is free.
 func (s *Service) checkClient(ctx context.Context, tx *pg.Tx, id int64, before, b *clientBody) error {
 	if before != nil {
 		s.revoke(tx, id)
@@ -265,8 +268,8 @@ func (s *Service) checkClient(ctx context.Context, tx *pg.Tx, id int64, before, 
 	return s.notifyEdited(ctx, tx, id, before, b)
 }
 
-// retryOnConflict has a change begin again that found something free which somebody else was just faster with: it will find
-// who.
+// retryOnConflict starts the unit of work again if another one has just used a value that must be unique. The next try names the
+// client that has it.
 func retryOnConflict(err error) error {
 	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == "23505" {
 		return pg.RestartAfter(func(context.Context) error { return nil })
@@ -278,8 +281,8 @@ func updateClient(ctx context.Context, tx *pg.Tx, id int64, b *clientBody) error
 	return retryOnConflict(clientTable.Update(ctx, tx, id, b))
 }
 
-// checkIntegrationEdit refuses what an integration may not write, and makes a client its own that is nobody's and that it gives a
-// billing id.
+// checkIntegrationEdit returns an error if an integration changes what it may not. A client without an integration to which the
+// caller gives a billing id becomes the caller's own.
 func (b *clientBody) checkIntegrationEdit(caller rest.RefID, isNew bool, before *clientBody) error {
 	current, isOwn := before.Billing.Integration, equal(before.Billing.Integration, &caller)
 	if b.Billing.Integration == nil && (isNew || current == nil && b.Billing.ID != nil) {
@@ -290,18 +293,19 @@ func (b *clientBody) checkIntegrationEdit(caller rest.RefID, isNew bool, before 
 	account := b.Email != before.Email || b.newHash != nil || b.Verify != before.Verify || b.Disabled != before.Disabled
 	switch {
 	case b.Billing.Integration != nil && !equal(b.Billing.Integration, &caller) && billing, current != nil && !isOwn && billing:
-		return problem.New(problem.Forbidden, "An integration writes the billing of its own clients alone.")
+		return problem.New(problem.Forbidden, "An integration can change the billing of its own clients only.")
 	case !isNew && !isOwn && account:
-		return problem.New(problem.Forbidden, "An integration writes email, password, verify and disabled of its own clients alone.")
+		return problem.New(problem.Forbidden, "An integration can change email, password, verify and disabled of its own clients only.")
 	}
 	return nil
 }
 
 func equal[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }
 
-// checkUnique names the client that has what is to be this one's. That nobody takes it in between is the indexes' part.
+// checkUnique returns field errors that name the client with the same email address or billing id. Unique indexes catch what other
+// units of work insert meanwhile.
 func (b *clientBody) checkUnique(ctx context.Context, tx *pg.Tx, id int64) error {
-	if callingClient(ctx) != 0 && id == 0 { // which is linked to who has the address: linkExisting has looked
+	if callingClient(ctx) != 0 && id == 0 { // linkExisting has handled an account with the same address
 		return nil
 	}
 	var invalid problem.Fields
@@ -317,27 +321,27 @@ func (b *clientBody) checkUnique(ctx context.Context, tx *pg.Tx, id int64) error
 		err := tx.QueryRow(ctx, "SELECT id, name FROM client WHERE id <> $1 AND "+query.sql, query.args...).Scan(&other, &name)
 		if err == nil {
 			if callingClient(ctx) != 0 {
-				invalid.Add(pointer, "taken", "is taken")
+				invalid.Add(pointer, "taken", "is already used")
 			} else {
-				invalid.Add(pointer, "taken", "is client %d's (%s)", other, name)
+				invalid.Add(pointer, "taken", "is already used by client %d (%s)", other, name)
 				invalid[len(invalid)-1].Existing = &rest.Ref{ID: other, Name: name}
 			}
 		} else if !errors.Is(err, pgx.ErrNoRows) {
-			return fmt.Errorf("look for another client's: %w", err)
+			return fmt.Errorf("find another client with the same value: %w", err)
 		}
 	}
 	return invalid.Err()
 }
 
-// acquireLeases refuses while something is assigned to one of them.
+// acquireLeases gets the deletion leases for clients. Services that still use one of the clients refuse.
 func (s *Service) acquireLeases(ctx context.Context, tx *pg.Tx, clients []ViewedClient) error {
 	if callingClient(ctx) != 0 {
-		return problem.New(problem.Forbidden, "A client deletes no accounts.")
+		return problem.New(problem.Forbidden, "A client cannot delete accounts.")
 	}
 	var ids []int64
 	for _, c := range clients {
 		if id, isIntegration := callingIntegration(ctx); isIntegration && (c.Integration == nil || c.Integration.ID != id) {
-			return problem.New(problem.Forbidden, "An integration deletes its own clients alone.")
+			return problem.New(problem.Forbidden, "An integration can delete only its own clients.")
 		}
 		ids = append(ids, c.ID)
 	}
@@ -351,47 +355,4 @@ func (s *Service) deleteClient(ctx context.Context, tx *pg.Tx, c *ViewedClient) 
 	}
 	_, err := tx.Exec(ctx, "DELETE FROM client WHERE id = $1", c.ID)
 	return err
-}
-
-// describeUse says how many clients an integration has, which cannot be deleted then.
-func describeUse(ctx context.Context, q pg.Querier, integration int64) (has string, err error) {
-	err = q.QueryRow(ctx, `
-		SELECT CASE n WHEN 0 THEN '' WHEN 1 THEN 'has 1 client' ELSE 'has ' || n || ' clients' END
-		FROM (SELECT count(*) AS n FROM client WHERE integration_id = $1) counted`, integration).Scan(&has)
-	return has, err
-}
-
-// clearIntegration takes an integration that is gone from the clients that it had, with their billing ids.
-func clearIntegration(ctx context.Context, tx *pg.Tx, id int64, name string) error {
-	for {
-		if detached, err := detachClients(ctx, tx, id, name); err != nil || detached == 0 {
-			return err
-		}
-	}
-}
-
-// detachBatch is of how many clients an integration is taken in one unit of work: nobody waits long who edits one of them.
-const detachBatch = 100
-
-// detachClients takes an integration from some of the clients that it has, with their billing ids.
-func detachClients(ctx context.Context, tx *pg.Tx, id int64, name string) (detached int64, err error) {
-	rows, err := tx.Query(ctx, `
-		WITH had AS (SELECT id, billing_id FROM client WHERE integration_id = $1 ORDER BY id LIMIT $2 FOR UPDATE)
-		UPDATE client c SET integration_id = NULL, billing_id = NULL, version = version + 1 FROM had WHERE c.id = had.id
-		RETURNING c.id, c.name, c.version, had.billing_id`, id, detachBatch)
-	if err != nil {
-		return 0, fmt.Errorf("clear integration %d: %w", id, err)
-	}
-	var target pg.Target
-	var billing *int64
-	tag, err := pgx.ForEachRow(rows, []any{&target.ID, &target.Name, &target.Version, &billing}, func() error {
-		target.Type, target.Noun = "client", "client"
-		before := map[string]any{"integration": rest.Ref{ID: id, Name: name}}
-		if billing != nil {
-			before["billing_id"] = *billing
-		}
-		tx.Record(pg.Record{Kind: "client", Action: pg.Edited, Targets: []pg.Target{target}, Before: before, After: struct{}{}})
-		return nil
-	})
-	return tag.RowsAffected(), err
 }

@@ -51,7 +51,7 @@ func TestClients(t *testing.T) {
 	}
 	for _, duplicate := range []map[string]any{orderBody("ben@example.com"), orderBody("twin@example.com", "billing_id", 7)} {
 		conflict := testkit.Decode[problem.Problem](c.Do("POST", "/client", duplicate).Want(422)).Errors[0]
-		if conflict.Message != fmt.Sprintf("is client %d's (Ben Miller)", created.ID) || conflict.Existing == nil ||
+		if conflict.Message != fmt.Sprintf("is already used by client %d (Ben Miller)", created.ID) || conflict.Existing == nil ||
 			*conflict.Existing != (problem.Ref{ID: created.ID, Name: "Ben Miller"}) {
 			t.Errorf("got the refusal %+v, want one that names client %d, Ben Miller", conflict, created.ID)
 		}
@@ -288,7 +288,7 @@ func TestClientWritesItsOwnAccount(t *testing.T) {
 	if got, want := listChanges("ben@example.com"), []string{password, moved}; !slices.Equal(got, want) {
 		t.Errorf("at the old address: got mails about %q, want %q", got, want)
 	}
-	required := "Whether a sign-in takes a second factor was changed to: yes."
+	required := "A second factor is now required to sign in."
 	if got, want := listChanges("new@example.com"), []string{moved, required}; !slices.Equal(got, want) {
 		t.Errorf("at the new address: got mails about %q, want %q", got, want)
 	}

@@ -1,5 +1,5 @@
-// Package clients is the bounded context of the people who rent servers: clients, and whose clients they are, and
-// who of them reaches whom.
+// Package clients is the service of the clients: their accounts, the integrations that they belong to, and the links by which
+// clients read and manage one another.
 package clients
 
 import (
@@ -21,13 +21,13 @@ import (
 	"github.com/ironplane/ironplane/pkg/settings"
 )
 
-// Name is the service's name, and its schema's.
+// Name is the name of the service and of its schema.
 const Name = "clients"
 
 //go:embed migrations/*.sql schema/*/*.sql
 var migrations embed.FS
 
-// Definition is the service.
+// Definition declares the service.
 var Definition = service.Definition{
 	Name:       Name,
 	Paths:      []string{"client"},
@@ -50,9 +50,9 @@ var Definition = service.Definition{
 			Readers:   []string{"identity", "network", "pxe"},
 			Consumers: []*events.Consumer{s.integrations.Consumer(), s.serverCounts.consumer()},
 			Loops: []service.Loop{
-				{Name: "follow the settings", Run: s.settings.Follow},
+				{Name: "settings-sync", Run: s.settings.Follow},
 				s.serverCounts.loop(),
-				service.Every(time.Hour, "forget what clients did with addresses", s.deleteOldEmailUses),
+				service.Every(time.Hour, "delete-email-uses", s.deleteOldEmailUses),
 			},
 		}
 	},
@@ -66,14 +66,14 @@ type Service struct {
 	lockouts       *lockout.Lockouts
 	settings       *settings.Follower
 	peers          mesh.Peers
-	systemOutbox   *events.Outbox // to system, which sends mails
+	systemOutbox   *events.Outbox // the system service sends the mails
 	identityOutbox *events.Outbox
 	integrations   *events.Refs
 	serverCounts   *serverCounts
 	leases         *events.Closing
 }
 
-// New makes the service on its migrated schema.
+// New returns the service. Its schema must be migrated.
 func New(d service.Deps) *Service {
 	return &Service{
 		db:             d.DB,
@@ -105,12 +105,12 @@ func New(d service.Deps) *Service {
 	}
 }
 
-// Routes are what the service answers.
+// Routes returns the service's routes.
 func (s *Service) Routes() []rest.Route {
 	return append(
 		rest.Section{
 			Name: "Clients",
-			Doc:  "The people who rent servers.",
+			Doc:  "Customers, who rent servers or resell them.",
 		}.Of(
 			s.clientRoutes(),
 			s.subLinkRoutes(),

@@ -23,7 +23,7 @@ type accountQuery struct {
 	ID    int64  `query:"id"`
 }
 
-// credentialsRoute answers identity who has an address, and what his password is compared with.
+// credentialsRoute returns the route by which identity reads the account with an address, and its password's hash.
 func (s *Service) credentialsRoute() rest.Route {
 	return rest.Read[accountQuery, credentials.Account]{
 		Path:  credentials.Path,
@@ -44,7 +44,8 @@ func (s *Service) credentialsRoute() rest.Route {
 	}
 }
 
-// endSessions ends the sessions of a client of which the address or the password is changed, but for the caller's own.
+// endSessions ends all sessions of a client whose address or password is changed, except the caller's own. After a change of the
+// address by somebody else, the account counts as unproven.
 func endSessions(ctx context.Context, tx *pg.Tx, id int64, email bool) error {
 	own := int64(0)
 	if p := principal.From(ctx).Principal; p != nil && p.Owner == (principal.Owner{Type: principal.Client, ID: id}) {
@@ -66,11 +67,11 @@ func endSessions(ctx context.Context, tx *pg.Tx, id int64, email bool) error {
 
 var clientView = pg.NewView[ViewedClient]("client_view")
 
-// applyChange does what identity says was done with a client's credentials, unless they were changed since.
+// applyChange applies a change of a client's credentials that identity announces, unless they were changed since.
 func (s *Service) applyChange(ctx context.Context, tx *pg.Tx, m events.Message) error {
 	var c credentials.Change
 	if err := json.Unmarshal(m.Content, &c); err != nil {
-		return fmt.Errorf("read what was done with credentials: %w", err)
+		return fmt.Errorf("read the change of credentials: %w", err)
 	}
 	if c.What == credentials.Rehashed {
 		_, err := tx.Exec(ctx, "UPDATE client SET password_hash = $3 WHERE id = $1 AND credentials = $2", c.Client, c.Version, m.Secret.Reveal())
@@ -108,7 +109,7 @@ func (s *Service) applyChange(ctx context.Context, tx *pg.Tx, m events.Message) 
 	return s.claim(ctx, tx, &c, m.Secret)
 }
 
-// claim gives an account to whom it is for, with the password that he has chosen, if he has.
+// claim marks the account as claimed by its owner, and sets the password if the owner has chosen one.
 func (s *Service) claim(ctx context.Context, tx *pg.Tx, c *credentials.Change, hash secret.String) error {
 	before, err := clientView.Get(ctx, tx, c.Client)
 	if err != nil {
@@ -138,7 +139,8 @@ func (s *Service) claim(ctx context.Context, tx *pg.Tx, c *credentials.Change, h
 	return nil
 }
 
-// deleteSuperLinks deletes the links by which others read an account, but for those that who holds users.clients has made.
+// deleteSuperLinks deletes the links by which other clients read an account, except links that were made with the permission
+// users.clients.
 func deleteSuperLinks(ctx context.Context, tx *pg.Tx, client int64) error {
 	rows, err := tx.Query(ctx, "SELECT id FROM super_link WHERE client_id = $1 AND NOT given ORDER BY id FOR UPDATE", client)
 	if err != nil {

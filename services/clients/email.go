@@ -19,23 +19,23 @@ import (
 	"github.com/ironplane/ironplane/pkg/settings"
 )
 
-// EmailResult says what became of a mail that was asked for.
+// EmailResult says that a requested mail is on its way.
 type EmailResult struct {
-	Type string `json:"type" enum:"success"`
-	Text string `json:"text"`
+	Type string `json:"type" enum:"success" doc:"Always success."`
+	Text string `json:"text" doc:"A sentence that names the template and the recipient."`
 }
 
 type emailRequest struct {
 	ID        int64 `path:"*"`
 	Body      rest.Body[emailBody]
-	templates []string // by which clients can be written to
+	templates []string // names of the templates for clients
 }
 
 type emailBody struct {
-	Type string `json:"type" required:"create" example:"welcome" doc:"the name of an email template of the type client, with or without .tpl"`
+	Type string `json:"type" required:"create" example:"welcome" doc:"The name of an email template of the type client, with or without .tpl."`
 }
 
-// askTimeout is how long another service may take to answer.
+// askTimeout is how long another service may take to respond.
 const askTimeout = 3 * time.Second
 
 func (s *Service) emailRoutes() []rest.Route {
@@ -46,7 +46,7 @@ func (s *Service) emailRoutes() []rest.Route {
 			Guard:   holdersAndClients,
 			Name:    "emailClient",
 			Summary: "Send a client a mail",
-			Doc:     "A client sends `client-account-created` to accounts that it has created.",
+			Doc:     "A client can send `client-account-created` to accounts that it has created.",
 			Effect:  rest.Effect{Logs: rest.LogsSummary, Again: rest.AgainAnother},
 			Prepare: func(ctx context.Context, req *emailRequest) error {
 				if callingClient(ctx) != 0 {
@@ -56,7 +56,7 @@ func (s *Service) emailRoutes() []rest.Route {
 				defer cancel()
 				err := s.peers.Ask(ctx, "system", mail.TemplatesPath, &req.templates)
 				if errors.Is(err, mesh.ErrAway) {
-					return problem.New(problem.Unavailable, "Which email templates there are cannot be found out right now.").Because(err)
+					return problem.New(problem.Unavailable, "The email templates cannot be loaded right now. Try again.").Because(err)
 				}
 				return err
 			},
@@ -87,13 +87,13 @@ func (s *Service) emailClient(ctx context.Context, tx *pg.Tx, req emailRequest) 
 	}
 	found := slices.IndexFunc(req.templates, matches)
 	if found < 0 {
-		hint := "there is none yet; `POST /email/template` makes one"
+		hint := "there are no templates yet, create one with `POST /email/template`"
 		if callingClient(ctx) != 0 {
-			hint = "a client sends " + mail.ClientAccountCreated{}.Kind()
+			hint = "a client can only send " + mail.ClientAccountCreated{}.Kind()
 		} else if len(req.templates) > 0 {
-			hint = "there are " + strings.Join(req.templates, ", ")
+			hint = "the templates are " + strings.Join(req.templates, ", ")
 		}
-		return nil, problem.Member("/type", "not_found", "is no template to write to clients by: %s", hint)
+		return nil, problem.Member("/type", "not_found", "is not an email template for clients: %s", hint)
 	}
 	template := req.templates[found]
 	if err := mail.SendBy(ctx, tx, s.systemOutbox, template, fmt.Sprintf("/client/%d", req.ID), to, mail.ForClient{}); err != nil {
@@ -102,31 +102,31 @@ func (s *Service) emailClient(ctx context.Context, tx *pg.Tx, req emailRequest) 
 	return recordEmail(tx, req.ID, to, template), nil
 }
 
+// recordEmail records that a mail was sent, and returns the response.
 func recordEmail(tx *pg.Tx, id int64, to mail.To, template string) []EmailResult {
 	tx.Record(pg.Record{Kind: "client", Action: "emailed", Targets: []pg.Target{{Type: "client", Noun: "client", ID: id, Name: to.To.Name}},
 		Before: struct{}{}, After: map[string]string{"email_template": template}})
 	return []EmailResult{{"success", fmt.Sprintf("The mail %s to %s is on its way.", template, to.To.Email)}}
 }
 
-// sendWelcome has an account mailed a link to choose its first password by.
+// sendWelcome has identity mail the account a link for choosing its first password.
 func (s *Service) sendWelcome(ctx context.Context, tx *pg.Tx, id int64, to mail.To) ([]EmailResult, error) {
 	var signedIn bool
 	if err := tx.QueryRow(ctx, "SELECT signed_in_at IS NOT NULL FROM client WHERE id = $1", id).Scan(&signedIn); err != nil {
-		return nil, fmt.Errorf("look whether client %d has signed in: %w", id, err)
+		return nil, fmt.Errorf("read whether client %d has signed in: %w", id, err)
 	}
 	if signedIn {
 		return nil, problem.Member(
 			"/type",
 			"unavailable",
-			"cannot be sent: the account has been signed in to, and has a new password mailed by /auth/password-reset",
+			"cannot be sent to an account that has signed in: use POST /auth/password-reset instead",
 		)
 	}
 	if values := s.settings.Values(); settings.ClientURL.In(values) == "" && settings.APIURL.In(values) == "" {
 		return nil, problem.Member(
 			"/type",
 			"unavailable",
-			"cannot be sent: it holds a link, and neither where clients have their panel is known (IRONPLANE_CLIENT_URL) nor where the API is "+
-				"(IRONPLANE_API_URL)",
+			"cannot be sent because the address for its link is unknown: set IRONPLANE_CLIENT_URL or IRONPLANE_API_URL",
 		)
 	}
 	if err := s.identityOutbox.Send(ctx, tx, credentials.WelcomeKind, credentials.Welcome{Client: id}, secret.String{}); err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/settings"
 )
 
-// countAddress counts a client's create, and an edit that sends an address: not one of an account that the client reads, so
-// that it can send back what it has read.
+// countAddress counts a client's creation of an account, and an edit that sends an address. An address of an account that the
+// client can read does not count, so that the client can send back what it has read.
 func (s *Service) countAddress(ctx context.Context, verb rest.Verbs, address string) error {
 	caller := callingClient(ctx)
 	if caller == 0 || verb == rest.Editing && address == "" {
@@ -33,9 +33,10 @@ func (s *Service) countAddress(ctx context.Context, verb rest.Verbs, address str
 	return s.countEmail(ctx)
 }
 
-// countEmail counts that a client names an address of its own choice, or has a mail sent: whether an account is there, it
-// could find out. All accounts that one has created, and that these have, count as one with it, or each new one would have a
-// limit of its own. It counts before anything is done, whatever comes of that, in the database, for all instances at once.
+// countEmail counts that a client names an address of its choice, or has a mail sent. Both would tell whether an account with the
+// address exists, so guessing is limited. The client, the accounts that it has created, and those that these have created, share
+// one limit: otherwise each new account would add a limit of its own. The count is made before anything else, whatever the result,
+// and in the database, so that it holds for all instances.
 func (s *Service) countEmail(ctx context.Context) error {
 	caller := callingClient(ctx)
 	if caller == 0 {
@@ -44,7 +45,7 @@ func (s *Service) countEmail(ctx context.Context) error {
 	limit := settings.ClientEmails.In(s.settings.Values())
 	var wait time.Duration
 	err := s.db.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("what it is counted for is recorded")
+		tx.Unrecorded("the counted change has a record of its own")
 		var root int64
 		if err := tx.QueryRow(ctx, "SELECT coalesce((SELECT root_id FROM client WHERE id = $1), $1)", caller).Scan(&root); err != nil {
 			return err
@@ -63,24 +64,24 @@ func (s *Service) countEmail(ctx context.Context) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("count what client %d does with addresses: %w", caller, err)
+		return fmt.Errorf("count a use of an address by client %d: %w", caller, err)
 	}
 	if wait == 0 {
 		return nil
 	}
 	f := problem.New(
 		problem.TooManyRequests,
-		"A client, with all that it has created, makes accounts, changes addresses and has mails sent %d times an hour.",
+		"The limit of %d new accounts, address changes and mails an hour is reached. It covers the client and the accounts that it has created.",
 		limit,
 	)
 	f.RetryAfter, f.Limit = wait, fmt.Sprintf(`"emails";q=%d;w=3600`, limit)
 	return f
 }
 
-// deleteOldEmailUses forgets what counts no more.
+// deleteOldEmailUses deletes uses that are too old to count.
 func (s *Service) deleteOldEmailUses(ctx context.Context) error {
 	return s.db.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("it counts no more")
+		tx.Unrecorded("the uses are too old to count")
 		_, err := tx.Exec(ctx, "DELETE FROM email_use WHERE at < clock_timestamp() - interval '1 hour'")
 		return err
 	})

@@ -18,13 +18,13 @@ func TestEmailToClient(t *testing.T) {
 	t.Parallel()
 	c := newTestService(t)
 	id, at := c.createClient("ben@example.org")
-	if text := c.Do("POST", at+"/email", `{"type": "welcome"}`).Want(422).Text; !strings.Contains(text, "there is none yet") {
-		t.Errorf("without a template: got %s, want that there is none yet", text)
+	if text := c.Do("POST", at+"/email", `{"type": "welcome"}`).Want(422).Text; !strings.Contains(text, "there are no templates yet") {
+		t.Errorf("without a template: got %s, want that there are no templates yet", text)
 	}
 	c.System.SetTemplates("Welcome")
 	for _, name := range []string{"password-reset", "x"} {
-		if text := c.Do("POST", at+"/email", map[string]any{"type": name}).Want(422).Text; !strings.Contains(text, "there are Welcome") {
-			t.Errorf("%s: got %s, want that there are Welcome", name, text)
+		if text := c.Do("POST", at+"/email", map[string]any{"type": name}).Want(422).Text; !strings.Contains(text, "the templates are Welcome") {
+			t.Errorf("%s: got %s, want that the templates are Welcome", name, text)
 		}
 	}
 	c.Do("POST", at+"/email", `{}`).WantErrors("/type", "required")

@@ -13,7 +13,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest"
 )
 
-// entryRoute answers the gateway's question about a client, and leaves the answer where it looks first.
+// entryRoute returns the route by which gateways ask for a client's entry. It also fills the entry in Redis.
 func (s *Service) entryRoute() rest.Route {
 	return rest.Read[rest.Item, keycache.Owner]{Path: "/internal/owner/client/{client_id}", Guard: guard.Peers(principal.Gateway),
 		Do: func(ctx context.Context, req rest.Item) (keycache.Owner, error) {
@@ -32,7 +32,7 @@ func entryName(id int64) string {
 	return keycache.OwnerName(principal.Owner{Type: principal.Client, ID: id})
 }
 
-// revoke removes, with the commit of tx, what the gateways believe of clients.
+// revoke removes a client's entry from Redis when tx has committed, so that gateways ask again.
 func (s *Service) revoke(tx *pg.Tx, id int64) {
 	tx.AfterCommit(func(ctx context.Context) error { return s.entries.Remove(ctx, entryName(id)) })
 }

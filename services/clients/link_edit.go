@@ -17,7 +17,7 @@ type linkedEdit struct {
 	Body   rest.Body[clientBody]
 }
 
-// clientCollection are the clients as a resource.
+// clientCollection is the clients as a resource.
 type clientCollection = rest.Collection[ViewedClient, clientBody]
 
 func (s *Service) subLinkEditRoute(accounts *clientCollection) rest.Route {
@@ -64,7 +64,7 @@ func (s *Service) prepareLinked(ctx context.Context, req *linkedEdit) error {
 	return s.prepareClient(ctx, rest.Editing, req.Body.Sent())
 }
 
-// edit edits the account that sql finds at the end of a link that the caller may read.
+// edit edits the account that sql finds at the end of a link. The caller must be able to read the link.
 func (r linkedEdit) edit(ctx context.Context, tx *pg.Tx, accounts *clientCollection, sql string) error {
 	if err := checkLinkAccess(ctx, tx, r.Client, permission.Read); err != nil {
 		return err

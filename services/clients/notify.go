@@ -19,14 +19,15 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest"
 )
 
-// lockRecipient is a client whom a mail is for, who stays what he is until the unit of work ends.
+// lockRecipient returns a client as the recipient of a mail, and locks the client's row until the unit of work ends.
 func lockRecipient(ctx context.Context, tx *pg.Tx, id int64) (to mail.To, err error) {
 	err = tx.QueryRow(ctx, "SELECT name, first, last, email FROM client WHERE id = $1 FOR SHARE", id).
 		Scan(&to.To.Name, &to.To.First, &to.To.Last, &to.To.Email)
 	return to, err
 }
 
-// addressRoute answers pxe the email address of a client whose machine is installed: empty where there is none.
+// addressRoute returns the route by which pxe reads the email address of a client whose machine is installed. A missing client has
+// an empty address.
 func (s *Service) addressRoute() rest.Route {
 	return rest.Read[rest.Item, string]{
 		Path:  "/internal/email/{client_id}",
@@ -41,9 +42,10 @@ func (s *Service) addressRoute() rest.Route {
 	}
 }
 
+// accountPath returns the path by which mails name their account.
 func accountPath(id int64) string { return fmt.Sprintf("/client/%d", id) }
 
-// notifyLinked tells an account that a client was linked with it.
+// notifyLinked mails an account that a client was linked with it.
 func (s *Service) notifyLinked(ctx context.Context, tx *pg.Tx, id, client int64, relation string) error {
 	to, err := lockRecipient(ctx, tx, id)
 	if err != nil {
@@ -56,7 +58,7 @@ func (s *Service) notifyLinked(ctx context.Context, tx *pg.Tx, id, client int64,
 	return mail.Send(ctx, tx, s.systemOutbox, accountPath(id), to, mail.ClientLinked{By: by, Relation: relation})
 }
 
-// notifyChanged tells an account what happened to it.
+// notifyChanged mails an account what was changed.
 func (s *Service) notifyChanged(ctx context.Context, tx *pg.Tx, id int64, changes ...string) error {
 	to, err := lockRecipient(ctx, tx, id)
 	if err != nil {
@@ -65,11 +67,11 @@ func (s *Service) notifyChanged(ctx context.Context, tx *pg.Tx, id int64, change
 	return mail.Send(ctx, tx, s.systemOutbox, accountPath(id), to, describeChanges(ctx, changes))
 }
 
-// notifyForIdentity tells an account what identity says that happened to it, unless it is gone.
+// notifyForIdentity mails an account what identity has changed. A deleted account gets no mail.
 func (s *Service) notifyForIdentity(ctx context.Context, tx *pg.Tx, m events.Message) error {
 	var message mail.ClientChanged
 	if err := json.Unmarshal(m.Content, &message); err != nil {
-		return fmt.Errorf("read what an account is told: %w", err)
+		return fmt.Errorf("read the mail for an account: %w", err)
 	}
 	to, err := lockRecipient(ctx, tx, message.Client)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -81,11 +83,11 @@ func (s *Service) notifyForIdentity(ctx context.Context, tx *pg.Tx, m events.Mes
 	return mail.Send(ctx, tx, s.systemOutbox, accountPath(message.Client), to, message.Content)
 }
 
-// notifyInstalled tells an account how an installation has ended, unless it is gone.
+// notifyInstalled mails an account how an installation has ended. A deleted account gets no mail.
 func (s *Service) notifyInstalled(ctx context.Context, tx *pg.Tx, m events.Message) error {
 	var message mail.ClientInstalled
 	if err := json.Unmarshal(m.Content, &message); err != nil {
-		return fmt.Errorf("read how an installation has ended: %w", err)
+		return fmt.Errorf("read the result of an installation: %w", err)
 	}
 	to, err := lockRecipient(ctx, tx, message.Client)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -97,6 +99,7 @@ func (s *Service) notifyInstalled(ctx context.Context, tx *pg.Tx, m events.Messa
 	return mail.SendBy(ctx, tx, s.systemOutbox, message.Template, accountPath(message.Client), to, message.Content)
 }
 
+// describeChanges returns the content of a mail about changes, with the caller and its address.
 func describeChanges(ctx context.Context, changes []string) mail.AccountChanged {
 	call := principal.From(ctx)
 	content := mail.AccountChanged{Changes: changes, At: time.Now().UTC().Truncate(time.Second)}
@@ -109,7 +112,7 @@ func describeChanges(ctx context.Context, changes []string) mail.AccountChanged 
 	return content
 }
 
-// notifyEdited tells an account that what its security hangs on was changed: at the address that it had, too.
+// notifyEdited mails an account changes of its password, address or second factor. A mail also goes to the previous address.
 func (s *Service) notifyEdited(ctx context.Context, tx *pg.Tx, id int64, before, b *clientBody) error {
 	var changes []string
 	if b.newHash != nil {
@@ -118,11 +121,12 @@ func (s *Service) notifyEdited(ctx context.Context, tx *pg.Tx, id int64, before,
 	if b.Email != before.Email {
 		changes = append(changes, fmt.Sprintf("The email address was changed from %s to %s.", before.Email, b.Email))
 	}
-	if b.Verify != before.Verify {
-		changes = append(
-			changes,
-			fmt.Sprintf("Whether a sign-in takes a second factor was changed to: %s.", map[bool]string{true: "yes", false: "no"}[b.Verify.Require]),
-		)
+	switch {
+	case b.Verify == before.Verify:
+	case b.Verify.Require:
+		changes = append(changes, "A second factor is now required to sign in.")
+	default:
+		changes = append(changes, "A second factor is no longer required to sign in.")
 	}
 	if len(changes) == 0 {
 		return nil

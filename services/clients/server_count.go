@@ -18,27 +18,27 @@ import (
 )
 
 const (
-	// awayInterval is how often network is asked that cannot be.
+	// awayInterval is how often network is asked while it is away.
 	awayInterval = time.Second
 	// countTimeout is how long network may take to count.
 	countTimeout = 3 * time.Second
-	// maxCounted is of how many clients network is asked at once.
+	// maxCounted is how many clients one question to network names.
 	maxCounted = 500
 )
 
-// serverCounts keep of how many servers the IP entities of each client are. Network is asked for those of which it says that
-// something has changed, so that a change that is heard of twice, or late, does no harm.
+// serverCounts keeps the number of servers of each client. When network announces a change, its clients are counted anew. So an
+// event that comes twice, or late, does no harm.
 type serverCounts struct {
 	db    *pg.DB
 	peers mesh.Peers
-	due   chan struct{} // holds one value where this instance has heard of some
+	due   chan struct{} // holds one value if this instance has scheduled counts
 }
 
 func newServerCounts(db *pg.DB, peers mesh.Peers) *serverCounts {
 	return &serverCounts{db, peers, make(chan struct{}, 1)}
 }
 
-// consumer follows to whom IP entities are assigned.
+// consumer follows the assignments of IP entities.
 func (c *serverCounts) consumer() *events.Consumer {
 	return &events.Consumer{Source: "network", Kind: "entity", Batched: true,
 		Apply: func(ctx context.Context, tx *pg.Tx, changes []events.Event) error {
@@ -50,7 +50,7 @@ func (c *serverCounts) consumer() *events.Consumer {
 						continue
 					}
 					if err := json.Unmarshal(text, &entity); err != nil {
-						return fmt.Errorf("read whose the entity of change %d is: %w", e.Seq, err)
+						return fmt.Errorf("read the owner in change %d: %w", e.Seq, err)
 					}
 					if entity.Owner.ID != 0 {
 						owners = append(owners, entity.Owner.ID)
@@ -67,12 +67,12 @@ func (c *serverCounts) consumer() *events.Consumer {
 		}}
 }
 
-// scheduleRecount has the servers of these clients counted once the unit of work has committed. One that is just being counted waits
-// for that, and is counted again.
+// scheduleRecount schedules a count for the clients that selectSQL selects, when tx has committed. A client that is being counted
+// at the moment is counted again.
 func (c *serverCounts) scheduleRecount(ctx context.Context, tx *pg.Tx, selectSQL string, args ...any) error {
 	_, err := tx.Exec(ctx, "INSERT INTO client_recount "+selectSQL+" ORDER BY 1 ON CONFLICT DO NOTHING", args...)
 	if err != nil {
-		return fmt.Errorf("note whose servers are to be counted: %w", err)
+		return fmt.Errorf("schedule counts of servers: %w", err)
 	}
 	tx.AfterCommit(func(context.Context) error {
 		select {
@@ -84,9 +84,9 @@ func (c *serverCounts) scheduleRecount(ctx context.Context, tx *pg.Tx, selectSQL
 	return nil
 }
 
-// loop counts what is due: also, now and then, what another instance has heard of and has not asked for.
+// loop returns the task that counts what is due. Now and then it also counts what other instances have left.
 func (c *serverCounts) loop() service.Loop {
-	return service.Loop{Name: "count servers", Run: func(ctx context.Context) error {
+	return service.Loop{Name: "count-servers", Run: func(ctx context.Context) error {
 		return wake.Loop(ctx, c.due, 0, func(ctx context.Context) (time.Duration, error) {
 			for {
 				more, err := c.countDue(ctx)
@@ -103,11 +103,11 @@ func (c *serverCounts) loop() service.Loop {
 	}}
 }
 
-// countDue asks for what is due, a part of it, and tells whether there is more. The rows are held meanwhile: two who count the
-// same client would write what they were told in any order.
+// countDue counts some of the clients that are due, and reports whether there are more. It holds the clients' rows meanwhile: two
+// instances that count the same client could otherwise write their results in the wrong order.
 func (c *serverCounts) countDue(ctx context.Context) (more bool, err error) {
 	err = c.db.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("it is recorded where it was changed")
+		tx.Unrecorded("the change is recorded by network")
 		rows, err := tx.Query(
 			ctx,
 			"DELETE FROM client_recount WHERE id IN (SELECT id FROM client_recount ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED) RETURNING id",
@@ -127,14 +127,14 @@ func (c *serverCounts) countDue(ctx context.Context) (more bool, err error) {
 		_, err = tx.Exec(ctx, `
 			INSERT INTO client_server_count (id, servers)
 			SELECT c.id, n.servers FROM unnest($1::bigint[], $2::bigint[]) n (id, servers)
-			JOIN (SELECT id FROM client WHERE id = ANY ($1) ORDER BY id FOR KEY SHARE) c ON c.id = n.id -- one may just be deleted
+			JOIN (SELECT id FROM client WHERE id = ANY ($1) ORDER BY id FOR KEY SHARE) c ON c.id = n.id -- a client may just have been deleted
 			ON CONFLICT (id) DO UPDATE SET servers = EXCLUDED.servers`, clients, counts)
 		return err
 	})
 	return more && err == nil, err
 }
 
-// askCounts answers the counts of clients, in their order.
+// askCounts asks network for the number of servers of each client, in the order of clients.
 func (c *serverCounts) askCounts(ctx context.Context, clients []int64) (counts []int64, err error) {
 	ctx, cancel := c.peers.Limit(ctx, countTimeout)
 	defer cancel()
@@ -144,7 +144,7 @@ func (c *serverCounts) askCounts(ctx context.Context, clients []int64) (counts [
 	}
 	err = c.peers.Ask(ctx, "network", "/internal/client-servers?clients="+url.QueryEscape(string(text)), &counts)
 	if err == nil && len(counts) != len(clients) {
-		err = fmt.Errorf("network counts the servers of %d clients, and was asked for %d", len(counts), len(clients))
+		err = fmt.Errorf("network returned the servers of %d clients, want %d", len(counts), len(clients))
 	}
 	return counts, err
 }

@@ -14,35 +14,36 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest"
 )
 
-// SubLink says that a client may give its servers to another one.
+// SubLink says that a client may give its servers to another client.
 type SubLink struct {
 	rest.Versioned
-	ID     int64  `json:"id" db:"id" doc:"of the link"`
+	ID     int64  `json:"id" db:"id" doc:"The link's id."`
 	Client int64  `json:"-" db:"client_id"`
 	Name   string `json:"-" db:"name"`
 	Kind   string `json:"-" db:"kind"`
-	Child  Child  `json:"child" db:"child_"`
+	Child  Child  `json:"child" db:"child_" doc:"The sub client."`
 }
 
-// Child is the account at the end of a sub link. Of one that the client has named there is what it gave with it.
+// Child is the account at the end of a sub link. Of an account that the client has only named, it has the name and address that
+// the client gave.
 type Child struct {
 	ID          int64          `json:"id" db:"id"`
-	Name        string         `json:"name" db:"name"`
+	Name        string         `json:"name" db:"name" doc:"The first and last name."`
 	Email       string         `json:"email" db:"email"`
 	First       string         `json:"first" db:"first"`
 	Last        string         `json:"last" db:"last"`
 	CreatedAt   rest.Timestamp `json:"created_at" db:"created_at"`
-	Integration *rest.Ref      `json:"integration,omitempty" db:"integration_"`
-	Servers     int64          `json:"serversCount" db:"servers_count" recorded:"false" doc:"as the client's; 0 of one that the client has named"`
+	Integration *rest.Ref      `json:"integration,omitempty" db:"integration_" doc:"The integration that the client belongs to."`
+	Servers     int64          `json:"serversCount" db:"servers_count" recorded:"false" doc:"The number of servers of the sub client. It is 0 for an account that the client has only named."`
 }
 
-// ParentLink is a sub link from its other end.
+// ParentLink is a sub link, as the sub client sees it.
 type ParentLink struct {
 	rest.Versioned
-	ID     int64    `json:"id" db:"id" doc:"of the link"`
+	ID     int64    `json:"id" db:"id" doc:"The link's id."`
 	Client int64    `json:"-" db:"child_id"`
 	Name   string   `json:"-" db:"name"`
-	Parent rest.Ref `json:"parent" db:"parent_"`
+	Parent rest.Ref `json:"parent" db:"parent_" doc:"The client above."`
 }
 
 type (
@@ -54,8 +55,8 @@ type (
 	}
 	// linkBody is the account that a link is made to.
 	linkBody struct {
-		Client *int64  `json:"client_id" min:"1" example:"2"`
-		Email  *string `json:"client_email" ext:"true" doc:"instead of client_id" example:"ben@example.com"`
+		Client *int64  `json:"client_id" min:"1" example:"2" doc:"The id of the account to link."`
+		Email  *string `json:"client_email" ext:"true" doc:"The email address of the account to link, instead of client_id." example:"ben@example.com"`
 	}
 	createLink struct {
 		Client int64 `path:"*"`
@@ -63,12 +64,12 @@ type (
 	}
 )
 
-// Resolve checks what the tags cannot say.
+// Resolve checks what the tags cannot express.
 func (o *linkBody) Resolve(invalid *problem.Fields) {
 	if o.Client == nil && o.Email == nil {
-		invalid.Add("/client_id", "required", "is required, or client_email is")
+		invalid.Add("/client_id", "required", "is required if client_email is missing")
 	} else if o.Client != nil && o.Email != nil {
-		invalid.Add("/client_email", "conflict", "cannot stand beside client_id")
+		invalid.Add("/client_email", "conflict", "cannot be combined with client_id")
 	}
 }
 
@@ -82,7 +83,7 @@ func (s *Service) subLinkRoutes() []rest.Route {
 		Guard:   holdersAndClients,
 		Name:    "createSubLink",
 		Summary: "Make an account a sub client of a client",
-		Doc:     "A link that is there already is answered as it is. A client links accounts that it has a sub link to; see `POST /client`.",
+		Doc:     "If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`.",
 		Effect: rest.Effect{
 			Logs:  rest.LogsItem,
 			Again: rest.AgainSame,
@@ -110,14 +111,14 @@ func (s *Service) subLinkRoutes() []rest.Route {
 	}.Routes()...)
 }
 
-// clientTarget is a client as what a link is about.
+// clientTarget returns a client as a target of a link's record.
 func clientTarget(id int64, name string) pg.Target {
 	return pg.Target{Type: "client", Noun: "client", ID: id, Name: name}
 }
 
 func lockForLink[B any](ctx context.Context, tx *pg.Tx, _ ...*B) error { return lockLinks(ctx, tx) }
 
-// lockLinks lets those who write sub links go one after the other: what one of them has looked at is as it was when it
+// lockLinks makes units of work that change sub links wait for one another. So what each of them has read is still true when it
 // commits.
 func lockLinks(ctx context.Context, tx *pg.Tx) error { return tx.Lock(ctx, "sub links", 0) }
 
@@ -129,7 +130,7 @@ func (s *Service) createSubLink(ctx context.Context, tx *pg.Tx, req createLink) 
 	return s.link(ctx, tx, req.Client, linkTarget{ID: child, kind: "given"})
 }
 
-// findTarget is the account at the other end, of which the link is made: both are there until the unit of work ends.
+// findTarget returns the account to link. Both accounts stay until the unit of work ends.
 func (r createLink) findTarget(ctx context.Context, tx *pg.Tx) (id int64, err error) {
 	if err := checkLinkAccess(ctx, tx, r.Client, permission.Write); err != nil {
 		return 0, err
@@ -148,7 +149,7 @@ func (r createLink) findTarget(ctx context.Context, tx *pg.Tx) (id int64, err er
 		UNION ALL SELECT id FROM client WHERE $1 = 0 AND (id = $2 OR lower(email) = lower($3)) LIMIT 1`, caller, target.Client, target.Email).Scan(&id)
 	if errors.Is(err, pgx.ErrNoRows) {
 		if caller != 0 {
-			return 0, problem.Member(pointer, "not_found", "names no account that the client has a sub link to")
+			return 0, problem.Member(pointer, "not_found", "is not an account that the client has a sub link to")
 		}
 		return 0, problem.Member(pointer, "not_found", "names something that does not exist")
 	}
@@ -161,7 +162,7 @@ func (r createLink) findTarget(ctx context.Context, tx *pg.Tx) (id int64, err er
 	return id, lockClients(ctx, tx, r.Client, id)
 }
 
-// lockClients keeps clients there.
+// lockClients keeps the clients from being deleted until the unit of work ends. The error is pgx.ErrNoRows if one is missing.
 func lockClients(ctx context.Context, tx *pg.Tx, ids ...int64) error {
 	tag, err := tx.Exec(ctx, "SELECT FROM client WHERE id = ANY ($1) ORDER BY id FOR KEY SHARE", ids)
 	if err == nil && tag.RowsAffected() < int64(len(ids)) {
@@ -170,24 +171,26 @@ func lockClients(ctx context.Context, tx *pg.Tx, ids ...int64) error {
 	return err
 }
 
-// linkTarget is an account that a link is made to: of a named one what is shown of it.
+// linkTarget is the account that a link is made to. For an account that the client only names, it has the name and address that
+// the link shows.
 type linkTarget struct {
 	ID                 int64
 	kind               string
 	Email, First, Last *string
 }
 
-// maxReachedPairs is of how many more accounts one link may let others know, so that those who wait for its lock do so for a second or two.
+// maxReachedPairs bounds the pairs of clients that can read one another because of one new link. It keeps the lock on links short:
+// a second or two.
 const maxReachedPairs = 200_000
 
-// link makes a sub link, or answers the one that there is. The caller holds both clients.
+// link creates a sub link, or returns the existing one. The caller has locked both clients.
 func (s *Service) link(ctx context.Context, tx *pg.Tx, client int64, target linkTarget) (created SubLink, err error) {
 	if err := lockLinks(ctx, tx); err != nil {
 		return created, err
 	}
 	created, err = subLinks.One(ctx, tx, "client_id = $1 AND child_id = $2", client, target.ID)
 	if !errors.Is(err, pgx.ErrNoRows) {
-		tx.Unrecorded("the link is there")
+		tx.Unrecorded("the link exists")
 		return created, err
 	}
 	var cycle bool
@@ -198,14 +201,14 @@ func (s *Service) link(ctx context.Context, tx *pg.Tx, client int64, target link
 			1 + (SELECT count(*) FROM client_reach WHERE ancestor = $2)`, client, target.ID).Scan(&cycle, &above, &below)
 	switch {
 	case err != nil:
-		return created, fmt.Errorf("look for a cycle: %w", err)
+		return created, fmt.Errorf("check for a cycle: %w", err)
 	case cycle:
-		return created, problem.Member("/client_id", "cycle", "has client %d below itself", client)
+		return created, problem.Member("/client_id", "cycle", "is above client %d, so the link would close a cycle", client)
 	case target.kind != "named" && above*below > maxReachedPairs:
 		return created, problem.Member(
 			"/client_id",
 			"too_many",
-			"has %d sub clients below itself, of which client %d and the %d above it would know: %d pairs, of at most %d",
+			"has %d sub clients, which client %d and the %d clients above it could then read: %d pairs, more than the limit of %d",
 			below-1,
 			client,
 			above-1,

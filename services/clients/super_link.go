@@ -12,22 +12,22 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest"
 )
 
-// SuperLink says that a client lets another one read its record and the accounts that it reaches.
+// SuperLink says that a client lets another client read its account and all accounts that it reads.
 type SuperLink struct {
 	rest.Versioned
-	ID      int64    `json:"id" db:"id" doc:"of the link"`
+	ID      int64    `json:"id" db:"id" doc:"The link's id."`
 	Client  int64    `json:"-" db:"client_id"`
 	Name    string   `json:"-" db:"name"`
-	Grantee rest.Ref `json:"grantee" db:"grantee_"`
+	Grantee rest.Ref `json:"grantee" db:"grantee_" doc:"The client that may read the account."`
 }
 
-// GranterLink is a super link from its other end.
+// GranterLink is a super link, as the grantee sees it.
 type GranterLink struct {
 	rest.Versioned
-	ID      int64    `json:"id" db:"id" doc:"of the link"`
+	ID      int64    `json:"id" db:"id" doc:"The link's id."`
 	Client  int64    `json:"-" db:"grantee_id"`
 	Name    string   `json:"-" db:"name"`
-	Granter rest.Ref `json:"granter" db:"granter_"`
+	Granter rest.Ref `json:"granter" db:"granter_" doc:"The client whose account can be read."`
 }
 
 type granteePath struct {
@@ -43,8 +43,8 @@ func (s *Service) superLinkRoutes() []rest.Route {
 		Path:    path,
 		Guard:   holdersAndClients,
 		Name:    "createSuperLink",
-		Summary: "Let an account read a client and what it reaches",
-		Doc:     "A link that is there already is answered as it is. A client links accounts that it has a sub link to; see `POST /client`.",
+		Summary: "Let an account read a client and its sub clients",
+		Doc:     "If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`.",
 		Effect: rest.Effect{
 			Logs:  rest.LogsItem,
 			Again: rest.AgainSame,
@@ -89,13 +89,13 @@ func (s *Service) createSuperLink(ctx context.Context, tx *pg.Tx, req createLink
 		return created, fmt.Errorf("link client %d: %w", grantee, err)
 	}
 	if created, err = superLinks.One(ctx, tx, "client_id = $1 AND grantee_id = $2", req.Client, grantee); err != nil || exists {
-		tx.Unrecorded("the link is there")
+		tx.Unrecorded("the link exists")
 		return created, err
 	}
 	if err := s.notifyLinked(ctx, tx, grantee, req.Client, "super"); err != nil {
 		return created, err
 	}
-	if err := s.notifyChanged(ctx, tx, req.Client, created.Name+" may read the account and the accounts that it reaches."); err != nil {
+	if err := s.notifyChanged(ctx, tx, req.Client, created.Name+" may read the account and its sub clients."); err != nil {
 		return created, err
 	}
 	tx.Record(pg.Record{Kind: "client.super", Action: pg.Created, After: created, Targets: []pg.Target{

@@ -14,19 +14,19 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 )
 
-// holdersAndClients lets those through who hold users.clients, and clients: what is there for them is in client_seen, and what they
-// may write each operation says.
+// holdersAndClients admits callers with the permission users.clients, and clients. The view client_seen has the rows that a client
+// sees. What a client may change, each operation checks.
 var holdersAndClients = guard.HasOrClient(permission.UsersClients)
 
-// callingClient is the caller, if it is a client; else 0.
+// callingClient returns the caller's id if the caller is a client, else 0.
 func callingClient(ctx context.Context) int64 { return principal.From(ctx).Client() }
 
-// whereVisible is the condition which rows of client_seen are the caller's.
+// whereVisible returns the condition on client_seen for the rows that the caller sees.
 func whereVisible(ctx context.Context) pg.Condition {
 	return pg.Condition{SQL: "viewer = $1", Args: []any{callingClient(ctx)}, Each: true}
 }
 
-// whereReadable is the condition which clients the caller reads whole.
+// whereReadable returns the condition for the clients that the caller reads with all members.
 func whereReadable(ctx context.Context) []pg.Condition {
 	caller := callingClient(ctx)
 	if caller == 0 {
@@ -35,8 +35,8 @@ func whereReadable(ctx context.Context) []pg.Condition {
 	return []pg.Condition{{SQL: "id IN (SELECT r.id FROM client_reached r WHERE r.viewer = $1)", Args: []any{caller}}}
 }
 
-// checkLinkAccess says whether the caller may do this to the links of a client: read them where it reads the client whole, and write
-// its own.
+// checkLinkAccess checks that the caller may access the links of a client. It may read the links of each client that it reads with
+// all members, and change its own.
 func checkLinkAccess(ctx context.Context, q pg.Querier, client int64, a permission.Access) error {
 	var canRead bool
 	err := q.QueryRow(ctx, "SELECT $2::bigint = 0 OR EXISTS (SELECT FROM client_reached r WHERE r.viewer = $2 AND r.id = $1) "+
@@ -51,14 +51,15 @@ func checkLinkAccess(ctx context.Context, q pg.Querier, client int64, a permissi
 	return err
 }
 
+// checkOwnLinks returns a 403 for a client that changes another client's links.
 func checkOwnLinks(ctx context.Context, client int64) error {
 	if caller := callingClient(ctx); caller != 0 && caller != client {
-		return problem.New(problem.Forbidden, "A client writes its own links alone.")
+		return problem.New(problem.Forbidden, "A client can change only its own links.")
 	}
 	return nil
 }
 
-// checkReadable refuses a client that writes to accounts that it does not read whole.
+// checkReadable returns an error if a client writes to accounts that it does not read with all members.
 func checkReadable(ctx context.Context, tx *pg.Tx, ids []int64, _ *clientBody) error {
 	caller := callingClient(ctx)
 	if caller == 0 || len(ids) == 0 {
@@ -67,7 +68,7 @@ func checkReadable(ctx context.Context, tx *pg.Tx, ids []int64, _ *clientBody) e
 	var canRead int
 	err := tx.QueryRow(ctx, "SELECT count(DISTINCT id) FROM client_reached WHERE viewer = $1 AND id = ANY ($2)", caller, ids).Scan(&canRead)
 	if err != nil {
-		return fmt.Errorf("look which accounts the client reads: %w", err)
+		return fmt.Errorf("count the accounts that the client reads: %w", err)
 	}
 	if canRead == len(ids) {
 		return nil
@@ -75,12 +76,13 @@ func checkReadable(ctx context.Context, tx *pg.Tx, ids []int64, _ *clientBody) e
 	return errUnreadable(ctx, tx, ids)
 }
 
-// errUnreadable is what a caller is told who writes to clients that it does not read whole: of those that it has named, that it may not.
+// errUnreadable returns the error for a caller that writes to clients which it does not read with all members: a 403 for accounts
+// that the caller has named itself, else a 404.
 func errUnreadable(ctx context.Context, q pg.Querier, ids []int64) error {
 	var n int
 	err := q.QueryRow(ctx, "SELECT count(*) FROM client_seen WHERE viewer = $1 AND id = ANY ($2)", callingClient(ctx), ids).Scan(&n)
 	if err == nil && n == len(ids) {
-		return problem.New(problem.Forbidden, "The account is not one that the client has created.")
+		return problem.New(problem.Forbidden, "A client can change only accounts that it has created.")
 	}
 	return errors.Join(err, pgx.ErrNoRows)
 }

@@ -1,4 +1,4 @@
-// The gateway as a process of its own.
+// Command gateway serves the public API in a process of its own.
 package main
 
 import (
@@ -26,9 +26,9 @@ import (
 
 type config struct {
 	Listen string        `env:"IRONPLANE_LISTEN" default:"127.0.0.1:8080" doc:"the address to serve on"`
-	Redis  secret.String `env:"REDIS_URL" required:"serve" doc:"the Redis of all gateways and services: redis://…"`
-	Copy   string        `env:"IRONPLANE_TLS_COPY" doc:"a file in which a sealed copy of the obtained certificate is kept, with which the gateway starts while the system service is away"`
-	Key    secret.String `env:"IRONPLANE_PROCESS_KEY" required:"serve" doc:"what the gateway knows by what is true in Redis, which setup process-key derives from the master key: ironplane-key-1:…"`
+	Redis  secret.String `env:"REDIS_URL" required:"serve" doc:"the Redis that all gateways and services share: redis://…"`
+	Copy   string        `env:"IRONPLANE_TLS_COPY" doc:"a file for a sealed copy of the obtained certificate, which the gateway uses if it starts while the system service is away"`
+	Key    secret.String `env:"IRONPLANE_PROCESS_KEY" required:"serve" doc:"the gateway's key, with which it verifies entries in Redis; setup process-key derives it from the master key: ironplane-key-1:…"`
 	process.LogConfig
 	process.OperationsConfig
 	process.MeshConfig
@@ -71,6 +71,7 @@ func checks(c *config) []health.Check {
 	}, c.Config.Checks(), c.OperationsConfig.Checks(), c.MeshConfig.Checks(principal.Gateway))
 }
 
+// checkServices returns an error if IRONPLANE_SERVICES lacks a service.
 func (c *config) checkServices() error {
 	for _, name := range catalog.Names() {
 		if _, named := c.Services[name]; !named {
@@ -85,7 +86,7 @@ func serve(ctx context.Context, c config, operations *process.Operations, log *s
 		return err
 	}
 	for _, name := range catalog.Unknown(slices.Collect(maps.Keys(c.Services))) {
-		log.Warn("unknown service in IRONPLANE_SERVICES: its paths are answered 404 until the gateway is upgraded", "unknown", name)
+		log.Warn("unknown service in IRONPLANE_SERVICES, its paths return 404 until the gateway is upgraded", "unknown", name)
 	}
 	key, err := seal.ParseProcessKey(c.Key, principal.Gateway)
 	if err != nil {
@@ -132,7 +133,7 @@ func serve(ctx context.Context, c config, operations *process.Operations, log *s
 			return fmt.Errorf("IRONPLANE_PROCESS_KEY: %w", err)
 		}
 		if err := g.KeepCertificate(c.Copy, box); err != nil {
-			log.Error("the gateway starts without its copy of the certificate", "error", err)
+			log.Error("load copy of the certificate failed", "error", err)
 		}
 	}
 	listener, err := net.Listen("tcp", c.Listen)

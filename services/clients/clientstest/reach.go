@@ -1,4 +1,4 @@
-// Package clientstest has what tests of the clients service, and of installations with it, share.
+// Package clientstest has checks that tests of the clients service share with tests of several services.
 package clientstest
 
 import (
@@ -7,7 +7,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 )
 
-// CheckReach compares what is kept of whom clients reach with what the links and the accounts say.
+// CheckReach compares the stored pairs of clients that read one another with the links and accounts that they are derived from.
 func CheckReach(t testing.TB, db *pg.DB) {
 	t.Helper()
 	var cycles, differences int
@@ -19,6 +19,6 @@ func CheckReach(t testing.TB, db *pg.DB) {
 		SELECT (SELECT count(*) FROM way WHERE ancestor = descendant),
 			(SELECT count(*) FROM ((TABLE counted EXCEPT TABLE client_reach) UNION ALL (TABLE client_reach EXCEPT TABLE counted)) differs)`).Scan(&cycles, &differences)
 	if err != nil || cycles > 0 || differences > 0 {
-		t.Errorf("got %d cycles, %d wrong pairs, %v; want none", cycles, differences, err)
+		t.Errorf("got %d cycles, %d differing pairs and the error %v, want none", cycles, differences, err)
 	}
 }

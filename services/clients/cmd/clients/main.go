@@ -1,4 +1,4 @@
-// The clients service as a process of its own.
+// Command clients runs the clients service in a process of its own.
 package main
 
 import (
