@@ -241,7 +241,7 @@ func prepare(t *testing.T) {
 	if entities != 0 {
 		return
 	}
-	c := testkit.ClientOf(t, installed.url).With(installed.key)
+	c := testkit.ClientAt(t, installed.url).WithKey(installed.key)
 	group := c.Do("POST", "/group", `{"name": "load"}`).Want(200).ID()
 	answer := c.Do("POST", fmt.Sprintf("/group/%d/entity/bulk", group), `{"prefix": "203.0.113.0/27", "gateway": "203.0.113.1", "subnet_mask": "255.255.255.224"}`).
 		Want(200)

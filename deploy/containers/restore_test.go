@@ -35,7 +35,7 @@ func (s *steps) do(name string, environment ...string) string {
 		s.Fatal(err)
 	}
 	script := strings.NewReplacer("ironplane_secrets-", project+"_secrets-", "up --build", "up --no-build").
-		Replace(testkit.Block(s, document, name))
+		Replace(testkit.CodeBlock(s, document, name))
 	ctx, cancel := context.WithTimeout(s.Context(), 10*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "sh", "-e", "-c", script)
@@ -53,7 +53,7 @@ func (s *steps) do(name string, environment ...string) string {
 // client reaches a gateway, which has another address after each start.
 func (s *steps) client() *testkit.Client {
 	s.Helper()
-	return testkit.ClientOf(s, "http://"+net.JoinHostPort(ip(s.T, oneOf(s.T, principal.Gateway)), "8080")).With(installed.key)
+	return testkit.ClientAt(s, "http://"+net.JoinHostPort(ip(s.T, oneOf(s.T, principal.Gateway)), "8080")).WithKey(installed.key)
 }
 
 func (s *steps) makeGroup(name string) (id int64) {

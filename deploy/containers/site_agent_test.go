@@ -25,7 +25,7 @@ func TestSiteAgentImage(t *testing.T) {
 		t.Skip("to give a folder to another user needs root")
 	}
 	const name, folder, published = "ironplane-test-site-agent", "/srv/site-agent", "-p 8443:8443"
-	words := testkit.Block(t, root+"/docs/do/site-agent.md", "agent container")
+	words := testkit.CodeBlock(t, root+"/docs/do/site-agent.md", "agent container")
 	for _, has := range []string{folder, published, "--name site-agent", "exec site-agent"} {
 		if !strings.Contains(words, has) {
 			t.Fatalf("got the block\n%s\nwant %q in it", words, has)

@@ -45,14 +45,14 @@ var gadgets = service.Definition{
 			name    text NOT NULL CONSTRAINT gadget__name UNIQUE
 		);`)}},
 	New: func(d service.Deps) service.Parts {
-		return service.Parts{Routes: rest.Section{Name: "Gadgets", Doc: "What lies around."}.Of(rest.Resource[gadget, gadgetBody]{
-			Path:   "/gadget",
-			ID:     "gadget_id",
-			Noun:   "gadget",
-			Guard:  guard.Has(permission.ServerSettings),
-			Table:  "gadget",
-			Again:  rest.AgainRefused,
-			Edited: `{"name": "Laminator"}`,
+		return service.Parts{Routes: rest.Section{Name: "Gadgets", Doc: "What lies around."}.Routes(rest.Resource[gadget, gadgetBody]{
+			Path:        "/gadget",
+			ID:          "gadget_id",
+			Noun:        "gadget",
+			Guard:       guard.Has(permission.ServerSettings),
+			Table:       "gadget",
+			Retry:       rest.RetryRefused,
+			EditExample: `{"name": "Laminator"}`,
 		}.Routes())}
 	},
 }
@@ -76,13 +76,13 @@ func TestAddedService(t *testing.T) {
 	if got := testkit.Decode[[]gadget](c.Do(http.MethodGet, "/gadget", nil).Want(http.StatusOK)); len(got) != 1 || got[0].ID != id {
 		t.Errorf("got the gadgets %+v, want one with the id %d", got, id)
 	}
-	c.With("").Do(http.MethodGet, "/gadget", nil).Want(http.StatusUnauthorized)
+	c.WithKey("").Do(http.MethodGet, "/gadget", nil).Want(http.StatusUnauthorized)
 	producttest.Drain(t, p)
 	if got := c.Do(http.MethodGet, "/log?type=gadget.created", nil).Want(http.StatusOK).Text; !strings.Contains(got, "Label printer") {
 		t.Errorf("got the log %s, want the gadget in it", got)
 	}
 	testkit.Eventually(t, "the webhook hears of the gadget", func() bool {
-		return hook.Taken() > 0
+		return hook.Accepted() > 0
 	})
 	c.Do(http.MethodGet, "/system/job?service=gadgets", nil).Want(http.StatusOK)
 
@@ -112,7 +112,7 @@ func TestAddedServiceIsProvisioned(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	admin := testkit.Administrator(t, testkit.Databases(t, testkit.Service{Name: "other"})["other"])
+	admin := testkit.AdminURL(t, testkit.Databases(t, testkit.Service{Name: "other"})["other"])
 	const prefix = "added_"
 	added := map[string]secret.String{gadgets.Name: passwords[gadgets.Name]}
 	if err := provision.Database(t.Context(), admin.Reveal(), prefix, added); err != nil {

@@ -58,11 +58,11 @@ func (l *ledger) during(callers int, do func()) {
 }
 
 // change asks for a change that nobody else makes until there is an answer that says what became of it.
-func (l *ledger) change(method, path string, body any) *testkit.Answer {
+func (l *ledger) change(method, path string, body any) *testkit.Response {
 	return l.ask(asked{what: method + " " + path}, method, path, body)
 }
 
-func (l *ledger) ask(what asked, method, path string, body any) *testkit.Answer {
+func (l *ledger) ask(what asked, method, path string, body any) *testkit.Response {
 	key := fmt.Sprint("key ", rand.Uint64())
 	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		l.mu.Lock()
@@ -85,13 +85,13 @@ func (l *ledger) ask(what asked, method, path string, body any) *testkit.Answer 
 		}
 		if time.Now().After(deadline) {
 			l.t.Errorf("%s: got no final answer in %v (%v), want one", what.what, patience, err)
-			return &testkit.Answer{}
+			return &testkit.Response{}
 		}
 	}
 }
 
 // enter notes how often each request of a change is in the log: of those without an answer nobody knows.
-func (l *ledger) enter(what asked, method string, answer *testkit.Answer) {
+func (l *ledger) enter(what asked, method string, answer *testkit.Response) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	again := len(what.requests) - 1

@@ -237,7 +237,7 @@ func (p *post) checkEvents(wanted map[string]event) {
 	come := p.until("all events have come", func() (missing []string) {
 		all, first = p.receiver.All(), map[string]int{}
 		for n := range all {
-			if _, seen := first[all[n].ID]; all[n].Taken && !seen {
+			if _, seen := first[all[n].ID]; all[n].Accepted && !seen {
 				first[all[n].ID] = n
 			}
 		}
@@ -261,7 +261,7 @@ func (p *post) checkEvents(wanted map[string]event) {
 		said[r.ID] = r.Body
 		e, known := wanted[r.ID]
 		switch {
-		case !r.Taken, !known: // it was lost with the schema that was restored
+		case !r.Accepted, !known: // it was lost with the schema that was restored
 		case first[r.ID] != n:
 			doubles++
 		default:
@@ -309,5 +309,5 @@ func (p *post) checkMails() {
 		}
 		return wrong
 	})
-	p.t.Logf("%d addresses were mailed to, which took %d mails", len(p.asked), p.box.Taken())
+	p.t.Logf("%d addresses were mailed to, which took %d mails", len(p.asked), p.box.Accepted())
 }

@@ -68,7 +68,7 @@ func TestUseOfWhatIsBeingDeleted(t *testing.T) {
 		},
 	} {
 		t.Run(race.name, func(t *testing.T) {
-			race.t, race.f, race.c, race.databases = t, f, c.For(t), databases
+			race.t, race.f, race.c, race.databases = t, f, c.WithT(t), databases
 			for round := range rounds {
 				race.round(round, callers)
 			}
@@ -76,7 +76,10 @@ func TestUseOfWhatIsBeingDeleted(t *testing.T) {
 		})
 	}
 	t.Run("clients that are detached", func(t *testing.T) {
-		(&deletionRace{owner: system.Name, user: clients.Name, collection: "/integration", t: t, f: f, c: c.For(t), databases: databases}).detach(
+		race := &deletionRace{
+			owner: system.Name, user: clients.Name, collection: "/integration", t: t, f: f, c: c.WithT(t), databases: databases,
+		}
+		race.detach(
 			rounds * 20,
 		)
 	})
@@ -98,10 +101,10 @@ type deletionRace struct {
 }
 
 // request answers what came of it once somebody lived to say so.
-func (r *deletionRace) request(method, path string, body any, headers ...string) (*testkit.Answer, int) {
+func (r *deletionRace) request(method, path string, body any, headers ...string) (*testkit.Response, int) {
 	answer, repeated := insist(r.t, r.c, method, path, body, headers...)
 	if answer == nil {
-		answer = &testkit.Answer{}
+		answer = &testkit.Response{}
 	}
 	return answer, repeated
 }
@@ -131,7 +134,7 @@ func (r *deletionRace) round(round, callers int) {
 	}
 
 	var racing sync.WaitGroup
-	var deletion *testkit.Answer
+	var deletion *testkit.Response
 	ended := make(chan struct{})
 	racing.Go(func() {
 		defer close(ended)

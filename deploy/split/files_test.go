@@ -94,4 +94,4 @@ func TestFilesAreReadAgain(t *testing.T) {
 	list(c).Want(http.StatusOK)
 }
 
-func list(c *testkit.Client) *testkit.Answer { return c.Do("GET", "/group", nil) }
+func list(c *testkit.Client) *testkit.Response { return c.Do("GET", "/group", nil) }

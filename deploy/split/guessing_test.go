@@ -57,7 +57,7 @@ func TestFloodOfGuesses(t *testing.T) {
 	login := map[string]string{"type": "admin", "email": "anna@example.com", "password": "a long walk in the rain"}
 	r.client.Do("POST", "/admin", map[string]string{"email": login["email"], "password": login["password"]}).Want(http.StatusOK)
 	signIn := func(from string) {
-		r.client.With("").Do("POST", "/auth/key", login, "X-Forwarded-For", from).Want(http.StatusOK)
+		r.client.WithKey("").Do("POST", "/auth/key", login, "X-Forwarded-For", from).Want(http.StatusOK)
 	}
 	const usual = "203.0.113.7"
 	signIn(usual)

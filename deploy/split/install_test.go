@@ -95,7 +95,7 @@ func TestInstall(t *testing.T) {
 		return err == nil && strings.Contains(string(body), `"status":"ready"`)
 	}
 	testkit.Eventually(t, "the gateway is ready", ready, func() string { return i.screen.String() })
-	gateway := testkit.ClientOf(t, "http://"+host+":8080").With(strings.TrimSpace(i.run("settings", "key")))
+	gateway := testkit.ClientAt(t, "http://"+host+":8080").WithKey(strings.TrimSpace(i.run("settings", "key")))
 	gateway.Do(http.MethodPost, "/group", `{"name": "Berlin"}`).Want(http.StatusOK)
 	gateway.Do(http.MethodGet, "/admin", nil).Want(http.StatusOK)
 
@@ -122,7 +122,7 @@ func (i *installed) shell(then string, blocks ...string) *exec.Cmd {
 	i.Helper()
 	var script strings.Builder
 	for _, name := range blocks {
-		script.WriteString(testkit.Block(i, installDocument, "split "+name) + "\n")
+		script.WriteString(testkit.CodeBlock(i, installDocument, "split "+name) + "\n")
 	}
 	cmd := exec.Command("sh", "-e", "-c", script.String()+then)
 	cmd.Dir, cmd.Env = i.folder, i.environment

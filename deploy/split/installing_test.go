@@ -108,7 +108,10 @@ func TestInstallingWhilePXEIsKilled(t *testing.T) {
 		)
 	}
 	testkit.Eventually(t, "billing is told of its end", func() bool {
-		return slices.ContainsFunc(billing.All(), func(r receiver.Received) bool { return r.Taken && r.Event(t).Type == "pxe.install.installed" })
+		return slices.ContainsFunc(
+			billing.All(),
+			func(r receiver.Received) bool { return r.Accepted && r.Event(t).Type == "pxe.install.installed" },
+		)
 	})
 	var told []string
 	known := map[string]bool{} // what comes once more, as the answer was not waited for

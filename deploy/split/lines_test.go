@@ -59,7 +59,7 @@ func testLines(t *testing.T, r *running) {
 		})
 		return found
 	}
-	c := r.client.For(t)
+	c := r.client.WithT(t)
 
 	c.Do("POST", "/email/template", `{"name": "Welcome", "subject": "Hi", "body": "x"}`).Want(200)
 	c.Do("POST", "/client", `{"first": "Ben", "last": "Miller", "email": "ben@example.org"}`).Want(200)

@@ -124,7 +124,7 @@ func useSecrets(t *testing.T, c *testkit.Client) (secrets []string) {
 		secrets = append(secrets, value)
 		return value
 	}
-	key := func(answer *testkit.Answer) string {
+	key := func(answer *testkit.Response) string {
 		value := testkit.Decode[struct{ Key string }](answer.Want(200)).Key
 		secrets = append(secrets, value)
 		return value
@@ -141,12 +141,12 @@ func useSecrets(t *testing.T, c *testkit.Client) (secrets []string) {
 	imported := strings.ReplaceAll(fresh(), " ", "-")
 	secrets = append(secrets, imported)
 	key(c.Do("POST", "/auth/key", map[string]any{"name": "imported", "key": imported}))
-	c.With(imported).Do("GET", "/auth/key/current", nil).Want(200)
-	c.With("").Do("GET", "/auth/key/current?key="+own, nil).Want(200)
-	c.With("").Do("GET", "/auth/key/current?key="+own+"x", nil).Want(401)
+	c.WithKey(imported).Do("GET", "/auth/key/current", nil).Want(200)
+	c.WithKey("").Do("GET", "/auth/key/current?key="+own, nil).Want(200)
+	c.WithKey("").Do("GET", "/auth/key/current?key="+own+"x", nil).Want(401)
 	secrets = append(secrets, "ip_"+strings.Repeat("k", 49))
-	c.With("ip_"+strings.Repeat("k", 49)).Do("GET", "/admin", nil).Want(401)
-	return append(secrets, documentedSecrets(t, c, c.With(own))...)
+	c.WithKey("ip_"+strings.Repeat("k", 49)).Do("GET", "/admin", nil).Want(401)
+	return append(secrets, documentedSecrets(t, c, c.WithKey(own))...)
 }
 
 // documentedSecrets sends each member that the document says is a secret: as in the example, again, by somebody who may not, and beside
@@ -232,15 +232,15 @@ func signInSecrets(r *running, box *mailbox.Server) (secrets []string) {
 	const password, wrong = "some walk in the rain to sign in with", "another walk in the rain to be refused with"
 	add(password, wrong)
 	id := c.Do("POST", "/admin", map[string]any{"email": "berta@example.com", "password": password}).Want(200).ID()
-	signIn := func(password string) *testkit.Answer {
-		return c.With("").Do("POST", "/auth/key", map[string]any{"type": "admin", "email": "berta@example.com", "password": password})
+	signIn := func(password string) *testkit.Response {
+		return c.WithKey("").Do("POST", "/auth/key", map[string]any{"type": "admin", "email": "berta@example.com", "password": password})
 	}
 	signIn(wrong).Want(401)
-	session := c.With(testkit.Decode[keys.APIKey](signIn(password).Want(200)).Key)
+	session := c.WithKey(testkit.Decode[keys.APIKey](signIn(password).Want(200)).Key)
 	add(session.Key)
 	renewed := testkit.Decode[keys.APIKey](session.Do("POST", "/auth/key", `{}`).Want(200)).Key
 	add(renewed)
-	session = c.With(renewed)
+	session = c.WithKey(renewed)
 
 	app := testkit.Decode[mfa.Authenticator](
 		session.Do("POST", "/auth/verify/auth", `{"method": 1}`, "Idempotency-Key", "4713").Want(200),
@@ -263,8 +263,8 @@ func signInSecrets(r *running, box *mailbox.Server) (secrets []string) {
 	}
 	verify := testkit.Decode[login.GivenKey](signIn(password).Want(200)).Verify
 	add(verify.Challenge)
-	answer := func(token string) *testkit.Answer {
-		return c.With("").Do("PATCH", fmt.Sprintf("%s/code/%s", at, verify.Challenge), map[string]any{"token": token})
+	answer := func(token string) *testkit.Response {
+		return c.WithKey("").Do("PATCH", fmt.Sprintf("%s/code/%s", at, verify.Challenge), map[string]any{"token": token})
 	}
 	answer("a token that nobody was given").Want(422)
 	add("a token that nobody was given", testkit.Decode[mfa.ConfirmedKey](answer(recovery[0]).Want(200)).Key.Key)
@@ -280,13 +280,13 @@ func signInSecrets(r *running, box *mailbox.Server) (secrets []string) {
 	}
 	add(
 		fragment.Get("key"),
-		testkit.Decode[keys.APIKey](c.With("").Do("POST", "/auth/sso", map[string]any{"code": fragment.Get("key")}).Want(200)).Key,
+		testkit.Decode[keys.APIKey](c.WithKey("").Do("POST", "/auth/sso", map[string]any{"code": fragment.Get("key")}).Want(200)).Key,
 	)
-	c.With("").Do("POST", "/auth/password-reset", `{"type": "admin", "email": "berta@example.com"}`).Want(200)
+	c.WithKey("").Do("POST", "/auth/password-reset", `{"type": "admin", "email": "berta@example.com"}`).Want(200)
 	reset := mailedText(r, box, regexp.MustCompile(`/auth/password-reset/([0-9]+)#token=([A-Za-z0-9_-]{43})`))
 	const chosen = "a third walk in the rain that was chosen"
 	add(reset[2], chosen)
-	c.With("").Do("PATCH", "/auth/password-reset/"+reset[1], map[string]any{"token": reset[2], "password": chosen}).Want(200)
+	c.WithKey("").Do("PATCH", "/auth/password-reset/"+reset[1], map[string]any{"token": reset[2], "password": chosen}).Want(200)
 	c.Do("DELETE", fmt.Sprintf("/admin/%d/verify", id), nil).Want(200)
 	return secrets
 }

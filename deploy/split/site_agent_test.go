@@ -67,7 +67,7 @@ func (a *siteAgent) shell(blocks ...string) *exec.Cmd {
 	a.Helper()
 	var script strings.Builder
 	for _, name := range blocks {
-		script.WriteString(testkit.Block(a, agentDocument, "agent "+name) + "\n")
+		script.WriteString(testkit.CodeBlock(a, agentDocument, "agent "+name) + "\n")
 	}
 	cmd := exec.Command("sh", "-e", "-c", script.String())
 	cmd.Dir, cmd.Env = a.folder, a.environment

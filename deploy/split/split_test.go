@@ -54,7 +54,7 @@ func TestMain(m *testing.M) {
 	} else {
 		end := func() {}
 		if flag.Parse(); !*full { // which takes more room
-			end = testkit.InMemory()
+			end = testkit.UseMemory()
 		}
 		code = m.Run()
 		end()
@@ -134,7 +134,7 @@ func start(t *testing.T, environment ...string) *running {
 		return said.MatchString(r.screen.String())
 	})
 	found := said.FindStringSubmatch(r.screen.String())
-	r.client = testkit.ClientOf(t, found[1]).With(found[2])
+	r.client = testkit.ClientAt(t, found[1]).WithKey(found[2])
 	return r
 }
 
@@ -233,8 +233,8 @@ func TestRun(t *testing.T) {
 	c.Do("GET", path, nil).Want(200)
 	c.Do("GET", "/admin", nil).Want(200)
 	c.Do("GET", "/client/1", nil).Want(404)
-	c.With("").Do("GET", "/-/openapi.json", nil).Want(200)
-	c.With("").Do("GET", "/admin", nil).Want(401)
+	c.WithKey("").Do("GET", "/-/openapi.json", nil).Want(200)
+	c.WithKey("").Do("GET", "/admin", nil).Want(401)
 
 	children := r.children()
 	for name, pid := range children {
@@ -323,9 +323,9 @@ func TestFleet(t *testing.T) {
 	t.Parallel()
 	f, c := startFleet(t, backings.Config{Data: t.TempDir()}, "IRONPLANE_ALLOWED_NETWORKS=127.0.0.1", "IRONPLANE_STORE="+t.TempDir())
 	t.Run("strangers", func(t *testing.T) { testStrangers(t, f) })
-	t.Run("a service dies and comes back", func(t *testing.T) { testServiceDiesAndComesBack(t, f, c.For(t)) })
-	t.Run("an upload goes on after a kill", func(t *testing.T) { testUploadGoesOnAfterAKill(t, f, c.For(t)) })
-	t.Run("an import goes on after a kill", func(t *testing.T) { testImportGoesOnAfterAKill(t, f, c.For(t)) })
+	t.Run("a service dies and comes back", func(t *testing.T) { testServiceDiesAndComesBack(t, f, c.WithT(t)) })
+	t.Run("an upload goes on after a kill", func(t *testing.T) { testUploadGoesOnAfterAKill(t, f, c.WithT(t)) })
+	t.Run("an import goes on after a kill", func(t *testing.T) { testImportGoesOnAfterAKill(t, f, c.WithT(t)) })
 }
 
 // One service dies: its paths answer 503 at once, all others go on, and it is back once it runs again.
@@ -413,7 +413,7 @@ func (p *prepared) start(t *testing.T) *testkit.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c.With(key.Reveal())
+	return c.WithKey(key.Reveal())
 }
 
 // startProcesses starts them, and answers a client of the gateway without a key.
@@ -434,7 +434,7 @@ func (p *prepared) startProcesses(t *testing.T) *testkit.Client {
 	if err := p.startGateway(t.Context(), public[0]); err != nil {
 		t.Fatal(err)
 	}
-	return testkit.ClientOf(t, "http://"+public[0])
+	return testkit.ClientAt(t, "http://"+public[0])
 }
 
 // openDatabase opens a service's schema.

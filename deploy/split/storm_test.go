@@ -159,12 +159,12 @@ func (s *storm) round(caller, round int, path string, enough bool) {
 	s.post(fmt.Sprintf("/entity/%d/release", entity.ID), nil, "release "+attempt)
 }
 
-func (s *storm) post(path string, body any, attempt string) *testkit.Answer {
+func (s *storm) post(path string, body any, attempt string) *testkit.Response {
 	return s.ask("POST", path, body, "Idempotency-Key", attempt)
 }
 
 // ask asks until there is an answer from a service that lives.
-func (s *storm) ask(method, path string, body any, headers ...string) *testkit.Answer {
+func (s *storm) ask(method, path string, body any, headers ...string) *testkit.Response {
 	answer, repeated := insist(s.t, s.c, method, path, body, headers...)
 	s.mu.Lock()
 	s.repeated += repeated
@@ -177,7 +177,7 @@ func (s *storm) ask(method, path string, body any, headers ...string) *testkit.A
 }
 
 // insist sends a request until there is an answer from a service that lives, and says how often it was sent again; nil: it starves.
-func insist(t *testing.T, c *testkit.Client, method, path string, body any, headers ...string) (answer *testkit.Answer, repeated int) {
+func insist(t *testing.T, c *testkit.Client, method, path string, body any, headers ...string) (answer *testkit.Response, repeated int) {
 	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		answer, err := c.Try(method, path, body, headers...)
 		if err == nil && answer.Status != http.StatusServiceUnavailable &&

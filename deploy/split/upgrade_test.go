@@ -50,7 +50,7 @@ func TestUpgrade(t *testing.T) {
 	f = p.fleet
 	keys := processKeys(t, f)
 	releasedKeys(t, p, old)
-	c := p.startProcesses(t).With(releasedAdmin(t, f))
+	c := p.startProcesses(t).WithKey(releasedAdmin(t, f))
 	id := c.Do("POST", "/group", map[string]any{"name": "site"}).Want(http.StatusOK).ID()
 	for n := range 20 {
 		c.Do(

@@ -188,7 +188,7 @@ func (i *restored) shell(script string, environment map[string]string) *exec.Cmd
 
 func (i *restored) run(name string, environment map[string]string) string {
 	i.Helper()
-	said, err := i.shell(testkit.Block(i, document, name), environment).CombinedOutput()
+	said, err := i.shell(testkit.CodeBlock(i, document, name), environment).CombinedOutput()
 	if err != nil {
 		i.Fatalf("%s: %v\n%s", name, err, said)
 	}
@@ -198,7 +198,7 @@ func (i *restored) run(name string, environment map[string]string) string {
 // postgres starts its own Postgres alone. What it answers stops it.
 func (i *restored) postgres() (stop func()) {
 	i.Helper()
-	cmd := i.shell(testkit.Block(i, document, "postgres")+"\necho ready\nread end\nkill $!\nwait", nil)
+	cmd := i.shell(testkit.CodeBlock(i, document, "postgres")+"\necho ready\nread end\nkill $!\nwait", nil)
 	end, err := cmd.StdinPipe()
 	if err != nil {
 		i.Fatal(err)

@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	}
 	end := func() {}
 	if flag.Parse(); !*full { // which takes more room
-		end = testkit.InMemory()
+		end = testkit.UseMemory()
 	}
 	code := m.Run()
 	end()
@@ -129,7 +129,9 @@ func (r *running) stop() {
 	}
 }
 
-func (r *running) client(key string) *testkit.Client { return testkit.ClientOf(r.t, r.URL).With(key) }
+func (r *running) client(key string) *testkit.Client {
+	return testkit.ClientAt(r.t, r.URL).WithKey(key)
+}
 
 var keyOnScreen = regexp.MustCompile(`(?m)^  (ip_\w+)$`)
 

@@ -25,7 +25,7 @@ import (
 // createRoute makes one item of a JSON body, or many of a CSV body: all of them or none.
 type createRoute[V, B any] struct {
 	Mutation[newItem[B], V]
-	of *Collection[V, B]
+	collection *Collection[V, B]
 }
 
 type sentRows[B any] struct {
@@ -52,60 +52,60 @@ func (c createRoute[V, B]) route() *route.Route {
 		},
 		Endpoint: func(db *pg.DB) endpoint.Endpoint {
 			return route.Change(db, nil, func(ctx context.Context, tx *pg.Tx, request any) (any, error) {
-				return c.of.createMany(ctx, tx, request.(sentRows[B]))
+				return c.collection.createMany(ctx, tx, request.(sentRows[B]))
 			})
 		},
 	}
 	return o
 }
 
-func (r *Collection[V, B]) createMany(ctx context.Context, tx *pg.Tx, sent sentRows[B]) (made Bulk, err error) {
+func (r *Collection[V, B]) createMany(ctx context.Context, tx *pg.Tx, sent sentRows[B]) (created Bulk, err error) {
 	if len(sent.rows) == 0 {
-		return made, problem.New(problem.BadRequest, "The body has no row but the first, which names the columns.")
+		return created, problem.New(problem.BadRequest, "The body has no row but the first, which names the columns.")
 	}
-	if err := r.below(ctx, tx, sent.in.Parent, permission.Write); err != nil {
-		return made, err
+	if err := r.checkParent(ctx, tx, sent.in.Parent, permission.Write); err != nil {
+		return created, err
 	}
 	for _, row := range sent.rows {
-		r.place(row, sent.in.Parent)
+		r.setParent(row, sent.in.Parent)
 		if r.Allow != nil {
 			if err := r.Allow(ctx, tx, nil, row); err != nil {
-				return made, err
+				return created, err
 			}
 		}
 	}
 	if err := r.Lock(ctx, tx, sent.rows...); err != nil {
-		return made, err
+		return created, err
 	}
 	ids := make([]int64, len(sent.rows))
 	for i, row := range sent.rows {
 		if ids[i], err = r.insert(ctx, tx, row); err != nil {
 			if f := problem.From(pgerror.Explain(err)); f.Kind == problem.Invalid {
 				for n := range f.Fields { // what the body itself made is gone, and named by its line
-					if there := f.Fields[n].Existing; there != nil && slices.Contains(ids[:i], there.ID) {
-						other := slices.Index(ids[:i], there.ID)
+					if existing := f.Fields[n].Existing; existing != nil && slices.Contains(ids[:i], existing.ID) {
+						other := slices.Index(ids[:i], existing.ID)
 						f.Fields[n].Message = fmt.Sprintf("is in conflict with line %d", sent.lines[other])
-					} else if other := twin(err, sent.rows[:i], row); other >= 0 {
+					} else if other := findDuplicate(err, sent.rows[:i], row); other >= 0 {
 						f.Fields[n].Message += fmt.Sprintf(" by line %d", sent.lines[other])
 					}
 				}
-				return made, body.AtLine(f, sent.lines[i], nil).Err()
+				return created, body.ErrorsAtLine(f, sent.lines[i], nil).Err()
 			}
-			return made, err
+			return created, err
 		}
 	}
 	items, err := r.view.Some(ctx, tx, ids)
 	if err != nil {
-		return made, err
+		return created, err
 	}
 	for i := range items {
-		r.record(tx, pg.Created, &items[i], nil, secret.Marked(items[i], body.SecretsOf(sent.rows[i])...))
+		r.record(tx, pg.Created, &items[i], nil, secret.Marked(items[i], body.NewSecrets(sent.rows[i])...))
 	}
 	return Bulk{Count: len(ids), First: ids[0], Last: ids[len(ids)-1]}, nil
 }
 
-// twin is the row with the key that Postgres says is there already, "Key (name)=(x) already exists.", or -1.
-func twin[B any](err error, rows []*B, body *B) int {
+// findDuplicate is the row with the key that Postgres says is there already, "Key (name)=(x) already exists.", or -1.
+func findDuplicate[B any](err error, rows []*B, body *B) int {
 	refused, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok || refused.Code != "23505" {
 		return -1
@@ -113,7 +113,7 @@ func twin[B any](err error, rows []*B, body *B) int {
 	names, _, _ := strings.Cut(strings.TrimPrefix(refused.Detail, "Key ("), ")=")
 	columns := strings.Split(names, ", ")
 	key := func(row *B) (values []any) {
-		for _, m := range schema.Of(reflect.TypeFor[B]()).Values() {
+		for _, m := range schema.Describe(reflect.TypeFor[B]()).Leaves() {
 			if value, err := reflect.ValueOf(row).Elem().FieldByIndexErr(m.Index); err == nil && slices.Contains(columns, m.Column) {
 				values = append(values, value.Interface())
 			}

@@ -14,14 +14,14 @@ import (
 	"github.com/ironplane/ironplane/pkg/schema"
 )
 
-// whose is what a mistake in the declaration is in.
-func (r Resource[V, B]) whose() string {
+// label is what a mistake in the declaration is in.
+func (r Resource[V, B]) label() string {
 	return "resource " + cmp.Or(r.Path, reflect.TypeFor[V]().String())
 }
 
 // Collection puts the resource together. It panics where its parts do not fit together.
 func (r Resource[V, B]) Collection() *Collection[V, B] {
-	defer route.Blame(r.whose())
+	defer route.PrefixPanic(r.label())
 	r.checkNames()
 	r.View = cmp.Or(r.View, r.Table)
 	all := &Collection[V, B]{
@@ -52,14 +52,14 @@ func (r Resource[V, B]) Collection() *Collection[V, B] {
 func (r Resource[V, B]) checkNames() {
 	for field, value := range map[string]string{"Path": r.Path, "ID": r.ID, "Noun": r.Noun, "Table": r.Table} {
 		if value == "" {
-			panic("there is no " + field)
+			panic(field + " is missing")
 		}
 	}
 	if r.Guard == nil {
-		panic("there is no Guard; what is public has guard.Public")
+		panic("Guard is missing; public operations use guard.Public")
 	}
-	if r.Without&Creating == 0 && r.Again == "" {
-		panic("there is no Again: what becomes of a create that is sent a second time")
+	if r.Without&Creating == 0 && r.Retry == "" {
+		panic("Retry is missing: say what a repeated create does")
 	}
 }
 
@@ -70,10 +70,10 @@ func (r Resource[V, B]) findParent() *schema.Member {
 		return nil
 	}
 	if r.Parent == nil {
-		panic("there is no Parent, and the path is below an item of another resource")
+		panic("Parent is missing, and the path lies below an item of another resource")
 	}
 	name := parameters[len(parameters)-1][1]
-	for _, m := range schema.Of(reflect.TypeFor[B]()).Values() {
+	for _, m := range schema.Describe(reflect.TypeFor[B]()).Leaves() {
 		if m.Path == name && m.Column != "" {
 			return m
 		}
@@ -83,7 +83,7 @@ func (r Resource[V, B]) findParent() *schema.Member {
 
 // checkExamples panics where what is to be sent in an example is refused.
 func (r Resource[V, B]) checkExamples() {
-	plan := body.PlanOf(reflect.TypeFor[B]())
+	plan := body.NewPlan(reflect.TypeFor[B]())
 	if r.Without&Creating == 0 {
 		if err := plan.CheckExample([]byte(r.Example), schema.Create); err != nil {
 			panic(fmt.Sprintf("Example %v", err))
@@ -92,21 +92,21 @@ func (r Resource[V, B]) checkExamples() {
 	if r.Without&Editing != 0 {
 		return
 	}
-	if r.Edited == "" {
-		panic("there is no Edited: an example of an edit")
+	if r.EditExample == "" {
+		panic("EditExample is missing")
 	}
-	if err := plan.CheckExample([]byte(r.Edited), schema.Edit); err != nil {
-		panic(fmt.Sprintf("Edited %v", err))
+	if err := plan.CheckExample([]byte(r.EditExample), schema.Edit); err != nil {
+		panic(fmt.Sprintf("EditExample %v", err))
 	}
 }
 
-// needing is a route with statements that its schema has to understand.
-type needing struct {
+// checkedRoute is a route with statements that its schema has to understand.
+type checkedRoute struct {
 	Route
 	statements []route.Statement
 }
 
-func (n needing) route() *route.Route {
+func (n checkedRoute) route() *route.Route {
 	o := n.Route.route()
 	o.Statements = append(n.statements, o.Statements...)
 	return o
@@ -116,15 +116,15 @@ func (n needing) route() *route.Route {
 func (r *Collection[V, B]) statements() (all []route.Statement) {
 	need := func(is bool, field, sql string) {
 		if is {
-			all = append(all, route.Statement{Whose: r.whose(), Field: field, SQL: sql})
+			all = append(all, route.Statement{Owner: r.label(), Field: field, SQL: sql})
 		}
 	}
-	of := r.table.SQL
-	need(r.has(Editing) || r.has(Deleting), "Table", of.Hold)
-	need(r.has(Creating) && r.Insert == nil, "Table", of.Insert)
-	need(r.has(Editing) && r.Update == nil, "Table", of.Update)
-	need(r.has(Deleting) && r.Delete == nil, "Table", of.Delete)
-	need(r.has(Editing), "View", of.Load)
+	sql := r.table.SQL
+	need(r.has(Editing) || r.has(Deleting), "Table", sql.Hold)
+	need(r.has(Creating) && r.Insert == nil, "Table", sql.Insert)
+	need(r.has(Editing) && r.Update == nil, "Table", sql.Update)
+	need(r.has(Deleting) && r.Delete == nil, "Table", sql.Delete)
+	need(r.has(Editing), "View", sql.Load)
 	need(true, "View", r.view.SQL())
 	return all
 }

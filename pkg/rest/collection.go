@@ -28,28 +28,28 @@ func (r Resource[V, B]) Routes() []Route { return r.Collection().Routes() }
 
 // Routes are the operations.
 func (r *Collection[V, B]) Routes() []Route {
-	made := map[Verbs]func() Route{
-		Listing:  r.listing,
-		Creating: r.creating,
-		Viewing:  r.viewing,
-		Editing:  r.editing,
-		Deleting: r.deleting,
+	declare := map[Verbs]func() Route{
+		Listing:  r.declareList,
+		Creating: r.declareCreate,
+		Viewing:  r.declareView,
+		Editing:  r.declareEdit,
+		Deleting: r.declareDelete,
 	}
 	var all []Route
-	for _, verb := range slices.Sorted(maps.Keys(made)) {
+	for _, verb := range slices.Sorted(maps.Keys(declare)) {
 		if r.has(verb) {
-			all = append(all, made[verb]())
+			all = append(all, declare[verb]())
 		}
 	}
-	all[0] = needing{all[0], r.statements()}
+	all[0] = checkedRoute{all[0], r.statements()}
 	return all
 }
 
 // has tells whether the API has an operation.
 func (r *Collection[V, B]) has(verb Verbs) bool { return r.Without&verb == 0 }
 
-// added tells whether an operation is none of the documented API.
-func (r *Collection[V, B]) added(verb Verbs) bool { return r.Additions&verb != 0 }
+// isExtension tells whether an operation is none of the documented API.
+func (r *Collection[V, B]) isExtension(verb Verbs) bool { return r.Extensions&verb != 0 }
 
 // guard is the first of these that there is, or else the resource's.
 func (r *Collection[V, B]) guard(wider ...guard.Guard) guard.Guard {
@@ -61,98 +61,98 @@ func (r *Collection[V, B]) guard(wider ...guard.Guard) guard.Guard {
 	return r.Guard
 }
 
-// item is the path of one item.
-func (r *Collection[V, B]) item() string { return r.Path + "/{" + r.ID + "}" }
+// itemPath is the path of one item.
+func (r *Collection[V, B]) itemPath() string { return r.Path + "/{" + r.ID + "}" }
 
-func (r *Collection[V, B]) listing() Route {
+func (r *Collection[V, B]) declareList() Route {
 	return List[inCollection, V]{
 		Path:      r.Path,
 		Guard:     r.guard(r.ReadGuard),
 		Name:      "list" + noun.Camel(noun.Plural(r.Noun)),
 		Summary:   "List " + noun.Plural(r.Noun),
-		Extension: r.added(Listing),
+		Extension: r.isExtension(Listing),
 		View:      r.View,
-		By:        r.By,
+		Options:   r.List,
 		Hide:      r.Hide,
-		where:     r.listed,
+		where:     r.listConditions,
 		scoped:    r.Scope != nil,
 	}
 }
 
-func (r *Collection[V, B]) creating() Route {
+func (r *Collection[V, B]) declareCreate() Route {
 	create := Mutation[newItem[B], V]{
 		Method:    http.MethodPost,
 		Path:      r.Path,
 		Guard:     r.Guard,
 		Name:      "create" + noun.Camel(r.Noun),
 		Summary:   "Create " + noun.WithArticle(r.Noun),
-		Extension: r.added(Creating),
-		Effect:    Effect{Logs: LogsItem, Again: r.Again, Shows: r.item()},
+		Extension: r.isExtension(Creating),
+		Effect:    Effect{Logs: LogsItem, Retry: r.Retry, ViewPath: r.itemPath()},
 		Example:   r.Example,
 		Prepare:   func(ctx context.Context, req *newItem[B]) error { return r.prepare(ctx, Creating, &req.Body) },
 		Allow:     r.allowNew,
 		Do:        r.create,
 		scoped:    r.Scope != nil,
-		read:      r.Read,
+		readBody:  r.ReadBody,
 	}
-	if r.Prepare != nil || r.Reveal != nil || r.Read != nil { // which may take long for each row, and for which there is no place
+	if r.Prepare != nil || r.Reveal != nil || r.ReadBody != nil { // which may take long for each row, and for which there is no place
 		return create
 	}
 	return createRoute[V, B]{create, r}
 }
 
-func (r *Collection[V, B]) viewing() Route {
+func (r *Collection[V, B]) declareView() Route {
 	if r.Includes == nil {
 		return Read[viewItem, V]{
-			Path:      r.item(),
+			Path:      r.itemPath(),
 			Guard:     r.guard(r.ReadGuard, r.OwnGuard),
 			Name:      "get" + noun.Camel(r.Noun),
 			Summary:   "View " + noun.WithArticle(r.Noun),
-			Extension: r.added(Viewing),
+			Extension: r.isExtension(Viewing),
 			Hide:      r.Hide,
 			do:        r.viewOne,
 			scoped:    r.Scope != nil,
 		}
 	}
 	return Read[viewItemAndMore, V]{
-		Path:      r.item(),
+		Path:      r.itemPath(),
 		Guard:     r.guard(r.ReadGuard, r.OwnGuard),
 		Name:      "get" + noun.Camel(r.Noun),
 		Summary:   "View " + noun.WithArticle(r.Noun),
-		Extension: r.added(Viewing),
+		Extension: r.isExtension(Viewing),
 		Hide:      r.Hide,
-		do:        r.viewWith,
+		do:        r.viewIncluding,
 		scoped:    r.Scope != nil,
 		includes:  slices.Sorted(maps.Keys(r.Includes)),
 	}
 }
 
-func (r *Collection[V, B]) editing() Route {
+func (r *Collection[V, B]) declareEdit() Route {
 	return editRoute[V, B]{Mutation[editItems[B], any]{
 		Method:    http.MethodPatch,
-		Path:      r.item(),
+		Path:      r.itemPath(),
 		Guard:     r.guard(r.OwnGuard),
 		Name:      "update" + noun.Camel(r.Noun),
 		Summary:   "Edit " + noun.WithArticle(r.Noun),
-		Extension: r.added(Editing),
-		Effect:    Effect{Logs: LogsItem, Again: AgainSame, Shows: r.item()},
-		Example:   r.Edited,
+		Extension: r.isExtension(Editing),
+		Effect:    Effect{Logs: LogsItem, Retry: RetrySafe, ViewPath: r.itemPath()},
+		Example:   r.EditExample,
 		Prepare:   func(ctx context.Context, req *editItems[B]) error { return r.prepare(ctx, Editing, &req.Body) },
 		Do:        r.edit,
 		scoped:    r.Scope != nil,
-		read:      r.Read,
+		readBody:  r.ReadBody,
 	}}
 }
 
-func (r *Collection[V, B]) deleting() Route {
+func (r *Collection[V, B]) declareDelete() Route {
 	return Mutation[deleteItems, Message]{
 		Method:    http.MethodDelete,
-		Path:      r.item(),
+		Path:      r.itemPath(),
 		Guard:     r.Guard,
 		Name:      "delete" + noun.Camel(r.Noun),
 		Summary:   "Delete " + noun.WithArticle(r.Noun),
-		Extension: r.added(Deleting),
-		Effect:    Effect{Logs: LogsItem, Again: AgainRefused},
+		Extension: r.isExtension(Deleting),
+		Effect:    Effect{Logs: LogsItem, Retry: RetryRefused},
 		Do:        r.remove,
 		scoped:    r.Scope != nil,
 	}

@@ -28,8 +28,8 @@ type cursor struct {
 func newCursor(q *listQuery, at listing.Position, backward bool) *cursor {
 	c := &cursor{Bound: bound(q.asked), ID: at.ID, Backward: backward}
 	if at.Value != nil {
-		if moment, ok := at.Value.(Timestamp); ok {
-			at.Value = moment.Time // whose text has all its digits
+		if timestamp, ok := at.Value.(Timestamp); ok {
+			at.Value = timestamp.Time // whose text has all its digits
 		}
 		c.Value, _ = json.Marshal(at.Value) // a string, a number or a time
 	}

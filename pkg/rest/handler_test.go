@@ -26,15 +26,15 @@ type byToken struct {
 	Q     string `query:"q"`
 }
 
-// theToken is what a path may hold and a log may not.
-const theToken = "c2VjcmV0"
+// pathToken is what a path may hold and a log may not.
+const pathToken = "c2VjcmV0"
 
 func serve(t *testing.T, do func(context.Context, byToken) (answer, error)) (status int, body, log string) {
 	t.Helper()
 	var logged bytes.Buffer
 	handler := rest.NewHandler("things", nil, slog.New(slog.NewTextHandler(&logged, nil)), []rest.Route{
 		rest.Read[byToken, answer]{Path: "/thing/{token}", Guard: guard.Public, Name: "getThing", Do: do}})
-	r := httptest.NewRequest(http.MethodGet, "/thing/"+theToken+"?q="+theToken, nil)
+	r := httptest.NewRequest(http.MethodGet, "/thing/"+pathToken+"?q="+pathToken, nil)
 	ctx, cancel := context.WithCancel(principal.With(r.Context(), &principal.Call{Peer: principal.Gateway, RequestID: "the-id"}))
 	defer cancel()
 	w := httptest.NewRecorder()
@@ -45,7 +45,7 @@ func serve(t *testing.T, do func(context.Context, byToken) (answer, error)) (sta
 type leaveKey struct{}
 
 // What went wrong inside is in the log, once, under the request's id and the route, and not in the answer.
-func TestFaultsOfOurOwn(t *testing.T) {
+func TestInternalErrors(t *testing.T) {
 	t.Parallel()
 	for name, do := range map[string]func(context.Context, byToken) (answer, error){
 		"error": func(context.Context, byToken) (answer, error) { return answer{}, errors.New("the inside") },
@@ -58,7 +58,7 @@ func TestFaultsOfOurOwn(t *testing.T) {
 		if strings.Count(log, "level=ERROR") != 1 || !strings.Contains(log, "the inside") || !strings.Contains(log, "request_id=the-id") {
 			t.Errorf("%s: got the log %s, want one error with its cause and request ID", name, log)
 		}
-		if strings.Contains(log, theToken) || !strings.Contains(log, "route=/thing/{token}") {
+		if strings.Contains(log, pathToken) || !strings.Contains(log, "route=/thing/{token}") {
 			t.Errorf("%s: got the log %s, want the route and no token", name, log)
 		}
 	}
@@ -84,10 +84,10 @@ func TestSlowOperation(t *testing.T) {
 			<-ctx.Done()
 			return answer{}, ctx.Err()
 		})
-		if took := time.Since(began); status != 503 || !strings.Contains(body, "longer than 30s") || took != 30*time.Second {
-			t.Errorf("got %d %s after %v, want 503 after 30s", status, body, took)
+		if elapsed := time.Since(began); status != 503 || !strings.Contains(body, "longer than 30s") || elapsed != 30*time.Second {
+			t.Errorf("got %d %s after %v, want 503 after 30s", status, body, elapsed)
 		}
-		if strings.Count(log, "level=ERROR") != 1 || strings.Contains(log, theToken) {
+		if strings.Count(log, "level=ERROR") != 1 || strings.Contains(log, pathToken) {
 			t.Errorf("got the log %s, want one error without the token", log)
 		}
 	})

@@ -33,7 +33,7 @@ func newHidden(t reflect.Type, h Hide) *hidden {
 		panic("Hide has no From or no Members")
 	}
 	for _, path := range h.Members {
-		m := schema.Of(t).At("/" + strings.ReplaceAll(path, ".", "/"))
+		m := schema.Describe(t).ByPointer("/" + strings.ReplaceAll(path, ".", "/"))
 		if m == nil {
 			panic(fmt.Sprintf("Hide.Members names %s, which %s does not have", path, t))
 		}
@@ -46,7 +46,7 @@ func newHidden(t reflect.Type, h Hide) *hidden {
 func (h *hidden) add(m *schema.Member) {
 	leaves := []*schema.Member{m}
 	if m.Inner != nil {
-		leaves = m.Inner.Values()
+		leaves = m.Inner.Leaves()
 	}
 	for _, leaf := range leaves {
 		h.columns[leaf.Column], h.pointers[leaf.Pointer] = true, true
@@ -60,15 +60,15 @@ func (h *hidden) add(m *schema.Member) {
 	}
 }
 
-// without leaves out what is hidden of columns by the names that callers have for them.
-func (h *hidden) without(columns map[string]string) map[string]string {
+// visibleColumns leaves out what is hidden of columns by the names that callers have for them.
+func (h *hidden) visibleColumns(columns map[string]string) map[string]string {
 	columns = maps.Clone(columns)
-	maps.DeleteFunc(columns, func(_, column string) bool { return h.columns[unfolded(column)] })
+	maps.DeleteFunc(columns, func(_, column string) bool { return h.columns[filterColumn(column)] })
 	return columns
 }
 
-// applies tells whether this caller does not see the members.
-func (h *hidden) applies(ctx context.Context) bool { return h.from != nil && h.from(ctx) }
+// appliesTo tells whether this caller does not see the members.
+func (h *hidden) appliesTo(ctx context.Context) bool { return h.from != nil && h.from(ctx) }
 
 // mask takes the members from an item. What the item points to stays as it is.
 func (h *hidden) mask(item reflect.Value) {
@@ -92,9 +92,9 @@ func (h *hidden) mask(item reflect.Value) {
 	}
 }
 
-// maskedFor is an item as this caller sees it.
-func maskedFor[V any](ctx context.Context, h *hidden, item V) V {
-	if h.applies(ctx) {
+// maskFor is an item as this caller sees it.
+func maskFor[V any](ctx context.Context, h *hidden, item V) V {
+	if h.appliesTo(ctx) {
 		h.mask(reflect.ValueOf(&item).Elem())
 	}
 	return item

@@ -26,9 +26,9 @@ CREATE TABLE piece (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, version 
 
 type crate struct {
 	rest.Versioned
-	ID    int64  `json:"id" db:"id"`
-	Name  string `json:"name" db:"name"`
-	Place struct {
+	ID       int64  `json:"id" db:"id"`
+	Name     string `json:"name" db:"name"`
+	Location struct {
 		Row   int64   `json:"row" db:"row"`
 		Shelf *string `json:"shelf,omitempty" db:"shelf"`
 	} `json:"place" db:"place_"`
@@ -36,8 +36,8 @@ type crate struct {
 }
 
 type crateBody struct {
-	Name  string `json:"name" db:"name" required:"create" example:"Rails"`
-	Place struct {
+	Name     string `json:"name" db:"name" required:"create" example:"Rails"`
+	Location struct {
 		Row   int64   `json:"row" db:"row" example:"3"`
 		Shelf *string `json:"shelf" db:"shelf" example:"B"`
 	} `json:"place" db:"place_"`
@@ -63,13 +63,13 @@ func isClient(ctx context.Context) bool { return principal.From(ctx).Client() !=
 func warehouseRoutes() []rest.Route {
 	either := guard.HasOrClient(permission.NetworkGroups)
 	return append(rest.Resource[crate, crateBody]{
-		Path:   "/crate",
-		ID:     "crate_id",
-		Noun:   "crate",
-		Guard:  either,
-		Table:  "crate",
-		Again:  rest.AgainAnother,
-		Edited: `{"name": "Rails and screws"}`,
+		Path:        "/crate",
+		ID:          "crate_id",
+		Noun:        "crate",
+		Guard:       either,
+		Table:       "crate",
+		Retry:       rest.RetryRepeats,
+		EditExample: `{"name": "Rails and screws"}`,
 		Scope: func(ctx context.Context) []pg.Condition {
 			if !isClient(ctx) {
 				return nil
@@ -77,21 +77,21 @@ func warehouseRoutes() []rest.Route {
 			return []pg.Condition{{SQL: "owner_id = $1", Args: []any{principal.From(ctx).Client()}}}
 		},
 		Hide: rest.Hide{From: isClient, Members: []string{"place", "notes"}},
-		By: rest.By{
+		List: rest.ListOptions{
 			Sorts:   map[string]string{"name": "name", "row": "place_row"},
 			Filters: map[string]string{"name": "name", "row": "place_row"},
 		},
 	}.Routes(), rest.Resource[piece, pieceBody]{
-		Path:   "/crate/{crate_id}/piece",
-		ID:     "piece_id",
-		Noun:   "piece",
-		Guard:  either,
-		Table:  "piece",
-		Again:  rest.AgainAnother,
-		Edited: `{"cost": 13}`,
-		Parent: func(context.Context, pg.Querier, int64, permission.Access) error { return nil },
-		Hide:   rest.Hide{From: isClient, Members: []string{"cost"}},
-		By:     rest.By{Sorts: map[string]string{"name": "name"}, Filters: map[string]string{"cost": "cost"}},
+		Path:        "/crate/{crate_id}/piece",
+		ID:          "piece_id",
+		Noun:        "piece",
+		Guard:       either,
+		Table:       "piece",
+		Retry:       rest.RetryRepeats,
+		EditExample: `{"cost": 13}`,
+		Parent:      func(context.Context, pg.Querier, int64, permission.Access) error { return nil },
+		Hide:        rest.Hide{From: isClient, Members: []string{"cost"}},
+		List:        rest.ListOptions{Sorts: map[string]string{"name": "name"}, Filters: map[string]string{"cost": "cost"}},
 	}.Routes()...)
 }
 
@@ -103,9 +103,9 @@ func inWarehouse(t *testing.T) (admin, client *testkit.Client) {
 	if err := rest.Check(t.Context(), db, warehouseRoutes()); err != nil {
 		t.Fatal(err)
 	}
-	tenant := testkit.Holder(0)
+	tenant := testkit.AdminWith(0)
 	tenant.Owner = principal.Owner{Type: principal.Client, ID: 1}
-	return testkit.NewClient(t, testkit.As(handler, testkit.Holder(principal.All))), testkit.NewClient(t, testkit.As(handler, tenant))
+	return testkit.NewClient(t, testkit.As(handler, testkit.AdminWith(principal.All))), testkit.NewClient(t, testkit.As(handler, tenant))
 }
 
 // What is hidden from a caller is in no answer, and nothing that it can ask tells it.
@@ -178,8 +178,8 @@ func TestHideFromChanges(t *testing.T) {
 	if got := admin.Do("GET", "/crate/1", nil).Want(200).Text; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	made := client.Do("POST", "/crate", `{"name": "Nuts", "place": {"row": 9}, "notes": []}`).Want(200).Text
-	if want := `{"id":2,"name":"Nuts","place":{"row":0},"notes":[]}` + "\n"; made != want {
-		t.Errorf("got %s, want %s", made, want)
+	created := client.Do("POST", "/crate", `{"name": "Nuts", "place": {"row": 9}, "notes": []}`).Want(200).Text
+	if want := `{"id":2,"name":"Nuts","place":{"row":0},"notes":[]}` + "\n"; created != want {
+		t.Errorf("got %s, want %s", created, want)
 	}
 }

@@ -32,27 +32,27 @@ func (r *Collection[V, B]) allowNew(ctx context.Context, tx *pg.Tx, req newItem[
 		return nil
 	}
 	row, _ := req.Body.New() // what is wrong with it is said where there is no earlier answer
-	r.place(row, req.Parent)
+	r.setParent(row, req.Parent)
 	return r.Allow(ctx, tx, nil, row)
 }
 
-// place puts the parent's id into a body.
-func (r *Collection[V, B]) place(body *B, parent int64) {
+// setParent puts the parent's id into a body.
+func (r *Collection[V, B]) setParent(body *B, parent int64) {
 	if r.parent != nil {
 		reflect.ValueOf(body).Elem().FieldByIndex(r.parent.Index).SetInt(parent)
 	}
 }
 
-// below fails where the caller may not do this below the parent.
-func (r *Collection[V, B]) below(ctx context.Context, q pg.Querier, parent int64, a permission.Access) error {
+// checkParent fails where the caller may not do this below the parent.
+func (r *Collection[V, B]) checkParent(ctx context.Context, q pg.Querier, parent int64, a permission.Access) error {
 	if r.parent == nil {
 		return nil
 	}
 	return r.Parent(ctx, q, parent, a)
 }
 
-// visible is the one condition of which items there are for this caller, below this parent.
-func (r *Collection[V, B]) visible(ctx context.Context, parent int64) (where []pg.Condition) {
+// visibleTo is the one condition of which items there are for this caller, below this parent.
+func (r *Collection[V, B]) visibleTo(ctx context.Context, parent int64) (where []pg.Condition) {
 	if r.parent != nil {
 		where = append(where, pg.Condition{SQL: r.parent.Column + " = $1", Args: []any{parent}})
 	}
@@ -62,19 +62,19 @@ func (r *Collection[V, B]) visible(ctx context.Context, parent int64) (where []p
 	return where
 }
 
-func (r *Collection[V, B]) listed(ctx context.Context, db *pg.DB, req inCollection) ([]pg.Condition, error) {
-	return r.visible(ctx, req.Parent), r.below(ctx, db, req.Parent, permission.Read)
+func (r *Collection[V, B]) listConditions(ctx context.Context, db *pg.DB, req inCollection) ([]pg.Condition, error) {
+	return r.visibleTo(ctx, req.Parent), r.checkParent(ctx, db, req.Parent, permission.Read)
 }
 
 func (r *Collection[V, B]) viewOne(ctx context.Context, db *pg.DB, req viewItem) (V, error) {
-	if err := r.below(ctx, db, req.Parent, permission.Read); err != nil {
+	if err := r.checkParent(ctx, db, req.Parent, permission.Read); err != nil {
 		return *new(V), err
 	}
-	return r.view.Get(ctx, db, req.ID, r.visible(ctx, req.Parent)...)
+	return r.view.Get(ctx, db, req.ID, r.visibleTo(ctx, req.Parent)...)
 }
 
-// viewWith views an item and what it is asked to include.
-func (r *Collection[V, B]) viewWith(ctx context.Context, db *pg.DB, req viewItemAndMore) (V, error) {
+// viewIncluding views an item and what it is asked to include.
+func (r *Collection[V, B]) viewIncluding(ctx context.Context, db *pg.DB, req viewItemAndMore) (V, error) {
 	item, err := r.viewOne(ctx, db, viewItem{req.Parent, req.ID})
 	if err != nil {
 		return item, err
@@ -84,7 +84,7 @@ func (r *Collection[V, B]) viewWith(ctx context.Context, db *pg.DB, req viewItem
 		if include == nil {
 			var invalid problem.Fields
 			invalid.Add("?include", "unknown", "can be %s", strings.Join(slices.Sorted(maps.Keys(r.Includes)), ", "))
-			return item, route.WrongQuery(invalid)
+			return item, route.InvalidQuery(invalid)
 		}
 		if err := include(ctx, db, &item); err != nil {
 			return item, err
@@ -94,44 +94,44 @@ func (r *Collection[V, B]) viewWith(ctx context.Context, db *pg.DB, req viewItem
 }
 
 func (r *Collection[V, B]) create(ctx context.Context, tx *pg.Tx, req newItem[B]) (V, error) {
-	if err := r.below(ctx, tx, req.Parent, permission.Write); err != nil {
+	if err := r.checkParent(ctx, tx, req.Parent, permission.Write); err != nil {
 		return *new(V), err
 	}
 	row, err := req.Body.New()
 	if err != nil {
 		return *new(V), err
 	}
-	r.place(row, req.Parent)
+	r.setParent(row, req.Parent)
 	if err := r.Lock(ctx, tx, row); err != nil {
 		return *new(V), err
 	}
 	id, err := r.insert(ctx, tx, row)
-	if found, ok := errors.AsType[*instead[V]](err); ok {
-		return maskedFor(ctx, r.hidden, *found.item), nil
+	if found, ok := errors.AsType[*earlyResponse[V]](err); ok {
+		return maskFor(ctx, r.hidden, *found.item), nil
 	}
 	if err != nil {
-		return *new(V), req.Body.Blame(err)
+		return *new(V), req.Body.MapError(err)
 	}
-	after, err := r.after(ctx, tx, IDs{id})
+	after, err := r.readAfter(ctx, tx, IDs{id})
 	if err != nil {
 		return *new(V), err
 	}
-	r.record(tx, pg.Created, &after[0], nil, secret.Marked(after[0], body.SecretsOf(row)...))
-	after[0] = maskedFor(ctx, r.hidden, after[0])
+	r.record(tx, pg.Created, &after[0], nil, secret.Marked(after[0], body.NewSecrets(row)...))
+	after[0] = maskFor(ctx, r.hidden, after[0])
 	if r.Reveal != nil {
 		r.Reveal(&after[0], row)
 	}
 	return after[0], nil
 }
 
-// instead is the error of a Check that has found what is to be answered.
-type instead[V any] struct{ item *V }
+// earlyResponse is the error of a Check that has found what is to be answered.
+type earlyResponse[V any] struct{ item *V }
 
-func (i *instead[V]) Error() string { return "it is there already" }
+func (i *earlyResponse[V]) Error() string { return "it is there already" }
 
-// Instead ends a create where what it asks for is there already: it is answered with item, which what called it recorded, or
+// RespondWith ends a create where what it asks for is there already: it is answered with item, which what called it recorded, or
 // not. It is for a Check.
-func Instead[V any](item *V) error { return &instead[V]{item} }
+func RespondWith[V any](item *V) error { return &earlyResponse[V]{item} }
 
 func (r *Collection[V, B]) insert(ctx context.Context, tx *pg.Tx, body *B) (int64, error) {
 	if err := r.Check(ctx, tx, 0, nil, body); err != nil {
@@ -150,8 +150,8 @@ func (r *Collection[V, B]) insert(ctx context.Context, tx *pg.Tx, body *B) (int6
 
 func (r *Collection[V, B]) record(tx *pg.Tx, action pg.Action, item *V, before, after any) {
 	record := pg.Record{Kind: r.kind, Action: action, Targets: []pg.Target{r.target(item)}, Before: before, After: after}
-	if r.About != nil {
-		record.Targets = append(record.Targets, r.About(item)...)
+	if r.Related != nil {
+		record.Targets = append(record.Targets, r.Related(item)...)
 	}
 	tx.Record(record)
 }
@@ -160,7 +160,7 @@ func (r *Collection[V, B]) target(item *V) pg.Target {
 	v := reflect.ValueOf(item).Elem()
 	t := pg.Target{Type: r.Path[1:], Noun: r.Noun, ID: idOf(item), Name: v.FieldByName("Name").String(), Version: versionOf(item)}
 	if r.parent != nil {
-		parent := v.FieldByIndex(schema.Of(v.Type()).ByColumn(r.parent.Column).Index).Int()
+		parent := v.FieldByIndex(schema.Describe(v.Type()).ByColumn(r.parent.Column).Index).Int()
 		t.Type = route.PathParameter.ReplaceAllString(t.Type, fmt.Sprint(parent))
 	}
 	return t
@@ -171,7 +171,7 @@ func versionOf[V any](item *V) int64 {
 	return reflect.ValueOf(item).Elem().FieldByName("Version").Int()
 }
 
-func (r *Collection[V, B]) inUse(id int64, err error) error {
+func (r *Collection[V, B]) inUseError(id int64, err error) error {
 	if user, ok := pgerror.StillUsed(err); ok {
 		return problem.New(problem.Conflict, "%s %d is in use by a row of %s.", noun.Capital(r.Noun), id, strings.ReplaceAll(user, "_", " ")).
 			Because(err)

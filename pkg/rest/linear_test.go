@@ -11,7 +11,7 @@ import (
 )
 
 func TestQueriesAreReadInLinearTime(t *testing.T) {
-	by := By{Search: SearchIn("search"), Sorts: map[string]string{"name": "name"}, Filters: map[string]string{"name": "name"}}
+	options := ListOptions{Search: SearchIn("search"), Sorts: map[string]string{"name": "name"}, Filters: map[string]string{"name": "name"}}
 	typeOf := func(string) reflect.Type { return reflect.TypeFor[string]() }
 	for name, query := range map[string]func(n int) string{
 		"unknown parameters":      func(n int) string { return work.Numbered("p%d=1&", n) },
@@ -27,9 +27,9 @@ func TestQueriesAreReadInLinearTime(t *testing.T) {
 				r.URL.RawQuery = query(n)
 				return r
 			}, func(r *http.Request) {
-				plan := &route.Request{Names: by.known(nil)}
+				plan := &route.Request{Names: options.parameterNames(nil)}
 				if asked, invalid, err := plan.FillQuery(reflect.ValueOf(nil), r); err == nil {
-					readListQuery(t.Context(), asked, by, typeOf, &invalid)
+					readListQuery(t.Context(), asked, options, typeOf, &invalid)
 				}
 			})
 		})

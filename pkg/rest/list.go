@@ -34,7 +34,7 @@ type List[Req, V any] struct {
 	Doc       string
 	Extension bool
 	View      string // a SQL view, or a table, of which each row is a V
-	By        By
+	Options   ListOptions
 	Hide      Hide
 	// Where says which rows are meant, and which of them this caller may know of; nil: all.
 	Where func(context.Context, Req) ([]pg.Condition, error)
@@ -44,8 +44,8 @@ type List[Req, V any] struct {
 	view   *listing.View[V]
 }
 
-// By says how a list may be searched, sorted and filtered.
-type By struct {
+// ListOptions says how a list may be searched, sorted and filtered.
+type ListOptions struct {
 	// Search says where the rows are of which the query speaks, q among its parameters; nil: in the view, without a q.
 	Search func(ctx context.Context, asked url.Values) []pg.Source
 	// Sorts are values of sort, and the columns that they sort by, which are never NULL and have, with the id behind
@@ -57,7 +57,7 @@ type By struct {
 	// is an array has the value among its own.
 	Filters map[string]string
 	// Me is a filter of which the value me is the caller's own id.
-	Me string
+	MeFilter string
 	// Narrow says what else a caller means by the parameters that are given; nil: nothing.
 	Narrow func(ctx context.Context, asked url.Values) ([]pg.Condition, error)
 }
@@ -90,32 +90,32 @@ func SearchIn(columns ...string) func(context.Context, url.Values) []pg.Source {
 type listRequest[Req any] struct {
 	own   Req
 	query *listQuery
-	as    *seenList[Req]
+	view  *listView[Req]
 }
 
-// seenList is a list as some callers see it.
-type seenList[Req any] struct {
-	by      By
+// listView is a list as some callers see it.
+type listView[Req any] struct {
+	options ListOptions
 	request *route.Request
 	csv     *route.Table
 	hidden  *hidden // what is taken from each item; nil: nothing
 }
 
-func (l List[Req, V]) seen(request *route.Request, h *hidden) *seenList[Req] {
-	s := &seenList[Req]{by: l.By, hidden: h}
+func (l List[Req, V]) viewFor(request *route.Request, h *hidden) *listView[Req] {
+	s := &listView[Req]{options: l.Options, hidden: h}
 	if h != nil {
-		s.by.Filters, s.by.Sorts = h.without(l.By.Filters), h.without(l.By.Sorts)
+		s.options.Filters, s.options.Sorts = h.visibleColumns(l.Options.Filters), h.visibleColumns(l.Options.Sorts)
 	}
 	s.csv = route.NewTable(reflect.TypeFor[V](), func(m *schema.Member) bool { return h == nil || !h.pointers[m.Pointer] })
 	named := *request
-	named.Names = s.by.known(request.Names)
+	named.Names = s.options.parameterNames(request.Names)
 	s.request = &named
 	return s
 }
 
-// read is what a caller wants.
-func (s *seenList[Req]) read(r *http.Request, typeOf func(string) reflect.Type) (any, error) {
-	req := listRequest[Req]{as: s}
+// parse is what a caller wants.
+func (s *listView[Req]) parse(r *http.Request, typeOf func(string) reflect.Type) (any, error) {
+	req := listRequest[Req]{view: s}
 	own := reflect.ValueOf(&req.own).Elem()
 	if err := s.request.FillPath(own, r); err != nil {
 		return nil, err
@@ -124,9 +124,9 @@ func (s *seenList[Req]) read(r *http.Request, typeOf func(string) reflect.Type) 
 	if err != nil {
 		return nil, err
 	}
-	req.query = readListQuery(r.Context(), asked, s.by, typeOf, &invalid)
+	req.query = readListQuery(r.Context(), asked, s.options, typeOf, &invalid)
 	if len(invalid) > 0 {
-		return nil, route.WrongQuery(invalid)
+		return nil, route.InvalidQuery(invalid)
 	}
 	req.query.path, req.query.csv = r.URL.EscapedPath(), problem.Prefers(r.Header.Get("Accept"), problem.MediaCSV)
 	return req, nil
@@ -149,7 +149,7 @@ type listQuery struct {
 }
 
 func (l List[Req, V]) route() *route.Route {
-	defer route.Blame("GET " + l.Path)
+	defer route.PrefixPanic("GET " + l.Path)
 	o := route.New[Req, V](
 		Operation{
 			Method:    http.MethodGet,
@@ -165,16 +165,16 @@ func (l List[Req, V]) route() *route.Route {
 	l.view = listing.New[V](l.View)
 	l.checkColumns()
 	o.NeedsDB, o.Statements = true, l.statements()
-	o.List = l.By.listing(o.ResponseType)
+	o.List = l.Options.describe(o.ResponseType)
 	hidden := newHidden(o.ResponseType, l.Hide)
-	whole, masked := l.seen(o.Request, nil), l.seen(o.Request, hidden)
+	whole, masked := l.viewFor(o.Request, nil), l.viewFor(o.Request, hidden)
 	o.Request = whole.request
 	o.Decode = func(r *http.Request) (any, error) {
 		as := whole
-		if hidden.applies(r.Context()) {
+		if hidden.appliesTo(r.Context()) {
 			as = masked
 		}
-		return as.read(r, l.view.TypeOf)
+		return as.parse(r, l.view.TypeOf)
 	}
 	o.Endpoint = func(db *pg.DB) endpoint.Endpoint {
 		return func(ctx context.Context, request any) (any, error) {
@@ -186,9 +186,9 @@ func (l List[Req, V]) route() *route.Route {
 			req.query.where = append(req.query.where, where...)
 			answer := &route.Items{Header: http.Header{}}
 			if req.query.csv {
-				answer.CSV = req.as.csv
+				answer.CSV = req.view.csv
 			}
-			if answer.Rows, err = l.rows(ctx, db, req.query, req.as.hidden, answer.Header); err != nil {
+			if answer.Rows, err = l.rows(ctx, db, req.query, req.view.hidden, answer.Header); err != nil {
 				return nil, err
 			}
 			return answer, nil
@@ -199,26 +199,26 @@ func (l List[Req, V]) route() *route.Route {
 
 // checkColumns panics where the list is sorted or filtered by what is no column.
 func (l List[Req, V]) checkColumns() {
-	for field, columns := range map[string]map[string]string{"By.Filters": l.By.Filters, "By.Sorts": l.By.Sorts} {
+	for field, columns := range map[string]map[string]string{"List.Filters": l.Options.Filters, "List.Sorts": l.Options.Sorts} {
 		for _, name := range slices.Sorted(maps.Keys(columns)) {
-			if column := unfolded(columns[name]); l.view.TypeOf(column) == nil {
+			if column := filterColumn(columns[name]); l.view.TypeOf(column) == nil {
 				panic(fmt.Sprintf("%s[%q] is %s, which is no column of %s", field, name, column, reflect.TypeFor[V]()))
 			}
 		}
 	}
-	if name := strings.TrimPrefix(l.By.Default, "-"); name != "" && name != "id" && l.By.Sorts[name] == "" {
-		panic(fmt.Sprintf("By.Default is %s, which is not in By.Sorts", name))
+	if name := strings.TrimPrefix(l.Options.Default, "-"); name != "" && name != "id" && l.Options.Sorts[name] == "" {
+		panic(fmt.Sprintf("List.Default is %s, which is not in List.Sorts", name))
 	}
 }
 
 // statements are those that read the view, and that search it for anybody.
 func (l List[Req, V]) statements() []route.Statement {
-	whose := "GET " + l.Path
-	all := []route.Statement{{Whose: whose, Field: "View", SQL: l.view.SQL(nil)}}
-	if l.By.Search != nil {
-		anybody := principal.With(context.Background(), &principal.Call{Principal: &principal.Principal{}})
-		sources := l.By.Search(anybody, url.Values{"q": {"anything"}})
-		all = append(all, route.Statement{Whose: whose, Field: "By.Search", SQL: l.view.SQL(sources)})
+	owner := "GET " + l.Path
+	all := []route.Statement{{Owner: owner, Field: "View", SQL: l.view.SQL(nil)}}
+	if l.Options.Search != nil {
+		anyone := principal.With(context.Background(), &principal.Call{Principal: &principal.Principal{}})
+		sources := l.Options.Search(anyone, url.Values{"q": {"anything"}})
+		all = append(all, route.Statement{Owner: owner, Field: "List.Search", SQL: l.view.SQL(sources)})
 	}
 	return all
 }
@@ -231,36 +231,36 @@ func (l List[Req, V]) conditions(ctx context.Context, db *pg.DB, req listRequest
 	case l.Where != nil:
 		where, err = l.Where(ctx, req.own)
 	}
-	if err != nil || l.By.Narrow == nil {
+	if err != nil || l.Options.Narrow == nil {
 		return where, err
 	}
-	own, err := l.By.Narrow(ctx, req.query.asked)
+	own, err := l.Options.Narrow(ctx, req.query.asked)
 	return append(where, own...), err
 }
 
 // rows are the items that were asked for. The headers say how many there are and where the other pages are.
 func (l List[Req, V]) rows(ctx context.Context, db *pg.DB, q *listQuery, h *hidden, header http.Header) (iter.Seq2[any, error], error) {
-	which := listing.Query{From: q.from, Where: q.where, Sort: q.sort, Desc: q.desc}
+	selection := listing.Query{From: q.from, Where: q.where, Sort: q.sort, Desc: q.desc}
 	if q.count {
-		if err := l.count(ctx, db, q, which, header); err != nil {
+		if err := l.count(ctx, db, q, selection, header); err != nil {
 			return nil, err
 		}
 	}
 	if q.perPage == 0 {
-		return anySeq(l.view.List(ctx, db, which), h), nil
+		return maskRows(l.view.List(ctx, db, selection), h), nil
 	}
-	which.Limit = q.perPage + 1 // one more tells whether there is a next page
+	selection.Limit = q.perPage + 1 // one more tells whether there is a next page
 	if q.page > 0 {
-		which.Skip = (q.page - 1) * q.perPage
+		selection.Skip = (q.page - 1) * q.perPage
 	}
 	backward := false
 	if q.cursor != nil {
 		backward = q.cursor.Backward
-		which.After = &listing.Position{Value: q.cursor.value, ID: q.cursor.ID}
-		which.Desc = q.desc != backward
+		selection.After = &listing.Position{Value: q.cursor.value, ID: q.cursor.ID}
+		selection.Desc = q.desc != backward
 	}
 	var page []V
-	for item, err := range l.view.List(ctx, db, which) {
+	for item, err := range l.view.List(ctx, db, selection) {
 		if err != nil {
 			return nil, err
 		}
@@ -276,7 +276,7 @@ func (l List[Req, V]) rows(ctx context.Context, db *pg.DB, q *listQuery, h *hidd
 	if links := l.links(q, page, more, backward); links != "" {
 		header.Set("Link", links)
 	}
-	return anySeq(func(yield func(V, error) bool) {
+	return maskRows(func(yield func(V, error) bool) {
 		for i := range page {
 			if !yield(page[i], nil) {
 				return
@@ -285,12 +285,12 @@ func (l List[Req, V]) rows(ctx context.Context, db *pg.DB, q *listQuery, h *hidd
 	}, h), nil
 }
 
-func (l List[Req, V]) count(ctx context.Context, db *pg.DB, q *listQuery, which listing.Query, header http.Header) error {
+func (l List[Req, V]) count(ctx context.Context, db *pg.DB, q *listQuery, selection listing.Query, header http.Header) error {
 	limit := 0
 	if q.search {
 		limit = maxCounted + 1
 	}
-	n, err := l.view.Count(ctx, db, which, limit)
+	n, err := l.view.Count(ctx, db, selection, limit)
 	if err != nil {
 		return err
 	}
@@ -316,7 +316,7 @@ func (l List[Req, V]) links(q *listQuery, page []V, more, backward bool) string 
 	}
 	if q.page > 0 {
 		add("first", "page", "1")
-		if more && (q.page+1)*q.perPage <= route.MaxDeep {
+		if more && (q.page+1)*q.perPage <= route.MaxOffset {
 			add("next", "page", strconv.Itoa(q.page+1))
 		} else if more {
 			add("next", "cursor", newCursor(q, l.view.Position(&page[len(page)-1], q.sort), false).String())
@@ -338,8 +338,8 @@ func (l List[Req, V]) links(q *listQuery, page []V, more, backward bool) string 
 	return strings.Join(links, ", ")
 }
 
-// anySeq is items as their caller sees them.
-func anySeq[V any](found iter.Seq2[V, error], h *hidden) iter.Seq2[any, error] {
+// maskRows is items as their caller sees them.
+func maskRows[V any](found iter.Seq2[V, error], h *hidden) iter.Seq2[any, error] {
 	return func(yield func(any, error) bool) {
 		for item, err := range found {
 			if h != nil {

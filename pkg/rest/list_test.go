@@ -14,13 +14,19 @@ import (
 func TestSearchIsAskedInOneSpelling(t *testing.T) {
 	t.Parallel()
 	for sent, want := range map[string]string{"0": "false", "False": "false", "false": "false", "1": "true", "TRUE": "true", "": ""} {
-		got, by := "none", By{Filters: map[string]string{"assigned": "assigned"}}
-		by.Search = func(_ context.Context, asked url.Values) []pg.Source {
+		got, options := "none", ListOptions{Filters: map[string]string{"assigned": "assigned"}}
+		options.Search = func(_ context.Context, asked url.Values) []pg.Source {
 			got = asked.Get("assigned")
 			return nil
 		}
 		var invalid problem.Fields
-		readListQuery(t.Context(), url.Values{"assigned": {sent}}, by, func(string) reflect.Type { return reflect.TypeFor[bool]() }, &invalid)
+		readListQuery(
+			t.Context(),
+			url.Values{"assigned": {sent}},
+			options,
+			func(string) reflect.Type { return reflect.TypeFor[bool]() },
+			&invalid,
+		)
 		if got != want || len(invalid) > 0 {
 			t.Errorf("%q: got %q, %v, want %q", sent, got, invalid, want)
 		}

@@ -31,7 +31,7 @@ type (
 	misspeltBody struct {
 		Name string `json:"name" db:"name" requird:"create" example:"x"`
 	}
-	wrongBody struct {
+	invalidTagBody struct {
 		Name string `json:"name" db:"name" required:"creat" example:"x"`
 	}
 	silentBody struct {
@@ -55,29 +55,29 @@ func (blamingBody) Resolve(invalid *problem.Fields) { invalid.Add("/nmae", "typo
 func good(change func(*shelves)) func() []rest.Route {
 	return func() []rest.Route {
 		r := shelves{
-			Path:   "/shelf",
-			ID:     "shelf_id",
-			Noun:   "shelf",
-			Guard:  guard.AnyKey,
-			Table:  "shelf",
-			Again:  rest.AgainAnother,
-			Edited: `{"name": "essays"}`,
+			Path:        "/shelf",
+			ID:          "shelf_id",
+			Noun:        "shelf",
+			Guard:       guard.AnyKey,
+			Table:       "shelf",
+			Retry:       rest.RetryRepeats,
+			EditExample: `{"name": "essays"}`,
 		}
 		change(&r)
 		return r.Routes()
 	}
 }
 
-// of is a resource with another item or another body.
-func of[V, B any]() []rest.Route {
+// resourceOf is a resource with another item or another body.
+func resourceOf[V, B any]() []rest.Route {
 	return rest.Resource[V, B]{
-		Path:   "/shelf",
-		ID:     "shelf_id",
-		Noun:   "shelf",
-		Guard:  guard.AnyKey,
-		Table:  "shelf",
-		Again:  rest.AgainSame,
-		Edited: `{"name": "essays"}`,
+		Path:        "/shelf",
+		ID:          "shelf_id",
+		Noun:        "shelf",
+		Guard:       guard.AnyKey,
+		Table:       "shelf",
+		Retry:       rest.RetrySafe,
+		EditExample: `{"name": "essays"}`,
 	}.Routes()
 }
 
@@ -94,7 +94,7 @@ func TestMistakes(t *testing.T) {
 				Path:   "/x",
 				Guard:  guard.AnyKey,
 				Name:   "doIt",
-				Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame},
+				Effect: rest.Effect{Logs: rest.LogsItem, Retry: rest.RetrySafe},
 			}
 			change(&m)
 			return []rest.Route{m}
@@ -105,76 +105,79 @@ func TestMistakes(t *testing.T) {
 		routes func() []rest.Route
 		want   string
 	}{
-		"no path":  {good(func(r *shelves) { r.Path = "" }), "rest: resource rest_test.shelf: there is no Path"},
-		"no noun":  {good(func(r *shelves) { r.Noun = "" }), resource + "there is no Noun"},
-		"no id":    {good(func(r *shelves) { r.ID = "" }), resource + "there is no ID"},
-		"no table": {good(func(r *shelves) { r.Table = "" }), resource + "there is no Table"},
-		"no guard": {good(func(r *shelves) { r.Guard = nil }), resource + "there is no Guard; what is public has guard.Public"},
+		"no path":  {good(func(r *shelves) { r.Path = "" }), "rest: resource rest_test.shelf: Path is missing"},
+		"no noun":  {good(func(r *shelves) { r.Noun = "" }), resource + "Noun is missing"},
+		"no id":    {good(func(r *shelves) { r.ID = "" }), resource + "ID is missing"},
+		"no table": {good(func(r *shelves) { r.Table = "" }), resource + "Table is missing"},
+		"no guard": {good(func(r *shelves) { r.Guard = nil }), resource + "Guard is missing; public operations use guard.Public"},
 		"no retry behaviour": {
-			good(func(r *shelves) { r.Again = "" }),
-			resource + "there is no Again: what becomes of a create that is sent a second time",
+			good(func(r *shelves) { r.Retry = "" }),
+			resource + "Retry is missing: say what a repeated create does",
 		},
 		"a filter on no column": {
-			good(func(r *shelves) { r.By.Filters = map[string]string{"size": "lower(sise)"} }),
-			`rest: GET /shelf: By.Filters["size"] is sise, which is no column of rest_test.shelf`,
+			good(func(r *shelves) { r.List.Filters = map[string]string{"size": "lower(sise)"} }),
+			`rest: GET /shelf: List.Filters["size"] is sise, which is no column of rest_test.shelf`,
 		},
 		"a sort by no column": {
-			good(func(r *shelves) { r.By.Sorts = map[string]string{"size": "sise"} }),
-			`rest: GET /shelf: By.Sorts["size"] is sise, which is no column of rest_test.shelf`,
+			good(func(r *shelves) { r.List.Sorts = map[string]string{"size": "sise"} }),
+			`rest: GET /shelf: List.Sorts["size"] is sise, which is no column of rest_test.shelf`,
 		},
 		"a default sort that is none": {
-			good(func(r *shelves) { r.By.Default = "-size" }),
-			"rest: GET /shelf: By.Default is size, which is not in By.Sorts",
+			good(func(r *shelves) { r.List.Default = "-size" }),
+			"rest: GET /shelf: List.Default is size, which is not in List.Sorts",
 		},
 		"the same path twice": {
-			func() []rest.Route { return append(of[shelf, plainBody](), of[shelf, plainBody]()...) },
+			func() []rest.Route { return append(resourceOf[shelf, plainBody](), resourceOf[shelf, plainBody]()...) },
 			"rest: GET /shelf is declared twice",
 		},
 		"a wrong tag value": {
-			of[shelf, wrongBody],
-			resource + `rest_test.wrongBody.Name has the tag required:"creat", which must be create, edit or both with a comma between`,
+			resourceOf[shelf, invalidTagBody],
+			resource + `rest_test.invalidTagBody.Name has the tag required:"creat", which must be create, edit or both with a comma between`,
 		},
-		"an unknown tag key": {of[shelf, misspeltBody], resource + "rest_test.misspeltBody.Name has the unknown tag requird; there are also, "},
-		"no version":         {of[versionless, plainBody], resource + "rest_test.versionless has no member Version"},
-		"no name":            {of[nameless, plainBody], resource + "rest_test.nameless has no member Name"},
+		"an unknown tag key": {
+			resourceOf[shelf, misspeltBody],
+			resource + "rest_test.misspeltBody.Name has the unknown tag requird; known tags are ",
+		},
+		"no version": {resourceOf[versionless, plainBody], resource + "rest_test.versionless has no member Version"},
+		"no name":    {resourceOf[nameless, plainBody], resource + "rest_test.nameless has no member Name"},
 		"nested without parent": {
 			good(func(r *shelves) { r.Path = "/room/{room_id}/shelf" }),
-			"rest: resource /room/{room_id}/shelf: there is no Parent, and the path is below an item of another resource",
+			"rest: resource /room/{room_id}/shelf: Parent is missing, and the path lies below an item of another resource",
 		},
 		"no member for the parent": {
 			good(func(r *shelves) { r.Path, r.Parent = "/room/{room_id}/shelf", anyShelf }),
 			`rest: resource /room/{room_id}/shelf: rest_test.shelfBody has no member for the parent's id, with the tags path:"room_id" and db`,
 		},
-		"no Edited": {good(func(r *shelves) { r.Edited = "" }), resource + "there is no Edited: an example of an edit"},
-		"Edited with an unknown member": {
-			good(func(r *shelves) { r.Edited = `{"nmae": "essays"}` }),
-			resource + "Edited has the member /nmae, which rest_test.shelfBody does not have",
+		"no EditExample": {good(func(r *shelves) { r.EditExample = "" }), resource + "EditExample is missing"},
+		"EditExample with an unknown member": {
+			good(func(r *shelves) { r.EditExample = `{"nmae": "essays"}` }),
+			resource + "EditExample has the member /nmae, which rest_test.shelfBody does not have",
 		},
-		"Edited without a required member": {
+		"EditExample without a required member": {
 			func() []rest.Route {
 				type body struct {
 					Name string `json:"name" db:"name" required:"create,edit" example:"x"`
 					Note string `json:"note" db:"name"`
 				}
 				r := rest.Resource[shelf, body]{
-					Path:   "/shelf",
-					ID:     "shelf_id",
-					Noun:   "shelf",
-					Guard:  guard.AnyKey,
-					Table:  "shelf",
-					Again:  rest.AgainSame,
-					Edited: `{"note": "x"}`,
+					Path:        "/shelf",
+					ID:          "shelf_id",
+					Noun:        "shelf",
+					Guard:       guard.AnyKey,
+					Table:       "shelf",
+					Retry:       rest.RetrySafe,
+					EditExample: `{"note": "x"}`,
 				}
 				return r.Routes()
 			},
-			resource + "Edited lacks /name, which is required",
+			resource + "EditExample lacks /name, which is required",
 		},
-		"Edited with a member of a wrong type": {
-			good(func(r *shelves) { r.Edited = `{"name": ["essays"]}` }),
-			resource + "Edited has /name, which must be a string",
+		"EditExample with a member of a wrong type": {
+			good(func(r *shelves) { r.EditExample = `{"name": ["essays"]}` }),
+			resource + "EditExample has /name, which must be a string",
 		},
 		"a body without examples": {
-			of[shelf, silentBody],
+			resourceOf[shelf, silentBody],
 			resource + "Example is missing, and no member of rest_test.silentBody has the tag example",
 		},
 		"an example without a required member": {
@@ -198,7 +201,7 @@ func TestMistakes(t *testing.T) {
 		},
 		"no guard of an operation": {
 			mutation(func(m *rest.Mutation[request, shelf]) { m.Guard = nil }),
-			"rest: POST /x: there is no Guard; what is public has guard.Public",
+			"rest: POST /x: Guard is missing; public operations use guard.Public",
 		},
 		"no name of an operation": {
 			mutation(func(m *rest.Mutation[request, shelf]) { m.Name = "" }),
@@ -206,14 +209,17 @@ func TestMistakes(t *testing.T) {
 		},
 		"no effect": {
 			mutation(func(m *rest.Mutation[request, shelf]) { m.Effect = rest.Effect{} }),
-			"rest: POST /x: Effect has no Logs or no Again: what the log gets",
+			"rest: POST /x: Effect.Logs or Effect.Retry is missing: say what the change logs",
 		},
 		"nothing that shows it": {
-			mutation(func(m *rest.Mutation[request, shelf]) { m.Effect.Shows = "/y" }),
-			"rest: POST /x: Effect.Shows is /y, which is the path of no item",
+			mutation(func(m *rest.Mutation[request, shelf]) { m.Effect.ViewPath = "/y" }),
+			"rest: POST /x: Effect.ViewPath is /y, which is the path of no item",
 		},
-		"a mistyped pointer":       {of[shelf, blamingBody], resource + "rest_test.blamingBody blames /nmae, which it does not have"},
-		"a part that is no member": {of[shelf, partialBody], resource + "a part of /whole is /nmae, which rest_test.partialBody does not have"},
+		"a mistyped pointer": {resourceOf[shelf, blamingBody], resource + "rest_test.blamingBody blames /nmae, which it does not have"},
+		"a part that is no member": {
+			resourceOf[shelf, partialBody],
+			resource + "a part of /whole is /nmae, which rest_test.partialBody does not have",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -249,8 +255,8 @@ func TestMistakesAboutTheSchema(t *testing.T) {
 			`rest: resource /shelf: View: ERROR: relation "shelf_view" does not exist`,
 		},
 		"a misspelt search column": {
-			good(func(r *shelves) { r.By.Search = rest.SearchIn("serach") }),
-			`rest: GET /shelf: By.Search: ERROR: column "serach" does not exist`,
+			good(func(r *shelves) { r.List.Search = rest.SearchIn("serach") }),
+			`rest: GET /shelf: List.Search: ERROR: column "serach" does not exist`,
 		},
 		"a column that the table lacks": {
 			func() []rest.Route {
@@ -258,13 +264,13 @@ func TestMistakesAboutTheSchema(t *testing.T) {
 					Size int64 `json:"size" db:"size" example:"3"`
 				}
 				return rest.Resource[shelf, body]{
-					Path:   "/shelf",
-					ID:     "shelf_id",
-					Noun:   "shelf",
-					Guard:  guard.AnyKey,
-					Table:  "shelf",
-					Again:  rest.AgainSame,
-					Edited: `{"size": 4}`,
+					Path:        "/shelf",
+					ID:          "shelf_id",
+					Noun:        "shelf",
+					Guard:       guard.AnyKey,
+					Table:       "shelf",
+					Retry:       rest.RetrySafe,
+					EditExample: `{"size": 4}`,
 				}.Routes()
 			},
 			`rest: resource /shelf: Table: ERROR: column "size" of relation "shelf" does not exist`,
@@ -275,7 +281,7 @@ func TestMistakesAboutTheSchema(t *testing.T) {
 					shelf
 					Size int64 `json:"size" db:"size"`
 				}
-				return of[item, plainBody]()
+				return resourceOf[item, plainBody]()
 			},
 			`rest: resource /shelf: View: ERROR: column "size" does not exist`,
 		},

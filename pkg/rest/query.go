@@ -18,40 +18,46 @@ import (
 )
 
 // readListQuery reads the parameters that lists have.
-func readListQuery(ctx context.Context, asked url.Values, by By, typeOf func(string) reflect.Type, invalid *problem.Fields) *listQuery {
+func readListQuery(
+	ctx context.Context,
+	asked url.Values,
+	options ListOptions,
+	typeOf func(string) reflect.Type,
+	invalid *problem.Fields,
+) *listQuery {
 	q := &listQuery{asked: asked}
-	q.sort, q.desc = by.Sorts[strings.TrimPrefix(by.Default, "-")], strings.HasPrefix(by.Default, "-")
+	q.sort, q.desc = options.Sorts[strings.TrimPrefix(options.Default, "-")], strings.HasPrefix(options.Default, "-")
 	for _, name := range slices.Sorted(maps.Keys(asked)) {
 		value := asked.Get(name)
-		column, filter := by.Filters[name]
+		column, filter := options.Filters[name]
 		if value == "" {
-			if filter && accounts.MatchString(name) {
+			if filter && accountFilters.MatchString(name) {
 				q.where = append(q.where, pg.Condition{SQL: "false"})
 			}
 			continue
 		}
 		switch {
-		case name == "q" && by.Search != nil:
+		case name == "q" && options.Search != nil:
 			if len(value) > body.MaxString || !body.IsText(value) {
 				invalid.Add("?q", "invalid", "must be a text of at most %d bytes", body.MaxString)
 			}
 			q.search = true
 		case name == "sort":
-			column, known := by.Sorts[strings.TrimPrefix(value, "-")]
+			column, known := options.Sorts[strings.TrimPrefix(value, "-")]
 			if q.sort, q.desc = column, strings.HasPrefix(value, "-"); !known && strings.TrimPrefix(value, "-") != "id" {
-				invalid.Add("?sort", "unknown", "can be %s, each also with - before it", strings.Join(by.sorts(), ", "))
+				invalid.Add("?sort", "unknown", "can be %s, each also with - before it", strings.Join(options.sorts(), ", "))
 			}
 		case name == "per_page":
 			q.perPage = readCount(name, value, route.MaxPerPage, invalid)
 		case name == "page":
-			q.page = readCount(name, value, route.MaxDeep, invalid)
+			q.page = readCount(name, value, route.MaxOffset, invalid)
 		case name == "count":
 			if code, message := body.ReadValue(reflect.ValueOf(&q.count).Elem(), value, &schema.Member{}); code != "" {
 				invalid.Add("?count", code, "%s", message)
 			}
-		case filter && name == by.Me && value == "me": // Narrow says who that is
+		case filter && name == options.MeFilter && value == "me": // Narrow says who that is
 		case filter:
-			condition, code, message := equals(column, value, typeOf(unfolded(column)))
+			condition, code, message := equals(column, value, typeOf(filterColumn(column)))
 			if code != "" {
 				invalid.Add("?"+name, code, "%s", message)
 			} else if is, boolean := condition.Args[0].(bool); boolean {
@@ -69,55 +75,55 @@ func readListQuery(ctx context.Context, asked url.Values, by By, typeOf func(str
 	if q.page > 0 && q.cursor != nil {
 		invalid.Add("?page", "conflict", "cannot stand beside a cursor")
 	}
-	if q.page*q.perPage > route.MaxDeep {
-		invalid.Add("?page", "out_of_range", "reaches deeper than %d items; follow the Link headers without it", route.MaxDeep)
+	if q.page*q.perPage > route.MaxOffset {
+		invalid.Add("?page", "out_of_range", "reaches deeper than %d items; follow the Link headers without it", route.MaxOffset)
 	}
-	if by.Search != nil && len(*invalid) == 0 {
-		q.from = by.Search(ctx, asked)
+	if options.Search != nil && len(*invalid) == 0 {
+		q.from = options.Search(ctx, asked)
 	}
 	return q
 }
 
-// accounts are the filters that name an account, or what a billing system knows of it. An empty one is of nobody: whoever
+// accountFilters are the filters that name an account, or what a billing system knows of it. An empty one is of nobody: whoever
 // takes the first item of the list must not get a stranger's.
-var accounts = regexp.MustCompile(`^(billing_id|integration_id|email|username|(owner|client|user)(_.*)?)$`)
+var accountFilters = regexp.MustCompile(`^(billing_id|integration_id|email|username|(owner|client|user)(_.*)?)$`)
 
 // sorts are what a list can be sorted by.
-func (by By) sorts() []string {
-	return append([]string{"id"}, slices.Sorted(maps.Keys(by.Sorts))...)
+func (options ListOptions) sorts() []string {
+	return append([]string{"id"}, slices.Sorted(maps.Keys(options.Sorts))...)
 }
 
-// listing is the same for the API document, of a list of items of this type.
-func (by By) listing(item reflect.Type) *route.Listing {
-	l := &route.Listing{Search: by.Search != nil, Sorts: by.sorts(), Default: by.Default, Filters: map[string]*schema.Member{}}
-	for name, column := range by.Filters {
-		l.Filters[name] = schema.Of(item).ByColumn(unfolded(column))
+// describe is the same for the API document, of a list of items of this type.
+func (options ListOptions) describe(item reflect.Type) *route.Listing {
+	l := &route.Listing{Search: options.Search != nil, Sorts: options.sorts(), Default: options.Default, Filters: map[string]*schema.Member{}}
+	for name, column := range options.Filters {
+		l.Filters[name] = schema.Describe(item).ByColumn(filterColumn(column))
 	}
 	return l
 }
 
-// known are the names of a list's parameters, of which some are the request's own.
-func (by By) known(own []string) []string {
+// parameterNames are the names of a list's parameters, of which some are the request's own.
+func (options ListOptions) parameterNames(own []string) []string {
 	known := append([]string{"count", "cursor", "page", "per_page", "sort"}, own...)
-	if by.Search != nil {
+	if options.Search != nil {
 		known = append(known, "q")
 	}
-	known = slices.AppendSeq(known, maps.Keys(by.Filters))
+	known = slices.AppendSeq(known, maps.Keys(options.Filters))
 	slices.Sort(known)
 	return slices.Compact(known)
 }
 
-func readCount(name, value string, most int, invalid *problem.Fields) int {
+func readCount(name, value string, limit int, invalid *problem.Fields) int {
 	n, code, _ := body.Integer(value)
-	if code != "" || n < 1 || n > int64(most) {
-		invalid.Add("?"+name, "out_of_range", "must be from 1 to %d", most)
+	if code != "" || n < 1 || n > int64(limit) {
+		invalid.Add("?"+name, "out_of_range", "must be from 1 to %d", limit)
 		return 1
 	}
 	return int(n)
 }
 
-// unfolded is the column that a filter compares.
-func unfolded(filter string) string {
+// filterColumn is the column that a filter compares.
+func filterColumn(filter string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(filter, "lower("), ")")
 }
 
@@ -135,7 +141,7 @@ func equals(filter, text string, t reflect.Type) (condition pg.Condition, code, 
 	condition = pg.Condition{SQL: filter + " = $1", Args: []any{value.Interface()}}
 	if has {
 		condition = pg.Condition{SQL: filter + " @> $1", Args: []any{[]int64{value.Int()}}}
-	} else if filter != unfolded(filter) {
+	} else if filter != filterColumn(filter) {
 		condition.SQL = filter + " = lower($1)"
 	}
 	return condition, code, message

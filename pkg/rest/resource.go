@@ -23,16 +23,16 @@ type Resource[V, B any] struct {
 	// OwnGuard guards viewing and editing one item, where that is wider than Guard; nil: it is not.
 	OwnGuard guard.Guard
 	// ReadGuard guards listing and viewing, where that is wider than Guard; nil: it is not.
-	ReadGuard guard.Guard
-	Without   Verbs // which the API does not have
-	Additions Verbs // which the documented API does not have
-	Table     string
-	View      string    // the table where it does not say
-	Box       *seal.Box // of a table with sealed columns
-	By        By
-	Again     Again  // what becomes of a create that is sent a second time
-	Example   string // of a create; where it is empty, it is made of the examples of B's members
-	Edited    string // an example of an edit, which changes what the example of a create makes
+	ReadGuard   guard.Guard
+	Without     Verbs // which the API does not have
+	Extensions  Verbs // which the documented API does not have
+	Table       string
+	View        string    // the table where it does not say
+	Box         *seal.Box // of a table with sealed columns
+	List        ListOptions
+	Retry       Retry  // what becomes of a create that is sent a second time
+	Example     string // of a create; where it is empty, it is made of the examples of B's members
+	EditExample string // an example of an edit, which changes what the example of a create makes
 
 	// Scope is which items the caller may know of: there are no others for him, whatever he does. nil: all of them.
 	Scope func(context.Context) []pg.Condition
@@ -49,7 +49,7 @@ type Resource[V, B any] struct {
 
 	// Read reads the body of a create or an edit that may be multipart/form-data, or longer than others, and answers it as JSON.
 	// What is too large for that it has put elsewhere. nil: bodies are as those of others.
-	Read func(*http.Request) ([]byte, error)
+	ReadBody func(*http.Request) ([]byte, error)
 	// Prepare does what takes long, or counts a request whatever comes of it, before the unit of work of a create or an
 	// edit begins. It is given what was sent, of which nothing is checked yet, and may leave what it worked out in members
 	// of B that have no tag.
@@ -70,12 +70,12 @@ type Resource[V, B any] struct {
 	Update func(ctx context.Context, tx *pg.Tx, id int64, body *B) error
 	Delete func(ctx context.Context, tx *pg.Tx, item *V) error
 	// Close makes sure, before items are deleted that the caller may delete, that no other service refers to them.
-	Close func(ctx context.Context, tx *pg.Tx, items []V) error
+	BeforeDelete func(ctx context.Context, tx *pg.Tx, items []V) error
 
 	// Reveal puts into the answer to a create or an edit what is shown this once.
 	Reveal func(item *V, body *B)
 	// About is what else a change of an item is about.
-	About func(item *V) []pg.Target
+	Related func(item *V) []pg.Target
 }
 
 // Verbs are some of a resource's operations.

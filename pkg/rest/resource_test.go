@@ -63,8 +63,8 @@ func libraryRoutes(db *pg.DB) []rest.Route {
 	shelfView := pg.NewView[shelf]("shelf")
 	routes := rest.Resource[shelf, shelfBody]{
 		Path: "/shelf", ID: "shelf_id", Noun: "shelf", Guard: guard.AnyKey, Table: "shelf",
-		By:    rest.By{Sorts: map[string]string{"name": "name"}},
-		Again: rest.AgainAnother, Edited: `{"name": "essays"}`, Scope: ownShelves,
+		List:  rest.ListOptions{Sorts: map[string]string{"name": "name"}},
+		Retry: rest.RetryRepeats, EditExample: `{"name": "essays"}`, Scope: ownShelves,
 		Check: func(ctx context.Context, _ *pg.Tx, _ int64, _, b *shelfBody) error {
 			b.OwnerID = principal.From(ctx).Principal.Owner.ID
 			return nil
@@ -72,7 +72,7 @@ func libraryRoutes(db *pg.DB) []rest.Route {
 	}.Routes()
 	routes = append(routes, rest.Resource[book, bookBody]{
 		Path: "/shelf/{shelf_id}/book", ID: "book_id", Noun: "book", Guard: guard.AnyKey, Table: "book",
-		Again: rest.AgainRefused, Edited: `{"name": "Persuasion"}`, Without: rest.Deleting,
+		Retry: rest.RetryRefused, EditExample: `{"name": "Persuasion"}`, Without: rest.Deleting,
 		Parent: func(ctx context.Context, q pg.Querier, id int64, _ permission.Access) error {
 			_, err := shelfView.Get(ctx, q, id, ownShelves(ctx)...)
 			return err
@@ -95,11 +95,11 @@ func libraryRoutes(db *pg.DB) []rest.Route {
 			Summary: "Upload a scan",
 			Effect: rest.Effect{
 				Logs:  rest.LogsItem,
-				Again: rest.AgainRefused,
+				Retry: rest.RetryRefused,
 			},
-			Takes:   []string{"application/pdf"},
+			Accepts: []string{"application/pdf"},
 			MaxBody: 1000,
-			Gives:   []string{"text/plain"},
+			Returns: []string{"text/plain"},
 			Do: func(ctx context.Context, c *rest.RawCall, req scanOf) error {
 				content, err := io.ReadAll(c.Request.Body)
 				if err != nil {
@@ -123,7 +123,7 @@ func libraryRoutes(db *pg.DB) []rest.Route {
 			Guard:   guard.Has(permission.NetworkGroups),
 			Name:    "downloadScan",
 			Summary: "Download a scan",
-			Gives:   []string{"application/pdf"},
+			Returns: []string{"application/pdf"},
 			Ranges:  true,
 			Do: func(ctx context.Context, c *rest.RawCall, req scanOf) error {
 				var content []byte
@@ -144,7 +144,7 @@ func inLibrary(t *testing.T) (anna, ben *testkit.Client, db *pg.DB) {
 	db = testkit.Database(t, "library", library)
 	handler := rest.NewHandler("library", db, slog.New(slog.NewTextHandler(t.Output(), nil)), libraryRoutes(db))
 	as := func(id int64) *testkit.Client {
-		p := testkit.Holder(principal.All)
+		p := testkit.AdminWith(principal.All)
 		p.Owner.ID = id
 		return testkit.NewClient(t, testkit.As(handler, p))
 	}
@@ -180,9 +180,9 @@ func TestParent(t *testing.T) {
 	anna, ben, db := inLibrary(t)
 	anna.Do("POST", "/shelf", `{"name": "novels"}`).Want(200)
 	anna.Do("POST", "/shelf", `{"name": "plays"}`).Want(200)
-	made := anna.Do("POST", "/shelf/1/book", `{"name": "Emma", "shelf_id": 2}`).Want(200)
-	if want := `{"id":1,"shelf_id":1,"name":"Emma"}` + "\n"; made.Text != want || made.Header.Get("ETag") != `"1"` {
-		t.Errorf("got %s with the ETag %s, want %s with \"1\"", made.Text, made.Header.Get("ETag"), want)
+	created := anna.Do("POST", "/shelf/1/book", `{"name": "Emma", "shelf_id": 2}`).Want(200)
+	if want := `{"id":1,"shelf_id":1,"name":"Emma"}` + "\n"; created.Text != want || created.Header.Get("ETag") != `"1"` {
+		t.Errorf("got %s with the ETag %s, want %s with \"1\"", created.Text, created.Header.Get("ETag"), want)
 	}
 	anna.Do("POST", "/shelf/1/book", `{"name": "Emma"}`).WantErrors("/name", "taken")
 	anna.Do("POST", "/shelf/2/book", "name,shelf_id\nHamlet,1\nLear,1\n", "Content-Type", "text/csv").Want(200)
@@ -277,16 +277,16 @@ func TestRaw(t *testing.T) {
 	if got := strings.Join(records(t, db), " "); !strings.HasSuffix(got, " scan.created scan/1") || strings.Count(got, "scan.created") != 1 {
 		t.Errorf("got the records %s, want scan.created scan/1 last and once", got)
 	}
-	nobody := testkit.NewClient(
+	powerless := testkit.NewClient(
 		t,
-		testkit.As(rest.NewHandler("library", db, slog.New(slog.DiscardHandler), libraryRoutes(db)), testkit.Holder(0)),
+		testkit.As(rest.NewHandler("library", db, slog.New(slog.DiscardHandler), libraryRoutes(db)), testkit.AdminWith(0)),
 	)
-	nobody.Do("POST", "/scan/1", scan, pdf...).Want(403)
-	nobody.Do("GET", "/scan/1", nil).Want(403)
+	powerless.Do("POST", "/scan/1", scan, pdf...).Want(403)
+	powerless.Do("GET", "/scan/1", nil).Want(403)
 }
 
 // An answer that breaks off does not look whole.
-func TestRawThatPanics(t *testing.T) {
+func TestRawPanic(t *testing.T) {
 	t.Parallel()
 	handler := rest.NewHandler("library", nil, slog.New(slog.DiscardHandler), []rest.Route{
 		rest.Raw[rest.None]{
@@ -295,14 +295,14 @@ func TestRawThatPanics(t *testing.T) {
 			Guard:   guard.AnyKey,
 			Name:    "breakOff",
 			Summary: "Break off",
-			Gives:   []string{"text/plain"},
+			Returns: []string{"text/plain"},
 			Do: func(_ context.Context, c *rest.RawCall, _ rest.None) error {
 				_, _ = c.Writer.Write([]byte(strings.Repeat("half", 10_000)))
 				panic("the inside")
 			},
 		},
 	})
-	c := testkit.NewClient(t, testkit.As(handler, testkit.Holder(0)))
+	c := testkit.NewClient(t, testkit.As(handler, testkit.AdminWith(0)))
 	if answer, err := c.Try("GET", "/broken", nil); err == nil {
 		t.Errorf("got %d with %d bytes that look whole, want an error", answer.Status, len(answer.Text))
 	}

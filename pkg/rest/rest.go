@@ -28,7 +28,7 @@ type (
 	Timestamp              = body.Timestamp
 	Operation              = route.Operation
 	Effect                 = route.Effect
-	Again                  = route.Again
+	Retry                  = route.Retry
 	Versioned              = route.Versioned
 	Single[V route.Tagged] = route.Single[V]
 	IfMatch                = route.IfMatch
@@ -41,9 +41,9 @@ const (
 	LogsItem     = route.LogsItem
 	LogsEach     = route.LogsEach
 	LogsSummary  = route.LogsSummary
-	AgainSame    = route.AgainSame
-	AgainAnother = route.AgainAnother
-	AgainRefused = route.AgainRefused
+	RetrySafe    = route.RetrySafe
+	RetryRepeats = route.RetryRepeats
+	RetryRefused = route.RetryRefused
 )
 
 // NewHandler serves a service's routes. It panics where they do not fit together.
@@ -72,7 +72,7 @@ func Check(ctx context.Context, db *pg.DB, routes []Route) error {
 	for _, r := range untyped(routes) {
 		for _, s := range r.Statements {
 			if err := db.Parse(ctx, s.SQL); err != nil {
-				return fmt.Errorf("rest: %s: %s: %w", s.Whose, s.Field, err)
+				return fmt.Errorf("rest: %s: %s: %w", s.Owner, s.Field, err)
 			}
 		}
 	}

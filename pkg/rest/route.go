@@ -57,8 +57,8 @@ type Mutation[Req, Resp any] struct {
 	Allow func(context.Context, *pg.Tx, Req) error
 	Do    func(context.Context, *pg.Tx, Req) (Resp, error)
 
-	scoped bool
-	read   func(*http.Request) ([]byte, error)
+	scoped   bool
+	readBody func(*http.Request) ([]byte, error)
 }
 
 // None is the request of an operation that takes nothing.
@@ -67,11 +67,11 @@ type None struct{}
 // Section is a part of the API document, in which operations stand together.
 type Section struct {
 	Name, Doc string
-	Sends     any // a value of what is sent to whom its operations name; nil: nothing
+	Webhook   any // a value of what is sent to whom its operations name; nil: nothing
 }
 
-// Of puts routes into the section.
-func (s Section) Of(routes ...[]Route) []Route {
+// Routes puts routes into the section.
+func (s Section) Routes(routes ...[]Route) []Route {
 	all := slices.Concat(routes...)
 	for i, r := range all {
 		all[i] = sectioned{r, s}
@@ -86,12 +86,12 @@ type sectioned struct {
 
 func (s sectioned) route() *route.Route {
 	o := s.Route.route()
-	o.Section, o.Sends = openapi.Tag{Name: s.section.Name, Description: s.section.Doc}, s.section.Sends
+	o.Section, o.Webhook = openapi.Tag{Name: s.section.Name, Description: s.section.Doc}, s.section.Webhook
 	return o
 }
 
 func (r Read[Req, Resp]) route() *route.Route {
-	defer route.Blame(cmp.Or(r.Method, http.MethodGet) + " " + r.Path)
+	defer route.PrefixPanic(cmp.Or(r.Method, http.MethodGet) + " " + r.Path)
 	o := route.New[Req, Resp](Operation{
 		Method:    cmp.Or(r.Method, http.MethodGet),
 		Path:      r.Path,
@@ -104,24 +104,24 @@ func (r Read[Req, Resp]) route() *route.Route {
 		Scoped:    r.scoped,
 	})
 	o.Includes = r.includes
-	o.Exemplify("")
+	o.SetExample("")
 	o.NeedsDB = r.do != nil
 	hidden := newHidden(reflect.TypeFor[Resp](), r.Hide)
 	o.Endpoint = func(db *pg.DB) endpoint.Endpoint {
-		return route.Answer(func(ctx context.Context, request any) (any, error) {
+		return route.Respond(func(ctx context.Context, request any) (any, error) {
 			do := r.Do
 			if r.do != nil {
 				do = func(ctx context.Context, req Req) (Resp, error) { return r.do(ctx, db, req) }
 			}
 			found, err := do(ctx, request.(Req))
-			return maskedFor(ctx, hidden, found), err
+			return maskFor(ctx, hidden, found), err
 		})
 	}
 	return o
 }
 
 func (m Mutation[Req, Resp]) route() *route.Route {
-	defer route.Blame(m.Method + " " + m.Path)
+	defer route.PrefixPanic(m.Method + " " + m.Path)
 	o := route.New[Req, Resp](Operation{
 		Method:    m.Method,
 		Path:      m.Path,
@@ -132,10 +132,10 @@ func (m Mutation[Req, Resp]) route() *route.Route {
 		Extension: m.Extension,
 		Scoped:    m.scoped,
 	})
-	o.Request.Read = m.read
+	o.Request.ReadBody = m.readBody
 	o.Several = slices.ContainsFunc(o.Request.Path, func(p route.Parameter) bool { return p.Type == reflect.TypeFor[IDs]() })
-	o.Exemplify(m.Example)
-	o.LeavesBehind(m.Effect)
+	o.SetExample(m.Example)
+	o.SetEffect(m.Effect)
 	o.NeedsDB = true
 	o.Endpoint = func(db *pg.DB) endpoint.Endpoint {
 		var allow func(context.Context, *pg.Tx, any) error

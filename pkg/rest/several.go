@@ -43,11 +43,11 @@ func (ids *IDs) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// ascending is the order in which all callers lock and change items, so that nobody waits for who waits for him.
-func (ids IDs) ascending() IDs { return slices.Sorted(slices.Values(ids)) }
+// sorted is the order in which all callers lock and change items, so that nobody waits for who waits for him.
+func (ids IDs) sorted() IDs { return slices.Sorted(slices.Values(ids)) }
 
-// occasion is what a body that edits these items is sent for: each of several has all that is required.
-func (ids IDs) occasion() schema.Occasion {
+// action is what a body that edits these items is sent for: each of several has all that is required.
+func (ids IDs) action() schema.Action {
 	if len(ids) > 1 {
 		return 0
 	}
@@ -55,14 +55,14 @@ func (ids IDs) occasion() schema.Occasion {
 }
 
 func (ids IDs) checkMatch(match IfMatch) error {
-	if len(ids) > 1 && match.Given() {
+	if len(ids) > 1 && match.IsSet() {
 		return problem.New(problem.BadRequest, "If-Match is about one item, and the path names %d.", len(ids))
 	}
 	return nil
 }
 
-// Named is the items behind their noun: IP groups 1, 2
-func (ids IDs) Named(one string) string {
+// Label is the items behind their noun: IP groups 1, 2
+func (ids IDs) Label(one string) string {
 	if len(ids) > 1 {
 		one = noun.Plural(one)
 	}
@@ -84,7 +84,7 @@ func (ids IDs) each(do func(i int) error) error {
 		}
 		for _, f := range problem.From(explained).Fields {
 			f.Pointer = fmt.Sprintf("/%d%s", id, f.Pointer)
-			body.Note(&invalid, f)
+			body.AddOnce(&invalid, f)
 		}
 		if _, refused := errors.AsType[*pgconn.PgError](err); refused {
 			break
@@ -93,12 +93,12 @@ func (ids IDs) each(do func(i int) error) error {
 	return invalid.Err()
 }
 
-// shown is the answer: an item, or several in the order that they were asked for, given in ascending order.
-func shown[V any](asked IDs, items []V) any {
+// inRequestOrder is the answer: an item, or several in the order that they were asked for, given in ascending order.
+func inRequestOrder[V any](asked IDs, items []V) any {
 	if len(asked) == 1 {
 		return items[0]
 	}
-	ascending := asked.ascending()
+	ascending := asked.sorted()
 	all := make([]V, len(asked))
 	for i, id := range asked {
 		at, _ := slices.BinarySearch(ascending, id)
@@ -116,10 +116,10 @@ func (e editRoute[V, B]) route() *route.Route {
 	return o
 }
 
-// edited is an item that is edited.
-type edited[B any] struct {
+// editedItem is an item that is edited.
+type editedItem[B any] struct {
 	Body[B]
-	was, is *B
+	before, after *B
 }
 
 func (r *Collection[V, B]) edit(ctx context.Context, tx *pg.Tx, req editItems[B]) (any, error) {
@@ -127,23 +127,23 @@ func (r *Collection[V, B]) edit(ctx context.Context, tx *pg.Tx, req editItems[B]
 	if err != nil {
 		return nil, err
 	}
-	ids := req.IDs.ascending()
-	items := make([]edited[B], len(ids))
+	ids := req.IDs.sorted()
+	items := make([]editedItem[B], len(ids))
 	var changed []*B
 	err = ids.each(func(i int) (err error) {
 		item := &items[i]
 		item.Body = req.Body
-		if item.was, err = r.table.Load(ctx, tx, ids[i]); err != nil {
+		if item.before, err = r.table.Load(ctx, tx, ids[i]); err != nil {
 			return err
 		}
-		if item.is, err = item.OverOn(ids.occasion(), item.was, maskedFor(ctx, r.hidden, before[i])); err != nil {
+		if item.after, err = item.MergeFor(ids.action(), item.before, maskFor(ctx, r.hidden, before[i])); err != nil {
 			return err
 		}
-		r.place(item.is, req.Parent)
-		if item.Changes(item.is, item.was) {
-			changed = append(changed, item.is)
+		r.setParent(item.after, req.Parent)
+		if item.IsChanged(item.after, item.before) {
+			changed = append(changed, item.after)
 		} else {
-			item.is = nil
+			item.after = nil
 		}
 		return nil
 	})
@@ -152,7 +152,7 @@ func (r *Collection[V, B]) edit(ctx context.Context, tx *pg.Tx, req editItems[B]
 	}
 	if len(changed) == 0 {
 		tx.Unrecorded("all is as it was")
-		return shown(req.IDs, r.seen(ctx, before)), nil
+		return inRequestOrder(req.IDs, r.maskItems(ctx, before)), nil
 	}
 	if err := r.Lock(ctx, tx, changed...); err != nil {
 		return nil, err
@@ -163,14 +163,14 @@ func (r *Collection[V, B]) edit(ctx context.Context, tx *pg.Tx, req editItems[B]
 	}
 	err = ids.each(func(i int) error {
 		item := &items[i]
-		if item.is == nil {
+		if item.after == nil {
 			return nil
 		}
-		if err := r.Check(ctx, tx, ids[i], item.was, item.is); err != nil {
-			return item.Blame(err)
+		if err := r.Check(ctx, tx, ids[i], item.before, item.after); err != nil {
+			return item.MapError(err)
 		}
-		if err := update(ctx, tx, ids[i], item.is); err != nil {
-			return item.Blame(fmt.Errorf("edit %s %d: %w", r.Noun, ids[i], err))
+		if err := update(ctx, tx, ids[i], item.after); err != nil {
+			return item.MapError(fmt.Errorf("edit %s %d: %w", r.Noun, ids[i], err))
 		}
 		return nil
 	})
@@ -178,25 +178,25 @@ func (r *Collection[V, B]) edit(ctx context.Context, tx *pg.Tx, req editItems[B]
 		return nil, err
 	}
 	after, err := r.recordEdits(ctx, tx, ids, items, before)
-	return shown(req.IDs, after), err
+	return inRequestOrder(req.IDs, after), err
 }
 
 // recordEdits records what changed, and returns the items as the caller may see them.
-func (r *Collection[V, B]) recordEdits(ctx context.Context, tx *pg.Tx, ids IDs, items []edited[B], before []V) ([]V, error) {
-	after, err := r.after(ctx, tx, ids)
+func (r *Collection[V, B]) recordEdits(ctx context.Context, tx *pg.Tx, ids IDs, items []editedItem[B], before []V) ([]V, error) {
+	after, err := r.readAfter(ctx, tx, ids)
 	if err != nil {
 		return nil, err
 	}
 	for i, item := range items {
-		if item.is != nil {
-			was, is := item.Secrets(item.is, item.was)
+		if item.after != nil {
+			was, is := item.ChangedSecrets(item.after, item.before)
 			r.record(tx, pg.Edited, &after[i], secret.Marked(before[i], was...), secret.Marked(after[i], is...))
 		}
 	}
-	after = r.seen(ctx, after)
+	after = r.maskItems(ctx, after)
 	for i, item := range items {
-		if item.is != nil && r.Reveal != nil {
-			r.Reveal(&after[i], item.is)
+		if item.after != nil && r.Reveal != nil {
+			r.Reveal(&after[i], item.after)
 		}
 	}
 	return after, nil
@@ -207,35 +207,35 @@ func (r *Collection[V, B]) remove(ctx context.Context, tx *pg.Tx, req deleteItem
 	if err != nil {
 		return done, err
 	}
-	if r.Close != nil {
-		if err := r.Close(ctx, tx, before); err != nil {
+	if r.BeforeDelete != nil {
+		if err := r.BeforeDelete(ctx, tx, before); err != nil {
 			return done, err
 		}
 	}
 	for i := range before {
-		if err := r.drop(ctx, tx, &before[i]); err != nil {
-			return done, r.inUse(idOf(&before[i]), err)
+		if err := r.deleteItem(ctx, tx, &before[i]); err != nil {
+			return done, r.inUseError(idOf(&before[i]), err)
 		}
 		r.record(tx, pg.Deleted, &before[i], before[i], nil)
 	}
-	return Message{Message: noun.Capital(req.IDs.Named(r.Noun)) + " deleted."}, nil
+	return Message{Message: noun.Capital(req.IDs.Label(r.Noun)) + " deleted."}, nil
 }
 
-func (r *Collection[V, B]) drop(ctx context.Context, tx *pg.Tx, item *V) error {
+func (r *Collection[V, B]) deleteItem(ctx context.Context, tx *pg.Tx, item *V) error {
 	if r.Delete != nil {
 		return r.Delete(ctx, tx, item)
 	}
 	return r.table.Delete(ctx, tx, idOf(item))
 }
 
-// seen is items as the caller sees them.
-func (r *Collection[V, B]) seen(ctx context.Context, items []V) []V {
-	if !r.hidden.applies(ctx) {
+// maskItems is items as the caller sees them.
+func (r *Collection[V, B]) maskItems(ctx context.Context, items []V) []V {
+	if !r.hidden.appliesTo(ctx) {
 		return items
 	}
 	masked := make([]V, len(items))
 	for i := range items {
-		masked[i] = maskedFor(ctx, r.hidden, items[i])
+		masked[i] = maskFor(ctx, r.hidden, items[i])
 	}
 	return masked
 }
@@ -246,7 +246,7 @@ func (r *Collection[V, B]) hold(ctx context.Context, tx *pg.Tx, parent int64, na
 	if err := named.checkMatch(match); err != nil {
 		return nil, err
 	}
-	if err := r.below(ctx, tx, parent, permission.Write); err != nil {
+	if err := r.checkParent(ctx, tx, parent, permission.Write); err != nil {
 		return nil, err
 	}
 	if r.Allow != nil {
@@ -257,11 +257,11 @@ func (r *Collection[V, B]) hold(ctx context.Context, tx *pg.Tx, parent int64, na
 	if err := r.Lock(ctx, tx); err != nil {
 		return nil, err
 	}
-	ids := named.ascending()
+	ids := named.sorted()
 	if err := r.table.Hold(ctx, tx, ids...); err != nil {
 		return nil, err
 	}
-	items, err := r.view.Some(ctx, tx, ids, r.visible(ctx, parent)...)
+	items, err := r.view.Some(ctx, tx, ids, r.visibleTo(ctx, parent)...)
 	if err != nil {
 		return nil, err
 	}
@@ -271,14 +271,14 @@ func (r *Collection[V, B]) hold(ctx context.Context, tx *pg.Tx, parent int64, na
 	return items, match.Check(versionOf(&items[0]))
 }
 
-// after reads what came of a change. It is there, whether or not the caller may still know of it.
-func (r *Collection[V, B]) after(ctx context.Context, tx *pg.Tx, ids IDs) ([]V, error) {
+// readAfter reads what came of a change. It is there, whether or not the caller may still know of it.
+func (r *Collection[V, B]) readAfter(ctx context.Context, tx *pg.Tx, ids IDs) ([]V, error) {
 	after, err := r.view.Some(ctx, tx, ids)
 	if err == nil && len(after) < len(ids) {
 		err = pgx.ErrNoRows
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read %s after the change: %w", ids.Named(r.Noun), err)
+		return nil, fmt.Errorf("read %s after the change: %w", ids.Label(r.Noun), err)
 	}
 	return after, nil
 }

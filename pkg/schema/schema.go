@@ -1,23 +1,23 @@
-// Package schema reads the tags of a struct type, once: what its members are called in JSON and in the database, and what
-// bounds them. Decoding, CSV, columns and the API document all come from this one description.
+// Package schema reads the tags of struct types: the names of their members in JSON and in the database, and their bounds.
+// Each type is read once. Decoding, CSV, columns and the API document all use this one description.
 //
-//	json:"group"                                 its name in JSON, with omitempty or omitzero where it may be left out
-//	db:"group_id"                                its column; db:"group_" is the prefix of a nested struct's columns
-//	path:"field_id", query:"since"               the parameter that fills it; path:"*" is the path's last one
-//	required:"create" | "edit" | "create,edit"   when a body must have it
-//	min:"1" max:"255"                            bounds of a number; max is the most characters of a string
-//	enum:"date,text", pattern:"^[a-z]+$"         what a string may be, where it is not empty; in JavaScript, too
-//	format:"email"                               what a string is, in the terms of JSON Schema
-//	also:"apikey,port limit"                     other spellings, at the top of a body, which the API document leaves out
-//	doc, example                                 what the API document says
-//	ext:"true"                                   it is not in the documented API, but an addition to it
-//	future:"true"                                of a moment: it is yet to come when it is sent
-//	blanks:"kept"                                of a text: those at its end are not cut off
-//	order:"kept"                                 of references: they stay in the order in which they are sent
-//	kept:"false"                                 of a secret: it is compared, and not kept
-//	recorded:"false"                             no record has it, as it changes without one: with other services' items, or by use
+//	json:"group"                                 the name in JSON; omitempty or omitzero leaves the member out if it is empty
+//	db:"group_id"                                the column; db:"group_" is the prefix of a nested struct's columns
+//	path:"field_id", query:"since"               the parameter that fills the member; path:"*" is the last one of the path
+//	required:"create" | "edit" | "create,edit"   when a body must have the member
+//	min:"1" max:"255"                            bounds of a number; max limits the characters of a string
+//	enum:"date,text", pattern:"^[a-z]+$"         the allowed values of a string that is not empty; JavaScript must read the pattern
+//	format:"email"                               the format of a string, in the terms of JSON Schema
+//	alias:"apikey,port limit"                    other names at the top of a body, which the API document leaves out
+//	doc, example                                 the member's description and example in the API document
+//	ext:"true"                                   the member is an addition to the documented API
+//	future:"true"                                a timestamp that must lie in the future when it is sent
+//	trim:"false"                                 a string whose trailing spaces are kept
+//	ordered:"true"                               references that stay in the order in which they are sent
+//	transient:"true"                             a secret that is compared and not stored
+//	recorded:"false"                             a member that changes without a record, such as a count of other services' items
 //
-// A key that is not among these, and a value that a key cannot have, panic with the names of the struct and the field.
+// An unknown key or an invalid value panics with the names of the struct and the field.
 package schema
 
 import (
@@ -31,97 +31,99 @@ import (
 	"sync"
 )
 
-// Struct describes a struct type. The members of an embedded struct count as its own.
+// Struct describes a struct type. Members of embedded structs count as its own.
 type Struct struct {
 	Type     reflect.Type
 	Members  []*Member             // in the order of the fields
-	Untagged []reflect.StructField // the others of the struct itself
+	Untagged []reflect.StructField // fields of the struct itself that have none of the tags
 }
 
-// Member is a member of a struct.
+// Member describes one member of a struct.
 type Member struct {
-	Type     reflect.Type // without the pointer of one that is optional
-	Index    []int        // for reflect.Value.FieldByIndex, from the outermost struct on
-	Optional bool         // it is a pointer
-	Inner    *Struct      // of a nested struct, else nil
+	Type     reflect.Type // an optional member's type without the pointer
+	Index    []int        // for reflect.Value.FieldByIndex, from the outermost struct
+	Optional bool         // the field is a pointer
+	Inner    *Struct      // the members of a nested struct; nil for a value
 
-	JSON      string // its name; empty: none
-	Pointer   string // the JSON pointer to it (RFC 6901) from the outermost struct; empty: none
-	OmitEmpty bool
-	Column    string // with the prefixes of the structs around it; empty: none
-	Absent    bool   // it lies in a struct behind a pointer, which may be nil
+	JSON         string // the name; empty if the member is not in JSON
+	Pointer      string // the JSON pointer (RFC 6901) from the outermost struct; empty if the member is not in JSON
+	OmitEmpty    bool
+	Column       string // with the prefixes of the surrounding structs; empty if there is none
+	MayBeMissing bool   // a surrounding struct is behind a pointer, which may be nil
 
-	Path, Query string // parameters
-	Required    Occasion
+	Path, Query string // the parameter that fills the member
+	Required    Action
 	Min, Max    *int64
 	Enum        []string
 	Pattern     *regexp.Regexp
 	Format      string
-	Also        []string
+	Aliases     []string
 	Doc         string
 	Example     *string
 	Extension   bool
-	Passing     bool // a secret that is not kept
-	Blanks      bool // a text that keeps those at its end
-	Future      bool // a moment that is yet to come where it is sent
-	Ordered     bool // references in the order in which they were sent
-	Unrecorded  bool // it changes without a record, so that no record has it
+	Transient   bool // a secret that is not stored
+	Untrimmed   bool // a string that keeps its trailing spaces
+	Future      bool // a timestamp that must lie in the future when it is sent
+	Ordered     bool // references that stay in the order in which they are sent
+	Unrecorded  bool // a member that changes without a record, so records leave it out
 }
 
-// Occasion is a set of what a body may be sent for.
-type Occasion uint8
+// Action is a set of the things that a body can be sent for.
+type Action uint8
 
-// The occasions.
+// The actions.
 const (
-	Create Occasion = 1 << iota
+	Create Action = 1 << iota
 	Edit
 )
 
-func (o Occasion) String() string {
-	if o == Edit {
+func (a Action) String() string {
+	if a == Edit {
 		return "Update"
 	}
 	return "Create"
 }
 
-var known sync.Map // reflect.Type → *Struct
+var structs sync.Map // reflect.Type → *Struct
 
-// Of describes a struct type. It panics where a tag makes no sense, which is at start-up.
-func Of(t reflect.Type) *Struct {
-	if s, ok := known.Load(t); ok {
+// Describe returns the description of a struct type. It panics if a tag is invalid, which happens when a service starts.
+func Describe(t reflect.Type) *Struct {
+	if s, ok := structs.Load(t); ok {
 		return s.(*Struct)
 	}
-	s, _ := known.LoadOrStore(t, describe(t, &Member{}))
+	s, _ := structs.LoadOrStore(t, describeStruct(t, &Member{}))
 	return s.(*Struct)
 }
 
-// describe describes the struct that is the member around.
-func describe(t reflect.Type, around *Member) *Struct {
+// describeStruct describes a struct type. outer is the member that holds the struct.
+func describeStruct(t reflect.Type, outer *Member) *Struct {
 	s := &Struct{Type: t}
 	for i := range t.NumField() {
 		field := t.Field(i)
-		m := around.member(t, i)
+		m := outer.member(t, i)
 		switch {
 		case field.Anonymous && isNested(m.Type):
 			s.Members = append(
 				s.Members,
-				describe(m.Type, &Member{Index: m.Index, Pointer: around.Pointer, Column: around.Column, Absent: around.Absent}).Members...)
+				describeStruct(
+					m.Type,
+					&Member{Index: m.Index, Pointer: outer.Pointer, Column: outer.Column, MayBeMissing: outer.MayBeMissing},
+				).Members...)
 			continue
 		case m.JSON == "" && field.Tag.Get("db") == "" && m.Path == "" && m.Query == "":
 			s.Untagged = append(s.Untagged, field)
 			continue
 		case isNested(m.Type):
 			inner := *m
-			inner.Absent = m.Absent || m.Optional
-			m.Inner = describe(m.Type, &inner)
+			inner.MayBeMissing = m.MayBeMissing || m.Optional
+			m.Inner = describeStruct(m.Type, &inner)
 		}
 		s.Members = append(s.Members, m)
 	}
 	return s
 }
 
-// isNested tells whether a type's members stand in JSON and in the database themselves: it is a struct that is not written
-// as one value.
+// isNested reports whether a type is a struct with members of its own. Structs that marshal themselves are single values.
 func isNested(t reflect.Type) bool {
 	if t.Kind() != reflect.Struct {
 		return false
@@ -130,11 +132,11 @@ func isNested(t reflect.Type) bool {
 	return !p.Implements(reflect.TypeFor[json.Marshaler]()) && !p.Implements(reflect.TypeFor[encoding.TextMarshaler]())
 }
 
-// member describes a field of the struct that is the member around.
-func (around *Member) member(t reflect.Type, i int) *Member {
+// member describes field i of a struct type. outer is the member that holds the struct.
+func (outer *Member) member(t reflect.Type, i int) *Member {
 	field := t.Field(i)
 	checkTag(t, field)
-	m := &Member{Type: field.Type, Index: append(slices.Clone(around.Index), i), Absent: around.Absent}
+	m := &Member{Type: field.Type, Index: append(slices.Clone(outer.Index), i), MayBeMissing: outer.MayBeMissing}
 	if field.Type.Kind() == reflect.Pointer {
 		m.Optional, m.Type = true, field.Type.Elem()
 	}
@@ -144,18 +146,18 @@ func (around *Member) member(t reflect.Type, i int) *Member {
 		m.JSON = name
 	}
 	if m.JSON != "" {
-		m.Pointer = around.Pointer + "/" + Escape(name)
+		m.Pointer = outer.Pointer + "/" + Escape(name)
 		m.OmitEmpty = strings.Contains(options, "omitempty") || strings.Contains(options, "omitzero")
 	}
 	if column := tag("db"); column != "" {
-		m.Column = around.Column + column
+		m.Column = outer.Column + column
 	}
 	m.Path, m.Query, m.Doc = tag("path"), tag("query"), tag("doc")
 	if text, ok := field.Tag.Lookup("example"); ok {
 		m.Example = &text
 	}
-	if also := tag("also"); also != "" {
-		m.Also = strings.Split(also, ",")
+	if alias := tag("alias"); alias != "" {
+		m.Aliases = strings.Split(alias, ",")
 	}
 	if enum := tag("enum"); enum != "" {
 		m.Enum = strings.Split(enum, ",")
@@ -163,46 +165,46 @@ func (around *Member) member(t reflect.Type, i int) *Member {
 		m.Enum = values.Enum()
 	}
 	if pattern := tag("pattern"); pattern != "" {
-		m.Pattern = regexp.MustCompile(pattern) // which checkTag has tried
+		m.Pattern = regexp.MustCompile(pattern) // checkTag has compiled it before
 	}
 	m.Format = tag("format")
-	m.Extension, m.Passing, m.Future = tag("ext") == "true", tag("kept") == "false", tag("future") == "true"
-	m.Blanks, m.Ordered, m.Unrecorded = tag("blanks") == "kept", tag("order") == "kept", tag("recorded") == "false"
-	m.Required = occasions(field)
-	m.Min, m.Max = bound(field, "min"), bound(field, "max")
+	m.Extension, m.Transient, m.Future = tag("ext") == "true", tag("transient") == "true", tag("future") == "true"
+	m.Untrimmed, m.Ordered, m.Unrecorded = tag("trim") == "false", tag("ordered") == "true", tag("recorded") == "false"
+	m.Required = parseRequired(field)
+	m.Min, m.Max = parseBound(field, "min"), parseBound(field, "max")
 	return m
 }
 
-func occasions(field reflect.StructField) (all Occasion) {
+func parseRequired(field reflect.StructField) (all Action) {
 	for when := range strings.SplitSeq(field.Tag.Get("required"), ",") {
-		all |= required[when]
+		all |= actionNames[when]
 	}
 	return all
 }
 
-func bound(field reflect.StructField, tag string) *int64 {
+func parseBound(field reflect.StructField, tag string) *int64 {
 	text, ok := field.Tag.Lookup(tag)
 	if !ok {
 		return nil
 	}
-	n, _ := strconv.ParseInt(text, 10, 64) // which checkTag has tried
+	n, _ := strconv.ParseInt(text, 10, 64) // checkTag has parsed it before
 	return &n
 }
 
-// Escape writes a member's name as RFC 6901 says.
+// Escape returns a member's name as part of a JSON pointer (RFC 6901).
 func Escape(name string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(name, "~", "~0"), "/", "~1")
 }
 
-// Dotted is the path to a member with dots: owner.server.id
+// Dotted returns the path to the member with dots: owner.server.id
 func (m *Member) Dotted() string { return strings.ReplaceAll(m.Pointer[1:], "/", ".") }
 
-// Values are the members that are no nested structs, those of nested structs in their place.
-func (s *Struct) Values() []*Member {
+// Leaves returns the members that hold values. A nested struct is replaced by its own leaves.
+func (s *Struct) Leaves() []*Member {
 	var all []*Member
 	for _, m := range s.Members {
 		if m.Inner != nil {
-			all = append(all, m.Inner.Values()...)
+			all = append(all, m.Inner.Leaves()...)
 		} else {
 			all = append(all, m)
 		}
@@ -210,9 +212,9 @@ func (s *Struct) Values() []*Member {
 	return all
 }
 
-// ByColumn is the member of a column, or nil.
+// ByColumn returns the member with a column, or nil.
 func (s *Struct) ByColumn(column string) *Member {
-	for _, m := range s.Values() {
+	for _, m := range s.Leaves() {
 		if m.Column == column {
 			return m
 		}
@@ -220,14 +222,14 @@ func (s *Struct) ByColumn(column string) *Member {
 	return nil
 }
 
-// At is the member at a JSON pointer, or nil.
-func (s *Struct) At(pointer string) *Member {
+// ByPointer returns the member at a JSON pointer, or nil.
+func (s *Struct) ByPointer(pointer string) *Member {
 	for _, m := range s.Members {
 		if m.Pointer == pointer && pointer != "" {
 			return m
 		}
 		if m.Inner != nil {
-			if found := m.Inner.At(pointer); found != nil {
+			if found := m.Inner.ByPointer(pointer); found != nil {
 				return found
 			}
 		}

@@ -10,33 +10,33 @@ import (
 	"strings"
 )
 
-// required is what the tag required can name. Of a parameter, which is always sent for the same, it is true.
-var required = map[string]Occasion{"create": Create, "true": Create, "edit": Edit}
+// actionNames has the values of the tag required. A parameter, which has only one action, is required:"true".
+var actionNames = map[string]Action{"create": Create, "true": Create, "edit": Edit}
 
-// tags are the keys that a tag can have, each with what its value must be; nil: any text.
-var tags = map[string]func(value string) (must string){
-	"json":     nil,
-	"db":       nil,
-	"path":     nil,
-	"query":    nil,
-	"format":   nil,
-	"also":     nil,
-	"doc":      nil,
-	"example":  nil,
-	"enum":     filled,
-	"min":      number,
-	"max":      number,
-	"pattern":  expression,
-	"required": occasion,
-	"ext":      only("true"),
-	"future":   only("true"),
-	"recorded": only("false"),
-	"blanks":   only("kept"),
-	"order":    only("kept"),
-	"kept":     only("false"),
+// tags has the known keys, each with a function that returns the requirement that a value breaks; nil accepts any text.
+var tags = map[string]func(value string) (requirement string){
+	"json":      nil,
+	"db":        nil,
+	"path":      nil,
+	"query":     nil,
+	"format":    nil,
+	"alias":     nil,
+	"doc":       nil,
+	"example":   nil,
+	"enum":      checkList,
+	"min":       checkNumber,
+	"max":       checkNumber,
+	"pattern":   checkPattern,
+	"required":  checkRequired,
+	"ext":       mustBe("true"),
+	"future":    mustBe("true"),
+	"recorded":  mustBe("false"),
+	"trim":      mustBe("false"),
+	"ordered":   mustBe("true"),
+	"transient": mustBe("true"),
 }
 
-// checkTag panics where a field's tag is not one of pairs of key:"value", or has a key or a value that means nothing here.
+// checkTag panics if a field's tag does not consist of key:"value" pairs, or has an unknown key or an invalid value.
 func checkTag(t reflect.Type, field reflect.StructField) {
 	mistake := func(format string, args ...any) {
 		panic(fmt.Sprintf("%s.%s has ", t, field.Name) + fmt.Sprintf(format, args...))
@@ -49,19 +49,19 @@ func checkTag(t reflect.Type, field reflect.StructField) {
 		}
 		check, known := tags[key]
 		if !known {
-			mistake("the unknown tag %s; there are %s", key, strings.Join(slices.Sorted(maps.Keys(tags)), ", "))
+			mistake("the unknown tag %s; known tags are %s", key, strings.Join(slices.Sorted(maps.Keys(tags)), ", "))
 		}
 		value, _ := strconv.Unquote(quoted)
 		if check != nil {
-			if must := check(value); must != "" {
-				mistake("the tag %s:%q, which must be %s", key, value, must)
+			if requirement := check(value); requirement != "" {
+				mistake("the tag %s:%q, which must be %s", key, value, requirement)
 			}
 		}
 		rest = strings.TrimSpace(after[len(quoted):])
 	}
 }
 
-func only(one string) func(string) string {
+func mustBe(one string) func(string) string {
 	return func(value string) string {
 		if value != one {
 			return strconv.Quote(one)
@@ -70,30 +70,30 @@ func only(one string) func(string) string {
 	}
 }
 
-func filled(value string) string {
+func checkList(value string) string {
 	if slices.Contains(strings.Split(value, ","), "") {
 		return "values with commas between"
 	}
 	return ""
 }
 
-func number(value string) string {
+func checkNumber(value string) string {
 	if _, err := strconv.ParseInt(value, 10, 64); err != nil {
 		return "a whole number"
 	}
 	return ""
 }
 
-func expression(value string) string {
+func checkPattern(value string) string {
 	if _, err := regexp.Compile(value); err != nil {
 		return "a regular expression"
 	}
 	return ""
 }
 
-func occasion(value string) string {
+func checkRequired(value string) string {
 	for when := range strings.SplitSeq(value, ",") {
-		if required[when] == 0 {
+		if actionNames[when] == 0 {
 			return "create, edit or both with a comma between; true of a parameter"
 		}
 	}

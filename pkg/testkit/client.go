@@ -22,8 +22,8 @@ func As(handler http.Handler, p *principal.Principal) http.Handler {
 	})
 }
 
-// Holder is an admin's principal that holds these grants.
-func Holder(grants principal.Grants) *principal.Principal {
+// AdminWith is an admin's principal that holds these grants.
+func AdminWith(grants principal.Grants) *principal.Principal {
 	return &principal.Principal{KeyID: 1, Owner: principal.Owner{Type: principal.Admin, ID: 1}, Name: "tester", Grants: grants}
 }
 
@@ -41,27 +41,27 @@ func NewClient(t testing.TB, handler http.Handler) *Client {
 	t.Helper()
 	served := httptest.NewServer(handler)
 	t.Cleanup(served.Close)
-	return ClientOf(t, served.URL)
+	return ClientAt(t, served.URL)
 }
 
-// ClientOf speaks to a server that runs.
-func ClientOf(t testing.TB, url string) *Client {
+// ClientAt speaks to a server that runs.
+func ClientAt(t testing.TB, url string) *Client {
 	t.Helper()
-	return &Client{URL: url, contract: contractOf(t, url), t: t}
+	return &Client{URL: url, contract: fetchContract(t, url), t: t}
 }
 
-// With is the same client with another key.
-func (c *Client) With(key string) *Client {
+// WithKey is the same client with another key.
+func (c *Client) WithKey(key string) *Client {
 	return &Client{URL: c.URL, Key: key, contract: c.contract, t: c.t}
 }
 
-// For is the same client for a subtest.
-func (c *Client) For(t testing.TB) *Client {
+// WithT is the same client for a subtest.
+func (c *Client) WithT(t testing.TB) *Client {
 	return &Client{URL: c.URL, Key: c.Key, contract: c.contract, t: t}
 }
 
-// Answer is what came back.
-type Answer struct {
+// NewResponse is what came back.
+type Response struct {
 	Status int
 	Header http.Header
 	Text   string
@@ -69,7 +69,7 @@ type Answer struct {
 }
 
 // Do sends a request. body is marshalled, or sent as it is where it is a string or an io.Reader; nil is none.
-func (c *Client) Do(method, path string, body any, headers ...string) *Answer {
+func (c *Client) Do(method, path string, body any, headers ...string) *Response {
 	c.t.Helper()
 	answer, err := c.Try(method, path, body, headers...)
 	if err != nil {
@@ -79,7 +79,7 @@ func (c *Client) Do(method, path string, body any, headers ...string) *Answer {
 }
 
 // Try is Do for a server that may be gone.
-func (c *Client) Try(method, path string, body any, headers ...string) (*Answer, error) {
+func (c *Client) Try(method, path string, body any, headers ...string) (*Response, error) {
 	var content io.Reader
 	switch b := body.(type) {
 	case nil:
@@ -121,12 +121,12 @@ func (c *Client) Try(method, path string, body any, headers ...string) (*Answer,
 	if err != nil {
 		return nil, err
 	}
-	return c.Answer(response, text), nil
+	return c.NewResponse(response, text), nil
 }
 
-// Answer is what came back with this body.
-func (c *Client) Answer(response *http.Response, body []byte) *Answer {
-	return &Answer{response.StatusCode, response.Header, string(body), c.t}
+// NewResponse is what came back with this body.
+func (c *Client) NewResponse(response *http.Response, body []byte) *Response {
+	return &Response{response.StatusCode, response.Header, string(body), c.t}
 }
 
 // RoundTrip holds the answer against the API document. With it, generated clients are held to that, too.
@@ -148,7 +148,7 @@ func (c *Client) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // Want fails the test unless the answer has this status.
-func (a *Answer) Want(status int) *Answer {
+func (a *Response) Want(status int) *Response {
 	a.t.Helper()
 	if a.Status != status {
 		a.t.Fatalf("answered %d, want %d: %s", a.Status, status, a.Text)
@@ -157,7 +157,7 @@ func (a *Answer) Want(status int) *Answer {
 }
 
 // Decode reads the answer's body.
-func Decode[T any](a *Answer) T {
+func Decode[T any](a *Response) T {
 	a.t.Helper()
 	var value T
 	if err := json.Unmarshal([]byte(a.Text), &value); err != nil {
@@ -167,13 +167,13 @@ func Decode[T any](a *Answer) T {
 }
 
 // ID is the id of the item in the answer.
-func (a *Answer) ID() int64 {
+func (a *Response) ID() int64 {
 	a.t.Helper()
 	return Decode[struct{ ID int64 }](a).ID
 }
 
 // WantErrors fails the test unless the answer is a 422 with exactly these pointers and codes, in pairs.
-func (a *Answer) WantErrors(pairs ...string) {
+func (a *Response) WantErrors(pairs ...string) {
 	a.t.Helper()
 	a.Want(http.StatusUnprocessableEntity)
 	got := []string{}
@@ -186,7 +186,7 @@ func (a *Answer) WantErrors(pairs ...string) {
 }
 
 // WantDetail fails the test unless the answer is this kind of fault with this detail.
-func (a *Answer) WantDetail(kind problem.Kind, detail string) {
+func (a *Response) WantDetail(kind problem.Kind, detail string) {
 	a.t.Helper()
 	if got := Decode[problem.Problem](a.Want(int(kind))).Detail; got != detail {
 		a.t.Fatalf("detail %q, want %q", got, detail)

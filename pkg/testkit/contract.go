@@ -31,7 +31,7 @@ type contract struct {
 // documentURL is what the compiler calls the document.
 const documentURL = "https://document/"
 
-func contractOf(t testing.TB, server string) *contract {
+func fetchContract(t testing.TB, server string) *contract {
 	t.Helper()
 	response, err := http.Get(server + openapi.Path)
 	if err != nil {
@@ -42,7 +42,7 @@ func contractOf(t testing.TB, server string) *contract {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := contractIn(text)
+	c, err := parseContract(text)
 	if err != nil {
 		t.Fatalf("the API document: %v: %.200s", err, text)
 	}
@@ -88,7 +88,7 @@ var contracts = struct {
 	byText map[string]*contract
 }{byText: map[string]*contract{}}
 
-func contractIn(text []byte) (*contract, error) {
+func parseContract(text []byte) (*contract, error) {
 	contracts.Lock()
 	defer contracts.Unlock()
 	if c := contracts.byText[string(text)]; c != nil {
@@ -108,7 +108,7 @@ func contractIn(text []byte) (*contract, error) {
 	}
 	for name, s := range document.Components.Schemas {
 		if len(s.Value.Properties) > 0 { // callers must bear new members; tests must not
-			member(tree, "components", "schemas", name)["additionalProperties"] = false
+			objectAt(tree, "components", "schemas", name)["additionalProperties"] = false
 		}
 	}
 	compiler := jsonschema.NewCompiler()
@@ -120,8 +120,8 @@ func contractIn(text []byte) (*contract, error) {
 	return contracts.byText[string(text)], nil
 }
 
-// member is the object that names lead to.
-func member(tree any, names ...string) map[string]any {
+// objectAt is the object that names lead to.
+func objectAt(tree any, names ...string) map[string]any {
 	for _, name := range names {
 		tree = tree.(map[string]any)[name]
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest"
 )
 
-type thing struct {
+type item struct {
 	rest.Versioned
 	Name string `json:"name"`
 	Size *int   `json:"size,omitempty"`
@@ -21,13 +21,13 @@ type thing struct {
 // An answer that is not what the document says fails the test that gets it.
 func TestContract(t *testing.T) {
 	t.Parallel()
-	handler := rest.NewHandler("things", nil, nil, []rest.Route{rest.Read[rest.None, thing]{Name: "getThing",
+	handler := rest.NewHandler("things", nil, nil, []rest.Route{rest.Read[rest.None, item]{Name: "getThing",
 		Path: "/thing", Guard: guard.Public, Summary: "View the thing",
-		Do: func(context.Context, rest.None) (thing, error) { return thing{Name: "x"}, nil },
+		Do: func(context.Context, rest.None) (item, error) { return item{Name: "x"}, nil },
 	}})
 	server := httptest.NewServer(As(handler, nil))
 	defer server.Close()
-	c := contractOf(t, server.URL)
+	c := fetchContract(t, server.URL)
 	check := func(status int, body string) error {
 		r, err := http.NewRequest(http.MethodGet, server.URL+"/thing", nil)
 		if err != nil {
@@ -43,15 +43,15 @@ func TestContract(t *testing.T) {
 	if err := check(200, `{"name": "x", "size": 3}`); err != nil {
 		t.Error(err)
 	}
-	for _, wrong := range []struct {
+	for _, invalid := range []struct {
 		status int
 		body   string
 	}{
 		{200, `{"name": 7}`}, {200, `{}`}, {200, `{"name": "x", "size": null}`}, {200, `{"name": "x", "colour": "red"}`}, {200, `[]`}, {200, `{`},
 		{201, `{"name": "x"}`}, {418, `{}`}, {500, `{"title": "x"}`},
 	} {
-		if check(wrong.status, wrong.body) == nil {
-			t.Errorf("%d %s: got no error, want one", wrong.status, wrong.body)
+		if check(invalid.status, invalid.body) == nil {
+			t.Errorf("%d %s: got no error, want one", invalid.status, invalid.body)
 		}
 	}
 }

@@ -7,16 +7,16 @@ import (
 	"testing"
 )
 
-var block = regexp.MustCompile("(?ms)^( *)```sh ([a-z ]+)\n(.*?)^ *```")
+var codeBlock = regexp.MustCompile("(?ms)^( *)```sh ([a-z ]+)\n(.*?)^ *```")
 
-// Block is what the block of this name says, ```sh <name>, in a document.
-func Block(t testing.TB, document, name string) string {
+// CodeBlock is what the block of this name says, ```sh <name>, in a document.
+func CodeBlock(t testing.TB, document, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(document)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, found := range block.FindAllStringSubmatch(string(text), -1) {
+	for _, found := range codeBlock.FindAllStringSubmatch(string(text), -1) {
 		if found[2] == name {
 			return strings.ReplaceAll("\n"+found[3], "\n"+found[1], "\n")
 		}

@@ -10,19 +10,19 @@ import (
 )
 
 const (
-	// memory is the folder of a file system in memory, on systems that have one, and room what has to be free in it.
-	memory = "/dev/shm"
-	room   = 2 << 30
-	noExec = 8 // among the file system's flags: nothing in it can be executed
-	// leftAfter is how old a folder is that nobody is about to lock any more.
-	leftAfter = time.Minute
+	// memoryFolder is the folder of a file system in memory, on systems that have one, and room what has to be free in it.
+	memoryFolder  = "/dev/shm"
+	minFreeMemory = 2 << 30
+	noExec        = 8 // among the file system's flags: nothing in it can be executed
+	// orphanAge is how old a folder is that nobody is about to lock any more.
+	orphanAge = time.Minute
 
 	folderPrefix = "ironplane-test-"
 )
 
-// InMemory has the folders of a package's tests, in which they start installations, lie in memory where there is room, until end.
+// UseMemory has the folders of a package's tests, in which they start installations, lie in memory where there is room, until end.
 // Its TestMain calls it.
-func InMemory() (end func()) {
+func UseMemory() (end func()) {
 	dir, err := newFolder(true) // tests write scripts there
 	if err == nil {
 		err = errors.Join(os.Chmod(dir, 0o711), os.Setenv("TMPDIR", dir)) // Postgres' user comes through it
@@ -38,11 +38,12 @@ func InMemory() (end func()) {
 // programs can lie besides.
 func newFolder(executes bool) (string, error) {
 	var system syscall.Statfs_t
-	if syscall.Statfs(memory, &system) != nil || uint64(system.Bavail)*uint64(system.Bsize) < room || executes && system.Flags&noExec != 0 {
+	if syscall.Statfs(memoryFolder, &system) != nil || uint64(system.Bavail)*uint64(system.Bsize) < minFreeMemory ||
+		executes && system.Flags&noExec != 0 {
 		return os.MkdirTemp("", folderPrefix)
 	}
-	removeLeft()
-	dir, err := os.MkdirTemp(memory, folderPrefix)
+	removeOrphans()
+	dir, err := os.MkdirTemp(memoryFolder, folderPrefix)
 	if err != nil {
 		return "", err
 	}
@@ -50,12 +51,12 @@ func newFolder(executes bool) (string, error) {
 	return dir, err
 }
 
-// removeLeft deletes the folders of tests that were killed: they would take memory.
-func removeLeft() {
-	all, _ := filepath.Glob(filepath.Join(memory, folderPrefix+"*"))
+// removeOrphans deletes the folders of tests that were killed: they would take memory.
+func removeOrphans() {
+	all, _ := filepath.Glob(filepath.Join(memoryFolder, folderPrefix+"*"))
 	for _, dir := range all {
 		info, err := os.Stat(dir)
-		if err != nil || time.Since(info.ModTime()) < leftAfter {
+		if err != nil || time.Since(info.ModTime()) < orphanAge {
 			continue
 		}
 		if locked, err := lock(dir); err == nil {

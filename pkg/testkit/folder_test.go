@@ -8,11 +8,11 @@ import (
 )
 
 func TestKilledTestsLeaveNothingInMemory(t *testing.T) {
-	if _, err := os.Stat(memory); err != nil {
+	if _, err := os.Stat(memoryFolder); err != nil {
 		t.Skip("there is no file system in memory:", err)
 	}
 	folder := func(age time.Duration) string {
-		dir, err := os.MkdirTemp(memory, folderPrefix)
+		dir, err := os.MkdirTemp(memoryFolder, folderPrefix)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -23,13 +23,13 @@ func TestKilledTestsLeaveNothingInMemory(t *testing.T) {
 		}
 		return dir
 	}
-	left, used, begun := folder(2*leftAfter), folder(2*leftAfter), folder(0)
+	left, used, begun := folder(2*orphanAge), folder(2*orphanAge), folder(0)
 	locked, err := lock(used)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = syscall.Close(locked) })
-	removeLeft()
+	removeOrphans()
 	for dir, want := range map[string]bool{left: false, used: true, begun: true} {
 		if _, err := os.Stat(dir); (err == nil) != want {
 			t.Errorf("%s: got the folder %t, want %t", dir, err == nil, want)

@@ -8,8 +8,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 )
 
-// Hold takes what a unit of work locks, for as long as the test likes, and answers what gives it back.
-func Hold(t testing.TB, db *pg.DB, lock func(*pg.Tx) error) (release func()) {
+// HoldLock takes what a unit of work locks, for as long as the test likes, and answers what gives it back.
+func HoldLock(t testing.TB, db *pg.DB, lock func(*pg.Tx) error) (release func()) {
 	t.Helper()
 	held, end, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	has := sync.OnceFunc(func() { close(held) }) // a unit of work may be run again

@@ -26,12 +26,12 @@ import (
 
 // ServiceOptions are what a service is told that runs for a test. The zero value is a service without neighbours.
 type ServiceOptions struct {
-	Settings   service.Settings
-	Given      map[string]string       // variables of the environment that count until a setting does
-	Neighbours map[string]http.Handler // the other services that it can ask, by name
-	Redis      *cache.Client           // nil: one of its own
-	MasterKey  secret.String           // empty: one of its own
-	Log        *slog.Logger            // nil: warnings go to the test's output
+	Settings    service.Settings
+	Environment map[string]string       // variables of the environment that count until a setting does
+	Neighbours  map[string]http.Handler // the other services that it can ask, by name
+	Redis       *cache.Client           // nil: one of its own
+	MasterKey   secret.String           // empty: one of its own
+	Log         *slog.Logger            // nil: warnings go to the test's output
 }
 
 // RunningService is a service that runs for a test, as in a process of its own: it answers, follows its neighbours and does
@@ -75,11 +75,11 @@ func Run(t testing.TB, d service.Definition, o ServiceOptions) *RunningService {
 
 // Restart stops the service and runs it on the same database, Redis and keys with other settings. It returns why the service
 // does not start.
-func (s *RunningService) Restart(settings service.Settings, given map[string]string) (*RunningService, error) {
+func (s *RunningService) Restart(settings service.Settings, environment map[string]string) (*RunningService, error) {
 	s.t.Helper()
 	s.stop()
 	o := s.options
-	o.Settings, o.Given = settings, given
+	o.Settings, o.Environment = settings, environment
 	return runService(s.t, s.definition, o, s.url)
 }
 
@@ -98,7 +98,7 @@ func runService(t testing.TB, d service.Definition, o ServiceOptions, url secret
 		Redis:    o.Redis,
 		Wakes:    wake.New(o.Redis),
 		Settings: o.Settings,
-		Given:    o.Given,
+		Given:    o.Environment,
 		Log:      o.Log,
 	}
 	s.Deps.Wakes.Interval = o.Settings.Tuning.LookInterval
@@ -135,7 +135,7 @@ func runService(t testing.TB, d service.Definition, o ServiceOptions, url secret
 	})
 	t.Cleanup(s.stop)
 	s.Client = NewClient(t, http.HandlerFunc(s.serve))
-	s.Client = s.As(Holder(principal.All))
+	s.Client = s.As(AdminWith(principal.All))
 	return s, nil
 }
 
@@ -145,7 +145,7 @@ func (s *RunningService) As(p *principal.Principal) *Client {
 	defer s.mu.Unlock()
 	key := strconv.Itoa(len(s.callers) + 1)
 	s.callers[key] = p
-	return s.With(key)
+	return s.WithKey(key)
 }
 
 // Peers reach the service's internal routes as another process of the installation does.

@@ -40,8 +40,8 @@ type Service struct {
 const (
 	// connections is how many a test's pool may open.
 	connections = 10
-	// patience is how long a server may take to start, to do one thing, or to stop, on a machine that does much else, too.
-	patience = 5 * time.Minute
+	// waitTimeout is how long a server may take to start, to do one thing, or to stop, on a machine that does much else, too.
+	waitTimeout = 5 * time.Minute
 )
 
 // Tune fills in what a test does not set: time on a busy machine, and passwords that are cheap to hash.
@@ -77,7 +77,7 @@ func Main(m *testing.M) {
 	code := m.Run()
 	shared.end()
 	if server.postgres != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
 		defer cancel()
 		if err := server.postgres.Stop(ctx); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -92,7 +92,7 @@ func Main(m *testing.M) {
 func Databases(t testing.TB, services ...Service) map[string]secret.String {
 	t.Helper()
 	admin := postgres(t)
-	from := templateOf(t, admin, services)
+	from := templateFor(t, admin, services)
 	name := fmt.Sprintf("%s_%d", from, server.databases.Add(1))
 	run(t, admin.URL("postgres"), "CREATE DATABASE "+name+" TEMPLATE "+from+" STRATEGY FILE_COPY") // the other way writes each page to the log
 	t.Cleanup(func() { run(t, admin.URL("postgres"), "DROP DATABASE "+name+" WITH (FORCE)") })
@@ -107,8 +107,8 @@ func Databases(t testing.TB, services ...Service) map[string]secret.String {
 	return urls
 }
 
-// Administrator is the URL of the database in which a service's schema lies, as the administrator.
-func Administrator(t testing.TB, url secret.String) secret.String {
+// AdminURL is the URL of the database in which a service's schema lies, as the administrator.
+func AdminURL(t testing.TB, url secret.String) secret.String {
 	t.Helper()
 	config, err := pgx.ParseConfig(url.Reveal())
 	if err != nil {
@@ -157,7 +157,7 @@ func postgres(t testing.TB) *devservers.Postgres {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
 	defer cancel()
 	started, err := devservers.StartPostgres(ctx, devservers.PostgresOptions{Dir: filepath.Join(dir, "postgres"), MaxConnections: 500})
 	if err != nil {
@@ -168,7 +168,7 @@ func postgres(t testing.TB) *devservers.Postgres {
 	return started
 }
 
-func templateOf(t testing.TB, admin *devservers.Postgres, services []Service) string {
+func templateFor(t testing.TB, admin *devservers.Postgres, services []Service) string {
 	t.Helper()
 	names := make([]string, len(services))
 	for i, s := range services {
@@ -190,7 +190,7 @@ func templateOf(t testing.TB, admin *devservers.Postgres, services []Service) st
 }
 
 func makeTemplate(admin *devservers.Postgres, name string, names []string, services []Service) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
 	defer cancel()
 	if err := execute(ctx, admin.URL("postgres"), "CREATE DATABASE "+name); err != nil {
 		return err
@@ -225,7 +225,7 @@ func makeTemplate(admin *devservers.Postgres, name string, names []string, servi
 
 func run(t testing.TB, url, statement string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
 	defer cancel()
 	if err := execute(ctx, url, statement); err != nil {
 		t.Fatal(err)
@@ -268,7 +268,7 @@ func WaitForRedis(client *cache.Client) {
 // Redis is a Redis of the test's own: a real one where redis-server is on the machine.
 func Redis(t testing.TB) *cache.Client {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
 	defer cancel()
 	started, err := devservers.StartRedis(ctx, devservers.RedisOptions{})
 	if err != nil {
@@ -281,7 +281,7 @@ func Redis(t testing.TB) *cache.Client {
 	WaitForRedis(client)
 	t.Cleanup(func() {
 		_ = client.Close()
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
 		defer cancel()
 		if err := started.Stop(ctx); err != nil {
 			t.Error(err)

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Tree is what the files in a folder hold, by their paths in it.
-func Tree(t testing.TB, folder string) map[string]string {
+// ReadTree is what the files in a folder hold, by their paths in it.
+func ReadTree(t testing.TB, folder string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {

@@ -14,22 +14,22 @@ const (
 
 // Eventually waits until holds returns true. It fails the test after five minutes, a deadline that only a failing test
 // reaches. what says what should have come true, and show returns what else the failure should print, such as a log.
-func Eventually(t testing.TB, what string, holds func() bool, show ...func() string) {
+func Eventually(t testing.TB, condition string, holds func() bool, show ...func() string) {
 	t.Helper()
-	if poll(patience, holds) {
+	if poll(waitTimeout, holds) {
 		return
 	}
 	more := ""
 	for _, s := range show {
 		more += "\n" + s()
 	}
-	t.Fatalf("waited %s in vain until %s%s", patience, what, more)
+	t.Fatalf("waited %s in vain until %s%s", waitTimeout, condition, more)
 }
 
 // Await calls get until is accepts what it returned, and returns that. It fails the test after five minutes, with the last value.
-func Await[T any](t testing.TB, what string, get func() T, is func(T) bool) (got T) {
+func Await[T any](t testing.TB, condition string, get func() T, is func(T) bool) (got T) {
 	t.Helper()
-	Eventually(t, what, func() bool { got = get(); return is(got) }, func() string { return "got " + JSON(got) })
+	Eventually(t, condition, func() bool { got = get(); return is(got) }, func() string { return "got " + JSON(got) })
 	return got
 }
 

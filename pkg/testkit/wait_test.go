@@ -25,8 +25,8 @@ func TestEventually(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, f := time.Now(), &failing{TB: t}
 		Eventually(f, "a minute has passed", func() bool { return time.Since(began) >= time.Minute })
-		if took := time.Since(began); f.text != "" || took > time.Minute+maxPollInterval {
-			t.Errorf("got %q after %s, want no failure after a minute", f.text, took)
+		if elapsed := time.Since(began); f.text != "" || elapsed > time.Minute+maxPollInterval {
+			t.Errorf("got %q after %s, want no failure after a minute", f.text, elapsed)
 		}
 		Eventually(f, "pigs fly", func() bool { return false }, func() string { return "they walk" })
 		if want := "waited 5m0s in vain until pigs fly\nthey walk"; f.text != want {

@@ -8,6 +8,6 @@ import (
 // Wakes returns a bus that reaches this process alone, by which a service's units of work wake those who wait.
 func Wakes(service string, db *pg.DB) *wake.Bus {
 	wakes := wake.New(nil)
-	db.OnWake(func(what string) { wakes.Wake(service, what) })
+	db.OnWake(func(kind string) { wakes.Wake(service, kind) })
 	return wakes
 }

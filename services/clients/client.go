@@ -63,11 +63,11 @@ type clientBody struct {
 	First           string        `json:"first" db:"first" required:"create" example:"Ben"`
 	Last            string        `json:"last" db:"last" required:"create" example:"Miller"`
 	Password        secret.String `json:"password" max:"1024" example:"a long walk in the rain" doc:"A password that is hard to guess, with at least as many characters as the setting security.password_length (12). Empty: no sign-in by password, or on edit no change."`
-	CurrentPassword secret.String `json:"current_password" max:"1024" ext:"true" kept:"false" example:"a long walk in the rain" doc:"The client's current password. A client needs it to change its own email or password with a key, or with a session older than ten minutes."`
+	CurrentPassword secret.String `json:"current_password" max:"1024" ext:"true" transient:"true" example:"a long walk in the rain" doc:"The client's current password. A client needs it to change its own email or password with a key, or with a session older than ten minutes."`
 	Billing         struct {
-		ID                *int64      `json:"id" db:"billing_id" also:"billing_id" min:"1" doc:"The id that the client has in its integration. No other client of the integration can have it."`
+		ID                *int64      `json:"id" db:"billing_id" alias:"billing_id" min:"1" doc:"The id that the client has in its integration. No other client of the integration can have it."`
 		IgnoreAutoSuspend bool        `json:"ignoreAutoSuspend" db:"ignore_auto_suspend" example:"false" doc:"Whether the client's servers are never suspended automatically."`
-		Integration       *rest.RefID `json:"integration" db:"integration_id" also:"integration,integration_id" doc:"The integration that the client belongs to. A client that an integration creates belongs to it."`
+		Integration       *rest.RefID `json:"integration" db:"integration_id" alias:"integration,integration_id" doc:"The integration that the client belongs to. A client that an integration creates belongs to it."`
 	} `json:"billing" doc:"The client in a billing system."`
 	Verify   Verify `json:"verify" ext:"true" doc:"The second factor."`
 	Disabled bool   `json:"disabled" db:"disabled" ext:"true" example:"false" doc:"Whether all keys of the client are refused, until this is false again."`
@@ -99,23 +99,23 @@ func (b *clientBody) Resolve(invalid *problem.Fields) {
 
 func (s *Service) clientRoutes() []rest.Route {
 	accounts := rest.Resource[ViewedClient, clientBody]{
-		Path:    "/client",
-		ID:      "client_id",
-		Noun:    "client",
-		Again:   rest.AgainRefused,
-		Edited:  `{"first": "Benjamin", "billing": {"id": 7}}`,
-		Guard:   holdersAndClients,
-		Table:   "client",
-		View:    "client_view",
-		Without: rest.Listing | rest.Viewing,
-		Scope:   whereReadable,
-		Prepare: s.prepareClient,
-		Allow:   checkReadable,
-		Check:   s.checkClient,
-		Insert:  s.insertClient,
-		Update:  updateClient,
-		Close:   s.acquireLeases,
-		Delete:  s.deleteClient,
+		Path:         "/client",
+		ID:           "client_id",
+		Noun:         "client",
+		Retry:        rest.RetryRefused,
+		EditExample:  `{"first": "Benjamin", "billing": {"id": 7}}`,
+		Guard:        holdersAndClients,
+		Table:        "client",
+		View:         "client_view",
+		Without:      rest.Listing | rest.Viewing,
+		Scope:        whereReadable,
+		Prepare:      s.prepareClient,
+		Allow:        checkReadable,
+		Check:        s.checkClient,
+		Insert:       s.insertClient,
+		Update:       updateClient,
+		BeforeDelete: s.acquireLeases,
+		Delete:       s.deleteClient,
 	}.Collection()
 	routes := append(accounts.Routes(), s.subLinkEditRoute(accounts), s.superLinkEditRoute(accounts))
 	return append(routes, rest.List[rest.None, Client]{
@@ -128,7 +128,7 @@ func (s *Service) clientRoutes() []rest.Route {
 		Where: func(ctx context.Context, _ rest.None) ([]pg.Condition, error) {
 			return []pg.Condition{whereVisible(ctx), {SQL: "listed"}}, nil
 		},
-		By: rest.By{
+		Options: rest.ListOptions{
 			Search: searchClients,
 			Sorts:  map[string]string{"name": "name", "email": "email", "created_at": "created_at"},
 			Filters: map[string]string{
@@ -138,8 +138,8 @@ func (s *Service) clientRoutes() []rest.Route {
 				"disabled":       "disabled",
 				"name":           "name",
 			},
-			Me:     "integration_id",
-			Narrow: narrowToIntegration,
+			MeFilter: "integration_id",
+			Narrow:   narrowToIntegration,
 		},
 	}, rest.Read[rest.Item, ViewedClient]{
 		Path: "/client/{client_id}", Guard: holdersAndClients, Name: "getClient", Summary: "View a client",
@@ -240,7 +240,7 @@ func (s *Service) checkClient(ctx context.Context, tx *pg.Tx, id int64, before, 
 		if existing, err := s.linkExisting(ctx, tx, b); err != nil {
 			return err
 		} else if existing != nil {
-			return rest.Instead(existing)
+			return rest.RespondWith(existing)
 		}
 		before = &clientBody{}
 	}

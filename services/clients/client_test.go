@@ -114,7 +114,7 @@ func TestListOfClients(t *testing.T) {
 	if rows := strings.Count(c.Do("GET", "/client", nil, "Accept", "text/csv").Want(200).Text, "\n"); rows != 4 {
 		t.Errorf("the table: got %d rows, want 4", rows)
 	}
-	c.As(testkit.Holder(0)).Do("GET", "/client", nil).Want(403)
+	c.As(testkit.AdminWith(0)).Do("GET", "/client", nil).Want(403)
 	c.As(nil).Do("GET", "/client", nil).Want(401)
 }
 
@@ -264,7 +264,7 @@ func TestClientWritesItsOwnAccount(t *testing.T) {
 	listChanges := func(address string) (changes []string) {
 		t.Helper()
 		for _, m := range c.System.Mails(address) {
-			changes = append(changes, m.What.(mail.AccountChanged).Changes...)
+			changes = append(changes, m.Opened.(mail.AccountChanged).Changes...)
 		}
 		return changes
 	}
@@ -354,7 +354,7 @@ func TestOwnerEntry(t *testing.T) {
 	if got := entry(); !got.Active || got.Name != "Ben Miller" {
 		t.Errorf("got %+v, want an active Ben Miller", got)
 	}
-	c.As(testkit.Holder(principal.Grant(permission.UsersClients, permission.Write))).Do("PATCH", at, `{"disabled": true, "last": "Baker"}`).
+	c.As(testkit.AdminWith(principal.Grant(permission.UsersClients, permission.Write))).Do("PATCH", at, `{"disabled": true, "last": "Baker"}`).
 		Want(200)
 	if got := entry(); got.Active || got.Name != "Ben Baker" {
 		t.Errorf("got %+v, want a disabled Ben Baker", got)

@@ -111,7 +111,7 @@ func (s *Service) Routes() []rest.Route {
 		rest.Section{
 			Name: "Clients",
 			Doc:  "Customers, who rent servers or resell them.",
-		}.Of(
+		}.Routes(
 			s.clientRoutes(),
 			s.subLinkRoutes(),
 			s.superLinkRoutes(),

@@ -47,7 +47,7 @@ func (s *Service) emailRoutes() []rest.Route {
 			Name:    "emailClient",
 			Summary: "Send a client a mail",
 			Doc:     "A client can send `client-account-created` to accounts that it has created.",
-			Effect:  rest.Effect{Logs: rest.LogsSummary, Again: rest.AgainAnother},
+			Effect:  rest.Effect{Logs: rest.LogsSummary, Retry: rest.RetryRepeats},
 			Prepare: func(ctx context.Context, req *emailRequest) error {
 				if callingClient(ctx) != 0 {
 					return s.countEmail(ctx)

@@ -73,14 +73,14 @@ func TestForwardedMails(t *testing.T) {
 	t.Parallel()
 	c := newTestService(t)
 	id, _ := c.createClient("ben@example.com")
-	c.Identity.Tell(mail.ClientChanged{Client: id, Content: mail.AccountChanged{Changes: []string{"An API key was made."}}})
-	c.Identity.Tell(mail.ClientChanged{Client: 999})
-	c.PXE.Tell(mail.ClientInstalled{Client: 999, Template: "Installed"})
-	c.PXE.Tell(mail.ClientInstalled{Client: id, Template: "Installed", Content: mail.InstallFinished{}})
+	c.Identity.SendChanged(mail.ClientChanged{Client: id, Content: mail.AccountChanged{Changes: []string{"An API key was made."}}})
+	c.Identity.SendChanged(mail.ClientChanged{Client: 999})
+	c.PXE.SendInstalled(mail.ClientInstalled{Client: 999, Template: "Installed"})
+	c.PXE.SendInstalled(mail.ClientInstalled{Client: id, Template: "Installed", Content: mail.InstallFinished{}})
 	testkit.Eventually(t, "both mails are sent", func() bool { return len(c.System.Mails("ben@example.com")) == 2 })
 	by := map[string]string{}
 	for _, m := range c.System.Mails("ben@example.com") {
-		by[m.Template] = testkit.JSON(m.What)
+		by[m.Template] = testkit.JSON(m.Opened)
 	}
 	if !strings.Contains(by["account-changed"], "An API key was made.") || by["Installed"] == "" {
 		t.Errorf("got %v, want one by account-changed, one by Installed", by)

@@ -28,7 +28,7 @@ func (s *Service) subLinkEditRoute(accounts *clientCollection) rest.Route {
 		Guard:   holdersAndClients,
 		Name:    "updateSubLink",
 		Summary: "Edit the client at the end of a sub link",
-		Effect:  rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: path},
+		Effect:  rest.Effect{Logs: rest.LogsItem, Retry: rest.RetrySafe, ViewPath: path},
 		Example: `{"first": "Benedict"}`,
 		Prepare: s.prepareLinked,
 		Do: func(ctx context.Context, tx *pg.Tx, req linkedEdit) (SubLink, error) {
@@ -48,7 +48,7 @@ func (s *Service) superLinkEditRoute(accounts *clientCollection) rest.Route {
 		Guard:   holdersAndClients,
 		Name:    "updateSuperLink",
 		Summary: "Edit the client at the end of a super link",
-		Effect:  rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: path},
+		Effect:  rest.Effect{Logs: rest.LogsItem, Retry: rest.RetrySafe, ViewPath: path},
 		Example: `{"last": "Smith"}`,
 		Prepare: s.prepareLinked,
 		Do: func(ctx context.Context, tx *pg.Tx, req linkedEdit) (SuperLink, error) {

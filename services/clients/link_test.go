@@ -238,7 +238,7 @@ func TestResellerJourney(t *testing.T) {
 		t.Helper()
 		var got []mail.ClientLinked
 		for _, m := range c.System.Mails("known@example.com") {
-			got = append(got, m.What.(mail.ClientLinked))
+			got = append(got, m.Opened.(mail.ClientLinked))
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("got the mails %+v, want %+v", got, want)
@@ -297,7 +297,7 @@ func TestResellerJourney(t *testing.T) {
 	if mails := c.System.Mails(
 		"reseller@example.com",
 	); len(mails) != 1 ||
-		!strings.Contains(testkit.JSON(mails[0].What), "Ben Miller may read the account") {
+		!strings.Contains(testkit.JSON(mails[0].Opened), "Ben Miller may read the account") {
 		t.Errorf("the granter: got the mails %s, want that another one may read the account", testkit.JSON(mails))
 	}
 	if repeated := reseller.Do("POST", own+"/super", `{"client_email": "known@example.com"}`).Want(200); repeated.Text != granted.Text {

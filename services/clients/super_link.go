@@ -46,9 +46,9 @@ func (s *Service) superLinkRoutes() []rest.Route {
 		Summary: "Let an account read a client and its sub clients",
 		Doc:     "If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`.",
 		Effect: rest.Effect{
-			Logs:  rest.LogsItem,
-			Again: rest.AgainSame,
-			Shows: path + "/{super_id}",
+			Logs:     rest.LogsItem,
+			Retry:    rest.RetrySafe,
+			ViewPath: path + "/{super_id}",
 		},
 		Example: `{"client_id": 1}`,
 		Do:      s.createSuperLink,
@@ -56,18 +56,18 @@ func (s *Service) superLinkRoutes() []rest.Route {
 	return append(append(rest.Resource[SuperLink, clientPath]{
 		Path: path, ID: "super_id", Noun: "super link", Guard: holdersAndClients, Table: "super_link", View: "super_link_view",
 		Without: rest.Creating | rest.Editing, Parent: checkLinkAccess,
-		About: func(l *SuperLink) []pg.Target { return []pg.Target{clientTarget(l.Grantee.ID, l.Name)} },
+		Related: func(l *SuperLink) []pg.Target { return []pg.Target{clientTarget(l.Grantee.ID, l.Name)} },
 	}.Routes(), created), rest.Resource[GranterLink, granteePath]{
-		Path:      "/client/{client_id}/granter",
-		ID:        "super_id",
-		Noun:      "granter link",
-		Guard:     holdersAndClients,
-		Table:     "super_link",
-		View:      "super_link_view",
-		Without:   rest.Creating | rest.Editing,
-		Additions: rest.Listing | rest.Viewing | rest.Deleting,
-		Parent:    checkLinkAccess,
-		About:     func(l *GranterLink) []pg.Target { return []pg.Target{clientTarget(l.Granter.ID, l.Granter.Name)} },
+		Path:       "/client/{client_id}/granter",
+		ID:         "super_id",
+		Noun:       "granter link",
+		Guard:      holdersAndClients,
+		Table:      "super_link",
+		View:       "super_link_view",
+		Without:    rest.Creating | rest.Editing,
+		Extensions: rest.Listing | rest.Viewing | rest.Deleting,
+		Parent:     checkLinkAccess,
+		Related:    func(l *GranterLink) []pg.Target { return []pg.Target{clientTarget(l.Granter.ID, l.Granter.Name)} },
 	}.Routes()...)
 }
 

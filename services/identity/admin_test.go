@@ -77,7 +77,7 @@ func TestAdmin(t *testing.T) {
 func TestWeakPasswords(t *testing.T) {
 	t.Parallel()
 	_, c := newFixture(t)
-	weak := func(r *testkit.Answer, password, says string) {
+	weak := func(r *testkit.Response, password, says string) {
 		t.Helper()
 		r.WantErrors("/password", "too_weak")
 		if text := r.Text; !strings.Contains(text, says) || !strings.Contains(text, "of 4, and has to score 3") ||
@@ -203,7 +203,7 @@ func TestLastAdmin(t *testing.T) {
 	c.Do("PATCH", "/admin/1/permission", `{"users": {"admins": {"write": false}}}`).Want(200)
 	for round := range 10 {
 		otherID, other := newAdmin(t, holder, fmt.Sprint("other", round), usersAdmins)
-		var deleted, stripped *testkit.Answer
+		var deleted, stripped *testkit.Response
 		var both sync.WaitGroup
 		both.Go(func() { deleted = holder.Do("DELETE", path("/admin/%d", otherID), nil) })
 		both.Go(func() {

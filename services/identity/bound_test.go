@@ -32,22 +32,22 @@ func TestKeyIsBoundByItsMaker(t *testing.T) {
 	_, maker := newAdmin(t, c, "maker", `{"users": {"admins": {"read": true, "write": true}}, "network": {"switches": {"read": true}}}`)
 	anna, annaClient := newAdmin(t, c, "anna", `{}`)
 	key := testkit.Decode[keys.APIKey](maker.Do("POST", "/auth/key", keyBody(anna)).Want(200))
-	bounded := c.With(key.Key)
+	bounded := c.WithKey(key.Key)
 	own := testkit.Decode[keys.APIKey](annaClient.Do("POST", "/auth/key", `{"name": "own"}`).Want(200))
 	c.Do("PATCH", path("/admin/%d/permission", anna), principal.SetOf(principal.All)).Want(200)
 
 	bounded.Do("GET", "/-/holds/network.switches", nil).Want(200)
 	bounded.Do("GET", "/-/holds/network.groups", nil).WantDetail(problem.Forbidden, "The key lacks network.groups read.")
-	c.With(own.Key).Do("GET", "/-/holds/network.groups", nil).Want(200)
+	c.WithKey(own.Key).Do("GET", "/-/holds/network.groups", nil).Want(200)
 	// What it makes, and what it edits, is bound as it is.
-	c.With(testkit.Decode[keys.APIKey](bounded.Do("POST", "/auth/key", `{"name": "x"}`).Want(200)).Key).
+	c.WithKey(testkit.Decode[keys.APIKey](bounded.Do("POST", "/auth/key", `{"name": "x"}`).Want(200)).Key).
 		Do("GET", "/-/holds/network.groups", nil).
 		Want(403)
 	bounded.Do("PATCH", path("/auth/key/%d", own.ID), `{"name": "edited"}`).Want(200)
-	c.With(own.Key).Do("GET", "/-/holds/network.groups", nil).Want(403)
+	c.WithKey(own.Key).Do("GET", "/-/holds/network.groups", nil).Want(403)
 	// Nor does it write to the account, or grant, what only the account holds.
 	lacks := "The account holds what the key lacks: "
-	for _, response := range []*testkit.Answer{
+	for _, response := range []*testkit.Response{
 		bounded.Do("PATCH", path("/admin/%d", anna), `{"password": "a long walk home"}`),
 		bounded.Do("PATCH", path("/admin/%d/permission", anna), `{"network": {"groups": {"read": false}}}`),
 		bounded.Do("DELETE", path("/admin/%d", anna), nil),
@@ -60,7 +60,7 @@ func TestKeyIsBoundByItsMaker(t *testing.T) {
 	// What the owner made with a key that is not bound is not.
 	annaClient.Do("GET", "/-/holds/network.groups", nil).Want(200)
 	free := testkit.Decode[keys.APIKey](annaClient.Do("POST", "/auth/key", `{"name": "free"}`).Want(200))
-	c.With(free.Key).Do("GET", "/-/holds/network.groups", nil).Want(200)
+	c.WithKey(free.Key).Do("GET", "/-/holds/network.groups", nil).Want(200)
 	// The key shows it.
 	if key := testkit.Decode[keys.APIKey](
 		c.Do("GET", path("/auth/key/%d", key.ID), nil),
@@ -115,7 +115,7 @@ func TestBoundsHold(t *testing.T) {
 				path("UPDATE admin SET permissions = '{\"%s\"}' WHERE id = %d", strings.Join(held[admin].Names(), `","`), admin),
 			)
 		}
-		addKey := func(a *testkit.Answer, owner int64, limit principal.Grants) {
+		addKey := func(a *testkit.Response, owner int64, limit principal.Grants) {
 			keys = append(keys, &key{a.ID(), owner, limit, clientFor(a.ID(), owner)})
 		}
 		for i, admin := range owners { // each admin has a key, and some have one that another made
@@ -191,7 +191,7 @@ func TestExpiringKeyHasNoLaterSuccessor(t *testing.T) {
 	end, later, sooner := at(2*time.Hour), at(3*time.Hour), at(time.Hour)
 	lasting := c.Do("POST", "/auth/key", `{"name": "lasting"}`).Want(200).ID()
 	shown := testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", map[string]any{"name": "expiring", "expires_at": end}).Want(200))
-	expiring, self := c.With(shown.Key), path("/auth/key/%d", shown.ID)
+	expiring, self := c.WithKey(shown.Key), path("/auth/key/%d", shown.ID)
 	for _, absent := range []any{`{"name": "x"}`, `{"name": "x", "expires_at": null}`} {
 		if successor := testkit.Decode[keys.APIKey](
 			expiring.Do("POST", "/auth/key", absent).Want(200),

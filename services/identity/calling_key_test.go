@@ -34,15 +34,15 @@ func TestDeletedKeyWritesNothing(t *testing.T) {
 		"an account's end":          {"DELETE", path("/admin/%d", other), nil, nil},
 	} {
 		eve := testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", `{"name": "eve"}`).Want(200))
-		caller := c.With(eve.Key)
+		caller := c.WithKey(eve.Key)
 		if change.headers != nil {
 			change.headers = []string{"Idempotency-Key", "kept " + name}
 			caller.Do(change.method, change.path, change.body, change.headers...).Want(200)
 		}
 		before := accounts(t, db)
-		unlock := testkit.Hold(t, db, func(tx *pg.Tx) error { return tx.Lock(t.Context(), "accounts", 0) })
+		unlock := testkit.HoldLock(t, db, func(tx *pg.Tx) error { return tx.Lock(t.Context(), "accounts", 0) })
 		defer unlock()
-		deleted, answered := make(chan *testkit.Answer, 1), make(chan *testkit.Answer, 1)
+		deleted, answered := make(chan *testkit.Response, 1), make(chan *testkit.Response, 1)
 		go func() { deleted <- c.Do("DELETE", path("/auth/key/%d", eve.ID), nil) }()
 		testkit.AwaitLocked(t, db, 1)
 		go func() { answered <- caller.Do(change.method, change.path, change.body, change.headers...) }()

@@ -49,9 +49,9 @@ func TestDisabled(t *testing.T) {
 	key := testkit.Decode[keys.APIKey](
 		c.Do("POST", "/auth/key", map[string]any{"name": "later", "owner": map[string]any{"url": path("/admin/%d", other.ID)}}).Want(200),
 	)
-	c.With(key.Key).Do("GET", "/auth/key/current", nil).Want(401)
+	c.WithKey(key.Key).Do("GET", "/auth/key/current", nil).Want(401)
 	c.Do("PATCH", path("/admin/%d", other.ID), enable).Want(200)
-	c.With(key.Key).Do("GET", "/auth/key/current", nil).Want(200)
+	c.WithKey(key.Key).Do("GET", "/auth/key/current", nil).Want(200)
 
 	if got := s.countRecords("admin.edited"); got != 5 {
 		t.Errorf("records of admin.edited: got %d, want 5", got)
@@ -90,7 +90,7 @@ func TestLastAdminIsNotDisabled(t *testing.T) {
 	if err != nil || name != "recovery" {
 		t.Fatalf("got a key of %q and %v, want one of recovery", name, err)
 	}
-	recovery := c.With(key.Reveal())
+	recovery := c.WithKey(key.Reveal())
 	owner := testkit.Decode[keys.APIKey](recovery.Do("GET", "/auth/key/current", nil).Want(200)).Owner
 	recovery.Do("DELETE", owner.URL, nil).Want(200)
 	c = own

@@ -41,7 +41,7 @@ func TestGuessing(t *testing.T) {
 	}
 	own.Do("PATCH", self, validBody).Want(429)
 	sister := testkit.Decode[keys.APIKey](own.Do("POST", "/auth/key", `{"name": "sister"}`).Want(200))
-	c.With(sister.Key).Do("PATCH", self, validBody).Want(429) // the name is locked from this address
+	c.WithKey(sister.Key).Do("PATCH", self, validBody).Want(429) // the name is locked from this address
 	c.Do("PATCH", self, `{"receive_copies": true}`).Want(200)
 	s.wantRecords("admin.password.refused", 2*lockout.OfKey-1)
 }

@@ -185,22 +185,22 @@ func newRefs(d service.Deps, owner string, t principal.OwnerType) *events.Refs {
 // Routes returns the service's operations.
 func (s *Service) Routes() []rest.Route {
 	return slices.Concat(
-		rest.Section{Name: "Admins", Doc: "The people who run the installation, and their permissions."}.Of(s.admins.Routes()),
+		rest.Section{Name: "Admins", Doc: "The people who run the installation, and their permissions."}.Routes(s.admins.Routes()),
 		rest.Section{
 			Name: "API keys",
 			Doc:  "Callers authenticate with API keys. A key has the permissions of its owner.",
-		}.Of(s.keys.Routes(), s.logins.Routes()),
-		rest.Section{Name: "Sessions", Doc: "Keys that begin with a login, and expire."}.Of(s.sessions.Routes()),
-		rest.Section{Name: "Forgotten passwords", Doc: "Choose a new password by a mailed link."}.Of(s.resets.Routes()),
-		rest.Section{Name: "Single sign-on", Doc: "Links that sign a user in to a panel."}.Of(s.links.Routes()),
-		rest.Section{Name: "OpenID Connect", Doc: "Admins sign in with their company's identity provider."}.Of(s.openID.Routes()),
+		}.Routes(s.keys.Routes(), s.logins.Routes()),
+		rest.Section{Name: "Sessions", Doc: "Keys that begin with a login, and expire."}.Routes(s.sessions.Routes()),
+		rest.Section{Name: "Forgotten passwords", Doc: "Choose a new password by a mailed link."}.Routes(s.resets.Routes()),
+		rest.Section{Name: "Single sign-on", Doc: "Links that sign a user in to a panel."}.Routes(s.links.Routes()),
+		rest.Section{Name: "OpenID Connect", Doc: "Admins sign in with their company's identity provider."}.Routes(s.openID.Routes()),
 		rest.Section{
 			Name: "Two-factor authentication",
 			Doc:  "Logins that need more than a password: codes of apps, codes by mail, security keys and recovery codes.",
-		}.Of(
+		}.Routes(
 			s.factors.Routes(),
 		),
-		rest.Section{Name: "Browser", Doc: "The caller's connection as the server sees it."}.Of(browserRoutes()),
+		rest.Section{Name: "Browser", Doc: "The caller's connection as the server sees it."}.Routes(browserRoutes()),
 		s.admins.InternalRoutes(),
 		s.keys.InternalRoutes(),
 		s.factors.InternalRoutes(),

@@ -27,13 +27,15 @@ func TestAPIKey(t *testing.T) {
 	if want := apikey.Hash(created.Key); string(hash) != string(want[:]) {
 		t.Fatalf("got the stored key %x, want its hash %x", hash, want)
 	}
-	for _, response := range []*testkit.Answer{c.Do("GET", path("/auth/key/%d", created.ID), nil), c.Do("GET", "/auth/key", nil),
+	for _, response := range []*testkit.Response{c.Do("GET", path("/auth/key/%d", created.ID), nil), c.Do("GET", "/auth/key", nil),
 		c.Do("PATCH", path("/auth/key/%d", created.ID), `{"name": "renamed"}`)} {
 		if strings.Contains(response.Want(200).Text, created.Key) || strings.Contains(response.Text, `"key"`) {
 			t.Fatalf("got %s, want an answer without the key", response.Text)
 		}
 	}
-	if current := testkit.Decode[keys.APIKey](c.With(created.Key).Do("GET", "/auth/key/current", nil).Want(200)); current.Name != "renamed" {
+	if current := testkit.Decode[keys.APIKey](
+		c.WithKey(created.Key).Do("GET", "/auth/key/current", nil).Want(200),
+	); current.Name != "renamed" {
 		t.Fatalf("got the current key %+v, want the name renamed", current)
 	}
 
@@ -72,7 +74,7 @@ func TestAPIKey(t *testing.T) {
 	c.Do("POST", "/auth/key", map[string]any{"name": "x", "key": created.Key}).WantErrors("/key", "taken")
 
 	c.Do("DELETE", path("/auth/key/%d", created.ID), nil).Want(200)
-	c.With(created.Key).Do("GET", "/auth/key/current", nil).Want(401)
+	c.WithKey(created.Key).Do("GET", "/auth/key/current", nil).Want(401)
 }
 
 // A list has the keys that its caller may know of, and no other.
@@ -101,13 +103,13 @@ func TestImportedKey(t *testing.T) {
 	t.Parallel()
 	_, c := newFixture(t)
 	const value = "a-key-that-another-panel-made-0001"
-	c.With(value).Do("GET", "/auth/key/current", nil).Want(401)
+	c.WithKey(value).Do("GET", "/auth/key/current", nil).Want(401)
 
 	imported := testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", map[string]any{"name": "old", "key": value}).Want(200))
 	if imported.Key != value {
 		t.Fatalf("got %+v, want the key %s", imported, value)
 	}
-	c.With(value).Do("GET", "/auth/key/current", nil).Want(200)
+	c.WithKey(value).Do("GET", "/auth/key/current", nil).Want(200)
 
 	_, few := newAdmin(t, c, "few", `{}`)
 	few.Do("POST", "/auth/key", map[string]any{"name": "x", "key": value + "x"}).Want(403)
@@ -115,18 +117,18 @@ func TestImportedKey(t *testing.T) {
 	few.Do("PATCH", path("/auth/key/%d", ownID), map[string]any{"name": "x", "key": value + "x"}).Want(403)
 
 	const next = "a-key-that-another-panel-made-0002"
-	c.With(next).Do("GET", "/auth/key/current", nil).Want(401)
+	c.WithKey(next).Do("GET", "/auth/key/current", nil).Want(401)
 	if edited := testkit.Decode[keys.APIKey](
 		c.Do("PATCH", path("/auth/key/%d", imported.ID), map[string]any{"name": "old", "key": next}).Want(200),
 	); edited.Key != next {
 		t.Fatalf("got %+v, want the key %s", edited, next)
 	}
-	c.With(value).Do("GET", "/auth/key/current", nil).Want(401)
-	c.With(next).Do("GET", "/auth/key/current", nil).Want(200)
+	c.WithKey(value).Do("GET", "/auth/key/current", nil).Want(401)
+	c.WithKey(next).Do("GET", "/auth/key/current", nil).Want(200)
 }
 
 // soonExpiring makes a key that expires as soon as there was time to make it, and answers when.
-func soonExpiring(c *testkit.Client, body map[string]any, headers ...string) (at time.Time, created *testkit.Answer) {
+func soonExpiring(c *testkit.Client, body map[string]any, headers ...string) (at time.Time, created *testkit.Response) {
 	for life := 2 * time.Second; ; life *= 2 {
 		at = time.Now().Add(life)
 		body["expires_at"] = rest.Timestamp{Time: at}
@@ -143,7 +145,7 @@ func TestKeyExpires(t *testing.T) {
 	_, c := newFixture(t)
 	_, created := soonExpiring(c, map[string]any{"name": "brief"})
 	key := testkit.Decode[keys.APIKey](created)
-	brief := c.With(key.Key)
+	brief := c.WithKey(key.Key)
 	if response := brief.Do("GET", "/auth/key/current", nil); response.Status != 200 && time.Now().Before(key.ExpiresAt.Time) {
 		t.Fatalf("got %d before the key expires, want 200", response.Status)
 	}
@@ -170,7 +172,10 @@ func TestRevocation(t *testing.T) {
 func TestBrowserDetails(t *testing.T) {
 	t.Parallel()
 	_, c := newFixture(t)
-	if got := c.With("").Do("GET", "/browser-details", nil, "X-Forwarded-For", "192.0.2.1").Want(200).Text; got != `{"ip":"192.0.2.7"}`+"\n" {
+	if got := c.WithKey("").
+		Do("GET", "/browser-details", nil, "X-Forwarded-For", "192.0.2.1").
+		Want(200).
+		Text; got != `{"ip":"192.0.2.7"}`+"\n" {
 		t.Fatalf("got %s, want the address 192.0.2.7", got)
 	}
 }

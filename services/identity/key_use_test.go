@@ -29,9 +29,9 @@ func TestKeyUse(t *testing.T) {
 	if strings.Join(far.Networks, " ") != "198.51.100.0/24 2001:db8::1/128" {
 		t.Errorf("got the networks %v, want 198.51.100.0/24 and 2001:db8::1/128", far.Networks)
 	}
-	c.With(far.Key).Do("GET", "/auth/key/current", nil).Want(401)
+	c.WithKey(far.Key).Do("GET", "/auth/key/current", nil).Want(401)
 	anna.Do("PATCH", path("/auth/key/%d", far.ID), `{"name": "far", "allowed_cidrs": ["192.0.2.0/24"]}`).Want(200)
-	near := c.With(far.Key)
+	near := c.WithKey(far.Key)
 	tag := near.Do("GET", "/auth/key/current", nil).Want(200).Header.Get("ETag")
 	if heir := createKey(near, `{"name": "heir"}`); strings.Join(heir.Networks, " ") != "192.0.2.0/24" {
 		t.Errorf("got a new key with the networks %v, want its maker's 192.0.2.0/24", heir.Networks)
@@ -68,7 +68,7 @@ func TestKeyUse(t *testing.T) {
 	testkit.Eventually(t, "the owner is told of a key that ends", func() bool {
 		mails := 0
 		for _, m := range s.System.Mails("anna@example.com") {
-			switch is := m.What.(type) {
+			switch is := m.Opened.(type) {
 			case mail.KeyExpires:
 				if mails++; is.Key != "ends soon" {
 					t.Fatalf("got a mail about %+v, want one about the key ends soon", is)
@@ -96,7 +96,7 @@ func TestRehash(t *testing.T) {
 			testkit.Must(t, s.DB.QueryRow(t.Context(), "SELECT password_hash FROM admin WHERE id = $1", id).Scan(&text))
 			return text
 		}
-		c.With("").Do("POST", "/auth/key", loginBody(kind, "one@example.com", "another one")).Want(401)
+		c.WithKey("").Do("POST", "/auth/key", loginBody(kind, "one@example.com", "another one")).Want(401)
 		if got := stored(); got != hash {
 			t.Errorf("a wrong password is hashed again: got %s, want %s", got, hash)
 		}

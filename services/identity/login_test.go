@@ -20,7 +20,7 @@ const current = "/auth/key/current"
 func TestLogin(t *testing.T) {
 	t.Parallel()
 	s, c := newFixture(t)
-	anonymous := c.With("")
+	anonymous := c.WithKey("")
 	for _, kind := range []string{"admin", "client"} {
 		email := "one@" + kind + ".example.com"
 		id := s.newPerson(kind, email)
@@ -44,9 +44,9 @@ func TestLogin(t *testing.T) {
 			t.Errorf("the renewed session: got %+v, want another value of %d", renewed, first.ID)
 		}
 		for _, key := range []string{first.Key, renewed.Key} {
-			c.With(key).Do("GET", current, nil).Want(200)
+			c.WithKey(key).Do("GET", current, nil).Want(200)
 		}
-		c.With(renewed.Key).Do("POST", "/auth/key", `[]`).Want(200)
+		c.WithKey(renewed.Key).Do("POST", "/auth/key", `[]`).Want(200)
 		latest := testkit.Decode[keys.APIKey](signedIn.Do("POST", "/auth/key", `{"isWrapped": true}`).Want(200))
 		signedIn.Do("PATCH", path("/auth/key/%d", first.ID), `{"name": "mine"}`).Want(403)
 		lasting := testkit.Decode[keys.APIKey](signedIn.Do("POST", "/auth/key", `{"name": "lasting"}`).Want(200))
@@ -55,9 +55,9 @@ func TestLogin(t *testing.T) {
 		}
 
 		// All values of a session end together.
-		c.With(latest.Key).Do("DELETE", current, nil).Want(200)
+		c.WithKey(latest.Key).Do("DELETE", current, nil).Want(200)
 		for _, key := range []string{first.Key, renewed.Key, latest.Key} {
-			c.With(key).Do("GET", current, nil).Want(401)
+			c.WithKey(key).Do("GET", current, nil).Want(401)
 		}
 		other.Do("GET", current, nil).Want(200)
 		_, third := signIn(t, c, loginBody(kind, email, password))
@@ -80,7 +80,7 @@ func TestLogin(t *testing.T) {
 		change(`{"password": "another long walk"}`, func(a *credentials.Account) { a.Version++ })
 		fifth.Do("GET", current, nil).Want(401)
 		other.Do("GET", current, nil).Want(401)
-		c.With(lasting.Key).Do("GET", current, nil).Want(200)
+		c.WithKey(lasting.Key).Do("GET", current, nil).Want(200)
 		currentPassword := password
 		if kind == "admin" {
 			anonymous.Do("POST", "/auth/key", loginBody(kind, email, password)).Want(401)
@@ -120,7 +120,7 @@ func TestLoginWhileClientsIsAway(t *testing.T) {
 	s.newPerson("client", "ben@example.com")
 	s.newPerson("admin", "anna@example.com")
 	s.Clients.SetAway(true)
-	c.With("").Do("POST", "/auth/key", loginBody("client", "ben@example.com", password)).Want(503)
+	c.WithKey("").Do("POST", "/auth/key", loginBody("client", "ben@example.com", password)).Want(503)
 	signIn(t, c, loginBody("admin", "anna@example.com", password))
 	s.Clients.SetAway(false)
 	signIn(t, c, loginBody("client", "ben@example.com", password))
@@ -145,7 +145,7 @@ func TestLoginAnswersAlike(t *testing.T) {
 	var texts []string
 	for _, kind := range []string{"admin", "client"} {
 		for email, tried := range map[string]string{"right": "wrong", "none": "", "off": password, "unknown": password} {
-			response := c.With("").Do("POST", "/auth/key", loginBody(kind, email+"@"+kind, tried)).Want(401)
+			response := c.WithKey("").Do("POST", "/auth/key", loginBody(kind, email+"@"+kind, tried)).Want(401)
 			texts = append(texts, response.Text)
 		}
 	}
@@ -172,7 +172,7 @@ func TestLockedOut(t *testing.T) {
 		var all sync.WaitGroup
 		for range 32 {
 			all.Go(func() {
-				switch response := c.With("").Do("POST", "/auth/key", loginBody("client", name, "wrong")); response.Status {
+				switch response := c.WithKey("").Do("POST", "/auth/key", loginBody("client", name, "wrong")); response.Status {
 				case 401:
 					compared.Add(1)
 				case 429:
@@ -187,7 +187,7 @@ func TestLockedOut(t *testing.T) {
 			t.Errorf("guesses at %s: got %d compared and %d locked out, want 5 and 27", name, compared.Load(), locked.Load())
 		}
 	}
-	c.With("").Do("POST", "/auth/key", loginBody("client", "ben@example.com", password)).Want(429)
+	c.WithKey("").Do("POST", "/auth/key", loginBody("client", "ben@example.com", password)).Want(429)
 }
 
 // A session that acts for a client writes no credentials, and ends with the key that it was made with.
@@ -196,14 +196,14 @@ func TestActing(t *testing.T) {
 	s, c := newFixture(t)
 	ben := path("/client/%d", s.newPerson("client", "ben@example.com"))
 	few, fewKey := newAdmin(t, c, "few", `{"users": {"clients": {"read": true}}}`)
-	act := func(c *testkit.Client, owner string) *testkit.Answer {
+	act := func(c *testkit.Client, owner string) *testkit.Response {
 		return c.Do("POST", "/auth/key", map[string]any{"owner": map[string]any{"url": owner}})
 	}
 	act(fewKey, ben).Want(403)
 	act(c, "/client/999").WantErrors("/owner/url", "not_found")
 	act(c, path("/admin/%d", few)).Want(403)
 	maker := testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", `{"name": "maker"}`).Want(200))
-	as := c.With(testkit.Decode[keys.APIKey](act(c.With(maker.Key), ben).Want(200)).Key)
+	as := c.WithKey(testkit.Decode[keys.APIKey](act(c.WithKey(maker.Key), ben).Want(200)).Key)
 	as.Do("GET", current, nil).Want(200)
 	as.Do("POST", "/auth/key", `{"name": "mine"}`).Want(403)
 	act(as, ben).Want(403)
@@ -218,7 +218,7 @@ func TestActing(t *testing.T) {
 	s.wantRecords("auth.session.began", 1)
 	c.Do("DELETE", path("/auth/key/%d", maker.ID), nil).Want(200)
 	as.Do("GET", current, nil).Want(401)
-	c.With(renewed.Key).Do("GET", current, nil).Want(401)
+	c.WithKey(renewed.Key).Do("GET", current, nil).Want(401)
 }
 
 // Sessions last as long as the settings say, and what has ended is deleted.
@@ -235,7 +235,7 @@ func TestSessionsEnd(t *testing.T) {
 	_, own := signIn(t, c, loginBody("admin", "anna@example.com", password))
 	testkit.Eventually(t, "a renewed session lasts ten minutes", func() bool {
 		renewed := testkit.Decode[keys.APIKey](own.Do("POST", "/auth/key", `{}`).Want(200))
-		own = c.With(renewed.Key)
+		own = c.WithKey(renewed.Key)
 		return time.Until(renewed.ExpiresAt.Time) < 11*time.Minute
 	})
 	for range 60 { // more than an account may have

@@ -222,7 +222,7 @@ func (b *browser) begin(claims map[string]any) string {
 	return b.visit(page.URL)
 }
 
-func (b *browser) exchange(code string) *testkit.Answer {
+func (b *browser) exchange(code string) *testkit.Response {
 	return b.anonymous.Do("POST", "/auth/sso", map[string]any{"code": code, "verifier": b.verifier})
 }
 
@@ -280,7 +280,7 @@ func TestOpenID(t *testing.T) {
 			t.Errorf("%s: got %d %s, want 422 that names the member", member, response.Status, response.Text)
 		}
 	}
-	b := &browser{fakeProvider: at, anonymous: c.With(""), provider: created.ID()}
+	b := &browser{fakeProvider: at, anonymous: c.WithKey(""), provider: created.ID()}
 	testkit.Eventually(t, "identity knows where the panel is", func() bool { return c.Do("GET", "/auth/sso", nil).Status == 200 })
 	if choices := b.anonymous.Do("GET", "/auth/openid", nil).
 		Want(200).
@@ -297,7 +297,7 @@ func TestOpenID(t *testing.T) {
 		b.anonymous.Do("GET", b.begin(claims), nil).WantDetail(401, notSignedIn)
 	}
 	key := b.signIn(personClaims("anna", "Anna@corp.example"))
-	signedIn := c.With(key.Key)
+	signedIn := c.WithKey(key.Key)
 	if key.Owner.ID != anna || key.Name != "Session" {
 		t.Errorf("got %+v, want a session of administrator %d", key, anna)
 	}
@@ -367,7 +367,7 @@ func TestOpenID(t *testing.T) {
 
 	// However many come at once, each step works once.
 	back = b.begin(personClaims("anna", ""))
-	var link atomic.Pointer[testkit.Answer]
+	var link atomic.Pointer[testkit.Response]
 	once(t, "a callback", func() int {
 		response := b.anonymous.Do("GET", back, nil)
 		if response.Status == 200 {
@@ -382,8 +382,8 @@ func TestOpenID(t *testing.T) {
 	c.Do("PATCH", provider, `{"makes_admins": true, "permissions": ["network.groups read"]}`).Want(200)
 	b.anonymous.Do("GET", b.begin(personClaims("eve", "eve@other.example")), nil).WantDetail(401, notSignedIn)
 	ben := b.signIn(personClaims("ben", "ben@corp.example"))
-	c.With(ben.Key).Do("GET", "/-/holds/network.groups", nil).Want(200)
-	c.With(ben.Key).Do("GET", "/-/holds/network.switches", nil).Want(403)
+	c.WithKey(ben.Key).Do("GET", "/-/holds/network.groups", nil).Want(200)
+	c.WithKey(ben.Key).Do("GET", "/-/holds/network.switches", nil).Want(403)
 	if record := testkit.Decode[admin.Admin](
 		c.Do("GET", ben.Owner.URL, nil).Want(200),
 	); record.Email != "ben@corp.example" ||

@@ -278,7 +278,7 @@ func TestPasskeys(t *testing.T) {
 			len(v.Auths) != 2 {
 			t.Errorf("got the options %+v, want two keys of example.com and two authenticators", asked)
 		}
-		anonymous := c.With("")
+		anonymous := c.WithKey("")
 		anonymous.Do("PATCH", codePath(v), map[string]any{"credential": spare.sign(v.Code.Options)}).Want(401)
 		anonymous.Do("PATCH", codePath(v), map[string]any{"token": invalidToken, "challenge": v.Challenge}).WantErrors("/token", "wrong")
 		answer := spare.altered(func(d *device) { d.handle = options.User.ID }).sign(v.Code.Options)
@@ -294,7 +294,7 @@ func TestPasskeys(t *testing.T) {
 		completeLogin(t, c, v, verified.RecoveryCodes[0])
 
 		// Removing the last one takes a confirmation.
-		in := c.With(key.Key).For(t)
+		in := c.WithKey(key.Key).WithT(t)
 		in.Do("PATCH", second, `{"name": "green key"}`).Want(200)
 		in.Do("DELETE", second, nil).Want(200)
 		testkit.Execute(t, s.DB, "UPDATE verify_code SET confirmed_at = confirmed_at - interval '11 minutes'")
@@ -378,7 +378,7 @@ func TestInvalidPasskeys(t *testing.T) {
 	alterations["a counter that is gone"] = func(d *device) { d.counter = 0 }
 	for name, alter := range alterations {
 		v := beginLogin(t, c, login)
-		response := c.With("").Do("PATCH", codePath(v), loginAnswer(v, key.altered(alter).sign(v.Code.Options)))
+		response := c.WithKey("").Do("PATCH", codePath(v), loginAnswer(v, key.altered(alter).sign(v.Code.Options)))
 		if response.WantErrors("/credential", "wrong"); strings.Contains(response.Text, "ip_") {
 			t.Errorf("%s: got %s, want no key", name, response.Text)
 		}
@@ -386,19 +386,19 @@ func TestInvalidPasskeys(t *testing.T) {
 	}
 	// What is asked of one is not answered by another, and what is asked of one login not in another.
 	v, w := beginLogin(t, c, login), beginLogin(t, c, loginBody("client", "eve@example.com", password))
-	c.With("").Do("PATCH", codePath(w), loginAnswer(w, key.sign(v.Code.Options))).WantErrors("/credential", "wrong")
-	c.With("").Do("PATCH", codePath(v), loginAnswer(w, key.sign(v.Code.Options))).Want(401)
-	c.With("").
+	c.WithKey("").Do("PATCH", codePath(w), loginAnswer(w, key.sign(v.Code.Options))).WantErrors("/credential", "wrong")
+	c.WithKey("").Do("PATCH", codePath(v), loginAnswer(w, key.sign(v.Code.Options))).Want(401)
+	c.WithKey("").
 		Do(
 			"PATCH", codePath(v),
 			map[string]any{"challenge": v.Challenge, "credential": map[string]any{"type": "public-key", "id": strings.Repeat("A", 1401)}},
 		).
 		WantErrors("/credential/id", "too_long")
-	c.With("").Do("PATCH", codePath(v), loginAnswer(v, key.sign(v.Code.Options))).Want(200)
+	c.WithKey("").Do("PATCH", codePath(v), loginAnswer(v, key.sign(v.Code.Options))).Want(200)
 	// A changed password ends what was asked for before.
 	v = beginLogin(t, c, login)
 	s.editClient(ben, func(a *credentials.Account) { a.Version++ })
-	c.With("").Do("PATCH", codePath(v), loginAnswer(v, key.sign(v.Code.Options))).WantErrors("/token", "expired")
+	c.WithKey("").Do("PATCH", codePath(v), loginAnswer(v, key.sign(v.Code.Options))).WantErrors("/token", "expired")
 	var log string
 	testkit.Must(
 		t,
@@ -448,7 +448,7 @@ func TestPasskeyCountsOnce(t *testing.T) {
 			t.Errorf("answers with one new key: got %d accepted, want 1", n)
 		}
 		v := beginLogin(t, c, login)
-		if n := once(c.With(""), codePath(v), loginAnswer(v, key.sign(v.Code.Options))); n != 1 {
+		if n := once(c.WithKey(""), codePath(v), loginAnswer(v, key.sign(v.Code.Options))); n != 1 {
 			t.Errorf("answers with one signature: got %d signed in, want 1", n)
 		}
 		confirmWith(session, at, key)
@@ -477,8 +477,8 @@ func TestPasskeyAlgorithms(t *testing.T) {
 		register(t, session, right, name)
 		v := beginLogin(t, c, login)
 		otherKey := newDevice(t).altered(func(d *device) { d.id = right.id })
-		c.With("").Do("PATCH", codePath(v), loginAnswer(v, otherKey.sign(v.Code.Options))).WantErrors("/credential", "wrong")
-		c.With("").Do("PATCH", codePath(v), loginAnswer(v, right.sign(v.Code.Options))).Want(200)
+		c.WithKey("").Do("PATCH", codePath(v), loginAnswer(v, otherKey.sign(v.Code.Options))).WantErrors("/credential", "wrong")
+		c.WithKey("").Do("PATCH", codePath(v), loginAnswer(v, right.sign(v.Code.Options))).Want(200)
 	}
 }
 
@@ -497,9 +497,9 @@ func TestPasskeysVerifyUsers(t *testing.T) {
 		v = beginLogin(t, c, login)
 		return read[requestOptions](t, v.Code.Options).UserVerification == "required"
 	})
-	c.With("").Do("PATCH", codePath(v), loginAnswer(v, touched.sign(v.Code.Options))).WantErrors("/credential", "wrong")
+	c.WithKey("").Do("PATCH", codePath(v), loginAnswer(v, touched.sign(v.Code.Options))).WantErrors("/credential", "wrong")
 	unlocked := touched.altered(func(d *device) { d.flags |= flagUser })
-	c.With("").Do("PATCH", codePath(v), loginAnswer(v, unlocked.sign(v.Code.Options))).Want(200)
+	c.WithKey("").Do("PATCH", codePath(v), loginAnswer(v, unlocked.sign(v.Code.Options))).Want(200)
 	confirmWith(session, at, unlocked)
 	second, options := newPasskey(t, session, "second")
 	if options.Selection.UserVerification != "required" {
@@ -535,7 +535,7 @@ func TestNoPasskeys(t *testing.T) {
 	if v.Code.Auth.ID != earlier || v.Code.Options != nil {
 		t.Errorf("got %+v, want a code of authenticator %d without options", v, earlier)
 	}
-	c.With("").
+	c.WithKey("").
 		Do("PATCH", codePath(v), loginAnswer(v, newDevice(t).answer("webauthn.get", "AAAA", newDevice(t).data(0), map[string]any{}))).
 		WantErrors("/credential", "wrong")
 	completeLogin(t, c, v, recovery[0])
@@ -554,7 +554,7 @@ func TestPasskeysOfOthers(t *testing.T) {
 		caller.Do("PATCH", at, newKeyBody(newDevice(t).create(options))).Want(want)
 		caller.Do("POST", at+"/code", `{}`).Want(403)
 	}
-	acting := c.With(
+	acting := c.WithKey(
 		testkit.Decode[login.GivenKey](
 			c.Do("POST", "/auth/key", map[string]any{"owner": map[string]any{"url": path("/client/%d", client)}}).Want(200),
 		).Key,

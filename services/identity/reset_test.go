@@ -23,7 +23,7 @@ func (s *fixture) links(address string) (all []*url.URL) {
 	s.t.Helper()
 	for _, m := range s.System.Mails(address) {
 		var link secret.String
-		switch is := m.What.(type) {
+		switch is := m.Opened.(type) {
 		case mail.PasswordReset:
 			link = is.Link
 		case mail.ClientAccountCreated:
@@ -66,7 +66,7 @@ func TestPasswordReset(t *testing.T) {
 	s, c := newFixture(t)
 	s.setPanels()
 	testkit.Eventually(t, "the service knows where the panels are", func() bool { return c.Do("GET", "/auth/sso", nil).Status == 200 })
-	anonymous := c.With("")
+	anonymous := c.WithKey("")
 	for kind, panel := range map[string]string{"admin": "admin.example.com", "client": "panel.example.com"} {
 		email := "one@" + kind + ".example.com"
 		id := s.newPerson(kind, email)
@@ -93,7 +93,7 @@ func TestPasswordReset(t *testing.T) {
 		}
 		second := s.nextLink(email, 2)
 
-		choose := func(at *url.URL, token, password string) *testkit.Answer {
+		choose := func(at *url.URL, token, password string) *testkit.Response {
 			return anonymous.Do("PATCH", at.Path, map[string]any{"token": token, "password": password})
 		}
 		token := tokenOf(t, link)
@@ -119,13 +119,13 @@ func TestPasswordReset(t *testing.T) {
 			t.Errorf("uses of the link: got %d, want 1", n)
 		}
 		session.Do("GET", current, nil).Want(401)
-		c.With(lasting.Key).Do("GET", current, nil).Want(200)
+		c.WithKey(lasting.Key).Do("GET", current, nil).Want(200)
 		anonymous.Do("POST", "/auth/key", loginBody(kind, email, password)).Want(401)
 		signIn(t, c, loginBody(kind, email, newPassword))
 		choose(second, tokenOf(t, second), password).Want(404) // it ended with the first
 		testkit.Eventually(t, "the account is told", func() bool {
 			for _, m := range s.System.Mails(email) {
-				if is, ok := m.What.(mail.AccountChanged); ok && strings.Contains(strings.Join(is.Changes, " "), "all sessions ended") {
+				if is, ok := m.Opened.(mail.AccountChanged); ok && strings.Contains(strings.Join(is.Changes, " "), "all sessions ended") {
 					return true
 				}
 			}
@@ -137,7 +137,7 @@ func TestPasswordReset(t *testing.T) {
 		anonymous.Do("POST", "/auth/password-reset", ask).Want(200)
 		third := s.nextLink(email, before)
 		anonymous.Do("PATCH", third.Path, map[string]any{"token": tokenOf(t, third), "password": password, "keys": true}).Want(200)
-		c.With(lasting.Key).Do("GET", current, nil).Want(401)
+		c.WithKey(lasting.Key).Do("GET", current, nil).Want(401)
 		s.wantRecords(kind+".password-reset.used", 2)
 
 		// A disabled account's link is over.
@@ -169,7 +169,7 @@ func TestResetHidesAccounts(t *testing.T) {
 		}
 		var texts []string
 		for _, name := range []string{"right", "disabled", "unknown"} {
-			response := c.With("").Do("POST", "/auth/password-reset", map[string]any{"type": kind, "email": name + "@" + kind}).Want(200)
+			response := c.WithKey("").Do("POST", "/auth/password-reset", map[string]any{"type": kind, "email": name + "@" + kind}).Want(200)
 			texts = append(texts, strings.ReplaceAll(response.Text, name, ""))
 		}
 		for _, text := range texts {
@@ -191,8 +191,8 @@ func TestWelcome(t *testing.T) {
 	early := testkit.Decode[keys.APIKey](
 		c.Do("POST", "/auth/key", map[string]any{"name": "early", "owner": map[string]any{"url": path("/client/%d", id)}}).Want(200),
 	)
-	verifiedApp(t, s, c.With(early.Key))
-	c.With("").Do("PATCH", link.Path, map[string]any{"token": tokenOf(t, link), "password": newPassword}).Want(200)
+	verifiedApp(t, s, c.WithKey(early.Key))
+	c.WithKey("").Do("PATCH", link.Path, map[string]any{"token": tokenOf(t, link), "password": newPassword}).Want(200)
 	if !s.Clients.Account(id).Claimed {
 		t.Error("after a used link: got an account that nobody has claimed, want it claimed")
 	}

@@ -123,7 +123,7 @@ func TestRestoredAccounts(t *testing.T) {
 	if !testkit.Decode[admin.Admin](c.Do("GET", path("/admin/%d", off), nil).Want(200)).Disabled {
 		t.Error("a disabled admin: got enabled, want disabled")
 	}
-	c.With("").Do("POST", "/auth/key", loginBody("admin", "words@example.com", password)).Want(401)
+	c.WithKey("").Do("POST", "/auth/key", loginBody("admin", "words@example.com", password)).Want(401)
 	set := testkit.Decode[principal.PermissionSet](c.Do("GET", path("/admin/%d/permission", few), nil).Want(200))
 	if !set.Network.Groups.Read || set.Network.Groups.Write {
 		t.Errorf("permissions: got %+v, want network.groups read alone", set.Network.Groups)

@@ -38,13 +38,13 @@ func TestSSO(t *testing.T) {
 	s, c := newFixture(t)
 	s.setPanels()
 	testkit.Eventually(t, "the service knows where the panels are", func() bool { return c.Do("GET", "/auth/sso", nil).Status == 200 })
-	anonymous := c.With("")
+	anonymous := c.WithKey("")
 	link := func(c *testkit.Client, query string) session.SSOLink {
 		t.Helper()
 		return testkit.Decode[session.SSOLink](c.Do("GET", "/auth/sso"+query, nil).Want(200))
 	}
 	key := testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", `{"name": "billing"}`).Want(200))
-	billing := c.With(key.Key)
+	billing := c.WithKey(key.Key)
 	self := path("/client/%d", s.newPerson("client", "mine@example.com"))
 	other := s.newPerson("client", "theirs@example.com")
 
@@ -90,7 +90,7 @@ func TestSSO(t *testing.T) {
 	if done.Load() != 1 || began.Owner.URL != self {
 		t.Fatalf("got %d sign-ins with the code, for %+v, want 1 for %s", done.Load(), began.Owner, self)
 	}
-	as := c.With(began.Key)
+	as := c.WithKey(began.Key)
 	as.Do("GET", current, nil).Want(200)
 	as.Do("POST", "/auth/key", `{"name": "x"}`).Want(403)
 	as.Do("GET", "/auth/sso", nil).Want(403)
@@ -104,7 +104,7 @@ func TestSSO(t *testing.T) {
 	few.Do("GET", "/auth/sso?owner=/admin/1", nil).Want(403)
 	s.System.SetIntegration(1, "shop")
 	shop := testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", `{"name": "shop", "owner": {"url": "/integration/1"}}`).Want(200))
-	c.With(shop.Key).Do("GET", "/auth/sso", nil).Want(422)
+	c.WithKey(shop.Key).Do("GET", "/auth/sso", nil).Want(422)
 	billing.Do("GET", "/auth/sso?owner=", nil).Want(400)
 	billing.Do("GET", "/auth/sso?owner=/client/999999", nil).Want(422)
 	for _, elsewhere := range []string{
@@ -135,10 +135,10 @@ func TestSSO(t *testing.T) {
 		t.Error("after a login: got an account that nobody has claimed, want it claimed")
 	}
 	own, kept := parseLink(t, link(signedIn, "").URL).Get("key"), parseLink(t, link(signedIn, "").URL).Get("key")
-	begun := c.With(testkit.Decode[keys.APIKey](anonymous.Do("POST", "/auth/sso", exchangeBody(own)).Want(200)).Key)
+	begun := c.WithKey(testkit.Decode[keys.APIKey](anonymous.Do("POST", "/auth/sso", exchangeBody(own)).Want(200)).Key)
 	begun.Do("GET", current, nil).Want(200)
 	s.editClient(other, func(a *credentials.Account) { a.Version++ })
 	begun.Do("GET", current, nil).Want(401)
 	late := testkit.Decode[keys.APIKey](anonymous.Do("POST", "/auth/sso", exchangeBody(kept)).Want(200))
-	c.With(late.Key).Do("GET", current, nil).Want(401)
+	c.WithKey(late.Key).Do("GET", current, nil).Want(401)
 }

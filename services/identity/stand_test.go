@@ -57,7 +57,7 @@ func newFixtureWith(t *testing.T, settings service.Settings) (*fixture, *testkit
 	if err != nil || !created {
 		t.Fatalf("the first admin: got %t, %v, want true", created, err)
 	}
-	return s, testkit.NewClient(t, http.HandlerFunc(s.serve)).With(key.Reveal())
+	return s, testkit.NewClient(t, http.HandlerFunc(s.serve)).WithKey(key.Reveal())
 }
 
 // serve calls the service as the gateway does. The path
@@ -182,7 +182,7 @@ func newAdmin(t *testing.T, c *testkit.Client, username, permissions string) (id
 	id = c.Do("POST", "/admin", map[string]any{"username": username, "email": username + "@example.com", "password": ""}).Want(200).ID()
 	c.Do("PATCH", path("/admin/%d/permission", id), permissions).Want(200)
 	key := c.Do("POST", "/auth/key", map[string]any{"name": "test", "owner": map[string]any{"url": path("/admin/%d", id)}}).Want(200)
-	return id, c.With(testkit.Decode[keys.APIKey](key).Key)
+	return id, c.WithKey(testkit.Decode[keys.APIKey](key).Key)
 }
 
 func loginBody(kind, email, password string) string {
@@ -192,11 +192,11 @@ func loginBody(kind, email, password string) string {
 // signIn begins a session.
 func signIn(t *testing.T, c *testkit.Client, body string) (keys.APIKey, *testkit.Client) {
 	t.Helper()
-	key := testkit.Decode[keys.APIKey](c.With("").For(t).Do("POST", "/auth/key", body).Want(200))
+	key := testkit.Decode[keys.APIKey](c.WithKey("").WithT(t).Do("POST", "/auth/key", body).Want(200))
 	if key.Key == "" || key.Name != "Session" || key.ExpiresAt == nil {
 		t.Fatalf("got %+v, want a session that expires", key)
 	}
-	return key, c.With(key.Key).For(t)
+	return key, c.WithKey(key.Key).WithT(t)
 }
 
 // setPanels tells the service where the API and the panels are.

@@ -79,7 +79,7 @@ func verifiedApp(t *testing.T, s *fixture, c *testkit.Client) (app, []string) {
 // beginLogin is a login that takes a code.
 func beginLogin(t *testing.T, c *testkit.Client, body string) *mfa.LoginVerify {
 	t.Helper()
-	answer := testkit.Decode[login.GivenKey](c.With("").For(t).Do("POST", "/auth/key", body).Want(200))
+	answer := testkit.Decode[login.GivenKey](c.WithKey("").WithT(t).Do("POST", "/auth/key", body).Want(200))
 	if answer.Key != "" || answer.ID != 0 || answer.Verify == nil || answer.Verify.Challenge == "" {
 		t.Fatalf("got %+v, want a challenge and no key", answer)
 	}
@@ -94,12 +94,12 @@ func codePath(v *mfa.LoginVerify) string {
 func completeLogin(t *testing.T, c *testkit.Client, v *mfa.LoginVerify, token string) (keys.APIKey, *testkit.Client) {
 	t.Helper()
 	key := testkit.Decode[mfa.ConfirmedKey](
-		c.With("").For(t).Do("PATCH", codePath(v), map[string]any{"token": token, "challenge": v.Challenge}).Want(200),
+		c.WithKey("").WithT(t).Do("PATCH", codePath(v), map[string]any{"token": token, "challenge": v.Challenge}).Want(200),
 	).Key
 	if key.Key == "" || key.Name != "Session" {
 		t.Fatalf("got %+v, want a session with its value", key)
 	}
-	return key, c.With(key.Key).For(t)
+	return key, c.WithKey(key.Key).WithT(t)
 }
 
 // invalidToken is a token that is not right, whatever is.
@@ -144,7 +144,7 @@ func TestTwoFactorLogin(t *testing.T) {
 		if v.Code.Auth.ID != a.id || v.Code.Auth.Method.Name != "totp" || len(v.Auths) != 1 {
 			t.Errorf("got %+v, want a totp code of authenticator %d alone", v, a.id)
 		}
-		anonymous := c.With("")
+		anonymous := c.WithKey("")
 		anonymous.Do("PATCH", codePath(v), map[string]any{"token": a.code()}).Want(401)
 		anonymous.Do("PATCH", codePath(v), map[string]any{"token": a.code(), "challenge": v.Challenge + "x"}).Want(401)
 		anonymous.Do("PATCH", codePath(v), map[string]any{"challenge": v.Challenge}).WantErrors("/token", "required")
@@ -213,7 +213,7 @@ func TestCodeCountsOnce(t *testing.T) {
 		for i := range 32 {
 			v := logins[i%len(logins)]
 			all.Go(func() {
-				switch response := c.With("").Do("PATCH", codePath(v), map[string]any{"token": token, "challenge": v.Challenge}); response.Status {
+				switch response := c.WithKey("").Do("PATCH", codePath(v), map[string]any{"token": token, "challenge": v.Challenge}); response.Status {
 				case 200:
 					in.Add(1)
 				case 422, 429:
@@ -257,8 +257,8 @@ func TestGuessingCodes(t *testing.T) {
 	login := loginBody("client", "ben@example.com", password)
 	_, session := signIn(t, c, login)
 	a, _ := verifiedApp(t, s, session)
-	guess := func(v *mfa.LoginVerify, token string) *testkit.Answer {
-		return c.With("").Do("PATCH", codePath(v), map[string]any{"token": token, "challenge": v.Challenge})
+	guess := func(v *mfa.LoginVerify, token string) *testkit.Response {
+		return c.WithKey("").Do("PATCH", codePath(v), map[string]any{"token": token, "challenge": v.Challenge})
 	}
 	wrongs := 0
 	for range lockout.OfCodes / 5 {
@@ -341,23 +341,25 @@ func TestSecondFactorPermissions(t *testing.T) {
 
 	// An integration has none. A session that acts for a client writes none.
 	s.System.SetIntegration(1, "shop")
-	shopClient := c.With(
+	shopClient := c.WithKey(
 		testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", `{"name": "shop", "owner": {"url": "/integration/1"}}`).Want(200)).Key,
 	)
 	shopClient.Do("POST", "/auth/verify/auth", `{"method": 1}`).Want(403)
 	shopClient.Do("DELETE", of["ben"].path(), nil).Want(404)
 	shopClient.Do("DELETE", path("/client/%d/verify", client), nil).Want(403)
-	acting := c.With(
+	acting := c.WithKey(
 		testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", path(`{"owner": {"url": "/client/%d"}}`, client)).Want(200)).Key,
 	)
 	acting.Do("GET", of["ben"].path(), nil).Want(200)
-	for _, refused := range []*testkit.Answer{acting.Do("POST", "/auth/verify/auth", `{"method": 1}`), acting.Do("POST", of["ben"].path()+"/code", `{}`), acting.Do("DELETE", of["ben"].path(), nil),
+	for _, refused := range []*testkit.Response{acting.Do("POST", "/auth/verify/auth", `{"method": 1}`), acting.Do("POST", of["ben"].path()+"/code", `{}`), acting.Do("DELETE", of["ben"].path(), nil),
 		acting.Do("PATCH", of["ben"].path(), `{"verified": false}`), acting.Do("POST", "/auth/verify/recovery", nil)} {
 		refused.Want(403)
 	}
 
 	// A key that is bound to less than its owner holds writes none of his.
-	bound := c.With(testkit.Decode[keys.APIKey](annaClient.Do("POST", "/auth/key", keyBody(newAdminID(t, c, "lifted", `{}`))).Want(200)).Key)
+	bound := c.WithKey(
+		testkit.Decode[keys.APIKey](annaClient.Do("POST", "/auth/key", keyBody(newAdminID(t, c, "lifted", `{}`))).Want(200)).Key,
+	)
 	bound.Do("POST", "/auth/verify/auth", `{"method": 1}`).Want(200)
 	c.Do("PATCH", path("/admin/%d/permission", ownerID(t, bound)), `{"network": {"groups": {"read": true}}}`).Want(200)
 	bound.Do("POST", "/auth/verify/auth", `{"method": 1}`).WantDetail(403, "The account holds what the key lacks: network.groups read.")
@@ -407,7 +409,7 @@ func TestOpenCodes(t *testing.T) {
 	var all sync.WaitGroup
 	for range lockout.OfNameFromAddress {
 		all.Go(func() {
-			switch response := c.With("").Do("POST", "/auth/key", loginBody("admin", "often@example.com", password)); response.Status {
+			switch response := c.WithKey("").Do("POST", "/auth/key", loginBody("admin", "often@example.com", password)); response.Status {
 			case 200:
 				asked.Add(1)
 			case 429:
@@ -431,7 +433,7 @@ func (s *fixture) mailedCode(address string, n int) string {
 	testkit.Eventually(s.t, "a code is mailed to "+address, func() bool {
 		codes = nil
 		for _, m := range s.System.Mails(address) {
-			if is, ok := m.What.(mail.TwoFactorCode); ok {
+			if is, ok := m.Opened.(mail.TwoFactorCode); ok {
 				codes = append(codes, is.Code.Reveal())
 			}
 		}
@@ -457,7 +459,7 @@ func TestCodesByMail(t *testing.T) {
 	v = beginLogin(t, c, body)
 	code := s.mailedCode("ben@example.com", 2)
 	s.editClient(id, func(a *credentials.Account) { a.Version++ })
-	c.With("").Do("PATCH", codePath(v), map[string]any{"token": code, "challenge": v.Challenge}).WantErrors("/token", "expired")
+	c.WithKey("").Do("PATCH", codePath(v), map[string]any{"token": code, "challenge": v.Challenge}).WantErrors("/token", "expired")
 	own.Do("GET", current, nil).Want(401)
 	_, own = completeLogin(t, c, beginLogin(t, c, body), s.mailedCode("ben@example.com", 3))
 
@@ -488,7 +490,7 @@ func TestCodesByMail(t *testing.T) {
 		t.Errorf("got %+v, want a code by mail of authenticator %d", v, auth.ID)
 	}
 	completeLogin(t, c, v, s.mailedCode("phone@example.com", 2))
-	c.With("").Do("POST", "/auth/key", strings.TrimSuffix(body, "}")+`, "auth": 999}`).WantErrors("/auth", "not_found")
+	c.WithKey("").Do("POST", "/auth/key", strings.TrimSuffix(body, "}")+`, "auth": 999}`).WantErrors("/auth", "not_found")
 }
 
 // Where the setting says so, an admin without a second factor is mailed a code.
@@ -498,7 +500,9 @@ func TestAdminsMustHaveSecondFactors(t *testing.T) {
 	s.newPerson("admin", "anna@example.com")
 	s.System.SetSetting("security.verify_admins", "1")
 	testkit.Eventually(t, "a login takes a code", func() bool {
-		answer := testkit.Decode[login.GivenKey](c.With("").Do("POST", "/auth/key", loginBody("admin", "anna@example.com", password)).Want(200))
+		answer := testkit.Decode[login.GivenKey](
+			c.WithKey("").Do("POST", "/auth/key", loginBody("admin", "anna@example.com", password)).Want(200),
+		)
 		return answer.Verify != nil && answer.Verify.Code.Auth.ID == 0
 	})
 	s.mailedCode("anna@example.com", 1)

@@ -78,7 +78,7 @@ func (s *Service) allocations() []rest.Route {
 			Name:      "allocateIPEntities",
 			Summary:   "Assign free IP entities of an IP group to a client",
 			Extension: true,
-			Effect:    rest.Effect{Logs: rest.LogsEach, Again: rest.AgainAnother},
+			Effect:    rest.Effect{Logs: rest.LogsEach, Retry: rest.RetryRepeats},
 			Example:   `{"count": 1, "owner": {"id": 1}}`,
 			Do:        s.allocate,
 		},
@@ -89,7 +89,7 @@ func (s *Service) allocations() []rest.Route {
 			Name:      "releaseIPEntity",
 			Summary:   "Take an IP entity back from its client",
 			Extension: true,
-			Effect:    rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: "/entity/{entity_id}"},
+			Effect:    rest.Effect{Logs: rest.LogsItem, Retry: rest.RetrySafe, ViewPath: "/entity/{entity_id}"},
 			Do:        release,
 		},
 	}

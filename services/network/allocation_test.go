@@ -18,7 +18,7 @@ import (
 const acme = `"owner": {"id": 17, "server": {"id": 4, "name": "fra1-s4"}}`
 
 // fullIPs are the addresses of the entities in an answer.
-func fullIPs(a *testkit.Answer) []string {
+func fullIPs(a *testkit.Response) []string {
 	all := []string{}
 	for _, e := range testkit.Decode[[]network.IPEntity](a.Want(200)) {
 		all = append(all, e.FullIP)
@@ -37,7 +37,7 @@ func TestAllocate(t *testing.T) {
 	} {
 		c.Do("POST", "/entity", `{"group": 1, `+e+`}`).Want(200)
 	}
-	allocate := func(body string) *testkit.Answer { return c.Do("POST", "/group/1/allocate", body) }
+	allocate := func(body string) *testkit.Response { return c.Do("POST", "/group/1/allocate", body) }
 
 	first := allocate(`{` + acme + `}`)
 	if got := testkit.Decode[[]network.IPEntity](
@@ -312,7 +312,7 @@ func TestExhaustionIsCertain(t *testing.T) {
 		"an edit": "SELECT 1 FROM ip_entity FOR UPDATE",
 	} {
 		for _, giveBack := range []bool{true, false} {
-			asked := make(chan *testkit.Answer, 1)
+			asked := make(chan *testkit.Response, 1)
 			err := db.InTx(t.Context(), func(tx *pg.Tx) error {
 				tx.Unrecorded("a test")
 				for _, statement := range []string{"SET LOCAL idle_in_transaction_session_timeout = 0", others} {

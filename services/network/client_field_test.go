@@ -31,8 +31,8 @@ func TestFieldsOfClients(t *testing.T) {
 	}
 
 	// They belong to who holds users.clients.
-	shop := c.As(testkit.Holder(principal.Grant(permission.UsersClients, permission.Read)))
-	other := c.As(testkit.Holder(
+	shop := c.As(testkit.AdminWith(principal.Grant(permission.UsersClients, permission.Read)))
+	other := c.As(testkit.AdminWith(
 		principal.Grant(permission.NetworkEntities, permission.Read) | principal.Grant(permission.NetworkEntities, permission.Write)))
 	shop.Do("GET", of, nil).Want(200)
 	shop.Do("PATCH", at, `{"value": "tin"}`).WantDetail(http.StatusForbidden, "The key lacks users.clients write.")

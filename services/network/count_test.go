@@ -25,7 +25,7 @@ func TestCountsStayExact(t *testing.T) {
 	service := network.New(db, box, agreeing{})
 	c := testkit.NewClient(
 		t,
-		testkit.As(rest.NewHandler(network.Name, db, slog.New(slog.DiscardHandler), service.Routes()), testkit.Holder(principal.All)),
+		testkit.As(rest.NewHandler(network.Name, db, slog.New(slog.DiscardHandler), service.Routes()), testkit.AdminWith(principal.All)),
 	)
 	for _, name := range []string{"here", "there", "busy", "busier", "never used"} {
 		c.Do("POST", "/group", map[string]any{"name": name}).Want(200)

@@ -56,7 +56,7 @@ func TestCSVTwins(t *testing.T) {
 	c := newClient(t)
 	c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
 	c.Do("POST", "/entity", `{"group": 1, "address": "192.0.2.9"}`).Want(200)
-	post := func(rows string) *testkit.Answer {
+	post := func(rows string) *testkit.Response {
 		return c.Do("POST", "/entity", "group.id,address\n"+rows, "Content-Type", "text/csv")
 	}
 	post("1,192.0.2.1\n1,192.0.2.2\n1,192.0.2.0/29\n").WantDetail(problem.Invalid, "4/v4/address is in conflict with line 2 (line 4).")

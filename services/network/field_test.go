@@ -137,7 +137,7 @@ func TestFieldValueGuards(t *testing.T) {
 	db := newDatabase(t)
 	handler := rest.NewHandler(network.Name, db, slog.New(slog.NewTextHandler(t.Output(), nil)), network.New(db, box, agreeing{}).Routes())
 	client := func(grants principal.Grants) *testkit.Client {
-		return testkit.NewClient(t, testkit.As(handler, testkit.Holder(grants)))
+		return testkit.NewClient(t, testkit.As(handler, testkit.AdminWith(grants)))
 	}
 	all := client(principal.All)
 	for n, target := range []struct {

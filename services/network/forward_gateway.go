@@ -28,8 +28,8 @@ type ForwardGateway struct {
 type forwardGatewayBody struct {
 	Name      string         `json:"name" db:"name" required:"create" example:"fra1-nat1"`
 	Hostname  string         `json:"hostname" db:"hostname" required:"create" example:"nat1.fra1.example.net" doc:"a name or an address"`
-	APIKey    *secret.String `json:"api_key" db:"api_key" also:"apikey" required:"create" example:"what the gateway asks of its callers" doc:"kept sealed and never shown; on edit, empty: unchanged"`
-	PortLimit string         `json:"port_limit" db:"port_limit" also:"port limit" required:"create" pattern:"^[1-9][0-9]{0,4}(-[1-9][0-9]{0,4})?$" example:"20000-29999" doc:"how many ports it forwards (100), or which (20000-29999)"`
+	APIKey    *secret.String `json:"api_key" db:"api_key" alias:"apikey" required:"create" example:"what the gateway asks of its callers" doc:"kept sealed and never shown; on edit, empty: unchanged"`
+	PortLimit string         `json:"port_limit" db:"port_limit" alias:"port limit" required:"create" pattern:"^[1-9][0-9]{0,4}(-[1-9][0-9]{0,4})?$" example:"20000-29999" doc:"how many ports it forwards (100), or which (20000-29999)"`
 	Groups    []rest.RefID   `json:"groups" db:"group_ids"`
 }
 
@@ -58,11 +58,11 @@ func (s *Service) forwardGateways() []rest.Route {
 	return rest.Resource[ForwardGateway, forwardGatewayBody]{
 		Path: "/forward/gateway", ID: "gateway_id", Noun: "forwarding gateway",
 		Guard: guard.Has(permission.NetworkForward), Table: "forward_gateway", View: "forward_gateway_view", Box: s.box,
-		Again: rest.AgainRefused, Edited: `{"name": "fra1-nat2", "port_limit": "30000-39999"}`,
+		Retry: rest.RetryRefused, EditExample: `{"name": "fra1-nat2", "port_limit": "30000-39999"}`,
 		Check: func(_ context.Context, _ *pg.Tx, _ int64, before, body *forwardGatewayBody) error {
 			return remote.KeyAgain(before != nil && body.Hostname != before.Hostname, body.APIKey, "/api_key")
 		},
-		By: rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name", "hostname": "hostname"},
+		List: rest.ListOptions{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name", "hostname": "hostname"},
 			Filters: map[string]string{"name": "name", "hostname": "hostname", "group_id": "group_ids"}},
 	}.Routes()
 }

@@ -27,7 +27,7 @@ func (s *Service) forwardTypes() []rest.Route {
 			Name:    "listForwardingTypes",
 			Summary: "List forwarding types",
 			View:    "forward_type",
-			By:      rest.By{Search: rest.SearchIn("search"), Filters: map[string]string{"slug": "slug"}},
+			Options: rest.ListOptions{Search: rest.SearchIn("search"), Filters: map[string]string{"slug": "slug"}},
 		},
 		rest.Read[rest.Item, ForwardType]{
 			Path:    "/forward/type/{type_id}",

@@ -91,7 +91,7 @@ type V6 struct {
 
 type ipEntityBody struct {
 	Group     rest.RefID `json:"group" db:"group_id" required:"create" example:"1"`
-	Nickname  *string    `json:"nickname" db:"nickname" also:"name" example:"rack 12"`
+	Nickname  *string    `json:"nickname" db:"nickname" alias:"name" example:"rack 12"`
 	BillingID *string    `json:"billing_id" db:"billing_id" example:"IP-1042"`
 	VLAN      *int32     `json:"vlan" db:"vlan" min:"1" max:"4094" example:"100"`
 	FullIP    *fullIP    `json:"full_ip" doc:"address and range_end in one, or v6_address: 192.0.2.10, 192.0.2.10-192.0.2.20, 192.0.2.0/29 or 2001:db8::/64"`
@@ -104,16 +104,16 @@ type ipEntityBody struct {
 		} `json:"server" db:"server_"`
 	} `json:"owner" db:"owner_"`
 	V4 struct {
-		Address    *ipText `json:"address" db:"address" also:"address" example:"192.0.2.10" doc:"an address, the first of a range, or a prefix"`
+		Address    *ipText `json:"address" db:"address" alias:"address" example:"192.0.2.10" doc:"an address, the first of a range, or a prefix"`
 		Full       *fullV4 `json:"full" doc:"address and range_end in one: 192.0.2.10, 192.0.2.10-192.0.2.20 or 192.0.2.0/29"`
-		RangeEnd   *ipText `json:"range_end" db:"given_range_end" also:"range_end" format:"ipv4" doc:"the last address of a range" example:"192.0.2.20"`
-		Gateway    *ipText `json:"gateway" db:"gateway" also:"gateway" format:"ipv4" example:"192.0.2.1"`
-		SubnetMask *string `json:"subnet_mask" db:"given_mask" also:"subnet_mask" format:"ipv4" example:"255.255.255.0"`
+		RangeEnd   *ipText `json:"range_end" db:"given_range_end" alias:"range_end" format:"ipv4" doc:"the last address of a range" example:"192.0.2.20"`
+		Gateway    *ipText `json:"gateway" db:"gateway" alias:"gateway" format:"ipv4" example:"192.0.2.1"`
+		SubnetMask *string `json:"subnet_mask" db:"given_mask" alias:"subnet_mask" format:"ipv4" example:"255.255.255.0"`
 	} `json:"v4" db:"v4_"`
 	V6 struct {
-		Address  *ipText `json:"address" db:"address" also:"v6_address" doc:"an address or a prefix" example:"2001:db8:1::/64"`
+		Address  *ipText `json:"address" db:"address" alias:"v6_address" doc:"an address or a prefix" example:"2001:db8:1::/64"`
 		RangeEnd *ipText `json:"range_end" format:"ipv6" doc:"of a single address that address: IPv6 has no ranges, but prefixes"`
-		Gateway  *ipText `json:"gateway" db:"gateway" also:"v6_gateway" format:"ipv6" example:"2001:db8:1::1"`
+		Gateway  *ipText `json:"gateway" db:"gateway" alias:"v6_gateway" format:"ipv6" example:"2001:db8:1::1"`
 	} `json:"v6" db:"v6_"`
 
 	v4 v4Space
@@ -177,11 +177,11 @@ var entityView = pg.NewView[IPEntity]("ip_entity_view")
 
 func (s *Service) ipEntities() []rest.Route {
 	return rest.Resource[IPEntity, ipEntityBody]{
-		Path:   "/entity",
-		ID:     "entity_id",
-		Noun:   "IP entity",
-		Again:  rest.AgainRefused,
-		Edited: `{"nickname": "rack 14", "vlan": 200}`,
+		Path:        "/entity",
+		ID:          "entity_id",
+		Noun:        "IP entity",
+		Retry:       rest.RetryRefused,
+		EditExample: `{"nickname": "rack 14", "vlan": 200}`,
 		Guard: guard.Has(
 			permission.NetworkEntities,
 		),
@@ -195,23 +195,27 @@ func (s *Service) ipEntities() []rest.Route {
 				return err
 			},
 		},
-		By: rest.By{Search: searchEntities, Sorts: map[string]string{"name": "name", "address": "first_address"}, Filters: map[string]string{
-			"assigned":      "assigned",
-			"billing_id":    "billing_id",
-			"group_id":      "group_id",
-			"name":          "name",
-			"owner":         "owner_id",
-			"owner_id":      "owner_id",
-			"owner_missing": "owner_missing",
-			"server_id":     "owner_server_id",
-			"vlan":          "vlan",
-		}},
+		List: rest.ListOptions{
+			Search: searchEntities,
+			Sorts:  map[string]string{"name": "name", "address": "first_address"},
+			Filters: map[string]string{
+				"assigned":      "assigned",
+				"billing_id":    "billing_id",
+				"group_id":      "group_id",
+				"name":          "name",
+				"owner":         "owner_id",
+				"owner_id":      "owner_id",
+				"owner_missing": "owner_missing",
+				"server_id":     "owner_server_id",
+				"vlan":          "vlan",
+			},
+		},
 		Lock:   lockScopes,
 		Check:  s.checkOwner,
 		Insert: insertEntity,
 		Update: updateEntity,
 		Delete: deleteEntity,
-		Close: func(ctx context.Context, tx *pg.Tx, entities []IPEntity) error {
+		BeforeDelete: func(ctx context.Context, tx *pg.Tx, entities []IPEntity) error {
 			ids := make([]int64, len(entities))
 			for i, e := range entities {
 				ids[i] = e.ID

@@ -50,21 +50,21 @@ type ipGroupBody struct {
 
 func (s *Service) ipGroups() []rest.Route {
 	return rest.Resource[IPGroup, ipGroupBody]{
-		Path:   "/group",
-		ID:     "group_id",
-		Noun:   "IP group",
-		Again:  rest.AgainRefused,
-		Edited: `{"name": "Frankfurt 2", "reserved": true}`,
-		Guard:  guard.Has(permission.NetworkGroups),
-		Table:  "ip_group",
-		View:   "ip_group_view",
+		Path:        "/group",
+		ID:          "group_id",
+		Noun:        "IP group",
+		Retry:       rest.RetryRefused,
+		EditExample: `{"name": "Frankfurt 2", "reserved": true}`,
+		Guard:       guard.Has(permission.NetworkGroups),
+		Table:       "ip_group",
+		View:        "ip_group_view",
 		Includes: map[string]func(context.Context, pg.Querier, *IPGroup) error{
 			"fields": func(ctx context.Context, q pg.Querier, item *IPGroup) (err error) {
 				item.Fields, err = field.Shown(ctx, q, "group", item.ID)
 				return err
 			},
 		},
-		By: rest.By{
+		List: rest.ListOptions{
 			Search: rest.SearchIn("search"),
 			Sorts:  map[string]string{"name": "name"},
 			Filters: map[string]string{

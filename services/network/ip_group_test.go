@@ -71,7 +71,7 @@ func TestIPGroupDeletedWhileUsed(t *testing.T) {
 	c := newClient(t)
 	for round := range 20 {
 		id := c.Do("POST", "/group", map[string]any{"name": fmt.Sprint("round ", round)}).ID()
-		var deleted, created *testkit.Answer
+		var deleted, created *testkit.Response
 		var both sync.WaitGroup
 		both.Go(func() { deleted = c.Do("DELETE", fmt.Sprint("/group/", id), nil) })
 		both.Go(func() { created = c.Do("POST", "/entity", map[string]any{"group": id, "address": "10.0.0.1"}) })

@@ -18,7 +18,7 @@ import (
 
 var link = regexp.MustCompile(`<([^>]*)>; rel="(\w+)"`)
 
-func links(a *testkit.Answer) map[string]string {
+func links(a *testkit.Response) map[string]string {
 	found := map[string]string{}
 	for _, m := range link.FindAllStringSubmatch(a.Header.Get("Link"), -1) {
 		found[m[2]] = m[1]
@@ -27,7 +27,7 @@ func links(a *testkit.Answer) map[string]string {
 }
 
 // names are those of the items in a list.
-func names(a *testkit.Answer) []string {
+func names(a *testkit.Response) []string {
 	all := []string{}
 	for _, item := range testkit.Decode[[]struct{ Name string }](a.Want(200)) {
 		all = append(all, item.Name)
@@ -365,7 +365,7 @@ func TestEntitiesByAddressAndAssignment(t *testing.T) {
 func TestCSV(t *testing.T) {
 	t.Parallel()
 	c := newClient(t)
-	post := func(path, text string) *testkit.Answer {
+	post := func(path, text string) *testkit.Response {
 		return c.Do("POST", path, text, "Content-Type", "text/csv; charset=utf-8")
 	}
 	made := testkit.Decode[rest.Bulk](

@@ -87,24 +87,24 @@ func New(db *pg.DB, box *seal.Box, peers mesh.Peers) *Service {
 // Routes are what the service answers.
 func (s *Service) Routes() []rest.Route {
 	return slices.Concat(
-		rest.Section{Name: "IP groups", Doc: "An IP group is a site's address space."}.Of(s.ipGroups(), []rest.Route{s.utilization()}),
+		rest.Section{Name: "IP groups", Doc: "An IP group is a site's address space."}.Routes(s.ipGroups(), []rest.Route{s.utilization()}),
 		rest.Section{
 			Name: "IP entities",
 			Doc:  "An IP entity is an address, a range or a prefix, of IPv4, of IPv6 or of both. No two overlap.",
-		}.Of(
+		}.Routes(
 			s.ipEntities(),
 			s.allocations(),
 			[]rest.Route{entitySeries, s.entityRemoval()},
 		),
-		rest.Section{Name: "Forwarding", Doc: "Machines that forward ports or addresses to servers, and the ways in which they do."}.Of(
+		rest.Section{Name: "Forwarding", Doc: "Machines that forward ports or addresses to servers, and the ways in which they do."}.Routes(
 			s.forwardGateways(), s.forwardTypes()),
 		rest.Section{
 			Name: "Custom fields",
 			Doc:  "Fields of clients, IP entities, IP groups and servers beside those that the API has, and what they hold.",
-		}.Of(
+		}.Routes(
 			(&field.Fields{DB: s.db, Clients: s.clients}).Routes(),
 		),
-		rest.Section{Name: "Port speeds", Doc: "The speeds that switch ports are sold at."}.Of(s.portSpeeds()),
+		rest.Section{Name: "Port speeds", Doc: "The speeds that switch ports are sold at."}.Routes(s.portSpeeds()),
 		[]rest.Route{s.clients.CloseRoute(), s.clientServers(), events.RefRoute(s.db, "group", "ip_group", "NULL::jsonb", "pxe"),
 			events.RefRoute(s.db, "entity", "ip_entity", "NULL::jsonb", "pxe"), s.machineAddress()},
 	)

@@ -54,7 +54,7 @@ func newService(t *testing.T) (*testkit.Client, *pg.DB) {
 	t.Helper()
 	db := newDatabase(t)
 	handler := rest.NewHandler(network.Name, db, slog.New(slog.NewTextHandler(t.Output(), nil)), network.New(db, box, agreeing{}).Routes())
-	return testkit.NewClient(t, testkit.As(handler, testkit.Holder(principal.All))), db
+	return testkit.NewClient(t, testkit.As(handler, testkit.AdminWith(principal.All))), db
 }
 
 // rename gives a client another name, as when it is heard of.

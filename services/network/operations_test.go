@@ -24,7 +24,7 @@ func TestOperations(t *testing.T) {
 	if len(left) != 26 {
 		t.Errorf("got %d documented operations, want 26: %v", len(left), left)
 	}
-	do := func(method, at string, body any, operation string) *testkit.Answer {
+	do := func(method, at string, body any, operation string) *testkit.Response {
 		t.Helper()
 		if n := slices.Index(left, method+" "+operation); n >= 0 {
 			left = slices.Delete(left, n, n+1)

@@ -26,14 +26,14 @@ type portSpeedBody struct {
 
 func (s *Service) portSpeeds() []rest.Route {
 	return rest.Resource[PortSpeed, portSpeedBody]{
-		Path:   "/port-speed",
-		ID:     "port_speed_id",
-		Noun:   "port speed",
-		Guard:  guard.Has(permission.NetworkSwitches),
-		Table:  "port_speed",
-		Again:  rest.AgainRefused,
-		Edited: `{"name": "2.5 Gbit/s", "billing_id": "GE", "speed": 2500}`,
-		By: rest.By{
+		Path:        "/port-speed",
+		ID:          "port_speed_id",
+		Noun:        "port speed",
+		Guard:       guard.Has(permission.NetworkSwitches),
+		Table:       "port_speed",
+		Retry:       rest.RetryRefused,
+		EditExample: `{"name": "2.5 Gbit/s", "billing_id": "GE", "speed": 2500}`,
+		List: rest.ListOptions{
 			Search:  rest.SearchIn("search"),
 			Sorts:   map[string]string{"name": "name", "speed": "speed"},
 			Filters: map[string]string{"billing_id": "billing_id", "name": "name", "speed": "speed"},

@@ -72,7 +72,7 @@ func (s *Service) entityRemoval() rest.Route {
 		Extension: true,
 		Effect: rest.Effect{
 			Logs:  rest.LogsSummary,
-			Again: rest.AgainRefused,
+			Retry: rest.RetryRefused,
 		},
 		Example: `{"from": "198.51.100.8", "to": "198.51.100.15"}`,
 		Do:      remove,

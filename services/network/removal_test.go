@@ -24,7 +24,7 @@ func TestRemoval(t *testing.T) {
 	c.Do("POST", "/entity", `{"group": 1, "address": "10.0.1.1", "v6_address": "fd00::1"}`).Want(200) // 577
 	c.Do("POST", "/field", `{"name": "Rack", "slug": "rack", "target_type": "entity"}`).Want(200)
 	c.Do("POST", "/field/1/value", `{"target_id": 1, "value": "12"}`).Want(200)
-	remove := func(body string) *testkit.Answer { return c.Do("POST", "/group/1/entity/bulk-delete", body) }
+	remove := func(body string) *testkit.Response { return c.Do("POST", "/group/1/entity/bulk-delete", body) }
 	removed := func(body string, count int) {
 		t.Helper()
 		before := len(names(c.Do("GET", "/entity?group_id=1", nil)))
@@ -179,7 +179,7 @@ func TestRemovalBesideOthers(t *testing.T) {
 }
 
 // orNone takes a refusal for an empty list.
-func orNone(a *testkit.Answer) *testkit.Answer {
+func orNone(a *testkit.Response) *testkit.Response {
 	if a.Status == http.StatusUnprocessableEntity {
 		a.Status, a.Text = http.StatusOK, "[]"
 	}

@@ -185,7 +185,7 @@ func (e *entityModel) body() map[string]any {
 	return body
 }
 
-func (e *entityModel) check(t *rapid.T, answer *testkit.Answer) {
+func (e *entityModel) check(t *rapid.T, answer *testkit.Response) {
 	got, want := testkit.Decode[map[string]any](answer), map[string]any{}
 	delete(got, "id")
 	text, _ := json.Marshal(e.answer())

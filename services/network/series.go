@@ -216,7 +216,7 @@ var entitySeries = rest.Mutation[seriesRequest, rest.Bulk]{
 	Extension: true,
 	Effect: rest.Effect{
 		Logs:  rest.LogsSummary,
-		Again: rest.AgainRefused,
+		Retry: rest.RetryRefused,
 	},
 	Example: `{"prefix": "198.51.100.0/28", "vlan": 7}`,
 	Do:      createSeries,

@@ -33,15 +33,15 @@ func (b *dhcpServerBody) Resolve(invalid *problem.Fields) { b.HTTP.validate(inva
 
 func (s *Service) dhcpServers() []rest.Route {
 	return rest.Resource[DHCPServer, dhcpServerBody]{
-		Path:   "/pxe/dhcp",
-		ID:     "dhcp_id",
-		Noun:   "DHCP server",
-		Again:  rest.AgainRefused,
-		Edited: `{"name": "Frankfurt 2"}`,
-		Guard:  guard.Has(permission.PXESettings),
-		Table:  "dhcp_server",
-		View:   "dhcp_server_view",
-		Box:    s.box,
+		Path:        "/pxe/dhcp",
+		ID:          "dhcp_id",
+		Noun:        "DHCP server",
+		Retry:       rest.RetryRefused,
+		EditExample: `{"name": "Frankfurt 2"}`,
+		Guard:       guard.Has(permission.PXESettings),
+		Table:       "dhcp_server",
+		View:        "dhcp_server_view",
+		Box:         s.box,
 		Check: func(_ context.Context, _ *pg.Tx, _ int64, before, body *dhcpServerBody) error {
 			if before == nil {
 				return nil
@@ -57,7 +57,7 @@ func (s *Service) dhcpServers() []rest.Route {
 				return err
 			},
 		},
-		By: rest.By{
+		List: rest.ListOptions{
 			Search:  rest.SearchIn("search"),
 			Sorts:   map[string]string{"name": "name", "host": "http_host"},
 			Filters: map[string]string{"name": "name", "host": "http_host", "health": "health"},

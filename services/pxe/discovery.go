@@ -25,16 +25,16 @@ type discoveryBody struct {
 
 func (s *Service) discoveries() []rest.Route {
 	return rest.Resource[Discovery, discoveryBody]{
-		Path:      "/pxe/discovery",
-		ID:        "discovery_id",
-		Noun:      "discovered machine",
-		Guard:     guard.Has(permission.PXEInstalls),
-		Again:     rest.AgainRefused,
-		Table:     "discovery",
-		View:      "discovery_view",
-		Without:   rest.Creating | rest.Editing,
-		Additions: rest.Listing | rest.Viewing | rest.Deleting,
-		By: rest.By{
+		Path:       "/pxe/discovery",
+		ID:         "discovery_id",
+		Noun:       "discovered machine",
+		Guard:      guard.Has(permission.PXEInstalls),
+		Retry:      rest.RetryRefused,
+		Table:      "discovery",
+		View:       "discovery_view",
+		Without:    rest.Creating | rest.Editing,
+		Extensions: rest.Listing | rest.Viewing | rest.Deleting,
+		List: rest.ListOptions{
 			Sorts:   map[string]string{"seen_at": "seen_at"},
 			Filters: map[string]string{"mac": "name", "dhcp_server": "dhcp_server_id"},
 		},

@@ -17,7 +17,7 @@ import (
 )
 
 // sendDriver sends a driver as browsers do.
-func sendDriver(t *testing.T, c *testkit.Client, method, path, name string, content []byte, headers ...string) *testkit.Answer {
+func sendDriver(t *testing.T, c *testkit.Client, method, path, name string, content []byte, headers ...string) *testkit.Response {
 	t.Helper()
 	var body bytes.Buffer
 	form := multipart.NewWriter(&body)

@@ -18,7 +18,7 @@ import (
 )
 
 // tus speaks tus.
-func tus(c *testkit.Client, method, path string, body any, headers ...string) *testkit.Answer {
+func tus(c *testkit.Client, method, path string, body any, headers ...string) *testkit.Response {
 	return c.Do(
 		method,
 		path,
@@ -194,7 +194,7 @@ func TestDriverUploadRefused(t *testing.T) {
 	at := tus(c, "POST", "/pxe/driver-upload", nil, "Upload-Length", "3").Want(201).Header.Get("Location")
 	tus(c, "PATCH", at, "new").Want(400)
 	c.Do("PATCH", at, "new", "Tus-Resumable", "1.0.0", "Upload-Offset", "0", "Content-Type", "application/octet-stream").Want(415)
-	other := testkit.Holder(principal.All)
+	other := testkit.AdminWith(principal.All)
 	other.Owner.ID, other.KeyID = 2, 2
 	theirs := testkit.NewClient(t, testkit.As(handler(t, db, box), other))
 	tus(theirs, "GET", at, nil).Want(404)

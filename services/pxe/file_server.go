@@ -45,26 +45,26 @@ type SSH struct {
 type fileServerBody struct {
 	Name                 string         `json:"name" db:"name" required:"create" example:"fra1-files1"`
 	InstallMaxConcurrent int32          `json:"install_max_concurrent" db:"install_max_concurrent" required:"create" min:"1" max:"10000" example:"20" doc:"how many installations read from it at a time"`
-	Group                *rest.RefID    `json:"group_id" db:"group_id" also:"group" required:"create" example:"1" doc:"the site's IP group: one of /group"`
-	Parent               *rest.RefID    `json:"parent_id" db:"parent_id" also:"parent" doc:"the file server whose files it has, too: one of /pxe/file, and none below itself"`
+	Group                *rest.RefID    `json:"group_id" db:"group_id" alias:"group" required:"create" example:"1" doc:"the site's IP group: one of /group"`
+	Parent               *rest.RefID    `json:"parent_id" db:"parent_id" alias:"parent" doc:"the file server whose files it has, too: one of /pxe/file, and none below itself"`
 	HTTP                 fileServerHTTP `json:"http" db:"http_"`
 	SSH                  sshBody        `json:"ssh" db:"ssh_"`
 }
 
 // fileServerHTTP is an httpBody of which more is required.
 type fileServerHTTP struct {
-	Host     string         `json:"host" db:"host" also:"host" required:"create" example:"files.fra1.example.net" doc:"a name or an address"`
-	Port     *int32         `json:"port" db:"port" also:"port" required:"create" min:"1" max:"65535" example:"8443"`
-	UseHTTPS bool           `json:"use_https" db:"use_https" also:"use_https" example:"true"`
-	APIKey   *secret.String `json:"api_key" db:"api_key" also:"api_key" required:"create" example:"what the agent asks of its callers" doc:"kept sealed and never shown; on edit, empty: unchanged"`
+	Host     string         `json:"host" db:"host" alias:"host" required:"create" example:"files.fra1.example.net" doc:"a name or an address"`
+	Port     *int32         `json:"port" db:"port" alias:"port" required:"create" min:"1" max:"65535" example:"8443"`
+	UseHTTPS bool           `json:"use_https" db:"use_https" alias:"use_https" example:"true"`
+	APIKey   *secret.String `json:"api_key" db:"api_key" alias:"api_key" required:"create" example:"what the agent asks of its callers" doc:"kept sealed and never shown; on edit, empty: unchanged"`
 
-	Fingerprint *string `json:"fingerprint" db:"fingerprint" also:"fingerprint" ext:"true" example:"b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9" doc:"the SHA-256 of the agent's certificate, as site-agent fingerprint prints it, where no public authority vouches for that"`
+	Fingerprint *string `json:"fingerprint" db:"fingerprint" alias:"fingerprint" ext:"true" example:"b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9" doc:"the SHA-256 of the agent's certificate, as site-agent fingerprint prints it, where no public authority vouches for that"`
 }
 
 type sshBody struct {
 	Port      int32  `json:"port" db:"port" min:"1" max:"65535" example:"22" doc:"22 where it is not sent"`
-	PublicKey string `json:"public_key" db:"public_key" also:"public_key" required:"create" max:"16384" example:"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG fra1-files1" doc:"of the host, as in a known_hosts or authorized_keys file: type, key and comment"`
-	UseSFTP   bool   `json:"use_sftp" db:"use_sftp" also:"use_sftp" ext:"true" example:"false" doc:"true: the contents of files get there, and from there to its children, by SFTP at this port; nothing is sent to a host that has another key"`
+	PublicKey string `json:"public_key" db:"public_key" alias:"public_key" required:"create" max:"16384" example:"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG fra1-files1" doc:"of the host, as in a known_hosts or authorized_keys file: type, key and comment"`
+	UseSFTP   bool   `json:"use_sftp" db:"use_sftp" alias:"use_sftp" ext:"true" example:"false" doc:"true: the contents of files get there, and from there to its children, by SFTP at this port; nothing is sent to a host that has another key"`
 }
 
 const sshPort = 22
@@ -91,25 +91,25 @@ func (b *fileServerBody) Resolve(invalid *problem.Fields) {
 
 func (s *Service) fileServers() []rest.Route {
 	return rest.Resource[FileServer, fileServerBody]{
-		Path:   "/pxe/file",
-		ID:     "file_server_id",
-		Noun:   "file server",
-		Again:  rest.AgainRefused,
-		Edited: `{"name": "fra1-files2", "install_max_concurrent": 40}`,
-		Guard:  guard.Has(permission.PXESettings),
-		Table:  "file_server",
-		View:   "file_server_view",
-		Box:    s.box,
-		Lock:   lockFileServers,
-		Check:  s.checkFileServer,
-		Delete: deleteFileServer,
+		Path:        "/pxe/file",
+		ID:          "file_server_id",
+		Noun:        "file server",
+		Retry:       rest.RetryRefused,
+		EditExample: `{"name": "fra1-files2", "install_max_concurrent": 40}`,
+		Guard:       guard.Has(permission.PXESettings),
+		Table:       "file_server",
+		View:        "file_server_view",
+		Box:         s.box,
+		Lock:        lockFileServers,
+		Check:       s.checkFileServer,
+		Delete:      deleteFileServer,
 		Includes: map[string]func(context.Context, pg.Querier, *FileServer) error{
 			"health": func(ctx context.Context, q pg.Querier, one *FileServer) (err error) {
 				one.Health, err = site.Health(ctx, q, site.FileServer, one.ID)
 				return err
 			},
 		},
-		By: rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name", "host": "http_host"},
+		List: rest.ListOptions{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name", "host": "http_host"},
 			Filters: map[string]string{"name": "name", "host": "http_host", "group_id": "group_id", "parent_id": "parent_id", "health": "health"}},
 	}.Routes()
 }

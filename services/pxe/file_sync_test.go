@@ -146,7 +146,7 @@ func (s *sites) until(f *fileServer, what string, is func(filesync.FileSync) boo
 // cancelSyncs cancels the jobs of all syncs that go on, as the system service does for an operator.
 func (s *sites) cancelSyncs() {
 	s.Helper()
-	ctx := principal.With(s.Context(), &principal.Call{Principal: testkit.Holder(principal.All)})
+	ctx := principal.With(s.Context(), &principal.Call{Principal: testkit.AdminWith(principal.All)})
 	system := s.Peers("system")
 	found, err := jobs.List(ctx, system, pxe.Name, jobs.Asked{Kind: "file-sync", Made: time.Now().Add(time.Hour).UnixMicro(), Most: 100})
 	testkit.Must(s, err)
@@ -173,7 +173,7 @@ func (s *sites) wantSame(parent *fileServer, children ...*fileServer) {
 
 func (s *sites) tree(f *fileServer) map[string]string {
 	s.Helper()
-	return testkit.Tree(s, filepath.Join(f.folder, "files"))
+	return testkit.ReadTree(s, filepath.Join(f.folder, "files"))
 }
 
 // The children of a file server get what it has, theirs after them, and the control plane sends each file once, however often they are

@@ -19,12 +19,12 @@ type HTTP struct {
 }
 
 type httpBody struct {
-	Host     string         `json:"host" db:"host" also:"host" required:"create" example:"dhcp.fra1.example.net" doc:"a name or an address"`
-	Port     *int32         `json:"port" db:"port" also:"port" min:"1" max:"65535" example:"8443"`
-	UseHTTPS bool           `json:"use_https" db:"use_https" also:"use_https" example:"true"`
-	APIKey   *secret.String `json:"api_key" db:"api_key" also:"api_key" example:"what the agent asks of its callers" doc:"kept sealed and never shown; on edit, empty: unchanged"`
+	Host     string         `json:"host" db:"host" alias:"host" required:"create" example:"dhcp.fra1.example.net" doc:"a name or an address"`
+	Port     *int32         `json:"port" db:"port" alias:"port" min:"1" max:"65535" example:"8443"`
+	UseHTTPS bool           `json:"use_https" db:"use_https" alias:"use_https" example:"true"`
+	APIKey   *secret.String `json:"api_key" db:"api_key" alias:"api_key" example:"what the agent asks of its callers" doc:"kept sealed and never shown; on edit, empty: unchanged"`
 
-	Fingerprint *string `json:"fingerprint" db:"fingerprint" also:"fingerprint" ext:"true" example:"b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9" doc:"the SHA-256 of the agent's certificate, as site-agent fingerprint prints it, where no public authority vouches for that"`
+	Fingerprint *string `json:"fingerprint" db:"fingerprint" alias:"fingerprint" ext:"true" example:"b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9" doc:"the SHA-256 of the agent's certificate, as site-agent fingerprint prints it, where no public authority vouches for that"`
 }
 
 func (b *httpBody) validate(invalid *problem.Fields) {

@@ -58,7 +58,7 @@ func newInstalls(t *testing.T) (c, client *testkit.Client, db *pg.DB, profile in
 	}
 	routes := pxe.New(service.Deps{DB: db, Box: box, Peers: known, Settings: service.Settings{Store: t.TempDir()}}).Routes()
 	handler := rest.NewHandler(pxe.Name, db, slog.New(slog.NewTextHandler(t.Output(), nil)), routes)
-	c = testkit.NewClient(t, testkit.As(handler, testkit.Holder(principal.All)))
+	c = testkit.NewClient(t, testkit.As(handler, testkit.AdminWith(principal.All)))
 	made(t, c, "/pxe/dhcp", `{"name": "Berlin", "host": "dhcp.example.net", "api_key": "x"}`)
 	boot := made(t, c, "/pxe/boot-script", `{"name": "boot", "body": "#!ipxe\nkernel {{.URL.Files}}/linux {{.URL.Preseed}}\n"}`)
 	preseed := made(t, c, "/pxe/preseed", `{"name": "seed", "body": "{{crypt .Password}}\n{{netmask (value \"net\" .Variables)}}"}`)
@@ -73,7 +73,7 @@ const netVariable = `"variables": {"net": "192.0.2.0/24"}`
 func TestInstall(t *testing.T) {
 	t.Parallel()
 	c, _, db, profile := newInstalls(t)
-	create := func(host, more string) *testkit.Answer {
+	create := func(host, more string) *testkit.Response {
 		return c.Do("POST", "/pxe/install", fmt.Sprintf(`{"profile": %d, "host": %s, %s%s}`, profile, host, netVariable, more))
 	}
 	whole := create(
@@ -228,7 +228,7 @@ func TestInstallsOfOneMachine(t *testing.T) {
 	t.Parallel()
 	c, _, db, profile := newInstalls(t)
 	var callers sync.WaitGroup
-	answers := make([]*testkit.Answer, 32)
+	answers := make([]*testkit.Response, 32)
 	for n := range answers {
 		macs := `"52:54:00:00:00:01", "52:54:00:00:00:02"`
 		if n%2 == 1 {

@@ -65,7 +65,7 @@ func newImporter(t *testing.T, at string) *importer {
 		working.Wait()
 	})
 	return &importer{
-		testkit.NewClient(t, testkit.As(rest.NewHandler(pxe.Name, db.DB, log, s.Routes()), testkit.Holder(principal.All))),
+		testkit.NewClient(t, testkit.As(rest.NewHandler(pxe.Name, db.DB, log, s.Routes()), testkit.AdminWith(principal.All))),
 		storage.New(db.DB, at),
 	}
 }
@@ -73,12 +73,12 @@ func newImporter(t *testing.T, at string) *importer {
 // imported makes an ISO and waits until its import has ended.
 func (i *importer) imported(t *testing.T, url string) (is media.ISOManager) {
 	t.Helper()
-	id := i.For(t).
+	id := i.WithT(t).
 		Do("POST", "/pxe/iso", fmt.Sprintf(`{"name": %q, "folder": "iso-%d", "url": %[1]q}`, url, time.Now().UnixNano())).
 		Want(200).
 		ID()
 	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		is = testkit.Decode[media.ISOManager](i.For(t).Do("GET", fmt.Sprintf("/pxe/iso/%d", id), nil).Want(200))
+		is = testkit.Decode[media.ISOManager](i.WithT(t).Do("GET", fmt.Sprintf("/pxe/iso/%d", id), nil).Want(200))
 		if is.Status == "ready" || is.Status == "failed" {
 			return is
 		}

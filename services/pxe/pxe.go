@@ -162,27 +162,27 @@ func (s *Service) Routes() []rest.Route {
 		rest.Section{
 			Name: "DHCP servers",
 			Doc:  "The agents at the sites that answer machines which ask for an address and what to boot.",
-		}.Of(s.dhcpServers()),
+		}.Routes(s.dhcpServers()),
 		rest.Section{
 			Name: "File servers",
 			Doc:  "The agents at the sites that have the files which installations read.",
-		}.Of(s.fileServers(), s.syncs.Routes()),
+		}.Routes(s.fileServers(), s.syncs.Routes()),
 		rest.Section{
 			Name: "Drivers",
 			Doc:  "Files that installers need for a machine's hardware.",
-		}.Of(s.drivers.Routes()),
+		}.Routes(s.drivers.Routes()),
 		rest.Section{
 			Name: "ISOs",
 			Doc:  "Images that machines are installed from, and the editions of Windows in them.",
-		}.Of(s.isos.Routes()),
+		}.Routes(s.isos.Routes()),
 		rest.Section{
 			Name: "Profiles",
 			Doc:  "Ways to install a machine, or to boot one over the network, and the templates that they put together.",
-		}.Of(s.profiles.Routes()),
+		}.Routes(s.profiles.Routes()),
 		rest.Section{
 			Name: "Installs",
 			Doc:  "Installations of machines, and machines that asked to boot and that nobody named.",
-		}.Of(s.installs.Routes(), s.discoveries()),
+		}.Routes(s.installs.Routes(), s.discoveries()),
 		[]rest.Route{
 			s.profiles.EmailTemplates.CloseRoute(),
 			s.installs.Entities.CloseRoute(),

@@ -19,7 +19,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	names.Answer()
+	names.ReplaceResolver()
 	storagetest.Credentials()
 	testkit.Main(m)
 }
@@ -36,7 +36,7 @@ func newClient(t *testing.T) (*testkit.Client, *pg.DB, *seal.Box) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return testkit.NewClient(t, testkit.As(handler(t, db, box), testkit.Holder(principal.All))), db, box
+	return testkit.NewClient(t, testkit.As(handler(t, db, box), testkit.AdminWith(principal.All))), db, box
 }
 
 func handler(t *testing.T, db *pg.DB, box *seal.Box) http.Handler {

@@ -82,7 +82,7 @@ func BenchmarkMails(b *testing.B) {
 		for range b.N {
 			o.send(content.Kind(), content)
 		}
-	}, box.Taken)
+	}, box.Accepted)
 }
 
 // BenchmarkWebhooks queues events and waits until a receiver on the same machine has taken all of them.
@@ -119,5 +119,5 @@ func BenchmarkWebhooks(b *testing.B) {
 			}
 			o.inTx(func(tx *pg.Tx) error { return o.parts.Consumers[at].Apply(b.Context(), tx, changes) })
 		}
-	}, to.Taken)
+	}, to.Accepted)
 }

@@ -27,7 +27,7 @@ func (s *Service) emailMessageRoutes() []rest.Route {
 			Name:      "listEmailMessages",
 			Summary:   "List mails",
 			View:      "email_message",
-			By: rest.By{
+			Options: rest.ListOptions{
 				Sorts:   map[string]string{"created_at": "created_at"},
 				Filters: map[string]string{"status": "status", "template": "template", "email": "lower(to_email)"},
 			},
@@ -44,7 +44,7 @@ func (s *Service) emailMessageRoutes() []rest.Route {
 			Name:      "sendEmailMessage",
 			Summary:   "Send a mail that is held or has failed, or once more",
 			Doc:       "Without an SMTP server it is held. A mail with a secret can be sent once, and not when its link or code is good no longer.",
-			Effect:    rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: one},
+			Effect:    rest.Effect{Logs: rest.LogsItem, Retry: rest.RetrySafe, ViewPath: one},
 			Do: func(ctx context.Context, tx *pg.Tx, req rest.Item) (mail.EmailMessage, error) {
 				return s.mail.Resend(ctx, tx, req.ID)
 			},

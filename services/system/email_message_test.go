@@ -90,7 +90,7 @@ func (o *mailFixture) start(smtp string) {
 	o.parts = system.Definition.New(o.deps)
 	o.Client = testkit.NewClient(
 		o.TB,
-		testkit.As(rest.NewHandler(system.Name, o.deps.DB, slog.New(slog.DiscardHandler), o.parts.Routes), testkit.Holder(principal.All)),
+		testkit.As(rest.NewHandler(system.Name, o.deps.DB, slog.New(slog.DiscardHandler), o.parts.Routes), testkit.AdminWith(principal.All)),
 	)
 	working, end := context.WithCancel(o.Context())
 	var done sync.WaitGroup
@@ -282,7 +282,7 @@ func TestBuiltInMailsArrive(t *testing.T) {
 		t.Errorf("got %d mails with a secret and %d secrets kept, want 3 and 0", secrets, o.countSecrets())
 	}
 	// Blind copies are of those without a secret.
-	o.eventually("copies have come", func() bool { return box.Taken() == 7+4 })
+	o.eventually("copies have come", func() bool { return box.Accepted() == 7+4 })
 	for _, got := range box.Mails() {
 		if got.To[0] == "ann@example.com" && bytes.Contains(got.Data, []byte(token)) {
 			t.Error("got a copy with a secret, want none")

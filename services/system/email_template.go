@@ -32,8 +32,8 @@ type emailTemplateBody struct {
 	Name    string  `json:"name" db:"name" required:"create,edit" pattern:"^[A-Za-z0-9][A-Za-z0-9._ -]*$" example:"welcome"`
 	Type    string  `json:"type" db:"type" ext:"true" doc:"which variables there are; client where a new one does not say"`
 	Subject string  `json:"subject" db:"subject" required:"create,edit" max:"1000" example:"Welcome to {{.Site.Name}}" doc:"a template, too"`
-	Body    string  `json:"body" db:"body" required:"create,edit" max:"65536" blanks:"kept" example:"Dear {{.To.Name}}, welcome." doc:"a Go template; what is wrong with it is said with line and column"`
-	HTML    *string `json:"html" db:"html" ext:"true" max:"262144" blanks:"kept" example:"<p>Dear {{.To.Name}}, welcome.</p>"`
+	Body    string  `json:"body" db:"body" required:"create,edit" max:"65536" trim:"false" example:"Dear {{.To.Name}}, welcome." doc:"a Go template; what is wrong with it is said with line and column"`
+	HTML    *string `json:"html" db:"html" ext:"true" max:"262144" trim:"false" example:"<p>Dear {{.To.Name}}, welcome.</p>"`
 }
 
 func (b *emailTemplateBody) source() mail.Source {
@@ -60,16 +60,16 @@ func (s *Service) emailTemplateRoutes() []rest.Route {
 		Noun:  "email template",
 		Guard: has,
 		Table: "email_template",
-		By: rest.By{
+		List: rest.ListOptions{
 			Search:  rest.SearchIn("search"),
 			Sorts:   map[string]string{"name": "name"},
 			Filters: map[string]string{"name": "name", "type": "type"},
 		},
-		Again:  rest.AgainRefused,
-		Edited: `{"name": "welcome", "subject": "Welcome", "body": "Welcome to {{.Site.Name}}, {{.To.First}}."}`,
-		Check:  checkBuiltIn,
-		Delete: deleteTemplate,
-		Close: func(ctx context.Context, tx *pg.Tx, templates []EmailTemplate) error {
+		Retry:       rest.RetryRefused,
+		EditExample: `{"name": "welcome", "subject": "Welcome", "body": "Welcome to {{.Site.Name}}, {{.To.First}}."}`,
+		Check:       checkBuiltIn,
+		Delete:      deleteTemplate,
+		BeforeDelete: func(ctx context.Context, tx *pg.Tx, templates []EmailTemplate) error {
 			ids := make([]int64, len(templates))
 			for i, t := range templates {
 				ids[i] = t.ID
@@ -133,8 +133,8 @@ type previewRequest struct {
 
 type previewBody struct {
 	Subject *string `json:"subject" max:"1000" example:"Welcome"`
-	Body    *string `json:"body" max:"65536" blanks:"kept" example:"Dear {{.To.Name}}, welcome."`
-	HTML    *string `json:"html" max:"262144" blanks:"kept"`
+	Body    *string `json:"body" max:"65536" trim:"false" example:"Dear {{.To.Name}}, welcome."`
+	HTML    *string `json:"html" max:"262144" trim:"false"`
 }
 
 func (s *Service) preview(ctx context.Context, req previewRequest) (r mail.RenderedEmail, err error) {

@@ -128,7 +128,7 @@ func TestDetachedIntegration(t *testing.T) {
 	s.Do("DELETE", at, nil).WantDetail(http.StatusConflict, "Integration 1 has 5 clients.")
 	s.Do("DELETE", at+"?detach=maybe", nil).Want(400)
 
-	release := testkit.Hold(t, s.DB, func(tx *pg.Tx) error {
+	release := testkit.HoldLock(t, s.DB, func(tx *pg.Tx) error {
 		_, err := tx.Exec(t.Context(), "SELECT FROM integration_count WHERE id = $1 FOR UPDATE", id)
 		return err
 	})

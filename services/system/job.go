@@ -58,7 +58,7 @@ const jobItemPath = "/system/job/{job_id}"
 func (s *Service) jobRoutes() []rest.Route {
 	has := guard.Has(permission.SystemSettings)
 	type changeFunc func(context.Context, mesh.Peers, string, int64) (jobs.Reply, error)
-	change := func(way, name, summary, doc string, retry rest.Again, apply changeFunc) rest.Route {
+	change := func(way, name, summary, doc string, retry rest.Retry, apply changeFunc) rest.Route {
 		return rest.Mutation[jobToChange, *jobs.ViewedJob]{
 			Method:    http.MethodPost,
 			Path:      jobItemPath + "/" + way,
@@ -67,7 +67,7 @@ func (s *Service) jobRoutes() []rest.Route {
 			Summary:   summary,
 			Doc:       doc,
 			Extension: true,
-			Effect:    rest.Effect{Logs: rest.LogsItem, Again: retry, Shows: jobItemPath},
+			Effect:    rest.Effect{Logs: rest.LogsItem, Retry: retry, ViewPath: jobItemPath},
 			Prepare: func(_ context.Context, req *jobToChange) error {
 				req.changed = &jobs.ViewedJob{}
 				return nil
@@ -97,7 +97,7 @@ func (s *Service) jobRoutes() []rest.Route {
 			"cancelJob",
 			"Cancel a job",
 			"One that is being done is told to stop, and may come to its end before it does.",
-			rest.AgainSame,
+			rest.RetrySafe,
 			jobs.Cancel,
 		),
 		change(
@@ -105,7 +105,7 @@ func (s *Service) jobRoutes() []rest.Route {
 			"retryJob",
 			"Do a job again",
 			"One that failed or was cancelled is done again, and one that waits for its next attempt is tried now.",
-			rest.AgainAnother,
+			rest.RetryRepeats,
 			jobs.Retry,
 		),
 	}

@@ -71,7 +71,7 @@ func (s *Service) licenseRoutes() []rest.Route {
 			Name:    "refreshLicense",
 			Summary: "Read the license again",
 			Doc:     "From the file or the address that is configured. Where it cannot be read, the one that was read before stays.",
-			Effect:  rest.Effect{Logs: rest.LogsSummary, Again: rest.AgainAnother},
+			Effect:  rest.Effect{Logs: rest.LogsSummary, Retry: rest.RetryRepeats},
 			Prepare: func(ctx context.Context, req *refreshRequest) (err error) {
 				if req.read, err = s.licensing.source.Read(ctx); err != nil {
 					return problem.New(problem.Unavailable, "The license cannot be read from where it is configured to be.").Because(err)

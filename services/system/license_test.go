@@ -57,7 +57,7 @@ func TestLicense(t *testing.T) {
 	t.Parallel()
 	l, settings := newLicenses(t)
 	c := testkit.Run(t, system.Definition, testkit.ServiceOptions{Settings: settings})
-	want := func(answer *testkit.Answer, state string, active, enterprise bool) system.License {
+	want := func(answer *testkit.Response, state string, active, enterprise bool) system.License {
 		t.Helper()
 		is := testkit.Decode[system.License](answer.Want(200))
 		if is.State != state || is.IsActive != active || is.HasEnterprise != enterprise {
@@ -65,8 +65,8 @@ func TestLicense(t *testing.T) {
 		}
 		return is
 	}
-	view := func() *testkit.Answer { return c.Do("GET", "/license", nil) }
-	refresh := func() *testkit.Answer { return c.Do("POST", "/license/refresh", `{"isWrapped": true}`) }
+	view := func() *testkit.Response { return c.Do("GET", "/license", nil) }
+	refresh := func() *testkit.Response { return c.Do("POST", "/license/refresh", `{"isWrapped": true}`) }
 
 	if first := want(view(), license.Valid, true, true); first.Key == "" || first.ExpiresAt == nil {
 		t.Errorf("got %+v at the start, want a key and the time it expires", first)
@@ -105,7 +105,7 @@ func TestLicense(t *testing.T) {
 func TestNoLicense(t *testing.T) {
 	t.Parallel()
 	c := testkit.Run(t, system.Definition, testkit.ServiceOptions{})
-	for _, answer := range []*testkit.Answer{c.Do("GET", "/license", nil), c.Do("POST", "/license/refresh", `{}`)} {
+	for _, answer := range []*testkit.Response{c.Do("GET", "/license", nil), c.Do("POST", "/license/refresh", `{}`)} {
 		if is := testkit.Decode[system.License](answer.Want(200)); is.Key != "" || is.State != license.None || is.IsActive || is.HasEnterprise {
 			t.Errorf("got %+v, want no license", is)
 		}

@@ -61,7 +61,7 @@ func (s *Service) logRoutes() []rest.Route {
 			Summary: "List log items",
 			View:    "log_view",
 			Where:   filterLog,
-			By: rest.By{
+			Options: rest.ListOptions{
 				Search:  searchLog,
 				Default: "-created_at",
 				Sorts:   map[string]string{"created_at": "created_at"},

@@ -27,13 +27,13 @@ type Package struct {
 	Files       []string `json:"files" doc:"the addresses of the scripts and style sheets that a panel loads for it"`
 }
 
-// Whole lets callers keep the answer.
-func (Package) Whole() {}
+// ContentTagged lets callers keep the answer.
+func (Package) ContentTagged() {}
 
 type installedPackages []Package
 
-// Whole lets callers keep the answer.
-func (installedPackages) Whole() {}
+// ContentTagged lets callers keep the answer.
+func (installedPackages) ContentTagged() {}
 
 // assetRequest is the request for a file of a package.
 type assetRequest struct {
@@ -66,7 +66,7 @@ func (s *Service) packageRoutes() []rest.Route {
 			Name:      "getPackageAsset",
 			Summary:   "Load a file of a package",
 			Extension: true,
-			Gives:     packages.Types(),
+			Returns:   packages.Types(),
 			Ranges:    true,
 			Do:        s.serveAsset,
 		},

@@ -50,7 +50,7 @@ func (s *Service) partRoutes() []rest.Route {
 		Summary: "List computer parts",
 		View:    "part_view",
 		Where:   filterByPartType,
-		By: rest.By{
+		Options: rest.ListOptions{
 			Search:  rest.SearchIn("search"),
 			Sorts:   map[string]string{"name": "name"},
 			Filters: map[string]string{"billing_id": "billing_id", "name": "name"},
@@ -58,9 +58,9 @@ func (s *Service) partRoutes() []rest.Route {
 	}
 	return append([]rest.Route{listing}, rest.Resource[Part, partBody]{
 		Path: "/part", ID: "part_id", Noun: "computer part", Without: rest.Listing,
-		Guard: guard.Has(permission.ServerSettings), Table: "part", View: "part_view", Again: rest.AgainRefused,
-		Edited: `{"name": "64 GB DDR5", "billing_id": "RAM-64", "part_type": {"id": 2}}`,
-		Check:  resolvePartType,
+		Guard: guard.Has(permission.ServerSettings), Table: "part", View: "part_view", Retry: rest.RetryRefused,
+		EditExample: `{"name": "64 GB DDR5", "billing_id": "RAM-64", "part_type": {"id": 2}}`,
+		Check:       resolvePartType,
 	}.Routes()...)
 }
 

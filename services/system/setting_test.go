@@ -38,7 +38,7 @@ func setSetting(t testing.TB, c *testkit.Client, slug string, value any) {
 }
 
 // itemIDs returns the ids of the items in an answer.
-func itemIDs(answer *testkit.Answer) (ids []int64) {
+func itemIDs(answer *testkit.Response) (ids []int64) {
 	for _, item := range testkit.Decode[[]struct{ ID int64 }](answer) {
 		ids = append(ids, item.ID)
 	}
@@ -195,8 +195,8 @@ func TestVariablesOfSettings(t *testing.T) {
 	t.Parallel()
 	var log syncbuf.Buffer
 	s := testkit.Run(t, system.Definition, testkit.ServiceOptions{
-		Given: settings.Variables{OwnerRate: "1000", KeyInQuery: "true"}.Given(),
-		Log:   slog.New(slog.NewTextHandler(&log, nil)),
+		Environment: settings.Variables{OwnerRate: "1000", KeyInQuery: "true"}.Given(),
+		Log:         slog.New(slog.NewTextHandler(&log, nil)),
 	})
 	if got := findSetting(t, s.Client, "limits.owner_rate").Text; got != "1000" {
 		t.Fatalf("at the first start: got %q, want 1000", got)

@@ -70,7 +70,7 @@ func (s *Service) sslRoutes() []rest.Route {
 			Summary: "Obtain a certificate by ACME",
 			Doc: "For the name in the API's configured address. It is obtained after the answer, and renewed by itself. Where the last " +
 				"attempt failed, the next one begins at once. Whoever sends this agrees to the authority's terms.",
-			Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: path},
+			Effect: rest.Effect{Logs: rest.LogsItem, Retry: rest.RetrySafe, ViewPath: path},
 			Do:     s.orderCertificate,
 		},
 		rest.Mutation[requireRequest, SSL]{
@@ -81,7 +81,7 @@ func (s *Service) sslRoutes() []rest.Route {
 			Summary:   "Require TLS, or not",
 			Extension: true,
 			Doc:       "It is required at gateways that can be reached by TLS: that have a certificate, or a trusted proxy.",
-			Effect:    rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: path},
+			Effect:    rest.Effect{Logs: rest.LogsItem, Retry: rest.RetrySafe, ViewPath: path},
 			Do:        s.requireTLS,
 		},
 		rest.Mutation[disableRequest, rest.Message]{
@@ -91,7 +91,7 @@ func (s *Service) sslRoutes() []rest.Route {
 			Name:    "disableSSL",
 			Summary: "Take the certificate out of use",
 			Doc:     "And forget it. TLS is not required any more, either.",
-			Effect:  rest.Effect{Logs: rest.LogsItem, Again: rest.AgainRefused},
+			Effect:  rest.Effect{Logs: rest.LogsItem, Retry: rest.RetryRefused},
 			Do:      s.disableSSL,
 		},
 		rest.Raw[challenge]{
@@ -101,7 +101,7 @@ func (s *Service) sslRoutes() []rest.Route {
 			Name:      "getACMEChallenge",
 			Summary:   "Answer an authority of ACME",
 			Extension: true,
-			Gives:     []string{"text/plain"},
+			Returns:   []string{"text/plain"},
 			Do:        s.serveACMEChallenge,
 		},
 		rest.Read[gatewayQuery, certificate.GatewayState]{Path: "/internal/certificate", Guard: guard.Peers(principal.Gateway),
@@ -186,7 +186,7 @@ func (s *Service) requireTLS(ctx context.Context, tx *pg.Tx, req requireRequest)
 	if err := req.Match.Check(before.Version); err != nil {
 		return none, err
 	}
-	body, err := req.Body.Over(&requiredBody{before.Required}, newSSL(before))
+	body, err := req.Body.Merge(&requiredBody{before.Required}, newSSL(before))
 	if err != nil {
 		return none, err
 	}

@@ -176,40 +176,45 @@ func mailServer(s service.Settings) (*mail.Server, error) {
 // Routes are what the service answers.
 func (s *Service) Routes() []rest.Route {
 	return slices.Concat(
-		rest.Section{Name: "Log", Doc: "Who changed what, and who was refused to."}.Of(s.logRoutes()),
+		rest.Section{Name: "Log", Doc: "Who changed what, and who was refused to."}.Routes(s.logRoutes()),
 		rest.Section{
 			Name: "Integrations",
 			Doc:  "Other programs that work with this installation, such as a billing system, and what they may.",
-		}.Of(
+		}.Routes(
 			s.integrations.Routes(),
 		),
 		rest.Section{
 			Name: "Settings",
 			Doc:  "What operators decide while the installation runs. Every process follows within a second.",
-		}.Of(
+		}.Routes(
 			s.settings.Routes(),
 		),
 		s.integrations.Internal(),
 		[]rest.Route{
 			events.RefRoute(s.db, "email/template", "email_template", "NULL::jsonb", "pxe"),
 		},
-		rest.Section{Name: "Jobs", Doc: "What requests left behind, to be done later."}.Of(s.jobRoutes()),
-		rest.Section{Name: "Email templates", Doc: "What mails say."}.Of(s.emailTemplateRoutes()),
-		rest.Section{Name: "Mails", Doc: "What was mailed, and what became of it."}.Of(s.emailMessageRoutes()),
+		rest.Section{Name: "Jobs", Doc: "What requests left behind, to be done later."}.Routes(s.jobRoutes()),
+		rest.Section{Name: "Email templates", Doc: "What mails say."}.Routes(s.emailTemplateRoutes()),
+		rest.Section{Name: "Mails", Doc: "What was mailed, and what became of it."}.Routes(s.emailMessageRoutes()),
 		rest.Section{
 			Name: "Webhooks",
 			Doc: "Other programs that are told what happens, each event by a POST that is signed as [Standard " +
 				"Webhooks](https://www.standardwebhooks.com) say.",
-			Sends: webhook.WebhookEvent{},
-		}.Of(
+			Webhook: webhook.WebhookEvent{},
+		}.Routes(
 			s.webhookRoutes(),
 		),
-		rest.Section{Name: "Computer parts", Doc: "What servers are built of."}.Of(s.partRoutes()),
-		rest.Section{Name: "License", Doc: "What the installation is licensed for. Without a license everything works."}.Of(s.licenseRoutes()),
-		rest.Section{Name: "Packages", Doc: "What is installed beside the core, and what panels load for it."}.Of(s.packageRoutes()),
-		rest.Section{Name: "Theme", Doc: "How panels look."}.Of(s.themeRoutes()),
-		rest.Section{Name: "SSL", Doc: "The certificate by which callers reach the API over TLS."}.Of(s.sslRoutes()),
-		rest.Section{Name: "Todo items", Doc: "What there is to do to set the installation up."}.Of(s.todoRoutes()),
+		rest.Section{Name: "Computer parts", Doc: "What servers are built of."}.Routes(s.partRoutes()),
+		rest.Section{
+			Name: "License",
+			Doc:  "What the installation is licensed for. Without a license everything works.",
+		}.Routes(
+			s.licenseRoutes(),
+		),
+		rest.Section{Name: "Packages", Doc: "What is installed beside the core, and what panels load for it."}.Routes(s.packageRoutes()),
+		rest.Section{Name: "Theme", Doc: "How panels look."}.Routes(s.themeRoutes()),
+		rest.Section{Name: "SSL", Doc: "The certificate by which callers reach the API over TLS."}.Routes(s.sslRoutes()),
+		rest.Section{Name: "Todo items", Doc: "What there is to do to set the installation up."}.Routes(s.todoRoutes()),
 	)
 }
 

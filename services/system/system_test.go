@@ -23,7 +23,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	names.Answer()
+	names.ReplaceResolver()
 	testkit.Main(m)
 }
 
@@ -64,7 +64,7 @@ func newFixtureWithKey(t testing.TB, masterKey secret.String) *fixture {
 		slog.New(slog.NewTextHandler(t.Output(), nil)),
 		system.New(service.Deps{DB: db, Box: box, Peers: neverUsed{}}).Routes(),
 	)
-	s.Client = testkit.NewClient(t, testkit.As(handler, testkit.Holder(principal.All)))
+	s.Client = testkit.NewClient(t, testkit.As(handler, testkit.AdminWith(principal.All)))
 	return s
 }
 

@@ -26,8 +26,8 @@ type ThemeOptions struct {
 	Theme    Theme  `json:"theme"`
 }
 
-// Whole lets callers keep the answer.
-func (ThemeOptions) Whole() {}
+// ContentTagged lets callers keep the answer.
+func (ThemeOptions) ContentTagged() {}
 
 // Theme is what operators chose.
 type Theme struct {
@@ -50,17 +50,17 @@ type themeBody struct {
 
 // chosenTheme is a Theme as it is sent.
 type chosenTheme struct {
-	CustomAdminHTML    *string `json:"custom_admin_html" db:"custom_admin_html" also:"custom_admin_html" max:"65536" example:"<p>On call: Anna.</p>" doc:"what admins see; sanitised: scripts, handlers, frames, forms and styles are dropped"`
-	CustomClientHTML   *string `json:"custom_client_html" db:"custom_client_html" also:"custom_client_html" max:"65536" example:"<p>Questions? <a href=\"mailto:help@example.com\">Ask us.</a></p>" doc:"what clients see; sanitised likewise"`
-	CustomCSS          *string `json:"custom_css" db:"custom_css" also:"custom_css" max:"65536" example:".nav { font-weight: bold }" doc:"a style sheet that loads nothing: no url(, no @import, no backslash"`
-	LinkColor          *string `json:"link_color" db:"link_color" also:"link_color" example:"#1d7ed8" doc:"a colour of CSS"`
-	Logo               *string `json:"logo" db:"logo" also:"logo" max:"2048" example:"https://example.com/logo.svg" doc:"https://…, or a path on the same host"`
-	MainBackground     *string `json:"main_bg" db:"main_bg" also:"main_bg" example:"#1d9ed8" doc:"a colour of CSS"`
-	NavBackground      *string `json:"nav_bg" db:"nav_bg" also:"nav_bg" example:"#1daed8" doc:"a colour of CSS"`
-	PanelAltBackground *string `json:"panel_alt_bg" db:"panel_alt_bg" also:"panel_alt_bg" example:"#1dbed8" doc:"a colour of CSS"`
-	PanelBackground    *string `json:"panel_bg" db:"panel_bg" also:"panel_bg" example:"#1dced8" doc:"a colour of CSS"`
-	SideNavBackground  *string `json:"side_nav_bg" db:"side_nav_bg" also:"side_nav_bg" example:"#1dded8" doc:"a colour of CSS"`
-	TextColor          *string `json:"text_color" db:"text_color" also:"text_color" example:"#1deed8" doc:"a colour of CSS"`
+	CustomAdminHTML    *string `json:"custom_admin_html" db:"custom_admin_html" alias:"custom_admin_html" max:"65536" example:"<p>On call: Anna.</p>" doc:"what admins see; sanitised: scripts, handlers, frames, forms and styles are dropped"`
+	CustomClientHTML   *string `json:"custom_client_html" db:"custom_client_html" alias:"custom_client_html" max:"65536" example:"<p>Questions? <a href=\"mailto:help@example.com\">Ask us.</a></p>" doc:"what clients see; sanitised likewise"`
+	CustomCSS          *string `json:"custom_css" db:"custom_css" alias:"custom_css" max:"65536" example:".nav { font-weight: bold }" doc:"a style sheet that loads nothing: no url(, no @import, no backslash"`
+	LinkColor          *string `json:"link_color" db:"link_color" alias:"link_color" example:"#1d7ed8" doc:"a colour of CSS"`
+	Logo               *string `json:"logo" db:"logo" alias:"logo" max:"2048" example:"https://example.com/logo.svg" doc:"https://…, or a path on the same host"`
+	MainBackground     *string `json:"main_bg" db:"main_bg" alias:"main_bg" example:"#1d9ed8" doc:"a colour of CSS"`
+	NavBackground      *string `json:"nav_bg" db:"nav_bg" alias:"nav_bg" example:"#1daed8" doc:"a colour of CSS"`
+	PanelAltBackground *string `json:"panel_alt_bg" db:"panel_alt_bg" alias:"panel_alt_bg" example:"#1dbed8" doc:"a colour of CSS"`
+	PanelBackground    *string `json:"panel_bg" db:"panel_bg" alias:"panel_bg" example:"#1dced8" doc:"a colour of CSS"`
+	SideNavBackground  *string `json:"side_nav_bg" db:"side_nav_bg" alias:"side_nav_bg" example:"#1dded8" doc:"a colour of CSS"`
+	TextColor          *string `json:"text_color" db:"text_color" alias:"text_color" example:"#1deed8" doc:"a colour of CSS"`
 }
 
 // Resolve checks what would reach those who look at a panel.
@@ -108,7 +108,7 @@ func (s *Service) themeRoutes() []rest.Route {
 			Name:    "customizeTheme",
 			Summary: "Change the theme",
 			Doc:     "What is not sent stays, and null clears. Scripts in HTML are dropped. All that it says is public.",
-			Effect:  rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: path},
+			Effect:  rest.Effect{Logs: rest.LogsItem, Retry: rest.RetrySafe, ViewPath: path},
 			Do:      s.customize,
 		},
 	}
@@ -148,7 +148,7 @@ func (s *Service) customize(ctx context.Context, tx *pg.Tx, req customizeRequest
 	if !before.Allowed {
 		return before, problem.New(problem.Forbidden, "The license is not for themes.")
 	}
-	body, err := req.Body.Over(&themeBody{chosenTheme(before.Theme)}, before)
+	body, err := req.Body.Merge(&themeBody{chosenTheme(before.Theme)}, before)
 	if err != nil {
 		return before, err
 	}

@@ -29,7 +29,7 @@ func (s *Service) todoRoutes() []rest.Route {
 			Name:    "listTodoItems",
 			Summary: "List todo items",
 			View:    "todo",
-			By:      rest.By{Sorts: map[string]string{"slug": "slug"}, Filters: map[string]string{"slug": "slug"}},
+			Options: rest.ListOptions{Sorts: map[string]string{"slug": "slug"}, Filters: map[string]string{"slug": "slug"}},
 		},
 		rest.Read[rest.Item, TodoItem]{
 			Path:    "/todo/{todo_id}",

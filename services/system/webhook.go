@@ -48,23 +48,23 @@ func (s *Service) webhookRoutes() []rest.Route {
 	all := table.New[webhook.WebhookBody]("webhook", "webhook_view", s.box)
 	return slices.Concat(
 		rest.Resource[webhook.Webhook, webhook.WebhookBody]{
-			Path:      "/webhook",
-			ID:        "webhook_id",
-			Noun:      "webhook",
-			Guard:     has,
-			Additions: rest.Listing | rest.Creating | rest.Viewing | rest.Editing | rest.Deleting,
-			Table:     "webhook",
-			View:      "webhook_view",
-			Box:       s.box,
-			By: rest.By{
+			Path:       "/webhook",
+			ID:         "webhook_id",
+			Noun:       "webhook",
+			Guard:      has,
+			Extensions: rest.Listing | rest.Creating | rest.Viewing | rest.Editing | rest.Deleting,
+			Table:      "webhook",
+			View:       "webhook_view",
+			Box:        s.box,
+			List: rest.ListOptions{
 				Search:  rest.SearchIn("search"),
 				Sorts:   map[string]string{"name": "name"},
 				Filters: map[string]string{"owner": "owner_url"},
 			},
-			Again:  rest.AgainAnother,
-			Edited: `{"name": "Web shop", "types": ["integration.created"]}`,
-			Lock:   webhook.Lock,
-			Check:  webhook.Check,
+			Retry:       rest.RetryRepeats,
+			EditExample: `{"name": "Web shop", "types": ["integration.created"]}`,
+			Lock:        webhook.Lock,
+			Check:       webhook.Check,
 			Update: func(ctx context.Context, tx *pg.Tx, id int64, b *webhook.WebhookBody) error {
 				if !b.Secret.IsZero() {
 					if err := webhook.KeepOldSecret(ctx, tx, s.box, id); err != nil {
@@ -96,7 +96,7 @@ func (s *Service) webhookDeliveryRoutes() []rest.Route {
 			Summary:   "List what was delivered to a webhook",
 			Doc:       "The newest first. How long those are kept that ended is the setting webhook.days.",
 			View:      "webhook_delivery_view",
-			By: rest.By{
+			Options: rest.ListOptions{
 				Sorts:   map[string]string{"created_at": "created_at"},
 				Default: "-created_at",
 				Filters: map[string]string{"status": "status"},
@@ -123,7 +123,7 @@ func (s *Service) webhookDeliveryRoutes() []rest.Route {
 func (s *Service) webhookSendingRoutes() []rest.Route {
 	const one = "/webhook/{webhook_id}"
 	has := guard.Has(permission.SystemIntegrations)
-	summary := func(retry rest.Again) rest.Effect { return rest.Effect{Logs: rest.LogsSummary, Again: retry} }
+	summary := func(retry rest.Retry) rest.Effect { return rest.Effect{Logs: rest.LogsSummary, Retry: retry} }
 	return []rest.Route{
 		rest.Mutation[webhookPath, webhook.WebhookDelivery]{
 			Method:    http.MethodPost,
@@ -134,7 +134,7 @@ func (s *Service) webhookSendingRoutes() []rest.Route {
 			Summary:   "Try a webhook out",
 			Doc: "It is sent an event of the type " + webhook.TestType + ", whatever types it names. What comes of it is at the delivery " +
 				"that is answered.",
-			Effect: summary(rest.AgainAnother),
+			Effect: summary(rest.RetryRepeats),
 			Do: func(ctx context.Context, tx *pg.Tx, req webhookPath) (webhook.WebhookDelivery, error) {
 				return s.dispatcher.Test(ctx, tx, req.Webhook)
 			},
@@ -147,7 +147,7 @@ func (s *Service) webhookSendingRoutes() []rest.Route {
 			Name:      "replayWebhook",
 			Summary:   "Deliver once more what happened in a span of time",
 			Doc:       "These are the events that were queued for the webhook and are still kept, with their ids; those that wait are left alone.",
-			Effect:    summary(rest.AgainAnother),
+			Effect:    summary(rest.RetryRepeats),
 			Do: func(ctx context.Context, tx *pg.Tx, req replayRequest) (webhook.Replayed, error) {
 				body, err := req.Body.New()
 				if err != nil {
@@ -164,7 +164,7 @@ func (s *Service) webhookSendingRoutes() []rest.Route {
 			Name:      "replayWebhookDelivery",
 			Summary:   "Deliver an event once more",
 			Doc:       "One that waits for its next attempt is tried now.",
-			Effect:    summary(rest.AgainAnother),
+			Effect:    summary(rest.RetryRepeats),
 			Do: func(ctx context.Context, tx *pg.Tx, req deliveryPath) (webhook.WebhookDelivery, error) {
 				return s.dispatcher.ReplayOne(ctx, tx, req.Webhook, req.ID)
 			},

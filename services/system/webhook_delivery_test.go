@@ -35,7 +35,7 @@ func newHooks(t *testing.T) *hooks {
 }
 
 // forTest is the same for a subtest.
-func (h *hooks) forTest(t *testing.T) *hooks { return &hooks{t, h.running, h.c.For(t)} }
+func (h *hooks) forTest(t *testing.T) *hooks { return &hooks{t, h.running, h.c.WithT(t)} }
 
 func (h *hooks) createWebhook(by *testkit.Client, to *receiver.Server, types ...string) webhook.Webhook {
 	h.Helper()
@@ -117,7 +117,7 @@ func (h *hooks) testDelivered() {
 	id := h.createGroup("Told")
 	h.editGroup(id, "Not told")
 	h.changeGroup(id, pg.Deleted, map[string]any{"name": "Not told"}, nil)
-	testkit.Eventually(h.TB, "both have come", func() bool { return to.Taken() == 2 })
+	testkit.Eventually(h.TB, "both have come", func() bool { return to.Accepted() == 2 })
 	all := to.All()
 	first, last := all[0].Event(h), all[1].Event(h)
 	if first.Type != "group.created" || first.Data.After["name"] != "Told" || first.Data.Before != nil ||
@@ -160,7 +160,7 @@ func (h *hooks) testDelivered() {
 		h.Errorf("got %+v, want a replay of %s", replay, all[1].ID)
 	}
 	tested := testkit.Decode[webhook.WebhookDelivery](h.c.Do("POST", path("/webhook/%d/test", created.ID), nil).Want(200))
-	testkit.Eventually(h.TB, "replay and test have come", func() bool { return to.Taken() == 4 })
+	testkit.Eventually(h.TB, "replay and test have come", func() bool { return to.Accepted() == 4 })
 	if ids := []string{to.All()[2].ID, to.All()[3].ID}; !slices.Contains(ids, all[1].ID) || !slices.Contains(ids, tested.Event) {
 		h.Errorf("got %v, want %s and %s", ids, all[1].ID, tested.Event)
 	}
@@ -171,7 +171,7 @@ func (h *hooks) testDelivered() {
 	); replayed.Deliveries != 2 {
 		h.Errorf("got %+v, want 2 deliveries", replayed)
 	}
-	testkit.Eventually(h.TB, "both have come again", func() bool { return to.Taken() == 6 })
+	testkit.Eventually(h.TB, "both have come again", func() bool { return to.Accepted() == 6 })
 	if got := to.All(); got[4].ID != all[0].ID || got[5].ID != all[1].ID {
 		h.Errorf("got %s, %s, want %s, %s", got[4].ID, got[5].ID, all[0].ID, all[1].ID)
 	}
@@ -184,7 +184,7 @@ func (h *hooks) testOwnChange() {
 	to := receiver.Start(h.TB, nil)
 	created := h.createWebhook(h.c, to, "part.created")
 	h.c.Do("POST", "/part", `{"name": "EPYC 9354", "part_type": "cpu"}`).Want(200)
-	testkit.Eventually(h.TB, "it has come", func() bool { return to.Taken() == 1 })
+	testkit.Eventually(h.TB, "it has come", func() bool { return to.Accepted() == 1 })
 	e := to.All()[0].Event(h)
 	if e.Type != "part.created" || e.Data.User.URL != "/admin/1" || e.Data.RequestID != "test" {
 		h.Errorf("got %s, want part.created by /admin/1 with the request id test", to.All()[0].Body)
@@ -222,7 +222,7 @@ func (h *hooks) testRetried() {
 	var ids []string
 	for _, r := range to.All() {
 		if e := r.Event(h); e.Data.Targets[0].ID == stuck {
-			ids = append(ids, e.Type+fmt.Sprint(r.Taken))
+			ids = append(ids, e.Type+fmt.Sprint(r.Accepted))
 		}
 	}
 	if n := len(ids); n < 4 || ids[n-2] != "group.createdtrue" || ids[n-1] != "group.editedtrue" || slices.Contains(ids, "group.editedfalse") {
@@ -359,8 +359,8 @@ func (h *hooks) testOwnerPermissions() {
 		w := testkit.Decode[webhook.Webhook](h.c.Do("GET", at, nil).Want(200))
 		return w.Resting != nil && *w.Resting == "its maker is disabled or gone"
 	})
-	if to.Taken() != 1 {
-		h.Errorf("got %d deliveries with the maker disabled, want 1", to.Taken())
+	if to.Accepted() != 1 {
+		h.Errorf("got %d deliveries with the maker disabled, want 1", to.Accepted())
 	}
 	setOwner(true, "network.groups read")
 	h.awaitDeliveries(created.ID, "delivered", 2)
@@ -382,9 +382,9 @@ func (h *hooks) testSlowReceiver() {
 	for n := range 20 {
 		h.createGroup(fmt.Sprint("Slow ", n))
 	}
-	testkit.Eventually(h.TB, "all have come to the one that answers", func() bool { return prompt.Taken() == 20 })
-	if hanging.Taken() != 0 {
-		h.Errorf("got %d answers of the receiver that hangs, want 0", hanging.Taken())
+	testkit.Eventually(h.TB, "all have come to the one that answers", func() bool { return prompt.Accepted() == 20 })
+	if hanging.Accepted() != 0 {
+		h.Errorf("got %d answers of the receiver that hangs, want 0", hanging.Accepted())
 	}
 	close(hang)
 	h.awaitDeliveries(first.ID, "delivered", 20)

@@ -38,13 +38,13 @@ func newStand(t *testing.T) *stand {
 	t.Helper()
 	client := testkit.Redis(t)
 	p, admin := producttest.StartWith(t, client, service.Settings{ClientURL: "https://panel.example.com"})
-	return &stand{t: t, product: p, redis: client, admin: admin, nobody: admin.With("")}
+	return &stand{t: t, product: p, redis: client, admin: admin, nobody: admin.WithKey("")}
 }
 
 // in is the same one for a subtest.
 func (s *stand) in(t *testing.T) *stand {
 	other := *s
-	other.t, other.admin, other.nobody = t, s.admin.For(t), s.nobody.For(t)
+	other.t, other.admin, other.nobody = t, s.admin.WithT(t), s.nobody.WithT(t)
 	return &other
 }
 
@@ -77,7 +77,7 @@ const password = "a long walk in the rain"
 // makeAccounts makes those that nobody is let in to.
 func (s *stand) makeAccounts(t *testing.T, kind string) (all []account) {
 	t.Helper()
-	admin := s.admin.For(t)
+	admin := s.admin.WithT(t)
 	for _, a := range []struct {
 		what, password, sent string
 		change               func(url string)

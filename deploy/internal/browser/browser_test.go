@@ -48,7 +48,7 @@ func newSite(t *testing.T, answer func(http.ResponseWriter, *http.Request, http.
 		APIURL: s.url, PasskeyDomain: "localhost", PasskeyOrigins: s.url})
 	gateway = p.Gateway
 	served.Start()
-	s.admin = testkit.ClientOf(t, served.URL).With(c.Key)
+	s.admin = testkit.ClientAt(t, served.URL).WithKey(c.Key)
 	return s
 }
 

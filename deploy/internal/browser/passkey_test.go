@@ -61,11 +61,13 @@ func TestPasskeysInABrowser(t *testing.T) {
 		w.do(chromedp.Navigate(s.url + "/panel"))
 		login := func() *login.GivenKey {
 			given := testkit.Decode[login.GivenKey](
-				s.admin.With("").Do("POST", "/auth/key", map[string]any{"type": "client", "email": "ben@example.com", "password": password}).Want(200),
+				s.admin.WithKey("").
+					Do("POST", "/auth/key", map[string]any{"type": "client", "email": "ben@example.com", "password": password}).
+					Want(200),
 			)
 			return &given
 		}
-		session := s.admin.With(login().Key)
+		session := s.admin.WithKey(login().Key)
 		at, value := made(t, session, name)
 		key, failed := run[map[string]any](w, createKey, value)
 		if failed != "" {
@@ -81,15 +83,15 @@ func TestPasskeysInABrowser(t *testing.T) {
 			key, failed = run[map[string]any](w, signWith, v.Code.Options)
 			return v, key, failed
 		}
-		confirm := func(v *mfa.LoginVerify, key map[string]any) *testkit.Answer {
-			return s.admin.With("").
+		confirm := func(v *mfa.LoginVerify, key map[string]any) *testkit.Response {
+			return s.admin.WithKey("").
 				Do("PATCH", fmt.Sprintf("/auth/verify/auth/%d/code/%s", v.Code.Auth.ID, v.Challenge), map[string]any{"credential": key})
 		}
 		v, signed, failed := sign()
 		if failed != "" {
 			t.Fatalf("%s: %s", name, failed)
 		}
-		in := s.admin.With(testkit.Decode[mfa.ConfirmedKey](confirm(v, signed).Want(200)).Key.Key)
+		in := s.admin.WithKey(testkit.Decode[mfa.ConfirmedKey](confirm(v, signed).Want(200)).Key.Key)
 		confirm(v, signed).WantErrors("/token", "expired")
 
 		// The same device makes no second key for the account.

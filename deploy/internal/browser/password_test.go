@@ -60,7 +60,7 @@ func TestPasswordPage(t *testing.T) {
 	w := open(t)
 	s := newSite(t, func(w http.ResponseWriter, r *http.Request, gateway http.Handler) { gateway.ServeHTTP(w, r) })
 	s.admin.Do("POST", "/client", map[string]any{"email": "ben@example.com", "password": password, "first": "Ben", "last": "Miller"}).Want(200)
-	s.admin.With("").Do("POST", "/auth/password-reset", `{"email": "ben@example.com", "type": "client"}`).Want(200)
+	s.admin.WithKey("").Do("POST", "/auth/password-reset", `{"email": "ben@example.com", "type": "client"}`).Want(200)
 	link := s.link(t, 1)
 	at, err := url.Parse(link)
 	if err != nil {
@@ -85,8 +85,8 @@ func TestPasswordPage(t *testing.T) {
 	chosen := "seven grey herons at dusk, ünïcode 🦢"
 	choose(w, chosen)
 	says(t, w, "You can sign in with it.")
-	signIn := func(password string) *testkit.Answer {
-		return s.admin.With("").Do("POST", "/auth/key", map[string]any{"type": "client", "email": "ben@example.com", "password": password})
+	signIn := func(password string) *testkit.Response {
+		return s.admin.WithKey("").Do("POST", "/auth/key", map[string]any{"type": "client", "email": "ben@example.com", "password": password})
 	}
 	if key := testkit.Decode[keys.APIKey](signIn(chosen).Want(200)); key.Key == "" {
 		t.Errorf("got %+v, want an API key", key)

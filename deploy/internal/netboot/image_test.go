@@ -352,7 +352,7 @@ func bringMemory(t testing.TB, folder string) {
 	made := sharedFolder(
 		t,
 		"memory",
-		testkit.Block(t, document, "netboot memory"),
+		testkit.CodeBlock(t, document, "netboot memory"),
 		"IRONPLANE_AGENT_FOLDER=.",
 		"KERNEL=linux-image-cloud-amd64",
 	)

@@ -108,7 +108,7 @@ func (o *operator) entity(n int) int64 {
 func (o *operator) startProduct() {
 	o.Helper()
 	o.product = o.installation.Open(o.T)
-	o.c = testkit.NewClient(o.T, o.product.Gateway).With(o.c.Key)
+	o.c = testkit.NewClient(o.T, o.product.Gateway).WithKey(o.c.Key)
 }
 
 // install asks for the installation of a machine by a profile, and waits until the agent is told of it.
@@ -166,7 +166,7 @@ func (o *operator) wantInstalled(path string, actions ...string) {
 		o.Errorf("got %+v, want it finished at 100 %% without an error", i)
 	}
 	producttest.Drain(o.T, o.product)
-	o.await("its client is told", patience, func() bool { return o.mails.Taken() > 0 })
+	o.await("its client is told", patience, func() bool { return o.mails.Accepted() > 0 })
 	if mails := o.mails.Mails(); len(mails) != 1 || mails[0].To[0] != o.space+"@example.org" ||
 		!bytes.Contains(mails[0].Data, []byte("Subject: web1.example.com: installed")) {
 		o.Errorf("got mails %v, want one to the client that says installed", mails)
@@ -323,7 +323,7 @@ func TestDemonstration(t *testing.T) {
 		t.Skip("make machine KEY=ip_… shows it, with the key that make run has printed")
 	}
 	needs(t)
-	o := &operator{site: newSite(t), c: testkit.ClientOf(t, "http://127.0.0.1:8080").With(key)}
+	o := &operator{site: newSite(t), c: testkit.ClientAt(t, "http://127.0.0.1:8080").WithKey(key)}
 	o.tell()
 	made := newImage(t)
 	made.bring(t, o.folder)

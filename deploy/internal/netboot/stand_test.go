@@ -104,7 +104,7 @@ ip -n %[1]s link add br0 type bridge forward_delay 0 stp_state 0
 ip -n %[1]s addr add 10.77.0.1/24 dev br0
 ip -n %[1]s link set br0 up
 `, s.space, n, outside))
-	shell(t, s.folder, testkit.Block(t, document, "netboot bootloaders"), "IRONPLANE_AGENT_FOLDER="+s.folder)
+	shell(t, s.folder, testkit.CodeBlock(t, document, "netboot bootloaders"), "IRONPLANE_AGENT_FOLDER="+s.folder)
 	s.start()
 	t.Cleanup(func() {
 		if err := s.agent.Stop(context.Background()); err != nil {

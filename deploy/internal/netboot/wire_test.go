@@ -89,7 +89,7 @@ func TestIPv6(t *testing.T) {
 			shell(
 				t,
 				s.folder,
-				testkit.Block(t, "../../../docs/do/netboot.md", "netboot radvd"),
+				testkit.CodeBlock(t, "../../../docs/do/netboot.md", "netboot radvd"),
 				"RADVD_CONFIG="+conf,
 				"INTERFACE=br0",
 				"PREFIX=fd77::/64",

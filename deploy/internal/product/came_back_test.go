@@ -82,7 +82,7 @@ func TestWhatCameBack(t *testing.T) {
 	do(http.MethodDelete, account("lost all")+"/verify", nil)
 	lost := i.makeAdmin("lost").key
 	producttest.Drain(t, i.product)
-	i.admin.With(lost).Do(http.MethodGet, "/auth/key/current", nil).Want(http.StatusOK) // so that Redis knows it
+	i.admin.WithKey(lost).Do(http.MethodGet, "/auth/key/current", nil).Want(http.StatusOK) // so that Redis knows it
 	i.stop()
 	i.restore(identity.Name, dump)
 
@@ -120,8 +120,8 @@ func TestWhatCameBack(t *testing.T) {
 		t.Errorf("got %s, want 11 items taken away again", said)
 	}
 	i.restart()
-	i.admin.With(lost).Do(http.MethodGet, "/auth/key/current", nil).Want(http.StatusUnauthorized)
-	as := func(name string) *testkit.Client { return i.admin.With(accounts[name].key) }
+	i.admin.WithKey(lost).Do(http.MethodGet, "/auth/key/current", nil).Want(http.StatusUnauthorized)
+	as := func(name string) *testkit.Client { return i.admin.WithKey(accounts[name].key) }
 	for _, name := range []string{"revoked", "replaced", "moved", "deleted", "disabled"} {
 		as(name).Do(http.MethodGet, "/auth/key/current", nil).Want(http.StatusUnauthorized)
 	}
@@ -163,7 +163,7 @@ func TestLastAdminIsSpared(t *testing.T) {
 		i.admin.Do(http.MethodGet, "/admin/1/permission", nil).Want(http.StatusOK).Text,
 	).
 		Want(http.StatusOK)
-	i.admin.With(other.key).Do(http.MethodDelete, "/admin/1", nil).Want(http.StatusOK)
+	i.admin.WithKey(other.key).Do(http.MethodDelete, "/admin/1", nil).Want(http.StatusOK)
 	producttest.Drain(t, i.product)
 	i.stop()
 	i.restore(identity.Name, dump)
@@ -336,7 +336,7 @@ func TestAccountsThatCameBack(t *testing.T) {
 	}
 	i.admin.Do(http.MethodGet, fmt.Sprintf("/integration/%d", gone.id), nil).Want(http.StatusNotFound)
 	for account, status := range map[*made]int{&gone: http.StatusUnauthorized, &stripped: http.StatusUnauthorized, &kept: http.StatusOK} {
-		i.admin.With(account.key).Do(http.MethodGet, "/auth/key/current", nil).Want(status)
+		i.admin.WithKey(account.key).Do(http.MethodGet, "/auth/key/current", nil).Want(status)
 	}
 	producttest.Drain(t, i.product)
 	i.verify()

@@ -295,7 +295,7 @@ func newAccess(t *testing.T, c *testkit.Client, box *mailbox.Server) *access {
 		email, maker := account.name+"@example.com", a.as[account.maker]
 		id := maker.Do("POST", "/client", order(email)).Want(200).ID()
 		if a.ids[account.name] = id; box == nil {
-			a.as[account.name] = c.With(keyOf(t, c, path("/client/%d", id)))
+			a.as[account.name] = c.WithKey(keyOf(t, c, path("/client/%d", id)))
 		} else {
 			a.as[account.name] = claim(t, box, maker, id, email)
 		}
@@ -314,9 +314,9 @@ func claim(t *testing.T, box *mailbox.Server, maker *testkit.Client, id int64, e
 	t.Helper()
 	maker.Do("POST", path("/client/%d/email", id), `{"type": "client-account-created"}`).Want(200)
 	link := nextLink(t, box, email, 0)
-	maker.With("").Do("PATCH", link.Path, map[string]any{"token": tokenOf(t, link), "password": password}).Want(200)
+	maker.WithKey("").Do("PATCH", link.Path, map[string]any{"token": tokenOf(t, link), "password": password}).Want(200)
 	_, session := signIn(t, maker, loginOf("client", email, password))
-	return maker.With(testkit.Decode[keys.APIKey](session.Do("POST", "/auth/key", `{"name": "own"}`).Want(200)).Key)
+	return maker.WithKey(testkit.Decode[keys.APIKey](session.Do("POST", "/auth/key", `{"name": "own"}`).Want(200)).Key)
 }
 
 // grantees are whom accounts let read what they reach.
@@ -334,7 +334,7 @@ func (a *access) grant(granter string) int64 {
 var children = map[string]string{"reseller": "customer", "customer": "kid", "kid": "grandkid"}
 
 // ask does an operation of which everything else is as before, whatever comes of it.
-func (a *access) ask(caller, target, operation, sent, want string) *testkit.Answer {
+func (a *access) ask(caller, target, operation, sent, want string) *testkit.Response {
 	a.t.Helper()
 	a.made++
 	method, to, _ := strings.Cut(operation, " ")

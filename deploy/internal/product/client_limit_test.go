@@ -23,7 +23,7 @@ func TestClientsAreNoOracle(t *testing.T) {
 	choose(t, c, settings.ClientEmails.Slug, limit)
 	for _, at := range instances {
 		testkit.Eventually(t, "each process has heard of the limit", func() bool {
-			answer := at.With(as["other"].Key).Do("POST", "/client", order("x"))
+			answer := at.WithKey(as["other"].Key).Do("POST", "/client", order("x"))
 			return answer.Status == 429 && answer.Header.Get("RateLimit-Policy") == `"emails";q=20;w=3600`
 		})
 	}
@@ -31,9 +31,9 @@ func TestClientsAreNoOracle(t *testing.T) {
 	// An account that it creates, and one that this one creates, count with it: also when nothing links them any more.
 	reseller := as["reseller"]
 	made := reseller.Do("POST", "/client", order("made@example.com")).Want(200).ID()
-	its := c.With(keyOf(t, c, path("/client/%d", made)))
+	its := c.WithKey(keyOf(t, c, path("/client/%d", made)))
 	below := its.Do("POST", "/client", order("below@example.com")).Want(200).ID()
-	lowest := c.With(keyOf(t, c, path("/client/%d", below)))
+	lowest := c.WithKey(keyOf(t, c, path("/client/%d", below)))
 	link := testkit.Decode[[]struct{ ID int64 }](its.Do("GET", path("/client/%d/parent", made), nil).Want(200))[0].ID
 	its.Do("DELETE", fmt.Sprint(path("/client/%d/parent/", made), link), nil).Want(200)
 	own, theirs := path("/client/%d", ids["reseller"]), path("/client/%d", ids["known"])
@@ -48,8 +48,8 @@ func TestClientsAreNoOracle(t *testing.T) {
 	for i := range 3 * limit {
 		all.Go(func() {
 			caller := []*testkit.Client{reseller, its, lowest}[i%3]
-			at := instances[i%len(instances)].With(caller.Key)
-			var answer *testkit.Answer
+			at := instances[i%len(instances)].WithKey(caller.Key)
+			var answer *testkit.Response
 			switch i / 3 % 5 {
 			case 0:
 				answer = at.Do("POST", "/client", order("known@example.org"))

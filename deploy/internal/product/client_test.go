@@ -34,7 +34,7 @@ func newClients(t *testing.T, c *testkit.Client, names ...string) (ids map[strin
 	ids, as = map[string]int64{}, map[string]*testkit.Client{}
 	for _, name := range names {
 		ids[name] = c.Do("POST", "/client", order(name+"@example.com", "first", name)).Want(200).ID()
-		as[name] = c.With(keyOf(t, c, path("/client/%d", ids[name])))
+		as[name] = c.WithKey(keyOf(t, c, path("/client/%d", ids[name])))
 	}
 	return ids, as
 }
@@ -45,7 +45,7 @@ func TestClients(t *testing.T) { both(t, testClients) }
 func testClients(t *testing.T, _ *product.Product, c *testkit.Client) {
 	made := testkit.Decode[clients.ViewedClient](c.Do("POST", "/client", order("ben@example.com", "first", "Benjamin")).Want(200))
 	at := path("/client/%d", made.ID)
-	own := c.With(keyOf(t, c, at))
+	own := c.WithKey(keyOf(t, c, at))
 	if key := testkit.Decode[keys.APIKey](
 		own.Do("GET", "/auth/key/current", nil).Want(200),
 	); key.Owner.URL != at ||
@@ -116,7 +116,7 @@ func TestMailsToAClient(t *testing.T) { producttest.Together(t, testMailsToAClie
 
 func testMailsToAClient(t *testing.T, _ *product.Product, c *testkit.Client) {
 	at := path("/client/%d", c.Do("POST", "/client", order("ben@example.com", "password", "a long walk in the rain")).Want(200).ID())
-	own := c.With(keyOf(t, c, at))
+	own := c.WithKey(keyOf(t, c, at))
 	testkit.Eventually(t, "it is told of its key", func() bool { // before it has another address
 		_, said := mailsTo(t, c, "ben@example.com", "")
 		return strings.Contains(said, "An API key was made")

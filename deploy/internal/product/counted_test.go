@@ -32,7 +32,7 @@ func testCountedAtOnce(t *testing.T, p *product.Product, c *testkit.Client) {
 	}
 	const many = 4
 	holdTable := func(name string) (release func()) {
-		return testkit.Hold(t, db, func(tx *pg.Tx) error {
+		return testkit.HoldLock(t, db, func(tx *pg.Tx) error {
 			_, err := tx.Exec(t.Context(), "LOCK TABLE "+name+" IN SHARE MODE")
 			return err
 		})
@@ -74,7 +74,7 @@ func testCountedAtOnce(t *testing.T, p *product.Product, c *testkit.Client) {
 	}
 	release = holdTable("message")
 	for range many {
-		c.With("").Do("POST", "/auth/password-reset", `{"type": "admin", "email": "ann@example.com"}`).Want(200)
+		c.WithKey("").Do("POST", "/auth/password-reset", `{"type": "admin", "email": "ann@example.com"}`).Want(200)
 	}
 	testkit.AwaitLocked(t, db, many) // all are about to be mailed, or counted
 	release()

@@ -41,10 +41,10 @@ func TestEveryRoute(t *testing.T) {
 	_, nobody := newAdmin(t, c, "nobody", `{}`)
 	w.dead = []string{newKey(t, c, "expired"), newKey(t, c, "revoked")}
 	testkit.Execute(t, p.Databases[identity.Name], "UPDATE api_key SET expires_at = now() - interval '1 second' WHERE name = 'expired'")
-	revoked := testkit.Decode[keys.APIKey](c.With(w.dead[1]).Do("GET", "/auth/key/current", nil).Want(200))
+	revoked := testkit.Decode[keys.APIKey](c.WithKey(w.dead[1]).Do("GET", "/auth/key/current", nil).Want(200))
 	c.Do("DELETE", path("/auth/key/%d", revoked.ID), nil).Want(200)
 	for _, key := range w.dead {
-		testkit.Eventually(t, "the key is refused", func() bool { return c.With(key).Do("GET", "/port-speed", nil).Status == 401 })
+		testkit.Eventually(t, "the key is refused", func() bool { return c.WithKey(key).Do("GET", "/port-speed", nil).Status == 401 })
 	}
 	others := map[principal.OwnerType]*principal.Principal{principal.Client: nil, principal.Integration: nil}
 	for kind := range others {
@@ -61,14 +61,14 @@ func TestEveryRoute(t *testing.T) {
 		for _, o := range rest.Operations(routes) {
 			t.Run(service+" "+o.Method+" "+o.Path, func(t *testing.T) {
 				w := *w
-				w.t, w.c = t, c.For(t)
+				w.t, w.c = t, c.WithT(t)
 				w.strangersProcess(p.Services[service], o)
 				if guard.Internal(o.Guard) {
 					w.c.Do(o.Method, w.item(o.Path), nil).Want(404)
 					return
 				}
 				w.withoutKey(o)
-				w.withoutPermission(o, nobody.For(t), false)
+				w.withoutPermission(o, nobody.WithT(t), false)
 				for kind, caller := range others {
 					w.withoutPermission(o, testkit.NewClient(t, testkit.As(p.Services[service], caller)), kind == principal.Client)
 				}
@@ -100,7 +100,7 @@ func sharedWalk(t *testing.T) *walk {
 	}
 	oneOfEach.once.Do(func() { oneOfEach.walk = begin(testkit.Shared()) })
 	w := *oneOfEach.walk
-	w.t, w.c, w.ids = t, w.c.For(t), maps.Clone(w.ids)
+	w.t, w.c, w.ids = t, w.c.WithT(t), maps.Clone(w.ids)
 	return &w
 }
 
@@ -150,11 +150,11 @@ func newWalk(t testing.TB, p *product.Product, c *testkit.Client) *walk {
 
 // makes tells whether an operation makes an item of the collection that it is sent to.
 func makes(o rest.Operation) bool {
-	return o.Method == http.MethodPost && strings.HasPrefix(o.Effect.Shows, o.Path+"/{")
+	return o.Method == http.MethodPost && strings.HasPrefix(o.Effect.ViewPath, o.Path+"/{")
 }
 
 // edits tells whether an operation edits what can be viewed.
-func edits(o rest.Operation) bool { return o.Method == http.MethodPatch && o.Effect.Shows != "" }
+func edits(o rest.Operation) bool { return o.Method == http.MethodPatch && o.Effect.ViewPath != "" }
 
 // hasOwnTests tells whether an operation ends the caller's own key or sessions, takes a code or a provider that the walk does not have, or
 // takes another's effect away: see TestLogin, TestTwoFactorLogin, TestOpenID and TestInstalls.
@@ -186,7 +186,7 @@ func (w *walk) createOneOfEach() {
 	waiting := slices.DeleteFunc(slices.Clone(w.operations), func(o rest.Operation) bool { return !makes(o) })
 	for len(waiting) > 0 {
 		before := len(waiting)
-		var last *testkit.Answer
+		var last *testkit.Response
 		waiting = slices.DeleteFunc(waiting, func(o rest.Operation) bool {
 			last = w.c.Do(o.Method, w.item(o.Path), o.Example)
 			if last.Status == http.StatusOK {
@@ -279,13 +279,13 @@ func (w *walk) strangersProcess(service http.Handler, o rest.Operation) {
 func (w *walk) withoutKey(o rest.Operation) {
 	w.t.Helper()
 	if o.Guard != guard.Public {
-		answer := w.c.With("").Do(o.Method, w.item(o.Path), o.Example).Want(401)
+		answer := w.c.WithKey("").Do(o.Method, w.item(o.Path), o.Example).Want(401)
 		if answer.Header.Get("WWW-Authenticate") != "Bearer" {
 			w.t.Errorf("got WWW-Authenticate %q, want Bearer", answer.Header.Get("WWW-Authenticate"))
 		}
 	}
 	for _, key := range append(w.dead, "x", apikey.New().Reveal(), strings.Repeat("k", 40)) {
-		w.c.With(key).Do(o.Method, w.item(o.Path), o.Example).Want(401)
+		w.c.WithKey(key).Do(o.Method, w.item(o.Path), o.Example).Want(401)
 	}
 }
 
@@ -328,10 +328,10 @@ func (w *walk) missingItem(o rest.Operation) {
 
 // takes is the header of a body that an operation reads itself.
 func takes(o rest.Operation) []string {
-	if len(o.Takes) == 0 {
+	if len(o.Accepts) == 0 {
 		return nil
 	}
-	return []string{"Content-Type", o.Takes[0]}
+	return []string{"Content-Type", o.Accepts[0]}
 }
 
 func (w *walk) garbage(o rest.Operation) {

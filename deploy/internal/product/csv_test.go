@@ -46,7 +46,7 @@ func TestEveryCSV(t *testing.T) {
 			seed := rand.Uint64()
 			t.Logf("drawn from %d", seed)
 			sheet := &sheet{
-				walk: &walk{t: t, c: c.For(t), ids: w.ids},
+				walk: &walk{t: t, c: c.WithT(t), ids: w.ids},
 				path: w.item(o.Path),
 				all:  w.item(o.Path) + emptyQuery(item.Get),
 				r:    rand.New(rand.NewPCG(seed, 0)),

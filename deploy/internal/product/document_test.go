@@ -152,7 +152,7 @@ func TestDocumentBounds(t *testing.T) {
 func TestDocument(t *testing.T) { both(t, testDocument) }
 
 func testDocument(t *testing.T, p *product.Product, c *testkit.Client) {
-	document, err := openapi3.NewLoader().LoadFromData([]byte(c.With("").Do("GET", "/-/openapi.json", nil).Want(200).Text))
+	document, err := openapi3.NewLoader().LoadFromData([]byte(c.WithKey("").Do("GET", "/-/openapi.json", nil).Want(200).Text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,10 +177,10 @@ func testDocument(t *testing.T, p *product.Product, c *testkit.Client) {
 		t.Errorf("got %d operations too many in the document, want none", -operations)
 	}
 	for _, path := range []string{"/-/docs", "/-/docs/", "/-/docs/swagger-ui-bundle.js", "/-/docs/swagger-ui.css"} {
-		c.With("").Do("GET", path, nil).Want(200)
+		c.WithKey("").Do("GET", path, nil).Want(200)
 	}
-	c.With("").Do("GET", "/-/docs/nothing", nil).Want(404)
-	c.With("").Do("GET", "/-/health", nil).Want(200)
-	c.With("").Do("GET", "/-/nothing", nil).Want(404)
-	c.With("").Do("POST", "/-/health", `{}`).Want(405)
+	c.WithKey("").Do("GET", "/-/docs/nothing", nil).Want(404)
+	c.WithKey("").Do("GET", "/-/health", nil).Want(200)
+	c.WithKey("").Do("GET", "/-/nothing", nil).Want(404)
+	c.WithKey("").Do("POST", "/-/health", `{}`).Want(405)
 }

@@ -47,7 +47,7 @@ func TestEmailToClient(t *testing.T) {
 	}
 	testkit.Eventually(t, "mail and copy have come, and it is known", func() bool {
 		sent := testkit.Decode[[]mail.EmailMessage](c.Do("GET", "/email/message?status=sent", nil).Want(200))
-		return box.Taken() == 2 && len(sent) == 1
+		return box.Accepted() == 2 && len(sent) == 1
 	})
 	to := map[string]bool{}
 	for _, m := range box.Mails() {

@@ -122,7 +122,7 @@ type attempt struct {
 	may          func(*holder) bool
 	writers      bool   // are told what is wrong, and may not either
 	undo         func() // what was done
-	look         func(*testkit.Answer)
+	look         func(*testkit.Response)
 }
 
 // Nobody lifts himself: for each key and each account, what is made, granted, reset, linked and edited is what the rules allow.
@@ -225,7 +225,7 @@ func (e *escalation) keyBy(maker *testkit.Client, h *holder) (int64, *testkit.Cl
 	key := testkit.Decode[keys.APIKey](
 		maker.Do("POST", "/auth/key", map[string]any{"name": "made", "owner": map[string]any{"url": h.owner.URL()}}).Want(200),
 	)
-	return key.ID, e.root.With(key.Key)
+	return key.ID, e.root.WithKey(key.Key)
 }
 
 // asking adds a key of the account that the first admin makes.
@@ -281,7 +281,7 @@ func (e *escalation) makeAccounts() {
 		whom *holder
 	}{{maker, ben}, {shop, e.ofIntegration(shop, "the shop's customer")}, {e.askers[len(e.askers)-1], risen}} {
 		link := testkit.Decode[session.SSOLink](made.by.client.Do("GET", "/auth/sso?owner="+made.whom.owner.URL(), nil).Want(200))
-		key := testkit.Decode[keys.APIKey](e.root.With("").Do("POST", "/auth/sso", exchangeOf(codeOf(t, link.URL).Get("key"))).Want(200))
+		key := testkit.Decode[keys.APIKey](e.root.WithKey("").Do("POST", "/auth/sso", exchangeOf(codeOf(t, link.URL).Get("key"))).Want(200))
 		e.askers = append(
 			e.askers,
 			&asker{
@@ -289,7 +289,7 @@ func (e *escalation) makeAccounts() {
 				of:     made.whom,
 				bound:  made.by.bound,
 				acting: true,
-				client: e.root.With(key.Key),
+				client: e.root.WithKey(key.Key),
 			},
 		)
 	}
@@ -400,7 +400,7 @@ func (e *escalation) attempts(a *asker, h *holder) (all []attempt) {
 			path:   "/auth/key",
 			body:   map[string]any{"name": fresh, "owner": map[string]any{"url": url}},
 			may:    a.writesKeys,
-			look: func(answer *testkit.Answer) {
+			look: func(answer *testkit.Response) {
 				compare("makes a key for", keyBound(testkit.Decode[keys.APIKey](answer)), a.boundOf(h, nil))
 			},
 		},
@@ -415,7 +415,7 @@ func (e *escalation) attempts(a *asker, h *holder) (all []attempt) {
 				path:   "/auth/verify/auth",
 				body:   `{"method": 3}`,
 				may:    a.registers,
-				look: func(answer *testkit.Answer) {
+				look: func(answer *testkit.Response) {
 					root.Do("DELETE", path("/auth/verify/auth/%d", answer.ID()), nil).Want(200)
 				},
 			},
@@ -472,7 +472,7 @@ func (e *escalation) attempts(a *asker, h *holder) (all []attempt) {
 			path:   path("/auth/key/%d", h.key),
 			body:   map[string]any{"name": fresh, "key": fresh + strings.Repeat("x", 40)},
 			may:    a.writesKeys,
-			look: func(answer *testkit.Answer) {
+			look: func(answer *testkit.Response) {
 				compare("sets the value of a key of", keyBound(testkit.Decode[keys.APIKey](answer)), a.boundOf(h, ptr(principal.All)))
 				another(&h.key)
 			},
@@ -483,7 +483,7 @@ func (e *escalation) attempts(a *asker, h *holder) (all []attempt) {
 			path:   path("/auth/key/%d", h.moved),
 			body:   map[string]any{"name": fresh, "owner": map[string]any{"url": a.of.owner.URL()}},
 			may:    a.writesKeys,
-			look: func(answer *testkit.Answer) {
+			look: func(answer *testkit.Response) {
 				compare("takes a key of", keyBound(testkit.Decode[keys.APIKey](answer)), a.boundOf(a.of, ptr(principal.All)))
 				another(&h.moved)
 			},
@@ -494,7 +494,7 @@ func (e *escalation) attempts(a *asker, h *holder) (all []attempt) {
 			path:   path("/auth/key/%d", a.spare),
 			body:   map[string]any{"name": fresh, "owner": map[string]any{"url": url}},
 			may:    a.writesKeys,
-			look: func(answer *testkit.Answer) {
+			look: func(answer *testkit.Response) {
 				compare("gives a key to", keyBound(testkit.Decode[keys.APIKey](answer)), a.boundOf(h, ptr(principal.All)))
 				root.Do("DELETE", path("/auth/key/%d", a.spare), nil).Want(200)
 				a.spare = 0
@@ -532,7 +532,7 @@ func (e *escalation) attempts(a *asker, h *holder) (all []attempt) {
 			path:   "/auth/password-reset",
 			body:   map[string]any{"type": h.owner.Type, "email": h.email},
 			may:    func(*holder) bool { return true },
-			look: func(answer *testkit.Answer) {
+			look: func(answer *testkit.Response) {
 				if shown := testkit.Decode[login.PasswordReset](answer).User.ID != nil; shown != a.reads(h) {
 					e.t.Errorf("%s, which can %s, mails a link to %s: got shown %t, want %t", a.name, told(a.can()), h.name, shown, !shown)
 				}

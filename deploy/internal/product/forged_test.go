@@ -16,7 +16,7 @@ func TestForgedHeaders(t *testing.T) {
 		{"ironplane-call", "forged 192.0.2.7 1 admin 1 ffffffff admin", "Connection", "Ironplane-Call"},
 		{"Forwarded", "for=192.0.2.7", "X-Real-Ip", "192.0.2.7", "X-Forwarded-Client-Cert", "URI=spiffe://ironplane/gateway"},
 	} {
-		c.With("").Do("GET", "/admin", nil, headers...).Want(401)
+		c.WithKey("").Do("GET", "/admin", nil, headers...).Want(401)
 		nobody.Do("GET", "/admin", nil, headers...).Want(403)
 		nobody.Do("GET", "/internal/owner/admin/1", nil, headers...).Want(404)
 		answer := nobody.Do("GET", "/browser-details", nil, headers...).Want(200)

@@ -58,7 +58,7 @@ func everyItem(t *testing.T, body func(rest.Operation) any) map[string]string {
 func (w *walk) shown(o rest.Operation) string {
 	w.t.Helper()
 	producttest.Followed(w.t, w.p)
-	answer := w.c.Do("GET", w.item(o.Effect.Shows), nil).Want(200)
+	answer := w.c.Do("GET", w.item(o.Effect.ViewPath), nil).Want(200)
 	item := single(answer)
 	delete(item, "created_at")
 	delete(item, "claimed_at")
@@ -72,7 +72,7 @@ func (w *walk) shown(o rest.Operation) string {
 }
 
 // single is the item that is answered, also as the only one of an array.
-func single(answer *testkit.Answer) map[string]any {
+func single(answer *testkit.Response) map[string]any {
 	one := *answer
 	one.Text = strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(answer.Text), "["), "]")
 	return testkit.Decode[map[string]any](&one)

@@ -18,7 +18,7 @@ func testFreshAndStale(t *testing.T, p *product.Product, c *testkit.Client) {
 	const first, second, third = password, newPassword, "nine blue kettles in a barn"
 	for who, leaf := range map[string]string{"client": "", "admin": "{}", "lead": usersAdmins} {
 		t.Run(who, func(t *testing.T) {
-			c, kind := c.For(t), "admin"
+			c, kind := c.WithT(t), "admin"
 			if leaf == "" {
 				kind = "client"
 			}
@@ -29,10 +29,10 @@ func testFreshAndStale(t *testing.T, p *product.Product, c *testkit.Client) {
 			}
 			writesEmail := who != "admin"
 			_, fresh := signIn(t, c, loginOf(kind, email, first))
-			lasting := c.With(testkit.Decode[keys.APIKey](fresh.Do("POST", "/auth/key", `{"name": "lasting"}`).Want(200)).Key)
+			lasting := c.WithKey(testkit.Decode[keys.APIKey](fresh.Do("POST", "/auth/key", `{"name": "lasting"}`).Want(200)).Key)
 			acting := lasting
 			if kind == "client" {
-				acting = c.With(
+				acting = c.WithKey(
 					testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", map[string]any{"owner": map[string]any{"url": self}}).Want(200)).Key,
 				)
 			}
@@ -51,7 +51,7 @@ func testFreshAndStale(t *testing.T, p *product.Product, c *testkit.Client) {
 				email = "new-" + email
 				fresh.Do("PATCH", self, map[string]any{"email": email}).Want(200)
 			}
-			c.With("").Do("POST", "/auth/key", loginOf(kind, email, first)).Want(401)
+			c.WithKey("").Do("POST", "/auth/key", loginOf(kind, email, first)).Want(401)
 
 			// Another session, of eleven minutes ago; that it is renewed makes it no younger.
 			key, stale := signIn(t, c, loginOf(kind, email, second))
@@ -61,7 +61,7 @@ func testFreshAndStale(t *testing.T, p *product.Product, c *testkit.Client) {
 				path("UPDATE api_key SET created_at = created_at - interval '11 minutes' WHERE id = %d", key.ID),
 			)
 			stale.Do("PATCH", self, map[string]any{"password": third}).WantErrors("/current_password", "wrong")
-			stale = c.With(testkit.Decode[keys.APIKey](stale.Do("POST", "/auth/key", `{}`).Want(200)).Key)
+			stale = c.WithKey(testkit.Decode[keys.APIKey](stale.Do("POST", "/auth/key", `{}`).Want(200)).Key)
 			if writesEmail {
 				stale.Do("PATCH", self, map[string]any{"email": "other-" + email}).WantErrors("/current_password", "wrong")
 				stale.Do("PATCH", self, map[string]any{"email": "other-" + email, "current_password": second}).Want(200)
@@ -81,7 +81,7 @@ func testFreshAndStale(t *testing.T, p *product.Product, c *testkit.Client) {
 				caller.Do("GET", opened, nil).Want(404)
 				caller.Do("PATCH", opened, map[string]any{"token": app.Code()}).Want(404)
 			}
-			takenOff := func(c *testkit.Client) (answers []*testkit.Answer) {
+			takenOff := func(c *testkit.Client) (answers []*testkit.Response) {
 				if kind == "client" {
 					answers = append(answers, c.Do("PATCH", self, `{"verify": {"require": false}}`))
 				}

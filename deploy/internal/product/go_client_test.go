@@ -52,7 +52,7 @@ type goCaller struct {
 }
 
 // do makes the call of an operation on the items that were created.
-func (g *goCaller) do(o rest.Operation) *testkit.Answer {
+func (g *goCaller) do(o rest.Operation) *testkit.Response {
 	g.t.Helper()
 	g.calls++
 	described := g.document.Paths.Value(o.Path).GetOperation(o.Method)
@@ -65,7 +65,7 @@ func (g *goCaller) do(o rest.Operation) *testkit.Answer {
 		g.t.Fatalf("%s: %v", described.OperationID, err)
 	}
 	response := results[0].Elem()
-	answer := g.c.Answer(response.FieldByName("HTTPResponse").Interface().(*http.Response), response.FieldByName("Body").Bytes())
+	answer := g.c.NewResponse(response.FieldByName("HTTPResponse").Interface().(*http.Response), response.FieldByName("Body").Bytes())
 	if typed := response.FieldByName(
 		"JSON200",
 	); answer.Status == http.StatusOK && typed.IsValid() &&

@@ -40,7 +40,7 @@ func testIdempotency(t *testing.T, p *product.Product, c *testkit.Client) {
 	_, other := newAdmin(t, c, "other", `{"network": {"switches": {"write": true}}}`)
 	other.Do("POST", "/port-speed", body, idempotencyKey, "a").WantErrors("/name", "taken") // and so does another caller
 	// A key gets no answer that another key of its owner got: it may hold a key that can do more.
-	bounded, key := c.With(newKey(t, c, "sister")), `{"name": "made"}`
+	bounded, key := c.WithKey(newKey(t, c, "sister")), `{"name": "made"}`
 	made := testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", key, idempotencyKey, "1").Want(200))
 	if again := testkit.Decode[keys.APIKey](
 		bounded.Do("POST", "/auth/key", key, idempotencyKey, "1").Want(200),
@@ -113,7 +113,7 @@ func TestTwins(t *testing.T) { both(t, testTwins) }
 func testTwins(t *testing.T, _ *product.Product, c *testkit.Client) {
 	const rounds, twins = 5, 32
 	for round := range rounds {
-		answers := make([]*testkit.Answer, twins)
+		answers := make([]*testkit.Response, twins)
 		var all sync.WaitGroup
 		for i := range twins {
 			all.Go(func() {

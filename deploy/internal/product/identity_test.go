@@ -20,14 +20,14 @@ func TestImportedKey(t *testing.T) { producttest.Together(t, testImportedKey) }
 
 func testImportedKey(t *testing.T, _ *product.Product, c *testkit.Client) {
 	const value = "a-key-that-another-panel-made-0001"
-	c.With(value).Do("GET", "/auth/key/current", nil).Want(401)
+	c.WithKey(value).Do("GET", "/auth/key/current", nil).Want(401)
 
 	made := testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", map[string]any{"name": "old", "key": value}).Want(200))
 	if made.Key != value {
 		t.Fatalf("got %+v, want the key %s", made, value)
 	}
 	time.Sleep(100 * time.Millisecond)
-	c.With(value).Do("GET", "/auth/key/current", nil).Want(200)
+	c.WithKey(value).Do("GET", "/auth/key/current", nil).Want(200)
 
 	_, few := newAdmin(t, c, "few", `{}`)
 	few.Do("POST", "/auth/key", map[string]any{"name": "x", "key": value + "x"}).Want(403)
@@ -35,19 +35,19 @@ func testImportedKey(t *testing.T, _ *product.Product, c *testkit.Client) {
 	few.Do("PATCH", path("/auth/key/%d", mine), map[string]any{"name": "x", "key": value + "x"}).Want(403)
 
 	const next = "a-key-that-another-panel-made-0002"
-	c.With(next).Do("GET", "/auth/key/current", nil).Want(401)
+	c.WithKey(next).Do("GET", "/auth/key/current", nil).Want(401)
 	if edited := testkit.Decode[keys.APIKey](
 		c.Do("PATCH", path("/auth/key/%d", made.ID), map[string]any{"name": "old", "key": next}).Want(200),
 	); edited.Key != next {
 		t.Fatalf("got %+v, want the key %s", edited, next)
 	}
 	time.Sleep(100 * time.Millisecond)
-	c.With(value).Do("GET", "/auth/key/current", nil).Want(401)
-	c.With(next).Do("GET", "/auth/key/current", nil).Want(200)
+	c.WithKey(value).Do("GET", "/auth/key/current", nil).Want(401)
+	c.WithKey(next).Do("GET", "/auth/key/current", nil).Want(200)
 }
 
 // soonExpiring makes a key that expires as soon as there was time to make it, and answers when.
-func soonExpiring(c *testkit.Client, body map[string]any, headers ...string) (at time.Time, made *testkit.Answer) {
+func soonExpiring(c *testkit.Client, body map[string]any, headers ...string) (at time.Time, made *testkit.Response) {
 	for life := 2 * time.Second; ; life *= 2 {
 		at = time.Now().Add(life)
 		body["expires_at"] = rest.Timestamp{Time: at}

@@ -170,7 +170,7 @@ func TestInstalls(t *testing.T) {
 	b.agent.PostEvent(token, "progress", m.address, "step=packages&progress=60")
 	b.agent.PostEvent(token, "done", m.address, "")
 	b.until(m, "installed")
-	testkit.Eventually(t, "the client is told", func() bool { return b.box.Taken() == 1 })
+	testkit.Eventually(t, "the client is told", func() bool { return b.box.Accepted() == 1 })
 	mail := b.box.Mails()[0]
 	if !bytes.Contains(mail.Data, []byte("Subject: web1.example.com: installed")) || mail.To[0] != "ben@example.org" {
 		t.Errorf("got a mail to %s: %s, want one to ben@example.org that says installed", mail.To[0], mail.Data)
@@ -186,7 +186,7 @@ func TestInstalls(t *testing.T) {
 			return strings.Contains(b.c.Do("GET", at, nil).Want(200).Text, "pxe.install."+action)
 		})
 	}
-	testkit.Eventually(t, "billing has heard of all of it", func() bool { return billing.Taken() == 4 })
+	testkit.Eventually(t, "billing has heard of all of it", func() bool { return billing.Accepted() == 4 })
 	for _, r := range billing.All() {
 		e := r.Event(t)
 		if e.Data.Targets[0].ID != m.id || strings.Contains(string(r.Body), "a long walk") || strings.Contains(string(r.Body), token) {

@@ -22,7 +22,7 @@ func newIntegration(t *testing.T, c *testkit.Client, name, permissions string) (
 	t.Helper()
 	id = c.Do("POST", "/integration", map[string]any{"name": name}).Want(200).ID()
 	c.Do("PATCH", path("/integration/%d/permission", id), permissions).Want(200)
-	return id, c.With(keyOf(t, c, path("/integration/%d", id)))
+	return id, c.WithKey(keyOf(t, c, path("/integration/%d", id)))
 }
 
 // keyOf is a new key of an account.
@@ -110,7 +110,7 @@ func testDetachedIntegration(t *testing.T, p *product.Product, c *testkit.Client
 	c.Do("DELETE", at, nil).WantDetail(http.StatusConflict, "Integration 1 has 250 clients.")
 	c.Do("DELETE", at+"?detach=maybe", nil).Want(400)
 
-	release := testkit.Hold(t, db, func(tx *pg.Tx) error {
+	release := testkit.HoldLock(t, db, func(tx *pg.Tx) error {
 		_, err := tx.Exec(t.Context(), "SELECT FROM client WHERE id = $1 FOR UPDATE", client)
 		return err
 	})
@@ -200,11 +200,11 @@ func testNobodyLiftsHimselfByAnIntegration(t *testing.T, _ *product.Product, c *
 	eve.Do("PATCH", path("/integration/%d/permission", other), `{"system": {"integrations": {"write": true}}}`).Want(200)
 
 	// A key that she made is bound by what she held, whatever the integration comes to hold.
-	bound := c.With(keyOf(t, eve, path("/integration/%d", other)))
+	bound := c.WithKey(keyOf(t, eve, path("/integration/%d", other)))
 	c.Do("PATCH", path("/integration/%d/permission", other), `{"users": {"admins": {"read": true}}}`).Want(200)
 	time.Sleep(100 * time.Millisecond)
 	bound.Do("GET", "/admin", nil).Want(403)
-	full := c.With(keyOf(t, c, path("/integration/%d", other)))
+	full := c.WithKey(keyOf(t, c, path("/integration/%d", other)))
 	full.Do("GET", "/admin", nil).Want(200)
 	testkit.Eventually(t, fmt.Sprintf("eve cannot write the keys of integration %d, which holds more", other), func() bool {
 		return eve.Do(

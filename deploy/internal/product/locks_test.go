@@ -21,7 +21,7 @@ func TestAnotherRoleHoldsUpNobody(t *testing.T) { both(t, testAnotherRoleHoldsUp
 func testAnotherRoleHoldsUpNobody(t *testing.T, p *product.Product, c *testkit.Client) {
 	unlock := holdLock(t, p.Databases[network.Name], "address space", 1)
 	group := c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200).ID()
-	begun, first := make(chan struct{}), make(chan *testkit.Answer, 1)
+	begun, first := make(chan struct{}), make(chan *testkit.Response, 1)
 	end := attack(t, p.Databases[pxe.Name], begun)
 	<-begun
 	entity := fmt.Sprintf(`{"group": {"id": %d}, "v4": {"address": "10.0.0.1"}}`, group)

@@ -62,24 +62,24 @@ func TestEverySecondCall(t *testing.T) {
 		w.doAll(operations, w.do)
 		for _, o := range operations {
 			producttest.Followed(t, p)
-			before := w.viewed(o.Effect.Shows)
+			before := w.viewed(o.Effect.ViewPath)
 			path := o.Path
 			if o.Method == http.MethodDelete {
 				before = nil
 			}
 			answer := w.c.Do(o.Method, w.item(path), o.Example)
-			again := rest.AgainRefused
+			again := rest.RetryRefused
 			if answer.Status == http.StatusOK {
-				again = rest.AgainAnother
+				again = rest.RetryRepeats
 				if after := w.viewed(
-					o.Effect.Shows,
+					o.Effect.ViewPath,
 				); after != nil && reflect.DeepEqual(after, before) &&
 					(!makes(o) || w.ids[w.item(path)] == fmt.Sprint(answer.ID())) {
-					again = rest.AgainSame
+					again = rest.RetrySafe
 				}
 			}
-			if again != o.Effect.Again {
-				t.Errorf("%s %s: got the second call %s, want %s: %d %s", o.Method, o.Path, again, o.Effect.Again, answer.Status, answer.Text)
+			if again != o.Effect.Retry {
+				t.Errorf("%s %s: got the second call %s, want %s: %d %s", o.Method, o.Path, again, o.Effect.Retry, answer.Status, answer.Text)
 			}
 		}
 	})
@@ -139,7 +139,7 @@ type logWalk struct {
 }
 
 // doAll does each operation once. What is in the way of one, another one takes away.
-func (w *logWalk) doAll(operations []rest.Operation, do func(rest.Operation) *testkit.Answer) {
+func (w *logWalk) doAll(operations []rest.Operation, do func(rest.Operation) *testkit.Response) {
 	w.t.Helper()
 	operations = slices.Clone(operations)
 	for len(operations) > 0 {
@@ -157,7 +157,7 @@ func (w *logWalk) doAll(operations []rest.Operation, do func(rest.Operation) *te
 	}
 }
 
-func (w *logWalk) do(o rest.Operation) *testkit.Answer {
+func (w *logWalk) do(o rest.Operation) *testkit.Response {
 	w.t.Helper()
 	w.tries++
 	request, path := fmt.Sprint("try-", w.tries), w.item(o.Path)
@@ -166,7 +166,7 @@ func (w *logWalk) do(o rest.Operation) *testkit.Answer {
 	if o.Method == http.MethodDelete {
 		made.before = w.view(path)
 	} else if !makes(o) {
-		made.before = w.viewed(o.Effect.Shows)
+		made.before = w.viewed(o.Effect.ViewPath)
 	}
 	answer := w.c.Do(o.Method, path, o.Example, "X-Request-Id", request)
 	if answer.Status != http.StatusOK {
@@ -176,7 +176,7 @@ func (w *logWalk) do(o rest.Operation) *testkit.Answer {
 	if makes(o) {
 		w.created(path, answer.ID())
 	}
-	made.after = w.viewed(o.Effect.Shows)
+	made.after = w.viewed(o.Effect.ViewPath)
 	w.made[request] = made
 	return answer
 }

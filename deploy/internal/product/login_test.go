@@ -16,11 +16,11 @@ const password = "a long walk in the rain"
 // signIn begins a session.
 func signIn(t *testing.T, c *testkit.Client, body string) (keys.APIKey, *testkit.Client) {
 	t.Helper()
-	key := testkit.Decode[keys.APIKey](c.With("").For(t).Do("POST", "/auth/key", body).Want(200))
+	key := testkit.Decode[keys.APIKey](c.WithKey("").WithT(t).Do("POST", "/auth/key", body).Want(200))
 	if key.Key == "" || key.Name != "Session" || key.ExpiresAt == nil {
 		t.Fatalf("got %+v, want a session that expires", key)
 	}
-	return key, c.With(key.Key).For(t)
+	return key, c.WithKey(key.Key).WithT(t)
 }
 
 // newPerson makes an admin or a client who can sign in.
@@ -49,10 +49,10 @@ func testActing(t *testing.T, p *product.Product, c *testkit.Client) {
 	key := testkit.Decode[keys.APIKey](
 		c.Do("POST", "/auth/key", path(`{"name": "shop", "owner": {"url": "/integration/%d"}}`, shop)).Want(200),
 	)
-	integration := c.With(key.Key)
+	integration := c.WithKey(key.Key)
 	mine := integration.Do("POST", "/client", order("mine@example.com")).Want(200).ID()
 	others := newPerson(t, c, "client", "others@example.com")
-	act := func(c *testkit.Client, owner string) *testkit.Answer {
+	act := func(c *testkit.Client, owner string) *testkit.Response {
 		return c.Do("POST", "/auth/key", map[string]any{"owner": map[string]any{"url": owner}})
 	}
 	act(integration, path("/client/%d", others)).Want(403)
@@ -61,7 +61,7 @@ func testActing(t *testing.T, p *product.Product, c *testkit.Client) {
 	other, _ := newAdmin(t, c, "other", `{}`)
 	act(c, path("/admin/%d", other)).Want(403)
 	session := testkit.Decode[keys.APIKey](act(integration, path("/client/%d", mine)).Want(200))
-	as := c.With(session.Key)
+	as := c.WithKey(session.Key)
 	self := path("/client/%d", mine)
 	as.Do("GET", self, nil).Want(200)
 	as.Do("PATCH", self, `{"first": "Bert"}`).Want(200)

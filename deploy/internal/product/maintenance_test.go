@@ -28,7 +28,7 @@ func testMaintenance(t *testing.T, p *product.Product, c *testkit.Client) {
 	if err := p.Maintenance.Begin("The database moves until 14:00."); err != nil {
 		t.Fatal(err)
 	}
-	for _, change := range []*testkit.Answer{
+	for _, change := range []*testkit.Response{
 		c.Do("POST", "/group", `{"name": "Bonn"}`), c.Do("PATCH", item, `{"name": "Bonn"}`), c.Do("DELETE", item, nil),
 		c.Do("POST", "/auth/key", `{"name": "another"}`), c.Do("DELETE", "/auth/key/1", nil), c.Do("GET", "/auth/sso", nil),
 	} {

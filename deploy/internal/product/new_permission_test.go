@@ -66,7 +66,7 @@ func (i *installation) newHolder(name string, without ...string) (id int64, own 
 // keyFor makes a key for an account. It is bound by what its maker holds.
 func keyFor(maker *testkit.Client, owner principal.Owner) *testkit.Client {
 	body := map[string]any{"name": "bound", "owner": map[string]any{"url": owner.URL()}}
-	return maker.With(testkit.Decode[keys.APIKey](maker.Do(http.MethodPost, "/auth/key", body).Want(http.StatusOK)).Key)
+	return maker.WithKey(testkit.Decode[keys.APIKey](maker.Do(http.MethodPost, "/auth/key", body).Want(http.StatusOK)).Key)
 }
 
 // unbound makes a key for an account, without a bound.
@@ -119,7 +119,7 @@ func TestUpgradeGrantsNewPermissions(t *testing.T) {
 	}
 
 	for _, of := range []*testkit.Client{annas, berts, carla, annasBound, carlasBound, programs["shop"], programs["some"]} {
-		*of = *i.admin.With(of.Key)
+		*of = *i.admin.WithKey(of.Key)
 	}
 	can(t, "the first admin", i.admin, true)
 	can(t, "an admin who held everything", annas, true)
@@ -148,8 +148,8 @@ func TestUpgradeGrantsNewPermissions(t *testing.T) {
 	const strip = `{"network": {"switches": {"read": false, "write": false}}}`
 	i.admin.Do(http.MethodPatch, path("/admin/%d/permission", anna), strip).Want(http.StatusOK)
 	i.restart()
-	can(t, "an admin who was granted it", i.admin.With(berts.Key), true)
-	can(t, "an admin who was stripped of it", i.admin.With(annas.Key), false)
+	can(t, "an admin who was granted it", i.admin.WithKey(berts.Key), true)
+	can(t, "an admin who was stripped of it", i.admin.WithKey(annas.Key), false)
 }
 
 // A program that knows fewer permissions than have been granted neither takes the others away nor fails on their names.
@@ -234,10 +234,10 @@ func TestRestoreGrantsReducedAccountsNothingNew(t *testing.T) {
 		t.Fatal(err)
 	}
 	can(t, "the first admin", i.admin, true)
-	can(t, "an admin who was not reduced", i.admin.With(whole.Key), true)
-	can(t, "an admin who was reduced before the upgrade", i.admin.With(earlys.Key), false)
-	can(t, "an admin who was reduced after the upgrade", i.admin.With(lates.Key), false)
-	i.admin.With(lates.Key).Do(http.MethodGet, "/group", nil).Want(http.StatusOK)
+	can(t, "an admin who was not reduced", i.admin.WithKey(whole.Key), true)
+	can(t, "an admin who was reduced before the upgrade", i.admin.WithKey(earlys.Key), false)
+	can(t, "an admin who was reduced after the upgrade", i.admin.WithKey(lates.Key), false)
+	i.admin.WithKey(lates.Key).Do(http.MethodGet, "/group", nil).Want(http.StatusOK)
 }
 
 // A key from the command line can repair permissions, also where nobody holds all of them. No account is extended for that.
@@ -251,7 +251,7 @@ func TestAdminKeyRepairsPermissions(t *testing.T) {
 		if err != nil || username != want {
 			t.Fatalf("got a key of %q and %v, want one of %s", username, err, want)
 		}
-		return c.With(key.Reveal())
+		return c.WithKey(key.Reveal())
 	}
 	repairs := adminKey("recovery")
 	can(t, "the first admin", c, false)

@@ -30,7 +30,7 @@ func TestEveryNull(t *testing.T) {
 		}
 		n := &nulls{walk: w, edit: o}
 		for _, create := range w.operations {
-			if makes(create) && create.Effect.Shows == o.Path {
+			if makes(create) && create.Effect.ViewPath == o.Path {
 				n.whole = create.Example
 			}
 		}
@@ -47,8 +47,8 @@ func TestEveryNull(t *testing.T) {
 type nulls struct {
 	*walk
 	edit    rest.Operation
-	whole   json.RawMessage // with all members, for the item to have them
-	without *testkit.Answer // as the example alone edits it
+	whole   json.RawMessage   // with all members, for the item to have them
+	without *testkit.Response // as the example alone edits it
 	tried   int
 }
 
@@ -89,7 +89,7 @@ func (n *nulls) try(nullable bool, at []string) {
 }
 
 // send edits the item, which has all members, as in the example, and in one member with null.
-func (n *nulls) send(at []string) *testkit.Answer {
+func (n *nulls) send(at []string) *testkit.Response {
 	n.t.Helper()
 	item := n.item(n.edit.Path)
 	if n.whole != nil {

@@ -40,7 +40,7 @@ type operated struct {
 func newOperated(t *testing.T) *operated {
 	t.Helper()
 	i := newInstallation(t)
-	config, err := pgx.ParseConfig(testkit.Administrator(t, i.urls[network.Name]).Reveal())
+	config, err := pgx.ParseConfig(testkit.AdminURL(t, i.urls[network.Name]).Reveal())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -257,7 +257,7 @@ func TestNoServiceAnswers(t *testing.T) {
 		})
 	}
 	g := producttest.NewMesh(t, i.product, services, slog.New(slog.DiscardHandler)).Gateway(gateway.Config{}, testkit.Redis(t))
-	client := testkit.NewClient(t, g).With(i.key)
+	client := testkit.NewClient(t, g).WithKey(i.key)
 	operations := process.NewOperations("gateway")
 	operations.Check(g.Checks()...)
 	o := &operated{installation: i, t: t, database: "postgres"}

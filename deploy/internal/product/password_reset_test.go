@@ -111,8 +111,8 @@ func TestWelcome(t *testing.T) {
 		testkit.Redis(t),
 		service.Settings{SMTP: "smtp+plain://" + box.Addr, MailFrom: "noreply@example.com", APIURL: "https://api.example.com"},
 	)
-	nobody := c.With("")
-	welcome := func(c *testkit.Client, id int64) *testkit.Answer {
+	nobody := c.WithKey("")
+	welcome := func(c *testkit.Client, id int64) *testkit.Response {
 		return c.Do("POST", path("/client/%d/email", id), `{"type": "client-account-created"}`)
 	}
 	claimed := func(id int64) bool {
@@ -132,7 +132,7 @@ func TestWelcome(t *testing.T) {
 
 	// A link to another address is good no longer.
 	reseller.Do("PATCH", self, `{"email": "newer@example.com"}`).Want(200)
-	choose := func(told url.Values) *testkit.Answer {
+	choose := func(told url.Values) *testkit.Response {
 		return nobody.Do("PATCH", "/auth/password-reset/"+told.Get("id"), map[string]any{"token": told.Get("token"), "password": password})
 	}
 	choose(told).Want(404)
@@ -144,7 +144,7 @@ func TestWelcome(t *testing.T) {
 	early := testkit.Decode[keys.APIKey](
 		c.Do("POST", "/auth/key", map[string]any{"name": "early", "owner": map[string]any{"url": self}}).Want(200),
 	)
-	secondfactor.NewVerifiedApp(t, p.Databases[identity.Name], c.With(early.Key).For(t))
+	secondfactor.NewVerifiedApp(t, p.Databases[identity.Name], c.WithKey(early.Key).WithT(t))
 	choose(told).Want(200)
 	if !claimed(id) {
 		t.Error("got an unclaimed account after its link was used, want it claimed")
@@ -172,8 +172,8 @@ func TestWelcome(t *testing.T) {
 	}
 	choose(told).Want(200)
 	forgotten()
-	c.With(own.Key).Do("GET", self, nil).Want(401)
-	c.With(given.Key).Do("GET", self, nil).Want(200)
+	c.WithKey(own.Key).Do("GET", self, nil).Want(401)
+	c.WithKey(given.Key).Do("GET", self, nil).Want(200)
 	c.Do("GET", path("%s/super/%d", self, link), nil).Want(404)
 	c.Do("GET", path("%s/super/%d", self, kept), nil).Want(200)
 

@@ -17,7 +17,7 @@ import (
 var full = flag.Bool("full", false, "run what is about how services are reached in one process, too, and delete more targets of references")
 
 func TestMain(m *testing.M) {
-	names.Answer()
+	names.ReplaceResolver()
 	_ = flag.Set(
 		"test.parallel",
 		strconv.Itoa(max(4, runtime.GOMAXPROCS(0))),
@@ -47,13 +47,13 @@ func newAdmin(t *testing.T, c *testkit.Client, username string, permissions stri
 	id = c.Do("POST", "/admin", map[string]any{"username": username, "email": username + "@example.com", "password": ""}).Want(200).ID()
 	c.Do("PATCH", path("/admin/%d/permission", id), permissions).Want(200)
 	key := c.Do("POST", "/auth/key", map[string]any{"name": "test", "owner": map[string]any{"url": path("/admin/%d", id)}}).Want(200)
-	return id, c.With(testkit.Decode[keys.APIKey](key).Key)
+	return id, c.WithKey(testkit.Decode[keys.APIKey](key).Key)
 }
 
 // holdLock takes a lock of the product's and answers what gives it back.
 func holdLock(t *testing.T, db *pg.DB, name string, number int64) (unlock func()) {
 	t.Helper()
-	return testkit.Hold(t, db, func(tx *pg.Tx) error { return tx.Lock(t.Context(), name, number) })
+	return testkit.HoldLock(t, db, func(tx *pg.Tx) error { return tx.Lock(t.Context(), name, number) })
 }
 
 // ownedBy is a body that makes a key for an admin, or gives one to an admin.

@@ -21,7 +21,7 @@ func TestQueryIsText(t *testing.T) {
 		Paths map[string]map[string]struct {
 			Parameters []struct{ Name, In string }
 		}
-	}](c.With("").Do("GET", "/-/openapi.json", nil).Want(200))
+	}](c.WithKey("").Do("GET", "/-/openapi.json", nil).Want(200))
 	tried := 0
 	for path, operations := range document.Paths {
 		for _, parameter := range operations["get"].Parameters {

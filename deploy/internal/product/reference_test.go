@@ -199,7 +199,7 @@ func TestAssignmentWhileItsClientIsDeleted(t *testing.T) {
 				answer.Want(200)
 			})
 		}
-		var gone *testkit.Answer
+		var gone *testkit.Response
 		testkit.Eventually(t, "the client is deleted or not", func() bool { // so many callers can keep network from answering in time
 			gone = c.Do("DELETE", at, nil)
 			return gone.Status != 503
@@ -248,7 +248,7 @@ func TestClientsWhileTheirIntegrationIsDeleted(t *testing.T) {
 		body := func(caller int) map[string]any {
 			return order(fmt.Sprintf("ben-%d-%d@example.com", round, caller), "billing_id", caller+1, "integration_id", id)
 		}
-		var gone *testkit.Answer
+		var gone *testkit.Response
 		var racing sync.WaitGroup
 		ended := make(chan struct{})
 		racing.Go(func() {

@@ -14,7 +14,7 @@ func TestRefusalsAreRecorded(t *testing.T) { both(t, testRefusalsAreRecorded) }
 func testRefusalsAreRecorded(t *testing.T, p *product.Product, c *testkit.Client) {
 	id, nobody := newAdmin(t, c, "nobody", `{}`)
 	nobody.Do("GET", "/group/7", nil).Want(403)
-	c.With("").Do("PATCH", "/group/7", map[string]any{"name": "x"}).Want(401)
+	c.WithKey("").Do("PATCH", "/group/7", map[string]any{"name": "x"}).Want(401)
 	c.Do("PATCH", "/group/7", map[string]any{"name": "x"}).Want(404)
 	nobody.Do("PATCH", "/group/7", map[string]any{"name": "x"}).Want(403)
 	nobody.Do("POST", "/group", map[string]any{"name": "x"}).Want(403)

@@ -50,7 +50,7 @@ func TestReseal(t *testing.T) {
 		}
 	})
 	var said strings.Builder
-	if err := product.Reseal(t.Context(), testkit.Administrator(t, i.urls[network.Name]), i.masterKey, &said); err != nil {
+	if err := product.Reseal(t.Context(), testkit.AdminURL(t, i.urls[network.Name]), i.masterKey, &said); err != nil {
 		t.Fatal(err)
 	}
 	editing.Wait()

@@ -76,7 +76,7 @@ func (i *installation) welcome() {
 		i.Fatal(err)
 	}
 	i.key = key.Reveal()
-	i.admin = testkit.NewClient(i, i.product.Gateway).With(i.key)
+	i.admin = testkit.NewClient(i, i.product.Gateway).WithKey(i.key)
 }
 
 func (i *installation) start() (err error) {
@@ -91,7 +91,7 @@ func (i *installation) start() (err error) {
 		producttest.Log(i),
 	)
 	if err == nil {
-		i.admin = testkit.NewClient(i, i.product.Gateway).With(i.key)
+		i.admin = testkit.NewClient(i, i.product.Gateway).WithKey(i.key)
 	}
 	return err
 }
@@ -121,7 +121,7 @@ func (i *installation) run(input []byte, name string, args ...string) []byte {
 		}
 		name = found[len(found)-1]
 	}
-	database, err := pgx.ParseConfig(testkit.Administrator(i, i.urls[network.Name]).Reveal())
+	database, err := pgx.ParseConfig(testkit.AdminURL(i, i.urls[network.Name]).Reveal())
 	if err != nil {
 		i.Fatal(err)
 	}
@@ -379,7 +379,7 @@ func TestLostSchema(t *testing.T) {
 	i.stop()
 	i.beginAnew(network.Name)
 	mark := func() {
-		if err := product.MarkLost(t.Context(), testkit.Administrator(t, i.urls[network.Name])); err != nil {
+		if err := product.MarkLost(t.Context(), testkit.AdminURL(t, i.urls[network.Name])); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -457,7 +457,7 @@ func TestIDsThatOthersKnow(t *testing.T) {
 func TestRestoredSchemaForgets(t *testing.T) {
 	t.Parallel()
 	i := newInstallation(t)
-	again := func() *testkit.Answer {
+	again := func() *testkit.Response {
 		return i.admin.Do(http.MethodPost, "/group", `{"name": "again"}`, "Idempotency-Key", "one")
 	}
 	again().Want(http.StatusOK)

@@ -45,7 +45,7 @@ func TestSiteName(t *testing.T) { both(t, testSiteName) }
 func testSiteName(t *testing.T, _ *product.Product, c *testkit.Client) {
 	choose(t, c, "site_name", `Hosting & "Söhne" <b>`)
 	testkit.Eventually(t, "the API's documentation bears the name", func() bool {
-		return strings.Contains(c.With("").Do("GET", "/-/docs", nil).Want(200).Text, "<title>Hosting &amp; &#34;Söhne&#34; &lt;b&gt;</title>")
+		return strings.Contains(c.WithKey("").Do("GET", "/-/docs", nil).Want(200).Text, "<title>Hosting &amp; &#34;Söhne&#34; &lt;b&gt;</title>")
 	})
 }
 
@@ -74,7 +74,7 @@ func TestKeyInQuery(t *testing.T) { both(t, testKeyInQuery) }
 
 func testKeyInQuery(t *testing.T, _ *product.Product, c *testkit.Client) {
 	key := newKey(t, c, "query")
-	asked := func() int { return c.With("").Do("GET", "/port-speed?key="+key, nil).Status }
+	asked := func() int { return c.WithKey("").Do("GET", "/port-speed?key="+key, nil).Status }
 	if got := asked(); got != 401 {
 		t.Errorf("got %d, want 401", got)
 	}
@@ -90,10 +90,10 @@ func testLimitsAreSettings(t *testing.T, _ *product.Product, c *testkit.Client) 
 	_, anna := newAdmin(t, c, "anna", `{"network": {"switches": {"read": true}}}`)
 	for _, limit := range []struct {
 		name string
-		ask  func() *testkit.Answer
+		ask  func() *testkit.Response
 	}{
-		{"owner", func() *testkit.Answer { return anna.Do("GET", "/port-speed", nil) }},
-		{"address", func() *testkit.Answer { return c.With("").Do("GET", "/browser-details", nil) }},
+		{"owner", func() *testkit.Response { return anna.Do("GET", "/port-speed", nil) }},
+		{"address", func() *testkit.Response { return c.WithKey("").Do("GET", "/browser-details", nil) }},
 	} {
 		choose(t, c, "limits."+limit.name+"_rate", 7)
 		choose(t, c, "limits."+limit.name+"_burst", 70)
@@ -107,7 +107,7 @@ func testLimitsAreSettings(t *testing.T, _ *product.Product, c *testkit.Client) 
 }
 
 // someRefused asks many times at once, and tells whether a limit was met.
-func someRefused(ask func() *testkit.Answer) bool {
+func someRefused(ask func() *testkit.Response) bool {
 	var refused atomic.Bool
 	var callers sync.WaitGroup
 	for range 20 {
@@ -125,9 +125,9 @@ func TestConcurrencyIsASetting(t *testing.T) { both(t, testConcurrencyIsASetting
 
 func testConcurrencyIsASetting(t *testing.T, p *product.Product, c *testkit.Client) {
 	_, anna := newAdmin(t, c, "anna", `{"network": {"switches": {"read": true, "write": true}}}`)
-	for name, ask := range map[string]func() *testkit.Answer{
-		"owner":   func() *testkit.Answer { return anna.Do("GET", "/port-speed", nil) },
-		"address": func() *testkit.Answer { return c.With("").Do("GET", "/browser-details", nil) },
+	for name, ask := range map[string]func() *testkit.Response{
+		"owner":   func() *testkit.Response { return anna.Do("GET", "/port-speed", nil) },
+		"address": func() *testkit.Response { return c.WithKey("").Do("GET", "/browser-details", nil) },
 	} {
 		choose(t, c, "limits."+name+"_concurrency", 1)
 		testkit.Eventually(t, "one request of an "+name+" can be under way", func() bool { return someRefused(ask) })

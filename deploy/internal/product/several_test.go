@@ -32,7 +32,7 @@ func testEverySeveral(t *testing.T, p *product.Product, c *testkit.Client) {
 	examples := map[string]rest.Operation{}
 	for _, o := range w.operations {
 		if makes(o) {
-			examples[o.Effect.Shows] = o
+			examples[o.Effect.ViewPath] = o
 		}
 	}
 	tried, made := 0, 1
@@ -44,12 +44,12 @@ func testEverySeveral(t *testing.T, p *product.Product, c *testkit.Client) {
 		tried++
 		t.Run(o.Method+" "+o.Path, func(t *testing.T) {
 			w := &several{
-				walk:   &walk{t: t, c: c.For(t), ids: w.ids},
+				walk:   &walk{t: t, c: c.WithT(t), ids: w.ids},
 				path:   w.item(o.Path[:strings.LastIndex(o.Path, "/")]),
 				create: examples[o.Path],
 				made:   &made,
 			}
-			w.refusals(o, nobody.For(t))
+			w.refusals(o, nobody.WithT(t))
 			if o.Method == http.MethodPatch {
 				w.edits(p, o)
 			} else {
@@ -134,7 +134,7 @@ func (w *several) refusals(o rest.Operation, nobody *testkit.Client) {
 	w.t.Helper()
 	a, b := w.another(), w.another()
 	before := w.c.Do("GET", w.at(a), nil).Want(200).Text
-	try := func(ids string) *testkit.Answer { return w.c.Do(o.Method, w.path+"/"+ids, o.Example) }
+	try := func(ids string) *testkit.Response { return w.c.Do(o.Method, w.path+"/"+ids, o.Example) }
 	try(fmt.Sprintf("%d,%d", a, a)).WantDetail(problem.BadRequest, fmt.Sprintf("The path names %d twice.", a))
 	many := make([]string, 101)
 	for i := range many {
@@ -150,7 +150,7 @@ func (w *several) refusals(o rest.Operation, nobody *testkit.Client) {
 			w.t.Errorf("got %d %s for a caller without permissions, want 403 or 404", answer.Status, answer.Text)
 		}
 	}
-	w.c.With(apikey.New().Reveal()).Do(o.Method, w.at(a, b), o.Example).Want(401)
+	w.c.WithKey(apikey.New().Reveal()).Do(o.Method, w.at(a, b), o.Example).Want(401)
 	if after := w.c.Do("GET", w.at(a), nil).Want(200).Text; after != before {
 		w.t.Errorf("got %s, want %s", after, before)
 	}
@@ -220,7 +220,7 @@ func (w *several) logged(p *product.Product, request string, want int) {
 }
 
 // ids are those of the items in an answer.
-func ids(a *testkit.Answer) (all []int64) {
+func ids(a *testkit.Response) (all []int64) {
 	for _, item := range testkit.Decode[[]struct{ ID int64 }](a) {
 		all = append(all, item.ID)
 	}
@@ -236,26 +236,26 @@ func testDeletesOwnKeys(t *testing.T, _ *product.Product, c *testkit.Client) {
 		return testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", `{"name": "one of many"}`).Want(200))
 	}
 	first, calling, last, foreign := newOne(nobody), newOne(nobody), newOne(nobody), newOne(c)
-	caller := nobody.With(calling.Key)
+	caller := nobody.WithKey(calling.Key)
 	caller.Do("DELETE", path("/auth/key/%d,%d", calling.ID, foreign.ID), nil).Want(404)
 	caller.Do("DELETE", path("/auth/key/%d,%d,%d", last.ID, calling.ID, first.ID), nil).Want(200)
 	time.Sleep(100 * time.Millisecond)
 	for _, key := range []keys.APIKey{first, calling, last} {
-		c.With(key.Key).Do("GET", "/auth/key/current", nil).Want(401)
+		c.WithKey(key.Key).Do("GET", "/auth/key/current", nil).Want(401)
 	}
 
 	c.Do("PATCH", path("/admin/%d/permission", id), usersAdmins).Want(200)
 	calling, mine := newOne(nobody), newOne(nobody)
-	holder := nobody.With(calling.Key)
+	holder := nobody.WithKey(calling.Key)
 	other, _ := newAdmin(t, c, "other", `{}`)
 	others := testkit.Decode[keys.APIKey](
 		c.Do("POST", "/auth/key", map[string]any{"name": "x", "owner": map[string]any{"url": path("/admin/%d", other)}}).Want(200),
 	)
 	holder.Do("DELETE", path("/auth/key/%d,%d", calling.ID, foreign.ID), nil).Want(403) // of the first admin, who holds more
 	holder.Do("DELETE", path("/auth/key/%d,%d", calling.ID, others.ID), nil).Want(200)
-	nobody.With(mine.Key).Do("DELETE", path("/admin/%d,%d", id, other), nil).Want(200)
+	nobody.WithKey(mine.Key).Do("DELETE", path("/admin/%d,%d", id, other), nil).Want(200)
 	time.Sleep(100 * time.Millisecond)
-	nobody.With(mine.Key).Do("GET", "/auth/key/current", nil).Want(401)
+	nobody.WithKey(mine.Key).Do("GET", "/auth/key/current", nil).Want(401)
 }
 
 // Each account that a path names is guarded by itself: that one is one's own opens no other.

@@ -107,7 +107,7 @@ func TestMigrationInSteps(t *testing.T) {
 	execute(writer, "INSERT INTO ip_assignment (entity_id, owner_id) VALUES (11500, 2), (20, 2)")
 	execute(writer, "DELETE FROM ip_entity WHERE id IN (30, 9200)")
 	execute(writer, "INSERT INTO ip_entity (group_id, v4_first, v4_last) VALUES (1, '10.9.0.1', '10.9.0.1')")
-	admin, err := pgx.Connect(ctx, testkit.Administrator(t, url).Reveal())
+	admin, err := pgx.Connect(ctx, testkit.AdminURL(t, url).Reveal())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,7 +53,7 @@ func TestRequiredSecondFactor(t *testing.T) {
 		t.Errorf("got a mail to %s, want one to ben@example.com", to)
 	}
 	_, session := login.Complete(t, c, code)
-	c.With(lasting).Do("PATCH", self, `{"verify": {"require": false}}`).Want(403) // this key has confirmed no code
+	c.WithKey(lasting).Do("PATCH", self, `{"verify": {"require": false}}`).Want(403) // this key has confirmed no code
 	session.Do("PATCH", self, `{"verify": {"require": false}}`).Want(200)
 	session.Do("PATCH", self, `{"verify": {"require": true}}`).Want(200)
 	testkit.Execute(t, p.Databases[identity.Name], "UPDATE verify_code SET confirmed_at = confirmed_at - interval '11 minutes'")
@@ -64,7 +64,7 @@ func TestRequiredSecondFactor(t *testing.T) {
 	login = secondfactor.BeginLogin(t, c, body)
 	_, code = mailed(t, box, 2)
 	c.Do("PATCH", self, `{"password": "another long walk home"}`).Want(200)
-	c.With("").Do("PATCH", login.Path(), login.Answer(code)).WantErrors("/token", "expired")
+	c.WithKey("").Do("PATCH", login.Path(), login.Answer(code)).WantErrors("/token", "expired")
 }
 
 // Admins must have a second factor where the setting says so, which cannot be set while one of them could not sign in.
@@ -79,7 +79,7 @@ func testTwoFactorOfAdmins(t *testing.T, p *product.Product, c *testkit.Client) 
 	choose(t, c, "security.verify_admins", 1)
 	newPerson(t, c, "admin", "anna@example.com")
 	testkit.Eventually(t, "a login takes a code", func() bool {
-		answer := testkit.Decode[login.GivenKey](c.With("").Do("POST", "/auth/key", loginOf("admin", "anna@example.com", password)).Want(200))
+		answer := testkit.Decode[login.GivenKey](c.WithKey("").Do("POST", "/auth/key", loginOf("admin", "anna@example.com", password)).Want(200))
 		return answer.Verify != nil && answer.Verify.Code.Auth.ID == 0
 	})
 	choose(t, c, "security.verify_admins", 0)

@@ -61,7 +61,7 @@ func testRevokedWithinTheBody(t *testing.T, _ *product.Product, c *testkit.Clien
 		"/admin":    `{"username": "successor", "email": "successor@example.com", "password": ""}`,
 	} {
 		key := testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", `{"name": "revoked"}`).Want(200))
-		to, from := send(t, c.With(key.Key), "POST "+what)
+		to, from := send(t, c.WithKey(key.Key), "POST "+what)
 		fmt.Fprintf(to, "Expect: 100-continue\r\nContent-Length: %d\r\n\r\n", len(body))
 		if line, err := from.ReadString('\n'); err != nil || !strings.HasPrefix(line, "HTTP/1.1 100") {
 			t.Fatalf("got %q (%v), want 100 Continue", line, err)
@@ -149,7 +149,7 @@ func testRevokedWithinAList(t *testing.T, p *product.Product, c *testkit.Client)
 // holdSpeed holds a port speed, until it is given back.
 func holdSpeed(t *testing.T, db *pg.DB, id int64) (release func()) {
 	t.Helper()
-	return testkit.Hold(t, db, func(tx *pg.Tx) error {
+	return testkit.HoldLock(t, db, func(tx *pg.Tx) error {
 		_, err := tx.Exec(t.Context(), "SELECT FROM port_speed WHERE id = $1 FOR UPDATE", id)
 		return err
 	})

@@ -44,7 +44,7 @@ func TestRevocationOfClients(t *testing.T) {
 			for n, ending := range clientEndings {
 				parent := s.admin.Do("POST", "/client", newClient(fmt.Sprintf("parent-%d", n))).Want(200).ID()
 				key := s.clientKey(parent)
-				sub := s.admin.With(key).Do("POST", "/client", newClient(fmt.Sprintf("sub-%d", n))).Want(200).ID()
+				sub := s.admin.WithKey(key).Do("POST", "/client", newClient(fmt.Sprintf("sub-%d", n))).Want(200).ID()
 				if ending.bySub {
 					key = s.clientKey(sub)
 				}

@@ -41,7 +41,7 @@ func entryOfAdmin(id int64) string {
 // asks uses a key once nobody goes any more by what was found of it before.
 func (s *stand) asks(key, path string) int {
 	time.Sleep(promise + 10*time.Millisecond)
-	return s.doors[0].With(key).Do("GET", path, nil).Status
+	return s.doors[0].WithKey(key).Do("GET", path, nil).Status
 }
 
 func (s *stand) want(t *testing.T, key, path string, status int) {

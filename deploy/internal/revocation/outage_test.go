@@ -62,7 +62,7 @@ func TestOutage(t *testing.T) {
 			s.admin.Do("DELETE", fmt.Sprintf("/auth/key/%d", gone.ID), nil).Want(200)
 			u.greedy, u.gone = greedy.Key, gone.Key
 			for _, key := range append(u.valid, u.greedy) {
-				s.doors[0].With(key).Do("GET", "/port-speed", nil).Want(200)
+				s.doors[0].WithKey(key).Do("GET", "/port-speed", nil).Want(200)
 			}
 			began := time.Now()
 			stop := u.start()
@@ -132,7 +132,7 @@ func (u *use) start() (stop func()) {
 	}
 	for _, key := range u.valid {
 		every(400*time.Millisecond, func(door int) {
-			switch answer := u.doors[door].With(key).Do("GET", "/port-speed", nil); {
+			switch answer := u.doors[door].WithKey(key).Do("GET", "/port-speed", nil); {
 			case answer.Status == http.StatusOK:
 				u.good.Add(1)
 			case u.onlyRedis && answer.Status == http.StatusServiceUnavailable:
@@ -144,7 +144,7 @@ func (u *use) start() (stop func()) {
 	}
 	for range 2 {
 		every(10*time.Millisecond, func(door int) {
-			switch answer := u.doors[door].With(u.greedy).Do("GET", "/port-speed", nil); answer.Status {
+			switch answer := u.doors[door].WithKey(u.greedy).Do("GET", "/port-speed", nil); answer.Status {
 			case http.StatusOK:
 				u.greedyGood.Add(1)
 			case http.StatusTooManyRequests:
@@ -166,7 +166,7 @@ func (u *use) start() (stop func()) {
 			unknown:            {401, 503}, // 503 where nobody can tell
 			u.gone:             {401, 503},
 		} {
-			if answer := u.doors[door].With(key).Do("GET", "/port-speed", nil); answer.Status != may[0] && answer.Status != may[1] {
+			if answer := u.doors[door].WithKey(key).Do("GET", "/port-speed", nil); answer.Status != may[0] && answer.Status != may[1] {
 				u.t.Errorf("got %d for an invalid key, want %d or %d: %s", answer.Status, may[0], may[1], answer.Text)
 			}
 			u.refused.Add(1)

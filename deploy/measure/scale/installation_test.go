@@ -116,7 +116,7 @@ func start(t testing.TB, data string, entities int, prepare func(*installation, 
 	t.Cleanup(p.Close)
 	key, _, err := admin.CreateKey(opening, p.Databases[identity.Name])
 	testkit.Must(t, err)
-	i.client = testkit.NewClient(t, p.Gateway).With(key.Reveal())
+	i.client = testkit.NewClient(t, p.Gateway).WithKey(key.Reveal())
 	return i
 }
 

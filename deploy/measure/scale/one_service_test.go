@@ -39,7 +39,7 @@ func serve(t *testing.T, d service.Definition, routes func(*pg.DB) []rest.Route,
 	db = open()
 	t.Cleanup(db.Close)
 	handler := rest.NewHandler(d.Name, db.DB, slog.New(slog.NewTextHandler(t.Output(), nil)), routes(db.DB))
-	i.client = testkit.NewClient(t, testkit.As(handler, testkit.Holder(principal.All)))
+	i.client = testkit.NewClient(t, testkit.As(handler, testkit.AdminWith(principal.All)))
 	return i
 }
 

@@ -142,7 +142,7 @@ func (i *installation) answer(t testing.TB, path string) measured {
 	t.Helper()
 	worst := measured{took: time.Hour}
 	for range tries {
-		var answer *testkit.Answer
+		var answer *testkit.Response
 		var took time.Duration
 		plans := i.plans(t, func() {
 			started := time.Now()

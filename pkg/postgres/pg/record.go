@@ -166,7 +166,7 @@ func recorded(text []byte, t reflect.Type) ([]byte, error) {
 	if t.Kind() != reflect.Struct {
 		return text, nil
 	}
-	return keepRecorded(text, schema.Of(t).Members)
+	return keepRecorded(text, schema.Describe(t).Members)
 }
 
 func keepRecorded(text []byte, members []*schema.Member) ([]byte, error) {

@@ -51,7 +51,7 @@ func TestParameters(t *testing.T) {
 // administrate answers what runs statements as the administrator of a database, and its name for these.
 func administrate(t *testing.T, url secret.String) (do func(sql string), database string) {
 	t.Helper()
-	config, err := pgx.ParseConfig(testkit.Administrator(t, url).Reveal())
+	config, err := pgx.ParseConfig(testkit.AdminURL(t, url).Reveal())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,14 +40,14 @@ type columnMember struct {
 // Of are the columns of a struct type. It panics where there are none, which is at start-up.
 func Of(t reflect.Type) *Columns {
 	c := &Columns{of: t}
-	for _, m := range schema.Of(t).Values() {
+	for _, m := range schema.Describe(t).Leaves() {
 		switch {
 		case m.Column == "":
 		case m.Type == reflect.TypeFor[secret.String]():
 			c.Sealed = append(c.Sealed, Column{m.Column, m.Index})
 		default:
 			c.Names = append(c.Names, m.Column)
-			c.members = append(c.members, columnMember{m.Index, m.Absent})
+			c.members = append(c.members, columnMember{m.Index, m.MayBeMissing})
 		}
 	}
 	if len(c.Names) == 0 {
@@ -169,7 +169,7 @@ func allocate(v reflect.Value, index []int) reflect.Value {
 	return v
 }
 
-// Values are v's members in the order of the columns, NULL for those of a struct that is not there.
+// Leaves are v's members in the order of the columns, NULL for those of a struct that is not there.
 func (c *Columns) Values(v reflect.Value) []any {
 	values := make([]any, len(c.members))
 	for i, m := range c.members {

@@ -43,8 +43,8 @@ func Document(service string, routes []*route.Route) *openapi.Document {
 		}
 		if !slices.Contains(d.Tags, tag) {
 			d.Tags = append(d.Tags, tag)
-			if o.Sends != nil {
-				d.Webhooks = d.webhooks(tag, o.Sends)
+			if o.Webhook != nil {
+				d.Webhooks = d.webhooks(tag, o.Webhook)
 			}
 		}
 		if d.Paths[o.Path] == nil {
@@ -64,7 +64,7 @@ func (d *document) webhooks(tag openapi.Tag, sent any) map[string]openapi.Schema
 			"tags":        []string{tag.Name},
 			"requestBody": openapi.Schema{
 				"required": true,
-				"content":  openapi.Schema{problem.MediaJSON: openapi.Schema{"schema": d.answer(reflect.TypeOf(sent))}},
+				"content":  openapi.Schema{problem.MediaJSON: openapi.Schema{"schema": d.typeSchema(reflect.TypeOf(sent))}},
 			},
 			"responses": openapi.Schema{
 				"200": openapi.Schema{"description": "Taken. Any other status but a 2xx has it sent again, and a 410 ends it."},
@@ -73,7 +73,7 @@ func (d *document) webhooks(tag openapi.Tag, sent any) map[string]openapi.Schema
 	}
 }
 
-const aboutAPI = `The control plane of a company that rents out bare-metal servers.
+const guide = `The control plane of a company that rents out bare-metal servers.
 
 Every error is a Problem (RFC 9457), whose ` + "`errors`" + ` name all members that are wrong. Members of a body that are not in this
 document mean nothing. In a PATCH, what is not sent stays as it is, and null clears. Answers leave out what is not set.`
@@ -84,7 +84,7 @@ func newDocument() *document {
 		&openapi.Document{OpenAPI: "3.1.0", Paths: map[string]openapi.Schema{}, Components: map[string]map[string]openapi.Schema{}},
 		map[string]reflect.Type{},
 	}
-	d.Info = openapi.Schema{"title": "Ironplane", "version": "1", "description": aboutAPI,
+	d.Info = openapi.Schema{"title": "Ironplane", "version": "1", "description": guide,
 		"contact": openapi.Schema{"name": "Ironplane", "url": "https://github.com/ironplane/ironplane"},
 		"license": openapi.Schema{"name": "Apache-2.0", "identifier": "Apache-2.0"}}
 	d.Servers = []openapi.Schema{{"url": "/", "description": "The installation that this document comes from."}}
@@ -102,8 +102,8 @@ func (d *document) define(kind, name string, s openapi.Schema) openapi.Schema {
 	return openapi.Schema{"$ref": "#/components/" + kind + "/" + name}
 }
 
-// refusals are the statuses of errors, and when they come.
-var refusals = map[int]string{
+// errorDescriptions are the statuses of errors, and when they come.
+var errorDescriptions = map[int]string{
 	400: "The body is not JSON, or a query parameter is unknown or wrong.",
 	401: "No key, or one that is unknown, expired or revoked.",
 	403: "The key lacks a permission, which detail names.",
@@ -123,23 +123,26 @@ func textHeader(description string) openapi.Schema {
 	return openapi.Schema{"description": description, "schema": openapi.Schema{"type": "string"}}
 }
 
-var refusalHeaders = map[int]openapi.Schema{
+var errorHeaders = map[int]openapi.Schema{
 	401: {"WWW-Authenticate": textHeader("Bearer")},
 	429: {"Retry-After": textHeader("Seconds.")},
 	503: {"Retry-After": textHeader("Seconds.")},
 }
 
-func (d *document) refusal(status int) openapi.Schema {
-	body := openapi.Schema{"schema": d.answer(reflect.TypeFor[problem.Problem]())}
-	response := openapi.Schema{"description": refusals[status], "content": openapi.Schema{problem.MediaJSON: body, problem.MediaProblem: body}}
-	if headers := refusalHeaders[status]; headers != nil {
+func (d *document) errorResponse(status int) openapi.Schema {
+	body := openapi.Schema{"schema": d.typeSchema(reflect.TypeFor[problem.Problem]())}
+	response := openapi.Schema{
+		"description": errorDescriptions[status],
+		"content":     openapi.Schema{problem.MediaJSON: body, problem.MediaProblem: body},
+	}
+	if headers := errorHeaders[status]; headers != nil {
 		response["headers"] = headers
 	}
 	return d.define("responses", strings.ReplaceAll(http.StatusText(status), " ", ""), response)
 }
 
-// refusalsOf are the statuses that an operation may refuse with.
-func refusalsOf(o *route.Route) []int {
+// errorStatuses are the statuses that an operation may refuse with.
+func errorStatuses(o *route.Route) []int {
 	statuses := []int{400, 401, 429, 500, 503} // a key that is sent must be valid, also where none is needed
 	if o.Guard != guard.Public {
 		statuses = append(statuses, 403)
@@ -147,16 +150,16 @@ func refusalsOf(o *route.Route) []int {
 	if len(o.Parameters) > 0 {
 		statuses = append(statuses, 404)
 	}
-	if o.Raw != nil && len(o.Raw.Takes) > 0 {
+	if o.Raw != nil && len(o.Raw.Accepts) > 0 {
 		statuses = append(statuses, 413, 415, 422)
 	}
 	if o.Raw != nil && o.Raw.Ranges {
 		statuses = append(statuses, 416)
 	}
 	if o.Raw != nil {
-		statuses = append(statuses, o.Raw.Refuses...)
+		statuses = append(statuses, o.Raw.ErrorStatuses...)
 	}
-	if o.Redirects() {
+	if o.CanRedirect() {
 		statuses = append(statuses, 422)
 	}
 	if o.Body() != nil {
@@ -165,7 +168,7 @@ func refusalsOf(o *route.Route) []int {
 	if o.Method == http.MethodPost || o.Method == http.MethodDelete {
 		statuses = append(statuses, 409)
 	}
-	if o.Request.Matches() {
+	if o.Request.HasIfMatch() {
 		statuses = append(statuses, 412)
 	}
 	return statuses
@@ -176,24 +179,24 @@ func (d *document) operation(o *route.Route, tag openapi.Tag) openapi.Schema {
 	if o.Raw != nil {
 		status = o.Raw.Status
 	}
-	responses := openapi.Schema{strconv.Itoa(status): d.success(o)}
+	responses := openapi.Schema{strconv.Itoa(status): d.successResponse(o)}
 	if o.Raw != nil && o.Raw.Ranges {
-		responses["206"] = openapi.Schema{"description": "A part of it.", "content": rawContent(o.Raw.Gives)}
+		responses["206"] = openapi.Schema{"description": "A part of it.", "content": rawContent(o.Raw.Returns)}
 	}
-	if o.Method == http.MethodGet && (o.Raw != nil && o.Raw.Ranges || o.Whole()) {
+	if o.Method == http.MethodGet && (o.Raw != nil && o.Raw.Ranges || o.HasContentETag()) {
 		responses["304"] = openapi.Schema{"description": "It is what If-None-Match names."}
 	}
-	if o.Redirects() {
+	if o.CanRedirect() {
 		responses["302"] = openapi.Schema{
 			"description": "A browser, whose Accept prefers text/html, is sent there.",
 			"headers":     openapi.Schema{"Location": textHeader("The page.")},
 		}
 	}
-	for _, status := range refusalsOf(o) {
-		responses[strconv.Itoa(status)] = d.refusal(status)
+	for _, status := range errorStatuses(o) {
+		responses[strconv.Itoa(status)] = d.errorResponse(status)
 	}
-	described := openapi.Schema{"summary": o.Summary, "description": description(o), "operationId": o.Name, "tags": []string{tag.Name},
-		"responses": responses, "x-guard": guardOf(o)}
+	described := openapi.Schema{"summary": o.Summary, "description": describeOperation(o), "operationId": o.Name, "tags": []string{tag.Name},
+		"responses": responses, "x-guard": guardLabel(o)}
 	if o.Extension {
 		described["x-extension"] = true
 	}
@@ -207,61 +210,61 @@ func (d *document) operation(o *route.Route, tag openapi.Tag) openapi.Schema {
 		described["parameters"] = parameters
 	}
 	if p := o.Body(); p != nil {
-		body := d.body(p, p.Root, o.Occasion(), noun.Capital(o.Name)+"Body")
-		d.exemplify(d.answer(o.ResponseType), p, p.Root)
+		body := d.bodySchema(p, p.Root, o.Action(), noun.Capital(o.Name)+"Body")
+		d.addExamples(d.typeSchema(o.ResponseType), p, p.Root)
 		content := openapi.Schema{problem.MediaJSON: openapi.Schema{"schema": body, "example": o.Example}}
 		if o.CSV != nil {
 			content[problem.MediaCSV] = openapi.Schema{"schema": openapi.Schema{"type": "string",
 				"description": "The first line names the members, the others make an item each, all of them or none."},
-				"x-answer": d.answer(reflect.TypeFor[route.Bulk]())}
+				"x-answer": d.typeSchema(reflect.TypeFor[route.Bulk]())}
 		}
-		if o.Request.Read != nil {
+		if o.Request.ReadBody != nil {
 			content["multipart/form-data"] = openapi.Schema{"schema": body}
 		}
 		described["requestBody"] = openapi.Schema{"required": true, "content": content}
 	}
-	if o.Raw != nil && len(o.Raw.Takes) > 0 {
-		described["requestBody"] = openapi.Schema{"required": true, "content": rawContent(o.Raw.Takes)}
+	if o.Raw != nil && len(o.Raw.Accepts) > 0 {
+		described["requestBody"] = openapi.Schema{"required": true, "content": rawContent(o.Raw.Accepts)}
 	}
 	if o.Changes {
-		described["x-logs"], described["x-again"] = o.Effect.Logs, o.Effect.Again
+		described["x-logs"], described["x-again"] = o.Effect.Logs, o.Effect.Retry
 	}
 	return described
 }
 
-// description is what the operation says of itself, and then what it declares, in sentences.
-func description(o *route.Route) string {
-	var said []string
-	say := func(when bool, sentence string) {
+// describeOperation is what the operation says of itself, and then what it declares, in sentences.
+func describeOperation(o *route.Route) string {
+	var sentences []string
+	add := func(when bool, sentence string) {
 		if when {
-			said = append(said, sentence)
+			sentences = append(sentences, sentence)
 		}
 	}
-	say(o.Doc != "", o.Doc)
-	say(o.List != nil, "Answers all items, or pages of them with per_page.")
-	say(o.Scoped, "There are those items that the caller may know of.")
-	say(o.CSV != nil, "A body of text/csv makes many items and answers a Bulk: how many, and the first and last id.")
-	say(o.Several, fmt.Sprintf("The path takes up to %d ids with commas between, too: all of the items are changed, or none.", route.MaxItems))
-	say(o.Several && o.ResponseType != reflect.TypeFor[route.Message](), "The answer is then an array of what is answered of one.")
-	needs, permission := guardOf(o), strings.Contains(guardOf(o), ".")
-	say(o.Guard == guard.Public, "Needs no key.")
-	say(permission, "Needs the permission "+needs+".")
-	say(o.Guard != guard.Public && !permission, "Needs "+needs+".")
-	say(o.Effect.Logs == route.LogsItem, "The log gets one item.")
-	say(o.Effect.Logs == route.LogsEach, "The log gets an item for each that changes.")
-	say(o.Effect.Logs == route.LogsSummary, "The log gets one item that says how many changed.")
-	again := "Sent again, "
-	if o.Method == http.MethodPost && o.Effect.Again != route.AgainSame {
-		again = "Sent again without an Idempotency-Key, "
+	add(o.Doc != "", o.Doc)
+	add(o.List != nil, "Answers all items, or pages of them with per_page.")
+	add(o.Scoped, "There are those items that the caller may know of.")
+	add(o.CSV != nil, "A body of text/csv makes many items and answers a Bulk: how many, and the first and last id.")
+	add(o.Several, fmt.Sprintf("The path takes up to %d ids with commas between, too: all of the items are changed, or none.", route.MaxItems))
+	add(o.Several && o.ResponseType != reflect.TypeFor[route.Message](), "The answer is then an array of what is answered of one.")
+	needs, permission := guardLabel(o), strings.Contains(guardLabel(o), ".")
+	add(o.Guard == guard.Public, "Needs no key.")
+	add(permission, "Needs the permission "+needs+".")
+	add(o.Guard != guard.Public && !permission, "Needs "+needs+".")
+	add(o.Effect.Logs == route.LogsItem, "The log gets one item.")
+	add(o.Effect.Logs == route.LogsEach, "The log gets an item for each that changes.")
+	add(o.Effect.Logs == route.LogsSummary, "The log gets one item that says how many changed.")
+	retried := "Sent again, "
+	if o.Method == http.MethodPost && o.Effect.Retry != route.RetrySafe {
+		retried = "Sent again without an Idempotency-Key, "
 	}
-	say(o.Effect.Again == route.AgainSame, again+"it leaves things as they are.")
-	say(o.Effect.Again == route.AgainAnother, again+"it is done once more.")
-	say(o.Effect.Again == route.AgainRefused, again+"it is refused.")
-	return strings.Join(said, " ")
+	add(o.Effect.Retry == route.RetrySafe, retried+"it leaves things as they are.")
+	add(o.Effect.Retry == route.RetryRepeats, retried+"it is done once more.")
+	add(o.Effect.Retry == route.RetryRefused, retried+"it is refused.")
+	return strings.Join(sentences, " ")
 }
 
-// guardOf is what a caller needs: network.groups write.
-func guardOf(o *route.Route) string {
+// guardLabel is what a caller needs: network.groups write.
+func guardLabel(o *route.Route) string {
 	access := " write"
 	if o.Method == http.MethodGet {
 		access = " read"
@@ -286,12 +289,12 @@ func rawContent(types []string) openapi.Schema {
 	return content
 }
 
-// success describes the answer of an operation that does what it was asked.
-func (d *document) success(o *route.Route) openapi.Schema {
+// successResponse describes the answer of an operation that does what it was asked.
+func (d *document) successResponse(o *route.Route) openapi.Schema {
 	if o.Raw != nil {
-		return openapi.Schema{"description": "Done.", "content": rawContent(o.Raw.Gives)}
+		return openapi.Schema{"description": "Done.", "content": rawContent(o.Raw.Returns)}
 	}
-	answer := d.answer(o.ResponseType)
+	answer := d.typeSchema(o.ResponseType)
 	headers := openapi.Schema{}
 	content := openapi.Schema{}
 	if o.List != nil {
@@ -299,9 +302,9 @@ func (d *document) success(o *route.Route) openapi.Schema {
 		headers["Link"] = textHeader("With per_page or page: the pages first, next and prev.")
 		headers["X-Total-Count"] = textHeader("With count=true: how many items there are; a search counts to 10000+.")
 		content[problem.MediaCSV] = openapi.Schema{"schema": openapi.Schema{"type": "string"}}
-	} else if o.Tagged() {
+	} else if o.HasItemETag() {
 		headers["ETag"] = textHeader("The item's version, for If-Match.")
-	} else if o.Whole() {
+	} else if o.HasContentETag() {
 		headers["ETag"] = textHeader("Of all that the answer says, for If-None-Match.")
 	}
 	content[problem.MediaJSON] = openapi.Schema{"schema": answer}

@@ -27,15 +27,15 @@ func (d *document) parameters(o *route.Route) (all []openapi.Schema) {
 			d.define("parameters", component, openapi.Schema{"name": name, "in": in, "required": false, "description": description, "schema": of}),
 		)
 	}
-	number := func(least, most int64) openapi.Schema {
-		return openapi.Schema{"type": "integer", "format": "int64", "minimum": least, "maximum": most}
+	number := func(minimum, maximum int64) openapi.Schema {
+		return openapi.Schema{"type": "integer", "format": "int64", "minimum": minimum, "maximum": maximum}
 	}
 	for _, name := range o.Parameters {
 		of, description := pathParameter(o, name)
 		add("path", name, description, of)
 	}
 	for _, p := range o.Request.Query {
-		of := ofParameter(p.Member)
+		of := parameterSchema(p.Member)
 		if p.Name == route.Include {
 			of = openapi.Schema{"type": "array", "items": openapi.Schema{"type": "string", "enum": o.Includes}}
 		}
@@ -50,12 +50,12 @@ func (d *document) parameters(o *route.Route) (all []openapi.Schema) {
 		for _, sort := range o.List.Sorts {
 			sorts = append(sorts, sort, "-"+sort)
 		}
-		by := cmp.Or(o.List.Default, "id")
+		defaultSort := cmp.Or(o.List.Default, "id")
 		add(
 			"query",
 			"sort",
 			"A member, with - before it from the last to the first.",
-			openapi.Schema{"type": "string", "enum": sorts, "default": by},
+			openapi.Schema{"type": "string", "enum": sorts, "default": defaultSort},
 		)
 		shared("PerPage", "query", "per_page", "Answers a page of so many items.", number(1, route.MaxPerPage))
 		shared(
@@ -63,15 +63,15 @@ func (d *document) parameters(o *route.Route) (all []openapi.Schema) {
 			"query",
 			"page",
 			"The page's number, for the first 10,000 items. Without it, follow the Link headers.",
-			number(1, route.MaxDeep),
+			number(1, route.MaxOffset),
 		)
 		shared("Cursor", "query", "cursor", "From a Link header.", openapi.Schema{"type": "string"})
 		shared("Count", "query", "count", "Whether to count the items in X-Total-Count.", openapi.Schema{"type": "boolean"})
 		for _, name := range slices.Sorted(maps.Keys(o.List.Filters)) {
-			add("query", name, "Only items with this value.", ofParameter(o.List.Filters[name]))
+			add("query", name, "Only items with this value.", parameterSchema(o.List.Filters[name]))
 		}
 	}
-	if o.Request.Matches() {
+	if o.Request.HasIfMatch() {
 		shared("IfMatch", "header", "If-Match", "ETags that the caller has seen; another one is refused.", openapi.Schema{"type": "string"})
 	}
 	if o.Method == http.MethodPost {
@@ -97,8 +97,8 @@ func pathParameter(o *route.Route, name string) (of openapi.Schema, description 
 	return openapi.Schema{"type": "integer", "format": "int64", "examples": []any{1}}, "The " + noun + "'s id."
 }
 
-// ofParameter describes the values of a parameter that fills a member, or that one is compared with.
-func ofParameter(m *schema.Member) openapi.Schema {
+// parameterSchema describes the values of a parameter that fills a member, or that one is compared with.
+func parameterSchema(m *schema.Member) openapi.Schema {
 	switch {
 	case m == nil: // of a column that nobody is shown
 		return openapi.Schema{"type": "string"}

@@ -17,8 +17,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-// answer describes what a Go type is marshalled to. A named struct becomes a component.
-func (d *document) answer(t reflect.Type) openapi.Schema {
+// typeSchema describes what a Go type is marshalled to. A named struct becomes a component.
+func (d *document) typeSchema(t reflect.Type) openapi.Schema {
 	switch t {
 	case reflect.TypeFor[body.Timestamp]():
 		return d.define("schemas", "Timestamp", timestampSchema("iso_8601", "unix"))
@@ -29,23 +29,23 @@ func (d *document) answer(t reflect.Type) openapi.Schema {
 	}
 	switch t.Kind() {
 	case reflect.Pointer:
-		return d.answer(t.Elem())
+		return d.typeSchema(t.Elem())
 	case reflect.Slice:
-		return openapi.Schema{"type": "array", "items": d.answer(t.Elem())}
+		return openapi.Schema{"type": "array", "items": d.typeSchema(t.Elem())}
 	case reflect.Map:
-		return openapi.Schema{"type": "object", "additionalProperties": d.answer(t.Elem())}
+		return openapi.Schema{"type": "object", "additionalProperties": d.typeSchema(t.Elem())}
 	case reflect.Bool, reflect.Int, reflect.Int32, reflect.Int64, reflect.String:
 		return scalar(&schema.Member{Type: t})
 	case reflect.Struct:
 		if t.Name() == "" {
-			return d.members(t)
+			return d.structSchema(t)
 		}
 		name := noun.Capital(t.Name())
 		if known, ok := d.types[name]; ok && known != t {
 			panic(fmt.Sprintf("rest: %s and %s have one name in the API document", known, t))
 		} else if !ok {
 			d.types[name] = t // first, which ends recursion
-			return d.define("schemas", name, d.members(t))
+			return d.define("schemas", name, d.structSchema(t))
 		}
 		return openapi.Schema{"$ref": "#/components/schemas/" + name}
 	default:
@@ -53,13 +53,13 @@ func (d *document) answer(t reflect.Type) openapi.Schema {
 	}
 }
 
-func (d *document) members(t reflect.Type) openapi.Schema {
+func (d *document) structSchema(t reflect.Type) openapi.Schema {
 	object := newObject()
-	for _, m := range schema.Of(t).Members {
+	for _, m := range schema.Describe(t).Members {
 		if m.JSON == "" {
 			continue
 		}
-		described := d.answer(m.Type)
+		described := d.typeSchema(m.Type)
 		if text := describe(m); text != "" {
 			described["description"] = text
 		}
@@ -70,7 +70,7 @@ func (d *document) members(t reflect.Type) openapi.Schema {
 			described["format"] = m.Format
 		}
 		if m.Example != nil {
-			described["examples"] = []any{body.ValueOf(*m.Example, described["type"] == "string")}
+			described["examples"] = []any{body.ParseExample(*m.Example, described["type"] == "string")}
 		} else if m.JSON == "id" {
 			described["examples"] = []any{1}
 		}
@@ -79,8 +79,8 @@ func (d *document) members(t reflect.Type) openapi.Schema {
 	return object.schema()
 }
 
-// exemplify gives the members of an answer the examples that the request's members of the same names have.
-func (d *document) exemplify(answer openapi.Schema, p *body.Plan, n *body.Node) {
+// addExamples gives the members of an answer the examples that the request's members of the same names have.
+func (d *document) addExamples(answer openapi.Schema, p *body.Plan, n *body.Node) {
 	if name, ok := strings.CutPrefix(fmt.Sprint(answer["$ref"]), "#/components/schemas/"); ok {
 		if t := d.types[name]; t == nil || t == reflect.TypeFor[problem.Ref]() || t.PkgPath() == reflect.TypeFor[route.Message]().PkgPath() {
 			return // of which the same is said everywhere
@@ -93,7 +93,7 @@ func (d *document) exemplify(answer openapi.Schema, p *body.Plan, n *body.Node) 
 		if m := n.Members[name]; !ok || property["examples"] != nil {
 			continue
 		} else if m.Nested != nil {
-			d.exemplify(property, p, m.Nested)
+			d.addExamples(property, p, m.Nested)
 		} else if f := p.Fields[m.Field]; f.Example != nil && property["$ref"] == nil && property["items"] == nil {
 			if _, isText := f.ExampleValue().(string); isText == (property["type"] == "string") { // else it is another thing of that name
 				property["examples"] = []any{f.ExampleValue()}
@@ -102,9 +102,9 @@ func (d *document) exemplify(answer openapi.Schema, p *body.Plan, n *body.Node) 
 	}
 }
 
-// body describes a request's body, or an object in one, as a component. Of the spellings of a member it has the first
+// bodySchema describes a request's body, or an object in one, as a component. Of the spellings of a member it has the first
 // alone: two of them would be one name in many a language.
-func (d *document) body(p *body.Plan, n *body.Node, on schema.Occasion, name string) openapi.Schema {
+func (d *document) bodySchema(p *body.Plan, n *body.Node, on schema.Action, name string) openapi.Schema {
 	object := newObject()
 	for _, member := range n.Names {
 		m := n.Members[member]
@@ -115,37 +115,37 @@ func (d *document) body(p *body.Plan, n *body.Node, on schema.Occasion, name str
 			if own := m.Nested.Of.Name(); own != "" { // which others have, too
 				inner = on.String() + noun.Capital(strings.TrimSuffix(own, "Body")) + "Body"
 			}
-			s := d.body(p, m.Nested, on, inner)
-			if !some(p, m.Nested, func(f *body.Field) bool { return !clears(f, on) }) {
+			s := d.bodySchema(p, m.Nested, on, inner)
+			if !anyField(p, m.Nested, func(f *body.Field) bool { return !acceptsNull(f, on) }) {
 				s = orNull(s)
 			}
 			if text := describe(m.Nested.Member); text != "" {
 				s["description"] = text
 			}
-			object.add(member, s, some(p, m.Nested, func(f *body.Field) bool { return f.Required&on != 0 }))
+			object.add(member, s, anyField(p, m.Nested, func(f *body.Field) bool { return f.Required&on != 0 }))
 		default:
 			f := p.Fields[m.Field]
-			object.add(member, d.field(f, on), f.Required&on != 0)
+			object.add(member, d.fieldSchema(f, on), f.Required&on != 0)
 		}
 	}
 	return d.define("schemas", name, object.schema())
 }
 
-// some tells whether one of the members of an object in a body is such.
-func some(p *body.Plan, n *body.Node, is func(*body.Field) bool) bool {
+// anyField tells whether one of the members of an object in a body is such.
+func anyField(p *body.Plan, n *body.Node, is func(*body.Field) bool) bool {
 	return slices.ContainsFunc(n.Names, func(name string) bool {
 		m := n.Members[name]
-		return m.Nested != nil && some(p, m.Nested, is) || m.Nested == nil && !m.Alias && is(p.Fields[m.Field])
+		return m.Nested != nil && anyField(p, m.Nested, is) || m.Nested == nil && !m.Alias && is(p.Fields[m.Field])
 	})
 }
 
-// clears tells whether null means something in this member: in an edit, to clear it, or to make one of several what it is by
+// acceptsNull tells whether null means something in this member: in an edit, to clear it, or to make one of several what it is by
 // default.
-func clears(f *body.Field, on schema.Occasion) bool {
+func acceptsNull(f *body.Field, on schema.Action) bool {
 	return on == schema.Edit && (f.Optional && f.Kind != body.KindBool || f.Kind == body.KindRefs || f.Enum != nil && f.Required == 0)
 }
 
-func (d *document) field(f *body.Field, on schema.Occasion) openapi.Schema {
+func (d *document) fieldSchema(f *body.Field, on schema.Action) openapi.Schema {
 	s := openapi.Schema{}
 	switch f.Kind {
 	case body.KindRef:
@@ -161,8 +161,8 @@ func (d *document) field(f *body.Field, on schema.Occasion) openapi.Schema {
 	}
 	maps.Copy(s, f.Kind.Schema)
 	if of := f.Kind.Items; of != nil {
-		p := body.PlanOf(of)
-		s["items"] = d.body(p, p.Root, on, noun.Capital(of.Name()))
+		p := body.NewPlan(of)
+		s["items"] = d.bodySchema(p, p.Root, on, noun.Capital(of.Name()))
 	}
 	if f.Kind.Text && f.Max == nil && f.Kind != body.KindRefOrName {
 		s["maxLength"] = body.MaxString
@@ -173,15 +173,15 @@ func (d *document) field(f *body.Field, on schema.Occasion) openapi.Schema {
 	if f.Example != nil {
 		s["examples"] = []any{f.ExampleValue()}
 	}
-	if clears(f, on) {
+	if acceptsNull(f, on) {
 		s = orNull(s)
 	}
 	text := describe(f.Member)
-	if len(f.Also) > 0 {
+	if len(f.Aliases) > 0 {
 		if text != "" {
 			text = strings.TrimSuffix(text, ".") + ". "
 		}
-		text += "Also accepted as " + strings.Join(f.Also, ", ") + "."
+		text += "Also accepted as " + strings.Join(f.Aliases, ", ") + "."
 	}
 	if text != "" {
 		s["description"] = text
@@ -195,7 +195,7 @@ func (d *document) field(f *body.Field, on schema.Occasion) openapi.Schema {
 // scalar describes a member that is a text, a number or a boolean, with its bounds.
 func scalar(m *schema.Member) openapi.Schema {
 	s := openapi.Schema{}
-	least, most := "minimum", "maximum"
+	minimum, maximum := "minimum", "maximum"
 	switch m.Type.Kind() {
 	case reflect.Bool:
 		s["type"] = "boolean"
@@ -205,13 +205,13 @@ func scalar(m *schema.Member) openapi.Schema {
 		s["type"], s["format"] = "integer", "int64"
 	default:
 		s["type"] = "string"
-		least, most = "minLength", "maxLength"
+		minimum, maximum = "minLength", "maxLength"
 	}
 	if m.Min != nil {
-		s[least] = *m.Min
+		s[minimum] = *m.Min
 	}
 	if m.Max != nil {
-		s[most] = *m.Max
+		s[maximum] = *m.Max
 	}
 	if m.Enum != nil {
 		s["enum"] = m.Enum

@@ -25,9 +25,9 @@ import (
 // A member may be sent in several spellings. On an edit, those that say what is there already say nothing, so that an item
 // can be read, changed in one spelling, and sent back. The others must agree.
 type Body[B any] struct {
-	value B // what was sent
-	said  []spelling
-	by    []string // by the plan's fields, the pointer of the spelling that decided; empty where none did
+	value     B // what was sent
+	spellings []spelling
+	decidedBy []string // by the plan's fields, the pointer of the spelling that decided; empty where none did
 }
 
 // resolver is what a B implements to check what its tags cannot say, to work out members that have no tag, and to write
@@ -59,46 +59,46 @@ type part struct {
 // New is the complete value that the body makes, or all that is wrong with it.
 func (b *Body[B]) New() (*B, error) {
 	value := b.value
-	said := slices.DeleteFunc(slices.Clone(b.said), func(s spelling) bool { return s.null })
-	invalid := b.put(&value, said)
-	for i, f := range planOf[B]().Fields {
-		if f.Required&schema.Create != 0 && !sends(said, i) {
+	spellings := slices.DeleteFunc(slices.Clone(b.spellings), func(s spelling) bool { return s.null })
+	invalid := b.apply(&value, spellings)
+	for i, f := range planFor[B]().Fields {
+		if f.Required&schema.Create != 0 && !includesField(spellings, i) {
 			invalid.Add(f.Pointer, "required", "is required")
 		}
 	}
 	return &value, b.resolve(&value, invalid)
 }
 
-// Over is the complete value that the body makes of current, which answers show as shown: what was sent, and of the rest
+// Merge is the complete value that the body makes of current, which answers show as shown: what was sent, and of the rest
 // what is there. Or it is all that is wrong with it.
-func (b *Body[B]) Over(current *B, shown any) (*B, error) {
-	return b.OverOn(schema.Edit, current, shown)
+func (b *Body[B]) Merge(current *B, shown any) (*B, error) {
+	return b.MergeFor(schema.Edit, current, shown)
 }
 
-// OverOn is Over where the body may be sent for something else than the edit of one item.
-func (b *Body[B]) OverOn(on schema.Occasion, current *B, shown any) (*B, error) {
-	plan, value := planOf[B](), b.value
+// MergeFor is Over where the body may be sent for something else than the edit of one item.
+func (b *Body[B]) MergeFor(on schema.Action, current *B, shown any) (*B, error) {
+	plan, value := planFor[B](), b.value
 	from, to := reflect.ValueOf(current).Elem(), reflect.ValueOf(&value).Elem()
 	for _, m := range plan.stored {
 		to.FieldByIndex(m.Index).Set(from.FieldByIndex(m.Index))
 	}
-	there, err := plan.shown(shown)
+	shownValues, err := plan.readShown(shown)
 	if err != nil {
 		return nil, err
 	}
-	asItIs := func(p part, pointer string) bool {
-		was, shown := there[said{pointer, p.field}]
+	isUnchanged := func(p part, pointer string) bool {
+		was, shown := shownValues[spelledField{pointer, p.field}]
 		if !shown {
 			was = from.FieldByIndex(plan.Fields[p.field].Index)
 		}
 		return same(p.value, was)
 	}
-	invalid := b.put(&value, slices.DeleteFunc(slices.Clone(b.said), func(s spelling) bool {
-		return len(s.invalid) == 0 && !slices.ContainsFunc(s.parts, func(p part) bool { return !asItIs(p, s.pointer) })
+	invalid := b.apply(&value, slices.DeleteFunc(slices.Clone(b.spellings), func(s spelling) bool {
+		return len(s.invalid) == 0 && !slices.ContainsFunc(s.parts, func(p part) bool { return !isUnchanged(p, s.pointer) })
 	}))
 	for i, f := range plan.Fields {
 		unset := f.Optional && from.FieldByIndex(f.Index).IsNil() // which is left out of what was read, and may be here
-		if f.Required&on != 0 && !unset && !sends(b.said, i) {
+		if f.Required&on != 0 && !unset && !includesField(b.spellings, i) {
 			invalid.Add(f.Pointer, "required", "is required")
 		}
 	}
@@ -109,31 +109,31 @@ func same(a, b reflect.Value) bool {
 	return a.IsValid() && b.IsValid() && reflect.DeepEqual(a.Interface(), b.Interface())
 }
 
-func sends(said []spelling, field int) bool {
-	return slices.ContainsFunc(said, func(s spelling) bool {
+func includesField(spellings []spelling, field int) bool {
+	return slices.ContainsFunc(spellings, func(s spelling) bool {
 		return slices.ContainsFunc(s.parts, func(p part) bool { return p.field == field })
 	})
 }
 
-// put sets what is said, and tells what is wrong with it.
-func (b *Body[B]) put(value *B, said []spelling) (invalid problem.Fields) {
-	b.by = make([]string, len(planOf[B]().Fields))
-	for _, s := range said {
+// apply sets what is said, and tells what is wrong with it.
+func (b *Body[B]) apply(value *B, spellings []spelling) (invalid problem.Fields) {
+	b.decidedBy = make([]string, len(planFor[B]().Fields))
+	for _, s := range spellings {
 		invalid = append(invalid, s.invalid...)
 		for _, p := range s.parts {
-			f := planOf[B]().Fields[p.field]
+			f := planFor[B]().Fields[p.field]
 			switch at := reflect.ValueOf(value).Elem().FieldByIndex(f.Index); {
 			case !p.value.IsValid():
-				b.by[p.field] = s.pointer
+				b.decidedBy[p.field] = s.pointer
 			case s.null && f.Required != 0 && !f.Optional:
 				invalid.Add(s.pointer, "required", "is required and cannot be null")
 			case f.Future && !s.null && !reflect.Indirect(p.value).Interface().(Timestamp).After(time.Now()):
 				invalid.Add(s.pointer, "out_of_range", "must be in the future")
-			case b.by[p.field] == "":
-				b.by[p.field] = s.pointer
+			case b.decidedBy[p.field] == "":
+				b.decidedBy[p.field] = s.pointer
 				at.Set(p.value)
 			case !same(at, p.value):
-				invalid.Add(s.pointer, "disagrees", "says something else than %s", strings.TrimPrefix(b.by[p.field], "/"))
+				invalid.Add(s.pointer, "disagrees", "says something else than %s", strings.TrimPrefix(b.decidedBy[p.field], "/"))
 			}
 		}
 	}
@@ -144,56 +144,56 @@ func (b *Body[B]) resolve(value *B, invalid problem.Fields) error {
 	if r, ok := any(value).(resolver); ok {
 		var resolved problem.Fields
 		r.Resolve(&resolved)
-		for _, w := range b.named(resolved) {
-			Note(&invalid, w)
+		for _, w := range b.asSent(resolved) {
+			AddOnce(&invalid, w)
 		}
 	}
 	return invalid.Err()
 }
 
-// named is the same of the members as they were spelt.
-func (b *Body[B]) named(invalid problem.Fields) (named problem.Fields) {
+// asSent is the same of the members as they were spelt.
+func (b *Body[B]) asSent(invalid problem.Fields) (named problem.Fields) {
 	for _, w := range invalid {
-		if i := planOf[B]().at(w.Pointer); i >= 0 && b.by[i] != "" {
-			w.Pointer = b.by[i]
+		if i := planFor[B]().fieldAt(w.Pointer); i >= 0 && b.decidedBy[i] != "" {
+			w.Pointer = b.decidedBy[i]
 		}
-		Note(&named, w)
+		AddOnce(&named, w)
 	}
 	return named
 }
 
-// Note adds what is wrong, unless something was noted of that member already.
-func Note(all *problem.Fields, w problem.Field) {
+// AddOnce adds what is wrong, unless something was noted of that member already.
+func AddOnce(all *problem.Fields, w problem.Field) {
 	n := len(*all)
 	if all.Add(w.Pointer, w.Code, "%s", w.Message); len(*all) > n {
 		(*all)[n] = w
 	}
 }
 
-// Blame makes an error name the members as they were spelt.
-func (b *Body[B]) Blame(err error) error {
+// MapError makes an error name the members as they were spelt.
+func (b *Body[B]) MapError(err error) error {
 	explained, ok := errors.AsType[*problem.Error](pgerror.Explain(err))
 	if !ok || len(explained.Fields) == 0 {
 		return err
 	}
-	return problem.From(b.named(explained.Fields).Err()).Because(err)
+	return problem.From(b.asSent(explained.Fields).Err()).Because(err)
 }
 
-// Changes tells whether value, which the body made of current, is another one, as far as it is stored. A secret that was
+// IsChanged tells whether value, which the body made of current, is another one, as far as it is stored. A secret that was
 // sent always is: an answer would tell whether it was a right guess.
-func (b *Body[B]) Changes(value, current *B) bool {
+func (b *Body[B]) IsChanged(value, current *B) bool {
 	is, was := reflect.ValueOf(value).Elem(), reflect.ValueOf(current).Elem()
-	set, before := b.Secrets(value, current)
-	return len(set)+len(before) > 0 || slices.ContainsFunc(planOf[B]().stored, func(m *schema.Member) bool {
+	set, before := b.ChangedSecrets(value, current)
+	return len(set)+len(before) > 0 || slices.ContainsFunc(planFor[B]().stored, func(m *schema.Member) bool {
 		return m.Type != reflect.TypeFor[secret.String]() && !same(is.FieldByIndex(m.Index), was.FieldByIndex(m.Index))
 	})
 }
 
-// Secrets are those that were sent and that value, which came of the body, sets, and those of them that were there
+// ChangedSecrets are those that were sent and that value, which came of the body, sets, and those of them that were there
 // before. They are named by their path with dots.
-func (b *Body[B]) Secrets(value, before *B) (was, is []string) {
-	for i, f := range planOf[B]().Fields {
-		if f.Kind != KindSecret || f.Passing || !sends(b.said, i) {
+func (b *Body[B]) ChangedSecrets(value, before *B) (was, is []string) {
+	for i, f := range planFor[B]().Fields {
+		if f.Kind != KindSecret || f.Transient || !includesField(b.spellings, i) {
 			continue
 		}
 		member, name := reflect.ValueOf(value).Elem().FieldByIndex(f.Index), f.Member.Dotted()
@@ -209,10 +209,10 @@ func (b *Body[B]) Secrets(value, before *B) (was, is []string) {
 	return was, is
 }
 
-// SecretsOf are the secrets that a new value sets.
-func SecretsOf[B any](value *B) (names []string) {
-	for _, f := range planOf[B]().Fields {
-		if f.Kind == KindSecret && !f.Passing && !reflect.ValueOf(value).Elem().FieldByIndex(f.Index).IsZero() {
+// NewSecrets are the secrets that a new value sets.
+func NewSecrets[B any](value *B) (names []string) {
+	for _, f := range planFor[B]().Fields {
+		if f.Kind == KindSecret && !f.Transient && !reflect.ValueOf(value).Elem().FieldByIndex(f.Index).IsZero() {
 			names = append(names, f.Member.Dotted())
 		}
 	}
@@ -233,26 +233,26 @@ func (b *Body[B]) Decode(text []byte) error {
 }
 
 func (b *Body[B]) decode(sent object) {
-	plan := planOf[B]()
-	if told, ok := any(&b.value).(interface{ Sent(names []string) }); ok { // of which members means what the body is for
+	plan := planFor[B]()
+	if observer, ok := any(&b.value).(interface{ Sent(names []string) }); ok { // of which members means what the body is for
 		var names []string
 		for _, m := range sent {
 			if m.value != nil {
 				names = append(names, m.name)
 			}
 		}
-		told.Sent(names)
+		observer.Sent(names)
 	}
-	b.said = plan.read(plan.Root, sent)
+	b.spellings = plan.read(plan.Root, sent)
 	slices.SortStableFunc(
-		b.said,
+		b.spellings,
 		func(a, other spelling) int { return len(a.invalid) - len(other.invalid) },
 	) // what cannot be read decides nothing
-	b.put(&b.value, b.said)
+	b.apply(&b.value, b.spellings)
 }
 
 // Plan is how a B is decoded.
-func (b *Body[B]) Plan() *Plan { return planOf[B]() }
+func (b *Body[B]) Plan() *Plan { return planFor[B]() }
 
 // Any is a *Body[B] of any B.
 type Any interface {

@@ -13,8 +13,8 @@ import (
 
 type sample struct {
 	Name   string        `json:"name" required:"create" max:"5"`
-	Note   *string       `json:"note" also:"old note,remark"`
-	Sum    sum           `json:"sum" also:"sum too"`
+	Note   *string       `json:"note" alias:"old note,remark"`
+	Sum    sum           `json:"sum" alias:"sum too"`
 	Count  int32         `json:"count" min:"1"`
 	Level  *int64        `json:"level" max:"9"`
 	Group  RefID         `json:"group"`
@@ -62,13 +62,13 @@ func TestBodySecrets(t *testing.T) {
 	t.Parallel()
 	type secrets struct {
 		Plain   secret.String `json:"plain"`
-		Passing secret.String `json:"passing" kept:"false"`
+		Passing secret.String `json:"passing" transient:"true"`
 		Deep    struct {
-			Key *secret.String `json:"key" also:"key"`
+			Key *secret.String `json:"key" alias:"key"`
 		} `json:"deep"`
 	}
-	there, none := &secrets{}, &secrets{}
-	there.Deep.Key = &secret.String{}
+	current, none := &secrets{}, &secrets{}
+	current.Deep.Key = &secret.String{}
 	for _, test := range []struct {
 		text    string
 		before  *secrets
@@ -76,10 +76,10 @@ func TestBodySecrets(t *testing.T) {
 	}{
 		{`{"plain": "x", "passing": "x", "key": "x"}`, nil, "[]", "[plain deep.key]"},
 		{`{"plain": "", "passing": "", "key": ""}`, nil, "[]", "[]"},
-		{`{}`, there, "[]", "[]"},
-		{`{"plain": "", "deep": {"key": ""}}`, there, "[]", "[]"},
-		{`{"plain": "x", "deep": {"key": "x"}}`, there, "[plain deep.key]", "[plain deep.key]"},
-		{`{"plain": null, "deep": {"key": null}}`, there, "[deep.key]", "[]"},
+		{`{}`, current, "[]", "[]"},
+		{`{"plain": "", "deep": {"key": ""}}`, current, "[]", "[]"},
+		{`{"plain": "x", "deep": {"key": "x"}}`, current, "[plain deep.key]", "[plain deep.key]"},
+		{`{"plain": null, "deep": {"key": null}}`, current, "[deep.key]", "[]"},
 		{`{"key": "x"}`, none, "[]", "[deep.key]"},
 		{`{"deep": null}`, none, "[]", "[]"},
 	} {
@@ -90,10 +90,10 @@ func TestBodySecrets(t *testing.T) {
 		var b Body[secrets]
 		b.decode(sent)
 		value, err := b.New()
-		was, is := []string(nil), SecretsOf(value)
+		was, is := []string(nil), NewSecrets(value)
 		if test.before != nil {
-			value, err = b.Over(test.before, struct{}{})
-			was, is = b.Secrets(value, test.before)
+			value, err = b.Merge(test.before, struct{}{})
+			was, is = b.ChangedSecrets(value, test.before)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -104,7 +104,7 @@ func TestBodySecrets(t *testing.T) {
 	}
 }
 
-func wrongWith(err error) []string {
+func fieldErrors(err error) []string {
 	var got []string
 	for _, f := range problem.From(err).Fields {
 		got = append(got, f.Pointer+" "+f.Code)
@@ -144,16 +144,17 @@ func TestBodyNew(t *testing.T) {
 		`{"name": "a", "unknown": {"deep": [1, 2]}}`:      nil,
 		`{"name": [], "count": "x", "secret": "a\u0000"}`: {"/count type", "/name type", "/secret invalid"},
 	} {
-		if _, err := body(t, text).New(); !reflect.DeepEqual(wrongWith(err), want) {
-			t.Errorf("%s: got %v, want %v", text, wrongWith(err), want)
+		if _, err := body(t, text).New(); !reflect.DeepEqual(fieldErrors(err), want) {
+			t.Errorf("%s: got %v, want %v", text, fieldErrors(err), want)
 		}
 	}
-	made, err := body(
+	created, err := body(
 		t,
 		`{"name": "a", "group": 3, "note": "", "sum too": "8+", "deep": {"er": {"port": 7}}, "until": {"iso_8601": "2026-11-20T10:00:00+01:00", "unix": 1795165200}}`,
 	).New()
-	if err != nil || made.Group != 3 || made.Note != nil || made.Count != 8 || *made.Deep.Er.Port != 7 || made.Until.Unix() != 1795165200 {
-		t.Errorf("got %+v, %v, want group 3, no note, count 8, port 7 and 1795165200", made, err)
+	if err != nil || created.Group != 3 || created.Note != nil || created.Count != 8 || *created.Deep.Er.Port != 7 ||
+		created.Until.Unix() != 1795165200 {
+		t.Errorf("got %+v, %v, want group 3, no note, count 8, port 7 and 1795165200", created, err)
 	}
 }
 
@@ -209,12 +210,12 @@ func TestForms(t *testing.T) {
 					current.Owner.ID = &owner
 					var b Body[all]
 					b.decode(sent)
-					value, err := b.Over(&current, current)
+					value, err := b.Merge(&current, current)
 					return *value, err
 				}
 				got, err := over(fmt.Sprintf(`{%q: %s}`, member, form))
 				if same == refused || err != nil {
-					if same != refused || len(wrongWith(err)) != 1 {
+					if same != refused || len(fieldErrors(err)) != 1 {
 						t.Fatalf("got %+v, %v, want one wrong field only where the form is refused", got, err)
 					}
 					return
@@ -259,8 +260,8 @@ func TestSpellings(t *testing.T) {
 		`{"sum": "7+wrong", "count": "7"}`: "[/sum wrong]",
 		`{"sum": [], "count": 7}`:          "[/sum type]",
 	} {
-		value, err := body(t, `{"on": false, `+text[1:]).Over(&current, shown)
-		got := fmt.Sprint(wrongWith(err))
+		value, err := body(t, `{"on": false, `+text[1:]).Merge(&current, shown)
+		got := fmt.Sprint(fieldErrors(err))
 		if err == nil {
 			note := ""
 			if value.Note != nil {
@@ -280,18 +281,18 @@ func TestBodyOver(t *testing.T) {
 	current := sample{Name: "old", Note: &note, Count: 5, Group: 3}
 	current.Deep.Name, current.Deep.Er.Port = "d", &port
 
-	untouched, err := body(t, `{"on": true}`).Over(&current, struct{}{})
+	untouched, err := body(t, `{"on": true}`).Merge(&current, struct{}{})
 	want := current
 	want.On = true
 	if err != nil || !reflect.DeepEqual(*untouched, want) {
 		t.Errorf("got %+v, %v, want %+v", untouched, err, want)
 	}
-	cleared, err := body(t, `{"on": true, "note": null, "deep": null, "count": null}`).Over(&current, struct{}{})
+	cleared, err := body(t, `{"on": true, "note": null, "deep": null, "count": null}`).Merge(&current, struct{}{})
 	want = sample{Name: "old", Group: 3, On: true}
 	if err != nil || !reflect.DeepEqual(*cleared, want) {
 		t.Errorf("got %+v, %v, want %+v", cleared, err, want)
 	}
-	partly, err := body(t, `{"on": true, "deep": {"er": {"port": null}}}`).Over(&current, struct{}{})
+	partly, err := body(t, `{"on": true, "deep": {"er": {"port": null}}}`).Merge(&current, struct{}{})
 	if err != nil || partly.Deep.Name != "d" || partly.Deep.Er.Port != nil || *current.Deep.Er.Port != 7 {
 		t.Errorf("got %+v, %v, want the port alone cleared, and not in the current value", partly, err)
 	}
@@ -300,8 +301,8 @@ func TestBodyOver(t *testing.T) {
 		`{"on": true, "name": ""}`:     {"/name required"},
 		`{"on": true, "name": "evil"}`: {"/name evil"},
 	} {
-		if _, err := body(t, text).Over(&current, struct{}{}); !reflect.DeepEqual(wrongWith(err), want) {
-			t.Errorf("%s: got %v, want %v", text, wrongWith(err), want)
+		if _, err := body(t, text).Merge(&current, struct{}{}); !reflect.DeepEqual(fieldErrors(err), want) {
+			t.Errorf("%s: got %v, want %v", text, fieldErrors(err), want)
 		}
 	}
 }

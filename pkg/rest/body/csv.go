@@ -17,17 +17,17 @@ import (
 const (
 	// maxRows is how many rows a CSV body can have.
 	maxRows = 10_000
-	// maxWrongCells is how many of a CSV body's errors are told.
-	maxWrongCells = 100
+	// maxInvalidCells is how many of a CSV body's errors are told.
+	maxInvalidCells = 100
 )
 
-// checkEvery is how many rows are read until it is looked whether the caller has left.
-const checkEvery = 100
+// cancelCheckRows is how many rows are read until it is looked whether the caller has left.
+const cancelCheckRows = 100
 
 // ParseCSV reads a body of rows, each of which makes a B. Its first line names the members, those of nested objects
 // with a dot between; columns of other names mean nothing, so that a list that was read can be sent back. All rows
 // are checked before anything is answered.
-func ParseCSV[B any](ctx context.Context, text []byte) (made []*B, lines []int, err error) {
+func ParseCSV[B any](ctx context.Context, text []byte) (values []*B, lines []int, err error) {
 	if !utf8.Valid(text) {
 		return nil, nil, problem.New(problem.BadRequest, "The body is not valid UTF-8.")
 	}
@@ -35,25 +35,25 @@ func ParseCSV[B any](ctx context.Context, text []byte) (made []*B, lines []int, 
 	r.ReuseRecord = true
 	header, err := r.Read()
 	if err != nil {
-		return nil, nil, notCSV(err)
+		return nil, nil, csvError(err)
 	}
-	columns, err := planOf[B]().columns(header)
+	columns, err := planFor[B]().columns(header)
 	if err != nil {
 		return nil, nil, err
 	}
 	var invalid problem.Fields
-	for len(invalid) < maxWrongCells {
+	for len(invalid) < maxInvalidCells {
 		cells, err := r.Read()
 		if errors.Is(err, io.EOF) {
-			return made, lines, invalid.Err()
+			return values, lines, invalid.Err()
 		}
 		if err != nil {
-			return nil, nil, notCSV(err)
+			return nil, nil, csvError(err)
 		}
-		if len(made) == maxRows {
+		if len(values) == maxRows {
 			return nil, nil, problem.New(problem.TooLarge, "The body has more than %d rows.", maxRows)
 		}
-		if len(made)%checkEvery == 0 && ctx.Err() != nil {
+		if len(values)%cancelCheckRows == 0 && ctx.Err() != nil {
 			return nil, nil, fmt.Errorf("read a CSV body: %w", ctx.Err())
 		}
 		line, _ := r.FieldPos(0)
@@ -61,9 +61,9 @@ func ParseCSV[B any](ctx context.Context, text []byte) (made []*B, lines []int, 
 		body.decode(rowObject(columns, cells))
 		value, err := body.New()
 		if err != nil {
-			invalid = append(invalid, AtLine(err, line, columns)...)
+			invalid = append(invalid, ErrorsAtLine(err, line, columns)...)
 		}
-		made, lines = append(made, value), append(lines, line)
+		values, lines = append(values, value), append(lines, line)
 	}
 	return nil, nil, invalid.Err()
 }
@@ -77,7 +77,7 @@ func keepReturns(text []byte) []byte {
 	return bytes.Join(parts, []byte{'"'})
 }
 
-func notCSV(err error) error {
+func csvError(err error) error {
 	if errors.Is(err, io.EOF) {
 		return problem.New(problem.BadRequest, "The body is empty: its first line names the columns.")
 	}
@@ -138,27 +138,27 @@ func rowObject(columns []csvColumn, cells []string) object {
 	var o object
 	for _, c := range columns {
 		if cell := cells[c.number]; cell != "" {
-			o = o.with(c.path, strings.TrimPrefix(cell, "'"))
+			o = o.insert(c.path, strings.TrimPrefix(cell, "'"))
 		}
 	}
 	return o
 }
 
-func (o object) with(path []string, value any) object {
+func (o object) insert(path []string, value any) object {
 	if len(path) == 1 {
 		return append(o, member{path[0], value})
 	}
 	for i := range o {
 		if inner, ok := o[i].value.(object); ok && o[i].name == path[0] {
-			o[i].value = inner.with(path[1:], value)
+			o[i].value = inner.insert(path[1:], value)
 			return o
 		}
 	}
-	return append(o, member{path[0], object{}.with(path[1:], value)})
+	return append(o, member{path[0], object{}.insert(path[1:], value)})
 }
 
-// AtLine says of the errors in a row where in the body they stand: /line/member.
-func AtLine(err error, line int, columns []csvColumn) problem.Fields {
+// ErrorsAtLine says of the errors in a row where in the body they stand: /line/member.
+func ErrorsAtLine(err error, line int, columns []csvColumn) problem.Fields {
 	var fields problem.Fields
 	for _, f := range problem.From(err).Fields {
 		where := fmt.Sprintf("line %d", line)

@@ -9,10 +9,10 @@ import (
 )
 
 // Example is a body made of the examples that the members have, each in its first spelling.
-func (p *Plan) Example() json.RawMessage { return marshalled(p.example(p.Root)) }
+func (p *Plan) Example() json.RawMessage { return mustMarshal(p.example(p.Root)) }
 
 // Garbage is a body in which every member is of a wrong type.
-func (p *Plan) Garbage() json.RawMessage { return marshalled(p.garbage(p.Root)) }
+func (p *Plan) Garbage() json.RawMessage { return mustMarshal(p.garbage(p.Root)) }
 
 // Secrets are the members of a body that are kept and that nobody is shown. It fails where the text is no JSON object.
 func (p *Plan) Secrets(text []byte) ([]string, error) {
@@ -22,7 +22,7 @@ func (p *Plan) Secrets(text []byte) ([]string, error) {
 
 // CheckExample fails where a body of this text is refused whatever is there: it is no JSON object, it has a member that B does
 // not have or that cannot be read, or it lacks one that is required. Empty, it is the Example.
-func (p *Plan) CheckExample(text []byte, on schema.Occasion) error {
+func (p *Plan) CheckExample(text []byte, on schema.Action) error {
 	if len(text) == 0 {
 		if text = p.Example(); len(p.Fields) > 0 && string(text) == "{}" {
 			return fmt.Errorf("is missing, and no member of %s has the tag example", p.Root.Of)
@@ -32,32 +32,32 @@ func (p *Plan) CheckExample(text []byte, on schema.Occasion) error {
 	if err != nil {
 		return fmt.Errorf("is no JSON object: %s", problem.From(err).Detail)
 	}
-	if pointer := p.unknown(p.Root, sent); pointer != "" {
+	if pointer := p.findUnknown(p.Root, sent); pointer != "" {
 		return fmt.Errorf("has the member %s, which %s does not have", pointer, p.Root.Of)
 	}
-	said := p.read(p.Root, sent)
-	for _, s := range said {
+	spellings := p.read(p.Root, sent)
+	for _, s := range spellings {
 		for _, w := range s.invalid {
 			return fmt.Errorf("has %s, which %s", w.Pointer, w.Message)
 		}
 	}
 	for i, f := range p.Fields {
-		if f.Required&on != 0 && !f.Optional && !sends(said, i) {
+		if f.Required&on != 0 && !f.Optional && !includesField(spellings, i) {
 			return fmt.Errorf("lacks %s, which is required", f.Pointer)
 		}
 	}
 	return nil
 }
 
-// unknown is where an object that stands for a node has a member that the node does not have; empty where it has none.
-func (p *Plan) unknown(n *Node, sent object) string {
+// findUnknown is where an object that stands for a node has a member that the node does not have; empty where it has none.
+func (p *Plan) findUnknown(n *Node, sent object) string {
 	for _, m := range sent {
 		known, ok := n.Members[m.name]
 		if !ok {
 			return n.pointer + "/" + schema.Escape(m.name)
 		}
 		if inner, isObject := m.value.(object); isObject && known.Nested != nil {
-			if pointer := p.unknown(known.Nested, inner); pointer != "" {
+			if pointer := p.findUnknown(known.Nested, inner); pointer != "" {
 				return pointer
 			}
 		}
@@ -65,7 +65,7 @@ func (p *Plan) unknown(n *Node, sent object) string {
 	return ""
 }
 
-func marshalled(v any) json.RawMessage {
+func mustMarshal(v any) json.RawMessage {
 	text, err := json.Marshal(v)
 	if err != nil {
 		panic(err) // made of maps and examples
@@ -105,7 +105,7 @@ func (p *Plan) secretsIn(n *Node, sent object) (names []string) {
 		known := n.Members[m.name]
 		if inner, ok := m.value.(object); ok && known.Nested != nil {
 			names = append(names, p.secretsIn(known.Nested, inner)...)
-		} else if f := p.Fields[known.Field]; known.Nested == nil && f.Kind == KindSecret && !f.Passing {
+		} else if f := p.Fields[known.Field]; known.Nested == nil && f.Kind == KindSecret && !f.Transient {
 			names = append(names, f.Member.Dotted())
 		}
 	}
@@ -114,7 +114,7 @@ func (p *Plan) secretsIn(n *Node, sent object) (names []string) {
 
 // ExampleValue is a value of the member.
 func (f *Field) ExampleValue() any {
-	value := ValueOf(*f.Example, f.Kind.Text)
+	value := ParseExample(*f.Example, f.Kind.Text)
 	switch f.Kind {
 	case KindRef:
 		return map[string]any{"id": value}
@@ -127,8 +127,8 @@ func (f *Field) ExampleValue() any {
 	return value
 }
 
-// ValueOf is the value that an example's tag stands for.
-func ValueOf(example string, text bool) any {
+// ParseExample is the value that an example's tag stands for.
+func ParseExample(example string, text bool) any {
 	var value any
 	if text || json.Unmarshal([]byte(example), &value) != nil {
 		return example

@@ -13,7 +13,7 @@ func itemsKind(of reflect.Type) *Kind {
 		Items:  of,
 		Schema: openapi.Schema{"type": "array", "maxItems": MaxRefs},
 		set: func(to reflect.Value, sent any, _ *schema.Member) (string, string) {
-			plan, items := PlanOf(of), reflect.MakeSlice(reflect.SliceOf(of), 0, 0)
+			plan, items := NewPlan(of), reflect.MakeSlice(reflect.SliceOf(of), 0, 0)
 			code, message := readItems(sent, "objects", func(item any) (string, string) {
 				o, ok := item.(object)
 				if !ok {

@@ -49,7 +49,7 @@ func parseObject(text []byte) (object, error) {
 		if _, ok := errors.AsType[*problem.Error](err); ok {
 			return nil, err
 		}
-		return nil, notJSON(err, d.InputOffset())
+		return nil, jsonError(err, d.InputOffset())
 	}
 	if at := loneSurrogate(text); at >= 0 {
 		return nil, problem.New(problem.BadRequest, "The body has half of a surrogate pair at byte %d, which is no character.", at+1)
@@ -92,7 +92,7 @@ func escaped(text []byte) rune {
 	return rune(unit)
 }
 
-func notJSON(err error, offset int64) error {
+func jsonError(err error, offset int64) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return problem.New(problem.BadRequest, "The body ends before its JSON does.").Because(err)
 	}
@@ -102,14 +102,14 @@ func notJSON(err error, offset int64) error {
 	return problem.New(problem.BadRequest, "The body is not JSON: an error at byte %d.", offset).Because(err)
 }
 
-// place is where in a body a value stands. It is written out for an error alone: a body may have many values.
-type place struct {
-	in    *place
+// location is where in a body a value stands. It is written out for an error alone: a body may have many values.
+type location struct {
+	in    *location
 	name  string // of a member
 	index int    // of an array's item, where there is no name
 }
 
-func (p *place) pointer() string {
+func (p *location) pointer() string {
 	if p == nil {
 		return ""
 	}
@@ -120,7 +120,7 @@ func (p *place) pointer() string {
 	return p.in.pointer() + "/" + name
 }
 
-func parseValue(d *json.Decoder, at *place, depth int) (any, error) {
+func parseValue(d *json.Decoder, at *location, depth int) (any, error) {
 	if depth > maxDepth {
 		return nil, problem.New(problem.BadRequest, "The body nests deeper than %d levels.", maxDepth)
 	}
@@ -134,7 +134,7 @@ func parseValue(d *json.Decoder, at *place, depth int) (any, error) {
 	case json.Delim('['):
 		var items array
 		for d.More() {
-			item, err := parseValue(d, &place{in: at, index: len(items)}, depth+1)
+			item, err := parseValue(d, &location{in: at, index: len(items)}, depth+1)
 			if err != nil {
 				return nil, err
 			}
@@ -147,7 +147,7 @@ func parseValue(d *json.Decoder, at *place, depth int) (any, error) {
 	}
 }
 
-func parseMembers(d *json.Decoder, at *place, depth int) (any, error) {
+func parseMembers(d *json.Decoder, at *location, depth int) (any, error) {
 	members := object{}
 	seen := map[string]bool{}
 	for d.More() {
@@ -156,12 +156,12 @@ func parseMembers(d *json.Decoder, at *place, depth int) (any, error) {
 			return nil, err
 		}
 		name := token.(string) // the decoder lets nothing else stand here
-		here := &place{in: at, name: name}
+		inner := &location{in: at, name: name}
 		if seen[name] {
-			return nil, problem.New(problem.BadRequest, "The body has the member %.200s twice.", here.pointer())
+			return nil, problem.New(problem.BadRequest, "The body has the member %.200s twice.", inner.pointer())
 		}
 		seen[name] = true
-		value, err := parseValue(d, here, depth+1)
+		value, err := parseValue(d, inner, depth+1)
 		if err != nil {
 			return nil, err
 		}

@@ -37,7 +37,7 @@ var kinds = map[reflect.Type]*Kind{
 	reflect.TypeFor[RefID]():             KindRef,
 	reflect.TypeFor[[]RefID]():           KindRefs,
 	reflect.TypeFor[[]string]():          KindTexts,
-	reflect.TypeFor[map[string]string](): KindNamed,
+	reflect.TypeFor[map[string]string](): KindTextMap,
 	reflect.TypeFor[RefOrName]():         KindRefOrName,
 	reflect.TypeFor[Timestamp]():         KindTimestamp,
 	reflect.TypeFor[secret.String]():     KindSecret,
@@ -72,27 +72,27 @@ var (
 		Schema: openapi.Schema{"type": "array", "maxItems": MaxRefs, "items": openapi.Schema{"type": "string", "maxLength": MaxString}},
 		set:    setTexts,
 	}
-	KindNamed = &Kind{
+	KindTextMap = &Kind{
 		Schema: openapi.Schema{"type": "object", "maxProperties": MaxRefs, "additionalProperties": openapi.Schema{"type": "string"}},
-		set:    setNamed,
+		set:    setTextMap,
 	}
 	KindRefOrName = &Kind{Text: true, set: setRefOrName}
 	KindTimestamp = &Kind{set: setTimestamp}
 	KindSecret    = &Kind{Text: true, Schema: openapi.Schema{"writeOnly": true}, set: setSecret}
 )
 
-// form answers what JSON has for what was sent: browsers' forms, PHP and CSV send texts and numbers for anything, and "" for
+// normalize answers what JSON has for what was sent: browsers' forms, PHP and CSV send texts and numbers for anything, and "" for
 // what was left empty. It answers nil for null, and false where nothing is said.
-func (f *Field) form(sent any) (any, bool) {
+func (f *Field) normalize(sent any) (any, bool) {
 	switch {
 	case f.Kind == KindRef, f.Kind == KindRefOrName:
-		sent = idIn(sent)
+		sent = idOf(sent)
 	case f.Kind == KindTimestamp:
-		sent = momentIn(sent)
+		sent = timestampParts(sent)
 	case f.Kind == KindRefs && (sent == nil || sent == ""):
 		sent = array{}
 	}
-	if text, ok := sent.(string); ok && f.Kind != KindSecret && !f.Blanks {
+	if text, ok := sent.(string); ok && f.Kind != KindSecret && !f.Untrimmed {
 		sent = strings.TrimRightFunc(text, unicode.IsSpace)
 	}
 	if o, ok := sent.(object); ok && len(o) == 0 {
@@ -111,10 +111,10 @@ func (f *Field) form(sent any) (any, bool) {
 	}
 }
 
-// form answers the object that was sent for a node. PHP writes one without members as an array, and some answers have it in one. A
+// normalize answers the object that was sent for a node. PHP writes one without members as an array, and some answers have it in one. A
 // reference may be an id
 // alone, and is null where its id is.
-func (n *Node) form(sent any) any {
+func (n *Node) normalize(sent any) any {
 	if items, ok := sent.(array); ok {
 		items = slices.DeleteFunc(slices.Clone(items), func(item any) bool { return item == "" }) // a form's hidden input
 		if len(items) == 0 {
@@ -139,14 +139,14 @@ func (n *Node) form(sent any) any {
 		_, known := n.Members[m.name]
 		return known && m.name != "name" && !blank(m.value)
 	}
-	if o, ok := sent.(object); ok && blank(idIn(o)) && !slices.ContainsFunc(o, more) {
+	if o, ok := sent.(object); ok && blank(idOf(o)) && !slices.ContainsFunc(o, more) {
 		return nil
 	}
 	return sent
 }
 
-// idIn is the id of an object that has one; anything else is itself.
-func idIn(sent any) any {
+// idOf is the id of an object that has one; anything else is itself.
+func idOf(sent any) any {
 	if o, ok := sent.(object); ok {
 		if i := slices.IndexFunc(o, func(m member) bool { return m.name == "id" }); i >= 0 {
 			return o[i].value
@@ -156,13 +156,13 @@ func idIn(sent any) any {
 }
 
 func setString(to reflect.Value, sent any, m *schema.Member) (string, string) {
-	text, code, message := textOf(sent, m)
+	text, code, message := readText(sent, m)
 	switch {
 	case code != "":
 		return code, message
 	case m.Required != 0 && text == "":
 		return "required", "is required and cannot be empty"
-	case text != "" && !strings.ContainsFunc(text, visible):
+	case text != "" && !strings.ContainsFunc(text, isVisible):
 		return "invalid", "has no character that can be seen"
 	}
 	if m.Enum != nil && text != "" && !slices.Contains(m.Enum, text) {
@@ -179,34 +179,34 @@ func setString(to reflect.Value, sent any, m *schema.Member) (string, string) {
 }
 
 func setSecret(to reflect.Value, sent any, m *schema.Member) (string, string) {
-	text, code, message := textOf(sent, m)
+	text, code, message := readText(sent, m)
 	to.Set(reflect.ValueOf(secret.New(text)))
 	return code, message
 }
 
-func textOf(sent any, m *schema.Member) (text, code, message string) {
+func readText(sent any, m *schema.Member) (text, code, message string) {
 	text, ok := sent.(string)
 	if number, isNumber := sent.(json.Number); isNumber {
 		text, ok = number.String(), true
 	}
-	longest := int64(MaxString)
+	maxLength := int64(MaxString)
 	if m.Max != nil {
-		longest = *m.Max
+		maxLength = *m.Max
 	}
 	switch {
 	case !ok:
 		return "", "type", "must be a string"
 	case strings.ContainsRune(text, 0):
 		return "", "invalid", "cannot contain the character NUL"
-	case int64(utf8.RuneCountInString(text)) > longest:
-		return "", "too_long", fmt.Sprintf("can have at most %d characters", longest)
+	case int64(utf8.RuneCountInString(text)) > maxLength:
+		return "", "too_long", fmt.Sprintf("can have at most %d characters", maxLength)
 	default:
 		return text, "", ""
 	}
 }
 
-// visible tells whether there is something to see of a character, if only a mark on another one.
-func visible(r rune) bool {
+// isVisible tells whether there is something to see of a character, if only a mark on another one.
+func isVisible(r rune) bool {
 	return r != '\u2800' &&
 		!unicode.In(r, unicode.White_Space, unicode.C, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }
@@ -246,18 +246,18 @@ func setInteger(to reflect.Value, sent any, m *schema.Member) (string, string) {
 	if code != "" {
 		return code, message
 	}
-	smallest, largest := int64(math.MinInt32), int64(math.MaxInt32)
+	minValue, maxValue := int64(math.MinInt32), int64(math.MaxInt32)
 	if to.Kind() == reflect.Int64 {
-		smallest, largest = math.MinInt64, math.MaxInt64
+		minValue, maxValue = math.MinInt64, math.MaxInt64
 	}
 	if m.Min != nil {
-		smallest = *m.Min
+		minValue = *m.Min
 	}
 	if m.Max != nil {
-		largest = *m.Max
+		maxValue = *m.Max
 	}
-	if n < smallest || n > largest {
-		return "out_of_range", fmt.Sprintf("must be from %d to %d", smallest, largest)
+	if n < minValue || n > maxValue {
+		return "out_of_range", fmt.Sprintf("must be from %d to %d", minValue, maxValue)
 	}
 	to.SetInt(n)
 	return "", ""
@@ -335,15 +335,15 @@ func setTexts(to reflect.Value, sent any, m *schema.Member) (string, string) {
 	return code, message
 }
 
-// setNamed takes texts by their names.
-func setNamed(to reflect.Value, sent any, m *schema.Member) (code, message string) {
+// setTextMap takes texts by their names.
+func setTextMap(to reflect.Value, sent any, m *schema.Member) (code, message string) {
 	o, ok := sent.(object)
 	if !ok || len(o) > MaxRefs {
 		return "type", fmt.Sprintf("must be an object of at most %d texts", MaxRefs)
 	}
 	named := map[string]string{}
 	for _, one := range o {
-		text, code, message := textOf(one.value, m)
+		text, code, message := readText(one.value, m)
 		if code != "" {
 			return code, "has " + one.name + ", which " + message
 		}
@@ -358,7 +358,7 @@ func setRefs(to reflect.Value, sent any, m *schema.Member) (string, string) {
 	refs := []RefID{}
 	code, message := readItems(sent, `ids or of objects with one, such as [{"id": 3}]`, func(item any) (string, string) {
 		var ref RefID
-		code, message := setRef(reflect.ValueOf(&ref).Elem(), idIn(item), &schema.Member{})
+		code, message := setRef(reflect.ValueOf(&ref).Elem(), idOf(item), &schema.Member{})
 		if code == "" && !slices.Contains(refs, ref) {
 			refs = append(refs, ref)
 		}
@@ -373,12 +373,12 @@ func setRefs(to reflect.Value, sent any, m *schema.Member) (string, string) {
 
 var plans sync.Map // reflect.Type → *Plan
 
-func planOf[B any]() *Plan {
+func planFor[B any]() *Plan {
 	t := reflect.TypeFor[B]()
 	if p, ok := plans.Load(t); ok {
 		return p.(*Plan)
 	}
-	p, _ := plans.LoadOrStore(t, PlanOf(t))
+	p, _ := plans.LoadOrStore(t, NewPlan(t))
 	return p.(*Plan)
 }
 

@@ -60,10 +60,10 @@ func TestCSVIsReadInLinearTime(t *testing.T) {
 }
 
 // A caller who left has no CSV body read to its end.
-func TestCSVOfWhoLeft(t *testing.T) {
+func TestCSVIsCancelled(t *testing.T) {
 	ctx, leave := context.WithCancel(context.Background())
 	leave()
-	if made, _, err := ParseCSV[sample](ctx, []byte("name\n"+strings.Repeat("a\n", 500))); err == nil || made != nil {
-		t.Errorf("got %d rows, %v, want none and an error", len(made), err)
+	if values, _, err := ParseCSV[sample](ctx, []byte("name\n"+strings.Repeat("a\n", 500))); err == nil || values != nil {
+		t.Errorf("got %d rows, %v, want none and an error", len(values), err)
 	}
 }

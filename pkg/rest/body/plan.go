@@ -40,19 +40,19 @@ type Field struct {
 	Kind *Kind
 }
 
-// at is the number of the field at a pointer, or -1.
-func (p *Plan) at(pointer string) int {
+// fieldAt is the number of the field at a pointer, or -1.
+func (p *Plan) fieldAt(pointer string) int {
 	return slices.IndexFunc(p.Fields, func(f *Field) bool { return f.Pointer == pointer })
 }
 
-// said is a field in the words of a spelling.
-type said struct {
+// spelledField is a field in the words of a spelling.
+type spelledField struct {
 	pointer string
 	field   int
 }
 
-// shown is what an item says in an answer, read as it would be if it were sent.
-func (p *Plan) shown(item any) (map[said]reflect.Value, error) {
+// readShown is what an item says in an answer, read as it would be if it were sent.
+func (p *Plan) readShown(item any) (map[spelledField]reflect.Value, error) {
 	text, err := json.Marshal(item)
 	if err != nil {
 		return nil, fmt.Errorf("read what is shown: %w", err)
@@ -61,10 +61,10 @@ func (p *Plan) shown(item any) (map[said]reflect.Value, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read what is shown: %w", err)
 	}
-	shown := map[said]reflect.Value{}
+	shown := map[spelledField]reflect.Value{}
 	for _, s := range p.read(p.Root, sent) {
 		for _, part := range s.parts {
-			shown[said{s.pointer, part.field}] = part.value
+			shown[spelledField{s.pointer, part.field}] = part.value
 		}
 	}
 	return shown, nil
@@ -83,7 +83,7 @@ func (p *Plan) read(n *Node, sent object) (all []spelling) {
 			if known.Alias {
 				pointer = "/" + schema.Escape(m.name)
 			}
-			if s, ok := p.spelling(pointer, known.Field, m.value); ok {
+			if s, ok := p.readSpelling(pointer, known.Field, m.value); ok {
 				all = append(all, s)
 			}
 		}
@@ -92,7 +92,7 @@ func (p *Plan) read(n *Node, sent object) (all []spelling) {
 }
 
 func (p *Plan) readNested(n *Node, sent any) []spelling {
-	switch value := n.form(sent).(type) {
+	switch value := n.normalize(sent).(type) {
 	case object:
 		return p.read(n, value)
 	case nil: // clears all that is in it
@@ -106,10 +106,10 @@ func (p *Plan) readNested(n *Node, sent any) []spelling {
 	}
 }
 
-// spelling reads what was sent for a field, unless it says nothing.
-func (p *Plan) spelling(pointer string, number int, sent any) (s spelling, ok bool) {
+// readSpelling reads what was sent for a field, unless it says nothing.
+func (p *Plan) readSpelling(pointer string, number int, sent any) (s spelling, ok bool) {
 	f := p.Fields[number]
-	if sent, ok = f.form(sent); !ok {
+	if sent, ok = f.normalize(sent); !ok {
 		return s, false
 	}
 	s.pointer, s.null = pointer, sent == nil
@@ -126,9 +126,9 @@ func (p *Plan) spelling(pointer string, number int, sent any) (s spelling, ok bo
 		composite = value.Interface().(Composite)
 	}
 	for pointer, text := range composite.Parts() {
-		i := p.at(pointer)
-		told, _ := p.Fields[i].form(text)
-		s.parts = append(s.parts, part{i, s.read(p.Fields[i], told)})
+		i := p.fieldAt(pointer)
+		normalized, _ := p.Fields[i].normalize(text)
+		s.parts = append(s.parts, part{i, s.read(p.Fields[i], normalized)})
 	}
 	return s, true
 }
@@ -152,11 +152,11 @@ func (s *spelling) read(f *Field, sent any) reflect.Value {
 	}
 }
 
-// PlanOf works out how a struct type is decoded. It panics where a body cannot have one of its members.
-func PlanOf(t reflect.Type) *Plan {
+// NewPlan works out how a struct type is decoded. It panics where a body cannot have one of its members.
+func NewPlan(t reflect.Type) *Plan {
 	p := &Plan{Root: &Node{Of: t, Members: map[string]NodeMember{}}}
-	p.add(p.Root, schema.Of(t))
-	for _, m := range schema.Of(t).Values() {
+	p.add(p.Root, schema.Describe(t))
+	for _, m := range schema.Describe(t).Leaves() {
 		if m.JSON != "" || m.Column != "" {
 			p.stored = append(p.stored, m)
 		}
@@ -164,7 +164,7 @@ func PlanOf(t reflect.Type) *Plan {
 	for _, f := range p.Fields {
 		if c, ok := reflect.Zero(f.Type).Interface().(Composite); ok {
 			for pointer := range c.Parts() {
-				if p.at(pointer) < 0 {
+				if p.fieldAt(pointer) < 0 {
 					panic(fmt.Sprintf("a part of %s is %s, which %s does not have", f.Pointer, pointer, t))
 				}
 			}
@@ -191,7 +191,7 @@ func (p *Plan) add(to *Node, s *schema.Struct) {
 			panic(fmt.Sprintf("no body can have a member of type %s (%s of %s)", m.Type, m.Pointer, s.Type))
 		}
 		to.Members[m.JSON] = NodeMember{Field: len(p.Fields)}
-		for _, alias := range m.Also {
+		for _, alias := range m.Aliases {
 			p.Root.Names = append(p.Root.Names, alias)
 			p.Root.Members[alias] = NodeMember{Field: len(p.Fields), Alias: true}
 		}
@@ -226,7 +226,7 @@ func (p *Plan) checkResolver(t reflect.Type) {
 		var invalid problem.Fields
 		r.Resolve(&invalid)
 		for _, w := range invalid {
-			if schema.Of(t).At(w.Pointer) == nil {
+			if schema.Describe(t).ByPointer(w.Pointer) == nil {
 				panic(fmt.Sprintf("%s blames %s, which it does not have", t, w.Pointer))
 			}
 		}

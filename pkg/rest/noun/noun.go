@@ -24,9 +24,9 @@ func Capital(noun string) string { return strings.ToUpper(noun[:1]) + noun[1:] }
 
 // Camel is a noun in the names of methods and types: IPEntity.
 func Camel(noun string) string {
-	words := strings.Fields(noun)
-	for i, word := range words {
-		words[i] = Capital(word)
+	parts := strings.Fields(noun)
+	for i, word := range parts {
+		parts[i] = Capital(word)
 	}
-	return strings.Join(words, "")
+	return strings.Join(parts, "")
 }

@@ -66,8 +66,8 @@ func (d *Document) Define(kind, name string, s Schema) bool {
 	if d.Components[kind] == nil {
 		d.Components[kind] = map[string]Schema{}
 	}
-	if mine, ok := d.Components[kind][name]; ok {
-		return sameJSON(mine, s)
+	if existing, ok := d.Components[kind][name]; ok {
+		return sameJSON(existing, s)
 	}
 	d.Components[kind][name] = s
 	return true

@@ -23,7 +23,7 @@ type Table struct {
 // NewTable works out how items of a type are written, of which callers see some members.
 func NewTable(t reflect.Type, sees func(*schema.Member) bool) *Table {
 	c := &Table{}
-	for _, m := range schema.Of(t).Values() {
+	for _, m := range schema.Describe(t).Leaves() {
 		list := m.Type.Kind() == reflect.Slice && m.Type != reflect.TypeFor[[]problem.Ref]() // for which a cell is too small
 		if m.JSON != "" && !list && sees(m) {
 			c.names, c.members = append(c.names, m.Dotted()), append(c.members, m)
@@ -47,15 +47,15 @@ func (c *Table) row(item reflect.Value) []string {
 			cells[i] = refsCell(value.Interface().([]problem.Ref))
 		default:
 			if cells[i] = fmt.Sprint(value.Interface()); value.Kind() == reflect.String {
-				cells[i] = quoted(cells[i])
+				cells[i] = escapeFormula(cells[i])
 			}
 		}
 	}
 	return cells
 }
 
-// quoted is a text as a cell: spreadsheets take for a formula what begins like one, unless ' stands before it.
-func quoted(text string) string {
+// escapeFormula is a text as a cell: spreadsheets take for a formula what begins like one, unless ' stands before it.
+func escapeFormula(text string) string {
 	if text != "" && strings.ContainsRune("=+-@'\t\r", rune(text[0])) {
 		return "'" + text
 	}

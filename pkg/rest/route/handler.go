@@ -28,8 +28,8 @@ import (
 // MaxItems is how many items a path can name.
 const MaxItems = 100
 
-// answerTime is how long an operation may take to its answer; a list, to its first items.
-const answerTime = 30 * time.Second
+// answerTimeout is how long an operation may take to its answer; a list, to its first items.
+const answerTimeout = 30 * time.Second
 
 func serve(o *Route, db *pg.DB, log *slog.Logger) http.Handler {
 	own := serveBodies(o, &o.Alternative, db, log)
@@ -65,20 +65,20 @@ func serveBodies(o *Route, as *Alternative, db *pg.DB, log *slog.Logger) http.Ha
 	}
 	refuse := func(ctx context.Context, err error, w http.ResponseWriter) {
 		if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
-			err = problem.New(problem.Unavailable, "The answer took longer than %s.", answerTime).Because(err)
+			err = problem.New(problem.Unavailable, "The answer took longer than %s.", answerTimeout).Because(err)
 		}
-		r := serving(ctx).request
+		r := exchangeFrom(ctx).request
 		recordRefusal(ctx, db, log, o, r, err)
 		problem.Write(w, r, log, err)
 	}
-	kit := kithttp.NewServer(explained(as.Endpoint(db)), decode, write, kithttp.ServerErrorEncoder(refuse))
+	kit := kithttp.NewServer(explainErrors(as.Endpoint(db)), decode, write, kithttp.ServerErrorEncoder(refuse))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithCancelCause(r.Context())
 		defer cancel(nil)
-		late := time.AfterFunc(answerTime, func() { cancel(context.DeadlineExceeded) })
+		late := time.AfterFunc(answerTimeout, func() { cancel(context.DeadlineExceeded) })
 		defer late.Stop()
-		e := &served{writer: w, connection: http.NewResponseController(w), late: late}
-		e.request = r.WithContext(context.WithValue(ctx, servedKey{}, e))
+		e := &exchange{writer: w, connection: http.NewResponseController(w), timer: late}
+		e.request = r.WithContext(context.WithValue(ctx, exchangeKey{}, e))
 		defer func() {
 			if p := recover(); p == http.ErrAbortHandler {
 				panic(p)
@@ -93,21 +93,21 @@ func serveBodies(o *Route, as *Alternative, db *pg.DB, log *slog.Logger) http.Ha
 	})
 }
 
-// served is a request that is being served: what go-kit does not hand to its decoder, its endpoint and its error encoder.
-type served struct {
+// exchange is a request that is being served: what go-kit does not hand to its decoder, its endpoint and its error encoder.
+type exchange struct {
 	request    *http.Request
 	writer     http.ResponseWriter
 	connection *http.ResponseController
-	late       *time.Timer // ends the request, unless a list is on its way
+	timer      *time.Timer // ends the request, unless a list is on its way
 	body       []byte      // as it was read
 }
 
-type servedKey struct{}
+type exchangeKey struct{}
 
-func serving(ctx context.Context) *served { return ctx.Value(servedKey{}).(*served) }
+func exchangeFrom(ctx context.Context) *exchange { return ctx.Value(exchangeKey{}).(*exchange) }
 
-// explained says in a fault's words what the database refused.
-func explained(next endpoint.Endpoint) endpoint.Endpoint {
+// explainErrors says in a fault's words what the database refused.
+func explainErrors(next endpoint.Endpoint) endpoint.Endpoint {
 	return func(ctx context.Context, request any) (any, error) {
 		response, err := next(ctx, request)
 		return response, pgerror.Explain(err)
@@ -131,7 +131,7 @@ var contentJSON = []string{problem.MediaJSON}
 
 func write(ctx context.Context, w http.ResponseWriter, response any) error {
 	if found, ok := response.(*Items); ok {
-		return writeItems(w, serving(ctx), found)
+		return writeItems(w, exchangeFrom(ctx), found)
 	}
 	answer, encoded := response.(*reply)
 	if !encoded { // a Raw has written it
@@ -141,15 +141,15 @@ func write(ctx context.Context, w http.ResponseWriter, response any) error {
 	if answer.etag != "" {
 		header["Etag"] = []string{answer.etag}
 	}
-	if r := serving(ctx).request; answer.whole && r.Method == http.MethodGet {
+	if r := exchangeFrom(ctx).request; answer.contentTagged && r.Method == http.MethodGet {
 		header.Set("Cache-Control", "private, no-cache")
-		if seen(r.Header.Values("If-None-Match"), answer.etag) {
+		if matchesETag(r.Header.Values("If-None-Match"), answer.etag) {
 			w.WriteHeader(http.StatusNotModified)
 			return nil
 		}
 	}
-	if answer.page != "" && problem.Prefers(serving(ctx).request.Header.Get("Accept"), problem.MediaHTML) {
-		header.Set("Location", answer.page)
+	if answer.redirectURL != "" && problem.Prefers(exchangeFrom(ctx).request.Header.Get("Accept"), problem.MediaHTML) {
+		header.Set("Location", answer.redirectURL)
 		w.WriteHeader(http.StatusFound)
 		return nil
 	}
@@ -168,8 +168,8 @@ type rowWriter interface {
 
 // writeItems streams a list. It fails with an error only before the first byte; after that it aborts the
 // connection, so that a list that is cut short does not look complete.
-func writeItems(w http.ResponseWriter, e *served, found *Items) error {
-	out := bufio.NewWriterSize(deadlined{w, http.NewResponseController(w)}, 32<<10)
+func writeItems(w http.ResponseWriter, e *exchange, found *Items) error {
+	out := bufio.NewWriterSize(deadlineWriter{w, http.NewResponseController(w)}, 32<<10)
 	var rows rowWriter = &jsonRows{out: out, between: '['}
 	contentType := "application/json"
 	if found.CSV != nil {
@@ -180,7 +180,7 @@ func writeItems(w http.ResponseWriter, e *served, found *Items) error {
 		if !begun {
 			maps.Copy(w.Header(), found.Header)
 			w.Header().Set("Content-Type", contentType)
-			e.late.Stop()
+			e.timer.Stop()
 			begun = true
 		}
 	}
@@ -231,13 +231,13 @@ func (j *jsonRows) end() error {
 	return err
 }
 
-// deadlined gives up on a caller who takes nothing for a while.
-type deadlined struct {
+// deadlineWriter gives up on a caller who takes nothing for a while.
+type deadlineWriter struct {
 	http.ResponseWriter
 	connection *http.ResponseController
 }
 
-func (d deadlined) Write(p []byte) (int, error) {
-	_ = d.connection.SetWriteDeadline(time.Now().Add(progress)) // where there is a connection
+func (d deadlineWriter) Write(p []byte) (int, error) {
+	_ = d.connection.SetWriteDeadline(time.Now().Add(progressTimeout)) // where there is a connection
 	return d.ResponseWriter.Write(p)
 }

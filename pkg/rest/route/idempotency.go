@@ -34,11 +34,11 @@ var Migrations embed.FS
 const IdempotencyHeader = "Idempotency-Key"
 
 const (
-	// duplicateTime is how long a request waits for its duplicate, which is under way.
-	duplicateTime = 15 * time.Second
-	// duplicatePause is how long it waits, at first, before it looks again; holding no connection.
-	duplicatePause = 10 * time.Millisecond
-	longestPause   = 250 * time.Millisecond
+	// duplicateTimeout is how long a request waits for its duplicate, which is under way.
+	duplicateTimeout = 15 * time.Second
+	// minDuplicateInterval is how long it waits, at first, before it looks again; holding no connection.
+	minDuplicateInterval = 10 * time.Millisecond
+	maxDuplicateInterval = 250 * time.Millisecond
 	// stripes is how many rows idempotency_stripe has.
 	stripes = 1024
 )
@@ -51,9 +51,9 @@ type attempt struct {
 	seal        cipher.AEAD
 }
 
-// attemptOf is the request's attempt, or nil where it names none. The same value with another key is another one, also
+// newAttempt is the request's attempt, or nil where it names none. The same value with another key is another one, also
 // with one of the same owner: an answer may hold what a key of fewer rights must not get.
-func attemptOf(r *http.Request, text []byte) (*attempt, error) {
+func newAttempt(r *http.Request, text []byte) (*attempt, error) {
 	value, caller := r.Header.Get(IdempotencyHeader), principal.From(r.Context()).Principal
 	if value == "" || caller == nil || r.Method != http.MethodPost {
 		return nil, nil
@@ -93,8 +93,8 @@ var errDuplicate = errors.New("the same request is under way")
 // run makes the change once for all attempts that are the same, and answers all with the same bytes. A nil attempt
 // just makes it.
 func (a *attempt) run(ctx context.Context, db *pg.DB, allowed func(*pg.Tx) error, do func(*pg.Tx) (*reply, error)) (*reply, error) {
-	deadline := time.Now().Add(duplicateTime)
-	for pause := duplicatePause; ; pause = min(2*pause, longestPause) {
+	deadline := time.Now().Add(duplicateTimeout)
+	for interval := minDuplicateInterval; ; interval = min(2*interval, maxDuplicateInterval) {
 		var answer *reply
 		err := db.InTx(ctx, func(tx *pg.Tx) (err error) {
 			if err := allowed(tx); err != nil {
@@ -104,26 +104,26 @@ func (a *attempt) run(ctx context.Context, db *pg.DB, allowed func(*pg.Tx) error
 				answer, err = do(tx)
 				return err
 			}
-			answer, err = a.once(ctx, tx, do)
+			answer, err = a.runOnce(ctx, tx, do)
 			return err
 		})
 		if !errors.Is(err, errDuplicate) {
 			return answer, err
 		}
-		if time.Now().Add(pause).After(deadline) {
+		if time.Now().Add(interval).After(deadline) {
 			f := problem.New(problem.Unavailable, "A request with this %s is still under way.", IdempotencyHeader)
 			f.RetryAfter = time.Second
 			return nil, f
 		}
 		select {
-		case <-time.After(pause):
+		case <-time.After(interval):
 		case <-ctx.Done():
 			return nil, fmt.Errorf("wait for a duplicate: %w", ctx.Err())
 		}
 	}
 }
 
-func (a *attempt) once(ctx context.Context, tx *pg.Tx, do func(*pg.Tx) (*reply, error)) (*reply, error) {
+func (a *attempt) runOnce(ctx context.Context, tx *pg.Tx, do func(*pg.Tx) (*reply, error)) (*reply, error) {
 	stripe := binary.BigEndian.Uint16(a.id) % stripes
 	locked, err := tx.Exec(ctx, "SELECT FROM idempotency_stripe WHERE number = $1 FOR UPDATE SKIP LOCKED", stripe)
 	if err != nil {
@@ -132,7 +132,7 @@ func (a *attempt) once(ctx context.Context, tx *pg.Tx, do func(*pg.Tx) (*reply, 
 	if locked.RowsAffected() == 0 {
 		return nil, errDuplicate
 	}
-	kept, err := a.kept(ctx, tx)
+	kept, err := a.load(ctx, tx)
 	if kept != nil || err != nil {
 		tx.Unrecorded("it was answered before")
 		return kept, err
@@ -141,16 +141,16 @@ func (a *attempt) once(ctx context.Context, tx *pg.Tx, do func(*pg.Tx) (*reply, 
 	if err != nil {
 		return nil, err
 	}
-	return answer, a.keep(ctx, tx, answer)
+	return answer, a.store(ctx, tx, answer)
 }
 
-// keptReply is an answer as it is sealed.
-type keptReply struct {
+// storedReply is an answer as it is sealed.
+type storedReply struct {
 	ETag string
 	Body []byte
 }
 
-func (a *attempt) kept(ctx context.Context, tx *pg.Tx) (*reply, error) {
+func (a *attempt) load(ctx context.Context, tx *pg.Tx) (*reply, error) {
 	var fingerprint, sealed []byte
 	err := tx.QueryRow(ctx, "SELECT fingerprint, answer FROM idempotency WHERE id = $1 AND expires_at > now()", a.id).
 		Scan(&fingerprint, &sealed)
@@ -168,16 +168,16 @@ func (a *attempt) kept(ctx context.Context, tx *pg.Tx) (*reply, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open an earlier answer: %w", err)
 	}
-	var kept keptReply
+	var kept storedReply
 	if err := json.Unmarshal(opened, &kept); err != nil {
 		return nil, fmt.Errorf("read an earlier answer: %w", err)
 	}
 	return &reply{etag: kept.ETag, body: kept.Body}, nil
 }
 
-// keep stores the answer in the change's own transaction.
-func (a *attempt) keep(ctx context.Context, tx *pg.Tx, answer *reply) error {
-	opened, err := json.Marshal(keptReply{answer.etag, answer.body})
+// store stores the answer in the change's own transaction.
+func (a *attempt) store(ctx context.Context, tx *pg.Tx, answer *reply) error {
+	opened, err := json.Marshal(storedReply{answer.etag, answer.body})
 	if err != nil {
 		return fmt.Errorf("keep an answer: %w", err)
 	}

@@ -15,13 +15,13 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 )
 
-// rawAnswered stands for the answer of a Raw, which is written already.
-type rawAnswered struct{}
+// rawResponse stands for the answer of a Raw, which is written already.
+type rawResponse struct{}
 
 // Handle has do answer what is sent, of which it reads and writes the bodies. What it fails with before it has written
 // anything is answered as any error is; after that it costs the caller the connection.
 func (r *Route) Handle(raw Raw, do func(ctx context.Context, db *pg.DB, w http.ResponseWriter, sent *http.Request, request any) error) {
-	r.Raw, r.Takes = &raw, raw.Takes
+	r.Raw, r.Accepts = &raw, raw.Accepts
 	parameters := r.Decode
 	r.Decode = func(sent *http.Request) (any, error) {
 		read, err := parameters(sent)
@@ -32,10 +32,10 @@ func (r *Route) Handle(raw Raw, do func(ctx context.Context, db *pg.DB, w http.R
 	}
 	r.Endpoint = func(db *pg.DB) endpoint.Endpoint {
 		return func(ctx context.Context, request any) (any, error) {
-			s := serving(ctx)
-			answer := &rawWriter{deadlined: deadlined{s.writer, s.connection}, served: s}
+			s := exchangeFrom(ctx)
+			answer := &rawWriter{deadlineWriter: deadlineWriter{s.writer, s.connection}, exchange: s}
 			sent := s.request.WithContext(ctx)
-			sent.Body = &rawBody{ReadCloser: http.MaxBytesReader(nil, s.request.Body, raw.MaxBody), served: s, answer: answer}
+			sent.Body = &rawBody{ReadCloser: http.MaxBytesReader(nil, s.request.Body, raw.MaxBody), exchange: s, answer: answer}
 			err := do(ctx, db, answer, sent, request)
 			if _, large := errors.AsType[*http.MaxBytesError](err); large {
 				err = raw.tooLarge()
@@ -46,7 +46,7 @@ func (r *Route) Handle(raw Raw, do func(ctx context.Context, db *pg.DB, w http.R
 			if answer.outside {
 				err = problem.New(problem.NoSuchRange, "There is nothing in the range that Range names.")
 			}
-			return rawAnswered{}, err
+			return rawResponse{}, err
 		}
 	}
 }
@@ -54,10 +54,10 @@ func (r *Route) Handle(raw Raw, do func(ctx context.Context, db *pg.DB, w http.R
 // accept refuses a body of another type, and one that says that it is too large.
 func (r *Raw) accept(sent *http.Request) error {
 	switch {
-	case len(r.Takes) == 0:
+	case len(r.Accepts) == 0:
 		return nil
-	case !slices.Contains(r.Takes, MediaType(sent)):
-		return problem.New(problem.UnsupportedMedia, "The body must be %s.", strings.Join(r.Takes, " or "))
+	case !slices.Contains(r.Accepts, MediaType(sent)):
+		return problem.New(problem.UnsupportedMedia, "The body must be %s.", strings.Join(r.Accepts, " or "))
 	case sent.ContentLength > r.MaxBody:
 		return r.tooLarge()
 	default:
@@ -72,28 +72,28 @@ func (r *Raw) tooLarge() error {
 // rawBody gives up on a caller who sends nothing for a while. As long as he sends, the answer may wait.
 type rawBody struct {
 	io.ReadCloser
-	served *served
-	answer *rawWriter
+	exchange *exchange
+	answer   *rawWriter
 }
 
 func (b *rawBody) Read(p []byte) (int, error) {
-	_ = b.served.connection.SetReadDeadline(time.Now().Add(progress)) // where there is a connection
+	_ = b.exchange.connection.SetReadDeadline(time.Now().Add(progressTimeout)) // where there is a connection
 	n, err := b.ReadCloser.Read(p)
 	if !b.answer.begun {
-		b.served.late.Reset(answerTime)
+		b.exchange.timer.Reset(answerTimeout)
 	}
 	if err == io.EOF {
-		_ = b.served.connection.SetReadDeadline(time.Time{})
+		_ = b.exchange.connection.SetReadDeadline(time.Time{})
 	}
 	return n, err
 }
 
 // rawWriter knows whether an answer has begun, which may then take as long as it moves.
 type rawWriter struct {
-	deadlined
-	served  *served
-	begun   bool
-	outside bool // of what there is lies the range that was asked for, which is answered as any error is
+	deadlineWriter
+	exchange *exchange
+	begun    bool
+	outside  bool // of what there is lies the range that was asked for, which is answered as any error is
 }
 
 func (w *rawWriter) WriteHeader(status int) {
@@ -101,7 +101,7 @@ func (w *rawWriter) WriteHeader(status int) {
 		return
 	}
 	w.begin()
-	w.deadlined.WriteHeader(status)
+	w.deadlineWriter.WriteHeader(status)
 }
 
 func (w *rawWriter) Write(p []byte) (int, error) {
@@ -109,10 +109,10 @@ func (w *rawWriter) Write(p []byte) (int, error) {
 		return len(p), nil
 	}
 	w.begin()
-	return w.deadlined.Write(p)
+	return w.deadlineWriter.Write(p)
 }
 
 func (w *rawWriter) begin() {
 	w.begun = true
-	w.served.late.Stop()
+	w.exchange.timer.Stop()
 }

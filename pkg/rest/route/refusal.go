@@ -20,8 +20,8 @@ type refusal struct {
 	Detail string `json:"detail"`
 }
 
-// refusalTime is how long the record may take.
-const refusalTime = 5 * time.Second
+// refusalTimeout is how long the record may take.
+const refusalTimeout = 5 * time.Second
 
 // recordRefusal notes that somebody tried to change what he may not. Readers of the log look for that.
 func recordRefusal(ctx context.Context, db *pg.DB, log *slog.Logger, o *Route, r *http.Request, err error) {
@@ -34,7 +34,7 @@ func recordRefusal(ctx context.Context, db *pg.DB, log *slog.Logger, o *Route, r
 			change.Targets = append(change.Targets, pg.Target{Type: collection, ID: id, Name: fmt.Sprintf("%s %d", collection, id)})
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refusalTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refusalTimeout)
 	defer cancel()
 	failed := db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Record(change)

@@ -31,16 +31,16 @@ const maxBody = 1 << 20
 // `query:"q"` from the query, a Body from the body. The tag `path:"*"` stands for the path's last parameter, and
 // `path:"parent"` for the one that names the parent of a nested collection, or nothing where there is none.
 type Request struct {
-	Path  []Parameter
-	Query []Parameter
-	Names []string                            // of all parameters of the query that there are, in order
-	Read  func(*http.Request) ([]byte, error) // the body, as JSON; nil: it is that
-	match []int                               // index of the IfMatch, nil where the request has none
-	body  []int                               // index of the Body, nil where the request has none
+	Path     []Parameter
+	Query    []Parameter
+	Names    []string                            // of all parameters of the query that there are, in order
+	ReadBody func(*http.Request) ([]byte, error) // the body, as JSON; nil: it is that
+	match    []int                               // index of the IfMatch, nil where the request has none
+	body     []int                               // index of the Body, nil where the request has none
 }
 
-// Matches tells whether the request can have the header If-Match.
-func (p *Request) Matches() bool { return p.match != nil }
+// HasIfMatch tells whether the request can have the header If-Match.
+func (p *Request) HasIfMatch() bool { return p.match != nil }
 
 // Parameter is a member of a request struct that a parameter fills.
 type Parameter struct {
@@ -50,7 +50,7 @@ type Parameter struct {
 
 func planRequest(t reflect.Type, path string, parameters []string) *Request {
 	p := &Request{}
-	for _, m := range schema.Of(t).Members {
+	for _, m := range schema.Describe(t).Members {
 		switch name := m.Path; {
 		case m.Query != "":
 			p.Query, p.Names = append(p.Query, Parameter{m, m.Query}), append(p.Names, m.Query)
@@ -64,7 +64,7 @@ func planRequest(t reflect.Type, path string, parameters []string) *Request {
 			p.Path = append(p.Path, Parameter{m, name})
 		}
 	}
-	for _, field := range schema.Of(t).Untagged {
+	for _, field := range schema.Describe(t).Untagged {
 		if field.Type == reflect.TypeFor[IfMatch]() {
 			p.match = field.Index
 		} else if _, ok := reflect.New(field.Type).Interface().(body.Any); ok {
@@ -99,7 +99,7 @@ func (p *Request) fill(v reflect.Value, r *http.Request) error {
 		return err
 	}
 	if len(invalid) > 0 {
-		return WrongQuery(invalid)
+		return InvalidQuery(invalid)
 	}
 	if p.match != nil {
 		v.FieldByIndex(p.match).Set(reflect.ValueOf(ifMatchOf(r)))
@@ -108,7 +108,7 @@ func (p *Request) fill(v reflect.Value, r *http.Request) error {
 		return nil
 	}
 	read := p.readLong
-	if p.Read == nil {
+	if p.ReadBody == nil {
 		if media := MediaType(r); media != "" && media != problem.MediaJSON {
 			return problem.New(problem.UnsupportedMedia, "The body must be application/json.")
 		}
@@ -175,8 +175,8 @@ const (
 	Include = "include"
 	// owner names an account: who leaves it empty by mistake must not get something for himself.
 	owner = "owner"
-	// maxWrongParameters is how many of a query's errors are told.
-	maxWrongParameters = 100
+	// maxInvalidParameters is how many of a query's errors are told.
+	maxInvalidParameters = 100
 )
 
 var underscores = strings.NewReplacer(".", "_", "[", "_", "]", "")
@@ -192,13 +192,13 @@ func (p *Request) readQuery(r *http.Request) (asked url.Values, invalid problem.
 	for _, spelt := range slices.Sorted(maps.Keys(sent)) {
 		name := strings.TrimRight(underscores.Replace(spelt), "_")
 		switch {
-		case len(invalid) == maxWrongParameters:
+		case len(invalid) == maxInvalidParameters:
 			return asked, invalid, nil
 		case !slices.Contains(p.Names, name):
 			invalid.Add("?"+spelt, "unknown", "is unknown; there is %s", cmp.Or(strings.Join(p.Names, ", "), "none"))
 		case name == Include:
-			given := slices.DeleteFunc(append(asked[name], sent[spelt]...), func(one string) bool { return one == "" })
-			asked.Set(name, strings.Join(given, ","))
+			values := slices.DeleteFunc(append(asked[name], sent[spelt]...), func(one string) bool { return one == "" })
+			asked.Set(name, strings.Join(values, ","))
 		case asked.Has(name) || len(sent[spelt]) > 1:
 			invalid.Add("?"+name, "disagrees", "is there more than once")
 		case name == "q": // in which a blank is one
@@ -210,8 +210,8 @@ func (p *Request) readQuery(r *http.Request) (asked url.Values, invalid problem.
 	return asked, invalid, nil
 }
 
-// WrongQuery says what is wrong with a query.
-func WrongQuery(invalid problem.Fields) error {
+// InvalidQuery says what is wrong with a query.
+func InvalidQuery(invalid problem.Fields) error {
 	f := problem.New(problem.BadRequest, "The query is wrong: %s %s.", strings.TrimPrefix(invalid[0].Pointer, "?"), invalid[0].Message)
 	f.Fields = invalid
 	return f
@@ -242,9 +242,9 @@ func MediaType(r *http.Request) string {
 
 // readLong reads a body that may take as long as it moves. What is the same in another form is the same request.
 func (p *Request) readLong(r *http.Request) (text []byte, err error) {
-	s := serving(r.Context())
-	r.Body = &rawBody{ReadCloser: r.Body, served: s, answer: &rawWriter{}}
-	s.body, err = p.Read(r)
+	s := exchangeFrom(r.Context())
+	r.Body = &rawBody{ReadCloser: r.Body, exchange: s, answer: &rawWriter{}}
+	s.body, err = p.ReadBody(r)
 	r.Header.Set("Content-Type", problem.MediaJSON)
 	return s.body, err
 }
@@ -254,8 +254,8 @@ func ReadBody(r *http.Request) ([]byte, error) {
 	if r.ContentLength > maxBody {
 		return nil, errTooLarge()
 	}
-	s := serving(r.Context())
-	_ = s.connection.SetReadDeadline(time.Now().Add(progress)) // where there is a connection
+	s := exchangeFrom(r.Context())
+	_ = s.connection.SetReadDeadline(time.Now().Add(progressTimeout)) // where there is a connection
 	defer func() { _ = s.connection.SetReadDeadline(time.Time{}) }()
 	var text bytes.Buffer
 	if _, err := io.Copy(&text, io.LimitReader(r.Body, maxBody+1)); err != nil {
@@ -272,5 +272,5 @@ func errTooLarge() error {
 	return problem.New(problem.TooLarge, "The body is larger than %d bytes.", maxBody)
 }
 
-// progress is how long a caller may take to send a body, and then between two reads of a long answer.
-const progress = 30 * time.Second
+// progressTimeout is how long a caller may take to send a body, and then between two reads of a long answer.
+const progressTimeout = 30 * time.Second

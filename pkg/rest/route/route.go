@@ -39,16 +39,16 @@ type Operation struct {
 	Several      bool            // the path's last element can name several items, with commas between
 	Example      json.RawMessage // a body that is accepted; nil where there is none
 	Garbage      json.RawMessage // a body in which each member is of a wrong type
-	Takes        []string        // the media types of the bodies that it reads itself
+	Accepts      []string        // the media types of the bodies that it reads itself
 	Secrets      []string        // members that the example sets and that nobody is shown, with dots
 }
 
 // Effect is what a change leaves behind. The tests that walk all routes, and the API document, go by it.
 type Effect struct {
 	Logs  Logs
-	Again Again
+	Retry Retry
 	// Shows is the path at which what was changed can be viewed; empty where nothing can, or where it is gone.
-	Shows string
+	ViewPath string
 }
 
 // Logs is what the log gets of a change.
@@ -61,21 +61,21 @@ const (
 	LogsSummary Logs = "summary" // one item that says how many were changed
 )
 
-// Again is what becomes of a request that is sent a second time, without an Idempotency-Key.
-type Again string
+// Retry is what becomes of a request that is sent a second time, without an Idempotency-Key.
+type Retry string
 
 // What can become of it.
 const (
-	AgainSame    Again = "same"    // it leaves things as they are
-	AgainAnother Again = "another" // it is done once more
-	AgainRefused Again = "refused" // it is an error: the name is taken, the item is gone
+	RetrySafe    Retry = "same"    // it leaves things as they are
+	RetryRepeats Retry = "another" // it is done once more
+	RetryRefused Retry = "refused" // it is an error: the name is taken, the item is gone
 )
 
 // Route is an operation without its types.
 type Route struct {
 	Operation
 	Section      openapi.Tag // of the API document that it stands in
-	Sends        any         // a value of what is sent to whom the section's operations name; nil: nothing
+	Webhook      any         // a value of what is sent to whom the section's operations name; nil: nothing
 	Parameters   []string    // names in the path, in order
 	Request      *Request
 	RequestType  reflect.Type
@@ -92,7 +92,7 @@ type Route struct {
 
 // Statement is one that a route will run.
 type Statement struct {
-	Whose, Field string // what declares it, and where
+	Owner, Field string // what declares it, and where
 	SQL          string
 }
 
@@ -113,26 +113,26 @@ type Listing struct {
 const (
 	// MaxPerPage is how many items a page of a list can have.
 	MaxPerPage = 1000
-	// MaxDeep is how many items deep the number of a page may reach. A cursor reaches any.
-	MaxDeep = 10_000
+	// MaxOffset is how many items deep the number of a page may reach. A cursor reaches any.
+	MaxOffset = 10_000
 )
 
 // Raw is what an operation that handles bodies itself reads and writes.
 type Raw struct {
-	Takes, Gives []string // media types
-	MaxBody      int64    // in bytes
-	Ranges       bool     // it answers a part of what it gives, too
-	Status       int      // of its answers
-	Refuses      []int    // statuses with which it refuses besides
+	Accepts, Returns []string // media types
+	MaxBody          int64    // in bytes
+	Ranges           bool     // it answers a part of what it gives, too
+	Status           int      // of its answers
+	ErrorStatuses    []int    // statuses with which it refuses besides
 }
 
 // reply is an answer that is encoded already: go-kit encodes after the endpoint has returned, which for a change
 // would be after its commit.
 type reply struct {
-	etag  string // none where empty
-	body  []byte
-	whole bool   // the ETag says all that the body does
-	page  string // where a browser is sent; none where empty
+	etag          string // none where empty
+	body          []byte
+	contentTagged bool   // the ETag says all that the body does
+	redirectURL   string // where a browser is sent; none where empty
 }
 
 // redirect is an answer in whose place a browser is sent to a page.
@@ -145,14 +145,16 @@ type Items struct {
 	CSV    *Table // nil: as JSON
 }
 
-// Redirects tells whether a browser is sent elsewhere, which there may not be.
-func (r *Route) Redirects() bool { return r.ResponseType.Implements(reflect.TypeFor[redirect]()) }
+// CanRedirect tells whether a browser is sent elsewhere, which there may not be.
+func (r *Route) CanRedirect() bool { return r.ResponseType.Implements(reflect.TypeFor[redirect]()) }
 
-// Tagged tells whether answers have the ETag of an item.
-func (r *Route) Tagged() bool { return r.ResponseType.Implements(reflect.TypeFor[Tagged]()) }
+// HasItemETag tells whether answers have the ETag of an item.
+func (r *Route) HasItemETag() bool { return r.ResponseType.Implements(reflect.TypeFor[Tagged]()) }
 
-// Whole tells whether answers have an ETag of all that they say.
-func (r *Route) Whole() bool { return r.ResponseType.Implements(reflect.TypeFor[whole]()) }
+// ContentTagged tells whether answers have an ETag of all that they say.
+func (r *Route) HasContentETag() bool {
+	return r.ResponseType.Implements(reflect.TypeFor[contentTagged]())
+}
 
 // Body is how the body is decoded; nil where the operation takes none.
 func (r *Route) Body() *body.Plan {
@@ -162,21 +164,21 @@ func (r *Route) Body() *body.Plan {
 	return reflect.New(r.RequestType.FieldByIndex(r.Request.body).Type).Interface().(body.Any).Plan()
 }
 
-// Occasion is what the body is sent for.
-func (r *Route) Occasion() schema.Occasion {
+// Action is what the body is sent for.
+func (r *Route) Action() schema.Action {
 	if r.Method == http.MethodPatch {
 		return schema.Edit
 	}
 	return schema.Create
 }
 
-// Exemplify gives the operation an example, which is made of the examples of the body's members where it is empty.
-func (r *Route) Exemplify(example string) {
+// SetExample gives the operation an example, which is made of the examples of the body's members where it is empty.
+func (r *Route) SetExample(example string) {
 	plan := r.Body()
 	if plan == nil {
 		return
 	}
-	if err := plan.CheckExample([]byte(example), r.Occasion()); err != nil {
+	if err := plan.CheckExample([]byte(example), r.Action()); err != nil {
 		panic(fmt.Sprintf("Example %v", err))
 	}
 	if r.Example = json.RawMessage(example); example == "" {
@@ -186,16 +188,16 @@ func (r *Route) Exemplify(example string) {
 	r.Garbage = plan.Garbage()
 }
 
-// LeavesBehind makes the operation a change. It panics where the change does not say what it leaves behind.
-func (r *Route) LeavesBehind(effect Effect) {
-	if effect.Logs == "" || effect.Again == "" {
-		panic("Effect has no Logs or no Again: what the log gets, and what becomes of a request that is sent a second time")
+// SetEffect makes the operation a change. It panics where the change does not say what it leaves behind.
+func (r *Route) SetEffect(effect Effect) {
+	if effect.Logs == "" || effect.Retry == "" {
+		panic("Effect.Logs or Effect.Retry is missing: say what the change logs, and what a repeated request does")
 	}
 	r.Changes, r.Effect = true, effect
 }
 
-// Answer encodes what do answers.
-func Answer(do func(ctx context.Context, request any) (any, error)) endpoint.Endpoint {
+// Respond encodes what do answers.
+func Respond(do func(ctx context.Context, request any) (any, error)) endpoint.Endpoint {
 	return func(ctx context.Context, request any) (any, error) {
 		response, err := do(ctx, request)
 		if err != nil {
@@ -216,8 +218,8 @@ func Change(
 		allow = func(context.Context, *pg.Tx, any) error { return nil }
 	}
 	return func(ctx context.Context, request any) (any, error) {
-		s := serving(ctx)
-		attempt, err := attemptOf(s.request, s.body)
+		s := exchangeFrom(ctx)
+		attempt, err := newAttempt(s.request, s.body)
 		if err != nil {
 			return nil, err
 		}
@@ -238,13 +240,13 @@ var (
 	methodName    = regexp.MustCompile(`^[a-z]+[A-Z][A-Za-z0-9]*$`)
 )
 
-// Blame has a panic about a mistake in a declaration say whose it is. It is deferred.
-func Blame(whose string) {
+// PrefixPanic has a panic about a mistake in a declaration say whose it is. It is deferred.
+func PrefixPanic(owner string) {
 	switch p := recover().(type) {
 	case nil:
 	case string:
 		if !strings.HasPrefix(p, "rest: ") {
-			p = "rest: " + whose + ": " + p
+			p = "rest: " + owner + ": " + p
 		}
 		panic(p)
 	default:
@@ -255,7 +257,7 @@ func Blame(whose string) {
 // New makes the route of an operation, which has no endpoint yet. It panics where the declaration does not fit together.
 func New[Req, Resp any](declared Operation) *Route {
 	if declared.Guard == nil {
-		panic("there is no Guard; what is public has guard.Public")
+		panic("Guard is missing; public operations use guard.Public")
 	}
 	if !guard.Internal(declared.Guard) && !methodName.MatchString(declared.Name) {
 		panic(fmt.Sprintf("Name is %q, and generated clients need one such as listPortSpeeds for their method", declared.Name))
@@ -273,8 +275,8 @@ func New[Req, Resp any](declared Operation) *Route {
 	return r
 }
 
-// whole is an answer that callers may keep: its ETag is of all that it says.
-type whole interface{ Whole() }
+// contentTagged is an answer that callers may keep: its ETag is of all that it says.
+type contentTagged interface{ ContentTagged() }
 
 func encode(response any) (*reply, error) {
 	text, err := json.Marshal(response)
@@ -283,12 +285,12 @@ func encode(response any) (*reply, error) {
 	}
 	answer := &reply{body: append(text, '\n')}
 	if elsewhere, ok := response.(redirect); ok {
-		answer.page = elsewhere.RedirectTo()
+		answer.redirectURL = elsewhere.RedirectTo()
 	}
 	if versioned, ok := response.(Tagged); ok {
 		answer.etag = versioned.etag()
 	}
-	if _, answer.whole = response.(whole); answer.whole {
+	if _, answer.contentTagged = response.(contentTagged); answer.contentTagged {
 		sum := sha256.Sum256(text)
 		answer.etag = `"` + base64.RawURLEncoding.EncodeToString(sum[:12]) + `"`
 	}

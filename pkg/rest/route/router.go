@@ -29,8 +29,8 @@ func CheckPaths(db *pg.DB, routes []*Route) {
 		declared[one] = true
 	}
 	for _, o := range routes {
-		if shows := o.Effect.Shows; shows != "" && !declared["GET "+shows] {
-			panic(fmt.Sprintf("rest: %s %s: Effect.Shows is %s, which is the path of no item", o.Method, o.Path, shows))
+		if shows := o.Effect.ViewPath; shows != "" && !declared["GET "+shows] {
+			panic(fmt.Sprintf("rest: %s %s: Effect.ViewPath is %s, which is the path of no item", o.Method, o.Path, shows))
 		}
 	}
 }
@@ -48,7 +48,7 @@ func NewHandler(db *pg.DB, log *slog.Logger, routes []*Route, document http.Hand
 	}
 	all := newRouter(log)
 	for _, path := range paths {
-		all.handle(path, named(path, methods(byPath[path], db, log)))
+		all.handle(path, withRoute(path, methods(byPath[path], db, log)))
 	}
 	all.handle(openapi.Path, document)
 	return all
@@ -79,7 +79,7 @@ func (all *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	match.Handler.ServeHTTP(w, mux.SetURLVars(r, match.Vars)) // a mux itself would put its route there, too
 }
 
-func named(path string, next http.Handler) http.Handler {
+func withRoute(path string, next http.Handler) http.Handler {
 	value := []string{path}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header()[problem.RouteHeader] = value

@@ -31,7 +31,7 @@ func (s *single) Close() error   { close(s.closed); return nil }
 func (s *single) Addr() net.Addr { return s.LocalAddr() }
 
 // A list ends where its caller takes nothing of it.
-func TestCallerTakesNothing(t *testing.T) {
+func TestStalledReader(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		caller, connection := net.Pipe()
@@ -48,23 +48,23 @@ func TestCallerTakesNothing(t *testing.T) {
 					for yield(map[string]string{"name": "an item"}, nil) {
 					}
 				}
-				late := time.NewTimer(answerTime)
-				_ = writeItems(w, &served{request: r, late: late}, &Items{Header: http.Header{}, Rows: endless})
+				late := time.NewTimer(answerTimeout)
+				_ = writeItems(w, &exchange{request: r, timer: late}, &Items{Header: http.Header{}, Rows: endless})
 			}),
 		}
-		var serving sync.WaitGroup
+		var exchangeFrom sync.WaitGroup
 		listener := &single{Conn: connection, closed: make(chan struct{})}
-		serving.Go(func() { _ = server.Serve(listener) })
+		exchangeFrom.Go(func() { _ = server.Serve(listener) })
 		if _, err := io.WriteString(caller, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}
-		if took := <-aborted; took != progress {
-			t.Errorf("got an end after %v, want %v", took, progress)
+		if elapsed := <-aborted; elapsed != progressTimeout {
+			t.Errorf("got an end after %v, want %v", elapsed, progressTimeout)
 		}
 		if text, err := io.ReadAll(caller); err != nil || len(text) > 0 {
 			t.Errorf("got %q, %v, want nothing", text, err)
 		}
 		_ = server.Close()
-		serving.Wait()
+		exchangeFrom.Wait()
 	})
 }

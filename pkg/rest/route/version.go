@@ -29,19 +29,19 @@ type IfMatch struct{ header []string }
 
 func ifMatchOf(r *http.Request) IfMatch { return IfMatch{r.Header.Values("If-Match")} }
 
-// Given tells whether the caller says which versions it has seen.
-func (m IfMatch) Given() bool { return len(m.header) > 0 }
+// IsSet tells whether the caller says which versions it has seen.
+func (m IfMatch) IsSet() bool { return len(m.header) > 0 }
 
 // Check refuses where the caller has not seen this version.
 func (m IfMatch) Check(version int64) error {
-	if !m.Given() || seen(m.header, (Versioned{version}).etag()) {
+	if !m.IsSet() || matchesETag(m.header, (Versioned{version}).etag()) {
 		return nil
 	}
 	return problem.New(problem.Stale, "The item has been changed since: its version is %d.", version)
 }
 
-// seen tells whether a header names an ETag.
-func seen(header []string, etag string) bool {
+// matchesETag tells whether a header names an ETag.
+func matchesETag(header []string, etag string) bool {
 	tags := strings.FieldsFunc(strings.Join(header, ","), func(c rune) bool { return c == ',' || c == ' ' || c == '\t' })
 	return slices.Contains(tags, etag) || slices.Contains(tags, "*")
 }

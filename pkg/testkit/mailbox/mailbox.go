@@ -39,7 +39,7 @@ type Options struct {
 	// Refuse answers what a recipient is refused with, nil: nothing; attempt counts them from 1.
 	Refuse func(attempt int, to string) error
 	// Cut tells whether the connection is cut off when a mail's text has come, and whether that is taken all the same.
-	Cut func(attempt int) (cut, taken bool)
+	Cut func(attempt int) (cut, accepted bool)
 }
 
 // Server is the server.
@@ -48,12 +48,12 @@ type Server struct {
 	Roots       *x509.CertPool // who signed its certificate
 	Certificate []byte         // the same, as PEM
 
-	options Options
-	mu      sync.Mutex
-	mails   []Mail
-	rcpts   map[string]int
-	texts   int
-	taken   int
+	options  Options
+	mu       sync.Mutex
+	mails    []Mail
+	rcpts    map[string]int
+	texts    int
+	accepted int
 }
 
 // Start starts one, until the test ends.
@@ -124,11 +124,11 @@ func (s *Server) Mails() []Mail {
 	return append([]Mail(nil), s.mails...)
 }
 
-// Taken is how many were.
-func (s *Server) Taken() int {
+// Accepted is how many were.
+func (s *Server) Accepted() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.taken
+	return s.accepted
 }
 
 // NewSession begins to talk to a client.
@@ -194,13 +194,13 @@ func (x *session) Data(r io.Reader) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.texts++
-	cut, taken := false, true
+	cut, accepted := false, true
 	if s.options.Cut != nil {
-		cut, taken = s.options.Cut(s.texts)
-		taken = taken || !cut
+		cut, accepted = s.options.Cut(s.texts)
+		accepted = accepted || !cut
 	}
-	if taken {
-		s.taken++
+	if accepted {
+		s.accepted++
 		if !s.options.Forget {
 			m := x.mail
 			m.Data = text

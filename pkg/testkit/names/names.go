@@ -21,12 +21,12 @@ var (
 	count atomic.Int64
 )
 
-// Answer has Go's resolver ask here. TestMain calls it.
-func Answer() {
+// ReplaceResolver has Go's resolver ask here. TestMain calls it.
+func ReplaceResolver() {
 	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
-		ours, theirs := net.Pipe()
-		go serve(theirs)
-		return ours, nil
+		local, remote := net.Pipe()
+		go serve(remote)
+		return local, nil
 	}}
 }
 
@@ -66,17 +66,20 @@ func answer(question []byte) ([]byte, error) {
 		return nil, fmt.Errorf("read a question: %w", err)
 	}
 	q := asked.Questions[0]
-	said := dnsmessage.Message{Header: dnsmessage.Header{ID: asked.ID, Response: true, RecursionAvailable: true}, Questions: asked.Questions}
-	address, there := known.Load(strings.ToLower(strings.TrimSuffix(q.Name.String(), ".")))
-	if !there {
-		said.RCode = dnsmessage.RCodeNameError
+	response := dnsmessage.Message{
+		Header:    dnsmessage.Header{ID: asked.ID, Response: true, RecursionAvailable: true},
+		Questions: asked.Questions,
+	}
+	address, exists := known.Load(strings.ToLower(strings.TrimSuffix(q.Name.String(), ".")))
+	if !exists {
+		response.RCode = dnsmessage.RCodeNameError
 	} else if q.Type == dnsmessage.TypeA {
-		said.Answers = []dnsmessage.Resource{
+		response.Answers = []dnsmessage.Resource{
 			{
 				Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class},
 				Body:   &dnsmessage.AResource{A: address.(func() netip.Addr)().As4()},
 			},
 		}
 	}
-	return said.Pack()
+	return response.Pack()
 }

@@ -22,21 +22,21 @@ type Clients struct {
 
 func newClients(t testing.TB, o options) *Clients {
 	c := &Clients{Double: newDouble(t, "clients", o), accounts: map[int64]credentials.Account{}}
-	c.refs = c.refers("client", "client", "identity", "network", "pxe")
-	c.answer(credentials.Path, []string{"identity"}, func(r *http.Request) any {
-		for _, m := range c.take() {
+	c.refs = c.handleRefs("client", "client", "identity", "network", "pxe")
+	c.handle(credentials.Path, []string{"identity"}, func(r *http.Request) any {
+		for _, m := range c.receive() {
 			c.apply(m)
 		}
-		which, _ := strconv.ParseInt(r.FormValue("id"), 10, 64)
+		wanted, _ := strconv.ParseInt(r.FormValue("id"), 10, 64)
 		for _, a := range c.accounts {
-			if a.ID == which || which == 0 && strings.EqualFold(a.Email, r.FormValue("email")) {
+			if a.ID == wanted || wanted == 0 && strings.EqualFold(a.Email, r.FormValue("email")) {
 				return a
 			}
 		}
 		return credentials.Account{}
 	})
-	c.closes("integration", "system")
-	c.answer("/internal/email/{id}", []string{"pxe"}, func(r *http.Request) any { return c.accounts[id(r)].Email })
+	c.handleClose("integration", "system")
+	c.handle("/internal/email/{id}", []string{"pxe"}, func(r *http.Request) any { return c.accounts[id(r)].Email })
 	return c
 }
 
@@ -57,7 +57,7 @@ func (c *Clients) Set(a credentials.Account) {
 func (c *Clients) Account(id int64) credentials.Account {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, m := range c.take() {
+	for _, m := range c.receive() {
 		c.apply(m)
 	}
 	return c.accounts[id]
@@ -87,8 +87,8 @@ func (c *Clients) apply(m events.Message) {
 	if err := json.Unmarshal(m.Content, &change); err != nil {
 		c.t.Errorf("a message of identity: %v", err)
 	}
-	a, there := c.accounts[change.Client]
-	if !there || a.Version != change.Version {
+	a, exists := c.accounts[change.Client]
+	if !exists || a.Version != change.Version {
 		return
 	}
 	switch change.What {

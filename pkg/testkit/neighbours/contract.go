@@ -49,9 +49,9 @@ func wantAnswer[T any](a asker, as, path string, want T) {
 	}
 }
 
-func (a asker) eventually(what string, holds func() bool) {
+func (a asker) eventually(condition string, holds func() bool) {
 	a.t.Helper()
-	testkit.Eventually(a.t, what, holds)
+	testkit.Eventually(a.t, condition, holds)
 }
 
 func refPath(kind string, id int64) string { return "/internal/ref/" + kind + "/" + decimal(id) }
@@ -60,7 +60,7 @@ func (a asker) wantRef(as, kind string, id int64, name string) {
 	a.t.Helper()
 	var got item
 	if a.ask(as, refPath(kind, id), &got); !got.Exists || got.Name != name || got.Version < 1 {
-		a.t.Errorf("%s asks for %s: got %+v, want it to exist with the name %q and a version", as, named(kind, id), got, name)
+		a.t.Errorf("%s asks for %s: got %+v, want it to exist with the name %q and a version", as, itemKey(kind, id), got, name)
 	}
 }
 
@@ -68,7 +68,7 @@ func (a asker) wantNoRef(as, kind string, id int64) {
 	a.t.Helper()
 	var got item
 	if a.ask(as, refPath(kind, id), &got); got.Exists {
-		a.t.Errorf("%s asks for %s: got %+v, want none", as, named(kind, id), got)
+		a.t.Errorf("%s asks for %s: got %+v, want none", as, itemKey(kind, id), got)
 	}
 }
 
@@ -92,9 +92,9 @@ func closePath(kind string, id int64) string {
 }
 
 // wantUsed wants an item not to be deleted because it is used like this, and wantUnused agrees that it is deleted.
-func (a asker) wantUsed(owner, kind string, id int64, uses string) {
+func (a asker) wantUsed(owner, kind string, id int64, usage string) {
 	a.t.Helper()
-	wantAnswer(a, owner, closePath(kind, id), user{ID: id, Uses: uses})
+	wantAnswer(a, owner, closePath(kind, id), user{ID: id, Usage: usage})
 }
 
 func (a asker) wantUnused(owner, kind string, id int64) {

@@ -40,26 +40,26 @@ type Double struct {
 	masterKey secret.String
 	mux       *http.ServeMux
 
-	mu       sync.Mutex
-	away     bool
-	changes  []events.Event
-	messages int                         // how many it has sent
-	sent     map[string][]events.Message // by receiver
-	uses     map[string]string           // why items may not be deleted, by "client 5"
-	referred map[string]int64            // how often items are referred to, in that form
-	closed   []string                    // items that may be deleted, in that form
-	tested   http.Handler                // the service under test
-	received []events.Message
-	taken    []string // ids of messages that the service under test may forget
+	mu           sync.Mutex
+	away         bool
+	changes      []events.Event
+	messages     int                         // how many it has sent
+	sent         map[string][]events.Message // by receiver
+	usage        map[string]string           // why items may not be deleted, by "client 5"
+	referred     map[string]int64            // how often items are referred to, in that form
+	closed       []string                    // items that may be deleted, in that form
+	tested       http.Handler                // the service under test
+	received     []events.Message
+	acknowledged []string // ids of messages that the service under test may forget
 }
 
 func newDouble(t testing.TB, name string, o options) *Double {
 	d := &Double{
 		Name: name, t: t, redis: o.redis, masterKey: o.masterKey, mux: http.NewServeMux(),
-		sent: map[string][]events.Message{}, uses: map[string]string{}, referred: map[string]int64{},
+		sent: map[string][]events.Message{}, usage: map[string]string{}, referred: map[string]int64{},
 	}
-	d.answer("/internal/events", o.names, d.feed)
-	d.answer("/internal/messages", o.names, d.giveOut)
+	d.handle("/internal/events", o.names, d.feed)
+	d.handle("/internal/messages", o.names, d.serveMessages)
 	return d
 }
 
@@ -82,8 +82,8 @@ func (d *Double) SetAway(away bool) {
 	d.away = away
 }
 
-// answer has a path answered to these peers. The double is locked meanwhile.
-func (d *Double) answer(path string, to []string, answer func(r *http.Request) any) {
+// handle has a path answered to these peers. The double is locked meanwhile.
+func (d *Double) handle(path string, to []string, answer func(r *http.Request) any) {
 	d.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
 		if !slices.Contains(to, principal.From(r.Context()).Peer) {
 			w.WriteHeader(http.StatusForbidden)
@@ -184,14 +184,14 @@ func (d *Double) Send(receiver, kind string, content any, confidential secret.St
 		RequestID: d.Name,
 	}
 	if !confidential.IsZero() {
-		m.Sealed = d.box(receiver).Seal(placeOf(&m), confidential)
+		m.Sealed = d.box(receiver).Seal(messageAddress(&m), confidential)
 	}
 	d.sent[receiver] = append(d.sent[receiver], m)
 	d.mu.Unlock()
 	d.wake()
 }
 
-func placeOf(m *events.Message) seal.Place {
+func messageAddress(m *events.Message) seal.Place {
 	return seal.Place{Table: "message", Column: "sealed", ID: m.N}
 }
 
@@ -209,16 +209,16 @@ func (d *Double) box(receiver string) *seal.Box {
 	return box
 }
 
-// given is an answer to who takes messages, as events.MessageRoute gives it.
-type given struct {
+// messagePage is an answer to who takes messages, as events.MessageRoute gives it.
+type messagePage struct {
 	Messages []events.Message `json:"messages"`
 }
 
-func (d *Double) giveOut(r *http.Request) any {
-	receiver, taken := principal.From(r.Context()).Peer, strings.Split(r.FormValue("taken"), ",")
+func (d *Double) serveMessages(r *http.Request) any {
+	receiver, acknowledged := principal.From(r.Context()).Peer, strings.Split(r.FormValue("taken"), ",")
 	after, _ := strconv.ParseInt(r.FormValue("after"), 10, 64)
-	d.sent[receiver] = slices.DeleteFunc(d.sent[receiver], func(m events.Message) bool { return slices.Contains(taken, m.ID) })
-	var out given
+	d.sent[receiver] = slices.DeleteFunc(d.sent[receiver], func(m events.Message) bool { return slices.Contains(acknowledged, m.ID) })
+	var out messagePage
 	for _, m := range d.sent[receiver] {
 		if m.N > after {
 			out.Messages = append(out.Messages, m)
@@ -232,40 +232,40 @@ func (d *Double) Received() []events.Message {
 	d.t.Helper()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.take()
+	d.receive()
 	return slices.Clone(d.received)
 }
 
-// take takes the messages that the service under test has for the double, and returns those. The double is locked.
-func (d *Double) take() []events.Message {
+// receive takes the messages that the service under test has for the double, and returns those. The double is locked.
+func (d *Double) receive() []events.Message {
 	if d.tested == nil {
 		return nil
 	}
-	var out given
+	var out messagePage
 	all := peers.New(d.Name, map[string]http.Handler{"other": d.tested})
-	path := "/internal/messages?after=0&taken=" + strings.Join(d.taken, ",")
+	path := "/internal/messages?after=0&taken=" + strings.Join(d.acknowledged, ",")
 	if err := all.Ask(context.Background(), "other", path, &out); err != nil {
 		return nil // it sends this service nothing
 	}
 	first := len(d.received)
-	d.taken = nil
+	d.acknowledged = nil
 	for _, m := range out.Messages {
 		if len(m.Sealed) > 0 {
-			opened, err := d.box(d.Name).Open(placeOf(&m), m.Sealed)
+			opened, err := d.box(d.Name).Open(messageAddress(&m), m.Sealed)
 			if err != nil {
 				d.t.Errorf("open a message to %s: %v", d.Name, err)
 			}
 			m.Secret = opened
 		}
-		d.received, d.taken = append(d.received, m), append(d.taken, m.ID)
+		d.received, d.acknowledged = append(d.received, m), append(d.acknowledged, m.ID)
 	}
 	return d.received[first:]
 }
 
 // user is an item that may not be deleted, and why.
 type user struct {
-	ID   int64  `json:"id"` // 0: all may be
-	Uses string `json:"uses,omitempty"`
+	ID    int64  `json:"id"` // 0: all may be
+	Usage string `json:"uses,omitempty"`
 
 	Detached int64 `json:"detached,omitempty"` // how many references were taken away
 }
@@ -273,9 +273,9 @@ type user struct {
 // detachBatch is how many references to an item a double takes away at once.
 const detachBatch = 2
 
-// closes has the double asked whether items of a kind, which their owner is about to delete, are used.
-func (d *Double) closes(kind, owner string) {
-	d.answer("/internal/close/"+kind, []string{owner}, func(r *http.Request) any {
+// handleClose has the double asked whether items of a kind, which their owner is about to delete, are used.
+func (d *Double) handleClose(kind, owner string) {
+	d.handle("/internal/close/"+kind, []string{owner}, func(r *http.Request) any {
 		var items []struct{ ID, Token int64 }
 		if err := json.Unmarshal([]byte(r.FormValue("items")), &items); err != nil {
 			d.t.Errorf("%s is asked about %q: %v", d.Name, r.FormValue("items"), err)
@@ -284,50 +284,50 @@ func (d *Double) closes(kind, owner string) {
 		case "later":
 			return user{}
 		case "now":
-			n := min(d.referred[named(kind, items[0].ID)], detachBatch)
-			d.referred[named(kind, items[0].ID)] -= n
+			n := min(d.referred[itemKey(kind, items[0].ID)], detachBatch)
+			d.referred[itemKey(kind, items[0].ID)] -= n
 			return user{Detached: n}
 		}
 		for _, item := range items {
-			if uses := d.uses[named(kind, item.ID)]; uses != "" {
-				return user{ID: item.ID, Uses: uses}
+			if usage := d.usage[itemKey(kind, item.ID)]; usage != "" {
+				return user{ID: item.ID, Usage: usage}
 			}
 		}
 		for _, item := range items {
-			d.closed = append(d.closed, named(kind, item.ID))
+			d.closed = append(d.closed, itemKey(kind, item.ID))
 		}
 		return user{}
 	})
 }
 
-func named(kind string, id int64) string { return kind + " " + strconv.FormatInt(id, 10) }
+func itemKey(kind string, id int64) string { return kind + " " + strconv.FormatInt(id, 10) }
 
 // Use has an item be used, so that it may not be deleted: "has 2 IP entities". An empty text ends that.
-func (d *Double) Use(kind string, id int64, uses string) {
+func (d *Double) Use(kind string, id int64, usage string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.uses[named(kind, id)] = uses
+	d.usage[itemKey(kind, id)] = usage
 }
 
 // Refer has the double refer to an item so often. These references do not keep the item from being deleted.
 func (d *Double) Refer(kind string, id, references int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.referred[named(kind, id)] = references
+	d.referred[itemKey(kind, id)] = references
 }
 
 // References returns how often the double still refers to an item.
 func (d *Double) References(kind string, id int64) int64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.referred[named(kind, id)]
+	return d.referred[itemKey(kind, id)]
 }
 
 // Closed tells whether the double has agreed that an item is deleted.
 func (d *Double) Closed(kind string, id int64) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return slices.Contains(d.closed, named(kind, id))
+	return slices.Contains(d.closed, itemKey(kind, id))
 }
 
 // item is what the owner answers of an item that others refer to, as events.RefRoute does.
@@ -345,10 +345,10 @@ type items struct {
 	all        map[int64]item
 }
 
-// refers has the double asked about items of a kind.
-func (d *Double) refers(kind, noun string, readers ...string) *items {
+// handleRefs has the double asked about items of a kind.
+func (d *Double) handleRefs(kind, noun string, readers ...string) *items {
 	i := &items{d, kind, noun, map[int64]item{}}
-	d.answer("/internal/ref/"+kind+"/{id}", readers, func(r *http.Request) any { return i.all[id(r)] })
+	d.handle("/internal/ref/"+kind+"/{id}", readers, func(r *http.Request) any { return i.all[id(r)] })
 	return i
 }
 

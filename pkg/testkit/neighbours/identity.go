@@ -23,12 +23,12 @@ type Identity struct {
 
 func newIdentity(t testing.TB, o options) *Identity {
 	i := &Identity{Double: newDouble(t, "identity", o), confirmed: map[int64]bool{}, admins: map[int64]keycache.Owner{}, copies: []string{}}
-	i.answer(credentials.ConfirmedPath+"/{id}", []string{"clients"}, func(r *http.Request) any {
+	i.handle(credentials.ConfirmedPath+"/{id}", []string{"clients"}, func(r *http.Request) any {
 		return credentials.Confirmed{Confirmed: i.confirmed[id(r)]}
 	})
-	i.answer(credentials.UnverifiedPath, []string{"system"}, func(*http.Request) any { return i.unverified })
-	i.answer("/internal/owner/admin/{id}", []string{"system", principal.Gateway}, func(r *http.Request) any { return i.admins[id(r)] })
-	i.answer(mail.CopiesPath, []string{"system"}, func(*http.Request) any { return i.copies })
+	i.handle(credentials.UnverifiedPath, []string{"system"}, func(*http.Request) any { return i.unverified })
+	i.handle("/internal/owner/admin/{id}", []string{"system", principal.Gateway}, func(r *http.Request) any { return i.admins[id(r)] })
+	i.handle(mail.CopiesPath, []string{"system"}, func(*http.Request) any { return i.copies })
 	return i
 }
 
@@ -66,8 +66,8 @@ func (i *Identity) Changed(c credentials.Change, hash string) {
 	i.sendChange(c, hash)
 }
 
-// Tell has the clients service mail a client what changed.
-func (i *Identity) Tell(c mail.ClientChanged) {
+// SendChanged has the clients service mail a client what changed.
+func (i *Identity) SendChanged(c mail.ClientChanged) {
 	i.t.Helper()
 	i.Send("clients", mail.ChangedKind, c, secret.String{})
 }

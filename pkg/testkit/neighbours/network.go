@@ -33,7 +33,7 @@ type Machine struct {
 	Owner      int64 // the client that it is assigned to; 0: none
 }
 
-// answer is what pxe is told of the machine's address.
+// handle is what pxe is told of the machine's address.
 func (m Machine) answer() map[string]any {
 	group := map[string]any{"id": m.Group, "name": m.GroupName, "dhcp_server": nil}
 	if m.DHCPServer != 0 {
@@ -126,16 +126,16 @@ const serversPath = "/internal/client-servers?clients="
 
 func newNetwork(t testing.TB, o options) *Network {
 	n := &Network{Double: newDouble(t, "network", o), servers: map[int64]int64{}, machines: map[int64]Machine{}}
-	n.groups, n.entities = n.refers("group", "IP group", "pxe"), n.refers("entity", "IP entity", "pxe")
-	n.closes("client", "clients")
-	n.answer(machinePath+"{id}", []string{"pxe"}, func(r *http.Request) any {
+	n.groups, n.entities = n.handleRefs("group", "IP group", "pxe"), n.handleRefs("entity", "IP entity", "pxe")
+	n.handleClose("client", "clients")
+	n.handle(machinePath+"{id}", []string{"pxe"}, func(r *http.Request) any {
 		m, found := n.machines[id(r)]
 		if !found {
 			return nil
 		}
 		return m.answer()
 	})
-	n.answer("/internal/client-servers", []string{"clients"}, func(r *http.Request) any {
+	n.handle("/internal/client-servers", []string{"clients"}, func(r *http.Request) any {
 		var clients []int64
 		if err := json.Unmarshal([]byte(r.FormValue("clients")), &clients); err != nil {
 			n.t.Errorf("network is asked about the clients %q: %v", r.FormValue("clients"), err)
@@ -179,14 +179,14 @@ func (n *Network) SetServers(client, servers int64) {
 
 // NetworkContract asks a network service, in which a client has an IP entity of each of so many servers, what its neighbours
 // ask. The entity is used in the words of uses, and no one heard of any other client.
-func NetworkContract(t *testing.T, handler http.Handler, client, servers int64, uses string) {
+func NetworkContract(t *testing.T, handler http.Handler, client, servers int64, usage string) {
 	t.Helper()
 	a := asker{t, "network", handler}
 	asked := serversPath + url.QueryEscape(testkit.JSON([]int64{none, client}))
 	wantAnswer(a, "clients", asked, []int64{0, servers})
 	wantAnswer(a, "clients", serversPath+"[]", []int64{})
 	a.wantRefused("pxe", asked)
-	a.wantUsed("clients", "client", client, uses)
+	a.wantUsed("clients", "client", client, usage)
 	a.wantUnused("clients", "client", none)
 	a.wantRefused("pxe", closePath("client", client))
 	for _, kind := range []string{"group", "entity"} {

@@ -21,11 +21,11 @@ const installedPath = "/internal/installed-entities"
 
 func newPXE(t testing.TB, o options) *PXE {
 	p := &PXE{Double: newDouble(t, "pxe", o), installed: []user{}}
-	p.dhcp = p.refers("pxe/dhcp", "DHCP server", "network")
-	p.closes("client", "clients")
-	p.closes("entity", "network")
-	p.closes("email/template", "system")
-	p.answer(installedPath, []string{"network"}, func(*http.Request) any { return p.installed })
+	p.dhcp = p.handleRefs("pxe/dhcp", "DHCP server", "network")
+	p.handleClose("client", "clients")
+	p.handleClose("entity", "network")
+	p.handleClose("email/template", "system")
+	p.handle(installedPath, []string{"network"}, func(*http.Request) any { return p.installed })
 	return p
 }
 
@@ -42,15 +42,15 @@ func (p *PXE) DeleteDHCPServer(id int64) {
 }
 
 // Install says that a machine is being installed with an IP entity, which may not be deleted meanwhile, in these words.
-func (p *PXE) Install(entity int64, uses string) {
-	p.Use("entity", entity, uses)
+func (p *PXE) Install(entity int64, usage string) {
+	p.Use("entity", entity, usage)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.installed = append(p.installed, user{ID: entity, Uses: uses})
+	p.installed = append(p.installed, user{ID: entity, Usage: usage})
 }
 
-// Tell has the clients service mail a client how an installation has ended.
-func (p *PXE) Tell(of mail.ClientInstalled) {
+// SendInstalled has the clients service mail a client how an installation has ended.
+func (p *PXE) SendInstalled(of mail.ClientInstalled) {
 	p.t.Helper()
 	p.Send("clients", mail.InstalledKind, of, secret.String{})
 }

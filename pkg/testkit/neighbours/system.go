@@ -22,10 +22,10 @@ type System struct {
 
 func newSystem(t testing.TB, o options) *System {
 	s := &System{Double: newDouble(t, "system", o), values: settings.Values{}, templates: []string{}}
-	s.integrations = s.refers("integration", "integration", "clients", "identity")
-	s.emailTemplates = s.refers("email/template", "email template", "pxe")
-	s.answer(settings.Path, []string{"gateway", "clients", "identity", "pxe"}, func(*http.Request) any { return s.values })
-	s.answer(mail.TemplatesPath, []string{"clients"}, func(*http.Request) any { return s.templates })
+	s.integrations = s.handleRefs("integration", "integration", "clients", "identity")
+	s.emailTemplates = s.handleRefs("email/template", "email template", "pxe")
+	s.handle(settings.Path, []string{"gateway", "clients", "identity", "pxe"}, func(*http.Request) any { return s.values })
+	s.handle(mail.TemplatesPath, []string{"clients"}, func(*http.Request) any { return s.templates })
 	return s
 }
 
@@ -73,7 +73,7 @@ func (s *System) DeleteIntegration(id int64) {
 type Mail struct {
 	mail.Message
 
-	What mail.Content
+	Opened mail.Content
 }
 
 // Mails are those to an address.
@@ -91,7 +91,7 @@ func (s *System) Mails(address string) (mails []Mail) {
 			continue
 		}
 		var err error
-		if is.What, err = is.Open(m.Secret); err != nil {
+		if is.Opened, err = is.Open(m.Secret); err != nil {
 			s.t.Fatalf("a mail to %s: %v", address, err)
 		}
 		mails = append(mails, is)

@@ -15,11 +15,11 @@ import (
 
 // Received is an attempt to deliver an event.
 type Received struct {
-	ID     string // webhook-id
-	Body   []byte
-	Header http.Header
-	Taken  bool
-	Left   <-chan struct{} // closed when the sender does not wait for the answer any more
+	ID       string // webhook-id
+	Body     []byte
+	Header   http.Header
+	Accepted bool
+	Left     <-chan struct{} // closed when the sender does not wait for the answer any more
 }
 
 // Event is what a receiver reads of a body.
@@ -53,11 +53,11 @@ type Server struct {
 	forget bool
 	answer func(n int, r *Received, w http.ResponseWriter) int
 
-	mu      sync.Mutex
-	secrets []string
-	all     []Received
-	came    int
-	taken   int
+	mu       sync.Mutex
+	secrets  []string
+	all      []Received
+	requests int
+	accepted int
 }
 
 // Start starts one, until the test ends. answer answers with a status what came as the nth, nil: with 204.
@@ -103,17 +103,17 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	got := Received{ID: r.Header.Get(standardwebhooks.HeaderWebhookID), Body: body, Header: r.Header, Left: r.Context().Done()}
 	s.verify(&got)
 	s.mu.Lock()
-	s.came++
-	n := s.came
+	s.requests++
+	n := s.requests
 	s.mu.Unlock()
 	status := http.StatusNoContent
 	if s.answer != nil {
 		status = s.answer(n, &got, w)
 	}
-	got.Taken = status/100 == 2
+	got.Accepted = status/100 == 2
 	s.mu.Lock()
-	if got.Taken {
-		s.taken++
+	if got.Accepted {
+		s.accepted++
 	}
 	if !s.forget {
 		s.all = append(s.all, got)
@@ -129,9 +129,9 @@ func (s *Server) All() []Received {
 	return append([]Received(nil), s.all...)
 }
 
-// Taken is how much of it was taken.
-func (s *Server) Taken() int {
+// Accepted is how much of it was taken.
+func (s *Server) Accepted() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.taken
+	return s.accepted
 }

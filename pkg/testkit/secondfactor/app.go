@@ -108,7 +108,7 @@ func BeginLogin(t testing.TB, c *testkit.Client, body string) *Login {
 		ID     int64
 		Key    string
 		Verify *Login
-	}](c.With("").For(t).Do("POST", "/auth/key", body).Want(200))
+	}](c.WithKey("").WithT(t).Do("POST", "/auth/key", body).Want(200))
 	if response.Key != "" || response.ID != 0 || response.Verify == nil || response.Verify.Challenge == "" {
 		t.Fatalf("got %+v, want a challenge and no key", response)
 	}
@@ -116,7 +116,9 @@ func BeginLogin(t testing.TB, c *testkit.Client, body string) *Login {
 }
 
 // Path returns the path that the login's code is confirmed at.
-func (l *Login) Path() string { return fmt.Sprintf("/auth/verify/auth/%d/code/%d", l.Code.Auth.ID, l.Code.ID) }
+func (l *Login) Path() string {
+	return fmt.Sprintf("/auth/verify/auth/%d/code/%d", l.Code.Auth.ID, l.Code.ID)
+}
 
 // Answer returns the body that answers the login with a token.
 func (l *Login) Answer(token string) map[string]any {
@@ -137,9 +139,9 @@ type Session struct {
 // Complete completes the login with a token. It returns the session, and a client with its key.
 func (l *Login) Complete(t testing.TB, c *testkit.Client, token string) (Session, *testkit.Client) {
 	t.Helper()
-	session := testkit.Decode[struct{ Key Session }](c.With("").For(t).Do("PATCH", l.Path(), l.Answer(token)).Want(200)).Key
+	session := testkit.Decode[struct{ Key Session }](c.WithKey("").WithT(t).Do("PATCH", l.Path(), l.Answer(token)).Want(200)).Key
 	if session.Key == "" || session.Name != "Session" {
 		t.Fatalf("got %+v, want a session with its value", session)
 	}
-	return session, c.With(session.Key).For(t)
+	return session, c.WithKey(session.Key).WithT(t)
 }

@@ -14,10 +14,10 @@ const (
 	// maxRatio is how many times the work twice the input may take. Quadratic work takes four times as much; linear work came
 	// to 2.8 with the race detector.
 	maxRatio = 3.0
-	// leastWork is how long a measurement takes at least, so that the clock is fine enough.
-	leastWork = 10 * time.Millisecond
-	// tries is how often it is measured before too much is believed: a cache miss or a collection counts, too.
-	tries = 8
+	// minWork is how long a measurement takes at least, so that the clock is fine enough.
+	minWork = 10 * time.Millisecond
+	// maxAttempts is how often it is measured before too much is believed: a cache miss or a collection counts, too.
+	maxAttempts = 8
 )
 
 // Linear fails the test where work on twice the input takes more than three times the CPU time of this thread. input makes
@@ -28,7 +28,7 @@ func Linear[T any](t testing.TB, n int, input func(n int) T, work func(T)) {
 	defer runtime.UnlockOSThread()
 	once, twice := input(n), input(2*n)
 	var ratio float64
-	for range tries {
+	for range maxAttempts {
 		if ratio = float64(cpuTime(func() { work(twice) })) / float64(cpuTime(func() { work(once) })); ratio <= maxRatio {
 			return
 		}
@@ -38,17 +38,17 @@ func Linear[T any](t testing.TB, n int, input func(n int) T, work func(T)) {
 
 // cpuTime is how long this thread computes for do, the least of a few times.
 func cpuTime(do func()) time.Duration {
-	least := time.Duration(1<<63 - 1)
+	minimum := time.Duration(1<<63 - 1)
 	for range 3 {
 		times := 0
 		began := threadTime()
-		for threadTime()-began < leastWork {
+		for threadTime()-began < minWork {
 			do()
 			times++
 		}
-		least = min(least, (threadTime()-began)/time.Duration(times))
+		minimum = min(minimum, (threadTime()-began)/time.Duration(times))
 	}
-	return max(least, 1)
+	return max(minimum, 1)
 }
 
 func threadTime() time.Duration {

@@ -59,7 +59,7 @@ type adminBody struct {
 	Username        string        `json:"username" db:"username" max:"64" example:"anna" doc:"The name to sign in with: letters, digits and . _ @ + -. Left out on create: the part of email before the @."`
 	Email           string        `json:"email" db:"email" required:"create" format:"email" example:"anna@example.com" doc:"The email address. No other admin may have it, in any case."`
 	Password        secret.String `json:"password" required:"create" max:"1024" example:"a long walk in the rain" doc:"The password. It must be hard to guess and as long as the setting security.password_length asks for (12 characters). Empty: no login by password on create, unchanged on edit."`
-	CurrentPassword secret.String `json:"current_password" max:"1024" ext:"true" kept:"false" example:"a long walk in the rain" doc:"The caller's current password. Needed to change one's own email or password with a key, or with a session that began more than ten minutes ago. Not needed without a password."`
+	CurrentPassword secret.String `json:"current_password" max:"1024" ext:"true" transient:"true" example:"a long walk in the rain" doc:"The caller's current password. Needed to change one's own email or password with a key, or with a session that began more than ten minutes ago. Not needed without a password."`
 	ReceiveCopies   bool          `json:"receive_copies" db:"receive_copies" example:"true" doc:"Whether the admin gets blind copies of mails to clients."`
 	Disabled        bool          `json:"disabled" db:"disabled" ext:"true" example:"false" doc:"Whether the account is disabled. All of its keys are refused until it is enabled again."`
 
@@ -87,16 +87,16 @@ func (b *adminBody) Resolve(invalid *problem.Fields) {
 
 func (s *Service) adminRoutes() []rest.Route {
 	return rest.Resource[Admin, adminBody]{
-		Path:     "/admin",
-		ID:       "admin_id",
-		Noun:     "admin",
-		Again:    rest.AgainRefused,
-		Edited:   `{"username": "anna.k", "receive_copies": false}`,
-		Guard:    guard.Has(permission.UsersAdmins),
-		OwnGuard: guard.HasOrSelf(permission.UsersAdmins, principal.Admin),
-		Table:    "admin",
-		View:     "admin_view",
-		By: rest.By{
+		Path:        "/admin",
+		ID:          "admin_id",
+		Noun:        "admin",
+		Retry:       rest.RetryRefused,
+		EditExample: `{"username": "anna.k", "receive_copies": false}`,
+		Guard:       guard.Has(permission.UsersAdmins),
+		OwnGuard:    guard.HasOrSelf(permission.UsersAdmins, principal.Admin),
+		Table:       "admin",
+		View:        "admin_view",
+		List: rest.ListOptions{
 			Search:  rest.SearchIn("search"),
 			Sorts:   map[string]string{"username": "username", "created_at": "created_at"},
 			Filters: map[string]string{"disabled": "disabled", "email": "lower(email)", "username": "lower(username)"},

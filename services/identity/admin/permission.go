@@ -44,7 +44,7 @@ func (s *Service) permissionRoutes() []rest.Route {
 			Guard:   guard.Has(permission.UsersAdmins),
 			Name:    "updateAdminPermissions",
 			Summary: "Edit an admin's permissions",
-			Effect:  rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: path},
+			Effect:  rest.Effect{Logs: rest.LogsItem, Retry: rest.RetrySafe, ViewPath: path},
 			Example: `{"network": {"groups": {"read": true}}}`,
 			Allow:   access.AllowMutation[editPermissions],
 			Do:      s.editPermissions,
@@ -72,7 +72,7 @@ func (s *Service) editPermissions(ctx context.Context, tx *pg.Tx, req editPermis
 	}
 	before := principal.ParseGrants(names)
 	current := principal.SetOf(before)
-	set, err := req.Body.Over(&current, current)
+	set, err := req.Body.Merge(&current, current)
 	if err != nil {
 		return none, err
 	}

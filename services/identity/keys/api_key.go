@@ -72,8 +72,8 @@ type Body struct {
 	ExpiresAt *rest.Timestamp `json:"expires_at" db:"expires_at" future:"true" doc:"When the key expires. Left out: never, or together with the calling key." example:"{\"iso_8601\":\"2099-12-31T00:00:00Z\",\"unix\":4102358400}"`
 	Networks  []string        `json:"allowed_cidrs" db:"allowed_cidrs" ext:"true" doc:"The networks that the key may be used from. Empty: from anywhere." example:"[\"192.0.2.0/24\", \"127.0.0.0/8\"]"`
 	Owner     struct {
-		ID   *int64  `json:"id" also:"owner_id" min:"1" doc:"The owner's id, unless url has it." example:"1"`
-		Type *string `json:"type" also:"owner_type" ext:"true" doc:"admin, client or integration, where url has none" example:"admin"`
+		ID   *int64  `json:"id" alias:"owner_id" min:"1" doc:"The owner's id, unless url has it." example:"1"`
+		Type *string `json:"type" alias:"owner_type" ext:"true" doc:"admin, client or integration, where url has none" example:"admin"`
 		URL  string  `json:"url" doc:"The owner's path, such as /admin/3, or /admin with an id. Left out: the caller." example:"/admin/1"`
 	} `json:"owner"`
 	Type *string `json:"type" ext:"true" doc:"as in owner" example:"admin"`
@@ -160,19 +160,19 @@ func (s *Service) Routes() []rest.Route {
 		Do:        s.currentKey,
 	}
 	return append([]rest.Route{current, s.listRoute()}, rest.Resource[APIKey, Body]{
-		Path:    "/auth/key",
-		ID:      "key_id",
-		Noun:    "API key",
-		Guard:   guard.AnyKey,
-		Scope:   readableKeys,
-		Without: rest.Creating | rest.Listing,
-		Table:   "api_key",
-		View:    "api_key_view",
-		Edited:  `{"name": "shop"}`,
-		Lock:    func(ctx context.Context, tx *pg.Tx, _ ...*Body) error { return access.Allow(ctx, tx) },
-		Check:   s.Check,
-		Delete:  s.deleteKey,
-		Reveal:  func(key *APIKey, b *Body) { key.Key = b.Key.Reveal() },
+		Path:        "/auth/key",
+		ID:          "key_id",
+		Noun:        "API key",
+		Guard:       guard.AnyKey,
+		Scope:       readableKeys,
+		Without:     rest.Creating | rest.Listing,
+		Table:       "api_key",
+		View:        "api_key_view",
+		EditExample: `{"name": "shop"}`,
+		Lock:        func(ctx context.Context, tx *pg.Tx, _ ...*Body) error { return access.Allow(ctx, tx) },
+		Check:       s.Check,
+		Delete:      s.deleteKey,
+		Reveal:      func(key *APIKey, b *Body) { key.Key = b.Key.Reveal() },
 	}.Routes()...)
 }
 

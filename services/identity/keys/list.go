@@ -32,7 +32,7 @@ func (s *Service) listRoute() rest.Route {
 			}
 			return where, nil
 		},
-		By: rest.By{
+		Options: rest.ListOptions{
 			Search:  rest.SearchIn("search"),
 			Sorts:   map[string]string{"name": "name"},
 			Filters: map[string]string{"name": "name", "owner": "owner_url", "owner_type": "owner_type", "owner_id": "owner_id"},

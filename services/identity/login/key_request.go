@@ -41,7 +41,7 @@ type keyRequest struct {
 	keys.Body
 	Email    string        `json:"email" ext:"true" doc:"For a login: the account's email address."`
 	Username string        `json:"username" ext:"true" doc:"For an admin's login: the username, instead of email."`
-	Password secret.String `json:"password" max:"1024" ext:"true" kept:"false" doc:"Makes the request a login, which needs no key. Its type is admin or client."`
+	Password secret.String `json:"password" max:"1024" ext:"true" transient:"true" doc:"Makes the request a login, which needs no key. Its type is admin or client."`
 	Auth     *rest.RefID   `json:"auth" ext:"true" doc:"For a login: the authenticator to confirm it with, if the account has several." example:"1"`
 	Wrapped  bool          `json:"isWrapped" ext:"true" doc:"Ignored."`
 
@@ -155,7 +155,7 @@ func (s *Logins) Routes() []rest.Route {
 		Table:   "api_key",
 		View:    "api_key_view",
 		Without: rest.Listing | rest.Viewing | rest.Editing | rest.Deleting,
-		Again:   rest.AgainAnother,
+		Retry:   rest.RetryRepeats,
 		Example: `{"name": "billing"}`,
 		Prepare: s.prepareKey,
 		Allow:   s.checkRequest,
@@ -171,7 +171,7 @@ func (s *Logins) Routes() []rest.Route {
 				return err
 			}
 			if session != nil {
-				return rest.Instead(session)
+				return rest.RespondWith(session)
 			}
 			return s.Keys.Check(ctx, tx, 0, nil, &b.Body)
 		},

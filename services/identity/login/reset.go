@@ -78,9 +78,9 @@ type newResetRequest struct {
 }
 
 type passwordChoice struct {
-	Token    secret.String `json:"token" required:"create,edit" max:"255" kept:"false" example:"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA" doc:"The token behind the # of the mailed link."`
+	Token    secret.String `json:"token" required:"create,edit" max:"255" transient:"true" example:"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA" doc:"The token behind the # of the mailed link."`
 	Password secret.String `json:"password" required:"create,edit" max:"1024" example:"a long walk in the rain" doc:"The new password. It must be hard to guess and as long as the setting security.password_length asks for (12 characters)."`
-	Keys     bool          `json:"keys" kept:"false" example:"false" doc:"Whether to delete the account's lasting keys too."`
+	Keys     bool          `json:"keys" transient:"true" example:"false" doc:"Whether to delete the account's lasting keys too."`
 }
 
 type finishResetRequest struct {
@@ -114,7 +114,7 @@ func (s *Resets) Routes() []rest.Route {
 			Summary: "Mail a link to choose a new password",
 			Doc: "The response is the same if no account has the address, unless the caller may read the account. An admin without a " +
 				"password, and a disabled account, get no mail.",
-			Effect:  rest.Effect{Logs: rest.LogsEach, Again: rest.AgainAnother},
+			Effect:  rest.Effect{Logs: rest.LogsEach, Retry: rest.RetryRepeats},
 			Prepare: s.findForReset,
 			Do:      s.makeReset,
 		},
@@ -126,7 +126,7 @@ func (s *Resets) Routes() []rest.Route {
 			Summary:   "Choose a new password by a mailed link",
 			Doc:       "The link works once, within an hour. All sessions of the account end.",
 			Extension: true,
-			Effect:    rest.Effect{Logs: rest.LogsEach, Again: rest.AgainRefused},
+			Effect:    rest.Effect{Logs: rest.LogsEach, Retry: rest.RetryRefused},
 			Prepare:   s.prepareReset,
 			Do:        s.finishReset,
 		},

@@ -96,8 +96,8 @@ type exchangeRequest struct {
 }
 
 type ssoCode struct {
-	Code     secret.String `json:"code" required:"create" max:"255" kept:"false" example:"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA" doc:"The code behind key= in the link."`
-	Verifier secret.String `json:"verifier" max:"255" kept:"false" doc:"For a sign-in by OpenID Connect: the text that its challenge was derived from."`
+	Code     secret.String `json:"code" required:"create" max:"255" transient:"true" example:"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA" doc:"The code behind key= in the link."`
+	Verifier secret.String `json:"verifier" max:"255" transient:"true" doc:"For a sign-in by OpenID Connect: the text that its challenge was derived from."`
 }
 
 // Routes returns the operations on links to the panels.
@@ -122,7 +122,7 @@ func (s *Links) Routes() []rest.Route {
 			Extension: true,
 			Doc: "The session is an acting one: it is not a login, and cannot change keys, passwords or second factors. The code of a " +
 				"sign-in by OpenID Connect needs the verifier, and begins a login's session.",
-			Effect: rest.Effect{Logs: rest.LogsEach, Again: rest.AgainRefused},
+			Effect: rest.Effect{Logs: rest.LogsEach, Retry: rest.RetryRefused},
 			Do:     s.exchangeCode,
 		},
 	}

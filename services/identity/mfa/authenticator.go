@@ -101,17 +101,17 @@ var codeView = pg.NewView[VerifyCode]("verify_code_view")
 func (s *Service) authenticatorRoutes() []rest.Route {
 	authenticators := table.New[authenticatorBody]("authenticator", "authenticator_view", s.Box)
 	return rest.Resource[Authenticator, authenticatorBody]{
-		Path:   "/auth/verify/auth",
-		ID:     "auth_id",
-		Noun:   "authenticator",
-		Guard:  guard.AnyKey,
-		Scope:  access.ReadableOwners,
-		Again:  rest.AgainAnother,
-		Table:  "authenticator",
-		View:   "authenticator_view",
-		Box:    s.Box,
-		Edited: `{"value": "benjamin@example.org"}`,
-		By: rest.By{
+		Path:        "/auth/verify/auth",
+		ID:          "auth_id",
+		Noun:        "authenticator",
+		Guard:       guard.AnyKey,
+		Scope:       access.ReadableOwners,
+		Retry:       rest.RetryRepeats,
+		Table:       "authenticator",
+		View:        "authenticator_view",
+		Box:         s.Box,
+		EditExample: `{"value": "benjamin@example.org"}`,
+		List: rest.ListOptions{
 			Filters: map[string]string{"owner": "owner_url", "owner_type": "owner_type", "owner_id": "owner_id", "verified": "verified"},
 		},
 		Prepare: s.prepareAuthenticator,
@@ -141,7 +141,7 @@ func (s *Service) authenticatorRoutes() []rest.Route {
 				a.Value = &b.shownOnce
 			}
 		},
-		About: func(a *Authenticator) []pg.Target { return []pg.Target{person.Target(a.Account(), a.Owner.Name)} },
+		Related: func(a *Authenticator) []pg.Target { return []pg.Target{person.Target(a.Account(), a.Owner.Name)} },
 	}.Routes()
 }
 

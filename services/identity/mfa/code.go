@@ -90,9 +90,9 @@ func (s *Service) codeRoutes() []rest.Route {
 			Name:    "createVerifyCode",
 			Summary: "Send a code by mail, or begin to confirm another second factor",
 			Effect: rest.Effect{
-				Logs:  rest.LogsItem,
-				Again: rest.AgainAnother,
-				Shows: codePath,
+				Logs:     rest.LogsItem,
+				Retry:    rest.RetryRepeats,
+				ViewPath: codePath,
 			},
 			Prepare: s.prepareCode,
 			Allow:   access.AllowMutation[newVerifyCode],
@@ -106,7 +106,7 @@ func (s *Service) codeRoutes() []rest.Route {
 			Summary: "Confirm a code, or complete a login",
 			Effect: rest.Effect{
 				Logs:  rest.LogsEach,
-				Again: rest.AgainRefused,
+				Retry: rest.RetryRefused,
 			},
 			Example: `{"token": "123456"}`,
 			Prepare: s.compareCode,

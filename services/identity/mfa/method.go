@@ -25,14 +25,14 @@ type verifyMethodBody struct {
 
 func (s *Service) methodRoutes() []rest.Route {
 	return rest.Resource[VerifyMethod, verifyMethodBody]{
-		Path:      "/auth/verify/method",
-		ID:        "method_id",
-		Noun:      "verify method",
-		Guard:     guard.Has(permission.SystemSettings),
-		ReadGuard: guard.EveryKey,
-		Without:   rest.Creating | rest.Deleting,
-		Table:     "verify_method",
-		Edited:    `{"description": "A code that your phone shows"}`,
-		Lock:      func(ctx context.Context, tx *pg.Tx, _ ...*verifyMethodBody) error { return access.Allow(ctx, tx) },
+		Path:        "/auth/verify/method",
+		ID:          "method_id",
+		Noun:        "verify method",
+		Guard:       guard.Has(permission.SystemSettings),
+		ReadGuard:   guard.EveryKey,
+		Without:     rest.Creating | rest.Deleting,
+		Table:       "verify_method",
+		EditExample: `{"description": "A code that your phone shows"}`,
+		Lock:        func(ctx context.Context, tx *pg.Tx, _ ...*verifyMethodBody) error { return access.Allow(ctx, tx) },
 	}.Routes()
 }

@@ -47,7 +47,7 @@ func (s *Service) recoveryRoutes() []rest.Route {
 			Name:      "createRecoveryCodes",
 			Summary:   "Replace one's recovery codes",
 			Extension: true,
-			Effect:    rest.Effect{Logs: rest.LogsSummary, Again: rest.AgainAnother},
+			Effect:    rest.Effect{Logs: rest.LogsSummary, Retry: rest.RetryRepeats},
 			Allow:     access.AllowMutation[rest.None],
 			Do:        s.createRecoveryCodes,
 		},
@@ -65,7 +65,7 @@ func (s *Service) recoveryRoutes() []rest.Route {
 				Name:      route.name,
 				Summary:   fmt.Sprintf("Remove the second factors of %s who has lost them", route.noun),
 				Extension: true,
-				Effect:    rest.Effect{Logs: rest.LogsSummary, Again: rest.AgainAnother},
+				Effect:    rest.Effect{Logs: rest.LogsSummary, Retry: rest.RetryRepeats},
 				Do: func(ctx context.Context, tx *pg.Tx, req rest.Item) (rest.Message, error) {
 					return s.removeSecondFactors(ctx, tx, principal.Owner{Type: route.owner, ID: req.ID})
 				},

@@ -80,7 +80,7 @@ func (s *Service) loginRoutes() []rest.Route {
 			Name:      "listOpenIDChoices",
 			Summary:   "List the identity providers to sign in with",
 			Extension: true,
-			By:        rest.By{Sorts: map[string]string{"name": "name"}},
+			Options:   rest.ListOptions{Sorts: map[string]string{"name": "name"}},
 			Where: func(context.Context, rest.None) ([]pg.Condition, error) {
 				return []pg.Condition{{SQL: "NOT disabled"}}, nil
 			},
@@ -92,7 +92,7 @@ func (s *Service) loginRoutes() []rest.Route {
 			Name:      "beginOpenIDLogin",
 			Summary:   "Begin to sign in with a company's identity provider",
 			Extension: true,
-			Effect:    rest.Effect{Logs: rest.LogsEach, Again: rest.AgainAnother},
+			Effect:    rest.Effect{Logs: rest.LogsEach, Retry: rest.RetryRepeats},
 			Prepare:   s.prepare,
 			Do:        s.begin,
 		},

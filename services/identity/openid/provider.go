@@ -113,16 +113,16 @@ func (allPermissions) Check(c *principal.Call, a permission.Access, id int64) er
 
 func (s *Service) providerRoutes() []rest.Route {
 	return rest.Resource[OpenIDProvider, openIDProviderBody]{
-		Path:      "/auth/provider",
-		ID:        "provider_id",
-		Noun:      "identity provider",
-		Guard:     allPermissions{},
-		ReadGuard: guard.Has(permission.UsersAdmins),
-		Additions: rest.Listing | rest.Creating | rest.Viewing | rest.Editing | rest.Deleting,
-		Table:     "openid_provider",
-		Box:       s.Box,
-		Again:     rest.AgainRefused,
-		Edited:    `{"domains": ["example.com", "example.net"]}`,
+		Path:        "/auth/provider",
+		ID:          "provider_id",
+		Noun:        "identity provider",
+		Guard:       allPermissions{},
+		ReadGuard:   guard.Has(permission.UsersAdmins),
+		Extensions:  rest.Listing | rest.Creating | rest.Viewing | rest.Editing | rest.Deleting,
+		Table:       "openid_provider",
+		Box:         s.Box,
+		Retry:       rest.RetryRefused,
+		EditExample: `{"domains": ["example.com", "example.net"]}`,
 		Lock: func(ctx context.Context, tx *pg.Tx, _ ...*openIDProviderBody) error {
 			return mayWriteProviders(ctx, tx)
 		},

@@ -44,17 +44,17 @@ type Session struct {
 // Routes returns the operations on the caller's own sessions.
 func (s *Service) Routes() []rest.Route {
 	own := rest.Resource[Session, sessionBody]{
-		Path:      "/auth/session",
-		ID:        "session_id",
-		Noun:      "session",
-		Guard:     guard.AnyKey,
-		Additions: rest.Listing | rest.Viewing | rest.Deleting,
-		Without:   rest.Creating | rest.Editing,
-		Table:     "api_key",
-		View:      "session_view",
-		Scope:     ownSessions,
-		By:        rest.By{Sorts: map[string]string{"expires_at": "expires_at"}},
-		Lock:      func(ctx context.Context, tx *pg.Tx, _ ...*sessionBody) error { return checkEndSessions(ctx, tx) },
+		Path:       "/auth/session",
+		ID:         "session_id",
+		Noun:       "session",
+		Guard:      guard.AnyKey,
+		Extensions: rest.Listing | rest.Viewing | rest.Deleting,
+		Without:    rest.Creating | rest.Editing,
+		Table:      "api_key",
+		View:       "session_view",
+		Scope:      ownSessions,
+		List:       rest.ListOptions{Sorts: map[string]string{"expires_at": "expires_at"}},
+		Lock:       func(ctx context.Context, tx *pg.Tx, _ ...*sessionBody) error { return checkEndSessions(ctx, tx) },
 		Delete: func(ctx context.Context, tx *pg.Tx, session *Session) error {
 			ended, err := keys.End(ctx, tx, "id = $1", session.ID)
 			keys.Revoke(tx, s.Entries, ended...)
@@ -70,7 +70,7 @@ func (s *Service) Routes() []rest.Route {
 			Name:      "endOtherSessions",
 			Summary:   "End the caller's other sessions",
 			Extension: true,
-			Effect:    rest.Effect{Logs: rest.LogsSummary, Again: rest.AgainAnother},
+			Effect:    rest.Effect{Logs: rest.LogsSummary, Retry: rest.RetryRepeats},
 			Do:        s.endOthers,
 		},
 		rest.Mutation[rest.None, rest.Message]{
@@ -80,7 +80,7 @@ func (s *Service) Routes() []rest.Route {
 			Name:      "deleteCurrentAPIKey",
 			Summary:   "Log out: delete the key of this request",
 			Extension: true,
-			Effect:    rest.Effect{Logs: rest.LogsItem, Again: rest.AgainRefused},
+			Effect:    rest.Effect{Logs: rest.LogsItem, Retry: rest.RetryRefused},
 			Do:        s.logOut,
 		},
 	)

@@ -128,17 +128,17 @@ var fieldView = pg.NewView[CustomField]("field")
 
 func (f *Fields) fields() []rest.Route {
 	return rest.Resource[CustomField, fieldBody]{
-		Path:      "/field",
-		ID:        "field_id",
-		Noun:      "field",
-		Guard:     guard.Has(permission.SystemSettings),
-		ReadGuard: guard.EveryKey,
-		Table:     "field",
-		Additions: rest.Creating | rest.Editing | rest.Deleting,
-		Again:     rest.AgainRefused,
-		Example:   `{"name": "Contract until", "slug": "contract-until", "target_type": "client", "type": "date"}`,
-		Edited:    `{"name": "Contract ends", "desc": null}`,
-		By: rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name", "slug": "slug"},
+		Path:        "/field",
+		ID:          "field_id",
+		Noun:        "field",
+		Guard:       guard.Has(permission.SystemSettings),
+		ReadGuard:   guard.EveryKey,
+		Table:       "field",
+		Extensions:  rest.Creating | rest.Editing | rest.Deleting,
+		Retry:       rest.RetryRefused,
+		Example:     `{"name": "Contract until", "slug": "contract-until", "target_type": "client", "type": "date"}`,
+		EditExample: `{"name": "Contract ends", "desc": null}`,
+		List: rest.ListOptions{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name", "slug": "slug"},
 			Filters: map[string]string{"target_type": "target_type", "name": "name", "slug": "slug", "type": "type"}},
 		Check: checkField,
 	}.Routes()

@@ -40,10 +40,10 @@ func (permissionOfTarget) String() string { return "the target's permission" }
 func (f *Fields) values() []rest.Route {
 	return append(rest.Resource[FieldValue, fieldValueBody]{
 		Path: "/field/{field_id}/value", ID: "value_id", Noun: "field value", Guard: permissionOfTarget{guard.AnyKey},
-		Table: "field_value", View: "field_value_view", Without: rest.Listing, Additions: rest.Creating | rest.Editing | rest.Deleting,
-		Again: rest.AgainRefused, Edited: `{"value": "2028-12-31"}`,
+		Table: "field_value", View: "field_value_view", Without: rest.Listing, Extensions: rest.Creating | rest.Editing | rest.Deleting,
+		Retry: rest.RetryRefused, EditExample: `{"value": "2028-12-31"}`,
 		Parent: mayHandleValues, Check: f.checkValue,
-		About: func(v *FieldValue) []pg.Target {
+		Related: func(v *FieldValue) []pg.Target {
 			return []pg.Target{{Type: v.TargetType, Noun: fieldTargets[v.TargetType].noun, ID: v.TargetID}}
 		},
 	}.Routes(), rest.Read[ofTarget, FieldValue]{Path: "/field/{field_id}/value", Guard: permissionOfTarget{guard.AnyKey},

@@ -43,7 +43,7 @@ func (s *Syncs) Routes() []rest.Route {
 			Doc: "The files of a file server without parent are first made those of the store, but for its folder local. It goes on after the " +
 				"answer: GET says how far it is. Asked for again while it goes on, " +
 				"it looks at all files once more. See docs/do/site-agent.md.",
-			Effect: rest.Effect{Logs: rest.LogsSummary, Again: rest.AgainAnother},
+			Effect: rest.Effect{Logs: rest.LogsSummary, Retry: rest.RetryRepeats},
 			Do: func(ctx context.Context, tx *pg.Tx, req fileSync) (rest.Message, error) {
 				if _, err := req.Body.New(); err != nil {
 					return rest.Message{}, err

@@ -30,7 +30,7 @@ type (
 		email *string // of its client, as it is now
 	}
 	retryBody struct {
-		Password secret.String `json:"password" max:"1024" kept:"false" doc:"as where it is created: the one of before is gone"`
+		Password secret.String `json:"password" max:"1024" transient:"true" doc:"as where it is created: the one of before is gone"`
 	}
 )
 
@@ -57,17 +57,17 @@ func (s *Installs) Routes() []rest.Route {
 func (s *Installs) changes() []rest.Route {
 	of := table.New[installBody]("install", "install_view", s.Box)
 	return rest.Resource[Install, installBody]{
-		Path:      installsPath,
-		ID:        "install_id",
-		Noun:      "install",
-		Guard:     guard.Has(permission.PXEInstalls),
-		Again:     rest.AgainRefused,
-		Without:   rest.Listing | rest.Viewing | rest.Editing,
-		Additions: rest.Creating | rest.Deleting,
-		Table:     "install",
-		View:      "install_view",
-		Box:       s.Box,
-		Prepare:   s.prepareInstall,
+		Path:       installsPath,
+		ID:         "install_id",
+		Noun:       "install",
+		Guard:      guard.Has(permission.PXEInstalls),
+		Retry:      rest.RetryRefused,
+		Without:    rest.Listing | rest.Viewing | rest.Editing,
+		Extensions: rest.Creating | rest.Deleting,
+		Table:      "install",
+		View:       "install_view",
+		Box:        s.Box,
+		Prepare:    s.prepareInstall,
 		Lock: func(ctx context.Context, tx *pg.Tx, rows ...*installBody) error {
 			return lockMachines(ctx, tx, rows...)
 		},
@@ -81,8 +81,8 @@ func (s *Installs) changes() []rest.Route {
 			}
 			return id, s.beginInstall(ctx, tx, id, b)
 		},
-		Delete: s.deleteInstall,
-		About:  func(i *Install) []pg.Target { return About(&i.ListedInstall) },
+		Delete:  s.deleteInstall,
+		Related: func(i *Install) []pg.Target { return About(&i.ListedInstall) },
 	}.Routes()
 }
 
@@ -111,7 +111,7 @@ func (s *Installs) views() []rest.Route {
 			}
 			return append(where, pg.Condition{SQL: "id IN (SELECT install_id FROM install_mac WHERE mac = ANY ($1))", Args: []any{macs}}), nil
 		},
-		By: rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name", "created_at": "created_at"},
+		Options: rest.ListOptions{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name", "created_at": "created_at"},
 			Filters: map[string]string{"status": "status", "profile": "profile_id", "client": "client_id", "dhcp_server": "dhcp_server_id"}},
 	}, rest.Read[installAsked, Install]{
 		Path:      installPath,
@@ -137,7 +137,7 @@ func (s *Installs) transitions() []rest.Route {
 		rest.Mutation[installAsked, Install]{
 			Method: http.MethodPost, Path: installPath + "/cancel", Guard: has, Name: "cancelInstall", Summary: "Cancel an install", Extension: true,
 			Doc:    "What the machine was given so far it may still run; it gets nothing more, and boots its disk from then on.",
-			Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainRefused, Shows: installPath},
+			Effect: rest.Effect{Logs: rest.LogsItem, Retry: rest.RetryRefused, ViewPath: installPath},
 			Do: func(ctx context.Context, tx *pg.Tx, req installAsked) (Install, error) {
 				return s.cancel(ctx, tx, req.ID)
 			},
@@ -151,7 +151,7 @@ func (s *Installs) transitions() []rest.Route {
 			Extension: true,
 			Doc: "Of an install that has ended: all is as it was asked for then, and the profile as it is now. The machine has to boot " +
 				"from the network again.",
-			Effect:  rest.Effect{Logs: rest.LogsItem, Again: rest.AgainRefused, Shows: installPath},
+			Effect:  rest.Effect{Logs: rest.LogsItem, Retry: rest.RetryRefused, ViewPath: installPath},
 			Example: `{}`,
 			Prepare: s.prepareRetry,
 			Do:      s.retryInstall,

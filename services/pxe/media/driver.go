@@ -79,16 +79,20 @@ func driverPath(id int64) string { return fmt.Sprint("drivers/", id) }
 func (s *Drivers) drivers() []rest.Route {
 	has := guard.Has(permission.PXESettings)
 	return append(rest.Resource[PXEDriver, driverBody]{
-		Path:   "/pxe/driver",
-		ID:     "driver_id",
-		Noun:   "driver",
-		Guard:  has,
-		Again:  rest.AgainRefused,
-		Edited: `{"name": "virtio for Windows Server"}`,
-		Table:  "driver",
-		View:   "driver_view",
-		Read:   s.readDriver,
-		By:     rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name"}, Filters: map[string]string{"name": "name"}},
+		Path:        "/pxe/driver",
+		ID:          "driver_id",
+		Noun:        "driver",
+		Guard:       has,
+		Retry:       rest.RetryRefused,
+		EditExample: `{"name": "virtio for Windows Server"}`,
+		Table:       "driver",
+		View:        "driver_view",
+		ReadBody:    s.readDriver,
+		List: rest.ListOptions{
+			Search:  rest.SearchIn("search"),
+			Sorts:   map[string]string{"name": "name"},
+			Filters: map[string]string{"name": "name"},
+		},
 		Insert: func(ctx context.Context, tx *pg.Tx, b *driverBody) (int64, error) {
 			id, err := driverTable.Insert(ctx, tx, b)
 			if err != nil {
@@ -114,7 +118,7 @@ func (s *Drivers) drivers() []rest.Route {
 		},
 	}.Routes(), rest.Raw[rest.Item]{Method: http.MethodGet, Path: "/pxe/driver/{driver_id}/content", Guard: has, Name: "getDriverContent",
 		Summary: "Load a driver's file", Extension: true,
-		Gives: []string{"application/octet-stream"}, Ranges: true, Do: s.serveDriver})
+		Returns: []string{"application/octet-stream"}, Ranges: true, Do: s.serveDriver})
 }
 
 // discardTimeout bounds how long a refused file may take to be discarded. Its sender may have left.

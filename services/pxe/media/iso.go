@@ -110,16 +110,16 @@ var isoView = pg.NewView[ISOManager]("iso_view")
 func (s *ISOs) isos() []rest.Route {
 	of := table.New[isoBody]("iso", "iso_view", s.box)
 	return rest.Resource[ISOManager, isoBody]{
-		Path:   "/pxe/iso",
-		ID:     "iso_manager_id",
-		Noun:   "ISO",
-		Guard:  guard.Has(permission.PXESettings),
-		Again:  rest.AgainRefused,
-		Edited: `{"name": "Debian 13, small"}`,
-		Table:  "iso",
-		View:   "iso_view",
-		Box:    s.box,
-		By: rest.By{
+		Path:        "/pxe/iso",
+		ID:          "iso_manager_id",
+		Noun:        "ISO",
+		Guard:       guard.Has(permission.PXESettings),
+		Retry:       rest.RetryRefused,
+		EditExample: `{"name": "Debian 13, small"}`,
+		Table:       "iso",
+		View:        "iso_view",
+		Box:         s.box,
+		List: rest.ListOptions{
 			Search:  rest.SearchIn("search"),
 			Sorts:   map[string]string{"name": "name", "created_at": "created_at"},
 			Filters: map[string]string{"name": "name", "folder": "folder", "status": "status"},

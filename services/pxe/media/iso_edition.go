@@ -80,16 +80,16 @@ func (s *ISOs) editions() []rest.Route {
 	const path, one = "/pxe/iso/{iso_manager_id}/edition", "/pxe/iso/{iso_manager_id}/edition/{edition_id}"
 	return append(
 		rest.Resource[ISOEdition, editionBody]{
-			Path:    path,
-			ID:      "edition_id",
-			Noun:    "ISO edition",
-			Guard:   guard.Has(permission.PXESettings),
-			Edited:  `{"is_enabled": true, "license_key": "ABCDE-FGHIJ-KLMNO-PQRST-UVWXY"}`,
-			Table:   "iso_edition",
-			View:    "iso_edition_view",
-			Box:     s.box,
-			Without: rest.Listing | rest.Creating | rest.Viewing | rest.Deleting,
-			Again:   rest.AgainRefused,
+			Path:        path,
+			ID:          "edition_id",
+			Noun:        "ISO edition",
+			Guard:       guard.Has(permission.PXESettings),
+			EditExample: `{"is_enabled": true, "license_key": "ABCDE-FGHIJ-KLMNO-PQRST-UVWXY"}`,
+			Table:       "iso_edition",
+			View:        "iso_edition_view",
+			Box:         s.box,
+			Without:     rest.Listing | rest.Creating | rest.Viewing | rest.Deleting,
+			Retry:       rest.RetryRefused,
 			Parent: func(ctx context.Context, q pg.Querier, id int64, _ permission.Access) error {
 				return isoIsThere(ctx, q, id)
 			},
@@ -102,7 +102,10 @@ func (s *ISOs) editions() []rest.Route {
 			Summary: "List the editions of Windows in an ISO",
 			View:    "iso_edition_seen",
 			Doc:     "A client sees those that are enabled, of the ISOs of its profiles, and no keys.",
-			By:      rest.By{Sorts: map[string]string{"number": "number"}, Filters: map[string]string{"is_enabled": "is_enabled", "name": "name"}},
+			Options: rest.ListOptions{
+				Sorts:   map[string]string{"number": "number"},
+				Filters: map[string]string{"is_enabled": "is_enabled", "name": "name"},
+			},
 			Where: func(ctx context.Context, req ofISO) ([]pg.Condition, error) {
 				return append(seenEditions(ctx), pg.Condition{SQL: "iso_id = $1", Args: []any{req.ISO}}), isoIsThere(ctx, s.db, req.ISO)
 			},

@@ -60,16 +60,16 @@ type profileBody struct {
 	Name         string         `json:"name" db:"name" required:"create" example:"Debian 13 of ours"`
 	BillingID    *string        `json:"billing_id" db:"billing_id" example:"debian13"`
 	AccessClient bool           `json:"access_client" db:"access_client" example:"false" doc:"whether clients see it"`
-	BootScript   rest.RefID     `json:"boot_script" db:"boot_script_id" also:"boot_script_id" required:"create" example:"1" doc:"one of /pxe/boot-script"`
-	Preseed      *rest.RefID    `json:"preseed" db:"preseed_id" also:"preseed_id" doc:"one of /pxe/preseed"`
+	BootScript   rest.RefID     `json:"boot_script" db:"boot_script_id" alias:"boot_script_id" required:"create" example:"1" doc:"one of /pxe/boot-script"`
+	Preseed      *rest.RefID    `json:"preseed" db:"preseed_id" alias:"preseed_id" doc:"one of /pxe/preseed"`
 	Drivers      []rest.RefID   `json:"drivers" db:"driver_ids" doc:"of /pxe/driver"`
 	ISO          profileISOBody `json:"iso" db:"iso_"`
 	Email        struct {
 		Template *rest.RefID `json:"template" db:"template_id" doc:"one of /email/template"`
 	} `json:"email" db:"email_"`
 	Shell struct {
-		After  []rest.RefID `json:"after" db:"after" order:"kept" doc:"shell scripts of /pxe/shell that run on the installed system, in this order"`
-		During []rest.RefID `json:"during" db:"during" ext:"true" order:"kept" doc:"shell scripts that run within the installation, in this order"`
+		After  []rest.RefID `json:"after" db:"after" ordered:"true" doc:"shell scripts of /pxe/shell that run on the installed system, in this order"`
+		During []rest.RefID `json:"during" db:"during" ext:"true" ordered:"true" doc:"shell scripts that run within the installation, in this order"`
 	} `json:"shell" db:"shell_"`
 	TimeUntilMarkedFailed *int32 `json:"time_until_marked_failed" db:"time_until_marked_failed" ext:"true" min:"1" max:"10080" example:"90" doc:"in minutes"`
 }
@@ -112,17 +112,17 @@ var fromClients = rest.Hide{
 
 func (s *Profiles) profiles() []rest.Route {
 	return append(rest.Resource[OSReloadProfile, profileBody]{
-		Path:    "/pxe/profile",
-		ID:      "profile_id",
-		Noun:    "profile",
-		Again:   rest.AgainRefused,
-		Edited:  `{"name": "Debian 13, small", "time_until_marked_failed": 60}`,
-		Guard:   guard.Has(permission.PXESettings),
-		Table:   "profile",
-		View:    "profile_view",
-		Hide:    fromClients,
-		Without: rest.Listing | rest.Viewing,
-		Check:   s.checkProfile,
+		Path:        "/pxe/profile",
+		ID:          "profile_id",
+		Noun:        "profile",
+		Retry:       rest.RetryRefused,
+		EditExample: `{"name": "Debian 13, small", "time_until_marked_failed": 60}`,
+		Guard:       guard.Has(permission.PXESettings),
+		Table:       "profile",
+		View:        "profile_view",
+		Hide:        fromClients,
+		Without:     rest.Listing | rest.Viewing,
+		Check:       s.checkProfile,
 		Delete: func(ctx context.Context, tx *pg.Tx, p *OSReloadProfile) error {
 			return reference.DeleteUnlessInstalls(ctx, tx, "profile", "Profile", "profile_id", p.ID)
 		},
@@ -134,7 +134,7 @@ func (s *Profiles) profiles() []rest.Route {
 		Doc:     "A client sees those with access_client.",
 		View:    "profile_view",
 		Where:   func(ctx context.Context, _ rest.None) ([]pg.Condition, error) { return visibleProfiles(ctx), nil },
-		By: rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name"},
+		Options: rest.ListOptions{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name"},
 			Filters: map[string]string{"name": "name", "billing_id": "billing_id", "access_client": "access_client"}},
 	}, rest.Read[rest.Item, OSReloadProfile]{
 		Path:    "/pxe/profile/{profile_id}",

@@ -58,7 +58,7 @@ type familyBody struct {
 type renderedBefore struct {
 	Kind string `json:"kind"`
 	ID   int64  `json:"id"`
-	Text string `json:"text" max:"1048576" blanks:"kept"`
+	Text string `json:"text" max:"1048576" trim:"false"`
 }
 
 // Resolve reads the machine.

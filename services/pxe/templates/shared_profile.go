@@ -66,14 +66,14 @@ type (
 		Body rest.Body[importBody]
 	}
 	importBody struct {
-		YAML string `json:"yaml" required:"create" max:"1000000" blanks:"kept" doc:"what an export answered"`
+		YAML string `json:"yaml" required:"create" max:"1000000" trim:"false" doc:"what an export answered"`
 		Name string `json:"name" max:"100" doc:"instead of that in the file"`
 	}
 )
 
 func (s *Profiles) shares() []rest.Route {
 	has := guard.Has(permission.PXESettings)
-	each := rest.Effect{Logs: rest.LogsEach, Again: rest.AgainRefused}
+	each := rest.Effect{Logs: rest.LogsEach, Retry: rest.RetryRefused}
 	return []rest.Route{
 		rest.Mutation[copyRequest, OSReloadProfile]{Method: http.MethodPost, Path: "/pxe/profile/{profile_id}/copy", Guard: has, Extension: true,
 			Name: "copyProfile", Summary: "Copy a profile and all its templates", Effect: each, Do: copyProfile},

@@ -52,7 +52,7 @@ type OSShellScript struct {
 type templateBody struct {
 	Name        string  `json:"name" db:"name" required:"create" example:"Debian 13 of ours"`
 	Description *string `json:"description" db:"description" max:"1000" example:"with the site's mirror"`
-	Body        *string `json:"body" db:"body" max:"262144" blanks:"kept" example:"# of {{.Host.Hostname}}" doc:"a Go template; what is wrong with it is said with line and column"`
+	Body        *string `json:"body" db:"body" max:"262144" trim:"false" example:"# of {{.Host.Hostname}}" doc:"a Go template; what is wrong with it is said with line and column"`
 
 	Problem *string `db:"problem"`
 }
@@ -87,8 +87,12 @@ func (b *bootScriptBody) Resolve(invalid *problem.Fields) { b.check(script.Boot,
 func (b *shellScriptBody) Resolve(invalid *problem.Fields) { b.check(script.Shell, invalid) }
 
 var (
-	byTemplate = rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name"}, Filters: map[string]string{"name": "name"}}
-	byPreseed  = rest.By{
+	byTemplate = rest.ListOptions{
+		Search:  rest.SearchIn("search"),
+		Sorts:   map[string]string{"name": "name"},
+		Filters: map[string]string{"name": "name"},
+	}
+	byPreseed = rest.ListOptions{
 		Search:  byTemplate.Search,
 		Sorts:   byTemplate.Sorts,
 		Filters: map[string]string{"name": "name", "is_installable": "is_installable"},
@@ -99,41 +103,41 @@ const editedTemplate = `{"name": "Debian 13, small", "body": "# {{quote .Host.Na
 
 func (s *Profiles) preseeds() []rest.Route {
 	return append(rest.Resource[OSPreseed, preseedBody]{
-		Path: "/pxe/preseed", ID: "preseed_id", Noun: "preseed", Again: rest.AgainRefused, Edited: editedTemplate,
+		Path: "/pxe/preseed", ID: "preseed_id", Noun: "preseed", Retry: rest.RetryRefused, EditExample: editedTemplate,
 		Guard: guard.Has(permission.PXESettings), Table: "preseed", Without: rest.Listing,
 		Delete: func(ctx context.Context, tx *pg.Tx, item *OSPreseed) error {
 			return reference.DeleteUnlessProfiles(ctx, tx, "preseed", "Preseed", "preseed_id = $1", item.ID)
 		},
 	}.Routes(), rest.List[rest.None, ListedPreseed]{
 		Path: "/pxe/preseed", Guard: guard.Has(permission.PXESettings), Name: "listPreseeds", Summary: "List preseeds", View: "preseed",
-		By: byPreseed,
+		Options: byPreseed,
 	})
 }
 
 func (s *Profiles) bootScripts() []rest.Route {
 	return append(rest.Resource[OSBootScript, bootScriptBody]{
-		Path:      "/pxe/boot-script",
-		ID:        "boot_script_id",
-		Noun:      "boot script",
-		Again:     rest.AgainRefused,
-		Edited:    editedTemplate,
-		Guard:     guard.Has(permission.PXESettings),
-		Table:     "boot_script",
-		Without:   rest.Listing,
-		Additions: rest.Creating | rest.Viewing | rest.Editing | rest.Deleting,
+		Path:        "/pxe/boot-script",
+		ID:          "boot_script_id",
+		Noun:        "boot script",
+		Retry:       rest.RetryRefused,
+		EditExample: editedTemplate,
+		Guard:       guard.Has(permission.PXESettings),
+		Table:       "boot_script",
+		Without:     rest.Listing,
+		Extensions:  rest.Creating | rest.Viewing | rest.Editing | rest.Deleting,
 		Delete: func(ctx context.Context, tx *pg.Tx, item *OSBootScript) error {
 			return reference.DeleteUnlessProfiles(ctx, tx, "boot_script", "Boot script", "boot_script_id = $1", item.ID)
 		},
 	}.Routes(), rest.List[rest.None, ListedTemplate]{
 		Path: "/pxe/boot-script", Guard: guard.Has(permission.PXESettings), Name: "listBootScripts", Summary: "List boot scripts",
-		Extension: true, View: "boot_script", By: byTemplate,
+		Extension: true, View: "boot_script", Options: byTemplate,
 	})
 }
 
 func (s *Profiles) shellScripts() []rest.Route {
 	return rest.Resource[OSShellScript, shellScriptBody]{
-		Path: "/pxe/shell", ID: "shell_script_id", Noun: "shell script", Again: rest.AgainRefused, Edited: editedTemplate,
-		Guard: guard.Has(permission.PXESettings), Table: "shell_script", Additions: rest.Viewing | rest.Editing, By: byTemplate,
+		Path: "/pxe/shell", ID: "shell_script_id", Noun: "shell script", Retry: rest.RetryRefused, EditExample: editedTemplate,
+		Guard: guard.Has(permission.PXESettings), Table: "shell_script", Extensions: rest.Viewing | rest.Editing, List: byTemplate,
 		Delete: func(ctx context.Context, tx *pg.Tx, item *OSShellScript) error {
 			return reference.DeleteUnlessProfiles(ctx, tx, "shell_script", "Shell script", "$1 = ANY (shell_after || shell_during)", item.ID)
 		},

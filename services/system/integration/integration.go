@@ -79,24 +79,24 @@ type deleteIntegrations struct {
 
 func (s *Integrations) integrations() []rest.Route {
 	all := rest.Resource[Integration, integrationBody]{
-		Path:     "/integration",
-		ID:       "integration_id",
-		Noun:     "integration",
-		Again:    rest.AgainRefused,
-		Edited:   `{"name": "Web shop"}`,
-		Guard:    guard.Has(permission.SystemIntegrations),
-		OwnGuard: guard.HasOrSelf(permission.SystemIntegrations, principal.Integration),
-		Table:    "integration",
-		View:     "integration_view",
-		By: rest.By{
+		Path:        "/integration",
+		ID:          "integration_id",
+		Noun:        "integration",
+		Retry:       rest.RetryRefused,
+		EditExample: `{"name": "Web shop"}`,
+		Guard:       guard.Has(permission.SystemIntegrations),
+		OwnGuard:    guard.HasOrSelf(permission.SystemIntegrations, principal.Integration),
+		Table:       "integration",
+		View:        "integration_view",
+		List: rest.ListOptions{
 			Search:  rest.SearchIn("search"),
 			Sorts:   map[string]string{"name": "name"},
 			Filters: map[string]string{"disabled": "disabled", "name": "name"},
 		},
-		Without: rest.Deleting,
-		Check:   s.check,
-		Close:   s.takeLeases,
-		Delete:  s.delete,
+		Without:      rest.Deleting,
+		Check:        s.check,
+		BeforeDelete: s.takeLeases,
+		Delete:       s.delete,
 	}.Collection()
 	return append(all.Routes(), rest.Mutation[deleteIntegrations, rest.Message]{
 		Method:  http.MethodDelete,
@@ -104,7 +104,7 @@ func (s *Integrations) integrations() []rest.Route {
 		Guard:   guard.Has(permission.SystemIntegrations),
 		Name:    "deleteIntegration",
 		Summary: "Delete an integration",
-		Effect:  rest.Effect{Logs: rest.LogsItem, Again: rest.AgainRefused},
+		Effect:  rest.Effect{Logs: rest.LogsItem, Retry: rest.RetryRefused},
 		Do: func(ctx context.Context, tx *pg.Tx, req deleteIntegrations) (rest.Message, error) {
 			if !req.Detach {
 				return all.Remove(ctx, tx, req.IDs, req.Match)
@@ -113,7 +113,7 @@ func (s *Integrations) integrations() []rest.Route {
 			if err == nil {
 				err = s.detachAll(ctx, tx, integrations)
 			}
-			return rest.Message{Message: req.IDs.Named("Integration") + " will be deleted once nothing belongs to it."}, err
+			return rest.Message{Message: req.IDs.Label("Integration") + " will be deleted once nothing belongs to it."}, err
 		},
 	})
 }

@@ -43,7 +43,7 @@ func (s *Integrations) permissions() []rest.Route {
 			Guard:   guard.Has(permission.SystemIntegrations),
 			Name:    "updateIntegrationPermissions",
 			Summary: "Edit an integration's permissions",
-			Effect:  rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: path},
+			Effect:  rest.Effect{Logs: rest.LogsItem, Retry: rest.RetrySafe, ViewPath: path},
 			Example: `{"network": {"groups": {"read": true}}}`,
 			Do:      s.editPermissions,
 		},
@@ -66,7 +66,7 @@ func (s *Integrations) editPermissions(ctx context.Context, tx *pg.Tx, req editP
 	}
 	before := principal.ParseGrants(names)
 	current := principal.SetOf(before)
-	set, err := req.Body.Over(&current, current)
+	set, err := req.Body.Merge(&current, current)
 	if err != nil {
 		return none, err
 	}

@@ -165,7 +165,7 @@ func TestDeliverNothing(t *testing.T) {
 			t.Errorf("%s: got %v, want an error that is not final and lacks the password", name, err)
 		}
 	}
-	if n := plain.Taken() + encrypted.Taken() + locked.Taken(); n != 0 {
+	if n := plain.Accepted() + encrypted.Accepted() + locked.Accepted(); n != 0 {
 		t.Errorf("got %d mails, want 0", n)
 	}
 }
@@ -185,8 +185,8 @@ func TestDeliverRefused(t *testing.T) {
 	if err := s.deliver(t.Context(), sampleMessage()); err == nil {
 		t.Error("got a delivery by a connection that is cut off, want an error")
 	}
-	if err := s.deliver(t.Context(), sampleMessage()); err != nil || cut.Taken() != 1 {
-		t.Errorf("got %d mails, %v, want 1", cut.Taken(), err)
+	if err := s.deliver(t.Context(), sampleMessage()); err != nil || cut.Accepted() != 1 {
+		t.Errorf("got %d mails, %v, want 1", cut.Accepted(), err)
 	}
 }
 

@@ -121,7 +121,7 @@ func (s *Settings) Routes() []rest.Route {
 			Name:      "updateSettingGroup",
 			Summary:   "Edit the settings of a group",
 			Extension: true,
-			Effect:    rest.Effect{Logs: rest.LogsEach, Again: rest.AgainSame, Shows: group},
+			Effect:    rest.Effect{Logs: rest.LogsEach, Retry: rest.RetrySafe, ViewPath: group},
 			Do:        s.chooseGroup,
 		},
 		rest.Read[rest.Item, Setting]{
@@ -139,7 +139,7 @@ func (s *Settings) Routes() []rest.Route {
 			Name:      "updateSetting",
 			Summary:   "Edit a setting",
 			Extension: true,
-			Effect:    rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: one},
+			Effect:    rest.Effect{Logs: rest.LogsItem, Retry: rest.RetrySafe, ViewPath: one},
 			Example:   `{"value": "Example Servers"}`,
 			Do:        s.chooseOne,
 		},
@@ -181,7 +181,7 @@ func (s *Settings) chooseOne(ctx context.Context, tx *pg.Tx, req rest.EditItem[s
 	if err := req.Match.Check(before.Version); err != nil {
 		return before, err
 	}
-	body, err := req.Body.Over(before.body(), before)
+	body, err := req.Body.Merge(before.body(), before)
 	if err != nil {
 		return before, err
 	}

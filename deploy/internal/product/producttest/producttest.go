@@ -54,7 +54,7 @@ func Shared(t testing.TB) (*product.Product, *testkit.Client) {
 		return Split(t)
 	}
 	shared.once.Do(func() { shared.product, shared.client = Split(testkit.Shared()) })
-	return shared.product, shared.client.For(t)
+	return shared.product, shared.client.WithT(t)
 }
 
 // Own tells whether every test is to have a product of its own.
@@ -90,7 +90,7 @@ func Instances(t testing.TB, n int) []*testkit.Client {
 	all, first := Products(t, n, testkit.Redis(t), service.Settings{})
 	clients := []*testkit.Client{first}
 	for _, p := range all[1:] {
-		clients = append(clients, testkit.NewClient(t, p.Gateway).With(first.Key))
+		clients = append(clients, testkit.NewClient(t, p.Gateway).WithKey(first.Key))
 	}
 	return clients
 }
@@ -194,7 +194,7 @@ func FirstAdmin(t testing.TB, p *product.Product) *testkit.Client {
 	if err != nil || !made {
 		t.Fatal(made, err)
 	}
-	return testkit.NewClient(t, p.Gateway).With(key.Reveal())
+	return testkit.NewClient(t, p.Gateway).WithKey(key.Reveal())
 }
 
 // API is the generated client with a client's address and key.

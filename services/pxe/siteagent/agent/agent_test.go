@@ -117,7 +117,7 @@ func (r *testAgent) put(path, content string) {
 // tree returns the contents of the agent's files by path.
 func (r *testAgent) tree() map[string]string {
 	r.Helper()
-	return testkit.Tree(r, filepath.Join(r.folder, "files"))
+	return testkit.ReadTree(r, filepath.Join(r.folder, "files"))
 }
 
 func (r *testAgent) wantTree(want map[string]string) {

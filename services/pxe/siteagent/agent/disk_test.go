@@ -66,7 +66,7 @@ func TestPowerCut(t *testing.T) {
 	text, err := os.ReadFile(image) // what has reached the disk, without the page cache
 	testkit.Must(t, err)
 	testkit.Must(t, os.WriteFile(after, text, 0o600))
-	got := testkit.Tree(t, filepath.Join(mount(t, after), "files"))
+	got := testkit.ReadTree(t, filepath.Join(mount(t, after), "files"))
 	for path, content := range want {
 		if got[path] != content {
 			t.Errorf("%s: got %.20q, want %.20q", path, got[path], content)

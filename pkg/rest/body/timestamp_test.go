@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestMoments(t *testing.T) {
+func TestTimestamps(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"2030-03-01":                      "2030-03-01T00:00:00Z",
@@ -59,7 +59,7 @@ func TestMoments(t *testing.T) {
 		"1 March 2030":                    "",
 	} {
 		got := ""
-		if at, ok := moment(text); ok {
+		if at, ok := parseTimestamp(text); ok {
 			got = at.Format(time.RFC3339)
 		}
 		if got != want {
@@ -69,7 +69,7 @@ func TestMoments(t *testing.T) {
 }
 
 // A moment is read from each of its forms.
-func TestMomentsOfEveryForm(t *testing.T) {
+func TestTimestampForms(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		zone := time.FixedZone("", 60*rapid.IntRange(-14*60, 14*60).Draw(t, "minutes"))
@@ -77,24 +77,24 @@ func TestMomentsOfEveryForm(t *testing.T) {
 		date := rapid.SampledFrom(dates[:4]).Draw(t, "date")
 		clock := rapid.SampledFrom(clocks[:2]).Draw(t, "clock")
 		text := want.Format(date + "T" + clock + rapid.SampledFrom(zones[1:3]).Draw(t, "zone"))
-		if got, ok := moment(text); !ok || !got.Equal(want) {
+		if got, ok := parseTimestamp(text); !ok || !got.Equal(want) {
 			t.Fatalf("%s: got %s, want %s", text, got, want)
 		}
 	})
 }
 
-// FuzzMoment compares with package time, and reads again what was read.
-func FuzzMoment(f *testing.F) {
+// FuzzTimestamp compares with package time, and reads again what was read.
+func FuzzTimestamp(f *testing.F) {
 	for _, text := range []string{"2030-03-01", "20300301T1020+02", "2030060", "1898590830", "2030-03-01T10:20:30.5Z", "x"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		got, ok := moment(text)
+		got, ok := parseTimestamp(text)
 		if ok && (got.Year() < 1 || got.Year() > 9999 || got.Nanosecond() != 0) {
 			t.Fatalf("%q: got %s, want a year from 1 to 9999 and whole seconds", text, got)
 		}
-		if again, stillOK := moment(got.Format(time.RFC3339)); ok && (!stillOK || !again.Equal(got)) {
-			t.Fatalf("%q: got %s, read again as %s, want the same", text, got, again)
+		if reread, stillOK := parseTimestamp(got.Format(time.RFC3339)); ok && (!stillOK || !reread.Equal(got)) {
+			t.Fatalf("%q: got %s, read again as %s, want the same", text, got, reread)
 		}
 		want, err := time.Parse(time.RFC3339, text)
 		if want = want.UTC(); err == nil && want.Year() >= 1 && want.Year() <= 9999 && (!ok || !got.Equal(want.Truncate(time.Second))) {

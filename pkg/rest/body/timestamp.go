@@ -10,59 +10,59 @@ import (
 
 // What a moment must be, in a text and in a body.
 const (
-	momentText   = "must be a date and time of ISO 8601 such as 2026-11-20T10:00:00Z or 2026-11-20, or seconds since 1970"
-	momentMember = momentText + `, or an object with them, such as {"iso_8601": "2026-11-20T10:00:00Z", "unix": 1795168800}`
+	timestampText   = "must be a date and time of ISO 8601 such as 2026-11-20T10:00:00Z or 2026-11-20, or seconds since 1970"
+	timestampMember = timestampText + `, or an object with them, such as {"iso_8601": "2026-11-20T10:00:00Z", "unix": 1795168800}`
 )
 
-// momentIn is the members of an object that say a moment, or null, or the object if it has others alone; anything else is
+// timestampParts is the members of an object that say a moment, or null, or the object if it has others alone; anything else is
 // itself.
-func momentIn(sent any) any {
+func timestampParts(sent any) any {
 	o, ok := sent.(object)
 	if !ok {
 		return sent
 	}
-	said, null := object{}, false
+	parts, null := object{}, false
 	for _, m := range o {
 		switch {
 		case m.name != "iso_8601" && m.name != "unix", m.value == "":
 		case m.value == nil:
 			null = true
 		default:
-			said = append(said, m)
+			parts = append(parts, m)
 		}
 	}
-	if null && len(said) == 0 {
+	if null && len(parts) == 0 {
 		return nil
 	}
-	return said
+	return parts
 }
 
 func setTimestamp(to reflect.Value, sent any, m *schema.Member) (string, string) {
-	must := momentText
+	must := timestampText
 	if m.JSON != "" {
-		must = momentMember
+		must = timestampMember
 	}
-	said, ok := sent.(object)
+	parts, ok := sent.(object)
 	if !ok {
-		said = object{{"", sent}}
+		parts = object{{"", sent}}
 	}
-	var moments []time.Time
-	for _, part := range said {
-		at, ok := moment(part.value)
+	var times []time.Time
+	for _, part := range parts {
+		at, ok := parseTimestamp(part.value)
 		if !ok {
 			return "type", must
 		}
-		moments = append(moments, at)
+		times = append(times, at)
 	}
-	if len(moments) > 1 && !moments[0].Equal(moments[1]) {
+	if len(times) > 1 && !times[0].Equal(times[1]) {
 		return "disagrees", "names two moments: iso_8601 and unix differ"
 	}
-	to.Set(reflect.ValueOf(Timestamp{moments[0]}))
+	to.Set(reflect.ValueOf(Timestamp{times[0]}))
 	return "", ""
 }
 
-// moment reads a moment to the second, of the years 1 to 9999.
-func moment(sent any) (at time.Time, ok bool) {
+// parseTimestamp reads a moment to the second, of the years 1 to 9999.
+func parseTimestamp(sent any) (at time.Time, ok bool) {
 	text, isText := sent.(string)
 	if seconds, code, _ := Integer(sent); code == "" && (!isText || len(text) > len("20261120")) {
 		at, ok = time.Unix(seconds, 0).UTC(), seconds > -1<<40 && seconds < 1<<40
