@@ -42,7 +42,7 @@ func write(args []string) error {
 	if err := os.WriteFile(filepath.Join(args[0], "email-variables.md"), []byte(mail.Reference()), 0o644); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(args[0], "pxe-variables.md"), []byte(script.Reference()), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(args[0], "pxe-variables.md"), []byte(script.RenderReference()), 0o644); err != nil {
 		return err
 	}
 	page, err := variables(".")

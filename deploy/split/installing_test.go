@@ -87,7 +87,7 @@ func TestInstallingWhilePXEIsKilled(t *testing.T) {
 	line := func(what, got string) string { return what + ": " + got }
 	var taken, said []string
 	for _, r := range is.Requests {
-		taken = append(taken, line(r.What, r.Got))
+		taken = append(taken, line(r.Kind, r.Response))
 	}
 	for _, r := range agent.Reports() {
 		said = append(said, line(r.Event, r.Response))

@@ -1989,24 +1989,28 @@ type Admin struct {
 
 // AgentHealth defines model for AgentHealth.
 type AgentHealth struct {
-	// Error why it cannot be asked
+	// Error Why the agent cannot be reached.
 	Error *string `json:"error,omitempty"`
 
-	// FreeBytes of the disk that it keeps files on
+	// FreeBytes The free bytes on the disk with the agent's files.
 	FreeBytes *int64 `json:"free_bytes,omitempty"`
 
-	// Reports the last ten things that it had to say, the newest first, each behind its moment
+	// Reports The agent's last ten reports, the newest first, each with its time.
 	Reports   []string   `json:"reports"`
 	SeenAt    *Timestamp `json:"seen_at,omitempty"`
 	StartedAt *Timestamp `json:"started_at,omitempty"`
 
-	// Status degraded: less than a twentieth of its disk is free; failing: it cannot be asked; unknown: it was not asked yet
-	Status     AgentHealthStatus `json:"status"`
-	TotalBytes *int64            `json:"total_bytes,omitempty"`
-	Version    *string           `json:"version,omitempty"`
+	// Status ok; degraded: less than 5 % of the disk is free; failing: the agent cannot be reached; unknown: the agent has not answered yet.
+	Status AgentHealthStatus `json:"status"`
+
+	// TotalBytes The size in bytes of the disk with the agent's files.
+	TotalBytes *int64 `json:"total_bytes,omitempty"`
+
+	// Version The version of the agent.
+	Version *string `json:"version,omitempty"`
 }
 
-// AgentHealthStatus degraded: less than a twentieth of its disk is free; failing: it cannot be asked; unknown: it was not asked yet
+// AgentHealthStatus ok; degraded: less than 5 % of the disk is free; failing: the agent cannot be reached; unknown: the agent has not answered yet.
 type AgentHealthStatus string
 
 // AllocateIPEntitiesBody defines model for AllocateIPEntitiesBody.
@@ -2259,7 +2263,7 @@ type ConfirmedKey struct {
 
 // CopyProfileBody defines model for CopyProfileBody.
 type CopyProfileBody struct {
-	// Name of the copy; those of its templates have it behind theirs
+	// Name The name of the copy. It is appended to the names of the copied templates.
 	//
 	// Examples: Debian 13, copied
 	Name string `json:"name"`
@@ -2381,7 +2385,7 @@ type CreateAuthenticatorBody struct {
 
 // CreateBootScriptBody defines model for CreateBootScriptBody.
 type CreateBootScriptBody struct {
-	// Body a Go template; what is wrong with it is said with line and column
+	// Body The template, in the syntax of Go templates. Errors are reported with line and column.
 	//
 	// Examples: # of {{.Host.Hostname}}
 	Body *string `json:"body,omitempty"`
@@ -2579,7 +2583,7 @@ type CreateDHCPServerBody struct {
 
 // CreateDriverBody defines model for CreateDriverBody.
 type CreateDriverBody struct {
-	// Driver the file, of at most 512 MiB; in JSON as base64
+	// Driver The file, at most 512 MiB. In JSON it is base64.
 	//
 	// Examples: aXJvbnBsYW5l
 	Driver string `json:"driver"`
@@ -2589,7 +2593,7 @@ type CreateDriverBody struct {
 	// Examples: virtio for Windows
 	Name string `json:"name"`
 
-	// Upload in place of driver: the address of an upload all of which has arrived, or the last element of that
+	// Upload Instead of driver: the path or id of a complete upload.
 	Upload *string `json:"upload,omitempty"`
 }
 
@@ -2619,7 +2623,7 @@ type CreateEmailTemplateBody struct {
 
 // CreateFamilyBody defines model for CreateFamilyBody.
 type CreateFamilyBody struct {
-	// Address with the length of its prefix: 192.0.2.10/24
+	// Address The address with its prefix length: 192.0.2.10/24.
 	Address *string `json:"address,omitempty"`
 
 	// Gateway The address of the default gateway.
@@ -2684,7 +2688,7 @@ type CreateFileServerBody struct {
 	GroupID RefBody                  `json:"group_id"`
 	HTTP    CreateFileServerHTTPBody `json:"http"`
 
-	// InstallMaxConcurrent how many installations read from it at a time
+	// InstallMaxConcurrent How many installs the file server serves at a time.
 	//
 	// Examples: 20
 	InstallMaxConcurrent int32 `json:"install_max_concurrent"`
@@ -2701,27 +2705,27 @@ type CreateFileServerBody struct {
 
 // CreateFileServerHTTPBody defines model for CreateFileServerHTTPBody.
 type CreateFileServerHTTPBody struct {
-	// APIKey kept sealed and never shown; on edit, empty: unchanged. Also accepted as api_key.
+	// APIKey The API key for calls to the agent, and the password of SFTP. It is stored encrypted and never shown. An empty value in an edit keeps the stored key. Also accepted as api_key.
 	//
 	// Examples: what the agent asks of its callers
 	APIKey *string `json:"api_key,omitempty"`
 
-	// Fingerprint the SHA-256 of the agent's certificate, as site-agent fingerprint prints it, where no public authority vouches for that. Also accepted as fingerprint.
+	// Fingerprint The SHA-256 fingerprint of the agent's certificate, as printed by site-agent fingerprint. Needed if no public authority has issued it. Also accepted as fingerprint.
 	//
 	// Examples: b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9
 	Fingerprint *string `json:"fingerprint,omitempty"`
 
-	// Host a name or an address. Also accepted as host.
+	// Host The host name or address, without a scheme or port. Also accepted as host.
 	//
 	// Examples: files.fra1.example.net
 	Host string `json:"host"`
 
-	// Port Also accepted as port.
+	// Port The TCP port. Also accepted as port.
 	//
 	// Examples: 8443
 	Port int32 `json:"port"`
 
-	// UseHTTPS Also accepted as use_https.
+	// UseHTTPS Whether to call the agent by HTTPS. Also accepted as use_https.
 	//
 	// Examples: true
 	UseHTTPS *bool `json:"use_https,omitempty"`
@@ -2753,27 +2757,27 @@ type CreateForwardingGatewayBody struct {
 
 // CreateHTTPBody defines model for CreateHttpBody.
 type CreateHTTPBody struct {
-	// APIKey kept sealed and never shown; on edit, empty: unchanged. Also accepted as api_key.
+	// APIKey The API key for calls to the agent. It is stored encrypted and never shown. An empty value in an edit keeps the stored key. Also accepted as api_key.
 	//
 	// Examples: what the agent asks of its callers
 	APIKey *string `json:"api_key,omitempty"`
 
-	// Fingerprint the SHA-256 of the agent's certificate, as site-agent fingerprint prints it, where no public authority vouches for that. Also accepted as fingerprint.
+	// Fingerprint The SHA-256 fingerprint of the agent's certificate, as printed by site-agent fingerprint. Needed if no public authority has issued it. Also accepted as fingerprint.
 	//
 	// Examples: b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9
 	Fingerprint *string `json:"fingerprint,omitempty"`
 
-	// Host a name or an address. Also accepted as host.
+	// Host The host name or address, without a scheme or port. Also accepted as host.
 	//
 	// Examples: dhcp.fra1.example.net
 	Host string `json:"host"`
 
-	// Port Also accepted as port.
+	// Port The TCP port. The default is that of the scheme. Also accepted as port.
 	//
 	// Examples: 8443
 	Port *int32 `json:"port,omitempty"`
 
-	// UseHTTPS Also accepted as use_https.
+	// UseHTTPS Whether to call the agent by HTTPS. Also accepted as use_https.
 	//
 	// Examples: true
 	UseHTTPS *bool `json:"use_https,omitempty"`
@@ -2947,7 +2951,7 @@ type CreateIPGroupBody struct {
 
 // CreateISOBody defines model for CreateISOBody.
 type CreateISOBody struct {
-	// Folder where file servers have what is in it
+	// Folder The folder of file servers for the ISO's files.
 	//
 	// Examples: debian-13
 	Folder string `json:"folder"`
@@ -2957,12 +2961,12 @@ type CreateISOBody struct {
 	// Examples: Debian 13 netinst
 	Name string `json:"name"`
 
-	// Sha256 that it has to have, if it is known
+	// Sha256 The SHA-256 that the ISO must have. Without it, any content is accepted.
 	//
 	// Examples: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
 	Sha256 *string `json:"sha256,omitempty"`
 
-	// URL where it is loaded from, which begins when it is sent; kept sealed and never shown, as it may hold credentials; on edit, empty: unchanged
+	// URL The URL to download the ISO from. Sending it starts an import. It may contain credentials, so it is stored encrypted and never shown. An empty value in an edit changes nothing.
 	//
 	// Examples: https://192.0.2.10/debian-13-netinst.iso
 	URL *string `json:"url,omitempty"`
@@ -3020,7 +3024,7 @@ type CreateInstallBody struct {
 	DHCPServer *RefBody              `json:"dhcp_server,omitempty"`
 	Host       CreateInstallBodyHost `json:"host"`
 
-	// Password of root, or of Windows' Administrator; kept sealed until the install ends, and never shown; without it there is one that nobody knows
+	// Password The password of root, or of Administrator on Windows. It is stored encrypted until the install ends, and never shown. The default is a random password.
 	//
 	// Examples: a long walk in the rain
 	Password *string `json:"password,omitempty"`
@@ -3028,10 +3032,10 @@ type CreateInstallBody struct {
 	// Profile A reference to an item. The id alone, as a number, is accepted too.
 	Profile RefBody `json:"profile"`
 
-	// SSHKeys that may sign in as root, a line each
+	// SSHKeys The public SSH keys that may sign in as root, one per line.
 	SSHKeys *string `json:"ssh_keys,omitempty"`
 
-	// Variables which the profile's templates show, by their names
+	// Variables The values for the profile's templates, by name.
 	//
 	// Examples: {"timezone":"Europe/Berlin"}
 	Variables *map[string]string `json:"variables,omitempty"`
@@ -3039,7 +3043,7 @@ type CreateInstallBody struct {
 
 // CreateInstallBodyHost defines model for CreateInstallBodyHost.
 type CreateInstallBodyHost struct {
-	// Disk to install on; without it the installer chooses
+	// Disk The disk to install on. The default is the installer's choice.
 	//
 	// Examples: /dev/sda
 	Disk *string `json:"disk,omitempty"`
@@ -3047,28 +3051,28 @@ type CreateInstallBodyHost struct {
 	// Entity A reference to an item. The id alone, as a number, is accepted too.
 	Entity RefBody `json:"entity"`
 
-	// Firmware bios where it is not sent
+	// Firmware The firmware of the machine. The default is bios.
 	//
 	// Examples: uefi
 	Firmware *CreateInstallBodyHostFirmware `json:"firmware,omitempty"`
 
-	// Hostname where it is not sent, it is made of the address: host-192-0-2-10
+	// Hostname The host name. The default is made from the address: host-192-0-2-10.
 	//
 	// Examples: web1.example.com
 	Hostname *string `json:"hostname,omitempty"`
 
-	// Macs of its interfaces, up to 16, of which it boots from the first
+	// Macs The MAC addresses of the machine, up to 16. It boots from the first.
 	//
 	// Examples: ["52:54:00:12:34:56"]
 	Macs []string `json:"macs"`
 
-	// Nameservers addresses with blanks between
+	// Nameservers The addresses of the name servers, separated by spaces.
 	//
 	// Examples: 192.0.2.53 2001:db8::53
 	Nameservers *string `json:"nameservers,omitempty"`
 }
 
-// CreateInstallBodyHostFirmware bios where it is not sent
+// CreateInstallBodyHostFirmware The firmware of the machine. The default is bios.
 //
 // Examples: uefi
 type CreateInstallBodyHostFirmware string
@@ -3116,7 +3120,7 @@ type CreatePortSpeedBody struct {
 
 // CreatePreseedBody defines model for CreatePreseedBody.
 type CreatePreseedBody struct {
-	// Body a Go template; what is wrong with it is said with line and column
+	// Body The template, in the syntax of Go templates. Errors are reported with line and column.
 	//
 	// Examples: # of {{.Host.Hostname}}
 	Body *string `json:"body,omitempty"`
@@ -3126,7 +3130,9 @@ type CreatePreseedBody struct {
 	// Examples: with the site's mirror
 	Description *string `json:"description,omitempty"`
 
-	// IsInstallable Examples: true
+	// IsInstallable Whether the preseed installs an operating system.
+	//
+	// Examples: true
 	IsInstallable *bool `json:"is_installable,omitempty"`
 
 	// Name The item's name.
@@ -3137,7 +3143,7 @@ type CreatePreseedBody struct {
 
 // CreateProfileBody defines model for CreateProfileBody.
 type CreateProfileBody struct {
-	// AccessClient whether clients see it
+	// AccessClient Whether clients see the profile.
 	//
 	// Examples: false
 	AccessClient *bool `json:"access_client,omitempty"`
@@ -3150,7 +3156,7 @@ type CreateProfileBody struct {
 	// BootScript A reference to an item. The id alone, as a number, is accepted too.
 	BootScript RefBody `json:"boot_script"`
 
-	// Drivers of /pxe/driver
+	// Drivers The ids of the drivers, each one of /pxe/driver.
 	Drivers *[]RefBody              `json:"drivers,omitempty"`
 	Email   *CreateProfileBodyEmail `json:"email,omitempty"`
 	Iso     *CreateProfileISOBody   `json:"iso,omitempty"`
@@ -3164,7 +3170,7 @@ type CreateProfileBody struct {
 	Preseed *RefBody                `json:"preseed,omitempty"`
 	Shell   *CreateProfileBodyShell `json:"shell,omitempty"`
 
-	// TimeUntilMarkedFailed in minutes
+	// TimeUntilMarkedFailed How many minutes after the boot script an install fails if it is not done. The default is the setting pxe.install_time.
 	//
 	// Examples: 90
 	TimeUntilMarkedFailed *int32 `json:"time_until_marked_failed,omitempty"`
@@ -3178,36 +3184,36 @@ type CreateProfileBodyEmail struct {
 
 // CreateProfileBodyShell defines model for CreateProfileBodyShell.
 type CreateProfileBodyShell struct {
-	// After shell scripts of /pxe/shell that run on the installed system, in this order
+	// After The ids of the shell scripts that run on the installed system, in order. Each is one of /pxe/shell.
 	After *[]RefBody `json:"after,omitempty"`
 
-	// During shell scripts that run within the installation, in this order
+	// During The ids of the shell scripts that run during the installation, in order. Each is one of /pxe/shell.
 	During *[]RefBody `json:"during,omitempty"`
 }
 
 // CreateProfileISOBody defines model for CreateProfileISOBody.
 type CreateProfileISOBody struct {
-	// Edition one of the ISO's enabled editions, by its name or id
+	// Edition The name or id of an enabled edition of the ISO.
 	Edition *CreateProfileISOBody_Edition `json:"edition,omitempty"`
 
 	// ID A reference to an item. The id alone, as a number, is accepted too.
 	ID *RefBody `json:"id,omitempty"`
 
-	// Name means nothing
+	// Name Has no effect.
 	Name *string `json:"name,omitempty"`
 }
 
 // CreateProfileISOBodyEdition0 defines model for CreateProfileISOBody.Edition.0.
 type CreateProfileISOBodyEdition0 = string
 
-// CreateProfileISOBody_Edition one of the ISO's enabled editions, by its name or id
+// CreateProfileISOBody_Edition The name or id of an enabled edition of the ISO.
 type CreateProfileISOBody_Edition struct {
 	union json.RawMessage
 }
 
 // CreateShellScriptBody defines model for CreateShellScriptBody.
 type CreateShellScriptBody struct {
-	// Body a Go template; what is wrong with it is said with line and column
+	// Body The template, in the syntax of Go templates. Errors are reported with line and column.
 	//
 	// Examples: # of {{.Host.Hostname}}
 	Body *string `json:"body,omitempty"`
@@ -3225,17 +3231,17 @@ type CreateShellScriptBody struct {
 
 // CreateSSHBody defines model for CreateSshBody.
 type CreateSSHBody struct {
-	// Port 22 where it is not sent
+	// Port The TCP port of SFTP. The default is 22.
 	//
 	// Examples: 22
 	Port *int32 `json:"port,omitempty"`
 
-	// PublicKey of the host, as in a known_hosts or authorized_keys file: type, key and comment. Also accepted as public_key.
+	// PublicKey The public host key as in an authorized_keys file: type, key and comment. Also accepted as public_key.
 	//
 	// Examples: ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG fra1-files1
 	PublicKey string `json:"public_key"`
 
-	// UseSftp true: the contents of files get there, and from there to its children, by SFTP at this port; nothing is sent to a host that has another key. Also accepted as use_sftp.
+	// UseSftp Whether file contents are transferred by SFTP, to this file server and from it to its children. Nothing is sent to a host with another key. Also accepted as use_sftp.
 	//
 	// Examples: false
 	UseSftp *bool `json:"use_sftp,omitempty"`
@@ -3402,11 +3408,11 @@ type DeleteIPEntitiesBody struct {
 
 // Discovery defines model for Discovery.
 type Discovery struct {
-	// Address which it had then
+	// Address The IP address that the machine had when it was last seen.
 	Address    string `json:"address"`
 	DHCPServer *Ref   `json:"dhcp_server,omitempty"`
 
-	// Facts what it said of itself, such as uuid, serial, manufacturer, product, firmware and its other MAC addresses
+	// Facts What the machine reported about itself, such as uuid, serial, manufacturer, product, firmware and further MAC addresses.
 	Facts       map[string]string `json:"facts"`
 	FirstSeenAt Timestamp         `json:"first_seen_at"`
 
@@ -3415,7 +3421,7 @@ type Discovery struct {
 	// Examples: 1
 	ID int64 `json:"id"`
 
-	// Name the MAC address that it asked with
+	// Name The MAC address of the machine.
 	Name   string    `json:"name"`
 	SeenAt Timestamp `json:"seen_at"`
 }
@@ -3595,7 +3601,7 @@ type FileServer struct {
 	// Examples: 1
 	ID int64 `json:"id"`
 
-	// InstallMaxConcurrent how many installations read from it at a time
+	// InstallMaxConcurrent How many installs the file server serves at a time.
 	//
 	// Examples: 20
 	InstallMaxConcurrent int32 `json:"install_max_concurrent"`
@@ -3612,39 +3618,45 @@ type FileServer struct {
 type FileServerSync struct {
 	AskedAt *Timestamp `json:"asked_at,omitempty"`
 
-	// Attempt how often it was tried
-	Attempt    int32 `json:"attempt"`
-	Bytes      int64 `json:"bytes"`
+	// Attempt The number of attempts.
+	Attempt int32 `json:"attempt"`
+
+	// Bytes How many bytes are transferred.
+	Bytes int64 `json:"bytes"`
+
+	// BytesTotal The size of all files in bytes.
 	BytesTotal int64 `json:"bytes_total"`
 
-	// Error why the last attempt failed
+	// Error Why the last attempt failed.
 	Error      *string `json:"error,omitempty"`
 	FileServer Ref     `json:"file_server"`
 
-	// Files which are as they are to be
-	Files      int64      `json:"files"`
+	// Files How many files are complete.
+	Files int64 `json:"files"`
+
+	// FilesTotal How many files the file server must hold.
 	FilesTotal int64      `json:"files_total"`
 	FinishedAt *Timestamp `json:"finished_at,omitempty"`
 	Parent     *Ref       `json:"parent,omitempty"`
 	StartedAt  *Timestamp `json:"started_at,omitempty"`
 
-	// Status waiting: for its parent, or for others of its parent; retrying: the last attempt failed, and another one follows
+	// Status waiting: for its parent, or for other children of the parent. retrying: the last attempt failed, and another follows.
 	Status FileServerSyncStatus `json:"status"`
 }
 
-// FileServerSyncStatus waiting: for its parent, or for others of its parent; retrying: the last attempt failed, and another one follows
+// FileServerSyncStatus waiting: for its parent, or for other children of the parent. retrying: the last attempt failed, and another follows.
 type FileServerSyncStatus string
 
 // FileSync defines model for FileSync.
 type FileSync struct {
-	// Children those below it, each behind its parent; the first is the one itself where it has no parent, and is filled from the store
+	// Children The descendants of the file server, each after its parent. If the file server has no parent, it is the first itself: it is filled from the store.
 	Children []FileServerSync `json:"children"`
 
-	// Status partial: some are done, and others failed; none: it was never asked for
+	// Status none: a sync was never requested. partial: some file servers are done, and others failed.
 	Status FileSyncStatus `json:"status"`
 }
 
-// FileSyncStatus partial: some are done, and others failed; none: it was never asked for
+// FileSyncStatus none: a sync was never requested. partial: some file servers are done, and others failed.
 type FileSyncStatus string
 
 // FinishPasswordResetBody defines model for FinishPasswordResetBody.
@@ -3743,20 +3755,24 @@ type GranterLink struct {
 
 // HTTP defines model for HTTP.
 type HTTP struct {
-	// Fingerprint of the certificate that it has; left out where a public authority vouches for that
+	// Fingerprint The SHA-256 fingerprint of the agent's certificate. Left out if a public authority has issued it.
 	//
 	// Examples: b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9
 	Fingerprint *string `json:"fingerprint,omitempty"`
 
-	// Host Examples: dhcp.fra1.example.net
+	// Host The host name or address.
+	//
+	// Examples: dhcp.fra1.example.net
 	Host string `json:"host"`
 
-	// Port the scheme's own where it is not set
+	// Port The TCP port. Left out if it is the default port of the scheme.
 	//
 	// Examples: 8443
 	Port *int32 `json:"port,omitempty"`
 
-	// UseHTTPS Examples: true
+	// UseHTTPS Whether the agent is called by HTTPS.
+	//
+	// Examples: true
 	UseHTTPS bool `json:"use_https"`
 }
 
@@ -3851,10 +3867,12 @@ type ISOEdition struct {
 	// Examples: 1
 	ID int64 `json:"id"`
 
-	// IsEnabled Examples: true
+	// IsEnabled Whether profiles may install the edition.
+	//
+	// Examples: true
 	IsEnabled bool `json:"is_enabled"`
 
-	// Key the license key's last group; left out for clients
+	// Key The license key with all but its last group hidden. Left out for clients.
 	//
 	// Examples: *****-*****-*****-*****-ABCDE
 	Key *string `json:"key,omitempty"`
@@ -3862,7 +3880,7 @@ type ISOEdition struct {
 	// Name The item's name.
 	Name string `json:"name"`
 
-	// Number of the image in install.wim
+	// Number The number of the image in install.wim.
 	Number int64 `json:"number"`
 }
 
@@ -3870,10 +3888,12 @@ type ISOEdition struct {
 type ISOManager struct {
 	CreatedAt Timestamp `json:"created_at"`
 
-	// Error why it failed, or is tried again
+	// Error Why the last import or its last attempt failed.
 	Error *string `json:"error,omitempty"`
 
-	// Folder Examples: debian-13
+	// Folder The folder of file servers with the ISO's files.
+	//
+	// Examples: debian-13
 	Folder string `json:"folder"`
 
 	// ID The item's id.
@@ -3886,40 +3906,42 @@ type ISOManager struct {
 	// Examples: Debian 13 netinst
 	Name string `json:"name"`
 
-	// Progress of the import, in percent
+	// Progress The progress of the import in percent.
 	Progress int32 `json:"progress"`
 
-	// Sha256 in hexadecimal
+	// Sha256 The SHA-256 of the last imported ISO, in hexadecimal.
 	//
 	// Examples: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
 	Sha256 *string `json:"sha256,omitempty"`
 
-	// Size in bytes, of the last import that was done, like sha256
-	Size   *int64           `json:"size,omitempty"`
+	// Size The size in bytes of the last imported ISO.
+	Size *int64 `json:"size,omitempty"`
+
+	// Status The state of the last import.
 	Status ISOManagerStatus `json:"status"`
 }
 
-// ISOManagerStatus defines model for ISOManager.Status.
+// ISOManagerStatus The state of the last import.
 type ISOManagerStatus string
 
 // ImportProfileBody defines model for ImportProfileBody.
 type ImportProfileBody struct {
-	// Name instead of that in the file
+	// Name The name of the profile. The default is the name in the file.
 	Name *string `json:"name,omitempty"`
 
-	// Yaml what an export answered
+	// Yaml The file of an export.
 	Yaml string `json:"yaml"`
 }
 
 // Install defines model for Install.
 type Install struct {
-	// Attempt rises with each retry
+	// Attempt The number of the attempt. It rises with each retry.
 	Attempt    int32     `json:"attempt"`
 	Client     *Ref      `json:"client,omitempty"`
 	CreatedAt  Timestamp `json:"created_at"`
 	DHCPServer Ref       `json:"dhcp_server"`
 
-	// Error why it has failed: what was reported, or which stage took too long
+	// Error Why the install failed: the installer's report, or the stage that took too long.
 	Error      *string     `json:"error,omitempty"`
 	FileServer *Ref        `json:"file_server,omitempty"`
 	FinishedAt *Timestamp  `json:"finished_at,omitempty"`
@@ -3930,42 +3952,42 @@ type Install struct {
 	// Examples: 1
 	ID int64 `json:"id"`
 
-	// Name the machine's hostname
+	// Name The host name of the machine.
 	Name    string `json:"name"`
 	Profile Ref    `json:"profile"`
 
-	// Progress in percent, as the installer says
+	// Progress The progress in percent that the installer reported.
 	Progress int32 `json:"progress"`
 
-	// Reason why it waits, where that is not up to the machine
+	// Reason Why the install waits. Left out if it waits only for the machine.
 	Reason *string `json:"reason,omitempty"`
 
-	// Requests what the machine asked for, or said, the last hundred times, the newest first
+	// Requests The last hundred requests and reports of the machine, the newest first. Left out for clients.
 	Requests *[]InstallRequest `json:"requests,omitempty"`
 	SeenAt   *Timestamp        `json:"seen_at,omitempty"`
 
-	// SSHKeys a line each
+	// SSHKeys The public SSH keys that may sign in as root, one per line.
 	SSHKeys   string     `json:"ssh_keys"`
 	StartedAt *Timestamp `json:"started_at,omitempty"`
 
-	// Status waiting: its machine did not ask yet, or for the reason; booting: it was given its boot script; installing: its installer has reported
+	// Status waiting: for the machine, or as reason says. booting: the machine has its boot script. installing: the installer has reported. The others have ended.
 	Status InstallStatus `json:"status"`
 
-	// Step what the installer was at last
+	// Step The last step that the installer reported.
 	Step *string `json:"step,omitempty"`
 
-	// Variables left out for clients, like requests
+	// Variables The values for the profile's templates, by name. Left out for clients.
 	//
 	// Examples: {"timezone":"Europe/Berlin"}
 	Variables *map[string]string `json:"variables,omitempty"`
 }
 
-// InstallStatus waiting: its machine did not ask yet, or for the reason; booting: it was given its boot script; installing: its installer has reported
+// InstallStatus waiting: for the machine, or as reason says. booting: the machine has its boot script. installing: the installer has reported. The others have ended.
 type InstallStatus string
 
 // InstallAddress defines model for InstallAddress.
 type InstallAddress struct {
-	// Address with the length of its subnet's prefix
+	// Address The address with the prefix length of its subnet.
 	Address string `json:"address"`
 
 	// Gateway The address of the default gateway.
@@ -3974,11 +3996,15 @@ type InstallAddress struct {
 
 // InstallHost defines model for InstallHost.
 type InstallHost struct {
-	// Disk Examples: /dev/sda
+	// Disk The disk to install on. Left out if the installer chooses.
+	//
+	// Examples: /dev/sda
 	Disk   *string `json:"disk,omitempty"`
 	Entity Ref     `json:"entity"`
 
-	// Firmware Examples: uefi
+	// Firmware The firmware of the machine.
+	//
+	// Examples: uefi
 	Firmware InstallHostFirmware `json:"firmware"`
 
 	// Hostname The host name.
@@ -3987,29 +4013,37 @@ type InstallHost struct {
 	Hostname string          `json:"hostname"`
 	Ipv4     *InstallAddress `json:"ipv4,omitempty"`
 	Ipv6     *InstallAddress `json:"ipv6,omitempty"`
-	Macs     []string        `json:"macs"`
 
-	// Nameservers Examples: 192.0.2.53 2001:db8::53
+	// Macs The MAC addresses of the machine. It boots from the first.
+	Macs []string `json:"macs"`
+
+	// Nameservers The addresses of the name servers, separated by spaces.
+	//
+	// Examples: 192.0.2.53 2001:db8::53
 	Nameservers string `json:"nameservers"`
 
 	// VLAN The number of the VLAN.
 	VLAN *int32 `json:"vlan,omitempty"`
 }
 
-// InstallHostFirmware Examples: uefi
+// InstallHostFirmware The firmware of the machine.
+//
+// Examples: uefi
 type InstallHostFirmware string
 
 // InstallRequest defines model for InstallRequest.
 type InstallRequest struct {
-	// Address where it asked from
+	// Address The IP address of the machine.
 	Address string    `json:"address"`
 	At      Timestamp `json:"at"`
 
-	// Got what it was answered
+	// Got The response to the machine.
 	Got string `json:"got"`
+
+	// Mac The MAC address of the machine.
 	Mac string `json:"mac"`
 
-	// What lease: an address; ask: a script, and it has to wait; boot: its boot script; read: a file; progress, done, failed: what its installer says; local: what to boot, and that is its disk; refused: what it is not given
+	// What lease: an address. ask: its boot script, and it has to wait. boot: its boot script. read: a file. progress, done and failed: a report of the installer. local: what to boot, and it boots its disk. refused: a request that was refused.
 	//
 	// Examples: boot
 	What string `json:"what"`
@@ -4125,13 +4159,13 @@ type LicenseState string
 
 // ListedInstall defines model for ListedInstall.
 type ListedInstall struct {
-	// Attempt rises with each retry
+	// Attempt The number of the attempt. It rises with each retry.
 	Attempt    int32     `json:"attempt"`
 	Client     *Ref      `json:"client,omitempty"`
 	CreatedAt  Timestamp `json:"created_at"`
 	DHCPServer Ref       `json:"dhcp_server"`
 
-	// Error why it has failed: what was reported, or which stage took too long
+	// Error Why the install failed: the installer's report, or the stage that took too long.
 	Error      *string     `json:"error,omitempty"`
 	FileServer *Ref        `json:"file_server,omitempty"`
 	FinishedAt *Timestamp  `json:"finished_at,omitempty"`
@@ -4142,29 +4176,29 @@ type ListedInstall struct {
 	// Examples: 1
 	ID int64 `json:"id"`
 
-	// Name the machine's hostname
+	// Name The host name of the machine.
 	Name    string `json:"name"`
 	Profile Ref    `json:"profile"`
 
-	// Progress in percent, as the installer says
+	// Progress The progress in percent that the installer reported.
 	Progress int32 `json:"progress"`
 
-	// Reason why it waits, where that is not up to the machine
+	// Reason Why the install waits. Left out if it waits only for the machine.
 	Reason *string    `json:"reason,omitempty"`
 	SeenAt *Timestamp `json:"seen_at,omitempty"`
 
-	// SSHKeys a line each
+	// SSHKeys The public SSH keys that may sign in as root, one per line.
 	SSHKeys   string     `json:"ssh_keys"`
 	StartedAt *Timestamp `json:"started_at,omitempty"`
 
-	// Status waiting: its machine did not ask yet, or for the reason; booting: it was given its boot script; installing: its installer has reported
+	// Status waiting: for the machine, or as reason says. booting: the machine has its boot script. installing: the installer has reported. The others have ended.
 	Status ListedInstallStatus `json:"status"`
 
-	// Step what the installer was at last
+	// Step The last step that the installer reported.
 	Step *string `json:"step,omitempty"`
 }
 
-// ListedInstallStatus waiting: its machine did not ask yet, or for the reason; booting: it was given its boot script; installing: its installer has reported
+// ListedInstallStatus waiting: for the machine, or as reason says. booting: the machine has its boot script. installing: the installer has reported. The others have ended.
 type ListedInstallStatus string
 
 // ListedPreseed defines model for ListedPreseed.
@@ -4175,19 +4209,21 @@ type ListedPreseed struct {
 	// ID The item's id.
 	//
 	// Examples: 1
-	ID            int64 `json:"id"`
-	IsInstallable bool  `json:"is_installable"`
+	ID int64 `json:"id"`
+
+	// IsInstallable Whether the preseed installs an operating system.
+	IsInstallable bool `json:"is_installable"`
 
 	// Name The item's name.
 	Name string `json:"name"`
 
-	// Problem what is wrong with it since another version of Ironplane; an edit of body mends it
+	// Problem Why the template is not valid in this version of Ironplane. Edit its body to solve it.
 	Problem *string `json:"problem,omitempty"`
 }
 
 // ListedProfile defines model for ListedProfile.
 type ListedProfile struct {
-	// AccessClient whether clients see it
+	// AccessClient Whether clients see the profile.
 	AccessClient bool `json:"access_client"`
 
 	// BillingID The item's id in the billing system.
@@ -4216,7 +4252,7 @@ type ListedTemplate struct {
 	// Name The item's name.
 	Name string `json:"name"`
 
-	// Problem what is wrong with it since another version of Ironplane; an edit of body mends it
+	// Problem Why the template is not valid in this version of Ironplane. Edit its body to solve it.
 	Problem *string `json:"problem,omitempty"`
 }
 
@@ -4287,7 +4323,9 @@ type Message struct {
 
 // OSBootScript defines model for OSBootScript.
 type OSBootScript struct {
-	// Body Examples: # of {{.Host.Hostname}}
+	// Body The template.
+	//
+	// Examples: # of {{.Host.Hostname}}
 	Body string `json:"body"`
 
 	// Description A description for people.
@@ -4305,13 +4343,15 @@ type OSBootScript struct {
 	// Examples: Debian 13 of ours
 	Name string `json:"name"`
 
-	// Problem what is wrong with it since another version of Ironplane; an edit of body mends it
+	// Problem Why the template is not valid in this version of Ironplane. Edit its body to solve it.
 	Problem *string `json:"problem,omitempty"`
 }
 
 // OSPreseed defines model for OSPreseed.
 type OSPreseed struct {
-	// Body Examples: # of {{.Host.Hostname}}
+	// Body The template.
+	//
+	// Examples: # of {{.Host.Hostname}}
 	Body string `json:"body"`
 
 	// Description A description for people.
@@ -4324,7 +4364,9 @@ type OSPreseed struct {
 	// Examples: 1
 	ID int64 `json:"id"`
 
-	// IsInstallable Examples: true
+	// IsInstallable Whether the preseed installs an operating system.
+	//
+	// Examples: true
 	IsInstallable bool `json:"is_installable"`
 
 	// Name The item's name.
@@ -4332,13 +4374,13 @@ type OSPreseed struct {
 	// Examples: Debian 13 of ours
 	Name string `json:"name"`
 
-	// Problem what is wrong with it since another version of Ironplane; an edit of body mends it
+	// Problem Why the template is not valid in this version of Ironplane. Edit its body to solve it.
 	Problem *string `json:"problem,omitempty"`
 }
 
 // OSReloadProfile defines model for OSReloadProfile.
 type OSReloadProfile struct {
-	// AccessClient whether clients see it
+	// AccessClient Whether clients see the profile.
 	//
 	// Examples: false
 	AccessClient bool `json:"access_client"`
@@ -4346,10 +4388,12 @@ type OSReloadProfile struct {
 	// BillingID The item's id in the billing system.
 	//
 	// Examples: debian13
-	BillingID  *string      `json:"billing_id,omitempty"`
-	BootScript *Ref         `json:"boot_script,omitempty"`
-	Drivers    []Ref        `json:"drivers"`
-	Email      ProfileEmail `json:"email"`
+	BillingID  *string `json:"billing_id,omitempty"`
+	BootScript *Ref    `json:"boot_script,omitempty"`
+
+	// Drivers The drivers for the installer. Left out for clients.
+	Drivers []Ref        `json:"drivers"`
+	Email   ProfileEmail `json:"email"`
 
 	// ID The item's id.
 	//
@@ -4364,7 +4408,7 @@ type OSReloadProfile struct {
 	Preseed *Ref         `json:"preseed,omitempty"`
 	Shell   ProfileShell `json:"shell"`
 
-	// TimeUntilMarkedFailed in minutes
+	// TimeUntilMarkedFailed How many minutes after the boot script an install fails if it is not done. Left out for clients.
 	//
 	// Examples: 90
 	TimeUntilMarkedFailed *int32 `json:"time_until_marked_failed,omitempty"`
@@ -4372,7 +4416,9 @@ type OSReloadProfile struct {
 
 // OSShellScript defines model for OSShellScript.
 type OSShellScript struct {
-	// Body Examples: # of {{.Host.Hostname}}
+	// Body The template.
+	//
+	// Examples: # of {{.Host.Hostname}}
 	Body string `json:"body"`
 
 	// Description A description for people.
@@ -4390,7 +4436,7 @@ type OSShellScript struct {
 	// Examples: Debian 13 of ours
 	Name string `json:"name"`
 
-	// Problem what is wrong with it since another version of Ironplane; an edit of body mends it
+	// Problem Why the template is not valid in this version of Ironplane. Edit its body to solve it.
 	Problem *string `json:"problem,omitempty"`
 }
 
@@ -4490,10 +4536,10 @@ type PXEDriver struct {
 	// Examples: virtio for Windows
 	Name string `json:"name"`
 
-	// Sha256 in hexadecimal
+	// Sha256 The SHA-256 in hexadecimal.
 	Sha256 string `json:"sha256"`
 
-	// Size in bytes
+	// Size The size in bytes.
 	Size int64 `json:"size"`
 }
 
@@ -4655,7 +4701,7 @@ type ProfileEmail struct {
 
 // ProfileISO defines model for ProfileISO.
 type ProfileISO struct {
-	// Edition of Windows, unless who asks for an installation names another one
+	// Edition The edition of Windows to install.
 	Edition *string `json:"edition,omitempty"`
 
 	// ID The item's id.
@@ -4669,10 +4715,10 @@ type ProfileISO struct {
 
 // ProfileShell defines model for ProfileShell.
 type ProfileShell struct {
-	// After shell scripts that run on the installed system, in their order
+	// After The ids of the shell scripts that run on the installed system, in order.
 	After []int64 `json:"after"`
 
-	// During shell scripts that run within the installation, in their order
+	// During The ids of the shell scripts that run during the installation, in order.
 	During []int64 `json:"during"`
 }
 
@@ -4736,19 +4782,19 @@ type Removed struct {
 type RenderProfileBody struct {
 	Client *RenderProfileBodyClient `json:"client,omitempty"`
 
-	// Earlier the files of an earlier answer, to be compared with
+	// Earlier The files of an earlier response, to compare with.
 	Earlier *[]RenderedBefore `json:"earlier,omitempty"`
 
-	// Files where the site's file server is
+	// Files The URL of the site's file server.
 	//
 	// Examples: http://files.fra1.example.net
 	Files *string               `json:"files,omitempty"`
 	Host  RenderProfileBodyHost `json:"host"`
 
-	// SSHKeys a line each
+	// SSHKeys The public SSH keys that may sign in as root, one per line.
 	SSHKeys *string `json:"ssh_keys,omitempty"`
 
-	// Variables those that who asks for an installation chooses, by their names
+	// Variables The values for the profile's templates, by name.
 	//
 	// Examples: {"timezone":"Europe/Berlin"}
 	Variables *map[string]string `json:"variables,omitempty"`
@@ -4765,10 +4811,12 @@ type RenderProfileBodyClient struct {
 
 // RenderProfileBodyHost defines model for RenderProfileBodyHost.
 type RenderProfileBodyHost struct {
-	// Disk Examples: /dev/sda
+	// Disk The disk to install on.
+	//
+	// Examples: /dev/sda
 	Disk *string `json:"disk,omitempty"`
 
-	// Firmware bios where it is not sent
+	// Firmware The firmware of the machine. The default is bios.
 	//
 	// Examples: uefi
 	Firmware *RenderProfileBodyHostFirmware `json:"firmware,omitempty"`
@@ -4780,27 +4828,31 @@ type RenderProfileBodyHost struct {
 	Ipv4     *CreateFamilyBody `json:"ipv4,omitempty"`
 	Ipv6     *CreateFamilyBody `json:"ipv6,omitempty"`
 
-	// Mac of the interface that it boots from
+	// Mac The MAC address of the interface that the machine boots from.
 	//
 	// Examples: 52:54:00:12:34:56
 	Mac string `json:"mac"`
 
-	// Nameservers addresses with blanks between
+	// Nameservers The addresses of the name servers, separated by spaces.
 	//
 	// Examples: 192.0.2.53 2001:db8::53
 	Nameservers *string `json:"nameservers,omitempty"`
 }
 
-// RenderProfileBodyHostFirmware bios where it is not sent
+// RenderProfileBodyHostFirmware The firmware of the machine. The default is bios.
 //
 // Examples: uefi
 type RenderProfileBodyHostFirmware string
 
 // RenderedBefore defines model for RenderedBefore.
 type RenderedBefore struct {
-	// ID The item's id.
-	ID   *int64  `json:"id,omitempty"`
+	// ID The id of the template.
+	ID *int64 `json:"id,omitempty"`
+
+	// Kind The use of the template.
 	Kind *string `json:"kind,omitempty"`
+
+	// Text The rendered text.
 	Text *string `json:"text,omitempty"`
 }
 
@@ -4822,30 +4874,33 @@ type RenderedEmail struct {
 
 // RenderedFile defines model for RenderedFile.
 type RenderedFile struct {
-	// Difference to the file of this kind and id in earlier, as diff -u says it; empty: there is none
+	// Difference The difference to the file of this kind and id in earlier, in the format of diff -u.
 	Difference *string `json:"difference,omitempty"`
 
-	// Error what is wrong with the template, or with what it makes of this machine, with line and column
+	// Error Why the template cannot be rendered for this machine, with line and column.
 	Error *string `json:"error,omitempty"`
 
-	// ID the template's
+	// ID The id of the template.
 	//
 	// Examples: 1
-	ID   int64            `json:"id"`
+	ID int64 `json:"id"`
+
+	// Kind The use of the template.
 	Kind RenderedFileKind `json:"kind"`
 
 	// Name The item's name.
 	Name string `json:"name"`
 
-	// Text with [secret] in the place of secrets
+	// Text The rendered text, with [secret] in place of secrets.
 	Text *string `json:"text,omitempty"`
 }
 
-// RenderedFileKind defines model for RenderedFile.Kind.
+// RenderedFileKind The use of the template.
 type RenderedFileKind string
 
 // Rendering defines model for Rendering.
 type Rendering struct {
+	// Files The rendered files.
 	Files []RenderedFile `json:"files"`
 }
 
@@ -4898,19 +4953,23 @@ type ResetUser struct {
 
 // RetryInstallBody defines model for RetryInstallBody.
 type RetryInstallBody struct {
-	// Password as where it is created: the one of before is gone
+	// Password The password of root, or of Administrator on Windows. The earlier one was deleted when the install ended. The default is a random password.
 	Password *string `json:"password,omitempty"`
 }
 
 // SSH defines model for SSH.
 type SSH struct {
-	// Port Examples: 22
+	// Port The TCP port of SFTP.
+	//
+	// Examples: 22
 	Port int32 `json:"port"`
 
-	// PublicKey Examples: ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG fra1-files1
+	// PublicKey The public host key.
+	//
+	// Examples: ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG fra1-files1
 	PublicKey string `json:"public_key"`
 
-	// UseSftp whether the contents of files go this way, and not by HTTP
+	// UseSftp Whether file contents are transferred by SFTP instead of HTTP.
 	//
 	// Examples: false
 	UseSftp bool `json:"use_sftp"`
@@ -5034,7 +5093,7 @@ type SettingGroup struct {
 
 // SharedProfile defines model for SharedProfile.
 type SharedProfile struct {
-	// Yaml to be imported elsewhere
+	// Yaml The file, which can be imported elsewhere.
 	Yaml string `json:"yaml"`
 }
 
@@ -5075,7 +5134,7 @@ type SuperLink struct {
 
 // SyncFileServerChildrenBody defines model for SyncFileServerChildrenBody.
 type SyncFileServerChildrenBody struct {
-	// IsWrapped means nothing, and has to be there
+	// IsWrapped Has no effect, but is required.
 	//
 	// Examples: true
 	IsWrapped bool `json:"isWrapped"`
@@ -5331,7 +5390,7 @@ type UpdateAuthenticatorBody struct {
 
 // UpdateBootScriptBody defines model for UpdateBootScriptBody.
 type UpdateBootScriptBody struct {
-	// Body a Go template; what is wrong with it is said with line and column
+	// Body The template, in the syntax of Go templates. Errors are reported with line and column.
 	//
 	// Examples: # of {{.Host.Hostname}}
 	Body nullable.Nullable[string] `json:"body,omitempty"`
@@ -5471,7 +5530,7 @@ type UpdateDHCPServerBody struct {
 
 // UpdateDriverBody defines model for UpdateDriverBody.
 type UpdateDriverBody struct {
-	// Driver the file, of at most 512 MiB; in JSON as base64
+	// Driver The file, at most 512 MiB. In JSON it is base64.
 	//
 	// Examples: aXJvbnBsYW5l
 	Driver *string `json:"driver,omitempty"`
@@ -5481,7 +5540,7 @@ type UpdateDriverBody struct {
 	// Examples: virtio for Windows
 	Name *string `json:"name,omitempty"`
 
-	// Upload in place of driver: the address of an upload all of which has arrived, or the last element of that
+	// Upload Instead of driver: the path or id of a complete upload.
 	Upload *string `json:"upload,omitempty"`
 }
 
@@ -5559,11 +5618,11 @@ type UpdateFieldValueBody struct {
 
 // UpdateFileServerBody defines model for UpdateFileServerBody.
 type UpdateFileServerBody struct {
-	// GroupID the site's IP group: one of /group. Also accepted as group.
+	// GroupID The id of the site's IP group, one of /group. Also accepted as group.
 	GroupID nullable.Nullable[RefBody] `json:"group_id,omitempty"`
 	HTTP    *UpdateFileServerHTTPBody  `json:"http,omitempty"`
 
-	// InstallMaxConcurrent how many installations read from it at a time
+	// InstallMaxConcurrent How many installs the file server serves at a time.
 	//
 	// Examples: 20
 	InstallMaxConcurrent *int32 `json:"install_max_concurrent,omitempty"`
@@ -5573,34 +5632,34 @@ type UpdateFileServerBody struct {
 	// Examples: fra1-files1
 	Name *string `json:"name,omitempty"`
 
-	// ParentID the file server whose files it has, too: one of /pxe/file, and none below itself. Also accepted as parent.
+	// ParentID The id of the file server that this one gets its files from, one of /pxe/file. It cannot be a descendant of this one. Also accepted as parent.
 	ParentID nullable.Nullable[RefBody] `json:"parent_id,omitempty"`
 	SSH      *UpdateSSHBody             `json:"ssh,omitempty"`
 }
 
 // UpdateFileServerHTTPBody defines model for UpdateFileServerHTTPBody.
 type UpdateFileServerHTTPBody struct {
-	// APIKey kept sealed and never shown; on edit, empty: unchanged. Also accepted as api_key.
+	// APIKey The API key for calls to the agent, and the password of SFTP. It is stored encrypted and never shown. An empty value in an edit keeps the stored key. Also accepted as api_key.
 	//
 	// Examples: what the agent asks of its callers
 	APIKey nullable.Nullable[string] `json:"api_key,omitempty"`
 
-	// Fingerprint the SHA-256 of the agent's certificate, as site-agent fingerprint prints it, where no public authority vouches for that. Also accepted as fingerprint.
+	// Fingerprint The SHA-256 fingerprint of the agent's certificate, as printed by site-agent fingerprint. Needed if no public authority has issued it. Also accepted as fingerprint.
 	//
 	// Examples: b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9
 	Fingerprint nullable.Nullable[string] `json:"fingerprint,omitempty"`
 
-	// Host a name or an address. Also accepted as host.
+	// Host The host name or address, without a scheme or port. Also accepted as host.
 	//
 	// Examples: files.fra1.example.net
 	Host *string `json:"host,omitempty"`
 
-	// Port Also accepted as port.
+	// Port The TCP port. Also accepted as port.
 	//
 	// Examples: 8443
 	Port nullable.Nullable[int32] `json:"port,omitempty"`
 
-	// UseHTTPS Also accepted as use_https.
+	// UseHTTPS Whether to call the agent by HTTPS. Also accepted as use_https.
 	//
 	// Examples: true
 	UseHTTPS *bool `json:"use_https,omitempty"`
@@ -5632,27 +5691,27 @@ type UpdateForwardingGatewayBody struct {
 
 // UpdateHTTPBody defines model for UpdateHttpBody.
 type UpdateHTTPBody struct {
-	// APIKey kept sealed and never shown; on edit, empty: unchanged. Also accepted as api_key.
+	// APIKey The API key for calls to the agent. It is stored encrypted and never shown. An empty value in an edit keeps the stored key. Also accepted as api_key.
 	//
 	// Examples: what the agent asks of its callers
 	APIKey nullable.Nullable[string] `json:"api_key,omitempty"`
 
-	// Fingerprint the SHA-256 of the agent's certificate, as site-agent fingerprint prints it, where no public authority vouches for that. Also accepted as fingerprint.
+	// Fingerprint The SHA-256 fingerprint of the agent's certificate, as printed by site-agent fingerprint. Needed if no public authority has issued it. Also accepted as fingerprint.
 	//
 	// Examples: b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9
 	Fingerprint nullable.Nullable[string] `json:"fingerprint,omitempty"`
 
-	// Host a name or an address. Also accepted as host.
+	// Host The host name or address, without a scheme or port. Also accepted as host.
 	//
 	// Examples: dhcp.fra1.example.net
 	Host *string `json:"host,omitempty"`
 
-	// Port Also accepted as port.
+	// Port The TCP port. The default is that of the scheme. Also accepted as port.
 	//
 	// Examples: 8443
 	Port nullable.Nullable[int32] `json:"port,omitempty"`
 
-	// UseHTTPS Also accepted as use_https.
+	// UseHTTPS Whether to call the agent by HTTPS. Also accepted as use_https.
 	//
 	// Examples: true
 	UseHTTPS *bool `json:"use_https,omitempty"`
@@ -5775,7 +5834,7 @@ type UpdateIPGroupBody struct {
 
 // UpdateISOBody defines model for UpdateISOBody.
 type UpdateISOBody struct {
-	// Folder where file servers have what is in it
+	// Folder The folder of file servers for the ISO's files.
 	//
 	// Examples: debian-13
 	Folder *string `json:"folder,omitempty"`
@@ -5785,12 +5844,12 @@ type UpdateISOBody struct {
 	// Examples: Debian 13 netinst
 	Name *string `json:"name,omitempty"`
 
-	// Sha256 that it has to have, if it is known
+	// Sha256 The SHA-256 that the ISO must have. Without it, any content is accepted.
 	//
 	// Examples: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
 	Sha256 nullable.Nullable[string] `json:"sha256,omitempty"`
 
-	// URL where it is loaded from, which begins when it is sent; kept sealed and never shown, as it may hold credentials; on edit, empty: unchanged
+	// URL The URL to download the ISO from. Sending it starts an import. It may contain credentials, so it is stored encrypted and never shown. An empty value in an edit changes nothing.
 	//
 	// Examples: https://192.0.2.10/debian-13-netinst.iso
 	URL *string `json:"url,omitempty"`
@@ -5798,10 +5857,12 @@ type UpdateISOBody struct {
 
 // UpdateISOEditionBody defines model for UpdateISOEditionBody.
 type UpdateISOEditionBody struct {
-	// IsEnabled Examples: true
+	// IsEnabled Whether profiles may install the edition.
+	//
+	// Examples: true
 	IsEnabled *bool `json:"is_enabled,omitempty"`
 
-	// LicenseKey kept sealed; what key shows means the one that there is, and null removes it
+	// LicenseKey The license key. It is stored encrypted. The hidden form from key keeps the stored one, and null removes it.
 	//
 	// Examples: ABCDE-FGHIJ-KLMNO-PQRST-UVWXY
 	LicenseKey nullable.Nullable[string] `json:"license_key,omitempty"`
@@ -5938,7 +5999,7 @@ type UpdatePortSpeedBody struct {
 
 // UpdatePreseedBody defines model for UpdatePreseedBody.
 type UpdatePreseedBody struct {
-	// Body a Go template; what is wrong with it is said with line and column
+	// Body The template, in the syntax of Go templates. Errors are reported with line and column.
 	//
 	// Examples: # of {{.Host.Hostname}}
 	Body nullable.Nullable[string] `json:"body,omitempty"`
@@ -5948,7 +6009,9 @@ type UpdatePreseedBody struct {
 	// Examples: with the site's mirror
 	Description nullable.Nullable[string] `json:"description,omitempty"`
 
-	// IsInstallable Examples: true
+	// IsInstallable Whether the preseed installs an operating system.
+	//
+	// Examples: true
 	IsInstallable *bool `json:"is_installable,omitempty"`
 
 	// Name The item's name.
@@ -5959,7 +6022,7 @@ type UpdatePreseedBody struct {
 
 // UpdateProfileBody defines model for UpdateProfileBody.
 type UpdateProfileBody struct {
-	// AccessClient whether clients see it
+	// AccessClient Whether clients see the profile.
 	//
 	// Examples: false
 	AccessClient *bool `json:"access_client,omitempty"`
@@ -5972,21 +6035,27 @@ type UpdateProfileBody struct {
 	// BootScript A reference to an item. The id alone, as a number, is accepted too.
 	BootScript *RefBody `json:"boot_script,omitempty"`
 
-	// Drivers of /pxe/driver
-	Drivers nullable.Nullable[[]RefBody]              `json:"drivers,omitempty"`
-	Email   nullable.Nullable[UpdateProfileBodyEmail] `json:"email,omitempty"`
-	Iso     nullable.Nullable[UpdateProfileISOBody]   `json:"iso,omitempty"`
+	// Drivers The ids of the drivers, each one of /pxe/driver.
+	Drivers nullable.Nullable[[]RefBody] `json:"drivers,omitempty"`
+
+	// Email The email about the result.
+	Email nullable.Nullable[UpdateProfileBodyEmail] `json:"email,omitempty"`
+
+	// Iso The ISO to install from.
+	Iso nullable.Nullable[UpdateProfileISOBody] `json:"iso,omitempty"`
 
 	// Name The item's name.
 	//
 	// Examples: Debian 13 of ours
 	Name *string `json:"name,omitempty"`
 
-	// Preseed one of /pxe/preseed. Also accepted as preseed_id.
-	Preseed nullable.Nullable[RefBody]                `json:"preseed,omitempty"`
-	Shell   nullable.Nullable[UpdateProfileBodyShell] `json:"shell,omitempty"`
+	// Preseed The id of the preseed, one of /pxe/preseed. Also accepted as preseed_id.
+	Preseed nullable.Nullable[RefBody] `json:"preseed,omitempty"`
 
-	// TimeUntilMarkedFailed in minutes
+	// Shell The shell scripts.
+	Shell nullable.Nullable[UpdateProfileBodyShell] `json:"shell,omitempty"`
+
+	// TimeUntilMarkedFailed How many minutes after the boot script an install fails if it is not done. The default is the setting pxe.install_time.
 	//
 	// Examples: 90
 	TimeUntilMarkedFailed nullable.Nullable[int32] `json:"time_until_marked_failed,omitempty"`
@@ -5994,30 +6063,30 @@ type UpdateProfileBody struct {
 
 // UpdateProfileBodyEmail defines model for UpdateProfileBodyEmail.
 type UpdateProfileBodyEmail struct {
-	// Template one of /email/template
+	// Template The id of the email template, one of /email/template.
 	Template nullable.Nullable[RefBody] `json:"template,omitempty"`
 }
 
 // UpdateProfileBodyShell defines model for UpdateProfileBodyShell.
 type UpdateProfileBodyShell struct {
-	// After shell scripts of /pxe/shell that run on the installed system, in this order
+	// After The ids of the shell scripts that run on the installed system, in order. Each is one of /pxe/shell.
 	After nullable.Nullable[[]RefBody] `json:"after,omitempty"`
 
-	// During shell scripts that run within the installation, in this order
+	// During The ids of the shell scripts that run during the installation, in order. Each is one of /pxe/shell.
 	During nullable.Nullable[[]RefBody] `json:"during,omitempty"`
 }
 
 // UpdateProfileISOBody defines model for UpdateProfileISOBody.
 type UpdateProfileISOBody struct {
-	// Edition one of the ISO's enabled editions, by its name or id
+	// Edition The name or id of an enabled edition of the ISO.
 	Edition nullable.Nullable[struct {
 		union json.RawMessage
 	}] `json:"edition,omitempty"`
 
-	// ID one of /pxe/iso
+	// ID The id of the ISO, one of /pxe/iso.
 	ID nullable.Nullable[RefBody] `json:"id,omitempty"`
 
-	// Name means nothing
+	// Name Has no effect.
 	Name nullable.Nullable[string] `json:"name,omitempty"`
 }
 
@@ -6060,7 +6129,7 @@ type UpdateSettingGroupBody struct {
 
 // UpdateShellScriptBody defines model for UpdateShellScriptBody.
 type UpdateShellScriptBody struct {
-	// Body a Go template; what is wrong with it is said with line and column
+	// Body The template, in the syntax of Go templates. Errors are reported with line and column.
 	//
 	// Examples: # of {{.Host.Hostname}}
 	Body nullable.Nullable[string] `json:"body,omitempty"`
@@ -6078,17 +6147,17 @@ type UpdateShellScriptBody struct {
 
 // UpdateSSHBody defines model for UpdateSshBody.
 type UpdateSSHBody struct {
-	// Port 22 where it is not sent
+	// Port The TCP port of SFTP. The default is 22.
 	//
 	// Examples: 22
 	Port *int32 `json:"port,omitempty"`
 
-	// PublicKey of the host, as in a known_hosts or authorized_keys file: type, key and comment. Also accepted as public_key.
+	// PublicKey The public host key as in an authorized_keys file: type, key and comment. Also accepted as public_key.
 	//
 	// Examples: ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG fra1-files1
 	PublicKey *string `json:"public_key,omitempty"`
 
-	// UseSftp true: the contents of files get there, and from there to its children, by SFTP at this port; nothing is sent to a host that has another key. Also accepted as use_sftp.
+	// UseSftp Whether file contents are transferred by SFTP, to this file server and from it to its children. Nothing is sent to a host with another key. Also accepted as use_sftp.
 	//
 	// Examples: false
 	UseSftp *bool `json:"use_sftp,omitempty"`
@@ -8115,7 +8184,7 @@ type SyncFileServerChildrenParams struct {
 
 // ListInstallsParams defines parameters for ListInstalls.
 type ListInstallsParams struct {
-	// Mac one of the machine's MAC addresses
+	// Mac Only the installs of the machine with this MAC address.
 	Mac *string `form:"mac,omitempty" json:"mac,omitempty"`
 
 	// Q A part of a human-readable member, in either case.
@@ -10792,30 +10861,30 @@ type ClientInterface interface {
 	// Corresponds with POST /pxe/driver (the `CreateDriver` operationId).
 	CreateDriver(ctx context.Context, params *CreateDriverParams, body CreateDriverJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// BeginDriverUpload Begin to send a driver's file in several requests
+	// BeginDriverUpload Start an upload of a driver's file
 	//
-	// This is tus 1.0: Upload-Length says how long the file is, and Location of the answer where it is sent to. A driver is made of it by its address as upload. Needs the permission pxe.settings write.
+	// Uploads a file in several requests by the protocol tus 1.0. Upload-Length is the size of the file. The header Location of the response is the path of the upload. Send it as the member upload of a driver. Needs the permission pxe.settings write.
 	//
 	// Corresponds with POST /pxe/driver-upload (the `BeginDriverUpload` operationId).
 	BeginDriverUpload(ctx context.Context, params *BeginDriverUploadParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// EndDriverUpload Forget a driver's file that has arrived, or a part of it
+	// EndDriverUpload Delete an upload
 	//
 	// Needs the permission pxe.settings write.
 	//
 	// Corresponds with DELETE /pxe/driver-upload/{upload_id} (the `EndDriverUpload` operationId).
 	EndDriverUpload(ctx context.Context, uploadID string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetDriverUpload View how much of a driver's file has arrived
+	// GetDriverUpload View the progress of an upload
 	//
-	// By HEAD, as tus asks for it. Callers see what they have begun themselves. Upload-Offset says how much it is. Needs the permission pxe.settings read.
+	// tus clients send this as HEAD. The header Upload-Offset is the number of bytes received. Callers see only their own uploads. Needs the permission pxe.settings read.
 	//
 	// Corresponds with GET /pxe/driver-upload/{upload_id} (the `GetDriverUpload` operationId).
 	GetDriverUpload(ctx context.Context, uploadID string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ContinueDriverUploadWithBody Send the rest of a driver's file, or a part of that
+	// ContinueDriverUploadWithBody Continue an upload
 	//
-	// From Upload-Offset on, which is how much has arrived. What arrives stays, also where the connection breaks. Needs the permission pxe.settings write.
+	// The header Upload-Offset must be the number of bytes received so far. Received bytes are kept if the connection breaks. Needs the permission pxe.settings write.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -10854,7 +10923,7 @@ type ClientInterface interface {
 	// Corresponds with PATCH /pxe/driver/{driver_id} (the `UpdateDriver` operationId).
 	UpdateDriver(ctx context.Context, driverID int64, params *UpdateDriverParams, body UpdateDriverJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetDriverContent Load a driver's file
+	// GetDriverContent Download a driver's file
 	//
 	// Needs the permission pxe.settings read.
 	//
@@ -10918,25 +10987,25 @@ type ClientInterface interface {
 	// Corresponds with PATCH /pxe/file/{file_server_id} (the `UpdateFileServer` operationId).
 	UpdateFileServer(ctx context.Context, fileServerID int64, params *UpdateFileServerParams, body UpdateFileServerJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetFileServerSync View how far the children of a file server are
+	// GetFileServerSync View the sync of a file server's descendants
 	//
 	// Needs the permission pxe.settings read.
 	//
 	// Corresponds with GET /pxe/file/{file_server_id}/child/sync (the `GetFileServerSync` operationId).
 	GetFileServerSync(ctx context.Context, fileServerID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// SyncFileServerChildrenWithBody Have all children of a file server, and theirs, hold what it holds
+	// SyncFileServerChildrenWithBody Sync the descendants of a file server with it
 	//
-	// The files of a file server without parent are first made those of the store, but for its folder local. It goes on after the answer: GET says how far it is. Asked for again while it goes on, it looks at all files once more. See docs/do/site-agent.md. Needs the permission pxe.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	// A file server without a parent is first filled from the store, except its folder local. The sync continues after the response: GET returns its progress. A request during a sync makes it compare all files once more. See docs/do/site-agent.md. Needs the permission pxe.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /pxe/file/{file_server_id}/child/sync (the `SyncFileServerChildren` operationId).
 	SyncFileServerChildrenWithBody(ctx context.Context, fileServerID int64, params *SyncFileServerChildrenParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// SyncFileServerChildren Have all children of a file server, and theirs, hold what it holds
+	// SyncFileServerChildren Sync the descendants of a file server with it
 	//
-	// The files of a file server without parent are first made those of the store, but for its folder local. It goes on after the answer: GET says how far it is. Asked for again while it goes on, it looks at all files once more. See docs/do/site-agent.md. Needs the permission pxe.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	// A file server without a parent is first filled from the store, except its folder local. The sync continues after the response: GET returns its progress. A request during a sync makes it compare all files once more. See docs/do/site-agent.md. Needs the permission pxe.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -10945,7 +11014,7 @@ type ClientInterface interface {
 
 	// ListInstalls List installs
 	//
-	// A client sees its own. Answers all items, or pages of them with per_page. Needs the permission pxe.installs or a client read.
+	// A client sees its own installs. Answers all items, or pages of them with per_page. Needs the permission pxe.installs or a client read.
 	//
 	// Corresponds with GET /pxe/install (the `ListInstalls` operationId).
 	ListInstalls(ctx context.Context, params *ListInstallsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -10977,30 +11046,30 @@ type ClientInterface interface {
 
 	// GetInstall View an install
 	//
-	// A client sees of its own what lists have. Needs the permission pxe.installs or a client read.
+	// A client sees its own installs, without variables and requests. Needs the permission pxe.installs or a client read.
 	//
 	// Corresponds with GET /pxe/install/{install_id} (the `GetInstall` operationId).
 	GetInstall(ctx context.Context, installID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CancelInstall Cancel an install
 	//
-	// What the machine was given so far it may still run; it gets nothing more, and boots its disk from then on. Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// The machine may still run what it has already received. It gets nothing more, and boots its disk from then on. Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
 	//
 	// Corresponds with POST /pxe/install/{install_id}/cancel (the `CancelInstall` operationId).
 	CancelInstall(ctx context.Context, installID int64, params *CancelInstallParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// RetryInstallWithBody Install a machine once more
+	// RetryInstallWithBody Retry an install
 	//
-	// Of an install that has ended: all is as it was asked for then, and the profile as it is now. The machine has to boot from the network again. Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// Starts an install that has ended again, with its original request and the present profile. The machine has to boot from the network again. Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /pxe/install/{install_id}/retry (the `RetryInstall` operationId).
 	RetryInstallWithBody(ctx context.Context, installID int64, params *RetryInstallParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// RetryInstall Install a machine once more
+	// RetryInstall Retry an install
 	//
-	// Of an install that has ended: all is as it was asked for then, and the profile as it is now. The machine has to boot from the network again. Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// Starts an install that has ended again, with its original request and the present profile. The machine has to boot from the network again. Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -11066,14 +11135,14 @@ type ClientInterface interface {
 
 	// ListISOEditions List the editions of Windows in an ISO
 	//
-	// A client sees those that are enabled, of the ISOs of its profiles, and no keys. Answers all items, or pages of them with per_page. Needs the permission pxe.settings or a client read.
+	// A client sees the enabled editions in the ISOs of its profiles, without keys. Answers all items, or pages of them with per_page. Needs the permission pxe.settings or a client read.
 	//
 	// Corresponds with GET /pxe/iso/{iso_manager_id}/edition (the `ListISOEditions` operationId).
 	ListISOEditions(ctx context.Context, isoManagerID int64, params *ListISOEditionsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetISOEdition View an edition of Windows in an ISO
 	//
-	// A client sees what lists have for it. Needs the permission pxe.settings or a client read.
+	// A client sees the enabled editions in the ISOs of its profiles, without keys. Needs the permission pxe.settings or a client read.
 	//
 	// Corresponds with GET /pxe/iso/{iso_manager_id}/edition/{edition_id} (the `GetISOEdition` operationId).
 	GetISOEdition(ctx context.Context, isoManagerID int64, editionID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -11155,7 +11224,7 @@ type ClientInterface interface {
 
 	// ListProfiles List profiles
 	//
-	// A client sees those with access_client. Answers all items, or pages of them with per_page. Needs the permission pxe.settings or a client read.
+	// A client sees the profiles with access_client. Answers all items, or pages of them with per_page. Needs the permission pxe.settings or a client read.
 	//
 	// Corresponds with GET /pxe/profile (the `ListProfiles` operationId).
 	ListProfiles(ctx context.Context, params *ListProfilesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -11180,7 +11249,7 @@ type ClientInterface interface {
 
 	// ImportProfileWithBody Import a profile and all its templates
 	//
-	// Templates that are there, with the same name and body, are used; one that has only the name gets the profile's behind it. Needs the permission pxe.settings write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+	// Existing templates with the same name and body are used. If only the name is in use, the profile's name is appended to it. Needs the permission pxe.settings write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -11189,7 +11258,7 @@ type ClientInterface interface {
 
 	// ImportProfile Import a profile and all its templates
 	//
-	// Templates that are there, with the same name and body, are used; one that has only the name gets the profile's behind it. Needs the permission pxe.settings write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+	// Existing templates with the same name and body are used. If only the name is in use, the profile's name is appended to it. Needs the permission pxe.settings write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -11205,7 +11274,7 @@ type ClientInterface interface {
 
 	// GetProfile View a profile
 	//
-	// A client sees what lists have of it. Needs the permission pxe.settings or a client read.
+	// A client sees the members that lists have. Needs the permission pxe.settings or a client read.
 	//
 	// Corresponds with GET /pxe/profile/{profile_id} (the `GetProfile` operationId).
 	GetProfile(ctx context.Context, profileID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -11248,23 +11317,23 @@ type ClientInterface interface {
 
 	// ExportProfile Export a profile and all its templates
 	//
-	// What is of this installation alone is left out: billing_id, access_client, the ISO, drivers and the email template. Needs the permission pxe.settings read.
+	// The file lacks what belongs to this installation: billing_id, access_client, the ISO, drivers and the email template. Needs the permission pxe.settings read.
 	//
 	// Corresponds with GET /pxe/profile/{profile_id}/export (the `ExportProfile` operationId).
 	ExportProfile(ctx context.Context, profileID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// RenderProfileWithBody Render all templates of a profile for a machine
+	// RenderProfileWithBody Preview a profile for a machine
 	//
-	// Nothing is installed. What is not sent is empty. Needs the permission pxe.installs write.
+	// Renders all templates of the profile. Nothing is installed. Members that are not sent are empty. Needs the permission pxe.installs write.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /pxe/profile/{profile_id}/render (the `RenderProfile` operationId).
 	RenderProfileWithBody(ctx context.Context, profileID int64, params *RenderProfileParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// RenderProfile Render all templates of a profile for a machine
+	// RenderProfile Preview a profile for a machine
 	//
-	// Nothing is installed. What is not sent is empty. Needs the permission pxe.installs write.
+	// Renders all templates of the profile. Nothing is installed. Members that are not sent are empty. Needs the permission pxe.installs write.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -15308,9 +15377,9 @@ func (c *Caller) CreateDriver(ctx context.Context, params *CreateDriverParams, b
 	return c.Client.Do(req)
 }
 
-// BeginDriverUpload Begin to send a driver's file in several requests
+// BeginDriverUpload Start an upload of a driver's file
 //
-// This is tus 1.0: Upload-Length says how long the file is, and Location of the answer where it is sent to. A driver is made of it by its address as upload. Needs the permission pxe.settings write.
+// Uploads a file in several requests by the protocol tus 1.0. Upload-Length is the size of the file. The header Location of the response is the path of the upload. Send it as the member upload of a driver. Needs the permission pxe.settings write.
 //
 // Corresponds with POST /pxe/driver-upload (the `BeginDriverUpload` operationId).
 func (c *Caller) BeginDriverUpload(ctx context.Context, params *BeginDriverUploadParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -15325,7 +15394,7 @@ func (c *Caller) BeginDriverUpload(ctx context.Context, params *BeginDriverUploa
 	return c.Client.Do(req)
 }
 
-// EndDriverUpload Forget a driver's file that has arrived, or a part of it
+// EndDriverUpload Delete an upload
 //
 // Needs the permission pxe.settings write.
 //
@@ -15342,9 +15411,9 @@ func (c *Caller) EndDriverUpload(ctx context.Context, uploadID string, reqEditor
 	return c.Client.Do(req)
 }
 
-// GetDriverUpload View how much of a driver's file has arrived
+// GetDriverUpload View the progress of an upload
 //
-// By HEAD, as tus asks for it. Callers see what they have begun themselves. Upload-Offset says how much it is. Needs the permission pxe.settings read.
+// tus clients send this as HEAD. The header Upload-Offset is the number of bytes received. Callers see only their own uploads. Needs the permission pxe.settings read.
 //
 // Corresponds with GET /pxe/driver-upload/{upload_id} (the `GetDriverUpload` operationId).
 func (c *Caller) GetDriverUpload(ctx context.Context, uploadID string, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -15359,9 +15428,9 @@ func (c *Caller) GetDriverUpload(ctx context.Context, uploadID string, reqEditor
 	return c.Client.Do(req)
 }
 
-// ContinueDriverUploadWithBody Send the rest of a driver's file, or a part of that
+// ContinueDriverUploadWithBody Continue an upload
 //
-// From Upload-Offset on, which is how much has arrived. What arrives stays, also where the connection breaks. Needs the permission pxe.settings write.
+// The header Upload-Offset must be the number of bytes received so far. Received bytes are kept if the connection breaks. Needs the permission pxe.settings write.
 //
 // Takes any type of body and a specified content type.
 //
@@ -15450,7 +15519,7 @@ func (c *Caller) UpdateDriver(ctx context.Context, driverID int64, params *Updat
 	return c.Client.Do(req)
 }
 
-// GetDriverContent Load a driver's file
+// GetDriverContent Download a driver's file
 //
 // Needs the permission pxe.settings read.
 //
@@ -15594,7 +15663,7 @@ func (c *Caller) UpdateFileServer(ctx context.Context, fileServerID int64, param
 	return c.Client.Do(req)
 }
 
-// GetFileServerSync View how far the children of a file server are
+// GetFileServerSync View the sync of a file server's descendants
 //
 // Needs the permission pxe.settings read.
 //
@@ -15611,9 +15680,9 @@ func (c *Caller) GetFileServerSync(ctx context.Context, fileServerID int64, reqE
 	return c.Client.Do(req)
 }
 
-// SyncFileServerChildrenWithBody Have all children of a file server, and theirs, hold what it holds
+// SyncFileServerChildrenWithBody Sync the descendants of a file server with it
 //
-// The files of a file server without parent are first made those of the store, but for its folder local. It goes on after the answer: GET says how far it is. Asked for again while it goes on, it looks at all files once more. See docs/do/site-agent.md. Needs the permission pxe.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+// A file server without a parent is first filled from the store, except its folder local. The sync continues after the response: GET returns its progress. A request during a sync makes it compare all files once more. See docs/do/site-agent.md. Needs the permission pxe.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 //
 // Takes any type of body and a specified content type.
 //
@@ -15630,9 +15699,9 @@ func (c *Caller) SyncFileServerChildrenWithBody(ctx context.Context, fileServerI
 	return c.Client.Do(req)
 }
 
-// SyncFileServerChildren Have all children of a file server, and theirs, hold what it holds
+// SyncFileServerChildren Sync the descendants of a file server with it
 //
-// The files of a file server without parent are first made those of the store, but for its folder local. It goes on after the answer: GET says how far it is. Asked for again while it goes on, it looks at all files once more. See docs/do/site-agent.md. Needs the permission pxe.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+// A file server without a parent is first filled from the store, except its folder local. The sync continues after the response: GET returns its progress. A request during a sync makes it compare all files once more. See docs/do/site-agent.md. Needs the permission pxe.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -15651,7 +15720,7 @@ func (c *Caller) SyncFileServerChildren(ctx context.Context, fileServerID int64,
 
 // ListInstalls List installs
 //
-// A client sees its own. Answers all items, or pages of them with per_page. Needs the permission pxe.installs or a client read.
+// A client sees its own installs. Answers all items, or pages of them with per_page. Needs the permission pxe.installs or a client read.
 //
 // Corresponds with GET /pxe/install (the `ListInstalls` operationId).
 func (c *Caller) ListInstalls(ctx context.Context, params *ListInstallsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -15723,7 +15792,7 @@ func (c *Caller) DeleteInstall(ctx context.Context, installID int64, params *Del
 
 // GetInstall View an install
 //
-// A client sees of its own what lists have. Needs the permission pxe.installs or a client read.
+// A client sees its own installs, without variables and requests. Needs the permission pxe.installs or a client read.
 //
 // Corresponds with GET /pxe/install/{install_id} (the `GetInstall` operationId).
 func (c *Caller) GetInstall(ctx context.Context, installID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -15740,7 +15809,7 @@ func (c *Caller) GetInstall(ctx context.Context, installID int64, reqEditors ...
 
 // CancelInstall Cancel an install
 //
-// What the machine was given so far it may still run; it gets nothing more, and boots its disk from then on. Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// The machine may still run what it has already received. It gets nothing more, and boots its disk from then on. Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
 //
 // Corresponds with POST /pxe/install/{install_id}/cancel (the `CancelInstall` operationId).
 func (c *Caller) CancelInstall(ctx context.Context, installID int64, params *CancelInstallParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -15755,9 +15824,9 @@ func (c *Caller) CancelInstall(ctx context.Context, installID int64, params *Can
 	return c.Client.Do(req)
 }
 
-// RetryInstallWithBody Install a machine once more
+// RetryInstallWithBody Retry an install
 //
-// Of an install that has ended: all is as it was asked for then, and the profile as it is now. The machine has to boot from the network again. Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// Starts an install that has ended again, with its original request and the present profile. The machine has to boot from the network again. Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -15774,9 +15843,9 @@ func (c *Caller) RetryInstallWithBody(ctx context.Context, installID int64, para
 	return c.Client.Do(req)
 }
 
-// RetryInstall Install a machine once more
+// RetryInstall Retry an install
 //
-// Of an install that has ended: all is as it was asked for then, and the profile as it is now. The machine has to boot from the network again. Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// Starts an install that has ended again, with its original request and the present profile. The machine has to boot from the network again. Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -15922,7 +15991,7 @@ func (c *Caller) UpdateISO(ctx context.Context, isoManagerID int64, params *Upda
 
 // ListISOEditions List the editions of Windows in an ISO
 //
-// A client sees those that are enabled, of the ISOs of its profiles, and no keys. Answers all items, or pages of them with per_page. Needs the permission pxe.settings or a client read.
+// A client sees the enabled editions in the ISOs of its profiles, without keys. Answers all items, or pages of them with per_page. Needs the permission pxe.settings or a client read.
 //
 // Corresponds with GET /pxe/iso/{iso_manager_id}/edition (the `ListISOEditions` operationId).
 func (c *Caller) ListISOEditions(ctx context.Context, isoManagerID int64, params *ListISOEditionsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -15939,7 +16008,7 @@ func (c *Caller) ListISOEditions(ctx context.Context, isoManagerID int64, params
 
 // GetISOEdition View an edition of Windows in an ISO
 //
-// A client sees what lists have for it. Needs the permission pxe.settings or a client read.
+// A client sees the enabled editions in the ISOs of its profiles, without keys. Needs the permission pxe.settings or a client read.
 //
 // Corresponds with GET /pxe/iso/{iso_manager_id}/edition/{edition_id} (the `GetISOEdition` operationId).
 func (c *Caller) GetISOEdition(ctx context.Context, isoManagerID int64, editionID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -16121,7 +16190,7 @@ func (c *Caller) UpdatePreseed(ctx context.Context, preseedID int64, params *Upd
 
 // ListProfiles List profiles
 //
-// A client sees those with access_client. Answers all items, or pages of them with per_page. Needs the permission pxe.settings or a client read.
+// A client sees the profiles with access_client. Answers all items, or pages of them with per_page. Needs the permission pxe.settings or a client read.
 //
 // Corresponds with GET /pxe/profile (the `ListProfiles` operationId).
 func (c *Caller) ListProfiles(ctx context.Context, params *ListProfilesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -16176,7 +16245,7 @@ func (c *Caller) CreateProfile(ctx context.Context, params *CreateProfileParams,
 
 // ImportProfileWithBody Import a profile and all its templates
 //
-// Templates that are there, with the same name and body, are used; one that has only the name gets the profile's behind it. Needs the permission pxe.settings write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+// Existing templates with the same name and body are used. If only the name is in use, the profile's name is appended to it. Needs the permission pxe.settings write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -16195,7 +16264,7 @@ func (c *Caller) ImportProfileWithBody(ctx context.Context, params *ImportProfil
 
 // ImportProfile Import a profile and all its templates
 //
-// Templates that are there, with the same name and body, are used; one that has only the name gets the profile's behind it. Needs the permission pxe.settings write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+// Existing templates with the same name and body are used. If only the name is in use, the profile's name is appended to it. Needs the permission pxe.settings write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -16231,7 +16300,7 @@ func (c *Caller) DeleteProfile(ctx context.Context, profileID int64, params *Del
 
 // GetProfile View a profile
 //
-// A client sees what lists have of it. Needs the permission pxe.settings or a client read.
+// A client sees the members that lists have. Needs the permission pxe.settings or a client read.
 //
 // Corresponds with GET /pxe/profile/{profile_id} (the `GetProfile` operationId).
 func (c *Caller) GetProfile(ctx context.Context, profileID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -16324,7 +16393,7 @@ func (c *Caller) CopyProfile(ctx context.Context, profileID int64, params *CopyP
 
 // ExportProfile Export a profile and all its templates
 //
-// What is of this installation alone is left out: billing_id, access_client, the ISO, drivers and the email template. Needs the permission pxe.settings read.
+// The file lacks what belongs to this installation: billing_id, access_client, the ISO, drivers and the email template. Needs the permission pxe.settings read.
 //
 // Corresponds with GET /pxe/profile/{profile_id}/export (the `ExportProfile` operationId).
 func (c *Caller) ExportProfile(ctx context.Context, profileID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -16339,9 +16408,9 @@ func (c *Caller) ExportProfile(ctx context.Context, profileID int64, reqEditors 
 	return c.Client.Do(req)
 }
 
-// RenderProfileWithBody Render all templates of a profile for a machine
+// RenderProfileWithBody Preview a profile for a machine
 //
-// Nothing is installed. What is not sent is empty. Needs the permission pxe.installs write.
+// Renders all templates of the profile. Nothing is installed. Members that are not sent are empty. Needs the permission pxe.installs write.
 //
 // Takes any type of body and a specified content type.
 //
@@ -16358,9 +16427,9 @@ func (c *Caller) RenderProfileWithBody(ctx context.Context, profileID int64, par
 	return c.Client.Do(req)
 }
 
-// RenderProfile Render all templates of a profile for a machine
+// RenderProfile Preview a profile for a machine
 //
-// Nothing is installed. What is not sent is empty. Needs the permission pxe.installs write.
+// Renders all templates of the profile. Nothing is installed. Members that are not sent are empty. Needs the permission pxe.installs write.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -33561,16 +33630,16 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /pxe/driver (the `CreateDriver` operationId).
 	CreateDriverWithResponse(ctx context.Context, params *CreateDriverParams, body CreateDriverJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateDriverResponse, error)
 
-	// BeginDriverUploadWithResponse Begin to send a driver's file in several requests
+	// BeginDriverUploadWithResponse Start an upload of a driver's file
 	//
-	// This is tus 1.0: Upload-Length says how long the file is, and Location of the answer where it is sent to. A driver is made of it by its address as upload. Needs the permission pxe.settings write.
+	// Uploads a file in several requests by the protocol tus 1.0. Upload-Length is the size of the file. The header Location of the response is the path of the upload. Send it as the member upload of a driver. Needs the permission pxe.settings write.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /pxe/driver-upload (the `BeginDriverUpload` operationId).
 	BeginDriverUploadWithResponse(ctx context.Context, params *BeginDriverUploadParams, reqEditors ...RequestEditorFn) (*BeginDriverUploadResponse, error)
 
-	// EndDriverUploadWithResponse Forget a driver's file that has arrived, or a part of it
+	// EndDriverUploadWithResponse Delete an upload
 	//
 	// Needs the permission pxe.settings write.
 	//
@@ -33579,18 +33648,18 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with DELETE /pxe/driver-upload/{upload_id} (the `EndDriverUpload` operationId).
 	EndDriverUploadWithResponse(ctx context.Context, uploadID string, reqEditors ...RequestEditorFn) (*EndDriverUploadResponse, error)
 
-	// GetDriverUploadWithResponse View how much of a driver's file has arrived
+	// GetDriverUploadWithResponse View the progress of an upload
 	//
-	// By HEAD, as tus asks for it. Callers see what they have begun themselves. Upload-Offset says how much it is. Needs the permission pxe.settings read.
+	// tus clients send this as HEAD. The header Upload-Offset is the number of bytes received. Callers see only their own uploads. Needs the permission pxe.settings read.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /pxe/driver-upload/{upload_id} (the `GetDriverUpload` operationId).
 	GetDriverUploadWithResponse(ctx context.Context, uploadID string, reqEditors ...RequestEditorFn) (*GetDriverUploadResponse, error)
 
-	// ContinueDriverUploadWithBodyWithResponse Send the rest of a driver's file, or a part of that
+	// ContinueDriverUploadWithBodyWithResponse Continue an upload
 	//
-	// From Upload-Offset on, which is how much has arrived. What arrives stays, also where the connection breaks. Needs the permission pxe.settings write.
+	// The header Upload-Offset must be the number of bytes received so far. Received bytes are kept if the connection breaks. Needs the permission pxe.settings write.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33633,7 +33702,7 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with PATCH /pxe/driver/{driver_id} (the `UpdateDriver` operationId).
 	UpdateDriverWithResponse(ctx context.Context, driverID int64, params *UpdateDriverParams, body UpdateDriverJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateDriverResponse, error)
 
-	// GetDriverContentWithResponse Load a driver's file
+	// GetDriverContentWithResponse Download a driver's file
 	//
 	// Needs the permission pxe.settings read.
 	//
@@ -33705,7 +33774,7 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with PATCH /pxe/file/{file_server_id} (the `UpdateFileServer` operationId).
 	UpdateFileServerWithResponse(ctx context.Context, fileServerID int64, params *UpdateFileServerParams, body UpdateFileServerJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateFileServerResponse, error)
 
-	// GetFileServerSyncWithResponse View how far the children of a file server are
+	// GetFileServerSyncWithResponse View the sync of a file server's descendants
 	//
 	// Needs the permission pxe.settings read.
 	//
@@ -33714,18 +33783,18 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /pxe/file/{file_server_id}/child/sync (the `GetFileServerSync` operationId).
 	GetFileServerSyncWithResponse(ctx context.Context, fileServerID int64, reqEditors ...RequestEditorFn) (*GetFileServerSyncResponse, error)
 
-	// SyncFileServerChildrenWithBodyWithResponse Have all children of a file server, and theirs, hold what it holds
+	// SyncFileServerChildrenWithBodyWithResponse Sync the descendants of a file server with it
 	//
-	// The files of a file server without parent are first made those of the store, but for its folder local. It goes on after the answer: GET says how far it is. Asked for again while it goes on, it looks at all files once more. See docs/do/site-agent.md. Needs the permission pxe.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	// A file server without a parent is first filled from the store, except its folder local. The sync continues after the response: GET returns its progress. A request during a sync makes it compare all files once more. See docs/do/site-agent.md. Needs the permission pxe.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /pxe/file/{file_server_id}/child/sync (the `SyncFileServerChildren` operationId).
 	SyncFileServerChildrenWithBodyWithResponse(ctx context.Context, fileServerID int64, params *SyncFileServerChildrenParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SyncFileServerChildrenResponse, error)
 
-	// SyncFileServerChildrenWithResponse Have all children of a file server, and theirs, hold what it holds
+	// SyncFileServerChildrenWithResponse Sync the descendants of a file server with it
 	//
-	// The files of a file server without parent are first made those of the store, but for its folder local. It goes on after the answer: GET says how far it is. Asked for again while it goes on, it looks at all files once more. See docs/do/site-agent.md. Needs the permission pxe.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	// A file server without a parent is first filled from the store, except its folder local. The sync continues after the response: GET returns its progress. A request during a sync makes it compare all files once more. See docs/do/site-agent.md. Needs the permission pxe.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33734,7 +33803,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListInstallsWithResponse List installs
 	//
-	// A client sees its own. Answers all items, or pages of them with per_page. Needs the permission pxe.installs or a client read.
+	// A client sees its own installs. Answers all items, or pages of them with per_page. Needs the permission pxe.installs or a client read.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33770,7 +33839,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetInstallWithResponse View an install
 	//
-	// A client sees of its own what lists have. Needs the permission pxe.installs or a client read.
+	// A client sees its own installs, without variables and requests. Needs the permission pxe.installs or a client read.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33779,25 +33848,25 @@ type ClientWithResponsesInterface interface {
 
 	// CancelInstallWithResponse Cancel an install
 	//
-	// What the machine was given so far it may still run; it gets nothing more, and boots its disk from then on. Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// The machine may still run what it has already received. It gets nothing more, and boots its disk from then on. Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /pxe/install/{install_id}/cancel (the `CancelInstall` operationId).
 	CancelInstallWithResponse(ctx context.Context, installID int64, params *CancelInstallParams, reqEditors ...RequestEditorFn) (*CancelInstallResponse, error)
 
-	// RetryInstallWithBodyWithResponse Install a machine once more
+	// RetryInstallWithBodyWithResponse Retry an install
 	//
-	// Of an install that has ended: all is as it was asked for then, and the profile as it is now. The machine has to boot from the network again. Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// Starts an install that has ended again, with its original request and the present profile. The machine has to boot from the network again. Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /pxe/install/{install_id}/retry (the `RetryInstall` operationId).
 	RetryInstallWithBodyWithResponse(ctx context.Context, installID int64, params *RetryInstallParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RetryInstallResponse, error)
 
-	// RetryInstallWithResponse Install a machine once more
+	// RetryInstallWithResponse Retry an install
 	//
-	// Of an install that has ended: all is as it was asked for then, and the profile as it is now. The machine has to boot from the network again. Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// Starts an install that has ended again, with its original request and the present profile. The machine has to boot from the network again. Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33869,7 +33938,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListISOEditionsWithResponse List the editions of Windows in an ISO
 	//
-	// A client sees those that are enabled, of the ISOs of its profiles, and no keys. Answers all items, or pages of them with per_page. Needs the permission pxe.settings or a client read.
+	// A client sees the enabled editions in the ISOs of its profiles, without keys. Answers all items, or pages of them with per_page. Needs the permission pxe.settings or a client read.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33878,7 +33947,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetISOEditionWithResponse View an edition of Windows in an ISO
 	//
-	// A client sees what lists have for it. Needs the permission pxe.settings or a client read.
+	// A client sees the enabled editions in the ISOs of its profiles, without keys. Needs the permission pxe.settings or a client read.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33968,7 +34037,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListProfilesWithResponse List profiles
 	//
-	// A client sees those with access_client. Answers all items, or pages of them with per_page. Needs the permission pxe.settings or a client read.
+	// A client sees the profiles with access_client. Answers all items, or pages of them with per_page. Needs the permission pxe.settings or a client read.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33995,7 +34064,7 @@ type ClientWithResponsesInterface interface {
 
 	// ImportProfileWithBodyWithResponse Import a profile and all its templates
 	//
-	// Templates that are there, with the same name and body, are used; one that has only the name gets the profile's behind it. Needs the permission pxe.settings write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+	// Existing templates with the same name and body are used. If only the name is in use, the profile's name is appended to it. Needs the permission pxe.settings write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34004,7 +34073,7 @@ type ClientWithResponsesInterface interface {
 
 	// ImportProfileWithResponse Import a profile and all its templates
 	//
-	// Templates that are there, with the same name and body, are used; one that has only the name gets the profile's behind it. Needs the permission pxe.settings write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+	// Existing templates with the same name and body are used. If only the name is in use, the profile's name is appended to it. Needs the permission pxe.settings write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34022,7 +34091,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetProfileWithResponse View a profile
 	//
-	// A client sees what lists have of it. Needs the permission pxe.settings or a client read.
+	// A client sees the members that lists have. Needs the permission pxe.settings or a client read.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -34067,25 +34136,25 @@ type ClientWithResponsesInterface interface {
 
 	// ExportProfileWithResponse Export a profile and all its templates
 	//
-	// What is of this installation alone is left out: billing_id, access_client, the ISO, drivers and the email template. Needs the permission pxe.settings read.
+	// The file lacks what belongs to this installation: billing_id, access_client, the ISO, drivers and the email template. Needs the permission pxe.settings read.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /pxe/profile/{profile_id}/export (the `ExportProfile` operationId).
 	ExportProfileWithResponse(ctx context.Context, profileID int64, reqEditors ...RequestEditorFn) (*ExportProfileResponse, error)
 
-	// RenderProfileWithBodyWithResponse Render all templates of a profile for a machine
+	// RenderProfileWithBodyWithResponse Preview a profile for a machine
 	//
-	// Nothing is installed. What is not sent is empty. Needs the permission pxe.installs write.
+	// Renders all templates of the profile. Nothing is installed. Members that are not sent are empty. Needs the permission pxe.installs write.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /pxe/profile/{profile_id}/render (the `RenderProfile` operationId).
 	RenderProfileWithBodyWithResponse(ctx context.Context, profileID int64, params *RenderProfileParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RenderProfileResponse, error)
 
-	// RenderProfileWithResponse Render all templates of a profile for a machine
+	// RenderProfileWithResponse Preview a profile for a machine
 	//
-	// Nothing is installed. What is not sent is empty. Needs the permission pxe.installs write.
+	// Renders all templates of the profile. Nothing is installed. Members that are not sent are empty. Needs the permission pxe.installs write.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -46075,9 +46144,9 @@ func (c *ClientWithResponses) CreateDriverWithResponse(ctx context.Context, para
 	return ParseCreateDriverResponse(rsp)
 }
 
-// BeginDriverUploadWithResponse Begin to send a driver's file in several requests
+// BeginDriverUploadWithResponse Start an upload of a driver's file
 //
-// This is tus 1.0: Upload-Length says how long the file is, and Location of the answer where it is sent to. A driver is made of it by its address as upload. Needs the permission pxe.settings write.
+// Uploads a file in several requests by the protocol tus 1.0. Upload-Length is the size of the file. The header Location of the response is the path of the upload. Send it as the member upload of a driver. Needs the permission pxe.settings write.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -46090,7 +46159,7 @@ func (c *ClientWithResponses) BeginDriverUploadWithResponse(ctx context.Context,
 	return ParseBeginDriverUploadResponse(rsp)
 }
 
-// EndDriverUploadWithResponse Forget a driver's file that has arrived, or a part of it
+// EndDriverUploadWithResponse Delete an upload
 //
 // Needs the permission pxe.settings write.
 //
@@ -46105,9 +46174,9 @@ func (c *ClientWithResponses) EndDriverUploadWithResponse(ctx context.Context, u
 	return ParseEndDriverUploadResponse(rsp)
 }
 
-// GetDriverUploadWithResponse View how much of a driver's file has arrived
+// GetDriverUploadWithResponse View the progress of an upload
 //
-// By HEAD, as tus asks for it. Callers see what they have begun themselves. Upload-Offset says how much it is. Needs the permission pxe.settings read.
+// tus clients send this as HEAD. The header Upload-Offset is the number of bytes received. Callers see only their own uploads. Needs the permission pxe.settings read.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -46120,9 +46189,9 @@ func (c *ClientWithResponses) GetDriverUploadWithResponse(ctx context.Context, u
 	return ParseGetDriverUploadResponse(rsp)
 }
 
-// ContinueDriverUploadWithBodyWithResponse Send the rest of a driver's file, or a part of that
+// ContinueDriverUploadWithBodyWithResponse Continue an upload
 //
-// From Upload-Offset on, which is how much has arrived. What arrives stays, also where the connection breaks. Needs the permission pxe.settings write.
+// The header Upload-Offset must be the number of bytes received so far. Received bytes are kept if the connection breaks. Needs the permission pxe.settings write.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46195,7 +46264,7 @@ func (c *ClientWithResponses) UpdateDriverWithResponse(ctx context.Context, driv
 	return ParseUpdateDriverResponse(rsp)
 }
 
-// GetDriverContentWithResponse Load a driver's file
+// GetDriverContentWithResponse Download a driver's file
 //
 // Needs the permission pxe.settings read.
 //
@@ -46315,7 +46384,7 @@ func (c *ClientWithResponses) UpdateFileServerWithResponse(ctx context.Context, 
 	return ParseUpdateFileServerResponse(rsp)
 }
 
-// GetFileServerSyncWithResponse View how far the children of a file server are
+// GetFileServerSyncWithResponse View the sync of a file server's descendants
 //
 // Needs the permission pxe.settings read.
 //
@@ -46330,9 +46399,9 @@ func (c *ClientWithResponses) GetFileServerSyncWithResponse(ctx context.Context,
 	return ParseGetFileServerSyncResponse(rsp)
 }
 
-// SyncFileServerChildrenWithBodyWithResponse Have all children of a file server, and theirs, hold what it holds
+// SyncFileServerChildrenWithBodyWithResponse Sync the descendants of a file server with it
 //
-// The files of a file server without parent are first made those of the store, but for its folder local. It goes on after the answer: GET says how far it is. Asked for again while it goes on, it looks at all files once more. See docs/do/site-agent.md. Needs the permission pxe.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+// A file server without a parent is first filled from the store, except its folder local. The sync continues after the response: GET returns its progress. A request during a sync makes it compare all files once more. See docs/do/site-agent.md. Needs the permission pxe.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46345,9 +46414,9 @@ func (c *ClientWithResponses) SyncFileServerChildrenWithBodyWithResponse(ctx con
 	return ParseSyncFileServerChildrenResponse(rsp)
 }
 
-// SyncFileServerChildrenWithResponse Have all children of a file server, and theirs, hold what it holds
+// SyncFileServerChildrenWithResponse Sync the descendants of a file server with it
 //
-// The files of a file server without parent are first made those of the store, but for its folder local. It goes on after the answer: GET says how far it is. Asked for again while it goes on, it looks at all files once more. See docs/do/site-agent.md. Needs the permission pxe.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+// A file server without a parent is first filled from the store, except its folder local. The sync continues after the response: GET returns its progress. A request during a sync makes it compare all files once more. See docs/do/site-agent.md. Needs the permission pxe.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46362,7 +46431,7 @@ func (c *ClientWithResponses) SyncFileServerChildrenWithResponse(ctx context.Con
 
 // ListInstallsWithResponse List installs
 //
-// A client sees its own. Answers all items, or pages of them with per_page. Needs the permission pxe.installs or a client read.
+// A client sees its own installs. Answers all items, or pages of them with per_page. Needs the permission pxe.installs or a client read.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -46422,7 +46491,7 @@ func (c *ClientWithResponses) DeleteInstallWithResponse(ctx context.Context, ins
 
 // GetInstallWithResponse View an install
 //
-// A client sees of its own what lists have. Needs the permission pxe.installs or a client read.
+// A client sees its own installs, without variables and requests. Needs the permission pxe.installs or a client read.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -46437,7 +46506,7 @@ func (c *ClientWithResponses) GetInstallWithResponse(ctx context.Context, instal
 
 // CancelInstallWithResponse Cancel an install
 //
-// What the machine was given so far it may still run; it gets nothing more, and boots its disk from then on. Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// The machine may still run what it has already received. It gets nothing more, and boots its disk from then on. Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -46450,9 +46519,9 @@ func (c *ClientWithResponses) CancelInstallWithResponse(ctx context.Context, ins
 	return ParseCancelInstallResponse(rsp)
 }
 
-// RetryInstallWithBodyWithResponse Install a machine once more
+// RetryInstallWithBodyWithResponse Retry an install
 //
-// Of an install that has ended: all is as it was asked for then, and the profile as it is now. The machine has to boot from the network again. Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// Starts an install that has ended again, with its original request and the present profile. The machine has to boot from the network again. Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46465,9 +46534,9 @@ func (c *ClientWithResponses) RetryInstallWithBodyWithResponse(ctx context.Conte
 	return ParseRetryInstallResponse(rsp)
 }
 
-// RetryInstallWithResponse Install a machine once more
+// RetryInstallWithResponse Retry an install
 //
-// Of an install that has ended: all is as it was asked for then, and the profile as it is now. The machine has to boot from the network again. Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// Starts an install that has ended again, with its original request and the present profile. The machine has to boot from the network again. Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46587,7 +46656,7 @@ func (c *ClientWithResponses) UpdateISOWithResponse(ctx context.Context, isoMana
 
 // ListISOEditionsWithResponse List the editions of Windows in an ISO
 //
-// A client sees those that are enabled, of the ISOs of its profiles, and no keys. Answers all items, or pages of them with per_page. Needs the permission pxe.settings or a client read.
+// A client sees the enabled editions in the ISOs of its profiles, without keys. Answers all items, or pages of them with per_page. Needs the permission pxe.settings or a client read.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -46602,7 +46671,7 @@ func (c *ClientWithResponses) ListISOEditionsWithResponse(ctx context.Context, i
 
 // GetISOEditionWithResponse View an edition of Windows in an ISO
 //
-// A client sees what lists have for it. Needs the permission pxe.settings or a client read.
+// A client sees the enabled editions in the ISOs of its profiles, without keys. Needs the permission pxe.settings or a client read.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -46752,7 +46821,7 @@ func (c *ClientWithResponses) UpdatePreseedWithResponse(ctx context.Context, pre
 
 // ListProfilesWithResponse List profiles
 //
-// A client sees those with access_client. Answers all items, or pages of them with per_page. Needs the permission pxe.settings or a client read.
+// A client sees the profiles with access_client. Answers all items, or pages of them with per_page. Needs the permission pxe.settings or a client read.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -46797,7 +46866,7 @@ func (c *ClientWithResponses) CreateProfileWithResponse(ctx context.Context, par
 
 // ImportProfileWithBodyWithResponse Import a profile and all its templates
 //
-// Templates that are there, with the same name and body, are used; one that has only the name gets the profile's behind it. Needs the permission pxe.settings write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+// Existing templates with the same name and body are used. If only the name is in use, the profile's name is appended to it. Needs the permission pxe.settings write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46812,7 +46881,7 @@ func (c *ClientWithResponses) ImportProfileWithBodyWithResponse(ctx context.Cont
 
 // ImportProfileWithResponse Import a profile and all its templates
 //
-// Templates that are there, with the same name and body, are used; one that has only the name gets the profile's behind it. Needs the permission pxe.settings write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+// Existing templates with the same name and body are used. If only the name is in use, the profile's name is appended to it. Needs the permission pxe.settings write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46842,7 +46911,7 @@ func (c *ClientWithResponses) DeleteProfileWithResponse(ctx context.Context, pro
 
 // GetProfileWithResponse View a profile
 //
-// A client sees what lists have of it. Needs the permission pxe.settings or a client read.
+// A client sees the members that lists have. Needs the permission pxe.settings or a client read.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -46917,7 +46986,7 @@ func (c *ClientWithResponses) CopyProfileWithResponse(ctx context.Context, profi
 
 // ExportProfileWithResponse Export a profile and all its templates
 //
-// What is of this installation alone is left out: billing_id, access_client, the ISO, drivers and the email template. Needs the permission pxe.settings read.
+// The file lacks what belongs to this installation: billing_id, access_client, the ISO, drivers and the email template. Needs the permission pxe.settings read.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -46930,9 +46999,9 @@ func (c *ClientWithResponses) ExportProfileWithResponse(ctx context.Context, pro
 	return ParseExportProfileResponse(rsp)
 }
 
-// RenderProfileWithBodyWithResponse Render all templates of a profile for a machine
+// RenderProfileWithBodyWithResponse Preview a profile for a machine
 //
-// Nothing is installed. What is not sent is empty. Needs the permission pxe.installs write.
+// Renders all templates of the profile. Nothing is installed. Members that are not sent are empty. Needs the permission pxe.installs write.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46945,9 +47014,9 @@ func (c *ClientWithResponses) RenderProfileWithBodyWithResponse(ctx context.Cont
 	return ParseRenderProfileResponse(rsp)
 }
 
-// RenderProfileWithResponse Render all templates of a profile for a machine
+// RenderProfileWithResponse Preview a profile for a machine
 //
-// Nothing is installed. What is not sent is empty. Needs the permission pxe.installs write.
+// Renders all templates of the profile. Nothing is installed. Members that are not sent are empty. Needs the permission pxe.installs write.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //

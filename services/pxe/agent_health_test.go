@@ -9,11 +9,11 @@ import (
 	"github.com/ironplane/ironplane/services/pxe"
 )
 
-// How an agent is stands in its row, and what it has to say, once.
+// The health and the reports of an agent are stored once, and deleted with its server.
 func TestAgentHealth(t *testing.T) {
 	t.Parallel()
 	s := newSites(t)
-	f := s.fileServer("files", 0, asItIs)
+	f := s.fileServer("files", 0, unchanged)
 	host, port, _ := strings.Cut(strings.TrimPrefix(f.server.URL, "http://"), ":")
 	dhcp := s.Do("POST", "/pxe/dhcp", map[string]any{"name": "dhcp", "host": host, "port": port, "api_key": "a wrong one"}).Want(200).ID()
 	until := func(path string, is func(pxe.DHCPServer) bool) (got pxe.DHCPServer) {
@@ -55,7 +55,7 @@ func TestAgentHealth(t *testing.T) {
 	}
 	s.Do("DELETE", at, nil).Want(200)
 	s.Do("GET", at, nil).Want(int(problem.NotFound))
-	testkit.Eventually(t, "nothing is known of an agent without a row", func() (none bool) {
+	testkit.Eventually(t, "the health of the deleted server is deleted", func() (none bool) {
 		testkit.Execute(t, s.DB, "UPDATE site_agent SET asked_at = '-infinity'")
 		testkit.Must(t, s.DB.QueryRow(t.Context(), "SELECT NOT EXISTS (SELECT FROM site_agent WHERE kind = 'pxe/file')").Scan(&none))
 		return none

@@ -8,7 +8,7 @@ import (
 	"github.com/ironplane/ironplane/services/pxe"
 )
 
-// The double of this service, by which other services' tests go, answers what this service answers.
+// The double of this service, which other services use in tests, behaves like the service.
 func TestContract(t *testing.T) {
 	t.Parallel()
 	s, _ := neighbours.Run(t, pxe.Definition, testkit.ServiceOptions{})

@@ -12,23 +12,24 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/site"
 )
 
-// DHCPServer is the agent at a site that answers machines which ask for an address and what to boot.
+// DHCPServer is the agent at a site that gives machines an address and a boot script.
 type DHCPServer struct {
 	rest.Versioned
 	ID   int64  `json:"id" db:"id"`
 	Name string `json:"name" db:"name"`
-	HTTP HTTP   `json:"http" db:"http_"`
+	HTTP HTTP   `json:"http" db:"http_" doc:"How the agent is called."`
 
-	Health       *site.AgentHealth `json:"health,omitempty" ext:"true" doc:"of the agent, with include=health"`
-	HealthStatus string            `json:"-" db:"health"` // which lists are filtered by
+	Health       *site.AgentHealth `json:"health,omitempty" ext:"true" doc:"The agent's health. Only with include=health."`
+	HealthStatus string            `json:"-" db:"health"` // the filter of lists
 }
 
+// dhcpServerBody is the body that creates or edits a DHCP server.
 type dhcpServerBody struct {
 	Name string   `json:"name" db:"name" required:"create" example:"Frankfurt 1"`
-	HTTP httpBody `json:"http" db:"http_"`
+	HTTP httpBody `json:"http" db:"http_" doc:"How the agent is called."`
 }
 
-// Resolve checks what the tags cannot say.
+// Resolve checks what struct tags cannot express.
 func (b *dhcpServerBody) Resolve(invalid *problem.Fields) { b.HTTP.validate(invalid) }
 
 func (s *Service) dhcpServers() []rest.Route {
@@ -46,14 +47,14 @@ func (s *Service) dhcpServers() []rest.Route {
 			if before == nil {
 				return nil
 			}
-			return body.HTTP.keyAgain(&before.HTTP)
+			return body.HTTP.requireKey(&before.HTTP)
 		},
 		Delete: func(ctx context.Context, tx *pg.Tx, d *DHCPServer) error {
 			return reference.DeleteUnlessInstalls(ctx, tx, "dhcp_server", "DHCP server", "dhcp_server_id", d.ID)
 		},
 		Includes: map[string]func(context.Context, pg.Querier, *DHCPServer) error{
 			"health": func(ctx context.Context, q pg.Querier, one *DHCPServer) (err error) {
-				one.Health, err = site.Health(ctx, q, site.DHCPServer, one.ID)
+				one.Health, err = site.LoadHealth(ctx, q, site.DHCPServer, one.ID)
 				return err
 			},
 		},

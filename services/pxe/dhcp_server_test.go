@@ -15,12 +15,12 @@ func TestDHCPServer(t *testing.T) {
 	t.Parallel()
 	c, _, _ := newClient(t)
 
-	made := testkit.Decode[pxe.DHCPServer](
+	created := testkit.Decode[pxe.DHCPServer](
 		c.Do("POST", "/pxe/dhcp", `{"name": "fra1", "http": {"host": "dhcp.fra1.example.net", "port": 8443, "use_https": true, "api_key": "hunter2"}}`).
 			Want(200),
 	)
-	if made.Name != "fra1" || made.HTTP.Host != "dhcp.fra1.example.net" || *made.HTTP.Port != 8443 || !made.HTTP.UseHTTPS {
-		t.Fatalf("got %+v, want fra1 at dhcp.fra1.example.net:8443 with HTTPS", made)
+	if created.Name != "fra1" || created.HTTP.Host != "dhcp.fra1.example.net" || *created.HTTP.Port != 8443 || !created.HTTP.UseHTTPS {
+		t.Fatalf("got %+v, want fra1 at dhcp.fra1.example.net:8443 with HTTPS", created)
 	}
 	flat := c.Do("POST", "/pxe/dhcp", `{"name": "ber1", "host": "2001:db8::7", "port": 80, "use_https": false, "api_key": "hunter2"}`).
 		Want(200).
@@ -39,11 +39,11 @@ func TestDHCPServer(t *testing.T) {
 	c.Do("POST", "/pxe/dhcp", `{"name": "x", "http": {"host": "x", "port": 65536, "api_key": "a\nb"}, "use_https": 2}`).
 		WantErrors("/http/api_key", "invalid", "/http/port", "out_of_range", "/use_https", "type")
 
-	// A key that is kept is not sent elsewhere.
+	// A stored key is not sent to another address.
 	for _, elsewhere := range []string{`{"host": "evil.example.net"}`, `{"http": {"port": null}}`, `{"port": 8444}`, `{"use_https": false}`, `{"host": "evil.example.net", "api_key": ""}`} {
 		c.Do("PATCH", "/pxe/dhcp/1", elsewhere).WantErrors("/http/api_key", "required")
 	}
-	c.Do("PATCH", "/pxe/dhcp/3", `{"host": "10.0.0.8", "port": 80}`).Want(200) // which has none
+	c.Do("PATCH", "/pxe/dhcp/3", `{"host": "10.0.0.8", "port": 80}`).Want(200) // a server without a key
 	c.Do("PATCH", "/pxe/dhcp/3", `{"host": "10.0.0.7", "port": null}`).Want(200)
 	c.Do("PATCH", "/pxe/dhcp/2", `{"port": 81, "api_key": null}`).Want(200)
 	edited := testkit.Decode[pxe.DHCPServer](c.Do("PATCH", "/pxe/dhcp/1", `{"http": {"port": null, "api_key": "hunter3"}}`).Want(200))
@@ -59,7 +59,7 @@ func TestDHCPServer(t *testing.T) {
 	}
 }
 
-// An API key is kept sealed for its row, and no answer and no record shows it.
+// An API key is sealed for its row, and no response and no record contains it.
 func TestDHCPServerAPIKey(t *testing.T) {
 	t.Parallel()
 	c, db, box := newClient(t)
@@ -80,8 +80,8 @@ func TestDHCPServerAPIKey(t *testing.T) {
 	}
 	edit := func(body string) {
 		t.Helper()
-		if answer := c.Do("PATCH", "/pxe/dhcp/1", body).Want(200); strings.Contains(answer.Text, "api_key") {
-			t.Errorf("got %s, want an answer without api_key", answer.Text)
+		if response := c.Do("PATCH", "/pxe/dhcp/1", body).Want(200); strings.Contains(response.Text, "api_key") {
+			t.Errorf("got %s, want an answer without api_key", response.Text)
 		}
 	}
 	recorded := func(before, after bool) {
@@ -139,7 +139,7 @@ func TestDHCPServerAPIKey(t *testing.T) {
 	}
 }
 
-// dump is all rows of all tables as text.
+// dump returns all rows of some tables as text.
 func dump(t *testing.T, db *pg.DB) string {
 	t.Helper()
 	var all strings.Builder

@@ -6,19 +6,19 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest"
 )
 
-// Discovery is a machine that asked to boot, and that nobody named.
+// Discovery is a machine that asked to boot but has no install.
 type Discovery struct {
 	rest.Versioned
 	ID          int64             `json:"id" db:"id"`
-	Name        string            `json:"name" db:"name" doc:"the MAC address that it asked with"`
-	Address     string            `json:"address" db:"address" doc:"which it had then"`
-	Facts       map[string]string `json:"facts" db:"facts" doc:"what it said of itself, such as uuid, serial, manufacturer, product, firmware and its other MAC addresses"`
-	DHCPServer  *rest.Ref         `json:"dhcp_server,omitempty" db:"dhcp_server_" doc:"whose agent it asked; left out once that is deleted"`
-	FirstSeenAt rest.Timestamp    `json:"first_seen_at" db:"first_seen_at"`
-	SeenAt      rest.Timestamp    `json:"seen_at" db:"seen_at"`
+	Name        string            `json:"name" db:"name" doc:"The MAC address of the machine."`
+	Address     string            `json:"address" db:"address" doc:"The IP address that the machine had when it was last seen."`
+	Facts       map[string]string `json:"facts" db:"facts" doc:"What the machine reported about itself, such as uuid, serial, manufacturer, product, firmware and further MAC addresses."`
+	DHCPServer  *rest.Ref         `json:"dhcp_server,omitempty" db:"dhcp_server_" doc:"The DHCP server that the machine asked. Left out after its deletion."`
+	FirstSeenAt rest.Timestamp    `json:"first_seen_at" db:"first_seen_at" doc:"When the machine was first seen."`
+	SeenAt      rest.Timestamp    `json:"seen_at" db:"seen_at" doc:"When the machine was last seen."`
 }
 
-// discoveryBody is nothing that anybody sends.
+// discoveryBody names the column of a discovery. No operation takes it as a body.
 type discoveryBody struct {
 	Name string `db:"name"`
 }

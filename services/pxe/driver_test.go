@@ -16,7 +16,7 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/media"
 )
 
-// sendDriver sends a driver as browsers do.
+// sendDriver sends a driver as multipart/form-data, like a browser.
 func sendDriver(t *testing.T, c *testkit.Client, method, path, name string, content []byte, headers ...string) *testkit.Response {
 	t.Helper()
 	var body bytes.Buffer
@@ -63,10 +63,10 @@ func TestDriver(t *testing.T) {
 	c.Do("GET", at+"/content", nil, "If-None-Match", whole.Header.Get("ETag")).Want(304)
 	c.Do("GET", "/pxe/driver/999/content", nil).Want(404)
 
-	// The same content is no change, another one is.
+	// The same content is no change, other content is.
 	seen := c.Do("GET", at, nil).Want(200).Header.Get("ETag")
-	if again := sendDriver(t, c, "PATCH", at, "", content).Want(200); again.Header.Get("ETag") != seen {
-		t.Errorf("got the ETag %s after the same file was sent again, want %s", again.Header.Get("ETag"), seen)
+	if repeated := sendDriver(t, c, "PATCH", at, "", content).Want(200); repeated.Header.Get("ETag") != seen {
+		t.Errorf("got the ETag %s after the same file was sent again, want %s", repeated.Header.Get("ETag"), seen)
 	}
 	c.Do("PATCH", at, `{"driver": "`+base64.StdEncoding.EncodeToString([]byte("new"))+`"}`, "If-Match", seen).Want(200)
 	if text := c.Do("GET", at+"/content", nil).Want(200).Text; text != "new" {
@@ -76,7 +76,7 @@ func TestDriver(t *testing.T) {
 	c.Do("PATCH", at, `{"name": "virtio"}`).Want(200)
 
 	second := c.Do("POST", "/pxe/driver", `{"driver": "aXk=", "name": "second"}`).Want(200).ID()
-	for body, wrong := range map[string][]string{
+	for body, want := range map[string][]string{
 		`{}`:                                   {"/driver", "required", "/name", "required"},
 		`{"name": "x", "driver": ""}`:          {"/driver", "required"},
 		`{"name": "x", "driver": 7}`:           {"/driver", "type"},
@@ -84,7 +84,7 @@ func TestDriver(t *testing.T) {
 		`{"name": "x", "driver": "?"}`:         {"/driver", "invalid"},
 		`{"name": "second", "driver": "aQ=="}`: {"/name", "taken"},
 	} {
-		c.Do("POST", "/pxe/driver", body).WantErrors(wrong...)
+		c.Do("POST", "/pxe/driver", body).WantErrors(want...)
 	}
 	sendDriver(t, c, "POST", "/pxe/driver", "", []byte("x")).WantErrors("/name", "required")
 	sendDriver(t, c, "POST", "/pxe/driver", "x", []byte{}).WantErrors("/driver", "required")
@@ -93,8 +93,8 @@ func TestDriver(t *testing.T) {
 		t.Errorf("got %d drivers, want 2", n)
 	}
 
-	// Who names one keeps it there.
-	boot := made(t, c, "/pxe/boot-script", `{"name": "boot"}`)
+	// A driver that a profile uses cannot be deleted.
+	boot := createItem(t, c, "/pxe/boot-script", `{"name": "boot"}`)
 	profile := c.Do("POST", "/pxe/profile", fmt.Sprintf(`{"name": "Windows", "boot_script": %d, "drivers": [{"id": %d}, "%d"]}`, boot, second, driver.ID)).
 		Want(200)
 	if want := fmt.Sprintf(
@@ -126,7 +126,7 @@ func TestDriver(t *testing.T) {
 	}
 }
 
-// An upload that is cut off leaves nothing.
+// An upload that breaks off leaves nothing in the store.
 func TestDriverCutOff(t *testing.T) {
 	t.Parallel()
 	c, db, _ := newClient(t)

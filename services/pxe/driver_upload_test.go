@@ -17,7 +17,7 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/media"
 )
 
-// tus speaks tus.
+// tus sends a request of the protocol tus.
 func tus(c *testkit.Client, method, path string, body any, headers ...string) *testkit.Response {
 	return c.Do(
 		method,
@@ -26,18 +26,18 @@ func tus(c *testkit.Client, method, path string, body any, headers ...string) *t
 		append([]string{"Tus-Resumable", "1.0.0", "Content-Type", "application/offset+octet-stream"}, headers...)...)
 }
 
-// offset asks how much has arrived.
+// offset returns how many bytes of an upload have arrived.
 func offset(t *testing.T, c *testkit.Client, path string) int {
 	t.Helper()
-	answer := tus(c, "GET", path, nil).Want(204)
-	n, err := strconv.Atoi(answer.Header.Get("Upload-Offset"))
-	if err != nil || answer.Header.Get("Cache-Control") != "no-store" || answer.Header.Get("Tus-Resumable") != "1.0.0" {
-		t.Fatalf("got the headers %v, want an Upload-Offset, no-store and tus 1.0.0", answer.Header)
+	response := tus(c, "GET", path, nil).Want(204)
+	n, err := strconv.Atoi(response.Header.Get("Upload-Offset"))
+	if err != nil || response.Header.Get("Cache-Control") != "no-store" || response.Header.Get("Tus-Resumable") != "1.0.0" {
+		t.Fatalf("got the headers %v, want an Upload-Offset, no-store and tus 1.0.0", response.Header)
 	}
 	return n
 }
 
-// A driver is sent in several requests, also where one of them is cut off, and is then what a body names.
+// A file is uploaded in several requests, and one of them breaks off. Then a driver is created from it.
 func TestDriverUpload(t *testing.T) {
 	t.Parallel()
 	c, db, _ := newClient(t)
@@ -60,14 +60,14 @@ func TestDriverUpload(t *testing.T) {
 	if n := offset(t, c, at); n != 0 {
 		t.Errorf("got offset %d of a new upload, want 0", n)
 	}
-	if answer := tus(
+	if response := tus(
 		c,
 		"GET",
 		at,
 		nil,
-	); answer.Header.Get("Upload-Length") != strconv.Itoa(len(content)) ||
-		answer.Header.Get("Upload-Metadata") != "filename dmlydGlvLnppcA==,is_public" {
-		t.Errorf("got the headers %v, want length %d and the metadata of the upload", answer.Header, len(content))
+	); response.Header.Get("Upload-Length") != strconv.Itoa(len(content)) ||
+		response.Header.Get("Upload-Metadata") != "filename dmlydGlvLnppcA==,is_public" {
+		t.Errorf("got the headers %v, want length %d and the metadata of the upload", response.Header, len(content))
 	}
 	c.Do("POST", "/pxe/driver", map[string]any{"name": "virtio", "upload": at}).WantErrors("/upload", "incomplete")
 
@@ -104,21 +104,21 @@ func TestDriverUpload(t *testing.T) {
 		"x",
 		"Upload-Offset",
 		"0",
-	).WantDetail(problem.Conflict, fmt.Sprintf("%d bytes have arrived, so that it does not go on at 0.", arrived))
+	).WantDetail(problem.Conflict, fmt.Sprintf("Upload-Offset is 0, but must be %d: that many bytes have arrived.", arrived))
 	half := (arrived + len(content)) / 2
-	if answer := tus(
+	if response := tus(
 		c,
 		"PATCH",
 		at,
 		string(content[arrived:half]),
 		"Upload-Offset",
 		strconv.Itoa(arrived),
-	).Want(204); answer.Header.Get(
+	).Want(204); response.Header.Get(
 		"Upload-Offset",
 	) != strconv.Itoa(
 		half,
 	) {
-		t.Errorf("got the headers %v after a part, want offset %d", answer.Header, half)
+		t.Errorf("got the headers %v after a part, want offset %d", response.Header, half)
 	}
 	tus(c, "PATCH", at, string(content[half:])+"x", "Upload-Offset", strconv.Itoa(half)).Want(413)
 	tus(c, "PATCH", at, string(content[half:]), "Upload-Offset", strconv.Itoa(half)).Want(204)
@@ -144,18 +144,18 @@ func TestDriverUpload(t *testing.T) {
 	c.Do("POST", "/pxe/driver", map[string]any{"name": "virtio", "upload": "nothing"}).WantErrors("/upload", "not_found")
 	c.Do("POST", "/pxe/driver", map[string]any{"name": "virtio", "upload": 7}).Want(422)
 	body := map[string]any{"name": "virtio", "upload": c.URL + at}
-	made := c.Do("POST", "/pxe/driver", body, "Idempotency-Key", "one").Want(200)
-	driver := testkit.Decode[media.PXEDriver](made)
+	created := c.Do("POST", "/pxe/driver", body, "Idempotency-Key", "one").Want(200)
+	driver := testkit.Decode[media.PXEDriver](created)
 	if driver.SHA256 != fmt.Sprintf("%x", sha256.Sum256(content)) || driver.Size != int64(len(content)) {
-		t.Errorf("got %s, want the size %d and the SHA-256 of the upload", made.Text, len(content))
+		t.Errorf("got %s, want the size %d and the SHA-256 of the upload", created.Text, len(content))
 	}
-	if again := c.Do("POST", "/pxe/driver", body, "Idempotency-Key", "one").Want(200); again.Text != made.Text {
-		t.Errorf("got %s for the repeated request, want %s", again.Text, made.Text)
+	if repeated := c.Do("POST", "/pxe/driver", body, "Idempotency-Key", "one").Want(200); repeated.Text != created.Text {
+		t.Errorf("got %s for the repeated request, want %s", repeated.Text, created.Text)
 	}
 	if text := c.Do("GET", fmt.Sprintf("/pxe/driver/%d/content", driver.ID), nil).Want(200).Text; text != string(content) {
 		t.Errorf("got %d bytes that differ, want the %d bytes of the upload", len(text), len(content))
 	}
-	// A driver's file is replaced in the same way, and stays where its upload is forgotten.
+	// A driver's file is replaced in the same way, and outlives its upload.
 	next := tus(c, "POST", "/pxe/driver-upload", nil, "Upload-Length", "3").Want(201).Header.Get("Location")
 	tus(c, "PATCH", next, "new", "Upload-Offset", "0").Want(204)
 	c.Do("PATCH", fmt.Sprintf("/pxe/driver/%d", driver.ID), map[string]any{"upload": next, "driver": ""}).Want(200)
@@ -164,7 +164,7 @@ func TestDriverUpload(t *testing.T) {
 	if text := c.Do("GET", fmt.Sprintf("/pxe/driver/%d/content", driver.ID), nil).Want(200).Text; text != "new" {
 		t.Errorf("got the content %q, want new", text)
 	}
-	// What is ended leaves nothing.
+	// A deleted upload leaves nothing in the store.
 	ended := tus(c, "POST", "/pxe/driver-upload", nil, "Upload-Length", "3").Want(201).Header.Get("Location")
 	tus(c, "PATCH", ended, "ne", "Upload-Offset", "0").Want(204)
 	tus(c, "DELETE", ended, nil).Want(204)
@@ -174,7 +174,7 @@ func TestDriverUpload(t *testing.T) {
 	}
 }
 
-// What is no tus, or too much, is refused, and others see nothing of an upload.
+// Invalid and oversized uploads are refused, callers do not see the uploads of others, and expired uploads are deleted.
 func TestDriverUploadRefused(t *testing.T) {
 	t.Parallel()
 	c, db, box := newClient(t)
@@ -185,10 +185,10 @@ func TestDriverUploadRefused(t *testing.T) {
 	}
 	tus(c, "POST", "/pxe/driver-upload", nil, "Upload-Length", strconv.Itoa(512<<20+1)).Want(413)
 	for _, version := range []string{"", "0.2.2"} {
-		if answer := c.Do("POST", "/pxe/driver-upload", nil, "Upload-Length", "1", "Tus-Resumable", version).
-			Want(412); answer.Header.Get("Tus-Version") != "1.0.0" ||
-			answer.Header.Get("Tus-Max-Size") != strconv.Itoa(512<<20) {
-			t.Errorf("got the headers %v, want tus 1.0.0 with at most %d bytes", answer.Header, 512<<20)
+		if response := c.Do("POST", "/pxe/driver-upload", nil, "Upload-Length", "1", "Tus-Resumable", version).
+			Want(412); response.Header.Get("Tus-Version") != "1.0.0" ||
+			response.Header.Get("Tus-Max-Size") != strconv.Itoa(512<<20) {
+			t.Errorf("got the headers %v, want tus 1.0.0 with at most %d bytes", response.Header, 512<<20)
 		}
 	}
 	at := tus(c, "POST", "/pxe/driver-upload", nil, "Upload-Length", "3").Want(201).Header.Get("Location")
@@ -196,26 +196,26 @@ func TestDriverUploadRefused(t *testing.T) {
 	c.Do("PATCH", at, "new", "Tus-Resumable", "1.0.0", "Upload-Offset", "0", "Content-Type", "application/octet-stream").Want(415)
 	other := testkit.AdminWith(principal.All)
 	other.Owner.ID, other.KeyID = 2, 2
-	theirs := testkit.NewClient(t, testkit.As(handler(t, db, box), other))
-	tus(theirs, "GET", at, nil).Want(404)
-	tus(theirs, "PATCH", at, "new", "Upload-Offset", "0").Want(404)
-	tus(theirs, "DELETE", at, nil).Want(404)
+	otherClient := testkit.NewClient(t, testkit.As(handler(t, db, box), other))
+	tus(otherClient, "GET", at, nil).Want(404)
+	tus(otherClient, "PATCH", at, "new", "Upload-Offset", "0").Want(404)
+	tus(otherClient, "DELETE", at, nil).Want(404)
 	tus(c, "PATCH", at, "new", "Upload-Offset", "0").Want(204)
-	theirs.Do("POST", "/pxe/driver", map[string]any{"name": "theirs", "upload": at}).WantErrors("/upload", "not_found")
+	otherClient.Do("POST", "/pxe/driver", map[string]any{"name": "theirs", "upload": at}).WantErrors("/upload", "not_found")
 	for range 19 {
 		tus(c, "POST", "/pxe/driver-upload", nil, "Upload-Length", "3").Want(201)
 	}
 	tus(c, "POST", "/pxe/driver-upload", nil, "Upload-Length", "3").Want(409)
-	tus(theirs, "POST", "/pxe/driver-upload", nil, "Upload-Length", "3").Want(201)
+	tus(otherClient, "POST", "/pxe/driver-upload", nil, "Upload-Length", "3").Want(201)
 	c.Do("POST", "/pxe/driver", map[string]any{"name": "new", "upload": at}).Want(200)
 	expiring := tus(c, "POST", "/pxe/driver-upload", nil, "Upload-Length", "3").Want(201).Header.Get("Location")
 
-	// What expired is gone, with what had arrived of it.
+	// An expired upload is deleted with its file.
 	tus(c, "PATCH", expiring, "ne", "Upload-Offset", "0").Want(204)
 	testkit.Execute(t, db, "UPDATE driver_upload SET expires_at = now()")
 	testkit.Execute(t, db, "UPDATE stored_file SET expires_at = now() WHERE path IS NULL")
 	tus(c, "GET", expiring, nil).Want(404)
-	if err := of(t, db, box).Sweep(t.Context()); err != nil {
+	if err := newService(t, db, box).Sweep(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	var uploads, files int

@@ -20,56 +20,59 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/site"
 )
 
-// FileServer is the agent at a site that has the files which installations read.
+// FileServer is the agent at a site that holds the files for installations.
 type FileServer struct {
 	rest.Versioned
 	ID                   int64     `json:"id" db:"id"`
 	Name                 string    `json:"name" db:"name"`
-	InstallMaxConcurrent int32     `json:"install_max_concurrent" db:"install_max_concurrent" doc:"how many installations read from it at a time"`
-	Group                *rest.Ref `json:"group,omitempty" db:"group_" doc:"the site's IP group; left out once that is deleted"`
-	Parent               *rest.Ref `json:"parent,omitempty" db:"parent_" doc:"the file server whose files it has, too"`
-	HTTP                 HTTP      `json:"http" db:"http_"`
-	SSH                  SSH       `json:"ssh" db:"ssh_"`
+	InstallMaxConcurrent int32     `json:"install_max_concurrent" db:"install_max_concurrent" doc:"How many installs the file server serves at a time."`
+	Group                *rest.Ref `json:"group,omitempty" db:"group_" doc:"The IP group of the site. Left out after its deletion."`
+	Parent               *rest.Ref `json:"parent,omitempty" db:"parent_" doc:"The file server that this one gets its files from. Left out if it gets them from the store."`
+	HTTP                 HTTP      `json:"http" db:"http_" doc:"How the agent is called."`
+	SSH                  SSH       `json:"ssh" db:"ssh_" doc:"How files are transferred by SFTP."`
 
-	Health       *site.AgentHealth `json:"health,omitempty" ext:"true" doc:"of the agent, with include=health"`
-	HealthStatus string            `json:"-" db:"health"` // which lists are filtered by
+	Health       *site.AgentHealth `json:"health,omitempty" ext:"true" doc:"The agent's health. Only with include=health."`
+	HealthStatus string            `json:"-" db:"health"` // the filter of lists
 }
 
-// SSH is how files get to a file server.
+// SSH is how files are transferred to a file server by SFTP.
 type SSH struct {
-	Port      int32  `json:"port" db:"port"`
-	PublicKey string `json:"public_key" db:"public_key"`
-	UseSFTP   bool   `json:"use_sftp" db:"use_sftp" ext:"true" doc:"whether the contents of files go this way, and not by HTTP"`
+	Port      int32  `json:"port" db:"port" doc:"The TCP port of SFTP."`
+	PublicKey string `json:"public_key" db:"public_key" doc:"The public host key."`
+	UseSFTP   bool   `json:"use_sftp" db:"use_sftp" ext:"true" doc:"Whether file contents are transferred by SFTP instead of HTTP."`
 }
 
+// fileServerBody is the body that creates or edits a file server.
 type fileServerBody struct {
 	Name                 string         `json:"name" db:"name" required:"create" example:"fra1-files1"`
-	InstallMaxConcurrent int32          `json:"install_max_concurrent" db:"install_max_concurrent" required:"create" min:"1" max:"10000" example:"20" doc:"how many installations read from it at a time"`
-	Group                *rest.RefID    `json:"group_id" db:"group_id" alias:"group" required:"create" example:"1" doc:"the site's IP group: one of /group"`
-	Parent               *rest.RefID    `json:"parent_id" db:"parent_id" alias:"parent" doc:"the file server whose files it has, too: one of /pxe/file, and none below itself"`
-	HTTP                 fileServerHTTP `json:"http" db:"http_"`
-	SSH                  sshBody        `json:"ssh" db:"ssh_"`
+	InstallMaxConcurrent int32          `json:"install_max_concurrent" db:"install_max_concurrent" required:"create" min:"1" max:"10000" example:"20" doc:"How many installs the file server serves at a time."`
+	Group                *rest.RefID    `json:"group_id" db:"group_id" alias:"group" required:"create" example:"1" doc:"The id of the site's IP group, one of /group."`
+	Parent               *rest.RefID    `json:"parent_id" db:"parent_id" alias:"parent" doc:"The id of the file server that this one gets its files from, one of /pxe/file. It cannot be a descendant of this one."`
+	HTTP                 fileServerHTTP `json:"http" db:"http_" doc:"How the agent is called."`
+	SSH                  sshBody        `json:"ssh" db:"ssh_" doc:"How files are transferred by SFTP."`
 }
 
-// fileServerHTTP is an httpBody of which more is required.
+// fileServerHTTP has the fields of httpBody, but requires the port and the API key, too. The two types can be converted
+// into each other.
 type fileServerHTTP struct {
-	Host     string         `json:"host" db:"host" alias:"host" required:"create" example:"files.fra1.example.net" doc:"a name or an address"`
-	Port     *int32         `json:"port" db:"port" alias:"port" required:"create" min:"1" max:"65535" example:"8443"`
-	UseHTTPS bool           `json:"use_https" db:"use_https" alias:"use_https" example:"true"`
-	APIKey   *secret.String `json:"api_key" db:"api_key" alias:"api_key" required:"create" example:"what the agent asks of its callers" doc:"kept sealed and never shown; on edit, empty: unchanged"`
+	Host     string         `json:"host" db:"host" alias:"host" required:"create" example:"files.fra1.example.net" doc:"The host name or address, without a scheme or port."`
+	Port     *int32         `json:"port" db:"port" alias:"port" required:"create" min:"1" max:"65535" example:"8443" doc:"The TCP port."`
+	UseHTTPS bool           `json:"use_https" db:"use_https" alias:"use_https" example:"true" doc:"Whether to call the agent by HTTPS."`
+	APIKey   *secret.String `json:"api_key" db:"api_key" alias:"api_key" required:"create" example:"what the agent asks of its callers" doc:"The API key for calls to the agent, and the password of SFTP. It is stored encrypted and never shown. An empty value in an edit keeps the stored key."`
 
-	Fingerprint *string `json:"fingerprint" db:"fingerprint" alias:"fingerprint" ext:"true" example:"b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9" doc:"the SHA-256 of the agent's certificate, as site-agent fingerprint prints it, where no public authority vouches for that"`
+	Fingerprint *string `json:"fingerprint" db:"fingerprint" alias:"fingerprint" ext:"true" example:"b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9" doc:"The SHA-256 fingerprint of the agent's certificate, as printed by site-agent fingerprint. Needed if no public authority has issued it."`
 }
 
+// sshBody is the part of a body about SFTP.
 type sshBody struct {
-	Port      int32  `json:"port" db:"port" min:"1" max:"65535" example:"22" doc:"22 where it is not sent"`
-	PublicKey string `json:"public_key" db:"public_key" alias:"public_key" required:"create" max:"16384" example:"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG fra1-files1" doc:"of the host, as in a known_hosts or authorized_keys file: type, key and comment"`
-	UseSFTP   bool   `json:"use_sftp" db:"use_sftp" alias:"use_sftp" ext:"true" example:"false" doc:"true: the contents of files get there, and from there to its children, by SFTP at this port; nothing is sent to a host that has another key"`
+	Port      int32  `json:"port" db:"port" min:"1" max:"65535" example:"22" doc:"The TCP port of SFTP. The default is 22."`
+	PublicKey string `json:"public_key" db:"public_key" alias:"public_key" required:"create" max:"16384" example:"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG fra1-files1" doc:"The public host key as in an authorized_keys file: type, key and comment."`
+	UseSFTP   bool   `json:"use_sftp" db:"use_sftp" alias:"use_sftp" ext:"true" example:"false" doc:"Whether file contents are transferred by SFTP, to this file server and from it to its children. Nothing is sent to a host with another key."`
 }
 
 const sshPort = 22
 
-// Resolve checks what the tags cannot say, and writes the key in its one form.
+// Resolve checks what struct tags cannot express, and rewrites the public key in its canonical form.
 func (b *fileServerBody) Resolve(invalid *problem.Fields) {
 	(*httpBody)(&b.HTTP).validate(invalid)
 	if b.SSH.Port == 0 {
@@ -80,7 +83,7 @@ func (b *fileServerBody) Resolve(invalid *problem.Fields) {
 	}
 	key, comment, options, rest, err := ssh.ParseAuthorizedKey([]byte(b.SSH.PublicKey))
 	if err != nil || len(options) > 0 || len(bytes.TrimSpace(rest)) > 0 {
-		invalid.Add("/ssh/public_key", "invalid", "must be one public key of SSH, without options, such as ssh-ed25519 AAAA… and a comment")
+		invalid.Add("/ssh/public_key", "invalid", "must be one SSH public key without options, such as: ssh-ed25519 AAAA… comment")
 		return
 	}
 	b.SSH.PublicKey = string(bytes.TrimSpace(ssh.MarshalAuthorizedKey(key)))
@@ -105,7 +108,7 @@ func (s *Service) fileServers() []rest.Route {
 		Delete:      deleteFileServer,
 		Includes: map[string]func(context.Context, pg.Querier, *FileServer) error{
 			"health": func(ctx context.Context, q pg.Querier, one *FileServer) (err error) {
-				one.Health, err = site.Health(ctx, q, site.FileServer, one.ID)
+				one.Health, err = site.LoadHealth(ctx, q, site.FileServer, one.ID)
 				return err
 			},
 		},
@@ -114,19 +117,22 @@ func (s *Service) fileServers() []rest.Route {
 	}.Routes()
 }
 
-// lockFileServers lets those who write file servers go one after the other: whom one of them is below stays as it was looked at.
+// lockFileServers makes transactions that write file servers run one after the other. So the check for cycles stays
+// valid until the commit.
 func lockFileServers(ctx context.Context, tx *pg.Tx, _ ...*fileServerBody) error {
 	return tx.Lock(ctx, "file servers", 0)
 }
 
+// checkFileServer refuses a move without the API key and a parent that would make a cycle. It holds a new IP group until
+// the commit, so that the group is not deleted meanwhile.
 func (s *Service) checkFileServer(ctx context.Context, tx *pg.Tx, id int64, before, b *fileServerBody) error {
 	if before == nil {
 		before = &fileServerBody{}
-	} else if err := (*httpBody)(&b.HTTP).keyAgain((*httpBody)(&before.HTTP)); err != nil {
+	} else if err := (*httpBody)(&b.HTTP).requireKey((*httpBody)(&before.HTTP)); err != nil {
 		return err
 	} else if err := remote.KeyAgain(
 		b.SSH.UseSFTP && b.SSH != before.SSH, b.HTTP.APIKey, "/http/api_key",
-	); err != nil { // which is the password
+	); err != nil { // the API key is the password of SFTP
 		return err
 	}
 	if b.Parent != nil && id != 0 {
@@ -138,16 +144,17 @@ func (s *Service) checkFileServer(ctx context.Context, tx *pg.Tx, id int64, befo
 			return fmt.Errorf("look for a cycle: %w", err)
 		}
 		if below {
-			return problem.Member("/parent_id", "cycle", "is file server %d itself, or below it", id)
+			return problem.Member("/parent_id", "cycle", "cannot be file server %d itself or one of its descendants", id)
 		}
 	}
-	if b.Group == nil || before.Group != nil && *before.Group == *b.Group { // one that stays may be about to be cleared
+	if b.Group == nil || before.Group != nil && *before.Group == *b.Group { // an unchanged group may be about to be cleared
 		return nil
 	}
 	return s.groups.Hold(ctx, tx, int64(*b.Group), "/group_id")
 }
 
-// deleteFileServer names what is in the way. Nothing comes into the way in between: see lockFileServers.
+// deleteFileServer deletes a file server, unless it has children or unfinished installs. lockFileServers keeps new
+// children out until the commit.
 func deleteFileServer(ctx context.Context, tx *pg.Tx, f *FileServer) error {
 	var child rest.Ref
 	var more int64
@@ -155,18 +162,31 @@ func deleteFileServer(ctx context.Context, tx *pg.Tx, f *FileServer) error {
 		Scan(&child.ID, &child.Name, &more)
 	switch {
 	case err == nil && more == 0:
-		return problem.New(problem.Conflict, "File server %d is the parent of file server %d (%s).", f.ID, child.ID, child.Name)
+		return problem.New(
+			problem.Conflict,
+			"File server %d is the parent of file server %d (%s). Move or delete its children first.",
+			f.ID,
+			child.ID,
+			child.Name,
+		)
 	case err == nil:
-		return problem.New(problem.Conflict, "File server %d is the parent of file server %d (%s) and %d more.", f.ID, child.ID, child.Name, more)
+		return problem.New(
+			problem.Conflict,
+			"File server %d is the parent of file server %d (%s) and %d more. Move or delete its children first.",
+			f.ID,
+			child.ID,
+			child.Name,
+			more,
+		)
 	case !errors.Is(err, pgx.ErrNoRows):
 		return fmt.Errorf("look for children: %w", err)
 	}
 	return reference.DeleteUnlessInstalls(ctx, tx, "file_server", "File server", "file_server_id", f.ID)
 }
 
-// clearGroup takes an IP group that is gone from the file servers of its site.
+// clearGroup removes a deleted IP group from the file servers of its site.
 func clearGroup(ctx context.Context, tx *pg.Tx, id int64, name string) error {
-	return reference.Clear(
+	return reference.ClearReferences(
 		ctx,
 		tx,
 		"file_server",

@@ -25,11 +25,13 @@ func TestFileServer(t *testing.T) {
 	// The documented required names are the last parts of the nested ones.
 	const flat = `{"name": "fra2", "install_max_concurrent": "5", "group": {"id": 2}, "parent": 1, "host": "2001:db8::7", "port": "80", "api_key": "hunter2", "public_key": "` + hostKey + `"}`
 	want = `{"id":2,"name":"fra2","install_max_concurrent":5,"group":{"id":2,"name":"Group 2"},"parent":{"id":1,"name":"fra1"},"http":{"host":"2001:db8::7","port":80,"use_https":false},"ssh":{"port":22,"public_key":"` + hostKey + `","use_sftp":false}}` + "\n"
-	made := c.Do("POST", "/pxe/file", flat).Want(200)
-	if made.Text != want {
-		t.Errorf("got %s, want %s", made.Text, want)
+	created := c.Do("POST", "/pxe/file", flat).Want(200)
+	if created.Text != want {
+		t.Errorf("got %s, want %s", created.Text, want)
 	}
-	if back := c.Do("PATCH", "/pxe/file/2", made.Text).Want(200); back.Text != want || back.Header.Get("ETag") != made.Header.Get("ETag") {
+	if back := c.Do("PATCH", "/pxe/file/2", created.Text).
+		Want(200); back.Text != want ||
+		back.Header.Get("ETag") != created.Header.Get("ETag") {
 		t.Errorf("got %s with the ETag %s, want the file server unchanged: %s", back.Text, back.Header.Get("ETag"), want)
 	}
 
@@ -46,7 +48,7 @@ func TestFileServer(t *testing.T) {
 	}
 	c.Do("PATCH", "/pxe/file/1", `{"ssh": {"port": null}}`).Want(200)
 
-	// A key that is kept is not sent elsewhere.
+	// A stored key is not sent to another address.
 	for _, elsewhere := range []string{`{"host": "evil.example.net"}`, `{"http": {"port": null}}`, `{"port": 8444}`, `{"use_https": false}`} {
 		c.Do("PATCH", "/pxe/file/1", elsewhere).WantErrors("/http/api_key", "required")
 	}
@@ -61,7 +63,7 @@ func TestFileServer(t *testing.T) {
 	}
 }
 
-// newFileServer makes one below a parent, of 0 below none, and answers its id.
+// newFileServer creates a file server below a parent (0: none) and returns its id.
 func newFileServer(t *testing.T, c *testkit.Client, name string, parent int64) int64 {
 	t.Helper()
 	body := map[string]any{
@@ -89,15 +91,17 @@ func TestFileServerParents(t *testing.T) {
 	for _, below := range []int64{top, middle, bottom} {
 		c.Do("PATCH", at(top), map[string]any{"parent_id": below}).WantErrors("/parent_id", "cycle")
 	}
-	c.Do("DELETE", at(top), nil).WantDetail(problem.Conflict, "File server 1 is the parent of file server 2 (middle).")
+	c.Do("DELETE", at(top), nil).
+		WantDetail(problem.Conflict, "File server 1 is the parent of file server 2 (middle). Move or delete its children first.")
 	newFileServer(t, c, "another", top)
-	c.Do("DELETE", at(top), nil).WantDetail(problem.Conflict, "File server 1 is the parent of file server 2 (middle) and 1 more.")
+	c.Do("DELETE", at(top), nil).
+		WantDetail(problem.Conflict, "File server 1 is the parent of file server 2 (middle) and 1 more. Move or delete its children first.")
 	c.Do("PATCH", at(bottom), `{"parent": null}`).Want(200)
 	c.Do("PATCH", at(top), map[string]any{"parent": bottom}).Want(200)
 	c.Do("DELETE", at(middle), nil).Want(200)
 }
 
-// However many make each a parent of the other at once, nobody is below himself.
+// Many callers make file servers each other's parent at once, and no cycle comes about.
 func TestFileServerParentsAtOnce(t *testing.T) {
 	t.Parallel()
 	c, db, _ := newClient(t)
@@ -111,8 +115,8 @@ func TestFileServerParentsAtOnce(t *testing.T) {
 			for round := range 4 {
 				child := (caller+round)%servers + 1
 				parent := (child+caller/servers)%servers + 1
-				if answer := c.Do("PATCH", fmt.Sprintf("/pxe/file/%d", child), map[string]any{"parent": parent}); answer.Status != 200 {
-					answer.WantErrors("/parent", "cycle")
+				if response := c.Do("PATCH", fmt.Sprintf("/pxe/file/%d", child), map[string]any{"parent": parent}); response.Status != 200 {
+					response.WantErrors("/parent", "cycle")
 				}
 			}
 		})

@@ -33,7 +33,7 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/siteagent/tree"
 )
 
-// sites are the service with agents of file servers.
+// sites is the service with agents of file servers.
 type sites struct {
 	*testing.T
 	*testkit.RunningService
@@ -49,7 +49,7 @@ func newSites(t *testing.T) *sites {
 	return &sites{t, s, all, 1}
 }
 
-// fileServer is an agent that runs, and its row.
+// fileServer is a running agent and its file server.
 type fileServer struct {
 	id     int64
 	folder string
@@ -58,7 +58,7 @@ type fileServer struct {
 	sent   atomic.Int64 // files that the control plane has sent it
 }
 
-// start runs an agent in a folder. wrap stands before what it answers.
+// start runs an agent in a folder. wrap wraps its handler.
 func (s *sites) start(folder string, wrap func(http.Handler) http.Handler) (*httptest.Server, *agent.Agent) {
 	s.Helper()
 	files, err := tree.Open(folder)
@@ -84,9 +84,9 @@ func (s *sites) start(folder string, wrap func(http.Handler) http.Handler) (*htt
 	return server, a
 }
 
-func asItIs(h http.Handler) http.Handler { return h }
+func unchanged(h http.Handler) http.Handler { return h }
 
-// fileServer makes one below a parent, of 0 below none.
+// fileServer creates a file server below a parent (0: none) and runs its agent.
 func (s *sites) fileServer(name string, parent int64, wrap func(http.Handler) http.Handler) *fileServer {
 	s.Helper()
 	f := &fileServer{folder: s.TempDir()}
@@ -137,13 +137,13 @@ func (s *sites) view(f *fileServer) filesync.FileSync {
 	return testkit.Decode[filesync.FileSync](s.Do("GET", path("/pxe/file/%d/child/sync", f.id), nil).Want(200))
 }
 
-// until waits for a sync to look like this.
-func (s *sites) until(f *fileServer, what string, is func(filesync.FileSync) bool) filesync.FileSync {
+// until waits until a sync meets a condition.
+func (s *sites) until(f *fileServer, condition string, is func(filesync.FileSync) bool) filesync.FileSync {
 	s.Helper()
-	return testkit.Await(s, what, func() filesync.FileSync { return s.view(f) }, is)
+	return testkit.Await(s, condition, func() filesync.FileSync { return s.view(f) }, is)
 }
 
-// cancelSyncs cancels the jobs of all syncs that go on, as the system service does for an operator.
+// cancelSyncs cancels the jobs of all running syncs, as the system service does for an operator.
 func (s *sites) cancelSyncs() {
 	s.Helper()
 	ctx := principal.With(s.Context(), &principal.Call{Principal: testkit.AdminWith(principal.All)})
@@ -176,9 +176,8 @@ func (s *sites) tree(f *fileServer) map[string]string {
 	return testkit.ReadTree(s, filepath.Join(f.folder, "files"))
 }
 
-// The children of a file server get what it has, theirs after them, and the control plane sends each file once, however often they are
-// synced;
-// what keeps one from it is said where its operator looks.
+// The descendants of a file server get its files, and the control plane sends each file once, however often they are
+// synced. The view shows why a file server fails.
 func TestFileSync(t *testing.T) {
 	t.Parallel()
 	s := newSites(t)
@@ -189,7 +188,7 @@ func TestFileSync(t *testing.T) {
 			mu.Lock()
 			lie := broken && (strings.HasSuffix(r.URL.Path, "/initrd") || r.URL.Path == "/v1/files")
 			mu.Unlock()
-			if lie { // also where it is given together with others
+			if lie { // also in a response with several files
 				response := httptest.NewRecorder()
 				next.ServeHTTP(response, r)
 				_, _ = w.Write(bytes.ReplaceAll(response.Body.Bytes(), []byte("an initrd that is"), []byte("an initrd that IS")))
@@ -198,10 +197,10 @@ func TestFileSync(t *testing.T) {
 			next.ServeHTTP(w, r)
 		})
 	}
-	top := s.fileServer("top", 0, asItIs)
+	top := s.fileServer("top", 0, unchanged)
 	middle := s.fileServer("middle", top.id, lies)
-	other := s.fileServer("other", top.id, asItIs)
-	bottom := s.fileServer("bottom", middle.id, asItIs)
+	other := s.fileServer("other", top.id, unchanged)
+	bottom := s.fileServer("bottom", middle.id, unchanged)
 	for i := range 20 {
 		s.write(top, fmt.Sprintf("local/%d", i), strings.Repeat("x", i*1000))
 	}
@@ -216,11 +215,11 @@ func TestFileSync(t *testing.T) {
 	s.Do("POST", path("/pxe/file/%d/child/sync", top.id), `{}`).WantErrors("/isWrapped", "required")
 	s.Do("POST", "/pxe/file/999/child/sync", `{"isWrapped": false}`).Want(404)
 	s.Do("GET", "/pxe/file/999/child/sync", nil).Want(404)
-	if said := s.sync(bottom); !strings.Contains(said, "has no children") {
-		t.Errorf("got %q, want that it has no children", said)
+	if message := s.sync(bottom); !strings.Contains(message, "has no children") {
+		t.Errorf("got %q, want that it has no children", message)
 	}
-	if said := s.sync(top); !strings.Contains(said, "has begun: 4 are filled") {
-		t.Errorf("got %q, want that it has begun and 4 are filled", said)
+	if message := s.sync(top); !strings.Contains(message, "It fills 4 file servers") {
+		t.Errorf("got %q, want that it fills 4 file servers", message)
 	}
 	got := s.until(top, "the last one fails", func(is filesync.FileSync) bool {
 		last := is.Children[len(is.Children)-1]
@@ -237,7 +236,7 @@ func TestFileSync(t *testing.T) {
 	if has := s.tree(top); len(has) != 22 || has["drivers/1"] != "a driver" {
 		t.Errorf("got %v, want 22 files with the driver", has)
 	}
-	// It is given up, which is a failure of a part.
+	// The last one is given up, so the sync fails in part.
 	s.until(top, "the last one is cancelled", func(is filesync.FileSync) bool {
 		s.cancelSyncs()
 		return is.Status == "partial" && is.Children[3].Status == "failed"
@@ -245,7 +244,7 @@ func TestFileSync(t *testing.T) {
 	mu.Lock()
 	broken = false
 	mu.Unlock()
-	s.sync(middle) // which is nobody's but those below it
+	s.sync(middle) // which fills only its descendants
 	if got := s.until(middle, "the bottom has all", done); len(got.Children) != 1 {
 		t.Errorf("got %+v, want 1 child", got)
 	}
@@ -268,11 +267,11 @@ func TestFileSync(t *testing.T) {
 	}
 }
 
-// So many children of a parent as the setting says get files at a time.
+// The setting bounds how many children of a parent are filled at a time.
 func TestFileSyncsAtATime(t *testing.T) {
 	t.Parallel()
 	s := newSites(t)
-	top := s.fileServer("top", 0, asItIs)
+	top := s.fileServer("top", 0, unchanged)
 	s.write(top, "local/file", "content")
 	free, begun := make(chan struct{}), make(chan struct{}, 6)
 	held := func(next http.Handler) http.Handler {
@@ -313,8 +312,8 @@ func TestFileSyncsAtATime(t *testing.T) {
 	s.wantSame(top, children...)
 }
 
-// Where it is so wished, contents go by SFTP to who has the host key of the row; and a sync that is asked for in the moment in which
-// another one ends is done.
+// With use_sftp, contents go by SFTP, and only to a host with the configured key. A sync that is requested while another
+// one ends is done, too.
 func TestFileSyncBySFTP(t *testing.T) {
 	t.Parallel()
 	s := newSites(t)
@@ -330,7 +329,7 @@ func TestFileSyncBySFTP(t *testing.T) {
 		})
 	}
 	top := s.fileServer("top", 0, counted)
-	child := s.fileServer("child", top.id, asItIs)
+	child := s.fileServer("child", top.id, unchanged)
 	big := strings.Repeat("a driver ", 200_000)
 	s.Do("POST", "/pxe/driver", map[string]string{"name": "Intel", "driver": base64.StdEncoding.EncodeToString([]byte(big))}).Want(200)
 	s.write(top, "local/readme", "by hand")
@@ -347,8 +346,8 @@ func TestFileSyncBySFTP(t *testing.T) {
 	s.Do("PATCH", at, map[string]any{"public_key": key}).WantErrors("/http/api_key", "required")
 	s.sync(top)
 	failed := s.until(top, "it fails", func(is filesync.FileSync) bool { return is.Children[0].Status == "retrying" })
-	if said := *failed.Children[0].Error; said != "connect to its agent by SFTP: the SSH host key is not the expected one" {
-		t.Errorf("got the error %q, want that the SSH host key is not the expected one", said)
+	if message := *failed.Children[0].Error; message != "connect to the agent by SFTP: the SSH host key is not the expected one" {
+		t.Errorf("got the error %q, want that the SSH host key is not the expected one", message)
 	}
 	s.Do("PATCH", at, map[string]any{"public_key": key, "api_key": agentKey}).Want(200)
 	s.sync(top)
@@ -368,7 +367,7 @@ func TestFileSyncBySFTP(t *testing.T) {
 	s.until(top, "all is done", done)
 }
 
-// serveSFTP has the agent of a file server serve SFTP, and returns its address and its host key.
+// serveSFTP makes the agent of a file server serve SFTP, and returns its address and its host key.
 func (s *sites) serveSFTP(f *fileServer) (address, public string) {
 	s.Helper()
 	key, err := agent.LoadOrCreateHostKey(filepath.Join(s.TempDir(), "key"))

@@ -9,8 +9,8 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/siteagent/machine"
 )
 
-// offered is the address that a machine gets by DHCP; empty: none.
-func (b *boot) offered(mac string) string {
+// offered returns the address that a machine gets by DHCP, or "" if it gets none.
+func (b *bootSite) offered(mac string) string {
 	lease, ok := b.agent.Agent.Machines().FindLease(machine.Client{MAC: mac})
 	if !ok || !lease.Address.IsValid() {
 		return ""
@@ -18,8 +18,8 @@ func (b *boot) offered(mac string) string {
 	return lease.Address.Addr().String()
 }
 
-// A machine that was installed keeps its address for as long as it is its own, and has it no longer from then on: of two machines one
-// has it.
+// An installed machine keeps its address only as long as its IP entity is its own. Two machines never have the same
+// address.
 func TestAddressesOfInstalledMachines(t *testing.T) {
 	t.Parallel()
 	b := newBoot(t)
@@ -30,9 +30,9 @@ func TestAddressesOfInstalledMachines(t *testing.T) {
 		b.until(m, "installed")
 		return m
 	}
-	until := func(what string, m target, address string) {
+	until := func(condition string, m target, address string) {
 		t.Helper()
-		testkit.Eventually(t, what, func() bool { return b.offered(m.mac) == address })
+		testkit.Eventually(t, condition, func() bool { return b.offered(m.mac) == address })
 	}
 	own := fmt.Sprintf(`, "client": %d`, b.client)
 	const other = 6
@@ -40,7 +40,7 @@ func TestAddressesOfInstalledMachines(t *testing.T) {
 
 	{ // installed with another machine
 		one := installed(own)
-		until("it has its address still", one, one.address)
+		until("it still has its address", one, one.address)
 		b.macs++
 		two := target{mac: fmt.Sprintf("52:54:00:00:00:%02x", b.macs), address: one.address, entity: one.entity}
 		two.id = b.Do("POST", "/pxe/install", fmt.Sprintf(`{"profile": %d, "host": {"macs": [%q], "entity": %d}%s}`, b.profile, two.mac, two.entity, own)).
@@ -57,13 +57,14 @@ func TestAddressesOfInstalledMachines(t *testing.T) {
 	{ // released
 		m := installed(own)
 		set(m, b.client)
-		set(m, b.client) // another member was edited
-		until("it has its address still", m, m.address)
+		set(m, b.client) // an edit of another member
+		until("it still has its address", m, m.address)
 		set(m, 0)
 		until("it has none", m, "")
 		b.Network.DeleteMachine(m.entity)
 		b.Do("POST", path("/pxe/install/%d/retry", m.id), `{}`).
-			WantDetail(problem.Conflict, fmt.Sprintf("Install %d needs the IP entity %s, which is gone.", m.id, m.address))
+			WantDetail(problem.Conflict, fmt.Sprintf(
+				"Install %d cannot be retried: the IP entity %s was deleted. Create a new install.", m.id, m.address))
 	}
 	{ // deleted
 		m := installed("")
@@ -75,7 +76,7 @@ func TestAddressesOfInstalledMachines(t *testing.T) {
 		b.Network.AllocateMachine(b.entity(m, other))
 		until("it has none", m, "")
 	}
-	{ // assigned to somebody else
+	{ // assigned to another client
 		m := installed(own)
 		set(m, b.client)
 		set(m, other)
@@ -89,6 +90,7 @@ func TestAddressesOfInstalledMachines(t *testing.T) {
 		until("it has none", m, "")
 		testkit.Eventually(t, "the new name of the IP entity is known", func() bool { return b.view(m).Host.Entity.Name == moved.address })
 		b.Do("POST", path("/pxe/install/%d/retry", m.id), `{}`).
-			WantDetail(problem.Conflict, fmt.Sprintf("Install %d needs the addresses that the IP entity 10.1.0.99 had then.", m.id))
+			WantDetail(problem.Conflict, fmt.Sprintf(
+				"Install %d cannot be retried: the addresses of the IP entity 10.1.0.99 have changed. Create a new install.", m.id))
 	}
 }

@@ -14,13 +14,13 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
 )
 
-// So many installs read from a file server at a time as it takes; a machine that asks comes before one that does not.
+// A file server serves a limited number of installs at a time. A machine that asks comes before one that does not.
 func TestInstallsAtATime(t *testing.T) {
 	t.Parallel()
 	b := newBoot(t)
 	b.Do("PATCH", path("/pxe/file/%d", b.fileServer), `{"install_max_concurrent": 1}`).Want(200)
 	first, second, third := b.install(""), b.install(""), b.install("")
-	if i := b.view(third); i.Status != "waiting" || i.Reason == nil || !strings.Contains(*i.Reason, "is full: 1 install from it at a time") {
+	if i := b.view(third); i.Status != "waiting" || i.Reason == nil || !strings.Contains(*i.Reason, "is full: it serves at most 1 at a time") {
 		t.Errorf("got %+v, want it waiting because the file server is full", i)
 	}
 	b.gets(third, "full")
@@ -69,7 +69,7 @@ func TestPlaceOfAMachineThatBoots(t *testing.T) {
 	reads()
 	for range 3 {
 		b.gets(second, "full")
-		if i := b.view(second); i.Reason == nil || !strings.Contains(*i.Reason, "is full: 1 install from it at a time") {
+		if i := b.view(second); i.Reason == nil || !strings.Contains(*i.Reason, "is full: it serves at most 1 at a time") {
 			t.Errorf("got %+v for the second install, want it waiting because the file server is full", i)
 		}
 		time.Sleep(time.Second) // in which others look for room
@@ -124,7 +124,7 @@ func TestPlaceOfASilentMachine(t *testing.T) {
 	}
 	silent(6)
 	b.starts(first)
-	if text := *b.view(second).Reason; !strings.Contains(text, "is full: 1 install from it at a time") {
+	if text := *b.view(second).Reason; !strings.Contains(text, "is full: it serves at most 1 at a time") {
 		t.Errorf("got the reason %s, want that the file server is full", text)
 	}
 }
@@ -170,7 +170,7 @@ func TestTwentyInstalls(t *testing.T) {
 			m := machines[slices.IndexFunc(machines, func(m target) bool { return m.id == i.ID })]
 			if i.Reason == nil {
 				granted = append(granted, m)
-			} else if waiting = append(waiting, m); !strings.Contains(*i.Reason, "is full: 5 install from it at a time") {
+			} else if waiting = append(waiting, m); !strings.Contains(*i.Reason, "is full: it serves at most 5 at a time") {
 				t.Errorf("got the reason %s, want that the file server is full", *i.Reason)
 			}
 		}

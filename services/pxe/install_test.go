@@ -23,7 +23,7 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/install"
 )
 
-// owners are the services that have IP entities and clients: what they tell of each, by its path.
+// owners doubles the services that have IP entities and clients. It holds their responses by path.
 type owners map[string]string
 
 func (o owners) Ask(_ context.Context, _, path string, into any) error {
@@ -34,7 +34,7 @@ func (owners) Limit(ctx context.Context, timeout time.Duration) (context.Context
 	return context.WithTimeout(ctx, timeout)
 }
 
-// newInstalls serves the pxe service with some IP entities, a client, a DHCP server of IP group 1 and a profile.
+// newInstalls serves the pxe service with IP entities, a client, a DHCP server of IP group 1 and a profile.
 func newInstalls(t *testing.T) (c, client *testkit.Client, db *pg.DB, profile int64) {
 	t.Helper()
 	db = testkit.Database(t, pxe.Name, pxe.Definition.Migrations)
@@ -59,17 +59,17 @@ func newInstalls(t *testing.T) (c, client *testkit.Client, db *pg.DB, profile in
 	routes := pxe.New(service.Deps{DB: db, Box: box, Peers: known, Settings: service.Settings{Store: t.TempDir()}}).Routes()
 	handler := rest.NewHandler(pxe.Name, db, slog.New(slog.NewTextHandler(t.Output(), nil)), routes)
 	c = testkit.NewClient(t, testkit.As(handler, testkit.AdminWith(principal.All)))
-	made(t, c, "/pxe/dhcp", `{"name": "Berlin", "host": "dhcp.example.net", "api_key": "x"}`)
-	boot := made(t, c, "/pxe/boot-script", `{"name": "boot", "body": "#!ipxe\nkernel {{.URL.Files}}/linux {{.URL.Preseed}}\n"}`)
-	preseed := made(t, c, "/pxe/preseed", `{"name": "seed", "body": "{{crypt .Password}}\n{{netmask (value \"net\" .Variables)}}"}`)
-	profile = made(t, c, "/pxe/profile", fmt.Sprintf(`{"name": "mine", "boot_script": %d, "preseed": %d}`, boot, preseed))
+	createItem(t, c, "/pxe/dhcp", `{"name": "Berlin", "host": "dhcp.example.net", "api_key": "x"}`)
+	boot := createItem(t, c, "/pxe/boot-script", `{"name": "boot", "body": "#!ipxe\nkernel {{.URL.Files}}/linux {{.URL.Preseed}}\n"}`)
+	preseed := createItem(t, c, "/pxe/preseed", `{"name": "seed", "body": "{{crypt .Password}}\n{{netmask (value \"net\" .Variables)}}"}`)
+	profile = createItem(t, c, "/pxe/profile", fmt.Sprintf(`{"name": "mine", "boot_script": %d, "preseed": %d}`, boot, preseed))
 	client = testkit.NewClient(t, testkit.As(handler, &principal.Principal{Owner: principal.Owner{Type: principal.Client, ID: 5}, KeyID: 1}))
 	return c, client, db, profile
 }
 
 const netVariable = `"variables": {"net": "192.0.2.0/24"}`
 
-// An install has what it needs of other items as they are when it is asked for.
+// An install copies what it needs of other items when it is created, and keeps them from being deleted until it ends.
 func TestInstall(t *testing.T) {
 	t.Parallel()
 	c, _, db, profile := newInstalls(t)
@@ -81,11 +81,11 @@ func TestInstall(t *testing.T) {
 		`, "password": "a long walk", "ssh_keys": "`+hostKey+` ben\n\n", "client": {"id": 5}`,
 	).Want(200)
 	want := fmt.Sprintf(
-		`"name":"web1.example.com","status":"waiting","reason":"The agent of DHCP server 1 (Berlin) was not asked yet.","progress":0,"attempt":1,"profile":{"id":%d,"name":"mine"},"host":{"macs":["52:54:00:12:34:5a","52:54:00:12:34:5b"],"hostname":"web1.example.com","entity":{"id":7,"name":"192.0.2.7"},"ipv4":{"address":"192.0.2.7/24","gateway":"192.0.2.254"},"vlan":120,"nameservers":"192.0.2.53 2001:db8::53","disk":"/dev/sda","firmware":"uefi"},"ssh_keys":"%s ben","client":{"id":5,"name":"Ben Miller"},"dhcp_server":{"id":1,"name":"Berlin"}`,
+		`"name":"web1.example.com","status":"waiting","reason":"The agent of DHCP server 1 (Berlin) has not answered yet.","progress":0,"attempt":1,"profile":{"id":%d,"name":"mine"},"host":{"macs":["52:54:00:12:34:5a","52:54:00:12:34:5b"],"hostname":"web1.example.com","entity":{"id":7,"name":"192.0.2.7"},"ipv4":{"address":"192.0.2.7/24","gateway":"192.0.2.254"},"vlan":120,"nameservers":"192.0.2.53 2001:db8::53","disk":"/dev/sda","firmware":"uefi"},"ssh_keys":"%s ben","client":{"id":5,"name":"Ben Miller"},"dhcp_server":{"id":1,"name":"Berlin"}`,
 		profile,
 		hostKey,
 	)
-	if !strings.Contains(strings.ReplaceAll(whole.Text, `"reason":"The agent of DHCP server 1 (Berlin) cannot be asked`, ""), want) {
+	if !strings.Contains(strings.ReplaceAll(whole.Text, `"reason":"The agent of DHCP server 1 (Berlin) cannot be reached`, ""), want) {
 		t.Errorf("got %s, want %s", whole.Text, want)
 	}
 	if strings.Contains(whole.Text, "a long walk") ||
@@ -138,18 +138,18 @@ func TestInstall(t *testing.T) {
 	create(`{"macs": ["52:54:00:00:00:31"], "entity": 31}`, ``).WantErrors("/host/entity", "invalid")
 	create(`{"macs": ["52:54:00:00:00:31"], "entity": 30}`, ``).WantErrors("/dhcp_server", "required", "/host/entity", "taken")
 	create(`{"macs": ["52:54:00:00:00:31"], "entity": 1}`, `, "dhcp_server": 9`).WantErrors("/dhcp_server", "not_found")
-	taken := create(`{"macs": ["52:54:00:00:00:31", "52:54:00:12:34:5b"], "entity": 1}`, ``)
-	taken.WantErrors("/host/macs", "taken")
-	if !strings.Contains(taken.Text, fmt.Sprintf(`52:54:00:12:34:5b, which is being installed by install %d (web1.example.com)`, whole.ID())) {
-		t.Errorf("got %s, want the install that has 52:54:00:12:34:5b", taken.Text)
+	conflict := create(`{"macs": ["52:54:00:00:00:31", "52:54:00:12:34:5b"], "entity": 1}`, ``)
+	conflict.WantErrors("/host/macs", "taken")
+	if !strings.Contains(conflict.Text, fmt.Sprintf(`52:54:00:12:34:5b, which install %d (web1.example.com) is installing`, whole.ID())) {
+		t.Errorf("got %s, want the install that has 52:54:00:12:34:5b", conflict.Text)
 	}
-	wrong := c.Do("POST", "/pxe/install", fmt.Sprintf(`{"profile": %d, "host": {"macs": ["52:54:00:00:00:31"], "entity": 1}}`, profile))
-	wrong.WantErrors("/profile", "template")
-	if !strings.Contains(wrong.Text, `(seed): line 2, column 3: netmask: \"\" is no prefix`) {
-		t.Errorf("got %s, want the error of netmask in line 2, column 3", wrong.Text)
+	refused := c.Do("POST", "/pxe/install", fmt.Sprintf(`{"profile": %d, "host": {"macs": ["52:54:00:00:00:31"], "entity": 1}}`, profile))
+	refused.WantErrors("/profile", "template")
+	if !strings.Contains(refused.Text, `(seed): line 2, column 3: netmask: \"\" is not a prefix`) {
+		t.Errorf("got %s, want the error of netmask in line 2, column 3", refused.Text)
 	}
 
-	// What it uses stays, until it has ended.
+	// The items that it uses cannot be deleted until it has ended.
 	for _, at := range []string{"/pxe/dhcp/1", fmt.Sprintf("/pxe/profile/%d", profile)} {
 		if text := c.Do("DELETE", at, nil).Want(409).Text; !strings.Contains(text, "which have not ended") {
 			t.Errorf("%s: got %s, want the installs that have not ended", at, text)
@@ -157,8 +157,9 @@ func TestInstall(t *testing.T) {
 	}
 	at := fmt.Sprintf("/pxe/install/%d", whole.ID())
 	c.Do("DELETE", at, nil).
-		WantDetail(problem.Conflict, fmt.Sprintf("Install %d has not ended: it is waiting. POST %s/cancel ends it.", whole.ID(), at))
-	c.Do("POST", at+"/retry", `{}`).WantDetail(problem.Conflict, fmt.Sprintf("Install %d has not ended: it is waiting.", whole.ID()))
+		WantDetail(problem.Conflict, fmt.Sprintf("Install %d has not ended: it is waiting. Cancel it first: POST %s/cancel.", whole.ID(), at))
+	c.Do("POST", at+"/retry", `{}`).
+		WantDetail(problem.Conflict, fmt.Sprintf("Install %d cannot be retried because it has not ended: it is waiting.", whole.ID()))
 	secrets := func() (n int) {
 		if err := db.QueryRow(t.Context(), "SELECT count(password) + count(token) FROM install WHERE id = $1", whole.ID()).Scan(&n); err != nil {
 			t.Fatal(err)
@@ -174,11 +175,11 @@ func TestInstall(t *testing.T) {
 		secrets() != 0 {
 		t.Errorf("got %+v with %d secrets, want it cancelled and finished without secrets", i, secrets())
 	}
-	c.Do("POST", at+"/cancel", nil).WantDetail(problem.Conflict, fmt.Sprintf("Install %d has ended: it is cancelled.", whole.ID()))
+	c.Do("POST", at+"/cancel", nil).WantDetail(problem.Conflict, fmt.Sprintf("Install %d has already ended: it is cancelled.", whole.ID()))
 	other := create(`{"macs": ["52:54:00:12:34:5b"], "entity": 1, "hostname": "other"}`, ``).Want(200).ID()
 	c.Do("POST", at+"/retry", `{}`).
-		WantDetail(problem.Conflict, fmt.Sprintf("Install %d cannot begin anew: host.macs has 52:54:00:12:34:5b, which is being installed by "+
-			"install %d (other).", whole.ID(), other))
+		WantDetail(problem.Conflict, fmt.Sprintf("Install %d cannot be retried: host.macs contains 52:54:00:12:34:5b, which "+
+			"install %d (other) is installing.", whole.ID(), other))
 	c.Do("POST", fmt.Sprintf("/pxe/install/%d/cancel", other), nil).Want(200)
 	if i := testkit.Decode[install.Install](
 		c.Do("POST", at+"/retry", `{"password": "another one"}`).Want(200),
@@ -191,12 +192,12 @@ func TestInstall(t *testing.T) {
 	c.Do("GET", at, nil).Want(404)
 }
 
-// A client sees its own installs, but for what its operator chose and what the machine asked for.
+// A client sees its own installs, without variables and requests.
 func TestInstallsOfAClient(t *testing.T) {
 	t.Parallel()
 	c, client, _, profile := newInstalls(t)
 	create := func(mac int, more string) int64 {
-		return made(
+		return createItem(
 			t,
 			c,
 			"/pxe/install",
@@ -223,19 +224,19 @@ func TestInstallsOfAClient(t *testing.T) {
 	}
 }
 
-// Of those who want to install a machine at the same moment, one does.
+// When many callers install the same machine at once, one succeeds.
 func TestInstallsOfOneMachine(t *testing.T) {
 	t.Parallel()
 	c, _, db, profile := newInstalls(t)
 	var callers sync.WaitGroup
-	answers := make([]*testkit.Response, 32)
-	for n := range answers {
+	responses := make([]*testkit.Response, 32)
+	for n := range responses {
 		macs := `"52:54:00:00:00:01", "52:54:00:00:00:02"`
 		if n%2 == 1 {
 			macs = fmt.Sprintf(`"52:54:00:00:00:02", "52:54:00:00:01:%02d"`, n)
 		}
 		callers.Go(func() {
-			answers[n] = c.Do(
+			responses[n] = c.Do(
 				"POST",
 				"/pxe/install",
 				fmt.Sprintf(`{"profile": %d, "host": {"macs": [%s], "entity": %d}, %s}`, profile, macs, n%9+1, netVariable),
@@ -244,7 +245,7 @@ func TestInstallsOfOneMachine(t *testing.T) {
 	}
 	callers.Wait()
 	done := 0
-	for _, a := range answers {
+	for _, a := range responses {
 		switch {
 		case a.Status == http.StatusOK:
 			done++

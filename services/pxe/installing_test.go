@@ -28,8 +28,8 @@ import (
 
 const agentKey = "what the agent asks of its callers"
 
-// boot is the service with a site that boots machines.
-type boot struct {
+// bootSite is the service with a site that boots machines.
+type bootSite struct {
 	*testing.T
 	*testkit.RunningService
 	*neighbours.All
@@ -38,12 +38,12 @@ type boot struct {
 	macs                                     int
 }
 
-func newBoot(t *testing.T) *boot { return newBootWith(t, service.Tuning{}) }
+func newBoot(t *testing.T) *bootSite { return newBootWith(t, service.Tuning{}) }
 
-func newBootWith(t *testing.T, tuning service.Tuning) *boot {
+func newBootWith(t *testing.T, tuning service.Tuning) *bootSite {
 	settings := service.Settings{AllowedNetworks: "127.0.0.1", Tuning: tuning}
 	s, all := neighbours.Run(t, pxe.Definition, testkit.ServiceOptions{Settings: settings})
-	b := &boot{T: t, RunningService: s, All: all, agent: agenttest.NewBootAgent(t, agentKey), group: 1, client: 5}
+	b := &bootSite{T: t, RunningService: s, All: all, agent: agenttest.NewBootAgent(t, agentKey), group: 1, client: 5}
 	all.Network.SetGroup(b.group, "Berlin")
 	all.System.SetEmailTemplate(1, "install-finished")
 	all.Clients.Set(credentials.Account{ID: b.client, Name: "Ben Miller", First: "Ben", Last: "Miller", Email: "ben@example.org"})
@@ -64,25 +64,25 @@ func newBootWith(t *testing.T, tuning service.Tuning) *boot {
 	return b
 }
 
-func (b *boot) create(path string, body any) int64 {
+func (b *bootSite) create(path string, body any) int64 {
 	b.Helper()
 	return b.Do("POST", path, body).Want(200).ID()
 }
 
-// target is a machine that is to be installed.
+// target is a machine to install.
 type target struct {
 	id, entity   int64
 	mac, address string
 }
 
-// entity is the IP entity of a machine as network has it.
-func (b *boot) entity(m target, owner int64) neighbours.Machine {
+// entity returns the IP entity of a machine as the network service has it.
+func (b *bootSite) entity(m target, owner int64) neighbours.Machine {
 	return neighbours.Machine{Entity: m.entity, Address: m.address, Gateway: "10.1.0.254",
 		Group: b.group, GroupName: "Berlin", DHCPServer: b.dhcp, Owner: owner}
 }
 
-// install asks for a machine's installation.
-func (b *boot) install(more string) target {
+// install creates an install of a new machine.
+func (b *bootSite) install(more string) target {
 	b.Helper()
 	b.macs++
 	m := target{mac: fmt.Sprintf("52:54:00:00:00:%02x", b.macs), address: fmt.Sprintf("10.1.0.%d", b.macs+1), entity: int64(b.macs)}
@@ -93,13 +93,13 @@ func (b *boot) install(more string) target {
 	return m
 }
 
-func (b *boot) view(m target) install.Install {
+func (b *bootSite) view(m target) install.Install {
 	b.Helper()
 	return testkit.Decode[install.Install](b.Do("GET", path("/pxe/install/%d", m.id), nil).Want(200))
 }
 
-// until waits for an install to have a status.
-func (b *boot) until(m target, status string) (i install.Install) {
+// until waits until an install has a status.
+func (b *bootSite) until(m target, status string) (i install.Install) {
 	b.Helper()
 	testkit.Eventually(b.T, fmt.Sprintf("install %d is %s", m.id, status), func() bool {
 		i = b.view(m)
@@ -108,8 +108,8 @@ func (b *boot) until(m target, status string) (i install.Install) {
 	return i
 }
 
-// gets has a machine boot again and again until the agent, which was told of it, gives it a script that has a text in it.
-func (b *boot) gets(m target, text string) (script string) {
+// gets boots a machine repeatedly until the agent knows it and gives it a script that contains text.
+func (b *bootSite) gets(m target, text string) (script string) {
 	b.Helper()
 	testkit.Eventually(b.T, fmt.Sprintf("machine %d gets a script with %s", m.id, text), func() bool {
 		if !slices.ContainsFunc(b.agent.Agent.Machines().Revisions(), func(h siteagent.MachineRevision) bool { return h.ID == m.id }) {
@@ -121,18 +121,18 @@ func (b *boot) gets(m target, text string) (script string) {
 	return script
 }
 
-// starts has a machine boot until it gets its boot script, and answers its token.
-func (b *boot) starts(m target) (token string) {
+// starts boots a machine until it gets its boot script, and returns the token in the script.
+func (b *bootSite) starts(m target) (token string) {
 	b.Helper()
 	return tokenIn(b.gets(m, "kernel"))
 }
 
-// tokenIn is the token in a boot script.
+// tokenIn returns the token in a boot script.
 func tokenIn(script string) string { return inScript.FindStringSubmatch(script)[1] }
 
 var inScript = regexp.MustCompile(`/i/([A-Z0-9]+)/preseed`)
 
-func (b *boot) secrets(m target) (n int) {
+func (b *bootSite) secrets(m target) (n int) {
 	b.Helper()
 	if err := b.DB.QueryRow(b.Context(), "SELECT count(password) + count(token) FROM install WHERE id = $1", m.id).
 		Scan(&n); err != nil {
@@ -141,17 +141,19 @@ func (b *boot) secrets(m target) (n int) {
 	return n
 }
 
-// used asks whether an item may be deleted, as its owner does before it deletes it, and returns why not.
-func (b *boot) used(owner, kind string, id int64) string {
+// used asks whether an item may be deleted, as its owner does, and returns the reason why not.
+func (b *bootSite) used(owner, kind string, id int64) string {
 	b.Helper()
-	var user struct{ Uses string }
+	var user struct {
+		Usage string `json:"uses"`
+	}
 	query := url.Values{"items": {fmt.Sprintf(`[{"ID": %d, "Token": 1}]`, id)}}
 	testkit.Must(b, b.Peers(owner).Ask(b.Context(), pxe.Name, "/internal/close/"+kind+"?"+query.Encode(), &user))
-	return user.Uses
+	return user.Usage
 }
 
-// changes returns the changes of a kind that a reader hears of, each with the status and the error that it led to.
-func (b *boot) changes(reader, kind string) (all []string) {
+// changes returns the changes of a kind that a reader receives, each with the resulting status and error.
+func (b *bootSite) changes(reader, kind string) (all []string) {
 	b.Helper()
 	var page struct{ Events []events.Event }
 	testkit.Must(b, b.Peers(reader).Ask(b.Context(), pxe.Name, "/internal/events?after=0&kind="+kind, &page))
@@ -165,7 +167,8 @@ func (b *boot) changes(reader, kind string) (all []string) {
 	return all
 }
 
-// A machine boots from a site's agent, is installed, and comes back; who owns it is told; what was needed for that alone is gone.
+// A machine boots from a site's agent, is installed, and is installed again after a retry. Its client is notified, and
+// secrets are deleted when an install ends.
 func TestInstalls(t *testing.T) {
 	t.Parallel()
 	b := newBoot(t)
@@ -188,7 +191,7 @@ func TestInstalls(t *testing.T) {
 	}
 	b.refusesDeletions(m)
 
-	// What the machine says while the control plane does not hear it arrives later, once, and in order.
+	// Reports made while the control plane cannot reach the agent arrive later, once and in order.
 	b.agent.IsDown.Store(true)
 	b.agent.PostEvent(token, "progress", m.address, "step=packages&progress=60")
 	b.agent.Stop()
@@ -201,12 +204,12 @@ func TestInstalls(t *testing.T) {
 	}
 	var story []string
 	for _, r := range i.Requests {
-		story = append(story, r.What)
+		story = append(story, r.Kind)
 	}
 	if got, want := strings.Join(story, " "), "done progress progress read read boot lease"; !strings.HasPrefix(got, want) {
 		t.Errorf("got the requests %q, want %q and what it asked for before it got its script", got, want)
 	}
-	testkit.Eventually(t, "the client is told", func() bool { return len(b.Clients.Received()) == 1 })
+	testkit.Eventually(t, "the client is notified", func() bool { return len(b.Clients.Received()) == 1 })
 	var message mail.ClientInstalled
 	testkit.Must(t, json.Unmarshal(b.Clients.Received()[0].Content, &message))
 	if message.Client != b.client || message.Template != "install-finished" || message.Content.Status != "installed" {
@@ -214,14 +217,14 @@ func TestInstalls(t *testing.T) {
 	}
 	b.gets(m, "sanboot")
 
-	// Once more: what was said of the attempt before means nothing.
+	// A retry has a new token.
 	b.Do("POST", path("/pxe/install/%d/retry", m.id), `{"password": "another walk"}`).Want(200)
-	again := b.starts(m)
-	if again == token {
+	token2 := b.starts(m)
+	if token2 == token {
 		t.Error("got the token of the attempt before, want another one")
 	}
 	b.until(m, "booting")
-	b.agent.PostEvent(again, "failed", m.address, "error=no+disk")
+	b.agent.PostEvent(token2, "failed", m.address, "error=no+disk")
 	if i := b.until(m, "failed"); *i.Error != "no disk" || i.Attempt != 2 {
 		t.Errorf("got error %q in attempt %d, want no disk in attempt 2", *i.Error, i.Attempt)
 	}
@@ -232,15 +235,15 @@ func TestInstalls(t *testing.T) {
 		"pxe.install.failed failed no disk", "pxe.install.deleted <nil> <nil>",
 	}
 	heard := func() []string { return b.changes("system", "pxe.install") }
-	testkit.Await(t, "others have heard of all changes", heard, func(got []string) bool { return slices.Equal(got, want) })
-	testkit.Eventually(t, "the agent has forgotten it", func() bool { return len(b.agent.Agent.Machines().Revisions()) == 0 })
-	if uses := b.used("network", "entity", m.entity); uses != "" {
-		t.Errorf("got that the IP entity %s, want no use", uses)
+	testkit.Await(t, "the other services get all changes", heard, func(got []string) bool { return slices.Equal(got, want) })
+	testkit.Eventually(t, "the agent has deleted the machine", func() bool { return len(b.agent.Agent.Machines().Revisions()) == 0 })
+	if usage := b.used("network", "entity", m.entity); usage != "" {
+		t.Errorf("got that the IP entity %s, want no use", usage)
 	}
 }
 
-// refusesDeletions checks that what an install that is under way needs cannot be deleted.
-func (b *boot) refusesDeletions(m target) {
+// refusesDeletions checks that the items which an unfinished install needs cannot be deleted.
+func (b *bootSite) refusesDeletions(m target) {
 	b.Helper()
 	want := fmt.Sprintf("is used by install %d (web1.example.com), which has not ended", m.id)
 	for _, of := range []struct {
@@ -256,16 +259,16 @@ func (b *boot) refusesDeletions(m target) {
 		b.Do("DELETE", at, nil).WantDetail(problem.Conflict, fmt.Sprintf("%s %s %s.", noun, at[strings.LastIndex(at, "/")+1:], want))
 	}
 	var installed []struct {
-		ID   int64
-		Uses string
+		ID    int64
+		Usage string `json:"uses"`
 	}
 	testkit.Must(b, b.Peers("network").Ask(b.Context(), pxe.Name, "/internal/installed-entities", &installed))
-	if len(installed) != 1 || installed[0].ID != m.entity || installed[0].Uses != want {
+	if len(installed) != 1 || installed[0].ID != m.entity || installed[0].Usage != want {
 		b.Errorf("got the used IP entities %+v, want entity %d, which %q", installed, m.entity, want)
 	}
 }
 
-// Each stage has a time, which does not run out while the agent cannot be asked.
+// Each stage has a time limit, which does not apply while the agent cannot be reached.
 func TestInstallsThatTakeTooLong(t *testing.T) {
 	t.Parallel()
 	b := newBootWith(t, service.Tuning{LookInterval: time.Second}) // nobody wakes for what is late
@@ -283,7 +286,7 @@ func TestInstallsThatTakeTooLong(t *testing.T) {
 	b.until(runs, "installing")
 	b.until(boots, "booting")
 	b.agent.IsDown.Store(true)
-	testkit.Eventually(t, "nobody hears the agent", func() bool {
+	testkit.Eventually(t, "the agent cannot be reached", func() bool {
 		return strings.Contains(b.Do("GET", path("/pxe/dhcp/%d?include=health", b.dhcp), nil).Text, "failing")
 	})
 	testkit.Execute(t, db, "UPDATE site_agent SET heard_at = now() - interval '1 day'")
@@ -299,9 +302,9 @@ func TestInstallsThatTakeTooLong(t *testing.T) {
 		}
 	}
 	b.agent.IsDown.Store(false)
-	for m, want := range map[target]string{waits: "Its machine has asked for no boot script within 50 minutes.",
-		boots: "Its installer has not reported within 20 minutes since the machine was given its boot script.",
-		runs:  "It was not done within 30 minutes since its installer reported."} {
+	for m, want := range map[target]string{waits: "The machine did not request a boot script within 50 minutes.",
+		boots: "The installer did not report within 20 minutes after the machine got its boot script.",
+		runs:  "The install did not finish within 30 minutes after the installer's first report."} {
 		if i := b.until(m, "failed"); *i.Error != want || b.secrets(m) != 0 {
 			t.Errorf("got %+v with %d secrets, want the error %q and no secrets", i, b.secrets(m), want)
 		}
@@ -311,12 +314,12 @@ func TestInstallsThatTakeTooLong(t *testing.T) {
 	b.starts(own)
 	b.until(own, "booting")
 	late(own, "started_at", 91)
-	if i := b.until(own, "failed"); *i.Error != "It was not done within the 90 minutes that its profile gives it." {
-		t.Errorf("got %+v, want the error that its profile gives it 90 minutes", i)
+	if i := b.until(own, "failed"); *i.Error != "The install did not finish within the 90 minutes that its profile allows." {
+		t.Errorf("got %+v, want the error that its profile allows 90 minutes", i)
 	}
 }
 
-// Machines that nobody named are known until somebody names them.
+// A machine without an install is listed as discovered until an install names it.
 func TestDiscovery(t *testing.T) {
 	t.Parallel()
 	b := newBoot(t)

@@ -28,7 +28,7 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/storage/storagetest"
 )
 
-// importer serves the pxe service, which does its imports.
+// importer serves the pxe service and works on its imports.
 type importer struct {
 	*testkit.Client
 	store *storage.Store
@@ -70,7 +70,7 @@ func newImporter(t *testing.T, at string) *importer {
 	}
 }
 
-// imported makes an ISO and waits until its import has ended.
+// imported creates an ISO and waits until its import has ended.
 func (i *importer) imported(t *testing.T, url string) (is media.ISOManager) {
 	t.Helper()
 	id := i.WithT(t).
@@ -93,7 +93,7 @@ func windows(t *testing.T) []byte {
 	return testkit.Gunzip(t, "media/image/testdata/windows.iso.gz")
 }
 
-// Who stops to send is asked for the rest, and not forever.
+// A server that stops sending is asked for the rest a limited number of times.
 func TestISOOfAStallingServer(t *testing.T) {
 	t.Parallel()
 	i, image := newImporter(t, t.TempDir()), windows(t)
@@ -128,8 +128,8 @@ func TestISOOfAStallingServer(t *testing.T) {
 			t.Cleanup(server.Close)
 			is := i.imported(t, server.URL)
 			if stalls.ready && (is.Status != "ready" || *is.SHA256 != sum) ||
-				!stalls.ready && (is.Status != "failed" || *is.Error != "it sent nothing for 2s") {
-				t.Errorf("got %s, want ready: %v (otherwise failed because it sent nothing for 2s)", testkit.JSON(is), stalls.ready)
+				!stalls.ready && (is.Status != "failed" || *is.Error != "the server sent nothing for 2s") {
+				t.Errorf("got %s, want ready: %v (otherwise failed because the server sent nothing for 2s)", testkit.JSON(is), stalls.ready)
 			}
 			if second, _ := from.Load(int64(2)); stalls.after > 0 && second == "" {
 				t.Error("got a second request without a Range, want it to go on where the first one ended")
@@ -138,7 +138,7 @@ func TestISOOfAStallingServer(t *testing.T) {
 	}
 }
 
-// stalling sends nothing more once so much was sent, until its caller has left.
+// stalling sends nothing more after so many bytes, until its caller disconnects.
 type stalling struct {
 	http.ResponseWriter
 	ctx  context.Context
@@ -157,10 +157,10 @@ func (s *stalling) Write(p []byte) (int, error) {
 	panic(http.ErrAbortHandler)
 }
 
-// An ISO is imported onto S3, also where it was cut off.
+// An ISO is imported to S3, also if the connection breaks.
 func TestISOOnS3(t *testing.T) {
 	t.Parallel()
-	url, blobs := storagetest.S3(t)
+	url, blobs := storagetest.NewS3(t)
 	i, image := newImporter(t, url), windows(t)
 	var tries atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -17,7 +17,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit/names"
 )
 
-// Whatever a server does, an import ends with what it has, or with the reason.
+// Whatever a server does, the import ends as ready, or with the reason.
 func TestISOServers(t *testing.T) {
 	t.Parallel()
 	s, image := newSite(t), windows(t)
@@ -28,7 +28,7 @@ func TestISOServers(t *testing.T) {
 	for name, c := range map[string]struct {
 		serve func(tries int64, w http.ResponseWriter, r *http.Request)
 		more  string
-		fails string // nothing: it is ready
+		fails string // empty: the ISO becomes ready
 	}{
 		"cuts": {serve: func(_ int64, w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("ETag", `"1"`)
@@ -59,22 +59,22 @@ func TestISOServers(t *testing.T) {
 		"redirects":        {serve: func(_ int64, w http.ResponseWriter, r *http.Request) { redirectOnce(w, r, whole) }},
 		"without-length":   {serve: func(_ int64, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200); _, _ = w.Write(image) }},
 		"is-what-is-known": {serve: func(_ int64, w http.ResponseWriter, r *http.Request) { whole(w, r) }, more: `, "sha256": "` + sum + `"`},
-		"is-another":       {serve: func(_ int64, w http.ResponseWriter, r *http.Request) { whole(w, r) }, more: `, "sha256": "` + strings.Repeat("0", 64) + `"`, fails: "its SHA-256 is " + sum},
+		"is-another":       {serve: func(_ int64, w http.ResponseWriter, r *http.Request) { whole(w, r) }, more: `, "sha256": "` + strings.Repeat("0", 64) + `"`, fails: "SHA-256 is " + sum},
 		"is-none": {
-			serve: func(_ int64, w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") }, fails: "it is no ISO",
+			serve: func(_ int64, w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") }, fails: "is not an ISO",
 		},
-		"is-empty": {serve: func(int64, http.ResponseWriter, *http.Request) {}, fails: "it is no ISO"},
+		"is-empty": {serve: func(int64, http.ResponseWriter, *http.Request) {}, fails: "is not an ISO"},
 		"is-damaged": {
-			serve: func(_ int64, w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(image[:len(image)/4]) }, fails: "it is cut off",
+			serve: func(_ int64, w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(image[:len(image)/4]) }, fails: "is truncated",
 		},
 		"stops-early": {serve: func(_ int64, w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(200)
 			_, _ = w.Write(image[:len(image)-1])
-		}, fails: "it is cut off"},
+		}, fails: "is truncated"},
 		"lies-shorter": {serve: func(_ int64, w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", fmt.Sprint(len(image)-1))
-			_, _ = w.Write(image[:len(image)-1]) // of what comes behind that nothing is read
-		}, fails: "it is cut off"},
+			_, _ = w.Write(image[:len(image)-1]) // the last byte is padding that no file has
+		}, fails: "is truncated"},
 		"lies-longer": {serve: func(tries int64, w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("ETag", `"1"`)
 			if tries == 1 {
@@ -84,11 +84,11 @@ func TestISOServers(t *testing.T) {
 			whole(w, r)
 		}},
 		"is-gone": {
-			serve: func(_ int64, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }, fails: "it answered 404",
+			serve: func(_ int64, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }, fails: "the server answered 404",
 		},
 		"is-too-large": {serve: func(_ int64, w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", fmt.Sprint(int64(17)<<30))
-		}, fails: "it is larger than 16 GiB"},
+		}, fails: "is larger than 16 GiB"},
 		"lies-of-ranges": {serve: func(tries int64, w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("ETag", `"1"`)
 			if tries > 1 {
@@ -97,7 +97,7 @@ func TestISOServers(t *testing.T) {
 				return
 			}
 			whole(&cutting{w, 1000}, r)
-		}, fails: "it answers another part"},
+		}, fails: "another range than requested"},
 		"leads-inside":        {serve: leadsTo("http://127.0.0.1/"), fails: "network of one's own"},
 		"leads-inside-by-v6":  {serve: leadsTo("http://[::ffff:127.0.0.1]/"), fails: "network of one's own"},
 		"leads-to-metadata":   {serve: leadsTo("http://169.254.169.254/latest/meta-data"), fails: "network of one's own"},
@@ -124,7 +124,7 @@ func TestISOServers(t *testing.T) {
 	}
 }
 
-// cutting cuts the connection once so much was sent.
+// cutting breaks the connection after so many bytes.
 type cutting struct {
 	http.ResponseWriter
 	left int
@@ -152,7 +152,8 @@ func leadsTo(url string) func(int64, http.ResponseWriter, *http.Request) {
 	return func(_ int64, w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, url, http.StatusFound) }
 }
 
-// A name that leads to an allowed address when it is looked at, and to another one when it is used, is asked at none that is not allowed.
+// A host name may resolve to an allowed address for the check, and to another one for the connection. No address that is
+// not allowed is contacted.
 func TestISOOfAChangingName(t *testing.T) {
 	t.Parallel()
 	s, image := newSite(t), windows(t)

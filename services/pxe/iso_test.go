@@ -121,7 +121,7 @@ func TestISO(t *testing.T) {
 		t.Errorf("got %d files, want win.iso and the 3 files in it", len(files))
 	}
 
-	// Its editions.
+	// The editions.
 	var editions []media.ISOEdition
 	read := func() {
 		editions = testkit.Decode[[]media.ISOEdition](s.Do("GET", at+"/edition?sort=number", nil).Want(200))
@@ -131,8 +131,8 @@ func TestISO(t *testing.T) {
 		t.Fatalf("got the editions %s, want 2 that are not enabled, SERVERSTANDARD first", testkit.JSON(editions))
 	}
 	one := at + path("/edition/%d", editions[0].ID)
-	for body, wrong := range map[string]string{`{"license_key": "ABCDE"}`: "invalid", `{"license_key": "*****-*****-*****-*****-ABCDE"}`: "invalid", `{"license_key": 5}`: "invalid"} {
-		s.Do("PATCH", one, body).WantErrors("/license_key", wrong)
+	for body, want := range map[string]string{`{"license_key": "ABCDE"}`: "invalid", `{"license_key": "*****-*****-*****-*****-ABCDE"}`: "invalid", `{"license_key": 5}`: "invalid"} {
+		s.Do("PATCH", one, body).WantErrors("/license_key", want)
 	}
 	enabled := func() []media.ISOEdition {
 		t.Helper()
@@ -174,7 +174,7 @@ func TestISO(t *testing.T) {
 	s.Do("GET", "/pxe/iso/999/edition", nil).Want(404)
 	s.Do("GET", "/pxe/iso/999"+path("/edition/%d", editions[0].ID), nil).Want(404)
 
-	// A profile, and what it keeps there.
+	// A profile keeps its ISO and edition from being deleted.
 	boot := s.Do("POST", "/pxe/boot-script", `{"name": "boot"}`).Want(200).ID()
 	profile := s.Do("POST", "/pxe/profile", fmt.Sprintf(`{"name": "Windows", "access_client": true, "boot_script": %d, "iso": {"id": "%d", "edition": {"id": %d}}}`, boot, is.ID, editions[0].ID)).
 		Want(200)
@@ -191,19 +191,19 @@ func TestISO(t *testing.T) {
 	if back := s.Do("PATCH", atProfile, profile.Text).Want(200); back.Header.Get("ETag") != profile.Header.Get("ETag") {
 		t.Errorf("got %s after the profile was sent back, want it unchanged: %s", back.Text, profile.Text)
 	}
-	for body, wrong := range map[string][]string{
+	for body, want := range map[string][]string{
 		`{"iso": {"edition": "Windows Server 2022 SERVERDATACENTER"}}`:     {"/iso/edition", "not_found"}, // not enabled
 		`{"iso": {"id": 999, "edition": null}}`:                            {"/iso/id", "not_found"},
 		`{"iso": {"id": null, "edition": "x"}}`:                            {"/iso/id", "required"},
 		fmt.Sprintf(`{"iso": {"id": %d, "edition": "Windows 95"}}`, is.ID): {"/iso/edition", "not_found"},
 	} {
-		s.Do("PATCH", atProfile, body).WantErrors(wrong...)
+		s.Do("PATCH", atProfile, body).WantErrors(want...)
 	}
 	used := fmt.Sprintf("is used by profile %d (Windows).", profile.ID())
 	s.Do("DELETE", at, nil).WantDetail(problem.Conflict, fmt.Sprintf("ISO %d %s", is.ID, used))
 	s.Do("PATCH", one, `{"is_enabled": false}`).WantErrors("/is_enabled", "in_use")
 
-	// A client sees the enabled editions of what its profiles name, and no keys.
+	// A client sees the enabled editions in the ISOs of its profiles, without keys.
 	client := s.As(&principal.Principal{Owner: principal.Owner{Type: principal.Client, ID: 1}, KeyID: 1})
 	if text := client.Do("GET", at+"/edition", nil).
 		Want(200).
@@ -221,7 +221,7 @@ func TestISO(t *testing.T) {
 	client.Do("GET", at+"/edition", nil).Want(404)
 	client.Do("GET", one, nil).Want(404)
 
-	// Another folder, and another import, which keeps how editions are set up.
+	// A new folder moves the files, and a new import keeps the settings of editions.
 	seen := s.Do("GET", at, nil).Want(200).Header.Get("ETag")
 	s.Do("PATCH", at, `{"folder": "windows-2022", "url": ""}`).Want(200)
 	if files := s.held(t, "windows-2022"); len(files) != 4 || len(s.held(t, "win.")) != 0 {
@@ -229,15 +229,15 @@ func TestISO(t *testing.T) {
 	}
 	s.Do("PATCH", at, map[string]any{"url": server.URL}, "If-Match", seen).Want(412)
 	s.Do("PATCH", at, map[string]any{"url": server.URL, "sha256": strings.ToUpper(sum)}).Want(200)
-	if again := s.ended(t, is.ID); again.Status != "ready" || len(s.held(t, "windows-2022")) != 4 {
-		t.Errorf("got %s, want it ready with 4 files in windows-2022", testkit.JSON(again))
+	if reimported := s.ended(t, is.ID); reimported.Status != "ready" || len(s.held(t, "windows-2022")) != 4 {
+		t.Errorf("got %s, want it ready with 4 files in windows-2022", testkit.JSON(reimported))
 	}
 	if before := editions; true {
 		if read(); len(editions) != 2 || editions[0].ID != before[0].ID || !editions[0].IsEnabled || editions[0].Key == nil {
 			t.Errorf("got the editions %s, want the 2 of before with the first enabled and its key", testkit.JSON(editions))
 		}
 	}
-	for body, wrong := range map[string][]string{
+	for body, want := range map[string][]string{
 		`{}`: {"/folder", "required", "/name", "required", "/url", "required"},
 		`{"name": "x", "folder": "../x", "url": "https://x.example.com"}`:             {"/folder", "invalid"},
 		`{"name": "x", "folder": "drivers", "url": "ftp://x.example.com"}`:            {"/folder", "invalid", "/url", "invalid"},
@@ -245,7 +245,7 @@ func TestISO(t *testing.T) {
 		`{"name": "x", "folder": "windows-2022", "url": "https://x.example.com"}`:     {"/folder", "taken"},
 		`{"name": "x", "folder": "x", "url": "https://x.example.com", "sha256": "x"}`: {"/sha256", "invalid"},
 	} {
-		s.Do("POST", "/pxe/iso", body).WantErrors(wrong...)
+		s.Do("POST", "/pxe/iso", body).WantErrors(want...)
 	}
 	s.Do("DELETE", atProfile, nil).Want(200)
 	s.Do("DELETE", at, nil).Want(200)

@@ -11,8 +11,8 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/templates"
 )
 
-// made makes an item and answers its id.
-func made(t *testing.T, c *testkit.Client, path, body string) int64 {
+// createItem creates an item and returns its id.
+func createItem(t *testing.T, c *testkit.Client, path, body string) int64 {
 	t.Helper()
 	return c.Do("POST", path, body).Want(200).ID()
 }
@@ -21,8 +21,8 @@ func TestProfile(t *testing.T) {
 	t.Parallel()
 	c, db, _ := newClient(t)
 	testkit.Execute(t, db, "INSERT INTO ref (type, id, name, version) VALUES ('email/template', 7, 'finished', 1)")
-	boot, preseed := made(t, c, "/pxe/boot-script", `{"name": "boot"}`), made(t, c, "/pxe/preseed", `{"name": "seed"}`)
-	first, second := made(t, c, "/pxe/shell", `{"name": "first"}`), made(t, c, "/pxe/shell", `{"name": "second"}`)
+	boot, preseed := createItem(t, c, "/pxe/boot-script", `{"name": "boot"}`), createItem(t, c, "/pxe/preseed", `{"name": "seed"}`)
+	first, second := createItem(t, c, "/pxe/shell", `{"name": "first"}`), createItem(t, c, "/pxe/shell", `{"name": "second"}`)
 	whole := c.Do("POST", "/pxe/profile", fmt.Sprintf(`{"name": "Debian", "billing_id": "deb", "boot_script": {"id": %d}, "preseed": "%d", "email": {"template": 7},
 		"shell": {"after": [%d, {"id": %d}, %[3]d], "during": [%d]}, "time_until_marked_failed": 90}`, boot, preseed, second, first, first)).
 		Want(200)
@@ -58,7 +58,7 @@ func TestProfile(t *testing.T) {
 	}
 	c.Do("PATCH", at, `{"time_until_marked_failed": 0}`).WantErrors("/time_until_marked_failed", "out_of_range")
 
-	// What it uses is not deleted.
+	// The items that it uses cannot be deleted.
 	for path, noun := range map[string]string{
 		fmt.Sprintf("/pxe/boot-script/%d", boot): "Boot script", fmt.Sprintf("/pxe/preseed/%d", preseed): "Preseed",
 		fmt.Sprintf("/pxe/shell/%d", second): "Shell script",
@@ -68,7 +68,7 @@ func TestProfile(t *testing.T) {
 				problem.Conflict, fmt.Sprintf("%s %s is used by profile %d (Debian).", noun, path[strings.LastIndex(path, "/")+1:], whole.ID()),
 			)
 	}
-	another := made(t, c, "/pxe/profile", fmt.Sprintf(`{"name": "Another", "boot_script": %d}`, boot))
+	another := createItem(t, c, "/pxe/profile", fmt.Sprintf(`{"name": "Another", "boot_script": %d}`, boot))
 	if text := c.Do("DELETE", fmt.Sprintf("/pxe/boot-script/%d", boot), nil).Want(409).Text; !strings.Contains(text, "(Debian) and 1 more.") {
 		t.Errorf("got %s, want the profile Debian and 1 more", text)
 	}
@@ -79,13 +79,13 @@ func TestProfile(t *testing.T) {
 	c.Do("DELETE", fmt.Sprintf("/pxe/boot-script/%d", boot), nil).Want(200)
 }
 
-// A client sees the profiles that are for clients, and nothing else of what there is.
+// A client sees the profiles for clients, and no other items.
 func TestProfilesOfClients(t *testing.T) {
 	t.Parallel()
 	c, db, box := newClient(t)
-	boot := made(t, c, "/pxe/boot-script", `{"name": "boot"}`)
-	shown := made(t, c, "/pxe/profile", fmt.Sprintf(`{"name": "Shown", "access_client": true, "boot_script": %d}`, boot))
-	hidden := made(t, c, "/pxe/profile", fmt.Sprintf(`{"name": "Hidden", "boot_script": %d}`, boot))
+	boot := createItem(t, c, "/pxe/boot-script", `{"name": "boot"}`)
+	shown := createItem(t, c, "/pxe/profile", fmt.Sprintf(`{"name": "Shown", "access_client": true, "boot_script": %d}`, boot))
+	hidden := createItem(t, c, "/pxe/profile", fmt.Sprintf(`{"name": "Hidden", "boot_script": %d}`, boot))
 	client := testkit.NewClient(
 		t,
 		testkit.As(handler(t, db, box), &principal.Principal{Owner: principal.Owner{Type: principal.Client, ID: 5}, KeyID: 1}),

@@ -1,5 +1,5 @@
-// Package pxe is the bounded context of network boot. It serves DHCP servers, file servers and discovered machines; profiles and
-// their templates, drivers and ISOs, and installs have packages of their own below it.
+// Package pxe is the service for network boot. It serves DHCP servers, file servers and discovered machines itself. Its
+// subpackages serve profiles with their templates, drivers and ISOs, and installs.
 package pxe
 
 import (
@@ -27,13 +27,13 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/templates"
 )
 
-// Name is the service's name, and its schema's.
+// Name is the name of the service and of its database schema.
 const Name = "pxe"
 
 //go:embed migrations/*.sql schema/*/*.sql
 var migrations embed.FS
 
-// Definition is the service.
+// Definition describes the service to the programs that run it.
 var Definition = service.Definition{
 	Name:  Name,
 	Paths: []string{"pxe"},
@@ -56,7 +56,7 @@ var Definition = service.Definition{
 	Begin: begin,
 }
 
-// begin checks the configuration, and parses the stored templates again.
+// begin checks the configuration and parses the stored templates again.
 func begin(ctx context.Context, d service.Deps) error {
 	if err := storage.CheckURL(d.Store); err != nil {
 		return fmt.Errorf("IRONPLANE_STORE: %w", err)
@@ -64,14 +64,14 @@ func begin(ctx context.Context, d service.Deps) error {
 	if _, err := egress.Parse(d.AllowedNetworks); err != nil {
 		return fmt.Errorf("IRONPLANE_ALLOWED_NETWORKS: %w", err)
 	}
-	return templates.Check(ctx, d.DB)
+	return templates.CheckStored(ctx, d.DB)
 }
 
-// Service is the pxe service: a part for each topic.
+// Service is the pxe service. It consists of one part per topic.
 type Service struct {
 	db       *pg.DB
 	box      *seal.Box
-	groups   *events.Refs // IP groups of network, which file servers name as their site
+	groups   *events.Refs // the network service's IP groups, which are the sites of file servers
 	settings *settings.Follower
 	store    *storage.Store
 	agents   *site.Agents
@@ -83,28 +83,29 @@ type Service struct {
 }
 
 const (
-	// installRest is how often installs are looked through at most.
-	installRest = time.Second
-	// sweepInterval is how often files that nobody needs are deleted from the store.
+	// minTaskInterval is the shortest time between two runs of a task that wake-ups start.
+	minTaskInterval = time.Second
+	// sweepInterval is how often unused files are deleted from the store.
 	sweepInterval = time.Hour
-	// sweepGrace is how long a piece of a file is kept that nobody refers to: longer than it takes to arrive.
+	// sweepGrace is the age up to which an unreferenced blob is kept. It exceeds the time that one piece of a file takes
+	// to arrive, so a blob that is being written is not deleted.
 	sweepGrace = 24 * time.Hour
 )
 
-// New makes the service on its migrated schema.
+// New returns the service. Its database must have the current schema.
 func New(d service.Deps) *Service {
-	allowed, _ := egress.Parse(d.AllowedNetworks) // begin has refused a text that cannot be parsed
+	allowed, _ := egress.Parse(d.AllowedNetworks) // begin has already refused text that cannot be parsed
 	current := &settings.Follower{Peers: d.Peers, Woken: d.Wakes.Listen(settings.Keeper, settings.Changed)}
 	store := storage.New(d.DB, d.Store)
 	installs := install.New(d.DB, d.Box, d.Peers, d.Outboxes["clients"], current.Values)
 	agents := &site.Agents{
-		DB:      d.DB,
-		Box:     d.Box,
-		Allowed: allowed,
-		Hear:    installs.Hear,
-		Heard:   installs.Heard,
-		Push:    installs.Push,
-		Woken:   d.Wakes.Listen(Name, wake.Changes),
+		DB:               d.DB,
+		Box:              d.Box,
+		Allowed:          allowed,
+		ApplyReports:     installs.ApplyReports,
+		FreeRevokedSlots: installs.FreeRevokedSlots,
+		PushMachines:     installs.PushMachines,
+		Woken:            d.Wakes.Listen(Name, wake.Changes),
 	}
 	return &Service{
 		db:       d.DB,
@@ -118,15 +119,15 @@ func New(d service.Deps) *Service {
 		isos:     media.NewISOs(d.DB, d.Box, store, allowed.Client(), current.Values),
 		installs: installs,
 		syncs: &filesync.Syncs{
-			DB:     d.DB,
-			Agents: agents,
-			Store:  store,
-			Most:   func() int { return settings.SyncChildren.In(current.Values()) },
+			DB:          d.DB,
+			Agents:      agents,
+			Store:       store,
+			MaxChildren: func() int { return settings.SyncChildren.In(current.Values()) },
 		},
 	}
 }
 
-// Parts returns what the service consists of, woken by the bus.
+// Parts returns the routes, consumers, jobs and tasks of the service. wakes starts tasks early when there is work.
 func (s *Service) Parts(wakes *wake.Bus) service.Parts {
 	return service.Parts{
 		Routes:  s.Routes(),
@@ -134,7 +135,7 @@ func (s *Service) Parts(wakes *wake.Bus) service.Parts {
 		Consumers: []*events.Consumer{
 			s.groups.Consumer(),
 			s.installs.FollowEntities(),
-			named(s.installs.Clients.Consumer(), "clients"),
+			nameConsumer(s.installs.Clients.Consumer(), "clients"),
 			s.profiles.EmailTemplates.Consumer(),
 		},
 		Checks: s.store.Checks(),
@@ -142,46 +143,46 @@ func (s *Service) Parts(wakes *wake.Bus) service.Parts {
 		Loops: []service.Loop{
 			service.Every(sweepInterval, "store-sweep", s.sweep),
 			{Name: "settings-sync", Run: s.settings.Follow},
-			{Name: "agent-health", Run: s.agents.Look},
-			service.Woken(wakes.Listen(Name, wake.Changes), installRest, "install-grants", s.installs.GrantAll),
-			service.Woken(wakes.Listen(settings.Keeper, settings.Changed), installRest, "install-expiry", s.installs.Expire),
+			{Name: "agent-health", Run: s.agents.Poll},
+			service.Woken(wakes.Listen(Name, wake.Changes), minTaskInterval, "install-grants", s.installs.GrantAll),
+			service.Woken(wakes.Listen(settings.Keeper, settings.Changed), minTaskInterval, "install-expiry", s.installs.Expire),
 		},
 	}
 }
 
-// named gives a consumer a name of its own. A second consumer of the same service needs one: it follows from the first change that
-// its service still has.
-func named(c *events.Consumer, name string) *events.Consumer {
+// nameConsumer sets the name of a consumer and returns it. A second consumer of the same service needs a name of its
+// own: it has a position of its own and begins with the oldest change that the other service still has.
+func nameConsumer(c *events.Consumer, name string) *events.Consumer {
 	c.Name = name
 	return c
 }
 
-// Routes are what the service answers.
+// Routes returns all routes of the service, the internal ones included.
 func (s *Service) Routes() []rest.Route {
 	return slices.Concat(
 		rest.Section{
 			Name: "DHCP servers",
-			Doc:  "The agents at the sites that answer machines which ask for an address and what to boot.",
+			Doc:  "The agents at the sites that give machines an address and a boot script.",
 		}.Routes(s.dhcpServers()),
 		rest.Section{
 			Name: "File servers",
-			Doc:  "The agents at the sites that have the files which installations read.",
+			Doc:  "The agents at the sites that hold the files for installations.",
 		}.Routes(s.fileServers(), s.syncs.Routes()),
 		rest.Section{
 			Name: "Drivers",
-			Doc:  "Files that installers need for a machine's hardware.",
+			Doc:  "Files that an installer needs for a machine's hardware.",
 		}.Routes(s.drivers.Routes()),
 		rest.Section{
 			Name: "ISOs",
-			Doc:  "Images that machines are installed from, and the editions of Windows in them.",
+			Doc:  "Installation images, and the editions of Windows in them.",
 		}.Routes(s.isos.Routes()),
 		rest.Section{
 			Name: "Profiles",
-			Doc:  "Ways to install a machine, or to boot one over the network, and the templates that they put together.",
+			Doc:  "How to install a machine or boot it over the network, and the templates for that.",
 		}.Routes(s.profiles.Routes()),
 		rest.Section{
 			Name: "Installs",
-			Doc:  "Installations of machines, and machines that asked to boot and that nobody named.",
+			Doc:  "Installations of machines, and machines that asked to boot but have no install.",
 		}.Routes(s.installs.Routes(), s.discoveries()),
 		[]rest.Route{
 			s.profiles.EmailTemplates.CloseRoute(),
@@ -193,13 +194,13 @@ func (s *Service) Routes() []rest.Route {
 	)
 }
 
-// sweep deletes what nobody needs from the store. Without a store there is nothing to delete.
+// sweep deletes expired uploads, and files and blobs that nothing refers to. It does nothing if no store is configured.
 func (s *Service) sweep(ctx context.Context) error {
-	if err := s.drivers.ForgetUploads(ctx); err != nil {
+	if err := s.drivers.DeleteExpiredUploads(ctx); err != nil {
 		return err
 	}
 	err := s.store.Sweep(ctx, sweepGrace)
-	if errors.Is(err, storage.ErrNone) {
+	if errors.Is(err, storage.ErrNotConfigured) {
 		return nil
 	}
 	return err

@@ -20,17 +20,17 @@ import (
 
 func TestMain(m *testing.M) {
 	names.ReplaceResolver()
-	storagetest.Credentials()
+	storagetest.SetCredentials()
 	testkit.Main(m)
 }
 
 func path(format string, args ...any) string { return fmt.Sprintf(format, args...) }
 
-// newClient serves the pxe service on a database of the test's own, to somebody who may do everything.
+// newClient serves the pxe service on a database of its own, to a caller with all permissions.
 func newClient(t *testing.T) (*testkit.Client, *pg.DB, *seal.Box) {
 	t.Helper()
 	db := testkit.Database(t, pxe.Name, pxe.Definition.Migrations)
-	// Of IP groups those are known that have the first ten numbers.
+	// The IP groups 1 to 10 exist.
 	testkit.Execute(t, db, "INSERT INTO ref (type, id, name, version) SELECT 'group', n, 'Group ' || n, 1 FROM generate_series(1, 10) n")
 	box, err := pxe.Definition.NewBox(seal.NewMasterKey())
 	if err != nil {
@@ -40,10 +40,10 @@ func newClient(t *testing.T) (*testkit.Client, *pg.DB, *seal.Box) {
 }
 
 func handler(t *testing.T, db *pg.DB, box *seal.Box) http.Handler {
-	return rest.NewHandler(pxe.Name, db, slog.New(slog.NewTextHandler(t.Output(), nil)), of(t, db, box).Routes())
+	return rest.NewHandler(pxe.Name, db, slog.New(slog.NewTextHandler(t.Output(), nil)), newService(t, db, box).Routes())
 }
 
-// of is the service on a store of its own.
-func of(t *testing.T, db *pg.DB, box *seal.Box) *pxe.Service {
+// newService returns the service with a store of its own.
+func newService(t *testing.T, db *pg.DB, box *seal.Box) *pxe.Service {
 	return pxe.New(service.Deps{DB: db, Box: box, Settings: service.Settings{Store: t.TempDir()}})
 }

@@ -16,13 +16,14 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/storage/storagetest"
 )
 
-// readiness is what /readyz answers.
+// readiness is the response of /readyz.
 type readiness struct {
 	Status string
 	Checks map[string]string
 }
 
-// newReadyz runs the service on a store, and returns a function that asks its /readyz, which has to answer with 200.
+// newReadyz runs the service on a store, and returns a function that reads its /readyz. It fails the test if the status
+// is not 200.
 func newReadyz(t *testing.T, store string) (*testkit.RunningService, func() readiness) {
 	t.Helper()
 	s, _ := neighbours.Run(t, pxe.Definition, testkit.ServiceOptions{Settings: service.Settings{Store: store}})
@@ -41,10 +42,10 @@ func newReadyz(t *testing.T, store string) (*testkit.RunningService, func() read
 	}
 }
 
-// While the store is away the service is degraded: drivers cannot be sent, and everything else goes on.
+// While the store is down the service is degraded: drivers cannot be sent, and everything else works.
 func TestReadyWithoutStore(t *testing.T) {
 	t.Parallel()
-	url, _, away := storagetest.Outage(t)
+	url, _, away := storagetest.NewS3WithOutage(t)
 	folder := filepath.Join(t.TempDir(), "store")
 	for name, store := range map[string]struct {
 		at   string
@@ -83,12 +84,12 @@ func TestReadyWithoutStore(t *testing.T) {
 	}
 }
 
-// Without a store there is nothing to check.
+// Without a configured store there is no check.
 func TestReadyWithNoStoreConfigured(t *testing.T) {
 	t.Parallel()
 	_, readyz := newReadyz(t, "")
 	is := testkit.Await(t, "the service is ready", readyz, func(is readiness) bool { return is.Status == "ready" })
-	if said, found := is.Checks["pxe store"]; found {
-		t.Errorf("got the check %q, want none", said)
+	if status, found := is.Checks["pxe store"]; found {
+		t.Errorf("got the check %q, want none", status)
 	}
 }

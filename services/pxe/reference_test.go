@@ -10,7 +10,8 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/templates"
 )
 
-// What another service deletes is shown no longer, and what still uses it is named before.
+// An item that another service deletes is cleared from the items that refer to it. Before, its owner learns what uses
+// it.
 func TestDeletedReferences(t *testing.T) {
 	t.Parallel()
 	b := newBoot(t)
@@ -20,14 +21,14 @@ func TestDeletedReferences(t *testing.T) {
 	b.System.DeleteEmailTemplate(1)
 	b.Network.DeleteGroup(b.group)
 	testkit.Eventually(t, "the profile names no email template", func() bool {
-		answer := b.Do("GET", path("/pxe/profile/%d", b.profile), nil).Want(200)
-		return testkit.Decode[templates.OSReloadProfile](answer).Email.Template == nil
+		response := b.Do("GET", path("/pxe/profile/%d", b.profile), nil).Want(200)
+		return testkit.Decode[templates.OSReloadProfile](response).Email.Template == nil
 	})
 	testkit.Eventually(t, "the file server names no IP group", func() bool {
 		return testkit.Decode[pxe.FileServer](b.Do("GET", path("/pxe/file/%d", b.fileServer), nil).Want(200)).Group == nil
 	})
-	if uses := b.used("system", "email/template", 1); uses != "" {
-		t.Errorf("got that the email template %s, want no use", uses)
+	if usage := b.used("system", "email/template", 1); usage != "" {
+		t.Errorf("got that the email template %s, want no use", usage)
 	}
 	edits := b.changes("system", "pxe.file")
 	if last := edits[len(edits)-1]; !strings.HasPrefix(last, "pxe.file.edited") {

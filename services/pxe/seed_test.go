@@ -20,14 +20,14 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// machines are those that the seeds are rendered for.
+// machines are the machines that the seeds are rendered for.
 var machines = map[string]string{
 	"bios": `{"hostname": "web1.example.com", "mac": "52-54-00-12-34-56", "firmware": "bios", "disk": "/dev/sda", "ipv4": {"address": "192.0.2.10/24", "gateway": "192.0.2.1"}, "nameservers": "192.0.2.53"}`,
 	"uefi": `{"hostname": "a-very-long-name.example.com", "mac": "52:54:00:12:34:57", "firmware": "uefi", "ipv4": {"address": "192.0.2.11/28", "gateway": "192.0.2.1"}, "ipv6": {"address": "2001:db8::11/64", "gateway": "fe80::1"}, "nameservers": "192.0.2.53 2001:db8::53"}`,
 	"v6":   `{"hostname": "db1.example.com", "mac": "5254.0012.3458", "firmware": "uefi", "disk": "/dev/nvme0n1", "ipv6": {"address": "2001:db8::12/64", "gateway": "2001:db8::1"}, "nameservers": "2001:db8::53"}`,
 }
 
-// What the profiles that come with Ironplane make of three machines is as it was looked at once, and of its format.
+// The profiles that come with Ironplane render as in the golden files, in valid formats.
 func TestSeeds(t *testing.T) {
 	t.Parallel()
 	c, _, _ := newClient(t)
@@ -42,7 +42,7 @@ func TestSeeds(t *testing.T) {
 				"ssh_keys": "`+hostKey+` ben's key\nssh-ed25519 AAAA \"anna\"\n", "variables": {"timezone": "Europe/Berlin", "product_key": "AAAAA-<&>", "image": "http://x/it's.gz"}}`).Want(200),
 			)
 			var all strings.Builder
-			for _, f := range rendered.Files {
+			for _, f := range rendered.RenderFiles {
 				if f.Error != "" {
 					t.Errorf("%s for %s: got the error %s, want none", f.Name, name, f.Error)
 				}
@@ -68,7 +68,7 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
-// wellFormed checks what is known of a format, which the text's first line tells.
+// wellFormed checks a text whose first line names a known format.
 func wellFormed(t *testing.T, text string) error {
 	first, _, _ := strings.Cut(text, "\n")
 	switch {
@@ -106,8 +106,8 @@ func wellFormed(t *testing.T, text string) error {
 	case first == "#!/bin/bash":
 		check := osexec.CommandContext(t.Context(), "bash", "-n")
 		check.Stdin = strings.NewReader(text)
-		if said, err := check.CombinedOutput(); err != nil {
-			return fmt.Errorf("%v: %s", err, said)
+		if output, err := check.CombinedOutput(); err != nil {
+			return fmt.Errorf("%v: %s", err, output)
 		}
 	case first == "#_preseed_V1":
 		check, err := osexec.LookPath("debconf-set-selections")
@@ -117,31 +117,36 @@ func wellFormed(t *testing.T, text string) error {
 		}
 		run := osexec.CommandContext(t.Context(), check, "-c")
 		run.Stdin = strings.NewReader(text)
-		if said, err := run.CombinedOutput(); err != nil || len(said) > 0 {
-			return fmt.Errorf("%v: %s", err, said)
+		if output, err := run.CombinedOutput(); err != nil || len(output) > 0 {
+			return fmt.Errorf("%v: %s", err, output)
 		}
 	}
 	return nil
 }
 
-// A rendering says what is wrong with a template for this machine, and what is another than before.
+// A preview reports the errors of templates for this machine, and the difference to an earlier one.
 func TestRender(t *testing.T) {
 	t.Parallel()
 	c, _, _ := newClient(t)
-	boot := made(t, c, "/pxe/boot-script", `{"name": "boot", "body": "#!ipxe\n# {{.Host.MAC}} {{.Profile.Name}}\nchain {{.URL.Preseed}}\n"}`)
-	preseed := made(t, c, "/pxe/preseed", `{"name": "seed", "body": "x\n {{netmask .Host.IPv4.Prefix}}"}`)
-	first, second := made(
+	boot := createItem(
+		t,
+		c,
+		"/pxe/boot-script",
+		`{"name": "boot", "body": "#!ipxe\n# {{.Host.MAC}} {{.Profile.Name}}\nchain {{.URL.Preseed}}\n"}`,
+	)
+	preseed := createItem(t, c, "/pxe/preseed", `{"name": "seed", "body": "x\n {{netmask .Host.IPv4.Prefix}}"}`)
+	first, second := createItem(
 		t,
 		c,
 		"/pxe/shell",
 		`{"name": "first", "body": "{{quote .Password}} {{.Client.Email}}"}`,
-	), made(
+	), createItem(
 		t,
 		c,
 		"/pxe/shell",
 		`{"name": "second", "body": "{{range .SSHKeys}}[{{.}}]{{end}}"}`,
 	)
-	profile := made(
+	profile := createItem(
 		t,
 		c,
 		"/pxe/profile",
@@ -157,12 +162,12 @@ func TestRender(t *testing.T) {
 	const body = `{"host": {"hostname": "web1.example.com", "mac": "52:54:00:12:34:5A"}, "ssh_keys": "one\n\ntwo", "client": {"email": "ben@example.com"}`
 	rendered := testkit.Decode[templates.Rendering](c.Do("POST", at, body+"}").Want(200))
 	var got []string
-	for _, f := range rendered.Files {
+	for _, f := range rendered.RenderFiles {
 		got = append(got, fmt.Sprintf("%s %s %q %s", f.Kind, f.Name, f.Text, f.Error))
 	}
 	want := []string{
 		`boot_script boot "#!ipxe\n# 52:54:00:12:34:5a mine\nchain http://boot.fra1.example.net/i/[secret]/preseed\n" `,
-		`preseed seed "" line 2, column 4: netmask: "" is no prefix such as 192.0.2.0/24`,
+		`preseed seed "" line 2, column 4: netmask: "" is not a prefix such as 192.0.2.0/24`,
 		`shell_during first "'[secret]' ben@example.com" `,
 		`shell_after second "[one][two]" `,
 		`shell_after first "'[secret]' ben@example.com" `,
@@ -170,14 +175,14 @@ func TestRender(t *testing.T) {
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	earlier := testkit.JSON(rendered.Files)
-	again := testkit.Decode[templates.Rendering](
+	earlier := testkit.JSON(rendered.RenderFiles)
+	same := testkit.Decode[templates.Rendering](
 		c.Do("POST", at, strings.Replace(body, ":5A", ":5B", 1)+`, "earlier": `+earlier+"}").Want(200),
 	)
-	if again.Files[0].Difference != "--- earlier\n+++ now\n@@ -1,3 +1,3 @@\n #!ipxe\n-# 52:54:00:12:34:5a mine\n+# 52:54:00:12:34:5b "+
+	if same.RenderFiles[0].Difference != "--- earlier\n+++ now\n@@ -1,3 +1,3 @@\n #!ipxe\n-# 52:54:00:12:34:5a mine\n+# 52:54:00:12:34:5b "+
 		"mine\n chain http://boot.fra1.example.net/i/[secret]/preseed\n" ||
-		again.Files[2].Difference != "" {
-		t.Errorf("got the differences %q and %q, want the MAC address and none", again.Files[0].Difference, again.Files[2].Difference)
+		same.RenderFiles[2].Difference != "" {
+		t.Errorf("got the differences %q and %q, want the MAC address and none", same.RenderFiles[0].Difference, same.RenderFiles[2].Difference)
 	}
 	c.Do("POST", at, `{"host": {"mac": "x", "ipv4": {"address": "2001:db8::1/64"}, "ipv6": {"gateway": "fe80::1"}, "nameservers": "x", "disk": "sda", "firmware": "none"}}`).
 		WantErrors(

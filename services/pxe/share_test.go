@@ -13,19 +13,29 @@ import (
 func TestSharedProfile(t *testing.T) {
 	t.Parallel()
 	c, db, _ := newClient(t)
-	boot, preseed := made(
+	boot, preseed := createItem(
 		t,
 		c,
 		"/pxe/boot-script",
 		`{"name": "boot", "body": "#!ipxe\nchain {{.URL.Preseed}}\n"}`,
-	), made(
+	), createItem(
 		t,
 		c,
 		"/pxe/preseed",
 		`{"name": "seed", "is_installable": true, "description": "small", "body": "a: \"b\"\n\n  c"}`,
 	)
-	first, second := made(t, c, "/pxe/shell", `{"name": "first", "body": "1"}`), made(t, c, "/pxe/shell", `{"name": "second", "body": "2"}`)
-	profile := made(
+	first, second := createItem(
+		t,
+		c,
+		"/pxe/shell",
+		`{"name": "first", "body": "1"}`,
+	), createItem(
+		t,
+		c,
+		"/pxe/shell",
+		`{"name": "second", "body": "2"}`,
+	)
+	profile := createItem(
 		t,
 		c,
 		"/pxe/profile",
@@ -43,28 +53,28 @@ func TestSharedProfile(t *testing.T) {
 		t.Errorf("got\n%s\nwant the shell scripts second and first after the install, and no billing", file)
 	}
 
-	// Where it is, its templates are used.
-	here := testkit.Decode[templates.OSReloadProfile](
+	// In the same installation, the existing templates are used.
+	reimported := testkit.Decode[templates.OSReloadProfile](
 		c.Do("POST", "/pxe/profile/import", map[string]any{"yaml": file, "name": "again"}).Want(200),
 	)
-	if here.BootScript.ID != boot || here.Preseed.ID != preseed ||
-		fmt.Sprint(here.Shell) != fmt.Sprint(templates.ProfileShell{After: []int64{second, first}, During: []int64{first}}) ||
-		*here.TimeUntilMarkedFailed != 5 ||
-		here.AccessClient ||
-		here.BillingID != nil {
-		t.Errorf("got %+v imported where it is, want it as it was without client access and billing", here)
+	if reimported.BootScript.ID != boot || reimported.Preseed.ID != preseed ||
+		fmt.Sprint(reimported.Shell) != fmt.Sprint(templates.ProfileShell{After: []int64{second, first}, During: []int64{first}}) ||
+		*reimported.TimeUntilMarkedFailed != 5 ||
+		reimported.AccessClient ||
+		reimported.BillingID != nil {
+		t.Errorf("got %+v imported where it is, want it as it was without client access and billing", reimported)
 	}
 	c.Do("POST", "/pxe/profile/import", map[string]any{"yaml": file}).WantErrors("/name", "taken")
 
-	// Elsewhere, they are made, with other names where others have theirs.
-	there, otherDB, _ := newClient(t)
-	made(t, there, "/pxe/boot-script", `{"name": "boot", "body": "another"}`)
-	brought := testkit.Decode[templates.OSReloadProfile](there.Do("POST", "/pxe/profile/import", map[string]any{"yaml": file}).Want(200))
+	// In another installation they are created. A name that is in use gets the profile's name appended.
+	elsewhere, otherDB, _ := newClient(t)
+	createItem(t, elsewhere, "/pxe/boot-script", `{"name": "boot", "body": "another"}`)
+	brought := testkit.Decode[templates.OSReloadProfile](elsewhere.Do("POST", "/pxe/profile/import", map[string]any{"yaml": file}).Want(200))
 	if brought.Name != "mine" || brought.BootScript.Name != "boot (mine)" || brought.Preseed.Name != "seed" || len(brought.Shell.After) != 2 {
 		t.Errorf("got %+v imported elsewhere, want mine with boot (mine), seed and 2 shell scripts", brought)
 	}
 	if back := testkit.Decode[templates.SharedProfile](
-		there.Do("GET", fmt.Sprintf("/pxe/profile/%d/export", brought.ID), nil).Want(200),
+		elsewhere.Do("GET", fmt.Sprintf("/pxe/profile/%d/export", brought.ID), nil).Want(200),
 	).YAML; strings.Replace(
 		back,
 		"boot (mine)",
@@ -93,7 +103,7 @@ func TestSharedProfile(t *testing.T) {
 		t.Errorf("got %d boot scripts of refused copies and imports (%v), want 0", left-1, err)
 	}
 
-	for wrong, code := range map[string]string{
+	for file, code := range map[string]string{
 		"": "required", "x": "invalid", "a: [": "invalid", strings.Replace(file, "ironplane_profile: 1", "ironplane_profile: 2", 1): "invalid",
 		file + "more: x\n": "invalid", file + "---\na: b\n": "invalid",
 		strings.Replace(file, "name: mine", "name: ''", 1): "invalid", strings.Replace(file, "- second", "- third", 1): "invalid",
@@ -102,6 +112,6 @@ func TestSharedProfile(t *testing.T) {
 		"ironplane_profile: 1\na: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nname: " +
 			"[*c,*c,*c,*c,*c,*c,*c]": "invalid",
 	} {
-		c.Do("POST", "/pxe/profile/import", map[string]any{"yaml": wrong}).WantErrors("/yaml", code)
+		c.Do("POST", "/pxe/profile/import", map[string]any{"yaml": file}).WantErrors("/yaml", code)
 	}
 }

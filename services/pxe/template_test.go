@@ -17,13 +17,13 @@ func TestTemplates(t *testing.T) {
 	t.Parallel()
 	c, _, _ := newClient(t)
 	for _, path := range []string{"/pxe/preseed", "/pxe/boot-script", "/pxe/shell"} {
-		made := c.Do("POST", path, `{"name": "one", "description": "for \"x\"", "body": "# {{.Host.Hostname}}\n"}`).Want(200)
-		if !strings.Contains(made.Text, `"body":"# {{.Host.Hostname}}\n"`) {
-			t.Errorf("got %s, want it with its body", made.Text)
+		created := c.Do("POST", path, `{"name": "one", "description": "for \"x\"", "body": "# {{.Host.Hostname}}\n"}`).Want(200)
+		if !strings.Contains(created.Text, `"body":"# {{.Host.Hostname}}\n"`) {
+			t.Errorf("got %s, want it with its body", created.Text)
 		}
-		at := fmt.Sprintf("%s/%d", path, made.ID())
-		if got := c.Do("GET", at, nil).Want(200).Text; got != made.Text {
-			t.Errorf("%s: got %s, want %s", at, got, made.Text)
+		at := fmt.Sprintf("%s/%d", path, created.ID())
+		if got := c.Do("GET", at, nil).Want(200).Text; got != created.Text {
+			t.Errorf("%s: got %s, want %s", at, got, created.Text)
 		}
 		if body := strings.Contains(c.Do("GET", path+"?name=one", nil).Want(200).Text, `"body"`); body != (path == "/pxe/shell") {
 			t.Errorf("got bodies in the list of %s: %v, want %v", path, body, path == "/pxe/shell")
@@ -31,15 +31,15 @@ func TestTemplates(t *testing.T) {
 		c.Do("POST", path, `{}`).WantErrors("/name", "required")
 		c.Do("POST", path, `{"name": "one"}`).WantErrors("/name", "taken")
 		c.Do("POST", path, `{"name": "bare"}`).Want(200)
-		wrong := testkit.Decode[problem.Problem](c.Do("PATCH", at, `{"body": "x\n{{.Host.Mac}}\n{{if}}"}`).Want(422))
-		if len(wrong.Errors) != 1 || wrong.Errors[0].Pointer != "/body" ||
-			!strings.HasPrefix(wrong.Errors[0].Message, "line 3, column 1: missing value for if") {
-			t.Errorf("got the errors %+v, want the missing value for if in line 3", wrong.Errors)
+		refused := testkit.Decode[problem.Problem](c.Do("PATCH", at, `{"body": "x\n{{.Host.Mac}}\n{{if}}"}`).Want(422))
+		if len(refused.Errors) != 1 || refused.Errors[0].Pointer != "/body" ||
+			!strings.HasPrefix(refused.Errors[0].Message, "line 3, column 1: missing value for if") {
+			t.Errorf("got the errors %+v, want the missing value for if in line 3", refused.Errors)
 		}
-		wrong = testkit.Decode[problem.Problem](c.Do("POST", path, `{"name": "two", "body": "{{.Host.Mac}}\n {{quote 3}}"}`).Want(422))
-		if len(wrong.Errors) != 1 || !strings.HasPrefix(wrong.Errors[0].Message, "line 1, column 8: there is no .Host.Mac: there are ") ||
-			!strings.HasSuffix(wrong.Errors[0].Message, "; line 2, column 4: quote takes a text") {
-			t.Errorf("got the errors %+v, want one with .Host.Mac in line 1 and quote in line 2", wrong.Errors)
+		refused = testkit.Decode[problem.Problem](c.Do("POST", path, `{"name": "two", "body": "{{.Host.Mac}}\n {{quote 3}}"}`).Want(422))
+		if len(refused.Errors) != 1 || !strings.HasPrefix(refused.Errors[0].Message, "line 1, column 8: there is no .Host.Mac: there are ") ||
+			!strings.HasSuffix(refused.Errors[0].Message, "; line 2, column 4: quote takes a text") {
+			t.Errorf("got the errors %+v, want one with .Host.Mac in line 1 and quote in line 2", refused.Errors)
 		}
 		c.Do("PATCH", at, `{"description": null, "body": ""}`).Want(200)
 		if found := testkit.Decode[[]templates.ListedTemplate](
@@ -61,7 +61,7 @@ func TestTemplates(t *testing.T) {
 	}
 }
 
-// What was saved by a version with other variables is flagged when the service starts, and mended by an edit.
+// A template with variables of another version is flagged when the service starts, until an edit corrects it.
 func TestTemplateOfAnotherVersion(t *testing.T) {
 	t.Parallel()
 	c, db, box := newClient(t)
@@ -81,8 +81,8 @@ func TestTemplateOfAnotherVersion(t *testing.T) {
 	}
 	tag := c.Do("GET", at, nil).Header.Get("ETag")
 	check()
-	if again := c.Do("GET", at, nil).Header.Get("ETag"); again != tag {
-		t.Errorf("got the ETag %s after another check, want %s", again, tag)
+	if unchanged := c.Do("GET", at, nil).Header.Get("ETag"); unchanged != tag {
+		t.Errorf("got the ETag %s after another check, want %s", unchanged, tag)
 	}
 	c.Do("PATCH", at, `{"name": "still old"}`).WantErrors("/body", "template")
 	if mended := testkit.Decode[templates.OSPreseed](c.Do("PATCH", at, `{"body": "{{.Host.Name}}"}`).Want(200)); mended.Problem != nil {

@@ -68,7 +68,7 @@ func TestDebianInstaller(t *testing.T) {
 				t.Errorf("got %+v, want the step partitions at 10 %%", i)
 			}
 			if !slices.ContainsFunc(i.Requests, func(r install.InstallRequest) bool {
-				return r.What == siteagent.EventRead && r.Address == address(1) && strings.HasPrefix(r.Got, "preseed")
+				return r.Kind == siteagent.EventRead && r.Address == address(1) && strings.HasPrefix(r.Response, "preseed")
 			}) {
 				t.Errorf("got the requests %+v, want one for the preseed", i.Requests)
 			}

@@ -160,7 +160,7 @@ func (o *operator) until(path, what string, is func(*install.Install) bool) (i i
 func (o *operator) wantInstalled(path string, actions ...string) {
 	o.Helper()
 	i := o.until(path, "it is installed, and was booted from its disk", func(i *install.Install) bool {
-		return i.Status == install.Installed && len(i.Requests) > 0 && i.Requests[0].What == "local"
+		return i.Status == install.Installed && len(i.Requests) > 0 && i.Requests[0].Kind == "local"
 	})
 	if i.Error != nil || i.Progress != 100 || i.FinishedAt == nil || i.StartedAt == nil {
 		o.Errorf("got %+v, want it finished at 100 %% without an error", i)
@@ -183,7 +183,7 @@ func (o *operator) wantInstalled(path string, actions ...string) {
 	}
 	var asked, want []string
 	for _, r := range i.Requests {
-		asked = append(asked, r.What)
+		asked = append(asked, r.Kind)
 	}
 	for _, r := range o.reports() {
 		want = append(want, r.Event)

@@ -32,7 +32,7 @@ func TestTwentyMachines(t *testing.T) {
 			for _, m := range on {
 				m.on()
 			}
-			full := fmt.Sprintf(" is full: %d install from it at a time.", most)
+			full := fmt.Sprintf(" is full: it serves at most %d at a time.", most)
 			o.await("as many are being installed as may be, and the others have been told why they wait", 4*patience, func() bool {
 				installing, waiting := 0, 0
 				for _, m := range on {
@@ -51,7 +51,7 @@ func TestTwentyMachines(t *testing.T) {
 			for n, path := range paths {
 				installing := strings.Contains(on[n].console.String(), "INSTALLER:")
 				i := o.until(path, "what it asked for was heard of", func(i *install.Install) bool {
-					asked := slices.ContainsFunc(i.Requests, func(r install.InstallRequest) bool { return r.What == siteagent.EventWaiting })
+					asked := slices.ContainsFunc(i.Requests, func(r install.InstallRequest) bool { return r.Kind == siteagent.EventWaiting })
 					return installing == (i.Status == install.Booting) && (installing || asked)
 				})
 				if installing && most == all && strings.Contains(unwrapped(on[n].console.String()), "this machine waits") {
@@ -69,10 +69,10 @@ func TestTwentyMachines(t *testing.T) {
 					func() bool { return strings.Contains(m.console.String(), fmt.Sprintf("SYSTEM: of web%d\r", n+1)) },
 				)
 				i := o.until(paths[n], "it is installed, and was booted from its disk", func(i *install.Install) bool {
-					return i.Status == install.Installed && len(i.Requests) > 0 && i.Requests[0].What == siteagent.EventLocal
+					return i.Status == install.Installed && len(i.Requests) > 0 && i.Requests[0].Kind == siteagent.EventLocal
 				})
 				for _, r := range i.Requests {
-					if r.What == siteagent.EventRefused && !strings.HasPrefix(r.Got, "a script that restarts it") || r.MAC != i.Host.MACs[0] ||
+					if r.Kind == siteagent.EventRefused && !strings.HasPrefix(r.Response, "a script that restarts it") || r.MAC != i.Host.MACs[0] ||
 						r.Address != address(n+1) {
 						t.Errorf("web%d: got the request %+v, want only its own", n+1, r)
 					}

@@ -229,7 +229,7 @@ func TestReportsAreTakenOnce(t *testing.T) {
 	if said := len(
 		b.agent.Reports(),
 	); int64(said) != requests || len(i.Requests) != min(said, 100) ||
-		i.Requests[0].What != siteagent.EventDone {
+		i.Requests[0].Kind != siteagent.EventDone {
 		t.Errorf("got %d reports, %d taken and %+v shown, want all taken and the last 100 shown", said, requests, i.Requests)
 	}
 }

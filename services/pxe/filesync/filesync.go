@@ -1,5 +1,6 @@
-// Package filesync makes file servers hold what their parents hold, and those without one what the store has. Each is a durable job:
-// once it is done, those below it have their turn. See docs/do/site-agent.md.
+// Package filesync copies files to file servers. A file server with a parent gets the files of its parent; one without
+// gets those of the store. Each sync of one file server is a durable job. Once it is done, the syncs of its children
+// follow. See docs/do/site-agent.md.
 package filesync
 
 import (
@@ -26,63 +27,65 @@ const kind = "file-sync"
 
 const (
 	workers  = 32
-	attempts = 30 // which takes about two hours
-	// syncTime is how long an attempt may take. It is given up before, where nothing arrives.
-	syncTime = siteagent.MaxGrantTTL
-	// slotPause is how long one waits that has to wait for others of its parent.
-	slotPause               = time.Second
-	firstPause, longestWait = time.Second, 5 * time.Minute
-	// lookPause is how often an agent is asked how far it is: at first, and in the end.
-	lookPause, longestLookPause = 100 * time.Millisecond, 2 * time.Second
-	// awayTime is how long an agent may not answer that is asked how far it is.
-	awayTime = 20 * time.Second
-	dbTime   = 10 * time.Second
+	attempts = 30 // in about two hours
+	// syncTimeout bounds an attempt. An attempt that receives nothing fails earlier.
+	syncTimeout = siteagent.MaxGrantTTL
+	// slotRetryInterval is how often a sync that waits for a slot of its parent tries again.
+	slotRetryInterval      = time.Second
+	minBackoff, maxBackoff = time.Second, 5 * time.Minute
+	// minPollInterval and maxPollInterval are how often an agent is asked for its progress, at first and in the end.
+	minPollInterval, maxPollInterval = 100 * time.Millisecond, 2 * time.Second
+	// agentTimeout is how long an agent may be unreachable while it is asked for its progress.
+	agentTimeout = 20 * time.Second
+	dbTimeout    = 10 * time.Second
 )
 
-// Syncs are those of an installation.
+// Syncs serves the syncs of file servers.
 type Syncs struct {
-	DB     *pg.DB
-	Agents *site.Agents
-	Store  *storage.Store
-	Most   func() int // children of a parent at a time
+	DB          *pg.DB
+	Agents      *site.Agents
+	Store       *storage.Store
+	MaxChildren func() int // how many children of one parent are filled at a time
 }
 
-type task struct {
+// syncArgs are the arguments of a sync job.
+type syncArgs struct {
 	Server int64 `json:"server"`
 }
 
-// Job fills one file server. There is at most one of them for each.
+// Job returns the job that fills one file server. There is at most one unfinished job per file server.
 func (s *Syncs) Job() service.Job {
-	return service.Job{Kind: kind, Timeout: syncTime, Attempts: attempts, Workers: workers, Unique: true, Do: jobs.Do(s.do),
-		Backoff: func(attempt int) time.Duration { return min(firstPause<<min(attempt-1, 20), longestWait) }}
+	return service.Job{Kind: kind, Timeout: syncTimeout, Attempts: attempts, Workers: workers, Unique: true, Do: jobs.Do(s.run),
+		Backoff: func(attempt int) time.Duration { return min(minBackoff<<min(attempt-1, 20), maxBackoff) }}
 }
 
-// busy tells whether somebody is at it, or will be, to fill the server of a row of file_sync.
-const busy = "EXISTS (SELECT FROM river_job j WHERE j.queue = '" + kind + "' AND j.finalized_at IS NULL " +
+// hasJobSQL is the SQL condition that the server of a row s of file_sync has an unfinished job.
+const hasJobSQL = "EXISTS (SELECT FROM river_job j WHERE j.queue = '" + kind + "' AND j.finalized_at IS NULL " +
 	"AND j.args = jsonb_build_object('server', s.server_id))"
 
-// wish is what becomes of a row of file_sync by a wish.
-const wish = ` ON CONFLICT (server_id) DO UPDATE SET asked_at = now(), again = s.status = 'running',
-			status = CASE WHEN s.status IN ('running', 'retrying') AND ` + busy + ` THEN s.status ELSE 'waiting' END `
+// requestSQL updates a row of file_sync for a new request. A sync that is running is repeated once it is done.
+const requestSQL = ` ON CONFLICT (server_id) DO UPDATE SET asked_at = now(), again = s.status = 'running',
+			status = CASE WHEN s.status IN ('running', 'retrying') AND ` + hasJobSQL + ` THEN s.status ELSE 'waiting' END `
 
-// below are a file server and those below it, of which is_top tells those that are filled first.
-const below = `WITH RECURSIVE tree AS (
+// filledSQL selects the file servers that a sync of file server $1 fills: its descendants, and itself if it has no
+// parent. is_top marks those that are filled first.
+const filledSQL = `WITH RECURSIVE tree AS (
 		SELECT id, parent_id, 0 AS depth FROM file_server WHERE id = $1
 		UNION ALL SELECT f.id, f.parent_id, t.depth + 1 FROM file_server f JOIN tree t ON f.parent_id = t.id),
 	filled AS (SELECT t.id, (SELECT parent_id IS NULL FROM tree WHERE depth = 0) = (depth = 0) AND depth < 2 AS is_top, depth
 		FROM tree t WHERE depth > 0 OR parent_id IS NULL) `
 
-// Ask has those below a file server hold what it holds, and where it has no parent that one what the store has. One that is being
-// filled is looked at once more after that. It answers how many are filled.
-func (s *Syncs) Ask(ctx context.Context, tx *pg.Tx, id int64) (filled int, err error) {
+// Request starts to fill the descendants of a file server, and the server itself if it has no parent. A sync that is
+// running is repeated once it is done. Request returns how many file servers are filled.
+func (s *Syncs) Request(ctx context.Context, tx *pg.Tx, id int64) (filled int, err error) {
 	rows, err := tx.Query(
 		ctx,
-		below+"INSERT INTO file_sync AS s (server_id, status, asked_at) SELECT id, 'waiting', now() FROM filled ORDER BY id"+wish+
+		filledSQL+"INSERT INTO file_sync AS s (server_id, status, asked_at) SELECT id, 'waiting', now() FROM filled ORDER BY id"+requestSQL+
 			"RETURNING server_id, (SELECT is_top FROM filled WHERE filled.id = server_id)",
 		id,
 	)
 	if err != nil {
-		return 0, fmt.Errorf("note what is to be filled: %w", err)
+		return 0, fmt.Errorf("request syncs: %w", err)
 	}
 	type wished struct {
 		ID  int64
@@ -90,7 +93,7 @@ func (s *Syncs) Ask(ctx context.Context, tx *pg.Tx, id int64) (filled int, err e
 	}
 	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[wished])
 	if err != nil {
-		return 0, fmt.Errorf("note what is to be filled: %w", err)
+		return 0, fmt.Errorf("request syncs: %w", err)
 	}
 	for _, one := range all {
 		if one.Top {
@@ -102,10 +105,10 @@ func (s *Syncs) Ask(ctx context.Context, tx *pg.Tx, id int64) (filled int, err e
 	return len(all), nil
 }
 
-// enqueue has one filled, now, also where it waits to be tried again.
+// enqueue starts the job of one file server now, even if it waits for its next attempt.
 func (s *Syncs) enqueue(ctx context.Context, tx *pg.Tx, id int64) error {
 	job := s.Job()
-	if err := jobs.Enqueue(ctx, tx, &job, task{id}); err != nil {
+	if err := jobs.Enqueue(ctx, tx, &job, syncArgs{id}); err != nil {
 		return err
 	}
 	_, err := tx.Exec(
@@ -116,35 +119,36 @@ func (s *Syncs) enqueue(ctx context.Context, tx *pg.Tx, id int64) error {
 		id,
 	)
 	if err != nil {
-		return fmt.Errorf("have file server %d filled now: %w", id, err)
+		return fmt.Errorf("start the job of file server %d: %w", id, err)
 	}
 	return nil
 }
 
-// do fills one, once there is room for it, and lets those below it have their turn.
-func (s *Syncs) do(ctx context.Context, attempt *service.Attempt, t task) error {
-	parent, begun, err := s.begin(ctx, attempt, t.Server)
+// run fills one file server once its parent has a free slot, and then starts the syncs of its children.
+func (s *Syncs) run(ctx context.Context, attempt *service.Attempt, t syncArgs) error {
+	parent, claimed, err := s.claimSlot(ctx, attempt, t.Server)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	if !begun {
-		return jobs.Later(slotPause)
+	if !claimed {
+		return jobs.Later(slotRetryInterval)
 	}
 	if parent == nil {
-		err = s.fill(ctx, t.Server)
+		err = s.fillFromStore(ctx, t.Server)
 	} else {
-		err = s.pull(ctx, t.Server, *parent)
+		err = s.pullFromParent(ctx, t.Server, *parent)
 	}
-	return s.end(ctx, attempt, t.Server, err)
+	return s.finish(ctx, attempt, t.Server, err)
 }
 
-// begin takes the place of a child of its parent, if one is free. One that was killed still has its own.
-func (s *Syncs) begin(ctx context.Context, attempt *service.Attempt, id int64) (parent *int64, begun bool, err error) {
+// claimSlot marks a sync as running, unless the parent already fills as many children as allowed. A sync whose process
+// was killed still has its slot.
+func (s *Syncs) claimSlot(ctx context.Context, attempt *service.Attempt, id int64) (parent *int64, claimed bool, err error) {
 	err = s.DB.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("what is filled was recorded when it was asked for")
+		tx.Unrecorded("the request was recorded")
 		if err := tx.QueryRow(ctx, "SELECT parent_id FROM file_server WHERE id = $1", id).Scan(&parent); err != nil {
 			return fmt.Errorf("read file server %d: %w", id, err)
 		}
@@ -154,17 +158,17 @@ func (s *Syncs) begin(ctx context.Context, attempt *service.Attempt, id int64) (
 			}
 			var running int
 			err := tx.QueryRow(
-				ctx, "SELECT count(*) FROM file_sync s WHERE from_id = $1 AND status = 'running' AND server_id <> $2 AND "+busy, *parent, id,
+				ctx, "SELECT count(*) FROM file_sync s WHERE from_id = $1 AND status = 'running' AND server_id <> $2 AND "+hasJobSQL, *parent, id,
 			).
 				Scan(&running)
 			if err != nil {
-				return fmt.Errorf("count the children that are being filled: %w", err)
+				return fmt.Errorf("count running syncs: %w", err)
 			}
-			if running >= s.Most() {
+			if running >= s.MaxChildren() {
 				return nil
 			}
 		}
-		begun = true
+		claimed = true
 		_, err := tx.Exec(
 			ctx,
 			`INSERT INTO file_sync AS s (server_id, status, from_id, attempt, asked_at, started_at) VALUES ($1, 'running', $2, $3, now(), now())
@@ -175,30 +179,31 @@ func (s *Syncs) begin(ctx context.Context, attempt *service.Attempt, id int64) (
 			attempt.Number,
 		)
 		if err != nil {
-			return fmt.Errorf("note that file server %d is being filled: %w", id, err)
+			return fmt.Errorf("start the sync of file server %d: %w", id, err)
 		}
 		return nil
 	})
-	return parent, begun, err
+	return parent, claimed, err
 }
 
-// end notes what came of it. Where the process ends, another one goes on.
-func (s *Syncs) end(ctx context.Context, attempt *service.Attempt, id int64, failed error) error {
-	ended := ctx.Err() != nil
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dbTime)
+// finish stores the result of an attempt. If the process is being stopped it stores nothing, so that another process
+// continues.
+func (s *Syncs) finish(ctx context.Context, attempt *service.Attempt, id int64, failed error) error {
+	interrupted := ctx.Err() != nil
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dbTimeout)
 	defer cancel()
-	again := false
+	requested := false
 	err := s.DB.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("what is filled was recorded when it was asked for")
+		tx.Unrecorded("the request was recorded")
 		switch {
-		case ended:
-			var told bool
+		case interrupted:
+			var cancelRequested bool
 			if err := tx.QueryRow(ctx, "SELECT metadata ? 'cancel_attempted_at' FROM river_job WHERE id = $1", attempt.Job).
-				Scan(&told); err != nil ||
-				!told {
+				Scan(&cancelRequested); err != nil ||
+				!cancelRequested {
 				return err
 			}
-			return errors.Join(s.giveUp(ctx, tx, id, cancelled), jobs.Finish(ctx, tx, attempt, errors.New(cancelled)))
+			return errors.Join(s.giveUp(ctx, tx, id, cancelledReason), jobs.Finish(ctx, tx, attempt, errors.New(cancelledReason)))
 		case failed != nil && attempt.Last:
 			return errors.Join(s.giveUp(ctx, tx, id, failed.Error()), jobs.Finish(ctx, tx, attempt, failed))
 		case failed != nil:
@@ -206,30 +211,30 @@ func (s *Syncs) end(ctx context.Context, attempt *service.Attempt, id int64, fai
 			return err
 		}
 		err := tx.QueryRow(ctx, `UPDATE file_sync SET status = CASE WHEN again THEN 'waiting' ELSE 'done' END, error = NULL, finished_at = now() WHERE server_id = $1 RETURNING again`, id).
-			Scan(&again)
-		if errors.Is(err, pgx.ErrNoRows) { // it was deleted
+			Scan(&requested)
+		if errors.Is(err, pgx.ErrNoRows) { // the file server was deleted
 			return nil
 		}
-		if err != nil || again {
+		if err != nil || requested {
 			return err
 		}
-		return errors.Join(jobs.Finish(ctx, tx, attempt, nil), s.askChildren(ctx, tx, id))
+		return errors.Join(jobs.Finish(ctx, tx, attempt, nil), s.requestChildren(ctx, tx, id))
 	})
 	switch {
 	case err != nil:
-		return errors.Join(failed, fmt.Errorf("note what came of filling file server %d: %w", id, err))
-	case again:
+		return errors.Join(failed, fmt.Errorf("store the result of the sync of file server %d: %w", id, err))
+	case requested:
 		return jobs.Later(0)
 	}
 	return failed
 }
 
-// askChildren has the children of one filled that holds what it is to hold.
-func (s *Syncs) askChildren(ctx context.Context, tx *pg.Tx, id int64) error {
+// requestChildren starts the syncs of the children of a file server that is now complete.
+func (s *Syncs) requestChildren(ctx context.Context, tx *pg.Tx, id int64) error {
 	rows, err := tx.Query(
 		ctx,
 		"INSERT INTO file_sync AS s (server_id, status, asked_at) SELECT id, 'waiting', now() FROM file_server WHERE parent_id = $1 ORDER BY id"+
-			wish+"RETURNING server_id",
+			requestSQL+"RETURNING server_id",
 		id,
 	)
 	if err != nil {
@@ -247,70 +252,71 @@ func (s *Syncs) askChildren(ctx context.Context, tx *pg.Tx, id int64) error {
 	return nil
 }
 
-// giveUp notes why one is not filled, and that those below it that waited for it are not, either.
-func (s *Syncs) giveUp(ctx context.Context, tx *pg.Tx, id int64, why string) error {
+// giveUp marks a sync as failed, and those of its descendants that waited for it.
+func (s *Syncs) giveUp(ctx context.Context, tx *pg.Tx, id int64, reason string) error {
 	_, err := tx.Exec(ctx, `WITH RECURSIVE tree AS (
 			SELECT id, name, 0 AS depth FROM file_server WHERE id = $1
 			UNION ALL SELECT f.id, f.name, t.depth + 1 FROM file_server f JOIN tree t ON f.parent_id = t.id)
 		UPDATE file_sync s SET status = 'failed', finished_at = now(),
-			error = CASE WHEN t.depth = 0 THEN $2 ELSE 'it waited for file server ' || $1 || ' (' || (SELECT name FROM tree WHERE depth = 0) || '), which failed' END
-		FROM tree t WHERE s.server_id = t.id AND (t.depth = 0 OR s.status = 'waiting')`, id, why)
+			error = CASE WHEN t.depth = 0 THEN $2 ELSE 'file server ' || $1 || ' (' || (SELECT name FROM tree WHERE depth = 0) || ') failed, and this one gets its files from it' END
+		FROM tree t WHERE s.server_id = t.id AND (t.depth = 0 OR s.status = 'waiting')`, id, reason)
 	return err
 }
 
-// pull has a child get what its parent has, by a token for this attempt.
-func (s *Syncs) pull(ctx context.Context, id, parentID int64) error {
-	child, err := s.Agents.Agent(ctx, site.FileServer, id)
+// pullFromParent makes a child fetch the files of its parent. A token that is valid for this attempt lets the child read
+// from the parent.
+func (s *Syncs) pullFromParent(ctx context.Context, id, parentID int64) error {
+	child, err := s.Agents.Open(ctx, site.FileServer, id)
 	if err != nil {
 		return err
 	}
 	defer child.Close()
-	parent, err := s.Agents.Agent(ctx, site.FileServer, parentID)
+	parent, err := s.Agents.Open(ctx, site.FileServer, parentID)
 	if err != nil {
 		return err
 	}
 	defer parent.Close()
 	token := rand.Text() + rand.Text()
 	sum := sha256.Sum256([]byte(token))
-	if err := parent.Grant(ctx, siteagent.Grant{SHA256: hex.EncodeToString(sum[:]), Seconds: int64(syncTime / time.Second)}); err != nil {
-		return fmt.Errorf("ask the agent of its parent (%s): %w", parent.Name, reason(err))
+	if err := parent.Grant(ctx, siteagent.Grant{SHA256: hex.EncodeToString(sum[:]), Seconds: int64(syncTimeout / time.Second)}); err != nil {
+		return fmt.Errorf("authorize the transfer at the parent (%s): %w", parent.Name, describeError(err))
 	}
 	order := siteagent.PullOrder{
 		ID:     rand.Text(),
 		Parent: siteagent.Target{URL: parent.URL, Fingerprint: parent.Fingerprint, Token: token, SFTP: parent.SFTP},
 	}
 	if err := child.OrderPull(ctx, order); err != nil {
-		return fmt.Errorf("ask its agent: %w", reason(err))
+		return fmt.Errorf("start the transfer at the agent: %w", describeError(err))
 	}
-	return s.follow(ctx, id, child, order.ID)
+	return s.waitForPull(ctx, id, child, order.ID)
 }
 
-// reason is an error as operators are told.
-func reason(err error) error { return errors.New(site.Reason(err)) }
+// describeError returns an error with the text for operators.
+func describeError(err error) error { return errors.New(site.DescribeError(err)) }
 
-// follow waits until an order is done, and shows how far it is.
-func (s *Syncs) follow(ctx context.Context, id int64, child *site.Agent, order string) error {
+// waitForPull waits until a child has fetched all files, and stores its progress.
+func (s *Syncs) waitForPull(ctx context.Context, id int64, child *site.Agent, order string) error {
 	var shown siteagent.Progress
 	answered := time.Now()
-	for pause := lookPause; ; pause = min(2*pause, longestLookPause) {
+	for interval := minPollInterval; ; interval = min(2*interval, maxPollInterval) {
 		select {
-		case <-time.After(pause):
+		case <-time.After(interval):
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 		is, err := child.GetPull(ctx, order)
 		switch {
 		case siteagent.IsRefusal(err, http.StatusNotFound):
-			return errors.New("its agent was started anew in the middle")
-		case err != nil && ctx.Err() == nil && time.Since(answered) < awayTime:
+			return errors.New("the agent restarted during the transfer")
+		case err != nil && ctx.Err() == nil && time.Since(answered) < agentTimeout:
 			continue
 		case err != nil:
-			return fmt.Errorf("ask its agent how far it is: %w", reason(err))
+			return fmt.Errorf("read the agent's progress: %w", describeError(err))
 		}
 		answered = time.Now()
 		if is.Progress != shown {
 			shown = is.Progress
-			if err := s.show(ctx, id, shown); err != nil {
+			if err := s.storeProgress(ctx, id, shown); err != nil {
 				return err
 			}
 		}
@@ -323,9 +329,9 @@ func (s *Syncs) follow(ctx context.Context, id int64, child *site.Agent, order s
 	}
 }
 
-func (s *Syncs) show(ctx context.Context, id int64, p siteagent.Progress) error {
+func (s *Syncs) storeProgress(ctx context.Context, id int64, p siteagent.Progress) error {
 	return s.DB.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("how far it is is no change")
+		tx.Unrecorded("progress is internal")
 		_, err := tx.Exec(
 			ctx,
 			"UPDATE file_sync SET files = $2, files_total = $3, bytes = $4, bytes_total = $5 WHERE server_id = $1",
@@ -336,7 +342,7 @@ func (s *Syncs) show(ctx context.Context, id int64, p siteagent.Progress) error 
 			p.BytesTotal,
 		)
 		if err != nil {
-			return fmt.Errorf("note how far file server %d is: %w", id, err)
+			return fmt.Errorf("store the progress of file server %d: %w", id, err)
 		}
 		return nil
 	})

@@ -17,88 +17,89 @@ import (
 )
 
 const (
-	// local is the folder of a file server without parent that the store leaves alone: operators put there what they like.
-	local = "local/"
-	// atOnce is how many files are sent to an agent at a time, and mostNamed how many that failed are named.
-	atOnce, mostNamed = 4, 5
-	// askedFor is how large a file is for which it is asked first how much the agent has of it.
-	askedFor  = 256 << 10
-	showPause = time.Second
+	// localFolder is a folder of file servers that the store does not manage. Operators put files of their own there.
+	localFolder = "local/"
+	// maxConcurrentFiles is how many files are sent to an agent at a time, and maxNamedFailures how many failed files an
+	// error names.
+	maxConcurrentFiles, maxNamedFailures = 4, 5
+	// minResumeSize is the size in bytes above which the agent is first asked how much of a file it already has.
+	minResumeSize    = 256 << 10
+	progressInterval = time.Second
 )
 
-// fill has a file server without parent hold what the store has.
-func (s *Syncs) fill(ctx context.Context, id int64) error {
-	to, err := s.Agents.Agent(ctx, site.FileServer, id)
+// fillFromStore makes a file server without a parent hold the files of the store.
+func (s *Syncs) fillFromStore(ctx context.Context, id int64) error {
+	to, err := s.Agents.Open(ctx, site.FileServer, id)
 	if err != nil {
 		return err
 	}
 	defer to.Close()
 	have, err := to.GetManifest(ctx)
 	if err != nil {
-		return fmt.Errorf("ask its agent for its files: %w", reason(err))
+		return fmt.Errorf("read the agent's manifest: %w", describeError(err))
 	}
-	f := &filling{syncs: s, id: id, to: to}
-	missing, gone, err := f.compare(ctx, have)
+	f := &storeFill{syncs: s, id: id, agent: to}
+	missing, surplus, err := f.compare(ctx, have)
 	if err != nil {
 		return err
 	}
 	if to.SFTP != nil && len(missing) > 0 {
 		if f.transfers, err = to.SFTP.Dial(ctx, s.Agents.Allowed.Dial, to.Key); err != nil {
-			return fmt.Errorf("connect to its agent by SFTP: %w", reason(err))
+			return fmt.Errorf("connect to the agent by SFTP: %w", describeError(err))
 		}
 		defer f.transfers.Close()
 	}
 	showing, stop := context.WithCancel(ctx)
 	var shown sync.WaitGroup
-	shown.Go(func() { f.showNowAndThen(showing) })
-	err = f.run(ctx, missing, gone)
+	shown.Go(func() { f.reportProgress(showing) })
+	err = f.run(ctx, missing, surplus)
 	stop()
 	shown.Wait()
-	return errors.Join(err, s.show(ctx, id, f.progress()))
+	return errors.Join(err, s.storeProgress(ctx, id, f.progress()))
 }
 
-// filling is how the files are sent that are missing.
-type filling struct {
+// storeFill is the transfer of files from the store to one file server.
+type storeFill struct {
 	syncs *Syncs
 	id    int64
-	to    *site.Agent
-	// transfers are by what contents are sent; nil: they are sent with the request that names the file
+	agent *site.Agent
+	// transfers sends file contents by SFTP. If it is nil, they are sent by HTTP.
 	transfers *siteagent.SFTPConn
 
 	total        siteagent.Progress
 	files, bytes atomic.Int64
 
-	mu     sync.Mutex
-	failed []string // files, with why
-	inWay  []storage.File
-	fatal  error // why no more are sent
+	mu      sync.Mutex
+	failed  []string // files with their errors
+	blocked []storage.File
+	fatal   error // stops the transfer
 }
 
-func (f *filling) progress() siteagent.Progress {
+func (f *storeFill) progress() siteagent.Progress {
 	is := f.total
 	is.Files, is.Bytes = f.files.Load(), f.bytes.Load()
 	return is
 }
 
-func (f *filling) showNowAndThen(ctx context.Context) {
-	tick := time.NewTicker(showPause)
+func (f *storeFill) reportProgress(ctx context.Context) {
+	tick := time.NewTicker(progressInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			_ = f.syncs.show(ctx, f.id, f.progress()) // the end of it is shown in any case
+			_ = f.syncs.storeProgress(ctx, f.id, f.progress()) // the final progress is stored in any case
 		}
 	}
 }
 
-// compare finds what is missing, and what the store does not have.
-func (f *filling) compare(ctx context.Context, have []siteagent.File) (missing []storage.File, gone []string, err error) {
-	there := make(map[string]siteagent.File, len(have))
+// compare returns the files of the store that the agent lacks, and the paths of the agent that the store lacks.
+func (f *storeFill) compare(ctx context.Context, have []siteagent.File) (missing []storage.File, surplus []string, err error) {
+	unmatched := make(map[string]siteagent.File, len(have))
 	for _, file := range have {
-		if !strings.HasPrefix(file.Path, local) {
-			there[file.Path] = file
+		if !strings.HasPrefix(file.Path, localFolder) {
+			unmatched[file.Path] = file
 		}
 	}
 	for file, err := range f.syncs.Store.Files(ctx) {
@@ -107,33 +108,33 @@ func (f *filling) compare(ctx context.Context, have []siteagent.File) (missing [
 		}
 		f.total.FilesTotal++
 		f.total.BytesTotal += file.Size
-		if same := there[file.Path]; same.Size == file.Size && same.SHA256 == file.SHA256 {
+		if same := unmatched[file.Path]; same.Size == file.Size && same.SHA256 == file.SHA256 {
 			f.files.Add(1)
 			f.bytes.Add(file.Size)
 		} else {
 			missing = append(missing, file)
 		}
-		delete(there, file.Path)
+		delete(unmatched, file.Path)
 	}
-	for path := range there {
-		gone = append(gone, path)
+	for path := range unmatched {
+		surplus = append(surplus, path)
 	}
-	return missing, gone, nil
+	return missing, surplus, nil
 }
 
-func (f *filling) run(ctx context.Context, missing []storage.File, gone []string) error {
-	f.send(ctx, missing)
-	for _, path := range gone { // also where something is missing: it makes room
-		if err := f.to.Delete(ctx, path); err != nil {
-			return fmt.Errorf("delete %s: %w", path, reason(err))
+func (f *storeFill) run(ctx context.Context, missing []storage.File, surplus []string) error {
+	f.sendAll(ctx, missing)
+	for _, path := range surplus { // also if a file could not be sent: a deletion frees space
+		if err := f.agent.Delete(ctx, path); err != nil {
+			return fmt.Errorf("delete %s: %w", path, describeError(err))
 		}
 	}
-	if again := f.inWay; len(again) > 0 && f.fatal == nil { // what was in the way may be gone
-		f.inWay = nil
-		f.send(ctx, again)
+	if blocked := f.blocked; len(blocked) > 0 && f.fatal == nil { // the deletions may have removed what blocked them
+		f.blocked = nil
+		f.sendAll(ctx, blocked)
 	}
-	for _, file := range f.inWay {
-		f.failed = append(f.failed, file.Path+": something else is in the way")
+	for _, file := range f.blocked {
+		f.failed = append(f.failed, file.Path+": another file or folder has this name")
 	}
 	switch n := len(f.failed); {
 	case ctx.Err() != nil:
@@ -141,20 +142,20 @@ func (f *filling) run(ctx context.Context, missing []storage.File, gone []string
 	case f.fatal != nil:
 		return f.fatal
 	case n > 0:
-		return fmt.Errorf("%d of %d files: %s", n, f.total.FilesTotal, strings.Join(f.failed[:min(n, mostNamed)], "; "))
+		return fmt.Errorf("%d of %d files: %s", n, f.total.FilesTotal, strings.Join(f.failed[:min(n, maxNamedFailures)], "; "))
 	}
 	return nil
 }
 
-func (f *filling) send(ctx context.Context, files []storage.File) {
+func (f *storeFill) sendAll(ctx context.Context, files []storage.File) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	next := make(chan storage.File)
 	var workers sync.WaitGroup
-	for range atOnce {
+	for range maxConcurrentFiles {
 		workers.Go(func() {
 			for file := range next {
-				if ctx.Err() == nil && f.sent(ctx, file, f.one(ctx, file)) {
+				if ctx.Err() == nil && f.handleResult(ctx, file, f.sendFile(ctx, file)) {
 					cancel()
 				}
 			}
@@ -167,8 +168,8 @@ func (f *filling) send(ctx context.Context, files []storage.File) {
 	workers.Wait()
 }
 
-// sent notes what came of a file, and tells whether no others are to be sent.
-func (f *filling) sent(ctx context.Context, file storage.File, err error) (end bool) {
+// handleResult stores the result of a file, and reports whether the transfer must stop.
+func (f *storeFill) handleResult(ctx context.Context, file storage.File, err error) (end bool) {
 	if err == nil {
 		f.files.Add(1)
 		return false
@@ -179,19 +180,19 @@ func (f *filling) sent(ctx context.Context, file storage.File, err error) (end b
 	case ctx.Err() != nil:
 		return true
 	case siteagent.IsRefusal(err, http.StatusConflict):
-		f.inWay = append(f.inWay, file)
+		f.blocked = append(f.blocked, file)
 	case siteagent.IsRefusal(err, http.StatusUnprocessableEntity):
-		f.failed = append(f.failed, file.Path+": "+site.Reason(err))
+		f.failed = append(f.failed, file.Path+": "+site.DescribeError(err))
 	default:
-		f.fatal = fmt.Errorf("send %s: %w", file.Path, reason(err))
+		f.fatal = fmt.Errorf("send %s: %w", file.Path, describeError(err))
 	}
 	return f.fatal != nil
 }
 
-func (f *filling) one(ctx context.Context, file storage.File) (err error) {
+func (f *storeFill) sendFile(ctx context.Context, file storage.File) (err error) {
 	offset := int64(0)
-	if file.Size > askedFor {
-		if offset, err = f.to.GetReceived(ctx, file.SHA256); err != nil {
+	if file.Size > minResumeSize {
+		if offset, err = f.agent.GetReceived(ctx, file.SHA256); err != nil {
 			return err
 		}
 		if offset > file.Size {
@@ -206,7 +207,7 @@ func (f *filling) one(ctx context.Context, file storage.File) (err error) {
 	if _, err := content.Seek(offset, io.SeekStart); err != nil {
 		return fmt.Errorf("read %s in the store: %w", file.Path, err)
 	}
-	counted := &counting{Reader: content, bytes: &f.bytes}
+	counted := &countingReader{Reader: content, bytes: &f.bytes}
 	counted.add(offset)
 	to := siteagent.File{Path: file.Path, Size: file.Size, SHA256: file.SHA256}
 	if f.transfers != nil && offset < file.Size {
@@ -214,7 +215,7 @@ func (f *filling) one(ctx context.Context, file storage.File) (err error) {
 		offset = file.Size
 	}
 	if err == nil {
-		err = f.to.Put(ctx, to, offset, counted)
+		err = f.agent.Put(ctx, to, offset, counted)
 	}
 	if err != nil {
 		counted.add(-counted.n)
@@ -222,19 +223,19 @@ func (f *filling) one(ctx context.Context, file storage.File) (err error) {
 	return err
 }
 
-// counting counts what is read.
-type counting struct {
+// countingReader counts the bytes that are read.
+type countingReader struct {
 	io.Reader
 	bytes *atomic.Int64
 	n     int64
 }
 
-func (c *counting) add(n int64) {
+func (c *countingReader) add(n int64) {
 	c.n += n
 	c.bytes.Add(n)
 }
 
-func (c *counting) Read(p []byte) (int, error) {
+func (c *countingReader) Read(p []byte) (int, error) {
 	n, err := c.Reader.Read(p)
 	c.add(int64(n))
 	return n, err

@@ -12,20 +12,20 @@ import (
 )
 
 type syncBody struct {
-	IsWrapped *bool `json:"isWrapped" required:"create" example:"true" doc:"means nothing, and has to be there"`
+	IsWrapped *bool `json:"isWrapped" required:"create" example:"true" doc:"Has no effect, but is required."`
 }
 
-type fileSync struct {
+type syncRequest struct {
 	FileServer int64 `path:"file_server_id"`
 	Body       rest.Body[syncBody]
 }
 
-type fileSyncOf struct {
+type viewRequest struct {
 	FileServer int64 `path:"file_server_id"`
 }
 
-// asked is what the log says of a request to fill file servers.
-type asked struct {
+// syncRecord is what the audit log has of a request to fill file servers.
+type syncRecord struct {
 	FileServers int `json:"file_servers"`
 }
 
@@ -34,30 +34,30 @@ func (s *Syncs) Routes() []rest.Route {
 	const path = "/pxe/file/{file_server_id}/child/sync"
 	has := guard.Has(permission.PXESettings)
 	return []rest.Route{
-		rest.Mutation[fileSync, rest.Message]{
+		rest.Mutation[syncRequest, rest.Message]{
 			Method:  http.MethodPost,
 			Path:    path,
 			Guard:   has,
 			Name:    "syncFileServerChildren",
-			Summary: "Have all children of a file server, and theirs, hold what it holds",
-			Doc: "The files of a file server without parent are first made those of the store, but for its folder local. It goes on after the " +
-				"answer: GET says how far it is. Asked for again while it goes on, " +
-				"it looks at all files once more. See docs/do/site-agent.md.",
+			Summary: "Sync the descendants of a file server with it",
+			Doc: "A file server without a parent is first filled from the store, except its folder local. The sync continues after the " +
+				"response: GET returns its progress. A request during a sync makes it compare all files once more. " +
+				"See docs/do/site-agent.md.",
 			Effect: rest.Effect{Logs: rest.LogsSummary, Retry: rest.RetryRepeats},
-			Do: func(ctx context.Context, tx *pg.Tx, req fileSync) (rest.Message, error) {
+			Do: func(ctx context.Context, tx *pg.Tx, req syncRequest) (rest.Message, error) {
 				if _, err := req.Body.New(); err != nil {
 					return rest.Message{}, err
 				}
 				return s.syncFiles(ctx, tx, req.FileServer)
 			},
 		},
-		rest.Read[fileSyncOf, FileSync]{
+		rest.Read[viewRequest, FileSync]{
 			Path:      path,
 			Guard:     has,
 			Extension: true,
 			Name:      "getFileServerSync",
-			Summary:   "View how far the children of a file server are",
-			Do: func(ctx context.Context, req fileSyncOf) (FileSync, error) {
+			Summary:   "View the sync of a file server's descendants",
+			Do: func(ctx context.Context, req viewRequest) (FileSync, error) {
 				return s.View(ctx, req.FileServer)
 			},
 		},
@@ -70,16 +70,16 @@ func (s *Syncs) syncFiles(ctx context.Context, tx *pg.Tx, id int64) (rest.Messag
 		Scan(&target.Name, &target.Version); err != nil {
 		return rest.Message{}, err
 	}
-	filled, err := s.Ask(ctx, tx, id)
+	filled, err := s.Request(ctx, tx, id)
 	if err != nil {
 		return rest.Message{}, err
 	}
-	tx.Record(pg.Record{Kind: "pxe.file", Action: "synced", Targets: []pg.Target{target}, After: asked{filled}})
+	tx.Record(pg.Record{Kind: "pxe.file", Action: "synced", Targets: []pg.Target{target}, After: syncRecord{filled}})
 	switch filled {
 	case 0:
 		return rest.Message{Message: fmt.Sprintf("File server %d has no children.", id)}, nil
 	case 1:
-		return rest.Message{Message: fmt.Sprintf("The sync of file server %d has begun: one is filled.", id)}, nil
+		return rest.Message{Message: fmt.Sprintf("The sync of file server %d has started. It fills 1 file server.", id)}, nil
 	}
-	return rest.Message{Message: fmt.Sprintf("The sync of file server %d has begun: %d are filled.", id, filled)}, nil
+	return rest.Message{Message: fmt.Sprintf("The sync of file server %d has started. It fills %d file servers.", id, filled)}, nil
 }

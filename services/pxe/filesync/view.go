@@ -9,48 +9,49 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest"
 )
 
-// FileSync is how far it is that file servers hold what another one holds.
+// FileSync is the progress of a sync.
 type FileSync struct {
-	Status   string           `json:"status" enum:"none,running,done,partial,failed" doc:"partial: some are done, and others failed; none: it was never asked for"`
-	Children []FileServerSync `json:"children" doc:"those below it, each behind its parent; the first is the one itself where it has no parent, and is filled from the store"`
+	Status   string           `json:"status" enum:"none,running,done,partial,failed" doc:"none: a sync was never requested. partial: some file servers are done, and others failed."`
+	Children []FileServerSync `json:"children" doc:"The descendants of the file server, each after its parent. If the file server has no parent, it is the first itself: it is filled from the store."`
 }
 
-// FileServerSync is how far one of them is.
+// FileServerSync is the progress of one file server.
 type FileServerSync struct {
-	FileServer rest.Ref        `json:"file_server" db:"file_server_"`
-	Parent     *rest.Ref       `json:"parent,omitempty" db:"parent_" doc:"whose files it gets; left out where these are the store's"`
-	Status     string          `json:"status" db:"status" enum:"none,waiting,running,retrying,done,failed" doc:"waiting: for its parent, or for others of its parent; retrying: the last attempt failed, and another one follows"`
-	Attempt    int32           `json:"attempt" db:"attempt" doc:"how often it was tried"`
-	Files      int64           `json:"files" db:"files" doc:"which are as they are to be"`
-	FilesTotal int64           `json:"files_total" db:"files_total"`
-	Bytes      int64           `json:"bytes" db:"bytes"`
-	BytesTotal int64           `json:"bytes_total" db:"bytes_total"`
-	Error      *string         `json:"error,omitempty" db:"error" doc:"why the last attempt failed"`
-	AskedAt    *rest.Timestamp `json:"asked_at,omitempty" db:"asked_at"`
-	StartedAt  *rest.Timestamp `json:"started_at,omitempty" db:"started_at"`
+	FileServer rest.Ref        `json:"file_server" db:"file_server_" doc:"The file server."`
+	Parent     *rest.Ref       `json:"parent,omitempty" db:"parent_" doc:"The file server that this one gets its files from. Left out if it gets them from the store."`
+	Status     string          `json:"status" db:"status" enum:"none,waiting,running,retrying,done,failed" doc:"waiting: for its parent, or for other children of the parent. retrying: the last attempt failed, and another follows."`
+	Attempt    int32           `json:"attempt" db:"attempt" doc:"The number of attempts."`
+	Files      int64           `json:"files" db:"files" doc:"How many files are complete."`
+	FilesTotal int64           `json:"files_total" db:"files_total" doc:"How many files the file server must hold."`
+	Bytes      int64           `json:"bytes" db:"bytes" doc:"How many bytes are transferred."`
+	BytesTotal int64           `json:"bytes_total" db:"bytes_total" doc:"The size of all files in bytes."`
+	Error      *string         `json:"error,omitempty" db:"error" doc:"Why the last attempt failed."`
+	AskedAt    *rest.Timestamp `json:"asked_at,omitempty" db:"asked_at" doc:"When the sync was last requested."`
+	StartedAt  *rest.Timestamp `json:"started_at,omitempty" db:"started_at" doc:"When the sync started."`
 	FinishedAt *rest.Timestamp `json:"finished_at,omitempty" db:"finished_at"`
 }
 
-// mostShown is how many file servers are shown at most.
-const mostShown = 10_000
+// maxShown is how many file servers a view contains.
+const maxShown = 10_000
 
-// View is how far those are that Ask fills; pgx.ErrNoRows: there is no such file server.
+// View returns the progress of the file servers that Request fills. It fails with pgx.ErrNoRows if the file server does
+// not exist.
 func (s *Syncs) View(ctx context.Context, id int64) (is FileSync, err error) {
-	var there bool
-	if err := s.DB.QueryRow(ctx, "SELECT EXISTS (SELECT FROM file_server WHERE id = $1)", id).Scan(&there); err != nil {
+	var exists bool
+	if err := s.DB.QueryRow(ctx, "SELECT EXISTS (SELECT FROM file_server WHERE id = $1)", id).Scan(&exists); err != nil {
 		return is, fmt.Errorf("read file server %d: %w", id, err)
 	}
-	if !there {
+	if !exists {
 		return is, pgx.ErrNoRows
 	}
-	rows, err := s.DB.Query(ctx, below+`SELECT f.id, f.name, p.id, p.name, coalesce(s.status, 'none'), coalesce(s.attempt, 0),
-			coalesce(s.files, 0), coalesce(s.files_total, 0), coalesce(s.bytes, 0), coalesce(s.bytes_total, 0), s.error, s.asked_at, s.started_at, s.finished_at, `+busy+`
+	rows, err := s.DB.Query(ctx, filledSQL+`SELECT f.id, f.name, p.id, p.name, coalesce(s.status, 'none'), coalesce(s.attempt, 0),
+			coalesce(s.files, 0), coalesce(s.files_total, 0), coalesce(s.bytes, 0), coalesce(s.bytes_total, 0), s.error, s.asked_at, s.started_at, s.finished_at, `+hasJobSQL+`
 		FROM filled JOIN file_server f USING (id) LEFT JOIN file_server p ON p.id = f.parent_id LEFT JOIN file_sync s ON s.server_id = f.id
-		ORDER BY filled.depth, f.id LIMIT $2`, id, mostShown)
+		ORDER BY filled.depth, f.id LIMIT $2`, id, maxShown)
 	if err != nil {
-		return is, fmt.Errorf("read how far file servers are: %w", err)
+		return is, fmt.Errorf("read the progress of file servers: %w", err)
 	}
-	goesOn := map[int64]bool{}
+	isActive := map[int64]bool{}
 	is.Children, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (c FileServerSync, err error) {
 		var parent *int64
 		var name *string
@@ -73,10 +74,10 @@ func (s *Syncs) View(ctx context.Context, id int64) (is FileSync, err error) {
 			&busy,
 		)
 		under := c.Status == "waiting" || c.Status == "running" || c.Status == "retrying"
-		if goesOn[c.FileServer.ID] = under && (busy || parent != nil && goesOn[*parent]); under && !goesOn[c.FileServer.ID] {
-			c.Status = "failed" // its job was cancelled while nobody did it
+		if isActive[c.FileServer.ID] = under && (busy || parent != nil && isActive[*parent]); under && !isActive[c.FileServer.ID] {
+			c.Status = "failed" // the job was cancelled while no process worked on it
 			if c.Error == nil {
-				c.Error = &cancelled
+				c.Error = &cancelledReason
 			}
 		}
 		if parent != nil {
@@ -85,15 +86,17 @@ func (s *Syncs) View(ctx context.Context, id int64) (is FileSync, err error) {
 		return c, err
 	})
 	if err != nil {
-		return is, fmt.Errorf("read how far file servers are: %w", err)
+		return is, fmt.Errorf("read the progress of file servers: %w", err)
 	}
-	is.Status = together(is.Children)
+	is.Status = combineStatuses(is.Children)
 	return is, nil
 }
 
-var cancelled = "it was cancelled"
+// cancelledReason is the error of a sync whose job was cancelled.
+var cancelledReason = "the sync was cancelled"
 
-func together(all []FileServerSync) string {
+// combineStatuses returns the status of a sync by those of its file servers.
+func combineStatuses(all []FileServerSync) string {
 	count := map[string]int{}
 	for _, one := range all {
 		count[one.Status]++

@@ -17,7 +17,7 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/templates/script"
 )
 
-// lockMachines lets those who say what a machine boots go one after the other.
+// lockMachines makes transactions that install the same machine run one after the other.
 func lockMachines(ctx context.Context, tx *pg.Tx, rows ...*installBody) error {
 	var macs []string
 	for _, b := range rows {
@@ -26,12 +26,13 @@ func lockMachines(ctx context.Context, tx *pg.Tx, rows ...*installBody) error {
 	return lockMACs(ctx, tx, macs)
 }
 
+// lockMACs locks the machines with these MAC addresses until the transaction ends.
 func lockMACs(ctx context.Context, tx *pg.Tx, macs []string) error {
 	numbers := make([]int64, len(macs))
 	for i, text := range macs {
 		mac, err := net.ParseMAC(text)
 		if err != nil {
-			return fmt.Errorf("read a MAC address: %w", err)
+			return fmt.Errorf("parse a MAC address: %w", err)
 		}
 		for _, octet := range mac {
 			numbers[i] = numbers[i]<<8 | int64(octet)
@@ -40,21 +41,22 @@ func lockMACs(ctx context.Context, tx *pg.Tx, macs []string) error {
 	return tx.Lock(ctx, "machine", numbers...)
 }
 
-// checkInstall finds out whether there is what an install refers to, holds it, and notes how it is called now.
+// checkInstall checks that the items which an install refers to exist, and holds them until the commit. It copies their
+// names into the body, and chooses the file server.
 func (s *Installs) checkInstall(ctx context.Context, tx *pg.Tx, b *installBody) error {
 	var invalid problem.Fields
 	if b.DHCPServer == nil {
 		b.DHCPServer = b.entity.Group.DHCPServer
 	}
 	var err error
-	if b.ProfileName, err = holdByName(ctx, tx, "profile", int64(b.Profile)); errors.Is(err, pgx.ErrNoRows) {
+	if b.ProfileName, err = lockName(ctx, tx, "profile", int64(b.Profile)); errors.Is(err, pgx.ErrNoRows) {
 		invalid.Add("/profile", "not_found", "names something that does not exist")
 	} else if err != nil {
 		return err
 	}
 	if b.DHCPServer == nil {
-		invalid.Add("/dhcp_server", "required", "is required, as IP group %d (%s) names none", b.entity.Group.ID, b.entity.Group.Name)
-	} else if b.DHCPServerName, err = holdByName(ctx, tx, "dhcp_server", int64(*b.DHCPServer)); errors.Is(err, pgx.ErrNoRows) {
+		invalid.Add("/dhcp_server", "required", "is required because IP group %d (%s) has no DHCP server", b.entity.Group.ID, b.entity.Group.Name)
+	} else if b.DHCPServerName, err = lockName(ctx, tx, "dhcp_server", int64(*b.DHCPServer)); errors.Is(err, pgx.ErrNoRows) {
 		invalid.Add("/dhcp_server", "not_found", "names something that does not exist")
 	} else if err != nil {
 		return err
@@ -76,8 +78,9 @@ func (s *Installs) checkInstall(ctx context.Context, tx *pg.Tx, b *installBody) 
 	return chooseFileServer(ctx, tx, b)
 }
 
-// holdByName is how an item is called, which stays until the unit of work ends; pgx.ErrNoRows: there is none.
-func holdByName(ctx context.Context, tx *pg.Tx, table string, id int64) (name string, err error) {
+// lockName returns the name of an item and keeps the item from being edited or deleted until the transaction ends. It
+// fails with pgx.ErrNoRows if the item does not exist.
+func lockName(ctx context.Context, tx *pg.Tx, table string, id int64) (name string, err error) {
 	err = tx.QueryRow(ctx, "SELECT name FROM "+pgx.Identifier{table}.Sanitize()+" WHERE id = $1 FOR SHARE", id).Scan(&name)
 	if err != nil {
 		return "", fmt.Errorf("hold %s %d: %w", table, id, err)
@@ -85,17 +88,17 @@ func holdByName(ctx context.Context, tx *pg.Tx, table string, id int64) (name st
 	return name, nil
 }
 
-// findConflicts names installs, other than that of this id, by which a machine is being installed, or with the IP entity. That there
-// are none is the part of unique indexes.
+// findConflicts adds an error for each unfinished install, other than the one with this id, of the same machine or IP
+// entity. Unique indexes ensure that there is at most one of each; this only makes better errors.
 func findConflicts(ctx context.Context, q pg.Querier, macs []string, entity, id int64, invalid *problem.Fields) error {
 	rows, err := q.Query(ctx, `
-		(SELECT '/host/macs', format('has %s, which is being installed by install %s (%s)', m.mac, i.id, i.host_hostname), i.id, i.host_hostname
+		(SELECT '/host/macs', format('contains %s, which install %s (%s) is installing', m.mac, i.id, i.host_hostname), i.id, i.host_hostname
 			FROM install_mac m JOIN install i ON i.id = m.install_id WHERE m.mac = ANY ($1) AND m.under_way AND i.id <> $3 ORDER BY i.id LIMIT 1)
 		UNION ALL
-		SELECT '/host/entity', format('is that of install %s (%s), which has not ended', id, host_hostname), id, host_hostname
-			FROM install WHERE host_entity_id = $2 AND id <> $3 AND `+reference.InstallUnderWay, macs, entity, id)
+		SELECT '/host/entity', format('is used by install %s (%s), which has not ended', id, host_hostname), id, host_hostname
+			FROM install WHERE host_entity_id = $2 AND id <> $3 AND `+reference.InstallUnfinished, macs, entity, id)
 	if err != nil {
-		return fmt.Errorf("look for installs of the machine: %w", err)
+		return fmt.Errorf("find other installs of the machine: %w", err)
 	}
 	var pointer, message string
 	var other rest.Ref
@@ -106,49 +109,51 @@ func findConflicts(ctx context.Context, q pg.Querier, macs []string, entity, id 
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("look for installs of the machine: %w", err)
+		return fmt.Errorf("find other installs of the machine: %w", err)
 	}
 	return nil
 }
 
-// chooseFileServer chooses, of the file servers of the entity's IP group, the one that has most room.
+// chooseFileServer chooses the file server with the largest share of free slots in the entity's IP group. An install
+// without a file server needs no slot, so it is granted at once.
 func chooseFileServer(ctx context.Context, tx *pg.Tx, b *installBody) error {
 	err := tx.QueryRow(ctx, `SELECT id, name FROM file_server f WHERE group_id = $1
-		ORDER BY (SELECT count(*) FROM install i WHERE i.file_server_id = f.id AND `+reference.InstallUnderWay+`)::float8 / install_max_concurrent, id LIMIT 1 FOR SHARE`, b.entity.Group.ID).
+		ORDER BY (SELECT count(*) FROM install i WHERE i.file_server_id = f.id AND `+reference.InstallUnfinished+`)::float8 / install_max_concurrent, id LIMIT 1 FOR SHARE`, b.entity.Group.ID).
 		Scan(&b.FileServer, &b.FileServerName)
 	if errors.Is(err, pgx.ErrNoRows) {
 		b.Granted = true
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("look for a file server: %w", err)
+		return fmt.Errorf("choose a file server: %w", err)
 	}
 	return nil
 }
 
-// beginInstall does what comes with a new install: it has to make something of its profile.
-func (s *Installs) beginInstall(ctx context.Context, tx *pg.Tx, id int64, b *installBody) error {
-	if err := s.begin(ctx, tx, id); err != nil {
+// startInstall starts a new install. It fails if the profile's templates cannot be rendered for the machine.
+func (s *Installs) startInstall(ctx context.Context, tx *pg.Tx, id int64, b *installBody) error {
+	if err := s.start(ctx, tx, id); err != nil {
 		return err
 	}
-	return s.tryTemplates(ctx, tx, id, b.Password)
+	return s.checkTemplates(ctx, tx, id, b.Password)
 }
 
-// tryTemplates renders the templates of an install before its machine is told anything.
-func (s *Installs) tryTemplates(ctx context.Context, tx *pg.Tx, id int64, password secret.String) error {
+// checkTemplates renders the templates of an install and discards the result. So the caller learns of an error before
+// the machine boots.
+func (s *Installs) checkTemplates(ctx context.Context, tx *pg.Tx, id int64, password secret.String) error {
 	i, err := View.Get(ctx, tx, id)
 	if err != nil {
 		return fmt.Errorf("read install %d: %w", id, err)
 	}
-	sample := script.Sample()
-	_, err = templates.Files(
+	sample := script.NewSample()
+	_, err = templates.RenderFiles(
 		ctx,
 		tx,
 		i.Profile.ID,
-		i.Shown("http://boot.example.net", sample.URL.Files, sample.Client.Email, password, newToken()),
+		i.templateVariables("http://boot.example.net", sample.URL.Files, sample.Client.Email, password, newToken()),
 	)
-	if why, is := errors.AsType[templates.Failure](err); is {
-		return problem.Member("/profile", "template", "has a template that makes nothing of this machine: %s", string(why))
+	if failure, is := errors.AsType[templates.Failure](err); is {
+		return problem.Member("/profile", "template", "has a template that cannot be rendered for this machine: %s", string(failure))
 	}
 	return err
 }

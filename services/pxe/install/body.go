@@ -13,27 +13,28 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/templates/script"
 )
 
+// installBody is the body that creates an install. Members without a json tag are filled from other items.
 type installBody struct {
-	Profile rest.RefID `json:"profile" db:"profile_id" required:"create" example:"1" doc:"one of /pxe/profile"`
+	Profile rest.RefID `json:"profile" db:"profile_id" required:"create" example:"1" doc:"The id of the profile to install, one of /pxe/profile."`
 	Host    struct {
-		MACs     []string   `json:"macs" db:"macs" required:"create" example:"[\"52:54:00:12:34:56\"]" doc:"of its interfaces, up to 16, of which it boots from the first"`
-		Hostname string     `json:"hostname" db:"hostname" max:"253" example:"web1.example.com" doc:"where it is not sent, it is made of the address: host-192-0-2-10"`
-		Entity   rest.RefID `json:"entity" db:"entity_id" required:"create" example:"1" doc:"one of /entity: its first address that a machine can have, its gateway, mask and VLAN as they are now; of IPv6 a subnet has 64 bits where the entity does not say"`
-		Disk     *string    `json:"disk" db:"disk" pattern:"^/dev/[A-Za-z0-9/_.:+-]+$" example:"/dev/sda" doc:"to install on; without it the installer chooses"`
-		Firmware string     `json:"firmware" db:"firmware" enum:"bios,uefi" example:"uefi" doc:"bios where it is not sent"`
-		DNS      string     `json:"nameservers" db:"nameservers" example:"192.0.2.53 2001:db8::53" doc:"addresses with blanks between"`
+		MACs     []string   `json:"macs" db:"macs" required:"create" example:"[\"52:54:00:12:34:56\"]" doc:"The MAC addresses of the machine, up to 16. It boots from the first."`
+		Hostname string     `json:"hostname" db:"hostname" max:"253" example:"web1.example.com" doc:"The host name. The default is made from the address: host-192-0-2-10."`
+		Entity   rest.RefID `json:"entity" db:"entity_id" required:"create" example:"1" doc:"The id of the machine's IP entity, one of /entity. The machine gets the first usable address of the entity, and its present gateway, mask and VLAN. An IPv6 subnet without a mask has 64 bits."`
+		Disk     *string    `json:"disk" db:"disk" pattern:"^/dev/[A-Za-z0-9/_.:+-]+$" example:"/dev/sda" doc:"The disk to install on. The default is the installer's choice."`
+		Firmware string     `json:"firmware" db:"firmware" enum:"bios,uefi" example:"uefi" doc:"The firmware of the machine. The default is bios."`
+		DNS      string     `json:"nameservers" db:"nameservers" example:"192.0.2.53 2001:db8::53" doc:"The addresses of the name servers, separated by spaces."`
 
 		IPv4Address *string `db:"ipv4_address"`
 		IPv4Gateway *string `db:"ipv4_gateway"`
 		IPv6Address *string `db:"ipv6_address"`
 		IPv6Gateway *string `db:"ipv6_gateway"`
 		VLAN        *int32  `db:"vlan"`
-	} `json:"host" db:"host_"`
-	Password   secret.String     `json:"password" db:"password" max:"1024" example:"a long walk in the rain" doc:"of root, or of Windows' Administrator; kept sealed until the install ends, and never shown; without it there is one that nobody knows"`
-	SSHKeys    string            `json:"ssh_keys" db:"ssh_keys" max:"65536" doc:"that may sign in as root, a line each"`
-	Client     *rest.RefID       `json:"client" db:"client_id" example:"1" doc:"whose machine it is: one of /client, which is told when it is done if the profile names an email template"`
-	DHCPServer *rest.RefID       `json:"dhcp_server" db:"dhcp_server_id" example:"1" doc:"which boots it: one of /pxe/dhcp; where it is not sent, that of the entity's IP group"`
-	Variables  map[string]string `json:"variables" db:"variables" max:"65536" example:"{\"timezone\": \"Europe/Berlin\"}" doc:"which the profile's templates show, by their names"`
+	} `json:"host" db:"host_" doc:"The machine."`
+	Password   secret.String     `json:"password" db:"password" max:"1024" example:"a long walk in the rain" doc:"The password of root, or of Administrator on Windows. It is stored encrypted until the install ends, and never shown. The default is a random password."`
+	SSHKeys    string            `json:"ssh_keys" db:"ssh_keys" max:"65536" doc:"The public SSH keys that may sign in as root, one per line."`
+	Client     *rest.RefID       `json:"client" db:"client_id" example:"1" doc:"The id of the client that the machine belongs to, one of /client. The client gets an email when the install is done, if the profile has an email template."`
+	DHCPServer *rest.RefID       `json:"dhcp_server" db:"dhcp_server_id" example:"1" doc:"The id of the DHCP server that boots the machine, one of /pxe/dhcp. The default is that of the entity's IP group."`
+	Variables  map[string]string `json:"variables" db:"variables" max:"65536" example:"{\"timezone\": \"Europe/Berlin\"}" doc:"The values for the profile's templates, by name."`
 
 	Token          secret.String `db:"token"`
 	ProfileName    string        `db:"profile_name"`
@@ -43,18 +44,18 @@ type installBody struct {
 	FileServerName *string       `db:"file_server_name"`
 	Granted        bool          `db:"granted"`
 
-	entity *machineEntity // as network says; nil: there is none
+	entity *machineEntity // from the network service; nil: it does not exist
 }
 
 const (
 	maxMACs        = 16
 	maxNameservers = 16
 	maxVariables   = 100
-	// tokenLength have five random bits each.
+	// tokenLength is in characters. Each character has five random bits.
 	tokenLength = 52
 )
 
-// Resolve checks what the tags cannot say, and works out what the machine is called and which addresses it has.
+// Resolve checks what struct tags cannot express, fills in defaults, and computes the addresses from the IP entity.
 func (b *installBody) Resolve(invalid *problem.Fields) {
 	h := &b.Host
 	if b.entity == nil {
@@ -70,20 +71,20 @@ func (b *installBody) Resolve(invalid *problem.Fields) {
 	}
 	for _, mac := range h.MACs {
 		if strings.ContainsRune("13579bdf", rune(mac[1])) || mac == "00:00:00:00:00:00" {
-			invalid.Add("/host/macs", "invalid", "has %s, which no interface has", mac)
+			invalid.Add("/host/macs", "invalid", "contains %s, which cannot be the address of an interface", mac)
 		}
 	}
 	names := script.ParseNameservers(invalid, h.DNS)
 	if len(names) > maxNameservers {
-		invalid.Add("/host/nameservers", "too_long", "can have at most %d", maxNameservers)
+		invalid.Add("/host/nameservers", "too_long", "can have at most %d items", maxNameservers)
 	}
 	h.DNS = strings.Join(names, " ")
 	if h.Firmware == "" {
 		h.Firmware = "bios"
 	}
-	b.address(invalid)
+	b.resolveAddresses(invalid)
 	script.CheckHostname(invalid, h.Hostname)
-	b.SSHKeys = readSSHKeys(invalid, b.SSHKeys)
+	b.SSHKeys = parseSSHKeys(invalid, b.SSHKeys)
 	if len(b.Variables) > maxVariables {
 		invalid.Add("/variables", "too_long", "can have at most %d members", maxVariables)
 	}
@@ -96,24 +97,25 @@ func (b *installBody) Resolve(invalid *problem.Fields) {
 	b.Token = newToken()
 }
 
+// newToken returns the token by which a machine fetches its files.
 func newToken() secret.String { return secret.New((rand.Text() + rand.Text())[:tokenLength]) }
 
-// address works out the machine's addresses of its entity.
-func (b *installBody) address(invalid *problem.Fields) {
+// resolveAddresses computes the machine's addresses, its VLAN and its default host name from the IP entity.
+func (b *installBody) resolveAddresses(invalid *problem.Fields) {
 	h := &b.Host
 	if b.entity == nil {
 		return
 	}
 	for _, of := range []struct {
-		*space
+		*subnet
 		address, gateway **string
 	}{{b.entity.V4, &h.IPv4Address, &h.IPv4Gateway}, {b.entity.V6, &h.IPv6Address, &h.IPv6Gateway}} {
-		if of.space == nil {
+		if of.subnet == nil {
 			continue
 		}
-		host, ok := of.host()
+		host, ok := of.firstHost()
 		if !ok {
-			invalid.Add("/host/entity", "invalid", "names an IP entity without a subnet mask")
+			invalid.Add("/host/entity", "invalid", "has no subnet mask")
 			continue
 		}
 		text := host.String()
@@ -129,8 +131,8 @@ func (b *installBody) address(invalid *problem.Fields) {
 	h.VLAN = b.entity.VLAN
 }
 
-// readSSHKeys reads public keys, a line each, and writes each as it is stored.
-func readSSHKeys(invalid *problem.Fields, text string) string {
+// parseSSHKeys parses public keys, one per line, and returns them without empty lines and comment lines.
+func parseSSHKeys(invalid *problem.Fields, text string) string {
 	var keys []string
 	for n, line := range slices.Collect(strings.Lines(text)) {
 		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
@@ -138,7 +140,12 @@ func readSSHKeys(invalid *problem.Fields, text string) string {
 		}
 		_, _, _, rest, err := ssh.ParseAuthorizedKey([]byte(line))
 		if err != nil || len(rest) > 0 {
-			invalid.Add("/ssh_keys", "invalid", "has in line %d no public key of SSH, such as ssh-ed25519 AAAA… and a comment", n+1)
+			invalid.Add(
+				"/ssh_keys",
+				"invalid",
+				"has an invalid line %d: each line must be an SSH public key, such as: ssh-ed25519 AAAA… comment",
+				n+1,
+			)
 			continue
 		}
 		keys = append(keys, line)

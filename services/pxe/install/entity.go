@@ -14,8 +14,8 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/reference"
 )
 
-// entityState is what a change of an IP entity has of its addresses, and of whose they are.
-type entityState struct {
+// entitySnapshot holds the addresses and the owner of an IP entity before or after a change.
+type entitySnapshot struct {
 	FullIP    string `json:"full_ip"`
 	V6Address string `json:"v6_address"`
 	Owner     struct {
@@ -23,8 +23,8 @@ type entityState struct {
 	} `json:"owner"`
 }
 
-// FollowEntities returns the consumer of IP entities. Where the addresses of one come to be somebody else's, the machine that was
-// installed with it is no longer given them.
+// FollowEntities returns the consumer of changes of IP entities. When an entity's addresses pass to another owner, DHCP
+// stops offering them to the machine that was installed with the entity.
 func (s *Installs) FollowEntities() *events.Consumer {
 	c := s.Entities.Consumer()
 	c.Name = "entities"
@@ -34,15 +34,15 @@ func (s *Installs) FollowEntities() *events.Consumer {
 			return err
 		}
 		for _, e := range changes {
-			left, client, err := leaves(e)
+			released, client, err := findReleased(e)
 			if err != nil {
-				return fmt.Errorf("read what became of an IP entity: %w", err)
+				return fmt.Errorf("parse the change of an IP entity: %w", err)
 			}
 			for _, target := range e.Targets {
-				if !left || target.Type != s.Entities.Type {
+				if !released || target.Type != s.Entities.Type {
 					continue
 				}
-				if err := s.entityLeft(ctx, tx, target.ID, client); err != nil {
+				if err := s.releaseEntity(ctx, tx, target.ID, client); err != nil {
 					return err
 				}
 			}
@@ -52,13 +52,14 @@ func (s *Installs) FollowEntities() *events.Consumer {
 	return c
 }
 
-// leaves tells whether the machines that were installed with an IP entity leave it, but for those of the client that has it from then
-// on: it has other addresses, was taken back from a client, or was allocated to one.
-func leaves(e events.Event) (left bool, client int64, err error) {
+// findReleased reports whether a change releases the addresses of the machines that were installed with the entity. It
+// does if the addresses changed, or if the owner did. client (0: none) is the new owner: its own machines keep the
+// addresses.
+func findReleased(e events.Event) (released bool, client int64, err error) {
 	if e.Before == nil || e.After == nil {
 		return false, 0, nil
 	}
-	var before, after entityState
+	var before, after entitySnapshot
 	if err := json.Unmarshal(e.Before, &before); err != nil {
 		return false, 0, err
 	}
@@ -68,29 +69,31 @@ func leaves(e events.Event) (left bool, client int64, err error) {
 	if before.FullIP != after.FullIP || before.V6Address != after.V6Address {
 		return true, 0, nil
 	}
-	given := before.Owner.ID == 0 && e.Action != "allocated" // to whom it is may well have the machine
-	return before.Owner.ID != after.Owner.ID && !given, after.Owner.ID, nil
+	isAllocated := before.Owner.ID == 0 &&
+		e.Action != "allocated" // an entity without an owner is assigned to a client, which may own the machine
+	return before.Owner.ID != after.Owner.ID && !isAllocated, after.Owner.ID, nil
 }
 
-// UsedEntities returns the internal route by which network asks, before it deletes many IP entities, which of them installs use.
+// UsedEntities returns the internal route that lists the IP entities of unfinished installs. The network service asks it
+// before it deletes many entities.
 func (s *Installs) UsedEntities() rest.Route {
 	return rest.Read[rest.None, []usedEntity]{Path: "/internal/installed-entities", Guard: guard.Peers("network"), Do: s.usedEntities}
 }
 
-// usedEntity is an IP entity that a machine is being installed with.
+// usedEntity is an IP entity of an unfinished install.
 type usedEntity struct {
-	ID   int64  `json:"id"`
-	Uses string `json:"uses"`
+	ID    int64  `json:"id"`
+	Usage string `json:"uses"`
 }
 
 func (s *Installs) usedEntities(ctx context.Context, _ rest.None) ([]usedEntity, error) {
 	rows, err := s.DB.Query(
 		ctx,
 		"SELECT host_entity_id, format('is used by install %s (%s), which has not ended', id, host_hostname) FROM install WHERE "+
-			reference.InstallUnderWay+" ORDER BY 1",
+			reference.InstallUnfinished+" ORDER BY 1",
 	)
 	if err != nil {
-		return nil, fmt.Errorf("read which IP entities are used: %w", err)
+		return nil, fmt.Errorf("read the used IP entities: %w", err)
 	}
 	return pgx.CollectRows(rows, pgx.RowToStructByPos[usedEntity])
 }

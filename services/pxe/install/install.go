@@ -1,5 +1,6 @@
-// Package install serves the installations of machines. It tells the agents at the sites what their machines are to boot, takes what
-// the agents report of them, and fails an install of which a stage takes too long. See docs/do/installs.md.
+// Package install serves the installations of machines. It pushes to the agents at the sites what their machines are to
+// boot, and applies what the agents report. It fails an install when one of its stages takes too long. See
+// docs/do/installs.md.
 package install
 
 import (
@@ -19,7 +20,7 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/reference"
 )
 
-// What an install is at. The last three have ended.
+// The statuses of an install. An install with one of the last three has ended.
 const (
 	Waiting    = "waiting"
 	Booting    = "booting"
@@ -29,89 +30,89 @@ const (
 	Cancelled  = "cancelled"
 )
 
-// ended tells whether an install with this status has.
-func ended(status string) bool {
+// isFinished reports whether an install with this status has ended.
+func isFinished(status string) bool {
 	return slices.Contains([]string{Installed, Failed, Cancelled}, status)
 }
 
 // Install is the installation of a machine.
 type Install struct {
 	ListedInstall
-	Variables map[string]string `json:"variables,omitzero" db:"variables" doc:"left out for clients, like requests"`
-	Requests  []InstallRequest  `json:"requests,omitzero" db:"requests" doc:"what the machine asked for, or said, the last hundred times, the newest first"`
+	Variables map[string]string `json:"variables,omitzero" db:"variables" doc:"The values for the profile's templates, by name. Left out for clients."`
+	Requests  []InstallRequest  `json:"requests,omitzero" db:"requests" doc:"The last hundred requests and reports of the machine, the newest first. Left out for clients."`
 }
 
-// ListedInstall is an install as lists and clients see it.
+// ListedInstall is an install as it appears in lists, and as clients see it.
 type ListedInstall struct {
 	rest.Versioned
 	ID         int64           `json:"id" db:"id"`
-	Name       string          `json:"name" db:"name" doc:"the machine's hostname"`
-	Status     string          `json:"status" db:"status" enum:"waiting,booting,installing,installed,failed,cancelled" doc:"waiting: its machine did not ask yet, or for the reason; booting: it was given its boot script; installing: its installer has reported"`
-	Reason     *string         `json:"reason,omitempty" db:"reason" recorded:"false" doc:"why it waits, where that is not up to the machine"`
-	Step       *string         `json:"step,omitempty" db:"step" recorded:"false" doc:"what the installer was at last"`
-	Progress   int32           `json:"progress" db:"progress" recorded:"false" doc:"in percent, as the installer says"`
-	Error      *string         `json:"error,omitempty" db:"error" doc:"why it has failed: what was reported, or which stage took too long"`
-	Attempt    int32           `json:"attempt" db:"attempt" doc:"rises with each retry"`
-	Profile    rest.Ref        `json:"profile" db:"profile_" doc:"as it was called then"`
-	Host       InstallHost     `json:"host" db:"host_"`
-	SSHKeys    string          `json:"ssh_keys" db:"ssh_keys" doc:"a line each"`
-	Client     *rest.Ref       `json:"client,omitempty" db:"client_"`
-	DHCPServer rest.Ref        `json:"dhcp_server" db:"dhcp_server_" doc:"which boots the machine"`
-	FileServer *rest.Ref       `json:"file_server,omitempty" db:"file_server_" doc:"of the site, whose install_max_concurrent bounds how many go on at a time"`
+	Name       string          `json:"name" db:"name" doc:"The host name of the machine."`
+	Status     string          `json:"status" db:"status" enum:"waiting,booting,installing,installed,failed,cancelled" doc:"waiting: for the machine, or as reason says. booting: the machine has its boot script. installing: the installer has reported. The others have ended."`
+	Reason     *string         `json:"reason,omitempty" db:"reason" recorded:"false" doc:"Why the install waits. Left out if it waits only for the machine."`
+	Step       *string         `json:"step,omitempty" db:"step" recorded:"false" doc:"The last step that the installer reported."`
+	Progress   int32           `json:"progress" db:"progress" recorded:"false" doc:"The progress in percent that the installer reported."`
+	Error      *string         `json:"error,omitempty" db:"error" doc:"Why the install failed: the installer's report, or the stage that took too long."`
+	Attempt    int32           `json:"attempt" db:"attempt" doc:"The number of the attempt. It rises with each retry."`
+	Profile    rest.Ref        `json:"profile" db:"profile_" doc:"The profile, with the name that it had when the install was created."`
+	Host       InstallHost     `json:"host" db:"host_" doc:"The machine."`
+	SSHKeys    string          `json:"ssh_keys" db:"ssh_keys" doc:"The public SSH keys that may sign in as root, one per line."`
+	Client     *rest.Ref       `json:"client,omitempty" db:"client_" doc:"The client that the machine belongs to."`
+	DHCPServer rest.Ref        `json:"dhcp_server" db:"dhcp_server_" doc:"The DHCP server that boots the machine."`
+	FileServer *rest.Ref       `json:"file_server,omitempty" db:"file_server_" doc:"The file server that the installer reads from. Left out if the site has none."`
 	CreatedAt  rest.Timestamp  `json:"created_at" db:"created_at"`
-	StartedAt  *rest.Timestamp `json:"started_at,omitempty" db:"started_at" doc:"when the machine was given its boot script for the first time"`
+	StartedAt  *rest.Timestamp `json:"started_at,omitempty" db:"started_at" doc:"When the machine first received its boot script."`
 	FinishedAt *rest.Timestamp `json:"finished_at,omitempty" db:"finished_at"`
-	SeenAt     *rest.Timestamp `json:"seen_at,omitempty" db:"seen_at" recorded:"false" doc:"when the machine was heard of last"`
+	SeenAt     *rest.Timestamp `json:"seen_at,omitempty" db:"seen_at" recorded:"false" doc:"When the machine was last seen."`
 }
 
-// InstallHost is the machine.
+// InstallHost is the machine of an install.
 type InstallHost struct {
-	MACs        []string        `json:"macs" db:"macs"`
+	MACs        []string        `json:"macs" db:"macs" doc:"The MAC addresses of the machine. It boots from the first."`
 	Hostname    string          `json:"hostname" db:"hostname"`
-	Entity      rest.Ref        `json:"entity" db:"entity_"`
-	IPv4        *InstallAddress `json:"ipv4,omitempty" db:"ipv4_" doc:"the entity's, as it was then, like the next ones"`
-	IPv6        *InstallAddress `json:"ipv6,omitempty" db:"ipv6_"`
+	Entity      rest.Ref        `json:"entity" db:"entity_" doc:"The IP entity of the machine."`
+	IPv4        *InstallAddress `json:"ipv4,omitempty" db:"ipv4_" doc:"The IPv4 address that the entity had when the install was created."`
+	IPv6        *InstallAddress `json:"ipv6,omitempty" db:"ipv6_" doc:"The IPv6 address that the entity had when the install was created."`
 	VLAN        *int32          `json:"vlan,omitempty" db:"vlan"`
-	Nameservers string          `json:"nameservers" db:"nameservers"`
-	Disk        *string         `json:"disk,omitempty" db:"disk"`
-	Firmware    string          `json:"firmware" db:"firmware" enum:"bios,uefi"`
+	Nameservers string          `json:"nameservers" db:"nameservers" doc:"The addresses of the name servers, separated by spaces."`
+	Disk        *string         `json:"disk,omitempty" db:"disk" doc:"The disk to install on. Left out if the installer chooses."`
+	Firmware    string          `json:"firmware" db:"firmware" enum:"bios,uefi" doc:"The firmware of the machine."`
 }
 
-// InstallAddress is what a machine has of one family.
+// InstallAddress is the machine's address of one IP version.
 type InstallAddress struct {
-	Address string  `json:"address" db:"address" doc:"with the length of its subnet's prefix"`
+	Address string  `json:"address" db:"address" doc:"The address with the prefix length of its subnet."`
 	Gateway *string `json:"gateway,omitempty" db:"gateway"`
 }
 
-// InstallRequest is what a machine asked for, or said.
+// InstallRequest is a request or a report of a machine.
 type InstallRequest struct {
-	At      rest.Timestamp `json:"at"`
-	What    string         `json:"what" example:"boot" doc:"lease: an address; ask: a script, and it has to wait; boot: its boot script; read: a file; progress, done, failed: what its installer says; local: what to boot, and that is its disk; refused: what it is not given"`
-	Got     string         `json:"got" doc:"what it was answered"`
-	MAC     string         `json:"mac"`
-	Address string         `json:"address" doc:"where it asked from"`
+	At       rest.Timestamp `json:"at" doc:"When the machine sent it."`
+	Kind     string         `json:"what" example:"boot" doc:"lease: an address. ask: its boot script, and it has to wait. boot: its boot script. read: a file. progress, done and failed: a report of the installer. local: what to boot, and it boots its disk. refused: a request that was refused."`
+	Response string         `json:"got" doc:"The response to the machine."`
+	MAC      string         `json:"mac" doc:"The MAC address of the machine."`
+	Address  string         `json:"address" doc:"The IP address of the machine."`
 }
 
-// View is what there is of installs.
+// View reads installs.
 var View = pg.NewView[Install]("install_view")
 
-var listed = pg.NewView[ListedInstall]("install_view")
+var listedView = pg.NewView[ListedInstall]("install_view")
 
 // Installs serves the installations of machines.
 type Installs struct {
 	DB       *pg.DB
 	Box      *seal.Box
-	Peers    mesh.Peers     // of which network and clients are asked
-	Outbox   *events.Outbox // to clients
+	Peers    mesh.Peers     // to ask the network and clients services
+	Outbox   *events.Outbox // messages to the clients service
 	Settings func() settings.Values
 
-	// Entities and Clients are the items of other services that installs refer to. They cannot be deleted while an install with
-	// them is under way.
+	// Entities and Clients are the items of other services that installs refer to. They cannot be deleted while an
+	// unfinished install refers to them.
 	Entities *events.Refs
 	Clients  *events.Refs
 }
 
-// New makes the installs of a migrated schema. Messages to clients go to outbox.
+// New returns the installs of a database with the current schema. outbox takes messages to the clients service.
 func New(db *pg.DB, box *seal.Box, peers mesh.Peers, outbox *events.Outbox, current func() settings.Values) *Installs {
 	s := &Installs{DB: db, Box: box, Peers: peers, Outbox: outbox, Settings: current}
 	s.Entities = &events.Refs{
@@ -119,9 +120,9 @@ func New(db *pg.DB, box *seal.Box, peers mesh.Peers, outbox *events.Outbox, curr
 		Type:  "entity",
 		DB:    db,
 		Peers: peers,
-		Uses:  reference.ByInstall("host_entity_id"),
+		Uses:  reference.InstallUseDescriber("host_entity_id"),
 		Cleared: func(ctx context.Context, tx *pg.Tx, id int64, _ string) error {
-			return s.entityGone(ctx, tx, id)
+			return s.failForDeletedEntity(ctx, tx, id)
 		},
 	}
 	s.Clients = &events.Refs{
@@ -129,16 +130,17 @@ func New(db *pg.DB, box *seal.Box, peers mesh.Peers, outbox *events.Outbox, curr
 		Type:  "client",
 		DB:    db,
 		Peers: peers,
-		Uses:  reference.ByInstall("client_id"),
-		// An install shows its client's name after the client is gone.
+		Uses:  reference.InstallUseDescriber("client_id"),
+		// An install still shows its client's name after the client's deletion.
 		Cleared: func(context.Context, *pg.Tx, int64, string) error { return nil },
 	}
 	return s
 }
 
-// become is what changes an install's status. What an install that has ended no longer needs is gone with it, its secrets first of all.
-func (s *Installs) become(ctx context.Context, tx *pg.Tx, id int64, status string, failure string) error {
-	before, err := listed.Get(ctx, tx, id)
+// setStatus changes the status of an install, records the change, and tells the client when the install is done. failure
+// is the error of a failed install. The secrets of an install that has ended are deleted.
+func (s *Installs) setStatus(ctx context.Context, tx *pg.Tx, id int64, status string, failure string) error {
+	before, err := listedView.Get(ctx, tx, id)
 	if err != nil {
 		return fmt.Errorf("read install %d: %w", id, err)
 	}
@@ -150,28 +152,34 @@ func (s *Installs) become(ctx context.Context, tx *pg.Tx, id int64, status strin
 		password = CASE WHEN NOT $3 THEN password END, token = CASE WHEN NOT $3 THEN token END, client_email = CASE WHEN NOT $3 THEN client_email END WHERE id = $1`,
 		id,
 		status,
-		ended(status),
+		isFinished(status),
 		failure,
 	)
 	if err != nil {
-		return fmt.Errorf("note that install %d is %s: %w", id, status, err)
+		return fmt.Errorf("set the status of install %d to %s: %w", id, status, err)
 	}
-	after, err := listed.Get(ctx, tx, id)
+	after, err := listedView.Get(ctx, tx, id)
 	if err != nil {
 		return fmt.Errorf("read install %d: %w", id, err)
 	}
-	Record(tx, pg.Action(actions[status]), &before, &after)
+	recordChange(tx, pg.Action(statusActions[status]), &before, &after)
 	if status == Installed || status == Failed {
-		return s.tell(ctx, tx, &after)
+		return s.notifyClient(ctx, tx, &after)
 	}
 	return nil
 }
 
-// actions are what is recorded of an install that comes to have a status.
-var actions = map[string]string{Booting: "booted", Installing: "began", Installed: "installed", Failed: "failed", Cancelled: "cancelled"}
+// statusActions are the recorded actions by the status that they lead to.
+var statusActions = map[string]string{
+	Booting:    "booted",
+	Installing: "began",
+	Installed:  "installed",
+	Failed:     "failed",
+	Cancelled:  "cancelled",
+}
 
-// Record leaves to the log what was done to an install.
-func Record(tx *pg.Tx, action pg.Action, before, after *ListedInstall) {
+// recordChange adds the record of a change of an install to the unit of work.
+func recordChange(tx *pg.Tx, action pg.Action, before, after *ListedInstall) {
 	tx.Record(pg.Record{
 		Kind:   "pxe.install",
 		Action: action,
@@ -179,20 +187,21 @@ func Record(tx *pg.Tx, action pg.Action, before, after *ListedInstall) {
 		After:  after,
 		Targets: append(
 			[]pg.Target{{Type: "pxe/install", Noun: "install", ID: after.ID, Name: after.Name, Version: after.Version}},
-			About(after)...),
+			relatedTargets(after)...),
 	})
 }
 
-// About is what else a change of an install is about.
-func About(i *ListedInstall) []pg.Target {
+// relatedTargets returns the items besides the install that a change of it concerns.
+func relatedTargets(i *ListedInstall) []pg.Target {
 	if i.Client == nil {
 		return nil
 	}
 	return []pg.Target{{Type: "client", Noun: "client", ID: i.Client.ID, Name: i.Client.Name}}
 }
 
-// tell has the client told how it has ended, by the profile's template, if it has one.
-func (s *Installs) tell(ctx context.Context, tx *pg.Tx, i *ListedInstall) error {
+// notifyClient sends the client the result of the install by the email template of its profile. It does nothing without
+// a client or a template.
+func (s *Installs) notifyClient(ctx context.Context, tx *pg.Tx, i *ListedInstall) error {
 	if i.Client == nil {
 		return nil
 	}
@@ -201,12 +210,12 @@ func (s *Installs) tell(ctx context.Context, tx *pg.Tx, i *ListedInstall) error 
 		"AND r.id = p.email_template_id WHERE p.id = $1)", i.Profile.ID).
 		Scan(&template)
 	if err != nil {
-		return fmt.Errorf("look for the email template of profile %d: %w", i.Profile.ID, err)
+		return fmt.Errorf("find the email template of profile %d: %w", i.Profile.ID, err)
 	}
 	if template == nil {
 		return nil
 	}
-	content := mail.InstallFinished{Hostname: i.Host.Hostname, Address: i.Host.address(), Profile: i.Profile.Name, Status: i.Status}
+	content := mail.InstallFinished{Hostname: i.Host.Hostname, Address: i.Host.primaryAddress(), Profile: i.Profile.Name, Status: i.Status}
 	return s.Outbox.Send(
 		ctx,
 		tx,
@@ -216,11 +225,11 @@ func (s *Installs) tell(ctx context.Context, tx *pg.Tx, i *ListedInstall) error 
 	)
 }
 
-// address is the machine's, without the length of its prefix.
-func (h *InstallHost) address() string {
-	for _, of := range []*InstallAddress{h.IPv4, h.IPv6} {
-		if of != nil {
-			address, _, _ := strings.Cut(of.Address, "/")
+// primaryAddress returns the machine's IPv4 address without its prefix length, or its IPv6 address if it has no other.
+func (h *InstallHost) primaryAddress() string {
+	for _, a := range []*InstallAddress{h.IPv4, h.IPv6} {
+		if a != nil {
+			address, _, _ := strings.Cut(a.Address, "/")
 			return address
 		}
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/mesh"
 )
 
-// machineEntity is what network tells of an IP entity.
+// machineEntity is an IP entity as the network service describes it.
 type machineEntity struct {
-	V4, V6 *space
+	V4, V6 *subnet
 	VLAN   *int32
 	Group  struct {
 		ID         int64
@@ -23,16 +23,17 @@ type machineEntity struct {
 	}
 }
 
-// space is an address, a range or a prefix, and its subnet.
-type space struct {
+// subnet is an address, a range or a prefix, with its subnet's mask and gateway.
+type subnet struct {
 	First   netip.Addr
-	Bits    *int // of a prefix
-	Mask    *int // of the subnet's prefix
+	Bits    *int // the length of a prefix; nil: an address or a range
+	Mask    *int // the length of the subnet's prefix
 	Gateway *netip.Addr
 }
 
-// host is the first address that a machine can have, with the length of its subnet's prefix.
-func (s *space) host() (p netip.Prefix, ok bool) {
+// firstHost returns the first address that a machine can have, with the length of its subnet's prefix. ok is false for
+// an IPv4 entity without a mask.
+func (s *subnet) firstHost() (p netip.Prefix, ok bool) {
 	address, all := s.First, s.First.BitLen()
 	length := 64
 	if s.Mask != nil {
@@ -49,57 +50,59 @@ func (s *space) host() (p netip.Prefix, ok bool) {
 	return netip.PrefixFrom(address, length), true
 }
 
-// has tells whether a machine that has these addresses would still be given them.
-func (e *machineEntity) has(h *InstallHost) bool {
+// matches reports whether an install with this entity would still get the addresses of h.
+func (e *machineEntity) matches(h *InstallHost) bool {
 	for _, of := range []struct {
-		*space
+		*subnet
 		has *InstallAddress
 	}{{e.V4, h.IPv4}, {e.V6, h.IPv6}} {
-		if of.space == nil || of.has == nil {
-			if of.space != nil || of.has != nil {
+		if of.subnet == nil || of.has == nil {
+			if of.subnet != nil || of.has != nil {
 				return false
 			}
 			continue
 		}
-		if now, ok := of.host(); !ok || now.String() != of.has.Address {
+		if now, ok := of.firstHost(); !ok || now.String() != of.has.Address {
 			return false
 		}
 	}
 	return true
 }
 
-// prepareInstall asks the services that have them about the IP entity and the client, as they are now.
+// prepareInstall asks the network and clients services for the present IP entity and client. It runs before the
+// transaction begins.
 func (s *Installs) prepareInstall(ctx context.Context, _ rest.Verbs, b *installBody) (err error) {
-	if b.entity, err = s.machineEntity(ctx, int64(b.Host.Entity)); err != nil || b.Client == nil {
+	if b.entity, err = s.fetchEntity(ctx, int64(b.Host.Entity)); err != nil || b.Client == nil {
 		return err
 	}
-	b.ClientEmail, err = s.clientEmail(ctx, int64(*b.Client))
+	b.ClientEmail, err = s.fetchClientEmail(ctx, int64(*b.Client))
 	return err
 }
 
-// machineEntity is an IP entity, or nil.
-func (s *Installs) machineEntity(ctx context.Context, id int64) (entity *machineEntity, err error) {
-	return entity, s.askOwner(ctx, "network", "IP entity", fmt.Sprint("/internal/machine-address/", id), &entity)
+// fetchEntity returns an IP entity, or nil if it does not exist.
+func (s *Installs) fetchEntity(ctx context.Context, id int64) (entity *machineEntity, err error) {
+	return entity, s.ask(ctx, "network", "IP entity", fmt.Sprint("/internal/machine-address/", id), &entity)
 }
 
-// clientEmail is a client's address, or nil.
-func (s *Installs) clientEmail(ctx context.Context, id int64) (*string, error) {
+// fetchClientEmail returns a client's email address, or nil if the client does not exist.
+func (s *Installs) fetchClientEmail(ctx context.Context, id int64) (*string, error) {
 	var email string
-	if err := s.askOwner(ctx, "clients", "client", fmt.Sprint("/internal/email/", id), &email); err != nil || email == "" {
+	if err := s.ask(ctx, "clients", "client", fmt.Sprint("/internal/email/", id), &email); err != nil || email == "" {
 		return nil, err
 	}
 	return &email, nil
 }
 
-// askTimeout is how long another service may take to answer.
+// askTimeout bounds a call to another service.
 const askTimeout = 3 * time.Second
 
-func (s *Installs) askOwner(ctx context.Context, service, noun, path string, into any) error {
+// ask calls another service, and returns an error for callers if that cannot be reached.
+func (s *Installs) ask(ctx context.Context, service, noun, path string, into any) error {
 	ctx, cancel := s.Peers.Limit(ctx, askTimeout)
 	defer cancel()
 	err := s.Peers.Ask(ctx, service, path, into)
 	if errors.Is(err, mesh.ErrAway) {
-		return problem.New(problem.Unavailable, "Whether the %s exists cannot be found out right now.", noun).Because(err)
+		return problem.New(problem.Unavailable, "The %s cannot be looked up right now. Try again later.", noun).Because(err)
 	}
 	return err
 }

@@ -16,44 +16,46 @@ import (
 )
 
 const (
-	// maxRequests is how many of an install are kept.
+	// maxRequests is how many requests of an install are kept.
 	maxRequests = 100
-	// maxDiscovered is how many machines are kept that nobody named, and maxFacts how many facts of each.
+	// maxDiscovered is how many discovered machines are kept, and maxFacts how many facts of each.
 	maxDiscovered, maxFacts = 10_000, 50
 
-	maxText, maxError = 255, 2000
+	// maxTextLength and maxErrorLength are in characters.
+	maxTextLength, maxErrorLength = 255, 2000
 )
 
-// Hear takes what an agent has to say of machines, in the order in which it happened, in the unit of work that notes how far the
-// agent was listened to: so each is taken once.
-func (s *Installs) Hear(ctx context.Context, tx *pg.Tx, dhcpServer int64, entries []siteagent.Entry) error {
+// ApplyReports applies an agent's reports of machines in their order. The same unit of work stores how far the agent's
+// feed was read, so each report is applied once.
+func (s *Installs) ApplyReports(ctx context.Context, tx *pg.Tx, dhcpServer int64, entries []siteagent.Entry) error {
 	for _, e := range entries {
 		if e.Machine == nil {
 			continue
 		}
-		r := clean(*e.Machine)
+		r := sanitizeReport(*e.Machine)
 		var err error
 		if r.ID == 0 {
-			err = discover(ctx, tx, dhcpServer, e.At, r)
+			err = storeDiscovery(ctx, tx, dhcpServer, e.At, r)
 		} else {
-			err = s.hear(ctx, tx, dhcpServer, e.At, r)
+			err = s.applyReport(ctx, tx, dhcpServer, e.At, r)
 		}
 		if err != nil {
-			return fmt.Errorf("take entry %d of the agent of DHCP server %d: %w", e.Number, dhcpServer, err)
+			return fmt.Errorf("apply entry %d of the agent of DHCP server %d: %w", e.Number, dhcpServer, err)
 		}
 	}
 	return nil
 }
 
-// hear takes one report. One of an earlier attempt, or of an install that has ended, is shown and changes nothing.
-func (s *Installs) hear(ctx context.Context, tx *pg.Tx, dhcpServer int64, at time.Time, r siteagent.Report) error {
+// applyReport applies one report. A report of an earlier attempt, or of an install that has ended, is only added to the
+// requests.
+func (s *Installs) applyReport(ctx context.Context, tx *pg.Tx, dhcpServer int64, at time.Time, r siteagent.Report) error {
 	var status string
 	var first, number int64
 	err := tx.QueryRow(ctx, `UPDATE install SET requests = requests + 1, seen_at = greatest(seen_at, least($3, now())),
-			asked_at = CASE WHEN $4 AND status = 'waiting' THEN CASE WHEN `+isAsking+` THEN coalesce(asked_at, now()) ELSE now() END ELSE asked_at END
+			asked_at = CASE WHEN $4 AND status = 'waiting' THEN CASE WHEN `+isMachineOn+` THEN coalesce(asked_at, now()) ELSE now() END ELSE asked_at END
 		WHERE id = $1 AND dhcp_server_id = $2 RETURNING status, first_revision, requests`,
 		r.ID, dhcpServer, at, r.Event == siteagent.EventWaiting).Scan(&status, &first, &number)
-	if errors.Is(err, pgx.ErrNoRows) { // it was deleted, or is none of this agent's
+	if errors.Is(err, pgx.ErrNoRows) { // deleted, or an install of another agent
 		return nil
 	}
 	if err != nil {
@@ -70,12 +72,12 @@ func (s *Installs) hear(ctx context.Context, tx *pg.Tx, dhcpServer int64, at tim
 		r.MAC,
 		r.Address,
 	); err != nil {
-		return fmt.Errorf("note a request: %w", err)
+		return fmt.Errorf("insert a request: %w", err)
 	}
 	if _, err := tx.Exec(ctx, "DELETE FROM install_request WHERE install_id = $1 AND n <= $2", r.ID, number-maxRequests); err != nil {
-		return fmt.Errorf("forget a request: %w", err)
+		return fmt.Errorf("delete old requests: %w", err)
 	}
-	if ended(status) || r.Revision < first {
+	if isFinished(status) || r.Revision < first {
 		return nil
 	}
 	if r.Event == siteagent.EventWaiting {
@@ -83,10 +85,10 @@ func (s *Installs) hear(ctx context.Context, tx *pg.Tx, dhcpServer int64, at tim
 	}
 	switch {
 	case r.Event == siteagent.EventBooted && status != Booting:
-		err = s.become(ctx, tx, r.ID, Booting, "")
+		err = s.setStatus(ctx, tx, r.ID, Booting, "")
 	case r.Event == siteagent.EventProgress:
 		if status != Installing {
-			err = s.become(ctx, tx, r.ID, Installing, "")
+			err = s.setStatus(ctx, tx, r.ID, Installing, "")
 		}
 		if err == nil {
 			_, err = tx.Exec(
@@ -99,19 +101,20 @@ func (s *Installs) hear(ctx context.Context, tx *pg.Tx, dhcpServer int64, at tim
 			)
 		}
 	case r.Event == siteagent.EventDone:
-		err = s.become(ctx, tx, r.ID, Installed, "")
+		err = s.setStatus(ctx, tx, r.ID, Installed, "")
 	case r.Event == siteagent.EventFailed:
-		why := r.Error
-		if why == "" {
-			why = "Its installer said that it failed."
+		reason := r.Error
+		if reason == "" {
+			reason = "The installer reported a failure without a reason."
 		}
-		err = s.become(ctx, tx, r.ID, Failed, why)
+		err = s.setStatus(ctx, tx, r.ID, Failed, reason)
 	}
 	return err
 }
 
-// discover notes a machine that nobody named, instead of the one that was not seen for the longest time where there are too many.
-func discover(ctx context.Context, tx *pg.Tx, dhcpServer int64, at time.Time, r siteagent.Report) error {
+// storeDiscovery stores a machine that has no install. If there are too many, those that were not seen for the longest
+// time are deleted.
+func storeDiscovery(ctx context.Context, tx *pg.Tx, dhcpServer int64, at time.Time, r siteagent.Report) error {
 	if r.MAC == "" {
 		return nil
 	}
@@ -119,11 +122,11 @@ func discover(ctx context.Context, tx *pg.Tx, dhcpServer int64, at time.Time, r 
 	if facts == nil {
 		facts = map[string]string{}
 	}
-	noted, err := tx.Exec(ctx, `INSERT INTO discovery AS d (name, address, facts, dhcp_server_id, first_seen_at, seen_at)
+	stored, err := tx.Exec(ctx, `INSERT INTO discovery AS d (name, address, facts, dhcp_server_id, first_seen_at, seen_at)
 		SELECT $1::text, $2::text, $3::jsonb, $4::bigint, least($5::timestamptz, now()), least($5::timestamptz, now()) WHERE NOT EXISTS (SELECT FROM install_mac WHERE mac = $1)
 		ON CONFLICT (name) DO UPDATE SET address = EXCLUDED.address, facts = CASE WHEN EXCLUDED.facts = '{}' THEN d.facts ELSE EXCLUDED.facts END,
 			dhcp_server_id = EXCLUDED.dhcp_server_id, seen_at = greatest(d.seen_at, EXCLUDED.seen_at)`, r.MAC, r.Address, facts, dhcpServer, at)
-	if err == nil && noted.RowsAffected() > 0 {
+	if err == nil && stored.RowsAffected() > 0 {
 		_, err = tx.Exec(
 			ctx,
 			"DELETE FROM discovery WHERE id IN (SELECT id FROM discovery ORDER BY seen_at DESC, id DESC OFFSET $1)",
@@ -131,46 +134,47 @@ func discover(ctx context.Context, tx *pg.Tx, dhcpServer int64, at time.Time, r 
 		)
 	}
 	if err != nil {
-		return fmt.Errorf("note a machine: %w", err)
+		return fmt.Errorf("store a discovered machine: %w", err)
 	}
 	return nil
 }
 
-// clean is a report as it can be kept and shown, whatever an agent sends.
-func clean(r siteagent.Report) siteagent.Report {
-	r.MAC, r.Address, r.Event, r.Response = text(
+// sanitizeReport limits the texts of a report, because agents are not trusted.
+func sanitizeReport(r siteagent.Report) siteagent.Report {
+	r.MAC, r.Address, r.Event, r.Response = sanitize(
 		r.MAC,
-		maxText,
-	), text(
+		maxTextLength,
+	), sanitize(
 		r.Address,
-		maxText,
-	), text(
+		maxTextLength,
+	), sanitize(
 		r.Event,
-		maxText,
-	), text(
+		maxTextLength,
+	), sanitize(
 		r.Response,
-		maxText,
+		maxTextLength,
 	)
-	r.Step, r.Error = text(r.Step, maxText), text(r.Error, maxError)
+	r.Step, r.Error = sanitize(r.Step, maxTextLength), sanitize(r.Error, maxErrorLength)
 	facts := map[string]string{}
 	for name, value := range r.Facts {
 		if len(facts) < maxFacts {
-			facts[text(name, maxText)] = text(value, maxText)
+			facts[sanitize(name, maxTextLength)] = sanitize(value, maxTextLength)
 		}
 	}
 	r.Facts = facts
 	return r
 }
 
-func text(said string, longest int) string {
-	said = strings.Map(func(c rune) rune {
+// sanitize replaces control characters and invalid UTF-8, and cuts the text to maxLength characters.
+func sanitize(text string, maxLength int) string {
+	text = strings.Map(func(c rune) rune {
 		if unicode.IsControl(c) {
 			return ' '
 		}
 		return c
-	}, strings.ToValidUTF8(said, "?"))
-	if characters := []rune(said); len(characters) > longest {
-		said = string(characters[:longest])
+	}, strings.ToValidUTF8(text, "?"))
+	if characters := []rune(text); len(characters) > maxLength {
+		text = string(characters[:maxLength])
 	}
-	return said
+	return text
 }

@@ -15,35 +15,41 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-// prepareRetry asks the services that have them about the IP entity, which has to be there still, and the client.
-func (s *Installs) prepareRetry(ctx context.Context, req *installToRetry) error {
+// prepareRetry asks the network and clients services for the present IP entity and client. It refuses the retry if one
+// was deleted, or if the entity has other addresses.
+func (s *Installs) prepareRetry(ctx context.Context, req *retryRequest) error {
 	i, err := View.Get(ctx, s.DB, req.ID)
 	if err != nil {
 		return err
 	}
-	entity, err := s.machineEntity(ctx, i.Host.Entity.ID)
+	entity, err := s.fetchEntity(ctx, i.Host.Entity.ID)
 	if err == nil && entity == nil {
-		err = needs(req.ID, "IP entity", i.Host.Entity.Name)
+		err = missingError(req.ID, "IP entity", i.Host.Entity.Name)
 	}
-	if err == nil && !entity.has(&i.Host) {
-		err = problem.New(problem.Conflict, "Install %d needs the addresses that the IP entity %s had then.", req.ID, i.Host.Entity.Name)
+	if err == nil && !entity.matches(&i.Host) {
+		err = problem.New(
+			problem.Conflict,
+			"Install %d cannot be retried: the addresses of the IP entity %s have changed. Create a new install.",
+			req.ID,
+			i.Host.Entity.Name,
+		)
 	}
 	if err != nil || i.Client == nil {
 		return err
 	}
-	if req.email, err = s.clientEmail(ctx, i.Client.ID); err == nil && req.email == nil {
-		err = needs(req.ID, "client", i.Client.Name)
+	if req.email, err = s.fetchClientEmail(ctx, i.Client.ID); err == nil && req.email == nil {
+		err = missingError(req.ID, "client", i.Client.Name)
 	}
 	return err
 }
 
-// needs refuses to retry an install, as something is gone.
-func needs(id int64, noun, name string) error {
-	return problem.New(problem.Conflict, "Install %d needs the %s %s, which is gone.", id, noun, name)
+// missingError refuses to retry an install because an item that it needs was deleted.
+func missingError(id int64, noun, name string) error {
+	return problem.New(problem.Conflict, "Install %d cannot be retried: the %s %s was deleted. Create a new install.", id, noun, name)
 }
 
-// retryInstall begins an install that has ended anew.
-func (s *Installs) retryInstall(ctx context.Context, tx *pg.Tx, req installToRetry) (Install, error) {
+// retryInstall starts an install that has ended again.
+func (s *Installs) retryInstall(ctx context.Context, tx *pg.Tx, req retryRequest) (Install, error) {
 	body, err := req.Body.New()
 	if err != nil {
 		return Install{}, err
@@ -66,10 +72,10 @@ func (s *Installs) retryInstall(ctx context.Context, tx *pg.Tx, req installToRet
 	if err != nil {
 		return after, err
 	}
-	return after, s.tryTemplates(ctx, tx, req.ID, password)
+	return after, s.checkTemplates(ctx, tx, req.ID, password)
 }
 
-// checkRetry finds out whether there is still what an install needs, and holds it.
+// checkRetry checks that the items which an install needs still exist, and holds them until the commit.
 func (s *Installs) checkRetry(ctx context.Context, tx *pg.Tx, i *ListedInstall) error {
 	var invalid problem.Fields
 	if err := findConflicts(ctx, tx, i.Host.MACs, i.Host.Entity.ID, i.ID, &invalid); err != nil {
@@ -78,21 +84,21 @@ func (s *Installs) checkRetry(ctx context.Context, tx *pg.Tx, i *ListedInstall) 
 	if len(invalid) > 0 {
 		return problem.New(
 			problem.Conflict,
-			"Install %d cannot begin anew: %s %s.",
+			"Install %d cannot be retried: %s %s.",
 			i.ID,
 			strings.ReplaceAll(invalid[0].Pointer[1:], "/", "."),
 			invalid[0].Message,
 		)
 	}
-	for _, of := range []struct {
+	for _, item := range []struct {
 		table, noun string
 		*rest.Ref
 	}{{"profile", "profile", &i.Profile}, {"dhcp_server", "DHCP server", &i.DHCPServer}, {"file_server", "file server", i.FileServer}} {
-		if of.Ref == nil {
+		if item.Ref == nil {
 			continue
 		}
-		if _, err := holdByName(ctx, tx, of.table, of.ID); errors.Is(err, pgx.ErrNoRows) {
-			return needs(i.ID, of.noun, of.Name)
+		if _, err := lockName(ctx, tx, item.table, item.ID); errors.Is(err, pgx.ErrNoRows) {
+			return missingError(i.ID, item.noun, item.Name)
 		} else if err != nil {
 			return err
 		}
@@ -105,10 +111,16 @@ func (s *Installs) checkRetry(ctx context.Context, tx *pg.Tx, i *ListedInstall) 
 	return s.Entities.Hold(ctx, tx, i.Host.Entity.ID, "/host/entity")
 }
 
-// deleteInstall deletes one that has ended.
+// deleteInstall deletes an install that has ended.
 func (s *Installs) deleteInstall(ctx context.Context, tx *pg.Tx, i *Install) error {
 	if i.FinishedAt == nil {
-		return problem.New(problem.Conflict, "Install %d has not ended: it is %s. POST /pxe/install/%d/cancel ends it.", i.ID, i.Status, i.ID)
+		return problem.New(
+			problem.Conflict,
+			"Install %d has not ended: it is %s. Cancel it first: POST /pxe/install/%d/cancel.",
+			i.ID,
+			i.Status,
+			i.ID,
+		)
 	}
 	if err := lockMACs(ctx, tx, i.Host.MACs); err != nil {
 		return err
@@ -116,7 +128,7 @@ func (s *Installs) deleteInstall(ctx context.Context, tx *pg.Tx, i *Install) err
 	return s.remove(ctx, tx, i.ID)
 }
 
-// restart has an install that has ended begin anew. The caller has locked its MAC addresses.
+// restart sets an install that has ended back to waiting, with new secrets. The caller has locked its MAC addresses.
 func (s *Installs) restart(ctx context.Context, tx *pg.Tx, id int64, email *string, password, token secret.String) (i Install, err error) {
 	var fileServer *int64
 	if err := tx.QueryRow(ctx, "SELECT file_server_id FROM install WHERE id = $1", id).Scan(&fileServer); err != nil {
@@ -131,33 +143,33 @@ func (s *Installs) restart(ctx context.Context, tx *pg.Tx, id int64, email *stri
 	if err := tx.QueryRow(ctx, "SELECT status FROM install WHERE id = $1 FOR UPDATE", id).Scan(&status); err != nil {
 		return i, err
 	}
-	if !ended(status) {
-		return i, problem.New(problem.Conflict, "Install %d has not ended: it is %s.", id, status)
+	if !isFinished(status) {
+		return i, problem.New(problem.Conflict, "Install %d cannot be retried because it has not ended: it is %s.", id, status)
 	}
-	before, err := listed.Get(ctx, tx, id)
+	before, err := listedView.Get(ctx, tx, id)
 	if err != nil {
 		return i, fmt.Errorf("read install %d: %w", id, err)
 	}
 	_, err = tx.Exec(ctx, `WITH revision AS (SELECT nextval('install_revision') AS next)
 		UPDATE install SET status = 'waiting', version = version + 1, attempt = attempt + 1, revision = next, first_revision = next, granted = file_server_id IS NULL, leaving = false, client_email = $4, address_left = false,
 			asked_at = NULL, stage_at = now(), started_at = NULL, finished_at = NULL, step = NULL, progress = 0, error = NULL, password = $2, token = $3 FROM revision WHERE install.id = $1`,
-		id, s.Box.Seal(place("password", id), password), s.Box.Seal(place("token", id), token), email)
+		id, s.Box.Seal(sealColumn("password", id), password), s.Box.Seal(sealColumn("token", id), token), email)
 	if err != nil {
-		return i, fmt.Errorf("begin install %d anew: %w", id, err)
+		return i, fmt.Errorf("restart install %d: %w", id, err)
 	}
-	if err := s.begin(ctx, tx, id); err != nil {
+	if err := s.start(ctx, tx, id); err != nil {
 		return i, err
 	}
 	after, err := View.Get(ctx, tx, id)
 	if err == nil {
-		Record(tx, "retried", &before, &after.ListedInstall)
+		recordChange(tx, "retried", &before, &after.ListedInstall)
 	}
 	return after, err
 }
 
 // remove deletes an install that has ended. The caller has locked its MAC addresses.
 func (s *Installs) remove(ctx context.Context, tx *pg.Tx, id int64) error {
-	if err := touchOthers(ctx, tx, id); err != nil {
+	if err := touchSharedMACs(ctx, tx, id); err != nil {
 		return err
 	}
 	_, err := tx.Exec(ctx, "DELETE FROM install WHERE id = $1", id)

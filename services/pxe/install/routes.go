@@ -17,24 +17,24 @@ import (
 )
 
 type (
-	installsAsked struct {
-		MAC string `query:"mac" max:"50" doc:"one of the machine's MAC addresses"`
+	listRequest struct {
+		MAC string `query:"mac" max:"50" doc:"Only the installs of the machine with this MAC address."`
 	}
-	installAsked struct {
+	itemRequest struct {
 		ID int64 `path:"*"`
 	}
-	installToRetry struct {
+	retryRequest struct {
 		ID   int64 `path:"*"`
 		Body rest.Body[retryBody]
 
-		email *string // of its client, as it is now
+		email *string // the present address of the client
 	}
 	retryBody struct {
-		Password secret.String `json:"password" max:"1024" transient:"true" doc:"as where it is created: the one of before is gone"`
+		Password secret.String `json:"password" max:"1024" transient:"true" doc:"The password of root, or of Administrator on Windows. The earlier one was deleted when the install ended. The default is a random password."`
 	}
 )
 
-// ownInstalls is the condition of the installs that the caller sees: a client sees its own.
+// ownInstalls returns the condition for the installs that the caller sees: a client sees its own.
 func ownInstalls(ctx context.Context) []pg.Condition {
 	client := principal.From(ctx).Client()
 	if client == 0 {
@@ -50,12 +50,12 @@ const (
 
 // Routes returns the documented routes.
 func (s *Installs) Routes() []rest.Route {
-	return slices.Concat(s.changes(), s.views(), s.transitions())
+	return slices.Concat(s.changeRoutes(), s.viewRoutes(), s.transitionRoutes())
 }
 
-// changes create and delete installs.
-func (s *Installs) changes() []rest.Route {
-	of := table.New[installBody]("install", "install_view", s.Box)
+// changeRoutes returns the routes that create and delete installs.
+func (s *Installs) changeRoutes() []rest.Route {
+	rows := table.New[installBody]("install", "install_view", s.Box)
 	return rest.Resource[Install, installBody]{
 		Path:       installsPath,
 		ID:         "install_id",
@@ -75,29 +75,29 @@ func (s *Installs) changes() []rest.Route {
 			return s.checkInstall(ctx, tx, b)
 		},
 		Insert: func(ctx context.Context, tx *pg.Tx, b *installBody) (int64, error) {
-			id, err := of.Insert(ctx, tx, b)
+			id, err := rows.Insert(ctx, tx, b)
 			if err != nil {
 				return 0, err
 			}
-			return id, s.beginInstall(ctx, tx, id, b)
+			return id, s.startInstall(ctx, tx, id, b)
 		},
 		Delete:  s.deleteInstall,
-		Related: func(i *Install) []pg.Target { return About(&i.ListedInstall) },
+		Related: func(i *Install) []pg.Target { return relatedTargets(&i.ListedInstall) },
 	}.Routes()
 }
 
-// views list and show installs, also to clients.
-func (s *Installs) views() []rest.Route {
+// viewRoutes returns the routes that list and show installs, also for clients.
+func (s *Installs) viewRoutes() []rest.Route {
 	orOwn := guard.HasOrClient(permission.PXEInstalls)
-	return []rest.Route{rest.List[installsAsked, ListedInstall]{
+	return []rest.Route{rest.List[listRequest, ListedInstall]{
 		Path:      installsPath,
 		Guard:     orOwn,
 		Name:      "listInstalls",
 		Summary:   "List installs",
-		Doc:       "A client sees its own.",
+		Doc:       "A client sees its own installs.",
 		Extension: true,
 		View:      "install_view",
-		Where: func(ctx context.Context, req installsAsked) ([]pg.Condition, error) {
+		Where: func(ctx context.Context, req listRequest) ([]pg.Condition, error) {
 			where := ownInstalls(ctx)
 			if req.MAC == "" {
 				return where, nil
@@ -113,14 +113,14 @@ func (s *Installs) views() []rest.Route {
 		},
 		Options: rest.ListOptions{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name", "created_at": "created_at"},
 			Filters: map[string]string{"status": "status", "profile": "profile_id", "client": "client_id", "dhcp_server": "dhcp_server_id"}},
-	}, rest.Read[installAsked, Install]{
+	}, rest.Read[itemRequest, Install]{
 		Path:      installPath,
 		Guard:     orOwn,
 		Name:      "getInstall",
 		Summary:   "View an install",
-		Doc:       "A client sees of its own what lists have.",
+		Doc:       "A client sees its own installs, without variables and requests.",
 		Extension: true,
-		Do: func(ctx context.Context, req installAsked) (Install, error) {
+		Do: func(ctx context.Context, req itemRequest) (Install, error) {
 			found, err := View.Get(ctx, s.DB, req.ID, ownInstalls(ctx)...)
 			if principal.From(ctx).Client() != 0 {
 				found = Install{ListedInstall: found.ListedInstall}
@@ -130,26 +130,26 @@ func (s *Installs) views() []rest.Route {
 	}}
 }
 
-// transitions cancel and retry installs.
-func (s *Installs) transitions() []rest.Route {
+// transitionRoutes returns the routes that cancel and retry installs.
+func (s *Installs) transitionRoutes() []rest.Route {
 	has := guard.Has(permission.PXEInstalls)
 	return []rest.Route{
-		rest.Mutation[installAsked, Install]{
+		rest.Mutation[itemRequest, Install]{
 			Method: http.MethodPost, Path: installPath + "/cancel", Guard: has, Name: "cancelInstall", Summary: "Cancel an install", Extension: true,
-			Doc:    "What the machine was given so far it may still run; it gets nothing more, and boots its disk from then on.",
+			Doc:    "The machine may still run what it has already received. It gets nothing more, and boots its disk from then on.",
 			Effect: rest.Effect{Logs: rest.LogsItem, Retry: rest.RetryRefused, ViewPath: installPath},
-			Do: func(ctx context.Context, tx *pg.Tx, req installAsked) (Install, error) {
+			Do: func(ctx context.Context, tx *pg.Tx, req itemRequest) (Install, error) {
 				return s.cancel(ctx, tx, req.ID)
 			},
 		},
-		rest.Mutation[installToRetry, Install]{
+		rest.Mutation[retryRequest, Install]{
 			Method:    http.MethodPost,
 			Path:      installPath + "/retry",
 			Guard:     has,
 			Name:      "retryInstall",
-			Summary:   "Install a machine once more",
+			Summary:   "Retry an install",
 			Extension: true,
-			Doc: "Of an install that has ended: all is as it was asked for then, and the profile as it is now. The machine has to boot " +
+			Doc: "Starts an install that has ended again, with its original request and the present profile. The machine has to boot " +
 				"from the network again.",
 			Effect:  rest.Effect{Logs: rest.LogsItem, Retry: rest.RetryRefused, ViewPath: installPath},
 			Example: `{}`,

@@ -8,18 +8,19 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/templates/script"
 )
 
-// Shown are what the templates of an install show, where the machine reaches the agent and the file server by these addresses.
-func (i *Install) Shown(machines, files, email string, password, token secret.String) script.Variables {
+// templateVariables returns the variables of the install's templates. machines and files are the addresses at which the
+// machine reaches its agent and its file server.
+func (i *Install) templateVariables(machines, files, email string, password, token secret.String) script.Variables {
 	h := script.NewHost(i.Host.Hostname, i.Host.Firmware, i.Host.MACs)
-	h.IPv4, h.IPv6, h.Nameservers = i.Host.IPv4.family(), i.Host.IPv6.family(), strings.Fields(i.Host.Nameservers)
-	h.IP = i.Host.address()
+	h.IPv4, h.IPv6, h.Nameservers = i.Host.IPv4.toFamily(), i.Host.IPv6.toFamily(), strings.Fields(i.Host.Nameservers)
+	h.IP = i.Host.primaryAddress()
 	if i.Host.Disk != nil {
 		h.Disk = *i.Host.Disk
 	}
 	v := script.Variables{
 		Host:      h,
 		Password:  password,
-		SSHKeys:   script.Lines(i.SSHKeys),
+		SSHKeys:   script.SplitLines(i.SSHKeys),
 		Profile:   script.Profile{ID: i.Profile.ID, Name: i.Profile.Name},
 		Variables: script.NewVariables(i.Variables),
 	}
@@ -41,7 +42,8 @@ func (i *Install) Shown(machines, files, email string, password, token secret.St
 	return v
 }
 
-func (a *InstallAddress) family() (f script.Family) {
+// toFamily converts the address to the form that templates use. It returns the zero value for nil.
+func (a *InstallAddress) toFamily() (f script.Family) {
 	if a == nil {
 		return f
 	}

@@ -26,44 +26,46 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/storage"
 )
 
-// PXEDriver is a file that an installer needs for a machine's hardware. File servers have it as drivers/<id>.
+// PXEDriver is a file that an installer needs for a machine's hardware. File servers hold it as drivers/<id>.
 type PXEDriver struct {
 	rest.Versioned
 	ID     int64  `json:"id" db:"id"`
 	Name   string `json:"name" db:"name"`
-	Size   int64  `json:"size" db:"size" ext:"true" doc:"in bytes"`
-	SHA256 string `json:"sha256" db:"sha256" ext:"true" doc:"in hexadecimal"`
+	Size   int64  `json:"size" db:"size" ext:"true" doc:"The size in bytes."`
+	SHA256 string `json:"sha256" db:"sha256" ext:"true" doc:"The SHA-256 in hexadecimal."`
 }
 
+// driverBody is the body that creates or edits a driver. In it, Content is the SHA-256 of a stored file, not the file
+// itself.
 type driverBody struct {
 	Name    string `json:"name" db:"name" required:"create" example:"virtio for Windows"`
-	Content string `json:"driver" db:"content" required:"create" max:"536870912" example:"aXJvbnBsYW5l" doc:"the file, of at most 512 MiB; in JSON as base64"`
-	Upload  string `json:"upload" ext:"true" max:"2000" doc:"in place of driver: the address of an upload all of which has arrived, or the last element of that"`
+	Content string `json:"driver" db:"content" required:"create" max:"536870912" example:"aXJvbnBsYW5l" doc:"The file, at most 512 MiB. In JSON it is base64."`
+	Upload  string `json:"upload" ext:"true" max:"2000" doc:"Instead of driver: the path or id of a complete upload."`
 }
 
 const (
-	// sumPrefix stands before the SHA-256 of a file that was sent, in place of the file.
+	// sumPrefix is the prefix of a SHA-256 that stands for a stored file in a body.
 	sumPrefix = "sha256:"
-	// maxDriver is the largest driver, in bytes.
-	maxDriver = 512 << 20
-	// uploadTTL is how long a file stays, in whole or in part, that nothing was made of.
+	// maxDriverSize is the maximum size of a driver in bytes.
+	maxDriverSize = 512 << 20
+	// uploadTTL is how long a file is kept that no driver or ISO was made of.
 	uploadTTL = 24 * time.Hour
 )
 
-// Resolve refuses what is no file: a number, which a text may be sent as.
+// Resolve refuses a value that is not a file, such as a number.
 func (b *driverBody) Resolve(invalid *problem.Fields) {
 	if b.Content != "" && !strings.HasPrefix(b.Content, sumPrefix) {
-		invalid.Add("/driver", "type", "must be a text in base64")
+		invalid.Add("/driver", "type", "must be a base64 string")
 	}
 }
 
-// Drivers serves drivers, and the uploads that they are made of.
+// Drivers serves drivers and their uploads.
 type Drivers struct {
 	db    *pg.DB
 	store *storage.Store
 }
 
-// NewDrivers makes the drivers of a migrated schema.
+// NewDrivers returns the drivers of a database with the current schema.
 func NewDrivers(db *pg.DB, store *storage.Store) *Drivers { return &Drivers{db, store} }
 
 // Routes returns the documented routes.
@@ -101,8 +103,8 @@ func (s *Drivers) drivers() []rest.Route {
 			return id, publishDriver(ctx, tx, id, b.Content)
 		},
 		Update: func(ctx context.Context, tx *pg.Tx, id int64, b *driverBody) error {
-			was, err := driverTable.Load(ctx, tx, id)
-			if err == nil && was.Content != b.Content {
+			before, err := driverTable.Load(ctx, tx, id)
+			if err == nil && before.Content != b.Content {
 				err = errors.Join(storage.Remove(ctx, tx, driverPath(id)), publishDriver(ctx, tx, id, b.Content))
 			}
 			if err != nil {
@@ -117,14 +119,14 @@ func (s *Drivers) drivers() []rest.Route {
 			return storage.Remove(ctx, tx, driverPath(item.ID))
 		},
 	}.Routes(), rest.Raw[rest.Item]{Method: http.MethodGet, Path: "/pxe/driver/{driver_id}/content", Guard: has, Name: "getDriverContent",
-		Summary: "Load a driver's file", Extension: true,
+		Summary: "Download a driver's file", Extension: true,
 		Returns: []string{"application/octet-stream"}, Ranges: true, Do: s.serveDriver})
 }
 
-// discardTimeout bounds how long a refused file may take to be discarded. Its sender may have left.
+// discardTimeout bounds the deletion of a refused file. It runs even if the caller has disconnected.
 const discardTimeout = time.Minute
 
-// readDriver reads a body with a file, which is then in the store, unless the body is refused.
+// readDriver reads a body and stores the file in it. If the body is refused, the file is deleted again.
 func (s *Drivers) readDriver(r *http.Request) (text []byte, err error) {
 	var sent []int64
 	defer func() {
@@ -148,22 +150,22 @@ func (s *Drivers) readDriver(r *http.Request) (text []byte, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.withUpload(r.Context(), text)
+	return s.resolveUpload(r.Context(), text)
 }
 
-// putDriver stores a file; an empty one is none.
+// putDriver stores a file. It returns the zero File for an empty one.
 func (s *Drivers) putDriver(ctx context.Context, from io.Reader) (file storage.File, err error) {
-	d, err := s.store.Draft(ctx, uploadTTL)
+	d, err := s.store.NewDraft(ctx, uploadTTL)
 	if err != nil {
 		return file, err
 	}
-	err = d.Append(ctx, from, maxDriver)
+	err = d.Append(ctx, from, maxDriverSize)
 	if errors.Is(err, storage.ErrTooLarge) {
-		err = problem.New(problem.TooLarge, "A driver can have at most %d bytes.", maxDriver)
+		err = problem.New(problem.TooLarge, "A driver can have at most %d bytes.", maxDriverSize)
 	}
 	if err == nil && d.Size > 0 {
 		err = s.db.InTx(ctx, func(tx *pg.Tx) (err error) {
-			tx.Unrecorded("no driver is made of it yet")
+			tx.Unrecorded("the file belongs to no driver yet")
 			file, err = d.Finish(ctx, tx)
 			return err
 		})
@@ -176,11 +178,11 @@ func (s *Drivers) putDriver(ctx context.Context, from io.Reader) (file storage.F
 	return storage.File{}, errors.Join(err, s.store.Discard(ctx, d.ID))
 }
 
-// publishDriver has file servers hold a file that was sent.
+// publishDriver publishes the stored file of a driver.
 func publishDriver(ctx context.Context, tx *pg.Tx, id int64, content string) error {
 	err := storage.Claim(ctx, tx, strings.TrimPrefix(content, sumPrefix), driverPath(id))
 	if errors.Is(err, pgx.ErrNoRows) {
-		return problem.New(problem.Unavailable, "The file is not there any more: it has to be sent again.").Because(err)
+		return problem.New(problem.Unavailable, "The uploaded file has expired. Send it again.").Because(err)
 	}
 	return err
 }
@@ -197,7 +199,7 @@ func (s *Drivers) serveDriver(ctx context.Context, c *rest.RawCall, req rest.Ite
 	defer content.Close()
 	sum, err := hex.DecodeString(content.SHA256)
 	if err != nil {
-		return fmt.Errorf("read the sum of a driver: %w", err)
+		return fmt.Errorf("parse the SHA-256 of a driver: %w", err)
 	}
 	header := c.Writer.Header()
 	header.Set("Content-Type", "application/octet-stream")

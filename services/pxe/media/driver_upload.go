@@ -24,7 +24,7 @@ import (
 
 const (
 	uploadsPath = "/pxe/driver-upload"
-	// maxUploads is how many files a caller may have sent, in whole or in part, that no driver was made of.
+	// maxUploads is how many unused uploads a caller may have.
 	maxUploads = 20
 )
 
@@ -37,7 +37,7 @@ type driverUpload struct {
 	expires      time.Time
 }
 
-type ofUpload struct {
+type uploadRequest struct {
 	ID string `path:"upload_id"`
 }
 
@@ -50,48 +50,49 @@ func (s *Drivers) driverUploads() []rest.Route {
 			Path:      uploadsPath,
 			Guard:     has,
 			Name:      "beginDriverUpload",
-			Summary:   "Begin to send a driver's file in several requests",
+			Summary:   "Start an upload of a driver's file",
 			Extension: true,
-			Doc: "This is tus 1.0: Upload-Length says how long the file is, and Location of the answer where it is sent to. A driver is " +
-				"made of it by its address as upload.",
+			Doc: "Uploads a file in several requests by the protocol tus 1.0. Upload-Length is the size of the file. The header Location " +
+				"of the response is the path of the upload. Send it as the member upload of a driver.",
 			Status:        http.StatusCreated,
 			ErrorStatuses: []int{http.StatusPreconditionFailed, http.StatusRequestEntityTooLarge},
 			Do:            s.beginUpload,
 		},
-		rest.Raw[ofUpload]{
-			Method:        http.MethodGet,
-			Path:          one,
-			Guard:         has,
-			Name:          "getDriverUpload",
-			Summary:       "View how much of a driver's file has arrived",
-			Extension:     true,
-			Doc:           "By HEAD, as tus asks for it. Callers see what they have begun themselves. Upload-Offset says how much it is.",
+		rest.Raw[uploadRequest]{
+			Method:    http.MethodGet,
+			Path:      one,
+			Guard:     has,
+			Name:      "getDriverUpload",
+			Summary:   "View the progress of an upload",
+			Extension: true,
+			Doc: "tus clients send this as HEAD. The header Upload-Offset is the number of bytes received. " +
+				"Callers see only their own uploads.",
 			Status:        http.StatusNoContent,
 			ErrorStatuses: []int{http.StatusPreconditionFailed},
 			Do:            s.viewUpload,
 		},
-		rest.Raw[ofUpload]{
+		rest.Raw[uploadRequest]{
 			Method:    http.MethodPatch,
 			Path:      one,
 			Guard:     has,
 			Name:      "continueDriverUpload",
-			Summary:   "Send the rest of a driver's file, or a part of that",
+			Summary:   "Continue an upload",
 			Extension: true,
-			Doc:       "From Upload-Offset on, which is how much has arrived. What arrives stays, also where the connection breaks.",
+			Doc:       "The header Upload-Offset must be the number of bytes received so far. Received bytes are kept if the connection breaks.",
 			Accepts: []string{
 				tusMedia,
 			},
-			MaxBody:       maxDriver,
+			MaxBody:       maxDriverSize,
 			Status:        http.StatusNoContent,
 			ErrorStatuses: []int{http.StatusConflict, http.StatusPreconditionFailed},
 			Do:            s.continueUpload,
 		},
-		rest.Raw[ofUpload]{
+		rest.Raw[uploadRequest]{
 			Method:        http.MethodDelete,
 			Path:          one,
 			Guard:         has,
 			Name:          "endDriverUpload",
-			Summary:       "Forget a driver's file that has arrived, or a part of it",
+			Summary:       "Delete an upload",
 			Extension:     true,
 			Status:        http.StatusNoContent,
 			ErrorStatuses: []int{http.StatusPreconditionFailed},
@@ -100,37 +101,37 @@ func (s *Drivers) driverUploads() []rest.Route {
 	}
 }
 
-// uploader is whose uploads a caller sees.
+// uploader returns the owner of the caller's uploads.
 func uploader(ctx context.Context) string { return principal.From(ctx).Principal.Owner.URL() }
 
 func (s *Drivers) beginUpload(ctx context.Context, c *rest.RawCall, _ rest.None) error {
-	if err := speaksTus(c); err != nil {
+	if err := checkTusVersion(c); err != nil {
 		return err
 	}
-	size, err := bytesIn(c.Request, "Upload-Length")
+	size, err := parseByteCount(c.Request, "Upload-Length")
 	if err != nil {
 		return err
 	}
 	metadata := c.Request.Header.Get("Upload-Metadata")
 	switch {
-	case size > maxDriver:
-		return problem.New(problem.TooLarge, "A driver can have at most %d bytes.", maxDriver)
+	case size > maxDriverSize:
+		return problem.New(problem.TooLarge, "A driver can have at most %d bytes.", maxDriverSize)
 	case size == 0:
-		return problem.New(problem.BadRequest, "Upload-Length must be 1 or more: a driver is not empty.")
+		return problem.New(problem.BadRequest, "Upload-Length must be 1 or more.")
 	case !isMetadata(metadata):
 		return problem.New(
 			problem.BadRequest,
-			"Upload-Metadata must be names, each with a value in base64 behind a blank, and commas between, of at most %d characters.",
+			"Upload-Metadata must be a comma-separated list of names, each followed by a space and a base64 value, of at most %d characters.",
 			maxMetadata,
 		)
 	}
-	d, err := s.store.Draft(ctx, uploadTTL)
+	d, err := s.store.NewDraft(ctx, uploadTTL)
 	if err != nil {
 		return err
 	}
 	u := driverUpload{id: rand.Text()}
 	err = c.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("no driver is made of it yet")
+		tx.Unrecorded("the file belongs to no driver yet")
 		if err := tx.Lock(ctx, "uploads of drivers", 0); err != nil {
 			return err
 		}
@@ -144,7 +145,7 @@ func (s *Drivers) beginUpload(ctx context.Context, c *rest.RawCall, _ rest.None)
 		if waiting >= maxUploads {
 			return problem.New(
 				problem.Conflict,
-				"There are %d uploads that no driver was made of: one has to be deleted first, or to expire.",
+				"You have %d unused uploads. Delete one, or wait until one expires.",
 				waiting,
 			)
 		}
@@ -153,7 +154,7 @@ func (s *Drivers) beginUpload(ctx context.Context, c *rest.RawCall, _ rest.None)
 			u.id, uploader(ctx), size, metadata, d.ID, uploadTTL).
 			Scan(&u.expires)
 		if err != nil {
-			return fmt.Errorf("note an upload: %w", err)
+			return fmt.Errorf("insert an upload: %w", err)
 		}
 		return nil
 	})
@@ -163,36 +164,36 @@ func (s *Drivers) beginUpload(ctx context.Context, c *rest.RawCall, _ rest.None)
 		return errors.Join(err, s.store.Discard(ctx, d.ID))
 	}
 	c.Writer.Header().Set("Location", uploadsPath+"/"+u.id)
-	u.expiry(c)
+	u.writeExpiry(c)
 	c.Writer.WriteHeader(http.StatusCreated)
 	return nil
 }
 
-func (u *driverUpload) expiry(c *rest.RawCall) {
+func (u *driverUpload) writeExpiry(c *rest.RawCall) {
 	c.Writer.Header().Set("Upload-Expires", u.expires.UTC().Format(http.TimeFormat))
 }
 
-// upload finds one of the caller's that has not expired.
-func (s *Drivers) upload(ctx context.Context, id string) (u driverUpload, err error) {
+// findUpload reads an upload of the caller. It fails with pgx.ErrNoRows if there is none or it has expired.
+func (s *Drivers) findUpload(ctx context.Context, id string) (u driverUpload, err error) {
 	err = s.db.QueryRow(ctx, `SELECT u.id, u.metadata, coalesce(f.size, 0), u.size, u.file_id, u.sha256, u.expires_at FROM driver_upload u LEFT JOIN stored_file f ON f.id = u.file_id
 		WHERE u.id = $1 AND u.owner = $2 AND u.expires_at > now()`, id, uploader(ctx)).
 		Scan(&u.id, &u.metadata, &u.offset, &u.size, &u.file, &u.sha256, &u.expires)
 	if err != nil {
 		return u, err
 	}
-	if u.file == nil && u.sha256 == nil { // its file has expired a moment earlier
+	if u.file == nil && u.sha256 == nil { // the file has just expired
 		return u, pgx.ErrNoRows
 	}
 	if u.file == nil {
-		u.offset = u.size // a driver was made of it, and is gone
+		u.offset = u.size // its driver was created and deleted since
 	}
 	return u, nil
 }
 
-func (s *Drivers) viewUpload(ctx context.Context, c *rest.RawCall, of ofUpload) error {
-	u, err := s.upload(ctx, of.ID)
+func (s *Drivers) viewUpload(ctx context.Context, c *rest.RawCall, of uploadRequest) error {
+	u, err := s.findUpload(ctx, of.ID)
 	if err == nil {
-		err = speaksTus(c)
+		err = checkTusVersion(c)
 	}
 	if err != nil {
 		return err
@@ -204,92 +205,92 @@ func (s *Drivers) viewUpload(ctx context.Context, c *rest.RawCall, of ofUpload) 
 	if u.metadata != "" {
 		h.Set("Upload-Metadata", u.metadata)
 	}
-	u.expiry(c)
+	u.writeExpiry(c)
 	c.Writer.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
-func (s *Drivers) continueUpload(ctx context.Context, c *rest.RawCall, of ofUpload) error {
-	u, err := s.upload(ctx, of.ID)
+func (s *Drivers) continueUpload(ctx context.Context, c *rest.RawCall, of uploadRequest) error {
+	u, err := s.findUpload(ctx, of.ID)
 	if err == nil {
-		err = speaksTus(c)
+		err = checkTusVersion(c)
 	}
 	if err != nil {
 		return err
 	}
-	offset, err := bytesIn(c.Request, "Upload-Offset")
+	offset, err := parseByteCount(c.Request, "Upload-Offset")
 	if err != nil {
 		return err
 	}
 	if offset != u.offset {
-		return problem.New(problem.Conflict, "%d bytes have arrived, so that it does not go on at %d.", u.offset, offset)
+		return problem.New(problem.Conflict, "Upload-Offset is %d, but must be %d: that many bytes have arrived.", offset, u.offset)
 	}
 	if u.offset < u.size {
 		if err := s.appendUpload(ctx, c, &u); err != nil {
 			return err
 		}
 	} else if n, _ := c.Request.Body.Read(make([]byte, 1)); n > 0 {
-		return tooLong(&u)
+		return uploadTooLong(&u)
 	}
 	c.Writer.Header().Set("Upload-Offset", strconv.FormatInt(u.offset, 10))
-	u.expiry(c)
+	u.writeExpiry(c)
 	c.Writer.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
-func tooLong(u *driverUpload) error {
-	return problem.New(problem.TooLarge, "It goes on behind the %d bytes that Upload-Length named.", u.size)
+func uploadTooLong(u *driverUpload) error {
+	return problem.New(problem.TooLarge, "The file is larger than its Upload-Length of %d bytes.", u.size)
 }
 
-// appendUpload writes what arrives to the end of the file.
+// appendUpload writes the body to the end of the file.
 func (s *Drivers) appendUpload(ctx context.Context, c *rest.RawCall, u *driverUpload) error {
 	if u.file == nil || c.Request.ContentLength > u.size-u.offset {
-		return tooLong(u)
+		return uploadTooLong(u)
 	}
 	d, err := s.store.Resume(ctx, *u.file, uploadTTL)
 	if err != nil {
 		return err
 	}
 	if d.Size != u.offset {
-		return errElsewhere()
+		return concurrentUploadError()
 	}
 	err = d.Append(ctx, c.Request.Body, u.size)
 	u.offset = d.Size
 	switch {
 	case errors.Is(err, storage.ErrTooLarge):
-		return tooLong(u)
-	case errors.Is(err, storage.ErrMovedOn):
-		return errElsewhere()
+		return uploadTooLong(u)
+	case errors.Is(err, storage.ErrConcurrentWrite):
+		return concurrentUploadError()
 	case err != nil:
 		return err
 	}
 	return c.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("no driver is made of it yet")
+		tx.Unrecorded("the file belongs to no driver yet")
 		err := tx.QueryRow(ctx, "UPDATE driver_upload SET expires_at = now() + $2::interval WHERE id = $1 RETURNING expires_at", u.id, uploadTTL).
 			Scan(&u.expires)
 		if err != nil {
-			return fmt.Errorf("note that an upload goes on: %w", err)
+			return fmt.Errorf("extend the life of an upload: %w", err)
 		}
 		return nil
 	})
 }
 
-func errElsewhere() error {
-	return problem.New(problem.Conflict, "Another request has gone on with it meanwhile.")
+func concurrentUploadError() error {
+	return problem.New(problem.Conflict, "Another request is writing to this upload. Read its offset, and continue from there.")
 }
 
-func (s *Drivers) endUpload(ctx context.Context, c *rest.RawCall, of ofUpload) error {
-	u, err := s.upload(ctx, of.ID)
+func (s *Drivers) endUpload(ctx context.Context, c *rest.RawCall, of uploadRequest) error {
+	u, err := s.findUpload(ctx, of.ID)
 	if err == nil {
-		err = speaksTus(c)
+		err = checkTusVersion(c)
 	}
 	if err != nil {
 		return err
 	}
 	err = c.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("no driver is made of it")
+		tx.Unrecorded("the file belongs to no driver")
 		if _, err := tx.Exec(ctx, "DELETE FROM driver_upload WHERE id = $1", u.id); err != nil {
-			return fmt.Errorf("forget an upload: %w", err)
+			return fmt.Errorf("delete an upload: %w", err)
 		}
 		return nil
 	})
@@ -303,37 +304,38 @@ func (s *Drivers) endUpload(ctx context.Context, c *rest.RawCall, of ofUpload) e
 	return nil
 }
 
-// withUpload puts the file of an upload that a body names where the body of one request would have it.
-func (s *Drivers) withUpload(ctx context.Context, text []byte) ([]byte, error) {
+// resolveUpload replaces the member upload of a body by the file that it names.
+func (s *Drivers) resolveUpload(ctx context.Context, text []byte) ([]byte, error) {
 	var sent map[string]json.RawMessage
 	var address string
-	if json.Unmarshal(text, &sent) != nil || json.Unmarshal(sent["upload"], &address) != nil || address == "" { // as who reads it says
+	if json.Unmarshal(text, &sent) != nil || json.Unmarshal(sent["upload"], &address) != nil ||
+		address == "" { // the reader of the body reports the error
 		return text, nil
 	}
 	if file := string(sent["driver"]); file != "" && file != `""` && file != "null" {
 		return nil, problem.Member("/upload", "invalid", "cannot be sent together with driver")
 	}
-	u, err := s.upload(ctx, path.Base(address))
+	u, err := s.findUpload(ctx, path.Base(address))
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return nil, problem.Member("/upload", "not_found", "is no upload of yours")
+		return nil, problem.Member("/upload", "not_found", "does not name one of your uploads")
 	case err != nil:
-		return nil, fmt.Errorf("look for an upload: %w", err)
+		return nil, fmt.Errorf("find an upload: %w", err)
 	case u.offset < u.size:
-		return nil, problem.Member("/upload", "incomplete", "has %d of %d bytes", u.offset, u.size)
+		return nil, problem.Member("/upload", "incomplete", "is incomplete: %d of %d bytes have arrived", u.offset, u.size)
 	}
-	sum, err := s.wholeUpload(ctx, &u)
+	sum, err := s.finishUpload(ctx, &u)
 	if err != nil {
 		return nil, err
 	}
 	if sent["driver"], err = json.Marshal(sumPrefix + sum); err != nil {
-		return nil, fmt.Errorf("write the sum of an upload: %w", err)
+		return nil, fmt.Errorf("encode the SHA-256 of an upload: %w", err)
 	}
 	return json.Marshal(sent)
 }
 
-// wholeUpload answers the SHA-256 of a file all of which has arrived.
-func (s *Drivers) wholeUpload(ctx context.Context, u *driverUpload) (sha256 string, err error) {
+// finishUpload completes the file of an upload, and returns its SHA-256.
+func (s *Drivers) finishUpload(ctx context.Context, u *driverUpload) (sha256 string, err error) {
 	if u.sha256 != nil {
 		return *u.sha256, nil
 	}
@@ -342,7 +344,7 @@ func (s *Drivers) wholeUpload(ctx context.Context, u *driverUpload) (sha256 stri
 		return "", err
 	}
 	err = s.db.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("no driver is made of it yet")
+		tx.Unrecorded("the file belongs to no driver yet")
 		file, err := d.Finish(ctx, tx)
 		if err == nil {
 			sha256 = file.SHA256
@@ -350,18 +352,18 @@ func (s *Drivers) wholeUpload(ctx context.Context, u *driverUpload) (sha256 stri
 		}
 		return err
 	})
-	if errors.Is(err, storage.ErrMovedOn) {
-		return "", errElsewhere()
+	if errors.Is(err, storage.ErrConcurrentWrite) {
+		return "", concurrentUploadError()
 	}
 	return sha256, err
 }
 
-// ForgetUploads deletes the uploads that have expired. The store deletes their files by itself.
-func (s *Drivers) ForgetUploads(ctx context.Context) error {
+// DeleteExpiredUploads deletes the uploads that have expired. Sweep of the store deletes their files.
+func (s *Drivers) DeleteExpiredUploads(ctx context.Context) error {
 	return s.db.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("no driver is made of it")
+		tx.Unrecorded("the file belongs to no driver")
 		if _, err := tx.Exec(ctx, "DELETE FROM driver_upload WHERE expires_at < now()"); err != nil {
-			return fmt.Errorf("forget uploads that expired: %w", err)
+			return fmt.Errorf("delete expired uploads: %w", err)
 		}
 		return nil
 	})

@@ -25,32 +25,33 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/storage"
 )
 
-// ISOManager is an ISO that is loaded from an address. File servers have what is in it below its folder, and itself as
-// <folder>.iso.
+// ISOManager is an ISO that is downloaded from a URL. File servers hold its files below its folder, and the ISO itself
+// as <folder>.iso.
 type ISOManager struct {
 	rest.Versioned
 	ID        int64          `json:"id" db:"id"`
 	Name      string         `json:"name" db:"name"`
-	Folder    string         `json:"folder" db:"folder"`
-	Status    string         `json:"status" db:"status" enum:"queued,downloading,extracting,ready,failed"`
+	Folder    string         `json:"folder" db:"folder" doc:"The folder of file servers with the ISO's files."`
+	Status    string         `json:"status" db:"status" enum:"queued,downloading,extracting,ready,failed" doc:"The state of the last import."`
 	CreatedAt rest.Timestamp `json:"created_at" db:"created_at"`
-	Error     *string        `json:"error,omitempty" db:"error" ext:"true" doc:"why it failed, or is tried again"`
-	Progress  int32          `json:"progress" db:"progress" recorded:"false" ext:"true" doc:"of the import, in percent"`
-	Size      *int64         `json:"size,omitempty" db:"size" ext:"true" doc:"in bytes, of the last import that was done, like sha256"`
-	SHA256    *string        `json:"sha256,omitempty" db:"sha256" ext:"true" doc:"in hexadecimal"`
+	Error     *string        `json:"error,omitempty" db:"error" ext:"true" doc:"Why the last import or its last attempt failed."`
+	Progress  int32          `json:"progress" db:"progress" recorded:"false" ext:"true" doc:"The progress of the import in percent."`
+	Size      *int64         `json:"size,omitempty" db:"size" ext:"true" doc:"The size in bytes of the last imported ISO."`
+	SHA256    *string        `json:"sha256,omitempty" db:"sha256" ext:"true" doc:"The SHA-256 of the last imported ISO, in hexadecimal."`
 }
 
+// isoBody is the body that creates or edits an ISO.
 type isoBody struct {
 	Name   string        `json:"name" db:"name" required:"create" example:"Debian 13 netinst"`
-	Folder string        `json:"folder" db:"folder" required:"create" max:"100" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" example:"debian-13" doc:"where file servers have what is in it"`
-	URL    secret.String `json:"url" db:"url" required:"create" max:"2000" example:"https://192.0.2.10/debian-13-netinst.iso" doc:"where it is loaded from, which begins when it is sent; kept sealed and never shown, as it may hold credentials; on edit, empty: unchanged"`
-	SHA256 *string       `json:"sha256" db:"wanted" ext:"true" pattern:"^[0-9A-Fa-f]{64}$" example:"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08" doc:"that it has to have, if it is known"`
+	Folder string        `json:"folder" db:"folder" required:"create" max:"100" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" example:"debian-13" doc:"The folder of file servers for the ISO's files."`
+	URL    secret.String `json:"url" db:"url" required:"create" max:"2000" example:"https://192.0.2.10/debian-13-netinst.iso" doc:"The URL to download the ISO from. Sending it starts an import. It may contain credentials, so it is stored encrypted and never shown. An empty value in an edit changes nothing."`
+	SHA256 *string       `json:"sha256" db:"wanted" ext:"true" pattern:"^[0-9A-Fa-f]{64}$" example:"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08" doc:"The SHA-256 that the ISO must have. Without it, any content is accepted."`
 }
 
-// Resolve checks what the tags cannot say.
+// Resolve checks what struct tags cannot express.
 func (b *isoBody) Resolve(invalid *problem.Fields) {
-	if b.Folder == "drivers" || strings.HasSuffix(b.Folder, imageEnd) {
-		invalid.Add("/folder", "invalid", "cannot be drivers, nor end with %s", imageEnd)
+	if b.Folder == "drivers" || strings.HasSuffix(b.Folder, isoSuffix) {
+		invalid.Add("/folder", "invalid", "cannot be drivers or end in %s", isoSuffix)
 	}
 	if b.SHA256 != nil {
 		lower := strings.ToLower(*b.SHA256)
@@ -64,15 +65,15 @@ func (b *isoBody) Resolve(invalid *problem.Fields) {
 	}
 }
 
-// imageEnd stands behind the folder of an ISO where file servers have the ISO itself.
-const imageEnd = ".iso"
+// isoSuffix follows the folder of an ISO in the path of the ISO itself.
+const isoSuffix = ".iso"
 
-// What an import is at.
+// The states of an import.
 const (
 	isoQueued, isoDownloading, isoExtracting, isoReady, isoFailed = "queued", "downloading", "extracting", "ready", "failed"
 )
 
-// ISOs serves ISOs and the editions of Windows in them, and imports ISOs from the addresses that callers gave.
+// ISOs serves ISOs and the editions of Windows in them, and imports ISOs.
 type ISOs struct {
 	db       *pg.DB
 	box      *seal.Box
@@ -80,14 +81,14 @@ type ISOs struct {
 	client   *http.Client
 	settings func() settings.Values
 
-	// SilenceTimeout is how long a server may send nothing of an ISO.
+	// SilenceTimeout is how long a server may send no data of an ISO. The default is one minute.
 	SilenceTimeout time.Duration
 	// ImportJob is the job that imports an ISO.
 	ImportJob service.Job
 }
 
-// NewISOs makes the ISOs of a migrated schema. client loads from addresses that callers gave, so it has to keep to those that are
-// allowed.
+// NewISOs returns the ISOs of a database with the current schema. client downloads from URLs of callers, so it must
+// refuse addresses that are not allowed.
 func NewISOs(db *pg.DB, box *seal.Box, store *storage.Store, client *http.Client, current func() settings.Values) *ISOs {
 	s := &ISOs{db: db, box: box, store: store, client: client, settings: current, SilenceTimeout: time.Minute}
 	s.ImportJob = service.Job{
@@ -135,10 +136,10 @@ func (s *ISOs) isos() []rest.Route {
 			return id, s.beginImport(ctx, tx, id)
 		},
 		Update: func(ctx context.Context, tx *pg.Tx, id int64, b *isoBody) error {
-			was, err := of.Load(ctx, tx, id)
-			if err == nil && was.Folder != b.Folder {
-				_, err = tx.Exec(ctx, "UPDATE stored_file SET path = $2 WHERE path = $1", was.Folder+imageEnd, b.Folder+imageEnd)
-				err = errors.Join(err, storage.Move(ctx, tx, was.Folder, b.Folder))
+			before, err := of.Load(ctx, tx, id)
+			if err == nil && before.Folder != b.Folder {
+				_, err = tx.Exec(ctx, "UPDATE stored_file SET path = $2 WHERE path = $1", before.Folder+isoSuffix, b.Folder+isoSuffix)
+				err = errors.Join(err, storage.Move(ctx, tx, before.Folder, b.Folder))
 			}
 			if err == nil {
 				err = of.Update(ctx, tx, id, b)
@@ -151,12 +152,12 @@ func (s *ISOs) isos() []rest.Route {
 		Delete: func(ctx context.Context, tx *pg.Tx, item *ISOManager) error {
 			_, err := tx.Exec(ctx, "DELETE FROM stored_file WHERE id = (SELECT draft_id FROM iso WHERE id = $1) AND path IS NULL", item.ID)
 			if err != nil {
-				return fmt.Errorf("discard what was loaded: %w", err)
+				return fmt.Errorf("delete an unfinished download: %w", err)
 			}
 			if err := reference.DeleteUnlessProfiles(ctx, tx, "iso", "ISO", "iso_id = $1", item.ID); err != nil {
 				return err
 			}
-			return storage.Remove(ctx, tx, item.Folder, item.Folder+imageEnd)
+			return storage.Remove(ctx, tx, item.Folder, item.Folder+isoSuffix)
 		},
 	}.Routes()
 }

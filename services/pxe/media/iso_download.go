@@ -14,23 +14,23 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/storage"
 )
 
-// contentRange is the header of an answer with a part: bytes 0-99/200
+// contentRange matches the header of a partial response: bytes 0-99/200
 var contentRange = regexp.MustCompile(`^bytes (\d+)-\d+/(\d+|\*)$`)
 
-// load loads what is missing.
-func (i *importing) load(ctx context.Context, d *storage.Draft) error {
-	if d.Size > 0 && i.validator == "" && i.wanted == nil { // nobody would know that it is another one by now
-		anew, err := i.restart(ctx, d)
+// download fetches the missing rest of the ISO.
+func (i *isoImport) download(ctx context.Context, d *storage.Draft) error {
+	if d.Size > 0 && i.validator == "" && i.wantSHA256 == nil { // without either, a changed file would go unnoticed
+		restarted, err := i.restart(ctx, d)
 		if err != nil {
 			return err
 		}
-		*d = *anew
+		*d = *restarted
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	errSilent := fmt.Errorf("it sent nothing for %s", i.SilenceTimeout)
-	late := time.AfterFunc(i.SilenceTimeout, func() { stop(errSilent) })
-	defer late.Stop()
+	errSilent := fmt.Errorf("the server sent nothing for %s", i.SilenceTimeout)
+	timer := time.AfterFunc(i.SilenceTimeout, func() { stop(errSilent) })
+	defer timer.Stop()
 	response, err := i.request(ctx, d)
 	if err != nil {
 		if errors.Is(context.Cause(ctx), errSilent) {
@@ -39,52 +39,52 @@ func (i *importing) load(ctx context.Context, d *storage.Draft) error {
 		return err
 	}
 	defer response.Body.Close()
-	whole, err := i.answered(response, d)
+	whole, err := i.checkResponse(response, d)
 	if errors.Is(err, errChanged) {
-		var anew *storage.Draft
-		if anew, err = i.restart(ctx, d); err == nil {
-			*d = *anew
-			whole, err = i.answered(response, d)
+		var restarted *storage.Draft
+		if restarted, err = i.restart(ctx, d); err == nil {
+			*d = *restarted
+			whole, err = i.checkResponse(response, d)
 		}
 	}
 	if err != nil {
 		return err
 	}
-	if whole > i.most {
+	if whole > i.maxSize {
 		return i.tooLarge()
 	}
 	validator := response.Header.Get("ETag")
-	if validator == "" || validator[0] != '"' { // a weak one is none
+	if validator == "" || validator[0] != '"' { // a weak ETag cannot be used with If-Range
 		validator = response.Header.Get("Last-Modified")
 	}
 	if d.Size == 0 {
-		if err := i.note(ctx, "validator = nullif($3, ''), expected = nullif($4, -1), error = NULL", validator, whole); err != nil {
+		if err := i.update(ctx, "validator = nullif($3, ''), expected = nullif($4, -1), error = NULL", validator, whole); err != nil {
 			return err
 		}
 	}
-	err = d.Append(ctx, &heard{response.Body, late, i.SilenceTimeout}, i.most)
+	err = d.Append(ctx, &silenceReader{response.Body, timer, i.SilenceTimeout}, i.maxSize)
 	switch {
 	case errors.Is(err, storage.ErrTooLarge):
 		return i.tooLarge()
-	case errors.Is(err, storage.ErrMovedOn):
-		return errOutdated
+	case errors.Is(err, storage.ErrConcurrentWrite):
+		return errSuperseded
 	case err != nil && errors.Is(context.Cause(ctx), errSilent):
 		return errSilent
 	case errors.Is(err, io.ErrUnexpectedEOF) && whole >= 0:
-		return fmt.Errorf("it broke off after %d of %d bytes", d.Size, whole)
+		return fmt.Errorf("the connection broke after %d of %d bytes", d.Size, whole)
 	case err != nil:
 		return err
 	case whole >= 0 && d.Size != whole:
-		return fmt.Errorf("it ended after %d of %d bytes", d.Size, whole)
+		return fmt.Errorf("the response ended after %d of %d bytes", d.Size, whole)
 	}
 	return nil
 }
 
-// request asks for what is missing of the draft.
-func (i *importing) request(ctx context.Context, d *storage.Draft) (*http.Response, error) {
+// request asks the server for the missing rest of the draft.
+func (i *isoImport) request(ctx context.Context, d *storage.Draft) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, i.url, nil)
 	if err != nil {
-		return nil, refuse("its address cannot be read")
+		return nil, refuse("the URL is not valid")
 	}
 	r.Header.Set("Accept-Encoding", "identity")
 	r.Header.Set("User-Agent", "Ironplane")
@@ -101,14 +101,16 @@ func (i *importing) request(ctx context.Context, d *storage.Draft) (*http.Respon
 	return response, err
 }
 
-func (i *importing) tooLarge() error {
-	return refuse("it is larger than %d GiB, which the setting pxe.iso_size allows", i.most>>30)
+func (i *isoImport) tooLarge() error {
+	return refuse("the ISO is larger than %d GiB, the limit of the setting pxe.iso_size", i.maxSize>>30)
 }
 
-var errChanged = errors.New("it is another one now")
+// errChanged says that the file on the server is not the one that the draft began with.
+var errChanged = errors.New("the file on the server has changed")
 
-// answered tells how long the whole is, -1 where nobody knows. The draft is to be gone on with then.
-func (i *importing) answered(response *http.Response, d *storage.Draft) (whole int64, err error) {
+// checkResponse returns the size of the whole ISO, or -1 if the server does not tell it. The response continues the
+// draft. It fails with errChanged if the response is the whole of a file that has changed.
+func (i *isoImport) checkResponse(response *http.Response, d *storage.Draft) (whole int64, err error) {
 	switch status := response.StatusCode; {
 	case status == http.StatusOK && d.Size == 0:
 		return response.ContentLength, nil
@@ -117,7 +119,7 @@ func (i *importing) answered(response *http.Response, d *storage.Draft) (whole i
 	case status == http.StatusPartialContent:
 		part := contentRange.FindStringSubmatch(response.Header.Get("Content-Range"))
 		if part == nil || part[1] != strconv.FormatInt(d.Size, 10) {
-			return 0, refuse("it answers another part than was asked for")
+			return 0, refuse("the server sent another range than requested")
 		}
 		if whole, err = strconv.ParseInt(part[2], 10, 64); err != nil {
 			whole = -1
@@ -125,29 +127,29 @@ func (i *importing) answered(response *http.Response, d *storage.Draft) (whole i
 		return whole, nil
 	case status == http.StatusRequestedRangeNotSatisfiable && response.Header.Get("Content-Range") == fmt.Sprintf("bytes */%d", d.Size):
 		response.Body = http.NoBody
-		return d.Size, nil // all of it was loaded
+		return d.Size, nil // the download was already complete
 	case status == http.StatusRequestedRangeNotSatisfiable && d.Size > 0:
 		if _, err := i.restart(response.Request.Context(), d); err != nil {
 			return 0, err
 		}
-		return 0, errors.New("it is shorter than it was")
+		return 0, errors.New("the file on the server has become shorter")
 	case status >= 500, status == http.StatusRequestTimeout, status == http.StatusTooEarly, status == http.StatusTooManyRequests:
-		return 0, fmt.Errorf("it answered %d", status)
+		return 0, fmt.Errorf("the server answered %d", status)
 	default:
-		return 0, refuse("it answered %d", status)
+		return 0, refuse("the server answered %d", status)
 	}
 }
 
-// heard notes that something comes.
-type heard struct {
+// silenceReader runs its timer only while it waits for data.
+type silenceReader struct {
 	io.Reader
-	late    *time.Timer
+	timer   *time.Timer
 	silence time.Duration
 }
 
-func (h *heard) Read(p []byte) (int, error) {
-	h.late.Reset(h.silence)
+func (h *silenceReader) Read(p []byte) (int, error) {
+	h.timer.Reset(h.silence)
 	n, err := h.Reader.Read(p)
-	h.late.Stop()
+	h.timer.Stop()
 	return n, err
 }

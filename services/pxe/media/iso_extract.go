@@ -15,46 +15,47 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/storage"
 )
 
-// extract has file servers hold what was loaded.
-func (i *importing) extract(ctx context.Context) error {
-	if err := i.note(ctx, "status = '"+isoExtracting+"', error = NULL"); err != nil {
+// extract finds the files in the downloaded ISO, and publishes them.
+func (i *isoImport) extract(ctx context.Context) error {
+	if err := i.update(ctx, "status = '"+isoExtracting+"', error = NULL"); err != nil {
 		return err
 	}
-	content, err := i.store.Open(ctx, *i.draft)
+	content, err := i.store.Open(ctx, *i.draftID)
 	if err != nil {
-		return fmt.Errorf("open what was loaded: %w", err)
+		return fmt.Errorf("open the downloaded ISO: %w", err)
 	}
 	defer content.Close()
-	if i.wanted != nil && content.SHA256 != *i.wanted {
-		return refuse("its SHA-256 is %s, not %s", content.SHA256, *i.wanted)
+	if i.wantSHA256 != nil && content.SHA256 != *i.wantSHA256 {
+		return refuse("the ISO's SHA-256 is %s, not %s", content.SHA256, *i.wantSHA256)
 	}
-	from := &blocks{from: content, kept: map[int64][]byte{}}
-	files, err := image.Files(from, content.Size)
+	from := &blockCache{from: content, cached: map[int64][]byte{}}
+	files, err := image.ReadFiles(from, content.Size)
 	if err == nil && from.failed == nil {
 		err = i.publish(ctx, content, from, files)
 	}
-	return wrong(errors.Join(from.failed, err), from.failed)
+	return classifyError(errors.Join(from.failed, err), from.failed)
 }
 
-// wrong is an error of the image's, unless the store has failed.
-func wrong(err, failed error) error {
-	if err == nil || failed != nil {
+// classifyError makes an error of the ISO a refusal, because another attempt would not solve it. storeErr is an error of
+// the store, which another attempt may solve.
+func classifyError(err, storeErr error) error {
+	if err == nil || storeErr != nil {
 		return err
 	}
-	if _, ours := errors.AsType[notOfImage](err); ours || errors.Is(err, errOutdated) {
+	if _, retryable := errors.AsType[retryableError](err); retryable || errors.Is(err, errSuperseded) {
 		return err
 	}
 	return refuse("%s", err)
 }
 
-// notOfImage is an error that another attempt may not have.
-type notOfImage struct{ error }
+// retryableError is an error that another attempt may not have.
+type retryableError struct{ error }
 
-func (n notOfImage) Unwrap() error { return n.error }
+func (n retryableError) Unwrap() error { return n.error }
 
-// publish puts the files and the editions in the place of those that there were.
-func (i *importing) publish(ctx context.Context, content *storage.Content, from io.ReaderAt, files []image.File) error {
-	editions, err := image.Editions(from, files)
+// publish replaces the published files and the editions of the ISO.
+func (i *isoImport) publish(ctx context.Context, content *storage.Content, from io.ReaderAt, files []image.File) error {
+	editions, err := image.ReadEditions(from, files)
 	if err != nil {
 		return err
 	}
@@ -65,15 +66,15 @@ func (i *importing) publish(ctx context.Context, content *storage.Content, from 
 	}
 	slices.SortFunc(
 		inOrder,
-		func(a, b int) int { return int(min(max(beginOf(files[a])-beginOf(files[b]), -1), 1)) },
-	) // as they lie on the image
+		func(a, b int) int { return int(min(max(firstOffset(files[a])-firstOffset(files[b]), -1), 1)) },
+	) // in the order of the bytes, to read the ISO once from front to end
 	for _, n := range inOrder {
-		if parts[n], err = hashed(content, files[n]); err != nil {
-			return notOfImage{err}
+		if parts[n], err = hashPart(content, files[n]); err != nil {
+			return retryableError{err}
 		}
 	}
-	err = i.conclude(ctx, func(tx *pg.Tx) error {
-		if err := i.set(ctx, tx, "status = '"+isoReady+"', error = NULL, draft_id = NULL, validator = NULL, expected = NULL"); err != nil {
+	err = i.finish(ctx, func(tx *pg.Tx) error {
+		if err := i.updateIn(ctx, tx, "status = '"+isoReady+"', error = NULL, draft_id = NULL, validator = NULL, expected = NULL"); err != nil {
 			return err
 		}
 		var folder string
@@ -84,31 +85,31 @@ func (i *importing) publish(ctx context.Context, content *storage.Content, from 
 			parts[n].Path = folder + "/" + files[n].Path
 		}
 		if err := errors.Join(
-			storage.Remove(ctx, tx, folder, folder+imageEnd),
-			storage.Publish(ctx, tx, content.ID, folder+imageEnd),
+			storage.Remove(ctx, tx, folder, folder+isoSuffix),
+			storage.Publish(ctx, tx, content.ID, folder+isoSuffix),
 		); err != nil {
 			return err
 		}
 		if err := storage.PublishParts(ctx, tx, content.ID, parts); err != nil {
 			return err
 		}
-		return i.putEditions(ctx, tx, editions)
+		return i.storeEditions(ctx, tx, editions)
 	})
 	if _, refused := errors.AsType[refusal](err); refused || err == nil {
 		return err
 	}
-	return notOfImage{err}
+	return retryableError{err}
 }
 
-func beginOf(f image.File) int64 {
+func firstOffset(f image.File) int64 {
 	if len(f.Extents) == 0 {
 		return 0
 	}
 	return f.Extents[0].At
 }
 
-// hashed is a file as a part of the image.
-func hashed(content *storage.Content, f image.File) (storage.Part, error) {
+// hashPart reads a file of the ISO and returns it as a part with its SHA-256.
+func hashPart(content *storage.Content, f image.File) (storage.Part, error) {
 	sum := sha256.New()
 	p := storage.Part{}
 	for _, e := range f.Extents {
@@ -124,46 +125,46 @@ func hashed(content *storage.Content, f image.File) (storage.Part, error) {
 	return p, nil
 }
 
-// putEditions notes the editions. One that was there before stays as it was set up.
-func (i *importing) putEditions(ctx context.Context, tx *pg.Tx, found []image.Edition) error {
+// storeEditions stores the editions. An edition that existed before keeps its settings.
+func (i *isoImport) storeEditions(ctx context.Context, tx *pg.Tx, found []image.Edition) error {
 	numbers, names := []int64{}, []string{}
 	for _, one := range found {
 		if !slices.Contains(names, one.Name) {
 			numbers, names = append(numbers, one.Number), append(names, one.Name)
 		}
 	}
-	uses, err := reference.ByProfile(ctx, tx, "iso_id = $1 AND iso_edition <> ALL ($2)", i.ISO, names)
+	usage, err := reference.DescribeProfileUse(ctx, tx, "iso_id = $1 AND iso_edition <> ALL ($2)", i.ISO, names)
 	if err != nil {
 		return err
 	}
-	if uses != "" {
-		return refuse("an edition that %s is not in it", uses)
+	if usage != "" {
+		return refuse("the ISO lacks an edition that %s", usage)
 	}
 	if _, err := tx.Exec(ctx, "DELETE FROM iso_edition WHERE iso_id = $1 AND name <> ALL ($2)", i.ISO, names); err != nil {
-		return fmt.Errorf("forget editions: %w", err)
+		return fmt.Errorf("delete editions: %w", err)
 	}
 	_, err = tx.Exec(ctx, `INSERT INTO iso_edition (iso_id, number, name) SELECT $1, * FROM unnest($2::bigint[], $3::text[])
 		ON CONFLICT (iso_id, name) DO UPDATE SET number = EXCLUDED.number, version = iso_edition.version + 1 WHERE iso_edition.number <> EXCLUDED.number`, i.ISO, numbers, names)
 	if err != nil {
-		return fmt.Errorf("note the editions: %w", err)
+		return fmt.Errorf("store the editions: %w", err)
 	}
 	return nil
 }
 
 const (
-	blockSize  = 256 << 10
-	mostBlocks = 32
+	blockSize = 256 << 10
+	maxBlocks = 32
 )
 
-// blocks keeps a few blocks of an image: what is read of its folders lies close together.
-type blocks struct {
+// blockCache caches blocks of an image. The folders of an image lie close together, so few blocks are enough.
+type blockCache struct {
 	from   *storage.Content
-	kept   map[int64][]byte
+	cached map[int64][]byte
 	order  []int64
-	failed error // of the store
+	failed error // an error of the store
 }
 
-func (b *blocks) ReadAt(p []byte, at int64) (n int, err error) {
+func (b *blockCache) ReadAt(p []byte, at int64) (n int, err error) {
 	for n < len(p) {
 		block, err := b.block(at / blockSize)
 		if err != nil {
@@ -179,8 +180,8 @@ func (b *blocks) ReadAt(p []byte, at int64) (n int, err error) {
 	return n, nil
 }
 
-func (b *blocks) block(number int64) ([]byte, error) {
-	if block, kept := b.kept[number]; kept {
+func (b *blockCache) block(number int64) ([]byte, error) {
+	if block, cached := b.cached[number]; cached {
 		return block, nil
 	}
 	block := make([]byte, max(0, min(blockSize, b.from.Size-number*blockSize)))
@@ -188,10 +189,10 @@ func (b *blocks) block(number int64) ([]byte, error) {
 		b.failed = err
 		return nil, err
 	}
-	if len(b.order) == mostBlocks {
-		delete(b.kept, b.order[0])
+	if len(b.order) == maxBlocks {
+		delete(b.cached, b.order[0])
 		b.order = b.order[1:]
 	}
-	b.kept[number], b.order = block, append(b.order, number)
+	b.cached[number], b.order = block, append(b.order, number)
 	return block, nil
 }

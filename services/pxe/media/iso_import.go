@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	// importTimeout bounds an attempt. The next one goes on where it ended.
+	// importTimeout bounds an attempt. The next attempt continues where it ended.
 	importTimeout = 24 * time.Hour
-	// maxAttempts is after how many attempts that loaded nothing an import is given up: two hours.
+	// maxAttempts is how many attempts without progress an import has: about two hours.
 	maxAttempts = 30
 	maxBackoff  = 5 * time.Minute
 )
@@ -29,13 +29,13 @@ func importBackoff(attempt int) time.Duration {
 	return min(time.Second<<min(attempt-1, 20), maxBackoff)
 }
 
-// importArgs are what an import is of.
+// importArgs are the arguments of an import job.
 type importArgs struct {
 	ISO    int64 `json:"iso"`
 	Import int64 `json:"import"`
 }
 
-// beginImport has an ISO imported. An earlier import of it ends.
+// beginImport starts an import of an ISO. It ends an earlier import of the same ISO.
 func (s *ISOs) beginImport(ctx context.Context, tx *pg.Tx, id int64) error {
 	args := importArgs{ISO: id}
 	_, err := tx.Exec(ctx, "DELETE FROM stored_file WHERE id = (SELECT draft_id FROM iso WHERE id = $1) AND path IS NULL", id)
@@ -44,81 +44,82 @@ func (s *ISOs) beginImport(ctx context.Context, tx *pg.Tx, id int64) error {
 			WHERE id = $1 RETURNING import`, id, isoQueued).Scan(&args.Import)
 	}
 	if err != nil {
-		return fmt.Errorf("begin an import: %w", err)
+		return fmt.Errorf("start an import: %w", err)
 	}
 	return jobs.Enqueue(ctx, tx, &s.ImportJob, args)
 }
 
-// refusal is why an import cannot be done, however often it is tried.
+// refusal is an error that another attempt would not solve.
 type refusal string
 
 func (r refusal) Error() string { return string(r) }
 
 func refuse(format string, args ...any) error { return refusal(fmt.Sprintf(format, args...)) }
 
-// importing is an import that is under way.
-type importing struct {
+// isoImport is one attempt of an import.
+type isoImport struct {
 	*ISOs
 	importArgs
 	job *service.Attempt
 
 	name, folder, url string
-	wanted            *string // its SHA-256
-	draft             *int64
+	wantSHA256        *string // nil: any content
+	draftID           *int64
 	validator         string
-	most              int64 // bytes
+	maxSize           int64 // in bytes
 }
 
-// errOutdated says that the ISO is gone, or is imported anew.
-var errOutdated = errors.New("it is imported anew")
+// errSuperseded says that the ISO was deleted, or that a later import of it has started.
+var errSuperseded = errors.New("a later import has started")
 
+// importISO does one attempt of an import, and stores its result. Only attempts without progress count.
 func (s *ISOs) importISO(ctx context.Context, a *service.Attempt, args importArgs) error {
-	i := &importing{ISOs: s, importArgs: args, job: a}
+	i := &isoImport{ISOs: s, importArgs: args, job: a}
 	began, err := i.run(ctx)
 	switch {
-	case err == nil, errors.Is(err, errOutdated):
+	case err == nil, errors.Is(err, errSuperseded):
 		return nil
-	case context.Cause(ctx) != nil && !errors.Is(context.Cause(ctx), context.DeadlineExceeded): // the process ends
+	case context.Cause(ctx) != nil && !errors.Is(context.Cause(ctx), context.DeadlineExceeded): // the process is being stopped
 		return err
 	}
-	why, refused := errors.AsType[refusal](err)
-	given, said := refused || a.Last && !began, string(why)
+	reason, refused := errors.AsType[refusal](err)
+	isFinal, message := refused || a.Last && !began, string(reason)
 	if !refused {
-		said = egress.Reason(err)
+		message = egress.Reason(err)
 	}
-	noted := i.fail(ctx, said, given)
+	stored := i.fail(ctx, message, isFinal)
 	switch {
-	case errors.Is(noted, errOutdated):
+	case errors.Is(stored, errSuperseded):
 		return nil
-	case noted != nil:
-		return noted
+	case stored != nil:
+		return stored
 	case refused:
 		return jobs.Never(err)
-	case began: // it goes on as long as something comes
+	case began: // an attempt with progress does not count
 		return jobs.Later(importBackoff(1))
 	}
 	return err
 }
 
-// run does what is left of the import, and tells whether it got ahead.
-func (i *importing) run(ctx context.Context) (ahead bool, err error) {
-	if err := i.read(ctx); err != nil {
+// run does the rest of the import. ahead reports whether it downloaded anything.
+func (i *isoImport) run(ctx context.Context) (ahead bool, err error) {
+	if err := i.readSource(ctx); err != nil {
 		return false, err
 	}
-	d, before, err := i.open(ctx)
+	d, before, err := i.openDraft(ctx)
 	if err != nil {
 		return false, err
 	}
 	if d != nil {
-		err = i.load(ctx, d)
+		err = i.download(ctx, d)
 		if ahead = d.Size > before; err != nil {
 			return ahead, err
 		}
-		if sum := d.SHA256(); i.wanted != nil && sum != *i.wanted {
-			return ahead, refuse("its SHA-256 is %s, not %s", sum, *i.wanted)
+		if sum := d.SHA256(); i.wantSHA256 != nil && sum != *i.wantSHA256 {
+			return ahead, refuse("the ISO's SHA-256 is %s, not %s", sum, *i.wantSHA256)
 		}
 		err = i.db.InTx(ctx, func(tx *pg.Tx) error {
-			tx.Unrecorded("what comes of it is")
+			tx.Unrecorded("the end of the import is recorded")
 			_, err := d.Finish(ctx, tx)
 			return err
 		})
@@ -129,22 +130,22 @@ func (i *importing) run(ctx context.Context) (ahead bool, err error) {
 	return ahead, i.extract(ctx)
 }
 
-// read reads what is to be imported.
-func (i *importing) read(ctx context.Context) error {
-	i.most = int64(settings.ISOSize.In(i.settings())) << 30
+// readSource reads what to import. It fails with errSuperseded if this is not the latest import.
+func (i *isoImport) readSource(ctx context.Context) error {
+	i.maxSize = int64(settings.ISOSize.In(i.settings())) << 30
 	var sealed []byte
 	var validator *string
 	err := i.db.QueryRow(ctx, "SELECT name, folder, url, wanted, draft_id, validator FROM iso WHERE id = $1 AND import = $2", i.ISO, i.Import).
-		Scan(&i.name, &i.folder, &sealed, &i.wanted, &i.draft, &validator)
+		Scan(&i.name, &i.folder, &sealed, &i.wantSHA256, &i.draftID, &validator)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return errOutdated
+		return errSuperseded
 	}
 	if err != nil {
-		return fmt.Errorf("read what is to be imported: %w", err)
+		return fmt.Errorf("read ISO %d: %w", i.ISO, err)
 	}
 	address, err := i.box.Open(seal.Place{Table: "iso", Column: "url", ID: i.ISO}, sealed)
 	if err != nil {
-		return fmt.Errorf("open the address of ISO %d: %w", i.ISO, err)
+		return fmt.Errorf("unseal the URL of ISO %d: %w", i.ISO, err)
 	}
 	if i.url = address.Reveal(); validator != nil {
 		i.validator = *validator
@@ -152,20 +153,20 @@ func (i *importing) read(ctx context.Context) error {
 	return nil
 }
 
-// open goes on with what was loaded before, or begins; nil where all of it was.
-func (i *importing) open(ctx context.Context) (d *storage.Draft, before int64, err error) {
-	if i.draft != nil {
-		d, err = i.store.Resume(ctx, *i.draft, uploadTTL)
+// openDraft returns the draft of an earlier attempt, or a new one. It returns nil if the download is complete.
+func (i *isoImport) openDraft(ctx context.Context) (d *storage.Draft, before int64, err error) {
+	if i.draftID != nil {
+		d, err = i.store.Resume(ctx, *i.draftID, uploadTTL)
 		if err == nil {
-			return d, d.Size, i.note(ctx, "status = '"+isoDownloading+"'")
+			return d, d.Size, i.update(ctx, "status = '"+isoDownloading+"'")
 		}
 		if !errors.Is(err, pgx.ErrNoRows) {
-			return nil, 0, fmt.Errorf("go on with ISO %d: %w", i.ISO, err)
+			return nil, 0, fmt.Errorf("resume the download of ISO %d: %w", i.ISO, err)
 		}
 		var whole bool
-		if err = i.db.QueryRow(ctx, "SELECT EXISTS (SELECT FROM stored_file WHERE id = $1 AND sha256 IS NOT NULL)", *i.draft).
+		if err = i.db.QueryRow(ctx, "SELECT EXISTS (SELECT FROM stored_file WHERE id = $1 AND sha256 IS NOT NULL)", *i.draftID).
 			Scan(&whole); err != nil {
-			return nil, 0, fmt.Errorf("look for what was loaded: %w", err)
+			return nil, 0, fmt.Errorf("find the download of ISO %d: %w", i.ISO, err)
 		}
 		if whole {
 			return nil, 0, nil
@@ -175,69 +176,70 @@ func (i *importing) open(ctx context.Context) (d *storage.Draft, before int64, e
 	return d, 0, err
 }
 
-// restart begins to load anew.
-func (i *importing) restart(ctx context.Context, instead *storage.Draft) (*storage.Draft, error) {
-	d, err := i.store.Draft(ctx, uploadTTL)
+// restart begins the download from the start, and discards the draft before.
+func (i *isoImport) restart(ctx context.Context, before *storage.Draft) (*storage.Draft, error) {
+	d, err := i.store.NewDraft(ctx, uploadTTL)
 	if err != nil {
 		return nil, err
 	}
-	i.draft, i.validator = &d.ID, ""
-	err = i.note(ctx, "status = '"+isoDownloading+"', draft_id = $3, validator = NULL, expected = NULL", d.ID)
+	i.draftID, i.validator = &d.ID, ""
+	err = i.update(ctx, "status = '"+isoDownloading+"', draft_id = $3, validator = NULL, expected = NULL", d.ID)
 	if err != nil {
 		return nil, errors.Join(err, i.store.Discard(ctx, d.ID))
 	}
-	if instead != nil {
-		err = i.store.Discard(ctx, instead.ID)
+	if before != nil {
+		err = i.store.Discard(ctx, before.ID)
 	}
 	return d, err
 }
 
-// note changes the ISO's row, unless it is imported anew.
-func (i *importing) note(ctx context.Context, set string, args ...any) error {
+// update changes the ISO's row in a unit of work of its own.
+func (i *isoImport) update(ctx context.Context, set string, args ...any) error {
 	err := i.db.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("what comes of it is")
-		return i.set(ctx, tx, set, args...)
+		tx.Unrecorded("the end of the import is recorded")
+		return i.updateIn(ctx, tx, set, args...)
 	})
 	if err != nil {
-		return fmt.Errorf("note how far an import is: %w", err)
+		return fmt.Errorf("store the progress of an import: %w", err)
 	}
 	return nil
 }
 
-func (i *importing) set(ctx context.Context, tx *pg.Tx, set string, args ...any) error {
+// updateIn changes the ISO's row. It fails with errSuperseded if a later import has started.
+func (i *isoImport) updateIn(ctx context.Context, tx *pg.Tx, set string, args ...any) error {
 	done, err := tx.Exec(ctx, "UPDATE iso SET "+set+" WHERE id = $1 AND import = $2", append([]any{i.ISO, i.Import}, args...)...)
 	if err == nil && done.RowsAffected() == 0 {
-		err = errOutdated
+		err = errSuperseded
 	}
 	return err
 }
 
-// fail says why it failed, or why it is tried again.
-func (i *importing) fail(ctx context.Context, why string, given bool) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute) // the attempt may have taken too long
+// fail stores the error of an attempt. If it is final, the import fails.
+func (i *isoImport) fail(ctx context.Context, message string, isFinal bool) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute) // the attempt may have run out of time
 	defer cancel()
-	if !given {
-		return i.note(ctx, "error = $3", why)
+	if !isFinal {
+		return i.update(ctx, "error = $3", message)
 	}
-	return i.conclude(ctx, func(tx *pg.Tx) error {
+	return i.finish(ctx, func(tx *pg.Tx) error {
 		if _, err := tx.Exec(
 			ctx,
 			"DELETE FROM stored_file WHERE id = (SELECT draft_id FROM iso WHERE id = $1 AND import = $2) AND path IS NULL",
 			i.ISO,
 			i.Import,
 		); err != nil {
-			return fmt.Errorf("discard what was loaded: %w", err)
+			return fmt.Errorf("delete an unfinished download: %w", err)
 		}
-		return i.set(ctx, tx, "status = '"+isoFailed+"', error = $3, draft_id = NULL, validator = NULL, expected = NULL", why)
+		return i.updateIn(ctx, tx, "status = '"+isoFailed+"', error = $3, draft_id = NULL, validator = NULL, expected = NULL", message)
 	})
 }
 
-// conclude ends the import, which the log tells.
-func (i *importing) conclude(ctx context.Context, change func(*pg.Tx) error) error {
+// finish ends the import in a unit of work, and records how the ISO changed.
+func (i *isoImport) finish(ctx context.Context, change func(*pg.Tx) error) error {
 	return i.db.InTx(ctx, func(tx *pg.Tx) error {
-		was, err := isoView.Get(ctx, tx, i.ISO)
+		before, err := isoView.Get(ctx, tx, i.ISO)
 		if errors.Is(err, pgx.ErrNoRows) {
-			return errOutdated
+			return errSuperseded
 		}
 		if err == nil {
 			err = change(tx)
@@ -245,14 +247,14 @@ func (i *importing) conclude(ctx context.Context, change func(*pg.Tx) error) err
 		if err != nil {
 			return err
 		}
-		is, err := isoView.Get(ctx, tx, i.ISO)
+		after, err := isoView.Get(ctx, tx, i.ISO)
 		tx.Record(
 			pg.Record{
 				Kind:    "pxe.iso",
 				Action:  pg.Edited,
-				Targets: []pg.Target{{Type: "pxe/iso", Noun: "ISO", ID: i.ISO, Name: is.Name, Version: is.Version}},
-				Before:  was,
-				After:   is,
+				Targets: []pg.Target{{Type: "pxe/iso", Noun: "ISO", ID: i.ISO, Name: after.Name, Version: after.Version}},
+				Before:  before,
+				After:   after,
 			},
 		)
 		return err

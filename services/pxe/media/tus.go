@@ -10,7 +10,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest"
 )
 
-// Of tus 1.0, a protocol that sends a file in several requests: https://tus.io/protocols/resumable-upload
+// The constants of tus 1.0, a protocol for resumable uploads: https://tus.io/protocols/resumable-upload
 const (
 	tusVersion    = "1.0.0"
 	tusExtensions = "creation,expiration,termination"
@@ -18,8 +18,9 @@ const (
 	maxMetadata   = 4096 // characters of Upload-Metadata
 )
 
-// speaksTus writes the version that the service speaks, and returns an error where the request names another one.
-func speaksTus(c *rest.RawCall) error {
+// checkTusVersion writes the supported version of tus to the response, and returns an error if the request has another
+// one.
+func checkTusVersion(c *rest.RawCall) error {
 	h := c.Writer.Header()
 	h.Set("Tus-Resumable", tusVersion)
 	if c.Request.Header.Get("Tus-Resumable") == tusVersion {
@@ -27,12 +28,12 @@ func speaksTus(c *rest.RawCall) error {
 	}
 	h.Set("Tus-Version", tusVersion)
 	h.Set("Tus-Extension", tusExtensions)
-	h.Set("Tus-Max-Size", strconv.Itoa(maxDriver))
-	return problem.New(problem.Stale, "This is tus %s, which Tus-Resumable has to name.", tusVersion)
+	h.Set("Tus-Max-Size", strconv.Itoa(maxDriverSize))
+	return problem.New(problem.Stale, "The header Tus-Resumable must be %s.", tusVersion)
 }
 
-// bytesIn parses a header that is a number of bytes.
-func bytesIn(r *http.Request, header string) (int64, error) {
+// parseByteCount parses a header that is a number of bytes.
+func parseByteCount(r *http.Request, header string) (int64, error) {
 	n, err := strconv.ParseInt(r.Header.Get(header), 10, 64)
 	if err != nil || n < 0 {
 		return 0, problem.New(problem.BadRequest, "%s must be a number of bytes.", header)
@@ -40,7 +41,7 @@ func bytesIn(r *http.Request, header string) (int64, error) {
 	return n, nil
 }
 
-// isMetadata tells whether a text is an Upload-Metadata, such as: name dmlydGlv,is_public
+// isMetadata reports whether a text is a valid Upload-Metadata, such as: name dmlydGlv,is_public
 func isMetadata(text string) bool {
 	if len(text) > maxMetadata {
 		return false

@@ -1,4 +1,4 @@
-// Package site is how the service calls the agents at the sites, and what it knows of how they are.
+// Package site calls the agents at the sites, and stores their health.
 package site
 
 import (
@@ -18,10 +18,10 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
 )
 
-// Kind is what a server is, for which an agent stands: the path of its collection without the first slash.
+// Kind is the kind of server that an agent serves: the path of its collection without the first slash.
 type Kind string
 
-// The kinds.
+// The kinds of servers.
 const (
 	DHCPServer Kind = "pxe/dhcp"
 	FileServer Kind = "pxe/file"
@@ -29,34 +29,36 @@ const (
 
 var tables = map[Kind]string{DHCPServer: "dhcp_server", FileServer: "file_server"}
 
-// bySFTP are, of each kind, where files are moved by SFTP, and whether they are.
-var bySFTP = map[Kind]string{DHCPServer: "0, '', false", FileServer: "ssh_port, ssh_public_key, ssh_use_sftp"}
+// sftpColumns are SQL expressions for the SFTP port, the host key and whether SFTP is used, by the kind of server.
+var sftpColumns = map[Kind]string{DHCPServer: "0, '', false", FileServer: "ssh_port, ssh_public_key, ssh_use_sftp"}
 
-// Agents are those at the sites.
+// Agents opens connections to the agents at the sites and polls them.
 type Agents struct {
 	DB      *pg.DB
 	Box     *seal.Box
-	Allowed egress.Networks // of one's own, where they may be
-	// Hear takes, once each and in their order, what the agent of a DHCP server has to say, in the unit of work that notes it.
-	Hear func(ctx context.Context, tx *pg.Tx, dhcpServer int64, entries []siteagent.Entry) error
-	// Heard takes that the agent of a DHCP server was listened to, up to all that it had to say at a moment.
-	Heard func(ctx context.Context, tx *pg.Tx, dhcpServer int64, at time.Time) error
-	// Push has the agent of a DHCP server know what its machines are to do.
-	Push func(ctx context.Context, agent *siteagent.Client, dhcpServer int64) error
-	// Woken has a value when there may be agents or installs that there were not before; nil: they are looked for now and then.
+	Allowed egress.Networks // private networks in which agents may be
+	// ApplyReports applies the feed of a DHCP server's agent. It is called once for each entry, in order, in the unit of
+	// work that stores the position in the feed.
+	ApplyReports func(ctx context.Context, tx *pg.Tx, dhcpServer int64, entries []siteagent.Entry) error
+	// FreeRevokedSlots is called when all entries that an agent had at the time at were applied.
+	FreeRevokedSlots func(ctx context.Context, tx *pg.Tx, dhcpServer int64, at time.Time) error
+	// PushMachines sends the agent of a DHCP server what its machines are to do.
+	PushMachines func(ctx context.Context, agent *siteagent.Client, dhcpServer int64) error
+	// Woken receives a value when there may be new agents or installs. If it is nil, they are found by polling.
 	Woken <-chan struct{}
 }
 
-// Agent is one of them.
+// Agent is a client of one agent.
 type Agent struct {
-	Name string // of its server
+	Name string // the server's name
 	*siteagent.Client
 	Fingerprint string
 	SFTP        *siteagent.SFTPEndpoint // nil: files are moved by HTTP
 }
 
-// Agent is the one of a server; pgx.ErrNoRows: there is no such server. Its connections are closed by Close.
-func (a *Agents) Agent(ctx context.Context, kind Kind, id int64) (*Agent, error) {
+// Open returns a client of a server's agent, which the caller must Close. It fails with pgx.ErrNoRows if the server does
+// not exist.
+func (a *Agents) Open(ctx context.Context, kind Kind, id int64) (*Agent, error) {
 	var host, name, fingerprint string
 	var port *int32
 	var encrypted, useSFTP bool
@@ -66,12 +68,12 @@ func (a *Agents) Agent(ctx context.Context, kind Kind, id int64) (*Agent, error)
 	err := a.DB.QueryRow(
 		ctx,
 		"SELECT name, http_host, http_port, http_use_https, http_api_key, coalesce(http_fingerprint, ''), "+
-			bySFTP[kind]+" FROM "+tables[kind]+" WHERE id = $1",
+			sftpColumns[kind]+" FROM "+tables[kind]+" WHERE id = $1",
 		id,
 	).
 		Scan(&name, &host, &port, &encrypted, &sealed, &fingerprint, &sshPort, &hostKey, &useSFTP)
 	if err != nil {
-		return nil, fmt.Errorf("read where %s %d is: %w", kind, id, err)
+		return nil, fmt.Errorf("read the address of %s %d: %w", kind, id, err)
 	}
 	var key secret.String
 	if sealed != nil {
@@ -83,10 +85,10 @@ func (a *Agents) Agent(ctx context.Context, kind Kind, id int64) (*Agent, error)
 	if err != nil {
 		return nil, err
 	}
-	asking := a.Allowed.ClientTrusting(config)
+	client := a.Allowed.ClientTrusting(config)
 	agent := &Agent{
 		Name:        name,
-		Client:      &siteagent.Client{URL: address(host, port, encrypted), Key: key, HTTP: asking},
+		Client:      &siteagent.Client{URL: buildURL(host, port, encrypted), Key: key, HTTP: client},
 		Fingerprint: fingerprint,
 	}
 	if useSFTP {
@@ -95,10 +97,11 @@ func (a *Agents) Agent(ctx context.Context, kind Kind, id int64) (*Agent, error)
 	return agent, nil
 }
 
-// Close ends its connections.
+// Close closes the idle connections to the agent.
 func (a *Agent) Close() { a.HTTP.CloseIdleConnections() }
 
-func address(host string, port *int32, encrypted bool) string {
+// buildURL returns the base URL of an agent.
+func buildURL(host string, port *int32, encrypted bool) string {
 	scheme := "http"
 	if encrypted {
 		scheme = "https"
@@ -112,8 +115,8 @@ func address(host string, port *int32, encrypted bool) string {
 	return scheme + "://" + host
 }
 
-// Reason is what an operator is told of a request that failed.
-func Reason(err error) string {
+// DescribeError describes to operators why a call to an agent failed, without details of the network.
+func DescribeError(err error) string {
 	for _, other := range []error{siteagent.ErrFingerprint, siteagent.ErrHostKey} {
 		if errors.Is(err, other) {
 			return other.Error()
@@ -125,5 +128,5 @@ func Reason(err error) string {
 	return egress.Reason(err)
 }
 
-// gone tells whether a server was deleted.
-func gone(err error) bool { return errors.Is(err, pgx.ErrNoRows) }
+// isNotFound reports whether a row was not found, such as that of a deleted server.
+func isNotFound(err error) bool { return errors.Is(err, pgx.ErrNoRows) }

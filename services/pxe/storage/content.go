@@ -13,16 +13,16 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 )
 
-// Content is what is in a file, as it is read; also while others remove the file, until its blobs are swept.
+// Content reads a complete file. It stays readable while others remove the file, until the blobs are swept.
 type Content struct {
 	File
 	ctx    context.Context
 	bucket *blob.Bucket
 	pieces []piece
 
-	at    int64        // what is read next
-	under *blob.Reader // of a piece, at the same place; nil: none is open
-	left  int64        // of that
+	offset    int64        // of the next read
+	reader    *blob.Reader // reads the piece at offset; nil: no piece is open
+	remaining int64        // bytes of the open piece
 }
 
 type piece struct {
@@ -31,12 +31,12 @@ type piece struct {
 	Skip        int64
 }
 
-// Open opens a whole file. It fails with pgx.ErrNoRows where there is none.
+// Open opens a complete file. It fails with pgx.ErrNoRows if the file does not exist or is not complete.
 func (s *Store) Open(ctx context.Context, id int64) (*Content, error) {
 	return s.openWhere(ctx, "id = $1", id)
 }
 
-// OpenAt opens the file at a path.
+// OpenAt opens the published file with this path.
 func (s *Store) OpenAt(ctx context.Context, path string) (*Content, error) {
 	return s.openWhere(ctx, "path = $1", path)
 }
@@ -52,11 +52,11 @@ func (s *Store) openWhere(ctx context.Context, condition string, is any) (*Conte
 	if err != nil {
 		return nil, err
 	}
-	c.pieces, err = piecesOf(ctx, s.db, c.ID)
+	c.pieces, err = readPieces(ctx, s.db, c.ID)
 	return c, err
 }
 
-func piecesOf(ctx context.Context, q pg.Querier, id int64) ([]piece, error) {
+func readPieces(ctx context.Context, q pg.Querier, id int64) ([]piece, error) {
 	rows, err := q.Query(ctx, "SELECT start, size, blob, skip FROM stored_piece WHERE file_id = $1 ORDER BY start", id)
 	if err != nil {
 		return nil, fmt.Errorf("read the pieces of a file: %w", err)
@@ -64,21 +64,21 @@ func piecesOf(ctx context.Context, q pg.Querier, id int64) ([]piece, error) {
 	return pgx.CollectRows(rows, pgx.RowToStructByPos[piece])
 }
 
-// Read reads on.
+// Read implements io.Reader.
 func (c *Content) Read(p []byte) (int, error) {
-	if c.at >= c.Size {
+	if c.offset >= c.Size {
 		return 0, io.EOF
 	}
-	if c.under == nil || c.left == 0 {
-		under, length, err := c.reader(c.at, c.Size-c.at)
+	if c.reader == nil || c.remaining == 0 {
+		reader, length, err := c.openRange(c.offset, c.Size-c.offset)
 		if err = errors.Join(c.Close(), err); err != nil {
 			return 0, err
 		}
-		c.under, c.left = under, length
+		c.reader, c.remaining = reader, length
 	}
-	n, err := c.under.Read(p[:min(int64(len(p)), c.left)])
-	c.at, c.left = c.at+int64(n), c.left-int64(n)
-	if err == io.EOF && c.left == 0 { // the next piece comes
+	n, err := c.reader.Read(p[:min(int64(len(p)), c.remaining)])
+	c.offset, c.remaining = c.offset+int64(n), c.remaining-int64(n)
+	if err == io.EOF && c.remaining == 0 { // the next piece follows
 		err = nil
 	} else if err == io.EOF {
 		err = io.ErrUnexpectedEOF
@@ -86,65 +86,65 @@ func (c *Content) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// reader reads at most so much of the piece at a place. length is how much that is.
-func (c *Content) reader(at, most int64) (under *blob.Reader, length int64, err error) {
+// openRange opens the piece at an offset for at most limit bytes. length is how many bytes it opened.
+func (c *Content) openRange(at, limit int64) (reader *blob.Reader, length int64, err error) {
 	i := sort.Search(len(c.pieces), func(i int) bool { return c.pieces[i].Start+c.pieces[i].Size > at })
 	if i == len(c.pieces) || c.pieces[i].Start > at {
 		return nil, 0, fmt.Errorf("file %d of the store has no piece at %d", c.ID, at)
 	}
 	p := c.pieces[i]
-	length = min(most, p.Start+p.Size-at)
-	if under, err = c.bucket.NewRangeReader(c.ctx, p.Blob, p.Skip+at-p.Start, length, nil); err != nil {
+	length = min(limit, p.Start+p.Size-at)
+	if reader, err = c.bucket.NewRangeReader(c.ctx, p.Blob, p.Skip+at-p.Start, length, nil); err != nil {
 		return nil, 0, unavailable(err)
 	}
-	return under, length, nil
+	return reader, length, nil
 }
 
-// ReadAt reads at a place.
+// ReadAt implements io.ReaderAt.
 func (c *Content) ReadAt(p []byte, at int64) (n int, err error) {
 	for n < len(p) {
 		if at >= c.Size {
 			return n, io.EOF
 		}
-		under, length, err := c.reader(at, int64(len(p)-n))
+		reader, length, err := c.openRange(at, int64(len(p)-n))
 		if err != nil {
 			return n, err
 		}
-		read, err := io.ReadFull(under, p[n:n+int(length)])
+		read, err := io.ReadFull(reader, p[n:n+int(length)])
 		n, at = n+read, at+int64(read)
-		if err = errors.Join(err, under.Close()); err != nil {
+		if err = errors.Join(err, reader.Close()); err != nil {
 			return n, err
 		}
 	}
 	return n, nil
 }
 
-// Seek goes elsewhere.
+// Seek implements io.Seeker.
 func (c *Content) Seek(offset int64, whence int) (int64, error) {
 	switch whence {
 	case io.SeekCurrent:
-		offset += c.at
+		offset += c.offset
 	case io.SeekEnd:
 		offset += c.Size
 	}
 	if offset < 0 {
-		return c.at, errors.New("before the beginning of a file")
+		return c.offset, errors.New("seek before the beginning of a file")
 	}
-	if offset != c.at {
+	if offset != c.offset {
 		if err := c.Close(); err != nil {
-			return c.at, err
+			return c.offset, err
 		}
 	}
-	c.at = offset
+	c.offset = offset
 	return offset, nil
 }
 
-// Close ends reading.
+// Close closes the open piece.
 func (c *Content) Close() error {
-	under := c.under
-	c.under = nil
-	if under == nil {
+	reader := c.reader
+	c.reader = nil
+	if reader == nil {
 		return nil
 	}
-	return under.Close()
+	return reader.Close()
 }

@@ -19,21 +19,21 @@ import (
 )
 
 const (
-	// pieceSize is how long a piece gets: what a crash costs of a file that is being written.
+	// pieceSize is the maximum size of a piece in bytes. A crash loses at most one piece of a file.
 	pieceSize = 64 << 20
-	// partSize is how much of a blob is in memory, and sent to a bucket at once.
+	// partSize is how many bytes of a blob are held in memory and sent to a bucket at a time.
 	partSize = 5 << 20
-	// stallTime is how long the bucket may take to go on.
-	stallTime = 25 * time.Second
+	// stallTimeout is how long the bucket may accept no data.
+	stallTimeout = 25 * time.Second
 )
 
 var (
-	// ErrTooLarge says that there is more than may be written.
-	ErrTooLarge = errors.New("it is larger than it may be")
-	// ErrMovedOn says that somebody else has written to the file.
-	ErrMovedOn = errors.New("somebody else has written to the file")
+	// ErrTooLarge is returned if a file would exceed its maximum size.
+	ErrTooLarge = errors.New("the file is too large")
+	// ErrConcurrentWrite is returned if another writer has written to the file.
+	ErrConcurrentWrite = errors.New("another request has written to the file")
 
-	errStalled = errors.New("the store does not go on")
+	errStalled = errors.New("the store stopped accepting data")
 )
 
 // Draft is a file that is being written.
@@ -41,80 +41,81 @@ type Draft struct {
 	ID   int64
 	Size int64
 	hash hash.Hash
-	keep time.Duration
+	ttl  time.Duration
 	s    *Store
 }
 
-// Draft begins a file. It expires where nothing is written to it for so long; 0: never.
-func (s *Store) Draft(ctx context.Context, keep time.Duration) (*Draft, error) {
-	d := &Draft{hash: sha256.New(), keep: keep, s: s}
-	state, err := d.state()
+// NewDraft creates an empty file. It expires when nothing was written to it for ttl; 0 means never.
+func (s *Store) NewDraft(ctx context.Context, ttl time.Duration) (*Draft, error) {
+	d := &Draft{hash: sha256.New(), ttl: ttl, s: s}
+	state, err := d.marshalHash()
 	if err != nil {
 		return nil, err
 	}
 	err = s.db.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("nobody refers to it yet")
-		return tx.QueryRow(ctx, "INSERT INTO stored_file (hash, expires_at) VALUES ($1, "+expiry("$2")+") RETURNING id", state, keep).Scan(&d.ID)
+		tx.Unrecorded("nothing refers to the file yet")
+		return tx.QueryRow(ctx, "INSERT INTO stored_file (hash, expires_at) VALUES ($1, "+expirySQL("$2")+") RETURNING id", state, ttl).
+			Scan(&d.ID)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("begin a file: %w", err)
+		return nil, fmt.Errorf("create a file: %w", err)
 	}
 	return d, nil
 }
 
-// expiry is SQL for when a file expires that is kept for an interval.
-func expiry(keep string) string { return "now() + nullif(" + keep + "::interval, '0')" }
+// expirySQL returns an SQL expression for the time at which a file expires. ttl is an expression for its interval.
+func expirySQL(ttl string) string { return "now() + nullif(" + ttl + "::interval, '0')" }
 
-// Resume goes on with a file that is not whole. It fails with pgx.ErrNoRows where there is none.
-func (s *Store) Resume(ctx context.Context, id int64, keep time.Duration) (*Draft, error) {
-	d := &Draft{ID: id, hash: sha256.New(), keep: keep, s: s}
+// Resume returns a draft that continues an incomplete file. It fails with pgx.ErrNoRows if there is none.
+func (s *Store) Resume(ctx context.Context, id int64, ttl time.Duration) (*Draft, error) {
+	d := &Draft{ID: id, hash: sha256.New(), ttl: ttl, s: s}
 	var state []byte
 	if err := s.db.QueryRow(ctx, "SELECT size, hash FROM stored_file WHERE id = $1 AND hash IS NOT NULL", id).
 		Scan(&d.Size, &state); err != nil {
 		return nil, err
 	}
 	if err := d.hash.(encoding.BinaryUnmarshaler).UnmarshalBinary(state); err != nil {
-		return nil, fmt.Errorf("go on with a hash: %w", err)
+		return nil, fmt.Errorf("restore a hash: %w", err)
 	}
 	return d, nil
 }
 
-func (d *Draft) state() ([]byte, error) {
+func (d *Draft) marshalHash() ([]byte, error) {
 	state, err := d.hash.(encoding.BinaryMarshaler).MarshalBinary()
 	if err != nil {
-		return nil, fmt.Errorf("note how far a hash is: %w", err)
+		return nil, fmt.Errorf("save a hash: %w", err)
 	}
 	return state, nil
 }
 
-// Append writes what there is to the end of the file, which may become so large. What was read before an error stays: it is
-// gone on with behind that. After an error the draft is of no use; Resume makes another one.
-func (d *Draft) Append(ctx context.Context, from io.Reader, most int64) error {
-	limited := io.LimitReader(from, most-d.Size+1)
+// Append writes all data of from to the end of the file, up to a total of maxSize bytes. Data that was read before an
+// error is kept. A draft cannot be used after an error: get a new one by Resume.
+func (d *Draft) Append(ctx context.Context, from io.Reader, maxSize int64) error {
+	limited := io.LimitReader(from, maxSize-d.Size+1)
 	for {
-		n, err := d.appendPiece(ctx, io.LimitReader(limited, min(pieceSize, most-d.Size)))
+		n, err := d.appendPiece(ctx, io.LimitReader(limited, min(pieceSize, maxSize-d.Size)))
 		if err != nil {
 			return err
 		}
-		if d.Size == most {
+		if d.Size == maxSize {
 			if extra, err := io.ReadFull(limited, make([]byte, 1)); extra > 0 {
 				return ErrTooLarge
 			} else if err != io.EOF {
 				return err
 			}
 		}
-		if n == 0 || d.Size == most {
+		if n == 0 || d.Size == maxSize {
 			return nil
 		}
 	}
 }
 
-// appendPiece writes one piece.
+// appendPiece writes one piece and returns its size.
 func (d *Draft) appendPiece(ctx context.Context, from io.Reader) (n int64, err error) {
-	writing, stop := context.WithCancelCause(context.WithoutCancel(ctx)) // what was read is kept, also of a caller who has left
+	writing, stop := context.WithCancelCause(context.WithoutCancel(ctx)) // data that was read is kept even if the caller has disconnected
 	defer stop(nil)
-	source := &paced{Reader: from, late: time.AfterFunc(stallTime, func() { stop(errStalled) })}
-	defer source.late.Stop()
+	source := &stallReader{Reader: from, timer: time.AfterFunc(stallTimeout, func() { stop(errStalled) })}
+	defer source.timer.Stop()
 	in := bufio.NewReaderSize(source, 64<<10)
 	if _, err := in.Peek(1); err != nil {
 		return 0, source.failed
@@ -139,31 +140,31 @@ func (d *Draft) appendPiece(ctx context.Context, from io.Reader) (n int64, err e
 	if closed := w.Close(); closed != nil {
 		return 0, unavailable(errors.Join(closed, context.Cause(writing)))
 	}
-	if err := d.note(writing, name, n); err != nil {
+	if err := d.addPiece(writing, name, n); err != nil {
 		return 0, err
 	}
 	return n, source.failed
 }
 
-// note adds a piece to the file.
-func (d *Draft) note(ctx context.Context, blob string, n int64) error {
-	state, err := d.state()
+// addPiece adds a written blob to the file.
+func (d *Draft) addPiece(ctx context.Context, blob string, n int64) error {
+	state, err := d.marshalHash()
 	if err != nil {
 		return err
 	}
 	err = d.s.db.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("nobody refers to it yet")
-		noted, err := tx.Exec(
+		tx.Unrecorded("nothing refers to the file yet")
+		updated, err := tx.Exec(
 			ctx,
-			"UPDATE stored_file SET size = size + $3, hash = $4, expires_at = "+expiry("$5")+" WHERE id = $1 AND size = $2 AND hash IS NOT NULL",
+			"UPDATE stored_file SET size = size + $3, hash = $4, expires_at = "+expirySQL("$5")+" WHERE id = $1 AND size = $2 AND hash IS NOT NULL",
 			d.ID,
 			d.Size,
 			n,
 			state,
-			d.keep,
+			d.ttl,
 		)
-		if err == nil && noted.RowsAffected() == 0 {
-			return ErrMovedOn
+		if err == nil && updated.RowsAffected() == 0 {
+			return ErrConcurrentWrite
 		}
 		if err == nil {
 			_, err = tx.Exec(ctx, "INSERT INTO stored_piece (file_id, start, size, blob, skip) VALUES ($1, $2, $3, $4, 0)", d.ID, d.Size, n, blob)
@@ -171,16 +172,16 @@ func (d *Draft) note(ctx context.Context, blob string, n int64) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("note a piece of a file: %w", err)
+		return fmt.Errorf("add a piece to a file: %w", err)
 	}
 	d.Size += n
 	return nil
 }
 
-// SHA256 is that of what was written so far, in hexadecimal.
+// SHA256 returns the hash of all data so far, in hexadecimal.
 func (d *Draft) SHA256() string { return hex.EncodeToString(d.hash.Sum(nil)) }
 
-// Finish says that the file is whole.
+// Finish marks the file as complete.
 func (d *Draft) Finish(ctx context.Context, tx *pg.Tx) (File, error) {
 	f := File{ID: d.ID, Size: d.Size, SHA256: d.SHA256()}
 	done, err := tx.Exec(
@@ -191,7 +192,7 @@ func (d *Draft) Finish(ctx context.Context, tx *pg.Tx) (File, error) {
 		f.SHA256,
 	)
 	if err == nil && done.RowsAffected() == 0 {
-		err = ErrMovedOn
+		err = ErrConcurrentWrite
 	}
 	if err != nil {
 		return f, fmt.Errorf("finish a file: %w", err)
@@ -199,10 +200,10 @@ func (d *Draft) Finish(ctx context.Context, tx *pg.Tx) (File, error) {
 	return f, nil
 }
 
-// Discard deletes a file that no file server is to hold.
+// Discard deletes a file that is not published.
 func (s *Store) Discard(ctx context.Context, id int64) error {
 	err := s.db.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("nobody refers to it")
+		tx.Unrecorded("nothing refers to the file")
 		_, err := tx.Exec(ctx, "DELETE FROM stored_file WHERE id = $1 AND path IS NULL", id)
 		return err
 	})
@@ -212,17 +213,17 @@ func (s *Store) Discard(ctx context.Context, id int64) error {
 	return nil
 }
 
-// paced reads what the bucket is to take in time.
-type paced struct {
+// stallReader stops its timer while it waits for data. So the timer measures only how long the bucket takes.
+type stallReader struct {
 	io.Reader
-	late   *time.Timer // of the bucket
-	failed error       // to be read, but for the end
+	timer  *time.Timer // runs while the bucket writes
+	failed error       // a read error other than io.EOF
 }
 
-func (p *paced) Read(to []byte) (int, error) {
-	p.late.Stop()
+func (p *stallReader) Read(to []byte) (int, error) {
+	p.timer.Stop()
 	n, err := p.Reader.Read(to)
-	p.late.Reset(stallTime)
+	p.timer.Reset(stallTimeout)
 	if err != nil && err != io.EOF {
 		p.failed = err
 	}

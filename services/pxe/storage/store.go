@@ -1,11 +1,11 @@
-// Package storage keeps files: drivers, and ISOs with all that is in them. Files lists what file servers are to hold, each with
-// its path, its size and its SHA-256, which is all that a manifest needs; Open reads one.
+// Package storage keeps files: drivers, and ISOs with the files in them. Files lists the path, size and SHA-256 of all
+// files that file servers must hold; Open reads one.
 //
-// The bytes lie in a bucket of gocloud.dev/blob, in blobs that are never written twice; the rows of stored_file and stored_piece
-// say of which pieces of blobs a file consists. So a file that is being written is there piece by piece, and goes on where it
-// was after a crash; and a file within an ISO is a piece of the ISO's own bytes, and takes no room.
+// The bytes are in a bucket of gocloud.dev/blob, in blobs that are written once. The rows of stored_file and
+// stored_piece say which pieces of blobs a file consists of. So a file that is being written survives a crash piece by
+// piece. A file within an ISO refers to the bytes of the ISO and needs no space of its own.
 //
-// A blob that no row names is deleted by Sweep.
+// Sweep deletes blobs that no row refers to.
 package storage
 
 import (
@@ -31,38 +31,38 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/health"
 )
 
-// Store is the store of an installation.
+// Store is the file store of an installation.
 type Store struct {
 	url string
 	db  *pg.DB
 
 	mu     sync.Mutex
-	bucket *blob.Bucket // once it is open
+	bucket *blob.Bucket // nil until it is first used
 	prefix string
 
-	looking chan struct{} // holds a value while a goroutine looks at the folder
+	folderCheck chan struct{} // holds a value while a goroutine accesses the folder
 }
 
-// New makes a store in a folder, or in a bucket: s3://bucket?endpoint=https://s3.example.com&region=eu. Nothing is opened before
-// it is needed.
+// New returns a store in a folder or in a bucket, such as s3://bucket?endpoint=https://s3.example.com&region=eu. The
+// store is opened when it is first used.
 func New(db *pg.DB, url string) *Store {
-	return &Store{url: url, db: db, looking: make(chan struct{}, 1)}
+	return &Store{url: url, db: db, folderCheck: make(chan struct{}, 1)}
 }
 
 const s3Scheme = "s3://"
 
-// ErrNone says that no store is configured.
-var ErrNone = errors.New("no store is configured")
+// ErrNotConfigured is the error of every operation if no store is configured.
+var ErrNotConfigured = errors.New("no store is configured")
 
-// File is a file that is whole.
+// File is a file that is complete.
 type File struct {
 	ID     int64
-	Path   string // below a file server's root, with slashes; empty: no file server is to hold it
+	Path   string // relative to a file server's root, with slashes; empty: the file is not published
 	Size   int64
 	SHA256 string // in hexadecimal
 }
 
-// open opens the bucket where it is not open yet.
+// open opens the bucket if it is not open yet.
 func (s *Store) open(ctx context.Context) (*blob.Bucket, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,7 +70,7 @@ func (s *Store) open(ctx context.Context) (*blob.Bucket, error) {
 		return s.bucket, nil
 	}
 	if s.url == "" {
-		return nil, problem.New(problem.Unavailable, "There is nowhere to store files: IRONPLANE_STORE is not set.").Because(ErrNone)
+		return nil, problem.New(problem.Unavailable, "No file store is configured. Set IRONPLANE_STORE.").Because(ErrNotConfigured)
 	}
 	if err := s.db.QueryRow(ctx, "SELECT prefix FROM stored_prefix").Scan(&s.prefix); err != nil {
 		return nil, fmt.Errorf("read the prefix of blobs: %w", err)
@@ -93,54 +93,54 @@ func openBucket(ctx context.Context, at string) (*blob.Bucket, error) {
 	)
 }
 
-// CheckURL says what is wrong with what New is given.
+// CheckURL returns an error if url is not the address of a store.
 func CheckURL(at string) error {
 	if to, err := url.Parse(at); err != nil || to.Scheme != "" && to.Scheme != "s3" || to.Scheme == "s3" && to.Host == "" {
-		return fmt.Errorf("%q is neither a folder nor s3://bucket", at)
+		return fmt.Errorf("%q is neither a folder nor an address such as s3://bucket", at)
 	}
 	return nil
 }
 
-// Checks returns the check that files can be read and written; none without a store. It is optional: without it callers can neither
-// send nor load drivers and ISOs, and all else goes on.
+// Checks returns the health check of the store, or none if no store is configured. The check is optional: without the
+// store, only drivers and ISOs cannot be sent or loaded.
 func (s *Store) Checks() []health.Check {
 	if s.url == "" {
 		return nil
 	}
-	return []health.Check{{Name: "store", Ask: s.reach, Optional: true}}
+	return []health.Check{{Name: "store", Ask: s.checkReachable, Optional: true}}
 }
 
-// reach returns an error where the bucket or the folder cannot be reached.
-func (s *Store) reach(ctx context.Context) error {
+// checkReachable returns an error if the bucket or the folder cannot be reached.
+func (s *Store) checkReachable(ctx context.Context) error {
 	bucket, err := s.open(ctx)
 	if err != nil {
 		return err
 	}
-	if !strings.HasPrefix(s.url, s3Scheme) { // the driver of folders takes a missing folder for an empty one
-		return s.reachFolder(ctx)
+	if !strings.HasPrefix(s.url, s3Scheme) { // the folder driver treats a missing folder as an empty one
+		return s.checkFolder(ctx)
 	}
 	found, err := bucket.IsAccessible(ctx)
 	if err != nil {
 		return fmt.Errorf("list the bucket: %w", err)
 	}
 	if !found {
-		return errors.New("there is no such bucket")
+		return errors.New("the bucket does not exist")
 	}
 	return nil
 }
 
-// reachFolder returns an error where the folder is missing. A shared folder whose server is away may block for ever, so at most one
-// goroutine looks at it.
-func (s *Store) reachFolder(ctx context.Context) error {
+// checkFolder returns an error if the folder is missing. A shared folder whose server is down can block forever, so at
+// most one goroutine at a time accesses it.
+func (s *Store) checkFolder(ctx context.Context) error {
 	select {
-	case s.looking <- struct{}{}:
+	case s.folderCheck <- struct{}{}:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	found := make(chan error, 1)
 	go func() {
 		_, err := os.Stat(s.url)
-		<-s.looking
+		<-s.folderCheck
 		found <- err
 	}()
 	select {
@@ -155,10 +155,10 @@ func (s *Store) reachFolder(ctx context.Context) error {
 }
 
 func unavailable(cause error) error {
-	return problem.New(problem.Unavailable, "The store of files cannot be reached right now.").Because(cause)
+	return problem.New(problem.Unavailable, "The file store cannot be reached right now. Try again later.").Because(cause)
 }
 
-// Files are all files that file servers are to hold, in the order of their paths.
+// Files iterates over all published files, sorted by path.
 func (s *Store) Files(ctx context.Context) iter.Seq2[File, error] {
 	return func(yield func(File, error) bool) {
 		rows, err := s.db.Query(ctx, "SELECT id, path, size, sha256 FROM stored_file WHERE path IS NOT NULL ORDER BY path")
@@ -179,7 +179,7 @@ func (s *Store) Files(ctx context.Context) iter.Seq2[File, error] {
 	}
 }
 
-// Publish has file servers hold a whole file at a path. It is kept from now on.
+// Publish gives a complete file a path. File servers hold it from then on, and it no longer expires.
 func Publish(ctx context.Context, tx *pg.Tx, id int64, path string) error {
 	if _, err := tx.Exec(ctx, "UPDATE stored_file SET path = $2, expires_at = NULL WHERE id = $1", id, path); err != nil {
 		return fmt.Errorf("publish %s: %w", path, err)
@@ -187,7 +187,8 @@ func Publish(ctx context.Context, tx *pg.Tx, id int64, path string) error {
 	return nil
 }
 
-// Claim publishes a whole file of this SHA-256 that nobody refers to yet. It fails with pgx.ErrNoRows where there is none.
+// Claim publishes a complete file with this SHA-256 that is not published yet. It fails with pgx.ErrNoRows if there is
+// none.
 func Claim(ctx context.Context, tx *pg.Tx, sha256, path string) error {
 	var id int64
 	err := tx.QueryRow(ctx, `UPDATE stored_file SET path = $2, expires_at = NULL
@@ -198,7 +199,7 @@ func Claim(ctx context.Context, tx *pg.Tx, sha256, path string) error {
 	return nil
 }
 
-// Move has file servers hold elsewhere what is below a folder.
+// Move changes the folder of all files below a folder.
 func Move(ctx context.Context, tx *pg.Tx, from, to string) error {
 	if _, err := tx.Exec(
 		ctx,
@@ -211,7 +212,7 @@ func Move(ctx context.Context, tx *pg.Tx, from, to string) error {
 	return nil
 }
 
-// Remove takes files away, and what is below them. Their blobs stay until they are swept.
+// Remove deletes files, and the files below folders. Their blobs stay until Sweep deletes them.
 func Remove(ctx context.Context, tx *pg.Tx, paths ...string) error {
 	for _, path := range paths {
 		if _, err := tx.Exec(ctx, "DELETE FROM stored_file WHERE path = $1 OR path ^@ ($1 || '/')", path); err != nil {
@@ -221,17 +222,17 @@ func Remove(ctx context.Context, tx *pg.Tx, paths ...string) error {
 	return nil
 }
 
-// Part is a file that lies in another one.
+// Part is a file within another file.
 type Part struct {
 	Path    string
 	SHA256  string
-	Extents []Extent // one behind the other
+	Extents []Extent // in the order of the part's bytes
 }
 
-// Extent is a stretch of bytes.
+// Extent is a range of bytes.
 type Extent struct{ At, Size int64 }
 
-// PublishParts has file servers hold parts of a whole file as files of their own, which stay when that one is removed.
+// PublishParts publishes parts of a complete file as files of their own. They stay when that file is removed.
 func PublishParts(ctx context.Context, tx *pg.Tx, of int64, parts []Part) error {
 	var paths, sums, ofExtents []string
 	var sizes, starts, ats, lengths []int64
@@ -264,54 +265,54 @@ func PublishParts(ctx context.Context, tx *pg.Tx, of int64, parts []Part) error 
 	return nil
 }
 
-// pageOfBlobs is how many blobs are looked at together.
-const pageOfBlobs = 1000
+// blobPageSize is how many blobs Sweep compares with the database at a time.
+const blobPageSize = 1000
 
-// Sweep deletes what expired, and blobs that no file has and that are older than grace: longer than the piece of a file takes
-// to be written.
+// Sweep deletes expired files, and blobs that no file refers to and that are older than grace. grace must exceed the
+// time in which one piece is written.
 func (s *Store) Sweep(ctx context.Context, grace time.Duration) error {
 	bucket, err := s.open(ctx)
 	if err != nil {
 		return err
 	}
 	err = s.db.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("nobody refers to it")
+		tx.Unrecorded("nothing refers to the files")
 		_, err := tx.Exec(ctx, "DELETE FROM stored_file WHERE expires_at < now()")
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("forget files that expired: %w", err)
+		return fmt.Errorf("delete expired files: %w", err)
 	}
 	all := bucket.List(&blob.ListOptions{Prefix: s.prefix})
 	for {
 		var old []string
 		end := false
-		for !end && len(old) < pageOfBlobs {
+		for !end && len(old) < blobPageSize {
 			object, err := all.Next(ctx)
 			switch {
 			case errors.Is(err, io.EOF):
 				end = true
-			case errors.Is(err, os.ErrNotExist): // it has just been deleted, or is no temporary file any more
+			case errors.Is(err, os.ErrNotExist): // a temporary file that was just renamed or deleted
 			case err != nil:
 				return fmt.Errorf("list the blobs: %w", err)
 			case time.Since(object.ModTime) >= grace:
 				old = append(old, object.Key)
 			}
 		}
-		if err := s.deleteUnnamed(ctx, bucket, old); err != nil || end {
+		if err := s.deleteUnreferenced(ctx, bucket, old); err != nil || end {
 			return err
 		}
 	}
 }
 
-func (s *Store) deleteUnnamed(ctx context.Context, bucket *blob.Bucket, blobs []string) error {
+func (s *Store) deleteUnreferenced(ctx context.Context, bucket *blob.Bucket, blobs []string) error {
 	rows, err := s.db.Query(ctx, "SELECT b FROM unnest($1::text[]) b WHERE NOT EXISTS (SELECT FROM stored_piece WHERE blob = b)", blobs)
 	if err != nil {
-		return fmt.Errorf("look for blobs that no file has: %w", err)
+		return fmt.Errorf("find unreferenced blobs: %w", err)
 	}
 	unnamed, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
-		return fmt.Errorf("look for blobs that no file has: %w", err)
+		return fmt.Errorf("find unreferenced blobs: %w", err)
 	}
 	for _, one := range unnamed {
 		if err := bucket.Delete(ctx, one); err != nil && gcerrors.Code(err) != gcerrors.NotFound {

@@ -26,11 +26,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	storagetest.Credentials()
+	storagetest.SetCredentials()
 	testkit.Main(m)
 }
 
-// bucket is where a store has its blobs.
+// bucket is where a store keeps its blobs.
 type bucket struct {
 	url   string
 	blobs func() []string
@@ -50,7 +50,7 @@ func folder(t *testing.T) bucket {
 }
 
 func s3(t *testing.T) bucket {
-	url, blobs := storagetest.S3(t)
+	url, blobs := storagetest.NewS3(t)
 	return bucket{url, blobs}
 }
 
@@ -67,7 +67,7 @@ func onBoth(t *testing.T, test func(*testing.T, *pg.DB, *storage.Store, bucket))
 	}
 }
 
-// change does something as one unit of work.
+// change runs do as one unit of work.
 func change(t *testing.T, db *pg.DB, do func(context.Context, *pg.Tx) error) {
 	t.Helper()
 	testkit.Must(t, db.InTx(t.Context(), func(tx *pg.Tx) error {
@@ -85,7 +85,7 @@ func random(n int) []byte {
 // write writes a whole file.
 func write(t *testing.T, db *pg.DB, s *storage.Store, content []byte) (f storage.File) {
 	t.Helper()
-	d, err := s.Draft(t.Context(), time.Hour)
+	d, err := s.NewDraft(t.Context(), time.Hour)
 	testkit.Must(t, err)
 	testkit.Must(t, d.Append(t.Context(), bytes.NewReader(content), int64(len(content))))
 	change(t, db, func(ctx context.Context, tx *pg.Tx) (err error) {
@@ -108,18 +108,18 @@ func read(t *testing.T, s *storage.Store, id int64) []byte {
 	return content
 }
 
-// What was cut off is gone on with, in pieces, and read whole or in parts.
+// A file that breaks off is continued in pieces, and read as a whole or in parts.
 func TestFile(t *testing.T) {
 	onBoth(t, func(t *testing.T, db *pg.DB, s *storage.Store, b bucket) {
 		content := random(100_000)
-		d, err := s.Draft(t.Context(), 0)
+		d, err := s.NewDraft(t.Context(), 0)
 		testkit.Must(t, err)
 		broken := errors.New("broken")
 		for at := 0; at < len(content); at += 30_000 {
 			end := min(at+30_000, len(content))
-			gone, leave := context.WithCancel(t.Context())
+			canceled, leave := context.WithCancel(t.Context())
 			err := d.Append(
-				gone,
+				canceled,
 				io.MultiReader(bytes.NewReader(content[at:end]), readerFunc(func([]byte) (int, error) { leave(); return 0, broken })),
 				100_000,
 			)
@@ -150,7 +150,7 @@ func TestFile(t *testing.T) {
 		c, err := s.Open(t.Context(), d.ID)
 		testkit.Must(t, err)
 		defer c.Close()
-		if filepath.IsAbs(b.url) { // it asks a thousand times
+		if filepath.IsAbs(b.url) { // TestReader makes a thousand requests
 			testkit.Must(t, iotest.TestReader(c, content))
 		}
 		part := make([]byte, 50_000)
@@ -167,18 +167,18 @@ type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// Of two who go on with a file one does.
+// Of two writers that continue a file, one succeeds.
 func TestTwoWriters(t *testing.T) {
 	t.Parallel()
 	db := testkit.Database(t, pxe.Name, pxe.Definition.Migrations)
 	s := storage.New(db, folder(t).url)
-	one, err := s.Draft(t.Context(), 0)
+	one, err := s.NewDraft(t.Context(), 0)
 	testkit.Must(t, err)
 	other, err := s.Resume(t.Context(), one.ID, 0)
 	testkit.Must(t, err)
 	testkit.Must(t, one.Append(t.Context(), bytes.NewReader([]byte("one")), 10))
-	if err := other.Append(t.Context(), bytes.NewReader([]byte("other")), 10); !errors.Is(err, storage.ErrMovedOn) {
-		t.Errorf("got %v of the second writer, want %v", err, storage.ErrMovedOn)
+	if err := other.Append(t.Context(), bytes.NewReader([]byte("other")), 10); !errors.Is(err, storage.ErrConcurrentWrite) {
+		t.Errorf("got %v of the second writer, want %v", err, storage.ErrConcurrentWrite)
 	}
 	change(t, db, func(ctx context.Context, tx *pg.Tx) error { _, err := one.Finish(ctx, tx); return err })
 	if got := read(t, s, one.ID); string(got) != "one" {
@@ -186,11 +186,11 @@ func TestTwoWriters(t *testing.T) {
 	}
 }
 
-// A part takes no room, and outlives what it is of.
+// A part needs no space, and outlives its file.
 func TestParts(t *testing.T) {
 	onBoth(t, func(t *testing.T, db *pg.DB, s *storage.Store, b bucket) {
 		content := random(10_000)
-		d, err := s.Draft(t.Context(), 0)
+		d, err := s.NewDraft(t.Context(), 0)
 		testkit.Must(t, err)
 		for _, piece := range [][]byte{content[:4000], content[4000:7000], content[7000:]} {
 			testkit.Must(t, d.Append(t.Context(), bytes.NewReader(piece), 10_000))
@@ -235,14 +235,14 @@ func TestParts(t *testing.T) {
 	})
 }
 
-// What nobody refers to is swept, and nothing else: not what is being written, and not what others have in the bucket.
+// Sweep deletes what nothing refers to, but neither incomplete files nor blobs of others in the bucket.
 func TestSweep(t *testing.T) {
 	onBoth(t, func(t *testing.T, db *pg.DB, s *storage.Store, b bucket) {
 		kept := write(t, db, s, []byte("kept"))
 		change(t, db, func(ctx context.Context, tx *pg.Tx) error { return storage.Publish(ctx, tx, kept.ID, "drivers/1") })
 		removed, expired, going := write(t, db, s, []byte("removed")), write(t, db, s, []byte("expired")), write(t, db, s, []byte("going"))
 		testkit.Must(t, s.Discard(t.Context(), removed.ID))
-		testkit.Must(t, s.Discard(t.Context(), kept.ID)) // which a file server is to hold
+		testkit.Must(t, s.Discard(t.Context(), kept.ID)) // published, so it stays
 		change(t, db, func(ctx context.Context, tx *pg.Tx) error {
 			_, err := tx.Exec(ctx, "UPDATE stored_file SET expires_at = now() WHERE id = $1", expired.ID)
 			return err
@@ -253,7 +253,7 @@ func TestSweep(t *testing.T) {
 			return err
 		})
 		of := storage.New(others, b.url)
-		theirs := write(t, others, of, []byte("theirs"))
+		foreign := write(t, others, of, []byte("theirs"))
 		testkit.Must(t, s.Sweep(t.Context(), time.Hour))
 		if n := len(b.blobs()); n != 5 {
 			t.Errorf("got %d blobs before any is old enough, want 5", n)
@@ -265,11 +265,11 @@ func TestSweep(t *testing.T) {
 		for _, id := range []int64{kept.ID, going.ID} {
 			read(t, s, id)
 		}
-		read(t, of, theirs.ID)
+		read(t, of, foreign.ID)
 	})
 }
 
-// Without a bucket nothing but the store fails, and says why.
+// Without a reachable bucket, operations fail as unavailable.
 func TestNoBucket(t *testing.T) {
 	t.Parallel()
 	db := testkit.Database(t, pxe.Name, pxe.Definition.Migrations)
@@ -277,7 +277,7 @@ func TestNoBucket(t *testing.T) {
 	testkit.Must(t, os.WriteFile(file, nil, 0o600))
 	for _, at := range []string{"", file, "s3://files?region=eu&use_path_style=true&endpoint=http://127.0.0.1:1"} {
 		s := storage.New(db, at)
-		d, err := s.Draft(t.Context(), 0)
+		d, err := s.NewDraft(t.Context(), 0)
 		testkit.Must(t, err)
 		if err := d.Append(t.Context(), bytes.NewReader([]byte("x")), 1); !problem.Is(err, problem.Unavailable) {
 			t.Errorf("%s: got %v, want that the store is unavailable", at, err)
@@ -288,9 +288,9 @@ func TestNoBucket(t *testing.T) {
 			}
 		}
 	}
-	for _, wrong := range []string{"gs://x", "https://x", "s3:///x", "%zz"} {
-		if storage.CheckURL(wrong) == nil {
-			t.Errorf("%s: got no error, want one", wrong)
+	for _, url := range []string{"gs://x", "https://x", "s3:///x", "%zz"} {
+		if storage.CheckURL(url) == nil {
+			t.Errorf("%s: got no error, want one", url)
 		}
 	}
 }

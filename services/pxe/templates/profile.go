@@ -17,81 +17,83 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/reference"
 )
 
-// ListedProfile is a profile as lists and clients see it.
+// ListedProfile is a profile as it appears in lists, and as clients see it.
 type ListedProfile struct {
 	rest.Versioned
 	ID           int64       `json:"id" db:"id"`
 	Name         string      `json:"name" db:"name"`
 	BillingID    *string     `json:"billing_id,omitempty" db:"billing_id"`
-	AccessClient bool        `json:"access_client" db:"access_client" doc:"whether clients see it"`
-	ISO          *ProfileISO `json:"iso,omitempty" db:"iso_"`
+	AccessClient bool        `json:"access_client" db:"access_client" doc:"Whether clients see the profile."`
+	ISO          *ProfileISO `json:"iso,omitempty" db:"iso_" doc:"The ISO to install from."`
 }
 
-// ProfileISO is what is installed from.
+// ProfileISO is the ISO that a profile installs from.
 type ProfileISO struct {
 	ID      int64   `json:"id" db:"id"`
 	Name    string  `json:"name" db:"name"`
-	Edition *string `json:"edition,omitempty" db:"edition" doc:"of Windows, unless who asks for an installation names another one"`
+	Edition *string `json:"edition,omitempty" db:"edition" doc:"The edition of Windows to install."`
 }
 
-// OSReloadProfile is a way to install a machine, or to boot one over the network.
+// OSReloadProfile describes how to install a machine, or to boot it over the network.
 type OSReloadProfile struct {
 	ListedProfile
-	BootScript            *rest.Ref    `json:"boot_script,omitempty" db:"boot_script_" doc:"left out for clients, like all that follows"`
-	Preseed               *rest.Ref    `json:"preseed,omitempty" db:"preseed_"`
-	Drivers               []rest.Ref   `json:"drivers" db:"drivers"`
-	Email                 ProfileEmail `json:"email" db:"email_"`
-	Shell                 ProfileShell `json:"shell" db:"shell_"`
-	TimeUntilMarkedFailed *int32       `json:"time_until_marked_failed,omitempty" db:"time_until_marked_failed" ext:"true" doc:"in minutes"`
+	BootScript            *rest.Ref    `json:"boot_script,omitempty" db:"boot_script_" doc:"The script that the machine boots. Left out for clients."`
+	Preseed               *rest.Ref    `json:"preseed,omitempty" db:"preseed_" doc:"The configuration for the installer. Left out for clients."`
+	Drivers               []rest.Ref   `json:"drivers" db:"drivers" doc:"The drivers for the installer. Left out for clients."`
+	Email                 ProfileEmail `json:"email" db:"email_" doc:"The email about the result. Left out for clients."`
+	Shell                 ProfileShell `json:"shell" db:"shell_" doc:"The shell scripts. Left out for clients."`
+	TimeUntilMarkedFailed *int32       `json:"time_until_marked_failed,omitempty" db:"time_until_marked_failed" ext:"true" doc:"How many minutes after the boot script an install fails if it is not done. Left out for clients."`
 }
 
-// ProfileEmail is what the client is written when it is done.
+// ProfileEmail is the email that the client gets when an install is done.
 type ProfileEmail struct {
-	Template *rest.Ref `json:"template,omitempty" db:"template_"`
+	Template *rest.Ref `json:"template,omitempty" db:"template_" doc:"The email template. Without one, no email is sent."`
 }
 
-// ProfileShell is what runs on the machine.
+// ProfileShell are the shell scripts that run on the machine.
 type ProfileShell struct {
-	After  []int64 `json:"after" db:"after" doc:"shell scripts that run on the installed system, in their order"`
-	During []int64 `json:"during" db:"during" ext:"true" doc:"shell scripts that run within the installation, in their order"`
+	After  []int64 `json:"after" db:"after" doc:"The ids of the shell scripts that run on the installed system, in order."`
+	During []int64 `json:"during" db:"during" ext:"true" doc:"The ids of the shell scripts that run during the installation, in order."`
 }
 
+// profileBody is the body that creates or edits a profile.
 type profileBody struct {
 	Name         string         `json:"name" db:"name" required:"create" example:"Debian 13 of ours"`
 	BillingID    *string        `json:"billing_id" db:"billing_id" example:"debian13"`
-	AccessClient bool           `json:"access_client" db:"access_client" example:"false" doc:"whether clients see it"`
-	BootScript   rest.RefID     `json:"boot_script" db:"boot_script_id" alias:"boot_script_id" required:"create" example:"1" doc:"one of /pxe/boot-script"`
-	Preseed      *rest.RefID    `json:"preseed" db:"preseed_id" alias:"preseed_id" doc:"one of /pxe/preseed"`
-	Drivers      []rest.RefID   `json:"drivers" db:"driver_ids" doc:"of /pxe/driver"`
-	ISO          profileISOBody `json:"iso" db:"iso_"`
+	AccessClient bool           `json:"access_client" db:"access_client" example:"false" doc:"Whether clients see the profile."`
+	BootScript   rest.RefID     `json:"boot_script" db:"boot_script_id" alias:"boot_script_id" required:"create" example:"1" doc:"The id of the boot script, one of /pxe/boot-script."`
+	Preseed      *rest.RefID    `json:"preseed" db:"preseed_id" alias:"preseed_id" doc:"The id of the preseed, one of /pxe/preseed."`
+	Drivers      []rest.RefID   `json:"drivers" db:"driver_ids" doc:"The ids of the drivers, each one of /pxe/driver."`
+	ISO          profileISOBody `json:"iso" db:"iso_" doc:"The ISO to install from."`
 	Email        struct {
-		Template *rest.RefID `json:"template" db:"template_id" doc:"one of /email/template"`
-	} `json:"email" db:"email_"`
+		Template *rest.RefID `json:"template" db:"template_id" doc:"The id of the email template, one of /email/template."`
+	} `json:"email" db:"email_" doc:"The email about the result."`
 	Shell struct {
-		After  []rest.RefID `json:"after" db:"after" ordered:"true" doc:"shell scripts of /pxe/shell that run on the installed system, in this order"`
-		During []rest.RefID `json:"during" db:"during" ext:"true" ordered:"true" doc:"shell scripts that run within the installation, in this order"`
-	} `json:"shell" db:"shell_"`
-	TimeUntilMarkedFailed *int32 `json:"time_until_marked_failed" db:"time_until_marked_failed" ext:"true" min:"1" max:"10080" example:"90" doc:"in minutes"`
+		After  []rest.RefID `json:"after" db:"after" ordered:"true" doc:"The ids of the shell scripts that run on the installed system, in order. Each is one of /pxe/shell."`
+		During []rest.RefID `json:"during" db:"during" ext:"true" ordered:"true" doc:"The ids of the shell scripts that run during the installation, in order. Each is one of /pxe/shell."`
+	} `json:"shell" db:"shell_" doc:"The shell scripts."`
+	TimeUntilMarkedFailed *int32 `json:"time_until_marked_failed" db:"time_until_marked_failed" ext:"true" min:"1" max:"10080" example:"90" doc:"How many minutes after the boot script an install fails if it is not done. The default is the setting pxe.install_time."`
 }
 
+// profileISOBody is the part of a body with the ISO of a profile.
 type profileISOBody struct {
-	ID      *rest.RefID     `json:"id" db:"id" doc:"one of /pxe/iso"`
-	Name    *string         `json:"name" doc:"means nothing"`
-	Edition *rest.RefOrName `json:"edition" db:"edition" doc:"one of the ISO's enabled editions, by its name or id"`
+	ID      *rest.RefID     `json:"id" db:"id" doc:"The id of the ISO, one of /pxe/iso."`
+	Name    *string         `json:"name" doc:"Has no effect."`
+	Edition *rest.RefOrName `json:"edition" db:"edition" doc:"The name or id of an enabled edition of the ISO."`
 }
 
-// Resolve checks what the tags cannot say.
+// Resolve checks what struct tags cannot express.
 func (b *profileBody) Resolve(invalid *problem.Fields) {
 	b.ISO.Name = nil
 	if b.ISO.ID == nil && b.ISO.Edition != nil {
-		invalid.Add("/iso/id", "required", "is required where an edition is named")
+		invalid.Add("/iso/id", "required", "is required if iso.edition is set")
 	}
 }
 
-// readers are callers with pxe.settings, and clients, who see the profiles with access_client.
-var readers = guard.HasOrClient(permission.PXESettings)
+// readGuard admits callers with pxe.settings, and clients. Clients see only profiles with access_client.
+var readGuard = guard.HasOrClient(permission.PXESettings)
 
-// visibleProfiles is the condition of the profiles that the caller sees.
+// visibleProfiles returns the condition for the profiles that the caller sees.
 func visibleProfiles(ctx context.Context) []pg.Condition {
 	if principal.From(ctx).Client() == 0 {
 		return nil
@@ -104,8 +106,8 @@ var (
 	profileTable = table.New[profileBody]("profile", "profile_view", nil)
 )
 
-// fromClients hides from clients what lists do not show of a profile.
-var fromClients = rest.Hide{
+// hiddenFromClients hides the members that are not in lists from clients.
+var hiddenFromClients = rest.Hide{
 	From:    func(ctx context.Context) bool { return principal.From(ctx).Client() != 0 },
 	Members: []string{"boot_script", "preseed", "drivers", "email", "shell", "time_until_marked_failed"},
 }
@@ -120,7 +122,7 @@ func (s *Profiles) profiles() []rest.Route {
 		Guard:       guard.Has(permission.PXESettings),
 		Table:       "profile",
 		View:        "profile_view",
-		Hide:        fromClients,
+		Hide:        hiddenFromClients,
 		Without:     rest.Listing | rest.Viewing,
 		Check:       s.checkProfile,
 		Delete: func(ctx context.Context, tx *pg.Tx, p *OSReloadProfile) error {
@@ -128,28 +130,28 @@ func (s *Profiles) profiles() []rest.Route {
 		},
 	}.Routes(), rest.List[rest.None, ListedProfile]{
 		Path:    "/pxe/profile",
-		Guard:   readers,
+		Guard:   readGuard,
 		Name:    "listProfiles",
 		Summary: "List profiles",
-		Doc:     "A client sees those with access_client.",
+		Doc:     "A client sees the profiles with access_client.",
 		View:    "profile_view",
 		Where:   func(ctx context.Context, _ rest.None) ([]pg.Condition, error) { return visibleProfiles(ctx), nil },
 		Options: rest.ListOptions{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name"},
 			Filters: map[string]string{"name": "name", "billing_id": "billing_id", "access_client": "access_client"}},
 	}, rest.Read[rest.Item, OSReloadProfile]{
 		Path:    "/pxe/profile/{profile_id}",
-		Guard:   readers,
+		Guard:   readGuard,
 		Name:    "getProfile",
 		Summary: "View a profile",
-		Doc:     "A client sees what lists have of it.",
-		Hide:    fromClients,
+		Doc:     "A client sees the members that lists have.",
+		Hide:    hiddenFromClients,
 		Do: func(ctx context.Context, req rest.Item) (OSReloadProfile, error) {
 			return profiles.Get(ctx, s.DB, req.ID, visibleProfiles(ctx)...)
 		},
 	})
 }
 
-// checkProfile holds the email template and the edition of Windows that an edit names.
+// checkProfile holds the email template and the edition of Windows of a profile until the commit.
 func (s *Profiles) checkProfile(ctx context.Context, tx *pg.Tx, _ int64, before, b *profileBody) error {
 	if err := holdEdition(ctx, tx, before, b); err != nil {
 		return err
@@ -161,15 +163,15 @@ func (s *Profiles) checkProfile(ctx context.Context, tx *pg.Tx, _ int64, before,
 	return s.EmailTemplates.Hold(ctx, tx, int64(*named), "/email/template")
 }
 
-// holdEdition finds the edition of Windows that a profile names, by its name or id, writes its name into the body, and keeps it
-// enabled until the commit.
+// holdEdition finds the edition that a profile names by name or id, and writes its name into the body. It locks the ISO,
+// so that the edition stays enabled until the commit.
 func holdEdition(ctx context.Context, tx *pg.Tx, before, b *profileBody) error {
 	of := &b.ISO
 	if of.ID == nil || of.Edition == nil {
 		return nil
 	}
 	if _, err := tx.Exec(ctx, "SELECT FROM iso WHERE id = $1 FOR SHARE", *of.ID); err != nil {
-		return fmt.Errorf("hold an ISO: %w", err)
+		return fmt.Errorf("lock an ISO: %w", err)
 	}
 	column, value := "name", any(string(*of.Edition))
 	if id, is := of.Edition.ID(); is {
@@ -178,14 +180,14 @@ func holdEdition(ctx context.Context, tx *pg.Tx, before, b *profileBody) error {
 	var name string
 	err := tx.QueryRow(ctx, "SELECT name FROM iso_edition WHERE iso_id = $1 AND is_enabled AND "+column+" = $2", *of.ID, value).Scan(&name)
 	switch {
-	// It is an edition of the ISO that the profile had before.
+	// The body repeats the edition of the earlier ISO, which the new ISO does not have.
 	case errors.Is(err, pgx.ErrNoRows) && before != nil && before.ISO.Edition != nil && *before.ISO.Edition == *of.Edition:
 		of.Edition = nil
 		return nil
 	case errors.Is(err, pgx.ErrNoRows):
-		return problem.Member("/iso/edition", "not_found", "is none of the ISO's enabled editions")
+		return problem.Member("/iso/edition", "not_found", "is not an enabled edition of the ISO")
 	case err != nil:
-		return fmt.Errorf("look for an edition: %w", err)
+		return fmt.Errorf("find an edition: %w", err)
 	}
 	*of.Edition = rest.RefOrName(name)
 	return nil
@@ -193,6 +195,6 @@ func holdEdition(ctx context.Context, tx *pg.Tx, before, b *profileBody) error {
 
 // clearEmailTemplate removes a deleted email template from the profiles that name it.
 func clearEmailTemplate(ctx context.Context, tx *pg.Tx, id int64, name string) error {
-	return reference.Clear(ctx, tx, "profile", "email_template_id", id, pg.Target{Type: "pxe/profile", Noun: "profile"},
+	return reference.ClearReferences(ctx, tx, "profile", "email_template_id", id, pg.Target{Type: "pxe/profile", Noun: "profile"},
 		map[string]any{"email": map[string]rest.Ref{"template": {ID: id, Name: name}}})
 }

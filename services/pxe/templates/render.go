@@ -21,47 +21,49 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/templates/script"
 )
 
+// renderRequest is a request to preview a profile.
 type renderRequest struct {
 	ID   int64 `path:"*"`
 	Body rest.Body[renderBody]
 }
 
-// renderBody is the machine that a profile is rendered for, and what else its templates show.
+// renderBody holds the machine to render a profile for, and the other values of its templates.
 type renderBody struct {
 	Host struct {
 		Hostname string     `json:"hostname" required:"create" max:"253" example:"web1.example.com"`
-		MAC      string     `json:"mac" required:"create" example:"52:54:00:12:34:56" doc:"of the interface that it boots from"`
-		Firmware string     `json:"firmware" enum:"bios,uefi" example:"uefi" doc:"bios where it is not sent"`
-		Disk     string     `json:"disk" pattern:"^/dev/[A-Za-z0-9/_.:+-]+$" example:"/dev/sda"`
-		IPv4     familyBody `json:"ipv4"`
-		IPv6     familyBody `json:"ipv6"`
-		DNS      string     `json:"nameservers" example:"192.0.2.53 2001:db8::53" doc:"addresses with blanks between"`
-	} `json:"host"`
-	SSHKeys string `json:"ssh_keys" max:"65536" doc:"a line each"`
+		MAC      string     `json:"mac" required:"create" example:"52:54:00:12:34:56" doc:"The MAC address of the interface that the machine boots from."`
+		Firmware string     `json:"firmware" enum:"bios,uefi" example:"uefi" doc:"The firmware of the machine. The default is bios."`
+		Disk     string     `json:"disk" pattern:"^/dev/[A-Za-z0-9/_.:+-]+$" example:"/dev/sda" doc:"The disk to install on."`
+		IPv4     familyBody `json:"ipv4" doc:"The IPv4 address."`
+		IPv6     familyBody `json:"ipv6" doc:"The IPv6 address."`
+		DNS      string     `json:"nameservers" example:"192.0.2.53 2001:db8::53" doc:"The addresses of the name servers, separated by spaces."`
+	} `json:"host" doc:"The machine."`
+	SSHKeys string `json:"ssh_keys" max:"65536" doc:"The public SSH keys that may sign in as root, one per line."`
 	Client  struct {
 		Name  string `json:"name"`
 		Email string `json:"email"`
-	} `json:"client"`
-	Files     string            `json:"files" example:"http://files.fra1.example.net" doc:"where the site's file server is"`
-	Variables map[string]string `json:"variables" max:"65536" example:"{\"timezone\": \"Europe/Berlin\"}" doc:"those that who asks for an installation chooses, by their names"`
-	Earlier   []renderedBefore  `json:"earlier" doc:"the files of an earlier answer, to be compared with"`
+	} `json:"client" doc:"The client that the machine belongs to."`
+	RenderFiles string            `json:"files" example:"http://files.fra1.example.net" doc:"The URL of the site's file server."`
+	Variables   map[string]string `json:"variables" max:"65536" example:"{\"timezone\": \"Europe/Berlin\"}" doc:"The values for the profile's templates, by name."`
+	Earlier     []renderedBefore  `json:"earlier" doc:"The files of an earlier response, to compare with."`
 
 	machine script.Host
 }
 
-// familyBody is an address and its subnet.
+// familyBody is an address and its gateway.
 type familyBody struct {
-	Address string `json:"address" doc:"with the length of its prefix: 192.0.2.10/24"`
+	Address string `json:"address" doc:"The address with its prefix length: 192.0.2.10/24."`
 	Gateway string `json:"gateway"`
 }
 
+// renderedBefore is a file of an earlier response. The API document names a component for this type.
 type renderedBefore struct {
-	Kind string `json:"kind"`
-	ID   int64  `json:"id"`
-	Text string `json:"text" max:"1048576" trim:"false"`
+	Kind string `json:"kind" doc:"The use of the template."`
+	ID   int64  `json:"id" doc:"The id of the template."`
+	Text string `json:"text" max:"1048576" trim:"false" doc:"The rendered text."`
 }
 
-// Resolve reads the machine.
+// Resolve parses the machine.
 func (b *renderBody) Resolve(invalid *problem.Fields) {
 	macs := script.ParseMACs(invalid, "/host/mac", b.Host.MAC)
 	script.CheckHostname(invalid, b.Host.Hostname)
@@ -76,20 +78,20 @@ func (b *renderBody) Resolve(invalid *problem.Fields) {
 	h.Nameservers = script.ParseNameservers(invalid, b.Host.DNS)
 }
 
-// read reads an address and its subnet, where there is one.
-func (b familyBody) read(invalid *problem.Fields, pointer string, is func(netip.Addr) bool) (f script.Family) {
+// read parses an address and its gateway. isFamily reports whether an address has the right IP version.
+func (b familyBody) read(invalid *problem.Fields, pointer string, isFamily func(netip.Addr) bool) (f script.Family) {
 	if b.Address != "" {
 		p, err := netip.ParsePrefix(b.Address)
-		if err != nil || !is(p.Addr()) {
-			invalid.Add(pointer+"/address", "invalid", "must be an address of the family with the length of its prefix")
+		if err != nil || !isFamily(p.Addr()) {
+			invalid.Add(pointer+"/address", "invalid", "must be an address of this IP version with a prefix length, such as /24")
 			return f
 		}
 		f = script.NewFamily(p)
 	}
 	if b.Gateway != "" {
 		gateway, err := netip.ParseAddr(b.Gateway)
-		if err != nil || !is(gateway) || f.Address == "" {
-			invalid.Add(pointer+"/gateway", "invalid", "must be an address of the family, beside one of the machine")
+		if err != nil || !isFamily(gateway) || f.Address == "" {
+			invalid.Add(pointer+"/gateway", "invalid", "must be an address of this IP version, and requires address")
 			return f
 		}
 		f.Gateway = gateway.String()
@@ -97,19 +99,19 @@ func (b familyBody) read(invalid *problem.Fields, pointer string, is func(netip.
 	return f
 }
 
-// Rendering is what a profile's templates make for a machine.
+// Rendering is a profile rendered for a machine.
 type Rendering struct {
-	Files []RenderedFile `json:"files"`
+	RenderFiles []RenderedFile `json:"files" doc:"The rendered files."`
 }
 
-// RenderedFile is what one template makes.
+// RenderedFile is one rendered template.
 type RenderedFile struct {
-	Kind       string `json:"kind" enum:"boot_script,preseed,shell_during,shell_after"`
-	ID         int64  `json:"id" doc:"the template's"`
+	Kind       string `json:"kind" enum:"boot_script,preseed,shell_during,shell_after" doc:"The use of the template."`
+	ID         int64  `json:"id" doc:"The id of the template."`
 	Name       string `json:"name"`
-	Text       string `json:"text,omitempty" doc:"with [secret] in the place of secrets"`
-	Error      string `json:"error,omitempty" doc:"what is wrong with the template, or with what it makes of this machine, with line and column"`
-	Difference string `json:"difference,omitempty" doc:"to the file of this kind and id in earlier, as diff -u says it; empty: there is none"`
+	Text       string `json:"text,omitempty" doc:"The rendered text, with [secret] in place of secrets."`
+	Error      string `json:"error,omitempty" doc:"Why the template cannot be rendered for this machine, with line and column."`
+	Difference string `json:"difference,omitempty" doc:"The difference to the file of this kind and id in earlier, in the format of diff -u."`
 }
 
 func (s *Profiles) render() rest.Route {
@@ -119,8 +121,8 @@ func (s *Profiles) render() rest.Route {
 		Guard:     guard.Has(permission.PXEInstalls),
 		Extension: true,
 		Name:      "renderProfile",
-		Summary:   "Render all templates of a profile for a machine",
-		Doc:       "Nothing is installed. What is not sent is empty.",
+		Summary:   "Preview a profile for a machine",
+		Doc:       "Renders all templates of the profile. Nothing is installed. Members that are not sent are empty.",
 		Do:        s.renderProfile,
 	}
 }
@@ -134,19 +136,19 @@ func (s *Profiles) renderProfile(ctx context.Context, req renderRequest) (r Rend
 	if err != nil {
 		return r, err
 	}
-	v := script.Sample()
+	v := script.NewSample()
 	v.Host, v.Profile = body.machine, script.Profile{ID: profile.ID, Name: profile.Name}
-	v.Password, v.SSHKeys, v.Variables = secret.New(""), script.Lines(body.SSHKeys), script.NewVariables(body.Variables)
+	v.Password, v.SSHKeys, v.Variables = secret.New(""), script.SplitLines(body.SSHKeys), script.NewVariables(body.Variables)
 	v.Client = script.Client{Name: body.Client.Name, Email: body.Client.Email}
-	v.URL.Files = strings.TrimSuffix(body.Files, "/")
-	r.Files, err = templatesOf(ctx, s.DB, &profile)
+	v.URL.Files = strings.TrimSuffix(body.RenderFiles, "/")
+	r.RenderFiles, err = loadTemplates(ctx, s.DB, &profile)
 	if err != nil {
 		return r, err
 	}
-	for i := range r.Files {
-		r.Files[i].render(false, v)
+	for i := range r.RenderFiles {
+		r.RenderFiles[i].render(false, v)
 		for _, earlier := range body.Earlier {
-			if f := &r.Files[i]; earlier.Kind == f.Kind && earlier.ID == f.ID {
+			if f := &r.RenderFiles[i]; earlier.Kind == f.Kind && earlier.ID == f.ID {
 				f.Difference = udiff.Unified("earlier", "now", earlier.Text, f.Text)
 			}
 		}
@@ -154,8 +156,8 @@ func (s *Profiles) renderProfile(ctx context.Context, req renderRequest) (r Rend
 	return r, nil
 }
 
-// kindOf is the kind of the templates that make a file.
-func (f *RenderedFile) kindOf() script.Kind {
+// templateKind returns the kind of the file's template.
+func (f *RenderedFile) templateKind() script.Kind {
 	switch f.Kind {
 	case "boot_script":
 		return script.Boot
@@ -166,28 +168,28 @@ func (f *RenderedFile) kindOf() script.Kind {
 	}
 }
 
-// render puts what the template makes in the template's place.
+// render replaces the text, which is the template, by the rendered text, or sets the error.
 func (f *RenderedFile) render(reveal bool, v script.Variables) {
 	source := f.Text
 	f.Text = ""
-	made, wrong := f.kindOf().Check(source)
-	if f.Error = wrong; wrong != "" {
+	parsed, reason := f.templateKind().Parse(source)
+	if f.Error = reason; reason != "" {
 		return
 	}
-	text, err := made.Render(reveal, v)
+	text, err := parsed.Render(reveal, v)
 	if f.Text = text; err != nil {
 		f.Error = err.Error()
 	}
 }
 
-// templatesOf are a profile's templates, with the template as the text of each.
-func templatesOf(ctx context.Context, q pg.Querier, p *OSReloadProfile) ([]RenderedFile, error) {
+// loadTemplates returns a profile's templates. The text of each is the template itself.
+func loadTemplates(ctx context.Context, q pg.Querier, p *OSReloadProfile) ([]RenderedFile, error) {
 	rows, err := q.Query(ctx, `
 		SELECT 'boot_script', b.id, b.name, b.body FROM boot_script b WHERE b.id = $1
 		UNION ALL SELECT 'preseed', s.id, s.name, s.body FROM preseed s WHERE s.id = $2
 		UNION ALL (SELECT 'shell_during', s.id, s.name, s.body FROM unnest($3::bigint[]) WITH ORDINALITY AS wanted (id, n) JOIN shell_script s USING (id) ORDER BY n)
 		UNION ALL (SELECT 'shell_after', s.id, s.name, s.body FROM unnest($4::bigint[]) WITH ORDINALITY AS wanted (id, n) JOIN shell_script s USING (id) ORDER BY n)`,
-		idOf(p.BootScript), idOf(p.Preseed), p.Shell.During, p.Shell.After)
+		refID(p.BootScript), refID(p.Preseed), p.Shell.During, p.Shell.After)
 	if err != nil {
 		return nil, fmt.Errorf("read the templates of profile %d: %w", p.ID, err)
 	}
@@ -197,29 +199,30 @@ func templatesOf(ctx context.Context, q pg.Querier, p *OSReloadProfile) ([]Rende
 	})
 }
 
-func idOf(r *rest.Ref) *int64 {
+func refID(r *rest.Ref) *int64 {
 	if r == nil {
 		return nil
 	}
 	return &r.ID
 }
 
-// Failure says to operators why a machine cannot be given its files, such as what is wrong with a template, with line and column.
+// Failure describes to operators why a machine's files cannot be rendered, such as an error of a template with line and
+// column.
 type Failure string
 
 func (f Failure) Error() string { return string(f) }
 
-// Files renders all templates of a profile. It returns a Failure where the profile is gone, or a template cannot be rendered for
-// this machine.
-func Files(ctx context.Context, q pg.Querier, profile int64, v script.Variables) (all siteagent.Files, err error) {
+// RenderFiles renders all templates of a profile. It fails with a Failure if the profile was deleted, or if a template
+// cannot be rendered.
+func RenderFiles(ctx context.Context, q pg.Querier, profile int64, v script.Variables) (all siteagent.Files, err error) {
 	p, err := profiles.Get(ctx, q, profile)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return all, Failure("Its profile is gone.")
+		return all, Failure("The profile was deleted.")
 	}
 	if err != nil {
 		return all, fmt.Errorf("read profile %d: %w", profile, err)
 	}
-	templates, err := templatesOf(ctx, q, &p)
+	templates, err := loadTemplates(ctx, q, &p)
 	if err != nil {
 		return all, err
 	}
@@ -240,7 +243,7 @@ func Files(ctx context.Context, q pg.Querier, profile int64, v script.Variables)
 			after = append(after, f.Text)
 		}
 	}
-	all.During, all.After = script.InTurn(during), script.InTurn(after)
+	all.During, all.After = script.Combine(during), script.Combine(after)
 	return all, nil
 }
 

@@ -21,8 +21,8 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/templates/script"
 )
 
-// sharedProfile is a profile with all its templates, as operators give it to each other: what is of one installation alone,
-// as billing_id and the email template, is left out.
+// sharedProfile is a profile with all its templates, for another installation. It lacks what belongs to one
+// installation, such as billing_id and the email template.
 type sharedProfile struct {
 	Format                int              `yaml:"ironplane_profile"`
 	Name                  string           `yaml:"name"`
@@ -30,7 +30,7 @@ type sharedProfile struct {
 	BootScript            sharedTemplate   `yaml:"boot_script"`
 	Preseed               *sharedTemplate  `yaml:"preseed,omitempty"`
 	ShellScripts          []sharedTemplate `yaml:"shell_scripts,omitempty"`
-	Drivers               []rest.RefID     `yaml:"-"` // which a copy has, too, and the ISO
+	Drivers               []rest.RefID     `yaml:"-"` // only in copies, like the ISO
 	ISO                   profileISOBody   `yaml:"-"`
 	During                []string         `yaml:"shell_during,omitempty"`
 	After                 []string         `yaml:"shell_after,omitempty"`
@@ -45,13 +45,13 @@ type sharedTemplate struct {
 
 const (
 	sharedFormat = 1
-	// mostShared is how many shell scripts a profile brings along at most.
-	mostShared = 100
+	// maxShellScripts is how many shell scripts an imported profile may contain.
+	maxShellScripts = 100
 )
 
 // SharedProfile is a profile with all its templates as one file.
 type SharedProfile struct {
-	YAML string `json:"yaml" doc:"to be imported elsewhere"`
+	YAML string `json:"yaml" doc:"The file, which can be imported elsewhere."`
 }
 
 type (
@@ -60,18 +60,18 @@ type (
 		Body rest.Body[copyBody]
 	}
 	copyBody struct {
-		Name string `json:"name" required:"create" max:"100" example:"Debian 13, copied" doc:"of the copy; those of its templates have it behind theirs"`
+		Name string `json:"name" required:"create" max:"100" example:"Debian 13, copied" doc:"The name of the copy. It is appended to the names of the copied templates."`
 	}
 	importRequest struct {
 		Body rest.Body[importBody]
 	}
 	importBody struct {
-		YAML string `json:"yaml" required:"create" max:"1000000" trim:"false" doc:"what an export answered"`
-		Name string `json:"name" max:"100" doc:"instead of that in the file"`
+		YAML string `json:"yaml" required:"create" max:"1000000" trim:"false" doc:"The file of an export."`
+		Name string `json:"name" max:"100" doc:"The name of the profile. The default is the name in the file."`
 	}
 )
 
-func (s *Profiles) shares() []rest.Route {
+func (s *Profiles) shareRoutes() []rest.Route {
 	has := guard.Has(permission.PXESettings)
 	each := rest.Effect{Logs: rest.LogsEach, Retry: rest.RetryRefused}
 	return []rest.Route{
@@ -83,9 +83,9 @@ func (s *Profiles) shares() []rest.Route {
 			Extension: true,
 			Name:      "exportProfile",
 			Summary:   "Export a profile and all its templates",
-			Doc:       "What is of this installation alone is left out: billing_id, access_client, the ISO, drivers and the email template.",
+			Doc:       "The file lacks what belongs to this installation: billing_id, access_client, the ISO, drivers and the email template.",
 			Do: func(ctx context.Context, req rest.Item) (SharedProfile, error) {
-				p, err := share(ctx, s.DB, req.ID)
+				p, err := readProfile(ctx, s.DB, req.ID)
 				if err != nil {
 					return SharedProfile{}, err
 				}
@@ -100,7 +100,7 @@ func (s *Profiles) shares() []rest.Route {
 			Extension: true,
 			Name:      "importProfile",
 			Summary:   "Import a profile and all its templates",
-			Doc:       "Templates that are there, with the same name and body, are used; one that has only the name gets the profile's behind it.",
+			Doc:       "Existing templates with the same name and body are used. If only the name is in use, the profile's name is appended to it.",
 			Effect:    each,
 			Example:   `{"yaml": "ironplane_profile: 1\nname: Imported\nboot_script: {name: Imported, body: \"#!ipxe\"}\n"}`,
 			Do:        importProfile,
@@ -109,7 +109,7 @@ func (s *Profiles) shares() []rest.Route {
 }
 
 func copyProfile(ctx context.Context, tx *pg.Tx, req copyRequest) (OSReloadProfile, error) {
-	p, err := share(ctx, tx, req.ID)
+	p, err := readProfile(ctx, tx, req.ID)
 	if err != nil {
 		return OSReloadProfile{}, err
 	}
@@ -136,54 +136,54 @@ func importProfile(ctx context.Context, tx *pg.Tx, req importRequest) (OSReloadP
 	return p.create(ctx, tx, true)
 }
 
-// readShared reads a file, or says what is wrong with it.
+// readShared parses the file of an export, and returns an error for callers if it is not valid.
 func readShared(text string) (*sharedProfile, error) {
 	var p sharedProfile
 	in := yaml.NewDecoder(strings.NewReader(text))
 	in.KnownFields(true)
 	if err := in.Decode(&p); err != nil {
-		return nil, problem.Member("/yaml", "invalid", "cannot be read: %s", strings.TrimPrefix(err.Error(), "yaml: "))
+		return nil, problem.Member("/yaml", "invalid", "is not valid: %s", strings.TrimPrefix(err.Error(), "yaml: "))
 	}
 	if err := in.Decode(&struct{}{}); !errors.Is(err, io.EOF) {
-		return nil, problem.Member("/yaml", "invalid", "has more than one document")
+		return nil, problem.Member("/yaml", "invalid", "must be a single YAML document")
 	}
-	wrong := func(format string, args ...any) error { return problem.Member("/yaml", "invalid", format, args...) }
+	invalid := func(format string, args ...any) error { return problem.Member("/yaml", "invalid", format, args...) }
 	switch {
 	case p.Format != sharedFormat:
-		return nil, wrong("has to begin with ironplane_profile: %d", sharedFormat)
-	case len(p.ShellScripts) > mostShared:
-		return nil, wrong("can have at most %d shell scripts", mostShared)
+		return nil, invalid("must contain ironplane_profile: %d", sharedFormat)
+	case len(p.ShellScripts) > maxShellScripts:
+		return nil, invalid("can have at most %d shell scripts", maxShellScripts)
 	case p.TimeUntilMarkedFailed != nil && (*p.TimeUntilMarkedFailed < 1 || *p.TimeUntilMarkedFailed > 10080):
-		return nil, wrong("time_until_marked_failed must be from 1 to 10080")
+		return nil, invalid("time_until_marked_failed must be from 1 to 10080")
 	}
 	all := map[string][]sharedTemplate{"boot_script": {p.BootScript}, "shell_scripts": p.ShellScripts}
 	if p.Preseed != nil {
 		all["preseed"] = []sharedTemplate{*p.Preseed}
 	}
 	kinds := map[string]script.Kind{"boot_script": script.Boot, "preseed": script.Preseed, "shell_scripts": script.Shell}
-	if why := wrongName(p.Name); why != "" {
-		return nil, wrong("name %s", why)
+	if reason := invalidNameReason(p.Name); reason != "" {
+		return nil, invalid("name %s", reason)
 	}
 	for member, templates := range all {
 		for _, t := range templates {
-			if why := wrongName(t.Name); why != "" {
-				return nil, wrong("%s: name %s", member, why)
+			if reason := invalidNameReason(t.Name); reason != "" {
+				return nil, invalid("%s: name %s", member, reason)
 			}
-			if _, said := kinds[member].Check(t.Body); said != "" {
-				return nil, problem.Member("/yaml", "template", "%s %s: %s", member, t.Name, said)
+			if _, reason := kinds[member].Parse(t.Body); reason != "" {
+				return nil, problem.Member("/yaml", "template", "%s %s: %s", member, t.Name, reason)
 			}
 		}
 	}
 	for _, name := range slices.Concat(p.During, p.After) {
 		if !slices.ContainsFunc(p.ShellScripts, func(t sharedTemplate) bool { return t.Name == name }) {
-			return nil, wrong("has no shell script %s", name)
+			return nil, invalid("does not contain the shell script %s", name)
 		}
 	}
 	return &p, nil
 }
 
-// wrongName says what is wrong with a name.
-func wrongName(name string) string {
+// invalidNameReason returns why a name is not valid, or "".
+func invalidNameReason(name string) string {
 	switch {
 	case strings.TrimSpace(name) == "":
 		return "is required"
@@ -193,8 +193,8 @@ func wrongName(name string) string {
 	return ""
 }
 
-// share reads a profile with its templates.
-func share(ctx context.Context, q pg.Querier, id int64) (*sharedProfile, error) {
+// readProfile reads a profile with its templates.
+func readProfile(ctx context.Context, q pg.Querier, id int64) (*sharedProfile, error) {
 	profile, err := profiles.Get(ctx, q, id)
 	if err != nil {
 		return nil, err
@@ -247,17 +247,18 @@ func (t *sharedTemplate) read(ctx context.Context, q pg.Querier, table string, i
 	return nil
 }
 
-// create makes the profile and its templates. Where reuse is set, those that are there are not made again.
-func (p *sharedProfile) create(ctx context.Context, tx *pg.Tx, reuse bool) (made OSReloadProfile, err error) {
+// create creates the profile and its templates. With reuse, existing templates with the same name and body are used
+// instead.
+func (p *sharedProfile) create(ctx context.Context, tx *pg.Tx, reuse bool) (profile OSReloadProfile, err error) {
 	body := profileBody{Name: p.Name, Drivers: p.Drivers, ISO: p.ISO, TimeUntilMarkedFailed: p.TimeUntilMarkedFailed}
 	id, err := p.template(ctx, tx, "boot_script", p.BootScript, reuse)
 	if err != nil {
-		return made, err
+		return profile, err
 	}
 	body.BootScript = rest.RefID(id)
 	if p.Preseed != nil {
 		if id, err = p.template(ctx, tx, "preseed", *p.Preseed, reuse); err != nil {
-			return made, err
+			return profile, err
 		}
 		body.Preseed = (*rest.RefID)(&id)
 	}
@@ -265,7 +266,7 @@ func (p *sharedProfile) create(ctx context.Context, tx *pg.Tx, reuse bool) (made
 	for _, t := range p.ShellScripts {
 		id, err := p.template(ctx, tx, "shell_script", t, reuse)
 		if err != nil {
-			return made, err
+			return profile, err
 		}
 		scripts[t.Name] = rest.RefID(id)
 	}
@@ -276,23 +277,23 @@ func (p *sharedProfile) create(ctx context.Context, tx *pg.Tx, reuse bool) (made
 		body.Shell.After = append(body.Shell.After, scripts[name])
 	}
 	if id, err = profileTable.Insert(ctx, tx, &body); err != nil {
-		return made, fmt.Errorf("create profile: %w", err)
+		return profile, fmt.Errorf("create profile: %w", err)
 	}
-	if made, err = profiles.Get(ctx, tx, id); err != nil {
-		return made, fmt.Errorf("read the profile: %w", err)
+	if profile, err = profiles.Get(ctx, tx, id); err != nil {
+		return profile, fmt.Errorf("read the profile: %w", err)
 	}
 	tx.Record(
 		pg.Record{
 			Kind:    "pxe.profile",
 			Action:  pg.Created,
-			After:   made,
-			Targets: []pg.Target{{Type: "pxe/profile", Noun: "profile", ID: id, Name: made.Name, Version: made.Version}},
+			After:   profile,
+			Targets: []pg.Target{{Type: "pxe/profile", Noun: "profile", ID: id, Name: profile.Name, Version: profile.Version}},
 		},
 	)
-	return made, nil
+	return profile, nil
 }
 
-// template makes a template, with the profile's name behind its own where that is taken, and answers its id.
+// template creates a template, and returns its id. If its name is in use, the profile's name is appended.
 func (p *sharedProfile) template(ctx context.Context, tx *pg.Tx, table string, t sharedTemplate, reuse bool) (id int64, err error) {
 	var body string
 	err = tx.QueryRow(ctx, "SELECT id, body FROM "+table+" WHERE name = $1 FOR SHARE", t.Name).Scan(&id, &body)
@@ -302,28 +303,28 @@ func (p *sharedProfile) template(ctx context.Context, tx *pg.Tx, table string, t
 	case err == nil:
 		t.Name = fmt.Sprintf("%s (%s)", t.Name, p.Name)
 	case !errors.Is(err, pgx.ErrNoRows):
-		return 0, fmt.Errorf("look for %s %s: %w", table, t.Name, err)
+		return 0, fmt.Errorf("find %s %s: %w", table, t.Name, err)
 	}
-	of := templateTables[slices.IndexFunc(templateTables, func(of templateTable) bool { return of.name == table })]
-	target := pg.Target{Type: of.path, Noun: of.noun, Name: t.Name, Version: 1}
-	record := pg.Record{Kind: of.kind, Action: pg.Created}
+	meta := templateTables[slices.IndexFunc(templateTables, func(t templateTable) bool { return t.name == table })]
+	target := pg.Target{Type: meta.path, Noun: meta.noun, Name: t.Name, Version: 1}
+	record := pg.Record{Kind: meta.kind, Action: pg.Created}
 	insert, args := "INSERT INTO "+table+" (name, description, body) VALUES ($1, $2, $3) RETURNING id", []any{t.Name, t.Description, t.Body}
-	if of.of == script.Preseed {
+	if meta.of == script.Preseed {
 		insert, args = "INSERT INTO preseed (name, description, body, is_installable) VALUES ($1, $2, $3, $4) RETURNING id", append(
 			args,
 			t.IsInstallable,
 		)
 	}
 	if err := tx.QueryRow(ctx, insert, args...).Scan(&target.ID); err != nil {
-		return 0, fmt.Errorf("create %s: %w", of.noun, err)
+		return 0, fmt.Errorf("create %s: %w", meta.noun, err)
 	}
-	record.Targets, record.After = []pg.Target{target}, madeTemplate{target.ID, t.Name, t.Description, t.Body}
+	record.Targets, record.After = []pg.Target{target}, templateRecord{target.ID, t.Name, t.Description, t.Body}
 	tx.Record(record)
 	return target.ID, nil
 }
 
-// madeTemplate is a template in the record of its making.
-type madeTemplate struct {
+// templateRecord is a template in the record of its creation.
+type templateRecord struct {
 	ID          int64   `json:"id"`
 	Name        string  `json:"name"`
 	Description *string `json:"description,omitempty"`

@@ -22,68 +22,69 @@ type ListedTemplate struct {
 	ID          int64   `json:"id" db:"id"`
 	Name        string  `json:"name" db:"name"`
 	Description *string `json:"description,omitempty" db:"description"`
-	Problem     *string `json:"problem,omitempty" db:"problem" ext:"true" doc:"what is wrong with it since another version of Ironplane; an edit of body mends it"`
+	Problem     *string `json:"problem,omitempty" db:"problem" ext:"true" doc:"Why the template is not valid in this version of Ironplane. Edit its body to solve it."`
 }
 
-// OSPreseed answers an operating system's installer what it would ask.
+// OSPreseed is a template for the configuration of an operating system's installer.
 type OSPreseed struct {
 	ListedPreseed
-	Body string `json:"body" db:"body"`
+	Body string `json:"body" db:"body" doc:"The template."`
 }
 
 // ListedPreseed is a preseed without its body.
 type ListedPreseed struct {
 	ListedTemplate
-	IsInstallable bool `json:"is_installable" db:"is_installable"`
+	IsInstallable bool `json:"is_installable" db:"is_installable" doc:"Whether the preseed installs an operating system."`
 }
 
-// OSBootScript is what a machine runs that boots over the network: a script of iPXE.
+// OSBootScript is a template for the iPXE script of a machine that boots over the network.
 type OSBootScript struct {
 	ListedTemplate
-	Body string `json:"body" db:"body"`
+	Body string `json:"body" db:"body" doc:"The template."`
 }
 
-// OSShellScript is run on a machine while, or after, it is installed.
+// OSShellScript is a template for a script that runs on a machine during or after its installation.
 type OSShellScript struct {
 	ListedTemplate
-	Body string `json:"body" db:"body"`
+	Body string `json:"body" db:"body" doc:"The template."`
 }
 
+// templateBody is the body that creates or edits a template.
 type templateBody struct {
 	Name        string  `json:"name" db:"name" required:"create" example:"Debian 13 of ours"`
 	Description *string `json:"description" db:"description" max:"1000" example:"with the site's mirror"`
-	Body        *string `json:"body" db:"body" max:"262144" trim:"false" example:"# of {{.Host.Hostname}}" doc:"a Go template; what is wrong with it is said with line and column"`
+	Body        *string `json:"body" db:"body" max:"262144" trim:"false" example:"# of {{.Host.Hostname}}" doc:"The template, in the syntax of Go templates. Errors are reported with line and column."`
 
 	Problem *string `db:"problem"`
 }
 
-// check parses the template. One that was saved is right now, whatever it was before.
+// check parses the template. A template that was saved is valid, so its stored problem is cleared.
 func (b *templateBody) check(kind script.Kind, invalid *problem.Fields) {
 	if b.Body == nil {
 		b.Body = new(string)
 	}
-	if _, said := kind.Check(*b.Body); said != "" {
-		invalid.Add("/body", "template", "%s", said)
+	if _, reason := kind.Parse(*b.Body); reason != "" {
+		invalid.Add("/body", "template", "%s", reason)
 	}
 	b.Problem = nil
 }
 
 type preseedBody struct {
 	templateBody
-	IsInstallable bool `json:"is_installable" db:"is_installable" example:"true"`
+	IsInstallable bool `json:"is_installable" db:"is_installable" example:"true" doc:"Whether the preseed installs an operating system."`
 }
 
 type bootScriptBody struct{ templateBody }
 
 type shellScriptBody struct{ templateBody }
 
-// Resolve checks that it is a template.
+// Resolve parses the template.
 func (b *preseedBody) Resolve(invalid *problem.Fields) { b.check(script.Preseed, invalid) }
 
-// Resolve checks that it is a template.
+// Resolve parses the template.
 func (b *bootScriptBody) Resolve(invalid *problem.Fields) { b.check(script.Boot, invalid) }
 
-// Resolve checks that it is a template.
+// Resolve parses the template.
 func (b *shellScriptBody) Resolve(invalid *problem.Fields) { b.check(script.Shell, invalid) }
 
 var (
@@ -144,7 +145,7 @@ func (s *Profiles) shellScripts() []rest.Route {
 	}.Routes()
 }
 
-// templateTable is where templates of a kind stand.
+// templateTable is the table with the templates of a kind.
 type templateTable struct {
 	name, path, noun, kind string
 	of                     script.Kind
@@ -156,13 +157,13 @@ var templateTables = []templateTable{
 	{"shell_script", "pxe/shell", "shell script", "pxe.shell", script.Shell},
 }
 
-// Check parses all stored templates again. An older version may have saved one with variables that are gone: its problem is
-// stored with the template, and recorded.
-func Check(ctx context.Context, db *pg.DB) error {
+// CheckStored parses all stored templates again. An older version may have saved a template with variables that no
+// longer exist. Such a problem is stored with the template, and recorded.
+func CheckStored(ctx context.Context, db *pg.DB) error {
 	for _, table := range templateTables {
 		for after, more := int64(0), true; more; {
 			var err error
-			if after, more, err = checkSome(ctx, db, table, after); err != nil {
+			if after, more, err = checkBatch(ctx, db, table, after); err != nil {
 				return fmt.Errorf("check each %s: %w", table.noun, err)
 			}
 		}
@@ -170,23 +171,23 @@ func Check(ctx context.Context, db *pg.DB) error {
 	return nil
 }
 
-// mostChecked is how many templates are read at once.
-const mostChecked = 20
+// checkBatchSize is how many templates are read at once.
+const checkBatchSize = 20
 
-// checkSome checks those behind an id, and answers the last one's and whether there may be more.
-func checkSome(ctx context.Context, db *pg.DB, table templateTable, after int64) (last int64, more bool, err error) {
+// checkBatch checks the templates with an id above after. It returns the last id, and whether there may be more.
+func checkBatch(ctx context.Context, db *pg.DB, table templateTable, after int64) (last int64, more bool, err error) {
 	rows, err := db.Query(
 		ctx,
 		"SELECT id, body, coalesce(problem, '') FROM "+table.name+" WHERE id > $1 ORDER BY id LIMIT $2",
 		after,
-		mostChecked,
+		checkBatchSize,
 	)
 	if err != nil {
 		return 0, false, err
 	}
 	type stored struct {
-		ID        int64
-		Body, Was string
+		ID            int64
+		Body, Problem string
 	}
 	some, err := pgx.CollectRows(rows, pgx.RowToStructByPos[stored])
 	if err != nil {
@@ -194,30 +195,38 @@ func checkSome(ctx context.Context, db *pg.DB, table templateTable, after int64)
 	}
 	for _, t := range some {
 		last = t.ID
-		_, is := table.of.Check(t.Body)
-		if is == t.Was {
+		_, reason := table.of.Parse(t.Body)
+		if reason == t.Problem {
 			continue
 		}
 		err := db.InTx(ctx, func(tx *pg.Tx) error {
 			target := pg.Target{Type: table.path, Noun: table.noun, ID: t.ID}
 			err := tx.QueryRow(ctx, "UPDATE "+table.name+" SET problem = nullif($2, ''), version = version + 1 "+
-				"WHERE id = $1 AND body = $3 RETURNING name, version", t.ID, is, t.Body).
+				"WHERE id = $1 AND body = $3 RETURNING name, version", t.ID, reason, t.Body).
 				Scan(&target.Name, &target.Version)
-			if errors.Is(err, pgx.ErrNoRows) { // somebody has just edited it
-				tx.Unrecorded("it is another one now")
+			if errors.Is(err, pgx.ErrNoRows) { // the template was edited meanwhile
+				tx.Unrecorded("the template was edited meanwhile")
 				return nil
 			}
-			tx.Record(pg.Record{Kind: table.kind, Action: pg.Edited, Targets: []pg.Target{target}, Before: found{t.Was}, After: found{is}})
+			tx.Record(
+				pg.Record{
+					Kind:    table.kind,
+					Action:  pg.Edited,
+					Targets: []pg.Target{target},
+					Before:  problemRecord{t.Problem},
+					After:   problemRecord{reason},
+				},
+			)
 			return err
 		})
 		if err != nil {
-			return 0, false, fmt.Errorf("note what is wrong with %d: %w", t.ID, err)
+			return 0, false, fmt.Errorf("store the problem of %s %d: %w", table.noun, t.ID, err)
 		}
 	}
-	return last, len(some) == mostChecked, nil
+	return last, len(some) == checkBatchSize, nil
 }
 
-// found is what is wrong with a template, in a record.
-type found struct {
+// problemRecord is a template's problem in a record.
+type problemRecord struct {
 	Problem string `json:"problem,omitempty"`
 }

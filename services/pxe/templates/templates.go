@@ -1,5 +1,5 @@
-// Package templates serves profiles, which are ways to install a machine, and the templates that profiles put together: boot
-// scripts, preseeds and shell scripts. What templates can show is in its package script.
+// Package templates serves profiles, which describe how to install a machine, and their templates: boot scripts,
+// preseeds and shell scripts. Package script defines what templates can contain.
 package templates
 
 import (
@@ -15,17 +15,17 @@ import (
 // Profiles serves profiles and their templates.
 type Profiles struct {
 	DB             *pg.DB
-	EmailTemplates *events.Refs // of the system service, which profiles name
+	EmailTemplates *events.Refs // the system service's email templates that profiles name
 }
 
-// New makes the profiles of a migrated schema. peers has the service that owns email templates.
+// New returns the profiles of a database with the current schema. peers must have the service that owns email templates.
 func New(db *pg.DB, peers mesh.Peers) *Profiles {
 	return &Profiles{DB: db, EmailTemplates: &events.Refs{
 		Owner:   "system",
 		Type:    "email/template",
 		DB:      db,
 		Peers:   peers,
-		Uses:    reference.ProfilesWhere("email_template_id = $1"),
+		Uses:    reference.ProfileUseDescriber("email_template_id = $1"),
 		Cleared: clearEmailTemplate,
 	}}
 }
@@ -33,7 +33,7 @@ func New(db *pg.DB, peers mesh.Peers) *Profiles {
 // Routes returns the documented routes.
 func (s *Profiles) Routes() []rest.Route {
 	return slices.Concat(
-		s.shares(),
+		s.shareRoutes(),
 		[]rest.Route{s.render()},
 		s.profiles(),
 		s.bootScripts(),

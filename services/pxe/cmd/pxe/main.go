@@ -1,4 +1,4 @@
-// The pxe service as a process of its own.
+// Command pxe runs the pxe service as a process of its own.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Package image finds the files in ISOs: ISO 9660 with Rock Ridge or Joliet, and UDF, which Microsoft's have; and the editions
-// of Windows in a WIM. It reads what strangers have made: everything is bounded, and nothing is believed.
+// Package image finds the files in ISOs: ISO 9660 with Rock Ridge or Joliet, and UDF, which Microsoft uses. It also
+// reads the editions of Windows in a WIM. The images are untrusted, so all sizes and counts are bounded and checked.
 package image
 
 import (
@@ -15,26 +15,26 @@ import (
 )
 
 const (
-	sector    = 2048
-	mostFiles = 200_000
-	deepest   = 64       // folders in each other
-	largest   = 16 << 20 // of a folder's own bytes
-	mostRead  = 1 << 30  // of all that says where files are
-	longest   = 1024     // of a path
+	sectorSize    = 2048
+	maxFiles      = 200_000
+	maxDepth      = 64       // nested folders
+	maxFolderSize = 16 << 20 // bytes of one folder
+	maxBytesRead  = 1 << 30  // bytes read altogether
+	maxPathLength = 1024     // bytes of a path
 
-	mostStretches = 1_000_000 // of the image that all files have
+	maxTotalExtents = 1_000_000 // of all files together
 )
 
 // File is a file in an image.
 type File struct {
 	Path    string
-	Extents []Extent // one behind the other
+	Extents []Extent // in the order of the file's bytes
 }
 
-// Extent is a stretch of the image's bytes.
+// Extent is a range of the image's bytes.
 type Extent struct{ At, Size int64 }
 
-// Size is how long the file is.
+// Size returns the size of the file in bytes.
 func (f File) Size() (n int64) {
 	for _, e := range f.Extents {
 		n += e.Size
@@ -42,17 +42,17 @@ func (f File) Size() (n int64) {
 	return n
 }
 
-// ErrNone says that an image has no file system that can be read.
-var ErrNone = errors.New("it is no ISO: it has neither ISO 9660 nor UDF")
+// ErrNotISO says that an image has no supported file system.
+var ErrNotISO = errors.New("the file is not an ISO: it has neither an ISO 9660 nor a UDF file system")
 
-// Files are the files of an image of this size, in the order of their paths. Links are left out.
-func Files(from io.ReaderAt, size int64) ([]File, error) {
-	i := &image{from: from, size: size, left: mostRead, seen: map[int64]bool{}}
-	read := i.iso9660
+// ReadFiles returns the files of an image of this size, sorted by path. Links are left out.
+func ReadFiles(from io.ReaderAt, size int64) ([]File, error) {
+	i := &image{from: from, size: size, budget: maxBytesRead, seen: map[int64]bool{}}
+	read := i.readISO9660
 	if i.hasUDF() {
-		read = i.udf
+		read = i.readUDF
 	}
-	if err := i.wholeVolume(); err != nil {
+	if err := i.checkVolumeSize(); err != nil {
 		return nil, err
 	}
 	if err := read(); err != nil {
@@ -61,41 +61,41 @@ func Files(from io.ReaderAt, size int64) ([]File, error) {
 	slices.SortFunc(i.files, func(a, b File) int { return cmp.Compare(a.Path, b.Path) })
 	for n, f := range i.files[min(1, len(i.files)):] {
 		if before := i.files[n].Path; f.Path == before || strings.HasPrefix(f.Path, before+"/") {
-			return nil, fmt.Errorf("it has two things of the name %.100q", before)
+			return nil, fmt.Errorf("the ISO has two entries with the path %.100q", before)
 		}
 	}
 	return i.files, nil
 }
 
-// image is one that is being read.
+// image is an image that is being read.
 type image struct {
-	from  io.ReaderAt
-	size  int64
-	files []File
-	left  int64          // may still be read
-	parts int            // stretches that files have
-	seen  map[int64]bool // folders, by where they are
+	from    io.ReaderAt
+	size    int64
+	files   []File
+	budget  int64          // bytes that may still be read
+	extents int            // of all files so far
+	seen    map[int64]bool // the offsets of the folders so far
 }
 
 var little, big = binary.LittleEndian, binary.BigEndian
 
-var errCut = errors.New("it is cut off, or damaged")
+var errTruncated = errors.New("the ISO is truncated or damaged")
 
-// spans fails where something is missing of so many bytes, which a file system says that it has.
-func (i *image) spans(bytes int64) error {
+// checkSize returns an error if the image is smaller than its file system says.
+func (i *image) checkSize(bytes int64) error {
 	if bytes > i.size {
-		return fmt.Errorf("it is cut off: it has %d of %d bytes", i.size, bytes)
+		return fmt.Errorf("the ISO is truncated: it has %d of %d bytes", i.size, bytes)
 	}
 	return nil
 }
 
-// read reads a stretch.
+// read reads n bytes at an offset.
 func (i *image) read(at, n int64) ([]byte, error) {
-	if at < 0 || n < 0 || n > largest || at > i.size-n {
-		return nil, errCut
+	if at < 0 || n < 0 || n > maxFolderSize || at > i.size-n {
+		return nil, errTruncated
 	}
-	if i.left -= n; i.left < 0 {
-		return nil, errMany()
+	if i.budget -= n; i.budget < 0 {
+		return nil, tooManyFilesError()
 	}
 	text := make([]byte, n)
 	if _, err := i.from.ReadAt(text, at); err != nil && !errors.Is(err, io.EOF) {
@@ -104,11 +104,11 @@ func (i *image) read(at, n int64) ([]byte, error) {
 	return text, nil
 }
 
-// extents reads what is in a few stretches.
+// readAll reads the bytes of several extents.
 func (i *image) readAll(extents []Extent) (text []byte, err error) {
 	for _, e := range extents {
-		if int64(len(text))+e.Size > largest {
-			return nil, errCut
+		if int64(len(text))+e.Size > maxFolderSize {
+			return nil, errTruncated
 		}
 		piece, err := i.read(e.At, e.Size)
 		if err != nil {
@@ -119,45 +119,45 @@ func (i *image) readAll(extents []Extent) (text []byte, err error) {
 	return text, nil
 }
 
-// enter notes a folder, which is not in itself.
-func (i *image) enter(at int64, depth int) error {
+// visitFolder remembers a folder, to refuse one that contains itself.
+func (i *image) visitFolder(at int64, depth int) error {
 	switch {
 	case i.seen[at]:
-		return errors.New("a folder of it is in itself, or twice there")
-	case depth > deepest:
-		return fmt.Errorf("its folders are more than %d deep", deepest)
-	case len(i.seen) >= mostFiles:
-		return errMany()
+		return errors.New("a folder of the ISO contains itself or has two parents")
+	case depth > maxDepth:
+		return fmt.Errorf("the folders of the ISO are nested more than %d deep", maxDepth)
+	case len(i.seen) >= maxFiles:
+		return tooManyFilesError()
 	}
 	i.seen[at] = true
 	return nil
 }
 
-func errMany() error { return fmt.Errorf("it has more than %d files", mostFiles) }
+func tooManyFilesError() error { return fmt.Errorf("the ISO has more than %d files", maxFiles) }
 
-// add notes a file.
+// add adds a file.
 func (i *image) add(path string, extents []Extent) error {
-	if len(i.files) >= mostFiles {
-		return errMany()
+	if len(i.files) >= maxFiles {
+		return tooManyFilesError()
 	}
-	if i.parts += len(extents); i.parts > mostStretches {
-		return fmt.Errorf("its files are in more than %d pieces", mostStretches)
+	if i.extents += len(extents); i.extents > maxTotalExtents {
+		return fmt.Errorf("the files of the ISO have more than %d extents", maxTotalExtents)
 	}
 	for _, e := range extents {
 		if e.At < 0 || e.Size < 0 || e.At > i.size-e.Size {
-			return errCut
+			return errTruncated
 		}
 	}
 	i.files = append(i.files, File{path, slices.DeleteFunc(extents, func(e Extent) bool { return e.Size == 0 })})
 	return nil
 }
 
-// join puts a name behind the path of its folder.
-func join(folder, name string) (string, error) {
+// joinPath appends a name to the path of its folder. It refuses names that file servers cannot hold.
+func joinPath(folder, name string) (string, error) {
 	bad := func(r rune) bool { return r == '/' || unicode.IsControl(r) }
 	if name == "" || name == "." || name == ".." || !utf8.ValidString(name) || strings.ContainsFunc(name, bad) ||
-		len(folder)+len(name) >= longest {
-		return "", fmt.Errorf("it has a file of the name %.100q, which file servers cannot have", name)
+		len(folder)+len(name) >= maxPathLength {
+		return "", fmt.Errorf("the ISO has a file with the name %.100q, which is not allowed", name)
 	}
 	if folder == "" {
 		return name, nil

@@ -16,7 +16,7 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/media/image"
 )
 
-// unpacked is an image of testdata: what xorriso and genisoimage make of a folder.
+// unpacked returns an image of testdata. xorriso and genisoimage made the images from a folder.
 func unpacked(t testing.TB, name string) []byte {
 	t.Helper()
 	return testkit.Gunzip(t, filepath.Join("testdata", name+".iso.gz"))
@@ -24,7 +24,7 @@ func unpacked(t testing.TB, name string) []byte {
 
 func filesOf(t testing.TB, text []byte) map[string]string {
 	t.Helper()
-	files, err := image.Files(bytes.NewReader(text), int64(len(text)))
+	files, err := image.ReadFiles(bytes.NewReader(text), int64(len(text)))
 	testkit.Must(t, err)
 	all := map[string]string{}
 	for _, f := range files {
@@ -64,7 +64,7 @@ func TestFiles(t *testing.T) {
 				t.Errorf("%s: got %.100q in %s, want %.100q", name, got[path], path, content)
 			}
 		}
-		if _, there := got["link"]; there {
+		if _, exists := got["link"]; exists {
 			t.Errorf("%s: got a link as a file, want it left out", name)
 		}
 		if n := map[string]int{"windows": 3}[name]; len(got) != max(n, 305) && n == 0 || n > 0 && len(got) != n {
@@ -81,22 +81,22 @@ func TestEditions(t *testing.T) {
 		"esd":       {{Number: 1, Name: "Windows Server 2022 SERVERSTANDARD"}},
 	} {
 		text := unpacked(t, name)
-		files, err := image.Files(bytes.NewReader(text), int64(len(text)))
+		files, err := image.ReadFiles(bytes.NewReader(text), int64(len(text)))
 		testkit.Must(t, err)
-		if got, err := image.Editions(bytes.NewReader(text), files); err != nil || !slices.Equal(got, want) {
+		if got, err := image.ReadEditions(bytes.NewReader(text), files); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%s: got %v (%v), want %v", name, got, err, want)
 		}
 	}
 	text := unpacked(t, "windows")
 	broken := bytes.Replace(text, []byte("MSWIM"), []byte("OTHER"), 1)
-	files, err := image.Files(bytes.NewReader(broken), int64(len(broken)))
+	files, err := image.ReadFiles(bytes.NewReader(broken), int64(len(broken)))
 	testkit.Must(t, err)
-	if _, err := image.Editions(bytes.NewReader(broken), files); !errors.Is(err, image.ErrNoEditions) {
+	if _, err := image.ReadEditions(bytes.NewReader(broken), files); !errors.Is(err, image.ErrNoEditions) {
 		t.Errorf("got %v of what is no WIM, want %v", err, image.ErrNoEditions)
 	}
 }
 
-// However wimlib makes a WIM of today, its editions are read: solid, by any compression, to be piped, or split.
+// The editions are read from every WIM that wimlib can make: solid, with any compression, for pipes, or split.
 func TestEditionsOfWimlib(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("wimlib-imagex"); err != nil {
@@ -107,8 +107,8 @@ func TestEditionsOfWimlib(t *testing.T) {
 		t.Helper()
 		cmd := exec.CommandContext(t.Context(), "wimlib-imagex", arguments...)
 		cmd.Dir = folder
-		if said, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("run %v: %v: %s", arguments, err, said)
+		if output, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("run %v: %v: %s", arguments, err, output)
 		}
 	}
 	want := []image.Edition{{Number: 1, Name: "Windows Server 2022 SERVERSTANDARD"}, {Number: 2, Name: "Windows Server 2022 SERVERDATACENTER"}}
@@ -128,41 +128,45 @@ func TestEditionsOfWimlib(t *testing.T) {
 	if parts, err := filepath.Glob(filepath.Join(folder, "split*.swm")); err != nil || len(parts) < 2 {
 		t.Errorf("got the parts %v (%v), want at least 2", parts, err)
 	}
-	for made, name := range map[string]string{"made.wim": "install.wim", "solid.esd": "install.esd", "lzms.wim": "install.wim",
+	for file, name := range map[string]string{"made.wim": "install.wim", "solid.esd": "install.esd", "lzms.wim": "install.wim",
 		"none.wim":  "install.wim",
 		"piped.wim": "install.wim", "split.swm": "install.swm"} {
-		text, err := os.ReadFile(filepath.Join(folder, made))
+		text, err := os.ReadFile(filepath.Join(folder, file))
 		testkit.Must(t, err)
 		editions := func(text []byte) ([]image.Edition, error) {
-			return image.Editions(bytes.NewReader(text), []image.File{{Path: "sources/" + name, Extents: []image.Extent{{Size: int64(len(text))}}}})
+			return image.ReadEditions(
+				bytes.NewReader(text),
+				[]image.File{{Path: "sources/" + name, Extents: []image.Extent{{Size: int64(len(text))}}}},
+			)
 		}
 		if got, err := editions(text); err != nil || !slices.Equal(got, want) {
-			t.Errorf("%s: got %v (%v), want %v", made, got, err, want)
+			t.Errorf("%s: got %v (%v), want %v", file, got, err, want)
 		}
 		if got, err := editions(text[:len(text)-100]); !errors.Is(err, image.ErrNoEditions) {
-			t.Errorf("%s cut off: got %v (%v), want %v", made, got, err, image.ErrNoEditions)
+			t.Errorf("%s cut off: got %v (%v), want %v", file, got, err, image.ErrNoEditions)
 		}
 	}
 }
 
-// What is cut off anywhere is an error, also where nothing is missing but what files do not have, and what is no image is none.
+// An image that is truncated anywhere is an error, even if no file lacks any bytes. A file that is not an image is
+// ErrNotISO.
 func TestCutOff(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"rockridge", "joliet", "windows", "esd"} {
 		whole := unpacked(t, name)
 		for at := len(whole) - 1; at >= 0; at -= len(whole)/50 + 7 {
 			text := whole[:at]
-			if files, err := image.Files(bytes.NewReader(text), int64(len(text))); err == nil {
+			if files, err := image.ReadFiles(bytes.NewReader(text), int64(len(text))); err == nil {
 				t.Errorf("%s cut off after %d of %d bytes: got %d files, want an error", name, at, len(whole), len(files))
 			}
 		}
 	}
-	if _, err := image.Files(strings.NewReader("MZ"), 2); !errors.Is(err, image.ErrNone) {
-		t.Errorf("got %v of two bytes, want %v", err, image.ErrNone)
+	if _, err := image.ReadFiles(strings.NewReader("MZ"), 2); !errors.Is(err, image.ErrNotISO) {
+		t.Errorf("got %v of two bytes, want %v", err, image.ErrNotISO)
 	}
 }
 
-// Xorriso's images of today are read, whatever there is in testdata.
+// Images of the installed xorriso are read, too.
 func TestXorriso(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("xorriso"); err != nil {
@@ -176,9 +180,9 @@ func TestXorriso(t *testing.T) {
 		testkit.Must(t, os.MkdirAll(filepath.Join(folder, filepath.Dir(path)), 0o700))
 		testkit.Must(t, os.WriteFile(filepath.Join(folder, path), []byte(want[path]), 0o600))
 	}
-	if said, err := exec.CommandContext(t.Context(), "xorriso", "-as", "mkisofs", "-quiet", "-R", "-o", to, folder).
+	if output, err := exec.CommandContext(t.Context(), "xorriso", "-as", "mkisofs", "-quiet", "-R", "-o", to, folder).
 		CombinedOutput(); err != nil {
-		t.Fatalf("run xorriso: %v: %s", err, said)
+		t.Fatalf("run xorriso: %v: %s", err, output)
 	}
 	text, err := os.ReadFile(to)
 	testkit.Must(t, err)
@@ -193,7 +197,7 @@ func TestXorriso(t *testing.T) {
 	}
 }
 
-// No image makes the reader panic, or answers what is outside of it.
+// No image makes the reader panic or return an extent outside the image.
 func FuzzFiles(f *testing.F) {
 	images := [][]byte{
 		unpacked(f, "rockridge"),
@@ -205,10 +209,10 @@ func FuzzFiles(f *testing.F) {
 			f.Add(uint8(n), uint32(at), []byte{0xff, 0xff})
 		}
 	}
-	f.Fuzz(func(t *testing.T, which uint8, at uint32, patch []byte) {
-		text := slices.Clone(images[int(which)%len(images)])
+	f.Fuzz(func(t *testing.T, number uint8, at uint32, patch []byte) {
+		text := slices.Clone(images[int(number)%len(images)])
 		copy(text[int(at)%len(text):], patch)
-		files, err := image.Files(bytes.NewReader(text), int64(len(text)))
+		files, err := image.ReadFiles(bytes.NewReader(text), int64(len(text)))
 		if err != nil {
 			return
 		}
@@ -222,6 +226,6 @@ func FuzzFiles(f *testing.F) {
 				t.Errorf("got the path %q, want a relative one without ..", file.Path)
 			}
 		}
-		_, _ = image.Editions(bytes.NewReader(text), files)
+		_, _ = image.ReadEditions(bytes.NewReader(text), files)
 	})
 }

@@ -6,29 +6,29 @@ import (
 	"unicode/utf16"
 )
 
-// Of a volume descriptor (ECMA-119, 8).
+// Parts of a volume descriptor (ECMA-119, 8).
 const (
 	firstDescriptor    = 16
-	mostDescriptors    = 64
+	maxDescriptors     = 64
 	primary, secondary = 1, 2
 	lastDescriptor     = 255
-	volumeBlocks       = 80 // how many of them
+	volumeBlocks       = 80 // the offset of the number of blocks
 	blockLength        = 128
 	rootRecord         = 156
 )
 
-// Of a directory record's flags (ECMA-119, 9.1.6).
+// Flags of a directory record (ECMA-119, 9.1.6).
 const (
 	flagFolder = 2
-	flagMore   = 0x80 // another record goes on with the file
+	flagMore   = 0x80 // another record continues the file
 )
 
-// tree is how one of the trees of folders is read that an image has.
+// tree reads one of the folder trees of an image.
 type tree struct {
 	*image
 	ucs2      bool // Joliet
 	rockRidge bool
-	skip      int // bytes before Rock Ridge's
+	skip      int // bytes before the Rock Ridge entries
 }
 
 // record is a directory record.
@@ -36,22 +36,23 @@ type record struct {
 	at, size int64
 	flags    byte
 	name     []byte
-	system   []byte // use of: Rock Ridge
+	system   []byte // the system use area: Rock Ridge
 }
 
-// wholeVolume fails where something is missing of what the first descriptor says that there is, also of a volume that is UDF, too.
-func (i *image) wholeVolume() error {
-	d, err := i.read(firstDescriptor*sector, sector)
+// checkVolumeSize returns an error if the image is smaller than its ISO 9660 volume. Images with UDF have such a volume,
+// too.
+func (i *image) checkVolumeSize() error {
+	d, err := i.read(firstDescriptor*sectorSize, sectorSize)
 	if err != nil || d[0] != primary || string(d[1:6]) != "CD001" {
-		return nil //nolint:nilerr // it is no ISO 9660, as who reads its files says
+		return nil //nolint:nilerr // not ISO 9660: the reader of the files reports that
 	}
-	return i.spans(int64(little.Uint32(d[volumeBlocks:])) * int64(little.Uint16(d[blockLength:])))
+	return i.checkSize(int64(little.Uint32(d[volumeBlocks:])) * int64(little.Uint16(d[blockLength:])))
 }
 
-func (i *image) iso9660() error {
+func (i *image) readISO9660() error {
 	var main, joliet []byte
-	for n := range int64(mostDescriptors) {
-		d, err := i.read((firstDescriptor+n)*sector, sector)
+	for n := range int64(maxDescriptors) {
+		d, err := i.read((firstDescriptor+n)*sectorSize, sectorSize)
 		if err != nil || string(d[1:6]) != "CD001" {
 			break
 		}
@@ -67,7 +68,7 @@ func (i *image) iso9660() error {
 		}
 	}
 	if main == nil {
-		return ErrNone
+		return ErrNotISO
 	}
 	t := &tree{image: i}
 	root, err := parseRecord(main[rootRecord : rootRecord+34])
@@ -83,16 +84,16 @@ func (i *image) iso9660() error {
 			return err
 		}
 	}
-	return t.folder("", root, 0)
+	return t.readFolder("", root, 0)
 }
 
 func parseRecord(text []byte) (record, error) {
 	if len(text) < 34 || int(text[32])+33 > len(text) {
-		return record{}, errCut
+		return record{}, errTruncated
 	}
 	end := 33 + int(text[32])
 	r := record{
-		at:    (int64(little.Uint32(text[2:])) + int64(text[1])) * sector,
+		at:    (int64(little.Uint32(text[2:])) + int64(text[1])) * sectorSize,
 		size:  int64(little.Uint32(text[10:])),
 		flags: text[25],
 		name:  text[33:end],
@@ -103,9 +104,9 @@ func parseRecord(text []byte) (record, error) {
 	return r, nil
 }
 
-// findRockRidge looks for what says, in the root's first record, that there is Rock Ridge.
+// findRockRidge checks whether the first record of the root announces Rock Ridge.
 func (t *tree) findRockRidge(root record) error {
-	text, err := t.read(root.at, sector)
+	text, err := t.read(root.at, sectorSize)
 	if err != nil {
 		return err
 	}
@@ -121,31 +122,31 @@ func (t *tree) findRockRidge(root record) error {
 	return nil
 }
 
-// folder reads what is in a folder.
-func (t *tree) folder(path string, of record, depth int) error {
-	if err := t.enter(of.at, depth); err != nil {
+// readFolder reads a folder and the folders below it.
+func (t *tree) readFolder(path string, of record, depth int) error {
+	if err := t.visitFolder(of.at, depth); err != nil {
 		return err
 	}
 	text, err := t.read(of.at, of.size)
 	if err != nil {
 		return err
 	}
-	var parts []Extent // of the file that is gone on with
+	var parts []Extent // of a file with several records
 	for at := 0; at < len(text); {
 		length := int(text[at])
-		if length == 0 { // none crosses a sector's end
-			at += sector - at%sector
+		if length == 0 { // records do not cross the end of a sector
+			at += sectorSize - at%sectorSize
 			continue
 		}
 		if at+length > len(text) {
-			return errCut
+			return errTruncated
 		}
 		r, err := parseRecord(text[at : at+length])
 		if err != nil {
 			return err
 		}
 		at += length
-		if len(r.name) == 1 && r.name[0] <= 1 { // itself, and the one around
+		if len(r.name) == 1 && r.name[0] <= 1 { // the folder itself and its parent
 			continue
 		}
 		parts = append(parts, Extent{r.at, r.size})
@@ -154,19 +155,19 @@ func (t *tree) folder(path string, of record, depth int) error {
 		}
 		extents := parts
 		parts = nil
-		e, err := t.entry(r)
+		e, err := t.parseEntry(r)
 		if err != nil || e.leftOut {
 			if err != nil {
 				return err
 			}
 			continue
 		}
-		below, err := join(path, e.name)
+		below, err := joinPath(path, e.name)
 		if err != nil {
 			return err
 		}
 		switch {
-		case e.moved >= 0: // a folder that stands elsewhere, as this one is too deep
+		case e.moved >= 0: // a folder that was relocated because it is nested too deep
 			self, err := t.read(e.moved, 34)
 			if err != nil {
 				return err
@@ -174,12 +175,12 @@ func (t *tree) folder(path string, of record, depth int) error {
 			if r, err = parseRecord(self); err != nil {
 				return err
 			}
-			err = t.folder(below, r, depth+1)
+			err = t.readFolder(below, r, depth+1)
 			if err != nil {
 				return err
 			}
 		case r.flags&flagFolder != 0:
-			if err := t.folder(below, r, depth+1); err != nil {
+			if err := t.readFolder(below, r, depth+1); err != nil {
 				return err
 			}
 		default:
@@ -191,18 +192,18 @@ func (t *tree) folder(path string, of record, depth int) error {
 	return nil
 }
 
-// entry is what a record says besides.
+// entry is what a directory record and its Rock Ridge entries describe.
 type entry struct {
 	name    string
-	leftOut bool  // a link, or a folder that was moved here
-	moved   int64 // where a folder really is; -1: here
+	leftOut bool  // a link, or the relocated copy of a folder
+	moved   int64 // the offset of a relocated folder; -1: not relocated
 }
 
-func (t *tree) entry(r record) (e entry, err error) {
+func (t *tree) parseEntry(r record) (e entry, err error) {
 	e.moved = -1
 	switch {
 	case t.ucs2:
-		e.name = ucs2(r.name)
+		e.name = decodeUCS2(r.name)
 	default:
 		e.name = string(r.name)
 	}
@@ -215,8 +216,8 @@ func (t *tree) entry(r record) (e entry, err error) {
 	}
 	named, name := false, []byte(nil)
 	for area, n := r.system[min(t.skip, len(r.system)):], 0; area != nil; n++ {
-		if n > mostDescriptors {
-			return e, errCut
+		if n > maxDescriptors {
+			return e, errTruncated
 		}
 		var next []byte
 		for len(area) >= 4 && int(area[2]) >= 4 && int(area[2]) <= len(area) {
@@ -231,9 +232,12 @@ func (t *tree) entry(r record) (e entry, err error) {
 			case kind == "SL", kind == "RE":
 				e.leftOut = true
 			case kind == "CL" && len(data) >= 4:
-				e.moved = int64(little.Uint32(data)) * sector
+				e.moved = int64(little.Uint32(data)) * sectorSize
 			case kind == "CE" && len(data) >= 24:
-				if next, err = t.read(int64(little.Uint32(data))*sector+int64(little.Uint32(data[8:])), int64(little.Uint32(data[16:]))); err != nil {
+				if next, err = t.read(
+					int64(little.Uint32(data))*sectorSize+int64(little.Uint32(data[8:])),
+					int64(little.Uint32(data[16:])),
+				); err != nil {
 					return e, err
 				}
 			case kind == "ST":
@@ -245,14 +249,14 @@ func (t *tree) entry(r record) (e entry, err error) {
 	if named {
 		e.name = string(name)
 	}
-	if len(e.name) > longest {
-		return e, fmt.Errorf("it has a name of %d characters", len(e.name))
+	if len(e.name) > maxPathLength {
+		return e, fmt.Errorf("the ISO has a file name of %d characters", len(e.name))
 	}
 	return e, nil
 }
 
-// ucs2 is a text of Joliet.
-func ucs2(text []byte) string {
+// decodeUCS2 decodes a Joliet name.
+func decodeUCS2(text []byte) string {
 	units := make([]uint16, len(text)/2)
 	for n := range units {
 		units[n] = big.Uint16(text[2*n:])
@@ -260,8 +264,8 @@ func ucs2(text []byte) string {
 	return string(utf16.Decode(units))
 }
 
-// latin1 is a text of one byte a character.
-func latin1(text []byte) string {
+// decodeLatin1 decodes a name with one byte per character.
+func decodeLatin1(text []byte) string {
 	runes := make([]rune, len(text))
 	for n, b := range text {
 		runes[n] = rune(b)

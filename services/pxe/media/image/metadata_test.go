@@ -11,8 +11,8 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/media/image"
 )
 
-// udf250 writes a small volume of UDF 2.50, whose metadata is in a partition of its own: in two pieces, and, where there is a mirror, in a
-// copy of these. It is written by the words of ECMA-167 and of OSTA's UDF 2.50.
+// udf250 writes a small volume of UDF 2.50 as ECMA-167 and OSTA's UDF 2.50 specify it. Its metadata is in a partition of
+// its own, in two pieces. With a mirror, there is a copy of them.
 type udf250 struct {
 	text []byte
 	free int64 // the next block of the partition that is free
@@ -34,7 +34,7 @@ const (
 
 var order = binary.LittleEndian
 
-// tagged finishes a descriptor.
+// tagged completes a descriptor with its tag and checksums.
 func tagged(tag uint16, location int64, body []byte) []byte {
 	d := make([]byte, max(len(body), 16))
 	copy(d, body)
@@ -52,7 +52,7 @@ func tagged(tag uint16, location int64, body []byte) []byte {
 	return d
 }
 
-// crcOf is the CRC of ECMA-167, 7.2.6.
+// crcOf returns the CRC of ECMA-167, 7.2.6.
 func crcOf(text []byte) (sum uint16) {
 	for _, b := range text {
 		sum ^= uint16(b) << 8
@@ -67,9 +67,9 @@ func crcOf(text []byte) (sum uint16) {
 	return sum
 }
 
-func (u *udf250) sector(at int64, d []byte) { copy(u.text[at*udfBlock:], d) }
+func (u *udf250) sectorSize(at int64, d []byte) { copy(u.text[at*udfBlock:], d) }
 
-// entity is a name of a kind of thing.
+// entity returns an entity identifier.
 func entity(name string, suffix ...byte) []byte {
 	e := make([]byte, 32)
 	copy(e[1:24], name)
@@ -91,7 +91,7 @@ func dstring(text string, size int) []byte {
 	return d
 }
 
-// entry is an extended file entry.
+// entry returns an extended file entry.
 func entry(location int64, kind byte, short bool, size int64, allocation []byte) []byte {
 	d := make([]byte, 216+len(allocation))
 	order.PutUint16(d[20:], 4) // strategy
@@ -122,7 +122,7 @@ func longAt(size, block int64, reference uint16) []byte {
 	return append(order.AppendUint16(shortAt(size, block), reference), make([]byte, 6)...)
 }
 
-// metadataAt is the sector of a block of the metadata partition.
+// metadataAt returns the sector of a block of the metadata partition.
 func metadataAt(block int64, mirror bool) int64 {
 	switch {
 	case mirror:
@@ -133,12 +133,12 @@ func metadataAt(block int64, mirror bool) int64 {
 	return udfStart + secondHalf + block - metadataBlocks/2
 }
 
-// writeUDF250 writes a volume that has these files, of which those of a folder have its name before a slash.
+// writeUDF250 writes a volume with these files. A path has at most one folder, before a slash.
 func writeUDF250(files map[string]string, duplicate bool) []byte {
 	const physical, metadata = 0, 1 // references
 	u := &udf250{text: make([]byte, (udfStart+udfBlocks)*udfBlock), free: firstData}
 	for n, mark := range []string{"BEA01", "NSR03", "TEA01"} {
-		u.sector(16+int64(n), append([]byte{0}, mark+"\x01"...))
+		u.sectorSize(16+int64(n), append([]byte{0}, mark+"\x01"...))
 	}
 	anchor := make([]byte, 512)
 	order.PutUint32(anchor[16:], 16*udfBlock)
@@ -146,7 +146,7 @@ func writeUDF250(files map[string]string, duplicate bool) []byte {
 	order.PutUint32(anchor[24:], 16*udfBlock)
 	order.PutUint32(anchor[28:], 64)
 	for _, at := range []int64{256, udfStart + udfBlocks - 1} {
-		u.sector(at, tagged(2, at, anchor))
+		u.sectorSize(at, tagged(2, at, anchor))
 	}
 	for _, at := range []int64{32, 64} {
 		main := make([]byte, 512)
@@ -160,14 +160,14 @@ func writeUDF250(files map[string]string, duplicate bool) []byte {
 		copy(main[72:], dstring("test set", 128))
 		copy(main[200:], charset())
 		copy(main[264:], charset())
-		u.sector(at, tagged(1, at, main))
+		u.sectorSize(at, tagged(1, at, main))
 		part := make([]byte, 512)
 		order.PutUint16(part[20:], 1)
 		copy(part[24:], entity("+NSR03"))
 		order.PutUint32(part[184:], 1) // read only
 		order.PutUint32(part[188:], udfStart)
 		order.PutUint32(part[192:], udfBlocks-1)
-		u.sector(at+1, tagged(5, at+1, part))
+		u.sectorSize(at+1, tagged(5, at+1, part))
 		logical := make([]byte, 440+6+64)
 		copy(logical[20:], charset())
 		copy(logical[84:], dstring("test", 128))
@@ -190,20 +190,20 @@ func writeUDF250(files map[string]string, duplicate bool) []byte {
 		if duplicate {
 			maps[58] = 1
 		}
-		u.sector(at+2, tagged(6, at+2, logical))
-		u.sector(at+3, tagged(8, at+3, make([]byte, 512)))
+		u.sectorSize(at+2, tagged(6, at+2, logical))
+		u.sectorSize(at+3, tagged(8, at+3, make([]byte, 512)))
 	}
 	halves := append(shortAt(metadataBlocks/2*udfBlock, firstHalf), shortAt(metadataBlocks/2*udfBlock, secondHalf)...)
-	u.sector(udfStart+udfMain, entry(udfMain, 250, true, metadataBlocks*udfBlock, halves))
+	u.sectorSize(udfStart+udfMain, entry(udfMain, 250, true, metadataBlocks*udfBlock, halves))
 	if duplicate {
 		halves = shortAt(metadataBlocks*udfBlock, mirrorHalf)
 	}
-	u.sector(udfStart+udfMirror, entry(udfMirror, 251, true, metadataBlocks*udfBlock, halves))
+	u.sectorSize(udfStart+udfMirror, entry(udfMirror, 251, true, metadataBlocks*udfBlock, halves))
 
 	put := func(block int64, d []byte) {
-		u.sector(metadataAt(block, false), d)
+		u.sectorSize(metadataAt(block, false), d)
 		if duplicate {
-			u.sector(metadataAt(block, true), d)
+			u.sectorSize(metadataAt(block, true), d)
 		}
 	}
 	set := make([]byte, 512)
@@ -253,7 +253,7 @@ func writeUDF250(files map[string]string, duplicate bool) []byte {
 			content = append(content, identifier(first, 0, to)...)
 			text := files[path]
 			put(to, entry(to, 5, false, int64(len(text)), longAt(int64(len(text)), u.free, physical)))
-			u.sector(udfStart+u.free, []byte(text))
+			u.sectorSize(udfStart+u.free, []byte(text))
 			u.free += int64(len(text)+udfBlock-1) / udfBlock
 		}
 		// What a folder has lies in the metadata, too, across both halves where it is the root's.
@@ -302,7 +302,7 @@ func TestMetadataPartition(t *testing.T) {
 	text := writeUDF250(want, true)
 	clear(text[metadataAt(0, false)*udfBlock:][:udfBlock])
 	clear(text[metadataAt(0, true)*udfBlock:][:udfBlock])
-	if files, err := image.Files(bytes.NewReader(text), int64(len(text))); err == nil {
+	if files, err := image.ReadFiles(bytes.NewReader(text), int64(len(text))); err == nil {
 		t.Errorf("got %d files without both metadata files, want an error", len(files))
 	}
 }

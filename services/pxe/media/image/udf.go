@@ -13,21 +13,22 @@ const (
 	anchorSector                                                   = 256
 	kindFolder, kindFile, kindMetadata, kindMirror                 = 4, 5, 250, 251
 	nameFolder, nameDeleted, nameParent                            = 2, 4, 8
-	mostExtents                                                    = 10_000
+	maxFileExtents                                                 = 10_000
 
-	hole = -1 // where an extent is of which there is nothing
+	hole = -1 // the offset of an extent that was never written
 
-	metadataMap, metadataMapSize, mostMaps = "*UDF Metadata Partition", 64, 8
+	metadataMap, metadataMapSize, maxMaps = "*UDF Metadata Partition", 64, 8
 )
 
 // volume is a UDF volume, with its partitions by their references.
 type volume struct {
 	*image
 	partitions []partition
-	metadata   *metadata // nil: all that says where files are is in a partition as it lies there
+	metadata   *metadata // nil: the volume has no metadata partition
 }
 
-// partition are the stretches of the image, one behind the other, that have a partition's blocks, with where in it each ends.
+// partition holds the extents of the image that contain a partition's blocks, in order. ends are their end offsets
+// within the partition.
 type partition struct {
 	stretches []Extent
 	ends      []int64
@@ -42,30 +43,31 @@ func newPartition(stretches []Extent) (p partition) {
 	return p
 }
 
-// metadata is a partition whose blocks are those of a file, of which there is a mirror (UDF 2.50, 2.2.10).
+// metadata is a partition whose blocks are the content of a file. The volume has a mirror of the file (UDF 2.50,
+// 2.2.10).
 type metadata struct {
 	reference    int
-	in           int // the partition that has the file
+	in           int // the partition with the file
 	file, mirror int64
 }
 
-// place is a block of a partition.
-type place struct {
+// blockAddress is the address of a block in a partition.
+type blockAddress struct {
 	reference int
 	block     int64
 }
 
-// locate finds where so many bytes from a block on are.
-func (v *volume) locate(p place, size int64) (found []Extent, err error) {
+// locate returns the extents of size bytes that begin at a block.
+func (v *volume) locate(p blockAddress, size int64) (found []Extent, err error) {
 	if p.reference >= len(v.partitions) || p.block < 0 || size < 0 {
-		return nil, errCut
+		return nil, errTruncated
 	}
-	in, at := v.partitions[p.reference], p.block*sector
+	in, at := v.partitions[p.reference], p.block*sectorSize
 	n, _ := slices.BinarySearch(in.ends, at+1)
-	for ; n < len(in.stretches) && len(found) < mostExtents; n++ {
+	for ; n < len(in.stretches) && len(found) < maxFileExtents; n++ {
 		e := in.stretches[n]
 		if e.At == hole {
-			return nil, errCut
+			return nil, errTruncated
 		}
 		skip := at - (in.ends[n] - e.Size)
 		piece := Extent{e.At + skip, min(e.Size-skip, size)}
@@ -74,22 +76,22 @@ func (v *volume) locate(p place, size int64) (found []Extent, err error) {
 			return found, nil
 		}
 	}
-	return nil, errCut
+	return nil, errTruncated
 }
 
-// block finds where a block is.
-func (v *volume) block(p place) (int64, error) {
-	found, err := v.locate(p, sector)
+// block returns the offset of a block in the image.
+func (v *volume) block(p blockAddress) (int64, error) {
+	found, err := v.locate(p, sectorSize)
 	if err != nil {
 		return 0, err
 	}
-	return found[0].At, nil // a stretch has whole blocks
+	return found[0].At, nil // an extent consists of whole blocks
 }
 
-// hasUDF looks for its mark among the volume descriptors.
+// hasUDF reports whether the volume descriptors announce UDF.
 func (i *image) hasUDF() bool {
-	for n := range int64(mostDescriptors) {
-		d, err := i.read((firstDescriptor+n)*sector, 8)
+	for n := range int64(maxDescriptors) {
+		d, err := i.read((firstDescriptor+n)*sectorSize, 8)
 		if err != nil {
 			return false
 		}
@@ -104,8 +106,8 @@ func (i *image) hasUDF() bool {
 	return false
 }
 
-// descriptor reads what has this tag.
-func (i *image) descriptor(at, size int64, tags ...uint16) ([]byte, uint16, error) {
+// readDescriptor reads a descriptor, and returns an error if its checksum is invalid or its tag is not one of tags.
+func (i *image) readDescriptor(at, size int64, tags ...uint16) ([]byte, uint16, error) {
 	d, err := i.read(at, size)
 	if err != nil {
 		return nil, 0, err
@@ -125,69 +127,69 @@ func (i *image) descriptor(at, size int64, tags ...uint16) ([]byte, uint16, erro
 	if len(tags) == 0 && sum == d[4] {
 		return d, tag, nil
 	}
-	return nil, 0, errCut
+	return nil, 0, errTruncated
 }
 
-func (i *image) udf() error {
-	anchor, _, err := i.descriptor(anchorSector*sector, sector, tagAnchor)
+func (i *image) readUDF() error {
+	anchor, _, err := i.readDescriptor(anchorSector*sectorSize, sectorSize, tagAnchor)
 	if err != nil {
 		return err
 	}
 	starts := map[uint16]int64{}
 	var logical []byte
-	at := int64(little.Uint32(anchor[20:])) * sector
-	for range mostDescriptors {
-		d, tag, err := i.descriptor(at, sector)
+	at := int64(little.Uint32(anchor[20:])) * sectorSize
+	for range maxDescriptors {
+		d, tag, err := i.readDescriptor(at, sectorSize)
 		if err != nil || tag == tagEnd {
 			break
 		}
 		switch tag {
 		case tagPartition:
-			start, length := int64(little.Uint32(d[188:]))*sector, int64(little.Uint32(d[192:]))*sector
-			if err := i.spans(start + length); err != nil {
+			start, length := int64(little.Uint32(d[188:]))*sectorSize, int64(little.Uint32(d[192:]))*sectorSize
+			if err := i.checkSize(start + length); err != nil {
 				return err
 			}
 			starts[little.Uint16(d[22:])] = start
 		case tagVolume:
 			logical = d
 		}
-		at += sector
+		at += sectorSize
 	}
 	if logical == nil {
-		return errCut
+		return errTruncated
 	}
-	if little.Uint32(logical[212:]) != sector {
-		return errors.New("its UDF has blocks of an unusual size")
+	if little.Uint32(logical[212:]) != sectorSize {
+		return errors.New("the UDF block size of the ISO is not supported")
 	}
 	v := &volume{image: i}
 	if err := v.readMaps(logical, starts); err != nil {
 		return err
 	}
 	if v.metadata == nil {
-		return v.tree(logical)
+		return v.readTree(logical)
 	}
-	err = v.treeOf(v.metadata.file, logical)
+	err = v.readMetadataTree(v.metadata.file, logical)
 	if err == nil || v.metadata.mirror == v.metadata.file {
 		return err
 	}
-	i.files, i.parts, i.seen = nil, 0, map[int64]bool{}
-	if v.treeOf(v.metadata.mirror, logical) != nil {
+	i.files, i.extents, i.seen = nil, 0, map[int64]bool{}
+	if v.readMetadataTree(v.metadata.mirror, logical) != nil {
 		return err
 	}
 	return nil
 }
 
-// readMaps reads which partitions there are.
+// readMaps reads the partitions of the volume.
 func (v *volume) readMaps(logical []byte, starts map[uint16]int64) error {
 	references := map[uint16]int{} // by the partition's number
 	maps, in := logical[440:], uint16(0)
-	for range min(little.Uint32(logical[268:]), mostMaps) {
+	for range min(little.Uint32(logical[268:]), maxMaps) {
 		switch {
 		case len(maps) >= 6 && maps[0] == 1 && maps[1] == 6:
 			number := little.Uint16(maps[4:])
 			start, ok := starts[number]
 			if !ok {
-				return errCut
+				return errTruncated
 			}
 			references[number] = len(v.partitions)
 			v.partitions, maps = append(v.partitions, newPartition([]Extent{{start, v.size - start}})), maps[6:]
@@ -198,7 +200,7 @@ func (v *volume) readMaps(logical []byte, starts map[uint16]int64) error {
 			v.metadata = &metadata{reference: len(v.partitions), file: int64(little.Uint32(maps[40:])), mirror: int64(little.Uint32(maps[44:]))}
 			v.partitions, maps = append(v.partitions, partition{}), maps[metadataMapSize:]
 		default:
-			return errors.New("its UDF has partitions of a kind that cannot be read")
+			return errors.New("a UDF partition type of the ISO is not supported")
 		}
 	}
 	if v.metadata == nil {
@@ -206,60 +208,60 @@ func (v *volume) readMaps(logical []byte, starts map[uint16]int64) error {
 	}
 	var ok bool
 	if v.metadata.in, ok = references[in]; !ok {
-		return errCut
+		return errTruncated
 	}
 	return nil
 }
 
-// treeOf reads all files by what the metadata file in this block says.
-func (v *volume) treeOf(block int64, logical []byte) error {
-	n, err := v.node(place{v.metadata.in, block})
+// readMetadataTree reads all files through the metadata file in this block.
+func (v *volume) readMetadataTree(block int64, logical []byte) error {
+	n, err := v.readNode(blockAddress{v.metadata.in, block})
 	if err != nil {
 		return err
 	}
 	if n.kind != kindMetadata && n.kind != kindMirror {
-		return errCut
+		return errTruncated
 	}
 	for at := range n.extents {
-		n.extents[at].Size -= n.extents[at].Size % sector
+		n.extents[at].Size -= n.extents[at].Size % sectorSize
 	}
 	v.partitions[v.metadata.reference] = newPartition(n.extents)
-	return v.tree(logical)
+	return v.readTree(logical)
 }
 
-// tree reads all files.
-func (v *volume) tree(logical []byte) error {
-	set, err := v.block(long(logical[248:]))
+// readTree reads all files.
+func (v *volume) readTree(logical []byte) error {
+	set, err := v.block(parseLongDescriptor(logical[248:]))
 	if err != nil {
 		return err
 	}
-	d, _, err := v.descriptor(set, sector, tagFileSet)
+	d, _, err := v.readDescriptor(set, sectorSize, tagFileSet)
 	if err != nil {
 		return err
 	}
-	return v.folder("", long(d[400:]), 0)
+	return v.readFolder("", parseLongDescriptor(d[400:]), 0)
 }
 
-// long is where a long allocation descriptor leads to.
-func long(text []byte) place {
-	return place{int(little.Uint16(text[8:])), int64(little.Uint32(text[4:]))}
+// parseLongDescriptor returns the address in a long allocation descriptor.
+func parseLongDescriptor(text []byte) blockAddress {
+	return blockAddress{int(little.Uint16(text[8:])), int64(little.Uint32(text[4:]))}
 }
 
-// folder reads what is in a folder.
-func (v *volume) folder(path string, in place, depth int) error {
+// readFolder reads a folder and the folders below it.
+func (v *volume) readFolder(path string, in blockAddress, depth int) error {
 	at, err := v.block(in)
 	if err != nil {
 		return err
 	}
-	if err := v.enter(at, depth); err != nil {
+	if err := v.visitFolder(at, depth); err != nil {
 		return err
 	}
-	of, err := v.node(in)
+	of, err := v.readNode(in)
 	if err != nil {
 		return err
 	}
 	if of.kind != kindFolder {
-		return errCut
+		return errTruncated
 	}
 	text, err := v.readAll(of.extents)
 	if err != nil {
@@ -267,43 +269,44 @@ func (v *volume) folder(path string, in place, depth int) error {
 	}
 	for len(text) >= 38 {
 		if little.Uint16(text) != tagName {
-			return errCut
+			return errTruncated
 		}
 		flags, length := text[18], int(text[19])
 		begin := 38 + int(little.Uint16(text[36:]))
 		end := begin + length
 		if end > len(text) {
-			return errCut
+			return errTruncated
 		}
-		below := long(text[20:])
+		below := parseLongDescriptor(text[20:])
 		name := text[begin:end]
 		text = text[min((end+3)/4*4, len(text)):]
 		if flags&(nameDeleted|nameParent) != 0 {
 			continue
 		}
-		if err := v.named(path, name, below, flags&nameFolder != 0, depth); err != nil {
+		if err := v.readEntry(path, name, below, flags&nameFolder != 0, depth); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (v *volume) named(folder string, name []byte, at place, isFolder bool, depth int) error {
+// readEntry reads one entry of a folder.
+func (v *volume) readEntry(folder string, name []byte, at blockAddress, isFolder bool, depth int) error {
 	if len(name) < 2 {
-		return errCut
+		return errTruncated
 	}
-	text := latin1(name[1:])
+	text := decodeLatin1(name[1:])
 	if name[0] == 16 {
-		text = ucs2(name[1:])
+		text = decodeUCS2(name[1:])
 	}
-	path, err := join(folder, text)
+	path, err := joinPath(folder, text)
 	if err != nil {
 		return err
 	}
 	if isFolder {
-		return v.folder(path, at, depth+1)
+		return v.readFolder(path, at, depth+1)
 	}
-	n, err := v.node(at)
+	n, err := v.readNode(at)
 	if err != nil || n.kind != kindFile {
 		return err
 	}

@@ -5,19 +5,19 @@ import (
 	"fmt"
 )
 
-// node is a file or a folder.
+// readNode is a file or a folder.
 type node struct {
 	kind    byte
 	extents []Extent
 }
 
-// node reads a file entry.
-func (v *volume) node(of place) (n node, err error) {
+// readNode reads the entry of a file or a folder.
+func (v *volume) readNode(of blockAddress) (n node, err error) {
 	at, err := v.block(of)
 	if err != nil {
 		return n, err
 	}
-	d, tag, err := v.descriptor(at, sector, tagFile, tagExtended)
+	d, tag, err := v.readDescriptor(at, sectorSize, tagFile, tagExtended)
 	if err != nil {
 		return n, err
 	}
@@ -26,33 +26,34 @@ func (v *volume) node(of place) (n node, err error) {
 		head = 216
 	}
 	attributes, length := int64(little.Uint32(d[head-8:])), int64(little.Uint32(d[head-4:]))
-	left := int64(little.Uint64(d[56:])) // of the file's bytes
-	if n.kind = d[27]; head+attributes+length > sector || left < 0 {
-		return n, errCut
+	left := int64(little.Uint64(d[56:])) // the file's size
+	if n.kind = d[27]; head+attributes+length > sectorSize || left < 0 {
+		return n, errTruncated
 	}
 	kind, list := little.Uint16(d[34:])&7, d[head+attributes:head+attributes+length]
-	if kind == 3 { // they are here
+	if kind == 3 { // the content is in the entry itself
 		if left > length {
-			return n, errCut
+			return n, errTruncated
 		}
 		n.extents = []Extent{{at + head + attributes, left}}
 		return n, nil
 	}
 	if kind > 1 {
-		return n, fmt.Errorf("its UDF describes a file in a way that cannot be read (%d)", kind)
+		return n, fmt.Errorf("the UDF allocation type %d of the ISO is not supported", kind)
 	}
-	err = v.extents(&n, of, kind, list, left)
+	err = v.readExtents(&n, of, kind, list, left)
 	return n, err
 }
 
-// extents reads the list of a file's extents, of left bytes altogether. kind 0 has short descriptors, and 1 long ones.
-func (v *volume) extents(n *node, of place, kind uint16, list []byte, left int64) error {
+// readExtents reads the list of a file's extents, which have left bytes altogether. kind is 0 for short descriptors and
+// 1 for long ones.
+func (v *volume) readExtents(n *node, of blockAddress, kind uint16, list []byte, left int64) error {
 	size, continued := 8+8*int(kind), 0
 	for len(list) >= size && left > 0 {
 		span := little.Uint32(list)
-		to := place{of.reference, int64(little.Uint32(list[4:]))} // a short one is in the partition of its entry
+		to := blockAddress{of.reference, int64(little.Uint32(list[4:]))} // a short descriptor refers to the partition of its entry
 		if kind == 1 {
-			to = long(list)
+			to = parseLongDescriptor(list)
 		}
 		list = list[size:]
 		bytes := int64(span & (1<<30 - 1))
@@ -67,31 +68,31 @@ func (v *volume) extents(n *node, of place, kind uint16, list []byte, left int64
 			}
 			n.extents = append(n.extents, found...)
 			left -= min(bytes, left)
-		case span>>30 == 3: // more of them stand elsewhere
-			if continued++; continued > mostDescriptors {
-				return errCut
+		case span>>30 == 3: // the list continues in another block
+			if continued++; continued > maxDescriptors {
+				return errTruncated
 			}
 			at, err := v.block(to)
 			if err != nil {
 				return err
 			}
-			more, _, err := v.descriptor(at, sector, tagContinued)
+			more, _, err := v.readDescriptor(at, sectorSize, tagContinued)
 			if err != nil {
 				return err
 			}
-			list = more[24:min(24+int64(little.Uint32(more[20:])), sector)]
-		case n.kind == kindMetadata || n.kind == kindMirror: // blocks that nothing is in
+			list = more[24:min(24+int64(little.Uint32(more[20:])), sectorSize)]
+		case n.kind == kindMetadata || n.kind == kindMirror: // blocks that were never written
 			n.extents = append(n.extents, Extent{hole, min(bytes, left)})
 			left -= min(bytes, left)
 		default:
-			return errors.New("it has a file with holes")
+			return errors.New("the ISO has a sparse file, which is not supported")
 		}
-		if len(n.extents) > mostExtents {
-			return errCut
+		if len(n.extents) > maxFileExtents {
+			return errTruncated
 		}
 	}
 	if left > 0 {
-		return errCut
+		return errTruncated
 	}
 	return nil
 }

@@ -1,5 +1,5 @@
-// Package upload reads bodies of which one member is a file, as it comes: multipart/form-data, and JSON in which the file is a
-// text in base64.
+// Package upload reads bodies that contain a file, without holding the file in memory. The body is multipart/form-data,
+// or JSON with the file as base64.
 package upload
 
 import (
@@ -20,19 +20,19 @@ import (
 )
 
 const (
-	longest   = 1 << 20 // of what is not the file, in bytes
-	mostParts = 100
-	longestID = 255 // the name of a member
+	maxTextSize = 1 << 20 // bytes of the body without its file
+	maxParts    = 100
+	maxNameSize = 255 // bytes of a member's name in JSON
 )
 
-// Form is how a file is sent.
+// Form describes a body with a file.
 type Form struct {
-	Member string // that is the file
-	// Put stores the file, and answers by which text the body has it; empty: nothing was sent.
+	Member string // the member with the file
+	// Put stores the file, and returns the text that replaces it in the body. It returns "" for an empty file.
 	Put func(io.Reader) (string, error)
 }
 
-// Read reads a body, and answers it as JSON, in which the file is what Put has answered.
+// Read reads a body, and returns it as JSON in which the file is replaced by the result of Put.
 func (f Form) Read(r *http.Request) ([]byte, error) {
 	media, parameters, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	switch {
@@ -42,23 +42,23 @@ func (f Form) Read(r *http.Request) ([]byte, error) {
 		s := splitter{Form: f, in: bufio.NewReaderSize(r.Body, 64<<10)}
 		return s.read()
 	case err != nil:
-		return nil, problem.New(problem.UnsupportedMedia, "The body's Content-Type cannot be read.").Because(err)
+		return nil, problem.New(problem.UnsupportedMedia, "The header Content-Type is not valid.").Because(err)
 	}
 	return nil, problem.New(problem.UnsupportedMedia, "The body must be application/json or multipart/form-data.")
 }
 
-func tooLong() error {
-	return problem.New(problem.TooLarge, "The body is larger than %d bytes without its file.", longest)
+func tooLargeError() error {
+	return problem.New(problem.TooLarge, "The body without its file is larger than %d bytes.", maxTextSize)
 }
 
-func halfRead(err error) error {
-	if _, said := errors.AsType[*problem.Error](err); said {
+func readError(err error) error {
+	if _, isProblem := errors.AsType[*problem.Error](err); isProblem {
 		return err
 	}
 	return problem.New(problem.BadRequest, "The body could not be read to its end.").Because(err)
 }
 
-// readParts reads the parts of a form.
+// readParts reads a multipart body.
 func (f Form) readParts(from *multipart.Reader) ([]byte, error) {
 	var text bytes.Buffer
 	text.WriteByte('{')
@@ -69,19 +69,19 @@ func (f Form) readParts(from *multipart.Reader) ([]byte, error) {
 			return text.Bytes(), nil
 		}
 		if err != nil {
-			return nil, halfRead(err)
+			return nil, readError(err)
 		}
-		if n == mostParts {
-			return nil, problem.New(problem.TooLarge, "The body has more than %d parts.", mostParts)
+		if n == maxParts {
+			return nil, problem.New(problem.TooLarge, "The body has more than %d parts.", maxParts)
 		}
 		value, name := "", part.FormName()
 		if name == f.Member {
 			value, err = f.Put(part)
 		} else {
-			value, err = partText(part, longest-text.Len())
+			value, err = readPart(part, maxTextSize-text.Len())
 		}
 		if err != nil {
-			return nil, halfRead(err)
+			return nil, readError(err)
 		}
 		for _, one := range []string{name, value} {
 			if !utf8.ValidString(one) {
@@ -93,21 +93,22 @@ func (f Form) readParts(from *multipart.Reader) ([]byte, error) {
 		}
 		quoted, err := json.Marshal(map[string]string{name: value})
 		if err != nil {
-			return nil, fmt.Errorf("write a part as JSON: %w", err)
+			return nil, fmt.Errorf("encode a part as JSON: %w", err)
 		}
 		text.Write(quoted[1 : len(quoted)-1])
 	}
 }
 
-func partText(part io.Reader, most int) (string, error) {
-	value, err := io.ReadAll(io.LimitReader(part, int64(most)+1))
-	if err == nil && len(value) > most {
-		err = tooLong()
+func readPart(part io.Reader, limit int) (string, error) {
+	value, err := io.ReadAll(io.LimitReader(part, int64(limit)+1))
+	if err == nil && len(value) > limit {
+		err = tooLargeError()
 	}
 	return string(value), err
 }
 
-// splitter passes JSON on, and puts the file where it is to be. That it is JSON is looked at by who reads what it passes on.
+// splitter copies JSON and replaces the file in it. It does not check that the input is valid JSON: the reader of its
+// output does.
 type splitter struct {
 	Form
 	in  *bufio.Reader
@@ -122,14 +123,14 @@ func (s *splitter) read() ([]byte, error) {
 			return s.out.Bytes(), nil
 		}
 		if err != nil {
-			return nil, halfRead(err)
+			return nil, readError(err)
 		}
-		if s.out.Len() >= longest {
-			return nil, tooLong()
+		if s.out.Len() >= maxTextSize {
+			return nil, tooLargeError()
 		}
 		if c == '"' && depth == 1 && !isName && name == s.Member {
 			if err := s.putFile(); err != nil {
-				return nil, halfRead(err)
+				return nil, readError(err)
 			}
 			continue
 		}
@@ -145,9 +146,9 @@ func (s *splitter) read() ([]byte, error) {
 		case ':':
 			isName = isName && depth != 1
 		case '"':
-			text, err := s.text()
+			text, err := s.copyText()
 			if err != nil {
-				return nil, halfRead(err)
+				return nil, readError(err)
 			}
 			if depth == 1 && isName {
 				name = text
@@ -156,19 +157,19 @@ func (s *splitter) read() ([]byte, error) {
 	}
 }
 
-// text passes the rest of a text on, and answers what a name says.
-func (s *splitter) text() (string, error) {
+// copyText copies the rest of a string. It returns the string's value if it is short enough for a member's name.
+func (s *splitter) copyText() (string, error) {
 	begin := s.out.Len() - 1
 	for escaped := false; ; {
 		c, err := s.in.ReadByte()
 		if err == io.EOF {
-			return "", nil // which is no JSON
+			return "", nil // not JSON
 		}
 		if err != nil {
 			return "", err
 		}
-		if s.out.Len() >= longest {
-			return "", tooLong()
+		if s.out.Len() >= maxTextSize {
+			return "", tooLargeError()
 		}
 		s.out.WriteByte(c)
 		switch {
@@ -178,48 +179,48 @@ func (s *splitter) text() (string, error) {
 			escaped = true
 		case c == '"':
 			name := ""
-			if text := s.out.Bytes()[begin:]; len(text) <= longestID {
-				_ = json.Unmarshal(text, &name) // else it is no JSON, as who reads it will say
+			if text := s.out.Bytes()[begin:]; len(text) <= maxNameSize {
+				_ = json.Unmarshal(text, &name) // the reader of the output reports invalid JSON
 			}
 			return name, nil
 		}
 	}
 }
 
-// putFile stores the text that begins here.
+// putFile stores the string that begins here as the file.
 func (s *splitter) putFile() error {
-	source := &quoted{in: s.in}
+	source := &quotedReader{in: s.in}
 	value, err := s.Put(base64.NewDecoder(base64.StdEncoding, source))
 	switch {
 	case source.failed != nil:
 		return source.failed
 	case errors.As(err, new(base64.CorruptInputError)), errors.Is(err, io.ErrUnexpectedEOF):
-		return problem.Member("/"+s.Member, "invalid", "must be in base64")
+		return problem.Member("/"+s.Member, "invalid", "must be base64")
 	case err != nil:
 		return err
-	case !source.ended: // a padding ends base64
+	case !source.ended: // the decoder stops at padding
 		if n, err := io.Copy(io.Discard, source); err != nil {
 			return err
 		} else if n > 0 {
-			return problem.Member("/"+s.Member, "invalid", "must be in base64, and goes on behind its end")
+			return problem.Member("/"+s.Member, "invalid", "must be base64, without data after its end")
 		}
 	}
 	s.out.WriteString(strconv.Quote(value))
 	return nil
 }
 
-// quoted reads a text of JSON to its end.
-type quoted struct {
+// quotedReader reads a JSON string up to its closing quote.
+type quotedReader struct {
 	in     *bufio.Reader
 	ended  bool
 	failed error
 }
 
-func (q *quoted) Read(p []byte) (n int, err error) {
+func (q *quotedReader) Read(p []byte) (n int, err error) {
 	for n < len(p) && !q.ended && q.failed == nil {
 		c, err := q.in.ReadByte()
 		if err == nil && c == '\\' {
-			c, err = q.escaped()
+			c, err = q.readEscape()
 		} else if c == '"' {
 			q.ended = true
 			break
@@ -227,7 +228,7 @@ func (q *quoted) Read(p []byte) (n int, err error) {
 		if err == io.EOF {
 			err = problem.New(problem.BadRequest, "The body could not be read to its end.")
 		}
-		if q.failed = err; err == nil && c != ' ' && c != '\t' { // as base64 leaves out the ends of lines
+		if q.failed = err; err == nil && c != ' ' && c != '\t' { // the decoder ignores only line breaks
 			p[n] = c
 			n++
 		}
@@ -241,8 +242,8 @@ func (q *quoted) Read(p []byte) (n int, err error) {
 	return 0, io.EOF
 }
 
-// escaped reads a character as others than ours write it.
-func (q *quoted) escaped() (byte, error) {
+// readEscape reads an escaped character.
+func (q *quotedReader) readEscape() (byte, error) {
 	c, err := q.in.ReadByte()
 	switch {
 	case err != nil:
@@ -258,7 +259,7 @@ func (q *quoted) escaped() (byte, error) {
 	}
 	n, err := strconv.ParseUint(string(digits), 16, 8)
 	if err != nil {
-		return '*', nil // which is not of base64
+		return '*', nil // not a base64 character
 	}
 	return byte(n), nil
 }

@@ -85,7 +85,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// What goes wrong with the store is said, and not that the caller has sent something wrong.
+// An error of the store is returned as it is, not as an error of the caller.
 func TestStoreFails(t *testing.T) {
 	t.Parallel()
 	broken := problem.New(problem.Unavailable, "It is full.")

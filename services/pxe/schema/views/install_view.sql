@@ -1,11 +1,11 @@
 CREATE OR REPLACE VIEW install_view AS
 SELECT i.id, i.version, i.host_hostname AS name, i.status, i.step, i.progress, i.error, i.attempt, i.created_at, i.started_at, i.finished_at, i.seen_at,
 	CASE WHEN i.status <> 'waiting' THEN NULL
-		WHEN NOT i.granted THEN format('File server %s (%s) is full: %s install from it at a time.', f.id, f.name, f.install_max_concurrent)
-		WHEN d.error IS NOT NULL THEN format('The agent of DHCP server %s (%s) cannot be asked.', i.dhcp_server_id, i.dhcp_server_name)
-		WHEN d.seen_at IS NULL THEN format('The agent of DHCP server %s (%s) was not asked yet.', i.dhcp_server_id, i.dhcp_server_name)
-		WHEN d.machines_url = '' THEN format('The agent of DHCP server %s (%s) serves no machines.', i.dhcp_server_id, i.dhcp_server_name)
-		WHEN f.id IS NOT NULL AND a.seen_at IS NULL THEN format('The agent of file server %s (%s) was not asked yet.', f.id, f.name)
+		WHEN NOT i.granted THEN format('File server %s (%s) is full: it serves at most %s at a time.', f.id, f.name, f.install_max_concurrent)
+		WHEN d.error IS NOT NULL THEN format('The agent of DHCP server %s (%s) cannot be reached.', i.dhcp_server_id, i.dhcp_server_name)
+		WHEN d.seen_at IS NULL THEN format('The agent of DHCP server %s (%s) has not answered yet.', i.dhcp_server_id, i.dhcp_server_name)
+		WHEN d.machines_url = '' THEN format('The agent of DHCP server %s (%s) does not serve machines.', i.dhcp_server_id, i.dhcp_server_name)
+		WHEN f.id IS NOT NULL AND a.seen_at IS NULL THEN format('The agent of file server %s (%s) has not answered yet.', f.id, f.name)
 	END AS reason,
 	i.profile_id, i.profile_name, i.host_macs, i.host_hostname, i.host_disk, i.host_firmware, i.host_nameservers,
 	i.host_ipv4_address, i.host_ipv4_gateway, i.host_ipv6_address, i.host_ipv6_gateway, i.host_vlan,

@@ -1,4 +1,4 @@
-// Package storagetest gives tests a server that speaks S3.
+// Package storagetest gives tests a server that implements S3.
 package storagetest
 
 import (
@@ -12,8 +12,8 @@ import (
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
 )
 
-// Credentials are as anybody's S3 client finds them. TestMain calls it.
-func Credentials() {
+// SetCredentials sets the environment variables from which S3 clients read their credentials. Call it in TestMain.
+func SetCredentials() {
 	for name, value := range map[string]string{
 		"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_EC2_METADATA_DISABLED": "true",
 	} {
@@ -23,15 +23,15 @@ func Credentials() {
 	}
 }
 
-// S3 is a bucket: where a store finds it, and the names of what is in it.
-func S3(t testing.TB) (url string, blobs func() []string) {
+// NewS3 starts a server with a bucket. It returns the URL for a store, and a function that lists the names of the blobs.
+func NewS3(t testing.TB) (url string, blobs func() []string) {
 	t.Helper()
-	url, blobs, _ = Outage(t)
+	url, blobs, _ = NewS3WithOutage(t)
 	return url, blobs
 }
 
-// Outage is S3 with a switch: while away is true the bucket's server breaks off each connection.
-func Outage(t testing.TB) (url string, blobs func() []string, away *atomic.Bool) {
+// NewS3WithOutage is NewS3 with a switch: while away is true, the server breaks every connection.
+func NewS3WithOutage(t testing.TB) (url string, blobs func() []string, away *atomic.Bool) {
 	t.Helper()
 	backend := s3mem.New()
 	if err := backend.CreateBucket("files"); err != nil {

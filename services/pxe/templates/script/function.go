@@ -18,57 +18,57 @@ import (
 	"github.com/ironplane/ironplane/pkg/template"
 )
 
-// textSteps is what a function counts for that goes through a text, and cryptSteps what one does that takes milliseconds.
+// textSteps is the cost of a function that reads a text, and cryptSteps that of one that takes milliseconds.
 const (
 	textSteps  = 500
 	cryptSteps = 40_000
 )
 
-// functions are what templates have besides comparisons, date and len.
+// functions are the functions of templates besides comparisons, date and len.
 var functions = map[string]template.Function{
-	"crypt":   {Do: crypted, Secrets: true, Hides: true, Steps: cryptSteps},
+	"crypt":   {Do: hashPassword, Secrets: true, Hides: true, Steps: cryptSteps},
 	"default": template.Default,
 	"join":    {Do: func(between string, all []string) string { return strings.Join(all, between) }, Steps: textSteps},
-	"json":    {Do: quotedJSON, Secrets: true, Steps: textSteps},
-	"line":    {Do: line, Secrets: true, Steps: textSteps},
+	"json":    {Do: quoteJSON, Secrets: true, Steps: textSteps},
+	"line":    {Do: replaceControls, Secrets: true, Steps: textSteps},
 	"lower":   {Do: strings.ToLower, Steps: textSteps},
-	"netmask": {Do: netmask, Steps: textSteps},
-	"quote":   {Do: quotedShell, Secrets: true, Steps: textSteps},
+	"netmask": {Do: formatNetmask, Steps: textSteps},
+	"quote":   {Do: quoteShell, Secrets: true, Steps: textSteps},
 	"upper":   {Do: strings.ToUpper, Steps: textSteps},
-	"value":   {Do: value, Steps: textSteps},
-	"xml":     {Do: escapedXML, Secrets: true, Steps: textSteps},
+	"value":   {Do: findValue, Steps: textSteps},
+	"xml":     {Do: escapeXML, Secrets: true, Steps: textSteps},
 }
 
-// described are the functions for who writes templates.
-var described = []struct{ example, makes string }{
-	{"crypt .Password", "a password's hash as installers take it (SHA-512, `$6$`), another one each time"},
-	{`default "eth0" .X`, "the second text or, where it is empty, the first"},
-	{`join " " .Host.Nameservers`, "a list's texts, with a text between"},
-	{"json .Host.Hostname", "a text in quotes, as JSON and YAML take it"},
-	{"line .Profile.Name", "a text in one line: what is no character to see becomes a blank"},
+// functionDocs describes the functions to authors of templates.
+var functionDocs = []struct{ example, result string }{
+	{"crypt .Password", "the SHA-512 hash (`$6$`) of a password, with a new salt each time"},
+	{`default "eth0" .X`, "the second text, or the first if the second is empty"},
+	{`join " " .Host.Nameservers`, "the texts of a list, joined by the first text"},
+	{"json .Host.Hostname", "a text in quotes for JSON and YAML"},
+	{"line .Profile.Name", "a text in one line: control characters become spaces"},
 	{"lower .Host.Name", "a text in lower case"},
 	{"netmask .Host.IPv4.Prefix", "the mask of a prefix: 255.255.255.0; any other text is an error"},
-	{"quote .Password", "a text in quotes, as a shell takes it"},
+	{"quote .Password", "a text in quotes for a shell"},
 	{"upper .Host.MAC", "a text in upper case"},
-	{`value "timezone" .Variables`, "what a variable of that name has; empty where there is none"},
-	{"xml .Password", "a text as it stands in XML, also in quotes"},
+	{`value "timezone" .Variables`, "the value of the variable with this name; empty if there is none"},
+	{"xml .Password", "a text escaped for XML, also within quotes"},
 }
 
-// maxPassword is how many bytes of a password are hashed at most: the time that it takes grows with them.
-const maxPassword = 1024
+// maxPasswordSize is the maximum size in bytes of a password to hash. The time for the hash grows with the size.
+const maxPasswordSize = 1024
 
-func crypted(password string) (string, error) {
-	if len(password) > maxPassword {
-		return "", fmt.Errorf("a password has at most %d bytes", maxPassword)
+func hashPassword(password string) (string, error) {
+	if len(password) > maxPasswordSize {
+		return "", fmt.Errorf("a password can have at most %d bytes", maxPasswordSize)
 	}
 	hash, err := crypt.SHA512.New().Generate([]byte(password), []byte("$6$"+rand.Text()[:16]))
 	if err != nil {
-		return "", errors.New("the password cannot be hashed") // err might show a part
+		return "", errors.New("the password cannot be hashed") // err might contain a part of it
 	}
 	return hash, nil
 }
 
-func quotedJSON(text string) (string, error) {
+func quoteJSON(text string) (string, error) {
 	var b bytes.Buffer
 	to := json.NewEncoder(&b)
 	to.SetEscapeHTML(false)
@@ -76,7 +76,7 @@ func quotedJSON(text string) (string, error) {
 	return strings.TrimSuffix(b.String(), "\n"), err
 }
 
-func line(text string) string {
+func replaceControls(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || r == '\u2028' || r == '\u2029' {
 			return ' '
@@ -85,24 +85,24 @@ func line(text string) string {
 	}, text)
 }
 
-func quotedShell(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
+func quoteShell(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
 
-func escapedXML(text string) (string, error) {
+func escapeXML(text string) (string, error) {
 	var b strings.Builder
 	err := xml.EscapeText(&b, []byte(text))
 	return b.String(), err
 }
 
-func netmask(prefix string) (string, error) {
+func formatNetmask(prefix string) (string, error) {
 	p, err := netip.ParsePrefix(prefix)
 	if err != nil {
-		return "", fmt.Errorf("%.50q is no prefix such as 192.0.2.0/24", prefix)
+		return "", fmt.Errorf("%.50q is not a prefix such as 192.0.2.0/24", prefix)
 	}
 	ones, _ := netip.AddrFromSlice(net.CIDRMask(p.Bits(), p.Addr().BitLen()))
 	return ones.String(), nil
 }
 
-func value(name string, all []Variable) string {
+func findValue(name string, all []Variable) string {
 	for _, v := range all {
 		if v.Name == name {
 			return v.Value

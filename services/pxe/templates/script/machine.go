@@ -10,7 +10,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/remote"
 )
 
-// ParseMACs parses the MAC addresses of a machine. It leaves out empty texts and repetitions.
+// ParseMACs parses the MAC addresses of a machine. It leaves out empty texts and duplicates.
 func ParseMACs(invalid *problem.Fields, pointer string, texts ...string) (macs []string) {
 	for _, text := range texts {
 		mac, err := net.ParseMAC(text)
@@ -25,20 +25,20 @@ func ParseMACs(invalid *problem.Fields, pointer string, texts ...string) (macs [
 	return macs
 }
 
-// CheckHostname refuses a hostname that is no name of a host. An empty one is valid.
+// CheckHostname refuses an invalid host name. An empty one is valid.
 func CheckHostname(invalid *problem.Fields, name string) {
 	if name != "" && !remote.IsHost(name) {
-		invalid.Add("/host/hostname", "invalid", "must be a name such as web1.example.com")
+		invalid.Add("/host/hostname", "invalid", "must be a host name such as web1.example.com")
 	}
 }
 
-// ParseNameservers parses addresses that are separated by blanks.
+// ParseNameservers parses addresses that are separated by spaces.
 func ParseNameservers(invalid *problem.Fields, text string) []string {
 	all := []string{}
 	for one := range strings.FieldsSeq(text) {
 		address, err := netip.ParseAddr(one)
 		if err != nil {
-			invalid.Add("/host/nameservers", "invalid", "must be addresses with blanks between")
+			invalid.Add("/host/nameservers", "invalid", "must be IP addresses separated by spaces")
 		}
 		all = append(all, address.String())
 	}

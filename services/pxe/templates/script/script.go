@@ -1,5 +1,4 @@
-// Package script is what machines are given that boot over the network: boot scripts, preseeds and shell scripts, which
-// operators write as templates.
+// Package script defines the templates for boot scripts, preseeds and shell scripts: their variables and functions.
 package script
 
 import (
@@ -15,12 +14,12 @@ import (
 	"github.com/ironplane/ironplane/pkg/template"
 )
 
-// Variables are what templates can show of an installation. doc says to operators what they are, example what the golden
-// files and previews show.
+// Variables are the variables of the templates of an install. The tag doc is for operators, and example is the value in
+// previews and golden files.
 type Variables struct {
 	Host      Host
-	Password  secret.String `example:"correct horse battery staple" doc:"of root, or of Windows' Administrator"`
-	SSHKeys   []string      `example:"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG ben@example.com" doc:"that may sign in as root, a line each"`
+	Password  secret.String `example:"correct horse battery staple" doc:"the password of root, or of Administrator on Windows"`
+	SSHKeys   []string      `example:"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG ben@example.com" doc:"the public SSH keys that may sign in as root"`
 	Client    Client
 	Profile   Profile
 	URL       URL
@@ -29,22 +28,22 @@ type Variables struct {
 
 // Host is the machine.
 type Host struct {
-	Hostname    string   `example:"web1.example.com" doc:"its full name"`
-	Name        string   `example:"web1" doc:"the first part of its name"`
-	NetBIOS     string   `example:"web1" doc:"the first part of its name, up to 15 characters, as Windows takes it"`
-	Domain      string   `example:"example.com" doc:"the other parts"`
-	MAC         string   `example:"52:54:00:12:34:56" doc:"of the interface that it boots from, in lower case with colons"`
-	MACDashes   string   `example:"52-54-00-12-34-56" doc:"the same with dashes, as Windows takes it"`
-	MACs        []string `example:"52:54:00:12:34:56" doc:"of all its interfaces"`
+	Hostname    string   `example:"web1.example.com" doc:"the full host name"`
+	Name        string   `example:"web1" doc:"the first label of the host name"`
+	NetBIOS     string   `example:"web1" doc:"the first label of the host name, up to 15 characters, for Windows"`
+	Domain      string   `example:"example.com" doc:"the other labels of the host name"`
+	MAC         string   `example:"52:54:00:12:34:56" doc:"the MAC address of the interface that the machine boots from, in lower case with colons"`
+	MACDashes   string   `example:"52-54-00-12-34-56" doc:"the same address with dashes, for Windows"`
+	MACs        []string `example:"52:54:00:12:34:56" doc:"the MAC addresses of all interfaces"`
 	Firmware    string   `example:"uefi" doc:"bios or uefi"`
-	Disk        string   `example:"/dev/sda" doc:"to install on; empty: the installer chooses"`
-	IP          string   `example:"192.0.2.10" doc:"its address: of IPv4, or of IPv6 where it has no other"`
+	Disk        string   `example:"/dev/sda" doc:"the disk to install on; empty: the installer chooses"`
+	IP          string   `example:"192.0.2.10" doc:"the IPv4 address, or the IPv6 address if there is no other"`
 	IPv4        Family
 	IPv6        Family
-	Nameservers []string `example:"192.0.2.53" doc:"which it asks"`
+	Nameservers []string `example:"192.0.2.53" doc:"the name servers"`
 }
 
-// NewHost is a machine with a name, which boots from the first of its interfaces.
+// NewHost returns a machine that boots from the first of its interfaces.
 func NewHost(hostname, firmware string, macs []string) Host {
 	h := Host{Hostname: hostname, Firmware: cmp.Or(firmware, "bios"), Nameservers: []string{}}
 	h.Name, h.Domain, _ = strings.Cut(hostname, ".")
@@ -55,13 +54,13 @@ func NewHost(hostname, firmware string, macs []string) Host {
 	return h
 }
 
-// NewFamily is an address with the length of its prefix.
+// NewFamily returns an address by its prefix.
 func NewFamily(p netip.Prefix) Family {
 	return Family{Address: p.Addr().String(), Prefix: p.Masked().String(), Length: int64(p.Bits())}
 }
 
-// Lines are those of a text that have something in them.
-func Lines(text string) []string {
+// SplitLines returns the lines of a text that are not empty.
+func SplitLines(text string) []string {
 	all := []string{}
 	for line := range strings.Lines(text) {
 		if line = strings.TrimSpace(line); line != "" {
@@ -71,46 +70,46 @@ func Lines(text string) []string {
 	return all
 }
 
-// Family is a machine's address of one family of protocols.
+// Family is a machine's address of one IP version.
 type Family struct {
-	Address string `doc:"empty: it has none"`
+	Address string `doc:"the address; empty: none"`
 	Prefix  string `doc:"the subnet, such as 192.0.2.0/24 or 2001:db8::/64"`
-	Length  int64  `doc:"of the prefix: 24"`
-	Gateway string `doc:"of the subnet"`
+	Length  int64  `doc:"the prefix length: 24"`
+	Gateway string `doc:"the gateway of the subnet"`
 }
 
-// Client is whose machine it is.
+// Client is the client that the machine belongs to.
 type Client struct {
-	Name  string `example:"Ben Miller" doc:"empty: nobody's"`
-	Email string `example:"ben@example.com" doc:"where it is written to"`
+	Name  string `example:"Ben Miller" doc:"the client's name; empty: no client"`
+	Email string `example:"ben@example.com" doc:"the client's email address"`
 }
 
-// Profile is what is installed.
+// Profile is the profile of the install.
 type Profile struct {
-	ID   int64  `doc:"its number"`
-	Name string `example:"Debian 13" doc:"its name"`
+	ID   int64  `doc:"the id of the profile"`
+	Name string `example:"Debian 13" doc:"the name of the profile"`
 }
 
-// URL is where the machine finds what it is given. It holds a token that is good for this installation alone.
+// URL has the addresses of the machine's files. They contain a token that is valid for this install only.
 type URL struct {
-	Files    string `example:"http://files.fra1.example.net" doc:"the site's file server, or the DHCP server's agent where its IP group has none, without a slash at the end"`
+	Files    string `example:"http://files.fra1.example.net" doc:"the site's file server, or the DHCP server's agent if the IP group has none, without a trailing slash"`
 	Boot     string `example:"http://boot.fra1.example.net/i/[secret]/boot" doc:"the profile's boot script"`
 	Preseed  string `example:"http://boot.fra1.example.net/i/[secret]/preseed" doc:"the profile's preseed"`
 	NoCloud  string `example:"http://boot.fra1.example.net/i/[secret]/nocloud/" doc:"a folder for cloud-init: the preseed as user-data, and an empty meta-data"`
-	During   string `example:"http://boot.fra1.example.net/i/[secret]/during" doc:"a shell script that runs those of shell.during in their order"`
-	After    string `example:"http://boot.fra1.example.net/i/[secret]/after" doc:"a shell script that runs those of shell.after in their order"`
-	Progress string `example:"http://boot.fra1.example.net/i/[secret]/progress" doc:"where a POST of step=… and progress=0 to 100 says how far it is"`
-	Done     string `example:"http://boot.fra1.example.net/i/[secret]/done" doc:"where a POST says that it is installed"`
-	Failed   string `example:"http://boot.fra1.example.net/i/[secret]/failed" doc:"where a POST of error=… says that it has failed"`
+	During   string `example:"http://boot.fra1.example.net/i/[secret]/during" doc:"a shell script that runs those of shell.during in order"`
+	After    string `example:"http://boot.fra1.example.net/i/[secret]/after" doc:"a shell script that runs those of shell.after in order"`
+	Progress string `example:"http://boot.fra1.example.net/i/[secret]/progress" doc:"POST step=… and progress=0 to 100 here to report progress"`
+	Done     string `example:"http://boot.fra1.example.net/i/[secret]/done" doc:"POST here to report that the machine is installed"`
+	Failed   string `example:"http://boot.fra1.example.net/i/[secret]/failed" doc:"POST error=… here to report a failure"`
 }
 
-// Variable is one that who asks for an installation chooses.
+// Variable is a value that the caller chose for the install.
 type Variable struct {
-	Name  string `example:"timezone" doc:"of one that who asks for an installation chooses"`
-	Value string `example:"Europe/Berlin" doc:"what it holds"`
+	Name  string `example:"timezone" doc:"the name of a value that the caller chose"`
+	Value string `example:"Europe/Berlin" doc:"the value"`
 }
 
-// NewVariables are some in the order of their names.
+// NewVariables returns variables sorted by name.
 func NewVariables(values map[string]string) []Variable {
 	all := []Variable{}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
@@ -121,28 +120,29 @@ func NewVariables(values map[string]string) []Variable {
 
 var language = template.NewLanguage(functions, Variables{})
 
-// Kind is what a template is for.
+// Kind is the kind of a template.
 type Kind string
 
-// The kinds. Boot scripts are given to whatever says that it has the machine's MAC address: they show no secrets.
+// The kinds of templates. Any machine that claims the right MAC address gets the boot script, so boot scripts cannot
+// contain secrets.
 const (
 	Boot    Kind = "boot_script"
 	Preseed Kind = "preseed"
 	Shell   Kind = "shell_script"
 )
 
-// Check parses a template, or says all that is wrong with it, in one line.
-func (k Kind) Check(source string) (*template.Template, string) {
+// Parse parses a template. If it is not valid, it returns all its errors in one line.
+func (k Kind) Parse(source string) (*template.Template, string) {
 	check := language.Text
 	if k == Boot {
 		check = language.Open
 	}
-	made, wrong := check(source)
-	return made, template.Said(wrong)
+	parsed, reason := check(source)
+	return parsed, template.Said(reason)
 }
 
-// Sample is an installation as previews show it.
-func Sample() Variables {
+// NewSample returns the variables of previews.
+func NewSample() Variables {
 	v := template.Example(Variables{}).(Variables)
 	v.Host.IPv4 = Family{"192.0.2.10", "192.0.2.0/24", 24, "192.0.2.1"}
 	v.Host.IPv6 = Family{"2001:db8::10", "2001:db8::/64", 64, "2001:db8::1"}
@@ -150,26 +150,27 @@ func Sample() Variables {
 	return v
 }
 
-// Reference is a page that says what templates can show and call, in Markdown.
-func Reference() string {
+// RenderReference returns a page in Markdown with all variables and functions.
+func RenderReference() string {
 	var b strings.Builder
 	b.WriteString(
-		"# Variables of boot scripts, preseeds and shell scripts\n\nWhat these templates can show, and the functions that they have. `make " +
-			"openapi` writes this page from the program.\n\n",
+		"# Variables of boot scripts, preseeds and shell scripts\n\nThe variables and functions of these templates. `make " +
+			"openapi` writes this page from the code.\n\n",
 	)
 	b.WriteString(language.Table("a secret: a function makes another one of it, and boot scripts have none"))
 	b.WriteString(
-		"\nA list stands with `[]`: `{{range .SSHKeys}}{{.}}{{end}}`, `{{range .Variables}}{{.Name}}{{end}}`.\n\n## Functions\n\n| Function | " +
-			"What it makes |\n|---|---|\n",
+		"\nA list is marked with `[]`: `{{range .SSHKeys}}{{.}}{{end}}`, `{{range .Variables}}{{.Name}}{{end}}`.\n\n## Functions\n\n" +
+			"| Function | Result |\n|---|---|\n",
 	)
-	for _, f := range described {
-		fmt.Fprintf(&b, "| `{{%s}}` | %s |\n", f.example, f.makes)
+	for _, f := range functionDocs {
+		fmt.Fprintf(&b, "| `{{%s}}` | %s |\n", f.example, f.result)
 	}
 	return b.String()
 }
 
-// InTurn is a shell script that runs others in their order, by the interpreters that they name, and ends with the first that fails.
-func InTurn(scripts []string) string {
+// Combine returns a shell script that runs the given scripts in order, each by the interpreter of its first line. It
+// stops at the first one that fails.
+func Combine(scripts []string) string {
 	var b strings.Builder
 	b.WriteString("#!/bin/sh\nset -e\n")
 	for _, one := range scripts {

@@ -12,7 +12,7 @@ import (
 
 func TestFunctions(t *testing.T) {
 	t.Parallel()
-	v := script.Sample()
+	v := script.NewSample()
 	v.Password, v.Host.Nameservers = secret.New(`it's "<&`+"\n"), []string{"192.0.2.53", "2001:db8::53"}
 	for source, want := range map[string]string{
 		`{{quote .Password}}`:                          `'it'\''s "<&` + "\n'",
@@ -28,12 +28,12 @@ func TestFunctions(t *testing.T) {
 		`{{upper .Host.MAC}} {{lower "A"}}`:            `52:54:00:12:34:56 a`,
 		`{{.Host.MAC}} {{.Profile.Name}} {{.Host.IP}}`: `52:54:00:12:34:56 Debian 13 192.0.2.10`,
 	} {
-		made, wrong := script.Shell.Check(source)
-		if wrong != "" {
-			t.Errorf("%s: got the error %s, want none", source, wrong)
+		parsed, reason := script.Shell.Parse(source)
+		if reason != "" {
+			t.Errorf("%s: got the error %s, want none", source, reason)
 			continue
 		}
-		if got, err := made.Render(true, v); got != want || err != nil {
+		if got, err := parsed.Render(true, v); got != want || err != nil {
 			t.Errorf("%s: got %q (%v), want %q", source, got, err, want)
 		}
 	}
@@ -41,12 +41,12 @@ func TestFunctions(t *testing.T) {
 
 func TestCrypt(t *testing.T) {
 	t.Parallel()
-	made, wrong := script.Preseed.Check("{{crypt .Password}} {{quote (crypt .Password)}}")
-	if wrong != "" {
-		t.Fatalf("got the error %s, want none", wrong)
+	parsed, reason := script.Preseed.Parse("{{crypt .Password}} {{quote (crypt .Password)}}")
+	if reason != "" {
+		t.Fatalf("got the error %s, want none", reason)
 	}
-	v := script.Sample()
-	got, err := made.Render(true, v)
+	v := script.NewSample()
+	got, err := parsed.Render(true, v)
 	hash, quoted, _ := strings.Cut(got, " ")
 	if err != nil || !strings.HasPrefix(hash, "$6$") || !strings.HasPrefix(quoted, "'$6$") || strings.Contains(quoted, hash) {
 		t.Errorf("got %s (%v), want a hash and another one in quotes", got, err)
@@ -54,16 +54,16 @@ func TestCrypt(t *testing.T) {
 	if err := crypt.SHA512.New().Verify(hash, []byte(v.Password.Reveal())); err != nil {
 		t.Errorf("got %v, want a hash of the password", err)
 	}
-	if got, err := made.Render(false, v); got != "[secret] '[secret]'" || err != nil {
+	if got, err := parsed.Render(false, v); got != "[secret] '[secret]'" || err != nil {
 		t.Errorf("got %s (%v) without secrets, want [secret] '[secret]'", got, err)
 	}
 	v.Password = secret.New(strings.Repeat("x", 1025))
-	if _, err := made.Render(true, v); err == nil || err.Error() != "line 1, column 3: crypt: a password has at most 1024 bytes" {
-		t.Errorf("got %v, want that a password has at most 1024 bytes", err)
+	if _, err := parsed.Render(true, v); err == nil || err.Error() != "line 1, column 3: crypt: a password can have at most 1024 bytes" {
+		t.Errorf("got %v, want that a password can have at most 1024 bytes", err)
 	}
 }
 
-// What is wrong is said with its place, also where it comes out for one machine alone.
+// Errors have a line and a column, also those that occur only for one machine.
 func TestErrors(t *testing.T) {
 	t.Parallel()
 	for source, want := range map[string]string{
@@ -84,50 +84,50 @@ func TestErrors(t *testing.T) {
 		strings.Repeat("{{crypt .Password}}", 26): "line 1, column 1: its loops stand too deep in each other, or call " +
 			"what takes long too often",
 	} {
-		if _, wrong := script.Preseed.Check(source); !strings.HasPrefix(wrong, want) {
-			t.Errorf("%s: got %s, want %s", source, wrong, want)
+		if _, reason := script.Preseed.Parse(source); !strings.HasPrefix(reason, want) {
+			t.Errorf("%s: got %s, want %s", source, reason, want)
 		}
 	}
-	if _, wrong := script.Boot.Check("{{quote .Password}}"); wrong != "line 1, column 3: a secret cannot stand here" {
-		t.Errorf("got %q for a secret in a boot script, want an error in line 1, column 3", wrong)
+	if _, reason := script.Boot.Parse("{{quote .Password}}"); reason != "line 1, column 3: a secret cannot stand here" {
+		t.Errorf("got %q for a secret in a boot script, want an error in line 1, column 3", reason)
 	}
-	made, _ := script.Preseed.Check("x\nü {{netmask .Host.Disk}}")
-	if got, err := made.Render(
+	parsed, _ := script.Preseed.Parse("x\nü {{netmask .Host.Disk}}")
+	if got, err := parsed.Render(
 		true,
-		script.Sample(),
+		script.NewSample(),
 	); got != "" || err == nil ||
-		err.Error() != `line 2, column 5: netmask: "/dev/sda" is no prefix such as 192.0.2.0/24` {
+		err.Error() != `line 2, column 5: netmask: "/dev/sda" is not a prefix such as 192.0.2.0/24` {
 		t.Errorf("got %q (%v), want the error of netmask in line 2, column 5", got, err)
 	}
-	// A text that grows with each round ends.
-	made, wrong := script.Preseed.Check(`{{$x := "'"}}{{range .SSHKeys}}{{$x = quote $x}}{{end}}{{$x}}`)
-	v := script.Sample()
+	// A text that grows in a loop is limited.
+	parsed, reason := script.Preseed.Parse(`{{$x := "'"}}{{range .SSHKeys}}{{$x = quote $x}}{{end}}{{$x}}`)
+	v := script.NewSample()
 	v.SSHKeys = make([]string, 100)
-	if _, err := made.Render(
+	if _, err := parsed.Render(
 		true,
 		v,
-	); wrong != "" || err == nil ||
+	); reason != "" || err == nil ||
 		!strings.Contains(err.Error(), "quote is given more than 65536 bytes") &&
 			!strings.Contains(err.Error(), "quote makes more than 65536 bytes") {
-		t.Errorf("got %q and %v, want no error before rendering and then more than 65536 bytes", wrong, err)
+		t.Errorf("got %q and %v, want no error before rendering and then more than 65536 bytes", reason, err)
 	}
 }
 
-// Whatever is written, it is taken or refused, and what is taken ends.
+// Every template is accepted or refused, and an accepted one can be rendered within its limits.
 func FuzzCheck(f *testing.F) {
 	for _, seed := range []string{"{{quote .Password}}", `{{range .Variables}}{{line .Value}}{{end}}`, "{{crypt .Password | quote}}", `{{value "x" .Variables | default "y" | json}}`, "{{netmask .Host.IPv4.Prefix}}{{join \" \" .Host.MACs | xml}}"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, source string) {
 		for _, kind := range []script.Kind{script.Boot, script.Preseed} {
-			made, wrong := kind.Check(source)
-			if wrong != "" {
+			parsed, reason := kind.Parse(source)
+			if reason != "" {
 				continue
 			}
-			if _, err := made.Render(
+			if _, err := parsed.Render(
 				true,
-				script.Sample(),
-			); err != nil && !strings.Contains(err.Error(), "no prefix") && !strings.Contains(err.Error(), "at most") &&
+				script.NewSample(),
+			); err != nil && !strings.Contains(err.Error(), "not a prefix") && !strings.Contains(err.Error(), "at most") &&
 				!strings.Contains(err.Error(), "more than") {
 				t.Errorf("%q: got %v of an accepted template, want none or that of a prefix or a limit", source, err)
 			}

@@ -1,0 +1,2 @@
+-- +goose Up
+-- Only the view install_view changed: the texts of its reasons are plainer.
