@@ -57,27 +57,27 @@ func (s SFTPEndpoint) Dial(
 			return nil
 		},
 	}
-	t := &SFTPConn{}
-	t.ctx, t.cancel = context.WithCancelCause(ctx)
-	conn, err := dial(t.ctx, "tcp", s.Address)
+	c := &SFTPConn{}
+	c.ctx, c.cancel = context.WithCancelCause(ctx)
+	conn, err := dial(c.ctx, "tcp", s.Address)
 	if err != nil {
-		t.cancel(nil)
+		c.cancel(nil)
 		return nil, err
 	}
-	t.stop = context.AfterFunc(t.ctx, func() { _ = conn.Close() })
-	timer := time.AfterFunc(requestTimeout, func() { t.cancel(errStalled) })
+	c.stop = context.AfterFunc(c.ctx, func() { _ = conn.Close() })
+	timer := time.AfterFunc(requestTimeout, func() { c.cancel(errStalled) })
 	defer timer.Stop()
 	sshConn, channels, requests, err := ssh.NewClientConn(conn, s.Address, config)
 	if err == nil {
-		t.ssh = ssh.NewClient(sshConn, channels, requests)
-		t.sftp, err = sftp.NewClient(t.ssh, sftp.UseConcurrentWrites(true))
+		c.ssh = ssh.NewClient(sshConn, channels, requests)
+		c.sftp, err = sftp.NewClient(c.ssh, sftp.UseConcurrentWrites(true))
 	}
 	if err != nil {
-		err = t.cause(err)
-		t.cancel(nil)
+		err = c.cause(err)
+		c.cancel(nil)
 		return nil, errors.Join(err, conn.Close())
 	}
-	return t, nil
+	return c, nil
 }
 
 // hostKeyAlgorithms returns the signature algorithms of a host key.
@@ -89,47 +89,47 @@ func hostKeyAlgorithms(key ssh.PublicKey) []string {
 }
 
 // Close ends the connection.
-func (t *SFTPConn) Close() {
-	_ = t.sftp.Close() // each transfer has reported its own errors
-	_ = t.ssh.Close()
-	t.cancel(nil)
+func (c *SFTPConn) Close() {
+	_ = c.sftp.Close() // each transfer has reported its own errors
+	_ = c.ssh.Close()
+	c.cancel(nil)
 }
 
 // cause returns ErrHostKey or errStalled if that ended the connection, and err otherwise.
-func (t *SFTPConn) cause(err error) error {
+func (c *SFTPConn) cause(err error) error {
 	if errors.Is(err, ErrHostKey) {
 		return ErrHostKey
 	}
-	return cause(t.ctx, err)
+	return cause(c.ctx, err)
 }
 
 // Send uploads a file's content from an offset on. The file becomes visible only after Client.Put.
-func (t *SFTPConn) Send(f File, offset int64, rest io.Reader) error {
+func (c *SFTPConn) Send(f File, offset int64, rest io.Reader) error {
 	flags := os.O_WRONLY | os.O_CREATE
 	if offset == 0 {
 		flags |= os.O_TRUNC
 	}
-	file, err := t.sftp.OpenFile("/"+SFTPParts+"/"+f.SHA256, flags)
+	file, err := c.sftp.OpenFile("/"+SFTPParts+"/"+f.SHA256, flags)
 	if err != nil {
-		return t.cause(err)
+		return c.cause(err)
 	}
-	body := newStallReader(rest, t.cancel)
+	body := newStallReader(rest, c.cancel)
 	defer body.stop()
 	_, err = file.Seek(offset, io.SeekStart)
 	if err == nil {
 		_, err = file.ReadFrom(io.LimitReader(body, f.Size-offset))
 	}
 	if err = errors.Join(err, file.Close()); err != nil {
-		return t.cause(err)
+		return c.cause(err)
 	}
 	return nil
 }
 
 // Open reads a file from an offset on. The caller has to verify the content.
-func (t *SFTPConn) Open(_ context.Context, f File, offset int64) (io.ReadCloser, error) {
-	timer := time.AfterFunc(stallTimeout, func() { t.cancel(errStalled) })
+func (c *SFTPConn) Open(_ context.Context, f File, offset int64) (io.ReadCloser, error) {
+	timer := time.AfterFunc(stallTimeout, func() { c.cancel(errStalled) })
 	defer timer.Stop()
-	file, err := t.sftp.Open("/" + SFTPFiles + "/" + f.Path)
+	file, err := c.sftp.Open("/" + SFTPFiles + "/" + f.Path)
 	if err == nil {
 		if _, err = file.Seek(offset, io.SeekStart); err != nil {
 			err = errors.Join(err, file.Close())
@@ -139,9 +139,9 @@ func (t *SFTPConn) Open(_ context.Context, f File, offset int64) (io.ReadCloser,
 		return nil, &Refusal{404, "There is no such file."}
 	}
 	if err != nil {
-		return nil, t.cause(err)
+		return nil, c.cause(err)
 	}
-	return &sftpDownload{newStallReader(bufio.NewReaderSize(file, int(min(readAhead, f.Size-offset))), t.cancel), file, t}, nil
+	return &sftpDownload{newStallReader(bufio.NewReaderSize(file, int(min(readAhead, f.Size-offset))), c.cancel), file, c}, nil
 }
 
 type sftpDownload struct {

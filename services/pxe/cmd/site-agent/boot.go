@@ -38,15 +38,15 @@ func (c *config) machineSettings() (s machine.Settings, err error) {
 			s.URL = strings.TrimSuffix(s.URL, ":80")
 		}
 	}
-	if at, err := url.Parse(s.URL); err != nil || at.Scheme != "http" || at.Host == "" || at.RawQuery != "" || at.Fragment != "" {
+	if base, err := url.Parse(s.URL); err != nil || base.Scheme != "http" || base.Host == "" || base.RawQuery != "" || base.Fragment != "" {
 		return s, errors.New("IRONPLANE_AGENT_MACHINES_URL: must be a URL such as http://10.1.0.1:8080")
 	}
 	if c.IPv6.IsValid() {
-		at, err := c.ipv6Address(c.Machines)
+		addrPort, err := c.ipv6Address(c.Machines)
 		if err != nil {
 			return s, err
 		}
-		s.IPv6URL = "http://" + strings.TrimSuffix(at.String(), ":80")
+		s.IPv6URL = "http://" + strings.TrimSuffix(addrPort.String(), ":80")
 	}
 	return s, nil
 }
@@ -56,14 +56,14 @@ func (c *config) ipv6Address(other string) (netip.AddrPort, error) {
 	if !c.IPv6.Is6() || c.IPv6.Is4In6() || !c.IPv6.IsGlobalUnicast() || c.IPv6.Zone() != "" {
 		return netip.AddrPort{}, errors.New("IRONPLANE_AGENT_DHCP_IPV6: must be an IPv6 address such as 2001:db8:1::1")
 	}
-	at, err := netip.ParseAddrPort(other)
+	addrPort, err := netip.ParseAddrPort(other)
 	if err != nil {
-		return at, fmt.Errorf(
+		return addrPort, fmt.Errorf(
 			"IRONPLANE_AGENT_DHCP_IPV6: needs a port in IRONPLANE_AGENT_MACHINES_LISTEN or IRONPLANE_AGENT_TFTP_LISTEN: %w",
 			err,
 		)
 	}
-	return netip.AddrPortFrom(c.IPv6, at.Port()), nil
+	return netip.AddrPortFrom(c.IPv6, addrPort.Port()), nil
 }
 
 // dhcpSettings returns the settings of the DHCP server.
@@ -102,14 +102,14 @@ func (c *config) serveBoot(ctx context.Context, a *agent.Agent, files *tree.Tree
 	if c.TFTP != "" {
 		listen := []string{c.TFTP}
 		if c.IPv6.IsValid() {
-			at, err := c.ipv6Address(c.TFTP)
+			addrPort, err := c.ipv6Address(c.TFTP)
 			if err != nil {
 				return err
 			}
-			listen = append(listen, at.String())
+			listen = append(listen, addrPort.String())
 		}
-		for _, at := range listen {
-			address, err := net.ResolveUDPAddr("udp", at)
+		for _, listenAddress := range listen {
+			address, err := net.ResolveUDPAddr("udp", listenAddress)
 			if err != nil {
 				return fmt.Errorf("IRONPLANE_AGENT_TFTP_LISTEN: %w", err)
 			}

@@ -148,12 +148,12 @@ func (c *config) serveAll(ctx context.Context, a *agent.Agent, files *tree.Tree,
 		run(func() error { return process.Serve(ctx, machines, a.MachineHandler(), log) })
 	}
 	if c.IPv6.IsValid() {
-		at, err := c.ipv6Address(c.Machines)
+		addrPort, err := c.ipv6Address(c.Machines)
 		if err != nil {
 			cancel(err)
 			return errors.Join(err, listener.Close())
 		}
-		machines, err := net.Listen("tcp", at.String())
+		machines, err := net.Listen("tcp", addrPort.String())
 		if err != nil {
 			cancel(err)
 			return errors.Join(fmt.Errorf("IRONPLANE_AGENT_DHCP_IPV6: %w", err), listener.Close())

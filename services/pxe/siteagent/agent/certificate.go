@@ -95,11 +95,11 @@ func (c *Certificate) TLSConfig() *tls.Config {
 
 // Fingerprint returns the certificate's SHA-256 as openssl x509 -fingerprint prints it.
 func (c *Certificate) Fingerprint() (string, error) {
-	info, err := c.current()
+	cert, err := c.current()
 	if err != nil {
 		return "", err
 	}
-	sum := sha256.Sum256(info.Certificate[0])
+	sum := sha256.Sum256(cert.Certificate[0])
 	digits := strings.ToUpper(hex.EncodeToString(sum[:]))
 	var b strings.Builder
 	for i := 0; i < len(digits); i += 2 {

@@ -17,8 +17,8 @@ func TestCertificateIsReplaced(t *testing.T) {
 	t.Parallel()
 	r := start(t, t.TempDir())
 	file := filepath.Join(r.folder, "certificate")
-	if is, err := os.Stat(file); err != nil || is.Mode().Perm() != 0o600 {
-		t.Errorf("got the certificate file %v (%v), want the mode 0600", is, err)
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("got the certificate file %v (%v), want the mode 0600", info, err)
 	}
 	testkit.Must(t, os.Remove(file))
 	other, err := agent.LoadOrCreateCertificate(file)

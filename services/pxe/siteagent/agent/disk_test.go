@@ -101,8 +101,8 @@ func TestFailingDisk(t *testing.T) {
 	checkRefused := func() {
 		t.Helper()
 		child.wantTree(map[string]string{})
-		if is, err := child.client.GetReceived(t.Context(), f.SHA256); err != nil || is != 0 {
-			t.Errorf("got %d bytes received (%v), want 0", is, err)
+		if received, err := child.client.GetReceived(t.Context(), f.SHA256); err != nil || received != 0 {
+			t.Errorf("got %d bytes received (%v), want 0", received, err)
 		}
 	}
 	testkit.Must(t, os.WriteFile(filepath.Join(parent.folder, "files", "large"), []byte(content), 0o644))
@@ -138,8 +138,8 @@ func TestFailedPart(t *testing.T) {
 	if pull := child.runPull(parent.target()); pull.State != siteagent.PullFailed {
 		t.Errorf("got %+v, want the state %v", pull, siteagent.PullFailed)
 	}
-	if is, err := child.client.GetReceived(t.Context(), f.SHA256); err != nil || is != 20<<20 {
-		t.Errorf("got %d bytes received (%v), want %d", is, err, 20<<20)
+	if received, err := child.client.GetReceived(t.Context(), f.SHA256); err != nil || received != 20<<20 {
+		t.Errorf("got %d bytes received (%v), want %d", received, err, 20<<20)
 	}
 	testkit.Must(t, grow())
 	testkit.Must(t, os.WriteFile(filepath.Join(parent.folder, "files", "large"), []byte(content), 0o644))

@@ -47,17 +47,17 @@ type download struct {
 }
 
 // run gets files, grouped by content: missing has a list of files for each content. It transfers each content once.
-func (g *download) run(ctx context.Context, missing [][]siteagent.File) {
-	ctx, g.cancel = context.WithCancel(ctx)
-	defer g.cancel()
-	g.staged = make(chan *tree.StagedFile, maxBatchFiles)
+func (d *download) run(ctx context.Context, missing [][]siteagent.File) {
+	ctx, d.cancel = context.WithCancel(ctx)
+	defer d.cancel()
+	d.staged = make(chan *tree.StagedFile, maxBatchFiles)
 	next := make(chan [][]siteagent.File)
 	var publishing, workers sync.WaitGroup
-	publishing.Go(g.publish)
+	publishing.Go(d.publish)
 	for range maxDownloads {
 		workers.Go(func() {
 			for contents := range next {
-				g.getContents(ctx, contents)
+				d.getContents(ctx, contents)
 			}
 		})
 	}
@@ -73,127 +73,127 @@ func (g *download) run(ctx context.Context, missing [][]siteagent.File) {
 	}
 	close(next)
 	workers.Wait()
-	close(g.staged)
+	close(d.staged)
 	publishing.Wait()
 }
 
 // publish makes staged files visible, in batches.
-func (g *download) publish() {
-	for a := range g.staged {
-		batch, size := []*tree.StagedFile{a}, a.Size
+func (d *download) publish() {
+	for staged := range d.staged {
+		batch, size := []*tree.StagedFile{staged}, staged.Size
 		timeout := time.After(batchTimeout)
 		for more := true; more && len(batch) < maxBatchFiles && size < maxBatchBytes; {
 			select {
 			case <-timeout:
 				more = false
-			case a, more = <-g.staged:
+			case staged, more = <-d.staged:
 				if more {
-					batch, size = append(batch, a), size+a.Size
+					batch, size = append(batch, staged), size+staged.Size
 				}
 			}
 		}
-		errs, err := g.agent.tree.PublishAll(batch)
-		for n, a := range batch {
+		errs, err := d.agent.tree.PublishAll(batch)
+		for n, staged := range batch {
 			if err == nil && errs[n] == nil {
-				g.pull.files.Add(1)
+				d.pull.files.Add(1)
 				continue
 			}
-			g.pull.bytes.Add(-a.Size)
+			d.pull.bytes.Add(-staged.Size)
 			if err == nil {
-				g.recordFailure(a.File, 1, errs[n])
+				d.recordFailure(staged.File, 1, errs[n])
 			}
 		}
 		if err != nil {
-			g.recordFailure(batch[0].File, len(batch), err)
+			d.recordFailure(batch[0].File, len(batch), err)
 		}
 	}
 }
 
 // getContents gets the files of several contents. It requests the small ones in one bundle.
-func (g *download) getContents(ctx context.Context, contents [][]siteagent.File) {
+func (d *download) getContents(ctx context.Context, contents [][]siteagent.File) {
 	var small []siteagent.File
-	for _, same := range contents {
-		f := same[0]
-		if n, err := g.agent.tree.Received(f.SHA256); err == nil && n == 0 && 0 < f.Size && f.Size <= siteagent.MaxBundledSize {
+	for _, files := range contents {
+		f := files[0]
+		if n, err := d.agent.tree.Received(f.SHA256); err == nil && n == 0 && 0 < f.Size && f.Size <= siteagent.MaxBundledSize {
 			small = append(small, f)
 		}
 	}
 	var bundle *siteagent.Bundle
-	if g.bundles != nil && len(small) > 1 && ctx.Err() == nil {
+	if d.bundles != nil && len(small) > 1 && ctx.Err() == nil {
 		var err error
-		if bundle, err = g.bundles.OpenBundle(ctx, small); err == nil { // or each file is requested alone
+		if bundle, err = d.bundles.OpenBundle(ctx, small); err == nil { // or each file is requested alone
 			defer bundle.Close()
 		}
 	}
-	for _, same := range contents {
+	for _, files := range contents {
 		if ctx.Err() != nil {
 			return
 		}
 		var bundled io.Reader
-		if bundle != nil && len(small) > 0 && same[0] == small[0] {
+		if bundle != nil && len(small) > 0 && files[0] == small[0] {
 			small = small[1:]
 			var err error
 			if bundled, err = bundle.Next(); err != nil {
 				bundle = nil
 			}
 		}
-		g.getContent(ctx, same, bundled)
+		d.getContent(ctx, files, bundled)
 	}
 }
 
 // getContent gets the files of one content. bundled, unless nil, reads that content.
-func (g *download) getContent(ctx context.Context, same []siteagent.File, bundled io.Reader) {
-	for ; len(same) > 0; same = same[1:] {
-		a, err := g.getFile(ctx, same[0], bundled)
+func (d *download) getContent(ctx context.Context, files []siteagent.File, bundled io.Reader) {
+	for ; len(files) > 0; files = files[1:] {
+		staged, err := d.getFile(ctx, files[0], bundled)
 		bundled = nil
 		switch {
-		case err == nil && a == nil: // the tree has the file already
-			g.pull.files.Add(1)
+		case err == nil && staged == nil: // the tree has the file already
+			d.pull.files.Add(1)
 		case err == nil:
-			g.copyContent(ctx, a, same[1:])
-			g.staged <- a
+			d.copyContent(ctx, staged, files[1:])
+			d.staged <- staged
 			return
 		case ctx.Err() != nil:
 			return
 		case errors.Is(err, tree.ErrPathConflict): // concerns this path alone
-			g.recordFailure(same[0], 1, err)
+			d.recordFailure(files[0], 1, err)
 		default:
-			g.recordFailure(same[0], len(same), err)
+			d.recordFailure(files[0], len(files), err)
 			return
 		}
 	}
 }
 
 // copyContent stages other files with the content of a staged file.
-func (g *download) copyContent(ctx context.Context, a *tree.StagedFile, others []siteagent.File) {
+func (d *download) copyContent(ctx context.Context, staged *tree.StagedFile, others []siteagent.File) {
 	for _, f := range others {
-		copied, err := g.agent.tree.StageCopy(ctx, a, f)
+		copied, err := d.agent.tree.StageCopy(ctx, staged, f)
 		switch {
 		case err == nil:
-			g.pull.bytes.Add(f.Size)
-			g.staged <- copied
+			d.pull.bytes.Add(f.Size)
+			d.staged <- copied
 		case ctx.Err() != nil:
 			return
 		default:
-			g.recordFailure(f, 1, err)
+			d.recordFailure(f, 1, err)
 		}
 	}
 }
 
 // recordFailure counts failed files. It ends the download if the error would meet all other files too.
-func (g *download) recordFailure(f siteagent.File, files int, err error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+func (d *download) recordFailure(f siteagent.File, files int, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if !isFileError(err) {
-		if g.fatal == nil {
-			g.fatal = fmt.Errorf("get %s: %w", f.Path, g.describeDiskError(err))
+		if d.fatal == nil {
+			d.fatal = fmt.Errorf("get %s: %w", f.Path, d.describeDiskError(err))
 		}
-		g.cancel()
+		d.cancel()
 		return
 	}
-	g.failures += files
-	if len(g.messages) < maxNamedFailures {
-		g.messages = append(g.messages, f.Path+": "+err.Error())
+	d.failures += files
+	if len(d.messages) < maxNamedFailures {
+		d.messages = append(d.messages, f.Path+": "+err.Error())
 	}
 }
 
@@ -206,9 +206,9 @@ func isFileError(err error) bool {
 		refused && !unauthenticated
 }
 
-func (g *download) describeDiskError(err error) error {
+func (d *download) describeDiskError(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		free, _, _ := g.agent.tree.Space()
+		free, _, _ := d.agent.tree.Space()
 		return fmt.Errorf("the disk is full: %d bytes are free (%w)", free, err)
 	}
 	return err
@@ -216,64 +216,64 @@ func (g *download) describeDiskError(err error) error {
 
 // getFile gets a file. It resumes a part that an earlier pull left, and starts from the beginning if that gives another content.
 // If the bundled content is wrong, it requests the file alone.
-func (g *download) getFile(ctx context.Context, f siteagent.File, bundled io.Reader) (*tree.StagedFile, error) {
+func (d *download) getFile(ctx context.Context, f siteagent.File, bundled io.Reader) (*tree.StagedFile, error) {
 	if bundled != nil {
-		if a, err := g.stage(ctx, f, 0, bundled); err == nil || ctx.Err() != nil {
-			return a, err
+		if staged, err := d.stage(ctx, f, 0, bundled); err == nil || ctx.Err() != nil {
+			return staged, err
 		}
 	}
-	offset, err := g.agent.tree.Received(f.SHA256)
+	offset, err := d.agent.tree.Received(f.SHA256)
 	if err != nil {
 		return nil, err
 	}
 	if offset > f.Size {
 		offset = 0
 	}
-	a, err := g.getRest(ctx, f, offset)
+	staged, err := d.getRest(ctx, f, offset)
 	if offset > 0 && errors.Is(err, tree.ErrContent) {
-		a, err = g.getRest(ctx, f, 0)
+		staged, err = d.getRest(ctx, f, 0)
 	}
-	return a, err
+	return staged, err
 }
 
 // getRest gets a file from an offset on.
-func (g *download) getRest(ctx context.Context, f siteagent.File, offset int64) (*tree.StagedFile, error) {
+func (d *download) getRest(ctx context.Context, f siteagent.File, offset int64) (*tree.StagedFile, error) {
 	if offset == f.Size {
-		return g.stage(ctx, f, offset, http.NoBody)
+		return d.stage(ctx, f, offset, http.NoBody)
 	}
-	body, err := g.source.Open(ctx, f, offset)
+	body, err := d.source.Open(ctx, f, offset)
 	if err != nil {
 		return nil, fmt.Errorf("open the file at the parent: %w", err)
 	}
 	defer body.Close()
-	return g.stage(ctx, f, offset, body)
+	return d.stage(ctx, f, offset, body)
 }
 
 // stage stages a file from an offset on, and counts its bytes in the pull's progress.
-func (g *download) stage(ctx context.Context, f siteagent.File, offset int64, from io.Reader) (*tree.StagedFile, error) {
-	progress := &progressReader{Reader: from, pull: g.pull}
+func (d *download) stage(ctx context.Context, f siteagent.File, offset int64, from io.Reader) (*tree.StagedFile, error) {
+	progress := &progressReader{Reader: from, pull: d.pull}
 	progress.count(offset)
-	a, err := g.agent.tree.Stage(ctx, f, offset, progress)
+	staged, err := d.agent.tree.Stage(ctx, f, offset, progress)
 	if err != nil {
-		g.pull.bytes.Add(-progress.read)
+		d.pull.bytes.Add(-progress.read)
 	}
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, tree.ErrOffset) { // the file has just changed
 		err = fmt.Errorf("%w: %w", tree.ErrBusy, err)
 	}
-	return a, err
+	return staged, err
 }
 
 // result returns the download's error.
-func (g *download) result(ctx context.Context) error {
+func (d *download) result(ctx context.Context) error {
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case g.fatal != nil:
-		return g.fatal
-	case g.failures == 1:
-		return errors.New(strings.Join(g.messages, "; "))
-	case g.failures > 0:
-		return fmt.Errorf("%d files failed, such as %s", g.failures, strings.Join(g.messages, "; "))
+	case d.fatal != nil:
+		return d.fatal
+	case d.failures == 1:
+		return errors.New(strings.Join(d.messages, "; "))
+	case d.failures > 0:
+		return fmt.Errorf("%d files failed, such as %s", d.failures, strings.Join(d.messages, "; "))
 	}
 	return nil
 }

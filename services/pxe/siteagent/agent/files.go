@@ -117,12 +117,12 @@ func (a *Agent) putFile(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
 	f := siteagent.File{Path: r.PathValue("path"), SHA256: query.Get("sha256")}
 	var offset int64
-	for name, buffer := range map[string]*int64{"size": &f.Size, "offset": &offset} {
+	for name, value := range map[string]*int64{"size": &f.Size, "offset": &offset} {
 		n, err := strconv.ParseInt(query.Get(name), 10, 64)
 		if err != nil {
 			return problem.New(problem.BadRequest, "The parameter %s must be a number of bytes.", name)
 		}
-		*buffer = n
+		*value = n
 	}
 	if err := f.Check(); err != nil {
 		return problem.New(problem.Invalid, "The file cannot be stored: %s.", err)

@@ -95,8 +95,8 @@ type apiKeyContext struct{}
 
 // hasAPIKey reports whether the caller has the API key.
 func hasAPIKey(r *http.Request) bool {
-	is, _ := r.Context().Value(apiKeyContext{}).(bool)
-	return is
+	ok, _ := r.Context().Value(apiKeyContext{}).(bool)
+	return ok
 }
 
 // limitRequests bounds the requests in progress, and closes connections that make no progress.
@@ -198,11 +198,11 @@ func fileError(err error) error {
 }
 
 func (a *Agent) getHealth(w http.ResponseWriter, _ *http.Request) error {
-	is, err := a.health()
+	health, err := a.health()
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, is)
+	return writeJSON(w, health)
 }
 
 func (a *Agent) getFeed(w http.ResponseWriter, r *http.Request) (err error) {

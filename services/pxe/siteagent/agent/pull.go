@@ -134,12 +134,12 @@ func (a *Agent) mirror(ctx context.Context, p *pull, parent siteagent.Target) er
 	}
 	download := &download{agent: a, pull: p, source: client, bundles: client}
 	if parent.SFTP != nil && len(missing) > 0 {
-		transfers, err := parent.SFTP.Dial(ctx, (&net.Dialer{Timeout: dialTimeout}).DialContext, client.Key)
+		sftpConn, err := parent.SFTP.Dial(ctx, (&net.Dialer{Timeout: dialTimeout}).DialContext, client.Key)
 		if err != nil {
 			return fmt.Errorf("connect to the parent by SFTP: %w", err)
 		}
-		defer transfers.Close()
-		download.source, download.bundles = transfers, nil
+		defer sftpConn.Close()
+		download.source, download.bundles = sftpConn, nil
 	}
 	download.run(ctx, missing)
 	for _, name := range obsolete { // also after errors, because it frees space
@@ -190,8 +190,8 @@ func (p *pull) compare(wanted, have []siteagent.File) (missing [][]siteagent.Fil
 
 // clearConflicts deletes obsolete files where a missing file needs a folder, and obsolete folders where it needs a file.
 func (a *Agent) clearConflicts(missing [][]siteagent.File, obsolete []string) error {
-	for _, same := range missing {
-		for _, f := range same {
+	for _, files := range missing {
+		for _, f := range files {
 			below, _ := slices.BinarySearch(obsolete, f.Path+"/")
 			for ; below < len(obsolete) && strings.HasPrefix(obsolete[below], f.Path+"/"); below++ {
 				if err := a.tree.Delete(obsolete[below]); err != nil {
@@ -202,7 +202,7 @@ func (a *Agent) clearConflicts(missing [][]siteagent.File, obsolete []string) er
 				if f.Path[at] != '/' {
 					continue
 				}
-				if _, is := slices.BinarySearch(obsolete, f.Path[:at]); is {
+				if _, isObsolete := slices.BinarySearch(obsolete, f.Path[:at]); isObsolete {
 					if err := a.tree.Delete(f.Path[:at]); err != nil {
 						return fmt.Errorf("delete %s: %w", f.Path[:at], err)
 					}

@@ -296,11 +296,11 @@ func TestPullAfterAKill(t *testing.T) {
 		testkit.Must(t, os.WriteFile(filepath.Join(folder, "parts", newFile("", want[fmt.Sprint(i)]).SHA256), content, 0o600))
 	}
 	child, p := start(t, folder), newProxy(t, parent)
-	var asked sync.Map
+	var requested sync.Map
 	p.bundle = func(_ http.ResponseWriter, content []byte) bool {
 		for i := range 15 {
 			if bytes.Contains(content, []byte(want[fmt.Sprint(i)])) {
-				asked.Store(i, true)
+				requested.Store(i, true)
 			}
 		}
 		return false
@@ -309,7 +309,7 @@ func TestPullAfterAKill(t *testing.T) {
 		t.Errorf("got %+v, want all bytes done", pull)
 	}
 	child.wantTree(want)
-	asked.Range(func(i, _ any) bool {
+	requested.Range(func(i, _ any) bool {
 		t.Errorf("got another request for file %d, want none", i)
 		return true
 	})

@@ -151,12 +151,12 @@ func (a *Agent) serveSSH(ctx context.Context, rawConn net.Conn, config *ssh.Serv
 	serving.Go(func() { ssh.DiscardRequests(requests) })
 	rights, _ := conn.Permissions.ExtraData[sftpRightsKey{}].(sftpRights)
 	var sessions atomic.Int32
-	for asked := range channels {
-		if asked.ChannelType() != "session" || sessions.Load() >= maxSessions {
-			_ = asked.Reject(ssh.Prohibited, "only SFTP is supported") // the client may be gone
+	for newChannel := range channels {
+		if newChannel.ChannelType() != "session" || sessions.Load() >= maxSessions {
+			_ = newChannel.Reject(ssh.Prohibited, "only SFTP is supported") // the client may be gone
 			continue
 		}
-		channel, channelRequests, err := asked.Accept()
+		channel, channelRequests, err := newChannel.Accept()
 		if err != nil {
 			return
 		}
@@ -169,9 +169,9 @@ func (a *Agent) serveSSH(ctx context.Context, rawConn net.Conn, config *ssh.Serv
 }
 
 // serveSession waits for the request for SFTP, and serves it.
-func (a *Agent) serveSession(channel ssh.Channel, asked <-chan *ssh.Request, rights sftpRights) {
+func (a *Agent) serveSession(channel ssh.Channel, requests <-chan *ssh.Request, rights sftpRights) {
 	defer channel.Close()
-	for r := range asked {
+	for r := range requests {
 		const sftpAsString = "\x00\x00\x00\x04sftp"
 		isSFTP := r.Type == "subsystem" && string(r.Payload) == sftpAsString
 		if r.WantReply {
@@ -181,7 +181,7 @@ func (a *Agent) serveSession(channel ssh.Channel, asked <-chan *ssh.Request, rig
 			continue
 		}
 		var discarding sync.WaitGroup
-		discarding.Go(func() { ssh.DiscardRequests(asked) })
+		discarding.Go(func() { ssh.DiscardRequests(requests) })
 		s := &session{agent: a, rights: rights}
 		_ = sftp.NewRequestServer(channel, sftp.Handlers{FileGet: s, FilePut: s, FileCmd: s, FileList: s}).Serve() // ends when the client leaves
 		_, _ = channel.SendRequest("exit-status", false, make([]byte, 4))                                          // clients wait for it

@@ -75,12 +75,12 @@ func (r *testAgent) serveSFTP(people ...sshUser) *siteagent.SFTPEndpoint {
 }
 
 // dialSFTP connects with this authentication.
-func (r *testAgent) dialSFTP(at *siteagent.SFTPEndpoint, auth ssh.AuthMethod) (*sftp.Client, *ssh.Client, error) {
-	host, _, _, _, err := ssh.ParseAuthorizedKey([]byte(at.HostKey))
+func (r *testAgent) dialSFTP(endpoint *siteagent.SFTPEndpoint, auth ssh.AuthMethod) (*sftp.Client, *ssh.Client, error) {
+	host, _, _, _, err := ssh.ParseAuthorizedKey([]byte(endpoint.HostKey))
 	testkit.Must(r.T, err)
 	sshConn, err := ssh.Dial(
 		"tcp",
-		at.Address,
+		endpoint.Address,
 		&ssh.ClientConfig{User: "files", Auth: []ssh.AuthMethod{auth}, HostKeyCallback: ssh.FixedHostKey(host), Timeout: 5 * time.Minute},
 	)
 	if err != nil {
@@ -118,7 +118,7 @@ func TestSFTP(t *testing.T) {
 	testkit.Must(t, os.WriteFile(filepath.Join(outer, "secret"), []byte("secret"), 0o644))
 	r := start(t, folder)
 	user, unknown := newSSHUser(t), newSSHUser(t)
-	at := r.serveSFTP(user)
+	endpoint := r.serveSFTP(user)
 	r.put("boot/vmlinuz", "kernel")
 	r.put("local/a/b", "by HTTP")
 	testkit.Must(t, os.Symlink("../../../secret", filepath.Join(folder, "files/local/link")))
@@ -128,11 +128,11 @@ func TestSFTP(t *testing.T) {
 		"a stranger": ssh.PublicKeys(unknown.signer), "a wrong key": ssh.Password(key + "x"), "no key": ssh.Password(""),
 		"a token that nobody granted": ssh.Password("token"),
 	} {
-		if _, _, err := r.dialSFTP(at, auth); err == nil {
+		if _, _, err := r.dialSFTP(endpoint, auth); err == nil {
 			t.Errorf("%s: got a connection, want a refusal", name)
 		}
 	}
-	userClient, _, err := r.dialSFTP(at, ssh.PublicKeys(user.signer))
+	userClient, _, err := r.dialSFTP(endpoint, ssh.PublicKeys(user.signer))
 	testkit.Must(t, err)
 	big := strings.Repeat("0123456789", 300_000)
 	testkit.Must(t, sendFile(userClient, "/files/local/big", big))
@@ -156,9 +156,9 @@ func TestSFTP(t *testing.T) {
 	}
 
 	token := r.grant()
-	tokenClient, _, err := r.dialSFTP(at, ssh.Password(token))
+	tokenClient, _, err := r.dialSFTP(endpoint, ssh.Password(token))
 	testkit.Must(t, err)
-	keyClient, _, err := r.dialSFTP(at, ssh.Password(key))
+	keyClient, _, err := r.dialSFTP(endpoint, ssh.Password(key))
 	testkit.Must(t, err)
 	if got, err := receiveFile(tokenClient, "/files/local/big"); err != nil || got != big {
 		t.Errorf("got %d bytes (%v), want the %d bytes of local/big", len(got), err, len(big))
@@ -224,8 +224,8 @@ func TestSFTPIsCutOff(t *testing.T) {
 	t.Parallel()
 	r := start(t, t.TempDir())
 	user := newSSHUser(t)
-	at := r.serveSFTP(user)
-	c, sshConn, err := r.dialSFTP(at, ssh.PublicKeys(user.signer))
+	endpoint := r.serveSFTP(user)
+	c, sshConn, err := r.dialSFTP(endpoint, ssh.PublicKeys(user.signer))
 	testkit.Must(t, err)
 	gaps, err := c.OpenFile("/files/local/gaps", os.O_WRONLY|os.O_CREATE|os.O_TRUNC)
 	testkit.Must(t, err)
@@ -265,13 +265,13 @@ func TestPullBySFTP(t *testing.T) {
 	counted := newProxy(t, parent)
 	from := counted.target()
 	other := newSSHUser(t)
-	at := parent.serveSFTP()
-	from.SFTP = &siteagent.SFTPEndpoint{Address: at.Address, HostKey: string(ssh.MarshalAuthorizedKey(other.signer.PublicKey()))}
+	endpoint := parent.serveSFTP()
+	from.SFTP = &siteagent.SFTPEndpoint{Address: endpoint.Address, HostKey: string(ssh.MarshalAuthorizedKey(other.signer.PublicKey()))}
 	if pull := child.runPull(from); pull.State != siteagent.PullFailed || !strings.Contains(pull.Error, siteagent.ErrHostKey.Error()) {
 		t.Errorf("got %+v, want it failed with %v", pull, siteagent.ErrHostKey)
 	}
 	child.wantTree(map[string]string{})
-	from.SFTP = at
+	from.SFTP = endpoint
 	if pull := child.runPull(from); pull.State != siteagent.PullDone || pull.Bytes != pull.BytesTotal || counted.files.Load() != 0 {
 		t.Errorf("got %+v and %d requests for files by HTTP, want it done without", pull, counted.files.Load())
 	}
@@ -295,12 +295,12 @@ func TestOpenSSH(t *testing.T) {
 	}
 	r := start(t, t.TempDir())
 	user := newSSHUser(t)
-	at := r.serveSFTP(user)
-	host, port, err := net.SplitHostPort(at.Address)
+	endpoint := r.serveSFTP(user)
+	host, port, err := net.SplitHostPort(endpoint.Address)
 	testkit.Must(t, err)
 	folder := t.TempDir()
 	known := filepath.Join(folder, "known_hosts")
-	testkit.Must(t, os.WriteFile(known, fmt.Appendf(nil, "[%s]:%s %s", host, port, at.HostKey), 0o600))
+	testkit.Must(t, os.WriteFile(known, fmt.Appendf(nil, "[%s]:%s %s", host, port, endpoint.HostKey), 0o600))
 	content := bytes.Repeat([]byte("0123456789"), 200_000)
 	testkit.Must(t, os.WriteFile(filepath.Join(folder, "image"), content, 0o644))
 	run := func(batch string) (string, error) {

@@ -85,8 +85,8 @@ func (s *Server) parse6(packet []byte, from netip.Addr) (req *request6, ok bool)
 	req = &request6{client: machine.Client{IsIPv6: true}, link: s.IPv6}
 	var nearest *dhcpv6.RelayMessage // the one nearest to the client
 	for hops := 0; p != nil && p.IsRelay(); hops++ {
-		relay, is := p.(*dhcpv6.RelayMessage)
-		if !is || hops == maxRelayHops || relay.MessageType != dhcpv6.MessageTypeRelayForward {
+		relay, isRelay := p.(*dhcpv6.RelayMessage)
+		if !isRelay || hops == maxRelayHops || relay.MessageType != dhcpv6.MessageTypeRelayForward {
 			return nil, false
 		}
 		if req.relay == nil {

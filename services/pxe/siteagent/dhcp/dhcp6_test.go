@@ -49,12 +49,12 @@ func (s *testServer) send6(p dhcpv6.DHCPv6, from netip.AddrPort, port uint16) *d
 	if err != nil {
 		s.Fatal(err)
 	}
-	asked, _ := p.GetInnerMessage()
+	inner, _ := p.GetInnerMessage()
 	r, err := read.GetInnerMessage()
-	if err != nil || r.TransactionID != asked.TransactionID || to != netip.AddrPortFrom(from.Addr(), port) || r.Options.ServerID() == nil {
-		s.Errorf("got %v to %s (%v), want an answer to %v at port %d with our server ID", r, to, err, asked.TransactionID, port)
+	if err != nil || r.TransactionID != inner.TransactionID || to != netip.AddrPortFrom(from.Addr(), port) || r.Options.ServerID() == nil {
+		s.Errorf("got %v to %s (%v), want an answer to %v at port %d with our server ID", r, to, err, inner.TransactionID, port)
 	}
-	if id := asked.Options.ClientID(); id != nil && !bytes.Equal(r.Options.ClientID().ToBytes(), id.ToBytes()) {
+	if id := inner.Options.ClientID(); id != nil && !bytes.Equal(r.Options.ClientID().ToBytes(), id.ToBytes()) {
 		s.Errorf("got an answer to another client, want the client ID of the request: %s", r.Summary())
 	}
 	return r
@@ -99,7 +99,7 @@ func leased(r *dhcpv6.Message) (all string) {
 func TestBootFile6(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t, machine.Settings{}, false)
-	for name, one := range map[string]struct {
+	for name, tc := range map[string]struct {
 		with dhcpv6.Modifier
 		url  string
 	}{
@@ -114,7 +114,7 @@ func TestBootFile6(t *testing.T) {
 		for kind, answered := range map[dhcpv6.MessageType]dhcpv6.MessageType{
 			dhcpv6.MessageTypeSolicit: dhcpv6.MessageTypeAdvertise, dhcpv6.MessageTypeInformationRequest: dhcpv6.MessageTypeReply,
 		} {
-			with := []dhcpv6.Modifier{one.with}
+			with := []dhcpv6.Modifier{tc.with}
 			if kind == dhcpv6.MessageTypeSolicit {
 				with = append(with, withIA())
 			}
@@ -122,8 +122,8 @@ func TestBootFile6(t *testing.T) {
 			if r == nil || r.MessageType != answered || len(r.Options.DNS()) != 1 || r.Options.DNS()[0].String() != "2001:db8::53" {
 				t.Fatalf("%s: got %v, want %s with the DNS server 2001:db8::53", name, r, answered)
 			}
-			if got := r.Options.BootFileURL(); got != one.url {
-				t.Errorf("%s: got the boot file %q, want %q", name, got, one.url)
+			if got := r.Options.BootFileURL(); got != tc.url {
+				t.Errorf("%s: got the boot file %q, want %q", name, got, tc.url)
 			}
 			if vendor := r.Options.VendorClass(
 				343,
@@ -258,7 +258,7 @@ func TestClientIdentification6(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t, machine.Settings{}, false)
 	private := netip.MustParseAddrPort("[fe80::1:2:3:4%eth1]:546")
-	for name, one := range map[string]struct {
+	for name, tc := range map[string]struct {
 		duid dhcpv6.DUID
 		ok   bool
 	}{
@@ -271,9 +271,9 @@ func TestClientIdentification6(t *testing.T) {
 		"of an enterprise": {&dhcpv6.DUIDEN{EnterpriseNumber: 43793, EnterpriseIdentifier: mac}, false},
 	} {
 		p := packet6(t, dhcpv6.MessageTypeSolicit, withIA())
-		p.UpdateOption(dhcpv6.OptClientID(one.duid))
-		if r := s.send6(p, private, 546); (r != nil) != one.ok {
-			t.Errorf("%s: got %v, want an answer: %v", name, r, one.ok)
+		p.UpdateOption(dhcpv6.OptClientID(tc.duid))
+		if r := s.send6(p, private, 546); (r != nil) != tc.ok {
+			t.Errorf("%s: got %v, want an answer: %v", name, r, tc.ok)
 		}
 	}
 }
@@ -317,9 +317,9 @@ func TestRelay6(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, is := outer.(*dhcpv6.RelayMessage)
-	second, also := first.Options.RelayMessage().(*dhcpv6.RelayMessage)
-	if !is || !also || first.MessageType != dhcpv6.MessageTypeRelayReply || first.LinkAddr.String() != "2001:db8:2::1" ||
+	first, isRelay := outer.(*dhcpv6.RelayMessage)
+	second, isNested := first.Options.RelayMessage().(*dhcpv6.RelayMessage)
+	if !isRelay || !isNested || first.MessageType != dhcpv6.MessageTypeRelayReply || first.LinkAddr.String() != "2001:db8:2::1" ||
 		string(second.Options.InterfaceID()) != "eth1/0/7" ||
 		second.PeerAddr.String() != "fe80::1:2:3:4" {
 		t.Errorf("got %s, want both relay replies with the addresses and the port of the request", outer.Summary())

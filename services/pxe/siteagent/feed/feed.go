@@ -53,12 +53,12 @@ func Open(folder string) (f *Feed, err error) {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return nil, err
 	}
-	names, err := os.ReadDir(folder)
+	entries, err := os.ReadDir(folder)
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range names {
-		digits, isSegment := strings.CutSuffix(name.Name(), segmentSuffix)
+	for _, entry := range entries {
+		digits, isSegment := strings.CutSuffix(entry.Name(), segmentSuffix)
 		if first, err := strconv.ParseInt(digits, 10, 64); isSegment && err == nil {
 			f.segments = append(f.segments, first)
 		}

@@ -83,39 +83,39 @@ func errNotFound() error { return problem.New(problem.NotFound, "There is no suc
 
 // getScript returns the script for a machine that has loaded iPXE.
 func (m *Machines) getScript(_ *http.Request, from netip.Addr) (string, error) {
-	one := m.byAddress[from]
-	if one == nil {
+	mach := m.byAddress[from]
+	if mach == nil {
 		if m.findUnknown(from) == nil {
 			return "", errNotFound()
 		}
 		return m.discoverScript(), nil
 	}
 	url := m.urlFor(from)
-	switch one.bootAction() {
+	switch mach.bootAction() {
 	case siteagent.BootInstall:
-		return m.serveBootScript(one, from)
+		return m.serveBootScript(mach, from)
 	case siteagent.BootWait:
 		m.tryReport(
-			one,
+			mach,
 			siteagent.Report{
 				Address:  from.String(),
 				Event:    siteagent.EventWaiting,
-				Response: cleanLine("a script that asks again: "+one.Reason, maxTextLength),
+				Response: cleanLine("a script that asks again: "+mach.Reason, maxTextLength),
 			},
 		)
-		return waitScript(url, one.Reason), nil
+		return waitScript(url, mach.Reason), nil
 	default:
-		m.tryReport(one, siteagent.Report{Address: from.String(), Event: siteagent.EventLocal, Response: "a script that boots its disk"})
+		m.tryReport(mach, siteagent.Report{Address: from.String(), Event: siteagent.EventLocal, Response: "a script that boots its disk"})
 		return localScript(url), nil
 	}
 }
 
 // serveBootScript returns a machine's boot script, once per boot.
-func (m *Machines) serveBootScript(one *machine, from netip.Addr) (string, error) {
+func (m *Machines) serveBootScript(mach *machine, from netip.Addr) (string, error) {
 	address := from.String()
-	if !one.Armed {
+	if !mach.Armed {
 		m.tryReport(
-			one,
+			mach,
 			siteagent.Report{
 				Address:  address,
 				Event:    siteagent.EventRefused,
@@ -124,37 +124,37 @@ func (m *Machines) serveBootScript(one *machine, from netip.Addr) (string, error
 		)
 		return restartScript, nil
 	}
-	files, err := m.readFiles(one)
+	files, err := m.readFiles(mach)
 	if err != nil {
 		return "", err
 	}
-	next := one.state
+	next := mach.state
 	next.Armed = false
 	for _, p := range []*location{&next.location, &next.ByIPv6} {
 		p.Pinned = p.Address.IsValid()
 	}
-	if err := m.setState(one, next); err != nil {
+	if err := m.setState(mach, next); err != nil {
 		return "", err
 	}
-	m.tryReport(one, siteagent.Report{Address: address, Event: siteagent.EventBooted, Response: "its boot script"})
+	m.tryReport(mach, siteagent.Report{Address: address, Event: siteagent.EventBooted, Response: "its boot script"})
 	return files.Boot, nil
 }
 
-func (m *Machines) readFiles(one *machine) (siteagent.Files, error) {
-	var whole siteagent.Machine
-	err := m.load(one.ID, machineFile, &whole)
-	return whole.Files, err
+func (m *Machines) readFiles(mach *machine) (siteagent.Files, error) {
+	var stored siteagent.Machine
+	err := m.load(mach.ID, machineFile, &stored)
+	return stored.Files, err
 }
 
 // findByToken returns a token's machine if the request comes from that machine's address.
 func (m *Machines) findByToken(r *http.Request, from netip.Addr) (*machine, error) {
-	one := m.byToken[sha256.Sum256([]byte(r.PathValue("token")))] // hashed, so that the time of the look-up says nothing about the token
-	if one == nil {
+	mach := m.byToken[sha256.Sum256([]byte(r.PathValue("token")))] // hashed, so that the time of the look-up says nothing about the token
+	if mach == nil {
 		return nil, errNotFound()
 	}
-	if !one.hasAddress(from) {
+	if !mach.hasAddress(from) {
 		m.tryReport(
-			one,
+			mach,
 			siteagent.Report{
 				Address:  from.String(),
 				Event:    siteagent.EventRefused,
@@ -163,42 +163,42 @@ func (m *Machines) findByToken(r *http.Request, from netip.Addr) (*machine, erro
 		)
 		return nil, errNotFound()
 	}
-	return one, nil
+	return mach, nil
 }
 
 // findInstalling returns a token's machine if it is still being installed.
 func (m *Machines) findInstalling(r *http.Request, from netip.Addr) (*machine, error) {
-	one, err := m.findByToken(r, from)
-	if err == nil && one.Ended {
+	mach, err := m.findByToken(r, from)
+	if err == nil && mach.Ended {
 		return nil, errNotFound()
 	}
-	return one, err
+	return mach, err
 }
 
 func (m *Machines) getBoot(r *http.Request, from netip.Addr) (string, error) {
-	one, err := m.findInstalling(r, from)
+	mach, err := m.findInstalling(r, from)
 	if err != nil {
 		return "", err
 	}
-	if one.bootAction() != siteagent.BootInstall {
+	if mach.bootAction() != siteagent.BootInstall {
 		return "", errNotFound()
 	}
-	return m.serveBootScript(one, from)
+	return m.serveBootScript(mach, from)
 }
 
 func (m *Machines) serveFile(name string, field func(siteagent.Files) string) textFunc {
 	return func(r *http.Request, from netip.Addr) (string, error) {
-		one, err := m.findInstalling(r, from)
+		mach, err := m.findInstalling(r, from)
 		if err != nil {
 			return "", err
 		}
-		files, err := m.readFiles(one)
+		files, err := m.readFiles(mach)
 		if err != nil {
 			return "", err
 		}
 		text := field(files)
 		m.tryReport(
-			one,
+			mach,
 			siteagent.Report{Address: from.String(), Event: siteagent.EventRead, Response: fmt.Sprintf("%s, with %d bytes", name, len(text))},
 		)
 		return text, nil
@@ -208,7 +208,7 @@ func (m *Machines) serveFile(name string, field func(siteagent.Files) string) te
 const noted = "noted\n"
 
 func (m *Machines) postProgress(r *http.Request, from netip.Addr) (string, error) {
-	one, err := m.findInstalling(r, from)
+	mach, err := m.findInstalling(r, from)
 	if err != nil {
 		return "", err
 	}
@@ -223,25 +223,25 @@ func (m *Machines) postProgress(r *http.Request, from netip.Addr) (string, error
 			return "", problem.Member("/progress", "out_of_range", "must be 0 to 100")
 		}
 	}
-	return noted, m.report(one, report)
+	return noted, m.report(mach, report)
 }
 
 // endInstall records how an installation ended. From then on the token only repeats that.
 func (m *Machines) endInstall(event string) textFunc {
 	return func(r *http.Request, from netip.Addr) (string, error) {
-		one, err := m.findByToken(r, from)
+		mach, err := m.findByToken(r, from)
 		if err != nil {
 			return "", err
 		}
-		if !one.Ended {
-			if err := m.flush(one); err != nil {
+		if !mach.Ended {
+			if err := m.flush(mach); err != nil {
 				return "", err
 			}
-			next := one.state
+			next := mach.state
 			next.Ended, next.Undelivered = true, &siteagent.Report{
-				ID:       one.ID,
-				Revision: one.Revision,
-				MAC:      one.MACs[0],
+				ID:       mach.ID,
+				Revision: mach.Revision,
+				MAC:      mach.MACs[0],
 				Address:  from.String(),
 				Event:    event,
 				Response: "noted",
@@ -249,12 +249,12 @@ func (m *Machines) endInstall(event string) textFunc {
 			if event == siteagent.EventFailed {
 				next.Undelivered.Error = cleanLine(r.PostForm.Get("error"), maxTextLength)
 			}
-			if err := m.setState(one, next); err != nil {
+			if err := m.setState(mach, next); err != nil {
 				return "", err
 			}
 		}
-		if one.Undelivered != nil {
-			if err := m.sendUndelivered(one); err != nil {
+		if mach.Undelivered != nil {
+			if err := m.sendUndelivered(mach); err != nil {
 				return "", err
 			}
 		}
@@ -264,8 +264,8 @@ func (m *Machines) endInstall(event string) textFunc {
 
 // getDiscover reports an unknown machine's facts, and tells it to boot its disk.
 func (m *Machines) getDiscover(r *http.Request, from netip.Addr) (string, error) {
-	one := m.findUnknown(from)
-	if one == nil {
+	unknown := m.findUnknown(from)
+	if unknown == nil {
 		return "", errNotFound()
 	}
 	values := map[string]string{}
@@ -275,7 +275,7 @@ func (m *Machines) getDiscover(r *http.Request, from netip.Addr) (string, error)
 		}
 	}
 	m.tryReport(
-		&one.machine,
+		&unknown.machine,
 		siteagent.Report{Address: from.String(), Event: siteagent.EventDiscovered, Response: "a script that boots its disk", Facts: values},
 	)
 	return localScript(m.URL), nil

@@ -74,41 +74,41 @@ type unknownMachine struct {
 func (m *Machines) Admit(c Client) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	one := m.byMAC[c.MAC]
-	if one == nil {
+	mach := m.byMAC[c.MAC]
+	if mach == nil {
 		return m.Discover && c.IsBooting && !c.IsIPv6
 	}
-	if !m.isAllowedPort(one, c) {
+	if !m.isAllowedPort(mach, c) {
 		return false
 	}
-	if c.IsBooting && !one.Armed {
-		next := one.state
+	if c.IsBooting && !mach.Armed {
+		next := mach.state
 		next.Armed = true
-		if err := m.setState(one, next); err != nil {
+		if err := m.setState(mach, next); err != nil {
 			m.log.Error("store machine state failed", "mac", c.MAC, "error", err)
 			return false
 		}
-		one.lastSent = nil
+		mach.lastSent = nil
 	}
 	return true
 }
 
 // isAllowedPort reports whether a machine may use its token at the client's port. A port that is pinned by IPv4 holds for IPv6
 // too, and the reverse.
-func (m *Machines) isAllowedPort(one *machine, c Client) bool {
-	if c.IsRenewal || !one.isInstalling() {
+func (m *Machines) isAllowedPort(mach *machine, c Client) bool {
+	if c.IsRenewal || !mach.isInstalling() {
 		return true
 	}
-	own, other := one.location, one.ByIPv6
+	own, other := mach.location, mach.ByIPv6
 	if c.IsIPv6 {
 		own, other = other, own
 	}
 	if own.Pinned && own.Port != c.Port {
-		m.tryReport(one, portRefusal(c, own))
+		m.tryReport(mach, portRefusal(c, own))
 		return false
 	}
 	if !own.Pinned && other.Pinned && other.Port != "" && other.Port != c.Port {
-		m.tryReport(one, portRefusal(c, other))
+		m.tryReport(mach, portRefusal(c, other))
 		return false
 	}
 	return true
@@ -126,9 +126,9 @@ func portRefusal(c Client, own location) siteagent.Report {
 func (m *Machines) RefuseRelay(c Client, from netip.Addr) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if one := m.byMAC[c.MAC]; one != nil {
+	if mach := m.byMAC[c.MAC]; mach != nil {
 		m.tryReport(
-			one,
+			mach,
 			siteagent.Report{
 				MAC:      c.MAC,
 				Event:    siteagent.EventRefused,
@@ -146,15 +146,15 @@ func describePort(port string) string {
 }
 
 // tryReport reports what a machine did, and only logs an error.
-func (m *Machines) tryReport(one *machine, r siteagent.Report) {
-	if err := m.report(one, r); err != nil {
+func (m *Machines) tryReport(mach *machine, r siteagent.Report) {
+	if err := m.report(mach, r); err != nil {
 		m.log.Error("report machine failed", "error", err)
 	}
 }
 
 // hasLeft reports whether the control plane took all of the machine's addresses away.
-func (one *machine) hasLeft() bool {
-	return one.IPv4 == nil && one.IPv6 == nil && one.Boot == siteagent.BootLocal
+func (mach *machine) hasLeft() bool {
+	return mach.IPv4 == nil && mach.IPv6 == nil && mach.Boot == siteagent.BootLocal
 }
 
 // FindLease returns the lease for a client. ok is false if the client gets no answer. The lease has no address if the machine has
@@ -162,8 +162,8 @@ func (one *machine) hasLeft() bool {
 func (m *Machines) FindLease(c Client) (lease Lease, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if one := m.byMAC[c.MAC]; one != nil {
-		return m.findLease(one, c)
+	if mach := m.byMAC[c.MAC]; mach != nil {
+		return m.findLease(mach, c)
 	}
 	if !m.Discover || c.IsIPv6 {
 		return lease, false
@@ -175,29 +175,29 @@ func (m *Machines) FindLease(c Client) (lease Lease, ok bool) {
 	return Lease{Address: netip.PrefixFrom(s.Address, m.Pool.Bits), Gateway: m.Pool.Gateway, TTL: lendTTL}, true
 }
 
-func (m *Machines) findLease(one *machine, c Client) (lease Lease, ok bool) {
-	if !m.isAllowedPort(one, c) {
+func (m *Machines) findLease(mach *machine, c Client) (lease Lease, ok bool) {
+	if !m.isAllowedPort(mach, c) {
 		return lease, false
 	}
-	assigned := one.IPv4
+	assigned := mach.IPv4
 	if c.IsIPv6 {
-		assigned = one.IPv6
+		assigned = mach.IPv6
 	}
-	if lease = (Lease{Hostname: one.Hostname, TTL: leaseTTL}); assigned != nil {
+	if lease = (Lease{Hostname: mach.Hostname, TTL: leaseTTL}); assigned != nil {
 		lease.Address = netip.MustParsePrefix(assigned.Prefix)
 		if assigned.Gateway != "" {
 			lease.Gateway = netip.MustParseAddr(assigned.Gateway)
 		}
-	} else if one.hasLeft() {
+	} else if mach.hasLeft() {
 		m.tryReport(
-			one,
-			siteagent.Report{MAC: c.MAC, Event: siteagent.EventRefused, Response: cleanLine("no address: "+one.Reason, maxTextLength)},
+			mach,
+			siteagent.Report{MAC: c.MAC, Event: siteagent.EventRefused, Response: cleanLine("no address: "+mach.Reason, maxTextLength)},
 		)
 	} else if !c.IsIPv6 {
-		m.tryReport(one, siteagent.Report{MAC: c.MAC, Event: siteagent.EventRefused, Response: "no address: it has no IPv4 address"})
+		m.tryReport(mach, siteagent.Report{MAC: c.MAC, Event: siteagent.EventRefused, Response: "no address: it has no IPv4 address"})
 		return lease, false
 	}
-	for _, text := range one.Nameservers {
+	for _, text := range mach.Nameservers {
 		if a := netip.MustParseAddr(text); a.Is6() == c.IsIPv6 {
 			lease.Nameservers = append(lease.Nameservers, a)
 		}
@@ -210,20 +210,20 @@ func (m *Machines) findLease(one *machine, c Client) (lease Lease, ok bool) {
 func (m *Machines) ConfirmLease(c Client, address netip.Addr) (ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	one := m.byMAC[c.MAC]
-	if one == nil {
+	mach := m.byMAC[c.MAC]
+	if mach == nil {
 		return m.confirmLent(c, address)
 	}
-	if !m.isAllowedPort(one, c) {
+	if !m.isAllowedPort(mach, c) {
 		return false
 	}
 	if c.IsRenewal {
-		return one.Address == address
+		return mach.Address == address
 	}
-	next := one.state
-	*next.locationFor(c) = location{Address: address, Port: c.Port, Pinned: one.isInstalling()}
-	moved := one.locationFor(c).Address != address
-	if other := m.byAddress[address]; other != nil && other != one {
+	next := mach.state
+	*next.locationFor(c) = location{Address: address, Port: c.Port, Pinned: mach.isInstalling()}
+	moved := mach.locationFor(c).Address != address
+	if other := m.byAddress[address]; other != nil && other != mach {
 		otherState := other.state
 		otherState.locationFor(c).Address = netip.Addr{}
 		if err := m.setState(other, otherState); err != nil {
@@ -231,13 +231,13 @@ func (m *Machines) ConfirmLease(c Client, address netip.Addr) (ok bool) {
 			return false
 		}
 	}
-	if err := m.setState(one, next); err != nil {
+	if err := m.setState(mach, next); err != nil {
 		m.log.Error("store lease failed", "mac", c.MAC, "error", err)
 		return false
 	}
-	if moved || c.IsBooting || one.isInstalling() {
+	if moved || c.IsBooting || mach.isInstalling() {
 		m.tryReport(
-			one,
+			mach,
 			siteagent.Report{MAC: c.MAC, Address: address.String(), Event: siteagent.EventLeased, Response: "the address " + address.String()},
 		)
 	}
@@ -248,9 +248,9 @@ func (m *Machines) ConfirmLease(c Client, address netip.Addr) (ok bool) {
 func (m *Machines) DeclineLease(c Client, address netip.Addr) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if one := m.byMAC[c.MAC]; one != nil {
+	if mach := m.byMAC[c.MAC]; mach != nil {
 		m.tryReport(
-			one,
+			mach,
 			siteagent.Report{
 				MAC:      c.MAC,
 				Address:  address.String(),
@@ -295,9 +295,9 @@ func (m *Machines) freeAddress(c Client) netip.Addr {
 	for _, other := range m.unknown {
 		used[other.Address] = true
 	}
-	for _, one := range m.all {
-		if one.IPv4 != nil {
-			used[netip.MustParsePrefix(one.IPv4.Prefix).Addr()] = true
+	for _, mach := range m.all {
+		if mach.IPv4 != nil {
+			used[netip.MustParsePrefix(mach.IPv4.Prefix).Addr()] = true
 		}
 	}
 	for a := m.Pool.First; a.Compare(m.Pool.Last) <= 0; a = a.Next() {

@@ -112,24 +112,24 @@ func Open(folder string, settings Settings, report func(siteagent.Report) error,
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return nil, err
 	}
-	names, err := os.ReadDir(folder)
+	entries, err := os.ReadDir(folder)
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range names {
-		digits, isMachine := strings.CutSuffix(name.Name(), machineFile)
+	for _, entry := range entries {
+		digits, isMachine := strings.CutSuffix(entry.Name(), machineFile)
 		id, err := strconv.ParseInt(digits, 10, 64)
 		if !isMachine || err != nil {
 			continue
 		}
-		one := &machine{}
-		if err := errors.Join(m.load(id, machineFile, &one.Machine), m.load(id, stateFile, &one.state)); err != nil {
+		mach := &machine{}
+		if err := errors.Join(m.load(id, machineFile, &mach.Machine), m.load(id, stateFile, &mach.state)); err != nil {
 			return nil, err
 		}
-		one.Files = siteagent.Files{}
-		m.link(one)
-		if one.Undelivered != nil {
-			if err := m.sendUndelivered(one); err != nil {
+		mach.Files = siteagent.Files{}
+		m.link(mach)
+		if mach.Undelivered != nil {
+			if err := m.sendUndelivered(mach); err != nil {
 				return nil, err
 			}
 		}
@@ -137,13 +137,13 @@ func Open(folder string, settings Settings, report func(siteagent.Report) error,
 	return m, nil
 }
 
-func (m *Machines) path(id int64, ending string) string {
-	return filepath.Join(m.folder, strconv.FormatInt(id, 10)+ending)
+func (m *Machines) path(id int64, suffix string) string {
+	return filepath.Join(m.folder, strconv.FormatInt(id, 10)+suffix)
 }
 
 // load reads one of a machine's stored files, if it exists.
-func (m *Machines) load(id int64, ending string, into any) error {
-	text, err := os.ReadFile(m.path(id, ending))
+func (m *Machines) load(id int64, suffix string, into any) error {
+	text, err := os.ReadFile(m.path(id, suffix))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -151,15 +151,15 @@ func (m *Machines) load(id int64, ending string, into any) error {
 		err = json.Unmarshal(text, into)
 	}
 	if err != nil {
-		return fmt.Errorf("read %s (delete it if it is damaged): %w", m.path(id, ending), err)
+		return fmt.Errorf("read %s (delete it if it is damaged): %w", m.path(id, suffix), err)
 	}
 	return nil
 }
 
-func (m *Machines) save(id int64, ending string, content any) error {
+func (m *Machines) save(id int64, suffix string, content any) error {
 	text, err := json.Marshal(content)
 	if err == nil {
-		err = durable.Replace(m.path(id, ending), text)
+		err = durable.Replace(m.path(id, suffix), text)
 	}
 	if err != nil {
 		return fmt.Errorf("store machine %d: %w", id, err)
@@ -168,16 +168,16 @@ func (m *Machines) save(id int64, ending string, content any) error {
 }
 
 // setState stores a machine's new state, and indexes the machine by it.
-func (m *Machines) setState(one *machine, next state) error {
-	if next == one.state {
+func (m *Machines) setState(mach *machine, next state) error {
+	if next == mach.state {
 		return nil
 	}
-	if err := m.save(one.ID, stateFile, next); err != nil {
+	if err := m.save(mach.ID, stateFile, next); err != nil {
 		return err
 	}
-	m.unlink(one)
-	one.state = next
-	m.link(one)
+	m.unlink(mach)
+	mach.state = next
+	m.link(mach)
 	return nil
 }
 
@@ -188,49 +188,49 @@ func (m *Machines) Put(next siteagent.Machine) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	one := m.all[next.ID]
+	mach := m.all[next.ID]
 	switch {
-	case one == nil && len(m.all) == maxMachines:
+	case mach == nil && len(m.all) == maxMachines:
 		return problem.New(problem.TooManyRequests, "The agent already has %d machines, which is the maximum.", maxMachines)
-	case one == nil:
-		one = &machine{}
-	case next.Revision < one.Revision:
-		return problem.New(problem.Conflict, "Machine %d already has the newer revision %d.", next.ID, one.Revision)
+	case mach == nil:
+		mach = &machine{}
+	case next.Revision < mach.Revision:
+		return problem.New(problem.Conflict, "Machine %d already has the newer revision %d.", next.ID, mach.Revision)
 	}
 	if err := m.save(next.ID, machineFile, next); err != nil {
 		return err
 	}
-	current := one.state
+	current := mach.state
 	if next.Token != "" && hashToken(next.Token) != current.Attempt {
 		current = state{Attempt: hashToken(next.Token), location: current.unpinned(), ByIPv6: current.ByIPv6.unpinned(), Armed: current.Armed}
 	}
-	if one.IPv4 != nil && (next.IPv4 == nil || *one.IPv4 != *next.IPv4) {
+	if mach.IPv4 != nil && (next.IPv4 == nil || *mach.IPv4 != *next.IPv4) {
 		current.Address, current.Pinned = netip.Addr{}, false
 	}
-	if one.IPv6 != nil && (next.IPv6 == nil || *one.IPv6 != *next.IPv6) {
+	if mach.IPv6 != nil && (next.IPv6 == nil || *mach.IPv6 != *next.IPv6) {
 		current.ByIPv6.Address, current.ByIPv6.Pinned = netip.Addr{}, false
 	}
 	next.Files = siteagent.Files{}
-	m.unlink(one)
-	one.Machine, one.lastSent = next, nil
-	m.link(one)
-	return m.setState(one, current)
+	m.unlink(mach)
+	mach.Machine, mach.lastSent = next, nil
+	m.link(mach)
+	return m.setState(mach, current)
 }
 
 // Delete deletes a machine, if it exists.
 func (m *Machines) Delete(id int64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	one := m.all[id]
-	if one == nil {
+	mach := m.all[id]
+	if mach == nil {
 		return nil
 	}
-	for _, ending := range []string{machineFile, stateFile} {
-		if err := os.Remove(m.path(id, ending)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	for _, suffix := range []string{machineFile, stateFile} {
+		if err := os.Remove(m.path(id, suffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
-	m.unlink(one)
+	m.unlink(mach)
 	return durable.SyncFolder(m.folder)
 }
 
@@ -239,35 +239,35 @@ func (m *Machines) Revisions() []siteagent.MachineRevision {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	revisions := make([]siteagent.MachineRevision, 0, len(m.all))
-	for _, one := range m.all {
-		revisions = append(revisions, siteagent.MachineRevision{ID: one.ID, Revision: one.Revision})
+	for _, mach := range m.all {
+		revisions = append(revisions, siteagent.MachineRevision{ID: mach.ID, Revision: mach.Revision})
 	}
 	slices.SortFunc(revisions, func(a, b siteagent.MachineRevision) int { return cmp.Compare(a.ID, b.ID) })
 	return revisions
 }
 
 // link indexes a machine by its addresses and its token.
-func (m *Machines) link(one *machine) {
-	m.all[one.ID] = one
-	for _, mac := range one.MACs {
-		if other := m.byMAC[mac]; other == nil || other.ID < one.ID {
-			m.byMAC[mac] = one
+func (m *Machines) link(mach *machine) {
+	m.all[mach.ID] = mach
+	for _, mac := range mach.MACs {
+		if other := m.byMAC[mac]; other == nil || other.ID < mach.ID {
+			m.byMAC[mac] = mach
 		}
 	}
-	for _, address := range []netip.Addr{one.Address, one.ByIPv6.Address} {
+	for _, address := range []netip.Addr{mach.Address, mach.ByIPv6.Address} {
 		if address.IsValid() {
-			m.byAddress[address] = one
+			m.byAddress[address] = mach
 		}
 	}
-	if one.Token != "" {
-		m.byToken[sha256.Sum256([]byte(one.Token))] = one
+	if mach.Token != "" {
+		m.byToken[sha256.Sum256([]byte(mach.Token))] = mach
 	}
 }
 
-func (m *Machines) unlink(one *machine) {
-	delete(m.all, one.ID)
-	for _, mac := range one.MACs {
-		if m.byMAC[mac] != one {
+func (m *Machines) unlink(mach *machine) {
+	delete(m.all, mach.ID)
+	for _, mac := range mach.MACs {
+		if m.byMAC[mac] != mach {
 			continue
 		}
 		delete(m.byMAC, mac)
@@ -277,12 +277,12 @@ func (m *Machines) unlink(one *machine) {
 			}
 		}
 	}
-	for _, address := range []netip.Addr{one.Address, one.ByIPv6.Address} {
-		if m.byAddress[address] == one {
+	for _, address := range []netip.Addr{mach.Address, mach.ByIPv6.Address} {
+		if m.byAddress[address] == mach {
 			delete(m.byAddress, address)
 		}
 	}
-	if sum := sha256.Sum256([]byte(one.Token)); m.byToken[sum] == one {
+	if sum := sha256.Sum256([]byte(mach.Token)); m.byToken[sum] == mach {
 		delete(m.byToken, sum)
 	}
 }
@@ -294,14 +294,14 @@ func hashToken(token string) string {
 }
 
 // isInstalling reports whether a machine has a token and has not reported the end of its installation.
-func (one *machine) isInstalling() bool { return one.Token != "" && !one.Ended }
+func (mach *machine) isInstalling() bool { return mach.Token != "" && !mach.Ended }
 
 // bootAction returns what the machine boots. A machine that is installed boots its disk.
-func (one *machine) bootAction() string {
-	if one.Boot == siteagent.BootInstall && one.Ended {
+func (mach *machine) bootAction() string {
+	if mach.Boot == siteagent.BootInstall && mach.Ended {
 		return siteagent.BootLocal
 	}
-	return one.Boot
+	return mach.Boot
 }
 
 // Run sends pending reports until ctx ends.
@@ -315,8 +315,8 @@ func (m *Machines) Run(ctx context.Context) {
 		case <-tick.C:
 		}
 		m.mu.Lock()
-		for _, one := range m.all {
-			if err := m.flush(one); err != nil {
+		for _, mach := range m.all {
+			if err := m.flush(mach); err != nil {
 				m.log.Error("report machine failed", "error", err)
 			}
 		}

@@ -14,14 +14,14 @@ type rateLimit struct {
 }
 
 // allow reports whether one more report may be sent: limit at once, and then one a second.
-func (a *rateLimit) allow(limit float64) bool {
+func (l *rateLimit) allow(limit float64) bool {
 	now := time.Now()
-	a.used = max(a.used-now.Sub(a.at).Seconds(), 0)
-	a.at = now
-	if a.used+1 > limit {
+	l.used = max(l.used-now.Sub(l.at).Seconds(), 0)
+	l.at = now
+	if l.used+1 > limit {
 		return false
 	}
-	a.used++
+	l.used++
 	return true
 }
 
@@ -32,64 +32,64 @@ type sentReport struct {
 
 // report reports what a machine did. It drops the same report within repeatInterval, and refusals within reportInterval. Progress
 // that comes too soon waits until then, or for the machine's next report.
-func (m *Machines) report(one *machine, r siteagent.Report) error {
-	r.ID, r.Revision = one.ID, one.Revision
+func (m *Machines) report(mach *machine, r siteagent.Report) error {
+	r.ID, r.Revision = mach.ID, mach.Revision
 	if r.MAC == "" {
-		r.MAC = one.MACs[0]
+		r.MAC = mach.MACs[0]
 	}
-	previous := one.lastSent[r.Event]
+	previous := mach.lastSent[r.Event]
 	elapsed := time.Since(previous.at)
 	switch {
 	case r.Event == siteagent.EventRefused && elapsed < reportInterval,
-		elapsed < repeatInterval && one.pending == nil && reflect.DeepEqual(r, previous.Report):
+		elapsed < repeatInterval && mach.pending == nil && reflect.DeepEqual(r, previous.Report):
 		return nil
 	case r.Event == siteagent.EventProgress && elapsed < reportInterval:
-		one.pending = &r
+		mach.pending = &r
 		return nil
 	}
-	if rate, limit := m.limitFor(one); !rate.allow(limit) {
+	if rate, limit := m.limitFor(mach); !rate.allow(limit) {
 		return nil
 	}
-	if err := m.flush(one); err != nil {
+	if err := m.flush(mach); err != nil {
 		return err
 	}
-	return m.sendReport(one, r)
+	return m.sendReport(mach, r)
 }
 
-func (m *Machines) limitFor(one *machine) (*rateLimit, float64) {
-	if one.ID == 0 {
+func (m *Machines) limitFor(mach *machine) (*rateLimit, float64) {
+	if mach.ID == 0 {
 		return &m.discoverLimit, maxDiscovered
 	}
-	return &one.limit, maxReports
+	return &mach.limit, maxReports
 }
 
 // flush sends the pending report of progress.
-func (m *Machines) flush(one *machine) error {
-	r := one.pending
+func (m *Machines) flush(mach *machine) error {
+	r := mach.pending
 	if r == nil {
 		return nil
 	}
-	one.pending = nil
-	return m.sendReport(one, *r)
+	mach.pending = nil
+	return m.sendReport(mach, *r)
 }
 
-func (m *Machines) sendReport(one *machine, r siteagent.Report) error {
+func (m *Machines) sendReport(mach *machine, r siteagent.Report) error {
 	if err := m.deliver(r); err != nil {
 		return err
 	}
-	if one.lastSent == nil {
-		one.lastSent = map[string]sentReport{}
+	if mach.lastSent == nil {
+		mach.lastSent = map[string]sentReport{}
 	}
-	one.lastSent[r.Event] = sentReport{r, time.Now()}
+	mach.lastSent[r.Event] = sentReport{r, time.Now()}
 	return nil
 }
 
 // sendUndelivered sends the report that the state holds, and removes it from the state.
-func (m *Machines) sendUndelivered(one *machine) error {
-	if err := m.sendReport(one, *one.Undelivered); err != nil {
+func (m *Machines) sendUndelivered(mach *machine) error {
+	if err := m.sendReport(mach, *mach.Undelivered); err != nil {
 		return err
 	}
-	next := one.state
+	next := mach.state
 	next.Undelivered = nil
-	return m.setState(one, next)
+	return m.setState(mach, next)
 }

@@ -249,9 +249,9 @@ func (t *transfer) send() error {
 		binary.BigEndian.PutUint16(t.out, opData)
 	}
 	for block := t.acked + 1; block <= t.acked+n; block++ {
-		at := (block - 1) * int64(t.block)
-		length := min(int64(t.block), t.size-at)
-		if _, err := t.file.ReadAt(t.out[4:4+length], at); err != nil && !(errors.Is(err, io.EOF) && length == 0) {
+		offset := (block - 1) * int64(t.block)
+		length := min(int64(t.block), t.size-offset)
+		if _, err := t.file.ReadAt(t.out[4:4+length], offset); err != nil && !(errors.Is(err, io.EOF) && length == 0) {
 			refused := &refusal{0, "the file cannot be read"}
 			_, _ = t.conn.Write(refused.packet()) // the client also notices when nothing arrives
 			return err

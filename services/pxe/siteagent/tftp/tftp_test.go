@@ -157,10 +157,10 @@ func TestRead(t *testing.T) {
 		files["boot/"+strconv.Itoa(n)] = random(n)
 	}
 	files["large"] = random(40 << 20) // so large that the numbers of its 512-byte blocks overflow
-	at, _ := serve(t, files)
+	server, _ := serve(t, files)
 	for name, options := range map[string]struct {
-		asked []string
-		want  map[string]string
+		requested []string
+		want      map[string]string
 	}{
 		"none": {nil, nil},
 		"all": {
@@ -174,7 +174,7 @@ func TestRead(t *testing.T) {
 		for _, n := range sizes {
 			file := "boot/" + strconv.Itoa(n)
 			c := &client{TB: t}
-			got, refused := c.read(at, file, options.asked...)
+			got, refused := c.read(server, file, options.requested...)
 			if !bytes.Equal(got, files[file]) || refused != "" {
 				t.Errorf("%s, options %s: got %d bytes and the refusal %q, want the %d bytes of the file", file, name, len(got), refused, n)
 			}
@@ -183,10 +183,10 @@ func TestRead(t *testing.T) {
 			}
 		}
 	}
-	if got, refused := (&client{TB: t}).read(at, `\boot/1`); len(got) != 1 {
+	if got, refused := (&client{TB: t}).read(server, `\boot/1`); len(got) != 1 {
 		t.Errorf("got %d bytes and the refusal %q, want 1 byte", len(got), refused)
 	}
-	if got, refused := (&client{TB: t}).read(at, "large", "windowsize", "16"); !bytes.Equal(got, files["large"]) {
+	if got, refused := (&client{TB: t}).read(server, "large", "windowsize", "16"); !bytes.Equal(got, files["large"]) {
 		t.Errorf("got %d bytes and the refusal %q, want the %d bytes of large", len(got), refused, len(files["large"]))
 	}
 }
@@ -195,11 +195,11 @@ func TestRead(t *testing.T) {
 func TestLoss(t *testing.T) {
 	t.Parallel()
 	content := random(60_000)
-	at, _ := serve(t, map[string][]byte{"file": content})
+	server, _ := serve(t, map[string][]byte{"file": content})
 	for _, window := range []string{"1", "8"} {
 		lost := rand.New(rand.NewPCG(1, 2))
 		c := &client{TB: t, lose: func() bool { return lost.IntN(40) == 0 }}
-		if got, refused := c.read(at, "file", "blksize", "1024", "windowsize", window); !bytes.Equal(got, content) {
+		if got, refused := c.read(server, "file", "blksize", "1024", "windowsize", window); !bytes.Equal(got, content) {
 			t.Errorf("window %s: got %d bytes and the refusal %q, want the %d bytes of the file", window, len(got), refused, len(content))
 		}
 	}
@@ -208,16 +208,16 @@ func TestLoss(t *testing.T) {
 // Files outside of the folder are missing, and nothing can be written.
 func TestRefused(t *testing.T) {
 	t.Parallel()
-	at, folder := serve(t, map[string][]byte{"boot/file": []byte("x")})
+	server, folder := serve(t, map[string][]byte{"boot/file": []byte("x")})
 	if err := os.Symlink("/etc/passwd", filepath.Join(folder, "files/passwd")); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"passwd", "/etc/passwd", "../index", "boot/../../index", `..\index`, "boot", "boot/", "", ".", strings.Repeat("x", 400)} {
-		if got, refused := (&client{TB: t}).read(at, name); refused != "there is no such file" {
+		if got, refused := (&client{TB: t}).read(server, name); refused != "there is no such file" {
 			t.Errorf("%q: got %q and the refusal %q, want that there is no such file", name, got, refused)
 		}
 	}
-	conn, err := net.DialUDP("udp", nil, at)
+	conn, err := net.DialUDP("udp", nil, server)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -249,9 +249,9 @@ func TestCurl(t *testing.T) {
 		t.Skip("curl is not installed")
 	}
 	content := random(300_000)
-	at, _ := serve(t, map[string][]byte{"boot/file": content})
+	server, _ := serve(t, map[string][]byte{"boot/file": content})
 	for _, options := range [][]string{{"--tftp-no-options"}, {"--tftp-blksize", "1400"}} {
-		got, err := exec.CommandContext(t.Context(), curl, append(options, "-sS", "--max-time", "60", "tftp://"+at.String()+"/boot/file")...).
+		got, err := exec.CommandContext(t.Context(), curl, append(options, "-sS", "--max-time", "60", "tftp://"+server.String()+"/boot/file")...).
 			Output()
 		if err != nil && err.Error() == "exit status 1" { // unsupported protocol
 			t.Skip("curl does not support TFTP")

@@ -56,12 +56,12 @@ func (t *Tree) openBySum(sum string) (*os.File, fs.FileInfo, error) {
 // Receive receives a file's content from an offset on, which must be what Received says. After an error it keeps what arrived. The
 // file becomes visible once its content is complete, verified and on the disk.
 func (t *Tree) Receive(ctx context.Context, f siteagent.File, offset int64, rest io.Reader) error {
-	a, err := t.Stage(ctx, f, offset, rest)
-	if err != nil || a == nil {
+	staged, err := t.Stage(ctx, f, offset, rest)
+	if err != nil || staged == nil {
 		return err
 	}
-	defer t.release(a)
-	return t.publish(a)
+	defer t.release(staged)
+	return t.publish(staged)
 }
 
 // StagedFile is a complete and verified content that is not visible as a file yet.
@@ -72,7 +72,7 @@ type StagedFile struct {
 
 // isResumable reports whether the part is named for its content. Such a part can be resumed, and only one transfer may write it at
 // a time.
-func (a *StagedFile) isResumable() bool { return a.part == a.SHA256 }
+func (staged *StagedFile) isResumable() bool { return staged.part == staged.SHA256 }
 
 // Stage receives a content as Receive does, without making it visible; see PublishAll. It returns nil if the file exists already.
 func (t *Tree) Stage(ctx context.Context, f siteagent.File, offset int64, rest io.Reader) (*StagedFile, error) {
@@ -90,29 +90,29 @@ func (t *Tree) Stage(ctx context.Context, f siteagent.File, offset int64, rest i
 		if current, err := t.files.Lstat(f.Path); err == nil && os.SameFile(current, info) {
 			return nil, nil
 		}
-		a, err := t.stageFrom(ctx, f, file)
+		staged, err := t.stageFrom(ctx, f, file)
 		if errors.Is(err, ErrContent) { // it has changed without a trace in its attributes
 			t.invalidate(f.SHA256)
 		}
-		return a, err
+		return staged, err
 	}
 	if !t.lockContent(f.SHA256) {
 		return nil, fmt.Errorf("the same content is %w by another transfer", ErrBusy)
 	}
-	a := &StagedFile{f, f.SHA256}
-	if err := t.writePart(ctx, a, offset, rest); err != nil {
-		t.release(a)
+	staged := &StagedFile{f, f.SHA256}
+	if err := t.writePart(ctx, staged, offset, rest); err != nil {
+		t.release(staged)
 		return nil, err
 	}
-	return a, nil
+	return staged, nil
 }
 
 // StageCopy stages another file with the content of a staged file.
-func (t *Tree) StageCopy(ctx context.Context, a *StagedFile, f siteagent.File) (*StagedFile, error) {
+func (t *Tree) StageCopy(ctx context.Context, staged *StagedFile, f siteagent.File) (*StagedFile, error) {
 	if err := t.checkFolder(path.Dir(f.Path)); err != nil {
 		return nil, err
 	}
-	from, err := t.parts.Open(a.part)
+	from, err := t.parts.Open(staged.part)
 	if err != nil {
 		return nil, err
 	}
@@ -122,12 +122,12 @@ func (t *Tree) StageCopy(ctx context.Context, a *StagedFile, f siteagent.File) (
 
 // stageFrom stages a file with the content of a reader.
 func (t *Tree) stageFrom(ctx context.Context, f siteagent.File, from io.Reader) (*StagedFile, error) {
-	a := &StagedFile{f, tempPrefix + rand.Text()}
-	if err := t.writePart(ctx, a, 0, from); err != nil {
-		_ = t.parts.Remove(a.part) // or the next start deletes it
+	staged := &StagedFile{f, tempPrefix + rand.Text()}
+	if err := t.writePart(ctx, staged, 0, from); err != nil {
+		_ = t.parts.Remove(staged.part) // or the next start deletes it
 		return nil, err
 	}
-	return a, nil
+	return staged, nil
 }
 
 // invalidate removes from the index the file that was thought to have a content.
@@ -139,8 +139,8 @@ func (t *Tree) invalidate(sum string) {
 	t.unsaved = true
 }
 
-func (t *Tree) writePart(ctx context.Context, a *StagedFile, offset int64, rest io.Reader) (err error) {
-	to, err := t.parts.OpenFile(a.part, os.O_RDWR|os.O_CREATE, fileMode)
+func (t *Tree) writePart(ctx context.Context, staged *StagedFile, offset int64, rest io.Reader) (err error) {
+	to, err := t.parts.OpenFile(staged.part, os.O_RDWR|os.O_CREATE, fileMode)
 	if err != nil {
 		return err
 	}
@@ -159,55 +159,55 @@ func (t *Tree) writePart(ctx context.Context, a *StagedFile, offset int64, rest 
 		return ErrOffset
 	case offset > 0:
 		if err := syncRange(to, 0, offset, unix.SYNC_FILE_RANGE_WAIT_BEFORE); err != nil {
-			return errors.Join(fmt.Errorf("%w: %w", ErrContent, err), t.parts.Remove(a.part))
+			return errors.Join(fmt.Errorf("%w: %w", ErrContent, err), t.parts.Remove(staged.part))
 		}
 		if _, err := io.Copy(sum, contextReader{ctx, to}); err != nil {
 			return err
 		}
 	}
-	n, err := writeHashed(to, offset, sum, contextReader{ctx, io.LimitReader(rest, a.Size-offset)})
+	n, err := writeHashed(to, offset, sum, contextReader{ctx, io.LimitReader(rest, staged.Size-offset)})
 	if errors.Is(err, errNotWritten) {
-		return errors.Join(err, t.parts.Remove(a.part))
+		return errors.Join(err, t.parts.Remove(staged.part))
 	}
 	if err != nil {
 		return err
 	}
-	if offset+n < a.Size {
+	if offset+n < staged.Size {
 		return io.ErrUnexpectedEOF
 	}
-	if got := hex.EncodeToString(sum.Sum(nil)); got != a.SHA256 {
-		return errors.Join(fmt.Errorf("%w: got %s, want %s", ErrContent, got, a.SHA256), t.parts.Remove(a.part))
+	if got := hex.EncodeToString(sum.Sum(nil)); got != staged.SHA256 {
+		return errors.Join(fmt.Errorf("%w: got %s, want %s", ErrContent, got, staged.SHA256), t.parts.Remove(staged.part))
 	}
 	return nil
 }
 
 // publish makes one staged file visible, once it is on the disk.
-func (t *Tree) publish(a *StagedFile) error {
-	from, err := t.parts.Open(a.part)
+func (t *Tree) publish(staged *StagedFile) error {
+	from, err := t.parts.Open(staged.part)
 	if err != nil {
 		return err
 	}
 	if err := errors.Join(from.Sync(), from.Close()); err != nil {
-		return errors.Join(err, t.parts.Remove(a.part)) // what was not written is in memory as if it had been
+		return errors.Join(err, t.parts.Remove(staged.part)) // what was not written is in memory as if it had been
 	}
-	parent, err := t.openParent(a.Path)
+	parent, err := t.openParent(staged.Path)
 	if err != nil {
 		return err
 	}
-	return errors.Join(t.rename(a, parent), parent.Sync(), parent.Close())
+	return errors.Join(t.rename(staged, parent), parent.Sync(), parent.Close())
 }
 
 // PublishAll makes staged files visible, after one sync for all of them. errs has each file's error. Their names are on the disk
 // only after Sync.
 func (t *Tree) PublishAll(all []*StagedFile) (errs []error, err error) {
 	defer func() {
-		for _, a := range all {
-			t.release(a)
+		for _, staged := range all {
+			t.release(staged)
 		}
 	}()
 	if err := t.Sync(); err != nil {
-		for _, a := range all { // what was not written is in memory as if it had been
-			err = errors.Join(err, t.parts.Remove(a.part))
+		for _, staged := range all { // what was not written is in memory as if it had been
+			err = errors.Join(err, t.parts.Remove(staged.part))
 		}
 		return nil, err
 	}
@@ -259,19 +259,22 @@ func (t *Tree) openParent(name string) (*os.File, error) {
 }
 
 // rename moves a part to its file's name. If that fails, it keeps a part that can be resumed.
-func (t *Tree) rename(a *StagedFile, parent *os.File) error {
-	base := path.Base(a.Path)
-	if err := unix.Renameat(int(t.partsAt.Fd()), a.part, int(parent.Fd()), base); err != nil {
-		if !a.isResumable() {
-			_ = t.parts.Remove(a.part) // or the next start deletes it
+func (t *Tree) rename(staged *StagedFile, parent *os.File) error {
+	base := path.Base(staged.Path)
+	if err := unix.Renameat(int(t.partsAt.Fd()), staged.part, int(parent.Fd()), base); err != nil {
+		if !staged.isResumable() {
+			_ = t.parts.Remove(staged.part) // or the next start deletes it
 		}
-		return asPathConflict(&fs.PathError{Op: "rename", Path: a.Path, Err: err})
+		return asPathConflict(&fs.PathError{Op: "rename", Path: staged.Path, Err: err})
 	}
 	var info unix.Stat_t
 	if err := unix.Fstatat(int(parent.Fd()), base, &info, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return &fs.PathError{Op: "stat", Path: a.Path, Err: err}
+		return &fs.PathError{Op: "stat", Path: staged.Path, Err: err}
 	}
-	t.remember(a.Path, indexEntry{Size: info.Size, Modified: info.Mtim.Nano(), Changed: info.Ctim.Nano(), Inode: info.Ino, SHA256: a.SHA256})
+	t.remember(
+		staged.Path,
+		indexEntry{Size: info.Size, Modified: info.Mtim.Nano(), Changed: info.Ctim.Nano(), Inode: info.Ino, SHA256: staged.SHA256},
+	)
 	return nil
 }
 
@@ -299,8 +302,8 @@ func (t *Tree) unlockContent(sum string) {
 }
 
 // release lets another transfer write the content's part.
-func (t *Tree) release(a *StagedFile) {
-	if a.isResumable() {
-		t.unlockContent(a.SHA256)
+func (t *Tree) release(staged *StagedFile) {
+	if staged.isResumable() {
+		t.unlockContent(staged.SHA256)
 	}
 }

@@ -275,13 +275,13 @@ func (t *Tree) checkFolder(folder string) error {
 	if folder == "." {
 		return nil
 	}
-	for at := 0; at >= 0; {
-		next := strings.IndexByte(folder[at:], '/')
+	for offset := 0; offset >= 0; {
+		next := strings.IndexByte(folder[offset:], '/')
 		name := folder
 		if next >= 0 {
-			name, at = folder[:at+next], at+next+1
+			name, offset = folder[:offset+next], offset+next+1
 		} else {
-			at = -1
+			offset = -1
 		}
 		info, err := t.files.Lstat(name)
 		if errors.Is(err, fs.ErrNotExist) {

@@ -79,81 +79,81 @@ func (t *Tree) CreateUpload(name string) (*Upload, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Upload{file: file, sum: sha256.New()}
-	a.finish = func(complete bool) error {
+	u := &Upload{file: file, sum: sha256.New()}
+	u.finish = func(complete bool) error {
 		if !complete {
 			return t.parts.Remove(part)
 		}
-		err := t.publish(&StagedFile{siteagent.File{Path: name, Size: a.next, SHA256: hex.EncodeToString(a.sum.Sum(nil))}, part})
+		err := t.publish(&StagedFile{siteagent.File{Path: name, Size: u.next, SHA256: hex.EncodeToString(u.sum.Sum(nil))}, part})
 		if err != nil {
 			_ = t.parts.Remove(part) // it may have become the file
 		}
 		return err
 	}
-	return a, nil
+	return u, nil
 }
 
 // WriteAt writes a piece. It fails if the piece overlaps with earlier ones, or is too far ahead.
-func (a *Upload) WriteAt(p []byte, at int64) (int, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+func (u *Upload) WriteAt(p []byte, at int64) (int, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
 	switch {
-	case a.failed != nil:
-		return 0, a.failed
+	case u.failed != nil:
+		return 0, u.failed
 	case len(p) == 0:
 		return 0, nil
-	case at < a.next || a.pending[at] != nil || a.pendingBytes+len(p) > maxPendingBytes:
-		a.failed = errGap
+	case at < u.next || u.pending[at] != nil || u.pendingBytes+len(p) > maxPendingBytes:
+		u.failed = errGap
 		return 0, errGap
 	case at+int64(len(p)) > siteagent.MaxFileSize:
-		a.failed = fmt.Errorf("a file may have at most %d bytes", int64(siteagent.MaxFileSize))
-		return 0, a.failed
-	case at > a.next:
-		if a.pending == nil {
-			a.pending = map[int64][]byte{}
+		u.failed = fmt.Errorf("a file may have at most %d bytes", int64(siteagent.MaxFileSize))
+		return 0, u.failed
+	case at > u.next:
+		if u.pending == nil {
+			u.pending = map[int64][]byte{}
 		}
-		a.pending[at] = append([]byte(nil), p...)
-		a.pendingBytes += len(p)
+		u.pending[at] = append([]byte(nil), p...)
+		u.pendingBytes += len(p)
 		return len(p), nil
 	}
-	for piece := p; piece != nil; piece = a.nextPending() {
-		if a.failed = a.append(piece); a.failed != nil {
-			return 0, a.failed
+	for piece := p; piece != nil; piece = u.nextPending() {
+		if u.failed = u.append(piece); u.failed != nil {
+			return 0, u.failed
 		}
 	}
 	return len(p), nil
 }
 
 // nextPending removes and returns the piece that follows, or nil.
-func (a *Upload) nextPending() []byte {
-	piece := a.pending[a.next]
-	delete(a.pending, a.next)
-	a.pendingBytes -= len(piece)
+func (u *Upload) nextPending() []byte {
+	piece := u.pending[u.next]
+	delete(u.pending, u.next)
+	u.pendingBytes -= len(piece)
 	return piece
 }
 
-func (a *Upload) append(p []byte) error {
-	n, err := a.file.WriteAt(p, a.next)
-	if a.sum != nil {
-		a.sum.Write(p[:n])
+func (u *Upload) append(p []byte) error {
+	n, err := u.file.WriteAt(p, u.next)
+	if u.sum != nil {
+		u.sum.Write(p[:n])
 	}
-	a.next += int64(n)
+	u.next += int64(n)
 	return err
 }
 
 // Abort makes Close discard the upload.
-func (a *Upload) Abort() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.failed = io.ErrUnexpectedEOF
+func (u *Upload) Abort() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.failed = io.ErrUnexpectedEOF
 }
 
 // Close completes the upload. A part stays; an upload by people becomes a file, or is discarded after an error.
-func (a *Upload) Close() error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.failed == nil && len(a.pending) > 0 {
-		a.failed = errGap
+func (u *Upload) Close() error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.failed == nil && len(u.pending) > 0 {
+		u.failed = errGap
 	}
-	return errors.Join(a.failed, a.finish(a.failed == nil), a.file.Close())
+	return errors.Join(u.failed, u.finish(u.failed == nil), u.file.Close())
 }
