@@ -108,7 +108,7 @@ func TestRestore(t *testing.T) {
 		"/ironplane",
 		"verify",
 	); err != nil ||
-		!strings.Contains(said, "none is left out or logged twice") {
-		t.Errorf("verify: got %v and %s, want no change left out or logged twice", err, said)
+		!strings.Contains(said, "is logged exactly once") {
+		t.Errorf("verify: got %v and %s, want every change logged exactly once", err, said)
 	}
 }

@@ -2137,10 +2137,10 @@ type Bulk struct {
 
 // Change defines model for Change.
 type Change struct {
-	// After left out where it is not set
+	// After The value after. Left out if there is none.
 	After interface{} `json:"after,omitempty"`
 
-	// Before left out where it was not set
+	// Before The value before. Left out if there was none.
 	Before interface{} `json:"before,omitempty"`
 }
 
@@ -2177,15 +2177,15 @@ type ChosenSetting struct {
 	// Examples: 1
 	ID nullable.Nullable[int64] `json:"id,omitempty"`
 
-	// Slug in place of id
+	// Slug The setting's slug, instead of its id.
 	//
 	// Examples: site_name
 	Slug nullable.Nullable[string] `json:"slug,omitempty"`
 
-	// Text the same, as it is kept; of the two the one counts that differs from what there is
+	// Text The value as a text. If both are sent, the one that differs from the present setting takes precedence.
 	Text nullable.Nullable[string] `json:"text,omitempty"`
 
-	// Value the value, as a number or as a text; null: the default
+	// Value The value as a number or a text. null: the default.
 	//
 	// Examples: Example Hosting
 	Value nullable.Nullable[string] `json:"value,omitempty"`
@@ -2403,57 +2403,57 @@ type CreateBootScriptBody struct {
 
 // CreateChosenThemeBody defines model for CreateChosenThemeBody.
 type CreateChosenThemeBody struct {
-	// CustomAdminHTML what admins see; sanitised: scripts, handlers, frames, forms and styles are dropped. Also accepted as custom_admin_html.
+	// CustomAdminHTML HTML for the admin panel. Scripts, event handlers, frames, forms and styles are removed. Also accepted as custom_admin_html.
 	//
 	// Examples: <p>On call: Anna.</p>
 	CustomAdminHTML *string `json:"custom_admin_html,omitempty"`
 
-	// CustomClientHTML what clients see; sanitised likewise. Also accepted as custom_client_html.
+	// CustomClientHTML HTML for the client panel. Scripts, event handlers, frames, forms and styles are removed. Also accepted as custom_client_html.
 	//
 	// Examples: <p>Questions? <a href="mailto:help@example.com">Ask us.</a></p>
 	CustomClientHTML *string `json:"custom_client_html,omitempty"`
 
-	// CustomCSS a style sheet that loads nothing: no url(, no @import, no backslash. Also accepted as custom_css.
+	// CustomCSS A style sheet for all panels. It must not load files: url(…), @import and backslashes are refused. Also accepted as custom_css.
 	//
 	// Examples: .nav { font-weight: bold }
 	CustomCSS *string `json:"custom_css,omitempty"`
 
-	// LinkColor a colour of CSS. Also accepted as link_color.
+	// LinkColor The colour of links, as a CSS colour. Also accepted as link_color.
 	//
 	// Examples: #1d7ed8
 	LinkColor *string `json:"link_color,omitempty"`
 
-	// Logo https://…, or a path on the same host. Also accepted as logo.
+	// Logo The URL of the logo. It must begin with https:// or be a path on the same host. Also accepted as logo.
 	//
 	// Examples: https://example.com/logo.svg
 	Logo *string `json:"logo,omitempty"`
 
-	// MainBg a colour of CSS. Also accepted as main_bg.
+	// MainBg The background colour of pages, as a CSS colour. Also accepted as main_bg.
 	//
 	// Examples: #1d9ed8
 	MainBg *string `json:"main_bg,omitempty"`
 
-	// NavBg a colour of CSS. Also accepted as nav_bg.
+	// NavBg The background colour of the navigation bar, as a CSS colour. Also accepted as nav_bg.
 	//
 	// Examples: #1daed8
 	NavBg *string `json:"nav_bg,omitempty"`
 
-	// PanelAltBg a colour of CSS. Also accepted as panel_alt_bg.
+	// PanelAltBg The alternative background colour of panels, as a CSS colour. Also accepted as panel_alt_bg.
 	//
 	// Examples: #1dbed8
 	PanelAltBg *string `json:"panel_alt_bg,omitempty"`
 
-	// PanelBg a colour of CSS. Also accepted as panel_bg.
+	// PanelBg The background colour of panels, as a CSS colour. Also accepted as panel_bg.
 	//
 	// Examples: #1dced8
 	PanelBg *string `json:"panel_bg,omitempty"`
 
-	// SideNavBg a colour of CSS. Also accepted as side_nav_bg.
+	// SideNavBg The background colour of the side navigation, as a CSS colour. Also accepted as side_nav_bg.
 	//
 	// Examples: #1dded8
 	SideNavBg *string `json:"side_nav_bg,omitempty"`
 
-	// TextColor a colour of CSS. Also accepted as text_color.
+	// TextColor The colour of texts, as a CSS colour. Also accepted as text_color.
 	//
 	// Examples: #1deed8
 	TextColor *string `json:"text_color,omitempty"`
@@ -2521,7 +2521,7 @@ type CreateComputerPartBody struct {
 	// Examples: 32 GB DDR5
 	Name string `json:"name"`
 
-	// PartType a part type's name, in lower case, or id; a new name on create makes a part type
+	// PartType The name or id of a part type. When a part is created, a new name creates a part type. Names are in lower case.
 	//
 	// Examples: mem
 	PartType CreateComputerPartBody_PartType `json:"part_type"`
@@ -2530,7 +2530,7 @@ type CreateComputerPartBody struct {
 // CreateComputerPartBodyPartType0 defines model for CreateComputerPartBody.PartType.0.
 type CreateComputerPartBodyPartType0 = string
 
-// CreateComputerPartBody_PartType a part type's name, in lower case, or id; a new name on create makes a part type
+// CreateComputerPartBody_PartType The name or id of a part type. When a part is created, a new name creates a part type. Names are in lower case.
 //
 // Examples: mem
 type CreateComputerPartBody_PartType struct {
@@ -2599,12 +2599,14 @@ type CreateDriverBody struct {
 
 // CreateEmailTemplateBody defines model for CreateEmailTemplateBody.
 type CreateEmailTemplateBody struct {
-	// Body a Go template; what is wrong with it is said with line and column
+	// Body The plain text part, as a Go template. Errors name line and column.
 	//
 	// Examples: Dear {{.To.Name}}, welcome.
 	Body string `json:"body"`
 
-	// HTML Examples: <p>Dear {{.To.Name}}, welcome.</p>
+	// HTML The HTML part, as a Go template. null: mails have no HTML part.
+	//
+	// Examples: <p>Dear {{.To.Name}}, welcome.</p>
 	HTML *string `json:"html,omitempty"`
 
 	// Name The item's name.
@@ -2617,7 +2619,7 @@ type CreateEmailTemplateBody struct {
 	// Examples: Welcome to {{.Site.Name}}
 	Subject string `json:"subject"`
 
-	// Type which variables there are; client where a new one does not say
+	// Type The kind of mail, which decides which variables the template can use. Default: client.
 	Type *string `json:"type,omitempty"`
 }
 
@@ -3079,7 +3081,7 @@ type CreateInstallBodyHostFirmware string
 
 // CreateIntegrationBody defines model for CreateIntegrationBody.
 type CreateIntegrationBody struct {
-	// Body kept, and not shown
+	// Body Stored, but not shown.
 	//
 	// Examples: It is ready.
 	Body *string `json:"body,omitempty"`
@@ -3089,12 +3091,12 @@ type CreateIntegrationBody struct {
 	// Examples: false
 	Disabled *bool `json:"disabled,omitempty"`
 
-	// Name no other one has it, in either case
+	// Name The integration's name. It must be unique, regardless of case.
 	//
 	// Examples: Shop
 	Name string `json:"name"`
 
-	// Subject kept, and not shown
+	// Subject Stored, but not shown.
 	//
 	// Examples: Your order
 	Subject *string `json:"subject,omitempty"`
@@ -3291,26 +3293,26 @@ type CreateVerifyCodeBody struct {
 
 // CreateWebhookBody defines model for CreateWebhookBody.
 type CreateWebhookBody struct {
-	// Enabled true where a new one does not say
+	// Enabled Whether events are delivered. Default: true.
 	//
 	// Examples: false
 	Enabled *bool `json:"enabled,omitempty"`
 
-	// Name the address's host where a new one does not say
+	// Name The webhook's name. Default: the host of the URL.
 	//
 	// Examples: Shop
 	Name           *string        `json:"name,omitempty"`
 	OldSecretUntil *TimestampBody `json:"old_secret_until,omitempty"`
 
-	// Secret whsec_ and then 24 to 64 bytes in base64; one is made where a new webhook does not say, and by null. The one before is good for another 24 hours
+	// Secret whsec_ followed by 24 to 64 bytes in base64. null generates a new secret, which is also the default. The previous secret stays valid for 24 hours.
 	Secret *string `json:"secret,omitempty"`
 
-	// Types at least one: group.created, all of an item's with group.*, or * for all; the caller holds read on all of them
+	// Types The types of events to deliver: group.created, group.* for all events of a kind, or * for all. The caller needs read permission on all of them.
 	//
 	// Examples: ["integration.*","webhook.tested"]
 	Types *[]string `json:"types,omitempty"`
 
-	// URL https://; http:// is for networks that IRONPLANE_ALLOWED_NETWORKS names
+	// URL The URL for deliveries. It must begin with https://, or with http:// for hosts in IRONPLANE_ALLOWED_NETWORKS.
 	//
 	// Examples: https://hooks.example.com/ironplane
 	URL string `json:"url"`
@@ -3436,21 +3438,21 @@ type EmailClientBody struct {
 
 // EmailMessage defines model for EmailMessage.
 type EmailMessage struct {
-	// Account whose it is, as a path: /client/5
+	// Account The path of the account that the mail is for, such as /client/5.
 	Account string `json:"account"`
 
 	// Attempts The number of attempts so far.
 	Attempts int64 `json:"attempts"`
 
-	// Body the part of plain text
+	// Body The plain text part.
 	Body      string    `json:"body"`
 	CreatedAt Timestamp `json:"created_at"`
 
-	// Error what the last attempt failed with
+	// Error Why the last attempt failed.
 	Error     *string    `json:"error,omitempty"`
 	ExpiresAt *Timestamp `json:"expires_at,omitempty"`
 
-	// HTML the part of HTML
+	// HTML The HTML part.
 	HTML *string `json:"html,omitempty"`
 
 	// ID The item's id.
@@ -3459,15 +3461,17 @@ type EmailMessage struct {
 	ID     int64      `json:"id"`
 	SentAt *Timestamp `json:"sent_at,omitempty"`
 
-	// Status held: there is no SMTP server; queued: it is being sent
+	// Status held: no SMTP server is configured. queued: the mail is being sent or retried.
 	Status EmailMessageStatus `json:"status"`
 
 	// Subject The subject of the mail.
 	Subject string `json:"subject"`
 
-	// Template by which it was written
+	// Template The name of the template.
 	Template string `json:"template"`
-	To       struct {
+
+	// To The recipient.
+	To struct {
 		// Email The email address.
 		Email string `json:"email"`
 
@@ -3476,7 +3480,7 @@ type EmailMessage struct {
 	} `json:"to"`
 }
 
-// EmailMessageStatus held: there is no SMTP server; queued: it is being sent
+// EmailMessageStatus held: no SMTP server is configured. queued: the mail is being sent or retried.
 type EmailMessageStatus string
 
 // EmailResult defines model for EmailResult.
@@ -3493,12 +3497,12 @@ type EmailResultType string
 
 // EmailTemplate defines model for EmailTemplate.
 type EmailTemplate struct {
-	// Body the part of plain text
+	// Body The template of the plain text part.
 	//
 	// Examples: Dear {{.To.Name}}, welcome.
 	Body string `json:"body"`
 
-	// HTML the part of HTML, where there is one
+	// HTML The template of the HTML part. Left out if mails have none.
 	//
 	// Examples: <p>Dear {{.To.Name}}, welcome.</p>
 	HTML *string `json:"html,omitempty"`
@@ -3513,18 +3517,18 @@ type EmailTemplate struct {
 	// Examples: welcome
 	Name string `json:"name"`
 
-	// Subject The subject of the mail.
+	// Subject The template of the subject.
 	//
 	// Examples: Welcome to {{.Site.Name}}
 	Subject string `json:"subject"`
 
-	// Type which variables there are: the name of a template that comes with Ironplane, or client
+	// Type The kind of mail, which decides which variables the template can use: the name of a built-in template, or client.
 	Type string `json:"type"`
 }
 
 // EnableSSLBody defines model for EnableSSLBody.
 type EnableSSLBody struct {
-	// Email whom the authority writes to
+	// Email The email address for messages from the certificate authority.
 	//
 	// Examples: admin@example.com
 	Email openapi_types.Email `json:"email"`
@@ -4051,13 +4055,13 @@ type InstallRequest struct {
 
 // Integration defines model for Integration.
 type Integration struct {
-	// Clients how many it has
+	// Clients The number of clients.
 	Clients int64 `json:"clients"`
 
-	// Detaching whether it is being deleted, and taken from its clients before: clients says how many are left
+	// Detaching Whether the integration is being deleted. It is detached from its clients first; clients has the number of the remaining ones.
 	Detaching bool `json:"detaching"`
 
-	// Disabled whether all keys are refused, as if they were revoked, until it is taken back
+	// Disabled Whether the integration's keys are refused.
 	//
 	// Examples: false
 	Disabled bool `json:"disabled"`
@@ -4067,7 +4071,7 @@ type Integration struct {
 	// Examples: 1
 	ID int64 `json:"id"`
 
-	// Keys how many it has
+	// Keys The number of API keys.
 	Keys int64 `json:"keys"`
 
 	// Name The item's name.
@@ -4075,7 +4079,7 @@ type Integration struct {
 	// Examples: Shop
 	Name string `json:"name"`
 
-	// Permissions how many it has, whether to read or to write
+	// Permissions The number of permissions. Read and write count separately.
 	Permissions int64 `json:"permissions"`
 }
 
@@ -4140,21 +4144,21 @@ type LargestFree struct {
 type License struct {
 	ExpiresAt *Timestamp `json:"expires_at,omitempty"`
 
-	// HasEnterprise whether it is valid, and for themes, too
+	// HasEnterprise Whether the license is valid and includes themes.
 	HasEnterprise bool `json:"has_enterprise"`
 
-	// IsActive whether it is valid
+	// IsActive Whether the license is valid.
 	IsActive bool `json:"is_active"`
 
-	// Key the license as it was read; empty: there is none, and everything works
+	// Key The license. Empty if there is none; then all features are available.
 	Key         string     `json:"key"`
 	RefreshedAt *Timestamp `json:"refreshed_at,omitempty"`
 
-	// State not_yet: it begins later, or the clock of the machine is behind
+	// State not_yet: the license starts later, or the machine's clock is wrong.
 	State LicenseState `json:"state"`
 }
 
-// LicenseState not_yet: it begins later, or the clock of the machine is behind
+// LicenseState not_yet: the license starts later, or the machine's clock is wrong.
 type LicenseState string
 
 // ListedInstall defines model for ListedInstall.
@@ -4258,13 +4262,13 @@ type ListedTemplate struct {
 
 // LogData defines model for LogData.
 type LogData struct {
-	// Changes of each changed member what it was and what it is; secrets are "[secret]"
+	// Changes The changed members, before and after. Secrets are "[secret]".
 	Changes map[string]Change `json:"changes"`
 
 	// Description what happened
 	Description string `json:"description"`
 
-	// Message who did it, from where, and what became of what
+	// Message Who did what, from which address, and the changed members, as a sentence.
 	Message string `json:"message"`
 }
 
@@ -4272,19 +4276,21 @@ type LogData struct {
 type LogItem struct {
 	CreatedAt Timestamp `json:"created_at"`
 
-	// Desc what happened, in a sentence
+	// Desc What happened, as a sentence.
 	Desc string `json:"desc"`
 
-	// ID the place in the log, which has no gaps
+	// ID The item's number. Numbers have no gaps.
 	//
 	// Examples: 1
 	ID int64 `json:"id"`
 
-	// IP where the request came from
-	IP      *string  `json:"ip,omitempty"`
+	// IP The address that the request came from.
+	IP *string `json:"ip,omitempty"`
+
+	// Targets The items that the change is about.
 	Targets []Target `json:"targets"`
 
-	// Type what happened, for programs: port-speed.edited
+	// Type The type of the change, such as port-speed.edited.
 	Type string   `json:"type"`
 	User *LogUser `json:"user,omitempty"`
 }
@@ -4548,16 +4554,18 @@ type Package struct {
 	// Description A description for people.
 	Description string `json:"description"`
 
-	// Files the addresses of the scripts and style sheets that a panel loads for it
+	// Files The paths of the scripts and style sheets that panels load.
 	Files []string `json:"files"`
 
-	// ID stays, whatever else is installed
+	// ID The package's id. It does not change when other packages are installed.
 	//
 	// Examples: 1
 	ID int64 `json:"id"`
 
 	// Name The item's name.
-	Name    string `json:"name"`
+	Name string `json:"name"`
+
+	// Version The package's version.
 	Version string `json:"version"`
 }
 
@@ -4652,11 +4660,15 @@ type PortSpeed struct {
 
 // PreviewEmailTemplateBody defines model for PreviewEmailTemplateBody.
 type PreviewEmailTemplateBody struct {
-	// Body Examples: Dear {{.To.Name}}, welcome.
+	// Body The plain text part to preview. Default: the stored one.
+	//
+	// Examples: Dear {{.To.Name}}, welcome.
 	Body *string `json:"body,omitempty"`
+
+	// HTML The HTML part to preview. Default: the stored one.
 	HTML *string `json:"html,omitempty"`
 
-	// Subject The subject of the mail.
+	// Subject The subject to preview. Default: the stored one.
 	//
 	// Examples: Welcome
 	Subject *string `json:"subject,omitempty"`
@@ -4763,7 +4775,7 @@ type RefBody struct {
 
 // RefreshLicenseBody defines model for RefreshLicenseBody.
 type RefreshLicenseBody struct {
-	// IsWrapped means nothing
+	// IsWrapped Accepted for compatibility. It has no effect.
 	//
 	// Examples: true
 	IsWrapped *bool `json:"isWrapped,omitempty"`
@@ -4858,12 +4870,12 @@ type RenderedBefore struct {
 
 // RenderedEmail defines model for RenderedEmail.
 type RenderedEmail struct {
-	// Body the part of plain text
+	// Body The plain text part.
 	//
 	// Examples: Dear {{.To.Name}}, welcome.
 	Body string `json:"body"`
 
-	// HTML the part of HTML
+	// HTML The HTML part.
 	HTML *string `json:"html,omitempty"`
 
 	// Subject The subject of the mail.
@@ -4912,7 +4924,7 @@ type ReplayWebhookBody struct {
 
 // Replayed defines model for Replayed.
 type Replayed struct {
-	// Deliveries how many events are delivered once more
+	// Deliveries The number of events that are delivered again.
 	Deliveries int64 `json:"deliveries"`
 }
 
@@ -4977,31 +4989,31 @@ type SSH struct {
 
 // SSL defines model for SSL.
 type SSL struct {
-	// Email whom the authority writes to
+	// Email The email address for messages from the certificate authority.
 	//
 	// Examples: admin@example.com
 	Email *string `json:"email,omitempty"`
 
-	// Enabled whether there is a certificate by ACME, which all gateways use that have none of their own
+	// Enabled Whether there is a certificate from ACME. Gateways without a certificate of their own use it.
 	Enabled bool `json:"enabled"`
 
-	// Error what it failed with
+	// Error Why the last attempt failed.
 	Error     *string    `json:"error,omitempty"`
 	ExpiresAt *Timestamp `json:"expires_at,omitempty"`
 
-	// Name whose certificate it is
+	// Name The host name of the certificate.
 	Name *string `json:"name,omitempty"`
 
-	// Required whether plain HTTP is refused
+	// Required Whether plain HTTP is refused.
 	//
 	// Examples: true
 	Required bool `json:"required"`
 
-	// Status failed: the last attempt to obtain or renew the certificate did, and there will be another
+	// Status failed: the last attempt to obtain or renew the certificate failed and will be retried.
 	Status SSLStatus `json:"status"`
 }
 
-// SSLStatus failed: the last attempt to obtain or renew the certificate did, and there will be another
+// SSLStatus failed: the last attempt to obtain or renew the certificate failed and will be retried.
 type SSLStatus string
 
 // SSOLink defines model for SSOLink.
@@ -5045,7 +5057,7 @@ type Session struct {
 
 // Setting defines model for Setting.
 type Setting struct {
-	// Default the text where nobody has chosen one
+	// Default The text while the setting is not set.
 	Default string `json:"default"`
 
 	// ID The item's id.
@@ -5056,24 +5068,26 @@ type Setting struct {
 	// Name The item's name.
 	Name string `json:"name"`
 
-	// Options of a Select, with commas between
+	// Options The options of a Select, separated by commas.
 	Options *string `json:"options,omitempty"`
 
 	// Slug The item's name for programs.
 	Slug string `json:"slug"`
 
-	// Text the value as it is kept; of a Select the option
-	Text string      `json:"text"`
+	// Text The value as a text. For a Select, the option.
+	Text string `json:"text"`
+
+	// Type The form field for the setting.
 	Type SettingType `json:"type"`
 
-	// Validator what the text has to be, such as integer|min:1|max:100; readonly: it shows what the processes are configured with
+	// Validator The rules for the text, such as integer|min:1|max:100. readonly: the setting shows the configuration of the processes.
 	Validator *string `json:"validator,omitempty"`
 
-	// Value of a Select the number of its option, from 0; of a Checkbox 0 or 1; of an integer itself; left out of other texts
+	// Value The value as a number: a Select's option counted from 0, a Checkbox's 0 or 1, or an integer. Left out of other settings.
 	Value *int64 `json:"value,omitempty"`
 }
 
-// SettingType defines model for Setting.Type.
+// SettingType The form field for the setting.
 type SettingType string
 
 // SettingGroup defines model for SettingGroup.
@@ -5086,8 +5100,10 @@ type SettingGroup struct {
 	// Name The item's name.
 	Name string `json:"name"`
 
-	// Parent the setting that shows the group
-	Parent   *int64    `json:"parent,omitempty"`
+	// Parent The id of the setting below which panels show the group.
+	Parent *int64 `json:"parent,omitempty"`
+
+	// Settings The group's settings.
 	Settings []Setting `json:"settings"`
 }
 
@@ -5150,7 +5166,7 @@ type Target struct {
 	// Name The item's name.
 	Name string `json:"name"`
 
-	// Singular what it is: IP group
+	// Singular The kind of item, such as IP group.
 	Singular string `json:"singular"`
 
 	// URL The item's path in the API.
@@ -5159,46 +5175,68 @@ type Target struct {
 
 // Theme defines model for Theme.
 type Theme struct {
-	// CustomAdminHTML Examples: <p>On call: Anna.</p>
+	// CustomAdminHTML HTML for the admin panel.
+	//
+	// Examples: <p>On call: Anna.</p>
 	CustomAdminHTML *string `json:"custom_admin_html,omitempty"`
 
-	// CustomClientHTML Examples: <p>Questions? <a href="mailto:help@example.com">Ask us.</a></p>
+	// CustomClientHTML HTML for the client panel.
+	//
+	// Examples: <p>Questions? <a href="mailto:help@example.com">Ask us.</a></p>
 	CustomClientHTML *string `json:"custom_client_html,omitempty"`
 
-	// CustomCSS Examples: .nav { font-weight: bold }
+	// CustomCSS A style sheet for all panels.
+	//
+	// Examples: .nav { font-weight: bold }
 	CustomCSS *string `json:"custom_css,omitempty"`
 
-	// LinkColor Examples: #1d7ed8
+	// LinkColor The colour of links.
+	//
+	// Examples: #1d7ed8
 	LinkColor *string `json:"link_color,omitempty"`
 
-	// Logo Examples: https://example.com/logo.svg
+	// Logo The URL of the logo.
+	//
+	// Examples: https://example.com/logo.svg
 	Logo *string `json:"logo,omitempty"`
 
-	// MainBg Examples: #1d9ed8
+	// MainBg The background colour of pages.
+	//
+	// Examples: #1d9ed8
 	MainBg *string `json:"main_bg,omitempty"`
 
-	// NavBg Examples: #1daed8
+	// NavBg The background colour of the navigation bar.
+	//
+	// Examples: #1daed8
 	NavBg *string `json:"nav_bg,omitempty"`
 
-	// PanelAltBg Examples: #1dbed8
+	// PanelAltBg The alternative background colour of panels.
+	//
+	// Examples: #1dbed8
 	PanelAltBg *string `json:"panel_alt_bg,omitempty"`
 
-	// PanelBg Examples: #1dced8
+	// PanelBg The background colour of panels.
+	//
+	// Examples: #1dced8
 	PanelBg *string `json:"panel_bg,omitempty"`
 
-	// SideNavBg Examples: #1dded8
+	// SideNavBg The background colour of the side navigation.
+	//
+	// Examples: #1dded8
 	SideNavBg *string `json:"side_nav_bg,omitempty"`
 
-	// TextColor Examples: #1deed8
+	// TextColor The colour of texts.
+	//
+	// Examples: #1deed8
 	TextColor *string `json:"text_color,omitempty"`
 }
 
 // ThemeOptions defines model for ThemeOptions.
 type ThemeOptions struct {
-	// Allowed whether the license is for themes, as none is, too
+	// Allowed Whether the theme can be changed: the license includes themes, or there is no license.
 	Allowed bool `json:"allowed"`
 
-	// SiteName the setting
+	// SiteName The setting site_name.
 	SiteName string `json:"site_name"`
 	Theme    Theme  `json:"theme"`
 }
@@ -5238,7 +5276,7 @@ type TodoItem struct {
 	// Examples: 1
 	ID int64 `json:"id"`
 
-	// Slug what there is to do
+	// Slug The step's name for programs.
 	Slug string `json:"slug"`
 }
 
@@ -5468,7 +5506,7 @@ type UpdateComputerPartBody struct {
 	// Examples: 32 GB DDR5
 	Name string `json:"name"`
 
-	// PartType a part type's name, in lower case, or id; a new name on create makes a part type
+	// PartType The name or id of a part type. When a part is created, a new name creates a part type. Names are in lower case.
 	//
 	// Examples: mem
 	PartType UpdateComputerPartBody_PartType `json:"part_type"`
@@ -5477,7 +5515,7 @@ type UpdateComputerPartBody struct {
 // UpdateComputerPartBodyPartType0 defines model for UpdateComputerPartBody.PartType.0.
 type UpdateComputerPartBodyPartType0 = string
 
-// UpdateComputerPartBody_PartType a part type's name, in lower case, or id; a new name on create makes a part type
+// UpdateComputerPartBody_PartType The name or id of a part type. When a part is created, a new name creates a part type. Names are in lower case.
 //
 // Examples: mem
 type UpdateComputerPartBody_PartType struct {
@@ -5546,12 +5584,14 @@ type UpdateDriverBody struct {
 
 // UpdateEmailTemplateBody defines model for UpdateEmailTemplateBody.
 type UpdateEmailTemplateBody struct {
-	// Body a Go template; what is wrong with it is said with line and column
+	// Body The plain text part, as a Go template. Errors name line and column.
 	//
 	// Examples: Dear {{.To.Name}}, welcome.
 	Body string `json:"body"`
 
-	// HTML Examples: <p>Dear {{.To.Name}}, welcome.</p>
+	// HTML The HTML part, as a Go template. null: mails have no HTML part.
+	//
+	// Examples: <p>Dear {{.To.Name}}, welcome.</p>
 	HTML nullable.Nullable[string] `json:"html,omitempty"`
 
 	// Name The item's name.
@@ -5564,7 +5604,7 @@ type UpdateEmailTemplateBody struct {
 	// Examples: Welcome to {{.Site.Name}}
 	Subject string `json:"subject"`
 
-	// Type which variables there are; client where a new one does not say
+	// Type The kind of mail, which decides which variables the template can use. Default: client.
 	Type *string `json:"type,omitempty"`
 }
 
@@ -5913,7 +5953,7 @@ type UpdateIdentityProviderBody struct {
 
 // UpdateIntegrationBody defines model for UpdateIntegrationBody.
 type UpdateIntegrationBody struct {
-	// Body kept, and not shown
+	// Body Stored, but not shown.
 	//
 	// Examples: It is ready.
 	Body nullable.Nullable[string] `json:"body,omitempty"`
@@ -5923,12 +5963,12 @@ type UpdateIntegrationBody struct {
 	// Examples: false
 	Disabled *bool `json:"disabled,omitempty"`
 
-	// Name no other one has it, in either case
+	// Name The integration's name. It must be unique, regardless of case.
 	//
 	// Examples: Shop
 	Name *string `json:"name,omitempty"`
 
-	// Subject kept, and not shown
+	// Subject Stored, but not shown.
 	//
 	// Examples: Your order
 	Subject nullable.Nullable[string] `json:"subject,omitempty"`
@@ -6104,7 +6144,7 @@ type UpdateReadWriteBody struct {
 
 // UpdateSSLBody defines model for UpdateSSLBody.
 type UpdateSSLBody struct {
-	// Required whether plain HTTP is redirected, and refused where a request carries a key or a body
+	// Required Whether plain HTTP is redirected to HTTPS. Requests with a key or a body are refused instead.
 	//
 	// Examples: true
 	Required *bool `json:"required,omitempty"`
@@ -6112,10 +6152,10 @@ type UpdateSSLBody struct {
 
 // UpdateSettingBody defines model for UpdateSettingBody.
 type UpdateSettingBody struct {
-	// Text the same, as it is kept; of the two the one counts that differs from what there is
+	// Text The value as a text. If both are sent, the one that differs from the present setting takes precedence.
 	Text nullable.Nullable[string] `json:"text,omitempty"`
 
-	// Value the value, as a number or as a text; null: the default
+	// Value The value as a number or a text. null: the default.
 	//
 	// Examples: Example Hosting
 	Value nullable.Nullable[string] `json:"value,omitempty"`
@@ -6123,7 +6163,9 @@ type UpdateSettingBody struct {
 
 // UpdateSettingGroupBody defines model for UpdateSettingGroupBody.
 type UpdateSettingGroupBody struct {
-	// Settings Examples: [{"slug":"site_name","value":"Example Hosting"}]
+	// Settings The settings to change.
+	//
+	// Examples: [{"slug":"site_name","value":"Example Hosting"}]
 	Settings *[]ChosenSetting `json:"settings,omitempty"`
 }
 
@@ -6286,28 +6328,28 @@ type UpdateVerifyMethodBody struct {
 
 // UpdateWebhookBody defines model for UpdateWebhookBody.
 type UpdateWebhookBody struct {
-	// Enabled true where a new one does not say
+	// Enabled Whether events are delivered. Default: true.
 	//
 	// Examples: false
 	Enabled *bool `json:"enabled,omitempty"`
 
-	// Name the address's host where a new one does not say
+	// Name The webhook's name. Default: the host of the URL.
 	//
 	// Examples: Shop
 	Name nullable.Nullable[string] `json:"name,omitempty"`
 
-	// OldSecretUntil null: the secret before is good no longer
+	// OldSecretUntil null: the previous secret expires now.
 	OldSecretUntil nullable.Nullable[TimestampBody] `json:"old_secret_until,omitempty"`
 
-	// Secret whsec_ and then 24 to 64 bytes in base64; one is made where a new webhook does not say, and by null. The one before is good for another 24 hours
+	// Secret whsec_ followed by 24 to 64 bytes in base64. null generates a new secret, which is also the default. The previous secret stays valid for 24 hours.
 	Secret nullable.Nullable[string] `json:"secret,omitempty"`
 
-	// Types at least one: group.created, all of an item's with group.*, or * for all; the caller holds read on all of them
+	// Types The types of events to deliver: group.created, group.* for all events of a kind, or * for all. The caller needs read permission on all of them.
 	//
 	// Examples: ["integration.*","webhook.tested"]
 	Types *[]string `json:"types,omitempty"`
 
-	// URL https://; http:// is for networks that IRONPLANE_ALLOWED_NETWORKS names
+	// URL The URL for deliveries. It must begin with https://, or with http:// for hosts in IRONPLANE_ALLOWED_NETWORKS.
 	//
 	// Examples: https://hooks.example.com/ironplane
 	URL *string `json:"url,omitempty"`
@@ -6500,43 +6542,47 @@ type ViewedLogItem struct {
 	CreatedAt Timestamp `json:"created_at"`
 	Data      LogData   `json:"data"`
 
-	// Desc what happened, in a sentence
+	// Desc What happened, as a sentence.
 	Desc string `json:"desc"`
 
-	// ID the place in the log, which has no gaps
+	// ID The item's number. Numbers have no gaps.
 	//
 	// Examples: 1
 	ID int64 `json:"id"`
 
-	// IP where the request came from
-	IP      *string  `json:"ip,omitempty"`
+	// IP The address that the request came from.
+	IP *string `json:"ip,omitempty"`
+
+	// Targets The items that the change is about.
 	Targets []Target `json:"targets"`
 
-	// Type what happened, for programs: port-speed.edited
+	// Type The type of the change, such as port-speed.edited.
 	Type string   `json:"type"`
 	User *LogUser `json:"user,omitempty"`
 }
 
 // ViewedWebhookDelivery defines model for ViewedWebhookDelivery.
 type ViewedWebhookDelivery struct {
-	// Answer the beginning of what was answered, up to 1024 bytes
+	// Answer The first 1,024 bytes of the last response.
 	Answer *string `json:"answer,omitempty"`
 
-	// AnswerStatus of the last attempt; left out where there was no answer
+	// AnswerStatus The status of the last response. Left out if there was none.
 	AnswerStatus *int64 `json:"answer_status,omitempty"`
 
 	// Attempts The number of attempts so far.
-	Attempts  int64                      `json:"attempts"`
+	Attempts int64 `json:"attempts"`
+
+	// Cause Why the event is delivered.
 	Cause     ViewedWebhookDeliveryCause `json:"cause"`
 	CreatedAt Timestamp                  `json:"created_at"`
 
-	// Duration how long the last attempt took, in ms
+	// Duration How long the last attempt took, in milliseconds.
 	Duration *int64 `json:"duration,omitempty"`
 
-	// Error why the last attempt failed
+	// Error Why the last attempt failed.
 	Error *string `json:"error,omitempty"`
 
-	// Event its webhook-id: the same in each attempt, and when it is delivered again
+	// Event The event's id, sent as webhook-id. It is the same in all attempts and replays.
 	Event string `json:"event"`
 
 	// ID The item's id.
@@ -6546,23 +6592,25 @@ type ViewedWebhookDelivery struct {
 	NextAt  *Timestamp    `json:"next_at,omitempty"`
 	Payload *WebhookEvent `json:"payload,omitempty"`
 
-	// Status failed: it is given up
+	// Status failed: the delivery was given up.
 	Status  ViewedWebhookDeliveryStatus `json:"status"`
 	TriedAt *Timestamp                  `json:"tried_at,omitempty"`
-	Type    string                      `json:"type"`
+
+	// Type The event's type.
+	Type string `json:"type"`
 }
 
-// ViewedWebhookDeliveryCause defines model for ViewedWebhookDelivery.Cause.
+// ViewedWebhookDeliveryCause Why the event is delivered.
 type ViewedWebhookDeliveryCause string
 
-// ViewedWebhookDeliveryStatus failed: it is given up
+// ViewedWebhookDeliveryStatus failed: the delivery was given up.
 type ViewedWebhookDeliveryStatus string
 
 // Webhook defines model for Webhook.
 type Webhook struct {
 	CreatedAt Timestamp `json:"created_at"`
 
-	// Enabled false: what happens waits for it, three days at most
+	// Enabled false: events wait for up to three days.
 	//
 	// Examples: false
 	Enabled bool `json:"enabled"`
@@ -6578,25 +6626,27 @@ type Webhook struct {
 	Name           string     `json:"name"`
 	OldSecretUntil *Timestamp `json:"old_secret_until,omitempty"`
 
-	// Owner who made it: it is sent what he may read right now, and nothing while he is disabled or gone
+	// Owner The account that created the webhook. Only events that this account may read at the time are delivered, and none while it is disabled.
 	Owner struct {
 		// ID The item's id.
 		//
 		// Examples: 1
-		ID   int64            `json:"id"`
+		ID int64 `json:"id"`
+
+		// Type The kind of account.
 		Type WebhookOwnerType `json:"type"`
 
 		// URL The item's path in the API.
 		URL string `json:"url"`
 	} `json:"owner"`
 
-	// Resting why nothing is delivered right now
+	// Resting Why deliveries are suspended. Left out if they are not.
 	Resting *string `json:"resting,omitempty"`
 
-	// Secret in the answer that a new one is made with, and never again
+	// Secret The secret that signs deliveries. It is only shown in the response to the request that sets it.
 	Secret *string `json:"secret,omitempty"`
 
-	// Types of the events that it is sent
+	// Types The types of events that are delivered.
 	Types []string `json:"types"`
 
 	// URL Where events are sent.
@@ -6605,63 +6655,65 @@ type Webhook struct {
 	URL string `json:"url"`
 }
 
-// WebhookOwnerType defines model for Webhook.Owner.Type.
+// WebhookOwnerType The kind of account.
 type WebhookOwnerType string
 
 // WebhookData defines model for WebhookData.
 type WebhookData struct {
-	// Action what was done to it: created, edited, deleted or another word
+	// Action What was done: created, edited, deleted or another action.
 	//
 	// Examples: edited
 	Action string `json:"action"`
 
-	// After the item as it is now, likewise; left out where it is gone, or where truncated
+	// After The item after the change, in the same form. Left out if the item was deleted, or if truncated.
 	After interface{} `json:"after,omitempty"`
 
-	// Before the item as it was, as its view shows it, with {"secret": true} in place of a secret that was set; left out where it was made just then, or where truncated
+	// Before The item before the change, as its view shows it. A secret that was set is {"secret": true}. Left out if the item was created, or if truncated.
 	Before interface{} `json:"before,omitempty"`
 
-	// Kind of the item that changed
+	// Kind The kind of the changed item.
 	//
 	// Examples: group
 	Kind string `json:"kind"`
 
-	// Part which part of it, where not all of it did
+	// Part The part of the item that changed. Left out if the change was not limited to a part.
 	//
 	// Examples: permission
 	Part *string `json:"part,omitempty"`
 
-	// RequestID of the request that led to it, as in the log
+	// RequestID The id of the request that caused the change, as in the log.
 	RequestID *string `json:"request_id,omitempty"`
 
-	// Targets the item, and then what else the change is about
+	// Targets The changed item, and then other items that the change is about.
 	Targets []Target `json:"targets"`
 
-	// Truncated before and after are left out as they are too large, or all but the first hundred targets
+	// Truncated Whether before and after were left out because they are too large, or all but the first hundred targets.
 	Truncated *bool      `json:"truncated,omitempty"`
 	User      *EventUser `json:"user,omitempty"`
 }
 
 // WebhookDelivery defines model for WebhookDelivery.
 type WebhookDelivery struct {
-	// Answer the beginning of what was answered, up to 1024 bytes
+	// Answer The first 1,024 bytes of the last response.
 	Answer *string `json:"answer,omitempty"`
 
-	// AnswerStatus of the last attempt; left out where there was no answer
+	// AnswerStatus The status of the last response. Left out if there was none.
 	AnswerStatus *int64 `json:"answer_status,omitempty"`
 
 	// Attempts The number of attempts so far.
-	Attempts  int64                `json:"attempts"`
+	Attempts int64 `json:"attempts"`
+
+	// Cause Why the event is delivered.
 	Cause     WebhookDeliveryCause `json:"cause"`
 	CreatedAt Timestamp            `json:"created_at"`
 
-	// Duration how long the last attempt took, in ms
+	// Duration How long the last attempt took, in milliseconds.
 	Duration *int64 `json:"duration,omitempty"`
 
-	// Error why the last attempt failed
+	// Error Why the last attempt failed.
 	Error *string `json:"error,omitempty"`
 
-	// Event its webhook-id: the same in each attempt, and when it is delivered again
+	// Event The event's id, sent as webhook-id. It is the same in all attempts and replays.
 	Event string `json:"event"`
 
 	// ID The item's id.
@@ -6670,28 +6722,30 @@ type WebhookDelivery struct {
 	ID     int64      `json:"id"`
 	NextAt *Timestamp `json:"next_at,omitempty"`
 
-	// Status failed: it is given up
+	// Status failed: the delivery was given up.
 	Status  WebhookDeliveryStatus `json:"status"`
 	TriedAt *Timestamp            `json:"tried_at,omitempty"`
-	Type    string                `json:"type"`
+
+	// Type The event's type.
+	Type string `json:"type"`
 }
 
-// WebhookDeliveryCause defines model for WebhookDelivery.Cause.
+// WebhookDeliveryCause Why the event is delivered.
 type WebhookDeliveryCause string
 
-// WebhookDeliveryStatus failed: it is given up
+// WebhookDeliveryStatus failed: the delivery was given up.
 type WebhookDeliveryStatus string
 
 // WebhookEvent defines model for WebhookEvent.
 type WebhookEvent struct {
 	Data WebhookData `json:"data"`
 
-	// Timestamp when
+	// Timestamp When the change was made.
 	//
 	// Examples: 2026-11-20T10:00:00Z
 	Timestamp time.Time `json:"timestamp"`
 
-	// Type what happened
+	// Type The event's type.
 	//
 	// Examples: group.edited
 	Type string `json:"type"`
@@ -7746,7 +7800,7 @@ type CreateIntegrationParams struct {
 
 // DeleteIntegrationParams defines parameters for DeleteIntegration.
 type DeleteIntegrationParams struct {
-	// Detach true: what belongs to it is no reason to refuse. It is taken from it first, which may take a while, and then it is deleted.
+	// Detach true: delete the integration although it has clients. It is first detached from them, which may take a while.
 	Detach *bool `form:"detach,omitempty" json:"detach,omitempty"`
 
 	// IfMatch ETags that the caller has seen; another one is refused.
@@ -7773,16 +7827,16 @@ type RefreshLicenseParams struct {
 
 // ListLogItemsParams defines parameters for ListLogItems.
 type ListLogItemsParams struct {
-	// TargetType With target_id: only items about this thing. Its collection's path without the first slash, such as group.
+	// TargetType Only items about this target; requires target_id. The path of the target's collection without the first slash, such as group.
 	TargetType *string `form:"target_type,omitempty" json:"target_type,omitempty"`
 
-	// TargetID With target_type: the thing's id.
+	// TargetID The target's id; requires target_type.
 	TargetID *int64 `form:"target_id,omitempty" json:"target_id,omitempty"`
 
-	// Since Only items from this moment on.
+	// Since Only items from this time on.
 	Since *time.Time `form:"since,omitempty" json:"since,omitempty"`
 
-	// Until Only items before this moment.
+	// Until Only items before this time.
 	Until *time.Time `form:"until,omitempty" json:"until,omitempty"`
 
 	// Q A part of a human-readable member, in either case.
@@ -7815,16 +7869,16 @@ type ListLogItemsParamsSort string
 
 // GetPackageAssetParams defines parameters for GetPackageAsset.
 type GetPackageAssetParams struct {
-	// V as files have it: what is answered is kept for ever then
+	// V The file's hash, as in files. A response for the current hash may be cached forever.
 	V *string `form:"v,omitempty" json:"v,omitempty"`
 }
 
 // ListPartsParams defines parameters for ListParts.
 type ListPartsParams struct {
-	// PartType A part type's name or id. Empty: parts of all types.
+	// PartType The name or id of a part type. Empty: parts of all types.
 	PartType string `form:"part_type" json:"part_type"`
 
-	// Q Only parts whose name or billing id has this in it, without case. Empty: all.
+	// Q Only parts whose name or billing id contains this text, regardless of case. Empty: all parts.
 	Q string `form:"q" json:"q"`
 
 	// Sort A member, with - before it from the last to the first.
@@ -8526,7 +8580,7 @@ type UpdateSettingGroupParams struct {
 
 // ListJobsParams defines parameters for ListJobs.
 type ListJobsParams struct {
-	// Service Only jobs of this service, and no other is asked.
+	// Service Only jobs of this service. Other services are not asked.
 	Service *ListJobsParamsService `form:"service,omitempty" json:"service,omitempty"`
 
 	// Kind Only jobs of this kind.
@@ -8535,10 +8589,10 @@ type ListJobsParams struct {
 	// State Only jobs in this state.
 	State *ListJobsParamsState `form:"state,omitempty" json:"state,omitempty"`
 
-	// Before Only jobs that come behind this one in the list: the id of the last one that an earlier answer has.
+	// Before Only jobs after this one in the list: the id of the last job of the previous page.
 	Before *string `form:"before,omitempty" json:"before,omitempty"`
 
-	// PerPage How many jobs at most: 100.
+	// PerPage The maximum number of jobs. Default: 100.
 	PerPage *int64 `form:"per_page,omitempty" json:"per_page,omitempty"`
 }
 
@@ -9189,7 +9243,7 @@ func WithRequestEditorFn(fn RequestEditorFn) ClientOption {
 // The interface specification for the client above.
 type ClientInterface interface {
 
-	// GetACMEChallenge Answer an authority of ACME
+	// GetACMEChallenge Respond to an ACME challenge
 	//
 	// Needs no key.
 	//
@@ -9946,9 +10000,9 @@ type ClientInterface interface {
 	// Corresponds with GET /email/message/{message_id} (the `GetEmailMessage` operationId).
 	GetEmailMessage(ctx context.Context, messageID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// SendEmailMessage Send a mail that is held or has failed, or once more
+	// SendEmailMessage Send a mail again, or one that is held or failed
 	//
-	// Without an SMTP server it is held. A mail with a secret can be sent once, and not when its link or code is good no longer. Needs the permission system.emails write. The log gets one item. Sent again, it leaves things as they are.
+	// The mail is held if no SMTP server is configured. A mail with a secret can be sent only once, and not after its link or code has expired. Needs the permission system.emails write. The log gets one item. Sent again, it leaves things as they are.
 	//
 	// Corresponds with POST /email/message/{message_id}/send (the `SendEmailMessage` operationId).
 	SendEmailMessage(ctx context.Context, messageID int64, params *SendEmailMessageParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -10012,7 +10066,7 @@ type ClientInterface interface {
 
 	// PreviewEmailTemplateWithBody Preview an email template with sample data
 	//
-	// What is sent takes the place of what is saved. Needs the permission system.emails write.
+	// Members of the body replace the stored ones for the preview. Nothing is saved. Needs the permission system.emails write.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -10021,7 +10075,7 @@ type ClientInterface interface {
 
 	// PreviewEmailTemplate Preview an email template with sample data
 	//
-	// What is sent takes the place of what is saved. Needs the permission system.emails write.
+	// Members of the body replace the stored ones for the preview. Nothing is saved. Needs the permission system.emails write.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -10395,9 +10449,9 @@ type ClientInterface interface {
 	// Corresponds with GET /group/{group_id}/utilization (the `GetIPGroupUtilization` operationId).
 	GetIPGroupUtilization(ctx context.Context, groupID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// DisableSSL Take the certificate out of use
+	// DisableSSL Delete the certificate
 	//
-	// And forget it. TLS is not required any more, either. Needs the permission system.settings write. The log gets one item. Sent again, it is refused.
+	// TLS is no longer required, either. Needs the permission system.settings write. The log gets one item. Sent again, it is refused.
 	//
 	// Corresponds with DELETE /http/ssl (the `DisableSSL` operationId).
 	DisableSSL(ctx context.Context, params *DisableSSLParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -10409,18 +10463,18 @@ type ClientInterface interface {
 	// Corresponds with GET /http/ssl (the `GetSSL` operationId).
 	GetSSL(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// UpdateSSLWithBody Require TLS, or not
+	// UpdateSSLWithBody Require TLS or allow plain HTTP
 	//
-	// It is required at gateways that can be reached by TLS: that have a certificate, or a trusted proxy. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// TLS is only required at gateways that support it: those with a certificate or behind a trusted proxy. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with PATCH /http/ssl (the `UpdateSSL` operationId).
 	UpdateSSLWithBody(ctx context.Context, params *UpdateSSLParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// UpdateSSL Require TLS, or not
+	// UpdateSSL Require TLS or allow plain HTTP
 	//
-	// It is required at gateways that can be reached by TLS: that have a certificate, or a trusted proxy. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// TLS is only required at gateways that support it: those with a certificate or behind a trusted proxy. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -10429,7 +10483,7 @@ type ClientInterface interface {
 
 	// EnableSSLWithBody Obtain a certificate by ACME
 	//
-	// For the name in the API's configured address. It is obtained after the answer, and renewed by itself. Where the last attempt failed, the next one begins at once. Whoever sends this agrees to the authority's terms. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// For the host name of the API's configured URL. The certificate is obtained in the background and renewed automatically. If the last attempt failed, a new one starts immediately. By sending this request, you agree to the authority's terms. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -10438,7 +10492,7 @@ type ClientInterface interface {
 
 	// EnableSSL Obtain a certificate by ACME
 	//
-	// For the name in the API's configured address. It is obtained after the answer, and renewed by itself. Where the last attempt failed, the next one begins at once. Whoever sends this agrees to the authority's terms. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// For the host name of the API's configured URL. The certificate is obtained in the background and renewed automatically. If the last attempt failed, a new one starts immediately. By sending this request, you agree to the authority's terms. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -10536,7 +10590,7 @@ type ClientInterface interface {
 
 	// RefreshLicenseWithBody Read the license again
 	//
-	// From the file or the address that is configured. Where it cannot be read, the one that was read before stays. Needs the permission system.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	// From the configured file or URL. If it cannot be read, the previous license stays in use. Needs the permission system.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -10545,7 +10599,7 @@ type ClientInterface interface {
 
 	// RefreshLicense Read the license again
 	//
-	// From the file or the address that is configured. Where it cannot be read, the one that was read before stays. Needs the permission system.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	// From the configured file or URL. If it cannot be read, the previous license stays in use. Needs the permission system.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -11431,7 +11485,7 @@ type ClientInterface interface {
 
 	// ListJobs List jobs
 	//
-	// The newest first, of all services. Those that are done or cancelled are kept for a day, and those that failed for a week. Needs the permission system.settings read.
+	// The jobs of all services, newest first. Jobs that are done or cancelled are kept for a day, failed jobs for a week. Needs the permission system.settings read.
 	//
 	// Corresponds with GET /system/job (the `ListJobs` operationId).
 	ListJobs(ctx context.Context, params *ListJobsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -11445,14 +11499,14 @@ type ClientInterface interface {
 
 	// CancelJob Cancel a job
 	//
-	// One that is being done is told to stop, and may come to its end before it does. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// A running job is asked to stop. It may finish before it stops. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
 	//
 	// Corresponds with POST /system/job/{job_id}/cancel (the `CancelJob` operationId).
 	CancelJob(ctx context.Context, jobID string, params *CancelJobParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// RetryJob Do a job again
+	// RetryJob Retry a job
 	//
-	// One that failed or was cancelled is done again, and one that waits for its next attempt is tried now. Needs the permission system.settings write. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+	// A job that failed or was cancelled starts again. A job that waits for its next attempt is retried now. Needs the permission system.settings write. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
 	//
 	// Corresponds with POST /system/job/{job_id}/retry (the `RetryJob` operationId).
 	RetryJob(ctx context.Context, jobID string, params *RetryJobParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -11491,7 +11545,7 @@ type ClientInterface interface {
 
 	// CustomizeThemeWithBody Change the theme
 	//
-	// What is not sent stays, and null clears. Scripts in HTML are dropped. All that it says is public. Needs the permission system.theme write. The log gets one item. Sent again, it leaves things as they are.
+	// Members that are not sent keep their values, and null clears them. Scripts in HTML are removed. The theme is public. Needs the permission system.theme write. The log gets one item. Sent again, it leaves things as they are.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -11500,7 +11554,7 @@ type ClientInterface interface {
 
 	// CustomizeTheme Change the theme
 	//
-	// What is not sent stays, and null clears. Scripts in HTML are dropped. All that it says is public. Needs the permission system.theme write. The log gets one item. Sent again, it leaves things as they are.
+	// Members that are not sent keep their values, and null clears them. Scripts in HTML are removed. The theme is public. Needs the permission system.theme write. The log gets one item. Sent again, it leaves things as they are.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -11578,54 +11632,54 @@ type ClientInterface interface {
 	// Corresponds with PATCH /webhook/{webhook_id} (the `UpdateWebhook` operationId).
 	UpdateWebhook(ctx context.Context, webhookID int64, params *UpdateWebhookParams, body UpdateWebhookJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ListWebhookDeliveries List what was delivered to a webhook
+	// ListWebhookDeliveries List the deliveries to a webhook
 	//
-	// The newest first. How long those are kept that ended is the setting webhook.days. Answers all items, or pages of them with per_page. Needs the permission system.integrations read.
+	// Newest first. Completed deliveries are kept for as many days as the setting webhook.days says. Answers all items, or pages of them with per_page. Needs the permission system.integrations read.
 	//
 	// Corresponds with GET /webhook/{webhook_id}/delivery (the `ListWebhookDeliveries` operationId).
 	ListWebhookDeliveries(ctx context.Context, webhookID int64, params *ListWebhookDeliveriesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetWebhookDelivery View a delivery to a webhook, with what is sent
+	// GetWebhookDelivery View a delivery to a webhook
 	//
 	// Needs the permission system.integrations read.
 	//
 	// Corresponds with GET /webhook/{webhook_id}/delivery/{delivery_id} (the `GetWebhookDelivery` operationId).
 	GetWebhookDelivery(ctx context.Context, webhookID int64, deliveryID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ReplayWebhookDelivery Deliver an event once more
+	// ReplayWebhookDelivery Deliver an event again
 	//
-	// One that waits for its next attempt is tried now. Needs the permission system.integrations write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	// A delivery that waits for its next attempt is retried now. Needs the permission system.integrations write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 	//
 	// Corresponds with POST /webhook/{webhook_id}/delivery/{delivery_id}/replay (the `ReplayWebhookDelivery` operationId).
 	ReplayWebhookDelivery(ctx context.Context, webhookID int64, deliveryID int64, params *ReplayWebhookDeliveryParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ReplayWebhookWithBody Deliver once more what happened in a span of time
+	// ReplayWebhookWithBody Deliver the events of a span of time again
 	//
-	// These are the events that were queued for the webhook and are still kept, with their ids; those that wait are left alone. Needs the permission system.integrations write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	// Replays the events that were queued for the webhook and are still kept. They keep their ids. Waiting events are left alone. Needs the permission system.integrations write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /webhook/{webhook_id}/replay (the `ReplayWebhook` operationId).
 	ReplayWebhookWithBody(ctx context.Context, webhookID int64, params *ReplayWebhookParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ReplayWebhook Deliver once more what happened in a span of time
+	// ReplayWebhook Deliver the events of a span of time again
 	//
-	// These are the events that were queued for the webhook and are still kept, with their ids; those that wait are left alone. Needs the permission system.integrations write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	// Replays the events that were queued for the webhook and are still kept. They keep their ids. Waiting events are left alone. Needs the permission system.integrations write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /webhook/{webhook_id}/replay (the `ReplayWebhook` operationId).
 	ReplayWebhook(ctx context.Context, webhookID int64, params *ReplayWebhookParams, body ReplayWebhookJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// TestWebhook Try a webhook out
+	// TestWebhook Send a test event to a webhook
 	//
-	// It is sent an event of the type webhook.tested, whatever types it names. What comes of it is at the delivery that is answered. Needs the permission system.integrations write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	// The event has the type webhook.tested and is delivered even if the webhook's types do not match it. View the returned delivery to see the outcome. Needs the permission system.integrations write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 	//
 	// Corresponds with POST /webhook/{webhook_id}/test (the `TestWebhook` operationId).
 	TestWebhook(ctx context.Context, webhookID int64, params *TestWebhookParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 }
 
-// GetACMEChallenge Answer an authority of ACME
+// GetACMEChallenge Respond to an ACME challenge
 //
 // Needs no key.
 //
@@ -13332,9 +13386,9 @@ func (c *Caller) GetEmailMessage(ctx context.Context, messageID int64, reqEditor
 	return c.Client.Do(req)
 }
 
-// SendEmailMessage Send a mail that is held or has failed, or once more
+// SendEmailMessage Send a mail again, or one that is held or failed
 //
-// Without an SMTP server it is held. A mail with a secret can be sent once, and not when its link or code is good no longer. Needs the permission system.emails write. The log gets one item. Sent again, it leaves things as they are.
+// The mail is held if no SMTP server is configured. A mail with a secret can be sent only once, and not after its link or code has expired. Needs the permission system.emails write. The log gets one item. Sent again, it leaves things as they are.
 //
 // Corresponds with POST /email/message/{message_id}/send (the `SendEmailMessage` operationId).
 func (c *Caller) SendEmailMessage(ctx context.Context, messageID int64, params *SendEmailMessageParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -13478,7 +13532,7 @@ func (c *Caller) UpdateEmailTemplate(ctx context.Context, templateID int64, para
 
 // PreviewEmailTemplateWithBody Preview an email template with sample data
 //
-// What is sent takes the place of what is saved. Needs the permission system.emails write.
+// Members of the body replace the stored ones for the preview. Nothing is saved. Needs the permission system.emails write.
 //
 // Takes any type of body and a specified content type.
 //
@@ -13497,7 +13551,7 @@ func (c *Caller) PreviewEmailTemplateWithBody(ctx context.Context, templateID in
 
 // PreviewEmailTemplate Preview an email template with sample data
 //
-// What is sent takes the place of what is saved. Needs the permission system.emails write.
+// Members of the body replace the stored ones for the preview. Nothing is saved. Needs the permission system.emails write.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -14331,9 +14385,9 @@ func (c *Caller) GetIPGroupUtilization(ctx context.Context, groupID int64, reqEd
 	return c.Client.Do(req)
 }
 
-// DisableSSL Take the certificate out of use
+// DisableSSL Delete the certificate
 //
-// And forget it. TLS is not required any more, either. Needs the permission system.settings write. The log gets one item. Sent again, it is refused.
+// TLS is no longer required, either. Needs the permission system.settings write. The log gets one item. Sent again, it is refused.
 //
 // Corresponds with DELETE /http/ssl (the `DisableSSL` operationId).
 func (c *Caller) DisableSSL(ctx context.Context, params *DisableSSLParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -14365,9 +14419,9 @@ func (c *Caller) GetSSL(ctx context.Context, reqEditors ...RequestEditorFn) (*ht
 	return c.Client.Do(req)
 }
 
-// UpdateSSLWithBody Require TLS, or not
+// UpdateSSLWithBody Require TLS or allow plain HTTP
 //
-// It is required at gateways that can be reached by TLS: that have a certificate, or a trusted proxy. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+// TLS is only required at gateways that support it: those with a certificate or behind a trusted proxy. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
 //
 // Takes any type of body and a specified content type.
 //
@@ -14384,9 +14438,9 @@ func (c *Caller) UpdateSSLWithBody(ctx context.Context, params *UpdateSSLParams,
 	return c.Client.Do(req)
 }
 
-// UpdateSSL Require TLS, or not
+// UpdateSSL Require TLS or allow plain HTTP
 //
-// It is required at gateways that can be reached by TLS: that have a certificate, or a trusted proxy. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+// TLS is only required at gateways that support it: those with a certificate or behind a trusted proxy. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -14405,7 +14459,7 @@ func (c *Caller) UpdateSSL(ctx context.Context, params *UpdateSSLParams, body Up
 
 // EnableSSLWithBody Obtain a certificate by ACME
 //
-// For the name in the API's configured address. It is obtained after the answer, and renewed by itself. Where the last attempt failed, the next one begins at once. Whoever sends this agrees to the authority's terms. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+// For the host name of the API's configured URL. The certificate is obtained in the background and renewed automatically. If the last attempt failed, a new one starts immediately. By sending this request, you agree to the authority's terms. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
 //
 // Takes any type of body and a specified content type.
 //
@@ -14424,7 +14478,7 @@ func (c *Caller) EnableSSLWithBody(ctx context.Context, params *EnableSSLParams,
 
 // EnableSSL Obtain a certificate by ACME
 //
-// For the name in the API's configured address. It is obtained after the answer, and renewed by itself. Where the last attempt failed, the next one begins at once. Whoever sends this agrees to the authority's terms. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+// For the host name of the API's configured URL. The certificate is obtained in the background and renewed automatically. If the last attempt failed, a new one starts immediately. By sending this request, you agree to the authority's terms. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -14642,7 +14696,7 @@ func (c *Caller) GetLicense(ctx context.Context, reqEditors ...RequestEditorFn) 
 
 // RefreshLicenseWithBody Read the license again
 //
-// From the file or the address that is configured. Where it cannot be read, the one that was read before stays. Needs the permission system.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+// From the configured file or URL. If it cannot be read, the previous license stays in use. Needs the permission system.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 //
 // Takes any type of body and a specified content type.
 //
@@ -14661,7 +14715,7 @@ func (c *Caller) RefreshLicenseWithBody(ctx context.Context, params *RefreshLice
 
 // RefreshLicense Read the license again
 //
-// From the file or the address that is configured. Where it cannot be read, the one that was read before stays. Needs the permission system.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+// From the configured file or URL. If it cannot be read, the previous license stays in use. Needs the permission system.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -16647,7 +16701,7 @@ func (c *Caller) UpdateSettingGroup(ctx context.Context, settingGroupID int64, p
 
 // ListJobs List jobs
 //
-// The newest first, of all services. Those that are done or cancelled are kept for a day, and those that failed for a week. Needs the permission system.settings read.
+// The jobs of all services, newest first. Jobs that are done or cancelled are kept for a day, failed jobs for a week. Needs the permission system.settings read.
 //
 // Corresponds with GET /system/job (the `ListJobs` operationId).
 func (c *Caller) ListJobs(ctx context.Context, params *ListJobsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -16681,7 +16735,7 @@ func (c *Caller) GetJob(ctx context.Context, jobID string, reqEditors ...Request
 
 // CancelJob Cancel a job
 //
-// One that is being done is told to stop, and may come to its end before it does. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+// A running job is asked to stop. It may finish before it stops. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
 //
 // Corresponds with POST /system/job/{job_id}/cancel (the `CancelJob` operationId).
 func (c *Caller) CancelJob(ctx context.Context, jobID string, params *CancelJobParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -16696,9 +16750,9 @@ func (c *Caller) CancelJob(ctx context.Context, jobID string, params *CancelJobP
 	return c.Client.Do(req)
 }
 
-// RetryJob Do a job again
+// RetryJob Retry a job
 //
-// One that failed or was cancelled is done again, and one that waits for its next attempt is tried now. Needs the permission system.settings write. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+// A job that failed or was cancelled starts again. A job that waits for its next attempt is retried now. Needs the permission system.settings write. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
 //
 // Corresponds with POST /system/job/{job_id}/retry (the `RetryJob` operationId).
 func (c *Caller) RetryJob(ctx context.Context, jobID string, params *RetryJobParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -16787,7 +16841,7 @@ func (c *Caller) GetTheme(ctx context.Context, reqEditors ...RequestEditorFn) (*
 
 // CustomizeThemeWithBody Change the theme
 //
-// What is not sent stays, and null clears. Scripts in HTML are dropped. All that it says is public. Needs the permission system.theme write. The log gets one item. Sent again, it leaves things as they are.
+// Members that are not sent keep their values, and null clears them. Scripts in HTML are removed. The theme is public. Needs the permission system.theme write. The log gets one item. Sent again, it leaves things as they are.
 //
 // Takes any type of body and a specified content type.
 //
@@ -16806,7 +16860,7 @@ func (c *Caller) CustomizeThemeWithBody(ctx context.Context, params *CustomizeTh
 
 // CustomizeTheme Change the theme
 //
-// What is not sent stays, and null clears. Scripts in HTML are dropped. All that it says is public. Needs the permission system.theme write. The log gets one item. Sent again, it leaves things as they are.
+// Members that are not sent keep their values, and null clears them. Scripts in HTML are removed. The theme is public. Needs the permission system.theme write. The log gets one item. Sent again, it leaves things as they are.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -16984,9 +17038,9 @@ func (c *Caller) UpdateWebhook(ctx context.Context, webhookID int64, params *Upd
 	return c.Client.Do(req)
 }
 
-// ListWebhookDeliveries List what was delivered to a webhook
+// ListWebhookDeliveries List the deliveries to a webhook
 //
-// The newest first. How long those are kept that ended is the setting webhook.days. Answers all items, or pages of them with per_page. Needs the permission system.integrations read.
+// Newest first. Completed deliveries are kept for as many days as the setting webhook.days says. Answers all items, or pages of them with per_page. Needs the permission system.integrations read.
 //
 // Corresponds with GET /webhook/{webhook_id}/delivery (the `ListWebhookDeliveries` operationId).
 func (c *Caller) ListWebhookDeliveries(ctx context.Context, webhookID int64, params *ListWebhookDeliveriesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -17001,7 +17055,7 @@ func (c *Caller) ListWebhookDeliveries(ctx context.Context, webhookID int64, par
 	return c.Client.Do(req)
 }
 
-// GetWebhookDelivery View a delivery to a webhook, with what is sent
+// GetWebhookDelivery View a delivery to a webhook
 //
 // Needs the permission system.integrations read.
 //
@@ -17018,9 +17072,9 @@ func (c *Caller) GetWebhookDelivery(ctx context.Context, webhookID int64, delive
 	return c.Client.Do(req)
 }
 
-// ReplayWebhookDelivery Deliver an event once more
+// ReplayWebhookDelivery Deliver an event again
 //
-// One that waits for its next attempt is tried now. Needs the permission system.integrations write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+// A delivery that waits for its next attempt is retried now. Needs the permission system.integrations write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 //
 // Corresponds with POST /webhook/{webhook_id}/delivery/{delivery_id}/replay (the `ReplayWebhookDelivery` operationId).
 func (c *Caller) ReplayWebhookDelivery(ctx context.Context, webhookID int64, deliveryID int64, params *ReplayWebhookDeliveryParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -17035,9 +17089,9 @@ func (c *Caller) ReplayWebhookDelivery(ctx context.Context, webhookID int64, del
 	return c.Client.Do(req)
 }
 
-// ReplayWebhookWithBody Deliver once more what happened in a span of time
+// ReplayWebhookWithBody Deliver the events of a span of time again
 //
-// These are the events that were queued for the webhook and are still kept, with their ids; those that wait are left alone. Needs the permission system.integrations write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+// Replays the events that were queued for the webhook and are still kept. They keep their ids. Waiting events are left alone. Needs the permission system.integrations write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 //
 // Takes any type of body and a specified content type.
 //
@@ -17054,9 +17108,9 @@ func (c *Caller) ReplayWebhookWithBody(ctx context.Context, webhookID int64, par
 	return c.Client.Do(req)
 }
 
-// ReplayWebhook Deliver once more what happened in a span of time
+// ReplayWebhook Deliver the events of a span of time again
 //
-// These are the events that were queued for the webhook and are still kept, with their ids; those that wait are left alone. Needs the permission system.integrations write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+// Replays the events that were queued for the webhook and are still kept. They keep their ids. Waiting events are left alone. Needs the permission system.integrations write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -17073,9 +17127,9 @@ func (c *Caller) ReplayWebhook(ctx context.Context, webhookID int64, params *Rep
 	return c.Client.Do(req)
 }
 
-// TestWebhook Try a webhook out
+// TestWebhook Send a test event to a webhook
 //
-// It is sent an event of the type webhook.tested, whatever types it names. What comes of it is at the delivery that is answered. Needs the permission system.integrations write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+// The event has the type webhook.tested and is delivered even if the webhook's types do not match it. View the returned delivery to see the outcome. Needs the permission system.integrations write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 //
 // Corresponds with POST /webhook/{webhook_id}/test (the `TestWebhook` operationId).
 func (c *Caller) TestWebhook(ctx context.Context, webhookID int64, params *TestWebhookParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -31758,7 +31812,7 @@ func WithBaseURL(baseURL string) ClientOption {
 // ClientWithResponsesInterface is the interface specification for the client with responses above.
 type ClientWithResponsesInterface interface {
 
-	// GetACMEChallengeWithResponse Answer an authority of ACME
+	// GetACMEChallengeWithResponse Respond to an ACME challenge
 	//
 	// Needs no key.
 	//
@@ -32613,9 +32667,9 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /email/message/{message_id} (the `GetEmailMessage` operationId).
 	GetEmailMessageWithResponse(ctx context.Context, messageID int64, reqEditors ...RequestEditorFn) (*GetEmailMessageResponse, error)
 
-	// SendEmailMessageWithResponse Send a mail that is held or has failed, or once more
+	// SendEmailMessageWithResponse Send a mail again, or one that is held or failed
 	//
-	// Without an SMTP server it is held. A mail with a secret can be sent once, and not when its link or code is good no longer. Needs the permission system.emails write. The log gets one item. Sent again, it leaves things as they are.
+	// The mail is held if no SMTP server is configured. A mail with a secret can be sent only once, and not after its link or code has expired. Needs the permission system.emails write. The log gets one item. Sent again, it leaves things as they are.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32687,7 +32741,7 @@ type ClientWithResponsesInterface interface {
 
 	// PreviewEmailTemplateWithBodyWithResponse Preview an email template with sample data
 	//
-	// What is sent takes the place of what is saved. Needs the permission system.emails write.
+	// Members of the body replace the stored ones for the preview. Nothing is saved. Needs the permission system.emails write.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32696,7 +32750,7 @@ type ClientWithResponsesInterface interface {
 
 	// PreviewEmailTemplateWithResponse Preview an email template with sample data
 	//
-	// What is sent takes the place of what is saved. Needs the permission system.emails write.
+	// Members of the body replace the stored ones for the preview. Nothing is saved. Needs the permission system.emails write.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33108,9 +33162,9 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /group/{group_id}/utilization (the `GetIPGroupUtilization` operationId).
 	GetIPGroupUtilizationWithResponse(ctx context.Context, groupID int64, reqEditors ...RequestEditorFn) (*GetIPGroupUtilizationResponse, error)
 
-	// DisableSSLWithResponse Take the certificate out of use
+	// DisableSSLWithResponse Delete the certificate
 	//
-	// And forget it. TLS is not required any more, either. Needs the permission system.settings write. The log gets one item. Sent again, it is refused.
+	// TLS is no longer required, either. Needs the permission system.settings write. The log gets one item. Sent again, it is refused.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33126,18 +33180,18 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /http/ssl (the `GetSSL` operationId).
 	GetSSLWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetSSLResponse, error)
 
-	// UpdateSSLWithBodyWithResponse Require TLS, or not
+	// UpdateSSLWithBodyWithResponse Require TLS or allow plain HTTP
 	//
-	// It is required at gateways that can be reached by TLS: that have a certificate, or a trusted proxy. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// TLS is only required at gateways that support it: those with a certificate or behind a trusted proxy. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with PATCH /http/ssl (the `UpdateSSL` operationId).
 	UpdateSSLWithBodyWithResponse(ctx context.Context, params *UpdateSSLParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateSSLResponse, error)
 
-	// UpdateSSLWithResponse Require TLS, or not
+	// UpdateSSLWithResponse Require TLS or allow plain HTTP
 	//
-	// It is required at gateways that can be reached by TLS: that have a certificate, or a trusted proxy. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// TLS is only required at gateways that support it: those with a certificate or behind a trusted proxy. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33146,7 +33200,7 @@ type ClientWithResponsesInterface interface {
 
 	// EnableSSLWithBodyWithResponse Obtain a certificate by ACME
 	//
-	// For the name in the API's configured address. It is obtained after the answer, and renewed by itself. Where the last attempt failed, the next one begins at once. Whoever sends this agrees to the authority's terms. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// For the host name of the API's configured URL. The certificate is obtained in the background and renewed automatically. If the last attempt failed, a new one starts immediately. By sending this request, you agree to the authority's terms. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33155,7 +33209,7 @@ type ClientWithResponsesInterface interface {
 
 	// EnableSSLWithResponse Obtain a certificate by ACME
 	//
-	// For the name in the API's configured address. It is obtained after the answer, and renewed by itself. Where the last attempt failed, the next one begins at once. Whoever sends this agrees to the authority's terms. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// For the host name of the API's configured URL. The certificate is obtained in the background and renewed automatically. If the last attempt failed, a new one starts immediately. By sending this request, you agree to the authority's terms. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33263,7 +33317,7 @@ type ClientWithResponsesInterface interface {
 
 	// RefreshLicenseWithBodyWithResponse Read the license again
 	//
-	// From the file or the address that is configured. Where it cannot be read, the one that was read before stays. Needs the permission system.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	// From the configured file or URL. If it cannot be read, the previous license stays in use. Needs the permission system.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33272,7 +33326,7 @@ type ClientWithResponsesInterface interface {
 
 	// RefreshLicenseWithResponse Read the license again
 	//
-	// From the file or the address that is configured. Where it cannot be read, the one that was read before stays. Needs the permission system.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	// From the configured file or URL. If it cannot be read, the previous license stays in use. Needs the permission system.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34262,7 +34316,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListJobsWithResponse List jobs
 	//
-	// The newest first, of all services. Those that are done or cancelled are kept for a day, and those that failed for a week. Needs the permission system.settings read.
+	// The jobs of all services, newest first. Jobs that are done or cancelled are kept for a day, failed jobs for a week. Needs the permission system.settings read.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -34280,16 +34334,16 @@ type ClientWithResponsesInterface interface {
 
 	// CancelJobWithResponse Cancel a job
 	//
-	// One that is being done is told to stop, and may come to its end before it does. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// A running job is asked to stop. It may finish before it stops. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /system/job/{job_id}/cancel (the `CancelJob` operationId).
 	CancelJobWithResponse(ctx context.Context, jobID string, params *CancelJobParams, reqEditors ...RequestEditorFn) (*CancelJobResponse, error)
 
-	// RetryJobWithResponse Do a job again
+	// RetryJobWithResponse Retry a job
 	//
-	// One that failed or was cancelled is done again, and one that waits for its next attempt is tried now. Needs the permission system.settings write. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+	// A job that failed or was cancelled starts again. A job that waits for its next attempt is retried now. Needs the permission system.settings write. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -34334,7 +34388,7 @@ type ClientWithResponsesInterface interface {
 
 	// CustomizeThemeWithBodyWithResponse Change the theme
 	//
-	// What is not sent stays, and null clears. Scripts in HTML are dropped. All that it says is public. Needs the permission system.theme write. The log gets one item. Sent again, it leaves things as they are.
+	// Members that are not sent keep their values, and null clears them. Scripts in HTML are removed. The theme is public. Needs the permission system.theme write. The log gets one item. Sent again, it leaves things as they are.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34343,7 +34397,7 @@ type ClientWithResponsesInterface interface {
 
 	// CustomizeThemeWithResponse Change the theme
 	//
-	// What is not sent stays, and null clears. Scripts in HTML are dropped. All that it says is public. Needs the permission system.theme write. The log gets one item. Sent again, it leaves things as they are.
+	// Members that are not sent keep their values, and null clears them. Scripts in HTML are removed. The theme is public. Needs the permission system.theme write. The log gets one item. Sent again, it leaves things as they are.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34431,16 +34485,16 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with PATCH /webhook/{webhook_id} (the `UpdateWebhook` operationId).
 	UpdateWebhookWithResponse(ctx context.Context, webhookID int64, params *UpdateWebhookParams, body UpdateWebhookJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateWebhookResponse, error)
 
-	// ListWebhookDeliveriesWithResponse List what was delivered to a webhook
+	// ListWebhookDeliveriesWithResponse List the deliveries to a webhook
 	//
-	// The newest first. How long those are kept that ended is the setting webhook.days. Answers all items, or pages of them with per_page. Needs the permission system.integrations read.
+	// Newest first. Completed deliveries are kept for as many days as the setting webhook.days says. Answers all items, or pages of them with per_page. Needs the permission system.integrations read.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /webhook/{webhook_id}/delivery (the `ListWebhookDeliveries` operationId).
 	ListWebhookDeliveriesWithResponse(ctx context.Context, webhookID int64, params *ListWebhookDeliveriesParams, reqEditors ...RequestEditorFn) (*ListWebhookDeliveriesResponse, error)
 
-	// GetWebhookDeliveryWithResponse View a delivery to a webhook, with what is sent
+	// GetWebhookDeliveryWithResponse View a delivery to a webhook
 	//
 	// Needs the permission system.integrations read.
 	//
@@ -34449,36 +34503,36 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /webhook/{webhook_id}/delivery/{delivery_id} (the `GetWebhookDelivery` operationId).
 	GetWebhookDeliveryWithResponse(ctx context.Context, webhookID int64, deliveryID int64, reqEditors ...RequestEditorFn) (*GetWebhookDeliveryResponse, error)
 
-	// ReplayWebhookDeliveryWithResponse Deliver an event once more
+	// ReplayWebhookDeliveryWithResponse Deliver an event again
 	//
-	// One that waits for its next attempt is tried now. Needs the permission system.integrations write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	// A delivery that waits for its next attempt is retried now. Needs the permission system.integrations write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /webhook/{webhook_id}/delivery/{delivery_id}/replay (the `ReplayWebhookDelivery` operationId).
 	ReplayWebhookDeliveryWithResponse(ctx context.Context, webhookID int64, deliveryID int64, params *ReplayWebhookDeliveryParams, reqEditors ...RequestEditorFn) (*ReplayWebhookDeliveryResponse, error)
 
-	// ReplayWebhookWithBodyWithResponse Deliver once more what happened in a span of time
+	// ReplayWebhookWithBodyWithResponse Deliver the events of a span of time again
 	//
-	// These are the events that were queued for the webhook and are still kept, with their ids; those that wait are left alone. Needs the permission system.integrations write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	// Replays the events that were queued for the webhook and are still kept. They keep their ids. Waiting events are left alone. Needs the permission system.integrations write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /webhook/{webhook_id}/replay (the `ReplayWebhook` operationId).
 	ReplayWebhookWithBodyWithResponse(ctx context.Context, webhookID int64, params *ReplayWebhookParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ReplayWebhookResponse, error)
 
-	// ReplayWebhookWithResponse Deliver once more what happened in a span of time
+	// ReplayWebhookWithResponse Deliver the events of a span of time again
 	//
-	// These are the events that were queued for the webhook and are still kept, with their ids; those that wait are left alone. Needs the permission system.integrations write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	// Replays the events that were queued for the webhook and are still kept. They keep their ids. Waiting events are left alone. Needs the permission system.integrations write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /webhook/{webhook_id}/replay (the `ReplayWebhook` operationId).
 	ReplayWebhookWithResponse(ctx context.Context, webhookID int64, params *ReplayWebhookParams, body ReplayWebhookJSONRequestBody, reqEditors ...RequestEditorFn) (*ReplayWebhookResponse, error)
 
-	// TestWebhookWithResponse Try a webhook out
+	// TestWebhookWithResponse Send a test event to a webhook
 	//
-	// It is sent an event of the type webhook.tested, whatever types it names. What comes of it is at the delivery that is answered. Needs the permission system.integrations write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	// The event has the type webhook.tested and is delivered even if the webhook's types do not match it. View the returned delivery to see the outcome. Needs the permission system.integrations write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -43024,7 +43078,7 @@ func (r TestWebhookResponse) ContentType() string {
 	return ""
 }
 
-// GetACMEChallengeWithResponse Answer an authority of ACME
+// GetACMEChallengeWithResponse Respond to an ACME challenge
 //
 // Needs no key.
 //
@@ -44449,9 +44503,9 @@ func (c *ClientWithResponses) GetEmailMessageWithResponse(ctx context.Context, m
 	return ParseGetEmailMessageResponse(rsp)
 }
 
-// SendEmailMessageWithResponse Send a mail that is held or has failed, or once more
+// SendEmailMessageWithResponse Send a mail again, or one that is held or failed
 //
-// Without an SMTP server it is held. A mail with a secret can be sent once, and not when its link or code is good no longer. Needs the permission system.emails write. The log gets one item. Sent again, it leaves things as they are.
+// The mail is held if no SMTP server is configured. A mail with a secret can be sent only once, and not after its link or code has expired. Needs the permission system.emails write. The log gets one item. Sent again, it leaves things as they are.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -44571,7 +44625,7 @@ func (c *ClientWithResponses) UpdateEmailTemplateWithResponse(ctx context.Contex
 
 // PreviewEmailTemplateWithBodyWithResponse Preview an email template with sample data
 //
-// What is sent takes the place of what is saved. Needs the permission system.emails write.
+// Members of the body replace the stored ones for the preview. Nothing is saved. Needs the permission system.emails write.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -44586,7 +44640,7 @@ func (c *ClientWithResponses) PreviewEmailTemplateWithBodyWithResponse(ctx conte
 
 // PreviewEmailTemplateWithResponse Preview an email template with sample data
 //
-// What is sent takes the place of what is saved. Needs the permission system.emails write.
+// Members of the body replace the stored ones for the preview. Nothing is saved. Needs the permission system.emails write.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -45274,9 +45328,9 @@ func (c *ClientWithResponses) GetIPGroupUtilizationWithResponse(ctx context.Cont
 	return ParseGetIPGroupUtilizationResponse(rsp)
 }
 
-// DisableSSLWithResponse Take the certificate out of use
+// DisableSSLWithResponse Delete the certificate
 //
-// And forget it. TLS is not required any more, either. Needs the permission system.settings write. The log gets one item. Sent again, it is refused.
+// TLS is no longer required, either. Needs the permission system.settings write. The log gets one item. Sent again, it is refused.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -45304,9 +45358,9 @@ func (c *ClientWithResponses) GetSSLWithResponse(ctx context.Context, reqEditors
 	return ParseGetSSLResponse(rsp)
 }
 
-// UpdateSSLWithBodyWithResponse Require TLS, or not
+// UpdateSSLWithBodyWithResponse Require TLS or allow plain HTTP
 //
-// It is required at gateways that can be reached by TLS: that have a certificate, or a trusted proxy. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+// TLS is only required at gateways that support it: those with a certificate or behind a trusted proxy. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -45319,9 +45373,9 @@ func (c *ClientWithResponses) UpdateSSLWithBodyWithResponse(ctx context.Context,
 	return ParseUpdateSSLResponse(rsp)
 }
 
-// UpdateSSLWithResponse Require TLS, or not
+// UpdateSSLWithResponse Require TLS or allow plain HTTP
 //
-// It is required at gateways that can be reached by TLS: that have a certificate, or a trusted proxy. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+// TLS is only required at gateways that support it: those with a certificate or behind a trusted proxy. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -45336,7 +45390,7 @@ func (c *ClientWithResponses) UpdateSSLWithResponse(ctx context.Context, params 
 
 // EnableSSLWithBodyWithResponse Obtain a certificate by ACME
 //
-// For the name in the API's configured address. It is obtained after the answer, and renewed by itself. Where the last attempt failed, the next one begins at once. Whoever sends this agrees to the authority's terms. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+// For the host name of the API's configured URL. The certificate is obtained in the background and renewed automatically. If the last attempt failed, a new one starts immediately. By sending this request, you agree to the authority's terms. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -45351,7 +45405,7 @@ func (c *ClientWithResponses) EnableSSLWithBodyWithResponse(ctx context.Context,
 
 // EnableSSLWithResponse Obtain a certificate by ACME
 //
-// For the name in the API's configured address. It is obtained after the answer, and renewed by itself. Where the last attempt failed, the next one begins at once. Whoever sends this agrees to the authority's terms. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+// For the host name of the API's configured URL. The certificate is obtained in the background and renewed automatically. If the last attempt failed, a new one starts immediately. By sending this request, you agree to the authority's terms. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -45531,7 +45585,7 @@ func (c *ClientWithResponses) GetLicenseWithResponse(ctx context.Context, reqEdi
 
 // RefreshLicenseWithBodyWithResponse Read the license again
 //
-// From the file or the address that is configured. Where it cannot be read, the one that was read before stays. Needs the permission system.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+// From the configured file or URL. If it cannot be read, the previous license stays in use. Needs the permission system.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -45546,7 +45600,7 @@ func (c *ClientWithResponses) RefreshLicenseWithBodyWithResponse(ctx context.Con
 
 // RefreshLicenseWithResponse Read the license again
 //
-// From the file or the address that is configured. Where it cannot be read, the one that was read before stays. Needs the permission system.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+// From the configured file or URL. If it cannot be read, the previous license stays in use. Needs the permission system.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -47196,7 +47250,7 @@ func (c *ClientWithResponses) UpdateSettingGroupWithResponse(ctx context.Context
 
 // ListJobsWithResponse List jobs
 //
-// The newest first, of all services. Those that are done or cancelled are kept for a day, and those that failed for a week. Needs the permission system.settings read.
+// The jobs of all services, newest first. Jobs that are done or cancelled are kept for a day, failed jobs for a week. Needs the permission system.settings read.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -47226,7 +47280,7 @@ func (c *ClientWithResponses) GetJobWithResponse(ctx context.Context, jobID stri
 
 // CancelJobWithResponse Cancel a job
 //
-// One that is being done is told to stop, and may come to its end before it does. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+// A running job is asked to stop. It may finish before it stops. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -47239,9 +47293,9 @@ func (c *ClientWithResponses) CancelJobWithResponse(ctx context.Context, jobID s
 	return ParseCancelJobResponse(rsp)
 }
 
-// RetryJobWithResponse Do a job again
+// RetryJobWithResponse Retry a job
 //
-// One that failed or was cancelled is done again, and one that waits for its next attempt is tried now. Needs the permission system.settings write. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+// A job that failed or was cancelled starts again. A job that waits for its next attempt is retried now. Needs the permission system.settings write. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -47316,7 +47370,7 @@ func (c *ClientWithResponses) GetThemeWithResponse(ctx context.Context, reqEdito
 
 // CustomizeThemeWithBodyWithResponse Change the theme
 //
-// What is not sent stays, and null clears. Scripts in HTML are dropped. All that it says is public. Needs the permission system.theme write. The log gets one item. Sent again, it leaves things as they are.
+// Members that are not sent keep their values, and null clears them. Scripts in HTML are removed. The theme is public. Needs the permission system.theme write. The log gets one item. Sent again, it leaves things as they are.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -47331,7 +47385,7 @@ func (c *ClientWithResponses) CustomizeThemeWithBodyWithResponse(ctx context.Con
 
 // CustomizeThemeWithResponse Change the theme
 //
-// What is not sent stays, and null clears. Scripts in HTML are dropped. All that it says is public. Needs the permission system.theme write. The log gets one item. Sent again, it leaves things as they are.
+// Members that are not sent keep their values, and null clears them. Scripts in HTML are removed. The theme is public. Needs the permission system.theme write. The log gets one item. Sent again, it leaves things as they are.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -47479,9 +47533,9 @@ func (c *ClientWithResponses) UpdateWebhookWithResponse(ctx context.Context, web
 	return ParseUpdateWebhookResponse(rsp)
 }
 
-// ListWebhookDeliveriesWithResponse List what was delivered to a webhook
+// ListWebhookDeliveriesWithResponse List the deliveries to a webhook
 //
-// The newest first. How long those are kept that ended is the setting webhook.days. Answers all items, or pages of them with per_page. Needs the permission system.integrations read.
+// Newest first. Completed deliveries are kept for as many days as the setting webhook.days says. Answers all items, or pages of them with per_page. Needs the permission system.integrations read.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -47494,7 +47548,7 @@ func (c *ClientWithResponses) ListWebhookDeliveriesWithResponse(ctx context.Cont
 	return ParseListWebhookDeliveriesResponse(rsp)
 }
 
-// GetWebhookDeliveryWithResponse View a delivery to a webhook, with what is sent
+// GetWebhookDeliveryWithResponse View a delivery to a webhook
 //
 // Needs the permission system.integrations read.
 //
@@ -47509,9 +47563,9 @@ func (c *ClientWithResponses) GetWebhookDeliveryWithResponse(ctx context.Context
 	return ParseGetWebhookDeliveryResponse(rsp)
 }
 
-// ReplayWebhookDeliveryWithResponse Deliver an event once more
+// ReplayWebhookDeliveryWithResponse Deliver an event again
 //
-// One that waits for its next attempt is tried now. Needs the permission system.integrations write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+// A delivery that waits for its next attempt is retried now. Needs the permission system.integrations write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -47524,9 +47578,9 @@ func (c *ClientWithResponses) ReplayWebhookDeliveryWithResponse(ctx context.Cont
 	return ParseReplayWebhookDeliveryResponse(rsp)
 }
 
-// ReplayWebhookWithBodyWithResponse Deliver once more what happened in a span of time
+// ReplayWebhookWithBodyWithResponse Deliver the events of a span of time again
 //
-// These are the events that were queued for the webhook and are still kept, with their ids; those that wait are left alone. Needs the permission system.integrations write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+// Replays the events that were queued for the webhook and are still kept. They keep their ids. Waiting events are left alone. Needs the permission system.integrations write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -47539,9 +47593,9 @@ func (c *ClientWithResponses) ReplayWebhookWithBodyWithResponse(ctx context.Cont
 	return ParseReplayWebhookResponse(rsp)
 }
 
-// ReplayWebhookWithResponse Deliver once more what happened in a span of time
+// ReplayWebhookWithResponse Deliver the events of a span of time again
 //
-// These are the events that were queued for the webhook and are still kept, with their ids; those that wait are left alone. Needs the permission system.integrations write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+// Replays the events that were queued for the webhook and are still kept. They keep their ids. Waiting events are left alone. Needs the permission system.integrations write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -47554,9 +47608,9 @@ func (c *ClientWithResponses) ReplayWebhookWithResponse(ctx context.Context, web
 	return ParseReplayWebhookResponse(rsp)
 }
 
-// TestWebhookWithResponse Try a webhook out
+// TestWebhookWithResponse Send a test event to a webhook
 //
-// It is sent an event of the type webhook.tested, whatever types it names. What comes of it is at the delivery that is answered. Needs the permission system.integrations write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+// The event has the type webhook.tested and is delivered even if the webhook's types do not match it. View the returned delivery to see the outcome. Needs the permission system.integrations write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 //
 // Returns a wrapper object for the known response body format(s).
 //

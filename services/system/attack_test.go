@@ -63,56 +63,62 @@ func TestAttacks(t *testing.T) {
 		"head and checkpoints of a backup": {restored + "DELETE FROM log_checkpoint WHERE id = 3", "item 3 is missing"},
 		"end cut off, with a head of before": {restored + "DELETE FROM log_checkpoint WHERE id = 3; DELETE FROM log; DELETE " +
 			"FROM log_target; INSERT INTO log SELECT * FROM backup_log; INSERT INTO log_target SELECT * FROM backup_log_target",
-			"the changes of network are pulled from behind 6 on, and logged up to 4"},
-		"numbers in the head altered": {`UPDATE log_head SET seqs = seqs || '{"network": 5}'`, "head of the log is not what " +
-			"was written"},
-		"a service more in the head": {`UPDATE log_head SET seqs = seqs || '{"identity": 5}'`, "head of the log is not what " +
-			"was written"},
-		"no numbers in the head": {"UPDATE log_head SET seqs = 'null'", "head of the log is not what was written"},
+			"the consumer of network is at change 6, but the log ends at its change 4"},
+		"numbers in the head altered": {`UPDATE log_head SET seqs = seqs || '{"network": 5}'`, "head of the log was " +
+			"altered"},
+		"a service more in the head": {`UPDATE log_head SET seqs = seqs || '{"identity": 5}'`, "head of the log was " +
+			"altered"},
+		"no numbers in the head": {"UPDATE log_head SET seqs = 'null'", "head of the log was altered"},
 		"checkpoint in the head altered": {
-			"UPDATE log_head SET checkpoint = (SELECT signature FROM log_checkpoint WHERE id = 2)", "head of the log is not what was written",
+			"UPDATE log_head SET checkpoint = (SELECT signature FROM log_checkpoint WHERE id = 2)", "head of the log was altered",
 		},
 		"last checkpoint dropped": {"DELETE FROM log_checkpoint WHERE id = 3", "the last checkpoint is not the one that " +
 			"the head names"},
-		"first checkpoint dropped": {"DELETE FROM log_checkpoint WHERE id = 2", "the checkpoint behind item 3"},
+		"first checkpoint dropped": {"DELETE FROM log_checkpoint WHERE id = 2", "the checkpoint after item 3"},
 		"all checkpoints dropped":  {"TRUNCATE log_checkpoint", "the last checkpoint is not the one that the head names"},
 		"last checkpoint dropped, items put back": {"DELETE FROM log_checkpoint WHERE id = 3; INSERT INTO log SELECT * " +
 			"FROM backup_log WHERE id = 3", "the last checkpoint is not the one that the head names"},
-		"items put back": {"INSERT INTO log SELECT * FROM backup_log WHERE id = 3", "item 3 was put where the log is cut"},
+		"items put back": {"INSERT INTO log SELECT * FROM backup_log WHERE id = 3", "item 3 was inserted where the log was cut"},
 		"checkpoint moved": {"DELETE FROM log WHERE id <= 8; DELETE FROM log_target " +
-			"WHERE log_id <= 8; UPDATE log_checkpoint SET id = 8 WHERE id = 3", "the checkpoint behind item 8"},
+			"WHERE log_id <= 8; UPDATE log_checkpoint SET id = 8 WHERE id = 3", "the checkpoint after item 8"},
 		"checkpoint moved, with the item's mac": {"UPDATE log_checkpoint SET id = 8, mac = (SELECT mac FROM log WHERE id = 8) " +
-			"WHERE id = 3; DELETE FROM log WHERE id <= 8", "the checkpoint behind item 8"},
+			"WHERE id = 3; DELETE FROM log WHERE id <= 8", "the checkpoint after item 8"},
 		"checkpoint there twice": {"INSERT INTO log_checkpoint SELECT 4, mac, at, signature, seqs " +
-			"FROM log_checkpoint WHERE id = 3", "the checkpoint behind item 4"},
+			"FROM log_checkpoint WHERE id = 3", "the checkpoint after item 4"},
 		"checkpoints swapped": {
-			"UPDATE log_checkpoint SET id = -id; UPDATE log_checkpoint SET id = 5 + id", "the checkpoint behind item 2",
+			"UPDATE log_checkpoint SET id = -id; UPDATE log_checkpoint SET id = 5 + id", "the checkpoint after item 2",
 		},
-		"time of a checkpoint altered":    {"UPDATE log_checkpoint SET at = at - interval '1 day' WHERE id = 3", "the checkpoint behind item 3"},
-		"numbers in a checkpoint altered": {`UPDATE log_checkpoint SET seqs = '{"network": 4}' WHERE id = 3`, "the checkpoint behind item 3"},
+		"time of a checkpoint altered":    {"UPDATE log_checkpoint SET at = at - interval '1 day' WHERE id = 3", "the checkpoint after item 3"},
+		"numbers in a checkpoint altered": {`UPDATE log_checkpoint SET seqs = '{"network": 4}' WHERE id = 3`, "the checkpoint after item 3"},
 		"a checkpoint's signature for the head's": {"DELETE FROM log; DELETE FROM log_target; UPDATE log_head h " +
 			"SET (id, mac, seqs, signature) = (SELECT id, mac, seqs, signature FROM log_checkpoint c WHERE c.id = 3)",
-			"head of the log is not what was written"},
+			"head of the log was altered"},
 		"the head's signature for a checkpoint's": {"DELETE FROM log; DELETE FROM log_target; UPDATE log_checkpoint " +
-			"SET (id, mac, seqs, signature) = (SELECT id, mac, seqs, signature FROM log_head) WHERE id = 3", "the checkpoint behind item 10"},
-		"an item's mac for the head's signature": {"UPDATE log_head SET signature = mac", "head of the log is not what was written"},
+			"SET (id, mac, seqs, signature) = (SELECT id, mac, seqs, signature FROM log_head) WHERE id = 3", "the checkpoint after item 10"},
+		"an item's mac for the head's signature": {"UPDATE log_head SET signature = mac", "head of the log was altered"},
 		"a checkpoint's signature for an item's": {
 			"UPDATE log SET mac = (SELECT signature FROM log_checkpoint WHERE id = 3) WHERE id = 4", "item 4 was altered",
 		},
-		"changes pulled from further on": {"UPDATE consumer SET seq = 8 WHERE source = 'network'", "the changes of network are " +
-			"pulled from behind 8 on, and logged up to 6"},
-		"changes pulled again": {"UPDATE consumer SET seq = 2 WHERE source = 'network'", "the changes of network are " +
-			"pulled from behind 2 on, and logged up to 6"},
-		"all changes pulled again": {"DELETE FROM consumer WHERE source = 'network'", "the changes of network are pulled " +
-			"from behind 0 on, and logged up to 6"},
+		"changes pulled from further on": {
+			"UPDATE consumer SET seq = 8 WHERE source = 'network'",
+			"the consumer of network is at change 8, but the log ends at its change 6",
+		},
+		"changes pulled again": {
+			"UPDATE consumer SET seq = 2 WHERE source = 'network'",
+			"the consumer of network is at change 2, but the log ends at its change 6",
+		},
+		"all changes pulled again": {
+			"DELETE FROM consumer WHERE source = 'network'",
+			"the consumer of network is at change 0, but the log ends at its change 6",
+		},
 		"changes of a new service pulled too late": {
-			"INSERT INTO consumer (source, seq) VALUES ('identity', 3)", "the changes of identity are pulled from behind 3 on, and logged up to 0",
+			"INSERT INTO consumer (source, seq) VALUES ('identity', 3)", "the consumer of identity is at change 3, but the log ends at its change 0",
 		},
 		"an item there again at the end": {"INSERT INTO log SELECT 11, at, source, 7, type, description, user_url, user_name, " +
-			"user_key, ip, request_id, targets, changes, mac FROM log WHERE id = 9", "item 11 was put behind the log's end"},
+			"user_key, ip, request_id, targets, changes, mac FROM log WHERE id = 9", "item 11 was added after the end of the log"},
 		"time of a fresh item altered": {"UPDATE log SET at = at - interval '1 year' WHERE id = 5", "item 5 was altered"},
 		"the end signed with the mac of a cut item": {
-			"UPDATE log_head SET id = 3, mac = (SELECT mac FROM log_checkpoint WHERE id = 3)", "head of the log is not what was written",
+			"UPDATE log_head SET id = 3, mac = (SELECT mac FROM log_checkpoint WHERE id = 3)", "head of the log was altered",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -167,7 +173,7 @@ func TestRolledBack(t *testing.T) {
 				"network",
 				newEdit(1, `{}`, `{}`),
 			); err == nil ||
-				!strings.Contains(err.Error(), "change 7 of network came where the log has those up to") {
+				!strings.Contains(err.Error(), "got change 7 of network, but the log ends at") {
 				t.Errorf("the next change: got %v, want a refusal of change 7", err)
 			}
 		})
@@ -263,7 +269,7 @@ func TestNumbersFollow(t *testing.T) {
 	s.fillHistory()
 	for _, seq := range []int64{1, 3, 6, 8, 100} {
 		s.seq["network"] = seq - 1
-		if err := s.tryWrite("network", newEdit(1, `{}`, `{}`)); err == nil || !strings.Contains(err.Error(), "the log has those up to 6") {
+		if err := s.tryWrite("network", newEdit(1, `{}`, `{}`)); err == nil || !strings.Contains(err.Error(), "the log ends at its change 6") {
 			t.Errorf("change %d: got %v, want an error that names 6", seq, err)
 		}
 	}
@@ -329,7 +335,7 @@ func TestSkippedChangeIsAccountedFor(t *testing.T) {
 		t.Errorf("got %d changes that record the skip, want 0", len(n))
 	}
 	s.stopConsumer("network", 5)
-	if err := s.skipChange("network", 5); err == nil || !strings.Contains(err.Error(), "the log has the changes of network up to 8") {
+	if err := s.skipChange("network", 5); err == nil || !strings.Contains(err.Error(), "the log already has the changes of network up to 8") {
 		t.Errorf("got %v, want an error that names change 8", err)
 	}
 	// A service whose own record says that changes were skipped accounts for none with it.
@@ -408,9 +414,9 @@ func TestVerifyCounts(t *testing.T) {
 		found string
 	}{
 		{6, 7, ""},
-		{8, 9, "item 11 comes where the changes 7 to 8 of network are left out"},
-		{5, 6, "item 11 is change 6 of network, which is logged before"},
-		{3, 4, "item 11 is change 4 of network, which is logged before"},
+		{8, 9, "item 11 comes after a gap: changes 7 to 8 of network are not logged"},
+		{5, 6, "item 11 is change 6 of network, which was logged before"},
+		{3, 4, "item 11 is change 4 of network, which was logged before"},
 	} {
 		s := newFixture(t)
 		s.fillHistory()
@@ -425,7 +431,7 @@ func TestVerifyCounts(t *testing.T) {
 	s := newFixture(t)
 	s.fillHistory()
 	s.signHeadWith(s.box, map[string]int64{"identity": 3})
-	if _, bad := s.verify(audit.Anchor{}); bad == nil || !strings.Contains(bad.Error(), "the head does not have the numbers") {
+	if _, bad := s.verify(audit.Anchor{}); bad == nil || !strings.Contains(bad.Error(), "the change numbers in the head do not match") {
 		t.Errorf("got %v, want an error that the head lacks the numbers", bad)
 	}
 }

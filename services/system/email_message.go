@@ -42,9 +42,10 @@ func (s *Service) emailMessageRoutes() []rest.Route {
 			Guard:     has,
 			Extension: true,
 			Name:      "sendEmailMessage",
-			Summary:   "Send a mail that is held or has failed, or once more",
-			Doc:       "Without an SMTP server it is held. A mail with a secret can be sent once, and not when its link or code is good no longer.",
-			Effect:    rest.Effect{Logs: rest.LogsItem, Retry: rest.RetrySafe, ViewPath: one},
+			Summary:   "Send a mail again, or one that is held or failed",
+			Doc: "The mail is held if no SMTP server is configured. A mail with a secret can be sent only once, and not after its " +
+				"link or code has expired.",
+			Effect: rest.Effect{Logs: rest.LogsItem, Retry: rest.RetrySafe, ViewPath: one},
 			Do: func(ctx context.Context, tx *pg.Tx, req rest.Item) (mail.EmailMessage, error) {
 				return s.mail.Resend(ctx, tx, req.ID)
 			},
@@ -52,7 +53,7 @@ func (s *Service) emailMessageRoutes() []rest.Route {
 	}
 }
 
-// findTemplate is the template of a name, with or without .tpl.
+// findTemplate returns the template of this name, with or without .tpl.
 func findTemplate(ctx context.Context, q pg.Querier, name string) (mail.Source, error) {
 	t, err := emailTemplateView.One(ctx, q, "lower(name) IN (lower($1), lower($2))", name, strings.TrimSuffix(name, ".tpl"))
 	if err != nil {
@@ -62,7 +63,7 @@ func findTemplate(ctx context.Context, q pg.Querier, name string) (mail.Source, 
 	return body.source(), nil
 }
 
-// deleteOldMails forgets mails by the setting.
+// deleteOldMails deletes mails that are older than the setting email.days.
 func (s *Service) deleteOldMails(ctx context.Context) error {
 	values, err := setting.Values(ctx, s.db)
 	if err != nil {
@@ -71,5 +72,5 @@ func (s *Service) deleteOldMails(ctx context.Context) error {
 	return s.mail.DeleteOld(ctx, settings.EmailDays.In(values))
 }
 
-// cleanupInterval is how long a mail may stay longer than it is to be kept, and a secret that is good no longer.
+// cleanupInterval is how often old mails, old deliveries and expired secrets are deleted.
 const cleanupInterval = time.Minute

@@ -102,7 +102,7 @@ func (o *mailFixture) start(smtp string) {
 		}
 	})
 	for _, loop := range o.parts.Loops {
-		if loop.Name == "deliver to webhooks" {
+		if loop.Name == "deliver-webhooks" {
 			done.Go(func() {
 				if err := loop.Run(working); err != nil && working.Err() == nil {
 					o.Error(err)
@@ -341,7 +341,7 @@ func TestMailsAreHeld(t *testing.T) {
 	late := o.send("two-factor-code", sampleContents()[5])
 	o.execute("UPDATE email_message SET expires_at = now() - interval '1 second' WHERE status = 'held'")
 	o.Do("POST", fmt.Sprintf("/email/message/%d/send", late), nil).Want(409)
-	o.runUntil("forget mails", "the secret is gone", func() bool { return o.countSecrets() == 0 })
+	o.runUntil("delete-old-mails", "the secret is gone", func() bool { return o.countSecrets() == 0 })
 }
 
 // A server that wants to be asked later is; the mail stays the same one. So it does where it was taken and nobody heard of it.
@@ -459,11 +459,11 @@ func TestMailsFail(t *testing.T) {
 		t.Errorf("got %+v, want the error no such user", m)
 	}
 	unknown := o.send("nothing", mail.ForClient{})
-	if m := o.getMail(unknown); m.Status != "failed" || !strings.Contains(*m.Error, "there is no template nothing") {
+	if m := o.getMail(unknown); m.Status != "failed" || !strings.Contains(*m.Error, "the template nothing does not exist") {
 		t.Errorf("got %+v, want it failed without a template", m)
 	}
 	other := o.send("password-reset", mail.ForClient{})
-	if m := o.getMail(other); m.Status != "failed" || !strings.Contains(*m.Error, "is of the type password-reset") {
+	if m := o.getMail(other); m.Status != "failed" || !strings.Contains(*m.Error, "has type password-reset") {
 		t.Errorf("got %+v, want it failed for the type password-reset", m)
 	}
 	refuse.Store(false)
@@ -482,7 +482,7 @@ func TestMailsFail(t *testing.T) {
 	// The setting says how long they are kept.
 	o.execute("UPDATE email_message SET created_at = now() - interval '10 days' WHERE status <> 'sent'")
 	o.execute("UPDATE setting SET chosen = '9' WHERE slug = 'email.days'")
-	o.runUntil("forget mails", "they are forgotten", func() bool {
+	o.runUntil("delete-old-mails", "they are forgotten", func() bool {
 		return len(testkit.Decode[[]json.RawMessage](o.Do("GET", "/email/message", nil).Want(200))) == 1
 	})
 }

@@ -17,23 +17,23 @@ import (
 	"github.com/ironplane/ironplane/services/system/setting"
 )
 
-// EmailTemplate is what mails of one kind say.
+// EmailTemplate is a template for mails.
 type EmailTemplate struct {
 	rest.Versioned
 	ID      int64   `json:"id" db:"id"`
 	Name    string  `json:"name" db:"name"`
-	Type    string  `json:"type" db:"type" ext:"true" doc:"which variables there are: the name of a template that comes with Ironplane, or client"`
-	Subject string  `json:"subject" db:"subject"`
-	Body    string  `json:"body" db:"body" doc:"the part of plain text"`
-	HTML    *string `json:"html,omitempty" db:"html" ext:"true" doc:"the part of HTML, where there is one"`
+	Type    string  `json:"type" db:"type" ext:"true" doc:"The kind of mail, which decides which variables the template can use: the name of a built-in template, or client."`
+	Subject string  `json:"subject" db:"subject" doc:"The template of the subject."`
+	Body    string  `json:"body" db:"body" doc:"The template of the plain text part."`
+	HTML    *string `json:"html,omitempty" db:"html" ext:"true" doc:"The template of the HTML part. Left out if mails have none."`
 }
 
 type emailTemplateBody struct {
 	Name    string  `json:"name" db:"name" required:"create,edit" pattern:"^[A-Za-z0-9][A-Za-z0-9._ -]*$" example:"welcome"`
-	Type    string  `json:"type" db:"type" ext:"true" doc:"which variables there are; client where a new one does not say"`
+	Type    string  `json:"type" db:"type" ext:"true" doc:"The kind of mail, which decides which variables the template can use. Default: client."`
 	Subject string  `json:"subject" db:"subject" required:"create,edit" max:"1000" example:"Welcome to {{.Site.Name}}" doc:"a template, too"`
-	Body    string  `json:"body" db:"body" required:"create,edit" max:"65536" trim:"false" example:"Dear {{.To.Name}}, welcome." doc:"a Go template; what is wrong with it is said with line and column"`
-	HTML    *string `json:"html" db:"html" ext:"true" max:"262144" trim:"false" example:"<p>Dear {{.To.Name}}, welcome.</p>"`
+	Body    string  `json:"body" db:"body" required:"create,edit" max:"65536" trim:"false" example:"Dear {{.To.Name}}, welcome." doc:"The plain text part, as a Go template. Errors name line and column."`
+	HTML    *string `json:"html" db:"html" ext:"true" max:"262144" trim:"false" example:"<p>Dear {{.To.Name}}, welcome.</p>" doc:"The HTML part, as a Go template. null: mails have no HTML part."`
 }
 
 func (b *emailTemplateBody) source() mail.Source {
@@ -44,7 +44,7 @@ func (b *emailTemplateBody) source() mail.Source {
 	return s
 }
 
-// Resolve checks that it is a template.
+// Resolve checks the templates' syntax and variables.
 func (b *emailTemplateBody) Resolve(invalid *problem.Fields) {
 	if b.Type == "" {
 		b.Type = "client"
@@ -83,21 +83,21 @@ func (s *Service) emailTemplateRoutes() []rest.Route {
 		Extension: true,
 		Name:      "previewEmailTemplate",
 		Summary:   "Preview an email template with sample data",
-		Doc:       "What is sent takes the place of what is saved.",
+		Doc:       "Members of the body replace the stored ones for the preview. Nothing is saved.",
 		Do:        s.preview,
 	},
 		rest.Read[rest.None, []string]{Path: processmail.TemplatesPath, Guard: guard.Peers("clients"), Do: s.listClientTemplates})
 }
 
-// checkBuiltIn lets a template that Ironplane itself sends by have its name and type.
+// checkBuiltIn refuses changes to the name and type of a built-in template, because Ironplane finds it by them.
 func checkBuiltIn(_ context.Context, _ *pg.Tx, _ int64, before, b *emailTemplateBody) error {
 	var invalid problem.Fields
 	if before != nil && mail.IsBuiltIn(before.Name) {
 		if b.Name != before.Name {
-			invalid.Add("/name", "read_only", "is what Ironplane finds the template by")
+			invalid.Add("/name", "read_only", "cannot be changed, because Ironplane finds the template by its name")
 		}
 		if b.Type != before.Type {
-			invalid.Add("/type", "read_only", "is what Ironplane gives the template")
+			invalid.Add("/type", "read_only", "cannot be changed, because the type decides which variables Ironplane provides")
 		}
 	}
 	return invalid.Err()
@@ -107,7 +107,7 @@ func deleteTemplate(ctx context.Context, tx *pg.Tx, t *EmailTemplate) error {
 	if mail.IsBuiltIn(t.Name) {
 		return problem.New(
 			problem.Conflict,
-			"Email template %d (%s) is one that Ironplane sends by: it can be edited, and not deleted.",
+			"Email template %d (%s) is built in and cannot be deleted. Edit it instead.",
 			t.ID,
 			t.Name,
 		)
@@ -116,25 +116,25 @@ func deleteTemplate(ctx context.Context, tx *pg.Tx, t *EmailTemplate) error {
 	return err
 }
 
-// listClientTemplates are the names of the templates by which clients can be written to.
+// listClientTemplates returns the names of the templates for mails to clients.
 func (s *Service) listClientTemplates(ctx context.Context, _ rest.None) ([]string, error) {
 	rows, err := s.db.Query(ctx, "SELECT name FROM email_template WHERE type = $1 ORDER BY name LIMIT 1000", processmail.ForClient{}.Kind())
 	if err != nil {
-		return nil, fmt.Errorf("list the templates for clients: %w", err)
+		return nil, fmt.Errorf("list the templates for mails to clients: %w", err)
 	}
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
-// previewRequest is a template to preview, and what is to take the place of what is saved.
+// previewRequest is the request to preview a template.
 type previewRequest struct {
 	ID   int64 `path:"*"`
 	Body rest.Body[previewBody]
 }
 
 type previewBody struct {
-	Subject *string `json:"subject" max:"1000" example:"Welcome"`
-	Body    *string `json:"body" max:"65536" trim:"false" example:"Dear {{.To.Name}}, welcome."`
-	HTML    *string `json:"html" max:"262144" trim:"false"`
+	Subject *string `json:"subject" max:"1000" example:"Welcome" doc:"The subject to preview. Default: the stored one."`
+	Body    *string `json:"body" max:"65536" trim:"false" example:"Dear {{.To.Name}}, welcome." doc:"The plain text part to preview. Default: the stored one."`
+	HTML    *string `json:"html" max:"262144" trim:"false" doc:"The HTML part to preview. Default: the stored one."`
 }
 
 func (s *Service) preview(ctx context.Context, req previewRequest) (r mail.RenderedEmail, err error) {
@@ -170,11 +170,11 @@ func (s *Service) preview(ctx context.Context, req previewRequest) (r mail.Rende
 
 var emailTemplateView = pg.NewView[EmailTemplate]("email_template")
 
-// readSite is what templates can say of the installation.
+// readSite returns what templates can show of the installation.
 func readSite(ctx context.Context, q pg.Querier) (site mail.Site, err error) {
 	values, err := setting.Values(ctx, q)
 	if err != nil {
-		return site, fmt.Errorf("read what mails say of the installation: %w", err)
+		return site, fmt.Errorf("read the settings for mails: %w", err)
 	}
 	site.Site.Name, site.Site.APIURL = values["site_name"], values["api_url"]
 	site.Site.ClientURL, site.Site.AdminURL = values["client_url"], values["admin_url"]

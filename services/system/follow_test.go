@@ -84,14 +84,14 @@ func TestCursorMovedByHand(t *testing.T) {
 	for range 3 {
 		change()
 	}
-	stops("change 6 of network came where the log has those up to 3")
+	stops("got change 6 of network, but the log ends at its change 3")
 	s.execute("UPDATE consumer SET seq = 3")
 	logged(6)
 	s.execute("UPDATE consumer SET seq = 1")
-	stops("change 2 of network came where the log has those up to 6")
+	stops("got change 2 of network, but the log ends at its change 6")
 	s.execute("UPDATE consumer SET seq = 6")
 	change()
 	logged(7)
 	s.execute("UPDATE consumer SET seq = 0")
-	stops("change 1 of network came where the log has those up to 7")
+	stops("got change 1 of network, but the log ends at its change 7")
 }

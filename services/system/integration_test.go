@@ -143,7 +143,7 @@ func TestDetachedIntegration(t *testing.T) {
 	if s.readEntry(id).Active {
 		t.Error("got keys that count while it is being deleted, want none")
 	}
-	s.Do("DELETE", at, nil).WantDetail(http.StatusConflict, "Integration 1 is being deleted, and taken from its clients before.")
+	s.Do("DELETE", at, nil).WantDetail(http.StatusConflict, "Integration 1 is already being deleted.")
 	s.Do("PATCH", at, `{"disabled": false}`).Want(200)
 	if s.readEntry(id).Active {
 		t.Error("got keys that count after an edit, want none")

@@ -21,33 +21,33 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/mesh"
 )
 
-// jobQuery is what a list of jobs may be narrowed down by. It comes from all services, so it has a way of its own to go on.
+// jobQuery are the filters of the list of jobs. The list is merged from all services, so it has its own paging.
 type jobQuery struct {
-	Service serviceName `query:"service" doc:"Only jobs of this service, and no other is asked."`
+	Service serviceName `query:"service" doc:"Only jobs of this service. Other services are not asked."`
 	Kind    string      `query:"kind" doc:"Only jobs of this kind."`
 	State   string      `query:"state" enum:"waiting,running,retrying,done,failed,cancelled" doc:"Only jobs in this state."`
-	Before  string      `query:"before" doc:"Only jobs that come behind this one in the list: the id of the last one that an earlier answer has."`
-	PerPage int64       `query:"per_page" min:"1" max:"1000" doc:"How many jobs at most: 100."`
+	Before  string      `query:"before" doc:"Only jobs after this one in the list: the id of the last job of the previous page."`
+	PerPage int64       `query:"per_page" min:"1" max:"1000" doc:"The maximum number of jobs. Default: 100."`
 }
 
-// serviceName is the name of one of the services.
+// serviceName is the name of a service.
 type serviceName string
 
-// Enum lists them, for the API document.
+// Enum returns all names for the API document.
 func (serviceName) Enum() []string { return catalog.Names() }
 
 type jobPath struct {
 	ID string `path:"job_id"`
 }
 
-// service is the one that has the job, and its id there.
+// service returns the job's service and its id there. ok is false if the job's id is not valid.
 func (o jobPath) service() (name string, id int64, ok bool) {
 	name, number, _ := strings.Cut(o.ID, ":")
 	id, err := strconv.ParseInt(number, 10, 64)
 	return name, id, err == nil && id > 0 && strconv.FormatInt(id, 10) == number && slices.Contains(catalog.Names(), name)
 }
 
-// jobToChange is a job that its service is told to change, and what it replied.
+// jobToChange is the request to change a job, and the job as its service returned it.
 type jobToChange struct {
 	jobPath
 	changed *jobs.ViewedJob
@@ -73,7 +73,7 @@ func (s *Service) jobRoutes() []rest.Route {
 				return nil
 			},
 			Do: func(_ context.Context, tx *pg.Tx, req jobToChange) (*jobs.ViewedJob, error) {
-				tx.Unrecorded("the service that has the job records it")
+				tx.Unrecorded("the job's service records the change")
 				if req.changed.ID != "" {
 					return req.changed, nil
 				}
@@ -88,7 +88,7 @@ func (s *Service) jobRoutes() []rest.Route {
 			Name:      "listJobs",
 			Summary:   "List jobs",
 			Extension: true,
-			Doc:       "The newest first, of all services. Those that are done or cancelled are kept for a day, and those that failed for a week.",
+			Doc:       "The jobs of all services, newest first. Jobs that are done or cancelled are kept for a day, failed jobs for a week.",
 			Do:        s.listJobs,
 		},
 		rest.Read[jobPath, *jobs.ViewedJob]{Path: jobItemPath, Guard: has, Name: "getJob", Summary: "View a job", Extension: true, Do: s.getJob},
@@ -96,30 +96,32 @@ func (s *Service) jobRoutes() []rest.Route {
 			"cancel",
 			"cancelJob",
 			"Cancel a job",
-			"One that is being done is told to stop, and may come to its end before it does.",
+			"A running job is asked to stop. It may finish before it stops.",
 			rest.RetrySafe,
 			jobs.Cancel,
 		),
 		change(
 			"retry",
 			"retryJob",
-			"Do a job again",
-			"One that failed or was cancelled is done again, and one that waits for its next attempt is tried now.",
+			"Retry a job",
+			"A job that failed or was cancelled starts again. A job that waits for its next attempt is retried now.",
 			rest.RetryRepeats,
 			jobs.Retry,
 		),
 	}
 }
 
-// askTimeout is how long a service may take to answer about its jobs.
+// askTimeout limits requests to services about their jobs.
 const askTimeout = 5 * time.Second
 
-// explainJobError is what callers are told where a service cannot be asked.
+// explainJobError returns the error for callers if a service cannot be reached.
 func explainJobError(name string, err error) error {
 	if !errors.Is(err, mesh.ErrAway) && !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	return problem.New(problem.Unavailable, "The service %s cannot be asked for its jobs right now. ?service= asks one alone.", name).
+	return problem.New(
+		problem.Unavailable, "The service %s cannot be reached for its jobs. To list the jobs of another service, use ?service=.", name,
+	).
 		Because(err)
 }
 
@@ -170,7 +172,7 @@ func (s *Service) changeJob(
 	}
 }
 
-// listJobs asks all services for as many as are wanted of the newest, and keeps the newest of those.
+// listJobs asks each service for its newest jobs, and returns the newest of all.
 func (s *Service) listJobs(ctx context.Context, req jobQuery) ([]jobs.Job, error) {
 	ctx, cancel := s.peers.Limit(ctx, askTimeout)
 	defer cancel()
@@ -178,7 +180,11 @@ func (s *Service) listJobs(ctx context.Context, req jobQuery) ([]jobs.Job, error
 	if req.Before != "" {
 		last, err := s.findJob(ctx, jobPath{req.Before})
 		if problem.Is(err, problem.NotFound) {
-			return nil, problem.New(problem.BadRequest, "?before is no job that is still kept: %s.", req.Before)
+			return nil, problem.New(
+				problem.BadRequest,
+				"The query is not valid: there is no job %s, which before names. It may have been deleted.",
+				req.Before,
+			)
 		}
 		if err != nil {
 			return nil, err

@@ -16,18 +16,18 @@ import (
 	"github.com/ironplane/ironplane/services/system/license"
 )
 
-// License is what the installation is licensed for.
+// License is the installation's license.
 type License struct {
 	rest.Versioned
-	Key           string          `json:"key" doc:"the license as it was read; empty: there is none, and everything works"`
-	HasEnterprise bool            `json:"has_enterprise" doc:"whether it is valid, and for themes, too"`
-	IsActive      bool            `json:"is_active" doc:"whether it is valid"`
-	State         string          `json:"state" ext:"true" enum:"valid,expired,not_yet,bad_signature,none" doc:"not_yet: it begins later, or the clock of the machine is behind"`
+	Key           string          `json:"key" doc:"The license. Empty if there is none; then all features are available."`
+	HasEnterprise bool            `json:"has_enterprise" doc:"Whether the license is valid and includes themes."`
+	IsActive      bool            `json:"is_active" doc:"Whether the license is valid."`
+	State         string          `json:"state" ext:"true" enum:"valid,expired,not_yet,bad_signature,none" doc:"not_yet: the license starts later, or the machine's clock is wrong."`
 	ExpiresAt     *rest.Timestamp `json:"expires_at,omitempty" ext:"true"`
-	RefreshedAt   *rest.Timestamp `json:"refreshed_at,omitempty" ext:"true" doc:"when it was read"`
+	RefreshedAt   *rest.Timestamp `json:"refreshed_at,omitempty" ext:"true" doc:"When the license was last read."`
 }
 
-// licensing is where licenses come from, and whose count.
+// licensing reads licenses from a source and accepts those of one signer.
 type licensing struct {
 	source license.Source
 	signer ed25519.PublicKey
@@ -48,15 +48,15 @@ func newLicensing(s service.Settings) (licensing, error) {
 	return l, nil
 }
 
-// refreshRequest is the request to read the license again, and what was read.
+// refreshRequest is the request to read the license again, and the license that was read.
 type refreshRequest struct {
 	Body rest.Body[refreshBody]
 	read string
 }
 
-// refreshBody is what panels send.
+// refreshBody is the body that panels send.
 type refreshBody struct {
-	IsWrapped bool `json:"isWrapped" example:"true" doc:"means nothing"`
+	IsWrapped bool `json:"isWrapped" example:"true" doc:"Accepted for compatibility. It has no effect."`
 }
 
 func (s *Service) licenseRoutes() []rest.Route {
@@ -70,11 +70,12 @@ func (s *Service) licenseRoutes() []rest.Route {
 			Guard:   has,
 			Name:    "refreshLicense",
 			Summary: "Read the license again",
-			Doc:     "From the file or the address that is configured. Where it cannot be read, the one that was read before stays.",
+			Doc:     "From the configured file or URL. If it cannot be read, the previous license stays in use.",
 			Effect:  rest.Effect{Logs: rest.LogsSummary, Retry: rest.RetryRepeats},
 			Prepare: func(ctx context.Context, req *refreshRequest) (err error) {
 				if req.read, err = s.licensing.source.Read(ctx); err != nil {
-					return problem.New(problem.Unavailable, "The license cannot be read from where it is configured to be.").Because(err)
+					return problem.New(problem.Unavailable, "The license cannot be read from where it is configured. The previous license stays in use.").
+						Because(err)
 				}
 				return nil
 			},
@@ -88,7 +89,7 @@ func (s *Service) licenseRoutes() []rest.Route {
 	}
 }
 
-// read is the license that was read last, as it is now.
+// read returns the stored license with its present state.
 func (l licensing) read(ctx context.Context, q pg.Querier) (found License, err error) {
 	err = q.QueryRow(ctx, "SELECT version, text, refreshed_at FROM license").Scan(&found.Version, &found.Key, &found.RefreshedAt)
 	if err != nil {
@@ -103,7 +104,7 @@ func (l licensing) read(ctx context.Context, q pg.Querier) (found License, err e
 	return found, nil
 }
 
-// store keeps a license that was read.
+// store stores a license and records the change.
 func (l licensing) store(ctx context.Context, tx *pg.Tx, text string) (License, error) {
 	before, err := l.read(ctx, tx)
 	if err != nil {
@@ -114,21 +115,21 @@ func (l licensing) store(ctx context.Context, tx *pg.Tx, text string) (License, 
 	}
 	after, err := l.read(ctx, tx)
 	logged := after
-	before.Key, logged.Key = "", "" // the log has no need of it
+	before.Key, logged.Key = "", "" // the log does not need the text
 	tx.Record(pg.Record{Kind: "license", Action: "refreshed", Before: before, After: logged,
 		Targets: []pg.Target{{Type: "license", Noun: "license", ID: 1, Name: after.State, Version: after.Version}}})
 	return after, err
 }
 
-// refreshAtStart reads the license when the service starts. Where it cannot be read, the one that was read before counts.
+// refreshAtStart reads the license when the service starts. If it cannot be read, the previous one stays in use.
 func (l licensing) refreshAtStart(ctx context.Context, d service.Deps) error {
 	text, err := l.source.Read(ctx)
 	if err != nil {
-		d.Log.Warn("the license cannot be read: the one that was read before counts", "error", err)
+		d.Log.Warn("cannot read the license: using the previous one", "error", err)
 		return nil
 	}
 	return d.DB.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("the license is as it was")
+		tx.Unrecorded("the license did not change")
 		if before, err := l.read(ctx, tx); err != nil || before.Key == text {
 			return err
 		}

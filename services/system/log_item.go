@@ -12,43 +12,43 @@ import (
 	"github.com/ironplane/ironplane/services/system/audit"
 )
 
-// LogItem is a change that somebody made, or was refused.
+// LogItem is a change, or a request that was refused.
 type LogItem struct {
-	ID        int64          `json:"id" db:"id" doc:"the place in the log, which has no gaps"`
+	ID        int64          `json:"id" db:"id" doc:"The item's number. Numbers have no gaps."`
 	CreatedAt rest.Timestamp `json:"created_at" db:"created_at"`
-	IP        string         `json:"ip,omitempty" db:"ip" doc:"where the request came from"`
-	Type      string         `json:"type" db:"type" doc:"what happened, for programs: port-speed.edited"`
-	Desc      string         `json:"desc" db:"desc" doc:"what happened, in a sentence"`
-	User      *LogUser       `json:"user,omitempty" db:"user_" doc:"whose key it was; left out where it was the installation itself"`
-	Targets   audit.Targets  `json:"targets" db:"targets"`
+	IP        string         `json:"ip,omitempty" db:"ip" doc:"The address that the request came from."`
+	Type      string         `json:"type" db:"type" doc:"The type of the change, such as port-speed.edited."`
+	Desc      string         `json:"desc" db:"desc" doc:"What happened, as a sentence."`
+	User      *LogUser       `json:"user,omitempty" db:"user_" doc:"The owner of the key that made the request. Left out if the installation itself made the change."`
+	Targets   audit.Targets  `json:"targets" db:"targets" doc:"The items that the change is about."`
 }
 
-// LogUser is whose key it was.
+// LogUser is the owner of the key that made a change.
 type LogUser struct {
 	ID   int64  `json:"id" db:"id"`
 	Name string `json:"name" db:"name"`
 	URL  string `json:"url" db:"url"`
 }
 
-// ViewedLogItem is an item with all that is known of it.
+// ViewedLogItem is a log item with all its details.
 type ViewedLogItem struct {
 	LogItem
-	Data LogData `json:"data" db:"data_"`
+	Data LogData `json:"data" db:"data_" doc:"The change in detail."`
 }
 
-// LogData is what only the view of one item has.
+// LogData are the details that only the view of a single item has.
 type LogData struct {
 	Description string        `json:"description" db:"description" doc:"what happened"`
-	Message     string        `json:"message" doc:"who did it, from where, and what became of what"`
-	Changes     audit.Changes `json:"changes" db:"changes" doc:"of each changed member what it was and what it is; secrets are \"[secret]\""`
+	Message     string        `json:"message" doc:"Who did what, from which address, and the changed members, as a sentence."`
+	Changes     audit.Changes `json:"changes" db:"changes" doc:"The changed members, before and after. Secrets are \"[secret]\"."`
 }
 
-// logQuery is what a list of items may be narrowed down by, besides equality.
+// logQuery are the filters of the log, besides those for equality.
 type logQuery struct {
-	TargetType string         `query:"target_type" doc:"With target_id: only items about this thing. Its collection's path without the first slash, such as group."`
-	TargetID   int64          `query:"target_id" doc:"With target_type: the thing's id."`
-	Since      rest.Timestamp `query:"since" doc:"Only items from this moment on."`
-	Until      rest.Timestamp `query:"until" doc:"Only items before this moment."`
+	TargetType string         `query:"target_type" doc:"Only items about this target; requires target_id. The path of the target's collection without the first slash, such as group."`
+	TargetID   int64          `query:"target_id" doc:"The target's id; requires target_type."`
+	Since      rest.Timestamp `query:"since" doc:"Only items from this time on."`
+	Until      rest.Timestamp `query:"until" doc:"Only items before this time."`
 }
 
 func (s *Service) logRoutes() []rest.Route {
@@ -86,7 +86,7 @@ func (s *Service) logRoutes() []rest.Route {
 	}
 }
 
-// searchLog finds items about a thing by an index of their own.
+// searchLog uses a view with its own index for items about a target.
 func searchLog(ctx context.Context, asked url.Values) []pg.Source {
 	found := rest.SearchIn("search")(ctx, asked)
 	if asked.Get("target_type") == "" {
@@ -101,7 +101,7 @@ func searchLog(ctx context.Context, asked url.Values) []pg.Source {
 
 func filterLog(_ context.Context, q logQuery) (where []pg.Condition, err error) {
 	if (q.TargetType == "") != (q.TargetID == 0) {
-		return nil, problem.New(problem.BadRequest, "The query is wrong: target_type and target_id go together.")
+		return nil, problem.New(problem.BadRequest, "The query is not valid: target_type and target_id require each other.")
 	}
 	if q.TargetType != "" {
 		where = append(where, pg.Condition{SQL: "target_type = $1 AND target_id = $2", Args: []any{q.TargetType, q.TargetID}})

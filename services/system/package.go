@@ -18,28 +18,28 @@ import (
 	"github.com/ironplane/ironplane/services/system/packages"
 )
 
-// Package is something that is installed beside the core.
+// Package is an installed extension of the panels.
 type Package struct {
-	ID          int64    `json:"id" ext:"true" doc:"stays, whatever else is installed"`
+	ID          int64    `json:"id" ext:"true" doc:"The package's id. It does not change when other packages are installed."`
 	Name        string   `json:"name" ext:"true"`
-	Version     string   `json:"version" ext:"true"`
+	Version     string   `json:"version" ext:"true" doc:"The package's version."`
 	Description string   `json:"description" ext:"true"`
-	Files       []string `json:"files" doc:"the addresses of the scripts and style sheets that a panel loads for it"`
+	Files       []string `json:"files" doc:"The paths of the scripts and style sheets that panels load."`
 }
 
-// ContentTagged lets callers keep the answer.
+// ContentTagged lets callers cache the response.
 func (Package) ContentTagged() {}
 
 type installedPackages []Package
 
-// ContentTagged lets callers keep the answer.
+// ContentTagged lets callers cache the response.
 func (installedPackages) ContentTagged() {}
 
 // assetRequest is the request for a file of a package.
 type assetRequest struct {
 	ID   int64  `path:"package_id"`
 	Path string `path:"path"`
-	Hash string `query:"v" doc:"as files have it: what is answered is kept for ever then"`
+	Hash string `query:"v" doc:"The file's hash, as in files. A response for the current hash may be cached forever."`
 }
 
 func (s *Service) packageRoutes() []rest.Route {
@@ -78,7 +78,7 @@ func (s *Service) findPackageFolder(ctx context.Context, id int64) (folder strin
 	return folder, err
 }
 
-// readPackage reads what there is of a package now.
+// readPackage reads a package from its folder.
 func (s *Service) readPackage(id int64, folder string) (Package, error) {
 	m, assets, err := s.installed.Read(folder)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -105,9 +105,9 @@ func (s *Service) listPackages(ctx context.Context, _ rest.None) (installedPacka
 	for _, folder := range folders {
 		p, err := s.readPackage(ids[folder], folder)
 		switch {
-		case problem.Is(err, problem.NotFound): // it has no manifest, or is gone again
+		case problem.Is(err, problem.NotFound): // it has no manifest, or was deleted at the same time
 		case err != nil:
-			s.logger.Warn("a package is left out", "error", err)
+			s.logger.Warn("package ignored", "folder", folder, "error", err)
 		default:
 			list = append(list, p)
 		}
@@ -116,14 +116,14 @@ func (s *Service) listPackages(ctx context.Context, _ rest.None) (installedPacka
 	return list, nil
 }
 
-// ensurePackageIDs are the ids of folders. One that was never seen gets its own.
+// ensurePackageIDs returns the ids of folders. New folders get an id.
 func (s *Service) ensurePackageIDs(ctx context.Context, folders []string) (map[string]int64, error) {
 	ids, err := readPackageIDs(ctx, s.db, folders)
 	if err != nil || len(ids) == len(folders) {
 		return ids, err
 	}
 	err = s.db.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("that a folder has an id is no change of anybody")
+		tx.Unrecorded("the ids of folders are not recorded")
 		if _, err := tx.Exec(
 			ctx,
 			"INSERT INTO package (folder) SELECT unnest($1::text[]) EXCEPT SELECT folder FROM package ORDER BY 1 ON CONFLICT DO NOTHING",
@@ -162,7 +162,7 @@ func (s *Service) serveAsset(ctx context.Context, c *rest.RawCall, req assetRequ
 	}
 	file, found, changed, err := s.installed.Open(folder, req.Path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return problem.New(problem.NotFound, "Package %d has no asset of this path.", req.ID)
+		return problem.New(problem.NotFound, "Package %d has no asset with this path.", req.ID)
 	} else if err != nil {
 		return err
 	}
@@ -174,7 +174,7 @@ func (s *Service) serveAsset(ctx context.Context, c *rest.RawCall, req assetRequ
 	if req.Hash == found.Hash {
 		header.Set("Cache-Control", cacheForever)
 	}
-	header.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; sandbox") // of an SVG that is looked at by itself
+	header.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; sandbox") // an SVG can be opened as a page
 	http.ServeContent(c.Writer, c.Request, "", changed, file)
 	return nil
 }

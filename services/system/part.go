@@ -16,30 +16,30 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest"
 )
 
-// Part is something that servers are built of.
+// Part is a part that servers are built from.
 type Part struct {
 	rest.Versioned
 	ID        int64    `json:"id" db:"id"`
 	Name      string   `json:"name" db:"name"`
 	BillingID *string  `json:"billing_id,omitempty" db:"billing_id"`
-	PartType  rest.Ref `json:"part_type" db:"part_type_"`
+	PartType  rest.Ref `json:"part_type" db:"part_type_" doc:"The part's type."`
 }
 
 type partBody struct {
 	Name      string         `json:"name" db:"name" required:"create,edit" example:"32 GB DDR5"`
 	BillingID *string        `json:"billing_id" db:"billing_id" required:"edit" example:"RAM-32"`
-	PartType  rest.RefOrName `json:"part_type" db:"part_type" required:"create,edit" example:"mem" doc:"a part type's name, in lower case, or id; a new name on create makes a part type"`
+	PartType  rest.RefOrName `json:"part_type" db:"part_type" required:"create,edit" example:"mem" doc:"The name or id of a part type. When a part is created, a new name creates a part type. Names are in lower case."`
 }
 
-// Resolve spells the part type as it is stored.
+// Resolve puts the part type into lower case.
 func (b *partBody) Resolve(*problem.Fields) {
 	b.PartType = rest.RefOrName(strings.ToLower(string(b.PartType)))
 }
 
-// partQuery is what the documented list requires. Either may be empty.
+// partQuery are the filters of the list. Callers must send both, but may leave them empty.
 type partQuery struct {
-	PartType string `query:"part_type" required:"true" doc:"A part type's name or id. Empty: parts of all types."`
-	Q        string `query:"q" required:"true" doc:"Only parts whose name or billing id has this in it, without case. Empty: all."`
+	PartType string `query:"part_type" required:"true" doc:"The name or id of a part type. Empty: parts of all types."`
+	Q        string `query:"q" required:"true" doc:"Only parts whose name or billing id contains this text, regardless of case. Empty: all parts."`
 }
 
 func (s *Service) partRoutes() []rest.Route {
@@ -74,19 +74,19 @@ func filterByPartType(_ context.Context, q partQuery) ([]pg.Condition, error) {
 	}, nil
 }
 
-// resolvePartType puts the part type's name in place of its id. A new part makes a part type of a new name.
+// resolvePartType replaces the part type's id by its name. For a new part, it creates a part type if the name is new.
 func resolvePartType(ctx context.Context, tx *pg.Tx, _ int64, before, body *partBody) error {
 	where, key := "name = $1", any(body.PartType)
 	if id, ok := body.PartType.ID(); ok {
 		where, key = "id = $1", id
 	} else if before == nil {
 		if _, err := tx.Exec(ctx, "INSERT INTO part_type (name) VALUES ($1) ON CONFLICT (name) DO NOTHING", key); err != nil {
-			return fmt.Errorf("make part type: %w", err)
+			return fmt.Errorf("create a part type: %w", err)
 		}
 	}
 	err := tx.QueryRow(ctx, "SELECT name FROM part_type WHERE "+where, key).Scan(&body.PartType)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return problem.Member("/part_type", "not_found", "names something that does not exist")
+		return problem.Member("/part_type", "not_found", "is not the name or id of a part type")
 	}
 	return err
 }

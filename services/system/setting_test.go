@@ -212,7 +212,7 @@ func TestVariablesOfSettings(t *testing.T) {
 		s.Client,
 		"limits.owner_rate",
 	).Text; got != "1000" ||
-		!strings.Contains(log.String(), "IRONPLANE_OWNER_RATE is ignored") {
+		!strings.Contains(log.String(), "variable=IRONPLANE_OWNER_RATE") {
 		t.Fatalf("at the second start: got %q, want 1000 and a warning in %s", got, log.String())
 	}
 	if got := findSetting(t, s.Client, "admin_url"); got.Text != panel.AdminURL {
@@ -224,7 +224,7 @@ func TestVariablesOfSettings(t *testing.T) {
 		variables map[string]string
 		want      string
 	}{
-		{panel, settings.Variables{LogDays: "soon"}.Given(), `IRONPLANE_LOG_DAYS is "soon": it must be an integer`},
+		{panel, settings.Variables{LogDays: "soon"}.Given(), `IRONPLANE_LOG_DAYS is "soon", but must be an integer`},
 		{service.Settings{APIURL: "api.example.com"}, nil, "IRONPLANE_API_URL"},
 		{service.Settings{AllowedNetworks: "here"}, nil, "IRONPLANE_ALLOWED_NETWORKS"},
 		{service.Settings{SMTP: "mail.example.com"}, nil, "IRONPLANE_SMTP"},

@@ -17,27 +17,27 @@ import (
 	"github.com/ironplane/ironplane/services/system/certificate"
 )
 
-// SSL is how callers reach the API over TLS.
+// SSL are the TLS settings of the API.
 type SSL struct {
 	rest.Versioned
-	Enabled   bool            `json:"enabled" doc:"whether there is a certificate by ACME, which all gateways use that have none of their own"`
-	Required  bool            `json:"required" doc:"whether plain HTTP is refused"`
-	Status    string          `json:"status" ext:"true" enum:"off,ordering,valid,renewing,failed" doc:"failed: the last attempt to obtain or renew the certificate did, and there will be another"`
-	Error     *string         `json:"error,omitempty" ext:"true" doc:"what it failed with"`
-	Email     *string         `json:"email,omitempty" ext:"true" doc:"whom the authority writes to"`
-	Name      *string         `json:"name,omitempty" ext:"true" doc:"whose certificate it is"`
-	ExpiresAt *rest.Timestamp `json:"expires_at,omitempty" ext:"true" doc:"when it ends, unless it is renewed"`
+	Enabled   bool            `json:"enabled" doc:"Whether there is a certificate from ACME. Gateways without a certificate of their own use it."`
+	Required  bool            `json:"required" doc:"Whether plain HTTP is refused."`
+	Status    string          `json:"status" ext:"true" enum:"off,ordering,valid,renewing,failed" doc:"failed: the last attempt to obtain or renew the certificate failed and will be retried."`
+	Error     *string         `json:"error,omitempty" ext:"true" doc:"Why the last attempt failed."`
+	Email     *string         `json:"email,omitempty" ext:"true" doc:"The email address for messages from the certificate authority."`
+	Name      *string         `json:"name,omitempty" ext:"true" doc:"The host name of the certificate."`
+	ExpiresAt *rest.Timestamp `json:"expires_at,omitempty" ext:"true" doc:"When the certificate expires. It is renewed before that."`
 }
 
 type orderBody struct {
-	Email string `json:"email" required:"create" format:"email" example:"admin@example.com" doc:"whom the authority writes to"`
+	Email string `json:"email" required:"create" format:"email" example:"admin@example.com" doc:"The email address for messages from the certificate authority."`
 }
 
-// Resolve checks the address.
+// Resolve checks the email address.
 func (b *orderBody) Resolve(invalid *problem.Fields) { account.CheckEmail(b.Email, invalid) }
 
 type requiredBody struct {
-	Required bool `json:"required" example:"true" doc:"whether plain HTTP is redirected, and refused where a request carries a key or a body"`
+	Required bool `json:"required" example:"true" doc:"Whether plain HTTP is redirected to HTTPS. Requests with a key or a body are refused instead."`
 }
 
 type (
@@ -68,8 +68,8 @@ func (s *Service) sslRoutes() []rest.Route {
 			Guard:   has,
 			Name:    "enableSSL",
 			Summary: "Obtain a certificate by ACME",
-			Doc: "For the name in the API's configured address. It is obtained after the answer, and renewed by itself. Where the last " +
-				"attempt failed, the next one begins at once. Whoever sends this agrees to the authority's terms.",
+			Doc: "For the host name of the API's configured URL. The certificate is obtained in the background and renewed automatically. " +
+				"If the last attempt failed, a new one starts immediately. By sending this request, you agree to the authority's terms.",
 			Effect: rest.Effect{Logs: rest.LogsItem, Retry: rest.RetrySafe, ViewPath: path},
 			Do:     s.orderCertificate,
 		},
@@ -78,9 +78,9 @@ func (s *Service) sslRoutes() []rest.Route {
 			Path:      path,
 			Guard:     has,
 			Name:      "updateSSL",
-			Summary:   "Require TLS, or not",
+			Summary:   "Require TLS or allow plain HTTP",
 			Extension: true,
-			Doc:       "It is required at gateways that can be reached by TLS: that have a certificate, or a trusted proxy.",
+			Doc:       "TLS is only required at gateways that support it: those with a certificate or behind a trusted proxy.",
 			Effect:    rest.Effect{Logs: rest.LogsItem, Retry: rest.RetrySafe, ViewPath: path},
 			Do:        s.requireTLS,
 		},
@@ -89,8 +89,8 @@ func (s *Service) sslRoutes() []rest.Route {
 			Path:    path,
 			Guard:   has,
 			Name:    "disableSSL",
-			Summary: "Take the certificate out of use",
-			Doc:     "And forget it. TLS is not required any more, either.",
+			Summary: "Delete the certificate",
+			Doc:     "TLS is no longer required, either.",
 			Effect:  rest.Effect{Logs: rest.LogsItem, Retry: rest.RetryRefused},
 			Do:      s.disableSSL,
 		},
@@ -99,7 +99,7 @@ func (s *Service) sslRoutes() []rest.Route {
 			Path:      "/.well-known/acme-challenge/{token}",
 			Guard:     guard.Public,
 			Name:      "getACMEChallenge",
-			Summary:   "Answer an authority of ACME",
+			Summary:   "Respond to an ACME challenge",
 			Extension: true,
 			Returns:   []string{"text/plain"},
 			Do:        s.serveACMEChallenge,
@@ -148,11 +148,11 @@ func (s *Service) orderCertificate(ctx context.Context, tx *pg.Tx, req orderRequ
 	if !s.certificates.Public.CanBeCertified() {
 		return none, problem.New(
 			problem.Conflict,
-			"IRONPLANE_API_URL does not say under which name callers reach the API, such as https://api.example.com.",
+			"A certificate needs the API's public name. Set IRONPLANE_API_URL to a URL such as https://api.example.com.",
 		)
 	}
 	if before.Email != nil && *before.Email == body.Email && before.Error == nil {
-		tx.Unrecorded("the certificate is ordered already")
+		tx.Unrecorded("the certificate is already ordered")
 		return newSSL(before), nil
 	}
 	tx.Wake(settings.CertificateChanged)
@@ -170,7 +170,7 @@ func (s *Service) orderCertificate(ctx context.Context, tx *pg.Tx, req orderRequ
 	return newSSL(after), s.certificates.Order(ctx, tx, after)
 }
 
-// recordSSL records what became of the settings.
+// recordSSL records the change of the settings and returns their new state.
 func recordSSL(ctx context.Context, tx *pg.Tx, before certificate.State) (after certificate.State, err error) {
 	if after, err = certificate.ReadState(ctx, tx); err == nil {
 		tx.Record(pg.Record{Kind: certificate.Kind, Action: pg.Edited, Targets: after.Target(), Before: newSSL(before), After: newSSL(after)})
@@ -191,7 +191,7 @@ func (s *Service) requireTLS(ctx context.Context, tx *pg.Tx, req requireRequest)
 		return none, err
 	}
 	if body.Required == before.Required {
-		tx.Unrecorded("the SSL settings are as they were")
+		tx.Unrecorded("the TLS settings did not change")
 		return newSSL(before), nil
 	}
 	tx.Wake(settings.CertificateChanged)
@@ -211,7 +211,7 @@ func (s *Service) disableSSL(ctx context.Context, tx *pg.Tx, req disableRequest)
 		return rest.Message{}, err
 	}
 	if before.Email == nil && !before.Required {
-		return rest.Message{}, problem.New(problem.Conflict, "There is no certificate, and none is ordered.")
+		return rest.Message{}, problem.New(problem.Conflict, "There is no certificate to delete, and none is ordered.")
 	}
 	tx.Wake(settings.CertificateChanged)
 	_, err = tx.Exec(ctx, `UPDATE ssl SET version = version + 1, edition = gen_random_uuid(), ordered = ordered + 1, required = false,
@@ -224,11 +224,11 @@ func (s *Service) disableSSL(ctx context.Context, tx *pg.Tx, req disableRequest)
 	return rest.Message{Message: "Certificate deleted."}, err
 }
 
-// serveACMEChallenge says what shows an authority that whoever ordered a certificate has the name (HTTP-01).
+// serveACMEChallenge proves to an authority that the installation controls the host name (HTTP-01).
 func (s *Service) serveACMEChallenge(ctx context.Context, c *rest.RawCall, req challenge) error {
 	text, err := s.certificates.KeyAuthorization(ctx, req.Token)
 	if err != nil {
-		return fmt.Errorf("look for the challenge: %w", err)
+		return fmt.Errorf("find the challenge: %w", err)
 	}
 	c.Writer.Header().Set("Content-Type", "text/plain")
 	_, err = io.WriteString(c.Writer, text)

@@ -1,5 +1,5 @@
-// Package system is the bounded context of the installation itself. There are the log, integrations, settings, mail, webhooks,
-// computer parts, todo items, license, packages, theme and the gateways' certificate.
+// Package system is the service for the installation itself: the log, integrations, settings, mails, webhooks, computer
+// parts, to-do items, license, packages, theme, and the certificate of the gateways.
 package system
 
 import (
@@ -33,13 +33,13 @@ import (
 	"github.com/ironplane/ironplane/services/system/webhook"
 )
 
-// Name is the service's name, and its schema's.
+// Name is the name of the service and of its schema.
 const Name = settings.Keeper
 
 //go:embed migrations/*.sql schema/*/*.sql
 var migrations embed.FS
 
-// Definition is the service.
+// Definition declares the service.
 var Definition = service.Definition{
 	Name: Name,
 	Paths: []string{
@@ -57,7 +57,7 @@ var Definition = service.Definition{
 		"webhook",
 	},
 	Topics: map[string][]permission.Permission{
-		"integration": nil, // who makes a webhook holds system.integrations
+		"integration": nil, // every owner of a webhook holds system.integrations
 		"webhook":     nil,
 		"part":        {permission.ServerSettings},
 		"email":       {permission.SystemEmails},
@@ -84,15 +84,15 @@ var Definition = service.Definition{
 	Takes:    []string{"integration.deleted", "integration.edited"},
 	CameBack: service.AccountsBack[integration.Integration]("integration"),
 	RecordSkip: func(ctx context.Context, d service.Deps, tx *pg.Tx, skipped events.Span) error {
-		tx.Unrecorded("the log has an item of its own for it")
+		tx.Unrecorded("the log has its own item for the skipped change")
 		return audit.New(d.Box).Skip(ctx, tx, skipped)
 	},
 	Commands: []service.Command{
-		{Name: "verify", Summary: "tell whether the log is as it was written; also while it serves", Run: Verify},
+		{Name: "verify", Summary: "verify that the log was not altered; works while the service runs", Run: Verify},
 	},
 }
 
-// Service is the system service.
+// Service implements the system service.
 type Service struct {
 	db         *pg.DB
 	log        *audit.Log
@@ -110,8 +110,8 @@ type Service struct {
 	logger         *slog.Logger
 }
 
-// refreshAtStart fails where the service is told what it cannot do, takes over what it is told, and grants the permissions that are
-// new in this version.
+// begin validates the configuration, stores what operators configured, and grants the permissions that are new in this
+// version.
 func begin(ctx context.Context, d service.Deps) error {
 	if _, err := mailServer(d.Settings); err != nil {
 		return err
@@ -135,7 +135,7 @@ func begin(ctx context.Context, d service.Deps) error {
 	return setting.InitializeAtStart(ctx, d)
 }
 
-// New makes the service on its migrated schema.
+// New returns the service. Its schema must be migrated.
 func New(d service.Deps) *Service {
 	server, _ := mailServer(d.Settings) // refreshAtStart has said what is wrong with it
 	allowed, _ := egress.Parse(d.AllowedNetworks)
@@ -165,7 +165,7 @@ func New(d service.Deps) *Service {
 	}
 }
 
-// mailServer is the one that takes mails; nil: there is none.
+// mailServer returns the configured SMTP server; nil: none is configured.
 func mailServer(s service.Settings) (*mail.Server, error) {
 	if s.SMTP == "" {
 		return nil, nil
@@ -173,19 +173,19 @@ func mailServer(s service.Settings) (*mail.Server, error) {
 	return mail.NewServer(s.SMTP, s.SMTPUser, s.SMTPPassword, s.MailFrom)
 }
 
-// Routes are what the service answers.
+// Routes returns the service's routes.
 func (s *Service) Routes() []rest.Route {
 	return slices.Concat(
-		rest.Section{Name: "Log", Doc: "Who changed what, and who was refused to."}.Routes(s.logRoutes()),
+		rest.Section{Name: "Log", Doc: "Who changed what, and which requests were refused."}.Routes(s.logRoutes()),
 		rest.Section{
 			Name: "Integrations",
-			Doc:  "Other programs that work with this installation, such as a billing system, and what they may.",
+			Doc:  "Other programs that use the API, such as a billing system, and their permissions.",
 		}.Routes(
 			s.integrations.Routes(),
 		),
 		rest.Section{
 			Name: "Settings",
-			Doc:  "What operators decide while the installation runs. Every process follows within a second.",
+			Doc:  "Options that operators can change while the installation runs. Every process follows within a second.",
 		}.Routes(
 			s.settings.Routes(),
 		),
@@ -193,35 +193,30 @@ func (s *Service) Routes() []rest.Route {
 		[]rest.Route{
 			events.RefRoute(s.db, "email/template", "email_template", "NULL::jsonb", "pxe"),
 		},
-		rest.Section{Name: "Jobs", Doc: "What requests left behind, to be done later."}.Routes(s.jobRoutes()),
-		rest.Section{Name: "Email templates", Doc: "What mails say."}.Routes(s.emailTemplateRoutes()),
-		rest.Section{Name: "Mails", Doc: "What was mailed, and what became of it."}.Routes(s.emailMessageRoutes()),
+		rest.Section{Name: "Jobs", Doc: "Work that continues after the request that started it."}.Routes(s.jobRoutes()),
+		rest.Section{Name: "Email templates", Doc: "The texts of mails."}.Routes(s.emailTemplateRoutes()),
+		rest.Section{Name: "Mails", Doc: "The mails that were sent, are being sent, or failed."}.Routes(s.emailMessageRoutes()),
 		rest.Section{
 			Name: "Webhooks",
-			Doc: "Other programs that are told what happens, each event by a POST that is signed as [Standard " +
-				"Webhooks](https://www.standardwebhooks.com) say.",
+			Doc: "Deliver events to other programs. Each event is a POST request, signed as specified by [Standard " +
+				"Webhooks](https://www.standardwebhooks.com).",
 			Webhook: webhook.WebhookEvent{},
 		}.Routes(
 			s.webhookRoutes(),
 		),
-		rest.Section{Name: "Computer parts", Doc: "What servers are built of."}.Routes(s.partRoutes()),
-		rest.Section{
-			Name: "License",
-			Doc:  "What the installation is licensed for. Without a license everything works.",
-		}.Routes(
-			s.licenseRoutes(),
-		),
-		rest.Section{Name: "Packages", Doc: "What is installed beside the core, and what panels load for it."}.Routes(s.packageRoutes()),
-		rest.Section{Name: "Theme", Doc: "How panels look."}.Routes(s.themeRoutes()),
-		rest.Section{Name: "SSL", Doc: "The certificate by which callers reach the API over TLS."}.Routes(s.sslRoutes()),
-		rest.Section{Name: "Todo items", Doc: "What there is to do to set the installation up."}.Routes(s.todoRoutes()),
+		rest.Section{Name: "Computer parts", Doc: "The parts that servers are built from."}.Routes(s.partRoutes()),
+		rest.Section{Name: "License", Doc: "The installation's license. Without a license, all features are available."}.Routes(s.licenseRoutes()),
+		rest.Section{Name: "Packages", Doc: "Extensions that panels load."}.Routes(s.packageRoutes()),
+		rest.Section{Name: "Theme", Doc: "The appearance of panels."}.Routes(s.themeRoutes()),
+		rest.Section{Name: "SSL", Doc: "The TLS certificate of the API."}.Routes(s.sslRoutes()),
+		rest.Section{Name: "Todo items", Doc: "The steps to set up the installation."}.Routes(s.todoRoutes()),
 	)
 }
 
-// logInterval is how long an item may stay longer than it is to be kept, and how long at most nobody looks at the head.
+// logInterval is how often the log is cut and its head is checked.
 const logInterval = time.Hour
 
-// minWakeInterval is how often loops look at most for which they are woken.
+// minWakeInterval is the shortest interval between two runs of a task that is woken.
 const minWakeInterval = time.Second
 
 func (s *Service) parts(wakes *wake.Bus) service.Parts {
@@ -229,19 +224,19 @@ func (s *Service) parts(wakes *wake.Bus) service.Parts {
 		Routes:  s.Routes(),
 		Readers: []string{"clients", "identity", "pxe"},
 		Loops: []service.Loop{
-			service.Every(logInterval, "sign the log's head", func(ctx context.Context) error { return s.log.SignHead(ctx, s.db) }),
+			service.Every(logInterval, "sign-log-head", func(ctx context.Context) error { return s.log.SignHead(ctx, s.db) }),
 			s.cutLog(wakes),
-			service.Every(cleanupInterval, "forget mails", s.deleteOldMails),
+			service.Every(cleanupInterval, "delete-old-mails", s.deleteOldMails),
 			s.dispatcher.Loop(wakes.Listen(Name, webhook.WakeTopic)),
-			service.Every(cleanupInterval, "tidy deliveries to webhooks", s.deleteOldDeliveries),
-			service.Woken(wakes.Listen(Name, settings.CertificateChanged), minWakeInterval, "order certificates", s.certificates.Renew),
-			service.Woken(wakes.Listen(Name, wake.Changes), minWakeInterval, "detach integrations", s.integrations.Resume),
+			service.Every(cleanupInterval, "delete-old-deliveries", s.deleteOldDeliveries),
+			service.Woken(wakes.Listen(Name, settings.CertificateChanged), minWakeInterval, "order-certificate", s.certificates.Renew),
+			service.Woken(wakes.Listen(Name, wake.Changes), minWakeInterval, "detach-integrations", s.integrations.Resume),
 		},
 		Jobs:  []service.Job{s.mail.Job(), s.dispatcher.Job(), s.certificates.Job(), s.integrations.Job()},
 		Takes: map[string]events.Take{processmail.MessageKind: s.mail.Receive},
 		Metrics: append(
 			append(s.mail.Metrics(), s.dispatcher.Metrics()...),
-			service.Gauge(s.db, "ironplane_log_last_change_timestamp_seconds", "When the last change was made that is logged.",
+			service.Gauge(s.db, "ironplane_log_last_change_timestamp_seconds", "When the last logged change was made.",
 				"SELECT extract(epoch FROM at)::float8 FROM log ORDER BY id DESC LIMIT 1"),
 		),
 	}
@@ -263,10 +258,10 @@ func (s *Service) parts(wakes *wake.Bus) service.Parts {
 	return parts
 }
 
-// cutLog cuts the log by its setting, once it is another one and from time to time.
+// cutLog returns the task that cuts the log as the setting log.days says: when it changes, and every logInterval.
 func (s *Service) cutLog(wakes *wake.Bus) service.Loop {
 	days, looked := 0, time.Time{}
-	return service.Woken(wakes.Listen(Name, settings.Changed), 0, "cut the log", func(ctx context.Context) error {
+	return service.Woken(wakes.Listen(Name, settings.Changed), 0, "cut-log", func(ctx context.Context) error {
 		values, err := setting.Values(ctx, s.db)
 		if err != nil {
 			return err
@@ -283,7 +278,7 @@ func (s *Service) cutLog(wakes *wake.Bus) service.Loop {
 	})
 }
 
-// Verify reads the whole log and says what it found.
+// Verify implements the command verify. It reads the whole log and prints whether it was altered, and a new anchor.
 func Verify(ctx context.Context, d service.Deps, screen io.Writer) error {
 	var earlier audit.Anchor
 	if err := earlier.UnmarshalText([]byte(d.Settings.LogAnchor)); err != nil {
@@ -297,45 +292,31 @@ func Verify(ctx context.Context, d service.Deps, screen io.Writer) error {
 		_, err = fmt.Fprintln(screen, "The log has no items yet.")
 		return err
 	}
-	fmt.Fprintf(screen, "The items %d to %d are as they were written, in their order, and none is missing.\n", found.First, found.Last)
-	fmt.Fprintln(screen, "Of each service's changes none is left out or logged twice, up to the last one:")
+	fmt.Fprintf(screen, "Items %d to %d are complete and unaltered.\n", found.First, found.Last)
+	fmt.Fprintln(screen, "Every change of each service is logged exactly once, up to change:")
 	for _, source := range slices.Sorted(maps.Keys(found.Changes)) {
 		fmt.Fprintf(screen, "  %s:%d\n", source, found.Changes[source])
 	}
 	if found.Skipped > 0 {
-		fmt.Fprintf(screen, "%d changes were given up, each with an item that says so (type=event.skipped).\n", found.Skipped)
+		fmt.Fprintf(screen, "%d changes were skipped. Items with the type event.skipped account for them.\n", found.Skipped)
 	}
 	for _, r := range found.Restored {
+		fmt.Fprintf(screen, "%s was restored from a backup (item %d).", r.Source, r.Item)
 		switch {
 		case r.Kept > 0:
-			fmt.Fprintf(
-				screen,
-				"%s was restored from a backup: its changes %d to %d are in the log, and lost to it but for %d of them (item %d).\n",
-				r.Source,
-				r.First,
-				r.Last,
-				r.Kept,
-				r.Item,
-			)
+			fmt.Fprintf(screen, " It lost the logged changes %d to %d, except %d of them.\n", r.First, r.Last, r.Kept)
 		case r.First > 0:
-			fmt.Fprintf(
-				screen,
-				"%s was restored from a backup: its changes %d to %d are in the log, and lost to it (item %d).\n",
-				r.Source,
-				r.First,
-				r.Last,
-				r.Item,
-			)
+			fmt.Fprintf(screen, " It lost the logged changes %d to %d.\n", r.First, r.Last)
 		default:
-			fmt.Fprintf(screen, "%s was restored from a backup, and nothing that is in the log is lost to it (item %d).\n", r.Source, r.Item)
+			fmt.Fprintln(screen, " It lost no logged change.")
 		}
 	}
 	if earlier.ID > 0 && !found.Compared {
-		fmt.Fprintf(screen, "Item %d, with which to compare, has been cut off since.\n", earlier.ID)
+		fmt.Fprintf(screen, "The anchor's item %d was cut, so the log was not compared with it.\n", earlier.ID)
 	}
 	_, err = fmt.Fprintf(
 		screen,
-		"\nKeep this where nobody can alter it who can alter the log, and set IRONPLANE_LOG_ANCHOR to it next time:\n\n  %s\n\n",
+		"\nStore this anchor where people who can change the log cannot change it. Next time, set IRONPLANE_LOG_ANCHOR to it:\n\n  %s\n\n",
 		found.Anchor,
 	)
 	return err

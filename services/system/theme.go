@@ -19,51 +19,51 @@ import (
 	"github.com/ironplane/ironplane/services/system/theme"
 )
 
-// ThemeOptions are how panels look.
+// ThemeOptions are the appearance of panels.
 type ThemeOptions struct {
-	Allowed  bool   `json:"allowed" doc:"whether the license is for themes, as none is, too"`
-	SiteName string `json:"site_name" ext:"true" doc:"the setting"`
-	Theme    Theme  `json:"theme"`
+	Allowed  bool   `json:"allowed" doc:"Whether the theme can be changed: the license includes themes, or there is no license."`
+	SiteName string `json:"site_name" ext:"true" doc:"The setting site_name."`
+	Theme    Theme  `json:"theme" doc:"The theme. Members that are not set are left out."`
 }
 
-// ContentTagged lets callers keep the answer.
+// ContentTagged lets callers cache the response.
 func (ThemeOptions) ContentTagged() {}
 
-// Theme is what operators chose.
+// Theme is the theme that operators set.
 type Theme struct {
-	CustomAdminHTML    *string `json:"custom_admin_html,omitempty"`
-	CustomClientHTML   *string `json:"custom_client_html,omitempty"`
-	CustomCSS          *string `json:"custom_css,omitempty"`
-	LinkColor          *string `json:"link_color,omitempty"`
-	Logo               *string `json:"logo,omitempty"`
-	MainBackground     *string `json:"main_bg,omitempty"`
-	NavBackground      *string `json:"nav_bg,omitempty"`
-	PanelAltBackground *string `json:"panel_alt_bg,omitempty"`
-	PanelBackground    *string `json:"panel_bg,omitempty"`
-	SideNavBackground  *string `json:"side_nav_bg,omitempty"`
-	TextColor          *string `json:"text_color,omitempty"`
+	CustomAdminHTML    *string `json:"custom_admin_html,omitempty" doc:"HTML for the admin panel."`
+	CustomClientHTML   *string `json:"custom_client_html,omitempty" doc:"HTML for the client panel."`
+	CustomCSS          *string `json:"custom_css,omitempty" doc:"A style sheet for all panels."`
+	LinkColor          *string `json:"link_color,omitempty" doc:"The colour of links."`
+	Logo               *string `json:"logo,omitempty" doc:"The URL of the logo."`
+	MainBackground     *string `json:"main_bg,omitempty" doc:"The background colour of pages."`
+	NavBackground      *string `json:"nav_bg,omitempty" doc:"The background colour of the navigation bar."`
+	PanelAltBackground *string `json:"panel_alt_bg,omitempty" doc:"The alternative background colour of panels."`
+	PanelBackground    *string `json:"panel_bg,omitempty" doc:"The background colour of panels."`
+	SideNavBackground  *string `json:"side_nav_bg,omitempty" doc:"The background colour of the side navigation."`
+	TextColor          *string `json:"text_color,omitempty" doc:"The colour of texts."`
 }
 
 type themeBody struct {
-	Theme chosenTheme `json:"theme"`
+	Theme chosenTheme `json:"theme" doc:"The members to change. They can also be sent without this object."`
 }
 
-// chosenTheme is a Theme as it is sent.
+// chosenTheme is a Theme as callers send it.
 type chosenTheme struct {
-	CustomAdminHTML    *string `json:"custom_admin_html" db:"custom_admin_html" alias:"custom_admin_html" max:"65536" example:"<p>On call: Anna.</p>" doc:"what admins see; sanitised: scripts, handlers, frames, forms and styles are dropped"`
-	CustomClientHTML   *string `json:"custom_client_html" db:"custom_client_html" alias:"custom_client_html" max:"65536" example:"<p>Questions? <a href=\"mailto:help@example.com\">Ask us.</a></p>" doc:"what clients see; sanitised likewise"`
-	CustomCSS          *string `json:"custom_css" db:"custom_css" alias:"custom_css" max:"65536" example:".nav { font-weight: bold }" doc:"a style sheet that loads nothing: no url(, no @import, no backslash"`
-	LinkColor          *string `json:"link_color" db:"link_color" alias:"link_color" example:"#1d7ed8" doc:"a colour of CSS"`
-	Logo               *string `json:"logo" db:"logo" alias:"logo" max:"2048" example:"https://example.com/logo.svg" doc:"https://…, or a path on the same host"`
-	MainBackground     *string `json:"main_bg" db:"main_bg" alias:"main_bg" example:"#1d9ed8" doc:"a colour of CSS"`
-	NavBackground      *string `json:"nav_bg" db:"nav_bg" alias:"nav_bg" example:"#1daed8" doc:"a colour of CSS"`
-	PanelAltBackground *string `json:"panel_alt_bg" db:"panel_alt_bg" alias:"panel_alt_bg" example:"#1dbed8" doc:"a colour of CSS"`
-	PanelBackground    *string `json:"panel_bg" db:"panel_bg" alias:"panel_bg" example:"#1dced8" doc:"a colour of CSS"`
-	SideNavBackground  *string `json:"side_nav_bg" db:"side_nav_bg" alias:"side_nav_bg" example:"#1dded8" doc:"a colour of CSS"`
-	TextColor          *string `json:"text_color" db:"text_color" alias:"text_color" example:"#1deed8" doc:"a colour of CSS"`
+	CustomAdminHTML    *string `json:"custom_admin_html" db:"custom_admin_html" alias:"custom_admin_html" max:"65536" example:"<p>On call: Anna.</p>" doc:"HTML for the admin panel. Scripts, event handlers, frames, forms and styles are removed."`
+	CustomClientHTML   *string `json:"custom_client_html" db:"custom_client_html" alias:"custom_client_html" max:"65536" example:"<p>Questions? <a href=\"mailto:help@example.com\">Ask us.</a></p>" doc:"HTML for the client panel. Scripts, event handlers, frames, forms and styles are removed."`
+	CustomCSS          *string `json:"custom_css" db:"custom_css" alias:"custom_css" max:"65536" example:".nav { font-weight: bold }" doc:"A style sheet for all panels. It must not load files: url(…), @import and backslashes are refused."`
+	LinkColor          *string `json:"link_color" db:"link_color" alias:"link_color" example:"#1d7ed8" doc:"The colour of links, as a CSS colour."`
+	Logo               *string `json:"logo" db:"logo" alias:"logo" max:"2048" example:"https://example.com/logo.svg" doc:"The URL of the logo. It must begin with https:// or be a path on the same host."`
+	MainBackground     *string `json:"main_bg" db:"main_bg" alias:"main_bg" example:"#1d9ed8" doc:"The background colour of pages, as a CSS colour."`
+	NavBackground      *string `json:"nav_bg" db:"nav_bg" alias:"nav_bg" example:"#1daed8" doc:"The background colour of the navigation bar, as a CSS colour."`
+	PanelAltBackground *string `json:"panel_alt_bg" db:"panel_alt_bg" alias:"panel_alt_bg" example:"#1dbed8" doc:"The alternative background colour of panels, as a CSS colour."`
+	PanelBackground    *string `json:"panel_bg" db:"panel_bg" alias:"panel_bg" example:"#1dced8" doc:"The background colour of panels, as a CSS colour."`
+	SideNavBackground  *string `json:"side_nav_bg" db:"side_nav_bg" alias:"side_nav_bg" example:"#1dded8" doc:"The background colour of the side navigation, as a CSS colour."`
+	TextColor          *string `json:"text_color" db:"text_color" alias:"text_color" example:"#1deed8" doc:"The colour of texts, as a CSS colour."`
 }
 
-// Resolve checks what would reach those who look at a panel.
+// Resolve sanitises HTML, and checks the style sheet, the logo and the colours, because other people's browsers load them.
 func (b *themeBody) Resolve(invalid *problem.Fields) {
 	t := &b.Theme
 	for _, html := range []**string{&t.CustomAdminHTML, &t.CustomClientHTML} {
@@ -107,7 +107,7 @@ func (s *Service) themeRoutes() []rest.Route {
 			Guard:   guard.Has(permission.SystemTheme),
 			Name:    "customizeTheme",
 			Summary: "Change the theme",
-			Doc:     "What is not sent stays, and null clears. Scripts in HTML are dropped. All that it says is public.",
+			Doc:     "Members that are not sent keep their values, and null clears them. Scripts in HTML are removed. The theme is public.",
 			Effect:  rest.Effect{Logs: rest.LogsItem, Retry: rest.RetrySafe, ViewPath: path},
 			Do:      s.customize,
 		},
@@ -117,7 +117,7 @@ func (s *Service) themeRoutes() []rest.Route {
 const themeColumns = "custom_admin_html, custom_client_html, custom_css, link_color, logo, main_bg, nav_bg, panel_alt_bg, panel_bg, " +
 	"side_nav_bg, text_color"
 
-// theme is how panels look now.
+// theme returns the present theme.
 func (s *Service) theme(ctx context.Context, q pg.Querier) (options ThemeOptions, err error) {
 	t := &options.Theme
 	err = q.QueryRow(ctx, "SELECT "+themeColumns+" FROM theme").
@@ -146,7 +146,7 @@ func (s *Service) customize(ctx context.Context, tx *pg.Tx, req customizeRequest
 		return before, err
 	}
 	if !before.Allowed {
-		return before, problem.New(problem.Forbidden, "The license is not for themes.")
+		return before, problem.New(problem.Forbidden, "The license does not include themes.")
 	}
 	body, err := req.Body.Merge(&themeBody{chosenTheme(before.Theme)}, before)
 	if err != nil {
@@ -173,7 +173,7 @@ func (s *Service) customize(ctx context.Context, tx *pg.Tx, req customizeRequest
 	}
 	after, err := s.theme(ctx, tx)
 	if reflect.DeepEqual(after, before) {
-		tx.Unrecorded("the theme is as it was")
+		tx.Unrecorded("the theme did not change")
 		return after, err
 	}
 	tx.Record(pg.Record{Kind: "system.theme", Action: pg.Edited, Before: before, After: after,

@@ -13,11 +13,11 @@ import (
 	"github.com/ironplane/ironplane/services/system/mail"
 )
 
-// TodoItem is a step of setting the installation up.
+// TodoItem is a step to set up the installation.
 type TodoItem struct {
 	ID          int64           `json:"id" db:"id"`
-	Slug        string          `json:"slug" db:"slug" doc:"what there is to do"`
-	CompletedAt *rest.Timestamp `json:"completed_at,omitempty" db:"completed_at" doc:"when it was done for the first time; left out where it was not"`
+	Slug        string          `json:"slug" db:"slug" doc:"The step's name for programs."`
+	CompletedAt *rest.Timestamp `json:"completed_at,omitempty" db:"completed_at" doc:"When the step was completed for the first time. Left out until then."`
 }
 
 func (s *Service) todoRoutes() []rest.Route {
@@ -41,10 +41,10 @@ func (s *Service) todoRoutes() []rest.Route {
 	}
 }
 
-// completingActions are the actions that complete something: of others, nobody has to look.
+// completingActions are the actions that can complete an item. Other changes need no lookup.
 var completingActions = []pg.Action{pg.Created, mail.Sent, "verified", "installed"}
 
-// completeTodos notes what was done for the first time.
+// completeTodos marks the items that these changes completed for the first time.
 func completeTodos(ctx context.Context, tx *pg.Tx, changes []events.Event) error {
 	first := map[string]events.Event{}
 	for _, e := range changes {

@@ -62,7 +62,7 @@ func TestUpgrade(t *testing.T) {
 			s.write("pxe", newEdit(1, `{}`, `{}`))
 			s.write("network", newEdit(1, `{}`, `{}`))
 			s.downgrade()
-			if _, bad := s.verify(audit.Anchor{}); bad == nil || !strings.Contains(bad.Error(), "its head is that of an earlier version") {
+			if _, bad := s.verify(audit.Anchor{}); bad == nil || !strings.Contains(bad.Error(), "the head was written by an earlier version") {
 				t.Errorf("before: got %v, want an error that names an earlier version", bad)
 			}
 			change(s)

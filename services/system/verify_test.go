@@ -184,7 +184,7 @@ func TestVerifyCommand(t *testing.T) {
 	}
 	s.fill()
 	output, err := run(masterKey.Reveal(), "")
-	if err != nil || !strings.Contains(output, "The items 1 to 10 are as they were written, in their order, and none is missing.") ||
+	if err != nil || !strings.Contains(output, "Items 1 to 10 are complete and unaltered.") ||
 		!strings.Contains(output, "  network:5\n  pxe:5\n") {
 		t.Fatalf("got %s, %v, want the items 1 to 10, 5 of network and 5 of pxe", output, err)
 	}

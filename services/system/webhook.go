@@ -25,21 +25,21 @@ type deliveryPath struct {
 	ID int64 `path:"delivery_id"`
 }
 
-// replayRequest is a span of time of which the events are delivered again.
+// replayRequest is the request to deliver the events of a span of time again.
 type replayRequest struct {
 	webhookPath
 	Body rest.Body[spanBody]
 }
 
 type spanBody struct {
-	From rest.Timestamp `json:"from" required:"create" example:"{\"iso_8601\": \"2026-11-20T10:00:00Z\"}"`
-	To   rest.Timestamp `json:"to" required:"create" example:"{\"iso_8601\": \"2026-11-20T11:00:00Z\"}" doc:"the moment itself included"`
+	From rest.Timestamp `json:"from" required:"create" example:"{\"iso_8601\": \"2026-11-20T10:00:00Z\"}" doc:"The start of the span."`
+	To   rest.Timestamp `json:"to" required:"create" example:"{\"iso_8601\": \"2026-11-20T11:00:00Z\"}" doc:"The end of the span, inclusive."`
 }
 
-// Resolve checks that it is a span.
+// Resolve checks that the span does not end before it starts.
 func (b *spanBody) Resolve(invalid *problem.Fields) {
 	if b.To.Before(b.From.Time) {
-		invalid.Add("/to", "out_of_range", "cannot be before from")
+		invalid.Add("/to", "out_of_range", "must not be before from")
 	}
 }
 
@@ -83,7 +83,7 @@ func (s *Service) webhookRoutes() []rest.Route {
 	)
 }
 
-// webhookDeliveryRoutes list and view what a webhook is sent.
+// webhookDeliveryRoutes returns the routes to list and view deliveries.
 func (s *Service) webhookDeliveryRoutes() []rest.Route {
 	const one = "/webhook/{webhook_id}"
 	has := guard.Has(permission.SystemIntegrations)
@@ -93,8 +93,8 @@ func (s *Service) webhookDeliveryRoutes() []rest.Route {
 			Guard:     has,
 			Extension: true,
 			Name:      "listWebhookDeliveries",
-			Summary:   "List what was delivered to a webhook",
-			Doc:       "The newest first. How long those are kept that ended is the setting webhook.days.",
+			Summary:   "List the deliveries to a webhook",
+			Doc:       "Newest first. Completed deliveries are kept for as many days as the setting webhook.days says.",
 			View:      "webhook_delivery_view",
 			Options: rest.ListOptions{
 				Sorts:   map[string]string{"created_at": "created_at"},
@@ -111,7 +111,7 @@ func (s *Service) webhookDeliveryRoutes() []rest.Route {
 			Guard:     has,
 			Extension: true,
 			Name:      "getWebhookDelivery",
-			Summary:   "View a delivery to a webhook, with what is sent",
+			Summary:   "View a delivery to a webhook",
 			Do: func(ctx context.Context, req deliveryPath) (webhook.ViewedWebhookDelivery, error) {
 				return webhook.GetDelivery(ctx, s.db, req.Webhook, req.ID)
 			},
@@ -119,7 +119,7 @@ func (s *Service) webhookDeliveryRoutes() []rest.Route {
 	}
 }
 
-// webhookSendingRoutes test a webhook, and send events once more.
+// webhookSendingRoutes returns the routes to test a webhook and to replay events.
 func (s *Service) webhookSendingRoutes() []rest.Route {
 	const one = "/webhook/{webhook_id}"
 	has := guard.Has(permission.SystemIntegrations)
@@ -131,9 +131,9 @@ func (s *Service) webhookSendingRoutes() []rest.Route {
 			Guard:     has,
 			Extension: true,
 			Name:      "testWebhook",
-			Summary:   "Try a webhook out",
-			Doc: "It is sent an event of the type " + webhook.TestType + ", whatever types it names. What comes of it is at the delivery " +
-				"that is answered.",
+			Summary:   "Send a test event to a webhook",
+			Doc: "The event has the type " + webhook.TestType + " and is delivered even if the webhook's types do not match it. View the " +
+				"returned delivery to see the outcome.",
 			Effect: summary(rest.RetryRepeats),
 			Do: func(ctx context.Context, tx *pg.Tx, req webhookPath) (webhook.WebhookDelivery, error) {
 				return s.dispatcher.Test(ctx, tx, req.Webhook)
@@ -145,8 +145,8 @@ func (s *Service) webhookSendingRoutes() []rest.Route {
 			Guard:     has,
 			Extension: true,
 			Name:      "replayWebhook",
-			Summary:   "Deliver once more what happened in a span of time",
-			Doc:       "These are the events that were queued for the webhook and are still kept, with their ids; those that wait are left alone.",
+			Summary:   "Deliver the events of a span of time again",
+			Doc:       "Replays the events that were queued for the webhook and are still kept. They keep their ids. Waiting events are left alone.",
 			Effect:    summary(rest.RetryRepeats),
 			Do: func(ctx context.Context, tx *pg.Tx, req replayRequest) (webhook.Replayed, error) {
 				body, err := req.Body.New()
@@ -162,8 +162,8 @@ func (s *Service) webhookSendingRoutes() []rest.Route {
 			Guard:     has,
 			Extension: true,
 			Name:      "replayWebhookDelivery",
-			Summary:   "Deliver an event once more",
-			Doc:       "One that waits for its next attempt is tried now.",
+			Summary:   "Deliver an event again",
+			Doc:       "A delivery that waits for its next attempt is retried now.",
 			Effect:    summary(rest.RetryRepeats),
 			Do: func(ctx context.Context, tx *pg.Tx, req deliveryPath) (webhook.WebhookDelivery, error) {
 				return s.dispatcher.ReplayOne(ctx, tx, req.Webhook, req.ID)
@@ -172,7 +172,7 @@ func (s *Service) webhookSendingRoutes() []rest.Route {
 	}
 }
 
-// deleteOldDeliveries forgets deliveries by the setting.
+// deleteOldDeliveries deletes deliveries that are older than the setting webhook.days.
 func (s *Service) deleteOldDeliveries(ctx context.Context) error {
 	values, err := setting.Values(ctx, s.db)
 	if err != nil {

@@ -349,7 +349,7 @@ func (h *hooks) testOwnerPermissions() {
 		"failed",
 		1,
 	); failed[0].Attempts != 0 ||
-		*failed[0].Error != "the maker of the webhook lacks network.groups read" {
+		*failed[0].Error != "the webhook's owner lacks network.groups read" {
 		h.Errorf("got %+v, want no attempt for a missing permission", failed)
 	}
 	setOwner(false, "network.groups read")
@@ -357,7 +357,7 @@ func (h *hooks) testOwnerPermissions() {
 	at := path("/webhook/%d", created.ID)
 	testkit.Eventually(h.TB, "it rests", func() bool {
 		w := testkit.Decode[webhook.Webhook](h.c.Do("GET", at, nil).Want(200))
-		return w.Resting != nil && *w.Resting == "its maker is disabled or gone"
+		return w.Resting != nil && *w.Resting == "the webhook's owner is disabled or deleted"
 	})
 	if to.Accepted() != 1 {
 		h.Errorf("got %d deliveries with the maker disabled, want 1", to.Accepted())
@@ -368,7 +368,7 @@ func (h *hooks) testOwnerPermissions() {
 	h.createGroup("Never")
 	testkit.Eventually(h.TB, "it rests", func() bool {
 		w := testkit.Decode[webhook.Webhook](h.c.Do("GET", at, nil).Want(200))
-		return w.Resting != nil && *w.Resting == "its maker is disabled or gone"
+		return w.Resting != nil && *w.Resting == "the webhook's owner is disabled or deleted"
 	})
 	h.c.Do("DELETE", at, nil).Want(200)
 }

@@ -23,7 +23,7 @@ func TestDeliveriesAreKept(t *testing.T) {
 	deliveries := func() []webhook.WebhookDelivery {
 		return testkit.Decode[[]webhook.WebhookDelivery](o.Do("GET", "/webhook/1/delivery", nil).Want(200))
 	}
-	o.runUntil("tidy deliveries to webhooks", "the oldest is gone, and that of a webhook which is deleted", func() bool {
+	o.runUntil("delete-old-deliveries", "the oldest is gone, and that of a webhook which is deleted", func() bool {
 		left, orphans := deliveries(), 0
 		err := o.deps.DB.QueryRow(t.Context(), "SELECT count(*) FROM webhook_delivery WHERE webhook_id = 99").Scan(&orphans)
 		return err == nil && orphans == 0 && created == 1 && len(left) == 3 && left[0].NextAt != nil && left[1].Status == "failed" &&
@@ -31,7 +31,7 @@ func TestDeliveriesAreKept(t *testing.T) {
 	})
 	o.execute("UPDATE setting SET chosen = '1' WHERE slug = 'webhook.days'")
 	o.execute("UPDATE webhook_delivery SET status = 'delivered', next_at = NULL, created_at = now() - interval '2 days'")
-	o.runUntil("tidy deliveries to webhooks", "events without deliveries are gone", func() bool {
+	o.runUntil("delete-old-deliveries", "events without deliveries are gone", func() bool {
 		var n int
 		err := o.deps.DB.QueryRow(t.Context(), "SELECT count(*) FROM webhook_event").Scan(&n)
 		return err == nil && n == 0

@@ -209,7 +209,7 @@ func TestRestoredWithChangesInFlight(t *testing.T) {
 			t.Errorf("%s: got %d log items, want 1", name, n)
 		}
 	}
-	if said := i.verify(); !strings.Contains(said, "its changes 2 to 3 are in the log, and lost to it but for 1 of them") {
+	if said := i.verify(); !strings.Contains(said, "It lost the logged changes 2 to 3, except 1 of them.") {
 		t.Errorf("got %s, want changes 2 to 3 lost but for 1 of them", said)
 	}
 }

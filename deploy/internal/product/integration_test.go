@@ -122,7 +122,7 @@ func testDetachedIntegration(t *testing.T, p *product.Product, c *testkit.Client
 	}
 	c.Do("POST", "/client", order("late@example.com", "integration_id", id)).WantErrors("/billing/integration", "closing")
 	c.Do("PATCH", path("/client/%d", other), map[string]any{"integration_id": id}).WantErrors("/billing/integration", "closing")
-	c.Do("DELETE", at, nil).WantDetail(http.StatusConflict, "Integration 1 is being deleted, and taken from its clients before.")
+	c.Do("DELETE", at, nil).WantDetail(http.StatusConflict, "Integration 1 is already being deleted.")
 	testkit.Eventually(t, "its key is refused", func() bool { return shop.Do("GET", "/client", nil).Status == 401 })
 	c.Do("PATCH", at, enable).Want(200)
 	shop.Do("GET", "/client", nil).Want(401)

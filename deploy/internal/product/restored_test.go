@@ -218,7 +218,7 @@ func TestRestoredSchema(t *testing.T) {
 		t.Errorf("got the id %d, want one above %d", made, last+1)
 	}
 	producttest.Drain(t, i.product)
-	if said := i.verify(); !strings.Contains(said, "network was restored from a backup: its changes 2 to 6 are in the log, and lost to it") {
+	if said := i.verify(); !strings.Contains(said, "It lost the logged changes 2 to 6.") {
 		t.Errorf("got %s, want changes 2 to 6 of network lost", said)
 	}
 	if n := i.count(network.Name, "ip_group WHERE name IN ('before', 'after')"); n != 2 || i.count(network.Name, "ip_group") != 2 {

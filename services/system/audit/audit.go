@@ -1,11 +1,12 @@
-// Package audit is the log that cannot be altered unnoticed: who changed what, chained by a keyed hash.
+// Package audit keeps the log of who changed what, and detects when the log was altered.
 //
-// One writer at a time appends, under the lock of the head's row. An item's mac signs the item and the mac of the one
-// before it, so an item that is altered, removed or put in between breaks the chain there. The head is signed, so none
-// is cut off at the end; and where the log is cut at its beginning, because it is old, a signed checkpoint takes its
-// place. Head and checkpoints say the number of each service's last change, so none is left out. What the signatures
-// cannot tell is a log that was rolled back, as a whole, to what it was before: for that an anchor is kept elsewhere, and
-// Verify compares it. See docs/understand/audit-log.md.
+// Writers append one at a time, under a lock on the head's row. Each item has a mac, a signature over the item and the
+// previous item's mac. Altering, removing or inserting an item therefore breaks the chain at that item. The head is
+// signed, so items cannot be removed at the end. When old items are cut at the beginning, a signed checkpoint replaces
+// them. Head and checkpoints hold the number of each service's last change, so no change can be left out.
+//
+// Signatures cannot detect a log that was rolled back as a whole. For that, an operator stores an anchor elsewhere, and
+// Verify compares the log with it. See docs/understand/audit-log.md.
 package audit
 
 import (
@@ -17,15 +18,15 @@ import (
 	"github.com/ironplane/ironplane/pkg/seal"
 )
 
-// Log is the log of a schema.
+// Log is the audit log in a service's schema.
 type Log struct{ box *seal.Box }
 
-// New makes the log that is signed with the service's box.
+// New returns a log that signs with keys from the service's box.
 func New(box *seal.Box) *Log { return &Log{box} }
 
 func (l *Log) signer() *seal.Signer { return l.box.Signer("audit log") }
 
-// item is a row of the log.
+// item is a row of the table log.
 type item struct {
 	id                int64
 	at                time.Time
@@ -40,7 +41,8 @@ type item struct {
 	mac               []byte
 }
 
-// newBuffer is what the item's mac signs: each part with its length before it, so that no two items say the same.
+// message returns the bytes that the item's mac signs. Each part follows its length, so two different items never
+// have the same message. before is the previous item's mac.
 func (i *item) message(before []byte) []byte {
 	m := newBuffer("item")
 	m.putBytes(before)
@@ -64,7 +66,7 @@ func (i *item) message(before []byte) []byte {
 	return m
 }
 
-// buffer is a message that is signed. It begins with its kind, so that no signature is good for another kind.
+// buffer is a message to be signed. It begins with its kind, so a signature of one kind is not valid for another.
 type buffer []byte
 
 func newBuffer(kind string) buffer {
@@ -87,7 +89,7 @@ func (m *buffer) putNumber(value int64) {
 	*m = binary.BigEndian.AppendUint64(*m, uint64(value))
 }
 
-// putOptional writes, of what is not there, a length that nothing has.
+// putOptional appends a text. For nil it appends a length that no text can have.
 func (m *buffer) putOptional(value *string) {
 	if value == nil {
 		m.putLength(1 << 63)

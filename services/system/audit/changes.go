@@ -9,16 +9,16 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-// Change is what became of one member.
+// Change is the change of one member.
 type Change struct {
-	Before json.RawMessage `json:"before,omitempty" doc:"left out where it was not set"`
-	After  json.RawMessage `json:"after,omitempty" doc:"left out where it is not set"`
+	Before json.RawMessage `json:"before,omitempty" doc:"The value before. Left out if there was none."`
+	After  json.RawMessage `json:"after,omitempty" doc:"The value after. Left out if there is none."`
 }
 
-// Changes are by the members' names, those of nested members with a dot between.
+// Changes holds the changed members by name. Names of nested members are joined by dots.
 type Changes map[string]Change
 
-// Scan reads them from the database.
+// Scan implements sql.Scanner.
 func (c *Changes) Scan(from any) error { return scanJSON(from, c) }
 
 func scanJSON(from, into any) error {
@@ -28,14 +28,14 @@ func scanJSON(from, into any) error {
 	case []byte:
 		return json.Unmarshal(text, into)
 	default:
-		return fmt.Errorf("%T is no JSON", from)
+		return fmt.Errorf("scan JSON: got %T, want a string or bytes", from)
 	}
 }
 
 var redacted = json.RawMessage(`"[secret]"`)
 
-// diff compares two objects, each of which may be absent. A secret that was set is a change, though its values
-// look alike.
+// diff compares two JSON objects, each of which may be empty. A secret that was set always counts as changed, because
+// its marks look the same before and after.
 func diff(before, after json.RawMessage) (Changes, error) {
 	old, err := flattenObject(before)
 	if err != nil {
@@ -67,7 +67,7 @@ func redact(value any) json.RawMessage {
 	return text
 }
 
-// flattenObject are the members of an object that are no objects themselves, and not null.
+// flattenObject returns the members of a JSON object that are neither objects nor null, by their dotted names.
 func flattenObject(text json.RawMessage) (map[string]any, error) {
 	leaves := map[string]any{}
 	if len(text) == 0 {
@@ -77,7 +77,7 @@ func flattenObject(text json.RawMessage) (map[string]any, error) {
 	d.UseNumber()
 	var object map[string]any
 	if err := d.Decode(&object); err != nil {
-		return nil, fmt.Errorf("read what was changed: %w", err)
+		return nil, fmt.Errorf("decode the changed object: %w", err)
 	}
 	flatten(leaves, "", object)
 	return leaves, nil

@@ -15,7 +15,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 )
 
-// countersignedRange are items that an older master key signed, and a newer one vouches for.
+// countersignedRange is a range of items that an older master key signed. Its own signature is by a newer key, so the
+// items can be verified without the older key.
 type countersignedRange struct {
 	first, last       int64
 	digest, signature []byte
@@ -29,13 +30,13 @@ func (c *countersignedRange) message() buffer {
 	return m
 }
 
-// maxRangeItems bounds how many items are countersigned at once.
+// maxRangeItems is the largest number of items that one signature countersigns.
 const maxRangeItems = readBatch
 
-// unknownAge is that of a master key which is not given any more: it is older than all that are.
+// unknownAge is the age of a master key that the process does not have. It is older than all that it has.
 const unknownAge = math.MaxInt
 
-// rangeHash is a part of the log that is being hashed as the walk goes through it.
+// rangeHash is a range of items whose hash is computed as the verifier reads them.
 type rangeHash struct {
 	countersignedRange
 	hash hash.Hash
@@ -49,54 +50,56 @@ func (c *rangeHash) add(i *item, before []byte) {
 	c.last = i.id
 }
 
-// readCountersigned verifies the signatures.
-func (w *verifier) readCountersigned(ctx context.Context) error {
-	rows, err := w.tx.Query(ctx, "SELECT first, last, digest, signature FROM log_countersigned ORDER BY first")
+// readCountersigned reads the countersigned ranges and verifies their signatures.
+func (v *verifier) readCountersigned(ctx context.Context) error {
+	rows, err := v.tx.Query(ctx, "SELECT first, last, digest, signature FROM log_countersigned ORDER BY first")
 	if err != nil {
-		return fmt.Errorf("read what is countersigned: %w", err)
+		return fmt.Errorf("read the countersigned ranges: %v", err)
 	}
 	all, err := pgx.CollectRows(rows, func(r pgx.CollectableRow) (c countersignedRange, err error) {
 		return c, r.Scan(&c.first, &c.last, &c.digest, &c.signature)
 	})
 	if err != nil {
-		return fmt.Errorf("read what is countersigned: %w", err)
+		return fmt.Errorf("read the countersigned ranges: %v", err)
 	}
 	for _, c := range all {
-		if _, ok, err := w.signer.Check(c.message(), c.signature); err != nil || !ok {
-			return &IntegrityError{0, fmt.Sprintf("what countersigns the items %d to %d is not signed with this master key", c.first, c.last)}
+		if _, ok, err := v.signer.Check(c.message(), c.signature); err != nil || !ok {
+			return &IntegrityError{0, fmt.Sprintf("the countersignature of items %d to %d was not made with this master key", c.first, c.last)}
 		}
-		if n := len(w.countersigned); n > 0 && c.first <= w.countersigned[n-1].last {
-			return &IntegrityError{0, fmt.Sprintf("the items from %d on are countersigned twice", c.first)}
+		if n := len(v.countersigned); n > 0 && c.first <= v.countersigned[n-1].last {
+			return &IntegrityError{0, fmt.Sprintf("items from %d on are countersigned twice", c.first)}
 		}
-		w.countersigned = append(w.countersigned, c)
+		v.countersigned = append(v.countersigned, c)
 	}
 	return nil
 }
 
-// verifyCountersigned tells whether an item is countersigned, and, at the end of what is so at once, whether that is as it was.
-func (w *verifier) verifyCountersigned(i *item) (covered bool, err error) {
-	if w.current == nil {
-		for len(w.countersigned) > 0 && w.countersigned[0].first < i.id {
-			w.countersigned = w.countersigned[1:]
+// verifyCountersigned reports whether an item is in a countersigned range. At the last item of a range it compares the
+// range's hash, and returns an *IntegrityError if an item was altered.
+func (v *verifier) verifyCountersigned(i *item) (covered bool, err error) {
+	if v.current == nil {
+		for len(v.countersigned) > 0 && v.countersigned[0].first < i.id {
+			v.countersigned = v.countersigned[1:]
 		}
-		if len(w.countersigned) == 0 || w.countersigned[0].first != i.id {
+		if len(v.countersigned) == 0 || v.countersigned[0].first != i.id {
 			return false, nil
 		}
-		w.current = &rangeHash{hash: sha256.New()}
+		v.current = &rangeHash{hash: sha256.New()}
 	}
-	w.current.add(i, w.mac)
-	if c := w.countersigned[0]; i.id == c.last {
-		if !bytes.Equal(w.current.hash.Sum(nil), c.digest) {
-			return true, &IntegrityError{c.first, fmt.Sprintf("or one behind it, up to item %d, was altered", c.last)}
+	v.current.add(i, v.mac)
+	if c := v.countersigned[0]; i.id == c.last {
+		if !bytes.Equal(v.current.hash.Sum(nil), c.digest) {
+			return true, &IntegrityError{c.first, fmt.Sprintf("or a later item up to %d was altered", c.last)}
 		}
-		w.current = nil
+		v.current = nil
 	}
 	return true, nil
 }
 
-// alignToRange is the nearest item from this one on, or before it, at which nothing that is countersigned at once is divided.
-func (w *verifier) alignToRange(id int64, before bool) int64 {
-	for _, c := range w.countersigned {
+// alignToRange returns id if it does not divide a countersigned range. Otherwise it returns the item before that range
+// (before is true) or the range's last item. A range must stay whole, because one signature covers all of it.
+func (v *verifier) alignToRange(id int64, before bool) int64 {
+	for _, c := range v.countersigned {
 		if c.first <= id && id < c.last {
 			if before {
 				return c.first - 1
@@ -107,37 +110,37 @@ func (w *verifier) alignToRange(id int64, before bool) int64 {
 	return id
 }
 
-// collectForCountersigning hashes an item that is signed with an older key, to be countersigned.
-func (w *verifier) collectForCountersigning(i *item, age int) {
-	if age == 0 || w.toCountersign == nil {
+// collectForCountersigning adds an item to the ranges to countersign if an older key signed it.
+func (v *verifier) collectForCountersigning(i *item, age int) {
+	if age == 0 || v.toCountersign == nil {
 		return
 	}
-	n := len(*w.toCountersign)
-	if n == 0 || (*w.toCountersign)[n-1].last-(*w.toCountersign)[n-1].first+1 == maxRangeItems {
-		*w.toCountersign = append(*w.toCountersign, rangeHash{countersignedRange{first: i.id}, sha256.New()})
+	n := len(*v.toCountersign)
+	if n == 0 || (*v.toCountersign)[n-1].last-(*v.toCountersign)[n-1].first+1 == maxRangeItems {
+		*v.toCountersign = append(*v.toCountersign, rangeHash{countersignedRange{first: i.id}, sha256.New()})
 		n++
 	}
-	(*w.toCountersign)[n-1].add(i, w.mac)
+	(*v.toCountersign)[n-1].add(i, v.mac)
 }
 
-var errConcurrentCut = errors.New("the log was cut meanwhile")
+var errConcurrentCut = errors.New("the log was cut at the same time")
 
-// Resign signs head and checkpoints with the newest master key, and countersigns the items that an older one signed, once
-// all of the log is verified. It goes on being written.
+// Resign verifies the whole log. Then it signs head and checkpoints with the newest master key, and countersigns the
+// items that an older key signed. Writers may append to the log at the same time.
 func (l *Log) Resign(ctx context.Context, db *pg.DB) error {
 	for {
 		var ranges []rangeHash
 		var first int64
 		if err := db.InTx(ctx, func(tx *pg.Tx) error {
 			ranges = []rangeHash{}
-			w, err := l.verifyAll(ctx, tx, Anchor{}, &ranges)
-			first = w.first
+			v, err := l.verifyAll(ctx, tx, Anchor{}, &ranges)
+			first = v.first
 			return err
 		}); err != nil {
 			return err
 		}
 		if err := db.InTx(ctx, func(tx *pg.Tx) error {
-			tx.Unrecorded("what is logged is not changed")
+			tx.Unrecorded("the logged items do not change")
 			return l.countersign(ctx, tx, first, ranges)
 		}); !errors.Is(err, errConcurrentCut) {
 			return err
@@ -150,11 +153,11 @@ func (l *Log) countersign(ctx context.Context, tx *pg.Tx, first int64, ranges []
 	if err != nil {
 		return err
 	}
-	w := l.newVerifier(tx)
-	if err := w.verifyCheckpoints(ctx, &h); err != nil {
+	v := l.newVerifier(tx)
+	if err := v.verifyCheckpoints(ctx, &h); err != nil {
 		return err
 	}
-	if w.first != first {
+	if v.first != first {
 		return errConcurrentCut
 	}
 	h.checkpoint = h.checkpoint[:0]
@@ -163,13 +166,13 @@ func (l *Log) countersign(ctx context.Context, tx *pg.Tx, first int64, ranges []
 		return err
 	}
 	for _, c := range all {
-		h.checkpoint = w.signer.Sign(c.message(h.checkpoint))
+		h.checkpoint = v.signer.Sign(c.message(h.checkpoint))
 		if _, err := tx.Exec(ctx, "UPDATE log_checkpoint SET signature = $2 WHERE id = $1", c.id, h.checkpoint); err != nil {
-			return fmt.Errorf("sign a checkpoint anew: %w", err)
+			return fmt.Errorf("sign a checkpoint again: %v", err)
 		}
 	}
 	if _, err := tx.Exec(ctx, "DELETE FROM log_countersigned"); err != nil {
-		return fmt.Errorf("replace what is countersigned: %w", err)
+		return fmt.Errorf("delete the earlier countersigned ranges: %v", err)
 	}
 	for _, c := range ranges {
 		c.digest = c.hash.Sum(nil)
@@ -179,16 +182,16 @@ func (l *Log) countersign(ctx context.Context, tx *pg.Tx, first int64, ranges []
 			c.first,
 			c.last,
 			c.digest,
-			w.signer.Sign(c.message()),
+			v.signer.Sign(c.message()),
 		); err != nil {
-			return fmt.Errorf("countersign items: %w", err)
+			return fmt.Errorf("countersign items: %v", err)
 		}
 	}
-	return h.store(ctx, tx, w.signer)
+	return h.store(ctx, tx, v.signer)
 }
 
-// Older tells how many items, checkpoints and heads are signed with an older master key and not countersigned with the
-// newest. Older items come before newer ones, so their end is found by bisection.
+// Older returns how many items, checkpoints and heads are signed with an older master key and are not countersigned
+// with the newest. Items with older signatures come first, so a binary search finds where they end.
 func (l *Log) Older(ctx context.Context, db *pg.DB) (n int64, err error) {
 	newest := l.box.KeyID()
 	var first, last, covered int64
@@ -198,7 +201,7 @@ func (l *Log) Older(ctx context.Context, db *pg.DB) (n int64, err error) {
 			coalesce((SELECT min(id) FROM log), 1), coalesce((SELECT max(id) FROM log), 0),
 			coalesce((SELECT max(last) FROM log_countersigned WHERE substring(signature FROM 1 FOR length($1)) = $1), 0)`, newest).Scan(&n, &first, &last, &covered)
 	if err != nil {
-		return 0, fmt.Errorf("look what older keys are needed for: %w", err)
+		return 0, fmt.Errorf("count older signatures: %v", err)
 	}
 	first = max(first, covered+1)
 	items := sort.Search(int(max(0, last-first+1)), func(at int) bool {
@@ -208,11 +211,11 @@ func (l *Log) Older(ctx context.Context, db *pg.DB) (n int64, err error) {
 		}
 		return bytes.HasPrefix(mac, newest)
 	})
-	if errors.Is(err, pgx.ErrNoRows) { // it is being cut
+	if errors.Is(err, pgx.ErrNoRows) { // the log is being cut
 		return n, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("look for items that an older key signed: %w", err)
+		return 0, fmt.Errorf("find items that an older key signed: %v", err)
 	}
 	return n + int64(items), nil
 }

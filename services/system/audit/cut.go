@@ -9,22 +9,23 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 )
 
-// cutBatch is how many items are cut at a time.
+// cutBatch is how many items are cut in one transaction.
 const cutBatch = 10_000
 
-// cutRecord is what stands in the record of a cut.
+// cutRecord is what the log says about a cut.
 type cutRecord struct {
 	Items int64 `json:"items"`
 	Last  int64 `json:"last"`
 }
 
-// Cut removes the items at the log's beginning that are older than this, and leaves signed checkpoints in their place.
+// Cut deletes the items at the beginning of the log that are older than the given time. A signed checkpoint replaces
+// each batch.
 func (l *Log) Cut(ctx context.Context, db *pg.DB, older time.Time) error {
 	for {
 		var cut int64
 		err := db.InTx(ctx, func(tx *pg.Tx) (err error) {
 			if cut, err = l.cut(ctx, tx, older); cut == 0 {
-				tx.Unrecorded("nothing is old enough")
+				tx.Unrecorded("no item is old enough")
 			}
 			return err
 		})
@@ -34,8 +35,8 @@ func (l *Log) Cut(ctx context.Context, db *pg.DB, older time.Time) error {
 	}
 }
 
-// cut cuts what it has verified, and what comes next to it, too: a time that was altered, or an item that was put there,
-// does not get under a checkpoint.
+// cut deletes one batch and returns its size. It first verifies the batch and the item after it. Otherwise an altered
+// time or an inserted item would vanish behind a valid checkpoint.
 func (l *Log) cut(ctx context.Context, tx *pg.Tx, older time.Time) (cut int64, err error) {
 	h, err := l.lockHead(ctx, tx)
 	if err != nil {
@@ -45,22 +46,22 @@ func (l *Log) cut(ctx context.Context, tx *pg.Tx, older time.Time) (cut int64, e
 	if err != nil || last == 0 {
 		return 0, err
 	}
-	w := l.newVerifier(tx)
-	if err := w.verifyCheckpoints(ctx, &h); err != nil {
+	v := l.newVerifier(tx)
+	if err := v.verifyCheckpoints(ctx, &h); err != nil {
 		return 0, err
 	}
-	if last = w.alignToRange(last, true); last < w.first {
+	if last = v.alignToRange(last, true); last < v.first {
 		return 0, nil
 	}
-	next := w.alignToRange(last+1, false)
-	if err := w.verifyTo(ctx, last); err != nil {
+	next := v.alignToRange(last+1, false)
+	if err := v.verifyTo(ctx, last); err != nil {
 		return 0, err
 	}
-	c := checkpoint{id: w.id, mac: w.mac, at: time.Now().Truncate(time.Microsecond), seqs: maps.Clone(w.seqs)}
+	c := checkpoint{id: v.id, mac: v.mac, at: time.Now().Truncate(time.Microsecond), seqs: maps.Clone(v.seqs)}
 	if last < h.id {
-		err = w.verifyTo(ctx, next)
+		err = v.verifyTo(ctx, next)
 	} else {
-		err = w.verifyEnd(ctx, &h)
+		err = v.verifyEnd(ctx, &h)
 	}
 	if err != nil {
 		return 0, err
@@ -76,7 +77,7 @@ func (l *Log) cut(ctx context.Context, tx *pg.Tx, older time.Time) (cut int64, e
 		c.signature,
 	)
 	if err != nil {
-		return 0, fmt.Errorf("set a checkpoint: %w", err)
+		return 0, fmt.Errorf("insert a checkpoint: %v", err)
 	}
 	h.checkpoint = c.signature
 	if err := h.store(ctx, tx, l.signer()); err != nil {
@@ -84,22 +85,22 @@ func (l *Log) cut(ctx context.Context, tx *pg.Tx, older time.Time) (cut int64, e
 	}
 	for _, table := range []struct{ name, column string }{{"log", "id"}, {"log_target", "log_id"}, {"log_countersigned", "last"}} {
 		if _, err := tx.Exec(ctx, "DELETE FROM "+table.name+" WHERE "+table.column+" <= $1", c.id); err != nil {
-			return 0, fmt.Errorf("cut %s: %w", table.name, err)
+			return 0, fmt.Errorf("cut %s: %v", table.name, err)
 		}
 	}
-	cut = c.id - w.first + 1
+	cut = c.id - v.first + 1
 	tx.Record(pg.Record{Kind: "log", Action: "cut", After: cutRecord{cut, c.id}})
 	return cut, nil
 }
 
-// findLastExpired is the last of the items at the log's beginning that are this old, of so many as are cut at a time; 0: none.
+// findLastExpired returns the last of the first cutBatch items before which all are older than the given time; 0: none.
 func findLastExpired(ctx context.Context, tx *pg.Tx, older time.Time) (last int64, err error) {
 	err = tx.QueryRow(ctx, `
 		SELECT coalesce(max(id), 0) FROM (
 			SELECT id, bool_and(at < $1) OVER (ORDER BY id) AS old FROM (SELECT id, at FROM log ORDER BY id LIMIT $2) first) first
 		WHERE old`, older, cutBatch).Scan(&last)
 	if err != nil {
-		return 0, fmt.Errorf("find what is old: %w", err)
+		return 0, fmt.Errorf("find old items: %v", err)
 	}
 	return last, nil
 }

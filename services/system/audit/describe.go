@@ -11,7 +11,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 )
 
-// Describe says in a sentence what happened.
+// Describe returns a sentence that says what a change did.
 func Describe(e *events.Event, changed Changes) string {
 	if e.Type == "request.refused" {
 		return fmt.Sprintf("%s %s refused.", formatValue(changed["method"].After), formatValue(changed["route"].After))
@@ -29,8 +29,8 @@ func Describe(e *events.Event, changed Changes) string {
 	return capitalize(subject+" "+string(e.Action)) + "."
 }
 
-// targetNoun is what a thing is called: as its service says or, where an older version of it did not, as its collection is
-// called.
+// targetNoun returns the noun that the target's service uses for it. Older versions of services sent none, so then it is
+// made from the collection's path.
 func targetNoun(t pg.Target) string {
 	if t.Noun != "" {
 		return t.Noun
@@ -41,7 +41,7 @@ func targetNoun(t pg.Target) string {
 // maxMembers is how many changed members a message names.
 const maxMembers = 10
 
-// Message says in a sentence who did it, from where, and what became of which member.
+// Message extends a description by who made the change, from which address, and by the members before and after.
 func Message(description, user, ip string, changed Changes) string {
 	text := strings.TrimSuffix(description, ".")
 	if user != "" {
@@ -72,7 +72,7 @@ func Message(description, user, ip string, changed Changes) string {
 	return text + ": " + strings.Join(parts, "; ") + "."
 }
 
-// formatValue is a value as it stands in a sentence.
+// formatValue returns a JSON value as text for a sentence.
 func formatValue(value json.RawMessage) string {
 	var text string
 	if json.Unmarshal(value, &text) == nil {

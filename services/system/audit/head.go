@@ -12,18 +12,18 @@ import (
 	"github.com/ironplane/ironplane/pkg/seal"
 )
 
-// head is where the log ends. Of a log that never had an item, id is 0 and mac is empty.
+// head says where the log ends. In a log that never had an item, id is 0 and mac is empty.
 type head struct {
 	id         int64 // of the last item
 	mac        []byte
 	seqs       map[string]int64 // by service: the number of its last change that is logged
-	checkpoint []byte           // the signature of the last one; empty: nothing was ever cut
+	checkpoint []byte           // the last checkpoint's signature; empty: the log was never cut
 	signature  []byte
 	age        int // of the master key that signed it
 }
 
 func (h *head) message() []byte {
-	m := newBuffer("head 2") // "head" was without numbers and checkpoint: see upgrade
+	m := newBuffer("head 2") // kind "head" had no change numbers and no checkpoint: see upgrade
 	m.putNumber(h.id)
 	m.putBytes(h.mac)
 	m.putBytes(h.checkpoint)
@@ -31,7 +31,7 @@ func (h *head) message() []byte {
 	return m
 }
 
-// checkpoint is up to where the log has been cut.
+// checkpoint says up to which item the log was cut.
 type checkpoint struct {
 	id        int64 // of the last item that was cut
 	mac       []byte
@@ -42,7 +42,7 @@ type checkpoint struct {
 
 func (c *checkpoint) message(before []byte) []byte {
 	m := newBuffer("checkpoint 2")
-	m.putBytes(before) // the signature of the checkpoint before it
+	m.putBytes(before) // the previous checkpoint's signature
 	m.putNumber(c.id)
 	m.putBytes(c.mac)
 	m.putNumber(c.at.UnixMicro())
@@ -51,26 +51,26 @@ func (c *checkpoint) message(before []byte) []byte {
 }
 
 var (
-	// errHead says that the log must not be written to.
-	errHead = errors.New("the head of the log is not what was written there")
-	// errUnsigned says the same of a head that was emptied, or where there never was one.
+	// errHead means that the head was altered. The log must not be written to.
+	errHead = errors.New("the head of the log was altered")
+	// errUnsigned means that the head has no signature: it was emptied, or the log never had an item.
 	errUnsigned = errors.New("the head of the log is not signed")
 )
 
-// readHead reads the head, and keeps others off it where lock says so.
+// readHead reads the head. lock is empty or a SQL locking clause.
 func readHead(ctx context.Context, tx *pg.Tx, lock string) (h head, err error) {
 	err = tx.QueryRow(ctx, "SELECT id, mac, seqs, checkpoint, signature FROM log_head "+lock).
 		Scan(&h.id, &h.mac, &h.seqs, &h.checkpoint, &h.signature)
 	if err != nil {
 		return h, fmt.Errorf("read the log's head: %w", err)
 	}
-	if h.seqs == nil { // it was set to null
+	if h.seqs == nil { // the column was set to null
 		h.seqs = map[string]int64{}
 	}
 	return h, nil
 }
 
-// check refuses a head that is not of this log's making.
+// check verifies the head's signature. It returns errUnsigned or an error that wraps errHead.
 func (h *head) check(signer *seal.Signer) error {
 	if len(h.signature) == 0 {
 		return errUnsigned
@@ -99,16 +99,16 @@ func (h *head) store(ctx context.Context, tx *pg.Tx, signer *seal.Signer) error 
 		h.signature,
 	)
 	if err != nil {
-		return fmt.Errorf("move the log's head: %w", err)
+		return fmt.Errorf("write the log's head: %w", err)
 	}
 	return nil
 }
 
-// SignHead signs the head of a log that never had an item, and anew that of one that another version wrote, or that is
-// signed with an earlier master key. It fails where the head is not what was written there.
+// SignHead signs the head with the newest master key. The service calls it at the start: the log may be empty, written
+// by an earlier version, or signed with an earlier key. It fails if the head was altered.
 func (l *Log) SignHead(ctx context.Context, db *pg.DB) error {
 	return db.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("what is logged is not changed")
+		tx.Unrecorded("the logged items do not change")
 		h, err := l.lockHead(ctx, tx)
 		if err != nil {
 			return err
@@ -117,7 +117,7 @@ func (l *Log) SignHead(ctx context.Context, db *pg.DB) error {
 	})
 }
 
-// lockHead gives the head to one who is going to write it.
+// lockHead verifies the head and locks it for the transaction, which is going to write it.
 func (l *Log) lockHead(ctx context.Context, tx *pg.Tx) (h head, err error) {
 	if h, err = readHead(ctx, tx, "FOR UPDATE"); err != nil {
 		return h, err
@@ -134,8 +134,8 @@ func (l *Log) lockHead(ctx context.Context, tx *pg.Tx) (h head, err error) {
 	return h, err
 }
 
-// checkNewestKey refuses a head that is signed with an earlier master key than the last item or checkpoint: it was signed by one
-// who has that key alone.
+// checkNewestKey refuses a head that is signed with an earlier master key than the last item or checkpoint. Someone who
+// only has the earlier key has signed such a head.
 func (h *head) checkNewestKey(ctx context.Context, tx *pg.Tx, signer *seal.Signer) error {
 	rows, err := tx.Query(
 		ctx,
@@ -143,27 +143,27 @@ func (h *head) checkNewestKey(ctx context.Context, tx *pg.Tx, signer *seal.Signe
 		h.id,
 	)
 	if err != nil {
-		return fmt.Errorf("read what was signed last: %w", err)
+		return fmt.Errorf("read the last signatures: %w", err)
 	}
 	var signature []byte
 	_, err = pgx.ForEachRow(rows, []any{&signature}, func() error {
 		if age, _, err := signer.Check(nil, signature); err == nil && age < h.age {
-			return fmt.Errorf("%w: it is signed with an earlier master key than what was signed before it", errHead)
+			return fmt.Errorf("%w: it is signed with an earlier master key than the last item or checkpoint", errHead)
 		}
 		return nil
 	})
 	return err
 }
 
-// checkNeverUsed tells whether an unsigned head is that of a log that never had an item. It is not where a change was logged:
-// then it was emptied.
+// checkNeverUsed returns errUnsigned unless the log never had an item. If a change was logged before, the head was
+// emptied.
 func (h *head) checkNeverUsed(ctx context.Context, tx *pg.Tx) error {
 	var begun bool
 	err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM log) OR EXISTS (SELECT FROM log_checkpoint) OR EXISTS (SELECT FROM consumer "+
 		"WHERE name = '' AND seq > 0)").
 		Scan(&begun)
 	if err != nil {
-		return fmt.Errorf("look whether the log has begun: %w", err)
+		return fmt.Errorf("check whether the log is unused: %w", err)
 	}
 	if begun || h.id != 0 || len(h.mac)+len(h.checkpoint)+len(h.seqs) > 0 {
 		return errUnsigned
@@ -171,7 +171,7 @@ func (h *head) checkNeverUsed(ctx context.Context, tx *pg.Tx) error {
 	return nil
 }
 
-// forEachCheckpoint are read in their order.
+// forEachCheckpoint calls each with all checkpoints in order, and stops at the first error.
 func forEachCheckpoint(ctx context.Context, tx *pg.Tx, each func(c *checkpoint) error) error {
 	rows, err := tx.Query(ctx, "SELECT id, mac, at, seqs, signature FROM log_checkpoint ORDER BY id")
 	if err != nil {

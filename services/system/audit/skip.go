@@ -10,19 +10,20 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 )
 
-// The types of items that stand for changes that are not logged. They have the last one's number.
+// The types of items that account for changes that are not logged. Such an item has the last change's number.
 const (
 	skipKind     = "event.skipped"
-	restoredKind = "event.restored" // of a service that was restored from a backup, between its old and its new numbers
+	restoredKind = "event.restored" // a service was restored from a backup; the item covers the unused numbers in between
 )
 
-// span are the numbers of changes of a service that follow each other.
+// span is a range of change numbers of a service.
 type span struct {
 	First int64 `json:"first"`
 	Last  int64 `json:"last"`
 }
 
-// Skip accounts for changes that cannot be logged, and for all before them that are not.
+// Skip appends an item that accounts for changes that cannot be logged, and for all changes before them that are not
+// logged.
 func (l *Log) Skip(ctx context.Context, tx *pg.Tx, skipped events.Span) error {
 	h, err := l.lockHead(ctx, tx)
 	if err != nil {
@@ -30,7 +31,9 @@ func (l *Log) Skip(ctx context.Context, tx *pg.Tx, skipped events.Span) error {
 	}
 	logged := h.seqs[skipped.Source]
 	if skipped.Last <= logged {
-		return fmt.Errorf("the log has the changes of %s up to %d: set its seq in consumer to that", skipped.Source, logged)
+		return fmt.Errorf(
+			"the log already has the changes of %s up to %d: set its seq in the table consumer to %d", skipped.Source, logged, logged,
+		)
 	}
 	w := writer{signer: l.signer(), head: &h}
 	if err := w.skip(skipped.Source, span{logged + 1, skipped.Last}); err != nil {
@@ -39,8 +42,8 @@ func (l *Log) Skip(ctx context.Context, tx *pg.Tx, skipped events.Span) error {
 	return w.flush(ctx, tx)
 }
 
-// RecordRestore accounts for a service that was restored from a backup and taken up again: which changes it has lost, that are
-// logged, and from which number on it goes on.
+// RecordRestore appends an item about a service that was restored from a backup. It says which logged changes the
+// service has lost, and at which number its changes continue.
 func (l *Log) RecordRestore(ctx context.Context, tx *pg.Tx, t events.TakenUp) error {
 	h, err := l.lockHead(ctx, tx)
 	if err != nil {
@@ -49,10 +52,11 @@ func (l *Log) RecordRestore(ctx context.Context, tx *pg.Tx, t events.TakenUp) er
 	logged := h.seqs[t.Source]
 	if logged != t.Applied {
 		return fmt.Errorf(
-			"the log has the changes of %s up to %d, and its cursor stands at %d: set its seq in consumer to that, if it was moved",
+			"the log has the changes of %s up to %d, but its consumer is at %d: if its seq in the table consumer was moved, set it to %d",
 			t.Source,
 			logged,
 			t.Applied,
+			logged,
 		)
 	}
 	w := writer{signer: l.signer(), head: &h}
@@ -66,7 +70,8 @@ func (l *Log) RecordRestore(ctx context.Context, tx *pg.Tx, t events.TakenUp) er
 	return w.flush(ctx, tx)
 }
 
-// restoredChanges are the numbers that no change has, and those of the changes that are lost, but for some that are kept.
+// restoredChanges is what an item of restoredKind says. Its span has the numbers that no change uses. Lost is the range of
+// logged changes that the service no longer has, except those in Kept.
 type restoredChanges struct {
 	span
 	Lost *span   `json:"lost,omitempty"`
@@ -78,11 +83,11 @@ func (w *writer) skip(source string, skipped span) error {
 	return w.appendSpan(source, skipped.Last, skipKind, "skipped", skipped)
 }
 
-// appendSpan appends an item that stands for changes up to this number.
+// appendSpan appends an item that accounts for changes up to seq.
 func (w *writer) appendSpan(source string, seq int64, kind string, action pg.Action, after any) error {
 	text, err := json.Marshal(after)
 	if err != nil {
-		return fmt.Errorf("encode what is not logged: %w", err)
+		return fmt.Errorf("encode a span of changes: %w", err)
 	}
 	at := events.Span{Source: source, First: seq, Last: seq}
 	return w.append(
@@ -91,7 +96,8 @@ func (w *writer) appendSpan(source string, seq int64, kind string, action pg.Act
 	)
 }
 
-// accountsFor are the changes that an item accounts for, if it does, and, of a service that was restored, what it has lost.
+// accountsFor returns the range of changes that the item accounts for. lost says what a restored service has lost. ok is
+// false for items that stand for a single change.
 func (i *item) accountsFor() (all span, lost restoredChanges, ok bool) {
 	var members struct {
 		First, Last struct{ After int64 }

@@ -6,18 +6,18 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 )
 
-// Target is a thing that an item is about.
+// Target is something that a log item is about.
 type Target struct {
 	ID       int64  `json:"id"`
 	Name     string `json:"name"`
-	Singular string `json:"singular" doc:"what it is: IP group"`
+	Singular string `json:"singular" doc:"The kind of item, such as IP group."`
 	URL      string `json:"url"`
 }
 
-// Targets are read from the database, where they are as the change named them.
+// Targets are the targets of a log item. The database stores them as the change named them.
 type Targets []Target
 
-// Scan reads them.
+// Scan implements sql.Scanner.
 func (t *Targets) Scan(from any) error {
 	var named []pg.Target
 	if err := scanJSON(from, &named); err != nil {
@@ -27,12 +27,12 @@ func (t *Targets) Scan(from any) error {
 	return nil
 }
 
-// NewTargets are targets as callers see them.
+// NewTargets returns targets as callers see them.
 func NewTargets(named []pg.Target) Targets {
 	all := make(Targets, len(named))
 	for i, n := range named {
 		all[i] = Target{n.ID, n.Name, targetNoun(n), fmt.Sprintf("/%s/%d", n.Type, n.ID)}
-		if n.Type == "system/job" { // its name says which service's
+		if n.Type == "system/job" { // the name includes the service
 			all[i].URL = "/" + n.Type + "/" + n.Name
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/seal"
 )
 
-// isOldFormat tells whether a head is signed as a version did that knew of no numbers.
+// isOldFormat reports whether the head was signed by a version that did not sign change numbers.
 func (h *head) isOldFormat(signer *seal.Signer) bool {
 	m := newBuffer("head")
 	m.putNumber(h.id)
@@ -29,42 +29,42 @@ func (c *checkpoint) isOldFormat(signer *seal.Signer) bool {
 	return err == nil && ok
 }
 
-// upgrade signs the head and the checkpoints of such a version anew, with what it finds when it verifies the whole log.
-// For changes that are left out it appends items that account for them: where one was skipped, that left none before.
+// upgrade verifies the whole log of such a version and signs its head and checkpoints in the new format. Skipping a
+// change left no item in that version, so upgrade appends items that account for the missing changes.
 func (l *Log) upgrade(ctx context.Context, tx *pg.Tx, h *head) error {
-	w := l.newVerifier(tx)
+	v := l.newVerifier(tx)
 	var cuts []checkpoint
 	if err := forEachCheckpoint(ctx, tx, func(c *checkpoint) error {
-		if !c.isOldFormat(w.signer) {
-			return &IntegrityError{0, fmt.Sprintf("the checkpoint behind item %d is not signed with this master key", c.id)}
+		if !c.isOldFormat(v.signer) {
+			return &IntegrityError{0, fmt.Sprintf("the checkpoint after item %d is not signed with this master key", c.id)}
 		}
-		c.seqs, w.before = map[string]int64{}, map[string]int64{}
-		cuts, w.id, w.mac, w.first = append(cuts, *c), c.id, c.mac, c.id+1
+		c.seqs, v.before = map[string]int64{}, map[string]int64{}
+		cuts, v.id, v.mac, v.first = append(cuts, *c), c.id, c.mac, c.id+1
 		return nil
 	}); err != nil {
 		return err
 	}
-	if err := w.verifyTo(ctx, h.id); err != nil {
+	if err := v.verifyTo(ctx, h.id); err != nil {
 		return err
 	}
-	if err := w.verifyEnd(ctx, h); err != nil {
+	if err := v.verifyEnd(ctx, h); err != nil {
 		return err
 	}
-	h.seqs, h.checkpoint = w.seqs, []byte{}
+	h.seqs, h.checkpoint = v.seqs, []byte{}
 	if last := len(cuts) - 1; last >= 0 {
-		if err := w.addCutServices(ctx); err != nil {
+		if err := v.addCutServices(ctx); err != nil {
 			return err
 		}
-		cuts[last].seqs = w.before
+		cuts[last].seqs = v.before
 	}
 	for _, c := range cuts {
-		h.checkpoint = w.signer.Sign(c.message(h.checkpoint))
+		h.checkpoint = v.signer.Sign(c.message(h.checkpoint))
 		if _, err := tx.Exec(ctx, "UPDATE log_checkpoint SET seqs = $2, signature = $3 WHERE id = $1", c.id, c.seqs, h.checkpoint); err != nil {
-			return fmt.Errorf("sign a checkpoint anew: %w", err)
+			return fmt.Errorf("sign a checkpoint again: %v", err)
 		}
 	}
-	appending := writer{signer: w.signer, head: h}
-	for _, left := range slices.SortedFunc(maps.Keys(w.missing), func(a, b gap) int { return cmp.Compare(w.missing[a], w.missing[b]) }) {
+	appending := writer{signer: v.signer, head: h}
+	for _, left := range slices.SortedFunc(maps.Keys(v.missing), func(a, b gap) int { return cmp.Compare(v.missing[a], v.missing[b]) }) {
 		if err := appending.skip(left.source, left.span); err != nil {
 			return err
 		}
@@ -72,15 +72,16 @@ func (l *Log) upgrade(ctx context.Context, tx *pg.Tx, h *head) error {
 	return appending.flush(ctx, tx)
 }
 
-// addCutServices takes the cursor for the number of the last change of each service whose items are all cut: no item tells.
-func (w *verifier) addCutServices(ctx context.Context) error {
-	cursors, err := readCursors(ctx, w.tx)
+// addCutServices adds the services whose items were all cut. Their last change's number is the consumer's position,
+// because no item has it.
+func (v *verifier) addCutServices(ctx context.Context) error {
+	cursors, err := readCursors(ctx, v.tx)
 	if err != nil {
 		return err
 	}
 	for source, seq := range cursors {
-		if _, known := w.seqs[source]; !known && seq > 0 {
-			w.before[source], w.seqs[source] = seq, seq
+		if _, known := v.seqs[source]; !known && seq > 0 {
+			v.before[source], v.seqs[source] = seq, seq
 		}
 	}
 	return nil

@@ -13,7 +13,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/seal"
 )
 
-// Write appends what a service changed. The changes follow those that are logged of it.
+// Write appends the changes of a service. They must follow the service's last logged change without a gap.
 func (l *Log) Write(ctx context.Context, tx *pg.Tx, source string, batch []events.Event) error {
 	h, err := l.lockHead(ctx, tx)
 	if err != nil {
@@ -23,9 +23,10 @@ func (l *Log) Write(ctx context.Context, tx *pg.Tx, source string, batch []event
 	for i := range batch {
 		if logged := h.seqs[source]; batch[i].Seq != logged+1 {
 			return fmt.Errorf(
-				"change %d of %s came where the log has those up to %d: set its seq in consumer to that, if it was moved",
+				"got change %d of %s, but the log ends at its change %d: if its seq in the table consumer was moved, set it to %d",
 				batch[i].Seq,
 				source,
+				logged,
 				logged,
 			)
 		}
@@ -36,7 +37,7 @@ func (l *Log) Write(ctx context.Context, tx *pg.Tx, source string, batch []event
 	return w.flush(ctx, tx)
 }
 
-// writer appends items behind the head.
+// writer appends items after the head.
 type writer struct {
 	signer *seal.Signer
 	head   *head
@@ -64,7 +65,7 @@ func (w *writer) flush(ctx context.Context, tx *pg.Tx) error {
 	return w.head.store(ctx, tx, w.signer)
 }
 
-// newItem is an item without its place.
+// newItem returns the item for a change, without id and mac.
 func newItem(source string, e *events.Event) (*item, error) {
 	changed, err := diff(e.Before, e.After)
 	if err != nil {
@@ -93,7 +94,7 @@ func newItem(source string, e *events.Event) (*item, error) {
 	return created, nil
 }
 
-// itemColumns are items as they are written, all at once.
+// itemColumns holds items by column, so that one statement inserts all of them.
 type itemColumns struct {
 	ids, seqs              []int64
 	ats                    []time.Time
@@ -144,7 +145,7 @@ func (c *itemColumns) insert(ctx context.Context, tx *pg.Tx) error {
 		SELECT * FROM unnest($1::text[], $2::bigint[], $3::timestamptz[], $4::bigint[], $5::text[]) ON CONFLICT DO NOTHING`,
 		c.targetTypes, c.targetIDs, c.targetAts, c.targetItems, c.targetUsers)
 	if err != nil {
-		return fmt.Errorf("note the targets of what is logged: %w", err)
+		return fmt.Errorf("insert the targets of log items: %w", err)
 	}
 	return nil
 }

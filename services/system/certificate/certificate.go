@@ -16,39 +16,39 @@ import (
 	"github.com/ironplane/ironplane/pkg/service"
 )
 
-// Renewer orders certificates, and keeps the one that is in use.
+// Renewer orders and renews the certificate of the gateways' public name.
 type Renewer struct {
 	DB        *pg.DB
 	Box       *seal.Box
-	Directory string // of the authority
+	Directory string // the URL of the authority's ACME directory; empty: no certificate can be ordered
 	Public    Public
 }
 
-// Public is where callers reach the API: the zero Public, nobody has said where.
+// Public is where callers reach the API. The zero Public means that no address is configured.
 type Public struct {
-	Name      string // of the certificate
-	Authority string // with the port, if that is not https's own
+	Name      string // the host name, for which certificates are ordered
+	Authority string // the host name with the port, unless it is the default port of HTTPS
 }
 
-// ParsePublic reads what operators configure: the API's address, and the directory of an authority. Without one of them no certificate
-// can be ordered.
+// ParsePublic parses the API's URL and checks the URL of the ACME directory. If one of them is empty, it returns the zero
+// Public.
 func ParsePublic(apiURL, directory string) (Public, error) {
 	if directory == "" {
 		return Public{}, nil
 	}
 	u, err := url.Parse(directory)
 	if err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || !isLoopback(u.Hostname())) {
-		return Public{}, fmt.Errorf("IRONPLANE_ACME_DIRECTORY is %q, and not https://…", directory)
+		return Public{}, fmt.Errorf("IRONPLANE_ACME_DIRECTORY is %q, but must begin with https://", directory)
 	}
 	if apiURL == "" {
 		return Public{}, nil
 	}
 	u, err = url.Parse(apiURL)
 	if err != nil || u.Hostname() == "" || u.Scheme != "https" && u.Scheme != "http" {
-		return Public{}, fmt.Errorf("IRONPLANE_API_URL is %q, and not https://…", apiURL)
+		return Public{}, fmt.Errorf("IRONPLANE_API_URL is %q, but must be a URL such as https://api.example.com", apiURL)
 	}
 	public := Public{Name: strings.ToLower(u.Hostname()), Authority: u.Host}
-	if u.Scheme == "http" { // its port is not that of https
+	if u.Scheme == "http" { // the port is for HTTP, not for HTTPS
 		public.Authority = u.Hostname()
 	}
 	return public, nil
@@ -59,37 +59,38 @@ func isLoopback(host string) bool {
 	return err == nil && address.IsLoopback()
 }
 
-// CanBeCertified tells whether a public authority gives certificates for the name.
+// CanBeCertified reports whether a public authority can issue certificates for the name. It cannot for IP addresses and
+// names without a dot.
 func (p Public) CanBeCertified() bool {
 	_, err := netip.ParseAddr(p.Name)
 	return err != nil && strings.Contains(p.Name, ".")
 }
 
-// What becomes of an order.
+// The states of the certificate and its order.
 const (
-	Off      = "off"      // nobody ordered one
-	Ordering = "ordering" // there is none yet
+	Off      = "off"      // no certificate was ordered
+	Ordering = "ordering" // the first certificate is being obtained
 	Valid    = "valid"
 	Renewing = "renewing"
-	Failed   = "failed" // the last attempt did; there may be a certificate nevertheless
+	Failed   = "failed" // the last attempt failed; an earlier certificate may still be in use
 )
 
-// State is what is known of the certificate and its order.
+// State is the state of the certificate and its order.
 type State struct {
 	Version  int64
-	Email    *string // nil: nobody ordered one
+	Email    *string // the account at the authority; nil: no certificate was ordered
 	Required bool
-	Order    int64 // which one counts
+	Order    int64 // the number of the latest order; earlier ones no longer count
 	Error    *string
-	Name     *string // nil: there is no certificate
+	Name     *string // the certificate's host name; nil: there is no certificate
 	NotAfter *time.Time
 	renewAt  *time.Time
 }
 
-// ReadState reads the state.
+// ReadState returns the state.
 func ReadState(ctx context.Context, q pg.Querier) (s State, err error) { return readState(ctx, q, "") }
 
-// LockState reads it under its lock.
+// LockState returns the state and locks it for the transaction.
 func LockState(ctx context.Context, tx *pg.Tx) (s State, err error) {
 	return readState(ctx, tx, " FOR UPDATE")
 }
@@ -103,7 +104,7 @@ func readState(ctx context.Context, q pg.Querier, lock string) (s State, err err
 	return s, nil
 }
 
-// Status is the state in one word.
+// Status returns the state as one of Off, Ordering, Valid, Renewing and Failed.
 func (s State) Status() string {
 	switch {
 	case s.Email == nil:
@@ -119,27 +120,27 @@ func (s State) Status() string {
 	}
 }
 
-// IsDue tells whether the certificate is to be ordered, for this name.
+// IsDue reports whether a certificate for this name has to be obtained or renewed.
 func (s State) IsDue(name string) bool {
 	return s.Email != nil && (s.Name == nil || *s.Name != name || !s.renewAt.After(time.Now()))
 }
 
-// orderArgs is what a job is given.
+// orderArgs are the arguments of the job.
 type orderArgs struct {
 	Order int64 `json:"order"`
 }
 
 const (
 	minBackoff, maxBackoff = 5 * time.Minute, 6 * time.Hour
-	// attempts take half a year: an order is given up by who made it.
+	// attempts with these pauses take half a year. Operators end an order, not the job.
 	attempts = 1000
-	// orderTimeout is how long an attempt may take.
+	// orderTimeout limits one attempt.
 	orderTimeout = 5 * time.Minute
 )
 
 func backoff(attempt int) time.Duration { return min(minBackoff<<min(attempt-1, 20), maxBackoff) }
 
-// Job obtains the certificate that is ordered, or renews it. Of the same order there is one.
+// Job obtains or renews the certificate. An order has at most one job.
 func (r *Renewer) Job() service.Job {
 	return service.Job{
 		Kind:     "certificate",
@@ -152,19 +153,19 @@ func (r *Renewer) Job() service.Job {
 	}
 }
 
-// Order has the certificate obtained that is due.
+// Order enqueues the job that obtains the certificate.
 func (r *Renewer) Order(ctx context.Context, tx *pg.Tx, s State) error {
 	job := r.Job()
 	return jobs.Enqueue(ctx, tx, &job, orderArgs{s.Order})
 }
 
-// Renew orders the certificate anew when that is due.
+// Renew enqueues the job if the certificate is due.
 func (r *Renewer) Renew(ctx context.Context) error {
 	if s, err := ReadState(ctx, r.DB); err != nil || !s.IsDue(r.Public.Name) {
 		return err
 	}
 	return r.DB.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("what comes of the order is recorded")
+		tx.Unrecorded("the issued certificate is recorded later")
 		s, err := LockState(ctx, tx)
 		if err != nil || !s.IsDue(r.Public.Name) {
 			return err
@@ -173,21 +174,21 @@ func (r *Renewer) Renew(ctx context.Context) error {
 	})
 }
 
-// Issued is the certificate that is in use, as gateways are told. The zero Issued: there is none.
+// Issued is a certificate with its key. The zero Issued means that there is no certificate.
 type Issued struct {
 	Chain string `json:"chain,omitempty"` // PEM
 	Key   string `json:"key,omitempty"`   // PEM
 }
 
-// GatewayState is what gateways are told.
+// GatewayState is what gateways need to know about TLS.
 type GatewayState struct {
-	Edition   string `json:"edition"`             // of the certificate
+	Edition   string `json:"edition"`             // changes with the certificate
 	Required  bool   `json:"required"`            // whether plain HTTP is refused
-	Authority string `json:"authority,omitempty"` // where callers are to go instead
+	Authority string `json:"authority,omitempty"` // the host, and port, to redirect plain HTTP to
 	Issued
 }
 
-// ReadForGateway answers what gateways are told; where they know this edition already, without the certificate.
+// ReadForGateway returns the state for a gateway. It leaves the certificate out if the gateway knows this edition.
 func (r *Renewer) ReadForGateway(ctx context.Context, known string) (state GatewayState, err error) {
 	state.Authority = r.Public.Authority
 	var chain *string
@@ -208,7 +209,7 @@ func (r *Renewer) ReadForGateway(ctx context.Context, known string) (state Gatew
 
 var keyColumn = seal.Place{Table: "ssl", Column: "key", ID: 1}
 
-// client speaks to the authority.
+// client is the HTTP client for requests to the authority.
 var client = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{
 	Proxy:                 http.ProxyFromEnvironment,
 	ForceAttemptHTTP2:     true,

@@ -24,15 +24,15 @@ import (
 	"github.com/ironplane/ironplane/pkg/settings"
 )
 
-// Kind and Target say in records what was changed.
+// Kind is the kind of the certificate's changes in the log.
 const Kind = "http.ssl"
 
-// Target is what was changed.
+// Target returns the certificate as a log item names it.
 func (s State) Target() []pg.Target {
 	return []pg.Target{{Type: "http/ssl", Noun: "certificate", ID: 1, Version: s.Version}}
 }
 
-// exec is an attempt to obtain what was ordered. Where it is ordered again meanwhile, or no more, nothing comes of it.
+// attempt tries to obtain the certificate once. If the order was replaced or cancelled, it does nothing.
 func (r *Renewer) attempt(ctx context.Context, _ *service.Attempt, ordered orderArgs) error {
 	s, err := ReadState(ctx, r.DB)
 	if err != nil || s.Order != ordered.Order || !s.IsDue(r.Public.Name) {
@@ -48,14 +48,14 @@ func (r *Renewer) attempt(ctx context.Context, _ *service.Attempt, ordered order
 	return r.store(ctx, ordered, issued)
 }
 
-// maxError bounds what is shown of an authority's words.
+// maxError is how many characters of an authority's error message are kept.
 const maxError = 1000
 
 func (r *Renewer) fail(ctx context.Context, ordered orderArgs, why error) error {
 	text := []rune(why.Error())
 	text = text[:min(len(text), maxError)]
 	return r.DB.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("there is no other certificate")
+		tx.Unrecorded("the certificate did not change")
 		_, err := tx.Exec(ctx, "UPDATE ssl SET error = $2 WHERE ordered = $1 AND email IS NOT NULL", ordered.Order, string(text))
 		return err
 	})
@@ -65,7 +65,7 @@ func (r *Renewer) fail(ctx context.Context, ordered orderArgs, why error) error 
 func (r *Renewer) store(ctx context.Context, ordered orderArgs, issued Issued) error {
 	pair, err := tls.X509KeyPair([]byte(issued.Chain), []byte(issued.Key))
 	if err != nil {
-		return fmt.Errorf("read what was issued: %w", err)
+		return fmt.Errorf("parse the issued certificate: %w", err)
 	}
 	begin, end := pair.Leaf.NotBefore, pair.Leaf.NotAfter
 	return r.DB.InTx(ctx, func(tx *pg.Tx) error {
@@ -74,7 +74,7 @@ func (r *Renewer) store(ctx context.Context, ordered orderArgs, issued Issued) e
 			return err
 		}
 		if before.Order != ordered.Order || !before.IsDue(r.Public.Name) {
-			tx.Unrecorded("another order counts")
+			tx.Unrecorded("a later order replaced this one")
 			return nil
 		}
 		tx.Wake(settings.CertificateChanged)
@@ -88,7 +88,7 @@ func (r *Renewer) store(ctx context.Context, ordered orderArgs, issued Issued) e
 			renewalTime(begin, end),
 		)
 		if err != nil {
-			return fmt.Errorf("keep the certificate: %w", err)
+			return fmt.Errorf("store the certificate: %w", err)
 		}
 		after, err := ReadState(ctx, tx)
 		tx.Record(pg.Record{Kind: Kind, Action: "issued", Targets: after.Target(), Before: before.logView(), After: after.logView()})
@@ -96,7 +96,7 @@ func (r *Renewer) store(ctx context.Context, ordered orderArgs, issued Issued) e
 	})
 }
 
-// logView is of a certificate what the log has.
+// logView returns what the log says about a certificate.
 func (s State) logView() any {
 	return struct {
 		Name     *string    `json:"name,omitempty"`
@@ -104,10 +104,10 @@ func (s State) logView() any {
 	}{s.Name, s.NotAfter}
 }
 
-// renewalTime is when a certificate is renewed: once two thirds of its life are over.
+// renewalTime returns when a certificate is renewed: after two thirds of its lifetime.
 func renewalTime(begin, end time.Time) time.Time { return end.Add(-end.Sub(begin) / 3) }
 
-// obtain has the authority issue a certificate for a new key.
+// obtain asks the authority for a certificate for a new key.
 func (r *Renewer) obtain(ctx context.Context, email string) (Issued, error) {
 	c := acmez.Client{
 		Client:           &acme.Client{Directory: r.Directory, HTTPClient: client, UserAgent: "ironplane"},
@@ -129,7 +129,7 @@ func (r *Renewer) obtain(ctx context.Context, email string) (Issued, error) {
 		return Issued{}, err
 	}
 	if len(chains) == 0 {
-		return Issued{}, errors.New("the authority answers no certificate")
+		return Issued{}, errors.New("the authority returned no certificate")
 	}
 	return Issued{Chain: string(chains[0].ChainPEM), Key: keyPEM.Reveal()}, nil
 }
@@ -137,7 +137,7 @@ func (r *Renewer) obtain(ctx context.Context, email string) (Issued, error) {
 func newKey() (crypto.Signer, secret.String, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, secret.String{}, fmt.Errorf("make a key: %w", err)
+		return nil, secret.String{}, fmt.Errorf("generate a key: %w", err)
 	}
 	text, err := encodeKey(key)
 	return key, text, err
@@ -154,7 +154,7 @@ func encodeKey(key any) (secret.String, error) {
 func decodeKey(text secret.String) (crypto.Signer, error) {
 	block, _ := pem.Decode([]byte(text.Reveal()))
 	if block == nil {
-		return nil, errors.New("the key is no PEM")
+		return nil, errors.New("decode a key: not PEM")
 	}
 	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 	if err != nil {
@@ -162,13 +162,13 @@ func decodeKey(text secret.String) (crypto.Signer, error) {
 	}
 	signer, ok := key.(crypto.Signer)
 	if !ok {
-		return nil, errors.New("the key does not sign")
+		return nil, errors.New("decode a key: it cannot sign")
 	}
 	return signer, nil
 }
 
-// account is ours at the authority, under this address. It is made where there is none; by ordering a certificate the operator
-// has agreed to the authority's terms.
+// account returns the installation's account at the authority for this email address, and creates it if needed. The
+// operator agreed to the authority's terms by ordering the certificate.
 func (r *Renewer) account(ctx context.Context, c *acmez.Client, email string) (account acme.Account, err error) {
 	account = acme.Account{Status: acme.StatusValid, Contact: []string{"mailto:" + email}}
 	var id int64
@@ -184,7 +184,7 @@ func (r *Renewer) account(ctx context.Context, c *acmez.Client, email string) (a
 		return account, err
 	}
 	if !errors.Is(err, pgx.ErrNoRows) {
-		return account, fmt.Errorf("look for the account at the authority: %w", err)
+		return account, fmt.Errorf("read the ACME account: %w", err)
 	}
 	key, keyPEM, err := newKey()
 	if err != nil {
@@ -192,24 +192,24 @@ func (r *Renewer) account(ctx context.Context, c *acmez.Client, email string) (a
 	}
 	account, err = c.NewAccount(ctx, acme.Account{Contact: account.Contact, TermsOfServiceAgreed: true, PrivateKey: key})
 	if err != nil {
-		return account, fmt.Errorf("make an account at the authority: %w", err)
+		return account, fmt.Errorf("create an account at the authority: %w", err)
 	}
 	return account, r.DB.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("an account at the authority is no change of the API's")
+		tx.Unrecorded("callers do not see the account at the authority")
 		err := tx.QueryRow(ctx, `INSERT INTO acme_account (directory, email, location) VALUES ($1, $2, $3)
 			ON CONFLICT (directory, email) DO UPDATE SET location = excluded.location RETURNING id`, r.Directory, email, account.Location).Scan(&id)
 		if err != nil {
-			return fmt.Errorf("keep the account at the authority: %w", err)
+			return fmt.Errorf("store the ACME account: %w", err)
 		}
 		_, err = tx.Exec(ctx, "UPDATE acme_account SET key = $2 WHERE id = $1", id, r.Box.Seal(accountKeyColumn(id), keyPEM))
 		return err
 	})
 }
 
-// forgetAccount is for one that the authority does not know: the next attempt makes another.
+// forgetAccount deletes an account that the authority no longer knows. The next attempt creates another.
 func (r *Renewer) forgetAccount(ctx context.Context, account acme.Account) error {
 	return r.DB.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("an account at the authority is no change of the API's")
+		tx.Unrecorded("callers do not see the account at the authority")
 		_, err := tx.Exec(ctx, "DELETE FROM acme_account WHERE location = $1", account.Location)
 		return err
 	})
@@ -219,7 +219,7 @@ func accountKeyColumn(id int64) seal.Place {
 	return seal.Place{Table: "acme_account", Column: "key", ID: id}
 }
 
-// solver has the gateways say what the authority asks them for.
+// solver stores the responses to the authority's challenges, which gateways serve.
 type solver struct{ db *pg.DB }
 
 // Present implements acmez.Solver.
@@ -235,10 +235,10 @@ func (s solver) Present(ctx context.Context, c acme.Challenge) error {
 	)
 }
 
-// challengeTTL is after how long nobody asks for a challenge any more.
+// challengeTTL is how long a challenge is kept at most.
 const challengeTTL = "1 day"
 
-// CleanUp implements acmez.Solver. What an order left that was cut short goes, too.
+// CleanUp implements acmez.Solver. It also deletes old challenges that an interrupted order left behind.
 func (s solver) CleanUp(ctx context.Context, c acme.Challenge) error {
 	return s.exec(
 		context.WithoutCancel(ctx),
@@ -249,20 +249,20 @@ func (s solver) CleanUp(ctx context.Context, c acme.Challenge) error {
 
 func (s solver) exec(ctx context.Context, sql string, args ...any) error {
 	return s.db.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("what an authority asks for is no change of the API's")
+		tx.Unrecorded("callers do not see challenges")
 		_, err := tx.Exec(ctx, sql, args...)
 		return err
 	})
 }
 
-// KeyAuthorization is what the authority that asks for this token is answered. The error is pgx.ErrNoRows where none does.
+// KeyAuthorization returns the response to an HTTP-01 challenge. The error is pgx.ErrNoRows if the token is unknown.
 func (r *Renewer) KeyAuthorization(ctx context.Context, token string) (text string, err error) {
 	err = r.DB.QueryRow(ctx, "SELECT key_auth FROM acme_challenge WHERE token = $1 AND type = $2", token, acme.ChallengeTypeHTTP01).Scan(&text)
 	return text, err
 }
 
-// HandshakeCertificate is the certificate for the handshakes by which the authority looks who has this name (RFC 8737). The error is
-// pgx.ErrNoRows where none does.
+// HandshakeCertificate returns the certificate for a TLS-ALPN-01 challenge of this name (RFC 8737). The error is
+// pgx.ErrNoRows if there is no such challenge.
 func (r *Renewer) HandshakeCertificate(ctx context.Context, name string) (Issued, error) {
 	c := acme.Challenge{Identifier: acme.Identifier{Type: "dns", Value: name}}
 	err := r.DB.QueryRow(
@@ -275,7 +275,7 @@ func (r *Renewer) HandshakeCertificate(ctx context.Context, name string) (Issued
 	}
 	created, err := acmez.TLSALPN01ChallengeCert(c)
 	if err != nil {
-		return Issued{}, fmt.Errorf("make a certificate for the authority: %w", err)
+		return Issued{}, fmt.Errorf("create the certificate of a challenge: %w", err)
 	}
 	key, err := encodeKey(created.PrivateKey)
 	return Issued{Chain: string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: created.Certificate[0]})), Key: key.Reveal()}, err

@@ -10,7 +10,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 )
 
-// Count follows how many clients and keys belong to each integration.
+// Count updates how many clients and keys each integration has from changes of other services.
 func Count(ctx context.Context, tx *pg.Tx, changes []events.Event) error {
 	clients, keys := map[int64]int64{}, map[int64]int64{}
 	for _, e := range changes {
@@ -54,7 +54,7 @@ func Count(ctx context.Context, tx *pg.Tx, changes []events.Event) error {
 	return nil
 }
 
-// clientIntegration returns the id of the integration that a client belongs to; 0: none.
+// clientIntegration returns the id of a client's integration; 0: none.
 func clientIntegration(text json.RawMessage) (int64, error) {
 	var client struct {
 		Integration struct {
@@ -65,7 +65,7 @@ func clientIntegration(text json.RawMessage) (int64, error) {
 	return client.Integration.ID, err
 }
 
-// keyIntegration returns the id of the integration that a key belongs to; 0: none.
+// keyIntegration returns the id of the integration that owns a key; 0: none.
 func keyIntegration(text json.RawMessage) (int64, error) {
 	var key struct {
 		Owner struct {
@@ -79,7 +79,7 @@ func keyIntegration(text json.RawMessage) (int64, error) {
 	return 0, err
 }
 
-// unmarshal reads one side of a change; of a new item there is none before, and of one that is gone none after.
+// unmarshal decodes one side of a change. Created items have no side before, and deleted items have none after.
 func unmarshal(text json.RawMessage, to any) error {
 	if text == nil {
 		return nil

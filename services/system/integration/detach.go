@@ -16,13 +16,13 @@ import (
 	"github.com/ironplane/ironplane/pkg/service"
 )
 
-// detachAll refuses the integrations' keys and new clients from now on, and has a job take them from their clients and delete
-// them. An integration that is being detached already stays so.
+// detachAll marks integrations as detaching, so that their keys and new clients are refused. It enqueues jobs that detach
+// them from their clients and then delete them. Integrations that are already detaching are left alone.
 func (s *Integrations) detachAll(ctx context.Context, tx *pg.Tx, integrations []Integration) error {
 	if err := guard.Has(permission.UsersClients).Check(principal.From(ctx), permission.Write, 0); err != nil {
 		return err
 	}
-	tx.Unrecorded("they are being deleted already")
+	tx.Unrecorded("the integrations are already being deleted")
 	var ids []int64
 	for _, i := range integrations {
 		if err := mayWrite(ctx, tx, i.ID); err != nil {
@@ -50,7 +50,7 @@ func (i *Integration) target() []pg.Target {
 	return []pg.Target{{Type: "integration", Noun: "integration", ID: i.ID, Name: i.Name, Version: i.Version}}
 }
 
-// detachArgs is the argument of the job.
+// detachArgs are the arguments of the job.
 type detachArgs struct {
 	Integration int64 `json:"integration"`
 }
@@ -61,12 +61,12 @@ type detachProgress struct {
 }
 
 const (
-	// detachSlice is how long an attempt works before it makes way for other jobs.
+	// detachSlice is how long an attempt works before other jobs get their turn.
 	detachSlice      = 20 * time.Second
 	maxDetachBackoff = time.Minute
 )
 
-// Job takes an integration from its clients and deletes it.
+// Job detaches an integration from its clients and deletes it.
 func (s *Integrations) Job() service.Job {
 	return service.Job{Kind: "integration-detach", Unique: true, Workers: 1, Do: jobs.Do(s.detach),
 		Backoff: func(attempt int) time.Duration { return min(time.Second<<min(attempt-1, 10), maxDetachBackoff) }}
@@ -77,7 +77,8 @@ func (s *Integrations) enqueueDetach(ctx context.Context, tx *pg.Tx, id int64) e
 	return jobs.Enqueue(ctx, tx, &job, detachArgs{id})
 }
 
-// Resume enqueues the jobs of integrations that are being detached, in case a job was given up, cancelled or lost in a restore.
+// Resume enqueues jobs for all integrations that are being detached. A job may have failed, been cancelled, or been lost in
+// a restore.
 func (s *Integrations) Resume(ctx context.Context) error {
 	var ids []int64
 	if err := s.db.QueryRow(ctx, "SELECT ARRAY(SELECT id FROM integration WHERE detaching ORDER BY id)").
@@ -86,7 +87,7 @@ func (s *Integrations) Resume(ctx context.Context) error {
 		return err
 	}
 	return s.db.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("what comes of it is recorded")
+		tx.Unrecorded("the deletion is recorded later")
 		for _, id := range ids {
 			if err := s.enqueueDetach(ctx, tx, id); err != nil {
 				return err
@@ -98,8 +99,8 @@ func (s *Integrations) Resume(ctx context.Context) error {
 
 func (s *Integrations) detach(ctx context.Context, attempt *service.Attempt, args detachArgs) error {
 	err := s.db.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("it was recorded when it was asked for")
-		return s.leases.Stay(ctx, tx, []int64{args.Integration}) // an old backup has lost that
+		tx.Unrecorded("the request recorded it")
+		return s.leases.Stay(ctx, tx, []int64{args.Integration}) // a restored backup may lack the lease
 	})
 	if err != nil {
 		return err
@@ -115,7 +116,7 @@ func (s *Integrations) detach(ctx context.Context, attempt *service.Attempt, arg
 		var left detachProgress
 		if err := s.db.QueryRow(ctx, "SELECT coalesce(sum(clients), 0) FROM integration_count WHERE id = $1", args.Integration).
 			Scan(&left.Clients); err != nil {
-			return fmt.Errorf("count the clients that are left: %w", err)
+			return fmt.Errorf("count the remaining clients: %w", err)
 		}
 		if err := attempt.Progress(ctx, left); err != nil {
 			return err
@@ -130,7 +131,7 @@ func (s *Integrations) deleteDetached(ctx context.Context, id int64) error {
 	return s.db.InTx(ctx, func(tx *pg.Tx) error {
 		i, err := view.One(ctx, tx, "id = $1 AND detaching", id)
 		if errors.Is(err, pgx.ErrNoRows) {
-			tx.Unrecorded("it is deleted already")
+			tx.Unrecorded("the integration is already deleted")
 			return nil
 		}
 		if err != nil {

@@ -1,4 +1,4 @@
-// Package integration keeps the other programs that work with this installation, and what they may do.
+// Package integration keeps integrations: other programs that use the API, and their permissions.
 package integration
 
 import (
@@ -20,34 +20,34 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/mesh"
 )
 
-// Integration is another program that works with this installation, such as a billing system.
+// Integration is another program that uses the API, such as a billing system.
 type Integration struct {
 	rest.Versioned
 	ID          int64  `json:"id" db:"id"`
 	Name        string `json:"name" db:"name"`
-	Clients     int64  `json:"clients" db:"clients" recorded:"false" doc:"how many it has"`
-	Keys        int64  `json:"keys" db:"keys" recorded:"false" doc:"how many it has"`
-	Permissions int64  `json:"permissions" db:"permissions" recorded:"false" doc:"how many it has, whether to read or to write"`
-	Disabled    bool   `json:"disabled" db:"disabled" ext:"true" doc:"whether all keys are refused, as if they were revoked, until it is taken back"`
-	Detaching   bool   `json:"detaching" db:"detaching" ext:"true" doc:"whether it is being deleted, and taken from its clients before: clients says how many are left"`
+	Clients     int64  `json:"clients" db:"clients" recorded:"false" doc:"The number of clients."`
+	Keys        int64  `json:"keys" db:"keys" recorded:"false" doc:"The number of API keys."`
+	Permissions int64  `json:"permissions" db:"permissions" recorded:"false" doc:"The number of permissions. Read and write count separately."`
+	Disabled    bool   `json:"disabled" db:"disabled" ext:"true" doc:"Whether the integration's keys are refused."`
+	Detaching   bool   `json:"detaching" db:"detaching" ext:"true" doc:"Whether the integration is being deleted. It is detached from its clients first; clients has the number of the remaining ones."`
 }
 
 type integrationBody struct {
-	Name     string  `json:"name" db:"name" required:"create" example:"Shop" doc:"no other one has it, in either case"`
-	Subject  *string `json:"subject" db:"subject" example:"Your order" doc:"kept, and not shown"`
-	Body     *string `json:"body" db:"body" max:"65536" example:"It is ready." doc:"kept, and not shown"`
+	Name     string  `json:"name" db:"name" required:"create" example:"Shop" doc:"The integration's name. It must be unique, regardless of case."`
+	Subject  *string `json:"subject" db:"subject" example:"Your order" doc:"Stored, but not shown."`
+	Body     *string `json:"body" db:"body" max:"65536" example:"It is ready." doc:"Stored, but not shown."`
 	Disabled bool    `json:"disabled" db:"disabled" ext:"true" example:"false" doc:"whether all keys are refused, as if they were revoked, until it is taken back"`
 }
 
-// Integrations are the integrations of an installation.
+// Integrations implements the operations on integrations.
 type Integrations struct {
 	db      *pg.DB
 	entries *keycache.Store
 	leases  *events.Closing // of integrations that are being deleted
 }
 
-// New returns the integrations in a database. The gateways' entries of them are in entries; peers are asked whether they
-// still refer to an integration that is to be deleted.
+// New returns the integrations in a database. entries holds what gateways know of them. Before an integration is deleted,
+// peers are asked whether they still refer to it.
 func New(db *pg.DB, entries *keycache.Store, peers mesh.Peers) *Integrations {
 	return &Integrations{db: db, entries: entries, leases: &events.Closing{
 		DB:    db,
@@ -70,11 +70,11 @@ func (s *Integrations) Internal() []rest.Route {
 	}
 }
 
-// deleteIntegrations is the request of a deletion.
+// deleteIntegrations is the request to delete integrations.
 type deleteIntegrations struct {
 	IDs    rest.IDs `path:"*"`
 	Match  rest.IfMatch
-	Detach bool `query:"detach" ext:"true" doc:"true: what belongs to it is no reason to refuse. It is taken from it first, which may take a while, and then it is deleted."`
+	Detach bool `query:"detach" ext:"true" doc:"true: delete the integration although it has clients. It is first detached from them, which may take a while."`
 }
 
 func (s *Integrations) integrations() []rest.Route {
@@ -113,7 +113,7 @@ func (s *Integrations) integrations() []rest.Route {
 			if err == nil {
 				err = s.detachAll(ctx, tx, integrations)
 			}
-			return rest.Message{Message: req.IDs.Label("Integration") + " will be deleted once nothing belongs to it."}, err
+			return rest.Message{Message: req.IDs.Label("Integration") + " will be deleted once it is detached from all clients."}, err
 		},
 	})
 }
@@ -126,7 +126,7 @@ func (s *Integrations) check(ctx context.Context, tx *pg.Tx, id int64, before, _
 	return mayWrite(ctx, tx, id)
 }
 
-// takeLeases takes deletion leases. It fails while one of the integrations has clients.
+// takeLeases takes deletion leases. It fails if one of the integrations has clients.
 func (s *Integrations) takeLeases(ctx context.Context, tx *pg.Tx, integrations []Integration) error {
 	var ids []int64
 	for _, i := range integrations {
@@ -134,7 +134,7 @@ func (s *Integrations) takeLeases(ctx context.Context, tx *pg.Tx, integrations [
 			return err
 		}
 		if i.Detaching {
-			return problem.New(problem.Conflict, "Integration %d is being deleted, and taken from its clients before.", i.ID)
+			return problem.New(problem.Conflict, "Integration %d is already being deleted.", i.ID)
 		}
 		ids = append(ids, i.ID)
 	}
@@ -155,7 +155,7 @@ func mayWrite(ctx context.Context, tx *pg.Tx, id int64) error {
 		return err
 	}
 	if principal.From(ctx).Principal.Acting {
-		return problem.New(problem.Forbidden, "A session of somebody who acts for the account, or followed a link, writes to no integration.")
+		return problem.New(problem.Forbidden, "Acting sessions and sessions from a link cannot change integrations. Sign in directly.")
 	}
 	var names []string
 	if err := tx.QueryRow(ctx, "SELECT permissions FROM integration WHERE id = $1 FOR UPDATE", id).Scan(&names); err != nil {
@@ -164,7 +164,8 @@ func mayWrite(ctx context.Context, tx *pg.Tx, id int64) error {
 	return guard.MayGive(principal.From(ctx).Principal.Grants, principal.ParseGrants(names), "The account holds")
 }
 
-// entryRoute answers the gateway's question about an integration, and stores the answer where the gateway looks first.
+// entryRoute returns the route that tells gateways about an integration. It also stores the entry in Redis, where gateways
+// look first.
 func (s *Integrations) entryRoute() rest.Route {
 	return rest.Read[rest.Item, keycache.Owner]{Path: "/internal/owner/integration/{integration_id}", Guard: guard.Peers(principal.Gateway),
 		Do: func(ctx context.Context, req rest.Item) (keycache.Owner, error) {

@@ -7,8 +7,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 )
 
-// GrantNewPermissions gives the permissions that this version of the program brings to integrations that held every earlier
-// one. It does nothing where an instance of this version or a newer one has run before.
+// GrantNewPermissions grants the permissions that are new in this version to integrations that held all earlier ones. It
+// does nothing if this version or a newer one ran before.
 func GrantNewPermissions(ctx context.Context, db *pg.DB) error {
 	if e, err := knowngrants.Find(ctx, db); err != nil || e.Added == 0 {
 		return err

@@ -14,7 +14,7 @@ import (
 
 type editPermissions = rest.EditItem[principal.PermissionSet]
 
-// Permissions is a PermissionSet, whose version is its integration's.
+// Permissions is an integration's PermissionSet. Its version is the integration's.
 type Permissions struct {
 	rest.Versioned
 	principal.PermissionSet
@@ -72,7 +72,7 @@ func (s *Integrations) editPermissions(ctx context.Context, tx *pg.Tx, req editP
 	}
 	after := set.Grants()
 	if after == before {
-		tx.Unrecorded("the permissions are as they were")
+		tx.Unrecorded("the permissions did not change")
 		return Permissions{rest.Versioned{Version: version}, *set}, nil
 	}
 	if err := mayWrite(ctx, tx, req.ID); err != nil {

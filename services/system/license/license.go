@@ -1,5 +1,5 @@
-// Package license knows licenses: texts that say what an installation may, signed with EdDSA, and checked without asking
-// anybody. They are JSON web tokens.
+// Package license reads and verifies licenses. A license is a JSON web token, signed with EdDSA, that says which features
+// an installation may use. It is verified offline.
 package license
 
 import (
@@ -27,21 +27,21 @@ const (
 	None         = "none"
 )
 
-// clockSkew is how far this machine's clock and that of who signs may be apart.
+// clockSkew is how far the clocks of this machine and of the signer may differ.
 const clockSkew = 5 * time.Minute
 
-// Terms are what a license says.
+// Terms are the claims of a license.
 type Terms struct {
 	jwt.RegisteredClaims
 	Enterprise bool `json:"enterprise"`
 }
 
-// Sign makes a license.
+// Sign returns a signed license.
 func Sign(t Terms, key ed25519.PrivateKey) (string, error) {
 	return jwt.NewWithClaims(jwt.SigningMethodEdDSA, t).SignedString(key)
 }
 
-// Check tells the state of a license, and what it says where the one who signs has said so.
+// Check returns the state of a license. It returns the terms only if the signature is valid.
 func Check(text string, signer ed25519.PublicKey) (Terms, string) {
 	if text == "" {
 		return Terms{}, None
@@ -61,19 +61,19 @@ func Check(text string, signer ed25519.PublicKey) (Terms, string) {
 	}
 }
 
-// NewKey makes a pair of keys to sign with and to check by.
+// NewKey generates a key pair.
 func NewKey() (private ed25519.PrivateKey, err error) {
 	_, private, err = ed25519.GenerateKey(nil)
 	return private, err
 }
 
-// EncodeKey is a key as ParseSigner and ParseKey read it.
+// EncodeKey returns a key, or its seed, as the text that ParseSigner and ParseKey accept.
 func EncodeKey(key []byte) string { return base64.StdEncoding.EncodeToString(key) }
 
-// ParseSigner reads the public key of who signs.
+// ParseSigner parses the signer's public key.
 func ParseSigner(text string) (ed25519.PublicKey, error) { return parse(text, ed25519.PublicKeySize) }
 
-// ParseKey reads the private key of who signs.
+// ParseKey parses the signer's private key.
 func ParseKey(text string) (ed25519.PrivateKey, error) {
 	seed, err := parse(text, ed25519.SeedSize)
 	if err != nil {
@@ -85,12 +85,12 @@ func ParseKey(text string) (ed25519.PrivateKey, error) {
 func parse(text string, size int) ([]byte, error) {
 	key, err := base64.StdEncoding.DecodeString(text)
 	if err != nil || len(key) != size {
-		return nil, fmt.Errorf("it is not a key: %d bytes in base64", size)
+		return nil, fmt.Errorf("must be a key: %d bytes in base64", size)
 	}
 	return key, nil
 }
 
-// Source is where a license is read from: a file, or an address.
+// Source is where a license is read from: the path of a file or an https:// URL. The empty Source has no license.
 type Source string
 
 const (
@@ -98,15 +98,15 @@ const (
 	maxBytes    = 16 << 10 // bytes of a license
 )
 
-// Check fails where a license can be read from nowhere that is named so.
+// Check returns an error if the source is an insecure URL.
 func (s Source) Check() error {
 	if u, err := url.Parse(string(s)); err == nil && u.Scheme == "http" {
-		return errors.New("it is an address that nobody vouches for: https://… does")
+		return errors.New("must begin with https://, because plain HTTP can be altered on the way")
 	}
 	return nil
 }
 
-// Read answers the license that is there now; an empty source has none.
+// Read returns the source's current license. It is empty for the empty Source.
 func (s Source) Read(ctx context.Context) (text string, err error) {
 	if s == "" {
 		return "", nil
@@ -129,7 +129,7 @@ func (s Source) Read(ctx context.Context) (text string, err error) {
 	}
 	text = strings.TrimSpace(string(content))
 	if _, _, err := jwt.NewParser().ParseUnverified(text, &Terms{}); err != nil || len(content) > maxBytes {
-		return "", errors.New("what is there is no license")
+		return "", errors.New("the source has no license in it")
 	}
 	return text, nil
 }
@@ -145,10 +145,10 @@ func (s Source) fetch(ctx context.Context) (io.ReadCloser, error) {
 	}
 	if response.StatusCode != http.StatusOK {
 		_ = response.Body.Close()
-		return nil, fmt.Errorf("the answer is %s", response.Status)
+		return nil, fmt.Errorf("read the license: got status %s", response.Status)
 	}
 	return response.Body, nil
 }
 
-// client goes nowhere else than it is sent: who answers could have it ask within the operator's own network.
+// client follows no redirects, because the server could redirect it into the operator's private network.
 var client = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}

@@ -23,18 +23,18 @@ import (
 	"github.com/ironplane/ironplane/pkg/service"
 )
 
-// Mailer takes the mails that services want sent, and sends them.
+// Mailer sends the mails that services ask for.
 type Mailer struct {
 	DB           *pg.DB
 	Box          *seal.Box
 	Peers        mesh.Peers
-	Server       *Server                                                   // nil: there is none, and mails are held
-	ReadSite     func(context.Context, pg.Querier) (Site, error)           // what templates can say of the installation
-	FindTemplate func(context.Context, pg.Querier, string) (Source, error) // the template of a name
+	Server       *Server                                                   // nil: no SMTP server is configured, and mails are held
+	ReadSite     func(context.Context, pg.Querier) (Site, error)           // returns what templates can show of the installation
+	FindTemplate func(context.Context, pg.Querier, string) (Source, error) // returns the template of this name
 }
 
 const (
-	// attempts with these pauses take about two days.
+	// attempts with these backoffs take about two days.
 	attempts               = 16
 	minBackoff, maxBackoff = time.Minute, 6 * time.Hour
 	workers                = 8
@@ -44,13 +44,13 @@ func backoff(attempt int) time.Duration {
 	return min(minBackoff<<min(attempt-1, 20), maxBackoff)
 }
 
-// jobArgs is what a job is given.
+// jobArgs are the arguments of the job.
 type jobArgs struct {
 	Message int64  `json:"message"`
-	CopyTo  string `json:"copy_to,omitempty"` // for whom a copy is; empty: it is the mail itself
+	CopyTo  string `json:"copy_to,omitempty"` // the recipient of a copy; empty: send the mail itself
 }
 
-// Job sends a mail, or a copy of it. It is not unique: a mail that has failed may be sent again while its job ends.
+// Job sends a mail, or a copy of it. It is not unique, because a failed mail may be sent again while its job ends.
 func (m *Mailer) Job() service.Job {
 	return service.Job{Kind: "mail", Timeout: 5 * time.Minute, Attempts: attempts, Backoff: backoff, Workers: workers, Do: jobs.Do(m.send)}
 }
@@ -64,12 +64,13 @@ func sealedColumn(id int64) seal.Place {
 	return seal.Place{Table: "email_message", Column: "sealed", ID: id}
 }
 
-// Receive writes the mail that a service wants sent, and has it sent. What cannot be written is kept as failed. A message that is taken
-// again, as after this service was restored, makes a mail of the same Message-ID.
+// Receive renders the mail that a service asks for, stores it and enqueues its job. A mail that cannot be rendered is
+// stored as failed. A message may be received again, for example after this service was restored. The second mail then
+// has the same Message-ID, so that recipients' mail programs recognize it.
 func (m *Mailer) Receive(ctx context.Context, tx *pg.Tx, of events.Message) error {
 	var message mail.Message
 	if err := json.Unmarshal(of.Content, &message); err != nil {
-		return fmt.Errorf("read what is to be sent: %w", err)
+		return fmt.Errorf("decode the message of a mail: %w", err)
 	}
 	status, reason := queued, ""
 	if m.Server == nil {
@@ -84,7 +85,7 @@ func (m *Mailer) Receive(ctx context.Context, tx *pg.Tx, of events.Message) erro
 	case err != nil:
 		status, reason = failed, err.Error()
 	case limited:
-		status, reason = failed, fmt.Sprintf("the account was told of %d changes within the hour", maxNotices)
+		status, reason = failed, fmt.Sprintf("the account was already notified of %d changes in the last hour", maxNotices)
 	}
 	hasSecret := !of.Secret.IsZero()
 	var id int64
@@ -98,12 +99,12 @@ func (m *Mailer) Receive(ctx context.Context, tx *pg.Tx, of events.Message) erro
 			"status": status, "error": reason, "expires_at": nullTime(message.Expires),
 		}).Scan(&id)
 	if err != nil {
-		return fmt.Errorf("keep a mail: %w", err)
+		return fmt.Errorf("store a mail: %w", err)
 	}
 	if hasSecret && status != failed {
 		text, err := json.Marshal(revealed)
 		if err != nil {
-			return errors.New("encode a mail") // err might show a part
+			return errors.New("encode a mail") // err might contain a part of the secret
 		}
 		if _, err := tx.Exec(
 			ctx,
@@ -120,12 +121,13 @@ func (m *Mailer) Receive(ctx context.Context, tx *pg.Tx, of events.Message) erro
 	return m.enqueue(ctx, tx, jobArgs{Message: id})
 }
 
-// noticeKinds are the kinds of mails that tell an account what was done to it, of which it gets so many an hour.
+// noticeKinds are the kinds of mails that notify an account of changes to it. An account gets at most maxNotices of them
+// an hour, so that nobody can flood a mailbox.
 var noticeKinds = []string{mail.AccountChanged{}.Kind(), mail.ClientLinked{}.Kind()}
 
 const maxNotices = 10
 
-// exceedsNoticeLimit tells whether a mail is one more notice than an account gets.
+// exceedsNoticeLimit reports whether a mail is a notice that its account must not get within this hour.
 func exceedsNoticeLimit(ctx context.Context, tx *pg.Tx, message *mail.Message) (enough bool, err error) {
 	if !slices.Contains(noticeKinds, message.Kind) {
 		return false, nil
@@ -135,7 +137,7 @@ func exceedsNoticeLimit(ctx context.Context, tx *pg.Tx, message *mail.Message) (
 		message.Account, noticeKinds, maxNotices).
 		Scan(&enough)
 	if err != nil {
-		return false, fmt.Errorf("count what %s was told: %w", message.Account, err)
+		return false, fmt.Errorf("count the notices to %s: %w", message.Account, err)
 	}
 	return enough, nil
 }
@@ -147,7 +149,7 @@ func nullTime(t time.Time) *time.Time {
 	return &t
 }
 
-// render renders a mail as it is shown, and as it is sent.
+// render returns a mail as operators see it, with secrets hidden, and as it is sent.
 func (m *Mailer) render(
 	ctx context.Context,
 	tx *pg.Tx,
@@ -155,7 +157,7 @@ func (m *Mailer) render(
 	confidential secret.String,
 ) (shown, revealed RenderedEmail, err error) {
 	if _, err := netmail.ParseAddress(message.To.To.Email); err != nil || strings.ContainsAny(message.To.To.Email, "<> \r\n") {
-		return shown, revealed, errors.New("the address is none")
+		return shown, revealed, errors.New("the email address is not valid")
 	}
 	content, err := message.Open(confidential)
 	if err != nil {
@@ -163,14 +165,14 @@ func (m *Mailer) render(
 	}
 	source, err := m.FindTemplate(ctx, tx, message.Template)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return shown, revealed, fmt.Errorf("there is no template %s any more", message.Template)
+		return shown, revealed, fmt.Errorf("the template %s does not exist", message.Template)
 	}
 	if err != nil {
 		return shown, revealed, err
 	}
 	if source.Kind != message.Kind {
 		return shown, revealed, fmt.Errorf(
-			"the template %s is of the type %s, and this is a mail of the type %s",
+			"the template %s has type %s, but the mail needs type %s",
 			message.Template,
 			source.Kind,
 			message.Kind,
@@ -192,7 +194,7 @@ func (m *Mailer) render(
 	return shown, revealed, err
 }
 
-// storedMail is a mail as it is sent.
+// storedMail is a mail with what is needed to send it.
 type storedMail struct {
 	EmailMessage
 	uuid   string
@@ -208,9 +210,9 @@ func (m *Mailer) load(ctx context.Context, id int64) (k storedMail, err error) {
 	return k, err
 }
 
-var errExpired = errors.New("it was not sent in time: what it says is good no longer")
+var errExpired = errors.New("the mail expired before it was sent")
 
-// send is the job.
+// send is an attempt of the job.
 func (m *Mailer) send(ctx context.Context, attempt *service.Attempt, t jobArgs) error {
 	k, err := m.load(ctx, t.Message)
 	switch {
@@ -228,7 +230,7 @@ func (m *Mailer) send(ctx context.Context, attempt *service.Attempt, t jobArgs) 
 	var copies []string
 	if t.CopyTo == "" && !k.secret && strings.HasPrefix(k.Account, "/client/") {
 		if err := m.Peers.Ask(ctx, "identity", mail.CopiesPath, &copies); err != nil {
-			return fmt.Errorf("ask who gets copies of mails: %w", err)
+			return fmt.Errorf("ask identity for the recipients of copies: %w", err)
 		}
 	}
 	l, err := m.buildMessage(ctx, k, t)
@@ -247,7 +249,7 @@ func (m *Mailer) send(ctx context.Context, attempt *service.Attempt, t jobArgs) 
 	return errors.Join(err, m.storeOutcome(ctx, k, t, queued, err, nil))
 }
 
-// buildMessage is what goes to the server.
+// buildMessage returns what is sent to the SMTP server.
 func (m *Mailer) buildMessage(ctx context.Context, k storedMail, t jobArgs) (outgoingMessage, error) {
 	l := outgoingMessage{
 		messageID:     k.uuid,
@@ -262,7 +264,7 @@ func (m *Mailer) buildMessage(ctx context.Context, k storedMail, t jobArgs) (out
 			return l, fmt.Errorf("open mail %d: %w", k.ID, err)
 		}
 		if err := json.Unmarshal([]byte(revealed.Reveal()), &l.RenderedEmail); err != nil {
-			return l, fmt.Errorf("mail %d cannot be read", k.ID)
+			return l, fmt.Errorf("decode mail %d", k.ID) // the error might contain a part of the secret
 		}
 	}
 	site, err := m.ReadSite(ctx, m.DB)
@@ -270,7 +272,7 @@ func (m *Mailer) buildMessage(ctx context.Context, k storedMail, t jobArgs) (out
 	return l, err
 }
 
-// giveUp ends a job that nothing will come of, once that is noted.
+// giveUp marks the mail as failed, and ends its job.
 func (m *Mailer) giveUp(ctx context.Context, k storedMail, t jobArgs, reason error) error {
 	if err := m.storeOutcome(ctx, k, t, failed, reason, nil); err != nil {
 		return errors.Join(reason, err)
@@ -278,9 +280,10 @@ func (m *Mailer) giveUp(ctx context.Context, k storedMail, t jobArgs, reason err
 	return jobs.Never(reason)
 }
 
-// storeOutcome keeps what came of an attempt. What need not be sent any more keeps no secret.
+// storeOutcome stores the outcome of an attempt, and enqueues copies. It deletes the secret of a mail that will not be sent
+// again.
 func (m *Mailer) storeOutcome(ctx context.Context, k storedMail, t jobArgs, status string, reason error, copies []string) error {
-	if t.CopyTo != "" { // what came of the mail itself stands there
+	if t.CopyTo != "" { // the row has the outcome of the mail itself
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sendTimeout)
@@ -291,12 +294,12 @@ func (m *Mailer) storeOutcome(ctx context.Context, k storedMail, t jobArgs, stat
 		errorText = &text
 	}
 	return m.DB.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("it is tried again")
+		tx.Unrecorded("the mail will be retried")
 		_, err := tx.Exec(ctx, `UPDATE email_message SET status = $2, error = $3, attempts = attempts + 1, version = version + 1,
 			sent_at = CASE WHEN $2 = 'sent' THEN now() END, sealed = CASE WHEN $2 IN ('held', 'queued') OR $2 = 'failed' AND expires_at > now() THEN sealed END
 			WHERE id = $1`, k.ID, status, errorText)
 		if err != nil {
-			return fmt.Errorf("note what became of mail %d: %w", k.ID, err)
+			return fmt.Errorf("store the outcome of mail %d: %w", k.ID, err)
 		}
 		for _, email := range copies {
 			if err := m.enqueue(ctx, tx, jobArgs{k.ID, email}); err != nil {

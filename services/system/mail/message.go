@@ -15,28 +15,28 @@ import (
 	"github.com/ironplane/ironplane/pkg/service"
 )
 
-// EmailMessage is a mail as operators see it: a mark stands in the place of its secrets.
+// EmailMessage is a mail as operators see it. Secrets are hidden.
 type EmailMessage struct {
 	rest.Versioned
 	ID       int64  `json:"id" db:"id"`
-	Template string `json:"template" db:"template" doc:"by which it was written"`
-	Account  string `json:"account" db:"account" doc:"whose it is, as a path: /client/5"`
+	Template string `json:"template" db:"template" doc:"The name of the template."`
+	Account  string `json:"account" db:"account" doc:"The path of the account that the mail is for, such as /client/5."`
 	To       struct {
 		Name  string `json:"name" db:"name"`
 		Email string `json:"email" db:"email"`
-	} `json:"to" db:"to_"`
+	} `json:"to" db:"to_" doc:"The recipient."`
 	RenderedEmail
-	Status    string          `json:"status" db:"status" enum:"held,queued,sent,failed" doc:"held: there is no SMTP server; queued: it is being sent"`
-	Error     *string         `json:"error,omitempty" db:"error" doc:"what the last attempt failed with"`
+	Status    string          `json:"status" db:"status" enum:"held,queued,sent,failed" doc:"held: no SMTP server is configured. queued: the mail is being sent or retried."`
+	Error     *string         `json:"error,omitempty" db:"error" doc:"Why the last attempt failed."`
 	Attempts  int64           `json:"attempts" db:"attempts"`
 	CreatedAt rest.Timestamp  `json:"created_at" db:"created_at"`
-	SentAt    *rest.Timestamp `json:"sent_at,omitempty" db:"sent_at" doc:"when the SMTP server took it"`
-	ExpiresAt *rest.Timestamp `json:"expires_at,omitempty" db:"expires_at" doc:"it is not sent later, as a link in it is good no longer"`
+	SentAt    *rest.Timestamp `json:"sent_at,omitempty" db:"sent_at" doc:"When the SMTP server accepted the mail."`
+	ExpiresAt *rest.Timestamp `json:"expires_at,omitempty" db:"expires_at" doc:"When a link or code in the mail expires. The mail is not sent after that."`
 }
 
 var messages = pg.NewView[EmailMessage]("email_message")
 
-// What becomes of a mail.
+// The states of a mail.
 const (
 	held   = "held"
 	queued = "queued"
@@ -44,16 +44,16 @@ const (
 	failed = "failed"
 )
 
-// Sent is the action of the record that a mail leaves once it was sent.
+// Sent is the action in the log when a mail was sent.
 const Sent pg.Action = sent
 
-// loggedStatus is what the log says of a mail: not what stands in it.
+// loggedStatus is what the log says about a mail. It does not contain the mail's text.
 type loggedStatus struct {
 	Status string  `json:"status"`
 	Error  *string `json:"error,omitempty"`
 }
 
-// record leaves what became of a mail to the log.
+// record records a mail's change of status.
 func record(ctx context.Context, tx *pg.Tx, action pg.Action, before *EmailMessage) error {
 	after, err := messages.Get(ctx, tx, before.ID)
 	if err != nil {
@@ -77,7 +77,7 @@ func record(ctx context.Context, tx *pg.Tx, action pg.Action, before *EmailMessa
 	return nil
 }
 
-// Resend has a mail sent that is held or has failed, or once more where it was sent. Without a server it is held.
+// Resend queues a mail that was held, failed or sent. Without an SMTP server, the mail is held.
 func (m *Mailer) Resend(ctx context.Context, tx *pg.Tx, id int64) (EmailMessage, error) {
 	var secretDeleted bool
 	if err := tx.QueryRow(ctx, "SELECT secret AND sealed IS NULL FROM email_message WHERE id = $1 FOR UPDATE", id).
@@ -94,11 +94,11 @@ func (m *Mailer) Resend(ctx context.Context, tx *pg.Tx, id int64) (EmailMessage,
 	}
 	switch {
 	case before.ExpiresAt != nil && time.Now().After(before.ExpiresAt.Time):
-		return before, problem.New(problem.Conflict, "Mail %d is not sent any more: what it says is good no longer.", id)
+		return before, problem.New(problem.Conflict, "Mail %d has expired and cannot be sent.", id)
 	case secretDeleted:
-		return before, problem.New(problem.Conflict, "Mail %d cannot be sent again: its secret is gone.", id)
+		return before, problem.New(problem.Conflict, "Mail %d cannot be sent again, because its secret was deleted.", id)
 	case before.Status == queued, before.Status == status:
-		tx.Unrecorded("it is as it was")
+		tx.Unrecorded("the mail already has this status")
 		return before, nil
 	}
 	if _, err := tx.Exec(
@@ -120,27 +120,27 @@ func (m *Mailer) Resend(ctx context.Context, tx *pg.Tx, id int64) (EmailMessage,
 	return messages.Get(ctx, tx, id)
 }
 
-// Metrics are what operators see of it.
+// Metrics returns the mailer's metrics.
 func (m *Mailer) Metrics() []prometheus.Collector {
 	count := func(name, help, status string) prometheus.Collector {
 		return service.Gauge(m.DB, name, help, "SELECT count(*)::float8 FROM email_message WHERE status = '"+status+"'")
 	}
 	return []prometheus.Collector{
-		count("ironplane_mails_held", "Mails that are held as there is no SMTP server.", held),
-		count("ironplane_mails_queued", "Mails that are being sent, or wait to be tried again.", queued),
-		service.Gauge(m.DB, "ironplane_mails_failed", "Mails of the last three days that could not be sent.",
+		count("ironplane_mails_held", "Mails that are held because no SMTP server is configured.", held),
+		count("ironplane_mails_queued", "Mails that are being sent or wait for a retry.", queued),
+		service.Gauge(m.DB, "ironplane_mails_failed", "Mails created in the last three days that failed.",
 			"SELECT count(*)::float8 FROM email_message WHERE status = 'failed' AND created_at > now() - interval '3 days'"),
-		service.Gauge(m.DB, "ironplane_mails_late_seconds", "How long the oldest mail waits that is being sent; 0: none is.",
+		service.Gauge(m.DB, "ironplane_mails_late_seconds", "Age of the oldest queued mail; 0 if no mail is queued.",
 			"SELECT coalesce(extract(epoch FROM now() - min(created_at)), 0)::float8 FROM email_message WHERE status = 'queued'"),
 	}
 }
 
-// DeleteOld deletes mails that were sent, or failed, days ago, and secrets that are good no longer.
+// DeleteOld deletes sent and failed mails that are older than this many days, and expired secrets.
 func (m *Mailer) DeleteOld(ctx context.Context, days int) error {
 	return m.DB.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("what became of them is in the log")
+		tx.Unrecorded("the log already has the outcome of these mails")
 		if _, err := tx.Exec(ctx, "UPDATE email_message SET sealed = NULL WHERE sealed IS NOT NULL AND expires_at < now()"); err != nil {
-			return fmt.Errorf("forget secrets of mails: %w", err)
+			return fmt.Errorf("delete expired secrets of mails: %w", err)
 		}
 		_, err := tx.Exec(
 			ctx,
@@ -148,7 +148,7 @@ func (m *Mailer) DeleteOld(ctx context.Context, days int) error {
 			days,
 		)
 		if err != nil {
-			return fmt.Errorf("forget mails: %w", err)
+			return fmt.Errorf("delete old mails: %w", err)
 		}
 		return nil
 	})

@@ -15,28 +15,30 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-// Server is the SMTP server that takes the mails.
+// Server sends mails to an SMTP server.
 type Server struct {
-	From netmail.Address // a name is that of the installation, where this has none
-	TLS  *tls.Config     // nil: the system's authorities; tests have their own
+	From netmail.Address // without a name, the installation's name is used
+	TLS  *tls.Config     // nil: trust the system's certificate authorities; tests set it
 
 	host    string
 	options []gomail.Option
 }
 
-// sendTimeout is how long the server may take with each step.
+// sendTimeout limits each step of the dialog with the server.
 const sendTimeout = 30 * time.Second
 
-// NewServer is the server at an address such as smtp://mail.example.com: its connections are encrypted by STARTTLS, those of
-// smtps:// from the beginning, and those of smtp+plain:// not at all, which is for one on the same machine.
+// NewServer returns the server at a URL such as smtp://mail.example.com. Connections to smtp:// use STARTTLS, and connections
+// to smtps:// use TLS from the start. Connections to smtp+plain:// are not encrypted: use that for the same machine only.
 func NewServer(address, user string, password secret.String, from string) (*Server, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Hostname() == "" || u.User != nil || u.Path != "" && u.Path != "/" {
-		return nil, errors.New("IRONPLANE_SMTP is no address such as smtp://mail.example.com:587") // err might show a password
+		return nil, errors.New(
+			"IRONPLANE_SMTP must be a URL such as smtp://mail.example.com:587, without a user and a path",
+		) // err might contain a password
 	}
 	sender, err := netmail.ParseAddress(from)
 	if err != nil {
-		return nil, fmt.Errorf("IRONPLANE_MAIL_FROM is %q, and has to be an address such as noreply@example.com", from)
+		return nil, fmt.Errorf("IRONPLANE_MAIL_FROM is %q, but must be an email address such as noreply@example.com", from)
 	}
 	s := &Server{From: *sender, host: u.Hostname()}
 	port := map[string]int{"smtp": 587, "smtps": 465, "smtp+plain": 25}[u.Scheme]
@@ -48,14 +50,14 @@ func NewServer(address, user string, password secret.String, from string) (*Serv
 	case "smtp+plain":
 		s.options = append(s.options, gomail.WithTLSPolicy(gomail.NoTLS))
 		if user != "" {
-			return nil, errors.New("IRONPLANE_SMTP_USER is set, and smtp+plain:// would send the password as it is")
+			return nil, errors.New("IRONPLANE_SMTP_USER is set, but smtp+plain:// would send the password unencrypted: use smtp:// or smtps://")
 		}
 	default:
-		return nil, errors.New("IRONPLANE_SMTP begins with smtp://, smtps:// or smtp+plain://")
+		return nil, errors.New("IRONPLANE_SMTP must begin with smtp://, smtps:// or smtp+plain://")
 	}
 	if u.Port() != "" {
 		if port, err = strconv.Atoi(u.Port()); err != nil {
-			return nil, errors.New("IRONPLANE_SMTP has a port that is no number")
+			return nil, errors.New("IRONPLANE_SMTP must have a number as its port")
 		}
 	}
 	s.options = append(s.options, gomail.WithPort(port), gomail.WithTimeout(sendTimeout), gomail.WithoutNoop())
@@ -70,20 +72,20 @@ func NewServer(address, user string, password secret.String, from string) (*Serv
 	return s, nil
 }
 
-// outgoingMessage is a mail as it goes to the server.
+// outgoingMessage is a mail as it is sent to the server.
 type outgoingMessage struct {
 	messageID string
 	at        time.Time
-	from      string // the name, where the server's address has none
+	from      string // the sender's name, unless Server.From has one
 	to        netmail.Address
-	copyTo    string // to whom a copy goes, and not to To; empty: it is no copy
+	copyTo    string // the only recipient of a copy; empty: the mail goes to the address in to
 	RenderedEmail
 }
 
-// refusedError says that the server will never take the mail.
+// refusedError means that the server refused the mail for good, so that a retry is pointless.
 type refusedError struct{ error }
 
-// deliver gives the server a mail.
+// deliver sends a mail to the server.
 func (s *Server) deliver(ctx context.Context, l outgoingMessage) error {
 	m := gomail.NewMsg()
 	from := s.From
@@ -111,14 +113,14 @@ func (s *Server) deliver(ctx context.Context, l outgoingMessage) error {
 	}
 	client, err := gomail.NewClient(s.host, options...)
 	if err != nil {
-		return fmt.Errorf("prepare to ask the SMTP server: %w", err)
+		return fmt.Errorf("configure the SMTP client: %w", err)
 	}
 	connection, err := client.DialToSMTPClientWithContext(ctx)
 	if err != nil {
-		return fmt.Errorf("ask the SMTP server: %w", err)
+		return fmt.Errorf("connect to the SMTP server: %w", err)
 	}
 	err = client.SendWithSMTPClient(connection, m)
-	_ = client.CloseWithSMTPClient(connection) // what it has taken, it has taken
+	_ = client.CloseWithSMTPClient(connection) // an error here cannot undo a delivery
 	if m.IsDelivered() {
 		return nil
 	}

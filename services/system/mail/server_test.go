@@ -216,10 +216,10 @@ func TestNoHeaderInjection(t *testing.T) {
 func TestNewServer(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ address, user, from, says string }{
-		{"mail.example.com", "", "a@example.com", "no address"},
-		{"smtp://ironplane:horse@mail.example.com", "", "a@example.com", "no address"},
-		{"http://mail.example.com", "", "a@example.com", "begins with"},
-		{"smtp+plain://localhost", "ironplane", "a@example.com", "as it is"},
+		{"mail.example.com", "", "a@example.com", "must be a URL"},
+		{"smtp://ironplane:horse@mail.example.com", "", "a@example.com", "must be a URL"},
+		{"http://mail.example.com", "", "a@example.com", "must begin with"},
+		{"smtp+plain://localhost", "ironplane", "a@example.com", "unencrypted"},
 		{"smtp://mail.example.com", "", "", "IRONPLANE_MAIL_FROM"},
 		{"smtp://mail.example.com", "", "Example", "IRONPLANE_MAIL_FROM"},
 	} {

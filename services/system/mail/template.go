@@ -1,4 +1,4 @@
-// Package mail is what the system service sends by mail: from which templates, to whom, and what became of it.
+// Package mail renders, sends and stores the mails that services ask for.
 package mail
 
 import (
@@ -10,20 +10,20 @@ import (
 	"github.com/ironplane/ironplane/pkg/template"
 )
 
-// Site is what templates can say of the installation.
+// Site is what templates can show of the installation.
 type Site struct {
 	Site struct {
-		Name      string `example:"Example Hosting" doc:"the setting site_name"`
-		APIURL    string `example:"https://api.example.com" doc:"where the API is; empty where the processes are not told"`
-		ClientURL string `example:"https://panel.example.com" doc:"where the clients' panel is"`
-		AdminURL  string `example:"https://admin.example.com" doc:"where the admins' panel is"`
+		Name      string `example:"Example Hosting" doc:"The setting site_name."`
+		APIURL    string `example:"https://api.example.com" doc:"The URL of the API. Empty if it is not configured."`
+		ClientURL string `example:"https://panel.example.com" doc:"The URL of the client panel. Empty if it is not configured."`
+		AdminURL  string `example:"https://admin.example.com" doc:"The URL of the admin panel. Empty if it is not configured."`
 	}
 }
 
-// functions are what templates have besides comparisons.
+// functions are the functions of templates, in addition to comparisons.
 var functions = map[string]template.Function{"default": template.Default}
 
-// mailKind is what there is to know of mails of one kind.
+// mailKind is a kind of mails: the language of its templates, and sample data.
 type mailKind struct {
 	language *template.Language
 	sample   mail.Content
@@ -37,7 +37,7 @@ var kinds = func() map[string]mailKind {
 	return all
 }()
 
-// Kinds are the names of all kinds.
+// Kinds returns the names of all kinds.
 func Kinds() []string {
 	all := make([]string, len(mail.Kinds))
 	for i, content := range mail.Kinds {
@@ -46,7 +46,7 @@ func Kinds() []string {
 	return all
 }
 
-// IsBuiltIn tells whether Ironplane itself sends by the template of this name.
+// IsBuiltIn reports whether Ironplane itself sends mails with the template of this name.
 func IsBuiltIn(name string) bool {
 	_, known := kinds[name]
 	return known && name != mail.ForClient{}.Kind()
@@ -55,16 +55,16 @@ func IsBuiltIn(name string) bool {
 // Source is a template as operators write it.
 type Source struct {
 	Kind, Subject, Text string
-	HTML                string // empty: mails have no such part
+	HTML                string // empty: mails have no HTML part
 }
 
-// Template is one that was checked.
+// Template is a template that was checked.
 type Template struct {
 	kind                mailKind
 	subject, text, html *template.Template
 }
 
-// Parse checks a template. What is wrong is noted by the members of the body that it came in.
+// Parse checks a template. It adds an error to invalid for each invalid member of the request's body.
 func (s Source) Parse(invalid *problem.Fields) *Template {
 	t := &Template{kind: kinds[s.Kind]}
 	if t.kind.language == nil {
@@ -89,14 +89,14 @@ func (s Source) Parse(invalid *problem.Fields) *Template {
 	return t
 }
 
-// RenderedEmail is what a mail says.
+// RenderedEmail is the text of a mail.
 type RenderedEmail struct {
 	Subject string `json:"subject" db:"subject"`
-	Text    string `json:"body" db:"body" doc:"the part of plain text"`
-	HTML    string `json:"html,omitempty" db:"html" doc:"the part of HTML"`
+	Text    string `json:"body" db:"body" doc:"The plain text part."`
+	HTML    string `json:"html,omitempty" db:"html" doc:"The HTML part."`
 }
 
-// Render makes a mail's parts. Secrets show as a mark, unless they are to be revealed.
+// Render renders a mail's parts. Secrets are hidden unless reveal is true.
 func (t *Template) Render(reveal bool, site Site, to mail.To, content mail.Content) (r RenderedEmail, err error) {
 	for _, part := range []struct {
 		into *string
@@ -109,7 +109,7 @@ func (t *Template) Render(reveal bool, site Site, to mail.To, content mail.Conte
 			return r, err
 		}
 	}
-	// A header has one line, whatever variables hold.
+	// A header must be one line, even if variables contain line feeds.
 	r.Subject = strings.Join(strings.Fields(strings.Map(func(c rune) rune {
 		if c < ' ' || c == 0x7f {
 			return ' '
@@ -119,19 +119,20 @@ func (t *Template) Render(reveal bool, site Site, to mail.To, content mail.Conte
 	return r, nil
 }
 
-// Sample renders the mail as it would be with sample data.
+// Sample renders a mail with sample data.
 func (t *Template) Sample(site Site) (RenderedEmail, error) {
 	return t.Render(true, site, template.Example(mail.To{}).(mail.To), t.kind.sample)
 }
 
-// Reference is a page that says what templates can show, in Markdown.
+// Reference returns the Markdown page that lists the variables of all templates.
 func Reference() string {
 	var b strings.Builder
 	b.WriteString(
-		"# Variables of email templates\n\nWhat the templates of each type can show. `make openapi` writes this page from the program.\n",
+		"# Variables of email templates\n\nThe variables that templates of each type can use. `make openapi` writes this page from " +
+			"the program.\n",
 	)
 	table := func(title string, language *template.Language) {
-		fmt.Fprintf(&b, "\n## %s\n\n%s", title, language.Table("a secret: it stands as text or as a whole `href`, and nowhere else"))
+		fmt.Fprintf(&b, "\n## %s\n\n%s", title, language.Table("a secret: use it as text or as a whole `href`, and nowhere else"))
 	}
 	table("All types", template.NewLanguage(nil, Site{}, mail.To{}))
 	for _, content := range mail.Kinds {

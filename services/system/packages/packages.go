@@ -1,5 +1,5 @@
-// Package packages reads what is installed beside the core: in one folder a folder for each package, with a manifest.json and, in
-// assets, what browsers load. Nothing of a folder but its assets is listed or served.
+// Package packages reads the packages that extend the panels. Each package is a folder with a manifest.json. The files in
+// its folder assets are for browsers; nothing else is listed or served.
 package packages
 
 import (
@@ -22,40 +22,40 @@ import (
 
 const (
 	maxPackages      = 1000
-	maxFiles         = 10_000 // of one package
+	maxFiles         = 10_000 // in one package
 	maxManifestBytes = 64 << 10
 	manifestFile     = "manifest.json"
 	assetFolder      = "assets"
 )
 
-// Manifest is what a package says of itself.
+// Manifest is a package's manifest.json.
 type Manifest struct {
 	Name        string `json:"name"`
 	Version     string `json:"version"`
 	Description string `json:"description"`
 }
 
-// Asset is a file that browsers load.
+// Asset is a file in a package's folder assets.
 type Asset struct {
-	Path string // below assets, with slashes
-	Hash string // of its content
+	Path string // relative to assets, with slashes
+	Hash string // changes with the content
 }
 
-// Installed is the folder of all packages. Nothing is installed in an empty one.
+// Installed reads the packages in a folder.
 type Installed struct {
-	Folder string
+	Folder string // empty: no packages are installed
 
 	mu     sync.Mutex
 	hashes map[string]cachedHash // by folder and path
 }
 
-// cachedHash is a file as it was when its hash was made.
+// cachedHash is a file's hash, and the file as it was when it was hashed.
 type cachedHash struct {
 	info fs.FileInfo
 	hash string
 }
 
-// Folders are the names of the packages' folders, in order.
+// Folders returns the names of the packages' folders, in order.
 func (i *Installed) Folders() (names []string, err error) {
 	if i.Folder == "" {
 		return nil, nil
@@ -74,7 +74,7 @@ func (i *Installed) Folders() (names []string, err error) {
 
 func isHidden(name string) bool { return strings.HasPrefix(name, ".") }
 
-// open answers the folder of a package, out of which no link leads.
+// open opens the folder of a package. Links in it cannot lead out of it.
 func (i *Installed) open(folder string) (*os.Root, error) {
 	all, err := os.OpenRoot(i.Folder)
 	if err != nil {
@@ -84,7 +84,7 @@ func (i *Installed) open(folder string) (*os.Root, error) {
 	return subfolder(all, folder)
 }
 
-// subfolder opens a folder within another one that is no link, whoever puts one in its place meanwhile.
+// subfolder opens a folder in another one. It refuses links, even if a link replaces the folder at the same time.
 func subfolder(in *os.Root, name string) (*os.Root, error) {
 	entry, err := in.Lstat(name)
 	if err != nil {
@@ -104,7 +104,7 @@ func subfolder(in *os.Root, name string) (*os.Root, error) {
 	return opened, nil
 }
 
-// openFile opens a regular file. One that is a pipe keeps nobody waiting.
+// openFile opens a regular file. Opening does not block if the file is a pipe.
 func openFile(in *os.Root, name string) (*os.File, fs.FileInfo, error) {
 	file, err := in.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -121,8 +121,8 @@ func openFile(in *os.Root, name string) (*os.File, fs.FileInfo, error) {
 	return file, info, nil
 }
 
-// Read answers what a package says of itself, and those of its assets that a page loads: scripts and style sheets, in order. It
-// fails with fs.ErrNotExist where there is none of this name.
+// Read returns a package's manifest, and its scripts and style sheets in order. The error is fs.ErrNotExist if there is no
+// package in the folder.
 func (i *Installed) Read(folder string) (m Manifest, assets []Asset, err error) {
 	root, err := i.open(folder)
 	if err != nil {
@@ -139,7 +139,7 @@ func (i *Installed) Read(folder string) (m Manifest, assets []Asset, err error) 
 		return m, nil, err
 	}
 	if err := json.Unmarshal(text, &m); err != nil || m.Name == "" {
-		return m, nil, fmt.Errorf("the manifest of the package in %s: %w", folder, cmp.Or(err, errors.New("it has no name")))
+		return m, nil, fmt.Errorf("read the manifest of package %s: %w", folder, cmp.Or(err, errors.New("the name is missing")))
 	}
 	below, err := subfolder(root, assetFolder)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -164,9 +164,9 @@ func (i *Installed) Read(folder string) (m Manifest, assets []Asset, err error) 
 		}
 		asset, info, err := openFile(below, name)
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // it is gone again
+			return nil // it was deleted at the same time
 		} else if err != nil {
-			return nil // a link that leads out, or what may not be read, is not served either
+			return nil // links that lead out, and unreadable files, are not served either
 		}
 		defer asset.Close()
 		hash, err := i.hash(folder, name, asset, info)
@@ -176,7 +176,7 @@ func (i *Installed) Read(folder string) (m Manifest, assets []Asset, err error) 
 	return m, assets, err
 }
 
-// Open answers an asset and its hash, or fs.ErrNotExist.
+// Open returns an asset, its hash and its time of modification. The error is fs.ErrNotExist if there is no such asset.
 func (i *Installed) Open(folder, name string) (*os.File, Asset, time.Time, error) {
 	for element := range strings.SplitSeq(name, "/") {
 		if isHidden(element) {
@@ -198,7 +198,7 @@ func (i *Installed) Open(folder, name string) (*os.File, Asset, time.Time, error
 	defer below.Close()
 	file, info, err := openFile(below, name)
 	if err != nil {
-		return nil, Asset{}, time.Time{}, fs.ErrNotExist // also of a link that leads out
+		return nil, Asset{}, time.Time{}, fs.ErrNotExist // also if a link leads out
 	}
 	hash, err := i.hash(folder, name, file, info)
 	if err != nil {
@@ -208,7 +208,7 @@ func (i *Installed) Open(folder, name string) (*os.File, Asset, time.Time, error
 	return file, Asset{name, hash}, info.ModTime(), nil
 }
 
-// hash is that of an open file, made where it is another one than it was.
+// hash returns an open file's hash. It hashes the file only if it changed since the last time.
 func (i *Installed) hash(folder, name string, file *os.File, info fs.FileInfo) (string, error) {
 	key := folder + "/" + name
 	i.mu.Lock()
@@ -234,7 +234,7 @@ func (i *Installed) hash(folder, name string, file *os.File, info fs.FileInfo) (
 	return hash, nil
 }
 
-// types are of what browsers load. What they would run or show as a page of this host is not among them.
+// types are the media types of assets. HTML is missing on purpose: browsers would show it as a page of this host.
 var types = map[string]string{
 	".js":    "text/javascript; charset=utf-8",
 	".mjs":   "text/javascript; charset=utf-8",
@@ -256,13 +256,13 @@ var types = map[string]string{
 	".txt":   "text/plain; charset=utf-8",
 }
 
-// unknownType is the media type of what browsers are to make nothing of.
+// unknownType is the media type of all other files. Browsers offer them as a download.
 const unknownType = "application/octet-stream"
 
-// Type is the media type of an asset.
+// Type returns the asset's media type.
 func (a Asset) Type() string { return cmp.Or(types[strings.ToLower(path.Ext(a.Path))], unknownType) }
 
-// Types are all media types of assets, without parameters, in order.
+// Types returns all media types of assets, without parameters, in order.
 func Types() []string {
 	all := []string{unknownType}
 	for _, known := range types {

@@ -13,11 +13,11 @@ import (
 	"github.com/ironplane/ironplane/pkg/settings"
 )
 
-// InitializeAtStart takes over the values of environment variables for settings that no operator has chosen yet, and stores the addresses
-// that the processes are configured with, so that operators can read them.
+// InitializeAtStart sets settings from environment variables, unless an operator has set them before. It also stores the
+// addresses that the process is configured with, so that operators can read them.
 func InitializeAtStart(ctx context.Context, d service.Deps) error {
 	return d.DB.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("the settings are as they were")
+		tx.Unrecorded("no setting changed")
 		if err := lockSettings(ctx, tx); err != nil {
 			return err
 		}
@@ -33,17 +33,17 @@ func InitializeAtStart(ctx context.Context, d service.Deps) error {
 		for variable, text := range d.Given {
 			s, err := settingView.One(ctx, tx, "slug = $1", settings.OfVariable(variable))
 			if err != nil {
-				return fmt.Errorf("take over %s: %w", variable, err)
+				return fmt.Errorf("find the setting of %s: %w", variable, err)
 			}
 			if !fresh[s.Slug] {
-				d.Log.Warn(variable+" is ignored: the setting counts", "setting", s.Slug, "is", s.Text)
+				d.Log.Warn("environment variable ignored: the setting takes precedence", "variable", variable, "setting", s.Slug, "value", s.Text)
 				continue
 			}
 			if s.Type == "Checkbox" {
 				text = strings.NewReplacer("true", "1", "false", "0").Replace(text)
 			}
 			if _, message := s.validate(&text); message != "" {
-				return fmt.Errorf("%s is %q: it %s", variable, text, message)
+				return fmt.Errorf("%s is %q, but %s", variable, text, message)
 			}
 			if err := s.write(ctx, tx, &text); err != nil {
 				return err
@@ -51,7 +51,7 @@ func InitializeAtStart(ctx context.Context, d service.Deps) error {
 		}
 		for slug, text := range map[string]string{"api_url": d.APIURL, "client_url": d.ClientURL, "admin_url": d.AdminURL} {
 			if u, err := url.Parse(text); text != "" && (err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "") {
-				return fmt.Errorf("IRONPLANE_%s is %q: it is no address such as https://panel.example.com", strings.ToUpper(slug), text)
+				return fmt.Errorf("IRONPLANE_%s is %q, but must be a URL such as https://panel.example.com", strings.ToUpper(slug), text)
 			}
 			s, err := settingView.One(ctx, tx, "slug = $1", slug)
 			if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/settings"
 )
 
-// fillIn returns the sent setting. A missing value or text is filled in from before; without both, the default is meant.
+// fillIn returns the sent setting. It fills in a missing value or text from before. Without both, the default is meant.
 func (c *chosenSetting) fillIn(before *Setting) *settingBody {
 	b, current := c.settingBody, before.body()
 	switch {
@@ -38,8 +38,8 @@ func (s *Setting) body() *settingBody {
 	return &settingBody{&value, &s.Text}
 }
 
-// chosenText returns the chosen text, nil for the default, and adds to wrong what is invalid. Of value and text, the one that
-// differs from the present setting counts.
+// chosenText returns the chosen text, nil for the default, and adds errors to invalid. If value and text are both sent, the
+// one that differs from the present setting takes precedence.
 func (s *Setting) chosenText(b *settingBody, at string, invalid *problem.Fields) *string {
 	current, pointer, text := s.body(), at+"/text", b.Text
 	switch {
@@ -67,7 +67,7 @@ func (s *Setting) storedText(value string) *string {
 	return &value
 }
 
-// validate returns the code and message of what is invalid about a text, nil for the default; both are empty for a valid text.
+// validate returns the code and message of a field error. Both are empty if the text is valid. nil stands for the default.
 func (s *Setting) validate(text *string) (code, message string) {
 	rules := map[string]int64{}
 	if s.Validator != nil {
@@ -82,13 +82,13 @@ func (s *Setting) validate(text *string) (code, message string) {
 	case text != nil && *text == s.Text, text == nil && s.Default == s.Text:
 		return "", ""
 	case isReadOnly:
-		return "read_only", "shows what the processes are configured with, and cannot be written"
+		return "read_only", "is read-only: change the configuration of the processes instead"
 	case text == nil:
 		return "", ""
 	case s.Type == "Checkbox" && *text != "0" && *text != "1":
 		return "invalid", "must be 0 or 1"
 	case s.Type == "Select" && !slices.Contains(strings.Split(*s.Options, ","), *text):
-		return "invalid", "must be the number of one of these, from 0, or as text one of them: " + *s.Options
+		return "invalid", "must be one of these, or its position counted from 0: " + *s.Options
 	case s.Type == "Text" && strings.ContainsAny(*text, "\r\n"):
 		return "invalid", "must be one line"
 	}
@@ -109,10 +109,11 @@ func (s *Setting) validate(text *string) (code, message string) {
 	return "", ""
 }
 
-// identityTimeout is how long identity may take to say whether all admins could sign in.
+// identityTimeout limits the request to identity.
 const identityTimeout = 5 * time.Second
 
-// checkVerifyAdmins refuses to require a second factor of admins while some of them could not sign in with one.
+// checkVerifyAdmins refuses to require a second factor from admins while some of them have none, because they could not
+// sign in any more.
 func (s *Settings) checkVerifyAdmins(ctx context.Context, before *Setting, choice *string, at string, invalid *problem.Fields) error {
 	if before.Slug != settings.VerifyAdmins.Slug || choice == nil || *choice != "1" || before.Text == "1" {
 		return nil
@@ -121,22 +122,27 @@ func (s *Settings) checkVerifyAdmins(ctx context.Context, before *Setting, choic
 	defer cancel()
 	var admins credentials.Unverified
 	if err := s.Peers.Ask(ctx, "identity", credentials.UnverifiedPath, &admins); errors.Is(err, mesh.ErrAway) {
-		return problem.New(problem.Unavailable, "Whether all admins could sign in cannot be found out right now.").Because(err)
+		return problem.New(problem.Unavailable, "The check that all admins can sign in failed, because the identity service cannot be reached.").
+			Because(err)
 	} else if err != nil {
 		return err
 	}
 	switch {
 	case admins.Any && !s.SendsMail:
-		invalid.Add(at+"/value", "unavailable", "cannot be 1: no mail can be sent, and an admin has no verified authenticator")
+		invalid.Add(
+			at+"/value",
+			"unavailable",
+			"must be 0: an admin has no verified authenticator, and no SMTP server is configured to mail codes",
+		)
 	case admins.WithoutAddress:
-		invalid.Add(at+"/value", "unavailable", "cannot be 1: an admin with a password has neither a verified authenticator nor an email address")
+		invalid.Add(at+"/value", "unavailable", "must be 0: an admin with a password has neither a verified authenticator nor an email address")
 	}
 	return nil
 }
 
-// write stores the choice, nil for the default, and records it where the text changes.
+// write stores the chosen text, nil for the default, and records a change if the text differs.
 func (s *Setting) write(ctx context.Context, tx *pg.Tx, choice *string) error {
-	tx.Unrecorded("the setting is as it was")
+	tx.Unrecorded("the setting did not change")
 	text := s.Default
 	if choice != nil {
 		text = *choice

@@ -1,4 +1,4 @@
-// Package setting keeps what operators decide while the installation runs, and what processes go by.
+// Package setting keeps the settings that operators can change while the installation runs.
 package setting
 
 import (
@@ -21,27 +21,27 @@ import (
 	"github.com/ironplane/ironplane/pkg/settings"
 )
 
-// Setting is something that operators decide, and that processes go by.
+// Setting is an option that operators can change while the installation runs.
 type Setting struct {
 	rest.Versioned
 	ID        int64   `json:"id" db:"id"`
 	Name      string  `json:"name" db:"name"`
 	Slug      string  `json:"slug" db:"slug"`
-	Type      string  `json:"type" db:"type" enum:"Text,Textarea,Select,Checkbox"`
-	Options   *string `json:"options,omitempty" db:"options" doc:"of a Select, with commas between"`
-	Validator *string `json:"validator,omitempty" db:"validator" doc:"what the text has to be, such as integer|min:1|max:100; readonly: it shows what the processes are configured with"`
-	Value     *int64  `json:"value,omitempty" db:"value" doc:"of a Select the number of its option, from 0; of a Checkbox 0 or 1; of an integer itself; left out of other texts"`
-	Text      string  `json:"text" db:"text" doc:"the value as it is kept; of a Select the option"`
-	Default   string  `json:"default" db:"default_value" doc:"the text where nobody has chosen one"`
+	Type      string  `json:"type" db:"type" enum:"Text,Textarea,Select,Checkbox" doc:"The form field for the setting."`
+	Options   *string `json:"options,omitempty" db:"options" doc:"The options of a Select, separated by commas."`
+	Validator *string `json:"validator,omitempty" db:"validator" doc:"The rules for the text, such as integer|min:1|max:100. readonly: the setting shows the configuration of the processes."`
+	Value     *int64  `json:"value,omitempty" db:"value" doc:"The value as a number: a Select's option counted from 0, a Checkbox's 0 or 1, or an integer. Left out of other settings."`
+	Text      string  `json:"text" db:"text" doc:"The value as a text. For a Select, the option."`
+	Default   string  `json:"default" db:"default_value" doc:"The text while the setting is not set."`
 }
 
-// SettingGroup is settings that are shown together.
+// SettingGroup is a group of settings that panels show together.
 type SettingGroup struct {
 	rest.Versioned
 	ID       int64       `json:"id" db:"id"`
 	Name     string      `json:"name" db:"name"`
-	Parent   *int64      `json:"parent,omitempty" db:"parent" doc:"the setting that shows the group"`
-	Settings settingList `json:"settings" db:"settings"`
+	Parent   *int64      `json:"parent,omitempty" db:"parent" doc:"The id of the setting below which panels show the group."`
+	Settings settingList `json:"settings" db:"settings" doc:"The group's settings."`
 }
 
 type settingList []Setting
@@ -53,33 +53,33 @@ func (s *settingList) Scan(from any) error {
 		text, ok = []byte(plain), true
 	}
 	if !ok {
-		return fmt.Errorf("%T is no JSON", from)
+		return fmt.Errorf("scan settings: got %T, want a string or bytes", from)
 	}
 	return json.Unmarshal(text, s)
 }
 
-// settingBody is a choice. Value is a number or a text, and both are pointers for null: the default.
+// settingBody is the body that sets a setting. Value is a number or a text. null stands for the default.
 type settingBody struct {
-	Value *string `json:"value" max:"10000" example:"Example Hosting" doc:"the value, as a number or as a text; null: the default"`
-	Text  *string `json:"text" max:"10000" ext:"true" doc:"the same, as it is kept; of the two the one counts that differs from what there is"`
+	Value *string `json:"value" max:"10000" example:"Example Hosting" doc:"The value as a number or a text. null: the default."`
+	Text  *string `json:"text" max:"10000" ext:"true" doc:"The value as a text. If both are sent, the one that differs from the present setting takes precedence."`
 }
 
-// groupBody is the choices for settings of a group.
+// groupBody is the body that sets several settings of a group.
 type groupBody struct {
-	Settings []chosenSetting `json:"settings" example:"[{\"slug\": \"site_name\", \"value\": \"Example Hosting\"}]"`
+	Settings []chosenSetting `json:"settings" example:"[{\"slug\": \"site_name\", \"value\": \"Example Hosting\"}]" doc:"The settings to change."`
 }
 
 type chosenSetting struct {
 	ID   *int64  `json:"id" example:"1"`
-	Slug *string `json:"slug" example:"site_name" doc:"in place of id"`
+	Slug *string `json:"slug" example:"site_name" doc:"The setting's slug, instead of its id."`
 	settingBody
 }
 
-// Settings are the settings of an installation.
+// Settings implements the operations on settings.
 type Settings struct {
 	DB        *pg.DB
 	Peers     mesh.Peers
-	SendsMail bool // whether there is an SMTP server
+	SendsMail bool // whether an SMTP server is configured
 }
 
 // siteGroup is the group that every key may read.
@@ -90,7 +90,7 @@ var (
 	settingGroupView = pg.NewView[SettingGroup]("setting_group_view")
 )
 
-// Routes returns what the settings answer, to operators and to the processes that go by them.
+// Routes returns the routes for operators, and the internal route from which processes read all settings.
 func (s *Settings) Routes() []rest.Route {
 	const one, group = "/system/setting/{setting_id}", "/setting-group/{setting_group_id}"
 	return []rest.Route{
@@ -211,7 +211,7 @@ func (s *Settings) chooseGroup(ctx context.Context, tx *pg.Tx, req rest.EditItem
 	if err != nil {
 		return group, err
 	}
-	tx.Unrecorded("nothing was chosen")
+	tx.Unrecorded("no setting changed")
 	var invalid problem.Fields
 	done := map[int64]bool{}
 	for i, sent := range body.Settings {
@@ -220,12 +220,12 @@ func (s *Settings) chooseGroup(ctx context.Context, tx *pg.Tx, req rest.EditItem
 			return (sent.ID != nil || sent.Slug != nil) && (sent.ID == nil || *sent.ID == s.ID) && (sent.Slug == nil || *sent.Slug == s.Slug)
 		})
 		if n < 0 {
-			invalid.Add(at, "not_found", "names, by id or slug, no setting of this group")
+			invalid.Add(at, "not_found", "must name a setting of this group by id or slug")
 			continue
 		}
 		before := &group.Settings[n]
 		if done[before.ID] {
-			invalid.Add(at, "disagrees", "names %s a second time", before.Slug)
+			invalid.Add(at, "disagrees", "must not name %s twice", before.Slug)
 			continue
 		}
 		done[before.ID] = true

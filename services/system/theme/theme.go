@@ -1,4 +1,4 @@
-// Package theme says what an operator may put on pages that others see: colours, HTML, CSS and a logo.
+// Package theme checks what operators put on pages that others see: colours, HTML, CSS and a logo.
 package theme
 
 import (
@@ -21,17 +21,18 @@ var (
 	computedColour = regexp.MustCompile(`^(?i)(rgb|hsl)a?\( *[0-9.]+(%|deg|turn|rad)? *([, ] *[0-9.]+%? *){2}([,/] *[0-9.]+%? *)?\)$`)
 )
 
-// CheckColour fails where a text is no colour of CSS.
+// CheckColour returns an error unless the text is a CSS colour.
 func CheckColour(text string) error {
 	_, named := colornames.Map[strings.ToLower(text)]
 	if named || slices.Contains([]string{"transparent", "rebeccapurple"}, strings.ToLower(text)) || hexColour.MatchString(text) ||
 		computedColour.MatchString(text) {
 		return nil
 	}
-	return errors.New("must be a colour of CSS, such as #1d4ed8, rgb(29 78 216 / 90%), hsl(224, 76%, 48%) or navy")
+	return errors.New("must be a CSS colour, such as #1d4ed8, rgb(29 78 216 / 90%), hsl(224, 76%, 48%) or navy")
 }
 
-// CheckLogo fails where a logo would be loaded from where nobody vouches for it, or would be no picture but a script.
+// CheckLogo returns an error unless the text is a path on the same host or an https:// URL. Other schemes could run a
+// script or be altered on the way.
 func CheckLogo(text string) error {
 	u, err := url.Parse(text)
 	own := err == nil && u.Scheme == "" && u.Host == "" && strings.HasPrefix(text, "/") && !strings.HasPrefix(text, "//")
@@ -39,7 +40,7 @@ func CheckLogo(text string) error {
 	if (own || elsewhere) && !strings.ContainsAny(text, "\\\"'<>() \t\r\n") {
 		return nil
 	}
-	return errors.New("must be an address such as https://example.com/logo.svg, or a path on the same host that begins with one slash")
+	return errors.New("must be a URL such as https://example.com/logo.svg, or a path on the same host such as /logo.svg")
 }
 
 var html = func() *bluemonday.Policy {
@@ -49,7 +50,7 @@ var html = func() *bluemonday.Policy {
 	return p
 }()
 
-// HTML is what is left of HTML without all that acts: scripts, handlers, frames, forms, styles.
+// HTML returns the text without scripts, event handlers, frames, forms and styles.
 func HTML(text string) string { return html.Sanitize(text) }
 
 var (
@@ -71,48 +72,48 @@ var closers = map[css.TokenType]css.TokenType{
 	css.FunctionToken:        css.RightParenthesisToken,
 }
 
-// CheckCSS fails where a style sheet would load something, which tells others who looks at what, would act, or would not end
-// where it ends.
+// CheckCSS returns an error if a style sheet loads files, runs scripts or has unbalanced brackets. Loading files would tell
+// other servers who views which page. Unbalanced brackets would extend the style sheet beyond its end.
 func CheckCSS(text string) error {
 	if i := strings.IndexAny(text, "\\<"); i >= 0 {
-		return fmt.Errorf("cannot have %q", text[i])
+		return fmt.Errorf("must not contain %q", text[i])
 	}
-	var open []css.TokenType // what closes what is open
+	var open []css.TokenType // the closing tokens of all open brackets
 	for lexer := css.NewLexer(parse.NewInputString(text)); ; {
 		kind, content := lexer.Next()
 		word := strings.ToLower(string(content))
 		switch kind {
 		case css.ErrorToken:
 			if !errors.Is(lexer.Err(), io.EOF) || len(open) > 0 {
-				return errors.New("must close all that it opens")
+				return errors.New("must close every bracket, string and comment")
 			}
 			return nil
 		case css.URLToken, css.BadURLToken:
-			return errors.New("cannot load anything: it has url(")
+			return errors.New("must not load files: remove url(…)")
 		case css.BadStringToken, css.CDOToken, css.CDCToken:
-			return fmt.Errorf("is no style sheet at %.20q", word)
+			return fmt.Errorf("is not valid CSS at %.20q", word)
 		case css.CommentToken:
 			if !strings.HasSuffix(word, "*/") || len(word) < len("/**/") {
-				return errors.New("must close all that it opens")
+				return errors.New("must close every bracket, string and comment")
 			}
 		case css.AtKeywordToken:
 			if !slices.Contains(atRules, word) {
-				return fmt.Errorf("cannot have %.40s; what it can have is %s", word, strings.Join(atRules, " "))
+				return fmt.Errorf("must not contain %.40s (allowed: %s)", word, strings.Join(atRules, ", "))
 			}
 		case css.IdentToken:
 			if slices.Contains(activeProperties, word) {
-				return fmt.Errorf("cannot have %s", word)
+				return fmt.Errorf("must not contain %s", word)
 			}
 		case css.FunctionToken:
 			if !slices.Contains(functions, strings.TrimSuffix(word, "(")) {
-				return fmt.Errorf("cannot have %.40s)", word)
+				return fmt.Errorf("must not contain %.40s)", word)
 			}
 		}
 		if closes, opens := closers[kind]; opens {
 			open = append(open, closes)
 		} else if kind == css.RightBraceToken || kind == css.RightBracketToken || kind == css.RightParenthesisToken {
 			if len(open) == 0 || open[len(open)-1] != kind {
-				return errors.New("closes what it does not open")
+				return errors.New("must not close brackets that are not open")
 			}
 			open = open[:len(open)-1]
 		}

@@ -11,7 +11,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 )
 
-// DeleteOld gives up what has waited for too long, forgets secrets that are good no longer, and deletes what ended so many days ago.
+// DeleteOld gives up deliveries that waited too long, and deletes expired secrets and deliveries that ended this many days
+// ago.
 func (d *Dispatcher) DeleteOld(ctx context.Context, days int) error {
 	rows, err := d.db.Query(ctx, "SELECT id FROM webhook ORDER BY id")
 	if err != nil {
@@ -29,7 +30,7 @@ func (d *Dispatcher) DeleteOld(ctx context.Context, days int) error {
 			"WHERE created_at < now() - make_interval(days => $1) AND status <> 'waiting' LIMIT $2)",
 		"DELETE FROM webhook_delivery WHERE id IN (SELECT id FROM webhook_delivery d WHERE NOT EXISTS (SELECT FROM webhook w " +
 			"WHERE w.id = d.webhook_id) AND $1 > 0 LIMIT $2)",
-		// One that was made just then may be about to be delivered.
+		// The deliveries of a new event may not be committed yet.
 		"DELETE FROM webhook_event WHERE id IN (SELECT id FROM webhook_event e " +
 			"WHERE at < now() - interval '1 hour' AND $1 > 0 AND NOT EXISTS (SELECT FROM webhook_delivery d WHERE d.event_id = e.id) LIMIT $2)",
 	} {
@@ -44,7 +45,7 @@ const deleteBatch = 5000
 func (d *Dispatcher) deleteInBatches(ctx context.Context, sql string, days int) error {
 	for deleted := int64(deleteBatch); deleted == deleteBatch; {
 		err := d.db.InTx(ctx, func(tx *pg.Tx) error {
-			tx.Unrecorded("they were kept as long as they were to be")
+			tx.Unrecorded("the deletion of old deliveries is not recorded")
 			done, err := tx.Exec(ctx, sql, days, deleteBatch)
 			deleted = done.RowsAffected()
 			return err
@@ -58,7 +59,7 @@ func (d *Dispatcher) deleteInBatches(ctx context.Context, sql string, days int) 
 
 func (d *Dispatcher) giveUp(ctx context.Context, id int64) error {
 	return d.db.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("what is delivered is no change")
+		tx.Unrecorded("deliveries are not recorded")
 		if err := lockWebhooks(ctx, tx, id); err != nil {
 			return err
 		}
@@ -67,11 +68,11 @@ func (d *Dispatcher) giveUp(ctx context.Context, id int64) error {
 			"UPDATE webhook SET old_secret = NULL WHERE id = $1 AND old_secret IS NOT NULL AND old_secret_until <= now()",
 			id,
 		); err != nil {
-			return fmt.Errorf("forget the old secret of webhook %d: %w", id, err)
+			return fmt.Errorf("delete the old secret of webhook %d: %w", id, err)
 		}
 		rows, err := tx.Query(
 			ctx,
-			`UPDATE webhook_delivery SET status = 'failed', next_at = NULL, error = coalesce(error || '; ', '') || 'it was given up: it waited for three days, or too many did'
+			`UPDATE webhook_delivery SET status = 'failed', next_at = NULL, error = coalesce(error || '; ', '') || 'given up: it waited for three days, or too many deliveries waited'
 			WHERE webhook_id = $1 AND status = 'waiting' AND (created_at < now() - $2::interval
 				OR id <= (SELECT id FROM webhook_delivery WHERE webhook_id = $1 AND status = 'waiting' ORDER BY id DESC OFFSET $3 LIMIT 1)) RETURNING item`,
 			id,
@@ -79,7 +80,7 @@ func (d *Dispatcher) giveUp(ctx context.Context, id int64) error {
 			maxWaiting,
 		)
 		if err != nil {
-			return fmt.Errorf("give deliveries up: %w", err)
+			return fmt.Errorf("give up deliveries: %w", err)
 		}
 		items, err := pgx.CollectRows(rows, pgx.RowTo[string])
 		if err != nil || len(items) == 0 {

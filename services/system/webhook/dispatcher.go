@@ -1,5 +1,5 @@
-// Package webhook tells other programs what happens: it delivers events to the addresses that they gave, signed as Standard
-// Webhooks say, until each has been taken or is given up. See docs/do/webhooks.md.
+// Package webhook delivers events to the URLs of other programs. Deliveries are signed as Standard Webhooks specifies, and
+// retried until the receiver accepts them or they are given up. See docs/do/webhooks.md.
 package webhook
 
 import (
@@ -34,32 +34,33 @@ type Dispatcher struct {
 	client *http.Client
 }
 
-// NewDispatcher makes one that reaches the Internet and these networks of one's own.
+// NewDispatcher returns a dispatcher that delivers to public addresses, and to private ones in the allowed networks.
 func NewDispatcher(db *pg.DB, box *seal.Box, peers mesh.Peers, allowed egress.Networks) *Dispatcher {
 	return &Dispatcher{db, box, peers, allowed.Client()}
 }
 
 const (
-	// workers is how many webhooks a process delivers to at a time, and maxConcurrent how many events to each. A worker holds a connection
-	// to the database only while it notes what came of deliveries.
+	// workers is how many webhooks a process delivers to at a time, and maxConcurrent how many events to each. A worker
+	// holds a database connection only while it stores outcomes.
 	workers, maxConcurrent = 100, 8
-	// sliceTimeout is how long a job goes on while there is something to deliver, and idleTimeout how long it waits for more.
+	// sliceTimeout is how long a job delivers before other webhooks get their turn, and idleTimeout how long it waits for
+	// more events.
 	sliceTimeout, idleTimeout = 30 * time.Second, 2 * time.Second
 	idleInterval              = 200 * time.Millisecond
-	// deliveryTTL is how long an event is tried to be delivered.
+	// deliveryTTL is how long a delivery is retried.
 	deliveryTTL = 3 * 24 * time.Hour
-	// maxWaiting is how many deliveries to one webhook wait at most: older ones are given up.
+	// maxWaiting is how many deliveries to a webhook may wait. Older ones are given up.
 	maxWaiting = 100_000
-	// ownerRetryInterval is how long nothing is tried where it cannot be found out what the maker may, and restInterval where he may not have
-	// it.
+	// ownerRetryInterval is how long a webhook is suspended if its owner's permissions cannot be read, and restInterval if
+	// the owner is disabled or lacks permissions.
 	ownerRetryInterval, restInterval = 5 * time.Second, 20 * time.Second
-	// maxBackoff is how long at most a receiver is left alone that takes nothing, but where it asks for more.
+	// maxBackoff is the longest suspension of a failing receiver, unless it sends Retry-After: then it is maxRetryAfter.
 	maxBackoff, maxRetryAfter = time.Minute, time.Hour
-	// dbTimeout is for what came of deliveries to be noted, also when the process ends.
+	// dbTimeout limits storing outcomes, which also happens while the process ends.
 	dbTimeout = 10 * time.Second
 )
 
-// retryIntervals are those between attempts to deliver an event, with a tenth more or less: together about three days.
+// retryIntervals are the intervals between attempts to deliver an event, about three days in total. Each is varied by 10 %.
 var retryIntervals = []time.Duration{
 	5 * time.Second,
 	30 * time.Second,
@@ -86,8 +87,7 @@ type jobArgs struct {
 	Webhook int64 `json:"webhook"`
 }
 
-// Job delivers to one webhook what waits for it. There is one of them for each that something waits for, so a slow receiver
-// holds up nobody else's.
+// Job delivers waiting events to one webhook. Each webhook has a job of its own, so a slow receiver does not delay others.
 func (d *Dispatcher) Job() service.Job {
 	return service.Job{
 		Kind:    "webhook",
@@ -99,24 +99,24 @@ func (d *Dispatcher) Job() service.Job {
 	}
 }
 
-// WakeTopic is what the service wakes itself with when something waits to be delivered, now or later.
+// WakeTopic wakes the service when deliveries were queued, for now or later.
 const WakeTopic = "webhooks"
 
-// minWakeInterval is how often deliveries that are due are looked for at most.
+// minWakeInterval is the shortest interval between two searches for due deliveries.
 const minWakeInterval = time.Second
 
-// Loop has delivered what waits: what has just come, what is to be tried again, and what nobody does whose process was killed.
+// Loop enqueues jobs for due deliveries: new ones, retries, and those of processes that were killed.
 func (d *Dispatcher) Loop(woken <-chan struct{}) service.Loop {
-	return service.Loop{Name: "deliver to webhooks", Run: func(ctx context.Context) error {
+	return service.Loop{Name: "deliver-webhooks", Run: func(ctx context.Context) error {
 		return wake.Loop(ctx, woken, minWakeInterval, d.Wake)
 	}}
 }
 
-// Wake has delivered what is due, and returns how long nothing else is. While a job delivers to a webhook, what is due there
-// is looked after again: the job may be about to end.
+// Wake enqueues jobs for due deliveries, and returns how long to wait until the next ones are due. While a job delivers to
+// a webhook, Wake checks that webhook again soon, because the job may be about to end.
 func (d *Dispatcher) Wake(ctx context.Context) (next time.Duration, err error) {
 	err = d.db.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("deliveries are no changes")
+		tx.Unrecorded("deliveries are not recorded")
 		if err := d.enqueueDue(ctx, tx); err != nil {
 			return err
 		}
@@ -125,7 +125,7 @@ func (d *Dispatcher) Wake(ctx context.Context) (next time.Duration, err error) {
 			SELECT next_at FROM webhook_delivery WHERE webhook_id = w.id AND status = 'waiting' AND next_at < 'infinity' ORDER BY next_at LIMIT 1) d WHERE enabled`).
 			Scan(&seconds)
 		if err != nil {
-			return fmt.Errorf("look when something is to be delivered: %w", err)
+			return fmt.Errorf("find when the next delivery is due: %w", err)
 		}
 		next = wake.Interval
 		if seconds != nil {
@@ -141,14 +141,14 @@ func (d *Dispatcher) enqueueDue(ctx context.Context, tx *pg.Tx) error {
 		AND EXISTS (SELECT FROM webhook_delivery d WHERE d.webhook_id = w.id AND d.status = 'waiting' AND d.next_at <= now())
 		AND NOT EXISTS (SELECT FROM river_job j WHERE j.queue = 'webhook' AND j.state = 'running' AND j.args = jsonb_build_object('webhook', w.id)) ORDER BY id`)
 	if err != nil {
-		return fmt.Errorf("look for what is to be delivered: %w", err)
+		return fmt.Errorf("find webhooks with due deliveries: %w", err)
 	}
 	due, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 	if err != nil {
-		return fmt.Errorf("look for what is to be delivered: %w", err)
+		return fmt.Errorf("find webhooks with due deliveries: %w", err)
 	}
 	job := d.Job()
-	ctx = principal.With(ctx, &principal.Call{}) // what comes of deliveries is nobody's request
+	ctx = principal.With(ctx, &principal.Call{}) // the job is not part of a request
 	for _, id := range due {
 		if err := jobs.Enqueue(ctx, tx, &job, jobArgs{id}); err != nil {
 			return err
@@ -157,7 +157,7 @@ func (d *Dispatcher) enqueueDue(ctx context.Context, tx *pg.Tx) error {
 	return nil
 }
 
-// deliver delivers to a webhook while there is something to deliver, for a while: others have their turn then.
+// deliver delivers to a webhook until nothing is due, for at most sliceTimeout.
 func (d *Dispatcher) deliver(ctx context.Context, _ *service.Attempt, t jobArgs) error {
 	end, idle := time.Now().Add(sliceTimeout), time.Time{}
 	for ctx.Err() == nil && time.Now().Before(end) {
@@ -183,11 +183,11 @@ func (d *Dispatcher) deliver(ctx context.Context, _ *service.Attempt, t jobArgs)
 	return ctx.Err()
 }
 
-// readReceiver is a webhook as it is delivered to.
+// receiver is what is needed to deliver to a webhook.
 type receiver struct {
 	id              int64
 	url, owner      string
-	keys            [][]byte // that it is signed with, the newest first
+	keys            [][]byte // that sign deliveries, the newest first
 	failures        int
 	enabled, paused bool
 }
@@ -203,8 +203,8 @@ type delivery struct {
 	outcome    outcome
 }
 
-// deliverBatch delivers as many of the events that are due as are delivered at once, each the first one of its item, and tells how
-// many they were; -1: there is nothing to wait for.
+// deliverBatch delivers up to maxConcurrent due events, each the first one of its item. It returns how many it delivered, or
+// -1 if the job should end.
 func (d *Dispatcher) deliverBatch(ctx context.Context, id int64) (int, error) {
 	r, err := d.readReceiver(ctx, id)
 	if errors.Is(err, pgx.ErrNoRows) || err == nil && (!r.enabled || r.paused) {
@@ -220,15 +220,15 @@ func (d *Dispatcher) deliverBatch(ctx context.Context, id int64) (int, error) {
 	owner, err := d.readOwner(ctx, r.owner)
 	if err != nil {
 		return -1, errors.Join(
-			fmt.Errorf("ask what %s may: %w", r.owner, err),
-			d.suspend(ctx, id, ownerRetryInterval, "it cannot be found out what its maker may"),
+			fmt.Errorf("read the permissions of %s: %w", r.owner, err),
+			d.suspend(ctx, id, ownerRetryInterval, "the permissions of the webhook's owner cannot be read"),
 		)
 	}
 	switch {
 	case !owner.Active:
-		return -1, d.suspend(ctx, id, restInterval, "its maker is disabled or gone")
+		return -1, d.suspend(ctx, id, restInterval, "the webhook's owner is disabled or deleted")
 	case !owner.Grants.Holds(principal.Grant(permission.SystemIntegrations, permission.Read)):
-		return -1, d.suspend(ctx, id, restInterval, "its maker lacks "+permission.SystemIntegrations.String()+" read")
+		return -1, d.suspend(ctx, id, restInterval, "the webhook's owner lacks "+permission.SystemIntegrations.String()+" read")
 	}
 	done := make(chan struct{})
 	for i := range due {
@@ -272,20 +272,20 @@ func (d *Dispatcher) readReceiver(ctx context.Context, id int64) (r receiver, er
 	return r, nil
 }
 
-// findDue are the first events of their items.
+// findDue returns due deliveries, each the first one of its item.
 func (d *Dispatcher) findDue(ctx context.Context, id int64) ([]delivery, error) {
 	rows, err := d.db.Query(ctx, `SELECT d.id, d.event_id, d.item, e.uuid, e.type, d.attempts, d.created_at, e.payload
 		FROM webhook_delivery d JOIN webhook_event e ON e.id = d.event_id
 		WHERE d.webhook_id = $1 AND d.status = 'waiting' AND d.next_at <= now() ORDER BY d.next_at, d.id LIMIT $2`, id, maxConcurrent)
 	if err != nil {
-		return nil, fmt.Errorf("read what is to be delivered to webhook %d: %w", id, err)
+		return nil, fmt.Errorf("read the due deliveries of webhook %d: %w", id, err)
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (one delivery, err error) {
 		return one, row.Scan(&one.id, &one.event, &one.item, &one.uuid, &one.kind, &one.attempts, &one.createdAt, &one.payload)
 	})
 }
 
-// readOwner is what the account holds that made a webhook, right now.
+// readOwner returns the present permissions of a webhook's owner. A deleted owner is the zero Owner.
 func (d *Dispatcher) readOwner(ctx context.Context, url string) (holder keycache.Owner, err error) {
 	owner, ok := principal.ParseOwner(url)
 	switch {
@@ -305,15 +305,15 @@ func (d *Dispatcher) readOwner(ctx context.Context, url string) (holder keycache
 	return holder, nil
 }
 
-// Metrics are what operators see of it.
+// Metrics returns the dispatcher's metrics.
 func (d *Dispatcher) Metrics() []prometheus.Collector {
 	return []prometheus.Collector{
-		service.Gauge(d.db, "ironplane_webhook_deliveries_waiting", "Deliveries to webhooks that are being made, or wait to be.",
+		service.Gauge(d.db, "ironplane_webhook_deliveries_waiting", "Webhook deliveries that are in progress or wait for an attempt.",
 			"SELECT count(*)::float8 FROM webhook_delivery WHERE status = 'waiting'"),
 		service.Gauge(
 			d.db,
 			"ironplane_webhook_deliveries_late_seconds",
-			"How long the oldest delivery waits that could be made to a webhook that is not disabled; 0: none does.",
+			"How long the oldest due delivery to an enabled webhook has waited; 0 if none is due.",
 			"SELECT coalesce(extract(epoch FROM now() - min(d.next_at)), 0)::float8 "+
 				"FROM webhook_delivery d JOIN webhook w ON w.id = webhook_id WHERE status = 'waiting' AND next_at <= now() AND enabled",
 		),

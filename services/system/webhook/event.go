@@ -17,44 +17,44 @@ import (
 	"github.com/ironplane/ironplane/services/system/audit"
 )
 
-// WebhookEvent is what a webhook is sent.
+// WebhookEvent is the body of a delivery.
 type WebhookEvent struct {
-	Type      string      `json:"type" example:"group.edited" doc:"what happened"`
-	Timestamp string      `json:"timestamp" format:"date-time" example:"2026-11-20T10:00:00Z" doc:"when"`
-	Data      WebhookData `json:"data"`
+	Type      string      `json:"type" example:"group.edited" doc:"The event's type."`
+	Timestamp string      `json:"timestamp" format:"date-time" example:"2026-11-20T10:00:00Z" doc:"When the change was made."`
+	Data      WebhookData `json:"data" doc:"The change."`
 }
 
-// WebhookData is what an event is about.
+// WebhookData is the change that an event is about.
 type WebhookData struct {
-	Kind      string          `json:"kind" example:"group" doc:"of the item that changed"`
-	Part      string          `json:"part,omitempty" example:"permission" doc:"which part of it, where not all of it did"`
-	Action    string          `json:"action" example:"edited" doc:"what was done to it: created, edited, deleted or another word"`
-	Targets   []audit.Target  `json:"targets" doc:"the item, and then what else the change is about"`
-	Before    json.RawMessage `json:"before,omitempty" doc:"the item as it was, as its view shows it, with {\"secret\": true} in place of a secret that was set; left out where it was made just then, or where truncated"`
-	After     json.RawMessage `json:"after,omitempty" doc:"the item as it is now, likewise; left out where it is gone, or where truncated"`
-	Truncated bool            `json:"truncated,omitempty" doc:"before and after are left out as they are too large, or all but the first hundred targets"`
-	User      *EventUser      `json:"user,omitempty" doc:"whose key it was; left out where the installation itself did it"`
-	RequestID string          `json:"request_id,omitempty" doc:"of the request that led to it, as in the log"`
+	Kind      string          `json:"kind" example:"group" doc:"The kind of the changed item."`
+	Part      string          `json:"part,omitempty" example:"permission" doc:"The part of the item that changed. Left out if the change was not limited to a part."`
+	Action    string          `json:"action" example:"edited" doc:"What was done: created, edited, deleted or another action."`
+	Targets   []audit.Target  `json:"targets" doc:"The changed item, and then other items that the change is about."`
+	Before    json.RawMessage `json:"before,omitempty" doc:"The item before the change, as its view shows it. A secret that was set is {\"secret\": true}. Left out if the item was created, or if truncated."`
+	After     json.RawMessage `json:"after,omitempty" doc:"The item after the change, in the same form. Left out if the item was deleted, or if truncated."`
+	Truncated bool            `json:"truncated,omitempty" doc:"Whether before and after were left out because they are too large, or all but the first hundred targets."`
+	User      *EventUser      `json:"user,omitempty" doc:"The owner of the key that made the change. Left out if the installation itself made it."`
+	RequestID string          `json:"request_id,omitempty" doc:"The id of the request that caused the change, as in the log."`
 }
 
-// EventUser is who did it: no more of him than his path.
+// EventUser identifies who made a change, by the account's path alone. Receivers may not be allowed to read more.
 type EventUser struct {
 	URL string `json:"url" example:"/admin/3"`
 }
 
-// maxItemBytes is how many bytes an item has as it was and as it is, together, and maxTargets how many targets are named: so an event
-// has some 200 KiB at most.
+// maxItemBytes limits before and after together, and maxTargets the number of targets. An event then has at most about
+// 200 KiB.
 const maxItemBytes, maxTargets = 64 << 10, 100
 
-// sharedTopics are the topics of changes that every service can make: about the log, and about who was refused.
+// sharedTopics are the topics of changes that every service can make: to the log, and refused requests.
 var sharedTopics = map[string][]permission.Permission{
 	"request": {permission.SystemLogs},
 	"event":   {permission.SystemLogs},
 	"history": {permission.SystemLogs},
 }
 
-// forEachTopic calls use with the kinds of what changes, and with what the maker of a webhook has to hold read on to be told of them.
-// Each change counts for the longest kind that its type begins with. Who makes a webhook holds system.integrations.
+// forEachTopic calls use with every kind of change, and with the permissions that a webhook's owner needs to read such
+// changes. A change belongs to the longest kind that its type begins with. Every owner needs system.integrations as well.
 func forEachTopic(use func(kind string, needed []permission.Permission)) {
 	for kind, needed := range sharedTopics {
 		use(kind, needed)
@@ -66,7 +66,7 @@ func forEachTopic(use func(kind string, needed []permission.Permission)) {
 	}
 }
 
-// actions are what the last word of a type can be.
+// actions are the possible last words of a type.
 var actions = []string{
 	"allocated",
 	"asked",
@@ -101,15 +101,15 @@ var actions = []string{
 	"verified",
 }
 
-// Kinds are those that there can be events of, in order.
+// Kinds returns the kinds of changes that events can be about, in order.
 func Kinds() (all []string) {
 	forEachTopic(func(kind string, _ []permission.Permission) { all = append(all, kind) })
 	slices.Sort(all)
 	return all
 }
 
-// requiredGrants is what one has to hold who is told of events of a type, or of all that a pattern means. ok is false where nobody
-// knows such events.
+// requiredGrants returns the grants that are needed to receive all events that a pattern or type matches. ok is false if
+// there are no such events.
 func requiredGrants(pattern string) (all principal.Grants, ok bool) {
 	kind, wide := strings.CutSuffix(pattern, "*")
 	if wide && kind != "" && !strings.HasSuffix(kind, ".") {
@@ -128,7 +128,7 @@ func requiredGrants(pattern string) (all principal.Grants, ok bool) {
 	return all | topicGrants, ok
 }
 
-// readGrants is the grant to read what these permissions guard.
+// readGrants returns the grants to read with these permissions.
 func readGrants(permissions []permission.Permission) (all principal.Grants) {
 	for _, p := range permissions {
 		all |= principal.Grant(p, permission.Read)
@@ -136,7 +136,7 @@ func readGrants(permissions []permission.Permission) (all principal.Grants) {
 	return all
 }
 
-// matches tells whether patterns mean events of a type.
+// matches reports whether one of the patterns matches a type.
 func matches(patterns []string, eventType string) bool {
 	return slices.ContainsFunc(patterns, func(pattern string) bool {
 		prefix, wide := strings.CutSuffix(pattern, "*")
@@ -144,16 +144,16 @@ func matches(patterns []string, eventType string) bool {
 	})
 }
 
-// message is an event as it is delivered.
+// message is an event with the body to deliver.
 type message struct {
 	id, kind, item, payload string
 	at                      time.Time
 }
 
-// newMessage makes what is delivered of a change.
+// newMessage returns the event of a change.
 func newMessage(source string, e *events.Event) (m message, err error) {
 	m = message{id: e.ID, kind: e.Type, at: e.At, item: fmt.Sprintf("%s:%d", source, e.Seq)}
-	if m.id == "" { // an older program wrote it
+	if m.id == "" { // an older version wrote the change
 		m.id = m.item
 	}
 	if len(e.Targets) > 0 {
@@ -189,10 +189,10 @@ func newMessage(source string, e *events.Event) (m message, err error) {
 	return m, nil
 }
 
-// TestType is the type of the event by which a webhook is tried out.
+// TestType is the type of test events.
 const TestType = "webhook.tested"
 
-// testMessage is such an event.
+// testMessage returns a test event.
 func testMessage(id int64, name string, by *principal.Principal, request string) (message, error) {
 	e := events.Event{ID: uuid.NewString(), At: time.Now(), Type: TestType, Kind: "webhook", Action: "tested", RequestID: request,
 		Targets: []pg.Target{{Type: "webhook", Noun: "webhook", ID: id, Name: name}}}
@@ -200,6 +200,6 @@ func testMessage(id int64, name string, by *principal.Principal, request string)
 		e.Actor = &events.Actor{URL: by.Owner.URL()}
 	}
 	m, err := newMessage("test", &e)
-	m.item = "test " + m.id // waits for nothing
+	m.item = "test " + m.id // its own item, so that it waits for no other event
 	return m, err
 }

@@ -9,24 +9,24 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 )
 
-// suspend leaves a webhook alone for a moment.
+// suspend delays deliveries to a webhook. Callers see the reason in the webhook.
 func (d *Dispatcher) suspend(ctx context.Context, id int64, interval time.Duration, why string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dbTimeout)
 	defer cancel()
 	return d.db.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("what is delivered is no change")
+		tx.Unrecorded("deliveries are not recorded")
 		tx.Wake(WakeTopic)
 		_, err := tx.Exec(ctx, "UPDATE webhook SET resting = $2, paused_until = now() + $3::interval WHERE id = $1", id, why, interval)
 		return err
 	})
 }
 
-// storeOutcomes keeps what came of a round, and lets the next events of its items through.
+// storeOutcomes stores the outcomes of a batch, and releases the next events of items whose delivery ended.
 func (d *Dispatcher) storeOutcomes(ctx context.Context, r receiver, all []delivery) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dbTimeout)
 	defer cancel()
 	return d.db.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("what is delivered is no change")
+		tx.Unrecorded("deliveries are not recorded")
 		if err := lockWebhooks(ctx, tx, r.id); err != nil {
 			return err
 		}
@@ -61,7 +61,7 @@ func (d *Dispatcher) storeOutcomes(ctx context.Context, r receiver, all []delive
 				one.outcome.reason,
 			)
 			if err != nil {
-				return fmt.Errorf("note what came of delivery %d: %w", one.id, err)
+				return fmt.Errorf("store the outcome of delivery %d: %w", one.id, err)
 			}
 		}
 		if err := releaseNext(ctx, tx, r.id, ended...); err != nil {
@@ -76,13 +76,13 @@ func (d *Dispatcher) storeOutcomes(ctx context.Context, r receiver, all []delive
 			tx.Wake(WakeTopic)
 			if _, err := tx.Exec(
 				ctx,
-				"UPDATE webhook SET failures = $2, resting = CASE WHEN $3::interval > '0' THEN 'the receiver has failed' END, paused_until = now() "+
+				"UPDATE webhook SET failures = $2, resting = CASE WHEN $3::interval > '0' THEN 'the receiver failed' END, paused_until = now() "+
 					"+ nullif($3::interval, '0') WHERE id = $1",
 				r.id,
 				failures,
 				interval,
 			); err != nil {
-				return fmt.Errorf("note how webhook %d does: %w", r.id, err)
+				return fmt.Errorf("store the failures of webhook %d: %w", r.id, err)
 			}
 		}
 		if isDisabled {
@@ -92,7 +92,7 @@ func (d *Dispatcher) storeOutcomes(ctx context.Context, r receiver, all []delive
 	})
 }
 
-// nextStatus is what becomes of a delivery after an attempt.
+// nextStatus returns a delivery's status after an attempt, and the interval until the next attempt if there is one.
 func (d *delivery) nextStatus() (status string, next *time.Duration) {
 	if d.outcome.tried {
 		d.attempts++
@@ -107,7 +107,7 @@ func (d *delivery) nextStatus() (status string, next *time.Duration) {
 	return "waiting", &interval
 }
 
-// Edited tries at once what waits for a webhook that was edited.
+// Edited resumes deliveries to a webhook that was edited.
 func (d *Dispatcher) Edited(ctx context.Context, tx *pg.Tx, id int64) error {
 	tx.Wake(WakeTopic)
 	_, err := tx.Exec(
@@ -117,30 +117,30 @@ func (d *Dispatcher) Edited(ctx context.Context, tx *pg.Tx, id int64) error {
 		id,
 	)
 	if err != nil {
-		return fmt.Errorf("have webhook %d delivered to: %w", id, err)
+		return fmt.Errorf("resume deliveries to webhook %d: %w", id, err)
 	}
 	return d.enqueueDue(ctx, tx)
 }
 
-// lockWebhooks keeps others off the deliveries to a webhook: what is read afterwards is what they left.
+// lockWebhooks locks the deliveries of webhooks for the transaction. Reads after it see what other transactions committed.
 func lockWebhooks(ctx context.Context, tx *pg.Tx, ids ...int64) error {
 	if _, err := tx.Exec(ctx, "SELECT FROM webhook WHERE id = ANY ($1) ORDER BY id FOR NO KEY UPDATE", ids); err != nil {
-		return fmt.Errorf("hold webhooks: %w", err)
+		return fmt.Errorf("lock webhooks: %w", err)
 	}
 	return nil
 }
 
-// releaseNext lets the first event through that waits of each of these items.
+// releaseNext makes the first waiting delivery of each of these items due.
 func releaseNext(ctx context.Context, tx *pg.Tx, id int64, items ...string) error {
 	_, err := tx.Exec(ctx, `UPDATE webhook_delivery SET next_at = now() WHERE next_at = 'infinity' AND id IN (
 		SELECT min(id) FROM webhook_delivery WHERE webhook_id = $1 AND status = 'waiting' AND item = ANY ($2) GROUP BY item)`, id, items)
 	if err != nil {
-		return fmt.Errorf("let the next deliveries through: %w", err)
+		return fmt.Errorf("release the next deliveries: %w", err)
 	}
 	return nil
 }
 
-// disableWebhook ends the deliveries to a webhook that answered that it is gone.
+// disableWebhook disables a webhook whose receiver answered 410 Gone.
 func disableWebhook(ctx context.Context, tx *pg.Tx, id int64) error {
 	before, err := View.Get(ctx, tx, id)
 	if err != nil || !before.Enabled {
@@ -148,7 +148,7 @@ func disableWebhook(ctx context.Context, tx *pg.Tx, id int64) error {
 	}
 	if _, err := tx.Exec(
 		ctx,
-		"UPDATE webhook SET enabled = false, resting = 'the receiver has answered 410: it is gone', version = version + 1 WHERE id = $1",
+		"UPDATE webhook SET enabled = false, resting = 'the receiver answered 410 Gone', version = version + 1 WHERE id = $1",
 		id,
 	); err != nil {
 		return fmt.Errorf("disable webhook %d: %w", id, err)

@@ -14,10 +14,10 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 )
 
-// ConsumerName is the name of the consumers that queue what services change.
+// ConsumerName is the name of the consumers that queue deliveries.
 const ConsumerName = "webhooks"
 
-// Queue has changes of a service delivered to the webhooks that they are for.
+// Queue queues a service's changes for delivery to the webhooks whose patterns match.
 func (d *Dispatcher) Queue(ctx context.Context, tx *pg.Tx, source string, changes []events.Event) error {
 	rows, err := tx.Query(ctx, "SELECT id, types, created_at FROM webhook ORDER BY id")
 	if err != nil {
@@ -61,13 +61,13 @@ func (d *Dispatcher) Queue(ctx context.Context, tx *pg.Tx, source string, change
 	return d.enqueueDue(ctx, tx)
 }
 
-// deliveryQueue are those that are to be made.
+// deliveryQueue holds deliveries to insert, by column.
 type deliveryQueue struct {
 	webhooks, events []int64
 	items            []string
 }
 
-// add keeps an event, and has it delivered to webhooks.
+// add stores an event, and adds its deliveries to webhooks.
 func (d *deliveryQueue) add(ctx context.Context, tx *pg.Tx, m message, to ...int64) error {
 	var id int64
 	err := tx.QueryRow(
@@ -75,7 +75,7 @@ func (d *deliveryQueue) add(ctx context.Context, tx *pg.Tx, m message, to ...int
 	).
 		Scan(&id)
 	if err != nil {
-		return fmt.Errorf("keep the event %s: %w", m.id, err)
+		return fmt.Errorf("store the event %s: %w", m.id, err)
 	}
 	for _, webhook := range to {
 		d.webhooks, d.events, d.items = append(d.webhooks, webhook), append(d.events, id), append(d.items, m.item)
@@ -83,7 +83,7 @@ func (d *deliveryQueue) add(ctx context.Context, tx *pg.Tx, m message, to ...int
 	return nil
 }
 
-// insert queues them in their order. Behind one that waits, the next one of its item waits for that.
+// insert inserts the deliveries in order. A delivery waits for earlier ones of the same item.
 func (d *deliveryQueue) insert(ctx context.Context, tx *pg.Tx, cause string) error {
 	tx.Wake(WakeTopic)
 	if err := lockWebhooks(ctx, tx, slices.Compact(slices.Sorted(slices.Values(d.webhooks)))...); err != nil {
@@ -100,7 +100,7 @@ func (d *deliveryQueue) insert(ctx context.Context, tx *pg.Tx, cause string) err
 	return nil
 }
 
-// queueSummary is what the log says of deliveries that somebody asked for.
+// queueSummary is what the log says about deliveries that a caller requested.
 type queueSummary struct {
 	Deliveries int    `json:"deliveries"`
 	From       string `json:"from,omitempty"`
@@ -111,7 +111,7 @@ func recordQueued(tx *pg.Tx, w *Webhook, action pg.Action, summary queueSummary)
 	tx.Record(pg.Record{Kind: "webhook", Action: action, Targets: []pg.Target{w.Target()}, After: summary})
 }
 
-// Test queues an event that says nothing, to a webhook that is there.
+// Test queues a test event for a webhook.
 func (d *Dispatcher) Test(ctx context.Context, tx *pg.Tx, id int64) (WebhookDelivery, error) {
 	var none WebhookDelivery
 	w, err := View.Get(ctx, tx, id)
@@ -134,7 +134,7 @@ func (d *Dispatcher) Test(ctx context.Context, tx *pg.Tx, id int64) (WebhookDeli
 	return d.startNewest(ctx, tx, id)
 }
 
-// startNewest is the delivery that was queued last.
+// startNewest starts due deliveries, and returns the delivery that was queued last.
 func (d *Dispatcher) startNewest(ctx context.Context, tx *pg.Tx, id int64) (WebhookDelivery, error) {
 	if err := d.enqueueDue(ctx, tx); err != nil {
 		return WebhookDelivery{}, err
@@ -142,7 +142,7 @@ func (d *Dispatcher) startNewest(ctx context.Context, tx *pg.Tx, id int64) (Webh
 	return Deliveries.One(ctx, tx, "webhook_id = $1 ORDER BY id DESC LIMIT 1", id)
 }
 
-// ReplayOne delivers an event once more. One that waits for its next attempt is tried now.
+// ReplayOne delivers an event again. A delivery that waits for a retry is retried now.
 func (d *Dispatcher) ReplayOne(ctx context.Context, tx *pg.Tx, id, delivery int64) (WebhookDelivery, error) {
 	var none WebhookDelivery
 	w, err := View.Get(ctx, tx, id)
@@ -165,11 +165,11 @@ func (d *Dispatcher) ReplayOne(ctx context.Context, tx *pg.Tx, id, delivery int6
 			"UPDATE webhook_delivery SET next_at = least(next_at, now()) WHERE id = $1 AND next_at < 'infinity'",
 			delivery,
 		); err != nil {
-			return none, fmt.Errorf("try delivery %d now: %w", delivery, err)
+			return none, fmt.Errorf("retry delivery %d: %w", delivery, err)
 		}
 		tx.Wake(WakeTopic)
 		if _, err := tx.Exec(ctx, "UPDATE webhook SET paused_until = NULL WHERE id = $1", id); err != nil {
-			return none, fmt.Errorf("try delivery %d now: %w", delivery, err)
+			return none, fmt.Errorf("retry delivery %d: %w", delivery, err)
 		}
 		if err := d.enqueueDue(ctx, tx); err != nil {
 			return none, err
@@ -183,10 +183,10 @@ func (d *Dispatcher) ReplayOne(ctx context.Context, tx *pg.Tx, id, delivery int6
 	return d.startNewest(ctx, tx, id)
 }
 
-// maxReplayed is how many events are delivered again at once.
+// maxReplayed is how many events one request can replay.
 const maxReplayed = 10_000
 
-// Replay delivers once more all events of a span of time that were for a webhook, in their order, but for those that wait.
+// Replay delivers the webhook's events of a span of time again, in order. It leaves out events that still wait.
 func (d *Dispatcher) Replay(ctx context.Context, tx *pg.Tx, id int64, from, to time.Time) (Replayed, error) {
 	var none Replayed
 	w, err := View.Get(ctx, tx, id)
@@ -199,7 +199,7 @@ func (d *Dispatcher) Replay(ctx context.Context, tx *pg.Tx, id int64, from, to t
 	rows, err := tx.Query(ctx, `SELECT e.id, min(d.item) FROM webhook_delivery d JOIN webhook_event e ON e.id = d.event_id
 		WHERE d.webhook_id = $1 AND d.cause <> 'test' AND e.at >= $2 AND e.at <= $3 GROUP BY e.id HAVING bool_and(d.status <> 'waiting') ORDER BY e.id LIMIT $4`, id, from, to, maxReplayed+1)
 	if err != nil {
-		return none, fmt.Errorf("look for what is to be delivered again: %w", err)
+		return none, fmt.Errorf("find the events to replay: %w", err)
 	}
 	var queue deliveryQueue
 	var event int64
@@ -208,11 +208,11 @@ func (d *Dispatcher) Replay(ctx context.Context, tx *pg.Tx, id int64, from, to t
 		queue.webhooks, queue.events, queue.items = append(queue.webhooks, id), append(queue.events, event), append(queue.items, item)
 		return nil
 	}); err != nil {
-		return none, fmt.Errorf("look for what is to be delivered again: %w", err)
+		return none, fmt.Errorf("find the events to replay: %w", err)
 	}
 	n := len(queue.events)
 	if n > maxReplayed {
-		return none, problem.Member("/to", "out_of_range", "There were more than %d events: name a shorter time", maxReplayed)
+		return none, problem.Member("/to", "out_of_range", "must be earlier: the span has more than %d events", maxReplayed)
 	}
 	if err := queue.insert(ctx, tx, "replay"); err != nil {
 		return none, err

@@ -19,23 +19,24 @@ import (
 )
 
 const (
-	// answerTimeout is how long a receiver may take.
+	// answerTimeout limits a request to a receiver.
 	answerTimeout = 15 * time.Second
-	// maxKeptAnswer is how much of an answer is kept, and maxReadAnswer how much is read so that the connection can be used again.
+	// maxKeptAnswer is how many bytes of a response are stored. maxReadAnswer is how many are read, so that the connection can
+	// be reused.
 	maxKeptAnswer, maxReadAnswer = 1 << 10, 16 << 10
-	// Secrets have so many random bytes; those that callers bring along, of the least to the most that Standard Webhooks say.
+	// Generated secrets have secretBytes random bytes. Standard Webhooks specifies the bounds for secrets of callers.
 	secretBytes, minSecret, maxSecret = 32, 24, 64
 	secretPrefix                      = "whsec_"
 )
 
-// NewSecret makes a secret from random bytes.
+// NewSecret returns a secret of these random bytes.
 func NewSecret(random []byte) secret.String {
 	return secret.New(secretPrefix + base64.StdEncoding.EncodeToString(random))
 }
 
-var errSecret = fmt.Errorf("must be %s and then %d to %d bytes in base64", secretPrefix, minSecret, maxSecret)
+var errSecret = fmt.Errorf("must be %s followed by %d to %d bytes in base64", secretPrefix, minSecret, maxSecret)
 
-// parseSecret is the key that a secret stands for.
+// parseSecret returns the key that a secret encodes.
 func parseSecret(text secret.String) ([]byte, error) {
 	encoded, ok := strings.CutPrefix(text.Reveal(), secretPrefix)
 	key, err := base64.StdEncoding.DecodeString(encoded)
@@ -45,28 +46,28 @@ func parseSecret(text secret.String) ([]byte, error) {
 	return key, nil
 }
 
-// outcome is what came of an attempt.
+// outcome is the result of an attempt.
 type outcome struct {
-	tried       bool // it was asked, or was to be
-	interrupted bool // the process ends: it is as if nobody had tried
-	status      int  // 0: there was no answer
+	tried       bool // whether the attempt counts
+	interrupted bool // the process ended: the attempt does not count
+	status      int  // 0: there was no response
 	answer      string
-	reason      string // why it is not delivered
+	reason      string // why the delivery failed
 	duration    time.Duration
-	retryAfter  time.Duration // how long the receiver wants to be left alone
+	retryAfter  time.Duration // the receiver's Retry-After
 }
 
 func (o *outcome) delivered() bool { return o.status/100 == 2 }
 
-// attemptDelivery delivers an event if the webhook's maker may read such events.
+// attemptDelivery delivers an event if the webhook's owner may read such events.
 func (d *Dispatcher) attemptDelivery(ctx context.Context, r receiver, one *delivery, holds principal.Grants) (o outcome) {
 	needed, known := requiredGrants(one.kind)
 	switch missing := needed &^ holds; {
 	case !known:
-		o.reason = "nobody may be told of such events"
+		o.reason = "there are no events of this type any more"
 		return o
 	case missing != 0:
-		o.reason = "the maker of the webhook lacks " + strings.Join(missing.Names(), ", ")
+		o.reason = "the webhook's owner lacks " + strings.Join(missing.Names(), ", ")
 		return o
 	}
 	postCtx, cancel := context.WithTimeout(ctx, answerTimeout)
@@ -81,7 +82,7 @@ func (d *Dispatcher) attemptDelivery(ctx context.Context, r receiver, one *deliv
 func (d *Dispatcher) post(ctx context.Context, r receiver, one *delivery) (o outcome) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, r.url, strings.NewReader(one.payload))
 	if err != nil {
-		o.reason = "its address is none"
+		o.reason = "the URL is not valid"
 		return o
 	}
 	now, signatures := time.Now(), make([]string, len(r.keys))
@@ -91,7 +92,7 @@ func (d *Dispatcher) post(ctx context.Context, r receiver, one *delivery) (o out
 			signatures[i], err = hook.Sign(one.uuid, now, []byte(one.payload))
 		}
 		if err != nil {
-			o.reason = "it cannot be signed"
+			o.reason = "the event cannot be signed"
 			return o
 		}
 	}
@@ -113,7 +114,7 @@ func (d *Dispatcher) post(ctx context.Context, r receiver, one *delivery) (o out
 	o.status, o.answer = response.StatusCode, toText(head)
 	switch {
 	case err != nil && !o.delivered():
-		o.reason = errors.Join(errors.New("the answer broke off"), errors.New(egress.Reason(err))).Error()
+		o.reason = errors.Join(errors.New("the response was cut off"), errors.New(egress.Reason(err))).Error()
 	case !o.delivered():
 		o.reason = fmt.Sprintf("the receiver answered %d", o.status)
 	}
@@ -125,7 +126,7 @@ func (d *Dispatcher) post(ctx context.Context, r receiver, one *delivery) (o out
 	return o
 }
 
-// toText is what can be kept of an answer: text.
+// toText returns a response as text that PostgreSQL can store.
 func toText(head []byte) string {
 	return strings.ToValidUTF8(strings.ReplaceAll(string(head), "\x00", ""), "\uFFFD")
 }

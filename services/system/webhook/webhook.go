@@ -18,63 +18,63 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-// Webhook is an address that is told what happens.
+// Webhook is a URL to which events are delivered.
 type Webhook struct {
 	rest.Versioned
 	ID      int64    `json:"id" db:"id"`
 	Name    string   `json:"name" db:"name"`
 	URL     string   `json:"url" db:"url" doc:"Where events are sent."`
-	Types   []string `json:"types" db:"types" doc:"of the events that it is sent"`
-	Enabled bool     `json:"enabled" db:"enabled" doc:"false: what happens waits for it, three days at most"`
+	Types   []string `json:"types" db:"types" doc:"The types of events that are delivered."`
+	Enabled bool     `json:"enabled" db:"enabled" doc:"false: events wait for up to three days."`
 	Owner   struct {
 		ID   int64  `json:"id" db:"id"`
-		Type string `json:"type" db:"type" enum:"admin,integration"`
+		Type string `json:"type" db:"type" enum:"admin,integration" doc:"The kind of account."`
 		URL  string `json:"url" db:"url"`
-	} `json:"owner" db:"owner_" doc:"who made it: it is sent what he may read right now, and nothing while he is disabled or gone"`
-	Secret         string          `json:"secret,omitempty" doc:"in the answer that a new one is made with, and never again"`
-	OldSecretUntil *rest.Timestamp `json:"old_secret_until,omitempty" db:"old_secret_until" doc:"until then what is sent is signed with the secret before, too"`
-	Resting        *string         `json:"resting,omitempty" db:"resting" recorded:"false" doc:"why nothing is delivered right now"`
+	} `json:"owner" db:"owner_" doc:"The account that created the webhook. Only events that this account may read at the time are delivered, and none while it is disabled."`
+	Secret         string          `json:"secret,omitempty" doc:"The secret that signs deliveries. It is only shown in the response to the request that sets it."`
+	OldSecretUntil *rest.Timestamp `json:"old_secret_until,omitempty" db:"old_secret_until" doc:"Until then, deliveries are also signed with the previous secret."`
+	Resting        *string         `json:"resting,omitempty" db:"resting" recorded:"false" doc:"Why deliveries are suspended. Left out if they are not."`
 	CreatedAt      rest.Timestamp  `json:"created_at" db:"created_at"`
 }
 
-// View has all webhooks.
+// View is the view of all webhooks.
 var View = pg.NewView[Webhook]("webhook_view")
 
-// Target is the webhook as the log names it.
+// Target returns the webhook as a log item names it.
 func (w *Webhook) Target() pg.Target {
 	return pg.Target{Type: "webhook", Noun: "webhook", ID: w.ID, Name: w.Name, Version: w.Version}
 }
 
-// WebhookBody is what a webhook is made and edited with.
+// WebhookBody is the body that creates or edits a webhook.
 type WebhookBody struct {
-	Name           *string         `json:"name" db:"name" example:"Shop" doc:"the address's host where a new one does not say"`
-	URL            string          `json:"url" db:"url" required:"create" max:"2000" example:"https://hooks.example.com/ironplane" doc:"https://; http:// is for networks that IRONPLANE_ALLOWED_NETWORKS names"`
-	Types          []string        `json:"types" db:"types" example:"[\"integration.*\", \"webhook.tested\"]" doc:"at least one: group.created, all of an item's with group.*, or * for all; the caller holds read on all of them"`
-	Enabled        *bool           `json:"enabled" db:"enabled" example:"false" doc:"true where a new one does not say"`
-	Secret         *secret.String  `json:"secret" db:"secret" doc:"whsec_ and then 24 to 64 bytes in base64; one is made where a new webhook does not say, and by null. The one before is good for another 24 hours"`
-	OldSecretUntil *rest.Timestamp `json:"old_secret_until" db:"old_secret_until" doc:"null: the secret before is good no longer"`
+	Name           *string         `json:"name" db:"name" example:"Shop" doc:"The webhook's name. Default: the host of the URL."`
+	URL            string          `json:"url" db:"url" required:"create" max:"2000" example:"https://hooks.example.com/ironplane" doc:"The URL for deliveries. It must begin with https://, or with http:// for hosts in IRONPLANE_ALLOWED_NETWORKS."`
+	Types          []string        `json:"types" db:"types" example:"[\"integration.*\", \"webhook.tested\"]" doc:"The types of events to deliver: group.created, group.* for all events of a kind, or * for all. The caller needs read permission on all of them."`
+	Enabled        *bool           `json:"enabled" db:"enabled" example:"false" doc:"Whether events are delivered. Default: true."`
+	Secret         *secret.String  `json:"secret" db:"secret" doc:"whsec_ followed by 24 to 64 bytes in base64. null generates a new secret, which is also the default. The previous secret stays valid for 24 hours."`
+	OldSecretUntil *rest.Timestamp `json:"old_secret_until" db:"old_secret_until" doc:"null: the previous secret expires now."`
 	Owner          string          `db:"owner_url"`
 }
 
 const (
 	maxTypes = 100
-	// maxPerOwner is how many webhooks an account can have, and maxTotal how many all of them.
+	// maxPerOwner is how many webhooks an account can have, and maxTotal how many there can be in total.
 	maxPerOwner, maxTotal = 50, 1000
-	// oldSecretTTL is how long a secret that was replaced is good.
+	// oldSecretTTL is how long a replaced secret stays valid.
 	oldSecretTTL = 24 * time.Hour
 )
 
-// Resolve checks what the tags cannot say.
+// Resolve checks what tags cannot express.
 func (b *WebhookBody) Resolve(invalid *problem.Fields) {
 	u, err := url.Parse(b.URL)
 	switch {
 	case b.URL == "":
 	case err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "" || u.Opaque != "":
-		invalid.Add("/url", "invalid", "must be an address such as https://hooks.example.com/ironplane")
+		invalid.Add("/url", "invalid", "must be a URL such as https://hooks.example.com/ironplane")
 	case u.User != nil:
-		invalid.Add("/url", "invalid", "cannot have a user or a password: what is sent is signed")
+		invalid.Add("/url", "invalid", "must not have a user or password: deliveries are signed instead")
 	case u.Fragment != "":
-		invalid.Add("/url", "invalid", "cannot have a fragment, which is not sent")
+		invalid.Add("/url", "invalid", "must not have a fragment, because fragments are not sent")
 	case b.Name == nil:
 		host := u.Hostname()
 		b.Name = &host
@@ -94,7 +94,7 @@ func (b *WebhookBody) Resolve(invalid *problem.Fields) {
 			invalid.Add(
 				"/types",
 				"invalid",
-				"has %s, and there are no such events: types begin with one of %s, or are *",
+				"must not have %s, which matches no events: use *, or types that begin with one of %s",
 				pattern,
 				strings.Join(Kinds(), ", "),
 			)
@@ -104,7 +104,7 @@ func (b *WebhookBody) Resolve(invalid *problem.Fields) {
 			invalid.Add(
 				"/types",
 				"invalid",
-				"has %s, and there are no such events: types end in one of %s, or in *",
+				"must not have %s, which matches no events: types end in * or in one of %s",
 				pattern,
 				strings.Join(actions, ", "),
 			)
@@ -117,7 +117,8 @@ func (b *WebhookBody) Resolve(invalid *problem.Fields) {
 	}
 }
 
-// Check finds what else is wrong with a webhook. Who makes or edits it may read all that it is sent: else he would have it read for him.
+// Check validates what Resolve cannot. The caller must hold read permission on all events that the webhook receives.
+// Otherwise, callers could read through a webhook what they must not read themselves.
 func Check(ctx context.Context, tx *pg.Tx, _ int64, before, b *WebhookBody) error {
 	caller := principal.From(ctx).Principal
 	var needed principal.Grants
@@ -126,7 +127,7 @@ func Check(ctx context.Context, tx *pg.Tx, _ int64, before, b *WebhookBody) erro
 		needed |= grants
 	}
 	if missing := needed &^ caller.Grants; missing != 0 {
-		return problem.New(problem.Forbidden, "The key lacks %s, which is needed for these types.", strings.Join(missing.Names(), ", "))
+		return problem.New(problem.Forbidden, "The key lacks %s, which these types require.", strings.Join(missing.Names(), ", "))
 	}
 	if before == nil {
 		b.Owner, b.OldSecretUntil = caller.Owner.URL(), nil
@@ -135,7 +136,12 @@ func Check(ctx context.Context, tx *pg.Tx, _ int64, before, b *WebhookBody) erro
 			return fmt.Errorf("count webhooks: %w", err)
 		}
 		if own >= maxPerOwner || all >= maxTotal {
-			return problem.New(problem.Conflict, "There are too many webhooks: %d of an account, %d in all.", maxPerOwner, maxTotal)
+			return problem.New(
+				problem.Conflict,
+				"There are too many webhooks. At most %d per account and %d in total are possible.",
+				maxPerOwner,
+				maxTotal,
+			)
 		}
 	}
 	if b.Secret == nil {
@@ -150,7 +156,7 @@ func Check(ctx context.Context, tx *pg.Tx, _ int64, before, b *WebhookBody) erro
 	return nil
 }
 
-// Lock lets one after the other make webhooks, so that none is too many.
+// Lock serializes the creation of webhooks, so that concurrent requests cannot exceed the limits.
 func Lock(ctx context.Context, tx *pg.Tx, rows ...*WebhookBody) error {
 	if len(rows) == 0 {
 		return nil
@@ -158,7 +164,7 @@ func Lock(ctx context.Context, tx *pg.Tx, rows ...*WebhookBody) error {
 	return tx.Lock(ctx, "webhooks", 0)
 }
 
-// KeepOldSecret keeps the secret of a webhook, which is about to get another one, as the one before.
+// KeepOldSecret stores a webhook's present secret as its old one, before the present one is replaced.
 func KeepOldSecret(ctx context.Context, tx *pg.Tx, box *seal.Box, id int64) error {
 	var sealed []byte
 	if err := tx.QueryRow(ctx, "SELECT secret FROM webhook WHERE id = $1", id).Scan(&sealed); err != nil {
@@ -174,38 +180,38 @@ func KeepOldSecret(ctx context.Context, tx *pg.Tx, box *seal.Box, id int64) erro
 	return err
 }
 
-// WebhookDelivery is an event that is delivered to a webhook.
+// WebhookDelivery is the delivery of an event to a webhook.
 type WebhookDelivery struct {
 	ID           int64           `json:"id" db:"id"`
-	Event        string          `json:"event" db:"event" doc:"its webhook-id: the same in each attempt, and when it is delivered again"`
-	Type         string          `json:"type" db:"type"`
-	Cause        string          `json:"cause" db:"cause" enum:"event,replay,test"`
-	Status       string          `json:"status" db:"status" enum:"waiting,delivered,failed" doc:"failed: it is given up"`
+	Event        string          `json:"event" db:"event" doc:"The event's id, sent as webhook-id. It is the same in all attempts and replays."`
+	Type         string          `json:"type" db:"type" doc:"The event's type."`
+	Cause        string          `json:"cause" db:"cause" enum:"event,replay,test" doc:"Why the event is delivered."`
+	Status       string          `json:"status" db:"status" enum:"waiting,delivered,failed" doc:"failed: the delivery was given up."`
 	Attempts     int64           `json:"attempts" db:"attempts"`
-	NextAt       *rest.Timestamp `json:"next_at,omitempty" db:"next_at" doc:"when it is tried next; left out of one that waits until an earlier event of the same item has been delivered or given up"`
+	NextAt       *rest.Timestamp `json:"next_at,omitempty" db:"next_at" doc:"When the next attempt is due. Left out while an earlier event of the same item waits."`
 	CreatedAt    rest.Timestamp  `json:"created_at" db:"created_at"`
-	TriedAt      *rest.Timestamp `json:"tried_at,omitempty" db:"tried_at"`
-	Duration     *int64          `json:"duration,omitempty" db:"duration" doc:"how long the last attempt took, in ms"`
-	AnswerStatus *int64          `json:"answer_status,omitempty" db:"answer_status" doc:"of the last attempt; left out where there was no answer"`
-	Answer       *string         `json:"answer,omitempty" db:"answer" doc:"the beginning of what was answered, up to 1024 bytes"`
-	Error        *string         `json:"error,omitempty" db:"error" doc:"why the last attempt failed"`
+	TriedAt      *rest.Timestamp `json:"tried_at,omitempty" db:"tried_at" doc:"When the last attempt was made."`
+	Duration     *int64          `json:"duration,omitempty" db:"duration" doc:"How long the last attempt took, in milliseconds."`
+	AnswerStatus *int64          `json:"answer_status,omitempty" db:"answer_status" doc:"The status of the last response. Left out if there was none."`
+	Answer       *string         `json:"answer,omitempty" db:"answer" doc:"The first 1,024 bytes of the last response."`
+	Error        *string         `json:"error,omitempty" db:"error" doc:"Why the last attempt failed."`
 }
 
-// Deliveries has all deliveries.
+// Deliveries is the view of all deliveries.
 var Deliveries = pg.NewView[WebhookDelivery]("webhook_delivery_view")
 
-// ViewedWebhookDelivery is a delivery with what is sent.
+// ViewedWebhookDelivery is a delivery with its payload.
 type ViewedWebhookDelivery struct {
 	WebhookDelivery
-	Payload *WebhookEvent `json:"payload,omitempty" doc:"what is sent; left out for who may not read such events"`
+	Payload *WebhookEvent `json:"payload,omitempty" doc:"The body of the delivery. Left out if the caller must not read such events."`
 }
 
-// Replayed says what is delivered again.
+// Replayed is the response to a replay.
 type Replayed struct {
-	Deliveries int64 `json:"deliveries" doc:"how many events are delivered once more"`
+	Deliveries int64 `json:"deliveries" doc:"The number of events that are delivered again."`
 }
 
-// GetDelivery is a delivery with what is sent.
+// GetDelivery returns a delivery, with its payload if the caller may read such events.
 func GetDelivery(ctx context.Context, q pg.Querier, webhook, id int64) (v ViewedWebhookDelivery, err error) {
 	if v.WebhookDelivery, err = Deliveries.Get(ctx, q, id, pg.Condition{SQL: "webhook_id = $1", Args: []any{webhook}}); err != nil {
 		return v, err
