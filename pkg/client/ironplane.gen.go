@@ -2015,24 +2015,24 @@ type AgentHealthStatus string
 
 // AllocateIPEntitiesBody defines model for AllocateIPEntitiesBody.
 type AllocateIPEntitiesBody struct {
-	// Count how many entities; 1 where it is not sent
+	// Count the number of entities; default 1
 	//
 	// Examples: 2
 	Count *int32 `json:"count,omitempty"`
 
-	// Family v4 where it is not sent
+	// Family the address family; default v4
 	//
 	// Examples: v4
 	Family *AllocateIPEntitiesBodyFamily `json:"family,omitempty"`
 	Owner  AllocateIPEntitiesBodyOwner   `json:"owner"`
 
-	// Prefix instead of count: the length of a prefix of which all addresses are wanted
+	// Prefix instead of count: allocate all addresses of a prefix of this length
 	//
 	// Examples: 29
 	Prefix *int32 `json:"prefix,omitempty"`
 }
 
-// AllocateIPEntitiesBodyFamily v4 where it is not sent
+// AllocateIPEntitiesBodyFamily the address family; default v4
 //
 // Examples: v4
 type AllocateIPEntitiesBodyFamily string
@@ -2634,10 +2634,14 @@ type CreateFamilyBody struct {
 
 // CreateFieldBody defines model for CreateFieldBody.
 type CreateFieldBody struct {
-	// Default Examples: 2026-12-31
+	// Default the value of items that have none of their own
+	//
+	// Examples: 2026-12-31
 	Default *string `json:"default,omitempty"`
 
-	// Desc Examples: When it may be cancelled
+	// Desc a longer explanation of the field
+	//
+	// Examples: When it may be cancelled
 	Desc *string `json:"desc,omitempty"`
 
 	// Name The item's name.
@@ -2645,42 +2649,50 @@ type CreateFieldBody struct {
 	// Examples: Contract until
 	Name string `json:"name"`
 
-	// Options of a select: the values, with | between them
+	// Options the values of a select, separated by |
 	Options *string `json:"options,omitempty"`
 
-	// Placeholder Examples: 2027-12-31
+	// Placeholder an example to show in an empty input
+	//
+	// Examples: 2027-12-31
 	Placeholder *string `json:"placeholder,omitempty"`
 
-	// Slug lower case letters, digits, - and _; another for each field of a target_type
+	// Slug lower case letters, digits, - and _; unique among the fields of a target_type
 	//
 	// Examples: contract-until
 	Slug string `json:"slug"`
 
-	// TargetType Examples: client
+	// TargetType the kind of item that has the field
+	//
+	// Examples: client
 	TargetType CreateFieldBodyTargetType `json:"target_type"`
 
-	// Type what its values are; text where it is not sent
+	// Type the type of its values; default text
 	//
 	// Examples: date
 	Type *CreateFieldBodyType `json:"type,omitempty"`
 }
 
-// CreateFieldBodyTargetType Examples: client
+// CreateFieldBodyTargetType the kind of item that has the field
+//
+// Examples: client
 type CreateFieldBodyTargetType string
 
-// CreateFieldBodyType what its values are; text where it is not sent
+// CreateFieldBodyType the type of its values; default text
 //
 // Examples: date
 type CreateFieldBodyType string
 
 // CreateFieldValueBody defines model for CreateFieldValueBody.
 type CreateFieldValueBody struct {
-	// TargetID the id of a client, entity, group or server, by the field's target_type
+	// TargetID the id of a client, IP entity, IP group or server, depending on the field's target_type
 	//
 	// Examples: 1
 	TargetID int64 `json:"target_id"`
 
-	// Value Examples: 2027-12-31
+	// Value the value, in the spelling of the field's type
+	//
+	// Examples: 2027-12-31
 	Value string `json:"value"`
 }
 
@@ -2735,13 +2747,15 @@ type CreateFileServerHTTPBody struct {
 
 // CreateForwardingGatewayBody defines model for CreateForwardingGatewayBody.
 type CreateForwardingGatewayBody struct {
-	// APIKey kept sealed and never shown; on edit, empty: unchanged. Also accepted as apikey.
+	// APIKey stored encrypted and never shown; on edit, an empty value keeps the old one. Also accepted as apikey.
 	//
-	// Examples: what the gateway asks of its callers
-	APIKey *string    `json:"api_key,omitempty"`
+	// Examples: the key of the gateway's own API
+	APIKey *string `json:"api_key,omitempty"`
+
+	// Groups the ids of the IP groups whose servers it forwards to
 	Groups *[]RefBody `json:"groups,omitempty"`
 
-	// Hostname a name or an address
+	// Hostname a host name or an address
 	//
 	// Examples: nat1.fra1.example.net
 	Hostname string `json:"hostname"`
@@ -2751,7 +2765,7 @@ type CreateForwardingGatewayBody struct {
 	// Examples: fra1-nat1
 	Name string `json:"name"`
 
-	// PortLimit how many ports it forwards (100), or which (20000-29999). Also accepted as port limit.
+	// PortLimit the number of ports to forward, such as 100, or a range of ports, such as 20000-29999. Also accepted as port limit.
 	//
 	// Examples: 20000-29999
 	PortLimit string `json:"port_limit"`
@@ -2787,7 +2801,7 @@ type CreateHTTPBody struct {
 
 // CreateIPEntitiesBody defines model for CreateIPEntitiesBody.
 type CreateIPEntitiesBody struct {
-	// All makes the network and broadcast addresses entities, too
+	// All create entities for the network and broadcast addresses, too
 	//
 	// Examples: false
 	All *bool `json:"all,omitempty"`
@@ -2797,27 +2811,27 @@ type CreateIPEntitiesBody struct {
 	// Examples: 192.0.2.0
 	From *string `json:"from,omitempty"`
 
-	// Gateway is made no entity itself
+	// Gateway the gateway of all entities; no entity is created for it
 	//
 	// Examples: 192.0.2.1
 	Gateway *string `json:"gateway,omitempty"`
 
-	// Increment addresses an entity: 1 makes addresses, more make ranges, or, of IPv6, prefixes; 1 where it is not sent
+	// Increment the number of addresses in each entity: 1 creates single addresses, more create ranges, or IPv6 prefixes; default 1
 	//
 	// Examples: 1
 	Increment *int64 `json:"increment,omitempty"`
 
-	// Length instead of increment: makes prefixes of this length
+	// Length instead of increment: create prefixes of this length
 	//
 	// Examples: 29
 	Length *int32 `json:"length,omitempty"`
 
-	// Prefix instead of from and to
+	// Prefix instead of from and to: all addresses of a prefix
 	//
 	// Examples: 192.0.2.0/24
 	Prefix *string `json:"prefix,omitempty"`
 
-	// SubnetMask of the subnet that all lie in; its network and broadcast addresses are made no entities
+	// SubnetMask the mask of the subnet around all entities; no entities are created for its network and broadcast addresses
 	//
 	// Examples: 255.255.255.0
 	SubnetMask *string `json:"subnet_mask,omitempty"`
@@ -2832,7 +2846,7 @@ type CreateIPEntitiesBody struct {
 	// Examples: 100
 	VLAN *int32 `json:"vlan,omitempty"`
 
-	// VLANIncrement what each entity's VLAN is above that of the one before; 0 where it is not sent
+	// VLANIncrement the difference between the VLANs of two adjacent entities; default 0
 	//
 	// Examples: 0
 	VLANIncrement *int32 `json:"vlan_increment,omitempty"`
@@ -2851,7 +2865,7 @@ type CreateIPEntityBody struct {
 	// Group A reference to an item. The id alone, as a number, is accepted too.
 	Group RefBody `json:"group"`
 
-	// Nickname Also accepted as name.
+	// Nickname a name for people, such as rack 12. Also accepted as name.
 	//
 	// Examples: rack 12
 	Nickname *string                  `json:"nickname,omitempty"`
@@ -2859,7 +2873,7 @@ type CreateIPEntityBody struct {
 	V4       *CreateIPEntityBodyV4    `json:"v4,omitempty"`
 	V6       *CreateIPEntityBodyV6    `json:"v6,omitempty"`
 
-	// VLAN The number of the VLAN.
+	// VLAN the VLAN id
 	//
 	// Examples: 100
 	VLAN *int32 `json:"vlan,omitempty"`
@@ -2867,12 +2881,12 @@ type CreateIPEntityBody struct {
 
 // CreateIPEntityBodyOwner defines model for CreateIPEntityBodyOwner.
 type CreateIPEntityBodyOwner struct {
-	// ID a client's id
+	// ID the client's id
 	//
 	// Examples: 1
 	ID *int64 `json:"id,omitempty"`
 
-	// Name read, and not stored: it is the client's
+	// Name ignored: the name comes from the client
 	Name   *string                        `json:"name,omitempty"`
 	Server *CreateIPEntityBodyOwnerServer `json:"server,omitempty"`
 }
@@ -2928,7 +2942,7 @@ type CreateIPEntityBodyV6 struct {
 	// Examples: 2001:db8:1::1
 	Gateway *string `json:"gateway,omitempty"`
 
-	// RangeEnd of a single address that address: IPv6 has no ranges, but prefixes
+	// RangeEnd the address itself: IPv6 has prefixes instead of ranges
 	RangeEnd *string `json:"range_end,omitempty"`
 }
 
@@ -2947,7 +2961,9 @@ type CreateIPGroupBody struct {
 	// PxeDHCPServer A reference to an item. The id alone, as a number, is accepted too.
 	PxeDHCPServer *RefBody `json:"pxe_dhcp_server,omitempty"`
 
-	// Reserved Examples: false
+	// Reserved whether the group is set aside
+	//
+	// Examples: false
 	Reserved *bool `json:"reserved,omitempty"`
 }
 
@@ -3320,10 +3336,14 @@ type CreateWebhookBody struct {
 
 // CustomField defines model for CustomField.
 type CustomField struct {
-	// Default Examples: 2026-12-31
+	// Default the value of items that have none of their own
+	//
+	// Examples: 2026-12-31
 	Default *string `json:"default,omitempty"`
 
-	// Desc Examples: When it may be cancelled
+	// Desc a longer explanation of the field
+	//
+	// Examples: When it may be cancelled
 	Desc *string `json:"desc,omitempty"`
 
 	// ID The item's id.
@@ -3336,10 +3356,12 @@ type CustomField struct {
 	// Examples: Contract until
 	Name string `json:"name"`
 
-	// Options of a select: the values, with | between them
+	// Options the values of a select, separated by |
 	Options *string `json:"options,omitempty"`
 
-	// Placeholder Examples: 2027-12-31
+	// Placeholder an example to show in an empty input
+	//
+	// Examples: 2027-12-31
 	Placeholder *string `json:"placeholder,omitempty"`
 
 	// Slug The item's name for programs.
@@ -3347,19 +3369,23 @@ type CustomField struct {
 	// Examples: contract-until
 	Slug string `json:"slug"`
 
-	// TargetType Examples: client
+	// TargetType the kind of item that has the field
+	//
+	// Examples: client
 	TargetType CustomFieldTargetType `json:"target_type"`
 
-	// Type what its values are
+	// Type the type of its values
 	//
 	// Examples: date
 	Type CustomFieldType `json:"type"`
 }
 
-// CustomFieldTargetType Examples: client
+// CustomFieldTargetType the kind of item that has the field
+//
+// Examples: client
 type CustomFieldTargetType string
 
-// CustomFieldType what its values are
+// CustomFieldType the type of its values
 //
 // Examples: date
 type CustomFieldType string
@@ -3392,12 +3418,12 @@ type DeleteIPEntitiesBody struct {
 	// Examples: 192.0.2.0
 	From *string `json:"from,omitempty"`
 
-	// Ids instead of from and to, or of prefix
+	// Ids instead of from and to or prefix: the ids of the entities
 	//
 	// Examples: [{"id":3},{"id":4}]
 	Ids *[]RefBody `json:"ids,omitempty"`
 
-	// Prefix instead of from and to
+	// Prefix instead of from and to: all addresses of a prefix
 	//
 	// Examples: 192.0.2.0/24
 	Prefix *string `json:"prefix,omitempty"`
@@ -3536,7 +3562,7 @@ type EnableSSLBody struct {
 
 // Entities defines model for Entities.
 type Entities struct {
-	// Count The number of items.
+	// Count the number of IP entities
 	Count int64 `json:"count"`
 }
 
@@ -3580,6 +3606,7 @@ type Field struct {
 
 // FieldValue defines model for FieldValue.
 type FieldValue struct {
+	// FieldID the id of the field
 	FieldID int64 `json:"field_id"`
 
 	// ID The item's id.
@@ -3587,10 +3614,14 @@ type FieldValue struct {
 	// Examples: 1
 	ID *int64 `json:"id,omitempty"`
 
-	// TargetID Examples: 1
+	// TargetID the id of the item that has the value
+	//
+	// Examples: 1
 	TargetID *int64 `json:"target_id,omitempty"`
 
-	// Value Examples: 2027-12-31
+	// Value the value, in the spelling of the field's type
+	//
+	// Examples: 2027-12-31
 	Value *string `json:"value,omitempty"`
 }
 
@@ -3683,6 +3714,7 @@ type FinishPasswordResetBody struct {
 
 // ForwardGateway defines model for ForwardGateway.
 type ForwardGateway struct {
+	// Groups the IP groups whose servers it forwards to
 	Groups []Ref `json:"groups"`
 
 	// Hostname The host name.
@@ -3700,7 +3732,7 @@ type ForwardGateway struct {
 	// Examples: fra1-nat1
 	Name string `json:"name"`
 
-	// PortLimit how many ports it forwards (100), or which (20000-29999)
+	// PortLimit the number of ports to forward, such as 100, or a range of ports, such as 20000-29999
 	//
 	// Examples: 20000-29999
 	PortLimit string `json:"port_limit"`
@@ -3782,7 +3814,9 @@ type HTTP struct {
 
 // IPEntity defines model for IPEntity.
 type IPEntity struct {
-	// Address Examples: 192.0.2.10
+	// Address the IPv4 address or prefix, as in v4
+	//
+	// Examples: 192.0.2.10
 	Address *string `json:"address,omitempty"`
 
 	// BillingID The item's id in the billing system.
@@ -3793,10 +3827,10 @@ type IPEntity struct {
 	// Fields with include=fields
 	Fields *[]ShownField `json:"fields,omitempty"`
 
-	// FullIP 192.0.2.10, 192.0.2.10-192.0.2.20 or 192.0.2.0/29; the v6 address where there is no v4
+	// FullIP 192.0.2.10, 192.0.2.10-192.0.2.20 or 192.0.2.0/29; the IPv6 address if there is no IPv4
 	FullIP string `json:"full_ip"`
 
-	// Gateway The address of the default gateway.
+	// Gateway the IPv4 gateway, as in v4
 	//
 	// Examples: 192.0.2.1
 	Gateway *string `json:"gateway,omitempty"`
@@ -3807,30 +3841,38 @@ type IPEntity struct {
 	// Examples: 1
 	ID int64 `json:"id"`
 
-	// Name nickname, else full_ip
+	// Name the nickname, or full_ip if there is none
 	//
 	// Examples: rack 12
 	Name string `json:"name"`
 
-	// Nickname Examples: rack 12
+	// Nickname a name for people, such as rack 12
+	//
+	// Examples: rack 12
 	Nickname *string `json:"nickname,omitempty"`
 	Owner    *Owner  `json:"owner,omitempty"`
 
-	// SiblingsCount the other entities of the same server
+	// SiblingsCount the number of other entities of the same server
 	SiblingsCount int64 `json:"siblings_count"`
 
-	// SubnetMask Examples: 255.255.255.0
+	// SubnetMask the IPv4 subnet mask, as in v4
+	//
+	// Examples: 255.255.255.0
 	SubnetMask *string `json:"subnet_mask,omitempty"`
 	V4         *V4     `json:"v4,omitempty"`
 	V6         *V6     `json:"v6,omitempty"`
 
-	// V6Address Examples: 2001:db8:1::/64
+	// V6Address the IPv6 address or prefix, as in v6
+	//
+	// Examples: 2001:db8:1::/64
 	V6Address *string `json:"v6_address,omitempty"`
 
-	// V6Gateway Examples: 2001:db8:1::1
+	// V6Gateway the IPv6 gateway, as in v6
+	//
+	// Examples: 2001:db8:1::1
 	V6Gateway *string `json:"v6_gateway,omitempty"`
 
-	// VLAN The number of the VLAN.
+	// VLAN the VLAN id
 	//
 	// Examples: 100
 	VLAN *int32 `json:"vlan,omitempty"`
@@ -3841,9 +3883,11 @@ type IPGroup struct {
 	// BillingID The item's id in the billing system.
 	//
 	// Examples: FRA1
-	BillingID     *string  `json:"billing_id,omitempty"`
-	Entities      Entities `json:"entities"`
-	EntitiesCount int64    `json:"entitiesCount"`
+	BillingID *string  `json:"billing_id,omitempty"`
+	Entities  Entities `json:"entities"`
+
+	// EntitiesCount the number of IP entities of the group
+	EntitiesCount int64 `json:"entitiesCount"`
 
 	// Fields with include=fields
 	Fields *[]ShownField `json:"fields,omitempty"`
@@ -3859,7 +3903,9 @@ type IPGroup struct {
 	Name          string `json:"name"`
 	PxeDHCPServer *Ref   `json:"pxe_dhcp_server,omitempty"`
 
-	// Reserved Examples: false
+	// Reserved whether the group is set aside
+	//
+	// Examples: false
 	Reserved bool    `json:"reserved"`
 	Servers  Servers `json:"servers"`
 }
@@ -4136,7 +4182,10 @@ type KeyOwner struct {
 
 // LargestFree defines model for LargestFree.
 type LargestFree struct {
+	// V4 an IPv4 prefix or address
 	V4 *string `json:"v4,omitempty"`
+
+	// V6 an IPv6 prefix or address
 	V6 *string `json:"v6,omitempty"`
 }
 
@@ -4509,7 +4558,7 @@ type Owner struct {
 	// Examples: 1
 	ID int64 `json:"id"`
 
-	// Missing there is no such client: it was assigned before owners had to be clients
+	// Missing true if the client does not exist: the entity was assigned before owners had to be clients
 	Missing *bool `json:"missing,omitempty"`
 
 	// Name The item's name.
@@ -4654,7 +4703,7 @@ type PortSpeed struct {
 	// Examples: 1000
 	Speed int32 `json:"speed"`
 
-	// SwitchPortCount whether any switch port uses it
+	// SwitchPortCount whether a switch port uses the speed
 	SwitchPortCount bool `json:"switchPortCount"`
 }
 
@@ -4783,10 +4832,14 @@ type RefreshLicenseBody struct {
 
 // Removed defines model for Removed.
 type Removed struct {
-	// Count Examples: 16
+	// Count the number of deleted entities
+	//
+	// Examples: 16
 	Count int64 `json:"count"`
 
-	// Message Examples: 16 IP entities deleted.
+	// Message the same for people
+	//
+	// Examples: 16 IP entities deleted.
 	Message string `json:"message"`
 }
 
@@ -5026,8 +5079,10 @@ type SSOLink struct {
 
 // Servers defines model for Servers.
 type Servers struct {
-	// Count The number of items.
-	Count     int64 `json:"count"`
+	// Count the number of distinct servers
+	Count int64 `json:"count"`
+
+	// Inventory the number of these servers in the inventory
 	Inventory int64 `json:"inventory"`
 }
 
@@ -5115,7 +5170,7 @@ type SharedProfile struct {
 
 // ShownField defines model for ShownField.
 type ShownField struct {
-	// ID the field's
+	// ID the field's id
 	//
 	// Examples: 1
 	ID int64 `json:"id"`
@@ -5124,7 +5179,9 @@ type ShownField struct {
 	Name string `json:"name"`
 
 	// Slug The item's name for programs.
-	Slug  string `json:"slug"`
+	Slug string `json:"slug"`
+
+	// Value the item's value, or the field's default
 	Value string `json:"value"`
 }
 
@@ -5610,10 +5667,14 @@ type UpdateEmailTemplateBody struct {
 
 // UpdateFieldBody defines model for UpdateFieldBody.
 type UpdateFieldBody struct {
-	// Default Examples: 2026-12-31
+	// Default the value of items that have none of their own
+	//
+	// Examples: 2026-12-31
 	Default nullable.Nullable[string] `json:"default,omitempty"`
 
-	// Desc Examples: When it may be cancelled
+	// Desc a longer explanation of the field
+	//
+	// Examples: When it may be cancelled
 	Desc nullable.Nullable[string] `json:"desc,omitempty"`
 
 	// Name The item's name.
@@ -5621,25 +5682,31 @@ type UpdateFieldBody struct {
 	// Examples: Contract until
 	Name *string `json:"name,omitempty"`
 
-	// Options of a select: the values, with | between them
+	// Options the values of a select, separated by |
 	Options nullable.Nullable[string] `json:"options,omitempty"`
 
-	// Placeholder Examples: 2027-12-31
+	// Placeholder an example to show in an empty input
+	//
+	// Examples: 2027-12-31
 	Placeholder nullable.Nullable[string] `json:"placeholder,omitempty"`
 
-	// Slug lower case letters, digits, - and _; another for each field of a target_type
+	// Slug lower case letters, digits, - and _; unique among the fields of a target_type
 	//
 	// Examples: contract-until
 	Slug *string `json:"slug,omitempty"`
 
-	// TargetType Examples: client
+	// TargetType the kind of item that has the field
+	//
+	// Examples: client
 	TargetType *UpdateFieldBodyTargetType `json:"target_type,omitempty"`
 
-	// Type what its values are; text where it is not sent
+	// Type the type of its values; default text
 	Type nullable.Nullable[UpdateFieldBodyType] `json:"type,omitempty"`
 }
 
-// UpdateFieldBodyTargetType Examples: client
+// UpdateFieldBodyTargetType the kind of item that has the field
+//
+// Examples: client
 type UpdateFieldBodyTargetType string
 
 // UpdateFieldBodyType Examples: date
@@ -5647,12 +5714,14 @@ type UpdateFieldBodyType string
 
 // UpdateFieldValueBody defines model for UpdateFieldValueBody.
 type UpdateFieldValueBody struct {
-	// TargetID the id of a client, entity, group or server, by the field's target_type
+	// TargetID the id of a client, IP entity, IP group or server, depending on the field's target_type
 	//
 	// Examples: 1
 	TargetID *int64 `json:"target_id,omitempty"`
 
-	// Value Examples: 2027-12-31
+	// Value the value, in the spelling of the field's type
+	//
+	// Examples: 2027-12-31
 	Value string `json:"value"`
 }
 
@@ -5707,13 +5776,15 @@ type UpdateFileServerHTTPBody struct {
 
 // UpdateForwardingGatewayBody defines model for UpdateForwardingGatewayBody.
 type UpdateForwardingGatewayBody struct {
-	// APIKey kept sealed and never shown; on edit, empty: unchanged. Also accepted as apikey.
+	// APIKey stored encrypted and never shown; on edit, an empty value keeps the old one. Also accepted as apikey.
 	//
-	// Examples: what the gateway asks of its callers
-	APIKey nullable.Nullable[string]    `json:"api_key,omitempty"`
+	// Examples: the key of the gateway's own API
+	APIKey nullable.Nullable[string] `json:"api_key,omitempty"`
+
+	// Groups the ids of the IP groups whose servers it forwards to
 	Groups nullable.Nullable[[]RefBody] `json:"groups,omitempty"`
 
-	// Hostname a name or an address
+	// Hostname a host name or an address
 	//
 	// Examples: nat1.fra1.example.net
 	Hostname *string `json:"hostname,omitempty"`
@@ -5723,7 +5794,7 @@ type UpdateForwardingGatewayBody struct {
 	// Examples: fra1-nat1
 	Name *string `json:"name,omitempty"`
 
-	// PortLimit how many ports it forwards (100), or which (20000-29999). Also accepted as port limit.
+	// PortLimit the number of ports to forward, such as 100, or a range of ports, such as 20000-29999. Also accepted as port limit.
 	//
 	// Examples: 20000-29999
 	PortLimit *string `json:"port_limit,omitempty"`
@@ -5770,17 +5841,21 @@ type UpdateIPEntityBody struct {
 	// Group A reference to an item. The id alone, as a number, is accepted too.
 	Group *RefBody `json:"group,omitempty"`
 
-	// Nickname Also accepted as name.
+	// Nickname a name for people, such as rack 12. Also accepted as name.
 	//
 	// Examples: rack 12
 	Nickname nullable.Nullable[string] `json:"nickname,omitempty"`
 
-	// Owner The item's owner.
+	// Owner the client to assign the entity to; null releases it
 	Owner nullable.Nullable[UpdateIPEntityBodyOwner] `json:"owner,omitempty"`
-	V4    nullable.Nullable[UpdateIPEntityBodyV4]    `json:"v4,omitempty"`
-	V6    nullable.Nullable[UpdateIPEntityBodyV6]    `json:"v6,omitempty"`
 
-	// VLAN The number of the VLAN.
+	// V4 the IPv4 part
+	V4 nullable.Nullable[UpdateIPEntityBodyV4] `json:"v4,omitempty"`
+
+	// V6 the IPv6 part
+	V6 nullable.Nullable[UpdateIPEntityBodyV6] `json:"v6,omitempty"`
+
+	// VLAN the VLAN id
 	//
 	// Examples: 100
 	VLAN nullable.Nullable[int32] `json:"vlan,omitempty"`
@@ -5788,13 +5863,15 @@ type UpdateIPEntityBody struct {
 
 // UpdateIPEntityBodyOwner defines model for UpdateIPEntityBodyOwner.
 type UpdateIPEntityBodyOwner struct {
-	// ID a client's id
+	// ID the client's id
 	//
 	// Examples: 1
 	ID nullable.Nullable[int64] `json:"id,omitempty"`
 
-	// Name read, and not stored: it is the client's
-	Name   nullable.Nullable[string]                        `json:"name,omitempty"`
+	// Name ignored: the name comes from the client
+	Name nullable.Nullable[string] `json:"name,omitempty"`
+
+	// Server the server that uses the entity
 	Server nullable.Nullable[UpdateIPEntityBodyOwnerServer] `json:"server,omitempty"`
 }
 
@@ -5849,7 +5926,7 @@ type UpdateIPEntityBodyV6 struct {
 	// Examples: 2001:db8:1::1
 	Gateway nullable.Nullable[string] `json:"gateway,omitempty"`
 
-	// RangeEnd of a single address that address: IPv6 has no ranges, but prefixes
+	// RangeEnd the address itself: IPv6 has prefixes instead of ranges
 	RangeEnd nullable.Nullable[string] `json:"range_end,omitempty"`
 }
 
@@ -5865,10 +5942,12 @@ type UpdateIPGroupBody struct {
 	// Examples: Frankfurt 1
 	Name *string `json:"name,omitempty"`
 
-	// PxeDHCPServer one of /pxe/dhcp
+	// PxeDHCPServer the id of a DHCP server from /pxe/dhcp
 	PxeDHCPServer nullable.Nullable[RefBody] `json:"pxe_dhcp_server,omitempty"`
 
-	// Reserved Examples: false
+	// Reserved whether the group is set aside
+	//
+	// Examples: false
 	Reserved *bool `json:"reserved,omitempty"`
 }
 
@@ -6371,40 +6450,48 @@ type User struct {
 
 // Utilization defines model for Utilization.
 type Utilization struct {
-	// Free entities that are assigned to nobody
+	// Free the number of entities that are not assigned
 	Free             int64       `json:"free"`
 	LargestFreeBlock LargestFree `json:"largest_free_block"`
 
-	// Used entities that are assigned to somebody
+	// Used the number of assigned entities
 	Used int64 `json:"used"`
 }
 
 // V4 defines model for V4.
 type V4 struct {
-	// Address Examples: 192.0.2.10
+	// Address the address, the first address of a range, or a prefix
+	//
+	// Examples: 192.0.2.10
 	Address *string `json:"address,omitempty"`
-	Full    *string `json:"full,omitempty"`
 
-	// Gateway The address of the default gateway.
+	// Full address and range end in one text
+	Full *string `json:"full,omitempty"`
+
+	// Gateway the default gateway
 	//
 	// Examples: 192.0.2.1
 	Gateway *string `json:"gateway,omitempty"`
 
-	// RangeEnd of a single address that address
+	// RangeEnd the last address of a range; a single address repeats itself
 	//
 	// Examples: 192.0.2.20
 	RangeEnd *string `json:"range_end,omitempty"`
 
-	// SubnetMask Examples: 255.255.255.0
+	// SubnetMask the mask of the prefix, or of the subnet around the address
+	//
+	// Examples: 255.255.255.0
 	SubnetMask *string `json:"subnet_mask,omitempty"`
 }
 
 // V6 defines model for V6.
 type V6 struct {
-	// Address Examples: 2001:db8:1::/64
+	// Address the address or prefix
+	//
+	// Examples: 2001:db8:1::/64
 	Address *string `json:"address,omitempty"`
 
-	// Gateway The address of the default gateway.
+	// Gateway the default gateway
 	//
 	// Examples: 2001:db8:1::1
 	Gateway *string `json:"gateway,omitempty"`
@@ -7563,7 +7650,7 @@ type UpdateFieldParams struct {
 
 // GetFieldValueOfTargetParams defines parameters for GetFieldValueOfTarget.
 type GetFieldValueOfTargetParams struct {
-	// TargetID whose value it is; without it, the default is answered
+	// TargetID the item whose value to view; without it, the field's default
 	TargetID *int64 `form:"target_id,omitempty" json:"target_id,omitempty"`
 }
 

@@ -18,27 +18,27 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest"
 )
 
-// mostAllocated is how many entities one call can assign, and the addresses of a chunk of what is free.
-const mostAllocated = 1024
+// maxAllocated is the number of entities that one call can assign. Free addresses are counted in chunks of this size.
+const maxAllocated = 1024
 
-// allocation is what a caller wants of a group.
+// allocation is the body of an allocation: how many entities, or which prefix, and for whom.
 type allocation struct {
-	Count  *int32  `json:"count" min:"1" max:"1024" example:"2" doc:"how many entities; 1 where it is not sent"`
-	Prefix *int32  `json:"prefix" min:"1" max:"128" doc:"instead of count: the length of a prefix of which all addresses are wanted" example:"29"`
-	Family *string `json:"family" enum:"v4,v6" example:"v4" doc:"v4 where it is not sent"`
+	Count  *int32  `json:"count" min:"1" max:"1024" example:"2" doc:"the number of entities; default 1"`
+	Prefix *int32  `json:"prefix" min:"1" max:"128" doc:"instead of count: allocate all addresses of a prefix of this length" example:"29"`
+	Family *string `json:"family" enum:"v4,v6" example:"v4" doc:"the address family; default v4"`
 	Owner  struct {
 		ID     int64 `json:"id" required:"create" min:"1" doc:"a client's id" example:"1"`
 		Server struct {
 			ID   *int64  `json:"id" min:"1" example:"4"`
 			Name *string `json:"name" example:"fra1-s4"`
-		} `json:"server"`
-	} `json:"owner"`
+		} `json:"server" doc:"the server that uses the entities"`
+	} `json:"owner" doc:"the client to assign the entities to"`
 
 	count  int
 	family *family
 }
 
-// Resolve checks what the tags cannot say.
+// Resolve checks the members that depend on each other and sets the defaults.
 func (a *allocation) Resolve(invalid *problem.Fields) {
 	a.count, a.family = 1, v4
 	if a.Count != nil {
@@ -53,7 +53,7 @@ func (a *allocation) Resolve(invalid *problem.Fields) {
 	switch {
 	case a.Prefix == nil:
 	case a.Count != nil:
-		invalid.Add("/prefix", "conflict", "cannot stand beside count")
+		invalid.Add("/prefix", "conflict", "cannot be combined with count")
 	case int(*a.Prefix) > a.family.bits:
 		invalid.Add("/prefix", "out_of_range", "must be from 1 to %d", a.family.bits)
 	}
@@ -95,7 +95,7 @@ func (s *Service) allocations() []rest.Route {
 	}
 }
 
-// assigned is what an allocation changes of an entity.
+// assigned has the members of an entity that an allocation changes, for its record.
 type assigned struct {
 	Owner *Owner `json:"owner"`
 }
@@ -105,27 +105,27 @@ func (s *Service) allocate(ctx context.Context, tx *pg.Tx, req allocateRequest) 
 	if err != nil {
 		return nil, err
 	}
-	left := 0
-	if err := tx.QueryRow(ctx, wanted.family.in(countFree), req.Group, wanted.count).Scan(&left); err != nil {
+	free := 0
+	if err := tx.QueryRow(ctx, wanted.family.writeSQL(countFreeSQL), req.Group, wanted.count).Scan(&free); err != nil {
 		return nil, err
 	}
-	if left < wanted.count { // with those that others are just taking
-		return nil, wanted.exhausted(req.Group, left)
+	if free < wanted.count { // free includes entities that open transactions are assigning
+		return nil, wanted.exhausted(req.Group, free)
 	}
 	if err := s.clients.Hold(ctx, tx, wanted.Owner.ID, "/owner/id"); err != nil {
 		return nil, err
 	}
-	take := wanted.lowest
+	assign := wanted.assignAddresses
 	if wanted.Prefix != nil {
-		take = wanted.block
+		assign = wanted.assignBlock
 	}
-	ids, err := take(ctx, tx, req.Group)
+	ids, err := assign(ctx, tx, req.Group)
 	if err != nil {
 		return nil, fmt.Errorf("allocate in IP group %d: %w", req.Group, err)
 	}
 	entities, err := entityView.Some(ctx, tx, ids)
 	if err != nil {
-		return nil, fmt.Errorf("read what was allocated: %w", err)
+		return nil, fmt.Errorf("read the allocated entities: %w", err)
 	}
 	for i := range entities {
 		tx.Record(
@@ -145,17 +145,16 @@ func (e *IPEntity) target() pg.Target {
 	return pg.Target{Type: "entity", Noun: "IP entity", ID: e.ID, Name: e.Name, Version: e.Version}
 }
 
-// errTooFew undoes what was taken where it is not enough.
-var errTooFew = errors.New("too few are left")
+// errTooFew rolls back a partial assignment.
+var errTooFew = errors.New("too few entities are free")
 
-// lowest assigns the lowest free entities that nobody is just taking.
+// assignAddresses assigns the lowest free entities that no other transaction has locked.
 //
-// Where these seem to be too few, because others are taking some and might yet give them back, it waits until nobody
-// is, and then knows. Before that it gives back itself what it took: of two who wait each could hold what the other
-// one lacks.
-func (a *allocation) lowest(ctx context.Context, tx *pg.Tx, group int64) (ids []int64, err error) {
+// When too few are left, other transactions may still roll back. So it waits until no other allocation in the group is
+// open, and tries again. It releases its own locks first: otherwise two callers could each hold what the other needs.
+func (a *allocation) assignAddresses(ctx context.Context, tx *pg.Tx, group int64) (ids []int64, err error) {
 	err = tx.Savepoint(ctx, func() error {
-		ids, err = a.take(ctx, tx, beside, group)
+		ids, err = a.assign(ctx, tx, besideOthers, group)
 		return err
 	})
 	if !errors.Is(err, errTooFew) {
@@ -164,14 +163,14 @@ func (a *allocation) lowest(ctx context.Context, tx *pg.Tx, group int64) (ids []
 	if err := allocateAlone(ctx, tx, group); err != nil {
 		return nil, err
 	}
-	ids, err = a.take(ctx, tx, alone, group)
+	ids, err = a.assign(ctx, tx, alone, group)
 	if errors.Is(err, errTooFew) {
 		return nil, a.exhausted(group, len(ids))
 	}
 	return ids, err
 }
 
-// allocateAlone waits until nobody else allocates in the group, and lets nobody begin.
+// allocateAlone waits until no other allocation in the group is open, and blocks new ones until the transaction ends.
 func allocateAlone(ctx context.Context, tx *pg.Tx, group int64) error {
 	if _, err := tx.Exec(ctx, "SELECT FROM allocating WHERE stripe = $1::bigint % 32 ORDER BY slot FOR UPDATE", group); err != nil {
 		return fmt.Errorf("wait for other allocations in IP group %d: %w", group, err)
@@ -179,26 +178,28 @@ func allocateAlone(ctx context.Context, tx *pg.Tx, group int64) error {
 	return nil
 }
 
-func (a *allocation) exhausted(group int64, left int) error {
+// exhausted is the error when a group has too few free entities.
+func (a *allocation) exhausted(group int64, free int) error {
 	if a.Prefix != nil {
-		return problem.Member("/prefix", "exhausted", "is the length of no %s prefix that is free in IP group %d", a.family.name, group)
+		return problem.Member("/prefix", "exhausted", "cannot be allocated: IP group %d has no free %s /%d. "+
+			"GET /group/%d/utilization shows its largest free block", group, a.family.name, *a.Prefix, group)
 	}
-	return problem.Member("/count", "exhausted", "is more than the %d free %s entities of IP group %d", left, a.family.name, group)
+	return problem.Member("/count", "exhausted", "is too large: IP group %d has %d free %s entities", group, free, a.family.name)
 }
 
-// blockTries bounds how often a block is looked for again because an edit took a part of it.
-const blockTries = 4
+// maxBlockTries is how often a block is searched, since an edit may assign a part of it between search and assignment.
+const maxBlockTries = 4
 
-// block assigns all of the lowest prefix of the wanted length that is free: a free entity that is that prefix, or free
+// assignBlock assigns the lowest free prefix of the requested length: either one free entity that is that prefix, or
 // single addresses that fill it.
-func (a *allocation) block(ctx context.Context, tx *pg.Tx, group int64) (ids []int64, err error) {
+func (a *allocation) assignBlock(ctx context.Context, tx *pg.Tx, group int64) (ids []int64, err error) {
 	if err := allocateAlone(ctx, tx, group); err != nil {
 		return nil, err
 	}
 	length := int(*a.Prefix)
-	for range blockTries {
+	for range maxBlockTries {
 		var first netip.Addr
-		if first, a.count, err = a.lowestBlock(ctx, tx, group, length); err != nil {
+		if first, a.count, err = a.findBlock(ctx, tx, group, length); err != nil {
 			return nil, err
 		}
 		if a.count == 0 {
@@ -206,7 +207,7 @@ func (a *allocation) block(ctx context.Context, tx *pg.Tx, group int64) (ids []i
 		}
 		last := netipx.PrefixLastIP(netip.PrefixFrom(first, length))
 		err = tx.Savepoint(ctx, func() error {
-			ids, err = a.take(ctx, tx, aloneInBlock, group, first, last)
+			ids, err = a.assign(ctx, tx, aloneInBlock, group, first, last)
 			return err
 		})
 		if !errors.Is(err, errTooFew) {
@@ -216,12 +217,12 @@ func (a *allocation) block(ctx context.Context, tx *pg.Tx, group int64) (ids []i
 	return nil, a.exhausted(group, 0)
 }
 
-// The statements name a family's columns by {v}.
+// In these statements {v} stands for the prefix of a family's columns.
 const (
-	countFree = `SELECT (SELECT count(*) FROM (SELECT FROM ip_free WHERE group_id = $1 AND {v}_first IS NOT NULL LIMIT $2) free) FROM ip_group WHERE id = $1`
+	countFreeSQL = `SELECT (SELECT count(*) FROM (SELECT FROM ip_free WHERE group_id = $1 AND {v}_first IS NOT NULL LIMIT $2) free) FROM ip_group WHERE id = $1`
 
-	// takeFree assigns at most $5 free entities, the lowest first. That none is assigned twice is the primary key's part.
-	takeFree = `
+	// assignFreeSQL assigns at most $5 free entities, the lowest first. The primary key keeps any from being assigned twice.
+	assignFreeSQL = `
 		WITH {slot} free AS MATERIALIZED (
 			SELECT f.entity_id, f.{v}_first AS first FROM ip_free f JOIN ip_entity e ON e.id = f.entity_id
 			WHERE f.group_id = $1 AND {where} ORDER BY f.{v}_first LIMIT $5 {lock}),
@@ -231,20 +232,20 @@ const (
 			UPDATE ip_entity e SET version = version + 1 FROM free WHERE e.id = free.entity_id)
 		SELECT entity_id FROM free ORDER BY first`
 
-	// slot is any slot of the group's that nobody holds, or one that somebody does, for which it then waits.
-	slot = `
+	// slotSQL locks one of the group's slots: a free one, or else it waits for one.
+	slotSQL = `
 		lowest AS MATERIALIZED (SELECT FROM allocating WHERE stripe = $1::bigint % 32 LIMIT 1 FOR UPDATE SKIP LOCKED),
 		awaited AS MATERIALIZED (
 			SELECT FROM allocating WHERE stripe = $1::bigint % 32 AND slot = pg_backend_pid() % 32 AND NOT EXISTS (SELECT FROM lowest) FOR UPDATE),`
 
 	// The entity is locked first, as by who edits it: who had what is free and waited for the entity could not be got
 	// out of the way of an edit that assigns it.
-	skipping = `FOR NO KEY UPDATE OF e SKIP LOCKED FOR UPDATE OF f SKIP LOCKED`
-	waiting  = `FOR NO KEY UPDATE OF e FOR UPDATE OF f`
+	skipLockedSQL = `FOR NO KEY UPDATE OF e SKIP LOCKED FOR UPDATE OF f SKIP LOCKED`
+	waitSQL       = `FOR NO KEY UPDATE OF e FOR UPDATE OF f`
 
-	// findBlock finds the lowest free prefix of the length $2: an entity that is one, or $3 addresses in a row, in the
+	// findBlockSQL finds the lowest free prefix of the length $2: an entity that is one, or $3 addresses in a row, in the
 	// lowest chunk that has so large a block. Of chunks that are not folded yet it looks at what is free now.
-	findBlock = `
+	findBlockSQL = `
 		WITH changed AS MATERIALIZED (SELECT DISTINCT {v}_chunk AS chunk FROM ip_free_delta WHERE group_id = $1 AND {v}_chunk IS NOT NULL),
 		large AS (
 			SELECT low.chunk FROM generate_series({bits} - 10, $2) size CROSS JOIN LATERAL (
@@ -262,18 +263,18 @@ const (
 		) block ORDER BY first LIMIT 1`
 )
 
-// way is how free entities are taken: with which slot, where from, and what is done about rows that others have locked.
-type way struct{ slot, where, lock string }
+// assignMode says how free entities are assigned: with or without a slot, from where, and whether locked rows are skipped.
+type assignMode struct{ slot, where, lock string }
 
 var (
-	beside       = way{slot, `(EXISTS (SELECT FROM lowest) OR EXISTS (SELECT FROM awaited)) AND f.{v}_first IS NOT NULL`, skipping}
-	alone        = way{"", `f.{v}_first IS NOT NULL`, waiting}
-	aloneInBlock = way{"", `f.{v}_first BETWEEN $6 AND $7`, waiting}
+	besideOthers = assignMode{slotSQL, `(EXISTS (SELECT FROM lowest) OR EXISTS (SELECT FROM awaited)) AND f.{v}_first IS NOT NULL`, skipLockedSQL}
+	alone        = assignMode{"", `f.{v}_first IS NOT NULL`, waitSQL}
+	aloneInBlock = assignMode{"", `f.{v}_first BETWEEN $6 AND $7`, waitSQL}
 )
 
-// take assigns the lowest free entities. Fewer than are wanted are errTooFew.
-func (a *allocation) take(ctx context.Context, tx *pg.Tx, w way, group int64, args ...any) ([]int64, error) {
-	sql := a.family.in(takeFree, "{slot}", w.slot, "{where}", a.family.in(w.where), "{lock}", w.lock)
+// assign assigns the lowest free entities and returns their ids. It fails with errTooFew when there are too few.
+func (a *allocation) assign(ctx context.Context, tx *pg.Tx, mode assignMode, group int64, args ...any) ([]int64, error) {
+	sql := a.family.writeSQL(assignFreeSQL, "{slot}", mode.slot, "{where}", a.family.writeSQL(mode.where), "{lock}", mode.lock)
 	o := a.Owner
 	rows, err := tx.Query(ctx, sql, append([]any{group, o.ID, o.Server.ID, o.Server.Name, a.count}, args...)...)
 	if err != nil {
@@ -286,14 +287,14 @@ func (a *allocation) take(ctx context.Context, tx *pg.Tx, w way, group int64, ar
 	return ids, err
 }
 
-// lowestBlock is where the lowest free prefix of this length begins, and of how many entities it consists; 0: there is
-// none.
-func (a *allocation) lowestBlock(ctx context.Context, tx *pg.Tx, group int64, length int) (first netip.Addr, size int, err error) {
+// findBlock returns the first address of the lowest free prefix of this length, and the number of its entities: 0 if
+// there is no such prefix.
+func (a *allocation) findBlock(ctx context.Context, tx *pg.Tx, group int64, length int) (first netip.Addr, size int, err error) {
 	addresses := 0
-	if free := a.family.bits - length; free < bits.Len(mostAllocated) {
+	if free := a.family.bits - length; free < bits.Len(maxAllocated) {
 		addresses = 1 << free
 	}
-	err = tx.QueryRow(ctx, a.family.in(findBlock), group, length, addresses).Scan(&first, &size)
+	err = tx.QueryRow(ctx, a.family.writeSQL(findBlockSQL), group, length, addresses).Scan(&first, &size)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return first, 0, nil
 	}
@@ -303,7 +304,7 @@ func (a *allocation) lowestBlock(ctx context.Context, tx *pg.Tx, group int64, le
 	return first, size, nil
 }
 
-// release is done also where there is nothing to do, so that it can be sent again.
+// release ends an entity's assignment. It succeeds on a free entity, so that the request can be repeated.
 func release(ctx context.Context, tx *pg.Tx, req releaseRequest) (IPEntity, error) {
 	var version int64
 	if err := tx.QueryRow(ctx, "SELECT version FROM ip_entity WHERE id = $1 FOR UPDATE", req.ID).Scan(&version); err != nil {
@@ -317,7 +318,7 @@ func release(ctx context.Context, tx *pg.Tx, req releaseRequest) (IPEntity, erro
 		return before, err
 	}
 	if before.Owner == nil {
-		tx.Unrecorded("the entity was assigned to nobody")
+		tx.Unrecorded("the entity was free already")
 		return before, nil
 	}
 	_, err = tx.Exec(ctx, `

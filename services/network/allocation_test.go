@@ -17,7 +17,7 @@ import (
 
 const acme = `"owner": {"id": 17, "server": {"id": 4, "name": "fra1-s4"}}`
 
-// fullIPs are the addresses of the entities in an answer.
+// fullIPs returns the addresses of the entities in a response.
 func fullIPs(a *testkit.Response) []string {
 	all := []string{}
 	for _, e := range testkit.Decode[[]network.IPEntity](a.Want(200)) {
@@ -68,7 +68,7 @@ func TestAllocate(t *testing.T) {
 		t.Fatalf("got %v, want 2001:db8::/64 and 192.0.2.128", got)
 	}
 	message := testkit.Decode[problem.Problem](allocate(`{"owner": {"id": 17}}`).Want(422)).Errors[0].Message
-	if message != "is more than the 0 free IPv4 entities of IP group 1" {
+	if message != "is too large: IP group 1 has 0 free IPv4 entities" {
 		t.Fatalf("got %q, want that 0 IPv4 entities of IP group 1 are free", message)
 	}
 
@@ -77,8 +77,8 @@ func TestAllocate(t *testing.T) {
 	if e := testkit.Decode[network.IPEntity](released); e.Owner != nil || released.Header.Get("ETag") != `"3"` {
 		t.Fatalf(`got %s with the ETag %s, want no owner and the ETag "3"`, released.Text, released.Header.Get("ETag"))
 	}
-	if again := c.Do("POST", "/entity/3/release", nil).Want(200); again.Text != released.Text || again.Header.Get("ETag") != `"3"` {
-		t.Fatalf(`released again: got %s with the ETag %s, want %s with "3"`, again.Text, again.Header.Get("ETag"), released.Text)
+	if second := c.Do("POST", "/entity/3/release", nil).Want(200); second.Text != released.Text || second.Header.Get("ETag") != `"3"` {
+		t.Fatalf(`released again: got %s with the ETag %s, want %s with "3"`, second.Text, second.Header.Get("ETag"), released.Text)
 	}
 	if got := fullIPs(allocate(`{"owner": {"id": 18}}`)); !slices.Equal(got, []string{"10.0.0.3"}) {
 		t.Fatalf("got %v, want 10.0.0.3", got)
@@ -96,7 +96,7 @@ func TestAllocate(t *testing.T) {
 	allocate(`{"owner": {"id": 17}, "count": 1025}`).WantErrors("/count", "out_of_range")
 }
 
-// An entity that somebody has is not deleted.
+// An assigned entity is not deleted.
 func TestDeleteOfAssigned(t *testing.T) {
 	t.Parallel()
 	c := newClient(t)
@@ -104,17 +104,17 @@ func TestDeleteOfAssigned(t *testing.T) {
 	c.Do("POST", "/entity", `{"group": 1, "address": "192.0.2.1", `+acme+`}`).Want(200)
 	c.Do("POST", "/entity", `{"group": 1, "address": "192.0.2.2", "owner": {"id": 17}}`).Want(200)
 	c.Do("DELETE", "/entity/1", nil).
-		WantDetail(problem.Conflict, "IP entity 1 is assigned to client 17 (Client 17), server 4 (fra1-s4). POST /entity/1/release "+
-			"takes it back.")
+		WantDetail(problem.Conflict, "IP entity 1 is assigned to client 17 (Client 17), server 4 (fra1-s4). "+
+			"Release it first: POST /entity/1/release.")
 	c.Do("DELETE", "/entity/2", nil).
-		WantDetail(problem.Conflict, "IP entity 2 is assigned to client 17 (Client 17). POST /entity/2/release takes it back.")
+		WantDetail(problem.Conflict, "IP entity 2 is assigned to client 17 (Client 17). Release it first: POST /entity/2/release.")
 	c.Do("POST", "/entity/1/release", nil).Want(200)
 	c.Do("DELETE", "/entity/1", nil).Want(200)
 	c.Do("GET", "/entity/1", nil).Want(404)
 	c.Do("GET", "/entity/2", nil).Want(200)
 }
 
-// What was given to somebody is there, whoever deletes at the same time.
+// Allocated entities exist, even if others delete at the same time.
 func TestDeleteBesideAllocations(t *testing.T) {
 	t.Parallel()
 	c, db := newService(t)
@@ -122,7 +122,7 @@ func TestDeleteBesideAllocations(t *testing.T) {
 	const entities = 128
 	c.Do("POST", "/group/1/entity/bulk", `{"prefix": "192.0.2.0/25"}`).Want(200)
 	var mu sync.Mutex
-	var given, deleted []int64
+	var allocated, deleted []int64
 	var all sync.WaitGroup
 	all.Go(func() { // allocations take the lowest, edits any
 		for {
@@ -131,12 +131,12 @@ func TestDeleteBesideAllocations(t *testing.T) {
 				return
 			}
 			mu.Lock()
-			given = append(given, testkit.Decode[[]network.IPEntity](a.Want(200))[0].ID)
+			allocated = append(allocated, testkit.Decode[[]network.IPEntity](a.Want(200))[0].ID)
 			mu.Unlock()
 		}
 	})
 	for id := int64(entities); id > 0; id-- {
-		for method, ids := range map[string]*[]int64{"DELETE": &deleted, "PATCH": &given} {
+		for method, ids := range map[string]*[]int64{"DELETE": &deleted, "PATCH": &allocated} {
 			all.Go(func() {
 				switch a := c.Do(method, fmt.Sprint("/entity/", id), `{"owner": {"id": 18}}`); a.Status {
 				case 200:
@@ -151,23 +151,23 @@ func TestDeleteBesideAllocations(t *testing.T) {
 		}
 	}
 	all.Wait()
-	slices.Sort(given)
-	given = slices.Compact(given) // an edit may follow an allocation
-	t.Logf("%d given, %d deleted", len(given), len(deleted))
-	if len(given)+len(deleted) != entities {
-		t.Errorf("got %d entities given and %d deleted, want %d in all", len(given), len(deleted), entities)
+	slices.Sort(allocated)
+	allocated = slices.Compact(allocated) // an edit may follow an allocation
+	t.Logf("%d allocated, %d deleted", len(allocated), len(deleted))
+	if len(allocated)+len(deleted) != entities {
+		t.Errorf("got %d entities allocated and %d deleted, want %d in all", len(allocated), len(deleted), entities)
 	}
-	for _, id := range given {
+	for _, id := range allocated {
 		if slices.Contains(deleted, id) {
 			t.Errorf("entity %d: got it given and deleted, want only one of the two", id)
 		}
 	}
-	if left := rows(t, db, "SELECT count(*)::text FROM ip_assignment"); left != fmt.Sprint(len(given)) {
-		t.Errorf("got %s assigned entities, want %d", left, len(given))
+	if left := rows(t, db, "SELECT count(*)::text FROM ip_assignment"); left != fmt.Sprint(len(allocated)) {
+		t.Errorf("got %s assigned entities, want %d", left, len(allocated))
 	}
 }
 
-// What is free follows every way in which an entity comes, goes, moves and changes hands.
+// The free entities stay correct when entities are created, deleted, moved, assigned and released.
 func TestFreeFollows(t *testing.T) {
 	t.Parallel()
 	c := newClient(t)
@@ -252,7 +252,7 @@ func TestAllocateBlocks(t *testing.T) {
 	}
 }
 
-// Any number of callers at once: none gets what another one has, and together they get all there is.
+// Many callers allocate at once: no entity is assigned twice, and together they get all of them.
 func TestConcurrentAllocations(t *testing.T) {
 	t.Parallel()
 	c := newClient(t)
@@ -264,7 +264,7 @@ func TestConcurrentAllocations(t *testing.T) {
 	}
 	c.Do("POST", "/entity", rows, "Content-Type", "text/csv").Want(200)
 	var mu sync.Mutex
-	given := map[string]int{}
+	allocated := map[string]int{}
 	var all sync.WaitGroup
 	for caller := range callers {
 		all.Go(func() {
@@ -282,36 +282,36 @@ func TestConcurrentAllocations(t *testing.T) {
 				}
 				mu.Lock()
 				for _, ip := range fullIPs(a) {
-					given[ip]++
+					allocated[ip]++
 				}
 				mu.Unlock()
 			}
 		})
 	}
 	all.Wait()
-	if len(given) != addresses {
-		t.Errorf("got %d addresses, want %d", len(given), addresses)
+	if len(allocated) != addresses {
+		t.Errorf("got %d addresses, want %d", len(allocated), addresses)
 	}
-	for ip, n := range given {
+	for ip, n := range allocated {
 		if n != 1 {
 			t.Errorf("%s: got it given %d times, want once", ip, n)
 		}
 	}
 }
 
-// Who would be refused because others hold what is left waits for them, and gets what they give back.
+// A caller that finds too few entities waits for open transactions, and gets the entities that these roll back.
 func TestExhaustionIsCertain(t *testing.T) {
 	t.Parallel()
 	c, db := newService(t)
 	c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
 	c.Do("POST", "/entity", "group,address\n1,10.0.0.1\n1,10.0.0.2\n", "Content-Type", "text/csv").Want(200)
-	errGivenBack := errors.New("given back")
+	errRolledBack := errors.New("rolled back")
 	for _, others := range map[string]string{
 		"an allocation": "SELECT FROM allocating a, ip_free f JOIN ip_entity e ON e.id = f.entity_id " +
 			"WHERE a.stripe = 1 AND a.slot = 3 FOR UPDATE OF a FOR NO KEY UPDATE OF e FOR UPDATE OF f",
 		"an edit": "SELECT 1 FROM ip_entity FOR UPDATE",
 	} {
-		for _, giveBack := range []bool{true, false} {
+		for _, rollBack := range []bool{true, false} {
 			asked := make(chan *testkit.Response, 1)
 			err := db.InTx(t.Context(), func(tx *pg.Tx) error {
 				tx.Unrecorded("a test")
@@ -322,10 +322,10 @@ func TestExhaustionIsCertain(t *testing.T) {
 				}
 				go func() { asked <- c.Do("POST", "/group/1/allocate", `{"count": 2, "owner": {"id": 1}}`) }()
 				testkit.AwaitLocked(t, db, 1)
-				// More than there are is refused at once.
+				// A request for more than all entities is refused at once.
 				c.Do("POST", "/group/1/allocate", `{"count": 3, "owner": {"id": 2}}`).WantErrors("/count", "exhausted")
-				if giveBack {
-					return errGivenBack
+				if rollBack {
+					return errRolledBack
 				}
 				if _, err := tx.Exec(t.Context(), "SELECT FROM ip_free FOR UPDATE NOWAIT"); err != nil { // who waits has nothing that others need
 					return err
@@ -334,9 +334,9 @@ func TestExhaustionIsCertain(t *testing.T) {
 				return err
 			})
 			answer := <-asked
-			if giveBack && (!errors.Is(err, errGivenBack) || len(fullIPs(answer)) != 2) || !giveBack && (err != nil || answer.Status != 422) {
+			if rollBack && (!errors.Is(err, errRolledBack) || len(fullIPs(answer)) != 2) || !rollBack && (err != nil || answer.Status != 422) {
 				t.Fatalf("given back %t: got the error %v and %d %s, want two entities if given back, otherwise 422",
-					giveBack, err, answer.Status, answer.Text)
+					rollBack, err, answer.Status, answer.Text)
 			}
 			for id := 1; id <= 2; id++ {
 				c.Do("POST", fmt.Sprintf("/entity/%d/release", id), nil).Want(200)

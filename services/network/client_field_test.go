@@ -10,7 +10,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
-// A client's fields have values as long as there is the client.
+// The values of a client's fields exist as long as the client.
 func TestFieldsOfClients(t *testing.T) {
 	t.Parallel()
 	c := newStand(t)
@@ -20,17 +20,17 @@ func TestFieldsOfClients(t *testing.T) {
 		c.Do("POST", "/field", `{"name": "Tier", "slug": "tier", "target_type": "client", "default": "iron"}`).Want(200).ID(),
 	)
 	value := map[string]any{"target_id": ids["ben"], "value": "gold"}
-	made := c.Do("POST", field, value).Want(200).ID()
+	created := c.Do("POST", field, value).Want(200).ID()
 	c.Do("POST", field, value).WantErrors("/target_id", "taken")
 	c.Do("POST", field, `{"target_id": 999999, "value": "gold"}`).WantErrors("/target_id", "not_found")
-	at := path("%s/%d", field, made)
+	at := path("%s/%d", field, created)
 	c.Do("PATCH", at, `{"target_id": 999999, "value": "gold"}`).WantErrors("/target_id", "not_found")
 	of := path("%s?target_id=%d", field, ids["ben"])
 	if got := c.Do("GET", of, nil).Want(200).Text; !strings.Contains(got, `"value":"gold"`) {
 		t.Errorf("the client's field: got %s, want the value gold", got)
 	}
 
-	// They belong to who holds users.clients.
+	// They need users.clients.
 	shop := c.As(testkit.AdminWith(principal.Grant(permission.UsersClients, permission.Read)))
 	other := c.As(testkit.AdminWith(
 		principal.Grant(permission.NetworkEntities, permission.Read) | principal.Grant(permission.NetworkEntities, permission.Write)))
@@ -42,7 +42,7 @@ func TestFieldsOfClients(t *testing.T) {
 		caller.Do("DELETE", at, nil).Want(403)
 	}
 
-	// They do not keep a client, and go with it.
+	// They do not keep a client from being deleted, and are deleted with it.
 	c.Clients.Delete(ids["ben"])
 	testkit.Eventually(t, "the value is gone", func() bool { return c.Do("GET", at, nil).Status == 404 })
 	c.Do("POST", field, value).WantErrors("/target_id", "not_found")

@@ -12,19 +12,19 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest"
 )
 
-type clientsAsked struct {
-	Clients string `query:"clients" max:"10000"` // their ids as JSON, five hundred
+type clientsRequest struct {
+	Clients string `query:"clients" max:"10000"` // ids as a JSON array, at most 500
 }
 
-// clientServers answers the clients service of how many servers the IP entities of clients are, in the order asked.
+// clientServers tells the clients service how many servers use the IP entities of each client, in the order of the ids.
 func (s *Service) clientServers() rest.Route {
-	return rest.Read[clientsAsked, []int64]{
+	return rest.Read[clientsRequest, []int64]{
 		Path:  "/internal/client-servers",
 		Guard: guard.Peers("clients"),
-		Do: func(ctx context.Context, req clientsAsked) ([]int64, error) {
+		Do: func(ctx context.Context, req clientsRequest) ([]int64, error) {
 			var clients []int64
 			if err := json.Unmarshal([]byte(req.Clients), &clients); err != nil {
-				return nil, fmt.Errorf("read which clients: %w", err)
+				return nil, fmt.Errorf("parse the clients' ids: %w", err)
 			}
 			rows, err := s.db.Query(ctx, `
 			SELECT CASE WHEN EXISTS (SELECT FROM ip_owner_of_before b WHERE b.owner_id = c.id) THEN -1
@@ -37,7 +37,7 @@ func (s *Service) clientServers() rest.Route {
 			counts := make([]int64, 0, len(clients))
 			_, err = pgx.ForEachRow(rows, []any{&count}, func() error {
 				if counts = append(counts, count); count < 0 {
-					return problem.New(problem.Unavailable, "Which of the owners of before are clients is being found out.")
+					return problem.New(problem.Unavailable, "The owners of older IP entities are still being looked up. Try again in a minute.")
 				}
 				return nil
 			})

@@ -13,13 +13,13 @@ import (
 	"github.com/ironplane/ironplane/services/network"
 )
 
-// stand is the network service between doubles, with its loops. Its Client is an admin's who holds every permission.
+// stand is the network service with doubles of its neighbours and its tasks. Its Client is an admin with every permission.
 type stand struct {
 	*testkit.RunningService
 
 	*neighbours.All
 
-	made int64 // clients
+	created int64 // clients
 }
 
 func newStand(t testing.TB) *stand {
@@ -28,16 +28,16 @@ func newStand(t testing.TB) *stand {
 	return &stand{RunningService: s, All: all}
 }
 
-// client makes a client, and returns its id.
+// client creates a client and returns its id.
 func (s *stand) client(name string) int64 {
-	s.made++
+	s.created++
 	s.Clients.Set(credentials.Account{
-		ID: s.made, Name: name + " Miller", First: name, Last: "Miller", Email: name + "@example.com", Version: 1,
+		ID: s.created, Name: name + " Miller", First: name, Last: "Miller", Email: name + "@example.com", Version: 1,
 	})
-	return s.made
+	return s.created
 }
 
-// clients makes clients that are called so, and returns their ids and callers with their keys.
+// clients creates clients with these names, and returns their ids and API clients with their keys.
 func (s *stand) clients(names ...string) (ids map[string]int64, as map[string]*testkit.Client) {
 	ids, as = map[string]int64{}, map[string]*testkit.Client{}
 	for _, name := range names {
@@ -64,7 +64,7 @@ func TestContract(t *testing.T) {
 		"has IP entity %d (192.0.2.1); IP entity %d (192.0.2.2); IP entity %d (192.0.2.3)", first, second, third))
 }
 
-// Records of IP entities and groups leave out what other items decide.
+// Records of IP entities and groups leave out members that other items decide.
 func TestRecordsHaveNoCounts(t *testing.T) {
 	t.Parallel()
 	c := newStand(t)
@@ -89,7 +89,7 @@ func TestRecordsHaveNoCounts(t *testing.T) {
 	}
 }
 
-// A group's DHCP server follows the pxe service, and is gone with it there.
+// A group's DHCP server follows the pxe service: it is renamed and cleared with the original.
 func TestDHCPServerOfAGroup(t *testing.T) {
 	t.Parallel()
 	c := newStand(t)
@@ -106,7 +106,7 @@ func TestDHCPServerOfAGroup(t *testing.T) {
 	})
 }
 
-// An IP entity that a machine is being installed with stays.
+// An IP entity of a running install is not deleted.
 func TestInstalledEntity(t *testing.T) {
 	t.Parallel()
 	c := newStand(t)

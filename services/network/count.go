@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	// foldRest is how often changes of counts are folded at most; until then, every reader adds them up.
-	foldRest = time.Second
-	// mostFolded is how many are folded in one transaction.
-	mostFolded = 10_000
-	// mostFreeFolded is how many of what is free: for each, up to two chunks of 1,024 addresses are read.
-	mostFreeFolded = 1000
+	// foldInterval is the shortest time between two folds of changes into the counts. Readers add up what is not folded.
+	foldInterval = time.Second
+	// maxFolded is the number of changes that one transaction folds.
+	maxFolded = 10_000
+	// maxFreeFolded is the same for free entities: each reads up to two chunks of 1,024 addresses.
+	maxFreeFolded = 1000
 )
 
-// foldSQL moves deltas into the counts. It runs alone: what it reads of the counts stays as it is.
+// foldSQL moves deltas into the counts. Only one transaction runs it at a time, so the counts do not change meanwhile.
 const foldSQL = `
 	WITH deltas AS (
 		DELETE FROM ip_group_delta WHERE id IN (SELECT id FROM ip_group_delta ORDER BY id LIMIT $1) RETURNING *),
@@ -49,8 +49,8 @@ const foldSQL = `
 		DELETE FROM ip_group_count c USING groups d WHERE c.group_id = d.group_id AND (d.entities, d.servers) = (0, 0))
 	SELECT greatest((SELECT count(*) FROM deltas), (SELECT count(*) FROM server_deltas))`
 
-// foldFreeSQL moves deltas of what is free into its count, and looks anew at the chunks that they name. A delta is seen
-// only together with the change that it tells of, so what is found there has all that is folded, or more.
+// foldFreeSQL moves deltas of free entities into their count, and reads the chunks that they name again. A delta becomes
+// visible together with its change, so the chunks include at least all folded changes.
 const foldFreeSQL = `
 	WITH deltas AS (
 		DELETE FROM ip_free_delta WHERE id IN (SELECT id FROM ip_free_delta ORDER BY id LIMIT $1) RETURNING *),
@@ -73,21 +73,21 @@ const foldFreeSQL = `
 		DELETE FROM ip_free_chunk c USING chunks d WHERE (c.group_id, c.chunk) = (d.group_id, d.chunk) AND d.bits IS NULL)
 	SELECT count(*) FROM deltas`
 
-// FoldCounts folds what has changed of the groups' counts into them. Readers notice nothing of it.
+// FoldCounts adds the pending deltas to the groups' counts. Readers see the same sums before and after.
 func (s *Service) FoldCounts(ctx context.Context) error {
-	return errors.Join(s.fold(ctx, foldSQL, mostFolded), s.fold(ctx, foldFreeSQL, mostFreeFolded))
+	return errors.Join(s.fold(ctx, foldSQL, maxFolded), s.fold(ctx, foldFreeSQL, maxFreeFolded))
 }
 
-func (s *Service) fold(ctx context.Context, sql string, most int) error {
-	for folded := most; folded == most; {
+func (s *Service) fold(ctx context.Context, sql string, limit int) error {
+	for folded := limit; folded == limit; {
 		folded = 0
 		err := s.db.InTx(ctx, func(tx *pg.Tx) error {
-			tx.Unrecorded("what is counted does not change")
+			tx.Unrecorded("folding changes no count")
 			locked, err := tx.Exec(ctx, "SELECT FROM folding FOR UPDATE SKIP LOCKED")
-			if err != nil || locked.RowsAffected() == 0 { // another instance does it
+			if err != nil || locked.RowsAffected() == 0 { // another instance is folding
 				return err
 			}
-			return tx.QueryRow(ctx, sql, most).Scan(&folded)
+			return tx.QueryRow(ctx, sql, limit).Scan(&folded)
 		})
 		if err != nil {
 			return fmt.Errorf("fold counts: %w", err)

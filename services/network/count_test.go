@@ -18,7 +18,7 @@ import (
 	"github.com/ironplane/ironplane/services/network"
 )
 
-// Groups' counts are right at every moment, whatever happens at once and however much of it is folded.
+// The counts of groups are right at every moment, during concurrent changes and between folds.
 func TestCountsStayExact(t *testing.T) {
 	t.Parallel()
 	db := newDatabase(t)
@@ -78,10 +78,10 @@ func TestCountsStayExact(t *testing.T) {
 	if err := service.FoldCounts(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for count, anew := range map[string]string{"ip_group_count": "ip_group_counted", "ip_group_server_count": "ip_group_server_counted",
+	for count, recounted := range map[string]string{"ip_group_count": "ip_group_counted", "ip_group_server_count": "ip_group_server_counted",
 		"ip_free_count": "ip_free_counted", "ip_free_chunk": "ip_free_chunked"} {
-		if a, b := rows(t, db, "SELECT r::text FROM "+count+" r"), rows(t, db, "SELECT r::text FROM "+anew+" r"); a != b {
-			t.Errorf("%s: got\n%s\nwant, as in %s,\n%s", count, a, anew, b)
+		if a, b := rows(t, db, "SELECT r::text FROM "+count+" r"), rows(t, db, "SELECT r::text FROM "+recounted+" r"); a != b {
+			t.Errorf("%s: got\n%s\nwant, as in %s,\n%s", count, a, recounted, b)
 		}
 	}
 	if left := rows(
@@ -93,11 +93,11 @@ func TestCountsStayExact(t *testing.T) {
 	}
 }
 
-// change makes, edits, assigns, moves and deletes entities in two groups, which others do, too.
+// change creates, edits, assigns, moves and deletes entities in two groups, beside others that do the same.
 func change(c *testkit.Client, r *rand.Rand, worker, rounds int) {
 	var own []int64
 	for round := range rounds {
-		group, server := 3+r.Int64N(2), r.Int64N(4) // of which 0 is none
+		group, server := 3+r.Int64N(2), r.Int64N(4) // 0 stands for no server
 		address := fmt.Sprintf("198.18.%d.%d", worker, round*4)
 		switch {
 		case len(own) == 0 || r.IntN(4) == 0:
@@ -108,8 +108,8 @@ func change(c *testkit.Client, r *rand.Rand, worker, rounds int) {
 			for i := range 3 {
 				fmt.Fprintf(&csv, "%d,198.18.%d.%d,1,%d\n", 3+r.Int64N(2), worker, round*4+i, 1+r.Int64N(3))
 			}
-			made := testkit.Decode[rest.Bulk](c.Do("POST", "/entity", csv.String(), "Content-Type", "text/csv").Want(200))
-			own = append(own, made.First, made.Last)
+			created := testkit.Decode[rest.Bulk](c.Do("POST", "/entity", csv.String(), "Content-Type", "text/csv").Want(200))
+			own = append(own, created.First, created.Last)
 		case r.IntN(3) == 0:
 			c.Do("POST", fmt.Sprintf("/entity/%d/release", own[0]), nil).Want(200)
 			c.Do("DELETE", fmt.Sprint("/entity/", own[0]), nil).Want(200)
@@ -130,7 +130,7 @@ func entity(group int64, address string, server int64) map[string]any {
 	return body
 }
 
-// rows are the answer to a query of one text, in order.
+// rows returns the sorted results of a query for one text column.
 func rows(t *testing.T, db *pg.DB, sql string) string {
 	t.Helper()
 	found, err := db.Query(t.Context(), sql+" ORDER BY 1")

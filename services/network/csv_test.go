@@ -11,7 +11,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
-// A list that was read as CSV makes the same list again.
+// A list that was exported as CSV and imported again is the same list.
 func TestCSVComesBack(t *testing.T) {
 	t.Parallel()
 	c := newClient(t)
@@ -50,7 +50,7 @@ func TestCSVComesBack(t *testing.T) {
 	})
 }
 
-// An error names no row that is gone with the request: of two twins in a body the one names the other one's line.
+// An error about two equal rows of a body names the line of the other row, not an item: none is created.
 func TestCSVTwins(t *testing.T) {
 	t.Parallel()
 	c := newClient(t)
@@ -68,9 +68,9 @@ func TestCSVTwins(t *testing.T) {
 		"/group":      {"name,billing_id\nA,x\nB,y\n", "C,x\n"},
 		"/field":      {"name,target_type,slug\nA,entity,a\nB,group,b\n", "C,entity,a\n"},
 	} {
-		twin := testkit.Decode[problem.Problem](c.Do("POST", path, sheet[0]+sheet[1], "Content-Type", "text/csv").Want(422)).Errors
-		if len(twin) != 1 || twin[0].Code != "taken" || twin[0].Message != "is taken by line 2 (line 4)" {
-			t.Errorf("%s: got %+v, want that line 4 is taken by line 2", path, twin)
+		duplicate := testkit.Decode[problem.Problem](c.Do("POST", path, sheet[0]+sheet[1], "Content-Type", "text/csv").Want(422)).Errors
+		if len(duplicate) != 1 || duplicate[0].Code != "taken" || duplicate[0].Message != "is taken by line 2 (line 4)" {
+			t.Errorf("%s: got %+v, want that line 4 is taken by line 2", path, duplicate)
 		}
 		c.Do("POST", path, sheet[0], "Content-Type", "text/csv").Want(200)
 		header, _, _ := strings.Cut(sheet[0], "\n")
@@ -79,10 +79,10 @@ func TestCSVTwins(t *testing.T) {
 				"/port-speed": {"/2/name", "taken"}, "/group": {"/2/billing_id", "taken"}, "/field": {"/3/slug", "taken"},
 			}[path]...)
 	}
-	taken := testkit.Decode[problem.Problem](
+	used := testkit.Decode[problem.Problem](
 		c.Do("POST", "/field", "name,target_type,slug\nD,client,a\nC,entity,a\n", "Content-Type", "text/csv").Want(422),
 	).Errors
-	if taken[0].Message != "is taken (line 3)" {
-		t.Errorf("got %+v, want that line 3 is taken", taken)
+	if used[0].Message != "is taken (line 3)" {
+		t.Errorf("got %+v, want that line 3 is taken", used)
 	}
 }

@@ -17,10 +17,10 @@ import (
 func TestFields(t *testing.T) {
 	t.Parallel()
 	c := newClient(t)
-	made := c.Do("POST", "/field", `{"name": "Rack unit", "slug": "unit", "target_type": "entity", "type": "integer", "default": "0", "desc": "Where", "placeholder": "12"}`).
+	created := c.Do("POST", "/field", `{"name": "Rack unit", "slug": "unit", "target_type": "entity", "type": "integer", "default": "0", "desc": "Where", "placeholder": "12"}`).
 		Want(200)
-	if want := `{"id":1,"name":"Rack unit","slug":"unit","desc":"Where","placeholder":"12","default":"0","target_type":"entity","type":"integer"}` + "\n"; made.Text != want {
-		t.Fatalf("got %s, want %s", made.Text, want)
+	if want := `{"id":1,"name":"Rack unit","slug":"unit","desc":"Where","placeholder":"12","default":"0","target_type":"entity","type":"integer"}` + "\n"; created.Text != want {
+		t.Fatalf("got %s, want %s", created.Text, want)
 	}
 	c.Do("POST", "/field", `{"name": "Note", "slug": "unit", "target_type": "group"}`).Want(200) // a text
 	c.Do("POST", "/field", `{"name": "Again", "slug": "unit", "target_type": "entity"}`).WantErrors("/slug", "taken")
@@ -113,14 +113,14 @@ func TestFieldValues(t *testing.T) {
 		t.Errorf(`got %s with the ETag %s, want the value 13 of entity 2 with the ETag "2"`, got.Text, got.Header.Get("ETag"))
 	}
 
-	// A definition does not change away from its values.
+	// An edit of a field must fit its values.
 	c.Do("PATCH", "/field/1", `{"type": "date", "default": null}`).WantErrors("/type", "conflict")
 	c.Do("PATCH", "/field/4", `{"options": "gold"}`).WantErrors("/type", "conflict")
 	c.Do("PATCH", "/field/1", `{"target_type": "group"}`).WantErrors("/target_type", "conflict")
 	c.Do("PATCH", "/field/1", `{"type": "text", "slug": "height"}`).Want(200)
 	c.Do("PATCH", "/field/4", `{"options": "gold|iron|tin"}`).Want(200)
 
-	// Values go with their targets and definitions.
+	// Values are deleted with their targets and fields.
 	c.Do("DELETE", "/entity/2", nil).Want(200)
 	c.Do("GET", "/field/1/value/1", nil).Want(404)
 	c.Do("DELETE", tier, nil, "If-Match", `"7"`).Want(412)
@@ -131,7 +131,7 @@ func TestFieldValues(t *testing.T) {
 	}
 }
 
-// Values are guarded by the permission of what they belong to.
+// Values need the permission of their target.
 func TestFieldValueGuards(t *testing.T) {
 	t.Parallel()
 	db := newDatabase(t)

@@ -20,33 +20,33 @@ type ForwardGateway struct {
 	ID        int64      `json:"id" db:"id"`
 	Name      string     `json:"name" db:"name"`
 	Hostname  string     `json:"hostname" db:"hostname"`
-	PortLimit string     `json:"port_limit" db:"port_limit" doc:"how many ports it forwards (100), or which (20000-29999)"`
-	Groups    []rest.Ref `json:"groups" db:"groups"`
+	PortLimit string     `json:"port_limit" db:"port_limit" doc:"the number of ports to forward, such as 100, or a range of ports, such as 20000-29999"`
+	Groups    []rest.Ref `json:"groups" db:"groups" doc:"the IP groups whose servers it forwards to"`
 	GroupIDs  []int64    `json:"-" db:"group_ids"`
 }
 
 type forwardGatewayBody struct {
 	Name      string         `json:"name" db:"name" required:"create" example:"fra1-nat1"`
-	Hostname  string         `json:"hostname" db:"hostname" required:"create" example:"nat1.fra1.example.net" doc:"a name or an address"`
-	APIKey    *secret.String `json:"api_key" db:"api_key" alias:"apikey" required:"create" example:"what the gateway asks of its callers" doc:"kept sealed and never shown; on edit, empty: unchanged"`
-	PortLimit string         `json:"port_limit" db:"port_limit" alias:"port limit" required:"create" pattern:"^[1-9][0-9]{0,4}(-[1-9][0-9]{0,4})?$" example:"20000-29999" doc:"how many ports it forwards (100), or which (20000-29999)"`
-	Groups    []rest.RefID   `json:"groups" db:"group_ids"`
+	Hostname  string         `json:"hostname" db:"hostname" required:"create" example:"nat1.fra1.example.net" doc:"a host name or an address"`
+	APIKey    *secret.String `json:"api_key" db:"api_key" alias:"apikey" required:"create" example:"the key of the gateway's own API" doc:"stored encrypted and never shown; on edit, an empty value keeps the old one"`
+	PortLimit string         `json:"port_limit" db:"port_limit" alias:"port limit" required:"create" pattern:"^[1-9][0-9]{0,4}(-[1-9][0-9]{0,4})?$" example:"20000-29999" doc:"the number of ports to forward, such as 100, or a range of ports, such as 20000-29999"`
+	Groups    []rest.RefID   `json:"groups" db:"group_ids" doc:"the ids of the IP groups whose servers it forwards to"`
 }
 
-// Resolve checks what the tags cannot say.
+// Resolve checks what tags cannot express.
 func (b *forwardGatewayBody) Resolve(invalid *problem.Fields) {
 	if b.Hostname != "" && !remote.IsHost(b.Hostname) {
-		invalid.Add("/hostname", "invalid", "must be a name or an address, without a scheme and a port")
+		invalid.Add("/hostname", "invalid", "must be a host name or an address, without a scheme or port")
 	}
 	if b.APIKey != nil && !remote.IsHeaderValue(b.APIKey.Reveal()) {
-		invalid.Add("/api_key", "invalid", "can have printable ASCII characters alone")
+		invalid.Add("/api_key", "invalid", "must consist of printable ASCII characters")
 	}
 	if b.PortLimit != "" && !isPortLimit(b.PortLimit) {
-		invalid.Add("/port_limit", "invalid", "must be a number of ports such as 100 or a range of them such as 20000-29999")
+		invalid.Add("/port_limit", "invalid", "must be a number of ports such as 100, or a range such as 20000-29999")
 	}
 }
 
-// isPortLimit tells whether a text of a port limit's form is one.
+// isPortLimit reports whether a text that has the form of a port limit is in range.
 func isPortLimit(text string) bool {
 	from, to, isRange := strings.Cut(text, "-")
 	first, _ := strconv.Atoi(from) // of at most five digits

@@ -18,10 +18,10 @@ func TestForwardGateway(t *testing.T) {
 	for _, name := range []string{"Berlin", "Bern"} {
 		c.Do("POST", "/group", map[string]any{"name": name}).Want(200)
 	}
-	made := c.Do("POST", "/forward/gateway", `{"name": "nat1", "hostname": "nat1.example.net", "apikey": "hunter2", "port limit": "20000-29999", "groups": [2, {"id": 1}, {"id": 2, "name": "x"}]}`).
+	created := c.Do("POST", "/forward/gateway", `{"name": "nat1", "hostname": "nat1.example.net", "apikey": "hunter2", "port limit": "20000-29999", "groups": [2, {"id": 1}, {"id": 2, "name": "x"}]}`).
 		Want(200)
-	if want := `{"id":1,"name":"nat1","hostname":"nat1.example.net","port_limit":"20000-29999","groups":[{"id":1,"name":"Berlin"},{"id":2,"name":"Bern"}]}` + "\n"; made.Text != want {
-		t.Fatalf("got %s, want %s", made.Text, want)
+	if want := `{"id":1,"name":"nat1","hostname":"nat1.example.net","port_limit":"20000-29999","groups":[{"id":1,"name":"Berlin"},{"id":2,"name":"Bern"}]}` + "\n"; created.Text != want {
+		t.Fatalf("got %s, want %s", created.Text, want)
 	}
 	second := c.Do("POST", "/forward/gateway", `{"name": "nat2", "hostname": "2001:db8::1", "api_key": "k", "port_limit": "100"}`).Want(200)
 	if want := fmt.Sprintf(

@@ -9,7 +9,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest"
 )
 
-// ForwardType is a way of forwarding. There are those that the schema begins with.
+// ForwardType is a way of forwarding. The migrations create them; callers cannot.
 type ForwardType struct {
 	rest.Versioned
 	ID   int64  `json:"id" db:"id"`

@@ -17,30 +17,30 @@ import (
 	"github.com/ironplane/ironplane/services/network/field"
 )
 
-// IPEntity is an address, a range or a prefix, of either family or of both. The members address, gateway,
-// subnet_mask, v6_address and v6_gateway say again what v4 and v6 say.
+// IPEntity is an address, a range or a prefix, of IPv4, IPv6 or both. The members address, gateway, subnet_mask,
+// v6_address and v6_gateway repeat members of v4 and v6.
 type IPEntity struct {
 	rest.Versioned
 	ID            int64    `json:"id" db:"id"`
-	Name          string   `json:"name" db:"name" doc:"nickname, else full_ip"`
-	Nickname      *string  `json:"nickname,omitempty" db:"nickname"`
-	Address       *string  `json:"address,omitempty" db:"address"`
-	FullIP        string   `json:"full_ip" db:"full_ip" doc:"192.0.2.10, 192.0.2.10-192.0.2.20 or 192.0.2.0/29; the v6 address where there is no v4"`
-	Gateway       *string  `json:"gateway,omitempty" db:"gateway" format:"ipv4"`
-	SubnetMask    *string  `json:"subnet_mask,omitempty" db:"subnet_mask" format:"ipv4"`
-	V6Address     *string  `json:"v6_address,omitempty" db:"v6_address"`
-	V6Gateway     *string  `json:"v6_gateway,omitempty" db:"v6_gateway" format:"ipv6"`
+	Name          string   `json:"name" db:"name" doc:"the nickname, or full_ip if there is none"`
+	Nickname      *string  `json:"nickname,omitempty" db:"nickname" doc:"a name for people, such as rack 12"`
+	Address       *string  `json:"address,omitempty" db:"address" doc:"the IPv4 address or prefix, as in v4"`
+	FullIP        string   `json:"full_ip" db:"full_ip" doc:"192.0.2.10, 192.0.2.10-192.0.2.20 or 192.0.2.0/29; the IPv6 address if there is no IPv4"`
+	Gateway       *string  `json:"gateway,omitempty" db:"gateway" format:"ipv4" doc:"the IPv4 gateway, as in v4"`
+	SubnetMask    *string  `json:"subnet_mask,omitempty" db:"subnet_mask" format:"ipv4" doc:"the IPv4 subnet mask, as in v4"`
+	V6Address     *string  `json:"v6_address,omitempty" db:"v6_address" doc:"the IPv6 address or prefix, as in v6"`
+	V6Gateway     *string  `json:"v6_gateway,omitempty" db:"v6_gateway" format:"ipv6" doc:"the IPv6 gateway, as in v6"`
 	BillingID     *string  `json:"billing_id,omitempty" db:"billing_id"`
-	VLAN          *int32   `json:"vlan,omitempty" db:"vlan"`
-	SiblingsCount int64    `json:"siblings_count" db:"siblings_count" recorded:"false" doc:"the other entities of the same server"`
-	Group         rest.Ref `json:"group" db:"group_"`
-	Owner         *Owner   `json:"owner,omitempty" db:"owner_"`
-	V4            *V4      `json:"v4,omitempty" db:"v4_"`
-	V6            *V6      `json:"v6,omitempty" db:"v6_"`
+	VLAN          *int32   `json:"vlan,omitempty" db:"vlan" doc:"the VLAN id"`
+	SiblingsCount int64    `json:"siblings_count" db:"siblings_count" recorded:"false" doc:"the number of other entities of the same server"`
+	Group         rest.Ref `json:"group" db:"group_" doc:"the IP group that the entity belongs to"`
+	Owner         *Owner   `json:"owner,omitempty" db:"owner_" doc:"the client that the entity is assigned to; absent if it is free"`
+	V4            *V4      `json:"v4,omitempty" db:"v4_" doc:"the IPv4 part"`
+	V6            *V6      `json:"v6,omitempty" db:"v6_" doc:"the IPv6 part"`
 
 	Fields []field.ShownField `json:"fields,omitzero" doc:"with include=fields"`
 
-	First    netip.Addr `json:"-" db:"first_address"` // which it is sorted by
+	First    netip.Addr `json:"-" db:"first_address"` // for sorting
 	Assigned bool       `json:"-" db:"assigned"`
 }
 
@@ -48,27 +48,28 @@ type IPEntity struct {
 type Owner struct {
 	ID      int64     `json:"id" db:"id"`
 	Name    *string   `json:"name,omitempty" db:"name"`
-	Missing bool      `json:"missing,omitempty" db:"missing" recorded:"false" ext:"true" doc:"there is no such client: it was assigned before owners had to be clients"`
-	Server  *OwnerRef `json:"server,omitempty" db:"server_"`
+	Missing bool      `json:"missing,omitempty" db:"missing" recorded:"false" ext:"true" doc:"true if the client does not exist: the entity was assigned before owners had to be clients"`
+	Server  *OwnerRef `json:"server,omitempty" db:"server_" doc:"the server that uses the entity"`
 }
 
-// String names the client, and the server where there is one.
+// String names the client, and the server if there is one.
 func (o *Owner) String() string {
-	text := "client " + named(o.ID, o.Name)
+	text := "client " + describe(o.ID, o.Name)
 	if o.Server != nil {
-		text += ", server " + named(o.Server.ID, o.Server.Name)
+		text += ", server " + describe(o.Server.ID, o.Server.Name)
 	}
 	return text
 }
 
-func named(id int64, name *string) string {
+// describe returns an id with its name, such as 4 (fra1-s4).
+func describe(id int64, name *string) string {
 	if name == nil {
 		return fmt.Sprint(id)
 	}
 	return fmt.Sprintf("%d (%s)", id, *name)
 }
 
-// OwnerRef names a server as it was given: servers are not kept here.
+// OwnerRef names a server. Servers are not stored in this service: id and name are what the caller sent.
 type OwnerRef struct {
 	ID   int64   `json:"id" db:"id"`
 	Name *string `json:"name,omitempty" db:"name"`
@@ -76,58 +77,58 @@ type OwnerRef struct {
 
 // V4 is an entity's IPv4 part.
 type V4 struct {
-	Address    *string `json:"address,omitempty" db:"address"`
-	Full       *string `json:"full,omitempty" db:"full"`
-	Gateway    *string `json:"gateway,omitempty" db:"gateway" format:"ipv4"`
-	RangeEnd   *string `json:"range_end,omitempty" db:"range_end" format:"ipv4" doc:"of a single address that address"`
-	SubnetMask *string `json:"subnet_mask,omitempty" db:"subnet_mask" format:"ipv4"`
+	Address    *string `json:"address,omitempty" db:"address" doc:"the address, the first address of a range, or a prefix"`
+	Full       *string `json:"full,omitempty" db:"full" doc:"address and range end in one text"`
+	Gateway    *string `json:"gateway,omitempty" db:"gateway" format:"ipv4" doc:"the default gateway"`
+	RangeEnd   *string `json:"range_end,omitempty" db:"range_end" format:"ipv4" doc:"the last address of a range; a single address repeats itself"`
+	SubnetMask *string `json:"subnet_mask,omitempty" db:"subnet_mask" format:"ipv4" doc:"the mask of the prefix, or of the subnet around the address"`
 }
 
 // V6 is an entity's IPv6 part.
 type V6 struct {
-	Address *string `json:"address,omitempty" db:"address"`
-	Gateway *string `json:"gateway,omitempty" db:"gateway" format:"ipv6"`
+	Address *string `json:"address,omitempty" db:"address" doc:"the address or prefix"`
+	Gateway *string `json:"gateway,omitempty" db:"gateway" format:"ipv6" doc:"the default gateway"`
 }
 
 type ipEntityBody struct {
-	Group     rest.RefID `json:"group" db:"group_id" required:"create" example:"1"`
-	Nickname  *string    `json:"nickname" db:"nickname" alias:"name" example:"rack 12"`
+	Group     rest.RefID `json:"group" db:"group_id" required:"create" example:"1" doc:"the id of the IP group"`
+	Nickname  *string    `json:"nickname" db:"nickname" alias:"name" example:"rack 12" doc:"a name for people, such as rack 12"`
 	BillingID *string    `json:"billing_id" db:"billing_id" example:"IP-1042"`
-	VLAN      *int32     `json:"vlan" db:"vlan" min:"1" max:"4094" example:"100"`
+	VLAN      *int32     `json:"vlan" db:"vlan" min:"1" max:"4094" example:"100" doc:"the VLAN id"`
 	FullIP    *fullIP    `json:"full_ip" doc:"address and range_end in one, or v6_address: 192.0.2.10, 192.0.2.10-192.0.2.20, 192.0.2.0/29 or 2001:db8::/64"`
 	Owner     struct {
-		ID     *int64  `json:"id" db:"id" min:"1" doc:"a client's id" example:"1"`
-		Name   *string `json:"name" doc:"read, and not stored: it is the client's"`
+		ID     *int64  `json:"id" db:"id" min:"1" doc:"the client's id" example:"1"`
+		Name   *string `json:"name" doc:"ignored: the name comes from the client"`
 		Server struct {
 			ID   *int64  `json:"id" db:"id" min:"1" example:"4"`
 			Name *string `json:"name" db:"name" example:"fra1-s4"`
-		} `json:"server" db:"server_"`
-	} `json:"owner" db:"owner_"`
+		} `json:"server" db:"server_" doc:"the server that uses the entity"`
+	} `json:"owner" db:"owner_" doc:"the client to assign the entity to; null releases it"`
 	V4 struct {
 		Address    *ipText `json:"address" db:"address" alias:"address" example:"192.0.2.10" doc:"an address, the first of a range, or a prefix"`
 		Full       *fullV4 `json:"full" doc:"address and range_end in one: 192.0.2.10, 192.0.2.10-192.0.2.20 or 192.0.2.0/29"`
 		RangeEnd   *ipText `json:"range_end" db:"given_range_end" alias:"range_end" format:"ipv4" doc:"the last address of a range" example:"192.0.2.20"`
 		Gateway    *ipText `json:"gateway" db:"gateway" alias:"gateway" format:"ipv4" example:"192.0.2.1"`
 		SubnetMask *string `json:"subnet_mask" db:"given_mask" alias:"subnet_mask" format:"ipv4" example:"255.255.255.0"`
-	} `json:"v4" db:"v4_"`
+	} `json:"v4" db:"v4_" doc:"the IPv4 part"`
 	V6 struct {
 		Address  *ipText `json:"address" db:"address" alias:"v6_address" doc:"an address or a prefix" example:"2001:db8:1::/64"`
-		RangeEnd *ipText `json:"range_end" format:"ipv6" doc:"of a single address that address: IPv6 has no ranges, but prefixes"`
+		RangeEnd *ipText `json:"range_end" format:"ipv6" doc:"the address itself: IPv6 has prefixes instead of ranges"`
 		Gateway  *ipText `json:"gateway" db:"gateway" alias:"v6_gateway" format:"ipv6" example:"2001:db8:1::1"`
-	} `json:"v6" db:"v6_"`
+	} `json:"v6" db:"v6_" doc:"the IPv6 part"`
 
 	v4 v4Space
 	v6 v6Space
 }
 
-// fullV4 says the address and the last one of an entity's v4.
+// fullV4 has the address and the range end of an entity's v4 in one text.
 type fullV4 string
 
 // Parts implements rest.Composite.
 func (f fullV4) Parts() map[string]string {
 	first, last, isRange := strings.Cut(string(f), "-")
 	switch {
-	case isRange && last == "": // which is no address
+	case isRange && last == "": // invalid: the address with its dash is refused
 		first = string(f)
 	case !isRange && !strings.Contains(first, "/"):
 		last = first
@@ -135,7 +136,7 @@ func (f fullV4) Parts() map[string]string {
 	return map[string]string{"/v4/address": first, "/v4/range_end": last}
 }
 
-// fullIP is a fullV4, or the address of an entity's v6. None is neither.
+// fullIP is a fullV4, or the address of an entity's v6. An empty one clears both.
 type fullIP string
 
 // Parts implements rest.Composite.
@@ -150,7 +151,7 @@ func (f fullIP) Parts() map[string]string {
 	return parts
 }
 
-// Resolve checks what the tags cannot say, works out v4 and v6, and writes their members as they are shown.
+// Resolve checks what tags cannot express, parses v4 and v6, and sets their members to the spelling of answers.
 func (b *ipEntityBody) Resolve(invalid *problem.Fields) {
 	b.v4 = parseV4(b.V4.Address, b.V4.RangeEnd, b.V4.Gateway, b.V4.SubnetMask, invalid)
 	b.v6 = parseV6(b.V6.Address, b.V6.RangeEnd, b.V6.Gateway, invalid)
@@ -161,9 +162,9 @@ func (b *ipEntityBody) Resolve(invalid *problem.Fields) {
 		b.V6.Gateway = addressText(b.v6.Gateway)
 	}
 	if b.V4.Address == nil && b.V6.Address == nil {
-		invalid.Add("/v4/address", "required", "is required, or v6/address is")
+		invalid.Add("/v4/address", "required", "is required, unless v6/address is set")
 	} else if b.Nickname != nil && *b.Nickname == b.fullIP() {
-		b.Nickname = nil // a name that was read comes back: it is no nickname. (An edit's SQL knows the old one, too.)
+		b.Nickname = nil // a client sent back the name of an entity without a nickname; updateEntitySQL does the same for the old name
 	}
 	if o := b.Owner; o.ID == nil && (o.Name != nil || o.Server.ID != nil || o.Server.Name != nil) {
 		invalid.Add("/owner/id", "required", "is required where another member of owner is set")
@@ -186,12 +187,12 @@ func (s *Service) ipEntities() []rest.Route {
 			permission.NetworkEntities,
 		),
 		ReadGuard: guard.HasOrClient(permission.NetworkEntities),
-		Scope:     ownEntities,
+		Scope:     scopeToClient,
 		Table:     "ip_entity",
 		View:      "ip_entity_view",
 		Includes: map[string]func(context.Context, pg.Querier, *IPEntity) error{
 			"fields": func(ctx context.Context, q pg.Querier, item *IPEntity) (err error) {
-				item.Fields, err = field.Shown(ctx, q, "entity", item.ID)
+				item.Fields, err = field.ListShown(ctx, q, "entity", item.ID)
 				return err
 			},
 		},
@@ -220,7 +221,7 @@ func (s *Service) ipEntities() []rest.Route {
 			for i, e := range entities {
 				ids[i] = e.ID
 			}
-			return s.closing.Close(ctx, tx, ids)
+			return s.deletionLeases.Close(ctx, tx, ids)
 		},
 	}.Routes()
 }
@@ -240,7 +241,7 @@ const updateEntitySQL = `
 	WHERE id = @id`
 
 func insertEntity(ctx context.Context, tx *pg.Tx, b *ipEntityBody) (id int64, err error) {
-	err = b.place(ctx, tx, 0, func() error {
+	err = b.writeWithoutOverlap(ctx, tx, 0, func() error {
 		return tx.QueryRow(ctx, insertEntitySQL, b.columns()).Scan(&id)
 	})
 	if err != nil || b.Owner.ID == nil {
@@ -250,7 +251,7 @@ func insertEntity(ctx context.Context, tx *pg.Tx, b *ipEntityBody) (id int64, er
 }
 
 func updateEntity(ctx context.Context, tx *pg.Tx, id int64, b *ipEntityBody) error {
-	err := b.place(ctx, tx, id, func() error {
+	err := b.writeWithoutOverlap(ctx, tx, id, func() error {
 		values := b.columns()
 		values["id"] = id
 		_, err := tx.Exec(ctx, updateEntitySQL, values)
@@ -262,16 +263,16 @@ func updateEntity(ctx context.Context, tx *pg.Tx, id int64, b *ipEntityBody) err
 	return b.assign(ctx, tx, id)
 }
 
-// deleteEntity refuses while somebody has the entity. Whoever would assign it waits for its row.
+// deleteEntity refuses while the entity is assigned. It holds the row's lock, so that nobody can assign it meanwhile.
 func deleteEntity(ctx context.Context, tx *pg.Tx, e *IPEntity) error {
 	if e.Owner != nil {
-		return problem.New(problem.Conflict, "IP entity %d is assigned to %s. POST /entity/%d/release takes it back.", e.ID, e.Owner, e.ID)
+		return problem.New(problem.Conflict, "IP entity %d is assigned to %s. Release it first: POST /entity/%d/release.", e.ID, e.Owner, e.ID)
 	}
 	_, err := tx.Exec(ctx, "DELETE FROM ip_entity WHERE id = $1", e.ID)
 	return err
 }
 
-// columns returns the values of ip_entity's columns by name. A statement that names another one fails.
+// columns returns the values of ip_entity's columns by name. A statement with another name fails.
 func (b *ipEntityBody) columns() pgx.StrictNamedArgs {
 	return pgx.StrictNamedArgs{
 		"group_id": b.Group, "nickname": b.Nickname, "billing_id": b.BillingID, "vlan": b.VLAN,
@@ -280,7 +281,7 @@ func (b *ipEntityBody) columns() pgx.StrictNamedArgs {
 	}
 }
 
-// fullIP is what the name would be without a nickname.
+// fullIP returns the name of the entity if it has no nickname.
 func (b *ipEntityBody) fullIP() string {
 	switch {
 	case b.V4.Address == nil:
@@ -292,6 +293,7 @@ func (b *ipEntityBody) fullIP() string {
 	}
 }
 
+// assign sets the owner of the entity to that of the body, or ends the assignment if the body has none.
 func (b *ipEntityBody) assign(ctx context.Context, tx *pg.Tx, id int64) error {
 	var err error
 	if o := b.Owner; o.ID == nil {
@@ -311,22 +313,22 @@ func (b *ipEntityBody) assign(ctx context.Context, tx *pg.Tx, id int64) error {
 	return nil
 }
 
-// place runs write, which puts the entity (0: a new one) where its addresses lie. That nothing else lies there is
-// decided by the exclusion constraints.
-func (b *ipEntityBody) place(ctx context.Context, tx *pg.Tx, id int64, write func() error) error {
-	refused := tx.Savepoint(ctx, write)
-	if !isOverlap(refused) {
-		return refused
+// writeWithoutOverlap runs write, which inserts or updates the entity (id is 0 for a new one). The exclusion constraints
+// refuse overlaps; the error then names the entities that are in the way.
+func (b *ipEntityBody) writeWithoutOverlap(ctx context.Context, tx *pg.Tx, id int64, write func() error) error {
+	constraint := tx.Savepoint(ctx, write)
+	if !isOverlap(constraint) {
+		return constraint
 	}
-	inTheWay, err := b.inTheWay(ctx, tx, id)
+	overlaps, err := b.findOverlaps(ctx, tx, id)
 	if err != nil {
-		return errors.Join(refused, err)
+		return errors.Join(constraint, err)
 	}
-	if inTheWay == nil { // it has just been deleted
-		return refused
+	if overlaps == nil { // the other entity has just been deleted
+		return constraint
 	}
-	return inTheWay
+	return overlaps
 }
 
-// addressSpace is the lock of who writes into a scope.
-const addressSpace = "address space"
+// addressSpaceLock is the name of the lock on a scope for writers.
+const addressSpaceLock = "address space"

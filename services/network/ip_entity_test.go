@@ -39,18 +39,18 @@ func TestIPEntityForms(t *testing.T) {
 		{`"v4": {"address": "203.0.113.100", "full": "203.0.113.100-203.0.113.110"}`,
 			`"name":"203.0.113.100-203.0.113.110","address":"203.0.113.100","full_ip":"203.0.113.100-203.0.113.110","siblings_count":0,"group":{"id":1,"name":"Berlin"},"v4":{"address":"203.0.113.100","full":"203.0.113.100-203.0.113.110","range_end":"203.0.113.110"}`},
 	} {
-		made := c.Do("POST", "/entity", `{"group": {"id": 1}, `+form.body+`}`).Want(200)
-		if want := fmt.Sprintf(`{"id":%d,%s}`+"\n", made.ID(), form.want); made.Text != want {
-			t.Errorf("%s: got\n%s, want\n%s", form.body, made.Text, want)
+		created := c.Do("POST", "/entity", `{"group": {"id": 1}, `+form.body+`}`).Want(200)
+		if want := fmt.Sprintf(`{"id":%d,%s}`+"\n", created.ID(), form.want); created.Text != want {
+			t.Errorf("%s: got\n%s, want\n%s", form.body, created.Text, want)
 		}
-		// What is read can be written back, and changes nothing.
-		if again := c.Do("PATCH", fmt.Sprint("/entity/", made.ID()), made.Text).Want(200); again.Text != made.Text {
-			t.Errorf("what was read is sent back: got\n%s, want\n%s", again.Text, made.Text)
+		// A view that is sent back changes nothing.
+		if second := c.Do("PATCH", fmt.Sprint("/entity/", created.ID()), created.Text).Want(200); second.Text != created.Text {
+			t.Errorf("what was read is sent back: got\n%s, want\n%s", second.Text, created.Text)
 		}
 	}
 }
 
-// Each way to say an address, a range or a prefix makes it.
+// Every spelling of an address, a range or a prefix creates the same entity.
 func TestIPEntitySpellings(t *testing.T) {
 	t.Parallel()
 	c := newClient(t)
@@ -65,11 +65,11 @@ func TestIPEntitySpellings(t *testing.T) {
 		"2001:db8::/64": {`"full_ip": "2001:db8::/64"`, `"full_ip": "2001:db8::/64", "v6_address": "2001:db8::/64"`},
 	} {
 		for _, body := range bodies {
-			made := c.Do("POST", "/entity", `{"group": 1, `+body+`}`).Want(200)
-			if got := testkit.Decode[network.IPEntity](made).FullIP; got != want {
+			created := c.Do("POST", "/entity", `{"group": 1, `+body+`}`).Want(200)
+			if got := testkit.Decode[network.IPEntity](created).FullIP; got != want {
 				t.Errorf("%s: got %s, want %s", body, got, want)
 			}
-			c.Do("DELETE", fmt.Sprint("/entity/", made.ID()), nil).Want(200)
+			c.Do("DELETE", fmt.Sprint("/entity/", created.ID()), nil).Want(200)
 		}
 	}
 	rows := "group,full_ip,v4.full,range_end\n1,192.0.2.1-192.0.2.9,,\n1,,192.0.2.11-192.0.2.19,192.0.2.19\n1,2001:db8::7,,\n"
@@ -211,7 +211,7 @@ func TestIPEntityEdit(t *testing.T) {
 	}
 }
 
-// What was read can be sent back whole with one member changed, in either spelling: the other one gives way.
+// A whole view can be sent back with one member changed in either spelling: the other spelling gives way.
 func TestIPEntityReadChangedAndSentBack(t *testing.T) {
 	t.Parallel()
 	c := newClient(t)
@@ -233,15 +233,15 @@ func TestIPEntityReadChangedAndSentBack(t *testing.T) {
 		{span, `"address":"10.0.2.1","full`, `"address":"10.0.2.2","full`, "10.0.2.2-10.0.2.9 10.0.2.2-10.0.2.9"},
 		{span, `"range_end":"10.0.2.9"`, `"range_end":"10.0.2.8"`, "10.0.2.1-10.0.2.8 10.0.2.1-10.0.2.8"},
 	} {
-		made := c.Do("POST", "/entity", test.entity).Want(200)
-		item := fmt.Sprintf("/entity/%d", made.ID())
-		back := c.Do("PATCH", item, made.Text).Want(200)
-		if back.Text != made.Text || back.Header.Get("ETag") != made.Header.Get("ETag") {
-			t.Errorf("what was read is sent back: got %s, want %s with the same ETag", back.Text, made.Text)
+		created := c.Do("POST", "/entity", test.entity).Want(200)
+		item := fmt.Sprintf("/entity/%d", created.ID())
+		back := c.Do("PATCH", item, created.Text).Want(200)
+		if back.Text != created.Text || back.Header.Get("ETag") != created.Header.Get("ETag") {
+			t.Errorf("what was read is sent back: got %s, want %s with the same ETag", back.Text, created.Text)
 		}
-		changed := strings.Replace(made.Text, test.was, test.is, 1)
-		if changed == made.Text {
-			t.Fatalf("got %s, want %s in it", made.Text, test.was)
+		changed := strings.Replace(created.Text, test.was, test.is, 1)
+		if changed == created.Text {
+			t.Fatalf("got %s, want %s in it", created.Text, test.was)
 		}
 		after := testkit.Decode[network.IPEntity](c.Do("PATCH", item, changed).Want(200))
 		got := after.Name + " " + after.FullIP
@@ -257,7 +257,7 @@ func TestIPEntityReadChangedAndSentBack(t *testing.T) {
 	c.Do("PATCH", "/entity/14", `{"address": "10.0.0.6", "v4": {"address": "10.0.0.7"}}`).WantErrors("/v4/address", "disagrees")
 }
 
-// Spellings that differ in their form alone agree.
+// Two spellings of one address do not contradict each other.
 func TestFormsOfOneAddress(t *testing.T) {
 	t.Parallel()
 	c := newClient(t)
@@ -298,7 +298,7 @@ func TestIPEntityOverlap(t *testing.T) {
 	c.Do("POST", "/entity", `{"group": 2, "address": "192.0.2.16"}`).Want(200)
 }
 
-// Every spelling that net/netip reads is read the same, and comes back in net/netip's own; no other is read.
+// The parser accepts exactly the spellings that net/netip accepts, and answers with net/netip's own spelling.
 func TestAddressesAgainstNetip(t *testing.T) {
 	t.Parallel()
 	c := newClient(t)
@@ -318,15 +318,15 @@ func TestAddressesAgainstNetip(t *testing.T) {
 			answer.Want(422)
 			return
 		}
-		made := testkit.Decode[network.IPEntity](answer.Want(200))
-		if made.FullIP != want {
-			t.Fatalf("%s: got %s, want %s", text, made.FullIP, want)
+		created := testkit.Decode[network.IPEntity](answer.Want(200))
+		if created.FullIP != want {
+			t.Fatalf("%s: got %s, want %s", text, created.FullIP, want)
 		}
-		c.Do("DELETE", fmt.Sprint("/entity/", made.ID), nil).Want(200)
+		c.Do("DELETE", fmt.Sprint("/entity/", created.ID), nil).Want(200)
 	})
 }
 
-// spelling is an address as somebody may write it, right or wrong.
+// spelling draws an address in some spelling, valid or not.
 func spelling(t *rapid.T) string {
 	b := rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "bytes")
 	switch rapid.IntRange(0, 6).Draw(t, "form") {
@@ -349,7 +349,7 @@ func spelling(t *rapid.T) string {
 	}
 }
 
-// oracle says with net/netip alone what becomes of a text.
+// oracle returns the expected result for a text, from net/netip alone.
 func oracle(text string, v6 bool) (string, bool) {
 	p, err := netip.ParsePrefix(text)
 	if err != nil {

@@ -21,31 +21,31 @@ type IPGroup struct {
 	ID            int64     `json:"id" db:"id"`
 	Name          string    `json:"name" db:"name"`
 	BillingID     *string   `json:"billing_id,omitempty" db:"billing_id"`
-	Reserved      bool      `json:"reserved" db:"reserved"`
-	Entities      Entities  `json:"entities" db:"entities_" recorded:"false"`
-	EntitiesCount int64     `json:"entitiesCount" db:"entities_count" recorded:"false"`
-	Servers       Servers   `json:"servers" db:"servers_" recorded:"false"`
-	DHCPServer    *rest.Ref `json:"pxe_dhcp_server,omitempty" db:"pxe_dhcp_server_" doc:"which answers this site's machines"`
+	Reserved      bool      `json:"reserved" db:"reserved" doc:"whether the group is set aside"`
+	Entities      Entities  `json:"entities" db:"entities_" recorded:"false" doc:"counts the IP entities of the group"`
+	EntitiesCount int64     `json:"entitiesCount" db:"entities_count" recorded:"false" doc:"the number of IP entities of the group"`
+	Servers       Servers   `json:"servers" db:"servers_" recorded:"false" doc:"counts the servers of the group"`
+	DHCPServer    *rest.Ref `json:"pxe_dhcp_server,omitempty" db:"pxe_dhcp_server_" doc:"the DHCP server of this site's machines"`
 
 	Fields []field.ShownField `json:"fields,omitzero" doc:"with include=fields"`
 }
 
 // Entities counts a group's entities.
 type Entities struct {
-	Count int64 `json:"count" db:"count"`
+	Count int64 `json:"count" db:"count" doc:"the number of IP entities"`
 }
 
-// Servers counts the distinct servers that a group's entities are assigned to, and those of them in the inventory.
+// Servers counts the distinct servers of a group's entities, and how many of these are in the inventory.
 type Servers struct {
-	Count     int64 `json:"count" db:"count"`
-	Inventory int64 `json:"inventory" db:"inventory"`
+	Count     int64 `json:"count" db:"count" doc:"the number of distinct servers"`
+	Inventory int64 `json:"inventory" db:"inventory" doc:"the number of these servers in the inventory"`
 }
 
 type ipGroupBody struct {
 	Name       string      `json:"name" db:"name" required:"create" example:"Frankfurt 1"`
 	BillingID  *string     `json:"billing_id" db:"billing_id" example:"FRA1"`
-	Reserved   bool        `json:"reserved" db:"reserved" example:"false"`
-	DHCPServer *rest.RefID `json:"pxe_dhcp_server" db:"pxe_dhcp_server_id" doc:"one of /pxe/dhcp"`
+	Reserved   bool        `json:"reserved" db:"reserved" example:"false" doc:"whether the group is set aside"`
+	DHCPServer *rest.RefID `json:"pxe_dhcp_server" db:"pxe_dhcp_server_id" doc:"the id of a DHCP server from /pxe/dhcp"`
 }
 
 func (s *Service) ipGroups() []rest.Route {
@@ -60,7 +60,7 @@ func (s *Service) ipGroups() []rest.Route {
 		View:        "ip_group_view",
 		Includes: map[string]func(context.Context, pg.Querier, *IPGroup) error{
 			"fields": func(ctx context.Context, q pg.Querier, item *IPGroup) (err error) {
-				item.Fields, err = field.Shown(ctx, q, "group", item.ID)
+				item.Fields, err = field.ListShown(ctx, q, "group", item.ID)
 				return err
 			},
 		},
@@ -79,7 +79,8 @@ func (s *Service) ipGroups() []rest.Route {
 	}.Routes()
 }
 
-// checkDHCPServer keeps a DHCP server there that is named anew. One that stays may be about to be cleared.
+// checkDHCPServer refuses a new DHCP server that does not exist, and keeps it from being deleted until the commit. One
+// that stays the same is not checked: it may be about to be cleared.
 func (s *Service) checkDHCPServer(ctx context.Context, tx *pg.Tx, _ int64, before, body *ipGroupBody) error {
 	if body.DHCPServer == nil || before != nil && before.DHCPServer != nil && *before.DHCPServer == *body.DHCPServer {
 		return nil
@@ -87,7 +88,7 @@ func (s *Service) checkDHCPServer(ctx context.Context, tx *pg.Tx, _ int64, befor
 	return s.dhcpServers.Hold(ctx, tx, int64(*body.DHCPServer), "/pxe_dhcp_server")
 }
 
-// clearDHCPServer takes a DHCP server that is gone from the groups that name it.
+// clearDHCPServer removes a deleted DHCP server from the groups that refer to it.
 func clearDHCPServer(ctx context.Context, tx *pg.Tx, id int64, name string) error {
 	rows, err := tx.Query(ctx, `
 		UPDATE ip_group SET pxe_dhcp_server_id = NULL, version = version + 1 WHERE pxe_dhcp_server_id = $1
@@ -106,7 +107,8 @@ func clearDHCPServer(ctx context.Context, tx *pg.Tx, id int64, name string) erro
 	return nil
 }
 
-// deleteIPGroup names what is in the way. That nothing comes into the way in between is the foreign key's part.
+// deleteIPGroup refuses while entities or forwarding gateways use the group. The foreign keys catch those that are
+// added meanwhile.
 func deleteIPGroup(ctx context.Context, tx *pg.Tx, group *IPGroup) error {
 	if n := group.EntitiesCount; n > 0 {
 		first, err := entityView.One(ctx, tx, "id = (SELECT min(id) FROM ip_entity WHERE group_id = $1)", group.ID)

@@ -65,7 +65,7 @@ func TestIPGroupCounts(t *testing.T) {
 	c.Do("DELETE", "/group/1", nil).WantDetail(problem.Conflict, "IP group 1 is in use by IP entity 1 (192.0.2.1) and 4 more.")
 }
 
-// A group that is deleted while an entity is put into it: one of the two is refused, and nothing dangles.
+// When a group is deleted while an entity is created in it, one of the two is refused. No entity is left without a group.
 func TestIPGroupDeletedWhileUsed(t *testing.T) {
 	t.Parallel()
 	c := newClient(t)

@@ -10,7 +10,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit/work"
 )
 
-// What callers send costs no more than in proportion to its length, or to what it asks for.
+// The cost of a body is linear in its length, or in the number of entities that it creates.
 func TestBodiesAreResolvedInLinearTime(t *testing.T) {
 	text := func(part string) func(int) *string {
 		return func(n int) *string { return new(work.Fill(part, n)) }

@@ -26,7 +26,7 @@ func links(a *testkit.Response) map[string]string {
 	return found
 }
 
-// names are those of the items in a list.
+// names returns the names of the items in a list.
 func names(a *testkit.Response) []string {
 	all := []string{}
 	for _, item := range testkit.Decode[[]struct{ Name string }](a.Want(200)) {
@@ -146,7 +146,7 @@ func TestListRefuses(t *testing.T) {
 	c.Do("GET", "/port-speed?%zz", nil).Want(400)
 }
 
-// The links of numbered pages lead on where numbers end.
+// The links of numbered pages continue with a cursor where page numbers end.
 func TestListPagesBeyondNumbers(t *testing.T) {
 	t.Parallel()
 	c := newClient(t)
@@ -239,7 +239,7 @@ func TestEntityFilters(t *testing.T) {
 	}
 }
 
-// An entity is found by the beginning of its address, and by that of an address that it holds.
+// A search finds an entity by the beginning of its address, or of an address inside it.
 func TestBeginningOfAnAddress(t *testing.T) {
 	t.Parallel()
 	c, db := newService(t)
@@ -295,7 +295,7 @@ func paged(t *testing.T, c *testkit.Client, path string) (all []string) {
 	return all
 }
 
-// Entities stand in the order of their addresses' numbers, v4 before v6, and the free ones by themselves.
+// Entities are sorted by their addresses as numbers, IPv4 before IPv6. Free entities can be listed by themselves.
 func TestEntitiesByAddressAndAssignment(t *testing.T) {
 	t.Parallel()
 	c := newClient(t)
@@ -311,7 +311,7 @@ func TestEntitiesByAddressAndAssignment(t *testing.T) {
 	} {
 		c.Do("POST", "/entity", e).Want(200)
 	}
-	made := []string{"ten of six", "ten", "nine", "nine of Bern", "nine of six", "prefix"}
+	created := []string{"ten of six", "ten", "nine", "nine of Bern", "nine of six", "prefix"}
 	all := []string{"prefix", "nine", "nine of Bern", "ten", "nine of six", "ten of six"}
 	for query, want := range map[string][]string{
 		"":                             all,
@@ -337,7 +337,7 @@ func TestEntitiesByAddressAndAssignment(t *testing.T) {
 			case "name":
 				slices.Sort(want)
 			case "-id":
-				slices.SortFunc(want, func(a, b string) int { return slices.Index(made, b) - slices.Index(made, a) })
+				slices.SortFunc(want, func(a, b string) int { return slices.Index(created, b) - slices.Index(created, a) })
 			}
 			path := "/entity?count=true&sort=" + sort + query
 			answer := c.Do("GET", path, nil)
@@ -368,11 +368,11 @@ func TestCSV(t *testing.T) {
 	post := func(path, text string) *testkit.Response {
 		return c.Do("POST", path, text, "Content-Type", "text/csv; charset=utf-8")
 	}
-	made := testkit.Decode[rest.Bulk](
+	created := testkit.Decode[rest.Bulk](
 		post("/port-speed", "\ufeffname,speed,billing_id,colour\n\"1 Gbit/s, full\",1000,GE,red\r\n\"10\"\"\",10000,,\n").Want(200),
 	)
-	if made != (rest.Bulk{Count: 2, First: 1, Last: 2}) {
-		t.Fatalf("got %+v, want two port speeds, 1 and 2", made)
+	if created != (rest.Bulk{Count: 2, First: 1, Last: 2}) {
+		t.Fatalf("got %+v, want two port speeds, 1 and 2", created)
 	}
 	list := c.Do("GET", "/port-speed", nil, "Accept", "text/csv").Want(200)
 	if want := "id,name,billing_id,speed,switchPortCount\n1,\"1 Gbit/s, full\",GE,1000,false\n2,\"10\"\"\",,10000,false\n"; list.Text !=
@@ -404,10 +404,10 @@ func TestCSV(t *testing.T) {
 		t.Errorf("got %q, want that line 3, column 1 must be an integer", message)
 	}
 	post("/group", "name\nBerlin\nBern\nBerlin\n").WantErrors("/4/name", "taken")
-	for _, wrong := range []string{
+	for _, invalid := range []string{
 		"", "name,speed", "name,speed\n", "name,speed\na\n", "name,name\na,b\n", "name,speed\n\"a,1\n", "name,speed\n\xff,1\n",
 	} {
-		post("/port-speed", wrong).Want(400)
+		post("/port-speed", invalid).Want(400)
 	}
 	if got := len(names(c.Do("GET", "/port-speed", nil))) + len(names(c.Do("GET", "/group", nil))); got != 2 {
 		t.Fatalf("got %d port speeds and groups, want the 2 from before", got)
@@ -429,9 +429,9 @@ func TestEntitiesInCSV(t *testing.T) {
 	c.Do("POST", "/group", `{"name": "Bern"}`).Want(200)
 	c.Do("POST", "/entity", `{"group": 2, "address": "10.0.0.1"}`).Want(200) // is not in Berlin's plan
 	list := c.Do("GET", "/entity?group_id=1", nil, "Accept", "text/csv").Want(200).Text
-	taken := testkit.Decode[problem.Problem](c.Do("POST", "/entity", list, "Content-Type", "text/csv").Want(422)).Errors
-	if len(taken) != 1 || taken[0].Pointer != "/2/v4/address" || taken[0].Code != "overlaps" {
-		t.Fatalf("got %+v, want only an overlap at /2/v4/address", taken)
+	used := testkit.Decode[problem.Problem](c.Do("POST", "/entity", list, "Content-Type", "text/csv").Want(422)).Errors
+	if len(used) != 1 || used[0].Pointer != "/2/v4/address" || used[0].Code != "overlaps" {
+		t.Fatalf("got %+v, want only an overlap at /2/v4/address", used)
 	}
 	for _, e := range before {
 		c.Do("POST", fmt.Sprintf("/entity/%d/release", e.ID), nil).Want(200)
@@ -447,8 +447,8 @@ func TestEntitiesInCSV(t *testing.T) {
 	}
 }
 
-// A text is found wherever it stands in a nickname, a billing id, or the name of the owner or the server, whatever its
-// length and its case, and nothing else is.
+// A search finds every entity that has the text anywhere in its nickname, its billing id, or the name of its owner or
+// server, and no other entity. Length and case do not matter.
 func TestSearchFindsAnyPart(t *testing.T) {
 	t.Parallel()
 	c, db := newService(t)
@@ -490,7 +490,7 @@ func TestSearchFindsAnyPart(t *testing.T) {
 	})
 }
 
-// What an owner has is sorted and found by what his entities are called, whatever is edited meanwhile.
+// The entities of an owner are sorted and found by their names, even while these are edited.
 func TestListsOfAnOwner(t *testing.T) {
 	t.Parallel()
 	c, db := newService(t)
@@ -529,7 +529,7 @@ func TestListsOfAnOwner(t *testing.T) {
 	}
 }
 
-// A plan that is too long for one body says what is too long about it, and makes nothing.
+// A bulk creation that is too large says which limit it exceeds, and creates nothing.
 func TestPlanIsTooLong(t *testing.T) {
 	t.Parallel()
 	c := newClient(t)

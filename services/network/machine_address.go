@@ -12,7 +12,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest"
 )
 
-// machineAddress answers pxe what an IP entity says of a machine that gets its address: null where there is none.
+// machineAddress tells the pxe service the address, mask, gateway and VLAN of an IP entity, or null if it does not exist.
 func (s *Service) machineAddress() rest.Route {
 	return rest.Read[rest.Item, json.RawMessage]{
 		Path:  "/internal/machine-address/{entity_id}",

@@ -10,7 +10,7 @@ import (
 	"github.com/ironplane/ironplane/services/network"
 )
 
-// The double of this service, by which pxe's tests go, answers what this service answers of a machine's IP entity.
+// The double of this service in pxe's tests answers as this service does.
 func TestMachineContract(t *testing.T) {
 	t.Parallel()
 	s, others := neighbours.Run(t, network.Definition, testkit.ServiceOptions{})

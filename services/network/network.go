@@ -1,5 +1,4 @@
-// Package network is the bounded context of IP space: groups, entities and their allocation,
-// forwarding, custom fields and port speeds.
+// Package network serves IP space: groups, entities and their allocation, forwarding, custom fields and port speeds.
 package network
 
 import (
@@ -18,13 +17,13 @@ import (
 	"github.com/ironplane/ironplane/services/network/field"
 )
 
-// Name is the service's name, and its schema's.
+// Name is the name of the service and of its database schema.
 const Name = "network"
 
 //go:embed migrations/*.sql schema/*/*.sql
 var migrations embed.FS
 
-// Definition is the service.
+// Definition describes the service to the programs that run it.
 var Definition = service.Definition{
 	Name:  Name,
 	Paths: []string{"entity", "field", "forward", "group", "port-speed"},
@@ -42,7 +41,7 @@ var Definition = service.Definition{
 		},
 	},
 	Migrations: migrations,
-	Parameters: parameters,
+	Parameters: plannerParameters,
 	Seals:      true,
 	Sealed:     []string{"forward_gateway.api_key"},
 	New: func(d service.Deps) service.Parts {
@@ -56,35 +55,35 @@ var Definition = service.Definition{
 	},
 }
 
-// parameters keep the planner from what it misjudges here.
-var parameters = map[string]string{
-	// Of a page deep inside a list it thinks that a merge join begins there. The join begins at the first row.
+// plannerParameters are PostgreSQL settings that keep the planner from plans that are slow here.
+var plannerParameters = map[string]string{
+	// For a page deep inside a list the planner assumes that a merge join starts at that page. It starts at the first row.
 	"enable_mergejoin": "off",
-	// It knows little of what boxes hold. Where it takes a few rows for many, to start workers or to compile takes longer
-	// than all else.
+	// The planner has no good statistics on boxes. When it mistakes a few rows for many, starting workers or compiling
+	// takes longer than the query.
 	"max_parallel_workers_per_gather": "0",
 	"jit":                             "off",
 }
 
-// Service is the network service.
+// Service answers the operations on IP space and keeps its counts up to date.
 type Service struct {
-	db          *pg.DB
-	box         *seal.Box
-	dhcpServers *events.Refs
-	clients     *events.Refs
-	closing     *events.Closing // of entities
-	peers       mesh.Peers
+	db             *pg.DB
+	box            *seal.Box
+	dhcpServers    *events.Refs
+	clients        *events.Refs
+	deletionLeases *events.Closing // of IP entities
+	peers          mesh.Peers
 }
 
-// New makes the service on its migrated schema.
+// New returns a service on a database whose schema is migrated.
 func New(db *pg.DB, box *seal.Box, peers mesh.Peers) *Service {
 	return &Service{db, box,
 		&events.Refs{Owner: "pxe", Type: "pxe/dhcp", DB: db, Peers: peers, Cleared: clearDHCPServer},
-		&events.Refs{Owner: "clients", Type: "client", DB: db, Peers: peers, Cleared: missClient, Uses: assignedTo},
+		&events.Refs{Owner: "clients", Type: "client", DB: db, Peers: peers, Cleared: markClientMissing, Uses: describeAssignments},
 		&events.Closing{DB: db, Peers: peers, Type: "entity", Noun: "IP entity", Table: "ip_entity", Users: []string{"pxe"}}, peers}
 }
 
-// Routes are what the service answers.
+// Routes returns all operations of the service, internal ones included.
 func (s *Service) Routes() []rest.Route {
 	return slices.Concat(
 		rest.Section{Name: "IP groups", Doc: "An IP group is a site's address space."}.Routes(s.ipGroups(), []rest.Route{s.utilization()}),
@@ -96,11 +95,11 @@ func (s *Service) Routes() []rest.Route {
 			s.allocations(),
 			[]rest.Route{entitySeries, s.entityRemoval()},
 		),
-		rest.Section{Name: "Forwarding", Doc: "Machines that forward ports or addresses to servers, and the ways in which they do."}.Routes(
+		rest.Section{Name: "Forwarding", Doc: "Gateways that forward ports or addresses to servers, and the types of forwarding."}.Routes(
 			s.forwardGateways(), s.forwardTypes()),
 		rest.Section{
 			Name: "Custom fields",
-			Doc:  "Fields of clients, IP entities, IP groups and servers beside those that the API has, and what they hold.",
+			Doc:  "Fields that you add to clients, IP entities, IP groups and servers, and their values.",
 		}.Routes(
 			(&field.Fields{DB: s.db, Clients: s.clients}).Routes(),
 		),
@@ -110,10 +109,10 @@ func (s *Service) Routes() []rest.Route {
 	)
 }
 
-// Loops are what the service does besides answering.
+// Loops returns the background tasks: counts are folded, and owners of old data are looked up.
 func (s *Service) Loops(wakes *wake.Bus) []service.Loop {
 	return []service.Loop{
-		service.Woken(wakes.Listen(Name, wake.Changes), foldRest, "fold counts", s.FoldCounts),
-		service.Every(time.Hour, "find the owners of before", s.FindOwners),
+		service.Woken(wakes.Listen(Name, wake.Changes), foldInterval, "count-folding", s.FoldCounts),
+		service.Every(time.Hour, "owner-lookup", s.FindOwners),
 	}
 }

@@ -16,16 +16,16 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// box seals what tests keep sealed.
+// box seals the secrets of tests.
 var box = func() *seal.Box {
-	made, err := network.Definition.NewBox(seal.NewMasterKey())
+	created, err := network.Definition.NewBox(seal.NewMasterKey())
 	if err != nil {
 		panic(err)
 	}
-	return made
+	return created
 }()
 
-// agreeing are other services that use nothing.
+// agreeing is a double of other services that use no entity.
 type agreeing struct{}
 
 func (agreeing) Ask(context.Context, string, string, any) error { return nil }
@@ -34,14 +34,14 @@ func (agreeing) Limit(ctx context.Context, timeout time.Duration) (context.Conte
 	return context.WithTimeout(ctx, timeout)
 }
 
-// newClient serves the network service on a database of the test's own, to somebody who may do everything.
+// newClient returns a client with every permission for a network service on a database of its own.
 func newClient(t *testing.T) *testkit.Client {
 	t.Helper()
 	c, _ := newService(t)
 	return c
 }
 
-// newDatabase is one of the test's own. Of clients those are known that have the first hundred numbers.
+// newDatabase returns a database of the test's own, which knows the clients 1 to 100.
 func newDatabase(t *testing.T) *pg.DB {
 	t.Helper()
 	db := testkit.Database(t, network.Name, network.Definition.Migrations)
@@ -49,7 +49,7 @@ func newDatabase(t *testing.T) *pg.DB {
 	return db
 }
 
-// newService is newClient, and the database.
+// newService is newClient and returns the database, too.
 func newService(t *testing.T) (*testkit.Client, *pg.DB) {
 	t.Helper()
 	db := newDatabase(t)
@@ -57,7 +57,7 @@ func newService(t *testing.T) (*testkit.Client, *pg.DB) {
 	return testkit.NewClient(t, testkit.As(handler, testkit.AdminWith(principal.All))), db
 }
 
-// rename gives a client another name, as when it is heard of.
+// rename changes the name of a client as the event from clients would.
 func rename(t *testing.T, db *pg.DB, client int, name string) {
 	t.Helper()
 	testkit.Execute(t, db, "UPDATE ref SET name = $2 WHERE type = 'client' AND id = $1", client, name)

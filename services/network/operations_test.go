@@ -11,7 +11,7 @@ import (
 	"github.com/ironplane/ironplane/services/network"
 )
 
-// TestOperations does what the network service is for, with each of its documented operations.
+// TestOperations calls each documented operation of the service once.
 func TestOperations(t *testing.T) {
 	t.Parallel()
 	c := newStand(t)
@@ -35,12 +35,12 @@ func TestOperations(t *testing.T) {
 		t.Helper()
 		id := do("POST", collection, body, collection).ID()
 		at, item := path(collection+"/%d", id), collection+"/{"+parameter+"}"
-		made := do("GET", at, nil, item)
-		if list := do("GET", collection, nil, collection).Text; !strings.Contains(list, strings.TrimSpace(made.Text)) {
-			t.Errorf("got the list %s, want %s in it", list, made.Text)
+		created := do("GET", at, nil, item)
+		if list := do("GET", collection, nil, collection).Text; !strings.Contains(list, strings.TrimSpace(created.Text)) {
+			t.Errorf("got the list %s, want %s in it", list, created.Text)
 		}
-		if edited := do("PATCH", at, edit, item); edited.Text == made.Text || edited.Text != c.Do("GET", at, nil).Text {
-			t.Errorf("an edit of %s: got %s, want a change that GET shows, too", made.Text, edited.Text)
+		if edited := do("PATCH", at, edit, item); edited.Text == created.Text || edited.Text != c.Do("GET", at, nil).Text {
+			t.Errorf("an edit of %s: got %s, want a change that GET shows, too", created.Text, edited.Text)
 		}
 		return id
 	}
@@ -77,10 +77,10 @@ func TestOperations(t *testing.T) {
 	do("GET", path("/field/%d/value/%d", field, value.ID()), nil, "/field/{field_id}/value/{value_id}")
 
 	owner := c.client("ben")
-	if given := testkit.Decode[[]network.IPEntity](
+	if input := testkit.Decode[[]network.IPEntity](
 		c.Do("POST", path("/group/%d/allocate", group), map[string]any{"owner": map[string]any{"id": owner}}).Want(200),
-	); given[0].ID != entity {
-		t.Errorf("got %+v allocated, want entity %d", given, entity)
+	); input[0].ID != entity {
+		t.Errorf("got %+v allocated, want entity %d", input, entity)
 	}
 	c.Do("POST", path("/entity/%d/release", entity), nil).Want(200)
 	c.Do("GET", path("/group/%d/utilization", group), nil).Want(200)

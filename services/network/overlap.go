@@ -14,35 +14,35 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest"
 )
 
-// lockScopes lets transactions that write into one scope go one after the other. Without that, simultaneous
-// overlapping writes wait for each other in a circle.
+// lockScopes makes writers of one scope wait for each other. Without it, simultaneous overlapping writes deadlock in the
+// exclusion constraint.
 func lockScopes(ctx context.Context, tx *pg.Tx, rows ...*ipEntityBody) error {
 	var scopes []int64
 	for _, b := range rows {
 		if b.v4.First != nil {
-			scopes = append(scopes, v4.scope(*b.v4.First, int64(b.Group)))
+			scopes = append(scopes, v4.scopeOf(*b.v4.First, int64(b.Group)))
 		}
 		if b.v6.First != nil {
-			scopes = append(scopes, v6.scope(*b.v6.First, int64(b.Group)))
+			scopes = append(scopes, v6.scopeOf(*b.v6.First, int64(b.Group)))
 		}
 	}
-	return tx.Lock(ctx, addressSpace, scopes...)
+	return tx.Lock(ctx, addressSpaceLock, scopes...)
 }
 
-// inTheWay names the entities that lie where this one was to lie, one a family.
-func (b *ipEntityBody) inTheWay(ctx context.Context, tx *pg.Tx, id int64) (refusal, err error) {
+// findOverlaps returns the error that names an overlapping entity for each family, or nil.
+func (b *ipEntityBody) findOverlaps(ctx context.Context, tx *pg.Tx, id int64) (refusal, err error) {
 	var invalid problem.Fields
 	err = errors.Join(
-		v4.inTheWay(ctx, tx, "/v4/address", b.v4.First, b.v4.Last, b.Group, id, &invalid),
-		v6.inTheWay(ctx, tx, "/v6/address", b.v6.First, b.v6.Last, b.Group, id, &invalid))
+		v4.findOverlap(ctx, tx, "/v4/address", b.v4.First, b.v4.Last, b.Group, id, &invalid),
+		v6.findOverlap(ctx, tx, "/v6/address", b.v6.First, b.v6.Last, b.Group, id, &invalid))
 	if err != nil {
 		return nil, err
 	}
 	return invalid.Err(), nil
 }
 
-// inTheWay names an entity, other than that of this id, which lies where another one was to lie.
-func (f *family) inTheWay(
+// findOverlap adds an error if an entity other than id overlaps with the addresses from first to last.
+func (f *family) findOverlap(
 	ctx context.Context,
 	tx *pg.Tx,
 	pointer string,
@@ -51,11 +51,11 @@ func (f *family) inTheWay(
 	id int64,
 	invalid *problem.Fields,
 ) error {
-	scope := f.in("{v}_scope($3, $4, $2)")
+	scope := f.writeSQL("{v}_scope($3, $4, $2)")
 	found, err := entityView.One(
 		ctx,
 		tx,
-		"id = (SELECT id FROM ip_entity WHERE id <> $1 AND "+f.overlapping("$3", "$4", scope, scope)+" ORDER BY id LIMIT 1)",
+		"id = (SELECT id FROM ip_entity WHERE id <> $1 AND "+f.overlapSQL("$3", "$4", scope, scope)+" ORDER BY id LIMIT 1)",
 		id,
 		group,
 		first,
@@ -65,7 +65,7 @@ func (f *family) inTheWay(
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("find the entity in the way: %w", err)
+		return fmt.Errorf("find the overlapping entity: %w", err)
 	}
 	invalid.Add(
 		pointer,
@@ -80,7 +80,7 @@ func (f *family) inTheWay(
 	return nil
 }
 
-// isOverlap tells whether err is an exclusion constraint's refusal.
+// isOverlap reports whether err comes from an exclusion constraint.
 func isOverlap(err error) bool {
 	refused, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && refused.Code == "23P01"

@@ -15,34 +15,34 @@ import (
 	"github.com/ironplane/ironplane/services/network"
 )
 
-// A second entity is refused where net/netip says that it overlaps with the first, in the world or in its group, and
-// nowhere else.
+// A second entity is refused exactly if net/netip says that it overlaps with the first, among public addresses or in
+// the same group.
 func TestOverlapAgainstNetip(t *testing.T) {
 	t.Parallel()
 	c := newClient(t)
 	c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
 	c.Do("POST", "/group", `{"name": "Bern"}`).Want(200)
 	rapid.Check(t, func(t *rapid.T) {
-		draw := func(which string) (body map[string]any, spaces []netipx.IPRange) {
-			body = map[string]any{"group": rapid.IntRange(1, 2).Draw(t, which+" group")}
+		draw := func(cases string) (body map[string]any, spaces []netipx.IPRange) {
+			body = map[string]any{"group": rapid.IntRange(1, 2).Draw(t, cases+" group")}
 			within := func(family, base string, bits int) netip.Prefix {
 				b := netip.MustParseAddr(base).AsSlice()
-				b[len(b)-1] = rapid.Byte().Draw(t, which+" "+family)
+				b[len(b)-1] = rapid.Byte().Draw(t, cases+" "+family)
 				a, _ := netip.AddrFromSlice(b)
-				return netip.PrefixFrom(a, a.BitLen()-rapid.IntRange(0, bits).Draw(t, which+" size")).Masked()
+				return netip.PrefixFrom(a, a.BitLen()-rapid.IntRange(0, bits).Draw(t, cases+" size")).Masked()
 			}
-			v4, v6 := rapid.Bool().Draw(t, which+" has v4"), rapid.Bool().Draw(t, which+" has v6")
+			v4, v6 := rapid.Bool().Draw(t, cases+" has v4"), rapid.Bool().Draw(t, cases+" has v6")
 			if v4 || !v6 {
-				p := within("v4", rapid.SampledFrom([]string{"10.0.0.0", "192.0.2.0"}).Draw(t, which+" v4 space"), 5)
+				p := within("v4", rapid.SampledFrom([]string{"10.0.0.0", "192.0.2.0"}).Draw(t, cases+" v4 space"), 5)
 				space := netipx.RangeOfPrefix(p)
 				body["address"] = p.String()
-				if rapid.Bool().Draw(t, which+" is a range") {
+				if rapid.Bool().Draw(t, cases+" is a range") {
 					body["address"], body["v4"] = p.Addr().String(), map[string]any{"range_end": space.To().String()}
 				}
 				spaces = append(spaces, space)
 			}
 			if v6 {
-				p := within("v6", rapid.SampledFrom([]string{"fd00::", "2001:db8::"}).Draw(t, which+" v6 space"), 5)
+				p := within("v6", rapid.SampledFrom([]string{"fd00::", "2001:db8::"}).Draw(t, cases+" v6 space"), 5)
 				body["v6_address"] = p.String()
 				spaces = append(spaces, netipx.RangeOfPrefix(p))
 			}
@@ -68,7 +68,7 @@ func TestOverlapAgainstNetip(t *testing.T) {
 	})
 }
 
-// The database holds no overlap and every loser learns what is in the way, however many write at once.
+// However many callers write at once, no entities overlap, and every refusal names the entity in the way.
 func TestConcurrentOverlaps(t *testing.T) {
 	t.Parallel()
 	c, db := newService(t)
@@ -76,7 +76,7 @@ func TestConcurrentOverlaps(t *testing.T) {
 		c.Do("POST", "/group", map[string]any{"name": name}).Want(200)
 	}
 	const callers, each = 64, 8
-	var made, refused atomic.Int64
+	var created, refused atomic.Int64
 	var all sync.WaitGroup
 	for caller := range callers {
 		all.Go(func() {
@@ -99,7 +99,7 @@ func TestConcurrentOverlaps(t *testing.T) {
 				}
 				switch answer.Status {
 				case 200:
-					made.Add(1)
+					created.Add(1)
 				case 422:
 					refused.Add(1)
 					for _, e := range testkit.Decode[problem.Problem](answer).Errors {
@@ -114,7 +114,7 @@ func TestConcurrentOverlaps(t *testing.T) {
 		})
 	}
 	all.Wait()
-	t.Logf("%d made, %d refused", made.Load(), refused.Load())
+	t.Logf("%d made, %d refused", created.Load(), refused.Load())
 
 	var deadlocks int // which are tried again, and so may not show otherwise
 	if err := db.QueryRow(t.Context(), "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()").
@@ -124,9 +124,9 @@ func TestConcurrentOverlaps(t *testing.T) {
 	}
 
 	entities := testkit.Decode[[]network.IPEntity](c.Do("GET", "/entity", nil).Want(200))
-	if int64(len(entities)) != made.Load() || made.Load()+refused.Load() != callers*each {
+	if int64(len(entities)) != created.Load() || created.Load()+refused.Load() != callers*each {
 		t.Fatalf("got %d entities, %d made and %d refused, want as many as made, and %d answers",
-			len(entities), made.Load(), refused.Load(), callers*each)
+			len(entities), created.Load(), refused.Load(), callers*each)
 	}
 	for i, one := range entities {
 		for _, other := range entities[:i] {

@@ -10,7 +10,7 @@ import (
 	"github.com/ironplane/ironplane/services/network"
 )
 
-// A client reads the IP entities that are assigned to it, and learns of no other one, however it asks.
+// A client reads the IP entities that are assigned to it, and learns of no others in any way.
 func TestEntitiesOfAClient(t *testing.T) {
 	t.Parallel()
 	c := newStand(t)
@@ -25,7 +25,7 @@ func TestEntitiesOfAClient(t *testing.T) {
 	}
 	own, second := entity("192.0.2.1", "owner"), entity("192.0.2.9", "owner")
 	others, free := entity("192.0.2.2", "other"), entity("192.0.2.3", "")
-	// Of before owners were clients: whoever gets the number is another one.
+	// This assignment is older than the rule that owners are clients. A client who gets the number later is another one.
 	stale := entity("192.0.2.4", "owner")
 	testkit.Execute(t, c.DB, fmt.Sprintf("UPDATE ip_assignment SET owner_missing = true WHERE entity_id = %d", stale))
 
@@ -73,7 +73,7 @@ func TestEntitiesOfAClient(t *testing.T) {
 		owner.Do("GET", path("/entity/%d", unknown), nil).Want(404)
 	}
 
-	// What belongs to operators: fields, which have a permission of their own, and every change.
+	// Fields and all changes are for operators.
 	field := c.Do("POST", "/field", `{"name": "Rack unit", "slug": "unit", "target_type": "entity"}`).Want(200).ID()
 	c.Do("POST", path("/field/%d/value", field), map[string]any{"target_id": own, "value": "12"}).Want(200)
 	if got := c.Do("GET", path("/entity/%d?include=fields", own), nil).Want(200).Text; !strings.Contains(got, `"value":"12"`) {
@@ -96,7 +96,7 @@ func TestEntitiesOfAClient(t *testing.T) {
 		owner.Do(method, path, `{}`).Want(403)
 	}
 
-	// It sees what is assigned now.
+	// It sees the present assignments.
 	c.Do("POST", path("/entity/%d/release", own), nil).Want(200)
 	owner.Do("GET", path("/entity/%d", own), nil).Want(404)
 	c.Do("PATCH", path("/entity/%d", free), map[string]any{"owner": map[string]any{"id": ids["owner"]}}).Want(200)

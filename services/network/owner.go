@@ -12,7 +12,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 )
 
-// checkOwner keeps a client there that an entity is assigned to anew.
+// checkOwner refuses a new owner that is no client, and keeps the client from being deleted until the commit.
 func (s *Service) checkOwner(ctx context.Context, tx *pg.Tx, _ int64, before, b *ipEntityBody) error {
 	if b.Owner.ID == nil || before != nil && before.Owner.ID != nil && *before.Owner.ID == *b.Owner.ID {
 		return nil
@@ -20,8 +20,8 @@ func (s *Service) checkOwner(ctx context.Context, tx *pg.Tx, _ int64, before, b 
 	return s.clients.Hold(ctx, tx, *b.Owner.ID, "/owner/id")
 }
 
-// ownEntities is the condition which entities a client may know of: those that are assigned to it.
-func ownEntities(ctx context.Context) []pg.Condition {
+// scopeToClient limits a client to the entities that are assigned to it.
+func scopeToClient(ctx context.Context) []pg.Condition {
 	client := principal.From(ctx).Client()
 	if client == 0 {
 		return nil
@@ -29,36 +29,36 @@ func ownEntities(ctx context.Context) []pg.Condition {
 	return []pg.Condition{{SQL: "owner_id = $1 AND NOT owner_missing", Args: []any{client}}}
 }
 
-// assignedTo names what is assigned to a client, which cannot be deleted then.
-func assignedTo(ctx context.Context, q pg.Querier, client int64) (string, error) {
+// describeAssignments says which entities are assigned to a client, which then cannot be deleted. It is empty if none are.
+func describeAssignments(ctx context.Context, q pg.Querier, client int64) (string, error) {
 	var count int
 	var names []string
 	err := q.QueryRow(ctx, `
 		SELECT count(*), ARRAY(SELECT 'IP entity ' || id || ' (' || name || ')' FROM ip_entity_of_owner WHERE owner_id = $1 AND NOT owner_missing ORDER BY id LIMIT $2)
-		FROM ip_assignment WHERE owner_id = $1 AND NOT owner_missing`, client, mostNamed).Scan(&count, &names)
+		FROM ip_assignment WHERE owner_id = $1 AND NOT owner_missing`, client, maxNamed).Scan(&count, &names)
 	if err != nil || count == 0 {
 		return "", err
 	}
-	return "has " + firstOf(names, count), nil
+	return "has " + joinFirst(names, count), nil
 }
 
-// missClient deletes the values of a client's fields, once it is gone, and says of what is assigned to it that it is missing:
-// nobody is asked before an owner is restored that has not heard of it.
-func missClient(ctx context.Context, tx *pg.Tx, client int64, _ string) error {
+// markClientMissing handles a deleted client: it deletes the client's field values and marks its assignments as
+// owner_missing. Such assignments exist when clients was restored from a backup that does not have the client.
+func markClientMissing(ctx context.Context, tx *pg.Tx, client int64, _ string) error {
 	for _, sql := range []string{
 		"UPDATE ip_assignment SET owner_missing = true WHERE owner_id = $1 AND NOT owner_missing",
-		forgetFieldValues,
+		deleteFieldValues,
 	} {
 		if _, err := tx.Exec(ctx, sql, client); err != nil {
-			return fmt.Errorf("miss client %d: %w", client, err)
+			return fmt.Errorf("mark client %d as missing: %w", client, err)
 		}
 	}
 	return nil
 }
 
-const forgetFieldValues = "DELETE FROM field_value WHERE target_type = 'client' AND target_id = $1"
+const deleteFieldValues = "DELETE FROM field_value WHERE target_type = 'client' AND target_id = $1"
 
-// FindOwners finds out of each owner, or target of a field value, of before these had to be clients whether there is one.
+// FindOwners looks up the owners and field targets that were stored before these had to be clients.
 func (s *Service) FindOwners(ctx context.Context) error {
 	for {
 		var client int64
@@ -67,11 +67,11 @@ func (s *Service) FindOwners(ctx context.Context) error {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("look for owners of before: %w", err)
+			return fmt.Errorf("find owners that were never looked up: %w", err)
 		}
-		err = s.findOwner(ctx, client, true)
-		if problem.Is(err, problem.Invalid) { // there is no such client
-			err = s.findOwner(ctx, client, false)
+		err = s.resolveOwner(ctx, client, true)
+		if problem.Is(err, problem.Invalid) { // the client does not exist
+			err = s.resolveOwner(ctx, client, false)
 		}
 		if err != nil {
 			return fmt.Errorf("find client %d: %w", client, err)
@@ -79,9 +79,9 @@ func (s *Service) FindOwners(ctx context.Context) error {
 	}
 }
 
-func (s *Service) findOwner(ctx context.Context, client int64, exists bool) error {
+func (s *Service) resolveOwner(ctx context.Context, client int64, exists bool) error {
 	return s.db.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("nothing is assigned")
+		tx.Unrecorded("no assignment changes")
 		statements := []string{"DELETE FROM ip_owner_of_before WHERE owner_id = $1"}
 		if exists {
 			if err := s.clients.Hold(ctx, tx, client, ""); err != nil {
@@ -91,7 +91,7 @@ func (s *Service) findOwner(ctx context.Context, client int64, exists bool) erro
 				UPDATE ip_assignment a SET owner_missing = false, owner_name = r.name FROM ref r
 				WHERE a.owner_id = $1 AND a.owner_missing AND r.type = 'client' AND r.id = $1`)
 		} else {
-			statements = append(statements, forgetFieldValues)
+			statements = append(statements, deleteFieldValues)
 		}
 		for _, sql := range statements {
 			if _, err := tx.Exec(ctx, sql, client); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 )
 
-// nasty are spellings that some parser somewhere takes for an address.
+// nasty has spellings that some parsers accept as an address.
 var nasty = []string{
 	"",
 	" ",
@@ -77,7 +77,7 @@ var nasty = []string{
 	"2001:db8::1/64",
 }
 
-// FuzzSpace holds an address or a prefix, as an entity's, against net/netip.
+// FuzzSpace compares the parser of addresses and prefixes with net/netip.
 func FuzzSpace(f *testing.F) {
 	for _, text := range nasty {
 		f.Add(text)
@@ -87,7 +87,7 @@ func FuzzSpace(f *testing.F) {
 			var invalid problem.Fields
 			first, last, length := family.parseSpace("/x", text, &invalid)
 			want, ok := spaceByNetip(text)
-			if ok = ok && want.Addr().BitLen() == family.bits && !family.mixed(text); ok != (len(invalid) == 0) {
+			if ok = ok && want.Addr().BitLen() == family.bits && !family.isMixed(text); ok != (len(invalid) == 0) {
 				t.Fatalf("%q: got the errors %v, want it valid, as by net/netip, %t", text, invalid, ok)
 			}
 			if !ok {
@@ -97,15 +97,15 @@ func FuzzSpace(f *testing.F) {
 				length != nil && *length != want.Bits() {
 				t.Fatalf("%q: got %s to %s, want %s", text, first, last, want)
 			}
-			var again problem.Fields
-			if f2, l2, _ := family.parseSpace("/x", want.String(), &again); f2 != first || l2 != last || len(again) > 0 {
+			var second problem.Fields
+			if f2, l2, _ := family.parseSpace("/x", want.String(), &second); f2 != first || l2 != last || len(second) > 0 {
 				t.Fatalf("%q, written as %s: got %s to %s, want %s to %s", text, want, f2, l2, first, last)
 			}
 		}
 	})
 }
 
-// spaceByNetip is what a text says by net/netip alone.
+// spaceByNetip parses a text with net/netip alone.
 func spaceByNetip(text string) (netip.Prefix, bool) {
 	if a, err := netip.ParseAddr(text); err == nil {
 		return netip.PrefixFrom(a, a.BitLen()), a.Zone() == "" && !a.Is4In6()
@@ -114,7 +114,7 @@ func spaceByNetip(text string) (netip.Prefix, bool) {
 	return p, err == nil && p == p.Masked() && !p.Addr().Is4In6()
 }
 
-// FuzzEntity says that whatever an entity's members are, what is accepted is in order.
+// FuzzEntity checks that every accepted combination of members is consistent.
 func FuzzEntity(f *testing.F) {
 	for i, text := range nasty {
 		f.Add(text, nasty[(i*7+3)%len(nasty)], nasty[(i*5+1)%len(nasty)], "255.255.255.0")
@@ -156,7 +156,7 @@ func FuzzEntity(f *testing.F) {
 	})
 }
 
-// FuzzMask holds a subnet mask against its length.
+// FuzzMask compares a parsed subnet mask with its length.
 func FuzzMask(f *testing.F) {
 	for _, text := range append(nasty, "255.255.255.0", "255.0.255.0", "0.0.0.0", "255.255.255.255", "128.0.0.0", "0.0.0.255") {
 		f.Add(text)
@@ -177,7 +177,7 @@ func FuzzMask(f *testing.F) {
 	})
 }
 
-// FuzzSeries says that whatever is asked for, what comes of it is as many spaces as there may be, side by side.
+// FuzzSeries checks that every accepted series is within the limit and has adjacent entities.
 func FuzzSeries(f *testing.F) {
 	for i, text := range nasty {
 		f.Add(text, nasty[(i*7+3)%len(nasty)], "", int64(i), int32(i), false)
@@ -203,21 +203,22 @@ func FuzzSeries(f *testing.F) {
 		if len(invalid) > 0 {
 			return
 		}
-		if n := len(s.firsts); n == 0 || n > longestSeries || n != len(s.lasts) || n != len(s.vlans) {
-			t.Fatalf("got %d entities, %d last addresses and %d VLANs, want 1 to %d of each", n, len(s.lasts), len(s.vlans), longestSeries)
+		if n := len(s.firstAddresses); n == 0 || n > maxSeries || n != len(s.lastAddresses) || n != len(s.vlans) {
+			t.Fatalf("got %d entities, %d last addresses and %d VLANs, want 1 to %d of each", n, len(s.lastAddresses), len(s.vlans), maxSeries)
 		}
-		for i := range s.firsts {
-			if s.lasts[i].Less(s.firsts[i]) || s.firsts[i].Less(s.first) || s.last.Less(s.lasts[i]) || i > 0 && !s.lasts[i-1].Less(s.firsts[i]) {
-				t.Fatalf("got entity %d from %s to %s, want them in order within %s to %s", i, s.firsts[i], s.lasts[i], s.first, s.last)
+		for i := range s.firstAddresses {
+			if s.lastAddresses[i].Less(s.firstAddresses[i]) || s.firstAddresses[i].Less(s.first) || s.last.Less(s.lastAddresses[i]) ||
+				i > 0 && !s.lastAddresses[i-1].Less(s.firstAddresses[i]) {
+				t.Fatalf("got entity %d from %s to %s, want them in order within %s to %s", i, s.firstAddresses[i], s.lastAddresses[i], s.first, s.last)
 			}
-			if s.bits != nil && netipx.PrefixLastIP(netip.PrefixFrom(s.firsts[i], *s.bits)) != s.lasts[i] {
-				t.Fatalf("got %s to %s, want a /%d", s.firsts[i], s.lasts[i], *s.bits)
+			if s.bits != nil && netipx.PrefixLastIP(netip.PrefixFrom(s.firstAddresses[i], *s.bits)) != s.lastAddresses[i] {
+				t.Fatalf("got %s to %s, want a /%d", s.firstAddresses[i], s.lastAddresses[i], *s.bits)
 			}
 		}
 	})
 }
 
-// FuzzSearch says that whatever is searched for has spaces for the database that are in order.
+// FuzzSearch checks that every search yields valid ranges for the database.
 func FuzzSearch(f *testing.F) {
 	for _, text := range append(nasty, "192.0.2", "2001:db8", "2001:db8::", "10.0.0.1-10.0.0.9", "::1-::2", "1.256", "1.2.3.4.5") {
 		f.Add(text)
@@ -233,8 +234,8 @@ func FuzzSearch(f *testing.F) {
 	})
 }
 
-// FuzzBeginning says that an address is found by each beginning of it from its first separator on, in either spelling, and
-// that an IPv4 address which is found begins so.
+// FuzzBeginning checks that each beginning of an address with a separator finds it, in both spellings, and that every
+// IPv4 address that is found starts with the text.
 func FuzzBeginning(f *testing.F) {
 	f.Add(uint64(0xc0000207), uint64(0), 6)
 	f.Add(uint64(0x20010db8000d0000), uint64(1), 9)
@@ -253,7 +254,7 @@ func FuzzBeginning(f *testing.F) {
 				strings.Contains(q[:len(q)-1], "::") {
 				continue
 			}
-			_, spans := beginning(q)
+			_, spans := spansBeginning(q)
 			if !slices.ContainsFunc(spans, func(r netipx.IPRange) bool { return r.Contains(a) }) {
 				t.Fatalf("%q: got the ranges %v, want %s in one of them", q, spans, a)
 			}

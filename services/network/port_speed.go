@@ -13,11 +13,11 @@ type PortSpeed struct {
 	Name            string  `json:"name" db:"name"`
 	BillingID       *string `json:"billing_id,omitempty" db:"billing_id"`
 	Speed           int32   `json:"speed" db:"speed" doc:"Mbit/s"`
-	SwitchPortCount bool    `json:"switchPortCount" doc:"whether any switch port uses it"` // none does: there are no switches yet
+	SwitchPortCount bool    `json:"switchPortCount" doc:"whether a switch port uses the speed"` // always false: there are no switches yet
 }
 
-// The documented edit requires all three members, the documented create none: one without a name or a speed would
-// mean nothing, so those are required there.
+// portSpeedBody requires name and speed on create, although the documented API does not: a port speed without them
+// would mean nothing.
 type portSpeedBody struct {
 	Name      string  `json:"name" db:"name" required:"create,edit" example:"1 Gbit/s"`
 	BillingID *string `json:"billing_id" db:"billing_id" required:"edit" example:"GE"`

@@ -16,12 +16,12 @@ func TestPortSpeed(t *testing.T) {
 	t.Parallel()
 	c := newClient(t)
 
-	made := testkit.Decode[network.PortSpeed](
+	created := testkit.Decode[network.PortSpeed](
 		c.Do("POST", "/port-speed", `{"name": "1 Gbit/s", "billing_id": "GE", "speed": 1000, "colour": "unknown members mean nothing"}`).
 			Want(200),
 	)
-	if made.Name != "1 Gbit/s" || *made.BillingID != "GE" || made.Speed != 1000 || made.SwitchPortCount {
-		t.Fatalf("got %+v, want 1 Gbit/s with the billing id GE and the speed 1000", made)
+	if created.Name != "1 Gbit/s" || *created.BillingID != "GE" || created.Speed != 1000 || created.SwitchPortCount {
+		t.Fatalf("got %+v, want 1 Gbit/s with the billing id GE and the speed 1000", created)
 	}
 	c.Do("POST", "/port-speed", `{"name": " ", "speed": 0, "billing_id": [7]}`).
 		WantErrors("/billing_id", "type", "/name", "required", "/speed", "out_of_range")
@@ -64,7 +64,7 @@ func TestPortSpeedsAreUnique(t *testing.T) {
 	c.Do("PATCH", fmt.Sprint("/port-speed/", b), `{"name": "a", "billing_id": null, "speed": 1}`).WantErrors("/name", "taken")
 }
 
-// Port speeds of before that have one name or billing id are told apart by their ids.
+// The migration makes the names and billing ids of old port speeds unique by adding their ids.
 func TestPortSpeedsOfBefore(t *testing.T) {
 	t.Parallel()
 	migration, err := os.ReadFile("migrations/0016_unique_port_speeds.sql")

@@ -16,32 +16,32 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest"
 )
 
-// removal is which entities of a group are to be deleted together: those that lie in a span, or those of some ids.
+// removal selects the entities of a group to delete: those inside a span, or those with these ids.
 type removal struct {
 	span
-	IDs []rest.RefID `json:"ids" doc:"instead of from and to, or of prefix" example:"[3, 4]"`
+	IDs []rest.RefID `json:"ids" doc:"instead of from and to or prefix: the ids of the entities" example:"[3, 4]"`
 }
 
-// Resolve checks what the tags cannot say.
+// Resolve checks what tags cannot express.
 func (r *removal) Resolve(invalid *problem.Fields) {
 	switch {
-	case r.named() && len(r.IDs) > 0:
-		invalid.Add("/ids", "conflict", "cannot stand beside from, to and prefix")
-	case r.named():
+	case r.isSet() && len(r.IDs) > 0:
+		invalid.Add("/ids", "conflict", "cannot be combined with from, to or prefix")
+	case r.isSet():
 		r.read(invalid)
 	case len(r.IDs) == 0:
-		invalid.Add("/ids", "required", "is required, or prefix is, or from with to")
+		invalid.Add("/ids", "required", "is required, unless prefix or from and to are set")
 	}
 }
 
 // Removed is the answer to a removal.
 type Removed struct {
-	Count   int    `json:"count" example:"16"`
-	Message string `json:"message" example:"16 IP entities deleted."`
+	Count   int    `json:"count" example:"16" doc:"the number of deleted entities"`
+	Message string `json:"message" example:"16 IP entities deleted." doc:"the same for people"`
 }
 
-// removed is what stands of a removal in its record.
-type removed struct {
+// removalRecord is the record of a removal in the log.
+type removalRecord struct {
 	rest.Bulk
 	From   *string      `json:"from,omitempty"`
 	To     *string      `json:"to,omitempty"`
@@ -53,13 +53,13 @@ type removalRequest struct {
 	Group int64 `path:"*"`
 	Body  rest.Body[removal]
 
-	installed []used // entities that machines are being installed with
+	installed []usedEntity // entities of running installs
 }
 
-// used is an entity that another service uses, and how.
-type used struct {
-	ID   int64  `json:"id"`
-	Uses string `json:"uses"`
+// usedEntity is an entity that another service uses, and a text that says how.
+type usedEntity struct {
+	ID    int64  `json:"id"`
+	Usage string `json:"uses"`
 }
 
 func (s *Service) entityRemoval() rest.Route {
@@ -78,7 +78,8 @@ func (s *Service) entityRemoval() rest.Route {
 		Do:      remove,
 		Prepare: func(ctx context.Context, req *removalRequest) error {
 			if err := s.peers.Ask(ctx, "pxe", "/internal/installed-entities", &req.installed); err != nil {
-				return problem.New(problem.Unavailable, "Whether machines are being installed with them cannot be found out right now.").Because(err)
+				return problem.New(problem.Unavailable, "The pxe service cannot be asked right now whether installs use these IP entities. Try again.").
+					Because(err)
 			}
 			return nil
 		},
@@ -94,10 +95,10 @@ func remove(ctx context.Context, tx *pg.Tx, req removalRequest) (Removed, error)
 	if err := tx.QueryRow(ctx, "SELECT id, name FROM ip_group WHERE id = $1", req.Group).Scan(&group.ID, &group.Name); err != nil {
 		return Removed{}, err
 	}
-	if err := allocateAlone(ctx, tx, req.Group); err != nil { // who allocates locks entities in the order of their addresses
+	if err := allocateAlone(ctx, tx, req.Group); err != nil { // allocations lock entities in the order of their addresses, not of their ids
 		return Removed{}, err
 	}
-	ids, err := r.hold(ctx, tx, group)
+	ids, err := r.lockEntities(ctx, tx, group)
 	if err == nil {
 		err = refuseInstalled(req.installed, ids)
 	}
@@ -107,37 +108,38 @@ func remove(ctx context.Context, tx *pg.Tx, req removalRequest) (Removed, error)
 	if err != nil {
 		return Removed{}, err
 	}
-	some, err := entityView.Some(ctx, tx, ids[:min(len(ids), mostTargets)])
+	some, err := entityView.Some(ctx, tx, ids[:min(len(ids), maxTargets)])
 	if err != nil {
-		return Removed{}, fmt.Errorf("read what is to be deleted: %w", err)
+		return Removed{}, fmt.Errorf("read the entities to delete: %w", err)
 	}
-	// What is free would go with its entity, too, but one by one.
+	// Rows of ip_free would be deleted with their entities, but one by one.
 	for _, sql := range []string{"DELETE FROM ip_free WHERE entity_id = ANY ($1)", "DELETE FROM ip_entity WHERE id = ANY ($1)"} {
 		if _, err := tx.Exec(ctx, sql, ids); err != nil {
 			return Removed{}, fmt.Errorf("delete %d IP entities: %w", len(ids), err)
 		}
 	}
 	record := pg.Record{Kind: "entity", Action: pg.Deleted,
-		Before: removed{rest.Bulk{Count: len(ids), First: ids[0], Last: ids[len(ids)-1]}, r.From, r.To, r.Prefix, r.IDs}}
+		Before: removalRecord{rest.Bulk{Count: len(ids), First: ids[0], Last: ids[len(ids)-1]}, r.From, r.To, r.Prefix, r.IDs}}
 	for i := range some {
 		record.Targets = append(record.Targets, some[i].target())
 	}
 	tx.Record(record)
-	return Removed{len(ids), counted(len(ids)) + " deleted."}, nil
+	return Removed{len(ids), countEntities(len(ids)) + " deleted."}, nil
 }
 
-func counted(entities int) string {
+// countEntities returns a number of entities as a text.
+func countEntities(entities int) string {
 	if entities == 1 {
 		return "1 IP entity"
 	}
 	return fmt.Sprintf("%d IP entities", entities)
 }
 
-// hold keeps other writers off the entities, and answers their ids in ascending order.
-func (r *removal) hold(ctx context.Context, tx *pg.Tx, group rest.Ref) ([]int64, error) {
+// lockEntities locks the selected entities and returns their ids in ascending order.
+func (r *removal) lockEntities(ctx context.Context, tx *pg.Tx, group rest.Ref) ([]int64, error) {
 	const held = "SELECT id FROM ip_entity WHERE group_id = $1 AND %s ORDER BY id LIMIT %d FOR UPDATE"
-	if !r.named() {
-		ids, err := heldIDs(ctx, tx, fmt.Sprintf(held, "id = ANY ($2)", len(r.IDs)), group.ID, r.IDs)
+	if !r.isSet() {
+		ids, err := lockIDs(ctx, tx, fmt.Sprintf(held, "id = ANY ($2)", len(r.IDs)), group.ID, r.IDs)
 		if err != nil || len(ids) == len(r.IDs) {
 			return ids, err
 		}
@@ -150,77 +152,77 @@ func (r *removal) hold(ctx context.Context, tx *pg.Tx, group rest.Ref) ([]int64,
 		return nil, problem.Member(
 			"/ids",
 			"not_found",
-			"name no IP entities of IP group %d (%s): %s",
+			"must be IP entities of IP group %d (%s), but these are not: %s",
 			group.ID,
 			group.Name,
-			firstOf(missing, len(missing)),
+			joinFirst(missing, len(missing)),
 		)
 	}
-	if err := r.refuseCut(ctx, tx, group); err != nil {
+	if err := r.refusePartial(ctx, tx, group); err != nil {
 		return nil, err
 	}
-	within := r.family.in("{first} BETWEEN $2 AND $3 AND {v}_last <= $3")
-	ids, err := heldIDs(ctx, tx, fmt.Sprintf(held, within, longestSeries+1), group.ID, r.first, r.last)
+	within := r.family.writeSQL("{first} BETWEEN $2 AND $3 AND {v}_last <= $3")
+	ids, err := lockIDs(ctx, tx, fmt.Sprintf(held, within, maxSeries+1), group.ID, r.first, r.last)
 	switch {
 	case err != nil:
 		return nil, err
 	case len(ids) == 0:
-		return nil, problem.Member(r.where, "not_found", "leaves no IP entity of IP group %d (%s) to delete", group.ID, group.Name)
-	case len(ids) > longestSeries:
-		return nil, problem.Member(r.where, "out_of_range", "deletes more than the %d IP entities that one call can delete", longestSeries)
+		return nil, problem.Member(r.spanMember, "not_found", "has no IP entities of IP group %d (%s)", group.ID, group.Name)
+	case len(ids) > maxSeries:
+		return nil, problem.Member(r.spanMember, "out_of_range", "has more IP entities than one call can delete: %d", maxSeries)
 	}
 	return ids, nil
 }
 
-func heldIDs(ctx context.Context, tx *pg.Tx, sql string, args ...any) ([]int64, error) {
+func lockIDs(ctx context.Context, tx *pg.Tx, sql string, args ...any) ([]int64, error) {
 	rows, err := tx.Query(ctx, sql, args...)
 	if err != nil {
-		return nil, fmt.Errorf("hold IP entities: %w", err)
+		return nil, fmt.Errorf("lock the IP entities: %w", err)
 	}
 	ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 	if err != nil {
-		return nil, fmt.Errorf("hold IP entities: %w", err)
+		return nil, fmt.Errorf("lock the IP entities: %w", err)
 	}
 	return ids, nil
 }
 
-// refuseCut names the entities that lie only partly in the span: of each end, there is at most one.
-func (r *removal) refuseCut(ctx context.Context, tx *pg.Tx, group rest.Ref) error {
-	rows, err := tx.Query(ctx, r.family.in(`
+// refusePartial refuses a span that cuts through an entity, and names the entities: at most one at each end.
+func (r *removal) refusePartial(ctx context.Context, tx *pg.Tx, group rest.Ref) error {
+	rows, err := tx.Query(ctx, r.family.writeSQL(`
 		SELECT 'IP entity ' || id || ' (' || full_ip || ')' FROM ip_entity
-		WHERE group_id = $1 AND (`+r.family.anywhere("$2")+` AND {v}_first < $2 OR `+r.family.anywhere("$3")+` AND {v}_last > $3) ORDER BY id`), group.ID, r.first, r.last)
+		WHERE group_id = $1 AND (`+r.family.holdsAddress("$2")+` AND {v}_first < $2 OR `+r.family.holdsAddress("$3")+` AND {v}_last > $3) ORDER BY id`), group.ID, r.first, r.last)
 	if err != nil {
-		return fmt.Errorf("find IP entities across the ends: %w", err)
+		return fmt.Errorf("find entities that lie partly in the span: %w", err)
 	}
 	cut, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
-		return fmt.Errorf("find IP entities across the ends: %w", err)
+		return fmt.Errorf("find entities that lie partly in the span: %w", err)
 	}
 	if len(cut) > 0 {
-		return problem.Member(r.where, "straddles", "cuts through %s", strings.Join(cut, " and "))
+		return problem.Member(r.spanMember, "straddles", "cuts through %s", strings.Join(cut, " and "))
 	}
 	return nil
 }
 
-// mostNamed is how many of those that are in the way are named.
-const mostNamed = 5
+// maxNamed is the number of items that an error names.
+const maxNamed = 5
 
-// refuseAssigned names the first of the entities that somebody has.
+// refuseAssigned fails if any of the entities are assigned, and names the first ones.
 func refuseAssigned(ctx context.Context, tx *pg.Tx, ids []int64) error {
 	var count int
 	var first []int64
 	err := tx.QueryRow(ctx, "SELECT count(*), coalesce((array_agg(entity_id ORDER BY entity_id))[:$2], '{}') FROM ip_assignment "+
-		"WHERE entity_id = ANY ($1)", ids, mostNamed).
+		"WHERE entity_id = ANY ($1)", ids, maxNamed).
 		Scan(&count, &first)
 	if err != nil {
-		return fmt.Errorf("look who has the entities: %w", err)
+		return fmt.Errorf("find assigned entities: %w", err)
 	}
 	if count == 0 {
 		return nil
 	}
 	assigned, err := entityView.Some(ctx, tx, first)
 	if err != nil {
-		return fmt.Errorf("look who has the entities: %w", err)
+		return fmt.Errorf("find assigned entities: %w", err)
 	}
 	names := make([]string, len(assigned))
 	for i, e := range assigned {
@@ -228,27 +230,27 @@ func refuseAssigned(ctx context.Context, tx *pg.Tx, ids []int64) error {
 	}
 	return problem.New(
 		problem.Conflict,
-		"Assigned are %d of %s: %s. POST /entity/{entity_id}/release takes one back.",
+		"%d of %s are assigned: %s. Release them first: POST /entity/{entity_id}/release.",
 		count,
-		counted(len(ids)),
-		firstOf(names, count),
+		countEntities(len(ids)),
+		joinFirst(names, count),
 	)
 }
 
-// refuseInstalled names the first of the entities that a machine is being installed with.
-func refuseInstalled(installed []used, ids []int64) error {
+// refuseInstalled fails if a running install uses one of the entities.
+func refuseInstalled(installed []usedEntity, ids []int64) error {
 	for _, one := range installed {
 		if _, found := slices.BinarySearch(ids, one.ID); found {
-			return problem.New(problem.Conflict, "IP entity %d %s.", one.ID, one.Uses)
+			return problem.New(problem.Conflict, "IP entity %d %s.", one.ID, one.Usage)
 		}
 	}
 	return nil
 }
 
-// firstOf names the first of so many.
-func firstOf(names []string, count int) string {
-	if count <= mostNamed {
+// joinFirst joins the names, at most maxNamed of them, and says how many more there are.
+func joinFirst(names []string, count int) string {
+	if count <= maxNamed {
 		return strings.Join(names, "; ")
 	}
-	return fmt.Sprintf("%s; and %d more", strings.Join(names[:mostNamed], "; "), count-mostNamed)
+	return fmt.Sprintf("%s; and %d more", strings.Join(names[:maxNamed], "; "), count-maxNamed)
 }

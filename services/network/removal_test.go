@@ -106,7 +106,7 @@ func TestRemovalRefused(t *testing.T) {
 	c.Do("POST", "/group/9/entity/bulk-delete", `{"prefix": "192.0.2.0/24"}`).Want(404)
 	for body, want := range map[string]string{
 		`{"from": "192.0.2.5", "to": "192.0.2.25"}`: "cuts through IP entity 1 (192.0.2.0-192.0.2.9) and IP entity 3 (192.0.2.20-192.0.2.29)",
-		`{"ids": [1, 6, 99]}`:                       "name no IP entities of IP group 1 (Berlin): 6; 99",
+		`{"ids": [1, 6, 99]}`:                       "must be IP entities of IP group 1 (Berlin), but these are not: 6; 99",
 	} {
 		if got := testkit.Decode[problem.Problem](c.Do("POST", "/group/1/entity/bulk-delete", body).Want(422)).Errors[0].Message; got != want {
 			t.Errorf("%s: got %q, want %q", body, got, want)
@@ -114,12 +114,12 @@ func TestRemovalRefused(t *testing.T) {
 	}
 	c.Do("PATCH", "/entity/2", `{`+acme+`}`).Want(200)
 	c.Do("POST", "/group/1/entity/bulk-delete", `{"prefix": "192.0.2.0/26"}`).WantDetail(problem.Conflict,
-		"Assigned are 1 of 4 IP entities: IP entity 2 (192.0.2.10-192.0.2.19) to client 17 (Client 17), server 4 (fra1-s4). POST "+
-			"/entity/{entity_id}/release takes one back.")
+		"1 of 4 IP entities are assigned: IP entity 2 (192.0.2.10-192.0.2.19) to client 17 (Client 17), server 4 (fra1-s4). "+
+			"Release them first: POST /entity/{entity_id}/release.")
 	c.Do("POST", "/group/1/entity/bulk", `{"prefix": "198.51.100.0/28"}`).Want(200)
 	c.Do("POST", "/group/1/allocate", `{"prefix": 28, "owner": {"id": 5}}`).Want(200)
 	refused := c.Do("POST", "/group/1/entity/bulk-delete", `{"prefix": "198.51.100.0/24"}`).Want(http.StatusConflict).Text
-	if !strings.Contains(refused, "Assigned are 16 of 16 IP entities") ||
+	if !strings.Contains(refused, "16 of 16 IP entities are assigned") ||
 		!strings.Contains(refused, "(198.51.100.4) to client 5 (Client 5); and 11 more.") {
 		t.Errorf("got %s, want that 16 of 16 are assigned, five of them by name", refused)
 	}
@@ -128,7 +128,7 @@ func TestRemovalRefused(t *testing.T) {
 	}
 }
 
-// While others allocate, edit, release and delete, nothing is deleted that somebody has, and nobody waits in a circle.
+// Beside allocations, edits, releases and deletions, no assigned entity is deleted, and there is no deadlock.
 func TestRemovalBesideOthers(t *testing.T) {
 	t.Parallel()
 	c, db := newService(t)
@@ -166,19 +166,19 @@ func TestRemovalBesideOthers(t *testing.T) {
 	if left := rows(t, db, "SELECT count(*)::text FROM ip_assignment"); left != "0" {
 		t.Errorf("got %s assigned entities, want 0", left)
 	}
-	if wrong := rows(
+	if invalid := rows(
 		t,
 		db,
 		"SELECT entity_id::text FROM (TABLE ip_free EXCEPT TABLE ip_unassigned UNION ALL (TABLE ip_unassigned EXCEPT TABLE ip_free)) f",
-	); wrong != "" {
-		t.Errorf("got a wrong count of what is free for %s, want none", wrong)
+	); invalid != "" {
+		t.Errorf("got a wrong count of what is free for %s, want none", invalid)
 	}
 	if deadlocks := rows(t, db, "SELECT deadlocks::text FROM pg_stat_database WHERE datname = current_database()"); deadlocks != "0" {
 		t.Errorf("got %s deadlocks, want 0", deadlocks)
 	}
 }
 
-// orNone takes a refusal for an empty list.
+// orNone returns an empty list for a refusal.
 func orNone(a *testkit.Response) *testkit.Response {
 	if a.Status == http.StatusUnprocessableEntity {
 		a.Status, a.Text = http.StatusOK, "[]"

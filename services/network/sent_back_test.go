@@ -15,7 +15,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
-// entityModel is an entity as a test made it.
+// entityModel is the test's own model of an entity.
 type entityModel struct {
 	v4, v6             netipx.IPRange // the zero value: none
 	isPrefix, isV6Net  bool
@@ -25,8 +25,8 @@ type entityModel struct {
 	vlan, owner        int
 }
 
-// What was read and is sent back changes nothing; with one member changed, in either spelling or in both, it changes that
-// one and nothing else; and a row of a CSV list makes the same again.
+// An entity that is read and sent back stays as it is. With one member changed, in either spelling or in both, only that
+// member changes. A row of a CSV list creates an equal entity.
 func TestEntitySentBack(t *testing.T) {
 	t.Parallel()
 	c, db := newService(t)
@@ -34,15 +34,15 @@ func TestEntitySentBack(t *testing.T) {
 	changes := func() string { return rows(t, db, "SELECT count(*)::text FROM change") }
 	rapid.Check(t, func(t *rapid.T) {
 		e := drawEntity(t)
-		made := c.Do("POST", "/entity", e.body()).Want(200)
-		item := fmt.Sprint("/entity/", made.ID())
+		created := c.Do("POST", "/entity", e.body()).Want(200)
+		item := fmt.Sprint("/entity/", created.ID())
 		read := c.Do("GET", item, nil).Want(200)
 		e.check(t, read)
 
 		recorded := changes()
-		again := c.Do("PATCH", item, read.Text).Want(200)
-		if again.Text != read.Text || again.Header.Get("ETag") != read.Header.Get("ETag") || changes() != recorded {
-			t.Fatalf("what was read is sent back: got %s, want %s with the same ETag and no record", again.Text, read.Text)
+		second := c.Do("PATCH", item, read.Text).Want(200)
+		if second.Text != read.Text || second.Header.Get("ETag") != read.Header.Get("ETag") || changes() != recorded {
+			t.Fatalf("what was read is sent back: got %s, want %s with the same ETag and no record", second.Text, read.Text)
 		}
 
 		list := c.Do("GET", "/entity", nil, "Accept", "text/csv").Want(200).Text
@@ -51,7 +51,7 @@ func TestEntitySentBack(t *testing.T) {
 			c.Do("DELETE", item, nil).Want(200)
 		}
 		remove()
-		item = fmt.Sprint("/entity/", made.ID()+1)
+		item = fmt.Sprint("/entity/", created.ID()+1)
 		c.Do("POST", "/entity", list, "Content-Type", "text/csv").Want(200)
 		read = c.Do("GET", item, nil).Want(200)
 		e.check(t, read)
@@ -117,7 +117,7 @@ func v6From(n int, isNet bool) netipx.IPRange {
 	return netipx.IPRangeFrom(a, a)
 }
 
-// text is a space as the API writes it.
+// text returns a space in the API's spelling.
 func text(r netipx.IPRange, isPrefix bool) string {
 	switch {
 	case isPrefix:
@@ -130,7 +130,7 @@ func text(r netipx.IPRange, isPrefix bool) string {
 	}
 }
 
-// answer is what a view of the entity shows, but for its id.
+// answer returns the expected view of the entity, without its id.
 func (e *entityModel) answer() map[string]any {
 	full := text(e.v6, e.isV6Net)
 	shown := map[string]any{"siblings_count": 0, "group": map[string]any{"id": 1, "name": "Berlin"}}
@@ -176,7 +176,7 @@ func (e *entityModel) answer() map[string]any {
 	return shown
 }
 
-// body makes the entity, in the nested spelling.
+// body returns the body that creates the entity, in the nested spelling.
 func (e *entityModel) body() map[string]any {
 	body := e.answer()
 	for _, flat := range []string{"address", "gateway", "subnet_mask", "v6_address", "v6_gateway", "full_ip", "name", "siblings_count"} {
@@ -197,7 +197,7 @@ func (e *entityModel) check(t *rapid.T, answer *testkit.Response) {
 	}
 }
 
-// modelChange is a change of one member.
+// modelChange is an edit of one member.
 type modelChange struct {
 	spellings []string
 	to        any

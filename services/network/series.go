@@ -18,33 +18,33 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest"
 )
 
-// longestSeries is how many entities one call can make.
-const longestSeries = 1 << 16
+// maxSeries is the number of entities that one call can create.
+const maxSeries = 1 << 16
 
-// series is many entities of one size, side by side.
+// series is the body of a bulk creation: adjacent entities of one size.
 type series struct {
 	span
-	Increment     *int64  `json:"increment" min:"1" max:"9223372036854775807" doc:"addresses an entity: 1 makes addresses, more make ranges, or, of IPv6, prefixes; 1 where it is not sent" example:"1"`
-	Length        *int32  `json:"length" min:"1" max:"128" doc:"instead of increment: makes prefixes of this length" example:"29"`
-	Gateway       *string `json:"gateway" doc:"is made no entity itself" example:"192.0.2.1"`
-	SubnetMask    *string `json:"subnet_mask" doc:"of the subnet that all lie in; its network and broadcast addresses are made no entities" example:"255.255.255.0"`
-	All           bool    `json:"all" doc:"makes the network and broadcast addresses entities, too" example:"false"`
+	Increment     *int64  `json:"increment" min:"1" max:"9223372036854775807" doc:"the number of addresses in each entity: 1 creates single addresses, more create ranges, or IPv6 prefixes; default 1" example:"1"`
+	Length        *int32  `json:"length" min:"1" max:"128" doc:"instead of increment: create prefixes of this length" example:"29"`
+	Gateway       *string `json:"gateway" doc:"the gateway of all entities; no entity is created for it" example:"192.0.2.1"`
+	SubnetMask    *string `json:"subnet_mask" doc:"the mask of the subnet around all entities; no entities are created for its network and broadcast addresses" example:"255.255.255.0"`
+	All           bool    `json:"all" doc:"create entities for the network and broadcast addresses, too" example:"false"`
 	VLAN          *int32  `json:"vlan" min:"1" max:"4094" example:"100"`
-	VLANIncrement *int32  `json:"vlan_increment" min:"0" max:"4093" doc:"what each entity's VLAN is above that of the one before; 0 where it is not sent" example:"0"`
+	VLANIncrement *int32  `json:"vlan_increment" min:"0" max:"4093" doc:"the difference between the VLANs of two adjacent entities; default 0" example:"0"`
 
-	step     *big.Int // addresses an entity
-	bits     *int
-	mask     *int
-	gateway  *netip.Addr
-	leftOut  []netip.Addr // which are made no entities
-	howLarge string       // the member that is wrong where the size of an entity is
+	step       *big.Int // addresses in each entity
+	bits       *int
+	mask       *int
+	gateway    *netip.Addr
+	excluded   []netip.Addr // addresses for which no entity is created
+	sizeMember string       // the member that errors about the size of an entity name
 
-	firsts, lasts []netip.Addr
-	vlans         []*int32
-	runs          []netipx.IPRange // what the entities fill
+	firstAddresses, lastAddresses []netip.Addr
+	vlans                         []*int32
+	runs                          []netipx.IPRange // the addresses of all entities
 }
 
-// Resolve checks the members, and works out the entities.
+// Resolve checks the members, and computes the entities.
 func (s *series) Resolve(invalid *problem.Fields) {
 	for _, check := range []func(*problem.Fields){s.readSpan, s.readSize, s.readSubnet, s.layOut, s.numberVLANs} {
 		if check(invalid); len(*invalid) > 0 {
@@ -55,19 +55,19 @@ func (s *series) Resolve(invalid *problem.Fields) {
 
 func (s *series) readSpan(invalid *problem.Fields) {
 	if s.read(invalid); len(*invalid) == 0 {
-		s.family.checkSpace(s.where, s.first, s.last, invalid)
+		s.family.checkSpace(s.spanMember, s.first, s.last, invalid)
 	}
 }
 
 func (s *series) readSize(invalid *problem.Fields) {
-	s.howLarge, s.step = "/increment", big.NewInt(1)
+	s.sizeMember, s.step = "/increment", big.NewInt(1)
 	switch {
 	case s.Length != nil && s.Increment != nil:
-		invalid.Add("/length", "conflict", "cannot stand beside increment")
+		invalid.Add("/length", "conflict", "cannot be combined with increment")
 		return
 	case s.Length != nil:
 		length := int(*s.Length)
-		s.howLarge = "/length"
+		s.sizeMember = "/length"
 		if length > s.family.bits {
 			invalid.Add("/length", "out_of_range", "must be from 1 to %d", s.family.bits)
 			return
@@ -77,7 +77,7 @@ func (s *series) readSize(invalid *problem.Fields) {
 		s.step.SetInt64(*s.Increment)
 		if free := s.step.BitLen() - 1; s.family == v6 && free > 0 {
 			if *s.Increment != 1<<free {
-				invalid.Add("/increment", "invalid", "must be a power of two: IPv6 has no ranges, but prefixes")
+				invalid.Add("/increment", "invalid", "must be a power of two: IPv6 has prefixes instead of ranges")
 				return
 			}
 			length := s.family.bits - free
@@ -88,10 +88,10 @@ func (s *series) readSize(invalid *problem.Fields) {
 		return
 	}
 	if netip.PrefixFrom(s.first, *s.bits).Masked().Addr() != s.first {
-		invalid.Add(s.howLarge, "host_bits", "%s is not the first address of such a prefix", s.first)
+		invalid.Add(s.sizeMember, "host_bits", "does not fit: %s is not the first address of such a prefix", s.first)
 	}
 	s.step.Lsh(big.NewInt(1), uint(s.family.bits-*s.bits))
-	if *s.bits == s.family.bits { // which is an address
+	if *s.bits == s.family.bits { // a single address
 		s.bits = nil
 	}
 }
@@ -100,18 +100,18 @@ func (s *series) readSubnet(invalid *problem.Fields) {
 	var subnet netip.Prefix
 	if s.SubnetMask != nil {
 		if s.family == v6 || s.bits != nil {
-			invalid.Add("/subnet_mask", "conflict", "is of IPv4 addresses and ranges alone")
+			invalid.Add("/subnet_mask", "conflict", "can only be set for IPv4 addresses and ranges")
 			return
 		}
 		if s.mask = parseMask("/subnet_mask", *s.SubnetMask, invalid); s.mask == nil {
 			return
 		}
 		if subnet = netip.PrefixFrom(s.first, *s.mask).Masked(); !subnet.Contains(s.last) {
-			invalid.Add(s.where, "out_of_range", "lies outside the subnet %s", subnet)
+			invalid.Add(s.spanMember, "out_of_range", "lies outside the subnet %s", subnet)
 		}
-		if ends := netipx.RangeOfPrefix(subnet); !s.All && *s.mask < 31 { // a /31 has neither (RFC 3021)
-			s.leaveOut(ends.From(), s.where, "makes a range with the network address %s, which all allows", invalid)
-			s.leaveOut(ends.To(), s.where, "makes a range with the broadcast address %s, which all allows", invalid)
+		if ends := netipx.RangeOfPrefix(subnet); !s.All && *s.mask < 31 { // a /31 has no network and broadcast address (RFC 3021)
+			s.exclude(ends.From(), s.spanMember, "has a range with the network address %s: set all to create it", invalid)
+			s.exclude(ends.To(), s.spanMember, "has a range with the broadcast address %s: set all to create it", invalid)
 		}
 	}
 	if s.Gateway == nil {
@@ -121,23 +121,23 @@ func (s *series) readSubnet(invalid *problem.Fields) {
 	switch s.gateway = &gateway; {
 	case !ok || gateway.IsLinkLocalUnicast() && s.family == v6:
 	case s.bits != nil:
-		invalid.Add("/gateway", "out_of_range", "lies outside of all prefixes but one")
+		invalid.Add("/gateway", "out_of_range", "cannot be set for several prefixes: it lies in one of them at most")
 	case subnet.IsValid() && !subnet.Contains(gateway):
 		invalid.Add("/gateway", "out_of_range", "lies outside the subnet %s", subnet)
 	default:
-		s.leaveOut(gateway, "/gateway", "makes a range with the gateway %s", invalid)
+		s.exclude(gateway, "/gateway", "lies inside a range: %s", invalid)
 	}
 }
 
-// leaveOut makes an address no entity. One that is not alone cannot be left out.
-func (s *series) leaveOut(a netip.Addr, pointer, message string, invalid *problem.Fields) {
+// exclude skips the entity of an address. An address inside a larger entity cannot be skipped: that is an error.
+func (s *series) exclude(a netip.Addr, pointer, message string, invalid *problem.Fields) {
 	if !s.contains(a) {
 		return
 	}
 	if s.step.Cmp(big.NewInt(1)) > 0 {
 		invalid.Add(pointer, "conflict", message, a)
 	}
-	s.leftOut = append(s.leftOut, a)
+	s.excluded = append(s.excluded, a)
 }
 
 func (s *series) layOut(invalid *problem.Fields) {
@@ -146,17 +146,17 @@ func (s *series) layOut(invalid *problem.Fields) {
 	all.Add(all, big.NewInt(1))
 	count, over := new(big.Int).QuoRem(all, s.step, new(big.Int))
 	if over.Sign() != 0 {
-		invalid.Add(s.howLarge, "out_of_range", "does not divide the %s addresses", all)
+		invalid.Add(s.sizeMember, "out_of_range", "must divide the number of addresses, %s", all)
 		return
 	}
-	if count.Cmp(big.NewInt(longestSeries)) > 0 {
-		invalid.Add(s.where, "out_of_range", "makes %s entities; one call makes at most %d", count, longestSeries)
+	if count.Cmp(big.NewInt(maxSeries)) > 0 {
+		invalid.Add(s.spanMember, "out_of_range", "has %s entities, but one call creates at most %d", count, maxSeries)
 		return
 	}
 	for at.Cmp(end) <= 0 {
-		first := s.family.address(at)
-		last := s.family.address(new(big.Int).Sub(at.Add(at, s.step), big.NewInt(1)))
-		if slices.Contains(s.leftOut, first) {
+		first := s.family.addressAt(at)
+		last := s.family.addressAt(new(big.Int).Sub(at.Add(at, s.step), big.NewInt(1)))
+		if slices.Contains(s.excluded, first) {
 			continue
 		}
 		if n := len(s.runs); n > 0 && s.runs[n-1].To().Next() == first {
@@ -164,15 +164,15 @@ func (s *series) layOut(invalid *problem.Fields) {
 		} else {
 			s.runs = append(s.runs, netipx.IPRangeFrom(first, last))
 		}
-		s.firsts, s.lasts = append(s.firsts, first), append(s.lasts, last)
+		s.firstAddresses, s.lastAddresses = append(s.firstAddresses, first), append(s.lastAddresses, last)
 	}
-	if len(s.firsts) == 0 {
-		invalid.Add(s.where, "conflict", "makes no entity: the gateway, network and broadcast addresses are left out")
+	if len(s.firstAddresses) == 0 {
+		invalid.Add(s.spanMember, "conflict", "has no address left: the gateway, network and broadcast addresses are left out")
 	}
 }
 
 func (s *series) numberVLANs(invalid *problem.Fields) {
-	s.vlans = make([]*int32, len(s.firsts))
+	s.vlans = make([]*int32, len(s.firstAddresses))
 	step := int32(0)
 	if s.VLANIncrement != nil {
 		step = *s.VLANIncrement
@@ -183,8 +183,8 @@ func (s *series) numberVLANs(invalid *problem.Fields) {
 		}
 		return
 	}
-	if highest := int64(*s.VLAN) + int64(len(s.vlans)-1)*int64(step); highest > 4094 {
-		invalid.Add("/vlan_increment", "out_of_range", "leads up to the VLAN %d; 4094 is the last", highest)
+	if lastVLAN := int64(*s.VLAN) + int64(len(s.vlans)-1)*int64(step); lastVLAN > 4094 {
+		invalid.Add("/vlan_increment", "out_of_range", "leads to VLAN %d, but VLANs end at 4094", lastVLAN)
 		return
 	}
 	for i := range s.vlans {
@@ -194,13 +194,13 @@ func (s *series) numberVLANs(invalid *problem.Fields) {
 
 func number(a netip.Addr) *big.Int { return new(big.Int).SetBytes(a.AsSlice()) }
 
-func (f *family) address(n *big.Int) netip.Addr {
+func (f *family) addressAt(n *big.Int) netip.Addr {
 	a, _ := netip.AddrFromSlice(n.FillBytes(make([]byte, f.bits/8)))
 	return a
 }
 
-// mostTargets is how many of a series' entities stand in its record.
-const mostTargets = 100
+// maxTargets is the number of entities that the record of a bulk operation names.
+const maxTargets = 100
 
 type seriesRequest struct {
 	Group int64 `path:"*"`
@@ -223,47 +223,57 @@ var entitySeries = rest.Mutation[seriesRequest, rest.Bulk]{
 }
 
 func createSeries(ctx context.Context, tx *pg.Tx, req seriesRequest) (rest.Bulk, error) {
-	var made rest.Bulk
+	var created rest.Bulk
 	s, err := req.Body.New()
 	if err != nil {
-		return made, err
+		return created, err
 	}
-	if err := tx.Lock(ctx, addressSpace, s.family.scope(s.first, req.Group)); err != nil {
-		return made, err
+	if err := tx.Lock(ctx, addressSpaceLock, s.family.scopeOf(s.first, req.Group)); err != nil {
+		return created, err
 	}
 	var group rest.Ref
 	if err := tx.QueryRow(ctx, "SELECT id, name FROM ip_group WHERE id = $1 FOR KEY SHARE", req.Group).
 		Scan(&group.ID, &group.Name); err != nil {
-		return made, err
+		return created, err
 	}
 	for _, run := range s.runs {
 		var invalid problem.Fields
 		first, last := run.From(), run.To()
-		err := s.family.inTheWay(ctx, tx, s.where, &first, &last, rest.RefID(req.Group), 0, &invalid)
+		err := s.family.findOverlap(ctx, tx, s.spanMember, &first, &last, rest.RefID(req.Group), 0, &invalid)
 		if err = errors.Join(err, invalid.Err()); err != nil {
-			return made, err
+			return created, err
 		}
 	}
 	var some []int64
-	err = tx.QueryRow(ctx, s.family.in(`
+	err = tx.QueryRow(
+		ctx,
+		s.family.writeSQL(`
 		WITH made AS (
 			INSERT INTO ip_entity (group_id, vlan, {v}_first, {v}_last, {v}_bits, {v}_router, v4_mask)
 			SELECT $1, vlan, first, last, $5, $6, $7
 			FROM unnest($2::inet[], $3::inet[], $4::int[]) WITH ORDINALITY AS item (first, last, vlan, n) ORDER BY n
 			RETURNING id)
 		SELECT count(*), min(id), max(id), (array_agg(id ORDER BY id))[:$8] FROM made`),
-		req.Group, s.firsts, s.lasts, s.vlans, s.bits, s.gateway, s.mask, mostTargets).Scan(&made.Count, &made.First, &made.Last, &some)
+		req.Group,
+		s.firstAddresses,
+		s.lastAddresses,
+		s.vlans,
+		s.bits,
+		s.gateway,
+		s.mask,
+		maxTargets,
+	).Scan(&created.Count, &created.First, &created.Last, &some)
 	if err != nil {
-		return made, fmt.Errorf("create %d IP entities: %w", len(s.firsts), err)
+		return created, fmt.Errorf("create %d IP entities: %w", len(s.firstAddresses), err)
 	}
 	entities, err := entityView.Some(ctx, tx, some)
 	if err != nil {
-		return made, fmt.Errorf("read what was created: %w", err)
+		return created, fmt.Errorf("read the created entities: %w", err)
 	}
-	record := pg.Record{Kind: "entity", Action: pg.Created, After: made}
+	record := pg.Record{Kind: "entity", Action: pg.Created, After: created}
 	for i := range entities {
 		record.Targets = append(record.Targets, entities[i].target())
 	}
 	tx.Record(record)
-	return made, nil
+	return created, nil
 }

@@ -33,9 +33,9 @@ func TestSeries(t *testing.T) {
 		{`{"prefix": "2001:db8:1::/56", "length": 64, "gateway": "fe80::1"}`, 256, []string{"2001:db8:1::/64", "2001:db8:1:1::/64"}},
 	} {
 		before := len(testkit.Decode[[]rest.Ref](c.Do("GET", "/entity?group_id=1", nil)))
-		made := testkit.Decode[rest.Bulk](c.Do("POST", "/group/1/entity/bulk", s.body).Want(200))
-		if made.Count != s.count || made.Last-made.First != int64(s.count-1) {
-			t.Errorf("%s: got %+v, want %d entities with ids in a row", s.body, made, s.count)
+		created := testkit.Decode[rest.Bulk](c.Do("POST", "/group/1/entity/bulk", s.body).Want(200))
+		if created.Count != s.count || created.Last-created.First != int64(s.count-1) {
+			t.Errorf("%s: got %+v, want %d entities with ids in a row", s.body, created, s.count)
 		}
 		all := testkit.Decode[[]rest.Ref](c.Do("GET", "/entity?group_id=1", nil))[before:]
 		for i, name := range s.names {
@@ -43,8 +43,8 @@ func TestSeries(t *testing.T) {
 				t.Errorf("%s: got %s, want %s", s.body, all[i].Name, name)
 			}
 		}
-		if len(all) != s.count || all[0].ID != made.First || all[len(all)-1].ID != made.Last {
-			t.Errorf("%s: got %d entities, want %d with the ids %d to %d", s.body, len(all), s.count, made.First, made.Last)
+		if len(all) != s.count || all[0].ID != created.First || all[len(all)-1].ID != created.Last {
+			t.Errorf("%s: got %d entities, want %d with the ids %d to %d", s.body, len(all), s.count, created.First, created.Last)
 		}
 	}
 	e := testkit.Decode[[]network.IPEntity](c.Do("GET", "/entity?q=198.51.100.3", nil).Want(200))[0]
@@ -54,7 +54,7 @@ func TestSeries(t *testing.T) {
 	if e := testkit.Decode[[]network.IPEntity](c.Do("GET", "/entity?q=198.51.101.2", nil).Want(200))[0]; *e.VLAN != 7 {
 		t.Errorf("the first entity: got %+v, want the first VLAN, 7", e)
 	}
-	// What is left out may be there.
+	// Entities may exist at the addresses that are left out.
 	c.Do("POST", "/entity", `{"group": 1, "address": "198.51.105.1", "nickname": "router"}`).Want(200)
 	const beside = `{"prefix": "198.51.105.0/29", "gateway": "198.51.105.1", "subnet_mask": "255.255.255.248"}`
 	c.Do("POST", "/group/1/entity/bulk", beside).Want(200)

@@ -12,8 +12,8 @@ import (
 	"github.com/ironplane/ironplane/services/network"
 )
 
-// Callers who change several entities at once, the same ones in other orders, go one after the other: none of them waits
-// for one who waits for him. What they write lies in the public space and in that of a group, each of which is locked.
+// Callers that change the same entities in different orders do not deadlock.
+// The entities lie in the public scope and in a group's, and both are locked.
 func TestSeveralAtOnce(t *testing.T) {
 	t.Parallel()
 	c, db := newService(t)

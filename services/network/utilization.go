@@ -9,17 +9,17 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest"
 )
 
-// Utilization says how full a group is.
+// Utilization counts the used and free entities of a group.
 type Utilization struct {
-	Used             int64       `json:"used" doc:"entities that are assigned to somebody"`
-	Free             int64       `json:"free" doc:"entities that are assigned to nobody"`
-	LargestFreeBlock LargestFree `json:"largest_free_block" doc:"the lowest of the largest prefixes that are free as a whole: a free entity that is one, or up to 1,024 free addresses that fill it. It can be allocated"`
+	Used             int64       `json:"used" doc:"the number of assigned entities"`
+	Free             int64       `json:"free" doc:"the number of entities that are not assigned"`
+	LargestFreeBlock LargestFree `json:"largest_free_block" doc:"the largest prefix that can be allocated: a free entity, or up to 1,024 free addresses that fill it; of several, the lowest"`
 }
 
-// LargestFree is a prefix, or an address, of each family that has any.
+// LargestFree is the largest free prefix or address of each family. It is empty for a family without free entities.
 type LargestFree struct {
-	V4 string `json:"v4,omitempty"`
-	V6 string `json:"v6,omitempty"`
+	V4 string `json:"v4,omitempty" doc:"an IPv4 prefix or address"`
+	V6 string `json:"v6,omitempty" doc:"an IPv6 prefix or address"`
 }
 
 func (s *Service) utilization() rest.Route {
@@ -29,21 +29,21 @@ func (s *Service) utilization() rest.Route {
 		Name:      "getIPGroupUtilization",
 		Summary:   "View how full an IP group is",
 		Extension: true,
-		Do:        s.utilizationOf,
+		Do:        s.findUtilization,
 	}
 }
 
-// findUtilization sees all at one moment, and of what is not folded yet what it changes.
-var findUtilization = `
-	SELECT entities_count - free, free, (` + v4.in(findLargest) + `), (` + v6.in(findLargest) + `)
+// utilizationSQL reads all counts in one snapshot, with the deltas that are not folded yet.
+var utilizationSQL = `
+	SELECT entities_count - free, free, (` + v4.writeSQL(freeBlockSQL) + `), (` + v6.writeSQL(freeBlockSQL) + `)
 	FROM ip_group_view CROSS JOIN (
 		SELECT coalesce((SELECT free FROM ip_free_count WHERE group_id = $1), 0)
 			+ coalesce((SELECT sum(free) FROM ip_free_delta WHERE group_id = $1), 0)::bigint AS free) counted
 	WHERE id = $1`
 
-// findLargest finds the lowest of the largest prefixes that are free: an entity that is one, or what addresses of a chunk
-// fill.
-const findLargest = `
+// freeBlockSQL finds the largest free prefix, the lowest of several: a free entity, or a block that the free addresses
+// of a chunk fill.
+const freeBlockSQL = `
 	WITH changed AS MATERIALIZED (SELECT DISTINCT {v}_chunk AS chunk FROM ip_free_delta WHERE group_id = $1 AND {v}_chunk IS NOT NULL)
 	SELECT set_masklen(first, bits) FROM (
 		(SELECT {v}_first AS first, {v}_bits AS bits FROM ip_free WHERE group_id = $1 AND {v}_bits < {bits} ORDER BY {v}_bits, {v}_first LIMIT 1)
@@ -54,13 +54,14 @@ const findLargest = `
 		SELECT l.first, l.bits FROM changed CROSS JOIN LATERAL largest_free($1, chunk) l
 	) block ORDER BY bits, first LIMIT 1`
 
-func (s *Service) utilizationOf(ctx context.Context, req rest.Item) (u Utilization, err error) {
-	var largest struct{ v4, v6 *netip.Prefix }
-	err = s.db.QueryRow(ctx, findUtilization, req.ID).Scan(&u.Used, &u.Free, &largest.v4, &largest.v6)
-	u.LargestFreeBlock = LargestFree{prefixOrAddress(largest.v4), prefixOrAddress(largest.v6)}
+func (s *Service) findUtilization(ctx context.Context, req rest.Item) (u Utilization, err error) {
+	var blocks struct{ v4, v6 *netip.Prefix }
+	err = s.db.QueryRow(ctx, utilizationSQL, req.ID).Scan(&u.Used, &u.Free, &blocks.v4, &blocks.v6)
+	u.LargestFreeBlock = LargestFree{prefixOrAddress(blocks.v4), prefixOrAddress(blocks.v6)}
 	return u, err
 }
 
+// prefixOrAddress returns a prefix as a text, without the length if it has one address.
 func prefixOrAddress(p *netip.Prefix) string {
 	switch {
 	case p == nil:

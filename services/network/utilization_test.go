@@ -35,7 +35,7 @@ func TestUtilization(t *testing.T) {
 	want(`{"used":17,"free":23,"largest_free_block":{"v4":"10.0.0.24/29"}}`)
 	c.Do("POST", "/entity", `{"group": 1, "v4": {"address": "10.0.0.48", "range_end": "10.0.0.79"}, "v6_address": "2001:db8::7"}`).
 		Want(200)
-		// a range is no block
+		// a range is not a block
 	want(`{"used":17,"free":24,"largest_free_block":{"v4":"10.0.0.24/29","v6":"2001:db8::7"}}`)
 	c.Do("POST", "/entity", `{"group": 1, "address": "10.0.1.0/24"}`).Want(200)
 	c.Do("POST", "/entity", `{"group": 1, "address": "10.0.2.0/23"}`).Want(200)
@@ -51,8 +51,8 @@ func TestUtilization(t *testing.T) {
 	c.Do("GET", "/group/9/utilization", nil).Want(404)
 }
 
-// Whatever comes and goes, and however much of it is folded: what is said of a group is what its entities say, what is
-// said to be the largest free block can be allocated, and no larger one can.
+// During any changes, and folded or not, utilization agrees with the entities of the group. The largest free block can be
+// allocated, and no larger one can.
 func TestUtilizationStaysExact(t *testing.T) {
 	t.Parallel()
 	c, db := newService(t)
@@ -64,7 +64,7 @@ func TestUtilizationStaysExact(t *testing.T) {
 		base := map[string]netip.Addr{
 			"v4": netip.MustParseAddr("10.0.3.192"), "v6": netip.MustParseAddr("fd00::3c0"),
 		}[family] // near the end of a chunk
-		address := func(label string, most int) netip.Addr { return plus(base, rapid.IntRange(0, most).Draw(rt, label)) }
+		address := func(label string, limit int) netip.Addr { return plus(base, rapid.IntRange(0, limit).Draw(rt, label)) }
 		does := map[string]func(){
 			"create": func() {
 				from := address("from", 160)
@@ -113,9 +113,9 @@ func TestUtilizationStaysExact(t *testing.T) {
 		for _, name := range rapid.SliceOfN(rapid.SampledFrom(slices.Sorted(maps.Keys(does))), 2, 12).Draw(rt, "what") {
 			does[name]()
 		}
-		told, counted := c.Do("GET", path+"/utilization", nil).Want(200), utilization(t, db, group)
-		if told.Text != testkit.JSON(counted)+"\n" {
-			rt.Fatalf("got %s, want %s", told.Text, testkit.JSON(counted))
+		reported, counted := c.Do("GET", path+"/utilization", nil).Want(200), utilization(t, db, group)
+		if reported.Text != testkit.JSON(counted)+"\n" {
+			rt.Fatalf("got %s, want %s", reported.Text, testkit.JSON(counted))
 		}
 		text := counted.LargestFreeBlock.V4 + counted.LargestFreeBlock.V6
 		if text == "" {
@@ -142,7 +142,7 @@ func plus(a netip.Addr, n int) netip.Addr {
 	return a
 }
 
-// utilization is that of a group whose entities are addresses and prefixes of one family, one by one.
+// utilization computes the utilization of a group from its entities, which are addresses and prefixes of one family.
 func utilization(t *testing.T, db *pg.DB, group int64) (u network.Utilization) {
 	t.Helper()
 	found, err := db.Query(t.Context(), `
@@ -179,14 +179,14 @@ func utilization(t *testing.T, db *pg.DB, group int64) (u network.Utilization) {
 	if len(blocks) == 0 {
 		return u
 	}
-	largest := slices.MinFunc(blocks, func(a, b netip.Prefix) int {
+	block := slices.MinFunc(blocks, func(a, b netip.Prefix) int {
 		return cmp.Or(cmp.Compare(a.Bits(), b.Bits()), a.Addr().Compare(b.Addr()))
 	})
-	text := largest.String()
-	if largest.IsSingleIP() {
-		text = largest.Addr().String()
+	text := block.String()
+	if block.IsSingleIP() {
+		text = block.Addr().String()
 	}
-	if largest.Addr().Is4() {
+	if block.Addr().Is4() {
 		u.LargestFreeBlock.V4 = text
 	} else {
 		u.LargestFreeBlock.V6 = text

@@ -32,7 +32,8 @@ var privateWords = map[string]string{
 
 // allowedNames hold a private word for a reason.
 var allowedNames = map[string]string{
-	"LargestFreeBlock": "the documented API's member",
+	"LargestFree":      "the type of largest_free_block",
+	"LargestFreeBlock": "the API's member",
 }
 
 // unfinished are the folders and files whose language is not yet checked. An entry that ends with "/." has a folder's own files only.
@@ -45,8 +46,7 @@ var unfinished = []string{
 	"pkg/seal", "pkg/secret", "pkg/service", "pkg/settings", "pkg/template", "pkg/wake",
 	"pkg/devservers", "pkg/postgres", "pkg/runtime",
 	"pkg/rest", "pkg/schema", "pkg/testkit",
-	"services/identity", "services/network", "services/system",
-	"services/identity", "services/network", "services/system",
+	"services/identity", "services/system",
 	"services/pxe/install_slots_test.go", "services/pxe/installing_test.go",
 }
 

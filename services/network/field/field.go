@@ -1,4 +1,4 @@
-// Package field is the custom fields of clients, IP entities, IP groups and servers, and their values.
+// Package field serves the custom fields of clients, IP entities, IP groups and servers, and their values.
 package field
 
 import (
@@ -28,34 +28,34 @@ type Fields struct {
 // Routes returns the operations on fields and on values.
 func (f *Fields) Routes() []rest.Route { return slices.Concat(f.fields(), f.values()) }
 
-// CustomField is a custom field of a kind of target.
+// CustomField is a field that operators add to a kind of item, such as clients.
 type CustomField struct {
 	rest.Versioned
 	ID          int64   `json:"id" db:"id"`
 	Name        string  `json:"name" db:"name"`
 	Slug        string  `json:"slug" db:"slug"`
-	Desc        *string `json:"desc,omitempty" db:"description"`
-	Placeholder *string `json:"placeholder,omitempty" db:"placeholder"`
-	Default     *string `json:"default,omitempty" db:"default_value"`
-	TargetType  string  `json:"target_type" db:"target_type" enum:"client,entity,group,server"`
-	Type        string  `json:"type" db:"type" enum:"checkbox,date,integer,select,text" doc:"what its values are"`
-	Options     *string `json:"options,omitempty" db:"options" doc:"of a select: the values, with | between them"`
+	Desc        *string `json:"desc,omitempty" db:"description" doc:"a longer explanation of the field"`
+	Placeholder *string `json:"placeholder,omitempty" db:"placeholder" doc:"an example to show in an empty input"`
+	Default     *string `json:"default,omitempty" db:"default_value" doc:"the value of items that have none of their own"`
+	TargetType  string  `json:"target_type" db:"target_type" enum:"client,entity,group,server" doc:"the kind of item that has the field"`
+	Type        string  `json:"type" db:"type" enum:"checkbox,date,integer,select,text" doc:"the type of its values"`
+	Options     *string `json:"options,omitempty" db:"options" doc:"the values of a select, separated by |"`
 }
 
 type fieldBody struct {
 	Name        string  `json:"name" db:"name" required:"create" example:"Contract until"`
-	Slug        string  `json:"slug" db:"slug" required:"create" max:"64" pattern:"^[a-z0-9][a-z0-9_-]*$" example:"contract-until" doc:"lower case letters, digits, - and _; another for each field of a target_type"`
-	Desc        *string `json:"desc" db:"description" max:"1000" example:"When it may be cancelled"`
-	Placeholder *string `json:"placeholder" db:"placeholder" example:"2027-12-31"`
-	Default     *string `json:"default" db:"default_value" max:"1000" example:"2026-12-31"`
-	TargetType  string  `json:"target_type" db:"target_type" required:"create" example:"client" enum:"client,entity,group,server"`
-	Type        string  `json:"type" db:"type" ext:"true" enum:"checkbox,date,integer,select,text" example:"date" doc:"what its values are; text where it is not sent"`
-	Options     *string `json:"options" db:"options" ext:"true" max:"10000" doc:"of a select: the values, with | between them"`
+	Slug        string  `json:"slug" db:"slug" required:"create" max:"64" pattern:"^[a-z0-9][a-z0-9_-]*$" example:"contract-until" doc:"lower case letters, digits, - and _; unique among the fields of a target_type"`
+	Desc        *string `json:"desc" db:"description" max:"1000" example:"When it may be cancelled" doc:"a longer explanation of the field"`
+	Placeholder *string `json:"placeholder" db:"placeholder" example:"2027-12-31" doc:"an example to show in an empty input"`
+	Default     *string `json:"default" db:"default_value" max:"1000" example:"2026-12-31" doc:"the value of items that have none of their own"`
+	TargetType  string  `json:"target_type" db:"target_type" required:"create" example:"client" enum:"client,entity,group,server" doc:"the kind of item that has the field"`
+	Type        string  `json:"type" db:"type" ext:"true" enum:"checkbox,date,integer,select,text" example:"date" doc:"the type of its values; default text"`
+	Options     *string `json:"options" db:"options" ext:"true" max:"10000" doc:"the values of a select, separated by |"`
 }
 
-// fieldTarget is a kind of things that have fields.
+// fieldTarget is a kind of item that can have fields.
 type fieldTarget struct {
-	permission permission.Permission // which guards its values
+	permission permission.Permission // guards the values
 	noun       string
 }
 
@@ -64,8 +64,8 @@ var fieldTargets = map[string]fieldTarget{
 	"group": {permission.NetworkGroups, "IP group"}, "server": {permission.ServerSettings, "server"},
 }
 
-// valueCheck says what is wrong with a value of a field of this type, or nothing.
-func valueCheck(fieldType string, options *string) func(value string) (why string) {
+// valueCheck returns a function that says why a value does not fit the field's type, or returns an empty text.
+func valueCheck(fieldType string, options *string) func(value string) (reason string) {
 	switch fieldType {
 	case "integer":
 		return func(value string) string {
@@ -90,7 +90,7 @@ func valueCheck(fieldType string, options *string) func(value string) (why strin
 		}
 	case "select":
 		known := map[string]bool{}
-		all := *options // of a select there are some
+		all := *options // a select has options
 		for option := range strings.SplitSeq(all, "|") {
 			known[option] = true
 		}
@@ -105,21 +105,21 @@ func valueCheck(fieldType string, options *string) func(value string) (why strin
 	}
 }
 
-// Resolve checks the members, and that a default is one of the field's values.
+// Resolve checks the members that depend on the type.
 func (b *fieldBody) Resolve(invalid *problem.Fields) {
 	if b.Type == "" {
 		b.Type = "text"
 	}
 	switch {
 	case b.Type != "select" && b.Options != nil:
-		invalid.Add("/options", "conflict", "can be set of a select alone")
+		invalid.Add("/options", "conflict", "can only be set for a select")
 	case b.Type == "select" && b.Options == nil:
-		invalid.Add("/options", "required", "is required of a select")
+		invalid.Add("/options", "required", "is required for a select")
 	case b.Options != nil && slices.Contains(strings.Split(*b.Options, "|"), ""):
-		invalid.Add("/options", "invalid", "has an empty value")
+		invalid.Add("/options", "invalid", "must not have an empty value")
 	case b.Default != nil:
-		if why := valueCheck(b.Type, b.Options)(*b.Default); why != "" {
-			invalid.Add("/default", "invalid", "%s", why)
+		if reason := valueCheck(b.Type, b.Options)(*b.Default); reason != "" {
+			invalid.Add("/default", "invalid", "%s", reason)
 		}
 	}
 }
@@ -144,7 +144,7 @@ func (f *Fields) fields() []rest.Route {
 	}.Routes()
 }
 
-// checkField lets no edit leave a value behind that the field could not have now.
+// checkField refuses an edit that existing values would not fit.
 func checkField(ctx context.Context, tx *pg.Tx, id int64, before, b *fieldBody) error {
 	if before == nil {
 		return nil
@@ -159,12 +159,12 @@ func checkField(ctx context.Context, tx *pg.Tx, id int64, before, b *fieldBody) 
 	}
 	var invalid problem.Fields
 	if b.TargetType != before.TargetType && len(values) > 0 {
-		invalid.Add("/target_type", "conflict", "cannot change while there are values")
+		invalid.Add("/target_type", "conflict", "cannot change while the field has values")
 	}
 	check := valueCheck(b.Type, b.Options)
 	for _, value := range values {
-		if why := check(value); why != "" {
-			invalid.Add("/type", "conflict", "does not fit a value that is there: %.100q %s", value, why)
+		if reason := check(value); reason != "" {
+			invalid.Add("/type", "conflict", "does not fit the existing value %.100q: it %s", value, reason)
 			break
 		}
 	}

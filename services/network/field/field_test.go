@@ -8,7 +8,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit/work"
 )
 
-// Texts of callers cost no more than in proportion to their length.
+// The cost of checking a text is linear in its length.
 func TestFieldsAreResolvedInLinearTime(t *testing.T) {
 	for name, c := range map[string]struct {
 		part string
@@ -28,7 +28,7 @@ func TestFieldsAreResolvedInLinearTime(t *testing.T) {
 	}
 }
 
-// FuzzFieldValue says that a value is written in one way: what a type takes, it takes again trimmed of nothing.
+// FuzzFieldValue checks that an accepted value has one spelling: it is accepted again as it is stored.
 func FuzzFieldValue(f *testing.F) {
 	for _, text := range []string{
 		"", " ", "\x00", "\xff", " 12", "12 ", "12", "012", "-0", "+1", "1_000", "９", "2026-02-30", "2026-2-3", "TRUE", "true", "a|b", "a",

@@ -14,46 +14,46 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest"
 )
 
-// FieldValue is what a target has in a field. The field's default has no id.
+// FieldValue is the value of a field for one item. A default has no id.
 type FieldValue struct {
 	rest.Versioned
 	ID         int64  `json:"id,omitzero" db:"id"`
-	FieldID    int64  `json:"field_id" db:"field_id"`
-	TargetID   int64  `json:"target_id,omitzero" db:"target_id"`
-	Value      string `json:"value,omitempty" db:"value"`
-	Name       string `json:"-" db:"name"` // the field's
+	FieldID    int64  `json:"field_id" db:"field_id" doc:"the id of the field"`
+	TargetID   int64  `json:"target_id,omitzero" db:"target_id" doc:"the id of the item that has the value"`
+	Value      string `json:"value,omitempty" db:"value" doc:"the value, in the spelling of the field's type"`
+	Name       string `json:"-" db:"name"` // of the field
 	TargetType string `json:"-" db:"target_type"`
 }
 
 type fieldValueBody struct {
 	FieldID    int64  `path:"field_id" db:"field_id"`
 	TargetType string `db:"target_type"`
-	TargetID   int64  `json:"target_id" db:"target_id" required:"create" min:"1" example:"1" doc:"the id of a client, entity, group or server, by the field's target_type"`
-	Value      string `json:"value" db:"value" required:"create,edit" max:"1000" example:"2027-12-31"`
+	TargetID   int64  `json:"target_id" db:"target_id" required:"create" min:"1" example:"1" doc:"the id of a client, IP entity, IP group or server, depending on the field's target_type"`
+	Value      string `json:"value" db:"value" required:"create,edit" max:"1000" example:"2027-12-31" doc:"the value, in the spelling of the field's type"`
 }
 
-// permissionOfTarget lets every valid key through: the permission is that of what the value belongs to.
-type permissionOfTarget struct{ guard.Guard }
+// targetGuard accepts every valid key. checkAccess then requires the permission of the field's target.
+type targetGuard struct{ guard.Guard }
 
-func (permissionOfTarget) String() string { return "the target's permission" }
+func (targetGuard) String() string { return "the target's permission" }
 
 func (f *Fields) values() []rest.Route {
 	return append(rest.Resource[FieldValue, fieldValueBody]{
-		Path: "/field/{field_id}/value", ID: "value_id", Noun: "field value", Guard: permissionOfTarget{guard.AnyKey},
+		Path: "/field/{field_id}/value", ID: "value_id", Noun: "field value", Guard: targetGuard{guard.AnyKey},
 		Table: "field_value", View: "field_value_view", Without: rest.Listing, Extensions: rest.Creating | rest.Editing | rest.Deleting,
 		Retry: rest.RetryRefused, EditExample: `{"value": "2028-12-31"}`,
-		Parent: mayHandleValues, Check: f.checkValue,
+		Parent: checkAccess, Check: f.checkValue,
 		Related: func(v *FieldValue) []pg.Target {
 			return []pg.Target{{Type: v.TargetType, Noun: fieldTargets[v.TargetType].noun, ID: v.TargetID}}
 		},
-	}.Routes(), rest.Read[ofTarget, FieldValue]{Path: "/field/{field_id}/value", Guard: permissionOfTarget{guard.AnyKey},
+	}.Routes(), rest.Read[targetRequest, FieldValue]{Path: "/field/{field_id}/value", Guard: targetGuard{guard.AnyKey},
 		Name:    "getFieldValueOfTarget",
-		Summary: "View the value of a field that a target has, or its default", Do: f.valueOfTarget})
+		Summary: "View the value of a field that a target has, or its default", Do: f.getTargetValue})
 }
 
-// mayHandleValues says whether the caller may do this with the values of a field. Who may change them keeps the field as
-// it is until he has.
-func mayHandleValues(ctx context.Context, q pg.Querier, field int64, a permission.Access) error {
+// checkAccess refuses callers without the permission of the field's target. For writers it locks the field, so that its
+// type and target stay the same until the commit.
+func checkAccess(ctx context.Context, q pg.Querier, field int64, a permission.Access) error {
 	sql := "SELECT target_type FROM field WHERE id = $1"
 	if a == permission.Write {
 		sql += " FOR SHARE"
@@ -65,15 +65,15 @@ func mayHandleValues(ctx context.Context, q pg.Querier, field int64, a permissio
 	return guard.Has(fieldTargets[target].permission).Check(principal.From(ctx), a, 0)
 }
 
-// checkValue refuses what is no value of the field, and keeps a client there that gets one.
+// checkValue refuses a value that does not fit the field. A client that gets a value cannot be deleted until the commit.
 func (f *Fields) checkValue(ctx context.Context, tx *pg.Tx, _ int64, before, b *fieldValueBody) error {
 	field, err := fieldView.Get(ctx, tx, b.FieldID)
 	if err != nil {
 		return err
 	}
 	b.TargetType = field.TargetType
-	if why := valueCheck(field.Type, field.Options)(b.Value); why != "" {
-		return problem.Member("/value", "invalid", "%s", why)
+	if reason := valueCheck(field.Type, field.Options)(b.Value); reason != "" {
+		return problem.Member("/value", "invalid", "%s", reason)
 	}
 	if field.TargetType != "client" || before != nil && before.TargetID == b.TargetID {
 		return nil
@@ -81,13 +81,13 @@ func (f *Fields) checkValue(ctx context.Context, tx *pg.Tx, _ int64, before, b *
 	return f.Clients.Hold(ctx, tx, b.TargetID, "/target_id")
 }
 
-type ofTarget struct {
+type targetRequest struct {
 	Field  int64 `path:"field_id"`
-	Target int64 `query:"target_id" doc:"whose value it is; without it, the default is answered"`
+	Target int64 `query:"target_id" doc:"the item whose value to view; without it, the field's default"`
 }
 
-func (f *Fields) valueOfTarget(ctx context.Context, req ofTarget) (value FieldValue, err error) {
-	if err := mayHandleValues(ctx, f.DB, req.Field, permission.Read); err != nil {
+func (f *Fields) getTargetValue(ctx context.Context, req targetRequest) (value FieldValue, err error) {
+	if err := checkAccess(ctx, f.DB, req.Field, permission.Read); err != nil {
 		return value, err
 	}
 	err = f.DB.QueryRow(ctx, `
@@ -100,14 +100,14 @@ func (f *Fields) valueOfTarget(ctx context.Context, req ofTarget) (value FieldVa
 
 // ShownField is a custom field on the view of its target.
 type ShownField struct {
-	ID    int64  `json:"id" doc:"the field's"`
+	ID    int64  `json:"id" doc:"the field's id"`
 	Name  string `json:"name"`
 	Slug  string `json:"slug"`
-	Value string `json:"value"`
+	Value string `json:"value" doc:"the item's value, or the field's default"`
 }
 
-// Shown returns the fields of a target that have a value or a default. A caller that may not read them gets a 403.
-func Shown(ctx context.Context, q pg.Querier, targetType string, id int64) ([]ShownField, error) {
+// ListShown returns the fields of a target that have a value or a default. A caller that may not read them gets a 403.
+func ListShown(ctx context.Context, q pg.Querier, targetType string, id int64) ([]ShownField, error) {
 	if err := guard.Has(fieldTargets[targetType].permission).Check(principal.From(ctx), permission.Read, 0); err != nil {
 		return nil, err
 	}
