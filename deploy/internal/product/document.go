@@ -39,9 +39,9 @@ func Document() (*openapi.Document, error) {
 func Policy() string {
 	var b strings.Builder
 	b.WriteString("# Policy\n\nWho may use which operation. `make openapi` writes this page from the routes.\n\n" +
-		"A key belongs to an admin, a client or an integration. Admins and integrations hold permissions, clients hold none. Where any\n" +
-		"key will do, the operation shows and changes what belongs to the key's owner, and more to who holds the permission of the\n" +
-		"item's owner; what a caller may not know of is a 404.\n\n" +
+		"A key belongs to an admin, a client or an integration. Admins and integrations hold permissions, clients hold none. An operation\n" +
+		"for any key shows and changes what belongs to the key's owner. It does more for a caller with the permission of the item's owner.\n" +
+		"An item that a caller may not know of is a 404.\n\n" +
 		"| Operation | no key | any key | own record | permission |\n|---|---|---|---|---|\n")
 	for _, service := range Services {
 		for _, o := range rest.Operations(routes()[service.Name]) {
