@@ -31,6 +31,7 @@ type Refusal struct {
 	Detail string
 }
 
+// Error returns the agent's detail.
 func (r *Refusal) Error() string { return r.Detail }
 
 // IsRefusal reports whether err is a refusal with this status.
@@ -199,6 +200,7 @@ func (b *Bundle) Next() (io.Reader, error) {
 // Close ends the request.
 func (b *Bundle) Close() error { return b.body.Close() }
 
+// download is a response's body. Reading it fails with errStalled after a stall.
 type download struct {
 	*stallReader
 	body   io.Closer
@@ -227,6 +229,7 @@ type stallReader struct {
 	timer *time.Timer
 }
 
+// newStallReader returns a reader that cancels its request after a stall. The caller stops it in the end.
 func newStallReader(r io.Reader, cancel context.CancelCauseFunc) *stallReader {
 	return &stallReader{r, time.AfterFunc(stallTimeout, func() { cancel(errStalled) })}
 }
@@ -277,6 +280,7 @@ func (c *Client) call(ctx context.Context, method, path string, body, into any) 
 	return nil
 }
 
+// request returns a request with the client's key.
 func (c *Client) request(ctx context.Context, method, path string, body io.Reader) (*http.Request, error) {
 	r, err := http.NewRequestWithContext(ctx, method, c.URL+path, body)
 	if err != nil {

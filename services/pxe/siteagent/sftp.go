@@ -144,6 +144,7 @@ func (c *SFTPConn) Open(_ context.Context, f File, offset int64) (io.ReadCloser,
 	return &sftpDownload{newStallReader(bufio.NewReaderSize(file, int(min(readAhead, f.Size-offset))), c.cancel), file, c}, nil
 }
 
+// sftpDownload is an open remote file. Reading it fails with the cause that ended the connection.
 type sftpDownload struct {
 	*stallReader
 	file *sftp.File

@@ -24,6 +24,7 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/siteagent/tree"
 )
 
+// config is the agent's configuration from the environment.
 type config struct {
 	Folder         string         `env:"IRONPLANE_AGENT_FOLDER" required:"serve,fingerprint,host-key" doc:"the folder for files and state. The agent writes nowhere else"`
 	Key            secret.String  `env:"IRONPLANE_AGENT_KEY" required:"serve" doc:"the API key for the control plane, the same as http.api_key of the file server: at least 16 characters"`
@@ -80,6 +81,7 @@ func main() {
 	}}.Main()
 }
 
+// loadCertificate returns the configured certificate or the agent's own.
 func (c *config) loadCertificate() (*agent.Certificate, error) {
 	if (c.Certificate == "") != (c.CertificateKey == "") {
 		return nil, errors.New("set both IRONPLANE_AGENT_CERTIFICATE and IRONPLANE_AGENT_CERTIFICATE_KEY, or neither")
@@ -96,6 +98,7 @@ func (c *config) certificateFile() string { return filepath.Join(c.Folder, "cert
 // hostKeyFile returns the file of the SSH host key.
 func (c *config) hostKeyFile() string { return filepath.Join(c.Folder, "ssh-host-key") }
 
+// serve runs the agent until ctx ends.
 func (c *config) serve(ctx context.Context) error {
 	operations := process.NewOperations("site-agent")
 	return operations.While(ctx, c.OperationsConfig, c.LogConfig, func(ctx context.Context, log *slog.Logger) error {
@@ -115,6 +118,7 @@ func (c *config) serve(ctx context.Context) error {
 	})
 }
 
+// serveAll runs all configured servers until ctx ends or one of them fails.
 func (c *config) serveAll(ctx context.Context, a *agent.Agent, files *tree.Tree, operations *process.Operations, log *slog.Logger) error {
 	listener, err := net.Listen("tcp", c.Listen)
 	if err != nil {
@@ -196,6 +200,7 @@ func (c *config) serveSFTP(ctx context.Context, a *agent.Agent, run func(func() 
 	return nil
 }
 
+// checks returns the checks of the command check.
 func (c *config) checks() []health.Check {
 	checks := []health.Check{
 		{Name: "IRONPLANE_AGENT_FOLDER: the folder exists, is writable, and no other agent uses it", Ask: func(context.Context) error {

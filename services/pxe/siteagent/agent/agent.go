@@ -79,6 +79,7 @@ func (a *Agent) Close() error { return a.feed.Close() }
 // Machines returns the machines that the control plane told the agent about.
 func (a *Agent) Machines() *machine.Machines { return a.machines }
 
+// record appends a text for people to the feed.
 func (a *Agent) record(kind, text string) error {
 	return a.feed.Append(siteagent.Entry{Kind: kind, Text: text})
 }

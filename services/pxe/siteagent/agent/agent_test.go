@@ -31,7 +31,7 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/siteagent/tree"
 )
 
-const key = "what the control plane knows"
+const key = "the API key of all agents in tests"
 
 // testAgent is a running agent. It stops at the end of the test, or by stop.
 type testAgent struct {

@@ -35,6 +35,7 @@ type Certificate struct {
 	state  [2]fileState
 }
 
+// fileState shows whether a file has changed.
 type fileState struct {
 	modified time.Time
 	size     int64

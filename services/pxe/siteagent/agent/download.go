@@ -206,6 +206,7 @@ func isFileError(err error) bool {
 		refused && !unauthenticated
 }
 
+// describeDiskError adds the free space to the error of a full disk.
 func (d *download) describeDiskError(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		free, _, _ := d.agent.tree.Space()

@@ -49,6 +49,7 @@ func (a *Agent) getManifest(w http.ResponseWriter, r *http.Request) error {
 	}
 }
 
+// getFile responds with a file, whose ETag is its SHA-256, or with a range of it.
 func (a *Agent) getFile(w http.ResponseWriter, r *http.Request) error {
 	file, f, err := a.tree.OpenHashed(r.Context(), r.PathValue("path"))
 	if err != nil {
@@ -101,6 +102,7 @@ func (a *Agent) readSmall(name string, buffer []byte) (int, error) {
 	return int(info.Size()), nil
 }
 
+// getContent responds with how many bytes of a content the agent has.
 func (a *Agent) getContent(w http.ResponseWriter, r *http.Request) error {
 	sum := r.PathValue("sha256")
 	if err := siteagent.CheckSHA256(sum); err != nil {
@@ -113,6 +115,7 @@ func (a *Agent) getContent(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, siteagent.Received{Offset: offset})
 }
 
+// putFile stores a file. The body continues the content at the parameter offset.
 func (a *Agent) putFile(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
 	f := siteagent.File{Path: r.PathValue("path"), SHA256: query.Get("sha256")}
@@ -141,6 +144,7 @@ func (a *Agent) putFile(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, f)
 }
 
+// deleteFile deletes a file. It succeeds if the file is missing.
 func (a *Agent) deleteFile(w http.ResponseWriter, r *http.Request) error {
 	if err := a.tree.Delete(r.PathValue("path")); err != nil {
 		return fileError(err)

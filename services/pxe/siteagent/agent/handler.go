@@ -91,6 +91,7 @@ func (a *Agent) MachineHandler() http.Handler {
 	return a.limitRequests(maxMachineRequests, mux)
 }
 
+// apiKeyContext is the context key that says whether the caller has the API key.
 type apiKeyContext struct{}
 
 // hasAPIKey reports whether the caller has the API key.
@@ -134,6 +135,7 @@ type deadlineWriter struct {
 	connection *http.ResponseController
 }
 
+// Unwrap gives http.ResponseController the connection.
 func (a *deadlineWriter) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 func (a *deadlineWriter) Write(p []byte) (int, error) {
@@ -157,6 +159,7 @@ func (a *deadlineWriter) ReadFrom(from io.Reader) (all int64, err error) {
 	}
 }
 
+// handle turns a returned error into a problem response.
 func (a *Agent) handle(do func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := do(w, r); err != nil {
@@ -165,6 +168,7 @@ func (a *Agent) handle(do func(http.ResponseWriter, *http.Request) error) http.H
 	}
 }
 
+// writeJSON responds with a body in JSON.
 func writeJSON(w http.ResponseWriter, body any) error {
 	text, err := json.Marshal(body)
 	if err != nil {
@@ -175,6 +179,7 @@ func writeJSON(w http.ResponseWriter, body any) error {
 	return nil
 }
 
+// readJSON decodes a body of at most limit bytes.
 func readJSON(w http.ResponseWriter, r *http.Request, limit int64, into any) error {
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, limit)).Decode(into); err != nil {
 		return problem.New(problem.BadRequest, "The body cannot be decoded: %s.", err)
@@ -205,6 +210,7 @@ func (a *Agent) getHealth(w http.ResponseWriter, _ *http.Request) error {
 	return writeJSON(w, health)
 }
 
+// getFeed responds with the feed's entries above the parameter after, and the agent's health.
 func (a *Agent) getFeed(w http.ResponseWriter, r *http.Request) (err error) {
 	after, err := strconv.ParseInt(r.URL.Query().Get("after"), 10, 64)
 	if err != nil {
@@ -220,6 +226,7 @@ func (a *Agent) getFeed(w http.ResponseWriter, r *http.Request) (err error) {
 	return writeJSON(w, found)
 }
 
+// postGrant adds or renews a grant.
 func (a *Agent) postGrant(w http.ResponseWriter, r *http.Request) error {
 	var g siteagent.Grant
 	if err := readJSON(w, r, maxBodySize, &g); err != nil {
@@ -240,6 +247,7 @@ func (a *Agent) postGrant(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, struct{}{})
 }
 
+// postPull starts a pull.
 func (a *Agent) postPull(w http.ResponseWriter, r *http.Request) error {
 	var o siteagent.PullOrder
 	if err := readJSON(w, r, maxBodySize, &o); err != nil {
@@ -257,6 +265,7 @@ func (a *Agent) postPull(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, struct{}{})
 }
 
+// getPull responds with the state of a pull.
 func (a *Agent) getPull(w http.ResponseWriter, r *http.Request) error {
 	p := a.pulls.find(r.PathValue("id"))
 	if p == nil {
@@ -269,6 +278,7 @@ func (a *Agent) getMachines(w http.ResponseWriter, _ *http.Request) error {
 	return writeJSON(w, a.machines.Revisions())
 }
 
+// putMachine creates or replaces a machine.
 func (a *Agent) putMachine(w http.ResponseWriter, r *http.Request) error {
 	var m siteagent.Machine
 	if err := readJSON(w, r, maxMachineSize, &m); err != nil {
@@ -283,6 +293,7 @@ func (a *Agent) putMachine(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, siteagent.MachineRevision{ID: m.ID, Revision: m.Revision})
 }
 
+// deleteMachine deletes a machine. It succeeds if the machine is missing.
 func (a *Agent) deleteMachine(w http.ResponseWriter, r *http.Request) error {
 	id, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
 	if err != nil {

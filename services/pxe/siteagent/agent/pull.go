@@ -41,6 +41,7 @@ type pull struct {
 	err   string
 }
 
+// finish ends the pull: done, or failed if err is not nil.
 func (p *pull) finish(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -50,6 +51,7 @@ func (p *pull) finish(err error) {
 	}
 }
 
+// status returns the pull as callers see it.
 func (p *pull) status() siteagent.Pull {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -58,6 +60,7 @@ func (p *pull) status() siteagent.Pull {
 	return pull
 }
 
+// find returns a pull, or nil if the agent does not remember it.
 func (s *pulls) find(id string) *pull {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -40,6 +40,7 @@ type sftpRights struct {
 	canSendParts, canUpload bool        // may write to the folder parts; may change the folder local
 }
 
+// sftpRightsKey is the key of the rights in a connection's ssh.Permissions.
 type sftpRightsKey struct{}
 
 func (r sftpRights) permissions() *ssh.Permissions {

@@ -66,6 +66,7 @@ func (s *session) Fileread(r *sftp.Request) (io.ReaderAt, error) {
 	return &readFile{file, s}, nil
 }
 
+// readFile is a file that is open for reading.
 type readFile struct {
 	*os.File
 	session *session
@@ -92,6 +93,7 @@ func (s *session) Filewrite(r *sftp.Request) (io.WriterAt, error) {
 	return &writtenFile{upload, s}, nil
 }
 
+// startUpload opens the part or the upload that the request names.
 func (s *session) startUpload(r *sftp.Request) (*tree.Upload, error) {
 	if sum, isPart := strings.CutPrefix(r.Filepath, "/"+siteagent.SFTPParts+"/"); isPart && s.rights.canSendParts {
 		return s.agent.tree.OpenPart(sum, r.Pflags().Trunc)
@@ -106,11 +108,13 @@ func (s *session) startUpload(r *sftp.Request) (*tree.Upload, error) {
 	return s.agent.tree.CreateUpload(name)
 }
 
+// writtenFile is a part or an upload that is being written.
 type writtenFile struct {
 	upload  *tree.Upload
 	session *session
 }
 
+// WriteAt writes a piece, in any order.
 func (f *writtenFile) WriteAt(p []byte, at int64) (int, error) {
 	n, err := f.upload.WriteAt(p, at)
 	return n, f.session.sftpError(err)
@@ -119,6 +123,7 @@ func (f *writtenFile) WriteAt(p []byte, at int64) (int, error) {
 // TransferError discards an upload whose connection broke.
 func (f *writtenFile) TransferError(error) { f.upload.Abort() }
 
+// Close completes the upload.
 func (f *writtenFile) Close() error {
 	f.session.openFiles.Add(-1)
 	return f.session.sftpError(f.upload.Close())
@@ -188,8 +193,10 @@ type rootEntry struct{ fs.FileInfo }
 
 func (rootEntry) Name() string { return siteagent.SFTPFiles }
 
+// fileList is a listing, in the form that package sftp reads.
 type fileList []fs.FileInfo
 
+// ListAt copies entries from an index on, and returns io.EOF at the end.
 func (l fileList) ListAt(into []os.FileInfo, at int64) (int, error) {
 	if at >= int64(len(l)) {
 		return 0, io.EOF

@@ -125,8 +125,8 @@ func TestSFTP(t *testing.T) {
 	testkit.Must(t, os.Symlink("../../..", filepath.Join(folder, "files/local/up")))
 
 	for name, auth := range map[string]ssh.AuthMethod{
-		"a stranger": ssh.PublicKeys(unknown.signer), "a wrong key": ssh.Password(key + "x"), "no key": ssh.Password(""),
-		"a token that nobody granted": ssh.Password("token"),
+		"an unknown key": ssh.PublicKeys(unknown.signer), "an invalid API key": ssh.Password(key + "x"), "no password": ssh.Password(""),
+		"an unknown token": ssh.Password("token"),
 	} {
 		if _, _, err := r.dialSFTP(endpoint, auth); err == nil {
 			t.Errorf("%s: got a connection, want a refusal", name)

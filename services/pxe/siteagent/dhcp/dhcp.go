@@ -77,8 +77,10 @@ type socket struct {
 	answer answerFunc
 }
 
+// answerFunc returns the reply to a packet and its destination, or nil for no reply.
 type answerFunc func(packet []byte, from netip.AddrPort) (reply []byte, to netip.AddrPort)
 
+// sockets returns the sockets that the settings ask for.
 func (s *Server) sockets() (all []socket) {
 	ports := []int{serverPort}
 	if s.Proxy {
@@ -207,6 +209,7 @@ func formatPort(circuit, remote []byte) string {
 	return strings.Join(parts, " of ")
 }
 
+// printable returns the bytes as text if they are printable ASCII, or in hexadecimal digits.
 func printable(b []byte) string {
 	for _, c := range b {
 		if c <= ' ' || c > '~' {
@@ -225,6 +228,7 @@ func toAddr(ip net.IP) netip.Addr {
 	return a
 }
 
+// answer returns the reply to a request, or nil.
 func (s *Server) answer(req *request) *dhcpv4.DHCPv4 {
 	if s.Proxy {
 		return s.answerProxy(req)
@@ -260,6 +264,7 @@ func (s *Server) isForThisServer(req *request) bool {
 	return !id.IsValid() || id == s.Server
 }
 
+// answerRequest confirms the address that a client requests. It refuses any other than the client's own.
 func (s *Server) answerRequest(req *request) *dhcpv4.DHCPv4 {
 	if !s.isForThisServer(req) {
 		return nil

@@ -197,6 +197,7 @@ func (s *Server) isForThisServer6(req *request6) bool {
 	return matches && req.Options.ClientID() != nil
 }
 
+// answer6 returns the reply to a request, or nil.
 func (s *Server) answer6(req *request6) *dhcpv6.Message {
 	if !s.isForThisServer6(req) || s.Proxy && req.MessageType != dhcpv6.MessageTypeInformationRequest {
 		return nil
@@ -283,6 +284,7 @@ func (s *Server) newReply6(req *request6, kind dhcpv6.MessageType) *dhcpv6.Messa
 	return r
 }
 
+// statusReply6 returns a reply with only a status.
 func (s *Server) statusReply6(req *request6, code iana.StatusCode) *dhcpv6.Message {
 	r := s.newReply6(req, dhcpv6.MessageTypeReply)
 	r.AddOption(&dhcpv6.OptStatusCode{StatusCode: code})

@@ -160,7 +160,7 @@ func TestLease6(t *testing.T) {
 		"another interface": s.send6(
 			packet6(t, dhcpv6.MessageTypeSolicit, firmware, withIA()), netip.AddrPortFrom(linkLocal6.WithZone("eth2"), 546), 546,
 		),
-		"a stranger": s.send6(
+		"an unknown machine": s.send6(
 			packet6(t, dhcpv6.MessageTypeSolicit, firmware, withIA()), netip.MustParseAddrPort("[fe80::5054:ff:fe00:1%eth1]:546"), 546,
 		),
 	} {

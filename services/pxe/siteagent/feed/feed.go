@@ -141,6 +141,7 @@ func (f *Feed) Append(e siteagent.Entry) error {
 	return nil
 }
 
+// appendEntry appends an entry. If the write fails, it cuts off what was written.
 func (f *Feed) appendEntry(e siteagent.Entry) error {
 	e.Number, e.At = f.last+1, time.Now().UTC()
 	line, err := json.Marshal(e)

@@ -74,6 +74,7 @@ func check(m *siteagent.Machine) error {
 	return invalid.Err()
 }
 
+// checkAddress adds the field errors of an address, unless it is nil.
 func checkAddress(invalid *problem.Fields, pointer string, a *siteagent.Address, isFamily func(netip.Addr) bool) {
 	if a == nil {
 		return

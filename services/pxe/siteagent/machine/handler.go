@@ -53,6 +53,7 @@ func (m *Machines) Handler() http.Handler {
 	return mux
 }
 
+// serve parses a machine's request, and returns the text for it.
 func (m *Machines) serve(w http.ResponseWriter, r *http.Request, do textFunc) (string, error) {
 	if r.Method == http.MethodHead { // it would use up the machine's script
 		return "", problem.New(problem.MethodNotAllowed, "HEAD is not supported. Use GET.")
@@ -78,7 +79,7 @@ func (m *Machines) urlFor(address netip.Addr) string {
 	return m.URL
 }
 
-// errNotFound is the same for what does not exist and for what belongs to another machine.
+// errNotFound returns the same error for a missing file and for one of another machine.
 func errNotFound() error { return problem.New(problem.NotFound, "There is no such file.") }
 
 // getScript returns the script for a machine that has loaded iPXE.
@@ -140,6 +141,7 @@ func (m *Machines) serveBootScript(mach *machine, from netip.Addr) (string, erro
 	return files.Boot, nil
 }
 
+// readFiles reads a machine's files from the disk.
 func (m *Machines) readFiles(mach *machine) (siteagent.Files, error) {
 	var stored siteagent.Machine
 	err := m.load(mach.ID, machineFile, &stored)
@@ -175,6 +177,7 @@ func (m *Machines) findInstalling(r *http.Request, from netip.Addr) (*machine, e
 	return mach, err
 }
 
+// getBoot returns the boot script for a token.
 func (m *Machines) getBoot(r *http.Request, from netip.Addr) (string, error) {
 	mach, err := m.findInstalling(r, from)
 	if err != nil {
@@ -186,6 +189,7 @@ func (m *Machines) getBoot(r *http.Request, from netip.Addr) (string, error) {
 	return m.serveBootScript(mach, from)
 }
 
+// serveFile returns a function that responds with one of a machine's files.
 func (m *Machines) serveFile(name string, field func(siteagent.Files) string) textFunc {
 	return func(r *http.Request, from netip.Addr) (string, error) {
 		mach, err := m.findInstalling(r, from)
@@ -207,6 +211,7 @@ func (m *Machines) serveFile(name string, field func(siteagent.Files) string) te
 
 const noted = "noted\n"
 
+// postProgress reports an installer's progress.
 func (m *Machines) postProgress(r *http.Request, from netip.Addr) (string, error) {
 	mach, err := m.findInstalling(r, from)
 	if err != nil {
@@ -226,7 +231,7 @@ func (m *Machines) postProgress(r *http.Request, from netip.Addr) (string, error
 	return noted, m.report(mach, report)
 }
 
-// endInstall records how an installation ended. From then on the token only repeats that.
+// endInstall records how an installation ended. From then on the token may only report the end again.
 func (m *Machines) endInstall(event string) textFunc {
 	return func(r *http.Request, from netip.Addr) (string, error) {
 		mach, err := m.findByToken(r, from)

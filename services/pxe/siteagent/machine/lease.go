@@ -114,6 +114,7 @@ func (m *Machines) isAllowedPort(mach *machine, c Client) bool {
 	return true
 }
 
+// portRefusal is the report of a request at another port than the pinned one.
 func portRefusal(c Client, own location) siteagent.Report {
 	return siteagent.Report{
 		MAC:      c.MAC,
@@ -148,7 +149,7 @@ func describePort(port string) string {
 // tryReport reports what a machine did, and only logs an error.
 func (m *Machines) tryReport(mach *machine, r siteagent.Report) {
 	if err := m.report(mach, r); err != nil {
-		m.log.Error("report machine failed", "error", err)
+		m.log.Error("send machine report failed", "error", err)
 	}
 }
 
@@ -175,6 +176,7 @@ func (m *Machines) FindLease(c Client) (lease Lease, ok bool) {
 	return Lease{Address: netip.PrefixFrom(s.Address, m.Pool.Bits), Gateway: m.Pool.Gateway, TTL: lendTTL}, true
 }
 
+// findLease returns the lease of a known machine.
 func (m *Machines) findLease(mach *machine, c Client) (lease Lease, ok bool) {
 	if !m.isAllowedPort(mach, c) {
 		return lease, false

@@ -77,9 +77,9 @@ type state struct {
 	Attempt     string            `json:"attempt"` // hash of the token that the other members belong to
 	location                      // for IPv4
 	ByIPv6      location          `json:"by_ipv6,omitzero"`
-	Armed       bool              `json:"armed"` // it has started to boot, and may get its script
-	Ended       bool              `json:"ended"` // its installation has succeeded or failed
-	Undelivered *siteagent.Report `json:"owed,omitempty"`
+	Armed       bool              `json:"armed"`          // it has started to boot, and may get its script
+	Ended       bool              `json:"ended"`          // its installation has succeeded or failed
+	Undelivered *siteagent.Report `json:"owed,omitempty"` // the end of the installation, until the feed has it
 }
 
 // location is where a machine is, by one version of IP.
@@ -156,6 +156,7 @@ func (m *Machines) load(id int64, suffix string, into any) error {
 	return nil
 }
 
+// save stores one of a machine's files.
 func (m *Machines) save(id int64, suffix string, content any) error {
 	text, err := json.Marshal(content)
 	if err == nil {
@@ -264,6 +265,7 @@ func (m *Machines) link(mach *machine) {
 	}
 }
 
+// unlink removes a machine from the indexes. Another machine with the same MAC address takes its place.
 func (m *Machines) unlink(mach *machine) {
 	delete(m.all, mach.ID)
 	for _, mac := range mach.MACs {
@@ -317,7 +319,7 @@ func (m *Machines) Run(ctx context.Context) {
 		m.mu.Lock()
 		for _, mach := range m.all {
 			if err := m.flush(mach); err != nil {
-				m.log.Error("report machine failed", "error", err)
+				m.log.Error("send machine report failed", "error", err)
 			}
 		}
 		m.mu.Unlock()

@@ -25,6 +25,7 @@ func (l *rateLimit) allow(limit float64) bool {
 	return true
 }
 
+// sentReport is a report with the time when it was sent.
 type sentReport struct {
 	siteagent.Report
 	at time.Time
@@ -56,6 +57,7 @@ func (m *Machines) report(mach *machine, r siteagent.Report) error {
 	return m.sendReport(mach, r)
 }
 
+// limitFor returns the rate limit for a machine's reports, and how many may be sent at once.
 func (m *Machines) limitFor(mach *machine) (*rateLimit, float64) {
 	if mach.ID == 0 {
 		return &m.discoverLimit, maxDiscovered
@@ -73,6 +75,7 @@ func (m *Machines) flush(mach *machine) error {
 	return m.sendReport(mach, *r)
 }
 
+// sendReport appends a report to the feed, and remembers it as the last of its event.
 func (m *Machines) sendReport(mach *machine, r siteagent.Report) error {
 	if err := m.deliver(r); err != nil {
 		return err

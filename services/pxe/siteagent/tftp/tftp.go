@@ -113,6 +113,7 @@ type refusal struct {
 	text string
 }
 
+// Error returns the message for the client.
 func (r *refusal) Error() string { return r.text }
 
 func (r *refusal) packet() []byte {
@@ -179,6 +180,7 @@ func parse(packet []byte) (*request, *refusal) {
 	return r, nil
 }
 
+// acceptOption adds an option to those that the server accepts.
 func (r *request) acceptOption(name string, n int) {
 	r.options = append(r.options, name, strconv.Itoa(n))
 }

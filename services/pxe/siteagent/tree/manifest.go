@@ -21,6 +21,7 @@ type indexEntry struct {
 	SHA256   string `json:"sha256"`
 }
 
+// newIndexEntry returns an entry without a SHA-256.
 func newIndexEntry(info fs.FileInfo) indexEntry {
 	k := indexEntry{Size: info.Size(), Modified: info.ModTime().UnixNano()}
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
@@ -29,6 +30,7 @@ func newIndexEntry(info fs.FileInfo) indexEntry {
 	return k
 }
 
+// matches compares all but the SHA-256.
 func (k indexEntry) matches(other indexEntry) bool {
 	k.SHA256 = other.SHA256
 	return k == other

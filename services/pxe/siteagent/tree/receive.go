@@ -139,6 +139,7 @@ func (t *Tree) invalidate(sum string) {
 	t.unsaved = true
 }
 
+// writePart writes a part from an offset on, and verifies the whole content. It deletes a part with another content.
 func (t *Tree) writePart(ctx context.Context, staged *StagedFile, offset int64, rest io.Reader) (err error) {
 	to, err := t.parts.OpenFile(staged.part, os.O_RDWR|os.O_CREATE, fileMode)
 	if err != nil {
@@ -278,6 +279,7 @@ func (t *Tree) rename(staged *StagedFile, parent *os.File) error {
 	return nil
 }
 
+// asPathConflict adds ErrPathConflict to the errors of the system that mean it.
 func asPathConflict(err error) error {
 	if errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.EISDIR) || errors.Is(err, fs.ErrExist) || errors.Is(err, syscall.ENOTEMPTY) {
 		return fmt.Errorf("%w: %w", ErrPathConflict, err)
@@ -285,6 +287,7 @@ func asPathConflict(err error) error {
 	return err
 }
 
+// lockContent reserves a content's part for one transfer. It returns false if another transfer has it.
 func (t *Tree) lockContent(sum string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

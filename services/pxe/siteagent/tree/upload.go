@@ -132,6 +132,7 @@ func (u *Upload) nextPending() []byte {
 	return piece
 }
 
+// append writes the next piece to the file and to the hash.
 func (u *Upload) append(p []byte) error {
 	n, err := u.file.WriteAt(p, u.next)
 	if u.sum != nil {

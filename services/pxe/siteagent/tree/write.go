@@ -32,6 +32,7 @@ type partWriter struct {
 	at, flushed, forgotten int64
 }
 
+// write writes a piece. It starts the disk's writing at every flushSize, and drops old bytes from memory.
 func (w *partWriter) write(piece []byte) error {
 	if _, err := w.to.WriteAt(piece, w.at); err != nil {
 		return err
