@@ -23,16 +23,16 @@ func TestAdmin(t *testing.T) {
 	)
 	if anna.Username != "Anna" || anna.Name != "Anna" || anna.Email != "Anna@example.com" || !anna.ReceiveCopies ||
 		time.Since(anna.CreatedAt.Time) > time.Hour {
-		t.Fatalf("got %+v, want the administrator Anna, made just now", anna)
+		t.Fatalf("got %+v, want the admin Anna, created just now", anna)
 	}
 	if second := testkit.Decode[admin.Admin](
 		c.Do("POST", "/admin", `{"email": "anna@example.net", "password": ""}`).Want(200),
 	); second.Username != "anna2" {
-		t.Fatalf("got %+v, want the user name anna2", second)
+		t.Fatalf("got %+v, want the username anna2", second)
 	}
 	for _, filter := range []string{"email=ANNA@example.COM", "username=anna", "username=ANNA&email=anna@example.com"} {
 		if found := testkit.Decode[[]admin.Admin](c.Do("GET", "/admin?"+filter, nil).Want(200)); len(found) != 1 || found[0].ID != anna.ID {
-			t.Errorf("%s: got %+v, want only administrator %d", filter, found, anna.ID)
+			t.Errorf("%s: got %+v, want only admin %d", filter, found, anna.ID)
 		}
 	}
 	c.Do("POST", "/admin", `{"email": "anna@EXAMPLE.com", "password": ""}`).WantErrors("/email", "taken")
@@ -73,7 +73,8 @@ func TestAdmin(t *testing.T) {
 	c.Do("GET", path("/admin/%d", anna.ID), nil).Want(404)
 }
 
-// A new password is hard to guess, also for who knows whose it is, and the answer says what is wrong without repeating it.
+// A new password must be hard to guess, also for people who know the account. The error says what is wrong without repeating the
+// password.
 func TestWeakPasswords(t *testing.T) {
 	t.Parallel()
 	_, c := newFixture(t)
@@ -122,7 +123,7 @@ func TestOwnPassword(t *testing.T) {
 
 	read := own.Do("GET", self, nil).Want(200)
 	if back := own.Do("PATCH", self, read.Text).Want(200); back.Text != read.Text || back.Header.Get("ETag") != read.Header.Get("ETag") {
-		t.Errorf("what was read is sent back: got %s, want %s with the same ETag", back.Text, read.Text)
+		t.Errorf("after an edit without changes: got %s, want %s with the same ETag", back.Text, read.Text)
 	}
 	own.Do("GET", self+"/permission", nil).Want(200)
 	own.Do("GET", "/admin/1", nil).WantDetail(problem.Forbidden, "The key lacks users.admins read.")
@@ -136,9 +137,9 @@ func TestOwnPassword(t *testing.T) {
 		WantErrors("/current_password", "wrong")
 	own.Do("DELETE", self, nil).WantDetail(problem.Forbidden, "The key lacks users.admins write.")
 
-	// Who may set it anyway need not know it, and what he sends of it means nothing.
-	c.Do("PATCH", self, `{"password": "a walk by night", "current_password": "who knows"}`).Want(200)
-	// Of several who know it at the same time, one changes it.
+	// An admin that may write the account need not know its password: what it sends as current_password is ignored.
+	c.Do("PATCH", self, `{"password": "a walk by night", "current_password": "a guess"}`).Want(200)
+	// Of several concurrent changes with the same current password, one succeeds.
 	var changed atomic.Int32
 	var changing sync.WaitGroup
 	for n := range 4 {
@@ -198,7 +199,7 @@ func TestLastAdmin(t *testing.T) {
 	c.Do("DELETE", "/admin/1", nil).WantDetail(problem.Conflict, last)
 	c.Do("PATCH", "/admin/1/permission", `{"users": {"admins": {"write": false}}}`).WantErrors("/users/admins/write", "last_admin")
 
-	// Two who strip or delete each other at the same time: one stays.
+	// Two admins delete and strip each other at the same time: one of them stays.
 	id, holder := newAdmin(t, c, "holder", usersAdmins)
 	c.Do("PATCH", "/admin/1/permission", `{"users": {"admins": {"write": false}}}`).Want(200)
 	for round := range 10 {
@@ -221,7 +222,7 @@ func TestLastAdmin(t *testing.T) {
 	}
 }
 
-// Accounts and their keys change at the same time, without anybody waiting in a circle.
+// Concurrent changes of accounts and keys cause no deadlock.
 func TestAccountsChangeAtOnce(t *testing.T) {
 	t.Parallel()
 	s, c := newFixture(t)

@@ -10,7 +10,8 @@ import (
 	"github.com/ironplane/ironplane/services/identity/keys"
 )
 
-// What was let in by a key that is deleted before it gets to write writes nothing, and gets no earlier answer either.
+// A request whose key is deleted before the request writes changes nothing. It gets no stored response for its Idempotency-Key
+// either.
 func TestDeletedKeyWritesNothing(t *testing.T) {
 	t.Parallel()
 	s, c := newFixture(t)
@@ -49,7 +50,7 @@ func TestDeletedKeyWritesNothing(t *testing.T) {
 		testkit.AwaitLocked(t, db, 2)
 		unlock()
 		(<-deleted).Want(200)
-		response := (<-answered).Want(401) // by the service, or by the gateway that was told meanwhile
+		response := (<-answered).Want(401) // from the service, or from the gateway
 		if response.Header.Get("WWW-Authenticate") != "Bearer" ||
 			!strings.HasPrefix(testkit.Decode[problem.Problem](response).Detail, "The API key is not valid") {
 			t.Errorf("%s: got %s, want a Bearer challenge and that the API key is not valid", name, response.Text)
@@ -60,7 +61,7 @@ func TestDeletedKeyWritesNothing(t *testing.T) {
 	}
 }
 
-// accounts is how many accounts and keys there are.
+// accounts counts accounts and keys.
 func accounts(t *testing.T, db *pg.DB) (n int) {
 	t.Helper()
 	if err := db.QueryRow(t.Context(), "SELECT (SELECT count(*) FROM admin) + (SELECT count(*) FROM api_key)").Scan(&n); err != nil {

@@ -14,8 +14,7 @@ import (
 
 const disable, enable = `{"disabled": true}`, `{"disabled": false}`
 
-// An admin who is disabled is refused like one who is gone, and nothing else becomes of him: once it is taken back, the
-// same keys work as before.
+// A disabled admin is refused like a deleted one, and nothing else changes: the same keys work again once it is enabled.
 func TestDisabled(t *testing.T) {
 	t.Parallel()
 	s, c := newFixture(t)
@@ -42,7 +41,7 @@ func TestDisabled(t *testing.T) {
 		t.Errorf("got the disabled accounts %+v, want none", found)
 	}
 
-	// It can be said at once, and keys can be made that work later.
+	// An admin can be created disabled, and keys for it that work later.
 	other := testkit.Decode[admin.Admin](
 		c.Do("POST", "/admin", `{"email": "later@example.com", "password": "", "disabled": true}`).Want(200),
 	)
@@ -58,7 +57,7 @@ func TestDisabled(t *testing.T) {
 	}
 }
 
-// It is disabled by who may write the account, and by nobody else.
+// Only a caller that may write to an account can disable it.
 func TestWritersDisable(t *testing.T) {
 	t.Parallel()
 	_, c := newFixture(t)
@@ -67,11 +66,11 @@ func TestWritersDisable(t *testing.T) {
 	account := path("/admin/%d", more)
 	few.Do("PATCH", account, disable).WantDetail(problem.Forbidden, "The account holds what the key lacks: network.groups read.")
 	own.Do("PATCH", account, disable).Want(403)
-	own.Do("PATCH", account, enable).Want(200) // which it is
+	own.Do("PATCH", account, enable).Want(200) // it is enabled already
 	own.Do("GET", "/-/holds/network.groups", nil).Want(200)
 }
 
-// Somebody always holds users.admins write who is not disabled.
+// There is always an enabled admin with users.admins write.
 func TestLastAdminIsNotDisabled(t *testing.T) {
 	t.Parallel()
 	s, c := newFixture(t)
@@ -81,11 +80,13 @@ func TestLastAdminIsNotDisabled(t *testing.T) {
 	c.Do("PATCH", "/admin/1", disable).WantErrors("/disabled", "last_admin")
 	c.Do("PATCH", "/admin/1/permission", `{"users": {"admins": {"write": false}}}`).WantErrors("/users/admins/write", "last_admin")
 	c.Do("DELETE", "/admin/1", nil).Want(http.StatusConflict)
-	c.Do("PATCH", path("/admin/%d/permission", id), `{"users": {"admins": {"write": false}}}`).Want(200) // nobody counts on it
+	c.Do("PATCH", path("/admin/%d/permission", id), `{"users": {"admins": {"write": false}}}`).
+		Want(200)
+		// it is disabled, and does not count as the last one
 	c.Do("PATCH", path("/admin/%d/permission", id), usersAdmins).Want(200)
 	c.Do("PATCH", path("/admin/%d", id), enable).Want(200)
 	c.Do("PATCH", "/admin/1", disable).Want(200)
-	// The command line makes a key of nobody who is disabled, or lacks a permission.
+	// The command line creates no key for an admin that is disabled or lacks a permission.
 	key, name, err := admin.CreateKey(t.Context(), s.DB)
 	if err != nil || name != "recovery" {
 		t.Fatalf("got a key of %q and %v, want one of recovery", name, err)
@@ -94,7 +95,7 @@ func TestLastAdminIsNotDisabled(t *testing.T) {
 	owner := testkit.Decode[keys.APIKey](recovery.Do("GET", "/auth/key/current", nil).Want(200)).Owner
 	recovery.Do("DELETE", owner.URL, nil).Want(200)
 	c = own
-	// Several who disable each other at the same time: one stays.
+	// Several admins disable each other at the same time: one of them stays enabled.
 	keys := map[int64]*testkit.Client{id: c}
 	for _, name := range []string{"other", "third"} {
 		other, own := newAdmin(t, c, name, usersAdmins)
@@ -113,6 +114,6 @@ func TestLastAdminIsNotDisabled(t *testing.T) {
 	err = s.DB.QueryRow(t.Context(), "SELECT count(*) FROM admin WHERE permissions @> '{users.admins write}' AND NOT disabled").
 		Scan(&left)
 	if err != nil || left == 0 {
-		t.Errorf("got %d enabled administrators and the error %v, want at least one", left, err)
+		t.Errorf("got %d enabled admins and the error %v, want at least one", left, err)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/ironplane/ironplane/services/identity/keys"
 )
 
-// However many guesses at a password come at once, no more than the limit are compared, and each of these is logged.
+// Of many concurrent guesses at a password, no more than the limit are compared, and each of these is logged.
 func TestGuessing(t *testing.T) {
 	t.Parallel()
 	s, c := newFixture(t)
@@ -18,11 +18,11 @@ func TestGuessing(t *testing.T) {
 	self := path("/admin/%d", id)
 	c.Do("PATCH", self, `{"password": "a long walk home"}`).Want(200)
 	validBody := `{"password": "a long walk home", "current_password": "a long walk home"}`
-	invalidBody := `{"password": "mine mine mine!", "current_password": "who knows"}`
+	invalidBody := `{"password": "mine mine mine!", "current_password": "a guess"}`
 	for range lockout.OfKey - 1 {
 		own.Do("PATCH", self, invalidBody).WantErrors("/current_password", "wrong")
 	}
-	own.Do("PATCH", self, validBody).Want(200) // which makes up for them
+	own.Do("PATCH", self, validBody).Want(200) // the right password resets the count
 	var compared atomic.Int32
 	var all sync.WaitGroup
 	for range 100 {
@@ -41,7 +41,7 @@ func TestGuessing(t *testing.T) {
 	}
 	own.Do("PATCH", self, validBody).Want(429)
 	sister := testkit.Decode[keys.APIKey](own.Do("POST", "/auth/key", `{"name": "sister"}`).Want(200))
-	c.WithKey(sister.Key).Do("PATCH", self, validBody).Want(429) // the name is locked from this address
+	c.WithKey(sister.Key).Do("PATCH", self, validBody).Want(429) // the name is locked out from this address
 	c.Do("PATCH", self, `{"receive_copies": true}`).Want(200)
 	s.wantRecords("admin.password.refused", 2*lockout.OfKey-1)
 }

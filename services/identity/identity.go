@@ -45,7 +45,7 @@ var Definition = service.Definition{
 	Paths: []string{"admin", "auth", "browser-details", "client/*/verify"},
 	Topics: map[string][]permission.Permission{
 		"admin": {permission.UsersAdmins},
-		"auth":  {permission.UsersAdmins, permission.UsersClients}, // of keys and sessions, whoever owns them
+		"auth":  {permission.UsersAdmins, permission.UsersClients}, // of keys and sessions
 	},
 	Migrations: migrations,
 	Seals:      true,

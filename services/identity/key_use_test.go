@@ -15,7 +15,7 @@ import (
 	"github.com/ironplane/ironplane/services/identity/keys"
 )
 
-// Keys are good from where they are to be, it is known when they were used, and their owners are told in time that they end.
+// A key works only from its networks, shows when it was used last, and its owner is warned before it expires.
 func TestKeyUse(t *testing.T) {
 	t.Parallel()
 	s, c := newFixture(t)
@@ -45,7 +45,7 @@ func TestKeyUse(t *testing.T) {
 	}
 
 	gateway := s.Peers(principal.Gateway)
-	testkit.Eventually(t, "it is known when a key was used", func() bool {
+	testkit.Eventually(t, "the key's last use is stored", func() bool {
 		testkit.Must(t, gateway.Ask(t.Context(), identity.Name, path("%s?keys=%d", keycache.UsesPath, far.ID), new(any)))
 		return testkit.Decode[keys.APIKey](c.Do("GET", path("/auth/key/%d", far.ID), nil).Want(200)).LastUsed != nil
 	})
@@ -65,7 +65,7 @@ func TestKeyUse(t *testing.T) {
 		createKey(anna, testkit.JSON(map[string]any{"name": name, "expires_at": time.Now().Add(left).Unix()}))
 	}
 	testkit.Execute(t, s.DB, "UPDATE api_key SET created_at = now() - interval '100 days' WHERE name LIKE 'ends%'")
-	testkit.Eventually(t, "the owner is told of a key that ends", func() bool {
+	testkit.Eventually(t, "the owner is warned of the key's end", func() bool {
 		mails := 0
 		for _, m := range s.System.Mails("anna@example.com") {
 			switch is := m.Opened.(type) {
@@ -83,7 +83,7 @@ func TestKeyUse(t *testing.T) {
 	})
 }
 
-// A password that was hashed with less work is hashed anew when it is typed.
+// A login rehashes a password whose hash has outdated parameters.
 func TestRehash(t *testing.T) {
 	t.Parallel()
 	s, c := newFixtureWith(t, service.Settings{Tuning: service.Tuning{PasswordMemory: account.DefaultMemory}})
@@ -101,7 +101,7 @@ func TestRehash(t *testing.T) {
 			t.Errorf("a wrong password is hashed again: got %s, want %s", got, hash)
 		}
 		signIn(t, c, loginBody(kind, "one@example.com", password))
-		testkit.Await(t, "the password of the "+kind+" is hashed anew", stored, func(got string) bool {
+		testkit.Await(t, "the password of the "+kind+" is rehashed", stored, func(got string) bool {
 			return strings.Contains(got, "$m=47104,") && got != hash
 		})
 		signIn(t, c, loginBody(kind, "one@example.com", password))

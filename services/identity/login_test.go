@@ -16,7 +16,7 @@ import (
 
 const current = "/auth/key/current"
 
-// A session begins with a login. All of its values end together, with the account, and with its password.
+// A session begins with a login. All of its values end together, at the latest with the account or its password.
 func TestLogin(t *testing.T) {
 	t.Parallel()
 	s, c := newFixture(t)
@@ -38,7 +38,7 @@ func TestLogin(t *testing.T) {
 			t.Errorf("own sessions: got %+v, want two", own)
 		}
 
-		// Renewed, it goes on with another value, and for a moment with the old one.
+		// A renewed session has a new value. The old value works for another minute.
 		renewed := testkit.Decode[keys.APIKey](signedIn.Do("POST", "/auth/key", `{}`).Want(200))
 		if renewed.ID != first.ID || renewed.Key == "" || renewed.Key == first.Key {
 			t.Errorf("the renewed session: got %+v, want another value of %d", renewed, first.ID)
@@ -67,7 +67,7 @@ func TestLogin(t *testing.T) {
 		other.Do("DELETE", path("/auth/session/%d", last.ID), nil).Want(200)
 		fourth.Do("GET", current, nil).Want(401)
 
-		// What the account loses, its sessions lose.
+		// Sessions end with the account's password, and work only while the account is enabled.
 		change := func(body string, edit func(*credentials.Account)) {
 			t.Helper()
 			if kind == "admin" {
@@ -113,7 +113,7 @@ func TestLogin(t *testing.T) {
 	c.Do("POST", "/auth/key", `{"email": "x"}`).WantErrors("/name", "required")
 }
 
-// While the clients service is away, clients cannot sign in, and admins can.
+// While the clients service is unavailable, admins can sign in, and clients cannot.
 func TestLoginWhileClientsIsAway(t *testing.T) {
 	t.Parallel()
 	s, c := newFixture(t)
@@ -126,7 +126,7 @@ func TestLoginWhileClientsIsAway(t *testing.T) {
 	signIn(t, c, loginBody("client", "ben@example.com", password))
 }
 
-// Whoever is not let in gets one answer, whether there is such an account or not.
+// All refused logins get the same response, whether or not the account exists.
 func TestLoginAnswersAlike(t *testing.T) {
 	t.Parallel()
 	s, c := newFixture(t)
@@ -162,7 +162,7 @@ func TestLoginAnswersAlike(t *testing.T) {
 	})
 }
 
-// Who locks somebody out does so where he comes from himself, and not where the other one usually is.
+// Too many wrong passwords lock a name out from the guesser's network, whether or not the account exists.
 func TestLockedOut(t *testing.T) {
 	t.Parallel()
 	s, c := newFixture(t)
@@ -190,7 +190,7 @@ func TestLockedOut(t *testing.T) {
 	c.WithKey("").Do("POST", "/auth/key", loginBody("client", "ben@example.com", password)).Want(429)
 }
 
-// A session that acts for a client writes no credentials, and ends with the key that it was made with.
+// A session that acts for a client cannot change credentials, and ends with the key that began it.
 func TestActing(t *testing.T) {
 	t.Parallel()
 	s, c := newFixture(t)
@@ -221,7 +221,7 @@ func TestActing(t *testing.T) {
 	c.WithKey(renewed.Key).Do("GET", current, nil).Want(401)
 }
 
-// Sessions last as long as the settings say, and what has ended is deleted.
+// Settings define how long a session lasts, and an account has no more sessions than it may have.
 func TestSessionsEnd(t *testing.T) {
 	t.Parallel()
 	s, c := newFixture(t)

@@ -27,18 +27,18 @@ import (
 	"github.com/ironplane/ironplane/services/identity/session"
 )
 
-// fakeProvider is an identity provider: it has people sign in, and vouches for them by tokens.
+// fakeProvider is an identity provider that signs in whomever a test names.
 type fakeProvider struct {
 	*httptest.Server
 	t *testing.T
 
 	mu     sync.Mutex
 	key    jose.JSONWebKey
-	claims map[string]any            // the claims of who signs in
-	codes  map[string]map[string]any // claims by code, with the PKCE challenge among them
+	claims map[string]any            // of the user that signs in
+	codes  map[string]map[string]any // claims by code, including the PKCE challenge
 }
 
-const ourClient, ourSecret, ourCallback = "ironplane", "what the company has given out", "https://api.example.com/auth/openid/callback"
+const clientID, clientSecret, callbackURL = "ironplane", "the secret of this client", "https://api.example.com/auth/openid/callback"
 
 func newFakeProvider(t *testing.T) *fakeProvider {
 	t.Helper()
@@ -81,7 +81,7 @@ func newFakeProvider(t *testing.T) *fakeProvider {
 		challenge := sha256.Sum256([]byte(r.PostFormValue("code_verifier")))
 		if id, _ = url.QueryUnescape(
 			id,
-		); !exists || id != ourClient || r.PostFormValue("redirect_uri") != ourCallback ||
+		); !exists || id != clientID || r.PostFormValue("redirect_uri") != callbackURL ||
 			claims["challenge"] != base64.RawURLEncoding.EncodeToString(challenge[:]) {
 			w.WriteHeader(http.StatusBadRequest)
 			answer(w, map[string]any{"error": "invalid_grant"})
@@ -91,7 +91,7 @@ func newFakeProvider(t *testing.T) *fakeProvider {
 			w.WriteHeader(status)
 			return
 		}
-		if secret, _ = url.QueryUnescape(secret); secret != ourSecret {
+		if secret, _ = url.QueryUnescape(secret); secret != clientSecret {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
 		}
@@ -116,7 +116,7 @@ func newSigningKey(t *testing.T) jose.JSONWebKey {
 	return jose.JSONWebKey{Key: private, KeyID: rand.Text(), Algorithm: "ES256", Use: "sig"}
 }
 
-// rotate has the provider sign with another key from now on; it tells of no other.
+// rotate replaces the provider's signing key.
 func (p *fakeProvider) rotate() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -148,10 +148,10 @@ func (p *fakeProvider) sign(key jose.JSONWebKey, claims map[string]any) string {
 	return token
 }
 
-// authorize signs somebody in, and sends the browser back.
+// authorize is the provider's sign-in page. It signs the user in at once, and redirects the browser back.
 func (p *fakeProvider) authorize(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
-	if q.Get("response_type") != "code" || q.Get("client_id") != ourClient || q.Get("redirect_uri") != ourCallback ||
+	if q.Get("response_type") != "code" || q.Get("client_id") != clientID || q.Get("redirect_uri") != callbackURL ||
 		q.Get("code_challenge_method") != "S256" ||
 		q.Get("code_challenge") == "" ||
 		q.Get("nonce") == "" ||
@@ -163,7 +163,7 @@ func (p *fakeProvider) authorize(w http.ResponseWriter, r *http.Request) {
 	defer p.mu.Unlock()
 	claims := map[string]any{
 		"iss":       p.URL,
-		"aud":       ourClient,
+		"aud":       clientID,
 		"iat":       time.Now().Unix(),
 		"exp":       time.Now().Add(time.Hour).Unix(),
 		"nonce":     q.Get("nonce"),
@@ -180,7 +180,7 @@ func (p *fakeProvider) authorize(w http.ResponseWriter, r *http.Request) {
 	)
 }
 
-// visit follows where a browser is sent, and answers the path that it comes back to.
+// visit opens the provider's sign-in page, and returns the path that the browser is redirected to.
 func (p *fakeProvider) visit(page string) string {
 	p.t.Helper()
 	request, err := http.NewRequestWithContext(p.t.Context(), http.MethodGet, page, nil)
@@ -199,7 +199,7 @@ func (p *fakeProvider) visit(page string) string {
 	return back.RequestURI()
 }
 
-// browser is somebody's browser, at the panel.
+// browser is a browser with the panel.
 type browser struct {
 	*fakeProvider
 	anonymous *testkit.Client
@@ -207,7 +207,7 @@ type browser struct {
 	verifier  string
 }
 
-// begin has the panel begin, and the company sign in who has these claims; it answers the path that the browser comes back by.
+// begin begins a sign-in, and has the provider sign in the user with these claims. It returns the path of the callback.
 func (b *browser) begin(claims map[string]any) string {
 	b.t.Helper()
 	b.mu.Lock()
@@ -226,7 +226,7 @@ func (b *browser) exchange(code string) *testkit.Response {
 	return b.anonymous.Do("POST", "/auth/sso", map[string]any{"code": code, "verifier": b.verifier})
 }
 
-// signIn goes all the way, and answers the session.
+// signIn signs in the user with these claims, and returns the session's key.
 func (b *browser) signIn(claims map[string]any) keys.APIKey {
 	b.t.Helper()
 	back := b.anonymous.Do("GET", b.begin(claims), nil, "Accept", "text/html").Want(http.StatusFound)
@@ -256,8 +256,8 @@ func TestOpenID(t *testing.T) {
 	settings := map[string]any{
 		"name":          "Corp",
 		"issuer":        at.URL,
-		"client_id":     ourClient,
-		"client_secret": ourSecret,
+		"client_id":     clientID,
+		"client_secret": clientSecret,
 		"domains":       []string{"Corp.Example"},
 	}
 	_, some := newAdmin(t, c, "some", `{"users": {"admins": {"read": true, "write": true}}}`)
@@ -266,7 +266,10 @@ func TestOpenID(t *testing.T) {
 	provider := path("/auth/provider/%d", created.ID())
 	some.Do("PATCH", provider, `{"domains": ["example.com"]}`).Want(403)
 	some.Do("DELETE", provider, nil).Want(403)
-	if text := c.Do("GET", provider, nil).Want(200).Text; strings.Contains(text, ourSecret) || strings.Contains(created.Text, ourSecret) {
+	if text := c.Do("GET", provider, nil).
+		Want(200).
+		Text; strings.Contains(text, clientSecret) ||
+		strings.Contains(created.Text, clientSecret) {
 		t.Error("got the provider with its secret, want it without")
 	}
 	c.Do("PATCH", provider, `{"issuer": "https://elsewhere.example.com"}`).WantErrors("/client_secret", "required")
@@ -281,7 +284,7 @@ func TestOpenID(t *testing.T) {
 		}
 	}
 	b := &browser{fakeProvider: at, anonymous: c.WithKey(""), provider: created.ID()}
-	testkit.Eventually(t, "identity knows where the panel is", func() bool { return c.Do("GET", "/auth/sso", nil).Status == 200 })
+	testkit.Eventually(t, "the service knows the panel's address", func() bool { return c.Do("GET", "/auth/sso", nil).Status == 200 })
 	if choices := b.anonymous.Do("GET", "/auth/openid", nil).
 		Want(200).
 		Text; !strings.Contains(choices, `"Corp"`) ||
@@ -289,7 +292,7 @@ func TestOpenID(t *testing.T) {
 		t.Errorf("got the choices %s, want Corp without its address", choices)
 	}
 
-	// Found by a verified address of a listed domain, and from then on by the subject.
+	// An admin is found by a verified address in a listed domain, and from then on by the subject.
 	for _, claims := range []map[string]any{
 		personClaims("anna", "anna@corp.example", "email_verified", false), personClaims("anna", "anna@corp.example", "email_verified", "false"),
 		personClaims("anna", "anna@other.example"), personClaims("ben", "ben@corp.example"), {"sub": "anna"},
@@ -299,20 +302,20 @@ func TestOpenID(t *testing.T) {
 	key := b.signIn(personClaims("anna", "Anna@corp.example"))
 	signedIn := c.WithKey(key.Key)
 	if key.Owner.ID != anna || key.Name != "Session" {
-		t.Errorf("got %+v, want a session of administrator %d", key, anna)
+		t.Errorf("got %+v, want a session of admin %d", key, anna)
 	}
-	signedIn.Do("POST", "/auth/key", `{"name": "lasting"}`).Want(200) // it is a login's session
+	signedIn.Do("POST", "/auth/key", `{"name": "lasting"}`).Want(200) // a login's session may create lasting keys
 	if key := b.signIn(map[string]any{"sub": "anna"}); key.Owner.ID != anna {
-		t.Errorf("got %+v, want a key of administrator %d", key, anna)
+		t.Errorf("got %+v, want a key of admin %d", key, anna)
 	}
 	b.anonymous.Do("GET", b.begin(personClaims("another anna", "anna@corp.example")), nil).WantDetail(401, notSignedIn)
 
-	// What proves nothing.
+	// Tokens that prove nothing.
 	for name, claims := range map[string]map[string]any{
-		"another audience": {"aud": "another"}, "another party": {"aud": []string{ourClient, "another"}, "azp": "another"},
-		"no party": {"aud": []string{ourClient, "another"}}, "another issuer": {"iss": "https://elsewhere.example.com"},
+		"another audience": {"aud": "another"}, "another party": {"aud": []string{clientID, "another"}, "azp": "another"},
+		"no party": {"aud": []string{clientID, "another"}}, "another issuer": {"iss": "https://elsewhere.example.com"},
 		"another sign-in": {"nonce": "x"}, "no nonce": {"nonce": ""}, "expired": {"exp": time.Now().Add(-time.Minute).Unix()},
-		"another key": {"signed by": newSigningKey(t)}, "no key": {"signed by": jose.JSONWebKey{}}, "nobody": {"sub": ""},
+		"another key": {"signed by": newSigningKey(t)}, "no key": {"signed by": jose.JSONWebKey{}}, "no subject": {"sub": ""},
 	} {
 		all := personClaims("anna", "anna@corp.example")
 		maps.Copy(all, claims)
@@ -325,7 +328,7 @@ func TestOpenID(t *testing.T) {
 	}
 	back := b.begin(personClaims("anna", ""))
 	b.anonymous.Do("GET", strings.Replace(back, "iss=http", "iss=https", 1), nil).WantDetail(401, notSignedIn)
-	b.anonymous.Do("GET", back, nil).Want(401) // it is over
+	b.anonymous.Do("GET", back, nil).Want(401) // the sign-in is completed
 	b.anonymous.Do("GET", "/auth/openid/callback?state=unknown&code=x", nil).Want(401)
 	b.anonymous.Do("GET", "/auth/openid/callback", nil).Want(401)
 	denied := b.begin(personClaims("anna", ""))
@@ -335,10 +338,10 @@ func TestOpenID(t *testing.T) {
 	// The provider's keys change.
 	at.rotate()
 	if key := b.signIn(personClaims("anna", "")); key.Owner.ID != anna {
-		t.Errorf("with the provider's new key: got %+v, want a key of administrator %d", key, anna)
+		t.Errorf("with the provider's new key: got %+v, want a key of admin %d", key, anna)
 	}
 
-	// Whoever else has the code lacks the verifier.
+	// The code is useless without the verifier.
 	code := parseLink(
 		t,
 		testkit.Decode[session.SSOLink](b.anonymous.Do("GET", b.begin(personClaims("anna", "")), nil).Want(200)).URL,
@@ -348,7 +351,7 @@ func TestOpenID(t *testing.T) {
 	b.exchange(code).Want(200)
 	b.exchange(code).Want(401)
 
-	// However many begin, nobody else is kept out, and of one network's those end that began first.
+	// Many sign-ins from one network end that network's oldest ones, and no others.
 	flood := func(from string, n int) {
 		testkit.Execute(t, s.DB, `INSERT INTO openid_login (provider_id, hash, challenge, nonce, network, expires_at)
 			SELECT $1, sha256(($2 || n)::bytea), sha256('x'), 'x', $2::cidr, now() + interval '10 minutes' FROM generate_series(1, $3::int) n`, b.provider, from, n)
@@ -365,7 +368,7 @@ func TestOpenID(t *testing.T) {
 		t.Errorf("got %d sign-ins of this address, %d of another one and the error %v, want 99 and 1", local, elsewhere, err)
 	}
 
-	// However many come at once, each step works once.
+	// Of many concurrent requests, each step works once.
 	back = b.begin(personClaims("anna", ""))
 	var link atomic.Pointer[testkit.Response]
 	once(t, "a callback", func() int {
@@ -378,7 +381,7 @@ func TestOpenID(t *testing.T) {
 	code = parseLink(t, testkit.Decode[session.SSOLink](link.Load()).URL).Get("key")
 	once(t, "a code", func() int { return b.exchange(code).Status })
 
-	// One who becomes an admin.
+	// A user becomes an admin.
 	c.Do("PATCH", provider, `{"makes_admins": true, "permissions": ["network.groups read"]}`).Want(200)
 	b.anonymous.Do("GET", b.begin(personClaims("eve", "eve@other.example")), nil).WantDetail(401, notSignedIn)
 	ben := b.signIn(personClaims("ben", "ben@corp.example"))
@@ -388,11 +391,11 @@ func TestOpenID(t *testing.T) {
 		c.Do("GET", ben.Owner.URL, nil).Want(200),
 	); record.Email != "ben@corp.example" ||
 		record.Username != "ben" {
-		t.Errorf("got %+v, want the administrator ben with ben@corp.example", record)
+		t.Errorf("got %+v, want the admin ben with ben@corp.example", record)
 	}
 	b.anonymous.Do("POST", "/auth/key", loginBody("admin", "ben@corp.example", "")).Want(401)
 
-	// Who is disabled, and a provider that is.
+	// A disabled admin, and a disabled provider.
 	c.Do("PATCH", ben.Owner.URL, disable).Want(200)
 	code = parseLink(t, testkit.Decode[session.SSOLink](b.anonymous.Do("GET", b.begin(personClaims("ben", "")), nil).Want(200)).URL).Get("key")
 	b.exchange(code).Want(401)
@@ -412,7 +415,7 @@ func queryOf(t *testing.T, path string) url.Values {
 	return at.Query()
 }
 
-// once tries something 32 times at once, which works once, and else is a 401.
+// once sends 32 concurrent requests. One has to succeed, and the others to return 401.
 func once(t *testing.T, name string, try func() int) {
 	t.Helper()
 	var done atomic.Int32

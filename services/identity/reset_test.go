@@ -11,6 +11,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/mail"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/pkg/testkit/secondfactor"
 	"github.com/ironplane/ironplane/services/identity/keys"
 	"github.com/ironplane/ironplane/services/identity/login"
 	"github.com/ironplane/ironplane/services/identity/mfa"
@@ -18,7 +19,7 @@ import (
 
 const newPassword = "seven grey herons at dusk"
 
-// links are those that were mailed to an address.
+// links returns the links that were mailed to an address.
 func (s *fixture) links(address string) (all []*url.URL) {
 	s.t.Helper()
 	for _, m := range s.System.Mails(address) {
@@ -40,7 +41,7 @@ func (s *fixture) links(address string) (all []*url.URL) {
 	return all
 }
 
-// nextLink waits for one more link than there were.
+// nextLink waits until more than before links were mailed to an address, and returns the newest.
 func (s *fixture) nextLink(address string, before int) *url.URL {
 	s.t.Helper()
 	var all []*url.URL
@@ -60,12 +61,12 @@ func tokenOf(t *testing.T, link *url.URL) string {
 	return values.Get("token")
 }
 
-// Whoever has forgotten the password chooses another one by a mailed link, once. What began before ends.
+// A mailed link sets a new password once, and ends the account's sessions and other links.
 func TestPasswordReset(t *testing.T) {
 	t.Parallel()
 	s, c := newFixture(t)
 	s.setPanels()
-	testkit.Eventually(t, "the service knows where the panels are", func() bool { return c.Do("GET", "/auth/sso", nil).Status == 200 })
+	testkit.Eventually(t, "the service knows the panels' addresses", func() bool { return c.Do("GET", "/auth/sso", nil).Status == 200 })
 	anonymous := c.WithKey("")
 	for kind, panel := range map[string]string{"admin": "admin.example.com", "client": "panel.example.com"} {
 		email := "one@" + kind + ".example.com"
@@ -108,7 +109,7 @@ func TestPasswordReset(t *testing.T) {
 				switch response := choose(link, token, newPassword); response.Status {
 				case 200:
 					done.Add(1)
-				case 404, 503: // a slow machine hashes too few passwords at a time for all
+				case 404, 503: // too many passwords are being hashed
 				default:
 					t.Errorf("got %d: %s, want 200 or 404", response.Status, response.Text)
 				}
@@ -122,8 +123,8 @@ func TestPasswordReset(t *testing.T) {
 		c.WithKey(lasting.Key).Do("GET", current, nil).Want(200)
 		anonymous.Do("POST", "/auth/key", loginBody(kind, email, password)).Want(401)
 		signIn(t, c, loginBody(kind, email, newPassword))
-		choose(second, tokenOf(t, second), password).Want(404) // it ended with the first
-		testkit.Eventually(t, "the account is told", func() bool {
+		choose(second, tokenOf(t, second), password).Want(404) // the first link's use has ended it
+		testkit.Eventually(t, "the account is notified", func() bool {
 			for _, m := range s.System.Mails(email) {
 				if is, ok := m.Opened.(mail.AccountChanged); ok && strings.Contains(strings.Join(is.Changes, " "), "all sessions ended") {
 					return true
@@ -132,7 +133,7 @@ func TestPasswordReset(t *testing.T) {
 			return false
 		})
 
-		// With keys: all.
+		// With the member keys, the lasting keys end too.
 		before := len(s.links(email))
 		anonymous.Do("POST", "/auth/password-reset", ask).Want(200)
 		third := s.nextLink(email, before)
@@ -140,7 +141,7 @@ func TestPasswordReset(t *testing.T) {
 		c.WithKey(lasting.Key).Do("GET", current, nil).Want(401)
 		s.wantRecords(kind+".password-reset.used", 2)
 
-		// A disabled account's link is over.
+		// Disabling an account ends its links.
 		before = len(s.links(email))
 		anonymous.Do("POST", "/auth/password-reset", ask).Want(200)
 		link = s.nextLink(email, before)
@@ -155,7 +156,7 @@ func TestPasswordReset(t *testing.T) {
 	anonymous.Do("POST", "/auth/password-reset", `{"email": "x@example.com", "type": "integration"}`).WantErrors("/type", "invalid")
 }
 
-// The answer to a request for a link does not tell whether there is such an account.
+// The response to a request for a link is the same whether or not the account exists.
 func TestResetHidesAccounts(t *testing.T) {
 	t.Parallel()
 	s, c := newFixture(t)
@@ -180,7 +181,7 @@ func TestResetHidesAccounts(t *testing.T) {
 	}
 }
 
-// A new client is mailed a link. The account is its own from then on, and what others made for it before ends.
+// A new client is mailed a link. Its use claims the account, and removes the second factors that others added before.
 func TestWelcome(t *testing.T) {
 	t.Parallel()
 	s, c := newFixture(t)
@@ -191,10 +192,10 @@ func TestWelcome(t *testing.T) {
 	early := testkit.Decode[keys.APIKey](
 		c.Do("POST", "/auth/key", map[string]any{"name": "early", "owner": map[string]any{"url": path("/client/%d", id)}}).Want(200),
 	)
-	verifiedApp(t, s, c.WithKey(early.Key))
+	secondfactor.NewVerifiedApp(t, s.DB, c.WithKey(early.Key))
 	c.WithKey("").Do("PATCH", link.Path, map[string]any{"token": tokenOf(t, link), "password": newPassword}).Want(200)
 	if !s.Clients.Account(id).Claimed {
-		t.Error("after a used link: got an account that nobody has claimed, want it claimed")
+		t.Error("after a used link: got it unclaimed, want it claimed")
 	}
 	if left := testkit.Decode[[]mfa.Authenticator](c.Do("GET", path("/auth/verify/auth?owner=/client/%d", id), nil).Want(200)); len(left) > 0 {
 		t.Errorf("authenticators from before: got %+v, want none", left)

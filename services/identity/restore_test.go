@@ -12,13 +12,14 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/pkg/testkit/secondfactor"
 	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/services/identity/admin"
 	"github.com/ironplane/ironplane/services/identity/keys"
 	"github.com/ironplane/ironplane/services/identity/restore"
 )
 
-// lost is a change that a restore has lost. afters are members with what they were changed to.
+// lost returns a change that a restore has lost. after are the changed members, each followed by its new value.
 func lost(kind string, id int64, after ...any) service.Lost {
 	changes := map[string]map[string]any{}
 	for i := 0; i < len(after); i += 2 {
@@ -31,7 +32,8 @@ func lost(kind string, id int64, after ...any) service.Lost {
 	return l
 }
 
-// reconcile finds what a restore has brought back, and takes it away again. It returns what that was, and which of it was left.
+// reconcile finds and revokes what a restore has brought back. It returns the descriptions, and how many were left to the last
+// admin.
 func (s *fixture) reconcile(all ...service.Lost) (labels []string, left int) {
 	s.t.Helper()
 	found, err := identity.Definition.CameBack(s.t.Context(), s.DB, all)
@@ -58,7 +60,7 @@ func (s *fixture) reconcile(all ...service.Lost) (labels []string, left int) {
 	return labels, left
 }
 
-// A restore brings back keys, permissions and accounts. What was taken away of them is taken away again.
+// The keys, permissions and accounts that a restore has brought back are revoked again.
 func TestRestoredAccounts(t *testing.T) {
 	t.Parallel()
 	s, c := newFixture(t)
@@ -71,8 +73,8 @@ func TestRestoredAccounts(t *testing.T) {
 	off, offKey := newAdmin(t, c, "off", `{}`)
 	few, fewKey := newAdmin(t, c, "few", `{"network": {"groups": {"read": true, "write": true}}}`)
 	passwordAdmin := s.newPerson("admin", "words@example.com")
-	app, _ := verifiedApp(t, s, fewKey)
-	other, _ := verifiedApp(t, s, offKey)
+	app, _ := secondfactor.NewVerifiedApp(t, s.DB, fewKey)
+	other, _ := secondfactor.NewVerifiedApp(t, s.DB, offKey)
 	provider := func(name string) int64 {
 		return c.Do("POST", "/auth/provider", map[string]any{"name": name, "issuer": "https://" + name + ".example.com", "client_id": "x"}).
 			Want(200).ID()
@@ -93,7 +95,7 @@ func TestRestoredAccounts(t *testing.T) {
 		lost("admin.edited", off, "disabled", true),
 		lost("admin.edited", passwordAdmin, "password", "set"),
 		lost("admin.permission.edited", few, "network.groups.write", false),
-		lost("auth.verify.auth.deleted", app.id),
+		lost("auth.verify.auth.deleted", app.ID),
 		lost("admin.authenticators.removed", off),
 		lost("auth.provider.deleted", deletedProvider),
 		lost("auth.provider.edited", editedProvider),
@@ -128,7 +130,7 @@ func TestRestoredAccounts(t *testing.T) {
 	if !set.Network.Groups.Read || set.Network.Groups.Write {
 		t.Errorf("permissions: got %+v, want network.groups read alone", set.Network.Groups)
 	}
-	for _, a := range []int64{app.id, other.id} {
+	for _, a := range []int64{app.ID, other.ID} {
 		c.Do("GET", path("/auth/verify/auth/%d", a), nil).Want(404)
 	}
 	c.Do("GET", path("/auth/provider/%d", deletedProvider), nil).Want(404)
@@ -137,7 +139,7 @@ func TestRestoredAccounts(t *testing.T) {
 	}
 }
 
-// The last admin who can edit what others hold is spared: nobody else could undo the rest.
+// The last admin that can edit permissions keeps its account: nobody else could do the rest.
 func TestRestoredLastAdmin(t *testing.T) {
 	t.Parallel()
 	s, c := newFixture(t)

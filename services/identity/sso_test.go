@@ -16,7 +16,7 @@ import (
 	"github.com/ironplane/ironplane/services/identity/session"
 )
 
-// parseLink is what a link's panel is told.
+// parseLink returns the values that a link passes to the panel.
 func parseLink(t *testing.T, link string) url.Values {
 	t.Helper()
 	at, err := url.Parse(link)
@@ -32,12 +32,12 @@ func parseLink(t *testing.T, link string) url.Values {
 
 func exchangeBody(code string) string { return `{"code": "` + code + `"}` }
 
-// A link signs in once, whom its maker may act for, and leads to the panel alone.
+// A link works once, signs in to accounts that its creator may act for, and leads to nowhere but the panel.
 func TestSSO(t *testing.T) {
 	t.Parallel()
 	s, c := newFixture(t)
 	s.setPanels()
-	testkit.Eventually(t, "the service knows where the panels are", func() bool { return c.Do("GET", "/auth/sso", nil).Status == 200 })
+	testkit.Eventually(t, "the service knows the panels' addresses", func() bool { return c.Do("GET", "/auth/sso", nil).Status == 200 })
 	anonymous := c.WithKey("")
 	link := func(c *testkit.Client, query string) session.SSOLink {
 		t.Helper()
@@ -48,7 +48,7 @@ func TestSSO(t *testing.T) {
 	self := path("/client/%d", s.newPerson("client", "mine@example.com"))
 	other := s.newPerson("client", "theirs@example.com")
 
-	// For another account: as JSON, and as a browser is sent there.
+	// A link for another account, as JSON and as a redirect.
 	created := link(billing, "?owner="+self+"&view_type=server&view_id=7&embed=1&redirect=/a?b=c")
 	values := parseLink(t, created.URL)
 	if !strings.HasPrefix(created.URL, "https://panel.example.com/auth/sso#") || values.Get("view_type") != "server" ||
@@ -65,7 +65,7 @@ func TestSSO(t *testing.T) {
 		t.Errorf("got a redirect to %s, want a link with a key", to)
 	}
 
-	// The code is good once.
+	// The code works once.
 	var done atomic.Int32
 	var all sync.WaitGroup
 	var mu sync.Mutex
@@ -98,7 +98,7 @@ func TestSSO(t *testing.T) {
 		t.Error("after another acted for the account: got it claimed, want it unclaimed")
 	}
 
-	// Who may not act gets none, and nobody is led elsewhere.
+	// Callers that may not act for the account get no link, and no link leads elsewhere.
 	_, few := newAdmin(t, c, "few", `{"users": {"clients": {"read": true}}}`)
 	few.Do("GET", "/auth/sso?owner="+self, nil).Want(403)
 	few.Do("GET", "/auth/sso?owner=/admin/1", nil).Want(403)
@@ -116,7 +116,7 @@ func TestSSO(t *testing.T) {
 	anonymous.Do("POST", "/auth/sso", `{}`).WantErrors("/code", "required")
 	anonymous.Do("GET", "/auth/sso", nil).Want(401)
 
-	// It dies with the key that it was made with, and so does the session.
+	// A link ends with the key that created it, and so does its session.
 	later := parseLink(t, link(billing, "?owner="+self).URL).Get("key")
 	expired := parseLink(t, link(billing, "?owner="+self).URL).Get("key")
 	testkit.Execute(
@@ -129,10 +129,10 @@ func TestSSO(t *testing.T) {
 	anonymous.Do("POST", "/auth/sso", exchangeBody(later)).Want(401)
 	as.Do("GET", current, nil).Want(401)
 
-	// A client's own: the account is its own from then on, and a change of its password ends what came of the link.
+	// A client's own link: the login has claimed the account, and a change of its password ends the link's session.
 	_, signedIn := signIn(t, c, loginBody("client", "theirs@example.com", password))
 	if !s.Clients.Account(other).Claimed {
-		t.Error("after a login: got an account that nobody has claimed, want it claimed")
+		t.Error("after a login: got it unclaimed, want it claimed")
 	}
 	own, kept := parseLink(t, link(signedIn, "").URL).Get("key"), parseLink(t, link(signedIn, "").URL).Get("key")
 	begun := c.WithKey(testkit.Decode[keys.APIKey](anonymous.Do("POST", "/auth/sso", exchangeBody(own)).Want(200)).Key)

@@ -7,108 +7,24 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
-
-	"github.com/pquerna/otp"
-	"github.com/pquerna/otp/totp"
 
 	"github.com/ironplane/ironplane/pkg/auth/credentials"
 	"github.com/ironplane/ironplane/pkg/auth/lockout"
 	"github.com/ironplane/ironplane/pkg/mail"
 	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/pkg/testkit/secondfactor"
 	"github.com/ironplane/ironplane/services/identity/keys"
 	"github.com/ironplane/ironplane/services/identity/login"
 	"github.com/ironplane/ironplane/services/identity/mfa"
 )
 
-// app is what shows somebody codes.
-type app struct {
-	t   *testing.T
-	s   *fixture
-	id  int64
-	key *otp.Key
-}
-
-// newApp makes an authenticator of the caller, which is not verified yet.
-func newApp(t *testing.T, s *fixture, c *testkit.Client) app {
-	t.Helper()
-	created := testkit.Decode[mfa.Authenticator](c.Do("POST", "/auth/verify/auth", `{"method": {"id": 1}}`).Want(200))
-	if created.Value == nil || created.Verified || len(created.RecoveryCodes) > 0 {
-		t.Fatalf("got %+v, want an unverified app with its value and without recovery codes", created)
-	}
-	key, err := otp.NewKeyFromURL(*created.Value)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return app{t, s, created.ID, key}
-}
-
-// code is what the app shows now, also where the service has taken it before: a test does not wait for the next one.
-func (a app) code() string {
-	a.t.Helper()
-	testkit.Execute(a.t, a.s.DB, "UPDATE authenticator SET step = 0")
-	return a.shown()
-}
-
-func (a app) shown() string {
-	a.t.Helper()
-	code, err := totp.GenerateCode(a.key.Secret(), time.Now())
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return code
-}
-
-func (a app) path() string { return path("/auth/verify/auth/%d", a.id) }
-
-// confirm confirms a code of the app with a key.
-func (a app) confirm(c *testkit.Client) {
-	a.t.Helper()
-	code := c.Do("POST", a.path()+"/code", `{}`).Want(200).ID()
-	c.Do("PATCH", path("%s/code/%d", a.path(), code), map[string]any{"token": a.code()}).Want(200)
-}
-
-// verifiedApp makes an authenticator of the caller that is used, and answers the recovery codes that came with it.
-func verifiedApp(t *testing.T, s *fixture, c *testkit.Client) (app, []string) {
-	t.Helper()
-	a := newApp(t, s, c)
-	a.confirm(c)
-	return a, testkit.Decode[mfa.Authenticator](c.Do("PATCH", a.path(), `{"verified": true}`).Want(200)).RecoveryCodes
-}
-
-// beginLogin is a login that takes a code.
-func beginLogin(t *testing.T, c *testkit.Client, body string) *mfa.LoginVerify {
-	t.Helper()
-	answer := testkit.Decode[login.GivenKey](c.WithKey("").WithT(t).Do("POST", "/auth/key", body).Want(200))
-	if answer.Key != "" || answer.ID != 0 || answer.Verify == nil || answer.Verify.Challenge == "" {
-		t.Fatalf("got %+v, want a challenge and no key", answer)
-	}
-	return answer.Verify
-}
-
-func codePath(v *mfa.LoginVerify) string {
-	return path("/auth/verify/auth/%d/code/%d", v.Code.Auth.ID, v.Code.ID)
-}
-
-// completeLogin completes a login with a token.
-func completeLogin(t *testing.T, c *testkit.Client, v *mfa.LoginVerify, token string) (keys.APIKey, *testkit.Client) {
-	t.Helper()
-	key := testkit.Decode[mfa.ConfirmedKey](
-		c.WithKey("").WithT(t).Do("PATCH", codePath(v), map[string]any{"token": token, "challenge": v.Challenge}).Want(200),
-	).Key
-	if key.Key == "" || key.Name != "Session" {
-		t.Fatalf("got %+v, want a session with its value", key)
-	}
-	return key, c.WithKey(key.Key).WithT(t)
-}
-
-// invalidToken is a token that is not right, whatever is.
+// invalidToken is a token that matches no code.
 const invalidToken = "12345x"
 
-// recoveryForm is of 24 characters of base32: 120 bits.
+// recoveryForm matches 24 characters of base32, which are 120 bits.
 var recoveryForm = regexp.MustCompile(`^([a-z2-7]{4}-){5}[a-z2-7]{4}$`)
 
-// An app is added, verified, and from then on asked for at login; the last one is removed by who has just confirmed a code.
+// Once an app is added and verified, logins ask for its code. To remove the last one takes a recent confirmation.
 func TestTwoFactorLogin(t *testing.T) {
 	t.Parallel()
 	s, c := newFixture(t)
@@ -116,17 +32,17 @@ func TestTwoFactorLogin(t *testing.T) {
 		email := "two@" + kind + ".example.com"
 		self := path("/%s/%d", kind, s.newPerson(kind, email))
 		_, session := signIn(t, c, loginBody(kind, email, password))
-		a := newApp(t, s, session)
-		session.Do("PATCH", a.path(), `{"verified": true}`).WantErrors("/verified", "unconfirmed")
-		signIn(t, c, loginBody(kind, email, password)) // as long as it is not verified
-		if text := session.Do("GET", a.path(), nil).Want(200).Text; strings.Contains(text, a.key.Secret()) || strings.Contains(text, "otpauth") {
+		a := secondfactor.NewApp(t, s.DB, session)
+		session.Do("PATCH", a.Path(), `{"verified": true}`).WantErrors("/verified", "unconfirmed")
+		signIn(t, c, loginBody(kind, email, password)) // without a code, until the app is verified
+		if text := session.Do("GET", a.Path(), nil).Want(200).Text; strings.Contains(text, a.Secret) || strings.Contains(text, "otpauth") {
 			t.Errorf("got %s, want the app without its secret", text)
 		}
 		session.Do("POST", "/auth/verify/recovery", nil).Want(409)
-		a.confirm(session)
+		a.Confirm(session)
 		_, other := signIn(t, c, loginBody(kind, email, password))
-		other.Do("PATCH", a.path(), `{"verified": true}`).WantErrors("/verified", "unconfirmed") // another session's code
-		verified := testkit.Decode[mfa.Authenticator](session.Do("PATCH", a.path(), `{"verified": true}`).Want(200))
+		other.Do("PATCH", a.Path(), `{"verified": true}`).WantErrors("/verified", "unconfirmed") // another session's code
+		verified := testkit.Decode[mfa.Authenticator](session.Do("PATCH", a.Path(), `{"verified": true}`).Want(200))
 		if !verified.Verified || len(verified.RecoveryCodes) != 10 || verified.Owner.URL != self {
 			t.Errorf("got %+v, want it verified with ten recovery codes and the owner %s", verified, self)
 		}
@@ -135,44 +51,52 @@ func TestTwoFactorLogin(t *testing.T) {
 				t.Errorf("got the recovery code %q, want one of at least 112 bits", code)
 			}
 		}
-		session.Do("PATCH", a.path(), `{"verified": true}`).Want(200)
-		session.Do("PATCH", a.path(), `{"method": {"id": 2}}`).WantErrors("/method", "read_only")
-		session.Do("PATCH", a.path(), `{"value": "x@example.com"}`).WantErrors("/value", "read_only")
+		session.Do("PATCH", a.Path(), `{"verified": true}`).Want(200)
+		session.Do("PATCH", a.Path(), `{"method": {"id": 2}}`).WantErrors("/method", "read_only")
+		session.Do("PATCH", a.Path(), `{"value": "x@example.com"}`).WantErrors("/value", "read_only")
 
-		// Now a login takes a code.
-		v := beginLogin(t, c, loginBody(kind, email, password))
-		if v.Code.Auth.ID != a.id || v.Code.Auth.Method.Name != "totp" || len(v.Auths) != 1 {
-			t.Errorf("got %+v, want a totp code of authenticator %d alone", v, a.id)
+		// Now a login needs a code.
+		v := secondfactor.BeginLogin(t, c, loginBody(kind, email, password))
+		if v.Code.Auth.ID != a.ID || v.Code.Auth.Method.Name != "totp" || len(v.Auths) != 1 {
+			t.Errorf("got %+v, want a totp code of authenticator %d alone", v, a.ID)
 		}
 		anonymous := c.WithKey("")
-		anonymous.Do("PATCH", codePath(v), map[string]any{"token": a.code()}).Want(401)
-		anonymous.Do("PATCH", codePath(v), map[string]any{"token": a.code(), "challenge": v.Challenge + "x"}).Want(401)
-		anonymous.Do("PATCH", codePath(v), map[string]any{"challenge": v.Challenge}).WantErrors("/token", "required")
-		anonymous.Do("PATCH", codePath(v), map[string]any{"token": invalidToken, "challenge": v.Challenge}).WantErrors("/token", "wrong")
-		session.Do("PATCH", codePath(v), map[string]any{"token": a.code()}).Want(404) // it is no code of this key
-		key, signedIn := completeLogin(t, c, v, a.code())
+		anonymous.Do("PATCH", v.Path(), map[string]any{"token": a.Code()}).Want(401)
+		anonymous.Do("PATCH", v.Path(), map[string]any{"token": a.Code(), "challenge": v.Challenge + "x"}).Want(401)
+		anonymous.Do("PATCH", v.Path(), map[string]any{"challenge": v.Challenge}).WantErrors("/token", "required")
+		anonymous.Do("PATCH", v.Path(), v.Answer(invalidToken)).WantErrors("/token", "wrong")
+		session.Do("PATCH", v.Path(), map[string]any{"token": a.Code()}).Want(404) // this key has not asked for the code
+		key, signedIn := v.Complete(t, c, a.Code())
 		if key.Owner.URL != self {
 			t.Errorf("got a key of %+v, want one of %s", key.Owner, self)
 		}
 		signedIn.Do("GET", "/auth/key/current", nil).Want(200)
-		anonymous.Do("PATCH", codePath(v), map[string]any{"token": a.code(), "challenge": v.Challenge}).WantErrors("/token", "expired")
-		v = beginLogin(t, c, loginBody(kind, email, password))
-		anonymous.Do("PATCH", path("/auth/verify/auth/%d/code/%s", a.id, v.Challenge), map[string]any{"verify": a.code()}).Want(200)
-		v = beginLogin(t, c, loginBody(kind, email, password))
-		wrapped := map[string]any{"verify": map[string]any{"token": a.code()}}
-		anonymous.Do("PATCH", path("/auth/verify/auth/%d/code/%s", a.id, v.Challenge), wrapped).Want(200)
+		anonymous.Do("PATCH", v.Path(), v.Answer(a.Code())).WantErrors("/token", "expired")
+		v = secondfactor.BeginLogin(t, c, loginBody(kind, email, password))
+		anonymous.Do("PATCH", path("/auth/verify/auth/%d/code/%s", a.ID, v.Challenge), map[string]any{"verify": a.Code()}).Want(200)
+		v = secondfactor.BeginLogin(t, c, loginBody(kind, email, password))
+		wrapped := map[string]any{"verify": map[string]any{"token": a.Code()}}
+		anonymous.Do("PATCH", path("/auth/verify/auth/%d/code/%s", a.ID, v.Challenge), wrapped).Want(200)
 
-		// A step counts once.
-		v, otherLogin := beginLogin(t, c, loginBody(kind, email, password)), beginLogin(t, c, loginBody(kind, email, password))
-		token := a.code()
-		completeLogin(t, c, v, token)
-		anonymous.Do("PATCH", codePath(otherLogin), map[string]any{"token": token, "challenge": otherLogin.Challenge}).
+		// The code of a time step counts once.
+		v, otherLogin := secondfactor.BeginLogin(
+			t,
+			c,
+			loginBody(kind, email, password),
+		), secondfactor.BeginLogin(
+			t,
+			c,
+			loginBody(kind, email, password),
+		)
+		token := a.Code()
+		v.Complete(t, c, token)
+		anonymous.Do("PATCH", otherLogin.Path(), otherLogin.Answer(token)).
 			WantErrors("/token", "expired")
 
-		// A second one, and removing the last one, take a confirmation: other has none.
+		// To add a second authenticator or remove the last one takes a confirmation, which the other session has not.
 		other.Do("POST", "/auth/verify/auth", `{"method": 2, "value": "b@example.com"}`).Want(403)
-		other.Do("DELETE", a.path(), nil).Want(403)
-		other.Do("PATCH", a.path(), `{"verified": false}`).Want(403)
+		other.Do("DELETE", a.Path(), nil).Want(403)
+		other.Do("PATCH", a.Path(), `{"verified": false}`).Want(403)
 		other.Do("POST", "/auth/verify/recovery", nil).Want(403)
 		if created := testkit.Decode[mfa.RecoveryCodes](
 			signedIn.Do("POST", "/auth/verify/recovery", nil).Want(200),
@@ -183,9 +107,9 @@ func TestTwoFactorLogin(t *testing.T) {
 		second := signedIn.Do("POST", "/auth/verify/auth", `{"method": 2, "value": "b@example.com"}`).Want(200).ID()
 		signedIn.Do("DELETE", path("/auth/verify/auth/%d", second), nil).Want(200)
 		testkit.Execute(t, s.DB, "UPDATE verify_code SET confirmed_at = confirmed_at - interval '11 minutes'")
-		signedIn.Do("DELETE", a.path(), nil).Want(403)
-		a.confirm(signedIn)
-		signedIn.Do("DELETE", a.path(), nil).Want(200)
+		signedIn.Do("DELETE", a.Path(), nil).Want(403)
+		a.Confirm(signedIn)
+		signedIn.Do("DELETE", a.Path(), nil).Want(200)
 		if left := testkit.Decode[mfa.RecoveryCodes](signedIn.Do("GET", "/auth/verify/recovery", nil).Want(200)); left.Left != 0 {
 			t.Errorf("without an authenticator: got the recovery codes %+v, want none left", left)
 		}
@@ -199,21 +123,21 @@ func TestTwoFactorLogin(t *testing.T) {
 	}
 }
 
-// However many send a code, or a recovery code, at once, one of them is let in.
+// Of many concurrent requests with one code or recovery code, one signs in.
 func TestCodeCountsOnce(t *testing.T) {
 	t.Parallel()
 	s, c := newFixture(t)
 	s.newPerson("client", "ben@example.com")
 	login := loginBody("client", "ben@example.com", password)
 	_, session := signIn(t, c, login)
-	a, recovery := verifiedApp(t, s, session)
-	count := func(logins []*mfa.LoginVerify, token string) (let int32) {
+	a, recovery := secondfactor.NewVerifiedApp(t, s.DB, session)
+	count := func(logins []*secondfactor.Login, token string) (let int32) {
 		var in atomic.Int32
 		var all sync.WaitGroup
 		for i := range 32 {
 			v := logins[i%len(logins)]
 			all.Go(func() {
-				switch response := c.WithKey("").Do("PATCH", codePath(v), map[string]any{"token": token, "challenge": v.Challenge}); response.Status {
+				switch response := c.WithKey("").Do("PATCH", v.Path(), v.Answer(token)); response.Status {
 				case 200:
 					in.Add(1)
 				case 422, 429:
@@ -225,13 +149,13 @@ func TestCodeCountsOnce(t *testing.T) {
 		all.Wait()
 		return in.Load()
 	}
-	token := a.code()
-	if n := count([]*mfa.LoginVerify{beginLogin(t, c, login)}, token); n != 1 {
+	token := a.Code()
+	if n := count([]*secondfactor.Login{secondfactor.BeginLogin(t, c, login)}, token); n != 1 {
 		t.Errorf("one code: got %d signed in, want 1", n)
 	}
-	var logins []*mfa.LoginVerify
+	var logins []*secondfactor.Login
 	for range 16 {
-		logins = append(logins, beginLogin(t, c, login))
+		logins = append(logins, secondfactor.BeginLogin(t, c, login))
 	}
 	if n := count(logins, token); n != 0 {
 		t.Errorf("a used code: got %d signed in, want 0", n)
@@ -239,7 +163,7 @@ func TestCodeCountsOnce(t *testing.T) {
 	testkit.Execute(t, s.DB, "DELETE FROM verify_code WHERE confirmed_at IS NULL")
 	logins = nil
 	for range 16 {
-		logins = append(logins, beginLogin(t, c, login))
+		logins = append(logins, secondfactor.BeginLogin(t, c, login))
 	}
 	if n := count(logins, strings.ToUpper(recovery[0])); n != 1 {
 		t.Errorf("one recovery code: got %d signed in, want 1", n)
@@ -249,47 +173,50 @@ func TestCodeCountsOnce(t *testing.T) {
 	}
 }
 
-// Five wrong codes end a challenge, and twenty an account's quarter of an hour.
+// Five wrong codes end a challenge. Twenty lock the account's codes for a quarter of an hour.
 func TestGuessingCodes(t *testing.T) {
 	t.Parallel()
 	s, c := newFixture(t)
 	s.newPerson("client", "ben@example.com")
 	login := loginBody("client", "ben@example.com", password)
 	_, session := signIn(t, c, login)
-	a, _ := verifiedApp(t, s, session)
-	guess := func(v *mfa.LoginVerify, token string) *testkit.Response {
-		return c.WithKey("").Do("PATCH", codePath(v), map[string]any{"token": token, "challenge": v.Challenge})
+	a, _ := secondfactor.NewVerifiedApp(t, s.DB, session)
+	guess := func(v *secondfactor.Login, token string) *testkit.Response {
+		return c.WithKey("").Do("PATCH", v.Path(), v.Answer(token))
 	}
-	wrongs := 0
-	for range lockout.OfCodes / 5 {
-		v := beginLogin(t, c, login)
-		var compared atomic.Int32
-		var all sync.WaitGroup
-		for range 16 {
-			all.Go(func() {
-				if response := guess(v, invalidToken); strings.Contains(response.Text, `"wrong"`) {
-					compared.Add(1)
-				}
-			})
-		}
-		all.Wait()
-		if wrongs += int(compared.Load()); compared.Load() > 5 {
-			t.Errorf("got %d guesses at one code compared, want at most 5", compared.Load())
-		}
-		if response := guess(v, a.code()); response.Status != 422 && response.Status != 429 {
-			t.Errorf("after five wrong guesses: got %d %s, want 422 or 429", response.Status, response.Text)
-		}
+	const tries = 5
+	v := secondfactor.BeginLogin(t, c, login)
+	var compared, expired atomic.Int32
+	var all sync.WaitGroup
+	for range 16 { // fewer than lockout.OfCodes, which would refuse some of them with 429
+		all.Go(func() {
+			switch text := guess(v, invalidToken).Text; {
+			case strings.Contains(text, `"wrong"`):
+				compared.Add(1)
+			case strings.Contains(text, `"expired"`):
+				expired.Add(1)
+			}
+		})
 	}
-	for v := beginLogin(t, c, login); wrongs < lockout.OfCodes; wrongs++ { // what was refused for another that was compared at that moment
+	all.Wait()
+	if compared.Load() != tries || expired.Load() != 16-tries {
+		t.Errorf("concurrent guesses at one code: got %d compared and %d refused, want %d and %d",
+			compared.Load(), expired.Load(), tries, 16-tries)
+	}
+	guess(v, a.Code()).WantErrors("/token", "expired")
+	for guessed := tries; guessed < lockout.OfCodes; guessed++ {
+		if guessed%tries == 0 {
+			v = secondfactor.BeginLogin(t, c, login)
+		}
 		guess(v, invalidToken).WantErrors("/token", "wrong")
 	}
-	locked := guess(beginLogin(t, c, login), a.code()).Want(429)
+	locked := guess(secondfactor.BeginLogin(t, c, login), a.Code()).Want(429)
 	if locked.Header.Get("Retry-After") == "" {
 		t.Error("got a 429 without Retry-After, want one with it")
 	}
 }
 
-// Who may see and write whose second factors.
+// Callers may read and write second factors as their permissions allow.
 func TestSecondFactorPermissions(t *testing.T) {
 	t.Parallel()
 	s, c := newFixture(t)
@@ -299,64 +226,64 @@ func TestSecondFactorPermissions(t *testing.T) {
 		"anna",
 		`{"users": {"admins": {"read": true, "write": true}, "clients": {"read": true, "write": true}}}`,
 	)
-	_, anonymous := newAdmin(t, c, "nobody", `{}`)
+	_, powerless := newAdmin(t, c, "powerless", `{}`)
 	_, reader := newAdmin(t, c, "reader", `{"users": {"admins": {"read": true, "write": false}, "clients": {"read": true, "write": false}}}`)
 	big, bigClient := newAdmin(t, c, "big", `{"network": {"groups": {"read": true, "write": true}}}`)
 	client := s.newPerson("client", "ben@example.com")
 	_, benClient := signIn(t, c, loginBody("client", "ben@example.com", password))
-	of := map[string]app{}
+	of := map[string]*secondfactor.App{}
 	for name, caller := range map[string]*testkit.Client{"anna": annaClient, "big": bigClient, "ben": benClient} {
-		of[name], _ = verifiedApp(t, s, caller)
+		of[name], _ = secondfactor.NewVerifiedApp(t, s.DB, caller)
 	}
 	for name, a := range of {
-		anonymous.Do("GET", a.path(), nil).Want(404)
-		anonymous.Do("DELETE", a.path(), nil).Want(404)
-		reader.Do("GET", a.path(), nil).Want(200)
-		reader.Do("DELETE", a.path(), nil).Want(403)
-		reader.Do("PATCH", a.path(), `{"verified": false}`).Want(403)
-		reader.Do("POST", a.path()+"/code", `{}`).Want(403) // a code is its owner's
+		powerless.Do("GET", a.Path(), nil).Want(404)
+		powerless.Do("DELETE", a.Path(), nil).Want(404)
+		reader.Do("GET", a.Path(), nil).Want(200)
+		reader.Do("DELETE", a.Path(), nil).Want(403)
+		reader.Do("PATCH", a.Path(), `{"verified": false}`).Want(403)
+		reader.Do("POST", a.Path()+"/code", `{}`).Want(403) // only the owner may ask for a code
 		if name != "anna" {
-			annaClient.Do("POST", a.path()+"/code", `{}`).Want(403)
+			annaClient.Do("POST", a.Path()+"/code", `{}`).Want(403)
 		}
 	}
 	for _, kind := range []string{"admin", "client"} {
 		reader.Do("DELETE", path("/%s/%d/verify", kind, client), nil).Want(403)
 	}
-	if n := len(testkit.Decode[[]mfa.Authenticator](anonymous.Do("GET", "/auth/verify/auth", nil).Want(200))); n != 0 {
-		t.Errorf("an anonymous caller: got %d authenticators, want 0", n)
+	if n := len(testkit.Decode[[]mfa.Authenticator](powerless.Do("GET", "/auth/verify/auth", nil).Want(200))); n != 0 {
+		t.Errorf("an powerless caller: got %d authenticators, want 0", n)
 	}
 	if all := testkit.Decode[[]mfa.Authenticator](
 		reader.Do("GET", path("/auth/verify/auth?owner=/client/%d", client), nil).Want(200),
-	); len(all) != 1 || all[0].ID != of["ben"].id ||
+	); len(all) != 1 || all[0].ID != of["ben"].ID ||
 		all[0].Value != nil {
-		t.Errorf("got the client's authenticators %+v, want only %d without its value", all, of["ben"].id)
+		t.Errorf("got the client's authenticators %+v, want only %d without its value", all, of["ben"].ID)
 	}
-	// Who holds less than the account writes nothing of it; the own ones take a confirmation, by whichever way.
-	annaClient.Do("DELETE", of["big"].path(), nil).Want(403)
+	// A caller that holds less than an account cannot remove its factors. One's own need a confirmation on every path.
+	annaClient.Do("DELETE", of["big"].Path(), nil).Want(403)
 	annaClient.Do("DELETE", path("/admin/%d/verify", big), nil).Want(403)
 	testkit.Execute(t, s.DB, "DELETE FROM verify_code")
 	annaClient.Do("DELETE", path("/admin/%d/verify", anna), nil).Want(403)
 	annaClient.Do("DELETE", "/admin/999/verify", nil).Want(404)
 	annaClient.Do("DELETE", "/client/999/verify", nil).Want(404)
 
-	// An integration has none. A session that acts for a client writes none.
+	// Integrations have no second factors. A session that acts for a client cannot change its factors.
 	s.System.SetIntegration(1, "shop")
 	shopClient := c.WithKey(
 		testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", `{"name": "shop", "owner": {"url": "/integration/1"}}`).Want(200)).Key,
 	)
 	shopClient.Do("POST", "/auth/verify/auth", `{"method": 1}`).Want(403)
-	shopClient.Do("DELETE", of["ben"].path(), nil).Want(404)
+	shopClient.Do("DELETE", of["ben"].Path(), nil).Want(404)
 	shopClient.Do("DELETE", path("/client/%d/verify", client), nil).Want(403)
 	acting := c.WithKey(
 		testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", path(`{"owner": {"url": "/client/%d"}}`, client)).Want(200)).Key,
 	)
-	acting.Do("GET", of["ben"].path(), nil).Want(200)
-	for _, refused := range []*testkit.Response{acting.Do("POST", "/auth/verify/auth", `{"method": 1}`), acting.Do("POST", of["ben"].path()+"/code", `{}`), acting.Do("DELETE", of["ben"].path(), nil),
-		acting.Do("PATCH", of["ben"].path(), `{"verified": false}`), acting.Do("POST", "/auth/verify/recovery", nil)} {
+	acting.Do("GET", of["ben"].Path(), nil).Want(200)
+	for _, refused := range []*testkit.Response{acting.Do("POST", "/auth/verify/auth", `{"method": 1}`), acting.Do("POST", of["ben"].Path()+"/code", `{}`), acting.Do("DELETE", of["ben"].Path(), nil),
+		acting.Do("PATCH", of["ben"].Path(), `{"verified": false}`), acting.Do("POST", "/auth/verify/recovery", nil)} {
 		refused.Want(403)
 	}
 
-	// A key that is bound to less than its owner holds writes none of his.
+	// A key that is bound to less than its owner holds cannot change the owner's factors.
 	bound := c.WithKey(
 		testkit.Decode[keys.APIKey](annaClient.Do("POST", "/auth/key", keyBody(newAdminID(t, c, "lifted", `{}`))).Want(200)).Key,
 	)
@@ -364,16 +291,16 @@ func TestSecondFactorPermissions(t *testing.T) {
 	c.Do("PATCH", path("/admin/%d/permission", ownerID(t, bound)), `{"network": {"groups": {"read": true}}}`).Want(200)
 	bound.Do("POST", "/auth/verify/auth", `{"method": 1}`).WantDetail(403, "The account holds what the key lacks: network.groups read.")
 
-	// 2FA that was lost.
+	// Removing the factors of an account that has lost them.
 	annaClient.Do("DELETE", path("/client/%d/verify", client), nil).Want(200)
 	_, newSession := signIn(t, c, loginBody("client", "ben@example.com", password))
-	newSession.Do("GET", of["ben"].path(), nil).Want(404)
+	newSession.Do("GET", of["ben"].Path(), nil).Want(404)
 	c.Do("DELETE", path("/admin/%d/verify", big), nil).Want(200)
 	c.Do("DELETE", path("/admin/%d/verify", big), nil).Want(200)
 	s.wantRecords("admin.authenticators.removed", 1)
-	// With the account go its authenticators.
+	// Deleting an account deletes its authenticators.
 	c.Do("DELETE", path("/admin/%d", anna), nil).Want(200)
-	c.Do("GET", of["anna"].path(), nil).Want(404)
+	c.Do("GET", of["anna"].Path(), nil).Want(404)
 	var left int
 	if err := s.DB.QueryRow(t.Context(), "SELECT count(*) FROM recovery_code").Scan(&left); err != nil || left != 0 {
 		t.Errorf("deleted accounts: got %d recovery codes and the error %v, want 0", left, err)
@@ -386,7 +313,7 @@ func newAdminID(t *testing.T, c *testkit.Client, name, permissions string) int64
 	return id
 }
 
-// ownerID is the admin whose key it is.
+// ownerID returns the id of the admin that owns the client's key.
 func ownerID(t *testing.T, c *testkit.Client) (id int64) {
 	t.Helper()
 	owner := testkit.Decode[keys.APIKey](c.Do("GET", "/auth/key/current", nil).Want(200)).Owner
@@ -396,15 +323,15 @@ func ownerID(t *testing.T, c *testkit.Client) (id int64) {
 	return id
 }
 
-// However many logins come at once, an account has no more than twenty codes that are open.
+// An account never has more than twenty open codes, however many logins come at the same time.
 func TestOpenCodes(t *testing.T) {
 	t.Parallel()
 	s, c := newFixture(t)
 	id := s.newPerson("admin", "often@example.com")
 	_, session := signIn(t, c, loginBody("admin", "often@example.com", password))
-	a, _ := verifiedApp(t, s, session)
+	a, _ := secondfactor.NewVerifiedApp(t, s.DB, session)
 	testkit.Execute(t, s.DB, `INSERT INTO verify_code (owner_type, owner_id, auth_id, challenge, expires_at)
-		SELECT 'admin', $1, $2, sha256(n::text::bytea), now() + interval '10 minutes' FROM generate_series(1, 19) n`, id, a.id)
+		SELECT 'admin', $1, $2, sha256(n::text::bytea), now() + interval '10 minutes' FROM generate_series(1, 19) n`, id, a.ID)
 	var asked, refused atomic.Int32
 	var all sync.WaitGroup
 	for range lockout.OfNameFromAddress {
@@ -442,26 +369,26 @@ func (s *fixture) mailedCode(address string, n int) string {
 	return codes[n-1]
 }
 
-// An account that needs a second factor and has none is mailed a code. Another address has to be proved.
+// An account that needs a second factor and has none is mailed a code. To use another address takes a code sent to it.
 func TestCodesByMail(t *testing.T) {
 	t.Parallel()
 	s, c := newFixture(t)
 	id := s.newPerson("client", "ben@example.com")
 	s.editClient(id, func(a *credentials.Account) { a.Require = true })
 	body := loginBody("client", "ben@example.com", password)
-	v := beginLogin(t, c, body)
+	v := secondfactor.BeginLogin(t, c, body)
 	if v.Code.Auth.ID != 0 || v.Code.Auth.Method.Name != "email" || len(v.Auths) != 0 {
 		t.Errorf("got %+v, want a code by mail", v)
 	}
-	_, own := completeLogin(t, c, v, s.mailedCode("ben@example.com", 1))
+	_, own := v.Complete(t, c, s.mailedCode("ben@example.com", 1))
 
-	// A changed password ends what was asked for before.
-	v = beginLogin(t, c, body)
+	// A changed password ends the codes that were sent before.
+	v = secondfactor.BeginLogin(t, c, body)
 	code := s.mailedCode("ben@example.com", 2)
 	s.editClient(id, func(a *credentials.Account) { a.Version++ })
-	c.WithKey("").Do("PATCH", codePath(v), map[string]any{"token": code, "challenge": v.Challenge}).WantErrors("/token", "expired")
+	c.WithKey("").Do("PATCH", v.Path(), v.Answer(code)).WantErrors("/token", "expired")
 	own.Do("GET", current, nil).Want(401)
-	_, own = completeLogin(t, c, beginLogin(t, c, body), s.mailedCode("ben@example.com", 3))
+	_, own = secondfactor.BeginLogin(t, c, body).Complete(t, c, s.mailedCode("ben@example.com", 3))
 
 	auth := testkit.Decode[mfa.Authenticator](own.Do("POST", "/auth/verify/auth", `{"method": {"id": 2}}`).Want(200))
 	if auth.Value == nil || *auth.Value != "ben@example.com" {
@@ -481,19 +408,19 @@ func TestCodesByMail(t *testing.T) {
 	own.Do("PATCH", at, `{"verified": true, "value": "other@example.com"}`).WantErrors("/verified", "unconfirmed")
 	own.Do("PATCH", at, `{"verified": true}`).Want(200)
 
-	// With an app, too, the login chooses between them.
-	a, _ := verifiedApp(t, s, own)
-	if v = beginLogin(t, c, body); v.Code.Auth.ID != a.id || len(v.Auths) != 2 {
+	// With two authenticators the login chooses one.
+	a, _ := secondfactor.NewVerifiedApp(t, s.DB, own)
+	if v = secondfactor.BeginLogin(t, c, body); v.Code.Auth.ID != a.ID || len(v.Auths) != 2 {
 		t.Errorf("got %+v, want the app's code out of two", v)
 	}
-	if v = beginLogin(t, c, strings.TrimSuffix(body, "}")+path(`, "auth": %d}`, auth.ID)); v.Code.Auth.ID != auth.ID {
+	if v = secondfactor.BeginLogin(t, c, strings.TrimSuffix(body, "}")+path(`, "auth": %d}`, auth.ID)); v.Code.Auth.ID != auth.ID {
 		t.Errorf("got %+v, want a code by mail of authenticator %d", v, auth.ID)
 	}
-	completeLogin(t, c, v, s.mailedCode("phone@example.com", 2))
+	v.Complete(t, c, s.mailedCode("phone@example.com", 2))
 	c.WithKey("").Do("POST", "/auth/key", strings.TrimSuffix(body, "}")+`, "auth": 999}`).WantErrors("/auth", "not_found")
 }
 
-// Where the setting says so, an admin without a second factor is mailed a code.
+// If the setting asks for it, an admin without a second factor is mailed a code.
 func TestAdminsMustHaveSecondFactors(t *testing.T) {
 	t.Parallel()
 	s, c := newFixture(t)

@@ -154,6 +154,12 @@ func (d *Device) Create(options CreationOptions) map[string]any {
 	})
 }
 
+// CreateFrom is Create for options that are not parsed yet.
+func (d *Device) CreateFrom(options json.RawMessage) map[string]any {
+	d.t.Helper()
+	return d.Create(ParseOptions[CreationOptions](d.t, options))
+}
+
 // Sign returns the credential with which the key answers options, and counts the signature.
 func (d *Device) Sign(options json.RawMessage) map[string]any {
 	d.t.Helper()

@@ -9,7 +9,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit/work"
 )
 
-// What callers send costs no more than in proportion to its length.
+// The time to check a body grows no faster than its length.
 func TestBodiesAreResolvedInLinearTime(t *testing.T) {
 	for name, resolve := range map[string]func(text string){
 		"an email address":      func(text string) { (&adminBody{Email: text + "@example.com"}).Resolve(&problem.Fields{}) },

@@ -11,9 +11,10 @@ import (
 	"github.com/ironplane/ironplane/pkg/settings"
 )
 
-// A password is not hashed for a caller that may not set one: a powerless key would keep others from having theirs checked.
+// A password is not hashed for a caller that may not set one. Otherwise a key without permissions could occupy the slots for
+// hashing.
 func TestNoHashWithoutPermission(t *testing.T) {
-	s := &Service{Settings: &settings.Follower{}} // whose zero hasher never has a free slot
+	s := &Service{Settings: &settings.Follower{}} // the zero hasher never has a free slot
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	powerless := &principal.Principal{KeyID: 7, Owner: principal.Owner{Type: principal.Admin, ID: 7}}

@@ -8,7 +8,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit/work"
 )
 
-// What callers send costs no more than in proportion to its length.
+// The time to check a body grows no faster than its length.
 func TestBodiesAreResolvedInLinearTime(t *testing.T) {
 	for name, resolve := range map[string]func(text string){
 		"a key":    func(text string) { (&Body{Key: secret.New(text)}).Resolve(&problem.Fields{}) },

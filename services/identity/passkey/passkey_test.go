@@ -14,7 +14,7 @@ import (
 
 const page = "https://panel.example.com"
 
-// What is said of the domain and of its pages makes sense, or nothing is said.
+// The domain and the origins must match, or both be empty.
 func TestParse(t *testing.T) {
 	t.Parallel()
 	for _, valid := range [][2]string{
@@ -37,19 +37,19 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// browser is a device as another library has it, and what is said otherwise than it should be.
+// browser is a device of another library, with what it does differently from a valid one.
 type browser struct {
 	name      string
 	page      virtualwebauthn.RelyingParty
 	device    virtualwebauthn.AuthenticatorOptions
 	alter     func(answer map[string]any)
 	isInvalid bool
-	signs     bool // it is wrong where a key signs
+	signs     bool // isInvalid is about signatures only
 }
 
 func altered(b browser, alter func(*browser)) browser { b.isInvalid = true; alter(&b); return b }
 
-// An answer counts that is made for these pages, by a key that does what it was asked for, and that signs what was asked.
+// A credential counts only if it is for these origins, meets the policy, and signs the challenge.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	p, err := passkey.Parse("example.com", page, time.Minute)
@@ -109,7 +109,7 @@ func TestAnswers(t *testing.T) {
 					b.name, b.alter = "another id", func(answer map[string]any) { answer["rawId"] = "AAAA" }
 				}),
 			}
-			if kind == virtualwebauthn.KeyTypeRSA { // which takes long to make
+			if kind == virtualwebauthn.KeyTypeRSA { // generating RSA keys takes long
 				browsers = browsers[:1]
 			}
 			for _, b := range browsers {
@@ -135,12 +135,12 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// compare has a browser make a key, and sign with one that was made rightly.
+// compare has a browser create a key, and sign with a valid one.
 func compare(t *testing.T, p *passkey.Party, kind virtualwebauthn.KeyType, policy passkey.Policy, valid, b browser) {
 	t.Helper()
 	account := passkey.Account{Handle: []byte("handle"), Name: "ben"}
 	credential := virtualwebauthn.NewCredential(kind)
-	for len(credential.Key.AttestationData()) < 77 { // the library of the test drops zeros at the beginning of a number
+	for len(credential.Key.AttestationData()) < 77 { // the test's library drops leading zeros
 		credential = virtualwebauthn.NewCredential(kind)
 	}
 	credential.Counter = 8

@@ -31,19 +31,19 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 
 func path(format string, args ...any) string { return fmt.Sprintf(format, args...) }
 
-// fixture is the identity service between doubles of its neighbours. Its callers prove who they are with the keys that the service
-// gives out: the stand asks the service for each key, as the gateway does, and believes the answer for this request alone.
+// fixture is the identity service between doubles of its neighbours. Its callers authenticate with the service's keys. The fixture
+// looks up the key of each request at the service, as a gateway does, and caches nothing.
 type fixture struct {
 	*testkit.RunningService
 	*neighbours.All
 
 	t       testing.TB
 	peers   mesh.Peers
-	clients map[int64]credentials.Account // that were made, by id
+	clients map[int64]credentials.Account // by id
 	mu      sync.Mutex
 }
 
-// newFixture starts a stand, and returns it with a client that has the first admin's key.
+// newFixture starts a fixture, and returns it with a client that has the first admin's key.
 func newFixture(t *testing.T) (*fixture, *testkit.Client) {
 	t.Helper()
 	return newFixtureWith(t, service.Settings{})
@@ -60,8 +60,7 @@ func newFixtureWith(t *testing.T, settings service.Settings) (*fixture, *testkit
 	return s, testkit.NewClient(t, http.HandlerFunc(s.serve)).WithKey(key.Reveal())
 }
 
-// serve calls the service as the gateway does. The path
-// /-/holds/network.groups tells whether the key may read them.
+// serve calls the service as the gateway does. The path /-/holds/network.groups tells whether the key has network.groups read.
 func (s *fixture) serve(w http.ResponseWriter, r *http.Request) {
 	call := &principal.Call{Peer: principal.Gateway, IP: netip.MustParseAddr("192.0.2.7"), RequestID: "test", Agent: r.UserAgent()}
 	if value := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "); value != "" {
@@ -80,7 +79,7 @@ func (s *fixture) serve(w http.ResponseWriter, r *http.Request) {
 	s.Handler().ServeHTTP(w, r.WithContext(ctx))
 }
 
-// findPrincipal returns whose key it is; nil where it is not good.
+// findPrincipal returns the principal of a key, or nil if the key is not valid.
 func (s *fixture) findPrincipal(ctx context.Context, value string, ip netip.Addr) *principal.Principal {
 	hash := apikey.Hash(value)
 	var key keycache.Key
@@ -105,7 +104,7 @@ func (s *fixture) findPrincipal(ctx context.Context, value string, ip netip.Addr
 	}
 }
 
-// findOwner returns what the gateway finds of an account, of whichever service.
+// findOwner returns what a gateway knows about an account.
 func (s *fixture) findOwner(ctx context.Context, account principal.Owner) (owner keycache.Owner) {
 	switch account.Type {
 	case principal.Admin:
@@ -123,10 +122,10 @@ func (s *fixture) findOwner(ctx context.Context, account principal.Owner) (owner
 
 const password = "a long walk in the rain"
 
-// hash is that of password, made with little work: what tests do not make, they compare the faster.
+// hash is the hash of password, with cheap parameters, so that tests compare it fast.
 const hash = `$argon2id$v=19$m=1024,t=1,p=1$MDEyMzQ1Njc4OWFiY2RlZg$Orm+6mp8EkatOJLsACOGU1BTK8LKqU7my/GZMsG592A`
 
-// newPerson makes an admin or a client who can sign in with password.
+// newPerson creates an admin or a client that can sign in with password.
 func (s *fixture) newPerson(kind, email string) (id int64) {
 	s.t.Helper()
 	if kind == "client" {
@@ -167,7 +166,7 @@ func (s *fixture) countRecords(kind string) (n int) {
 	return n
 }
 
-// wantRecords waits until there are so many records of a type of change: some are made a moment after the answer.
+// wantRecords waits until there are this many records of a type of change. Some are written after the response.
 func (s *fixture) wantRecords(kind string, want int) {
 	s.t.Helper()
 	testkit.Await(s.t, "there are records of "+kind, func() int { return s.countRecords(kind) }, func(got int) bool { return got >= want })
@@ -176,7 +175,7 @@ func (s *fixture) wantRecords(kind string, want int) {
 	}
 }
 
-// newAdmin makes an admin who holds these permissions, each "read" and "write", and returns a client with the admin's key.
+// newAdmin creates an admin with these permissions, and returns a client with its key.
 func newAdmin(t *testing.T, c *testkit.Client, username, permissions string) (id int64, client *testkit.Client) {
 	t.Helper()
 	id = c.Do("POST", "/admin", map[string]any{"username": username, "email": username + "@example.com", "password": ""}).Want(200).ID()
@@ -189,7 +188,7 @@ func loginBody(kind, email, password string) string {
 	return `{"type": "` + kind + `", "email": "` + email + `", "password": "` + password + `"}`
 }
 
-// signIn begins a session.
+// signIn begins a session, and returns its key and a client with it.
 func signIn(t *testing.T, c *testkit.Client, body string) (keys.APIKey, *testkit.Client) {
 	t.Helper()
 	key := testkit.Decode[keys.APIKey](c.WithKey("").WithT(t).Do("POST", "/auth/key", body).Want(200))
@@ -199,7 +198,7 @@ func signIn(t *testing.T, c *testkit.Client, body string) (keys.APIKey, *testkit
 	return key, c.WithKey(key.Key).WithT(t)
 }
 
-// setPanels tells the service where the API and the panels are.
+// setPanels sets the addresses of the API and the panels.
 func (s *fixture) setPanels() {
 	for setting, url := range map[settings.Text]string{
 		settings.APIURL:    "https://api.example.com",
