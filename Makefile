@@ -177,7 +177,7 @@ services: ## write what follows from the services' definitions: pkg/catalog, and
 	go run ./deploy/services .
 
 .PHONY: openapi
-openapi: ## write docs/reference: openapi.json, policy.md, variables.md, email-variables.md and pxe-variables.md
+openapi: ## write docs/reference: openapi.json, errors.md, policy.md, variables.md, email-variables.md and pxe-variables.md
 	go run ./deploy/document docs/reference
 
 .PHONY: schema

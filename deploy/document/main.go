@@ -52,5 +52,12 @@ func write(args []string) error {
 	if err := os.WriteFile(filepath.Join(args[0], "variables.md"), []byte(page), 0o644); err != nil {
 		return err
 	}
+	texts, err := errorTexts(".")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(args[0], "errors.md"), []byte(errorsPage(texts)), 0o644); err != nil {
+		return err
+	}
 	return os.WriteFile(filepath.Join(args[0], "policy.md"), []byte(product.Policy()), 0o644)
 }
