@@ -15,7 +15,7 @@ import (
 )
 
 // A file server serves a limited number of installs at a time. A machine that asks comes before one that does not.
-func TestInstallsAtATime(t *testing.T) {
+func TestConcurrentInstalls(t *testing.T) {
 	t.Parallel()
 	b := newBoot(t)
 	b.Do("PATCH", path("/pxe/file/%d", b.fileServer), `{"install_max_concurrent": 1}`).Want(200)
@@ -24,7 +24,7 @@ func TestInstallsAtATime(t *testing.T) {
 		t.Errorf("got %+v, want it waiting because the file server is full", i)
 	}
 	b.gets(third, "full")
-	token := b.starts(third) // as it asked, and the first did not
+	token := b.starts(third) // its machine has asked, and that of the first has not
 	b.until(third, "booting")
 	b.gets(second, "full")
 	b.agent.PostEvent(token, "done", third.address, "")
@@ -42,9 +42,9 @@ func TestInstallsAtATime(t *testing.T) {
 	}
 }
 
-// A machine that is given its boot script in the very moment in which its place is taken from it goes on, and who was to have the place
-// waits.
-func TestPlaceOfAMachineThatBoots(t *testing.T) {
+// A machine may receive its boot script just when its slot is revoked. It goes on, and the install that was to get the
+// slot waits.
+func TestSlotRevokedDuringBoot(t *testing.T) {
 	t.Parallel()
 	b := newBoot(t)
 	b.Do("PATCH", path("/pxe/file/%d", b.fileServer), `{"install_max_concurrent": 1}`).Want(200)
@@ -72,34 +72,35 @@ func TestPlaceOfAMachineThatBoots(t *testing.T) {
 		if i := b.view(second); i.Reason == nil || !strings.Contains(*i.Reason, "is full: it serves at most 1 at a time") {
 			t.Errorf("got %+v for the second install, want it waiting because the file server is full", i)
 		}
-		time.Sleep(time.Second) // in which others look for room
+		time.Sleep(time.Second) // slots are assigned again meanwhile
 	}
 	b.agent.PostEvent(token, "done", first.address, "")
 	b.until(first, "installed")
 	b.starts(second)
 }
 
-// A machine whose agent cannot be asked holds no place, where it was never told that it has one.
-func TestPlaceBehindAnAgentThatIsAway(t *testing.T) {
+// A machine whose agent was never reached holds no slot.
+func TestSlotOfUnreachableAgent(t *testing.T) {
 	t.Parallel()
 	b := newBoot(t)
-	b.Do("PATCH", path("/pxe/file/%d", b.fileServer), `{"install_max_concurrent": 1, "name": "`+strings.Repeat("\u0436", 250)+`"}`).Want(200)
-	away := b.Do("POST", "/pxe/dhcp", map[string]any{"name": "away", "host": "127.0.0.1", "port": 1, "api_key": agentKey}).Want(200).ID()
-	b.install(fmt.Sprintf(`, "dhcp_server": %d`, away))
+	body := `{"install_max_concurrent": 1, "name": "` + strings.Repeat("\u0436", 250) + `"}`
+	b.Do("PATCH", path("/pxe/file/%d", b.fileServer), body).Want(200)
+	unreachable := b.create("/pxe/dhcp", map[string]any{"name": "unreachable", "host": "127.0.0.1", "port": 1, "api_key": agentKey})
+	b.install(fmt.Sprintf(`, "dhcp_server": %d`, unreachable))
 	second := b.install("")
 	b.gets(second, "File server")
 	b.starts(second)
 }
 
-// A machine that asked for its script and is not heard of for five minutes loses its place to one that asks.
-func TestPlaceOfASilentMachine(t *testing.T) {
+// A machine that has not asked for five minutes loses its slot to one that asks.
+func TestSlotOfSilentMachine(t *testing.T) {
 	t.Parallel()
 	b := newBoot(t)
 	b.Do("PATCH", path("/pxe/file/%d", b.fileServer), `{"install_max_concurrent": 1}`).Want(200)
 	first, second := b.install(""), b.install("")
-	hasPlace := func(m target) bool { return b.view(m).Reason == nil }
+	hasSlot := func(m target) bool { return b.view(m).Reason == nil }
 	b.gets(second, "full")
-	testkit.Eventually(t, "it has the place, as the first did not ask", func() bool { return hasPlace(second) })
+	testkit.Eventually(t, "it has the slot, because the first did not ask", func() bool { return hasSlot(second) })
 	silent := func(minutes int) {
 		testkit.Execute(
 			t,
@@ -108,7 +109,7 @@ func TestPlaceOfASilentMachine(t *testing.T) {
 		)
 	}
 	silent(4)
-	testkit.Eventually(t, "the agent knows that the first has it no more", func() bool {
+	testkit.Eventually(t, "the agent knows that the first lost the slot", func() bool {
 		var revision int64
 		if err := b.DB.QueryRow(t.Context(), "SELECT revision FROM install WHERE id = $1", first.id).
 			Scan(&revision); err != nil {
@@ -117,9 +118,9 @@ func TestPlaceOfASilentMachine(t *testing.T) {
 		return slices.Contains(b.agent.Agent.Machines().Revisions(), siteagent.MachineRevision{ID: first.id, Revision: revision})
 	})
 	b.gets(first, "full")
-	testkit.Eventually(t, "the first is heard of", func() bool { return b.view(first).SeenAt != nil })
-	third := b.install("") // which looks for room again
-	if !hasPlace(second) || hasPlace(first) || hasPlace(third) {
+	testkit.Eventually(t, "the first is seen", func() bool { return b.view(first).SeenAt != nil })
+	third := b.install("") // which assigns the slots again
+	if !hasSlot(second) || hasSlot(first) || hasSlot(third) {
 		t.Error("got the slot moved or lost within four minutes of silence, want the second install to keep it")
 	}
 	silent(6)
@@ -129,8 +130,8 @@ func TestPlaceOfASilentMachine(t *testing.T) {
 	}
 }
 
-// Twenty machines at once: each gets its own address and script, and what is another's is nothing to it. Where the file server takes
-// five, the rest waits, and says why.
+// Of twenty machines at once, each gets its own address and files, and cannot read those of another. If the file server
+// has five slots, the others wait, with the reason.
 func TestTwentyInstalls(t *testing.T) {
 	t.Parallel()
 	b := newBoot(t)
@@ -186,7 +187,7 @@ func TestTwentyInstalls(t *testing.T) {
 		for _, m := range granted {
 			b.until(m, "installed")
 		}
-		testkit.Eventually(t, "others may be installed", func() bool {
+		testkit.Eventually(t, "the next installs have slots", func() bool {
 			still := testkit.Decode[[]install.Install](b.Do("GET", "/pxe/install?status=waiting", nil).Want(200))
 			return len(slices.DeleteFunc(still, func(i install.Install) bool { return i.Reason != nil })) == min(5, len(waiting))
 		})

@@ -30,8 +30,8 @@ func TestDeletedReferences(t *testing.T) {
 	if usage := b.used("system", "email/template", 1); usage != "" {
 		t.Errorf("got that the email template %s, want no use", usage)
 	}
-	edits := b.changes("system", "pxe.file")
-	if last := edits[len(edits)-1]; !strings.HasPrefix(last, "pxe.file.edited") {
-		t.Errorf("got %q as the last change of file servers, want an edit", last)
-	}
+	changes := func() []string { return b.changes("system", "pxe.file") }
+	testkit.Await(t, "the last change of file servers is an edit", changes, func(all []string) bool {
+		return len(all) > 0 && strings.HasPrefix(all[len(all)-1], "pxe.file.edited")
+	})
 }
