@@ -6861,31 +6861,31 @@ type Q = string
 
 // ListAdminsParams defines parameters for ListAdmins.
 type ListAdminsParams struct {
-	// Q A part of a human-readable member, in either case.
+	// Q Searches names and other text for this part, in upper or lower case.
 	Q *Q `form:"q,omitempty" json:"q,omitempty"`
 
-	// Sort A member, with - before it from the last to the first.
+	// Sort The member to sort by. - before it reverses the order.
 	Sort *ListAdminsParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
 
-	// PerPage Answers a page of so many items.
+	// PerPage Returns a page of this many items. Without it, and without page and cursor, the list is complete.
 	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
 
-	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	// Page The number of the page, within the first 10,000 items. To go further, follow the Link header.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Cursor From a Link header.
+	// Cursor A position in the list. Take the whole URL from the Link header.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Count Whether to count the items in X-Total-Count.
+	// Count Whether X-Total-Count has the number of items.
 	Count *Count `form:"count,omitempty" json:"count,omitempty"`
 
-	// Disabled Only items with this value.
+	// Disabled Only items with this value of disabled.
 	Disabled *bool `form:"disabled,omitempty" json:"disabled,omitempty"`
 
-	// Email Only items with this value.
+	// Email Only items with this value of email.
 	Email *string `form:"email,omitempty" json:"email,omitempty"`
 
-	// Username Only items with this value.
+	// Username Only items with this value of username.
 	Username *string `form:"username,omitempty" json:"username,omitempty"`
 }
 
@@ -6894,25 +6894,25 @@ type ListAdminsParamsSort string
 
 // CreateAdminParams defines parameters for CreateAdmin.
 type CreateAdminParams struct {
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // DeleteAdminParams defines parameters for DeleteAdmin.
 type DeleteAdminParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // UpdateAdminParams defines parameters for UpdateAdmin.
 type UpdateAdminParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // UpdateAdminPermissionsParams defines parameters for UpdateAdminPermissions.
 type UpdateAdminPermissionsParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
@@ -6921,34 +6921,34 @@ type ListAPIKeysParams struct {
 	// UnusedDays Only keys without an end of their own that were neither created nor used within this many days.
 	UnusedDays *int64 `form:"unused_days,omitempty" json:"unused_days,omitempty"`
 
-	// Q A part of a human-readable member, in either case.
+	// Q Searches names and other text for this part, in upper or lower case.
 	Q *Q `form:"q,omitempty" json:"q,omitempty"`
 
-	// Sort A member, with - before it from the last to the first.
+	// Sort The member to sort by. - before it reverses the order.
 	Sort *ListAPIKeysParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
 
-	// PerPage Answers a page of so many items.
+	// PerPage Returns a page of this many items. Without it, and without page and cursor, the list is complete.
 	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
 
-	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	// Page The number of the page, within the first 10,000 items. To go further, follow the Link header.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Cursor From a Link header.
+	// Cursor A position in the list. Take the whole URL from the Link header.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Count Whether to count the items in X-Total-Count.
+	// Count Whether X-Total-Count has the number of items.
 	Count *Count `form:"count,omitempty" json:"count,omitempty"`
 
-	// Name Only items with this value.
+	// Name Only items with this value of name.
 	Name *string `form:"name,omitempty" json:"name,omitempty"`
 
-	// Owner Only items with this value.
+	// Owner Only items with this value of owner.
 	Owner *string `form:"owner,omitempty" json:"owner,omitempty"`
 
-	// OwnerID Only items with this value.
+	// OwnerID Only items with this value of owner_id.
 	OwnerID *int64 `form:"owner_id,omitempty" json:"owner_id,omitempty"`
 
-	// OwnerType Only items with this value.
+	// OwnerType Only items with this value of owner_type.
 	OwnerType *string `form:"owner_type,omitempty" json:"owner_type,omitempty"`
 }
 
@@ -6957,37 +6957,37 @@ type ListAPIKeysParamsSort string
 
 // CreateAPIKeyParams defines parameters for CreateAPIKey.
 type CreateAPIKeyParams struct {
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // DeleteAPIKeyParams defines parameters for DeleteAPIKey.
 type DeleteAPIKeyParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // UpdateAPIKeyParams defines parameters for UpdateAPIKey.
 type UpdateAPIKeyParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // ListOpenIDChoicesParams defines parameters for ListOpenIDChoices.
 type ListOpenIDChoicesParams struct {
-	// Sort A member, with - before it from the last to the first.
+	// Sort The member to sort by. - before it reverses the order.
 	Sort *ListOpenIDChoicesParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
 
-	// PerPage Answers a page of so many items.
+	// PerPage Returns a page of this many items. Without it, and without page and cursor, the list is complete.
 	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
 
-	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	// Page The number of the page, within the first 10,000 items. To go further, follow the Link header.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Cursor From a Link header.
+	// Cursor A position in the list. Take the whole URL from the Link header.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Count Whether to count the items in X-Total-Count.
+	// Count Whether X-Total-Count has the number of items.
 	Count *Count `form:"count,omitempty" json:"count,omitempty"`
 }
 
@@ -6996,7 +6996,7 @@ type ListOpenIDChoicesParamsSort string
 
 // BeginOpenIDLoginParams defines parameters for BeginOpenIDLogin.
 type BeginOpenIDLoginParams struct {
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -7017,25 +7017,25 @@ type FinishOpenIDLoginParams struct {
 
 // RequestPasswordResetParams defines parameters for RequestPasswordReset.
 type RequestPasswordResetParams struct {
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // ListIdentityProvidersParams defines parameters for ListIdentityProviders.
 type ListIdentityProvidersParams struct {
-	// Sort A member, with - before it from the last to the first.
+	// Sort The member to sort by. - before it reverses the order.
 	Sort *ListIdentityProvidersParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
 
-	// PerPage Answers a page of so many items.
+	// PerPage Returns a page of this many items. Without it, and without page and cursor, the list is complete.
 	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
 
-	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	// Page The number of the page, within the first 10,000 items. To go further, follow the Link header.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Cursor From a Link header.
+	// Cursor A position in the list. Take the whole URL from the Link header.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Count Whether to count the items in X-Total-Count.
+	// Count Whether X-Total-Count has the number of items.
 	Count *Count `form:"count,omitempty" json:"count,omitempty"`
 }
 
@@ -7044,37 +7044,37 @@ type ListIdentityProvidersParamsSort string
 
 // CreateIdentityProviderParams defines parameters for CreateIdentityProvider.
 type CreateIdentityProviderParams struct {
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // DeleteIdentityProviderParams defines parameters for DeleteIdentityProvider.
 type DeleteIdentityProviderParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // UpdateIdentityProviderParams defines parameters for UpdateIdentityProvider.
 type UpdateIdentityProviderParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // ListSessionsParams defines parameters for ListSessions.
 type ListSessionsParams struct {
-	// Sort A member, with - before it from the last to the first.
+	// Sort The member to sort by. - before it reverses the order.
 	Sort *ListSessionsParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
 
-	// PerPage Answers a page of so many items.
+	// PerPage Returns a page of this many items. Without it, and without page and cursor, the list is complete.
 	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
 
-	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	// Page The number of the page, within the first 10,000 items. To go further, follow the Link header.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Cursor From a Link header.
+	// Cursor A position in the list. Take the whole URL from the Link header.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Count Whether to count the items in X-Total-Count.
+	// Count Whether X-Total-Count has the number of items.
 	Count *Count `form:"count,omitempty" json:"count,omitempty"`
 }
 
@@ -7083,7 +7083,7 @@ type ListSessionsParamsSort string
 
 // DeleteSessionParams defines parameters for DeleteSession.
 type DeleteSessionParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
@@ -7107,37 +7107,37 @@ type GetSSOLinkParams struct {
 
 // ExchangeSSOCodeParams defines parameters for ExchangeSSOCode.
 type ExchangeSSOCodeParams struct {
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // ListAuthenticatorsParams defines parameters for ListAuthenticators.
 type ListAuthenticatorsParams struct {
-	// Sort A member, with - before it from the last to the first.
+	// Sort The member to sort by. - before it reverses the order.
 	Sort *ListAuthenticatorsParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
 
-	// PerPage Answers a page of so many items.
+	// PerPage Returns a page of this many items. Without it, and without page and cursor, the list is complete.
 	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
 
-	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	// Page The number of the page, within the first 10,000 items. To go further, follow the Link header.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Cursor From a Link header.
+	// Cursor A position in the list. Take the whole URL from the Link header.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Count Whether to count the items in X-Total-Count.
+	// Count Whether X-Total-Count has the number of items.
 	Count *Count `form:"count,omitempty" json:"count,omitempty"`
 
-	// Owner Only items with this value.
+	// Owner Only items with this value of owner.
 	Owner *string `form:"owner,omitempty" json:"owner,omitempty"`
 
-	// OwnerID Only items with this value.
+	// OwnerID Only items with this value of owner_id.
 	OwnerID *int64 `form:"owner_id,omitempty" json:"owner_id,omitempty"`
 
-	// OwnerType Only items with this value.
+	// OwnerType Only items with this value of owner_type.
 	OwnerType *string `form:"owner_type,omitempty" json:"owner_type,omitempty"`
 
-	// Verified Only items with this value.
+	// Verified Only items with this value of verified.
 	Verified *bool `form:"verified,omitempty" json:"verified,omitempty"`
 }
 
@@ -7146,55 +7146,55 @@ type ListAuthenticatorsParamsSort string
 
 // CreateAuthenticatorParams defines parameters for CreateAuthenticator.
 type CreateAuthenticatorParams struct {
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // DeleteAuthenticatorParams defines parameters for DeleteAuthenticator.
 type DeleteAuthenticatorParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // UpdateAuthenticatorParams defines parameters for UpdateAuthenticator.
 type UpdateAuthenticatorParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // CreateVerifyCodeParams defines parameters for CreateVerifyCode.
 type CreateVerifyCodeParams struct {
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // DeleteVerifyCodeParams defines parameters for DeleteVerifyCode.
 type DeleteVerifyCodeParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // ConfirmVerifyCodeParams defines parameters for ConfirmVerifyCode.
 type ConfirmVerifyCodeParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // ListVerifyMethodsParams defines parameters for ListVerifyMethods.
 type ListVerifyMethodsParams struct {
-	// Sort A member, with - before it from the last to the first.
+	// Sort The member to sort by. - before it reverses the order.
 	Sort *ListVerifyMethodsParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
 
-	// PerPage Answers a page of so many items.
+	// PerPage Returns a page of this many items. Without it, and without page and cursor, the list is complete.
 	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
 
-	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	// Page The number of the page, within the first 10,000 items. To go further, follow the Link header.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Cursor From a Link header.
+	// Cursor A position in the list. Take the whole URL from the Link header.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Count Whether to count the items in X-Total-Count.
+	// Count Whether X-Total-Count has the number of items.
 	Count *Count `form:"count,omitempty" json:"count,omitempty"`
 }
 
@@ -7203,49 +7203,49 @@ type ListVerifyMethodsParamsSort string
 
 // UpdateVerifyMethodParams defines parameters for UpdateVerifyMethod.
 type UpdateVerifyMethodParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // CreateRecoveryCodesParams defines parameters for CreateRecoveryCodes.
 type CreateRecoveryCodesParams struct {
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // ListClientsParams defines parameters for ListClients.
 type ListClientsParams struct {
-	// Q A part of a human-readable member, in either case.
+	// Q Searches names and other text for this part, in upper or lower case.
 	Q *Q `form:"q,omitempty" json:"q,omitempty"`
 
-	// Sort A member, with - before it from the last to the first.
+	// Sort The member to sort by. - before it reverses the order.
 	Sort *ListClientsParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
 
-	// PerPage Answers a page of so many items.
+	// PerPage Returns a page of this many items. Without it, and without page and cursor, the list is complete.
 	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
 
-	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	// Page The number of the page, within the first 10,000 items. To go further, follow the Link header.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Cursor From a Link header.
+	// Cursor A position in the list. Take the whole URL from the Link header.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Count Whether to count the items in X-Total-Count.
+	// Count Whether X-Total-Count has the number of items.
 	Count *Count `form:"count,omitempty" json:"count,omitempty"`
 
-	// BillingID Only items with this value.
+	// BillingID Only items with this value of billing_id.
 	BillingID *int64 `form:"billing_id,omitempty" json:"billing_id,omitempty"`
 
-	// Disabled Only items with this value.
+	// Disabled Only items with this value of disabled.
 	Disabled *bool `form:"disabled,omitempty" json:"disabled,omitempty"`
 
-	// Email Only items with this value.
+	// Email Only items with this value of email.
 	Email *string `form:"email,omitempty" json:"email,omitempty"`
 
-	// IntegrationID Only items with this value.
+	// IntegrationID Only items with this value of integration_id.
 	IntegrationID *int64 `form:"integration_id,omitempty" json:"integration_id,omitempty"`
 
-	// Name Only items with this value.
+	// Name Only items with this value of name.
 	Name *string `form:"name,omitempty" json:"name,omitempty"`
 }
 
@@ -7254,43 +7254,43 @@ type ListClientsParamsSort string
 
 // CreateClientParams defines parameters for CreateClient.
 type CreateClientParams struct {
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // DeleteClientParams defines parameters for DeleteClient.
 type DeleteClientParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // UpdateClientParams defines parameters for UpdateClient.
 type UpdateClientParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // EmailClientParams defines parameters for EmailClient.
 type EmailClientParams struct {
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // ListGranterLinksParams defines parameters for ListGranterLinks.
 type ListGranterLinksParams struct {
-	// Sort A member, with - before it from the last to the first.
+	// Sort The member to sort by. - before it reverses the order.
 	Sort *ListGranterLinksParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
 
-	// PerPage Answers a page of so many items.
+	// PerPage Returns a page of this many items. Without it, and without page and cursor, the list is complete.
 	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
 
-	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	// Page The number of the page, within the first 10,000 items. To go further, follow the Link header.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Cursor From a Link header.
+	// Cursor A position in the list. Take the whole URL from the Link header.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Count Whether to count the items in X-Total-Count.
+	// Count Whether X-Total-Count has the number of items.
 	Count *Count `form:"count,omitempty" json:"count,omitempty"`
 }
 
@@ -7299,25 +7299,25 @@ type ListGranterLinksParamsSort string
 
 // DeleteGranterLinkParams defines parameters for DeleteGranterLink.
 type DeleteGranterLinkParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // ListParentLinksParams defines parameters for ListParentLinks.
 type ListParentLinksParams struct {
-	// Sort A member, with - before it from the last to the first.
+	// Sort The member to sort by. - before it reverses the order.
 	Sort *ListParentLinksParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
 
-	// PerPage Answers a page of so many items.
+	// PerPage Returns a page of this many items. Without it, and without page and cursor, the list is complete.
 	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
 
-	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	// Page The number of the page, within the first 10,000 items. To go further, follow the Link header.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Cursor From a Link header.
+	// Cursor A position in the list. Take the whole URL from the Link header.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Count Whether to count the items in X-Total-Count.
+	// Count Whether X-Total-Count has the number of items.
 	Count *Count `form:"count,omitempty" json:"count,omitempty"`
 }
 
@@ -7326,25 +7326,25 @@ type ListParentLinksParamsSort string
 
 // DeleteParentLinkParams defines parameters for DeleteParentLink.
 type DeleteParentLinkParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // ListSubLinksParams defines parameters for ListSubLinks.
 type ListSubLinksParams struct {
-	// Sort A member, with - before it from the last to the first.
+	// Sort The member to sort by. - before it reverses the order.
 	Sort *ListSubLinksParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
 
-	// PerPage Answers a page of so many items.
+	// PerPage Returns a page of this many items. Without it, and without page and cursor, the list is complete.
 	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
 
-	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	// Page The number of the page, within the first 10,000 items. To go further, follow the Link header.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Cursor From a Link header.
+	// Cursor A position in the list. Take the whole URL from the Link header.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Count Whether to count the items in X-Total-Count.
+	// Count Whether X-Total-Count has the number of items.
 	Count *Count `form:"count,omitempty" json:"count,omitempty"`
 }
 
@@ -7353,37 +7353,37 @@ type ListSubLinksParamsSort string
 
 // CreateSubLinkParams defines parameters for CreateSubLink.
 type CreateSubLinkParams struct {
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // DeleteSubLinkParams defines parameters for DeleteSubLink.
 type DeleteSubLinkParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // UpdateSubLinkParams defines parameters for UpdateSubLink.
 type UpdateSubLinkParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // ListSuperLinksParams defines parameters for ListSuperLinks.
 type ListSuperLinksParams struct {
-	// Sort A member, with - before it from the last to the first.
+	// Sort The member to sort by. - before it reverses the order.
 	Sort *ListSuperLinksParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
 
-	// PerPage Answers a page of so many items.
+	// PerPage Returns a page of this many items. Without it, and without page and cursor, the list is complete.
 	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
 
-	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	// Page The number of the page, within the first 10,000 items. To go further, follow the Link header.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Cursor From a Link header.
+	// Cursor A position in the list. Take the whole URL from the Link header.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Count Whether to count the items in X-Total-Count.
+	// Count Whether X-Total-Count has the number of items.
 	Count *Count `form:"count,omitempty" json:"count,omitempty"`
 }
 
@@ -7392,46 +7392,46 @@ type ListSuperLinksParamsSort string
 
 // CreateSuperLinkParams defines parameters for CreateSuperLink.
 type CreateSuperLinkParams struct {
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // DeleteSuperLinkParams defines parameters for DeleteSuperLink.
 type DeleteSuperLinkParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // UpdateSuperLinkParams defines parameters for UpdateSuperLink.
 type UpdateSuperLinkParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // ListEmailMessagesParams defines parameters for ListEmailMessages.
 type ListEmailMessagesParams struct {
-	// Sort A member, with - before it from the last to the first.
+	// Sort The member to sort by. - before it reverses the order.
 	Sort *ListEmailMessagesParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
 
-	// PerPage Answers a page of so many items.
+	// PerPage Returns a page of this many items. Without it, and without page and cursor, the list is complete.
 	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
 
-	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	// Page The number of the page, within the first 10,000 items. To go further, follow the Link header.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Cursor From a Link header.
+	// Cursor A position in the list. Take the whole URL from the Link header.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Count Whether to count the items in X-Total-Count.
+	// Count Whether X-Total-Count has the number of items.
 	Count *Count `form:"count,omitempty" json:"count,omitempty"`
 
-	// Email Only items with this value.
+	// Email Only items with this value of email.
 	Email *string `form:"email,omitempty" json:"email,omitempty"`
 
-	// Status Only items with this value.
+	// Status Only items with this value of status.
 	Status *ListEmailMessagesParamsStatus `form:"status,omitempty" json:"status,omitempty"`
 
-	// Template Only items with this value.
+	// Template Only items with this value of template.
 	Template *string `form:"template,omitempty" json:"template,omitempty"`
 }
 
@@ -7443,34 +7443,34 @@ type ListEmailMessagesParamsStatus string
 
 // SendEmailMessageParams defines parameters for SendEmailMessage.
 type SendEmailMessageParams struct {
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // ListEmailTemplatesParams defines parameters for ListEmailTemplates.
 type ListEmailTemplatesParams struct {
-	// Q A part of a human-readable member, in either case.
+	// Q Searches names and other text for this part, in upper or lower case.
 	Q *Q `form:"q,omitempty" json:"q,omitempty"`
 
-	// Sort A member, with - before it from the last to the first.
+	// Sort The member to sort by. - before it reverses the order.
 	Sort *ListEmailTemplatesParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
 
-	// PerPage Answers a page of so many items.
+	// PerPage Returns a page of this many items. Without it, and without page and cursor, the list is complete.
 	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
 
-	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	// Page The number of the page, within the first 10,000 items. To go further, follow the Link header.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Cursor From a Link header.
+	// Cursor A position in the list. Take the whole URL from the Link header.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Count Whether to count the items in X-Total-Count.
+	// Count Whether X-Total-Count has the number of items.
 	Count *Count `form:"count,omitempty" json:"count,omitempty"`
 
-	// Name Only items with this value.
+	// Name Only items with this value of name.
 	Name *string `form:"name,omitempty" json:"name,omitempty"`
 
-	// Type Only items with this value.
+	// Type Only items with this value of type.
 	Type *string `form:"type,omitempty" json:"type,omitempty"`
 }
 
@@ -7479,73 +7479,73 @@ type ListEmailTemplatesParamsSort string
 
 // CreateEmailTemplateParams defines parameters for CreateEmailTemplate.
 type CreateEmailTemplateParams struct {
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // DeleteEmailTemplateParams defines parameters for DeleteEmailTemplate.
 type DeleteEmailTemplateParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // UpdateEmailTemplateParams defines parameters for UpdateEmailTemplate.
 type UpdateEmailTemplateParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // PreviewEmailTemplateParams defines parameters for PreviewEmailTemplate.
 type PreviewEmailTemplateParams struct {
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // ListIPEntitiesParams defines parameters for ListIPEntities.
 type ListIPEntitiesParams struct {
-	// Q A part of a human-readable member, in either case.
+	// Q Searches names and other text for this part, in upper or lower case.
 	Q *Q `form:"q,omitempty" json:"q,omitempty"`
 
-	// Sort A member, with - before it from the last to the first.
+	// Sort The member to sort by. - before it reverses the order.
 	Sort *ListIPEntitiesParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
 
-	// PerPage Answers a page of so many items.
+	// PerPage Returns a page of this many items. Without it, and without page and cursor, the list is complete.
 	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
 
-	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	// Page The number of the page, within the first 10,000 items. To go further, follow the Link header.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Cursor From a Link header.
+	// Cursor A position in the list. Take the whole URL from the Link header.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Count Whether to count the items in X-Total-Count.
+	// Count Whether X-Total-Count has the number of items.
 	Count *Count `form:"count,omitempty" json:"count,omitempty"`
 
-	// Assigned Only items with this value.
+	// Assigned Only items with this value of assigned.
 	Assigned *bool `form:"assigned,omitempty" json:"assigned,omitempty"`
 
-	// BillingID Only items with this value.
+	// BillingID Only items with this value of billing_id.
 	BillingID *string `form:"billing_id,omitempty" json:"billing_id,omitempty"`
 
-	// GroupID Only items with this value.
+	// GroupID Only items with this value of group_id.
 	GroupID *int64 `form:"group_id,omitempty" json:"group_id,omitempty"`
 
-	// Name Only items with this value.
+	// Name Only items with this value of name.
 	Name *string `form:"name,omitempty" json:"name,omitempty"`
 
-	// Owner Only items with this value.
+	// Owner Only items with this value of owner.
 	Owner *int64 `form:"owner,omitempty" json:"owner,omitempty"`
 
-	// OwnerID Only items with this value.
+	// OwnerID Only items with this value of owner_id.
 	OwnerID *int64 `form:"owner_id,omitempty" json:"owner_id,omitempty"`
 
-	// OwnerMissing Only items with this value.
+	// OwnerMissing Only items with this value of owner_missing.
 	OwnerMissing *bool `form:"owner_missing,omitempty" json:"owner_missing,omitempty"`
 
-	// ServerID Only items with this value.
+	// ServerID Only items with this value of server_id.
 	ServerID *int64 `form:"server_id,omitempty" json:"server_id,omitempty"`
 
-	// VLAN Only items with this value.
+	// VLAN Only items with this value of vlan.
 	VLAN *int32 `form:"vlan,omitempty" json:"vlan,omitempty"`
 }
 
@@ -7554,13 +7554,13 @@ type ListIPEntitiesParamsSort string
 
 // CreateIPEntityParams defines parameters for CreateIPEntity.
 type CreateIPEntityParams struct {
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // DeleteIPEntityParams defines parameters for DeleteIPEntity.
 type DeleteIPEntityParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
@@ -7575,49 +7575,49 @@ type GetIPEntityParamsInclude string
 
 // UpdateIPEntityParams defines parameters for UpdateIPEntity.
 type UpdateIPEntityParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // ReleaseIPEntityParams defines parameters for ReleaseIPEntity.
 type ReleaseIPEntityParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // ListFieldsParams defines parameters for ListFields.
 type ListFieldsParams struct {
-	// Q A part of a human-readable member, in either case.
+	// Q Searches names and other text for this part, in upper or lower case.
 	Q *Q `form:"q,omitempty" json:"q,omitempty"`
 
-	// Sort A member, with - before it from the last to the first.
+	// Sort The member to sort by. - before it reverses the order.
 	Sort *ListFieldsParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
 
-	// PerPage Answers a page of so many items.
+	// PerPage Returns a page of this many items. Without it, and without page and cursor, the list is complete.
 	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
 
-	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	// Page The number of the page, within the first 10,000 items. To go further, follow the Link header.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Cursor From a Link header.
+	// Cursor A position in the list. Take the whole URL from the Link header.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Count Whether to count the items in X-Total-Count.
+	// Count Whether X-Total-Count has the number of items.
 	Count *Count `form:"count,omitempty" json:"count,omitempty"`
 
-	// Name Only items with this value.
+	// Name Only items with this value of name.
 	Name *string `form:"name,omitempty" json:"name,omitempty"`
 
-	// Slug Only items with this value.
+	// Slug Only items with this value of slug.
 	Slug *string `form:"slug,omitempty" json:"slug,omitempty"`
 
-	// TargetType Only items with this value.
+	// TargetType Only items with this value of target_type.
 	TargetType *ListFieldsParamsTargetType `form:"target_type,omitempty" json:"target_type,omitempty"`
 
-	// Type Only items with this value.
+	// Type Only items with this value of type.
 	Type *ListFieldsParamsType `form:"type,omitempty" json:"type,omitempty"`
 }
 
@@ -7632,19 +7632,19 @@ type ListFieldsParamsType string
 
 // CreateFieldParams defines parameters for CreateField.
 type CreateFieldParams struct {
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // DeleteFieldParams defines parameters for DeleteField.
 type DeleteFieldParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // UpdateFieldParams defines parameters for UpdateField.
 type UpdateFieldParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
@@ -7656,49 +7656,49 @@ type GetFieldValueOfTargetParams struct {
 
 // CreateFieldValueParams defines parameters for CreateFieldValue.
 type CreateFieldValueParams struct {
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // DeleteFieldValueParams defines parameters for DeleteFieldValue.
 type DeleteFieldValueParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // UpdateFieldValueParams defines parameters for UpdateFieldValue.
 type UpdateFieldValueParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // ListForwardingGatewaysParams defines parameters for ListForwardingGateways.
 type ListForwardingGatewaysParams struct {
-	// Q A part of a human-readable member, in either case.
+	// Q Searches names and other text for this part, in upper or lower case.
 	Q *Q `form:"q,omitempty" json:"q,omitempty"`
 
-	// Sort A member, with - before it from the last to the first.
+	// Sort The member to sort by. - before it reverses the order.
 	Sort *ListForwardingGatewaysParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
 
-	// PerPage Answers a page of so many items.
+	// PerPage Returns a page of this many items. Without it, and without page and cursor, the list is complete.
 	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
 
-	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	// Page The number of the page, within the first 10,000 items. To go further, follow the Link header.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Cursor From a Link header.
+	// Cursor A position in the list. Take the whole URL from the Link header.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Count Whether to count the items in X-Total-Count.
+	// Count Whether X-Total-Count has the number of items.
 	Count *Count `form:"count,omitempty" json:"count,omitempty"`
 
-	// GroupID Only items with this value.
+	// GroupID Only items with this value of group_id.
 	GroupID *int64 `form:"group_id,omitempty" json:"group_id,omitempty"`
 
-	// Hostname Only items with this value.
+	// Hostname Only items with this value of hostname.
 	Hostname *string `form:"hostname,omitempty" json:"hostname,omitempty"`
 
-	// Name Only items with this value.
+	// Name Only items with this value of name.
 	Name *string `form:"name,omitempty" json:"name,omitempty"`
 }
 
@@ -7707,43 +7707,43 @@ type ListForwardingGatewaysParamsSort string
 
 // CreateForwardingGatewayParams defines parameters for CreateForwardingGateway.
 type CreateForwardingGatewayParams struct {
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // DeleteForwardingGatewayParams defines parameters for DeleteForwardingGateway.
 type DeleteForwardingGatewayParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // UpdateForwardingGatewayParams defines parameters for UpdateForwardingGateway.
 type UpdateForwardingGatewayParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // ListForwardingTypesParams defines parameters for ListForwardingTypes.
 type ListForwardingTypesParams struct {
-	// Q A part of a human-readable member, in either case.
+	// Q Searches names and other text for this part, in upper or lower case.
 	Q *Q `form:"q,omitempty" json:"q,omitempty"`
 
-	// Sort A member, with - before it from the last to the first.
+	// Sort The member to sort by. - before it reverses the order.
 	Sort *ListForwardingTypesParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
 
-	// PerPage Answers a page of so many items.
+	// PerPage Returns a page of this many items. Without it, and without page and cursor, the list is complete.
 	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
 
-	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	// Page The number of the page, within the first 10,000 items. To go further, follow the Link header.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Cursor From a Link header.
+	// Cursor A position in the list. Take the whole URL from the Link header.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Count Whether to count the items in X-Total-Count.
+	// Count Whether X-Total-Count has the number of items.
 	Count *Count `form:"count,omitempty" json:"count,omitempty"`
 
-	// Slug Only items with this value.
+	// Slug Only items with this value of slug.
 	Slug *string `form:"slug,omitempty" json:"slug,omitempty"`
 }
 
@@ -7752,34 +7752,34 @@ type ListForwardingTypesParamsSort string
 
 // ListIPGroupsParams defines parameters for ListIPGroups.
 type ListIPGroupsParams struct {
-	// Q A part of a human-readable member, in either case.
+	// Q Searches names and other text for this part, in upper or lower case.
 	Q *Q `form:"q,omitempty" json:"q,omitempty"`
 
-	// Sort A member, with - before it from the last to the first.
+	// Sort The member to sort by. - before it reverses the order.
 	Sort *ListIPGroupsParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
 
-	// PerPage Answers a page of so many items.
+	// PerPage Returns a page of this many items. Without it, and without page and cursor, the list is complete.
 	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
 
-	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	// Page The number of the page, within the first 10,000 items. To go further, follow the Link header.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Cursor From a Link header.
+	// Cursor A position in the list. Take the whole URL from the Link header.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Count Whether to count the items in X-Total-Count.
+	// Count Whether X-Total-Count has the number of items.
 	Count *Count `form:"count,omitempty" json:"count,omitempty"`
 
-	// BillingID Only items with this value.
+	// BillingID Only items with this value of billing_id.
 	BillingID *string `form:"billing_id,omitempty" json:"billing_id,omitempty"`
 
-	// Name Only items with this value.
+	// Name Only items with this value of name.
 	Name *string `form:"name,omitempty" json:"name,omitempty"`
 
-	// PxeDHCPServerID Only items with this value.
+	// PxeDHCPServerID Only items with this value of pxe_dhcp_server_id.
 	PxeDHCPServerID *int64 `form:"pxe_dhcp_server_id,omitempty" json:"pxe_dhcp_server_id,omitempty"`
 
-	// Reserved Only items with this value.
+	// Reserved Only items with this value of reserved.
 	Reserved *bool `form:"reserved,omitempty" json:"reserved,omitempty"`
 }
 
@@ -7788,13 +7788,13 @@ type ListIPGroupsParamsSort string
 
 // CreateIPGroupParams defines parameters for CreateIPGroup.
 type CreateIPGroupParams struct {
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // DeleteIPGroupParams defines parameters for DeleteIPGroup.
 type DeleteIPGroupParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
@@ -7809,70 +7809,70 @@ type GetIPGroupParamsInclude string
 
 // UpdateIPGroupParams defines parameters for UpdateIPGroup.
 type UpdateIPGroupParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // AllocateIPEntitiesParams defines parameters for AllocateIPEntities.
 type AllocateIPEntitiesParams struct {
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // CreateIPEntitiesParams defines parameters for CreateIPEntities.
 type CreateIPEntitiesParams struct {
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // DeleteIPEntitiesParams defines parameters for DeleteIPEntities.
 type DeleteIPEntitiesParams struct {
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // DisableSSLParams defines parameters for DisableSSL.
 type DisableSSLParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // UpdateSSLParams defines parameters for UpdateSSL.
 type UpdateSSLParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // EnableSSLParams defines parameters for EnableSSL.
 type EnableSSLParams struct {
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // ListIntegrationsParams defines parameters for ListIntegrations.
 type ListIntegrationsParams struct {
-	// Q A part of a human-readable member, in either case.
+	// Q Searches names and other text for this part, in upper or lower case.
 	Q *Q `form:"q,omitempty" json:"q,omitempty"`
 
-	// Sort A member, with - before it from the last to the first.
+	// Sort The member to sort by. - before it reverses the order.
 	Sort *ListIntegrationsParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
 
-	// PerPage Answers a page of so many items.
+	// PerPage Returns a page of this many items. Without it, and without page and cursor, the list is complete.
 	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
 
-	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	// Page The number of the page, within the first 10,000 items. To go further, follow the Link header.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Cursor From a Link header.
+	// Cursor A position in the list. Take the whole URL from the Link header.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Count Whether to count the items in X-Total-Count.
+	// Count Whether X-Total-Count has the number of items.
 	Count *Count `form:"count,omitempty" json:"count,omitempty"`
 
-	// Disabled Only items with this value.
+	// Disabled Only items with this value of disabled.
 	Disabled *bool `form:"disabled,omitempty" json:"disabled,omitempty"`
 
-	// Name Only items with this value.
+	// Name Only items with this value of name.
 	Name *string `form:"name,omitempty" json:"name,omitempty"`
 }
 
@@ -7881,7 +7881,7 @@ type ListIntegrationsParamsSort string
 
 // CreateIntegrationParams defines parameters for CreateIntegration.
 type CreateIntegrationParams struct {
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -7890,25 +7890,25 @@ type DeleteIntegrationParams struct {
 	// Detach true: delete the integration although it has clients. It is first detached from them, which may take a while.
 	Detach *bool `form:"detach,omitempty" json:"detach,omitempty"`
 
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // UpdateIntegrationParams defines parameters for UpdateIntegration.
 type UpdateIntegrationParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // UpdateIntegrationPermissionsParams defines parameters for UpdateIntegrationPermissions.
 type UpdateIntegrationPermissionsParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // RefreshLicenseParams defines parameters for RefreshLicense.
 type RefreshLicenseParams struct {
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -7926,28 +7926,28 @@ type ListLogItemsParams struct {
 	// Until Only items before this time.
 	Until *time.Time `form:"until,omitempty" json:"until,omitempty"`
 
-	// Q A part of a human-readable member, in either case.
+	// Q Searches names and other text for this part, in upper or lower case.
 	Q *Q `form:"q,omitempty" json:"q,omitempty"`
 
-	// Sort A member, with - before it from the last to the first.
+	// Sort The member to sort by. - before it reverses the order.
 	Sort *ListLogItemsParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
 
-	// PerPage Answers a page of so many items.
+	// PerPage Returns a page of this many items. Without it, and without page and cursor, the list is complete.
 	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
 
-	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	// Page The number of the page, within the first 10,000 items. To go further, follow the Link header.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Cursor From a Link header.
+	// Cursor A position in the list. Take the whole URL from the Link header.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Count Whether to count the items in X-Total-Count.
+	// Count Whether X-Total-Count has the number of items.
 	Count *Count `form:"count,omitempty" json:"count,omitempty"`
 
-	// Type Only items with this value.
+	// Type Only items with this value of type.
 	Type *string `form:"type,omitempty" json:"type,omitempty"`
 
-	// User Only items with this value.
+	// User Only items with this value of user.
 	User *string `form:"user,omitempty" json:"user,omitempty"`
 }
 
@@ -7968,25 +7968,25 @@ type ListPartsParams struct {
 	// Q Only parts whose name or billing id contains this text, regardless of case. Empty: all parts.
 	Q string `form:"q" json:"q"`
 
-	// Sort A member, with - before it from the last to the first.
+	// Sort The member to sort by. - before it reverses the order.
 	Sort *ListPartsParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
 
-	// PerPage Answers a page of so many items.
+	// PerPage Returns a page of this many items. Without it, and without page and cursor, the list is complete.
 	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
 
-	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	// Page The number of the page, within the first 10,000 items. To go further, follow the Link header.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Cursor From a Link header.
+	// Cursor A position in the list. Take the whole URL from the Link header.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Count Whether to count the items in X-Total-Count.
+	// Count Whether X-Total-Count has the number of items.
 	Count *Count `form:"count,omitempty" json:"count,omitempty"`
 
-	// BillingID Only items with this value.
+	// BillingID Only items with this value of billing_id.
 	BillingID *string `form:"billing_id,omitempty" json:"billing_id,omitempty"`
 
-	// Name Only items with this value.
+	// Name Only items with this value of name.
 	Name *string `form:"name,omitempty" json:"name,omitempty"`
 }
 
@@ -7995,49 +7995,49 @@ type ListPartsParamsSort string
 
 // CreateComputerPartParams defines parameters for CreateComputerPart.
 type CreateComputerPartParams struct {
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // DeleteComputerPartParams defines parameters for DeleteComputerPart.
 type DeleteComputerPartParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // UpdateComputerPartParams defines parameters for UpdateComputerPart.
 type UpdateComputerPartParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // ListPortSpeedsParams defines parameters for ListPortSpeeds.
 type ListPortSpeedsParams struct {
-	// Q A part of a human-readable member, in either case.
+	// Q Searches names and other text for this part, in upper or lower case.
 	Q *Q `form:"q,omitempty" json:"q,omitempty"`
 
-	// Sort A member, with - before it from the last to the first.
+	// Sort The member to sort by. - before it reverses the order.
 	Sort *ListPortSpeedsParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
 
-	// PerPage Answers a page of so many items.
+	// PerPage Returns a page of this many items. Without it, and without page and cursor, the list is complete.
 	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
 
-	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	// Page The number of the page, within the first 10,000 items. To go further, follow the Link header.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Cursor From a Link header.
+	// Cursor A position in the list. Take the whole URL from the Link header.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Count Whether to count the items in X-Total-Count.
+	// Count Whether X-Total-Count has the number of items.
 	Count *Count `form:"count,omitempty" json:"count,omitempty"`
 
-	// BillingID Only items with this value.
+	// BillingID Only items with this value of billing_id.
 	BillingID *string `form:"billing_id,omitempty" json:"billing_id,omitempty"`
 
-	// Name Only items with this value.
+	// Name Only items with this value of name.
 	Name *string `form:"name,omitempty" json:"name,omitempty"`
 
-	// Speed Only items with this value.
+	// Speed Only items with this value of speed.
 	Speed *int32 `form:"speed,omitempty" json:"speed,omitempty"`
 }
 
@@ -8046,43 +8046,43 @@ type ListPortSpeedsParamsSort string
 
 // CreatePortSpeedParams defines parameters for CreatePortSpeed.
 type CreatePortSpeedParams struct {
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // DeletePortSpeedParams defines parameters for DeletePortSpeed.
 type DeletePortSpeedParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // UpdatePortSpeedParams defines parameters for UpdatePortSpeed.
 type UpdatePortSpeedParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // ListBootScriptsParams defines parameters for ListBootScripts.
 type ListBootScriptsParams struct {
-	// Q A part of a human-readable member, in either case.
+	// Q Searches names and other text for this part, in upper or lower case.
 	Q *Q `form:"q,omitempty" json:"q,omitempty"`
 
-	// Sort A member, with - before it from the last to the first.
+	// Sort The member to sort by. - before it reverses the order.
 	Sort *ListBootScriptsParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
 
-	// PerPage Answers a page of so many items.
+	// PerPage Returns a page of this many items. Without it, and without page and cursor, the list is complete.
 	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
 
-	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	// Page The number of the page, within the first 10,000 items. To go further, follow the Link header.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Cursor From a Link header.
+	// Cursor A position in the list. Take the whole URL from the Link header.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Count Whether to count the items in X-Total-Count.
+	// Count Whether X-Total-Count has the number of items.
 	Count *Count `form:"count,omitempty" json:"count,omitempty"`
 
-	// Name Only items with this value.
+	// Name Only items with this value of name.
 	Name *string `form:"name,omitempty" json:"name,omitempty"`
 }
 
@@ -8091,49 +8091,49 @@ type ListBootScriptsParamsSort string
 
 // CreateBootScriptParams defines parameters for CreateBootScript.
 type CreateBootScriptParams struct {
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // DeleteBootScriptParams defines parameters for DeleteBootScript.
 type DeleteBootScriptParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // UpdateBootScriptParams defines parameters for UpdateBootScript.
 type UpdateBootScriptParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // ListDHCPServersParams defines parameters for ListDHCPServers.
 type ListDHCPServersParams struct {
-	// Q A part of a human-readable member, in either case.
+	// Q Searches names and other text for this part, in upper or lower case.
 	Q *Q `form:"q,omitempty" json:"q,omitempty"`
 
-	// Sort A member, with - before it from the last to the first.
+	// Sort The member to sort by. - before it reverses the order.
 	Sort *ListDHCPServersParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
 
-	// PerPage Answers a page of so many items.
+	// PerPage Returns a page of this many items. Without it, and without page and cursor, the list is complete.
 	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
 
-	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	// Page The number of the page, within the first 10,000 items. To go further, follow the Link header.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Cursor From a Link header.
+	// Cursor A position in the list. Take the whole URL from the Link header.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Count Whether to count the items in X-Total-Count.
+	// Count Whether X-Total-Count has the number of items.
 	Count *Count `form:"count,omitempty" json:"count,omitempty"`
 
-	// Health Only items with this value.
+	// Health Only items with this value of health.
 	Health *string `form:"health,omitempty" json:"health,omitempty"`
 
-	// Host Only items with this value.
+	// Host Only items with this value of host.
 	Host *string `form:"host,omitempty" json:"host,omitempty"`
 
-	// Name Only items with this value.
+	// Name Only items with this value of name.
 	Name *string `form:"name,omitempty" json:"name,omitempty"`
 }
 
@@ -8142,13 +8142,13 @@ type ListDHCPServersParamsSort string
 
 // CreateDHCPServerParams defines parameters for CreateDHCPServer.
 type CreateDHCPServerParams struct {
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // DeleteDHCPServerParams defines parameters for DeleteDHCPServer.
 type DeleteDHCPServerParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
@@ -8163,31 +8163,31 @@ type GetDHCPServerParamsInclude string
 
 // UpdateDHCPServerParams defines parameters for UpdateDHCPServer.
 type UpdateDHCPServerParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // ListDiscoveredMachinesParams defines parameters for ListDiscoveredMachines.
 type ListDiscoveredMachinesParams struct {
-	// Sort A member, with - before it from the last to the first.
+	// Sort The member to sort by. - before it reverses the order.
 	Sort *ListDiscoveredMachinesParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
 
-	// PerPage Answers a page of so many items.
+	// PerPage Returns a page of this many items. Without it, and without page and cursor, the list is complete.
 	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
 
-	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	// Page The number of the page, within the first 10,000 items. To go further, follow the Link header.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Cursor From a Link header.
+	// Cursor A position in the list. Take the whole URL from the Link header.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Count Whether to count the items in X-Total-Count.
+	// Count Whether X-Total-Count has the number of items.
 	Count *Count `form:"count,omitempty" json:"count,omitempty"`
 
-	// DHCPServer Only items with this value.
+	// DHCPServer Only items with this value of dhcp_server.
 	DHCPServer *int64 `form:"dhcp_server,omitempty" json:"dhcp_server,omitempty"`
 
-	// Mac Only items with this value.
+	// Mac Only items with this value of mac.
 	Mac *string `form:"mac,omitempty" json:"mac,omitempty"`
 }
 
@@ -8196,31 +8196,31 @@ type ListDiscoveredMachinesParamsSort string
 
 // DeleteDiscoveredMachineParams defines parameters for DeleteDiscoveredMachine.
 type DeleteDiscoveredMachineParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // ListDriversParams defines parameters for ListDrivers.
 type ListDriversParams struct {
-	// Q A part of a human-readable member, in either case.
+	// Q Searches names and other text for this part, in upper or lower case.
 	Q *Q `form:"q,omitempty" json:"q,omitempty"`
 
-	// Sort A member, with - before it from the last to the first.
+	// Sort The member to sort by. - before it reverses the order.
 	Sort *ListDriversParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
 
-	// PerPage Answers a page of so many items.
+	// PerPage Returns a page of this many items. Without it, and without page and cursor, the list is complete.
 	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
 
-	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	// Page The number of the page, within the first 10,000 items. To go further, follow the Link header.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Cursor From a Link header.
+	// Cursor A position in the list. Take the whole URL from the Link header.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Count Whether to count the items in X-Total-Count.
+	// Count Whether X-Total-Count has the number of items.
 	Count *Count `form:"count,omitempty" json:"count,omitempty"`
 
-	// Name Only items with this value.
+	// Name Only items with this value of name.
 	Name *string `form:"name,omitempty" json:"name,omitempty"`
 }
 
@@ -8229,61 +8229,61 @@ type ListDriversParamsSort string
 
 // CreateDriverParams defines parameters for CreateDriver.
 type CreateDriverParams struct {
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // BeginDriverUploadParams defines parameters for BeginDriverUpload.
 type BeginDriverUploadParams struct {
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // DeleteDriverParams defines parameters for DeleteDriver.
 type DeleteDriverParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // UpdateDriverParams defines parameters for UpdateDriver.
 type UpdateDriverParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // ListFileServersParams defines parameters for ListFileServers.
 type ListFileServersParams struct {
-	// Q A part of a human-readable member, in either case.
+	// Q Searches names and other text for this part, in upper or lower case.
 	Q *Q `form:"q,omitempty" json:"q,omitempty"`
 
-	// Sort A member, with - before it from the last to the first.
+	// Sort The member to sort by. - before it reverses the order.
 	Sort *ListFileServersParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
 
-	// PerPage Answers a page of so many items.
+	// PerPage Returns a page of this many items. Without it, and without page and cursor, the list is complete.
 	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
 
-	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	// Page The number of the page, within the first 10,000 items. To go further, follow the Link header.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Cursor From a Link header.
+	// Cursor A position in the list. Take the whole URL from the Link header.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Count Whether to count the items in X-Total-Count.
+	// Count Whether X-Total-Count has the number of items.
 	Count *Count `form:"count,omitempty" json:"count,omitempty"`
 
-	// GroupID Only items with this value.
+	// GroupID Only items with this value of group_id.
 	GroupID *int64 `form:"group_id,omitempty" json:"group_id,omitempty"`
 
-	// Health Only items with this value.
+	// Health Only items with this value of health.
 	Health *string `form:"health,omitempty" json:"health,omitempty"`
 
-	// Host Only items with this value.
+	// Host Only items with this value of host.
 	Host *string `form:"host,omitempty" json:"host,omitempty"`
 
-	// Name Only items with this value.
+	// Name Only items with this value of name.
 	Name *string `form:"name,omitempty" json:"name,omitempty"`
 
-	// ParentID Only items with this value.
+	// ParentID Only items with this value of parent_id.
 	ParentID *int64 `form:"parent_id,omitempty" json:"parent_id,omitempty"`
 }
 
@@ -8292,13 +8292,13 @@ type ListFileServersParamsSort string
 
 // CreateFileServerParams defines parameters for CreateFileServer.
 type CreateFileServerParams struct {
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // DeleteFileServerParams defines parameters for DeleteFileServer.
 type DeleteFileServerParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
@@ -8313,13 +8313,13 @@ type GetFileServerParamsInclude string
 
 // UpdateFileServerParams defines parameters for UpdateFileServer.
 type UpdateFileServerParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // SyncFileServerChildrenParams defines parameters for SyncFileServerChildren.
 type SyncFileServerChildrenParams struct {
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -8328,34 +8328,34 @@ type ListInstallsParams struct {
 	// Mac Only the installs of the machine with this MAC address.
 	Mac *string `form:"mac,omitempty" json:"mac,omitempty"`
 
-	// Q A part of a human-readable member, in either case.
+	// Q Searches names and other text for this part, in upper or lower case.
 	Q *Q `form:"q,omitempty" json:"q,omitempty"`
 
-	// Sort A member, with - before it from the last to the first.
+	// Sort The member to sort by. - before it reverses the order.
 	Sort *ListInstallsParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
 
-	// PerPage Answers a page of so many items.
+	// PerPage Returns a page of this many items. Without it, and without page and cursor, the list is complete.
 	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
 
-	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	// Page The number of the page, within the first 10,000 items. To go further, follow the Link header.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Cursor From a Link header.
+	// Cursor A position in the list. Take the whole URL from the Link header.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Count Whether to count the items in X-Total-Count.
+	// Count Whether X-Total-Count has the number of items.
 	Count *Count `form:"count,omitempty" json:"count,omitempty"`
 
-	// Client Only items with this value.
+	// Client Only items with this value of client.
 	Client *int64 `form:"client,omitempty" json:"client,omitempty"`
 
-	// DHCPServer Only items with this value.
+	// DHCPServer Only items with this value of dhcp_server.
 	DHCPServer *int64 `form:"dhcp_server,omitempty" json:"dhcp_server,omitempty"`
 
-	// Profile Only items with this value.
+	// Profile Only items with this value of profile.
 	Profile *int64 `form:"profile,omitempty" json:"profile,omitempty"`
 
-	// Status Only items with this value.
+	// Status Only items with this value of status.
 	Status *ListInstallsParamsStatus `form:"status,omitempty" json:"status,omitempty"`
 }
 
@@ -8367,55 +8367,55 @@ type ListInstallsParamsStatus string
 
 // CreateInstallParams defines parameters for CreateInstall.
 type CreateInstallParams struct {
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // DeleteInstallParams defines parameters for DeleteInstall.
 type DeleteInstallParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // CancelInstallParams defines parameters for CancelInstall.
 type CancelInstallParams struct {
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // RetryInstallParams defines parameters for RetryInstall.
 type RetryInstallParams struct {
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // ListISOsParams defines parameters for ListISOs.
 type ListISOsParams struct {
-	// Q A part of a human-readable member, in either case.
+	// Q Searches names and other text for this part, in upper or lower case.
 	Q *Q `form:"q,omitempty" json:"q,omitempty"`
 
-	// Sort A member, with - before it from the last to the first.
+	// Sort The member to sort by. - before it reverses the order.
 	Sort *ListISOsParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
 
-	// PerPage Answers a page of so many items.
+	// PerPage Returns a page of this many items. Without it, and without page and cursor, the list is complete.
 	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
 
-	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	// Page The number of the page, within the first 10,000 items. To go further, follow the Link header.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Cursor From a Link header.
+	// Cursor A position in the list. Take the whole URL from the Link header.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Count Whether to count the items in X-Total-Count.
+	// Count Whether X-Total-Count has the number of items.
 	Count *Count `form:"count,omitempty" json:"count,omitempty"`
 
-	// Folder Only items with this value.
+	// Folder Only items with this value of folder.
 	Folder *string `form:"folder,omitempty" json:"folder,omitempty"`
 
-	// Name Only items with this value.
+	// Name Only items with this value of name.
 	Name *string `form:"name,omitempty" json:"name,omitempty"`
 
-	// Status Only items with this value.
+	// Status Only items with this value of status.
 	Status *ListISOsParamsStatus `form:"status,omitempty" json:"status,omitempty"`
 }
 
@@ -8427,43 +8427,43 @@ type ListISOsParamsStatus string
 
 // CreateISOParams defines parameters for CreateISO.
 type CreateISOParams struct {
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // DeleteISOParams defines parameters for DeleteISO.
 type DeleteISOParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // UpdateISOParams defines parameters for UpdateISO.
 type UpdateISOParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // ListISOEditionsParams defines parameters for ListISOEditions.
 type ListISOEditionsParams struct {
-	// Sort A member, with - before it from the last to the first.
+	// Sort The member to sort by. - before it reverses the order.
 	Sort *ListISOEditionsParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
 
-	// PerPage Answers a page of so many items.
+	// PerPage Returns a page of this many items. Without it, and without page and cursor, the list is complete.
 	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
 
-	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	// Page The number of the page, within the first 10,000 items. To go further, follow the Link header.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Cursor From a Link header.
+	// Cursor A position in the list. Take the whole URL from the Link header.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Count Whether to count the items in X-Total-Count.
+	// Count Whether X-Total-Count has the number of items.
 	Count *Count `form:"count,omitempty" json:"count,omitempty"`
 
-	// IsEnabled Only items with this value.
+	// IsEnabled Only items with this value of is_enabled.
 	IsEnabled *bool `form:"is_enabled,omitempty" json:"is_enabled,omitempty"`
 
-	// Name Only items with this value.
+	// Name Only items with this value of name.
 	Name *string `form:"name,omitempty" json:"name,omitempty"`
 }
 
@@ -8472,34 +8472,34 @@ type ListISOEditionsParamsSort string
 
 // UpdateISOEditionParams defines parameters for UpdateISOEdition.
 type UpdateISOEditionParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // ListPreseedsParams defines parameters for ListPreseeds.
 type ListPreseedsParams struct {
-	// Q A part of a human-readable member, in either case.
+	// Q Searches names and other text for this part, in upper or lower case.
 	Q *Q `form:"q,omitempty" json:"q,omitempty"`
 
-	// Sort A member, with - before it from the last to the first.
+	// Sort The member to sort by. - before it reverses the order.
 	Sort *ListPreseedsParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
 
-	// PerPage Answers a page of so many items.
+	// PerPage Returns a page of this many items. Without it, and without page and cursor, the list is complete.
 	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
 
-	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	// Page The number of the page, within the first 10,000 items. To go further, follow the Link header.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Cursor From a Link header.
+	// Cursor A position in the list. Take the whole URL from the Link header.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Count Whether to count the items in X-Total-Count.
+	// Count Whether X-Total-Count has the number of items.
 	Count *Count `form:"count,omitempty" json:"count,omitempty"`
 
-	// IsInstallable Only items with this value.
+	// IsInstallable Only items with this value of is_installable.
 	IsInstallable *bool `form:"is_installable,omitempty" json:"is_installable,omitempty"`
 
-	// Name Only items with this value.
+	// Name Only items with this value of name.
 	Name *string `form:"name,omitempty" json:"name,omitempty"`
 }
 
@@ -8508,49 +8508,49 @@ type ListPreseedsParamsSort string
 
 // CreatePreseedParams defines parameters for CreatePreseed.
 type CreatePreseedParams struct {
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // DeletePreseedParams defines parameters for DeletePreseed.
 type DeletePreseedParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // UpdatePreseedParams defines parameters for UpdatePreseed.
 type UpdatePreseedParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // ListProfilesParams defines parameters for ListProfiles.
 type ListProfilesParams struct {
-	// Q A part of a human-readable member, in either case.
+	// Q Searches names and other text for this part, in upper or lower case.
 	Q *Q `form:"q,omitempty" json:"q,omitempty"`
 
-	// Sort A member, with - before it from the last to the first.
+	// Sort The member to sort by. - before it reverses the order.
 	Sort *ListProfilesParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
 
-	// PerPage Answers a page of so many items.
+	// PerPage Returns a page of this many items. Without it, and without page and cursor, the list is complete.
 	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
 
-	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	// Page The number of the page, within the first 10,000 items. To go further, follow the Link header.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Cursor From a Link header.
+	// Cursor A position in the list. Take the whole URL from the Link header.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Count Whether to count the items in X-Total-Count.
+	// Count Whether X-Total-Count has the number of items.
 	Count *Count `form:"count,omitempty" json:"count,omitempty"`
 
-	// AccessClient Only items with this value.
+	// AccessClient Only items with this value of access_client.
 	AccessClient *bool `form:"access_client,omitempty" json:"access_client,omitempty"`
 
-	// BillingID Only items with this value.
+	// BillingID Only items with this value of billing_id.
 	BillingID *string `form:"billing_id,omitempty" json:"billing_id,omitempty"`
 
-	// Name Only items with this value.
+	// Name Only items with this value of name.
 	Name *string `form:"name,omitempty" json:"name,omitempty"`
 }
 
@@ -8559,61 +8559,61 @@ type ListProfilesParamsSort string
 
 // CreateProfileParams defines parameters for CreateProfile.
 type CreateProfileParams struct {
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // ImportProfileParams defines parameters for ImportProfile.
 type ImportProfileParams struct {
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // DeleteProfileParams defines parameters for DeleteProfile.
 type DeleteProfileParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // UpdateProfileParams defines parameters for UpdateProfile.
 type UpdateProfileParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // CopyProfileParams defines parameters for CopyProfile.
 type CopyProfileParams struct {
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // RenderProfileParams defines parameters for RenderProfile.
 type RenderProfileParams struct {
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // ListShellScriptsParams defines parameters for ListShellScripts.
 type ListShellScriptsParams struct {
-	// Q A part of a human-readable member, in either case.
+	// Q Searches names and other text for this part, in upper or lower case.
 	Q *Q `form:"q,omitempty" json:"q,omitempty"`
 
-	// Sort A member, with - before it from the last to the first.
+	// Sort The member to sort by. - before it reverses the order.
 	Sort *ListShellScriptsParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
 
-	// PerPage Answers a page of so many items.
+	// PerPage Returns a page of this many items. Without it, and without page and cursor, the list is complete.
 	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
 
-	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	// Page The number of the page, within the first 10,000 items. To go further, follow the Link header.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Cursor From a Link header.
+	// Cursor A position in the list. Take the whole URL from the Link header.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Count Whether to count the items in X-Total-Count.
+	// Count Whether X-Total-Count has the number of items.
 	Count *Count `form:"count,omitempty" json:"count,omitempty"`
 
-	// Name Only items with this value.
+	// Name Only items with this value of name.
 	Name *string `form:"name,omitempty" json:"name,omitempty"`
 }
 
@@ -8622,37 +8622,37 @@ type ListShellScriptsParamsSort string
 
 // CreateShellScriptParams defines parameters for CreateShellScript.
 type CreateShellScriptParams struct {
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // DeleteShellScriptParams defines parameters for DeleteShellScript.
 type DeleteShellScriptParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // UpdateShellScriptParams defines parameters for UpdateShellScript.
 type UpdateShellScriptParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // ListSettingGroupsParams defines parameters for ListSettingGroups.
 type ListSettingGroupsParams struct {
-	// Sort A member, with - before it from the last to the first.
+	// Sort The member to sort by. - before it reverses the order.
 	Sort *ListSettingGroupsParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
 
-	// PerPage Answers a page of so many items.
+	// PerPage Returns a page of this many items. Without it, and without page and cursor, the list is complete.
 	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
 
-	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	// Page The number of the page, within the first 10,000 items. To go further, follow the Link header.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Cursor From a Link header.
+	// Cursor A position in the list. Take the whole URL from the Link header.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Count Whether to count the items in X-Total-Count.
+	// Count Whether X-Total-Count has the number of items.
 	Count *Count `form:"count,omitempty" json:"count,omitempty"`
 }
 
@@ -8661,7 +8661,7 @@ type ListSettingGroupsParamsSort string
 
 // UpdateSettingGroupParams defines parameters for UpdateSettingGroup.
 type UpdateSettingGroupParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
@@ -8691,46 +8691,46 @@ type ListJobsParamsState string
 
 // CancelJobParams defines parameters for CancelJob.
 type CancelJobParams struct {
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // RetryJobParams defines parameters for RetryJob.
 type RetryJobParams struct {
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // UpdateSettingParams defines parameters for UpdateSetting.
 type UpdateSettingParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // CustomizeThemeParams defines parameters for CustomizeTheme.
 type CustomizeThemeParams struct {
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // ListTodoItemsParams defines parameters for ListTodoItems.
 type ListTodoItemsParams struct {
-	// Sort A member, with - before it from the last to the first.
+	// Sort The member to sort by. - before it reverses the order.
 	Sort *ListTodoItemsParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
 
-	// PerPage Answers a page of so many items.
+	// PerPage Returns a page of this many items. Without it, and without page and cursor, the list is complete.
 	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
 
-	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	// Page The number of the page, within the first 10,000 items. To go further, follow the Link header.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Cursor From a Link header.
+	// Cursor A position in the list. Take the whole URL from the Link header.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Count Whether to count the items in X-Total-Count.
+	// Count Whether X-Total-Count has the number of items.
 	Count *Count `form:"count,omitempty" json:"count,omitempty"`
 
-	// Slug Only items with this value.
+	// Slug Only items with this value of slug.
 	Slug *string `form:"slug,omitempty" json:"slug,omitempty"`
 }
 
@@ -8739,25 +8739,25 @@ type ListTodoItemsParamsSort string
 
 // ListWebhooksParams defines parameters for ListWebhooks.
 type ListWebhooksParams struct {
-	// Q A part of a human-readable member, in either case.
+	// Q Searches names and other text for this part, in upper or lower case.
 	Q *Q `form:"q,omitempty" json:"q,omitempty"`
 
-	// Sort A member, with - before it from the last to the first.
+	// Sort The member to sort by. - before it reverses the order.
 	Sort *ListWebhooksParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
 
-	// PerPage Answers a page of so many items.
+	// PerPage Returns a page of this many items. Without it, and without page and cursor, the list is complete.
 	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
 
-	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	// Page The number of the page, within the first 10,000 items. To go further, follow the Link header.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Cursor From a Link header.
+	// Cursor A position in the list. Take the whole URL from the Link header.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Count Whether to count the items in X-Total-Count.
+	// Count Whether X-Total-Count has the number of items.
 	Count *Count `form:"count,omitempty" json:"count,omitempty"`
 
-	// Owner Only items with this value.
+	// Owner Only items with this value of owner.
 	Owner *string `form:"owner,omitempty" json:"owner,omitempty"`
 }
 
@@ -8766,40 +8766,40 @@ type ListWebhooksParamsSort string
 
 // CreateWebhookParams defines parameters for CreateWebhook.
 type CreateWebhookParams struct {
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // DeleteWebhookParams defines parameters for DeleteWebhook.
 type DeleteWebhookParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // UpdateWebhookParams defines parameters for UpdateWebhook.
 type UpdateWebhookParams struct {
-	// IfMatch ETags that the caller has seen; another one is refused.
+	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // ListWebhookDeliveriesParams defines parameters for ListWebhookDeliveries.
 type ListWebhookDeliveriesParams struct {
-	// Sort A member, with - before it from the last to the first.
+	// Sort The member to sort by. - before it reverses the order.
 	Sort *ListWebhookDeliveriesParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
 
-	// PerPage Answers a page of so many items.
+	// PerPage Returns a page of this many items. Without it, and without page and cursor, the list is complete.
 	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
 
-	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	// Page The number of the page, within the first 10,000 items. To go further, follow the Link header.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Cursor From a Link header.
+	// Cursor A position in the list. Take the whole URL from the Link header.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Count Whether to count the items in X-Total-Count.
+	// Count Whether X-Total-Count has the number of items.
 	Count *Count `form:"count,omitempty" json:"count,omitempty"`
 
-	// Status Only items with this value.
+	// Status Only items with this value of status.
 	Status *ListWebhookDeliveriesParamsStatus `form:"status,omitempty" json:"status,omitempty"`
 }
 
@@ -8811,19 +8811,19 @@ type ListWebhookDeliveriesParamsStatus string
 
 // ReplayWebhookDeliveryParams defines parameters for ReplayWebhookDelivery.
 type ReplayWebhookDeliveryParams struct {
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // ReplayWebhookParams defines parameters for ReplayWebhook.
 type ReplayWebhookParams struct {
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // TestWebhookParams defines parameters for TestWebhook.
 type TestWebhookParams struct {
-	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -9332,21 +9332,21 @@ type ClientInterface interface {
 
 	// GetACMEChallenge Respond to an ACME challenge
 	//
-	// Needs no key.
+	// Needs no API key.
 	//
 	// Corresponds with GET /.well-known/acme-challenge/{token} (the `GetACMEChallenge` operationId).
 	GetACMEChallenge(ctx context.Context, token string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListAdmins List admins
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission users.admins read.
+	// Returns all items, or one page of them with `per_page`. Needs the permission `users.admins read`.
 	//
 	// Corresponds with GET /admin (the `ListAdmins` operationId).
 	ListAdmins(ctx context.Context, params *ListAdminsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateAdminWithBody Create an admin
 	//
-	// Needs the permission users.admins write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// Needs the permission `users.admins write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -9355,7 +9355,7 @@ type ClientInterface interface {
 
 	// CreateAdmin Create an admin
 	//
-	// Needs the permission users.admins write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// Needs the permission `users.admins write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -9364,21 +9364,21 @@ type ClientInterface interface {
 
 	// DeleteAdmin Delete an admin
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.admins write. The log gets one item. Sent again, it is refused.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `users.admins write`. Adds one item to the log. A repeated request is refused.
 	//
 	// Corresponds with DELETE /admin/{admin_id} (the `DeleteAdmin` operationId).
 	DeleteAdmin(ctx context.Context, adminID int64, params *DeleteAdminParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetAdmin View an admin
 	//
-	// Needs the permission users.admins read or self.
+	// Needs the permission `users.admins read or self`.
 	//
 	// Corresponds with GET /admin/{admin_id} (the `GetAdmin` operationId).
 	GetAdmin(ctx context.Context, adminID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// UpdateAdminWithBody Edit an admin
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission users.admins write or self. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `users.admins write or self`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -9387,7 +9387,7 @@ type ClientInterface interface {
 
 	// UpdateAdmin Edit an admin
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission users.admins write or self. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `users.admins write or self`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -9396,14 +9396,14 @@ type ClientInterface interface {
 
 	// GetAdminPermissions View an admin's permissions
 	//
-	// Needs the permission users.admins read or self.
+	// Needs the permission `users.admins read or self`.
 	//
 	// Corresponds with GET /admin/{admin_id}/permission (the `GetAdminPermissions` operationId).
 	GetAdminPermissions(ctx context.Context, adminID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// UpdateAdminPermissionsWithBody Edit an admin's permissions
 	//
-	// Needs the permission users.admins write. The log gets one item. Sent again, it leaves things as they are.
+	// Needs the permission `users.admins write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -9412,7 +9412,7 @@ type ClientInterface interface {
 
 	// UpdateAdminPermissions Edit an admin's permissions
 	//
-	// Needs the permission users.admins write. The log gets one item. Sent again, it leaves things as they are.
+	// Needs the permission `users.admins write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -9421,21 +9421,21 @@ type ClientInterface interface {
 
 	// DeleteAdminVerify Remove the second factors of an admin who has lost them
 	//
-	// Needs the permission users.admins write. The log gets one item that says how many changed. Sent again, it is done once more.
+	// Needs the permission `users.admins write`. Adds one item to the log, with the number of changed items. A repeated request is carried out again.
 	//
 	// Corresponds with DELETE /admin/{admin_id}/verify (the `DeleteAdminVerify` operationId).
 	DeleteAdminVerify(ctx context.Context, adminID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListAPIKeys List API keys
 	//
-	// Lists the keys that the caller may read. Answers all items, or pages of them with per_page. Needs any key.
+	// Lists the keys that the caller may read. Returns all items, or one page of them with `per_page`. Needs any key.
 	//
 	// Corresponds with GET /auth/key (the `ListAPIKeys` operationId).
 	ListAPIKeys(ctx context.Context, params *ListAPIKeysParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateAPIKeyWithBody Create an API key
 	//
-	// Needs any key, or none with a password. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+	// Needs any key, or none with a password. Adds one item to the log. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -9444,7 +9444,7 @@ type ClientInterface interface {
 
 	// CreateAPIKey Create an API key
 	//
-	// Needs any key, or none with a password. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+	// Needs any key, or none with a password. Adds one item to the log. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -9453,7 +9453,7 @@ type ClientInterface interface {
 
 	// DeleteCurrentAPIKey Log out: delete the key of this request
 	//
-	// Needs any key. The log gets one item. Sent again, it is refused.
+	// Needs any key. Adds one item to the log. A repeated request is refused.
 	//
 	// Corresponds with DELETE /auth/key/current (the `DeleteCurrentAPIKey` operationId).
 	DeleteCurrentAPIKey(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -9467,21 +9467,21 @@ type ClientInterface interface {
 
 	// DeleteAPIKey Delete an API key
 	//
-	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs any key. The log gets one item. Sent again, it is refused.
+	// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. Needs any key. Adds one item to the log. A repeated request is refused.
 	//
 	// Corresponds with DELETE /auth/key/{key_id} (the `DeleteAPIKey` operationId).
 	DeleteAPIKey(ctx context.Context, keyID int64, params *DeleteAPIKeyParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetAPIKey View an API key
 	//
-	// There are those items that the caller may know of. Needs any key.
+	// Returns or changes only items that the caller may see. Needs any key.
 	//
 	// Corresponds with GET /auth/key/{key_id} (the `GetAPIKey` operationId).
 	GetAPIKey(ctx context.Context, keyID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// UpdateAPIKeyWithBody Edit an API key
 	//
-	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs any key. The log gets one item. Sent again, it leaves things as they are.
+	// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs any key. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -9490,7 +9490,7 @@ type ClientInterface interface {
 
 	// UpdateAPIKey Edit an API key
 	//
-	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs any key. The log gets one item. Sent again, it leaves things as they are.
+	// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs any key. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -9499,14 +9499,14 @@ type ClientInterface interface {
 
 	// ListOpenIDChoices List the identity providers to sign in with
 	//
-	// Answers all items, or pages of them with per_page. Needs no key.
+	// Returns all items, or one page of them with `per_page`. Needs no API key.
 	//
 	// Corresponds with GET /auth/openid (the `ListOpenIDChoices` operationId).
 	ListOpenIDChoices(ctx context.Context, params *ListOpenIDChoicesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// BeginOpenIDLoginWithBody Begin to sign in with a company's identity provider
 	//
-	// Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
+	// Needs no API key. Adds one item to the log for each item that changes. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -9515,7 +9515,7 @@ type ClientInterface interface {
 
 	// BeginOpenIDLogin Begin to sign in with a company's identity provider
 	//
-	// Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
+	// Needs no API key. Adds one item to the log for each item that changes. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -9524,14 +9524,14 @@ type ClientInterface interface {
 
 	// FinishOpenIDLogin Return from an identity provider
 	//
-	// Providers redirect browsers to this address. It redirects them to the panel, with a code that works once, within a minute. Needs no key.
+	// Providers redirect browsers to this address. It redirects them to the panel, with a code that works once, within a minute. Needs no API key.
 	//
 	// Corresponds with GET /auth/openid/callback (the `FinishOpenIDLogin` operationId).
 	FinishOpenIDLogin(ctx context.Context, params *FinishOpenIDLoginParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// RequestPasswordResetWithBody Mail a link to choose a new password
 	//
-	// The response is the same if no account has the address, unless the caller may read the account. An admin without a password, and a disabled account, get no mail. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
+	// The response is the same if no account has the address, unless the caller may read the account. An admin without a password, and a disabled account, get no mail. Needs no API key. Adds one item to the log for each item that changes. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -9540,7 +9540,7 @@ type ClientInterface interface {
 
 	// RequestPasswordReset Mail a link to choose a new password
 	//
-	// The response is the same if no account has the address, unless the caller may read the account. An admin without a password, and a disabled account, get no mail. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
+	// The response is the same if no account has the address, unless the caller may read the account. An admin without a password, and a disabled account, get no mail. Needs no API key. Adds one item to the log for each item that changes. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -9549,7 +9549,7 @@ type ClientInterface interface {
 
 	// FinishPasswordResetWithBody Choose a new password by a mailed link
 	//
-	// The link works once, within an hour. All sessions of the account end. Needs no key. The log gets an item for each that changes. Sent again, it is refused.
+	// The link works once, within an hour. All sessions of the account end. Needs no API key. Adds one item to the log for each item that changes. A repeated request is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -9558,7 +9558,7 @@ type ClientInterface interface {
 
 	// FinishPasswordReset Choose a new password by a mailed link
 	//
-	// The link works once, within an hour. All sessions of the account end. Needs no key. The log gets an item for each that changes. Sent again, it is refused.
+	// The link works once, within an hour. All sessions of the account end. Needs no API key. Adds one item to the log for each item that changes. A repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -9567,14 +9567,14 @@ type ClientInterface interface {
 
 	// ListIdentityProviders List identity providers
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission users.admins read.
+	// Returns all items, or one page of them with `per_page`. Needs the permission `users.admins read`.
 	//
 	// Corresponds with GET /auth/provider (the `ListIdentityProviders` operationId).
 	ListIdentityProviders(ctx context.Context, params *ListIdentityProvidersParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateIdentityProviderWithBody Create an identity provider
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs every permission. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs every permission. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -9583,7 +9583,7 @@ type ClientInterface interface {
 
 	// CreateIdentityProvider Create an identity provider
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs every permission. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs every permission. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -9592,21 +9592,21 @@ type ClientInterface interface {
 
 	// DeleteIdentityProvider Delete an identity provider
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs every permission. The log gets one item. Sent again, it is refused.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs every permission. Adds one item to the log. A repeated request is refused.
 	//
 	// Corresponds with DELETE /auth/provider/{provider_id} (the `DeleteIdentityProvider` operationId).
 	DeleteIdentityProvider(ctx context.Context, providerID int64, params *DeleteIdentityProviderParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetIdentityProvider View an identity provider
 	//
-	// Needs the permission users.admins read.
+	// Needs the permission `users.admins read`.
 	//
 	// Corresponds with GET /auth/provider/{provider_id} (the `GetIdentityProvider` operationId).
 	GetIdentityProvider(ctx context.Context, providerID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// UpdateIdentityProviderWithBody Edit an identity provider
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs every permission. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs every permission. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -9615,7 +9615,7 @@ type ClientInterface interface {
 
 	// UpdateIdentityProvider Edit an identity provider
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs every permission. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs every permission. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -9624,28 +9624,28 @@ type ClientInterface interface {
 
 	// EndOtherSessions End the caller's other sessions
 	//
-	// Needs any key. The log gets one item that says how many changed. Sent again, it is done once more.
+	// Needs any key. Adds one item to the log, with the number of changed items. A repeated request is carried out again.
 	//
 	// Corresponds with DELETE /auth/session (the `EndOtherSessions` operationId).
 	EndOtherSessions(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListSessions List sessions
 	//
-	// Answers all items, or pages of them with per_page. There are those items that the caller may know of. Needs any key.
+	// Returns all items, or one page of them with `per_page`. Returns or changes only items that the caller may see. Needs any key.
 	//
 	// Corresponds with GET /auth/session (the `ListSessions` operationId).
 	ListSessions(ctx context.Context, params *ListSessionsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// DeleteSession Delete a session
 	//
-	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs any key. The log gets one item. Sent again, it is refused.
+	// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. Needs any key. Adds one item to the log. A repeated request is refused.
 	//
 	// Corresponds with DELETE /auth/session/{session_id} (the `DeleteSession` operationId).
 	DeleteSession(ctx context.Context, sessionID int64, params *DeleteSessionParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetSession View a session
 	//
-	// There are those items that the caller may know of. Needs any key.
+	// Returns or changes only items that the caller may see. Needs any key.
 	//
 	// Corresponds with GET /auth/session/{session_id} (the `GetSession` operationId).
 	GetSession(ctx context.Context, sessionID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -9659,7 +9659,7 @@ type ClientInterface interface {
 
 	// ExchangeSSOCodeWithBody Begin a session by a link's code
 	//
-	// The session is an acting one: it is not a login, and cannot change keys, passwords or second factors. The code of a sign-in by OpenID Connect needs the verifier, and begins a login's session. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+	// The session is an acting one: it is not a login, and cannot change keys, passwords or second factors. The code of a sign-in by OpenID Connect needs the verifier, and begins a login's session. Needs no API key. Adds one item to the log for each item that changes. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -9668,7 +9668,7 @@ type ClientInterface interface {
 
 	// ExchangeSSOCode Begin a session by a link's code
 	//
-	// The session is an acting one: it is not a login, and cannot change keys, passwords or second factors. The code of a sign-in by OpenID Connect needs the verifier, and begins a login's session. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+	// The session is an acting one: it is not a login, and cannot change keys, passwords or second factors. The code of a sign-in by OpenID Connect needs the verifier, and begins a login's session. Needs no API key. Adds one item to the log for each item that changes. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -9677,14 +9677,14 @@ type ClientInterface interface {
 
 	// ListAuthenticators List authenticators
 	//
-	// Answers all items, or pages of them with per_page. There are those items that the caller may know of. Needs any key.
+	// Returns all items, or one page of them with `per_page`. Returns or changes only items that the caller may see. Needs any key.
 	//
 	// Corresponds with GET /auth/verify/auth (the `ListAuthenticators` operationId).
 	ListAuthenticators(ctx context.Context, params *ListAuthenticatorsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateAuthenticatorWithBody Create an authenticator
 	//
-	// There are those items that the caller may know of. Needs any key. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+	// Returns or changes only items that the caller may see. Needs any key. Adds one item to the log. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -9693,7 +9693,7 @@ type ClientInterface interface {
 
 	// CreateAuthenticator Create an authenticator
 	//
-	// There are those items that the caller may know of. Needs any key. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+	// Returns or changes only items that the caller may see. Needs any key. Adds one item to the log. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -9702,21 +9702,21 @@ type ClientInterface interface {
 
 	// DeleteAuthenticator Delete an authenticator
 	//
-	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs any key. The log gets one item. Sent again, it is refused.
+	// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. Needs any key. Adds one item to the log. A repeated request is refused.
 	//
 	// Corresponds with DELETE /auth/verify/auth/{auth_id} (the `DeleteAuthenticator` operationId).
 	DeleteAuthenticator(ctx context.Context, authID int64, params *DeleteAuthenticatorParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetAuthenticator View an authenticator
 	//
-	// There are those items that the caller may know of. Needs any key.
+	// Returns or changes only items that the caller may see. Needs any key.
 	//
 	// Corresponds with GET /auth/verify/auth/{auth_id} (the `GetAuthenticator` operationId).
 	GetAuthenticator(ctx context.Context, authID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// UpdateAuthenticatorWithBody Edit an authenticator
 	//
-	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs any key. The log gets one item. Sent again, it leaves things as they are.
+	// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs any key. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -9725,7 +9725,7 @@ type ClientInterface interface {
 
 	// UpdateAuthenticator Edit an authenticator
 	//
-	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs any key. The log gets one item. Sent again, it leaves things as they are.
+	// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs any key. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -9734,7 +9734,7 @@ type ClientInterface interface {
 
 	// CreateVerifyCodeWithBody Send a code by mail, or begin to confirm another second factor
 	//
-	// Needs any key. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+	// Needs any key. Adds one item to the log. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -9743,7 +9743,7 @@ type ClientInterface interface {
 
 	// CreateVerifyCode Send a code by mail, or begin to confirm another second factor
 	//
-	// Needs any key. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+	// Needs any key. Adds one item to the log. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -9752,21 +9752,21 @@ type ClientInterface interface {
 
 	// DeleteVerifyCode Delete a verify code
 	//
-	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs any key. The log gets one item. Sent again, it is refused.
+	// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. Needs any key. Adds one item to the log. A repeated request is refused.
 	//
 	// Corresponds with DELETE /auth/verify/auth/{auth_id}/code/{code_id} (the `DeleteVerifyCode` operationId).
 	DeleteVerifyCode(ctx context.Context, authID int64, codeID int64, params *DeleteVerifyCodeParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetVerifyCode View a verify code
 	//
-	// There are those items that the caller may know of. Needs any key.
+	// Returns or changes only items that the caller may see. Needs any key.
 	//
 	// Corresponds with GET /auth/verify/auth/{auth_id}/code/{code_id} (the `GetVerifyCode` operationId).
 	GetVerifyCode(ctx context.Context, authID int64, codeID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ConfirmVerifyCodeWithBody Confirm a code, or complete a login
 	//
-	// Needs any key, or none with a login's challenge. The log gets an item for each that changes. Sent again, it is refused.
+	// Needs any key, or none with a login's challenge. Adds one item to the log for each item that changes. A repeated request is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -9775,7 +9775,7 @@ type ClientInterface interface {
 
 	// ConfirmVerifyCode Confirm a code, or complete a login
 	//
-	// Needs any key, or none with a login's challenge. The log gets an item for each that changes. Sent again, it is refused.
+	// Needs any key, or none with a login's challenge. Adds one item to the log for each item that changes. A repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -9784,7 +9784,7 @@ type ClientInterface interface {
 
 	// ListVerifyMethods List verify methods
 	//
-	// Answers all items, or pages of them with per_page. Needs any key.
+	// Returns all items, or one page of them with `per_page`. Needs any key.
 	//
 	// Corresponds with GET /auth/verify/method (the `ListVerifyMethods` operationId).
 	ListVerifyMethods(ctx context.Context, params *ListVerifyMethodsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -9798,7 +9798,7 @@ type ClientInterface interface {
 
 	// UpdateVerifyMethodWithBody Edit a verify method
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `system.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -9807,7 +9807,7 @@ type ClientInterface interface {
 
 	// UpdateVerifyMethod Edit a verify method
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `system.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -9823,28 +9823,28 @@ type ClientInterface interface {
 
 	// CreateRecoveryCodes Replace one's recovery codes
 	//
-	// Needs any key. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	// Needs any key. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Corresponds with POST /auth/verify/recovery (the `CreateRecoveryCodes` operationId).
 	CreateRecoveryCodes(ctx context.Context, params *CreateRecoveryCodesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetBrowserDetails View the caller's own address
 	//
-	// Needs no key.
+	// Needs no API key.
 	//
 	// Corresponds with GET /browser-details (the `GetBrowserDetails` operationId).
 	GetBrowserDetails(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListClients List clients
 	//
-	// A client sees its sub clients and their sub clients. Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
+	// A client sees its sub clients and their sub clients. Returns all items, or one page of them with `per_page`. Needs the permission `users.clients or a client read`.
 	//
 	// Corresponds with GET /client (the `ListClients` operationId).
 	ListClients(ctx context.Context, params *ListClientsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateClientWithBody Create a client
 	//
-	// There are those items that the caller may know of. Needs the permission users.clients or a client write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// Returns or changes only items that the caller may see. Needs the permission `users.clients or a client write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -9853,7 +9853,7 @@ type ClientInterface interface {
 
 	// CreateClient Create a client
 	//
-	// There are those items that the caller may know of. Needs the permission users.clients or a client write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// Returns or changes only items that the caller may see. Needs the permission `users.clients or a client write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -9862,21 +9862,21 @@ type ClientInterface interface {
 
 	// DeleteClient Delete a client
 	//
-	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients or a client write. The log gets one item. Sent again, it is refused.
+	// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request is refused.
 	//
 	// Corresponds with DELETE /client/{client_id} (the `DeleteClient` operationId).
 	DeleteClient(ctx context.Context, clientID int64, params *DeleteClientParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetClient View a client
 	//
-	// Needs the permission users.clients or a client read.
+	// Needs the permission `users.clients or a client read`.
 	//
 	// Corresponds with GET /client/{client_id} (the `GetClient` operationId).
 	GetClient(ctx context.Context, clientID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// UpdateClientWithBody Edit a client
 	//
-	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+	// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -9885,7 +9885,7 @@ type ClientInterface interface {
 
 	// UpdateClient Edit a client
 	//
-	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+	// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -9894,7 +9894,7 @@ type ClientInterface interface {
 
 	// EmailClientWithBody Send a client a mail
 	//
-	// A client can send `client-account-created` to accounts that it has created. Needs the permission users.clients or a client write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	// A client can send `client-account-created` to accounts that it has created. Needs the permission `users.clients or a client write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -9903,7 +9903,7 @@ type ClientInterface interface {
 
 	// EmailClient Send a client a mail
 	//
-	// A client can send `client-account-created` to accounts that it has created. Needs the permission users.clients or a client write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	// A client can send `client-account-created` to accounts that it has created. Needs the permission `users.clients or a client write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -9912,56 +9912,56 @@ type ClientInterface interface {
 
 	// ListGranterLinks List granter links
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
+	// Returns all items, or one page of them with `per_page`. Needs the permission `users.clients or a client read`.
 	//
 	// Corresponds with GET /client/{client_id}/granter (the `ListGranterLinks` operationId).
 	ListGranterLinks(ctx context.Context, clientID int64, params *ListGranterLinksParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// DeleteGranterLink Delete a granter link
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients or a client write. The log gets one item. Sent again, it is refused.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request is refused.
 	//
 	// Corresponds with DELETE /client/{client_id}/granter/{super_id} (the `DeleteGranterLink` operationId).
 	DeleteGranterLink(ctx context.Context, clientID int64, superID int64, params *DeleteGranterLinkParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetGranterLink View a granter link
 	//
-	// Needs the permission users.clients or a client read.
+	// Needs the permission `users.clients or a client read`.
 	//
 	// Corresponds with GET /client/{client_id}/granter/{super_id} (the `GetGranterLink` operationId).
 	GetGranterLink(ctx context.Context, clientID int64, superID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListParentLinks List parent links
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
+	// Returns all items, or one page of them with `per_page`. Needs the permission `users.clients or a client read`.
 	//
 	// Corresponds with GET /client/{client_id}/parent (the `ListParentLinks` operationId).
 	ListParentLinks(ctx context.Context, clientID int64, params *ListParentLinksParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// DeleteParentLink Delete a parent link
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients or a client write. The log gets one item. Sent again, it is refused.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request is refused.
 	//
 	// Corresponds with DELETE /client/{client_id}/parent/{sub_id} (the `DeleteParentLink` operationId).
 	DeleteParentLink(ctx context.Context, clientID int64, subID int64, params *DeleteParentLinkParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetParentLink View a parent link
 	//
-	// Needs the permission users.clients or a client read.
+	// Needs the permission `users.clients or a client read`.
 	//
 	// Corresponds with GET /client/{client_id}/parent/{sub_id} (the `GetParentLink` operationId).
 	GetParentLink(ctx context.Context, clientID int64, subID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListSubLinks List sub links
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
+	// Returns all items, or one page of them with `per_page`. Needs the permission `users.clients or a client read`.
 	//
 	// Corresponds with GET /client/{client_id}/sub (the `ListSubLinks` operationId).
 	ListSubLinks(ctx context.Context, clientID int64, params *ListSubLinksParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateSubLinkWithBody Make an account a sub client of a client
 	//
-	// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+	// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -9970,7 +9970,7 @@ type ClientInterface interface {
 
 	// CreateSubLink Make an account a sub client of a client
 	//
-	// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+	// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -9979,21 +9979,21 @@ type ClientInterface interface {
 
 	// DeleteSubLink Delete a sub link
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients or a client write. The log gets one item. Sent again, it is refused.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request is refused.
 	//
 	// Corresponds with DELETE /client/{client_id}/sub/{sub_id} (the `DeleteSubLink` operationId).
 	DeleteSubLink(ctx context.Context, clientID int64, subID int64, params *DeleteSubLinkParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetSubLink View a sub link
 	//
-	// Needs the permission users.clients or a client read.
+	// Needs the permission `users.clients or a client read`.
 	//
 	// Corresponds with GET /client/{client_id}/sub/{sub_id} (the `GetSubLink` operationId).
 	GetSubLink(ctx context.Context, clientID int64, subID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// UpdateSubLinkWithBody Edit the client at the end of a sub link
 	//
-	// Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+	// Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -10002,7 +10002,7 @@ type ClientInterface interface {
 
 	// UpdateSubLink Edit the client at the end of a sub link
 	//
-	// Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+	// Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -10011,14 +10011,14 @@ type ClientInterface interface {
 
 	// ListSuperLinks List super links
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
+	// Returns all items, or one page of them with `per_page`. Needs the permission `users.clients or a client read`.
 	//
 	// Corresponds with GET /client/{client_id}/super (the `ListSuperLinks` operationId).
 	ListSuperLinks(ctx context.Context, clientID int64, params *ListSuperLinksParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateSuperLinkWithBody Let an account read a client and its sub clients
 	//
-	// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+	// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -10027,7 +10027,7 @@ type ClientInterface interface {
 
 	// CreateSuperLink Let an account read a client and its sub clients
 	//
-	// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+	// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -10036,21 +10036,21 @@ type ClientInterface interface {
 
 	// DeleteSuperLink Delete a super link
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients or a client write. The log gets one item. Sent again, it is refused.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request is refused.
 	//
 	// Corresponds with DELETE /client/{client_id}/super/{super_id} (the `DeleteSuperLink` operationId).
 	DeleteSuperLink(ctx context.Context, clientID int64, superID int64, params *DeleteSuperLinkParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetSuperLink View a super link
 	//
-	// Needs the permission users.clients or a client read.
+	// Needs the permission `users.clients or a client read`.
 	//
 	// Corresponds with GET /client/{client_id}/super/{super_id} (the `GetSuperLink` operationId).
 	GetSuperLink(ctx context.Context, clientID int64, superID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// UpdateSuperLinkWithBody Edit the client at the end of a super link
 	//
-	// Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+	// Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -10059,7 +10059,7 @@ type ClientInterface interface {
 
 	// UpdateSuperLink Edit the client at the end of a super link
 	//
-	// Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+	// Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -10068,42 +10068,42 @@ type ClientInterface interface {
 
 	// DeleteClientVerify Remove the second factors of a client who has lost them
 	//
-	// Needs the permission users.clients write. The log gets one item that says how many changed. Sent again, it is done once more.
+	// Needs the permission `users.clients write`. Adds one item to the log, with the number of changed items. A repeated request is carried out again.
 	//
 	// Corresponds with DELETE /client/{client_id}/verify (the `DeleteClientVerify` operationId).
 	DeleteClientVerify(ctx context.Context, clientID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListEmailMessages List mails
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission system.emails read.
+	// Returns all items, or one page of them with `per_page`. Needs the permission `system.emails read`.
 	//
 	// Corresponds with GET /email/message (the `ListEmailMessages` operationId).
 	ListEmailMessages(ctx context.Context, params *ListEmailMessagesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetEmailMessage View a mail
 	//
-	// Needs the permission system.emails read.
+	// Needs the permission `system.emails read`.
 	//
 	// Corresponds with GET /email/message/{message_id} (the `GetEmailMessage` operationId).
 	GetEmailMessage(ctx context.Context, messageID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// SendEmailMessage Send a mail again, or one that is held or failed
 	//
-	// The mail is held if no SMTP server is configured. A mail with a secret can be sent only once, and not after its link or code has expired. Needs the permission system.emails write. The log gets one item. Sent again, it leaves things as they are.
+	// The mail is held if no SMTP server is configured. A mail with a secret can be sent only once, and not after its link or code has expired. Needs the permission `system.emails write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Corresponds with POST /email/message/{message_id}/send (the `SendEmailMessage` operationId).
 	SendEmailMessage(ctx context.Context, messageID int64, params *SendEmailMessageParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListEmailTemplates List email templates
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission system.emails read.
+	// Returns all items, or one page of them with `per_page`. Needs the permission `system.emails read`.
 	//
 	// Corresponds with GET /email/template (the `ListEmailTemplates` operationId).
 	ListEmailTemplates(ctx context.Context, params *ListEmailTemplatesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateEmailTemplateWithBody Create an email template
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission system.emails write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `system.emails write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -10112,7 +10112,7 @@ type ClientInterface interface {
 
 	// CreateEmailTemplate Create an email template
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission system.emails write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `system.emails write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -10121,21 +10121,21 @@ type ClientInterface interface {
 
 	// DeleteEmailTemplate Delete an email template
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission system.emails write. The log gets one item. Sent again, it is refused.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `system.emails write`. Adds one item to the log. A repeated request is refused.
 	//
 	// Corresponds with DELETE /email/template/{template_id} (the `DeleteEmailTemplate` operationId).
 	DeleteEmailTemplate(ctx context.Context, templateID int64, params *DeleteEmailTemplateParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetEmailTemplate View an email template
 	//
-	// Needs the permission system.emails read.
+	// Needs the permission `system.emails read`.
 	//
 	// Corresponds with GET /email/template/{template_id} (the `GetEmailTemplate` operationId).
 	GetEmailTemplate(ctx context.Context, templateID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// UpdateEmailTemplateWithBody Edit an email template
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.emails write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `system.emails write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -10144,7 +10144,7 @@ type ClientInterface interface {
 
 	// UpdateEmailTemplate Edit an email template
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.emails write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `system.emails write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -10153,7 +10153,7 @@ type ClientInterface interface {
 
 	// PreviewEmailTemplateWithBody Preview an email template with sample data
 	//
-	// Members of the body replace the stored ones for the preview. Nothing is saved. Needs the permission system.emails write.
+	// Members of the body replace the stored ones for the preview. Nothing is saved. Needs the permission `system.emails write`.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -10162,7 +10162,7 @@ type ClientInterface interface {
 
 	// PreviewEmailTemplate Preview an email template with sample data
 	//
-	// Members of the body replace the stored ones for the preview. Nothing is saved. Needs the permission system.emails write.
+	// Members of the body replace the stored ones for the preview. Nothing is saved. Needs the permission `system.emails write`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -10171,14 +10171,14 @@ type ClientInterface interface {
 
 	// ListIPEntities List IP entities
 	//
-	// Answers all items, or pages of them with per_page. There are those items that the caller may know of. Needs the permission network.entities or a client read.
+	// Returns all items, or one page of them with `per_page`. Returns or changes only items that the caller may see. Needs the permission `network.entities or a client read`.
 	//
 	// Corresponds with GET /entity (the `ListIPEntities` operationId).
 	ListIPEntities(ctx context.Context, params *ListIPEntitiesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateIPEntityWithBody Create an IP entity
 	//
-	// There are those items that the caller may know of. A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.entities write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// Returns or changes only items that the caller may see. A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.entities write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -10187,7 +10187,7 @@ type ClientInterface interface {
 
 	// CreateIPEntity Create an IP entity
 	//
-	// There are those items that the caller may know of. A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.entities write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// Returns or changes only items that the caller may see. A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.entities write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -10196,21 +10196,21 @@ type ClientInterface interface {
 
 	// DeleteIPEntity Delete an IP entity
 	//
-	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission network.entities write. The log gets one item. Sent again, it is refused.
+	// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `network.entities write`. Adds one item to the log. A repeated request is refused.
 	//
 	// Corresponds with DELETE /entity/{entity_id} (the `DeleteIPEntity` operationId).
 	DeleteIPEntity(ctx context.Context, entityID int64, params *DeleteIPEntityParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetIPEntity View an IP entity
 	//
-	// There are those items that the caller may know of. Needs the permission network.entities or a client read.
+	// Returns or changes only items that the caller may see. Needs the permission `network.entities or a client read`.
 	//
 	// Corresponds with GET /entity/{entity_id} (the `GetIPEntity` operationId).
 	GetIPEntity(ctx context.Context, entityID int64, params *GetIPEntityParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// UpdateIPEntityWithBody Edit an IP entity
 	//
-	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission network.entities write. The log gets one item. Sent again, it leaves things as they are.
+	// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `network.entities write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -10219,7 +10219,7 @@ type ClientInterface interface {
 
 	// UpdateIPEntity Edit an IP entity
 	//
-	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission network.entities write. The log gets one item. Sent again, it leaves things as they are.
+	// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `network.entities write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -10228,21 +10228,21 @@ type ClientInterface interface {
 
 	// ReleaseIPEntity Take an IP entity back from its client
 	//
-	// Needs the permission network.entities write. The log gets one item. Sent again, it leaves things as they are.
+	// Needs the permission `network.entities write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Corresponds with POST /entity/{entity_id}/release (the `ReleaseIPEntity` operationId).
 	ReleaseIPEntity(ctx context.Context, entityID int64, params *ReleaseIPEntityParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListFields List fields
 	//
-	// Answers all items, or pages of them with per_page. Needs any key.
+	// Returns all items, or one page of them with `per_page`. Needs any key.
 	//
 	// Corresponds with GET /field (the `ListFields` operationId).
 	ListFields(ctx context.Context, params *ListFieldsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateFieldWithBody Create a field
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission system.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `system.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -10251,7 +10251,7 @@ type ClientInterface interface {
 
 	// CreateField Create a field
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission system.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `system.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -10260,7 +10260,7 @@ type ClientInterface interface {
 
 	// DeleteField Delete a field
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission system.settings write. The log gets one item. Sent again, it is refused.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `system.settings write`. Adds one item to the log. A repeated request is refused.
 	//
 	// Corresponds with DELETE /field/{field_id} (the `DeleteField` operationId).
 	DeleteField(ctx context.Context, fieldID int64, params *DeleteFieldParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -10274,7 +10274,7 @@ type ClientInterface interface {
 
 	// UpdateFieldWithBody Edit a field
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `system.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -10283,7 +10283,7 @@ type ClientInterface interface {
 
 	// UpdateField Edit a field
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `system.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -10299,7 +10299,7 @@ type ClientInterface interface {
 
 	// CreateFieldValueWithBody Create a field value
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the target's permission. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the target's permission. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -10308,7 +10308,7 @@ type ClientInterface interface {
 
 	// CreateFieldValue Create a field value
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the target's permission. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the target's permission. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -10317,7 +10317,7 @@ type ClientInterface interface {
 
 	// DeleteFieldValue Delete a field value
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the target's permission. The log gets one item. Sent again, it is refused.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the target's permission. Adds one item to the log. A repeated request is refused.
 	//
 	// Corresponds with DELETE /field/{field_id}/value/{value_id} (the `DeleteFieldValue` operationId).
 	DeleteFieldValue(ctx context.Context, fieldID int64, valueID int64, params *DeleteFieldValueParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -10331,7 +10331,7 @@ type ClientInterface interface {
 
 	// UpdateFieldValueWithBody Edit a field value
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the target's permission. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the target's permission. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -10340,7 +10340,7 @@ type ClientInterface interface {
 
 	// UpdateFieldValue Edit a field value
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the target's permission. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the target's permission. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -10349,14 +10349,14 @@ type ClientInterface interface {
 
 	// ListForwardingGateways List forwarding gateways
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission network.forward read.
+	// Returns all items, or one page of them with `per_page`. Needs the permission `network.forward read`.
 	//
 	// Corresponds with GET /forward/gateway (the `ListForwardingGateways` operationId).
 	ListForwardingGateways(ctx context.Context, params *ListForwardingGatewaysParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateForwardingGatewayWithBody Create a forwarding gateway
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.forward write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.forward write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -10365,7 +10365,7 @@ type ClientInterface interface {
 
 	// CreateForwardingGateway Create a forwarding gateway
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.forward write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.forward write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -10374,21 +10374,21 @@ type ClientInterface interface {
 
 	// DeleteForwardingGateway Delete a forwarding gateway
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission network.forward write. The log gets one item. Sent again, it is refused.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `network.forward write`. Adds one item to the log. A repeated request is refused.
 	//
 	// Corresponds with DELETE /forward/gateway/{gateway_id} (the `DeleteForwardingGateway` operationId).
 	DeleteForwardingGateway(ctx context.Context, gatewayID int64, params *DeleteForwardingGatewayParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetForwardingGateway View a forwarding gateway
 	//
-	// Needs the permission network.forward read.
+	// Needs the permission `network.forward read`.
 	//
 	// Corresponds with GET /forward/gateway/{gateway_id} (the `GetForwardingGateway` operationId).
 	GetForwardingGateway(ctx context.Context, gatewayID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// UpdateForwardingGatewayWithBody Edit a forwarding gateway
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission network.forward write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `network.forward write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -10397,7 +10397,7 @@ type ClientInterface interface {
 
 	// UpdateForwardingGateway Edit a forwarding gateway
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission network.forward write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `network.forward write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -10406,28 +10406,28 @@ type ClientInterface interface {
 
 	// ListForwardingTypes List forwarding types
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission network.forward read.
+	// Returns all items, or one page of them with `per_page`. Needs the permission `network.forward read`.
 	//
 	// Corresponds with GET /forward/type (the `ListForwardingTypes` operationId).
 	ListForwardingTypes(ctx context.Context, params *ListForwardingTypesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetForwardingType View a forwarding type
 	//
-	// Needs the permission network.forward read.
+	// Needs the permission `network.forward read`.
 	//
 	// Corresponds with GET /forward/type/{type_id} (the `GetForwardingType` operationId).
 	GetForwardingType(ctx context.Context, typeID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListIPGroups List IP groups
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission network.groups read.
+	// Returns all items, or one page of them with `per_page`. Needs the permission `network.groups read`.
 	//
 	// Corresponds with GET /group (the `ListIPGroups` operationId).
 	ListIPGroups(ctx context.Context, params *ListIPGroupsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateIPGroupWithBody Create an IP group
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.groups write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.groups write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -10436,7 +10436,7 @@ type ClientInterface interface {
 
 	// CreateIPGroup Create an IP group
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.groups write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.groups write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -10445,21 +10445,21 @@ type ClientInterface interface {
 
 	// DeleteIPGroup Delete an IP group
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission network.groups write. The log gets one item. Sent again, it is refused.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `network.groups write`. Adds one item to the log. A repeated request is refused.
 	//
 	// Corresponds with DELETE /group/{group_id} (the `DeleteIPGroup` operationId).
 	DeleteIPGroup(ctx context.Context, groupID int64, params *DeleteIPGroupParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetIPGroup View an IP group
 	//
-	// Needs the permission network.groups read.
+	// Needs the permission `network.groups read`.
 	//
 	// Corresponds with GET /group/{group_id} (the `GetIPGroup` operationId).
 	GetIPGroup(ctx context.Context, groupID int64, params *GetIPGroupParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// UpdateIPGroupWithBody Edit an IP group
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission network.groups write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `network.groups write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -10468,7 +10468,7 @@ type ClientInterface interface {
 
 	// UpdateIPGroup Edit an IP group
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission network.groups write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `network.groups write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -10477,7 +10477,7 @@ type ClientInterface interface {
 
 	// AllocateIPEntitiesWithBody Assign free IP entities of an IP group to a client
 	//
-	// Needs the permission network.entities write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
+	// Needs the permission `network.entities write`. Adds one item to the log for each item that changes. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -10486,7 +10486,7 @@ type ClientInterface interface {
 
 	// AllocateIPEntities Assign free IP entities of an IP group to a client
 	//
-	// Needs the permission network.entities write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
+	// Needs the permission `network.entities write`. Adds one item to the log for each item that changes. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -10495,7 +10495,7 @@ type ClientInterface interface {
 
 	// CreateIPEntitiesWithBody Create many IP entities side by side
 	//
-	// Needs the permission network.entities write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is refused.
+	// Needs the permission `network.entities write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -10504,7 +10504,7 @@ type ClientInterface interface {
 
 	// CreateIPEntities Create many IP entities side by side
 	//
-	// Needs the permission network.entities write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is refused.
+	// Needs the permission `network.entities write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -10513,7 +10513,7 @@ type ClientInterface interface {
 
 	// DeleteIPEntitiesWithBody Delete many IP entities of an IP group
 	//
-	// Needs the permission network.entities write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is refused.
+	// Needs the permission `network.entities write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -10522,7 +10522,7 @@ type ClientInterface interface {
 
 	// DeleteIPEntities Delete many IP entities of an IP group
 	//
-	// Needs the permission network.entities write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is refused.
+	// Needs the permission `network.entities write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -10531,28 +10531,28 @@ type ClientInterface interface {
 
 	// GetIPGroupUtilization View how full an IP group is
 	//
-	// Needs the permission network.groups read.
+	// Needs the permission `network.groups read`.
 	//
 	// Corresponds with GET /group/{group_id}/utilization (the `GetIPGroupUtilization` operationId).
 	GetIPGroupUtilization(ctx context.Context, groupID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// DisableSSL Delete the certificate
 	//
-	// TLS is no longer required, either. Needs the permission system.settings write. The log gets one item. Sent again, it is refused.
+	// TLS is no longer required, either. Needs the permission `system.settings write`. Adds one item to the log. A repeated request is refused.
 	//
 	// Corresponds with DELETE /http/ssl (the `DisableSSL` operationId).
 	DisableSSL(ctx context.Context, params *DisableSSLParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetSSL View the SSL settings
 	//
-	// Needs the permission system.settings read.
+	// Needs the permission `system.settings read`.
 	//
 	// Corresponds with GET /http/ssl (the `GetSSL` operationId).
 	GetSSL(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// UpdateSSLWithBody Require TLS or allow plain HTTP
 	//
-	// TLS is only required at gateways that support it: those with a certificate or behind a trusted proxy. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// TLS is only required at gateways that support it: those with a certificate or behind a trusted proxy. Needs the permission `system.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -10561,7 +10561,7 @@ type ClientInterface interface {
 
 	// UpdateSSL Require TLS or allow plain HTTP
 	//
-	// TLS is only required at gateways that support it: those with a certificate or behind a trusted proxy. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// TLS is only required at gateways that support it: those with a certificate or behind a trusted proxy. Needs the permission `system.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -10570,7 +10570,7 @@ type ClientInterface interface {
 
 	// EnableSSLWithBody Obtain a certificate by ACME
 	//
-	// For the host name of the API's configured URL. The certificate is obtained in the background and renewed automatically. If the last attempt failed, a new one starts immediately. By sending this request, you agree to the authority's terms. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// For the host name of the API's configured URL. The certificate is obtained in the background and renewed automatically. If the last attempt failed, a new one starts immediately. By sending this request, you agree to the authority's terms. Needs the permission `system.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -10579,7 +10579,7 @@ type ClientInterface interface {
 
 	// EnableSSL Obtain a certificate by ACME
 	//
-	// For the host name of the API's configured URL. The certificate is obtained in the background and renewed automatically. If the last attempt failed, a new one starts immediately. By sending this request, you agree to the authority's terms. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// For the host name of the API's configured URL. The certificate is obtained in the background and renewed automatically. If the last attempt failed, a new one starts immediately. By sending this request, you agree to the authority's terms. Needs the permission `system.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -10588,14 +10588,14 @@ type ClientInterface interface {
 
 	// ListIntegrations List integrations
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission system.integrations read.
+	// Returns all items, or one page of them with `per_page`. Needs the permission `system.integrations read`.
 	//
 	// Corresponds with GET /integration (the `ListIntegrations` operationId).
 	ListIntegrations(ctx context.Context, params *ListIntegrationsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateIntegrationWithBody Create an integration
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission system.integrations write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `system.integrations write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -10604,7 +10604,7 @@ type ClientInterface interface {
 
 	// CreateIntegration Create an integration
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission system.integrations write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `system.integrations write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -10613,21 +10613,21 @@ type ClientInterface interface {
 
 	// DeleteIntegration Delete an integration
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission system.integrations write. The log gets one item. Sent again, it is refused.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `system.integrations write`. Adds one item to the log. A repeated request is refused.
 	//
 	// Corresponds with DELETE /integration/{integration_id} (the `DeleteIntegration` operationId).
 	DeleteIntegration(ctx context.Context, integrationID int64, params *DeleteIntegrationParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetIntegration View an integration
 	//
-	// Needs the permission system.integrations read or self.
+	// Needs the permission `system.integrations read or self`.
 	//
 	// Corresponds with GET /integration/{integration_id} (the `GetIntegration` operationId).
 	GetIntegration(ctx context.Context, integrationID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// UpdateIntegrationWithBody Edit an integration
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.integrations write or self. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `system.integrations write or self`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -10636,7 +10636,7 @@ type ClientInterface interface {
 
 	// UpdateIntegration Edit an integration
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.integrations write or self. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `system.integrations write or self`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -10645,14 +10645,14 @@ type ClientInterface interface {
 
 	// GetIntegrationPermissions View an integration's permissions
 	//
-	// The array has one item. Needs the permission system.integrations read or self.
+	// The array has one item. Needs the permission `system.integrations read or self`.
 	//
 	// Corresponds with GET /integration/{integration_id}/permission (the `GetIntegrationPermissions` operationId).
 	GetIntegrationPermissions(ctx context.Context, integrationID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// UpdateIntegrationPermissionsWithBody Edit an integration's permissions
 	//
-	// Needs the permission system.integrations write. The log gets one item. Sent again, it leaves things as they are.
+	// Needs the permission `system.integrations write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -10661,7 +10661,7 @@ type ClientInterface interface {
 
 	// UpdateIntegrationPermissions Edit an integration's permissions
 	//
-	// Needs the permission system.integrations write. The log gets one item. Sent again, it leaves things as they are.
+	// Needs the permission `system.integrations write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -10670,14 +10670,14 @@ type ClientInterface interface {
 
 	// GetLicense View the license
 	//
-	// Needs the permission system.settings read.
+	// Needs the permission `system.settings read`.
 	//
 	// Corresponds with GET /license (the `GetLicense` operationId).
 	GetLicense(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// RefreshLicenseWithBody Read the license again
 	//
-	// From the configured file or URL. If it cannot be read, the previous license stays in use. Needs the permission system.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	// From the configured file or URL. If it cannot be read, the previous license stays in use. Needs the permission `system.settings write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -10686,7 +10686,7 @@ type ClientInterface interface {
 
 	// RefreshLicense Read the license again
 	//
-	// From the configured file or URL. If it cannot be read, the previous license stays in use. Needs the permission system.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	// From the configured file or URL. If it cannot be read, the previous license stays in use. Needs the permission `system.settings write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -10695,14 +10695,14 @@ type ClientInterface interface {
 
 	// ListLogItems List log items
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission system.logs read.
+	// Returns all items, or one page of them with `per_page`. Needs the permission `system.logs read`.
 	//
 	// Corresponds with GET /log (the `ListLogItems` operationId).
 	ListLogItems(ctx context.Context, params *ListLogItemsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetLogItem View a log item
 	//
-	// Needs the permission system.logs read.
+	// Needs the permission `system.logs read`.
 	//
 	// Corresponds with GET /log/{log_id} (the `GetLogItem` operationId).
 	GetLogItem(ctx context.Context, logID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -10723,21 +10723,21 @@ type ClientInterface interface {
 
 	// GetPackageAsset Load a file of a package
 	//
-	// Needs no key.
+	// Needs no API key.
 	//
 	// Corresponds with GET /package/{package_id}/asset/{path} (the `GetPackageAsset` operationId).
 	GetPackageAsset(ctx context.Context, packageID int64, path string, params *GetPackageAssetParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListParts List computer parts
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission server.settings read.
+	// Returns all items, or one page of them with `per_page`. Needs the permission `server.settings read`.
 	//
 	// Corresponds with GET /part (the `ListParts` operationId).
 	ListParts(ctx context.Context, params *ListPartsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateComputerPartWithBody Create a computer part
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission server.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `server.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -10746,7 +10746,7 @@ type ClientInterface interface {
 
 	// CreateComputerPart Create a computer part
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission server.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `server.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -10755,21 +10755,21 @@ type ClientInterface interface {
 
 	// DeleteComputerPart Delete a computer part
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission server.settings write. The log gets one item. Sent again, it is refused.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `server.settings write`. Adds one item to the log. A repeated request is refused.
 	//
 	// Corresponds with DELETE /part/{part_id} (the `DeleteComputerPart` operationId).
 	DeleteComputerPart(ctx context.Context, partID int64, params *DeleteComputerPartParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetComputerPart View a computer part
 	//
-	// Needs the permission server.settings read.
+	// Needs the permission `server.settings read`.
 	//
 	// Corresponds with GET /part/{part_id} (the `GetComputerPart` operationId).
 	GetComputerPart(ctx context.Context, partID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// UpdateComputerPartWithBody Edit a computer part
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission server.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `server.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -10778,7 +10778,7 @@ type ClientInterface interface {
 
 	// UpdateComputerPart Edit a computer part
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission server.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `server.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -10787,14 +10787,14 @@ type ClientInterface interface {
 
 	// ListPortSpeeds List port speeds
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission network.switches read.
+	// Returns all items, or one page of them with `per_page`. Needs the permission `network.switches read`.
 	//
 	// Corresponds with GET /port-speed (the `ListPortSpeeds` operationId).
 	ListPortSpeeds(ctx context.Context, params *ListPortSpeedsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreatePortSpeedWithBody Create a port speed
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.switches write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.switches write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -10803,7 +10803,7 @@ type ClientInterface interface {
 
 	// CreatePortSpeed Create a port speed
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.switches write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.switches write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -10812,21 +10812,21 @@ type ClientInterface interface {
 
 	// DeletePortSpeed Delete a port speed
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission network.switches write. The log gets one item. Sent again, it is refused.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `network.switches write`. Adds one item to the log. A repeated request is refused.
 	//
 	// Corresponds with DELETE /port-speed/{port_speed_id} (the `DeletePortSpeed` operationId).
 	DeletePortSpeed(ctx context.Context, portSpeedID int64, params *DeletePortSpeedParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetPortSpeed View a port speed
 	//
-	// Needs the permission network.switches read.
+	// Needs the permission `network.switches read`.
 	//
 	// Corresponds with GET /port-speed/{port_speed_id} (the `GetPortSpeed` operationId).
 	GetPortSpeed(ctx context.Context, portSpeedID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// UpdatePortSpeedWithBody Edit a port speed
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission network.switches write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `network.switches write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -10835,7 +10835,7 @@ type ClientInterface interface {
 
 	// UpdatePortSpeed Edit a port speed
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission network.switches write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `network.switches write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -10844,14 +10844,14 @@ type ClientInterface interface {
 
 	// ListBootScripts List boot scripts
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
+	// Returns all items, or one page of them with `per_page`. Needs the permission `pxe.settings read`.
 	//
 	// Corresponds with GET /pxe/boot-script (the `ListBootScripts` operationId).
 	ListBootScripts(ctx context.Context, params *ListBootScriptsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateBootScriptWithBody Create a boot script
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -10860,7 +10860,7 @@ type ClientInterface interface {
 
 	// CreateBootScript Create a boot script
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -10869,21 +10869,21 @@ type ClientInterface interface {
 
 	// DeleteBootScript Delete a boot script
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request is refused.
 	//
 	// Corresponds with DELETE /pxe/boot-script/{boot_script_id} (the `DeleteBootScript` operationId).
 	DeleteBootScript(ctx context.Context, bootScriptID int64, params *DeleteBootScriptParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetBootScript View a boot script
 	//
-	// Needs the permission pxe.settings read.
+	// Needs the permission `pxe.settings read`.
 	//
 	// Corresponds with GET /pxe/boot-script/{boot_script_id} (the `GetBootScript` operationId).
 	GetBootScript(ctx context.Context, bootScriptID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// UpdateBootScriptWithBody Edit a boot script
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -10892,7 +10892,7 @@ type ClientInterface interface {
 
 	// UpdateBootScript Edit a boot script
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -10901,14 +10901,14 @@ type ClientInterface interface {
 
 	// ListDHCPServers List DHCP servers
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
+	// Returns all items, or one page of them with `per_page`. Needs the permission `pxe.settings read`.
 	//
 	// Corresponds with GET /pxe/dhcp (the `ListDHCPServers` operationId).
 	ListDHCPServers(ctx context.Context, params *ListDHCPServersParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateDHCPServerWithBody Create a DHCP server
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -10917,7 +10917,7 @@ type ClientInterface interface {
 
 	// CreateDHCPServer Create a DHCP server
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -10926,21 +10926,21 @@ type ClientInterface interface {
 
 	// DeleteDHCPServer Delete a DHCP server
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request is refused.
 	//
 	// Corresponds with DELETE /pxe/dhcp/{dhcp_id} (the `DeleteDHCPServer` operationId).
 	DeleteDHCPServer(ctx context.Context, dhcpid int64, params *DeleteDHCPServerParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetDHCPServer View a DHCP server
 	//
-	// Needs the permission pxe.settings read.
+	// Needs the permission `pxe.settings read`.
 	//
 	// Corresponds with GET /pxe/dhcp/{dhcp_id} (the `GetDHCPServer` operationId).
 	GetDHCPServer(ctx context.Context, dhcpid int64, params *GetDHCPServerParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// UpdateDHCPServerWithBody Edit a DHCP server
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -10949,7 +10949,7 @@ type ClientInterface interface {
 
 	// UpdateDHCPServer Edit a DHCP server
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -10958,35 +10958,35 @@ type ClientInterface interface {
 
 	// ListDiscoveredMachines List discovered machines
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission pxe.installs read.
+	// Returns all items, or one page of them with `per_page`. Needs the permission `pxe.installs read`.
 	//
 	// Corresponds with GET /pxe/discovery (the `ListDiscoveredMachines` operationId).
 	ListDiscoveredMachines(ctx context.Context, params *ListDiscoveredMachinesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// DeleteDiscoveredMachine Delete a discovered machine
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.installs write. The log gets one item. Sent again, it is refused.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `pxe.installs write`. Adds one item to the log. A repeated request is refused.
 	//
 	// Corresponds with DELETE /pxe/discovery/{discovery_id} (the `DeleteDiscoveredMachine` operationId).
 	DeleteDiscoveredMachine(ctx context.Context, discoveryID int64, params *DeleteDiscoveredMachineParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetDiscoveredMachine View a discovered machine
 	//
-	// Needs the permission pxe.installs read.
+	// Needs the permission `pxe.installs read`.
 	//
 	// Corresponds with GET /pxe/discovery/{discovery_id} (the `GetDiscoveredMachine` operationId).
 	GetDiscoveredMachine(ctx context.Context, discoveryID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListDrivers List drivers
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
+	// Returns all items, or one page of them with `per_page`. Needs the permission `pxe.settings read`.
 	//
 	// Corresponds with GET /pxe/driver (the `ListDrivers` operationId).
 	ListDrivers(ctx context.Context, params *ListDriversParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateDriverWithBody Create a driver
 	//
-	// Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -10995,7 +10995,7 @@ type ClientInterface interface {
 
 	// CreateDriver Create a driver
 	//
-	// Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -11004,28 +11004,28 @@ type ClientInterface interface {
 
 	// BeginDriverUpload Start an upload of a driver's file
 	//
-	// Uploads a file in several requests by the protocol tus 1.0. Upload-Length is the size of the file. The header Location of the response is the path of the upload. Send it as the member upload of a driver. Needs the permission pxe.settings write.
+	// Uploads a file in several requests by the protocol tus 1.0. Upload-Length is the size of the file. The header Location of the response is the path of the upload. Send it as the member upload of a driver. Needs the permission `pxe.settings write`.
 	//
 	// Corresponds with POST /pxe/driver-upload (the `BeginDriverUpload` operationId).
 	BeginDriverUpload(ctx context.Context, params *BeginDriverUploadParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// EndDriverUpload Delete an upload
 	//
-	// Needs the permission pxe.settings write.
+	// Needs the permission `pxe.settings write`.
 	//
 	// Corresponds with DELETE /pxe/driver-upload/{upload_id} (the `EndDriverUpload` operationId).
 	EndDriverUpload(ctx context.Context, uploadID string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetDriverUpload View the progress of an upload
 	//
-	// tus clients send this as HEAD. The header Upload-Offset is the number of bytes received. Callers see only their own uploads. Needs the permission pxe.settings read.
+	// tus clients send this as HEAD. The header Upload-Offset is the number of bytes received. Callers see only their own uploads. Needs the permission `pxe.settings read`.
 	//
 	// Corresponds with GET /pxe/driver-upload/{upload_id} (the `GetDriverUpload` operationId).
 	GetDriverUpload(ctx context.Context, uploadID string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ContinueDriverUploadWithBody Continue an upload
 	//
-	// The header Upload-Offset must be the number of bytes received so far. Received bytes are kept if the connection breaks. Needs the permission pxe.settings write.
+	// The header Upload-Offset must be the number of bytes received so far. Received bytes are kept if the connection breaks. Needs the permission `pxe.settings write`.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -11034,21 +11034,21 @@ type ClientInterface interface {
 
 	// DeleteDriver Delete a driver
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request is refused.
 	//
 	// Corresponds with DELETE /pxe/driver/{driver_id} (the `DeleteDriver` operationId).
 	DeleteDriver(ctx context.Context, driverID int64, params *DeleteDriverParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetDriver View a driver
 	//
-	// Needs the permission pxe.settings read.
+	// Needs the permission `pxe.settings read`.
 	//
 	// Corresponds with GET /pxe/driver/{driver_id} (the `GetDriver` operationId).
 	GetDriver(ctx context.Context, driverID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// UpdateDriverWithBody Edit a driver
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -11057,7 +11057,7 @@ type ClientInterface interface {
 
 	// UpdateDriver Edit a driver
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -11066,21 +11066,21 @@ type ClientInterface interface {
 
 	// GetDriverContent Download a driver's file
 	//
-	// Needs the permission pxe.settings read.
+	// Needs the permission `pxe.settings read`.
 	//
 	// Corresponds with GET /pxe/driver/{driver_id}/content (the `GetDriverContent` operationId).
 	GetDriverContent(ctx context.Context, driverID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListFileServers List file servers
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
+	// Returns all items, or one page of them with `per_page`. Needs the permission `pxe.settings read`.
 	//
 	// Corresponds with GET /pxe/file (the `ListFileServers` operationId).
 	ListFileServers(ctx context.Context, params *ListFileServersParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateFileServerWithBody Create a file server
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -11089,7 +11089,7 @@ type ClientInterface interface {
 
 	// CreateFileServer Create a file server
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -11098,21 +11098,21 @@ type ClientInterface interface {
 
 	// DeleteFileServer Delete a file server
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request is refused.
 	//
 	// Corresponds with DELETE /pxe/file/{file_server_id} (the `DeleteFileServer` operationId).
 	DeleteFileServer(ctx context.Context, fileServerID int64, params *DeleteFileServerParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetFileServer View a file server
 	//
-	// Needs the permission pxe.settings read.
+	// Needs the permission `pxe.settings read`.
 	//
 	// Corresponds with GET /pxe/file/{file_server_id} (the `GetFileServer` operationId).
 	GetFileServer(ctx context.Context, fileServerID int64, params *GetFileServerParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// UpdateFileServerWithBody Edit a file server
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -11121,7 +11121,7 @@ type ClientInterface interface {
 
 	// UpdateFileServer Edit a file server
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -11130,14 +11130,14 @@ type ClientInterface interface {
 
 	// GetFileServerSync View the sync of a file server's descendants
 	//
-	// Needs the permission pxe.settings read.
+	// Needs the permission `pxe.settings read`.
 	//
 	// Corresponds with GET /pxe/file/{file_server_id}/child/sync (the `GetFileServerSync` operationId).
 	GetFileServerSync(ctx context.Context, fileServerID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// SyncFileServerChildrenWithBody Sync the descendants of a file server with it
 	//
-	// A file server without a parent is first filled from the store, except its folder local. The sync continues after the response: GET returns its progress. A request during a sync makes it compare all files once more. See docs/do/site-agent.md. Needs the permission pxe.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	// A file server without a parent is first filled from the store, except its folder local. The sync continues after the response: GET returns its progress. A request during a sync makes it compare all files once more. See docs/do/site-agent.md. Needs the permission `pxe.settings write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -11146,7 +11146,7 @@ type ClientInterface interface {
 
 	// SyncFileServerChildren Sync the descendants of a file server with it
 	//
-	// A file server without a parent is first filled from the store, except its folder local. The sync continues after the response: GET returns its progress. A request during a sync makes it compare all files once more. See docs/do/site-agent.md. Needs the permission pxe.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	// A file server without a parent is first filled from the store, except its folder local. The sync continues after the response: GET returns its progress. A request during a sync makes it compare all files once more. See docs/do/site-agent.md. Needs the permission `pxe.settings write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -11155,14 +11155,14 @@ type ClientInterface interface {
 
 	// ListInstalls List installs
 	//
-	// A client sees its own installs. Answers all items, or pages of them with per_page. Needs the permission pxe.installs or a client read.
+	// A client sees its own installs. Returns all items, or one page of them with `per_page`. Needs the permission `pxe.installs or a client read`.
 	//
 	// Corresponds with GET /pxe/install (the `ListInstalls` operationId).
 	ListInstalls(ctx context.Context, params *ListInstallsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateInstallWithBody Create an install
 	//
-	// Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// Needs the permission `pxe.installs write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -11171,7 +11171,7 @@ type ClientInterface interface {
 
 	// CreateInstall Create an install
 	//
-	// Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// Needs the permission `pxe.installs write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -11180,28 +11180,28 @@ type ClientInterface interface {
 
 	// DeleteInstall Delete an install
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.installs write. The log gets one item. Sent again, it is refused.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `pxe.installs write`. Adds one item to the log. A repeated request is refused.
 	//
 	// Corresponds with DELETE /pxe/install/{install_id} (the `DeleteInstall` operationId).
 	DeleteInstall(ctx context.Context, installID int64, params *DeleteInstallParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetInstall View an install
 	//
-	// A client sees its own installs, without variables and requests. Needs the permission pxe.installs or a client read.
+	// A client sees its own installs, without variables and requests. Needs the permission `pxe.installs or a client read`.
 	//
 	// Corresponds with GET /pxe/install/{install_id} (the `GetInstall` operationId).
 	GetInstall(ctx context.Context, installID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CancelInstall Cancel an install
 	//
-	// The machine may still run what it has already received. It gets nothing more, and boots its disk from then on. Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// The machine may still run what it has already received. It gets nothing more, and boots its disk from then on. Needs the permission `pxe.installs write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Corresponds with POST /pxe/install/{install_id}/cancel (the `CancelInstall` operationId).
 	CancelInstall(ctx context.Context, installID int64, params *CancelInstallParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// RetryInstallWithBody Retry an install
 	//
-	// Starts an install that has ended again, with its original request and the present profile. The machine has to boot from the network again. Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// Starts an install that has ended again, with its original request and the present profile. The machine has to boot from the network again. Needs the permission `pxe.installs write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -11210,7 +11210,7 @@ type ClientInterface interface {
 
 	// RetryInstall Retry an install
 	//
-	// Starts an install that has ended again, with its original request and the present profile. The machine has to boot from the network again. Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// Starts an install that has ended again, with its original request and the present profile. The machine has to boot from the network again. Needs the permission `pxe.installs write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -11219,14 +11219,14 @@ type ClientInterface interface {
 
 	// ListISOs List ISOs
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
+	// Returns all items, or one page of them with `per_page`. Needs the permission `pxe.settings read`.
 	//
 	// Corresponds with GET /pxe/iso (the `ListISOs` operationId).
 	ListISOs(ctx context.Context, params *ListISOsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateISOWithBody Create an ISO
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -11235,7 +11235,7 @@ type ClientInterface interface {
 
 	// CreateISO Create an ISO
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -11244,21 +11244,21 @@ type ClientInterface interface {
 
 	// DeleteISO Delete an ISO
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request is refused.
 	//
 	// Corresponds with DELETE /pxe/iso/{iso_manager_id} (the `DeleteISO` operationId).
 	DeleteISO(ctx context.Context, isoManagerID int64, params *DeleteISOParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetISO View an ISO
 	//
-	// Needs the permission pxe.settings read.
+	// Needs the permission `pxe.settings read`.
 	//
 	// Corresponds with GET /pxe/iso/{iso_manager_id} (the `GetISO` operationId).
 	GetISO(ctx context.Context, isoManagerID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// UpdateISOWithBody Edit an ISO
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -11267,7 +11267,7 @@ type ClientInterface interface {
 
 	// UpdateISO Edit an ISO
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -11276,21 +11276,21 @@ type ClientInterface interface {
 
 	// ListISOEditions List the editions of Windows in an ISO
 	//
-	// A client sees the enabled editions in the ISOs of its profiles, without keys. Answers all items, or pages of them with per_page. Needs the permission pxe.settings or a client read.
+	// A client sees the enabled editions in the ISOs of its profiles, without keys. Returns all items, or one page of them with `per_page`. Needs the permission `pxe.settings or a client read`.
 	//
 	// Corresponds with GET /pxe/iso/{iso_manager_id}/edition (the `ListISOEditions` operationId).
 	ListISOEditions(ctx context.Context, isoManagerID int64, params *ListISOEditionsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetISOEdition View an edition of Windows in an ISO
 	//
-	// A client sees the enabled editions in the ISOs of its profiles, without keys. Needs the permission pxe.settings or a client read.
+	// A client sees the enabled editions in the ISOs of its profiles, without keys. Needs the permission `pxe.settings or a client read`.
 	//
 	// Corresponds with GET /pxe/iso/{iso_manager_id}/edition/{edition_id} (the `GetISOEdition` operationId).
 	GetISOEdition(ctx context.Context, isoManagerID int64, editionID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// UpdateISOEditionWithBody Edit an ISO edition
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -11299,7 +11299,7 @@ type ClientInterface interface {
 
 	// UpdateISOEdition Edit an ISO edition
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -11308,14 +11308,14 @@ type ClientInterface interface {
 
 	// ListPreseeds List preseeds
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
+	// Returns all items, or one page of them with `per_page`. Needs the permission `pxe.settings read`.
 	//
 	// Corresponds with GET /pxe/preseed (the `ListPreseeds` operationId).
 	ListPreseeds(ctx context.Context, params *ListPreseedsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreatePreseedWithBody Create a preseed
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -11324,7 +11324,7 @@ type ClientInterface interface {
 
 	// CreatePreseed Create a preseed
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -11333,21 +11333,21 @@ type ClientInterface interface {
 
 	// DeletePreseed Delete a preseed
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request is refused.
 	//
 	// Corresponds with DELETE /pxe/preseed/{preseed_id} (the `DeletePreseed` operationId).
 	DeletePreseed(ctx context.Context, preseedID int64, params *DeletePreseedParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetPreseed View a preseed
 	//
-	// Needs the permission pxe.settings read.
+	// Needs the permission `pxe.settings read`.
 	//
 	// Corresponds with GET /pxe/preseed/{preseed_id} (the `GetPreseed` operationId).
 	GetPreseed(ctx context.Context, preseedID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// UpdatePreseedWithBody Edit a preseed
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -11356,7 +11356,7 @@ type ClientInterface interface {
 
 	// UpdatePreseed Edit a preseed
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -11365,14 +11365,14 @@ type ClientInterface interface {
 
 	// ListProfiles List profiles
 	//
-	// A client sees the profiles with access_client. Answers all items, or pages of them with per_page. Needs the permission pxe.settings or a client read.
+	// A client sees the profiles with access_client. Returns all items, or one page of them with `per_page`. Needs the permission `pxe.settings or a client read`.
 	//
 	// Corresponds with GET /pxe/profile (the `ListProfiles` operationId).
 	ListProfiles(ctx context.Context, params *ListProfilesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateProfileWithBody Create a profile
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -11381,7 +11381,7 @@ type ClientInterface interface {
 
 	// CreateProfile Create a profile
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -11390,7 +11390,7 @@ type ClientInterface interface {
 
 	// ImportProfileWithBody Import a profile and all its templates
 	//
-	// Existing templates with the same name and body are used. If only the name is in use, the profile's name is appended to it. Needs the permission pxe.settings write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+	// Existing templates with the same name and body are used. If only the name is in use, the profile's name is appended to it. Needs the permission `pxe.settings write`. Adds one item to the log for each item that changes. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -11399,7 +11399,7 @@ type ClientInterface interface {
 
 	// ImportProfile Import a profile and all its templates
 	//
-	// Existing templates with the same name and body are used. If only the name is in use, the profile's name is appended to it. Needs the permission pxe.settings write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+	// Existing templates with the same name and body are used. If only the name is in use, the profile's name is appended to it. Needs the permission `pxe.settings write`. Adds one item to the log for each item that changes. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -11408,21 +11408,21 @@ type ClientInterface interface {
 
 	// DeleteProfile Delete a profile
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request is refused.
 	//
 	// Corresponds with DELETE /pxe/profile/{profile_id} (the `DeleteProfile` operationId).
 	DeleteProfile(ctx context.Context, profileID int64, params *DeleteProfileParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetProfile View a profile
 	//
-	// A client sees the members that lists have. Needs the permission pxe.settings or a client read.
+	// A client sees the members that lists have. Needs the permission `pxe.settings or a client read`.
 	//
 	// Corresponds with GET /pxe/profile/{profile_id} (the `GetProfile` operationId).
 	GetProfile(ctx context.Context, profileID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// UpdateProfileWithBody Edit a profile
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -11431,7 +11431,7 @@ type ClientInterface interface {
 
 	// UpdateProfile Edit a profile
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -11440,7 +11440,7 @@ type ClientInterface interface {
 
 	// CopyProfileWithBody Copy a profile and all its templates
 	//
-	// Needs the permission pxe.settings write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+	// Needs the permission `pxe.settings write`. Adds one item to the log for each item that changes. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -11449,7 +11449,7 @@ type ClientInterface interface {
 
 	// CopyProfile Copy a profile and all its templates
 	//
-	// Needs the permission pxe.settings write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+	// Needs the permission `pxe.settings write`. Adds one item to the log for each item that changes. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -11458,14 +11458,14 @@ type ClientInterface interface {
 
 	// ExportProfile Export a profile and all its templates
 	//
-	// The file lacks what belongs to this installation: billing_id, access_client, the ISO, drivers and the email template. Needs the permission pxe.settings read.
+	// The file lacks what belongs to this installation: billing_id, access_client, the ISO, drivers and the email template. Needs the permission `pxe.settings read`.
 	//
 	// Corresponds with GET /pxe/profile/{profile_id}/export (the `ExportProfile` operationId).
 	ExportProfile(ctx context.Context, profileID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// RenderProfileWithBody Preview a profile for a machine
 	//
-	// Renders all templates of the profile. Nothing is installed. Members that are not sent are empty. Needs the permission pxe.installs write.
+	// Renders all templates of the profile. Nothing is installed. Members that are not sent are empty. Needs the permission `pxe.installs write`.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -11474,7 +11474,7 @@ type ClientInterface interface {
 
 	// RenderProfile Preview a profile for a machine
 	//
-	// Renders all templates of the profile. Nothing is installed. Members that are not sent are empty. Needs the permission pxe.installs write.
+	// Renders all templates of the profile. Nothing is installed. Members that are not sent are empty. Needs the permission `pxe.installs write`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -11483,14 +11483,14 @@ type ClientInterface interface {
 
 	// ListShellScripts List shell scripts
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
+	// Returns all items, or one page of them with `per_page`. Needs the permission `pxe.settings read`.
 	//
 	// Corresponds with GET /pxe/shell (the `ListShellScripts` operationId).
 	ListShellScripts(ctx context.Context, params *ListShellScriptsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateShellScriptWithBody Create a shell script
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -11499,7 +11499,7 @@ type ClientInterface interface {
 
 	// CreateShellScript Create a shell script
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -11508,21 +11508,21 @@ type ClientInterface interface {
 
 	// DeleteShellScript Delete a shell script
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request is refused.
 	//
 	// Corresponds with DELETE /pxe/shell/{shell_script_id} (the `DeleteShellScript` operationId).
 	DeleteShellScript(ctx context.Context, shellScriptID int64, params *DeleteShellScriptParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetShellScript View a shell script
 	//
-	// Needs the permission pxe.settings read.
+	// Needs the permission `pxe.settings read`.
 	//
 	// Corresponds with GET /pxe/shell/{shell_script_id} (the `GetShellScript` operationId).
 	GetShellScript(ctx context.Context, shellScriptID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// UpdateShellScriptWithBody Edit a shell script
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -11531,7 +11531,7 @@ type ClientInterface interface {
 
 	// UpdateShellScript Edit a shell script
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -11540,7 +11540,7 @@ type ClientInterface interface {
 
 	// ListSettingGroups List setting groups
 	//
-	// Answers all items, or pages of them with per_page. Needs any key.
+	// Returns all items, or one page of them with `per_page`. Needs any key.
 	//
 	// Corresponds with GET /setting-group (the `ListSettingGroups` operationId).
 	ListSettingGroups(ctx context.Context, params *ListSettingGroupsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -11554,7 +11554,7 @@ type ClientInterface interface {
 
 	// UpdateSettingGroupWithBody Edit the settings of a group
 	//
-	// Needs the permission system.settings write. The log gets an item for each that changes. Sent again, it leaves things as they are.
+	// Needs the permission `system.settings write`. Adds one item to the log for each item that changes. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -11563,7 +11563,7 @@ type ClientInterface interface {
 
 	// UpdateSettingGroup Edit the settings of a group
 	//
-	// Needs the permission system.settings write. The log gets an item for each that changes. Sent again, it leaves things as they are.
+	// Needs the permission `system.settings write`. Adds one item to the log for each item that changes. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -11572,42 +11572,42 @@ type ClientInterface interface {
 
 	// ListJobs List jobs
 	//
-	// The jobs of all services, newest first. Jobs that are done or cancelled are kept for a day, failed jobs for a week. Needs the permission system.settings read.
+	// The jobs of all services, newest first. Jobs that are done or cancelled are kept for a day, failed jobs for a week. Needs the permission `system.settings read`.
 	//
 	// Corresponds with GET /system/job (the `ListJobs` operationId).
 	ListJobs(ctx context.Context, params *ListJobsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetJob View a job
 	//
-	// Needs the permission system.settings read.
+	// Needs the permission `system.settings read`.
 	//
 	// Corresponds with GET /system/job/{job_id} (the `GetJob` operationId).
 	GetJob(ctx context.Context, jobID string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CancelJob Cancel a job
 	//
-	// A running job is asked to stop. It may finish before it stops. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// A running job is asked to stop. It may finish before it stops. Needs the permission `system.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Corresponds with POST /system/job/{job_id}/cancel (the `CancelJob` operationId).
 	CancelJob(ctx context.Context, jobID string, params *CancelJobParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// RetryJob Retry a job
 	//
-	// A job that failed or was cancelled starts again. A job that waits for its next attempt is retried now. Needs the permission system.settings write. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+	// A job that failed or was cancelled starts again. A job that waits for its next attempt is retried now. Needs the permission `system.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Corresponds with POST /system/job/{job_id}/retry (the `RetryJob` operationId).
 	RetryJob(ctx context.Context, jobID string, params *RetryJobParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetSetting View a setting
 	//
-	// Needs the permission system.settings read.
+	// Needs the permission `system.settings read`.
 	//
 	// Corresponds with GET /system/setting/{setting_id} (the `GetSetting` operationId).
 	GetSetting(ctx context.Context, settingID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// UpdateSettingWithBody Edit a setting
 	//
-	// Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// Needs the permission `system.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -11616,7 +11616,7 @@ type ClientInterface interface {
 
 	// UpdateSetting Edit a setting
 	//
-	// Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// Needs the permission `system.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -11625,14 +11625,14 @@ type ClientInterface interface {
 
 	// GetTheme View the theme
 	//
-	// Needs no key.
+	// Needs no API key.
 	//
 	// Corresponds with GET /system/theme/customize (the `GetTheme` operationId).
 	GetTheme(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CustomizeThemeWithBody Change the theme
 	//
-	// Members that are not sent keep their values, and null clears them. Scripts in HTML are removed. The theme is public. Needs the permission system.theme write. The log gets one item. Sent again, it leaves things as they are.
+	// Members that are not sent keep their values, and null clears them. Scripts in HTML are removed. The theme is public. Needs the permission `system.theme write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -11641,7 +11641,7 @@ type ClientInterface interface {
 
 	// CustomizeTheme Change the theme
 	//
-	// Members that are not sent keep their values, and null clears them. Scripts in HTML are removed. The theme is public. Needs the permission system.theme write. The log gets one item. Sent again, it leaves things as they are.
+	// Members that are not sent keep their values, and null clears them. Scripts in HTML are removed. The theme is public. Needs the permission `system.theme write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -11650,28 +11650,28 @@ type ClientInterface interface {
 
 	// ListTodoItems List todo items
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission system.settings read.
+	// Returns all items, or one page of them with `per_page`. Needs the permission `system.settings read`.
 	//
 	// Corresponds with GET /todo (the `ListTodoItems` operationId).
 	ListTodoItems(ctx context.Context, params *ListTodoItemsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetTodoItem View a todo item
 	//
-	// Needs the permission system.settings read.
+	// Needs the permission `system.settings read`.
 	//
 	// Corresponds with GET /todo/{todo_id} (the `GetTodoItem` operationId).
 	GetTodoItem(ctx context.Context, todoID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListWebhooks List webhooks
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission system.integrations read.
+	// Returns all items, or one page of them with `per_page`. Needs the permission `system.integrations read`.
 	//
 	// Corresponds with GET /webhook (the `ListWebhooks` operationId).
 	ListWebhooks(ctx context.Context, params *ListWebhooksParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateWebhookWithBody Create a webhook
 	//
-	// Needs the permission system.integrations write. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+	// Needs the permission `system.integrations write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -11680,7 +11680,7 @@ type ClientInterface interface {
 
 	// CreateWebhook Create a webhook
 	//
-	// Needs the permission system.integrations write. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+	// Needs the permission `system.integrations write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -11689,21 +11689,21 @@ type ClientInterface interface {
 
 	// DeleteWebhook Delete a webhook
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission system.integrations write. The log gets one item. Sent again, it is refused.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `system.integrations write`. Adds one item to the log. A repeated request is refused.
 	//
 	// Corresponds with DELETE /webhook/{webhook_id} (the `DeleteWebhook` operationId).
 	DeleteWebhook(ctx context.Context, webhookID int64, params *DeleteWebhookParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetWebhook View a webhook
 	//
-	// Needs the permission system.integrations read.
+	// Needs the permission `system.integrations read`.
 	//
 	// Corresponds with GET /webhook/{webhook_id} (the `GetWebhook` operationId).
 	GetWebhook(ctx context.Context, webhookID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// UpdateWebhookWithBody Edit a webhook
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.integrations write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `system.integrations write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -11712,7 +11712,7 @@ type ClientInterface interface {
 
 	// UpdateWebhook Edit a webhook
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.integrations write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `system.integrations write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -11721,28 +11721,28 @@ type ClientInterface interface {
 
 	// ListWebhookDeliveries List the deliveries to a webhook
 	//
-	// Newest first. Completed deliveries are kept for as many days as the setting webhook.days says. Answers all items, or pages of them with per_page. Needs the permission system.integrations read.
+	// Newest first. Completed deliveries are kept for as many days as the setting webhook.days says. Returns all items, or one page of them with `per_page`. Needs the permission `system.integrations read`.
 	//
 	// Corresponds with GET /webhook/{webhook_id}/delivery (the `ListWebhookDeliveries` operationId).
 	ListWebhookDeliveries(ctx context.Context, webhookID int64, params *ListWebhookDeliveriesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetWebhookDelivery View a delivery to a webhook
 	//
-	// Needs the permission system.integrations read.
+	// Needs the permission `system.integrations read`.
 	//
 	// Corresponds with GET /webhook/{webhook_id}/delivery/{delivery_id} (the `GetWebhookDelivery` operationId).
 	GetWebhookDelivery(ctx context.Context, webhookID int64, deliveryID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ReplayWebhookDelivery Deliver an event again
 	//
-	// A delivery that waits for its next attempt is retried now. Needs the permission system.integrations write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	// A delivery that waits for its next attempt is retried now. Needs the permission `system.integrations write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Corresponds with POST /webhook/{webhook_id}/delivery/{delivery_id}/replay (the `ReplayWebhookDelivery` operationId).
 	ReplayWebhookDelivery(ctx context.Context, webhookID int64, deliveryID int64, params *ReplayWebhookDeliveryParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ReplayWebhookWithBody Deliver the events of a span of time again
 	//
-	// Replays the events that were queued for the webhook and are still kept. They keep their ids. Waiting events are left alone. Needs the permission system.integrations write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	// Replays the events that were queued for the webhook and are still kept. They keep their ids. Waiting events are left alone. Needs the permission `system.integrations write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -11751,7 +11751,7 @@ type ClientInterface interface {
 
 	// ReplayWebhook Deliver the events of a span of time again
 	//
-	// Replays the events that were queued for the webhook and are still kept. They keep their ids. Waiting events are left alone. Needs the permission system.integrations write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	// Replays the events that were queued for the webhook and are still kept. They keep their ids. Waiting events are left alone. Needs the permission `system.integrations write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -11760,7 +11760,7 @@ type ClientInterface interface {
 
 	// TestWebhook Send a test event to a webhook
 	//
-	// The event has the type webhook.tested and is delivered even if the webhook's types do not match it. View the returned delivery to see the outcome. Needs the permission system.integrations write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	// The event has the type webhook.tested and is delivered even if the webhook's types do not match it. View the returned delivery to see the outcome. Needs the permission `system.integrations write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Corresponds with POST /webhook/{webhook_id}/test (the `TestWebhook` operationId).
 	TestWebhook(ctx context.Context, webhookID int64, params *TestWebhookParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -11768,7 +11768,7 @@ type ClientInterface interface {
 
 // GetACMEChallenge Respond to an ACME challenge
 //
-// Needs no key.
+// Needs no API key.
 //
 // Corresponds with GET /.well-known/acme-challenge/{token} (the `GetACMEChallenge` operationId).
 func (c *Caller) GetACMEChallenge(ctx context.Context, token string, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -11785,7 +11785,7 @@ func (c *Caller) GetACMEChallenge(ctx context.Context, token string, reqEditors 
 
 // ListAdmins List admins
 //
-// Answers all items, or pages of them with per_page. Needs the permission users.admins read.
+// Returns all items, or one page of them with `per_page`. Needs the permission `users.admins read`.
 //
 // Corresponds with GET /admin (the `ListAdmins` operationId).
 func (c *Caller) ListAdmins(ctx context.Context, params *ListAdminsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -11802,7 +11802,7 @@ func (c *Caller) ListAdmins(ctx context.Context, params *ListAdminsParams, reqEd
 
 // CreateAdminWithBody Create an admin
 //
-// Needs the permission users.admins write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// Needs the permission `users.admins write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -11821,7 +11821,7 @@ func (c *Caller) CreateAdminWithBody(ctx context.Context, params *CreateAdminPar
 
 // CreateAdmin Create an admin
 //
-// Needs the permission users.admins write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// Needs the permission `users.admins write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -11840,7 +11840,7 @@ func (c *Caller) CreateAdmin(ctx context.Context, params *CreateAdminParams, bod
 
 // DeleteAdmin Delete an admin
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.admins write. The log gets one item. Sent again, it is refused.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `users.admins write`. Adds one item to the log. A repeated request is refused.
 //
 // Corresponds with DELETE /admin/{admin_id} (the `DeleteAdmin` operationId).
 func (c *Caller) DeleteAdmin(ctx context.Context, adminID int64, params *DeleteAdminParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -11857,7 +11857,7 @@ func (c *Caller) DeleteAdmin(ctx context.Context, adminID int64, params *DeleteA
 
 // GetAdmin View an admin
 //
-// Needs the permission users.admins read or self.
+// Needs the permission `users.admins read or self`.
 //
 // Corresponds with GET /admin/{admin_id} (the `GetAdmin` operationId).
 func (c *Caller) GetAdmin(ctx context.Context, adminID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -11874,7 +11874,7 @@ func (c *Caller) GetAdmin(ctx context.Context, adminID int64, reqEditors ...Requ
 
 // UpdateAdminWithBody Edit an admin
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission users.admins write or self. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `users.admins write or self`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type.
 //
@@ -11893,7 +11893,7 @@ func (c *Caller) UpdateAdminWithBody(ctx context.Context, adminID int64, params 
 
 // UpdateAdmin Edit an admin
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission users.admins write or self. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `users.admins write or self`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -11912,7 +11912,7 @@ func (c *Caller) UpdateAdmin(ctx context.Context, adminID int64, params *UpdateA
 
 // GetAdminPermissions View an admin's permissions
 //
-// Needs the permission users.admins read or self.
+// Needs the permission `users.admins read or self`.
 //
 // Corresponds with GET /admin/{admin_id}/permission (the `GetAdminPermissions` operationId).
 func (c *Caller) GetAdminPermissions(ctx context.Context, adminID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -11929,7 +11929,7 @@ func (c *Caller) GetAdminPermissions(ctx context.Context, adminID int64, reqEdit
 
 // UpdateAdminPermissionsWithBody Edit an admin's permissions
 //
-// Needs the permission users.admins write. The log gets one item. Sent again, it leaves things as they are.
+// Needs the permission `users.admins write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type.
 //
@@ -11948,7 +11948,7 @@ func (c *Caller) UpdateAdminPermissionsWithBody(ctx context.Context, adminID int
 
 // UpdateAdminPermissions Edit an admin's permissions
 //
-// Needs the permission users.admins write. The log gets one item. Sent again, it leaves things as they are.
+// Needs the permission `users.admins write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -11967,7 +11967,7 @@ func (c *Caller) UpdateAdminPermissions(ctx context.Context, adminID int64, para
 
 // DeleteAdminVerify Remove the second factors of an admin who has lost them
 //
-// Needs the permission users.admins write. The log gets one item that says how many changed. Sent again, it is done once more.
+// Needs the permission `users.admins write`. Adds one item to the log, with the number of changed items. A repeated request is carried out again.
 //
 // Corresponds with DELETE /admin/{admin_id}/verify (the `DeleteAdminVerify` operationId).
 func (c *Caller) DeleteAdminVerify(ctx context.Context, adminID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -11984,7 +11984,7 @@ func (c *Caller) DeleteAdminVerify(ctx context.Context, adminID int64, reqEditor
 
 // ListAPIKeys List API keys
 //
-// Lists the keys that the caller may read. Answers all items, or pages of them with per_page. Needs any key.
+// Lists the keys that the caller may read. Returns all items, or one page of them with `per_page`. Needs any key.
 //
 // Corresponds with GET /auth/key (the `ListAPIKeys` operationId).
 func (c *Caller) ListAPIKeys(ctx context.Context, params *ListAPIKeysParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -12001,7 +12001,7 @@ func (c *Caller) ListAPIKeys(ctx context.Context, params *ListAPIKeysParams, req
 
 // CreateAPIKeyWithBody Create an API key
 //
-// Needs any key, or none with a password. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+// Needs any key, or none with a password. Adds one item to the log. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Takes any type of body and a specified content type.
 //
@@ -12020,7 +12020,7 @@ func (c *Caller) CreateAPIKeyWithBody(ctx context.Context, params *CreateAPIKeyP
 
 // CreateAPIKey Create an API key
 //
-// Needs any key, or none with a password. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+// Needs any key, or none with a password. Adds one item to the log. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -12039,7 +12039,7 @@ func (c *Caller) CreateAPIKey(ctx context.Context, params *CreateAPIKeyParams, b
 
 // DeleteCurrentAPIKey Log out: delete the key of this request
 //
-// Needs any key. The log gets one item. Sent again, it is refused.
+// Needs any key. Adds one item to the log. A repeated request is refused.
 //
 // Corresponds with DELETE /auth/key/current (the `DeleteCurrentAPIKey` operationId).
 func (c *Caller) DeleteCurrentAPIKey(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -12073,7 +12073,7 @@ func (c *Caller) GetCurrentAPIKey(ctx context.Context, reqEditors ...RequestEdit
 
 // DeleteAPIKey Delete an API key
 //
-// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs any key. The log gets one item. Sent again, it is refused.
+// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. Needs any key. Adds one item to the log. A repeated request is refused.
 //
 // Corresponds with DELETE /auth/key/{key_id} (the `DeleteAPIKey` operationId).
 func (c *Caller) DeleteAPIKey(ctx context.Context, keyID int64, params *DeleteAPIKeyParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -12090,7 +12090,7 @@ func (c *Caller) DeleteAPIKey(ctx context.Context, keyID int64, params *DeleteAP
 
 // GetAPIKey View an API key
 //
-// There are those items that the caller may know of. Needs any key.
+// Returns or changes only items that the caller may see. Needs any key.
 //
 // Corresponds with GET /auth/key/{key_id} (the `GetAPIKey` operationId).
 func (c *Caller) GetAPIKey(ctx context.Context, keyID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -12107,7 +12107,7 @@ func (c *Caller) GetAPIKey(ctx context.Context, keyID int64, reqEditors ...Reque
 
 // UpdateAPIKeyWithBody Edit an API key
 //
-// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs any key. The log gets one item. Sent again, it leaves things as they are.
+// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs any key. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type.
 //
@@ -12126,7 +12126,7 @@ func (c *Caller) UpdateAPIKeyWithBody(ctx context.Context, keyID int64, params *
 
 // UpdateAPIKey Edit an API key
 //
-// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs any key. The log gets one item. Sent again, it leaves things as they are.
+// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs any key. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -12145,7 +12145,7 @@ func (c *Caller) UpdateAPIKey(ctx context.Context, keyID int64, params *UpdateAP
 
 // ListOpenIDChoices List the identity providers to sign in with
 //
-// Answers all items, or pages of them with per_page. Needs no key.
+// Returns all items, or one page of them with `per_page`. Needs no API key.
 //
 // Corresponds with GET /auth/openid (the `ListOpenIDChoices` operationId).
 func (c *Caller) ListOpenIDChoices(ctx context.Context, params *ListOpenIDChoicesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -12162,7 +12162,7 @@ func (c *Caller) ListOpenIDChoices(ctx context.Context, params *ListOpenIDChoice
 
 // BeginOpenIDLoginWithBody Begin to sign in with a company's identity provider
 //
-// Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
+// Needs no API key. Adds one item to the log for each item that changes. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Takes any type of body and a specified content type.
 //
@@ -12181,7 +12181,7 @@ func (c *Caller) BeginOpenIDLoginWithBody(ctx context.Context, params *BeginOpen
 
 // BeginOpenIDLogin Begin to sign in with a company's identity provider
 //
-// Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
+// Needs no API key. Adds one item to the log for each item that changes. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -12200,7 +12200,7 @@ func (c *Caller) BeginOpenIDLogin(ctx context.Context, params *BeginOpenIDLoginP
 
 // FinishOpenIDLogin Return from an identity provider
 //
-// Providers redirect browsers to this address. It redirects them to the panel, with a code that works once, within a minute. Needs no key.
+// Providers redirect browsers to this address. It redirects them to the panel, with a code that works once, within a minute. Needs no API key.
 //
 // Corresponds with GET /auth/openid/callback (the `FinishOpenIDLogin` operationId).
 func (c *Caller) FinishOpenIDLogin(ctx context.Context, params *FinishOpenIDLoginParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -12217,7 +12217,7 @@ func (c *Caller) FinishOpenIDLogin(ctx context.Context, params *FinishOpenIDLogi
 
 // RequestPasswordResetWithBody Mail a link to choose a new password
 //
-// The response is the same if no account has the address, unless the caller may read the account. An admin without a password, and a disabled account, get no mail. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
+// The response is the same if no account has the address, unless the caller may read the account. An admin without a password, and a disabled account, get no mail. Needs no API key. Adds one item to the log for each item that changes. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Takes any type of body and a specified content type.
 //
@@ -12236,7 +12236,7 @@ func (c *Caller) RequestPasswordResetWithBody(ctx context.Context, params *Reque
 
 // RequestPasswordReset Mail a link to choose a new password
 //
-// The response is the same if no account has the address, unless the caller may read the account. An admin without a password, and a disabled account, get no mail. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
+// The response is the same if no account has the address, unless the caller may read the account. An admin without a password, and a disabled account, get no mail. Needs no API key. Adds one item to the log for each item that changes. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -12255,7 +12255,7 @@ func (c *Caller) RequestPasswordReset(ctx context.Context, params *RequestPasswo
 
 // FinishPasswordResetWithBody Choose a new password by a mailed link
 //
-// The link works once, within an hour. All sessions of the account end. Needs no key. The log gets an item for each that changes. Sent again, it is refused.
+// The link works once, within an hour. All sessions of the account end. Needs no API key. Adds one item to the log for each item that changes. A repeated request is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -12274,7 +12274,7 @@ func (c *Caller) FinishPasswordResetWithBody(ctx context.Context, resetID int64,
 
 // FinishPasswordReset Choose a new password by a mailed link
 //
-// The link works once, within an hour. All sessions of the account end. Needs no key. The log gets an item for each that changes. Sent again, it is refused.
+// The link works once, within an hour. All sessions of the account end. Needs no API key. Adds one item to the log for each item that changes. A repeated request is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -12293,7 +12293,7 @@ func (c *Caller) FinishPasswordReset(ctx context.Context, resetID int64, body Fi
 
 // ListIdentityProviders List identity providers
 //
-// Answers all items, or pages of them with per_page. Needs the permission users.admins read.
+// Returns all items, or one page of them with `per_page`. Needs the permission `users.admins read`.
 //
 // Corresponds with GET /auth/provider (the `ListIdentityProviders` operationId).
 func (c *Caller) ListIdentityProviders(ctx context.Context, params *ListIdentityProvidersParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -12310,7 +12310,7 @@ func (c *Caller) ListIdentityProviders(ctx context.Context, params *ListIdentity
 
 // CreateIdentityProviderWithBody Create an identity provider
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs every permission. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs every permission. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -12329,7 +12329,7 @@ func (c *Caller) CreateIdentityProviderWithBody(ctx context.Context, params *Cre
 
 // CreateIdentityProvider Create an identity provider
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs every permission. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs every permission. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -12348,7 +12348,7 @@ func (c *Caller) CreateIdentityProvider(ctx context.Context, params *CreateIdent
 
 // DeleteIdentityProvider Delete an identity provider
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs every permission. The log gets one item. Sent again, it is refused.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs every permission. Adds one item to the log. A repeated request is refused.
 //
 // Corresponds with DELETE /auth/provider/{provider_id} (the `DeleteIdentityProvider` operationId).
 func (c *Caller) DeleteIdentityProvider(ctx context.Context, providerID int64, params *DeleteIdentityProviderParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -12365,7 +12365,7 @@ func (c *Caller) DeleteIdentityProvider(ctx context.Context, providerID int64, p
 
 // GetIdentityProvider View an identity provider
 //
-// Needs the permission users.admins read.
+// Needs the permission `users.admins read`.
 //
 // Corresponds with GET /auth/provider/{provider_id} (the `GetIdentityProvider` operationId).
 func (c *Caller) GetIdentityProvider(ctx context.Context, providerID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -12382,7 +12382,7 @@ func (c *Caller) GetIdentityProvider(ctx context.Context, providerID int64, reqE
 
 // UpdateIdentityProviderWithBody Edit an identity provider
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs every permission. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs every permission. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type.
 //
@@ -12401,7 +12401,7 @@ func (c *Caller) UpdateIdentityProviderWithBody(ctx context.Context, providerID 
 
 // UpdateIdentityProvider Edit an identity provider
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs every permission. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs every permission. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -12420,7 +12420,7 @@ func (c *Caller) UpdateIdentityProvider(ctx context.Context, providerID int64, p
 
 // EndOtherSessions End the caller's other sessions
 //
-// Needs any key. The log gets one item that says how many changed. Sent again, it is done once more.
+// Needs any key. Adds one item to the log, with the number of changed items. A repeated request is carried out again.
 //
 // Corresponds with DELETE /auth/session (the `EndOtherSessions` operationId).
 func (c *Caller) EndOtherSessions(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -12437,7 +12437,7 @@ func (c *Caller) EndOtherSessions(ctx context.Context, reqEditors ...RequestEdit
 
 // ListSessions List sessions
 //
-// Answers all items, or pages of them with per_page. There are those items that the caller may know of. Needs any key.
+// Returns all items, or one page of them with `per_page`. Returns or changes only items that the caller may see. Needs any key.
 //
 // Corresponds with GET /auth/session (the `ListSessions` operationId).
 func (c *Caller) ListSessions(ctx context.Context, params *ListSessionsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -12454,7 +12454,7 @@ func (c *Caller) ListSessions(ctx context.Context, params *ListSessionsParams, r
 
 // DeleteSession Delete a session
 //
-// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs any key. The log gets one item. Sent again, it is refused.
+// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. Needs any key. Adds one item to the log. A repeated request is refused.
 //
 // Corresponds with DELETE /auth/session/{session_id} (the `DeleteSession` operationId).
 func (c *Caller) DeleteSession(ctx context.Context, sessionID int64, params *DeleteSessionParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -12471,7 +12471,7 @@ func (c *Caller) DeleteSession(ctx context.Context, sessionID int64, params *Del
 
 // GetSession View a session
 //
-// There are those items that the caller may know of. Needs any key.
+// Returns or changes only items that the caller may see. Needs any key.
 //
 // Corresponds with GET /auth/session/{session_id} (the `GetSession` operationId).
 func (c *Caller) GetSession(ctx context.Context, sessionID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -12505,7 +12505,7 @@ func (c *Caller) GetSSOLink(ctx context.Context, params *GetSSOLinkParams, reqEd
 
 // ExchangeSSOCodeWithBody Begin a session by a link's code
 //
-// The session is an acting one: it is not a login, and cannot change keys, passwords or second factors. The code of a sign-in by OpenID Connect needs the verifier, and begins a login's session. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+// The session is an acting one: it is not a login, and cannot change keys, passwords or second factors. The code of a sign-in by OpenID Connect needs the verifier, and begins a login's session. Needs no API key. Adds one item to the log for each item that changes. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -12524,7 +12524,7 @@ func (c *Caller) ExchangeSSOCodeWithBody(ctx context.Context, params *ExchangeSS
 
 // ExchangeSSOCode Begin a session by a link's code
 //
-// The session is an acting one: it is not a login, and cannot change keys, passwords or second factors. The code of a sign-in by OpenID Connect needs the verifier, and begins a login's session. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+// The session is an acting one: it is not a login, and cannot change keys, passwords or second factors. The code of a sign-in by OpenID Connect needs the verifier, and begins a login's session. Needs no API key. Adds one item to the log for each item that changes. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -12543,7 +12543,7 @@ func (c *Caller) ExchangeSSOCode(ctx context.Context, params *ExchangeSSOCodePar
 
 // ListAuthenticators List authenticators
 //
-// Answers all items, or pages of them with per_page. There are those items that the caller may know of. Needs any key.
+// Returns all items, or one page of them with `per_page`. Returns or changes only items that the caller may see. Needs any key.
 //
 // Corresponds with GET /auth/verify/auth (the `ListAuthenticators` operationId).
 func (c *Caller) ListAuthenticators(ctx context.Context, params *ListAuthenticatorsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -12560,7 +12560,7 @@ func (c *Caller) ListAuthenticators(ctx context.Context, params *ListAuthenticat
 
 // CreateAuthenticatorWithBody Create an authenticator
 //
-// There are those items that the caller may know of. Needs any key. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+// Returns or changes only items that the caller may see. Needs any key. Adds one item to the log. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Takes any type of body and a specified content type.
 //
@@ -12579,7 +12579,7 @@ func (c *Caller) CreateAuthenticatorWithBody(ctx context.Context, params *Create
 
 // CreateAuthenticator Create an authenticator
 //
-// There are those items that the caller may know of. Needs any key. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+// Returns or changes only items that the caller may see. Needs any key. Adds one item to the log. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -12598,7 +12598,7 @@ func (c *Caller) CreateAuthenticator(ctx context.Context, params *CreateAuthenti
 
 // DeleteAuthenticator Delete an authenticator
 //
-// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs any key. The log gets one item. Sent again, it is refused.
+// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. Needs any key. Adds one item to the log. A repeated request is refused.
 //
 // Corresponds with DELETE /auth/verify/auth/{auth_id} (the `DeleteAuthenticator` operationId).
 func (c *Caller) DeleteAuthenticator(ctx context.Context, authID int64, params *DeleteAuthenticatorParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -12615,7 +12615,7 @@ func (c *Caller) DeleteAuthenticator(ctx context.Context, authID int64, params *
 
 // GetAuthenticator View an authenticator
 //
-// There are those items that the caller may know of. Needs any key.
+// Returns or changes only items that the caller may see. Needs any key.
 //
 // Corresponds with GET /auth/verify/auth/{auth_id} (the `GetAuthenticator` operationId).
 func (c *Caller) GetAuthenticator(ctx context.Context, authID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -12632,7 +12632,7 @@ func (c *Caller) GetAuthenticator(ctx context.Context, authID int64, reqEditors 
 
 // UpdateAuthenticatorWithBody Edit an authenticator
 //
-// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs any key. The log gets one item. Sent again, it leaves things as they are.
+// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs any key. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type.
 //
@@ -12651,7 +12651,7 @@ func (c *Caller) UpdateAuthenticatorWithBody(ctx context.Context, authID int64, 
 
 // UpdateAuthenticator Edit an authenticator
 //
-// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs any key. The log gets one item. Sent again, it leaves things as they are.
+// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs any key. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -12670,7 +12670,7 @@ func (c *Caller) UpdateAuthenticator(ctx context.Context, authID int64, params *
 
 // CreateVerifyCodeWithBody Send a code by mail, or begin to confirm another second factor
 //
-// Needs any key. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+// Needs any key. Adds one item to the log. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Takes any type of body and a specified content type.
 //
@@ -12689,7 +12689,7 @@ func (c *Caller) CreateVerifyCodeWithBody(ctx context.Context, authID int64, par
 
 // CreateVerifyCode Send a code by mail, or begin to confirm another second factor
 //
-// Needs any key. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+// Needs any key. Adds one item to the log. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -12708,7 +12708,7 @@ func (c *Caller) CreateVerifyCode(ctx context.Context, authID int64, params *Cre
 
 // DeleteVerifyCode Delete a verify code
 //
-// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs any key. The log gets one item. Sent again, it is refused.
+// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. Needs any key. Adds one item to the log. A repeated request is refused.
 //
 // Corresponds with DELETE /auth/verify/auth/{auth_id}/code/{code_id} (the `DeleteVerifyCode` operationId).
 func (c *Caller) DeleteVerifyCode(ctx context.Context, authID int64, codeID int64, params *DeleteVerifyCodeParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -12725,7 +12725,7 @@ func (c *Caller) DeleteVerifyCode(ctx context.Context, authID int64, codeID int6
 
 // GetVerifyCode View a verify code
 //
-// There are those items that the caller may know of. Needs any key.
+// Returns or changes only items that the caller may see. Needs any key.
 //
 // Corresponds with GET /auth/verify/auth/{auth_id}/code/{code_id} (the `GetVerifyCode` operationId).
 func (c *Caller) GetVerifyCode(ctx context.Context, authID int64, codeID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -12742,7 +12742,7 @@ func (c *Caller) GetVerifyCode(ctx context.Context, authID int64, codeID int64, 
 
 // ConfirmVerifyCodeWithBody Confirm a code, or complete a login
 //
-// Needs any key, or none with a login's challenge. The log gets an item for each that changes. Sent again, it is refused.
+// Needs any key, or none with a login's challenge. Adds one item to the log for each item that changes. A repeated request is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -12761,7 +12761,7 @@ func (c *Caller) ConfirmVerifyCodeWithBody(ctx context.Context, authID int64, co
 
 // ConfirmVerifyCode Confirm a code, or complete a login
 //
-// Needs any key, or none with a login's challenge. The log gets an item for each that changes. Sent again, it is refused.
+// Needs any key, or none with a login's challenge. Adds one item to the log for each item that changes. A repeated request is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -12780,7 +12780,7 @@ func (c *Caller) ConfirmVerifyCode(ctx context.Context, authID int64, codeID str
 
 // ListVerifyMethods List verify methods
 //
-// Answers all items, or pages of them with per_page. Needs any key.
+// Returns all items, or one page of them with `per_page`. Needs any key.
 //
 // Corresponds with GET /auth/verify/method (the `ListVerifyMethods` operationId).
 func (c *Caller) ListVerifyMethods(ctx context.Context, params *ListVerifyMethodsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -12814,7 +12814,7 @@ func (c *Caller) GetVerifyMethod(ctx context.Context, methodID int64, reqEditors
 
 // UpdateVerifyMethodWithBody Edit a verify method
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `system.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type.
 //
@@ -12833,7 +12833,7 @@ func (c *Caller) UpdateVerifyMethodWithBody(ctx context.Context, methodID int64,
 
 // UpdateVerifyMethod Edit a verify method
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `system.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -12869,7 +12869,7 @@ func (c *Caller) GetRecoveryCodes(ctx context.Context, reqEditors ...RequestEdit
 
 // CreateRecoveryCodes Replace one's recovery codes
 //
-// Needs any key. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+// Needs any key. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Corresponds with POST /auth/verify/recovery (the `CreateRecoveryCodes` operationId).
 func (c *Caller) CreateRecoveryCodes(ctx context.Context, params *CreateRecoveryCodesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -12886,7 +12886,7 @@ func (c *Caller) CreateRecoveryCodes(ctx context.Context, params *CreateRecovery
 
 // GetBrowserDetails View the caller's own address
 //
-// Needs no key.
+// Needs no API key.
 //
 // Corresponds with GET /browser-details (the `GetBrowserDetails` operationId).
 func (c *Caller) GetBrowserDetails(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -12903,7 +12903,7 @@ func (c *Caller) GetBrowserDetails(ctx context.Context, reqEditors ...RequestEdi
 
 // ListClients List clients
 //
-// A client sees its sub clients and their sub clients. Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
+// A client sees its sub clients and their sub clients. Returns all items, or one page of them with `per_page`. Needs the permission `users.clients or a client read`.
 //
 // Corresponds with GET /client (the `ListClients` operationId).
 func (c *Caller) ListClients(ctx context.Context, params *ListClientsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -12920,7 +12920,7 @@ func (c *Caller) ListClients(ctx context.Context, params *ListClientsParams, req
 
 // CreateClientWithBody Create a client
 //
-// There are those items that the caller may know of. Needs the permission users.clients or a client write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// Returns or changes only items that the caller may see. Needs the permission `users.clients or a client write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -12939,7 +12939,7 @@ func (c *Caller) CreateClientWithBody(ctx context.Context, params *CreateClientP
 
 // CreateClient Create a client
 //
-// There are those items that the caller may know of. Needs the permission users.clients or a client write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// Returns or changes only items that the caller may see. Needs the permission `users.clients or a client write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -12958,7 +12958,7 @@ func (c *Caller) CreateClient(ctx context.Context, params *CreateClientParams, b
 
 // DeleteClient Delete a client
 //
-// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients or a client write. The log gets one item. Sent again, it is refused.
+// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request is refused.
 //
 // Corresponds with DELETE /client/{client_id} (the `DeleteClient` operationId).
 func (c *Caller) DeleteClient(ctx context.Context, clientID int64, params *DeleteClientParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -12975,7 +12975,7 @@ func (c *Caller) DeleteClient(ctx context.Context, clientID int64, params *Delet
 
 // GetClient View a client
 //
-// Needs the permission users.clients or a client read.
+// Needs the permission `users.clients or a client read`.
 //
 // Corresponds with GET /client/{client_id} (the `GetClient` operationId).
 func (c *Caller) GetClient(ctx context.Context, clientID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -12992,7 +12992,7 @@ func (c *Caller) GetClient(ctx context.Context, clientID int64, reqEditors ...Re
 
 // UpdateClientWithBody Edit a client
 //
-// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type.
 //
@@ -13011,7 +13011,7 @@ func (c *Caller) UpdateClientWithBody(ctx context.Context, clientID int64, param
 
 // UpdateClient Edit a client
 //
-// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -13030,7 +13030,7 @@ func (c *Caller) UpdateClient(ctx context.Context, clientID int64, params *Updat
 
 // EmailClientWithBody Send a client a mail
 //
-// A client can send `client-account-created` to accounts that it has created. Needs the permission users.clients or a client write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+// A client can send `client-account-created` to accounts that it has created. Needs the permission `users.clients or a client write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Takes any type of body and a specified content type.
 //
@@ -13049,7 +13049,7 @@ func (c *Caller) EmailClientWithBody(ctx context.Context, clientID int64, params
 
 // EmailClient Send a client a mail
 //
-// A client can send `client-account-created` to accounts that it has created. Needs the permission users.clients or a client write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+// A client can send `client-account-created` to accounts that it has created. Needs the permission `users.clients or a client write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -13068,7 +13068,7 @@ func (c *Caller) EmailClient(ctx context.Context, clientID int64, params *EmailC
 
 // ListGranterLinks List granter links
 //
-// Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
+// Returns all items, or one page of them with `per_page`. Needs the permission `users.clients or a client read`.
 //
 // Corresponds with GET /client/{client_id}/granter (the `ListGranterLinks` operationId).
 func (c *Caller) ListGranterLinks(ctx context.Context, clientID int64, params *ListGranterLinksParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -13085,7 +13085,7 @@ func (c *Caller) ListGranterLinks(ctx context.Context, clientID int64, params *L
 
 // DeleteGranterLink Delete a granter link
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients or a client write. The log gets one item. Sent again, it is refused.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request is refused.
 //
 // Corresponds with DELETE /client/{client_id}/granter/{super_id} (the `DeleteGranterLink` operationId).
 func (c *Caller) DeleteGranterLink(ctx context.Context, clientID int64, superID int64, params *DeleteGranterLinkParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -13102,7 +13102,7 @@ func (c *Caller) DeleteGranterLink(ctx context.Context, clientID int64, superID 
 
 // GetGranterLink View a granter link
 //
-// Needs the permission users.clients or a client read.
+// Needs the permission `users.clients or a client read`.
 //
 // Corresponds with GET /client/{client_id}/granter/{super_id} (the `GetGranterLink` operationId).
 func (c *Caller) GetGranterLink(ctx context.Context, clientID int64, superID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -13119,7 +13119,7 @@ func (c *Caller) GetGranterLink(ctx context.Context, clientID int64, superID int
 
 // ListParentLinks List parent links
 //
-// Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
+// Returns all items, or one page of them with `per_page`. Needs the permission `users.clients or a client read`.
 //
 // Corresponds with GET /client/{client_id}/parent (the `ListParentLinks` operationId).
 func (c *Caller) ListParentLinks(ctx context.Context, clientID int64, params *ListParentLinksParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -13136,7 +13136,7 @@ func (c *Caller) ListParentLinks(ctx context.Context, clientID int64, params *Li
 
 // DeleteParentLink Delete a parent link
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients or a client write. The log gets one item. Sent again, it is refused.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request is refused.
 //
 // Corresponds with DELETE /client/{client_id}/parent/{sub_id} (the `DeleteParentLink` operationId).
 func (c *Caller) DeleteParentLink(ctx context.Context, clientID int64, subID int64, params *DeleteParentLinkParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -13153,7 +13153,7 @@ func (c *Caller) DeleteParentLink(ctx context.Context, clientID int64, subID int
 
 // GetParentLink View a parent link
 //
-// Needs the permission users.clients or a client read.
+// Needs the permission `users.clients or a client read`.
 //
 // Corresponds with GET /client/{client_id}/parent/{sub_id} (the `GetParentLink` operationId).
 func (c *Caller) GetParentLink(ctx context.Context, clientID int64, subID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -13170,7 +13170,7 @@ func (c *Caller) GetParentLink(ctx context.Context, clientID int64, subID int64,
 
 // ListSubLinks List sub links
 //
-// Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
+// Returns all items, or one page of them with `per_page`. Needs the permission `users.clients or a client read`.
 //
 // Corresponds with GET /client/{client_id}/sub (the `ListSubLinks` operationId).
 func (c *Caller) ListSubLinks(ctx context.Context, clientID int64, params *ListSubLinksParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -13187,7 +13187,7 @@ func (c *Caller) ListSubLinks(ctx context.Context, clientID int64, params *ListS
 
 // CreateSubLinkWithBody Make an account a sub client of a client
 //
-// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type.
 //
@@ -13206,7 +13206,7 @@ func (c *Caller) CreateSubLinkWithBody(ctx context.Context, clientID int64, para
 
 // CreateSubLink Make an account a sub client of a client
 //
-// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -13225,7 +13225,7 @@ func (c *Caller) CreateSubLink(ctx context.Context, clientID int64, params *Crea
 
 // DeleteSubLink Delete a sub link
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients or a client write. The log gets one item. Sent again, it is refused.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request is refused.
 //
 // Corresponds with DELETE /client/{client_id}/sub/{sub_id} (the `DeleteSubLink` operationId).
 func (c *Caller) DeleteSubLink(ctx context.Context, clientID int64, subID int64, params *DeleteSubLinkParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -13242,7 +13242,7 @@ func (c *Caller) DeleteSubLink(ctx context.Context, clientID int64, subID int64,
 
 // GetSubLink View a sub link
 //
-// Needs the permission users.clients or a client read.
+// Needs the permission `users.clients or a client read`.
 //
 // Corresponds with GET /client/{client_id}/sub/{sub_id} (the `GetSubLink` operationId).
 func (c *Caller) GetSubLink(ctx context.Context, clientID int64, subID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -13259,7 +13259,7 @@ func (c *Caller) GetSubLink(ctx context.Context, clientID int64, subID int64, re
 
 // UpdateSubLinkWithBody Edit the client at the end of a sub link
 //
-// Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+// Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type.
 //
@@ -13278,7 +13278,7 @@ func (c *Caller) UpdateSubLinkWithBody(ctx context.Context, clientID int64, subI
 
 // UpdateSubLink Edit the client at the end of a sub link
 //
-// Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+// Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -13297,7 +13297,7 @@ func (c *Caller) UpdateSubLink(ctx context.Context, clientID int64, subID int64,
 
 // ListSuperLinks List super links
 //
-// Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
+// Returns all items, or one page of them with `per_page`. Needs the permission `users.clients or a client read`.
 //
 // Corresponds with GET /client/{client_id}/super (the `ListSuperLinks` operationId).
 func (c *Caller) ListSuperLinks(ctx context.Context, clientID int64, params *ListSuperLinksParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -13314,7 +13314,7 @@ func (c *Caller) ListSuperLinks(ctx context.Context, clientID int64, params *Lis
 
 // CreateSuperLinkWithBody Let an account read a client and its sub clients
 //
-// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type.
 //
@@ -13333,7 +13333,7 @@ func (c *Caller) CreateSuperLinkWithBody(ctx context.Context, clientID int64, pa
 
 // CreateSuperLink Let an account read a client and its sub clients
 //
-// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -13352,7 +13352,7 @@ func (c *Caller) CreateSuperLink(ctx context.Context, clientID int64, params *Cr
 
 // DeleteSuperLink Delete a super link
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients or a client write. The log gets one item. Sent again, it is refused.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request is refused.
 //
 // Corresponds with DELETE /client/{client_id}/super/{super_id} (the `DeleteSuperLink` operationId).
 func (c *Caller) DeleteSuperLink(ctx context.Context, clientID int64, superID int64, params *DeleteSuperLinkParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -13369,7 +13369,7 @@ func (c *Caller) DeleteSuperLink(ctx context.Context, clientID int64, superID in
 
 // GetSuperLink View a super link
 //
-// Needs the permission users.clients or a client read.
+// Needs the permission `users.clients or a client read`.
 //
 // Corresponds with GET /client/{client_id}/super/{super_id} (the `GetSuperLink` operationId).
 func (c *Caller) GetSuperLink(ctx context.Context, clientID int64, superID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -13386,7 +13386,7 @@ func (c *Caller) GetSuperLink(ctx context.Context, clientID int64, superID int64
 
 // UpdateSuperLinkWithBody Edit the client at the end of a super link
 //
-// Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+// Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type.
 //
@@ -13405,7 +13405,7 @@ func (c *Caller) UpdateSuperLinkWithBody(ctx context.Context, clientID int64, su
 
 // UpdateSuperLink Edit the client at the end of a super link
 //
-// Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+// Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -13424,7 +13424,7 @@ func (c *Caller) UpdateSuperLink(ctx context.Context, clientID int64, superID in
 
 // DeleteClientVerify Remove the second factors of a client who has lost them
 //
-// Needs the permission users.clients write. The log gets one item that says how many changed. Sent again, it is done once more.
+// Needs the permission `users.clients write`. Adds one item to the log, with the number of changed items. A repeated request is carried out again.
 //
 // Corresponds with DELETE /client/{client_id}/verify (the `DeleteClientVerify` operationId).
 func (c *Caller) DeleteClientVerify(ctx context.Context, clientID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -13441,7 +13441,7 @@ func (c *Caller) DeleteClientVerify(ctx context.Context, clientID int64, reqEdit
 
 // ListEmailMessages List mails
 //
-// Answers all items, or pages of them with per_page. Needs the permission system.emails read.
+// Returns all items, or one page of them with `per_page`. Needs the permission `system.emails read`.
 //
 // Corresponds with GET /email/message (the `ListEmailMessages` operationId).
 func (c *Caller) ListEmailMessages(ctx context.Context, params *ListEmailMessagesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -13458,7 +13458,7 @@ func (c *Caller) ListEmailMessages(ctx context.Context, params *ListEmailMessage
 
 // GetEmailMessage View a mail
 //
-// Needs the permission system.emails read.
+// Needs the permission `system.emails read`.
 //
 // Corresponds with GET /email/message/{message_id} (the `GetEmailMessage` operationId).
 func (c *Caller) GetEmailMessage(ctx context.Context, messageID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -13475,7 +13475,7 @@ func (c *Caller) GetEmailMessage(ctx context.Context, messageID int64, reqEditor
 
 // SendEmailMessage Send a mail again, or one that is held or failed
 //
-// The mail is held if no SMTP server is configured. A mail with a secret can be sent only once, and not after its link or code has expired. Needs the permission system.emails write. The log gets one item. Sent again, it leaves things as they are.
+// The mail is held if no SMTP server is configured. A mail with a secret can be sent only once, and not after its link or code has expired. Needs the permission `system.emails write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Corresponds with POST /email/message/{message_id}/send (the `SendEmailMessage` operationId).
 func (c *Caller) SendEmailMessage(ctx context.Context, messageID int64, params *SendEmailMessageParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -13492,7 +13492,7 @@ func (c *Caller) SendEmailMessage(ctx context.Context, messageID int64, params *
 
 // ListEmailTemplates List email templates
 //
-// Answers all items, or pages of them with per_page. Needs the permission system.emails read.
+// Returns all items, or one page of them with `per_page`. Needs the permission `system.emails read`.
 //
 // Corresponds with GET /email/template (the `ListEmailTemplates` operationId).
 func (c *Caller) ListEmailTemplates(ctx context.Context, params *ListEmailTemplatesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -13509,7 +13509,7 @@ func (c *Caller) ListEmailTemplates(ctx context.Context, params *ListEmailTempla
 
 // CreateEmailTemplateWithBody Create an email template
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission system.emails write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `system.emails write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -13528,7 +13528,7 @@ func (c *Caller) CreateEmailTemplateWithBody(ctx context.Context, params *Create
 
 // CreateEmailTemplate Create an email template
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission system.emails write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `system.emails write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -13547,7 +13547,7 @@ func (c *Caller) CreateEmailTemplate(ctx context.Context, params *CreateEmailTem
 
 // DeleteEmailTemplate Delete an email template
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission system.emails write. The log gets one item. Sent again, it is refused.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `system.emails write`. Adds one item to the log. A repeated request is refused.
 //
 // Corresponds with DELETE /email/template/{template_id} (the `DeleteEmailTemplate` operationId).
 func (c *Caller) DeleteEmailTemplate(ctx context.Context, templateID int64, params *DeleteEmailTemplateParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -13564,7 +13564,7 @@ func (c *Caller) DeleteEmailTemplate(ctx context.Context, templateID int64, para
 
 // GetEmailTemplate View an email template
 //
-// Needs the permission system.emails read.
+// Needs the permission `system.emails read`.
 //
 // Corresponds with GET /email/template/{template_id} (the `GetEmailTemplate` operationId).
 func (c *Caller) GetEmailTemplate(ctx context.Context, templateID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -13581,7 +13581,7 @@ func (c *Caller) GetEmailTemplate(ctx context.Context, templateID int64, reqEdit
 
 // UpdateEmailTemplateWithBody Edit an email template
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.emails write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `system.emails write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type.
 //
@@ -13600,7 +13600,7 @@ func (c *Caller) UpdateEmailTemplateWithBody(ctx context.Context, templateID int
 
 // UpdateEmailTemplate Edit an email template
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.emails write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `system.emails write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -13619,7 +13619,7 @@ func (c *Caller) UpdateEmailTemplate(ctx context.Context, templateID int64, para
 
 // PreviewEmailTemplateWithBody Preview an email template with sample data
 //
-// Members of the body replace the stored ones for the preview. Nothing is saved. Needs the permission system.emails write.
+// Members of the body replace the stored ones for the preview. Nothing is saved. Needs the permission `system.emails write`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -13638,7 +13638,7 @@ func (c *Caller) PreviewEmailTemplateWithBody(ctx context.Context, templateID in
 
 // PreviewEmailTemplate Preview an email template with sample data
 //
-// Members of the body replace the stored ones for the preview. Nothing is saved. Needs the permission system.emails write.
+// Members of the body replace the stored ones for the preview. Nothing is saved. Needs the permission `system.emails write`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -13657,7 +13657,7 @@ func (c *Caller) PreviewEmailTemplate(ctx context.Context, templateID int64, par
 
 // ListIPEntities List IP entities
 //
-// Answers all items, or pages of them with per_page. There are those items that the caller may know of. Needs the permission network.entities or a client read.
+// Returns all items, or one page of them with `per_page`. Returns or changes only items that the caller may see. Needs the permission `network.entities or a client read`.
 //
 // Corresponds with GET /entity (the `ListIPEntities` operationId).
 func (c *Caller) ListIPEntities(ctx context.Context, params *ListIPEntitiesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -13674,7 +13674,7 @@ func (c *Caller) ListIPEntities(ctx context.Context, params *ListIPEntitiesParam
 
 // CreateIPEntityWithBody Create an IP entity
 //
-// There are those items that the caller may know of. A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.entities write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// Returns or changes only items that the caller may see. A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.entities write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -13693,7 +13693,7 @@ func (c *Caller) CreateIPEntityWithBody(ctx context.Context, params *CreateIPEnt
 
 // CreateIPEntity Create an IP entity
 //
-// There are those items that the caller may know of. A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.entities write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// Returns or changes only items that the caller may see. A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.entities write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -13712,7 +13712,7 @@ func (c *Caller) CreateIPEntity(ctx context.Context, params *CreateIPEntityParam
 
 // DeleteIPEntity Delete an IP entity
 //
-// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission network.entities write. The log gets one item. Sent again, it is refused.
+// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `network.entities write`. Adds one item to the log. A repeated request is refused.
 //
 // Corresponds with DELETE /entity/{entity_id} (the `DeleteIPEntity` operationId).
 func (c *Caller) DeleteIPEntity(ctx context.Context, entityID int64, params *DeleteIPEntityParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -13729,7 +13729,7 @@ func (c *Caller) DeleteIPEntity(ctx context.Context, entityID int64, params *Del
 
 // GetIPEntity View an IP entity
 //
-// There are those items that the caller may know of. Needs the permission network.entities or a client read.
+// Returns or changes only items that the caller may see. Needs the permission `network.entities or a client read`.
 //
 // Corresponds with GET /entity/{entity_id} (the `GetIPEntity` operationId).
 func (c *Caller) GetIPEntity(ctx context.Context, entityID int64, params *GetIPEntityParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -13746,7 +13746,7 @@ func (c *Caller) GetIPEntity(ctx context.Context, entityID int64, params *GetIPE
 
 // UpdateIPEntityWithBody Edit an IP entity
 //
-// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission network.entities write. The log gets one item. Sent again, it leaves things as they are.
+// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `network.entities write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type.
 //
@@ -13765,7 +13765,7 @@ func (c *Caller) UpdateIPEntityWithBody(ctx context.Context, entityID int64, par
 
 // UpdateIPEntity Edit an IP entity
 //
-// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission network.entities write. The log gets one item. Sent again, it leaves things as they are.
+// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `network.entities write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -13784,7 +13784,7 @@ func (c *Caller) UpdateIPEntity(ctx context.Context, entityID int64, params *Upd
 
 // ReleaseIPEntity Take an IP entity back from its client
 //
-// Needs the permission network.entities write. The log gets one item. Sent again, it leaves things as they are.
+// Needs the permission `network.entities write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Corresponds with POST /entity/{entity_id}/release (the `ReleaseIPEntity` operationId).
 func (c *Caller) ReleaseIPEntity(ctx context.Context, entityID int64, params *ReleaseIPEntityParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -13801,7 +13801,7 @@ func (c *Caller) ReleaseIPEntity(ctx context.Context, entityID int64, params *Re
 
 // ListFields List fields
 //
-// Answers all items, or pages of them with per_page. Needs any key.
+// Returns all items, or one page of them with `per_page`. Needs any key.
 //
 // Corresponds with GET /field (the `ListFields` operationId).
 func (c *Caller) ListFields(ctx context.Context, params *ListFieldsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -13818,7 +13818,7 @@ func (c *Caller) ListFields(ctx context.Context, params *ListFieldsParams, reqEd
 
 // CreateFieldWithBody Create a field
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission system.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `system.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -13837,7 +13837,7 @@ func (c *Caller) CreateFieldWithBody(ctx context.Context, params *CreateFieldPar
 
 // CreateField Create a field
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission system.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `system.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -13856,7 +13856,7 @@ func (c *Caller) CreateField(ctx context.Context, params *CreateFieldParams, bod
 
 // DeleteField Delete a field
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission system.settings write. The log gets one item. Sent again, it is refused.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `system.settings write`. Adds one item to the log. A repeated request is refused.
 //
 // Corresponds with DELETE /field/{field_id} (the `DeleteField` operationId).
 func (c *Caller) DeleteField(ctx context.Context, fieldID int64, params *DeleteFieldParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -13890,7 +13890,7 @@ func (c *Caller) GetField(ctx context.Context, fieldID int64, reqEditors ...Requ
 
 // UpdateFieldWithBody Edit a field
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `system.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type.
 //
@@ -13909,7 +13909,7 @@ func (c *Caller) UpdateFieldWithBody(ctx context.Context, fieldID int64, params 
 
 // UpdateField Edit a field
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `system.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -13945,7 +13945,7 @@ func (c *Caller) GetFieldValueOfTarget(ctx context.Context, fieldID int64, param
 
 // CreateFieldValueWithBody Create a field value
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the target's permission. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the target's permission. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -13964,7 +13964,7 @@ func (c *Caller) CreateFieldValueWithBody(ctx context.Context, fieldID int64, pa
 
 // CreateFieldValue Create a field value
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the target's permission. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the target's permission. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -13983,7 +13983,7 @@ func (c *Caller) CreateFieldValue(ctx context.Context, fieldID int64, params *Cr
 
 // DeleteFieldValue Delete a field value
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the target's permission. The log gets one item. Sent again, it is refused.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the target's permission. Adds one item to the log. A repeated request is refused.
 //
 // Corresponds with DELETE /field/{field_id}/value/{value_id} (the `DeleteFieldValue` operationId).
 func (c *Caller) DeleteFieldValue(ctx context.Context, fieldID int64, valueID int64, params *DeleteFieldValueParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -14017,7 +14017,7 @@ func (c *Caller) GetFieldValue(ctx context.Context, fieldID int64, valueID int64
 
 // UpdateFieldValueWithBody Edit a field value
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the target's permission. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the target's permission. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type.
 //
@@ -14036,7 +14036,7 @@ func (c *Caller) UpdateFieldValueWithBody(ctx context.Context, fieldID int64, va
 
 // UpdateFieldValue Edit a field value
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the target's permission. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the target's permission. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -14055,7 +14055,7 @@ func (c *Caller) UpdateFieldValue(ctx context.Context, fieldID int64, valueID in
 
 // ListForwardingGateways List forwarding gateways
 //
-// Answers all items, or pages of them with per_page. Needs the permission network.forward read.
+// Returns all items, or one page of them with `per_page`. Needs the permission `network.forward read`.
 //
 // Corresponds with GET /forward/gateway (the `ListForwardingGateways` operationId).
 func (c *Caller) ListForwardingGateways(ctx context.Context, params *ListForwardingGatewaysParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -14072,7 +14072,7 @@ func (c *Caller) ListForwardingGateways(ctx context.Context, params *ListForward
 
 // CreateForwardingGatewayWithBody Create a forwarding gateway
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.forward write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.forward write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -14091,7 +14091,7 @@ func (c *Caller) CreateForwardingGatewayWithBody(ctx context.Context, params *Cr
 
 // CreateForwardingGateway Create a forwarding gateway
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.forward write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.forward write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -14110,7 +14110,7 @@ func (c *Caller) CreateForwardingGateway(ctx context.Context, params *CreateForw
 
 // DeleteForwardingGateway Delete a forwarding gateway
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission network.forward write. The log gets one item. Sent again, it is refused.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `network.forward write`. Adds one item to the log. A repeated request is refused.
 //
 // Corresponds with DELETE /forward/gateway/{gateway_id} (the `DeleteForwardingGateway` operationId).
 func (c *Caller) DeleteForwardingGateway(ctx context.Context, gatewayID int64, params *DeleteForwardingGatewayParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -14127,7 +14127,7 @@ func (c *Caller) DeleteForwardingGateway(ctx context.Context, gatewayID int64, p
 
 // GetForwardingGateway View a forwarding gateway
 //
-// Needs the permission network.forward read.
+// Needs the permission `network.forward read`.
 //
 // Corresponds with GET /forward/gateway/{gateway_id} (the `GetForwardingGateway` operationId).
 func (c *Caller) GetForwardingGateway(ctx context.Context, gatewayID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -14144,7 +14144,7 @@ func (c *Caller) GetForwardingGateway(ctx context.Context, gatewayID int64, reqE
 
 // UpdateForwardingGatewayWithBody Edit a forwarding gateway
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission network.forward write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `network.forward write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type.
 //
@@ -14163,7 +14163,7 @@ func (c *Caller) UpdateForwardingGatewayWithBody(ctx context.Context, gatewayID 
 
 // UpdateForwardingGateway Edit a forwarding gateway
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission network.forward write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `network.forward write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -14182,7 +14182,7 @@ func (c *Caller) UpdateForwardingGateway(ctx context.Context, gatewayID int64, p
 
 // ListForwardingTypes List forwarding types
 //
-// Answers all items, or pages of them with per_page. Needs the permission network.forward read.
+// Returns all items, or one page of them with `per_page`. Needs the permission `network.forward read`.
 //
 // Corresponds with GET /forward/type (the `ListForwardingTypes` operationId).
 func (c *Caller) ListForwardingTypes(ctx context.Context, params *ListForwardingTypesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -14199,7 +14199,7 @@ func (c *Caller) ListForwardingTypes(ctx context.Context, params *ListForwarding
 
 // GetForwardingType View a forwarding type
 //
-// Needs the permission network.forward read.
+// Needs the permission `network.forward read`.
 //
 // Corresponds with GET /forward/type/{type_id} (the `GetForwardingType` operationId).
 func (c *Caller) GetForwardingType(ctx context.Context, typeID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -14216,7 +14216,7 @@ func (c *Caller) GetForwardingType(ctx context.Context, typeID int64, reqEditors
 
 // ListIPGroups List IP groups
 //
-// Answers all items, or pages of them with per_page. Needs the permission network.groups read.
+// Returns all items, or one page of them with `per_page`. Needs the permission `network.groups read`.
 //
 // Corresponds with GET /group (the `ListIPGroups` operationId).
 func (c *Caller) ListIPGroups(ctx context.Context, params *ListIPGroupsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -14233,7 +14233,7 @@ func (c *Caller) ListIPGroups(ctx context.Context, params *ListIPGroupsParams, r
 
 // CreateIPGroupWithBody Create an IP group
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.groups write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.groups write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -14252,7 +14252,7 @@ func (c *Caller) CreateIPGroupWithBody(ctx context.Context, params *CreateIPGrou
 
 // CreateIPGroup Create an IP group
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.groups write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.groups write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -14271,7 +14271,7 @@ func (c *Caller) CreateIPGroup(ctx context.Context, params *CreateIPGroupParams,
 
 // DeleteIPGroup Delete an IP group
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission network.groups write. The log gets one item. Sent again, it is refused.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `network.groups write`. Adds one item to the log. A repeated request is refused.
 //
 // Corresponds with DELETE /group/{group_id} (the `DeleteIPGroup` operationId).
 func (c *Caller) DeleteIPGroup(ctx context.Context, groupID int64, params *DeleteIPGroupParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -14288,7 +14288,7 @@ func (c *Caller) DeleteIPGroup(ctx context.Context, groupID int64, params *Delet
 
 // GetIPGroup View an IP group
 //
-// Needs the permission network.groups read.
+// Needs the permission `network.groups read`.
 //
 // Corresponds with GET /group/{group_id} (the `GetIPGroup` operationId).
 func (c *Caller) GetIPGroup(ctx context.Context, groupID int64, params *GetIPGroupParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -14305,7 +14305,7 @@ func (c *Caller) GetIPGroup(ctx context.Context, groupID int64, params *GetIPGro
 
 // UpdateIPGroupWithBody Edit an IP group
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission network.groups write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `network.groups write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type.
 //
@@ -14324,7 +14324,7 @@ func (c *Caller) UpdateIPGroupWithBody(ctx context.Context, groupID int64, param
 
 // UpdateIPGroup Edit an IP group
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission network.groups write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `network.groups write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -14343,7 +14343,7 @@ func (c *Caller) UpdateIPGroup(ctx context.Context, groupID int64, params *Updat
 
 // AllocateIPEntitiesWithBody Assign free IP entities of an IP group to a client
 //
-// Needs the permission network.entities write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
+// Needs the permission `network.entities write`. Adds one item to the log for each item that changes. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Takes any type of body and a specified content type.
 //
@@ -14362,7 +14362,7 @@ func (c *Caller) AllocateIPEntitiesWithBody(ctx context.Context, groupID int64, 
 
 // AllocateIPEntities Assign free IP entities of an IP group to a client
 //
-// Needs the permission network.entities write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
+// Needs the permission `network.entities write`. Adds one item to the log for each item that changes. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -14381,7 +14381,7 @@ func (c *Caller) AllocateIPEntities(ctx context.Context, groupID int64, params *
 
 // CreateIPEntitiesWithBody Create many IP entities side by side
 //
-// Needs the permission network.entities write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is refused.
+// Needs the permission `network.entities write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -14400,7 +14400,7 @@ func (c *Caller) CreateIPEntitiesWithBody(ctx context.Context, groupID int64, pa
 
 // CreateIPEntities Create many IP entities side by side
 //
-// Needs the permission network.entities write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is refused.
+// Needs the permission `network.entities write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -14419,7 +14419,7 @@ func (c *Caller) CreateIPEntities(ctx context.Context, groupID int64, params *Cr
 
 // DeleteIPEntitiesWithBody Delete many IP entities of an IP group
 //
-// Needs the permission network.entities write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is refused.
+// Needs the permission `network.entities write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -14438,7 +14438,7 @@ func (c *Caller) DeleteIPEntitiesWithBody(ctx context.Context, groupID int64, pa
 
 // DeleteIPEntities Delete many IP entities of an IP group
 //
-// Needs the permission network.entities write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is refused.
+// Needs the permission `network.entities write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -14457,7 +14457,7 @@ func (c *Caller) DeleteIPEntities(ctx context.Context, groupID int64, params *De
 
 // GetIPGroupUtilization View how full an IP group is
 //
-// Needs the permission network.groups read.
+// Needs the permission `network.groups read`.
 //
 // Corresponds with GET /group/{group_id}/utilization (the `GetIPGroupUtilization` operationId).
 func (c *Caller) GetIPGroupUtilization(ctx context.Context, groupID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -14474,7 +14474,7 @@ func (c *Caller) GetIPGroupUtilization(ctx context.Context, groupID int64, reqEd
 
 // DisableSSL Delete the certificate
 //
-// TLS is no longer required, either. Needs the permission system.settings write. The log gets one item. Sent again, it is refused.
+// TLS is no longer required, either. Needs the permission `system.settings write`. Adds one item to the log. A repeated request is refused.
 //
 // Corresponds with DELETE /http/ssl (the `DisableSSL` operationId).
 func (c *Caller) DisableSSL(ctx context.Context, params *DisableSSLParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -14491,7 +14491,7 @@ func (c *Caller) DisableSSL(ctx context.Context, params *DisableSSLParams, reqEd
 
 // GetSSL View the SSL settings
 //
-// Needs the permission system.settings read.
+// Needs the permission `system.settings read`.
 //
 // Corresponds with GET /http/ssl (the `GetSSL` operationId).
 func (c *Caller) GetSSL(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -14508,7 +14508,7 @@ func (c *Caller) GetSSL(ctx context.Context, reqEditors ...RequestEditorFn) (*ht
 
 // UpdateSSLWithBody Require TLS or allow plain HTTP
 //
-// TLS is only required at gateways that support it: those with a certificate or behind a trusted proxy. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+// TLS is only required at gateways that support it: those with a certificate or behind a trusted proxy. Needs the permission `system.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type.
 //
@@ -14527,7 +14527,7 @@ func (c *Caller) UpdateSSLWithBody(ctx context.Context, params *UpdateSSLParams,
 
 // UpdateSSL Require TLS or allow plain HTTP
 //
-// TLS is only required at gateways that support it: those with a certificate or behind a trusted proxy. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+// TLS is only required at gateways that support it: those with a certificate or behind a trusted proxy. Needs the permission `system.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -14546,7 +14546,7 @@ func (c *Caller) UpdateSSL(ctx context.Context, params *UpdateSSLParams, body Up
 
 // EnableSSLWithBody Obtain a certificate by ACME
 //
-// For the host name of the API's configured URL. The certificate is obtained in the background and renewed automatically. If the last attempt failed, a new one starts immediately. By sending this request, you agree to the authority's terms. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+// For the host name of the API's configured URL. The certificate is obtained in the background and renewed automatically. If the last attempt failed, a new one starts immediately. By sending this request, you agree to the authority's terms. Needs the permission `system.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type.
 //
@@ -14565,7 +14565,7 @@ func (c *Caller) EnableSSLWithBody(ctx context.Context, params *EnableSSLParams,
 
 // EnableSSL Obtain a certificate by ACME
 //
-// For the host name of the API's configured URL. The certificate is obtained in the background and renewed automatically. If the last attempt failed, a new one starts immediately. By sending this request, you agree to the authority's terms. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+// For the host name of the API's configured URL. The certificate is obtained in the background and renewed automatically. If the last attempt failed, a new one starts immediately. By sending this request, you agree to the authority's terms. Needs the permission `system.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -14584,7 +14584,7 @@ func (c *Caller) EnableSSL(ctx context.Context, params *EnableSSLParams, body En
 
 // ListIntegrations List integrations
 //
-// Answers all items, or pages of them with per_page. Needs the permission system.integrations read.
+// Returns all items, or one page of them with `per_page`. Needs the permission `system.integrations read`.
 //
 // Corresponds with GET /integration (the `ListIntegrations` operationId).
 func (c *Caller) ListIntegrations(ctx context.Context, params *ListIntegrationsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -14601,7 +14601,7 @@ func (c *Caller) ListIntegrations(ctx context.Context, params *ListIntegrationsP
 
 // CreateIntegrationWithBody Create an integration
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission system.integrations write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `system.integrations write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -14620,7 +14620,7 @@ func (c *Caller) CreateIntegrationWithBody(ctx context.Context, params *CreateIn
 
 // CreateIntegration Create an integration
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission system.integrations write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `system.integrations write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -14639,7 +14639,7 @@ func (c *Caller) CreateIntegration(ctx context.Context, params *CreateIntegratio
 
 // DeleteIntegration Delete an integration
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission system.integrations write. The log gets one item. Sent again, it is refused.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `system.integrations write`. Adds one item to the log. A repeated request is refused.
 //
 // Corresponds with DELETE /integration/{integration_id} (the `DeleteIntegration` operationId).
 func (c *Caller) DeleteIntegration(ctx context.Context, integrationID int64, params *DeleteIntegrationParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -14656,7 +14656,7 @@ func (c *Caller) DeleteIntegration(ctx context.Context, integrationID int64, par
 
 // GetIntegration View an integration
 //
-// Needs the permission system.integrations read or self.
+// Needs the permission `system.integrations read or self`.
 //
 // Corresponds with GET /integration/{integration_id} (the `GetIntegration` operationId).
 func (c *Caller) GetIntegration(ctx context.Context, integrationID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -14673,7 +14673,7 @@ func (c *Caller) GetIntegration(ctx context.Context, integrationID int64, reqEdi
 
 // UpdateIntegrationWithBody Edit an integration
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.integrations write or self. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `system.integrations write or self`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type.
 //
@@ -14692,7 +14692,7 @@ func (c *Caller) UpdateIntegrationWithBody(ctx context.Context, integrationID in
 
 // UpdateIntegration Edit an integration
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.integrations write or self. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `system.integrations write or self`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -14711,7 +14711,7 @@ func (c *Caller) UpdateIntegration(ctx context.Context, integrationID int64, par
 
 // GetIntegrationPermissions View an integration's permissions
 //
-// The array has one item. Needs the permission system.integrations read or self.
+// The array has one item. Needs the permission `system.integrations read or self`.
 //
 // Corresponds with GET /integration/{integration_id}/permission (the `GetIntegrationPermissions` operationId).
 func (c *Caller) GetIntegrationPermissions(ctx context.Context, integrationID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -14728,7 +14728,7 @@ func (c *Caller) GetIntegrationPermissions(ctx context.Context, integrationID in
 
 // UpdateIntegrationPermissionsWithBody Edit an integration's permissions
 //
-// Needs the permission system.integrations write. The log gets one item. Sent again, it leaves things as they are.
+// Needs the permission `system.integrations write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type.
 //
@@ -14747,7 +14747,7 @@ func (c *Caller) UpdateIntegrationPermissionsWithBody(ctx context.Context, integ
 
 // UpdateIntegrationPermissions Edit an integration's permissions
 //
-// Needs the permission system.integrations write. The log gets one item. Sent again, it leaves things as they are.
+// Needs the permission `system.integrations write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -14766,7 +14766,7 @@ func (c *Caller) UpdateIntegrationPermissions(ctx context.Context, integrationID
 
 // GetLicense View the license
 //
-// Needs the permission system.settings read.
+// Needs the permission `system.settings read`.
 //
 // Corresponds with GET /license (the `GetLicense` operationId).
 func (c *Caller) GetLicense(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -14783,7 +14783,7 @@ func (c *Caller) GetLicense(ctx context.Context, reqEditors ...RequestEditorFn) 
 
 // RefreshLicenseWithBody Read the license again
 //
-// From the configured file or URL. If it cannot be read, the previous license stays in use. Needs the permission system.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+// From the configured file or URL. If it cannot be read, the previous license stays in use. Needs the permission `system.settings write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Takes any type of body and a specified content type.
 //
@@ -14802,7 +14802,7 @@ func (c *Caller) RefreshLicenseWithBody(ctx context.Context, params *RefreshLice
 
 // RefreshLicense Read the license again
 //
-// From the configured file or URL. If it cannot be read, the previous license stays in use. Needs the permission system.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+// From the configured file or URL. If it cannot be read, the previous license stays in use. Needs the permission `system.settings write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -14821,7 +14821,7 @@ func (c *Caller) RefreshLicense(ctx context.Context, params *RefreshLicenseParam
 
 // ListLogItems List log items
 //
-// Answers all items, or pages of them with per_page. Needs the permission system.logs read.
+// Returns all items, or one page of them with `per_page`. Needs the permission `system.logs read`.
 //
 // Corresponds with GET /log (the `ListLogItems` operationId).
 func (c *Caller) ListLogItems(ctx context.Context, params *ListLogItemsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -14838,7 +14838,7 @@ func (c *Caller) ListLogItems(ctx context.Context, params *ListLogItemsParams, r
 
 // GetLogItem View a log item
 //
-// Needs the permission system.logs read.
+// Needs the permission `system.logs read`.
 //
 // Corresponds with GET /log/{log_id} (the `GetLogItem` operationId).
 func (c *Caller) GetLogItem(ctx context.Context, logID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -14889,7 +14889,7 @@ func (c *Caller) GetPackage(ctx context.Context, packageID int64, reqEditors ...
 
 // GetPackageAsset Load a file of a package
 //
-// Needs no key.
+// Needs no API key.
 //
 // Corresponds with GET /package/{package_id}/asset/{path} (the `GetPackageAsset` operationId).
 func (c *Caller) GetPackageAsset(ctx context.Context, packageID int64, path string, params *GetPackageAssetParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -14906,7 +14906,7 @@ func (c *Caller) GetPackageAsset(ctx context.Context, packageID int64, path stri
 
 // ListParts List computer parts
 //
-// Answers all items, or pages of them with per_page. Needs the permission server.settings read.
+// Returns all items, or one page of them with `per_page`. Needs the permission `server.settings read`.
 //
 // Corresponds with GET /part (the `ListParts` operationId).
 func (c *Caller) ListParts(ctx context.Context, params *ListPartsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -14923,7 +14923,7 @@ func (c *Caller) ListParts(ctx context.Context, params *ListPartsParams, reqEdit
 
 // CreateComputerPartWithBody Create a computer part
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission server.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `server.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -14942,7 +14942,7 @@ func (c *Caller) CreateComputerPartWithBody(ctx context.Context, params *CreateC
 
 // CreateComputerPart Create a computer part
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission server.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `server.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -14961,7 +14961,7 @@ func (c *Caller) CreateComputerPart(ctx context.Context, params *CreateComputerP
 
 // DeleteComputerPart Delete a computer part
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission server.settings write. The log gets one item. Sent again, it is refused.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `server.settings write`. Adds one item to the log. A repeated request is refused.
 //
 // Corresponds with DELETE /part/{part_id} (the `DeleteComputerPart` operationId).
 func (c *Caller) DeleteComputerPart(ctx context.Context, partID int64, params *DeleteComputerPartParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -14978,7 +14978,7 @@ func (c *Caller) DeleteComputerPart(ctx context.Context, partID int64, params *D
 
 // GetComputerPart View a computer part
 //
-// Needs the permission server.settings read.
+// Needs the permission `server.settings read`.
 //
 // Corresponds with GET /part/{part_id} (the `GetComputerPart` operationId).
 func (c *Caller) GetComputerPart(ctx context.Context, partID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -14995,7 +14995,7 @@ func (c *Caller) GetComputerPart(ctx context.Context, partID int64, reqEditors .
 
 // UpdateComputerPartWithBody Edit a computer part
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission server.settings write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `server.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type.
 //
@@ -15014,7 +15014,7 @@ func (c *Caller) UpdateComputerPartWithBody(ctx context.Context, partID int64, p
 
 // UpdateComputerPart Edit a computer part
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission server.settings write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `server.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -15033,7 +15033,7 @@ func (c *Caller) UpdateComputerPart(ctx context.Context, partID int64, params *U
 
 // ListPortSpeeds List port speeds
 //
-// Answers all items, or pages of them with per_page. Needs the permission network.switches read.
+// Returns all items, or one page of them with `per_page`. Needs the permission `network.switches read`.
 //
 // Corresponds with GET /port-speed (the `ListPortSpeeds` operationId).
 func (c *Caller) ListPortSpeeds(ctx context.Context, params *ListPortSpeedsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -15050,7 +15050,7 @@ func (c *Caller) ListPortSpeeds(ctx context.Context, params *ListPortSpeedsParam
 
 // CreatePortSpeedWithBody Create a port speed
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.switches write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.switches write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -15069,7 +15069,7 @@ func (c *Caller) CreatePortSpeedWithBody(ctx context.Context, params *CreatePort
 
 // CreatePortSpeed Create a port speed
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.switches write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.switches write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -15088,7 +15088,7 @@ func (c *Caller) CreatePortSpeed(ctx context.Context, params *CreatePortSpeedPar
 
 // DeletePortSpeed Delete a port speed
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission network.switches write. The log gets one item. Sent again, it is refused.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `network.switches write`. Adds one item to the log. A repeated request is refused.
 //
 // Corresponds with DELETE /port-speed/{port_speed_id} (the `DeletePortSpeed` operationId).
 func (c *Caller) DeletePortSpeed(ctx context.Context, portSpeedID int64, params *DeletePortSpeedParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -15105,7 +15105,7 @@ func (c *Caller) DeletePortSpeed(ctx context.Context, portSpeedID int64, params 
 
 // GetPortSpeed View a port speed
 //
-// Needs the permission network.switches read.
+// Needs the permission `network.switches read`.
 //
 // Corresponds with GET /port-speed/{port_speed_id} (the `GetPortSpeed` operationId).
 func (c *Caller) GetPortSpeed(ctx context.Context, portSpeedID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -15122,7 +15122,7 @@ func (c *Caller) GetPortSpeed(ctx context.Context, portSpeedID int64, reqEditors
 
 // UpdatePortSpeedWithBody Edit a port speed
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission network.switches write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `network.switches write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type.
 //
@@ -15141,7 +15141,7 @@ func (c *Caller) UpdatePortSpeedWithBody(ctx context.Context, portSpeedID int64,
 
 // UpdatePortSpeed Edit a port speed
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission network.switches write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `network.switches write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -15160,7 +15160,7 @@ func (c *Caller) UpdatePortSpeed(ctx context.Context, portSpeedID int64, params 
 
 // ListBootScripts List boot scripts
 //
-// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
+// Returns all items, or one page of them with `per_page`. Needs the permission `pxe.settings read`.
 //
 // Corresponds with GET /pxe/boot-script (the `ListBootScripts` operationId).
 func (c *Caller) ListBootScripts(ctx context.Context, params *ListBootScriptsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -15177,7 +15177,7 @@ func (c *Caller) ListBootScripts(ctx context.Context, params *ListBootScriptsPar
 
 // CreateBootScriptWithBody Create a boot script
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -15196,7 +15196,7 @@ func (c *Caller) CreateBootScriptWithBody(ctx context.Context, params *CreateBoo
 
 // CreateBootScript Create a boot script
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -15215,7 +15215,7 @@ func (c *Caller) CreateBootScript(ctx context.Context, params *CreateBootScriptP
 
 // DeleteBootScript Delete a boot script
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request is refused.
 //
 // Corresponds with DELETE /pxe/boot-script/{boot_script_id} (the `DeleteBootScript` operationId).
 func (c *Caller) DeleteBootScript(ctx context.Context, bootScriptID int64, params *DeleteBootScriptParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -15232,7 +15232,7 @@ func (c *Caller) DeleteBootScript(ctx context.Context, bootScriptID int64, param
 
 // GetBootScript View a boot script
 //
-// Needs the permission pxe.settings read.
+// Needs the permission `pxe.settings read`.
 //
 // Corresponds with GET /pxe/boot-script/{boot_script_id} (the `GetBootScript` operationId).
 func (c *Caller) GetBootScript(ctx context.Context, bootScriptID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -15249,7 +15249,7 @@ func (c *Caller) GetBootScript(ctx context.Context, bootScriptID int64, reqEdito
 
 // UpdateBootScriptWithBody Edit a boot script
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type.
 //
@@ -15268,7 +15268,7 @@ func (c *Caller) UpdateBootScriptWithBody(ctx context.Context, bootScriptID int6
 
 // UpdateBootScript Edit a boot script
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -15287,7 +15287,7 @@ func (c *Caller) UpdateBootScript(ctx context.Context, bootScriptID int64, param
 
 // ListDHCPServers List DHCP servers
 //
-// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
+// Returns all items, or one page of them with `per_page`. Needs the permission `pxe.settings read`.
 //
 // Corresponds with GET /pxe/dhcp (the `ListDHCPServers` operationId).
 func (c *Caller) ListDHCPServers(ctx context.Context, params *ListDHCPServersParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -15304,7 +15304,7 @@ func (c *Caller) ListDHCPServers(ctx context.Context, params *ListDHCPServersPar
 
 // CreateDHCPServerWithBody Create a DHCP server
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -15323,7 +15323,7 @@ func (c *Caller) CreateDHCPServerWithBody(ctx context.Context, params *CreateDHC
 
 // CreateDHCPServer Create a DHCP server
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -15342,7 +15342,7 @@ func (c *Caller) CreateDHCPServer(ctx context.Context, params *CreateDHCPServerP
 
 // DeleteDHCPServer Delete a DHCP server
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request is refused.
 //
 // Corresponds with DELETE /pxe/dhcp/{dhcp_id} (the `DeleteDHCPServer` operationId).
 func (c *Caller) DeleteDHCPServer(ctx context.Context, dhcpid int64, params *DeleteDHCPServerParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -15359,7 +15359,7 @@ func (c *Caller) DeleteDHCPServer(ctx context.Context, dhcpid int64, params *Del
 
 // GetDHCPServer View a DHCP server
 //
-// Needs the permission pxe.settings read.
+// Needs the permission `pxe.settings read`.
 //
 // Corresponds with GET /pxe/dhcp/{dhcp_id} (the `GetDHCPServer` operationId).
 func (c *Caller) GetDHCPServer(ctx context.Context, dhcpid int64, params *GetDHCPServerParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -15376,7 +15376,7 @@ func (c *Caller) GetDHCPServer(ctx context.Context, dhcpid int64, params *GetDHC
 
 // UpdateDHCPServerWithBody Edit a DHCP server
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type.
 //
@@ -15395,7 +15395,7 @@ func (c *Caller) UpdateDHCPServerWithBody(ctx context.Context, dhcpid int64, par
 
 // UpdateDHCPServer Edit a DHCP server
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -15414,7 +15414,7 @@ func (c *Caller) UpdateDHCPServer(ctx context.Context, dhcpid int64, params *Upd
 
 // ListDiscoveredMachines List discovered machines
 //
-// Answers all items, or pages of them with per_page. Needs the permission pxe.installs read.
+// Returns all items, or one page of them with `per_page`. Needs the permission `pxe.installs read`.
 //
 // Corresponds with GET /pxe/discovery (the `ListDiscoveredMachines` operationId).
 func (c *Caller) ListDiscoveredMachines(ctx context.Context, params *ListDiscoveredMachinesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -15431,7 +15431,7 @@ func (c *Caller) ListDiscoveredMachines(ctx context.Context, params *ListDiscove
 
 // DeleteDiscoveredMachine Delete a discovered machine
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.installs write. The log gets one item. Sent again, it is refused.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `pxe.installs write`. Adds one item to the log. A repeated request is refused.
 //
 // Corresponds with DELETE /pxe/discovery/{discovery_id} (the `DeleteDiscoveredMachine` operationId).
 func (c *Caller) DeleteDiscoveredMachine(ctx context.Context, discoveryID int64, params *DeleteDiscoveredMachineParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -15448,7 +15448,7 @@ func (c *Caller) DeleteDiscoveredMachine(ctx context.Context, discoveryID int64,
 
 // GetDiscoveredMachine View a discovered machine
 //
-// Needs the permission pxe.installs read.
+// Needs the permission `pxe.installs read`.
 //
 // Corresponds with GET /pxe/discovery/{discovery_id} (the `GetDiscoveredMachine` operationId).
 func (c *Caller) GetDiscoveredMachine(ctx context.Context, discoveryID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -15465,7 +15465,7 @@ func (c *Caller) GetDiscoveredMachine(ctx context.Context, discoveryID int64, re
 
 // ListDrivers List drivers
 //
-// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
+// Returns all items, or one page of them with `per_page`. Needs the permission `pxe.settings read`.
 //
 // Corresponds with GET /pxe/driver (the `ListDrivers` operationId).
 func (c *Caller) ListDrivers(ctx context.Context, params *ListDriversParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -15482,7 +15482,7 @@ func (c *Caller) ListDrivers(ctx context.Context, params *ListDriversParams, req
 
 // CreateDriverWithBody Create a driver
 //
-// Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -15501,7 +15501,7 @@ func (c *Caller) CreateDriverWithBody(ctx context.Context, params *CreateDriverP
 
 // CreateDriver Create a driver
 //
-// Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -15520,7 +15520,7 @@ func (c *Caller) CreateDriver(ctx context.Context, params *CreateDriverParams, b
 
 // BeginDriverUpload Start an upload of a driver's file
 //
-// Uploads a file in several requests by the protocol tus 1.0. Upload-Length is the size of the file. The header Location of the response is the path of the upload. Send it as the member upload of a driver. Needs the permission pxe.settings write.
+// Uploads a file in several requests by the protocol tus 1.0. Upload-Length is the size of the file. The header Location of the response is the path of the upload. Send it as the member upload of a driver. Needs the permission `pxe.settings write`.
 //
 // Corresponds with POST /pxe/driver-upload (the `BeginDriverUpload` operationId).
 func (c *Caller) BeginDriverUpload(ctx context.Context, params *BeginDriverUploadParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -15537,7 +15537,7 @@ func (c *Caller) BeginDriverUpload(ctx context.Context, params *BeginDriverUploa
 
 // EndDriverUpload Delete an upload
 //
-// Needs the permission pxe.settings write.
+// Needs the permission `pxe.settings write`.
 //
 // Corresponds with DELETE /pxe/driver-upload/{upload_id} (the `EndDriverUpload` operationId).
 func (c *Caller) EndDriverUpload(ctx context.Context, uploadID string, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -15554,7 +15554,7 @@ func (c *Caller) EndDriverUpload(ctx context.Context, uploadID string, reqEditor
 
 // GetDriverUpload View the progress of an upload
 //
-// tus clients send this as HEAD. The header Upload-Offset is the number of bytes received. Callers see only their own uploads. Needs the permission pxe.settings read.
+// tus clients send this as HEAD. The header Upload-Offset is the number of bytes received. Callers see only their own uploads. Needs the permission `pxe.settings read`.
 //
 // Corresponds with GET /pxe/driver-upload/{upload_id} (the `GetDriverUpload` operationId).
 func (c *Caller) GetDriverUpload(ctx context.Context, uploadID string, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -15571,7 +15571,7 @@ func (c *Caller) GetDriverUpload(ctx context.Context, uploadID string, reqEditor
 
 // ContinueDriverUploadWithBody Continue an upload
 //
-// The header Upload-Offset must be the number of bytes received so far. Received bytes are kept if the connection breaks. Needs the permission pxe.settings write.
+// The header Upload-Offset must be the number of bytes received so far. Received bytes are kept if the connection breaks. Needs the permission `pxe.settings write`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -15590,7 +15590,7 @@ func (c *Caller) ContinueDriverUploadWithBody(ctx context.Context, uploadID stri
 
 // DeleteDriver Delete a driver
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request is refused.
 //
 // Corresponds with DELETE /pxe/driver/{driver_id} (the `DeleteDriver` operationId).
 func (c *Caller) DeleteDriver(ctx context.Context, driverID int64, params *DeleteDriverParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -15607,7 +15607,7 @@ func (c *Caller) DeleteDriver(ctx context.Context, driverID int64, params *Delet
 
 // GetDriver View a driver
 //
-// Needs the permission pxe.settings read.
+// Needs the permission `pxe.settings read`.
 //
 // Corresponds with GET /pxe/driver/{driver_id} (the `GetDriver` operationId).
 func (c *Caller) GetDriver(ctx context.Context, driverID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -15624,7 +15624,7 @@ func (c *Caller) GetDriver(ctx context.Context, driverID int64, reqEditors ...Re
 
 // UpdateDriverWithBody Edit a driver
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type.
 //
@@ -15643,7 +15643,7 @@ func (c *Caller) UpdateDriverWithBody(ctx context.Context, driverID int64, param
 
 // UpdateDriver Edit a driver
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -15662,7 +15662,7 @@ func (c *Caller) UpdateDriver(ctx context.Context, driverID int64, params *Updat
 
 // GetDriverContent Download a driver's file
 //
-// Needs the permission pxe.settings read.
+// Needs the permission `pxe.settings read`.
 //
 // Corresponds with GET /pxe/driver/{driver_id}/content (the `GetDriverContent` operationId).
 func (c *Caller) GetDriverContent(ctx context.Context, driverID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -15679,7 +15679,7 @@ func (c *Caller) GetDriverContent(ctx context.Context, driverID int64, reqEditor
 
 // ListFileServers List file servers
 //
-// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
+// Returns all items, or one page of them with `per_page`. Needs the permission `pxe.settings read`.
 //
 // Corresponds with GET /pxe/file (the `ListFileServers` operationId).
 func (c *Caller) ListFileServers(ctx context.Context, params *ListFileServersParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -15696,7 +15696,7 @@ func (c *Caller) ListFileServers(ctx context.Context, params *ListFileServersPar
 
 // CreateFileServerWithBody Create a file server
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -15715,7 +15715,7 @@ func (c *Caller) CreateFileServerWithBody(ctx context.Context, params *CreateFil
 
 // CreateFileServer Create a file server
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -15734,7 +15734,7 @@ func (c *Caller) CreateFileServer(ctx context.Context, params *CreateFileServerP
 
 // DeleteFileServer Delete a file server
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request is refused.
 //
 // Corresponds with DELETE /pxe/file/{file_server_id} (the `DeleteFileServer` operationId).
 func (c *Caller) DeleteFileServer(ctx context.Context, fileServerID int64, params *DeleteFileServerParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -15751,7 +15751,7 @@ func (c *Caller) DeleteFileServer(ctx context.Context, fileServerID int64, param
 
 // GetFileServer View a file server
 //
-// Needs the permission pxe.settings read.
+// Needs the permission `pxe.settings read`.
 //
 // Corresponds with GET /pxe/file/{file_server_id} (the `GetFileServer` operationId).
 func (c *Caller) GetFileServer(ctx context.Context, fileServerID int64, params *GetFileServerParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -15768,7 +15768,7 @@ func (c *Caller) GetFileServer(ctx context.Context, fileServerID int64, params *
 
 // UpdateFileServerWithBody Edit a file server
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type.
 //
@@ -15787,7 +15787,7 @@ func (c *Caller) UpdateFileServerWithBody(ctx context.Context, fileServerID int6
 
 // UpdateFileServer Edit a file server
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -15806,7 +15806,7 @@ func (c *Caller) UpdateFileServer(ctx context.Context, fileServerID int64, param
 
 // GetFileServerSync View the sync of a file server's descendants
 //
-// Needs the permission pxe.settings read.
+// Needs the permission `pxe.settings read`.
 //
 // Corresponds with GET /pxe/file/{file_server_id}/child/sync (the `GetFileServerSync` operationId).
 func (c *Caller) GetFileServerSync(ctx context.Context, fileServerID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -15823,7 +15823,7 @@ func (c *Caller) GetFileServerSync(ctx context.Context, fileServerID int64, reqE
 
 // SyncFileServerChildrenWithBody Sync the descendants of a file server with it
 //
-// A file server without a parent is first filled from the store, except its folder local. The sync continues after the response: GET returns its progress. A request during a sync makes it compare all files once more. See docs/do/site-agent.md. Needs the permission pxe.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+// A file server without a parent is first filled from the store, except its folder local. The sync continues after the response: GET returns its progress. A request during a sync makes it compare all files once more. See docs/do/site-agent.md. Needs the permission `pxe.settings write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Takes any type of body and a specified content type.
 //
@@ -15842,7 +15842,7 @@ func (c *Caller) SyncFileServerChildrenWithBody(ctx context.Context, fileServerI
 
 // SyncFileServerChildren Sync the descendants of a file server with it
 //
-// A file server without a parent is first filled from the store, except its folder local. The sync continues after the response: GET returns its progress. A request during a sync makes it compare all files once more. See docs/do/site-agent.md. Needs the permission pxe.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+// A file server without a parent is first filled from the store, except its folder local. The sync continues after the response: GET returns its progress. A request during a sync makes it compare all files once more. See docs/do/site-agent.md. Needs the permission `pxe.settings write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -15861,7 +15861,7 @@ func (c *Caller) SyncFileServerChildren(ctx context.Context, fileServerID int64,
 
 // ListInstalls List installs
 //
-// A client sees its own installs. Answers all items, or pages of them with per_page. Needs the permission pxe.installs or a client read.
+// A client sees its own installs. Returns all items, or one page of them with `per_page`. Needs the permission `pxe.installs or a client read`.
 //
 // Corresponds with GET /pxe/install (the `ListInstalls` operationId).
 func (c *Caller) ListInstalls(ctx context.Context, params *ListInstallsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -15878,7 +15878,7 @@ func (c *Caller) ListInstalls(ctx context.Context, params *ListInstallsParams, r
 
 // CreateInstallWithBody Create an install
 //
-// Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// Needs the permission `pxe.installs write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -15897,7 +15897,7 @@ func (c *Caller) CreateInstallWithBody(ctx context.Context, params *CreateInstal
 
 // CreateInstall Create an install
 //
-// Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// Needs the permission `pxe.installs write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -15916,7 +15916,7 @@ func (c *Caller) CreateInstall(ctx context.Context, params *CreateInstallParams,
 
 // DeleteInstall Delete an install
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.installs write. The log gets one item. Sent again, it is refused.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `pxe.installs write`. Adds one item to the log. A repeated request is refused.
 //
 // Corresponds with DELETE /pxe/install/{install_id} (the `DeleteInstall` operationId).
 func (c *Caller) DeleteInstall(ctx context.Context, installID int64, params *DeleteInstallParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -15933,7 +15933,7 @@ func (c *Caller) DeleteInstall(ctx context.Context, installID int64, params *Del
 
 // GetInstall View an install
 //
-// A client sees its own installs, without variables and requests. Needs the permission pxe.installs or a client read.
+// A client sees its own installs, without variables and requests. Needs the permission `pxe.installs or a client read`.
 //
 // Corresponds with GET /pxe/install/{install_id} (the `GetInstall` operationId).
 func (c *Caller) GetInstall(ctx context.Context, installID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -15950,7 +15950,7 @@ func (c *Caller) GetInstall(ctx context.Context, installID int64, reqEditors ...
 
 // CancelInstall Cancel an install
 //
-// The machine may still run what it has already received. It gets nothing more, and boots its disk from then on. Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// The machine may still run what it has already received. It gets nothing more, and boots its disk from then on. Needs the permission `pxe.installs write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Corresponds with POST /pxe/install/{install_id}/cancel (the `CancelInstall` operationId).
 func (c *Caller) CancelInstall(ctx context.Context, installID int64, params *CancelInstallParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -15967,7 +15967,7 @@ func (c *Caller) CancelInstall(ctx context.Context, installID int64, params *Can
 
 // RetryInstallWithBody Retry an install
 //
-// Starts an install that has ended again, with its original request and the present profile. The machine has to boot from the network again. Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// Starts an install that has ended again, with its original request and the present profile. The machine has to boot from the network again. Needs the permission `pxe.installs write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -15986,7 +15986,7 @@ func (c *Caller) RetryInstallWithBody(ctx context.Context, installID int64, para
 
 // RetryInstall Retry an install
 //
-// Starts an install that has ended again, with its original request and the present profile. The machine has to boot from the network again. Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// Starts an install that has ended again, with its original request and the present profile. The machine has to boot from the network again. Needs the permission `pxe.installs write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -16005,7 +16005,7 @@ func (c *Caller) RetryInstall(ctx context.Context, installID int64, params *Retr
 
 // ListISOs List ISOs
 //
-// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
+// Returns all items, or one page of them with `per_page`. Needs the permission `pxe.settings read`.
 //
 // Corresponds with GET /pxe/iso (the `ListISOs` operationId).
 func (c *Caller) ListISOs(ctx context.Context, params *ListISOsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -16022,7 +16022,7 @@ func (c *Caller) ListISOs(ctx context.Context, params *ListISOsParams, reqEditor
 
 // CreateISOWithBody Create an ISO
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -16041,7 +16041,7 @@ func (c *Caller) CreateISOWithBody(ctx context.Context, params *CreateISOParams,
 
 // CreateISO Create an ISO
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -16060,7 +16060,7 @@ func (c *Caller) CreateISO(ctx context.Context, params *CreateISOParams, body Cr
 
 // DeleteISO Delete an ISO
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request is refused.
 //
 // Corresponds with DELETE /pxe/iso/{iso_manager_id} (the `DeleteISO` operationId).
 func (c *Caller) DeleteISO(ctx context.Context, isoManagerID int64, params *DeleteISOParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -16077,7 +16077,7 @@ func (c *Caller) DeleteISO(ctx context.Context, isoManagerID int64, params *Dele
 
 // GetISO View an ISO
 //
-// Needs the permission pxe.settings read.
+// Needs the permission `pxe.settings read`.
 //
 // Corresponds with GET /pxe/iso/{iso_manager_id} (the `GetISO` operationId).
 func (c *Caller) GetISO(ctx context.Context, isoManagerID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -16094,7 +16094,7 @@ func (c *Caller) GetISO(ctx context.Context, isoManagerID int64, reqEditors ...R
 
 // UpdateISOWithBody Edit an ISO
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type.
 //
@@ -16113,7 +16113,7 @@ func (c *Caller) UpdateISOWithBody(ctx context.Context, isoManagerID int64, para
 
 // UpdateISO Edit an ISO
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -16132,7 +16132,7 @@ func (c *Caller) UpdateISO(ctx context.Context, isoManagerID int64, params *Upda
 
 // ListISOEditions List the editions of Windows in an ISO
 //
-// A client sees the enabled editions in the ISOs of its profiles, without keys. Answers all items, or pages of them with per_page. Needs the permission pxe.settings or a client read.
+// A client sees the enabled editions in the ISOs of its profiles, without keys. Returns all items, or one page of them with `per_page`. Needs the permission `pxe.settings or a client read`.
 //
 // Corresponds with GET /pxe/iso/{iso_manager_id}/edition (the `ListISOEditions` operationId).
 func (c *Caller) ListISOEditions(ctx context.Context, isoManagerID int64, params *ListISOEditionsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -16149,7 +16149,7 @@ func (c *Caller) ListISOEditions(ctx context.Context, isoManagerID int64, params
 
 // GetISOEdition View an edition of Windows in an ISO
 //
-// A client sees the enabled editions in the ISOs of its profiles, without keys. Needs the permission pxe.settings or a client read.
+// A client sees the enabled editions in the ISOs of its profiles, without keys. Needs the permission `pxe.settings or a client read`.
 //
 // Corresponds with GET /pxe/iso/{iso_manager_id}/edition/{edition_id} (the `GetISOEdition` operationId).
 func (c *Caller) GetISOEdition(ctx context.Context, isoManagerID int64, editionID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -16166,7 +16166,7 @@ func (c *Caller) GetISOEdition(ctx context.Context, isoManagerID int64, editionI
 
 // UpdateISOEditionWithBody Edit an ISO edition
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type.
 //
@@ -16185,7 +16185,7 @@ func (c *Caller) UpdateISOEditionWithBody(ctx context.Context, isoManagerID int6
 
 // UpdateISOEdition Edit an ISO edition
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -16204,7 +16204,7 @@ func (c *Caller) UpdateISOEdition(ctx context.Context, isoManagerID int64, editi
 
 // ListPreseeds List preseeds
 //
-// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
+// Returns all items, or one page of them with `per_page`. Needs the permission `pxe.settings read`.
 //
 // Corresponds with GET /pxe/preseed (the `ListPreseeds` operationId).
 func (c *Caller) ListPreseeds(ctx context.Context, params *ListPreseedsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -16221,7 +16221,7 @@ func (c *Caller) ListPreseeds(ctx context.Context, params *ListPreseedsParams, r
 
 // CreatePreseedWithBody Create a preseed
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -16240,7 +16240,7 @@ func (c *Caller) CreatePreseedWithBody(ctx context.Context, params *CreatePresee
 
 // CreatePreseed Create a preseed
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -16259,7 +16259,7 @@ func (c *Caller) CreatePreseed(ctx context.Context, params *CreatePreseedParams,
 
 // DeletePreseed Delete a preseed
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request is refused.
 //
 // Corresponds with DELETE /pxe/preseed/{preseed_id} (the `DeletePreseed` operationId).
 func (c *Caller) DeletePreseed(ctx context.Context, preseedID int64, params *DeletePreseedParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -16276,7 +16276,7 @@ func (c *Caller) DeletePreseed(ctx context.Context, preseedID int64, params *Del
 
 // GetPreseed View a preseed
 //
-// Needs the permission pxe.settings read.
+// Needs the permission `pxe.settings read`.
 //
 // Corresponds with GET /pxe/preseed/{preseed_id} (the `GetPreseed` operationId).
 func (c *Caller) GetPreseed(ctx context.Context, preseedID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -16293,7 +16293,7 @@ func (c *Caller) GetPreseed(ctx context.Context, preseedID int64, reqEditors ...
 
 // UpdatePreseedWithBody Edit a preseed
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type.
 //
@@ -16312,7 +16312,7 @@ func (c *Caller) UpdatePreseedWithBody(ctx context.Context, preseedID int64, par
 
 // UpdatePreseed Edit a preseed
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -16331,7 +16331,7 @@ func (c *Caller) UpdatePreseed(ctx context.Context, preseedID int64, params *Upd
 
 // ListProfiles List profiles
 //
-// A client sees the profiles with access_client. Answers all items, or pages of them with per_page. Needs the permission pxe.settings or a client read.
+// A client sees the profiles with access_client. Returns all items, or one page of them with `per_page`. Needs the permission `pxe.settings or a client read`.
 //
 // Corresponds with GET /pxe/profile (the `ListProfiles` operationId).
 func (c *Caller) ListProfiles(ctx context.Context, params *ListProfilesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -16348,7 +16348,7 @@ func (c *Caller) ListProfiles(ctx context.Context, params *ListProfilesParams, r
 
 // CreateProfileWithBody Create a profile
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -16367,7 +16367,7 @@ func (c *Caller) CreateProfileWithBody(ctx context.Context, params *CreateProfil
 
 // CreateProfile Create a profile
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -16386,7 +16386,7 @@ func (c *Caller) CreateProfile(ctx context.Context, params *CreateProfileParams,
 
 // ImportProfileWithBody Import a profile and all its templates
 //
-// Existing templates with the same name and body are used. If only the name is in use, the profile's name is appended to it. Needs the permission pxe.settings write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+// Existing templates with the same name and body are used. If only the name is in use, the profile's name is appended to it. Needs the permission `pxe.settings write`. Adds one item to the log for each item that changes. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -16405,7 +16405,7 @@ func (c *Caller) ImportProfileWithBody(ctx context.Context, params *ImportProfil
 
 // ImportProfile Import a profile and all its templates
 //
-// Existing templates with the same name and body are used. If only the name is in use, the profile's name is appended to it. Needs the permission pxe.settings write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+// Existing templates with the same name and body are used. If only the name is in use, the profile's name is appended to it. Needs the permission `pxe.settings write`. Adds one item to the log for each item that changes. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -16424,7 +16424,7 @@ func (c *Caller) ImportProfile(ctx context.Context, params *ImportProfileParams,
 
 // DeleteProfile Delete a profile
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request is refused.
 //
 // Corresponds with DELETE /pxe/profile/{profile_id} (the `DeleteProfile` operationId).
 func (c *Caller) DeleteProfile(ctx context.Context, profileID int64, params *DeleteProfileParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -16441,7 +16441,7 @@ func (c *Caller) DeleteProfile(ctx context.Context, profileID int64, params *Del
 
 // GetProfile View a profile
 //
-// A client sees the members that lists have. Needs the permission pxe.settings or a client read.
+// A client sees the members that lists have. Needs the permission `pxe.settings or a client read`.
 //
 // Corresponds with GET /pxe/profile/{profile_id} (the `GetProfile` operationId).
 func (c *Caller) GetProfile(ctx context.Context, profileID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -16458,7 +16458,7 @@ func (c *Caller) GetProfile(ctx context.Context, profileID int64, reqEditors ...
 
 // UpdateProfileWithBody Edit a profile
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type.
 //
@@ -16477,7 +16477,7 @@ func (c *Caller) UpdateProfileWithBody(ctx context.Context, profileID int64, par
 
 // UpdateProfile Edit a profile
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -16496,7 +16496,7 @@ func (c *Caller) UpdateProfile(ctx context.Context, profileID int64, params *Upd
 
 // CopyProfileWithBody Copy a profile and all its templates
 //
-// Needs the permission pxe.settings write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+// Needs the permission `pxe.settings write`. Adds one item to the log for each item that changes. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -16515,7 +16515,7 @@ func (c *Caller) CopyProfileWithBody(ctx context.Context, profileID int64, param
 
 // CopyProfile Copy a profile and all its templates
 //
-// Needs the permission pxe.settings write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+// Needs the permission `pxe.settings write`. Adds one item to the log for each item that changes. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -16534,7 +16534,7 @@ func (c *Caller) CopyProfile(ctx context.Context, profileID int64, params *CopyP
 
 // ExportProfile Export a profile and all its templates
 //
-// The file lacks what belongs to this installation: billing_id, access_client, the ISO, drivers and the email template. Needs the permission pxe.settings read.
+// The file lacks what belongs to this installation: billing_id, access_client, the ISO, drivers and the email template. Needs the permission `pxe.settings read`.
 //
 // Corresponds with GET /pxe/profile/{profile_id}/export (the `ExportProfile` operationId).
 func (c *Caller) ExportProfile(ctx context.Context, profileID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -16551,7 +16551,7 @@ func (c *Caller) ExportProfile(ctx context.Context, profileID int64, reqEditors 
 
 // RenderProfileWithBody Preview a profile for a machine
 //
-// Renders all templates of the profile. Nothing is installed. Members that are not sent are empty. Needs the permission pxe.installs write.
+// Renders all templates of the profile. Nothing is installed. Members that are not sent are empty. Needs the permission `pxe.installs write`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -16570,7 +16570,7 @@ func (c *Caller) RenderProfileWithBody(ctx context.Context, profileID int64, par
 
 // RenderProfile Preview a profile for a machine
 //
-// Renders all templates of the profile. Nothing is installed. Members that are not sent are empty. Needs the permission pxe.installs write.
+// Renders all templates of the profile. Nothing is installed. Members that are not sent are empty. Needs the permission `pxe.installs write`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -16589,7 +16589,7 @@ func (c *Caller) RenderProfile(ctx context.Context, profileID int64, params *Ren
 
 // ListShellScripts List shell scripts
 //
-// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
+// Returns all items, or one page of them with `per_page`. Needs the permission `pxe.settings read`.
 //
 // Corresponds with GET /pxe/shell (the `ListShellScripts` operationId).
 func (c *Caller) ListShellScripts(ctx context.Context, params *ListShellScriptsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -16606,7 +16606,7 @@ func (c *Caller) ListShellScripts(ctx context.Context, params *ListShellScriptsP
 
 // CreateShellScriptWithBody Create a shell script
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -16625,7 +16625,7 @@ func (c *Caller) CreateShellScriptWithBody(ctx context.Context, params *CreateSh
 
 // CreateShellScript Create a shell script
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -16644,7 +16644,7 @@ func (c *Caller) CreateShellScript(ctx context.Context, params *CreateShellScrip
 
 // DeleteShellScript Delete a shell script
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request is refused.
 //
 // Corresponds with DELETE /pxe/shell/{shell_script_id} (the `DeleteShellScript` operationId).
 func (c *Caller) DeleteShellScript(ctx context.Context, shellScriptID int64, params *DeleteShellScriptParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -16661,7 +16661,7 @@ func (c *Caller) DeleteShellScript(ctx context.Context, shellScriptID int64, par
 
 // GetShellScript View a shell script
 //
-// Needs the permission pxe.settings read.
+// Needs the permission `pxe.settings read`.
 //
 // Corresponds with GET /pxe/shell/{shell_script_id} (the `GetShellScript` operationId).
 func (c *Caller) GetShellScript(ctx context.Context, shellScriptID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -16678,7 +16678,7 @@ func (c *Caller) GetShellScript(ctx context.Context, shellScriptID int64, reqEdi
 
 // UpdateShellScriptWithBody Edit a shell script
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type.
 //
@@ -16697,7 +16697,7 @@ func (c *Caller) UpdateShellScriptWithBody(ctx context.Context, shellScriptID in
 
 // UpdateShellScript Edit a shell script
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -16716,7 +16716,7 @@ func (c *Caller) UpdateShellScript(ctx context.Context, shellScriptID int64, par
 
 // ListSettingGroups List setting groups
 //
-// Answers all items, or pages of them with per_page. Needs any key.
+// Returns all items, or one page of them with `per_page`. Needs any key.
 //
 // Corresponds with GET /setting-group (the `ListSettingGroups` operationId).
 func (c *Caller) ListSettingGroups(ctx context.Context, params *ListSettingGroupsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -16750,7 +16750,7 @@ func (c *Caller) GetSettingGroup(ctx context.Context, settingGroupID int64, reqE
 
 // UpdateSettingGroupWithBody Edit the settings of a group
 //
-// Needs the permission system.settings write. The log gets an item for each that changes. Sent again, it leaves things as they are.
+// Needs the permission `system.settings write`. Adds one item to the log for each item that changes. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type.
 //
@@ -16769,7 +16769,7 @@ func (c *Caller) UpdateSettingGroupWithBody(ctx context.Context, settingGroupID 
 
 // UpdateSettingGroup Edit the settings of a group
 //
-// Needs the permission system.settings write. The log gets an item for each that changes. Sent again, it leaves things as they are.
+// Needs the permission `system.settings write`. Adds one item to the log for each item that changes. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -16788,7 +16788,7 @@ func (c *Caller) UpdateSettingGroup(ctx context.Context, settingGroupID int64, p
 
 // ListJobs List jobs
 //
-// The jobs of all services, newest first. Jobs that are done or cancelled are kept for a day, failed jobs for a week. Needs the permission system.settings read.
+// The jobs of all services, newest first. Jobs that are done or cancelled are kept for a day, failed jobs for a week. Needs the permission `system.settings read`.
 //
 // Corresponds with GET /system/job (the `ListJobs` operationId).
 func (c *Caller) ListJobs(ctx context.Context, params *ListJobsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -16805,7 +16805,7 @@ func (c *Caller) ListJobs(ctx context.Context, params *ListJobsParams, reqEditor
 
 // GetJob View a job
 //
-// Needs the permission system.settings read.
+// Needs the permission `system.settings read`.
 //
 // Corresponds with GET /system/job/{job_id} (the `GetJob` operationId).
 func (c *Caller) GetJob(ctx context.Context, jobID string, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -16822,7 +16822,7 @@ func (c *Caller) GetJob(ctx context.Context, jobID string, reqEditors ...Request
 
 // CancelJob Cancel a job
 //
-// A running job is asked to stop. It may finish before it stops. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+// A running job is asked to stop. It may finish before it stops. Needs the permission `system.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Corresponds with POST /system/job/{job_id}/cancel (the `CancelJob` operationId).
 func (c *Caller) CancelJob(ctx context.Context, jobID string, params *CancelJobParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -16839,7 +16839,7 @@ func (c *Caller) CancelJob(ctx context.Context, jobID string, params *CancelJobP
 
 // RetryJob Retry a job
 //
-// A job that failed or was cancelled starts again. A job that waits for its next attempt is retried now. Needs the permission system.settings write. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+// A job that failed or was cancelled starts again. A job that waits for its next attempt is retried now. Needs the permission `system.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Corresponds with POST /system/job/{job_id}/retry (the `RetryJob` operationId).
 func (c *Caller) RetryJob(ctx context.Context, jobID string, params *RetryJobParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -16856,7 +16856,7 @@ func (c *Caller) RetryJob(ctx context.Context, jobID string, params *RetryJobPar
 
 // GetSetting View a setting
 //
-// Needs the permission system.settings read.
+// Needs the permission `system.settings read`.
 //
 // Corresponds with GET /system/setting/{setting_id} (the `GetSetting` operationId).
 func (c *Caller) GetSetting(ctx context.Context, settingID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -16873,7 +16873,7 @@ func (c *Caller) GetSetting(ctx context.Context, settingID int64, reqEditors ...
 
 // UpdateSettingWithBody Edit a setting
 //
-// Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+// Needs the permission `system.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type.
 //
@@ -16892,7 +16892,7 @@ func (c *Caller) UpdateSettingWithBody(ctx context.Context, settingID int64, par
 
 // UpdateSetting Edit a setting
 //
-// Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+// Needs the permission `system.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -16911,7 +16911,7 @@ func (c *Caller) UpdateSetting(ctx context.Context, settingID int64, params *Upd
 
 // GetTheme View the theme
 //
-// Needs no key.
+// Needs no API key.
 //
 // Corresponds with GET /system/theme/customize (the `GetTheme` operationId).
 func (c *Caller) GetTheme(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -16928,7 +16928,7 @@ func (c *Caller) GetTheme(ctx context.Context, reqEditors ...RequestEditorFn) (*
 
 // CustomizeThemeWithBody Change the theme
 //
-// Members that are not sent keep their values, and null clears them. Scripts in HTML are removed. The theme is public. Needs the permission system.theme write. The log gets one item. Sent again, it leaves things as they are.
+// Members that are not sent keep their values, and null clears them. Scripts in HTML are removed. The theme is public. Needs the permission `system.theme write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type.
 //
@@ -16947,7 +16947,7 @@ func (c *Caller) CustomizeThemeWithBody(ctx context.Context, params *CustomizeTh
 
 // CustomizeTheme Change the theme
 //
-// Members that are not sent keep their values, and null clears them. Scripts in HTML are removed. The theme is public. Needs the permission system.theme write. The log gets one item. Sent again, it leaves things as they are.
+// Members that are not sent keep their values, and null clears them. Scripts in HTML are removed. The theme is public. Needs the permission `system.theme write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -16966,7 +16966,7 @@ func (c *Caller) CustomizeTheme(ctx context.Context, params *CustomizeThemeParam
 
 // ListTodoItems List todo items
 //
-// Answers all items, or pages of them with per_page. Needs the permission system.settings read.
+// Returns all items, or one page of them with `per_page`. Needs the permission `system.settings read`.
 //
 // Corresponds with GET /todo (the `ListTodoItems` operationId).
 func (c *Caller) ListTodoItems(ctx context.Context, params *ListTodoItemsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -16983,7 +16983,7 @@ func (c *Caller) ListTodoItems(ctx context.Context, params *ListTodoItemsParams,
 
 // GetTodoItem View a todo item
 //
-// Needs the permission system.settings read.
+// Needs the permission `system.settings read`.
 //
 // Corresponds with GET /todo/{todo_id} (the `GetTodoItem` operationId).
 func (c *Caller) GetTodoItem(ctx context.Context, todoID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -17000,7 +17000,7 @@ func (c *Caller) GetTodoItem(ctx context.Context, todoID int64, reqEditors ...Re
 
 // ListWebhooks List webhooks
 //
-// Answers all items, or pages of them with per_page. Needs the permission system.integrations read.
+// Returns all items, or one page of them with `per_page`. Needs the permission `system.integrations read`.
 //
 // Corresponds with GET /webhook (the `ListWebhooks` operationId).
 func (c *Caller) ListWebhooks(ctx context.Context, params *ListWebhooksParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -17017,7 +17017,7 @@ func (c *Caller) ListWebhooks(ctx context.Context, params *ListWebhooksParams, r
 
 // CreateWebhookWithBody Create a webhook
 //
-// Needs the permission system.integrations write. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+// Needs the permission `system.integrations write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Takes any type of body and a specified content type.
 //
@@ -17036,7 +17036,7 @@ func (c *Caller) CreateWebhookWithBody(ctx context.Context, params *CreateWebhoo
 
 // CreateWebhook Create a webhook
 //
-// Needs the permission system.integrations write. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+// Needs the permission `system.integrations write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -17055,7 +17055,7 @@ func (c *Caller) CreateWebhook(ctx context.Context, params *CreateWebhookParams,
 
 // DeleteWebhook Delete a webhook
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission system.integrations write. The log gets one item. Sent again, it is refused.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `system.integrations write`. Adds one item to the log. A repeated request is refused.
 //
 // Corresponds with DELETE /webhook/{webhook_id} (the `DeleteWebhook` operationId).
 func (c *Caller) DeleteWebhook(ctx context.Context, webhookID int64, params *DeleteWebhookParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -17072,7 +17072,7 @@ func (c *Caller) DeleteWebhook(ctx context.Context, webhookID int64, params *Del
 
 // GetWebhook View a webhook
 //
-// Needs the permission system.integrations read.
+// Needs the permission `system.integrations read`.
 //
 // Corresponds with GET /webhook/{webhook_id} (the `GetWebhook` operationId).
 func (c *Caller) GetWebhook(ctx context.Context, webhookID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -17089,7 +17089,7 @@ func (c *Caller) GetWebhook(ctx context.Context, webhookID int64, reqEditors ...
 
 // UpdateWebhookWithBody Edit a webhook
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.integrations write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `system.integrations write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type.
 //
@@ -17108,7 +17108,7 @@ func (c *Caller) UpdateWebhookWithBody(ctx context.Context, webhookID int64, par
 
 // UpdateWebhook Edit a webhook
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.integrations write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `system.integrations write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -17127,7 +17127,7 @@ func (c *Caller) UpdateWebhook(ctx context.Context, webhookID int64, params *Upd
 
 // ListWebhookDeliveries List the deliveries to a webhook
 //
-// Newest first. Completed deliveries are kept for as many days as the setting webhook.days says. Answers all items, or pages of them with per_page. Needs the permission system.integrations read.
+// Newest first. Completed deliveries are kept for as many days as the setting webhook.days says. Returns all items, or one page of them with `per_page`. Needs the permission `system.integrations read`.
 //
 // Corresponds with GET /webhook/{webhook_id}/delivery (the `ListWebhookDeliveries` operationId).
 func (c *Caller) ListWebhookDeliveries(ctx context.Context, webhookID int64, params *ListWebhookDeliveriesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -17144,7 +17144,7 @@ func (c *Caller) ListWebhookDeliveries(ctx context.Context, webhookID int64, par
 
 // GetWebhookDelivery View a delivery to a webhook
 //
-// Needs the permission system.integrations read.
+// Needs the permission `system.integrations read`.
 //
 // Corresponds with GET /webhook/{webhook_id}/delivery/{delivery_id} (the `GetWebhookDelivery` operationId).
 func (c *Caller) GetWebhookDelivery(ctx context.Context, webhookID int64, deliveryID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -17161,7 +17161,7 @@ func (c *Caller) GetWebhookDelivery(ctx context.Context, webhookID int64, delive
 
 // ReplayWebhookDelivery Deliver an event again
 //
-// A delivery that waits for its next attempt is retried now. Needs the permission system.integrations write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+// A delivery that waits for its next attempt is retried now. Needs the permission `system.integrations write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Corresponds with POST /webhook/{webhook_id}/delivery/{delivery_id}/replay (the `ReplayWebhookDelivery` operationId).
 func (c *Caller) ReplayWebhookDelivery(ctx context.Context, webhookID int64, deliveryID int64, params *ReplayWebhookDeliveryParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -17178,7 +17178,7 @@ func (c *Caller) ReplayWebhookDelivery(ctx context.Context, webhookID int64, del
 
 // ReplayWebhookWithBody Deliver the events of a span of time again
 //
-// Replays the events that were queued for the webhook and are still kept. They keep their ids. Waiting events are left alone. Needs the permission system.integrations write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+// Replays the events that were queued for the webhook and are still kept. They keep their ids. Waiting events are left alone. Needs the permission `system.integrations write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Takes any type of body and a specified content type.
 //
@@ -17197,7 +17197,7 @@ func (c *Caller) ReplayWebhookWithBody(ctx context.Context, webhookID int64, par
 
 // ReplayWebhook Deliver the events of a span of time again
 //
-// Replays the events that were queued for the webhook and are still kept. They keep their ids. Waiting events are left alone. Needs the permission system.integrations write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+// Replays the events that were queued for the webhook and are still kept. They keep their ids. Waiting events are left alone. Needs the permission `system.integrations write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -17216,7 +17216,7 @@ func (c *Caller) ReplayWebhook(ctx context.Context, webhookID int64, params *Rep
 
 // TestWebhook Send a test event to a webhook
 //
-// The event has the type webhook.tested and is delivered even if the webhook's types do not match it. View the returned delivery to see the outcome. Needs the permission system.integrations write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+// The event has the type webhook.tested and is delivered even if the webhook's types do not match it. View the returned delivery to see the outcome. Needs the permission `system.integrations write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Corresponds with POST /webhook/{webhook_id}/test (the `TestWebhook` operationId).
 func (c *Caller) TestWebhook(ctx context.Context, webhookID int64, params *TestWebhookParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -31901,7 +31901,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetACMEChallengeWithResponse Respond to an ACME challenge
 	//
-	// Needs no key.
+	// Needs no API key.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -31910,7 +31910,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListAdminsWithResponse List admins
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission users.admins read.
+	// Returns all items, or one page of them with `per_page`. Needs the permission `users.admins read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -31919,7 +31919,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateAdminWithBodyWithResponse Create an admin
 	//
-	// Needs the permission users.admins write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// Needs the permission `users.admins write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -31928,7 +31928,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateAdminWithResponse Create an admin
 	//
-	// Needs the permission users.admins write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// Needs the permission `users.admins write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -31937,7 +31937,7 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteAdminWithResponse Delete an admin
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.admins write. The log gets one item. Sent again, it is refused.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `users.admins write`. Adds one item to the log. A repeated request is refused.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -31946,7 +31946,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetAdminWithResponse View an admin
 	//
-	// Needs the permission users.admins read or self.
+	// Needs the permission `users.admins read or self`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -31955,7 +31955,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateAdminWithBodyWithResponse Edit an admin
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission users.admins write or self. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `users.admins write or self`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -31964,7 +31964,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateAdminWithResponse Edit an admin
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission users.admins write or self. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `users.admins write or self`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -31973,7 +31973,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetAdminPermissionsWithResponse View an admin's permissions
 	//
-	// Needs the permission users.admins read or self.
+	// Needs the permission `users.admins read or self`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -31982,7 +31982,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateAdminPermissionsWithBodyWithResponse Edit an admin's permissions
 	//
-	// Needs the permission users.admins write. The log gets one item. Sent again, it leaves things as they are.
+	// Needs the permission `users.admins write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -31991,7 +31991,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateAdminPermissionsWithResponse Edit an admin's permissions
 	//
-	// Needs the permission users.admins write. The log gets one item. Sent again, it leaves things as they are.
+	// Needs the permission `users.admins write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32000,7 +32000,7 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteAdminVerifyWithResponse Remove the second factors of an admin who has lost them
 	//
-	// Needs the permission users.admins write. The log gets one item that says how many changed. Sent again, it is done once more.
+	// Needs the permission `users.admins write`. Adds one item to the log, with the number of changed items. A repeated request is carried out again.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32009,7 +32009,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListAPIKeysWithResponse List API keys
 	//
-	// Lists the keys that the caller may read. Answers all items, or pages of them with per_page. Needs any key.
+	// Lists the keys that the caller may read. Returns all items, or one page of them with `per_page`. Needs any key.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32018,7 +32018,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateAPIKeyWithBodyWithResponse Create an API key
 	//
-	// Needs any key, or none with a password. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+	// Needs any key, or none with a password. Adds one item to the log. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32027,7 +32027,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateAPIKeyWithResponse Create an API key
 	//
-	// Needs any key, or none with a password. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+	// Needs any key, or none with a password. Adds one item to the log. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32036,7 +32036,7 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteCurrentAPIKeyWithResponse Log out: delete the key of this request
 	//
-	// Needs any key. The log gets one item. Sent again, it is refused.
+	// Needs any key. Adds one item to the log. A repeated request is refused.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32054,7 +32054,7 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteAPIKeyWithResponse Delete an API key
 	//
-	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs any key. The log gets one item. Sent again, it is refused.
+	// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. Needs any key. Adds one item to the log. A repeated request is refused.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32063,7 +32063,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetAPIKeyWithResponse View an API key
 	//
-	// There are those items that the caller may know of. Needs any key.
+	// Returns or changes only items that the caller may see. Needs any key.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32072,7 +32072,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateAPIKeyWithBodyWithResponse Edit an API key
 	//
-	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs any key. The log gets one item. Sent again, it leaves things as they are.
+	// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs any key. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32081,7 +32081,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateAPIKeyWithResponse Edit an API key
 	//
-	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs any key. The log gets one item. Sent again, it leaves things as they are.
+	// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs any key. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32090,7 +32090,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListOpenIDChoicesWithResponse List the identity providers to sign in with
 	//
-	// Answers all items, or pages of them with per_page. Needs no key.
+	// Returns all items, or one page of them with `per_page`. Needs no API key.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32099,7 +32099,7 @@ type ClientWithResponsesInterface interface {
 
 	// BeginOpenIDLoginWithBodyWithResponse Begin to sign in with a company's identity provider
 	//
-	// Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
+	// Needs no API key. Adds one item to the log for each item that changes. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32108,7 +32108,7 @@ type ClientWithResponsesInterface interface {
 
 	// BeginOpenIDLoginWithResponse Begin to sign in with a company's identity provider
 	//
-	// Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
+	// Needs no API key. Adds one item to the log for each item that changes. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32117,7 +32117,7 @@ type ClientWithResponsesInterface interface {
 
 	// FinishOpenIDLoginWithResponse Return from an identity provider
 	//
-	// Providers redirect browsers to this address. It redirects them to the panel, with a code that works once, within a minute. Needs no key.
+	// Providers redirect browsers to this address. It redirects them to the panel, with a code that works once, within a minute. Needs no API key.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32126,7 +32126,7 @@ type ClientWithResponsesInterface interface {
 
 	// RequestPasswordResetWithBodyWithResponse Mail a link to choose a new password
 	//
-	// The response is the same if no account has the address, unless the caller may read the account. An admin without a password, and a disabled account, get no mail. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
+	// The response is the same if no account has the address, unless the caller may read the account. An admin without a password, and a disabled account, get no mail. Needs no API key. Adds one item to the log for each item that changes. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32135,7 +32135,7 @@ type ClientWithResponsesInterface interface {
 
 	// RequestPasswordResetWithResponse Mail a link to choose a new password
 	//
-	// The response is the same if no account has the address, unless the caller may read the account. An admin without a password, and a disabled account, get no mail. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
+	// The response is the same if no account has the address, unless the caller may read the account. An admin without a password, and a disabled account, get no mail. Needs no API key. Adds one item to the log for each item that changes. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32144,7 +32144,7 @@ type ClientWithResponsesInterface interface {
 
 	// FinishPasswordResetWithBodyWithResponse Choose a new password by a mailed link
 	//
-	// The link works once, within an hour. All sessions of the account end. Needs no key. The log gets an item for each that changes. Sent again, it is refused.
+	// The link works once, within an hour. All sessions of the account end. Needs no API key. Adds one item to the log for each item that changes. A repeated request is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32153,7 +32153,7 @@ type ClientWithResponsesInterface interface {
 
 	// FinishPasswordResetWithResponse Choose a new password by a mailed link
 	//
-	// The link works once, within an hour. All sessions of the account end. Needs no key. The log gets an item for each that changes. Sent again, it is refused.
+	// The link works once, within an hour. All sessions of the account end. Needs no API key. Adds one item to the log for each item that changes. A repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32162,7 +32162,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListIdentityProvidersWithResponse List identity providers
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission users.admins read.
+	// Returns all items, or one page of them with `per_page`. Needs the permission `users.admins read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32171,7 +32171,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateIdentityProviderWithBodyWithResponse Create an identity provider
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs every permission. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs every permission. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32180,7 +32180,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateIdentityProviderWithResponse Create an identity provider
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs every permission. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs every permission. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32189,7 +32189,7 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteIdentityProviderWithResponse Delete an identity provider
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs every permission. The log gets one item. Sent again, it is refused.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs every permission. Adds one item to the log. A repeated request is refused.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32198,7 +32198,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetIdentityProviderWithResponse View an identity provider
 	//
-	// Needs the permission users.admins read.
+	// Needs the permission `users.admins read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32207,7 +32207,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateIdentityProviderWithBodyWithResponse Edit an identity provider
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs every permission. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs every permission. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32216,7 +32216,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateIdentityProviderWithResponse Edit an identity provider
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs every permission. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs every permission. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32225,7 +32225,7 @@ type ClientWithResponsesInterface interface {
 
 	// EndOtherSessionsWithResponse End the caller's other sessions
 	//
-	// Needs any key. The log gets one item that says how many changed. Sent again, it is done once more.
+	// Needs any key. Adds one item to the log, with the number of changed items. A repeated request is carried out again.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32234,7 +32234,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListSessionsWithResponse List sessions
 	//
-	// Answers all items, or pages of them with per_page. There are those items that the caller may know of. Needs any key.
+	// Returns all items, or one page of them with `per_page`. Returns or changes only items that the caller may see. Needs any key.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32243,7 +32243,7 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteSessionWithResponse Delete a session
 	//
-	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs any key. The log gets one item. Sent again, it is refused.
+	// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. Needs any key. Adds one item to the log. A repeated request is refused.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32252,7 +32252,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetSessionWithResponse View a session
 	//
-	// There are those items that the caller may know of. Needs any key.
+	// Returns or changes only items that the caller may see. Needs any key.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32270,7 +32270,7 @@ type ClientWithResponsesInterface interface {
 
 	// ExchangeSSOCodeWithBodyWithResponse Begin a session by a link's code
 	//
-	// The session is an acting one: it is not a login, and cannot change keys, passwords or second factors. The code of a sign-in by OpenID Connect needs the verifier, and begins a login's session. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+	// The session is an acting one: it is not a login, and cannot change keys, passwords or second factors. The code of a sign-in by OpenID Connect needs the verifier, and begins a login's session. Needs no API key. Adds one item to the log for each item that changes. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32279,7 +32279,7 @@ type ClientWithResponsesInterface interface {
 
 	// ExchangeSSOCodeWithResponse Begin a session by a link's code
 	//
-	// The session is an acting one: it is not a login, and cannot change keys, passwords or second factors. The code of a sign-in by OpenID Connect needs the verifier, and begins a login's session. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+	// The session is an acting one: it is not a login, and cannot change keys, passwords or second factors. The code of a sign-in by OpenID Connect needs the verifier, and begins a login's session. Needs no API key. Adds one item to the log for each item that changes. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32288,7 +32288,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListAuthenticatorsWithResponse List authenticators
 	//
-	// Answers all items, or pages of them with per_page. There are those items that the caller may know of. Needs any key.
+	// Returns all items, or one page of them with `per_page`. Returns or changes only items that the caller may see. Needs any key.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32297,7 +32297,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateAuthenticatorWithBodyWithResponse Create an authenticator
 	//
-	// There are those items that the caller may know of. Needs any key. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+	// Returns or changes only items that the caller may see. Needs any key. Adds one item to the log. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32306,7 +32306,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateAuthenticatorWithResponse Create an authenticator
 	//
-	// There are those items that the caller may know of. Needs any key. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+	// Returns or changes only items that the caller may see. Needs any key. Adds one item to the log. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32315,7 +32315,7 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteAuthenticatorWithResponse Delete an authenticator
 	//
-	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs any key. The log gets one item. Sent again, it is refused.
+	// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. Needs any key. Adds one item to the log. A repeated request is refused.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32324,7 +32324,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetAuthenticatorWithResponse View an authenticator
 	//
-	// There are those items that the caller may know of. Needs any key.
+	// Returns or changes only items that the caller may see. Needs any key.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32333,7 +32333,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateAuthenticatorWithBodyWithResponse Edit an authenticator
 	//
-	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs any key. The log gets one item. Sent again, it leaves things as they are.
+	// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs any key. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32342,7 +32342,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateAuthenticatorWithResponse Edit an authenticator
 	//
-	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs any key. The log gets one item. Sent again, it leaves things as they are.
+	// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs any key. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32351,7 +32351,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateVerifyCodeWithBodyWithResponse Send a code by mail, or begin to confirm another second factor
 	//
-	// Needs any key. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+	// Needs any key. Adds one item to the log. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32360,7 +32360,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateVerifyCodeWithResponse Send a code by mail, or begin to confirm another second factor
 	//
-	// Needs any key. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+	// Needs any key. Adds one item to the log. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32369,7 +32369,7 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteVerifyCodeWithResponse Delete a verify code
 	//
-	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs any key. The log gets one item. Sent again, it is refused.
+	// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. Needs any key. Adds one item to the log. A repeated request is refused.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32378,7 +32378,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetVerifyCodeWithResponse View a verify code
 	//
-	// There are those items that the caller may know of. Needs any key.
+	// Returns or changes only items that the caller may see. Needs any key.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32387,7 +32387,7 @@ type ClientWithResponsesInterface interface {
 
 	// ConfirmVerifyCodeWithBodyWithResponse Confirm a code, or complete a login
 	//
-	// Needs any key, or none with a login's challenge. The log gets an item for each that changes. Sent again, it is refused.
+	// Needs any key, or none with a login's challenge. Adds one item to the log for each item that changes. A repeated request is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32396,7 +32396,7 @@ type ClientWithResponsesInterface interface {
 
 	// ConfirmVerifyCodeWithResponse Confirm a code, or complete a login
 	//
-	// Needs any key, or none with a login's challenge. The log gets an item for each that changes. Sent again, it is refused.
+	// Needs any key, or none with a login's challenge. Adds one item to the log for each item that changes. A repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32405,7 +32405,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListVerifyMethodsWithResponse List verify methods
 	//
-	// Answers all items, or pages of them with per_page. Needs any key.
+	// Returns all items, or one page of them with `per_page`. Needs any key.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32423,7 +32423,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateVerifyMethodWithBodyWithResponse Edit a verify method
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `system.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32432,7 +32432,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateVerifyMethodWithResponse Edit a verify method
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `system.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32450,7 +32450,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateRecoveryCodesWithResponse Replace one's recovery codes
 	//
-	// Needs any key. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	// Needs any key. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32459,7 +32459,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetBrowserDetailsWithResponse View the caller's own address
 	//
-	// Needs no key.
+	// Needs no API key.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32468,7 +32468,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListClientsWithResponse List clients
 	//
-	// A client sees its sub clients and their sub clients. Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
+	// A client sees its sub clients and their sub clients. Returns all items, or one page of them with `per_page`. Needs the permission `users.clients or a client read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32477,7 +32477,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateClientWithBodyWithResponse Create a client
 	//
-	// There are those items that the caller may know of. Needs the permission users.clients or a client write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// Returns or changes only items that the caller may see. Needs the permission `users.clients or a client write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32486,7 +32486,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateClientWithResponse Create a client
 	//
-	// There are those items that the caller may know of. Needs the permission users.clients or a client write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// Returns or changes only items that the caller may see. Needs the permission `users.clients or a client write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32495,7 +32495,7 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteClientWithResponse Delete a client
 	//
-	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients or a client write. The log gets one item. Sent again, it is refused.
+	// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request is refused.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32504,7 +32504,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetClientWithResponse View a client
 	//
-	// Needs the permission users.clients or a client read.
+	// Needs the permission `users.clients or a client read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32513,7 +32513,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateClientWithBodyWithResponse Edit a client
 	//
-	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+	// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32522,7 +32522,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateClientWithResponse Edit a client
 	//
-	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+	// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32531,7 +32531,7 @@ type ClientWithResponsesInterface interface {
 
 	// EmailClientWithBodyWithResponse Send a client a mail
 	//
-	// A client can send `client-account-created` to accounts that it has created. Needs the permission users.clients or a client write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	// A client can send `client-account-created` to accounts that it has created. Needs the permission `users.clients or a client write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32540,7 +32540,7 @@ type ClientWithResponsesInterface interface {
 
 	// EmailClientWithResponse Send a client a mail
 	//
-	// A client can send `client-account-created` to accounts that it has created. Needs the permission users.clients or a client write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	// A client can send `client-account-created` to accounts that it has created. Needs the permission `users.clients or a client write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32549,7 +32549,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListGranterLinksWithResponse List granter links
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
+	// Returns all items, or one page of them with `per_page`. Needs the permission `users.clients or a client read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32558,7 +32558,7 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteGranterLinkWithResponse Delete a granter link
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients or a client write. The log gets one item. Sent again, it is refused.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request is refused.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32567,7 +32567,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetGranterLinkWithResponse View a granter link
 	//
-	// Needs the permission users.clients or a client read.
+	// Needs the permission `users.clients or a client read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32576,7 +32576,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListParentLinksWithResponse List parent links
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
+	// Returns all items, or one page of them with `per_page`. Needs the permission `users.clients or a client read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32585,7 +32585,7 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteParentLinkWithResponse Delete a parent link
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients or a client write. The log gets one item. Sent again, it is refused.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request is refused.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32594,7 +32594,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetParentLinkWithResponse View a parent link
 	//
-	// Needs the permission users.clients or a client read.
+	// Needs the permission `users.clients or a client read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32603,7 +32603,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListSubLinksWithResponse List sub links
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
+	// Returns all items, or one page of them with `per_page`. Needs the permission `users.clients or a client read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32612,7 +32612,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateSubLinkWithBodyWithResponse Make an account a sub client of a client
 	//
-	// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+	// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32621,7 +32621,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateSubLinkWithResponse Make an account a sub client of a client
 	//
-	// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+	// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32630,7 +32630,7 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteSubLinkWithResponse Delete a sub link
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients or a client write. The log gets one item. Sent again, it is refused.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request is refused.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32639,7 +32639,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetSubLinkWithResponse View a sub link
 	//
-	// Needs the permission users.clients or a client read.
+	// Needs the permission `users.clients or a client read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32648,7 +32648,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateSubLinkWithBodyWithResponse Edit the client at the end of a sub link
 	//
-	// Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+	// Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32657,7 +32657,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateSubLinkWithResponse Edit the client at the end of a sub link
 	//
-	// Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+	// Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32666,7 +32666,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListSuperLinksWithResponse List super links
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
+	// Returns all items, or one page of them with `per_page`. Needs the permission `users.clients or a client read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32675,7 +32675,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateSuperLinkWithBodyWithResponse Let an account read a client and its sub clients
 	//
-	// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+	// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32684,7 +32684,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateSuperLinkWithResponse Let an account read a client and its sub clients
 	//
-	// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+	// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32693,7 +32693,7 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteSuperLinkWithResponse Delete a super link
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients or a client write. The log gets one item. Sent again, it is refused.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request is refused.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32702,7 +32702,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetSuperLinkWithResponse View a super link
 	//
-	// Needs the permission users.clients or a client read.
+	// Needs the permission `users.clients or a client read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32711,7 +32711,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateSuperLinkWithBodyWithResponse Edit the client at the end of a super link
 	//
-	// Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+	// Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32720,7 +32720,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateSuperLinkWithResponse Edit the client at the end of a super link
 	//
-	// Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+	// Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32729,7 +32729,7 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteClientVerifyWithResponse Remove the second factors of a client who has lost them
 	//
-	// Needs the permission users.clients write. The log gets one item that says how many changed. Sent again, it is done once more.
+	// Needs the permission `users.clients write`. Adds one item to the log, with the number of changed items. A repeated request is carried out again.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32738,7 +32738,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListEmailMessagesWithResponse List mails
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission system.emails read.
+	// Returns all items, or one page of them with `per_page`. Needs the permission `system.emails read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32747,7 +32747,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetEmailMessageWithResponse View a mail
 	//
-	// Needs the permission system.emails read.
+	// Needs the permission `system.emails read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32756,7 +32756,7 @@ type ClientWithResponsesInterface interface {
 
 	// SendEmailMessageWithResponse Send a mail again, or one that is held or failed
 	//
-	// The mail is held if no SMTP server is configured. A mail with a secret can be sent only once, and not after its link or code has expired. Needs the permission system.emails write. The log gets one item. Sent again, it leaves things as they are.
+	// The mail is held if no SMTP server is configured. A mail with a secret can be sent only once, and not after its link or code has expired. Needs the permission `system.emails write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32765,7 +32765,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListEmailTemplatesWithResponse List email templates
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission system.emails read.
+	// Returns all items, or one page of them with `per_page`. Needs the permission `system.emails read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32774,7 +32774,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateEmailTemplateWithBodyWithResponse Create an email template
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission system.emails write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `system.emails write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32783,7 +32783,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateEmailTemplateWithResponse Create an email template
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission system.emails write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `system.emails write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32792,7 +32792,7 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteEmailTemplateWithResponse Delete an email template
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission system.emails write. The log gets one item. Sent again, it is refused.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `system.emails write`. Adds one item to the log. A repeated request is refused.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32801,7 +32801,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetEmailTemplateWithResponse View an email template
 	//
-	// Needs the permission system.emails read.
+	// Needs the permission `system.emails read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32810,7 +32810,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateEmailTemplateWithBodyWithResponse Edit an email template
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.emails write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `system.emails write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32819,7 +32819,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateEmailTemplateWithResponse Edit an email template
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.emails write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `system.emails write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32828,7 +32828,7 @@ type ClientWithResponsesInterface interface {
 
 	// PreviewEmailTemplateWithBodyWithResponse Preview an email template with sample data
 	//
-	// Members of the body replace the stored ones for the preview. Nothing is saved. Needs the permission system.emails write.
+	// Members of the body replace the stored ones for the preview. Nothing is saved. Needs the permission `system.emails write`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32837,7 +32837,7 @@ type ClientWithResponsesInterface interface {
 
 	// PreviewEmailTemplateWithResponse Preview an email template with sample data
 	//
-	// Members of the body replace the stored ones for the preview. Nothing is saved. Needs the permission system.emails write.
+	// Members of the body replace the stored ones for the preview. Nothing is saved. Needs the permission `system.emails write`.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32846,7 +32846,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListIPEntitiesWithResponse List IP entities
 	//
-	// Answers all items, or pages of them with per_page. There are those items that the caller may know of. Needs the permission network.entities or a client read.
+	// Returns all items, or one page of them with `per_page`. Returns or changes only items that the caller may see. Needs the permission `network.entities or a client read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32855,7 +32855,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateIPEntityWithBodyWithResponse Create an IP entity
 	//
-	// There are those items that the caller may know of. A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.entities write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// Returns or changes only items that the caller may see. A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.entities write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32864,7 +32864,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateIPEntityWithResponse Create an IP entity
 	//
-	// There are those items that the caller may know of. A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.entities write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// Returns or changes only items that the caller may see. A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.entities write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32873,7 +32873,7 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteIPEntityWithResponse Delete an IP entity
 	//
-	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission network.entities write. The log gets one item. Sent again, it is refused.
+	// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `network.entities write`. Adds one item to the log. A repeated request is refused.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32882,7 +32882,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetIPEntityWithResponse View an IP entity
 	//
-	// There are those items that the caller may know of. Needs the permission network.entities or a client read.
+	// Returns or changes only items that the caller may see. Needs the permission `network.entities or a client read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32891,7 +32891,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateIPEntityWithBodyWithResponse Edit an IP entity
 	//
-	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission network.entities write. The log gets one item. Sent again, it leaves things as they are.
+	// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `network.entities write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32900,7 +32900,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateIPEntityWithResponse Edit an IP entity
 	//
-	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission network.entities write. The log gets one item. Sent again, it leaves things as they are.
+	// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `network.entities write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32909,7 +32909,7 @@ type ClientWithResponsesInterface interface {
 
 	// ReleaseIPEntityWithResponse Take an IP entity back from its client
 	//
-	// Needs the permission network.entities write. The log gets one item. Sent again, it leaves things as they are.
+	// Needs the permission `network.entities write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32918,7 +32918,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListFieldsWithResponse List fields
 	//
-	// Answers all items, or pages of them with per_page. Needs any key.
+	// Returns all items, or one page of them with `per_page`. Needs any key.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32927,7 +32927,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateFieldWithBodyWithResponse Create a field
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission system.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `system.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32936,7 +32936,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateFieldWithResponse Create a field
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission system.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `system.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32945,7 +32945,7 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteFieldWithResponse Delete a field
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission system.settings write. The log gets one item. Sent again, it is refused.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `system.settings write`. Adds one item to the log. A repeated request is refused.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32963,7 +32963,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateFieldWithBodyWithResponse Edit a field
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `system.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32972,7 +32972,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateFieldWithResponse Edit a field
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `system.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32990,7 +32990,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateFieldValueWithBodyWithResponse Create a field value
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the target's permission. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the target's permission. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32999,7 +32999,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateFieldValueWithResponse Create a field value
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the target's permission. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the target's permission. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33008,7 +33008,7 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteFieldValueWithResponse Delete a field value
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the target's permission. The log gets one item. Sent again, it is refused.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the target's permission. Adds one item to the log. A repeated request is refused.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33026,7 +33026,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateFieldValueWithBodyWithResponse Edit a field value
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the target's permission. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the target's permission. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33035,7 +33035,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateFieldValueWithResponse Edit a field value
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the target's permission. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the target's permission. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33044,7 +33044,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListForwardingGatewaysWithResponse List forwarding gateways
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission network.forward read.
+	// Returns all items, or one page of them with `per_page`. Needs the permission `network.forward read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33053,7 +33053,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateForwardingGatewayWithBodyWithResponse Create a forwarding gateway
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.forward write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.forward write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33062,7 +33062,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateForwardingGatewayWithResponse Create a forwarding gateway
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.forward write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.forward write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33071,7 +33071,7 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteForwardingGatewayWithResponse Delete a forwarding gateway
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission network.forward write. The log gets one item. Sent again, it is refused.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `network.forward write`. Adds one item to the log. A repeated request is refused.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33080,7 +33080,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetForwardingGatewayWithResponse View a forwarding gateway
 	//
-	// Needs the permission network.forward read.
+	// Needs the permission `network.forward read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33089,7 +33089,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateForwardingGatewayWithBodyWithResponse Edit a forwarding gateway
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission network.forward write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `network.forward write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33098,7 +33098,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateForwardingGatewayWithResponse Edit a forwarding gateway
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission network.forward write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `network.forward write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33107,7 +33107,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListForwardingTypesWithResponse List forwarding types
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission network.forward read.
+	// Returns all items, or one page of them with `per_page`. Needs the permission `network.forward read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33116,7 +33116,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetForwardingTypeWithResponse View a forwarding type
 	//
-	// Needs the permission network.forward read.
+	// Needs the permission `network.forward read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33125,7 +33125,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListIPGroupsWithResponse List IP groups
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission network.groups read.
+	// Returns all items, or one page of them with `per_page`. Needs the permission `network.groups read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33134,7 +33134,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateIPGroupWithBodyWithResponse Create an IP group
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.groups write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.groups write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33143,7 +33143,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateIPGroupWithResponse Create an IP group
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.groups write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.groups write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33152,7 +33152,7 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteIPGroupWithResponse Delete an IP group
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission network.groups write. The log gets one item. Sent again, it is refused.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `network.groups write`. Adds one item to the log. A repeated request is refused.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33161,7 +33161,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetIPGroupWithResponse View an IP group
 	//
-	// Needs the permission network.groups read.
+	// Needs the permission `network.groups read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33170,7 +33170,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateIPGroupWithBodyWithResponse Edit an IP group
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission network.groups write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `network.groups write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33179,7 +33179,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateIPGroupWithResponse Edit an IP group
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission network.groups write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `network.groups write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33188,7 +33188,7 @@ type ClientWithResponsesInterface interface {
 
 	// AllocateIPEntitiesWithBodyWithResponse Assign free IP entities of an IP group to a client
 	//
-	// Needs the permission network.entities write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
+	// Needs the permission `network.entities write`. Adds one item to the log for each item that changes. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33197,7 +33197,7 @@ type ClientWithResponsesInterface interface {
 
 	// AllocateIPEntitiesWithResponse Assign free IP entities of an IP group to a client
 	//
-	// Needs the permission network.entities write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
+	// Needs the permission `network.entities write`. Adds one item to the log for each item that changes. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33206,7 +33206,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateIPEntitiesWithBodyWithResponse Create many IP entities side by side
 	//
-	// Needs the permission network.entities write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is refused.
+	// Needs the permission `network.entities write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33215,7 +33215,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateIPEntitiesWithResponse Create many IP entities side by side
 	//
-	// Needs the permission network.entities write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is refused.
+	// Needs the permission `network.entities write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33224,7 +33224,7 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteIPEntitiesWithBodyWithResponse Delete many IP entities of an IP group
 	//
-	// Needs the permission network.entities write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is refused.
+	// Needs the permission `network.entities write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33233,7 +33233,7 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteIPEntitiesWithResponse Delete many IP entities of an IP group
 	//
-	// Needs the permission network.entities write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is refused.
+	// Needs the permission `network.entities write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33242,7 +33242,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetIPGroupUtilizationWithResponse View how full an IP group is
 	//
-	// Needs the permission network.groups read.
+	// Needs the permission `network.groups read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33251,7 +33251,7 @@ type ClientWithResponsesInterface interface {
 
 	// DisableSSLWithResponse Delete the certificate
 	//
-	// TLS is no longer required, either. Needs the permission system.settings write. The log gets one item. Sent again, it is refused.
+	// TLS is no longer required, either. Needs the permission `system.settings write`. Adds one item to the log. A repeated request is refused.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33260,7 +33260,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetSSLWithResponse View the SSL settings
 	//
-	// Needs the permission system.settings read.
+	// Needs the permission `system.settings read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33269,7 +33269,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateSSLWithBodyWithResponse Require TLS or allow plain HTTP
 	//
-	// TLS is only required at gateways that support it: those with a certificate or behind a trusted proxy. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// TLS is only required at gateways that support it: those with a certificate or behind a trusted proxy. Needs the permission `system.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33278,7 +33278,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateSSLWithResponse Require TLS or allow plain HTTP
 	//
-	// TLS is only required at gateways that support it: those with a certificate or behind a trusted proxy. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// TLS is only required at gateways that support it: those with a certificate or behind a trusted proxy. Needs the permission `system.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33287,7 +33287,7 @@ type ClientWithResponsesInterface interface {
 
 	// EnableSSLWithBodyWithResponse Obtain a certificate by ACME
 	//
-	// For the host name of the API's configured URL. The certificate is obtained in the background and renewed automatically. If the last attempt failed, a new one starts immediately. By sending this request, you agree to the authority's terms. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// For the host name of the API's configured URL. The certificate is obtained in the background and renewed automatically. If the last attempt failed, a new one starts immediately. By sending this request, you agree to the authority's terms. Needs the permission `system.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33296,7 +33296,7 @@ type ClientWithResponsesInterface interface {
 
 	// EnableSSLWithResponse Obtain a certificate by ACME
 	//
-	// For the host name of the API's configured URL. The certificate is obtained in the background and renewed automatically. If the last attempt failed, a new one starts immediately. By sending this request, you agree to the authority's terms. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// For the host name of the API's configured URL. The certificate is obtained in the background and renewed automatically. If the last attempt failed, a new one starts immediately. By sending this request, you agree to the authority's terms. Needs the permission `system.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33305,7 +33305,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListIntegrationsWithResponse List integrations
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission system.integrations read.
+	// Returns all items, or one page of them with `per_page`. Needs the permission `system.integrations read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33314,7 +33314,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateIntegrationWithBodyWithResponse Create an integration
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission system.integrations write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `system.integrations write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33323,7 +33323,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateIntegrationWithResponse Create an integration
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission system.integrations write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `system.integrations write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33332,7 +33332,7 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteIntegrationWithResponse Delete an integration
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission system.integrations write. The log gets one item. Sent again, it is refused.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `system.integrations write`. Adds one item to the log. A repeated request is refused.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33341,7 +33341,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetIntegrationWithResponse View an integration
 	//
-	// Needs the permission system.integrations read or self.
+	// Needs the permission `system.integrations read or self`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33350,7 +33350,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateIntegrationWithBodyWithResponse Edit an integration
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.integrations write or self. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `system.integrations write or self`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33359,7 +33359,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateIntegrationWithResponse Edit an integration
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.integrations write or self. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `system.integrations write or self`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33368,7 +33368,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetIntegrationPermissionsWithResponse View an integration's permissions
 	//
-	// The array has one item. Needs the permission system.integrations read or self.
+	// The array has one item. Needs the permission `system.integrations read or self`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33377,7 +33377,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateIntegrationPermissionsWithBodyWithResponse Edit an integration's permissions
 	//
-	// Needs the permission system.integrations write. The log gets one item. Sent again, it leaves things as they are.
+	// Needs the permission `system.integrations write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33386,7 +33386,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateIntegrationPermissionsWithResponse Edit an integration's permissions
 	//
-	// Needs the permission system.integrations write. The log gets one item. Sent again, it leaves things as they are.
+	// Needs the permission `system.integrations write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33395,7 +33395,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetLicenseWithResponse View the license
 	//
-	// Needs the permission system.settings read.
+	// Needs the permission `system.settings read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33404,7 +33404,7 @@ type ClientWithResponsesInterface interface {
 
 	// RefreshLicenseWithBodyWithResponse Read the license again
 	//
-	// From the configured file or URL. If it cannot be read, the previous license stays in use. Needs the permission system.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	// From the configured file or URL. If it cannot be read, the previous license stays in use. Needs the permission `system.settings write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33413,7 +33413,7 @@ type ClientWithResponsesInterface interface {
 
 	// RefreshLicenseWithResponse Read the license again
 	//
-	// From the configured file or URL. If it cannot be read, the previous license stays in use. Needs the permission system.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	// From the configured file or URL. If it cannot be read, the previous license stays in use. Needs the permission `system.settings write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33422,7 +33422,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListLogItemsWithResponse List log items
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission system.logs read.
+	// Returns all items, or one page of them with `per_page`. Needs the permission `system.logs read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33431,7 +33431,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetLogItemWithResponse View a log item
 	//
-	// Needs the permission system.logs read.
+	// Needs the permission `system.logs read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33458,7 +33458,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetPackageAssetWithResponse Load a file of a package
 	//
-	// Needs no key.
+	// Needs no API key.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33467,7 +33467,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListPartsWithResponse List computer parts
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission server.settings read.
+	// Returns all items, or one page of them with `per_page`. Needs the permission `server.settings read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33476,7 +33476,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateComputerPartWithBodyWithResponse Create a computer part
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission server.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `server.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33485,7 +33485,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateComputerPartWithResponse Create a computer part
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission server.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `server.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33494,7 +33494,7 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteComputerPartWithResponse Delete a computer part
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission server.settings write. The log gets one item. Sent again, it is refused.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `server.settings write`. Adds one item to the log. A repeated request is refused.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33503,7 +33503,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetComputerPartWithResponse View a computer part
 	//
-	// Needs the permission server.settings read.
+	// Needs the permission `server.settings read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33512,7 +33512,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateComputerPartWithBodyWithResponse Edit a computer part
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission server.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `server.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33521,7 +33521,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateComputerPartWithResponse Edit a computer part
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission server.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `server.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33530,7 +33530,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListPortSpeedsWithResponse List port speeds
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission network.switches read.
+	// Returns all items, or one page of them with `per_page`. Needs the permission `network.switches read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33539,7 +33539,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreatePortSpeedWithBodyWithResponse Create a port speed
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.switches write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.switches write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33548,7 +33548,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreatePortSpeedWithResponse Create a port speed
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.switches write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.switches write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33557,7 +33557,7 @@ type ClientWithResponsesInterface interface {
 
 	// DeletePortSpeedWithResponse Delete a port speed
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission network.switches write. The log gets one item. Sent again, it is refused.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `network.switches write`. Adds one item to the log. A repeated request is refused.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33566,7 +33566,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetPortSpeedWithResponse View a port speed
 	//
-	// Needs the permission network.switches read.
+	// Needs the permission `network.switches read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33575,7 +33575,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdatePortSpeedWithBodyWithResponse Edit a port speed
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission network.switches write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `network.switches write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33584,7 +33584,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdatePortSpeedWithResponse Edit a port speed
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission network.switches write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `network.switches write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33593,7 +33593,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListBootScriptsWithResponse List boot scripts
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
+	// Returns all items, or one page of them with `per_page`. Needs the permission `pxe.settings read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33602,7 +33602,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateBootScriptWithBodyWithResponse Create a boot script
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33611,7 +33611,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateBootScriptWithResponse Create a boot script
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33620,7 +33620,7 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteBootScriptWithResponse Delete a boot script
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request is refused.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33629,7 +33629,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetBootScriptWithResponse View a boot script
 	//
-	// Needs the permission pxe.settings read.
+	// Needs the permission `pxe.settings read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33638,7 +33638,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateBootScriptWithBodyWithResponse Edit a boot script
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33647,7 +33647,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateBootScriptWithResponse Edit a boot script
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33656,7 +33656,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListDHCPServersWithResponse List DHCP servers
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
+	// Returns all items, or one page of them with `per_page`. Needs the permission `pxe.settings read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33665,7 +33665,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateDHCPServerWithBodyWithResponse Create a DHCP server
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33674,7 +33674,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateDHCPServerWithResponse Create a DHCP server
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33683,7 +33683,7 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteDHCPServerWithResponse Delete a DHCP server
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request is refused.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33692,7 +33692,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetDHCPServerWithResponse View a DHCP server
 	//
-	// Needs the permission pxe.settings read.
+	// Needs the permission `pxe.settings read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33701,7 +33701,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateDHCPServerWithBodyWithResponse Edit a DHCP server
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33710,7 +33710,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateDHCPServerWithResponse Edit a DHCP server
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33719,7 +33719,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListDiscoveredMachinesWithResponse List discovered machines
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission pxe.installs read.
+	// Returns all items, or one page of them with `per_page`. Needs the permission `pxe.installs read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33728,7 +33728,7 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteDiscoveredMachineWithResponse Delete a discovered machine
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.installs write. The log gets one item. Sent again, it is refused.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `pxe.installs write`. Adds one item to the log. A repeated request is refused.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33737,7 +33737,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetDiscoveredMachineWithResponse View a discovered machine
 	//
-	// Needs the permission pxe.installs read.
+	// Needs the permission `pxe.installs read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33746,7 +33746,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListDriversWithResponse List drivers
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
+	// Returns all items, or one page of them with `per_page`. Needs the permission `pxe.settings read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33755,7 +33755,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateDriverWithBodyWithResponse Create a driver
 	//
-	// Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33764,7 +33764,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateDriverWithResponse Create a driver
 	//
-	// Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33773,7 +33773,7 @@ type ClientWithResponsesInterface interface {
 
 	// BeginDriverUploadWithResponse Start an upload of a driver's file
 	//
-	// Uploads a file in several requests by the protocol tus 1.0. Upload-Length is the size of the file. The header Location of the response is the path of the upload. Send it as the member upload of a driver. Needs the permission pxe.settings write.
+	// Uploads a file in several requests by the protocol tus 1.0. Upload-Length is the size of the file. The header Location of the response is the path of the upload. Send it as the member upload of a driver. Needs the permission `pxe.settings write`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33782,7 +33782,7 @@ type ClientWithResponsesInterface interface {
 
 	// EndDriverUploadWithResponse Delete an upload
 	//
-	// Needs the permission pxe.settings write.
+	// Needs the permission `pxe.settings write`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33791,7 +33791,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetDriverUploadWithResponse View the progress of an upload
 	//
-	// tus clients send this as HEAD. The header Upload-Offset is the number of bytes received. Callers see only their own uploads. Needs the permission pxe.settings read.
+	// tus clients send this as HEAD. The header Upload-Offset is the number of bytes received. Callers see only their own uploads. Needs the permission `pxe.settings read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33800,7 +33800,7 @@ type ClientWithResponsesInterface interface {
 
 	// ContinueDriverUploadWithBodyWithResponse Continue an upload
 	//
-	// The header Upload-Offset must be the number of bytes received so far. Received bytes are kept if the connection breaks. Needs the permission pxe.settings write.
+	// The header Upload-Offset must be the number of bytes received so far. Received bytes are kept if the connection breaks. Needs the permission `pxe.settings write`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33809,7 +33809,7 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteDriverWithResponse Delete a driver
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request is refused.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33818,7 +33818,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetDriverWithResponse View a driver
 	//
-	// Needs the permission pxe.settings read.
+	// Needs the permission `pxe.settings read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33827,7 +33827,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateDriverWithBodyWithResponse Edit a driver
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33836,7 +33836,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateDriverWithResponse Edit a driver
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33845,7 +33845,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetDriverContentWithResponse Download a driver's file
 	//
-	// Needs the permission pxe.settings read.
+	// Needs the permission `pxe.settings read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33854,7 +33854,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListFileServersWithResponse List file servers
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
+	// Returns all items, or one page of them with `per_page`. Needs the permission `pxe.settings read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33863,7 +33863,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateFileServerWithBodyWithResponse Create a file server
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33872,7 +33872,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateFileServerWithResponse Create a file server
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33881,7 +33881,7 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteFileServerWithResponse Delete a file server
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request is refused.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33890,7 +33890,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetFileServerWithResponse View a file server
 	//
-	// Needs the permission pxe.settings read.
+	// Needs the permission `pxe.settings read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33899,7 +33899,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateFileServerWithBodyWithResponse Edit a file server
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33908,7 +33908,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateFileServerWithResponse Edit a file server
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33917,7 +33917,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetFileServerSyncWithResponse View the sync of a file server's descendants
 	//
-	// Needs the permission pxe.settings read.
+	// Needs the permission `pxe.settings read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33926,7 +33926,7 @@ type ClientWithResponsesInterface interface {
 
 	// SyncFileServerChildrenWithBodyWithResponse Sync the descendants of a file server with it
 	//
-	// A file server without a parent is first filled from the store, except its folder local. The sync continues after the response: GET returns its progress. A request during a sync makes it compare all files once more. See docs/do/site-agent.md. Needs the permission pxe.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	// A file server without a parent is first filled from the store, except its folder local. The sync continues after the response: GET returns its progress. A request during a sync makes it compare all files once more. See docs/do/site-agent.md. Needs the permission `pxe.settings write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33935,7 +33935,7 @@ type ClientWithResponsesInterface interface {
 
 	// SyncFileServerChildrenWithResponse Sync the descendants of a file server with it
 	//
-	// A file server without a parent is first filled from the store, except its folder local. The sync continues after the response: GET returns its progress. A request during a sync makes it compare all files once more. See docs/do/site-agent.md. Needs the permission pxe.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	// A file server without a parent is first filled from the store, except its folder local. The sync continues after the response: GET returns its progress. A request during a sync makes it compare all files once more. See docs/do/site-agent.md. Needs the permission `pxe.settings write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33944,7 +33944,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListInstallsWithResponse List installs
 	//
-	// A client sees its own installs. Answers all items, or pages of them with per_page. Needs the permission pxe.installs or a client read.
+	// A client sees its own installs. Returns all items, or one page of them with `per_page`. Needs the permission `pxe.installs or a client read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33953,7 +33953,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateInstallWithBodyWithResponse Create an install
 	//
-	// Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// Needs the permission `pxe.installs write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33962,7 +33962,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateInstallWithResponse Create an install
 	//
-	// Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// Needs the permission `pxe.installs write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33971,7 +33971,7 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteInstallWithResponse Delete an install
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.installs write. The log gets one item. Sent again, it is refused.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `pxe.installs write`. Adds one item to the log. A repeated request is refused.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33980,7 +33980,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetInstallWithResponse View an install
 	//
-	// A client sees its own installs, without variables and requests. Needs the permission pxe.installs or a client read.
+	// A client sees its own installs, without variables and requests. Needs the permission `pxe.installs or a client read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33989,7 +33989,7 @@ type ClientWithResponsesInterface interface {
 
 	// CancelInstallWithResponse Cancel an install
 	//
-	// The machine may still run what it has already received. It gets nothing more, and boots its disk from then on. Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// The machine may still run what it has already received. It gets nothing more, and boots its disk from then on. Needs the permission `pxe.installs write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -33998,7 +33998,7 @@ type ClientWithResponsesInterface interface {
 
 	// RetryInstallWithBodyWithResponse Retry an install
 	//
-	// Starts an install that has ended again, with its original request and the present profile. The machine has to boot from the network again. Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// Starts an install that has ended again, with its original request and the present profile. The machine has to boot from the network again. Needs the permission `pxe.installs write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34007,7 +34007,7 @@ type ClientWithResponsesInterface interface {
 
 	// RetryInstallWithResponse Retry an install
 	//
-	// Starts an install that has ended again, with its original request and the present profile. The machine has to boot from the network again. Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// Starts an install that has ended again, with its original request and the present profile. The machine has to boot from the network again. Needs the permission `pxe.installs write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34016,7 +34016,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListISOsWithResponse List ISOs
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
+	// Returns all items, or one page of them with `per_page`. Needs the permission `pxe.settings read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -34025,7 +34025,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateISOWithBodyWithResponse Create an ISO
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34034,7 +34034,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateISOWithResponse Create an ISO
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34043,7 +34043,7 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteISOWithResponse Delete an ISO
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request is refused.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -34052,7 +34052,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetISOWithResponse View an ISO
 	//
-	// Needs the permission pxe.settings read.
+	// Needs the permission `pxe.settings read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -34061,7 +34061,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateISOWithBodyWithResponse Edit an ISO
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34070,7 +34070,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateISOWithResponse Edit an ISO
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34079,7 +34079,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListISOEditionsWithResponse List the editions of Windows in an ISO
 	//
-	// A client sees the enabled editions in the ISOs of its profiles, without keys. Answers all items, or pages of them with per_page. Needs the permission pxe.settings or a client read.
+	// A client sees the enabled editions in the ISOs of its profiles, without keys. Returns all items, or one page of them with `per_page`. Needs the permission `pxe.settings or a client read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -34088,7 +34088,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetISOEditionWithResponse View an edition of Windows in an ISO
 	//
-	// A client sees the enabled editions in the ISOs of its profiles, without keys. Needs the permission pxe.settings or a client read.
+	// A client sees the enabled editions in the ISOs of its profiles, without keys. Needs the permission `pxe.settings or a client read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -34097,7 +34097,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateISOEditionWithBodyWithResponse Edit an ISO edition
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34106,7 +34106,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateISOEditionWithResponse Edit an ISO edition
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34115,7 +34115,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListPreseedsWithResponse List preseeds
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
+	// Returns all items, or one page of them with `per_page`. Needs the permission `pxe.settings read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -34124,7 +34124,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreatePreseedWithBodyWithResponse Create a preseed
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34133,7 +34133,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreatePreseedWithResponse Create a preseed
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34142,7 +34142,7 @@ type ClientWithResponsesInterface interface {
 
 	// DeletePreseedWithResponse Delete a preseed
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request is refused.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -34151,7 +34151,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetPreseedWithResponse View a preseed
 	//
-	// Needs the permission pxe.settings read.
+	// Needs the permission `pxe.settings read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -34160,7 +34160,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdatePreseedWithBodyWithResponse Edit a preseed
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34169,7 +34169,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdatePreseedWithResponse Edit a preseed
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34178,7 +34178,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListProfilesWithResponse List profiles
 	//
-	// A client sees the profiles with access_client. Answers all items, or pages of them with per_page. Needs the permission pxe.settings or a client read.
+	// A client sees the profiles with access_client. Returns all items, or one page of them with `per_page`. Needs the permission `pxe.settings or a client read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -34187,7 +34187,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateProfileWithBodyWithResponse Create a profile
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34196,7 +34196,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateProfileWithResponse Create a profile
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34205,7 +34205,7 @@ type ClientWithResponsesInterface interface {
 
 	// ImportProfileWithBodyWithResponse Import a profile and all its templates
 	//
-	// Existing templates with the same name and body are used. If only the name is in use, the profile's name is appended to it. Needs the permission pxe.settings write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+	// Existing templates with the same name and body are used. If only the name is in use, the profile's name is appended to it. Needs the permission `pxe.settings write`. Adds one item to the log for each item that changes. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34214,7 +34214,7 @@ type ClientWithResponsesInterface interface {
 
 	// ImportProfileWithResponse Import a profile and all its templates
 	//
-	// Existing templates with the same name and body are used. If only the name is in use, the profile's name is appended to it. Needs the permission pxe.settings write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+	// Existing templates with the same name and body are used. If only the name is in use, the profile's name is appended to it. Needs the permission `pxe.settings write`. Adds one item to the log for each item that changes. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34223,7 +34223,7 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteProfileWithResponse Delete a profile
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request is refused.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -34232,7 +34232,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetProfileWithResponse View a profile
 	//
-	// A client sees the members that lists have. Needs the permission pxe.settings or a client read.
+	// A client sees the members that lists have. Needs the permission `pxe.settings or a client read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -34241,7 +34241,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateProfileWithBodyWithResponse Edit a profile
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34250,7 +34250,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateProfileWithResponse Edit a profile
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34259,7 +34259,7 @@ type ClientWithResponsesInterface interface {
 
 	// CopyProfileWithBodyWithResponse Copy a profile and all its templates
 	//
-	// Needs the permission pxe.settings write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+	// Needs the permission `pxe.settings write`. Adds one item to the log for each item that changes. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34268,7 +34268,7 @@ type ClientWithResponsesInterface interface {
 
 	// CopyProfileWithResponse Copy a profile and all its templates
 	//
-	// Needs the permission pxe.settings write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+	// Needs the permission `pxe.settings write`. Adds one item to the log for each item that changes. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34277,7 +34277,7 @@ type ClientWithResponsesInterface interface {
 
 	// ExportProfileWithResponse Export a profile and all its templates
 	//
-	// The file lacks what belongs to this installation: billing_id, access_client, the ISO, drivers and the email template. Needs the permission pxe.settings read.
+	// The file lacks what belongs to this installation: billing_id, access_client, the ISO, drivers and the email template. Needs the permission `pxe.settings read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -34286,7 +34286,7 @@ type ClientWithResponsesInterface interface {
 
 	// RenderProfileWithBodyWithResponse Preview a profile for a machine
 	//
-	// Renders all templates of the profile. Nothing is installed. Members that are not sent are empty. Needs the permission pxe.installs write.
+	// Renders all templates of the profile. Nothing is installed. Members that are not sent are empty. Needs the permission `pxe.installs write`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34295,7 +34295,7 @@ type ClientWithResponsesInterface interface {
 
 	// RenderProfileWithResponse Preview a profile for a machine
 	//
-	// Renders all templates of the profile. Nothing is installed. Members that are not sent are empty. Needs the permission pxe.installs write.
+	// Renders all templates of the profile. Nothing is installed. Members that are not sent are empty. Needs the permission `pxe.installs write`.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34304,7 +34304,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListShellScriptsWithResponse List shell scripts
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
+	// Returns all items, or one page of them with `per_page`. Needs the permission `pxe.settings read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -34313,7 +34313,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateShellScriptWithBodyWithResponse Create a shell script
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34322,7 +34322,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateShellScriptWithResponse Create a shell script
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34331,7 +34331,7 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteShellScriptWithResponse Delete a shell script
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request is refused.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -34340,7 +34340,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetShellScriptWithResponse View a shell script
 	//
-	// Needs the permission pxe.settings read.
+	// Needs the permission `pxe.settings read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -34349,7 +34349,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateShellScriptWithBodyWithResponse Edit a shell script
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34358,7 +34358,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateShellScriptWithResponse Edit a shell script
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34367,7 +34367,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListSettingGroupsWithResponse List setting groups
 	//
-	// Answers all items, or pages of them with per_page. Needs any key.
+	// Returns all items, or one page of them with `per_page`. Needs any key.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -34385,7 +34385,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateSettingGroupWithBodyWithResponse Edit the settings of a group
 	//
-	// Needs the permission system.settings write. The log gets an item for each that changes. Sent again, it leaves things as they are.
+	// Needs the permission `system.settings write`. Adds one item to the log for each item that changes. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34394,7 +34394,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateSettingGroupWithResponse Edit the settings of a group
 	//
-	// Needs the permission system.settings write. The log gets an item for each that changes. Sent again, it leaves things as they are.
+	// Needs the permission `system.settings write`. Adds one item to the log for each item that changes. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34403,7 +34403,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListJobsWithResponse List jobs
 	//
-	// The jobs of all services, newest first. Jobs that are done or cancelled are kept for a day, failed jobs for a week. Needs the permission system.settings read.
+	// The jobs of all services, newest first. Jobs that are done or cancelled are kept for a day, failed jobs for a week. Needs the permission `system.settings read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -34412,7 +34412,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetJobWithResponse View a job
 	//
-	// Needs the permission system.settings read.
+	// Needs the permission `system.settings read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -34421,7 +34421,7 @@ type ClientWithResponsesInterface interface {
 
 	// CancelJobWithResponse Cancel a job
 	//
-	// A running job is asked to stop. It may finish before it stops. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// A running job is asked to stop. It may finish before it stops. Needs the permission `system.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -34430,7 +34430,7 @@ type ClientWithResponsesInterface interface {
 
 	// RetryJobWithResponse Retry a job
 	//
-	// A job that failed or was cancelled starts again. A job that waits for its next attempt is retried now. Needs the permission system.settings write. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+	// A job that failed or was cancelled starts again. A job that waits for its next attempt is retried now. Needs the permission `system.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -34439,7 +34439,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetSettingWithResponse View a setting
 	//
-	// Needs the permission system.settings read.
+	// Needs the permission `system.settings read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -34448,7 +34448,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateSettingWithBodyWithResponse Edit a setting
 	//
-	// Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// Needs the permission `system.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34457,7 +34457,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateSettingWithResponse Edit a setting
 	//
-	// Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+	// Needs the permission `system.settings write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34466,7 +34466,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetThemeWithResponse View the theme
 	//
-	// Needs no key.
+	// Needs no API key.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -34475,7 +34475,7 @@ type ClientWithResponsesInterface interface {
 
 	// CustomizeThemeWithBodyWithResponse Change the theme
 	//
-	// Members that are not sent keep their values, and null clears them. Scripts in HTML are removed. The theme is public. Needs the permission system.theme write. The log gets one item. Sent again, it leaves things as they are.
+	// Members that are not sent keep their values, and null clears them. Scripts in HTML are removed. The theme is public. Needs the permission `system.theme write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34484,7 +34484,7 @@ type ClientWithResponsesInterface interface {
 
 	// CustomizeThemeWithResponse Change the theme
 	//
-	// Members that are not sent keep their values, and null clears them. Scripts in HTML are removed. The theme is public. Needs the permission system.theme write. The log gets one item. Sent again, it leaves things as they are.
+	// Members that are not sent keep their values, and null clears them. Scripts in HTML are removed. The theme is public. Needs the permission `system.theme write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34493,7 +34493,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListTodoItemsWithResponse List todo items
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission system.settings read.
+	// Returns all items, or one page of them with `per_page`. Needs the permission `system.settings read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -34502,7 +34502,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetTodoItemWithResponse View a todo item
 	//
-	// Needs the permission system.settings read.
+	// Needs the permission `system.settings read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -34511,7 +34511,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListWebhooksWithResponse List webhooks
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission system.integrations read.
+	// Returns all items, or one page of them with `per_page`. Needs the permission `system.integrations read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -34520,7 +34520,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateWebhookWithBodyWithResponse Create a webhook
 	//
-	// Needs the permission system.integrations write. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+	// Needs the permission `system.integrations write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34529,7 +34529,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateWebhookWithResponse Create a webhook
 	//
-	// Needs the permission system.integrations write. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+	// Needs the permission `system.integrations write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34538,7 +34538,7 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteWebhookWithResponse Delete a webhook
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission system.integrations write. The log gets one item. Sent again, it is refused.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `system.integrations write`. Adds one item to the log. A repeated request is refused.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -34547,7 +34547,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetWebhookWithResponse View a webhook
 	//
-	// Needs the permission system.integrations read.
+	// Needs the permission `system.integrations read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -34556,7 +34556,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateWebhookWithBodyWithResponse Edit a webhook
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.integrations write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `system.integrations write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34565,7 +34565,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateWebhookWithResponse Edit a webhook
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.integrations write. The log gets one item. Sent again, it leaves things as they are.
+	// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `system.integrations write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34574,7 +34574,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListWebhookDeliveriesWithResponse List the deliveries to a webhook
 	//
-	// Newest first. Completed deliveries are kept for as many days as the setting webhook.days says. Answers all items, or pages of them with per_page. Needs the permission system.integrations read.
+	// Newest first. Completed deliveries are kept for as many days as the setting webhook.days says. Returns all items, or one page of them with `per_page`. Needs the permission `system.integrations read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -34583,7 +34583,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetWebhookDeliveryWithResponse View a delivery to a webhook
 	//
-	// Needs the permission system.integrations read.
+	// Needs the permission `system.integrations read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -34592,7 +34592,7 @@ type ClientWithResponsesInterface interface {
 
 	// ReplayWebhookDeliveryWithResponse Deliver an event again
 	//
-	// A delivery that waits for its next attempt is retried now. Needs the permission system.integrations write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	// A delivery that waits for its next attempt is retried now. Needs the permission `system.integrations write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -34601,7 +34601,7 @@ type ClientWithResponsesInterface interface {
 
 	// ReplayWebhookWithBodyWithResponse Deliver the events of a span of time again
 	//
-	// Replays the events that were queued for the webhook and are still kept. They keep their ids. Waiting events are left alone. Needs the permission system.integrations write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	// Replays the events that were queued for the webhook and are still kept. They keep their ids. Waiting events are left alone. Needs the permission `system.integrations write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34610,7 +34610,7 @@ type ClientWithResponsesInterface interface {
 
 	// ReplayWebhookWithResponse Deliver the events of a span of time again
 	//
-	// Replays the events that were queued for the webhook and are still kept. They keep their ids. Waiting events are left alone. Needs the permission system.integrations write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	// Replays the events that were queued for the webhook and are still kept. They keep their ids. Waiting events are left alone. Needs the permission `system.integrations write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34619,7 +34619,7 @@ type ClientWithResponsesInterface interface {
 
 	// TestWebhookWithResponse Send a test event to a webhook
 	//
-	// The event has the type webhook.tested and is delivered even if the webhook's types do not match it. View the returned delivery to see the outcome. Needs the permission system.integrations write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	// The event has the type webhook.tested and is delivered even if the webhook's types do not match it. View the returned delivery to see the outcome. Needs the permission `system.integrations write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -43167,7 +43167,7 @@ func (r TestWebhookResponse) ContentType() string {
 
 // GetACMEChallengeWithResponse Respond to an ACME challenge
 //
-// Needs no key.
+// Needs no API key.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -43182,7 +43182,7 @@ func (c *ClientWithResponses) GetACMEChallengeWithResponse(ctx context.Context, 
 
 // ListAdminsWithResponse List admins
 //
-// Answers all items, or pages of them with per_page. Needs the permission users.admins read.
+// Returns all items, or one page of them with `per_page`. Needs the permission `users.admins read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -43197,7 +43197,7 @@ func (c *ClientWithResponses) ListAdminsWithResponse(ctx context.Context, params
 
 // CreateAdminWithBodyWithResponse Create an admin
 //
-// Needs the permission users.admins write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// Needs the permission `users.admins write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -43212,7 +43212,7 @@ func (c *ClientWithResponses) CreateAdminWithBodyWithResponse(ctx context.Contex
 
 // CreateAdminWithResponse Create an admin
 //
-// Needs the permission users.admins write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// Needs the permission `users.admins write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -43227,7 +43227,7 @@ func (c *ClientWithResponses) CreateAdminWithResponse(ctx context.Context, param
 
 // DeleteAdminWithResponse Delete an admin
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.admins write. The log gets one item. Sent again, it is refused.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `users.admins write`. Adds one item to the log. A repeated request is refused.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -43242,7 +43242,7 @@ func (c *ClientWithResponses) DeleteAdminWithResponse(ctx context.Context, admin
 
 // GetAdminWithResponse View an admin
 //
-// Needs the permission users.admins read or self.
+// Needs the permission `users.admins read or self`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -43257,7 +43257,7 @@ func (c *ClientWithResponses) GetAdminWithResponse(ctx context.Context, adminID 
 
 // UpdateAdminWithBodyWithResponse Edit an admin
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission users.admins write or self. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `users.admins write or self`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -43272,7 +43272,7 @@ func (c *ClientWithResponses) UpdateAdminWithBodyWithResponse(ctx context.Contex
 
 // UpdateAdminWithResponse Edit an admin
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission users.admins write or self. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `users.admins write or self`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -43287,7 +43287,7 @@ func (c *ClientWithResponses) UpdateAdminWithResponse(ctx context.Context, admin
 
 // GetAdminPermissionsWithResponse View an admin's permissions
 //
-// Needs the permission users.admins read or self.
+// Needs the permission `users.admins read or self`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -43302,7 +43302,7 @@ func (c *ClientWithResponses) GetAdminPermissionsWithResponse(ctx context.Contex
 
 // UpdateAdminPermissionsWithBodyWithResponse Edit an admin's permissions
 //
-// Needs the permission users.admins write. The log gets one item. Sent again, it leaves things as they are.
+// Needs the permission `users.admins write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -43317,7 +43317,7 @@ func (c *ClientWithResponses) UpdateAdminPermissionsWithBodyWithResponse(ctx con
 
 // UpdateAdminPermissionsWithResponse Edit an admin's permissions
 //
-// Needs the permission users.admins write. The log gets one item. Sent again, it leaves things as they are.
+// Needs the permission `users.admins write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -43332,7 +43332,7 @@ func (c *ClientWithResponses) UpdateAdminPermissionsWithResponse(ctx context.Con
 
 // DeleteAdminVerifyWithResponse Remove the second factors of an admin who has lost them
 //
-// Needs the permission users.admins write. The log gets one item that says how many changed. Sent again, it is done once more.
+// Needs the permission `users.admins write`. Adds one item to the log, with the number of changed items. A repeated request is carried out again.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -43347,7 +43347,7 @@ func (c *ClientWithResponses) DeleteAdminVerifyWithResponse(ctx context.Context,
 
 // ListAPIKeysWithResponse List API keys
 //
-// Lists the keys that the caller may read. Answers all items, or pages of them with per_page. Needs any key.
+// Lists the keys that the caller may read. Returns all items, or one page of them with `per_page`. Needs any key.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -43362,7 +43362,7 @@ func (c *ClientWithResponses) ListAPIKeysWithResponse(ctx context.Context, param
 
 // CreateAPIKeyWithBodyWithResponse Create an API key
 //
-// Needs any key, or none with a password. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+// Needs any key, or none with a password. Adds one item to the log. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -43377,7 +43377,7 @@ func (c *ClientWithResponses) CreateAPIKeyWithBodyWithResponse(ctx context.Conte
 
 // CreateAPIKeyWithResponse Create an API key
 //
-// Needs any key, or none with a password. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+// Needs any key, or none with a password. Adds one item to the log. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -43392,7 +43392,7 @@ func (c *ClientWithResponses) CreateAPIKeyWithResponse(ctx context.Context, para
 
 // DeleteCurrentAPIKeyWithResponse Log out: delete the key of this request
 //
-// Needs any key. The log gets one item. Sent again, it is refused.
+// Needs any key. Adds one item to the log. A repeated request is refused.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -43422,7 +43422,7 @@ func (c *ClientWithResponses) GetCurrentAPIKeyWithResponse(ctx context.Context, 
 
 // DeleteAPIKeyWithResponse Delete an API key
 //
-// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs any key. The log gets one item. Sent again, it is refused.
+// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. Needs any key. Adds one item to the log. A repeated request is refused.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -43437,7 +43437,7 @@ func (c *ClientWithResponses) DeleteAPIKeyWithResponse(ctx context.Context, keyI
 
 // GetAPIKeyWithResponse View an API key
 //
-// There are those items that the caller may know of. Needs any key.
+// Returns or changes only items that the caller may see. Needs any key.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -43452,7 +43452,7 @@ func (c *ClientWithResponses) GetAPIKeyWithResponse(ctx context.Context, keyID i
 
 // UpdateAPIKeyWithBodyWithResponse Edit an API key
 //
-// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs any key. The log gets one item. Sent again, it leaves things as they are.
+// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs any key. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -43467,7 +43467,7 @@ func (c *ClientWithResponses) UpdateAPIKeyWithBodyWithResponse(ctx context.Conte
 
 // UpdateAPIKeyWithResponse Edit an API key
 //
-// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs any key. The log gets one item. Sent again, it leaves things as they are.
+// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs any key. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -43482,7 +43482,7 @@ func (c *ClientWithResponses) UpdateAPIKeyWithResponse(ctx context.Context, keyI
 
 // ListOpenIDChoicesWithResponse List the identity providers to sign in with
 //
-// Answers all items, or pages of them with per_page. Needs no key.
+// Returns all items, or one page of them with `per_page`. Needs no API key.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -43497,7 +43497,7 @@ func (c *ClientWithResponses) ListOpenIDChoicesWithResponse(ctx context.Context,
 
 // BeginOpenIDLoginWithBodyWithResponse Begin to sign in with a company's identity provider
 //
-// Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
+// Needs no API key. Adds one item to the log for each item that changes. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -43512,7 +43512,7 @@ func (c *ClientWithResponses) BeginOpenIDLoginWithBodyWithResponse(ctx context.C
 
 // BeginOpenIDLoginWithResponse Begin to sign in with a company's identity provider
 //
-// Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
+// Needs no API key. Adds one item to the log for each item that changes. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -43527,7 +43527,7 @@ func (c *ClientWithResponses) BeginOpenIDLoginWithResponse(ctx context.Context, 
 
 // FinishOpenIDLoginWithResponse Return from an identity provider
 //
-// Providers redirect browsers to this address. It redirects them to the panel, with a code that works once, within a minute. Needs no key.
+// Providers redirect browsers to this address. It redirects them to the panel, with a code that works once, within a minute. Needs no API key.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -43542,7 +43542,7 @@ func (c *ClientWithResponses) FinishOpenIDLoginWithResponse(ctx context.Context,
 
 // RequestPasswordResetWithBodyWithResponse Mail a link to choose a new password
 //
-// The response is the same if no account has the address, unless the caller may read the account. An admin without a password, and a disabled account, get no mail. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
+// The response is the same if no account has the address, unless the caller may read the account. An admin without a password, and a disabled account, get no mail. Needs no API key. Adds one item to the log for each item that changes. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -43557,7 +43557,7 @@ func (c *ClientWithResponses) RequestPasswordResetWithBodyWithResponse(ctx conte
 
 // RequestPasswordResetWithResponse Mail a link to choose a new password
 //
-// The response is the same if no account has the address, unless the caller may read the account. An admin without a password, and a disabled account, get no mail. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
+// The response is the same if no account has the address, unless the caller may read the account. An admin without a password, and a disabled account, get no mail. Needs no API key. Adds one item to the log for each item that changes. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -43572,7 +43572,7 @@ func (c *ClientWithResponses) RequestPasswordResetWithResponse(ctx context.Conte
 
 // FinishPasswordResetWithBodyWithResponse Choose a new password by a mailed link
 //
-// The link works once, within an hour. All sessions of the account end. Needs no key. The log gets an item for each that changes. Sent again, it is refused.
+// The link works once, within an hour. All sessions of the account end. Needs no API key. Adds one item to the log for each item that changes. A repeated request is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -43587,7 +43587,7 @@ func (c *ClientWithResponses) FinishPasswordResetWithBodyWithResponse(ctx contex
 
 // FinishPasswordResetWithResponse Choose a new password by a mailed link
 //
-// The link works once, within an hour. All sessions of the account end. Needs no key. The log gets an item for each that changes. Sent again, it is refused.
+// The link works once, within an hour. All sessions of the account end. Needs no API key. Adds one item to the log for each item that changes. A repeated request is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -43602,7 +43602,7 @@ func (c *ClientWithResponses) FinishPasswordResetWithResponse(ctx context.Contex
 
 // ListIdentityProvidersWithResponse List identity providers
 //
-// Answers all items, or pages of them with per_page. Needs the permission users.admins read.
+// Returns all items, or one page of them with `per_page`. Needs the permission `users.admins read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -43617,7 +43617,7 @@ func (c *ClientWithResponses) ListIdentityProvidersWithResponse(ctx context.Cont
 
 // CreateIdentityProviderWithBodyWithResponse Create an identity provider
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs every permission. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs every permission. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -43632,7 +43632,7 @@ func (c *ClientWithResponses) CreateIdentityProviderWithBodyWithResponse(ctx con
 
 // CreateIdentityProviderWithResponse Create an identity provider
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs every permission. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs every permission. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -43647,7 +43647,7 @@ func (c *ClientWithResponses) CreateIdentityProviderWithResponse(ctx context.Con
 
 // DeleteIdentityProviderWithResponse Delete an identity provider
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs every permission. The log gets one item. Sent again, it is refused.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs every permission. Adds one item to the log. A repeated request is refused.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -43662,7 +43662,7 @@ func (c *ClientWithResponses) DeleteIdentityProviderWithResponse(ctx context.Con
 
 // GetIdentityProviderWithResponse View an identity provider
 //
-// Needs the permission users.admins read.
+// Needs the permission `users.admins read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -43677,7 +43677,7 @@ func (c *ClientWithResponses) GetIdentityProviderWithResponse(ctx context.Contex
 
 // UpdateIdentityProviderWithBodyWithResponse Edit an identity provider
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs every permission. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs every permission. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -43692,7 +43692,7 @@ func (c *ClientWithResponses) UpdateIdentityProviderWithBodyWithResponse(ctx con
 
 // UpdateIdentityProviderWithResponse Edit an identity provider
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs every permission. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs every permission. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -43707,7 +43707,7 @@ func (c *ClientWithResponses) UpdateIdentityProviderWithResponse(ctx context.Con
 
 // EndOtherSessionsWithResponse End the caller's other sessions
 //
-// Needs any key. The log gets one item that says how many changed. Sent again, it is done once more.
+// Needs any key. Adds one item to the log, with the number of changed items. A repeated request is carried out again.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -43722,7 +43722,7 @@ func (c *ClientWithResponses) EndOtherSessionsWithResponse(ctx context.Context, 
 
 // ListSessionsWithResponse List sessions
 //
-// Answers all items, or pages of them with per_page. There are those items that the caller may know of. Needs any key.
+// Returns all items, or one page of them with `per_page`. Returns or changes only items that the caller may see. Needs any key.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -43737,7 +43737,7 @@ func (c *ClientWithResponses) ListSessionsWithResponse(ctx context.Context, para
 
 // DeleteSessionWithResponse Delete a session
 //
-// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs any key. The log gets one item. Sent again, it is refused.
+// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. Needs any key. Adds one item to the log. A repeated request is refused.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -43752,7 +43752,7 @@ func (c *ClientWithResponses) DeleteSessionWithResponse(ctx context.Context, ses
 
 // GetSessionWithResponse View a session
 //
-// There are those items that the caller may know of. Needs any key.
+// Returns or changes only items that the caller may see. Needs any key.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -43782,7 +43782,7 @@ func (c *ClientWithResponses) GetSSOLinkWithResponse(ctx context.Context, params
 
 // ExchangeSSOCodeWithBodyWithResponse Begin a session by a link's code
 //
-// The session is an acting one: it is not a login, and cannot change keys, passwords or second factors. The code of a sign-in by OpenID Connect needs the verifier, and begins a login's session. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+// The session is an acting one: it is not a login, and cannot change keys, passwords or second factors. The code of a sign-in by OpenID Connect needs the verifier, and begins a login's session. Needs no API key. Adds one item to the log for each item that changes. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -43797,7 +43797,7 @@ func (c *ClientWithResponses) ExchangeSSOCodeWithBodyWithResponse(ctx context.Co
 
 // ExchangeSSOCodeWithResponse Begin a session by a link's code
 //
-// The session is an acting one: it is not a login, and cannot change keys, passwords or second factors. The code of a sign-in by OpenID Connect needs the verifier, and begins a login's session. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+// The session is an acting one: it is not a login, and cannot change keys, passwords or second factors. The code of a sign-in by OpenID Connect needs the verifier, and begins a login's session. Needs no API key. Adds one item to the log for each item that changes. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -43812,7 +43812,7 @@ func (c *ClientWithResponses) ExchangeSSOCodeWithResponse(ctx context.Context, p
 
 // ListAuthenticatorsWithResponse List authenticators
 //
-// Answers all items, or pages of them with per_page. There are those items that the caller may know of. Needs any key.
+// Returns all items, or one page of them with `per_page`. Returns or changes only items that the caller may see. Needs any key.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -43827,7 +43827,7 @@ func (c *ClientWithResponses) ListAuthenticatorsWithResponse(ctx context.Context
 
 // CreateAuthenticatorWithBodyWithResponse Create an authenticator
 //
-// There are those items that the caller may know of. Needs any key. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+// Returns or changes only items that the caller may see. Needs any key. Adds one item to the log. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -43842,7 +43842,7 @@ func (c *ClientWithResponses) CreateAuthenticatorWithBodyWithResponse(ctx contex
 
 // CreateAuthenticatorWithResponse Create an authenticator
 //
-// There are those items that the caller may know of. Needs any key. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+// Returns or changes only items that the caller may see. Needs any key. Adds one item to the log. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -43857,7 +43857,7 @@ func (c *ClientWithResponses) CreateAuthenticatorWithResponse(ctx context.Contex
 
 // DeleteAuthenticatorWithResponse Delete an authenticator
 //
-// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs any key. The log gets one item. Sent again, it is refused.
+// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. Needs any key. Adds one item to the log. A repeated request is refused.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -43872,7 +43872,7 @@ func (c *ClientWithResponses) DeleteAuthenticatorWithResponse(ctx context.Contex
 
 // GetAuthenticatorWithResponse View an authenticator
 //
-// There are those items that the caller may know of. Needs any key.
+// Returns or changes only items that the caller may see. Needs any key.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -43887,7 +43887,7 @@ func (c *ClientWithResponses) GetAuthenticatorWithResponse(ctx context.Context, 
 
 // UpdateAuthenticatorWithBodyWithResponse Edit an authenticator
 //
-// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs any key. The log gets one item. Sent again, it leaves things as they are.
+// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs any key. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -43902,7 +43902,7 @@ func (c *ClientWithResponses) UpdateAuthenticatorWithBodyWithResponse(ctx contex
 
 // UpdateAuthenticatorWithResponse Edit an authenticator
 //
-// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs any key. The log gets one item. Sent again, it leaves things as they are.
+// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs any key. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -43917,7 +43917,7 @@ func (c *ClientWithResponses) UpdateAuthenticatorWithResponse(ctx context.Contex
 
 // CreateVerifyCodeWithBodyWithResponse Send a code by mail, or begin to confirm another second factor
 //
-// Needs any key. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+// Needs any key. Adds one item to the log. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -43932,7 +43932,7 @@ func (c *ClientWithResponses) CreateVerifyCodeWithBodyWithResponse(ctx context.C
 
 // CreateVerifyCodeWithResponse Send a code by mail, or begin to confirm another second factor
 //
-// Needs any key. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+// Needs any key. Adds one item to the log. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -43947,7 +43947,7 @@ func (c *ClientWithResponses) CreateVerifyCodeWithResponse(ctx context.Context, 
 
 // DeleteVerifyCodeWithResponse Delete a verify code
 //
-// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs any key. The log gets one item. Sent again, it is refused.
+// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. Needs any key. Adds one item to the log. A repeated request is refused.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -43962,7 +43962,7 @@ func (c *ClientWithResponses) DeleteVerifyCodeWithResponse(ctx context.Context, 
 
 // GetVerifyCodeWithResponse View a verify code
 //
-// There are those items that the caller may know of. Needs any key.
+// Returns or changes only items that the caller may see. Needs any key.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -43977,7 +43977,7 @@ func (c *ClientWithResponses) GetVerifyCodeWithResponse(ctx context.Context, aut
 
 // ConfirmVerifyCodeWithBodyWithResponse Confirm a code, or complete a login
 //
-// Needs any key, or none with a login's challenge. The log gets an item for each that changes. Sent again, it is refused.
+// Needs any key, or none with a login's challenge. Adds one item to the log for each item that changes. A repeated request is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -43992,7 +43992,7 @@ func (c *ClientWithResponses) ConfirmVerifyCodeWithBodyWithResponse(ctx context.
 
 // ConfirmVerifyCodeWithResponse Confirm a code, or complete a login
 //
-// Needs any key, or none with a login's challenge. The log gets an item for each that changes. Sent again, it is refused.
+// Needs any key, or none with a login's challenge. Adds one item to the log for each item that changes. A repeated request is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -44007,7 +44007,7 @@ func (c *ClientWithResponses) ConfirmVerifyCodeWithResponse(ctx context.Context,
 
 // ListVerifyMethodsWithResponse List verify methods
 //
-// Answers all items, or pages of them with per_page. Needs any key.
+// Returns all items, or one page of them with `per_page`. Needs any key.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -44037,7 +44037,7 @@ func (c *ClientWithResponses) GetVerifyMethodWithResponse(ctx context.Context, m
 
 // UpdateVerifyMethodWithBodyWithResponse Edit a verify method
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `system.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -44052,7 +44052,7 @@ func (c *ClientWithResponses) UpdateVerifyMethodWithBodyWithResponse(ctx context
 
 // UpdateVerifyMethodWithResponse Edit a verify method
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `system.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -44082,7 +44082,7 @@ func (c *ClientWithResponses) GetRecoveryCodesWithResponse(ctx context.Context, 
 
 // CreateRecoveryCodesWithResponse Replace one's recovery codes
 //
-// Needs any key. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+// Needs any key. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -44097,7 +44097,7 @@ func (c *ClientWithResponses) CreateRecoveryCodesWithResponse(ctx context.Contex
 
 // GetBrowserDetailsWithResponse View the caller's own address
 //
-// Needs no key.
+// Needs no API key.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -44112,7 +44112,7 @@ func (c *ClientWithResponses) GetBrowserDetailsWithResponse(ctx context.Context,
 
 // ListClientsWithResponse List clients
 //
-// A client sees its sub clients and their sub clients. Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
+// A client sees its sub clients and their sub clients. Returns all items, or one page of them with `per_page`. Needs the permission `users.clients or a client read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -44127,7 +44127,7 @@ func (c *ClientWithResponses) ListClientsWithResponse(ctx context.Context, param
 
 // CreateClientWithBodyWithResponse Create a client
 //
-// There are those items that the caller may know of. Needs the permission users.clients or a client write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// Returns or changes only items that the caller may see. Needs the permission `users.clients or a client write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -44142,7 +44142,7 @@ func (c *ClientWithResponses) CreateClientWithBodyWithResponse(ctx context.Conte
 
 // CreateClientWithResponse Create a client
 //
-// There are those items that the caller may know of. Needs the permission users.clients or a client write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// Returns or changes only items that the caller may see. Needs the permission `users.clients or a client write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -44157,7 +44157,7 @@ func (c *ClientWithResponses) CreateClientWithResponse(ctx context.Context, para
 
 // DeleteClientWithResponse Delete a client
 //
-// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients or a client write. The log gets one item. Sent again, it is refused.
+// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request is refused.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -44172,7 +44172,7 @@ func (c *ClientWithResponses) DeleteClientWithResponse(ctx context.Context, clie
 
 // GetClientWithResponse View a client
 //
-// Needs the permission users.clients or a client read.
+// Needs the permission `users.clients or a client read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -44187,7 +44187,7 @@ func (c *ClientWithResponses) GetClientWithResponse(ctx context.Context, clientI
 
 // UpdateClientWithBodyWithResponse Edit a client
 //
-// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -44202,7 +44202,7 @@ func (c *ClientWithResponses) UpdateClientWithBodyWithResponse(ctx context.Conte
 
 // UpdateClientWithResponse Edit a client
 //
-// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -44217,7 +44217,7 @@ func (c *ClientWithResponses) UpdateClientWithResponse(ctx context.Context, clie
 
 // EmailClientWithBodyWithResponse Send a client a mail
 //
-// A client can send `client-account-created` to accounts that it has created. Needs the permission users.clients or a client write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+// A client can send `client-account-created` to accounts that it has created. Needs the permission `users.clients or a client write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -44232,7 +44232,7 @@ func (c *ClientWithResponses) EmailClientWithBodyWithResponse(ctx context.Contex
 
 // EmailClientWithResponse Send a client a mail
 //
-// A client can send `client-account-created` to accounts that it has created. Needs the permission users.clients or a client write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+// A client can send `client-account-created` to accounts that it has created. Needs the permission `users.clients or a client write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -44247,7 +44247,7 @@ func (c *ClientWithResponses) EmailClientWithResponse(ctx context.Context, clien
 
 // ListGranterLinksWithResponse List granter links
 //
-// Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
+// Returns all items, or one page of them with `per_page`. Needs the permission `users.clients or a client read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -44262,7 +44262,7 @@ func (c *ClientWithResponses) ListGranterLinksWithResponse(ctx context.Context, 
 
 // DeleteGranterLinkWithResponse Delete a granter link
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients or a client write. The log gets one item. Sent again, it is refused.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request is refused.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -44277,7 +44277,7 @@ func (c *ClientWithResponses) DeleteGranterLinkWithResponse(ctx context.Context,
 
 // GetGranterLinkWithResponse View a granter link
 //
-// Needs the permission users.clients or a client read.
+// Needs the permission `users.clients or a client read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -44292,7 +44292,7 @@ func (c *ClientWithResponses) GetGranterLinkWithResponse(ctx context.Context, cl
 
 // ListParentLinksWithResponse List parent links
 //
-// Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
+// Returns all items, or one page of them with `per_page`. Needs the permission `users.clients or a client read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -44307,7 +44307,7 @@ func (c *ClientWithResponses) ListParentLinksWithResponse(ctx context.Context, c
 
 // DeleteParentLinkWithResponse Delete a parent link
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients or a client write. The log gets one item. Sent again, it is refused.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request is refused.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -44322,7 +44322,7 @@ func (c *ClientWithResponses) DeleteParentLinkWithResponse(ctx context.Context, 
 
 // GetParentLinkWithResponse View a parent link
 //
-// Needs the permission users.clients or a client read.
+// Needs the permission `users.clients or a client read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -44337,7 +44337,7 @@ func (c *ClientWithResponses) GetParentLinkWithResponse(ctx context.Context, cli
 
 // ListSubLinksWithResponse List sub links
 //
-// Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
+// Returns all items, or one page of them with `per_page`. Needs the permission `users.clients or a client read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -44352,7 +44352,7 @@ func (c *ClientWithResponses) ListSubLinksWithResponse(ctx context.Context, clie
 
 // CreateSubLinkWithBodyWithResponse Make an account a sub client of a client
 //
-// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -44367,7 +44367,7 @@ func (c *ClientWithResponses) CreateSubLinkWithBodyWithResponse(ctx context.Cont
 
 // CreateSubLinkWithResponse Make an account a sub client of a client
 //
-// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -44382,7 +44382,7 @@ func (c *ClientWithResponses) CreateSubLinkWithResponse(ctx context.Context, cli
 
 // DeleteSubLinkWithResponse Delete a sub link
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients or a client write. The log gets one item. Sent again, it is refused.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request is refused.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -44397,7 +44397,7 @@ func (c *ClientWithResponses) DeleteSubLinkWithResponse(ctx context.Context, cli
 
 // GetSubLinkWithResponse View a sub link
 //
-// Needs the permission users.clients or a client read.
+// Needs the permission `users.clients or a client read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -44412,7 +44412,7 @@ func (c *ClientWithResponses) GetSubLinkWithResponse(ctx context.Context, client
 
 // UpdateSubLinkWithBodyWithResponse Edit the client at the end of a sub link
 //
-// Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+// Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -44427,7 +44427,7 @@ func (c *ClientWithResponses) UpdateSubLinkWithBodyWithResponse(ctx context.Cont
 
 // UpdateSubLinkWithResponse Edit the client at the end of a sub link
 //
-// Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+// Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -44442,7 +44442,7 @@ func (c *ClientWithResponses) UpdateSubLinkWithResponse(ctx context.Context, cli
 
 // ListSuperLinksWithResponse List super links
 //
-// Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
+// Returns all items, or one page of them with `per_page`. Needs the permission `users.clients or a client read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -44457,7 +44457,7 @@ func (c *ClientWithResponses) ListSuperLinksWithResponse(ctx context.Context, cl
 
 // CreateSuperLinkWithBodyWithResponse Let an account read a client and its sub clients
 //
-// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -44472,7 +44472,7 @@ func (c *ClientWithResponses) CreateSuperLinkWithBodyWithResponse(ctx context.Co
 
 // CreateSuperLinkWithResponse Let an account read a client and its sub clients
 //
-// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -44487,7 +44487,7 @@ func (c *ClientWithResponses) CreateSuperLinkWithResponse(ctx context.Context, c
 
 // DeleteSuperLinkWithResponse Delete a super link
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients or a client write. The log gets one item. Sent again, it is refused.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request is refused.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -44502,7 +44502,7 @@ func (c *ClientWithResponses) DeleteSuperLinkWithResponse(ctx context.Context, c
 
 // GetSuperLinkWithResponse View a super link
 //
-// Needs the permission users.clients or a client read.
+// Needs the permission `users.clients or a client read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -44517,7 +44517,7 @@ func (c *ClientWithResponses) GetSuperLinkWithResponse(ctx context.Context, clie
 
 // UpdateSuperLinkWithBodyWithResponse Edit the client at the end of a super link
 //
-// Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+// Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -44532,7 +44532,7 @@ func (c *ClientWithResponses) UpdateSuperLinkWithBodyWithResponse(ctx context.Co
 
 // UpdateSuperLinkWithResponse Edit the client at the end of a super link
 //
-// Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+// Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -44547,7 +44547,7 @@ func (c *ClientWithResponses) UpdateSuperLinkWithResponse(ctx context.Context, c
 
 // DeleteClientVerifyWithResponse Remove the second factors of a client who has lost them
 //
-// Needs the permission users.clients write. The log gets one item that says how many changed. Sent again, it is done once more.
+// Needs the permission `users.clients write`. Adds one item to the log, with the number of changed items. A repeated request is carried out again.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -44562,7 +44562,7 @@ func (c *ClientWithResponses) DeleteClientVerifyWithResponse(ctx context.Context
 
 // ListEmailMessagesWithResponse List mails
 //
-// Answers all items, or pages of them with per_page. Needs the permission system.emails read.
+// Returns all items, or one page of them with `per_page`. Needs the permission `system.emails read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -44577,7 +44577,7 @@ func (c *ClientWithResponses) ListEmailMessagesWithResponse(ctx context.Context,
 
 // GetEmailMessageWithResponse View a mail
 //
-// Needs the permission system.emails read.
+// Needs the permission `system.emails read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -44592,7 +44592,7 @@ func (c *ClientWithResponses) GetEmailMessageWithResponse(ctx context.Context, m
 
 // SendEmailMessageWithResponse Send a mail again, or one that is held or failed
 //
-// The mail is held if no SMTP server is configured. A mail with a secret can be sent only once, and not after its link or code has expired. Needs the permission system.emails write. The log gets one item. Sent again, it leaves things as they are.
+// The mail is held if no SMTP server is configured. A mail with a secret can be sent only once, and not after its link or code has expired. Needs the permission `system.emails write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -44607,7 +44607,7 @@ func (c *ClientWithResponses) SendEmailMessageWithResponse(ctx context.Context, 
 
 // ListEmailTemplatesWithResponse List email templates
 //
-// Answers all items, or pages of them with per_page. Needs the permission system.emails read.
+// Returns all items, or one page of them with `per_page`. Needs the permission `system.emails read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -44622,7 +44622,7 @@ func (c *ClientWithResponses) ListEmailTemplatesWithResponse(ctx context.Context
 
 // CreateEmailTemplateWithBodyWithResponse Create an email template
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission system.emails write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `system.emails write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -44637,7 +44637,7 @@ func (c *ClientWithResponses) CreateEmailTemplateWithBodyWithResponse(ctx contex
 
 // CreateEmailTemplateWithResponse Create an email template
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission system.emails write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `system.emails write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -44652,7 +44652,7 @@ func (c *ClientWithResponses) CreateEmailTemplateWithResponse(ctx context.Contex
 
 // DeleteEmailTemplateWithResponse Delete an email template
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission system.emails write. The log gets one item. Sent again, it is refused.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `system.emails write`. Adds one item to the log. A repeated request is refused.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -44667,7 +44667,7 @@ func (c *ClientWithResponses) DeleteEmailTemplateWithResponse(ctx context.Contex
 
 // GetEmailTemplateWithResponse View an email template
 //
-// Needs the permission system.emails read.
+// Needs the permission `system.emails read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -44682,7 +44682,7 @@ func (c *ClientWithResponses) GetEmailTemplateWithResponse(ctx context.Context, 
 
 // UpdateEmailTemplateWithBodyWithResponse Edit an email template
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.emails write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `system.emails write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -44697,7 +44697,7 @@ func (c *ClientWithResponses) UpdateEmailTemplateWithBodyWithResponse(ctx contex
 
 // UpdateEmailTemplateWithResponse Edit an email template
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.emails write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `system.emails write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -44712,7 +44712,7 @@ func (c *ClientWithResponses) UpdateEmailTemplateWithResponse(ctx context.Contex
 
 // PreviewEmailTemplateWithBodyWithResponse Preview an email template with sample data
 //
-// Members of the body replace the stored ones for the preview. Nothing is saved. Needs the permission system.emails write.
+// Members of the body replace the stored ones for the preview. Nothing is saved. Needs the permission `system.emails write`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -44727,7 +44727,7 @@ func (c *ClientWithResponses) PreviewEmailTemplateWithBodyWithResponse(ctx conte
 
 // PreviewEmailTemplateWithResponse Preview an email template with sample data
 //
-// Members of the body replace the stored ones for the preview. Nothing is saved. Needs the permission system.emails write.
+// Members of the body replace the stored ones for the preview. Nothing is saved. Needs the permission `system.emails write`.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -44742,7 +44742,7 @@ func (c *ClientWithResponses) PreviewEmailTemplateWithResponse(ctx context.Conte
 
 // ListIPEntitiesWithResponse List IP entities
 //
-// Answers all items, or pages of them with per_page. There are those items that the caller may know of. Needs the permission network.entities or a client read.
+// Returns all items, or one page of them with `per_page`. Returns or changes only items that the caller may see. Needs the permission `network.entities or a client read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -44757,7 +44757,7 @@ func (c *ClientWithResponses) ListIPEntitiesWithResponse(ctx context.Context, pa
 
 // CreateIPEntityWithBodyWithResponse Create an IP entity
 //
-// There are those items that the caller may know of. A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.entities write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// Returns or changes only items that the caller may see. A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.entities write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -44772,7 +44772,7 @@ func (c *ClientWithResponses) CreateIPEntityWithBodyWithResponse(ctx context.Con
 
 // CreateIPEntityWithResponse Create an IP entity
 //
-// There are those items that the caller may know of. A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.entities write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// Returns or changes only items that the caller may see. A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.entities write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -44787,7 +44787,7 @@ func (c *ClientWithResponses) CreateIPEntityWithResponse(ctx context.Context, pa
 
 // DeleteIPEntityWithResponse Delete an IP entity
 //
-// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission network.entities write. The log gets one item. Sent again, it is refused.
+// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `network.entities write`. Adds one item to the log. A repeated request is refused.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -44802,7 +44802,7 @@ func (c *ClientWithResponses) DeleteIPEntityWithResponse(ctx context.Context, en
 
 // GetIPEntityWithResponse View an IP entity
 //
-// There are those items that the caller may know of. Needs the permission network.entities or a client read.
+// Returns or changes only items that the caller may see. Needs the permission `network.entities or a client read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -44817,7 +44817,7 @@ func (c *ClientWithResponses) GetIPEntityWithResponse(ctx context.Context, entit
 
 // UpdateIPEntityWithBodyWithResponse Edit an IP entity
 //
-// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission network.entities write. The log gets one item. Sent again, it leaves things as they are.
+// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `network.entities write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -44832,7 +44832,7 @@ func (c *ClientWithResponses) UpdateIPEntityWithBodyWithResponse(ctx context.Con
 
 // UpdateIPEntityWithResponse Edit an IP entity
 //
-// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission network.entities write. The log gets one item. Sent again, it leaves things as they are.
+// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `network.entities write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -44847,7 +44847,7 @@ func (c *ClientWithResponses) UpdateIPEntityWithResponse(ctx context.Context, en
 
 // ReleaseIPEntityWithResponse Take an IP entity back from its client
 //
-// Needs the permission network.entities write. The log gets one item. Sent again, it leaves things as they are.
+// Needs the permission `network.entities write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -44862,7 +44862,7 @@ func (c *ClientWithResponses) ReleaseIPEntityWithResponse(ctx context.Context, e
 
 // ListFieldsWithResponse List fields
 //
-// Answers all items, or pages of them with per_page. Needs any key.
+// Returns all items, or one page of them with `per_page`. Needs any key.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -44877,7 +44877,7 @@ func (c *ClientWithResponses) ListFieldsWithResponse(ctx context.Context, params
 
 // CreateFieldWithBodyWithResponse Create a field
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission system.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `system.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -44892,7 +44892,7 @@ func (c *ClientWithResponses) CreateFieldWithBodyWithResponse(ctx context.Contex
 
 // CreateFieldWithResponse Create a field
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission system.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `system.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -44907,7 +44907,7 @@ func (c *ClientWithResponses) CreateFieldWithResponse(ctx context.Context, param
 
 // DeleteFieldWithResponse Delete a field
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission system.settings write. The log gets one item. Sent again, it is refused.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `system.settings write`. Adds one item to the log. A repeated request is refused.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -44937,7 +44937,7 @@ func (c *ClientWithResponses) GetFieldWithResponse(ctx context.Context, fieldID 
 
 // UpdateFieldWithBodyWithResponse Edit a field
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `system.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -44952,7 +44952,7 @@ func (c *ClientWithResponses) UpdateFieldWithBodyWithResponse(ctx context.Contex
 
 // UpdateFieldWithResponse Edit a field
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `system.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -44982,7 +44982,7 @@ func (c *ClientWithResponses) GetFieldValueOfTargetWithResponse(ctx context.Cont
 
 // CreateFieldValueWithBodyWithResponse Create a field value
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the target's permission. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the target's permission. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -44997,7 +44997,7 @@ func (c *ClientWithResponses) CreateFieldValueWithBodyWithResponse(ctx context.C
 
 // CreateFieldValueWithResponse Create a field value
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the target's permission. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the target's permission. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -45012,7 +45012,7 @@ func (c *ClientWithResponses) CreateFieldValueWithResponse(ctx context.Context, 
 
 // DeleteFieldValueWithResponse Delete a field value
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the target's permission. The log gets one item. Sent again, it is refused.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the target's permission. Adds one item to the log. A repeated request is refused.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -45042,7 +45042,7 @@ func (c *ClientWithResponses) GetFieldValueWithResponse(ctx context.Context, fie
 
 // UpdateFieldValueWithBodyWithResponse Edit a field value
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the target's permission. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the target's permission. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -45057,7 +45057,7 @@ func (c *ClientWithResponses) UpdateFieldValueWithBodyWithResponse(ctx context.C
 
 // UpdateFieldValueWithResponse Edit a field value
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the target's permission. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the target's permission. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -45072,7 +45072,7 @@ func (c *ClientWithResponses) UpdateFieldValueWithResponse(ctx context.Context, 
 
 // ListForwardingGatewaysWithResponse List forwarding gateways
 //
-// Answers all items, or pages of them with per_page. Needs the permission network.forward read.
+// Returns all items, or one page of them with `per_page`. Needs the permission `network.forward read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -45087,7 +45087,7 @@ func (c *ClientWithResponses) ListForwardingGatewaysWithResponse(ctx context.Con
 
 // CreateForwardingGatewayWithBodyWithResponse Create a forwarding gateway
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.forward write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.forward write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -45102,7 +45102,7 @@ func (c *ClientWithResponses) CreateForwardingGatewayWithBodyWithResponse(ctx co
 
 // CreateForwardingGatewayWithResponse Create a forwarding gateway
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.forward write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.forward write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -45117,7 +45117,7 @@ func (c *ClientWithResponses) CreateForwardingGatewayWithResponse(ctx context.Co
 
 // DeleteForwardingGatewayWithResponse Delete a forwarding gateway
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission network.forward write. The log gets one item. Sent again, it is refused.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `network.forward write`. Adds one item to the log. A repeated request is refused.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -45132,7 +45132,7 @@ func (c *ClientWithResponses) DeleteForwardingGatewayWithResponse(ctx context.Co
 
 // GetForwardingGatewayWithResponse View a forwarding gateway
 //
-// Needs the permission network.forward read.
+// Needs the permission `network.forward read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -45147,7 +45147,7 @@ func (c *ClientWithResponses) GetForwardingGatewayWithResponse(ctx context.Conte
 
 // UpdateForwardingGatewayWithBodyWithResponse Edit a forwarding gateway
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission network.forward write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `network.forward write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -45162,7 +45162,7 @@ func (c *ClientWithResponses) UpdateForwardingGatewayWithBodyWithResponse(ctx co
 
 // UpdateForwardingGatewayWithResponse Edit a forwarding gateway
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission network.forward write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `network.forward write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -45177,7 +45177,7 @@ func (c *ClientWithResponses) UpdateForwardingGatewayWithResponse(ctx context.Co
 
 // ListForwardingTypesWithResponse List forwarding types
 //
-// Answers all items, or pages of them with per_page. Needs the permission network.forward read.
+// Returns all items, or one page of them with `per_page`. Needs the permission `network.forward read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -45192,7 +45192,7 @@ func (c *ClientWithResponses) ListForwardingTypesWithResponse(ctx context.Contex
 
 // GetForwardingTypeWithResponse View a forwarding type
 //
-// Needs the permission network.forward read.
+// Needs the permission `network.forward read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -45207,7 +45207,7 @@ func (c *ClientWithResponses) GetForwardingTypeWithResponse(ctx context.Context,
 
 // ListIPGroupsWithResponse List IP groups
 //
-// Answers all items, or pages of them with per_page. Needs the permission network.groups read.
+// Returns all items, or one page of them with `per_page`. Needs the permission `network.groups read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -45222,7 +45222,7 @@ func (c *ClientWithResponses) ListIPGroupsWithResponse(ctx context.Context, para
 
 // CreateIPGroupWithBodyWithResponse Create an IP group
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.groups write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.groups write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -45237,7 +45237,7 @@ func (c *ClientWithResponses) CreateIPGroupWithBodyWithResponse(ctx context.Cont
 
 // CreateIPGroupWithResponse Create an IP group
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.groups write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.groups write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -45252,7 +45252,7 @@ func (c *ClientWithResponses) CreateIPGroupWithResponse(ctx context.Context, par
 
 // DeleteIPGroupWithResponse Delete an IP group
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission network.groups write. The log gets one item. Sent again, it is refused.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `network.groups write`. Adds one item to the log. A repeated request is refused.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -45267,7 +45267,7 @@ func (c *ClientWithResponses) DeleteIPGroupWithResponse(ctx context.Context, gro
 
 // GetIPGroupWithResponse View an IP group
 //
-// Needs the permission network.groups read.
+// Needs the permission `network.groups read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -45282,7 +45282,7 @@ func (c *ClientWithResponses) GetIPGroupWithResponse(ctx context.Context, groupI
 
 // UpdateIPGroupWithBodyWithResponse Edit an IP group
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission network.groups write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `network.groups write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -45297,7 +45297,7 @@ func (c *ClientWithResponses) UpdateIPGroupWithBodyWithResponse(ctx context.Cont
 
 // UpdateIPGroupWithResponse Edit an IP group
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission network.groups write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `network.groups write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -45312,7 +45312,7 @@ func (c *ClientWithResponses) UpdateIPGroupWithResponse(ctx context.Context, gro
 
 // AllocateIPEntitiesWithBodyWithResponse Assign free IP entities of an IP group to a client
 //
-// Needs the permission network.entities write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
+// Needs the permission `network.entities write`. Adds one item to the log for each item that changes. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -45327,7 +45327,7 @@ func (c *ClientWithResponses) AllocateIPEntitiesWithBodyWithResponse(ctx context
 
 // AllocateIPEntitiesWithResponse Assign free IP entities of an IP group to a client
 //
-// Needs the permission network.entities write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
+// Needs the permission `network.entities write`. Adds one item to the log for each item that changes. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -45342,7 +45342,7 @@ func (c *ClientWithResponses) AllocateIPEntitiesWithResponse(ctx context.Context
 
 // CreateIPEntitiesWithBodyWithResponse Create many IP entities side by side
 //
-// Needs the permission network.entities write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is refused.
+// Needs the permission `network.entities write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -45357,7 +45357,7 @@ func (c *ClientWithResponses) CreateIPEntitiesWithBodyWithResponse(ctx context.C
 
 // CreateIPEntitiesWithResponse Create many IP entities side by side
 //
-// Needs the permission network.entities write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is refused.
+// Needs the permission `network.entities write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -45372,7 +45372,7 @@ func (c *ClientWithResponses) CreateIPEntitiesWithResponse(ctx context.Context, 
 
 // DeleteIPEntitiesWithBodyWithResponse Delete many IP entities of an IP group
 //
-// Needs the permission network.entities write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is refused.
+// Needs the permission `network.entities write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -45387,7 +45387,7 @@ func (c *ClientWithResponses) DeleteIPEntitiesWithBodyWithResponse(ctx context.C
 
 // DeleteIPEntitiesWithResponse Delete many IP entities of an IP group
 //
-// Needs the permission network.entities write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is refused.
+// Needs the permission `network.entities write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -45402,7 +45402,7 @@ func (c *ClientWithResponses) DeleteIPEntitiesWithResponse(ctx context.Context, 
 
 // GetIPGroupUtilizationWithResponse View how full an IP group is
 //
-// Needs the permission network.groups read.
+// Needs the permission `network.groups read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -45417,7 +45417,7 @@ func (c *ClientWithResponses) GetIPGroupUtilizationWithResponse(ctx context.Cont
 
 // DisableSSLWithResponse Delete the certificate
 //
-// TLS is no longer required, either. Needs the permission system.settings write. The log gets one item. Sent again, it is refused.
+// TLS is no longer required, either. Needs the permission `system.settings write`. Adds one item to the log. A repeated request is refused.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -45432,7 +45432,7 @@ func (c *ClientWithResponses) DisableSSLWithResponse(ctx context.Context, params
 
 // GetSSLWithResponse View the SSL settings
 //
-// Needs the permission system.settings read.
+// Needs the permission `system.settings read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -45447,7 +45447,7 @@ func (c *ClientWithResponses) GetSSLWithResponse(ctx context.Context, reqEditors
 
 // UpdateSSLWithBodyWithResponse Require TLS or allow plain HTTP
 //
-// TLS is only required at gateways that support it: those with a certificate or behind a trusted proxy. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+// TLS is only required at gateways that support it: those with a certificate or behind a trusted proxy. Needs the permission `system.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -45462,7 +45462,7 @@ func (c *ClientWithResponses) UpdateSSLWithBodyWithResponse(ctx context.Context,
 
 // UpdateSSLWithResponse Require TLS or allow plain HTTP
 //
-// TLS is only required at gateways that support it: those with a certificate or behind a trusted proxy. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+// TLS is only required at gateways that support it: those with a certificate or behind a trusted proxy. Needs the permission `system.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -45477,7 +45477,7 @@ func (c *ClientWithResponses) UpdateSSLWithResponse(ctx context.Context, params 
 
 // EnableSSLWithBodyWithResponse Obtain a certificate by ACME
 //
-// For the host name of the API's configured URL. The certificate is obtained in the background and renewed automatically. If the last attempt failed, a new one starts immediately. By sending this request, you agree to the authority's terms. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+// For the host name of the API's configured URL. The certificate is obtained in the background and renewed automatically. If the last attempt failed, a new one starts immediately. By sending this request, you agree to the authority's terms. Needs the permission `system.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -45492,7 +45492,7 @@ func (c *ClientWithResponses) EnableSSLWithBodyWithResponse(ctx context.Context,
 
 // EnableSSLWithResponse Obtain a certificate by ACME
 //
-// For the host name of the API's configured URL. The certificate is obtained in the background and renewed automatically. If the last attempt failed, a new one starts immediately. By sending this request, you agree to the authority's terms. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+// For the host name of the API's configured URL. The certificate is obtained in the background and renewed automatically. If the last attempt failed, a new one starts immediately. By sending this request, you agree to the authority's terms. Needs the permission `system.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -45507,7 +45507,7 @@ func (c *ClientWithResponses) EnableSSLWithResponse(ctx context.Context, params 
 
 // ListIntegrationsWithResponse List integrations
 //
-// Answers all items, or pages of them with per_page. Needs the permission system.integrations read.
+// Returns all items, or one page of them with `per_page`. Needs the permission `system.integrations read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -45522,7 +45522,7 @@ func (c *ClientWithResponses) ListIntegrationsWithResponse(ctx context.Context, 
 
 // CreateIntegrationWithBodyWithResponse Create an integration
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission system.integrations write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `system.integrations write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -45537,7 +45537,7 @@ func (c *ClientWithResponses) CreateIntegrationWithBodyWithResponse(ctx context.
 
 // CreateIntegrationWithResponse Create an integration
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission system.integrations write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `system.integrations write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -45552,7 +45552,7 @@ func (c *ClientWithResponses) CreateIntegrationWithResponse(ctx context.Context,
 
 // DeleteIntegrationWithResponse Delete an integration
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission system.integrations write. The log gets one item. Sent again, it is refused.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `system.integrations write`. Adds one item to the log. A repeated request is refused.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -45567,7 +45567,7 @@ func (c *ClientWithResponses) DeleteIntegrationWithResponse(ctx context.Context,
 
 // GetIntegrationWithResponse View an integration
 //
-// Needs the permission system.integrations read or self.
+// Needs the permission `system.integrations read or self`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -45582,7 +45582,7 @@ func (c *ClientWithResponses) GetIntegrationWithResponse(ctx context.Context, in
 
 // UpdateIntegrationWithBodyWithResponse Edit an integration
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.integrations write or self. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `system.integrations write or self`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -45597,7 +45597,7 @@ func (c *ClientWithResponses) UpdateIntegrationWithBodyWithResponse(ctx context.
 
 // UpdateIntegrationWithResponse Edit an integration
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.integrations write or self. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `system.integrations write or self`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -45612,7 +45612,7 @@ func (c *ClientWithResponses) UpdateIntegrationWithResponse(ctx context.Context,
 
 // GetIntegrationPermissionsWithResponse View an integration's permissions
 //
-// The array has one item. Needs the permission system.integrations read or self.
+// The array has one item. Needs the permission `system.integrations read or self`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -45627,7 +45627,7 @@ func (c *ClientWithResponses) GetIntegrationPermissionsWithResponse(ctx context.
 
 // UpdateIntegrationPermissionsWithBodyWithResponse Edit an integration's permissions
 //
-// Needs the permission system.integrations write. The log gets one item. Sent again, it leaves things as they are.
+// Needs the permission `system.integrations write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -45642,7 +45642,7 @@ func (c *ClientWithResponses) UpdateIntegrationPermissionsWithBodyWithResponse(c
 
 // UpdateIntegrationPermissionsWithResponse Edit an integration's permissions
 //
-// Needs the permission system.integrations write. The log gets one item. Sent again, it leaves things as they are.
+// Needs the permission `system.integrations write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -45657,7 +45657,7 @@ func (c *ClientWithResponses) UpdateIntegrationPermissionsWithResponse(ctx conte
 
 // GetLicenseWithResponse View the license
 //
-// Needs the permission system.settings read.
+// Needs the permission `system.settings read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -45672,7 +45672,7 @@ func (c *ClientWithResponses) GetLicenseWithResponse(ctx context.Context, reqEdi
 
 // RefreshLicenseWithBodyWithResponse Read the license again
 //
-// From the configured file or URL. If it cannot be read, the previous license stays in use. Needs the permission system.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+// From the configured file or URL. If it cannot be read, the previous license stays in use. Needs the permission `system.settings write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -45687,7 +45687,7 @@ func (c *ClientWithResponses) RefreshLicenseWithBodyWithResponse(ctx context.Con
 
 // RefreshLicenseWithResponse Read the license again
 //
-// From the configured file or URL. If it cannot be read, the previous license stays in use. Needs the permission system.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+// From the configured file or URL. If it cannot be read, the previous license stays in use. Needs the permission `system.settings write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -45702,7 +45702,7 @@ func (c *ClientWithResponses) RefreshLicenseWithResponse(ctx context.Context, pa
 
 // ListLogItemsWithResponse List log items
 //
-// Answers all items, or pages of them with per_page. Needs the permission system.logs read.
+// Returns all items, or one page of them with `per_page`. Needs the permission `system.logs read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -45717,7 +45717,7 @@ func (c *ClientWithResponses) ListLogItemsWithResponse(ctx context.Context, para
 
 // GetLogItemWithResponse View a log item
 //
-// Needs the permission system.logs read.
+// Needs the permission `system.logs read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -45762,7 +45762,7 @@ func (c *ClientWithResponses) GetPackageWithResponse(ctx context.Context, packag
 
 // GetPackageAssetWithResponse Load a file of a package
 //
-// Needs no key.
+// Needs no API key.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -45777,7 +45777,7 @@ func (c *ClientWithResponses) GetPackageAssetWithResponse(ctx context.Context, p
 
 // ListPartsWithResponse List computer parts
 //
-// Answers all items, or pages of them with per_page. Needs the permission server.settings read.
+// Returns all items, or one page of them with `per_page`. Needs the permission `server.settings read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -45792,7 +45792,7 @@ func (c *ClientWithResponses) ListPartsWithResponse(ctx context.Context, params 
 
 // CreateComputerPartWithBodyWithResponse Create a computer part
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission server.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `server.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -45807,7 +45807,7 @@ func (c *ClientWithResponses) CreateComputerPartWithBodyWithResponse(ctx context
 
 // CreateComputerPartWithResponse Create a computer part
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission server.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `server.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -45822,7 +45822,7 @@ func (c *ClientWithResponses) CreateComputerPartWithResponse(ctx context.Context
 
 // DeleteComputerPartWithResponse Delete a computer part
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission server.settings write. The log gets one item. Sent again, it is refused.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `server.settings write`. Adds one item to the log. A repeated request is refused.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -45837,7 +45837,7 @@ func (c *ClientWithResponses) DeleteComputerPartWithResponse(ctx context.Context
 
 // GetComputerPartWithResponse View a computer part
 //
-// Needs the permission server.settings read.
+// Needs the permission `server.settings read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -45852,7 +45852,7 @@ func (c *ClientWithResponses) GetComputerPartWithResponse(ctx context.Context, p
 
 // UpdateComputerPartWithBodyWithResponse Edit a computer part
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission server.settings write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `server.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -45867,7 +45867,7 @@ func (c *ClientWithResponses) UpdateComputerPartWithBodyWithResponse(ctx context
 
 // UpdateComputerPartWithResponse Edit a computer part
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission server.settings write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `server.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -45882,7 +45882,7 @@ func (c *ClientWithResponses) UpdateComputerPartWithResponse(ctx context.Context
 
 // ListPortSpeedsWithResponse List port speeds
 //
-// Answers all items, or pages of them with per_page. Needs the permission network.switches read.
+// Returns all items, or one page of them with `per_page`. Needs the permission `network.switches read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -45897,7 +45897,7 @@ func (c *ClientWithResponses) ListPortSpeedsWithResponse(ctx context.Context, pa
 
 // CreatePortSpeedWithBodyWithResponse Create a port speed
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.switches write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.switches write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -45912,7 +45912,7 @@ func (c *ClientWithResponses) CreatePortSpeedWithBodyWithResponse(ctx context.Co
 
 // CreatePortSpeedWithResponse Create a port speed
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.switches write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.switches write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -45927,7 +45927,7 @@ func (c *ClientWithResponses) CreatePortSpeedWithResponse(ctx context.Context, p
 
 // DeletePortSpeedWithResponse Delete a port speed
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission network.switches write. The log gets one item. Sent again, it is refused.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `network.switches write`. Adds one item to the log. A repeated request is refused.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -45942,7 +45942,7 @@ func (c *ClientWithResponses) DeletePortSpeedWithResponse(ctx context.Context, p
 
 // GetPortSpeedWithResponse View a port speed
 //
-// Needs the permission network.switches read.
+// Needs the permission `network.switches read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -45957,7 +45957,7 @@ func (c *ClientWithResponses) GetPortSpeedWithResponse(ctx context.Context, port
 
 // UpdatePortSpeedWithBodyWithResponse Edit a port speed
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission network.switches write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `network.switches write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -45972,7 +45972,7 @@ func (c *ClientWithResponses) UpdatePortSpeedWithBodyWithResponse(ctx context.Co
 
 // UpdatePortSpeedWithResponse Edit a port speed
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission network.switches write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `network.switches write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -45987,7 +45987,7 @@ func (c *ClientWithResponses) UpdatePortSpeedWithResponse(ctx context.Context, p
 
 // ListBootScriptsWithResponse List boot scripts
 //
-// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
+// Returns all items, or one page of them with `per_page`. Needs the permission `pxe.settings read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -46002,7 +46002,7 @@ func (c *ClientWithResponses) ListBootScriptsWithResponse(ctx context.Context, p
 
 // CreateBootScriptWithBodyWithResponse Create a boot script
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46017,7 +46017,7 @@ func (c *ClientWithResponses) CreateBootScriptWithBodyWithResponse(ctx context.C
 
 // CreateBootScriptWithResponse Create a boot script
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46032,7 +46032,7 @@ func (c *ClientWithResponses) CreateBootScriptWithResponse(ctx context.Context, 
 
 // DeleteBootScriptWithResponse Delete a boot script
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request is refused.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -46047,7 +46047,7 @@ func (c *ClientWithResponses) DeleteBootScriptWithResponse(ctx context.Context, 
 
 // GetBootScriptWithResponse View a boot script
 //
-// Needs the permission pxe.settings read.
+// Needs the permission `pxe.settings read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -46062,7 +46062,7 @@ func (c *ClientWithResponses) GetBootScriptWithResponse(ctx context.Context, boo
 
 // UpdateBootScriptWithBodyWithResponse Edit a boot script
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46077,7 +46077,7 @@ func (c *ClientWithResponses) UpdateBootScriptWithBodyWithResponse(ctx context.C
 
 // UpdateBootScriptWithResponse Edit a boot script
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46092,7 +46092,7 @@ func (c *ClientWithResponses) UpdateBootScriptWithResponse(ctx context.Context, 
 
 // ListDHCPServersWithResponse List DHCP servers
 //
-// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
+// Returns all items, or one page of them with `per_page`. Needs the permission `pxe.settings read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -46107,7 +46107,7 @@ func (c *ClientWithResponses) ListDHCPServersWithResponse(ctx context.Context, p
 
 // CreateDHCPServerWithBodyWithResponse Create a DHCP server
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46122,7 +46122,7 @@ func (c *ClientWithResponses) CreateDHCPServerWithBodyWithResponse(ctx context.C
 
 // CreateDHCPServerWithResponse Create a DHCP server
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46137,7 +46137,7 @@ func (c *ClientWithResponses) CreateDHCPServerWithResponse(ctx context.Context, 
 
 // DeleteDHCPServerWithResponse Delete a DHCP server
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request is refused.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -46152,7 +46152,7 @@ func (c *ClientWithResponses) DeleteDHCPServerWithResponse(ctx context.Context, 
 
 // GetDHCPServerWithResponse View a DHCP server
 //
-// Needs the permission pxe.settings read.
+// Needs the permission `pxe.settings read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -46167,7 +46167,7 @@ func (c *ClientWithResponses) GetDHCPServerWithResponse(ctx context.Context, dhc
 
 // UpdateDHCPServerWithBodyWithResponse Edit a DHCP server
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46182,7 +46182,7 @@ func (c *ClientWithResponses) UpdateDHCPServerWithBodyWithResponse(ctx context.C
 
 // UpdateDHCPServerWithResponse Edit a DHCP server
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46197,7 +46197,7 @@ func (c *ClientWithResponses) UpdateDHCPServerWithResponse(ctx context.Context, 
 
 // ListDiscoveredMachinesWithResponse List discovered machines
 //
-// Answers all items, or pages of them with per_page. Needs the permission pxe.installs read.
+// Returns all items, or one page of them with `per_page`. Needs the permission `pxe.installs read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -46212,7 +46212,7 @@ func (c *ClientWithResponses) ListDiscoveredMachinesWithResponse(ctx context.Con
 
 // DeleteDiscoveredMachineWithResponse Delete a discovered machine
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.installs write. The log gets one item. Sent again, it is refused.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `pxe.installs write`. Adds one item to the log. A repeated request is refused.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -46227,7 +46227,7 @@ func (c *ClientWithResponses) DeleteDiscoveredMachineWithResponse(ctx context.Co
 
 // GetDiscoveredMachineWithResponse View a discovered machine
 //
-// Needs the permission pxe.installs read.
+// Needs the permission `pxe.installs read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -46242,7 +46242,7 @@ func (c *ClientWithResponses) GetDiscoveredMachineWithResponse(ctx context.Conte
 
 // ListDriversWithResponse List drivers
 //
-// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
+// Returns all items, or one page of them with `per_page`. Needs the permission `pxe.settings read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -46257,7 +46257,7 @@ func (c *ClientWithResponses) ListDriversWithResponse(ctx context.Context, param
 
 // CreateDriverWithBodyWithResponse Create a driver
 //
-// Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46272,7 +46272,7 @@ func (c *ClientWithResponses) CreateDriverWithBodyWithResponse(ctx context.Conte
 
 // CreateDriverWithResponse Create a driver
 //
-// Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46287,7 +46287,7 @@ func (c *ClientWithResponses) CreateDriverWithResponse(ctx context.Context, para
 
 // BeginDriverUploadWithResponse Start an upload of a driver's file
 //
-// Uploads a file in several requests by the protocol tus 1.0. Upload-Length is the size of the file. The header Location of the response is the path of the upload. Send it as the member upload of a driver. Needs the permission pxe.settings write.
+// Uploads a file in several requests by the protocol tus 1.0. Upload-Length is the size of the file. The header Location of the response is the path of the upload. Send it as the member upload of a driver. Needs the permission `pxe.settings write`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -46302,7 +46302,7 @@ func (c *ClientWithResponses) BeginDriverUploadWithResponse(ctx context.Context,
 
 // EndDriverUploadWithResponse Delete an upload
 //
-// Needs the permission pxe.settings write.
+// Needs the permission `pxe.settings write`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -46317,7 +46317,7 @@ func (c *ClientWithResponses) EndDriverUploadWithResponse(ctx context.Context, u
 
 // GetDriverUploadWithResponse View the progress of an upload
 //
-// tus clients send this as HEAD. The header Upload-Offset is the number of bytes received. Callers see only their own uploads. Needs the permission pxe.settings read.
+// tus clients send this as HEAD. The header Upload-Offset is the number of bytes received. Callers see only their own uploads. Needs the permission `pxe.settings read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -46332,7 +46332,7 @@ func (c *ClientWithResponses) GetDriverUploadWithResponse(ctx context.Context, u
 
 // ContinueDriverUploadWithBodyWithResponse Continue an upload
 //
-// The header Upload-Offset must be the number of bytes received so far. Received bytes are kept if the connection breaks. Needs the permission pxe.settings write.
+// The header Upload-Offset must be the number of bytes received so far. Received bytes are kept if the connection breaks. Needs the permission `pxe.settings write`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46347,7 +46347,7 @@ func (c *ClientWithResponses) ContinueDriverUploadWithBodyWithResponse(ctx conte
 
 // DeleteDriverWithResponse Delete a driver
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request is refused.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -46362,7 +46362,7 @@ func (c *ClientWithResponses) DeleteDriverWithResponse(ctx context.Context, driv
 
 // GetDriverWithResponse View a driver
 //
-// Needs the permission pxe.settings read.
+// Needs the permission `pxe.settings read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -46377,7 +46377,7 @@ func (c *ClientWithResponses) GetDriverWithResponse(ctx context.Context, driverI
 
 // UpdateDriverWithBodyWithResponse Edit a driver
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46392,7 +46392,7 @@ func (c *ClientWithResponses) UpdateDriverWithBodyWithResponse(ctx context.Conte
 
 // UpdateDriverWithResponse Edit a driver
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46407,7 +46407,7 @@ func (c *ClientWithResponses) UpdateDriverWithResponse(ctx context.Context, driv
 
 // GetDriverContentWithResponse Download a driver's file
 //
-// Needs the permission pxe.settings read.
+// Needs the permission `pxe.settings read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -46422,7 +46422,7 @@ func (c *ClientWithResponses) GetDriverContentWithResponse(ctx context.Context, 
 
 // ListFileServersWithResponse List file servers
 //
-// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
+// Returns all items, or one page of them with `per_page`. Needs the permission `pxe.settings read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -46437,7 +46437,7 @@ func (c *ClientWithResponses) ListFileServersWithResponse(ctx context.Context, p
 
 // CreateFileServerWithBodyWithResponse Create a file server
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46452,7 +46452,7 @@ func (c *ClientWithResponses) CreateFileServerWithBodyWithResponse(ctx context.C
 
 // CreateFileServerWithResponse Create a file server
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46467,7 +46467,7 @@ func (c *ClientWithResponses) CreateFileServerWithResponse(ctx context.Context, 
 
 // DeleteFileServerWithResponse Delete a file server
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request is refused.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -46482,7 +46482,7 @@ func (c *ClientWithResponses) DeleteFileServerWithResponse(ctx context.Context, 
 
 // GetFileServerWithResponse View a file server
 //
-// Needs the permission pxe.settings read.
+// Needs the permission `pxe.settings read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -46497,7 +46497,7 @@ func (c *ClientWithResponses) GetFileServerWithResponse(ctx context.Context, fil
 
 // UpdateFileServerWithBodyWithResponse Edit a file server
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46512,7 +46512,7 @@ func (c *ClientWithResponses) UpdateFileServerWithBodyWithResponse(ctx context.C
 
 // UpdateFileServerWithResponse Edit a file server
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46527,7 +46527,7 @@ func (c *ClientWithResponses) UpdateFileServerWithResponse(ctx context.Context, 
 
 // GetFileServerSyncWithResponse View the sync of a file server's descendants
 //
-// Needs the permission pxe.settings read.
+// Needs the permission `pxe.settings read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -46542,7 +46542,7 @@ func (c *ClientWithResponses) GetFileServerSyncWithResponse(ctx context.Context,
 
 // SyncFileServerChildrenWithBodyWithResponse Sync the descendants of a file server with it
 //
-// A file server without a parent is first filled from the store, except its folder local. The sync continues after the response: GET returns its progress. A request during a sync makes it compare all files once more. See docs/do/site-agent.md. Needs the permission pxe.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+// A file server without a parent is first filled from the store, except its folder local. The sync continues after the response: GET returns its progress. A request during a sync makes it compare all files once more. See docs/do/site-agent.md. Needs the permission `pxe.settings write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46557,7 +46557,7 @@ func (c *ClientWithResponses) SyncFileServerChildrenWithBodyWithResponse(ctx con
 
 // SyncFileServerChildrenWithResponse Sync the descendants of a file server with it
 //
-// A file server without a parent is first filled from the store, except its folder local. The sync continues after the response: GET returns its progress. A request during a sync makes it compare all files once more. See docs/do/site-agent.md. Needs the permission pxe.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+// A file server without a parent is first filled from the store, except its folder local. The sync continues after the response: GET returns its progress. A request during a sync makes it compare all files once more. See docs/do/site-agent.md. Needs the permission `pxe.settings write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46572,7 +46572,7 @@ func (c *ClientWithResponses) SyncFileServerChildrenWithResponse(ctx context.Con
 
 // ListInstallsWithResponse List installs
 //
-// A client sees its own installs. Answers all items, or pages of them with per_page. Needs the permission pxe.installs or a client read.
+// A client sees its own installs. Returns all items, or one page of them with `per_page`. Needs the permission `pxe.installs or a client read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -46587,7 +46587,7 @@ func (c *ClientWithResponses) ListInstallsWithResponse(ctx context.Context, para
 
 // CreateInstallWithBodyWithResponse Create an install
 //
-// Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// Needs the permission `pxe.installs write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46602,7 +46602,7 @@ func (c *ClientWithResponses) CreateInstallWithBodyWithResponse(ctx context.Cont
 
 // CreateInstallWithResponse Create an install
 //
-// Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// Needs the permission `pxe.installs write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46617,7 +46617,7 @@ func (c *ClientWithResponses) CreateInstallWithResponse(ctx context.Context, par
 
 // DeleteInstallWithResponse Delete an install
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.installs write. The log gets one item. Sent again, it is refused.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `pxe.installs write`. Adds one item to the log. A repeated request is refused.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -46632,7 +46632,7 @@ func (c *ClientWithResponses) DeleteInstallWithResponse(ctx context.Context, ins
 
 // GetInstallWithResponse View an install
 //
-// A client sees its own installs, without variables and requests. Needs the permission pxe.installs or a client read.
+// A client sees its own installs, without variables and requests. Needs the permission `pxe.installs or a client read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -46647,7 +46647,7 @@ func (c *ClientWithResponses) GetInstallWithResponse(ctx context.Context, instal
 
 // CancelInstallWithResponse Cancel an install
 //
-// The machine may still run what it has already received. It gets nothing more, and boots its disk from then on. Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// The machine may still run what it has already received. It gets nothing more, and boots its disk from then on. Needs the permission `pxe.installs write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -46662,7 +46662,7 @@ func (c *ClientWithResponses) CancelInstallWithResponse(ctx context.Context, ins
 
 // RetryInstallWithBodyWithResponse Retry an install
 //
-// Starts an install that has ended again, with its original request and the present profile. The machine has to boot from the network again. Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// Starts an install that has ended again, with its original request and the present profile. The machine has to boot from the network again. Needs the permission `pxe.installs write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46677,7 +46677,7 @@ func (c *ClientWithResponses) RetryInstallWithBodyWithResponse(ctx context.Conte
 
 // RetryInstallWithResponse Retry an install
 //
-// Starts an install that has ended again, with its original request and the present profile. The machine has to boot from the network again. Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// Starts an install that has ended again, with its original request and the present profile. The machine has to boot from the network again. Needs the permission `pxe.installs write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46692,7 +46692,7 @@ func (c *ClientWithResponses) RetryInstallWithResponse(ctx context.Context, inst
 
 // ListISOsWithResponse List ISOs
 //
-// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
+// Returns all items, or one page of them with `per_page`. Needs the permission `pxe.settings read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -46707,7 +46707,7 @@ func (c *ClientWithResponses) ListISOsWithResponse(ctx context.Context, params *
 
 // CreateISOWithBodyWithResponse Create an ISO
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46722,7 +46722,7 @@ func (c *ClientWithResponses) CreateISOWithBodyWithResponse(ctx context.Context,
 
 // CreateISOWithResponse Create an ISO
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46737,7 +46737,7 @@ func (c *ClientWithResponses) CreateISOWithResponse(ctx context.Context, params 
 
 // DeleteISOWithResponse Delete an ISO
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request is refused.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -46752,7 +46752,7 @@ func (c *ClientWithResponses) DeleteISOWithResponse(ctx context.Context, isoMana
 
 // GetISOWithResponse View an ISO
 //
-// Needs the permission pxe.settings read.
+// Needs the permission `pxe.settings read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -46767,7 +46767,7 @@ func (c *ClientWithResponses) GetISOWithResponse(ctx context.Context, isoManager
 
 // UpdateISOWithBodyWithResponse Edit an ISO
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46782,7 +46782,7 @@ func (c *ClientWithResponses) UpdateISOWithBodyWithResponse(ctx context.Context,
 
 // UpdateISOWithResponse Edit an ISO
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46797,7 +46797,7 @@ func (c *ClientWithResponses) UpdateISOWithResponse(ctx context.Context, isoMana
 
 // ListISOEditionsWithResponse List the editions of Windows in an ISO
 //
-// A client sees the enabled editions in the ISOs of its profiles, without keys. Answers all items, or pages of them with per_page. Needs the permission pxe.settings or a client read.
+// A client sees the enabled editions in the ISOs of its profiles, without keys. Returns all items, or one page of them with `per_page`. Needs the permission `pxe.settings or a client read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -46812,7 +46812,7 @@ func (c *ClientWithResponses) ListISOEditionsWithResponse(ctx context.Context, i
 
 // GetISOEditionWithResponse View an edition of Windows in an ISO
 //
-// A client sees the enabled editions in the ISOs of its profiles, without keys. Needs the permission pxe.settings or a client read.
+// A client sees the enabled editions in the ISOs of its profiles, without keys. Needs the permission `pxe.settings or a client read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -46827,7 +46827,7 @@ func (c *ClientWithResponses) GetISOEditionWithResponse(ctx context.Context, iso
 
 // UpdateISOEditionWithBodyWithResponse Edit an ISO edition
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46842,7 +46842,7 @@ func (c *ClientWithResponses) UpdateISOEditionWithBodyWithResponse(ctx context.C
 
 // UpdateISOEditionWithResponse Edit an ISO edition
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46857,7 +46857,7 @@ func (c *ClientWithResponses) UpdateISOEditionWithResponse(ctx context.Context, 
 
 // ListPreseedsWithResponse List preseeds
 //
-// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
+// Returns all items, or one page of them with `per_page`. Needs the permission `pxe.settings read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -46872,7 +46872,7 @@ func (c *ClientWithResponses) ListPreseedsWithResponse(ctx context.Context, para
 
 // CreatePreseedWithBodyWithResponse Create a preseed
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46887,7 +46887,7 @@ func (c *ClientWithResponses) CreatePreseedWithBodyWithResponse(ctx context.Cont
 
 // CreatePreseedWithResponse Create a preseed
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46902,7 +46902,7 @@ func (c *ClientWithResponses) CreatePreseedWithResponse(ctx context.Context, par
 
 // DeletePreseedWithResponse Delete a preseed
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request is refused.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -46917,7 +46917,7 @@ func (c *ClientWithResponses) DeletePreseedWithResponse(ctx context.Context, pre
 
 // GetPreseedWithResponse View a preseed
 //
-// Needs the permission pxe.settings read.
+// Needs the permission `pxe.settings read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -46932,7 +46932,7 @@ func (c *ClientWithResponses) GetPreseedWithResponse(ctx context.Context, presee
 
 // UpdatePreseedWithBodyWithResponse Edit a preseed
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46947,7 +46947,7 @@ func (c *ClientWithResponses) UpdatePreseedWithBodyWithResponse(ctx context.Cont
 
 // UpdatePreseedWithResponse Edit a preseed
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46962,7 +46962,7 @@ func (c *ClientWithResponses) UpdatePreseedWithResponse(ctx context.Context, pre
 
 // ListProfilesWithResponse List profiles
 //
-// A client sees the profiles with access_client. Answers all items, or pages of them with per_page. Needs the permission pxe.settings or a client read.
+// A client sees the profiles with access_client. Returns all items, or one page of them with `per_page`. Needs the permission `pxe.settings or a client read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -46977,7 +46977,7 @@ func (c *ClientWithResponses) ListProfilesWithResponse(ctx context.Context, para
 
 // CreateProfileWithBodyWithResponse Create a profile
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46992,7 +46992,7 @@ func (c *ClientWithResponses) CreateProfileWithBodyWithResponse(ctx context.Cont
 
 // CreateProfileWithResponse Create a profile
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -47007,7 +47007,7 @@ func (c *ClientWithResponses) CreateProfileWithResponse(ctx context.Context, par
 
 // ImportProfileWithBodyWithResponse Import a profile and all its templates
 //
-// Existing templates with the same name and body are used. If only the name is in use, the profile's name is appended to it. Needs the permission pxe.settings write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+// Existing templates with the same name and body are used. If only the name is in use, the profile's name is appended to it. Needs the permission `pxe.settings write`. Adds one item to the log for each item that changes. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -47022,7 +47022,7 @@ func (c *ClientWithResponses) ImportProfileWithBodyWithResponse(ctx context.Cont
 
 // ImportProfileWithResponse Import a profile and all its templates
 //
-// Existing templates with the same name and body are used. If only the name is in use, the profile's name is appended to it. Needs the permission pxe.settings write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+// Existing templates with the same name and body are used. If only the name is in use, the profile's name is appended to it. Needs the permission `pxe.settings write`. Adds one item to the log for each item that changes. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -47037,7 +47037,7 @@ func (c *ClientWithResponses) ImportProfileWithResponse(ctx context.Context, par
 
 // DeleteProfileWithResponse Delete a profile
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request is refused.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -47052,7 +47052,7 @@ func (c *ClientWithResponses) DeleteProfileWithResponse(ctx context.Context, pro
 
 // GetProfileWithResponse View a profile
 //
-// A client sees the members that lists have. Needs the permission pxe.settings or a client read.
+// A client sees the members that lists have. Needs the permission `pxe.settings or a client read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -47067,7 +47067,7 @@ func (c *ClientWithResponses) GetProfileWithResponse(ctx context.Context, profil
 
 // UpdateProfileWithBodyWithResponse Edit a profile
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -47082,7 +47082,7 @@ func (c *ClientWithResponses) UpdateProfileWithBodyWithResponse(ctx context.Cont
 
 // UpdateProfileWithResponse Edit a profile
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -47097,7 +47097,7 @@ func (c *ClientWithResponses) UpdateProfileWithResponse(ctx context.Context, pro
 
 // CopyProfileWithBodyWithResponse Copy a profile and all its templates
 //
-// Needs the permission pxe.settings write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+// Needs the permission `pxe.settings write`. Adds one item to the log for each item that changes. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -47112,7 +47112,7 @@ func (c *ClientWithResponses) CopyProfileWithBodyWithResponse(ctx context.Contex
 
 // CopyProfileWithResponse Copy a profile and all its templates
 //
-// Needs the permission pxe.settings write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+// Needs the permission `pxe.settings write`. Adds one item to the log for each item that changes. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -47127,7 +47127,7 @@ func (c *ClientWithResponses) CopyProfileWithResponse(ctx context.Context, profi
 
 // ExportProfileWithResponse Export a profile and all its templates
 //
-// The file lacks what belongs to this installation: billing_id, access_client, the ISO, drivers and the email template. Needs the permission pxe.settings read.
+// The file lacks what belongs to this installation: billing_id, access_client, the ISO, drivers and the email template. Needs the permission `pxe.settings read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -47142,7 +47142,7 @@ func (c *ClientWithResponses) ExportProfileWithResponse(ctx context.Context, pro
 
 // RenderProfileWithBodyWithResponse Preview a profile for a machine
 //
-// Renders all templates of the profile. Nothing is installed. Members that are not sent are empty. Needs the permission pxe.installs write.
+// Renders all templates of the profile. Nothing is installed. Members that are not sent are empty. Needs the permission `pxe.installs write`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -47157,7 +47157,7 @@ func (c *ClientWithResponses) RenderProfileWithBodyWithResponse(ctx context.Cont
 
 // RenderProfileWithResponse Preview a profile for a machine
 //
-// Renders all templates of the profile. Nothing is installed. Members that are not sent are empty. Needs the permission pxe.installs write.
+// Renders all templates of the profile. Nothing is installed. Members that are not sent are empty. Needs the permission `pxe.installs write`.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -47172,7 +47172,7 @@ func (c *ClientWithResponses) RenderProfileWithResponse(ctx context.Context, pro
 
 // ListShellScriptsWithResponse List shell scripts
 //
-// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
+// Returns all items, or one page of them with `per_page`. Needs the permission `pxe.settings read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -47187,7 +47187,7 @@ func (c *ClientWithResponses) ListShellScriptsWithResponse(ctx context.Context, 
 
 // CreateShellScriptWithBodyWithResponse Create a shell script
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -47202,7 +47202,7 @@ func (c *ClientWithResponses) CreateShellScriptWithBodyWithResponse(ctx context.
 
 // CreateShellScriptWithResponse Create a shell script
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -47217,7 +47217,7 @@ func (c *ClientWithResponses) CreateShellScriptWithResponse(ctx context.Context,
 
 // DeleteShellScriptWithResponse Delete a shell script
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request is refused.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -47232,7 +47232,7 @@ func (c *ClientWithResponses) DeleteShellScriptWithResponse(ctx context.Context,
 
 // GetShellScriptWithResponse View a shell script
 //
-// Needs the permission pxe.settings read.
+// Needs the permission `pxe.settings read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -47247,7 +47247,7 @@ func (c *ClientWithResponses) GetShellScriptWithResponse(ctx context.Context, sh
 
 // UpdateShellScriptWithBodyWithResponse Edit a shell script
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -47262,7 +47262,7 @@ func (c *ClientWithResponses) UpdateShellScriptWithBodyWithResponse(ctx context.
 
 // UpdateShellScriptWithResponse Edit a shell script
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `pxe.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -47277,7 +47277,7 @@ func (c *ClientWithResponses) UpdateShellScriptWithResponse(ctx context.Context,
 
 // ListSettingGroupsWithResponse List setting groups
 //
-// Answers all items, or pages of them with per_page. Needs any key.
+// Returns all items, or one page of them with `per_page`. Needs any key.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -47307,7 +47307,7 @@ func (c *ClientWithResponses) GetSettingGroupWithResponse(ctx context.Context, s
 
 // UpdateSettingGroupWithBodyWithResponse Edit the settings of a group
 //
-// Needs the permission system.settings write. The log gets an item for each that changes. Sent again, it leaves things as they are.
+// Needs the permission `system.settings write`. Adds one item to the log for each item that changes. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -47322,7 +47322,7 @@ func (c *ClientWithResponses) UpdateSettingGroupWithBodyWithResponse(ctx context
 
 // UpdateSettingGroupWithResponse Edit the settings of a group
 //
-// Needs the permission system.settings write. The log gets an item for each that changes. Sent again, it leaves things as they are.
+// Needs the permission `system.settings write`. Adds one item to the log for each item that changes. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -47337,7 +47337,7 @@ func (c *ClientWithResponses) UpdateSettingGroupWithResponse(ctx context.Context
 
 // ListJobsWithResponse List jobs
 //
-// The jobs of all services, newest first. Jobs that are done or cancelled are kept for a day, failed jobs for a week. Needs the permission system.settings read.
+// The jobs of all services, newest first. Jobs that are done or cancelled are kept for a day, failed jobs for a week. Needs the permission `system.settings read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -47352,7 +47352,7 @@ func (c *ClientWithResponses) ListJobsWithResponse(ctx context.Context, params *
 
 // GetJobWithResponse View a job
 //
-// Needs the permission system.settings read.
+// Needs the permission `system.settings read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -47367,7 +47367,7 @@ func (c *ClientWithResponses) GetJobWithResponse(ctx context.Context, jobID stri
 
 // CancelJobWithResponse Cancel a job
 //
-// A running job is asked to stop. It may finish before it stops. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+// A running job is asked to stop. It may finish before it stops. Needs the permission `system.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -47382,7 +47382,7 @@ func (c *ClientWithResponses) CancelJobWithResponse(ctx context.Context, jobID s
 
 // RetryJobWithResponse Retry a job
 //
-// A job that failed or was cancelled starts again. A job that waits for its next attempt is retried now. Needs the permission system.settings write. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+// A job that failed or was cancelled starts again. A job that waits for its next attempt is retried now. Needs the permission `system.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -47397,7 +47397,7 @@ func (c *ClientWithResponses) RetryJobWithResponse(ctx context.Context, jobID st
 
 // GetSettingWithResponse View a setting
 //
-// Needs the permission system.settings read.
+// Needs the permission `system.settings read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -47412,7 +47412,7 @@ func (c *ClientWithResponses) GetSettingWithResponse(ctx context.Context, settin
 
 // UpdateSettingWithBodyWithResponse Edit a setting
 //
-// Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+// Needs the permission `system.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -47427,7 +47427,7 @@ func (c *ClientWithResponses) UpdateSettingWithBodyWithResponse(ctx context.Cont
 
 // UpdateSettingWithResponse Edit a setting
 //
-// Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+// Needs the permission `system.settings write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -47442,7 +47442,7 @@ func (c *ClientWithResponses) UpdateSettingWithResponse(ctx context.Context, set
 
 // GetThemeWithResponse View the theme
 //
-// Needs no key.
+// Needs no API key.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -47457,7 +47457,7 @@ func (c *ClientWithResponses) GetThemeWithResponse(ctx context.Context, reqEdito
 
 // CustomizeThemeWithBodyWithResponse Change the theme
 //
-// Members that are not sent keep their values, and null clears them. Scripts in HTML are removed. The theme is public. Needs the permission system.theme write. The log gets one item. Sent again, it leaves things as they are.
+// Members that are not sent keep their values, and null clears them. Scripts in HTML are removed. The theme is public. Needs the permission `system.theme write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -47472,7 +47472,7 @@ func (c *ClientWithResponses) CustomizeThemeWithBodyWithResponse(ctx context.Con
 
 // CustomizeThemeWithResponse Change the theme
 //
-// Members that are not sent keep their values, and null clears them. Scripts in HTML are removed. The theme is public. Needs the permission system.theme write. The log gets one item. Sent again, it leaves things as they are.
+// Members that are not sent keep their values, and null clears them. Scripts in HTML are removed. The theme is public. Needs the permission `system.theme write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -47487,7 +47487,7 @@ func (c *ClientWithResponses) CustomizeThemeWithResponse(ctx context.Context, pa
 
 // ListTodoItemsWithResponse List todo items
 //
-// Answers all items, or pages of them with per_page. Needs the permission system.settings read.
+// Returns all items, or one page of them with `per_page`. Needs the permission `system.settings read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -47502,7 +47502,7 @@ func (c *ClientWithResponses) ListTodoItemsWithResponse(ctx context.Context, par
 
 // GetTodoItemWithResponse View a todo item
 //
-// Needs the permission system.settings read.
+// Needs the permission `system.settings read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -47517,7 +47517,7 @@ func (c *ClientWithResponses) GetTodoItemWithResponse(ctx context.Context, todoI
 
 // ListWebhooksWithResponse List webhooks
 //
-// Answers all items, or pages of them with per_page. Needs the permission system.integrations read.
+// Returns all items, or one page of them with `per_page`. Needs the permission `system.integrations read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -47532,7 +47532,7 @@ func (c *ClientWithResponses) ListWebhooksWithResponse(ctx context.Context, para
 
 // CreateWebhookWithBodyWithResponse Create a webhook
 //
-// Needs the permission system.integrations write. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+// Needs the permission `system.integrations write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -47547,7 +47547,7 @@ func (c *ClientWithResponses) CreateWebhookWithBodyWithResponse(ctx context.Cont
 
 // CreateWebhookWithResponse Create a webhook
 //
-// Needs the permission system.integrations write. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+// Needs the permission `system.integrations write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -47562,7 +47562,7 @@ func (c *ClientWithResponses) CreateWebhookWithResponse(ctx context.Context, par
 
 // DeleteWebhookWithResponse Delete a webhook
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission system.integrations write. The log gets one item. Sent again, it is refused.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `system.integrations write`. Adds one item to the log. A repeated request is refused.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -47577,7 +47577,7 @@ func (c *ClientWithResponses) DeleteWebhookWithResponse(ctx context.Context, web
 
 // GetWebhookWithResponse View a webhook
 //
-// Needs the permission system.integrations read.
+// Needs the permission `system.integrations read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -47592,7 +47592,7 @@ func (c *ClientWithResponses) GetWebhookWithResponse(ctx context.Context, webhoo
 
 // UpdateWebhookWithBodyWithResponse Edit a webhook
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.integrations write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `system.integrations write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -47607,7 +47607,7 @@ func (c *ClientWithResponses) UpdateWebhookWithBodyWithResponse(ctx context.Cont
 
 // UpdateWebhookWithResponse Edit a webhook
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.integrations write. The log gets one item. Sent again, it leaves things as they are.
+// The path accepts up to 100 ids with commas between. All items are changed, or none. For several ids the response is an array. Needs the permission `system.integrations write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -47622,7 +47622,7 @@ func (c *ClientWithResponses) UpdateWebhookWithResponse(ctx context.Context, web
 
 // ListWebhookDeliveriesWithResponse List the deliveries to a webhook
 //
-// Newest first. Completed deliveries are kept for as many days as the setting webhook.days says. Answers all items, or pages of them with per_page. Needs the permission system.integrations read.
+// Newest first. Completed deliveries are kept for as many days as the setting webhook.days says. Returns all items, or one page of them with `per_page`. Needs the permission `system.integrations read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -47637,7 +47637,7 @@ func (c *ClientWithResponses) ListWebhookDeliveriesWithResponse(ctx context.Cont
 
 // GetWebhookDeliveryWithResponse View a delivery to a webhook
 //
-// Needs the permission system.integrations read.
+// Needs the permission `system.integrations read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -47652,7 +47652,7 @@ func (c *ClientWithResponses) GetWebhookDeliveryWithResponse(ctx context.Context
 
 // ReplayWebhookDeliveryWithResponse Deliver an event again
 //
-// A delivery that waits for its next attempt is retried now. Needs the permission system.integrations write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+// A delivery that waits for its next attempt is retried now. Needs the permission `system.integrations write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -47667,7 +47667,7 @@ func (c *ClientWithResponses) ReplayWebhookDeliveryWithResponse(ctx context.Cont
 
 // ReplayWebhookWithBodyWithResponse Deliver the events of a span of time again
 //
-// Replays the events that were queued for the webhook and are still kept. They keep their ids. Waiting events are left alone. Needs the permission system.integrations write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+// Replays the events that were queued for the webhook and are still kept. They keep their ids. Waiting events are left alone. Needs the permission `system.integrations write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -47682,7 +47682,7 @@ func (c *ClientWithResponses) ReplayWebhookWithBodyWithResponse(ctx context.Cont
 
 // ReplayWebhookWithResponse Deliver the events of a span of time again
 //
-// Replays the events that were queued for the webhook and are still kept. They keep their ids. Waiting events are left alone. Needs the permission system.integrations write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+// Replays the events that were queued for the webhook and are still kept. They keep their ids. Waiting events are left alone. Needs the permission `system.integrations write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -47697,7 +47697,7 @@ func (c *ClientWithResponses) ReplayWebhookWithResponse(ctx context.Context, web
 
 // TestWebhookWithResponse Send a test event to a webhook
 //
-// The event has the type webhook.tested and is delivered even if the webhook's types do not match it. View the returned delivery to see the outcome. Needs the permission system.integrations write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+// The event has the type webhook.tested and is delivered even if the webhook's types do not match it. View the returned delivery to see the outcome. Needs the permission `system.integrations write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Returns a wrapper object for the known response body format(s).
 //

@@ -86,10 +86,10 @@ func New(db *pg.DB, box *seal.Box, peers mesh.Peers) *Service {
 // Routes returns all operations of the service, internal ones included.
 func (s *Service) Routes() []rest.Route {
 	return slices.Concat(
-		rest.Section{Name: "IP groups", Doc: "An IP group is a site's address space."}.Routes(s.ipGroups(), []rest.Route{s.utilization()}),
+		rest.Section{Name: "IP groups", Doc: "The address space of a site."}.Routes(s.ipGroups(), []rest.Route{s.utilization()}),
 		rest.Section{
 			Name: "IP entities",
-			Doc:  "An IP entity is an address, a range or a prefix, of IPv4, of IPv6 or of both. No two overlap.",
+			Doc:  "Addresses, ranges and prefixes of IPv4 and IPv6 within an IP group. No two of them overlap.",
 		}.Routes(
 			s.ipEntities(),
 			s.allocations(),
@@ -103,7 +103,7 @@ func (s *Service) Routes() []rest.Route {
 		}.Routes(
 			(&field.Fields{DB: s.db, Clients: s.clients}).Routes(),
 		),
-		rest.Section{Name: "Port speeds", Doc: "The speeds that switch ports are sold at."}.Routes(s.portSpeeds()),
+		rest.Section{Name: "Port speeds", Doc: "The port speeds that you sell."}.Routes(s.portSpeeds()),
 		[]rest.Route{s.clients.CloseRoute(), s.clientServers(), events.RefRoute(s.db, "group", "ip_group", "NULL::jsonb", "pxe"),
 			events.RefRoute(s.db, "entity", "ip_entity", "NULL::jsonb", "pxe"), s.machineAddress()},
 	)

@@ -205,7 +205,10 @@ func (s *Service) Routes() []rest.Route {
 			s.webhookRoutes(),
 		),
 		rest.Section{Name: "Computer parts", Doc: "The parts that servers are built from."}.Routes(s.partRoutes()),
-		rest.Section{Name: "License", Doc: "The installation's license. Without a license, all features are available."}.Routes(s.licenseRoutes()),
+		rest.Section{
+			Name: "License",
+			Doc:  "The installation's license. Without a license, all features are available.",
+		}.Routes(s.licenseRoutes()),
 		rest.Section{Name: "Packages", Doc: "Extensions that panels load."}.Routes(s.packageRoutes()),
 		rest.Section{Name: "Theme", Doc: "The appearance of panels."}.Routes(s.themeRoutes()),
 		rest.Section{Name: "SSL", Doc: "The TLS certificate of the API."}.Routes(s.sslRoutes()),

@@ -1,8 +1,9 @@
-// Package apidoc describes routes in a document of OpenAPI. What it says of bodies comes from the plans that decode them, so
-// it says the same as the code does.
+// Package apidoc describes routes in an OpenAPI document. Bodies are described from the plans that decode them, so the
+// document and the code cannot disagree.
 package apidoc
 
 import (
+	_ "embed"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -18,13 +19,13 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest/route"
 )
 
-// document is an OpenAPI document that is being made.
+// document is an OpenAPI document under construction.
 type document struct {
 	*openapi.Document
-	types map[string]reflect.Type // that the schemas describe
+	types map[string]reflect.Type // the types that the schemas describe, by name
 }
 
-// Document describes a service's routes but the internal ones. It panics where two operations have one name.
+// Document describes a service's routes except the internal ones. It panics if two operations have the same name.
 func Document(service string, routes []*route.Route) *openapi.Document {
 	d := newDocument()
 	names := map[string]bool{}
@@ -55,7 +56,7 @@ func Document(service string, routes []*route.Route) *openapi.Document {
 	return d.Document
 }
 
-// webhooks describes what is sent to others.
+// webhooks describes the requests that the service sends to webhooks.
 func (d *document) webhooks(tag openapi.Tag, sent any) map[string]openapi.Schema {
 	return map[string]openapi.Schema{
 		"event": {"post": openapi.Schema{
@@ -67,18 +68,20 @@ func (d *document) webhooks(tag openapi.Tag, sent any) map[string]openapi.Schema
 				"content":  openapi.Schema{problem.MediaJSON: openapi.Schema{"schema": d.typeSchema(reflect.TypeOf(sent))}},
 			},
 			"responses": openapi.Schema{
-				"200": openapi.Schema{"description": "Taken. Any other status but a 2xx has it sent again, and a 410 ends it."},
+				"200": openapi.Schema{
+					"description": "The event was received. After any status other than 2xx it is sent again; a 410 disables the webhook.",
+				},
 			},
 		}},
 	}
 }
 
-const guide = `The control plane of a company that rents out bare-metal servers.
+// guide is the document's description: what a newcomer needs to know of all operations.
+//
+//go:embed guide.md
+var guide string
 
-Every error is a Problem (RFC 9457), whose ` + "`errors`" + ` name all members that are wrong. Members of a body that are not in this
-document mean nothing. In a PATCH, what is not sent stays as it is, and null clears. Answers leave out what is not set.`
-
-// newDocument is a document without paths.
+// newDocument returns a document without paths.
 func newDocument() *document {
 	d := &document{
 		&openapi.Document{OpenAPI: "3.1.0", Paths: map[string]openapi.Schema{}, Components: map[string]map[string]openapi.Schema{}},
@@ -87,14 +90,14 @@ func newDocument() *document {
 	d.Info = openapi.Schema{"title": "Ironplane", "version": "1", "description": guide,
 		"contact": openapi.Schema{"name": "Ironplane", "url": "https://github.com/ironplane/ironplane"},
 		"license": openapi.Schema{"name": "Apache-2.0", "identifier": "Apache-2.0"}}
-	d.Servers = []openapi.Schema{{"url": "/", "description": "The installation that this document comes from."}}
+	d.Servers = []openapi.Schema{{"url": "/", "description": "The installation that serves this document."}}
 	d.Security = []openapi.Schema{{"bearer": []string{}}, {"apiKey": []string{}}}
 	d.Define("securitySchemes", "bearer", openapi.Schema{"type": "http", "scheme": "bearer", "description": "An API key."})
 	d.Define("securitySchemes", "apiKey", openapi.Schema{"type": "apiKey", "in": "header", "name": "X-Api-Key", "description": "An API key."})
 	return d
 }
 
-// define adds a component and answers a reference to it.
+// define adds a component and returns a reference to it.
 func (d *document) define(kind, name string, s openapi.Schema) openapi.Schema {
 	if !d.Define(kind, name, s) {
 		panic(fmt.Sprintf("rest: two %s have the name %s in the API document", kind, name))
@@ -102,21 +105,21 @@ func (d *document) define(kind, name string, s openapi.Schema) openapi.Schema {
 	return openapi.Schema{"$ref": "#/components/" + kind + "/" + name}
 }
 
-// errorDescriptions are the statuses of errors, and when they come.
+// errorDescriptions says for each status when it is returned.
 var errorDescriptions = map[int]string{
-	400: "The body is not JSON, or a query parameter is unknown or wrong.",
-	401: "No key, or one that is unknown, expired or revoked.",
-	403: "The key lacks a permission, which detail names.",
-	404: "No such path or item, or one that this key may not know of.",
-	409: "Still in use; or the Idempotency-Key was used for another request.",
-	412: "If-Match names another version.",
+	400: "The body is not a JSON object, or a query parameter is unknown or invalid.",
+	401: "The API key is missing, unknown, expired or revoked.",
+	403: "The API key lacks a permission. `detail` names it.",
+	404: "The path or the item does not exist, or this key may not see it.",
+	409: "The item is still in use, or the Idempotency-Key was used for another request.",
+	412: "The item has another version than If-Match names.",
 	413: "The body is too large.",
-	415: "The body is of another type.",
-	416: "There is nothing in the range that Range names.",
-	422: "Members are wrong; errors names all of them.",
-	429: "Too many requests.",
-	500: "A mistake of ours.",
-	503: "A part is away.",
+	415: "The body has an unsupported media type.",
+	416: "The file has nothing in the range that Range asks for.",
+	422: "Members are invalid. `errors` names all of them.",
+	429: "The caller has sent too many requests. Retry after as many seconds as Retry-After says.",
+	500: "The server has failed. Report the request_id.",
+	503: "A part of the installation is unavailable or in maintenance. Retry after as many seconds as Retry-After says.",
 }
 
 func textHeader(description string) openapi.Schema {
@@ -124,9 +127,9 @@ func textHeader(description string) openapi.Schema {
 }
 
 var errorHeaders = map[int]openapi.Schema{
-	401: {"WWW-Authenticate": textHeader("Bearer")},
-	429: {"Retry-After": textHeader("Seconds.")},
-	503: {"Retry-After": textHeader("Seconds.")},
+	401: {"WWW-Authenticate": textHeader("The authentication scheme: Bearer.")},
+	429: {"Retry-After": textHeader("Wait this many seconds before you retry.")},
+	503: {"Retry-After": textHeader("Wait this many seconds before you retry.")},
 }
 
 func (d *document) errorResponse(status int) openapi.Schema {
@@ -141,9 +144,9 @@ func (d *document) errorResponse(status int) openapi.Schema {
 	return d.define("responses", strings.ReplaceAll(http.StatusText(status), " ", ""), response)
 }
 
-// errorStatuses are the statuses that an operation may refuse with.
+// errorStatuses returns the statuses of the errors that an operation may return.
 func errorStatuses(o *route.Route) []int {
-	statuses := []int{400, 401, 429, 500, 503} // a key that is sent must be valid, also where none is needed
+	statuses := []int{400, 401, 429, 500, 503} // a key must be valid even if the operation needs none
 	if o.Guard != guard.Public {
 		statuses = append(statuses, 403)
 	}
@@ -181,15 +184,15 @@ func (d *document) operation(o *route.Route, tag openapi.Tag) openapi.Schema {
 	}
 	responses := openapi.Schema{strconv.Itoa(status): d.successResponse(o)}
 	if o.Raw != nil && o.Raw.Ranges {
-		responses["206"] = openapi.Schema{"description": "A part of it.", "content": rawContent(o.Raw.Returns)}
+		responses["206"] = openapi.Schema{"description": "The part of the file that Range asks for.", "content": rawContent(o.Raw.Returns)}
 	}
 	if o.Method == http.MethodGet && (o.Raw != nil && o.Raw.Ranges || o.HasContentETag()) {
-		responses["304"] = openapi.Schema{"description": "It is what If-None-Match names."}
+		responses["304"] = openapi.Schema{"description": "The content has not changed since the ETag that If-None-Match names."}
 	}
 	if o.CanRedirect() {
 		responses["302"] = openapi.Schema{
-			"description": "A browser, whose Accept prefers text/html, is sent there.",
-			"headers":     openapi.Schema{"Location": textHeader("The page.")},
+			"description": "A browser, whose Accept header prefers text/html, is redirected.",
+			"headers":     openapi.Schema{"Location": textHeader("The page to open.")},
 		}
 	}
 	for _, status := range errorStatuses(o) {
@@ -215,7 +218,7 @@ func (d *document) operation(o *route.Route, tag openapi.Tag) openapi.Schema {
 		content := openapi.Schema{problem.MediaJSON: openapi.Schema{"schema": body, "example": o.Example}}
 		if o.CSV != nil {
 			content[problem.MediaCSV] = openapi.Schema{"schema": openapi.Schema{"type": "string",
-				"description": "The first line names the members, the others make an item each, all of them or none."},
+				"description": "The first line names the members. Each further line creates an item, all of them or none."},
 				"x-answer": d.typeSchema(reflect.TypeFor[route.Bulk]())}
 		}
 		if o.Request.ReadBody != nil {
@@ -232,38 +235,38 @@ func (d *document) operation(o *route.Route, tag openapi.Tag) openapi.Schema {
 	return described
 }
 
-// describeOperation is what the operation says of itself, and then what it declares, in sentences.
+// describeOperation returns the operation's own text, and then sentences about what it declares.
 func describeOperation(o *route.Route) string {
 	var sentences []string
-	add := func(when bool, sentence string) {
-		if when {
+	add := func(applies bool, sentence string) {
+		if applies {
 			sentences = append(sentences, sentence)
 		}
 	}
 	add(o.Doc != "", o.Doc)
-	add(o.List != nil, "Answers all items, or pages of them with per_page.")
-	add(o.Scoped, "There are those items that the caller may know of.")
-	add(o.CSV != nil, "A body of text/csv makes many items and answers a Bulk: how many, and the first and last id.")
-	add(o.Several, fmt.Sprintf("The path takes up to %d ids with commas between, too: all of the items are changed, or none.", route.MaxItems))
-	add(o.Several && o.ResponseType != reflect.TypeFor[route.Message](), "The answer is then an array of what is answered of one.")
-	needs, permission := guardLabel(o), strings.Contains(guardLabel(o), ".")
-	add(o.Guard == guard.Public, "Needs no key.")
-	add(permission, "Needs the permission "+needs+".")
-	add(o.Guard != guard.Public && !permission, "Needs "+needs+".")
-	add(o.Effect.Logs == route.LogsItem, "The log gets one item.")
-	add(o.Effect.Logs == route.LogsEach, "The log gets an item for each that changes.")
-	add(o.Effect.Logs == route.LogsSummary, "The log gets one item that says how many changed.")
-	retried := "Sent again, "
+	add(o.List != nil, "Returns all items, or one page of them with `per_page`.")
+	add(o.Scoped, "Returns or changes only items that the caller may see.")
+	add(o.CSV != nil, "A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id.")
+	add(o.Several, fmt.Sprintf("The path accepts up to %d ids with commas between. All items are changed, or none.", route.MaxItems))
+	add(o.Several && o.ResponseType != reflect.TypeFor[route.Message](), "For several ids the response is an array.")
+	needs, isPermission := guardLabel(o), strings.Contains(guardLabel(o), ".")
+	add(o.Guard == guard.Public, "Needs no API key.")
+	add(isPermission, "Needs the permission `"+needs+"`.")
+	add(o.Guard != guard.Public && !isPermission, "Needs "+needs+".")
+	add(o.Effect.Logs == route.LogsItem, "Adds one item to the log.")
+	add(o.Effect.Logs == route.LogsEach, "Adds one item to the log for each item that changes.")
+	add(o.Effect.Logs == route.LogsSummary, "Adds one item to the log, with the number of changed items.")
+	repeated := "A repeated request "
 	if o.Method == http.MethodPost && o.Effect.Retry != route.RetrySafe {
-		retried = "Sent again without an Idempotency-Key, "
+		repeated = "Without an Idempotency-Key, a repeated request "
 	}
-	add(o.Effect.Retry == route.RetrySafe, retried+"it leaves things as they are.")
-	add(o.Effect.Retry == route.RetryRepeats, retried+"it is done once more.")
-	add(o.Effect.Retry == route.RetryRefused, retried+"it is refused.")
+	add(o.Effect.Retry == route.RetrySafe, repeated+"changes nothing more.")
+	add(o.Effect.Retry == route.RetryRepeats, repeated+"is carried out again.")
+	add(o.Effect.Retry == route.RetryRefused, repeated+"is refused.")
 	return strings.Join(sentences, " ")
 }
 
-// guardLabel is what a caller needs: network.groups write.
+// guardLabel returns what a caller needs, such as network.groups write.
 func guardLabel(o *route.Route) string {
 	access := " write"
 	if o.Method == http.MethodGet {
@@ -280,7 +283,7 @@ func guardLabel(o *route.Route) string {
 	}
 }
 
-// rawContent describes bodies of which no more is known than their media type.
+// rawContent describes bodies by their media type alone.
 func rawContent(types []string) openapi.Schema {
 	content := openapi.Schema{}
 	for _, media := range types {
@@ -289,37 +292,37 @@ func rawContent(types []string) openapi.Schema {
 	return content
 }
 
-// successResponse describes the answer of an operation that does what it was asked.
+// successResponse describes the response of an operation that succeeds.
 func (d *document) successResponse(o *route.Route) openapi.Schema {
 	if o.Raw != nil {
-		return openapi.Schema{"description": "Done.", "content": rawContent(o.Raw.Returns)}
+		return openapi.Schema{"description": "The request has succeeded.", "content": rawContent(o.Raw.Returns)}
 	}
 	answer := d.typeSchema(o.ResponseType)
 	headers := openapi.Schema{}
 	content := openapi.Schema{}
 	if o.List != nil {
 		answer = openapi.Schema{"type": "array", "items": answer}
-		headers["Link"] = textHeader("With per_page or page: the pages first, next and prev.")
-		headers["X-Total-Count"] = textHeader("With count=true: how many items there are; a search counts to 10000+.")
+		headers["Link"] = textHeader("The URLs of the pages first, next and prev, if the request asks for a page.")
+		headers["X-Total-Count"] = textHeader("The number of items, with count=true. A search is counted up to 10000+.")
 		content[problem.MediaCSV] = openapi.Schema{"schema": openapi.Schema{"type": "string"}}
 	} else if o.HasItemETag() {
-		headers["ETag"] = textHeader("The item's version, for If-Match.")
+		headers["ETag"] = textHeader("The version of the item, for If-Match.")
 	} else if o.HasContentETag() {
-		headers["ETag"] = textHeader("Of all that the answer says, for If-None-Match.")
+		headers["ETag"] = textHeader("A digest of the content, for If-None-Match.")
 	}
 	content[problem.MediaJSON] = openapi.Schema{"schema": answer}
-	success := openapi.Schema{"description": "Done.", "content": content}
+	success := openapi.Schema{"description": "The request has succeeded.", "content": content}
 	if len(headers) > 0 {
 		success["headers"] = headers
 	}
 	return success
 }
 
-// Handler serves a document.
+// Handler returns a handler that serves a document as JSON.
 func Handler(d *openapi.Document) http.Handler {
 	text, err := json.Marshal(d)
 	if err != nil {
-		panic(err) // made of maps, strings and numbers
+		panic(err) // a document consists of maps, strings and numbers
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

@@ -14,79 +14,82 @@ import (
 	"github.com/ironplane/ironplane/pkg/schema"
 )
 
-// parameters describes what an operation takes beside a body. Those that many have are components.
-func (d *document) parameters(o *route.Route) (all []openapi.Schema) {
-	add := func(in, name, description string, of openapi.Schema) openapi.Schema {
-		described := openapi.Schema{"name": name, "in": in, "required": in == "path", "description": description, "schema": of}
-		all = append(all, described)
-		return described
-	}
-	shared := func(component, in, name, description string, of openapi.Schema) {
-		all = append(
-			all,
-			d.define("parameters", component, openapi.Schema{"name": name, "in": in, "required": false, "description": description, "schema": of}),
-		)
-	}
-	number := func(minimum, maximum int64) openapi.Schema {
-		return openapi.Schema{"type": "integer", "format": "int64", "minimum": minimum, "maximum": maximum}
-	}
-	for _, name := range o.Parameters {
-		of, description := pathParameter(o, name)
-		add("path", name, description, of)
-	}
-	for _, p := range o.Request.Query {
-		of := parameterSchema(p.Member)
-		if p.Name == route.Include {
-			of = openapi.Schema{"type": "array", "items": openapi.Schema{"type": "string", "enum": o.Includes}}
-		}
-		add("query", p.Name, p.Doc, of)["required"] = p.Required != 0
-	}
-	if o.List != nil {
-		own := slices.ContainsFunc(o.Request.Query, func(p route.Parameter) bool { return p.Name == "q" })
-		if o.List.Search && !own {
-			shared("Q", "query", "q", "A part of a human-readable member, in either case.", openapi.Schema{"type": "string"})
-		}
-		var sorts []string
-		for _, sort := range o.List.Sorts {
-			sorts = append(sorts, sort, "-"+sort)
-		}
-		defaultSort := cmp.Or(o.List.Default, "id")
-		add(
-			"query",
-			"sort",
-			"A member, with - before it from the last to the first.",
-			openapi.Schema{"type": "string", "enum": sorts, "default": defaultSort},
-		)
-		shared("PerPage", "query", "per_page", "Answers a page of so many items.", number(1, route.MaxPerPage))
-		shared(
-			"Page",
-			"query",
-			"page",
-			"The page's number, for the first 10,000 items. Without it, follow the Link headers.",
-			number(1, route.MaxOffset),
-		)
-		shared("Cursor", "query", "cursor", "From a Link header.", openapi.Schema{"type": "string"})
-		shared("Count", "query", "count", "Whether to count the items in X-Total-Count.", openapi.Schema{"type": "boolean"})
-		for _, name := range slices.Sorted(maps.Keys(o.List.Filters)) {
-			add("query", name, "Only items with this value.", parameterSchema(o.List.Filters[name]))
-		}
-	}
-	if o.Request.HasIfMatch() {
-		shared("IfMatch", "header", "If-Match", "ETags that the caller has seen; another one is refused.", openapi.Schema{"type": "string"})
-	}
-	if o.Method == http.MethodPost {
-		shared(
-			"IdempotencyKey",
-			"header",
-			route.IdempotencyHeader,
-			"For 24 hours the same value and body get the first answer again.",
-			openapi.Schema{"type": "string", "maxLength": body.MaxString},
-		)
-	}
-	return all
+// parameterList collects the parameters of one operation.
+type parameterList struct {
+	document *document
+	all      []openapi.Schema
 }
 
-// pathParameter describes an element of the path: an id, unless the operation takes a text there.
+// add adds a parameter of this operation alone, and returns its description.
+func (l *parameterList) add(in, name, description string, values openapi.Schema) openapi.Schema {
+	described := openapi.Schema{"name": name, "in": in, "required": in == "path", "description": description, "schema": values}
+	l.all = append(l.all, described)
+	return described
+}
+
+// share adds a parameter that many operations have, as a component.
+func (l *parameterList) share(component, in, name, description string, values openapi.Schema) {
+	described := openapi.Schema{"name": name, "in": in, "required": false, "description": description, "schema": values}
+	l.all = append(l.all, l.document.define("parameters", component, described))
+}
+
+// parameters describes the path, query and header parameters of an operation.
+func (d *document) parameters(o *route.Route) []openapi.Schema {
+	l := &parameterList{document: d}
+	for _, name := range o.Parameters {
+		values, description := pathParameter(o, name)
+		l.add("path", name, description, values)
+	}
+	for _, p := range o.Request.Query {
+		values := parameterSchema(p.Member)
+		if p.Name == route.Include {
+			values = openapi.Schema{"type": "array", "items": openapi.Schema{"type": "string", "enum": o.Includes}}
+		}
+		l.add("query", p.Name, p.Doc, values)["required"] = p.Required != 0
+	}
+	if o.List != nil {
+		l.addList(o)
+	}
+	if o.Request.HasIfMatch() {
+		l.share("IfMatch", "header", "If-Match",
+			"The ETag of the item as the caller has seen it. The request is refused if the item has changed since.",
+			openapi.Schema{"type": "string"})
+	}
+	if o.Method == http.MethodPost {
+		l.share("IdempotencyKey", "header", route.IdempotencyHeader,
+			"A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.",
+			openapi.Schema{"type": "string", "maxLength": body.MaxString})
+	}
+	return l.all
+}
+
+// addList adds the parameters of a list: search, sort, paging and filters.
+func (l *parameterList) addList(o *route.Route) {
+	hasOwnSearch := slices.ContainsFunc(o.Request.Query, func(p route.Parameter) bool { return p.Name == "q" })
+	if o.List.Search && !hasOwnSearch {
+		l.share("Q", "query", "q", "Searches names and other text for this part, in upper or lower case.", openapi.Schema{"type": "string"})
+	}
+	var sorts []string
+	for _, sort := range o.List.Sorts {
+		sorts = append(sorts, sort, "-"+sort)
+	}
+	l.add("query", "sort", "The member to sort by. - before it reverses the order.",
+		openapi.Schema{"type": "string", "enum": sorts, "default": cmp.Or(o.List.Default, "id")})
+	number := func(maximum int64) openapi.Schema {
+		return openapi.Schema{"type": "integer", "format": "int64", "minimum": int64(1), "maximum": maximum}
+	}
+	l.share("PerPage", "query", "per_page",
+		"Returns a page of this many items. Without it, and without page and cursor, the list is complete.", number(route.MaxPerPage))
+	l.share("Page", "query", "page",
+		"The number of the page, within the first 10,000 items. To go further, follow the Link header.", number(route.MaxOffset))
+	l.share("Cursor", "query", "cursor", "A position in the list. Take the whole URL from the Link header.", openapi.Schema{"type": "string"})
+	l.share("Count", "query", "count", "Whether X-Total-Count has the number of items.", openapi.Schema{"type": "boolean"})
+	for _, name := range slices.Sorted(maps.Keys(o.List.Filters)) {
+		l.add("query", name, "Only items with this value of "+name+".", parameterSchema(o.List.Filters[name]))
+	}
+}
+
+// pathParameter describes a parameter in the path: an id, or a text if the operation has a string for it.
 func pathParameter(o *route.Route, name string) (of openapi.Schema, description string) {
 	for _, p := range o.Request.Path {
 		if p.Name == name && p.Type.Kind() == reflect.String {
@@ -97,14 +100,14 @@ func pathParameter(o *route.Route, name string) (of openapi.Schema, description 
 	return openapi.Schema{"type": "integer", "format": "int64", "examples": []any{1}}, "The " + noun + "'s id."
 }
 
-// parameterSchema describes the values of a parameter that fills a member, or that one is compared with.
+// parameterSchema describes the values of a parameter that fills a member, or that a member is compared with.
 func parameterSchema(m *schema.Member) openapi.Schema {
 	switch {
-	case m == nil: // of a column that nobody is shown
+	case m == nil: // a column that no response shows
 		return openapi.Schema{"type": "string"}
 	case m.Type == reflect.TypeFor[body.Timestamp]():
 		return openapi.Schema{"type": "string", "format": "date-time"}
-	case m.Type.Kind() == reflect.Slice: // which has the value among its own
+	case m.Type.Kind() == reflect.Slice: // the filter selects arrays that contain the value
 		return openapi.Schema{"type": "integer", "format": "int64"}
 	default:
 		return scalar(m)

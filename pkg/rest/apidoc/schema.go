@@ -17,7 +17,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-// typeSchema describes what a Go type is marshalled to. A named struct becomes a component.
+// typeSchema describes the JSON of a Go type in a response. A named struct becomes a component.
 func (d *document) typeSchema(t reflect.Type) openapi.Schema {
 	switch t {
 	case reflect.TypeFor[body.Timestamp]():
@@ -25,7 +25,7 @@ func (d *document) typeSchema(t reflect.Type) openapi.Schema {
 	case reflect.TypeFor[json.RawMessage]():
 		return openapi.Schema{} // anything
 	case reflect.TypeFor[secret.String]():
-		panic("rest: an answer holds a secret.String")
+		panic("rest: a response type has a secret.String")
 	}
 	switch t.Kind() {
 	case reflect.Pointer:
@@ -42,14 +42,14 @@ func (d *document) typeSchema(t reflect.Type) openapi.Schema {
 		}
 		name := noun.Capital(t.Name())
 		if known, ok := d.types[name]; ok && known != t {
-			panic(fmt.Sprintf("rest: %s and %s have one name in the API document", known, t))
+			panic(fmt.Sprintf("rest: %s and %s have the same name in the API document", known, t))
 		} else if !ok {
-			d.types[name] = t // first, which ends recursion
+			d.types[name] = t // before its members, which ends recursion
 			return d.define("schemas", name, d.structSchema(t))
 		}
 		return openapi.Schema{"$ref": "#/components/schemas/" + name}
 	default:
-		panic(fmt.Sprintf("rest: no answer can have a member of type %s", t))
+		panic(fmt.Sprintf("rest: no response can have a member of type %s", t))
 	}
 }
 
@@ -79,11 +79,11 @@ func (d *document) structSchema(t reflect.Type) openapi.Schema {
 	return object.schema()
 }
 
-// addExamples gives the members of an answer the examples that the request's members of the same names have.
+// addExamples gives the members of a response the examples of the members with the same names in the request.
 func (d *document) addExamples(answer openapi.Schema, p *body.Plan, n *body.Node) {
 	if name, ok := strings.CutPrefix(fmt.Sprint(answer["$ref"]), "#/components/schemas/"); ok {
 		if t := d.types[name]; t == nil || t == reflect.TypeFor[problem.Ref]() || t.PkgPath() == reflect.TypeFor[route.Message]().PkgPath() {
-			return // of which the same is said everywhere
+			return // these have examples of their own
 		}
 		answer = d.Components["schemas"][name]
 	}
@@ -95,15 +95,15 @@ func (d *document) addExamples(answer openapi.Schema, p *body.Plan, n *body.Node
 		} else if m.Nested != nil {
 			d.addExamples(property, p, m.Nested)
 		} else if f := p.Fields[m.Field]; f.Example != nil && property["$ref"] == nil && property["items"] == nil {
-			if _, isText := f.ExampleValue().(string); isText == (property["type"] == "string") { // else it is another thing of that name
+			if _, isText := f.ExampleValue().(string); isText == (property["type"] == "string") { // otherwise it is another member of the same name
 				property["examples"] = []any{f.ExampleValue()}
 			}
 		}
 	}
 }
 
-// bodySchema describes a request's body, or an object in one, as a component. Of the spellings of a member it has the first
-// alone: two of them would be one name in many a language.
+// bodySchema describes a request's body, or an object in one, as a component. It leaves aliases out, because generated clients
+// would turn two spellings into the same name.
 func (d *document) bodySchema(p *body.Plan, n *body.Node, on schema.Action, name string) openapi.Schema {
 	object := newObject()
 	for _, member := range n.Names {
@@ -112,7 +112,7 @@ func (d *document) bodySchema(p *body.Plan, n *body.Node, on schema.Action, name
 		case m.Alias:
 		case m.Nested != nil:
 			inner := name + noun.Camel(strings.ReplaceAll(member, "_", " "))
-			if own := m.Nested.Of.Name(); own != "" { // which others have, too
+			if own := m.Nested.Of.Name(); own != "" { // other bodies have the same object
 				inner = on.String() + noun.Capital(strings.TrimSuffix(own, "Body")) + "Body"
 			}
 			s := d.bodySchema(p, m.Nested, on, inner)
@@ -131,7 +131,7 @@ func (d *document) bodySchema(p *body.Plan, n *body.Node, on schema.Action, name
 	return d.define("schemas", name, object.schema())
 }
 
-// anyField tells whether one of the members of an object in a body is such.
+// anyField reports whether is holds for a member of an object in a body.
 func anyField(p *body.Plan, n *body.Node, is func(*body.Field) bool) bool {
 	return slices.ContainsFunc(n.Names, func(name string) bool {
 		m := n.Members[name]
@@ -139,8 +139,7 @@ func anyField(p *body.Plan, n *body.Node, is func(*body.Field) bool) bool {
 	})
 }
 
-// acceptsNull tells whether null means something in this member: in an edit, to clear it, or to make one of several what it is by
-// default.
+// acceptsNull reports whether null has a meaning for a member. In an edit it clears the member, or restores its default.
 func acceptsNull(f *body.Field, on schema.Action) bool {
 	return on == schema.Edit && (f.Optional && f.Kind != body.KindBool || f.Kind == body.KindRefs || f.Enum != nil && f.Required == 0)
 }
@@ -192,7 +191,7 @@ func (d *document) fieldSchema(f *body.Field, on schema.Action) openapi.Schema {
 	return s
 }
 
-// scalar describes a member that is a text, a number or a boolean, with its bounds.
+// scalar describes a string, a number or a boolean with its bounds.
 func scalar(m *schema.Member) openapi.Schema {
 	s := openapi.Schema{}
 	minimum, maximum := "minimum", "maximum"
@@ -225,7 +224,7 @@ func scalar(m *schema.Member) openapi.Schema {
 	return s
 }
 
-// orNull describes what may be null, too.
+// orNull returns the schema with null as another allowed value.
 func orNull(s openapi.Schema) openapi.Schema {
 	if kind, simple := s["type"].(string); simple && s["enum"] == nil {
 		s["type"] = []string{kind, "null"}
@@ -243,7 +242,7 @@ var refSchema = openapi.Schema{
 	}},
 }
 
-// timestampSchema describes a moment, of which these members are always there.
+// timestampSchema describes a timestamp. The members are required if their names are given.
 func timestampSchema(required ...string) openapi.Schema {
 	object := newObject()
 	object.add(
@@ -269,7 +268,7 @@ func timestampSchema(required ...string) openapi.Schema {
 	return object.schema()
 }
 
-// objectSchema is the description of an object that is being made.
+// objectSchema is the description of an object under construction.
 type objectSchema struct {
 	properties openapi.Schema
 	required   []string
