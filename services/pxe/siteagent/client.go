@@ -173,7 +173,7 @@ type Bundle struct {
 	current io.LimitedReader
 }
 
-// Next returns the next file's content, or nil if the agent left the file out. It skips what was not read of the file before.
+// Next returns the next file's content, or nil if the agent left the file out. It skips the unread rest of the file before.
 func (b *Bundle) Next() (io.Reader, error) {
 	if _, err := b.reader.Discard(int(b.current.N)); err != nil {
 		return nil, err

@@ -189,7 +189,7 @@ func (t *Tree) publish(staged *StagedFile) error {
 		return err
 	}
 	if err := errors.Join(from.Sync(), from.Close()); err != nil {
-		return errors.Join(err, t.parts.Remove(staged.part)) // what was not written is in memory as if it had been
+		return errors.Join(err, t.parts.Remove(staged.part)) // the page cache holds the lost bytes as if they were written
 	}
 	parent, err := t.openParent(staged.Path)
 	if err != nil {
@@ -207,7 +207,7 @@ func (t *Tree) PublishAll(all []*StagedFile) (errs []error, err error) {
 		}
 	}()
 	if err := t.Sync(); err != nil {
-		for _, staged := range all { // what was not written is in memory as if it had been
+		for _, staged := range all { // the page cache holds the lost bytes as if they were written
 			err = errors.Join(err, t.parts.Remove(staged.part))
 		}
 		return nil, err
