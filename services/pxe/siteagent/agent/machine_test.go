@@ -211,7 +211,7 @@ func TestSecondAttempt(t *testing.T) {
 }
 
 // A token works only from the machine's leased address, and at the port where the machine got its script.
-func TestRogue(t *testing.T) {
+func TestTokenOfAnotherMachine(t *testing.T) {
 	t.Parallel()
 	r := startWith(t, t.TempDir(), bootSettings)
 	r.putMachine(web1())

@@ -345,7 +345,7 @@ func TestOpenSSH(t *testing.T) {
 }
 
 // A file with an invalid key is refused as a whole.
-func TestPeople(t *testing.T) {
+func TestReadAuthorizedKeys(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "keys")
 	for text, right := range map[string]bool{"": true, "# none\n": true, "ssh-ed25519 AAAA": false,

@@ -139,6 +139,7 @@ func (m *Machines) RefuseRelay(c Client, from netip.Addr) {
 	}
 }
 
+// describePort describes a port for people.
 func describePort(port string) string {
 	if port == "" {
 		return "an unknown port"

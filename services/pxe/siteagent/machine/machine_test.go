@@ -14,7 +14,7 @@ import (
 
 // The end of an installation is reported after a restart if it could not be reported before. Meanwhile the machine is not
 // installed again.
-func TestReportIsOwed(t *testing.T) {
+func TestUndeliveredReport(t *testing.T) {
 	t.Parallel()
 	const token = "0123456789abcdefghijklmnop"
 	folder, full := t.TempDir(), true
