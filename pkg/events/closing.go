@@ -211,6 +211,16 @@ func (r *Refs) CloseRoute() rest.Route {
 				tx.Unrecorded("it is recorded where it is deleted")
 				var name string
 				for _, item := range items { // which waits for those who hold it; one that comes late has a lower token
+					if req.Detach == detachNow { // it stays closed, and nobody is to wait while references are taken away
+						err := tx.QueryRow(ctx, "SELECT name FROM ref WHERE type = $1 AND id = $2 AND closing >= $3", r.Type, item.ID, item.Token).
+							Scan(&name)
+						if err == nil {
+							continue
+						}
+						if !errors.Is(err, pgx.ErrNoRows) {
+							return fmt.Errorf("read whether %s %d is closed: %w", r.Type, item.ID, err)
+						}
+					}
 					err := tx.QueryRow(ctx, `
 					INSERT INTO ref (type, id, name, version, closing) VALUES ($1, $2, '', 0, $3)
 					ON CONFLICT (type, id) DO UPDATE SET closing = greatest(ref.closing, EXCLUDED.closing) RETURNING name`, r.Type, item.ID, item.Token).Scan(&name)
