@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
-	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/pkg/testkit/mailbox"
 	"github.com/ironplane/ironplane/services/identity/keys"
@@ -224,7 +223,7 @@ var accessWho = []struct{ name, is string }{
 func TestClientAccess(t *testing.T) {
 	t.Parallel()
 	t.Run("not claimed", func(t *testing.T) {
-		producttest.Together(t, func(t *testing.T, _ *product.Product, c *testkit.Client) {
+		shared(t, func(t *testing.T, _ *product.Product, c *testkit.Client) {
 			newAccess(t, c, nil).compare(func(want, _ string) string { return want })
 		})
 	})
@@ -287,7 +286,7 @@ func newAccess(t *testing.T, c *testkit.Client, box *mailbox.Server) *access {
 	c.Do("POST", "/email/template", `{"name": "welcome", "subject": "Hi", "body": "{{.To.Name}}"}`).Want(200)
 	a := &access{t: t, ids: map[string]int64{"nobody": 999999}, as: map[string]*testkit.Client{"admin": c}}
 	for name, permissions := range map[string]string{"shop": mayWriteClients, "hub": mayWriteClients, "monitoring": `{}`} {
-		_, a.as[name] = newIntegration(t, c, name, permissions)
+		_, a.as[name] = newIntegration(t, c, "access "+name, permissions)
 	}
 	for _, account := range []struct{ name, maker string }{{"reseller", "admin"}, {"partner", "admin"}, {"grantee", "admin"},
 		{"second", "admin"}, {"stranger", "admin"}, {"aide", "admin"}, {"helper", "admin"},

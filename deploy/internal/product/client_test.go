@@ -6,10 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
-	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/clients"
 	"github.com/ironplane/ironplane/services/identity/keys"
@@ -40,10 +38,10 @@ func newClients(t *testing.T, c *testkit.Client, names ...string) (ids map[strin
 }
 
 // A client's key works as long as the client is there and is not disabled.
-func TestClients(t *testing.T) { both(t, testClients) }
+func TestClients(t *testing.T) { shared(t, testClients) }
 
 func testClients(t *testing.T, _ *product.Product, c *testkit.Client) {
-	made := testkit.Decode[clients.ViewedClient](c.Do("POST", "/client", order("ben@example.com", "first", "Benjamin")).Want(200))
+	made := testkit.Decode[clients.ViewedClient](c.Do("POST", "/client", order("benjamin@example.com", "first", "Benjamin")).Want(200))
 	at := path("/client/%d", made.ID)
 	own := c.WithKey(keyOf(t, c, at))
 	if key := testkit.Decode[keys.APIKey](
@@ -56,28 +54,25 @@ func testClients(t *testing.T, _ *product.Product, c *testkit.Client) {
 	own.Do("GET", "/group", nil).Want(403)
 	for range 2 {
 		c.Do("PATCH", at, disable).Want(200)
-		time.Sleep(100 * time.Millisecond)
-		own.Do("GET", at, nil).Want(401)
+		becomes(t, own, at, 401)
 		c.Do("PATCH", at, enable).Want(200)
-		time.Sleep(100 * time.Millisecond)
-		own.Do("GET", at, nil).Want(200)
+		becomes(t, own, at, 200)
 	}
 	c.Do("DELETE", at, nil).Want(200)
-	time.Sleep(100 * time.Millisecond)
-	own.Do("GET", at, nil).Want(401)
+	becomes(t, own, at, 401)
 	testkit.Eventually(t, "its keys are gone", func() bool { return c.Do("GET", "/auth/key?owner="+at, nil).Want(200).Text == "[]\n" })
 	c.Do("POST", "/auth/key", map[string]any{"name": "late", "owner": map[string]any{"url": at}}).WantErrors("/owner/url", "not_found")
 }
 
 // An integration makes keys for its own clients, and stays as long as it has clients.
-func TestClientsOfIntegrations(t *testing.T) { both(t, testClientsOfIntegrations) }
+func TestClientsOfIntegrations(t *testing.T) { shared(t, testClientsOfIntegrations) }
 
 func testClientsOfIntegrations(t *testing.T, _ *product.Product, c *testkit.Client) {
-	shopID, shop := newIntegration(t, c, "Shop", mayWriteClients)
-	_, hub := newIntegration(t, c, "Hub", mayWriteClients)
-	its, others := path("/client/%d", shop.Do("POST", "/client", order("shop@example.com", "billing_id", 7)).Want(200).ID()),
-		path("/client/%d", hub.Do("POST", "/client", order("hub@example.com", "billing_id", 7)).Want(200).ID())
-	free := path("/client/%d", c.Do("POST", "/client", order("nobody@example.com")).Want(200).ID())
+	shopID, shop := newIntegration(t, c, "Corner shop", mayWriteClients)
+	_, hub := newIntegration(t, c, "Corner hub", mayWriteClients)
+	its, others := path("/client/%d", shop.Do("POST", "/client", order("corner-shop@example.com", "billing_id", 7)).Want(200).ID()),
+		path("/client/%d", hub.Do("POST", "/client", order("corner-hub@example.com", "billing_id", 7)).Want(200).ID())
+	free := path("/client/%d", c.Do("POST", "/client", order("corner-nobody@example.com")).Want(200).ID())
 	shop.Do("PATCH", free, `{"billing_id": 8}`).Want(200) // and so it is the shop's
 	testkit.Eventually(t, "the shop's clients are counted", func() bool {
 		return testkit.Decode[integration.Integration](c.Do("GET", path("/integration/%d", shopID), nil).Want(200)).Clients == 2
@@ -89,8 +84,8 @@ func testClientsOfIntegrations(t *testing.T, _ *product.Product, c *testkit.Clie
 	shop.Do("POST", "/auth/key", key(others)).WantDetail(http.StatusForbidden, "An integration can change only its own clients.")
 	// An integration with clients stays; its new name follows.
 	c.Do("DELETE", path("/integration/%d", shopID), nil).WantDetail(http.StatusConflict, fmt.Sprintf("Integration %d has 2 clients.", shopID))
-	c.Do("PATCH", path("/integration/%d", shopID), `{"name": "Store"}`).Want(200)
-	testkit.Eventually(t, "the name follows", func() bool { return strings.Contains(c.Do("GET", its, nil).Want(200).Text, `"name":"Store"`) })
+	c.Do("PATCH", path("/integration/%d", shopID), `{"name": "Corner store"}`).Want(200)
+	testkit.Eventually(t, "the name follows", func() bool { return strings.Contains(c.Do("GET", its, nil).Want(200).Text, `"name":"Corner store"`) })
 	for _, one := range []string{its, free} {
 		shop.Do("DELETE", one, nil).Want(200)
 	}
@@ -112,19 +107,19 @@ func mailsTo(t *testing.T, c *testkit.Client, address, but string) (templates st
 }
 
 // An account is told of its keys and of what is changed of it, ten times an hour.
-func TestMailsToAClient(t *testing.T) { producttest.Together(t, testMailsToAClient) }
+func TestMailsToAClient(t *testing.T) { shared(t, testMailsToAClient) }
 
 func testMailsToAClient(t *testing.T, _ *product.Product, c *testkit.Client) {
-	at := path("/client/%d", c.Do("POST", "/client", order("ben@example.com", "password", "a long walk in the rain")).Want(200).ID())
+	at := path("/client/%d", c.Do("POST", "/client", order("mails@example.com", "password", "a long walk in the rain")).Want(200).ID())
 	own := c.WithKey(keyOf(t, c, at))
 	testkit.Eventually(t, "it is told of its key", func() bool { // before it has another address
-		_, said := mailsTo(t, c, "ben@example.com", "")
+		_, said := mailsTo(t, c, "mails@example.com", "")
 		return strings.Contains(said, "An API key was made")
 	})
-	own.Do("PATCH", at, `{"email": "new@example.com", "current_password": "a long walk in the rain"}`).Want(200)
+	own.Do("PATCH", at, `{"email": "moved@example.com", "current_password": "a long walk in the rain"}`).Want(200)
 	testkit.Eventually(t, "it is told at both addresses", func() bool {
-		old, said := mailsTo(t, c, "ben@example.com", "")
-		now, moved := mailsTo(t, c, "new@example.com", "")
+		old, said := mailsTo(t, c, "mails@example.com", "")
+		now, moved := mailsTo(t, c, "moved@example.com", "")
 		return old == "account-changed held, account-changed held" && now == "account-changed held" &&
 			strings.Contains(said, "An API key was made") && strings.Contains(moved, "By: Ben Miller")
 	})
@@ -132,7 +127,7 @@ func testMailsToAClient(t *testing.T, _ *product.Product, c *testkit.Client) {
 		c.Do("PATCH", at, fmt.Sprintf(`{"verify": {"require": %v}}`, n%2 == 0)).Want(200)
 	}
 	testkit.Eventually(t, "no more than ten mails are sent", func() bool {
-		now, _ := mailsTo(t, c, "new@example.com", "")
+		now, _ := mailsTo(t, c, "moved@example.com", "")
 		return strings.Count(now, " held") == 8 && strings.Count(now, " failed") == 5 // two went to the old address
 	})
 }

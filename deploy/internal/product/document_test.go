@@ -149,7 +149,7 @@ func TestDocumentBounds(t *testing.T) {
 }
 
 // The merged document is valid and has each public operation of each service.
-func TestDocument(t *testing.T) { both(t, testDocument) }
+func TestDocument(t *testing.T) { shared(t, testDocument) }
 
 func testDocument(t *testing.T, p *product.Product, c *testkit.Client) {
 	document, err := openapi3.NewLoader().LoadFromData([]byte(c.WithKey("").Do("GET", "/-/openapi.json", nil).Want(200).Text))

@@ -12,7 +12,7 @@ import (
 
 // For ten minutes a session changes what the account signs in with as it is; later, and by any other key, that takes the password, and what
 // needs a second factor takes a code that the same session confirmed.
-func TestFreshAndStale(t *testing.T) { both(t, testFreshAndStale) }
+func TestFreshAndStale(t *testing.T) { shared(t, testFreshAndStale) }
 
 func testFreshAndStale(t *testing.T, p *product.Product, c *testkit.Client) {
 	const first, second, third = password, newPassword, "nine blue kettles in a barn"

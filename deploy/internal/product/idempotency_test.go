@@ -80,7 +80,7 @@ func testIdempotency(t *testing.T, p *product.Product, c *testkit.Client) {
 }
 
 // The answer is given again when what was asked for would be refused by now.
-func TestReplayAfterExpiry(t *testing.T) { both(t, testReplayAfterExpiry) }
+func TestReplayAfterExpiry(t *testing.T) { shared(t, testReplayAfterExpiry) }
 
 func testReplayAfterExpiry(t *testing.T, _ *product.Product, c *testkit.Client) {
 	body := map[string]any{"name": "short"}
@@ -93,7 +93,7 @@ func testReplayAfterExpiry(t *testing.T, _ *product.Product, c *testkit.Client) 
 }
 
 // Who may not make a key any more is not given the answer of a time when he might.
-func TestReplayAfterRevocation(t *testing.T) { both(t, testReplayAfterRevocation) }
+func TestReplayAfterRevocation(t *testing.T) { shared(t, testReplayAfterRevocation) }
 
 func testReplayAfterRevocation(t *testing.T, _ *product.Product, c *testkit.Client) {
 	other, _ := newAdmin(t, c, "other", `{}`)
@@ -108,10 +108,11 @@ func testReplayAfterRevocation(t *testing.T, _ *product.Product, c *testkit.Clie
 }
 
 // Twins at the same time make one item, and all get its answer.
-func TestTwins(t *testing.T) { both(t, testTwins) }
+func TestTwins(t *testing.T) { shared(t, testTwins) }
 
 func testTwins(t *testing.T, _ *product.Product, c *testkit.Client) {
 	const rounds, twins = 5, 32
+	_, c = newAdmin(t, c, "twins", `{}`)
 	for round := range rounds {
 		answers := make([]*testkit.Response, twins)
 		var all sync.WaitGroup

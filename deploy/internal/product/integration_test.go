@@ -63,17 +63,14 @@ func testIntegrations(t *testing.T, p *product.Product, c *testkit.Client) {
 	// Disabled, and back.
 	for range 2 {
 		c.Do("PATCH", own, disable).Want(200)
-		time.Sleep(100 * time.Millisecond)
-		shop.Do("GET", own, nil).Want(401)
+		becomes(t, shop, own, 401)
 		c.Do("PATCH", own, enable).Want(200)
-		time.Sleep(100 * time.Millisecond)
-		shop.Do("GET", own, nil).Want(200)
+		becomes(t, shop, own, 200)
 	}
 
 	// Gone: its key is refused at once, and soon it is gone, too.
 	c.Do("DELETE", own, nil).Want(200)
-	time.Sleep(100 * time.Millisecond)
-	shop.Do("GET", "/group", nil).Want(401)
+	becomes(t, shop, "/group", 401)
 	testkit.Eventually(t, "its keys are gone", func() bool {
 		return c.Do("GET", "/auth/key?owner="+own, nil).Want(200).Text == "[]\n"
 	})

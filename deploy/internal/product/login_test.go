@@ -87,12 +87,9 @@ func testActing(t *testing.T, p *product.Product, c *testkit.Client) {
 		t.Errorf("got %d log items that an integration acted, want 1", len(items))
 	}
 	c.Do("PATCH", path("/integration/%d/permission", shop), `{"users": {"clients": {"read": true, "write": false}}}`).Want(200)
-	forgotten()
-	as.Do("GET", self, nil).Want(401)
+	becomes(t, as, self, 401)
 	c.Do("PATCH", path("/integration/%d/permission", shop), `{"users": {"clients": {"read": true, "write": true}}}`).Want(200)
-	forgotten()
-	as.Do("GET", self, nil).Want(200)
+	becomes(t, as, self, 200)
 	c.Do("DELETE", path("/auth/key/%d", key.ID), nil).Want(200)
-	forgotten()
-	as.Do("GET", self, nil).Want(401)
+	becomes(t, as, self, 401)
 }

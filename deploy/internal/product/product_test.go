@@ -2,8 +2,10 @@ package product_test
 
 import (
 	"flag"
+	"fmt"
 	"runtime"
 	"strconv"
+	"sync/atomic"
 	"testing"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
@@ -41,13 +43,34 @@ func both(t *testing.T, test func(*testing.T, *product.Product, *testkit.Client)
 	}
 }
 
+// shared runs a test on the product that tests share and, in full, on one of its own in one process.
+func shared(t *testing.T, test func(*testing.T, *product.Product, *testkit.Client)) {
+	t.Parallel()
+	if *full {
+		t.Run("together", func(t *testing.T) { producttest.Together(t, test) })
+	}
+	p, c := producttest.Shared(t)
+	test(t, p, c)
+}
+
+// admins is how many newAdmin has made.
+var admins atomic.Int64
+
 // newAdmin makes an admin who holds these leaves, each "read" and "write", and answers a client with the key.
 func newAdmin(t *testing.T, c *testkit.Client, username string, permissions string) (id int64, client *testkit.Client) {
 	t.Helper()
+	username += fmt.Sprint("-", admins.Add(1)) // in a product that is shared
 	id = c.Do("POST", "/admin", map[string]any{"username": username, "email": username + "@example.com", "password": ""}).Want(200).ID()
 	c.Do("PATCH", path("/admin/%d/permission", id), permissions).Want(200)
 	key := c.Do("POST", "/auth/key", map[string]any{"name": "test", "owner": map[string]any{"url": path("/admin/%d", id)}}).Want(200)
 	return id, c.WithKey(testkit.Decode[keys.APIKey](key).Key)
+}
+
+// becomes waits until a GET gets this status. Gateways go by what they have found for 100 ms: package revocation measures that.
+func becomes(t *testing.T, c *testkit.Client, at string, status int) {
+	t.Helper()
+	testkit.Await(t, fmt.Sprintf("GET %s gets %d", at, status), func() int { return c.Do("GET", at, nil).Status },
+		func(got int) bool { return got == status })
 }
 
 // holdLock takes a lock of the product's and answers what gives it back.

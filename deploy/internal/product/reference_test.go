@@ -24,7 +24,7 @@ func newDHCPServer(t *testing.T, c *testkit.Client, name string) int64 {
 }
 
 // A group names a DHCP server, which is another service's.
-func TestReference(t *testing.T) { both(t, testReference) }
+func TestReference(t *testing.T) { shared(t, testReference) }
 
 func testReference(t *testing.T, _ *product.Product, c *testkit.Client) {
 	server, other := newDHCPServer(t, c, "fra1"), newDHCPServer(t, c, "fra2")
@@ -60,25 +60,25 @@ func testReference(t *testing.T, _ *product.Product, c *testkit.Client) {
 }
 
 // A file server names its site's IP group, which is network's.
-func TestFileServersGroup(t *testing.T) { both(t, testFileServersGroup) }
+func TestFileServersGroup(t *testing.T) { shared(t, testFileServersGroup) }
 
 func testFileServersGroup(t *testing.T, _ *product.Product, c *testkit.Client) {
-	group := c.Do("POST", "/group", `{"name": "Frankfurt 1"}`).Want(200).ID()
+	group := c.Do("POST", "/group", `{"name": "Hamburg 1"}`).Want(200).ID()
 	body := map[string]any{
-		"name":                   "fra1",
+		"name":                   "ham1",
 		"install_max_concurrent": 20,
 		"group_id":               group,
-		"host":                   "192.0.2.1",
+		"host":                   "192.0.2.3",
 		"port":                   443,
 		"api_key":                "secret",
 		"public_key":             "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG",
 	}
 	at := path("/pxe/file/%d", c.Do("POST", "/pxe/file", body).Want(200).ID())
-	body["name"], body["group_id"] = "fra2", 999
+	body["name"], body["group_id"] = "ham2", 999
 	c.Do("POST", "/pxe/file", body).WantErrors("/group_id", "not_found")
-	c.Do("PATCH", path("/group/%d", group), `{"name": "Frankfurt 2"}`).Want(200)
+	c.Do("PATCH", path("/group/%d", group), `{"name": "Hamburg 2"}`).Want(200)
 	testkit.Eventually(t, "the file server shows the group's new name", func() bool {
-		return strings.Contains(c.Do("GET", at, nil).Want(200).Text, `"group":{"id":1,"name":"Frankfurt 2"}`)
+		return strings.Contains(c.Do("GET", at, nil).Want(200).Text, fmt.Sprintf(`"group":{"id":%d,"name":"Hamburg 2"}`, group))
 	})
 	c.Do("DELETE", path("/group/%d", group), nil).Want(200)
 	testkit.Eventually(t, "the reference is cleared", func() bool { return !strings.Contains(c.Do("GET", at, nil).Want(200).Text, `"group"`) })
@@ -86,7 +86,7 @@ func testFileServersGroup(t *testing.T, _ *product.Product, c *testkit.Client) {
 }
 
 // A profile names an email template, which is system's and is not deleted then.
-func TestProfilesEmailTemplate(t *testing.T) { both(t, testProfilesEmailTemplate) }
+func TestProfilesEmailTemplate(t *testing.T) { shared(t, testProfilesEmailTemplate) }
 
 func testProfilesEmailTemplate(t *testing.T, _ *product.Product, c *testkit.Client) {
 	template := c.Do("POST", "/email/template", `{"name": "ready", "subject": "x", "body": "x"}`).Want(200).ID()

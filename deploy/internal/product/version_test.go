@@ -46,22 +46,22 @@ func testEveryVersion(t *testing.T, p *product.Product, c *testkit.Client) {
 }
 
 // Of editors who have seen the same version one wins; the others start again, and nothing is lost.
-func TestNoLostUpdate(t *testing.T) { producttest.Together(t, testNoLostUpdate) }
+func TestNoLostUpdate(t *testing.T) { shared(t, testNoLostUpdate) }
 
 func testNoLostUpdate(t *testing.T, _ *product.Product, c *testkit.Client) {
 	c.Do("POST", "/port-speed", `{"name": "", "speed": 1}`).Want(422)
-	c.Do("POST", "/port-speed", `{"name": "count", "speed": 1}`).Want(200)
+	at := path("/port-speed/%d", c.Do("POST", "/port-speed", `{"name": "count", "speed": 1}`).Want(200).ID())
 	const editors, each = 8, 10
 	var refused atomic.Int64
 	var all sync.WaitGroup
 	for range editors {
 		all.Go(func() {
 			for done := 0; done < each; {
-				seen := c.Do("GET", "/port-speed/1", nil)
+				seen := c.Do("GET", at, nil)
 				speed := testkit.Decode[network.PortSpeed](seen).Speed
 				answer := c.Do(
 					"PATCH",
-					"/port-speed/1",
+					at,
 					map[string]any{"name": "count", "billing_id": nil, "speed": speed + 1},
 					"If-Match",
 					seen.Header.Get("ETag"),
@@ -79,10 +79,10 @@ func testNoLostUpdate(t *testing.T, _ *product.Product, c *testkit.Client) {
 		})
 	}
 	all.Wait()
-	if got := testkit.Decode[network.PortSpeed](c.Do("GET", "/port-speed/1", nil)).Speed; got != 1+editors*each {
+	if got := testkit.Decode[network.PortSpeed](c.Do("GET", at, nil)).Speed; got != 1+editors*each {
 		t.Errorf("got %d, want %d; %d were refused", got, 1+editors*each, refused.Load())
 	}
-	if etag := c.Do("GET", "/port-speed/1", nil).Header.Get("ETag"); etag != fmt.Sprintf(`"%d"`, 1+editors*each) {
+	if etag := c.Do("GET", at, nil).Header.Get("ETag"); etag != fmt.Sprintf(`"%d"`, 1+editors*each) {
 		t.Errorf(`got the ETag %s, want "%d"`, etag, 1+editors*each)
 	}
 }
