@@ -19,7 +19,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
-// issueForOther makes a key of admin 2.
+// issueForOther creates a key of admin 2.
 func (o *fakeIdentity) issueForOther(id int64) string {
 	key := o.issue(id)
 	o.mu.Lock()
@@ -29,7 +29,7 @@ func (o *fakeIdentity) issueForOther(id int64) string {
 	return key
 }
 
-// fillShare claims all of a share. It returns what frees it.
+// fillShare claims all of a share, and returns what releases it.
 func fillShare(t *testing.T, budget *limits.Budget, share limits.Share) (release func()) {
 	t.Helper()
 	c := budget.Claim(share)
@@ -50,8 +50,8 @@ func (d *testGateway) post(key, address string, body io.Reader) int {
 	return w.Code
 }
 
-// What bodies take is bounded in all, and for each owner, key and address. Whose share is full is refused alone, and what
-// takes no room never is.
+// Memory for bodies is bounded in all, and for each owner, key and address. Only callers whose share is full are refused, and
+// never for a short body.
 func TestBodiesAreBounded(t *testing.T) {
 	t.Parallel()
 	d := newTestGateway(t, unlimited)
@@ -99,11 +99,11 @@ func TestBodiesAreBounded(t *testing.T) {
 		}
 	}
 	if !d.gateway.bodyBudget.IsEmpty() {
-		t.Error("got bytes that stay claimed, want all freed")
+		t.Error("got bytes that stay claimed, want all released")
 	}
 }
 
-// Who sends halves of bodies, by all his keys or from many addresses without one, leaves room for a whole body of somebody else.
+// A caller that sends halves of bodies, with many keys or from many addresses without one, leaves memory for others.
 func TestHalfBodiesLeaveOthersTheirBudget(t *testing.T) {
 	t.Parallel()
 	d := newTestGateway(t, unlimited)
@@ -158,8 +158,7 @@ type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// A claim is freed once the service has read the body, and where it has no use for one: a caller that takes its answer slowly
-// holds none.
+// A claim is released once the service has read the body, so a caller that reads its response slowly holds none.
 func TestBudgetIsFreedOnceRead(t *testing.T) {
 	forBothTransports(t, nil, func(t *testing.T, d *testGateway, network *blockingService, ask func(string) (net.Conn, *bufio.Reader)) {
 		key := d.identity.issue(1)
@@ -188,7 +187,7 @@ func TestBudgetIsFreedOnceRead(t *testing.T) {
 	})
 }
 
-// A body that turns out to be empty was waited for all the same.
+// The key is checked again after waiting for a body, also if the body turns out to be empty.
 func TestEmptyBodyArrivesLate(t *testing.T) {
 	forBothTransports(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, principal.From(r.Context()).Principal.Name)

@@ -62,8 +62,7 @@ func TestCaller(t *testing.T) {
 	}
 }
 
-// Whatever stands in the headers, the caller is the peer, where that is not trusted, and else an address that stands
-// there literally or the peer.
+// The caller is the peer, if the peer is not trusted. Otherwise it is an address that the headers contain, or the peer.
 func FuzzCaller(f *testing.F) {
 	f.Add("203.0.113.1, 10.0.0.1", `for="[2001:db8::1]:4711";by=_x, for=10.0.0.1`)
 	f.Add("[::1", `for="\`)

@@ -20,14 +20,18 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/peers"
 )
 
-// writeCertificate writes a certificate of this number and its key.
+// writeCertificate writes a certificate with this serial number, and its key.
 func writeCertificate(t *testing.T, number int64, certificate, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(number), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{"api.example.com"}}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(number),
+		NotAfter:     time.Now().Add(time.Hour),
+		DNSNames:     []string{"api.example.com"},
+	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
 	if err != nil {
 		t.Fatal(err)
@@ -46,8 +50,8 @@ func writeCertificate(t *testing.T, number int64, certificate, key string) {
 	}
 }
 
-// Certificates come from files where these are named, also while the system service is away, and from new ones as soon as they
-// fit together.
+// The gateway uses the certificate of the configured files, also while the system service is away, and new files once certificate
+// and key fit together.
 func TestCertificateFiles(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
@@ -64,13 +68,13 @@ func TestCertificateFiles(t *testing.T) {
 	look := func(want int64, complains bool) {
 		t.Helper()
 		warned.any.Store(false)
-		_ = c.refresh(t.Context()) // system is away
+		_ = c.refresh(t.Context()) // the system service is away
 		if shown() != want || warned.any.Load() != complains {
 			t.Errorf("got certificate %d and complaints %t, want %d and %t", shown(), warned.any.Load(), want, complains)
 		}
 	}
 	look(0, true)
-	look(0, false) // it was said
+	look(0, false) // it was logged before
 	writeCertificate(t, 1, config.TLSCertificate, config.TLSKey)
 	look(1, false)
 	writeCertificate(t, 2, config.TLSCertificate, "")

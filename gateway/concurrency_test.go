@@ -16,9 +16,9 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
-// Who sends a thousand halves of bodies, by however many keys, takes away from nobody else.
+// Callers with many half-sent bodies, by whatever keys, take nothing from others.
 func TestHalfSentBodies(t *testing.T) {
-	forBothTransports(t, answerHere, func(t *testing.T, d *testGateway, network *blockingService, ask func(string) (net.Conn, *bufio.Reader)) {
+	forBothTransports(t, respond, func(t *testing.T, d *testGateway, network *blockingService, ask func(string) (net.Conn, *bufio.Reader)) {
 		const limit = 20
 		d.gateway.ownerConcurrency.Set(limit)
 		d.gateway.addressConcurrency.Set(limit)
@@ -56,7 +56,7 @@ func TestHalfSentBodies(t *testing.T) {
 		}
 		testkit.Eventually(
 			t,
-			"there is room again",
+			"the key's requests are admitted again",
 			func() bool { return get(d.gateway, testAddress, keys[0], "/port-speed").Code == http.StatusOK },
 		)
 
@@ -74,8 +74,8 @@ func TestHalfSentBodies(t *testing.T) {
 	})
 }
 
-// A key that leaked holds half of its owner's requests at most, so he can revoke it.
-func TestKeyUsesHalfOfOwnersRequests(t *testing.T) {
+// A leaked key can use at most half of its owner's requests, so the owner can still revoke it.
+func TestKeyGetsHalfOfOwnersRequests(t *testing.T) {
 	t.Parallel()
 	config := unlimited
 	config.OwnerConcurrency = 4
@@ -94,7 +94,7 @@ func TestKeyUsesHalfOfOwnersRequests(t *testing.T) {
 	callers.Wait()
 }
 
-// Who watches over the gateway is answered, whatever else comes from his address.
+// The health check responds whatever else comes from the same address.
 func TestHealthIsNotCounted(t *testing.T) {
 	t.Parallel()
 	config := unlimited
@@ -111,7 +111,7 @@ func TestHealthIsNotCounted(t *testing.T) {
 	callers.Wait()
 }
 
-// Every answer says how it may be kept, shown and read, and none says what is ours.
+// Every response has the headers for caching and framing, and none has the gateway's internal headers.
 func TestSecurityHeaders(t *testing.T) {
 	t.Parallel()
 	d := newTestGateway(t, unlimited)

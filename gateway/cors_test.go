@@ -14,7 +14,7 @@ import (
 
 const panel = "https://panel.example.com"
 
-// wantPanelAllowed fails the test where an answer does not let a page of the panel read it, or lets any use cookies.
+// wantPanelAllowed fails the test unless a page of the panel may read the response, without cookies.
 func wantPanelAllowed(t *testing.T, name string, h http.Header) {
 	t.Helper()
 	if h.Get("Access-Control-Allow-Origin") != panel || !strings.Contains(strings.Join(h["Vary"], ", "), "Origin") ||
@@ -24,7 +24,7 @@ func wantPanelAllowed(t *testing.T, name string, h http.Header) {
 }
 
 func TestPreflight(t *testing.T) {
-	forBothTransports(t, answerHere, func(t *testing.T, d *testGateway, network *blockingService, ask func(string) (net.Conn, *bufio.Reader)) {
+	forBothTransports(t, respond, func(t *testing.T, d *testGateway, network *blockingService, ask func(string) (net.Conn, *bufio.Reader)) {
 		preflight := func(origin, method, headers string) *http.Response {
 			t.Helper()
 			_, in := ask(
@@ -78,7 +78,7 @@ func TestPreflight(t *testing.T) {
 	})
 }
 
-// Preflights are let through as often as other requests without a key.
+// Preflights count against the limit of their address.
 func TestPreflightsAreLimited(t *testing.T) {
 	t.Parallel()
 	config := lowLimits
@@ -104,10 +104,10 @@ func TestPreflightsAreLimited(t *testing.T) {
 	}
 }
 
-// A script of the panel can read every answer, whatever came of its request.
+// Scripts of the panel can read every response, including errors.
 func TestPagesReadAnswers(t *testing.T) {
 	forBothTransports(t, nil, func(t *testing.T, d *testGateway, network *blockingService, ask func(string) (net.Conn, *bufio.Reader)) {
-		network.serve = answerHere
+		network.serve = respond
 		d.gateway.cors = newCORS(Origins{panel})
 		key := d.identity.issue(1)
 		get := func(origin, path, key string) *http.Response {

@@ -28,7 +28,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/settings"
 )
 
-// testConfig is how a gateway under test is configured, and what the settings are.
+// testConfig is the configuration of a gateway under test, and its settings.
 type testConfig struct {
 	Config
 	rates
@@ -48,7 +48,7 @@ var unlimited = testConfig{
 	},
 }
 
-// ServeHTTP answers what the settings are, as the system service does.
+// ServeHTTP returns the settings, as the system service does.
 func (s testConfig) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	values := settings.Values{}
 	for setting, n := range map[settings.Integer]int{settings.OwnerRate: s.OwnerRate, settings.OwnerBurst: s.OwnerBurst,
@@ -62,7 +62,7 @@ func (s testConfig) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	_ = json.NewEncoder(w).Encode(values)
 }
 
-// testGateway is a gateway under test.
+// testGateway is a gateway under test, with doubles of its services.
 type testGateway struct {
 	t        testing.TB
 	gateway  *Gateway
@@ -74,7 +74,7 @@ type testGateway struct {
 	warnings *warningHandler
 }
 
-// warningHandler notes that something was logged that is no news of a request.
+// warningHandler notes whether a warning or an error was logged.
 type warningHandler struct {
 	slog.Handler
 	any *atomic.Bool
@@ -117,7 +117,7 @@ func newTestGatewayOn(t testing.TB, config testConfig, options devservers.RedisO
 	return d
 }
 
-// newSigner signs entries.
+// newSigner returns a signer of entries with a new key.
 func newSigner(t testing.TB) *seal.Signer {
 	t.Helper()
 	key, err := seal.Derive(seal.NewMasterKey(), principal.Gateway, keycache.Purpose)
@@ -131,7 +131,7 @@ func newSigner(t testing.TB) *seal.Signer {
 	return signer
 }
 
-// newGateway is a second gateway on the same Redis and services.
+// newGateway returns a further gateway with the same Redis and services.
 func (d *testGateway) newGateway(config testConfig) *Gateway {
 	d.t.Helper()
 	upstreams := map[string]http.Handler{"identity": d.identity, "network": d.network}
@@ -142,7 +142,8 @@ func (d *testGateway) newGateway(config testConfig) *Gateway {
 	return g
 }
 
-// questions wants so many to have been asked about keys. Where Redis did not answer in time, as on a busy machine, there may be more.
+// questions checks how many questions about keys identity got. If Redis responded too late, as on a busy machine, there may be
+// more.
 func (d *testGateway) questions(want int) {
 	d.t.Helper()
 	if n := d.identity.questions("key"); n < want || n > want && !d.warnings.any.Load() {
@@ -150,8 +151,8 @@ func (d *testGateway) questions(want int) {
 	}
 }
 
-// get asks as somebody at an address with a key, and other headers in pairs. Who is let in that should not be is not waited
-// for without end.
+// get sends a request with a key, and headers in pairs. It gives up after a while, in case a test admits a request that a service
+// holds.
 func get(g http.Handler, address, key, path string, headers ...string) *httptest.ResponseRecorder {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*testTimeout)
 	defer cancel()
@@ -179,7 +180,7 @@ func (d *testGateway) want(status int, key, path string, headers ...string) *htt
 	return w
 }
 
-// requestAndLeave asks as somebody who may leave before he is answered, and then is not.
+// requestAndLeave sends a request whose caller may leave before the response.
 func (d *testGateway) requestAndLeave(ctx context.Context, key string) {
 	defer func() {
 		if p := recover(); p != nil && (p != http.ErrAbortHandler || ctx.Err() == nil) { //nolint:errorlint // net/http compares it so
@@ -191,7 +192,7 @@ func (d *testGateway) requestAndLeave(ctx context.Context, key string) {
 	d.gateway.ServeHTTP(httptest.NewRecorder(), r)
 }
 
-// recordingService is a service that notes what reaches it.
+// recordingService is a service that keeps the last request.
 type recordingService struct {
 	mu   sync.Mutex
 	last *http.Request
@@ -208,14 +209,14 @@ func (e *recordingService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, "here")
 }
 
-// fakeIdentity is a service that knows keys and admins, and fills their entries as identity does.
+// fakeIdentity is a double of identity: it knows keys and admins, and fills their entries.
 type fakeIdentity struct {
 	entries  *keycache.Store
 	mu       sync.Mutex
 	keys     map[string]keycache.Key // by hash
 	admins   map[string]keycache.Owner
-	requests map[string]int // how often, by kind
-	// before and after hold up an answer, or spoil it: before what it says is read, and after.
+	requests map[string]int // how many, by kind
+	// before and after run before and after the entry is read. They can delay the response, or write another one.
 	before, after func(w http.ResponseWriter) (spoiled bool)
 }
 
@@ -231,7 +232,7 @@ func newFakeIdentity(entries *keycache.Store) *fakeIdentity {
 	}
 }
 
-// issue makes a key of admin 1.
+// issue creates a key of admin 1.
 func (o *fakeIdentity) issue(id int64) string {
 	key := apikey.New().Reveal()
 	o.mu.Lock()

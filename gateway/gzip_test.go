@@ -25,7 +25,7 @@ func compress(t *testing.T, text []byte) []byte {
 	return b.Bytes()
 }
 
-// What is longer than the gateway keeps arrives inflated, too, and no service hears that it was compressed.
+// A body that is larger than the gateway buffers arrives inflated, too, and no service learns that it was compressed.
 func TestCompressedUploads(t *testing.T) {
 	forBothTransports(t, func(w http.ResponseWriter, r *http.Request) {
 		sum := sha256.New()
@@ -52,7 +52,7 @@ func TestCompressedUploads(t *testing.T) {
 	})
 }
 
-// Of a body that says far more than may be, no more is inflated than it takes to see that.
+// A compressed body that is far larger than allowed is inflated only until that is clear.
 func TestBombsEndEarly(t *testing.T) {
 	t.Parallel()
 	d := newTestGateway(t, unlimited)

@@ -23,7 +23,7 @@ func delay(d time.Duration) func(http.ResponseWriter) bool {
 	return func(http.ResponseWriter) bool { time.Sleep(d); return false }
 }
 
-// hold has every question wait until proceed is closed, and closes asked with the first one.
+// hold makes every question wait until proceed is closed. asked is closed with the first question.
 func (o *fakeIdentity) hold() (asked, proceed chan struct{}) {
 	asked, proceed = make(chan struct{}), make(chan struct{})
 	var first sync.Once
@@ -40,7 +40,7 @@ func refuseUnavailable(w http.ResponseWriter) bool {
 	return true
 }
 
-// One question for many callers.
+// Many simultaneous requests with the same key cost one question.
 func TestOneQuestion(t *testing.T) {
 	t.Parallel()
 	d := newTestGateway(t, unlimited)
@@ -58,8 +58,8 @@ func TestOneQuestion(t *testing.T) {
 	d.questions(1)
 }
 
-// Who waits for the question that another has asked of the same key does not count as one more who guesses, nor does he get
-// any of the answers for free that nobody has the key.
+// Requests that wait for the same key's look-up do not count as further guesses if the key is valid. If it is not, each of them
+// counts.
 func TestWaitersCountOnce(t *testing.T) {
 	t.Parallel()
 	const burst, callers = 3, 40
@@ -83,7 +83,7 @@ func TestWaitersCountOnce(t *testing.T) {
 			call := func() { statuses <- get(d.gateway, testAddress, key, "/port-speed").Code }
 			all.Go(call)
 			<-asked
-			for range callers - 1 { // one after the other, as they come where the answer takes long
+			for range callers - 1 { // one after the other, as they would come during a slow look-up
 				all.Go(call)
 				time.Sleep(time.Millisecond)
 			}
@@ -94,16 +94,16 @@ func TestWaitersCountOnce(t *testing.T) {
 			for status := range statuses {
 				got[status]++
 			}
-			// Some may come to be allowed while they are.
+			// On a slow machine the limit may recover by some requests meanwhile.
 			if n := got[429]; n > c.refused || n < c.refused-1-int(time.Since(began)/time.Second) || got[c.wanted] != callers-n {
-				t.Errorf("got %v, want %d to be refused for their number, and all others %d", got, c.refused, c.wanted)
+				t.Errorf("got the statuses %v, want %d times 429 and %d for all others", got, c.refused, c.wanted)
 			}
 			d.questions(1)
 		})
 	}
 }
 
-// Who asked first may leave without taking the answer from the others.
+// The request that asked first may leave without taking the result from the others.
 func TestLeaderLeaves(t *testing.T) {
 	t.Parallel()
 	d := newTestGateway(t, unlimited)
@@ -121,7 +121,7 @@ func TestLeaderLeaves(t *testing.T) {
 	d.questions(1)
 }
 
-// An answer that was on its way for longer than the gateway goes by it is not gone by.
+// A response from identity that took longer than maxDecisionAge is not used.
 func TestHeldUpAnswer(t *testing.T) {
 	t.Parallel()
 	for name, redisDown := range map[string]bool{"with Redis": false, "without": true} {
@@ -154,7 +154,7 @@ func TestHeldUpAnswer(t *testing.T) {
 	}
 }
 
-// Who joins in a question that was asked before he came is not refused for how long that takes.
+// A request that joins an earlier request's question is not refused because that question takes long.
 func TestQuestionOfAnEarlierRequest(t *testing.T) {
 	t.Parallel()
 	d := newTestGateway(t, unlimited)
@@ -170,21 +170,21 @@ func TestQuestionOfAnEarlierRequest(t *testing.T) {
 	})
 	var callers sync.WaitGroup
 	callers.Go(func() { d.want(200, key, "/port-speed") })
-	<-held[0] // by the key's origin
+	<-held[0] // the question about the key
 
 	name, at, body := keycache.KeyName(hashOf(key)), time.Now().UnixMilli(), `{"id":1,"owner":{"type":"admin","id":1}}`
 	d.redis.HSet(t.Context(), "entry:"+name, "at", at, "body", body, "mac", d.signer.Sign(keycache.Signed(name, "", at, []byte(body))))
 	callers.Go(func() { d.want(200, key, "/port-speed") })
-	<-held[1] // by its owner's: of the key, Redis told
+	<-held[1] // the question about its owner: Redis has the key's entry
 	time.Sleep(maxDecisionAge + 10*time.Millisecond)
 	d.redis.FlushDB(t.Context())
 	close(proceed[1])
-	time.Sleep(maxDecisionAge) // so that he asks for the key
+	time.Sleep(maxDecisionAge) // so that the second request asks for the key again
 	close(proceed[0])
 	callers.Wait()
 }
 
-// Nobody is locked out for that his owner answers slowly.
+// A key whose owner's service responds slowly still works.
 func TestSlowOwner(t *testing.T) {
 	t.Parallel()
 	d := newTestGateway(t, unlimited)
@@ -194,12 +194,12 @@ func TestSlowOwner(t *testing.T) {
 	for range 3 {
 		d.want(200, key, "/port-speed")
 	}
-	d.identity.revoke(t, key) // waits, as Redis cannot be told
+	d.identity.revoke(t, key) // waits, because Redis is away
 	time.Sleep(maxDecisionAge)
 	d.want(401, key, "/port-speed")
 }
 
-// age makes the entries of a key older. They are filled before, if a busy Redis missed that.
+// age makes the entries of a key older. It fills them first if a busy Redis has missed that.
 func (d *testGateway) age(key string, by time.Duration) {
 	d.t.Helper()
 	for _, name := range []string{keycache.KeyName(hashOf(key)), "owner/admin/1"} {
@@ -226,7 +226,7 @@ func (d *testGateway) age(key string, by time.Duration) {
 	time.Sleep(maxDecisionAge)
 }
 
-// A stale entry serves while its owner is away, and only then.
+// A stale entry is used while its owner's service is away, and only then.
 func TestStaleEntries(t *testing.T) {
 	t.Parallel()
 	d := newTestGateway(t, unlimited)
@@ -266,7 +266,7 @@ func TestStaleEntries(t *testing.T) {
 	d.want(503, key, "/port-speed")
 }
 
-// What stands in for a service is not what it knew before it was restored.
+// An entry from before a service was restored never stands in for the service.
 func TestEntriesOfBeforeARestore(t *testing.T) {
 	t.Parallel()
 	d := newTestGateway(t, unlimited)
@@ -292,7 +292,7 @@ func TestOwnerRefuses(t *testing.T) {
 	d.want(503, key, "/port-speed")
 }
 
-// A bounded key may do what both its owner and its bound hold.
+// A bounded key has the rights that both its owner and its bound have.
 func TestBound(t *testing.T) {
 	t.Parallel()
 	d := newTestGateway(t, unlimited)
@@ -317,7 +317,7 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// What was not signed by who fills entries opens nothing: its origin is asked instead.
+// An entry with a wrong signature is ignored: the key's origin is asked instead.
 func TestForgedEntry(t *testing.T) {
 	t.Parallel()
 	d := newTestGateway(t, unlimited)
@@ -335,22 +335,22 @@ func TestForgedEntry(t *testing.T) {
 	d.want(503, key, "/port-speed")
 }
 
+// A key works until it expires, and not a moment longer, also if its entry was read before.
 func TestExpiry(t *testing.T) {
 	t.Parallel()
 	d := newTestGateway(t, unlimited)
 	key := d.identity.issue(1)
+	d.expire(key, time.Now().Add(time.Hour))
+	d.want(200, key, "/port-speed")
 	soon := time.Now().Add(300 * time.Millisecond)
-	d.identity.mu.Lock()
-	d.identity.keys[hashOf(key)] = keycache.Key{ID: 1, Owner: principal.Owner{Type: principal.Admin, ID: 1}, Expires: &soon}
-	d.identity.mu.Unlock()
-	if w := get(d.gateway, testAddress, key, "/port-speed"); w.Code != 200 && time.Now().Before(soon) {
-		t.Errorf("got %d before the key expires, want 200", w.Code)
-	}
+	d.expire(key, soon)
+	time.Sleep(maxReuseAge)
+	get(d.gateway, testAddress, key, "/port-speed") // reads the new entry; on a slow machine the key may have expired by now
 	time.Sleep(time.Until(soon))
 	d.want(401, key, "/port-speed")
 }
 
-// Keys that are wrong by their form cost nobody a question, and the others no more than their address may ask.
+// Keys of an invalid form cost no question. Other unknown keys cost as many as their address may ask.
 func TestInvalidKeys(t *testing.T) {
 	t.Parallel()
 	config := unlimited
@@ -385,10 +385,10 @@ func TestInvalidKeys(t *testing.T) {
 	if w := get(d.gateway, "192.0.2.8:1", good, "/port-speed"); w.Code != 200 {
 		t.Errorf("got %d for a valid key from another address, want 200", w.Code)
 	}
-	d.want(200, good, "/port-speed") // now that it has an entry, its address' limit is no matter
+	d.want(200, good, "/port-speed") // it has an entry now, so the limit of the address does not apply
 }
 
-// Keys that nobody was seen with wait for one another, as many as may wait, and a key that is in use for none of them.
+// Unknown keys wait in a queue of bounded length. A key that is in use does not wait for them.
 func TestUnknownKeysWait(t *testing.T) {
 	t.Parallel()
 	const guesses = 2 * maxUnknownKeys
@@ -396,7 +396,7 @@ func TestUnknownKeysWait(t *testing.T) {
 	good := d.identity.issue(1)
 	d.want(200, good, "/port-speed")
 	asked, proceed := make(chan struct{}), make(chan struct{})
-	var held atomic.Bool // the first guess; the good key may be asked for, too
+	var held atomic.Bool // set by the first guess; questions about the valid key pass
 	d.identity.set(func(http.ResponseWriter) bool {
 		if held.CompareAndSwap(false, true) {
 			close(asked)
@@ -422,7 +422,7 @@ func TestUnknownKeysWait(t *testing.T) {
 	d.want(200, d.identity.issue(2), "/port-speed")
 }
 
-// A valid key costs its address nothing.
+// Valid keys do not count against their address.
 func TestValidKeysAreFree(t *testing.T) {
 	t.Parallel()
 	config := unlimited
@@ -434,7 +434,7 @@ func TestValidKeysAreFree(t *testing.T) {
 	d.questions(20)
 }
 
-// That a key cannot be looked up costs its address nothing, either: once it can be, there is no queue to stand in.
+// A key that cannot be looked up does not count against its address either, so it works at once after the outage.
 func TestOutageIsFree(t *testing.T) {
 	t.Parallel()
 	config := unlimited
@@ -486,7 +486,7 @@ func BenchmarkInvalidChecksum(b *testing.B) {
 	}
 }
 
-// Who leaves before he is told that nobody has his key has asked for it all the same.
+// A caller that leaves before it learns that its guess was wrong has still used up a request.
 func TestLeavingIsNotFree(t *testing.T) {
 	t.Parallel()
 	const burst = 3
@@ -515,7 +515,8 @@ func TestLeavingIsNotFree(t *testing.T) {
 	}
 }
 
-// What was found a while ago lets nobody in, since what it lets in is to end in time once its key is revoked.
+// A cached result that is older than maxReuseAge admits no request: otherwise the request could not be ended in time after a
+// revocation.
 func TestMemoryIsYoung(t *testing.T) {
 	t.Parallel()
 	d := newTestGateway(t, unlimited)

@@ -25,7 +25,8 @@ var lowLimits = testConfig{
 	},
 }
 
-// flood asks by all the gateways at the same time for a while, and until each is refused, and answers how many requests were let through.
+// flood sends requests through all gateways at once, for a duration and then until each caller is refused. It returns how many
+// were let through.
 func flood(gateways []*Gateway, d time.Duration, ask func(g http.Handler) (status int)) int {
 	var through atomic.Int64
 	var callers sync.WaitGroup
@@ -45,7 +46,7 @@ func flood(gateways []*Gateway, d time.Duration, ask func(g http.Handler) (statu
 	return int(through.Load())
 }
 
-// The limits hold across gateways, and where Redis is away for each of them.
+// Limits hold across gateways. While Redis is away, they hold for each gateway.
 func TestLimitsHold(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -88,10 +89,10 @@ func TestLimitsHold(t *testing.T) {
 				began := time.Now()
 				through := flood(gateways, duration, c.ask(d, key))
 				maxThrough += int((time.Since(began)-duration)*time.Duration(c.rate*len(gateways))/time.Second) + 1
-				if redis == "is there" && d.warnings.any.Load() { // it did not answer in time, on a busy machine
+				if redis == "is there" && d.warnings.any.Load() { // Redis did not respond in time, on a busy machine
 					maxThrough *= len(gateways)
 				}
-				t.Logf("%d requests were let through, at most %d may be", through, maxThrough)
+				t.Logf("%d requests passed, at most %d may", through, maxThrough)
 				if through > maxThrough || through < minThrough*3/4 {
 					t.Errorf("got %d requests let through, want %d to %d", through, minThrough*3/4, maxThrough)
 				}
@@ -153,7 +154,7 @@ func TestRefusal(t *testing.T) {
 	}
 }
 
-// A limit that is raised lets through at once whom the one before had let through its burst, here and in Redis.
+// A raised limit applies at once to a caller that has used up the previous one, in the gateway and in Redis.
 func TestRaisedLimit(t *testing.T) {
 	t.Parallel()
 	d := newTestGatewayOn(t, lowLimits, devservers.RedisOptions{})
@@ -164,7 +165,7 @@ func TestRaisedLimit(t *testing.T) {
 	d.want(http.StatusOK, key, "/port-speed")
 }
 
-// Every answer that a limit was counted for says what is left of it, across gateways.
+// Every response that counts against a limit says how much of it remains, across gateways.
 func TestRateLimitHeaders(t *testing.T) {
 	t.Parallel()
 	d := newTestGatewayOn(t, lowLimits, devservers.RedisOptions{})
@@ -182,10 +183,10 @@ func TestRateLimitHeaders(t *testing.T) {
 	maxThrough := lowLimits.OwnerBurst
 	for n := range 20 {
 		now := left(get(gateways[n%2], testAddress, key, "/port-speed"), "owner")
-		if now >= maxThrough || now < lowLimits.OwnerBurst-n-4 { // some of a batch may lie at the other
+		if now >= maxThrough || now < lowLimits.OwnerBurst-n-4 { // the other gateway may hold a part of a batch
 			t.Errorf("got %d left after %d requests, want %d to %d", now, n+1, lowLimits.OwnerBurst-n-4, maxThrough-1)
 		}
-		maxThrough = now + 1 + lowLimits.OwnerRate // as many may have come back since, were the machine that slow
+		maxThrough = now + 1 + lowLimits.OwnerRate // on a slow machine the limit recovers by as many
 	}
 	for _, key := range []string{"", "wrong"} {
 		if n := left(get(d.gateway, "192.0.2.11:1", key, "/port-speed"), "address"); n >= lowLimits.AddressBurst {

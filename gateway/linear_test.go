@@ -10,7 +10,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit/work"
 )
 
-// What callers send costs no more than in proportion to its length.
+// The work for a request's head grows at most in proportion to its length.
 func TestHeadsAreReadInLinearTime(t *testing.T) {
 	trusting := &Gateway{
 		config: Config{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("10.0.0.0/8")}},

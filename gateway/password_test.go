@@ -10,7 +10,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/settings"
 )
 
-// The page loads nothing, and its policy lets its own script and style be used and no other.
+// The page loads nothing, and its policy allows its own script and style only.
 func TestPasswordPage(t *testing.T) {
 	t.Parallel()
 	g := &Gateway{settings: &settings.Follower{}}

@@ -69,7 +69,7 @@ func (f failingService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	problem.Write(w, r, f.log, errors.New("the inside"))
 }
 
-// What fails is logged by its route: a path may hold a secret.
+// Failures are logged with the route, because a path may contain a secret.
 func TestFailuresAreLoggedByRoute(t *testing.T) {
 	t.Parallel()
 	d := newTestGateway(t, unlimited)
@@ -159,7 +159,7 @@ type emptyService struct{}
 
 func (emptyService) ServeHTTP(http.ResponseWriter, *http.Request) {}
 
-// BenchmarkGateway is all that the gateway adds to a request.
+// BenchmarkGateway measures all that the gateway adds to a request.
 func BenchmarkGateway(b *testing.B) {
 	d := newTestGateway(b, unlimited)
 	d.gateway.upstreams["network"] = emptyService{}

@@ -13,7 +13,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 )
 
-// readResponse reads the next answer of a connection, which has what every answer has, and nothing that is ours.
+// readResponse reads the next response of a connection, and checks the headers that every response has and the internal ones that
+// none has.
 func readResponse(t *testing.T, in *bufio.Reader, method string) (*http.Response, string) {
 	t.Helper()
 	got, err := http.ReadResponse(in, &http.Request{Method: method})
@@ -35,9 +36,9 @@ func readResponse(t *testing.T, in *bufio.Reader, method string) (*http.Response
 	return got, string(body)
 }
 
-// Every error has the one body, also where net/http answers before the gateway sees the request.
+// Every error has the same body, also if net/http responds before the gateway sees the request.
 func TestEveryErrorIsAProblem(t *testing.T) {
-	forBothTransports(t, answerHere, func(t *testing.T, d *testGateway, _ *blockingService, ask func(string) (net.Conn, *bufio.Reader)) {
+	forBothTransports(t, respond, func(t *testing.T, d *testGateway, _ *blockingService, ask func(string) (net.Conn, *bufio.Reader)) {
 		key := "X-Api-Key: " + d.identity.issue(1) + "\r\n"
 		for request, want := range map[string]struct {
 			status int
@@ -85,7 +86,7 @@ func TestEveryErrorIsAProblem(t *testing.T) {
 	})
 }
 
-// An answer is the handler's own, though its body looks like one of net/http's.
+// A handler's own response is passed on although its body looks like one of net/http's.
 func TestAnswersAreNotMistaken(t *testing.T) {
 	text := "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n400 Bad Request"
 	sizes := map[string]int{"/port-speed/short": len(text), "/port-speed/long": 10_000, "/port-speed/longer": 100_000}
@@ -105,7 +106,7 @@ func TestAnswersAreNotMistaken(t *testing.T) {
 	})
 }
 
-// What names a route for logs leaves in no answer, however it comes about.
+// The header with the route is removed from every response.
 func TestRoutesDoNotLeave(t *testing.T) {
 	forBothTransports(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header()["Ironplane-Route"] = []string{"/port-speed/{port_speed_id}"}
@@ -135,7 +136,7 @@ func TestRoutesDoNotLeave(t *testing.T) {
 					if expect != "" {
 						_, _ = io.WriteString(c, "x")
 					}
-					_ = c.(*net.TCPConn).CloseWrite() // who closes his half may still read
+					_ = c.(*net.TCPConn).CloseWrite() // a caller that closes its half may still read
 					all, _ := io.ReadAll(in)
 					if text := strings.ToLower(string(all)); strings.Contains(text, "ironplane-route") || strings.Contains(text, "{port_speed_id}") {
 						t.Errorf("%s: got %s, want no route of the service in it", request, all)
@@ -146,7 +147,7 @@ func TestRoutesDoNotLeave(t *testing.T) {
 	})
 }
 
-// Who closes his half of the connection is not told that something was done which was not.
+// A caller that closes its half of the connection gets no success for a request that was not done.
 func TestHalfClosedIsNoSuccess(t *testing.T) {
 	forBothTransports(t, nil, func(t *testing.T, d *testGateway, network *blockingService, ask func(string) (net.Conn, *bufio.Reader)) {
 		key := d.identity.issue(1)

@@ -17,7 +17,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/process"
 )
 
-// readingService is a service that reads what it gets.
+// readingService reads each body to its end.
 type readingService struct{}
 
 func (readingService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -26,13 +26,13 @@ func (readingService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serveImpatiently serves the door, where callers have two seconds to move, and answers its address.
+// serveImpatiently serves the gateway, gives callers two seconds to make progress, and returns the gateway's address.
 func (d *testGateway) serveImpatiently() string {
 	d.gateway.progressTimeout = 2 * drainTimeout
 	return d.serve()
 }
 
-// serve serves the door, and answers its address.
+// serve serves the gateway and returns its address.
 func (d *testGateway) serve() string {
 	d.t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -49,7 +49,7 @@ func (d *testGateway) serve() string {
 	return listener.Addr().String()
 }
 
-// Callers who ask on and take no answer are cut off, whatever they ask for.
+// Callers that send requests and read no response are cut off.
 func TestCallersTakeNothing(t *testing.T) {
 	t.Parallel()
 	d := newTestGateway(t, unlimited)
@@ -77,7 +77,7 @@ func TestCallersTakeNothing(t *testing.T) {
 	}
 }
 
-// Callers who keep a connection without using it are cut off.
+// Callers that keep a connection without using it are cut off.
 func TestSlowCallers(t *testing.T) {
 	t.Parallel()
 	d := newTestGateway(t, unlimited)

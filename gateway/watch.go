@@ -174,9 +174,10 @@ func (w *requestWatcher) applyLookup(requests []*watchedRequest, current decisio
 func (d decision) checkStillAllowed(initial *principal.Principal) error {
 	switch {
 	case !d.isValid():
-		return problem.New(problem.Unauthenticated,
-			"The API key was revoked or expired during the request, which may or may not have been completed.").
-			Because(errRevoked)
+		return problem.New(
+			problem.Unauthenticated,
+			"The API key was revoked or expired during the request, which may or may not have been completed.",
+		).Because(errRevoked)
 	case d.principal.Owner != initial.Owner || !d.principal.Grants.Holds(initial.Grants):
 		return problem.New(problem.Forbidden, "The API key lost permissions during the request, which may or may not have been completed.").
 			Because(errRevoked)

@@ -34,7 +34,11 @@ func (c *Concurrency[K]) Enter(caller K) error {
 	limit := c.limit.Load()
 	if c.running[caller] >= limit {
 		c.refused.Inc()
-		f := problem.New(problem.TooManyRequests, "The limit of %d requests at the same time is reached. Try again when one has finished.", limit)
+		f := problem.New(
+			problem.TooManyRequests,
+			"The limit of %d requests at the same time is reached. Try again when one has finished.",
+			limit,
+		)
 		f.RetryAfter = time.Second
 		return f
 	}

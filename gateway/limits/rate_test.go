@@ -24,7 +24,7 @@ func newRate(t testing.TB, client *cache.Client, rate, burst int) *Rate[int64] {
 	return l
 }
 
-// Few requests of a busy caller wait for Redis: the limit asks for a batch at a time.
+// Few requests of a busy caller wait for Redis, because the limit fetches batches.
 func TestBatches(t *testing.T) {
 	t.Parallel()
 	client := testkit.Redis(t)
@@ -48,7 +48,7 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// However many callers there are, the memory of them is bounded.
+// The memory for callers is bounded, however many there are.
 func TestManyCallers(t *testing.T) {
 	t.Parallel()
 	away, err := cache.Open(secret.New("redis://127.0.0.1:1"))

@@ -13,14 +13,14 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/peers"
 )
 
-// bufferPool lends httputil's proxy the buffers that it copies bodies with.
+// bufferPool holds the buffers with which httputil's proxy copies bodies.
 type bufferPool struct{ pool sync.Pool }
 
 func (b *bufferPool) Get() []byte     { return *b.pool.Get().(*[]byte) }
 func (b *bufferPool) Put(used []byte) { b.pool.Put(&used) }
 
-// BenchmarkProxies reads a small answer by way of a proxy over mTLS, whose other end is this process, too: by ours, and
-// by the one of net/http.
+// BenchmarkProxies reads a small response through a proxy over mTLS, whose other end is this process, too. It compares Upstream
+// with httputil's proxy.
 func BenchmarkProxies(b *testing.B) {
 	i := newTestMesh(b)
 	answer := []byte(`{"id":7,"name":"1 Gbit/s","speed":1000,"switchPortCount":false}` + "\n")
@@ -59,7 +59,7 @@ func BenchmarkProxies(b *testing.B) {
 	}
 }
 
-// BenchmarkUpstream is the proxy alone, with the service's end of the connection.
+// BenchmarkUpstream measures Upstream alone, with the service's end of the connection.
 func BenchmarkUpstream(b *testing.B) {
 	i := newTestMesh(b)
 	upstream := New(i.gateway, "network", []string{i.serve(i.network, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -16,7 +16,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
-// serveNamed is an instance that says its name, and does not answer /wait before it may.
+// serveNamed serves an instance that responds with its name. Its /wait responds only once proceed is closed.
 func (i *testMesh) serveNamed(name string, proceed <-chan struct{}, waiting chan<- string) string {
 	return i.serve(i.network, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/wait" {
@@ -31,7 +31,9 @@ func TestLeastLoadedInstance(t *testing.T) {
 	t.Parallel()
 	i := newTestMesh(t)
 	proceed, waiting := make(chan struct{}), make(chan string)
-	url := i.serveGateway(New(i.gateway, "network", []string{i.serveNamed("a", proceed, waiting), i.serveNamed("b", proceed, waiting)}, i.log))
+	url := i.serveGateway(
+		New(i.gateway, "network", []string{i.serveNamed("a", proceed, waiting), i.serveNamed("b", proceed, waiting)}, i.log),
+	)
 	seen := map[string]int{}
 	for range 10 {
 		response, err := request(t, "GET", url, nil)
@@ -106,7 +108,7 @@ func TestInstancesMove(t *testing.T) {
 	}
 }
 
-// An instance that takes requests and never answers costs a few callers, and then one now and then.
+// An instance that accepts requests and never responds fails a few requests, and then one now and then.
 func TestSilentInstance(t *testing.T) {
 	t.Parallel()
 	i := newTestMesh(t)
@@ -144,7 +146,7 @@ func TestSilentInstance(t *testing.T) {
 	}
 }
 
-// An instance that is left alone is tried where there is no other, also while one request finds out whether it is back.
+// A resting instance is tried if there is no other, also while another request finds out whether it is back.
 func TestRestingInstancesAreProbed(t *testing.T) {
 	t.Parallel()
 	i := newTestMesh(t)
@@ -195,18 +197,18 @@ func TestRestingInstancesAreProbed(t *testing.T) {
 	}
 }
 
-// An instance that ends a connection is about to end: what waits for its next use there is not used again.
+// When an instance closes a connection, it is about to end, so its idle connections are not used again.
 func TestConnectionCloseEmptiesPool(t *testing.T) {
 	t.Parallel()
 	i := newTestMesh(t)
-	var isClosing atomic.Bool
+	var closes atomic.Bool
 	proceed, waiting := make(chan struct{}), make(chan struct{})
 	upstream := New(i.gateway, "network", []string{i.serve(i.network, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/wait" {
 			waiting <- struct{}{}
 			<-proceed
 		}
-		if isClosing.Load() {
+		if closes.Load() {
 			w.Header().Set("Connection", "close")
 		}
 	}))}, i.log)
@@ -225,7 +227,7 @@ func TestConnectionCloseEmptiesPool(t *testing.T) {
 			t.Errorf("got %q, want 200", got)
 		}
 	}
-	isClosing.Store(true)
+	closes.Store(true)
 	response, err := request(t, "GET", url, nil)
 	if got := readResponse(t, response, err); got != "200 " {
 		t.Errorf("got %q, want 200", got)

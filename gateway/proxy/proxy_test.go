@@ -16,7 +16,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/peers"
 )
 
-// testMesh is an authority and the two processes that most tests are about.
+// testMesh is an authority, and the identities of the two processes that most tests need.
 type testMesh struct {
 	t         testing.TB
 	authority *mtls.Authority
@@ -50,7 +50,7 @@ func (i *testMesh) identity(name string) *mtls.Identity {
 	return id
 }
 
-// serve is a service's process. The answer is its address.
+// serve serves a service's process and returns its address.
 func (i *testMesh) serve(id *mtls.Identity, handler http.Handler) string {
 	i.t.Helper()
 	server := httptest.NewUnstartedServer(mtls.Receive(handler, i.log))
@@ -61,7 +61,7 @@ func (i *testMesh) serve(id *mtls.Identity, handler http.Handler) string {
 	return server.Listener.Addr().String()
 }
 
-// serveRaw is a service's process that speaks for itself, below HTTP.
+// serveRaw serves a service's process below HTTP: talk gets each connection.
 func (i *testMesh) serveRaw(id *mtls.Identity, talk func(net.Conn)) string {
 	i.t.Helper()
 	plain, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -85,7 +85,7 @@ func (i *testMesh) serveRaw(id *mtls.Identity, talk func(net.Conn)) string {
 	return l.Addr().String()
 }
 
-// caller is whom the tests' gateway finds to be calling.
+// caller is the call that the tests' gateway puts into each request.
 var caller = &principal.Call{
 	Peer:      principal.Gateway,
 	IP:        netip.MustParseAddr("192.0.2.7"),
@@ -98,7 +98,7 @@ var caller = &principal.Call{
 	},
 }
 
-// serveGateway is a gateway's process with nothing in it but the upstream. The answer is its URL.
+// serveGateway serves a gateway's process that has only the upstream, and returns its URL.
 func (i *testMesh) serveGateway(upstream http.Handler) string {
 	i.t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -109,13 +109,13 @@ func (i *testMesh) serveGateway(upstream http.Handler) string {
 	return server.URL
 }
 
-// serveThrough is the URL of a gateway in front of a service with this handler.
+// serveThrough returns the URL of a gateway in front of a service with this handler.
 func (i *testMesh) serveThrough(handler http.HandlerFunc) string {
 	i.t.Helper()
 	return i.serveGateway(New(i.gateway, "network", []string{i.serve(i.network, handler)}, i.log))
 }
 
-// describeCall answers with what is known of the request.
+// describeCall responds with the request's call.
 func describeCall(w http.ResponseWriter, r *http.Request) {
 	call := principal.From(r.Context())
 	_, _ = io.WriteString(w, call.Peer+"|"+string(peers.AppendCall(nil, call))+"|"+r.Header.Get(peers.CallHeader))

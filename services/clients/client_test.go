@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -81,7 +80,7 @@ func TestClients(t *testing.T) {
 	}
 	c.Do("GET", "/client?integration_id=me", nil).Want(400)
 
-	// A client has its own record, and nothing else.
+	// A client sees its own account, and nothing else.
 	other := c.Do("POST", "/client", orderBody("other@example.com")).Want(200).ID()
 	own := c.asClient(created.ID)
 	own.Do("GET", at, nil).Want(200)
@@ -94,7 +93,7 @@ func TestClients(t *testing.T) {
 	own.Do("GET", at, nil).Want(404)
 }
 
-// Lists are sorted and found by what operators look for, and a table has the same rows.
+// Lists are sorted and filtered by what operators look for. CSV has the same rows.
 func TestListOfClients(t *testing.T) {
 	t.Parallel()
 	c := newTestService(t)
@@ -118,7 +117,7 @@ func TestListOfClients(t *testing.T) {
 	c.As(nil).Do("GET", "/client", nil).Want(401)
 }
 
-// What a billing system does with its clients, and cannot do with another one's.
+// A billing system manages its own clients, and cannot change another one's.
 func TestClientsOfIntegrations(t *testing.T) {
 	t.Parallel()
 	c := newTestService(t)
@@ -128,9 +127,10 @@ func TestClientsOfIntegrations(t *testing.T) {
 	shop, hub := c.asIntegration(shopID), c.asIntegration(hubID)
 	powerless := c.As(&principal.Principal{KeyID: 9, Owner: principal.Owner{Type: principal.Integration, ID: 6}, Name: "Monitoring"})
 
-	// The same billing id many times at once: one client, and 422 for all others, who are told whose it is. Another
-	// integration has numbers of its own, at the same time.
-	var created, refused atomic.Int64
+	// Of many simultaneous requests with the same billing id, one creates a client, and all others get a 422 that names
+	// it. Another integration can use the same id at the same time.
+	var mu sync.Mutex
+	var created, refused []int64
 	var second clients.ViewedClient
 	var all sync.WaitGroup
 	begin := make(chan struct{})
@@ -138,11 +138,15 @@ func TestClientsOfIntegrations(t *testing.T) {
 		all.Go(func() {
 			<-begin
 			response := shop.Do("POST", "/client", orderBody(fmt.Sprintf("twin-%d@example.com", i), "billing_id", 7))
+			mu.Lock()
+			defer mu.Unlock()
 			if response.Status == 200 {
-				created.Store(response.ID())
-			} else if conflict := testkit.Decode[problem.Problem](response.Want(422)).Errors[0]; conflict.Pointer == "/billing_id" &&
-				conflict.Code == "taken" && conflict.Existing != nil {
-				refused.Add(conflict.Existing.ID)
+				created = append(created, response.ID())
+				return
+			}
+			response.WantErrors("/billing_id", "taken")
+			if conflict := testkit.Decode[problem.Problem](response).Errors[0]; conflict.Existing != nil {
+				refused = append(refused, conflict.Existing.ID)
 			}
 		})
 	}
@@ -152,8 +156,8 @@ func TestClientsOfIntegrations(t *testing.T) {
 	})
 	close(begin)
 	all.Wait()
-	if refused.Load() != 7*created.Load() {
-		t.Errorf("got refusals that name clients with the sum %d, want 7 that name client %d", refused.Load(), created.Load())
+	if len(created) != 1 || !slices.Equal(refused, slices.Repeat(created, 7)) {
+		t.Fatalf("got the clients %v created, and refusals that name %v, want one client, and 7 that name it", created, refused)
 	}
 	first := testkit.Decode[[]clients.Client](shop.Do("GET", "/client?billing_id=7", nil).Want(200))
 	if len(first) != 1 || first[0].Integration == nil || first[0].Integration.Name != "Shop" || second.Integration == nil ||
@@ -189,7 +193,7 @@ func TestClientsOfIntegrations(t *testing.T) {
 		{"PATCH", hubClient, fmt.Sprintf(`{"integration": %d}`, shopID), 403},
 		{"DELETE", hubClient, ``, 403},
 		{"PATCH", unowned, `{"email": "taken-over@example.com"}`, 403},
-		{"PATCH", unowned, `{"billing_id": 8}`, 200}, // and so it is the shop's
+		{"PATCH", unowned, `{"billing_id": 8}`, 200}, // now the client belongs to the shop
 		{"PATCH", unowned, `{"email": "now-mine@example.com"}`, 200},
 		{"PATCH", shopClient, fmt.Sprintf(`{"integration": %d}`, second.Integration.ID), 403},
 	} {
@@ -206,7 +210,7 @@ func TestClientsOfIntegrations(t *testing.T) {
 		func() bool { return strings.Contains(c.Do("GET", shopClient, nil).Want(200).Text, `"name":"Store"`) },
 	)
 
-	// An integration with clients stays, unless it is taken from them.
+	// An integration with clients cannot be deleted unless they are detached from it.
 	askLease := func(path string) (response struct {
 		ID, Detached int64
 		Usage        string `json:"uses"`
@@ -231,13 +235,13 @@ func TestClientsOfIntegrations(t *testing.T) {
 	}
 	c.Do("PATCH", shopClient, `{"integration": 5, "billing_id": 11}`).Want(200)
 	c.System.DeleteIntegration(hubID)
-	testkit.Eventually(t, "who has gone has no clients", func() bool {
+	testkit.Eventually(t, "the deleted integration has no clients", func() bool {
 		got := testkit.Decode[clients.ViewedClient](c.Do("GET", shopClient, nil).Want(200))
 		return got.Integration == nil && got.BillingID == nil
 	})
 }
 
-// A client that somebody uses stays.
+// A client that another service uses cannot be deleted.
 func TestClientInUse(t *testing.T) {
 	t.Parallel()
 	c := newTestService(t)
@@ -255,7 +259,7 @@ func TestClientInUse(t *testing.T) {
 	c.Do("DELETE", at, nil).Want(200)
 }
 
-// What a client writes of itself takes its password, is tried a few times only, and is told to it.
+// A client needs its password to change its own account. It can guess only a few times, and gets a mail about each change.
 func TestClientWritesItsOwnAccount(t *testing.T) {
 	t.Parallel()
 	c := newTestService(t)
@@ -272,13 +276,14 @@ func TestClientWritesItsOwnAccount(t *testing.T) {
 		`{"email": "new@example.com", "current_password": "a long walk"}`, `{"password": "a long walk in the snow", "current_password": ""}`} {
 		own.Do("PATCH", at, body).WantErrors("/current_password", "wrong")
 	}
-	own.Do("PATCH", at, `{"email": "ben@example.com", "first": "Benjamin"}`).Want(200) // which changes no address
+	own.Do("PATCH", at, `{"email": "ben@example.com", "first": "Benjamin"}`).Want(200) // the same address
 	if got := listChanges("ben@example.com"); got != nil {
 		t.Errorf("without a change: got mails about %q, want none", got)
 	}
 	own.Do("PATCH", at, `{"password": "short", "current_password": "a long walk in the rain"}`).WantErrors("/password", "too_short")
 	own.Do("PATCH", at, `{"password": "a long walk in the snow", "current_password": "a long walk in the rain"}`).Want(200)
-	own.Do("PATCH", at, `{"email": "new@example.com", "current_password": "a long walk in the rain"}`).WantErrors("/current_password", "wrong")
+	own.Do("PATCH", at, `{"email": "new@example.com", "current_password": "a long walk in the rain"}`).
+		WantErrors("/current_password", "wrong")
 	own.Do("PATCH", at, `{"email": "new@example.com", "current_password": "a long walk in the snow"}`).Want(200)
 	own.Do("PATCH", at, `{"verify": {"require": true}}`).Want(200)
 	if text := own.Do("PATCH", at, `{"verify": {"require": false}}`).Want(403).Text; !strings.Contains(text, "second factor") {
@@ -292,7 +297,7 @@ func TestClientWritesItsOwnAccount(t *testing.T) {
 	if got, want := listChanges("new@example.com"), []string{moved, required}; !slices.Equal(got, want) {
 		t.Errorf("at the new address: got mails about %q, want %q", got, want)
 	}
-	for range lockout.OfKey - 1 { // one of the wrong ones is from before the last right one
+	for range lockout.OfKey - 1 { // one failed attempt was before the last valid one
 		own.Do("PATCH", at, `{"password": "a long walk by night", "current_password": "who knows"}`)
 	}
 	for _, caller := range []*testkit.Client{own, sister} {
@@ -310,7 +315,7 @@ func TestClientWritesItsOwnAccount(t *testing.T) {
 	}
 }
 
-// Whoever has just signed in, or confirmed a code of late, is not asked for the password once more.
+// A client that has just signed in, or confirmed a code a few minutes ago, need not send its password.
 func TestFreshClient(t *testing.T) {
 	t.Parallel()
 	c := newTestService(t)
@@ -338,7 +343,7 @@ func TestFreshClient(t *testing.T) {
 	}
 }
 
-// The gateways are told of a client what they let in by.
+// Gateways learn whether a client may call, and its name.
 func TestOwnerEntry(t *testing.T) {
 	t.Parallel()
 	c := newTestService(t)

@@ -52,7 +52,7 @@ var Definition = service.Definition{
 			Loops: []service.Loop{
 				{Name: "settings-sync", Run: s.settings.Follow},
 				s.serverCounts.loop(),
-				service.Every(time.Hour, "delete-email-uses", s.deleteOldEmailUses),
+				service.Every(time.Hour, "prune-email-limit", s.pruneEmailLimit),
 			},
 		}
 	},

@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// testService is the clients service between doubles. Its Client is an admin's who holds every permission.
+// testService is the clients service between doubles of its neighbours. The embedded client is an admin with every permission.
 type testService struct {
 	*testkit.RunningService
 
@@ -30,12 +30,12 @@ func newTestService(t testing.TB) *testService {
 	return &testService{s, all, t}
 }
 
-// asClient is a client of the product who calls by a key of its own.
+// asClient returns a caller with a key of the client.
 func (s *testService) asClient(id int64) *testkit.Client {
 	return s.As(&principal.Principal{KeyID: 1000 + id, Owner: principal.Owner{Type: principal.Client, ID: id}, Name: "a client"})
 }
 
-// asIntegration is an integration that writes clients.
+// asIntegration returns a caller with a key of an integration that may write clients.
 func (s *testService) asIntegration(id int64) *testkit.Client {
 	return s.As(&principal.Principal{
 		KeyID: 2000 + id, Owner: principal.Owner{Type: principal.Integration, ID: id}, Name: "an integration",
@@ -43,7 +43,7 @@ func (s *testService) asIntegration(id int64) *testkit.Client {
 	})
 }
 
-// orderBody is what a billing system or a reseller sends for a customer.
+// orderBody returns the body that a billing system or a reseller sends for a customer.
 func orderBody(email string, more ...any) map[string]any {
 	body := map[string]any{"email": email, "first": "Ben", "last": "Miller"}
 	for i := 0; i < len(more); i += 2 {
@@ -52,7 +52,7 @@ func orderBody(email string, more ...any) map[string]any {
 	return body
 }
 
-// createClient makes a client and returns its id and its path.
+// createClient creates a client and returns its id and its path.
 func (s *testService) createClient(email string, more ...any) (id int64, at string) {
 	s.t.Helper()
 	id = s.Do("POST", "/client", orderBody(email, more...)).Want(200).ID()
@@ -79,7 +79,7 @@ func TestContract(t *testing.T) {
 	}
 }
 
-// records are the last ones of a kind of change.
+// records returns the members before and after each change of a kind, the last change first.
 func (s *testService) records(kind string, action pg.Action) (earlier, later []map[string]any) {
 	s.t.Helper()
 	rows, err := s.DB.Query(
@@ -101,8 +101,8 @@ func (s *testService) records(kind string, action pg.Action) (earlier, later []m
 	return earlier, later
 }
 
-// A count that an event of another service changes has no record of its own, and so none that speaks of it: records of one
-// client would contradict each other.
+// Records have no counts. A count changes with an event of another service, without a record, so records of one client would
+// contradict one another.
 func TestRecordsHaveNoCounts(t *testing.T) {
 	t.Parallel()
 	s := newTestService(t)

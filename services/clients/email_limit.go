@@ -78,8 +78,8 @@ func (s *Service) countEmail(ctx context.Context) error {
 	return f
 }
 
-// deleteOldEmailUses deletes uses that are too old to count.
-func (s *Service) deleteOldEmailUses(ctx context.Context) error {
+// pruneEmailLimit deletes uses that are too old to count.
+func (s *Service) pruneEmailLimit(ctx context.Context) error {
 	return s.db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("the uses are too old to count")
 		_, err := tx.Exec(ctx, "DELETE FROM email_use WHERE at < clock_timestamp() - interval '1 hour'")

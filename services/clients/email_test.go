@@ -13,7 +13,7 @@ import (
 	"github.com/ironplane/ironplane/services/clients"
 )
 
-// A client is written to by a template that there is.
+// Clients get mails by templates that exist.
 func TestEmailToClient(t *testing.T) {
 	t.Parallel()
 	c := newTestService(t)
@@ -45,10 +45,10 @@ func TestEmailToClient(t *testing.T) {
 		t.Errorf("got the records %v, want one with the template", after)
 	}
 
-	// The first link to choose a password by is identity's, and needs a place to lead to.
+	// Identity sends the first link for choosing a password. The link needs an address to lead to.
 	c.Do("POST", at+"/email", `{"type": "client-account-created"}`).WantErrors("/type", "unavailable")
 	c.System.SetSetting(settings.APIURL.Slug, "https://api.example.com")
-	testkit.Eventually(t, "it is known where the API is", func() bool {
+	testkit.Eventually(t, "the address of the API is known", func() bool {
 		return c.Do("POST", at+"/email", `{"type": "client-account-created"}`).Status == http.StatusOK
 	})
 	notifications := c.Identity.Received()
@@ -61,14 +61,14 @@ func TestEmailToClient(t *testing.T) {
 	c.Do("POST", at+"/email", `{"type": "client-account-created"}`).WantErrors("/type", "unavailable")
 }
 
-// account is what identity is told of a client.
+// account returns what identity reads of a client.
 func (s *testService) account(id int64) (account credentials.Account) {
 	s.t.Helper()
 	testkit.Must(s.t, s.Peers("identity").Ask(s.t.Context(), clients.Name, path("%s?id=%d", credentials.Path, id), &account))
 	return account
 }
 
-// What neighbours say that happened to an account, or how an installation has ended, it is mailed.
+// Neighbours announce changes of accounts and results of installations, and the clients get mails about them.
 func TestForwardedMails(t *testing.T) {
 	t.Parallel()
 	c := newTestService(t)
@@ -87,7 +87,7 @@ func TestForwardedMails(t *testing.T) {
 	}
 }
 
-// An account that shows that it is its own ends the links by which others read it, but for those that an admin has made.
+// When an owner claims an account, the links by which others read it end, except those that an admin has made.
 func TestClaimEndsSuperLinks(t *testing.T) {
 	t.Parallel()
 	c := newTestService(t)
@@ -116,7 +116,7 @@ func TestClaimEndsSuperLinks(t *testing.T) {
 	}
 }
 
-// What a client can find out about addresses by, it does so often an hour, with all that it has created.
+// Actions by which a client could find out addresses are limited, for the client and all accounts that it has created together.
 func TestEmailLimit(t *testing.T) {
 	t.Parallel()
 	c := newTestService(t)
@@ -131,7 +131,9 @@ func TestEmailLimit(t *testing.T) {
 	created := as["reseller"].Do("POST", "/client", orderBody("made@example.com")).Want(200).ID()
 	below := c.asClient(created)
 	below.Do("POST", "/client", orderBody("below@example.com")).Want(200)
-	as["reseller"].Do("PATCH", own, as["reseller"].Do("GET", own, nil).Want(200).Text).Want(200) // which counts for nothing
+	as["reseller"].Do("PATCH", own, as["reseller"].Do("GET", own, nil).Want(200).Text).
+		Want(200)
+		// an address that the client can read does not count
 	as["reseller"].Do("PATCH", path("/client/%d", created), `{"email": "other@example.com"}`).Want(200)
 	as["reseller"].Do("POST", "/client", orderBody("not an address")).Want(422)
 	as["reseller"].Do("POST", own+"/email", `{"type": "client-account-created"}`).Want(403)

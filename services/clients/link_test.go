@@ -15,7 +15,7 @@ import (
 	"github.com/ironplane/ironplane/services/clients/clientstest"
 )
 
-// createClients makes clients that are called so, and returns their ids and callers with their keys.
+// createClients creates clients with these first names. It returns their ids, and callers with their keys.
 func (s *testService) createClients(names ...string) (ids map[string]int64, as map[string]*testkit.Client) {
 	s.t.Helper()
 	ids, as = map[string]int64{}, map[string]*testkit.Client{}
@@ -26,7 +26,7 @@ func (s *testService) createClients(names ...string) (ids map[string]int64, as m
 	return ids, as
 }
 
-// listNames are the first names in a client's list.
+// listNames returns the first names in a client's list.
 func listNames(t *testing.T, c *testkit.Client) string {
 	t.Helper()
 	var names []string
@@ -37,7 +37,7 @@ func listNames(t *testing.T, c *testkit.Client) string {
 	return strings.Join(names, " ")
 }
 
-// What a client's key reaches: along sub links whatever is below, and by a super link what the granter reaches.
+// A client reads all clients below it along sub links. By a super link it also reads what the granter reads.
 func TestLinks(t *testing.T) {
 	t.Parallel()
 	c := newTestService(t)
@@ -87,7 +87,7 @@ func TestLinks(t *testing.T) {
 		}
 	}
 
-	// What is refused.
+	// Invalid links are refused.
 	c.Do("POST", at("leaf")+"/sub", to("top")).WantErrors("/client_id", "cycle")
 	c.Do("POST", at("top")+"/sub", to("top")).WantErrors("/client_id", "invalid")
 	c.Do("POST", at("top")+"/super", to("top")).WantErrors("/client_id", "invalid")
@@ -99,13 +99,13 @@ func TestLinks(t *testing.T) {
 			as["top"].Do("POST", at("top")+relation, other).WantErrors("/client_id", "not_found")
 		}
 	}
-	as["top"].Do("POST", at("top")+"/super", to("leaf")).WantErrors("/client_id", "not_found") // which it has no link to
+	as["top"].Do("POST", at("top")+"/super", to("leaf")).WantErrors("/client_id", "not_found") // top has no link of its own to leaf
 	as["grantee"].Do("POST", at("top")+"/super", to("middle")).Want(403)
 	as["grantee"].Do("DELETE", fmt.Sprint(at("top"), "/sub/", first.ID()), nil).Want(403)
 	as["stranger"].Do("DELETE", fmt.Sprint(at("top"), "/sub/", first.ID()), nil).Want(404)
 	as["top"].Do("DELETE", at("middle"), nil).Want(403)
 
-	// A pair stands in both, and either end takes a link away.
+	// Two clients can be linked both ways, and either end can delete a link.
 	both := as["top"].Do("POST", at("top")+"/super", to("middle")).Want(200)
 	if got := listNames(t, as["middle"]); got != "leaf" {
 		t.Errorf("the granter's list: got %q, want leaf", got)
@@ -125,8 +125,8 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// However many make and take away links and rename accounts at once: there is no cycle, and what is reached is what the links
-// and the accounts say.
+// Whatever links are created and deleted, and accounts renamed, at the same time: there is no cycle, and the stored pairs agree
+// with the links and accounts.
 func TestSubLinksMakeNoCycle(t *testing.T) {
 	t.Parallel()
 	c := newTestService(t)
@@ -179,7 +179,8 @@ func TestSubLinksMakeNoCycle(t *testing.T) {
 	c.Do("POST", "/client/9/sub", `{"client_id": 10}`).Want(200)
 }
 
-// A reseller's day with nothing but its own key: what it orders, ten times each, and what each of the three sees.
+// A reseller works a day with nothing but its own key. Each order is sent ten times, and the test checks what each of three
+// clients sees.
 func TestResellerJourney(t *testing.T) {
 	t.Parallel()
 	c := newTestService(t)
@@ -187,7 +188,7 @@ func TestResellerJourney(t *testing.T) {
 	own := path("/client/%d", ids["reseller"])
 	reseller, known := as["reseller"], as["known"]
 
-	// A new address: an account of its own, whoever sends the order how often.
+	// An order with a new address creates one account, however often it is sent.
 	var created clients.ViewedClient
 	for i := range 10 {
 		response := reseller.Do("POST", "/client", orderBody("new@example.com", "billing_id", 7, "password", "secret", "disabled", true)).
@@ -203,7 +204,7 @@ func TestResellerJourney(t *testing.T) {
 	}
 	at := path("/client/%d", created.ID)
 
-	// A known one: nothing of it is shown or changed, and the answer has the same members.
+	// An order with a known address neither shows nor changes that account, and the response has the same members.
 	before := c.Do("GET", path("/client/%d", ids["known"]), nil).Want(200).Text
 	for range 10 {
 		named := testkit.Decode[clients.ViewedClient](reseller.Do("POST", "/client", orderBody("KNOWN@example.com")).Want(200))
@@ -231,7 +232,7 @@ func TestResellerJourney(t *testing.T) {
 		reseller.Do("GET", knownPath+nested, nil).Want(404)
 	}
 	reseller.Do("PATCH", knownPath, `{"first": "Ben"}`).Want(403)
-	reseller.Do("PATCH", knownPath, `{"first": "known"}`).Want(403) // which would tell a guess
+	reseller.Do("PATCH", knownPath, `{"first": "known"}`).Want(403) // a 200 would confirm a guess
 	reseller.Do("POST", "/client", orderBody("reseller@example.com")).WantErrors("/email", "invalid")
 	known.Do("POST", "/client", orderBody("reseller@example.com")).WantErrors("/email", "cycle")
 	wantKnownMails := func(want ...mail.ClientLinked) {
@@ -244,19 +245,19 @@ func TestResellerJourney(t *testing.T) {
 			t.Errorf("got the mails %+v, want %+v", got, want)
 		}
 	}
-	wantKnownMails(mail.ClientLinked{By: "reseller Miller", Relation: "sub"}) // once, however often it was ordered
+	wantKnownMails(mail.ClientLinked{By: "reseller Miller", Relation: "sub"}) // one mail, however often the order was sent
 	if mails := c.System.Mails("new@example.com"); len(mails) > 0 {
 		t.Errorf("got the mails %s to the new account, want none, since its creator writes to it", testkit.JSON(mails))
 	}
 
-	// A mail: to what it has created, which is not claimed, and of the one kind.
+	// It can send one kind of mail, to accounts that it has created and that are not claimed.
 	for to, want := range map[string]int{knownPath: 403, own: 403, path("/client/%d", ids["stranger"]): 404, "/client/999999": 404} {
 		for _, kind := range []string{"client-account-created", "CLIENT-account-created.tpl", "welcome"} {
 			reseller.Do("POST", to+"/email", map[string]any{"type": kind}).Want(want)
 		}
 	}
 	c.System.SetSetting(settings.ClientURL.Slug, "https://panel.example.com")
-	testkit.Eventually(t, "it is known where the panel is", func() bool {
+	testkit.Eventually(t, "the address of the panel is known", func() bool {
 		return c.Do("POST", at+"/email", `{"type": "client-account-created"}`).Status == 200
 	})
 	reseller.Do("POST", at+"/email", `{"type": "client-account-created"}`).Want(200)
@@ -264,7 +265,7 @@ func TestResellerJourney(t *testing.T) {
 	reseller.Do("POST", at+"/email", `{"type": "welcome"}`).WantErrors("/type", "not_found")
 	known.Do("POST", at+"/email", `{"type": "client-account-created"}`).Want(404)
 
-	// What it writes: its own name, and of what it has created the address, too, until an admin has edited it.
+	// It can change its own name, and names and addresses of accounts that it has created, until an admin has edited them.
 	reseller.Do("PATCH", own, `{"last": "Hosting"}`).Want(200)
 	reseller.Do("PATCH", at, `{"first": "Bob", "email": "bob@example.com"}`).Want(200)
 	for _, body := range []string{`{"password": "a long walk in the rain"}`, `{"billing_id": 9}`, `{"verify": {"require": true}}`, `{"disabled": true}`} { // nor of itself what is not its own
@@ -288,7 +289,7 @@ func TestResellerJourney(t *testing.T) {
 	}
 	reseller.Do("DELETE", at, nil).Want(403)
 
-	// A super client by address, and what it sees: what the reseller has created, and not what it has named.
+	// It grants a super link by address. The grantee sees accounts that the reseller has created, not those that it has named.
 	granted := reseller.Do("POST", own+"/super", `{"client_email": "known@example.com"}`).Want(200)
 	if !strings.Contains(granted.Text, `"name":"Ben Miller"`) {
 		t.Errorf("got %s, want the grantee Ben Miller", granted.Text)
@@ -298,7 +299,7 @@ func TestResellerJourney(t *testing.T) {
 		"reseller@example.com",
 	); len(mails) != 1 ||
 		!strings.Contains(testkit.JSON(mails[0].Opened), "Ben Miller may read the account") {
-		t.Errorf("the granter: got the mails %s, want that another one may read the account", testkit.JSON(mails))
+		t.Errorf("the granter: got the mails %s, want that another client may read the account", testkit.JSON(mails))
 	}
 	if repeated := reseller.Do("POST", own+"/super", `{"client_email": "known@example.com"}`).Want(200); repeated.Text != granted.Text {
 		t.Errorf("a link that is made again: got %s, want %s", repeated.Text, granted.Text)
@@ -325,7 +326,7 @@ func TestResellerJourney(t *testing.T) {
 	}
 	reseller.Do("PATCH", at, `{"first": "Bob"}`).Want(403)
 
-	// The same order of many at once makes one account.
+	// Many simultaneous orders with the same address create one account.
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() { reseller.Do("POST", "/client", orderBody("rush@example.com")).Want(200) })

@@ -32,8 +32,8 @@ func TestServersOfClients(t *testing.T) {
 		t.Errorf("after the servers changed: got the ETag %s, want %s", now, tag)
 	}
 
-	// While network is away counts wait. What was not heard of is asked for: of before it was counted, or of a network that
-	// was restored.
+	// Counts wait while network is away. Clients without an event are counted, too: from before servers were counted, or after a
+	// restore of network.
 	c.Network.SetServers(ids["parent"], 1)
 	c.Network.SetAway(true)
 	testkit.Execute(t, c.DB, "DELETE FROM client_server_count")

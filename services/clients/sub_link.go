@@ -218,7 +218,8 @@ func (s *Service) link(ctx context.Context, tx *pg.Tx, client int64, target link
 	}
 	var id int64
 	err = tx.QueryRow(ctx, "INSERT INTO sub_link (client_id, child_id, kind, email, first, last) VALUES ($1, $2, $3, $4, $5, $6) RETURNING id",
-		client, target.ID, target.kind, target.Email, target.First, target.Last).Scan(&id)
+		client, target.ID, target.kind, target.Email, target.First, target.Last).
+		Scan(&id)
 	if err != nil {
 		return created, fmt.Errorf("link client %d: %w", target.ID, err)
 	}

@@ -42,8 +42,6 @@ var allowedNames = map[string]string{
 var unfinished = []string{
 	"deploy/containers", "deploy/document", "deploy/import", "deploy/internal", "deploy/license", "deploy/measure", "deploy/packages",
 	"deploy/schema", "deploy/services", "deploy/setup", "deploy/split", "deploy/standalone",
-
-	"gateway", "services/clients",
 	"pkg/auth", "pkg/cache", "pkg/catalog", "pkg/client", "pkg/egress", "pkg/events", "pkg/jobs", "pkg/mail", "pkg/problem", "pkg/remote",
 	"pkg/seal", "pkg/secret", "pkg/service", "pkg/settings", "pkg/template", "pkg/wake",
 	"pkg/devservers", "pkg/postgres", "pkg/runtime",
