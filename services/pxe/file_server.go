@@ -141,7 +141,7 @@ func (s *Service) checkFileServer(ctx context.Context, tx *pg.Tx, id int64, befo
 			WITH RECURSIVE above AS (SELECT $1::bigint AS id UNION SELECT f.parent_id FROM file_server f JOIN above a ON f.id = a.id WHERE f.parent_id IS NOT NULL)
 			SELECT EXISTS (SELECT FROM above WHERE id = $2)`, *b.Parent, id).Scan(&below)
 		if err != nil {
-			return fmt.Errorf("look for a cycle: %w", err)
+			return fmt.Errorf("check for a cycle: %w", err)
 		}
 		if below {
 			return problem.Member("/parent_id", "cycle", "cannot be file server %d itself or one of its descendants", id)
@@ -179,7 +179,7 @@ func deleteFileServer(ctx context.Context, tx *pg.Tx, f *FileServer) error {
 			more,
 		)
 	case !errors.Is(err, pgx.ErrNoRows):
-		return fmt.Errorf("look for children: %w", err)
+		return fmt.Errorf("find the children: %w", err)
 	}
 	return reference.DeleteUnlessInstalls(ctx, tx, "file_server", "File server", "file_server_id", f.ID)
 }

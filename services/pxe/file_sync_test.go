@@ -207,7 +207,7 @@ func TestFileSync(t *testing.T) {
 	s.Do("POST", "/pxe/driver", `{"name": "Intel", "driver": "YSBkcml2ZXI="}`).Want(200)
 	s.write(top, "local/boot/initrd", "an initrd that is")
 	s.write(top, "by hand", "which the store does not have")
-	s.write(other, "old", "gone from the parent")
+	s.write(other, "old", "deleted from the parent")
 
 	if got := s.view(top); got.Status != "none" || len(got.Children) != 4 {
 		t.Errorf("got %+v, want status none and 4 children", got)

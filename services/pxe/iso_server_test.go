@@ -83,7 +83,7 @@ func TestISOServers(t *testing.T) {
 			}
 			whole(w, r)
 		}},
-		"is-gone": {
+		"is-missing": {
 			serve: func(_ int64, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }, fails: "the server answered 404",
 		},
 		"is-too-large": {serve: func(_ int64, w http.ResponseWriter, _ *http.Request) {

@@ -23,6 +23,7 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/storage"
 )
 
+// kind is the kind of the job, and its queue.
 const kind = "file-sync"
 
 const (
@@ -87,11 +88,11 @@ func (s *Syncs) Request(ctx context.Context, tx *pg.Tx, id int64) (filled int, e
 	if err != nil {
 		return 0, fmt.Errorf("request syncs: %w", err)
 	}
-	type wished struct {
+	type requested struct {
 		ID  int64
 		Top bool
 	}
-	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[wished])
+	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[requested])
 	if err != nil {
 		return 0, fmt.Errorf("request syncs: %w", err)
 	}
@@ -192,7 +193,7 @@ func (s *Syncs) finish(ctx context.Context, attempt *service.Attempt, id int64, 
 	interrupted := ctx.Err() != nil
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dbTimeout)
 	defer cancel()
-	requested := false
+	isRepeated := false
 	err := s.DB.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("the request was recorded")
 		switch {
@@ -211,11 +212,11 @@ func (s *Syncs) finish(ctx context.Context, attempt *service.Attempt, id int64, 
 			return err
 		}
 		err := tx.QueryRow(ctx, `UPDATE file_sync SET status = CASE WHEN again THEN 'waiting' ELSE 'done' END, error = NULL, finished_at = now() WHERE server_id = $1 RETURNING again`, id).
-			Scan(&requested)
+			Scan(&isRepeated)
 		if errors.Is(err, pgx.ErrNoRows) { // the file server was deleted
 			return nil
 		}
-		if err != nil || requested {
+		if err != nil || isRepeated {
 			return err
 		}
 		return errors.Join(jobs.Finish(ctx, tx, attempt, nil), s.requestChildren(ctx, tx, id))
@@ -223,7 +224,7 @@ func (s *Syncs) finish(ctx context.Context, attempt *service.Attempt, id int64, 
 	switch {
 	case err != nil:
 		return errors.Join(failed, fmt.Errorf("store the result of the sync of file server %d: %w", id, err))
-	case requested:
+	case isRepeated:
 		return jobs.Later(0)
 	}
 	return failed

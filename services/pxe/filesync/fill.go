@@ -76,9 +76,9 @@ type storeFill struct {
 }
 
 func (f *storeFill) progress() siteagent.Progress {
-	is := f.total
-	is.Files, is.Bytes = f.files.Load(), f.bytes.Load()
-	return is
+	p := f.total
+	p.Files, p.Bytes = f.files.Load(), f.bytes.Load()
+	return p
 }
 
 func (f *storeFill) reportProgress(ctx context.Context) {

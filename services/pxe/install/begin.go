@@ -83,7 +83,7 @@ func (s *Installs) checkInstall(ctx context.Context, tx *pg.Tx, b *installBody) 
 func lockName(ctx context.Context, tx *pg.Tx, table string, id int64) (name string, err error) {
 	err = tx.QueryRow(ctx, "SELECT name FROM "+pgx.Identifier{table}.Sanitize()+" WHERE id = $1 FOR SHARE", id).Scan(&name)
 	if err != nil {
-		return "", fmt.Errorf("hold %s %d: %w", table, id, err)
+		return "", fmt.Errorf("lock %s %d: %w", table, id, err)
 	}
 	return name, nil
 }

@@ -106,23 +106,23 @@ func (b *installBody) resolveAddresses(invalid *problem.Fields) {
 	if b.entity == nil {
 		return
 	}
-	for _, of := range []struct {
+	for _, family := range []struct {
 		*subnet
 		address, gateway **string
 	}{{b.entity.V4, &h.IPv4Address, &h.IPv4Gateway}, {b.entity.V6, &h.IPv6Address, &h.IPv6Gateway}} {
-		if of.subnet == nil {
+		if family.subnet == nil {
 			continue
 		}
-		host, ok := of.firstHost()
+		host, ok := family.firstHost()
 		if !ok {
 			invalid.Add("/host/entity", "invalid", "has no subnet mask")
 			continue
 		}
 		text := host.String()
-		*of.address = &text
-		if of.Gateway != nil {
-			gateway := of.Gateway.String()
-			*of.gateway = &gateway
+		*family.address = &text
+		if family.Gateway != nil {
+			gateway := family.Gateway.String()
+			*family.gateway = &gateway
 		}
 		if h.Hostname == "" {
 			h.Hostname = "host-" + strings.Trim(strings.NewReplacer(".", "-", ":", "-").Replace(host.Addr().String()), "-")

@@ -52,17 +52,17 @@ func (s *subnet) firstHost() (p netip.Prefix, ok bool) {
 
 // matches reports whether an install with this entity would still get the addresses of h.
 func (e *machineEntity) matches(h *InstallHost) bool {
-	for _, of := range []struct {
+	for _, family := range []struct {
 		*subnet
 		has *InstallAddress
 	}{{e.V4, h.IPv4}, {e.V6, h.IPv6}} {
-		if of.subnet == nil || of.has == nil {
-			if of.subnet != nil || of.has != nil {
+		if family.subnet == nil || family.has == nil {
+			if family.subnet != nil || family.has != nil {
 				return false
 			}
 			continue
 		}
-		if now, ok := of.firstHost(); !ok || now.String() != of.has.Address {
+		if prefix, ok := family.firstHost(); !ok || prefix.String() != family.has.Address {
 			return false
 		}
 	}

@@ -109,7 +109,7 @@ func (s *ISOs) Routes() []rest.Route { return slices.Concat(s.isos(), s.editions
 var isoView = pg.NewView[ISOManager]("iso_view")
 
 func (s *ISOs) isos() []rest.Route {
-	of := table.New[isoBody]("iso", "iso_view", s.box)
+	rows := table.New[isoBody]("iso", "iso_view", s.box)
 	return rest.Resource[ISOManager, isoBody]{
 		Path:        "/pxe/iso",
 		ID:          "iso_manager_id",
@@ -129,20 +129,20 @@ func (s *ISOs) isos() []rest.Route {
 			if b.URL.IsZero() {
 				return 0, problem.Member("/url", "required", "is required and cannot be empty")
 			}
-			id, err := of.Insert(ctx, tx, b)
+			id, err := rows.Insert(ctx, tx, b)
 			if err != nil {
 				return 0, err
 			}
 			return id, s.beginImport(ctx, tx, id)
 		},
 		Update: func(ctx context.Context, tx *pg.Tx, id int64, b *isoBody) error {
-			before, err := of.Load(ctx, tx, id)
+			before, err := rows.Load(ctx, tx, id)
 			if err == nil && before.Folder != b.Folder {
 				_, err = tx.Exec(ctx, "UPDATE stored_file SET path = $2 WHERE path = $1", before.Folder+isoSuffix, b.Folder+isoSuffix)
 				err = errors.Join(err, storage.Move(ctx, tx, before.Folder, b.Folder))
 			}
 			if err == nil {
-				err = of.Update(ctx, tx, id, b)
+				err = rows.Update(ctx, tx, id, b)
 			}
 			if err != nil || b.URL.IsZero() {
 				return err

@@ -14,7 +14,7 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/storage"
 )
 
-// contentRange matches the header of a partial response: bytes 0-99/200
+// contentRange matches the Content-Range header of a partial response, such as: bytes 0-99/200
 var contentRange = regexp.MustCompile(`^bytes (\d+)-\d+/(\d+|\*)$`)
 
 // download fetches the missing rest of the ISO.
@@ -108,8 +108,8 @@ func (i *isoImport) tooLarge() error {
 // errChanged says that the file on the server is not the one that the draft began with.
 var errChanged = errors.New("the file on the server has changed")
 
-// checkResponse returns the size of the whole ISO, or -1 if the server does not tell it. The response continues the
-// draft. It fails with errChanged if the response is the whole of a file that has changed.
+// checkResponse returns the size of the whole ISO, or -1 if the server does not send it. The response must continue the
+// draft. If the file has changed and the response is the whole new file, it fails with errChanged.
 func (i *isoImport) checkResponse(response *http.Response, d *storage.Draft) (whole int64, err error) {
 	switch status := response.StatusCode; {
 	case status == http.StatusOK && d.Size == 0:

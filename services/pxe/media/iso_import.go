@@ -75,7 +75,7 @@ var errSuperseded = errors.New("a later import has started")
 // importISO does one attempt of an import, and stores its result. Only attempts without progress count.
 func (s *ISOs) importISO(ctx context.Context, a *service.Attempt, args importArgs) error {
 	i := &isoImport{ISOs: s, importArgs: args, job: a}
-	began, err := i.run(ctx)
+	progressed, err := i.run(ctx)
 	switch {
 	case err == nil, errors.Is(err, errSuperseded):
 		return nil
@@ -83,7 +83,7 @@ func (s *ISOs) importISO(ctx context.Context, a *service.Attempt, args importArg
 		return err
 	}
 	reason, refused := errors.AsType[refusal](err)
-	isFinal, message := refused || a.Last && !began, string(reason)
+	isFinal, message := refused || a.Last && !progressed, string(reason)
 	if !refused {
 		message = egress.Reason(err)
 	}
@@ -95,7 +95,7 @@ func (s *ISOs) importISO(ctx context.Context, a *service.Attempt, args importArg
 		return stored
 	case refused:
 		return jobs.Never(err)
-	case began: // an attempt with progress does not count
+	case progressed: // an attempt with progress does not count
 		return jobs.Later(importBackoff(1))
 	}
 	return err

@@ -63,9 +63,9 @@ func (a *Agents) Poll(ctx context.Context) error {
 	var polls sync.WaitGroup
 	defer polls.Wait()
 	var busy sync.Map // the agents that are being polled
-	free := make(chan struct{}, maxConcurrentPolls)
+	slots := make(chan struct{}, maxConcurrentPolls)
 	err := wake.Loop(ctx, a.Woken, minPollInterval, func(ctx context.Context) (time.Duration, error) {
-		due, next, err := a.claimDue(ctx, maxConcurrentPolls-len(free))
+		due, next, err := a.claimDue(ctx, maxConcurrentPolls-len(slots))
 		if err != nil {
 			return 0, err
 		}
@@ -74,9 +74,9 @@ func (a *Agents) Poll(ctx context.Context) error {
 			if _, isBusy := busy.LoadOrStore(key, true); isBusy {
 				continue
 			}
-			free <- struct{}{}
+			slots <- struct{}{}
 			polls.Go(func() {
-				defer func() { busy.Delete(key); <-free }()
+				defer func() { busy.Delete(key); <-slots }()
 				if err := a.pollAgent(ctx, target); err != nil {
 					stop(err)
 				}
@@ -104,11 +104,11 @@ type pollTarget struct {
 }
 
 // pollIntervalSQL is an SQL expression for the time from asked_at until the next poll.
-const pollIntervalSQL = `CASE WHEN error IS NOT NULL AND coalesce(seen_at < now() - @silent_time::interval, true) THEN @silent::interval
+const pollIntervalSQL = `CASE WHEN error IS NOT NULL AND coalesce(seen_at < now() - @silent_after::interval, true) THEN @silent::interval
 	WHEN kind = 'pxe/dhcp' AND (
 		EXISTS (SELECT FROM install WHERE dhcp_server_id = s.id AND ` + reference.InstallUnfinished + `) OR
 		EXISTS (SELECT FROM install WHERE dhcp_server_id = s.id AND revision > s.pushed)) THEN @busy::interval
-	ELSE @pause::interval END`
+	ELSE @interval::interval END`
 
 // claimDue returns up to limit agents that are due, and the time until the next one is. No other process polls them
 // until they are due again.
@@ -122,14 +122,14 @@ func (a *Agents) claimDue(ctx context.Context, limit int) (due []pollTarget, nex
 			return fmt.Errorf("insert agents: %w", err)
 		}
 		args := pgx.NamedArgs{
-			"most":        limit,
-			"pause":       PollInterval,
-			"busy":        busyPollInterval,
-			"silent":      silentPollInterval,
-			"silent_time": silentAfter,
+			"limit":        limit,
+			"interval":     PollInterval,
+			"busy":         busyPollInterval,
+			"silent":       silentPollInterval,
+			"silent_after": silentAfter,
 		}
 		rows, err := tx.Query(ctx, `UPDATE site_agent a SET asked_at = now()
-			FROM (SELECT kind, id FROM site_agent s WHERE asked_at <= now() - `+pollIntervalSQL+` ORDER BY asked_at LIMIT @most FOR UPDATE SKIP LOCKED) d
+			FROM (SELECT kind, id FROM site_agent s WHERE asked_at <= now() - `+pollIntervalSQL+` ORDER BY asked_at LIMIT @limit FOR UPDATE SKIP LOCKED) d
 			WHERE a.kind = d.kind AND a.id = d.id RETURNING a.kind, a.id, a.history, a.number, a.asked_at, coalesce(a.error, '')`, args)
 		if err != nil {
 			return fmt.Errorf("find agents to poll: %w", err)

@@ -166,30 +166,30 @@ func (s *Profiles) checkProfile(ctx context.Context, tx *pg.Tx, _ int64, before,
 // holdEdition finds the edition that a profile names by name or id, and writes its name into the body. It locks the ISO,
 // so that the edition stays enabled until the commit.
 func holdEdition(ctx context.Context, tx *pg.Tx, before, b *profileBody) error {
-	of := &b.ISO
-	if of.ID == nil || of.Edition == nil {
+	iso := &b.ISO
+	if iso.ID == nil || iso.Edition == nil {
 		return nil
 	}
-	if _, err := tx.Exec(ctx, "SELECT FROM iso WHERE id = $1 FOR SHARE", *of.ID); err != nil {
+	if _, err := tx.Exec(ctx, "SELECT FROM iso WHERE id = $1 FOR SHARE", *iso.ID); err != nil {
 		return fmt.Errorf("lock an ISO: %w", err)
 	}
-	column, value := "name", any(string(*of.Edition))
-	if id, is := of.Edition.ID(); is {
+	column, value := "name", any(string(*iso.Edition))
+	if id, isID := iso.Edition.ID(); isID {
 		column, value = "id", id
 	}
 	var name string
-	err := tx.QueryRow(ctx, "SELECT name FROM iso_edition WHERE iso_id = $1 AND is_enabled AND "+column+" = $2", *of.ID, value).Scan(&name)
+	err := tx.QueryRow(ctx, "SELECT name FROM iso_edition WHERE iso_id = $1 AND is_enabled AND "+column+" = $2", *iso.ID, value).Scan(&name)
 	switch {
 	// The body repeats the edition of the earlier ISO, which the new ISO does not have.
-	case errors.Is(err, pgx.ErrNoRows) && before != nil && before.ISO.Edition != nil && *before.ISO.Edition == *of.Edition:
-		of.Edition = nil
+	case errors.Is(err, pgx.ErrNoRows) && before != nil && before.ISO.Edition != nil && *before.ISO.Edition == *iso.Edition:
+		iso.Edition = nil
 		return nil
 	case errors.Is(err, pgx.ErrNoRows):
 		return problem.Member("/iso/edition", "not_found", "is not an enabled edition of the ISO")
 	case err != nil:
 		return fmt.Errorf("find an edition: %w", err)
 	}
-	*of.Edition = rest.RefOrName(name)
+	*iso.Edition = rest.RefOrName(name)
 	return nil
 }
 

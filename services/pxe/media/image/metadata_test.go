@@ -67,7 +67,7 @@ func crcOf(text []byte) (sum uint16) {
 	return sum
 }
 
-func (u *udf250) sectorSize(at int64, d []byte) { copy(u.text[at*udfBlock:], d) }
+func (u *udf250) writeSector(at int64, d []byte) { copy(u.text[at*udfBlock:], d) }
 
 // entity returns an entity identifier.
 func entity(name string, suffix ...byte) []byte {
@@ -138,7 +138,7 @@ func writeUDF250(files map[string]string, duplicate bool) []byte {
 	const physical, metadata = 0, 1 // references
 	u := &udf250{text: make([]byte, (udfStart+udfBlocks)*udfBlock), free: firstData}
 	for n, mark := range []string{"BEA01", "NSR03", "TEA01"} {
-		u.sectorSize(16+int64(n), append([]byte{0}, mark+"\x01"...))
+		u.writeSector(16+int64(n), append([]byte{0}, mark+"\x01"...))
 	}
 	anchor := make([]byte, 512)
 	order.PutUint32(anchor[16:], 16*udfBlock)
@@ -146,7 +146,7 @@ func writeUDF250(files map[string]string, duplicate bool) []byte {
 	order.PutUint32(anchor[24:], 16*udfBlock)
 	order.PutUint32(anchor[28:], 64)
 	for _, at := range []int64{256, udfStart + udfBlocks - 1} {
-		u.sectorSize(at, tagged(2, at, anchor))
+		u.writeSector(at, tagged(2, at, anchor))
 	}
 	for _, at := range []int64{32, 64} {
 		main := make([]byte, 512)
@@ -160,14 +160,14 @@ func writeUDF250(files map[string]string, duplicate bool) []byte {
 		copy(main[72:], dstring("test set", 128))
 		copy(main[200:], charset())
 		copy(main[264:], charset())
-		u.sectorSize(at, tagged(1, at, main))
+		u.writeSector(at, tagged(1, at, main))
 		part := make([]byte, 512)
 		order.PutUint16(part[20:], 1)
 		copy(part[24:], entity("+NSR03"))
 		order.PutUint32(part[184:], 1) // read only
 		order.PutUint32(part[188:], udfStart)
 		order.PutUint32(part[192:], udfBlocks-1)
-		u.sectorSize(at+1, tagged(5, at+1, part))
+		u.writeSector(at+1, tagged(5, at+1, part))
 		logical := make([]byte, 440+6+64)
 		copy(logical[20:], charset())
 		copy(logical[84:], dstring("test", 128))
@@ -190,20 +190,20 @@ func writeUDF250(files map[string]string, duplicate bool) []byte {
 		if duplicate {
 			maps[58] = 1
 		}
-		u.sectorSize(at+2, tagged(6, at+2, logical))
-		u.sectorSize(at+3, tagged(8, at+3, make([]byte, 512)))
+		u.writeSector(at+2, tagged(6, at+2, logical))
+		u.writeSector(at+3, tagged(8, at+3, make([]byte, 512)))
 	}
 	halves := append(shortAt(metadataBlocks/2*udfBlock, firstHalf), shortAt(metadataBlocks/2*udfBlock, secondHalf)...)
-	u.sectorSize(udfStart+udfMain, entry(udfMain, 250, true, metadataBlocks*udfBlock, halves))
+	u.writeSector(udfStart+udfMain, entry(udfMain, 250, true, metadataBlocks*udfBlock, halves))
 	if duplicate {
 		halves = shortAt(metadataBlocks*udfBlock, mirrorHalf)
 	}
-	u.sectorSize(udfStart+udfMirror, entry(udfMirror, 251, true, metadataBlocks*udfBlock, halves))
+	u.writeSector(udfStart+udfMirror, entry(udfMirror, 251, true, metadataBlocks*udfBlock, halves))
 
 	put := func(block int64, d []byte) {
-		u.sectorSize(metadataAt(block, false), d)
+		u.writeSector(metadataAt(block, false), d)
 		if duplicate {
-			u.sectorSize(metadataAt(block, true), d)
+			u.writeSector(metadataAt(block, true), d)
 		}
 	}
 	set := make([]byte, 512)
@@ -253,10 +253,10 @@ func writeUDF250(files map[string]string, duplicate bool) []byte {
 			content = append(content, identifier(first, 0, to)...)
 			text := files[path]
 			put(to, entry(to, 5, false, int64(len(text)), longAt(int64(len(text)), u.free, physical)))
-			u.sectorSize(udfStart+u.free, []byte(text))
+			u.writeSector(udfStart+u.free, []byte(text))
 			u.free += int64(len(text)+udfBlock-1) / udfBlock
 		}
-		// What a folder has lies in the metadata, too, across both halves where it is the root's.
+		// The content of a folder is in the metadata, too. That of the root is in both halves.
 		blocks := int64(len(content)+udfBlock-1) / udfBlock
 		first := next
 		if name == "" {
@@ -272,27 +272,27 @@ func writeUDF250(files map[string]string, duplicate bool) []byte {
 	return u.text
 }
 
-// UDF 2.50 and later, as Windows writes it, keeps what says where files are in a partition of its own, and a mirror of that; each of
-// them is enough.
+// UDF 2.50 and later, as Windows writes it, keeps the locations of files in a partition of its own, with a mirror. Each
+// of the two is enough.
 func TestMetadataPartition(t *testing.T) {
 	t.Parallel()
 	want := map[string]string{"setup.exe": lines(1000), "sources/boot.wim": lines(3000), "sources/readme": "read me"}
 	for n := range 40 {
 		want[strings.Repeat("a long name ", 5)+string(rune('A'+n))] = ""
 	}
-	for name, of := range map[string]struct {
+	for name, c := range map[string]struct {
 		duplicate bool
 		broken    []int64 // sectors
 	}{
-		"whole":                                 {duplicate: true},
-		"both at one place":                     {},
-		"without the main file":                 {true, []int64{udfStart + udfMain}},
-		"without what says where the files are": {true, []int64{metadataAt(0, false)}},
-		"without a folder":                      {true, []int64{metadataAt(metadataBlocks/2, false)}},
-		"without the mirror":                    {true, []int64{udfStart + udfMirror, metadataAt(0, true)}},
+		"whole":                         {duplicate: true},
+		"the mirror shares the content": {},
+		"without the main file":         {true, []int64{udfStart + udfMain}},
+		"without the list of folders":   {true, []int64{metadataAt(0, false)}},
+		"without a folder":              {true, []int64{metadataAt(metadataBlocks/2, false)}},
+		"without the mirror":            {true, []int64{udfStart + udfMirror, metadataAt(0, true)}},
 	} {
-		text := writeUDF250(want, of.duplicate)
-		for _, at := range of.broken {
+		text := writeUDF250(want, c.duplicate)
+		for _, at := range c.broken {
 			clear(text[at*udfBlock:][:udfBlock])
 		}
 		if got := filesOf(t, text); !maps.Equal(got, want) {

@@ -123,7 +123,7 @@ var language = template.NewLanguage(functions, Variables{})
 // Kind is the kind of a template.
 type Kind string
 
-// The kinds of templates. Any machine that claims the right MAC address gets the boot script, so boot scripts cannot
+// The kinds of templates. Any machine that claims the right MAC address gets the boot script, so a boot script cannot
 // contain secrets.
 const (
 	Boot    Kind = "boot_script"
