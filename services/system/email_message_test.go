@@ -34,7 +34,7 @@ import (
 	systemmail "github.com/ironplane/ironplane/services/system/mail"
 )
 
-// mailFixture is the system service with its jobs, on a database of the test's own.
+// mailFixture is the system service with its jobs, on its own database.
 type mailFixture struct {
 	*testkit.Client
 	testing.TB
@@ -68,7 +68,7 @@ func (*mailFixture) Limit(ctx context.Context, timeout time.Duration) (context.C
 	return context.WithTimeout(ctx, timeout)
 }
 
-// Ask answers as identity does: who gets copies, and what an admin holds.
+// Ask answers like identity: with the recipients of copies, and with an admin's permissions.
 func (o *mailFixture) Ask(_ context.Context, _, _ string, into any) error {
 	if o.away.Load() {
 		return errors.New("identity is away")
@@ -82,7 +82,7 @@ func (o *mailFixture) Ask(_ context.Context, _, _ string, into any) error {
 	return nil
 }
 
-// start starts the service, in place of one that runs.
+// start starts the service. It first stops one that runs.
 func (o *mailFixture) start(smtp string) {
 	o.Helper()
 	o.stop()
@@ -119,7 +119,7 @@ func (o *mailFixture) start(smtp string) {
 func (o *mailFixture) inTx(do func(tx *pg.Tx) error) {
 	o.Helper()
 	if err := o.deps.DB.InTx(o.Context(), func(tx *pg.Tx) error {
-		tx.Unrecorded("it is a test's")
+		tx.Unrecorded("a test")
 		return do(tx)
 	}); err != nil {
 		o.Fatal(err)
@@ -131,13 +131,13 @@ func (o *mailFixture) execute(sql string) {
 	o.inTx(func(tx *pg.Tx) error { _, err := tx.Exec(o.Context(), sql); return err })
 }
 
-// send has a mail sent as if another service wanted it, and answers its id.
+// send sends a mail as if another service had asked for it, and returns its id.
 func (o *mailFixture) send(template string, content mail.Content) (id int64) {
 	o.Helper()
 	return o.receive(o.newMessage(template, content))
 }
 
-// newMessage is the message by which another service wants a mail sent.
+// newMessage returns the message with which another service asks for a mail.
 func (o *mailFixture) newMessage(template string, content mail.Content) (m events.Message) {
 	o.Helper()
 	var to mail.To
@@ -163,7 +163,7 @@ func (o *mailFixture) newMessage(template string, content mail.Content) (m event
 	return m
 }
 
-// receive takes a message, and answers the mail's id.
+// receive receives a message, and returns the mail's id.
 func (o *mailFixture) receive(m events.Message) (id int64) {
 	o.Helper()
 	o.inTx(func(tx *pg.Tx) error {
@@ -180,7 +180,7 @@ func (o *mailFixture) getMail(id int64) systemmail.EmailMessage {
 	return testkit.Decode[systemmail.EmailMessage](o.Do("GET", fmt.Sprintf("/email/message/%d", id), nil).Want(200))
 }
 
-// awaitStatus waits until a mail is in a state. What is to be tried again later is tried at once.
+// awaitStatus waits until a mail has a status. Retries happen immediately.
 func (o *mailFixture) awaitStatus(id int64, status string) systemmail.EmailMessage {
 	o.Helper()
 	return o.awaitMail("mail is "+status, id, func(m systemmail.EmailMessage) bool { return m.Status == status })
@@ -200,13 +200,13 @@ func (o *mailFixture) awaitMail(condition string, id int64, isTrue func(systemma
 	}
 }
 
-// retryNow has tried at once what is to be tried again later.
+// retryNow makes all jobs that wait for a retry due.
 func (o *mailFixture) retryNow() {
 	o.Helper()
 	o.execute("UPDATE river_job SET state = 'available', scheduled_at = now() WHERE state = 'retryable'")
 }
 
-// countSecrets is how many mails have something sealed.
+// countSecrets returns how many mails have a sealed secret.
 func (o *mailFixture) countSecrets() (n int) {
 	o.Helper()
 	if err := o.deps.DB.QueryRow(o.Context(), "SELECT count(*) FROM email_message WHERE sealed IS NOT NULL").Scan(&n); err != nil {
@@ -217,7 +217,7 @@ func (o *mailFixture) countSecrets() (n int) {
 
 const token = "s3cr3t-t0ken"
 
-// sampleContents are one of each kind. What is secret has the token in it.
+// sampleContents returns a content of each kind. Secrets contain the token.
 func sampleContents() []mail.Content {
 	soon := time.Now().Add(time.Hour)
 	link := secret.New("https://panel.example.com/auth/password-reset/7#token=" + token)
@@ -237,7 +237,8 @@ func sampleContents() []mail.Content {
 	}
 }
 
-// Each template that comes with Ironplane is written, sent and received, with its secret; nobody else gets to see that.
+// Each built-in template is rendered, sent and received with its secret. Operators and recipients of copies do not see the
+// secret.
 func TestBuiltInMailsArrive(t *testing.T) {
 	t.Parallel()
 	box := mailbox.Start(t, mailbox.Options{})
@@ -281,8 +282,8 @@ func TestBuiltInMailsArrive(t *testing.T) {
 	if secrets != 3 || o.countSecrets() != 0 {
 		t.Errorf("got %d mails with a secret and %d secrets kept, want 3 and 0", secrets, o.countSecrets())
 	}
-	// Blind copies are of those without a secret.
-	o.eventually("copies have come", func() bool { return box.Accepted() == 7+4 })
+	// Mails with a secret have no copies.
+	o.eventually("the copies are sent", func() bool { return box.Accepted() == 7+4 })
 	for _, got := range box.Mails() {
 		if got.To[0] == "ann@example.com" && bytes.Contains(got.Data, []byte(token)) {
 			t.Error("got a copy with a secret, want none")
@@ -300,7 +301,7 @@ func (o *mailFixture) eventually(condition string, isTrue func() bool) {
 	}
 }
 
-// runUntil runs a loop until something is so.
+// runUntil runs a task until a condition is true.
 func (o *mailFixture) runUntil(loop, condition string, isTrue func() bool) {
 	o.Helper()
 	n := slices.IndexFunc(o.parts.Loops, func(l service.Loop) bool { return l.Name == loop })
@@ -312,7 +313,7 @@ func (o *mailFixture) runUntil(loop, condition string, isTrue func() bool) {
 	done.Wait()
 }
 
-// Without an SMTP server mails are held; once there is one, they are sent by hand, with the secret that was kept for it.
+// Without an SMTP server, mails are held. Once there is one, an operator can send them, with their secrets.
 func TestMailsAreHeld(t *testing.T) {
 	t.Parallel()
 	o := newMailFixture(t, "")
@@ -333,18 +334,19 @@ func TestMailsAreHeld(t *testing.T) {
 	if got := box.Mails(); len(got) != 1 || !bytes.Contains(bytes.ReplaceAll(got[0].Data, []byte("=\r\n"), nil), []byte(token)) {
 		t.Errorf("got %+v, want one mail with the secret", got)
 	}
-	o.Do("POST", sendPath, nil).Want(409) // the secret is gone
+	o.Do("POST", sendPath, nil).Want(409) // the secret is deleted
 	o.Do("POST", "/email/message/999/send", nil).Want(404)
 
-	// What is good no longer is not sent, and its secret goes.
+	// An expired mail is not sent, and its secret is deleted.
 	o.start("")
 	late := o.send("two-factor-code", sampleContents()[5])
 	o.execute("UPDATE email_message SET expires_at = now() - interval '1 second' WHERE status = 'held'")
 	o.Do("POST", fmt.Sprintf("/email/message/%d/send", late), nil).Want(409)
-	o.runUntil("delete-old-mails", "the secret is gone", func() bool { return o.countSecrets() == 0 })
+	o.runUntil("delete-old-mails", "the secret is deleted", func() bool { return o.countSecrets() == 0 })
 }
 
-// A server that wants to be asked later is; the mail stays the same one. So it does where it was taken and nobody heard of it.
+// A mail is retried after a temporary refusal, and if the connection breaks after the server accepted it. All attempts have
+// the same Message-ID.
 func TestMailsAreRetried(t *testing.T) {
 	t.Parallel()
 	box := mailbox.Start(t, mailbox.Options{
@@ -362,14 +364,14 @@ func TestMailsAreRetried(t *testing.T) {
 	o := newMailFixture(t, "smtp+plain://"+box.Addr)
 	o.away.Store(true)
 	id := o.send("key-expires", sampleContents()[3])
-	o.awaitMail("it was tried", id, func(systemmail.EmailMessage) bool {
+	o.awaitMail("the mail was tried", id, func(systemmail.EmailMessage) bool {
 		var failed int
 		err := o.deps.DB.QueryRow(t.Context(), "SELECT coalesce(max(cardinality(errors)), 0) FROM river_job").Scan(&failed)
 		return err == nil && failed > 0
 	})
 	o.away.Store(false)
 	o.retryNow()
-	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(20 * time.Millisecond) { // and the next time after that is not hurried
+	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(20 * time.Millisecond) { // the attempt after that is not retried early
 		m := o.getMail(id)
 		if m.Error != nil && strings.Contains(*m.Error, "greylisted") {
 			break
@@ -398,16 +400,17 @@ func TestMailsAreRetried(t *testing.T) {
 	}
 }
 
-// A mail of a message that is taken again, as after the service was restored, can be told from another one.
-func TestMailOfAMessageStaysTheSame(t *testing.T) {
+// A message that is received twice, as after a restore of the service, makes two mails with the same Message-ID. Another
+// message has another one.
+func TestMessageIDIsStable(t *testing.T) {
 	t.Parallel()
 	box := mailbox.Start(t, mailbox.Options{})
 	o := newMailFixture(t, "smtp+plain://"+box.Addr)
-	wanted := o.newMessage("key-expires", sampleContents()[3])
-	for range 2 {
-		o.awaitStatus(o.receive(wanted), "sent")
+	twice, once := o.newMessage("key-expires", sampleContents()[3]), o.newMessage("key-expires", sampleContents()[3])
+	for _, m := range []events.Message{twice, twice, once} {
+		o.awaitStatus(o.receive(m), "sent")
 	}
-	ids := map[string]bool{}
+	var got []string
 	for _, m := range box.Mails() {
 		if m.To[0] != "ben@example.org" { // a copy
 			continue
@@ -416,21 +419,21 @@ func TestMailOfAMessageStaysTheSame(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ids[parsed.Header.Get("Message-ID")] = true
+		got = append(got, parsed.Header.Get("Message-ID"))
 	}
-	if len(ids) != 1 {
-		t.Errorf("got the Message-IDs %v, want one", ids)
+	if len(got) != 3 || got[0] != got[1] || got[1] == got[2] {
+		t.Errorf("got the Message-IDs %v, want the same twice, and then another one", got)
 	}
 }
 
-// A mail that was refused while that could not be noted is tried again, and has failed then.
+// A refused mail whose outcome cannot be stored is retried, and fails then.
 func TestMailsFailWhileTheDatabaseDoes(t *testing.T) {
 	t.Parallel()
 	box := mailbox.Start(t, mailbox.Options{Refuse: func(int, string) error { return &smtp.SMTPError{Code: 550, Message: "no such user"} }})
 	o := newMailFixture(t, "smtp+plain://"+box.Addr)
 	o.execute("ALTER TABLE email_message ADD CONSTRAINT broken CHECK (status <> 'failed')")
 	id := o.send("password-reset", sampleContents()[4])
-	o.awaitMail("it was refused", id, func(systemmail.EmailMessage) bool {
+	o.awaitMail("the mail was refused", id, func(systemmail.EmailMessage) bool {
 		var tried bool
 		err := o.deps.DB.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM river_job WHERE kind = 'mail' AND cardinality(errors) > 0)").
 			Scan(&tried)
@@ -442,7 +445,7 @@ func TestMailsFailWhileTheDatabaseDoes(t *testing.T) {
 	}
 }
 
-// What nothing will come of is failed, with the reason, and can be sent again by hand.
+// A mail that cannot be sent fails with the reason, and an operator can send it again.
 func TestMailsFail(t *testing.T) {
 	t.Parallel()
 	var refuse atomic.Bool
@@ -479,10 +482,10 @@ func TestMailsFail(t *testing.T) {
 		}
 	}
 
-	// The setting says how long they are kept.
+	// The setting email.days says how long mails are kept.
 	o.execute("UPDATE email_message SET created_at = now() - interval '10 days' WHERE status <> 'sent'")
 	o.execute("UPDATE setting SET chosen = '9' WHERE slug = 'email.days'")
-	o.runUntil("delete-old-mails", "they are forgotten", func() bool {
+	o.runUntil("delete-old-mails", "old mails are deleted", func() bool {
 		return len(testkit.Decode[[]json.RawMessage](o.Do("GET", "/email/message", nil).Want(200))) == 1
 	})
 }
