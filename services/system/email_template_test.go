@@ -2,6 +2,7 @@ package system_test
 
 import (
 	"fmt"
+	"io/fs"
 	"strings"
 	"testing"
 
@@ -30,7 +31,7 @@ func TestEmailTemplates(t *testing.T) {
 	c.Do("PATCH", at, `{"name": "welcome", "subject": "x"}`).WantErrors("/body", "required")
 	c.Do("POST", "/email/template", `{"name": "x", "subject": "x", "body": "x", "type": "spam"}`).WantErrors("/type", "invalid")
 
-	// What is wrong is told of each part, with line and column.
+	// Errors of each part name line and column.
 	answer := c.Do(
 		"POST",
 		"/email/template",
@@ -57,7 +58,7 @@ func TestEmailTemplates(t *testing.T) {
 	c.Do("DELETE", at, nil).Want(200)
 }
 
-// The templates that come with Ironplane can be edited, and are always there.
+// Built-in templates can be edited, but not renamed or deleted.
 func TestBuiltInTemplates(t *testing.T) {
 	t.Parallel()
 	c := newFixture(t)
@@ -71,8 +72,8 @@ func TestBuiltInTemplates(t *testing.T) {
 		if !mail.IsBuiltIn(built.Name) || built.Type != built.Name || built.HTML == nil {
 			t.Errorf("got %+v, want a built-in template of its own type with HTML", built)
 		}
-		c.Do("PATCH", at, same).Want(200) // so it is a template of its type
-		c.Do("PATCH", at, map[string]any{"name": "mine", "subject": "x", "body": "x"}).WantErrors("/name", "read_only")
+		c.Do("PATCH", at, same).Want(200) // the seeded template is valid for its type
+		c.Do("PATCH", at, map[string]any{"name": "other", "subject": "x", "body": "x"}).WantErrors("/name", "read_only")
 		c.Do("PATCH", at, map[string]any{"name": built.Name, "subject": "x", "body": "x", "html": nil, "type": "client"}).
 			WantErrors("/type", "read_only")
 		c.Do("DELETE", at, nil).Want(409)
@@ -89,7 +90,7 @@ func TestBuiltInTemplates(t *testing.T) {
 	}
 }
 
-// A preview shows sample data: of what is saved, or of what is sent in its place, and saves nothing.
+// A preview renders the stored texts, or those in the body, with sample data. It saves nothing.
 func TestPreview(t *testing.T) {
 	t.Parallel()
 	c := newFixture(t)
@@ -116,5 +117,25 @@ func TestPreview(t *testing.T) {
 	c.Do("POST", "/email/template/999/preview", `{}`).Want(404)
 	if got := testkit.Decode[system.EmailTemplate](c.Do("GET", at, nil).Want(200)); got.Body != "{{range .Changes}}{{.}}{{end}} {{.At}}" {
 		t.Errorf("got %+v, want the body unchanged", got)
+	}
+}
+
+// The migration that rewrites the built-in templates leaves alone those that operators edited.
+func TestRewrittenTemplates(t *testing.T) {
+	t.Parallel()
+	c := newFixture(t)
+	all := testkit.Decode[[]system.EmailTemplate](c.Do("GET", "/email/template?sort=name", nil).Want(200))
+	edited, fresh := all[0], all[1]
+	c.execute("UPDATE email_template SET version = 1, body = 'as seeded'")
+	c.Do("PATCH", path("/email/template/%d", edited.ID), map[string]any{"name": edited.Name, "subject": "Ours", "body": "Ours"}).Want(200)
+	migration, err := fs.ReadFile(system.Definition.Migrations, "migrations/0030_plain_texts.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.execute(string(migration))
+	for id, want := range map[int64]string{edited.ID: "Ours", fresh.ID: fresh.Body} {
+		if got := testkit.Decode[system.EmailTemplate](c.Do("GET", path("/email/template/%d", id), nil).Want(200)); got.Body != want {
+			t.Errorf("%s: got the body %q, want %q", got.Name, got.Body, want)
+		}
 	}
 }
