@@ -18,13 +18,13 @@ import (
 	"github.com/ironplane/ironplane/services/system/audit"
 )
 
-// cut cuts what is older than so many days.
+// cut cuts items that are older than this many days.
 func (s *fixture) cut(days int) error {
 	return s.log.Cut(s.t.Context(), s.db, time.Now().AddDate(0, 0, -days))
 }
 
-// fillHistory gives the log a history: it holds the items 4 to 10, was cut twice, and backup_… are its tables of before the
-// second time, when it held 3 to 7.
+// fillHistory gives the log a history. It holds items 4 to 10 and was cut twice. The tables backup_… are a copy from before
+// the second cut, when it held items 3 to 7.
 func (s *fixture) fillHistory() {
 	s.t.Helper()
 	for _, days := range []int{50, 49, 45, 40} {
@@ -46,8 +46,7 @@ func (s *fixture) fillHistory() {
 	s.write("pxe", newEdit(3, `{}`, `{}`))
 }
 
-// What one who has the service's database role can do to a log with a history, and not the master key, is found: by
-// verify, which says what is wrong.
+// Verify detects what an attacker with the service's database role, but without the master key, can do to a log.
 func TestAttacks(t *testing.T) {
 	t.Parallel()
 	const (
@@ -143,8 +142,8 @@ func TestAttacks(t *testing.T) {
 	}
 }
 
-// A log that was put back as a whole to what it was before cannot be told by its signatures. It is told by an anchor, and
-// by the next change of a service, which does not follow what is logged then.
+// The signatures cannot detect a log that was rolled back as a whole. An anchor detects it, and so does the next change of a
+// service, whose number does not follow.
 func TestRolledBack(t *testing.T) {
 	t.Parallel()
 	for name, sql := range map[string]string{
@@ -166,8 +165,8 @@ func TestRolledBack(t *testing.T) {
 			if _, bad := s.verify(audit.Anchor{}); bad != nil {
 				t.Errorf("without an anchor: got %v, want a log that verifies", bad)
 			}
-			if _, bad := s.verify(now.Anchor); bad == nil {
-				t.Error("with an anchor: got a log that verifies, want an error")
+			if _, bad := s.verify(now.Anchor); bad == nil || !strings.Contains(bad.Error(), "the anchor is of item 10") {
+				t.Errorf("with an anchor: got %v, want an error that names the anchor's item 10", bad)
 			}
 			if err := s.tryWrite(
 				"network",
@@ -180,7 +179,7 @@ func TestRolledBack(t *testing.T) {
 	}
 }
 
-// A service whose log was emptied while it was away does not begin another one.
+// A service does not start a new log if its log was emptied while it was stopped.
 func TestEmptiedLogDoesNotBegin(t *testing.T) {
 	t.Parallel()
 	for _, left := range []string{"log", "log_checkpoint", "consumer"} {
@@ -192,16 +191,22 @@ func TestEmptiedLogDoesNotBegin(t *testing.T) {
 			}
 		}
 		s.execute("UPDATE log_head SET id = 0, mac = '', seqs = '{}', checkpoint = '', signature = ''")
-		if err := s.log.SignHead(t.Context(), s.db); err == nil {
-			t.Errorf("left %s: got a log that begins, want an error", left)
+		const want = "the head of the log is not signed"
+		if err := s.log.SignHead(t.Context(), s.db); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("left %s: got %v for a new start, want %q", left, err, want)
 		}
-		if err := s.tryWrite("network", newEdit(1, `{}`, `{}`)); err == nil {
-			t.Errorf("left %s: got a change written, want an error", left)
+		if err := s.tryWrite("network", newEdit(1, `{}`, `{}`)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("left %s: got %v for a change, want %q", left, err, want)
 		}
 	}
 }
 
-// What was altered is not cut: then nothing would tell of it any more.
+// isAltered reports whether an error says that the log, or its head, was altered.
+func isAltered(err error) bool {
+	return err != nil && (strings.Contains(err.Error(), "the log was altered") || strings.Contains(err.Error(), "the head of the log"))
+}
+
+// Altered items are not cut, because the cut would hide the alteration.
 func TestCutVerifies(t *testing.T) {
 	t.Parallel()
 	for name, sql := range map[string]string{
@@ -226,8 +231,8 @@ func TestCutVerifies(t *testing.T) {
 				s.execute(sql)
 			}
 			before := s.queryIDs("SELECT id FROM log UNION ALL SELECT id FROM log_checkpoint ORDER BY 1")
-			if err := s.cut(30); err == nil {
-				t.Error("got the log cut, want an error")
+			if err := s.cut(30); !isAltered(err) {
+				t.Errorf("got %v, want an error that the log was altered", err)
 			}
 			if after := s.queryIDs("SELECT id FROM log UNION ALL SELECT id FROM log_checkpoint ORDER BY 1"); !slices.Equal(after, before) {
 				t.Errorf("got %v, want %v", after, before)
@@ -247,14 +252,14 @@ func TestCutVerifies(t *testing.T) {
 	}
 }
 
-// An anchor is compared with checkpoints, too.
+// An anchor is also compared with checkpoints.
 func TestOtherAnchorAtCheckpoint(t *testing.T) {
 	t.Parallel()
 	s := newFixture(t)
 	s.fillHistory()
 	for _, id := range []int64{2, 3, 4, 10} {
 		if _, bad := s.verify(audit.Anchor{ID: id, MAC: []byte("wrong")}); bad == nil || bad.ID != id {
-			t.Errorf("a wrong anchor: got %v, want an error at %d", bad, id)
+			t.Errorf("another anchor: got %v, want an error at %d", bad, id)
 		}
 	}
 	if found, bad := s.verify(audit.Anchor{ID: 1, MAC: []byte("cut off")}); bad != nil || found.Compared {
@@ -262,7 +267,7 @@ func TestOtherAnchorAtCheckpoint(t *testing.T) {
 	}
 }
 
-// Changes follow those that are logged, also where these are cut.
+// A service's changes must follow its last logged change, even if that was cut.
 func TestNumbersFollow(t *testing.T) {
 	t.Parallel()
 	s := newFixture(t)
@@ -277,8 +282,8 @@ func TestNumbersFollow(t *testing.T) {
 	for i := range batch {
 		batch[i].Seq, batch[i].At = int64(7+2*i), time.Now()
 	}
-	if err := s.tryBatch("network", batch); err == nil {
-		t.Error("got a batch written that leaves a change out, want an error")
+	if err := s.tryBatch("network", batch); err == nil || !strings.Contains(err.Error(), "got change 9 of network") {
+		t.Errorf("a batch without change 8: got %v, want an error that names change 9", err)
 	}
 	s.seq["network"] = 6
 	s.write("network", newEdit(1, `{}`, `{}`))
@@ -288,7 +293,7 @@ func TestNumbersFollow(t *testing.T) {
 	}
 }
 
-// stopConsumer is what a consumer leaves that cannot apply a change.
+// stopConsumer marks a consumer as stopped at a change that it cannot apply.
 func (s *fixture) stopConsumer(source string, seq int64) {
 	s.t.Helper()
 	s.execute("UPDATE consumer SET stopped_at = $2 WHERE source = $1", source, seq)
@@ -303,7 +308,8 @@ func (s *fixture) skipChange(source string, seq int64) error {
 	)
 }
 
-// A change that is skipped leaves an item, which only the master key makes, and with which the numbers have no gap.
+// Skipping a change appends an item that accounts for it, so that the numbers have no gap. Only the holder of the master key
+// can append it.
 func TestSkippedChangeIsAccountedFor(t *testing.T) {
 	t.Parallel()
 	s := newFixture(t)
@@ -315,7 +321,7 @@ func TestSkippedChangeIsAccountedFor(t *testing.T) {
 	if err := s.skipChange("network", 7); err != nil {
 		t.Fatal(err)
 	}
-	s.stopConsumer("pxe", 9) // 5 to 9 are not there any more
+	s.stopConsumer("pxe", 9) // the service no longer has changes 5 to 9
 	if err := s.skipChange("pxe", 9); err != nil {
 		t.Fatal(err)
 	}
@@ -338,21 +344,21 @@ func TestSkippedChangeIsAccountedFor(t *testing.T) {
 	if err := s.skipChange("network", 5); err == nil || !strings.Contains(err.Error(), "the log already has the changes of network up to 8") {
 		t.Errorf("got %v, want an error that names change 8", err)
 	}
-	// A service whose own record says that changes were skipped accounts for none with it.
+	// A service's own record of a skip does not account for any change.
 	s.write(
 		"network",
 		events.Event{Type: "event.skipped", Kind: "event", Action: "skipped", After: json.RawMessage(`{"first": 9, "last": 20}`)},
 	)
 	s.seq["network"] = 20
-	if err := s.tryWrite("network", newEdit(1, `{}`, `{}`)); err == nil {
-		t.Error("got a change accepted after a service's own record of a skip, want an error")
+	if err := s.tryWrite("network", newEdit(1, `{}`, `{}`)); err == nil || !strings.Contains(err.Error(), "the log ends at its change 9") {
+		t.Errorf("after a service's own record of a skip: got %v, want an error that names change 9", err)
 	}
 	if found, bad := s.verify(audit.Anchor{}); bad != nil || found.Changes["network"] != 9 || found.Skipped != 6 {
 		t.Errorf("got %+v, %v, want 9 changes of network and 6 skipped", found, bad)
 	}
 	s.execute("DELETE FROM log WHERE id = 12")
 	if _, bad := s.verify(audit.Anchor{}); bad == nil || bad.ID != 12 {
-		t.Errorf("the item is removed: got %v, want an error at 12", bad)
+		t.Errorf("without the item: got %v, want an error at 12", bad)
 	}
 }
 
@@ -364,7 +370,7 @@ func decodeItem(t *testing.T, text string) (item logItemView) {
 	return item
 }
 
-// signedMessage is a message as the log signs it.
+// signedMessage builds a message as the log signs it.
 type signedMessage []byte
 
 func newSignedMessage(kind string) signedMessage { return signedMessage{}.putText(kind) }
@@ -387,7 +393,7 @@ func (m signedMessage) putNumbers(values map[string]int64) signedMessage {
 	return m
 }
 
-// readHead is the head's row.
+// readHead returns the columns of the head.
 func (s *fixture) readHead() (id int64, mac, checkpoint []byte, seqs map[string]int64) {
 	s.t.Helper()
 	if err := s.db.QueryRow(s.t.Context(), "SELECT id, mac, checkpoint, seqs FROM log_head").Scan(&id, &mac, &checkpoint, &seqs); err != nil {
@@ -396,7 +402,7 @@ func (s *fixture) readHead() (id int64, mac, checkpoint []byte, seqs map[string]
 	return id, mac, checkpoint, seqs
 }
 
-// signHeadWith signs the head as it stands, but for its numbers, with a box.
+// signHeadWith changes the numbers in the head and signs it with the box.
 func (s *fixture) signHeadWith(box *seal.Box, numbers map[string]int64) {
 	s.t.Helper()
 	id, mac, checkpoint, seqs := s.readHead()
@@ -405,11 +411,11 @@ func (s *fixture) signHeadWith(box *seal.Box, numbers map[string]int64) {
 	s.execute("UPDATE log_head SET seqs = $1, signature = $2", seqs, box.Signer("audit log").Sign(message))
 }
 
-// Should a writer that has the master key leave changes out, or log one twice, verify tells.
+// Verify also detects gaps and duplicates that a writer with the master key makes.
 func TestVerifyCounts(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		last  int64 // what the head is made to say before the next change is written
+		last  int64 // the number in the head before the next change is written
 		next  int64
 		found string
 	}{
@@ -436,7 +442,7 @@ func TestVerifyCounts(t *testing.T) {
 	}
 }
 
-// Who has a master key that is not in use any more signs no head and no checkpoint with it.
+// An earlier master key cannot sign a head or a checkpoint that is accepted.
 func TestEarlierMasterKey(t *testing.T) {
 	t.Parallel()
 	earlier, later := seal.NewMasterKey(), seal.NewMasterKey()
@@ -454,8 +460,8 @@ func TestEarlierMasterKey(t *testing.T) {
 			t.Error(bad)
 		}
 		s.signHeadWith(mustBox(t, earlier.Reveal()), nil)
-		if err := s.tryWrite("network", newEdit(1, `{}`, `{}`)); err == nil {
-			t.Error("got a change written with an earlier key, want an error")
+		if err := s.tryWrite("network", newEdit(1, `{}`, `{}`)); err == nil || !strings.Contains(err.Error(), "earlier master key") {
+			t.Errorf("a change below a head with an earlier key: got %v, want an error that names an earlier master key", err)
 		}
 		if _, bad := s.verify(audit.Anchor{}); bad == nil || !strings.Contains(bad.Error(), "earlier master key") {
 			t.Errorf("got %v, want an error that names an earlier master key", bad)

@@ -32,8 +32,7 @@ func (s *fixture) resign() {
 	}
 }
 
-// Once the log is signed with the newest master key it is verified without those before, whatever they signed, and
-// an anchor of before is found.
+// After Resign, the log can be verified without the earlier master keys, and compared with an earlier anchor.
 func TestResign(t *testing.T) {
 	t.Parallel()
 	first, second, third := seal.NewMasterKey().Reveal(), seal.NewMasterKey().Reveal(), seal.NewMasterKey().Reveal()
@@ -61,7 +60,7 @@ func TestResign(t *testing.T) {
 			t.Fatalf("got %+v, %v, want it compared, from %d on", found, bad, before.First)
 		}
 	}
-	// It goes on being cut: at the end of what is countersigned at once, and not within.
+	// A cut does not divide a countersigned range.
 	if err := s.cut(42); err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +76,7 @@ func TestResign(t *testing.T) {
 	}
 }
 
-// What is countersigned is not altered unnoticed though the key that signed it is not known any more.
+// Alterations of countersigned items are detected, although the process no longer has the key that signed them.
 func TestAlteredCountersigned(t *testing.T) {
 	t.Parallel()
 	for name, sql := range map[string]string{

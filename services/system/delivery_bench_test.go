@@ -20,13 +20,13 @@ import (
 )
 
 const (
-	// readInterval is what a reader waits between two reads, and readDuration how long reads are measured with nothing beside them.
+	// readInterval is the pause between two reads, and readDuration how long reads are measured without load.
 	readInterval, readDuration = 5 * time.Millisecond, 2 * time.Second
 	batchOfEvents              = 500
 )
 
-// measureReads does something that brings so many things somewhere, and reports how many a second, how much memory that took, and how
-// much longer a read took meanwhile than before.
+// measureReads calls do and waits until count returns n. It reports the items per second, the memory used, and the time of a
+// read before and during that.
 func (o *mailFixture) measureReads(b *testing.B, n int, do func(), count func() int) {
 	o.Do("POST", "/part", `{"name": "Read", "part_type": "cpu"}`).Want(200)
 	alone := o.readDuring(func() { time.Sleep(readDuration) })
@@ -47,13 +47,13 @@ func (o *mailFixture) measureReads(b *testing.B, n int, do func(), count func() 
 		}
 	})
 	b.StopTimer()
-	b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "things/s")
+	b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "items/s")
 	b.ReportMetric(maxHeap-before, "MB")
 	b.ReportMetric(float64(alone.Microseconds()), "µs/read-alone")
 	b.ReportMetric(float64(with.Microseconds()), "µs/read-beside")
 }
 
-// readDuring reads an item now and then while something is done, and answers the median of how long that took.
+// readDuring reads an item repeatedly during a call, and returns the median duration.
 func (o *mailFixture) readDuring(during func()) time.Duration {
 	ctx, stop := context.WithCancel(o.Context())
 	var durations []time.Duration
@@ -73,7 +73,7 @@ func (o *mailFixture) readDuring(during func()) time.Duration {
 	return durations[len(durations)/2]
 }
 
-// BenchmarkMails takes mails and waits until a server on the same machine has all of them.
+// BenchmarkMails measures mails until a server on the same machine has all of them.
 func BenchmarkMails(b *testing.B) {
 	box := mailbox.Start(b, mailbox.Options{Forget: true})
 	o := newMailFixture(b, "smtp+plain://"+box.Addr)
@@ -85,7 +85,7 @@ func BenchmarkMails(b *testing.B) {
 	}, box.Accepted)
 }
 
-// BenchmarkWebhooks queues events and waits until a receiver on the same machine has taken all of them.
+// BenchmarkWebhooks measures events until a receiver on the same machine has all of them.
 func BenchmarkWebhooks(b *testing.B) {
 	to := receiver.Start(b, nil)
 	to.Forget()

@@ -19,8 +19,8 @@ import (
 	"github.com/ironplane/ironplane/services/system/audit"
 )
 
-// A cursor that is moved by hand leaves no change out and logs none twice: the log stops, says why, and goes on once the
-// cursor is put back.
+// If a consumer's position is changed by hand, no change is left out or logged twice. The consumer stops with a reason, and
+// continues once the position is restored.
 func TestCursorMovedByHand(t *testing.T) {
 	t.Parallel()
 	s := newFixture(t)
@@ -41,13 +41,13 @@ func TestCursorMovedByHand(t *testing.T) {
 	)
 	parts := system.Definition.New(service.Deps{DB: s.db, Box: s.box, Log: discard})
 	c := parts.Consumers[slices.IndexFunc(parts.Consumers, func(c *events.Consumer) bool { return c.Source == "network" })]
-	c.Interval = 10 * time.Millisecond // nobody wakes it
+	c.Interval = 10 * time.Millisecond // no wake-ups in this test
 	jobs, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		for jobs.Err() == nil {
-			_ = c.Consume(jobs, s.db, peers, nil) // what it says is in its status
+			_ = c.Consume(jobs, s.db, peers, nil) // the error is in its status
 			time.Sleep(10 * time.Millisecond)
 		}
 	}()
@@ -60,14 +60,14 @@ func TestCursorMovedByHand(t *testing.T) {
 
 	logged := func(items int) {
 		t.Helper()
-		testkit.Eventually(s.t, "all is logged", func() bool { return len(s.queryIDs("SELECT id FROM log")) == items })
+		testkit.Eventually(s.t, "all changes are logged", func() bool { return len(s.queryIDs("SELECT id FROM log")) == items })
 		if _, bad := s.verify(audit.Anchor{}); bad != nil {
 			t.Error(bad)
 		}
 	}
 	stops := func(because string) {
 		t.Helper()
-		testkit.Eventually(s.t, "it stops: "+because, func() bool {
+		testkit.Eventually(s.t, "the consumer stops: "+because, func() bool {
 			reason := c.Status().Reason
 			return reason != nil && strings.Contains(reason.Error(), because)
 		})

@@ -12,7 +12,7 @@ import (
 	"github.com/ironplane/ironplane/services/system/integration"
 )
 
-// createIntegration makes an integration that holds these permissions, and returns its id, its path and a client of its own.
+// createIntegration creates an integration with these permissions. It returns its id, its path and a client with its key.
 func (r *running) createIntegration(name string, grants ...string) (id int64, at string, own *testkit.Client) {
 	r.t.Helper()
 	id = r.Do("POST", "/integration", map[string]any{"name": name}).Want(200).ID()
@@ -22,7 +22,7 @@ func (r *running) createIntegration(name string, grants ...string) (id int64, at
 	return id, at, r.As(newPrincipal(principal.Integration, id, holds))
 }
 
-// readEntry returns what the gateways are told of an integration.
+// readEntry returns what gateways know about an integration.
 func (r *running) readEntry(id int64) (entry keycache.Owner) {
 	r.t.Helper()
 	testkit.Must(r.t, r.Peers(principal.Gateway).Ask(r.t.Context(), "system", path("/internal/owner/integration/%d", id), &entry))
@@ -35,7 +35,7 @@ func TestIntegrations(t *testing.T) {
 	id, at, shop := s.createIntegration("Shop", "network.groups read", "network.entities read", "network.entities write")
 	s.Do("POST", "/integration", `{"name": "SHOP"}`).WantErrors("/name", "taken")
 
-	// It sees itself and its permissions, and no other one.
+	// An integration sees itself and its permissions, and no other integration.
 	other := s.Do("POST", "/integration", `{"name": "Monitoring"}`).Want(200).ID()
 	shop.Do("GET", at, nil).Want(200)
 	sets := testkit.Decode[[]principal.PermissionSet](shop.Do("GET", at+"/permission", nil).Want(200))
@@ -50,7 +50,7 @@ func TestIntegrations(t *testing.T) {
 	shop.Do("PATCH", at, `{"name": "Shop"}`).Want(200) // changes nothing
 	shop.Do("PATCH", at+"/permission", `{"users": {"admins": {"write": true}}}`).Want(403)
 
-	// The gateways are told of each change.
+	// Gateways see each change.
 	want := keycache.Owner{
 		Active: true,
 		Name:   "Shop",
@@ -77,7 +77,7 @@ func TestIntegrations(t *testing.T) {
 	}
 	s.Do("PATCH", at+"/permission", `{}`, "If-Match", `"1"`).Want(412)
 
-	// Nothing of it is left once it is deleted.
+	// After the deletion, nothing is left.
 	s.Do("DELETE", at, nil).Want(200)
 	if got := s.readEntry(id); got != (keycache.Owner{}) {
 		t.Errorf("deleted: got the entry %+v, want none", got)
@@ -89,7 +89,7 @@ func TestIntegrations(t *testing.T) {
 	}
 }
 
-// The clients and keys of an integration are counted from what their services say.
+// An integration's clients and keys are counted from the changes of other services.
 func TestIntegrationCounts(t *testing.T) {
 	t.Parallel()
 	s := run(t, service.Settings{})
@@ -114,8 +114,7 @@ func TestIntegrationCounts(t *testing.T) {
 	}
 }
 
-// An integration that is deleted with detach=true is disabled at once, is taken from its clients, however many there are,
-// and is deleted.
+// With detach=true, an integration is disabled immediately, detached from all its clients, and then deleted.
 func TestDetachedIntegration(t *testing.T) {
 	t.Parallel()
 	s := run(t, service.Settings{})
@@ -133,7 +132,7 @@ func TestDetachedIntegration(t *testing.T) {
 		return err
 	})
 	s.Clients.Change("client", pg.Created, nil, map[string]any{"integration": map[string]any{"id": id}})
-	s.Clients.SetAway(true) // so nothing is detached yet
+	s.Clients.SetAway(true) // so that nothing is detached yet
 	if status := s.Do("DELETE", at+"?detach=true", nil).Status; status != 503 {
 		t.Errorf("while clients is away: got %d, want 503", status)
 	}
@@ -151,24 +150,24 @@ func TestDetachedIntegration(t *testing.T) {
 	release()
 	s.Clients.SetAway(false)
 
-	testkit.Eventually(t, "it is gone", func() bool { return s.Do("GET", at, nil).Status == 404 })
+	testkit.Eventually(t, "the integration is deleted", func() bool { return s.Do("GET", at, nil).Status == 404 })
 	s.Do("DELETE", at+"?detach=true", nil).Want(404)
 	if left := s.Clients.References("integration", id); left > 0 {
 		t.Errorf("got %d clients left, want none", left)
 	}
 	s.awaitLog("type=integration.deleted", 1)
 
-	// One whose job was lost in a restore goes on, too, and so does one without clients.
+	// Detaching also continues if the job was lost in a restore, and works without clients.
 	id, at, _ = s.createIntegration("Second shop")
 	testkit.Execute(t, s.DB, "UPDATE integration SET detaching = true WHERE id = $1", id)
-	testkit.Eventually(t, "the second one is gone", func() bool { return s.Do("GET", at, nil).Status == 404 })
+	testkit.Eventually(t, "the second integration is deleted", func() bool { return s.Do("GET", at, nil).Status == 404 })
 	_, at, _ = s.createIntegration("Third shop")
 	s.Do("DELETE", at+"?detach=true", nil).Want(200)
-	testkit.Eventually(t, "the third one is gone", func() bool { return s.Do("GET", "/integration", nil).Want(200).Text == "[]\n" })
+	testkit.Eventually(t, "the third integration is deleted", func() bool { return s.Do("GET", "/integration", nil).Want(200).Text == "[]\n" })
 }
 
-// No caller gains permissions by an integration: neither by granting what the caller lacks, nor where the integration holds
-// that.
+// Callers cannot gain permissions through an integration: they can neither grant what they lack, nor change an integration
+// that holds it.
 func TestNoPermissionsGainedByAnIntegration(t *testing.T) {
 	t.Parallel()
 	s := run(t, service.Settings{})

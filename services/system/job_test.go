@@ -13,7 +13,7 @@ import (
 	"github.com/ironplane/ironplane/services/system"
 )
 
-// workers are the system service and others that have jobs and nothing else.
+// workers are the system service and neighbours that only have jobs.
 type workers struct {
 	*testkit.RunningService
 
@@ -34,7 +34,7 @@ func runWorkers(t *testing.T) *workers {
 	return w
 }
 
-// addJob has a service leave a job of a kind that no worker does, and then alters it in SQL.
+// addJob enqueues a job of a kind without a worker, and changes its row.
 func (w *workers) addJob(t *testing.T, serviceName string, job service.Job, alter string) (id string) {
 	t.Helper()
 	var n int64
@@ -60,11 +60,11 @@ const (
 	jobRunning = `state = 'running', attempt = 1, attempted_at = now(), attempted_by = ARRAY['somebody']`
 )
 
-// Operators see the jobs of all services, have them done again and give them up.
+// Operators can view, retry and cancel the jobs of all services.
 func TestJobs(t *testing.T) {
 	t.Parallel()
 	c := runWorkers(t)
-	job := c.addJob(t, "network", service.Job{Kind: "nobodys"}, jobFailed)
+	job := c.addJob(t, "network", service.Job{Kind: "unknown"}, jobFailed)
 	at := "/system/job/" + job
 	c.Do("POST", at+"/cancel", nil).WantDetail(http.StatusConflict, "Job "+job+" has ended.")
 	view := testkit.Decode[jobs.ViewedJob](c.Do("GET", at, nil).Want(200))
@@ -86,14 +86,14 @@ func TestJobs(t *testing.T) {
 		IP      string
 		Targets []struct{ URL string }
 	}
-	got := testkit.Await(t, "the log has that it is done again", func() []item {
+	got := testkit.Await(t, "the log has the retry", func() []item {
 		return testkit.Decode[[]item](c.Do("GET", "/log?type=system.job.retried", nil).Want(200))
 	}, func(items []item) bool { return len(items) == 1 })
 	if want := "Job " + job + " retried."; got[0].Desc != want || got[0].User.URL != "/admin/1" || got[0].Targets[0].URL != at {
-		t.Errorf("the log has %+v, want %q about %s by /admin/1", got, want, at)
+		t.Errorf("got the log items %+v, want %q about %s by /admin/1", got, want, at)
 	}
 
-	done := c.addJob(t, "pxe", service.Job{Kind: "nobodys"}, "state = 'completed', finalized_at = now()")
+	done := c.addJob(t, "pxe", service.Job{Kind: "unknown"}, "state = 'completed', finalized_at = now()")
 	for _, way := range []string{"retry", "cancel"} {
 		c.Do("POST", "/system/job/"+done+"/"+way, nil).Want(http.StatusConflict)
 	}
@@ -115,7 +115,7 @@ func TestJobs(t *testing.T) {
 	}
 }
 
-// A list has the newest first, whichever service they are of, and goes on behind the last of an earlier one.
+// A list has the newest jobs of all services first. The next page starts after the last job of the previous one.
 func TestListOfJobs(t *testing.T) {
 	t.Parallel()
 	c := runWorkers(t)

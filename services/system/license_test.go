@@ -15,7 +15,7 @@ import (
 	"github.com/ironplane/ironplane/services/system/license"
 )
 
-// licenses are what somebody signs, and the file that the installation reads.
+// licenses signs licenses and writes them to the file that the installation reads.
 type licenses struct {
 	t    *testing.T
 	key  ed25519.PrivateKey
@@ -95,13 +95,13 @@ func TestLicense(t *testing.T) {
 	other, _ := newLicenses(t)
 	l.put(other.write(true, time.Hour))
 	if is := want(refresh(), license.BadSignature, false, false); is.ExpiresAt != nil {
-		t.Error("got a time from a license that nobody signed, want none")
+		t.Error("got a time from a license of another signer, want none")
 	}
 	l.write(true, time.Hour)
 	want(refresh(), license.Valid, true, true)
 }
 
-// Without a license there is none, and nothing is wrong with that.
+// An installation works without a license.
 func TestNoLicense(t *testing.T) {
 	t.Parallel()
 	c := testkit.Run(t, system.Definition, testkit.ServiceOptions{})

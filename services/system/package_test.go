@@ -49,7 +49,7 @@ func TestPackages(t *testing.T) {
 		t.Errorf("got the files %q, want the script by its hash first", shop.Files)
 	}
 
-	// A browser that has not logged in. The API document cannot say that a path goes on.
+	// A browser without a session. OpenAPI cannot describe paths of any depth, so the requests do not go through the client.
 	browse := func(status int, path string, headers ...string) (http.Header, string) {
 		t.Helper()
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.URL+path, http.NoBody)
@@ -94,7 +94,7 @@ func TestPackages(t *testing.T) {
 	browse(401, "/package")
 	c.Do("GET", "/package/99", nil).Want(404)
 
-	// Another one, and what was changed, without a restart.
+	// New packages and changed files appear without a restart.
 	seen := c.Do("GET", fmt.Sprintf("/package/%d", shop.ID), nil).Want(200).Header.Get("ETag")
 	c.Do("GET", fmt.Sprintf("/package/%d", shop.ID), nil, "If-None-Match", seen).Want(304)
 	put("earlier/manifest.json", `{"name": "Earlier"}`)

@@ -56,13 +56,13 @@ func TestPartsListed(t *testing.T) {
 		"part_type=mem&q=xeon": 0, "part_type=gpu&q=": 0, "part_type=&q=&billing_id=RAM-32": 1, "part_type=&q=&billing_id=": 0,
 	} {
 		if got := len(testkit.Decode[[]system.Part](c.Do("GET", "/part?"+query, nil).Want(200))); got != want {
-			t.Errorf("%s finds %d, not %d", query, got, want)
+			t.Errorf("%s: got %d parts, want %d", query, got, want)
 		}
 	}
 	c.Do("GET", "/part?q=", nil).WantDetail(problem.BadRequest, "The query is wrong: part_type is required.")
 }
 
-// Of several who name a new part type at once, each gets a part of the same one.
+// Concurrent requests with the same new part type create it once.
 func TestPartTypeOnce(t *testing.T) {
 	t.Parallel()
 	c := newFixture(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/ironplane/ironplane/services/system"
 )
 
-// running is the system service between doubles of its neighbours. Its Client is an admin's who holds every permission.
+// running is the system service with doubles of its neighbours. Its Client is an admin with all permissions.
 type running struct {
 	*testkit.RunningService
 	*neighbours.All
@@ -32,7 +32,7 @@ func run(t testing.TB, settings service.Settings) *running {
 
 func path(format string, args ...any) string { return fmt.Sprintf(format, args...) }
 
-// addAdmin returns the id and a client of a new admin who holds these permissions.
+// addAdmin returns the id and a client of a new admin with these permissions.
 func (r *running) addAdmin(grants ...string) (int64, *testkit.Client) {
 	r.admins++
 	holds := principal.ParseGrants(grants)
@@ -40,12 +40,12 @@ func (r *running) addAdmin(grants ...string) (int64, *testkit.Client) {
 	return r.admins, r.As(newPrincipal(principal.Admin, r.admins, holds))
 }
 
-// newPrincipal is a principal of an account that holds these permissions.
+// newPrincipal returns a principal with these permissions.
 func newPrincipal(ownerType principal.OwnerType, id int64, grants principal.Grants) *principal.Principal {
-	return &principal.Principal{KeyID: 100 + id, Owner: principal.Owner{Type: ownerType, ID: id}, Name: "somebody", Grants: grants}
+	return &principal.Principal{KeyID: 100 + id, Owner: principal.Owner{Type: ownerType, ID: id}, Name: "someone", Grants: grants}
 }
 
-// createGroup has the network service make an IP group, of which the service hears.
+// createGroup creates an IP group in the network service, whose event the system service receives.
 func (r *running) createGroup(name string) int64 {
 	r.t.Helper()
 	r.groups++
@@ -53,19 +53,19 @@ func (r *running) createGroup(name string) int64 {
 	return r.groups
 }
 
-// editGroup has the network service rename an IP group.
+// editGroup renames an IP group in the network service.
 func (r *running) editGroup(id int64, name string) {
 	r.t.Helper()
 	r.Network.SetGroup(id, name)
 }
 
-// changeGroup has the network service edit or delete an IP group.
+// changeGroup edits or deletes an IP group in the network service.
 func (r *running) changeGroup(id int64, action pg.Action, before, after any) {
 	r.t.Helper()
 	r.Network.Change("group", action, before, after, pg.Target{Type: "group", Noun: "IP group", ID: id, Name: "a group", Version: 2})
 }
 
-// awaitLog waits until the log has as many items as wanted that match a query, and returns them.
+// awaitLog waits until the log has as many items for a query as wanted, and returns them.
 func (r *running) awaitLog(query string, want int) []system.LogItem {
 	r.t.Helper()
 	return testkit.Await(r.t, fmt.Sprintf("the log has %d items of %s", want, query), func() []system.LogItem {
@@ -73,7 +73,7 @@ func (r *running) awaitLog(query string, want int) []system.LogItem {
 	}, func(items []system.LogItem) bool { return len(items) == want })
 }
 
-// The service keeps the contract that its double in other services' tests is held to.
+// The service fulfils the same contract as its double in other services' tests.
 func TestContract(t *testing.T) {
 	t.Parallel()
 	s := run(t, service.Settings{})

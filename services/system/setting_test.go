@@ -37,7 +37,7 @@ func setSetting(t testing.TB, c *testkit.Client, slug string, value any) {
 	c.Do("PATCH", fmt.Sprintf("/system/setting/%d", findSetting(t, c, slug).ID), map[string]any{"value": value}).Want(200)
 }
 
-// itemIDs returns the ids of the items in an answer.
+// itemIDs returns the ids of the items in a response.
 func itemIDs(answer *testkit.Response) (ids []int64) {
 	for _, item := range testkit.Decode[[]struct{ ID int64 }](answer) {
 		ids = append(ids, item.ID)
@@ -45,7 +45,7 @@ func itemIDs(answer *testkit.Response) (ids []int64) {
 	return ids
 }
 
-// The settings that processes go by are seeded, each with the default that a process has that never heard of it.
+// All settings of processes are seeded, with the same defaults as in the processes.
 func TestSettingsAreSeeded(t *testing.T) {
 	t.Parallel()
 	c := run(t, service.Settings{}).Client
@@ -83,15 +83,15 @@ func TestSettings(t *testing.T) {
 	}
 	c.Do("PATCH", "/setting-group/2", `{"settings": []}`, "If-Match", before.Header.Get("ETag")).Want(412)
 	one := c.Do("GET", "/system/setting/5", nil).Want(200)
-	c.Do("PATCH", "/setting-group/2", one.Text, "If-Match", "*").Want(200) // which says nothing of settings
-	c.Do("PATCH", "/setting-group/2", edited).Want(200)                    // read and sent back
+	c.Do("PATCH", "/setting-group/2", one.Text, "If-Match", "*").Want(200) // a body without settings
+	c.Do("PATCH", "/setting-group/2", edited).Want(200)                    // the same settings again
 	if now := c.Do("GET", "/system/setting/5", nil).Header.Get("ETag"); now != one.Header.Get("ETag") {
 		t.Errorf("got the ETag %s, want %s", now, one.Header.Get("ETag"))
 	}
-	// Of value and text, the one counts that differs; null is the default.
+	// If both are sent, the one that differs takes precedence. null is the default.
 	for _, step := range []struct{ sent, want string }{{`{"value": 14, "text": "15"}`, "15"}, {`{"value": 16, "text": "15"}`, "16"}, {`{}`, "16"}, {`{"value": null}`, "12"}, {`{"value": "20"}`, "20"}, {`{"text": null}`, "12"}} {
 		if got := testkit.Decode[setting.Setting](c.Do("PATCH", "/system/setting/5", step.sent).Want(200)); got.Text != step.want {
-			t.Errorf("%s makes it %q, want %q", step.sent, got.Text, step.want)
+			t.Errorf("%s: got %q, want %q", step.sent, got.Text, step.want)
 		}
 	}
 	c.Do("PATCH", "/setting-group/2", `{"settings": [{"id": 7}]}`).Want(200)
@@ -123,7 +123,7 @@ func TestSettings(t *testing.T) {
 		WantErrors("/settings/0/value", "read_only")
 	c.Do("PATCH", "/system/setting/1", map[string]string{"value": strings.Repeat("x", 101)}).WantErrors("/value", "out_of_range")
 
-	// Who has not the permission reads the group Site.
+	// Without the permission, callers can only read the group Site.
 	_, unprivileged := s.addAdmin()
 	if got := itemIDs(unprivileged.Do("GET", "/setting-group", nil).Want(200)); !slices.Equal(got, []int64{1}) {
 		t.Errorf("got the groups %v without permissions, want [1]", got)
@@ -139,7 +139,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// Operators cannot require a second factor of admins while one of them could not sign in with it.
+// A second factor cannot be required while an admin could not sign in with one.
 func TestVerifyAdmins(t *testing.T) {
 	t.Parallel()
 	s := run(t, service.Settings{})
@@ -157,12 +157,12 @@ func TestVerifyAdmins(t *testing.T) {
 	}
 	s.Identity.SetAway(true)
 	s.Do("PATCH", at, require).Want(503)
-	s.Do("PATCH", at, `{"value": 0}`).Want(200) // asks nobody
+	s.Do("PATCH", at, `{"value": 0}`).Want(200) // identity is not asked
 	s.Identity.SetAway(false)
 	s.Identity.SetUnverified(credentials.Unverified{})
 	s.Do("PATCH", "/setting-group/2", fmt.Sprintf(`{"settings": [{"id": %d, "value": 1}]}`, id)).Want(200)
 	s.Identity.SetUnverified(credentials.Unverified{WithoutAddress: true})
-	s.Do("PATCH", at, require).Want(200) // it is so already
+	s.Do("PATCH", at, require).Want(200) // already required
 	var values settings.Values
 	testkit.Must(t, s.Peers("gateway").Ask(t.Context(), system.Name, settings.Path, &values))
 	if settings.VerifyAdmins.In(values) != 1 {
@@ -178,7 +178,7 @@ func TestLogDays(t *testing.T) {
 		s.DB,
 		"INSERT INTO change (type, kind, action, targets, at) VALUES ('part.edited', 'part', 'edited', '[]', now() - interval '40 days')",
 	)
-	s.awaitLog("type=part.edited", 1) // the old item is the first one
+	s.awaitLog("type=part.edited", 1) // the old item is first
 	old := func() bool {
 		return len(itemIDs(s.Do("GET", "/log?until="+time.Now().AddDate(0, 0, -30).UTC().Format(time.RFC3339), nil).Want(200))) > 0
 	}
@@ -190,7 +190,7 @@ func TestLogDays(t *testing.T) {
 	testkit.Eventually(t, "the log is cut", func() bool { return !old() })
 }
 
-// A variable of the environment counts at the first start, and then what is set.
+// An environment variable takes effect at the first start. After that, the setting takes precedence.
 func TestVariablesOfSettings(t *testing.T) {
 	t.Parallel()
 	var log syncbuf.Buffer

@@ -21,18 +21,18 @@ func (r *running) getSSL() system.SSL {
 	return testkit.Decode[system.SSL](r.Do("GET", "/http/ssl", nil).Want(200))
 }
 
-// gatewayState returns what gateways are told, which know this edition of the certificate.
+// gatewayState returns the state for a gateway that knows this edition of the certificate.
 func (r *running) gatewayState(known string) (state certificate.GatewayState) {
 	r.t.Helper()
 	testkit.Must(r.t, r.Peers(principal.Gateway).Ask(r.t.Context(), system.Name, "/internal/certificate?known="+known, &state))
 	return state
 }
 
-// A certificate is ordered, fails while the authority is away, is handed to gateways, becomes required, and is deleted.
+// A certificate is ordered, fails while the authority does not work, is passed to gateways, becomes required, and is deleted.
 func TestSSL(t *testing.T) {
 	t.Parallel()
 	authority := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		http.Error(w, "the authority is away", http.StatusServiceUnavailable)
+		http.Error(w, "the authority does not work", http.StatusServiceUnavailable)
 	}))
 	t.Cleanup(authority.Close)
 	s := run(t, service.Settings{APIURL: "https://api.example.com:8443", ACMEDirectory: authority.URL})
@@ -43,13 +43,13 @@ func TestSSL(t *testing.T) {
 	if none.Chain != "" || none.Required || none.Authority != "api.example.com:8443" {
 		t.Errorf("gateways at first: got %+v, want no certificate and the authority api.example.com:8443", none)
 	}
-	s.Do("POST", "/http/ssl", `{"email": "nobody"}`).WantErrors("/email", "invalid")
+	s.Do("POST", "/http/ssl", `{"email": "invalid"}`).WantErrors("/email", "invalid")
 	s.Do("DELETE", "/http/ssl", nil).Want(409)
 
 	const order = `{"email": "ops@example.com"}`
 	s.Do("POST", "/http/ssl", order).Want(200)
 	failed := testkit.Await(t, "the order has failed", s.getSSL, func(is system.SSL) bool { return is.Status == "failed" })
-	if failed.Enabled || *failed.Email != "ops@example.com" || !strings.Contains(*failed.Error, "authority is away") {
+	if failed.Enabled || *failed.Email != "ops@example.com" || !strings.Contains(*failed.Error, "authority does not work") {
 		t.Errorf("got %+v, want the authority's words for ops@example.com", failed)
 	}
 	if got := testkit.Decode[system.SSL](s.Do("POST", "/http/ssl", order).Want(200)); got.Status != "ordering" || got.Error != nil {
@@ -57,7 +57,7 @@ func TestSSL(t *testing.T) {
 	}
 	testkit.Await(t, "the second order has failed", s.getSSL, func(is system.SSL) bool { return is.Status == "failed" })
 
-	// As once the authority has issued a certificate.
+	// The state after the authority has issued a certificate.
 	key := s.Deps.Box.Seal(seal.Place{Table: "ssl", Column: "key", ID: 1}, secret.New("a key"))
 	testkit.Execute(t, s.DB, `UPDATE ssl SET error = NULL, name = 'api.example.com', chain = 'a chain', key = $1, edition = gen_random_uuid(),
 		not_after = now() + interval '90 days', renew_at = now() + interval '60 days'`, key)
@@ -86,12 +86,12 @@ func TestSSL(t *testing.T) {
 		t.Errorf("deleted: got %+v, want it off", got)
 	}
 	if deleted := s.gatewayState(state.Edition); deleted.Edition == state.Edition || deleted.Chain != "" || deleted.Required {
-		t.Errorf("gateways once it is deleted: got %+v, want another edition without a certificate", deleted)
+		t.Errorf("gateways after the deletion: got %+v, want another edition without a certificate", deleted)
 	}
 	s.awaitLog("type=http.ssl.deleted", 1)
 }
 
-// The authority is answered what it asks for, by HTTP and in TLS handshakes, and nobody else's questions are.
+// The service responds to the authority's challenges by HTTP and in TLS handshakes. Only gateways may ask for the latter.
 func TestACMEChallenge(t *testing.T) {
 	t.Parallel()
 	s := run(t, service.Settings{APIURL: "http://192.0.2.1"})

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	testkit.Main(m)
 }
 
-// fixture is the system service on a database of the test's own.
+// fixture is the system service on its own database. It runs no tasks and jobs.
 type fixture struct {
 	*testkit.Client
 	t   testing.TB
@@ -42,7 +42,7 @@ func newFixture(t testing.TB) *fixture {
 	return newFixtureWithKey(t, seal.NewMasterKey())
 }
 
-// neverUsed are other services, of which none has a use for what is deleted.
+// neverUsed answers for other services that they do not refer to anything.
 type neverUsed struct{}
 
 func (neverUsed) Ask(context.Context, string, string, any) error { return nil }
@@ -51,7 +51,7 @@ func (neverUsed) Limit(ctx context.Context, timeout time.Duration) (context.Cont
 	return context.WithTimeout(ctx, timeout)
 }
 
-// newFixtureWithKey makes a stand whose log has begun under this master key.
+// newFixtureWithKey returns a fixture whose log is signed with this master key.
 func newFixtureWithKey(t testing.TB, masterKey secret.String) *fixture {
 	t.Helper()
 	db := testkit.Database(t, system.Name, system.Definition.Migrations)
@@ -68,7 +68,7 @@ func newFixtureWithKey(t testing.TB, masterKey secret.String) *fixture {
 	return s
 }
 
-// write logs what a service changed.
+// write logs changes of a service.
 func (s *fixture) write(source string, batch ...events.Event) {
 	s.t.Helper()
 	for i := range batch {
@@ -85,7 +85,7 @@ func (s *fixture) write(source string, batch ...events.Event) {
 
 var actorAnna = &events.Actor{URL: "/admin/2", Name: "anna", Key: 7}
 
-// newEdit is a change of an IP group.
+// newEdit returns a change of an IP group.
 func newEdit(id int64, before, after string) events.Event {
 	name := fmt.Sprint("site ", id)
 	return events.Event{
@@ -101,7 +101,7 @@ func newEdit(id int64, before, after string) events.Event {
 	}
 }
 
-// signHead is what the service does when it starts.
+// signHead does what the service does when it starts.
 func (s *fixture) signHead() {
 	s.t.Helper()
 	if err := s.log.SignHead(s.t.Context(), s.db); err != nil {
@@ -109,7 +109,7 @@ func (s *fixture) signHead() {
 	}
 }
 
-// execute changes the database behind the service's back.
+// execute changes the database directly.
 func (s *fixture) execute(sql string, args ...any) {
 	s.t.Helper()
 	testkit.Execute(s.t, s.db, sql, args...)

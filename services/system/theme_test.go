@@ -34,7 +34,7 @@ func TestTheme(t *testing.T) {
 		t.Errorf("got %q, %q, want no text and the ETag %q", answer.Text, answer.Header.Get("ETag"), seen)
 	}
 
-	// Under theme, or flat.
+	// Members are accepted in the object theme, and beside it.
 	c.Do("POST", themePath, `{"theme": {"main_bg": "#1d4ed8", "custom_client_html": "<b>hello</b><script>alert(1)</script>", "logo": "https://example.com/logo.svg"}}`).
 		Want(200)
 	after := testkit.Decode[system.ThemeOptions](
@@ -67,7 +67,7 @@ func TestTheme(t *testing.T) {
 	c.Do("DELETE", themePath, nil).Want(405)
 }
 
-// A license that is not for themes leaves the theme as it is.
+// Without themes in the license, the theme cannot be changed, but stays.
 func TestThemeOfLicense(t *testing.T) {
 	t.Parallel()
 	l, settings := newLicenses(t)

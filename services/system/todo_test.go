@@ -10,7 +10,7 @@ import (
 	"github.com/ironplane/ironplane/services/system"
 )
 
-// What happened before there were todo items completes them, at the time when it first did.
+// Changes from before the migration complete to-do items, at the time of the first one.
 func TestTodoOfThePast(t *testing.T) {
 	t.Parallel()
 	s := newFixture(t)
@@ -32,7 +32,7 @@ func TestTodoOfThePast(t *testing.T) {
 	}
 }
 
-// Each todo item is completed by what happens, the first time alone.
+// The first matching change completes a to-do item. Later ones do not change it.
 func TestTodo(t *testing.T) {
 	t.Parallel()
 	s := run(t, service.Settings{})
@@ -50,7 +50,7 @@ func TestTodo(t *testing.T) {
 	}
 	s.createGroup("Frankfurt 1")
 	s.Do("POST", "/part", `{"name": "EPYC 9354", "part_type": "cpu"}`).Want(200)
-	done := testkit.Await(t, "both are completed", items, func(all map[string]system.TodoItem) bool {
+	done := testkit.Await(t, "both items are completed", items, func(all map[string]system.TodoItem) bool {
 		return all["network.group.add"].CompletedAt != nil && all["hardware.server.part.add"].CompletedAt != nil
 	})
 	if done["network.entity.add"].CompletedAt != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/ironplane/ironplane/services/system/audit"
 )
 
-// downgrade leaves the log as a version did that signed no numbers: one that skipped changes left nothing in their place.
+// downgrade signs head and checkpoints like a version that did not sign change numbers.
 func (s *fixture) downgrade() {
 	s.t.Helper()
 	signer := s.box.Signer("audit log")
@@ -33,15 +33,15 @@ func (s *fixture) downgrade() {
 	}
 }
 
-// leaveOut lets the log leave out the next changes of a service, as skipping them did.
+// leaveOut makes a gap in the changes of a service. In that version, skipping changes did.
 func (s *fixture) leaveOut(source string, changes int64) {
 	s.t.Helper()
 	s.signHeadWith(s.box, map[string]int64{source: s.seq[source] + changes})
 	s.seq[source] += changes
 }
 
-// The log of a version that signed no numbers is brought up to date when the service starts, or first writes: head and
-// checkpoints are signed anew, and what was skipped is accounted for.
+// The log of a version that did not sign change numbers is upgraded when the service starts or first writes. Head and
+// checkpoints are signed again, and items account for skipped changes.
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(s *fixture){
@@ -53,7 +53,7 @@ func TestUpgrade(t *testing.T) {
 			s := newFixture(t)
 			e := newEdit(1, `{}`, `{}`)
 			e.At = time.Now().AddDate(0, 0, -60)
-			s.write("clients", e, e) // of which all items are cut
+			s.write("clients", e, e) // all these items are cut below
 			s.fillHistory()
 			s.leaveOut("network", 1)
 			s.write("network", newEdit(1, `{}`, `{}`))
@@ -92,7 +92,7 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// A log can be cut between what an earlier version left out and what accounts for it.
+// The log can be cut between a gap of an earlier version and the item that accounts for it.
 func TestCutAfterUpgrade(t *testing.T) {
 	t.Parallel()
 	s := newFixture(t)
@@ -119,7 +119,7 @@ func TestCutAfterUpgrade(t *testing.T) {
 	}
 }
 
-// A log that is not as the earlier version wrote it is not signed anew, and not written to.
+// A log that was altered before the upgrade is neither upgraded nor written to.
 func TestUpgradeVerifies(t *testing.T) {
 	t.Parallel()
 	for _, sql := range []string{
@@ -136,11 +136,11 @@ func TestUpgradeVerifies(t *testing.T) {
 		s.fillHistory()
 		s.downgrade()
 		s.execute(sql)
-		if err := s.log.SignHead(t.Context(), s.db); err == nil {
-			t.Errorf("%s: got the log signed anew, want an error", sql)
+		if err := s.log.SignHead(t.Context(), s.db); !isAltered(err) {
+			t.Errorf("%s: got %v for the upgrade, want an error that the log was altered", sql, err)
 		}
-		if err := s.tryWrite("network", newEdit(1, `{}`, `{}`)); err == nil {
-			t.Errorf("%s: got a change written, want an error", sql)
+		if err := s.tryWrite("network", newEdit(1, `{}`, `{}`)); !isAltered(err) {
+			t.Errorf("%s: got %v for a change, want an error that the log was altered", sql, err)
 		}
 		if _, bad := s.verify(audit.Anchor{}); bad == nil {
 			t.Errorf("%s: got a log that verifies, want an error", sql)

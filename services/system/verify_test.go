@@ -23,7 +23,7 @@ import (
 	"github.com/ironplane/ironplane/services/system/audit"
 )
 
-// verify is what the log is found to be.
+// verify verifies the log. Errors other than *audit.IntegrityError end the test.
 func (s *fixture) verify(earlier audit.Anchor) (audit.Verification, *audit.IntegrityError) {
 	s.t.Helper()
 	found, err := s.log.Verify(s.t.Context(), s.db, earlier)
@@ -34,7 +34,7 @@ func (s *fixture) verify(earlier audit.Anchor) (audit.Verification, *audit.Integ
 	return found, bad
 }
 
-// fill logs some changes, one after the other and several at once.
+// fill logs ten changes, some of them in a batch.
 func (s *fixture) fill() {
 	for i := range 5 {
 		s.write("network", newEdit(int64(i+1), `{"name": "x"}`, `{"name": "y"}`))
@@ -49,54 +49,54 @@ func (s *fixture) fill() {
 	)
 }
 
-// What was done to the log behind its back is found, and the first item named that is not as it was.
+// Verify detects direct changes of the database, and names the first altered item.
 func TestVerifyFinds(t *testing.T) {
 	t.Parallel()
-	// put writes an item as the log would, but for what it is signed with.
+	// put inserts an item with a mac that does not match.
 	const put = `INSERT INTO log SELECT %d, at, source, 99, type, description, user_url, user_name, user_key, ip, request_id, targets, changes, mac FROM log WHERE id = 5`
 	for name, test := range map[string]struct {
 		sql string
 		bad int64
 	}{
-		"nothing":                 {"", -1},
-		"altered time":            {"UPDATE log SET at = at + interval '1 microsecond' WHERE id = 4", 4},
-		"altered description":     {"UPDATE log SET description = 'x' WHERE id = 4", 4},
-		"altered type":            {"UPDATE log SET type = 'x' WHERE id = 4", 4},
-		"altered user":            {"UPDATE log SET user_url = '/admin/3' WHERE id = 4", 4},
-		"altered user's name":     {"UPDATE log SET user_name = 'x' WHERE id = 4", 4},
-		"user that is none":       {"UPDATE log SET user_url = NULL, user_name = NULL, user_key = NULL WHERE id = 1", 1},
-		"another key":             {"UPDATE log SET user_key = 8 WHERE id = 4", 4},
-		"another address":         {"UPDATE log SET ip = '192.0.2.8' WHERE id = 4", 4},
-		"no address":              {"UPDATE log SET ip = NULL WHERE id = 4", 4},
-		"another request":         {"UPDATE log SET request_id = '' WHERE id = 4", 4},
-		"another service":         {"UPDATE log SET source = 'x' WHERE id = 4", 4},
-		"another number":          {"UPDATE log SET seq = 77 WHERE id = 4", 4},
-		"altered changes":         {`UPDATE log SET changes = '{"name":{"before":"x","after":"z"}}' WHERE id = 4`, 4},
-		"changes spelt otherwise": {`UPDATE log SET changes = (changes::text || ' ')::json WHERE id = 10`, 10},
-		"altered targets":         {`UPDATE log SET targets = '[]' WHERE id = 4`, 4},
-		"altered signature":       {"UPDATE log SET mac = set_byte(mac, 20, get_byte(mac, 20) # 1) WHERE id = 4", 4},
-		"altered key's id":        {"UPDATE log SET mac = set_byte(mac, 0, get_byte(mac, 0) # 1) WHERE id = 4", 4},
-		"removed":                 {"DELETE FROM log WHERE id = 4", 4},
-		"removed first":           {"DELETE FROM log WHERE id = 1", 1},
-		"removed, gap closed":     {"DELETE FROM log WHERE id = 4; UPDATE log SET id = id - 1 WHERE id > 4", 4},
-		"removed at the end":      {"DELETE FROM log WHERE id >= 9", 9},
-		"removed, all":            {"DELETE FROM log", 1},
-		"removed with its head":   {"DELETE FROM log WHERE id = 10; UPDATE log_head SET id = 9, mac = (SELECT mac FROM log WHERE id = 9)", 0},
-		"swapped":                 {"UPDATE log SET id = -id WHERE id IN (4, 5); UPDATE log SET id = 9 + id WHERE id < 0", 4},
-		"inserted at the end":     {fmt.Sprintf(put, 11), 11},
-		"inserted far behind":     {fmt.Sprintf(put, 20), 20},
-		"inserted before":         {fmt.Sprintf(put, 0), 0},
-		"inserted in between":     {"UPDATE log SET id = -id WHERE id >= 4; UPDATE log SET id = 1 - id WHERE id < 0; " + fmt.Sprintf(put, 4), 4},
-		"twice":                   {"ALTER TABLE log DROP CONSTRAINT log_pkey; " + fmt.Sprintf(put, 5), 5},
-		"forged head":             {"UPDATE log_head SET signature = set_byte(signature, 20, get_byte(signature, 20) # 1)", 0},
+		"nothing":                     {"", -1},
+		"altered time":                {"UPDATE log SET at = at + interval '1 microsecond' WHERE id = 4", 4},
+		"altered description":         {"UPDATE log SET description = 'x' WHERE id = 4", 4},
+		"altered type":                {"UPDATE log SET type = 'x' WHERE id = 4", 4},
+		"altered user":                {"UPDATE log SET user_url = '/admin/3' WHERE id = 4", 4},
+		"altered user's name":         {"UPDATE log SET user_name = 'x' WHERE id = 4", 4},
+		"no user":                     {"UPDATE log SET user_url = NULL, user_name = NULL, user_key = NULL WHERE id = 1", 1},
+		"another key":                 {"UPDATE log SET user_key = 8 WHERE id = 4", 4},
+		"another address":             {"UPDATE log SET ip = '192.0.2.8' WHERE id = 4", 4},
+		"no address":                  {"UPDATE log SET ip = NULL WHERE id = 4", 4},
+		"another request":             {"UPDATE log SET request_id = '' WHERE id = 4", 4},
+		"another service":             {"UPDATE log SET source = 'x' WHERE id = 4", 4},
+		"another number":              {"UPDATE log SET seq = 77 WHERE id = 4", 4},
+		"altered changes":             {`UPDATE log SET changes = '{"name":{"before":"x","after":"z"}}' WHERE id = 4`, 4},
+		"changes in another notation": {`UPDATE log SET changes = (changes::text || ' ')::json WHERE id = 10`, 10},
+		"altered targets":             {`UPDATE log SET targets = '[]' WHERE id = 4`, 4},
+		"altered signature":           {"UPDATE log SET mac = set_byte(mac, 20, get_byte(mac, 20) # 1) WHERE id = 4", 4},
+		"altered key's id":            {"UPDATE log SET mac = set_byte(mac, 0, get_byte(mac, 0) # 1) WHERE id = 4", 4},
+		"removed":                     {"DELETE FROM log WHERE id = 4", 4},
+		"removed first":               {"DELETE FROM log WHERE id = 1", 1},
+		"removed, gap closed":         {"DELETE FROM log WHERE id = 4; UPDATE log SET id = id - 1 WHERE id > 4", 4},
+		"removed at the end":          {"DELETE FROM log WHERE id >= 9", 9},
+		"removed, all":                {"DELETE FROM log", 1},
+		"removed with its head":       {"DELETE FROM log WHERE id = 10; UPDATE log_head SET id = 9, mac = (SELECT mac FROM log WHERE id = 9)", 0},
+		"swapped":                     {"UPDATE log SET id = -id WHERE id IN (4, 5); UPDATE log SET id = 9 + id WHERE id < 0", 4},
+		"inserted at the end":         {fmt.Sprintf(put, 11), 11},
+		"inserted far behind":         {fmt.Sprintf(put, 20), 20},
+		"inserted before":             {fmt.Sprintf(put, 0), 0},
+		"inserted in between":         {"UPDATE log SET id = -id WHERE id >= 4; UPDATE log SET id = 1 - id WHERE id < 0; " + fmt.Sprintf(put, 4), 4},
+		"twice":                       {"ALTER TABLE log DROP CONSTRAINT log_pkey; " + fmt.Sprintf(put, 5), 5},
+		"forged head":                 {"UPDATE log_head SET signature = set_byte(signature, 20, get_byte(signature, 20) # 1)", 0},
 		"forged checkpoint": {"DELETE FROM log WHERE id <= 4; DELETE FROM log_target " +
 			"WHERE log_id <= 4; INSERT INTO log_checkpoint SELECT id - 1, mac, now(), mac FROM log WHERE id = 5", 0},
-		"hidden from its target":   {"DELETE FROM log_target WHERE log_id = 4", 4},
-		"found by another target":  {"INSERT INTO log_target SELECT 'admin', 1, at, log_id FROM log_target WHERE log_id = 4", 4},
-		"found by another user":    {"UPDATE log_target SET user_url = '/admin/4' WHERE log_id = 4", 4},
-		"found by no user":         {"UPDATE log_target SET user_url = NULL WHERE log_id = 4", 4},
-		"found at another time":    {"UPDATE log_target SET at = now() + interval '1 day' WHERE log_id = 4", 4},
-		"target of what is not so": {"INSERT INTO log_target SELECT type, target_id, at, 12 FROM log_target WHERE log_id = 4", 12},
+		"hidden from its target":  {"DELETE FROM log_target WHERE log_id = 4", 4},
+		"found by another target": {"INSERT INTO log_target SELECT 'admin', 1, at, log_id FROM log_target WHERE log_id = 4", 4},
+		"found by another user":   {"UPDATE log_target SET user_url = '/admin/4' WHERE log_id = 4", 4},
+		"found by no user":        {"UPDATE log_target SET user_url = NULL WHERE log_id = 4", 4},
+		"found at another time":   {"UPDATE log_target SET at = now() + interval '1 day' WHERE log_id = 4", 4},
+		"orphaned target":         {"INSERT INTO log_target SELECT type, target_id, at, 12 FROM log_target WHERE log_id = 4", 12},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -120,7 +120,7 @@ func TestVerifyFinds(t *testing.T) {
 	}
 }
 
-// A log that was rolled back as a whole is found by who kept an anchor, and a forged continuation, too.
+// An anchor detects a log that was rolled back as a whole, even if it was continued after that.
 func TestVerifyByAnchor(t *testing.T) {
 	t.Parallel()
 	s := newFixture(t)
@@ -164,8 +164,7 @@ func TestVerifyByAnchor(t *testing.T) {
 	}
 }
 
-// The command says what it found, and what to keep; with another master key, or after a head was forged, nothing is
-// verified or written.
+// The command verify prints what it found and a new anchor. It fails with another master key.
 func TestVerifyCommand(t *testing.T) {
 	t.Parallel()
 	masterKey, other := seal.NewMasterKey(), seal.NewMasterKey()
@@ -192,24 +191,24 @@ func TestVerifyCommand(t *testing.T) {
 	if _, err := run(masterKey.Reveal(), lines[len(lines)-1]); err != nil {
 		t.Error(err)
 	}
-	if _, err := run(masterKey.Reveal(), "nonsense"); err == nil {
-		t.Error("got nonsense accepted as an anchor, want an error")
+	if _, err := run(masterKey.Reveal(), "nonsense"); err == nil || !strings.Contains(err.Error(), "IRONPLANE_LOG_ANCHOR") {
+		t.Errorf("got %v for an invalid anchor, want an error that names IRONPLANE_LOG_ANCHOR", err)
 	}
-	if _, err := run(other.Reveal(), ""); err == nil {
-		t.Error("got a log that verifies with another master key, want an error")
+	if _, err := run(other.Reveal(), ""); !isAltered(err) {
+		t.Errorf("got %v with another master key, want an error that the log was altered", err)
 	}
 	s.log = audit.New(mustBox(t, other.Reveal()))
-	if err := s.tryWrite("network", newEdit(1, `{}`, `{}`)); err == nil {
-		t.Error("got a change signed with another master key, want an error")
+	if err := s.tryWrite("network", newEdit(1, `{}`, `{}`)); !isAltered(err) {
+		t.Errorf("got %v for a change signed with another master key, want an error that the head was altered", err)
 	}
-	s.log = audit.New(mustBox(t, other.Reveal()+","+masterKey.Reveal())) // the keys are changed
+	s.log = audit.New(mustBox(t, other.Reveal()+","+masterKey.Reveal())) // the keys are rotated
 	s.seq["network"] = 5
 	s.write("network", newEdit(1, `{}`, `{}`))
 	if _, err := run(other.Reveal()+","+masterKey.Reveal(), ""); err != nil {
 		t.Error(err)
 	}
-	if _, err := run(masterKey.Reveal()+","+other.Reveal(), ""); err == nil {
-		t.Error("got a log that verifies with the keys in the wrong order, want an error")
+	if _, err := run(masterKey.Reveal()+","+other.Reveal(), ""); !isAltered(err) {
+		t.Errorf("got %v with the keys in the wrong order, want an error that the log was altered", err)
 	}
 }
 
@@ -222,8 +221,8 @@ func mustBox(t testing.TB, masterKey string) *seal.Box {
 	return box
 }
 
-// Whatever is written, in whatever order and by however many instances, and however often it is cut, the chain holds,
-// and every item but those that are cut is there once.
+// The chain holds for any changes, written concurrently in any order, with cuts in between. Every item that was not cut
+// exists once.
 func TestChain(t *testing.T) {
 	t.Parallel()
 	s := newFixture(t)
@@ -308,7 +307,7 @@ func (s *fixture) tryBatch(source string, batch []events.Event) error {
 	})
 }
 
-// queryIDs are what a statement answers.
+// queryIDs returns the ids that a query selects.
 func (s *fixture) queryIDs(sql string) (ids []int64) {
 	s.t.Helper()
 	rows, err := s.db.Query(s.t.Context(), sql)
@@ -321,7 +320,7 @@ func (s *fixture) queryIDs(sql string) (ids []int64) {
 	return ids
 }
 
-// What is cut is old, stands at the beginning, and leaves a record.
+// A cut removes only old items at the beginning, and is recorded.
 func TestCut(t *testing.T) {
 	t.Parallel()
 	s := newFixture(t)

@@ -9,7 +9,8 @@ import (
 	"github.com/ironplane/ironplane/services/system/webhook"
 )
 
-// What ended is kept as long as the setting says, and what waits for too long is given up and lets the next one through.
+// Completed deliveries are kept for as many days as the setting says. Deliveries that wait too long are given up, and the next
+// one of the item is delivered.
 func TestDeliveriesAreKept(t *testing.T) {
 	t.Parallel()
 	o := newMailFixture(t, "")
@@ -23,7 +24,7 @@ func TestDeliveriesAreKept(t *testing.T) {
 	deliveries := func() []webhook.WebhookDelivery {
 		return testkit.Decode[[]webhook.WebhookDelivery](o.Do("GET", "/webhook/1/delivery", nil).Want(200))
 	}
-	o.runUntil("delete-old-deliveries", "the oldest is gone, and that of a webhook which is deleted", func() bool {
+	o.runUntil("delete-old-deliveries", "the oldest delivery and that of a deleted webhook are deleted", func() bool {
 		left, orphans := deliveries(), 0
 		err := o.deps.DB.QueryRow(t.Context(), "SELECT count(*) FROM webhook_delivery WHERE webhook_id = 99").Scan(&orphans)
 		return err == nil && orphans == 0 && created == 1 && len(left) == 3 && left[0].NextAt != nil && left[1].Status == "failed" &&
@@ -31,14 +32,14 @@ func TestDeliveriesAreKept(t *testing.T) {
 	})
 	o.execute("UPDATE setting SET chosen = '1' WHERE slug = 'webhook.days'")
 	o.execute("UPDATE webhook_delivery SET status = 'delivered', next_at = NULL, created_at = now() - interval '2 days'")
-	o.runUntil("delete-old-deliveries", "events without deliveries are gone", func() bool {
+	o.runUntil("delete-old-deliveries", "events without deliveries are deleted", func() bool {
 		var n int
 		err := o.deps.DB.QueryRow(t.Context(), "SELECT count(*) FROM webhook_event").Scan(&n)
 		return err == nil && n == 0
 	})
 }
 
-// The page on webhooks says what each kind of events needs.
+// The page on webhooks lists each kind of events.
 func TestKindsAreDocumented(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/do/webhooks.md")

@@ -7,7 +7,7 @@ import (
 	"github.com/ironplane/ironplane/services/system/audit"
 )
 
-// BenchmarkWrite logs changes as a consumer that is behind does: a thousand at a time.
+// BenchmarkWrite logs changes like a consumer that is behind: a thousand at a time.
 func BenchmarkWrite(b *testing.B) {
 	s := newFixture(b)
 	const page = 1000
@@ -25,7 +25,7 @@ func BenchmarkWrite(b *testing.B) {
 	b.ReportMetric(float64(page)*float64(b.N)/b.Elapsed().Seconds(), "items/s")
 }
 
-// BenchmarkVerify verifies a log.
+// BenchmarkVerify verifies a log of 20,000 items.
 func BenchmarkVerify(b *testing.B) {
 	s := newFixture(b)
 	const pages, page = 20, 1000

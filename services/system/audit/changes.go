@@ -34,8 +34,8 @@ func scanJSON(from, into any) error {
 
 var redacted = json.RawMessage(`"[secret]"`)
 
-// diff compares two JSON objects, each of which may be empty. A secret that was set always counts as changed, because
-// its marks look the same before and after.
+// diff compares two JSON objects. Either may be empty. A secret that was set always counts as changed, because its marks
+// look the same before and after.
 func diff(before, after json.RawMessage) (Changes, error) {
 	old, err := flattenObject(before)
 	if err != nil {

@@ -48,23 +48,23 @@ func TestCheck(t *testing.T) {
 	claims, signature, _ := strings.Cut(rest, ".")
 	forged := base64.RawURLEncoding.EncodeToString([]byte(`{"enterprise":true}`))
 	encode := base64.RawURLEncoding.EncodeToString
-	hmac, err := jwt.NewWithClaims(jwt.SigningMethodHS256, Terms{Enterprise: true}).SignedString([]byte(signer)) // with what everybody knows
+	hmac, err := jwt.NewWithClaims(jwt.SigningMethodHS256, Terms{Enterprise: true}).SignedString([]byte(signer)) // the public key as a secret
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct{ text, state string }{
-		"good":                            {good, Valid},
-		"none":                            {"", None},
-		"over":                            {sign(t, key, -2*time.Hour, -time.Hour), Expired},
-		"over, by a clock that is off":    {sign(t, key, -2*time.Hour, -clockSkew/2), Valid},
-		"to come":                         {sign(t, key, time.Hour, 2*time.Hour), NotYet},
-		"to come, by a clock that is off": {sign(t, key, clockSkew/2, time.Hour), Valid},
-		"of somebody else":                {sign(t, other, -time.Hour, time.Hour), BadSignature},
-		"of somebody else, and over":      {sign(t, other, -2*time.Hour, -time.Hour), BadSignature},
-		"altered":                         {head + "." + forged + "." + signature, BadSignature},
-		"signed by nobody":                {encode([]byte(`{"alg":"none"}`)) + "." + claims + ".", BadSignature},
-		"signed otherwise":                {hmac, BadSignature},
-		"no token":                        {"nothing", BadSignature},
+		"good":                                {good, Valid},
+		"none":                                {"", None},
+		"expired":                             {sign(t, key, -2*time.Hour, -time.Hour), Expired},
+		"expired within the clock skew":       {sign(t, key, -2*time.Hour, -clockSkew/2), Valid},
+		"not yet valid":                       {sign(t, key, time.Hour, 2*time.Hour), NotYet},
+		"not yet valid within the clock skew": {sign(t, key, clockSkew/2, time.Hour), Valid},
+		"another signer":                      {sign(t, other, -time.Hour, time.Hour), BadSignature},
+		"another signer, and expired":         {sign(t, other, -2*time.Hour, -time.Hour), BadSignature},
+		"altered":                             {head + "." + forged + "." + signature, BadSignature},
+		"unsigned":                            {encode([]byte(`{"alg":"none"}`)) + "." + claims + ".", BadSignature},
+		"another algorithm":                   {hmac, BadSignature},
+		"no token":                            {"nothing", BadSignature},
 	} {
 		terms, state := Check(c.text, signer)
 		if state != c.state || terms.Enterprise != (c.state == Valid || c.state == Expired || c.state == NotYet) {
@@ -85,7 +85,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// A license is read from a file or an address, and nothing else is taken for one.
+// A license is read from a file or a URL. Other content is refused.
 func TestRead(t *testing.T) {
 	good := sign(t, newKey(t), 0, time.Hour)
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

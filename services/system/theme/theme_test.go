@@ -45,7 +45,7 @@ func TestCheckLogo(t *testing.T) {
 	}
 }
 
-// What people attack pages with, in the spellings that got past filters.
+// attacks are scripts in HTML, in notations that got past other filters.
 var attacks = []string{
 	`<script>alert(1)</script>`,
 	`<SCRIPT SRC=https://evil.example/x.js></SCRIPT>`,
