@@ -46,7 +46,6 @@ var unfinished = []string{
 	"pkg/seal", "pkg/secret", "pkg/service", "pkg/settings", "pkg/template", "pkg/wake",
 	"pkg/devservers", "pkg/postgres", "pkg/runtime",
 	"pkg/rest", "pkg/schema", "pkg/testkit",
-	"services/system",
 }
 
 // pronouns and word orders of comments that should have a noun as their subject.
