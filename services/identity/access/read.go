@@ -9,7 +9,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 )
 
-// CanRead tells whether the caller may read the keys of this owner.
+// CanRead reports whether the caller may read the keys of this owner.
 func CanRead(ctx context.Context, owner principal.Owner) bool {
 	caller := principal.From(ctx).Principal
 	return caller.Owner == owner || caller.May(PermissionFor(owner.Type), permission.Read)

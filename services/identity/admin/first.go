@@ -15,7 +15,7 @@ import (
 	"github.com/ironplane/ironplane/services/identity/keys"
 )
 
-// Exists tells whether the installation has an admin.
+// Exists reports whether the installation has an admin.
 func Exists(ctx context.Context, q pg.Querier) (any bool, err error) {
 	if err := q.QueryRow(ctx, "SELECT EXISTS (SELECT FROM admin)").Scan(&any); err != nil {
 		return false, fmt.Errorf("find out whether there is an admin: %w", err)
@@ -74,7 +74,7 @@ func CreateKey(ctx context.Context, db *pg.DB) (key secret.String, username stri
 		if err != nil {
 			return err
 		}
-		return keys.Insert(ctx, tx, "made on the command line", key, owner)
+		return keys.Insert(ctx, tx, "created on the command line", key, owner)
 	})
 	if err != nil {
 		return secret.String{}, "", fmt.Errorf("create an admin's key: %w", err)

@@ -116,14 +116,10 @@ func (s *Service) checkEdited(ctx context.Context, tx *pg.Tx, c access.Caller, b
 		}
 	}
 	b.Bound = before.Bound
-	was := access.ParseBound(before.Bound)
-	if is := c.NarrowBound(
-		was,
-		b.Account(),
-		addsKey,
-	); was == nil ||
-		*is != *was { // an unchanged bound keeps the names that only a newer version knows
-		b.Bound = access.BoundNames(is)
+	oldBound := access.ParseBound(before.Bound)
+	bound := c.NarrowBound(oldBound, b.Account(), addsKey)
+	if oldBound == nil || *bound != *oldBound { // an unchanged bound keeps the names that only a newer version knows
+		b.Bound = access.BoundNames(bound)
 	}
 	// Both the entry of the old value and that of the new one are stale.
 	Revoke(tx, s.Entries, append(changedEntries(b.Key), EntryName(before.Hash))...)

@@ -86,11 +86,11 @@ func (s *Resets) mailReset(ctx context.Context, _ *service.Attempt, task resetTa
 		); err != nil { // so that concurrent mails are counted
 			return err
 		}
-		kept, err := tx.Exec(ctx, `
+		stored, err := tx.Exec(ctx, `
 			UPDATE password_reset SET hash = $2 WHERE id = $1 AND hash IS NULL AND expires_at > now()
 				AND (welcome OR (SELECT count(*) FROM password_reset WHERE owner_type = $3 AND owner_id = $4 AND NOT welcome AND hash IS NOT NULL AND expires_at > now()) < $5)`,
 			r.id, hash[:], r.person.Owner.Type, r.person.Owner.ID, maxResets)
-		if err != nil || kept.RowsAffected() == 0 {
+		if err != nil || stored.RowsAffected() == 0 {
 			return err
 		}
 		var content mail.Content = mail.PasswordReset{Link: link, Expires: r.expires, IP: r.ip.String()}

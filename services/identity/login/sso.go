@@ -66,7 +66,7 @@ func (q *linkQuery) check() error {
 	return refused
 }
 
-// isPath tells whether browsers read a text as a path of the page's own host. Browsers read a backslash as a slash, and skip
+// isPath reports whether browsers read a text as a path of the page's own host. Browsers read a backslash as a slash, and skip
 // control characters.
 func isPath(text string) bool {
 	to, err := url.Parse(text)

@@ -165,7 +165,7 @@ func (s *Service) verify(ctx context.Context, tx *pg.Tx, c access.Caller, id int
 		"AND confirmed_at > clock_timestamp() - $3::interval)", id, c.KeyID, credentials.FreshTime).
 		Scan(&confirmed)
 	if err != nil {
-		return fmt.Errorf("look for a confirmed code: %w", err)
+		return fmt.Errorf("find a confirmed code: %w", err)
 	}
 	if !confirmed {
 		return errUnconfirmed()

@@ -191,7 +191,7 @@ func (s *Service) beginChallenge(ctx context.Context, tx *pg.Tx, o challengeOpti
 		INSERT INTO verify_code (owner_type, owner_id, auth_id, key_id, challenge, credentials, expires_at) VALUES ($1, $2, $3, $4, $5, $6, least(now() + $7::interval, $8::timestamptz)) RETURNING id`,
 		owner.Type, owner.ID, authID, o.key, challenge, o.person.Version, CodeTTL, o.latest).Scan(&id)
 	if err != nil {
-		return code, fmt.Errorf("ask for a code: %w", err)
+		return code, fmt.Errorf("create a code: %w", err)
 	}
 	if code, err = codeView.Get(ctx, tx, id); err != nil {
 		return code, fmt.Errorf("read a code: %w", err)
@@ -229,7 +229,7 @@ func tokenLocation(id int64) seal.Place {
 func (s *Service) mailCode(ctx context.Context, tx *pg.Tx, code *VerifyCode, owner principal.Owner, to mail.To) error {
 	n, err := rand.Int(rand.Reader, big.NewInt(1_000_000))
 	if err != nil {
-		return fmt.Errorf("make a code: %w", err)
+		return fmt.Errorf("generate a code: %w", err)
 	}
 	token := secret.New(fmt.Sprintf("%06d", n))
 	if _, err := tx.Exec(

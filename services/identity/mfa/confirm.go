@@ -261,19 +261,19 @@ func (o *pendingCode) record(action pg.Action, after any) pg.Record {
 	}
 }
 
-// isConfirmed tells whether a key has confirmed a code within credentials.FreshTime. Codes of logins and of verified
+// isConfirmed reports whether a key has confirmed a code within credentials.FreshTime. Codes of logins and of verified
 // authenticators count.
 func isConfirmed(ctx context.Context, q pg.Querier, key int64) (confirmed bool, err error) {
 	err = q.QueryRow(ctx, `
 		SELECT EXISTS (SELECT FROM verify_code c LEFT JOIN authenticator v ON v.id = c.auth_id
 			WHERE c.key_id = $1 AND c.confirmed_at > clock_timestamp() - $2::interval AND v.verified IS NOT FALSE)`, key, credentials.FreshTime).Scan(&confirmed)
 	if err != nil {
-		return false, fmt.Errorf("look for a confirmed code: %w", err)
+		return false, fmt.Errorf("find a confirmed code: %w", err)
 	}
 	return confirmed, nil
 }
 
-// requireConfirmation refuses a key that has not confirmed a code recently, as isConfirmed tells.
+// requireConfirmation refuses a key that has not confirmed a code within credentials.FreshTime.
 func requireConfirmation(ctx context.Context, q pg.Querier, key int64) error {
 	confirmed, err := isConfirmed(ctx, q, key)
 	if err == nil && !confirmed {

@@ -60,7 +60,7 @@ func (s *Service) match(ctx context.Context, o *pendingCode, answer secret.Strin
 	).
 		Scan(&matches)
 	if err != nil {
-		return m, fmt.Errorf("look for a recovery code: %w", err)
+		return m, fmt.Errorf("find a recovery code: %w", err)
 	}
 	if !matches {
 		return m, errInvalidCode()

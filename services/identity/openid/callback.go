@@ -125,7 +125,7 @@ func (s *Service) findAdmin(ctx context.Context, tx *pg.Tx, p *OpenIDProvider, i
 	case errors.Is(err, pgx.ErrNoRows):
 		return 0, errUnknown
 	case err != nil:
-		return 0, fmt.Errorf("look for an admin by address: %w", err)
+		return 0, fmt.Errorf("find an admin by address: %w", err)
 	}
 	linked, err := tx.Exec(
 		ctx,

@@ -87,7 +87,7 @@ func (b *openIDProviderBody) Resolve(invalid *problem.Fields) {
 	}
 }
 
-// allowsEmail tells whether an email address belongs to one of the provider's domains.
+// allowsEmail reports whether an email address belongs to one of the provider's domains.
 func (p *OpenIDProvider) allowsEmail(email string) bool {
 	var invalid problem.Fields
 	if account.CheckEmail(email, &invalid); len(invalid) > 0 {

@@ -204,7 +204,7 @@ func (p *Party) CreationOptions(a Account, policy Policy) (options json.RawMessa
 			UserVerification: policy.verification(), // no resident key: security keys store only a few
 		}))
 	if err != nil {
-		return nil, nil, fmt.Errorf("ask for a new passkey: %w", err)
+		return nil, nil, fmt.Errorf("create the options of a new passkey: %w", err)
 	}
 	options, err = json.Marshal(created.Response)
 	return options, created.Response.Challenge, err
@@ -218,7 +218,7 @@ func (p *Party) RequestOptions(a Account, policy Policy) (options json.RawMessag
 	}
 	request, _, err := w.BeginLogin(user{a}, webauthn.WithUserVerification(policy.verification()))
 	if err != nil {
-		return nil, nil, fmt.Errorf("ask for a passkey: %w", err)
+		return nil, nil, fmt.Errorf("create the options of a signature: %w", err)
 	}
 	options, err = json.Marshal(request.Response)
 	return options, request.Response.Challenge, err
@@ -271,7 +271,7 @@ func (p *Party) VerifyNew(policy Policy, challenge []byte, a Credential) (k Key,
 	if err != nil {
 		return k, newRefused(err)
 	}
-	if rsa, is := public.(webauthncose.RSAPublicKeyData); is && (len(rsa.Modulus) < minModulus || len(rsa.Modulus) > maxModulus) {
+	if rsa, isRSA := public.(webauthncose.RSAPublicKeyData); isRSA && (len(rsa.Modulus) < minModulus || len(rsa.Modulus) > maxModulus) {
 		return k, &Refused{Reason: "an RSA key must have 2048 to 4096 bits"}
 	}
 	k = Key{

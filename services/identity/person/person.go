@@ -27,7 +27,7 @@ type Person struct {
 	credentials.Account
 }
 
-// Exists tells whether there is such a person.
+// Exists reports whether there is such a person.
 func (p Person) Exists() bool { return p.Owner.ID != 0 }
 
 // Target returns the account as the target of a record.
@@ -41,13 +41,13 @@ func (p Person) MailTo() (to mail.To) {
 	return to
 }
 
-// HasUnprovenMailbox tells whether the client has not yet proved that it reads the mail to its present address. The proof ends the
+// HasUnprovenMailbox reports whether the client has not yet proved that it reads the mail to its present address. The proof ends the
 // keys that others may have created before.
 func (p Person) HasUnprovenMailbox() bool {
 	return p.Owner.Type == principal.Client && (!p.Claimed || p.Unproven)
 }
 
-// CanReset tells whether the account may choose a new password by a link. An admin without a password stays without one.
+// CanReset reports whether the account may choose a new password by a link. An admin without a password stays without one.
 func (p Person) CanReset() bool {
 	return p.Exists() && !p.Disabled && (p.Owner.Type == principal.Client || p.Hash != "")
 }

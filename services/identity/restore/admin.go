@@ -21,24 +21,24 @@ type adminOutcome struct {
 	revoked                     principal.Grants
 }
 
-func (f *adminOutcome) addEdit(l service.Lost) {
+func (o *adminOutcome) addEdit(l service.Lost) {
 	if _, set := l.Changes["password"]; set {
-		f.replaced = true
+		o.replaced = true
 	}
 	if c, set := l.Changes["disabled"]; set {
-		f.disabled = string(c.After) == "true"
+		o.disabled = string(c.After) == "true"
 	}
 }
 
-func (f *adminOutcome) addPermissionEdit(l service.Lost) error {
+func (o *adminOutcome) addPermissionEdit(l service.Lost) error {
 	for member, c := range l.Changes {
 		dot := strings.LastIndexByte(member, '.')
 		if dot < 0 {
 			return fmt.Errorf("%q is not a permission", member)
 		}
 		grant := principal.ParseGrants([]string{member[:dot] + " " + member[dot+1:]})
-		if f.revoked |= grant; string(c.After) == "true" {
-			f.revoked &^= grant
+		if o.revoked |= grant; string(c.After) == "true" {
+			o.revoked &^= grant
 		}
 	}
 	return nil
@@ -46,14 +46,14 @@ func (f *adminOutcome) addPermissionEdit(l service.Lost) error {
 
 // find returns the changes that make an admin what the lost changes had made it. extension has the grants that the next start adds
 // to sets that held everything.
-func (f *adminOutcome) find(
+func (o *adminOutcome) find(
 	ctx context.Context,
 	q pg.Querier,
 	a *admin.Admin,
 	extension knowngrants.Extension,
 ) (all []service.CameBack, err error) {
 	label := fmt.Sprintf("admin %d (%s)", a.ID, a.Username)
-	if f.disabled && !a.Disabled {
+	if o.disabled && !a.Disabled {
 		all = append(all, newFinding(label+" was disabled", editAdmin(a.ID, "disabled = true", true)))
 	}
 	var hasPassword bool
@@ -62,11 +62,11 @@ func (f *adminOutcome) find(
 		Scan(&hasPassword, &names); err != nil {
 		return nil, fmt.Errorf("read admin %d: %w", a.ID, err)
 	}
-	if f.replaced && hasPassword {
+	if o.replaced && hasPassword {
 		all = append(all, newFinding(label+" had a new password", editAdmin(a.ID, "password_hash = NULL", false)))
 	}
 	held := principal.ParseGrants(names)
-	if back := f.revoked & extension.Of(held); back != 0 {
+	if back := o.revoked & extension.Of(held); back != 0 {
 		all = append(all, newFinding(label+" had lost "+formatGrants(back), extendFirst(stripAdmin(a, held, back))))
 	}
 	return all, nil

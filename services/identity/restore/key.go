@@ -23,49 +23,49 @@ type keyOutcome struct {
 	networks          *json.RawMessage
 }
 
-func (f *keyOutcome) addEdit(l service.Lost) {
+func (o *keyOutcome) addEdit(l service.Lost) {
 	if _, set := l.Changes["key"]; set {
-		f.replaced = true
+		o.replaced = true
 	}
 	if c, set := l.Changes["owner.url"]; set {
-		_ = json.Unmarshal(c.After, &f.owner)
+		_ = json.Unmarshal(c.After, &o.owner)
 	}
 	if c, set := l.Changes["expires_at.iso_8601"]; set {
-		f.expires = &c.After
+		o.expires = &c.After
 	}
 	if c, set := l.Changes["bound"]; set {
-		f.bound = &c.After
+		o.bound = &c.After
 	}
 	if c, set := l.Changes["allowed_cidrs"]; set {
-		f.networks = &c.After
+		o.networks = &c.After
 	}
 }
 
 // find returns the changes that make a key what the lost changes had made it. extension has the grants that the next start adds to
 // bounds that covered everything.
-func (f *keyOutcome) find(key *keys.APIKey, extension knowngrants.Extension) (all []service.CameBack) {
+func (o *keyOutcome) find(key *keys.APIKey, extension knowngrants.Extension) (all []service.CameBack) {
 	label := fmt.Sprintf("API key %d (%s)", key.ID, key.Name)
 	switch {
-	case f.deleted:
+	case o.deleted:
 		return []service.CameBack{newFinding(label+" was deleted", deleteKey(key.ID))}
-	case f.replaced:
+	case o.replaced:
 		return []service.CameBack{newFinding(label+" had a new value", deleteKey(key.ID))}
-	case f.owner != "" && f.owner != key.Owner.URL:
-		return []service.CameBack{newFinding(label+" was moved to "+f.owner, deleteKey(key.ID))}
+	case o.owner != "" && o.owner != key.Owner.URL:
+		return []service.CameBack{newFinding(label+" was moved to "+o.owner, deleteKey(key.ID))}
 	}
-	if f.expires != nil {
+	if o.expires != nil {
 		var expires time.Time
-		if json.Unmarshal(*f.expires, &expires) == nil && (key.ExpiresAt == nil || key.ExpiresAt.After(expires)) {
+		if json.Unmarshal(*o.expires, &expires) == nil && (key.ExpiresAt == nil || key.ExpiresAt.After(expires)) {
 			all = append(
 				all,
 				newFinding(label+" was set to expire at "+expires.UTC().Format(time.RFC3339), editKey(key.ID, "expires_at = $2", expires)),
 			)
 		}
 	}
-	if f.bound != nil {
+	if o.bound != nil {
 		var names []string
 		bound := access.ParseBound(key.Bound)
-		if json.Unmarshal(*f.bound, &names) == nil {
+		if json.Unmarshal(*o.bound, &names) == nil {
 			if narrow := principal.ParseGrants(names); bound == nil || extension.Of(*bound)&^narrow != 0 {
 				both := access.Intersect(bound, &narrow)
 				narrowed := extendFirst(editKey(key.ID, "bound = $2", both.Names()))
@@ -73,9 +73,9 @@ func (f *keyOutcome) find(key *keys.APIKey, extension knowngrants.Extension) (al
 			}
 		}
 	}
-	if f.networks != nil {
+	if o.networks != nil {
 		var networks []string
-		if json.Unmarshal(*f.networks, &networks) == nil && len(networks) > 0 &&
+		if json.Unmarshal(*o.networks, &networks) == nil && len(networks) > 0 &&
 			(len(key.Networks) == 0 || keys.FirstOutside(key.Networks, networks).IsValid()) {
 			all = append(
 				all,

@@ -15,17 +15,17 @@ import (
 )
 
 // findProviders finds the identity providers that a restore has brought back, or whose edits it has undone.
-func (t *outcomes) findProviders(ctx context.Context, q pg.Querier) (all []service.CameBack, err error) {
-	for _, id := range slices.Sorted(maps.Keys(t.providers)) {
+func (o *outcomes) findProviders(ctx context.Context, q pg.Querier) (all []service.CameBack, err error) {
+	for _, id := range slices.Sorted(maps.Keys(o.providers)) {
 		p, err := openid.ProviderView.Get(ctx, q, id)
-		if errors.Is(err, pgx.ErrNoRows) || err == nil && p.Disabled && !t.providers[id] {
+		if errors.Is(err, pgx.ErrNoRows) || err == nil && p.Disabled && !o.providers[id] {
 			continue
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read identity provider %d: %w", id, err)
 		}
 		label := fmt.Sprintf("identity provider %d (%s)", id, p.Name)
-		if t.providers[id] {
+		if o.providers[id] {
 			all = append(all, newFinding(label+" was deleted", changeProvider(id, "DELETE FROM openid_provider WHERE id = $1", pg.Deleted)))
 		} else {
 			all = append(

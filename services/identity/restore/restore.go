@@ -39,10 +39,10 @@ var Types = []string{
 type outcomes struct {
 	keys   map[int64]*keyOutcome
 	admins map[int64]*adminOutcome
-	// factors tells of authenticators whether they were removed. without has the accounts whose authenticators were all removed.
+	// factors reports of each authenticator whether it was removed. without has the accounts whose authenticators were all removed.
 	factors map[int64]bool
 	without map[principal.Owner]bool
-	// providers tells of identity providers whether they were deleted.
+	// providers reports of each identity provider whether it was deleted.
 	providers map[int64]bool
 }
 

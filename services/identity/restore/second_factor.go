@@ -13,23 +13,23 @@ import (
 )
 
 // findFactors finds the second factors that a restore has brought back. One that was lost or stolen could sign in.
-func (t *outcomes) findFactors(ctx context.Context, q pg.Querier) (all []service.CameBack, err error) {
+func (o *outcomes) findFactors(ctx context.Context, q pg.Querier) (all []service.CameBack, err error) {
 	removed, without := []int64{}, []string{}
-	for id, wasRemoved := range t.factors {
+	for id, wasRemoved := range o.factors {
 		if wasRemoved {
 			removed = append(removed, id)
 		}
 	}
-	for of := range t.without {
-		without = append(without, of.URL())
+	for owner := range o.without {
+		without = append(without, owner.URL())
 	}
 	rows, err := q.Query(ctx, "SELECT id FROM authenticator_view WHERE id = ANY ($1) OR owner_url = ANY ($2) ORDER BY id", removed, without)
 	if err != nil {
-		return nil, fmt.Errorf("look for authenticators: %w", err)
+		return nil, fmt.Errorf("find authenticators: %w", err)
 	}
 	ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 	if err != nil {
-		return nil, fmt.Errorf("look for authenticators: %w", err)
+		return nil, fmt.Errorf("find authenticators: %w", err)
 	}
 	for _, id := range ids {
 		a, err := mfa.AuthenticatorView.Get(ctx, q, id)

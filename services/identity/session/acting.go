@@ -28,7 +28,7 @@ func (s *Service) Act(ctx context.Context, tx *pg.Tx, owner principal.Owner) (ke
 	)
 }
 
-// BeginActing begins a session of o.Actor for an account. It ends at latest, when the actor's key expires. The log has at most one
+// BeginActing begins a session of o.Actor for an account. It ends no later than latest, when the actor's key expires. The log has at most one
 // such session an hour for each actor and account.
 func (s *Service) BeginActing(ctx context.Context, tx *pg.Tx, o Options, actorName string, latest *rest.Timestamp) (keys.APIKey, error) {
 	if o.Kind = keys.Acting; latest != nil {
@@ -39,14 +39,14 @@ func (s *Service) BeginActing(ctx context.Context, tx *pg.Tx, o Options, actorNa
 		return key, err
 	}
 	actor, owner := o.Actor, o.Owner
-	isFirst, err := tx.Exec(ctx, `
+	logged, err := tx.Exec(ctx, `
 		INSERT INTO acting_logged AS l (actor_type, actor_id, owner_type, owner_id) VALUES ($1, $2, $3, $4)
 		ON CONFLICT (owner_type, owner_id, actor_type, actor_id) DO UPDATE SET at = now() WHERE l.at < now() - interval '1 hour'`, actor.Type, actor.ID, owner.Type, owner.ID)
 	if err != nil {
 		return key, err
 	}
 	tx.Unrecorded("such a session was recorded within the last hour")
-	if isFirst.RowsAffected() > 0 {
+	if logged.RowsAffected() > 0 {
 		name := ""
 		if key.Owner.Name != nil {
 			name = *key.Owner.Name
