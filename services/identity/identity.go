@@ -101,6 +101,7 @@ func begin(ctx context.Context, d service.Deps) error {
 	return access.GrantNew(ctx, d.DB)
 }
 
+// parsePasskeys reads the operator's settings for security keys. It returns nil if they are not set.
 func parsePasskeys(d service.Deps) (*passkey.Party, error) {
 	party, err := passkey.Parse(d.PasskeyDomain, d.PasskeyOrigins, mfa.CodeTTL)
 	if err != nil {

@@ -131,5 +131,5 @@ func (r *Rules) Hold(ctx context.Context, tx *pg.Tx, owner principal.Owner) erro
 	case principal.Client:
 		return r.Clients.Hold(ctx, tx, owner.ID, ownerPointer)
 	}
-	return problem.Member(ownerPointer, "not_found", "names something that does not exist")
+	return problem.Member(ownerPointer, "not_found", "names an account that does not exist")
 }

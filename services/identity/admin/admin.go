@@ -55,6 +55,7 @@ func Target(admin *Admin) pg.Target {
 	return pg.Target{Type: "admin", Noun: "admin", ID: admin.ID, Name: admin.Username, Version: admin.Version}
 }
 
+// adminBody is the body by which an admin is created or edited.
 type adminBody struct {
 	Username        string        `json:"username" db:"username" max:"64" example:"anna" doc:"The name to sign in with: letters, digits and . _ @ + -. Left out on create: the part of email before the @."`
 	Email           string        `json:"email" db:"email" required:"create" format:"email" example:"anna@example.com" doc:"The email address. No other admin may have it, in any case."`
@@ -85,6 +86,7 @@ func (b *adminBody) Resolve(invalid *problem.Fields) {
 	}
 }
 
+// adminRoutes returns the operations on admins.
 func (s *Service) adminRoutes() []rest.Route {
 	return rest.Resource[Admin, adminBody]{
 		Path:        "/admin",
@@ -109,6 +111,7 @@ func (s *Service) adminRoutes() []rest.Route {
 	}.Routes()
 }
 
+// insert stores a new admin. It chooses a username if the body has none.
 func (s *Service) insert(ctx context.Context, tx *pg.Tx, b *adminBody) (id int64, err error) {
 	if b.Username == "" {
 		if b.Username, err = freeUsername(ctx, tx, b.Email); err != nil {
@@ -122,6 +125,7 @@ func (s *Service) insert(ctx context.Context, tx *pg.Tx, b *adminBody) (id int64
 	return id, err
 }
 
+// update stores an edited admin. It refuses to disable the last admin that can edit permissions.
 func (s *Service) update(ctx context.Context, tx *pg.Tx, id int64, b *adminBody) error {
 	if b.Username == "" {
 		return problem.Member("/username", "required", "is required and cannot be empty")
@@ -162,6 +166,7 @@ func (s *Service) update(ctx context.Context, tx *pg.Tx, id int64, b *adminBody)
 	return nil
 }
 
+// deleteAdmin deletes an admin with its keys. It refuses to delete the last admin that can edit permissions.
 func (s *Service) deleteAdmin(ctx context.Context, tx *pg.Tx, admin *Admin) error {
 	c, err := access.ReadCaller(ctx, tx)
 	if err != nil {

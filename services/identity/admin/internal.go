@@ -33,6 +33,7 @@ func (s *Service) InternalRoutes() []rest.Route {
 	}
 }
 
+// readEntry reads what gateways need to know of an admin. It returns the zero Owner if the admin does not exist.
 func (s *Service) readEntry(ctx context.Context, id int64) (keycache.Owner, error) {
 	var owner keycache.Owner
 	var permissions []string

@@ -117,7 +117,7 @@ func checkOwnEdit(ctx context.Context, tx *pg.Tx, b *adminBody, refusal error) e
 	case err != nil:
 		return fmt.Errorf("read admin %d: %w", id, err)
 	case refusal != nil && (changesOthers || changesEmail):
-		return problem.New(problem.Forbidden, "%s Without it, only the own password can be changed.", problem.From(refusal).Detail)
+		return problem.New(problem.Forbidden, "%s Without it you can change only your own password.", problem.From(refusal).Detail)
 	case !changesEmail && b.Password.IsZero(), b.isFresh, isConfirmed, hasNoPassword && refusal == nil:
 		return nil
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/ironplane/ironplane/services/identity/keys"
 )
 
+// editPermissions is the request by which an admin's permissions are edited.
 type editPermissions = rest.EditItem[principal.PermissionSet]
 
 // Permissions are the permissions of an admin. Their version is the admin's.
@@ -23,6 +24,7 @@ type Permissions struct {
 	principal.PermissionSet
 }
 
+// permissionRoutes returns the operations on an admin's permissions.
 func (s *Service) permissionRoutes() []rest.Route {
 	const path = "/admin/{admin_id}/permission"
 	return []rest.Route{

@@ -9,6 +9,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 )
 
+// isUsernameRune reports whether a username may have this character.
 func isUsernameRune(r rune) bool {
 	return unicode.In(r, unicode.L, unicode.N) || strings.ContainsRune("._@+-", r)
 }

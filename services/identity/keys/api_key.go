@@ -176,6 +176,7 @@ func (s *Service) Routes() []rest.Route {
 	}.Routes()...)
 }
 
+// currentKey returns the key of the request.
 func (s *Service) currentKey(ctx context.Context, _ rest.None) (APIKey, error) {
 	return View.Get(ctx, s.DB, principal.From(ctx).Principal.KeyID)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/ironplane/ironplane/services/identity/access"
 )
 
+// keyHash is the SHA-256 of a key, in hexadecimal.
 type keyHash struct {
 	Hash string `path:"hash"`
 }
@@ -42,6 +43,7 @@ func (s *Service) InternalRoutes() []rest.Route {
 	}
 }
 
+// readEntry reads what gateways need to know of a key. It returns the zero Key if no key has this hash.
 func (s *Service) readEntry(ctx context.Context, hash string) (keycache.Key, error) {
 	raw, err := hex.DecodeString(hash)
 	if err != nil {

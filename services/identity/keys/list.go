@@ -14,6 +14,7 @@ type listQuery struct {
 	Unused int64 `query:"unused_days" min:"1" max:"36500" doc:"Only keys without an end of their own that were neither created nor used within this many days."`
 }
 
+// listRoute returns the operation that lists keys.
 func (s *Service) listRoute() rest.Route {
 	return rest.List[listQuery, APIKey]{
 		Path:    "/auth/key",

@@ -30,6 +30,7 @@ func (b *Body) checkNetworks(invalid *problem.Fields) {
 	b.Networks = networks
 }
 
+// parseNetwork reads a network, or an address as the network that has only this address.
 func parseNetwork(text string) (netip.Prefix, error) {
 	if address, err := netip.ParseAddr(text); err == nil && address.Zone() == "" {
 		return address.Unmap().Prefix(address.Unmap().BitLen())

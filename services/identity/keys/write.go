@@ -60,6 +60,7 @@ func (s *Service) Check(ctx context.Context, tx *pg.Tx, _ int64, before, b *Body
 	return nil
 }
 
+// checkNew refuses a new key that the caller may not create, and sets the columns that are not in the body.
 func (s *Service) checkNew(ctx context.Context, tx *pg.Tx, c access.Caller, b *Body) error {
 	b.setDefaultOwner(c.Owner)
 	b.Kind = Lasting
@@ -88,6 +89,7 @@ func (s *Service) checkNew(ctx context.Context, tx *pg.Tx, c access.Caller, b *B
 	return s.checkKeyCount(ctx, tx, b.Account())
 }
 
+// checkEdited refuses an edit that the caller may not make, and sets the key's bound.
 func (s *Service) checkEdited(ctx context.Context, tx *pg.Tx, c access.Caller, before, b *Body) error {
 	if err := s.Rules.CheckWriteKeys(ctx, tx, c, before.Account()); err != nil {
 		return err
@@ -130,6 +132,7 @@ func sameTime(a, b *rest.Timestamp) bool {
 	return a == nil && b == nil || a != nil && b != nil && a.Equal(b.Time)
 }
 
+// deleteKey deletes a key, and the sessions that were created with it.
 func (s *Service) deleteKey(ctx context.Context, tx *pg.Tx, key *APIKey) error {
 	c, err := access.ReadCaller(ctx, tx)
 	if err != nil {

@@ -29,6 +29,7 @@ type attempt struct {
 	expires *time.Time    // when a link expires
 }
 
+// storeAttempt stores an attempt with its caller, and wakes LogAttempts.
 func storeAttempt(ctx context.Context, tx *pg.Tx, a attempt) error {
 	tx.Unrecorded("LogAttempts records it")
 	tx.Wake(Attempted)
@@ -71,6 +72,7 @@ func (s *Logins) LogAttempts(ctx context.Context) error {
 	}
 }
 
+// logAttempt logs the oldest stored attempt, and deletes it. The error is pgx.ErrNoRows if there is none.
 func (s *Logins) logAttempt(ctx context.Context) error {
 	var caller principal.Call
 	ctx = principal.With(ctx, &caller)

@@ -63,6 +63,7 @@ const (
 	purposeUnknown
 )
 
+// purpose returns the kind of key that the sent members ask for.
 func (b *keyRequest) purpose() purpose {
 	has := func(names ...string) bool {
 		return slices.ContainsFunc(names, func(name string) bool { return slices.Contains(b.sent, name) })
@@ -132,6 +133,7 @@ type GivenKey struct {
 	Verify    *mfa.LoginVerify `json:"verify,omitempty" ext:"true" doc:"The second factor that the login needs. The response has no key then."`
 }
 
+// newKeyResponse returns the response with a session's key.
 func newKeyResponse(k *keys.APIKey) *GivenKey {
 	return &GivenKey{
 		Versioned: k.Versioned,

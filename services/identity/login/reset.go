@@ -66,23 +66,27 @@ func describeAccount(p person.Person) PasswordReset {
 	return PasswordReset{user}
 }
 
+// resetRequest is the body of a request for a link.
 type resetRequest struct {
 	Email string              `json:"email" required:"create" max:"320" example:"owner@example.com" doc:"The account's email address."`
 	Type  principal.OwnerType `json:"type" required:"create" enum:"admin,client" example:"client" doc:"The account's type."`
 }
 
+// newResetRequest is a request for a link.
 type newResetRequest struct {
 	Body   rest.Body[resetRequest]
 	body   *resetRequest
 	person person.Person // the zero Person: no link is mailed
 }
 
+// passwordChoice is the body by which a new password is chosen.
 type passwordChoice struct {
 	Token    secret.String `json:"token" required:"create,edit" max:"255" transient:"true" example:"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA" doc:"The token behind the # of the mailed link."`
 	Password secret.String `json:"password" required:"create,edit" max:"1024" example:"a long walk in the rain" doc:"The new password. It must be hard to guess and as long as the setting security.password_length asks for (12 characters)."`
 	Keys     bool          `json:"keys" transient:"true" example:"false" doc:"Whether to delete the account's lasting keys too."`
 }
 
+// finishResetRequest is a request to choose a new password by a link.
 type finishResetRequest struct {
 	ID   int64 `path:"*"`
 	Body rest.Body[passwordChoice]
@@ -142,6 +146,7 @@ func (s *Resets) findForReset(ctx context.Context, req *newResetRequest) (err er
 	return err
 }
 
+// makeReset stores a link for the account. If there is no such account, it stores one that is never mailed.
 func (s *Resets) makeReset(ctx context.Context, tx *pg.Tx, req newResetRequest) (response PasswordReset, err error) {
 	p := req.person
 	if response.User.Email = req.body.Email; p.Exists() && principal.From(ctx).Principal != nil && access.CanRead(ctx, p.Owner) {
@@ -200,6 +205,7 @@ func (s *Resets) prepareReset(ctx context.Context, req *finishResetRequest) (err
 // notOperatorKeys is the condition for keys whose creator lacked users.clients write.
 const notOperatorKeys = "coalesce(NOT bound @> ARRAY['users.clients write'], true)"
 
+// finishReset uses the link up, sets the password, and ends the account's sessions and other links.
 func (s *Resets) finishReset(ctx context.Context, tx *pg.Tx, req finishResetRequest) (response PasswordReset, err error) {
 	p := req.found.person
 	if err := access.Lock(ctx, tx); err != nil {

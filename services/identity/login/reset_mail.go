@@ -59,6 +59,7 @@ func (s *Resets) Job() service.Job {
 	}
 }
 
+// mailReset mails a link. It does nothing if the account does not exist, or if its credentials have changed since.
 func (s *Resets) mailReset(ctx context.Context, _ *service.Attempt, task resetTask) error {
 	r, err := readReset(ctx, s.DB, task.Reset)
 	if err == nil {

@@ -41,6 +41,7 @@ type Links struct {
 	OpenID   *openid.Service
 }
 
+// linkQuery is the query of a request for a link.
 type linkQuery struct {
 	Owner    string `query:"owner" max:"100" doc:"The path of the account to sign in to, such as /client/5. Left out: the owner of the calling key."`
 	ViewType string `query:"view_type" max:"100" doc:"The type of the item that the panel shows: the type of a target in the log, or server."`
@@ -91,10 +92,12 @@ func (q *linkQuery) fragment(code secret.String) string {
 	return values.Encode()
 }
 
+// exchangeRequest is a request to begin the session of a link's code.
 type exchangeRequest struct {
 	Body rest.Body[ssoCode]
 }
 
+// ssoCode is the body of an exchangeRequest.
 type ssoCode struct {
 	Code     secret.String `json:"code" required:"create" max:"255" transient:"true" example:"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA" doc:"The code behind key= in the link."`
 	Verifier secret.String `json:"verifier" max:"255" transient:"true" doc:"For a sign-in by OpenID Connect: the text that its challenge was derived from."`
@@ -128,6 +131,7 @@ func (s *Links) Routes() []rest.Route {
 	}
 }
 
+// makeLink creates a link, and stores its code.
 func (s *Links) makeLink(ctx context.Context, q linkQuery) (link session.SSOLink, err error) {
 	if err := q.check(); err != nil {
 		return link, err

@@ -72,6 +72,7 @@ func (a *Authenticator) Account() principal.Owner {
 	return principal.Owner{Type: a.Owner.Type, ID: a.Owner.ID}
 }
 
+// authenticatorBody is the body by which an authenticator is created or edited.
 type authenticatorBody struct {
 	Name       *string            `json:"name" db:"name" max:"64" ext:"true" example:"my phone" doc:"A name that the owner chooses."`
 	Method     rest.RefID         `json:"method" db:"method_id" required:"create" example:"2" doc:"One of /auth/verify/method. It cannot be changed."`
@@ -98,6 +99,7 @@ var AuthenticatorView = pg.NewView[Authenticator]("authenticator_view")
 
 var codeView = pg.NewView[VerifyCode]("verify_code_view")
 
+// authenticatorRoutes returns the operations on authenticators.
 func (s *Service) authenticatorRoutes() []rest.Route {
 	authenticators := table.New[authenticatorBody]("authenticator", "authenticator_view", s.Box)
 	return rest.Resource[Authenticator, authenticatorBody]{
@@ -145,6 +147,7 @@ func (s *Service) authenticatorRoutes() []rest.Route {
 	}.Routes()
 }
 
+// deleteAuthenticator deletes an authenticator. An account's owner has to confirm a code before it deletes its last verified one.
 func (s *Service) deleteAuthenticator(ctx context.Context, tx *pg.Tx, a *Authenticator) error {
 	c, err := access.ReadCaller(ctx, tx)
 	if err != nil {

@@ -32,6 +32,7 @@ func (s *Service) prepareAuthenticator(ctx context.Context, verb rest.Verbs, b *
 	return err
 }
 
+// checkNew refuses an authenticator that the caller may not add, and sets the columns that are not in the body.
 func (s *Service) checkNew(ctx context.Context, tx *pg.Tx, c access.Caller, b *authenticatorBody) error {
 	b.OwnerType, b.OwnerID = c.Owner.Type, c.Owner.ID
 	if c.Owner.Type == principal.Integration {
@@ -88,6 +89,7 @@ func (s *Service) generateTOTP(ctx context.Context, b *authenticatorBody) error 
 	return nil
 }
 
+// checkAddress checks the address that codes are mailed to.
 func checkAddress(address string, invalid *problem.Fields) {
 	var problems problem.Fields
 	if account.CheckEmail(address, &problems); len(problems) > 0 {
@@ -95,6 +97,7 @@ func checkAddress(address string, invalid *problem.Fields) {
 	}
 }
 
+// checkEdited refuses an edit that the caller may not make. It puts the authenticator into use, or out of use.
 func (s *Service) checkEdited(ctx context.Context, tx *pg.Tx, c access.Caller, id int64, before, b *authenticatorBody) error {
 	if err := s.checkWrite(ctx, tx, c, before.account()); err != nil {
 		return err
@@ -143,6 +146,7 @@ func (s *Service) checkEdited(ctx context.Context, tx *pg.Tx, c access.Caller, i
 	return err
 }
 
+// errUnconfirmed returns the refusal to verify an authenticator without a confirmed code of it.
 func errUnconfirmed() error {
 	return problem.Member(
 		"/verified",

@@ -55,6 +55,7 @@ type verifyCodeBody struct {
 	Auth int64 `path:"auth_id" db:"auth_id"`
 }
 
+// newVerifyCode is a request for a code.
 type newVerifyCode struct {
 	Auth int64 `path:"auth_id"`
 	Body rest.Body[wrappedBody]
@@ -62,10 +63,12 @@ type newVerifyCode struct {
 	credentials int64
 }
 
+// wrappedBody is the body of a request for a code. Callers may send it, and it has no effect.
 type wrappedBody struct {
 	IsWrapped bool `json:"isWrapped" example:"true" doc:"Ignored."`
 }
 
+// codeRoutes returns the operations on codes.
 func (s *Service) codeRoutes() []rest.Route {
 	return append(
 		rest.Resource[VerifyCode, verifyCodeBody]{
@@ -226,6 +229,7 @@ func tokenLocation(id int64) seal.Place {
 	return seal.Place{Table: "verify_code", Column: "token", ID: id}
 }
 
+// mailCode chooses six random digits, stores them encrypted, and mails them.
 func (s *Service) mailCode(ctx context.Context, tx *pg.Tx, code *VerifyCode, owner principal.Owner, to mail.To) error {
 	n, err := rand.Int(rand.Reader, big.NewInt(1_000_000))
 	if err != nil {

@@ -22,6 +22,7 @@ import (
 	"github.com/ironplane/ironplane/services/identity/person"
 )
 
+// confirmRequest is a request that answers a challenge.
 type confirmRequest struct {
 	Auth  int64  `path:"auth_id"`
 	Code  string `path:"code_id"`
@@ -33,6 +34,7 @@ type confirmRequest struct {
 	person  person.Person // of a login or a client
 }
 
+// confirmBody is the body of a confirmRequest.
 type confirmBody struct {
 	Token  secret.String `json:"token" max:"100" transient:"true" example:"123456" doc:"The code, or a recovery code instead."`
 	Verify struct {
@@ -234,6 +236,7 @@ func (s *Service) consume(ctx context.Context, tx *pg.Tx, o *pendingCode, m matc
 	return err
 }
 
+// errExpired returns the refusal of an answer to a code that can no longer be confirmed.
 func (o *pendingCode) errExpired() error {
 	pointer := "/token"
 	if o.method == methodPasskey && !o.verified {

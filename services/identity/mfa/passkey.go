@@ -22,12 +22,12 @@ import (
 // handleLength is the length in bytes of an account's handle, by which security keys know the account.
 const handleLength = 32
 
+// errNoPasskeys returns the refusal of security keys where the operator has not configured them.
 func errNoPasskeys() error {
 	return problem.Member(
 		"/method",
 		"unavailable",
-		"cannot be security keys and passkeys: IRONPLANE_PASSKEY_DOMAIN and IRONPLANE_PASSKEY_ORIGINS of the identity service say for which "+
-			"domain and panels they are, and are not set",
+		"cannot be passkey: the operator has to set IRONPLANE_PASSKEY_DOMAIN and IRONPLANE_PASSKEY_ORIGINS of the identity service first",
 	)
 }
 
@@ -39,6 +39,7 @@ func (s *Service) passkeyDomain() string {
 	return s.Passkeys.Domain
 }
 
+// passkeyPolicy returns what the settings ask of security keys.
 func (s *Service) passkeyPolicy() passkey.Policy {
 	values := s.Settings.Values()
 	return passkey.Policy{Site: settings.SiteName.In(values), Verify: settings.VerifyPasskeys.In(values) == 1}

@@ -26,6 +26,7 @@ type RecoveryCodes struct {
 	Codes []string `json:"recovery_codes,omitempty" doc:"The codes. Only the response that creates them has them."`
 }
 
+// recoveryRoutes returns the operations on recovery codes, and those that remove all second factors of an account.
 func (s *Service) recoveryRoutes() []rest.Route {
 	const path = "/auth/verify/recovery"
 	routes := []rest.Route{
@@ -75,6 +76,7 @@ func (s *Service) recoveryRoutes() []rest.Route {
 	return routes
 }
 
+// createRecoveryCodes replaces the caller's recovery codes. It takes a verified authenticator and a recent confirmation.
 func (s *Service) createRecoveryCodes(ctx context.Context, tx *pg.Tx, _ rest.None) (RecoveryCodes, error) {
 	c, err := access.LockCaller(ctx, tx)
 	if err != nil {

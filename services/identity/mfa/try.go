@@ -75,6 +75,7 @@ type invalidAnswer struct {
 
 func (w *invalidAnswer) Error() string { return w.field.Error() }
 
+// errInvalidCode returns the refusal of a code that does not match.
 func errInvalidCode() error {
 	return &invalidAnswer{field: problem.Member("/token", "wrong", "is not the code")}
 }

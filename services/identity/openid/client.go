@@ -35,6 +35,7 @@ type Client struct {
 	providers map[string]cachedProvider // by issuer
 }
 
+// cachedProvider is a provider's configuration with the time when it was read.
 type cachedProvider struct {
 	*oidc.Provider
 	since time.Time
@@ -110,6 +111,7 @@ func (c *Client) provider(ctx context.Context, issuer string) (*oidc.Provider, e
 	return p, nil
 }
 
+// oauth returns the configuration of the OAuth library. It chooses how this installation authenticates at the provider.
 func (s *Settings) oauth(p *oidc.Provider) oauth2.Config {
 	var metadata struct {
 		Methods []string `json:"token_endpoint_auth_methods_supported"`

@@ -41,6 +41,7 @@ type OpenIDChoice struct {
 	Name string `json:"name" db:"name"`
 }
 
+// openIDLogin is a request to begin a sign-in. prepare fills the unexported fields.
 type openIDLogin struct {
 	Body rest.Body[openIDLoginBody]
 
@@ -51,6 +52,7 @@ type openIDLogin struct {
 	settings Settings
 }
 
+// openIDLoginBody is the body of an openIDLogin.
 type openIDLoginBody struct {
 	Provider  rest.RefID `json:"provider" required:"create" example:"1" doc:"One of GET /auth/openid."`
 	Challenge string     `json:"challenge" required:"create" max:"100" example:"47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU" doc:"The SHA-256, in base64url without =, of a random text that the panel keeps, and sends as verifier with the code. Nobody can then be signed in by a link that somebody else has begun."`
@@ -71,6 +73,7 @@ type OpenIDPage struct {
 	URL string `json:"url" doc:"The provider's page where the admin signs in."`
 }
 
+// loginRoutes returns the operations by which admins sign in at a provider.
 func (s *Service) loginRoutes() []rest.Route {
 	return []rest.Route{
 		rest.List[rest.None, OpenIDChoice]{
@@ -155,6 +158,7 @@ func (s *Service) prepare(ctx context.Context, req *openIDLogin) (err error) {
 	return nil
 }
 
+// errProviderUnavailable returns the error for a provider that does not answer.
 func errProviderUnavailable(cause error) error {
 	return problem.New(problem.Unavailable, "The identity provider does not respond. Try again later.").Because(cause)
 }
@@ -195,6 +199,7 @@ func (s *Service) begin(ctx context.Context, tx *pg.Tx, req openIDLogin) (OpenID
 	return OpenIDPage{req.url}, nil
 }
 
+// errNoSignIn returns the refusal of a browser that comes back without a pending sign-in.
 func errNoSignIn() error {
 	return problem.New(problem.Unauthenticated, "The sign-in does not exist, was completed, or has expired. Begin again.")
 }

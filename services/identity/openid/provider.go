@@ -50,6 +50,7 @@ type OpenIDProvider struct {
 	Disabled    bool     `json:"disabled" db:"disabled" doc:"Whether sign-ins by this provider are refused."`
 }
 
+// openIDProviderBody is the body by which an identity provider is created or edited.
 type openIDProviderBody struct {
 	Name         string         `json:"name" db:"name" required:"create" max:"100" example:"Example Inc." doc:"The name that panels show. No other provider may have it."`
 	Issuer       string         `json:"issuer" db:"issuer" required:"create" max:"500" example:"https://login.example.com" doc:"The issuer, as the provider's tokens name it: https://, or http:// in the networks of IRONPLANE_ALLOWED_NETWORKS."`
@@ -101,6 +102,7 @@ type allPermissions struct{}
 
 func (allPermissions) String() string { return "every permission" }
 
+// Check refuses a caller that lacks any permission.
 func (allPermissions) Check(c *principal.Call, a permission.Access, id int64) error {
 	if err := guard.AnyKey.Check(c, a, id); err != nil {
 		return err
@@ -111,6 +113,7 @@ func (allPermissions) Check(c *principal.Call, a permission.Access, id int64) er
 	return nil
 }
 
+// providerRoutes returns the operations on identity providers.
 func (s *Service) providerRoutes() []rest.Route {
 	return rest.Resource[OpenIDProvider, openIDProviderBody]{
 		Path:        "/auth/provider",

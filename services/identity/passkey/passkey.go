@@ -78,6 +78,7 @@ type Policy struct {
 	Verify bool   // keys ask for a PIN or a fingerprint, and not only for a touch
 }
 
+// verification returns whether browsers have to verify the user.
 func (p Policy) verification() protocol.UserVerificationRequirement {
 	if p.Verify {
 		return protocol.VerificationRequired

@@ -21,6 +21,7 @@ type adminOutcome struct {
 	revoked                     principal.Grants
 }
 
+// addEdit adds a lost edit of the admin.
 func (o *adminOutcome) addEdit(l service.Lost) {
 	if _, set := l.Changes["password"]; set {
 		o.replaced = true
@@ -30,6 +31,7 @@ func (o *adminOutcome) addEdit(l service.Lost) {
 	}
 }
 
+// addPermissionEdit adds a lost edit of the admin's permissions.
 func (o *adminOutcome) addPermissionEdit(l service.Lost) error {
 	for member, c := range l.Changes {
 		dot := strings.LastIndexByte(member, '.')
@@ -84,6 +86,8 @@ func checkNotLast(ctx context.Context, tx *pg.Tx, id int64) error {
 	return err
 }
 
+// editAdmin returns the repair that sets columns of an admin. disables says that it disables the admin, and otherwise it removes
+// the password.
 func editAdmin(id int64, set string, disables bool) func(context.Context, *pg.Tx) error {
 	return func(ctx context.Context, tx *pg.Tx) error {
 		if disables {
@@ -155,6 +159,7 @@ func stripAdmin(a *admin.Admin, held, back principal.Grants) func(context.Contex
 	}
 }
 
+// deleteAdmin returns the repair that deletes an admin.
 func deleteAdmin(id int64) func(context.Context, *pg.Tx) error {
 	return func(ctx context.Context, tx *pg.Tx) error {
 		if err := checkNotLast(ctx, tx, id); err != nil {

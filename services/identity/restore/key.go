@@ -23,6 +23,7 @@ type keyOutcome struct {
 	networks          *json.RawMessage
 }
 
+// addEdit adds a lost edit of the key.
 func (o *keyOutcome) addEdit(l service.Lost) {
 	if _, set := l.Changes["key"]; set {
 		o.replaced = true
@@ -97,6 +98,7 @@ func entryFor[T any](all *map[int64]*T, id int64) *T {
 	return (*all)[id]
 }
 
+// deleteKey returns the repair that deletes a key.
 func deleteKey(id int64) func(context.Context, *pg.Tx) error {
 	return func(ctx context.Context, tx *pg.Tx) error {
 		key, err := keys.View.Get(ctx, tx, id)
@@ -109,6 +111,7 @@ func deleteKey(id int64) func(context.Context, *pg.Tx) error {
 	}
 }
 
+// editKey returns the repair that sets a column of a key.
 func editKey(id int64, set string, value any) func(context.Context, *pg.Tx) error {
 	return func(ctx context.Context, tx *pg.Tx) error {
 		before, err := keys.View.Get(ctx, tx, id)

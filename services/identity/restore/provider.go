@@ -40,6 +40,7 @@ func (o *outcomes) findProviders(ctx context.Context, q pg.Querier) (all []servi
 	return all, nil
 }
 
+// changeProvider returns the repair that deletes or disables an identity provider.
 func changeProvider(id int64, sql string, action pg.Action) func(context.Context, *pg.Tx) error {
 	return func(ctx context.Context, tx *pg.Tx) error {
 		p, err := openid.ProviderView.Get(ctx, tx, id)

@@ -46,6 +46,7 @@ type outcomes struct {
 	providers map[int64]bool
 }
 
+// add adds a lost change.
 func (o *outcomes) add(l service.Lost) error {
 	switch l.Type {
 	case "auth.key.deleted":
@@ -74,6 +75,7 @@ func (o *outcomes) add(l service.Lost) error {
 	return nil
 }
 
+// newFinding returns something that the restore has brought back, with the change that repairs it.
 func newFinding(label string, repair func(context.Context, *pg.Tx) error) service.CameBack {
 	return service.CameBack{What: label, Take: repair}
 }
@@ -136,6 +138,7 @@ func Find(ctx context.Context, q pg.Querier, lost []service.Lost) (all []service
 	return append(all, deleted...), nil
 }
 
+// formatGrants returns the names of grants for people.
 func formatGrants(g principal.Grants) string {
 	if g == 0 {
 		return "nothing"

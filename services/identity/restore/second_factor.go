@@ -41,6 +41,7 @@ func (o *outcomes) findFactors(ctx context.Context, q pg.Querier) (all []service
 	return all, nil
 }
 
+// removeFactor returns the repair that deletes an authenticator.
 func removeFactor(id int64) func(context.Context, *pg.Tx) error {
 	return func(ctx context.Context, tx *pg.Tx) error {
 		a, err := mfa.AuthenticatorView.Get(ctx, tx, id)

@@ -28,8 +28,8 @@ func (s *Service) Act(ctx context.Context, tx *pg.Tx, owner principal.Owner) (ke
 	)
 }
 
-// BeginActing begins a session of o.Actor for an account. It ends no later than latest, when the actor's key expires. The log has at most one
-// such session an hour for each actor and account.
+// BeginActing begins a session of o.Actor for an account. It ends no later than latest, when the actor's key expires. The log has
+// at most one such session an hour for each actor and account.
 func (s *Service) BeginActing(ctx context.Context, tx *pg.Tx, o Options, actorName string, latest *rest.Timestamp) (keys.APIKey, error) {
 	if o.Kind = keys.Acting; latest != nil {
 		o.Latest = &latest.Time

@@ -87,6 +87,7 @@ func userAgent(ctx context.Context) string {
 	return strings.ToValidUTF8(name[:min(len(name), maxAgent)], "")
 }
 
+// sessionTTL returns how long a session lasts without a renewal.
 func (s *Service) sessionTTL() time.Duration {
 	return time.Duration(settings.SessionDuration.In(s.Settings.Values())) * time.Minute
 }

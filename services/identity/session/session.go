@@ -105,6 +105,7 @@ func checkEndSessions(ctx context.Context, tx *pg.Tx) error {
 	return err
 }
 
+// endOthers ends the caller's sessions except for the calling one.
 func (s *Service) endOthers(ctx context.Context, tx *pg.Tx, _ rest.None) (rest.Message, error) {
 	if err := checkEndSessions(ctx, tx); err != nil {
 		return rest.Message{}, err
@@ -143,6 +144,7 @@ func (s *Service) endSessions(ctx context.Context, tx *pg.Tx, owner principal.Ow
 	return n, err
 }
 
+// logOut deletes the calling key.
 func (s *Service) logOut(ctx context.Context, tx *pg.Tx, _ rest.None) (rest.Message, error) {
 	if _, err := access.ReadCaller(ctx, tx); err != nil {
 		return rest.Message{}, err
