@@ -195,18 +195,18 @@ const (
 var accessWho = []struct{ name, is string }{
 	{
 		"admin",
-		"who holds `users.clients`",
+		"an account with `users.clients`",
 	},
-	{"customer", "a client, which belongs to the integration shop; that gave it a billing id, and so it is its own"},
+	{"customer", "a client, which belongs to the integration shop; that gave it a billing id, and so owns it"},
 	{
 		"reseller",
 		"the client that made the account of the customer",
 	},
-	{"partner", "a client that ordered with the customer's address, and so is linked to it"},
+	{"partner", "a client that ordered with the customer's address, which linked it"},
 	{"kid", "an account that the customer made"},
 	{"grandkid", "an account that the kid made: the customer's sub client's sub client"},
-	{"grantee", "whom the customer lets read what it reaches, by a super link"},
-	{"second", "whom the grantee lets read what it reaches"},
+	{"grantee", "a client that the customer lets read what it reaches, by a super link"},
+	{"second", "a client that the grantee lets read what it reaches"},
 	{
 		"shop",
 		"the customer's integration, with `users.clients`",
@@ -214,7 +214,7 @@ var accessWho = []struct{ name, is string }{
 	{"hub", "another integration, with `users.clients`"},
 	{"monitoring", "an integration without it"},
 	{"stranger", "a client with no link to any of them"},
-	{"nobody", "an account that there is not"},
+	{"nobody", "an account that does not exist"},
 }
 
 // TestClientAccess asks each operation on clients of each caller, and compares the answers with docs/reference/client-access.md: of
@@ -378,8 +378,8 @@ func (a *access) ask(caller, target, operation, sent, want string) *testkit.Resp
 func accessMarkdown() string {
 	var b strings.Builder
 	b.WriteString(
-		"# Who reaches which clients\n\n`TestClientAccess` asks all of this, and keeps this page in step. It shows by examples what " +
-			"[the reference](api.md#sub-and-super-clients) says of sub and super clients.\n\n| | is |\n|---|---|\n",
+		"# Who reaches which clients\n\nThis page shows by examples which answer each caller gets, as " +
+			"[the reference](api.md#sub-and-super-clients) explains. `TestClientAccess` asks all of it, and keeps the page in step.\n\n| | is |\n|---|---|\n",
 	)
 	for _, who := range accessWho {
 		fmt.Fprintf(&b, "| %s | %s |\n", who.name, who.is)
@@ -404,15 +404,15 @@ func accessMarkdown() string {
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", caller, target, strings.ReplaceAll(strings.ReplaceAll(want, "-", ""), " ", " | "))
 	}
 	b.WriteString(
-		"\n## Accounts that nobody has signed in to\n\nAn edit by who holds `users.clients` makes an account its own, too: so the rows are " +
-			"asked in this order.\n",
+		"\n## Accounts that nobody has signed in to\n\nAn edit with `users.clients` claims an account, too. So the order of the rows " +
+			"matters.\n",
 	)
 	heading()
 	for _, r := range accessTable {
 		row(r.caller, r.target, r.want)
 	}
 	b.WriteString(
-		"\n## Accounts that are their own\n\nEach has chosen its password by the link in its mail, and signed in. What is not here is " +
+		"\n## Claimed accounts\n\nEach has chosen its password by the link in its mail, and signed in. Rows that are not here are " +
 			"as above.\n",
 	)
 	heading()
