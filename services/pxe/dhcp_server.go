@@ -32,6 +32,7 @@ type dhcpServerBody struct {
 // Resolve checks what struct tags cannot express.
 func (b *dhcpServerBody) Resolve(invalid *problem.Fields) { b.HTTP.validate(invalid) }
 
+// dhcpServers returns the routes of DHCP servers.
 func (s *Service) dhcpServers() []rest.Route {
 	return rest.Resource[DHCPServer, dhcpServerBody]{
 		Path:        "/pxe/dhcp",

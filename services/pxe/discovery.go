@@ -23,6 +23,7 @@ type discoveryBody struct {
 	Name string `db:"name"`
 }
 
+// discoveries returns the routes of discovered machines.
 func (s *Service) discoveries() []rest.Route {
 	return rest.Resource[Discovery, discoveryBody]{
 		Path:       "/pxe/discovery",

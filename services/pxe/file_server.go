@@ -92,6 +92,7 @@ func (b *fileServerBody) Resolve(invalid *problem.Fields) {
 	}
 }
 
+// fileServers returns the routes of file servers.
 func (s *Service) fileServers() []rest.Route {
 	return rest.Resource[FileServer, fileServerBody]{
 		Path:        "/pxe/file",

@@ -330,6 +330,7 @@ func (s *Syncs) waitForPull(ctx context.Context, id int64, child *site.Agent, or
 	}
 }
 
+// storeProgress stores how much of a file server is filled.
 func (s *Syncs) storeProgress(ctx context.Context, id int64, p siteagent.Progress) error {
 	return s.DB.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("progress is internal")

@@ -81,6 +81,7 @@ func (f *storeFill) progress() siteagent.Progress {
 	return p
 }
 
+// reportProgress stores the progress repeatedly until ctx ends.
 func (f *storeFill) reportProgress(ctx context.Context) {
 	tick := time.NewTicker(progressInterval)
 	defer tick.Stop()
@@ -122,6 +123,7 @@ func (f *storeFill) compare(ctx context.Context, have []siteagent.File) (missing
 	return missing, surplus, nil
 }
 
+// run sends the missing files and deletes the surplus ones. Its error names the first files that failed.
 func (f *storeFill) run(ctx context.Context, missing []storage.File, surplus []string) error {
 	f.sendAll(ctx, missing)
 	for _, path := range surplus { // also if a file could not be sent: a deletion frees space
@@ -147,6 +149,7 @@ func (f *storeFill) run(ctx context.Context, missing []storage.File, surplus []s
 	return nil
 }
 
+// sendAll sends several files at a time. It stops when handleResult says so.
 func (f *storeFill) sendAll(ctx context.Context, files []storage.File) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -189,6 +192,7 @@ func (f *storeFill) handleResult(ctx context.Context, file storage.File, err err
 	return f.fatal != nil
 }
 
+// sendFile sends one file. A large file continues where an earlier attempt ended.
 func (f *storeFill) sendFile(ctx context.Context, file storage.File) (err error) {
 	offset := int64(0)
 	if file.Size > minResumeSize {

@@ -64,6 +64,7 @@ func (s *Syncs) Routes() []rest.Route {
 	}
 }
 
+// syncFiles requests a sync and records that.
 func (s *Syncs) syncFiles(ctx context.Context, tx *pg.Tx, id int64) (rest.Message, error) {
 	target := pg.Target{Type: "pxe/file", Noun: "file server", ID: id}
 	if err := tx.QueryRow(ctx, "SELECT name, version FROM file_server WHERE id = $1 FOR SHARE", id).

@@ -86,6 +86,7 @@ type usedEntity struct {
 	Usage string `json:"uses"`
 }
 
+// usedEntities returns the IP entities of unfinished installs.
 func (s *Installs) usedEntities(ctx context.Context, _ rest.None) ([]usedEntity, error) {
 	rows, err := s.DB.Query(
 		ctx,

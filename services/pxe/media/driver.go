@@ -76,8 +76,10 @@ var (
 	driverTable = table.New[driverBody]("driver", "driver_view", nil)
 )
 
+// driverPath returns the path of a driver on file servers.
 func driverPath(id int64) string { return fmt.Sprint("drivers/", id) }
 
+// drivers returns the routes of drivers.
 func (s *Drivers) drivers() []rest.Route {
 	has := guard.Has(permission.PXESettings)
 	return append(rest.Resource[PXEDriver, driverBody]{
@@ -187,6 +189,7 @@ func publishDriver(ctx context.Context, tx *pg.Tx, id int64, content string) err
 	return err
 }
 
+// serveDriver sends a driver's file, with support for ranges.
 func (s *Drivers) serveDriver(ctx context.Context, c *rest.RawCall, req rest.Item) error {
 	driver, err := drivers.Get(ctx, s.db, req.ID)
 	if err != nil {

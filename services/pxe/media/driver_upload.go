@@ -41,6 +41,7 @@ type uploadRequest struct {
 	ID string `path:"upload_id"`
 }
 
+// driverUploads returns the routes of uploads.
 func (s *Drivers) driverUploads() []rest.Route {
 	const one = uploadsPath + "/{upload_id}"
 	has := guard.Has(permission.PXESettings)
@@ -104,6 +105,7 @@ func (s *Drivers) driverUploads() []rest.Route {
 // uploader returns the owner of the caller's uploads.
 func uploader(ctx context.Context) string { return principal.From(ctx).Principal.Owner.URL() }
 
+// beginUpload creates an empty upload.
 func (s *Drivers) beginUpload(ctx context.Context, c *rest.RawCall, _ rest.None) error {
 	if err := checkTusVersion(c); err != nil {
 		return err
@@ -169,6 +171,7 @@ func (s *Drivers) beginUpload(ctx context.Context, c *rest.RawCall, _ rest.None)
 	return nil
 }
 
+// writeExpiry writes the time at which the upload expires to the response.
 func (u *driverUpload) writeExpiry(c *rest.RawCall) {
 	c.Writer.Header().Set("Upload-Expires", u.expires.UTC().Format(http.TimeFormat))
 }
@@ -190,6 +193,7 @@ func (s *Drivers) findUpload(ctx context.Context, id string) (u driverUpload, er
 	return u, nil
 }
 
+// viewUpload responds with the offset of an upload.
 func (s *Drivers) viewUpload(ctx context.Context, c *rest.RawCall, of uploadRequest) error {
 	u, err := s.findUpload(ctx, of.ID)
 	if err == nil {
@@ -210,6 +214,7 @@ func (s *Drivers) viewUpload(ctx context.Context, c *rest.RawCall, of uploadRequ
 	return nil
 }
 
+// continueUpload appends the body to an upload at its offset.
 func (s *Drivers) continueUpload(ctx context.Context, c *rest.RawCall, of uploadRequest) error {
 	u, err := s.findUpload(ctx, of.ID)
 	if err == nil {
@@ -238,6 +243,7 @@ func (s *Drivers) continueUpload(ctx context.Context, c *rest.RawCall, of upload
 	return nil
 }
 
+// uploadTooLong refuses data after the end of an upload.
 func uploadTooLong(u *driverUpload) error {
 	return problem.New(problem.TooLarge, "The file is larger than its Upload-Length of %d bytes.", u.size)
 }
@@ -275,10 +281,12 @@ func (s *Drivers) appendUpload(ctx context.Context, c *rest.RawCall, u *driverUp
 	})
 }
 
+// concurrentUploadError refuses a request to an upload that another request is writing to.
 func concurrentUploadError() error {
 	return problem.New(problem.Conflict, "Another request is writing to this upload. Read its offset, and continue from there.")
 }
 
+// endUpload deletes an upload, and its file unless that belongs to a driver.
 func (s *Drivers) endUpload(ctx context.Context, c *rest.RawCall, of uploadRequest) error {
 	u, err := s.findUpload(ctx, of.ID)
 	if err == nil {

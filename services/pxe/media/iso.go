@@ -108,6 +108,7 @@ func (s *ISOs) Routes() []rest.Route { return slices.Concat(s.isos(), s.editions
 
 var isoView = pg.NewView[ISOManager]("iso_view")
 
+// isos returns the routes of ISOs.
 func (s *ISOs) isos() []rest.Route {
 	rows := table.New[isoBody]("iso", "iso_view", s.box)
 	return rest.Resource[ISOManager, isoBody]{

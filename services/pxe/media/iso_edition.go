@@ -77,6 +77,7 @@ type editionRequest struct {
 	ID  int64 `path:"edition_id"`
 }
 
+// editions returns the routes of the editions in ISOs.
 func (s *ISOs) editions() []rest.Route {
 	const path, one = "/pxe/iso/{iso_manager_id}/edition", "/pxe/iso/{iso_manager_id}/edition/{edition_id}"
 	return append(

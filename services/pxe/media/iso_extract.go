@@ -101,6 +101,7 @@ func (i *isoImport) publish(ctx context.Context, content *storage.Content, from 
 	return retryableError{err}
 }
 
+// firstOffset returns the offset of a file in the image; 0 for an empty file.
 func firstOffset(f image.File) int64 {
 	if len(f.Extents) == 0 {
 		return 0
@@ -180,6 +181,7 @@ func (b *blockCache) ReadAt(p []byte, at int64) (n int, err error) {
 	return n, nil
 }
 
+// block returns a block from the cache, or reads it.
 func (b *blockCache) block(number int64) ([]byte, error) {
 	if block, cached := b.cached[number]; cached {
 		return block, nil

@@ -25,6 +25,7 @@ const (
 	maxBackoff  = 5 * time.Minute
 )
 
+// importBackoff returns the time before the next attempt of an import.
 func importBackoff(attempt int) time.Duration {
 	return min(time.Second<<min(attempt-1, 20), maxBackoff)
 }
@@ -54,6 +55,7 @@ type refusal string
 
 func (r refusal) Error() string { return string(r) }
 
+// refuse returns a refusal.
 func refuse(format string, args ...any) error { return refusal(fmt.Sprintf(format, args...)) }
 
 // isoImport is one attempt of an import.

@@ -25,6 +25,7 @@ type Content struct {
 	remaining int64        // bytes of the open piece
 }
 
+// piece is a range of a file, with the blob that contains it.
 type piece struct {
 	Start, Size int64
 	Blob        string
@@ -41,6 +42,7 @@ func (s *Store) OpenAt(ctx context.Context, path string) (*Content, error) {
 	return s.openWhere(ctx, "path = $1", path)
 }
 
+// openWhere opens the complete file that meets an SQL condition.
 func (s *Store) openWhere(ctx context.Context, condition string, is any) (*Content, error) {
 	bucket, err := s.open(ctx)
 	if err != nil {
@@ -56,6 +58,7 @@ func (s *Store) openWhere(ctx context.Context, condition string, is any) (*Conte
 	return c, err
 }
 
+// readPieces returns the pieces of a file in order.
 func readPieces(ctx context.Context, q pg.Querier, id int64) ([]piece, error) {
 	rows, err := q.Query(ctx, "SELECT start, size, blob, skip FROM stored_piece WHERE file_id = $1 ORDER BY start", id)
 	if err != nil {

@@ -80,6 +80,7 @@ func (s *Store) Resume(ctx context.Context, id int64, ttl time.Duration) (*Draft
 	return d, nil
 }
 
+// marshalHash returns the state of the hash, from which Resume continues it.
 func (d *Draft) marshalHash() ([]byte, error) {
 	state, err := d.hash.(encoding.BinaryMarshaler).MarshalBinary()
 	if err != nil {

@@ -83,6 +83,7 @@ func (s *Store) open(ctx context.Context) (*blob.Bucket, error) {
 	return opened, nil
 }
 
+// openBucket opens a bucket, or a folder as a bucket.
 func openBucket(ctx context.Context, at string) (*blob.Bucket, error) {
 	if strings.HasPrefix(at, s3Scheme) {
 		return blob.OpenBucket(ctx, at)
@@ -154,6 +155,7 @@ func (s *Store) checkFolder(ctx context.Context) error {
 	}
 }
 
+// unavailable returns the error for callers while the store cannot be reached.
 func unavailable(cause error) error {
 	return problem.New(problem.Unavailable, "The file store cannot be reached right now. Try again later.").Because(cause)
 }
@@ -305,6 +307,7 @@ func (s *Store) Sweep(ctx context.Context, grace time.Duration) error {
 	}
 }
 
+// deleteUnreferenced deletes those of the blobs that no file refers to.
 func (s *Store) deleteUnreferenced(ctx context.Context, bucket *blob.Bucket, blobs []string) error {
 	rows, err := s.db.Query(ctx, "SELECT b FROM unnest($1::text[]) b WHERE NOT EXISTS (SELECT FROM stored_piece WHERE blob = b)", blobs)
 	if err != nil {

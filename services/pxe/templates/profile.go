@@ -112,6 +112,7 @@ var hiddenFromClients = rest.Hide{
 	Members: []string{"boot_script", "preseed", "drivers", "email", "shell", "time_until_marked_failed"},
 }
 
+// profiles returns the routes of profiles.
 func (s *Profiles) profiles() []rest.Route {
 	return append(rest.Resource[OSReloadProfile, profileBody]{
 		Path:        "/pxe/profile",

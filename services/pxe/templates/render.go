@@ -114,6 +114,7 @@ type RenderedFile struct {
 	Difference string `json:"difference,omitempty" doc:"The difference to the file of this kind and id in earlier, in the format of diff -u."`
 }
 
+// render returns the route of previews.
 func (s *Profiles) render() rest.Route {
 	return rest.Read[renderRequest, Rendering]{
 		Method:    http.MethodPost,
@@ -127,6 +128,7 @@ func (s *Profiles) render() rest.Route {
 	}
 }
 
+// renderProfile renders a profile for a machine that need not exist.
 func (s *Profiles) renderProfile(ctx context.Context, req renderRequest) (r Rendering, err error) {
 	profile, err := profiles.Get(ctx, s.DB, req.ID)
 	if err != nil {
@@ -199,6 +201,7 @@ func loadTemplates(ctx context.Context, q pg.Querier, p *OSReloadProfile) ([]Ren
 	})
 }
 
+// refID returns the id of a reference, or nil.
 func refID(r *rest.Ref) *int64 {
 	if r == nil {
 		return nil

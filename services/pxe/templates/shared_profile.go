@@ -71,6 +71,7 @@ type (
 	}
 )
 
+// shareRoutes returns the routes that copy, export and import profiles.
 func (s *Profiles) shareRoutes() []rest.Route {
 	has := guard.Has(permission.PXESettings)
 	each := rest.Effect{Logs: rest.LogsEach, Retry: rest.RetryRefused}
@@ -108,6 +109,7 @@ func (s *Profiles) shareRoutes() []rest.Route {
 	}
 }
 
+// copyProfile copies a profile and its templates within the installation.
 func copyProfile(ctx context.Context, tx *pg.Tx, req copyRequest) (OSReloadProfile, error) {
 	p, err := readProfile(ctx, tx, req.ID)
 	if err != nil {
@@ -121,6 +123,7 @@ func copyProfile(ctx context.Context, tx *pg.Tx, req copyRequest) (OSReloadProfi
 	return p.create(ctx, tx, false)
 }
 
+// importProfile creates a profile and its templates from the file of an export.
 func importProfile(ctx context.Context, tx *pg.Tx, req importRequest) (OSReloadProfile, error) {
 	body, err := req.Body.New()
 	if err != nil {
@@ -239,6 +242,7 @@ func readProfile(ctx context.Context, q pg.Querier, id int64) (*sharedProfile, e
 	return p, nil
 }
 
+// read reads a template from its table.
 func (t *sharedTemplate) read(ctx context.Context, q pg.Querier, table string, id int64) error {
 	err := q.QueryRow(ctx, "SELECT name, description, body FROM "+table+" WHERE id = $1", id).Scan(&t.Name, &t.Description, &t.Body)
 	if err != nil {

@@ -102,6 +102,7 @@ var (
 
 const editedTemplate = `{"name": "Debian 13, small", "body": "# {{quote .Host.Name}}"}`
 
+// preseeds returns the routes of preseeds.
 func (s *Profiles) preseeds() []rest.Route {
 	return append(rest.Resource[OSPreseed, preseedBody]{
 		Path: "/pxe/preseed", ID: "preseed_id", Noun: "preseed", Retry: rest.RetryRefused, EditExample: editedTemplate,
@@ -115,6 +116,7 @@ func (s *Profiles) preseeds() []rest.Route {
 	})
 }
 
+// bootScripts returns the routes of boot scripts.
 func (s *Profiles) bootScripts() []rest.Route {
 	return append(rest.Resource[OSBootScript, bootScriptBody]{
 		Path:        "/pxe/boot-script",
@@ -135,6 +137,7 @@ func (s *Profiles) bootScripts() []rest.Route {
 	})
 }
 
+// shellScripts returns the routes of shell scripts.
 func (s *Profiles) shellScripts() []rest.Route {
 	return rest.Resource[OSShellScript, shellScriptBody]{
 		Path: "/pxe/shell", ID: "shell_script_id", Noun: "shell script", Retry: rest.RetryRefused, EditExample: editedTemplate,

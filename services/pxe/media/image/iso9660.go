@@ -49,6 +49,7 @@ func (i *image) checkVolumeSize() error {
 	return i.checkSize(int64(little.Uint32(d[volumeBlocks:])) * int64(little.Uint16(d[blockLength:])))
 }
 
+// readISO9660 reads all files of an ISO 9660 volume. It prefers the names of Rock Ridge, then those of Joliet.
 func (i *image) readISO9660() error {
 	var main, joliet []byte
 	for n := range int64(maxDescriptors) {
@@ -87,6 +88,7 @@ func (i *image) readISO9660() error {
 	return t.readFolder("", root, 0)
 }
 
+// parseRecord parses a directory record.
 func parseRecord(text []byte) (record, error) {
 	if len(text) < 34 || int(text[32])+33 > len(text) {
 		return record{}, errTruncated
@@ -199,6 +201,7 @@ type entry struct {
 	moved   int64 // the offset of a relocated folder; -1: not relocated
 }
 
+// parseEntry returns the name and the Rock Ridge properties of a directory record.
 func (t *tree) parseEntry(r record) (e entry, err error) {
 	e.moved = -1
 	switch {

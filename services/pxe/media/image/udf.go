@@ -30,15 +30,16 @@ type volume struct {
 // partition holds the extents of the image that contain a partition's blocks, in order. ends are their end offsets
 // within the partition.
 type partition struct {
-	stretches []Extent
-	ends      []int64
+	extents []Extent
+	ends    []int64
 }
 
-func newPartition(stretches []Extent) (p partition) {
+// newPartition returns a partition that consists of these extents.
+func newPartition(extents []Extent) (p partition) {
 	end := int64(0)
-	for _, e := range stretches {
+	for _, e := range extents {
 		end += e.Size
-		p.stretches, p.ends = append(p.stretches, e), append(p.ends, end)
+		p.extents, p.ends = append(p.extents, e), append(p.ends, end)
 	}
 	return p
 }
@@ -64,8 +65,8 @@ func (v *volume) locate(p blockAddress, size int64) (found []Extent, err error) 
 	}
 	in, at := v.partitions[p.reference], p.block*sectorSize
 	n, _ := slices.BinarySearch(in.ends, at+1)
-	for ; n < len(in.stretches) && len(found) < maxFileExtents; n++ {
-		e := in.stretches[n]
+	for ; n < len(in.extents) && len(found) < maxFileExtents; n++ {
+		e := in.extents[n]
 		if e.At == hole {
 			return nil, errTruncated
 		}
@@ -130,6 +131,7 @@ func (i *image) readDescriptor(at, size int64, tags ...uint16) ([]byte, uint16, 
 	return nil, 0, errTruncated
 }
 
+// readUDF reads all files of a UDF volume. If the metadata file is damaged, it uses the mirror.
 func (i *image) readUDF() error {
 	anchor, _, err := i.readDescriptor(anchorSector*sectorSize, sectorSize, tagAnchor)
 	if err != nil {

@@ -44,6 +44,7 @@ func ReadEditions(from io.ReaderAt, files []File) ([]Edition, error) {
 	return nil, nil
 }
 
+// readWIM reads the editions from the XML of a WIM.
 func readWIM(f File, from io.ReaderAt) ([]Edition, error) {
 	head, err := f.read(from, 0, wimHeaderSize)
 	if err != nil {

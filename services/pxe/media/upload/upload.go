@@ -47,10 +47,13 @@ func (f Form) Read(r *http.Request) ([]byte, error) {
 	return nil, problem.New(problem.UnsupportedMedia, "The body must be application/json or multipart/form-data.")
 }
 
+// tooLargeError refuses a body that is too large without its file.
 func tooLargeError() error {
 	return problem.New(problem.TooLarge, "The body without its file is larger than %d bytes.", maxTextSize)
 }
 
+// readError returns the error of a body that cannot be read. An error for callers, such as one of the store, stays as it
+// is.
 func readError(err error) error {
 	if _, isProblem := errors.AsType[*problem.Error](err); isProblem {
 		return err
@@ -99,6 +102,7 @@ func (f Form) readParts(from *multipart.Reader) ([]byte, error) {
 	}
 }
 
+// readPart reads a part of at most limit bytes.
 func readPart(part io.Reader, limit int) (string, error) {
 	value, err := io.ReadAll(io.LimitReader(part, int64(limit)+1))
 	if err == nil && len(value) > limit {
@@ -115,6 +119,7 @@ type splitter struct {
 	out bytes.Buffer
 }
 
+// read copies the input to its end, and stores the file in it.
 func (s *splitter) read() ([]byte, error) {
 	depth, name, isName := 0, "", false
 	for {
@@ -216,6 +221,7 @@ type quotedReader struct {
 	failed error
 }
 
+// Read returns the unescaped characters of the string, without spaces and tabs.
 func (q *quotedReader) Read(p []byte) (n int, err error) {
 	for n < len(p) && !q.ended && q.failed == nil {
 		c, err := q.in.ReadByte()

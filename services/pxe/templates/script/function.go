@@ -57,6 +57,7 @@ var functionDocs = []struct{ example, result string }{
 // maxPasswordSize is the maximum size in bytes of a password to hash. The time for the hash grows with the size.
 const maxPasswordSize = 1024
 
+// hashPassword returns the SHA-512 hash of a password with a random salt.
 func hashPassword(password string) (string, error) {
 	if len(password) > maxPasswordSize {
 		return "", fmt.Errorf("a password can have at most %d bytes", maxPasswordSize)
@@ -76,6 +77,7 @@ func quoteJSON(text string) (string, error) {
 	return strings.TrimSuffix(b.String(), "\n"), err
 }
 
+// replaceControls replaces control characters and line separators by spaces.
 func replaceControls(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || r == '\u2028' || r == '\u2029' {
@@ -93,6 +95,7 @@ func escapeXML(text string) (string, error) {
 	return b.String(), err
 }
 
+// formatNetmask returns the mask of a prefix, such as 255.255.255.0.
 func formatNetmask(prefix string) (string, error) {
 	p, err := netip.ParsePrefix(prefix)
 	if err != nil {
