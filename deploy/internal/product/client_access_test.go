@@ -379,7 +379,8 @@ func accessMarkdown() string {
 	var b strings.Builder
 	b.WriteString(
 		"# Who reaches which clients\n\nThis page shows by examples which answer each caller gets, as " +
-			"[the reference](api.md#sub-and-super-clients) explains. `TestClientAccess` asks all of it, and keeps the page in step.\n\n| | is |\n|---|---|\n",
+			"[the reference](api.md#sub-and-super-clients) explains. `TestClientAccess` asks all of it, and keeps the page in step.\n\n" +
+			"| | is |\n|---|---|\n",
 	)
 	for _, who := range accessWho {
 		fmt.Fprintf(&b, "| %s | %s |\n", who.name, who.is)
