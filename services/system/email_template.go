@@ -28,6 +28,7 @@ type EmailTemplate struct {
 	HTML    *string `json:"html,omitempty" db:"html" ext:"true" doc:"The template of the HTML part. Left out if mails have none."`
 }
 
+// emailTemplateBody is the body that creates or edits a template.
 type emailTemplateBody struct {
 	Name    string  `json:"name" db:"name" required:"create,edit" pattern:"^[A-Za-z0-9][A-Za-z0-9._ -]*$" example:"welcome"`
 	Type    string  `json:"type" db:"type" ext:"true" doc:"The kind of mail, which decides which variables the template can use. Default: client."`
@@ -36,6 +37,7 @@ type emailTemplateBody struct {
 	HTML    *string `json:"html" db:"html" ext:"true" max:"262144" trim:"false" example:"<p>Dear {{.To.Name}}, welcome.</p>" doc:"The HTML part, as a Go template. null: mails have no HTML part."`
 }
 
+// source returns the template as package mail parses it.
 func (b *emailTemplateBody) source() mail.Source {
 	s := mail.Source{Kind: b.Type, Subject: b.Subject, Text: b.Body}
 	if b.HTML != nil {
@@ -103,6 +105,7 @@ func checkBuiltIn(_ context.Context, _ *pg.Tx, _ int64, before, b *emailTemplate
 	return invalid.Err()
 }
 
+// deleteTemplate deletes a template unless it is built in.
 func deleteTemplate(ctx context.Context, tx *pg.Tx, t *EmailTemplate) error {
 	if mail.IsBuiltIn(t.Name) {
 		return problem.New(
@@ -131,12 +134,14 @@ type previewRequest struct {
 	Body rest.Body[previewBody]
 }
 
+// previewBody has the texts to preview instead of the stored ones.
 type previewBody struct {
 	Subject *string `json:"subject" max:"1000" example:"Welcome" doc:"The subject to preview. Default: the stored one."`
 	Body    *string `json:"body" max:"65536" trim:"false" example:"Dear {{.To.Name}}, welcome." doc:"The plain text part to preview. Default: the stored one."`
 	HTML    *string `json:"html" max:"262144" trim:"false" doc:"The HTML part to preview. Default: the stored one."`
 }
 
+// preview renders a template with sample data.
 func (s *Service) preview(ctx context.Context, req previewRequest) (r mail.RenderedEmail, err error) {
 	t, err := emailTemplateView.Get(ctx, s.db, req.ID)
 	if err != nil {

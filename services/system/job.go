@@ -36,6 +36,7 @@ type serviceName string
 // Enum returns all names for the API document.
 func (serviceName) Enum() []string { return catalog.Names() }
 
+// jobPath names a job by its service and its id there, such as network:17.
 type jobPath struct {
 	ID string `path:"job_id"`
 }
@@ -132,6 +133,7 @@ func (s *Service) getJob(ctx context.Context, req jobPath) (*jobs.ViewedJob, err
 	return found.Job, err
 }
 
+// findJob asks the job's service for it.
 func (s *Service) findJob(ctx context.Context, req jobPath) (jobs.Reply, error) {
 	name, id, ok := req.service()
 	if !ok {
@@ -148,6 +150,7 @@ func jobNotFound(req jobPath) error {
 	return problem.New(problem.NotFound, "There is no job %s.", req.ID)
 }
 
+// changeJob asks the job's service to change it. The error is a Conflict if the service refuses.
 func (s *Service) changeJob(
 	ctx context.Context,
 	req jobToChange,

@@ -33,6 +33,7 @@ type licensing struct {
 	signer ed25519.PublicKey
 }
 
+// newLicensing validates the configured source and signer.
 func newLicensing(s service.Settings) (licensing, error) {
 	l := licensing{source: license.Source(s.License)}
 	if s.License == "" {

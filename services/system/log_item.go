@@ -99,6 +99,7 @@ func searchLog(ctx context.Context, asked url.Values) []pg.Source {
 	return found
 }
 
+// filterLog returns the conditions for the filters. The type and id of a target require each other.
 func filterLog(_ context.Context, q logQuery) (where []pg.Condition, err error) {
 	if (q.TargetType == "") != (q.TargetID == 0) {
 		return nil, problem.New(problem.BadRequest, "The query is not valid: target_type and target_id require each other.")

@@ -30,6 +30,7 @@ type Package struct {
 // ContentTagged lets callers cache the response.
 func (Package) ContentTagged() {}
 
+// installedPackages is the list of all packages.
 type installedPackages []Package
 
 // ContentTagged lets callers cache the response.
@@ -92,6 +93,7 @@ func (s *Service) readPackage(id int64, folder string) (Package, error) {
 	return p, err
 }
 
+// listPackages returns all packages. It logs and leaves out those with an invalid manifest.
 func (s *Service) listPackages(ctx context.Context, _ rest.None) (installedPackages, error) {
 	folders, err := s.installed.Folders()
 	if err != nil {
@@ -155,6 +157,7 @@ const (
 	cacheRevalidate = "public, no-cache"
 )
 
+// serveAsset sends a file of a package. Browsers may cache it forever if the request has its hash.
 func (s *Service) serveAsset(ctx context.Context, c *rest.RawCall, req assetRequest) error {
 	folder, err := s.findPackageFolder(ctx, req.ID)
 	if err != nil {

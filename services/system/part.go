@@ -25,6 +25,7 @@ type Part struct {
 	PartType  rest.Ref `json:"part_type" db:"part_type_" doc:"The part's type."`
 }
 
+// partBody is the body that creates or edits a part.
 type partBody struct {
 	Name      string         `json:"name" db:"name" required:"create,edit" example:"32 GB DDR5"`
 	BillingID *string        `json:"billing_id" db:"billing_id" required:"edit" example:"RAM-32"`
@@ -64,6 +65,7 @@ func (s *Service) partRoutes() []rest.Route {
 	}.Routes()...)
 }
 
+// filterByPartType returns the condition for a part type, which the query names by name or id.
 func filterByPartType(_ context.Context, q partQuery) ([]pg.Condition, error) {
 	if q.PartType == "" {
 		return nil, nil

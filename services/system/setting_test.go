@@ -172,7 +172,7 @@ func TestVerifyAdmins(t *testing.T) {
 
 func TestLogDays(t *testing.T) {
 	t.Parallel()
-	s := run(t, service.Settings{Tuning: service.Tuning{LookInterval: 100 * time.Millisecond}}) // nobody tells of the change below
+	s := run(t, service.Settings{Tuning: service.Tuning{LookInterval: 100 * time.Millisecond}}) // the change below wakes no task
 	testkit.Execute(
 		t,
 		s.DB,

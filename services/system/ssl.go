@@ -29,6 +29,7 @@ type SSL struct {
 	ExpiresAt *rest.Timestamp `json:"expires_at,omitempty" ext:"true" doc:"When the certificate expires. It is renewed before that."`
 }
 
+// orderBody is the body that orders a certificate.
 type orderBody struct {
 	Email string `json:"email" required:"create" format:"email" example:"admin@example.com" doc:"The email address for messages from the certificate authority."`
 }
@@ -36,6 +37,7 @@ type orderBody struct {
 // Resolve checks the email address.
 func (b *orderBody) Resolve(invalid *problem.Fields) { account.CheckEmail(b.Email, invalid) }
 
+// requiredBody is the body that requires TLS.
 type requiredBody struct {
 	Required bool `json:"required" example:"true" doc:"Whether plain HTTP is redirected to HTTPS. Requests with a key or a body are refused instead."`
 }
@@ -115,11 +117,13 @@ func (s *Service) sslRoutes() []rest.Route {
 	}
 }
 
+// readSSL returns the TLS settings.
 func readSSL(ctx context.Context, q pg.Querier) (SSL, error) {
 	state, err := certificate.ReadState(ctx, q)
 	return newSSL(state), err
 }
 
+// newSSL returns the TLS settings as callers see them.
 func newSSL(s certificate.State) SSL {
 	shown := SSL{
 		Versioned: rest.Versioned{Version: s.Version},
@@ -136,6 +140,7 @@ func newSSL(s certificate.State) SSL {
 	return shown
 }
 
+// orderCertificate orders a certificate, or retries immediately if the last attempt failed.
 func (s *Service) orderCertificate(ctx context.Context, tx *pg.Tx, req orderRequest) (none SSL, err error) {
 	before, err := certificate.LockState(ctx, tx)
 	if err != nil {

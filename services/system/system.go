@@ -137,7 +137,7 @@ func begin(ctx context.Context, d service.Deps) error {
 
 // New returns the service. Its schema must be migrated.
 func New(d service.Deps) *Service {
-	server, _ := mailServer(d.Settings) // refreshAtStart has said what is wrong with it
+	server, _ := mailServer(d.Settings) // begin has already reported errors
 	allowed, _ := egress.Parse(d.AllowedNetworks)
 	licensing, _ := newLicensing(d.Settings)
 	public, _ := certificate.ParsePublic(d.APIURL, d.ACMEDirectory)
@@ -222,6 +222,7 @@ const logInterval = time.Hour
 // minWakeInterval is the shortest interval between two runs of a task that is woken.
 const minWakeInterval = time.Second
 
+// parts returns the service's routes, tasks, jobs, consumers and metrics.
 func (s *Service) parts(wakes *wake.Bus) service.Parts {
 	parts := service.Parts{
 		Routes:  s.Routes(),

@@ -44,6 +44,7 @@ type Theme struct {
 	TextColor          *string `json:"text_color,omitempty" doc:"The colour of texts."`
 }
 
+// themeBody is the body that changes the theme.
 type themeBody struct {
 	Theme chosenTheme `json:"theme" doc:"The members to change. They can also be sent without this object."`
 }
@@ -137,6 +138,7 @@ func (s *Service) theme(ctx context.Context, q pg.Querier) (options ThemeOptions
 	return options, err
 }
 
+// customize changes the theme if the license allows it.
 func (s *Service) customize(ctx context.Context, tx *pg.Tx, req customizeRequest) (ThemeOptions, error) {
 	if _, err := tx.Exec(ctx, "SELECT FROM theme FOR UPDATE"); err != nil {
 		return ThemeOptions{}, err

@@ -16,10 +16,12 @@ import (
 	"github.com/ironplane/ironplane/services/system/webhook"
 )
 
+// webhookPath names a webhook.
 type webhookPath struct {
 	Webhook int64 `path:"webhook_id"`
 }
 
+// deliveryPath names a delivery to a webhook.
 type deliveryPath struct {
 	webhookPath
 	ID int64 `path:"delivery_id"`
@@ -31,6 +33,7 @@ type replayRequest struct {
 	Body rest.Body[spanBody]
 }
 
+// spanBody is a span of time.
 type spanBody struct {
 	From rest.Timestamp `json:"from" required:"create" example:"{\"iso_8601\": \"2026-11-20T10:00:00Z\"}" doc:"The start of the span."`
 	To   rest.Timestamp `json:"to" required:"create" example:"{\"iso_8601\": \"2026-11-20T11:00:00Z\"}" doc:"The end of the span, inclusive."`

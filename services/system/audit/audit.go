@@ -69,6 +69,7 @@ func (i *item) message(before []byte) []byte {
 // buffer is a message to be signed. It begins with its kind, so a signature of one kind is not valid for another.
 type buffer []byte
 
+// newBuffer returns a buffer for a message of this kind.
 func newBuffer(kind string) buffer {
 	var m buffer
 	m.putText(kind)

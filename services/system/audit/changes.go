@@ -21,6 +21,7 @@ type Changes map[string]Change
 // Scan implements sql.Scanner.
 func (c *Changes) Scan(from any) error { return scanJSON(from, c) }
 
+// scanJSON decodes a JSON column, which the driver passes as a string or as bytes.
 func scanJSON(from, into any) error {
 	switch text := from.(type) {
 	case string:
@@ -59,6 +60,7 @@ func diff(before, after json.RawMessage) (Changes, error) {
 	return changed, nil
 }
 
+// redact returns a value as JSON. Secrets become redacted.
 func redact(value any) json.RawMessage {
 	if secret.IsMark(value) {
 		return redacted
@@ -83,6 +85,7 @@ func flattenObject(text json.RawMessage) (map[string]any, error) {
 	return leaves, nil
 }
 
+// flatten adds the members of object to into, with prefix before their names.
 func flatten(into map[string]any, prefix string, object map[string]any) {
 	for name, value := range object {
 		inner, nested := value.(map[string]any)

@@ -22,6 +22,7 @@ type countersignedRange struct {
 	digest, signature []byte
 }
 
+// message returns the bytes that the countersignature signs.
 func (c *countersignedRange) message() buffer {
 	m := newBuffer("countersigned")
 	m.putNumber(c.first)
@@ -42,6 +43,7 @@ type rangeHash struct {
 	hash hash.Hash
 }
 
+// add adds an item to the hash. before is the previous item's mac.
 func (c *rangeHash) add(i *item, before []byte) {
 	var m buffer
 	m.putBytes(i.message(before))
@@ -148,6 +150,8 @@ func (l *Log) Resign(ctx context.Context, db *pg.DB) error {
 	}
 }
 
+// countersign signs head, checkpoints and ranges with the newest key. It returns errConcurrentCut if the log no longer begins
+// with item first.
 func (l *Log) countersign(ctx context.Context, tx *pg.Tx, first int64, ranges []rangeHash) error {
 	h, err := l.lockHead(ctx, tx)
 	if err != nil {

@@ -93,7 +93,7 @@ func (l *Log) cut(ctx context.Context, tx *pg.Tx, older time.Time) (cut int64, e
 	return cut, nil
 }
 
-// findLastExpired returns the last of the first cutBatch items before which all are older than the given time; 0: none.
+// findLastExpired returns the last item up to which all items are older than the given time, within one batch; 0: none.
 func findLastExpired(ctx context.Context, tx *pg.Tx, older time.Time) (last int64, err error) {
 	err = tx.QueryRow(ctx, `
 		SELECT coalesce(max(id), 0) FROM (

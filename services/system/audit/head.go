@@ -22,6 +22,7 @@ type head struct {
 	age        int // of the master key that signed it
 }
 
+// message returns the bytes that the head's signature signs.
 func (h *head) message() []byte {
 	m := newBuffer("head 2") // kind "head" had no change numbers and no checkpoint: see upgrade
 	m.putNumber(h.id)
@@ -40,6 +41,7 @@ type checkpoint struct {
 	signature []byte
 }
 
+// message returns the bytes that the checkpoint's signature signs. before is the previous checkpoint's signature.
 func (c *checkpoint) message(before []byte) []byte {
 	m := newBuffer("checkpoint 2")
 	m.putBytes(before) // the previous checkpoint's signature

@@ -20,6 +20,7 @@ func (h *head) isOldFormat(signer *seal.Signer) bool {
 	return err == nil && ok
 }
 
+// isOldFormat reports whether the checkpoint was signed by a version that did not sign change numbers.
 func (c *checkpoint) isOldFormat(signer *seal.Signer) bool {
 	m := newBuffer("checkpoint")
 	m.putNumber(c.id)

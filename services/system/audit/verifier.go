@@ -40,8 +40,8 @@ type verifier struct {
 	missing       map[gap]int64    // the changes that no item accounts for so far, and the item after the gap
 	skipped       int64            // how many skipped changes the items account for
 	restored      []Restoration
-	countersigned []countersignedRange // what is still to come of it
-	current       *rangeHash           // what is begun of the first
+	countersigned []countersignedRange // the ranges from the current item on
+	current       *rangeHash           // the first range, if the current item is in it
 	toCountersign *[]rangeHash         // items to be countersigned, where they are asked for
 	// before holds seqs as they were before the first item. It is only used by upgrade, where no checkpoint has them.
 	before map[string]int64
@@ -53,6 +53,7 @@ type gap struct {
 	span
 }
 
+// newVerifier returns a verifier at the beginning of the log.
 func (l *Log) newVerifier(tx *pg.Tx) *verifier {
 	return &verifier{signer: l.signer(), tx: tx, first: 1, seqs: map[string]int64{}, missing: map[gap]int64{}}
 }

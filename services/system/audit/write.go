@@ -44,6 +44,7 @@ type writer struct {
 	items  itemColumns
 }
 
+// append adds the item of a change, and moves the head.
 func (w *writer) append(source string, e *events.Event) error {
 	added, err := newItem(source, e)
 	if err != nil {
@@ -58,6 +59,7 @@ func (w *writer) append(source string, e *events.Event) error {
 	return nil
 }
 
+// flush writes the items and the head to the database.
 func (w *writer) flush(ctx context.Context, tx *pg.Tx) error {
 	if err := w.items.insert(ctx, tx); err != nil {
 		return err

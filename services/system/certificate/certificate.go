@@ -95,6 +95,7 @@ func LockState(ctx context.Context, tx *pg.Tx) (s State, err error) {
 	return readState(ctx, tx, " FOR UPDATE")
 }
 
+// readState returns the state. lock is empty or a SQL locking clause.
 func readState(ctx context.Context, q pg.Querier, lock string) (s State, err error) {
 	err = q.QueryRow(ctx, "SELECT version, email, required, ordered, error, name, not_after, renew_at FROM ssl"+lock).
 		Scan(&s.Version, &s.Email, &s.Required, &s.Order, &s.Error, &s.Name, &s.NotAfter, &s.renewAt)

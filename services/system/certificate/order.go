@@ -51,6 +51,7 @@ func (r *Renewer) attempt(ctx context.Context, _ *service.Attempt, ordered order
 // maxError is how many characters of an authority's error message are kept.
 const maxError = 1000
 
+// fail stores why an attempt failed, unless the order was replaced.
 func (r *Renewer) fail(ctx context.Context, ordered orderArgs, why error) error {
 	text := []rune(why.Error())
 	text = text[:min(len(text), maxError)]

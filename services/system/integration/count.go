@@ -29,11 +29,11 @@ func Count(ctx context.Context, tx *pg.Tx, changes []events.Event) error {
 		}
 		before, err := integration(e.Before)
 		if err != nil {
-			return fmt.Errorf("read of change %d what was: %w", e.Seq, err)
+			return fmt.Errorf("decode the item before change %d: %w", e.Seq, err)
 		}
 		after, err := integration(e.After)
 		if err != nil {
-			return fmt.Errorf("read of change %d what is: %w", e.Seq, err)
+			return fmt.Errorf("decode the item after change %d: %w", e.Seq, err)
 		}
 		counts[before]--
 		counts[after]++

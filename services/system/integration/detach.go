@@ -97,6 +97,7 @@ func (s *Integrations) Resume(ctx context.Context) error {
 	})
 }
 
+// detach is an attempt of the job. It detaches clients in batches and deletes the integration after the last one.
 func (s *Integrations) detach(ctx context.Context, attempt *service.Attempt, args detachArgs) error {
 	err := s.db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("the request recorded it")
@@ -127,6 +128,7 @@ func (s *Integrations) detach(ctx context.Context, attempt *service.Attempt, arg
 
 var view = pg.NewView[Integration]("integration_view")
 
+// deleteDetached deletes an integration that has no clients any more.
 func (s *Integrations) deleteDetached(ctx context.Context, id int64) error {
 	return s.db.InTx(ctx, func(tx *pg.Tx) error {
 		i, err := view.One(ctx, tx, "id = $1 AND detaching", id)

@@ -32,6 +32,7 @@ type Integration struct {
 	Detaching   bool   `json:"detaching" db:"detaching" ext:"true" doc:"Whether the integration is being deleted. It is detached from its clients first; clients has the number of the remaining ones."`
 }
 
+// integrationBody is the body that creates or edits an integration.
 type integrationBody struct {
 	Name     string  `json:"name" db:"name" required:"create" example:"Shop" doc:"The integration's name. It must be unique, regardless of case."`
 	Subject  *string `json:"subject" db:"subject" example:"Your order" doc:"Stored, but not shown."`
@@ -118,6 +119,7 @@ func (s *Integrations) integrations() []rest.Route {
 	})
 }
 
+// check refuses edits by callers who lack a permission of the integration, and removes the gateways' entry.
 func (s *Integrations) check(ctx context.Context, tx *pg.Tx, id int64, before, _ *integrationBody) error {
 	if before == nil {
 		return nil

@@ -12,6 +12,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest"
 )
 
+// editPermissions is the request to edit an integration's permissions.
 type editPermissions = rest.EditItem[principal.PermissionSet]
 
 // Permissions is an integration's PermissionSet. Its version is the integration's.

@@ -202,6 +202,7 @@ type storedMail struct {
 	secret bool
 }
 
+// load returns a mail with its sealed text. The error is pgx.ErrNoRows if it was deleted.
 func (m *Mailer) load(ctx context.Context, id int64) (k storedMail, err error) {
 	if k.EmailMessage, err = messages.Get(ctx, m.DB, id); err != nil {
 		return k, err

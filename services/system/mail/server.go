@@ -131,6 +131,7 @@ func (s *Server) deliver(ctx context.Context, l outgoingMessage) error {
 	return err
 }
 
+// mailDomain returns the domain of an email address.
 func mailDomain(address string) string {
 	for i := len(address) - 1; i >= 0; i-- {
 		if address[i] == '@' {

@@ -44,6 +44,7 @@ type SettingGroup struct {
 	Settings settingList `json:"settings" db:"settings" doc:"The group's settings."`
 }
 
+// settingList is a list of settings that the database returns as JSON.
 type settingList []Setting
 
 // Scan implements sql.Scanner.
@@ -69,6 +70,7 @@ type groupBody struct {
 	Settings []chosenSetting `json:"settings" example:"[{\"slug\": \"site_name\", \"value\": \"Example Hosting\"}]" doc:"The settings to change."`
 }
 
+// chosenSetting sets one setting of a group.
 type chosenSetting struct {
 	ID   *int64  `json:"id" example:"1"`
 	Slug *string `json:"slug" example:"site_name" doc:"The setting's slug, instead of its id."`
@@ -170,6 +172,7 @@ func Values(ctx context.Context, q pg.Querier) (settings.Values, error) {
 	return values, err
 }
 
+// chooseOne sets a setting.
 func (s *Settings) chooseOne(ctx context.Context, tx *pg.Tx, req rest.EditItem[settingBody]) (Setting, error) {
 	if err := lockSettings(ctx, tx); err != nil {
 		return Setting{}, err
@@ -196,6 +199,7 @@ func (s *Settings) chooseOne(ctx context.Context, tx *pg.Tx, req rest.EditItem[s
 	return settingView.Get(ctx, tx, req.ID)
 }
 
+// chooseGroup sets several settings of a group, or none if one of them is invalid.
 func (s *Settings) chooseGroup(ctx context.Context, tx *pg.Tx, req rest.EditItem[groupBody]) (SettingGroup, error) {
 	if err := lockSettings(ctx, tx); err != nil {
 		return SettingGroup{}, err

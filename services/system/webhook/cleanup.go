@@ -42,6 +42,7 @@ func (d *Dispatcher) DeleteOld(ctx context.Context, days int) error {
 // deleteBatch is how many rows are deleted in one transaction.
 const deleteBatch = 5000
 
+// deleteInBatches runs a DELETE statement until it finds less than a full batch.
 func (d *Dispatcher) deleteInBatches(ctx context.Context, sql string, days int) error {
 	for deleted := int64(deleteBatch); deleted == deleteBatch; {
 		err := d.db.InTx(ctx, func(tx *pg.Tx) error {
@@ -57,6 +58,7 @@ func (d *Dispatcher) deleteInBatches(ctx context.Context, sql string, days int) 
 	return nil
 }
 
+// giveUp gives up deliveries of a webhook that waited too long or are too many, and deletes an expired old secret.
 func (d *Dispatcher) giveUp(ctx context.Context, id int64) error {
 	return d.db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("deliveries are not recorded")

@@ -75,6 +75,7 @@ var retryIntervals = []time.Duration{
 	20 * time.Hour,
 }
 
+// retryInterval returns the interval after this attempt. It returns false after the last one.
 func retryInterval(attempt int) (time.Duration, bool) {
 	if attempt > len(retryIntervals) {
 		return 0, false
@@ -83,6 +84,7 @@ func retryInterval(attempt int) (time.Duration, bool) {
 	return interval*9/10 + rand.N(interval/5), true
 }
 
+// jobArgs are the arguments of the job.
 type jobArgs struct {
 	Webhook int64 `json:"webhook"`
 }
@@ -136,6 +138,7 @@ func (d *Dispatcher) Wake(ctx context.Context) (next time.Duration, err error) {
 	return next, err
 }
 
+// enqueueDue enqueues a job for each webhook with due deliveries, unless one is running.
 func (d *Dispatcher) enqueueDue(ctx context.Context, tx *pg.Tx) error {
 	rows, err := tx.Query(ctx, `SELECT id FROM webhook w WHERE enabled AND coalesce(paused_until, '-infinity') <= now()
 		AND EXISTS (SELECT FROM webhook_delivery d WHERE d.webhook_id = w.id AND d.status = 'waiting' AND d.next_at <= now())
@@ -247,6 +250,7 @@ func (d *Dispatcher) deliverBatch(ctx context.Context, id int64) (int, error) {
 	return len(due), d.storeOutcomes(ctx, r, due)
 }
 
+// readReceiver returns a webhook with its keys. The error is pgx.ErrNoRows if it was deleted.
 func (d *Dispatcher) readReceiver(ctx context.Context, id int64) (r receiver, err error) {
 	var sealed [2][]byte
 	r.id = id

@@ -107,6 +107,7 @@ type queueSummary struct {
 	To         string `json:"to,omitempty"`
 }
 
+// recordQueued records that a caller requested deliveries.
 func recordQueued(tx *pg.Tx, w *Webhook, action pg.Action, summary queueSummary) {
 	tx.Record(pg.Record{Kind: "webhook", Action: action, Targets: []pg.Target{w.Target()}, After: summary})
 }

@@ -57,6 +57,7 @@ type outcome struct {
 	retryAfter  time.Duration // the receiver's Retry-After
 }
 
+// delivered reports whether the receiver accepted the event.
 func (o *outcome) delivered() bool { return o.status/100 == 2 }
 
 // attemptDelivery delivers an event if the webhook's owner may read such events.
@@ -79,6 +80,7 @@ func (d *Dispatcher) attemptDelivery(ctx context.Context, r receiver, one *deliv
 	return o
 }
 
+// post signs an event and sends it to the receiver.
 func (d *Dispatcher) post(ctx context.Context, r receiver, one *delivery) (o outcome) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, r.url, strings.NewReader(one.payload))
 	if err != nil {

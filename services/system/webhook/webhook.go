@@ -118,7 +118,7 @@ func (b *WebhookBody) Resolve(invalid *problem.Fields) {
 }
 
 // Check validates what Resolve cannot. The caller must hold read permission on all events that the webhook receives.
-// Otherwise, callers could read through a webhook what they must not read themselves.
+// Otherwise, callers could use a webhook to read changes that they must not read.
 func Check(ctx context.Context, tx *pg.Tx, _ int64, before, b *WebhookBody) error {
 	caller := principal.From(ctx).Principal
 	var needed principal.Grants
