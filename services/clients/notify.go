@@ -49,11 +49,11 @@ func accountPath(id int64) string { return fmt.Sprintf("/client/%d", id) }
 func (s *Service) notifyLinked(ctx context.Context, tx *pg.Tx, id, client int64, relation string) error {
 	to, err := lockRecipient(ctx, tx, id)
 	if err != nil {
-		return fmt.Errorf("tell client %d of a link: %w", id, err)
+		return fmt.Errorf("notify client %d of a link: %w", id, err)
 	}
 	var by string
 	if err := tx.QueryRow(ctx, "SELECT name FROM client WHERE id = $1", client).Scan(&by); err != nil {
-		return fmt.Errorf("tell client %d of a link: %w", id, err)
+		return fmt.Errorf("notify client %d of a link: %w", id, err)
 	}
 	return mail.Send(ctx, tx, s.systemOutbox, accountPath(id), to, mail.ClientLinked{By: by, Relation: relation})
 }
@@ -62,7 +62,7 @@ func (s *Service) notifyLinked(ctx context.Context, tx *pg.Tx, id, client int64,
 func (s *Service) notifyChanged(ctx context.Context, tx *pg.Tx, id int64, changes ...string) error {
 	to, err := lockRecipient(ctx, tx, id)
 	if err != nil {
-		return fmt.Errorf("tell client %d of a change: %w", id, err)
+		return fmt.Errorf("notify client %d of a change: %w", id, err)
 	}
 	return mail.Send(ctx, tx, s.systemOutbox, accountPath(id), to, describeChanges(ctx, changes))
 }
@@ -78,7 +78,7 @@ func (s *Service) notifyForIdentity(ctx context.Context, tx *pg.Tx, m events.Mes
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("tell client %d of a change: %w", message.Client, err)
+		return fmt.Errorf("notify client %d of a change: %w", message.Client, err)
 	}
 	return mail.Send(ctx, tx, s.systemOutbox, accountPath(message.Client), to, message.Content)
 }
@@ -94,7 +94,7 @@ func (s *Service) notifyInstalled(ctx context.Context, tx *pg.Tx, m events.Messa
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("tell client %d of an installation: %w", message.Client, err)
+		return fmt.Errorf("notify client %d of an installation: %w", message.Client, err)
 	}
 	return mail.SendBy(ctx, tx, s.systemOutbox, message.Template, accountPath(message.Client), to, message.Content)
 }
