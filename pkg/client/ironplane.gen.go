@@ -7566,7 +7566,7 @@ type DeleteIPEntityParams struct {
 
 // GetIPEntityParams defines parameters for GetIPEntity.
 type GetIPEntityParams struct {
-	// Include what is shown besides; several also with commas between
+	// Include Parts to add to the item. Separate several with commas.
 	Include *[]GetIPEntityParamsInclude `form:"include,omitempty" json:"include,omitempty"`
 }
 
@@ -7800,7 +7800,7 @@ type DeleteIPGroupParams struct {
 
 // GetIPGroupParams defines parameters for GetIPGroup.
 type GetIPGroupParams struct {
-	// Include what is shown besides; several also with commas between
+	// Include Parts to add to the item. Separate several with commas.
 	Include *[]GetIPGroupParamsInclude `form:"include,omitempty" json:"include,omitempty"`
 }
 
@@ -8154,7 +8154,7 @@ type DeleteDHCPServerParams struct {
 
 // GetDHCPServerParams defines parameters for GetDHCPServer.
 type GetDHCPServerParams struct {
-	// Include what is shown besides; several also with commas between
+	// Include Parts to add to the item. Separate several with commas.
 	Include *[]GetDHCPServerParamsInclude `form:"include,omitempty" json:"include,omitempty"`
 }
 
@@ -8304,7 +8304,7 @@ type DeleteFileServerParams struct {
 
 // GetFileServerParams defines parameters for GetFileServer.
 type GetFileServerParams struct {
-	// Include what is shown besides; several also with commas between
+	// Include Parts to add to the item. Separate several with commas.
 	Include *[]GetFileServerParamsInclude `form:"include,omitempty" json:"include,omitempty"`
 }
 

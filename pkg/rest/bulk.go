@@ -22,7 +22,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-// createRoute makes one item of a JSON body, or many of a CSV body: all of them or none.
+// createRoute creates one item from a JSON body, or many from a CSV body: all of them or none.
 type createRoute[V, B any] struct {
 	Mutation[newItem[B], V]
 	collection *Collection[V, B]
@@ -61,7 +61,7 @@ func (c createRoute[V, B]) route() *route.Route {
 
 func (r *Collection[V, B]) createMany(ctx context.Context, tx *pg.Tx, sent sentRows[B]) (created Bulk, err error) {
 	if len(sent.rows) == 0 {
-		return created, problem.New(problem.BadRequest, "The body has no row but the first, which names the columns.")
+		return created, problem.New(problem.BadRequest, "The body has no rows. The first line only names the columns.")
 	}
 	if err := r.checkParent(ctx, tx, sent.in.Parent, permission.Write); err != nil {
 		return created, err
@@ -81,7 +81,7 @@ func (r *Collection[V, B]) createMany(ctx context.Context, tx *pg.Tx, sent sentR
 	for i, row := range sent.rows {
 		if ids[i], err = r.insert(ctx, tx, row); err != nil {
 			if f := problem.From(pgerror.Explain(err)); f.Kind == problem.Invalid {
-				for n := range f.Fields { // what the body itself made is gone, and named by its line
+				for n := range f.Fields { // items of this body are rolled back, so the error names their lines
 					if existing := f.Fields[n].Existing; existing != nil && slices.Contains(ids[:i], existing.ID) {
 						other := slices.Index(ids[:i], existing.ID)
 						f.Fields[n].Message = fmt.Sprintf("is in conflict with line %d", sent.lines[other])
@@ -104,7 +104,8 @@ func (r *Collection[V, B]) createMany(ctx context.Context, tx *pg.Tx, sent sentR
 	return Bulk{Count: len(ids), First: ids[0], Last: ids[len(ids)-1]}, nil
 }
 
-// findDuplicate is the row with the key that Postgres says is there already, "Key (name)=(x) already exists.", or -1.
+// findDuplicate returns the index of the earlier row whose key Postgres reports as taken, or -1. The report reads "Key
+// (name)=(x) already exists."
 func findDuplicate[B any](err error, rows []*B, body *B) int {
 	refused, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok || refused.Code != "23505" {

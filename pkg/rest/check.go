@@ -14,12 +14,12 @@ import (
 	"github.com/ironplane/ironplane/pkg/schema"
 )
 
-// label is what a mistake in the declaration is in.
+// label names the resource in messages about mistakes.
 func (r Resource[V, B]) label() string {
 	return "resource " + cmp.Or(r.Path, reflect.TypeFor[V]().String())
 }
 
-// Collection puts the resource together. It panics where its parts do not fit together.
+// Collection checks and assembles the resource. It panics if the declaration has a mistake.
 func (r Resource[V, B]) Collection() *Collection[V, B] {
 	defer route.PrefixPanic(r.label())
 	r.checkNames()
@@ -48,7 +48,7 @@ func (r Resource[V, B]) Collection() *Collection[V, B] {
 	return all
 }
 
-// checkNames panics where a resource lacks what each has.
+// checkNames panics if a field is missing that every resource needs.
 func (r Resource[V, B]) checkNames() {
 	for field, value := range map[string]string{"Path": r.Path, "ID": r.ID, "Noun": r.Noun, "Table": r.Table} {
 		if value == "" {
@@ -63,7 +63,7 @@ func (r Resource[V, B]) checkNames() {
 	}
 }
 
-// findParent is the member of B that holds the parent's id; nil where the collection has no parent.
+// findParent returns the member of B with the parent's id, or nil if the collection has no parent.
 func (r Resource[V, B]) findParent() *schema.Member {
 	parameters := route.PathParameter.FindAllStringSubmatch(r.Path, -1)
 	if len(parameters) == 0 {
@@ -81,7 +81,7 @@ func (r Resource[V, B]) findParent() *schema.Member {
 	panic(fmt.Sprintf("%s has no member for the parent's id, with the tags path:%q and db", reflect.TypeFor[B](), name))
 }
 
-// checkExamples panics where what is to be sent in an example is refused.
+// checkExamples panics if an example would be refused.
 func (r Resource[V, B]) checkExamples() {
 	plan := body.NewPlan(reflect.TypeFor[B]())
 	if r.Without&Creating == 0 {
@@ -100,7 +100,7 @@ func (r Resource[V, B]) checkExamples() {
 	}
 }
 
-// checkedRoute is a route with statements that its schema has to understand.
+// checkedRoute is a route with statements that the database schema has to accept.
 type checkedRoute struct {
 	Route
 	statements []route.Statement
@@ -112,7 +112,7 @@ func (n checkedRoute) route() *route.Route {
 	return o
 }
 
-// statements are those of the table that the resource's operations run, and not a function of its own.
+// statements returns the statements of the table and the view. Steps with functions of their own are left out.
 func (r *Collection[V, B]) statements() (all []route.Statement) {
 	need := func(is bool, field, sql string) {
 		if is {

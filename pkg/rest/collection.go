@@ -13,20 +13,20 @@ import (
 	"github.com/ironplane/ironplane/pkg/schema"
 )
 
-// Collection is a Resource that is put together.
+// Collection is a Resource that has been checked and assembled.
 type Collection[V, B any] struct {
 	Resource[V, B]
 	view   *pg.View[V]
 	table  *table.Table[B]
-	parent *schema.Member // of B, that holds the parent's id; nil: the collection has no parent
+	parent *schema.Member // the member of B with the parent's id; nil if the collection has no parent
 	hidden *hidden
 	kind   string
 }
 
-// Routes are the resource's operations. It panics where its parts do not fit together.
+// Routes returns the operations of the resource. It panics if the declaration has a mistake.
 func (r Resource[V, B]) Routes() []Route { return r.Collection().Routes() }
 
-// Routes are the operations.
+// Routes returns the operations.
 func (r *Collection[V, B]) Routes() []Route {
 	declare := map[Verbs]func() Route{
 		Listing:  r.declareList,
@@ -45,13 +45,13 @@ func (r *Collection[V, B]) Routes() []Route {
 	return all
 }
 
-// has tells whether the API has an operation.
+// has reports whether the API has an operation.
 func (r *Collection[V, B]) has(verb Verbs) bool { return r.Without&verb == 0 }
 
-// isExtension tells whether an operation is none of the documented API.
+// isExtension reports whether an operation is an addition to the documented API.
 func (r *Collection[V, B]) isExtension(verb Verbs) bool { return r.Extensions&verb != 0 }
 
-// guard is the first of these that there is, or else the resource's.
+// guard returns the first of the guards that is set, or else the resource's.
 func (r *Collection[V, B]) guard(wider ...guard.Guard) guard.Guard {
 	for _, g := range wider {
 		if g != nil {
@@ -61,7 +61,7 @@ func (r *Collection[V, B]) guard(wider ...guard.Guard) guard.Guard {
 	return r.Guard
 }
 
-// itemPath is the path of one item.
+// itemPath returns the path of one item.
 func (r *Collection[V, B]) itemPath() string { return r.Path + "/{" + r.ID + "}" }
 
 func (r *Collection[V, B]) declareList() Route {
@@ -95,7 +95,7 @@ func (r *Collection[V, B]) declareCreate() Route {
 		scoped:    r.Scope != nil,
 		readBody:  r.ReadBody,
 	}
-	if r.Prepare != nil || r.Reveal != nil || r.ReadBody != nil { // which may take long for each row, and for which there is no place
+	if r.Prepare != nil || r.Reveal != nil || r.ReadBody != nil { // a CSV body has no place for these, or would take too long
 		return create
 	}
 	return createRoute[V, B]{create, r}
@@ -158,18 +158,18 @@ func (r *Collection[V, B]) declareDelete() Route {
 	}
 }
 
-// Edit edits an item of a collection that has no parent, of which the caller has seen the version that match names.
+// Edit edits an item of a collection without a parent. It fails if match names other versions of the item.
 func (r *Collection[V, B]) Edit(ctx context.Context, tx *pg.Tx, id int64, match IfMatch, body Body[B]) error {
 	_, err := r.edit(ctx, tx, editItems[B]{IDs: IDs{id}, Match: match, Body: body})
 	return err
 }
 
-// Hold reads items of a collection that has no parent, and keeps other writers off them. They come in ascending order.
+// Hold locks items of a collection without a parent, and returns them in ascending order of their ids.
 func (r *Collection[V, B]) Hold(ctx context.Context, tx *pg.Tx, ids IDs, match IfMatch) ([]V, error) {
 	return r.hold(ctx, tx, 0, ids, match)
 }
 
-// Remove deletes items of a collection that has no parent.
+// Remove deletes items of a collection without a parent.
 func (r *Collection[V, B]) Remove(ctx context.Context, tx *pg.Tx, ids IDs, match IfMatch) (Message, error) {
 	return r.remove(ctx, tx, deleteItems{IDs: ids, Match: match})
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 )
 
-// cursor is a place in a list, as a caller carries it from one page to the next.
+// cursor is a position in a list. Callers carry it from one page to the next.
 type cursor struct {
-	Bound    string          `json:"q"` // to the sort and the filters
+	Bound    string          `json:"q"` // digest of the sort and the filters
 	Value    json.RawMessage `json:"v,omitempty"`
 	ID       int64           `json:"i"`
 	Backward bool            `json:"b,omitempty"`
@@ -29,7 +29,7 @@ func newCursor(q *listQuery, at listing.Position, backward bool) *cursor {
 	c := &cursor{Bound: bound(q.asked), ID: at.ID, Backward: backward}
 	if at.Value != nil {
 		if timestamp, ok := at.Value.(Timestamp); ok {
-			at.Value = timestamp.Time // whose text has all its digits
+			at.Value = timestamp.Time // keeps the fraction of the second
 		}
 		c.Value, _ = json.Marshal(at.Value) // a string, a number or a time
 	}
@@ -41,7 +41,7 @@ func (c *cursor) String() string {
 	return base64.RawURLEncoding.EncodeToString(text)
 }
 
-// parseCursor reads a cursor and checks that it is one of this sort and these filters.
+// parseCursor parses a cursor and checks that it belongs to this sort and these filters.
 func parseCursor(query url.Values, sort string, typeOf func(string) reflect.Type, invalid *problem.Fields) *cursor {
 	var c cursor
 	text, err := base64.RawURLEncoding.DecodeString(query.Get("cursor"))
@@ -58,17 +58,17 @@ func parseCursor(query url.Values, sort string, typeOf func(string) reflect.Type
 		c.value = value.Elem().Interface()
 	}
 	if text, ok := c.value.(string); ok && strings.ContainsRune(text, 0) {
-		err = errors.New("no text in the database has a NUL")
+		err = errors.New("a text has the character NUL")
 	}
 	if err != nil {
-		invalid.Add("?cursor", "invalid", "is none that a Link header gave")
+		invalid.Add("?cursor", "invalid", "is not a cursor from a Link header")
 	} else if c.Bound != bound(query) {
-		invalid.Add("?cursor", "disagrees", "is of a list with another sort or other filters")
+		invalid.Add("?cursor", "disagrees", "belongs to a list with another sort or other filters")
 	}
 	return &c
 }
 
-// bound is what a list's cursors have in common: a digest of the sort and the filters.
+// bound returns a digest of the sort and the filters, which all cursors of a list share.
 func bound(asked url.Values) string {
 	query := maps.Clone(asked)
 	for _, name := range []string{"cursor", "page", "per_page", "count"} {

@@ -10,23 +10,22 @@ import (
 	"github.com/ironplane/ironplane/pkg/schema"
 )
 
-// Hide says which members of an item some callers do not see: neither in an answer nor in a list's CSV, and they can neither
-// filter nor sort by them. What is hidden looks like what is not set: it is left out, or empty. A search finds what By.Search
-// has it find, also for them.
+// Hide lists members that some callers do not see. Responses and CSV leave them out or empty, as if they were not set. These
+// callers can neither filter nor sort by them. The search still finds everything that List.Search covers.
 type Hide struct {
-	From    func(context.Context) bool // whether the caller is one of those
-	Members []string                   // by their paths with dots: email.template
+	From    func(context.Context) bool // whether the members are hidden from this caller
+	Members []string                   // paths with dots: email.template
 }
 
 // hidden is a Hide for items of a type.
 type hidden struct {
 	from     func(context.Context) bool
 	members  []*schema.Member
-	columns  map[string]bool // of the members, and of those within them
+	columns  map[string]bool // of hidden members, including nested ones
 	pointers map[string]bool // likewise
 }
 
-// newHidden panics where the type does not have one of the members.
+// newHidden panics if the type lacks one of the members.
 func newHidden(t reflect.Type, h Hide) *hidden {
 	all := &hidden{from: h.From, columns: map[string]bool{}, pointers: map[string]bool{}}
 	if (h.From == nil) != (len(h.Members) == 0) {
@@ -42,7 +41,7 @@ func newHidden(t reflect.Type, h Hide) *hidden {
 	return all
 }
 
-// add hides a member; of a struct that is always there, each of its own.
+// add hides a member. For a struct that is not optional it hides each of its members.
 func (h *hidden) add(m *schema.Member) {
 	leaves := []*schema.Member{m}
 	if m.Inner != nil {
@@ -60,17 +59,17 @@ func (h *hidden) add(m *schema.Member) {
 	}
 }
 
-// visibleColumns leaves out what is hidden of columns by the names that callers have for them.
+// visibleColumns returns the columns, by the names of parameters, without the hidden ones.
 func (h *hidden) visibleColumns(columns map[string]string) map[string]string {
 	columns = maps.Clone(columns)
 	maps.DeleteFunc(columns, func(_, column string) bool { return h.columns[filterColumn(column)] })
 	return columns
 }
 
-// appliesTo tells whether this caller does not see the members.
+// appliesTo reports whether the members are hidden from the caller.
 func (h *hidden) appliesTo(ctx context.Context) bool { return h.from != nil && h.from(ctx) }
 
-// mask takes the members from an item. What the item points to stays as it is.
+// mask clears the hidden members of an item. Structs behind pointers are copied first.
 func (h *hidden) mask(item reflect.Value) {
 	for _, m := range h.members {
 		member := item
@@ -92,7 +91,7 @@ func (h *hidden) mask(item reflect.Value) {
 	}
 }
 
-// maskFor is an item as this caller sees it.
+// maskFor returns an item as the caller may see it.
 func maskFor[V any](ctx context.Context, h *hidden, item V) V {
 	if h.appliesTo(ctx) {
 		h.mask(reflect.ValueOf(&item).Elem())

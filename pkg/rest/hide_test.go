@@ -151,7 +151,7 @@ func TestHideFromQueries(t *testing.T) {
 	admin.Do("GET", "/crate?row=7&sort=-row", nil).Want(200)
 	for query, want := range map[string]string{
 		"row=7":    "The query is wrong: row is unknown; there is count, cursor, name, page, per_page, sort.",
-		"sort=row": "The query is wrong: sort can be id, name, each also with - before it.",
+		"sort=row": "The query is wrong: sort must be one of id, name, optionally with - before it.",
 	} {
 		client.Do("GET", "/crate?"+query, nil).WantDetail(problem.BadRequest, want)
 	}

@@ -31,19 +31,19 @@ func (r *Collection[V, B]) allowNew(ctx context.Context, tx *pg.Tx, req newItem[
 	if r.Allow == nil {
 		return nil
 	}
-	row, _ := req.Body.New() // what is wrong with it is said where there is no earlier answer
+	row, _ := req.Body.New() // create reports invalid members, unless a stored response is repeated
 	r.setParent(row, req.Parent)
 	return r.Allow(ctx, tx, nil, row)
 }
 
-// setParent puts the parent's id into a body.
+// setParent sets the parent's id in a body.
 func (r *Collection[V, B]) setParent(body *B, parent int64) {
 	if r.parent != nil {
 		reflect.ValueOf(body).Elem().FieldByIndex(r.parent.Index).SetInt(parent)
 	}
 }
 
-// checkParent fails where the caller may not do this below the parent.
+// checkParent returns an error if the caller has no such access below the parent.
 func (r *Collection[V, B]) checkParent(ctx context.Context, q pg.Querier, parent int64, a permission.Access) error {
 	if r.parent == nil {
 		return nil
@@ -51,7 +51,7 @@ func (r *Collection[V, B]) checkParent(ctx context.Context, q pg.Querier, parent
 	return r.Parent(ctx, q, parent, a)
 }
 
-// visibleTo is the one condition of which items there are for this caller, below this parent.
+// visibleTo returns the conditions for the items below a parent that the caller may see.
 func (r *Collection[V, B]) visibleTo(ctx context.Context, parent int64) (where []pg.Condition) {
 	if r.parent != nil {
 		where = append(where, pg.Condition{SQL: r.parent.Column + " = $1", Args: []any{parent}})
@@ -73,7 +73,7 @@ func (r *Collection[V, B]) viewOne(ctx context.Context, db *pg.DB, req viewItem)
 	return r.view.Get(ctx, db, req.ID, r.visibleTo(ctx, req.Parent)...)
 }
 
-// viewIncluding views an item and what it is asked to include.
+// viewIncluding returns an item with the parts that the request includes.
 func (r *Collection[V, B]) viewIncluding(ctx context.Context, db *pg.DB, req viewItemAndMore) (V, error) {
 	item, err := r.viewOne(ctx, db, viewItem{req.Parent, req.ID})
 	if err != nil {
@@ -124,13 +124,13 @@ func (r *Collection[V, B]) create(ctx context.Context, tx *pg.Tx, req newItem[B]
 	return after[0], nil
 }
 
-// earlyResponse is the error of a Check that has found what is to be answered.
+// earlyResponse is the error of a Check that ends a create with an existing item.
 type earlyResponse[V any] struct{ item *V }
 
-func (i *earlyResponse[V]) Error() string { return "it is there already" }
+func (i *earlyResponse[V]) Error() string { return "the item exists" }
 
-// RespondWith ends a create where what it asks for is there already: it is answered with item, which what called it recorded, or
-// not. It is for a Check.
+// RespondWith ends a create with an existing item as the response. It is for a Check, which records what it did to the item, if
+// anything.
 func RespondWith[V any](item *V) error { return &earlyResponse[V]{item} }
 
 func (r *Collection[V, B]) insert(ctx context.Context, tx *pg.Tx, body *B) (int64, error) {

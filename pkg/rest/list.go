@@ -24,8 +24,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/schema"
 )
 
-// List is an operation that answers an array: the rows of a view. Without paging parameters it is complete, and
-// streamed: it takes no more memory for being long.
+// List is an operation that returns the rows of a view as an array. Without paging parameters the list is complete, and streamed
+// in constant memory.
 type List[Req, V any] struct {
 	Path      string
 	Guard     guard.Guard
@@ -33,43 +33,43 @@ type List[Req, V any] struct {
 	Summary   string
 	Doc       string
 	Extension bool
-	View      string // a SQL view, or a table, of which each row is a V
+	View      string // a SQL view or a table whose rows are of type V
 	Options   ListOptions
 	Hide      Hide
-	// Where says which rows are meant, and which of them this caller may know of; nil: all.
+	// Where returns conditions for the rows that the caller may see. nil: all rows.
 	Where func(context.Context, Req) ([]pg.Condition, error)
 
 	scoped bool
-	where  func(context.Context, *pg.DB, Req) ([]pg.Condition, error) // in place of Where
+	where  func(context.Context, *pg.DB, Req) ([]pg.Condition, error) // used instead of Where
 	view   *listing.View[V]
 }
 
-// ListOptions says how a list may be searched, sorted and filtered.
+// ListOptions says how a list can be searched, sorted and filtered.
 type ListOptions struct {
-	// Search says where the rows are of which the query speaks, q among its parameters; nil: in the view, without a q.
+	// Search returns the sources of the rows that match the parameters, such as q. nil: the list has no parameter q.
 	Search func(ctx context.Context, asked url.Values) []pg.Source
-	// Sorts are values of sort, and the columns that they sort by, which are never NULL and have, with the id behind
-	// them, an index.
+	// Sorts has the columns to sort by, by the value of the parameter sort. A column is never NULL, and has an index together
+	// with the id.
 	Sorts map[string]string
-	// Default is the sort, with - before it from the last to the first, where none is asked for; where it is empty, id.
+	// Default is the sort if the caller asks for none; - before it reverses the order. Default: id.
 	Default string
-	// Filters are parameters, and the columns that they compare: name, or lower(name) to do so without case. One that
-	// is an array has the value among its own.
+	// Filters has the columns to compare, by parameter: name, or lower(name) to ignore case. An array column matches if it
+	// contains the value.
 	Filters map[string]string
-	// Me is a filter of which the value me is the caller's own id.
+	// MeFilter is a filter that accepts the value me for the caller's own id.
 	MeFilter string
-	// Narrow says what else a caller means by the parameters that are given; nil: nothing.
+	// Narrow returns further conditions that follow from the parameters. nil: none.
 	Narrow func(ctx context.Context, asked url.Values) ([]pg.Condition, error)
 }
 
 const (
 	defaultPerPage = 100
-	// maxCounted is how far the outcome of a search is counted.
+	// maxCounted is the number up to which a search is counted.
 	maxCounted = 10_000
 )
 
-// SearchIn finds q in columns, without case. Each holds the searched members in lower case, each behind a line feed, and
-// has a trigram index. Fewer than three letters have no trigram, so those are found where a member begins with them.
+// SearchIn searches columns for q, ignoring case. Each column holds the searched members in lower case, each after a line feed,
+// and has a trigram index. A q of fewer than three letters has no trigram, so it matches the beginning of a member.
 func SearchIn(columns ...string) func(context.Context, url.Values) []pg.Source {
 	return func(_ context.Context, asked url.Values) (found []pg.Source) {
 		q := asked.Get("q")
@@ -93,12 +93,12 @@ type listRequest[Req any] struct {
 	view  *listView[Req]
 }
 
-// listView is a list as some callers see it.
+// listView is a list as a group of callers sees it.
 type listView[Req any] struct {
 	options ListOptions
 	request *route.Request
 	csv     *route.Table
-	hidden  *hidden // what is taken from each item; nil: nothing
+	hidden  *hidden // the members that this caller does not see; nil: none
 }
 
 func (l List[Req, V]) viewFor(request *route.Request, h *hidden) *listView[Req] {
@@ -113,7 +113,7 @@ func (l List[Req, V]) viewFor(request *route.Request, h *hidden) *listView[Req] 
 	return s
 }
 
-// parse is what a caller wants.
+// parse reads the path and the query.
 func (s *listView[Req]) parse(r *http.Request, typeOf func(string) reflect.Type) (any, error) {
 	req := listRequest[Req]{view: s}
 	own := reflect.ValueOf(&req.own).Elem()
@@ -132,7 +132,7 @@ func (s *listView[Req]) parse(r *http.Request, typeOf func(string) reflect.Type)
 	return req, nil
 }
 
-// listQuery is what a caller wants of a list.
+// listQuery is a request for a list.
 type listQuery struct {
 	path    string
 	asked   url.Values
@@ -197,7 +197,7 @@ func (l List[Req, V]) route() *route.Route {
 	return o
 }
 
-// checkColumns panics where the list is sorted or filtered by what is no column.
+// checkColumns panics if a sort or a filter names an unknown column.
 func (l List[Req, V]) checkColumns() {
 	for field, columns := range map[string]map[string]string{"List.Filters": l.Options.Filters, "List.Sorts": l.Options.Sorts} {
 		for _, name := range slices.Sorted(maps.Keys(columns)) {
@@ -211,7 +211,7 @@ func (l List[Req, V]) checkColumns() {
 	}
 }
 
-// statements are those that read the view, and that search it for anybody.
+// statements returns the statements that read and search the view.
 func (l List[Req, V]) statements() []route.Statement {
 	owner := "GET " + l.Path
 	all := []route.Statement{{Owner: owner, Field: "View", SQL: l.view.SQL(nil)}}
@@ -223,7 +223,7 @@ func (l List[Req, V]) statements() []route.Statement {
 	return all
 }
 
-// conditions are those of the rows that there are for this caller.
+// conditions returns the conditions for the rows that the caller may see.
 func (l List[Req, V]) conditions(ctx context.Context, db *pg.DB, req listRequest[Req]) (where []pg.Condition, err error) {
 	switch {
 	case l.where != nil:
@@ -238,7 +238,7 @@ func (l List[Req, V]) conditions(ctx context.Context, db *pg.DB, req listRequest
 	return append(where, own...), err
 }
 
-// rows are the items that were asked for. The headers say how many there are and where the other pages are.
+// rows returns the requested items, and sets the headers with their number and the links to other pages.
 func (l List[Req, V]) rows(ctx context.Context, db *pg.DB, q *listQuery, h *hidden, header http.Header) (iter.Seq2[any, error], error) {
 	selection := listing.Query{From: q.from, Where: q.where, Sort: q.sort, Desc: q.desc}
 	if q.count {
@@ -249,7 +249,7 @@ func (l List[Req, V]) rows(ctx context.Context, db *pg.DB, q *listQuery, h *hidd
 	if q.perPage == 0 {
 		return maskRows(l.view.List(ctx, db, selection), h), nil
 	}
-	selection.Limit = q.perPage + 1 // one more tells whether there is a next page
+	selection.Limit = q.perPage + 1 // one more shows whether there is a next page
 	if q.page > 0 {
 		selection.Skip = (q.page - 1) * q.perPage
 	}
@@ -302,7 +302,7 @@ func (l List[Req, V]) count(ctx context.Context, db *pg.DB, q *listQuery, select
 	return nil
 }
 
-// links are the pages around this one (RFC 8288).
+// links returns the Link header (RFC 8288) with the pages around this one.
 func (l List[Req, V]) links(q *listQuery, page []V, more, backward bool) string {
 	var links []string
 	add := func(rel, name, value string) {
@@ -338,7 +338,7 @@ func (l List[Req, V]) links(q *listQuery, page []V, more, backward bool) string 
 	return strings.Join(links, ", ")
 }
 
-// maskRows is items as their caller sees them.
+// maskRows removes hidden members from the rows.
 func maskRows[V any](found iter.Seq2[V, error], h *hidden) iter.Seq2[any, error] {
 	return func(yield func(any, error) bool) {
 		for item, err := range found {

@@ -186,9 +186,9 @@ func TestMistakes(t *testing.T) {
 		},
 		"an example that is no JSON": {
 			mutation(func(m *rest.Mutation[request, shelf]) { m.Example = "{" }),
-			"rest: POST /x: Example is no JSON object: The body ends before its JSON does.",
+			"rest: POST /x: Example is no JSON object: The body ends in the middle of its JSON.",
 		},
-		"no DB": {good(func(*shelves) {}), "rest: GET /shelf: there is no DB"},
+		"no DB": {good(func(*shelves) {}), "rest: GET /shelf: the database is missing"},
 		"a hidden member that is none": {
 			good(func(r *shelves) {
 				r.Hide = rest.Hide{From: func(context.Context) bool { return true }, Members: []string{"nmae"}}
@@ -213,7 +213,7 @@ func TestMistakes(t *testing.T) {
 		},
 		"nothing that shows it": {
 			mutation(func(m *rest.Mutation[request, shelf]) { m.Effect.ViewPath = "/y" }),
-			"rest: POST /x: Effect.ViewPath is /y, which is the path of no item",
+			"rest: POST /x: Effect.ViewPath is /y, which no GET has",
 		},
 		"a mistyped pointer": {resourceOf[shelf, blamingBody], resource + "rest_test.blamingBody blames /nmae, which it does not have"},
 		"a part that is no member": {

@@ -17,7 +17,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/schema"
 )
 
-// readListQuery reads the parameters that lists have.
+// readListQuery reads the parameters that all lists share.
 func readListQuery(
 	ctx context.Context,
 	asked url.Values,
@@ -45,7 +45,7 @@ func readListQuery(
 		case name == "sort":
 			column, known := options.Sorts[strings.TrimPrefix(value, "-")]
 			if q.sort, q.desc = column, strings.HasPrefix(value, "-"); !known && strings.TrimPrefix(value, "-") != "id" {
-				invalid.Add("?sort", "unknown", "can be %s, each also with - before it", strings.Join(options.sorts(), ", "))
+				invalid.Add("?sort", "unknown", "must be one of %s, optionally with - before it", strings.Join(options.sorts(), ", "))
 			}
 		case name == "per_page":
 			q.perPage = readCount(name, value, route.MaxPerPage, invalid)
@@ -55,13 +55,13 @@ func readListQuery(
 			if code, message := body.ReadValue(reflect.ValueOf(&q.count).Elem(), value, &schema.Member{}); code != "" {
 				invalid.Add("?count", code, "%s", message)
 			}
-		case filter && name == options.MeFilter && value == "me": // Narrow says who that is
+		case filter && name == options.MeFilter && value == "me": // Narrow adds the condition
 		case filter:
 			condition, code, message := equals(column, value, typeOf(filterColumn(column)))
 			if code != "" {
 				invalid.Add("?"+name, code, "%s", message)
 			} else if is, boolean := condition.Args[0].(bool); boolean {
-				asked.Set(name, strconv.FormatBool(is)) // of its spellings the one that Search knows
+				asked.Set(name, strconv.FormatBool(is)) // the one spelling that Search knows
 			}
 			q.where = append(q.where, condition)
 		}
@@ -73,10 +73,10 @@ func readListQuery(
 		q.perPage = defaultPerPage
 	}
 	if q.page > 0 && q.cursor != nil {
-		invalid.Add("?page", "conflict", "cannot stand beside a cursor")
+		invalid.Add("?page", "conflict", "cannot be combined with a cursor")
 	}
 	if q.page*q.perPage > route.MaxOffset {
-		invalid.Add("?page", "out_of_range", "reaches deeper than %d items; follow the Link headers without it", route.MaxOffset)
+		invalid.Add("?page", "out_of_range", "must lie within the first %d items; to go further, follow the Link header", route.MaxOffset)
 	}
 	if options.Search != nil && len(*invalid) == 0 {
 		q.from = options.Search(ctx, asked)
@@ -84,16 +84,16 @@ func readListQuery(
 	return q
 }
 
-// accountFilters are the filters that name an account, or what a billing system knows of it. An empty one is of nobody: whoever
-// takes the first item of the list must not get a stranger's.
+// accountFilters are filters by an account or its billing id. An empty value matches nothing: a caller that takes the first item
+// must not get another account's.
 var accountFilters = regexp.MustCompile(`^(billing_id|integration_id|email|username|(owner|client|user)(_.*)?)$`)
 
-// sorts are what a list can be sorted by.
+// sorts returns the values of the parameter sort.
 func (options ListOptions) sorts() []string {
 	return append([]string{"id"}, slices.Sorted(maps.Keys(options.Sorts))...)
 }
 
-// describe is the same for the API document, of a list of items of this type.
+// describe returns the options for the API document of a list of items.
 func (options ListOptions) describe(item reflect.Type) *route.Listing {
 	l := &route.Listing{Search: options.Search != nil, Sorts: options.sorts(), Default: options.Default, Filters: map[string]*schema.Member{}}
 	for name, column := range options.Filters {
@@ -102,7 +102,7 @@ func (options ListOptions) describe(item reflect.Type) *route.Listing {
 	return l
 }
 
-// parameterNames are the names of a list's parameters, of which some are the request's own.
+// parameterNames returns the names of all parameters of a list. own are those that its request declares.
 func (options ListOptions) parameterNames(own []string) []string {
 	known := append([]string{"count", "cursor", "page", "per_page", "sort"}, own...)
 	if options.Search != nil {
@@ -122,12 +122,12 @@ func readCount(name, value string, limit int, invalid *problem.Fields) int {
 	return int(n)
 }
 
-// filterColumn is the column that a filter compares.
+// filterColumn returns the column of a filter, without lower().
 func filterColumn(filter string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(filter, "lower("), ")")
 }
 
-// equals is the condition that a filter's column, whose values have this type, is the value or has it.
+// equals returns the condition that a filter's column equals or contains the value. t is the type of the column.
 func equals(filter, text string, t reflect.Type) (condition pg.Condition, code, message string) {
 	has := t.Kind() == reflect.Slice
 	switch {

@@ -10,8 +10,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest/route"
 )
 
-// Raw is an operation that reads and writes bodies itself: an upload, a download with ranges, the exchange of a link. Req
-// has its parameters, and no Body.
+// Raw is an operation that reads and writes bodies itself, such as an upload or a download with ranges. Req has its parameters,
+// and no Body.
 type Raw[Req any] struct {
 	Method        string
 	Path          string
@@ -20,26 +20,26 @@ type Raw[Req any] struct {
 	Summary       string
 	Doc           string
 	Extension     bool
-	Effect        Effect   // of one that changes something
-	Accepts       []string // the media types of the bodies that it reads; none: it reads no body
+	Effect        Effect   // for an operation that changes something
+	Accepts       []string // media types of request bodies; none: the operation has no body
 	MaxBody       int64    // in bytes
-	Returns       []string // the media types of its answers
-	Status        int      // of its answers; 0: 200
-	ErrorStatuses []int    // with which it refuses besides
-	Ranges        bool     // it answers a part of what it gives, too, as http.ServeContent does
-	// Do answers the request. What it fails with before it has written anything is answered as any error is; after that
-	// it costs the caller the connection.
+	Returns       []string // media types of responses
+	Status        int      // of a successful response; default: 200
+	ErrorStatuses []int    // statuses of further errors
+	Ranges        bool     // it serves ranges, as http.ServeContent does
+	// Do serves the request. An error before the first written byte becomes an error response. A later one aborts the
+	// connection.
 	Do func(context.Context, *RawCall, Req) error
 }
 
-// RawCall is a request as a Raw gets it, and the way to answer it.
+// RawCall is a request to a Raw, and the writer of its response.
 type RawCall struct {
-	Request *http.Request // its body is bounded in size, and by how long the caller may take to send the next piece
+	Request *http.Request // the body is limited in size, and each read has a timeout
 	Writer  http.ResponseWriter
 	db      *pg.DB
 }
 
-// InTx changes something, as one unit of work with its records: see pg.DB.InTx.
+// InTx runs a change in one transaction together with its records: see pg.DB.InTx.
 func (c *RawCall) InTx(ctx context.Context, change func(*pg.Tx) error) error {
 	return c.db.InTx(ctx, change)
 }

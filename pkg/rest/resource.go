@@ -10,75 +10,73 @@ import (
 	"github.com/ironplane/ironplane/pkg/seal"
 )
 
-// Resource is the five operations on a collection whose items of type V are read from a SQL view and written, as
-// values of type B, to a table. V has members ID and Name, and embeds Versioned.
+// Resource declares the five operations on a collection. Items of type V are read from a SQL view. They are written to a table
+// as values of type B. V has members ID and Name, and embeds Versioned.
 //
-// A resource that needs more at one step has a function for that step. A route of its own beside the five, such as one that
-// edits an item by a link to it, is a Mutation that uses the resource's Collection.
+// A resource that needs more at one step sets a function for that step. Other operations, such as one that edits an item by a
+// link to it, are Mutations that use the resource's Collection.
 type Resource[V, B any] struct {
-	Path  string // of the collection: /port-speed; below each item of another one, /field/{field_id}/value
+	Path  string // of the collection: /port-speed, or /field/{field_id}/value below each item of another one
 	ID    string // the name of the path parameter: port_speed_id
-	Noun  string // what an item is called in the middle of a sentence: port speed
+	Noun  string // the name of an item in the middle of a sentence: port speed
 	Guard guard.Guard
-	// OwnGuard guards viewing and editing one item, where that is wider than Guard; nil: it is not.
+	// OwnGuard guards viewing and editing one item. Set it if it admits more callers than Guard.
 	OwnGuard guard.Guard
 	// ReadGuard guards listing and viewing, where that is wider than Guard; nil: it is not.
 	ReadGuard   guard.Guard
 	Without     Verbs // which the API does not have
 	Extensions  Verbs // which the documented API does not have
 	Table       string
-	View        string    // the table where it does not say
-	Box         *seal.Box // of a table with sealed columns
+	View        string    // default: Table
+	Box         *seal.Box // seals the table's sealed columns
 	List        ListOptions
-	Retry       Retry  // what becomes of a create that is sent a second time
-	Example     string // of a create; where it is empty, it is made of the examples of B's members
-	EditExample string // an example of an edit, which changes what the example of a create makes
+	Retry       Retry  // what a repeated create does
+	Example     string // a body that creates an item; default: built from the examples of B's members
+	EditExample string // a body that changes the item that Example creates
 
-	// Scope is which items the caller may know of: there are no others for him, whatever he does. nil: all of them.
+	// Scope returns conditions for the items that the caller may see. All operations treat other items as missing. nil: all
+	// items.
 	Scope func(context.Context) []pg.Condition
-	// Parent is for a collection below each item of another one. It fails where the caller may not do this below the
-	// parent of this id: with pgx.ErrNoRows where he may not know of it. B has a member for the parent's id, with the
-	// tags path and db.
+	// Parent checks access to the parent of a nested collection. It returns pgx.ErrNoRows if the caller may not see the parent.
+	// B has a member for the parent's id, with the tags path and db.
 	Parent func(ctx context.Context, q pg.Querier, id int64, a permission.Access) error
 
-	// Hide says which members some callers do not see.
+	// Hide lists members that some callers do not see.
 	Hide Hide
 
-	// Includes are what a view can show besides, as include= names it.
+	// Includes are the values of the parameter include of a view. Each function adds its part to the item.
 	Includes map[string]func(context.Context, pg.Querier, *V) error
 
-	// Read reads the body of a create or an edit that may be multipart/form-data, or longer than others, and answers it as JSON.
-	// What is too large for that it has put elsewhere. nil: bodies are as those of others.
+	// ReadBody reads the body of a create or an edit, and returns it as JSON. Set it for bodies that are multipart/form-data or
+	// larger than usual. It stores elsewhere what is too large for JSON.
 	ReadBody func(*http.Request) ([]byte, error)
-	// Prepare does what takes long, or counts a request whatever comes of it, before the unit of work of a create or an
-	// edit begins. It is given what was sent, of which nothing is checked yet, and may leave what it worked out in members
-	// of B that have no tag.
+	// Prepare runs before the transaction of a create or an edit. It is for slow work, and for limits that count failed requests
+	// too. The body is not validated yet. Results go into members of B that have no tag.
 	Prepare func(context.Context, Verbs, *B) error
-	// Allow says, before anything else, whether this caller may create this, or edit or delete the items of these ids. It is
-	// asked also before an earlier answer is given again: see Mutation. What is sent may be wrong in other ways. row is nil of
-	// items that are there, and ids are of new ones.
+	// Allow checks whether the caller may create row, or edit or delete the items with ids. It runs first, and again before a
+	// stored response is repeated: see Mutation. The body may still be invalid. ids are empty for a create, and row is nil for
+	// existing items.
 	Allow func(ctx context.Context, tx *pg.Tx, ids []int64, row *B) error
-	// Lock takes, before anything else, the locks that a change takes. rows are those that are to be inserted. Where
-	// items are edited or deleted, it is called without any, and before they are written over once more with what they
-	// are to be.
+	// Lock takes the locks of a change before anything else happens. A create passes the rows to insert. An edit or a delete
+	// passes no rows first. An edit then passes its final rows before it writes them.
 	Lock func(ctx context.Context, tx *pg.Tx, rows ...*B) error
-	// Check finds what is wrong with a body that takes the database to know. before is nil, and id 0, of a new item. What is
-	// there already it answers by Instead.
+	// Check validates what needs the database. For a new item before is nil and id is 0. To respond with an existing item, it
+	// returns RespondWith.
 	Check func(ctx context.Context, tx *pg.Tx, id int64, before, body *B) error
 
 	Insert func(context.Context, *pg.Tx, *B) (id int64, err error)
 	Update func(ctx context.Context, tx *pg.Tx, id int64, body *B) error
 	Delete func(ctx context.Context, tx *pg.Tx, item *V) error
-	// Close makes sure, before items are deleted that the caller may delete, that no other service refers to them.
+	// BeforeDelete makes sure that no other service refers to the items. It runs after the caller was allowed to delete them.
 	BeforeDelete func(ctx context.Context, tx *pg.Tx, items []V) error
 
-	// Reveal puts into the answer to a create or an edit what is shown this once.
+	// Reveal adds secrets to the response of a create or an edit. They are shown only this once.
 	Reveal func(item *V, body *B)
-	// About is what else a change of an item is about.
+	// Related returns other targets of the record of a change.
 	Related func(item *V) []pg.Target
 }
 
-// Verbs are some of a resource's operations.
+// Verbs is a set of the operations of a resource.
 type Verbs uint8
 
 // The verbs.
@@ -117,7 +115,7 @@ type (
 	viewItemAndMore struct {
 		Parent  int64  `path:"parent"`
 		ID      int64  `path:"*"`
-		Include string `query:"include" doc:"what is shown besides; several also with commas between"`
+		Include string `query:"include" doc:"Parts to add to the item. Separate several with commas."`
 	}
 	editItems[B any] struct {
 		Parent int64 `path:"parent"`

@@ -272,7 +272,7 @@ func TestRaw(t *testing.T) {
 	if part := anna.Do("GET", "/scan/1", nil, "Range", "bytes=3-5"); part.Status != 206 || part.Text != "345" {
 		t.Errorf("got %d %s, want 206 345", part.Status, part.Text)
 	}
-	anna.Do("GET", "/scan/1", nil, "Range", "bytes=1000-").WantDetail(problem.NoSuchRange, "There is nothing in the range that Range names.")
+	anna.Do("GET", "/scan/1", nil, "Range", "bytes=1000-").WantDetail(problem.NoSuchRange, "The requested range lies outside of the content.")
 	anna.Do("GET", "/scan/9", nil).Want(404)
 	if got := strings.Join(records(t, db), " "); !strings.HasSuffix(got, " scan.created scan/1") || strings.Count(got, "scan.created") != 1 {
 		t.Errorf("got the records %s, want scan.created scan/1 last and once", got)

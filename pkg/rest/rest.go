@@ -1,7 +1,7 @@
-// Package rest is what services declare their API with: a Resource, which is the five operations on a collection, and List,
-// Read, Mutation and Raw, which are one operation each. A Section puts them together in the API document.
+// Package rest declares the API of a service. A Resource has the five operations on a collection. List, Read, Mutation and Raw
+// are one operation each. A Section groups operations in the API document.
 //
-// The packages below it do the work: body decodes what is sent, route serves, and apidoc describes.
+// The packages below do the work: body decodes requests, route serves them, and apidoc describes them.
 package rest
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest/route"
 )
 
-// What declarations are made of, under the one name that services import.
+// The types that declarations use, so that services import one package.
 type (
 	Body[B any]            = body.Body[B]
 	Composite              = body.Composite
@@ -36,7 +36,7 @@ type (
 	Bulk                   = route.Bulk
 )
 
-// What the log gets of a change, and what becomes of one that is sent again.
+// What a change adds to the log, and what a repeated request does.
 const (
 	LogsItem     = route.LogsItem
 	LogsEach     = route.LogsEach
@@ -46,19 +46,20 @@ const (
 	RetryRefused = route.RetryRefused
 )
 
-// NewHandler serves a service's routes. It panics where they do not fit together.
+// NewHandler returns a handler for the routes of a service and its API document. It panics if the declarations contradict each
+// other.
 func NewHandler(service string, db *pg.DB, log *slog.Logger, routes []Route) http.Handler {
 	own := untyped(routes)
 	route.CheckPaths(db, own)
 	return route.NewHandler(db, log, own, apidoc.Handler(apidoc.Document(service, own)))
 }
 
-// Document describes a service's routes but the internal ones. It panics where two operations have one name.
+// Document describes a service's routes except the internal ones. It panics if two operations have the same name.
 func Document(service string, routes []Route) *openapi.Document {
 	return apidoc.Document(service, untyped(routes))
 }
 
-// Operations are those of the routes, the internal ones among them.
+// Operations returns the operations of the routes, including internal ones.
 func Operations(routes []Route) []Operation {
 	all := make([]Operation, len(routes))
 	for i, r := range untyped(routes) {
@@ -67,7 +68,7 @@ func Operations(routes []Route) []Operation {
 	return all
 }
 
-// Check fails where the schema lacks a table, a view or a column that a route needs.
+// Check returns an error if the database schema lacks a table, a view or a column that a route needs.
 func Check(ctx context.Context, db *pg.DB, routes []Route) error {
 	for _, r := range untyped(routes) {
 		for _, s := range r.Statements {

@@ -18,27 +18,27 @@ import (
 // Route is one operation of the API: a Read, a List, a Mutation or a Raw.
 type Route interface{ route() *route.Route }
 
-// Read is an operation that answers one thing and changes nothing. Req says where its members come from; see Body
-// and the tags path and query.
+// Read is an operation that returns a value and changes nothing. Tags of Req say where its members come from: path, query, or a
+// Body.
 type Read[Req, Resp any] struct {
-	Method    string // empty: GET; POST of one that is asked with a body
+	Method    string // default: GET; POST for an operation with a body
 	Path      string // /port-speed/{port_speed_id}
 	Guard     guard.Guard
-	Name      string // of the method in generated clients: getPortSpeed; internal operations have none
+	Name      string // the method in generated clients: getPortSpeed; empty for internal operations
 	Summary   string
-	Doc       string // what else callers have to know
-	Extension bool   // not in the documented API
-	Writes    bool   // it leaves something of the moment, such as a link, which it cannot while nothing is changed
-	Hide      Hide   // of a struct that is answered
+	Doc       string // more for callers
+	Extension bool   // an addition to the documented API
+	Writes    bool   // it stores something short-lived, such as a link, so it fails during maintenance
+	Hide      Hide   // for a struct in the response
 	Do        func(context.Context, Req) (Resp, error)
 
 	scoped   bool
 	includes []string
-	do       func(context.Context, *pg.DB, Req) (Resp, error) // in place of Do
+	do       func(context.Context, *pg.DB, Req) (Resp, error) // used instead of Do
 }
 
-// Mutation is an operation that changes something, as one unit of work with its records. The answer is encoded before
-// the commit, so what cannot be answered is not done.
+// Mutation is an operation that changes something in one transaction, together with its records. The response is encoded before
+// the commit. A change whose response cannot be encoded is rolled back.
 type Mutation[Req, Resp any] struct {
 	Method    string
 	Path      string
@@ -48,12 +48,12 @@ type Mutation[Req, Resp any] struct {
 	Doc       string
 	Extension bool
 	Effect    Effect
-	// Example is a body that is accepted, as JSON; where it is empty, it is made of the examples of the members.
+	// Example is a valid body as JSON. Default: built from the examples of the members.
 	Example string
-	// Prepare does what takes long and needs no transaction, such as hashing a password, before one begins.
+	// Prepare runs before the transaction. It is for slow work, such as hashing a password.
 	Prepare func(context.Context, *Req) error
-	// Allow says whether this caller may do this, where that is more than the guard knows. It is asked also before an
-	// earlier answer is given again, which may be of a time when the caller might.
+	// Allow checks what the guard cannot know. It also runs before a stored response is repeated, because the caller's
+	// permissions may have changed since.
 	Allow func(context.Context, *pg.Tx, Req) error
 	Do    func(context.Context, *pg.Tx, Req) (Resp, error)
 
@@ -61,16 +61,16 @@ type Mutation[Req, Resp any] struct {
 	readBody func(*http.Request) ([]byte, error)
 }
 
-// None is the request of an operation that takes nothing.
+// None is the request of an operation without parameters and body.
 type None struct{}
 
-// Section is a part of the API document, in which operations stand together.
+// Section is a group of operations in the API document.
 type Section struct {
 	Name, Doc string
-	Webhook   any // a value of what is sent to whom its operations name; nil: nothing
+	Webhook   any // a value of the type that is sent to webhooks; nil: none
 }
 
-// Routes puts routes into the section.
+// Routes adds the routes to the section, and returns them.
 func (s Section) Routes(routes ...[]Route) []Route {
 	all := slices.Concat(routes...)
 	for i, r := range all {

@@ -22,11 +22,11 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-// IDs are the items that the last element of a path names: one, or several with commas between, of which all are
-// changed or none.
+// IDs are the items that the last element of a path names: one, or several with commas between. All of them are changed, or
+// none.
 type IDs []int64
 
-// UnmarshalText reads the element of the path.
+// UnmarshalText parses the element of the path.
 func (ids *IDs) UnmarshalText(text []byte) error {
 	for part := range strings.SplitSeq(string(text), ",") {
 		id, ok := route.ParseID(part)
@@ -43,10 +43,10 @@ func (ids *IDs) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// sorted is the order in which all callers lock and change items, so that nobody waits for who waits for him.
+// sorted returns the ids in ascending order. All callers lock items in this order, which prevents deadlocks.
 func (ids IDs) sorted() IDs { return slices.Sorted(slices.Values(ids)) }
 
-// action is what a body that edits these items is sent for: each of several has all that is required.
+// action returns the action that required members are checked for. Edits of several items have no required members.
 func (ids IDs) action() schema.Action {
 	if len(ids) > 1 {
 		return 0
@@ -61,7 +61,7 @@ func (ids IDs) checkMatch(match IfMatch) error {
 	return nil
 }
 
-// Label is the items behind their noun: IP groups 1, 2
+// Label returns the noun with the ids: IP groups 1, 2
 func (ids IDs) Label(one string) string {
 	if len(ids) > 1 {
 		one = noun.Plural(one)
@@ -69,8 +69,8 @@ func (ids IDs) Label(one string) string {
 	return one + " " + strings.ReplaceAll(strings.Trim(fmt.Sprint([]int64(ids)), "[]"), " ", ", ")
 }
 
-// each does something to one item after the other, and collects what is wrong with the body: of which item, where there
-// are several. What else is wrong ends it, and what the database refuses, which then takes no more statements.
+// each calls do for one item after the other, and collects the errors about members. With several ids, pointers begin with the
+// id. Other errors end the loop. So does an error of Postgres, which accepts no more statements in the transaction.
 func (ids IDs) each(do func(i int) error) error {
 	var invalid problem.Fields
 	for i, id := range ids {
@@ -93,7 +93,8 @@ func (ids IDs) each(do func(i int) error) error {
 	return invalid.Err()
 }
 
-// inRequestOrder is the answer: an item, or several in the order that they were asked for, given in ascending order.
+// inRequestOrder returns the response: the item, or several in the order of the request. items are in ascending order of their
+// ids.
 func inRequestOrder[V any](asked IDs, items []V) any {
 	if len(asked) == 1 {
 		return items[0]
@@ -107,7 +108,7 @@ func inRequestOrder[V any](asked IDs, items []V) any {
 	return all
 }
 
-// editRoute edits items. Its answer has the type of an item where it is about one.
+// editRoute edits items. The API document shows the response for one item.
 type editRoute[V, B any] struct{ Mutation[editItems[B], any] }
 
 func (e editRoute[V, B]) route() *route.Route {
@@ -116,7 +117,7 @@ func (e editRoute[V, B]) route() *route.Route {
 	return o
 }
 
-// editedItem is an item that is edited.
+// editedItem is an item during an edit. after is nil if nothing changes.
 type editedItem[B any] struct {
 	Body[B]
 	before, after *B
@@ -151,7 +152,7 @@ func (r *Collection[V, B]) edit(ctx context.Context, tx *pg.Tx, req editItems[B]
 		return nil, err
 	}
 	if len(changed) == 0 {
-		tx.Unrecorded("all is as it was")
+		tx.Unrecorded("nothing changed")
 		return inRequestOrder(req.IDs, r.maskItems(ctx, before)), nil
 	}
 	if err := r.Lock(ctx, tx, changed...); err != nil {
@@ -181,7 +182,7 @@ func (r *Collection[V, B]) edit(ctx context.Context, tx *pg.Tx, req editItems[B]
 	return inRequestOrder(req.IDs, after), err
 }
 
-// recordEdits records what changed, and returns the items as the caller may see them.
+// recordEdits records the changes, and returns the items as the caller may see them.
 func (r *Collection[V, B]) recordEdits(ctx context.Context, tx *pg.Tx, ids IDs, items []editedItem[B], before []V) ([]V, error) {
 	after, err := r.readAfter(ctx, tx, ids)
 	if err != nil {
@@ -228,7 +229,7 @@ func (r *Collection[V, B]) deleteItem(ctx context.Context, tx *pg.Tx, item *V) e
 	return r.table.Delete(ctx, tx, idOf(item))
 }
 
-// maskItems is items as the caller sees them.
+// maskItems returns the items without the members that are hidden from the caller.
 func (r *Collection[V, B]) maskItems(ctx context.Context, items []V) []V {
 	if !r.hidden.appliesTo(ctx) {
 		return items
@@ -240,8 +241,8 @@ func (r *Collection[V, B]) maskItems(ctx context.Context, items []V) []V {
 	return masked
 }
 
-// hold reads items that are there for the caller, who has seen a single one as it is, and keeps other writers off them.
-// They come in ascending order.
+// hold locks the items that the caller may see, and returns them in ascending order of their ids. It fails if one is missing, or
+// if match names other versions.
 func (r *Collection[V, B]) hold(ctx context.Context, tx *pg.Tx, parent int64, named IDs, match IfMatch) ([]V, error) {
 	if err := named.checkMatch(match); err != nil {
 		return nil, err
@@ -271,7 +272,7 @@ func (r *Collection[V, B]) hold(ctx context.Context, tx *pg.Tx, parent int64, na
 	return items, match.Check(versionOf(&items[0]))
 }
 
-// readAfter reads what came of a change. It is there, whether or not the caller may still know of it.
+// readAfter returns the items after a change, even if the caller may no longer see them.
 func (r *Collection[V, B]) readAfter(ctx context.Context, tx *pg.Tx, ids IDs) ([]V, error) {
 	after, err := r.view.Some(ctx, tx, ids)
 	if err == nil && len(after) < len(ids) {

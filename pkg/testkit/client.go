@@ -14,7 +14,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 )
 
-// As serves a service's handler as the gateway would call it, with this principal; nil: without a key.
+// As serves a handler as the gateway would call it for a principal. nil: without a key.
 func As(handler http.Handler, p *principal.Principal) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		call := &principal.Call{Peer: principal.Gateway, Principal: p, IP: netip.MustParseAddr("192.0.2.7"), RequestID: "test"}
@@ -22,21 +22,21 @@ func As(handler http.Handler, p *principal.Principal) http.Handler {
 	})
 }
 
-// AdminWith is an admin's principal that holds these grants.
+// AdminWith returns the principal of an admin with these grants.
 func AdminWith(grants principal.Grants) *principal.Principal {
 	return &principal.Principal{KeyID: 1, Owner: principal.Owner{Type: principal.Admin, ID: 1}, Name: "tester", Grants: grants}
 }
 
-// Client speaks JSON to a server.
+// Client sends JSON requests to a server.
 type Client struct {
 	URL string
-	Key string // none where empty
+	Key string // empty: no key
 
 	contract *contract
 	t        testing.TB
 }
 
-// NewClient serves a handler and speaks to it.
+// NewClient serves a handler, and returns a client of it.
 func NewClient(t testing.TB, handler http.Handler) *Client {
 	t.Helper()
 	served := httptest.NewServer(handler)
@@ -44,23 +44,23 @@ func NewClient(t testing.TB, handler http.Handler) *Client {
 	return ClientAt(t, served.URL)
 }
 
-// ClientAt speaks to a server that runs.
+// ClientAt returns a client of a running server.
 func ClientAt(t testing.TB, url string) *Client {
 	t.Helper()
 	return &Client{URL: url, contract: fetchContract(t, url), t: t}
 }
 
-// WithKey is the same client with another key.
+// WithKey returns the client with another key.
 func (c *Client) WithKey(key string) *Client {
 	return &Client{URL: c.URL, Key: key, contract: c.contract, t: c.t}
 }
 
-// WithT is the same client for a subtest.
+// WithT returns the client for a subtest.
 func (c *Client) WithT(t testing.TB) *Client {
 	return &Client{URL: c.URL, Key: c.Key, contract: c.contract, t: t}
 }
 
-// NewResponse is what came back.
+// Response is a response with its whole body.
 type Response struct {
 	Status int
 	Header http.Header
@@ -68,7 +68,8 @@ type Response struct {
 	t      testing.TB
 }
 
-// Do sends a request. body is marshalled, or sent as it is where it is a string or an io.Reader; nil is none.
+// Do sends a request and fails the test if there is no response. A string or an io.Reader is sent as it is, other bodies as
+// JSON, nil without a body.
 func (c *Client) Do(method, path string, body any, headers ...string) *Response {
 	c.t.Helper()
 	answer, err := c.Try(method, path, body, headers...)
@@ -78,7 +79,7 @@ func (c *Client) Do(method, path string, body any, headers ...string) *Response 
 	return answer
 }
 
-// Try is Do for a server that may be gone.
+// Try is Do for a server that may be down: it returns the error.
 func (c *Client) Try(method, path string, body any, headers ...string) (*Response, error) {
 	var content io.Reader
 	switch b := body.(type) {
@@ -124,12 +125,12 @@ func (c *Client) Try(method, path string, body any, headers ...string) (*Respons
 	return c.NewResponse(response, text), nil
 }
 
-// NewResponse is what came back with this body.
+// NewResponse returns a response with this body.
 func (c *Client) NewResponse(response *http.Response, body []byte) *Response {
 	return &Response{response.StatusCode, response.Header, string(body), c.t}
 }
 
-// RoundTrip holds the answer against the API document. With it, generated clients are held to that, too.
+// RoundTrip checks responses against the API document. Generated clients use it as their transport.
 func (c *Client) RoundTrip(r *http.Request) (*http.Response, error) {
 	response, err := http.DefaultTransport.RoundTrip(r)
 	if err != nil {
@@ -147,16 +148,16 @@ func (c *Client) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// Want fails the test unless the answer has this status.
+// Want fails the test unless the response has this status.
 func (a *Response) Want(status int) *Response {
 	a.t.Helper()
 	if a.Status != status {
-		a.t.Fatalf("answered %d, want %d: %s", a.Status, status, a.Text)
+		a.t.Fatalf("got the status %d, want %d: %s", a.Status, status, a.Text)
 	}
 	return a
 }
 
-// Decode reads the answer's body.
+// Decode decodes the response's body.
 func Decode[T any](a *Response) T {
 	a.t.Helper()
 	var value T
@@ -166,13 +167,13 @@ func Decode[T any](a *Response) T {
 	return value
 }
 
-// ID is the id of the item in the answer.
+// ID returns the id of the item in the response.
 func (a *Response) ID() int64 {
 	a.t.Helper()
 	return Decode[struct{ ID int64 }](a).ID
 }
 
-// WantErrors fails the test unless the answer is a 422 with exactly these pointers and codes, in pairs.
+// WantErrors fails the test unless the response is a 422 with exactly these pointers and codes, in pairs.
 func (a *Response) WantErrors(pairs ...string) {
 	a.t.Helper()
 	a.Want(http.StatusUnprocessableEntity)
@@ -181,19 +182,19 @@ func (a *Response) WantErrors(pairs ...string) {
 		got = append(got, e.Pointer, e.Code)
 	}
 	if !reflect.DeepEqual(got, pairs) {
-		a.t.Fatalf("errors %v, want %v: %s", got, pairs, a.Text)
+		a.t.Fatalf("got the errors %v, want %v: %s", got, pairs, a.Text)
 	}
 }
 
-// WantDetail fails the test unless the answer is this kind of fault with this detail.
+// WantDetail fails the test unless the response is a problem of this kind with this detail.
 func (a *Response) WantDetail(kind problem.Kind, detail string) {
 	a.t.Helper()
 	if got := Decode[problem.Problem](a.Want(int(kind))).Detail; got != detail {
-		a.t.Fatalf("detail %q, want %q", got, detail)
+		a.t.Fatalf("got the detail %q, want %q", got, detail)
 	}
 }
 
-// JSON is a value as text.
+// JSON returns a value as JSON text.
 func JSON(v any) string {
 	text, err := json.Marshal(v)
 	if err != nil {

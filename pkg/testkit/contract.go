@@ -21,14 +21,14 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest/openapi"
 )
 
-// contract is the API document of a server. Every answer in every test is held against it.
+// contract is the API document of a server. Tests check every response against it.
 type contract struct {
 	router   routers.Router
 	mu       sync.Mutex
-	compiler *jsonschema.Compiler // of the whole document; what it has compiled it keeps
+	compiler *jsonschema.Compiler // of the whole document; keeps compiled schemas
 }
 
-// documentURL is what the compiler calls the document.
+// documentURL is the name of the document for the compiler.
 const documentURL = "https://document/"
 
 func fetchContract(t testing.TB, server string) *contract {
@@ -49,7 +49,7 @@ func fetchContract(t testing.TB, server string) *contract {
 	return c
 }
 
-// conforms holds a body against a schema of the document, which steps lead to.
+// conforms checks a body against the schema at the end of a path in the document.
 func (c *contract) conforms(body []byte, steps ...string) error {
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(body))
 	if err != nil {
@@ -68,7 +68,7 @@ func (c *contract) conforms(body []byte, steps ...string) error {
 	return schema.Validate(value)
 }
 
-// checkSeveral checks the answer to an operation on several items, which is an array of what it answers of one.
+// checkSeveral checks the response to an operation on several items: an array of responses for one item.
 func (c *contract) checkSeveral(r *http.Request, response *http.Response, body []byte) error {
 	var items []json.RawMessage
 	if err := json.Unmarshal(body, &items); err != nil {
@@ -82,7 +82,7 @@ func (c *contract) checkSeveral(r *http.Request, response *http.Response, body [
 	return nil
 }
 
-// contracts are those that tests have come upon, by their text. To read one takes longer than many a test.
+// contracts has the documents by their text, because parsing one takes longer than many tests.
 var contracts = struct {
 	sync.Mutex
 	byText map[string]*contract
@@ -107,7 +107,7 @@ func parseContract(text []byte) (*contract, error) {
 		return nil, err
 	}
 	for name, s := range document.Components.Schemas {
-		if len(s.Value.Properties) > 0 { // callers must bear new members; tests must not
+		if len(s.Value.Properties) > 0 { // callers must tolerate unknown members; tests must not
 			objectAt(tree, "components", "schemas", name)["additionalProperties"] = false
 		}
 	}
@@ -120,7 +120,7 @@ func parseContract(text []byte) (*contract, error) {
 	return contracts.byText[string(text)], nil
 }
 
-// objectAt is the object that names lead to.
+// objectAt returns the object at the end of a path of names.
 func objectAt(tree any, names ...string) map[string]any {
 	for _, name := range names {
 		tree = tree.(map[string]any)[name]
@@ -128,8 +128,7 @@ func objectAt(tree any, names ...string) map[string]any {
 	return tree.(map[string]any)
 }
 
-// check tells what an answer has that the document does not say. Paths that the document does not have answer 404,
-// and other methods 405.
+// check returns an error if the response is not in the document. Unknown paths must respond with 404, unknown methods with 405.
 func (c *contract) check(r *http.Request, response *http.Response, body []byte) error {
 	route, _, err := c.router.FindRoute(r)
 	if err != nil {
@@ -157,7 +156,7 @@ func (c *contract) check(r *http.Request, response *http.Response, body []byte) 
 		return fmt.Errorf("%s %s answered %d with %q, which the document does not name", r.Method, r.URL.Path, response.StatusCode, kind)
 	}
 	if kind != "application/json" && kind != "application/problem+json" {
-		return nil // a text is all that the document says of it
+		return nil // the document has no schema for other types
 	}
 	if name, shared := strings.CutPrefix(documented.Ref, "#/components/responses/"); shared {
 		return c.conforms(body, "components", "responses", name, "content", kind, "schema")

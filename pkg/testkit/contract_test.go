@@ -18,7 +18,7 @@ type item struct {
 	Size *int   `json:"size,omitempty"`
 }
 
-// An answer that is not what the document says fails the test that gets it.
+// A response that differs from the document fails the test.
 func TestContract(t *testing.T) {
 	t.Parallel()
 	handler := rest.NewHandler("things", nil, nil, []rest.Route{rest.Read[rest.None, item]{Name: "getThing",

@@ -9,7 +9,7 @@ import (
 
 var codeBlock = regexp.MustCompile("(?ms)^( *)```sh ([a-z ]+)\n(.*?)^ *```")
 
-// CodeBlock is what the block of this name says, ```sh <name>, in a document.
+// CodeBlock returns the text of the block ```sh <name> in a document.
 func CodeBlock(t testing.TB, document, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(document)

@@ -13,29 +13,28 @@ const (
 	// memoryFolder is the folder of a file system in memory, on systems that have one, and room what has to be free in it.
 	memoryFolder  = "/dev/shm"
 	minFreeMemory = 2 << 30
-	noExec        = 8 // among the file system's flags: nothing in it can be executed
-	// orphanAge is how old a folder is that nobody is about to lock any more.
+	noExec        = 8 // the flag of file systems without executables
+	// orphanAge is the age from which a folder without a lock is an orphan.
 	orphanAge = time.Minute
 
 	folderPrefix = "ironplane-test-"
 )
 
-// UseMemory has the folders of a package's tests, in which they start installations, lie in memory where there is room, until end.
-// Its TestMain calls it.
+// UseMemory puts the temporary folders of a package's tests into memory, if there is room, until end is called. TestMain calls
+// it.
 func UseMemory() (end func()) {
-	dir, err := newFolder(true) // tests write scripts there
+	dir, err := newFolder(true) // tests write scripts in it
 	if err == nil {
-		err = errors.Join(os.Chmod(dir, 0o711), os.Setenv("TMPDIR", dir)) // Postgres' user comes through it
+		err = errors.Join(os.Chmod(dir, 0o711), os.Setenv("TMPDIR", dir)) // the user of Postgres must be able to enter
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "the tests' folders do not lie in memory:", err)
+		fmt.Fprintln(os.Stderr, "test folders are not in memory:", err)
 	}
 	return func() { _ = os.RemoveAll(dir) }
 }
 
-// newFolder makes a folder for a Postgres: in memory where there is room, as a database is more than a thousand files, which
-// a disk's file system makes and deletes more slowly than Postgres does all that a test wants of it. In one that executes,
-// programs can lie besides.
+// newFolder creates a folder for Postgres, in memory if there is room. A database has more than a thousand files, which a disk
+// creates and deletes too slowly. executes asks for a file system that can execute programs.
 func newFolder(executes bool) (string, error) {
 	var system syscall.Statfs_t
 	if syscall.Statfs(memoryFolder, &system) != nil || uint64(system.Bavail)*uint64(system.Bsize) < minFreeMemory ||
@@ -51,7 +50,7 @@ func newFolder(executes bool) (string, error) {
 	return dir, err
 }
 
-// removeOrphans deletes the folders of tests that were killed: they would take memory.
+// removeOrphans deletes the folders of tests that were killed, since they use memory.
 func removeOrphans() {
 	all, _ := filepath.Glob(filepath.Join(memoryFolder, folderPrefix+"*"))
 	for _, dir := range all {
@@ -66,7 +65,7 @@ func removeOrphans() {
 	}
 }
 
-// lock fails where another process has the lock.
+// lock locks a folder. It fails if another process has the lock.
 func lock(dir string) (descriptor int, err error) {
 	descriptor, err = syscall.Open(dir, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
 	if err != nil {

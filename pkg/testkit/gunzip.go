@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Gunzip reads a file that gzip has packed.
+// Gunzip returns the uncompressed content of a gzip file.
 func Gunzip(t testing.TB, name string) []byte {
 	t.Helper()
 	file, err := os.Open(name)

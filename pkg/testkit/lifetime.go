@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// lifetime is the testing.TB of what all tests of a program share. It ends in Main, behind the last test.
+// lifetime is the testing.TB of things that all tests of a program share. It ends in Main, after the last test.
 type lifetime struct {
-	testing.TB // nil: what is not below has no meaning beyond a test
+	testing.TB // nil: other methods are not supported outside of a test
 	mu         sync.Mutex
 	cleanups   []func()
 }
@@ -47,7 +47,7 @@ func (l *lifetime) TempDir() string {
 	return folder
 }
 
-// end runs the cleanups, the last one first.
+// end runs the cleanups in reverse order.
 func (l *lifetime) end() {
 	for len(l.cleanups) > 0 {
 		last := l.cleanups[len(l.cleanups)-1]

@@ -8,11 +8,11 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 )
 
-// HoldLock takes what a unit of work locks, for as long as the test likes, and answers what gives it back.
+// HoldLock runs lock in a transaction, and keeps the transaction open until release is called.
 func HoldLock(t testing.TB, db *pg.DB, lock func(*pg.Tx) error) (release func()) {
 	t.Helper()
 	held, end, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-	has := sync.OnceFunc(func() { close(held) }) // a unit of work may be run again
+	has := sync.OnceFunc(func() { close(held) }) // a transaction may be retried
 	go func() {
 		ended <- db.InTx(t.Context(), func(tx *pg.Tx) error {
 			tx.Unrecorded("a test")
@@ -32,11 +32,11 @@ func HoldLock(t testing.TB, db *pg.DB, lock func(*pg.Tx) error) (release func())
 			t.Error(err)
 		}
 	})
-	t.Cleanup(release) // or else nobody would end whose test fails meanwhile
+	t.Cleanup(release) // otherwise a failing test would never end
 	return release
 }
 
-// AwaitLocked waits until so many sessions of a database wait for locks.
+// AwaitLocked waits until this many sessions of a database wait for locks.
 func AwaitLocked(t testing.TB, db *pg.DB, sessions int) {
 	t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(time.Millisecond) {
@@ -50,7 +50,7 @@ func AwaitLocked(t testing.TB, db *pg.DB, sessions int) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%d sessions wait for locks, not %d", waiting, sessions)
+			t.Fatalf("got %d sessions that wait for locks, want %d", waiting, sessions)
 		}
 	}
 }

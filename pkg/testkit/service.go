@@ -24,20 +24,19 @@ import (
 	"github.com/ironplane/ironplane/pkg/wake"
 )
 
-// ServiceOptions are what a service is told that runs for a test. The zero value is a service without neighbours.
+// ServiceOptions are the options of a service under test. The zero value is a service without neighbours.
 type ServiceOptions struct {
 	Settings    service.Settings
-	Environment map[string]string       // variables of the environment that count until a setting does
+	Environment map[string]string       // variables of the environment, used until a setting replaces them
 	Neighbours  map[string]http.Handler // the other services that it can ask, by name
-	Redis       *cache.Client           // nil: one of its own
-	MasterKey   secret.String           // empty: one of its own
+	Redis       *cache.Client           // nil: a new one
+	MasterKey   secret.String           // empty: a new one
 	Log         *slog.Logger            // nil: warnings go to the test's output
 }
 
-// RunningService is a service that runs for a test, as in a process of its own: it answers, follows its neighbours and does
-// its jobs.
+// RunningService is a service under test. As in its own process it serves requests, follows its neighbours and does its jobs.
 type RunningService struct {
-	*Client // of an admin who holds every permission
+	*Client // of an admin with every permission
 
 	DB   *pg.DB
 	Deps service.Deps
@@ -53,7 +52,7 @@ type RunningService struct {
 	callers map[string]*principal.Principal // by their keys
 }
 
-// Run runs a service on a database of the test's own until the test ends.
+// Run runs a service on a new database until the test ends.
 func Run(t testing.TB, d service.Definition, o ServiceOptions) *RunningService {
 	t.Helper()
 	if o.Redis == nil {
@@ -73,8 +72,8 @@ func Run(t testing.TB, d service.Definition, o ServiceOptions) *RunningService {
 	return s
 }
 
-// Restart stops the service and runs it on the same database, Redis and keys with other settings. It returns why the service
-// does not start.
+// Restart stops the service and runs it with other settings on the same database, Redis and keys. The error says why it does not
+// start.
 func (s *RunningService) Restart(settings service.Settings, environment map[string]string) (*RunningService, error) {
 	s.t.Helper()
 	s.stop()
@@ -139,7 +138,7 @@ func runService(t testing.TB, d service.Definition, o ServiceOptions, url secret
 	return s, nil
 }
 
-// As is a client of the service that calls as this principal; nil: without a key.
+// As returns a client of the service for a principal. nil: without a key.
 func (s *RunningService) As(p *principal.Principal) *Client {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,15 +147,15 @@ func (s *RunningService) As(p *principal.Principal) *Client {
 	return s.WithKey(key)
 }
 
-// Peers reach the service's internal routes as another process of the installation does.
+// Peers returns the connection that another process, self, has to the service's internal routes.
 func (s *RunningService) Peers(self string) mesh.Peers {
 	return peers.New(self, map[string]http.Handler{s.definition.Name: s.running})
 }
 
-// Handler is the service as its neighbours reach it.
+// Handler returns the handler that neighbours reach.
 func (s *RunningService) Handler() http.Handler { return s.running }
 
-// Show lets operators see the service: its checks and its metrics.
+// Show adds the service's checks and metrics to the operator's.
 func (s *RunningService) Show(o host.Operations) { s.running.Show(o) }
 
 // serve calls the service as the gateway does.

@@ -1,5 +1,5 @@
-// Package testkit gives tests the real things: a Postgres with a database of their own, a Redis, and an HTTP client
-// that speaks JSON. All of it ends with the test.
+// Package testkit gives tests real servers: a Postgres with a database for each test, a Redis, and an HTTP client for JSON. All
+// of them end with the test.
 package testkit
 
 import (
@@ -31,16 +31,16 @@ import (
 	"github.com/ironplane/ironplane/pkg/service"
 )
 
-// Service is a service's schema.
+// Service is the schema of a service.
 type Service struct {
 	Name       string
-	Migrations fs.FS // nil: none of its own
+	Migrations fs.FS // nil: none
 }
 
 const (
-	// connections is how many a test's pool may open.
+	// connections is the maximum number of connections in a test's pool.
 	connections = 10
-	// waitTimeout is how long a server may take to start, to do one thing, or to stop, on a machine that does much else, too.
+	// waitTimeout limits the time for a server to start, stop or do one thing. It is long enough for a busy machine.
 	waitTimeout = 5 * time.Minute
 )
 
@@ -59,7 +59,7 @@ var server struct {
 	databases atomic.Int64
 }
 
-// template is a migrated database that the tests' own are copies of.
+// template is a migrated database that test databases are copied from.
 type template struct {
 	once sync.Once
 	name string
@@ -70,9 +70,9 @@ const rolePrefix = "test_"
 
 var password = secret.New("for-tests-only")
 
-// Main runs a package's tests and stops what they started. A package that uses Databases calls it from TestMain.
+// Main runs a package's tests and stops the servers that they started. TestMain calls it in every package that uses Databases.
 func Main(m *testing.M) {
-	debug.SetGCPercent(400) // tests keep little, and passwords are hashed in much memory
+	debug.SetGCPercent(400) // tests keep little memory, but hash passwords with a lot of it
 	debug.SetMemoryLimit(2 << 30)
 	code := m.Run()
 	shared.end()
@@ -88,13 +88,13 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// Databases are the URLs at which these services reach their schemas in a new, migrated database of the test's own.
+// Databases creates a migrated database, and returns the URLs at which the services reach their schemas in it.
 func Databases(t testing.TB, services ...Service) map[string]secret.String {
 	t.Helper()
 	admin := postgres(t)
 	from := templateFor(t, admin, services)
 	name := fmt.Sprintf("%s_%d", from, server.databases.Add(1))
-	run(t, admin.URL("postgres"), "CREATE DATABASE "+name+" TEMPLATE "+from+" STRATEGY FILE_COPY") // the other way writes each page to the log
+	run(t, admin.URL("postgres"), "CREATE DATABASE "+name+" TEMPLATE "+from+" STRATEGY FILE_COPY") // WAL_LOG would write each page to the log
 	t.Cleanup(func() { run(t, admin.URL("postgres"), "DROP DATABASE "+name+" WITH (FORCE)") })
 	urls := map[string]secret.String{}
 	for _, s := range services {
@@ -107,7 +107,7 @@ func Databases(t testing.TB, services ...Service) map[string]secret.String {
 	return urls
 }
 
-// AdminURL is the URL of the database in which a service's schema lies, as the administrator.
+// AdminURL returns the administrator's URL of the database with a service's schema.
 func AdminURL(t testing.TB, url secret.String) secret.String {
 	t.Helper()
 	config, err := pgx.ParseConfig(url.Reveal())
@@ -117,7 +117,7 @@ func AdminURL(t testing.TB, url secret.String) secret.String {
 	return secret.New(postgres(t).URL(config.Database))
 }
 
-// Database is a service's pool on a new, migrated database of the test's own.
+// Database creates a migrated database, and returns a service's pool on it.
 func Database(t testing.TB, service string, migrations fs.FS) *pg.DB {
 	t.Helper()
 	return open(t, Databases(t, Service{service, migrations})[service])
@@ -133,7 +133,7 @@ func open(t testing.TB, url secret.String) *pg.DB {
 	return opened.DB
 }
 
-// Execute changes a database behind the back of the service that it is of.
+// Execute changes a database directly, without its service.
 func Execute(t testing.TB, db *pg.DB, sql string, args ...any) {
 	t.Helper()
 	err := db.InTx(t.Context(), func(tx *pg.Tx) error {
@@ -199,7 +199,7 @@ func makeTemplate(admin *devservers.Postgres, name string, names []string, servi
 	for _, service := range names {
 		passwords[service] = password
 	}
-	server.roles.Lock() // which all databases share
+	server.roles.Lock() // all databases share the roles
 	err := provision.Database(ctx, admin.URL(name), rolePrefix, passwords)
 	server.roles.Unlock()
 	if err != nil {
@@ -246,7 +246,7 @@ func execute(ctx context.Context, url, statement string) error {
 		if used, ok := errors.AsType[*pgconn.PgError](err); !ok || used.Code != inUse {
 			return fmt.Errorf("%s: %w", statement, err)
 		}
-		select { // sessions are ending, for which Postgres has waited five seconds
+		select { // Postgres has waited five seconds for sessions to end
 		case <-time.After(100 * time.Millisecond):
 		case <-ctx.Done():
 			return fmt.Errorf("%s: %w", statement, ctx.Err())
@@ -254,10 +254,10 @@ func execute(ctx context.Context, url, statement string) error {
 	}
 }
 
-// inUse is the SQLSTATE of a database that is not copied or dropped because others have sessions in it.
+// inUse is the SQLSTATE of a database that cannot be copied or dropped because it has sessions.
 const inUse = "55006"
 
-// WaitForRedis gives Redis the time that a slow machine takes. It is for tests that are not about a Redis that is late.
+// WaitForRedis gives Redis the time that a slow machine needs. It is for tests that do not test a slow Redis.
 func WaitForRedis(client *cache.Client) {
 	const timeout = 30 * time.Second
 	client.AnswerTimeout, client.InsistTimeout = timeout, timeout
@@ -265,7 +265,7 @@ func WaitForRedis(client *cache.Client) {
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = timeout, timeout, timeout
 }
 
-// Redis is a Redis of the test's own: a real one where redis-server is on the machine.
+// Redis starts a Redis for the test. It is a real one if redis-server is installed.
 func Redis(t testing.TB) *cache.Client {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)

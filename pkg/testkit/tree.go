@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// ReadTree is what the files in a folder hold, by their paths in it.
+// ReadTree returns the contents of the files in a folder, by their paths in it.
 func ReadTree(t testing.TB, folder string) map[string]string {
 	t.Helper()
 	all := map[string]string{}

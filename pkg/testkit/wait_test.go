@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// failing is a test that keeps its failure.
+// failing is a testing.TB that keeps its failure.
 type failing struct {
 	testing.TB
 	text string

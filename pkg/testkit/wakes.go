@@ -5,7 +5,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/wake"
 )
 
-// Wakes returns a bus that reaches this process alone, by which a service's units of work wake those who wait.
+// Wakes returns a bus for this process alone. Transactions of the service wake its listeners.
 func Wakes(service string, db *pg.DB) *wake.Bus {
 	wakes := wake.New(nil)
 	db.OnWake(func(kind string) { wakes.Wake(service, kind) })

@@ -45,7 +45,6 @@ var unfinished = []string{
 	"pkg/auth", "pkg/cache", "pkg/catalog", "pkg/client", "pkg/egress", "pkg/events", "pkg/jobs", "pkg/mail", "pkg/problem", "pkg/remote",
 	"pkg/seal", "pkg/secret", "pkg/service", "pkg/settings", "pkg/template", "pkg/wake",
 	"pkg/devservers", "pkg/postgres", "pkg/runtime",
-	"pkg/rest", "pkg/schema", "pkg/testkit",
 }
 
 // pronouns and word orders of comments that should have a noun as their subject.

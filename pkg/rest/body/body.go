@@ -1,5 +1,5 @@
-// Package body decodes requests: JSON, CSV and what forms send, into structs whose tags say what is accepted. One plan of a
-// type decodes it, makes its examples, and is what the API document describes.
+// Package body decodes requests: JSON, CSV and forms, into structs whose tags say what is accepted. The plan of a type decodes
+// it, builds its examples and describes it in the API document.
 package body
 
 import (
@@ -15,48 +15,46 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-// Body is what a caller sent to make a B or to edit one. It knows which members were sent, so one type serves both. The
-// members of B have the tags that package shape tells of; kind.go says what is read besides what JSON has for a type.
+// Body is the body of a request that creates or edits a B. It knows which members were sent, so one type serves both. Tags of B
+// are those of package schema. kind.go lists the other forms of values that are accepted.
 //
-// Where something is made, null is as if it were not sent. On an edit it clears a member of pointer type, which is optional,
-// sets the zero value of any other that is not required, and is refused for a boolean. An empty secret is as good as none:
-// what is there stays.
+// In a create, null counts as not sent. In an edit, null clears a member of a pointer type. It sets other members to their zero
+// value, unless they are required; a boolean refuses it. An empty secret counts as not sent.
 //
-// A member may be sent in several spellings. On an edit, those that say what is there already say nothing, so that an item
-// can be read, changed in one spelling, and sent back. The others must agree.
+// A member may be sent under several names. In an edit, names whose values match the present item count as not sent. So a caller
+// can read an item, change it under one name and send it back. The other names must agree.
 type Body[B any] struct {
 	value     B // what was sent
 	spellings []spelling
-	decidedBy []string // by the plan's fields, the pointer of the spelling that decided; empty where none did
+	decidedBy []string // by field of the plan: the pointer of the spelling that set it; empty if none did
 }
 
-// resolver is what a B implements to check what its tags cannot say, to work out members that have no tag, and to write
-// members the one way in which they are stored. It is called on the complete value: what is new, or what is there with
-// the sent members over it.
+// resolver is implemented by a B with rules that tags cannot express. Resolve checks these rules, computes members without tags
+// and normalizes others. It is called on the complete value.
 type resolver interface{ Resolve(*problem.Fields) }
 
-// Composite is a string type of members that say what other members say: v4.full is v4.address with v4.range_end. A member
-// of such a type has no column, and stays empty.
+// Composite is a string type for members that combine others: v4.full stands for v4.address and v4.range_end. Such a member has
+// no column and stays empty.
 type Composite interface {
-	// Parts are the other members, by their pointers. An empty one clears its member.
+	// Parts returns the other members by their pointers. An empty part clears its member.
 	Parts() map[string]string
 }
 
 // spelling is a member as it was sent.
 type spelling struct {
 	pointer string
-	parts   []part // one, but of a Composite
+	parts   []part // one, or several for a Composite
 	null    bool
 	invalid problem.Fields
 }
 
-// part is what a spelling says of a field.
+// part is the value of a spelling for one field.
 type part struct {
-	field int           // of the plan's
-	value reflect.Value // none where it cannot be read
+	field int           // index in the plan
+	value reflect.Value // invalid if the value cannot be read
 }
 
-// New is the complete value that the body makes, or all that is wrong with it.
+// New returns the value that the body creates. The error has all invalid members.
 func (b *Body[B]) New() (*B, error) {
 	value := b.value
 	spellings := slices.DeleteFunc(slices.Clone(b.spellings), func(s spelling) bool { return s.null })
@@ -69,13 +67,13 @@ func (b *Body[B]) New() (*B, error) {
 	return &value, b.resolve(&value, invalid)
 }
 
-// Merge is the complete value that the body makes of current, which answers show as shown: what was sent, and of the rest
-// what is there. Or it is all that is wrong with it.
+// Merge returns current with the members that were sent. shown is the present item as responses show it. The error has all
+// invalid members.
 func (b *Body[B]) Merge(current *B, shown any) (*B, error) {
 	return b.MergeFor(schema.Edit, current, shown)
 }
 
-// MergeFor is Over where the body may be sent for something else than the edit of one item.
+// MergeFor is Merge with required members for another action than the edit of one item.
 func (b *Body[B]) MergeFor(on schema.Action, current *B, shown any) (*B, error) {
 	plan, value := planFor[B](), b.value
 	from, to := reflect.ValueOf(current).Elem(), reflect.ValueOf(&value).Elem()
@@ -97,7 +95,7 @@ func (b *Body[B]) MergeFor(on schema.Action, current *B, shown any) (*B, error) 
 		return len(s.invalid) == 0 && !slices.ContainsFunc(s.parts, func(p part) bool { return !isUnchanged(p, s.pointer) })
 	}))
 	for i, f := range plan.Fields {
-		unset := f.Optional && from.FieldByIndex(f.Index).IsNil() // which is left out of what was read, and may be here
+		unset := f.Optional && from.FieldByIndex(f.Index).IsNil() // responses leave it out, so the body may too
 		if f.Required&on != 0 && !unset && !includesField(b.spellings, i) {
 			invalid.Add(f.Pointer, "required", "is required")
 		}
@@ -115,7 +113,7 @@ func includesField(spellings []spelling, field int) bool {
 	})
 }
 
-// apply sets what is said, and tells what is wrong with it.
+// apply sets the members that were sent, and returns the invalid ones.
 func (b *Body[B]) apply(value *B, spellings []spelling) (invalid problem.Fields) {
 	b.decidedBy = make([]string, len(planFor[B]().Fields))
 	for _, s := range spellings {
@@ -133,7 +131,7 @@ func (b *Body[B]) apply(value *B, spellings []spelling) (invalid problem.Fields)
 				b.decidedBy[p.field] = s.pointer
 				at.Set(p.value)
 			case !same(at, p.value):
-				invalid.Add(s.pointer, "disagrees", "says something else than %s", strings.TrimPrefix(b.decidedBy[p.field], "/"))
+				invalid.Add(s.pointer, "disagrees", "must agree with %s", strings.TrimPrefix(b.decidedBy[p.field], "/"))
 			}
 		}
 	}
@@ -151,7 +149,7 @@ func (b *Body[B]) resolve(value *B, invalid problem.Fields) error {
 	return invalid.Err()
 }
 
-// asSent is the same of the members as they were spelt.
+// asSent returns the errors with the names under which the members were sent.
 func (b *Body[B]) asSent(invalid problem.Fields) (named problem.Fields) {
 	for _, w := range invalid {
 		if i := planFor[B]().fieldAt(w.Pointer); i >= 0 && b.decidedBy[i] != "" {
@@ -162,7 +160,7 @@ func (b *Body[B]) asSent(invalid problem.Fields) (named problem.Fields) {
 	return named
 }
 
-// AddOnce adds what is wrong, unless something was noted of that member already.
+// AddOnce adds an error, unless the member has one already.
 func AddOnce(all *problem.Fields, w problem.Field) {
 	n := len(*all)
 	if all.Add(w.Pointer, w.Code, "%s", w.Message); len(*all) > n {
@@ -170,7 +168,7 @@ func AddOnce(all *problem.Fields, w problem.Field) {
 	}
 }
 
-// MapError makes an error name the members as they were spelt.
+// MapError makes an error use the names under which the members were sent.
 func (b *Body[B]) MapError(err error) error {
 	explained, ok := errors.AsType[*problem.Error](pgerror.Explain(err))
 	if !ok || len(explained.Fields) == 0 {
@@ -179,8 +177,8 @@ func (b *Body[B]) MapError(err error) error {
 	return problem.From(b.asSent(explained.Fields).Err()).Because(err)
 }
 
-// IsChanged tells whether value, which the body made of current, is another one, as far as it is stored. A secret that was
-// sent always is: an answer would tell whether it was a right guess.
+// IsChanged reports whether value differs from current in a stored member. A secret that was sent always counts as a change.
+// Otherwise the response would confirm a guess.
 func (b *Body[B]) IsChanged(value, current *B) bool {
 	is, was := reflect.ValueOf(value).Elem(), reflect.ValueOf(current).Elem()
 	set, before := b.ChangedSecrets(value, current)
@@ -189,8 +187,8 @@ func (b *Body[B]) IsChanged(value, current *B) bool {
 	})
 }
 
-// ChangedSecrets are those that were sent and that value, which came of the body, sets, and those of them that were there
-// before. They are named by their path with dots.
+// ChangedSecrets returns the secrets that were sent: those that existed before, and those that value has now. Names are paths
+// with dots.
 func (b *Body[B]) ChangedSecrets(value, before *B) (was, is []string) {
 	for i, f := range planFor[B]().Fields {
 		if f.Kind != KindSecret || f.Transient || !includesField(b.spellings, i) {
@@ -202,14 +200,14 @@ func (b *Body[B]) ChangedSecrets(value, before *B) (was, is []string) {
 		}
 		if !member.IsZero() {
 			is = append(is, name)
-		} else if !f.Optional { // as it was
+		} else if !f.Optional { // it stays
 			was = slices.DeleteFunc(was, func(other string) bool { return other == name })
 		}
 	}
 	return was, is
 }
 
-// NewSecrets are the secrets that a new value sets.
+// NewSecrets returns the secrets that a new value sets.
 func NewSecrets[B any](value *B) (names []string) {
 	for _, f := range planFor[B]().Fields {
 		if f.Kind == KindSecret && !f.Transient && !reflect.ValueOf(value).Elem().FieldByIndex(f.Index).IsZero() {
@@ -219,11 +217,10 @@ func NewSecrets[B any](value *B) (names []string) {
 	return names
 }
 
-// Sent is what was sent, of which nothing is checked yet.
+// Sent returns the members that were sent. They are not validated yet.
 func (b *Body[B]) Sent() *B { return &b.value }
 
-// Decode fills the body from JSON. It fails where that is none; what else is wrong is kept for New or Over to tell, with the
-// rest.
+// Decode fills the body from JSON. It fails if the text is not a JSON object. New and Merge report other errors.
 func (b *Body[B]) Decode(text []byte) error {
 	sent, err := parseObject(text)
 	if err == nil {
@@ -234,7 +231,7 @@ func (b *Body[B]) Decode(text []byte) error {
 
 func (b *Body[B]) decode(sent object) {
 	plan := planFor[B]()
-	if observer, ok := any(&b.value).(interface{ Sent(names []string) }); ok { // of which members means what the body is for
+	if observer, ok := any(&b.value).(interface{ Sent(names []string) }); ok { // the meaning of the body depends on its members
 		var names []string
 		for _, m := range sent {
 			if m.value != nil {
@@ -247,11 +244,11 @@ func (b *Body[B]) decode(sent object) {
 	slices.SortStableFunc(
 		b.spellings,
 		func(a, other spelling) int { return len(a.invalid) - len(other.invalid) },
-	) // what cannot be read decides nothing
+	) // values that cannot be read come last
 	b.apply(&b.value, b.spellings)
 }
 
-// Plan is how a B is decoded.
+// Plan returns the plan that decodes B.
 func (b *Body[B]) Plan() *Plan { return planFor[B]() }
 
 // Any is a *Body[B] of any B.

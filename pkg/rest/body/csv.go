@@ -15,18 +15,17 @@ import (
 )
 
 const (
-	// maxRows is how many rows a CSV body can have.
+	// maxRows is the maximum number of rows in a CSV body.
 	maxRows = 10_000
-	// maxInvalidCells is how many of a CSV body's errors are told.
+	// maxInvalidCells is the maximum number of errors that are reported for a CSV body.
 	maxInvalidCells = 100
 )
 
-// cancelCheckRows is how many rows are read until it is looked whether the caller has left.
+// cancelCheckRows is the number of rows between checks whether the caller has left.
 const cancelCheckRows = 100
 
-// ParseCSV reads a body of rows, each of which makes a B. Its first line names the members, those of nested objects
-// with a dot between; columns of other names mean nothing, so that a list that was read can be sent back. All rows
-// are checked before anything is answered.
+// ParseCSV parses a body of rows. Each row creates a B. The first line names the members, with a dot in the names of nested
+// ones. Unknown columns are ignored, so a list can be sent back. All rows are validated before an error is returned.
 func ParseCSV[B any](ctx context.Context, text []byte) (values []*B, lines []int, err error) {
 	if !utf8.Valid(text) {
 		return nil, nil, problem.New(problem.BadRequest, "The body is not valid UTF-8.")
@@ -68,7 +67,7 @@ func ParseCSV[B any](ctx context.Context, text []byte) (values []*B, lines []int
 	return nil, nil, invalid.Err()
 }
 
-// keepReturns doubles the carriage return at the end of a line within quotes, of which package csv takes one away.
+// keepReturns doubles the carriage return of a line end within quotes, because encoding/csv removes one.
 func keepReturns(text []byte) []byte {
 	parts := bytes.Split(text, []byte{'"'})
 	for i := 1; i < len(parts); i += 2 {
@@ -79,7 +78,7 @@ func keepReturns(text []byte) []byte {
 
 func csvError(err error) error {
 	if errors.Is(err, io.EOF) {
-		return problem.New(problem.BadRequest, "The body is empty: its first line names the columns.")
+		return problem.New(problem.BadRequest, "The body is empty. The first line must name the columns.")
 	}
 	if at, ok := errors.AsType[*csv.ParseError](err); ok {
 		return problem.New(problem.BadRequest, "The body is not CSV: line %d, column %d: %s.", at.Line, at.Column, at.Err)
@@ -87,7 +86,7 @@ func csvError(err error) error {
 	return problem.New(problem.BadRequest, "The body is not CSV.").Because(err)
 }
 
-// csvColumn is a column that holds a member of a body.
+// csvColumn is a column with a member of the body.
 type csvColumn struct {
 	number int // from 0
 	name   string
@@ -95,7 +94,7 @@ type csvColumn struct {
 	field  *Field
 }
 
-// columns are those of a header that hold members.
+// columns returns the columns of a header that have members.
 func (p *Plan) columns(header []string) ([]csvColumn, error) {
 	var all []csvColumn
 	seen := make(map[string]bool, len(header))
@@ -111,12 +110,12 @@ func (p *Plan) columns(header []string) ([]csvColumn, error) {
 	return all, nil
 }
 
-// columnOf is the member that a column of this name holds, nil where there is none.
+// columnOf returns the member of a column, or nil.
 func (p *Plan) columnOf(name string) (path []string, _ *Field) {
 	path = strings.Split(strings.Clone(name), ".")
 	at := NodeMember{Nested: p.Root}
 	for i, part := range path {
-		if at.Nested == nil { // the id of a reference may stand in a column group.id; its name means nothing
+		if at.Nested == nil { // a reference may be in a column group.id; group.name is ignored
 			if f := p.Fields[at.Field]; (f.Kind == KindRef || f.Kind == KindRefOrName) && part == "id" && i == len(path)-1 {
 				return path[:i], f
 			}
@@ -133,7 +132,7 @@ func (p *Plan) columnOf(name string) (path []string, _ *Field) {
 	return path, p.Fields[at.Field]
 }
 
-// rowObject is the JSON object that a row stands for. An empty cell is not sent.
+// rowObject returns a row as a JSON object. Empty cells are left out.
 func rowObject(columns []csvColumn, cells []string) object {
 	var o object
 	for _, c := range columns {
@@ -157,7 +156,7 @@ func (o object) insert(path []string, value any) object {
 	return append(o, member{path[0], object{}.insert(path[1:], value)})
 }
 
-// ErrorsAtLine says of the errors in a row where in the body they stand: /line/member.
+// ErrorsAtLine returns the errors of a row with their place in the body: /line/member.
 func ErrorsAtLine(err error, line int, columns []csvColumn) problem.Fields {
 	var fields problem.Fields
 	for _, f := range problem.From(err).Fields {

@@ -8,20 +8,20 @@ import (
 	"github.com/ironplane/ironplane/pkg/schema"
 )
 
-// Example is a body made of the examples that the members have, each in its first spelling.
+// Example returns a body with the examples of the members, each under its first name.
 func (p *Plan) Example() json.RawMessage { return mustMarshal(p.example(p.Root)) }
 
-// Garbage is a body in which every member is of a wrong type.
+// Garbage returns a body in which every member has a wrong type.
 func (p *Plan) Garbage() json.RawMessage { return mustMarshal(p.garbage(p.Root)) }
 
-// Secrets are the members of a body that are kept and that nobody is shown. It fails where the text is no JSON object.
+// Secrets returns the members of a body that are stored and never shown. It fails if the text is not a JSON object.
 func (p *Plan) Secrets(text []byte) ([]string, error) {
 	sent, err := parseObject(text)
 	return p.secretsIn(p.Root, sent), err
 }
 
-// CheckExample fails where a body of this text is refused whatever is there: it is no JSON object, it has a member that B does
-// not have or that cannot be read, or it lacks one that is required. Empty, it is the Example.
+// CheckExample returns an error if a body would be refused in any case: it is not a JSON object, a member is unknown or invalid,
+// or a required one is missing. An empty text stands for Example.
 func (p *Plan) CheckExample(text []byte, on schema.Action) error {
 	if len(text) == 0 {
 		if text = p.Example(); len(p.Fields) > 0 && string(text) == "{}" {
@@ -49,7 +49,7 @@ func (p *Plan) CheckExample(text []byte, on schema.Action) error {
 	return nil
 }
 
-// findUnknown is where an object that stands for a node has a member that the node does not have; empty where it has none.
+// findUnknown returns the pointer to a member that the node does not have, or an empty string.
 func (p *Plan) findUnknown(n *Node, sent object) string {
 	for _, m := range sent {
 		known, ok := n.Members[m.name]
@@ -68,7 +68,7 @@ func (p *Plan) findUnknown(n *Node, sent object) string {
 func mustMarshal(v any) json.RawMessage {
 	text, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // made of maps and examples
+		panic(err) // it consists of maps and examples
 	}
 	return text
 }
@@ -99,7 +99,7 @@ func (p *Plan) garbage(n *Node) map[string]any {
 	return object
 }
 
-// secretsIn are the members of an object that are kept and that nobody is shown.
+// secretsIn returns the members of an object that are stored and never shown.
 func (p *Plan) secretsIn(n *Node, sent object) (names []string) {
 	for _, m := range sent {
 		known := n.Members[m.name]
@@ -112,7 +112,7 @@ func (p *Plan) secretsIn(n *Node, sent object) (names []string) {
 	return names
 }
 
-// ExampleValue is a value of the member.
+// ExampleValue returns the example of the member as a JSON value.
 func (f *Field) ExampleValue() any {
 	value := ParseExample(*f.Example, f.Kind.Text)
 	switch f.Kind {
@@ -127,7 +127,7 @@ func (f *Field) ExampleValue() any {
 	return value
 }
 
-// ParseExample is the value that an example's tag stands for.
+// ParseExample returns the value of the tag example. text says whether the member is a string.
 func ParseExample(example string, text bool) any {
 	var value any
 	if text || json.Unmarshal([]byte(example), &value) != nil {

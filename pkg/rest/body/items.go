@@ -7,7 +7,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/schema"
 )
 
-// itemsKind reads an array of objects into a slice of structs. In these, null is as if it were not sent.
+// itemsKind reads an array of objects into a slice of structs. Within them null counts as not sent.
 func itemsKind(of reflect.Type) *Kind {
 	return &Kind{
 		Items:  of,

@@ -14,10 +14,10 @@ import (
 	"github.com/ironplane/ironplane/pkg/schema"
 )
 
-// maxDepth is how deep a body's objects and arrays may nest.
+// maxDepth is the maximum depth of nested objects and arrays.
 const maxDepth = 32
 
-// object and array are a parsed body's containers; its other values are string, json.Number, bool and nil.
+// object and array are the containers of a parsed body. Other values are string, json.Number, bool and nil.
 type (
 	object []member
 	array  []any
@@ -27,8 +27,8 @@ type (
 	}
 )
 
-// parseObject reads a request's body: one JSON object, in UTF-8, in which no member stands twice. encoding/json
-// alone would take the last of two members and replace what is no UTF-8.
+// parseObject parses a body: one JSON object in UTF-8 without duplicate members. encoding/json alone would take the last
+// duplicate, and replace invalid UTF-8.
 func parseObject(text []byte) (object, error) {
 	if !utf8.Valid(text) {
 		return nil, problem.New(problem.BadRequest, "The body is not valid UTF-8.")
@@ -39,7 +39,7 @@ func parseObject(text []byte) (object, error) {
 	if err == nil {
 		_, err = d.Token()
 		if err == nil {
-			return nil, problem.New(problem.BadRequest, "The body goes on after its JSON object.")
+			return nil, problem.New(problem.BadRequest, "The body has text after its JSON object.")
 		}
 		if errors.Is(err, io.EOF) {
 			err = nil
@@ -52,9 +52,9 @@ func parseObject(text []byte) (object, error) {
 		return nil, jsonError(err, d.InputOffset())
 	}
 	if at := loneSurrogate(text); at >= 0 {
-		return nil, problem.New(problem.BadRequest, "The body has half of a surrogate pair at byte %d, which is no character.", at+1)
+		return nil, problem.New(problem.BadRequest, "The body has half of a surrogate pair at byte %d.", at+1)
 	}
-	if items, ok := value.(array); ok && len(items) == 0 { // as PHP writes an object without members
+	if items, ok := value.(array); ok && len(items) == 0 { // PHP writes an empty object like this
 		value = object{}
 	}
 	o, ok := value.(object)
@@ -64,7 +64,7 @@ func parseObject(text []byte) (object, error) {
 	return o, nil
 }
 
-// loneSurrogate is where in JSON an escape is one half of a surrogate pair without the other, or -1.
+// loneSurrogate returns the position of an escaped surrogate without its other half, or -1.
 func loneSurrogate(text []byte) int {
 	for i := bytes.IndexByte(text, '\\'); i >= 0 && i+6 <= len(text); {
 		skip := 2
@@ -83,26 +83,26 @@ func loneSurrogate(text []byte) int {
 	return -1
 }
 
-// escaped is the code unit that a text begins with as an escape, or 0.
+// escaped returns the code unit of the escape at the beginning of a text, or 0.
 func escaped(text []byte) rune {
 	if len(text) < 6 || text[0] != '\\' || text[1] != 'u' {
 		return 0
 	}
-	unit, _ := strconv.ParseUint(string(text[2:6]), 16, 16) // it is JSON
+	unit, _ := strconv.ParseUint(string(text[2:6]), 16, 16) // four hexadecimal digits, since it is JSON
 	return rune(unit)
 }
 
 func jsonError(err error, offset int64) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return problem.New(problem.BadRequest, "The body ends before its JSON does.").Because(err)
+		return problem.New(problem.BadRequest, "The body ends in the middle of its JSON.").Because(err)
 	}
 	if at, ok := errors.AsType[*json.SyntaxError](err); ok {
 		offset = at.Offset
 	}
-	return problem.New(problem.BadRequest, "The body is not JSON: an error at byte %d.", offset).Because(err)
+	return problem.New(problem.BadRequest, "The body is not valid JSON: syntax error at byte %d.", offset).Because(err)
 }
 
-// location is where in a body a value stands. It is written out for an error alone: a body may have many values.
+// location is the place of a value in a body. It becomes a pointer only for an error, since a body may have many values.
 type location struct {
 	in    *location
 	name  string // of a member
@@ -155,7 +155,7 @@ func parseMembers(d *json.Decoder, at *location, depth int) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		name := token.(string) // the decoder lets nothing else stand here
+		name := token.(string) // the decoder accepts nothing else here
 		inner := &location{in: at, name: name}
 		if seen[name] {
 			return nil, problem.New(problem.BadRequest, "The body has the member %.200s twice.", inner.pointer())

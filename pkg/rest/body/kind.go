@@ -20,16 +20,16 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-// Kind is how values of one Go type are read from a body and described in the API document.
+// Kind reads values of one Go type from a body, and describes them in the API document.
 type Kind struct {
 	Text   bool // sent as a string
 	Schema openapi.Schema
-	Items  reflect.Type // of an array of objects: what each of them is
-	// set puts what was sent into to, within the member's bounds, or answers a code and a message. sent is never null.
+	Items  reflect.Type // the type of the objects in an array
+	// set stores the sent value, within the bounds of the member, or returns a code and a message. sent is never null.
 	set func(to reflect.Value, sent any, m *schema.Member) (code, message string)
 }
 
-// MaxString is the most characters of a string whose member does not say otherwise.
+// MaxString is the default for the maximum number of characters of a string.
 const MaxString = 255
 
 var kinds = map[reflect.Type]*Kind{
@@ -81,8 +81,8 @@ var (
 	KindSecret    = &Kind{Text: true, Schema: openapi.Schema{"writeOnly": true}, set: setSecret}
 )
 
-// normalize answers what JSON has for what was sent: browsers' forms, PHP and CSV send texts and numbers for anything, and "" for
-// what was left empty. It answers nil for null, and false where nothing is said.
+// normalize returns the JSON value of what was sent. Forms, PHP and CSV send texts and numbers for any type, and "" for empty
+// input. It returns nil for null, and false if the value counts as not sent.
 func (f *Field) normalize(sent any) (any, bool) {
 	switch {
 	case f.Kind == KindRef, f.Kind == KindRefOrName:
@@ -111,20 +111,19 @@ func (f *Field) normalize(sent any) (any, bool) {
 	}
 }
 
-// normalize answers the object that was sent for a node. PHP writes one without members as an array, and some answers have it in one. A
-// reference may be an id
-// alone, and is null where its id is.
+// normalize returns the object that was sent for a node. PHP writes an empty object as an array, and some responses wrap an
+// object in one. A reference may be an id alone. It is null if its id is.
 func (n *Node) normalize(sent any) any {
 	if items, ok := sent.(array); ok {
-		items = slices.DeleteFunc(slices.Clone(items), func(item any) bool { return item == "" }) // a form's hidden input
+		items = slices.DeleteFunc(slices.Clone(items), func(item any) bool { return item == "" }) // from a hidden input of a form
 		if len(items) == 0 {
 			return object{}
 		}
-		if one, ok := items[0].(object); ok && len(items) == 1 { // as the API documents some answers
+		if one, ok := items[0].(object); ok && len(items) == 1 { // as in some documented responses
 			sent = one
 		}
 	}
-	if text, ok := sent.(string); ok && len(n.Names) == 1 { // which can be meant alone
+	if text, ok := sent.(string); ok && len(n.Names) == 1 { // the only member of the object
 		return object{{n.Names[0], text}}
 	}
 	if !slices.Contains(n.Names, "id") || !slices.Contains(n.Names, "name") {
@@ -145,7 +144,7 @@ func (n *Node) normalize(sent any) any {
 	return sent
 }
 
-// idOf is the id of an object that has one; anything else is itself.
+// idOf returns the id of an object that has one. Other values are returned as they are.
 func idOf(sent any) any {
 	if o, ok := sent.(object); ok {
 		if i := slices.IndexFunc(o, func(m member) bool { return m.name == "id" }); i >= 0 {
@@ -163,7 +162,7 @@ func setString(to reflect.Value, sent any, m *schema.Member) (string, string) {
 	case m.Required != 0 && text == "":
 		return "required", "is required and cannot be empty"
 	case text != "" && !strings.ContainsFunc(text, isVisible):
-		return "invalid", "has no character that can be seen"
+		return "invalid", "must contain a visible character"
 	}
 	if m.Enum != nil && text != "" && !slices.Contains(m.Enum, text) {
 		return "invalid", "must be one of " + strings.Join(m.Enum, ", ")
@@ -172,7 +171,7 @@ func setString(to reflect.Value, sent any, m *schema.Member) (string, string) {
 		return "invalid", "must match " + m.Pattern.String()
 	}
 	to.SetString(text)
-	if c, ok := to.Interface().(interface{ Canonical() string }); ok { // of several texts that say the same
+	if c, ok := to.Interface().(interface{ Canonical() string }); ok { // one form for texts with the same meaning
 		to.SetString(c.Canonical())
 	}
 	return "", ""
@@ -205,16 +204,16 @@ func readText(sent any, m *schema.Member) (text, code, message string) {
 	}
 }
 
-// isVisible tells whether there is something to see of a character, if only a mark on another one.
+// isVisible reports whether a character can be seen, alone or as a mark on another one.
 func isVisible(r rune) bool {
 	return r != '\u2800' &&
 		!unicode.In(r, unicode.White_Space, unicode.C, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }
 
-// decimal is a number of JSON whose exponent is not too large to write it out.
+// decimal matches JSON numbers with an exponent that is small enough to write them out.
 var decimal = regexp.MustCompile(`^-?[0-9]{1,40}(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,2})?$`)
 
-// Integer reads a whole number as JSON has it (1e3 is one), or as a text of digits.
+// Integer parses a whole number in any form that JSON has (1e3 is one), or a text of digits.
 func Integer(sent any) (n int64, code, message string) {
 	const notOne = "must be an integer"
 	text, isText := sent.(string)
@@ -293,10 +292,10 @@ func setRefOrName(to reflect.Value, sent any, m *schema.Member) (string, string)
 	return setString(to, sent, m)
 }
 
-// MaxRefs is how many items a member can hold.
+// MaxRefs is the maximum number of items in a member.
 const MaxRefs = 1000
 
-// readItems reads an array, or a text with blanks or commas between, one after the other.
+// readItems calls read for each item of an array, or of a text that is separated by spaces or commas.
 func readItems(sent any, wanted string, read func(item any) (code, message string)) (string, string) {
 	items, ok := sent.(array)
 	text, _ := sent.(string)
@@ -310,7 +309,7 @@ func readItems(sent any, wanted string, read func(item any) (code, message strin
 		return "too_long", fmt.Sprintf("can have at most %d items", MaxRefs)
 	}
 	for i, item := range items {
-		if o, isObject := item.(object); item == "" || isObject && len(o) == 0 { // as forms send where nothing is chosen
+		if o, isObject := item.(object); item == "" || isObject && len(o) == 0 { // forms send this if nothing is selected
 			continue
 		}
 		if code, message := read(item); code != "" {
@@ -320,7 +319,7 @@ func readItems(sent any, wanted string, read func(item any) (code, message strin
 	return "", ""
 }
 
-// setTexts takes texts in their order.
+// setTexts reads texts in their order.
 func setTexts(to reflect.Value, sent any, m *schema.Member) (string, string) {
 	texts := []string{}
 	code, message := readItems(sent, "texts", func(item any) (string, string) {
@@ -335,7 +334,7 @@ func setTexts(to reflect.Value, sent any, m *schema.Member) (string, string) {
 	return code, message
 }
 
-// setTextMap takes texts by their names.
+// setTextMap reads texts by name.
 func setTextMap(to reflect.Value, sent any, m *schema.Member) (code, message string) {
 	o, ok := sent.(object)
 	if !ok || len(o) > MaxRefs {
@@ -353,7 +352,7 @@ func setTextMap(to reflect.Value, sent any, m *schema.Member) (code, message str
 	return "", ""
 }
 
-// setRefs takes references in any order, and each of them once.
+// setRefs reads references. Duplicates are removed, and the ids are sorted unless the member is ordered.
 func setRefs(to reflect.Value, sent any, m *schema.Member) (string, string) {
 	refs := []RefID{}
 	code, message := readItems(sent, `ids or of objects with one, such as [{"id": 3}]`, func(item any) (string, string) {
@@ -382,7 +381,7 @@ func planFor[B any]() *Plan {
 	return p.(*Plan)
 }
 
-// ReadValue reads a parameter's value as that of a form's member.
+// ReadValue reads the value of a parameter in the same way as a form's member.
 func ReadValue(to reflect.Value, text string, m *schema.Member) (code, message string) {
 	if !IsText(text) {
 		return "type", "must be a text of UTF-8 without the character NUL"
@@ -390,5 +389,5 @@ func ReadValue(to reflect.Value, text string, m *schema.Member) (code, message s
 	return kindOf(to.Type()).set(to, text, m)
 }
 
-// IsText tells whether the database can have a text.
+// IsText reports whether the database can store a text.
 func IsText(text string) bool { return utf8.ValidString(text) && !strings.ContainsRune(text, 0) }

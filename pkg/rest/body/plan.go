@@ -11,11 +11,11 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-// Plan is how a B is decoded, worked out once.
+// Plan decodes a type of bodies. It is built once for each type.
 type Plan struct {
 	Root   *Node
 	Fields []*Field
-	stored []*schema.Member // what stands in the table or may be sent
+	stored []*schema.Member // members that are in the table or may be sent
 }
 
 // Node is an object in a body: its members by name, in the order of the type's fields.
@@ -27,39 +27,39 @@ type Node struct {
 	pointer string
 }
 
-// NodeMember is a member: a nested object, or the number of a field.
+// NodeMember is a nested object, or the index of a field.
 type NodeMember struct {
 	Nested *Node
 	Field  int
 	Alias  bool
 }
 
-// Field is a member that holds a value.
+// Field is a member with a value.
 type Field struct {
 	*schema.Member
 	Kind *Kind
 }
 
-// fieldAt is the number of the field at a pointer, or -1.
+// fieldAt returns the index of the field at a pointer, or -1.
 func (p *Plan) fieldAt(pointer string) int {
 	return slices.IndexFunc(p.Fields, func(f *Field) bool { return f.Pointer == pointer })
 }
 
-// spelledField is a field in the words of a spelling.
+// spelledField is a field under one of its names.
 type spelledField struct {
 	pointer string
 	field   int
 }
 
-// readShown is what an item says in an answer, read as it would be if it were sent.
+// readShown reads an item from its response, as if the response were sent as a body.
 func (p *Plan) readShown(item any) (map[spelledField]reflect.Value, error) {
 	text, err := json.Marshal(item)
 	if err != nil {
-		return nil, fmt.Errorf("read what is shown: %w", err)
+		return nil, fmt.Errorf("read the item as responses show it: %w", err)
 	}
 	sent, err := parseObject(text)
 	if err != nil {
-		return nil, fmt.Errorf("read what is shown: %w", err)
+		return nil, fmt.Errorf("read the item as responses show it: %w", err)
 	}
 	shown := map[spelledField]reflect.Value{}
 	for _, s := range p.read(p.Root, sent) {
@@ -70,7 +70,7 @@ func (p *Plan) readShown(item any) (map[spelledField]reflect.Value, error) {
 	return shown, nil
 }
 
-// read reads an object that stands for a node. Unknown members mean nothing.
+// read reads the object of a node. Unknown members are ignored.
 func (p *Plan) read(n *Node, sent object) (all []spelling) {
 	for _, m := range sent {
 		known, ok := n.Members[m.name]
@@ -95,7 +95,7 @@ func (p *Plan) readNested(n *Node, sent any) []spelling {
 	switch value := n.normalize(sent).(type) {
 	case object:
 		return p.read(n, value)
-	case nil: // clears all that is in it
+	case nil: // clears all of its members
 		cleared := make(object, len(n.Names))
 		for i, name := range n.Names {
 			cleared[i] = member{name, nil}
@@ -106,7 +106,7 @@ func (p *Plan) readNested(n *Node, sent any) []spelling {
 	}
 }
 
-// readSpelling reads what was sent for a field, unless it says nothing.
+// readSpelling reads the value of a field. ok is false if the value counts as not sent.
 func (p *Plan) readSpelling(pointer string, number int, sent any) (s spelling, ok bool) {
 	f := p.Fields[number]
 	if sent, ok = f.normalize(sent); !ok {
@@ -133,7 +133,7 @@ func (p *Plan) readSpelling(pointer string, number int, sent any) (s spelling, o
 	return s, true
 }
 
-// read is the value of what was sent for a field: none where it cannot be read, which is noted.
+// read returns the value of a field. If it cannot be read, the value is invalid and the error is added to the spelling.
 func (s *spelling) read(f *Field, sent any) reflect.Value {
 	value := reflect.New(f.Type)
 	if sent != nil {
@@ -152,7 +152,7 @@ func (s *spelling) read(f *Field, sent any) reflect.Value {
 	}
 }
 
-// NewPlan works out how a struct type is decoded. It panics where a body cannot have one of its members.
+// NewPlan returns the plan of a struct type. It panics if a member has a type that bodies cannot have.
 func NewPlan(t reflect.Type) *Plan {
 	p := &Plan{Root: &Node{Of: t, Members: map[string]NodeMember{}}}
 	p.add(p.Root, schema.Describe(t))
@@ -199,8 +199,8 @@ func (p *Plan) add(to *Node, s *schema.Struct) {
 	}
 }
 
-// checkResolver panics where a type's Resolve blames a member that it does not have. It is tried on a value without
-// anything and on one that has a text that means nothing, or a number, everywhere.
+// checkResolver panics if Resolve reports a member that the type does not have. It calls Resolve on an empty value, and on one
+// that has a meaningless text or a number in every member.
 func (p *Plan) checkResolver(t reflect.Type) {
 	full := reflect.New(t)
 	for _, f := range p.Fields {

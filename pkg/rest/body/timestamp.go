@@ -8,14 +8,13 @@ import (
 	"github.com/ironplane/ironplane/pkg/schema"
 )
 
-// What a moment must be, in a text and in a body.
+// The accepted forms of a timestamp, in a parameter and in a body.
 const (
 	timestampText   = "must be a date and time of ISO 8601 such as 2026-11-20T10:00:00Z or 2026-11-20, or seconds since 1970"
 	timestampMember = timestampText + `, or an object with them, such as {"iso_8601": "2026-11-20T10:00:00Z", "unix": 1795168800}`
 )
 
-// timestampParts is the members of an object that say a moment, or null, or the object if it has others alone; anything else is
-// itself.
+// timestampParts returns the members of an object that have a timestamp, or nil for null. Other values are returned as they are.
 func timestampParts(sent any) any {
 	o, ok := sent.(object)
 	if !ok {
@@ -55,13 +54,13 @@ func setTimestamp(to reflect.Value, sent any, m *schema.Member) (string, string)
 		times = append(times, at)
 	}
 	if len(times) > 1 && !times[0].Equal(times[1]) {
-		return "disagrees", "names two moments: iso_8601 and unix differ"
+		return "disagrees", "has different times in iso_8601 and unix"
 	}
 	to.Set(reflect.ValueOf(Timestamp{times[0]}))
 	return "", ""
 }
 
-// parseTimestamp reads a moment to the second, of the years 1 to 9999.
+// parseTimestamp parses a timestamp in seconds, for the years 1 to 9999.
 func parseTimestamp(sent any) (at time.Time, ok bool) {
 	text, isText := sent.(string)
 	if seconds, code, _ := Integer(sent); code == "" && (!isText || len(text) > len("20261120")) {
@@ -80,7 +79,7 @@ var (
 	zones  = []string{"", "Z07:00", "Z0700", "Z07"}
 )
 
-// parseISO reads a date, which is its beginning, or a date and a time of day; in UTC where it names no zone.
+// parseISO parses a date, which stands for its first second, or a date with a time of day. The default zone is UTC.
 func parseISO(text string) (at time.Time, ok bool) {
 	text = strings.ToUpper(text)
 	date, clock := text, ""

@@ -10,13 +10,13 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// RefID is a Ref in a request's body: {"id":3} or 3.
+// RefID is a reference in a body: {"id":3} or 3.
 type RefID int64
 
-// RefOrName is a reference in a request's body that may be a name instead: {"id":3}, 3 or "cpu". Its column holds the name.
+// RefOrName is a reference in a body that may be a name instead: {"id":3}, 3 or "cpu". Its column has the name.
 type RefOrName string
 
-// ID is the id where there is one, and no name. A text of digits is an id.
+// ID returns the id, if the reference has one. A text of digits is an id.
 func (r RefOrName) ID() (id int64, ok bool) {
 	text, ok := strings.CutPrefix(string(r), byID)
 	if !ok {
@@ -26,10 +26,10 @@ func (r RefOrName) ID() (id int64, ok bool) {
 	return id, err == nil
 }
 
-// byID stands before an id. No text that is sent has it.
+// byID marks an id. Callers cannot send this character.
 const byID = "\x00"
 
-// Timestamp is a moment, to the second: {"iso_8601":"2026-11-20T10:00:00Z","unix":1795168800}.
+// Timestamp is a time in seconds: {"iso_8601":"2026-11-20T10:00:00Z","unix":1795168800}.
 type Timestamp struct{ time.Time }
 
 type timestampJSON struct {
@@ -37,12 +37,12 @@ type timestampJSON struct {
 	Unix int64  `json:"unix"`
 }
 
-// MarshalJSON writes the documented shape.
+// MarshalJSON writes the documented object.
 func (t Timestamp) MarshalJSON() ([]byte, error) {
 	return json.Marshal(timestampJSON{t.UTC().Format(time.RFC3339), t.Unix()})
 }
 
-// UnmarshalJSON reads the documented shape.
+// UnmarshalJSON reads the documented object.
 func (t *Timestamp) UnmarshalJSON(text []byte) error {
 	var parts timestampJSON
 	if err := json.Unmarshal(text, &parts); err != nil {
@@ -52,7 +52,7 @@ func (t *Timestamp) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// ScanTimestamptz reads the type from Postgres.
+// ScanTimestamptz reads a timestamp from Postgres.
 func (t *Timestamp) ScanTimestamptz(v pgtype.Timestamptz) error {
 	if !v.Valid {
 		return fmt.Errorf("read a timestamp: it is NULL")
@@ -61,7 +61,7 @@ func (t *Timestamp) ScanTimestamptz(v pgtype.Timestamptz) error {
 	return nil
 }
 
-// TimestamptzValue writes the type to Postgres.
+// TimestamptzValue returns the timestamp for Postgres.
 func (t Timestamp) TimestamptzValue() (pgtype.Timestamptz, error) {
 	return pgtype.Timestamptz{Time: t.Time, Valid: true}, nil
 }

@@ -1,9 +1,9 @@
-// Package noun writes what items are called: with an article, in the Plural, and as names of methods.
+// Package noun forms the names of items: with an article, in the plural, and as names of methods.
 package noun
 
 import "strings"
 
-// WithArticle is a noun as it stands behind a verb: an IP entity.
+// WithArticle returns a noun with its article: an IP entity.
 func WithArticle(noun string) string {
 	if strings.ContainsRune("aeioAEIO", rune(noun[0])) {
 		return "an " + noun
@@ -11,7 +11,7 @@ func WithArticle(noun string) string {
 	return "a " + noun
 }
 
-// Plural is what several items are called.
+// Plural returns the plural of a noun.
 func Plural(noun string) string {
 	if stem, ok := strings.CutSuffix(noun, "y"); ok && !strings.ContainsAny(stem[len(stem)-1:], "aeiou") {
 		return stem + "ies"
@@ -19,10 +19,10 @@ func Plural(noun string) string {
 	return noun + "s"
 }
 
-// Capital is a noun as it starts a sentence.
+// Capital returns a noun as the beginning of a sentence.
 func Capital(noun string) string { return strings.ToUpper(noun[:1]) + noun[1:] }
 
-// Camel is a noun in the names of methods and types: IPEntity.
+// Camel returns a noun as part of the name of a method or a type: IPEntity.
 func Camel(noun string) string {
 	parts := strings.Fields(noun)
 	for i, word := range parts {

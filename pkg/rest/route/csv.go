@@ -14,17 +14,17 @@ import (
 	"github.com/ironplane/ironplane/pkg/schema"
 )
 
-// Table writes items of a type as rows: a column for each member, those of nested objects with a dot between.
+// Table writes items of a type as rows, with a column for each member. Names of nested members have a dot.
 type Table struct {
 	names   []string
 	members []*schema.Member
 }
 
-// NewTable works out how items of a type are written, of which callers see some members.
+// NewTable returns the table of a type, with the members that callers see.
 func NewTable(t reflect.Type, sees func(*schema.Member) bool) *Table {
 	c := &Table{}
 	for _, m := range schema.Describe(t).Leaves() {
-		list := m.Type.Kind() == reflect.Slice && m.Type != reflect.TypeFor[[]problem.Ref]() // for which a cell is too small
+		list := m.Type.Kind() == reflect.Slice && m.Type != reflect.TypeFor[[]problem.Ref]() // a cell cannot hold a list
 		if m.JSON != "" && !list && sees(m) {
 			c.names, c.members = append(c.names, m.Dotted()), append(c.members, m)
 		}
@@ -32,7 +32,7 @@ func NewTable(t reflect.Type, sees func(*schema.Member) bool) *Table {
 	return c
 }
 
-// row writes an item's members. What is not set is empty.
+// row returns the cells of an item. Members that are not set are empty.
 func (c *Table) row(item reflect.Value) []string {
 	cells := make([]string, len(c.members))
 	for i, m := range c.members {
@@ -54,7 +54,7 @@ func (c *Table) row(item reflect.Value) []string {
 	return cells
 }
 
-// escapeFormula is a text as a cell: spreadsheets take for a formula what begins like one, unless ' stands before it.
+// escapeFormula puts ' before a text that spreadsheets would take for a formula.
 func escapeFormula(text string) string {
 	if text != "" && strings.ContainsRune("=+-@'\t\r", rune(text[0])) {
 		return "'" + text
@@ -62,7 +62,7 @@ func escapeFormula(text string) string {
 	return text
 }
 
-// refsCell is references in one cell: their ids.
+// refsCell returns the ids of references as one cell.
 func refsCell(refs []problem.Ref) string {
 	ids := make([]string, len(refs))
 	for i, ref := range refs {
@@ -71,7 +71,7 @@ func refsCell(refs []problem.Ref) string {
 	return strings.Join(ids, " ")
 }
 
-// csvRows writes a table.
+// csvRows writes rows as CSV.
 type csvRows struct {
 	out   *csv.Writer
 	table *Table
@@ -79,7 +79,7 @@ type csvRows struct {
 
 func newCSVRows(out io.Writer, table *Table) *csvRows {
 	rows := &csvRows{csv.NewWriter(out), table}
-	_ = rows.out.Write(table.names) // its errors stick
+	_ = rows.out.Write(table.names) // csv.Writer keeps the error
 	return rows
 }
 

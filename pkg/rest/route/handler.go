@@ -25,10 +25,10 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 )
 
-// MaxItems is how many items a path can name.
+// MaxItems is the maximum number of items in a path.
 const MaxItems = 100
 
-// answerTimeout is how long an operation may take to its answer; a list, to its first items.
+// answerTimeout is the maximum time until a response begins.
 const answerTimeout = 30 * time.Second
 
 func serve(o *Route, db *pg.DB, log *slog.Logger) http.Handler {
@@ -46,7 +46,7 @@ func serve(o *Route, db *pg.DB, log *slog.Logger) http.Handler {
 	})
 }
 
-// serveBodies serves an operation with one type of body, by go-kit's server.
+// serveBodies serves an operation with one type of body. It uses go-kit's server.
 func serveBodies(o *Route, as *Alternative, db *pg.DB, log *slog.Logger) http.Handler {
 	access := permission.Write
 	if o.Method == http.MethodGet {
@@ -65,7 +65,7 @@ func serveBodies(o *Route, as *Alternative, db *pg.DB, log *slog.Logger) http.Ha
 	}
 	refuse := func(ctx context.Context, err error, w http.ResponseWriter) {
 		if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
-			err = problem.New(problem.Unavailable, "The answer took longer than %s.", answerTimeout).Because(err)
+			err = problem.New(problem.Unavailable, "The request took longer than %s. Try again.", answerTimeout).Because(err)
 		}
 		r := exchangeFrom(ctx).request
 		recordRefusal(ctx, db, log, o, r, err)
@@ -84,7 +84,7 @@ func serveBodies(o *Route, as *Alternative, db *pg.DB, log *slog.Logger) http.Ha
 				panic(p)
 			} else if p != nil {
 				problem.Write(w, e.request, log, fmt.Errorf("%s %s: panic: %v\n%s", o.Method, o.Path, p, debug.Stack()))
-				if o.List != nil || o.Raw != nil { // some of it may be on its way
+				if o.List != nil || o.Raw != nil { // a part may have been sent
 					panic(http.ErrAbortHandler)
 				}
 			}
@@ -93,20 +93,20 @@ func serveBodies(o *Route, as *Alternative, db *pg.DB, log *slog.Logger) http.Ha
 	})
 }
 
-// exchange is a request that is being served: what go-kit does not hand to its decoder, its endpoint and its error encoder.
+// exchange is a request in progress. go-kit does not pass it to its decoder, endpoint and error encoder, so the context has it.
 type exchange struct {
 	request    *http.Request
 	writer     http.ResponseWriter
 	connection *http.ResponseController
-	timer      *time.Timer // ends the request, unless a list is on its way
-	body       []byte      // as it was read
+	timer      *time.Timer // ends the request after answerTimeout; stopped once a list has begun
+	body       []byte      // the body of the request
 }
 
 type exchangeKey struct{}
 
 func exchangeFrom(ctx context.Context) *exchange { return ctx.Value(exchangeKey{}).(*exchange) }
 
-// explainErrors says in a fault's words what the database refused.
+// explainErrors translates errors of the database into problems.
 func explainErrors(next endpoint.Endpoint) endpoint.Endpoint {
 	return func(ctx context.Context, request any) (any, error) {
 		response, err := next(ctx, request)
@@ -114,7 +114,7 @@ func explainErrors(next endpoint.Endpoint) endpoint.Endpoint {
 	}
 }
 
-// guardedIDs are the numbers of the items that the path's first parameter names, 0 where it names none.
+// guardedIDs returns the ids in the path's first parameter. An id is 0 if the parameter is missing or not a number.
 func guardedIDs(o *Route, r *http.Request) []int64 {
 	if len(o.Parameters) == 0 {
 		return []int64{0}
@@ -134,7 +134,7 @@ func write(ctx context.Context, w http.ResponseWriter, response any) error {
 		return writeItems(w, exchangeFrom(ctx), found)
 	}
 	answer, encoded := response.(*reply)
-	if !encoded { // a Raw has written it
+	if !encoded { // a Raw has written the response
 		return nil
 	}
 	header := w.Header()
@@ -160,14 +160,14 @@ func write(ctx context.Context, w http.ResponseWriter, response any) error {
 	return nil
 }
 
-// rowWriter writes a list's items in one format.
+// rowWriter writes the items of a list in one format.
 type rowWriter interface {
 	write(item any) error
-	end() error // what stands behind the last item; it flushes nothing
+	end() error // writes the end of the list, without a flush
 }
 
-// writeItems streams a list. It fails with an error only before the first byte; after that it aborts the
-// connection, so that a list that is cut short does not look complete.
+// writeItems streams a list. It returns an error only before the first byte. Later errors abort the connection, so that a
+// truncated list does not look complete.
 func writeItems(w http.ResponseWriter, e *exchange, found *Items) error {
 	out := bufio.NewWriterSize(deadlineWriter{w, http.NewResponseController(w)}, 32<<10)
 	var rows rowWriter = &jsonRows{out: out, between: '['}
@@ -209,7 +209,7 @@ func writeItems(w http.ResponseWriter, e *exchange, found *Items) error {
 // jsonRows writes an array.
 type jsonRows struct {
 	out     *bufio.Writer
-	between byte // what stands before the next item
+	between byte // the byte before the next item
 }
 
 func (j *jsonRows) write(item any) error {
@@ -217,7 +217,7 @@ func (j *jsonRows) write(item any) error {
 	if err != nil {
 		return err
 	}
-	_ = j.out.WriteByte(j.between) // its errors stick
+	_ = j.out.WriteByte(j.between) // bufio.Writer keeps the error
 	j.between = ','
 	_, err = j.out.Write(text)
 	return err
@@ -231,13 +231,13 @@ func (j *jsonRows) end() error {
 	return err
 }
 
-// deadlineWriter gives up on a caller who takes nothing for a while.
+// deadlineWriter gives up on a caller that reads nothing for progressTimeout.
 type deadlineWriter struct {
 	http.ResponseWriter
 	connection *http.ResponseController
 }
 
 func (d deadlineWriter) Write(p []byte) (int, error) {
-	_ = d.connection.SetWriteDeadline(time.Now().Add(progressTimeout)) // where there is a connection
+	_ = d.connection.SetWriteDeadline(time.Now().Add(progressTimeout)) // unsupported by test recorders
 	return d.ResponseWriter.Write(p)
 }

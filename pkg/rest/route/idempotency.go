@@ -27,32 +27,33 @@ import (
 
 // Migrations are those of what keeps the answers to repeatable requests.
 //
-//go:embed migrations/*.sql
+// Migrations creates the tables for responses to requests with an Idempotency-Key.
 var Migrations embed.FS
 
-// IdempotencyHeader names an attempt.
+// IdempotencyHeader is the header that names an attempt.
 const IdempotencyHeader = "Idempotency-Key"
 
 const (
-	// duplicateTimeout is how long a request waits for its duplicate, which is under way.
+	// duplicateTimeout is how long a request waits for an earlier one with the same key.
 	duplicateTimeout = 15 * time.Second
-	// minDuplicateInterval is how long it waits, at first, before it looks again; holding no connection.
+	// minDuplicateInterval is the first wait between checks for the earlier request. It doubles up to maxDuplicateInterval. A
+	// waiting request holds no connection.
 	minDuplicateInterval = 10 * time.Millisecond
 	maxDuplicateInterval = 250 * time.Millisecond
-	// stripes is how many rows idempotency_stripe has.
+	// stripes is the number of rows in idempotency_stripe.
 	stripes = 1024
 )
 
-// attempt is a POST that its caller may repeat: the first answer is kept, sealed, for a day. What is kept can be
-// opened by who has the header's value alone, for an answer may hold a new key.
+// attempt is a POST that its caller may repeat. The first response is stored for a day. It is sealed with a key from the
+// header's value, because a response may have a new API key.
 type attempt struct {
-	id          []byte // names the stored answer; says nothing of the header's value
-	fingerprint []byte // of what was asked
+	id          []byte // of the stored response; does not reveal the header's value
+	fingerprint []byte // digest of the request
 	seal        cipher.AEAD
 }
 
-// newAttempt is the request's attempt, or nil where it names none. The same value with another key is another one, also
-// with one of the same owner: an answer may hold what a key of fewer rights must not get.
+// newAttempt returns the attempt of a request, or nil if it has no Idempotency-Key. Each API key has attempts of its own, even
+// among keys of one owner. A response may have what a key with fewer permissions must not see.
 func newAttempt(r *http.Request, text []byte) (*attempt, error) {
 	value, caller := r.Header.Get(IdempotencyHeader), principal.From(r.Context()).Principal
 	if value == "" || caller == nil || r.Method != http.MethodPost {
@@ -81,17 +82,17 @@ func newAttempt(r *http.Request, text []byte) (*attempt, error) {
 	}
 	asked := hmac.New(sha256.New, keys[2*sha256.Size:])
 	for _, part := range []string{r.URL.Path, r.URL.RawQuery, r.Header.Get("Content-Type"), string(text)} {
-		_ = binary.Write(asked, binary.BigEndian, int64(len(part))) // a hash takes everything
+		_ = binary.Write(asked, binary.BigEndian, int64(len(part))) // a hash accepts everything
 		asked.Write([]byte(part))
 	}
 	return &attempt{id: keys[:sha256.Size], fingerprint: asked.Sum(nil), seal: seal}, nil
 }
 
-// errDuplicate says that the duplicate of a request is under way, or, of a thousand others, one.
-var errDuplicate = errors.New("the same request is under way")
+// errDuplicate means that the same request is in progress, or another one of the same stripe.
+var errDuplicate = errors.New("the same request is in progress")
 
-// run makes the change once for all attempts that are the same, and answers all with the same bytes. A nil attempt
-// just makes it.
+// run makes the change once for all attempts with the same key, and returns the same bytes to each. A nil attempt makes the
+// change.
 func (a *attempt) run(ctx context.Context, db *pg.DB, allowed func(*pg.Tx) error, do func(*pg.Tx) (*reply, error)) (*reply, error) {
 	deadline := time.Now().Add(duplicateTimeout)
 	for interval := minDuplicateInterval; ; interval = min(2*interval, maxDuplicateInterval) {
@@ -111,7 +112,7 @@ func (a *attempt) run(ctx context.Context, db *pg.DB, allowed func(*pg.Tx) error
 			return answer, err
 		}
 		if time.Now().Add(interval).After(deadline) {
-			f := problem.New(problem.Unavailable, "A request with this %s is still under way.", IdempotencyHeader)
+			f := problem.New(problem.Unavailable, "A request with this %s is still in progress. Try again.", IdempotencyHeader)
 			f.RetryAfter = time.Second
 			return nil, f
 		}
@@ -134,7 +135,7 @@ func (a *attempt) runOnce(ctx context.Context, tx *pg.Tx, do func(*pg.Tx) (*repl
 	}
 	kept, err := a.load(ctx, tx)
 	if kept != nil || err != nil {
-		tx.Unrecorded("it was answered before")
+		tx.Unrecorded("the response was stored before")
 		return kept, err
 	}
 	answer, err := do(tx)
@@ -144,7 +145,7 @@ func (a *attempt) runOnce(ctx context.Context, tx *pg.Tx, do func(*pg.Tx) (*repl
 	return answer, a.store(ctx, tx, answer)
 }
 
-// storedReply is an answer as it is sealed.
+// storedReply is a response as it is sealed.
 type storedReply struct {
 	ETag string
 	Body []byte
@@ -175,7 +176,7 @@ func (a *attempt) load(ctx context.Context, tx *pg.Tx) (*reply, error) {
 	return &reply{etag: kept.ETag, body: kept.Body}, nil
 }
 
-// store stores the answer in the change's own transaction.
+// store stores the response in the transaction of the change.
 func (a *attempt) store(ctx context.Context, tx *pg.Tx, answer *reply) error {
 	opened, err := json.Marshal(storedReply{answer.etag, answer.body})
 	if err != nil {

@@ -15,11 +15,11 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 )
 
-// rawResponse stands for the answer of a Raw, which is written already.
+// rawResponse stands for the response of a Raw, which has been written already.
 type rawResponse struct{}
 
-// Handle has do answer what is sent, of which it reads and writes the bodies. What it fails with before it has written
-// anything is answered as any error is; after that it costs the caller the connection.
+// Handle makes do serve the requests, and read and write the bodies itself. An error before the first written byte becomes an
+// error response. A later one aborts the connection.
 func (r *Route) Handle(raw Raw, do func(ctx context.Context, db *pg.DB, w http.ResponseWriter, sent *http.Request, request any) error) {
 	r.Raw, r.Accepts = &raw, raw.Accepts
 	parameters := r.Decode
@@ -44,14 +44,14 @@ func (r *Route) Handle(raw Raw, do func(ctx context.Context, db *pg.DB, w http.R
 				panic(http.ErrAbortHandler)
 			}
 			if answer.outside {
-				err = problem.New(problem.NoSuchRange, "There is nothing in the range that Range names.")
+				err = problem.New(problem.NoSuchRange, "The requested range lies outside of the content.")
 			}
 			return rawResponse{}, err
 		}
 	}
 }
 
-// accept refuses a body of another type, and one that says that it is too large.
+// accept refuses a body of another type, and one whose Content-Length is too large.
 func (r *Raw) accept(sent *http.Request) error {
 	switch {
 	case len(r.Accepts) == 0:
@@ -69,7 +69,7 @@ func (r *Raw) tooLarge() error {
 	return problem.New(problem.TooLarge, "The body is larger than %d bytes.", r.MaxBody)
 }
 
-// rawBody gives up on a caller who sends nothing for a while. As long as he sends, the answer may wait.
+// rawBody gives up on a caller that sends nothing for progressTimeout. While the caller sends, the response may wait.
 type rawBody struct {
 	io.ReadCloser
 	exchange *exchange
@@ -77,7 +77,7 @@ type rawBody struct {
 }
 
 func (b *rawBody) Read(p []byte) (int, error) {
-	_ = b.exchange.connection.SetReadDeadline(time.Now().Add(progressTimeout)) // where there is a connection
+	_ = b.exchange.connection.SetReadDeadline(time.Now().Add(progressTimeout)) // unsupported by test recorders
 	n, err := b.ReadCloser.Read(p)
 	if !b.answer.begun {
 		b.exchange.timer.Reset(answerTimeout)
@@ -88,12 +88,12 @@ func (b *rawBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// rawWriter knows whether an answer has begun, which may then take as long as it moves.
+// rawWriter knows whether a response has begun. From then on only its progress is limited.
 type rawWriter struct {
 	deadlineWriter
 	exchange *exchange
 	begun    bool
-	outside  bool // of what there is lies the range that was asked for, which is answered as any error is
+	outside  bool // the requested range lies outside of the content, which becomes an error response
 }
 
 func (w *rawWriter) WriteHeader(status int) {

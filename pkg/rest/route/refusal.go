@@ -13,17 +13,17 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 )
 
-// refusal is what stands in the record of a change that its caller may not make.
+// refusal is the record of a change that the caller was not allowed to make.
 type refusal struct {
 	Method string `json:"method"`
 	Route  string `json:"route"`
 	Detail string `json:"detail"`
 }
 
-// refusalTimeout is how long the record may take.
+// refusalTimeout limits the time for the record.
 const refusalTimeout = 5 * time.Second
 
-// recordRefusal notes that somebody tried to change what he may not. Readers of the log look for that.
+// recordRefusal records an attempt at a forbidden change, so that readers of the log see it.
 func recordRefusal(ctx context.Context, db *pg.DB, log *slog.Logger, o *Route, r *http.Request, err error) {
 	if !o.Changes || principal.From(ctx).Principal == nil || !problem.Is(err, problem.Forbidden) {
 		return
@@ -41,18 +41,7 @@ func recordRefusal(ctx context.Context, db *pg.DB, log *slog.Logger, o *Route, r
 		return nil
 	})
 	if failed != nil {
-		log.Error(
-			"record a refusal",
-			"outage",
-			"record a refusal",
-			"method",
-			o.Method,
-			"route",
-			o.Path,
-			"request_id",
-			principal.From(ctx).RequestID,
-			"error",
-			failed,
-		)
+		log.Error("record refusal failed", "outage", "record-refusal",
+			"method", o.Method, "route", o.Path, "request_id", principal.From(ctx).RequestID, "error", failed)
 	}
 }

@@ -24,25 +24,25 @@ import (
 	"github.com/ironplane/ironplane/pkg/schema"
 )
 
-// maxBody is how many bytes a JSON body may have.
+// maxBody is the maximum size of a JSON body in bytes.
 const maxBody = 1 << 20
 
-// Request says how a request struct is filled: members with a tag `path:"entity_id"` from the path, those with
-// `query:"q"` from the query, a Body from the body. The tag `path:"*"` stands for the path's last parameter, and
-// `path:"parent"` for the one that names the parent of a nested collection, or nothing where there is none.
+// Request says how a request struct is filled. Members with the tag `path:"entity_id"` come from the path, members with
+// `query:"q"` from the query, and a Body from the body. The tag `path:"*"` is the last parameter of the path. The tag
+// `path:"parent"` is the parent of a nested collection; it stays empty without one.
 type Request struct {
 	Path     []Parameter
 	Query    []Parameter
-	Names    []string                            // of all parameters of the query that there are, in order
-	ReadBody func(*http.Request) ([]byte, error) // the body, as JSON; nil: it is that
-	match    []int                               // index of the IfMatch, nil where the request has none
-	body     []int                               // index of the Body, nil where the request has none
+	Names    []string                            // all known parameters of the query, sorted
+	ReadBody func(*http.Request) ([]byte, error) // returns the body as JSON; nil: the body is JSON
+	match    []int                               // index of the IfMatch; nil if there is none
+	body     []int                               // index of the Body; nil if there is none
 }
 
-// HasIfMatch tells whether the request can have the header If-Match.
+// HasIfMatch reports whether the operation accepts the header If-Match.
 func (p *Request) HasIfMatch() bool { return p.match != nil }
 
-// Parameter is a member of a request struct that a parameter fills.
+// Parameter is a parameter that fills a member of a request struct.
 type Parameter struct {
 	*schema.Member
 	Name string
@@ -77,7 +77,7 @@ func planRequest(t reflect.Type, path string, parameters []string) *Request {
 	return p
 }
 
-// parentParameter is the name of the parameter that stands for the parent of a collection, or of an item in one.
+// parentParameter returns the parameter with the parent of a collection or of an item in it.
 func parentParameter(path string, parameters []string) string {
 	n := len(parameters) - 1
 	if strings.HasSuffix(path, "}") {
@@ -121,7 +121,7 @@ func (p *Request) fill(v reflect.Value, r *http.Request) error {
 	return v.FieldByIndex(p.body).Addr().Interface().(body.Any).Decode(text)
 }
 
-// FillPath reads what the path names into v, an addressable struct.
+// FillPath reads the parameters of the path into v, an addressable struct.
 func (p *Request) FillPath(v reflect.Value, r *http.Request) error {
 	vars := mux.Vars(r)
 	for _, param := range p.Path {
@@ -147,13 +147,13 @@ func (p *Request) FillPath(v reflect.Value, r *http.Request) error {
 	return nil
 }
 
-// ParseID reads an id, which a path spells in one way.
+// ParseID parses an id in a path. Only the canonical spelling is an id.
 func ParseID(text string) (id int64, ok bool) {
 	id, err := strconv.ParseInt(text, 10, 64)
 	return id, err == nil && strconv.FormatInt(id, 10) == text
 }
 
-// FillQuery reads the request's own parameters, and answers all of them.
+// FillQuery reads the request's own query parameters into v, and returns all parameters.
 func (p *Request) FillQuery(v reflect.Value, r *http.Request) (asked url.Values, invalid problem.Fields, err error) {
 	asked, invalid, err = p.readQuery(r)
 	for _, param := range p.Query {
@@ -171,18 +171,18 @@ func (p *Request) FillQuery(v reflect.Value, r *http.Request) (asked url.Values,
 }
 
 const (
-	// Include can be there more than once.
+	// Include is the parameter that may be repeated.
 	Include = "include"
-	// owner names an account: who leaves it empty by mistake must not get something for himself.
+	// owner names an account. It must not be empty, because a mistake must not select the caller.
 	owner = "owner"
-	// maxInvalidParameters is how many of a query's errors are told.
+	// maxInvalidParameters is the maximum number of errors that are reported for a query.
 	maxInvalidParameters = 100
 )
 
 var underscores = strings.NewReplacer(".", "_", "[", "_", "]", "")
 
-// readQuery is what a request asks for, by the names that the operation knows. Dots and brackets are spellings of an
-// underscore: owner.id, owner[id]. What is unknown is refused: a filter that is misspelt would otherwise answer all there is.
+// readQuery returns the parameters by the names that the operation knows. Dots and brackets stand for an underscore: owner.id,
+// owner[id]. Unknown parameters are errors, because a misspelt filter would return everything.
 func (p *Request) readQuery(r *http.Request) (asked url.Values, invalid problem.Fields, err error) {
 	sent, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -200,8 +200,8 @@ func (p *Request) readQuery(r *http.Request) (asked url.Values, invalid problem.
 			values := slices.DeleteFunc(append(asked[name], sent[spelt]...), func(one string) bool { return one == "" })
 			asked.Set(name, strings.Join(values, ","))
 		case asked.Has(name) || len(sent[spelt]) > 1:
-			invalid.Add("?"+name, "disagrees", "is there more than once")
-		case name == "q": // in which a blank is one
+			invalid.Add("?"+name, "disagrees", "must not be repeated")
+		case name == "q": // keeps trailing spaces
 			asked.Set(name, sent[spelt][0])
 		default:
 			asked.Set(name, strings.TrimRightFunc(sent[spelt][0], unicode.IsSpace))
@@ -210,17 +210,17 @@ func (p *Request) readQuery(r *http.Request) (asked url.Values, invalid problem.
 	return asked, invalid, nil
 }
 
-// InvalidQuery says what is wrong with a query.
+// InvalidQuery returns the error for a query with invalid parameters.
 func InvalidQuery(invalid problem.Fields) error {
 	f := problem.New(problem.BadRequest, "The query is wrong: %s %s.", strings.TrimPrefix(invalid[0].Pointer, "?"), invalid[0].Message)
 	f.Fields = invalid
 	return f
 }
 
-// NoSuchItem is the error where a path names nothing.
+// NoSuchItem returns the error for a path without an item.
 func NoSuchItem() error { return problem.New(problem.NotFound, "There is no such item.") }
 
-// checkCharset fails where a body says that it is in something else than UTF-8.
+// checkCharset returns an error if the body claims another encoding than UTF-8.
 func checkCharset(r *http.Request) error {
 	_, parameters, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	switch charset := strings.ToLower(parameters["charset"]); charset {
@@ -231,7 +231,7 @@ func checkCharset(r *http.Request) error {
 	}
 }
 
-// MediaType is the type of a request's body, without its parameters.
+// MediaType returns the type of a request's body without its parameters.
 func MediaType(r *http.Request) string {
 	kind := r.Header.Get("Content-Type")
 	if media, _, err := mime.ParseMediaType(kind); err == nil {
@@ -240,7 +240,8 @@ func MediaType(r *http.Request) string {
 	return kind
 }
 
-// readLong reads a body that may take as long as it moves. What is the same in another form is the same request.
+// readLong reads a body that may take any time as long as it makes progress. The Content-Type becomes JSON, so that the same
+// content is the same request.
 func (p *Request) readLong(r *http.Request) (text []byte, err error) {
 	s := exchangeFrom(r.Context())
 	r.Body = &rawBody{ReadCloser: r.Body, exchange: s, answer: &rawWriter{}}
@@ -249,17 +250,17 @@ func (p *Request) readLong(r *http.Request) (text []byte, err error) {
 	return s.body, err
 }
 
-// ReadBody reads a body within its bounds of size and time.
+// ReadBody reads a body within its limits of size and time.
 func ReadBody(r *http.Request) ([]byte, error) {
 	if r.ContentLength > maxBody {
 		return nil, errTooLarge()
 	}
 	s := exchangeFrom(r.Context())
-	_ = s.connection.SetReadDeadline(time.Now().Add(progressTimeout)) // where there is a connection
+	_ = s.connection.SetReadDeadline(time.Now().Add(progressTimeout)) // unsupported by test recorders
 	defer func() { _ = s.connection.SetReadDeadline(time.Time{}) }()
 	var text bytes.Buffer
 	if _, err := io.Copy(&text, io.LimitReader(r.Body, maxBody+1)); err != nil {
-		return nil, problem.New(problem.BadRequest, "The body could not be read to its end.").Because(err)
+		return nil, problem.New(problem.BadRequest, "The connection ended before the whole body was received.").Because(err)
 	}
 	if text.Len() > maxBody {
 		return nil, errTooLarge()
@@ -272,5 +273,5 @@ func errTooLarge() error {
 	return problem.New(problem.TooLarge, "The body is larger than %d bytes.", maxBody)
 }
 
-// progressTimeout is how long a caller may take to send a body, and then between two reads of a long answer.
+// progressTimeout limits the time to send a body, and the time between two reads of a long response.
 const progressTimeout = 30 * time.Second

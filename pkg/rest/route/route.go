@@ -1,8 +1,8 @@
-// Package route serves operations over HTTP: guards, decoding with all errors at once, units of work, idempotency, one shape
-// of error, and streamed lists.
+// Package route serves operations over HTTP. It checks guards, decodes requests and reports all their errors at once. It runs
+// changes in transactions with records, repeats stored responses and streams lists.
 //
-// A request goes one way: guard → decode → for a change: begin, the route's function, one record, encode, commit → write.
-// Package rest makes the routes of what services declare.
+// The order is: guard, decode, begin, the operation's function, record, encode, commit, write. Package rest builds the routes
+// from the declarations of services.
 package route
 
 import (
@@ -26,137 +26,136 @@ import (
 	"github.com/ironplane/ironplane/pkg/schema"
 )
 
-// Operation is what a route looks like from outside.
+// Operation describes a route for callers.
 type Operation struct {
 	Method, Path string
 	Guard        guard.Guard
-	Name         string // of the method in generated clients
+	Name         string // the method in generated clients
 	Summary, Doc string
 	Extension    bool
-	Effect       Effect          // of a change
-	Writes       bool            // though it is no change
-	Scoped       bool            // which items there are depends on who asks
-	Several      bool            // the path's last element can name several items, with commas between
-	Example      json.RawMessage // a body that is accepted; nil where there is none
-	Garbage      json.RawMessage // a body in which each member is of a wrong type
-	Accepts      []string        // the media types of the bodies that it reads itself
-	Secrets      []string        // members that the example sets and that nobody is shown, with dots
+	Effect       Effect          // for a change
+	Writes       bool            // it stores something, although it is not a change
+	Scoped       bool            // the items depend on the caller
+	Several      bool            // the last element of the path accepts several ids
+	Example      json.RawMessage // a valid body; nil if there is none
+	Garbage      json.RawMessage // a body in which each member has a wrong type
+	Accepts      []string        // media types of the bodies that the operation reads itself
+	Secrets      []string        // members of the example that are never shown; paths with dots
 }
 
-// Effect is what a change leaves behind. The tests that walk all routes, and the API document, go by it.
+// Effect describes what a change does. The API document shows it, and tests of all routes rely on it.
 type Effect struct {
 	Logs  Logs
 	Retry Retry
-	// Shows is the path at which what was changed can be viewed; empty where nothing can, or where it is gone.
+	// ViewPath is the path at which the changed item can be viewed. Empty if there is none.
 	ViewPath string
 }
 
-// Logs is what the log gets of a change.
+// Logs says what a change adds to the log.
 type Logs string
 
-// What the log can get.
+// The additions to the log.
 const (
 	LogsItem    Logs = "item"    // one item, with the members that changed
-	LogsEach    Logs = "each"    // one item for each of those that changed
-	LogsSummary Logs = "summary" // one item that says how many were changed
+	LogsEach    Logs = "each"    // one item for each changed item
+	LogsSummary Logs = "summary" // one item with the number of changed items
 )
 
-// Retry is what becomes of a request that is sent a second time, without an Idempotency-Key.
+// Retry says what a repeated request does if it has no Idempotency-Key.
 type Retry string
 
-// What can become of it.
+// The effects of a repeated request.
 const (
-	RetrySafe    Retry = "same"    // it leaves things as they are
-	RetryRepeats Retry = "another" // it is done once more
-	RetryRefused Retry = "refused" // it is an error: the name is taken, the item is gone
+	RetrySafe    Retry = "same"    // it changes nothing more
+	RetryRepeats Retry = "another" // it is carried out again
+	RetryRefused Retry = "refused" // it fails: the name is taken, or the item is gone
 )
 
-// Route is an operation without its types.
+// Route is an operation without its Go types.
 type Route struct {
 	Operation
-	Section      openapi.Tag // of the API document that it stands in
-	Webhook      any         // a value of what is sent to whom the section's operations name; nil: nothing
-	Parameters   []string    // names in the path, in order
+	Section      openapi.Tag // the group in the API document
+	Webhook      any         // a value of the type that is sent to webhooks; nil: none
+	Parameters   []string    // of the path, in order
 	Request      *Request
 	RequestType  reflect.Type
-	ResponseType reflect.Type // of a list: its item
+	ResponseType reflect.Type // for a list: the type of an item
 	Changes      bool
 	NeedsDB      bool
-	Statements   []Statement // that its schema has to understand
-	Includes     []string    // what a view can show besides
-	List         *Listing    // nil: it is no list
-	Raw          *Raw        // nil: it does not handle bodies itself
+	Statements   []Statement // checked against the database schema at start
+	Includes     []string    // values of the parameter include
+	List         *Listing    // nil: not a list
+	Raw          *Raw        // nil: not a Raw
 	Alternative
-	CSV *Alternative // of an operation that takes a CSV body, too
+	CSV *Alternative // set if the operation accepts CSV too
 }
 
-// Statement is one that a route will run.
+// Statement is a statement that a route runs.
 type Statement struct {
-	Owner, Field string // what declares it, and where
+	Owner, Field string // the declaration and its field
 	SQL          string
 }
 
-// Alternative is how an operation takes one type of body.
+// Alternative decodes and serves one type of body.
 type Alternative struct {
 	Decode   func(*http.Request) (any, error)
 	Endpoint func(*pg.DB) endpoint.Endpoint
 }
 
-// Listing is how the items of a list may be asked for.
+// Listing describes the parameters of a list.
 type Listing struct {
-	Search  bool // by a parameter q
+	Search  bool // has the parameter q
 	Sorts   []string
-	Default string                    // the sort where none is asked for
-	Filters map[string]*schema.Member // what each parameter is compared with; nil: with something that no answer shows
+	Default string                    // the sort if the caller asks for none
+	Filters map[string]*schema.Member // the member that each parameter is compared with; nil if no response shows it
 }
 
 const (
-	// MaxPerPage is how many items a page of a list can have.
+	// MaxPerPage is the maximum number of items on a page.
 	MaxPerPage = 1000
-	// MaxOffset is how many items deep the number of a page may reach. A cursor reaches any.
+	// MaxOffset is the number of items that page numbers can reach. A cursor reaches all.
 	MaxOffset = 10_000
 )
 
-// Raw is what an operation that handles bodies itself reads and writes.
+// Raw describes an operation that reads and writes bodies itself.
 type Raw struct {
 	Accepts, Returns []string // media types
 	MaxBody          int64    // in bytes
-	Ranges           bool     // it answers a part of what it gives, too
-	Status           int      // of its answers
-	ErrorStatuses    []int    // statuses with which it refuses besides
+	Ranges           bool     // it serves ranges
+	Status           int      // of a successful response
+	ErrorStatuses    []int    // statuses of further errors
 }
 
-// reply is an answer that is encoded already: go-kit encodes after the endpoint has returned, which for a change
-// would be after its commit.
+// reply is an encoded response. It is encoded by the endpoint, before the commit of a change. go-kit would encode it afterwards.
 type reply struct {
-	etag          string // none where empty
+	etag          string // empty: none
 	body          []byte
-	contentTagged bool   // the ETag says all that the body does
-	redirectURL   string // where a browser is sent; none where empty
+	contentTagged bool   // the ETag is a digest of the body
+	redirectURL   string // the page for a browser; empty: none
 }
 
-// redirect is an answer in whose place a browser is sent to a page.
+// redirect is a response that redirects browsers to a page.
 type redirect interface{ RedirectTo() string }
 
-// Items is an answer that is encoded while it is read.
+// Items is a list that is encoded while it is read.
 type Items struct {
 	Header http.Header
 	Rows   iter.Seq2[any, error]
 	CSV    *Table // nil: as JSON
 }
 
-// CanRedirect tells whether a browser is sent elsewhere, which there may not be.
+// CanRedirect reports whether the operation may redirect browsers.
 func (r *Route) CanRedirect() bool { return r.ResponseType.Implements(reflect.TypeFor[redirect]()) }
 
-// HasItemETag tells whether answers have the ETag of an item.
+// HasItemETag reports whether responses have the ETag of an item.
 func (r *Route) HasItemETag() bool { return r.ResponseType.Implements(reflect.TypeFor[Tagged]()) }
 
-// ContentTagged tells whether answers have an ETag of all that they say.
+// HasContentETag reports whether responses have an ETag of their content.
 func (r *Route) HasContentETag() bool {
 	return r.ResponseType.Implements(reflect.TypeFor[contentTagged]())
 }
 
-// Body is how the body is decoded; nil where the operation takes none.
+// Body returns the plan of the body, or nil if the operation has none.
 func (r *Route) Body() *body.Plan {
 	if r.Request.body == nil {
 		return nil
@@ -164,7 +163,7 @@ func (r *Route) Body() *body.Plan {
 	return reflect.New(r.RequestType.FieldByIndex(r.Request.body).Type).Interface().(body.Any).Plan()
 }
 
-// Action is what the body is sent for.
+// Action returns what the body is sent for.
 func (r *Route) Action() schema.Action {
 	if r.Method == http.MethodPatch {
 		return schema.Edit
@@ -172,7 +171,7 @@ func (r *Route) Action() schema.Action {
 	return schema.Create
 }
 
-// SetExample gives the operation an example, which is made of the examples of the body's members where it is empty.
+// SetExample sets the operation's example. An empty one is built from the examples of the body's members.
 func (r *Route) SetExample(example string) {
 	plan := r.Body()
 	if plan == nil {
@@ -188,7 +187,7 @@ func (r *Route) SetExample(example string) {
 	r.Garbage = plan.Garbage()
 }
 
-// SetEffect makes the operation a change. It panics where the change does not say what it leaves behind.
+// SetEffect makes the operation a change. It panics if the effect is incomplete.
 func (r *Route) SetEffect(effect Effect) {
 	if effect.Logs == "" || effect.Retry == "" {
 		panic("Effect.Logs or Effect.Retry is missing: say what the change logs, and what a repeated request does")
@@ -196,7 +195,7 @@ func (r *Route) SetEffect(effect Effect) {
 	r.Changes, r.Effect = true, effect
 }
 
-// Respond encodes what do answers.
+// Respond returns an endpoint that encodes the results of do.
 func Respond(do func(ctx context.Context, request any) (any, error)) endpoint.Endpoint {
 	return func(ctx context.Context, request any) (any, error) {
 		response, err := do(ctx, request)
@@ -207,8 +206,8 @@ func Respond(do func(ctx context.Context, request any) (any, error)) endpoint.En
 	}
 }
 
-// Change runs do as one unit of work, once for all attempts that are the same. It asks allow, unless that is nil, also before
-// it gives an earlier answer again.
+// Change returns an endpoint that runs do in one transaction, and once for all attempts with the same key. allow also runs
+// before a stored response is repeated.
 func Change(
 	db *pg.DB,
 	allow func(context.Context, *pg.Tx, any) error,
@@ -235,12 +234,12 @@ func Change(
 }
 
 var (
-	// PathParameter is a parameter in a path: {port_speed_id}
+	// PathParameter matches a parameter in a path: {port_speed_id}
 	PathParameter = regexp.MustCompile(`{([a-z_]+)}`)
 	methodName    = regexp.MustCompile(`^[a-z]+[A-Z][A-Za-z0-9]*$`)
 )
 
-// PrefixPanic has a panic about a mistake in a declaration say whose it is. It is deferred.
+// PrefixPanic adds the owner of a declaration to a panic about a mistake in it. Call it with defer.
 func PrefixPanic(owner string) {
 	switch p := recover().(type) {
 	case nil:
@@ -254,7 +253,7 @@ func PrefixPanic(owner string) {
 	}
 }
 
-// New makes the route of an operation, which has no endpoint yet. It panics where the declaration does not fit together.
+// New returns the route of an operation, without an endpoint. It panics if the declaration has a mistake.
 func New[Req, Resp any](declared Operation) *Route {
 	if declared.Guard == nil {
 		panic("Guard is missing; public operations use guard.Public")
@@ -275,13 +274,13 @@ func New[Req, Resp any](declared Operation) *Route {
 	return r
 }
 
-// contentTagged is an answer that callers may keep: its ETag is of all that it says.
+// contentTagged is a response that callers may cache. Its ETag is a digest of the content.
 type contentTagged interface{ ContentTagged() }
 
 func encode(response any) (*reply, error) {
 	text, err := json.Marshal(response)
 	if err != nil {
-		return nil, fmt.Errorf("encode the answer: %w", err)
+		return nil, fmt.Errorf("encode the response: %w", err)
 	}
 	answer := &reply{body: append(text, '\n')}
 	if elsewhere, ok := response.(redirect); ok {

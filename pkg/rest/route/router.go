@@ -14,8 +14,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest/openapi"
 )
 
-// CheckPaths panics where two routes have one path and method, where a change names no path that shows it, and where a route
-// needs a database that there is not.
+// CheckPaths panics if two routes have the same path and method, if a change names an unknown path to view the item, or if a
+// needed database is missing.
 func CheckPaths(db *pg.DB, routes []*Route) {
 	declared := map[string]bool{}
 	for _, o := range routes {
@@ -24,21 +24,21 @@ func CheckPaths(db *pg.DB, routes []*Route) {
 			panic(fmt.Sprintf("rest: %s is declared twice", one))
 		}
 		if o.NeedsDB && db == nil {
-			panic(fmt.Sprintf("rest: %s: there is no DB", one))
+			panic(fmt.Sprintf("rest: %s: the database is missing", one))
 		}
 		declared[one] = true
 	}
 	for _, o := range routes {
 		if shows := o.Effect.ViewPath; shows != "" && !declared["GET "+shows] {
-			panic(fmt.Sprintf("rest: %s %s: Effect.ViewPath is %s, which is the path of no item", o.Method, o.Path, shows))
+			panic(fmt.Sprintf("rest: %s %s: Effect.ViewPath is %s, which no GET has", o.Method, o.Path, shows))
 		}
 	}
 }
 
-// NewHandler serves routes, and their API document.
+// NewHandler returns a handler for routes and their API document.
 func NewHandler(db *pg.DB, log *slog.Logger, routes []*Route, document http.Handler) http.Handler {
 	byPath := map[string]map[string]*Route{}
-	var paths []string // in the order of the routes, which is the order that mux tries them in
+	var paths []string // in the order of the routes; mux tries them in this order
 	for _, o := range routes {
 		if byPath[o.Path] == nil {
 			byPath[o.Path] = map[string]*Route{}
@@ -54,7 +54,7 @@ func NewHandler(db *pg.DB, log *slog.Logger, routes []*Route, document http.Hand
 	return all
 }
 
-// router has a mux for each first element of a path, since a mux tries one path after the other.
+// router has a mux for each first element of a path, because a mux tries one path after another.
 type router struct {
 	below map[string]*mux.Router
 	log   *slog.Logger
@@ -67,7 +67,7 @@ func (all *router) handle(path string, handler http.Handler) {
 	if all.below[first] == nil {
 		all.below[first] = mux.NewRouter().SkipClean(true)
 	}
-	all.below[first].Handle(strings.Replace(path, "{path}", "{path:.+}", 1), handler) // which has slashes
+	all.below[first].Handle(strings.Replace(path, "{path}", "{path:.+}", 1), handler) // it matches slashes
 }
 
 func (all *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -76,7 +76,7 @@ func (all *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		problem.Write(w, r, all.log, problem.NoSuchPath())
 		return
 	}
-	match.Handler.ServeHTTP(w, mux.SetURLVars(r, match.Vars)) // a mux itself would put its route there, too
+	match.Handler.ServeHTTP(w, mux.SetURLVars(r, match.Vars)) // a mux itself would add its route too
 }
 
 func withRoute(path string, next http.Handler) http.Handler {
@@ -87,7 +87,7 @@ func withRoute(path string, next http.Handler) http.Handler {
 	})
 }
 
-// methods serves one path.
+// methods returns a handler for one path.
 func methods(on map[string]*Route, db *pg.DB, log *slog.Logger) http.Handler {
 	handlers := map[string]http.Handler{}
 	var allow []string

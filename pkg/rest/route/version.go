@@ -9,30 +9,30 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 )
 
-// Versioned is embedded in what answers with an ETag: the number of the row, which edits raise and nothing else.
+// Versioned is embedded in items with an ETag. Each edit raises the version.
 type Versioned struct {
 	Version int64 `json:"-" db:"version"`
 }
 
 func (v Versioned) etag() string { return `"` + strconv.FormatInt(v.Version, 10) + `"` }
 
-// Tagged is what answers with an ETag.
+// Tagged is a response with the ETag of an item.
 type Tagged interface{ etag() string }
 
-// Single is the array that an item is answered in where the API documents one.
+// Single is an item in an array, for documented responses of this form.
 type Single[V Tagged] []V
 
 func (s Single[V]) etag() string { return s[0].etag() }
 
-// IfMatch is the header of a request to edit or delete: which versions the caller has seen.
+// IfMatch is the header If-Match: the versions that the caller has seen.
 type IfMatch struct{ header []string }
 
 func ifMatchOf(r *http.Request) IfMatch { return IfMatch{r.Header.Values("If-Match")} }
 
-// IsSet tells whether the caller says which versions it has seen.
+// IsSet reports whether the request has the header.
 func (m IfMatch) IsSet() bool { return len(m.header) > 0 }
 
-// Check refuses where the caller has not seen this version.
+// Check returns an error if the header names other versions.
 func (m IfMatch) Check(version int64) error {
 	if !m.IsSet() || matchesETag(m.header, (Versioned{version}).etag()) {
 		return nil
@@ -40,18 +40,18 @@ func (m IfMatch) Check(version int64) error {
 	return problem.New(problem.Stale, "The item has been changed since: its version is %d.", version)
 }
 
-// matchesETag tells whether a header names an ETag.
+// matchesETag reports whether a header names an ETag.
 func matchesETag(header []string, etag string) bool {
 	tags := strings.FieldsFunc(strings.Join(header, ","), func(c rune) bool { return c == ',' || c == ' ' || c == '\t' })
 	return slices.Contains(tags, etag) || slices.Contains(tags, "*")
 }
 
-// Message is the answer to a delete.
+// Message is the response to a deletion.
 type Message struct {
 	Message string `json:"message" example:"Port speed 7 deleted." doc:"What was deleted, as a sentence for people."`
 }
 
-// Bulk is the answer to a request that made many items.
+// Bulk is the response to a request that created many items.
 type Bulk struct {
 	Count int   `json:"count" example:"2" doc:"The number of items created."`
 	First int64 `json:"first" example:"1" doc:"The id of the first item."`

@@ -1,4 +1,4 @@
-// Package mailbox is an SMTP server for tests and measurements, which keeps what it takes.
+// Package mailbox has an SMTP server for tests and measurements, which stores the mails that it accepts.
 package mailbox
 
 import (
@@ -21,32 +21,32 @@ import (
 	"github.com/emersion/go-smtp"
 )
 
-// Mail is one that was taken.
+// Mail is a mail that the server has accepted.
 type Mail struct {
 	From      string
 	To        []string
 	Data      []byte
-	User      string // who signed in
+	User      string // the user that signed in
 	Encrypted bool
 }
 
-// Options are how the server behaves.
+// Options configure the server.
 type Options struct {
-	TLS      bool   // connections are encrypted from the beginning
-	STARTTLS bool   // they can be
-	Password string // of the user "ironplane", who has to sign in; empty: nobody has to
-	Forget   bool   // mails are counted, and not kept
-	// Refuse answers what a recipient is refused with, nil: nothing; attempt counts them from 1.
+	TLS      bool   // connections are encrypted from the start
+	STARTTLS bool   // clients can encrypt connections
+	Password string // the password of the user ironplane; empty: no login
+	Forget   bool   // mails are counted, not stored
+	// Refuse returns the error for a recipient, or nil. attempt counts the attempts for the recipient from 1.
 	Refuse func(attempt int, to string) error
-	// Cut tells whether the connection is cut off when a mail's text has come, and whether that is taken all the same.
+	// Cut says whether to close the connection after the text of a mail, and whether to accept the mail all the same.
 	Cut func(attempt int) (cut, accepted bool)
 }
 
-// Server is the server.
+// Server is an SMTP server.
 type Server struct {
 	Addr        string
-	Roots       *x509.CertPool // who signed its certificate
-	Certificate []byte         // the same, as PEM
+	Roots       *x509.CertPool // the authority of its certificate
+	Certificate []byte         // the authority as PEM
 
 	options  Options
 	mu       sync.Mutex
@@ -56,7 +56,7 @@ type Server struct {
 	accepted int
 }
 
-// Start starts one, until the test ends.
+// Start starts a server until the test ends.
 func Start(t testing.TB, o Options) *Server {
 	t.Helper()
 	s := &Server{options: o, rcpts: map[string]int{}}
@@ -117,21 +117,21 @@ func (s *Server) certify(t testing.TB) *tls.Config {
 	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
 }
 
-// Mails are those that were taken.
+// Mails returns the accepted mails.
 func (s *Server) Mails() []Mail {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]Mail(nil), s.mails...)
 }
 
-// Accepted is how many were.
+// Accepted returns the number of accepted mails.
 func (s *Server) Accepted() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.accepted
 }
 
-// NewSession begins to talk to a client.
+// NewSession starts a session with a client.
 func (s *Server) NewSession(c *smtp.Conn) (smtp.Session, error) {
 	return &session{server: s, conn: c}, nil
 }
@@ -155,7 +155,7 @@ func (x *session) AuthMechanisms() []string {
 func (x *session) Auth(string) (sasl.Server, error) {
 	return sasl.NewPlainServer(func(_, user, password string) error {
 		if user != "ironplane" || password != x.server.options.Password {
-			return errors.New("wrong")
+			return errors.New("the user or the password is wrong")
 		}
 		x.mail.User = user
 		return nil

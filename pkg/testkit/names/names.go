@@ -1,4 +1,4 @@
-// Package names answers DNS in a test's process: for names that tests have added, each time anew, and for no others.
+// Package names resolves DNS names within a test's process. Only names that tests have added exist.
 package names
 
 import (
@@ -21,7 +21,7 @@ var (
 	count atomic.Int64
 )
 
-// ReplaceResolver has Go's resolver ask here. TestMain calls it.
+// ReplaceResolver makes Go's resolver use this package. TestMain calls it.
 func ReplaceResolver() {
 	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
 		local, remote := net.Pipe()
@@ -30,7 +30,7 @@ func ReplaceResolver() {
 	}}
 }
 
-// Add makes a name that leads, whenever it is asked for, to the IPv4 address that is answered.
+// Add adds a name. address returns its IPv4 address for each query.
 func Add(t testing.TB, address func() netip.Addr) (name string) {
 	name = fmt.Sprintf("name-%d.test", count.Add(1))
 	known.Store(name, address)
@@ -38,7 +38,7 @@ func Add(t testing.TB, address func() netip.Addr) (name string) {
 	return name
 }
 
-// serve answers the questions of one connection, each with its length before it.
+// serve answers the queries of one connection. A length precedes each message.
 func serve(c net.Conn) {
 	defer c.Close()
 	for {

@@ -40,7 +40,7 @@ func newClients(t testing.TB, o options) *Clients {
 	return c
 }
 
-// Set makes a client, or edits the one that has the id. Its readers hear of it.
+// Set creates or edits a client. Readers of its changes are notified.
 func (c *Clients) Set(a credentials.Account) {
 	c.t.Helper()
 	c.mu.Lock()
@@ -53,7 +53,7 @@ func (c *Clients) Set(a credentials.Account) {
 	c.refs.set(a.ID, a.Name, map[string]any{"integration": nil}, before, shownClient(a))
 }
 
-// Account returns a client as it is once it has taken what identity sent.
+// Account returns a client after all messages of identity were received.
 func (c *Clients) Account(id int64) credentials.Account {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,7 +63,7 @@ func (c *Clients) Account(id int64) credentials.Account {
 	return c.accounts[id]
 }
 
-// Delete deletes a client. Its readers hear of it.
+// Delete deletes a client. Readers of its changes are notified.
 func (c *Clients) Delete(id int64) {
 	c.t.Helper()
 	c.mu.Lock()
@@ -73,12 +73,12 @@ func (c *Clients) Delete(id int64) {
 	c.refs.remove(id, before)
 }
 
-// shownClient is a client as records show it.
+// shownClient returns a client as records show it.
 func shownClient(a credentials.Account) map[string]any {
 	return map[string]any{"id": a.ID, "name": a.Name, "email": a.Email, "first": a.First, "last": a.Last, "disabled": a.Disabled}
 }
 
-// apply does what identity says was done with a client's credentials, unless they were changed since.
+// apply makes a change to a client's credentials that identity reports, unless they have changed since.
 func (c *Clients) apply(m events.Message) {
 	var change credentials.Change
 	if m.Kind != credentials.ChangeKind {
@@ -106,8 +106,8 @@ func (c *Clients) apply(m events.Message) {
 	c.accounts[a.ID] = a
 }
 
-// ClientsContract asks a clients service, which has this account and sends to nobody, what its neighbours ask. identity is
-// the double that it takes messages from.
+// ClientsContract tests the internal routes of a clients service that has this account and sends no messages. identity is the
+// double that sends messages to it.
 func ClientsContract(t *testing.T, handler http.Handler, identity *Double, has credentials.Account) {
 	t.Helper()
 	a := asker{t, "clients", handler}

@@ -14,7 +14,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
-// asker asks a service, or its double, as its neighbours do.
+// asker sends the requests of neighbours to a service or its double.
 type asker struct {
 	t       *testing.T
 	service string
@@ -72,7 +72,7 @@ func (a asker) wantNoRef(as, kind string, id int64) {
 	}
 }
 
-// wantChange waits until a reader hears of a change of an item.
+// wantChange waits until a reader sees a change of an item.
 func (a asker) wantChange(reader, kind string, action pg.Action, targetType string, id int64) {
 	a.t.Helper()
 	a.eventually(reader+" hears of "+kind+" "+string(action), func() bool {
@@ -91,7 +91,7 @@ func closePath(kind string, id int64) string {
 	return "/internal/close/" + kind + "?items=" + url.QueryEscape(testkit.JSON([]map[string]int64{{"ID": id, "Token": 1}}))
 }
 
-// wantUsed wants an item not to be deleted because it is used like this, and wantUnused agrees that it is deleted.
+// wantUsed expects that an item cannot be deleted because of this usage. wantUnused expects that it can.
 func (a asker) wantUsed(owner, kind string, id int64, usage string) {
 	a.t.Helper()
 	wantAnswer(a, owner, closePath(kind, id), user{ID: id, Usage: usage})
@@ -102,7 +102,7 @@ func (a asker) wantUnused(owner, kind string, id int64) {
 	wantAnswer(a, owner, closePath(kind, id), user{})
 }
 
-// wantDetached wants no reference to an item to be taken away, of which there is none.
+// wantDetached expects that an item has no references to remove.
 func (a asker) wantDetached(owner, kind string, id int64) {
 	a.t.Helper()
 	for _, detach := range []string{"later", "now"} {
@@ -110,7 +110,7 @@ func (a asker) wantDetached(owner, kind string, id int64) {
 	}
 }
 
-// none is the id of no item.
+// none is an id that no item has.
 const none = 1 << 40
 
 func decimal(id int64) string { return strconv.FormatInt(id, 10) }

@@ -1,8 +1,8 @@
-// Package neighbours has doubles of the services, for tests of one service alone. A double keeps what it knows in memory. It
-// answers the internal questions of the service that it stands for, has a feed of changes, sends messages and takes them.
+// Package neighbours has doubles of the services, for tests of one service alone. A double keeps its items in memory. It serves
+// the internal routes of its service, has a feed of changes, and sends and receives messages.
 //
-// Each double has a contract: a function that asks what the neighbours ask. It runs here against the double, and in the
-// owner's tests against the real service, so that the two cannot drift apart.
+// Each double has a contract: a function that sends the requests of the neighbours. It runs here against the double, and in the
+// service's own tests against the real service. So the two cannot drift apart.
 package neighbours
 
 import (
@@ -28,10 +28,10 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-// history is the one that the changes of all doubles are of.
+// history is the history of the changes of all doubles.
 const history = "3f1c8a52-0c1d-4c55-9d5e-6f6f1f0d7a01"
 
-// Double is what the doubles of all services have in common.
+// Double is the common part of the doubles.
 type Double struct {
 	Name string
 
@@ -43,11 +43,11 @@ type Double struct {
 	mu           sync.Mutex
 	away         bool
 	changes      []events.Event
-	messages     int                         // how many it has sent
+	messages     int                         // the number of sent messages
 	sent         map[string][]events.Message // by receiver
-	usage        map[string]string           // why items may not be deleted, by "client 5"
-	referred     map[string]int64            // how often items are referred to, in that form
-	closed       []string                    // items that may be deleted, in that form
+	usage        map[string]string           // why items cannot be deleted, by item: "client 5"
+	referred     map[string]int64            // the number of references, by item
+	closed       []string                    // items that may be deleted
 	tested       http.Handler                // the service under test
 	received     []events.Message
 	acknowledged []string // ids of messages that the service under test may forget
@@ -63,7 +63,7 @@ func newDouble(t testing.TB, name string, o options) *Double {
 	return d
 }
 
-// ServeHTTP answers a neighbour's question.
+// ServeHTTP serves the requests of neighbours.
 func (d *Double) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.mu.Lock()
 	away := d.away
@@ -75,14 +75,14 @@ func (d *Double) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.mux.ServeHTTP(w, r)
 }
 
-// SetAway has the double answer 503 to everything, or answer again.
+// SetAway makes the double respond with 503 to all requests, or ends that.
 func (d *Double) SetAway(away bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.away = away
 }
 
-// handle has a path answered to these peers. The double is locked meanwhile.
+// handle serves a path to these peers. The double is locked meanwhile.
 func (d *Double) handle(path string, to []string, answer func(r *http.Request) any) {
 	d.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
 		if !slices.Contains(to, principal.From(r.Context()).Peer) {
@@ -101,13 +101,13 @@ func (d *Double) handle(path string, to []string, answer func(r *http.Request) a
 	})
 }
 
-// id is the number that the path ends with.
+// id returns the number at the end of the path.
 func id(r *http.Request) int64 {
 	n, _ := strconv.ParseInt(r.PathValue("id"), 10, 64)
 	return n
 }
 
-// page is a page of the feed, as events.Feed answers it.
+// page is a page of the feed, in the form of events.Feed.
 type page struct {
 	History string         `json:"history"`
 	After   string         `json:"after"`
@@ -136,7 +136,7 @@ func (d *Double) changeID(seq int64) string {
 	return d.changes[seq-1].ID
 }
 
-// Change records a change, of which the double's readers hear.
+// Change records a change. The double's readers are notified.
 func (d *Double) Change(kind string, action pg.Action, before, after any, targets ...pg.Target) {
 	d.t.Helper()
 	d.mu.Lock()
@@ -160,14 +160,14 @@ func (d *Double) object(v any) json.RawMessage {
 	return text
 }
 
-// uuid is the id of the double's nth change or message, which no other double gives.
+// uuid returns the id of the nth change or message. Ids of different doubles differ.
 func (d *Double) uuid(n int) string {
 	sum := fnv.New32()
 	_, _ = sum.Write([]byte(d.Name))
 	return fmt.Sprintf("%08x-0000-4000-8000-%012d", sum.Sum32(), n)
 }
 
-// wake tells the double's readers that there is something new, as pkg/events does.
+// wake notifies the double's readers of news, as pkg/events does.
 func (d *Double) wake() { d.redis.Publish(context.Background(), "events:"+d.Name, 1) }
 
 // Send sends a message. confidential is sealed, unless it is empty.
@@ -195,7 +195,7 @@ func messageAddress(m *events.Message) seal.Place {
 	return seal.Place{Table: "message", Column: "sealed", ID: m.N}
 }
 
-// box seals and opens what is in messages to a service.
+// box returns the box for sealed parts of messages to a service.
 func (d *Double) box(receiver string) *seal.Box {
 	owner := events.MessageKey(receiver)
 	key, err := seal.Derive(d.masterKey, d.Name, seal.Sealing(owner))
@@ -209,7 +209,7 @@ func (d *Double) box(receiver string) *seal.Box {
 	return box
 }
 
-// messagePage is an answer to who takes messages, as events.MessageRoute gives it.
+// messagePage is the response with messages, in the form of events.MessageRoute.
 type messagePage struct {
 	Messages []events.Message `json:"messages"`
 }
@@ -227,7 +227,7 @@ func (d *Double) serveMessages(r *http.Request) any {
 	return out
 }
 
-// Received returns all messages that the service under test has sent to the double, opened.
+// Received returns all messages that the service under test has sent to the double. Sealed parts are opened.
 func (d *Double) Received() []events.Message {
 	d.t.Helper()
 	d.mu.Lock()
@@ -236,7 +236,7 @@ func (d *Double) Received() []events.Message {
 	return slices.Clone(d.received)
 }
 
-// receive takes the messages that the service under test has for the double, and returns those. The double is locked.
+// receive fetches and returns new messages from the service under test. The caller holds the lock.
 func (d *Double) receive() []events.Message {
 	if d.tested == nil {
 		return nil
@@ -245,7 +245,7 @@ func (d *Double) receive() []events.Message {
 	all := peers.New(d.Name, map[string]http.Handler{"other": d.tested})
 	path := "/internal/messages?after=0&taken=" + strings.Join(d.acknowledged, ",")
 	if err := all.Ask(context.Background(), "other", path, &out); err != nil {
-		return nil // it sends this service nothing
+		return nil // the service sends no messages to this one
 	}
 	first := len(d.received)
 	d.acknowledged = nil
@@ -262,18 +262,18 @@ func (d *Double) receive() []events.Message {
 	return d.received[first:]
 }
 
-// user is an item that may not be deleted, and why.
+// user is an item that cannot be deleted, and why.
 type user struct {
-	ID    int64  `json:"id"` // 0: all may be
+	ID    int64  `json:"id"` // 0: all items can be deleted
 	Usage string `json:"uses,omitempty"`
 
-	Detached int64 `json:"detached,omitempty"` // how many references were taken away
+	Detached int64 `json:"detached,omitempty"` // the number of removed references
 }
 
-// detachBatch is how many references to an item a double takes away at once.
+// detachBatch is the number of references that a double removes at once.
 const detachBatch = 2
 
-// handleClose has the double asked whether items of a kind, which their owner is about to delete, are used.
+// handleClose serves the question whether items are in use. Their owner asks it before it deletes them.
 func (d *Double) handleClose(kind, owner string) {
 	d.handle("/internal/close/"+kind, []string{owner}, func(r *http.Request) any {
 		var items []struct{ ID, Token int64 }
@@ -302,35 +302,35 @@ func (d *Double) handleClose(kind, owner string) {
 
 func itemKey(kind string, id int64) string { return kind + " " + strconv.FormatInt(id, 10) }
 
-// Use has an item be used, so that it may not be deleted: "has 2 IP entities". An empty text ends that.
+// Use marks an item as used, for example "has 2 IP entities". It cannot be deleted then. An empty usage ends that.
 func (d *Double) Use(kind string, id int64, usage string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.usage[itemKey(kind, id)] = usage
 }
 
-// Refer has the double refer to an item so often. These references do not keep the item from being deleted.
+// Refer sets the number of references to an item. These references do not prevent its deletion.
 func (d *Double) Refer(kind string, id, references int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.referred[itemKey(kind, id)] = references
 }
 
-// References returns how often the double still refers to an item.
+// References returns the number of remaining references to an item.
 func (d *Double) References(kind string, id int64) int64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.referred[itemKey(kind, id)]
 }
 
-// Closed tells whether the double has agreed that an item is deleted.
+// Closed reports whether the double has agreed to the deletion of an item.
 func (d *Double) Closed(kind string, id int64) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Contains(d.closed, itemKey(kind, id))
 }
 
-// item is what the owner answers of an item that others refer to, as events.RefRoute does.
+// item is the response about an item that others refer to, in the form of events.RefRoute.
 type item struct {
 	Exists  bool            `json:"exists"`
 	Name    string          `json:"name"`
@@ -338,21 +338,21 @@ type item struct {
 	Detail  json.RawMessage `json:"detail,omitempty"`
 }
 
-// items are those of one kind that a double has.
+// items are the items of one kind in a double.
 type items struct {
 	d          *Double
 	kind, noun string
 	all        map[int64]item
 }
 
-// handleRefs has the double asked about items of a kind.
+// handleRefs serves requests about items of a kind.
 func (d *Double) handleRefs(kind, noun string, readers ...string) *items {
 	i := &items{d, kind, noun, map[int64]item{}}
 	d.handle("/internal/ref/"+kind+"/{id}", readers, func(r *http.Request) any { return i.all[id(r)] })
 	return i
 }
 
-// set makes or edits an item, of which the double's readers hear.
+// set creates or edits an item. The double's readers are notified.
 func (i *items) set(id int64, name string, detail, before, after any) {
 	i.d.t.Helper()
 	i.d.mu.Lock()
@@ -371,7 +371,7 @@ func (i *items) target(id int64, is item) pg.Target {
 	return pg.Target{Type: i.kind, Noun: i.noun, ID: id, Name: is.Name, Version: is.Version}
 }
 
-// remove deletes an item, of which the double's readers hear.
+// remove deletes an item. The double's readers are notified.
 func (i *items) remove(id int64, before any) {
 	i.d.t.Helper()
 	i.d.mu.Lock()
@@ -381,7 +381,7 @@ func (i *items) remove(id int64, before any) {
 	i.d.Change(strings.ReplaceAll(i.kind, "/", "."), pg.Deleted, before, nil, i.target(id, was))
 }
 
-// sendChange says to the clients service what was done with a client's credentials.
+// sendChange sends a change of a client's credentials to the clients service.
 func (d *Double) sendChange(c credentials.Change, hash string) {
 	d.t.Helper()
 	d.Send("clients", credentials.ChangeKind, c, secret.New(hash))

@@ -32,48 +32,48 @@ func newIdentity(t testing.TB, o options) *Identity {
 	return i
 }
 
-// Confirm says that a key has confirmed a second factor's code within the last minutes.
+// Confirm marks a key whose second factor was confirmed within the last minutes.
 func (i *Identity) Confirm(key int64) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.confirmed[key] = true
 }
 
-// SetAdmin says what an admin may do.
+// SetAdmin sets the permissions of an admin.
 func (i *Identity) SetAdmin(id int64, admin keycache.Owner) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.admins[id] = admin
 }
 
-// SetUnverified says which admins without a verified second factor there are.
+// SetUnverified sets the admins without a verified second factor.
 func (i *Identity) SetUnverified(u credentials.Unverified) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.unverified = u
 }
 
-// SetCopies says which admins get blind copies of mails to clients.
+// SetCopies sets the admins that get blind copies of mails to clients.
 func (i *Identity) SetCopies(addresses ...string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.copies = append([]string{}, addresses...)
 }
 
-// Changed says to the clients service what was done with a client's credentials. hash is the password's, where it is about one.
+// Changed sends a change of a client's credentials to the clients service. hash is the hash of a new password, or empty.
 func (i *Identity) Changed(c credentials.Change, hash string) {
 	i.t.Helper()
 	i.sendChange(c, hash)
 }
 
-// SendChanged has the clients service mail a client what changed.
+// SendChanged asks the clients service to mail a client about a change.
 func (i *Identity) SendChanged(c mail.ClientChanged) {
 	i.t.Helper()
 	i.Send("clients", mail.ChangedKind, c, secret.String{})
 }
 
-// IdentityContract asks an identity service, of which all admins have a verified second factor and copies is the one that
-// gets copies, what its neighbours ask. key has confirmed no code.
+// IdentityContract tests the internal routes of an identity service. All of its admins have a verified second factor, copies get
+// blind copies, and key has confirmed no code.
 func IdentityContract(t *testing.T, handler http.Handler, key int64, copies ...string) {
 	t.Helper()
 	a := asker{t, "identity", handler}

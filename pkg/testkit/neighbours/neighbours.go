@@ -13,14 +13,14 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
-// options are what doubles share with the service under test.
+// options are shared by the doubles and the service under test.
 type options struct {
 	redis     *cache.Client
 	masterKey secret.String
 	names     []string // of all services
 }
 
-// All are doubles of all services. The one of the service under test is not asked.
+// All are the doubles of all services. The double of the service under test is unused.
 type All struct {
 	Identity *Identity
 	Clients  *Clients
@@ -40,7 +40,7 @@ func (a *All) doubles() map[string]*Double {
 	}
 }
 
-// Run runs a service for a test with doubles as its neighbours. Neighbours in o take the places of doubles.
+// Run runs a service with doubles as its neighbours. Neighbours in o replace doubles.
 func Run(t testing.TB, d service.Definition, o testkit.ServiceOptions) (*testkit.RunningService, *All) {
 	t.Helper()
 	if o.Redis == nil {

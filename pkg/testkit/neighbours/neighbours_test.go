@@ -10,7 +10,7 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// Each double keeps the contract of the service that it stands for.
+// Each double satisfies the contract of its service.
 func TestContracts(t *testing.T) {
 	t.Parallel()
 	all := newAll(t, options{redis: testkit.Redis(t), masterKey: seal.NewMasterKey()})

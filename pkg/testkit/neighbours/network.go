@@ -22,7 +22,7 @@ type Network struct {
 
 const machinePath = "/internal/machine-address/"
 
-// Machine is an IP entity that a machine can be installed with: one IPv4 address in a /24.
+// Machine is an IP entity for the installation of a machine: one IPv4 address in a /24.
 type Machine struct {
 	Entity     int64
 	Address    string // 10.1.0.2
@@ -33,7 +33,7 @@ type Machine struct {
 	Owner      int64 // the client that it is assigned to; 0: none
 }
 
-// handle is what pxe is told of the machine's address.
+// answer returns the response about the machine's address.
 func (m Machine) answer() map[string]any {
 	group := map[string]any{"id": m.Group, "name": m.GroupName, "dhcp_server": nil}
 	if m.DHCPServer != 0 {
@@ -43,7 +43,7 @@ func (m Machine) answer() map[string]any {
 	return map[string]any{"v4": v4, "v6": nil, "vlan": nil, "group": group}
 }
 
-// shown is the entity as records show it.
+// shown returns the entity as records show it.
 func (m Machine) shown() map[string]any {
 	shown := map[string]any{"id": m.Entity, "name": m.Address, "full_ip": m.Address}
 	if m.Owner != 0 {
@@ -52,13 +52,14 @@ func (m Machine) shown() map[string]any {
 	return shown
 }
 
-// SetMachine makes an IP entity for a machine, or edits the one that has the id. Its readers hear of it.
+// SetMachine creates or edits the IP entity of a machine. Readers of its changes are notified.
 func (n *Network) SetMachine(m Machine) {
 	n.t.Helper()
 	n.entities.set(m.Entity, m.Address, nil, n.keepMachine(m), m.shown())
 }
 
-// AllocateMachine assigns a free IP entity to the machine's owner, as network does for whoever asks for any. Its readers hear of it.
+// AllocateMachine assigns a free IP entity to the owner of the machine, as an allocation does. Readers of its changes are
+// notified.
 func (n *Network) AllocateMachine(m Machine) {
 	n.t.Helper()
 	before := n.keepMachine(m)
@@ -66,7 +67,7 @@ func (n *Network) AllocateMachine(m Machine) {
 		pg.Target{Type: "entity", Noun: "IP entity", ID: m.Entity, Name: m.Address, Version: 2})
 }
 
-// keepMachine keeps a machine, and returns what records showed of it before.
+// keepMachine stores a machine, and returns it as records showed it before.
 func (n *Network) keepMachine(m Machine) (before any) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -77,7 +78,7 @@ func (n *Network) keepMachine(m Machine) (before any) {
 	return before
 }
 
-// DeleteMachine deletes the IP entity of a machine. Its readers hear of it.
+// DeleteMachine deletes the IP entity of a machine. Readers of its changes are notified.
 func (n *Network) DeleteMachine(entity int64) {
 	n.t.Helper()
 	n.mu.Lock()
@@ -87,7 +88,7 @@ func (n *Network) DeleteMachine(entity int64) {
 	n.entities.remove(entity, before)
 }
 
-// MachineContract asks a network service, in which a machine's IP entity was allocated to the machine's owner, what pxe asks of it.
+// MachineContract tests the routes for pxe of a network service that has allocated a machine's IP entity to its owner.
 func MachineContract(t *testing.T, handler http.Handler, m Machine) {
 	t.Helper()
 	a := asker{t, "network", handler}
@@ -149,25 +150,25 @@ func newNetwork(t testing.TB, o options) *Network {
 	return n
 }
 
-// SetGroup makes an IP group, or renames it. Its readers hear of it.
+// SetGroup creates or renames an IP group. Readers of its changes are notified.
 func (n *Network) SetGroup(id int64, name string) {
 	n.t.Helper()
 	n.groups.set(id, name, nil, nil, map[string]any{"id": id, "name": name})
 }
 
-// DeleteGroup deletes an IP group. Its readers hear of it.
+// DeleteGroup deletes an IP group. Readers of its changes are notified.
 func (n *Network) DeleteGroup(id int64) {
 	n.t.Helper()
 	n.groups.remove(id, map[string]any{"id": id})
 }
 
-// SetEntity makes an IP entity, or renames it. Its readers hear of it.
+// SetEntity creates or renames an IP entity. Readers of its changes are notified.
 func (n *Network) SetEntity(id int64, name string) {
 	n.t.Helper()
 	n.entities.set(id, name, nil, nil, map[string]any{"id": id, "name": name})
 }
 
-// SetServers says of how many servers the IP entities of a client are. Its readers hear that an entity was assigned to it.
+// SetServers sets the number of servers among a client's IP entities. Readers are notified of an assigned entity.
 func (n *Network) SetServers(client, servers int64) {
 	n.t.Helper()
 	n.mu.Lock()
@@ -177,8 +178,8 @@ func (n *Network) SetServers(client, servers int64) {
 		pg.Target{Type: "entity", Noun: "IP entity", ID: 1, Name: "192.0.2.1", Version: 2})
 }
 
-// NetworkContract asks a network service, in which a client has an IP entity of each of so many servers, what its neighbours
-// ask. The entity is used in the words of uses, and no one heard of any other client.
+// NetworkContract tests the internal routes of a network service. A client has an IP entity for each of its servers, described
+// by usage. There is no other client.
 func NetworkContract(t *testing.T, handler http.Handler, client, servers int64, usage string) {
 	t.Helper()
 	a := asker{t, "network", handler}
@@ -193,7 +194,7 @@ func NetworkContract(t *testing.T, handler http.Handler, client, servers int64, 
 		a.wantNoRef("pxe", kind, none)
 		a.wantRefused("clients", refPath(kind, 1))
 	}
-	a.eventually("clients hears whose an IP entity is", func() bool {
+	a.eventually("clients hears of the owner of an IP entity", func() bool {
 		var got page
 		a.ask("clients", "/internal/events?after=0&kind=entity", &got)
 		for _, e := range got.Events {

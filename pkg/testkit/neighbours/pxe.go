@@ -29,19 +29,19 @@ func newPXE(t testing.TB, o options) *PXE {
 	return p
 }
 
-// SetDHCPServer makes a DHCP server, or renames it. Its readers hear of it.
+// SetDHCPServer creates or renames a DHCP server. Readers of its changes are notified.
 func (p *PXE) SetDHCPServer(id int64, name string) {
 	p.t.Helper()
 	p.dhcp.set(id, name, nil, nil, map[string]any{"id": id, "name": name})
 }
 
-// DeleteDHCPServer deletes a DHCP server. Its readers hear of it.
+// DeleteDHCPServer deletes a DHCP server. Readers of its changes are notified.
 func (p *PXE) DeleteDHCPServer(id int64) {
 	p.t.Helper()
 	p.dhcp.remove(id, map[string]any{"id": id})
 }
 
-// Install says that a machine is being installed with an IP entity, which may not be deleted meanwhile, in these words.
+// Install starts an install with an IP entity. Until it ends, the entity cannot be deleted, for the reason in usage.
 func (p *PXE) Install(entity int64, usage string) {
 	p.Use("entity", entity, usage)
 	p.mu.Lock()
@@ -49,13 +49,13 @@ func (p *PXE) Install(entity int64, usage string) {
 	p.installed = append(p.installed, user{ID: entity, Usage: usage})
 }
 
-// SendInstalled has the clients service mail a client how an installation has ended.
+// SendInstalled asks the clients service to mail a client about the end of an install.
 func (p *PXE) SendInstalled(of mail.ClientInstalled) {
 	p.t.Helper()
 	p.Send("clients", mail.InstalledKind, of, secret.String{})
 }
 
-// PXEContract asks a pxe service, which has this DHCP server and installs nothing, what its neighbours ask.
+// PXEContract tests the internal routes of a pxe service with this DHCP server and without installs.
 func PXEContract(t *testing.T, handler http.Handler, dhcpServer int64, name string) {
 	t.Helper()
 	a := asker{t, "pxe", handler}

@@ -29,7 +29,7 @@ func newSystem(t testing.TB, o options) *System {
 	return s
 }
 
-// SetSetting gives a setting a value, as the settings' table holds it. Followers ask for it now and then.
+// SetSetting sets the stored value of a setting. Other services fetch it.
 func (s *System) SetSetting(slug, value string) {
 	s.mu.Lock()
 	s.values = maps.Clone(s.values)
@@ -38,45 +38,45 @@ func (s *System) SetSetting(slug, value string) {
 	s.wake()
 }
 
-// SetTemplates says by which templates clients can be written to.
+// SetTemplates sets the templates for mails to clients.
 func (s *System) SetTemplates(names ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.templates = append([]string{}, names...)
 }
 
-// SetEmailTemplate makes an email template, or renames it. Its readers hear of it.
+// SetEmailTemplate creates or renames an email template. Readers of its changes are notified.
 func (s *System) SetEmailTemplate(id int64, name string) {
 	s.t.Helper()
 	s.emailTemplates.set(id, name, nil, nil, map[string]any{"id": id, "name": name})
 }
 
-// DeleteEmailTemplate deletes an email template. Its readers hear of it.
+// DeleteEmailTemplate deletes an email template. Readers of its changes are notified.
 func (s *System) DeleteEmailTemplate(id int64) {
 	s.t.Helper()
 	s.emailTemplates.remove(id, map[string]any{"id": id})
 }
 
-// SetIntegration makes an integration, or renames it. Its readers hear of it.
+// SetIntegration creates or renames an integration. Readers of its changes are notified.
 func (s *System) SetIntegration(id int64, name string) {
 	s.t.Helper()
 	s.integrations.set(id, name, map[string]any{"grants": []string{}}, nil, map[string]any{"id": id, "name": name})
 }
 
-// DeleteIntegration deletes an integration. Its readers hear of it.
+// DeleteIntegration deletes an integration. Readers of its changes are notified.
 func (s *System) DeleteIntegration(id int64) {
 	s.t.Helper()
 	s.integrations.remove(id, map[string]any{"id": id})
 }
 
-// Mail is a mail that the service under test has had sent.
+// Mail is a mail that the service under test has sent through system.
 type Mail struct {
 	mail.Message
 
 	Opened mail.Content
 }
 
-// Mails are those to an address.
+// Mails returns the mails to an address.
 func (s *System) Mails(address string) (mails []Mail) {
 	s.t.Helper()
 	for _, m := range s.Received() {
@@ -99,8 +99,7 @@ func (s *System) Mails(address string) (mails []Mail) {
 	return mails
 }
 
-// SystemContract asks a system service, which has this integration and the templates by which clients can be written to, what
-// its neighbours ask.
+// SystemContract tests the internal routes of a system service with this integration and these templates for mails to clients.
 func SystemContract(t *testing.T, handler http.Handler, integration int64, name string, templates ...string) {
 	t.Helper()
 	a := asker{t, "system", handler}

@@ -1,5 +1,5 @@
-// Package receiver is what webhooks of tests and measurements lead to. It believes nothing that the library of Standard
-// Webhooks does not verify.
+// Package receiver has a receiver of webhooks for tests and measurements. It verifies events with the library of Standard
+// Webhooks.
 package receiver
 
 import (
@@ -19,10 +19,10 @@ type Received struct {
 	Body     []byte
 	Header   http.Header
 	Accepted bool
-	Left     <-chan struct{} // closed when the sender does not wait for the answer any more
+	Left     <-chan struct{} // closed when the sender stops waiting
 }
 
-// Event is what a receiver reads of a body.
+// Event is the part of a body that tests read.
 type Event struct {
 	Type string
 	Data struct {
@@ -36,7 +36,7 @@ type Event struct {
 	}
 }
 
-// Event is the body.
+// Event decodes the body.
 func (r *Received) Event(t testing.TB) (e Event) {
 	t.Helper()
 	if err := json.Unmarshal(r.Body, &e); err != nil {
@@ -45,7 +45,7 @@ func (r *Received) Event(t testing.TB) (e Event) {
 	return e
 }
 
-// Server is a receiver.
+// Server receives webhooks.
 type Server struct {
 	URL string
 
@@ -60,7 +60,7 @@ type Server struct {
 	accepted int
 }
 
-// Start starts one, until the test ends. answer answers with a status what came as the nth, nil: with 204.
+// Start starts a receiver until the test ends. answer returns the status for the nth request. nil: 204.
 func Start(t testing.TB, answer func(n int, r *Received, w http.ResponseWriter) int) *Server {
 	t.Helper()
 	s := &Server{t: t, answer: answer}
@@ -70,10 +70,10 @@ func Start(t testing.TB, answer func(n int, r *Received, w http.ResponseWriter) 
 	return s
 }
 
-// Forget has it count what comes, and not keep it.
+// Forget makes the receiver count requests without storing them.
 func (s *Server) Forget() { s.forget = true }
 
-// Trust has it believe what is signed with each of these secrets.
+// Trust sets the secrets. Each request must be signed with all of them.
 func (s *Server) Trust(secrets ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,7 +98,7 @@ func (s *Server) verify(r *Received) {
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // it was cut off
+		return // the connection was cut off
 	}
 	got := Received{ID: r.Header.Get(standardwebhooks.HeaderWebhookID), Body: body, Header: r.Header, Left: r.Context().Done()}
 	s.verify(&got)
@@ -122,14 +122,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(status)
 }
 
-// All is what came, in the order in which it was answered.
+// All returns the stored requests in the order of their responses.
 func (s *Server) All() []Received {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]Received(nil), s.all...)
 }
 
-// Accepted is how much of it was taken.
+// Accepted returns the number of requests with a 2xx response.
 func (s *Server) Accepted() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

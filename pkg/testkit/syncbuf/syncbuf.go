@@ -1,4 +1,4 @@
-// Package syncbuf keeps what processes and loggers under test write.
+// Package syncbuf has a buffer for the output of processes and loggers under test.
 package syncbuf
 
 import (
@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// Buffer can be read while it is written.
+// Buffer can be read while it is being written.
 type Buffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer

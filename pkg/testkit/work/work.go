@@ -1,4 +1,4 @@
-// Package work measures, in tests, how work grows with its input.
+// Package work measures in tests how work grows with its input.
 package work
 
 import (
@@ -14,14 +14,14 @@ const (
 	// maxRatio is how many times the work twice the input may take. Quadratic work takes four times as much; linear work came
 	// to 2.8 with the race detector.
 	maxRatio = 3.0
-	// minWork is how long a measurement takes at least, so that the clock is fine enough.
+	// minWork is the minimum duration of a measurement. The clock is precise enough for it.
 	minWork = 10 * time.Millisecond
-	// maxAttempts is how often it is measured before too much is believed: a cache miss or a collection counts, too.
+	// maxAttempts is the number of measurements before a test fails. Cache misses and garbage collection disturb single ones.
 	maxAttempts = 8
 )
 
-// Linear fails the test where work on twice the input takes more than three times the CPU time of this thread. input makes
-// what work is done on, of some n bytes.
+// Linear fails the test if work on twice the input takes more than three times the CPU time of this thread. input returns an
+// input of about n bytes.
 func Linear[T any](t testing.TB, n int, input func(n int) T, work func(T)) {
 	t.Helper()
 	runtime.LockOSThread()
@@ -36,7 +36,7 @@ func Linear[T any](t testing.TB, n int, input func(n int) T, work func(T)) {
 	t.Errorf("twice the input takes %.1f times the work", ratio)
 }
 
-// cpuTime is how long this thread computes for do, the least of a few times.
+// cpuTime returns the CPU time of this thread for do: the minimum of a few measurements.
 func cpuTime(do func()) time.Duration {
 	minimum := time.Duration(1<<63 - 1)
 	for range 3 {
@@ -60,10 +60,10 @@ func threadTime() time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// Fill repeats a text until it has some n bytes.
+// Fill repeats a text up to about n bytes.
 func Fill(text string, n int) string { return strings.Repeat(text, n/len(text)+1) }
 
-// Numbered repeats a text with a number in it, from 0, until it has some n bytes.
+// Numbered repeats a text with a number, from 0, up to about n bytes.
 func Numbered(format string, n int) string {
 	var b strings.Builder
 	for i := 0; b.Len() < n; i++ {
