@@ -43,7 +43,7 @@ func (i *installation) beforeSwitches() {
 				"UPDATE %s SET %[2]s = array_remove(array_remove(%[2]s, 'network.switches read'), 'network.switches write')", table, column))
 		}
 		return append(all, "DROP TABLE known_grant", `
-			DELETE FROM migration WHERE version_id =
+			DELETE FROM migration WHERE version_id >=
 				(SELECT substr(name, 1, 4)::bigint FROM migration_checksum WHERE name LIKE '%_known_grants.sql')`)
 	})
 	if err := product.Migrate(i.Context(), i.urls); err != nil {
