@@ -34,8 +34,8 @@ func TestEmailToClient(t *testing.T) {
 		}
 	}
 	for _, wrong := range []string{"password-reset", "x"} {
-		if text := c.Do("POST", at, map[string]any{"type": wrong}).Want(422).Text; !strings.Contains(text, "there are Welcome") {
-			t.Errorf(`got %s, want "there are Welcome" in it`, text)
+		if text := c.Do("POST", at, map[string]any{"type": wrong}).Want(422).Text; !strings.Contains(text, "the templates are Welcome") {
+			t.Errorf(`got %s, want "the templates are Welcome" in it`, text)
 		}
 	}
 	c.Do("POST", at, `{}`).WantErrors("/type", "required")
