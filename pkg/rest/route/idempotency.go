@@ -25,9 +25,9 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest/body"
 )
 
-// Migrations are those of what keeps the answers to repeatable requests.
-//
 // Migrations creates the tables for responses to requests with an Idempotency-Key.
+//
+//go:embed migrations/*.sql
 var Migrations embed.FS
 
 // IdempotencyHeader is the header that names an attempt.
