@@ -114,14 +114,14 @@ func testMailsToAClient(t *testing.T, _ *product.Product, c *testkit.Client) {
 	own := c.WithKey(keyOf(t, c, at))
 	testkit.Eventually(t, "it is told of its key", func() bool { // before it has another address
 		_, said := mailsTo(t, c, "mails@example.com", "")
-		return strings.Contains(said, "An API key was made")
+		return strings.Contains(said, "An API key was created")
 	})
 	own.Do("PATCH", at, `{"email": "moved@example.com", "current_password": "a long walk in the rain"}`).Want(200)
 	testkit.Eventually(t, "it is told at both addresses", func() bool {
 		old, said := mailsTo(t, c, "mails@example.com", "")
 		now, moved := mailsTo(t, c, "moved@example.com", "")
 		return old == "account-changed held, account-changed held" && now == "account-changed held" &&
-			strings.Contains(said, "An API key was made") && strings.Contains(moved, "By: Ben Miller")
+			strings.Contains(said, "An API key was created") && strings.Contains(moved, "By: Ben Miller")
 	})
 	for n := range 12 {
 		c.Do("PATCH", at, fmt.Sprintf(`{"verify": {"require": %v}}`, n%2 == 0)).Want(200)
