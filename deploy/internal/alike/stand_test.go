@@ -9,6 +9,7 @@ import (
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	passwords "github.com/ironplane/ironplane/pkg/auth/account"
 	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/testkit"
@@ -37,7 +38,10 @@ type stand struct {
 func newStand(t *testing.T) *stand {
 	t.Helper()
 	client := testkit.Redis(t)
-	p, admin := producttest.StartWith(t, client, service.Settings{ClientURL: "https://panel.example.com"})
+	p, admin := producttest.StartWith(t, client, service.Settings{
+		ClientURL: "https://panel.example.com",
+		Tuning:    service.Tuning{PasswordMemory: passwords.DefaultMemory}, // it is times of logins that are compared
+	})
 	return &stand{t: t, product: p, redis: client, admin: admin, nobody: admin.WithKey("")}
 }
 

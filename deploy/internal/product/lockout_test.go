@@ -11,15 +11,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/pkg/auth/account"
+	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
 // However many strangers guess at passwords, who comes from where he signed in from has his compared, and who is signed in is answered.
-func TestGuessesLeaveRoom(t *testing.T) { producttest.Together(t, testGuessesLeaveRoom) }
-
-func testGuessesLeaveRoom(t *testing.T, p *product.Product, c *testkit.Client) {
+func TestGuessesLeaveRoom(t *testing.T) {
+	t.Parallel()
+	asInProduction := service.Settings{Tuning: service.Tuning{PasswordMemory: account.DefaultMemory}}
+	p, c := producttest.StartWith(t, testkit.Redis(t), asInProduction)
 	const guessers = 60 // more than may wait
 	newPerson(t, c, "client", "ben@example.com")
 	_, ben := signIn(t, c, loginOf("client", "ben@example.com", password))

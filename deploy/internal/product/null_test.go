@@ -75,7 +75,7 @@ func (n *nulls) try(nullable bool, at []string) {
 	n.t.Helper()
 	n.tried++
 	answer := n.send(at)
-	if answer.Status == http.StatusUnprocessableEntity && strings.Contains(answer.Text, "is required where") {
+	if text := answer.Text; strings.Contains(text, "is required where") || strings.Contains(text, "is required if") {
 		return // by another member, such as an address by its gateway
 	}
 	switch {

@@ -268,7 +268,7 @@ func TestNoServiceAnswers(t *testing.T) {
 	for name := range services {
 		away.Store(name, true)
 	}
-	o.await("services", "none of the services answers", "not ready")
+	o.await("services", "no service responds", "not ready")
 	answer := client.Do("GET", "/group", nil)
 	if answer.Status != http.StatusServiceUnavailable || answer.Header.Get("Retry-After") == "" {
 		t.Errorf("got %d %v %s, want %d with Retry-After", answer.Status, answer.Header, answer.Text, http.StatusServiceUnavailable)
