@@ -160,7 +160,7 @@ func (g *Gateway) finish(ctx context.Context, e *recorder, call *principal.Call)
 	}
 	attributes := []slog.Attr{
 		slog.String("method", e.method), slog.String("upstream", e.service), slog.String("route", e.route),
-		slog.Int("status", e.status), slog.Int64("bytes", e.bytesWritten), slog.Duration("took", elapsed),
+		slog.Int("status", e.status), slog.Int64("bytes", e.bytesWritten), slog.Duration("duration", elapsed),
 		slog.String("request_id", call.RequestID), slog.String("ip", call.IP.String()),
 	}
 	if p := call.Principal; p != nil {

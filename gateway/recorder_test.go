@@ -50,8 +50,8 @@ func TestAccessLog(t *testing.T) {
 			t.Errorf("got %s %v, want %v", name, got[name], want)
 		}
 	}
-	if elapsed, ok := got["took"].(float64); !ok || elapsed <= 0 {
-		t.Errorf("got took %v, want more than 0", got["took"])
+	if elapsed, ok := got["duration"].(float64); !ok || elapsed <= 0 {
+		t.Errorf("got duration %v, want more than 0", got["duration"])
 	}
 	d.want(401, invalid, "/auth/password-reset/token?key="+invalid)
 	if got := line(); got["status"] != 401. || got["route"] != "/auth" || got["owner"] != nil {

@@ -221,5 +221,5 @@ func (r *Refs) follow(ctx context.Context, tx *pg.Tx, action pg.Action, target p
 }
 
 func notFound(pointer string) error {
-	return problem.Member(pointer, "not_found", "names something that does not exist")
+	return problem.Member(pointer, "not_found", "does not exist")
 }

@@ -151,7 +151,7 @@ func (r createLink) findTarget(ctx context.Context, tx *pg.Tx) (id int64, err er
 		if caller != 0 {
 			return 0, problem.Member(pointer, "not_found", "is not an account that the client has a sub link to")
 		}
-		return 0, problem.Member(pointer, "not_found", "names something that does not exist")
+		return 0, problem.Member(pointer, "not_found", "does not exist")
 	}
 	if err != nil {
 		return 0, fmt.Errorf("find the account to link: %w", err)

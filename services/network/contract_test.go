@@ -113,8 +113,8 @@ func TestInstalledEntity(t *testing.T) {
 	group := c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200).ID()
 	entity := c.Do("POST", "/entity", map[string]any{"group": group, "address": "192.0.2.1"}).Want(200).ID()
 	many := map[string]any{"from": "192.0.2.1", "to": "192.0.2.9"}
-	c.PXE.Install(entity, "is used by install 7 (web1), which has not ended")
-	const detail = "is used by install 7 (web1), which has not ended."
+	c.PXE.Install(entity, "is used by install 7 (web1) that has not ended")
+	const detail = "is used by install 7 (web1) that has not ended."
 	c.Do("DELETE", path("/entity/%d", entity), nil).WantDetail(http.StatusConflict, fmt.Sprintf("IP entity %d %s", entity, detail))
 	if text := c.Do("POST", path("/group/%d/entity/bulk-delete", group), many).Want(409).Text; !strings.Contains(text, "install 7") {
 		t.Errorf("got %s, want the install that uses it", text)

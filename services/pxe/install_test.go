@@ -151,7 +151,7 @@ func TestInstall(t *testing.T) {
 
 	// The items that it uses cannot be deleted until it has ended.
 	for _, at := range []string{"/pxe/dhcp/1", fmt.Sprintf("/pxe/profile/%d", profile)} {
-		if text := c.Do("DELETE", at, nil).Want(409).Text; !strings.Contains(text, "which have not ended") {
+		if text := c.Do("DELETE", at, nil).Want(409).Text; !strings.Contains(text, "that have not ended") {
 			t.Errorf("%s: got %s, want the installs that have not ended", at, text)
 		}
 	}

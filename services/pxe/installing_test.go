@@ -245,7 +245,7 @@ func TestInstalls(t *testing.T) {
 // refusesDeletions checks that the items which an unfinished install needs cannot be deleted.
 func (b *bootSite) refusesDeletions(m target) {
 	b.Helper()
-	want := fmt.Sprintf("is used by install %d (web1.example.com), which has not ended", m.id)
+	want := fmt.Sprintf("is used by install %d (web1.example.com) that has not ended", m.id)
 	for _, of := range []struct {
 		owner, kind string
 		id          int64

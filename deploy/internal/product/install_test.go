@@ -164,7 +164,7 @@ func TestInstalls(t *testing.T) {
 	for at, noun := range map[string]string{path("/entity/%d", m.entity): "IP entity", path("/client/%d", b.client): "Client"} {
 		id := at[strings.LastIndex(at, "/")+1:]
 		b.c.Do("DELETE", at, nil).
-			WantDetail(problem.Conflict, fmt.Sprintf("%s %s is used by install %d (web1.example.com), which has not ended.", noun, id, m.id))
+			WantDetail(problem.Conflict, fmt.Sprintf("%s %s is used by install %d (web1.example.com) that has not ended.", noun, id, m.id))
 	}
 	b.c.Do("POST", path("/group/%d/entity/bulk-delete", b.group), map[string]any{"ids": []int64{m.entity}}).Want(409)
 	b.agent.PostEvent(token, "progress", m.address, "step=packages&progress=60")

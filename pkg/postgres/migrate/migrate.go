@@ -196,7 +196,7 @@ func (m MigrationSet) migrate(ctx context.Context, config *pgx.ConnConfig, log *
 			before,
 			"to",
 			done[len(done)-1].Source.Version,
-			"took",
+			"duration",
 			time.Since(began).Round(time.Millisecond),
 		)
 	}

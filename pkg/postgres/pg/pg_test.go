@@ -223,7 +223,7 @@ func TestExplain(t *testing.T) {
 	for sql, want := range map[string]problem.Field{
 		"INSERT INTO thing (name) VALUES ('a')":           {Pointer: "/name", Code: "taken", Message: "is taken"},
 		"INSERT INTO thing (name) VALUES ('deep')":        {Pointer: "/deep/name", Code: "invalid", Message: "is not allowed"},
-		"INSERT INTO thing (name, part) VALUES ('b', 99)": {Pointer: "/part", Code: "not_found", Message: "names something that does not exist"},
+		"INSERT INTO thing (name, part) VALUES ('b', 99)": {Pointer: "/part", Code: "not_found", Message: "does not exist"},
 	} {
 		if f := problem.From(do(sql)); f.Kind != problem.Invalid || len(f.Fields) != 1 || f.Fields[0] != want {
 			t.Errorf("%s: got %v, want %v", sql, f, want)

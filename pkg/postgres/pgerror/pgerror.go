@@ -59,7 +59,7 @@ func Explain(err error) error {
 
 // violations are integrity errors by SQLSTATE.
 var violations = map[string]struct{ code, message string }{
-	"23503": {"not_found", "names something that does not exist"},
+	"23503": {"not_found", "does not exist"},
 	"23505": {"taken", "is taken"},
 	"23514": {"invalid", "is not allowed"},
 	"23P01": {"overlaps", "overlaps with what is there already"},

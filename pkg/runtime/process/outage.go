@@ -150,7 +150,7 @@ func (h outages) end(key [2]string) (left time.Duration) {
 	delete(h.open.byName, key)
 	h.open.mu.Unlock()
 	over := h.line(time.Now(), slog.LevelWarn, "an outage is over")
-	over.AddAttrs(slog.String(outageAttr, key[1]), slog.Duration("took", o.last.Sub(o.began)), slog.Int("lines", o.total))
+	over.AddAttrs(slog.String(outageAttr, key[1]), slog.Duration("duration", o.last.Sub(o.began)), slog.Int("lines", o.total))
 	if ctx := context.Background(); h.Enabled(ctx, over.Level) {
 		_ = h.Handler.Handle(ctx, over)
 	}

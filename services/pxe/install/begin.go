@@ -50,14 +50,14 @@ func (s *Installs) checkInstall(ctx context.Context, tx *pg.Tx, b *installBody) 
 	}
 	var err error
 	if b.ProfileName, err = lockName(ctx, tx, "profile", int64(b.Profile)); errors.Is(err, pgx.ErrNoRows) {
-		invalid.Add("/profile", "not_found", "names something that does not exist")
+		invalid.Add("/profile", "not_found", "does not exist")
 	} else if err != nil {
 		return err
 	}
 	if b.DHCPServer == nil {
 		invalid.Add("/dhcp_server", "required", "is required because IP group %d (%s) has no DHCP server", b.entity.Group.ID, b.entity.Group.Name)
 	} else if b.DHCPServerName, err = lockName(ctx, tx, "dhcp_server", int64(*b.DHCPServer)); errors.Is(err, pgx.ErrNoRows) {
-		invalid.Add("/dhcp_server", "not_found", "names something that does not exist")
+		invalid.Add("/dhcp_server", "not_found", "does not exist")
 	} else if err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func findConflicts(ctx context.Context, q pg.Querier, macs []string, entity, id 
 		(SELECT '/host/macs', format('contains %s, which install %s (%s) is installing', m.mac, i.id, i.host_hostname), i.id, i.host_hostname
 			FROM install_mac m JOIN install i ON i.id = m.install_id WHERE m.mac = ANY ($1) AND m.under_way AND i.id <> $3 ORDER BY i.id LIMIT 1)
 		UNION ALL
-		SELECT '/host/entity', format('is used by install %s (%s), which has not ended', id, host_hostname), id, host_hostname
+		SELECT '/host/entity', format('is used by install %s (%s) that has not ended', id, host_hostname), id, host_hostname
 			FROM install WHERE host_entity_id = $2 AND id <> $3 AND `+reference.InstallUnfinished, macs, entity, id)
 	if err != nil {
 		return fmt.Errorf("find other installs of the machine: %w", err)

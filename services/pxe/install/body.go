@@ -59,10 +59,10 @@ const (
 func (b *installBody) Resolve(invalid *problem.Fields) {
 	h := &b.Host
 	if b.entity == nil {
-		invalid.Add("/host/entity", "not_found", "names something that does not exist")
+		invalid.Add("/host/entity", "not_found", "does not exist")
 	}
 	if b.Client != nil && b.ClientEmail == nil {
-		invalid.Add("/client", "not_found", "names something that does not exist")
+		invalid.Add("/client", "not_found", "does not exist")
 	}
 	if h.MACs = script.ParseMACs(invalid, "/host/macs", h.MACs...); len(h.MACs) > maxMACs {
 		invalid.Add("/host/macs", "too_long", "can have at most %d items", maxMACs)

@@ -90,7 +90,7 @@ type usedEntity struct {
 func (s *Installs) usedEntities(ctx context.Context, _ rest.None) ([]usedEntity, error) {
 	rows, err := s.DB.Query(
 		ctx,
-		"SELECT host_entity_id, format('is used by install %s (%s), which has not ended', id, host_hostname) FROM install WHERE "+
+		"SELECT host_entity_id, format('is used by install %s (%s) that has not ended', id, host_hostname) FROM install WHERE "+
 			reference.InstallUnfinished+" ORDER BY 1",
 	)
 	if err != nil {

@@ -56,9 +56,9 @@ func InstallUseDescriber(column string) func(context.Context, pg.Querier, int64)
 		case err != nil:
 			return "", fmt.Errorf("find installs that use the item: %w", err)
 		case more == 0:
-			return fmt.Sprintf("is used by install %d (%s), which has not ended", found.ID, found.Name), nil
+			return fmt.Sprintf("is used by install %d (%s) that has not ended", found.ID, found.Name), nil
 		default:
-			return fmt.Sprintf("is used by install %d (%s) and %d more, which have not ended", found.ID, found.Name, more), nil
+			return fmt.Sprintf("is used by install %d (%s) and %d more that have not ended", found.ID, found.Name, more), nil
 		}
 	}
 }
