@@ -109,7 +109,7 @@ func (c *certificates) refresh(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, certificateTimeout)
 	defer cancel()
 	var next tlsState
-	askErr := c.peers.Ask(ctx, settings.Keeper, "/internal/certificate?known="+url.QueryEscape(current.Edition), &next)
+	askErr := c.peers.Ask(ctx, settings.ServiceName, "/internal/certificate?known="+url.QueryEscape(current.Edition), &next)
 	if askErr != nil {
 		next = *current
 	} else if next.Edition == current.Edition {
@@ -233,7 +233,7 @@ func (c *certificates) acmeConfig(hello *tls.ClientHelloInfo) (*tls.Config, erro
 	var shown certificatePair
 	if err := c.peers.Ask(
 		ctx,
-		settings.Keeper,
+		settings.ServiceName,
 		"/internal/acme-handshake?name="+url.QueryEscape(strings.ToLower(hello.ServerName)),
 		&shown,
 	); err != nil {

@@ -19,7 +19,7 @@ type certificateCopy struct {
 	box  *seal.Box
 }
 
-var copyField = seal.Place{Table: "gateway", Column: "certificate"}
+var copyField = seal.Location{Table: "gateway", Column: "certificate"}
 
 // KeepCertificate keeps a sealed copy of the certificate in a file. If the gateway has no certificate yet, it uses the one in the
 // file until the system service responds.

@@ -82,7 +82,7 @@ func New(
 		progressTimeout: progressTimeout,
 	}
 	link := cache.NewLink(client, "limits", log)
-	g.metrics = newMetrics(func() bool { return entries.Up() && link.Up() })
+	g.metrics = newMetrics(func() bool { return entries.IsUp() && link.IsUp() })
 	g.metrics.all = append(g.metrics.all, entries.Metrics()...)
 	g.keys = newKeys(entries, peers, g.metrics)
 	count := g.metrics.limits.WithLabelValues
@@ -94,9 +94,9 @@ func New(
 	g.ownHandler = g.ownRoutes()
 	g.cors = newCORS(config.CORSOrigins)
 	g.watcher = newRequestWatcher(g.keys)
-	g.certificates = newCertificates(config, peers, wakes.Listen(settings.Keeper, settings.CertificateChanged), log)
+	g.certificates = newCertificates(config, peers, wakes.Listen(settings.ServiceName, settings.CertificateChanged), log)
 	g.keyUsage = newKeyUsage(peers)
-	g.followSettings(wakes.Listen(settings.Keeper, settings.Changed))
+	g.followSettings(wakes.Listen(settings.ServiceName, settings.Changed))
 	return g
 }
 

@@ -136,7 +136,7 @@ func (d *testGateway) newGateway(config testConfig) *Gateway {
 	d.t.Helper()
 	upstreams := map[string]http.Handler{"identity": d.identity, "network": d.network}
 	log := slog.New(d.warnings)
-	peers := peers.New(principal.Gateway, map[string]http.Handler{"identity": d.identity, "network": d.network, settings.Keeper: config})
+	peers := peers.New(principal.Gateway, map[string]http.Handler{"identity": d.identity, "network": d.network, settings.ServiceName: config})
 	g := New(config.Config, upstreams, peers, keycache.NewStore(d.redis, d.signer, log), d.redis, nil, log)
 	d.t.Cleanup(g.Close)
 	return g

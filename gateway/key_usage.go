@@ -81,7 +81,7 @@ func (u *keyUsage) report(ctx context.Context) {
 		}
 		askCtx, cancel := u.peers.Limit(ctx, keyUsageTimeout)
 		var none struct{}
-		err := u.peers.Ask(askCtx, "identity", keycache.UsesPath+"?keys="+strings.Join(ids, ","), &none)
+		err := u.peers.Ask(askCtx, "identity", keycache.UsagePath+"?keys="+strings.Join(ids, ","), &none)
 		cancel()
 		if err != nil {
 			return

@@ -125,7 +125,7 @@ func newKeys(entries *keycache.Store, peers mesh.Peers, m *metrics) *keys {
 // before the origin is asked about an unknown key, unless another request was admitted for the same question. An error of admit is
 // returned as it is.
 func (k *keys) decide(ctx context.Context, key string, admit func(context.Context) error) (decision, error) {
-	if len(key) > apikey.Longest {
+	if len(key) > apikey.MaxLength {
 		return decision{}, errNoSuchKey
 	}
 	hash := apikey.Hash(key)
@@ -208,11 +208,11 @@ func (k *keys) admit(ctx context.Context, hash [32]byte, admit func(context.Cont
 
 // mayExist returns errNoSuchKey for keys that cannot exist because of their form.
 func (k *keys) mayExist(ctx context.Context, key string) error {
-	switch apikey.FormatOf(key) {
+	switch apikey.DetectFormat(key) {
 	case apikey.Broken:
 		return errNoSuchKey
 	case apikey.Imported:
-		if len(key) < apikey.ShortestImport {
+		if len(key) < apikey.MinImportLength {
 			return errNoSuchKey
 		}
 		imported, err := k.hasImportedKeys(ctx)
@@ -311,7 +311,7 @@ func readEntry[T keycache.Value](ctx context.Context, k *keys, service, name str
 	asOf = time.Now()
 	value, age, err := keycache.Get[T](ctx, k.entries, service, name)
 	switch {
-	case err == nil && age <= keycache.FreshFor:
+	case err == nil && age <= keycache.FreshTTL:
 		k.metrics.lookups.redis.Inc()
 		return value, asOf, nil
 	case err != nil && s == unknown:
@@ -331,7 +331,7 @@ func readEntry[T keycache.Value](ctx context.Context, k *keys, service, name str
 	if errors.Is(err, mesh.ErrAway) && !stale && !errors.Is(missing, keycache.ErrNone) {
 		// Neither responded. Redis may only have been slow for a moment, so it gets more time.
 		asOf = time.Now()
-		value, _, missing = keycache.GetPatiently[T](ctx, k.entries, service, name)
+		value, _, missing = keycache.GetRequired[T](ctx, k.entries, service, name)
 		stale = missing == nil
 	}
 	if stale && errors.Is(err, mesh.ErrAway) {

@@ -17,10 +17,10 @@ const maxRate = 1_000_000
 // start, it uses the copy of the identity service.
 func (g *Gateway) followSettings(woken <-chan struct{}) {
 	g.settings = &settings.Follower{
-		Peers: g.peers,
-		Woken: woken,
-		Heard: g.applySettings,
-		Last: func(ctx context.Context) (last settings.Values, err error) {
+		Peers:    g.peers,
+		Woken:    woken,
+		OnChange: g.applySettings,
+		LoadLast: func(ctx context.Context) (last settings.Values, err error) {
 			return last, g.peers.Ask(ctx, "identity", settings.Path, &last)
 		},
 	}

@@ -169,13 +169,13 @@ func TestRedisUsers(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, _, err := keycache.Get[keycache.Owner](t.Context(), reading, "identity", "owner/admin/1")
-		return errors.Is(err, keycache.ErrNone) && filling.Up() && reading.Up()
+		return errors.Is(err, keycache.ErrNone) && filling.IsUp() && reading.IsUp()
 	})
 	guess := func() (right bool, err error) { // by a process that has counted nothing itself
 		lockouts := lockout.New(i.client("identity", ""), slog.New(slog.DiscardHandler))
 		return lockouts.Try(t.Context(), lockout.Guess{Name: "/admin/1", Key: 1}, func() (bool, error) { return false, nil })
 	}
-	for range lockout.OfKey {
+	for range lockout.MaxPerKey {
 		if _, err := guess(); err != nil {
 			t.Fatal(err)
 		}
@@ -194,13 +194,13 @@ func TestRedisUsers(t *testing.T) {
 		hearing := wake.New(i.client(process, ""))
 		woken := hearing.Listen("pxe", "something")
 		running.Go(func() { hearing.Run(ctx) })
-		testkit.Eventually(i.t, process+" hears Redis", hearing.Heard)
+		testkit.Eventually(i.t, process+" hears Redis", hearing.IsSubscribed)
 		<-woken // as it may have missed something until then
 		testkit.Eventually(i.t, "pxe wakes "+process, func() bool {
 			waking.Wake("pxe", "something")
 			select {
 			case <-woken:
-				return hearing.Heard()
+				return hearing.IsSubscribed()
 			case <-time.After(50 * time.Millisecond):
 				return false
 			}

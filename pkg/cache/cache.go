@@ -20,8 +20,8 @@ const breakTimeout = time.Second
 // Client is a client of Redis that gives up in time.
 type Client struct {
 	*redis.Client
-	AnswerTimeout time.Duration // of a question whose answer can be found out elsewhere; 250 ms
-	InsistTimeout time.Duration // of a question that has to be answered; a second
+	OptionalTimeout time.Duration // of a question whose answer can be found out elsewhere; 250 ms
+	RequiredTimeout time.Duration // of a question that has to be answered; a second
 }
 
 func init() { redis.SetLogger(quiet{}) } // it writes to stderr, again and again; a Link says it once
@@ -76,19 +76,19 @@ func NewLink(client *Client, user string, log *slog.Logger) *Link {
 // Do asks Redis, unless it is being left alone. An error says that Redis is away.
 func (l *Link) Do(ctx context.Context, ask func(context.Context, redis.UniversalClient) error) error {
 	_, err := l.breaker.Execute(func() (struct{}, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.client.AnswerTimeout) // that a caller leaves says nothing of Redis
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.client.OptionalTimeout) // that a caller leaves says nothing of Redis
 		defer cancel()
 		return struct{}{}, ask(ctx, l.client)
 	})
 	return err
 }
 
-// Insist asks Redis whether or not it is being left alone, and gives it more time.
-func (l *Link) Insist(ctx context.Context, ask func(context.Context, redis.UniversalClient) error) error {
-	ctx, cancel := context.WithTimeout(ctx, l.client.InsistTimeout)
+// DoRequired asks Redis whether or not it is being left alone, and gives it more time.
+func (l *Link) DoRequired(ctx context.Context, ask func(context.Context, redis.UniversalClient) error) error {
+	ctx, cancel := context.WithTimeout(ctx, l.client.RequiredTimeout)
 	defer cancel()
 	return ask(ctx, l.client)
 }
 
-// Up tells whether Redis answered when it was last asked.
-func (l *Link) Up() bool { return l.breaker.State() == gobreaker.StateClosed }
+// IsUp tells whether Redis answered when it was last asked.
+func (l *Link) IsUp() bool { return l.breaker.State() == gobreaker.StateClosed }

@@ -19,8 +19,8 @@ import (
 var (
 	// ErrOwnNetwork says that an address is refused.
 	ErrOwnNetwork = errors.New("it leads to an address of a network of one's own, which IRONPLANE_ALLOWED_NETWORKS does not name")
-	// ErrPlain says that a request would go out unencrypted.
-	ErrPlain = errors.New("it leads to an address that begins with http://, which is for networks that IRONPLANE_ALLOWED_NETWORKS names")
+	// ErrUnencrypted says that a request would go out unencrypted.
+	ErrUnencrypted = errors.New("it leads to an address that begins with http://, which is for networks that IRONPLANE_ALLOWED_NETWORKS names")
 	// ErrRedirects says that an address leads on and on.
 	ErrRedirects = errors.New("it was redirected too often")
 )
@@ -32,7 +32,7 @@ type Networks []netip.Prefix
 func Parse(text string) (all Networks, err error) {
 	for _, part := range strings.FieldsFunc(text, func(r rune) bool { return r == ' ' || r == ',' }) {
 		network, err := netip.ParsePrefix(part)
-		if address, wrong := netip.ParseAddr(part); wrong == nil {
+		if address, addressErr := netip.ParseAddr(part); addressErr == nil {
 			network, err = netip.PrefixFrom(address, address.BitLen()), nil
 		}
 		if err != nil {
@@ -52,9 +52,9 @@ func (n Networks) contain(address netip.Addr) bool {
 	return false
 }
 
-// own are the networks that are not of the whole Internet, besides those that package netip knows, and those in which others
+// nonPublic are the networks that are not of the whole Internet, besides those that package netip knows, and those in which others
 // can stand for an address of them.
-var own = func() (all Networks) {
+var nonPublic = func() (all Networks) {
 	for _, text := range []string{"0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "198.18.0.0/15", "198.51.100.0/24",
 		"203.0.113.0/24", "240.0.0.0/4",
 		"::/96", "64:ff9b::/96", "64:ff9b:1::/48", "100::/64", "2001::/32", "2001:db8::/32", "2002::/16", "fec0::/10"} {
@@ -63,10 +63,10 @@ var own = func() (all Networks) {
 	return all
 }()
 
-// Public tells whether an address is one of the whole Internet.
-func Public(address netip.Addr) bool {
+// IsPublic tells whether an address is one of the whole Internet.
+func IsPublic(address netip.Addr) bool {
 	address = address.Unmap()
-	return address.IsGlobalUnicast() && !address.IsPrivate() && address.Zone() == "" && !own.contain(address)
+	return address.IsGlobalUnicast() && !address.IsPrivate() && address.Zone() == "" && !nonPublic.contain(address)
 }
 
 type plainKey struct{}
@@ -80,20 +80,20 @@ func (n Networks) check(ctx context.Context, _, address string, _ syscall.RawCon
 	switch allowed := n.contain(to.Addr().Unmap()); {
 	case allowed:
 		return nil
-	case !Public(to.Addr()):
+	case !IsPublic(to.Addr()):
 		return ErrOwnNetwork
 	case ctx.Value(plainKey{}) != nil:
-		return ErrPlain
+		return ErrUnencrypted
 	}
 	return nil
 }
 
 const (
-	dialTime      = 10 * time.Second
-	idleTime      = 30 * time.Second
-	mostIdle      = 8 // connections to one host
-	largestHeader = 16 << 10
-	mostRedirects = 5
+	dialTimeout    = 10 * time.Second
+	idleTimeout    = 30 * time.Second
+	maxIdle        = 8 // connections to one host
+	maxHeaderBytes = 16 << 10
+	maxRedirects   = 5
 )
 
 // Client makes requests to addresses that callers gave. It goes through no proxy, whose address would be the one that is looked at.
@@ -105,26 +105,26 @@ func (n Networks) Dial(ctx context.Context, network, address string) (net.Conn, 
 }
 
 func (n Networks) dialer() *net.Dialer {
-	return &net.Dialer{Timeout: dialTime, ControlContext: n.check}
+	return &net.Dialer{Timeout: dialTimeout, ControlContext: n.check}
 }
 
 // ClientTrusting is a Client that speaks TLS like this; nil: with whom public authorities vouch for.
 func (n Networks) ClientTrusting(config *tls.Config) *http.Client {
 	return &http.Client{
-		Transport: marked{
+		Transport: markingTransport{
 			&http.Transport{
 				DialContext:            n.dialer().DialContext,
 				TLSClientConfig:        config,
-				TLSHandshakeTimeout:    dialTime,
-				IdleConnTimeout:        idleTime,
-				MaxIdleConnsPerHost:    mostIdle,
-				MaxResponseHeaderBytes: largestHeader,
+				TLSHandshakeTimeout:    dialTimeout,
+				IdleConnTimeout:        idleTimeout,
+				MaxIdleConnsPerHost:    maxIdle,
+				MaxResponseHeaderBytes: maxHeaderBytes,
 				ForceAttemptHTTP2:      true,
 			},
 		},
 		CheckRedirect: func(r *http.Request, via []*http.Request) error {
 			switch {
-			case len(via) > mostRedirects:
+			case len(via) > maxRedirects:
 				return ErrRedirects
 			case r.Method != via[0].Method: // what was sent would get lost
 				return http.ErrUseLastResponse
@@ -134,19 +134,19 @@ func (n Networks) ClientTrusting(config *tls.Config) *http.Client {
 	}
 }
 
-// marked lets check know which connections are not encrypted.
-type marked struct{ *http.Transport }
+// markingTransport lets check know which connections are not encrypted.
+type markingTransport struct{ *http.Transport }
 
-func (m marked) RoundTrip(r *http.Request) (*http.Response, error) {
+func (m markingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Scheme == "http" {
 		r = r.WithContext(context.WithValue(r.Context(), plainKey{}, true))
 	}
 	return m.Transport.RoundTrip(r)
 }
 
-// Reason is what went wrong with a request, without the address, in which there may be a secret, and without what DNS and routers of
+// Describe is what went wrong with a request, without the address, in which there may be a secret, and without what DNS and routers of
 // one's own say.
-func Reason(err error) string {
+func Describe(err error) string {
 	if failed, ok := errors.AsType[*url.Error](err); ok {
 		err = failed.Err
 	}
@@ -159,8 +159,8 @@ func Reason(err error) string {
 	switch {
 	case errors.Is(err, ErrOwnNetwork):
 		return ErrOwnNetwork.Error()
-	case errors.Is(err, ErrPlain):
-		return ErrPlain.Error()
+	case errors.Is(err, ErrUnencrypted):
+		return ErrUnencrypted.Error()
 	case unresolved && resolving.IsNotFound:
 		return "there is no host of that name"
 	case unresolved:

@@ -24,7 +24,7 @@ func TestPublic(t *testing.T) {
 		"ff02::1":           false,
 		"64:ff9b::10.0.0.1": false, "2002:a00:1::": false, "2001:0:a00:1::": false, "2001:db8::1": false,
 	} {
-		if got := egress.Public(netip.MustParseAddr(address)); got != want {
+		if got := egress.IsPublic(netip.MustParseAddr(address)); got != want {
 			t.Errorf("%s: got %t, want %t", address, got, want)
 		}
 	}
@@ -38,9 +38,9 @@ func TestParse(t *testing.T) {
 		n[1].String() != "127.0.0.1/32" {
 		t.Errorf("got %v, %v, want three networks that begin with 10.1.0.0/16 and 127.0.0.1/32", n, err)
 	}
-	for _, wrong := range []string{"10.0.0.0/33", "localhost", "10.0.0.0/8 x"} {
-		if _, err := egress.Parse(wrong); err == nil {
-			t.Errorf("%s: got no error, want one", wrong)
+	for _, invalid := range []string{"10.0.0.0/33", "localhost", "10.0.0.0/8 x"} {
+		if _, err := egress.Parse(invalid); err == nil {
+			t.Errorf("%s: got no error, want one", invalid)
 		}
 	}
 }
@@ -80,7 +80,7 @@ func TestOwnNetworks(t *testing.T) {
 		inside.URL, named, strings.Replace(inside.URL, "127.0.0.1", "[::ffff:127.0.0.1]", 1),
 		strings.Replace(inside.URL, "127.0.0.1", "0.0.0.0", 1),
 	} {
-		if err := ask("", url); !errors.Is(err, egress.ErrOwnNetwork) || egress.Reason(err) != egress.ErrOwnNetwork.Error() {
+		if err := ask("", url); !errors.Is(err, egress.ErrOwnNetwork) || egress.Describe(err) != egress.ErrOwnNetwork.Error() {
 			t.Errorf("%s: got %v, want %v", url, err, egress.ErrOwnNetwork)
 		}
 	}
@@ -93,8 +93,8 @@ func TestOwnNetworks(t *testing.T) {
 	if err := ask("127.0.0.1/32", inside.URL+"?to=http://127.0.0.2:9/"); !errors.Is(err, egress.ErrOwnNetwork) {
 		t.Errorf("a redirect to an own network: got %v, want %v", err, egress.ErrOwnNetwork)
 	}
-	if err := ask("127.0.0.1", inside.URL+"?to=http://1.1.1.1/"); !errors.Is(err, egress.ErrPlain) {
-		t.Errorf("a redirect to plain HTTP: got %v, want %v", err, egress.ErrPlain)
+	if err := ask("127.0.0.1", inside.URL+"?to=http://1.1.1.1/"); !errors.Is(err, egress.ErrUnencrypted) {
+		t.Errorf("a redirect to plain HTTP: got %v, want %v", err, egress.ErrUnencrypted)
 	}
 }
 
@@ -110,8 +110,8 @@ func TestReason(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = client.Do(r) //nolint:bodyclose // there is none
-		if said := egress.Reason(err); err == nil || strings.Contains(said, "s3cr3t") || strings.Contains(said, "127.0.0.1") {
-			t.Errorf("got the reason %q, want one without the secret and the address", said)
+		if reason := egress.Describe(err); err == nil || strings.Contains(reason, "s3cr3t") || strings.Contains(reason, "127.0.0.1") {
+			t.Errorf("got the reason %q, want one without the secret and the address", reason)
 		}
 	}
 }

@@ -31,9 +31,9 @@ type Consumer struct {
 	// record what it led to.
 	Batched bool
 	Apply   func(ctx context.Context, tx *pg.Tx, changes []Event) error
-	// TakenUp makes good what was applied of changes that the source has lost, or, of a kind, what was missed of changes
+	// Restore makes good what was applied of changes that the source has lost, or, of a kind, what was missed of changes
 	// that it has forgotten, in the unit of work that goes on behind them; nil: nothing is to be made good.
-	TakenUp func(context.Context, *pg.Tx, TakenUp) error
+	Reconcile func(context.Context, *pg.Tx, Restore) error
 
 	Interval time.Duration // how often it looks for changes that nobody has told of; 0: wake.Interval
 
@@ -43,11 +43,11 @@ type Consumer struct {
 
 // Status is how a consumer gets on.
 type Status struct {
-	Behind  int64     // how many changes it had not applied when it last could ask
-	Since   time.Time // all that was changed before then is applied
-	Stopped int64     // the change that it cannot apply; 0: none
-	Foreign bool      // its source has not the changes that it has applied: it was restored
-	Reason  error     // why, or why it cannot ask
+	Behind          int64     // how many changes it had not applied when it last could ask
+	Since           time.Time // all that was changed before then is applied
+	Stopped         int64     // the change that it cannot apply; 0: none
+	HistoryMismatch bool      // its source has not the changes that it has applied: it was restored
+	Reason          error     // why, or why it cannot ask
 }
 
 // String is the consumer as operators read and write it: pxe, or pxe/webhooks where it has a name.
@@ -67,21 +67,21 @@ func (c *Consumer) Status() Status {
 	return c.status
 }
 
-func (c *Consumer) note(update func(*Status)) {
+func (c *Consumer) updateStatus(update func(*Status)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	update(&c.status)
 }
 
-// pullTime is how long a page may take.
-const pullTime = 20 * time.Second
+// pullTimeout is how long a page may take.
+const pullTimeout = 20 * time.Second
 
 // errOvertaken says that another instance applied the changes.
 var errOvertaken = errors.New("another instance was faster")
 
 // Consume applies what there is, and again whenever it is woken, until ctx ends or a change cannot be applied.
 func (c *Consumer) Consume(ctx context.Context, db *pg.DB, peers mesh.Peers, woken <-chan struct{}) error {
-	c.note(func(s *Status) {
+	c.updateStatus(func(s *Status) {
 		if s.Since.IsZero() {
 			s.Since = time.Now()
 		}
@@ -109,26 +109,26 @@ func (c *Consumer) Consume(ctx context.Context, db *pg.DB, peers mesh.Peers, wok
 	}
 }
 
-// cursor is where a consumer stands: the last change that is applied.
+// loadCursor is where a consumer stands: the last change that is applied.
 type cursor struct {
 	seq     int64
 	history string // which seq is of; empty: nobody has noted it yet
 	change  string // its id; empty: nobody has noted it
 }
 
-// behind is where a consumer stands that has applied a page.
-func (p *page) behind() cursor { return cursor{p.Last, p.History, p.LastID} }
+// endCursor is where a consumer stands that has applied a page.
+func (p *page) endCursor() cursor { return cursor{p.Last, p.History, p.LastID} }
 
-// behindOne is where it stands that has applied one of the page's changes.
-func (p *page) behindOne(e *Event) cursor { return cursor{e.Seq, p.History, e.ID} }
+// cursorAt is where it stands that has applied one of the page's changes.
+func (p *page) cursorAt(e *Event) cursor { return cursor{e.Seq, p.History, e.ID} }
 
 // step applies a page, and tells whether there is more.
 func (c *Consumer) step(ctx context.Context, db *pg.DB, peers mesh.Peers) (more bool, err error) {
-	at, slowest, err := c.cursor(ctx, db)
+	at, slowest, err := c.loadCursor(ctx, db)
 	if err != nil {
 		return false, err
 	}
-	pulling, cancel := peers.Limit(ctx, pullTime)
+	pulling, cancel := peers.Limit(ctx, pullTimeout)
 	defer cancel()
 	var p page
 	asked := time.Now()
@@ -138,7 +138,7 @@ func (c *Consumer) step(ctx context.Context, db *pg.DB, peers mesh.Peers) (more 
 	}
 	if err := peers.Ask(pulling, c.Source, feedPath+"?"+query.Encode(), &p); err != nil {
 		err = fmt.Errorf("pull changes: %w", err)
-		c.note(func(s *Status) {
+		c.updateStatus(func(s *Status) {
 			if s.Stopped == 0 {
 				s.Reason = err
 			}
@@ -148,12 +148,12 @@ func (c *Consumer) step(ctx context.Context, db *pg.DB, peers mesh.Peers) (more 
 	if p.History == "" { // an older program answers, which does not tell
 		p.History, p.After = at.history, at.change
 	}
-	if err := c.recognize(at, &p); err != nil {
-		c.note(func(s *Status) { s.Foreign, s.Reason = true, err })
+	if err := c.checkHistory(at, &p); err != nil {
+		c.updateStatus(func(s *Status) { s.HistoryMismatch, s.Reason = true, err })
 		return false, err
 	}
-	c.note(func(s *Status) {
-		s.Behind, s.Since, s.Foreign = max(p.Last, p.Newest)-at.seq, asked, false
+	c.updateStatus(func(s *Status) {
+		s.Behind, s.Since, s.HistoryMismatch = max(p.Last, p.Newest)-at.seq, asked, false
 		if len(p.Events) > 0 {
 			s.Since = p.Events[0].At
 		}
@@ -163,27 +163,27 @@ func (c *Consumer) step(ctx context.Context, db *pg.DB, peers mesh.Peers) (more 
 	})
 	switch {
 	case p.Next != nil && at.seq >= p.Next.Ended && len(p.Events) > 0: // they were kept, and another reader alone has applied them
-		err = c.whole(ctx, db, at, p)
+		err = c.applyAll(ctx, db, at, p)
 	case p.Next != nil && at.seq >= p.Next.Ended:
-		err = c.takeUp(ctx, db, at, p.Next)
+		err = c.reconcile(ctx, db, at, p.Next)
 	case p.Last == at.seq && p.History == at.history:
 		return false, nil
-	case p.Forgot && c.Kind != "" && c.TakenUp != nil: // it is this service that was restored
-		err = c.move(ctx, db, at, p.behind(), func(ctx context.Context, tx *pg.Tx) error {
-			return c.TakenUp(ctx, tx, TakenUp{Source: c.Source, After: at.seq, Applied: at.seq, Began: p.Last})
+	case p.Forgot && c.Kind != "" && c.Reconcile != nil: // it is this service that was restored
+		err = c.moveCursor(ctx, db, at, p.endCursor(), func(ctx context.Context, tx *pg.Tx) error {
+			return c.Reconcile(ctx, tx, Restore{Source: c.Source, After: at.seq, Applied: at.seq, Began: p.Last})
 		})
 	default:
-		err = c.page(ctx, db, at, p)
+		err = c.applyPage(ctx, db, at, p)
 	}
 	if err != nil {
 		return false, err
 	}
-	c.note(func(s *Status) { *s = Status{Since: asked} })
+	c.updateStatus(func(s *Status) { *s = Status{Since: asked} })
 	return true, nil
 }
 
-// recognize fails where the source is not the one whose changes were applied, or has forgotten some of them.
-func (c *Consumer) recognize(at cursor, p *page) error {
+// checkHistory fails where the source is not the one whose changes were applied, or has forgotten some of them.
+func (c *Consumer) checkHistory(at cursor, p *page) error {
 	switch {
 	case at.history != "" && at.history != p.History:
 		return fmt.Errorf("%s does not know the history %s, of which changes are applied: it was restored", c.Source, at.history)
@@ -202,27 +202,27 @@ func (c *Consumer) recognize(at cursor, p *page) error {
 	return nil
 }
 
-// page applies a page's changes and leaves the cursor behind it, or before the first change that is lost.
-func (c *Consumer) page(ctx context.Context, db *pg.DB, at cursor, p page) error {
-	first, last := c.lost(at.seq, p)
+// applyPage applies a page's changes and leaves the cursor behind it, or before the first change that is lost.
+func (c *Consumer) applyPage(ctx context.Context, db *pg.DB, at cursor, p page) error {
+	first, last := c.findGap(at.seq, p)
 	if last == 0 {
-		return c.whole(ctx, db, at, p)
+		return c.applyAll(ctx, db, at, p)
 	}
 	if n, _ := slices.BinarySearchFunc(p.Events, first, func(e Event, seq int64) int { return cmp.Compare(e.Seq, seq) }); n > 0 {
-		there := p
-		there.Events = p.Events[:n]
-		there.Last, there.LastID = there.Events[n-1].Seq, there.Events[n-1].ID
-		if err := c.whole(ctx, db, at, there); err != nil {
+		intact := p
+		intact.Events = p.Events[:n]
+		intact.Last, intact.LastID = intact.Events[n-1].Seq, intact.Events[n-1].ID
+		if err := c.applyAll(ctx, db, at, intact); err != nil {
 			return err
 		}
 	}
 	err := fmt.Errorf("the changes %d to %d of %s are not there any more", first, last, c)
-	c.note(func(s *Status) { s.Stopped, s.Reason = last, err })
-	return errors.Join(err, c.stop(ctx, db, first-1, last, p.Newest))
+	c.updateStatus(func(s *Status) { s.Stopped, s.Reason = last, err })
+	return errors.Join(err, c.noteStop(ctx, db, first-1, last, p.Newest))
 }
 
-// lost are the first changes behind at that a page leaves out though it should have all of them; 0, 0: none.
-func (c *Consumer) lost(at int64, p page) (first, last int64) {
+// findGap are the first changes behind at that a page leaves out though it should have all of them; 0, 0: none.
+func (c *Consumer) findGap(at int64, p page) (first, last int64) {
 	if c.Kind != "" {
 		return 0, 0
 	}
@@ -242,26 +242,26 @@ func (c *Consumer) lost(at int64, p page) (first, last int64) {
 	return 0, 0
 }
 
-// whole applies all changes of a page and leaves the cursor behind it.
-func (c *Consumer) whole(ctx context.Context, db *pg.DB, at cursor, p page) error {
-	if c.Batched && c.apply(ctx, db, at, p.behind(), p.Events) == nil {
+// applyAll applies all changes of a page and leaves the cursor behind it.
+func (c *Consumer) applyAll(ctx context.Context, db *pg.DB, at cursor, p page) error {
+	if c.Batched && c.apply(ctx, db, at, p.endCursor(), p.Events) == nil {
 		return nil
 	}
 	// One by one, so that one that cannot be applied stops those alone that come after it.
 	for i, e := range p.Events {
-		if err := c.apply(ctx, db, at, p.behindOne(&e), p.Events[i:i+1]); errors.Is(err, errOvertaken) {
+		if err := c.apply(ctx, db, at, p.cursorAt(&e), p.Events[i:i+1]); errors.Is(err, errOvertaken) {
 			return err
 		} else if err != nil {
 			err = &RequestError{e.RequestID, fmt.Errorf("apply change %d of %s (%s): %w", e.Seq, c, e.Type, err)}
-			c.note(func(s *Status) { s.Stopped, s.Reason = e.Seq, err })
-			return errors.Join(err, c.stop(ctx, db, at.seq, e.Seq, p.Newest))
+			c.updateStatus(func(s *Status) { s.Stopped, s.Reason = e.Seq, err })
+			return errors.Join(err, c.noteStop(ctx, db, at.seq, e.Seq, p.Newest))
 		}
-		at = p.behindOne(&e)
+		at = p.cursorAt(&e)
 	}
-	if at == p.behind() {
+	if at == p.endCursor() {
 		return nil
 	}
-	return c.apply(ctx, db, at, p.behind(), nil)
+	return c.apply(ctx, db, at, p.endCursor(), nil)
 }
 
 // apply is one unit of work: the changes, and the cursor moved from at to after them.
@@ -269,7 +269,7 @@ func (c *Consumer) apply(ctx context.Context, db *pg.DB, at, to cursor, changes 
 	if len(changes) == 1 {
 		ctx = principal.With(ctx, &principal.Call{RequestID: changes[0].RequestID})
 	}
-	return c.move(ctx, db, at, to, func(ctx context.Context, tx *pg.Tx) error {
+	return c.moveCursor(ctx, db, at, to, func(ctx context.Context, tx *pg.Tx) error {
 		if len(changes) == 0 {
 			return nil
 		}
@@ -277,11 +277,11 @@ func (c *Consumer) apply(ctx context.Context, db *pg.DB, at, to cursor, changes 
 	})
 }
 
-// move moves the cursor in the unit of work that does what it stands for.
-func (c *Consumer) move(ctx context.Context, db *pg.DB, at, to cursor, do func(context.Context, *pg.Tx) error) error {
+// moveCursor moves the cursor in the unit of work that does what it stands for.
+func (c *Consumer) moveCursor(ctx context.Context, db *pg.DB, at, to cursor, do func(context.Context, *pg.Tx) error) error {
 	return db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("it is recorded where it was changed")
-		now, _, err := c.read(ctx, tx, "FOR UPDATE")
+		now, _, err := c.readCursor(ctx, tx, "FOR UPDATE")
 		if err != nil {
 			return fmt.Errorf("hold the cursor: %w", err)
 		}
@@ -308,16 +308,16 @@ func (c *Consumer) move(ctx context.Context, db *pg.DB, at, to cursor, do func(c
 	})
 }
 
-func (c *Consumer) read(ctx context.Context, q pg.Querier, lock string) (at cursor, slowest int64, err error) {
+func (c *Consumer) readCursor(ctx context.Context, q pg.Querier, lock string) (at cursor, slowest int64, err error) {
 	err = q.QueryRow(ctx, `SELECT seq, coalesce(history::text, ''), coalesce(CASE WHEN change_seq = seq THEN change::text END, ''), (SELECT min(seq) FROM consumer WHERE source = $1)
 		FROM consumer WHERE source = $1 AND name = $2 `+lock, c.Source, c.Name).
 		Scan(&at.seq, &at.history, &at.change, &slowest)
 	return at, slowest, err
 }
 
-// cursor is how far the changes are applied, and how far by the slowest of the service's consumers of this source.
-func (c *Consumer) cursor(ctx context.Context, db *pg.DB) (at cursor, slowest int64, err error) {
-	at, slowest, err = c.read(ctx, db, "")
+// loadCursor is how far the changes are applied, and how far by the slowest of the service's consumers of this source.
+func (c *Consumer) loadCursor(ctx context.Context, db *pg.DB) (at cursor, slowest int64, err error) {
+	at, slowest, err = c.readCursor(ctx, db, "")
 	if !errors.Is(err, pgx.ErrNoRows) {
 		return at, slowest, wrap("read the cursor", err)
 	}
@@ -336,8 +336,8 @@ func wrap(doing string, err error) error {
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-// stop notes which change could not be applied, which an operator may skip.
-func (c *Consumer) stop(ctx context.Context, db *pg.DB, at, seq, newest int64) error {
+// noteStop notes which change could not be applied, which an operator may skip.
+func (c *Consumer) noteStop(ctx context.Context, db *pg.DB, at, seq, newest int64) error {
 	err := db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("nothing is applied")
 		_, err := tx.Exec(

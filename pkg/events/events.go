@@ -46,14 +46,14 @@ type Actor struct {
 
 // page is an answer of a feed.
 type page struct {
-	History string  `json:"history"` // which the numbers are of
-	After   string  `json:"after"`   // the id of the change that the page begins behind; empty: it is not there
-	Events  []Event `json:"events"`
-	Last    int64   `json:"last"`           // there is nothing else up to this number
-	LastID  string  `json:"last_id"`        // the id of the change that has it
-	Newest  int64   `json:"newest"`         // the last number that was given
-	Forgot  bool    `json:"forgot"`         // what is behind After is not all there any more: it was read by all, or so it seemed
-	Next    *next   `json:"next,omitempty"` // what followed the history
+	History string     `json:"history"` // which the numbers are of
+	After   string     `json:"after"`   // the id of the change that the page begins behind; empty: it is not there
+	Events  []Event    `json:"events"`
+	Last    int64      `json:"last"`           // there is nothing else up to this number
+	LastID  string     `json:"last_id"`        // the id of the change that has it
+	Newest  int64      `json:"newest"`         // the last number that was given
+	Forgot  bool       `json:"forgot"`         // what is behind After is not all there any more: it was read by all, or so it seemed
+	Next    *successor `json:"next,omitempty"` // what followed the history
 }
 
 // RequestError is why something cannot be done here that a request led to elsewhere.

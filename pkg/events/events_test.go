@@ -32,7 +32,7 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 
 // The service "owner" has things, "user" has notes of them.
 var (
-	things = fstest.MapFS{"migrations/0001_things.sql": {Data: []byte(`-- +goose Up
+	itemMigrations = fstest.MapFS{"migrations/0001_things.sql": {Data: []byte(`-- +goose Up
 CREATE TABLE thing (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, version bigint NOT NULL DEFAULT 1, name text NOT NULL, times bigint NOT NULL DEFAULT 0);`)}}
 	notes = fstest.MapFS{"migrations/0001_notes.sql": {Data: []byte(`-- +goose Up
 CREATE TABLE applied (n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, seq bigint NOT NULL, type text NOT NULL, thing bigint NOT NULL, version bigint NOT NULL);
@@ -56,7 +56,7 @@ type stage struct {
 func newStage(t testing.TB) *stage {
 	s := &stage{
 		TB:    t,
-		owner: testkit.Database(t, "owner", things),
+		owner: testkit.Database(t, "owner", itemMigrations),
 		user:  testkit.Database(t, "user", notes),
 	}
 	jobs, end := context.WithCancel(t.Context())
@@ -121,19 +121,19 @@ func (s *stage) consume(c *events.Consumer) {
 	s.do(func(ctx context.Context) error { return c.Consume(ctx, s.user, peers, nil) })
 }
 
-func (s *stage) change(do func(tx *pg.Tx, thing int64) error) (thing int64) {
+func (s *stage) change(do func(tx *pg.Tx, id int64) error) (id int64) {
 	s.Helper()
 	err := s.owner.InTx(s.Context(), func(tx *pg.Tx) error {
-		if err := tx.QueryRow(s.Context(), "INSERT INTO thing (name) VALUES ('new') RETURNING id").Scan(&thing); err != nil {
+		if err := tx.QueryRow(s.Context(), "INSERT INTO thing (name) VALUES ('new') RETURNING id").Scan(&id); err != nil {
 			return err
 		}
-		tx.Record(pg.Record{Kind: "thing", Action: "created", Targets: []pg.Target{{Type: "thing", ID: thing, Name: "new", Version: 1}}})
-		return do(tx, thing)
+		tx.Record(pg.Record{Kind: "thing", Action: "created", Targets: []pg.Target{{Type: "thing", ID: id, Name: "new", Version: 1}}})
+		return do(tx, id)
 	})
 	if err != nil && !errors.Is(err, errUndone) {
 		s.Fatal(err)
 	}
-	return thing
+	return id
 }
 
 func kept(*pg.Tx, int64) error { return nil }
@@ -143,10 +143,10 @@ var errUndone = errors.New("undone")
 func undone(*pg.Tx, int64) error { return errUndone }
 
 // touch raises a thing's version.
-func (s *stage) touch(thing int64) {
+func (s *stage) touch(id int64) {
 	err := s.owner.InTx(s.Context(), func(tx *pg.Tx) error {
-		at := pg.Target{Type: "thing", ID: thing, Name: "new"}
-		if err := tx.QueryRow(s.Context(), "UPDATE thing SET version = version + 1 WHERE id = $1 RETURNING version", thing).
+		at := pg.Target{Type: "thing", ID: id, Name: "new"}
+		if err := tx.QueryRow(s.Context(), "UPDATE thing SET version = version + 1 WHERE id = $1 RETURNING version", id).
 			Scan(&at.Version); err != nil {
 			return err
 		}
@@ -158,10 +158,10 @@ func (s *stage) touch(thing int64) {
 	}
 }
 
-func (s *stage) remove(thing int64) {
+func (s *stage) remove(id int64) {
 	err := s.owner.InTx(s.Context(), func(tx *pg.Tx) error {
-		_, err := tx.Exec(s.Context(), "DELETE FROM thing WHERE id = $1", thing)
-		tx.Record(pg.Record{Kind: "thing", Action: "deleted", Targets: []pg.Target{{Type: "thing", ID: thing, Name: "new"}}})
+		_, err := tx.Exec(s.Context(), "DELETE FROM thing WHERE id = $1", id)
+		tx.Record(pg.Record{Kind: "thing", Action: "deleted", Targets: []pg.Target{{Type: "thing", ID: id, Name: "new"}}})
 		return err
 	})
 	if err != nil {
@@ -226,7 +226,7 @@ func TestEachChangeIsAppliedOnceInOrder(t *testing.T) {
 	}
 }
 
-func TestConsumerStopsAndIsToldToSkip(t *testing.T) {
+func TestConsumerStopsAndSkips(t *testing.T) {
 	t.Parallel()
 	for _, together := range []bool{true, false} {
 		t.Run(fmt.Sprint("together=", together), func(t *testing.T) {
@@ -387,7 +387,7 @@ func TestNamedConsumers(t *testing.T) {
 }
 
 // A consumer that is added where changes are forgotten already begins with those that there are, and misses none of them.
-func TestNamedConsumerBeginsWithWhatThereIs(t *testing.T) {
+func TestNamedConsumerBeginsWithFirstStoredChange(t *testing.T) {
 	t.Parallel()
 	for name, lost := range map[string]struct {
 		sql     string
@@ -453,7 +453,7 @@ func (s *stage) restore(changes int64) {
 func TestRestoredSource(t *testing.T) {
 	t.Parallel()
 	for name, way := range map[string]struct {
-		again  int // changes that are made after the owner was restored
+		later  int // changes that are made after the owner was restored
 		reason string
 	}{
 		"behind the reader": {1, "owner has numbered its changes up to 3, and those up to 5 are applied: it was restored, or the " +
@@ -474,14 +474,14 @@ func TestRestoredSource(t *testing.T) {
 				s.consumeUntil(c, func() bool { return count(t, s.user, "consumer WHERE seq = 5") == 1 })
 				applied := count(t, s.user, "applied")
 				s.restore(2)
-				for range way.again {
+				for range way.later {
 					s.change(kept)
 				}
 				s.number()
 				s.consume(c)
 				testkit.Eventually(s, "it says so", func() bool {
 					now := c.Status()
-					return now.Foreign && now.Reason != nil && now.Reason.Error() == way.reason
+					return now.HistoryMismatch && now.Reason != nil && now.Reason.Error() == way.reason
 				})
 				if n := count(t, s.user, "consumer WHERE seq = 5"); n != 1 || count(t, s.user, "applied") != applied {
 					t.Errorf("got %d cursors at 5 and %d more changes applied, want 1 and 0", n, count(t, s.user, "applied")-applied)
@@ -493,7 +493,7 @@ func TestRestoredSource(t *testing.T) {
 
 // A change that got its number after the backup, of which one reader had heard and another had not, is applied by this one,
 // too, before it goes on with the next history.
-func TestKeptChangeIsAppliedByWhoHasNot(t *testing.T) {
+func TestKeptChangeIsAppliedByLaggingConsumer(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	for range 2 {
@@ -517,9 +517,9 @@ func TestKeptChangeIsAppliedByWhoHasNot(t *testing.T) {
 
 // A database that goes back below a running service, as to a point in time or by another server that takes over and has
 // not heard of all, is noticed by the service, which does not serve it after it was started again either.
-func TestSourceThatGoesBackWhileItRuns(t *testing.T) {
+func TestSourceIsRestoredWhileRunning(t *testing.T) {
 	t.Parallel()
-	for name, again := range map[string]int{"behind": 1, "as far": 3, "beyond": 6} {
+	for name, later := range map[string]int{"behind": 1, "as far": 3, "beyond": 6} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newStage(t)
@@ -534,14 +534,14 @@ func TestSourceThatGoesBackWhileItRuns(t *testing.T) {
 			stop()
 			<-ended
 			s.restore(2)
-			for range again {
+			for range later {
 				s.change(kept)
 			}
 			s.number()
 			if err := work(t.Context()); !errors.Is(err, events.ErrRestored) {
 				t.Errorf("the sequencer of a restored database: got %v, want %v", err, events.ErrRestored)
 			}
-			if _, err := events.History(t.Context(), s.owner); !errors.Is(err, events.ErrRestored) {
+			if _, err := events.CurrentHistory(t.Context(), s.owner); !errors.Is(err, events.ErrRestored) {
 				t.Errorf("the history of a restored database: got %v, want %v", err, events.ErrRestored)
 			}
 		})
@@ -573,7 +573,7 @@ func TestAnotherHistory(t *testing.T) {
 	testkit.Eventually(s, "it has read", func() bool { return count(t, s.user, "applied") == 1 })
 	exec(t, s.owner, "UPDATE history SET uuid = gen_random_uuid()")
 	s.change(kept)
-	testkit.Eventually(s, "it stops", func() bool { return c.Status().Foreign })
+	testkit.Eventually(s, "it stops", func() bool { return c.Status().HistoryMismatch })
 	if n := count(t, s.user, "applied"); n != 1 {
 		t.Errorf("got %d changes applied, want 1", n)
 	}
@@ -644,9 +644,9 @@ func TestSpanIsSkipped(t *testing.T) {
 
 func TestSpanOfAText(t *testing.T) {
 	t.Parallel()
-	for _, wrong := range []string{"owner", "owner:", ":1", "owner:0", "owner:5-2", "owner:1-", "owner:1-2-3", "owner:-1"} {
-		if err := new(events.Span).UnmarshalText([]byte(wrong)); err == nil {
-			t.Errorf("%q: got a span, want an error", wrong)
+	for _, invalid := range []string{"owner", "owner:", ":1", "owner:0", "owner:5-2", "owner:1-", "owner:1-2-3", "owner:-1"} {
+		if err := new(events.Span).UnmarshalText([]byte(invalid)); err == nil {
+			t.Errorf("%q: got a span, want an error", invalid)
 		}
 	}
 }
@@ -658,9 +658,9 @@ func TestRestoredUserOfForgottenChanges(t *testing.T) {
 	s := newStage(t)
 	s.sequence()
 	refs := noting(s)
-	gone, left := s.change(kept), s.change(kept)
-	for _, thing := range []int64{gone, left} {
-		if err := s.noteOf(refs, thing); err != nil {
+	deleted, left := s.change(kept), s.change(kept)
+	for _, id := range []int64{deleted, left} {
+		if err := s.noteOf(refs, id); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -671,7 +671,7 @@ func TestRestoredUserOfForgottenChanges(t *testing.T) {
 		"CREATE TABLE backup AS SELECT * FROM consumer; CREATE TABLE backup_ref AS SELECT * "+
 			"FROM ref; CREATE TABLE backup_note AS SELECT * FROM note",
 	)
-	s.remove(gone)
+	s.remove(deleted)
 	s.change(kept)
 	testkit.Eventually(s, "all is heard of", func() bool { return count(t, s.user, "consumer WHERE seq = 4") == 1 })
 	exec(t, s.owner, "DELETE FROM change WHERE seq < 4")
@@ -683,7 +683,7 @@ func TestRestoredUserOfForgottenChanges(t *testing.T) {
 	)
 	exec(t, s.user, "UPDATE consumer c SET seq = b.seq, change = b.change, change_seq = b.change_seq FROM backup b")
 	testkit.Eventually(s, "it hears that a thing is gone", func() bool {
-		return count(t, s.user, "note WHERE thing = $1", gone) == 0 && count(t, s.user, "consumer WHERE seq = 4") == 1
+		return count(t, s.user, "note WHERE thing = $1", deleted) == 0 && count(t, s.user, "consumer WHERE seq = 4") == 1
 	})
 	if count(t, s.user, "note WHERE thing = $1", left) != 1 || count(t, s.user, "ref WHERE id = $1 AND NOT gone", left) != 1 {
 		t.Error("got a cleared reference to a thing that exists, want it kept")
@@ -751,7 +751,7 @@ func noting(s *stage) *events.Refs {
 		Type:  "thing",
 		DB:    s.user,
 		Peers: s.peers,
-		Cleared: func(ctx context.Context, tx *pg.Tx, id int64, _ string) error {
+		Clear: func(ctx context.Context, tx *pg.Tx, id int64, _ string) error {
 			_, err := tx.Exec(ctx, "UPDATE note SET thing = NULL WHERE thing = $1", id)
 			return err
 		},
@@ -760,12 +760,12 @@ func noting(s *stage) *events.Refs {
 	return r
 }
 
-func (s *stage) noteOf(r *events.Refs, thing int64) error {
+func (s *stage) noteOf(r *events.Refs, id int64) error {
 	return s.user.InTx(s.Context(), func(tx *pg.Tx) error {
-		if err := r.Hold(s.Context(), tx, thing, "/thing"); err != nil {
+		if err := r.Hold(s.Context(), tx, id, "/thing"); err != nil {
 			return err
 		}
-		_, err := tx.Exec(s.Context(), "INSERT INTO note (thing) VALUES ($1)", thing)
+		_, err := tx.Exec(s.Context(), "INSERT INTO note (thing) VALUES ($1)", id)
 		tx.Record(pg.Record{Kind: "note", Action: "created"})
 		return err
 	})
@@ -775,11 +775,11 @@ func TestRefs(t *testing.T) {
 	t.Parallel()
 	s := newStage(t) // whose sequencer does not run: nothing is heard of
 	refs := noting(s)
-	thing := s.change(kept)
-	if err := s.noteOf(refs, thing); err != nil {
+	id := s.change(kept)
+	if err := s.noteOf(refs, id); err != nil {
 		t.Errorf("add a note to an unknown thing: %v", err)
 	}
-	if err := s.noteOf(refs, thing+1); !problem.Is(err, problem.Invalid) || problem.From(err).Fields[0].Pointer != "/thing" {
+	if err := s.noteOf(refs, id+1); !problem.Is(err, problem.Invalid) || problem.From(err).Fields[0].Pointer != "/thing" {
 		t.Errorf("add a note to a missing thing: got %v, want an invalid /thing", err)
 	}
 	other := s.change(kept)
@@ -789,29 +789,29 @@ func TestRefs(t *testing.T) {
 	if err := s.noteOf(refs, other); !problem.Is(err, problem.Unavailable) {
 		t.Errorf("add a note to an unknown thing while the owner is away: got %v, want unavailable", err)
 	}
-	if err := s.noteOf(refs, thing); err != nil {
+	if err := s.noteOf(refs, id); err != nil {
 		t.Errorf("add a note to a known thing while the owner is away: %v", err)
 	}
 	s.mu.Lock()
 	s.down = false
 	s.mu.Unlock()
-	if n := count(t, s.user, "note WHERE thing = $1", thing); n != 2 {
+	if n := count(t, s.user, "note WHERE thing = $1", id); n != 2 {
 		t.Errorf("got %d notes, want 2", n)
 	}
 	s.sequence()
 	if err := s.owner.InTx(t.Context(), func(tx *pg.Tx) error {
-		_, err := tx.Exec(t.Context(), "UPDATE thing SET name = 'renamed', version = 2 WHERE id = $1", thing)
-		tx.Record(pg.Record{Kind: "thing", Action: "edited", Targets: []pg.Target{{Type: "thing", ID: thing, Name: "renamed", Version: 2}}})
+		_, err := tx.Exec(t.Context(), "UPDATE thing SET name = 'renamed', version = 2 WHERE id = $1", id)
+		tx.Record(pg.Record{Kind: "thing", Action: "edited", Targets: []pg.Target{{Type: "thing", ID: id, Name: "renamed", Version: 2}}})
 		return err
 	}); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(s, "the name follows", func() bool { return count(t, s.user, "ref WHERE id = $1 AND name = 'renamed'", thing) == 1 })
-	s.remove(thing)
+	testkit.Eventually(s, "the name follows", func() bool { return count(t, s.user, "ref WHERE id = $1 AND name = 'renamed'", id) == 1 })
+	s.remove(id)
 	testkit.Eventually(s, "references to what is gone are cleared", func() bool {
-		return count(t, s.user, "note WHERE thing = $1", thing) == 0
+		return count(t, s.user, "note WHERE thing = $1", id) == 0
 	})
-	if err := s.noteOf(refs, thing); !problem.Is(err, problem.Invalid) {
+	if err := s.noteOf(refs, id); !problem.Is(err, problem.Invalid) {
 		t.Errorf("add a note to a deleted thing: got %v, want an invalid field", err)
 	}
 }
@@ -826,14 +826,14 @@ func TestNoReferenceDangles(t *testing.T) {
 	if testing.Short() {
 		rounds = 50
 	}
-	made := 0
+	created := 0
 	for range rounds {
-		thing := s.change(kept)
+		id := s.change(kept)
 		var racing sync.WaitGroup
-		racing.Go(func() { s.remove(thing) })
+		racing.Go(func() { s.remove(id) })
 		for range 2 {
-			if err := s.noteOf(refs, thing); err == nil {
-				made++
+			if err := s.noteOf(refs, id); err == nil {
+				created++
 			} else if !problem.Is(err, problem.Invalid) {
 				t.Fatal(err)
 			}
@@ -846,9 +846,9 @@ func TestNoReferenceDangles(t *testing.T) {
 	}
 	testkit.Eventually(s, "all is heard of", func() bool { return count(t, s.user, "consumer WHERE seq = $1", last) == 1 })
 	if n := count(t, s.user, "note WHERE thing IS NOT NULL"); n != 0 {
-		t.Errorf("got %d dangling references of %d, want none", n, made)
+		t.Errorf("got %d dangling references of %d, want none", n, created)
 	}
-	if made == 0 {
+	if created == 0 {
 		t.Error("got no reference made before its thing was gone, want some")
 	}
 }
@@ -874,7 +874,7 @@ func TestFeedIsForItsReaders(t *testing.T) {
 	}
 }
 
-func TestChangesAreForgottenThatAllHaveRead(t *testing.T) {
+func TestChangesReadByAllAreDeleted(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	keep := func() int {
@@ -930,7 +930,7 @@ func TestChangeWakesAnotherProcess(t *testing.T) {
 	}
 	ownerWakes, userWakes := process(), process()
 	woken := userWakes.Listen("owner", wake.Changes)
-	testkit.Eventually(s, "Redis is heard", userWakes.Heard)
+	testkit.Eventually(s, "Redis is heard", userWakes.IsSubscribed)
 	sequencer := events.Sequencer{DB: s.owner, Interval: time.Hour, Numbered: func() { ownerWakes.Wake("owner", wake.Changes) }}
 	s.do(sequencer.Run)
 	c := &events.Consumer{Source: "owner", Interval: time.Hour, Apply: note}

@@ -18,15 +18,15 @@ import (
 
 const (
 	feedPath = "/internal/events"
-	// most is how many events a page has.
-	most = 1000
-	// largest is how many bytes of events, about, a page has; more if that is one event. Encoding makes them at most six
+	// maxPageEvents is how many events a page has.
+	maxPageEvents = 1000
+	// maxPageBytes is how many bytes of events, about, a page has; more if that is one event. Encoding makes them at most six
 	// times as many, which mesh.Peers still takes.
-	largest = 512 << 10
+	maxPageBytes = 512 << 10
 )
 
-// pull is the request for a page.
-type pull struct {
+// pullRequest is the request for a page.
+type pullRequest struct {
 	After   int64  `query:"after"`
 	History string `query:"history"` // which after is of; empty: an older program asks, or one that has applied nothing
 	Kind    string `query:"kind"`    // changes of this kind alone, empty: all
@@ -36,14 +36,18 @@ type pull struct {
 // Feed gives a service's changes to its readers.
 func Feed(db *pg.DB, readers ...string) rest.Route {
 	f := &feed{noted: map[string]time.Time{}}
-	return rest.Read[pull, page]{Path: feedPath, Guard: guard.Peers(readers...), Do: func(ctx context.Context, req pull) (page, error) {
-		if reader := principal.From(ctx).Peer; f.due(reader) {
-			if err := progress(ctx, db, reader, req.After-req.Ahead); err != nil {
-				return page{}, err
+	return rest.Read[pullRequest, page]{
+		Path:  feedPath,
+		Guard: guard.Peers(readers...),
+		Do: func(ctx context.Context, req pullRequest) (page, error) {
+			if reader := principal.From(ctx).Peer; f.due(reader) {
+				if err := noteProgress(ctx, db, reader, req.After-req.Ahead); err != nil {
+					return page{}, err
+				}
 			}
-		}
-		return read(ctx, db, req)
-	}}
+			return readPage(ctx, db, req)
+		},
+	}
 }
 
 // feed knows when it was last noted how far a reader has read. As changes are kept for days, now and then will do.
@@ -62,18 +66,18 @@ func (f *feed) due(reader string) bool {
 	return true
 }
 
-// kindOf is a change's kind, also where a program wrote it that noted none.
-const kindOf = `coalesce(kind, substring(type from '^(.*)\.'))`
+// kindSQL is a change's kind, also where a program wrote it that noted none.
+const kindSQL = `coalesce(kind, substring(type from '^(.*)\.'))`
 
-// idOf is SQL for the id of the change that has a number.
-func idOf(seq string) string {
+// idSQL is SQL for the id of the change that has a number.
+func idSQL(seq string) string {
 	return "coalesce((SELECT uuid::text FROM change WHERE seq = " + seq + "), '')"
 }
 
-func read(ctx context.Context, db *pg.DB, req pull) (page, error) {
+func readPage(ctx context.Context, db *pg.DB, req pullRequest) (page, error) {
 	var p page
 	// Read before the changes, it is at most what can be seen of them.
-	err := db.QueryRow(ctx, "SELECT last, (SELECT uuid::text FROM history WHERE ended IS NULL), "+idOf("last")+", "+idOf("$1")+
+	err := db.QueryRow(ctx, "SELECT last, (SELECT uuid::text FROM history WHERE ended IS NULL), "+idSQL("last")+", "+idSQL("$1")+
 		", last > $1 AND NOT EXISTS (SELECT FROM change WHERE seq = $1 + 1) FROM sequencer", req.After).
 		Scan(&p.Last, &p.History, &p.LastID, &p.After, &p.Forgot)
 	if err != nil {
@@ -81,11 +85,11 @@ func read(ctx context.Context, db *pg.DB, req pull) (page, error) {
 	}
 	p.Newest = p.Last
 	if req.History != "" && req.History != p.History {
-		if p.Next, err = succession(ctx, db, req.History); err != nil {
+		if p.Next, err = findSuccessor(ctx, db, req.History); err != nil {
 			return p, err
 		}
 		if p.Next == nil { // the reader has applied changes of a history that nobody here knows of
-			if err := db.InTx(ctx, func(tx *pg.Tx) error { return noteRestored(ctx, tx) }); err != nil {
+			if err := db.InTx(ctx, func(tx *pg.Tx) error { return markRestored(ctx, tx) }); err != nil {
 				return p, err
 			}
 		}
@@ -96,25 +100,25 @@ func read(ctx context.Context, db *pg.DB, req pull) (page, error) {
 		if req.After >= p.Last {
 			upTo = p.Next.Began // of the kept ones, those that the reader has not applied, one at a time
 		}
-		if err := db.QueryRow(ctx, "SELECT "+idOf("$1"), p.Last).Scan(&p.LastID); err != nil {
+		if err := db.QueryRow(ctx, "SELECT "+idSQL("$1"), p.Last).Scan(&p.LastID); err != nil {
 			return p, fmt.Errorf("read the last change of a history: %w", err)
 		}
 	}
 	rows, err := db.Query(ctx, `
-		SELECT seq, coalesce(uuid::text, ''), at, type, `+kindOf+`, coalesce(part, ''), coalesce(action, substring(type from '[^.]*$')), targets, before, after, actor_url, actor_name, actor_key, ip, coalesce(request_id, '')
-		FROM change WHERE seq > $1 AND seq <= $2 AND ($3 = '' OR `+kindOf+` = $3) ORDER BY seq LIMIT $4`, req.After, upTo, req.Kind, most)
+		SELECT seq, coalesce(uuid::text, ''), at, type, `+kindSQL+`, coalesce(part, ''), coalesce(action, substring(type from '[^.]*$')), targets, before, after, actor_url, actor_name, actor_key, ip, coalesce(request_id, '')
+		FROM change WHERE seq > $1 AND seq <= $2 AND ($3 = '' OR `+kindSQL+` = $3) ORDER BY seq LIMIT $4`, req.After, upTo, req.Kind, maxPageEvents)
 	if err != nil {
 		return p, fmt.Errorf("read changes: %w", err)
 	}
 	defer rows.Close()
 	size := 0
 	for rows.Next() {
-		e, bytes, err := scan(rows)
+		e, bytes, err := scanEvent(rows)
 		if err != nil {
 			return p, err
 		}
 		p.Events = append(p.Events, e)
-		if size += bytes; len(p.Events) == most || size >= largest || upTo > p.Last {
+		if size += bytes; len(p.Events) == maxPageEvents || size >= maxPageBytes || upTo > p.Last {
 			p.Last, p.LastID = e.Seq, e.ID
 			break
 		}
@@ -122,7 +126,7 @@ func read(ctx context.Context, db *pg.DB, req pull) (page, error) {
 	return p, rows.Err()
 }
 
-func scan(rows pgx.Rows) (e Event, size int, err error) {
+func scanEvent(rows pgx.Rows) (e Event, size int, err error) {
 	var targets []byte
 	var url, name *string
 	var key *int64

@@ -25,9 +25,9 @@ import (
 
 const (
 	messagePath = "/internal/messages"
-	// mostMessages is how many messages are given at once, and largestMessage how many bytes of JSON one has at most.
-	mostMessages   = 100
-	largestMessage = 32 << 10
+	// maxMessages is how many messages are given at once, and maxMessageBytes how many bytes of JSON one has at most.
+	maxMessages     = 100
+	maxMessageBytes = 32 << 10
 )
 
 // MessageKey is the owner of the key that messages to a service are sealed with.
@@ -46,7 +46,9 @@ type Message struct {
 	Secret secret.String `json:"-"` // what was sealed
 }
 
-func (m *Message) place() seal.Place { return seal.Place{Table: "message", Column: "sealed", ID: m.N} }
+func (m *Message) location() seal.Location {
+	return seal.Location{Table: "message", Column: "sealed", ID: m.N}
+}
 
 // Outbox sends messages to one service.
 type Outbox struct {
@@ -60,10 +62,10 @@ func (o *Outbox) Send(ctx context.Context, tx *pg.Tx, kind string, content any, 
 	if err != nil {
 		return fmt.Errorf("encode a message: %w", err)
 	}
-	if len(text) > largestMessage || len(confidential.Reveal()) > largestMessage {
-		return fmt.Errorf("a message of the kind %s has more than %d bytes", kind, largestMessage)
+	if len(text) > maxMessageBytes || len(confidential.Reveal()) > maxMessageBytes {
+		return fmt.Errorf("a message of the kind %s has more than %d bytes", kind, maxMessageBytes)
 	}
-	tx.Wake(Sent(o.Receiver))
+	tx.Wake(MessageTopic(o.Receiver))
 	m := Message{}
 	if err := tx.QueryRow(ctx, "INSERT INTO message (receiver, kind, content, request_id) VALUES ($1, $2, $3, nullif($4, '')) RETURNING n",
 		o.Receiver, kind, string(text), principal.From(ctx).RequestID).Scan(&m.N); err != nil {
@@ -72,32 +74,32 @@ func (o *Outbox) Send(ctx context.Context, tx *pg.Tx, kind string, content any, 
 	if confidential.IsZero() {
 		return nil
 	}
-	_, err = tx.Exec(ctx, "UPDATE message SET sealed = $2 WHERE n = $1", m.N, o.Box.Seal(m.place(), confidential))
+	_, err = tx.Exec(ctx, "UPDATE message SET sealed = $2 WHERE n = $1", m.N, o.Box.Seal(m.location(), confidential))
 	return wrap("seal a message to "+o.Receiver, err)
 }
 
-// giveOut is a receiver's request for the next messages. Those that it has taken are gone from then on.
-type giveOut struct {
-	After int64  `query:"after"`
-	Taken string `query:"taken" max:"4000"` // ids, with commas between
+// messageRequest is a receiver's request for the next messages. Those that it has taken are gone from then on.
+type messageRequest struct {
+	After    int64  `query:"after"`
+	Received string `query:"taken" max:"4000"` // ids, with commas between
 }
 
-// given is the answer.
-type given struct {
+// messageResponse is the answer.
+type messageResponse struct {
 	Messages []Message `json:"messages"`
 }
 
 // MessageRoute gives a service's messages to their receivers.
 func MessageRoute(db *pg.DB, receivers ...string) rest.Route {
-	return rest.Read[giveOut, given]{
+	return rest.Read[messageRequest, messageResponse]{
 		Path:  messagePath,
 		Guard: guard.Peers(receivers...),
-		Do: func(ctx context.Context, req giveOut) (out given, err error) {
+		Do: func(ctx context.Context, req messageRequest) (out messageResponse, err error) {
 			receiver := principal.From(ctx).Peer
-			if req.Taken != "" {
+			if req.Received != "" {
 				if err := db.InTx(ctx, func(tx *pg.Tx) error {
 					tx.Unrecorded("its receiver has it")
-					_, err := tx.Exec(ctx, "DELETE FROM message WHERE receiver = $1 AND id = ANY ($2::uuid[])", receiver, strings.Split(req.Taken, ","))
+					_, err := tx.Exec(ctx, "DELETE FROM message WHERE receiver = $1 AND id = ANY ($2::uuid[])", receiver, strings.Split(req.Received, ","))
 					return err
 				}); err != nil {
 					return out, fmt.Errorf("forget messages that are taken: %w", err)
@@ -109,7 +111,7 @@ func MessageRoute(db *pg.DB, receivers ...string) rest.Route {
 					"WHERE receiver = $1 AND n > $2 ORDER BY n LIMIT $3",
 				receiver,
 				req.After,
-				mostMessages,
+				maxMessages,
 			)
 			if err != nil {
 				return out, fmt.Errorf("read messages: %w", err)
@@ -117,7 +119,7 @@ func MessageRoute(db *pg.DB, receivers ...string) rest.Route {
 			var m Message
 			size := 0
 			_, err = pgx.ForEachRow(rows, []any{&m.N, &m.ID, &m.Kind, &m.Content, &m.Sealed, &m.RequestID, &m.At}, func() error {
-				if size += len(m.Content) + len(m.Sealed); len(out.Messages) == 0 || size <= largest {
+				if size += len(m.Content) + len(m.Sealed); len(out.Messages) == 0 || size <= maxPageBytes {
 					out.Messages = append(out.Messages, m)
 				}
 				m = Message{}
@@ -128,20 +130,20 @@ func MessageRoute(db *pg.DB, receivers ...string) rest.Route {
 	}
 }
 
-// Take does what a message is for, in the unit of work that notes it as taken.
-type Take func(context.Context, *pg.Tx, Message) error
+// MessageHandler does what a message is for, in the unit of work that notes it as taken.
+type MessageHandler func(context.Context, *pg.Tx, Message) error
 
 // Inbox takes the messages of one service.
 type Inbox struct {
-	Source string
-	Box    *seal.Box       // of MessageKey
-	Takes  map[string]Take // by the messages' kinds
+	Source   string
+	Box      *seal.Box                 // of MessageKey
+	Handlers map[string]MessageHandler // by the messages' kinds
 
 	Interval time.Duration // how often it asks for messages that nobody has told of; 0: wake.Interval
 }
 
-// Sent is what a service wakes a receiver with when it has sent messages to it.
-func Sent(receiver string) string { return "messages to " + receiver }
+// MessageTopic is what a service wakes a receiver with when it has sent messages to it.
+func MessageTopic(receiver string) string { return "messages to " + receiver }
 
 // Run takes what there is, and again whenever it is woken, until ctx ends. A message that cannot be taken stays with its
 // sender, and is in the way of no other.
@@ -149,7 +151,7 @@ func (i *Inbox) Run(ctx context.Context, db *pg.DB, peers mesh.Peers, woken <-ch
 	tick := time.NewTicker(cmp.Or(i.Interval, wake.Interval))
 	defer tick.Stop()
 	for {
-		if err := i.round(ctx, db, peers); err != nil || ctx.Err() != nil {
+		if err := i.drain(ctx, db, peers); err != nil || ctx.Err() != nil {
 			return err
 		}
 		select {
@@ -161,14 +163,14 @@ func (i *Inbox) Run(ctx context.Context, db *pg.DB, peers mesh.Peers, woken <-ch
 	}
 }
 
-// round takes all messages that there are.
-func (i *Inbox) round(ctx context.Context, db *pg.DB, peers mesh.Peers) error {
+// drain takes all messages that there are.
+func (i *Inbox) drain(ctx context.Context, db *pg.DB, peers mesh.Peers) error {
 	var failed error
-	after, taken := int64(0), []string(nil)
+	after, received := int64(0), []string(nil)
 	for {
-		asking, cancel := peers.Limit(ctx, pullTime)
-		var out given
-		query := url.Values{"after": {strconv.FormatInt(after, 10)}, "taken": {strings.Join(taken, ",")}}
+		asking, cancel := peers.Limit(ctx, pullTimeout)
+		var out messageResponse
+		query := url.Values{"after": {strconv.FormatInt(after, 10)}, "taken": {strings.Join(received, ",")}}
 		err := peers.Ask(asking, i.Source, messagePath+"?"+query.Encode(), &out)
 		cancel()
 		if err != nil {
@@ -177,25 +179,25 @@ func (i *Inbox) round(ctx context.Context, db *pg.DB, peers mesh.Peers) error {
 		if len(out.Messages) == 0 {
 			return failed
 		}
-		taken = nil
+		received = nil
 		for _, m := range out.Messages {
 			after = m.N
-			if err := i.take(ctx, db, m); err != nil {
+			if err := i.handle(ctx, db, m); err != nil {
 				failed = errors.Join(failed, &RequestError{m.RequestID, fmt.Errorf("take message %s of %s (%s): %w", m.ID, i.Source, m.Kind, err)})
 				continue
 			}
-			taken = append(taken, m.ID)
+			received = append(received, m.ID)
 		}
 	}
 }
 
-func (i *Inbox) take(ctx context.Context, db *pg.DB, m Message) (err error) {
-	take := i.Takes[m.Kind]
-	if take == nil {
+func (i *Inbox) handle(ctx context.Context, db *pg.DB, m Message) (err error) {
+	handler := i.Handlers[m.Kind]
+	if handler == nil {
 		return errors.New("nobody here takes such messages: is the sender a newer version?")
 	}
 	if len(m.Sealed) > 0 {
-		if m.Secret, err = i.Box.Open(m.place(), m.Sealed); err != nil {
+		if m.Secret, err = i.Box.Open(m.location(), m.Sealed); err != nil {
 			return err
 		}
 	}
@@ -206,6 +208,6 @@ func (i *Inbox) take(ctx context.Context, db *pg.DB, m Message) (err error) {
 		if err != nil || done.RowsAffected() == 0 {
 			return wrap("note a message as taken", err)
 		}
-		return take(ctx, tx, m)
+		return handler(ctx, tx, m)
 	})
 }

@@ -59,11 +59,11 @@ func (p *post) Ask(ctx context.Context, service, path string, into any) error {
 
 func (p *post) send(kind, content, confidential string, after func(*pg.Tx, int64) error) {
 	p.Helper()
-	p.change(func(tx *pg.Tx, thing int64) error {
+	p.change(func(tx *pg.Tx, id int64) error {
 		if err := p.outbox.Send(p.Context(), tx, kind, map[string]string{"text": content}, secret.New(confidential)); err != nil {
 			return err
 		}
-		return after(tx, thing)
+		return after(tx, id)
 	})
 }
 
@@ -84,7 +84,7 @@ func (p *post) take() {
 		Source:   "owner",
 		Box:      p.box,
 		Interval: lookInterval,
-		Takes: map[string]events.Take{"note": func(ctx context.Context, tx *pg.Tx, m events.Message) error {
+		Handlers: map[string]events.MessageHandler{"note": func(ctx context.Context, tx *pg.Tx, m events.Message) error {
 			var content struct{ Text string }
 			if err := json.Unmarshal(m.Content, &content); err != nil {
 				return err
@@ -99,7 +99,7 @@ func (p *post) take() {
 	p.do(func(ctx context.Context) error { return inbox.Run(ctx, p.user, p, nil) })
 }
 
-func (p *post) took() (all string) {
+func (p *post) received() (all string) {
 	p.Helper()
 	if err := p.user.QueryRow(p.Context(), "SELECT coalesce(string_agg(type, ' ' ORDER BY type), '') FROM applied").Scan(&all); err != nil {
 		p.Fatal(err)
@@ -127,7 +127,7 @@ func TestMessages(t *testing.T) {
 		p.send("note", "b", "", kept)
 	}
 	testkit.Eventually(p, "all are gone but those that nobody can take", func() bool { return count(p, p.owner, "message") == 2 })
-	if got := p.took(); got != "a:token"+strings.Repeat(" b", 250) {
+	if got := p.received(); got != "a:token"+strings.Repeat(" b", 250) {
 		t.Errorf("got the messages %s, want a:token and 250 times b", got)
 	}
 
@@ -159,7 +159,7 @@ func TestMessages(t *testing.T) {
 }
 
 // Whatever becomes of the word that a message was taken, it is not taken again: nor when its sender is put back to before.
-func TestMessageGivenTwice(t *testing.T) {
+func TestMessageSentTwice(t *testing.T) {
 	t.Parallel()
 	p := newPost(t)
 	p.send("note", "a", ":token", kept)
@@ -169,7 +169,7 @@ func TestMessageGivenTwice(t *testing.T) {
 	testkit.Eventually(p, "it is gone", func() bool { return count(p, p.owner, "message") == 0 })
 	p.execute(p.owner, "INSERT INTO message OVERRIDING SYSTEM VALUE SELECT * FROM backup")
 	testkit.Eventually(p, "it is gone again", func() bool { return count(p, p.owner, "message") == 0 })
-	if got := p.took(); got != "a:token" {
+	if got := p.received(); got != "a:token" {
 		t.Errorf("got the messages %s, want a:token", got)
 	}
 	for _, age := range []string{"80 days", "100 days"} {
@@ -202,5 +202,5 @@ func TestMessageOfAnOlderKey(t *testing.T) {
 	p.send("note", "b", ":token", kept)
 	p.box = p.outbox.Box
 	p.take()
-	testkit.Eventually(p, "they are taken", func() bool { return p.took() == "a:token b:token" })
+	testkit.Eventually(p, "they are taken", func() bool { return p.received() == "a:token b:token" })
 }

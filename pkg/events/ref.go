@@ -27,9 +27,9 @@ type Refs struct {
 	Peers mesh.Peers
 	// Cleared takes a reference to an item away that is gone, wherever there is one. It holds that nobody makes a new
 	// one meanwhile.
-	Cleared func(ctx context.Context, tx *pg.Tx, id int64, name string) error
+	Clear func(ctx context.Context, tx *pg.Tx, id int64, name string) error
 	// Uses says how an item is used here, so that it cannot be deleted: has 2 clients. Empty: it is not. nil: nobody asks.
-	Uses func(ctx context.Context, q pg.Querier, id int64) (string, error)
+	FindUsage func(ctx context.Context, q pg.Querier, id int64) (string, error)
 	// Detach takes some of the references to an item away, so that it can be deleted, and says how many. nil: nobody asks.
 	Detach func(ctx context.Context, tx *pg.Tx, id int64, name string) (int64, error)
 }
@@ -40,7 +40,7 @@ type item struct {
 	Name    string          `json:"name"`
 	Version int64           `json:"version"`
 	Detail  json.RawMessage `json:"detail,omitempty"`  // of this version
-	Closing bool            `json:"closing,omitempty"` // it is just being deleted
+	Leased  bool            `json:"closing,omitempty"` // it is just being deleted
 }
 
 func refPath(kind string) string { return "/internal/ref/" + kind }
@@ -56,16 +56,16 @@ func RefRoute(db *pg.DB, kind, table, detail string, readers ...string) rest.Rou
 		Do: func(ctx context.Context, req rest.Item) (item, error) {
 			for {
 				found := item{Exists: true}
-				var closing *bool
-				err := db.QueryRow(ctx, sql, req.ID, kind).Scan(&found.Name, &found.Version, &found.Detail, &closing)
+				var lease *bool
+				err := db.QueryRow(ctx, sql, req.ID, kind).Scan(&found.Name, &found.Version, &found.Detail, &lease)
 				if errors.Is(err, pgx.ErrNoRows) {
 					return item{}, nil
 				}
-				if err != nil || closing == nil || *closing {
-					found.Closing = closing != nil
+				if err != nil || lease == nil || *lease {
+					found.Leased = lease != nil
 					return found, err
 				}
-				if err := lift(ctx, db, kind, req.ID); err != nil {
+				if err := endExpired(ctx, db, kind, req.ID); err != nil {
 					return item{}, err
 				}
 			}
@@ -81,20 +81,20 @@ func (r *Refs) Hold(ctx context.Context, tx *pg.Tx, id int64, pointer string) er
 
 // HoldDetail is Hold that reads what else the owner tells of the item. That is as old as the last change that was heard of.
 func (r *Refs) HoldDetail(ctx context.Context, tx *pg.Tx, id int64, pointer string, detail any) error {
-	var gone bool
+	var isDeleted bool
 	var version int64
-	var closing *int64
+	var lease *int64
 	var text []byte
 	err := tx.QueryRow(ctx, "SELECT gone, version, closing, detail FROM ref WHERE type = $1 AND id = $2 FOR SHARE", r.Type, id).
-		Scan(&gone, &version, &closing, &text)
+		Scan(&isDeleted, &version, &lease, &text)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return fmt.Errorf("hold %s %d: %w", r.Type, id, err)
 	}
-	if gone {
+	if isDeleted {
 		return notFound(pointer)
 	}
-	if version == 0 || closing != nil || detail != nil && text == nil { // it is not heard of, or not all that is needed
-		return pg.RestartAfter(func(ctx context.Context) error { return r.learn(ctx, id, pointer, closing) })
+	if version == 0 || lease != nil || detail != nil && text == nil { // it is not heard of, or not all that is needed
+		return pg.RestartAfter(func(ctx context.Context) error { return r.fetch(ctx, id, pointer, lease) })
 	}
 	if detail == nil {
 		return nil
@@ -102,9 +102,9 @@ func (r *Refs) HoldDetail(ctx context.Context, tx *pg.Tx, id int64, pointer stri
 	return wrap(fmt.Sprintf("read what is known of %s %d", r.Type, id), json.Unmarshal(text, detail))
 }
 
-// learn asks the owner about an item that was not heard of, or of which it was heard, with this token, that it is being
+// fetch asks the owner about an item that was not heard of, or of which it was heard, with this token, that it is being
 // deleted.
-func (r *Refs) learn(ctx context.Context, id int64, pointer string, closing *int64) error {
+func (r *Refs) fetch(ctx context.Context, id int64, pointer string, lease *int64) error {
 	found, err := r.ask(ctx, id)
 	if errors.Is(err, mesh.ErrAway) {
 		return problem.New(problem.Unavailable, "Whether %s %d exists cannot be found out right now.", r.Type, id).Because(err)
@@ -115,50 +115,50 @@ func (r *Refs) learn(ctx context.Context, id int64, pointer string, closing *int
 	if !found.Exists {
 		return notFound(pointer)
 	}
-	if closing != nil && found.Closing {
+	if lease != nil && found.Leased {
 		return problem.Member(pointer, "closing", "names something that is just being deleted")
 	}
 	return r.DB.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("it is recorded where it was changed")
-		if err := r.keep(ctx, tx, pg.Target{ID: id, Name: found.Name, Version: found.Version}, false, found.Detail); err != nil {
+		if err := r.store(ctx, tx, pg.Target{ID: id, Name: found.Name, Version: found.Version}, false, found.Detail); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, "UPDATE ref SET closing = NULL WHERE type = $1 AND id = $2 AND closing = $3", r.Type, id, closing)
+		_, err := tx.Exec(ctx, "UPDATE ref SET closing = NULL WHERE type = $1 AND id = $2 AND closing = $3", r.Type, id, lease)
 		return wrap("open "+r.Type, err)
 	})
 }
 
 func (r *Refs) ask(ctx context.Context, id int64) (found item, err error) {
-	ctx, cancel := r.Peers.Limit(ctx, askTime)
+	ctx, cancel := r.Peers.Limit(ctx, askTimeout)
 	defer cancel()
 	err = r.Peers.Ask(ctx, r.Owner, refPath(r.Type)+"/"+strconv.FormatInt(id, 10), &found)
 	return found, err
 }
 
-// askTime is how long the owner may take.
-const askTime = 3 * time.Second
+// askTimeout is how long the owner may take.
+const askTimeout = 3 * time.Second
 
-// keep writes down what an item is. What is older than what is known changes nothing, and what is gone stays gone: its
+// store writes down what an item is. What is older than what is known changes nothing, and what is gone stays gone: its
 // deletion may have been heard of while the owner was asked.
-func (r *Refs) keep(ctx context.Context, tx *pg.Tx, of pg.Target, gone bool, detail json.RawMessage) error {
+func (r *Refs) store(ctx context.Context, tx *pg.Tx, of pg.Target, isDeleted bool, detail json.RawMessage) error {
 	_, err := tx.Exec(ctx, `
 		INSERT INTO ref (type, id, name, version, gone, detail) VALUES ($1, $2, $3, $4, $5, $6)
 		ON CONFLICT (type, id) DO UPDATE SET name = EXCLUDED.name, version = EXCLUDED.version, gone = EXCLUDED.gone, detail = EXCLUDED.detail
 		WHERE NOT ref.gone AND (EXCLUDED.gone OR ref.version < EXCLUDED.version OR ref.version = EXCLUDED.version AND ref.detail IS NULL)`,
-		r.Type, of.ID, of.Name, of.Version, gone, detail)
+		r.Type, of.ID, of.Name, of.Version, isDeleted, detail)
 	return wrap("keep "+r.Type, err)
 }
 
 // Consumer follows the owner's changes.
 func (r *Refs) Consumer() *Consumer {
 	return &Consumer{
-		Source:  r.Owner,
-		TakenUp: r.askAgain,
-		Kind:    strings.ReplaceAll(r.Type, "/", "."),
+		Source:    r.Owner,
+		Reconcile: r.reconcile,
+		Kind:      strings.ReplaceAll(r.Type, "/", "."),
 		Apply: func(ctx context.Context, tx *pg.Tx, changes []Event) error {
 			for _, e := range changes {
 				for _, target := range e.Targets {
-					if err := r.follow(ctx, tx, e.Action, target); err != nil {
+					if err := r.apply(ctx, tx, e.Action, target); err != nil {
 						return err
 					}
 				}
@@ -168,16 +168,16 @@ func (r *Refs) Consumer() *Consumer {
 	}
 }
 
-// askAgain asks the owner about all that is known of its items: it was restored from a backup.
-func (r *Refs) askAgain(ctx context.Context, tx *pg.Tx, _ TakenUp) error {
+// reconcile asks the owner about all that is known of its items: it was restored from a backup.
+func (r *Refs) reconcile(ctx context.Context, tx *pg.Tx, _ Restore) error {
 	rows, err := tx.Query(ctx, "SELECT id, name, gone FROM ref WHERE type = $1 ORDER BY id FOR UPDATE", r.Type)
 	if err != nil {
 		return fmt.Errorf("hold %s: %w", r.Type, err)
 	}
 	known, err := pgx.CollectRows(rows, pgx.RowToStructByPos[struct {
-		ID   int64
-		Name string
-		Gone bool
+		ID        int64
+		Name      string
+		IsDeleted bool
 	}])
 	if err != nil {
 		return fmt.Errorf("hold %s: %w", r.Type, err)
@@ -200,8 +200,8 @@ func (r *Refs) askAgain(ctx context.Context, tx *pg.Tx, _ TakenUp) error {
 		); err != nil {
 			return fmt.Errorf("keep %s %d: %w", r.Type, of.ID, err)
 		}
-		if !found.Exists && !of.Gone {
-			if err := r.Cleared(ctx, tx, of.ID, of.Name); err != nil {
+		if !found.Exists && !of.IsDeleted {
+			if err := r.Clear(ctx, tx, of.ID, of.Name); err != nil {
 				return err
 			}
 		}
@@ -209,15 +209,15 @@ func (r *Refs) askAgain(ctx context.Context, tx *pg.Tx, _ TakenUp) error {
 	return nil
 }
 
-func (r *Refs) follow(ctx context.Context, tx *pg.Tx, action pg.Action, target pg.Target) error {
+func (r *Refs) apply(ctx context.Context, tx *pg.Tx, action pg.Action, target pg.Target) error {
 	if target.Type != r.Type {
 		return nil
 	}
-	gone := action == pg.Deleted
-	if err := r.keep(ctx, tx, target, gone, nil); err != nil || !gone {
+	isDeleted := action == pg.Deleted
+	if err := r.store(ctx, tx, target, isDeleted, nil); err != nil || !isDeleted {
 		return err
 	}
-	return r.Cleared(ctx, tx, target.ID, target.Name)
+	return r.Clear(ctx, tx, target.ID, target.Name)
 }
 
 func notFound(pointer string) error {

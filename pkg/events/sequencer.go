@@ -35,7 +35,7 @@ type Sequencer struct {
 func (s *Sequencer) Run(ctx context.Context) error {
 	busy := busyInterval
 	for {
-		n, err := number(ctx, s.DB, &s.seen)
+		n, err := numberChanges(ctx, s.DB, &s.seen)
 		if err != nil && !errors.Is(err, errBusy) {
 			return err
 		}
@@ -45,14 +45,14 @@ func (s *Sequencer) Run(ctx context.Context) error {
 		if n == sequenceBatch {
 			continue
 		}
-		pause := cmp.Or(s.Interval, wake.Interval)
+		interval := cmp.Or(s.Interval, wake.Interval)
 		if err != nil {
-			pause = busy
+			interval = busy
 			busy = min(2*busy, maxBusyInterval)
 		} else {
 			busy = busyInterval
 		}
-		timer := time.NewTimer(pause)
+		timer := time.NewTimer(interval)
 		select {
 		case <-s.DB.Recorded():
 		case <-timer.C:
@@ -68,29 +68,29 @@ func (s *Sequencer) Run(ctx context.Context) error {
 // errBusy says that another instance numbers changes.
 var errBusy = errors.New("another instance numbers changes")
 
-// number gives the next numbers to changes that are committed and have none, and tells to how many.
+// numberChanges gives the next numbers to changes that are committed and have none, and tells to how many.
 //
 // Of two changes of one item the second waits until the first is committed, before it is written down: so its id is
 // higher, and whoever sees it sees the first, too. Ordered by id, an item's changes are in order.
 //
 // A database that was put back below the running service, or that another one took over which had not heard of all,
 // lacks what was seen of it. That is noted in the schema, so that the service does not serve once it was started again.
-func number(ctx context.Context, db *pg.DB, seen *cursor) (n int64, err error) {
+func numberChanges(ctx context.Context, db *pg.DB, seen *cursor) (n int64, err error) {
 	now := *seen
 	err = db.InTx(ctx, func(tx *pg.Tx) error {
 		n, now = 0, *seen
 		tx.Unrecorded("the number of a change is part of its record")
 		var last int64
 		var intact bool
-		var again string // the id of the change that was seen last
+		var lastChange string // the id of the change that was seen last
 		err := tx.QueryRow(
 			ctx,
-			"SELECT last, relation = 'sequencer'::regclass, (SELECT uuid::text FROM history WHERE ended IS NULL), "+idOf(
+			"SELECT last, relation = 'sequencer'::regclass, (SELECT uuid::text FROM history WHERE ended IS NULL), "+idSQL(
 				"$1",
 			)+" FROM sequencer FOR UPDATE SKIP LOCKED",
 			seen.seq,
 		).
-			Scan(&last, &intact, &now.history, &again)
+			Scan(&last, &intact, &now.history, &lastChange)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return errBusy
 		}
@@ -100,9 +100,9 @@ func number(ctx context.Context, db *pg.DB, seen *cursor) (n int64, err error) {
 		if !intact || seen.history != "" && seen.history != now.history {
 			return ErrRestored
 		}
-		if last < seen.seq || seen.change != "" && again != "" && seen.change != again {
+		if last < seen.seq || seen.change != "" && lastChange != "" && seen.change != lastChange {
 			n = -1
-			return noteRestored(ctx, tx)
+			return markRestored(ctx, tx)
 		}
 		// A statement of its own: it sees all that was committed before the lock was free.
 		done, err := tx.Exec(ctx, `
@@ -122,7 +122,7 @@ func number(ctx context.Context, db *pg.DB, seen *cursor) (n int64, err error) {
 				return fmt.Errorf("note the last number: %w", err)
 			}
 		}
-		return wrap("read the last change's id", tx.QueryRow(ctx, "SELECT "+idOf("$1"), now.seq).Scan(&now.change))
+		return wrap("read the last change's id", tx.QueryRow(ctx, "SELECT "+idSQL("$1"), now.seq).Scan(&now.change))
 	})
 	if n < 0 && err == nil {
 		return 0, ErrRestored

@@ -37,8 +37,8 @@ func (s *Span) UnmarshalText(text []byte) error {
 		to = from
 	}
 	first, err := strconv.ParseInt(from, 10, 64)
-	last, wrong := strconv.ParseInt(to, 10, 64)
-	if source == "" || err != nil || wrong != nil || first < 1 || last < first {
+	last, lastErr := strconv.ParseInt(to, 10, 64)
+	if source == "" || err != nil || lastErr != nil || first < 1 || last < first {
 		return errors.New(
 			"it is neither <service>:<number of the change> nor <service>:<first number>-<last number>, nor one of these with " +
 				"<service>/<consumer>, nor <service>:<id of its message>",
@@ -49,14 +49,14 @@ func (s *Span) UnmarshalText(text []byte) error {
 }
 
 func (s Span) String() string {
-	of := fullName(s.Source, s.Consumer)
+	consumer := fullName(s.Source, s.Consumer)
 	if s.Message != "" {
-		return of + ":" + s.Message
+		return consumer + ":" + s.Message
 	}
 	if s.First == s.Last {
-		return fmt.Sprintf("%s:%d", of, s.Last)
+		return fmt.Sprintf("%s:%d", consumer, s.Last)
 	}
-	return fmt.Sprintf("%s:%d-%d", of, s.First, s.Last)
+	return fmt.Sprintf("%s:%d-%d", consumer, s.First, s.Last)
 }
 
 // Target is the span as the log names it: by its last change.

@@ -32,9 +32,9 @@ import (
 var Migrations embed.FS
 
 // River are River's own migrations, for who runs all others.
-var River fs.GlobFS = river2goose{(*riverpgxv5.Driver)(nil).GetMigrationFS("main")}
+var River fs.GlobFS = gooseMigrations{(*riverpgxv5.Driver)(nil).GetMigrationFS("main")}
 
-type river2goose struct{ fs.FS }
+type gooseMigrations struct{ fs.FS }
 
 const (
 	riverFolder, riverEnd = "migration/main/", ".up.sql"
@@ -42,7 +42,7 @@ const (
 	schemaTemplate        = "/* TEMPLATE: schema */" // where the name of the schema would be: it is in the search path
 )
 
-func (r river2goose) Glob(pattern string) (names []string, err error) {
+func (r gooseMigrations) Glob(pattern string) (names []string, err error) {
 	all, err := fs.Glob(r.FS, riverFolder+"*"+riverEnd)
 	for _, name := range all {
 		name = folder + strings.TrimSuffix(strings.TrimPrefix(name, riverFolder), riverEnd) + ".sql"
@@ -55,7 +55,7 @@ func (r river2goose) Glob(pattern string) (names []string, err error) {
 	return names, err
 }
 
-func (r river2goose) Open(name string) (fs.File, error) {
+func (r gooseMigrations) Open(name string) (fs.File, error) {
 	file, err := r.FS.Open(riverFolder + strings.TrimSuffix(strings.TrimPrefix(name, folder), ".sql") + riverEnd)
 	if err != nil {
 		return nil, err
@@ -105,17 +105,17 @@ func Do[A any](do func(context.Context, *service.Attempt, A) error) func(context
 	return func(ctx context.Context, attempt *service.Attempt) error {
 		var args A
 		if err := json.Unmarshal(attempt.Args, &args); err != nil {
-			return Never(fmt.Errorf("read the arguments: %w", err))
+			return GiveUp(fmt.Errorf("read the arguments: %w", err))
 		}
 		return do(ctx, attempt, args)
 	}
 }
 
-// Never is the error of a job that no attempt will do better: it is given up.
-func Never(err error) error { return river.JobCancel(err) }
+// GiveUp is the error of a job that no attempt will do better: it is given up.
+func GiveUp(err error) error { return river.JobCancel(err) }
 
-// Later is the error of a job that is to be done later, and has not failed.
-func Later(pause time.Duration) error { return river.JobSnooze(pause) }
+// Snooze is the error of a job that is to be done later, and has not failed.
+func Snooze(delay time.Duration) error { return river.JobSnooze(delay) }
 
 // caller is who a job is done for.
 type caller struct {
@@ -215,7 +215,7 @@ type transaction struct {
 	unit *pg.Tx
 }
 
-var errNotOurs = errors.New("the transaction is a unit of work's")
+var errUnitOfWork = errors.New("the transaction is a unit of work's")
 
 func (t transaction) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
 	return t.unit.Exec(ctx, sql, args...)
@@ -230,6 +230,6 @@ func (t transaction) QueryRow(ctx context.Context, sql string, args ...any) pgx.
 }
 
 func (transaction) Conn() *pgx.Conn                       { return nil } // it is asked how to send arguments, and nil will do
-func (transaction) Begin(context.Context) (pgx.Tx, error) { return nil, errNotOurs }
-func (transaction) Commit(context.Context) error          { return errNotOurs }
-func (transaction) Rollback(context.Context) error        { return errNotOurs }
+func (transaction) Begin(context.Context) (pgx.Tx, error) { return nil, errUnitOfWork }
+func (transaction) Commit(context.Context) error          { return errUnitOfWork }
+func (transaction) Rollback(context.Context) error        { return errUnitOfWork }

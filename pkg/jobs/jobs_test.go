@@ -93,9 +93,9 @@ func (s *stand) count(sql string, args ...any) (n int) {
 	return n
 }
 
-func (s *stand) eventually(what string, holds func() bool) {
+func (s *stand) eventually(condition string, holds func() bool) {
 	s.Helper()
-	testkit.Eventually(s, what, holds, func() (jobs string) {
+	testkit.Eventually(s, condition, holds, func() (jobs string) {
 		_ = s.QueryRow(s.Context(), "SELECT coalesce(jsonb_pretty(jsonb_agg(j)), '') FROM river_job j").Scan(&jobs)
 		return jobs
 	})
@@ -114,9 +114,9 @@ type greeting struct {
 func TestJobsFollowTheirUnitOfWork(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
-	greet := service.Job{Kind: "greet", Do: jobs.Do(func(ctx context.Context, _ *service.Attempt, who greeting) error {
+	greet := service.Job{Kind: "greet", Do: jobs.Do(func(ctx context.Context, _ *service.Attempt, args greeting) error {
 		return s.InTx(ctx, func(tx *pg.Tx) error {
-			tx.Record(pg.Record{Kind: "greeting", Action: pg.Created, Targets: []pg.Target{{Type: "greeting", ID: 1, Name: who.Name}}})
+			tx.Record(pg.Record{Kind: "greeting", Action: pg.Created, Targets: []pg.Target{{Type: "greeting", ID: 1, Name: args.Name}}})
 			return nil
 		})
 	})}
@@ -184,7 +184,7 @@ func TestFailedJobs(t *testing.T) {
 			service.Job{Attempts: 2, Do: func(context.Context, *service.Attempt) error { return errors.New("broken") }}, "discarded", 2,
 		},
 		"never better": {
-			service.Job{Do: func(context.Context, *service.Attempt) error { return jobs.Never(errors.New("broken")) }}, "cancelled", 1,
+			service.Job{Do: func(context.Context, *service.Attempt) error { return jobs.GiveUp(errors.New("broken")) }}, "cancelled", 1,
 		},
 		"wrong arguments": {service.Job{Do: jobs.Do(func(context.Context, *service.Attempt, []int) error { return nil })}, "cancelled", 1},
 		"too long": {service.Job{Attempts: 1, Timeout: time.Millisecond, Do: func(ctx context.Context, _ *service.Attempt) error {
@@ -259,7 +259,7 @@ func TestStop(t *testing.T) {
 }
 
 // One that is being done is told to stop where it runs, and is not tried again.
-func TestCancelWhatIsBeingDone(t *testing.T) {
+func TestCancelRunningJob(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
 	begun := make(chan int64, 1)
@@ -272,9 +272,9 @@ func TestCancelWhatIsBeingDone(t *testing.T) {
 	s.work(job)
 	id := <-begun
 	handler := rest.NewHandler("jobs", s.DB, slog.New(slog.DiscardHandler), jobs.Routes("jobs", s.DB, "keeper"))
-	told, err := jobs.Cancel(t.Context(), peers.New("keeper", map[string]http.Handler{"jobs": handler}), "jobs", id)
-	if err != nil || told.Job == nil || told.Job.State != "running" || !told.Job.Cancelling {
-		t.Fatalf("got %+v, %v, want a running job that is being cancelled", told.Job, err)
+	reply, err := jobs.Cancel(t.Context(), peers.New("keeper", map[string]http.Handler{"jobs": handler}), "jobs", id)
+	if err != nil || reply.Job == nil || reply.Job.State != "running" || !reply.Job.Cancelling {
+		t.Fatalf("got %+v, %v, want a running job that is being cancelled", reply.Job, err)
 	}
 	s.becomes("cancelled")
 	if _, err := jobs.Get(t.Context(), peers.New("network", map[string]http.Handler{"jobs": handler}), "jobs", id); err == nil {
@@ -283,7 +283,7 @@ func TestCancelWhatIsBeingDone(t *testing.T) {
 }
 
 // A job whose process was killed is begun again by another one, unless it has been that often enough.
-func TestJobsOfProcessesThatWereKilled(t *testing.T) {
+func TestJobsOfKilledProcesses(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
 	var done sync.Map
@@ -310,11 +310,11 @@ func TestJobsOfProcessesThatWereKilled(t *testing.T) {
 	)
 	s.work(job)
 	s.eventually("it does jobs", func() bool { return s.count("job_runner") == 3 })
-	if _, there := done.Load("killed"); there {
+	if _, exists := done.Load("killed"); exists {
 		t.Error("got the killed job done at once, want it to wait until others can be seen")
 	}
 	s.execute("UPDATE job_runner SET since = now() - interval '1 minute'")
-	s.eventually("the one that was killed is done", func() bool { _, there := done.Load("killed"); return there })
+	s.eventually("the one that was killed is done", func() bool { _, exists := done.Load("killed"); return exists })
 	if n, _ := done.Load("killed"); n != 2 {
 		t.Errorf("the killed job: got attempt %v, want 2", n)
 	}
@@ -348,7 +348,7 @@ func TestRiversMigrations(t *testing.T) {
 	}
 }
 
-func TestEnqueueWhatIsNoJSON(t *testing.T) {
+func TestEnqueueInvalidArguments(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
 	err := s.InTx(t.Context(), func(tx *pg.Tx) error {

@@ -52,53 +52,53 @@ type ViewedJob struct {
 	Progress json.RawMessage `json:"progress,omitempty" doc:"how far it is"`
 }
 
-// Listed is a job, and its place in a list.
-type Listed struct {
+// ListedJob is a job, and its place in a list.
+type ListedJob struct {
 	Job
-	Place Place `json:"place"`
+	Position Position `json:"place"`
 }
 
-// Place orders the jobs of all services.
-type Place struct {
-	Made    int64  `json:"made"` // exactly when, in microseconds since 1970
-	Service string `json:"service"`
-	ID      int64  `json:"id"`
+// Position orders the jobs of all services.
+type Position struct {
+	CreatedAt int64  `json:"made"` // exactly when, in microseconds since 1970
+	Service   string `json:"service"`
+	ID        int64  `json:"id"`
 }
 
 // Compare has those first that were made first.
-func (p Place) Compare(other Place) int {
-	return cmp.Or(cmp.Compare(p.Made, other.Made), cmp.Compare(p.Service, other.Service), cmp.Compare(p.ID, other.ID))
+func (p Position) Compare(other Position) int {
+	return cmp.Or(cmp.Compare(p.CreatedAt, other.CreatedAt), cmp.Compare(p.Service, other.Service), cmp.Compare(p.ID, other.ID))
 }
 
-// Asked says which jobs are meant, the newest first.
-type Asked struct {
-	Kind  string `query:"kind"`
-	State string `query:"state"`
-	Made  int64  `query:"made"`  // they were made before then, in microseconds since 1970,
-	Below int64  `query:"below"` // or just then, with a smaller id
-	Most  int64  `query:"most"`
+// ListQuery says which jobs are meant, the newest first.
+type ListQuery struct {
+	Kind          string `query:"kind"`
+	State         string `query:"state"`
+	CreatedBefore int64  `query:"made"`  // they were made before then, in microseconds since 1970,
+	BelowID       int64  `query:"below"` // or just then, with a smaller id
+	Limit         int64  `query:"most"`
 }
 
-// Behind asks a service for those behind a place.
-func (a Asked) Behind(at Place, service string) Asked {
+// After asks a service for those behind a place.
+func (a ListQuery) After(at Position, service string) ListQuery {
 	switch {
 	case service < at.Service:
-		a.Below = math.MaxInt64
+		a.BelowID = math.MaxInt64
 	case service == at.Service:
-		a.Below = at.ID
+		a.BelowID = at.ID
 	}
 	return a
 }
 
 // Reply is what a service answers of one job.
 type Reply struct {
-	Job     *ViewedJob `json:"job,omitempty"` // nil: there is none
-	Place   Place      `json:"place"`
-	Refused string     `json:"refused,omitempty"` // why nothing can be done
+	Job      *ViewedJob `json:"job,omitempty"` // nil: there is none
+	Position Position   `json:"place"`
+	Refusal  string     `json:"refused,omitempty"` // why nothing can be done
 }
 
-// told says what is to become of a job, and who wants that.
-type told struct {
+// changeRequest says what is to become of a job, and who wants that.
+type changeRequest struct {
 	ID     int64  `path:"*"`
 	Caller string `query:"caller" max:"4000"`
 }
@@ -106,50 +106,50 @@ type told struct {
 const jobPath = "/internal/job"
 
 // List asks a service for jobs.
-func List(ctx context.Context, peers mesh.Peers, of string, asked Asked) (found []Listed, err error) {
+func List(ctx context.Context, peers mesh.Peers, service string, asked ListQuery) (found []ListedJob, err error) {
 	query := url.Values{
 		"kind":  {asked.Kind},
 		"state": {asked.State},
-		"made":  {strconv.FormatInt(asked.Made, 10)},
-		"below": {strconv.FormatInt(asked.Below, 10)},
-		"most":  {strconv.FormatInt(asked.Most, 10)},
+		"made":  {strconv.FormatInt(asked.CreatedBefore, 10)},
+		"below": {strconv.FormatInt(asked.BelowID, 10)},
+		"most":  {strconv.FormatInt(asked.Limit, 10)},
 	}
-	return found, peers.Ask(ctx, of, jobPath+"?"+query.Encode(), &found)
+	return found, peers.Ask(ctx, service, jobPath+"?"+query.Encode(), &found)
 }
 
 // Get asks a service for a job.
-func Get(ctx context.Context, peers mesh.Peers, of string, id int64) (r Reply, err error) {
-	return r, peers.Ask(ctx, of, fmt.Sprintf("%s/%d", jobPath, id), &r)
+func Get(ctx context.Context, peers mesh.Peers, service string, id int64) (r Reply, err error) {
+	return r, peers.Ask(ctx, service, fmt.Sprintf("%s/%d", jobPath, id), &r)
 }
 
 // Retry has a service do a job again, which failed, was cancelled or waits until it is tried again.
-func Retry(ctx context.Context, peers mesh.Peers, of string, id int64) (Reply, error) {
-	return tell(ctx, peers, of, id, "retry")
+func Retry(ctx context.Context, peers mesh.Peers, service string, id int64) (Reply, error) {
+	return requestChange(ctx, peers, service, id, "retry")
 }
 
 // Cancel has a service give a job up.
-func Cancel(ctx context.Context, peers mesh.Peers, of string, id int64) (Reply, error) {
-	return tell(ctx, peers, of, id, "cancel")
+func Cancel(ctx context.Context, peers mesh.Peers, service string, id int64) (Reply, error) {
+	return requestChange(ctx, peers, service, id, "cancel")
 }
 
-func tell(ctx context.Context, peers mesh.Peers, of string, id int64, what string) (r Reply, err error) {
+func requestChange(ctx context.Context, peers mesh.Peers, service string, id int64, action string) (r Reply, err error) {
 	caller, err := json.Marshal(callerOf(ctx))
 	if err != nil {
-		return r, fmt.Errorf("%s job %d: %w", what, id, err)
+		return r, fmt.Errorf("%s job %d: %w", action, id, err)
 	}
-	return r, peers.Ask(ctx, of, fmt.Sprintf("%s/%d/%s?%s", jobPath, id, what, url.Values{"caller": {string(caller)}}.Encode()), &r)
+	return r, peers.Ask(ctx, service, fmt.Sprintf("%s/%d/%s?%s", jobPath, id, action, url.Values{"caller": {string(caller)}}.Encode()), &r)
 }
 
 // Routes answer the service that shows all services' jobs. What it tells may be told twice.
-func Routes(service string, db *pg.DB, keeper string) []rest.Route {
-	at, only := queue{service, db}, guard.Peers(keeper)
+func Routes(service string, db *pg.DB, reader string) []rest.Route {
+	at, only := queue{service, db}, guard.Peers(reader)
 	return []rest.Route{
-		rest.Read[Asked, []Listed]{Path: jobPath, Guard: only, Do: at.list},
+		rest.Read[ListQuery, []ListedJob]{Path: jobPath, Guard: only, Do: at.list},
 		rest.Read[rest.Item, Reply]{Path: jobPath + "/{id}", Guard: only, Do: func(ctx context.Context, req rest.Item) (Reply, error) {
 			return at.get(ctx, db, req.ID, "")
 		}},
-		rest.Read[told, Reply]{Path: jobPath + "/{id}/retry", Guard: only, Do: at.telling("retried", retry)},
-		rest.Read[told, Reply]{Path: jobPath + "/{id}/cancel", Guard: only, Do: at.telling("cancelled", cancel)},
+		rest.Read[changeRequest, Reply]{Path: jobPath + "/{id}/retry", Guard: only, Do: at.changeJob("retried", retry)},
+		rest.Read[changeRequest, Reply]{Path: jobPath + "/{id}/cancel", Guard: only, Do: at.changeJob("cancelled", cancel)},
 	}
 }
 
@@ -167,7 +167,7 @@ const (
 		"coalesce(errors[cardinality(errors)] ->> 'error', ''), metadata, created_at, scheduled_at, attempted_at, finalized_at, args"
 )
 
-func (q queue) scan(row pgx.Row) (j ViewedJob, at Place, err error) {
+func (q queue) scan(row pgx.Row) (j ViewedJob, at Position, err error) {
 	at.Service = q.service
 	var kept []byte
 	if err := row.Scan(
@@ -191,7 +191,7 @@ func (q queue) scan(row pgx.Row) (j ViewedJob, at Place, err error) {
 	if err := json.Unmarshal(kept, &m); err != nil {
 		return j, at, fmt.Errorf("read who job %d is done for: %w", at.ID, err)
 	}
-	at.Made = j.CreatedAt.UnixMicro()
+	at.CreatedAt = j.CreatedAt.UnixMicro()
 	j.ID, j.Service, j.Progress = fmt.Sprintf("%s:%d", q.service, at.ID), q.service, m.Progress
 	if p := m.Caller.Principal; p != nil {
 		j.User = &User{p.Owner.ID, p.Name, p.Owner.URL()}
@@ -199,23 +199,23 @@ func (q queue) scan(row pgx.Row) (j ViewedJob, at Place, err error) {
 	return j, at, nil
 }
 
-func (q queue) list(ctx context.Context, asked Asked) ([]Listed, error) {
+func (q queue) list(ctx context.Context, asked ListQuery) ([]ListedJob, error) {
 	rows, err := q.db.Query(
 		ctx,
 		"SELECT "+columns+" FROM river_job WHERE ($1 = '' OR kind = $1) AND ($2 = '' OR "+stateOf+" = $2) AND (created_at < $3 OR created_at "+
 			"= $3 AND id < $4) ORDER BY created_at DESC, id DESC LIMIT $5",
 		asked.Kind,
 		asked.State,
-		time.UnixMicro(asked.Made),
-		asked.Below,
-		asked.Most,
+		time.UnixMicro(asked.CreatedBefore),
+		asked.BelowID,
+		asked.Limit,
 	)
 	if err != nil {
 		return nil, fmt.Errorf("list jobs: %w", err)
 	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (Listed, error) {
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (ListedJob, error) {
 		j, at, err := q.scan(row)
-		return Listed{j.Job, at}, err
+		return ListedJob{j.Job, at}, err
 	})
 }
 
@@ -227,12 +227,15 @@ func (q queue) get(ctx context.Context, from pg.Querier, id int64, lock string) 
 	if err != nil {
 		return Reply{}, fmt.Errorf("read job %d: %w", id, err)
 	}
-	return Reply{Job: &j, Place: at}, nil
+	return Reply{Job: &j, Position: at}, nil
 }
 
-// telling changes a job as the caller's change, of whom the keeper tells.
-func (q queue) telling(action pg.Action, change func(state string) (sql, refused string)) func(context.Context, told) (Reply, error) {
-	return func(ctx context.Context, req told) (answer Reply, err error) {
+// changeJob changes a job as the caller's change, of whom the keeper tells.
+func (q queue) changeJob(
+	action pg.Action,
+	change func(state string) (sql, refused string),
+) func(context.Context, changeRequest) (Reply, error) {
+	return func(ctx context.Context, req changeRequest) (answer Reply, err error) {
 		var by caller
 		if err := json.Unmarshal([]byte(req.Caller), &by); err != nil {
 			return Reply{}, fmt.Errorf("read who is calling: %w", err)
@@ -244,7 +247,7 @@ func (q queue) telling(action pg.Action, change func(state string) (sql, refused
 				return err
 			}
 			before, sql := answer.Job, ""
-			if sql, answer.Refused = change(before.State); sql == "" {
+			if sql, answer.Refusal = change(before.State); sql == "" {
 				return nil
 			}
 			if _, err := tx.Exec(ctx, "UPDATE river_job SET "+sql+" WHERE id = $1", req.ID); err != nil {
@@ -266,8 +269,8 @@ func (q queue) telling(action pg.Action, change func(state string) (sql, refused
 			)
 			return nil
 		})
-		if taken, ok := errors.AsType[*pgconn.PgError](err); ok && taken.ConstraintName == "river_job_unique_idx" {
-			answer.Refused, err = "is there once more, and has not ended", nil
+		if duplicate, ok := errors.AsType[*pgconn.PgError](err); ok && duplicate.ConstraintName == "river_job_unique_idx" {
+			answer.Refusal, err = "is there once more, and has not ended", nil
 		}
 		return answer, err
 	}

@@ -26,13 +26,13 @@ import (
 )
 
 const (
-	// drainTime is how long jobs that are being done may take once the process is told to stop, or maintenance begins. What
+	// drainTimeout is how long jobs that are being done may take once the process is told to stop, or maintenance begins. What
 	// is not done by then is begun again later.
-	drainTime = 5 * time.Second
-	// seenPause is how often a runner says that it is there, and deadTime after how long it is not.
-	seenPause, deadTime = 5 * time.Second, 30 * time.Second
-	// fetchPause is how long a worker that has done a job may wait for the next one, where there are more.
-	fetchPause = 10 * time.Millisecond
+	drainTimeout = 5 * time.Second
+	// heartbeatInterval is how often a runner says that it is there, and deadTimeout after how long it is not.
+	heartbeatInterval, deadTimeout = 5 * time.Second, 30 * time.Second
+	// fetchCooldown is how long a worker that has done a job may wait for the next one, where there are more.
+	fetchCooldown = 10 * time.Millisecond
 	// fetchInterval is how often River itself looks for jobs of a kind. The runner, which looks for those of all kinds at once
 	// whenever it says that it is there, and whoever enqueues one tell it sooner.
 	fetchInterval  = time.Minute
@@ -89,15 +89,15 @@ func (r *Runner) Work(ctx context.Context) error {
 	id := uuid.NewString()
 	working, stop := context.WithCancel(ctx)
 	defer stop()
-	news := make(news, newsBuffer)
-	client, err := river.NewClient(listening{driver{riverpgxv5.New(r.pool)}, news}, &river.Config{
+	notices := make(notifications, notificationBuffer)
+	client, err := river.NewClient(notifyingDriver{driver{riverpgxv5.New(r.pool)}, notices}, &river.Config{
 		ID:                   id,
 		Workers:              workers,
 		Queues:               queues,
 		Logger:               slog.New(warnings{r.log.Handler()}),
-		FetchCooldown:        fetchPause,
+		FetchCooldown:        fetchCooldown,
 		FetchPollInterval:    fetchInterval,
-		SoftStopTimeout:      drainTime,
+		SoftStopTimeout:      drainTimeout,
 		JobTimeout:           -1,
 		RescueStuckJobsAfter: 10 * 365 * 24 * time.Hour, // it goes by the time that a job has taken, and not by whether it is being done
 		ReindexerIndexNames:  []string{},
@@ -105,18 +105,18 @@ func (r *Runner) Work(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("prepare to do jobs: %w", err)
 	}
-	if err := r.watch(ctx, id, news); err != nil { // a job's runner is always known
+	if err := r.heartbeat(ctx, id, notices); err != nil { // a job's runner is always known
 		return err
 	}
 	if err := client.Start(working); err != nil {
 		return fmt.Errorf("begin to do jobs: %w", err)
 	}
-	var telling sync.WaitGroup
-	r.tell(working, &telling, client, news)
-	err = r.watchAlways(working, id, news)
+	var notifying sync.WaitGroup
+	r.notifyRiver(working, &notifying, client, notices)
+	err = r.keepAlive(working, id, notices)
 	stop()
 	<-client.Stopped()
-	telling.Wait()
+	notifying.Wait()
 	return err
 }
 
@@ -131,9 +131,9 @@ func (w warnings) WithAttrs(attrs []slog.Attr) slog.Handler {
 }
 func (w warnings) WithGroup(name string) slog.Handler { return warnings{w.Handler.WithGroup(name)} }
 
-// watchAlways watches until ctx ends, or others take this runner for dead.
-func (r *Runner) watchAlways(ctx context.Context, id string, news news) error {
-	tick := time.NewTicker(seenPause)
+// keepAlive watches until ctx ends, or others take this runner for dead.
+func (r *Runner) keepAlive(ctx context.Context, id string, notices notifications) error {
+	tick := time.NewTicker(heartbeatInterval)
 	defer tick.Stop()
 	seen := time.Now()
 	for {
@@ -143,45 +143,45 @@ func (r *Runner) watchAlways(ctx context.Context, id string, news news) error {
 			return nil
 		}
 		began := time.Now()
-		err := r.watch(ctx, id, news)
+		err := r.heartbeat(ctx, id, notices)
 		if err == nil {
 			seen = began
-		} else if ctx.Err() == nil && time.Since(seen) > deadTime/2 {
+		} else if ctx.Err() == nil && time.Since(seen) > deadTimeout/2 {
 			return err
 		}
 	}
 }
 
-// watch says that this runner is there, and has jobs begun again of those that are not. After an outage of the database nobody
+// heartbeat says that this runner is there, and has jobs begun again of those that are not. After an outage of the database nobody
 // has been seen for a while: so it waits as long as others have to be seen. It also looks for what nobody has told of.
-func (r *Runner) watch(ctx context.Context, id string, news news) error {
-	ctx, cancel := context.WithTimeout(ctx, seenPause)
+func (r *Runner) heartbeat(ctx context.Context, id string, notices notifications) error {
+	ctx, cancel := context.WithTimeout(ctx, heartbeatInterval)
 	defer cancel()
 	return r.db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("who does jobs is no change")
 		_, err := tx.Exec(ctx, `INSERT INTO job_runner (id) VALUES ($1) ON CONFLICT (id) DO UPDATE SET seen = now(),
-			since = CASE WHEN job_runner.seen < now() - $2::interval / 2 THEN now() ELSE job_runner.since END`, id, deadTime)
+			since = CASE WHEN job_runner.seen < now() - $2::interval / 2 THEN now() ELSE job_runner.since END`, id, deadTimeout)
 		if err != nil {
 			return fmt.Errorf("say that jobs are done here: %w", err)
 		}
-		if _, err := tx.Exec(ctx, "DELETE FROM job_runner WHERE seen < now() - 100 * $1::interval", deadTime); err != nil {
+		if _, err := tx.Exec(ctx, "DELETE FROM job_runner WHERE seen < now() - 100 * $1::interval", deadTimeout); err != nil {
 			return fmt.Errorf("forget who did jobs: %w", err)
 		}
-		again, err := tx.Exec(ctx, `
+		rescued, err := tx.Exec(ctx, `
 			UPDATE river_job SET state = ended.state, finalized_at = CASE WHEN ended.state <> 'available' THEN now() END, scheduled_at = now(),
 				errors = array_append(errors, jsonb_build_object('at', now(), 'attempt', attempt, 'error', 'the process ended that was doing it', 'trace', ''))
 			FROM (SELECT id, (CASE WHEN metadata ? 'cancel_attempted_at' THEN 'cancelled' WHEN attempt >= max_attempts THEN 'discarded' ELSE 'available' END)::river_job_state AS state
 				FROM river_job j WHERE j.state = 'running' AND j.attempted_at < now() - $2::interval
 					AND j.attempted_by[cardinality(j.attempted_by)] NOT IN (SELECT id FROM job_runner WHERE seen > now() - $2::interval)
 					AND EXISTS (SELECT FROM job_runner WHERE id = $1 AND since < now() - $2::interval) FOR UPDATE SKIP LOCKED) ended
-			WHERE river_job.id = ended.id`, id, deadTime)
+			WHERE river_job.id = ended.id`, id, deadTimeout)
 		if err != nil {
 			return fmt.Errorf("begin jobs again of processes that ended: %w", err)
 		}
-		if n := again.RowsAffected(); n > 0 {
+		if n := rescued.RowsAffected(); n > 0 {
 			r.log.Warn("jobs are begun again: the process ended that was doing them", "jobs", n)
 		}
-		return errors.Join(r.findDue(ctx, tx, news), findCancelled(ctx, tx, news))
+		return errors.Join(r.findDue(ctx, tx, notices), findCancelled(ctx, tx, notices))
 	})
 }
 
@@ -224,7 +224,7 @@ func (w *worker) Work(ctx context.Context, job *river.Job[arguments]) error {
 	case isLater:
 		outcome, err = "later", later
 	case stopping:
-		outcome, err = "later", Later(0)
+		outcome, err = "later", Snooze(0)
 	case last, isNever:
 		outcome, level = "given up", slog.LevelError
 	}

@@ -24,9 +24,9 @@ const (
 	// InstalledKind is the kind of the messages by which pxe has the clients service tell a client how an installation has ended.
 	InstalledKind = "install-finished"
 	// CopiesPath is where identity answers the addresses of who gets blind copies of what is mailed to clients, and
-	// MostCopies how many at most.
+	// MaxCopies how many at most.
 	CopiesPath = "/internal/mail-copies"
-	MostCopies = 100
+	MaxCopies  = 100
 	// TemplatesPath is where the system service answers the names of the templates of the type client.
 	TemplatesPath = "/internal/email/templates"
 )
@@ -57,11 +57,11 @@ type ClientInstalled struct {
 
 // Send has a mail sent if the unit of work is committed: by the template that comes with Ironplane for such a content.
 func Send(ctx context.Context, tx *pg.Tx, outbox *events.Outbox, account string, to To, content Content) error {
-	return SendBy(ctx, tx, outbox, content.Kind(), account, to, content)
+	return SendTemplate(ctx, tx, outbox, content.Kind(), account, to, content)
 }
 
-// SendBy is Send by a template that is of the content's kind.
-func SendBy(ctx context.Context, tx *pg.Tx, outbox *events.Outbox, template, account string, to To, content Content) error {
+// SendTemplate is Send by a template that is of the content's kind.
+func SendTemplate(ctx context.Context, tx *pg.Tx, outbox *events.Outbox, template, account string, to To, content Content) error {
 	text, err := json.Marshal(content) // in which secrets show as a mark
 	if err != nil {
 		return fmt.Errorf("encode what a mail is about: %w", err)
@@ -91,11 +91,11 @@ func SendBy(ctx context.Context, tx *pg.Tx, outbox *events.Outbox, template, acc
 
 // Open is the content of a message with its secrets in their places.
 func (m *Message) Open(confidential secret.String) (Content, error) {
-	for _, of := range Kinds {
-		if of.Kind() != m.Kind {
+	for _, kind := range Kinds {
+		if kind.Kind() != m.Kind {
 			continue
 		}
-		content := reflect.New(reflect.TypeOf(of))
+		content := reflect.New(reflect.TypeOf(kind))
 		if err := json.Unmarshal(m.Content, content.Interface()); err != nil {
 			return nil, fmt.Errorf("read what a mail is about: %w", err)
 		}

@@ -19,8 +19,8 @@ import (
 func Write(w http.ResponseWriter, r *http.Request, log *slog.Logger, err error) {
 	requestID := principal.From(r.Context()).RequestID
 	f := From(err)
-	gone := errors.Is(context.Cause(r.Context()), context.Canceled) // the caller, who needs no answer
-	if (f.Kind == Internal || f.Kind == Unavailable) && !gone {
+	canceled := errors.Is(context.Cause(r.Context()), context.Canceled) // the caller, who needs no answer
+	if (f.Kind == Internal || f.Kind == Unavailable) && !canceled {
 		line := []any{"method", r.Method, "route", w.Header().Get(RouteHeader), "request_id", requestID, "error", err}
 		if f.Kind == Unavailable {
 			line = append(line, "outage", f.Detail)

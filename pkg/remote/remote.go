@@ -23,9 +23,9 @@ func IsHeaderValue(text string) bool {
 	return !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
-// KeyAgain refuses an edit that moves an agent to another address without the key that it is called with, the member at
+// RequireKey refuses an edit that moves an agent to another address without the key that it is called with, the member at
 // pointer: a key that is kept, and shown to nobody, would be sent to whom the editor chose.
-func KeyAgain(moved bool, key *secret.String, pointer string) error {
+func RequireKey(moved bool, key *secret.String, pointer string) error {
 	if kept := key != nil && key.IsZero(); !moved || !kept {
 		return nil
 	}

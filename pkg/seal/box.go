@@ -39,28 +39,28 @@ func (k *ProcessKey) Box(service string) (*Box, error) {
 	return b, nil
 }
 
-// Place is where a sealed value stands. At any other place it does not open.
-type Place struct {
+// Location is where a sealed value stands. At any other place it does not open.
+type Location struct {
 	Table, Column string
 	ID            int64 // of the row
 }
 
-func (p Place) bytes() []byte {
-	place := binary.BigEndian.AppendUint64(nil, uint64(p.ID))
-	return append(place, p.Table+"."+p.Column...)
+func (p Location) bytes() []byte {
+	location := binary.BigEndian.AppendUint64(nil, uint64(p.ID))
+	return append(location, p.Table+"."+p.Column...)
 }
 
 // KeyID begins all that is sealed and signed with the newest key.
 func (b *Box) KeyID() []byte { return bytes.Clone(b.generations[0].id) }
 
 // Seal seals a value for its place.
-func (b *Box) Seal(at Place, value secret.String) []byte {
+func (b *Box) Seal(at Location, value secret.String) []byte {
 	return append(bytes.Clone(b.generations[0].id), b.seals[0].Seal(nil, nil, []byte(value.Reveal()), at.bytes())...)
 }
 
 // Open opens what was sealed for this place.
-func (b *Box) Open(at Place, sealed []byte) (secret.String, error) {
-	n, err := madeWith(b.generations, sealed)
+func (b *Box) Open(at Location, sealed []byte) (secret.String, error) {
+	n, err := findGeneration(b.generations, sealed)
 	if err != nil {
 		return secret.String{}, fmt.Errorf("open %s.%s of row %d: %w", at.Table, at.Column, at.ID, err)
 	}
@@ -78,8 +78,8 @@ func (b *Box) Open(at Place, sealed []byte) (secret.String, error) {
 }
 
 // Signer is the service's signer of one kind of thing, which its process was given the key for.
-func (b *Box) Signer(what string) *Signer {
-	s, err := b.key.Signer(Signing(b.service, what))
+func (b *Box) Signer(topic string) *Signer {
+	s, err := b.key.Signer(Signing(b.service, topic))
 	if err != nil {
 		panic(err) // the service's definition does not say that it signs this
 	}

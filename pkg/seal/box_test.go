@@ -11,7 +11,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-var place = seal.Place{Table: "dhcp_server", Column: "api_key", ID: 7}
+var location = seal.Location{Table: "dhcp_server", Column: "api_key", ID: 7}
 
 // box is a service's box, by way of the text that a process is given.
 func box(t *testing.T, service string, masterKeys ...secret.String) *seal.Box {
@@ -30,11 +30,11 @@ func box(t *testing.T, service string, masterKeys ...secret.String) *seal.Box {
 	if err != nil {
 		t.Fatal(err)
 	}
-	told, err := seal.ParseProcessKey(key.Text(), service)
+	parsed, err := seal.ParseProcessKey(key.Text(), service)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := told.Box(service)
+	b, err := parsed.Box(service)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,20 +47,20 @@ func TestSeal(t *testing.T) {
 	master := seal.NewMasterKey()
 	b := box(t, "pxe", master)
 	for _, value := range []string{"", "x", strings.Repeat("long ", 1000)} {
-		sealed := b.Seal(place, secret.New(value))
+		sealed := b.Seal(location, secret.New(value))
 		if len(value) > 8 && bytes.Contains(sealed, []byte(value)) {
 			t.Error("got the value in the sealed bytes, want it hidden")
 		}
-		opened, err := box(t, "pxe", master).Open(place, sealed)
+		opened, err := box(t, "pxe", master).Open(location, sealed)
 		if err != nil || opened.Reveal() != value {
 			t.Errorf("got %d bytes, %v, want %d", len(opened.Reveal()), err, len(value))
 		}
 	}
-	sealed := b.Seal(place, secret.New("correct horse"))
-	if bytes.Equal(sealed, b.Seal(place, secret.New("correct horse"))) {
+	sealed := b.Seal(location, secret.New("correct horse"))
+	if bytes.Equal(sealed, b.Seal(location, secret.New("correct horse"))) {
 		t.Error("got the same bytes for the same value twice, want others")
 	}
-	for _, other := range []seal.Place{
+	for _, other := range []seal.Location{
 		{Table: "dhcp_server", Column: "api_key", ID: 8}, {Table: "dhcp_server", Column: "name", ID: 7},
 		{Table: "file_server", Column: "api_key", ID: 7},
 	} {
@@ -68,16 +68,16 @@ func TestSeal(t *testing.T) {
 			t.Errorf("%+v: got no error, want one", other)
 		}
 	}
-	if _, err := box(t, "system", master).Open(place, sealed); !errors.Is(err, seal.ErrOtherKey) {
+	if _, err := box(t, "system", master).Open(location, sealed); !errors.Is(err, seal.ErrOtherKey) {
 		t.Errorf("open as another service: got %v, want %v", err, seal.ErrOtherKey)
 	}
 	for i := range sealed {
 		altered := bytes.Clone(sealed)
 		altered[i] ^= 1
-		if _, err := b.Open(place, altered); err == nil {
+		if _, err := b.Open(location, altered); err == nil {
 			t.Errorf("byte %d altered: got no error, want one", i)
 		}
-		if _, err := b.Open(place, sealed[:i]); err == nil {
+		if _, err := b.Open(location, sealed[:i]); err == nil {
 			t.Errorf("the first %d bytes: got no error, want one", i)
 		}
 	}
@@ -88,14 +88,14 @@ func TestRotate(t *testing.T) {
 	t.Parallel()
 	first, second := seal.NewMasterKey(), seal.NewMasterKey()
 	before, both, after := box(t, "pxe", first), box(t, "pxe", second, first), box(t, "pxe", second)
-	early, late := before.Seal(place, secret.New("early")), both.Seal(place, secret.New("late"))
-	if opened, err := both.Open(place, early); err != nil || opened.Reveal() != "early" {
+	early, late := before.Seal(location, secret.New("early")), both.Seal(location, secret.New("late"))
+	if opened, err := both.Open(location, early); err != nil || opened.Reveal() != "early" {
 		t.Errorf("got %q, %v, want early", opened.Reveal(), err)
 	}
-	if opened, err := after.Open(place, late); err != nil || opened.Reveal() != "late" {
+	if opened, err := after.Open(location, late); err != nil || opened.Reveal() != "late" {
 		t.Errorf("got %q, %v, want late", opened.Reveal(), err)
 	}
-	if _, err := after.Open(place, early); !errors.Is(err, seal.ErrOtherKey) {
+	if _, err := after.Open(location, early); !errors.Is(err, seal.ErrOtherKey) {
 		t.Errorf("got %v, want %v", err, seal.ErrOtherKey)
 	}
 	signature := before.Signer("log").Sign([]byte("x"))
@@ -119,10 +119,10 @@ func TestRotate(t *testing.T) {
 func TestMasterKey(t *testing.T) {
 	t.Parallel()
 	short := base64.StdEncoding.EncodeToString([]byte("thirty-one bytes are not enough"))
-	for _, wrong := range []string{"", ",", "hunter2 hunter2 hunter2 hunter2 hunter2", short, seal.NewMasterKey().Reveal() + ","} {
-		_, err := seal.Derive(secret.New(wrong), "pxe", seal.Sealing("pxe"))
+	for _, invalid := range []string{"", ",", "hunter2 hunter2 hunter2 hunter2 hunter2", short, seal.NewMasterKey().Reveal() + ","} {
+		_, err := seal.Derive(secret.New(invalid), "pxe", seal.Sealing("pxe"))
 		if err == nil {
-			t.Errorf("%q: got a key, want an error", wrong)
+			t.Errorf("%q: got a key, want an error", invalid)
 		} else if strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("got the error %v, want one without the key", err)
 		}

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// shortestMaster is how many random bytes a master key has at least.
-	shortestMaster = 32
+	// minMasterBytes is how many random bytes a master key has at least.
+	minMasterBytes = 32
 	// idLength is how many bytes of what is sealed or signed say which master key it was done with.
 	idLength = 4
 	// textPrefix begins a process key as text, textSum bytes of a checksum end it.
@@ -28,7 +28,7 @@ const (
 
 // NewMasterKey makes a master key.
 func NewMasterKey() secret.String {
-	var bits [shortestMaster]byte
+	var bits [minMasterBytes]byte
 	rand.Read(bits[:])
 	return secret.New(base64.StdEncoding.EncodeToString(bits[:]))
 }
@@ -43,7 +43,7 @@ type Purpose struct {
 func Sealing(service string) Purpose { return Purpose{service, "seal"} }
 
 // Signing is the purpose of signing one kind of thing.
-func Signing(owner, what string) Purpose { return Purpose{owner, "sign " + what} }
+func Signing(owner, topic string) Purpose { return Purpose{owner, "sign " + topic} }
 
 // keyID is the purpose of saying which master key the owner's keys are derived from.
 func keyID(owner string) Purpose { return Purpose{owner, "key id"} }
@@ -63,8 +63,8 @@ func Derive(masterKey secret.String, process string, purposes ...Purpose) (*Proc
 	k := &ProcessKey{process: process}
 	for text := range strings.SplitSeq(masterKey.Reveal(), ",") {
 		master, err := base64.StdEncoding.DecodeString(strings.TrimSpace(text))
-		if err != nil || len(master) < shortestMaster {
-			return nil, fmt.Errorf("the master key is not at least %d bytes in base64", shortestMaster) // err would show a part
+		if err != nil || len(master) < minMasterBytes {
+			return nil, fmt.Errorf("the master key is not at least %d bytes in base64", minMasterBytes) // err would show a part
 		}
 		keys := map[string][]byte{}
 		for _, p := range purposes {
@@ -106,17 +106,17 @@ func checksum(process string, content []byte) []byte {
 func ParseProcessKey(text secret.String, process string) (*ProcessKey, error) {
 	k := &ProcessKey{process: process}
 	for part := range strings.SplitSeq(text.Reveal(), ",") {
-		whose, encoded, ok := strings.Cut(strings.TrimPrefix(strings.TrimSpace(part), textPrefix), ":")
+		owner, encoded, ok := strings.Cut(strings.TrimPrefix(strings.TrimSpace(part), textPrefix), ":")
 		if !ok || !strings.HasPrefix(strings.TrimSpace(part), textPrefix) {
 			return nil, fmt.Errorf("it is no key of a process, which begins with %s", textPrefix)
 		}
 		content, err := base64.RawURLEncoding.DecodeString(encoded)
 		n := len(content) - textSum
-		if err != nil || n < 0 || !bytes.Equal(content[n:], checksum(whose, content[:n])) {
+		if err != nil || n < 0 || !bytes.Equal(content[n:], checksum(owner, content[:n])) {
 			return nil, errors.New("it is not whole: its checksum is wrong")
 		}
-		if whose != process {
-			return nil, fmt.Errorf("it is the key of the process %s, and this is %s", whose, process)
+		if owner != process {
+			return nil, fmt.Errorf("it is the key of the process %s, and this is %s", owner, process)
 		}
 		var keys map[string][]byte
 		if err := json.Unmarshal(content[:n], &keys); err != nil {
@@ -149,9 +149,9 @@ type generation struct {
 // ErrOtherKey means that none of the given master keys was used.
 var ErrOtherKey = errors.New("it was made with a master key that is not given")
 
-// madeWith is the number of the generation that something was sealed or signed with.
-func madeWith(all []generation, made []byte) (int, error) {
-	n := slices.IndexFunc(all, func(g generation) bool { return bytes.HasPrefix(made, g.id) })
+// findGeneration is the number of the generation that something was sealed or signed with.
+func findGeneration(all []generation, sealed []byte) (int, error) {
+	n := slices.IndexFunc(all, func(g generation) bool { return bytes.HasPrefix(sealed, g.id) })
 	if n < 0 {
 		return 0, ErrOtherKey
 	}

@@ -30,7 +30,7 @@ func TestOldValuesOpen(t *testing.T) {
 		}
 		return value
 	}
-	opened, err := box(t, "network", master).Open(place, from("517a89edd02c07f6f3a9d44504259eb4fccf18137005fd9fc9dabd4c078f41848af2535b08"))
+	opened, err := box(t, "network", master).Open(location, from("517a89edd02c07f6f3a9d44504259eb4fccf18137005fd9fc9dabd4c078f41848af2535b08"))
 	if err != nil || opened.Reveal() != "early" {
 		t.Errorf("got %q, %v, want early", opened.Reveal(), err)
 	}

@@ -30,7 +30,7 @@ func (g generation) sum(message []byte) []byte {
 // Check tells whether the signature is the message's, and how old the master key is that made it: 0 is the one in
 // use, 1 the one before it. The error is ErrOtherKey.
 func (s *Signer) Check(message, signature []byte) (age int, ok bool, err error) {
-	n, err := madeWith(s.generations, signature)
+	n, err := findGeneration(s.generations, signature)
 	if err != nil {
 		return 0, false, err
 	}

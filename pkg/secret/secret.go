@@ -18,11 +18,11 @@ type String struct {
 
 // New takes a value into hiding. It stays, unless there is a way to read it again: that is done whenever it is revealed, and
 // where it fails, the value holds.
-func New(value string, again ...func() (string, error)) String {
-	if len(again) == 0 {
+func New(value string, reread ...func() (string, error)) String {
+	if len(reread) == 0 {
 		return String{value: value}
 	}
-	return String{value, &again[0]}
+	return String{value, &reread[0]}
 }
 
 // Reveal is the value itself. Each call is a place to look at when asking where secrets go.

@@ -9,8 +9,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 )
 
-// gaugeTime is how long a database may take that is asked for a metric.
-const gaugeTime = time.Second
+// gaugeTimeout is how long a database may take that is asked for a metric.
+const gaugeTimeout = time.Second
 
 // gauge is a metric that is asked for, when it is looked at.
 type gauge struct {
@@ -27,7 +27,7 @@ func Gauge(db pg.Querier, name, help, sql string) prometheus.Collector {
 func (g gauge) Describe(to chan<- *prometheus.Desc) { to <- g.desc }
 
 func (g gauge) Collect(to chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), gaugeTime)
+	ctx, cancel := context.WithTimeout(context.Background(), gaugeTimeout)
 	defer cancel()
 	var value *float64
 	if err := g.db.QueryRow(ctx, g.sql).Scan(&value); err == nil && value != nil {

@@ -51,10 +51,10 @@ type Definition struct {
 	// Begin does, on a schema that is up to date, what has to be done before the service serves; nil: nothing.
 	Begin    func(context.Context, Deps) error
 	Commands []Command // of its program, besides those that all have
-	// Takes are the types of changes that take something away from keys and accounts, and CameBack finds what is there again in
+	// Takes are the types of changes that take something away from keys and accounts, and FindRestored finds what is there again in
 	// a schema that has lost such changes, as it was restored from a backup; nil: there are none.
-	Takes    []string
-	CameBack func(context.Context, pg.Querier, []Lost) ([]CameBack, error)
+	RevocationTypes []string
+	FindRestored    func(context.Context, pg.Querier, []LostChange) ([]RestoredAccess, error)
 	// RecordSkip records, in the unit of work that skips them for a consumer without a name, changes of another service; nil:
 	// the host does, as it does for the others.
 	RecordSkip func(ctx context.Context, d Deps, tx *pg.Tx, skipped events.Span) error
@@ -103,8 +103,8 @@ type Tuning struct {
 	MinTimeout time.Duration
 	// PasswordMemory is what hashing a password takes, in KiB.
 	PasswordMemory uint32
-	// LookInterval is how often those look by themselves who wait to be woken; 0: every wake.Interval.
-	LookInterval time.Duration
+	// PollInterval is how often those look by themselves who wait to be woken; 0: every wake.Interval.
+	PollInterval time.Duration
 }
 
 // SessionParameters returns the parameters of Postgres for the sessions that the service serves from.
@@ -129,8 +129,8 @@ type Deps struct {
 	Outboxes map[string]*events.Outbox
 	Inboxes  map[string]*events.Inbox
 	Settings
-	Given map[string]string // variables of the environment that count until a setting does, and what they say
-	Log   *slog.Logger
+	Variables map[string]string // variables of the environment that count until a setting does, and what they say
+	Log       *slog.Logger
 }
 
 // Entry is what processes that do not link the service know of it.
@@ -164,8 +164,8 @@ func (d Definition) Purposes() (all []seal.Purpose) {
 	if d.Seals {
 		all = append(all, seal.Sealing(d.Name))
 	}
-	for _, what := range d.Signs {
-		all = append(all, seal.Signing(d.Name, what))
+	for _, topic := range d.Signs {
+		all = append(all, seal.Signing(d.Name, topic))
 	}
 	if d.Fills {
 		all = append(all, keycache.Purpose)
@@ -193,34 +193,34 @@ func (d Definition) NewBox(masterKey secret.String) (*seal.Box, error) {
 
 // Parts are what a service consists of.
 type Parts struct {
-	Routes    []rest.Route
-	Loops     []Loop
-	Jobs      []Job
-	Readers   []string // the services that may read its changes, besides the one that keeps the log
-	Consumers []*events.Consumer
-	Takes     map[string]events.Take // what messages of other services it does something about, by their kinds
-	Checks    []health.Check         // of what it depends on besides its database
-	Metrics   []prometheus.Collector // which get the service's name as a label
+	Routes          []rest.Route
+	Tasks           []Task
+	Jobs            []Job
+	Readers         []string // the services that may read its changes, besides the one that keeps the log
+	Consumers       []*events.Consumer
+	MessageHandlers map[string]events.MessageHandler // what messages of other services it does something about, by their kinds
+	Checks          []health.Check                   // of what it depends on besides its database
+	Metrics         []prometheus.Collector           // which get the service's name as a label
 }
 
-// Loop is what a service does besides answering. Run works until its context ends, as it does when maintenance begins; it
+// Repeat is what a service does besides answering. Run works until its context ends, as it does when maintenance begins; it
 // may end before, and is run again.
-type Loop struct {
+type Task struct {
 	Name string
 	Run  func(context.Context) error
 }
 
 // Every is a loop that does something now and then.
-func Every(interval time.Duration, name string, do func(context.Context) error) Loop {
-	return Loop{name, func(ctx context.Context) error {
-		return wake.Loop(ctx, nil, 0, func(ctx context.Context) (time.Duration, error) { return interval, do(ctx) })
+func Every(interval time.Duration, name string, do func(context.Context) error) Task {
+	return Task{name, func(ctx context.Context) error {
+		return wake.Repeat(ctx, nil, 0, func(ctx context.Context) (time.Duration, error) { return interval, do(ctx) })
 	}}
 }
 
-// Woken is a loop that does something whenever woken has a value, but no more often than every rest, and otherwise now
+// OnWake is a loop that does something whenever woken has a value, but no more often than every rest, and otherwise now
 // and then: see wake.Interval.
-func Woken(woken <-chan struct{}, rest time.Duration, name string, do func(context.Context) error) Loop {
-	return Loop{name, func(ctx context.Context) error {
-		return wake.Loop(ctx, woken, rest, func(ctx context.Context) (time.Duration, error) { return wake.Interval, do(ctx) })
+func OnWake(woken <-chan struct{}, rest time.Duration, name string, do func(context.Context) error) Task {
+	return Task{name, func(ctx context.Context) error {
+		return wake.Repeat(ctx, woken, rest, func(ctx context.Context) (time.Duration, error) { return wake.Interval, do(ctx) })
 	}}
 }

@@ -23,13 +23,13 @@ var (
 	ClientURL = Text{"client_url", ""}
 	AdminURL  = Text{"admin_url", ""}
 
-	PasswordLength  = Integer{"security.password_length", 12}
-	KeysPerOwner    = Integer{"security.keys_per_owner", 1000}  // 0: any number
-	SessionDuration = Integer{"security.session_duration", 720} // minutes
-	SessionMost     = Integer{"security.session_max", 10080}    // minutes from the login on; 0: as long as it is used
-	VerifyAdmins    = Integer{"security.verify_admins", 0}      // 1: admins sign in with a second factor
-	VerifyPasskeys  = Integer{"security.verify_passkeys", 0}    // 1: security keys ask for a PIN or a finger
-	KeyInQuery      = Integer{"security.key_in_query", 0}       // 1: ?key= is looked at
+	PasswordLength     = Integer{"security.password_length", 12}
+	KeysPerOwner       = Integer{"security.keys_per_owner", 1000}  // 0: any number
+	SessionDuration    = Integer{"security.session_duration", 720} // minutes
+	MaxSessionDuration = Integer{"security.session_max", 10080}    // minutes from the login on; 0: as long as it is used
+	VerifyAdmins       = Integer{"security.verify_admins", 0}      // 1: admins sign in with a second factor
+	VerifyPasskeys     = Integer{"security.verify_passkeys", 0}    // 1: security keys ask for a PIN or a finger
+	KeyInQuery         = Integer{"security.key_in_query", 0}       // 1: ?key= is looked at
 
 	OwnerRate          = Integer{"limits.owner_rate", 100}
 	OwnerBurst         = Integer{"limits.owner_burst", 200}
@@ -101,30 +101,30 @@ type Variables struct {
 	LogDays            string `env:"IRONPLANE_LOG_DAYS" setting:"log.days" doc:"how many days the log is kept"`
 }
 
-// Given are those that are set, by their names.
-func (v Variables) Given() map[string]string {
-	given, values := map[string]string{}, reflect.ValueOf(v)
+// NonEmpty are those that are set, by their names.
+func (v Variables) NonEmpty() map[string]string {
+	set, values := map[string]string{}, reflect.ValueOf(v)
 	for i := range values.NumField() {
 		if text := values.Field(i).String(); text != "" {
-			given[values.Type().Field(i).Tag.Get("env")] = text
+			set[values.Type().Field(i).Tag.Get("env")] = text
 		}
 	}
-	return given
+	return set
 }
 
-// Ignored says of each that is set that it does not count in this process.
-func (v Variables) Ignored(log *slog.Logger) {
-	for name := range v.Given() {
+// WarnIgnored says of each that is set that it does not count in this process.
+func (v Variables) WarnIgnored(log *slog.Logger) {
+	for name := range v.NonEmpty() {
 		log.Warn(
 			name+" is ignored: it counts where the system service starts for the first time, and then the setting does",
 			"setting",
-			OfVariable(name),
+			FindSlug(name),
 		)
 	}
 }
 
-// OfVariable is the slug of the setting that a variable spoke of.
-func OfVariable(name string) string {
+// FindSlug is the slug of the setting that a variable spoke of.
+func FindSlug(name string) string {
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[Variables]()) {
 		if field.Tag.Get("env") == name {
 			return field.Tag.Get("setting")
@@ -136,15 +136,15 @@ func OfVariable(name string) string {
 const (
 	// Path is where the system service answers all values to other processes, and identity its copy.
 	Path = "/internal/settings"
-	// Keeper is the service that has them.
-	Keeper = "system"
+	// ServiceName is the service that has them.
+	ServiceName = "system"
 	// Changed is what the system service wakes others with when a setting was changed.
 	Changed = "settings"
 	// CertificateChanged is what it wakes gateways with when they are to go by another certificate.
 	CertificateChanged = "certificate"
-	// interval is how often a process asks that nobody wakes, and askTime how long it waits.
-	interval = time.Minute
-	askTime  = 3 * time.Second
+	// interval is how often a process asks that nobody wakes, and askTimeout how long it waits.
+	interval   = time.Minute
+	askTimeout = 3 * time.Second
 )
 
 // Follower knows what the settings are.
@@ -152,13 +152,13 @@ type Follower struct {
 	Peers mesh.Peers
 	// Last answers what was last heard before this process began, as long as the system service does not answer; nil:
 	// the defaults.
-	Last func(context.Context) (Values, error)
+	LoadLast func(context.Context) (Values, error)
 	// Woken has a value when a setting was changed: see wake.Bus; nil: it asks by itself alone.
 	Woken <-chan struct{}
 	// Interval is how often it asks by itself; 0: every minute.
 	Interval time.Duration
 	// Heard is called with values that are others than before; nil: nothing is.
-	Heard func(context.Context, Values) error
+	OnChange func(context.Context, Values) error
 
 	values atomic.Pointer[Values]
 }
@@ -190,29 +190,29 @@ func (f *Follower) Follow(ctx context.Context) error {
 
 // Ask asks once. Where nobody answers, and nothing was heard yet, it goes by what was heard last.
 func (f *Follower) Ask(ctx context.Context) error {
-	asking, cancel := f.Peers.Limit(ctx, askTime)
+	asking, cancel := f.Peers.Limit(ctx, askTimeout)
 	defer cancel()
 	var now Values
-	away := f.Peers.Ask(asking, Keeper, Path, &now)
+	away := f.Peers.Ask(asking, ServiceName, Path, &now)
 	if away == nil {
-		return f.hear(ctx, now)
+		return f.apply(ctx, now)
 	}
-	if f.values.Load() != nil || f.Last == nil {
+	if f.values.Load() != nil || f.LoadLast == nil {
 		return away
 	}
-	last, err := f.Last(ctx)
+	last, err := f.LoadLast(ctx)
 	if err == nil && last != nil {
-		err = f.hear(ctx, last)
+		err = f.apply(ctx, last)
 	}
 	return errors.Join(away, err)
 }
 
-func (f *Follower) hear(ctx context.Context, now Values) error {
-	if was := f.values.Load(); was != nil && maps.Equal(*was, now) {
+func (f *Follower) apply(ctx context.Context, now Values) error {
+	if before := f.values.Load(); before != nil && maps.Equal(*before, now) {
 		return nil
 	}
-	if f.Heard != nil {
-		if err := f.Heard(ctx, now); err != nil {
+	if f.OnChange != nil {
+		if err := f.OnChange(ctx, now); err != nil {
 			return err
 		}
 	}

@@ -29,7 +29,7 @@ type checker struct {
 	source   string
 	secrets  bool        // may be shown
 	shown    []parse.Pos // the actions that show one
-	wrong    []Error
+	errors   []Error
 	scope    []variable // those that the template makes, the innermost last
 	depth    int
 	calls    int // the steps of the functions that a pipeline calls
@@ -40,22 +40,22 @@ type variable struct {
 	of   reflect.Type
 }
 
-// mostErrors is how many are told at once.
-const mostErrors = 20
+// maxErrors is how many are told at once.
+const maxErrors = 20
 
 func (c *checker) add(n parse.Node, format string, args ...any) {
-	if len(c.wrong) < mostErrors {
-		c.wrong = append(c.wrong, at(c.source, n.Position(), format, args...))
+	if len(c.errors) < maxErrors {
+		c.errors = append(c.errors, errorAt(c.source, n.Position(), format, args...))
 	}
 }
 
 // check parses a template and finds the actions that show secrets, or all that is wrong with it.
-func (l *Language) check(source string, secrets bool) (_ *parse.Tree, shown []parse.Pos, wrong []Error) {
+func (l *Language) check(source string, secrets bool) (_ *parse.Tree, shown []parse.Pos, errors []Error) {
 	if len(source) > maxSource {
 		return nil, nil, []Error{{1, 1, "it is too long"}}
 	}
-	if pos := tooDeep(source); pos >= 0 {
-		return nil, nil, []Error{at(source, parse.Pos(pos), "parentheses stand too deep in each other")}
+	if pos := findTooDeep(source); pos >= 0 {
+		return nil, nil, []Error{errorAt(source, parse.Pos(pos), "parentheses stand too deep in each other")}
 	}
 	tree, others, err := parsed(source)
 	if err != nil {
@@ -65,16 +65,16 @@ func (l *Language) check(source string, secrets bool) (_ *parse.Tree, shown []pa
 	for _, other := range others {
 		c.add(other.Root, "a template cannot define others")
 	}
-	if steps := c.list(tree.Root, groupType); steps > maxSteps && len(c.wrong) == 0 {
+	if steps := c.list(tree.Root, groupType); steps > maxSteps && len(c.errors) == 0 {
 		c.add(tree.Root, "its loops stand too deep in each other, or call what takes long too often")
 	}
-	slices.SortStableFunc(c.wrong, func(a, b Error) int {
+	slices.SortStableFunc(c.errors, func(a, b Error) int {
 		if a.Line != b.Line {
 			return a.Line - b.Line
 		}
 		return a.Column - b.Column
 	})
-	return tree, c.shown, c.wrong
+	return tree, c.shown, c.errors
 }
 
 func parsed(source string) (tree *parse.Tree, others []*parse.Tree, err error) {
@@ -114,17 +114,17 @@ func (c *checker) node(n parse.Node, dot reflect.Type) (steps int) {
 		return 1
 	case *parse.ActionNode:
 		c.action(n, dot)
-		return len(n.Pipe.Cmds) + c.called()
+		return len(n.Pipe.Cmds) + c.takeSteps()
 	case *parse.IfNode:
 		outer := len(c.scope)
 		c.value(n.Pipe, dot)
-		steps = c.called() + c.list(n.List, dot) + c.list(n.ElseList, dot)
+		steps = c.takeSteps() + c.list(n.List, dot) + c.list(n.ElseList, dot)
 		c.scope = c.scope[:outer]
 		return steps
 	case *parse.WithNode:
 		outer := len(c.scope)
 		of := c.value(n.Pipe, dot)
-		steps = c.called() + c.list(n.List, of) + c.list(n.ElseList, dot)
+		steps = c.takeSteps() + c.list(n.List, of) + c.list(n.ElseList, dot)
 		c.scope = c.scope[:outer]
 		return steps
 	case *parse.RangeNode:
@@ -135,8 +135,8 @@ func (c *checker) node(n parse.Node, dot reflect.Type) (steps int) {
 	}
 }
 
-// called are the steps that a node takes whose pipeline was checked just now.
-func (c *checker) called() (steps int) {
+// takeSteps are the steps that a node takes whose pipeline was checked just now.
+func (c *checker) takeSteps() (steps int) {
 	steps, c.calls = 1+c.calls, 0
 	return steps
 }
@@ -145,7 +145,7 @@ func (c *checker) loop(n *parse.RangeNode, dot reflect.Type) (steps int) {
 	outer := len(c.scope)
 	declared := n.Pipe.Decl
 	of := c.commands(n.Pipe, dot)
-	steps = c.called()
+	steps = c.takeSteps()
 	var item reflect.Type
 	switch {
 	case of == nil:
@@ -238,27 +238,27 @@ func (c *checker) command(n *parse.CommandNode, dot reflect.Type, piped []reflec
 		}
 		return c.argument(n.Args[0], dot)
 	}
-	given := make([]reflect.Type, 0, len(n.Args))
+	args := make([]reflect.Type, 0, len(n.Args))
 	for _, arg := range n.Args[1:] {
-		given = append(given, c.argument(arg, dot))
+		args = append(args, c.argument(arg, dot))
 	}
-	given = append(given, piped...)
-	if slices.Contains(given, nil) {
-		return c.answer(function.Ident)
+	args = append(args, piped...)
+	if slices.Contains(args, nil) {
+		return c.resultType(function.Ident)
 	}
-	if !slices.Contains(given, secretType) {
-		return c.call(n, function.Ident, given)
+	if !slices.Contains(args, secretType) {
+		return c.call(n, function.Ident, args)
 	}
 	if !c.language.functions[function.Ident].Secrets {
 		c.add(n, "a secret can be shown, and nothing else")
-		return c.answer(function.Ident)
+		return c.resultType(function.Ident)
 	}
-	for i, of := range given {
+	for i, of := range args {
 		if of == secretType {
-			given[i] = stringType
+			args[i] = stringType
 		}
 	}
-	c.call(n, function.Ident, given)
+	c.call(n, function.Ident, args)
 	return secretType
 }
 
@@ -332,7 +332,7 @@ func (c *checker) field(of reflect.Type, name string) reflect.Type {
 
 // members says what a value has.
 func (c *checker) members(prefix string, of reflect.Type) string {
-	if all := names(strings.TrimSuffix(prefix, "."), c.structs(of)...); all != "" {
+	if all := memberNames(strings.TrimSuffix(prefix, "."), c.structs(of)...); all != "" {
 		return "there are " + all
 	}
 	return strings.TrimSpace(prefix+" ") + " has no members"

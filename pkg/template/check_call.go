@@ -8,8 +8,8 @@ import (
 	"text/template/parse"
 )
 
-// answer is the type of what a function answers, whatever it is given; nil where that is not known.
-func (c *checker) answer(function string) reflect.Type {
+// resultType is the type of what a function answers, whatever it is given; nil where that is not known.
+func (c *checker) resultType(function string) reflect.Type {
 	switch function {
 	case "not", "eq", "ne", "lt", "le", "gt", "ge":
 		return boolType
@@ -25,52 +25,52 @@ func (c *checker) answer(function string) reflect.Type {
 }
 
 // call checks what a function is given.
-func (c *checker) call(n parse.Node, function string, given []reflect.Type) reflect.Type {
+func (c *checker) call(n parse.Node, function string, args []reflect.Type) reflect.Type {
 	custom, known := c.language.functions[function]
 	c.calls += custom.Steps
 	switch {
 	case known:
-		takes := reflect.TypeOf(custom.Do)
-		fits := len(given) == takes.NumIn()
-		for i := 0; fits && i < len(given); i++ {
-			fits = given[i] == takes.In(i)
+		signature := reflect.TypeOf(custom.Do)
+		fits := len(args) == signature.NumIn()
+		for i := 0; fits && i < len(args); i++ {
+			fits = args[i] == signature.In(i)
 		}
 		if !fits {
-			c.add(n, "%s takes %s", function, described(takes))
+			c.add(n, "%s takes %s", function, describeParams(signature))
 		}
 	case !slices.Contains(builtin, function):
 		c.add(n, "there is no function %s: there are %s", function, strings.Join(c.functions(), ", "))
 	case function == "and", function == "or":
-		if len(given) == 0 {
+		if len(args) == 0 {
 			c.add(n, "%s takes values", function)
 			return nil
 		}
-		if slices.ContainsFunc(given, func(t reflect.Type) bool { return t != given[0] }) {
+		if slices.ContainsFunc(args, func(t reflect.Type) bool { return t != args[0] }) {
 			return mixedType
 		}
-		return given[0]
+		return args[0]
 	case function == "not":
-		if len(given) != 1 {
+		if len(args) != 1 {
 			c.add(n, "not takes one value")
 		}
 	case function == "len":
-		if len(given) != 1 || given[0] != stringType && given[0].Kind() != reflect.Slice {
+		if len(args) != 1 || args[0] != stringType && args[0].Kind() != reflect.Slice {
 			c.add(n, "len takes a list or a text")
 		}
 	case function == "date":
-		if command, ok := n.(*parse.CommandNode); !ok || len(given) != 2 || given[1] != timeType || len(command.Args) < 2 ||
+		if command, ok := n.(*parse.CommandNode); !ok || len(args) != 2 || args[1] != timeType || len(command.Args) < 2 ||
 			command.Args[1].Type() != parse.NodeString {
 			c.add(n, `date takes how to write it, as Go does for 2006-01-02 15:04:05, in quotes, and a time`)
 		}
 	default:
 		ordered := function != "eq" && function != "ne"
-		if len(given) < 2 || len(given) > 2 && function != "eq" ||
-			slices.ContainsFunc(given, func(t reflect.Type) bool { return t != given[0] }) ||
-			given[0] != stringType && given[0] != intType && (ordered || given[0] != boolType) {
+		if len(args) < 2 || len(args) > 2 && function != "eq" ||
+			slices.ContainsFunc(args, func(t reflect.Type) bool { return t != args[0] }) ||
+			args[0] != stringType && args[0] != intType && (ordered || args[0] != boolType) {
 			c.add(n, "%s takes two texts or two numbers", function)
 		}
 	}
-	return c.answer(function)
+	return c.resultType(function)
 }
 
 func (c *checker) functions() []string {
@@ -82,9 +82,9 @@ func (c *checker) functions() []string {
 	return slices.Compact(all)
 }
 
-// described is what a function takes, in words.
-func described(f reflect.Type) string {
-	words := map[reflect.Type]string{
+// describeParams is what a function takes, in words.
+func describeParams(f reflect.Type) string {
+	labels := map[reflect.Type]string{
 		stringType:                  "a text",
 		intType:                     "a number",
 		boolType:                    "true or false",
@@ -92,7 +92,7 @@ func described(f reflect.Type) string {
 	}
 	all := make([]string, f.NumIn())
 	for i := range all {
-		all[i] = cmp.Or(words[f.In(i)], "a list")
+		all[i] = cmp.Or(labels[f.In(i)], "a list")
 	}
 	return strings.Join(all, " and ")
 }

@@ -27,14 +27,14 @@ type masked string
 // call is the function as Go's templates call it. How many values it is given, and of which types, was checked.
 func (f Function) call(name string) any {
 	do := reflect.ValueOf(f.Do)
-	return func(given ...any) (any, error) {
-		args, size, hidden := make([]reflect.Value, len(given)), 0, false
-		for i, value := range given {
+	return func(values ...any) (any, error) {
+		args, size, hidden := make([]reflect.Value, len(values)), 0, false
+		for i, value := range values {
 			if text, is := value.(masked); is {
 				hidden, value = true, string(text)
 			}
-			args[i] = typed(value, do.Type().In(i))
-			size += length(args[i])
+			args[i] = convert(value, do.Type().In(i))
+			size += textBytes(args[i])
 		}
 		if size > maxText {
 			return nil, fmt.Errorf("%s is given more than %d bytes", name, maxText)
@@ -46,7 +46,7 @@ func (f Function) call(name string) any {
 		if len(answers) > 1 && !answers[1].IsNil() {
 			return nil, answers[1].Interface().(error)
 		}
-		if length(answers[0]) > maxText {
+		if textBytes(answers[0]) > maxText {
 			return nil, fmt.Errorf("%s makes more than %d bytes", name, maxText)
 		}
 		if hidden {
@@ -56,19 +56,19 @@ func (f Function) call(name string) any {
 	}
 }
 
-// typed is a value, as templates get it, of the type that a function takes.
-func typed(value any, of reflect.Type) reflect.Value {
+// convert is a value, as templates get it, of the type that a function takes.
+func convert(value any, of reflect.Type) reflect.Value {
 	switch value := value.(type) {
 	case []any:
 		list := reflect.MakeSlice(of, len(value), len(value))
 		for i, item := range value {
-			list.Index(i).Set(typed(item, of.Elem()))
+			list.Index(i).Set(convert(item, of.Elem()))
 		}
 		return list
 	case map[string]any:
 		group := reflect.New(of).Elem()
 		for name, field := range value {
-			group.FieldByName(name).Set(typed(field, group.FieldByName(name).Type()))
+			group.FieldByName(name).Set(convert(field, group.FieldByName(name).Type()))
 		}
 		return group
 	default:
@@ -76,18 +76,18 @@ func typed(value any, of reflect.Type) reflect.Value {
 	}
 }
 
-// length is how many bytes the texts have that a value is or holds.
-func length(v reflect.Value) (n int) {
+// textBytes is how many bytes the texts have that a value is or holds.
+func textBytes(v reflect.Value) (n int) {
 	switch v.Kind() {
 	case reflect.String:
 		n = v.Len()
 	case reflect.Slice:
 		for i := range v.Len() {
-			n += length(v.Index(i))
+			n += textBytes(v.Index(i))
 		}
 	case reflect.Struct:
 		for i := range v.NumField() {
-			n += length(v.Field(i))
+			n += textBytes(v.Field(i))
 		}
 	}
 	return n

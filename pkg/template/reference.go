@@ -9,34 +9,34 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-// Said are errors in one line.
-func Said(errors []Error) string {
-	said := make([]string, len(errors))
+// FormatErrors are errors in one line.
+func FormatErrors(errors []Error) string {
+	lines := make([]string, len(errors))
 	for i, e := range errors {
-		said[i] = e.Error()
+		lines[i] = e.Error()
 	}
-	return strings.Join(said, "; ")
+	return strings.Join(lines, "; ")
 }
 
 // Table says what the variables are, in Markdown, and of secrets what else there is to know.
-func (l *Language) Table(ofSecrets string) string {
+func (l *Language) Table(secretNote string) string {
 	var b strings.Builder
 	b.WriteString("| Variable | What it is |\n|---|---|\n")
 	for _, v := range l.Variables() {
-		what := v.Doc
+		description := v.Doc
 		if v.Secret {
-			what += " (" + ofSecrets + ")"
+			description += " (" + secretNote + ")"
 		}
-		fmt.Fprintf(&b, "| `%s` | %s |\n", v.Name, what)
+		fmt.Fprintf(&b, "| `%s` | %s |\n", v.Name, description)
 	}
 	return b.String()
 }
 
 // Example is a struct of the type of one, with fields as their tags say.
 func Example(of any) any {
-	made := reflect.New(reflect.TypeOf(of)).Elem()
-	for i := range made.NumField() {
-		field, text := made.Field(i), made.Type().Field(i).Tag.Get("example")
+	example := reflect.New(reflect.TypeOf(of)).Elem()
+	for i := range example.NumField() {
+		field, text := example.Field(i), example.Type().Field(i).Tag.Get("example")
 		switch to := field.Addr().Interface().(type) {
 		case *string:
 			*to = text
@@ -47,7 +47,7 @@ func Example(of any) any {
 		case *time.Time:
 			at, err := time.Parse(time.RFC3339, text)
 			if err != nil {
-				panic(fmt.Sprintf("template: the example of %s: %v", made.Type().Field(i).Name, err))
+				panic(fmt.Sprintf("template: the example of %s: %v", example.Type().Field(i).Name, err))
 			}
 			*to = at
 		default:
@@ -59,5 +59,5 @@ func Example(of any) any {
 			}
 		}
 	}
-	return made.Interface()
+	return example.Interface()
 }

@@ -16,8 +16,8 @@ var (
 	linkEscapers = []string{"_html_template_urlfilter", "_html_template_urlnormalizer", "_html_template_attrescaper"}
 )
 
-// misplaced finds the secrets of an escaped template that neither stand as text nor are all of a link's address.
-func misplaced(source string, root *parse.ListNode, secrets []parse.Pos) (wrong []Error) {
+// findMisplacedSecrets finds the secrets of an escaped template that neither stand as text nor are all of a link's address.
+func findMisplacedSecrets(source string, root *parse.ListNode, secrets []parse.Pos) (invalid []Error) {
 	var walk func(*parse.ListNode)
 	walk = func(l *parse.ListNode) {
 		if l == nil {
@@ -36,13 +36,13 @@ func misplaced(source string, root *parse.ListNode, secrets []parse.Pos) (wrong 
 				walk(n.ElseList)
 			case *parse.ActionNode:
 				if slices.Contains(secrets, n.Pos) && !isText(n) && !isLink(l.Nodes, i) {
-					wrong = append(wrong, at(source, n.Pos, `a secret stands as text or as <a href="{{…}}">, and nowhere else`))
+					invalid = append(invalid, errorAt(source, n.Pos, `a secret stands as text or as <a href="{{…}}">, and nowhere else`))
 				}
 			}
 		}
 	}
 	walk(root)
-	return wrong
+	return invalid
 }
 
 // escapers are what was put behind an action's value.

@@ -25,7 +25,7 @@ func syntax(source string, err error) Error {
 		}
 	}
 	if low < len(actions) {
-		return at(source, parse.Pos(actions[low].start), "%s", message)
+		return errorAt(source, parse.Pos(actions[low].start), "%s", message)
 	}
 	var open []action
 	for _, a := range actions {
@@ -40,17 +40,17 @@ func syntax(source string, err error) Error {
 	}
 	if unclosed(err) && len(open) > 0 {
 		a := open[len(open)-1]
-		return at(source, parse.Pos(a.start), "{{%s}} has no {{end}}", firstWord(source[a.start:a.end]))
+		return errorAt(source, parse.Pos(a.start), "{{%s}} has no {{end}}", firstWord(source[a.start:a.end]))
 	}
-	return at(source, parse.Pos(len(source)), "%s", message)
+	return errorAt(source, parse.Pos(len(source)), "%s", message)
 }
 
 func firstWord(action string) string {
-	words := strings.FieldsFunc(action, func(r rune) bool { return strings.ContainsRune("{}- \t\r\n(", r) })
-	if len(words) == 0 {
+	fields := strings.FieldsFunc(action, func(r rune) bool { return strings.ContainsRune("{}- \t\r\n(", r) })
+	if len(fields) == 0 {
 		return ""
 	}
-	return words[0]
+	return fields[0]
 }
 
 // action is where an action of a template stands.
@@ -79,8 +79,8 @@ func actionsOf(source string) (all []action) {
 	}
 }
 
-// tooDeep is where a template opens too many parentheses at once, -1 where it does not: the parser calls itself for each.
-func tooDeep(source string) int {
+// findTooDeep is where a template opens too many parentheses at once, -1 where it does not: the parser calls itself for each.
+func findTooDeep(source string) int {
 	for _, a := range actionsOf(source) {
 		depth := 0
 		for i, r := range source[a.start:a.end] {

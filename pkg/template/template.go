@@ -62,7 +62,7 @@ type Language struct {
 func NewLanguage(functions map[string]Function, variables ...any) *Language {
 	l := &Language{
 		functions: functions,
-		calls:     map[string]any{"date": func(layout string, m moment) string { return m.at.UTC().Format(layout) }},
+		calls:     map[string]any{"date": func(layout string, m timestamp) string { return m.at.UTC().Format(layout) }},
 	}
 	for name, f := range functions {
 		l.calls[name] = f.call(name)
@@ -139,9 +139,9 @@ func (l *Language) Text(source string) (*Template, []Error) { return l.text(sour
 func (l *Language) Open(source string) (*Template, []Error) { return l.text(source, false) }
 
 func (l *Language) text(source string, secrets bool) (*Template, []Error) {
-	tree, _, wrong := l.check(source, secrets)
-	if len(wrong) > 0 {
-		return nil, wrong
+	tree, _, invalid := l.check(source, secrets)
+	if len(invalid) > 0 {
+		return nil, invalid
 	}
 	t, err := texttemplate.New(name).Option("missingkey=error").Funcs(l.calls).AddParseTree(name, tree)
 	if err != nil {
@@ -153,20 +153,20 @@ func (l *Language) text(source string, secrets bool) (*Template, []Error) {
 // HTML checks a template of HTML, in which what variables hold is escaped as it has to be where they stand. A secret
 // stands as text, or is all of a link's address.
 func (l *Language) HTML(source string) (*Template, []Error) {
-	tree, secrets, wrong := l.check(source, true)
-	if len(wrong) > 0 {
-		return nil, wrong
+	tree, secrets, invalid := l.check(source, true)
+	if len(invalid) > 0 {
+		return nil, invalid
 	}
 	t, err := htmltemplate.New(name).Option("missingkey=error").Funcs(l.calls).AddParseTree(name, tree)
 	if err != nil {
 		return nil, []Error{{1, 1, err.Error()}}
 	}
 	// The first execution puts the escaping into the tree, of all branches.
-	if err := t.Execute(io.Discard, l.sample()); err != nil {
+	if err := t.Execute(io.Discard, l.sampleData()); err != nil {
 		return nil, []Error{escapeError(source, err)}
 	}
-	if wrong := misplaced(source, t.Tree.Root, secrets); len(wrong) > 0 {
-		return nil, wrong
+	if invalid := findMisplacedSecrets(source, t.Tree.Root, secrets); len(invalid) > 0 {
+		return nil, invalid
 	}
 	return &Template{l, source, t.Execute}, nil
 }
@@ -180,16 +180,16 @@ func escapeError(source string, err error) Error {
 	case !ok:
 		return Error{1, 1, err.Error()}
 	case why.Node != nil:
-		return at(source, why.Node.Position(), "%s", why.Description)
+		return errorAt(source, why.Node.Position(), "%s", why.Description)
 	case why.Line > 0:
 		return Error{why.Line, 1, why.Description}
 	default:
-		return at(source, parse.Pos(len(source)), "%s", why.Description)
+		return errorAt(source, parse.Pos(len(source)), "%s", why.Description)
 	}
 }
 
-// sample is data with each variable empty.
-func (l *Language) sample() map[string]any {
+// sampleData is data with each variable empty.
+func (l *Language) sampleData() map[string]any {
 	empty := make([]any, len(l.variables))
 	for i, t := range l.variables {
 		empty[i] = reflect.Zero(t).Interface()
@@ -208,7 +208,7 @@ func (t *Template) Render(reveal bool, variables ...any) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	out := &bounded{}
+	out := &boundedBuffer{}
 	err = t.execute(out, data)
 	if out.full {
 		return "", ErrTooLong
@@ -238,13 +238,13 @@ func (t *Template) failed(line, column, message string) Error {
 	return e
 }
 
-// bounded keeps what is written up to a length.
-type bounded struct {
+// boundedBuffer keeps what is written up to a length.
+type boundedBuffer struct {
 	bytes.Buffer
 	full bool
 }
 
-func (b *bounded) Write(p []byte) (int, error) {
+func (b *boundedBuffer) Write(p []byte) (int, error) {
 	if b.full = b.full || b.Len()+len(p) > maxOutput; b.full {
 		return 0, ErrTooLong
 	}
@@ -257,7 +257,7 @@ func (l *Language) data(reveal bool, variables []any) (map[string]any, error) {
 		if i >= len(l.variables) || reflect.TypeOf(v) != l.variables[i] {
 			return nil, fmt.Errorf("%T are not the variables of this template", v)
 		}
-		fields, err := plain(reflect.ValueOf(v), reveal)
+		fields, err := toPlain(reflect.ValueOf(v), reveal)
 		if err != nil {
 			return nil, err
 		}
@@ -269,19 +269,19 @@ func (l *Language) data(reveal bool, variables []any) (map[string]any, error) {
 // Mark is shown in a secret's place.
 const Mark = "[secret]"
 
-// moment is a time without the methods of one.
-type moment struct{ at time.Time }
+// timestamp is a time without the methods of one.
+type timestamp struct{ at time.Time }
 
 // String is how templates show a time, if not by a function.
-func (m moment) String() string {
+func (m timestamp) String() string {
 	if m.at.IsZero() {
 		return ""
 	}
 	return m.at.UTC().Format("2006-01-02 15:04 UTC")
 }
 
-// plain is a value as templates get it: without methods, and without a way to another value.
-func plain(v reflect.Value, reveal bool) (any, error) {
+// toPlain is a value as templates get it: without methods, and without a way to another value.
+func toPlain(v reflect.Value, reveal bool) (any, error) {
 	switch value := v.Interface().(type) {
 	case secret.String:
 		if reveal {
@@ -289,7 +289,7 @@ func plain(v reflect.Value, reveal bool) (any, error) {
 		}
 		return masked(Mark), nil
 	case time.Time:
-		return moment{value}, nil
+		return timestamp{value}, nil
 	}
 	switch v.Kind() {
 	case reflect.String:
@@ -304,7 +304,7 @@ func plain(v reflect.Value, reveal bool) (any, error) {
 		}
 		items := make([]any, v.Len())
 		for i := range items {
-			item, err := plain(v.Index(i), reveal)
+			item, err := toPlain(v.Index(i), reveal)
 			if err != nil {
 				return nil, err
 			}
@@ -314,7 +314,7 @@ func plain(v reflect.Value, reveal bool) (any, error) {
 	default: // a struct: the others are refused where the language is made
 		fields := map[string]any{}
 		for i := range v.NumField() {
-			field, err := plain(v.Field(i), reveal)
+			field, err := toPlain(v.Field(i), reveal)
 			if err != nil {
 				return nil, err
 			}
@@ -330,13 +330,13 @@ func position(text string, pos parse.Pos) (line, column int) {
 	return strings.Count(before, "\n") + 1, len([]rune(before[strings.LastIndex(before, "\n")+1:])) + 1
 }
 
-func at(text string, pos parse.Pos, format string, args ...any) Error {
+func errorAt(text string, pos parse.Pos, format string, args ...any) Error {
 	line, column := position(text, pos)
 	return Error{line, column, fmt.Sprintf(format, args...)}
 }
 
-// names are what there is at one level of the variables, for who is told that there is no such one.
-func names(prefix string, types ...reflect.Type) string {
+// memberNames are what there is at one level of the variables, for who is told that there is no such one.
+func memberNames(prefix string, types ...reflect.Type) string {
 	var all []string
 	for _, t := range types {
 		for i := range t.NumField() {

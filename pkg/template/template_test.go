@@ -27,7 +27,7 @@ type letter struct {
 	Urgent  bool
 }
 
-type change struct{ What, Before string }
+type change struct{ Title, Before string }
 
 var language = template.NewLanguage(map[string]template.Function{
 	"upper": {Do: strings.ToUpper},
@@ -51,15 +51,15 @@ func variables() []any {
 func TestText(t *testing.T) {
 	t.Parallel()
 	for source, want := range map[string]string{
-		"":                                    "",
-		"plain {{/* comment */}}text":         "plain text",
-		"{{.To.Name}} at {{.Site.Name}}":      "Ben <b>Miller</b> at Example & Co",
-		"{{.Link}}":                           "https://example.com/reset#token=abc",
-		"{{.Expires}}":                        "2027-01-02 03:04 UTC",
-		`{{date "02.01.2006" .Expires}}`:      "02.01.2027",
-		`{{.Expires | date "15:04"}}`:         "03:04",
-		"{{range .Changes}}{{.What}},{{end}}": "email,<b>,",
-		"{{range $i, $c := .Changes}}{{if $i}}; {{end}}{{$c.What}}" +
+		"":                                     "",
+		"plain {{/* comment */}}text":          "plain text",
+		"{{.To.Name}} at {{.Site.Name}}":       "Ben <b>Miller</b> at Example & Co",
+		"{{.Link}}":                            "https://example.com/reset#token=abc",
+		"{{.Expires}}":                         "2027-01-02 03:04 UTC",
+		`{{date "02.01.2006" .Expires}}`:       "02.01.2027",
+		`{{.Expires | date "15:04"}}`:          "03:04",
+		"{{range .Changes}}{{.Title}},{{end}}": "email,<b>,",
+		"{{range $i, $c := .Changes}}{{if $i}}; {{end}}{{$c.Title}}" +
 			"{{with .Before}} was {{.}}{{end}}{{else}}none{{end}}": "email was a@example.com; <b>",
 		"{{range .Tags}}{{if eq . \"y\"}}{{break}}{{end}}{{.}} of {{$.To.Email}}{{end}}": "x of ben@example.com",
 		"{{$n := .Count}}{{if and (gt $n 2) .Urgent}}many{{end}}{{$n = 1}}{{$n}}":        "many1",
@@ -68,12 +68,12 @@ func TestText(t *testing.T) {
 		"{{with $x := .To}}{{$x.Name}}{{end}} {{(.To).Email}}": "Ben <b>Miller</b> ben@example.com",
 		"{{or .Site.Name \"x\"}} {{`raw }} text`}}{{\"}}\"}}":  "Example & Co raw }} text}}",
 	} {
-		made, wrong := language.Text(source)
-		if len(wrong) > 0 {
-			t.Errorf("%s: got the errors %v, want none", source, wrong)
+		parsed, invalid := language.Text(source)
+		if len(invalid) > 0 {
+			t.Errorf("%s: got the errors %v, want none", source, invalid)
 			continue
 		}
-		if got, err := made.Render(true, variables()...); got != want || err != nil {
+		if got, err := parsed.Render(true, variables()...); got != want || err != nil {
 			t.Errorf("%s: got %q, %v, want %q", source, got, err, want)
 		}
 	}
@@ -89,12 +89,12 @@ func TestHTML(t *testing.T) {
 		`<script>x({{.To.Name}})</script>`:        `<script>x("Ben \u003cb\u003eMiller\u003c/b\u003e")</script>`,
 		`{{if .Urgent}}<b>{{.Link}}</b>{{end}}`:   "<b>https://example.com/reset#token=abc</b>",
 	} {
-		made, wrong := language.HTML(source)
-		if len(wrong) > 0 {
-			t.Errorf("%s: got the errors %v, want none", source, wrong)
+		parsed, invalid := language.HTML(source)
+		if len(invalid) > 0 {
+			t.Errorf("%s: got the errors %v, want none", source, invalid)
 			continue
 		}
-		if got, err := made.Render(true, variables()...); got != want || err != nil {
+		if got, err := parsed.Render(true, variables()...); got != want || err != nil {
 			t.Errorf("%s: got %q, %v, want %q", source, got, err, want)
 		}
 	}
@@ -105,8 +105,8 @@ func TestSecretsAreMarked(t *testing.T) {
 	t.Parallel()
 	text, _ := language.Text("Open {{.Link}}.")
 	html, _ := language.HTML(`<a href="{{.Link}}">open</a>{{.Link}}`)
-	for _, made := range []*template.Template{text, html} {
-		got, err := made.Render(false, variables()...)
+	for _, parsed := range []*template.Template{text, html} {
+		got, err := parsed.Render(false, variables()...)
 		if err != nil || strings.Contains(got, "token") || !strings.Contains(got, "[secret]") {
 			t.Errorf("got %q, %v, want [secret] for the secret", got, err)
 		}
@@ -114,7 +114,7 @@ func TestSecretsAreMarked(t *testing.T) {
 }
 
 // What is wrong is told with its place, all of it at once.
-func TestWhereItIsWrong(t *testing.T) {
+func TestErrorPositions(t *testing.T) {
 	t.Parallel()
 	for source, want := range map[string]string{
 		"a\nü {{.To.Nam}}": "line 2, column 8: there is no .To.Nam: there are .To.Email, .To.Name",
@@ -129,7 +129,7 @@ func TestWhereItIsWrong(t *testing.T) {
 		"{{.To}}":                                   "line 1, column 3: this is no text, but there are .To.Email, .To.Name",
 		"{{.}}":                                     "line 1, column 3: this is no text, but there are .Changes",
 		"{{.Changes}}":                              "line 1, column 3: this is a list",
-		"{{.Changes.What}}":                         "line 1, column 11: there is no .Changes.What: .Changes has no members",
+		"{{.Changes.Title}}":                        "line 1, column 11: there is no .Changes.Title: .Changes has no members",
 		"{{range .Count}}{{end}}":                   "line 1, column 9: {{range}} goes through lists alone",
 		"{{range 10000000}}{{end}}":                 "line 1, column 9: {{range}} goes through lists alone",
 		"{{upper .Count}}":                          "line 1, column 3: upper takes a text",
@@ -141,13 +141,13 @@ func TestWhereItIsWrong(t *testing.T) {
 		"{{range $i, $x := A $i}}{{end}}":           "line 1, column 21: there is no variable $i",
 		"{{.To.Name | len | upper}}":                "line 1, column 20: upper takes a text",
 	} {
-		_, wrong := language.Text(source)
-		if len(wrong) == 0 || !strings.HasPrefix(wrong[0].Error(), want) {
-			t.Errorf("%q: got %v, want %s", source, wrong, want)
+		_, invalid := language.Text(source)
+		if len(invalid) == 0 || !strings.HasPrefix(invalid[0].Error(), want) {
+			t.Errorf("%q: got %v, want %s", source, invalid, want)
 		}
 	}
-	if _, wrong := language.Text("{{.A}}{{upper}}{{range .B}}{{.C}}{{end}}{{.D}}"); len(wrong) != 4 {
-		t.Errorf("got the errors %v, want 4", wrong)
+	if _, invalid := language.Text("{{.A}}{{upper}}{{range .B}}{{.C}}{{end}}{{.D}}"); len(invalid) != 4 {
+		t.Errorf("got the errors %v, want 4", invalid)
 	}
 }
 
@@ -175,13 +175,13 @@ func TestAttempts(t *testing.T) {
 		for kind, check := range map[string]func(string) (*template.Template, []template.Error){
 			"text": language.Text, "HTML": language.HTML, "open": language.Open,
 		} {
-			if _, wrong := check(source); len(wrong) == 0 {
+			if _, invalid := check(source); len(invalid) == 0 {
 				t.Errorf("%s as %s: got no error, want one", source[:min(len(source), 80)], kind)
 			}
 		}
 	}
-	if _, wrong := language.Open("{{.Link}}"); len(wrong) != 1 {
-		t.Errorf("a secret in an open text: got the errors %v, want 1", wrong)
+	if _, invalid := language.Open("{{.Link}}"); len(invalid) != 1 {
+		t.Errorf("a secret in an open text: got the errors %v, want 1", invalid)
 	}
 	for _, source := range []string{
 		`<a title="{{.Link}}">`, `<a href="{{.Link}}&x=1">`, `<a href="x{{.Link}}">`, `<a href={{.Link}}>`, `<img src="{{.Link}}">`, `<form action="{{.Link}}">`, `<link rel="prefetch" href="{{.Link}}">`, `<base href="{{.Link}}">`,
@@ -189,7 +189,7 @@ func TestAttempts(t *testing.T) {
 		`<!-- {{.Link}} -->`, `<a onclick="x({{.Link}})">`, `<a {{.Link}}>`, `<a style="{{.Link}}">`, `<img alt="<a href="{{.Link}}">`,
 		`<a href="x`, `<p title="{{if .Urgent}}">{{end}}`, `<script>`,
 	} {
-		if _, wrong := language.HTML(source); len(wrong) == 0 {
+		if _, invalid := language.HTML(source); len(invalid) == 0 {
 			t.Errorf("%s: got no error, want one", source)
 		}
 	}
@@ -198,21 +198,21 @@ func TestAttempts(t *testing.T) {
 // A template makes a bounded text, and goes through bounded lists.
 func TestBounds(t *testing.T) {
 	t.Parallel()
-	long, wrong := language.Text(`{{range .Tags}}{{range $.Tags}}{{$.To.Name}}{{end}}{{end}}`)
-	if len(wrong) > 0 {
-		t.Fatalf("got the errors %v, want none", wrong)
+	long, invalid := language.Text(`{{range .Tags}}{{range $.Tags}}{{$.To.Name}}{{end}}{{end}}`)
+	if len(invalid) > 0 {
+		t.Fatalf("got the errors %v, want none", invalid)
 	}
-	given := variables()
-	l := given[1].(letter)
+	vars := variables()
+	l := vars[1].(letter)
 	l.To.Name, l.Tags = strings.Repeat("x", 1000), make([]string, 100)
-	if got, err := long.Render(true, given[0], l); !errors.Is(err, template.ErrTooLong) || got != "" {
+	if got, err := long.Render(true, vars[0], l); !errors.Is(err, template.ErrTooLong) || got != "" {
 		t.Errorf("got %d bytes, %v, want none, %v", len(got), err, template.ErrTooLong)
 	}
 	l.Tags = make([]string, 101)
-	if _, err := long.Render(true, given[0], l); err == nil {
+	if _, err := long.Render(true, vars[0], l); err == nil {
 		t.Error("a list of 101 items: got no error, want one")
 	}
-	if _, err := long.Render(true, given[1], given[0]); err == nil {
+	if _, err := long.Render(true, vars[1], vars[0]); err == nil {
 		t.Error("other variables: got no error, want one")
 	}
 }
@@ -229,23 +229,23 @@ func TestVariables(t *testing.T) {
 	if got := strings.Join(
 		all,
 		" ",
-	); got != ".Site.Name .Site.URL .To.Name .To.Email .Link .Expires .Changes[].What .Changes[].Before .Tags[] .Count .Urgent" {
+	); got != ".Site.Name .Site.URL .To.Name .To.Email .Link .Expires .Changes[].Title .Changes[].Before .Tags[] .Count .Urgent" {
 		t.Errorf("got the variables %s, want all in their order", got)
 	}
 }
 
 // Whatever is written, it is taken or refused, and what is taken can be rendered.
 func FuzzTemplate(f *testing.F) {
-	for _, seed := range []string{"{{.To.Name}}", "{{range $i, $x := .Changes}}{{if eq $i 1}}{{$x.What}}{{end}}{{else}}{{end}}", `<a href="{{.Link}}">{{date "2006" .Expires}}</a>`, "{{with .To}}{{.Name | upper}}{{end}}", "{{/* x */}}{{- `}}` -}}{{len .Tags}}"} {
+	for _, seed := range []string{"{{.To.Name}}", "{{range $i, $x := .Changes}}{{if eq $i 1}}{{$x.Title}}{{end}}{{else}}{{end}}", `<a href="{{.Link}}">{{date "2006" .Expires}}</a>`, "{{with .To}}{{.Name | upper}}{{end}}", "{{/* x */}}{{- `}}` -}}{{len .Tags}}"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, source string) {
 		for _, check := range []func(string) (*template.Template, []template.Error){language.Text, language.HTML} {
-			made, wrong := check(source)
-			if len(wrong) > 0 {
+			parsed, invalid := check(source)
+			if len(invalid) > 0 {
 				continue
 			}
-			if _, err := made.Render(true, variables()...); err != nil && !errors.Is(err, template.ErrTooLong) {
+			if _, err := parsed.Render(true, variables()...); err != nil && !errors.Is(err, template.ErrTooLong) {
 				t.Errorf("render %q: got %v, want no error or %v", source, err, template.ErrTooLong)
 			}
 		}

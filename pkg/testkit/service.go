@@ -93,14 +93,14 @@ func runService(t testing.TB, d service.Definition, o ServiceOptions, url secret
 	others := peers.New(d.Name, neighbours)
 	others.MinTimeout = o.Settings.Tuning.MinTimeout
 	s.Deps = service.Deps{
-		Peers:    others,
-		Redis:    o.Redis,
-		Wakes:    wake.New(o.Redis),
-		Settings: o.Settings,
-		Given:    o.Environment,
-		Log:      o.Log,
+		Peers:     others,
+		Redis:     o.Redis,
+		Wakes:     wake.New(o.Redis),
+		Settings:  o.Settings,
+		Variables: o.Environment,
+		Log:       o.Log,
 	}
-	s.Deps.Wakes.Interval = o.Settings.Tuning.LookInterval
+	s.Deps.Wakes.Interval = o.Settings.Tuning.PollInterval
 	key, err := seal.Derive(o.MasterKey, d.Name, d.Purposes()...)
 	if err != nil {
 		return nil, err

@@ -260,7 +260,7 @@ const inUse = "55006"
 // WaitForRedis gives Redis the time that a slow machine needs. It is for tests that do not test a slow Redis.
 func WaitForRedis(client *cache.Client) {
 	const timeout = 30 * time.Second
-	client.AnswerTimeout, client.InsistTimeout = timeout, timeout
+	client.OptionalTimeout, client.RequiredTimeout = timeout, timeout
 	o := client.Options()
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = timeout, timeout, timeout
 }

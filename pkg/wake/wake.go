@@ -26,8 +26,8 @@ const Changes = "changes"
 const (
 	// deafInterval is how often everybody is woken while Redis cannot be heard.
 	deafInterval = time.Second
-	// gatherTime is how long the publisher gathers wake-ups after it has sent some.
-	gatherTime = 10 * time.Millisecond
+	// gatherInterval is how long the publisher gathers wake-ups after it has sent some.
+	gatherInterval = 10 * time.Millisecond
 	// publishTimeout is how long Redis may take to be told, and retryInterval how long it is left alone if it fails.
 	publishTimeout, retryInterval = 250 * time.Millisecond, time.Second
 	// silenceTimeout is how long Redis may say nothing until it is asked for a sign of life, and pongTimeout how long
@@ -36,7 +36,7 @@ const (
 )
 
 // topic is what somebody waits for: something of a service.
-type topic struct{ service, what string }
+type topic struct{ service, name string }
 
 // channel is where Redis has what a service wakes others with.
 func channel(service string) string { return "events:" + service }
@@ -53,7 +53,7 @@ type Bus struct {
 	mu           sync.Mutex
 	listeners    map[topic][]chan struct{}
 	subscription *redis.PubSub // nil: there is none
-	heard        bool          // Redis has said that the subscription stands
+	isSubscribed bool          // Redis has said that the subscription stands
 	unsent       map[topic]bool
 	due          chan struct{} // holds one value where something is unsent
 }
@@ -71,14 +71,14 @@ func New(client redis.UniversalClient) *Bus {
 
 // Listen returns a channel that has a value when somebody has woken those who wait for something of a service since the
 // last value was taken, or may have done so while Redis was not heard.
-func (b *Bus) Listen(service, what string) <-chan struct{} {
+func (b *Bus) Listen(service, name string) <-chan struct{} {
 	if b == nil {
 		return nil
 	}
 	listener := make(chan struct{}, 1)
 	b.mu.Lock()
-	of := topic{service, what}
-	b.listeners[of] = append(b.listeners[of], listener)
+	t := topic{service, name}
+	b.listeners[t] = append(b.listeners[t], listener)
 	subscription := b.subscription
 	b.mu.Unlock()
 	if subscription != nil {
@@ -90,14 +90,14 @@ func (b *Bus) Listen(service, what string) <-chan struct{} {
 }
 
 // Wake wakes those who wait for something of a service. It does not wait for Redis.
-func (b *Bus) Wake(service, what string) {
+func (b *Bus) Wake(service, name string) {
 	if b == nil {
 		return
 	}
-	of := topic{service, what}
+	t := topic{service, name}
 	b.mu.Lock()
-	b.unsent[of] = true
-	b.wakeListeners(of)
+	b.unsent[t] = true
+	b.wakeListeners(t)
 	b.mu.Unlock()
 	signal(b.due)
 }
@@ -109,8 +109,8 @@ func signal(to chan<- struct{}) {
 	}
 }
 
-func (b *Bus) wakeListeners(of topic) {
-	for _, listener := range b.listeners[of] {
+func (b *Bus) wakeListeners(t topic) {
+	for _, listener := range b.listeners[t] {
 		signal(listener)
 	}
 }
@@ -119,19 +119,19 @@ func (b *Bus) wakeListeners(of topic) {
 func (b *Bus) wakeAll() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for of := range b.listeners {
-		b.wakeListeners(of)
+	for t := range b.listeners {
+		b.wakeListeners(t)
 	}
 }
 
-// Heard tells whether wake-ups of other processes are heard, of a nil Bus false.
-func (b *Bus) Heard() bool {
+// IsSubscribed tells whether wake-ups of other processes are heard, of a nil Bus false.
+func (b *Bus) IsSubscribed() bool {
 	if b == nil {
 		return false
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.heard
+	return b.isSubscribed
 }
 
 // Run carries wake-ups to and from other processes until ctx ends.
@@ -139,22 +139,22 @@ func (b *Bus) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	running.Go(func() { b.publish(ctx) })
 	running.Go(func() {
-		for b.Interval > 0 && pause(ctx, b.Interval) {
+		for b.Interval > 0 && sleep(ctx, b.Interval) {
 			b.wakeAll()
 		}
 	})
 	running.Go(func() {
 		for ctx.Err() == nil {
-			b.hear(ctx)
+			b.receive(ctx)
 			b.wakeAll()
-			pause(ctx, deafInterval)
+			sleep(ctx, deafInterval)
 		}
 	})
 	running.Wait()
 }
 
-// pause waits, and tells whether ctx goes on.
-func pause(ctx context.Context, length time.Duration) bool {
+// sleep waits, and tells whether ctx goes on.
+func sleep(ctx context.Context, length time.Duration) bool {
 	timer := time.NewTimer(length)
 	defer timer.Stop()
 	select {
@@ -165,18 +165,18 @@ func pause(ctx context.Context, length time.Duration) bool {
 	}
 }
 
-// Loop calls do, whenever woken has a value, but no more often than every rest, and at the latest when the time is over
+// Repeat calls do, whenever woken has a value, but no more often than every rest, and at the latest when the time is over
 // that do answered, until ctx ends or do fails.
-func Loop(ctx context.Context, woken <-chan struct{}, rest time.Duration, do func(context.Context) (time.Duration, error)) error {
+func Repeat(ctx context.Context, woken <-chan struct{}, minInterval time.Duration, do func(context.Context) (time.Duration, error)) error {
 	for {
 		next, err := do(ctx)
 		if err != nil {
 			return err
 		}
-		if rest > 0 && !pause(ctx, rest) {
+		if minInterval > 0 && !sleep(ctx, minInterval) {
 			return nil
 		}
-		timer := time.NewTimer(next - rest)
+		timer := time.NewTimer(next - minInterval)
 		select {
 		case <-woken:
 		case <-timer.C:
@@ -197,12 +197,12 @@ func (b *Bus) publish(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		length := gatherTime
+		length := gatherInterval
 		if err := b.send(ctx); err != nil {
 			length = retryInterval
 			signal(b.due)
 		}
-		if !pause(ctx, length) {
+		if !sleep(ctx, length) {
 			return
 		}
 	}
@@ -215,12 +215,12 @@ func (b *Bus) send(ctx context.Context) error {
 	b.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
-	for i, of := range topics {
-		if err := b.client.Publish(ctx, channel(of.service), b.name+" "+of.what).Err(); err != nil {
+	for i, t := range topics {
+		if err := b.client.Publish(ctx, channel(t.service), b.name+" "+t.name).Err(); err != nil {
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			for _, of := range topics[i:] {
-				b.unsent[of] = true
+			for _, t := range topics[i:] {
+				b.unsent[t] = true
 			}
 			return err
 		}
@@ -228,21 +228,21 @@ func (b *Bus) send(ctx context.Context) error {
 	return nil
 }
 
-// hear wakes those who wait as other processes say, until Redis is not heard any more.
-func (b *Bus) hear(ctx context.Context) {
+// receive wakes those who wait as other processes say, until Redis is not heard any more.
+func (b *Bus) receive(ctx context.Context) {
 	subscription := b.client.Subscribe(ctx)
 	defer subscription.Close()
 	defer context.AfterFunc(ctx, func() { _ = subscription.Close() })() // which ends the wait for a message
 	b.mu.Lock()
 	var channels []string
-	for of := range b.listeners {
-		channels = append(channels, channel(of.service))
+	for t := range b.listeners {
+		channels = append(channels, channel(t.service))
 	}
 	b.subscription = subscription
 	b.mu.Unlock()
 	defer func() {
 		b.mu.Lock()
-		b.subscription, b.heard = nil, false
+		b.subscription, b.isSubscribed = nil, false
 		b.mu.Unlock()
 	}()
 	slices.Sort(channels)
@@ -271,18 +271,18 @@ func (b *Bus) hear(ctx context.Context) {
 		asked = false
 		switch m := received.(type) {
 		case *redis.Message:
-			b.receive(m)
+			b.deliver(m)
 		case *redis.Subscription: // what was said before it is lost
 			b.mu.Lock()
-			b.heard = true
+			b.isSubscribed = true
 			b.mu.Unlock()
 			b.wakeAll()
 		}
 	}
 }
 
-func (b *Bus) receive(m *redis.Message) {
-	from, what, named := strings.Cut(m.Payload, " ")
+func (b *Bus) deliver(m *redis.Message) {
+	from, name, named := strings.Cut(m.Payload, " ")
 	if from == b.name {
 		return
 	}
@@ -290,12 +290,12 @@ func (b *Bus) receive(m *redis.Message) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if named {
-		b.wakeListeners(topic{service, what})
+		b.wakeListeners(topic{service, name})
 		return
 	}
-	for of := range b.listeners { // an older program does not say what for
-		if of.service == service {
-			b.wakeListeners(of)
+	for t := range b.listeners { // an older program does not say what for
+		if t.service == service {
+			b.wakeListeners(t)
 		}
 	}
 }

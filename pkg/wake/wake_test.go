@@ -36,13 +36,13 @@ func run(t testing.TB, client redis.UniversalClient) (bus *wake.Bus, stop func()
 // hears waits until the other processes' wake-ups are heard, and forgets what was woken until then.
 func hears(t testing.TB, bus *wake.Bus, listeners ...<-chan struct{}) {
 	t.Helper()
-	testkit.Eventually(t, "Redis is heard", bus.Heard)
+	testkit.Eventually(t, "Redis is heard", bus.IsSubscribed)
 	for _, listener := range listeners {
-		testkit.Eventually(t, "all are woken that may have missed something", func() bool { return taken(listener) })
+		testkit.Eventually(t, "all are woken that may have missed something", func() bool { return receive(listener) })
 	}
 }
 
-func taken(listener <-chan struct{}) bool {
+func receive(listener <-chan struct{}) bool {
 	select {
 	case <-listener:
 		return true
@@ -61,15 +61,15 @@ func TestWakeReachesOtherProcesses(t *testing.T) {
 	late := other.Listen("network", "changes") // of a service that it did not listen to before
 	own := bus.Listen("pxe", "changes")
 	hears(t, bus, own)
-	for taken(before) || taken(unrelated) || taken(late) { // as the subscription to the late one says
+	for receive(before) || receive(unrelated) || receive(late) { // as the subscription to the late one says
 	}
 	bus.Wake("pxe", "changes")
-	testkit.Eventually(t, "the other process is woken", func() bool { return taken(before) })
+	testkit.Eventually(t, "the other process is woken", func() bool { return receive(before) })
 	testkit.Eventually(t, "the late listener is woken", func() bool {
 		bus.Wake("network", "changes")
-		return taken(late)
+		return receive(late)
 	})
-	if !taken(own) {
+	if !receive(own) {
 		t.Error("got no wake-up in the same process, want one")
 	}
 	stop() // returns though nothing comes
@@ -85,7 +85,7 @@ func TestOlderProgram(t *testing.T) {
 	if err := client.Publish(t.Context(), "events:pxe", 7).Err(); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, "an older program wakes", func() bool { return taken(listener) })
+	testkit.Eventually(t, "an older program wakes", func() bool { return receive(listener) })
 }
 
 // counting counts what is published.
@@ -120,7 +120,7 @@ func TestStormOfWakesCoalesces(t *testing.T) {
 	for range 100_000 {
 		bus.Wake("pxe", "changes")
 	}
-	took := time.Since(began)
+	elapsed := time.Since(began)
 	testkit.Eventually(t, "it is published", func() bool {
 		count.mu.Lock()
 		defer count.mu.Unlock()
@@ -128,8 +128,8 @@ func TestStormOfWakesCoalesces(t *testing.T) {
 	})
 	count.mu.Lock()
 	defer count.mu.Unlock()
-	if got, want := count.messages["events:pxe"], int(took/(10*time.Millisecond))+2; got > want {
-		t.Errorf("got %d messages of 100,000 wake-ups in %v, want at most %d", got, took, want)
+	if got, want := count.messages["events:pxe"], int(elapsed/(10*time.Millisecond))+2; got > want {
+		t.Errorf("got %d messages of 100,000 wake-ups in %v, want at most %d", got, elapsed, want)
 	}
 }
 
@@ -151,12 +151,12 @@ func TestRedisAway(t *testing.T) {
 	if err := server.Stop(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, "it is noticed that Redis is gone", func() bool { return !bus.Heard() })
+	testkit.Eventually(t, "it is noticed that Redis is gone", func() bool { return !bus.IsSubscribed() })
 	for range 2 {
-		testkit.Eventually(t, "it looks for what others do", func() bool { return taken(listener) })
+		testkit.Eventually(t, "it looks for what others do", func() bool { return receive(listener) })
 	}
 	bus.Wake("pxe", "changes")
-	if !taken(listener) {
+	if !receive(listener) {
 		t.Error("got no wake-up in the same process, want one")
 	}
 }
@@ -165,7 +165,7 @@ func TestNilBus(t *testing.T) {
 	t.Parallel()
 	var bus *wake.Bus
 	bus.Wake("pxe", "changes")
-	if taken(bus.Listen("pxe", "changes")) || bus.Heard() {
+	if receive(bus.Listen("pxe", "changes")) || bus.IsSubscribed() {
 		t.Error("got a wake-up of no bus, want none")
 	}
 }
@@ -181,7 +181,7 @@ func TestLoop(t *testing.T) {
 		var at []time.Duration
 		ended := make(chan error)
 		go func() {
-			ended <- wake.Loop(ctx, woken, rest, func(context.Context) (time.Duration, error) {
+			ended <- wake.Repeat(ctx, woken, rest, func(context.Context) (time.Duration, error) {
 				at = append(at, time.Since(began))
 				return interval, nil
 			})
@@ -211,7 +211,7 @@ func TestLoop(t *testing.T) {
 			}
 		}
 		failed := errors.New("failed")
-		if err := wake.Loop(t.Context(), nil, 0, func(context.Context) (time.Duration, error) { return 0, failed }); !errors.Is(err, failed) {
+		if err := wake.Repeat(t.Context(), nil, 0, func(context.Context) (time.Duration, error) { return 0, failed }); !errors.Is(err, failed) {
 			t.Errorf("got %v, want %v", err, failed)
 		}
 	})

@@ -194,7 +194,7 @@ func (s *Service) prepareClient(ctx context.Context, verb rest.Verbs, b *clientB
 		return err
 	}
 	if verb == rest.Editing && callingClient(ctx) != 0 {
-		b.isFresh = time.Since(principal.From(ctx).Principal.SignedIn) < credentials.FreshTime
+		b.isFresh = time.Since(principal.From(ctx).Principal.SignedIn) < credentials.FreshLoginTTL
 		if !b.isFresh && !b.CurrentPassword.IsZero() {
 			if err := s.confirmPassword(ctx, b); err != nil {
 				return err
@@ -345,7 +345,7 @@ func (s *Service) acquireLeases(ctx context.Context, tx *pg.Tx, clients []Viewed
 		}
 		ids = append(ids, c.ID)
 	}
-	return s.leases.Close(ctx, tx, ids)
+	return s.leases.Acquire(ctx, tx, ids)
 }
 
 func (s *Service) deleteClient(ctx context.Context, tx *pg.Tx, c *ViewedClient) error {

@@ -297,7 +297,7 @@ func TestClientWritesItsOwnAccount(t *testing.T) {
 	if got, want := listChanges("new@example.com"), []string{moved, required}; !slices.Equal(got, want) {
 		t.Errorf("at the new address: got mails about %q, want %q", got, want)
 	}
-	for range lockout.OfKey - 1 { // one failed attempt was before the last valid one
+	for range lockout.MaxPerKey - 1 { // one failed attempt was before the last valid one
 		own.Do("PATCH", at, `{"password": "a long walk by night", "current_password": "who knows"}`)
 	}
 	for _, caller := range []*testkit.Client{own, sister} {

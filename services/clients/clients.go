@@ -29,27 +29,27 @@ var migrations embed.FS
 
 // Definition declares the service.
 var Definition = service.Definition{
-	Name:       Name,
-	Paths:      []string{"client"},
-	Topics:     map[string][]permission.Permission{"client": {permission.UsersClients}},
-	Migrations: migrations,
-	Fills:      true,
-	Sends:      []string{"identity", "system"},
-	Receives:   []string{"identity", "pxe"},
-	Takes:      []string{"client.deleted", "client.edited"},
-	CameBack:   service.AccountsBack[ViewedClient]("client"),
+	Name:            Name,
+	Paths:           []string{"client"},
+	Topics:          map[string][]permission.Permission{"client": {permission.UsersClients}},
+	Migrations:      migrations,
+	Fills:           true,
+	Sends:           []string{"identity", "system"},
+	Receives:        []string{"identity", "pxe"},
+	RevocationTypes: []string{"client.deleted", "client.edited"},
+	FindRestored:    service.FindRestoredAccounts[ViewedClient]("client"),
 	New: func(d service.Deps) service.Parts {
 		s := New(d)
 		return service.Parts{
 			Routes: s.Routes(),
-			Takes: map[string]events.Take{
+			MessageHandlers: map[string]events.MessageHandler{
 				credentials.ChangeKind: s.applyChange,
 				mail.ChangedKind:       s.notifyForIdentity,
 				mail.InstalledKind:     s.notifyInstalled,
 			},
 			Readers:   []string{"identity", "network", "pxe"},
 			Consumers: []*events.Consumer{s.integrations.Consumer(), s.serverCounts.consumer()},
-			Loops: []service.Loop{
+			Tasks: []service.Task{
 				{Name: "settings-sync", Run: s.settings.Follow},
 				s.serverCounts.loop(),
 				service.Every(time.Hour, "prune-email-limit", s.pruneEmailLimit),
@@ -70,7 +70,7 @@ type Service struct {
 	identityOutbox *events.Outbox
 	integrations   *events.Refs
 	serverCounts   *serverCounts
-	leases         *events.Closing
+	leases         *events.Leases
 }
 
 // New returns the service. Its schema must be migrated.
@@ -80,21 +80,21 @@ func New(d service.Deps) *Service {
 		entries:        d.Entries,
 		hasher:         account.NewHasher(d.Tuning.PasswordMemory),
 		lockouts:       lockout.New(d.Redis, d.Log),
-		settings:       &settings.Follower{Peers: d.Peers, Woken: d.Wakes.Listen(settings.Keeper, settings.Changed)},
+		settings:       &settings.Follower{Peers: d.Peers, Woken: d.Wakes.Listen(settings.ServiceName, settings.Changed)},
 		peers:          d.Peers,
 		systemOutbox:   d.Outboxes["system"],
 		identityOutbox: d.Outboxes["identity"],
 		serverCounts:   newServerCounts(d.DB, d.Peers),
 		integrations: &events.Refs{
-			Owner:   "system",
-			Type:    string(principal.Integration),
-			DB:      d.DB,
-			Peers:   d.Peers,
-			Cleared: clearIntegration,
-			Uses:    describeUse,
-			Detach:  detachClients,
+			Owner:     "system",
+			Type:      string(principal.Integration),
+			DB:        d.DB,
+			Peers:     d.Peers,
+			Clear:     clearIntegration,
+			FindUsage: describeUse,
+			Detach:    detachClients,
 		},
-		leases: &events.Closing{
+		leases: &events.Leases{
 			DB:    d.DB,
 			Peers: d.Peers,
 			Type:  "client",
@@ -119,7 +119,7 @@ func (s *Service) Routes() []rest.Route {
 		),
 		s.entryRoute(),
 		s.credentialsRoute(),
-		s.integrations.CloseRoute(),
+		s.integrations.LeaseRoute(),
 		s.addressRoute(),
 		events.RefRoute(s.db, "client", "client", "jsonb_build_object('integration', integration_id)", "identity", "network", "pxe"),
 	)

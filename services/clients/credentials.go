@@ -73,7 +73,7 @@ func (s *Service) applyChange(ctx context.Context, tx *pg.Tx, m events.Message) 
 	if err := json.Unmarshal(m.Content, &c); err != nil {
 		return fmt.Errorf("read the change of credentials: %w", err)
 	}
-	if c.What == credentials.Rehashed {
+	if c.Action == credentials.Rehashed {
 		_, err := tx.Exec(ctx, "UPDATE client SET password_hash = $3 WHERE id = $1 AND credentials = $2", c.Client, c.Version, m.Secret.Reveal())
 		return err
 	}
@@ -88,7 +88,7 @@ func (s *Service) applyChange(ctx context.Context, tx *pg.Tx, m events.Message) 
 	if err != nil {
 		return fmt.Errorf("hold client %d: %w", c.Client, err)
 	}
-	if c.What == credentials.SignedIn || c.Proven {
+	if c.Action == credentials.SignedIn || c.Proven {
 		if _, err := tx.Exec(
 			ctx,
 			"UPDATE client SET signed_in_at = coalesce(signed_in_at, now()), unproven = unproven AND NOT $2 WHERE id = $1",
@@ -103,7 +103,7 @@ func (s *Service) applyChange(ctx context.Context, tx *pg.Tx, m events.Message) 
 			return err
 		}
 	}
-	if claimed && c.What != credentials.Password {
+	if claimed && c.Action != credentials.Password {
 		return nil
 	}
 	return s.claim(ctx, tx, &c, m.Secret)
@@ -120,7 +120,7 @@ func (s *Service) claim(ctx context.Context, tx *pg.Tx, c *credentials.Change, h
 		return fmt.Errorf("claim client %d: %w", c.Client, err)
 	}
 	var secrets []string
-	if c.What == credentials.Password {
+	if c.Action == credentials.Password {
 		secrets = []string{"password"}
 		if err := endSessions(ctx, tx, c.Client, false); err != nil {
 			return err

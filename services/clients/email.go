@@ -96,7 +96,7 @@ func (s *Service) emailClient(ctx context.Context, tx *pg.Tx, req emailRequest) 
 		return nil, problem.Member("/type", "not_found", "is not an email template for clients: %s", hint)
 	}
 	template := req.templates[found]
-	if err := mail.SendBy(ctx, tx, s.systemOutbox, template, fmt.Sprintf("/client/%d", req.ID), to, mail.ForClient{}); err != nil {
+	if err := mail.SendTemplate(ctx, tx, s.systemOutbox, template, fmt.Sprintf("/client/%d", req.ID), to, mail.ForClient{}); err != nil {
 		return nil, err
 	}
 	return recordEmail(tx, req.ID, to, template), nil

@@ -56,7 +56,7 @@ func TestEmailToClient(t *testing.T) {
 		string(notifications[0].Content) != testkit.JSON(credentials.Welcome{Client: id}) {
 		t.Errorf("got the notifications %s, want one to welcome client %d", testkit.JSON(notifications), id)
 	}
-	c.Identity.Changed(credentials.Change{Client: id, Version: c.account(id).Version, What: credentials.SignedIn}, "")
+	c.Identity.Changed(credentials.Change{Client: id, Version: c.account(id).Version, Action: credentials.SignedIn}, "")
 	testkit.Eventually(t, "it has signed in", func() bool { return c.account(id).SignedIn })
 	c.Do("POST", at+"/email", `{"type": "client-account-created"}`).WantErrors("/type", "unavailable")
 }
@@ -98,7 +98,7 @@ func TestClaimEndsSuperLinks(t *testing.T) {
 	c.Do("POST", own+"/super", map[string]any{"client_id": ids["auditor"]}).Want(200)
 	as["friend"].Do("GET", own, nil).Want(200)
 	before := c.account(ids["owner"])
-	c.Identity.Changed(credentials.Change{Client: ids["owner"], Version: before.Version, What: credentials.Password, Proven: true}, "a hash")
+	c.Identity.Changed(credentials.Change{Client: ids["owner"], Version: before.Version, Action: credentials.Password, Proven: true}, "a hash")
 	testkit.Eventually(t, "the account is claimed", func() bool { return c.account(ids["owner"]).Claimed })
 	as["friend"].Do("GET", own, nil).Want(404)
 	as["auditor"].Do("GET", own, nil).Want(200)

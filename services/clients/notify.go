@@ -96,7 +96,7 @@ func (s *Service) notifyInstalled(ctx context.Context, tx *pg.Tx, m events.Messa
 	if err != nil {
 		return fmt.Errorf("notify client %d of an installation: %w", message.Client, err)
 	}
-	return mail.SendBy(ctx, tx, s.systemOutbox, message.Template, accountPath(message.Client), to, message.Content)
+	return mail.SendTemplate(ctx, tx, s.systemOutbox, message.Template, accountPath(message.Client), to, message.Content)
 }
 
 // describeChanges returns the content of a mail about changes, with the caller and its address.

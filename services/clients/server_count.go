@@ -62,7 +62,7 @@ func (c *serverCounts) consumer() *events.Consumer {
 			}
 			return c.scheduleRecount(ctx, tx, "SELECT DISTINCT unnest($1::bigint[])", owners)
 		},
-		TakenUp: func(ctx context.Context, tx *pg.Tx, _ events.TakenUp) error {
+		Reconcile: func(ctx context.Context, tx *pg.Tx, _ events.Restore) error {
 			return c.scheduleRecount(ctx, tx, "SELECT id FROM client")
 		}}
 }
@@ -85,9 +85,9 @@ func (c *serverCounts) scheduleRecount(ctx context.Context, tx *pg.Tx, selectSQL
 }
 
 // loop returns the task that counts what is due. Now and then it also counts what other instances have left.
-func (c *serverCounts) loop() service.Loop {
-	return service.Loop{Name: "count-servers", Run: func(ctx context.Context) error {
-		return wake.Loop(ctx, c.due, 0, func(ctx context.Context) (time.Duration, error) {
+func (c *serverCounts) loop() service.Task {
+	return service.Task{Name: "count-servers", Run: func(ctx context.Context) error {
+		return wake.Repeat(ctx, c.due, 0, func(ctx context.Context) (time.Duration, error) {
 			for {
 				more, err := c.countDue(ctx)
 				switch {

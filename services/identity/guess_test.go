@@ -19,7 +19,7 @@ func TestGuessing(t *testing.T) {
 	c.Do("PATCH", self, `{"password": "a long walk home"}`).Want(200)
 	validBody := `{"password": "a long walk home", "current_password": "a long walk home"}`
 	invalidBody := `{"password": "mine mine mine!", "current_password": "a guess"}`
-	for range lockout.OfKey - 1 {
+	for range lockout.MaxPerKey - 1 {
 		own.Do("PATCH", self, invalidBody).WantErrors("/current_password", "wrong")
 	}
 	own.Do("PATCH", self, validBody).Want(200) // the right password resets the count
@@ -36,12 +36,12 @@ func TestGuessing(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if n := compared.Load(); n != lockout.OfKey {
-		t.Errorf("got %d guesses compared, want %d", n, lockout.OfKey)
+	if n := compared.Load(); n != lockout.MaxPerKey {
+		t.Errorf("got %d guesses compared, want %d", n, lockout.MaxPerKey)
 	}
 	own.Do("PATCH", self, validBody).Want(429)
 	sister := testkit.Decode[keys.APIKey](own.Do("POST", "/auth/key", `{"name": "sister"}`).Want(200))
 	c.WithKey(sister.Key).Do("PATCH", self, validBody).Want(429) // the name is locked out from this address
 	c.Do("PATCH", self, `{"receive_copies": true}`).Want(200)
-	s.wantRecords("admin.password.refused", 2*lockout.OfKey-1)
+	s.wantRecords("admin.password.refused", 2*lockout.MaxPerKey-1)
 }

@@ -47,27 +47,27 @@ var Definition = service.Definition{
 		"admin": {permission.UsersAdmins},
 		"auth":  {permission.UsersAdmins, permission.UsersClients}, // of keys and sessions
 	},
-	Migrations: migrations,
-	Seals:      true,
-	Sealed:     []string{"authenticator.secret", "verify_code.token", "openid_provider.client_secret", "openid_login.verifier"},
-	Fills:      true,
-	Sends:      []string{"clients", "system"},
-	Receives:   []string{"clients"},
-	Takes:      restore.Types,
-	CameBack:   restore.Find,
-	Begin:      begin,
+	Migrations:      migrations,
+	Seals:           true,
+	Sealed:          []string{"authenticator.secret", "verify_code.token", "openid_provider.client_secret", "openid_login.verifier"},
+	Fills:           true,
+	Sends:           []string{"clients", "system"},
+	Receives:        []string{"clients"},
+	RevocationTypes: restore.Types,
+	FindRestored:    restore.Find,
+	Begin:           begin,
 	New: func(d service.Deps) service.Parts {
 		s := New(d)
 		return service.Parts{
-			Routes:    s.Routes(),
-			Jobs:      []service.Job{s.resets.Job(), s.people.NoticeJob()},
-			Takes:     map[string]events.Take{credentials.WelcomeKind: s.resets.Welcome},
-			Consumers: []*events.Consumer{s.rules.Clients.Consumer(), s.rules.Integrations.Consumer()},
-			Loops: []service.Loop{
+			Routes:          s.Routes(),
+			Jobs:            []service.Job{s.resets.Job(), s.people.NoticeJob()},
+			MessageHandlers: map[string]events.MessageHandler{credentials.WelcomeKind: s.resets.Welcome},
+			Consumers:       []*events.Consumer{s.rules.Clients.Consumer(), s.rules.Integrations.Consumer()},
+			Tasks: []service.Task{
 				{Name: "follow-settings", Run: s.settings.Follow},
 				service.Every(sweepInterval, "delete-expired", s.sweep),
-				service.Woken(d.Wakes.Listen(Name, wake.Changes), keys.WarnInterval, "warn-expiring-keys", s.keys.Warn),
-				service.Woken(d.Wakes.Listen(Name, login.Attempted), 0, "log-attempts", s.logins.LogAttempts),
+				service.OnWake(d.Wakes.Listen(Name, wake.Changes), keys.WarnInterval, "warn-expiring-keys", s.keys.Warn),
+				service.OnWake(d.Wakes.Listen(Name, login.Attempted), 0, "log-attempts", s.logins.LogAttempts),
 				service.Every(login.CountInterval, "log-unknown-names", s.logins.LogUnknownNames),
 			},
 		}
@@ -177,7 +177,7 @@ func newRefs(d service.Deps, owner string, t principal.OwnerType) *events.Refs {
 		Type:  string(t),
 		DB:    d.DB,
 		Peers: d.Peers,
-		Cleared: func(ctx context.Context, tx *pg.Tx, id int64, _ string) error {
+		Clear: func(ctx context.Context, tx *pg.Tx, id int64, _ string) error {
 			return keys.DeleteAccount(ctx, tx, d.Entries, principal.Owner{Type: t, ID: id})
 		},
 	}

@@ -16,7 +16,7 @@ func TestAPIKey(t *testing.T) {
 	t.Parallel()
 	s, c := newFixture(t)
 	created := testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", `{"name": "billing"}`).Want(200))
-	if apikey.FormatOf(created.Key) != apikey.Issued || created.Owner.URL != "/admin/1" || *created.Owner.Name != "admin" ||
+	if apikey.DetectFormat(created.Key) != apikey.Issued || created.Owner.URL != "/admin/1" || *created.Owner.Name != "admin" ||
 		created.ExpiresAt != nil {
 		t.Fatalf("got %+v, want an issued key of /admin/1 that does not expire", created)
 	}

@@ -46,7 +46,7 @@ func TestKeyUse(t *testing.T) {
 
 	gateway := s.Peers(principal.Gateway)
 	testkit.Eventually(t, "the key's last use is stored", func() bool {
-		testkit.Must(t, gateway.Ask(t.Context(), identity.Name, path("%s?keys=%d", keycache.UsesPath, far.ID), new(any)))
+		testkit.Must(t, gateway.Ask(t.Context(), identity.Name, path("%s?keys=%d", keycache.UsagePath, far.ID), new(any)))
 		return testkit.Decode[keys.APIKey](c.Do("GET", path("/auth/key/%d", far.ID), nil).Want(200)).LastUsed != nil
 	})
 	if now := near.Do("GET", "/auth/key/current", nil).Want(200).Header.Get("ETag"); now != tag {

@@ -231,7 +231,7 @@ func TestSessionsEnd(t *testing.T) {
 		key, _ := signIn(t, c, loginBody("admin", "anna@example.com", password))
 		return time.Until(key.ExpiresAt.Time) < 31*time.Minute
 	})
-	s.System.SetSetting(settings.SessionMost.Slug, "10")
+	s.System.SetSetting(settings.MaxSessionDuration.Slug, "10")
 	_, own := signIn(t, c, loginBody("admin", "anna@example.com", password))
 	testkit.Eventually(t, "a renewed session lasts ten minutes", func() bool {
 		renewed := testkit.Decode[keys.APIKey](own.Do("POST", "/auth/key", `{}`).Want(200))

@@ -20,12 +20,12 @@ import (
 )
 
 // lost returns a change that a restore has lost. after are the changed members, each followed by its new value.
-func lost(kind string, id int64, after ...any) service.Lost {
+func lost(kind string, id int64, after ...any) service.LostChange {
 	changes := map[string]map[string]any{}
 	for i := 0; i < len(after); i += 2 {
 		changes[after[i].(string)] = map[string]any{"Before": nil, "After": after[i+1]}
 	}
-	l := service.Lost{Type: kind, ID: id}
+	l := service.LostChange{Type: kind, ID: id}
 	if err := json.Unmarshal([]byte(testkit.JSON(changes)), &l.Changes); err != nil {
 		panic(err)
 	}
@@ -34,24 +34,24 @@ func lost(kind string, id int64, after ...any) service.Lost {
 
 // reconcile finds and revokes what a restore has brought back. It returns the descriptions, and how many were left to the last
 // admin.
-func (s *fixture) reconcile(all ...service.Lost) (labels []string, left int) {
+func (s *fixture) reconcile(all ...service.LostChange) (labels []string, left int) {
 	s.t.Helper()
-	found, err := identity.Definition.CameBack(s.t.Context(), s.DB, all)
+	found, err := identity.Definition.FindRestored(s.t.Context(), s.DB, all)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	for _, f := range found {
-		labels = append(labels, f.What)
+		labels = append(labels, f.Description)
 		var spared error
 		err := s.DB.InTx(s.t.Context(), func(tx *pg.Tx) error {
 			tx.Unrecorded("a test")
-			if spared = f.Take(s.t.Context(), tx); errors.Is(spared, restore.ErrLastAdmin) {
+			if spared = f.Revoke(s.t.Context(), tx); errors.Is(spared, restore.ErrLastAdmin) {
 				return nil
 			}
 			return spared
 		})
 		if err != nil {
-			s.t.Fatalf("take %s away: %v", f.What, err)
+			s.t.Fatalf("take %s away: %v", f.Description, err)
 		}
 		if spared != nil {
 			left++

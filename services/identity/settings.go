@@ -18,9 +18,9 @@ import (
 // newSettings follows the settings. It stores a copy for this service, and for gateways that start while the system service is
 // unavailable.
 func newSettings(d service.Deps) *settings.Follower {
-	return &settings.Follower{Peers: d.Peers, Woken: d.Wakes.Listen(settings.Keeper, settings.Changed),
-		Last: func(ctx context.Context) (settings.Values, error) { return readSettingsCopy(ctx, d.DB) },
-		Heard: func(ctx context.Context, values settings.Values) error {
+	return &settings.Follower{Peers: d.Peers, Woken: d.Wakes.Listen(settings.ServiceName, settings.Changed),
+		LoadLast: func(ctx context.Context) (settings.Values, error) { return readSettingsCopy(ctx, d.DB) },
+		OnChange: func(ctx context.Context, values settings.Values) error {
 			return d.DB.InTx(ctx, func(tx *pg.Tx) error {
 				tx.Unrecorded("the system service records settings")
 				_, err := tx.Exec(ctx, "INSERT INTO setting_copy (values) VALUES ($1) ON CONFLICT (one) DO UPDATE SET values = EXCLUDED.values", values)

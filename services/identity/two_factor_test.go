@@ -188,7 +188,7 @@ func TestGuessingCodes(t *testing.T) {
 	v := secondfactor.BeginLogin(t, c, login)
 	var compared, expired atomic.Int32
 	var all sync.WaitGroup
-	for range 16 { // fewer than lockout.OfCodes, which would refuse some of them with 429
+	for range 16 { // fewer than lockout.MaxCodes, which would refuse some of them with 429
 		all.Go(func() {
 			switch text := guess(v, invalidToken).Text; {
 			case strings.Contains(text, `"wrong"`):
@@ -204,7 +204,7 @@ func TestGuessingCodes(t *testing.T) {
 			compared.Load(), expired.Load(), tries, 16-tries)
 	}
 	guess(v, a.Code()).WantErrors("/token", "expired")
-	for guessed := tries; guessed < lockout.OfCodes; guessed++ {
+	for guessed := tries; guessed < lockout.MaxCodes; guessed++ {
 		if guessed%tries == 0 {
 			v = secondfactor.BeginLogin(t, c, login)
 		}
@@ -334,7 +334,7 @@ func TestOpenCodes(t *testing.T) {
 		SELECT 'admin', $1, $2, sha256(n::text::bytea), now() + interval '10 minutes' FROM generate_series(1, 19) n`, id, a.ID)
 	var asked, refused atomic.Int32
 	var all sync.WaitGroup
-	for range lockout.OfNameFromAddress {
+	for range lockout.MaxPerNameAndAddress {
 		all.Go(func() {
 			switch response := c.WithKey("").Do("POST", "/auth/key", loginBody("admin", "often@example.com", password)); response.Status {
 			case 200:
@@ -347,9 +347,9 @@ func TestOpenCodes(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if asked.Load() != 1 || refused.Load() != lockout.OfNameFromAddress-1 {
+	if asked.Load() != 1 || refused.Load() != lockout.MaxPerNameAndAddress-1 {
 		t.Errorf("got %d logins that ask for a code and %d refused, want 1 and %d",
-			asked.Load(), refused.Load(), lockout.OfNameFromAddress-1)
+			asked.Load(), refused.Load(), lockout.MaxPerNameAndAddress-1)
 	}
 }
 

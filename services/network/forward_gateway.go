@@ -60,7 +60,7 @@ func (s *Service) forwardGateways() []rest.Route {
 		Guard: guard.Has(permission.NetworkForward), Table: "forward_gateway", View: "forward_gateway_view", Box: s.box,
 		Retry: rest.RetryRefused, EditExample: `{"name": "fra1-nat2", "port_limit": "30000-39999"}`,
 		Check: func(_ context.Context, _ *pg.Tx, _ int64, before, body *forwardGatewayBody) error {
-			return remote.KeyAgain(before != nil && body.Hostname != before.Hostname, body.APIKey, "/api_key")
+			return remote.RequireKey(before != nil && body.Hostname != before.Hostname, body.APIKey, "/api_key")
 		},
 		List: rest.ListOptions{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name", "hostname": "hostname"},
 			Filters: map[string]string{"name": "name", "hostname": "hostname", "group_id": "group_ids"}},

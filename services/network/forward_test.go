@@ -68,7 +68,11 @@ func TestForwardGateway(t *testing.T) {
 	if err := db.QueryRow(t.Context(), "SELECT api_key FROM forward_gateway WHERE id = 1").Scan(&sealed); err != nil {
 		t.Fatal(err)
 	}
-	if key, err := box.Open(seal.Place{Table: "forward_gateway", Column: "api_key", ID: 1}, sealed); err != nil || key.Reveal() != "hunter2" {
+	if key, err := box.Open(
+		seal.Location{Table: "forward_gateway", Column: "api_key", ID: 1},
+		sealed,
+	); err != nil ||
+		key.Reveal() != "hunter2" {
 		t.Errorf("got the key %q and the error %v, want hunter2", key.Reveal(), err)
 	}
 

@@ -221,7 +221,7 @@ func (s *Service) ipEntities() []rest.Route {
 			for i, e := range entities {
 				ids[i] = e.ID
 			}
-			return s.deletionLeases.Close(ctx, tx, ids)
+			return s.deletionLeases.Acquire(ctx, tx, ids)
 		},
 	}.Routes()
 }

@@ -48,7 +48,7 @@ var Definition = service.Definition{
 		s := New(d.DB, d.Box, d.Peers)
 		return service.Parts{
 			Routes:    s.Routes(),
-			Loops:     s.Loops(d.Wakes),
+			Tasks:     s.Loops(d.Wakes),
 			Readers:   []string{"clients", "pxe"},
 			Consumers: []*events.Consumer{s.dhcpServers.Consumer(), s.clients.Consumer()},
 		}
@@ -71,16 +71,16 @@ type Service struct {
 	box            *seal.Box
 	dhcpServers    *events.Refs
 	clients        *events.Refs
-	deletionLeases *events.Closing // of IP entities
+	deletionLeases *events.Leases // of IP entities
 	peers          mesh.Peers
 }
 
 // New returns a service on a database whose schema is migrated.
 func New(db *pg.DB, box *seal.Box, peers mesh.Peers) *Service {
 	return &Service{db, box,
-		&events.Refs{Owner: "pxe", Type: "pxe/dhcp", DB: db, Peers: peers, Cleared: clearDHCPServer},
-		&events.Refs{Owner: "clients", Type: "client", DB: db, Peers: peers, Cleared: markClientMissing, Uses: describeAssignments},
-		&events.Closing{DB: db, Peers: peers, Type: "entity", Noun: "IP entity", Table: "ip_entity", Users: []string{"pxe"}}, peers}
+		&events.Refs{Owner: "pxe", Type: "pxe/dhcp", DB: db, Peers: peers, Clear: clearDHCPServer},
+		&events.Refs{Owner: "clients", Type: "client", DB: db, Peers: peers, Clear: markClientMissing, FindUsage: describeAssignments},
+		&events.Leases{DB: db, Peers: peers, Type: "entity", Noun: "IP entity", Table: "ip_entity", Users: []string{"pxe"}}, peers}
 }
 
 // Routes returns all operations of the service, internal ones included.
@@ -104,15 +104,15 @@ func (s *Service) Routes() []rest.Route {
 			(&field.Fields{DB: s.db, Clients: s.clients}).Routes(),
 		),
 		rest.Section{Name: "Port speeds", Doc: "The port speeds that you sell."}.Routes(s.portSpeeds()),
-		[]rest.Route{s.clients.CloseRoute(), s.clientServers(), events.RefRoute(s.db, "group", "ip_group", "NULL::jsonb", "pxe"),
+		[]rest.Route{s.clients.LeaseRoute(), s.clientServers(), events.RefRoute(s.db, "group", "ip_group", "NULL::jsonb", "pxe"),
 			events.RefRoute(s.db, "entity", "ip_entity", "NULL::jsonb", "pxe"), s.machineAddress()},
 	)
 }
 
 // Loops returns the background tasks: counts are folded, and owners of old data are looked up.
-func (s *Service) Loops(wakes *wake.Bus) []service.Loop {
-	return []service.Loop{
-		service.Woken(wakes.Listen(Name, wake.Changes), foldInterval, "count-folding", s.FoldCounts),
+func (s *Service) Loops(wakes *wake.Bus) []service.Task {
+	return []service.Task{
+		service.OnWake(wakes.Listen(Name, wake.Changes), foldInterval, "count-folding", s.FoldCounts),
 		service.Every(time.Hour, "owner-lookup", s.FindOwners),
 	}
 }

@@ -17,7 +17,7 @@ func TestOperations(t *testing.T) {
 	c := newStand(t)
 	var left []string
 	for _, o := range rest.Operations(network.New(c.DB, box, agreeing{}).Routes()) {
-		if !o.Extension && !guard.Internal(o.Guard) {
+		if !o.Extension && !guard.IsInternal(o.Guard) {
 			left = append(left, o.Method+" "+o.Path)
 		}
 	}

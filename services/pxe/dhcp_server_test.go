@@ -72,7 +72,7 @@ func TestDHCPServerAPIKey(t *testing.T) {
 	}
 	open := func(id int64, stored []byte) string {
 		t.Helper()
-		value, err := box.Open(seal.Place{Table: "dhcp_server", Column: "http_api_key", ID: id}, stored)
+		value, err := box.Open(seal.Location{Table: "dhcp_server", Column: "http_api_key", ID: id}, stored)
 		if err != nil {
 			t.Error(err)
 		}
@@ -117,7 +117,7 @@ func TestDHCPServerAPIKey(t *testing.T) {
 	if got := open(1, sealed(1)); got != "third secret" {
 		t.Errorf("got the API key %q, want third secret", got)
 	}
-	if _, err := box.Open(seal.Place{Table: "dhcp_server", Column: "http_api_key", ID: 2}, sealed(1)); err == nil {
+	if _, err := box.Open(seal.Location{Table: "dhcp_server", Column: "http_api_key", ID: 2}, sealed(1)); err == nil {
 		t.Error("got an API key that opens in another row, want an error")
 	}
 	edit(`{"api_key": null}`)

@@ -131,7 +131,7 @@ func (s *Service) checkFileServer(ctx context.Context, tx *pg.Tx, id int64, befo
 		before = &fileServerBody{}
 	} else if err := (*httpBody)(&b.HTTP).requireKey((*httpBody)(&before.HTTP)); err != nil {
 		return err
-	} else if err := remote.KeyAgain(
+	} else if err := remote.RequireKey(
 		b.SSH.UseSFTP && b.SSH != before.SSH, b.HTTP.APIKey, "/http/api_key",
 	); err != nil { // the API key is the password of SFTP
 		return err

@@ -148,11 +148,16 @@ func (s *sites) cancelSyncs() {
 	s.Helper()
 	ctx := principal.With(s.Context(), &principal.Call{Principal: testkit.AdminWith(principal.All)})
 	system := s.Peers("system")
-	found, err := jobs.List(ctx, system, pxe.Name, jobs.Asked{Kind: "file-sync", Made: time.Now().Add(time.Hour).UnixMicro(), Most: 100})
+	found, err := jobs.List(
+		ctx,
+		system,
+		pxe.Name,
+		jobs.ListQuery{Kind: "file-sync", CreatedBefore: time.Now().Add(time.Hour).UnixMicro(), Limit: 100},
+	)
 	testkit.Must(s, err)
 	for _, listed := range found {
 		if listed.Job.State != "done" && listed.Job.State != "cancelled" {
-			_, err := jobs.Cancel(ctx, system, pxe.Name, listed.Place.ID)
+			_, err := jobs.Cancel(ctx, system, pxe.Name, listed.Position.ID)
 			testkit.Must(s, err)
 		}
 	}

@@ -53,7 +53,7 @@ func (b *httpBody) validate(invalid *problem.Fields) {
 // stored key sent to a host of their choice.
 func (b *httpBody) requireKey(before *httpBody) error {
 	moved := b.Host != before.Host || !equal(b.Port, before.Port) || b.UseHTTPS != before.UseHTTPS || !equal(b.Fingerprint, before.Fingerprint)
-	return remote.KeyAgain(moved, b.APIKey, "/http/api_key")
+	return remote.RequireKey(moved, b.APIKey, "/http/api_key")
 }
 
 // equal compares the values of two pointers. Two nil pointers are equal.

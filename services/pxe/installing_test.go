@@ -271,7 +271,7 @@ func (b *bootSite) refusesDeletions(m target) {
 // Each stage has a time limit, which does not apply while the agent cannot be reached.
 func TestInstallTimeouts(t *testing.T) {
 	t.Parallel()
-	b := newBootWith(t, service.Tuning{LookInterval: time.Second}) // nothing wakes the task when an install expires
+	b := newBootWith(t, service.Tuning{PollInterval: time.Second}) // nothing wakes the task when an install expires
 	db := b.DB
 	late := func(m target, column string, minutes int) {
 		testkit.Execute(t, db, fmt.Sprintf("UPDATE install SET %s = now() - make_interval(mins => %d) WHERE id = %d", column, minutes, m.id))

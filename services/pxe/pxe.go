@@ -95,7 +95,7 @@ const (
 // New returns the service. Its database must have the current schema.
 func New(d service.Deps) *Service {
 	allowed, _ := egress.Parse(d.AllowedNetworks) // begin has already refused text that cannot be parsed
-	current := &settings.Follower{Peers: d.Peers, Woken: d.Wakes.Listen(settings.Keeper, settings.Changed)}
+	current := &settings.Follower{Peers: d.Peers, Woken: d.Wakes.Listen(settings.ServiceName, settings.Changed)}
 	store := storage.New(d.DB, d.Store)
 	installs := install.New(d.DB, d.Box, d.Peers, d.Outboxes["clients"], current.Values)
 	agents := &site.Agents{
@@ -110,7 +110,7 @@ func New(d service.Deps) *Service {
 	return &Service{
 		db:       d.DB,
 		box:      d.Box,
-		groups:   &events.Refs{Owner: "network", Type: "group", DB: d.DB, Peers: d.Peers, Cleared: clearGroup},
+		groups:   &events.Refs{Owner: "network", Type: "group", DB: d.DB, Peers: d.Peers, Clear: clearGroup},
 		settings: current,
 		store:    store,
 		agents:   agents,
@@ -140,12 +140,12 @@ func (s *Service) Parts(wakes *wake.Bus) service.Parts {
 		},
 		Checks: s.store.Checks(),
 		Jobs:   []service.Job{s.syncs.Job(), s.isos.ImportJob},
-		Loops: []service.Loop{
+		Tasks: []service.Task{
 			service.Every(sweepInterval, "store-sweep", s.sweep),
 			{Name: "settings-sync", Run: s.settings.Follow},
 			{Name: "agent-health", Run: s.agents.Poll},
-			service.Woken(wakes.Listen(Name, wake.Changes), minTaskInterval, "install-grants", s.installs.GrantAll),
-			service.Woken(wakes.Listen(settings.Keeper, settings.Changed), minTaskInterval, "install-expiry", s.installs.Expire),
+			service.OnWake(wakes.Listen(Name, wake.Changes), minTaskInterval, "install-grants", s.installs.GrantAll),
+			service.OnWake(wakes.Listen(settings.ServiceName, settings.Changed), minTaskInterval, "install-expiry", s.installs.Expire),
 		},
 	}
 }
@@ -185,9 +185,9 @@ func (s *Service) Routes() []rest.Route {
 			Doc:  "Installations of machines, and machines that asked to boot but have no install.",
 		}.Routes(s.installs.Routes(), s.discoveries()),
 		[]rest.Route{
-			s.profiles.EmailTemplates.CloseRoute(),
-			s.installs.Entities.CloseRoute(),
-			s.installs.Clients.CloseRoute(),
+			s.profiles.EmailTemplates.LeaseRoute(),
+			s.installs.Entities.LeaseRoute(),
+			s.installs.Clients.LeaseRoute(),
 			s.installs.UsedEntities(),
 			events.RefRoute(s.db, "pxe/dhcp", "dhcp_server", "NULL::jsonb", "network"),
 		},

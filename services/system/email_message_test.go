@@ -101,7 +101,7 @@ func (o *mailFixture) start(smtp string) {
 			o.Error(err)
 		}
 	})
-	for _, loop := range o.parts.Loops {
+	for _, loop := range o.parts.Tasks {
 		if loop.Name == "deliver-webhooks" {
 			done.Go(func() {
 				if err := loop.Run(working); err != nil && working.Err() == nil {
@@ -151,12 +151,20 @@ func (o *mailFixture) newMessage(template string, content mail.Content) (m event
 		o.Fatal(err)
 	}
 	o.inTx(func(tx *pg.Tx) error {
-		if err := mail.SendBy(o.Context(), tx, &events.Outbox{Receiver: system.Name, Box: box}, template, "/client/5", to, content); err != nil {
+		if err := mail.SendTemplate(
+			o.Context(),
+			tx,
+			&events.Outbox{Receiver: system.Name, Box: box},
+			template,
+			"/client/5",
+			to,
+			content,
+		); err != nil {
 			return err
 		}
 		err := tx.QueryRow(o.Context(), "DELETE FROM message RETURNING n, id::text, content, sealed").Scan(&m.N, &m.ID, &m.Content, &m.Sealed)
 		if err == nil && m.Sealed != nil {
-			m.Secret, err = box.Open(seal.Place{Table: "message", Column: "sealed", ID: m.N}, m.Sealed)
+			m.Secret, err = box.Open(seal.Location{Table: "message", Column: "sealed", ID: m.N}, m.Sealed)
 		}
 		return err
 	})
@@ -167,7 +175,7 @@ func (o *mailFixture) newMessage(template string, content mail.Content) (m event
 func (o *mailFixture) receive(m events.Message) (id int64) {
 	o.Helper()
 	o.inTx(func(tx *pg.Tx) error {
-		if err := o.parts.Takes[mail.MessageKind](o.Context(), tx, m); err != nil {
+		if err := o.parts.MessageHandlers[mail.MessageKind](o.Context(), tx, m); err != nil {
 			return err
 		}
 		return tx.QueryRow(o.Context(), "SELECT max(id) FROM email_message").Scan(&id)
@@ -304,10 +312,10 @@ func (o *mailFixture) eventually(condition string, isTrue func() bool) {
 // runUntil runs a task until a condition is true.
 func (o *mailFixture) runUntil(loop, condition string, isTrue func() bool) {
 	o.Helper()
-	n := slices.IndexFunc(o.parts.Loops, func(l service.Loop) bool { return l.Name == loop })
+	n := slices.IndexFunc(o.parts.Tasks, func(l service.Task) bool { return l.Name == loop })
 	working, end := context.WithCancel(o.Context())
 	var done sync.WaitGroup
-	done.Go(func() { _ = o.parts.Loops[n].Run(working) })
+	done.Go(func() { _ = o.parts.Tasks[n].Run(working) })
 	o.eventually(condition, isTrue)
 	end()
 	done.Wait()

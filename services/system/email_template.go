@@ -76,7 +76,7 @@ func (s *Service) emailTemplateRoutes() []rest.Route {
 			for i, t := range templates {
 				ids[i] = t.ID
 			}
-			return s.templateLeases.Close(ctx, tx, ids)
+			return s.templateLeases.Acquire(ctx, tx, ids)
 		},
 	}.Routes(), rest.Read[previewRequest, mail.RenderedEmail]{
 		Method:    http.MethodPost,

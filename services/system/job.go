@@ -167,8 +167,8 @@ func (s *Service) changeJob(
 		return explainJobError(name, err)
 	case found.Job == nil:
 		return jobNotFound(req.jobPath)
-	case found.Refused != "":
-		return problem.New(problem.Conflict, "Job %s %s.", req.ID, found.Refused)
+	case found.Refusal != "":
+		return problem.New(problem.Conflict, "Job %s %s.", req.ID, found.Refusal)
 	default:
 		*req.changed = *found.Job
 		return nil
@@ -179,7 +179,7 @@ func (s *Service) changeJob(
 func (s *Service) listJobs(ctx context.Context, req jobQuery) ([]jobs.Job, error) {
 	ctx, cancel := s.peers.Limit(ctx, askTimeout)
 	defer cancel()
-	start := jobs.Place{Made: time.Now().Add(time.Hour).UnixMicro()} // clocks differ
+	start := jobs.Position{CreatedAt: time.Now().Add(time.Hour).UnixMicro()} // clocks differ
 	if req.Before != "" {
 		last, err := s.findJob(ctx, jobPath{req.Before})
 		if problem.Is(err, problem.NotFound) {
@@ -192,18 +192,18 @@ func (s *Service) listJobs(ctx context.Context, req jobQuery) ([]jobs.Job, error
 		if err != nil {
 			return nil, err
 		}
-		start = last.Place
+		start = last.Position
 	}
-	query := jobs.Asked{Kind: req.Kind, State: req.State, Made: start.Made, Most: cmp.Or(req.PerPage, 100)}
+	query := jobs.ListQuery{Kind: req.Kind, State: req.State, CreatedBefore: start.CreatedAt, Limit: cmp.Or(req.PerPage, 100)}
 	sources := catalog.Names()
-	found, failed := make([][]jobs.Listed, len(sources)), make([]error, len(sources))
+	found, failed := make([][]jobs.ListedJob, len(sources)), make([]error, len(sources))
 	var calls sync.WaitGroup
 	for i, name := range sources {
 		if req.Service != "" && name != string(req.Service) {
 			continue
 		}
 		calls.Go(func() {
-			found[i], failed[i] = jobs.List(ctx, s.peers, name, query.Behind(start, name))
+			found[i], failed[i] = jobs.List(ctx, s.peers, name, query.After(start, name))
 			failed[i] = explainJobError(name, failed[i])
 		})
 	}
@@ -212,9 +212,9 @@ func (s *Service) listJobs(ctx context.Context, req jobQuery) ([]jobs.Job, error
 		return nil, err
 	}
 	all := slices.Concat(found...)
-	slices.SortFunc(all, func(a, b jobs.Listed) int { return b.Place.Compare(a.Place) })
+	slices.SortFunc(all, func(a, b jobs.ListedJob) int { return b.Position.Compare(a.Position) })
 	newest := []jobs.Job{}
-	for _, job := range all[:min(len(all), int(query.Most))] {
+	for _, job := range all[:min(len(all), int(query.Limit))] {
 		newest = append(newest, job.Job)
 	}
 	return newest, nil

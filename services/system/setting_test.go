@@ -172,7 +172,7 @@ func TestVerifyAdmins(t *testing.T) {
 
 func TestLogDays(t *testing.T) {
 	t.Parallel()
-	s := run(t, service.Settings{Tuning: service.Tuning{LookInterval: 100 * time.Millisecond}}) // the change below wakes no task
+	s := run(t, service.Settings{Tuning: service.Tuning{PollInterval: 100 * time.Millisecond}}) // the change below wakes no task
 	testkit.Execute(
 		t,
 		s.DB,
@@ -195,7 +195,7 @@ func TestVariablesOfSettings(t *testing.T) {
 	t.Parallel()
 	var log syncbuf.Buffer
 	s := testkit.Run(t, system.Definition, testkit.ServiceOptions{
-		Environment: settings.Variables{OwnerRate: "1000", KeyInQuery: "true"}.Given(),
+		Environment: settings.Variables{OwnerRate: "1000", KeyInQuery: "true"}.NonEmpty(),
 		Log:         slog.New(slog.NewTextHandler(&log, nil)),
 	})
 	if got := findSetting(t, s.Client, "limits.owner_rate").Text; got != "1000" {
@@ -205,7 +205,7 @@ func TestVariablesOfSettings(t *testing.T) {
 		t.Fatalf("a checkbox at the first start: got %q, want 1", got)
 	}
 	panel := service.Settings{AdminURL: "https://panel.example.com"}
-	s, err := s.Restart(panel, settings.Variables{OwnerRate: "9", LogDays: "5"}.Given())
+	s, err := s.Restart(panel, settings.Variables{OwnerRate: "9", LogDays: "5"}.NonEmpty())
 	testkit.Must(t, err)
 	if got := findSetting(
 		t,
@@ -224,7 +224,7 @@ func TestVariablesOfSettings(t *testing.T) {
 		variables map[string]string
 		want      string
 	}{
-		{panel, settings.Variables{LogDays: "soon"}.Given(), `IRONPLANE_LOG_DAYS is "soon", but must be an integer`},
+		{panel, settings.Variables{LogDays: "soon"}.NonEmpty(), `IRONPLANE_LOG_DAYS is "soon", but must be an integer`},
 		{service.Settings{APIURL: "api.example.com"}, nil, "IRONPLANE_API_URL"},
 		{service.Settings{AllowedNetworks: "here"}, nil, "IRONPLANE_ALLOWED_NETWORKS"},
 		{service.Settings{SMTP: "mail.example.com"}, nil, "IRONPLANE_SMTP"},
@@ -236,7 +236,7 @@ func TestVariablesOfSettings(t *testing.T) {
 			t.Errorf("starting with %+v: got %v, want an error about %s", invalid, err, invalid.want)
 		}
 	}
-	s, err = s.Restart(panel, settings.Variables{LogDays: "5"}.Given())
+	s, err = s.Restart(panel, settings.Variables{LogDays: "5"}.NonEmpty())
 	testkit.Must(t, err)
 	if got := findSetting(t, s.Client, "log.days").Text; got != "5" {
 		t.Errorf("got %q, want 5", got)

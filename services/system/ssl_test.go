@@ -58,7 +58,7 @@ func TestSSL(t *testing.T) {
 	testkit.Await(t, "the second order has failed", s.getSSL, func(is system.SSL) bool { return is.Status == "failed" })
 
 	// The state after the authority has issued a certificate.
-	key := s.Deps.Box.Seal(seal.Place{Table: "ssl", Column: "key", ID: 1}, secret.New("a key"))
+	key := s.Deps.Box.Seal(seal.Location{Table: "ssl", Column: "key", ID: 1}, secret.New("a key"))
 	testkit.Execute(t, s.DB, `UPDATE ssl SET error = NULL, name = 'api.example.com', chain = 'a chain', key = $1, edition = gen_random_uuid(),
 		not_after = now() + interval '90 days', renew_at = now() + interval '60 days'`, key)
 	if got := s.getSSL(); !got.Enabled || got.Status != "valid" || *got.Name != "api.example.com" || got.ExpiresAt == nil {

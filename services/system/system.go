@@ -34,7 +34,7 @@ import (
 )
 
 // Name is the name of the service and of its schema.
-const Name = settings.Keeper
+const Name = settings.ServiceName
 
 //go:embed migrations/*.sql schema/*/*.sql
 var migrations embed.FS
@@ -78,11 +78,11 @@ var Definition = service.Definition{
 		"ssl.key",
 		"acme_account.key",
 	},
-	Receives: []string{"clients", "identity"},
-	New:      func(d service.Deps) service.Parts { return New(d).parts(d.Wakes) },
-	Begin:    begin,
-	Takes:    []string{"integration.deleted", "integration.edited"},
-	CameBack: service.AccountsBack[integration.Integration]("integration"),
+	Receives:        []string{"clients", "identity"},
+	New:             func(d service.Deps) service.Parts { return New(d).parts(d.Wakes) },
+	Begin:           begin,
+	RevocationTypes: []string{"integration.deleted", "integration.edited"},
+	FindRestored:    service.FindRestoredAccounts[integration.Integration]("integration"),
 	RecordSkip: func(ctx context.Context, d service.Deps, tx *pg.Tx, skipped events.Span) error {
 		tx.Unrecorded("the log has its own item for the skipped change")
 		return audit.New(d.Box).Skip(ctx, tx, skipped)
@@ -103,7 +103,7 @@ type Service struct {
 
 	settings       *setting.Settings
 	integrations   *integration.Integrations
-	templateLeases *events.Closing
+	templateLeases *events.Leases
 	licensing      licensing
 	certificates   *certificate.Renewer
 	installed      *packages.Installed
@@ -147,7 +147,7 @@ func New(d service.Deps) *Service {
 		peers:        d.Peers,
 		settings:     &setting.Settings{DB: d.DB, Peers: d.Peers, SendsMail: server != nil},
 		integrations: integration.New(d.DB, d.Entries, d.Peers),
-		templateLeases: &events.Closing{
+		templateLeases: &events.Leases{
 			DB:    d.DB,
 			Peers: d.Peers,
 			Type:  "email/template",
@@ -227,17 +227,17 @@ func (s *Service) parts(wakes *wake.Bus) service.Parts {
 	parts := service.Parts{
 		Routes:  s.Routes(),
 		Readers: []string{"clients", "identity", "pxe"},
-		Loops: []service.Loop{
+		Tasks: []service.Task{
 			service.Every(logInterval, "sign-log-head", func(ctx context.Context) error { return s.log.SignHead(ctx, s.db) }),
 			s.cutLog(wakes),
 			service.Every(cleanupInterval, "delete-old-mails", s.deleteOldMails),
 			s.dispatcher.Loop(wakes.Listen(Name, webhook.WakeTopic)),
 			service.Every(cleanupInterval, "delete-old-deliveries", s.deleteOldDeliveries),
-			service.Woken(wakes.Listen(Name, settings.CertificateChanged), minWakeInterval, "order-certificate", s.certificates.Renew),
-			service.Woken(wakes.Listen(Name, wake.Changes), minWakeInterval, "detach-integrations", s.integrations.Resume),
+			service.OnWake(wakes.Listen(Name, settings.CertificateChanged), minWakeInterval, "order-certificate", s.certificates.Renew),
+			service.OnWake(wakes.Listen(Name, wake.Changes), minWakeInterval, "detach-integrations", s.integrations.Resume),
 		},
-		Jobs:  []service.Job{s.mail.Job(), s.dispatcher.Job(), s.certificates.Job(), s.integrations.Job()},
-		Takes: map[string]events.Take{processmail.MessageKind: s.mail.Receive},
+		Jobs:            []service.Job{s.mail.Job(), s.dispatcher.Job(), s.certificates.Job(), s.integrations.Job()},
+		MessageHandlers: map[string]events.MessageHandler{processmail.MessageKind: s.mail.Receive},
 		Metrics: append(
 			append(s.mail.Metrics(), s.dispatcher.Metrics()...),
 			service.Gauge(s.db, "ironplane_log_last_change_timestamp_seconds", "When the last logged change was made.",
@@ -245,7 +245,7 @@ func (s *Service) parts(wakes *wake.Bus) service.Parts {
 		),
 	}
 	for _, source := range catalog.Names() {
-		parts.Consumers = append(parts.Consumers, &events.Consumer{Source: source, Batched: true, TakenUp: s.log.RecordRestore,
+		parts.Consumers = append(parts.Consumers, &events.Consumer{Source: source, Batched: true, Reconcile: s.log.RecordRestore,
 			Apply: func(ctx context.Context, tx *pg.Tx, changes []events.Event) error {
 				if err := s.log.Write(ctx, tx, source, changes); err != nil {
 					return err
@@ -263,9 +263,9 @@ func (s *Service) parts(wakes *wake.Bus) service.Parts {
 }
 
 // cutLog returns the task that cuts the log as the setting log.days says: when it changes, and every logInterval.
-func (s *Service) cutLog(wakes *wake.Bus) service.Loop {
+func (s *Service) cutLog(wakes *wake.Bus) service.Task {
 	days, looked := 0, time.Time{}
-	return service.Woken(wakes.Listen(Name, settings.Changed), 0, "cut-log", func(ctx context.Context) error {
+	return service.OnWake(wakes.Listen(Name, settings.Changed), 0, "cut-log", func(ctx context.Context) error {
 		values, err := setting.Values(ctx, s.db)
 		if err != nil {
 			return err

@@ -181,7 +181,7 @@ func TestLockedOutCausesTheSameWork(t *testing.T) {
 			s := newStand(t)
 			var unknown []string
 			for _, a := range append([]account{s.unknown(kind)}, s.makeAccounts(t, kind)...) {
-				for range lockout.OfNameFromAddress {
+				for range lockout.MaxPerNameAndAddress {
 					s.nobody.Do("POST", "/auth/key", account{kind: kind, email: a.email, sent: "wrong again"}.login()).Want(401)
 				}
 				for _, a.sent = range []string{"wrong", password} {

@@ -32,7 +32,7 @@ func testIdentityLooksAtTheCallingKey(t *testing.T, p *product.Product, c *testk
 	} {
 		stale := testkit.NewClient(t, testkit.As(p.Services[identity.Name], caller))
 		for _, o := range rest.Operations(p.Routes[identity.Name]) {
-			if !guard.Internal(o.Guard) && o.Guard != guard.Public && o.Method != http.MethodGet {
+			if !guard.IsInternal(o.Guard) && o.Guard != guard.Public && o.Method != http.MethodGet {
 				tried++
 				stale.Do(o.Method, w.item(o.Path), o.Example).Want(401)
 			}

@@ -63,7 +63,7 @@ func TestEveryRoute(t *testing.T) {
 				w := *w
 				w.t, w.c = t, c.WithT(t)
 				w.strangersProcess(p.Services[service], o)
-				if guard.Internal(o.Guard) {
+				if guard.IsInternal(o.Guard) {
 					w.c.Do(o.Method, w.item(o.Path), nil).Want(404)
 					return
 				}
@@ -140,7 +140,7 @@ func newWalk(t testing.TB, p *product.Product, c *testkit.Client) *walk {
 	w := &walk{t: t, c: c, p: p, ids: map[string]string{"/system/job": failedJob(t, p), "/auth/session": fmt.Sprint(session)}}
 	for _, service := range slices.Sorted(maps.Keys(p.Routes)) {
 		for _, o := range rest.Operations(p.Routes[service]) {
-			if !guard.Internal(o.Guard) {
+			if !guard.IsInternal(o.Guard) {
 				w.operations = append(w.operations, o)
 			}
 		}

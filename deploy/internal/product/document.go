@@ -45,7 +45,7 @@ func Policy() string {
 		"| Operation | no key | any key | own record | permission |\n|---|---|---|---|---|\n")
 	for _, service := range Services {
 		for _, o := range rest.Operations(routes()[service.Name]) {
-			if !guard.Internal(o.Guard) {
+			if !guard.IsInternal(o.Guard) {
 				fmt.Fprintf(&b, "| `%s %s` |%s|\n", o.Method, o.Path, strings.Join(policyRow(o), "|"))
 			}
 		}

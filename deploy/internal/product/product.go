@@ -92,7 +92,7 @@ func Open(
 		}
 	}()
 	p.wakes = wake.New(client)
-	p.wakes.Interval = settings.Tuning.LookInterval
+	p.wakes.Interval = settings.Tuning.PollInterval
 	keys, err := ProcessKeys(masterKey)
 	if err != nil {
 		return nil, err
@@ -101,12 +101,12 @@ func Open(
 		others := peers.New(d.Name, p.Services)
 		others.MinTimeout = settings.Tuning.MinTimeout
 		deps := service.Deps{
-			Peers:    others,
-			Redis:    client,
-			Wakes:    p.wakes,
-			Settings: settings,
-			Given:    variables.Given(),
-			Log:      log.With("service", d.Name),
+			Peers:     others,
+			Redis:     client,
+			Wakes:     p.wakes,
+			Settings:  settings,
+			Variables: variables.NonEmpty(),
+			Log:       log.With("service", d.Name),
 		}
 		if err := host.Unlock(d, &deps, keys[d.Name]); err != nil {
 			return nil, fmt.Errorf("start %s: %w", d.Name, err)

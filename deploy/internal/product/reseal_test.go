@@ -64,7 +64,7 @@ func TestReseal(t *testing.T) {
 	i.masterKey = newest
 	i.restart()
 	i.verify()
-	for place, values := range map[seal.Place]string{
+	for place, values := range map[seal.Location]string{
 		{Table: "dhcp_server", Column: "http_api_key", ID: 1}: "dhcp key 19", {Table: "dhcp_server", Column: "http_api_key", ID: 3}: "dhcp key",
 		{Table: "forward_gateway", Column: "api_key", ID: 2}: "nat key",
 	} {
@@ -91,7 +91,7 @@ func TestReseal(t *testing.T) {
 		t.Fatal(err)
 	}
 	if value, err := i.outbox().Box.Open(
-		seal.Place{Table: "message", Column: "sealed", ID: n},
+		seal.Location{Table: "message", Column: "sealed", ID: n},
 		sealed,
 	); err != nil ||
 		value.Reveal() != "on its way" {

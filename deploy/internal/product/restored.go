@@ -90,12 +90,12 @@ func TakeUp(ctx context.Context, urls map[string]secret.String, c RestoredConfig
 type restored struct {
 	name string
 	*history
-	back []service.CameBack
+	back []service.RestoredAccess
 }
 
 func restoredOf(ctx context.Context, schemas map[string]*pg.DB, whole bool) (names []string, err error) {
 	for _, name := range Names() {
-		_, err := events.History(ctx, schemas[name])
+		_, err := events.CurrentHistory(ctx, schemas[name])
 		if err != nil && !errors.Is(err, events.ErrRestored) {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
@@ -113,18 +113,18 @@ func look(ctx context.Context, schemas map[string]*pg.DB, name string, screen io
 		return r, err
 	}
 	d := Services[slices.Index(Names(), name)]
-	if d.CameBack == nil {
+	if d.FindRestored == nil {
 		return r, nil
 	}
 	lost, err := lostOf(ctx, schemas, d, r.lostAfter)
 	if err != nil {
 		return r, err
 	}
-	if r.back, err = d.CameBack(ctx, schemas[name], lost); err != nil {
+	if r.back, err = d.FindRestored(ctx, schemas[name], lost); err != nil {
 		return r, err
 	}
 	for _, b := range r.back {
-		fmt.Fprintf(screen, "%s, and is back as it was.\n", b.What)
+		fmt.Fprintf(screen, "%s, and is back as it was.\n", b.Description)
 	}
 	return r, nil
 }
@@ -137,11 +137,11 @@ func (r *restored) takeUp(ctx context.Context, schemas map[string]*pg.DB, takeBa
 		}
 		left = left[:0]
 		for _, b := range r.back {
-			switch err := b.Take(ctx, tx); {
+			switch err := b.Revoke(ctx, tx); {
 			case errors.Is(err, restore.ErrLastAdmin):
-				left = append(left, fmt.Sprintf("%s: %v.\n", b.What, err))
+				left = append(left, fmt.Sprintf("%s: %v.\n", b.Description, err))
 			case err != nil:
-				return fmt.Errorf("take back that %s: %w", b.What, err)
+				return fmt.Errorf("take back that %s: %w", b.Description, err)
 			}
 		}
 		return nil
@@ -161,13 +161,13 @@ func (r *restored) takeUp(ctx context.Context, schemas map[string]*pg.DB, takeBa
 
 // lostOf is what a service has lost of the changes that take something away: as the log has them behind the last one that
 // the service has, and of accounts that others refer to, as those know them.
-func lostOf(ctx context.Context, schemas map[string]*pg.DB, d service.Definition, lostAfter int64) (lost []service.Lost, err error) {
+func lostOf(ctx context.Context, schemas map[string]*pg.DB, d service.Definition, lostAfter int64) (lost []service.LostChange, err error) {
 	rows, err := schemas[system.Name].Query(
 		ctx,
 		"SELECT type, targets::text, changes::text FROM log WHERE source = $1 AND seq > $2 AND type = ANY ($3) ORDER BY id",
 		d.Name,
 		lostAfter,
-		d.Takes,
+		d.RevocationTypes,
 	)
 	if err != nil {
 		return nil, fmt.Errorf("read what was taken away: %w", err)
@@ -175,7 +175,7 @@ func lostOf(ctx context.Context, schemas map[string]*pg.DB, d service.Definition
 	var kind, targets, changes string
 	if _, err := pgx.ForEachRow(rows, []any{&kind, &targets, &changes}, func() error {
 		var of []pg.Target
-		l := service.Lost{Type: kind}
+		l := service.LostChange{Type: kind}
 		if err := errors.Join(json.Unmarshal([]byte(targets), &of), json.Unmarshal([]byte(changes), &l.Changes)); err != nil || len(of) == 0 {
 			return err
 		}
@@ -189,12 +189,12 @@ func lostOf(ctx context.Context, schemas map[string]*pg.DB, d service.Definition
 		rows, err := db.Query(
 			ctx,
 			"SELECT type || CASE WHEN gone THEN '.deleted' ELSE '.edited' END, id, version FROM ref WHERE type || '.deleted' = ANY ($1)",
-			d.Takes,
+			d.RevocationTypes,
 		)
 		if err != nil {
 			return nil, fmt.Errorf("read which accounts %s knows: %w", name, err)
 		}
-		var l service.Lost
+		var l service.LostChange
 		if _, err := pgx.ForEachRow(rows, []any{&l.Type, &l.ID, &l.Version}, func() error {
 			lost = append(lost, l)
 			return nil

@@ -84,7 +84,7 @@ func (i *installation) start() (err error) {
 		i.Context(),
 		i.urls,
 		i.masterKey,
-		service.Settings{Tuning: testkit.Tune(service.Tuning{LookInterval: time.Second})}, // nobody tells of a restore
+		service.Settings{Tuning: testkit.Tune(service.Tuning{PollInterval: time.Second})}, // nobody tells of a restore
 		producttest.Unlimited,
 		i.redis,
 		gateway.Config{},

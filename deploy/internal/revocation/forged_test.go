@@ -118,11 +118,11 @@ func (s *stand) testReplayedEntry(t *testing.T) {
 	kept := s.filled(t, key.Key, "/port-speed", entryOf(key.Key))
 	s.admin.Do("DELETE", fmt.Sprintf("/auth/key/%d", key.ID), nil).Want(200)
 	answered := time.Now()
-	for time.Since(answered) < keycache.FreshFor+time.Second {
+	for time.Since(answered) < keycache.FreshTTL+time.Second {
 		s.write(t, entryOf(key.Key), kept)
 		sent := time.Now()
-		if status := s.asks(key.Key, "/port-speed"); status == http.StatusOK && sent.Sub(answered) > keycache.FreshFor {
-			t.Errorf("got a request let in %v after the end, want none after %v", sent.Sub(answered), keycache.FreshFor)
+		if status := s.asks(key.Key, "/port-speed"); status == http.StatusOK && sent.Sub(answered) > keycache.FreshTTL {
+			t.Errorf("got a request let in %v after the end, want none after %v", sent.Sub(answered), keycache.FreshTTL)
 		}
 	}
 	s.write(t, entryOf(key.Key), kept)

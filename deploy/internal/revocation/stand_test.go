@@ -69,7 +69,7 @@ func newStand(t *testing.T, reached way, doors int, values settings.Values) *sta
 	services := maps.Clone(s.product.Services)
 	services[identity.Name] = s.identity
 	if values != nil {
-		services[settings.Keeper] = setBy{services[settings.Keeper], values}
+		services[settings.ServiceName] = setBy{services[settings.ServiceName], values}
 	}
 	log := slog.New(slog.DiscardHandler) // much fails, as is wanted
 	door := func(config gateway.Config, client *cache.Client) *gateway.Gateway {

@@ -171,8 +171,8 @@ func (m member) entries(client *cache.Client) (*keycache.Store, error) {
 // unlimited answers settings in the system service's place, which takes no part.
 func unlimited(w http.ResponseWriter, _ *http.Request) {
 	values := settings.Values{}
-	for name, text := range limits.Given() {
-		values[settings.OfVariable(name)] = text
+	for name, text := range limits.NonEmpty() {
+		values[settings.FindSlug(name)] = text
 	}
 	_ = json.NewEncoder(w).Encode(values)
 }
@@ -188,7 +188,7 @@ func serveSplitGateway(ctx context.Context, o order, say announce) error {
 		return err
 	}
 	defer client.Close()
-	upstreams, peers := map[string]http.Handler{}, id.NewPeers(map[string]http.Handler{settings.Keeper: http.HandlerFunc(unlimited)})
+	upstreams, peers := map[string]http.Handler{}, id.NewPeers(map[string]http.Handler{settings.ServiceName: http.HandlerFunc(unlimited)})
 	for name, address := range o.Member.Services {
 		upstreams[name] = proxy.New(id, name, []string{address}, log)
 		peers.Move(name, []string{address})

@@ -113,7 +113,7 @@ func serve(ctx context.Context, c config, operations *process.Operations, log *s
 	if err != nil {
 		return err
 	}
-	c.Variables.Ignored(log)
+	c.Variables.WarnIgnored(log)
 	client, err := operations.OpenRedis(c.Redis)
 	if err != nil {
 		return err

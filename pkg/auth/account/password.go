@@ -21,8 +21,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-// longestPassword is in bytes.
-const longestPassword = 1024
+// maxPasswordBytes is in bytes.
+const maxPasswordBytes = 1024
 
 // CheckEmail notes that a text is no email address.
 func CheckEmail(email string, invalid *problem.Fields) {
@@ -32,13 +32,13 @@ func CheckEmail(email string, invalid *problem.Fields) {
 }
 
 // CheckPassword notes what is wrong with the form of a new password, which has at least so many characters.
-func CheckPassword(password secret.String, least int, invalid *problem.Fields) {
+func CheckPassword(password secret.String, minLength int, invalid *problem.Fields) {
 	text := password.Reveal()
 	switch n := utf8.RuneCountInString(text); {
-	case n < least:
-		invalid.Add("/password", "too_short", "must have at least %d characters", least)
-	case len(text) > longestPassword:
-		invalid.Add("/password", "too_long", "can have at most %d bytes", longestPassword)
+	case n < minLength:
+		invalid.Add("/password", "too_short", "must have at least %d characters", minLength)
+	case len(text) > maxPasswordBytes:
+		invalid.Add("/password", "too_long", "can have at most %d bytes", maxPasswordBytes)
 	}
 }
 
@@ -57,14 +57,14 @@ const (
 	hashLength  = 32
 	saltLength  = 16
 
-	mostAtOnce = 4
-	hashWait   = 10 * time.Second
+	maxConcurrent = 4
+	hashTimeout   = 10 * time.Second
 )
 
 // NewHasher makes one for a process, of so much memory in KiB; 0: DefaultMemory. More at a time than there are processors would take
 // memory, and time of others, and be no faster.
 func NewHasher(memory uint32) Hasher {
-	return Hasher{cmp.Or(memory, DefaultMemory), make(chan struct{}, min(mostAtOnce, runtime.GOMAXPROCS(0)))}
+	return Hasher{cmp.Or(memory, DefaultMemory), make(chan struct{}, min(maxConcurrent, runtime.GOMAXPROCS(0)))}
 }
 
 // Hash answers the PHC string that is kept of a password.
@@ -88,11 +88,13 @@ func (h Hasher) encode(salt, sum []byte) string {
 	return h.parameters() + text(salt) + "$" + text(sum)
 }
 
-// Outdated tells whether a PHC string was made with other parameters than passwords are hashed with now.
-func (h Hasher) Outdated(phc string) bool { return !strings.HasPrefix(phc, h.parameters()) }
+// IsOutdated tells whether a PHC string was made with other parameters than passwords are hashed with now.
+func (h Hasher) IsOutdated(phc string) bool { return !strings.HasPrefix(phc, h.parameters()) }
 
-// Unknown is the PHC string of a password that nobody knows. To compare with it takes what it takes to compare with another one.
-func (h Hasher) Unknown() string { return h.encode(make([]byte, saltLength), make([]byte, hashLength)) }
+// DummyHash is the PHC string of a password that nobody knows. To compare with it takes what it takes to compare with another one.
+func (h Hasher) DummyHash() string {
+	return h.encode(make([]byte, saltLength), make([]byte, hashLength))
+}
 
 // Matches tells whether a password is the one that a PHC string was made of.
 func (h Hasher) Matches(ctx context.Context, password secret.String, phc string) (bool, error) {
@@ -123,7 +125,7 @@ func (h Hasher) sum(
 ) ([]byte, error) {
 	select {
 	case h.slots <- struct{}{}:
-	case <-time.After(hashWait):
+	case <-time.After(hashTimeout):
 		return nil, problem.New(problem.Unavailable, "Too many passwords are being checked right now.")
 	case <-ctx.Done():
 		return nil, fmt.Errorf("wait to hash a password: %w", ctx.Err())

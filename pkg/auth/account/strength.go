@@ -13,21 +13,21 @@ import (
 )
 
 const (
-	// leastStrength is of zxcvbn's 0 to 4: at least 10^8 guesses.
-	leastStrength = 3
-	// estimated is how many characters of a password are looked at: zxcvbn takes more than linear time.
-	estimated = 32
-	// shortestWord is of those of an account that a guesser would try.
-	shortestWord = 3
+	// minStrength is of zxcvbn's 0 to 4: at least 10^8 guesses.
+	minStrength = 3
+	// maxEstimated is how many characters of a password are looked at: zxcvbn takes more than linear time.
+	maxEstimated = 32
+	// minTermLength is of those of an account that a guesser would try.
+	minTermLength = 3
 )
 
 // CheckStrength notes that a new password is too easy to guess for who knows its account's words. What it says holds
 // nothing of the password.
 func CheckStrength(password secret.String, account []string, invalid *problem.Fields) {
-	found := zxcvbn.PasswordStrength(head(password.Reveal()), wordsOf(account))
-	if found.Score < leastStrength {
+	found := zxcvbn.PasswordStrength(head(password.Reveal()), accountTerms(account))
+	if found.Score < minStrength {
 		invalid.Add("/password", "too_weak", "is too easy to guess: %s; by zxcvbn's estimate it scores %d of 4, and has to score %d: %s",
-			weakness(found.Sequence), found.Score, leastStrength, "a few uncommon words in a row do")
+			weakness(found.Sequence), found.Score, minStrength, "a few uncommon words in a row do")
 	}
 }
 
@@ -39,34 +39,34 @@ func head(password string) string {
 			return r
 		}
 		return 'a' + r%26
-	}, string(runes[:min(len(runes), estimated)]))
+	}, string(runes[:min(len(runes), maxEstimated)]))
 }
 
-// wordsOf are the words that an account's members are made of, and our own name.
-func wordsOf(account []string) []string {
-	words := []string{"ironplane"}
+// accountTerms are the words that an account's members are made of, and our own name.
+func accountTerms(account []string) []string {
+	terms := []string{"ironplane"}
 	for _, text := range account {
 		parts := strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
-		for _, word := range append(parts, text) {
-			if len(word) >= shortestWord {
-				words = append(words, strings.ToLower(head(word)))
+		for _, term := range append(parts, text) {
+			if len(term) >= minTermLength {
+				terms = append(terms, strings.ToLower(head(term)))
 			}
 		}
 	}
-	return words
+	return terms
 }
 
 // weakness says what a guesser would try first: what the longest part of a password is.
 func weakness(parts []*match.Match) string {
-	var longest match.Match
+	var main match.Match
 	for _, part := range parts {
-		if part.Pattern != "bruteforce" && len(part.Token) > len(longest.Token) {
-			longest = *part
+		if part.Pattern != "bruteforce" && len(part.Token) > len(main.Token) {
+			main = *part
 		}
 	}
-	switch longest.Pattern {
+	switch main.Pattern {
 	case "dictionary":
-		switch longest.DictionaryName {
+		switch main.DictionaryName {
 		case "user_inputs":
 			return "it has words of its account, or of this installation"
 		case "passwords":

@@ -20,10 +20,10 @@ const (
 	checksumLength = 6
 	length         = len(prefix) + random + checksumLength
 
-	// ShortestImport is how many characters a key must have that was not made here.
-	ShortestImport = 32
-	// Longest is how many bytes of a credential are looked at.
-	Longest = 255
+	// MinImportLength is how many characters a key must have that was not made here.
+	MinImportLength = 32
+	// MaxLength is how many bytes of a credential are looked at.
+	MaxLength = 255
 )
 
 // New makes a key.
@@ -44,8 +44,8 @@ const (
 	Broken                 // of our form, with a wrong checksum: nobody has it
 )
 
-// FormatOf tells a key's format without looking it up.
-func FormatOf(key string) Format {
+// DetectFormat tells a key's format without looking it up.
+func DetectFormat(key string) Format {
 	switch {
 	case !strings.HasPrefix(key, prefix):
 		return Imported

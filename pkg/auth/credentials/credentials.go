@@ -10,10 +10,10 @@ const (
 	// those by which the clients service has a new account mailed a link to choose a password by.
 	ChangeKind  = "credentials"
 	WelcomeKind = "welcome"
-	// WelcomeTime is how long such a link is good.
-	WelcomeTime = 72 * time.Hour
-	// FreshTime is how long after a login nobody is asked for the password once more, and how long a confirmed code counts.
-	FreshTime = 10 * time.Minute
+	// WelcomeTTL is how long such a link is good.
+	WelcomeTTL = 72 * time.Hour
+	// FreshLoginTTL is how long after a login nobody is asked for the password once more, and how long a confirmed code counts.
+	FreshLoginTTL = 10 * time.Minute
 	// ConfirmedPath is where identity answers whether a key, whose id follows, has confirmed a second factor's code within the last minutes.
 	ConfirmedPath = "/internal/confirmed"
 	// UnverifiedPath is where identity answers whether there are admins who could not sign in with a second factor.
@@ -59,7 +59,7 @@ const (
 type Change struct {
 	Client  int64  `json:"client"`
 	Version int64  `json:"version"` // of the credentials that it was done with: where they were changed since, it counts no more
-	What    string `json:"what"`
+	Action  string `json:"what"`
 	Proven  bool   `json:"proven"` // that its mailbox is his who did it
 }
 

@@ -36,10 +36,10 @@ func (h has) Check(c *principal.Call, a permission.Access, _ int64) error {
 	return nil
 }
 
-// MayGive refuses what a key does not hold, naming it: nobody gives, or writes to who has, more than he holds.
-func MayGive(holds, wanted principal.Grants, what string) error {
+// CheckGrantable refuses what a key does not hold, naming it: nobody gives, or writes to who has, more than he holds.
+func CheckGrantable(holds, wanted principal.Grants, action string) error {
 	if missing := wanted &^ holds; missing != 0 {
-		return problem.New(problem.Forbidden, "%s what the key lacks: %s.", what, strings.Join(missing.Names(), ", "))
+		return problem.New(problem.Forbidden, "%s what the key lacks: %s.", action, strings.Join(missing.Names(), ", "))
 	}
 	return nil
 }
@@ -94,10 +94,10 @@ func (p peers) Check(c *principal.Call, _ permission.Access, _ int64) error {
 	return problem.New(problem.Forbidden, "This is answered to %s alone.", p.names)
 }
 
-// Internal tells whether a guard lets no caller from outside through.
-func Internal(g Guard) bool {
-	_, is := g.(peers)
-	return is
+// IsInternal tells whether a guard lets no caller from outside through.
+func IsInternal(g Guard) bool {
+	_, ok := g.(peers)
+	return ok
 }
 
 // HasOrClient lets those through who hold the permission, and clients: which items there are for them, the route says.

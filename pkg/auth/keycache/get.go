@@ -17,17 +17,17 @@ var ErrNone = errors.New("no entry")
 // Get reads an entry that is not older than MaxAge, and that a service filled in the history that it is in now. Its age
 // counts from before the read that filled it. The error is ErrNone where there is no such entry.
 func Get[T Value](ctx context.Context, s *Store, service, name string) (value T, age time.Duration, err error) {
-	return getBy[T](ctx, s, s.link.Do, service, name)
+	return getEntry[T](ctx, s, s.link.Do, service, name)
 }
 
-// GetPatiently is Get for who has nobody else to ask.
-func GetPatiently[T Value](ctx context.Context, s *Store, service, name string) (value T, age time.Duration, err error) {
-	return getBy[T](ctx, s, s.link.Insist, service, name)
+// GetRequired is Get for who has nobody else to ask.
+func GetRequired[T Value](ctx context.Context, s *Store, service, name string) (value T, age time.Duration, err error) {
+	return getEntry[T](ctx, s, s.link.DoRequired, service, name)
 }
 
-type way func(context.Context, func(context.Context, redis.UniversalClient) error) error
+type doFunc func(context.Context, func(context.Context, redis.UniversalClient) error) error
 
-func getBy[T Value](ctx context.Context, s *Store, ask way, service, name string) (value T, age time.Duration, err error) {
+func getEntry[T Value](ctx context.Context, s *Store, ask doFunc, service, name string) (value T, age time.Duration, err error) {
 	var entry, present *redis.SliceCmd
 	var clock *redis.TimeCmd
 	err = ask(ctx, func(ctx context.Context, r redis.UniversalClient) error {
@@ -41,7 +41,7 @@ func getBy[T Value](ctx context.Context, s *Store, ask way, service, name string
 				"history",
 			), p.HMGet(
 				ctx,
-				historyOf(service),
+				historyKey(service),
 				"history",
 			), p.Time(
 				ctx,
@@ -51,7 +51,7 @@ func getBy[T Value](ctx context.Context, s *Store, ask way, service, name string
 		return err
 	})
 	if err != nil {
-		return value, 0, fmt.Errorf("read entry %s: %w", kind(name), err)
+		return value, 0, fmt.Errorf("read entry %s: %w", kindOf(name), err)
 	}
 	var fields [5]string
 	for i, field := range append(entry.Val(), present.Val()...)[:min(len(fields), len(entry.Val())+len(present.Val()))] {
@@ -65,14 +65,14 @@ func getBy[T Value](ctx context.Context, s *Store, ask way, service, name string
 	if err != nil {
 		at = 0 // which nobody signed
 	}
-	if !s.trusts(name, history, at, body, signature) || !s.sameTime(clock.Val()) {
+	if !s.isSigned(name, history, at, body, signature) || !s.checkClock(clock.Val()) {
 		return value, 0, ErrNone
 	}
 	if age = clock.Val().Sub(time.UnixMilli(at)); age < 0 || age > MaxAge {
 		return value, 0, ErrNone
 	}
 	if err := json.Unmarshal(body, &value); err != nil {
-		return value, 0, fmt.Errorf("decode entry %s: %w", kind(name), err)
+		return value, 0, fmt.Errorf("decode entry %s: %w", kindOf(name), err)
 	}
 	return value, age, nil
 }

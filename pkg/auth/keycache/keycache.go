@@ -22,12 +22,12 @@ import (
 )
 
 const (
-	// FreshFor is how long an entry is believed.
-	FreshFor = 5 * time.Second
+	// FreshTTL is how long an entry is believed.
+	FreshTTL = 5 * time.Second
 	// MaxAge is how old an entry may be that stands in for the service that filled it, where that cannot be asked.
 	MaxAge = 5 * time.Minute
-	// fillTime is how long a fill may take: its token is kept for that long.
-	fillTime = 10 * time.Second
+	// fillTimeout is how long a fill may take: its token is kept for that long.
+	fillTimeout = 10 * time.Second
 )
 
 // Purpose is what the key is for that signs entries. Who fills entries has it, and gateways, and nobody else.
@@ -98,55 +98,55 @@ func KeyName(hash string) string { return "key/" + hash }
 // OwnerName is the entry of an owner.
 func OwnerName(o principal.Owner) string { return fmt.Sprintf("owner/%s/%d", o.Type, o.ID) }
 
-// UsesPath is where gateways tell identity which keys were used.
-const UsesPath = "/internal/key-uses"
+// UsagePath is where gateways tell identity which keys were used.
+const UsagePath = "/internal/key-uses"
 
 // ImportsName is the entry about imported keys.
 const ImportsName = "imports"
 
-// kind is a name without what it names: the hash of a key belongs in no log.
-func kind(name string) string {
+// kindOf is a name without what it names: the hash of a key belongs in no log.
+func kindOf(name string) string {
 	before, _, _ := strings.Cut(name, "/")
 	return before
 }
 
 // Store is the entries.
 type Store struct {
-	service   string // who fills by it, and in which history
-	history   string
-	link      *cache.Link
-	signer    *seal.Signer
-	unsigned  *distrust
-	otherTime *distrust
+	service  string // who fills by it, and in which history
+	history  string
+	link     *cache.Link
+	signer   *seal.Signer
+	unsigned *distrust
+	skewed   *distrust
 }
 
 // NewStore uses a Redis, by a client that cache.Open made. The signer is that of Purpose.
 func NewStore(client *cache.Client, signer *seal.Signer, log *slog.Logger) *Store {
 	return &Store{
 		link: cache.NewLink(client, "principals", log), signer: signer,
-		unsigned:  &distrust{log: log, warning: "Redis holds an entry that none of those signed who fill entries: it counts as none"},
-		otherTime: &distrust{log: log, warning: "Redis' clock and ours differ by more than a minute: entries count as none"},
+		unsigned: &distrust{log: log, warning: "Redis holds an entry that none of those signed who fill entries: it counts as none"},
+		skewed:   &distrust{log: log, warning: "Redis' clock and ours differ by more than a minute: entries count as none"},
 	}
 }
 
-// Up tells whether Redis answered when it was last asked.
-func (s *Store) Up() bool { return s.link.Up() }
+// IsUp tells whether Redis answered when it was last asked.
+func (s *Store) IsUp() bool { return s.link.IsUp() }
 
 // Metrics are what operators may know of who reads entries.
 func (s *Store) Metrics() []prometheus.Collector {
-	return []prometheus.Collector{s.unsigned.metric("signature"), s.otherTime.metric("clock")}
+	return []prometheus.Collector{s.unsigned.metric("signature"), s.skewed.metric("clock")}
 }
 
 const keySpace = "entry:"
 
-// historyOf is where the history stands that a service is in.
-func historyOf(service string) string { return keySpace + "history/" + service }
+// historyKey is where the history stands that a service is in.
+func historyKey(service string) string { return keySpace + "history/" + service }
 
 // Bind binds what is filled from now on to the history that the service's schema is in. What was filled in another one,
 // which is what it knew before it was restored from a backup, counts as none once Redis is told: here, or by a fill.
 func (s *Store) Bind(ctx context.Context, service, history string) {
 	s.service, s.history = service, history
 	_ = s.link.Do(ctx, func(ctx context.Context, r redis.UniversalClient) error {
-		return r.HSet(ctx, historyOf(service), "history", history).Err()
+		return r.HSet(ctx, historyKey(service), "history", history).Err()
 	})
 }

@@ -85,7 +85,7 @@ func fillWith(t *testing.T, s *Store, read func(context.Context) (Owner, error))
 
 // insist does something again where Redis did not answer in time, as on a busy machine.
 func insist(s *Store, do func()) {
-	for do(); !s.Up(); do() {
+	for do(); !s.IsUp(); do() {
 		time.Sleep(50 * time.Millisecond)
 	}
 }
@@ -108,16 +108,16 @@ func TestFill(t *testing.T) {
 	onEach(t, func(t *testing.T, s *Store, r *cache.Client) {
 		want(t, s, no, ErrNone)
 		fillWith(t, s, reads(yes, func() { time.Sleep(200 * time.Millisecond) }))
-		if age := want(t, s, yes, nil); age < 200*time.Millisecond || age > FreshFor {
-			t.Errorf("an entry that took 200ms to fill: got the age %v, want 200ms to %v", age, FreshFor)
+		if age := want(t, s, yes, nil); age < 200*time.Millisecond || age > FreshTTL {
+			t.Errorf("an entry that took 200ms to fill: got the age %v, want 200ms to %v", age, FreshTTL)
 		}
 		if left := r.PTTL(t.Context(), keySpace+"owner/admin/1").Val(); left > MaxAge || left < MaxAge-time.Minute {
 			t.Errorf("an owner that exists: got a TTL of %v, want %v to %v", left, MaxAge-time.Minute, MaxAge)
 		}
 		fillWith(t, s, reads(no))
 		want(t, s, no, nil)
-		if left := r.PTTL(t.Context(), keySpace+"owner/admin/1").Val(); left > FreshFor {
-			t.Errorf("an owner that does not exist: got a TTL of %v, want at most %v", left, FreshFor)
+		if left := r.PTTL(t.Context(), keySpace+"owner/admin/1").Val(); left > FreshTTL {
+			t.Errorf("an owner that does not exist: got a TTL of %v, want at most %v", left, FreshTTL)
 		}
 	})
 }
@@ -141,14 +141,14 @@ func TestAnotherHistory(t *testing.T) {
 			t.Fatal(err)
 		}
 		want(t, reading, no, ErrNone)
-		for _, forgotten := range []string{historyOf(filler), keySpace + "owner/admin/1"} {
+		for _, forgotten := range []string{historyKey(filler), keySpace + "owner/admin/1"} {
 			r.Del(t.Context(), forgotten)
 			want(t, reading, no, ErrNone)
 			fillWith(t, after, reads(no))
 			want(t, reading, no, nil)
 		}
 		fillWith(t, s, reads(yes)) // by who has not noticed yet
-		if err := r.HSet(t.Context(), historyOf(filler), "history", "after").Err(); err != nil {
+		if err := r.HSet(t.Context(), historyKey(filler), "history", "after").Err(); err != nil {
 			t.Fatal(err)
 		}
 		want(t, reading, no, ErrNone)
@@ -174,15 +174,15 @@ func TestFillLoses(t *testing.T) {
 			})
 		}
 		flush := func() { r.FlushAll(t.Context()) }
-		fillAgain := func() { fillWith(t, s, reads(no)) }
+		refill := func() { fillWith(t, s, reads(no)) }
 		for name, events := range map[string][]func(){
 			"removed":                  {remove},
 			"flushed":                  {flush},
 			"removed twice":            {remove, remove},
 			"removed and flushed":      {remove, flush},
 			"flushed and removed":      {flush, remove},
-			"filled and removed":       {fillAgain, remove},
-			"flushed, filled, flushed": {flush, fillAgain, flush},
+			"filled and removed":       {refill, remove},
+			"flushed, filled, flushed": {flush, refill, flush},
 		} {
 			flush()
 			fillWith(t, s, reads(yes, events...))
@@ -191,9 +191,9 @@ func TestFillLoses(t *testing.T) {
 			}
 		}
 		for name, events := range map[string][]func(){
-			"removed and filled":            {remove, fillAgain},
-			"flushed and filled":            {flush, fillAgain},
-			"filled by one who began later": {fillAgain},
+			"removed and filled":            {remove, refill},
+			"flushed and filled":            {flush, refill},
+			"filled by one who began later": {refill},
 		} {
 			flush()
 			fillWith(t, s, reads(yes, append([]func(){func() { time.Sleep(2 * time.Millisecond) }}, events...)...))
@@ -265,7 +265,7 @@ func TestLateLanding(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, late := range []time.Duration{0, FreshFor + time.Second, MaxAge - time.Second} {
+		for _, late := range []time.Duration{0, FreshTTL + time.Second, MaxAge - time.Second} {
 			held := ticket{began.token, began.at - late.Milliseconds()}
 			r.HDel(t.Context(), keySpace+"owner/admin/1", "at", "body")
 			if err := s.land(t.Context(), "owner/admin/1", held, []byte(`{"active": true, "name": "anna"}`), MaxAge); err != nil {
@@ -313,8 +313,8 @@ func TestRemoveWaits(t *testing.T) {
 			if err := s.Remove(t.Context(), "key/ab"); err != nil {
 				t.Fatal(err)
 			}
-			if took := time.Since(began); took < FreshFor {
-				t.Errorf("got an end of Remove after %v, want at least %v", took, FreshFor)
+			if elapsed := time.Since(began); elapsed < FreshTTL {
+				t.Errorf("got an end of Remove after %v, want at least %v", elapsed, FreshTTL)
 			}
 		})
 	}
@@ -325,8 +325,8 @@ func TestFillWithoutRedis(t *testing.T) {
 	t.Parallel()
 	s := NewStore(open(t, "redis://127.0.0.1:1"), signer, slog.New(slog.DiscardHandler))
 	got, err := Fill(t.Context(), s, "owner/admin/1", reads(yes))
-	if err != nil || got != yes || s.Up() {
-		t.Fatalf("got %+v, %v and Redis up %t, want %+v, no error and false", got, err, s.Up(), yes)
+	if err != nil || got != yes || s.IsUp() {
+		t.Fatalf("got %+v, %v and Redis up %t, want %+v, no error and false", got, err, s.IsUp(), yes)
 	}
 }
 
@@ -349,7 +349,7 @@ func TestForgedEntries(t *testing.T) {
 			}
 		}
 		other := NewStore(r, newSigner(), slog.New(slog.DiscardHandler))
-		for what, forge := range map[string]func(){
+		for name, forge := range map[string]func(){
 			"raised grants":           set("body", `{"active":true,"name":"anna","grants":["users.admins write"]}`),
 			"another name":            set("body", `{"active":true,"name":"bert"}`),
 			"a younger age":           set("at", time.Now().Add(time.Second).UnixMilli()),
@@ -371,13 +371,13 @@ func TestForgedEntries(t *testing.T) {
 			before := s.unsigned.count.Load()
 			forge()
 			if value, _, err := Get[Owner](t.Context(), s, filler, "owner/admin/1"); !errors.Is(err, ErrNone) {
-				t.Errorf("%s: got the entry %+v, %v, want %v", what, value, err, ErrNone)
+				t.Errorf("%s: got the entry %+v, %v, want %v", name, value, err, ErrNone)
 			}
-			if after := s.unsigned.count.Load(); after != before+1 || s.otherTime.count.Load() != 0 {
-				t.Errorf("%s: got %d unsigned entries and %d of another time, want 1 and 0", what, after-before, s.otherTime.count.Load())
+			if after := s.unsigned.count.Load(); after != before+1 || s.skewed.count.Load() != 0 {
+				t.Errorf("%s: got %d unsigned entries and %d of another time, want 1 and 0", name, after-before, s.skewed.count.Load())
 			}
 		}
-		if !s.Up() {
+		if !s.IsUp() {
 			t.Error("got Redis down after a forged entry, want it up")
 		}
 	})
@@ -415,27 +415,27 @@ func TestOtherTime(t *testing.T) {
 			t.Errorf("a clock that is off by %v: got a new signature, want the old one", by)
 		}
 	}
-	if s.unsigned.count.Load() != 0 || s.otherTime.count.Load() == 0 {
-		t.Errorf("got %d unsigned entries and %d of another time, want 0 and some", s.unsigned.count.Load(), s.otherTime.count.Load())
+	if s.unsigned.count.Load() != 0 || s.skewed.count.Load() == 0 {
+		t.Errorf("got %d unsigned entries and %d of another time, want 0 and some", s.unsigned.count.Load(), s.skewed.count.Load())
 	}
 	server.SetTime(time.Now())
 	want(t, s, yes, nil)
 }
 
 // A forgery is said once, not for each look-up.
-func TestForgerySaidOnce(t *testing.T) {
+func TestForgeryIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	server := miniredis.RunT(t)
-	var said bytes.Buffer
-	s := NewStore(open(t, "redis://"+server.Addr()), signer, slog.New(slog.NewTextHandler(&said, nil)))
+	var logged bytes.Buffer
+	s := NewStore(open(t, "redis://"+server.Addr()), signer, slog.New(slog.NewTextHandler(&logged, nil)))
 	server.HSet(keySpace+"key/ab", "at", "1", "body", `{"id":1}`, "mac", "x")
 	for range 20 {
 		if _, _, err := Get[Key](t.Context(), s, filler, "key/ab"); !errors.Is(err, ErrNone) {
 			t.Fatalf("got %v, want %v", err, ErrNone)
 		}
 	}
-	if n := strings.Count(said.String(), "\n"); n != 1 || strings.Contains(said.String(), "ab") {
-		t.Errorf("got the log %q, want one line without the key", said.String())
+	if n := strings.Count(logged.String(), "\n"); n != 1 || strings.Contains(logged.String(), "ab") {
+		t.Errorf("got the log %q, want one line without the key", logged.String())
 	}
 }
 
@@ -445,7 +445,7 @@ func BenchmarkTrust(b *testing.B) {
 	body := []byte(`{"id":1,"owner":{"type":"admin","id":1}}`)
 	signature := s.signer.Sign(Signed("owner/admin/1", "", 1, body))
 	for b.Loop() {
-		if !s.trusts("owner/admin/1", "", 1, body, signature) {
+		if !s.isSigned("owner/admin/1", "", 1, body, signature) {
 			b.Fatal("got a signature that is not trusted, want it trusted")
 		}
 	}

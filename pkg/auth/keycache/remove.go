@@ -8,17 +8,17 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// pause is how long Remove waits before it tells Redis again.
-const pause = 100 * time.Millisecond
+// retryInterval is how long Remove waits before it tells Redis again.
+const retryInterval = 100 * time.Millisecond
 
 // Remove makes sure that what was read before now is not believed any more: with the entries go their tokens, without
 // which no fill lands that began before. Where Redis cannot be told, it waits until every entry that may stand is too
 // old to be believed, and has then kept its word, too.
 func (s *Store) Remove(ctx context.Context, names ...string) error {
-	old := time.NewTimer(FreshFor + drift)
+	old := time.NewTimer(FreshTTL + maxDrift)
 	defer old.Stop()
 	for {
-		if err := s.tell(ctx, names); err == nil {
+		if err := s.deleteEntries(ctx, names); err == nil {
 			return nil
 		}
 		select {
@@ -26,16 +26,16 @@ func (s *Store) Remove(ctx context.Context, names ...string) error {
 			return nil
 		case <-ctx.Done():
 			return fmt.Errorf("wait until entries are old: %w", ctx.Err())
-		case <-time.After(pause):
+		case <-time.After(retryInterval):
 		}
 	}
 }
 
-// drift is by how much Redis' clock may run slow against ours within FreshFor.
-const drift = 50 * time.Millisecond
+// maxDrift is by how much Redis' clock may run slow against ours within FreshTTL.
+const maxDrift = 50 * time.Millisecond
 
-func (s *Store) tell(ctx context.Context, names []string) error {
-	return s.link.Insist(ctx, func(ctx context.Context, r redis.UniversalClient) error {
+func (s *Store) deleteEntries(ctx context.Context, names []string) error {
+	return s.link.DoRequired(ctx, func(ctx context.Context, r redis.UniversalClient) error {
 		_, err := r.Pipelined(ctx, func(p redis.Pipeliner) error {
 			for _, name := range names {
 				p.Del(ctx, keySpace+name)

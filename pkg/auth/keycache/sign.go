@@ -12,9 +12,9 @@ import (
 const (
 	// format is the version of what is signed. An entry of another version counts as none.
 	format = 2
-	// skew is by how much Redis' clock and ours may differ. It bounds what somebody who answers in Redis' place gains by
+	// maxSkew is by how much Redis' clock and ours may differ. It bounds what somebody who answers in Redis' place gains by
 	// telling another time.
-	skew = time.Minute
+	maxSkew = time.Minute
 )
 
 // Signed is what the signature of an entry is of: the history that the service was in which filled it, and when its
@@ -31,20 +31,20 @@ func Signed(name, history string, at int64, body []byte) []byte {
 	return append(message, body...)
 }
 
-// trusts tells whether the entry was signed by who fills entries.
-func (s *Store) trusts(name, history string, at int64, body, signature []byte) bool {
+// isSigned tells whether the entry was signed by who fills entries.
+func (s *Store) isSigned(name, history string, at int64, body, signature []byte) bool {
 	_, ok, err := s.signer.Check(Signed(name, history, at, body), signature)
 	if err != nil || !ok {
-		s.unsigned.note()
+		s.unsigned.report()
 		return false
 	}
 	return true
 }
 
-// sameTime tells whether Redis' clock shows the time.
-func (s *Store) sameTime(clock time.Time) bool {
-	if time.Since(clock).Abs() > skew {
-		s.otherTime.note()
+// checkClock tells whether Redis' clock shows the time.
+func (s *Store) checkClock(clock time.Time) bool {
+	if time.Since(clock).Abs() > maxSkew {
+		s.skewed.report()
 		return false
 	}
 	return true
@@ -65,13 +65,13 @@ func (d *distrust) metric(reason string) prometheus.Collector {
 	}, func() float64 { return float64(d.count.Load()) })
 }
 
-// quiet is for how long it does not happen any more when it is said again.
-const quiet = time.Minute
+// quietInterval is for how long it does not happen any more when it is said again.
+const quietInterval = time.Minute
 
-func (d *distrust) note() {
+func (d *distrust) report() {
 	d.count.Add(1)
 	now := time.Now().UnixNano()
-	if last := d.last.Swap(now); now-last > int64(quiet) {
+	if last := d.last.Swap(now); now-last > int64(quietInterval) {
 		d.log.Warn(d.warning)
 	}
 }

@@ -50,8 +50,8 @@ func Learn(ctx context.Context, tx *pg.Tx) (Extension, error) {
 	return e, nil
 }
 
-// Of returns a set as the extension leaves it: one that held everything holds what is new, too.
-func (e Extension) Of(set principal.Grants) principal.Grants {
+// Apply returns a set as the extension leaves it: one that held everything holds what is new, too.
+func (e Extension) Apply(set principal.Grants) principal.Grants {
 	if set.Holds(e.Earlier) {
 		return set | e.Added
 	}

@@ -13,16 +13,16 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 )
 
-// Time is how long a lockout lasts, and failures count from the first.
-const Time = 15 * time.Minute
+// Duration is how long a lockout lasts, and failures count from the first.
+const Duration = 15 * time.Minute
 
 // The limits are how many wrong guesses there may be.
 const (
-	OfNameFromAddress = 5
-	OfKey             = 5
-	OfAddress         = 50
-	OfName            = 100
-	OfCodes           = 20 // second factors' of an account, whatever they are for
+	MaxPerNameAndAddress = 5
+	MaxPerKey            = 5
+	MaxPerAddress        = 50
+	MaxPerName           = 100
+	MaxCodes             = 20 // second factors' of an account, whatever they are for
 )
 
 // Guess is whose secret is guessed, and by whom.
@@ -39,7 +39,7 @@ type counter struct {
 	limit int
 	// forgotten tells whether a right guess shows that the wrong ones were the same person's: of an address or a name that
 	// others use, too, it shows nothing.
-	forgotten bool
+	resetOnSuccess bool
 }
 
 func (g Guess) counters() []counter {
@@ -48,12 +48,16 @@ func (g Guess) counters() []counter {
 		bits = 64
 	}
 	network, _ := g.Address.Prefix(bits) // of an address that is unknown: the zero Prefix, for all of these
-	all := []counter{{fmt.Sprintf("name %s from %s", g.Name, network), OfNameFromAddress, true}}
+	all := []counter{{fmt.Sprintf("name %s from %s", g.Name, network), MaxPerNameAndAddress, true}}
 	if !g.Known {
-		all = append(all, counter{fmt.Sprintf("address %s", network), OfAddress, false}, counter{fmt.Sprintf("name %s", g.Name), OfName, false})
+		all = append(
+			all,
+			counter{fmt.Sprintf("address %s", network), MaxPerAddress, false},
+			counter{fmt.Sprintf("name %s", g.Name), MaxPerName, false},
+		)
 	}
 	if g.Key != 0 {
-		all = append(all, counter{fmt.Sprintf("key %d", g.Key), OfKey, true})
+		all = append(all, counter{fmt.Sprintf("key %d", g.Key), MaxPerKey, true})
 	}
 	return all
 }
@@ -62,12 +66,12 @@ func (g Guess) counters() []counter {
 // away or slow, there are as many times the limit as processes, and never more.
 type Lockouts struct {
 	shared shared
-	own    *own
+	local  *localCounters
 }
 
 // New makes lockouts by a client that cache.Open made.
 func New(client *cache.Client, log *slog.Logger) *Lockouts {
-	return &Lockouts{shared{cache.NewLink(client, "lockouts", log)}, newOwn()}
+	return &Lockouts{shared{cache.NewLink(client, "lockouts", log)}, newLocalCounters()}
 }
 
 // Try compares a guess, unless there were too many wrong ones: then the error is a 429, and nothing is compared. Where
@@ -78,29 +82,29 @@ func (l *Lockouts) Try(ctx context.Context, g Guess, compare func() (right bool,
 
 // TryCode is Try of an account's second factor: who guesses at it has the password already.
 func (l *Lockouts) TryCode(ctx context.Context, account string, compare func() (right bool, err error)) (right bool, err error) {
-	return l.try(ctx, []counter{{"codes of " + account, OfCodes, false}}, "codes", compare)
+	return l.try(ctx, []counter{{"codes of " + account, MaxCodes, false}}, "codes", compare)
 }
 
-func (l *Lockouts) try(ctx context.Context, all []counter, what string, compare func() (right bool, err error)) (right bool, err error) {
-	if locked := l.own.take(all); locked > 0 {
-		return false, tooMany(what, locked)
+func (l *Lockouts) try(ctx context.Context, all []counter, guesses string, compare func() (right bool, err error)) (right bool, err error) {
+	if locked := l.local.reserve(all); locked > 0 {
+		return false, tooMany(guesses, locked)
 	}
-	locked, away := l.shared.take(ctx, all)
+	locked, away := l.shared.reserve(ctx, all)
 	if locked > 0 {
-		l.own.giveBack(all, false)
-		return false, tooMany(what, locked)
+		l.local.release(all, false)
+		return false, tooMany(guesses, locked)
 	}
 	if right, err = compare(); right || err != nil {
-		l.own.giveBack(all, right)
+		l.local.release(all, right)
 		if away == nil {
-			_ = l.shared.giveBack(ctx, all, right) // where it cannot be, the guess counts as a wrong one until its time is over
+			_ = l.shared.release(ctx, all, right) // where it cannot be, the guess counts as a wrong one until its time is over
 		}
 	}
 	return right, err
 }
 
-func tooMany(what string, locked time.Duration) error {
-	refused := problem.New(problem.TooManyRequests, "There were too many wrong %s. Try again later.", what)
+func tooMany(guesses string, locked time.Duration) error {
+	refused := problem.New(problem.TooManyRequests, "There were too many wrong %s. Try again later.", guesses)
 	refused.RetryAfter = locked
 	return refused
 }

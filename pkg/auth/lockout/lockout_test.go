@@ -45,8 +45,11 @@ func guesses(t *testing.T, l *Lockouts, n int, of func(i int) Guess) int {
 	for i := range n {
 		all.Go(func() {
 			_, err := l.Try(t.Context(), of(i), func() (bool, error) { compared.Add(1); return false, nil })
-			if f := problem.From(err); err != nil && (f.Kind != problem.TooManyRequests || f.RetryAfter < Time-time.Minute || f.RetryAfter > Time) {
-				t.Errorf("got %v, retry after %v, want too many requests and %v to %v", err, f.RetryAfter, Time-time.Minute, Time)
+			if f := problem.From(
+				err,
+			); err != nil &&
+				(f.Kind != problem.TooManyRequests || f.RetryAfter < Duration-time.Minute || f.RetryAfter > Duration) {
+				t.Errorf("got %v, retry after %v, want too many requests and %v to %v", err, f.RetryAfter, Duration-time.Minute, Duration)
 			}
 		})
 	}
@@ -63,17 +66,17 @@ func TestLimits(t *testing.T) {
 			away := &missed{Handler: slog.DiscardHandler}
 			l := New(client, slog.New(away))
 			host := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}) }
-			for what, test := range map[string]struct {
+			for name, test := range map[string]struct {
 				limit int
 				of    func(i int) Guess
 			}{
-				"a name from an address": {OfNameFromAddress, func(int) Guess { return Guess{Name: "a", Address: network} }},
-				"a key":                  {OfKey, func(i int) Guess { return Guess{Name: "k" + string(rune('a'+i%60)), Address: host(i), Key: 7} }},
-				"an address":             {OfAddress, func(i int) Guess { return Guess{Name: "n" + string(rune('a'+i)), Address: other} }},
-				"a name":                 {OfName, func(i int) Guess { return Guess{Name: "b", Address: host(1000 + i)} }},
+				"a name from an address": {MaxPerNameAndAddress, func(int) Guess { return Guess{Name: "a", Address: network} }},
+				"a key":                  {MaxPerKey, func(i int) Guess { return Guess{Name: "k" + string(rune('a'+i%60)), Address: host(i), Key: 7} }},
+				"an address":             {MaxPerAddress, func(i int) Guess { return Guess{Name: "n" + string(rune('a'+i)), Address: other} }},
+				"a name":                 {MaxPerName, func(i int) Guess { return Guess{Name: "b", Address: host(1000 + i)} }},
 			} {
 				if n := guesses(t, l, 3*test.limit, test.of); n != test.limit {
-					t.Errorf("%s: got %d guesses compared, want %d", what, n, test.limit)
+					t.Errorf("%s: got %d guesses compared, want %d", name, n, test.limit)
 				}
 			}
 			// The rest of the same /64 is the same caller.
@@ -98,15 +101,15 @@ func TestRightGuess(t *testing.T) {
 			l := New(client, slog.New(slog.DiscardHandler))
 			own, victim := Guess{Name: "mine", Address: network, Key: 7}, Guess{Name: "victim", Address: network}
 			for range 3 {
-				if n := guesses(t, l, OfKey-1, func(int) Guess { return own }); n != OfKey-1 {
-					t.Fatalf("got %d guesses compared, want %d", n, OfKey-1)
+				if n := guesses(t, l, MaxPerKey-1, func(int) Guess { return own }); n != MaxPerKey-1 {
+					t.Fatalf("got %d guesses compared, want %d", n, MaxPerKey-1)
 				}
 				if right, err := l.Try(t.Context(), own, func() (bool, error) { return true, nil }); !right || err != nil {
 					t.Fatalf("a right guess: got %t, %v, want true, no error", right, err)
 				}
 			}
-			if n := guesses(t, l, 10, func(int) Guess { return victim }); n != OfNameFromAddress {
-				t.Errorf("another name: got %d guesses compared, want %d", n, OfNameFromAddress)
+			if n := guesses(t, l, 10, func(int) Guess { return victim }); n != MaxPerNameAndAddress {
+				t.Errorf("another name: got %d guesses compared, want %d", n, MaxPerNameAndAddress)
 			}
 			// What could not be compared was no guess.
 			busy := errors.New("busy")
@@ -123,8 +126,8 @@ func TestRightGuess(t *testing.T) {
 				}
 			}
 			// The address has its wrong guesses still: three times four, and five.
-			left := OfAddress - 3*(OfKey-1) - OfNameFromAddress
-			if n := guesses(t, l, OfAddress, func(i int) Guess { return Guess{Name: "x" + string(rune('A'+i)), Address: network} }); n != left {
+			left := MaxPerAddress - 3*(MaxPerKey-1) - MaxPerNameAndAddress
+			if n := guesses(t, l, MaxPerAddress, func(i int) Guess { return Guess{Name: "x" + string(rune('A'+i)), Address: network} }); n != left {
 				t.Errorf("the same address: got %d more guesses compared, want %d", n, left)
 			}
 		})

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// mostCounted bounds how many counters a process keeps; beyond these it forgets, first, those that have ended.
-const mostCounted = 100_000
+// maxCounters bounds how many counters a process keeps; beyond these it forgets, first, those that have ended.
+const maxCounters = 100_000
 
-// own counts in the process, as shared does in Redis.
-type own struct {
+// localCounters counts in the process, as shared does in Redis.
+type localCounters struct {
 	mu     sync.Mutex
 	counts map[string]*count
 }
@@ -20,56 +20,56 @@ type count struct {
 	until   time.Time
 }
 
-func newOwn() *own { return &own{counts: map[string]*count{}} }
+func newLocalCounters() *localCounters { return &localCounters{counts: map[string]*count{}} }
 
-func (o *own) take(all []counter) (locked time.Duration) {
+func (o *localCounters) reserve(all []counter) (locked time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now := time.Now()
 	for _, c := range all {
-		if is := o.counts[c.name]; is != nil && is.guesses >= c.limit && is.until.After(now) {
-			locked = max(locked, is.until.Sub(now))
+		if current := o.counts[c.name]; current != nil && current.guesses >= c.limit && current.until.After(now) {
+			locked = max(locked, current.until.Sub(now))
 		}
 	}
 	if locked > 0 {
 		return locked
 	}
-	o.makeRoom(now, len(all))
+	o.evict(now, len(all))
 	for _, c := range all {
-		is := o.counts[c.name]
-		if is == nil || !is.until.After(now) {
-			is = &count{until: now.Add(Time)}
-			o.counts[c.name] = is
+		current := o.counts[c.name]
+		if current == nil || !current.until.After(now) {
+			current = &count{until: now.Add(Duration)}
+			o.counts[c.name] = current
 		}
-		if is.guesses++; is.guesses >= c.limit {
-			is.until = now.Add(Time)
+		if current.guesses++; current.guesses >= c.limit {
+			current.until = now.Add(Duration)
 		}
 	}
 	return 0
 }
 
-// makeRoom forgets what has ended, and any others where that is not enough.
-func (o *own) makeRoom(now time.Time, more int) {
-	if len(o.counts)+more <= mostCounted {
+// evict forgets what has ended, and any others where that is not enough.
+func (o *localCounters) evict(now time.Time, more int) {
+	if len(o.counts)+more <= maxCounters {
 		return
 	}
-	maps.DeleteFunc(o.counts, func(_ string, is *count) bool { return !is.until.After(now) })
+	maps.DeleteFunc(o.counts, func(_ string, current *count) bool { return !current.until.After(now) })
 	for name := range o.counts {
-		if len(o.counts)+more <= mostCounted {
+		if len(o.counts)+more <= maxCounters {
 			return
 		}
 		delete(o.counts, name)
 	}
 }
 
-func (o *own) giveBack(all []counter, right bool) {
+func (o *localCounters) release(all []counter, right bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, c := range all {
-		if is := o.counts[c.name]; is != nil && right && c.forgotten {
+		if current := o.counts[c.name]; current != nil && right && c.resetOnSuccess {
 			delete(o.counts, c.name)
-		} else if is != nil && is.guesses > 0 {
-			is.guesses--
+		} else if current != nil && current.guesses > 0 {
+			current.guesses--
 		}
 	}
 }

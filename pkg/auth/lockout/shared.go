@@ -14,9 +14,9 @@ type shared struct{ link *cache.Link }
 
 const keySpace = "lockout:"
 
-// take: KEYS the counters; ARGV the lockout's time in ms, and their limits. It answers for how many ms still one of them
+// reserve: KEYS the counters; ARGV the lockout's time in ms, and their limits. It answers for how many ms still one of them
 // is at its limit, or counts one more by each. A counter lasts from its first guess; at its limit it begins again.
-var take = redis.NewScript(`
+var reserveScript = redis.NewScript(`
 	local locked = 0
 	for i, key in ipairs(KEYS) do
 		if tonumber(redis.call('GET', key) or '0') >= tonumber(ARGV[i + 1]) then
@@ -30,8 +30,8 @@ var take = redis.NewScript(`
 	end
 	return 0`)
 
-// giveBack: KEYS the counters; ARGV of each whether it is forgotten.
-var giveBack = redis.NewScript(`
+// releaseScript: KEYS the counters; ARGV of each whether it is forgotten.
+var releaseScript = redis.NewScript(`
 	for i, key in ipairs(KEYS) do
 		if ARGV[i] == '1' then
 			redis.call('DEL', key)
@@ -49,30 +49,30 @@ func names(all []counter) []string {
 	return names
 }
 
-// take is for how long still it is locked, or counts a guess. The error says that Redis is away.
-func (s shared) take(ctx context.Context, all []counter) (locked time.Duration, err error) {
-	args := []any{Time.Milliseconds()}
+// reserve is for how long still it is locked, or counts a guess. The error says that Redis is away.
+func (s shared) reserve(ctx context.Context, all []counter) (locked time.Duration, err error) {
+	args := []any{Duration.Milliseconds()}
 	for _, c := range all {
 		args = append(args, c.limit)
 	}
 	err = s.link.Do(ctx, func(ctx context.Context, r redis.UniversalClient) error {
-		ms, err := take.Run(ctx, r, names(all), args...).Int64()
+		ms, err := reserveScript.Run(ctx, r, names(all), args...).Int64()
 		locked = time.Duration(ms) * time.Millisecond
 		return err
 	})
 	return locked, err
 }
 
-// giveBack undoes a take; a right guess sets those counters back that are forgotten then.
-func (s shared) giveBack(ctx context.Context, all []counter, right bool) error {
-	forgotten := make([]any, len(all))
+// releaseScript undoes a take; a right guess sets those counters back that are forgotten then.
+func (s shared) release(ctx context.Context, all []counter, right bool) error {
+	reset := make([]any, len(all))
 	for i, c := range all {
-		forgotten[i] = 0
-		if right && c.forgotten {
-			forgotten[i] = 1
+		reset[i] = 0
+		if right && c.resetOnSuccess {
+			reset[i] = 1
 		}
 	}
 	return s.link.Do(ctx, func(ctx context.Context, r redis.UniversalClient) error {
-		return giveBack.Run(ctx, r, names(all), forgotten...).Err()
+		return releaseScript.Run(ctx, r, names(all), reset...).Err()
 	})
 }

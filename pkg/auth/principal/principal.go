@@ -53,8 +53,8 @@ type Principal struct {
 }
 
 // May tells whether the principal holds the permission with this access.
-func (p *Principal) May(what permission.Permission, a permission.Access) bool {
-	return p != nil && p.Grants.Holds(Grant(what, a))
+func (p *Principal) May(wanted permission.Permission, a permission.Access) bool {
+	return p != nil && p.Grants.Holds(Grant(wanted, a))
 }
 
 // Gateway is the peer that vouches for principals.

@@ -11,18 +11,19 @@ import (
 )
 
 const (
-	longestWait = 10 * time.Second
-	// rest is after a guess, how many times as long as that took. What it takes other processes is not seen here, so it has a least length.
-	rest                      = 3
-	shortestRest, longestRest = 2 * time.Millisecond, time.Second
+	waitTimeout = 10 * time.Second
+	// restFactor is how many times as long as a guess the rest after it takes. Other processes cost more than is
+	// measured here, so a rest has a minimal length.
+	restFactor       = 3
+	minRest, maxRest = 2 * time.Millisecond, time.Second
 )
 
 // Queue is where they wait for what takes work.
-type Queue struct{ waiting, turn chan struct{} } // semaphores
+type Queue struct{ waiting, running chan struct{} } // semaphores
 
 // NewQueue makes one where so many wait at most.
-func NewQueue(most int) *Queue {
-	return &Queue{waiting: make(chan struct{}, most), turn: make(chan struct{}, 1)}
+func NewQueue(maxWaiting int) *Queue {
+	return &Queue{waiting: make(chan struct{}, maxWaiting), running: make(chan struct{}, 1)}
 }
 
 // Do does the work of one of them in his turn, and tells whether it proved anything: if not, it was a guess, and the next one's turn comes
@@ -34,11 +35,11 @@ func (q *Queue) Do(ctx context.Context, work func() (proved bool, err error)) (p
 	}
 	began := time.Now()
 	defer func() {
-		pause := time.Duration(0)
+		rest := time.Duration(0)
 		if !proved {
-			pause = max(shortestRest, min(rest*time.Since(began), longestRest))
+			rest = max(minRest, min(restFactor*time.Since(began), maxRest))
 		}
-		time.AfterFunc(pause, func() { <-q.turn })
+		time.AfterFunc(rest, func() { <-q.running })
 	}()
 	return work()
 }
@@ -50,10 +51,10 @@ func (q *Queue) wait(ctx context.Context) error {
 	default:
 		return errBusy(nil)
 	}
-	ctx, cancel := context.WithTimeout(ctx, longestWait)
+	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()
 	select {
-	case q.turn <- struct{}{}:
+	case q.running <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return errBusy(ctx.Err())

@@ -12,15 +12,15 @@ import (
 )
 
 // begins are after how long each of these is begun, of which one takes a while, where all come at once.
-func begins(t *testing.T, q *Queue, number int, takes time.Duration, proved bool, fails error) (after []time.Duration) {
+func begins(t *testing.T, q *Queue, number int, work time.Duration, proved bool, fails error) (after []time.Duration) {
 	t.Helper()
-	came := time.Now()
+	began := time.Now()
 	var all sync.WaitGroup
 	for range number {
 		all.Go(func() {
 			got, err := q.Do(t.Context(), func() (bool, error) {
-				after = append(after, time.Since(came)) // which the race detector sees where two are at work
-				time.Sleep(takes)
+				after = append(after, time.Since(began)) // which the race detector sees where two are at work
+				time.Sleep(work)
 				return proved, fails
 			})
 			if got != proved || !errors.Is(err, fails) {
@@ -35,8 +35,8 @@ func begins(t *testing.T, q *Queue, number int, takes time.Duration, proved bool
 // One is served at a time. A guess is followed by a rest; what was no guess is not.
 func TestTurns(t *testing.T) {
 	t.Parallel()
-	for what, c := range map[string]struct {
-		takes  time.Duration
+	for name, c := range map[string]struct {
+		work   time.Duration
 		proved bool
 		fails  error
 		every  time.Duration
@@ -44,13 +44,13 @@ func TestTurns(t *testing.T) {
 		"guesses":               {50 * time.Millisecond, false, nil, 200 * time.Millisecond},
 		"right ones":            {50 * time.Millisecond, true, nil, 50 * time.Millisecond},
 		"what cannot be proved": {50 * time.Millisecond, false, context.DeadlineExceeded, 200 * time.Millisecond},
-		"what takes nothing":    {0, false, nil, shortestRest},
+		"what takes nothing":    {0, false, nil, minRest},
 		"what takes long":       {1500 * time.Millisecond, false, nil, 2500 * time.Millisecond},
 	} {
-		t.Run(what, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				for i, after := range begins(t, NewQueue(4), 4, c.takes, c.proved, c.fails) {
+				for i, after := range begins(t, NewQueue(4), 4, c.work, c.proved, c.fails) {
 					if after != time.Duration(i)*c.every {
 						t.Errorf("number %d: got a start after %v, want %v", i, after, time.Duration(i)*c.every)
 					}
@@ -64,8 +64,8 @@ func TestTurns(t *testing.T) {
 func TestFewWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		const mostWaiting = 10
-		q := NewQueue(mostWaiting)
+		const maxWaiting = 10
+		q := NewQueue(maxWaiting)
 		goOn := make(chan struct{})
 		ctx, leave := context.WithCancel(t.Context())
 		proof := func() (bool, error) { return true, nil }
@@ -86,7 +86,7 @@ func TestFewWait(t *testing.T) {
 				t.Errorf("one caller too many: got %v, want unavailable with a time to try again", err)
 			}
 		}
-		for range mostWaiting - 1 {
+		for range maxWaiting - 1 {
 			enter(t.Context(), context.DeadlineExceeded)
 		}
 		enter(ctx, context.Canceled)
@@ -95,7 +95,7 @@ func TestFewWait(t *testing.T) {
 		synctest.Wait()
 		enter(t.Context(), context.DeadlineExceeded)
 		refused()
-		time.Sleep(longestWait)
+		time.Sleep(waitTimeout)
 		synctest.Wait()
 		enter(t.Context(), nil)
 		close(goOn)
@@ -104,8 +104,8 @@ func TestFewWait(t *testing.T) {
 			t.Errorf("a caller after all were served: %v", err)
 		}
 		synctest.Wait()
-		if len(q.waiting) != 0 || len(q.turn) != 0 {
-			t.Errorf("got %d waiting and %d at work, want none", len(q.waiting), len(q.turn))
+		if len(q.waiting) != 0 || len(q.running) != 0 {
+			t.Errorf("got %d waiting and %d at work, want none", len(q.waiting), len(q.running))
 		}
 	})
 }

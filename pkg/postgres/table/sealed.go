@@ -23,7 +23,7 @@ func (t *Table[B]) seal(ctx context.Context, tx *pg.Tx, id int64, v reflect.Valu
 			if value.IsZero() {
 				continue
 			}
-			sealed = t.box.Seal(seal.Place{Table: t.name, Column: column.Name, ID: id}, value)
+			sealed = t.box.Seal(seal.Location{Table: t.name, Column: column.Name, ID: id}, value)
 		}
 		_, err := tx.Exec(
 			ctx,

@@ -30,7 +30,7 @@ func Document(service string, routes []*route.Route) *openapi.Document {
 	d := newDocument()
 	names := map[string]bool{}
 	for _, o := range routes {
-		if guard.Internal(o.Guard) {
+		if guard.IsInternal(o.Guard) {
 			continue
 		}
 		if name := strings.ToLower(o.Name); names[name] {

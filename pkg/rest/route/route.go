@@ -258,7 +258,7 @@ func New[Req, Resp any](declared Operation) *Route {
 	if declared.Guard == nil {
 		panic("Guard is missing; public operations use guard.Public")
 	}
-	if !guard.Internal(declared.Guard) && !methodName.MatchString(declared.Name) {
+	if !guard.IsInternal(declared.Guard) && !methodName.MatchString(declared.Name) {
 		panic(fmt.Sprintf("Name is %q, and generated clients need one such as listPortSpeeds for their method", declared.Name))
 	}
 	r := &Route{Operation: declared, RequestType: reflect.TypeFor[Req](), ResponseType: reflect.TypeFor[Resp]()}

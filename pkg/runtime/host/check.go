@@ -68,5 +68,5 @@ func examine(ctx context.Context, d service.Definition, db *pg.DB) (history stri
 	if err := migrate.Migrated(ctx, db, migrations(d)...); err != nil {
 		return "", err
 	}
-	return events.History(ctx, db)
+	return events.CurrentHistory(ctx, db)
 }

@@ -60,7 +60,7 @@ func (consumers collector) Collect(to chan<- prometheus.Metric) {
 		}
 		to <- prometheus.MustNewConstMetric(lag, prometheus.GaugeValue, late, c.Source, c.Name)
 		strange := 0.0
-		if s.Foreign {
+		if s.HistoryMismatch {
 			strange = 1
 		}
 		to <- prometheus.MustNewConstMetric(foreign, prometheus.GaugeValue, strange, c.Source, c.Name)

@@ -116,8 +116,8 @@ type Service struct {
 	http.Handler
 	Routes      []rest.Route
 	name        string
-	loops       []service.Loop
-	sequencer   service.Loop
+	loops       []service.Task
+	sequencer   service.Task
 	maintenance maintenance.File
 	failed      *prometheus.CounterVec // loops
 	checks      []health.Check
@@ -146,20 +146,20 @@ func Assemble(
 		parts = d.New(deps)
 	}
 	gate := &gate{log: deps.Log, maintenance: maintenance}
-	sequence := events.Sequencer{DB: deps.DB, Numbered: func() { deps.Wakes.Wake(d.Name, wake.Changes) }, Interval: deps.Tuning.LookInterval}
-	readers := append([]string{settings.Keeper}, parts.Readers...)
-	routes := append(append(parts.Routes, events.Feed(deps.DB, readers...)), jobs.Routes(d.Name, deps.DB, settings.Keeper)...)
+	sequence := events.Sequencer{DB: deps.DB, Numbered: func() { deps.Wakes.Wake(d.Name, wake.Changes) }, Interval: deps.Tuning.PollInterval}
+	readers := append([]string{settings.ServiceName}, parts.Readers...)
+	routes := append(append(parts.Routes, events.Feed(deps.DB, readers...)), jobs.Routes(d.Name, deps.DB, settings.ServiceName)...)
 	if len(d.Sends) > 0 {
 		routes = append(routes, events.MessageRoute(deps.DB, d.Sends...))
 		parts.Metrics = append(parts.Metrics, sending(deps.DB)...)
 	}
 	for _, inbox := range deps.Inboxes {
-		inbox.Takes = parts.Takes
+		inbox.Handlers = parts.MessageHandlers
 	}
-	loops := slices.Concat(parts.Loops, consuming(d.Name, deps, parts.Consumers), []service.Loop{
+	loops := slices.Concat(parts.Tasks, consuming(d.Name, deps, parts.Consumers), []service.Task{
 		service.Every(sweepPause, "sweep", func(ctx context.Context) error { return Sweep(ctx, deps.DB, readers...) }),
 	})
-	sequencer := service.Loop{Name: "number changes", Run: func(ctx context.Context) error {
+	sequencer := service.Task{Name: "number changes", Run: func(ctx context.Context) error {
 		return gate.note(sequence.Run(ctx))
 	}}
 	failed := prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -182,7 +182,7 @@ func Assemble(
 	}
 	if len(parts.Jobs) > 0 {
 		runner := jobs.NewRunner(d.Name, deps.DB, on.Connections(), deps.Wakes, parts.Jobs, deps.Log)
-		loops = append(loops, service.Loop{Name: "do jobs", Run: runner.Work})
+		loops = append(loops, service.Task{Name: "do jobs", Run: runner.Work})
 		parts.Metrics = append(parts.Metrics, runner.Metrics()...)
 	}
 	if err := rest.Check(ctx, deps.DB, routes); err != nil {
@@ -220,16 +220,16 @@ func (s *Service) Show(o Operations) {
 }
 
 // consuming are the loops of consumers and inboxes.
-func consuming(name string, deps service.Deps, consumers []*events.Consumer) (loops []service.Loop) {
+func consuming(name string, deps service.Deps, consumers []*events.Consumer) (loops []service.Task) {
 	for _, c := range consumers {
 		woken := deps.Wakes.Listen(c.Source, wake.Changes)
-		loops = append(loops, service.Loop{Name: "apply the changes of " + c.String(), Run: func(ctx context.Context) error {
+		loops = append(loops, service.Task{Name: "apply the changes of " + c.String(), Run: func(ctx context.Context) error {
 			return c.Consume(ctx, deps.DB, deps.Peers, woken)
 		}})
 	}
 	for source, inbox := range deps.Inboxes {
-		woken := deps.Wakes.Listen(source, events.Sent(name))
-		loops = append(loops, service.Loop{Name: "take the messages of " + source, Run: func(ctx context.Context) error {
+		woken := deps.Wakes.Listen(source, events.MessageTopic(name))
+		loops = append(loops, service.Task{Name: "take the messages of " + source, Run: func(ctx context.Context) error {
 			return inbox.Run(ctx, deps.DB, deps.Peers, woken)
 		}})
 	}
@@ -280,7 +280,7 @@ func (s *Service) Work(ctx context.Context) {
 const retryPause = time.Second
 
 // keep runs a loop until its context ends.
-func (s *Service) keep(ctx context.Context, loop service.Loop) {
+func (s *Service) keep(ctx context.Context, loop service.Task) {
 	for ctx.Err() == nil {
 		call := &principal.Call{RequestID: rand.Text()} // by which lines of this run are known, here and where it asks
 		err := run(principal.With(ctx, call), loop)
@@ -299,7 +299,7 @@ func (s *Service) keep(ctx context.Context, loop service.Loop) {
 	}
 }
 
-func run(ctx context.Context, loop service.Loop) (err error) {
+func run(ctx context.Context, loop service.Task) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())

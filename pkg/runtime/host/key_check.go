@@ -29,7 +29,7 @@ func checkKey(ctx context.Context, db *pg.DB, box *seal.Box) error {
 	})
 }
 
-var keyCheckPlace = seal.Place{Table: "key_check", Column: "sealed", ID: 1}
+var keyCheckPlace = seal.Location{Table: "key_check", Column: "sealed", ID: 1}
 
 // opens fails where the box does not open what was sealed to find that out.
 func opens(ctx context.Context, q pg.Querier, box *seal.Box) error {

@@ -106,7 +106,7 @@ func (c sealedColumn) reseal(ctx context.Context, db *pg.DB) error {
 		if err := db.InTx(ctx, func(tx *pg.Tx) error {
 			tx.Unrecorded("what is sealed stays the same")
 			for _, r := range rows {
-				place := seal.Place{Table: c.table, Column: c.name, ID: r.id}
+				place := seal.Location{Table: c.table, Column: c.name, ID: r.id}
 				value, err := c.box.Open(place, r.sealed)
 				if err != nil {
 					return err

@@ -196,15 +196,15 @@ func (d definition) warnOfOthers(c keyedConfig, routes []rest.Route, log *slog.L
 }
 
 func (d definition) serve(ctx context.Context, c keyedConfig, operations *process.Operations, log *slog.Logger) error {
-	if d.Name != settings.Keeper {
-		c.Variables.Ignored(log)
+	if d.Name != settings.ServiceName {
+		c.Variables.WarnIgnored(log)
 	}
 	client, err := operations.OpenRedis(c.Redis)
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	deps := service.Deps{Redis: client, Wakes: wake.New(client), Settings: c.Settings, Given: c.Variables.Given(), Log: log}
+	deps := service.Deps{Redis: client, Wakes: wake.New(client), Settings: c.Settings, Variables: c.Variables.NonEmpty(), Log: log}
 	if err := d.unlock(&deps, c); err != nil {
 		return err
 	}

@@ -91,7 +91,7 @@ func (c *Clients) apply(m events.Message) {
 	if !exists || a.Version != change.Version {
 		return
 	}
-	switch change.What {
+	switch change.Action {
 	case credentials.Rehashed:
 		a.Hash = m.Secret.Reveal()
 		c.accounts[a.ID] = a
@@ -100,7 +100,7 @@ func (c *Clients) apply(m events.Message) {
 		a.Hash = m.Secret.Reveal()
 		a.Version++
 	}
-	a.SignedIn = a.SignedIn || change.What == credentials.SignedIn || change.Proven
+	a.SignedIn = a.SignedIn || change.Action == credentials.SignedIn || change.Proven
 	a.Unproven = a.Unproven && !change.Proven
 	a.Claimed = true
 	c.accounts[a.ID] = a
@@ -136,19 +136,19 @@ func ClientsContract(t *testing.T, handler http.Handler, identity *Double, has c
 		a.ask("identity", own, &is)
 		return is
 	}
-	identity.sendChange(credentials.Change{Client: has.ID, Version: has.Version, What: credentials.Rehashed}, "hash 1")
+	identity.sendChange(credentials.Change{Client: has.ID, Version: has.Version, Action: credentials.Rehashed}, "hash 1")
 	a.eventually("the password is hashed anew", func() bool { return is().Hash == "hash 1" })
-	identity.sendChange(credentials.Change{Client: has.ID, Version: has.Version, What: credentials.SignedIn}, "")
+	identity.sendChange(credentials.Change{Client: has.ID, Version: has.Version, Action: credentials.SignedIn}, "")
 	a.eventually("the account is claimed", func() bool { return is().SignedIn && is().Claimed })
 	if got := is().Version; got != has.Version {
 		t.Errorf("version of the credentials: got %d, want %d", got, has.Version)
 	}
-	identity.sendChange(credentials.Change{Client: has.ID, Version: has.Version, What: credentials.Password, Proven: true}, "hash 2")
+	identity.sendChange(credentials.Change{Client: has.ID, Version: has.Version, Action: credentials.Password, Proven: true}, "hash 2")
 	a.eventually("the password is another one", func() bool { return is().Hash == "hash 2" })
 	if got := is().Version; got <= has.Version {
 		t.Errorf("version of the credentials: got %d, want a higher one than %d", got, has.Version)
 	}
-	identity.sendChange(credentials.Change{Client: has.ID, Version: has.Version, What: credentials.Password}, "hash 3")
-	identity.sendChange(credentials.Change{Client: has.ID, Version: is().Version, What: credentials.Rehashed}, "hash 4")
+	identity.sendChange(credentials.Change{Client: has.ID, Version: has.Version, Action: credentials.Password}, "hash 3")
+	identity.sendChange(credentials.Change{Client: has.ID, Version: is().Version, Action: credentials.Rehashed}, "hash 4")
 	a.eventually("the last message is taken", func() bool { return is().Hash == "hash 4" })
 }

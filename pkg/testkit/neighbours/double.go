@@ -191,8 +191,8 @@ func (d *Double) Send(receiver, kind string, content any, confidential secret.St
 	d.wake()
 }
 
-func messageAddress(m *events.Message) seal.Place {
-	return seal.Place{Table: "message", Column: "sealed", ID: m.N}
+func messageAddress(m *events.Message) seal.Location {
+	return seal.Location{Table: "message", Column: "sealed", ID: m.N}
 }
 
 // box returns the box for sealed parts of messages to a service.

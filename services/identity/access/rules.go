@@ -56,7 +56,7 @@ func (r *Rules) CheckWrite(ctx context.Context, tx *pg.Tx, c Caller, account pri
 	if err != nil {
 		return err
 	}
-	return guard.MayGive(c.Grants, held, "The account holds")
+	return guard.CheckGrantable(c.Grants, held, "The account holds")
 }
 
 // readGrants returns the permissions of an admin or an integration. This service may know an older set of an integration's

@@ -22,7 +22,7 @@ func (s *Service) InternalRoutes() []rest.Route {
 		s.mailCopiesRoute(),
 		rest.Read[rest.Item, keycache.Owner]{
 			Path:  "/internal/owner/admin/{admin_id}",
-			Guard: guard.Peers(principal.Gateway, settings.Keeper), // the keeper filters webhooks by their creators' permissions
+			Guard: guard.Peers(principal.Gateway, settings.ServiceName), // the keeper filters webhooks by their creators' permissions
 			Do: func(ctx context.Context, req rest.Item) (keycache.Owner, error) {
 				owner := principal.Owner{Type: principal.Admin, ID: req.ID}
 				return keycache.Fill(ctx, s.Entries, keycache.OwnerName(owner), func(ctx context.Context) (keycache.Owner, error) {
@@ -60,7 +60,7 @@ func (s *Service) mailCopiesRoute() rest.Route {
 			rows, err := s.DB.Query(
 				ctx,
 				"SELECT email FROM admin WHERE receive_copies AND NOT disabled AND email IS NOT NULL ORDER BY id LIMIT $1",
-				mail.MostCopies,
+				mail.MaxCopies,
 			)
 			if err != nil {
 				return nil, fmt.Errorf("read the recipients of copies of mails: %w", err)

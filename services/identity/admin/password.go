@@ -28,7 +28,7 @@ import (
 func (s *Service) preparePasswords(ctx context.Context, _ rest.Verbs, b *adminBody) error {
 	b.minPasswordLength = settings.PasswordLength.In(s.Settings.Values())
 	caller := principal.From(ctx).Principal
-	if time.Since(caller.SignedIn) < credentials.FreshTime {
+	if time.Since(caller.SignedIn) < credentials.FreshLoginTTL {
 		b.isFresh = true
 	} else if !b.CurrentPassword.IsZero() && caller.Owner.Type == principal.Admin {
 		if err := s.confirmPassword(ctx, b); err != nil {

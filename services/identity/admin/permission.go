@@ -86,7 +86,7 @@ func (s *Service) editPermissions(ctx context.Context, tx *pg.Tx, req editPermis
 	if err := s.Rules.CheckWrite(ctx, tx, c, principal.Owner{Type: principal.Admin, ID: req.ID}); err != nil {
 		return none, err
 	}
-	if err := guard.MayGive(c.Grants, after&^before, "The set grants"); err != nil {
+	if err := guard.CheckGrantable(c.Grants, after&^before, "The set grants"); err != nil {
 		return none, err
 	}
 	if !after.Holds(AdminsWrite) {

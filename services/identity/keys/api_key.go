@@ -104,11 +104,11 @@ func (b *Body) Resolve(invalid *problem.Fields) {
 	b.checkNetworks(invalid)
 	if text := b.Key.Reveal(); text != "" {
 		switch {
-		case len(text) < apikey.ShortestImport:
-			invalid.Add("/key", "too_short", "must have at least %d characters", apikey.ShortestImport)
-		case len(text) > apikey.Longest || strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }):
-			invalid.Add("/key", "invalid", "can have at most %d printable ASCII characters and no space", apikey.Longest)
-		case apikey.FormatOf(text) == apikey.Broken:
+		case len(text) < apikey.MinImportLength:
+			invalid.Add("/key", "too_short", "must have at least %d characters", apikey.MinImportLength)
+		case len(text) > apikey.MaxLength || strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }):
+			invalid.Add("/key", "invalid", "can have at most %d printable ASCII characters and no space", apikey.MaxLength)
+		case apikey.DetectFormat(text) == apikey.Broken:
 			invalid.Add("/key", "checksum", "looks like a key of this installation, but its checksum is wrong")
 		}
 	}

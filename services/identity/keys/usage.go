@@ -25,7 +25,7 @@ type usedKeys struct {
 // usageRoute stores which keys a gateway has seen since its last report.
 func (s *Service) usageRoute() rest.Route {
 	return rest.Read[usedKeys, rest.None]{
-		Path:   keycache.UsesPath,
+		Path:   keycache.UsagePath,
 		Guard:  guard.Peers(principal.Gateway),
 		Writes: true,
 		Do: func(ctx context.Context, req usedKeys) (none rest.None, err error) {

@@ -56,7 +56,7 @@ func (s *Service) Check(ctx context.Context, tx *pg.Tx, _ int64, before, b *Body
 		return err
 	}
 	hash := apikey.Hash(b.Key.Reveal())
-	b.Hash, b.Imported = hash[:], apikey.FormatOf(b.Key.Reveal()) == apikey.Imported
+	b.Hash, b.Imported = hash[:], apikey.DetectFormat(b.Key.Reveal()) == apikey.Imported
 	return nil
 }
 
@@ -153,7 +153,7 @@ func changedEntries(value secret.String) []string {
 	}
 	hash := apikey.Hash(value.Reveal())
 	names := []string{EntryName(hash[:])}
-	if apikey.FormatOf(value.Reveal()) == apikey.Imported {
+	if apikey.DetectFormat(value.Reveal()) == apikey.Imported {
 		names = append(names, keycache.ImportsName)
 	}
 	return names

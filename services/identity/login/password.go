@@ -37,7 +37,7 @@ func (s *Logins) checkPassword(
 	}
 	hash := p.Hash
 	if hash == "" {
-		hash = s.Hasher.Unknown()
+		hash = s.Hasher.DummyHash()
 	}
 	compare := func() (bool, error) {
 		matches, err := s.Hasher.Matches(ctx, password, hash)
@@ -71,7 +71,7 @@ func guessName(t principal.OwnerType, email, username string) string {
 
 // rehash hashes the password again if its hash has outdated parameters.
 func (s *Logins) rehash(ctx context.Context, p *person.Person, password secret.String) error {
-	if !s.Hasher.Outdated(p.Hash) {
+	if !s.Hasher.IsOutdated(p.Hash) {
 		return nil
 	}
 	hash, err := s.Hasher.Hash(ctx, password)

@@ -128,5 +128,5 @@ func (s *Resets) Welcome(ctx context.Context, tx *pg.Tx, m events.Message) error
 	if err != nil || !p.Exists() {
 		return err
 	}
-	return s.storeReset(ctx, tx, &resetLink{person: p, version: p.Version, welcome: true}, credentials.WelcomeTime)
+	return s.storeReset(ctx, tx, &resetLink{person: p, version: p.Version, welcome: true}, credentials.WelcomeTTL)
 }

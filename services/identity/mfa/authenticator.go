@@ -189,5 +189,5 @@ func (s *Service) checkWrite(ctx context.Context, tx *pg.Tx, c access.Caller, ac
 	if err != nil {
 		return err
 	}
-	return guard.MayGive(c.Grants, held, "The account holds")
+	return guard.CheckGrantable(c.Grants, held, "The account holds")
 }

@@ -152,7 +152,7 @@ func errUnconfirmed() error {
 		"/verified",
 		"unconfirmed",
 		"can be true only after a code of the authenticator was confirmed with the same key or session, within the last %.0f minutes",
-		credentials.FreshTime.Minutes(),
+		credentials.FreshLoginTTL.Minutes(),
 	)
 }
 
@@ -166,7 +166,7 @@ func (s *Service) verify(ctx context.Context, tx *pg.Tx, c access.Caller, id int
 	}
 	var confirmed bool
 	err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM verify_code WHERE auth_id = $1 AND key_id = $2 "+
-		"AND confirmed_at > clock_timestamp() - $3::interval)", id, c.KeyID, credentials.FreshTime).
+		"AND confirmed_at > clock_timestamp() - $3::interval)", id, c.KeyID, credentials.FreshLoginTTL).
 		Scan(&confirmed)
 	if err != nil {
 		return fmt.Errorf("find a confirmed code: %w", err)

@@ -225,8 +225,8 @@ func codeTarget(c *VerifyCode) pg.Target {
 	return pg.Target{Type: fmt.Sprintf("auth/verify/auth/%d/code", c.Auth.ID), Noun: "verify code", ID: c.ID, Name: c.Name, Version: c.Version}
 }
 
-func tokenLocation(id int64) seal.Place {
-	return seal.Place{Table: "verify_code", Column: "token", ID: id}
+func tokenLocation(id int64) seal.Location {
+	return seal.Location{Table: "verify_code", Column: "token", ID: id}
 }
 
 // mailCode chooses six random digits, stores them encrypted, and mails them.

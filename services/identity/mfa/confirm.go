@@ -264,19 +264,19 @@ func (o *pendingCode) record(action pg.Action, after any) pg.Record {
 	}
 }
 
-// isConfirmed reports whether a key has confirmed a code within credentials.FreshTime. Codes of logins and of verified
+// isConfirmed reports whether a key has confirmed a code within credentials.FreshLoginTTL. Codes of logins and of verified
 // authenticators count.
 func isConfirmed(ctx context.Context, q pg.Querier, key int64) (confirmed bool, err error) {
 	err = q.QueryRow(ctx, `
 		SELECT EXISTS (SELECT FROM verify_code c LEFT JOIN authenticator v ON v.id = c.auth_id
-			WHERE c.key_id = $1 AND c.confirmed_at > clock_timestamp() - $2::interval AND v.verified IS NOT FALSE)`, key, credentials.FreshTime).Scan(&confirmed)
+			WHERE c.key_id = $1 AND c.confirmed_at > clock_timestamp() - $2::interval AND v.verified IS NOT FALSE)`, key, credentials.FreshLoginTTL).Scan(&confirmed)
 	if err != nil {
 		return false, fmt.Errorf("find a confirmed code: %w", err)
 	}
 	return confirmed, nil
 }
 
-// requireConfirmation refuses a key that has not confirmed a code within credentials.FreshTime.
+// requireConfirmation refuses a key that has not confirmed a code within credentials.FreshLoginTTL.
 func requireConfirmation(ctx context.Context, q pg.Querier, key int64) error {
 	confirmed, err := isConfirmed(ctx, q, key)
 	if err == nil && !confirmed {
@@ -284,7 +284,7 @@ func requireConfirmation(ctx context.Context, q pg.Querier, key int64) error {
 			problem.Forbidden,
 			"This change needs a second factor. Confirm a code of a verified authenticator first, with the same key or session. "+
 				"The confirmation counts for %.0f minutes.",
-			credentials.FreshTime.Minutes(),
+			credentials.FreshLoginTTL.Minutes(),
 		)
 	}
 	return err

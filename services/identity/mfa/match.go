@@ -38,7 +38,7 @@ func (s *Service) match(ctx context.Context, o *pendingCode, answer secret.Strin
 		}
 		matches = token.Equal(secret.New(text))
 	case methodTOTP:
-		shared, err := s.Box.Open(seal.Place{Table: "authenticator", Column: "secret", ID: o.auth}, o.secret)
+		shared, err := s.Box.Open(seal.Location{Table: "authenticator", Column: "secret", ID: o.auth}, o.secret)
 		if err != nil {
 			return m, err
 		}

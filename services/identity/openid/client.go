@@ -165,7 +165,7 @@ func (c *Client) Finish(ctx context.Context, s Settings, code secret.String, a A
 		return identity, fmt.Errorf("%w: status %d for the code", ErrRefused, failed.Response.StatusCode)
 	}
 	if err != nil {
-		return identity, fmt.Errorf("exchange an identity provider's code: %s", egress.Reason(err))
+		return identity, fmt.Errorf("exchange an identity provider's code: %s", egress.Describe(err))
 	}
 	raw, _ := token.Extra("id_token").(string)
 	id, err := p.Verifier(&oidc.Config{ClientID: s.ClientID}).Verify(ctx, raw)

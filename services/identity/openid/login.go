@@ -134,7 +134,7 @@ func (s *Service) readProvider(ctx context.Context, id int64) (p OpenIDProvider,
 		return p, client, fmt.Errorf("read the secret of identity provider %d: %w", id, err)
 	}
 	if sealed != nil {
-		client.ClientSecret, err = s.Box.Open(seal.Place{Table: "openid_provider", Column: "client_secret", ID: id}, sealed)
+		client.ClientSecret, err = s.Box.Open(seal.Location{Table: "openid_provider", Column: "client_secret", ID: id}, sealed)
 	}
 	return p, client, err
 }
@@ -163,8 +163,8 @@ func errProviderUnavailable(cause error) error {
 	return problem.New(problem.Unavailable, "The identity provider does not respond. Try again later.").Because(cause)
 }
 
-func verifierLocation(id int64) seal.Place {
-	return seal.Place{Table: "openid_login", Column: "verifier", ID: id}
+func verifierLocation(id int64) seal.Location {
+	return seal.Location{Table: "openid_login", Column: "verifier", ID: id}
 }
 
 // begin stores that a browser is sent to a provider.

@@ -139,7 +139,7 @@ func mayWriteProviders(ctx context.Context, tx *pg.Tx) error {
 	if err != nil {
 		return err
 	}
-	return guard.MayGive(c.Grants, principal.All, "An admin can hold")
+	return guard.CheckGrantable(c.Grants, principal.All, "An admin can hold")
 }
 
 // checkPermissions refuses unknown permissions. A stored name that is unknown here belongs to a newer version, and stays.

@@ -23,7 +23,7 @@ func (d *Directory) SetClientPassword(ctx context.Context, tx *pg.Tx, p Person, 
 		ctx,
 		tx,
 		credentials.ChangeKind,
-		credentials.Change{Client: p.ID, Version: p.Version, What: credentials.Password, Proven: true},
+		credentials.Change{Client: p.ID, Version: p.Version, Action: credentials.Password, Proven: true},
 		hash,
 	); err != nil {
 		return err
@@ -48,7 +48,7 @@ func (d *Directory) Claim(ctx context.Context, tx *pg.Tx, p Person, change strin
 		ctx,
 		tx,
 		credentials.ChangeKind,
-		credentials.Change{Client: p.ID, Version: p.Version, What: change},
+		credentials.Change{Client: p.ID, Version: p.Version, Action: change},
 		secret.String{},
 	); err != nil {
 		return err
@@ -64,7 +64,7 @@ func (d *Directory) Claim(ctx context.Context, tx *pg.Tx, p Person, change strin
 
 // RehashClient has the clients service store another hash of a client's password.
 func (d *Directory) RehashClient(ctx context.Context, tx *pg.Tx, p Person, hash secret.String) error {
-	change := credentials.Change{Client: p.ID, Version: p.Version, What: credentials.Rehashed}
+	change := credentials.Change{Client: p.ID, Version: p.Version, Action: credentials.Rehashed}
 	return d.ToClients.Send(ctx, tx, credentials.ChangeKind, change, hash)
 }
 

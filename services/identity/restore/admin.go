@@ -22,7 +22,7 @@ type adminOutcome struct {
 }
 
 // addEdit adds a lost edit of the admin.
-func (o *adminOutcome) addEdit(l service.Lost) {
+func (o *adminOutcome) addEdit(l service.LostChange) {
 	if _, set := l.Changes["password"]; set {
 		o.replaced = true
 	}
@@ -32,7 +32,7 @@ func (o *adminOutcome) addEdit(l service.Lost) {
 }
 
 // addPermissionEdit adds a lost edit of the admin's permissions.
-func (o *adminOutcome) addPermissionEdit(l service.Lost) error {
+func (o *adminOutcome) addPermissionEdit(l service.LostChange) error {
 	for member, c := range l.Changes {
 		dot := strings.LastIndexByte(member, '.')
 		if dot < 0 {
@@ -53,7 +53,7 @@ func (o *adminOutcome) find(
 	q pg.Querier,
 	a *admin.Admin,
 	extension knowngrants.Extension,
-) (all []service.CameBack, err error) {
+) (all []service.RestoredAccess, err error) {
 	label := fmt.Sprintf("admin %d (%s)", a.ID, a.Username)
 	if o.disabled && !a.Disabled {
 		all = append(all, newFinding(label+" was disabled", editAdmin(a.ID, "disabled = true", true)))
@@ -68,7 +68,7 @@ func (o *adminOutcome) find(
 		all = append(all, newFinding(label+" had a new password", editAdmin(a.ID, "password_hash = NULL", false)))
 	}
 	held := principal.ParseGrants(names)
-	if back := o.revoked & extension.Of(held); back != 0 {
+	if back := o.revoked & extension.Apply(held); back != 0 {
 		all = append(all, newFinding(label+" had lost "+formatGrants(back), extendFirst(stripAdmin(a, held, back))))
 	}
 	return all, nil

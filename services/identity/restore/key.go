@@ -24,7 +24,7 @@ type keyOutcome struct {
 }
 
 // addEdit adds a lost edit of the key.
-func (o *keyOutcome) addEdit(l service.Lost) {
+func (o *keyOutcome) addEdit(l service.LostChange) {
 	if _, set := l.Changes["key"]; set {
 		o.replaced = true
 	}
@@ -44,15 +44,15 @@ func (o *keyOutcome) addEdit(l service.Lost) {
 
 // find returns the changes that make a key what the lost changes had made it. extension has the grants that the next start adds to
 // bounds that covered everything.
-func (o *keyOutcome) find(key *keys.APIKey, extension knowngrants.Extension) (all []service.CameBack) {
+func (o *keyOutcome) find(key *keys.APIKey, extension knowngrants.Extension) (all []service.RestoredAccess) {
 	label := fmt.Sprintf("API key %d (%s)", key.ID, key.Name)
 	switch {
 	case o.deleted:
-		return []service.CameBack{newFinding(label+" was deleted", deleteKey(key.ID))}
+		return []service.RestoredAccess{newFinding(label+" was deleted", deleteKey(key.ID))}
 	case o.replaced:
-		return []service.CameBack{newFinding(label+" had a new value", deleteKey(key.ID))}
+		return []service.RestoredAccess{newFinding(label+" had a new value", deleteKey(key.ID))}
 	case o.owner != "" && o.owner != key.Owner.URL:
-		return []service.CameBack{newFinding(label+" was moved to "+o.owner, deleteKey(key.ID))}
+		return []service.RestoredAccess{newFinding(label+" was moved to "+o.owner, deleteKey(key.ID))}
 	}
 	if o.expires != nil {
 		var expires time.Time
@@ -67,7 +67,7 @@ func (o *keyOutcome) find(key *keys.APIKey, extension knowngrants.Extension) (al
 		var names []string
 		bound := access.ParseBound(key.Bound)
 		if json.Unmarshal(*o.bound, &names) == nil {
-			if narrow := principal.ParseGrants(names); bound == nil || extension.Of(*bound)&^narrow != 0 {
+			if narrow := principal.ParseGrants(names); bound == nil || extension.Apply(*bound)&^narrow != 0 {
 				both := access.Intersect(bound, &narrow)
 				narrowed := extendFirst(editKey(key.ID, "bound = $2", both.Names()))
 				all = append(all, newFinding(label+" was bound to "+formatGrants(narrow), narrowed))

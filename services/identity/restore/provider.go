@@ -15,7 +15,7 @@ import (
 )
 
 // findProviders finds the identity providers that a restore has brought back, or whose edits it has undone.
-func (o *outcomes) findProviders(ctx context.Context, q pg.Querier) (all []service.CameBack, err error) {
+func (o *outcomes) findProviders(ctx context.Context, q pg.Querier) (all []service.RestoredAccess, err error) {
 	for _, id := range slices.Sorted(maps.Keys(o.providers)) {
 		p, err := openid.ProviderView.Get(ctx, q, id)
 		if errors.Is(err, pgx.ErrNoRows) || err == nil && p.Disabled && !o.providers[id] {

@@ -47,7 +47,7 @@ type outcomes struct {
 }
 
 // add adds a lost change.
-func (o *outcomes) add(l service.Lost) error {
+func (o *outcomes) add(l service.LostChange) error {
 	switch l.Type {
 	case "auth.key.deleted":
 		entryFor(&o.keys, l.ID).deleted = true
@@ -76,8 +76,8 @@ func (o *outcomes) add(l service.Lost) error {
 }
 
 // newFinding returns something that the restore has brought back, with the change that repairs it.
-func newFinding(label string, repair func(context.Context, *pg.Tx) error) service.CameBack {
-	return service.CameBack{What: label, Take: repair}
+func newFinding(label string, repair func(context.Context, *pg.Tx) error) service.RestoredAccess {
+	return service.RestoredAccess{Description: label, Revoke: repair}
 }
 
 // ErrLastAdmin says that a change would leave no admin that can edit permissions. It is left to that admin.
@@ -85,7 +85,7 @@ var ErrLastAdmin = errors.New("only the last admin with users.admins write can d
 
 // Find returns what a restore has brought back, with the changes that revoke it again. Keys come first, and accounts to delete
 // come last.
-func Find(ctx context.Context, q pg.Querier, lost []service.Lost) (all []service.CameBack, err error) {
+func Find(ctx context.Context, q pg.Querier, lost []service.LostChange) (all []service.RestoredAccess, err error) {
 	o := outcomes{factors: map[int64]bool{}, without: map[principal.Owner]bool{}, providers: map[int64]bool{}}
 	for _, l := range lost {
 		if err := o.add(l); err != nil {
@@ -115,7 +115,7 @@ func Find(ctx context.Context, q pg.Querier, lost []service.Lost) (all []service
 		return nil, err
 	}
 	all = append(append(all, factors...), providers...)
-	var deleted []service.CameBack
+	var deleted []service.RestoredAccess
 	for _, id := range slices.Sorted(maps.Keys(o.admins)) {
 		a, err := admin.View.Get(ctx, q, id)
 		if errors.Is(err, pgx.ErrNoRows) {

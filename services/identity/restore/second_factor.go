@@ -13,7 +13,7 @@ import (
 )
 
 // findFactors finds the second factors that a restore has brought back. One that was lost or stolen could sign in.
-func (o *outcomes) findFactors(ctx context.Context, q pg.Querier) (all []service.CameBack, err error) {
+func (o *outcomes) findFactors(ctx context.Context, q pg.Querier) (all []service.RestoredAccess, err error) {
 	removed, without := []int64{}, []string{}
 	for id, wasRemoved := range o.factors {
 		if wasRemoved {

@@ -33,7 +33,7 @@ func (s *Service) Renew(ctx context.Context, tx *pg.Tx) (key keys.APIKey, err er
 		return key, fmt.Errorf("read the calling session: %w", err)
 	}
 	latest := parentExpires
-	switch maxDuration := time.Duration(settings.SessionMost.In(s.Settings.Values())) * time.Minute; {
+	switch maxDuration := time.Duration(settings.MaxSessionDuration.In(s.Settings.Values())) * time.Minute; {
 	case kind == keys.Lasting:
 		return key, problem.Member("/name", "required", "is required: only a session can be renewed, and the calling key is not a session")
 	case kind == keys.Acting:

@@ -135,7 +135,7 @@ func (s *Syncs) run(ctx context.Context, attempt *service.Attempt, t syncArgs) e
 		return err
 	}
 	if !claimed {
-		return jobs.Later(slotRetryInterval)
+		return jobs.Snooze(slotRetryInterval)
 	}
 	if parent == nil {
 		err = s.fillFromStore(ctx, t.Server)
@@ -225,7 +225,7 @@ func (s *Syncs) finish(ctx context.Context, attempt *service.Attempt, id int64, 
 	case err != nil:
 		return errors.Join(failed, fmt.Errorf("store the result of the sync of file server %d: %w", id, err))
 	case isRepeated:
-		return jobs.Later(0)
+		return jobs.Snooze(0)
 	}
 	return failed
 }

@@ -116,23 +116,23 @@ type Installs struct {
 func New(db *pg.DB, box *seal.Box, peers mesh.Peers, outbox *events.Outbox, current func() settings.Values) *Installs {
 	s := &Installs{DB: db, Box: box, Peers: peers, Outbox: outbox, Settings: current}
 	s.Entities = &events.Refs{
-		Owner: "network",
-		Type:  "entity",
-		DB:    db,
-		Peers: peers,
-		Uses:  reference.InstallUseDescriber("host_entity_id"),
-		Cleared: func(ctx context.Context, tx *pg.Tx, id int64, _ string) error {
+		Owner:     "network",
+		Type:      "entity",
+		DB:        db,
+		Peers:     peers,
+		FindUsage: reference.InstallUseDescriber("host_entity_id"),
+		Clear: func(ctx context.Context, tx *pg.Tx, id int64, _ string) error {
 			return s.failForDeletedEntity(ctx, tx, id)
 		},
 	}
 	s.Clients = &events.Refs{
-		Owner: "clients",
-		Type:  "client",
-		DB:    db,
-		Peers: peers,
-		Uses:  reference.InstallUseDescriber("client_id"),
+		Owner:     "clients",
+		Type:      "client",
+		DB:        db,
+		Peers:     peers,
+		FindUsage: reference.InstallUseDescriber("client_id"),
 		// An install still shows its client's name after the client's deletion.
-		Cleared: func(context.Context, *pg.Tx, int64, string) error { return nil },
+		Clear: func(context.Context, *pg.Tx, int64, string) error { return nil },
 	}
 	return s
 }

@@ -218,8 +218,8 @@ func agentURLSQL(agent string) string {
 }
 
 // sealColumn returns the place for which a secret of an install is sealed.
-func sealColumn(column string, id int64) seal.Place {
-	return seal.Place{Table: "install", Column: column, ID: id}
+func sealColumn(column string, id int64) seal.Location {
+	return seal.Location{Table: "install", Column: column, ID: id}
 }
 
 // toAgent converts the address to the agent's form.

@@ -95,8 +95,8 @@ func (i *isoImport) request(ctx context.Context, d *storage.Draft) (*http.Respon
 		}
 	}
 	response, err := i.client.Do(r)
-	if errors.Is(err, egress.ErrOwnNetwork) || errors.Is(err, egress.ErrPlain) || errors.Is(err, egress.ErrRedirects) {
-		return nil, refuse("%s", egress.Reason(err))
+	if errors.Is(err, egress.ErrOwnNetwork) || errors.Is(err, egress.ErrUnencrypted) || errors.Is(err, egress.ErrRedirects) {
+		return nil, refuse("%s", egress.Describe(err))
 	}
 	return response, err
 }

@@ -87,7 +87,7 @@ func (s *ISOs) importISO(ctx context.Context, a *service.Attempt, args importArg
 	reason, refused := errors.AsType[refusal](err)
 	isFinal, message := refused || a.Last && !progressed, string(reason)
 	if !refused {
-		message = egress.Reason(err)
+		message = egress.Describe(err)
 	}
 	stored := i.fail(ctx, message, isFinal)
 	switch {
@@ -96,9 +96,9 @@ func (s *ISOs) importISO(ctx context.Context, a *service.Attempt, args importArg
 	case stored != nil:
 		return stored
 	case refused:
-		return jobs.Never(err)
+		return jobs.GiveUp(err)
 	case progressed: // an attempt with progress does not count
-		return jobs.Later(importBackoff(1))
+		return jobs.Snooze(importBackoff(1))
 	}
 	return err
 }
@@ -145,7 +145,7 @@ func (i *isoImport) readSource(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read ISO %d: %w", i.ISO, err)
 	}
-	address, err := i.box.Open(seal.Place{Table: "iso", Column: "url", ID: i.ISO}, sealed)
+	address, err := i.box.Open(seal.Location{Table: "iso", Column: "url", ID: i.ISO}, sealed)
 	if err != nil {
 		return fmt.Errorf("unseal the URL of ISO %d: %w", i.ISO, err)
 	}

@@ -64,7 +64,7 @@ func (a *Agents) Poll(ctx context.Context) error {
 	defer polls.Wait()
 	var busy sync.Map // the agents that are being polled
 	slots := make(chan struct{}, maxConcurrentPolls)
-	err := wake.Loop(ctx, a.Woken, minPollInterval, func(ctx context.Context) (time.Duration, error) {
+	err := wake.Repeat(ctx, a.Woken, minPollInterval, func(ctx context.Context) (time.Duration, error) {
 		due, next, err := a.claimDue(ctx, maxConcurrentPolls-len(slots))
 		if err != nil {
 			return 0, err

@@ -77,7 +77,7 @@ func (a *Agents) Open(ctx context.Context, kind Kind, id int64) (*Agent, error) 
 	}
 	var key secret.String
 	if sealed != nil {
-		if key, err = a.Box.Open(seal.Place{Table: tables[kind], Column: "http_api_key", ID: id}, sealed); err != nil {
+		if key, err = a.Box.Open(seal.Location{Table: tables[kind], Column: "http_api_key", ID: id}, sealed); err != nil {
 			return nil, err
 		}
 	}
@@ -125,7 +125,7 @@ func DescribeError(err error) string {
 	if refused, ok := errors.AsType[*siteagent.Refusal](err); ok {
 		return refused.Detail
 	}
-	return egress.Reason(err)
+	return egress.Describe(err)
 }
 
 // isNotFound reports whether a row was not found, such as that of a deleted server.

@@ -21,12 +21,12 @@ type Profiles struct {
 // New returns the profiles of a database with the current schema. peers must have the service that owns email templates.
 func New(db *pg.DB, peers mesh.Peers) *Profiles {
 	return &Profiles{DB: db, EmailTemplates: &events.Refs{
-		Owner:   "system",
-		Type:    "email/template",
-		DB:      db,
-		Peers:   peers,
-		Uses:    reference.ProfileUseDescriber("email_template_id = $1"),
-		Cleared: clearEmailTemplate,
+		Owner:     "system",
+		Type:      "email/template",
+		DB:        db,
+		Peers:     peers,
+		FindUsage: reference.ProfileUseDescriber("email_template_id = $1"),
+		Clear:     clearEmailTemplate,
 	}}
 }
 

@@ -44,7 +44,7 @@ func (l *Log) Skip(ctx context.Context, tx *pg.Tx, skipped events.Span) error {
 
 // RecordRestore appends an item about a service that was restored from a backup. It says which logged changes the
 // service has lost, and at which number its changes continue.
-func (l *Log) RecordRestore(ctx context.Context, tx *pg.Tx, t events.TakenUp) error {
+func (l *Log) RecordRestore(ctx context.Context, tx *pg.Tx, t events.Restore) error {
 	h, err := l.lockHead(ctx, tx)
 	if err != nil {
 		return err

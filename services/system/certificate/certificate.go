@@ -208,7 +208,7 @@ func (r *Renewer) ReadForGateway(ctx context.Context, known string) (state Gatew
 	return state, err
 }
 
-var keyColumn = seal.Place{Table: "ssl", Column: "key", ID: 1}
+var keyColumn = seal.Location{Table: "ssl", Column: "key", ID: 1}
 
 // client is the HTTP client for requests to the authority.
 var client = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{

@@ -216,8 +216,8 @@ func (r *Renewer) forgetAccount(ctx context.Context, account acme.Account) error
 	})
 }
 
-func accountKeyColumn(id int64) seal.Place {
-	return seal.Place{Table: "acme_account", Column: "key", ID: id}
+func accountKeyColumn(id int64) seal.Location {
+	return seal.Location{Table: "acme_account", Column: "key", ID: id}
 }
 
 // solver stores the responses to the authority's challenges, which gateways serve.

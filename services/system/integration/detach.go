@@ -43,7 +43,7 @@ func (s *Integrations) detachAll(ctx context.Context, tx *pg.Tx, integrations []
 			return err
 		}
 	}
-	return s.leases.Stay(ctx, tx, ids)
+	return s.leases.AcquirePermanent(ctx, tx, ids)
 }
 
 func (i *Integration) target() []pg.Target {
@@ -101,7 +101,7 @@ func (s *Integrations) Resume(ctx context.Context) error {
 func (s *Integrations) detach(ctx context.Context, attempt *service.Attempt, args detachArgs) error {
 	err := s.db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("the request recorded it")
-		return s.leases.Stay(ctx, tx, []int64{args.Integration}) // a restored backup may lack the lease
+		return s.leases.AcquirePermanent(ctx, tx, []int64{args.Integration}) // a restored backup may lack the lease
 	})
 	if err != nil {
 		return err
@@ -123,7 +123,7 @@ func (s *Integrations) detach(ctx context.Context, attempt *service.Attempt, arg
 			return err
 		}
 	}
-	return jobs.Later(0)
+	return jobs.Snooze(0)
 }
 
 var view = pg.NewView[Integration]("integration_view")
@@ -139,7 +139,7 @@ func (s *Integrations) deleteDetached(ctx context.Context, id int64) error {
 		if err != nil {
 			return err
 		}
-		if err := s.leases.Close(ctx, tx, []int64{id}); err != nil {
+		if err := s.leases.Acquire(ctx, tx, []int64{id}); err != nil {
 			return err
 		}
 		tx.Record(pg.Record{Kind: "integration", Action: pg.Deleted, Targets: i.target(), Before: i})

@@ -44,13 +44,13 @@ type integrationBody struct {
 type Integrations struct {
 	db      *pg.DB
 	entries *keycache.Store
-	leases  *events.Closing // of integrations that are being deleted
+	leases  *events.Leases // of integrations that are being deleted
 }
 
 // New returns the integrations in a database. entries holds what gateways know of them. Before an integration is deleted,
 // peers are asked whether they still refer to it.
 func New(db *pg.DB, entries *keycache.Store, peers mesh.Peers) *Integrations {
-	return &Integrations{db: db, entries: entries, leases: &events.Closing{
+	return &Integrations{db: db, entries: entries, leases: &events.Leases{
 		DB:    db,
 		Peers: peers,
 		Type:  "integration",
@@ -140,7 +140,7 @@ func (s *Integrations) takeLeases(ctx context.Context, tx *pg.Tx, integrations [
 		}
 		ids = append(ids, i.ID)
 	}
-	return s.leases.Close(ctx, tx, ids)
+	return s.leases.Acquire(ctx, tx, ids)
 }
 
 // delete revokes the integration's keys, which identity deletes when it hears of the deletion.
@@ -163,7 +163,7 @@ func mayWrite(ctx context.Context, tx *pg.Tx, id int64) error {
 	if err := tx.QueryRow(ctx, "SELECT permissions FROM integration WHERE id = $1 FOR UPDATE", id).Scan(&names); err != nil {
 		return fmt.Errorf("read the permissions of integration %d: %w", id, err)
 	}
-	return guard.MayGive(principal.From(ctx).Principal.Grants, principal.ParseGrants(names), "The account holds")
+	return guard.CheckGrantable(principal.From(ctx).Principal.Grants, principal.ParseGrants(names), "The account holds")
 }
 
 // entryRoute returns the route that tells gateways about an integration. It also stores the entry in Redis, where gateways

@@ -60,8 +60,8 @@ func (m *Mailer) enqueue(ctx context.Context, tx *pg.Tx, t jobArgs) error {
 	return jobs.Enqueue(ctx, tx, &job, t)
 }
 
-func sealedColumn(id int64) seal.Place {
-	return seal.Place{Table: "email_message", Column: "sealed", ID: id}
+func sealedColumn(id int64) seal.Location {
+	return seal.Location{Table: "email_message", Column: "sealed", ID: id}
 }
 
 // Receive renders the mail that a service asks for, stores it and enqueues its job. A mail that cannot be rendered is
@@ -278,7 +278,7 @@ func (m *Mailer) giveUp(ctx context.Context, k storedMail, t jobArgs, reason err
 	if err := m.storeOutcome(ctx, k, t, failed, reason, nil); err != nil {
 		return errors.Join(reason, err)
 	}
-	return jobs.Never(reason)
+	return jobs.GiveUp(reason)
 }
 
 // storeOutcome stores the outcome of an attempt, and enqueues copies. It deletes the secret of a mail that will not be sent

@@ -74,7 +74,7 @@ func (s Source) Parse(invalid *problem.Fields) *Template {
 	part := func(pointer, source string, check func(string) (*template.Template, []template.Error)) *template.Template {
 		checked, errors := check(source)
 		if len(errors) > 0 {
-			invalid.Add(pointer, "template", "%s", template.Said(errors))
+			invalid.Add(pointer, "template", "%s", template.FormatErrors(errors))
 		}
 		return checked
 	}

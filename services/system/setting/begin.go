@@ -30,8 +30,8 @@ func InitializeAtStart(ctx context.Context, d service.Deps) error {
 		if _, err := pgx.ForEachRow(rows, []any{&slug}, func() error { fresh[slug] = true; return nil }); err != nil {
 			return err
 		}
-		for variable, text := range d.Given {
-			s, err := settingView.One(ctx, tx, "slug = $1", settings.OfVariable(variable))
+		for variable, text := range d.Variables {
+			s, err := settingView.One(ctx, tx, "slug = $1", settings.FindSlug(variable))
 			if err != nil {
 				return fmt.Errorf("find the setting of %s: %w", variable, err)
 			}

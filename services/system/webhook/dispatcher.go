@@ -107,10 +107,10 @@ const WakeTopic = "webhooks"
 // minWakeInterval is the shortest interval between two searches for due deliveries.
 const minWakeInterval = time.Second
 
-// Loop enqueues jobs for due deliveries: new ones, retries, and those of processes that were killed.
-func (d *Dispatcher) Loop(woken <-chan struct{}) service.Loop {
-	return service.Loop{Name: "deliver-webhooks", Run: func(ctx context.Context) error {
-		return wake.Loop(ctx, woken, minWakeInterval, d.Wake)
+// Repeat enqueues jobs for due deliveries: new ones, retries, and those of processes that were killed.
+func (d *Dispatcher) Loop(woken <-chan struct{}) service.Task {
+	return service.Task{Name: "deliver-webhooks", Run: func(ctx context.Context) error {
+		return wake.Repeat(ctx, woken, minWakeInterval, d.Wake)
 	}}
 }
 
@@ -263,7 +263,7 @@ func (d *Dispatcher) readReceiver(ctx context.Context, id int64) (r receiver, er
 		if sealed[i] == nil {
 			continue
 		}
-		text, err := d.box.Open(seal.Place{Table: "webhook", Column: column, ID: id}, sealed[i])
+		text, err := d.box.Open(seal.Location{Table: "webhook", Column: column, ID: id}, sealed[i])
 		if err != nil {
 			return r, err
 		}

@@ -105,7 +105,7 @@ func (d *Dispatcher) post(ctx context.Context, r receiver, one *delivery) (o out
 	request.Header.Set(standardwebhooks.HeaderWebhookSignature, strings.Join(signatures, " "))
 	response, err := d.client.Do(request)
 	if err != nil {
-		o.reason = egress.Reason(err)
+		o.reason = egress.Describe(err)
 		return o
 	}
 	defer response.Body.Close()
@@ -116,7 +116,7 @@ func (d *Dispatcher) post(ctx context.Context, r receiver, one *delivery) (o out
 	o.status, o.answer = response.StatusCode, toText(head)
 	switch {
 	case err != nil && !o.delivered():
-		o.reason = errors.Join(errors.New("the response was cut off"), errors.New(egress.Reason(err))).Error()
+		o.reason = errors.Join(errors.New("the response was cut off"), errors.New(egress.Describe(err))).Error()
 	case !o.delivered():
 		o.reason = fmt.Sprintf("the receiver answered %d", o.status)
 	}

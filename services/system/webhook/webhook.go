@@ -170,7 +170,7 @@ func KeepOldSecret(ctx context.Context, tx *pg.Tx, box *seal.Box, id int64) erro
 	if err := tx.QueryRow(ctx, "SELECT secret FROM webhook WHERE id = $1", id).Scan(&sealed); err != nil {
 		return fmt.Errorf("read the secret of webhook %d: %w", id, err)
 	}
-	at := seal.Place{Table: "webhook", Column: "secret", ID: id}
+	at := seal.Location{Table: "webhook", Column: "secret", ID: id}
 	value, err := box.Open(at, sealed)
 	if err != nil {
 		return err

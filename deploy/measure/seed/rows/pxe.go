@@ -28,7 +28,7 @@ func fillPXE(ctx context.Context, l *loader) error {
 		func(i int) []any {
 			city, n := siteOf(i)
 			id := last + int64(i) + 1
-			key := box.Seal(seal.Place{Table: "dhcp_server", Column: "http_api_key", ID: id}, secret.New(fmt.Sprintf("dhcp-key-%d", id)))
+			key := box.Seal(seal.Location{Table: "dhcp_server", Column: "http_api_key", ID: id}, secret.New(fmt.Sprintf("dhcp-key-%d", id)))
 			return []any{id, fmt.Sprintf("%s %d", city, n), fmt.Sprintf("dhcp%d.%s.example.net", n, strings.ToLower(city)), int32(8443), true, key}
 		},
 	)

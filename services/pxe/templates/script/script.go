@@ -138,7 +138,7 @@ func (k Kind) Parse(source string) (*template.Template, string) {
 		check = language.Open
 	}
 	parsed, reason := check(source)
-	return parsed, template.Said(reason)
+	return parsed, template.FormatErrors(reason)
 }
 
 // NewSample returns the variables of previews.

@@ -18,8 +18,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/mesh"
 )
 
-// Closing is for items whose deletion other services can forbid, because they refer to them. See docs/understand/events.md.
-type Closing struct {
+// Leases is for items whose deletion other services can forbid, because they refer to them. See docs/understand/events.md.
+type Leases struct {
 	DB    *pg.DB // of the service that has the items
 	Peers mesh.Peers
 	Type  string // as in Refs
@@ -28,86 +28,86 @@ type Closing struct {
 	Users []string // the services with a Refs.Uses
 }
 
-// closingTime is how long a deletion may take from the first question until the unit of work that deletes.
-const closingTime = 10 * time.Second
+// leaseTTL is how long a deletion may take from the first question until the unit of work that deletes.
+const leaseTTL = 10 * time.Second
 
-// Close makes sure, in the unit of work that deletes them, that nobody refers to items or comes to do so. It is called once
+// Acquire makes sure, in the unit of work that deletes them, that nobody refers to items or comes to do so. It is called once
 // for all of them, and only for who may delete them, because meanwhile nobody can refer to them.
-func (c *Closing) Close(ctx context.Context, tx *pg.Tx, ids []int64) error {
+func (c *Leases) Acquire(ctx context.Context, tx *pg.Tx, ids []int64) error {
 	closed, err := tx.Exec(ctx, "DELETE FROM closing WHERE type = $1 AND id = ANY ($2) AND agreed AND until > clock_timestamp()", c.Type, ids)
 	if err != nil {
 		return fmt.Errorf("end the closing of %s %v: %w", c.Type, ids, err)
 	}
 	if closed.RowsAffected() < int64(len(ids)) {
-		return pg.RestartAfter(func(ctx context.Context) error { return c.ask(ctx, ids) })
+		return pg.RestartAfter(func(ctx context.Context) error { return c.confirmAll(ctx, ids) })
 	}
 	return nil
 }
 
-// closingItem is one that is being deleted, as its users are asked about it.
-type closingItem struct{ ID, Token int64 }
+// lease is one that is being deleted, as its users are asked about it.
+type lease struct{ ID, Token int64 }
 
-// user is an item that is referred to, and how.
-type user struct {
-	ID   int64  `json:"id"` // 0: none is
-	Uses string `json:"uses,omitempty"`
+// usage is an item that is referred to, and how.
+type usage struct {
+	ID    int64  `json:"id"` // 0: none is
+	Usage string `json:"uses,omitempty"`
 
 	Detached int64 `json:"detached,omitempty"` // references that were taken away
 }
 
-// ask has all users agree that the items are deleted.
-func (c *Closing) ask(ctx context.Context, ids []int64) error {
-	items, err := c.begin(ctx, ids)
+// confirmAll has all users agree that the items are deleted.
+func (c *Leases) confirmAll(ctx context.Context, ids []int64) error {
+	items, err := c.acquire(ctx, ids)
 	if err != nil || len(items) == 0 {
 		return err
 	}
 	for _, service := range c.Users {
 		found, err := c.askUser(ctx, service, items, "")
 		if err == nil && found.ID != 0 {
-			err = problem.New(problem.Conflict, "%s%s %d %s.", strings.ToUpper(c.Noun[:1]), c.Noun[1:], found.ID, found.Uses)
+			err = problem.New(problem.Conflict, "%s%s %d %s.", strings.ToUpper(c.Noun[:1]), c.Noun[1:], found.ID, found.Usage)
 		}
 		if err != nil {
-			return errors.Join(err, c.settle(ctx, "DELETE FROM closing WHERE token = ANY ($1) AND until < 'infinity'", items))
+			return errors.Join(err, c.update(ctx, "DELETE FROM closing WHERE token = ANY ($1) AND until < 'infinity'", items))
 		}
 	}
-	return c.settle(ctx, "UPDATE closing SET agreed = true WHERE token = ANY ($1)", items)
+	return c.update(ctx, "UPDATE closing SET agreed = true WHERE token = ANY ($1)", items)
 }
 
-// begin notes that the items are being deleted.
-func (c *Closing) begin(ctx context.Context, ids []int64) (items []closingItem, err error) {
+// acquire notes that the items are being deleted.
+func (c *Leases) acquire(ctx context.Context, ids []int64) (items []lease, err error) {
 	err = c.DB.InTx(ctx, func(tx *pg.Tx) (err error) {
 		tx.Unrecorded("it is recorded once it is done")
-		items, err = c.note(ctx, tx, ids, closingTime.String())
+		items, err = c.insert(ctx, tx, ids, leaseTTL.String())
 		return err
 	})
 	return items, err
 }
 
-// note is of those that somebody else is just deleting, too, his. One without an end stays as it is.
-func (c *Closing) note(ctx context.Context, tx *pg.Tx, ids []int64, time string) (items []closingItem, err error) {
+// insert is of those that somebody else is just deleting, too, his. One without an end stays as it is.
+func (c *Leases) insert(ctx context.Context, tx *pg.Tx, ids []int64, ttl string) (items []lease, err error) {
 	rows, err := tx.Query(ctx, `
 		WITH item AS (SELECT id FROM `+pgx.Identifier{c.Table}.Sanitize()+` WHERE id = ANY ($2) ORDER BY id FOR UPDATE)
 		INSERT INTO closing AS c (type, id, until) SELECT $1, id, CASE $3 WHEN '' THEN 'infinity' ELSE clock_timestamp() + nullif($3, '')::interval END FROM item
 		ON CONFLICT (type, id) DO UPDATE SET until = EXCLUDED.until, agreed = c.agreed AND c.until > clock_timestamp(),
 			token = CASE WHEN c.until > clock_timestamp() THEN c.token ELSE EXCLUDED.token END
-		WHERE c.until < 'infinity' RETURNING id, token`, c.Type, ids, time)
+		WHERE c.until < 'infinity' RETURNING id, token`, c.Type, ids, ttl)
 	if err == nil {
-		items, err = pgx.CollectRows(rows, pgx.RowToStructByPos[closingItem])
+		items, err = pgx.CollectRows(rows, pgx.RowToStructByPos[lease])
 	}
 	return items, wrap("close "+c.Type, err)
 }
 
-// Stay closes items, with the unit of work, until they are deleted, though they are referred to, of which Detach takes them.
+// AcquirePermanent closes items, with the unit of work, until they are deleted, though they are referred to, of which Detach takes them.
 // Their users hear of it before the answer.
-func (c *Closing) Stay(ctx context.Context, tx *pg.Tx, ids []int64) error {
-	if _, err := c.note(ctx, tx, ids, ""); err != nil {
+func (c *Leases) AcquirePermanent(ctx context.Context, tx *pg.Tx, ids []int64) error {
+	if _, err := c.insert(ctx, tx, ids, ""); err != nil {
 		return err
 	}
 	rows, err := tx.Query(ctx, "SELECT id, token FROM closing WHERE type = $1 AND id = ANY ($2)", c.Type, ids)
 	if err != nil {
 		return fmt.Errorf("close %s: %w", c.Type, err)
 	}
-	items, err := pgx.CollectRows(rows, pgx.RowToStructByPos[closingItem])
+	items, err := pgx.CollectRows(rows, pgx.RowToStructByPos[lease])
 	tx.AfterCommit(func(ctx context.Context) (failed error) {
 		for _, service := range c.Users {
 			_, err := c.askUser(ctx, service, items, detachLater)
@@ -120,8 +120,8 @@ func (c *Closing) Stay(ctx context.Context, tx *pg.Tx, ids []int64) error {
 
 // Detach has users take some of what refers to an item away that stays closed, and says how much that was. Where there was
 // nothing, the item can be deleted.
-func (c *Closing) Detach(ctx context.Context, id int64) (detached int64, err error) {
-	item := closingItem{ID: id}
+func (c *Leases) Detach(ctx context.Context, id int64) (detached int64, err error) {
+	item := lease{ID: id}
 	err = c.DB.QueryRow(ctx, "SELECT token FROM closing WHERE type = $1 AND id = $2 AND until = 'infinity'", c.Type, id).Scan(&item.Token)
 	if errors.Is(err, pgx.ErrNoRows) { // it is deleted by now
 		return 0, nil
@@ -130,7 +130,7 @@ func (c *Closing) Detach(ctx context.Context, id int64) (detached int64, err err
 		return 0, fmt.Errorf("read how %s %d is closed: %w", c.Type, id, err)
 	}
 	for _, service := range c.Users {
-		found, err := c.askUser(ctx, service, []closingItem{item}, detachNow)
+		found, err := c.askUser(ctx, service, []lease{item}, detachNow)
 		if err != nil {
 			return detached, err
 		}
@@ -139,7 +139,7 @@ func (c *Closing) Detach(ctx context.Context, id int64) (detached int64, err err
 	if detached > 0 {
 		return detached, nil
 	}
-	return 0, c.settle(ctx, "UPDATE closing SET agreed = true WHERE token = ANY ($1)", []closingItem{item})
+	return 0, c.update(ctx, "UPDATE closing SET agreed = true WHERE token = ANY ($1)", []lease{item})
 }
 
 // What a question is for beside whether items are used.
@@ -148,14 +148,14 @@ const (
 	detachNow   = "now"   // some of what refers to the first one is taken away
 )
 
-func (c *Closing) askUser(ctx context.Context, service string, items []closingItem, detach string) (found user, err error) {
-	ctx, cancel := c.Peers.Limit(ctx, askTime)
+func (c *Leases) askUser(ctx context.Context, service string, items []lease, detach string) (found usage, err error) {
+	ctx, cancel := c.Peers.Limit(ctx, askTimeout)
 	defer cancel()
 	text, err := json.Marshal(items)
 	if err != nil {
 		return found, err
 	}
-	path := closePath(c.Type) + "?items=" + url.QueryEscape(string(text))
+	path := leasePath(c.Type) + "?items=" + url.QueryEscape(string(text))
 	if detach != "" {
 		path += "&detach=" + detach
 	}
@@ -165,7 +165,7 @@ func (c *Closing) askUser(ctx context.Context, service string, items []closingIt
 	return found, nil
 }
 
-func (c *Closing) settle(ctx context.Context, sql string, items []closingItem) error {
+func (c *Leases) update(ctx context.Context, sql string, items []lease) error {
 	tokens := make([]int64, len(items))
 	for i, item := range items {
 		tokens[i] = item.Token
@@ -177,9 +177,9 @@ func (c *Closing) settle(ctx context.Context, sql string, items []closingItem) e
 	}))
 }
 
-// lift ends the closing of an item whose time is over, so that its deletion has to begin anew. It waits for one that is
+// endExpired ends the closing of an item whose time is over, so that its deletion has to begin anew. It waits for one that is
 // about to commit.
-func lift(ctx context.Context, db *pg.DB, kind string, id int64) error {
+func endExpired(ctx context.Context, db *pg.DB, kind string, id int64) error {
 	return wrap("lift the closing of "+kind, db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("nothing is deleted")
 		_, err := tx.Exec(ctx, "DELETE FROM closing WHERE type = $1 AND id = $2 AND until < clock_timestamp()", kind, id)
@@ -187,23 +187,23 @@ func lift(ctx context.Context, db *pg.DB, kind string, id int64) error {
 	}))
 }
 
-func closePath(kind string) string { return "/internal/close/" + kind }
+func leasePath(kind string) string { return "/internal/close/" + kind }
 
-type closeItems struct {
-	Items  string `query:"items" max:"10000"` // []closingItem as JSON, a hundred
+type leaseRequest struct {
+	Items  string `query:"items" max:"10000"` // []lease as JSON, a hundred
 	Detach string `query:"detach" enum:"later,now"`
 }
 
-var errUsed = errors.New("it is used")
+var errInUse = errors.New("it is used")
 
-// CloseRoute answers the owner whether items may be deleted. Once it has said so, Hold refuses them; where references are
+// LeaseRoute answers the owner whether items may be deleted. Once it has said so, Hold refuses them; where references are
 // detached, in any case.
-func (r *Refs) CloseRoute() rest.Route {
-	return rest.Read[closeItems, user]{
-		Path:  closePath(r.Type),
+func (r *Refs) LeaseRoute() rest.Route {
+	return rest.Read[leaseRequest, usage]{
+		Path:  leasePath(r.Type),
 		Guard: guard.Peers(r.Owner),
-		Do: func(ctx context.Context, req closeItems) (found user, err error) {
-			var items []closingItem
+		Do: func(ctx context.Context, req leaseRequest) (found usage, err error) {
+			var items []lease
 			if err := json.Unmarshal([]byte(req.Items), &items); err != nil {
 				return found, fmt.Errorf("read which items: %w", err)
 			}
@@ -235,15 +235,15 @@ func (r *Refs) CloseRoute() rest.Route {
 					return err
 				}
 				for _, item := range items {
-					uses, err := r.Uses(ctx, tx, item.ID)
-					if found = (user{ID: item.ID, Uses: uses}); err != nil || uses != "" {
-						return errors.Join(err, errUsed)
+					reason, err := r.FindUsage(ctx, tx, item.ID)
+					if found = (usage{ID: item.ID, Usage: reason}); err != nil || reason != "" {
+						return errors.Join(err, errInUse)
 					}
 				}
-				found = user{}
+				found = usage{}
 				return nil
 			})
-			if errors.Is(err, errUsed) {
+			if errors.Is(err, errInUse) {
 				err = nil
 			}
 			return found, err

@@ -15,23 +15,23 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 )
 
-// newsBuffer is how much River may be told of that it has not heard yet. What is more is found by watch.
-const newsBuffer = 1000
+// notificationBuffer is how much River may be told of that it has not heard yet. What is more is found by watch.
+const notificationBuffer = 1000
 
-// news are what River is told, as if Postgres had notified it.
-type news chan *riverdriver.Notification
+// notifications are what River is told, as if Postgres had notified it.
+type notifications chan *riverdriver.Notification
 
 // available tells that there may be jobs of a kind.
-func (n news) available(kind string) {
+func (n notifications) available(kind string) {
 	n.add("river_insert", map[string]any{"queue": kind})
 }
 
 // cancel tells that a job that is being done is to stop.
-func (n news) cancel(kind string, job int64) {
+func (n notifications) cancel(kind string, job int64) {
 	n.add("river_control", map[string]any{"action": "cancel", "queue": kind, "job_id": job})
 }
 
-func (n news) add(topic string, content map[string]any) {
+func (n notifications) add(topic string, content map[string]any) {
 	text, _ := json.Marshal(content)
 	select {
 	case n <- &riverdriver.Notification{Topic: topic, Payload: string(text)}:
@@ -39,20 +39,20 @@ func (n news) add(topic string, content map[string]any) {
 	}
 }
 
-// listening is a driver by which River hears the news.
-type listening struct {
+// notifyingDriver is a driver by which River hears the news.
+type notifyingDriver struct {
 	driver
-	news news
+	notices notifications
 }
 
-func (listening) SupportsListener() bool { return true }
+func (notifyingDriver) SupportsListener() bool { return true }
 
-func (l listening) GetListener(*riverdriver.GetListenenerParams) riverdriver.Listener {
-	return listener{l.news}
+func (l notifyingDriver) GetListener(*riverdriver.GetListenenerParams) riverdriver.Listener {
+	return listener{l.notices}
 }
 
 // listener has no connection of its own.
-type listener struct{ news news }
+type listener struct{ notices notifications }
 
 func (listener) Close(context.Context) error            { return nil }
 func (listener) Connect(context.Context) error          { return nil }
@@ -64,17 +64,17 @@ func (listener) Unlisten(context.Context, string) error { return nil }
 
 func (l listener) WaitForNotification(ctx context.Context) (*riverdriver.Notification, error) {
 	select {
-	case n := <-l.news:
+	case n := <-l.notices:
 		return n, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
-// tell has River look for jobs when they are enqueued, or have waited for a moment, and stop those that are cancelled.
-func (r *Runner) tell(ctx context.Context, telling *sync.WaitGroup, client *river.Client[pgx.Tx], news news) {
+// notifyRiver has River look for jobs when they are enqueued, or have waited for a moment, and stop those that are cancelled.
+func (r *Runner) notifyRiver(ctx context.Context, notifying *sync.WaitGroup, client *river.Client[pgx.Tx], notices notifications) {
 	each := func(woken <-chan struct{}, do func()) {
-		telling.Go(func() {
+		notifying.Go(func() {
 			for {
 				select {
 				case <-woken:
@@ -86,15 +86,15 @@ func (r *Runner) tell(ctx context.Context, telling *sync.WaitGroup, client *rive
 		})
 	}
 	for kind, woken := range r.enqueued {
-		each(woken, func() { news.available(kind) })
+		each(woken, func() { notices.available(kind) })
 	}
 	each(r.cancelled, func() {
-		looking, end := context.WithTimeout(ctx, seenPause)
+		looking, end := context.WithTimeout(ctx, heartbeatInterval)
 		defer end()
-		_ = findCancelled(looking, r.db, news) // where that fails, watch finds them
+		_ = findCancelled(looking, r.db, notices) // where that fails, watch finds them
 	})
 	ended, unsubscribe := client.Subscribe(river.EventKindJobFailed, river.EventKindJobSnoozed)
-	telling.Go(func() {
+	notifying.Go(func() {
 		defer unsubscribe()
 		for {
 			select {
@@ -103,7 +103,7 @@ func (r *Runner) tell(ctx context.Context, telling *sync.WaitGroup, client *rive
 					return
 				}
 				if e.Job.State == rivertype.JobStateAvailable { // it waits for less than River's scheduler looks after
-					time.AfterFunc(time.Until(e.Job.ScheduledAt), func() { news.available(e.Job.Queue) })
+					time.AfterFunc(time.Until(e.Job.ScheduledAt), func() { notices.available(e.Job.Queue) })
 				}
 			case <-ctx.Done():
 				return
@@ -113,7 +113,7 @@ func (r *Runner) tell(ctx context.Context, telling *sync.WaitGroup, client *rive
 }
 
 // findDue tells River of kinds of which there are jobs that could have begun.
-func (r *Runner) findDue(ctx context.Context, q pg.Querier, news news) error {
+func (r *Runner) findDue(ctx context.Context, q pg.Querier, notices notifications) error {
 	all := make([]string, 0, len(r.kinds))
 	for _, kind := range r.kinds {
 		all = append(all, kind.Kind)
@@ -128,13 +128,13 @@ func (r *Runner) findDue(ctx context.Context, q pg.Querier, news news) error {
 		return fmt.Errorf("look for jobs: %w", err)
 	}
 	for _, kind := range due {
-		news.available(kind)
+		notices.available(kind)
 	}
 	return nil
 }
 
 // findCancelled tells River of jobs that are being done and are to stop, here or elsewhere.
-func findCancelled(ctx context.Context, q pg.Querier, news news) error {
+func findCancelled(ctx context.Context, q pg.Querier, notices notifications) error {
 	rows, err := q.Query(ctx, "SELECT queue, id FROM river_job WHERE state = 'running' AND metadata ? 'cancel_attempted_at'")
 	if err != nil {
 		return fmt.Errorf("look for jobs that are cancelled: %w", err)
@@ -142,7 +142,7 @@ func findCancelled(ctx context.Context, q pg.Querier, news news) error {
 	var kind string
 	var job int64
 	if _, err := pgx.ForEachRow(rows, []any{&kind, &job}, func() error {
-		news.cancel(kind, job)
+		notices.cancel(kind, job)
 		return nil
 	}); err != nil {
 		return fmt.Errorf("look for jobs that are cancelled: %w", err)

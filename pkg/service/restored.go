@@ -15,31 +15,31 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-// Lost is a change that a schema has lost which was restored from a backup, as others know of it.
-type Lost struct {
+// LostChange is a change that a schema has lost which was restored from a backup, as others know of it.
+type LostChange struct {
 	Type    string // client.edited
 	ID      int64
 	Version int64                                              // that the item got by it
 	Changes map[string]struct{ Before, After json.RawMessage } // by member; nil: nobody knows
 }
 
-// CameBack is something that a lost change had taken away from keys or accounts, and that is there again.
-type CameBack struct {
-	What string                              // API key 7 (billing) was deleted
-	Take func(context.Context, *pg.Tx) error // takes it away again, and records that
+// RestoredAccess is something that a lost change had taken away from keys or accounts, and that is there again.
+type RestoredAccess struct {
+	Description string                              // API key 7 (billing) was deleted
+	Revoke      func(context.Context, *pg.Tx) error // takes it away again, and records that
 }
 
-// AccountsBack finds accounts that came back. kind is their table, which has the columns version, name and disabled, and
+// FindRestoredAccounts finds accounts that came back. kind is their table, which has the columns version, name and disabled, and
 // what their changes are called; their view is kind_view. One that was edited as nobody knows is disabled.
-func AccountsBack[T any](kind string) func(context.Context, pg.Querier, []Lost) ([]CameBack, error) {
+func FindRestoredAccounts[T any](kind string) func(context.Context, pg.Querier, []LostChange) ([]RestoredAccess, error) {
 	view := pg.NewView[T](kind + "_view")
-	return func(ctx context.Context, q pg.Querier, lost []Lost) (all []CameBack, err error) {
+	return func(ctx context.Context, q pg.Querier, lost []LostChange) (all []RestoredAccess, err error) {
 		fates := map[int64]*accountFate{}
 		for _, l := range lost {
 			if fates[l.ID] == nil {
 				fates[l.ID] = &accountFate{}
 			}
-			fates[l.ID].note(l)
+			fates[l.ID].add(l)
 		}
 		for _, id := range slices.Sorted(maps.Keys(fates)) {
 			is := account[T]{kind: kind, view: view, id: id}
@@ -51,7 +51,7 @@ func AccountsBack[T any](kind string) func(context.Context, pg.Querier, []Lost) 
 			if err != nil {
 				return nil, fmt.Errorf("read %s %d: %w", kind, id, err)
 			}
-			all = append(all, is.cameBack(fates[id])...)
+			all = append(all, is.findRestored(fates[id])...)
 		}
 		return all, nil
 	}
@@ -60,15 +60,15 @@ func AccountsBack[T any](kind string) func(context.Context, pg.Querier, []Lost) 
 // accountFate is what became of an account.
 type accountFate struct {
 	deleted, disabled, replaced bool  // replaced: the password
-	told, known                 int64 // versions: the last that somebody can tell how it came about, and that is known of
+	maxExplained, maxKnown      int64 // versions: the last that somebody can tell how it came about, and that is known of
 }
 
-func (f *accountFate) note(l Lost) {
+func (f *accountFate) add(l LostChange) {
 	f.deleted = f.deleted || strings.HasSuffix(l.Type, "."+string(pg.Deleted))
-	if f.known = max(f.known, l.Version); l.Changes == nil {
+	if f.maxKnown = max(f.maxKnown, l.Version); l.Changes == nil {
 		return
 	}
-	f.told = max(f.told, l.Version)
+	f.maxExplained = max(f.maxExplained, l.Version)
 	if c, set := l.Changes["disabled"]; set {
 		f.disabled = string(c.After) == "true"
 	}
@@ -87,21 +87,24 @@ type account[T any] struct {
 	disabled bool
 }
 
-func (a account[T]) cameBack(f *accountFate) (all []CameBack) {
-	what := fmt.Sprintf("%s %d (%s)", a.kind, a.id, a.name)
+func (a account[T]) findRestored(f *accountFate) (all []RestoredAccess) {
+	label := fmt.Sprintf("%s %d (%s)", a.kind, a.id, a.name)
 	switch {
 	case f.deleted:
-		return []CameBack{{What: what + " was deleted", Take: a.delete}}
+		return []RestoredAccess{{Description: label + " was deleted", Revoke: a.delete}}
 	case f.disabled && !a.disabled:
-		all = append(all, CameBack{What: what + " was disabled", Take: a.edit("disabled = true")})
-	case f.known > max(f.told, a.version) && !a.disabled:
+		all = append(all, RestoredAccess{Description: label + " was disabled", Revoke: a.edit("disabled = true")})
+	case f.maxKnown > max(f.maxExplained, a.version) && !a.disabled:
 		all = append(
 			all,
-			CameBack{What: what + " was edited, nobody knows how: to take that back is to disable it", Take: a.edit("disabled = true")},
+			RestoredAccess{
+				Description: label + " was edited, nobody knows how: to take that back is to disable it",
+				Revoke:      a.edit("disabled = true"),
+			},
 		)
 	}
 	if f.replaced {
-		all = append(all, CameBack{What: what + " had got another password", Take: a.edit("password_hash = NULL", "password")})
+		all = append(all, RestoredAccess{Description: label + " had got another password", Revoke: a.edit("password_hash = NULL", "password")})
 	}
 	return all
 }
@@ -119,19 +122,19 @@ func (a account[T]) record(tx *pg.Tx, action pg.Action, version int64, before, a
 }
 
 func (a account[T]) delete(ctx context.Context, tx *pg.Tx) error {
-	was, err := a.view.Get(ctx, tx, a.id)
+	before, err := a.view.Get(ctx, tx, a.id)
 	if err != nil {
 		return err
 	}
 	_, err = tx.Exec(ctx, "DELETE FROM "+pgx.Identifier{a.kind}.Sanitize()+" WHERE id = $1", a.id)
-	a.record(tx, pg.Deleted, a.version, was, nil)
+	a.record(tx, pg.Deleted, a.version, before, nil)
 	return err
 }
 
 // edit sets a column. Members that show a secret are marked.
 func (a account[T]) edit(set string, secrets ...string) func(context.Context, *pg.Tx) error {
 	return func(ctx context.Context, tx *pg.Tx) error {
-		was, err := a.view.Get(ctx, tx, a.id)
+		before, err := a.view.Get(ctx, tx, a.id)
 		if err != nil {
 			return err
 		}
@@ -143,7 +146,7 @@ func (a account[T]) edit(set string, secrets ...string) func(context.Context, *p
 			return err
 		}
 		is, err := a.view.Get(ctx, tx, a.id)
-		a.record(tx, pg.Edited, version, was, secret.Marked(is, secrets...))
+		a.record(tx, pg.Edited, version, before, secret.Marked(is, secrets...))
 		return err
 	}
 }

@@ -18,15 +18,15 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/peers"
 )
 
-// closing is what deletes things unless there are notes of them, which refs then says.
-func closing(s *stage, refs *events.Refs) *events.Closing {
-	refs.Uses = func(ctx context.Context, q pg.Querier, id int64) (string, error) {
+// newLeases is what deletes things unless there are notes of them, which refs then says.
+func newLeases(s *stage, refs *events.Refs) *events.Leases {
+	refs.FindUsage = func(ctx context.Context, q pg.Querier, id int64) (string, error) {
 		var n int
 		err := q.QueryRow(ctx, "SELECT count(*) FROM note WHERE thing = $1", id).Scan(&n)
 		return strings.Repeat("has a note", min(n, 1)), err
 	}
-	user := rest.NewHandler("user", s.user, slog.New(slog.DiscardHandler), []rest.Route{refs.CloseRoute()})
-	return &events.Closing{
+	user := rest.NewHandler("user", s.user, slog.New(slog.DiscardHandler), []rest.Route{refs.LeaseRoute()})
+	return &events.Leases{
 		DB:    s.owner,
 		Type:  "thing",
 		Noun:  "thing",
@@ -36,50 +36,50 @@ func closing(s *stage, refs *events.Refs) *events.Closing {
 	}
 }
 
-// removeClosed deletes things that nobody uses.
-func (s *stage) removeClosed(c *events.Closing, things ...int64) error {
+// removeLeased deletes things that nobody uses.
+func (s *stage) removeLeased(c *events.Leases, ids ...int64) error {
 	return s.owner.InTx(s.Context(), func(tx *pg.Tx) error {
-		held, err := tx.Exec(s.Context(), "SELECT FROM thing WHERE id = ANY ($1) ORDER BY id FOR UPDATE", things)
-		if err != nil || held.RowsAffected() < int64(len(things)) {
+		held, err := tx.Exec(s.Context(), "SELECT FROM thing WHERE id = ANY ($1) ORDER BY id FOR UPDATE", ids)
+		if err != nil || held.RowsAffected() < int64(len(ids)) {
 			return errors.Join(err, pgx.ErrNoRows)
 		}
-		if err := c.Close(s.Context(), tx, things); err != nil {
+		if err := c.Acquire(s.Context(), tx, ids); err != nil {
 			return err
 		}
-		for _, thing := range things {
-			tx.Record(pg.Record{Kind: "thing", Action: pg.Deleted, Targets: []pg.Target{{Type: "thing", ID: thing, Name: "new"}}})
+		for _, id := range ids {
+			tx.Record(pg.Record{Kind: "thing", Action: pg.Deleted, Targets: []pg.Target{{Type: "thing", ID: id, Name: "new"}}})
 		}
-		_, err = tx.Exec(s.Context(), "DELETE FROM thing WHERE id = ANY ($1)", things)
+		_, err = tx.Exec(s.Context(), "DELETE FROM thing WHERE id = ANY ($1)", ids)
 		return err
 	})
 }
 
-func TestDeletionThatIsForbidden(t *testing.T) {
+func TestUsedItemIsNotDeleted(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	refs := noting(s)
-	c := closing(s, refs)
+	c := newLeases(s, refs)
 	used, free := s.change(kept), s.change(kept)
 	if err := s.noteOf(refs, used); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := s.removeClosed(c, free, used); !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), "Thing 1 has a note.") {
+		if err := s.removeLeased(c, free, used); !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), "Thing 1 has a note.") {
 			t.Errorf("delete a used thing: got %v, want a conflict that says Thing 1 has a note", err)
 		}
 	}
 	// That the other one could have been deleted closes nothing.
-	for _, thing := range []int64{used, free} {
-		if err := s.noteOf(refs, thing); err != nil {
+	for _, id := range []int64{used, free} {
+		if err := s.noteOf(refs, id); err != nil {
 			t.Errorf("add a note after a refused deletion: %v", err)
 		}
 	}
 	exec(t, s.user, "DELETE FROM note")
-	if err := s.removeClosed(c, used, free); err != nil {
+	if err := s.removeLeased(c, used, free); err != nil {
 		t.Errorf("delete unused things: %v", err)
 	}
-	for _, thing := range []int64{used, free} {
-		if err := s.noteOf(refs, thing); !problem.Is(err, problem.Invalid) {
+	for _, id := range []int64{used, free} {
+		if err := s.noteOf(refs, id); !problem.Is(err, problem.Invalid) {
 			t.Errorf("add a note to a deleted thing: got %v, want an invalid field", err)
 		}
 	}
@@ -94,7 +94,7 @@ func TestDeletionThatIsForbidden(t *testing.T) {
 		map[string]http.Handler{"user": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) })},
 	)
 	last := s.change(kept)
-	if err := s.removeClosed(&alone, last); !problem.Is(err, problem.Unavailable) || count(t, s.owner, "thing WHERE id = $1", last) != 1 {
+	if err := s.removeLeased(&alone, last); !problem.Is(err, problem.Unavailable) || count(t, s.owner, "thing WHERE id = $1", last) != 1 {
 		t.Errorf("delete without an answer of the user: got %v, want unavailable and the thing kept", err)
 	}
 }
@@ -104,22 +104,22 @@ func TestDetach(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	refs := noting(s)
-	c := closing(s, refs)
+	c := newLeases(s, refs)
 	refs.Detach = func(ctx context.Context, tx *pg.Tx, id int64, _ string) (int64, error) {
 		tx.Record(pg.Record{Kind: "note", Action: pg.Deleted})
 		detached, err := tx.Exec(ctx, "DELETE FROM note WHERE ctid IN (SELECT ctid FROM note WHERE thing = $1 LIMIT 2)", id)
 		return detached.RowsAffected(), err
 	}
-	thing := s.change(kept)
+	id := s.change(kept)
 	for range 3 {
-		if err := s.noteOf(refs, thing); err != nil {
+		if err := s.noteOf(refs, id); err != nil {
 			t.Fatal(err)
 		}
 	}
 	stay := func() error {
 		return s.owner.InTx(t.Context(), func(tx *pg.Tx) error {
 			tx.Unrecorded("a test")
-			return c.Stay(t.Context(), tx, []int64{thing})
+			return c.AcquirePermanent(t.Context(), tx, []int64{id})
 		})
 	}
 	for range 2 {
@@ -132,83 +132,83 @@ func TestDetach(t *testing.T) {
 	}
 	for _, want := range []int64{2, 1, 0} {
 		if want > 0 {
-			if err := s.removeClosed(c, thing); err == nil {
+			if err := s.removeLeased(c, id); err == nil {
 				t.Error("delete a thing with notes: got no error, want one")
 			}
 		}
-		if err := s.noteOf(refs, thing); !problem.Is(err, problem.Invalid) || problem.From(err).Fields[0].Code != "closing" {
+		if err := s.noteOf(refs, id); !problem.Is(err, problem.Invalid) || problem.From(err).Fields[0].Code != "closing" {
 			t.Errorf("add a note to a closed thing: got %v, want a field with the code closing", err)
 		}
-		if n, err := c.Detach(t.Context(), thing); err != nil || n != want {
+		if n, err := c.Detach(t.Context(), id); err != nil || n != want {
 			t.Errorf("got %d notes detached, %v, want %d", n, err, want)
 		}
 	}
-	if err := s.removeClosed(c, thing); err != nil {
+	if err := s.removeLeased(c, id); err != nil {
 		t.Errorf("delete a thing without notes: %v", err)
 	}
-	if n, err := c.Detach(t.Context(), thing); err != nil || n != 0 || count(t, s.owner, "closing") != 0 {
+	if n, err := c.Detach(t.Context(), id); err != nil || n != 0 || count(t, s.owner, "closing") != 0 {
 		t.Errorf("a deleted thing: got %d notes detached, %v and %d pending deletions, want none", n, err, count(t, s.owner, "closing"))
 	}
 }
 
 // A deletion whose process ended in between closes nothing for ever.
-func TestDeletionThatIsNotDone(t *testing.T) {
+func TestAbandonedDeletion(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	refs := noting(s)
-	c := closing(s, refs)
-	thing := s.change(kept)
+	c := newLeases(s, refs)
+	id := s.change(kept)
 	exec(t, s.owner, "INSERT INTO closing (type, id, agreed, until) SELECT 'thing', id, true, now() + interval '1 hour' FROM thing")
 	exec(t, s.user, "INSERT INTO ref (type, id, name, version, closing) VALUES ('thing', 1, '', 0, 1)")
-	if err := s.noteOf(refs, thing); !problem.Is(err, problem.Invalid) || problem.From(err).Fields[0].Code != "closing" {
+	if err := s.noteOf(refs, id); !problem.Is(err, problem.Invalid) || problem.From(err).Fields[0].Code != "closing" {
 		t.Errorf("add a note during a deletion: got %v, want a field with the code closing", err)
 	}
 	exec(t, s.owner, "UPDATE closing SET until = now() - interval '1 second'")
-	if err := s.noteOf(refs, thing); err != nil {
+	if err := s.noteOf(refs, id); err != nil {
 		t.Errorf("add a note after the deletion expired: %v", err)
 	}
-	if err := s.removeClosed(c, thing); !problem.Is(err, problem.Conflict) {
+	if err := s.removeLeased(c, id); !problem.Is(err, problem.Conflict) {
 		t.Errorf("delete a thing that is used again: got %v, want a conflict", err)
 	}
 	exec(t, s.user, "DELETE FROM note")
-	if err := s.removeClosed(c, thing); err != nil {
+	if err := s.removeLeased(c, id); err != nil {
 		t.Error(err)
 	}
 }
 
 // Whoever refers to a thing while it is deleted, by several at once: either it is there, or the reference is not.
-func TestNobodyUsesWhatIsDeleted(t *testing.T) {
+func TestNoReferenceToDeletedItem(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	s.sequence()
 	refs := noting(s)
-	c := closing(s, refs)
+	c := newLeases(s, refs)
 	rounds := 100
 	if testing.Short() {
 		rounds = 20
 	}
 	deleted, used := 0, 0
 	for range rounds {
-		thing := s.change(kept)
+		id := s.change(kept)
 		var racing sync.WaitGroup
 		for range 2 {
 			racing.Go(func() {
-				if err := s.removeClosed(c, thing); err != nil && !problem.Is(err, problem.Conflict) && !errors.Is(err, pgx.ErrNoRows) {
+				if err := s.removeLeased(c, id); err != nil && !problem.Is(err, problem.Conflict) && !errors.Is(err, pgx.ErrNoRows) {
 					t.Error(err)
 				}
 			})
 			racing.Go(func() {
-				if err := s.noteOf(refs, thing); err != nil && !problem.Is(err, problem.Invalid) {
+				if err := s.noteOf(refs, id); err != nil && !problem.Is(err, problem.Invalid) {
 					t.Error(err)
 				}
 			})
 		}
 		racing.Wait()
-		notes, there := count(t, s.user, "note WHERE thing = $1", thing), count(t, s.owner, "thing WHERE id = $1", thing)
-		if notes > 0 && there == 0 {
-			t.Errorf("got %d notes of the deleted thing %d, want none", notes, thing)
+		notes, exists := count(t, s.user, "note WHERE thing = $1", id), count(t, s.owner, "thing WHERE id = $1", id)
+		if notes > 0 && exists == 0 {
+			t.Errorf("got %d notes of the deleted thing %d, want none", notes, id)
 		}
-		deleted += 1 - there
+		deleted += 1 - exists
 		used += min(notes, 1)
 	}
 	t.Logf("%d were deleted, %d used", deleted, used)
