@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	maxAnswer  = 1 << 20
-	maxProblem = 64 << 10
+	maxResponseBytes = 1 << 20
+	maxProblemBytes  = 64 << 10
 )
 
-// client gives the calls of the API's generated client deadlines, bounds and patience. It knows no resource.
+// client adds time-outs, size limits and retries to the calls of the API's generated client. It knows no resource.
 type client struct {
-	api     ironplane.ClientInterface
-	silence time.Duration // how long the API may say nothing before it counts as gone
-	maxWait time.Duration // the longest time to be put off for
-	waits   int           // how often a request may be put off
+	api           ironplane.ClientInterface
+	idleTimeout   time.Duration // how long the API may send nothing before the request fails
+	maxRetryAfter time.Duration // with a longer Retry-After a request fails at once
+	maxRetries    int           // after a 429 or 503
 }
 
 // call sends one request.
@@ -36,10 +36,10 @@ type call func(context.Context) (*http.Response, error)
 func newClient(base string, key secret.String) (*client, error) {
 	u, err := url.Parse(base)
 	if err != nil {
-		return nil, fmt.Errorf("the API's URL: %w", err)
+		return nil, fmt.Errorf("parse the API's URL: %w", err)
 	}
 	if (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil || u.RawQuery != "" {
-		return nil, errors.New("the API's URL must read http://host or https://host")
+		return nil, errors.New("the API's URL must have the form http://host or https://host")
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = workers
@@ -49,63 +49,63 @@ func newClient(base string, key secret.String) (*client, error) {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}))
 	if err != nil {
-		return nil, fmt.Errorf("the API's client: %w", err)
+		return nil, fmt.Errorf("create the API's client: %w", err)
 	}
-	return &client{api: api, silence: 40 * time.Second, maxWait: time.Minute, waits: 10}, nil
+	return &client{api: api, idleTimeout: 40 * time.Second, maxRetryAfter: time.Minute, maxRetries: 10}, nil
 }
 
-// create makes a call that creates something, and decodes the answer into made. The end of ctx ends waiting, not a
-// request that was sent: only its answer tells whether the thing was made.
+// create sends a request that creates an item, and decodes the response into target. The end of ctx ends waiting for a
+// retry. It does not end a request, since only the response says whether the item was created.
 //
-// An error is a *problem, or errUnclear where the thing may or may not have been made.
-func (c *client) create(ctx context.Context, post call, made any) error {
-	return c.patiently(ctx, func() error {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.silence)
+// The error is a *problem, or errUnknownOutcome if the item may or may not exist.
+func (c *client) create(ctx context.Context, post call, target any) error {
+	return c.retry(ctx, func() error {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.idleTimeout)
 		defer cancel()
-		res, err := successOf(post(ctx))
+		res, err := checkStatus(post(ctx))
 		if err != nil {
-			return doubtful(err)
+			return markUnknown(err)
 		}
 		defer res.Body.Close()
-		answer, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+		body, err := io.ReadAll(io.LimitReader(res.Body, maxResponseBytes))
 		if err == nil {
-			err = json.Unmarshal(answer, made)
+			err = json.Unmarshal(body, target)
 		}
 		if err != nil {
-			return doubtful(fmt.Errorf("read the answer: %w", err))
+			return markUnknown(fmt.Errorf("read the response: %w", err))
 		}
 		return nil
 	})
 }
 
-var errUnclear = errors.New("no answer says whether it was made")
+var errUnknownOutcome = errors.New("no response says whether it was created")
 
-// doubtful marks the errors of a POST that leave open whether the thing was made.
-func doubtful(err error) error {
-	if p, answered := errors.AsType[*problem](err); answered && (p.Status < 500 || p.putsOff()) {
+// markUnknown wraps the error of a POST with errUnknownOutcome, unless it proves that nothing was created.
+func markUnknown(err error) error {
+	if p, isProblem := errors.AsType[*problem](err); isProblem && (p.Status < 500 || p.isRetryable()) {
 		return err
 	}
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
 		return err
 	}
-	return fmt.Errorf("%w: %w", errUnclear, err)
+	return fmt.Errorf("%w: %w", errUnknownOutcome, err)
 }
 
-// list makes a call that answers a complete list, and streams it item by item.
+// list sends a request for a complete list, and calls each for every item as it arrives.
 func list[T any](ctx context.Context, c *client, get call, each func(T)) error {
-	return c.patiently(ctx, func() error {
+	return c.retry(ctx, func() error {
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
-		alarm := time.AfterFunc(c.silence, func() { cancel(fmt.Errorf("nothing came for %s", c.silence)) })
-		defer alarm.Stop()
+		timer := time.AfterFunc(c.idleTimeout, func() { cancel(fmt.Errorf("the API sent nothing for %s", c.idleTimeout)) })
+		defer timer.Stop()
 
 		err := func() error {
-			res, err := successOf(get(ctx))
+			res, err := checkStatus(get(ctx))
 			if err != nil {
 				return err
 			}
 			defer res.Body.Close()
-			return decodeArray(&moving{res.Body, alarm, c.silence}, each)
+			return decodeArray(&timeoutReader{res.Body, timer, c.idleTimeout}, each)
 		}()
 		if err != nil && ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -114,11 +114,11 @@ func list[T any](ctx context.Context, c *client, get call, each func(T)) error {
 	})
 }
 
-// decodeArray fails unless the array is whole.
+// decodeArray calls each for every item of the array in r. It fails if the array is incomplete.
 func decodeArray[T any](r io.Reader, each func(T)) error {
 	decoder := json.NewDecoder(r)
 	if start, err := decoder.Token(); err != nil || start != json.Delim('[') {
-		return errors.Join(errors.New("the answer is not an array"), err)
+		return errors.Join(errors.New("the response is not an array"), err)
 	}
 	for decoder.More() {
 		var item T
@@ -131,23 +131,23 @@ func decodeArray[T any](r io.Reader, each func(T)) error {
 	return err
 }
 
-// moving puts off the alarm as long as something comes.
-type moving struct {
+// timeoutReader resets its timer each time that it reads something.
+type timeoutReader struct {
 	io.Reader
-	alarm   *time.Timer
-	silence time.Duration
+	timer       *time.Timer
+	idleTimeout time.Duration
 }
 
-func (m *moving) Read(p []byte) (int, error) {
+func (m *timeoutReader) Read(p []byte) (int, error) {
 	n, err := m.Reader.Read(p)
 	if n > 0 {
-		m.alarm.Reset(m.silence)
+		m.timer.Reset(m.idleTimeout)
 	}
 	return n, err
 }
 
-// successOf makes an answer other than a success a *problem.
-func successOf(res *http.Response, err error) (*http.Response, error) {
+// checkStatus turns every response but a success into a *problem.
+func checkStatus(res *http.Response, err error) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -155,22 +155,22 @@ func successOf(res *http.Response, err error) (*http.Response, error) {
 		return res, nil
 	}
 	defer res.Body.Close()
-	return nil, problemOf(res)
+	return nil, readProblem(res)
 }
 
-// patiently repeats what the API puts off, after the time that it names. A put-off request has done nothing.
-func (c *client) patiently(ctx context.Context, attempt func() error) error {
+// retry repeats a request that the API answers with 429 or 503, after its Retry-After. Such a request has changed nothing.
+func (c *client) retry(ctx context.Context, attempt func() error) error {
 	for n := 0; ctx.Err() == nil; n++ {
 		err := attempt()
-		p, answered := errors.AsType[*problem](err)
-		if !answered || !p.putsOff() {
+		p, isProblem := errors.AsType[*problem](err)
+		if !isProblem || !p.isRetryable() {
 			return err
 		}
-		if n == c.waits {
-			return fmt.Errorf("put off %d times: %w", n+1, err)
+		if n == c.maxRetries {
+			return fmt.Errorf("the API asked %d times to retry later: %w", n+1, err)
 		}
-		if p.retryAfter > c.maxWait {
-			return fmt.Errorf("put off for %s, which is too long to wait: %w", p.retryAfter, err)
+		if p.retryAfter > c.maxRetryAfter {
+			return fmt.Errorf("the API asks to retry after %s, which is too long: %w", p.retryAfter, err)
 		}
 		select {
 		case <-time.After(p.retryAfter):
@@ -180,16 +180,17 @@ func (c *client) patiently(ctx context.Context, attempt func() error) error {
 	return context.Cause(ctx)
 }
 
-// problem is the API's answer to a request that it did not fulfil.
+// problem is the API's response to a failed request.
 type problem struct {
 	ironplane.Problem
 	retryAfter time.Duration
 }
 
-// problemOf reads an answer whose body may be anything: a proxy's page is no reason to lose the status.
-func problemOf(res *http.Response) *problem {
+// readProblem reads the response of a failed request. It keeps the status if the body is not the API's, such as a proxy's
+// page.
+func readProblem(res *http.Response) *problem {
 	var p problem
-	body, err := io.ReadAll(io.LimitReader(res.Body, maxProblem))
+	body, err := io.ReadAll(io.LimitReader(res.Body, maxProblemBytes))
 	if err != nil || json.Unmarshal(body, &p.Problem) != nil {
 		p = problem{}
 	}
@@ -198,7 +199,7 @@ func problemOf(res *http.Response) *problem {
 	return &p
 }
 
-func (p *problem) putsOff() bool {
+func (p *problem) isRetryable() bool {
 	return p.Status == http.StatusTooManyRequests || p.Status == http.StatusServiceUnavailable
 }
 
@@ -213,7 +214,7 @@ func (p *problem) Error() string {
 	return text
 }
 
-// reason is what the API says is wrong, in its words.
+// reason returns the API's texts: those of the invalid members, or the detail.
 func (p *problem) reason() string {
 	members := value(p.Errors)
 	if len(members) == 0 {
@@ -226,7 +227,7 @@ func (p *problem) reason() string {
 	return strings.Join(reasons, "; ")
 }
 
-// code is the first wrong member's, or the title: one of few.
+// code returns the code of the first invalid member, or the title. The report counts by it.
 func (p *problem) code() string {
 	if members := value(p.Errors); len(members) > 0 {
 		return members[0].Code
@@ -234,7 +235,7 @@ func (p *problem) code() string {
 	return p.Title
 }
 
-// value is what an optional member holds, or its type's zero.
+// value returns the value of an optional member, or the zero value.
 func value[T any](member *T) (zero T) {
 	if member == nil {
 		return zero
@@ -242,7 +243,7 @@ func value[T any](member *T) (zero T) {
 	return *member
 }
 
-// retryAfter reads the header: seconds, a date, or neither.
+// retryAfter parses a Retry-After header, which has seconds or a date. It returns two seconds for any other text.
 func retryAfter(header string, now time.Time) time.Duration {
 	const unnamed = 2 * time.Second
 	if seconds, err := strconv.ParseUint(header, 10, 31); err == nil {

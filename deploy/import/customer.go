@@ -16,14 +16,14 @@ import (
 	ironplane "github.com/ironplane/ironplane/pkg/client"
 )
 
-// customer is the client that a tenant becomes. The zero value is none.
+// customer is the client to create for a tenant. The zero value means that the tenant becomes no client.
 type customer struct{ Email, First, Last string }
 
-// customerColumns are those of the file of --clients, in any order.
+// customerColumns are the columns of the file of --clients, in any order.
 var customerColumns = []string{"tenant", "email", "first", "last"}
 
-// takeCustomers reads which clients the tenants of a dump become.
-func (d *dump) takeCustomers(file string) error {
+// loadCustomers reads the file of --clients into the dump.
+func (d *dump) loadCustomers(file string) error {
 	f, err := os.Open(file)
 	if err != nil {
 		return err
@@ -39,7 +39,7 @@ func (d *dump) readCustomers(from io.Reader) error {
 	rows := csv.NewReader(from)
 	header, err := rows.Read()
 	if err != nil {
-		return fmt.Errorf("the first line, which names the columns %s: %w", strings.Join(customerColumns, ", "), err)
+		return fmt.Errorf("read the first line, which must name the columns %s: %w", strings.Join(customerColumns, ", "), err)
 	}
 	header[0] = strings.TrimPrefix(header[0], "\ufeff")
 	var at [4]int
@@ -49,39 +49,39 @@ func (d *dump) readCustomers(from io.Reader) error {
 		}
 	}
 	byName := map[string][]int64{}
-	for pk, t := range ordered(d.tenants) {
+	for pk, t := range sorted(d.tenants) {
 		byName[t.Name] = append(byName[t.Name], pk)
 	}
-	var faults faultList
+	var errs errorList
 	seen := map[string]bool{}
 	for {
 		row, err := rows.Read()
 		if errors.Is(err, io.EOF) {
-			return faults.err()
+			return errs.err()
 		}
 		if err != nil {
 			return err
 		}
 		line, _ := rows.FieldPos(0)
 		cell := func(i int) string { return strings.TrimSpace(row[at[i]]) }
-		name, of := cell(0), customer{cell(1), cell(2), cell(3)}
+		name, c := cell(0), customer{cell(1), cell(2), cell(3)}
 		switch pks := byName[name]; {
-		case of.Email == "" || of.First == "" || of.Last == "":
-			faults.add("line %d: %s has no email, first or last", line, name)
+		case c.Email == "" || c.First == "" || c.Last == "":
+			errs.add("line %d: %s has no email, first or last", line, name)
 		case seen[name]:
-			faults.add("line %d: %s stands there twice", line, name)
+			errs.add("line %d: a second line for %s", line, name)
 		case len(pks) == 0:
-			faults.add("line %d: no tenant is called %q", line, name)
+			errs.add("line %d: the export has no tenant %q", line, name)
 		case len(pks) > 1:
-			faults.add("line %d: %d tenants are called %q", line, len(pks), name)
+			errs.add("line %d: the export has %d tenants %q; rename all but one in NetBox", line, len(pks), name)
 		default:
-			d.customers[pks[0]] = of
+			d.customers[pks[0]] = c
 		}
 		seen[name] = true
 	}
 }
 
-// findClients makes the clients that own something, or finds them by their addresses.
+// findClients looks for the owners of planned entities by email address, and creates the missing ones.
 func (t *transfer) findClients(ctx context.Context) error {
 	var owners []customer
 	for _, e := range t.plan.Entities {
@@ -89,7 +89,7 @@ func (t *transfer) findClients(ctx context.Context) error {
 			owners = append(owners, e.Owner)
 		}
 	}
-	t.progress.begin("making clients", len(owners))
+	t.progress.begin("creating clients", len(owners))
 	for i, owner := range owners {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -112,11 +112,11 @@ func (t *transfer) findClients(ctx context.Context) error {
 				ironplane.CreateClientBody{Email: openapi_types.Email(owner.Email), First: owner.First, Last: owner.Last},
 			)
 		}
-		var made ironplane.ViewedClient
-		if err := t.api.create(ctx, post, &made); err != nil {
-			return fmt.Errorf("make client %s: %w", owner.Email, err)
+		var created ironplane.ViewedClient
+		if err := t.api.create(ctx, post, &created); err != nil {
+			return fmt.Errorf("create client %s: %w", owner.Email, err)
 		}
-		t.clientIDs[owner.Email] = made.ID
+		t.clientIDs[owner.Email] = created.ID
 		t.clients++
 	}
 	return nil

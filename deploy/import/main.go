@@ -1,4 +1,5 @@
-// Command import brings what another system holds into Ironplane, through the public API like any other caller.
+// Command import copies the address plan of another system into Ironplane. It uses the public API with an API key, as any
+// other client does.
 package main
 
 import (
@@ -22,7 +23,7 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr))
 }
 
-const usage = `import brings what another system holds into Ironplane.
+const usage = `import copies the address plan of another system into Ironplane.
 
 Usage:
   import netbox [flags] FILE
@@ -52,13 +53,13 @@ const netBoxUsage = `Import sites, prefixes, ranges and addresses from a NetBox 
 
   manage.py dumpdata dcim.site ipam tenancy > FILE
 
-A site becomes an IP group. Ranges, addresses, and prefixes with nothing inside become IP entities of the group of
-the smallest prefix around them that has a site; space without a site gets a group for its VRF, or one for the rest.
-With --clients, tenants become clients, and own what has them as its tenant. VLANs come from the prefixes. A gateway
-is set where one address of the subnet has the role vrrp, hsrp, glbp or carp.
+Each site becomes an IP group. Ranges, addresses and empty prefixes become IP entities. An entity goes to the group of
+the smallest prefix around it that has a site. Space without a site goes to a group for its VRF, or to one group for
+the rest. With --clients, tenants become clients and own their ranges, addresses and prefixes. VLANs come from the
+prefixes. An entity gets a gateway if exactly one address of its subnet has the role vrrp, hsrp, glbp or carp.
 
-The import makes what is missing and changes nothing that is there: a second run, or one after an interruption,
-makes only the rest. What is left out is listed with the reason.
+The import creates missing items and changes no existing ones. Run it again after an interruption to create the rest.
+Skipped records are listed with the reason.
 
 Usage:
   import netbox [flags] FILE
@@ -66,7 +67,7 @@ Usage:
 Flags:
 `
 
-// netBoxOptions are the flags and the argument of the command netbox.
+// netBoxOptions holds the flags and the argument of the command netbox.
 type netBoxOptions struct {
 	file, url, key, keyFile, clients string
 	dryRun, verbose                  bool
@@ -80,23 +81,23 @@ func (o *netBoxOptions) flags() *flag.FlagSet {
 		&o.key,
 		"key",
 		"",
-		"an API `key` with network.groups write and network.entities write, and with --clients users.clients write.\n"+
-			"Other users of this machine can see it: prefer $IRONPLANE_KEY or --key-file",
+		"an API `key` that may write network.groups and network.entities, and with --clients also users.clients.\n"+
+			"Other users of this machine can see flags. Prefer $IRONPLANE_KEY or --key-file",
 	)
 	flags.StringVar(&o.keyFile, "key-file", "", "a `file` with the API key")
 	flags.StringVar(
 		&o.clients,
 		"clients",
 		"",
-		"a CSV `file` with the columns tenant, email, first and last: the client that each tenant becomes",
+		"a CSV `file` with the columns tenant, email, first and last. Each row turns a tenant into a client",
 	)
-	flags.BoolVar(&o.dryRun, "dry-run", false, "show what would be made, without a server")
+	flags.BoolVar(&o.dryRun, "dry-run", false, "print the plan, and send nothing")
 	flags.BoolVar(&o.verbose, "verbose", false, "list every item")
 	flags.BoolVar(&o.verbose, "v", false, "short for --verbose")
 	return flags
 }
 
-// parse reads the flags and the argument, in any order. It returns flag.ErrHelp where help is asked for.
+// parse reads the flags and the argument, in any order. It returns flag.ErrHelp for -h and --help.
 func (o *netBoxOptions) parse(args []string) error {
 	flags := o.flags()
 	var files []string
@@ -110,10 +111,10 @@ func (o *netBoxOptions) parse(args []string) error {
 		files, args = append(files, flags.Arg(0)), flags.Args()[1:]
 	}
 	if len(files) != 1 {
-		return fmt.Errorf("got %d files, want one: run \"import netbox --help\"", len(files))
+		return fmt.Errorf("got %d files, but the command needs one: run \"import netbox --help\"", len(files))
 	}
 	if o.key != "" && o.keyFile != "" {
-		return errors.New("--key and --key-file exclude each other")
+		return errors.New("--key and --key-file cannot be used together")
 	}
 	o.file = files[0]
 	return nil
@@ -176,11 +177,11 @@ func readPlan(file, clients string) (Plan, error) {
 		return Plan{}, fmt.Errorf("read %s: %w", file, err)
 	}
 	if clients != "" {
-		if err := d.takeCustomers(clients); err != nil {
+		if err := d.loadCustomers(clients); err != nil {
 			return Plan{}, err
 		}
 	}
-	return planFor(d), nil
+	return newPlan(d), nil
 }
 
 func findKey(flag, file string, getenv func(string) string) (secret.String, error) {
@@ -196,21 +197,21 @@ func findKey(flag, file string, getenv func(string) string) (secret.String, erro
 		key = getenv("IRONPLANE_KEY")
 	}
 	if key = strings.TrimSpace(key); key == "" {
-		return secret.String{}, errors.New("no API key: set $IRONPLANE_KEY or --key-file")
+		return secret.String{}, errors.New("no API key: set $IRONPLANE_KEY, or use --key-file")
 	}
 	return secret.New(key), nil
 }
 
 func importPlan(ctx context.Context, api *client, plan Plan, verbose bool, stdout, stderr io.Writer) error {
-	going := &progress{}
-	hide := going.show(stderr)
-	t := newTransfer(api, plan, going)
+	shown := &progress{}
+	hide := shown.show(stderr)
+	t := newTransfer(api, plan, shown)
 	err := t.run(ctx)
 	hide()
 	printResults(stdout, t, verbose)
 	if err != nil {
-		return fmt.Errorf("stopped after making %d groups and %d entities, which a second run goes on from: %w",
-			count(t.groups, made), count(t.entities, made), err)
+		return fmt.Errorf("stopped after creating %d groups and %d entities; run the import again to create the rest: %w",
+			count(t.groups, created), count(t.entities, created), err)
 	}
 	return nil
 }

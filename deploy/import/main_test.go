@@ -20,22 +20,22 @@ import (
 
 const testKey = "ip_secret"
 
-// faultyAPI is an API that forgets nothing and knows no rules. It stands for the faults of the protocol alone: what
-// the API accepts is tested against the API.
+// faultyAPI is an API that stores everything and checks nothing. It simulates errors of the protocol. TestImportIntoTheProduct
+// shows what the real API accepts.
 type faultyAPI struct {
-	mu       sync.Mutex
-	groups   []ironplane.IPGroup
-	entities []ironplane.IPEntity
-	answers  map[string]any // by Idempotency-Key
-	requests []string
-	fault    func(method, path, body string) fault
+	mu        sync.Mutex
+	groups    []ironplane.IPGroup
+	entities  []ironplane.IPEntity
+	responses map[string]any // by Idempotency-Key
+	requests  []string
+	fault     func(method, path, body string) fault
 }
 
-// fault is how to answer instead. Zero: no fault.
+// fault replaces a response. The zero value is no fault.
 type fault struct {
 	status  int
 	body    string
-	cut     bool // after having done what was asked
+	cut     bool // close the connection after the change, without a response
 	instead func()
 }
 
@@ -49,27 +49,27 @@ func (f *faultyAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusUnauthorized)
 		return
 	}
-	var wrong fault
+	var test fault
 	if f.fault != nil {
-		wrong = f.fault(r.Method, r.URL.Path, body.String())
+		test = f.fault(r.Method, r.URL.Path, body.String())
 	}
-	if wrong.instead != nil {
-		wrong.instead()
+	if test.instead != nil {
+		test.instead()
 	}
-	if wrong.status != 0 {
+	if test.status != 0 {
 		w.Header().Set("Retry-After", "0")
-		w.WriteHeader(wrong.status)
-		w.Write([]byte(wrong.body))
+		w.WriteHeader(test.status)
+		w.Write([]byte(test.body))
 		return
 	}
-	answer := f.answer(r, body.Bytes())
-	if wrong.cut {
+	respond := f.respond(r, body.Bytes())
+	if test.cut {
 		panic(http.ErrAbortHandler)
 	}
-	json.NewEncoder(w).Encode(answer)
+	json.NewEncoder(w).Encode(respond)
 }
 
-func (f *faultyAPI) answer(r *http.Request, body []byte) any {
+func (f *faultyAPI) respond(r *http.Request, body []byte) any {
 	switch r.Method + " " + r.URL.Path {
 	case "GET /group":
 		return append([]ironplane.IPGroup{}, f.groups...)
@@ -77,14 +77,14 @@ func (f *faultyAPI) answer(r *http.Request, body []byte) any {
 		return append([]ironplane.IPEntity{}, f.entities...)
 	}
 	key := r.Header.Get("Idempotency-Key")
-	if earlier, ok := f.answers[key]; ok {
+	if earlier, ok := f.responses[key]; ok {
 		return earlier
 	}
-	if f.answers == nil {
-		f.answers = map[string]any{}
+	if f.responses == nil {
+		f.responses = map[string]any{}
 	}
-	f.answers[key] = f.make(r.URL.Path, body)
-	return f.answers[key]
+	f.responses[key] = f.make(r.URL.Path, body)
+	return f.responses[key]
 }
 
 func (f *faultyAPI) make(path string, body []byte) any {
@@ -109,7 +109,7 @@ func (f *faultyAPI) make(path string, body []byte) any {
 	return e
 }
 
-// posts are the bodies that were sent to path.
+// posts returns the bodies of the POST requests to path.
 func (f *faultyAPI) posts(path string) []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -122,23 +122,30 @@ func (f *faultyAPI) posts(path string) []string {
 	return bodies
 }
 
-// export is a file of which 4 groups and 8 entities are made.
+// export returns the name of an export file with 4 groups and 8 entities.
 func export(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "netbox.json")
 	records := []string{
-		rec(modelSite, 1, `"name": "A"`), rec(modelSite, 2, `"name": "B"`), rec(modelVRF, 1, `"name": "Red"`), rec(modelVLAN, 1, `"vid": 100`),
-		rec(modelPrefix, 1, `"prefix": "10.0.0.0/24", "site": 1, "vlan": 1`),
-		rec(modelPrefix, 2, `"prefix": "10.0.0.0/24", "vrf": 1`),
-		rec(modelPrefix, 3, `"prefix": "2001:db8::/64", "site": 2`),
-		rec(modelRange, 1, `"start_address": "10.0.0.10/24", "end_address": "10.0.0.19/24", "description": "pool"`),
-		rec(modelAddress, 1, `"address": "10.0.0.1/24", "role": "vrrp"`),
-		rec(modelAddress, 2, `"address": "10.0.0.2/24", "dns_name": "two.example", "tenant": 1`),
-		rec(modelAddress, 3, `"address": "10.0.0.3/24"`),
-		rec(modelAddress, 4, `"address": "198.51.100.4/32"`),
-		rec(modelAddress, 5, `"address": "198.51.100.5/24"`),
-		rec(modelAddress, 6, `"address": "10.0.0.15/24"`),
-		rec(modelTenant, 1, `"name": "T"`),
+		recordJSON(
+			modelSite,
+			1,
+			`"name": "A"`,
+		),
+		recordJSON(modelSite, 2, `"name": "B"`),
+		recordJSON(modelVRF, 1, `"name": "Red"`),
+		recordJSON(modelVLAN, 1, `"vid": 100`),
+		recordJSON(modelPrefix, 1, `"prefix": "10.0.0.0/24", "site": 1, "vlan": 1`),
+		recordJSON(modelPrefix, 2, `"prefix": "10.0.0.0/24", "vrf": 1`),
+		recordJSON(modelPrefix, 3, `"prefix": "2001:db8::/64", "site": 2`),
+		recordJSON(modelRange, 1, `"start_address": "10.0.0.10/24", "end_address": "10.0.0.19/24", "description": "pool"`),
+		recordJSON(modelAddress, 1, `"address": "10.0.0.1/24", "role": "vrrp"`),
+		recordJSON(modelAddress, 2, `"address": "10.0.0.2/24", "dns_name": "two.example", "tenant": 1`),
+		recordJSON(modelAddress, 3, `"address": "10.0.0.3/24"`),
+		recordJSON(modelAddress, 4, `"address": "198.51.100.4/32"`),
+		recordJSON(modelAddress, 5, `"address": "198.51.100.5/24"`),
+		recordJSON(modelAddress, 6, `"address": "10.0.0.15/24"`),
+		recordJSON(modelTenant, 1, `"name": "T"`),
 	}
 	if err := os.WriteFile(file, []byte("["+strings.Join(records, ",")+"]"), 0o600); err != nil {
 		t.Fatal(err)
@@ -181,14 +188,14 @@ func (o outcome) expect(t *testing.T, code int, texts ...string) {
 	}
 }
 
-func TestImportMakesWhatIsMissing(t *testing.T) {
+func TestImportCreatesMissingItems(t *testing.T) {
 	t.Parallel()
 	api := &faultyAPI{}
 	importExport(t, t.Context(), api, "-v").expect(t, 0,
-		"A (made)", "B (made)", "NetBox: VRF Red (made)", "NetBox: no site (made)",
+		"A (created)", "B (created)", "NetBox: VRF Red (created)", "NetBox: no site (created)",
 		"4 groups, 8 entities 0 8 0 0 0 0",
-		"Made: A: 10.0.0.10-10.0.0.19 mask 255.255.255.0 gateway 10.0.0.1 vlan 100",
-		"Left out: 3", "ipam.ipaddress 6, 10.0.0.15 (10.0.0.10-10.0.0.19, ipam.iprange 1)", "tenancy.tenant 1, T",
+		"Created: A: 10.0.0.10-10.0.0.19 mask 255.255.255.0 gateway 10.0.0.1 vlan 100",
+		"Skipped: 3", "ipam.ipaddress 6, 10.0.0.15 (10.0.0.10-10.0.0.19, ipam.iprange 1)", "tenancy.tenant 1, T",
 	)
 	expect(t, "groups", api.posts("/group"), []string{
 		`{"name":"A"}`, `{"name":"B"}`, `{"name":"NetBox: VRF Red"}`, `{"name":"NetBox: no site"}`,
@@ -206,13 +213,13 @@ func TestImportMakesWhatIsMissing(t *testing.T) {
 		`{"group":{"id":4},"v4":{"full":"198.51.100.5","subnet_mask":"255.255.255.0"}}`,
 	})
 
-	importExport(t, t.Context(), api).expect(t, 0, "A (there already)", "4 groups, 8 entities 0 0 8 0 0 0")
+	importExport(t, t.Context(), api).expect(t, 0, "A (unchanged)", "4 groups, 8 entities 0 0 8 0 0 0")
 	if n := len(api.posts("/group")) + len(api.posts("/entity")); n != 12 {
 		t.Errorf("got %d posts in both runs, want the 12 of the first", n)
 	}
 }
 
-func TestImportLeavesWhatIsDifferent(t *testing.T) {
+func TestImportLeavesDifferentItemsAlone(t *testing.T) {
 	t.Parallel()
 	elsewhere, a := ironplane.Ref{ID: 1, Name: "elsewhere"}, ironplane.Ref{ID: 2, Name: "A"}
 	api := &faultyAPI{
@@ -225,12 +232,13 @@ func TestImportLeavesWhatIsDifferent(t *testing.T) {
 		},
 	}
 	importExport(t, t.Context(), api, "--verbose").expect(t, 0, "4 groups, 8 entities 0 6 0 2 0 0",
-		"198.51.100.4 (ipam.ipaddress 4): group is elsewhere, planned is NetBox: no site",
-		"nickname is renamed, planned is two.example, vlan is none, planned is 100, gateway is none, planned is 10.0.0.1, subnet_mask is none",
+		"198.51.100.4 (ipam.ipaddress 4): group is elsewhere, but planned is NetBox: no site",
+		"nickname is renamed, but planned is two.example, vlan is none, but planned is 100, gateway is none, but planned is 10.0.0.1, "+
+			"subnet_mask is none",
 	)
 }
 
-func TestImportLeavesOutWhatIsRefused(t *testing.T) {
+func TestImportSkipsRefusedItems(t *testing.T) {
 	t.Parallel()
 	api := &faultyAPI{fault: func(method, path, body string) fault {
 		switch {
@@ -245,12 +253,12 @@ func TestImportLeavesOutWhatIsRefused(t *testing.T) {
 		return fault{}
 	}}
 	importExport(t, t.Context(), api).expect(t, 0, "4 groups, 8 entities 0 6 0 0 2 0",
-		"1 refused by the API: overlap ipam.ipaddress 2, A: 10.0.0.2 (/v4/address overlaps entity 5)",
-		"Group NetBox: VRF Red was refused: No such colour.", "its group NetBox: VRF Red was refused",
+		"1 refused by the API with the code overlap ipam.ipaddress 2, A: 10.0.0.2 (/v4/address overlaps entity 5)",
+		"The API refused group NetBox: VRF Red: No such colour.", "the API refused its group NetBox: VRF Red",
 	)
 }
 
-func TestImportWaitsWhenPutOff(t *testing.T) {
+func TestImportObeysRetryAfter(t *testing.T) {
 	t.Parallel()
 	n := 0
 	api := &faultyAPI{fault: func(string, string, string) fault {
@@ -263,7 +271,7 @@ func TestImportWaitsWhenPutOff(t *testing.T) {
 	}
 }
 
-func TestImportStopsAtAFault(t *testing.T) {
+func TestImportStopsAtAServerError(t *testing.T) {
 	t.Parallel()
 	broken := true
 	api := &faultyAPI{fault: func(method, _, body string) fault {
@@ -273,8 +281,8 @@ func TestImportStopsAtAFault(t *testing.T) {
 		return fault{}
 	}}
 	first := importExport(t, t.Context(), api)
-	first.expect(t, 1, "import: stopped after making 4 groups", "10.0.0.2 in group A", "500 Internal Server Error: Logged. (request r-1)",
-		"Unclear whether it was made: A: 10.0.0.2")
+	first.expect(t, 1, "import: stopped after creating 4 groups", "10.0.0.2 in group A", "500 Internal Server Error: Logged. (request r-1)",
+		"Unknown whether it was created: A: 10.0.0.2")
 	broken = false
 	importExport(t, t.Context(), api).expect(t, 0)
 	if len(api.entities) != 8 {
@@ -282,15 +290,15 @@ func TestImportStopsAtAFault(t *testing.T) {
 	}
 }
 
-func TestImportLooksAgainAfterACut(t *testing.T) {
+func TestImportChecksItemsAfterALostResponse(t *testing.T) {
 	t.Parallel()
 	api := &faultyAPI{fault: func(method, _, body string) fault {
 		return fault{cut: method == http.MethodPost && strings.Contains(body, `"2001:db8::/64"`)}
 	}}
 	first := importExport(t, t.Context(), api)
-	first.expect(t, 1, "stopped after making 4 groups")
-	if strings.Contains(first.stdout, "Unclear") {
-		t.Errorf("got unclear entities, want none:\n%s%s", first.stdout, first.stderr)
+	first.expect(t, 1, "stopped after creating 4 groups")
+	if strings.Contains(first.stdout, "Unknown whether") {
+		t.Errorf("got entities with an unknown outcome, want none:\n%s%s", first.stdout, first.stderr)
 	}
 	importExport(t, t.Context(), api).expect(t, 0)
 	if len(api.entities) != 8 {
@@ -308,7 +316,7 @@ func TestImportEndsBetweenRequests(t *testing.T) {
 		return fault{}
 	}}
 	first := importExport(t, ctx, api)
-	first.expect(t, 1, "stopped after making 4 groups", "context canceled")
+	first.expect(t, 1, "stopped after creating 4 groups", "context canceled")
 	stand := len(api.entities)
 	if stand == 0 || stand > workers {
 		t.Errorf("got %d entities, want 1 to %d", stand, workers)
@@ -317,7 +325,7 @@ func TestImportEndsBetweenRequests(t *testing.T) {
 	importExport(t, t.Context(), api).expect(t, 0, fmt.Sprintf("4 groups, 8 entities 0 %d %d 0 0 0", 8-stand, stand))
 }
 
-func TestImportNeedsAKeyThatIsKnown(t *testing.T) {
+func TestImportNeedsAValidKey(t *testing.T) {
 	t.Parallel()
 	importExport(t, t.Context(), &faultyAPI{}, "--key", "ip_other").expect(t, 1, "list IP groups: 401 Unauthorized")
 	keyFile := filepath.Join(t.TempDir(), "key")
@@ -335,19 +343,19 @@ func TestImportNeedsAKeyThatIsKnown(t *testing.T) {
 	outcome{1, "", stderr.String()}.expect(t, 1, "no API key")
 }
 
-func TestDryRunAsksNobody(t *testing.T) {
+func TestDryRunSendsNothing(t *testing.T) {
 	t.Parallel()
 	api := &faultyAPI{}
 	importExport(t, t.Context(), api, "--dry-run", "-v").expect(t, 0,
 		"GROUP RANGES ADDRESSES PREFIXES A 1 3 0 B 0 0 1 NetBox: VRF Red 0 0 1 NetBox: no site 0 2 0",
-		"4 groups, 8 entities 1 5 2", "A: 10.0.0.2 mask 255.255.255.0 gateway 10.0.0.1 vlan 100 \"two.example\"", "Left out: 3",
+		"4 groups, 8 entities 1 5 2", "A: 10.0.0.2 mask 255.255.255.0 gateway 10.0.0.1 vlan 100 \"two.example\"", "Skipped: 3",
 	)
 	if len(api.requests) != 0 {
 		t.Errorf("got requests %v, want none", api.requests)
 	}
 }
 
-// Flags may stand before and after the file, and help names each of them.
+// TestFlags shows that flags may come before and after the file, and that the help has each of them.
 func TestFlags(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{
@@ -360,26 +368,26 @@ func TestFlags(t *testing.T) {
 			t.Errorf("parse %q: got %+v, %v, want %+v", args, got, err, want)
 		}
 	}
-	for _, wrong := range []struct {
+	for _, test := range []struct {
 		args []string
 		want string
 	}{
-		{[]string{"netbox"}, "got 0 files, want one"},
-		{[]string{"netbox", "a", "b"}, "got 2 files, want one"},
-		{[]string{"netbox", "a", "--key", "x", "--key-file", "y"}, "exclude each other"},
+		{[]string{"netbox"}, "got 0 files, but the command needs one"},
+		{[]string{"netbox", "a", "b"}, "got 2 files, but the command needs one"},
+		{[]string{"netbox", "a", "--key", "x", "--key-file", "y"}, "cannot be used together"},
 		{[]string{"netbox", "a", "--colour"}, "-colour"},
 		{[]string{"phpipam"}, "unknown command"},
 	} {
 		var stdout, stderr bytes.Buffer
 		if code := run(
 			t.Context(),
-			wrong.args,
+			test.args,
 			func(string) string { return "" },
 			&stdout,
 			&stderr,
 		); code != 1 ||
-			!strings.Contains(stderr.String(), wrong.want) {
-			t.Errorf("import %q: got %d, %q, want 1 and %q", wrong.args, code, stderr.String(), wrong.want)
+			!strings.Contains(stderr.String(), test.want) {
+			t.Errorf("import %q: got %d, %q, want 1 and %q", test.args, code, stderr.String(), test.want)
 		}
 	}
 	var help bytes.Buffer

@@ -14,7 +14,7 @@ import (
 	"go4.org/netipx"
 )
 
-// Models of NetBox that are read; records of others are passed over.
+// The models of NetBox that are imported. Records of other models are ignored.
 const (
 	modelSite    = "dcim.site"
 	modelVRF     = "ipam.vrf"
@@ -25,7 +25,7 @@ const (
 	modelTenant  = "tenancy.tenant"
 )
 
-// Source names a record of NetBox.
+// Source identifies a record of NetBox by its model and primary key.
 type Source struct {
 	Model string
 	PK    int64
@@ -33,7 +33,7 @@ type Source struct {
 
 func (s Source) String() string { return fmt.Sprintf("%s %d", s.Model, s.PK) }
 
-// dump is a NetBox export: its records by primary key. A reference of 0 is one that is not set.
+// dump is a NetBox export: the records of each model by primary key. A reference of 0 means that none is set.
 type dump struct {
 	sites     map[int64]site
 	vrfs      map[int64]vrf
@@ -42,7 +42,7 @@ type dump struct {
 	ranges    map[int64]addressRange
 	addresses map[int64]address
 	tenants   map[int64]tenant
-	customers map[int64]customer // that tenants become
+	customers map[int64]customer // the clients to create, by the tenant's primary key
 }
 
 type site struct {
@@ -63,7 +63,7 @@ type prefix struct {
 	Tenant      int64        `json:"tenant"`
 	Prefix      netip.Prefix `json:"prefix"`
 	Site        int64        `json:"site"`
-	ScopeSite   int64        `json:"_site"` // where NetBox 4.2 and later keep the site
+	ScopeSite   int64        `json:"_site"` // the site's field in NetBox 4.2 and later
 	VRF         int64        `json:"vrf"`
 	VLAN        int64        `json:"vlan"`
 	Status      string       `json:"status"`
@@ -98,8 +98,8 @@ type tenant struct {
 	Name string `json:"name"`
 }
 
-// readDump reads what `manage.py dumpdata` wrote. A record that cannot be understood, or that refers to one that
-// is missing, could change where others belong, so it is an error that names it, not something to pass over.
+// readDump reads the output of `manage.py dumpdata`. It reports each record that it cannot read, or that refers to a
+// missing record. It skips none of these, since a skipped prefix could put other records into the wrong group.
 func readDump(r io.Reader) (*dump, error) {
 	d := &dump{
 		sites: map[int64]site{}, vrfs: map[int64]vrf{}, vlans: map[int64]vlan{}, prefixes: map[int64]prefix{},
@@ -107,62 +107,62 @@ func readDump(r io.Reader) (*dump, error) {
 	}
 	decoder := json.NewDecoder(r)
 	if first, err := decoder.Token(); err != nil || first != json.Delim('[') {
-		return nil, cmp.Or(err, errors.New("not a JSON array of records, as dumpdata writes it"))
+		return nil, cmp.Or(err, errors.New("the file is not a JSON array of records, as dumpdata writes it"))
 	}
-	var faults faultList
+	var errs errorList
 	for n := 1; decoder.More(); n++ {
 		var record record
 		if err := decoder.Decode(&record); err != nil {
 			return nil, fmt.Errorf("record %d: %w", n, err)
 		}
-		if err := d.take(record); err != nil {
-			faults.add("%s %s: %w", record.Model, record.PK, err)
+		if err := d.add(record); err != nil {
+			errs.add("%s %s: %w", record.Model, record.PK, err)
 		}
 	}
 	if _, err := decoder.Token(); err != nil {
-		return nil, fmt.Errorf("the end of the array: %w", err)
+		return nil, fmt.Errorf("read the end of the array: %w", err)
 	}
 	if _, err := decoder.Token(); err != io.EOF {
-		return nil, errors.New("something follows the array of records")
+		return nil, errors.New("the file goes on after the array of records")
 	}
-	d.check(&faults)
-	return d, faults.err()
+	d.check(&errs)
+	return d, errs.err()
 }
 
 type record struct {
 	Model  string          `json:"model"`
-	PK     json.RawMessage `json:"pk"` // a number, except of some of the models that are passed over
+	PK     json.RawMessage `json:"pk"` // a number, except in some of the ignored models
 	Fields json.RawMessage `json:"fields"`
 }
 
-func (d *dump) take(r record) error {
+func (d *dump) add(r record) error {
 	switch r.Model {
 	case modelSite:
-		return keep(d.sites, r)
+		return addRecord(d.sites, r)
 	case modelVRF:
-		return keep(d.vrfs, r)
+		return addRecord(d.vrfs, r)
 	case modelVLAN:
-		return keep(d.vlans, r)
+		return addRecord(d.vlans, r)
 	case modelPrefix:
-		return keep(d.prefixes, r)
+		return addRecord(d.prefixes, r)
 	case modelRange:
-		return keep(d.ranges, r)
+		return addRecord(d.ranges, r)
 	case modelAddress:
-		return keep(d.addresses, r)
+		return addRecord(d.addresses, r)
 	case modelTenant:
-		return keep(d.tenants, r)
+		return addRecord(d.tenants, r)
 	default:
 		return nil
 	}
 }
 
-func keep[T any](records map[int64]T, r record) error {
+func addRecord[T any](records map[int64]T, r record) error {
 	var pk int64
 	if err := json.Unmarshal(r.PK, &pk); err != nil || pk < 1 {
-		return errors.New("has no number for a primary key")
+		return errors.New("the primary key is not a positive number")
 	}
 	if _, twice := records[pk]; twice {
-		return errors.New("stands in the file twice")
+		return errors.New("the file has this record twice")
 	}
 	var fields T
 	if err := json.Unmarshal(r.Fields, &fields); err != nil {
@@ -172,40 +172,41 @@ func keep[T any](records map[int64]T, r record) error {
 	return nil
 }
 
-// check finds what JSON alone does not: missing addresses, ranges that end before they start, open references.
-func (d *dump) check(faults *faultList) {
-	for pk, p := range ordered(d.prefixes) {
+// check finds errors that decoding JSON does not: missing addresses, ranges that end before they start, and references
+// to missing records.
+func (d *dump) check(errs *errorList) {
+	for pk, p := range sorted(d.prefixes) {
 		source := Source{modelPrefix, pk}
 		if !p.Prefix.IsValid() {
-			faults.add("%s: has no prefix", source)
+			errs.add("%s: has no prefix", source)
 		}
-		faults.addUnless(known(d.sites, p.site()), source, Source{modelSite, p.site()})
-		faults.addUnless(known(d.vrfs, p.VRF), source, Source{modelVRF, p.VRF})
-		faults.addUnless(known(d.vlans, p.VLAN), source, Source{modelVLAN, p.VLAN})
+		errs.requireReference(isKnown(d.sites, p.site()), source, Source{modelSite, p.site()})
+		errs.requireReference(isKnown(d.vrfs, p.VRF), source, Source{modelVRF, p.VRF})
+		errs.requireReference(isKnown(d.vlans, p.VLAN), source, Source{modelVLAN, p.VLAN})
 	}
-	for pk, r := range ordered(d.ranges) {
+	for pk, r := range sorted(d.ranges) {
 		source := Source{modelRange, pk}
 		if !r.span().IsValid() {
-			faults.add("%s: does not run from a start_address up to an end_address", source)
+			errs.add("%s: start_address is not before end_address", source)
 		}
-		faults.addUnless(known(d.vrfs, r.VRF), source, Source{modelVRF, r.VRF})
+		errs.requireReference(isKnown(d.vrfs, r.VRF), source, Source{modelVRF, r.VRF})
 	}
-	for pk, a := range ordered(d.addresses) {
+	for pk, a := range sorted(d.addresses) {
 		source := Source{modelAddress, pk}
 		if !a.Address.IsValid() {
-			faults.add("%s: has no address", source)
+			errs.add("%s: has no address", source)
 		}
-		faults.addUnless(known(d.vrfs, a.VRF), source, Source{modelVRF, a.VRF})
+		errs.requireReference(isKnown(d.vrfs, a.VRF), source, Source{modelVRF, a.VRF})
 	}
 }
 
-func known[T any](records map[int64]T, reference int64) bool {
+func isKnown[T any](records map[int64]T, reference int64) bool {
 	_, ok := records[reference]
 	return ok || reference == 0
 }
 
-// ordered goes through records by primary key, so that the same file gives the same plan every time.
-func ordered[T any](records map[int64]T) iter.Seq2[int64, T] {
+// sorted yields records by primary key, so that the same file gives the same plan every time.
+func sorted[T any](records map[int64]T) iter.Seq2[int64, T] {
 	return func(yield func(int64, T) bool) {
 		for _, pk := range slices.Sorted(maps.Keys(records)) {
 			if !yield(pk, records[pk]) {
@@ -215,29 +216,29 @@ func ordered[T any](records map[int64]T) iter.Seq2[int64, T] {
 	}
 }
 
-const shownFaults = 10
+const maxShownErrors = 10
 
-// faultList collects what is wrong with a file and shows the first of it.
-type faultList struct {
+// errorList collects the errors of a file, and keeps the first ten of them.
+type errorList struct {
 	shown []error
 	more  int
 }
 
-func (f *faultList) add(format string, args ...any) {
-	if len(f.shown) == shownFaults {
+func (f *errorList) add(format string, args ...any) {
+	if len(f.shown) == maxShownErrors {
 		f.more++
 		return
 	}
 	f.shown = append(f.shown, fmt.Errorf(format, args...))
 }
 
-func (f *faultList) addUnless(known bool, from, to Source) {
-	if !known {
-		f.add("%s: refers to %s, which is not in the file: export that model, too", from, to)
+func (f *errorList) requireReference(isKnown bool, from, to Source) {
+	if !isKnown {
+		f.add("%s: refers to %s, which is not in the file; export that model, too", from, to)
 	}
 }
 
-func (f *faultList) err() error {
+func (f *errorList) err() error {
 	if f.more > 0 {
 		return errors.Join(append(f.shown, fmt.Errorf("and %d more", f.more))...)
 	}

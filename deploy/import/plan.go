@@ -11,28 +11,28 @@ import (
 	"go4.org/netipx"
 )
 
-// Plan is what an import makes, and what it does not make and why. Every prefix, range and address of NetBox is in
-// Entities or in LeftOut, once.
+// Plan lists the items that an import creates, and the records that it skips. Every prefix, range and address of NetBox
+// is in Entities or in Skipped, exactly once.
 type Plan struct {
-	Groups   []string  // a group per site, by name; then those that space without a site needs
+	Groups   []string  // first one for each site, by name, then those of space without a site
 	Entities []Entity  // by group, then by address
-	LeftOut  []LeftOut // by reason, then by record
+	Skipped  []Skipped // by reason, then by record
 }
 
-// Entity is an IP entity to be.
+// Entity is an IP entity to create.
 type Entity struct {
 	Source   Source
 	Group    string
 	Span     netipx.IPRange
-	IsPrefix bool         // written as a prefix; else as an address, or as first and last
-	Subnet   netip.Prefix // that an address or range stands in, where known
-	Gateway  netip.Addr   // where known
+	IsPrefix bool         // false: written as an address, or as first and last address
+	Subnet   netip.Prefix // of an address or a range, if known
+	Gateway  netip.Addr   // if known
 	VLAN     int32        // 0: none
 	Nickname string
-	Owner    customer // where the tenant is one
+	Owner    customer // zero if the tenant becomes no client
 }
 
-// Address is the entity's space as the API writes it.
+// Address returns the entity's addresses as the API writes them.
 func (e Entity) Address() string {
 	if isSingle(e.Span) {
 		return e.Span.From().String()
@@ -43,25 +43,25 @@ func (e Entity) Address() string {
 	return e.Span.String()
 }
 
-// LeftOut is a record that is not imported.
-type LeftOut struct {
+// Skipped is a record that is not imported.
+type Skipped struct {
 	Source Source
-	What   string
-	Reason string // one of few, to count by
-	Detail string // what Reason does not say of this one
+	Name   string
+	Reason string // a constant text, by which the report counts
+	Detail string // the particulars of this record
 }
 
-// planFor decides what Ironplane is to hold of a dump.
+// newPlan decides which items to create for a dump.
 //
-// A group is a site. Space without a site gets a group for its VRF, or one for the rest. A VRF's space at a site
-// moves as a whole to a group of its own where the site's group holds some of the same private addresses already.
-func planFor(d *dump) Plan {
-	p := planner{dump: d, tables: tablesOf(d), gateways: gatewaysOf(d)}
-	p.takeRanges()
-	p.takeAddresses()
-	p.takePrefixes()
-	p.leaveOutUnused()
-	return p.settle()
+// Each site becomes a group. Space without a site goes to a group for its VRF, or to one for the rest. If the space of a
+// VRF at a site overlaps with private addresses in the site's group, all of it goes to a group of its own.
+func newPlan(d *dump) Plan {
+	p := planner{dump: d, tables: buildTables(d), gateways: findGateways(d)}
+	p.planRanges()
+	p.planAddresses()
+	p.planPrefixes()
+	p.skipUnused()
+	return p.resolve()
 }
 
 type planner struct {
@@ -69,54 +69,54 @@ type planner struct {
 	tables   map[int64]table
 	gateways map[int64][]netip.Addr
 	claims   []claim
-	leftOut  []LeftOut
+	skipped  []Skipped
 }
 
-// claim is an entity that gets its space unless another has it.
+// claim is an entity that is planned unless its space overlaps with an earlier one.
 type claim struct {
 	Entity
-	home home
+	location location
 }
 
-// home is where space stands in NetBox; 0 is no site, and the global table.
-type home struct{ site, vrf int64 }
+// location is the site and VRF of a record in NetBox. 0 means no site, or the global table.
+type location struct{ site, vrf int64 }
 
-func (h home) compare(other home) int {
+func (h location) compare(other location) int {
 	return cmp.Or(cmp.Compare(h.site, other.site), cmp.Compare(h.vrf, other.vrf))
 }
 
-func (p *planner) leaveOut(source Source, what, reason, detail string) {
-	p.leftOut = append(p.leftOut, LeftOut{source, what, reason, detail})
+func (p *planner) skip(source Source, name, reason, detail string) {
+	p.skipped = append(p.skipped, Skipped{source, name, reason, detail})
 }
 
-func (p *planner) takeRanges() {
-	for pk, r := range ordered(p.dump.ranges) {
+func (p *planner) planRanges() {
+	for pk, r := range sorted(p.dump.ranges) {
 		e := Entity{Source: Source{modelRange, pk}, Span: r.span(), Nickname: r.Description, Owner: p.dump.customers[r.Tenant]}
 		if r.Start.Addr().Is6() {
 			if _, e.IsPrefix = e.Span.Prefix(); !e.IsPrefix {
-				p.leaveOut(e.Source, e.Address(), "IPv6 range that is not a prefix: an IPv6 entity is an address or a prefix", "")
+				p.skip(e.Source, e.Address(), "IPv6 range that is not a prefix; an IPv6 entity is an address or a prefix", "")
 				continue
 			}
 		}
-		p.claim(e, r.Start.Bits(), home{vrf: r.VRF}, 0)
+		p.claim(e, r.Start.Bits(), location{vrf: r.VRF}, 0)
 	}
 }
 
-func (p *planner) takeAddresses() {
-	for pk, a := range ordered(p.dump.addresses) {
+func (p *planner) planAddresses() {
+	for pk, a := range sorted(p.dump.addresses) {
 		e := Entity{
 			Source:   Source{modelAddress, pk},
-			Span:     single(a.Address.Addr()),
+			Span:     singleAddress(a.Address.Addr()),
 			Nickname: cmp.Or(a.DNSName, a.Description),
 			Owner:    p.dump.customers[a.Tenant],
 		}
-		p.claim(e, a.Address.Bits(), home{vrf: a.VRF}, 0)
+		p.claim(e, a.Address.Bits(), location{vrf: a.VRF}, 0)
 	}
 }
 
-// takePrefixes takes those that stand for space which NetBox says nothing closer about.
-func (p *planner) takePrefixes() {
-	for pk, x := range ordered(p.dump.prefixes) {
+// planPrefixes plans the prefixes that contain no smaller prefix, address or range.
+func (p *planner) planPrefixes() {
+	for pk, x := range sorted(p.dump.prefixes) {
 		e := Entity{
 			Source:   Source{modelPrefix, pk},
 			Span:     netipx.RangeOfPrefix(x.Prefix),
@@ -127,82 +127,87 @@ func (p *planner) takePrefixes() {
 		l := p.tables[x.VRF][x.Prefix.Masked()]
 		switch {
 		case x.isContainer() && !l.divided && !l.used:
-			p.leaveOut(e.Source, e.Address(), "container with nothing inside", "")
+			p.skip(e.Source, e.Address(), "empty container", "")
 		case x.isContainer():
-			p.leaveOut(e.Source, e.Address(), "container: what is inside stands for itself", "")
+			p.skip(e.Source, e.Address(), "container; its content is imported", "")
 		case l.divided:
-			p.leaveOut(e.Source, e.Address(), "divided into smaller prefixes, which stand for themselves", "")
+			p.skip(e.Source, e.Address(), "prefix with smaller prefixes, which are imported", "")
 		case l.used:
-			p.leaveOut(e.Source, e.Address(), "holds addresses or ranges, which stand for themselves", "")
+			p.skip(e.Source, e.Address(), "prefix with addresses or ranges, which are imported", "")
 		default:
-			p.claim(e, x.Prefix.Bits(), home{x.site(), x.VRF}, x.VLAN)
+			p.claim(e, x.Prefix.Bits(), location{x.site(), x.VRF}, x.VLAN)
 		}
 	}
 }
 
-func (p *planner) leaveOutUnused() {
+func (p *planner) skipUnused() {
 	named := map[int64]bool{}
 	for _, x := range p.dump.prefixes {
 		named[x.VLAN] = true
 	}
-	for pk, v := range ordered(p.dump.vlans) {
+	for pk, v := range sorted(p.dump.vlans) {
 		if !named[pk] {
-			p.leaveOut(Source{modelVLAN, pk}, fmt.Sprintf("%d %s", v.VID, v.Name), "VLAN of no prefix: a VLAN is a number on an entity", "")
+			p.skip(
+				Source{modelVLAN, pk},
+				fmt.Sprintf("%d %s", v.VID, v.Name),
+				"VLAN without a prefix; in Ironplane a VLAN is a number of an entity",
+				"",
+			)
 		}
 	}
-	for pk, t := range ordered(p.dump.tenants) {
+	for pk, t := range sorted(p.dump.tenants) {
 		if p.dump.customers[pk] == (customer{}) {
-			p.leaveOut(Source{modelTenant, pk}, t.Name, "tenant that --clients makes no client of: what is its own has no owner", "")
+			p.skip(Source{modelTenant, pk}, t.Name, "tenant that is not in the file of --clients; its entities have no owner", "")
 		}
 	}
 }
 
-// claim adds what the prefixes around an entity say of it: its subnet and gateway and, where it has none itself, its
-// site and VLAN.
-func (p *planner) claim(e Entity, bits int, at home, vlan int64) {
+// claim adds an entity with the subnet and gateway that follow from the prefixes around it. An entity without a site or
+// VLAN inherits that, too.
+func (p *planner) claim(e Entity, bits int, at location, vlan int64) {
 	switch {
 	case e.Span.From().Is4In6():
-		p.leaveOut(e.Source, e.Address(), "IPv4 written as IPv6", "")
+		p.skip(e.Source, e.Address(), "IPv4 written as IPv6", "")
 		return
-	case straddles(e.Span):
-		p.leaveOut(e.Source, e.Address(), "private and public space in one", "")
+	case isMixed(e.Span):
+		p.skip(e.Source, e.Address(), "contains private and public addresses", "")
 		return
 	}
 	t := p.tables[at.vrf]
-	at.site = cmp.Or(at.site, inherited(t.around(e.Span), prefix.site))
-	vlan = cmp.Or(vlan, inherited(t.around(e.Span), func(x prefix) int64 { return x.VLAN }))
+	at.site = cmp.Or(at.site, inherit(t.around(e.Span), prefix.site))
+	vlan = cmp.Or(vlan, inherit(t.around(e.Span), func(x prefix) int64 { return x.VLAN }))
 	e.VLAN = p.dump.vlans[vlan].VID
 	if e.Nickname = strings.TrimSpace(e.Nickname); e.Nickname == e.Address() {
-		e.Nickname = "" // the API takes it for none
+		e.Nickname = "" // an entity without a nickname is shown by its address, too
 	}
 	if !e.IsPrefix || isSingle(e.Span) {
 		e.Subnet = t.subnet(e.Span, bits)
-		e.Gateway = gatewayIn(p.gateways[at.vrf], e)
+		e.Gateway = findGateway(p.gateways[at.vrf], e)
 	}
 	p.claims = append(p.claims, claim{e, at})
 }
 
-// settle gives every claim a group, and its space there unless another has it.
-func (p *planner) settle() Plan {
+// resolve gives every claim a group, and skips claims that overlap with others.
+func (p *planner) resolve() Plan {
 	sites := labels(p.dump.sites, func(pk int64, s site) string {
 		return cmp.Or(strings.TrimSpace(s.Name), s.Slug, Source{modelSite, pk}.String())
 	})
 	vrfs := labels(p.dump.vrfs, func(_ int64, v vrf) string { return "VRF " + strings.TrimSpace(v.Name) })
 
-	byHome := map[home][]claim{}
+	byHome := map[location][]claim{}
 	for _, c := range p.claims {
-		byHome[c.home] = append(byHome[c.home], c)
+		byHome[c.location] = append(byHome[c.location], c)
 	}
 	var public []claim
-	standing := map[string][]claim{}
-	for _, at := range slices.SortedFunc(maps.Keys(byHome), home.compare) {
+	kept := map[string][]claim{}
+	for _, at := range slices.SortedFunc(maps.Keys(byHome), location.compare) {
 		group := sites[at.site]
 		switch {
-		case at == home{}:
+		case at == location{}:
 			group = "NetBox: no site"
 		case at.site == 0:
 			group = "NetBox: " + vrfs[at.vrf]
-		case at.vrf != 0 && slices.ContainsFunc(byHome[at], func(c claim) bool { return isTaken(standing[group], c.Span) }):
+		case at.vrf != 0 && slices.ContainsFunc(byHome[at], func(c claim) bool { return overlaps(kept[group], c.Span) }):
 			group += ": " + vrfs[at.vrf]
 		}
 		var private []claim
@@ -214,13 +219,13 @@ func (p *planner) settle() Plan {
 				public = append(public, c)
 			}
 		}
-		standing[group] = p.grant(standing[group], private)
+		kept[group] = p.addClaims(kept[group], private)
 	}
-	standing[""] = p.grant(nil, public)
+	kept[""] = p.addClaims(nil, public)
 
-	plan := Plan{Groups: slices.Sorted(maps.Values(sites)), LeftOut: p.leftOut}
+	plan := Plan{Groups: slices.Sorted(maps.Values(sites)), Skipped: p.skipped}
 	extra := map[string]bool{}
-	for _, claims := range standing {
+	for _, claims := range kept {
 		for _, c := range claims {
 			plan.Entities = append(plan.Entities, c.Entity)
 			extra[c.Group] = true
@@ -234,9 +239,9 @@ func (p *planner) settle() Plan {
 	return plan
 }
 
-// grant adds the claims to those that stand, in the order of their addresses, except where their space is taken.
-// Ranges go before the addresses in them, and what is known to be there before prefixes.
-func (p *planner) grant(standing, claims []claim) []claim {
+// addClaims adds claims to the kept ones, sorted by address, and skips those that overlap with one of them. Ranges come
+// before the addresses inside, and both before prefixes, which only describe space that may be in use.
+func (p *planner) addClaims(kept, claims []claim) []claim {
 	slices.SortFunc(claims, bySpan)
 	for _, model := range []string{modelRange, modelAddress, modelPrefix} {
 		var fresh []claim
@@ -244,28 +249,28 @@ func (p *planner) grant(standing, claims []claim) []claim {
 			if c.Source.Model != model {
 				continue
 			}
-			other, taken := holder(standing, c.Span)
-			if !taken {
-				other, taken = holder(fresh, c.Span)
+			other, found := findOverlap(kept, c.Span)
+			if !found {
+				other, found = findOverlap(fresh, c.Span)
 			}
-			if taken {
-				p.leaveOut(c.Source, c.Address(), whyTaken(c, other), fmt.Sprintf("%s, %s", other.Address(), other.Source))
+			if found {
+				p.skip(c.Source, c.Address(), describeOverlap(c, other), fmt.Sprintf("%s, %s", other.Address(), other.Source))
 				continue
 			}
 			fresh = append(fresh, c)
 		}
-		standing = append(standing, fresh...)
-		slices.SortFunc(standing, bySpan)
+		kept = append(kept, fresh...)
+		slices.SortFunc(kept, bySpan)
 	}
-	return standing
+	return kept
 }
 
 func bySpan(a, b claim) int {
 	return cmp.Or(a.Span.From().Compare(b.Span.From()), cmp.Compare(a.Source.PK, b.Source.PK))
 }
 
-// holder is the first claim that span overlaps, of claims that do not overlap and are in order.
-func holder(claims []claim, span netipx.IPRange) (claim, bool) {
+// findOverlap returns the first claim that overlaps with span. claims must be sorted and free of overlaps.
+func findOverlap(claims []claim, span netipx.IPRange) (claim, bool) {
 	i, _ := slices.BinarySearchFunc(claims, span.From(), func(c claim, from netip.Addr) int { return c.Span.To().Compare(from) })
 	if i == len(claims) || !claims[i].Span.Overlaps(span) {
 		return claim{}, false
@@ -273,21 +278,21 @@ func holder(claims []claim, span netipx.IPRange) (claim, bool) {
 	return claims[i], true
 }
 
-func isTaken(claims []claim, span netipx.IPRange) bool {
-	_, taken := holder(claims, span)
-	return taken
+func overlaps(claims []claim, span netipx.IPRange) bool {
+	_, found := findOverlap(claims, span)
+	return found
 }
 
-func whyTaken(c, other claim) string {
+func describeOverlap(c, other claim) string {
 	reason := "overlaps another record"
 	switch {
 	case c.Span == other.Span:
 		reason = "same address as another record"
 	case other.Source.Model == modelRange && covers(other.Span, c.Span):
-		reason = "inside a range that is imported"
+		reason = "inside an imported range"
 	}
-	if c.home != other.home {
-		reason += " at another site or in another VRF, and public space stands once in an installation"
+	if c.location != other.location {
+		reason += " at another site or in another VRF; an installation has each public address once"
 	}
 	return reason
 }
@@ -300,12 +305,12 @@ func (p *Plan) sort() {
 	slices.SortFunc(p.Entities, func(a, b Entity) int {
 		return cmp.Or(cmp.Compare(position[a.Group], position[b.Group]), a.Span.From().Compare(b.Span.From()))
 	})
-	slices.SortFunc(p.LeftOut, func(a, b LeftOut) int {
+	slices.SortFunc(p.Skipped, func(a, b Skipped) int {
 		return cmp.Or(strings.Compare(a.Reason, b.Reason), strings.Compare(a.Source.Model, b.Source.Model), cmp.Compare(a.Source.PK, b.Source.PK))
 	})
 }
 
-// labels names records for people. VRFs may share a name, groups may not.
+// labels returns a unique name for each record. VRFs may share a name, but groups may not.
 func labels[T any](records map[int64]T, name func(int64, T) string) map[int64]string {
 	count := map[string]int{}
 	for pk, r := range records {

@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func dumpOf(t *testing.T, records ...string) *dump {
+func parseDump(t *testing.T, records ...string) *dump {
 	t.Helper()
 	d, err := readDump(strings.NewReader("[" + strings.Join(records, ",") + "]"))
 	if err != nil {
@@ -21,22 +21,22 @@ func dumpOf(t *testing.T, records ...string) *dump {
 	return d
 }
 
-func rec(model string, pk int, fields string) string {
+func recordJSON(model string, pk int, fields string) string {
 	return fmt.Sprintf(`{"model": %q, "pk": %d, "fields": {%s}}`, model, pk, fields)
 }
 
 func TestPlan(t *testing.T) {
 	t.Parallel()
-	site := func(pk int, name string) string { return rec(modelSite, pk, fmt.Sprintf(`"name": %q`, name)) }
-	vrf := func(pk int, name string) string { return rec(modelVRF, pk, fmt.Sprintf(`"name": %q`, name)) }
+	site := func(pk int, name string) string { return recordJSON(modelSite, pk, fmt.Sprintf(`"name": %q`, name)) }
+	vrf := func(pk int, name string) string { return recordJSON(modelVRF, pk, fmt.Sprintf(`"name": %q`, name)) }
 	prefix := func(pk int, prefix, more string) string {
-		return rec(modelPrefix, pk, fmt.Sprintf(`"prefix": %q %s`, prefix, more))
+		return recordJSON(modelPrefix, pk, fmt.Sprintf(`"prefix": %q %s`, prefix, more))
 	}
 	address := func(pk int, address, more string) string {
-		return rec(modelAddress, pk, fmt.Sprintf(`"address": %q %s`, address, more))
+		return recordJSON(modelAddress, pk, fmt.Sprintf(`"address": %q %s`, address, more))
 	}
 	span := func(pk int, start, end, more string) string {
-		return rec(modelRange, pk, fmt.Sprintf(`"start_address": %q, "end_address": %q %s`, start, end, more))
+		return recordJSON(modelRange, pk, fmt.Sprintf(`"start_address": %q, "end_address": %q %s`, start, end, more))
 	}
 	const container = `, "status": "container"`
 
@@ -44,15 +44,15 @@ func TestPlan(t *testing.T) {
 		records  []string
 		groups   []string
 		entities []string
-		leftOut  []string
+		skipped  []string
 	}{
 		"a site without anything": {
-			records: []string{site(1, "B"), site(2, "A"), rec(modelSite, 3, `"slug": "c"`)},
+			records: []string{site(1, "B"), site(2, "A"), recordJSON(modelSite, 3, `"slug": "c"`)},
 			groups:  []string{"A", "B", "c"},
 		},
 		"a prefix with nothing inside": {
 			records: []string{
-				site(1, "A"), rec(modelVLAN, 1, `"vid": 100`),
+				site(1, "A"), recordJSON(modelVLAN, 1, `"vid": 100`),
 				prefix(1, "10.0.0.0/24", `, "site": 1, "vlan": 1, "description": " office "`),
 			},
 			groups:   []string{"A"},
@@ -65,7 +65,7 @@ func TestPlan(t *testing.T) {
 		},
 		"site and VLAN of the smallest prefix that has one": {
 			records: []string{
-				site(1, "A"), site(2, "B"), rec(modelVLAN, 1, `"vid": 100`), rec(modelVLAN, 2, `"vid": 200`),
+				site(1, "A"), site(2, "B"), recordJSON(modelVLAN, 1, `"vid": 100`), recordJSON(modelVLAN, 2, `"vid": 200`),
 				prefix(1, "10.0.0.0/8", `, "site": 2, "vlan": 2`+container),
 				prefix(2, "10.0.0.0/16", `, "site": 1, "vlan": 1`+container),
 				prefix(3, "10.0.0.0/24", ""),
@@ -79,13 +79,13 @@ func TestPlan(t *testing.T) {
 				"A: 10.0.1.0/24 vlan 100 (ipam.prefix 4)",
 				`B: 10.1.0.5 mask 255.255.255.0 vlan 200 "b" (ipam.ipaddress 2)`,
 			},
-			leftOut: []string{
-				"ipam.prefix 1: container: what is inside stands for itself",
-				"ipam.prefix 2: container: what is inside stands for itself",
-				"ipam.prefix 3: holds addresses or ranges, which stand for themselves",
+			skipped: []string{
+				"ipam.prefix 1: container; its content is imported",
+				"ipam.prefix 2: container; its content is imported",
+				"ipam.prefix 3: prefix with addresses or ranges, which are imported",
 			},
 		},
-		"records of one prefix that disagree say nothing of what is inside": {
+		"records of one prefix that disagree are not inherited": {
 			records: []string{
 				site(1, "A"), site(2, "B"), site(3, "C"),
 				prefix(1, "10.0.0.0/8", `, "site": 3`+container),
@@ -99,10 +99,10 @@ func TestPlan(t *testing.T) {
 				"B: 10.0.1.0/24 (ipam.prefix 5)",
 				"NetBox: no site: 10.0.0.5 mask 255.255.255.0 (ipam.ipaddress 1)",
 			},
-			leftOut: []string{
-				"ipam.prefix 1: container: what is inside stands for itself",
-				"ipam.prefix 2: holds addresses or ranges, which stand for themselves",
-				"ipam.prefix 3: holds addresses or ranges, which stand for themselves",
+			skipped: []string{
+				"ipam.prefix 1: container; its content is imported",
+				"ipam.prefix 2: prefix with addresses or ranges, which are imported",
+				"ipam.prefix 3: prefix with addresses or ranges, which are imported",
 			},
 		},
 		"prefixes that hold others": {
@@ -112,10 +112,10 @@ func TestPlan(t *testing.T) {
 			},
 			groups:   []string{"NetBox: no site"},
 			entities: []string{"NetBox: no site: 10.0.0.0/24 (ipam.prefix 3)"},
-			leftOut: []string{
-				"ipam.prefix 4: container with nothing inside",
-				"ipam.prefix 1: container: what is inside stands for itself",
-				"ipam.prefix 2: divided into smaller prefixes, which stand for themselves",
+			skipped: []string{
+				"ipam.prefix 1: container; its content is imported",
+				"ipam.prefix 4: empty container",
+				"ipam.prefix 2: prefix with smaller prefixes, which are imported",
 			},
 		},
 		"a VRF is a group where there is no site": {
@@ -132,7 +132,7 @@ func TestPlan(t *testing.T) {
 				"NetBox: VRF Red: 10.0.0.0/24 (ipam.prefix 1)",
 				"NetBox: no site: 10.0.0.1 mask 255.255.255.0 (ipam.ipaddress 1)",
 			},
-			leftOut: []string{"ipam.prefix 4: holds addresses or ranges, which stand for themselves"},
+			skipped: []string{"ipam.prefix 4: prefix with addresses or ranges, which are imported"},
 		},
 		"a VRF's space at a site moves as a whole where it overlaps": {
 			records: []string{
@@ -149,7 +149,7 @@ func TestPlan(t *testing.T) {
 				"A: VRF Red: 10.9.0.0/24 (ipam.prefix 3)",
 			},
 		},
-		"public space stands once": {
+		"public space exists once": {
 			records: []string{
 				vrf(1, "Red"), prefix(1, "198.51.100.0/24", ""), address(1, "198.51.100.1/24", `, "vrf": 1`), address(2, "203.0.113.1/24", ""),
 				address(3, "203.0.113.1/24", `, "vrf": 1`),
@@ -159,14 +159,14 @@ func TestPlan(t *testing.T) {
 				"NetBox: VRF Red: 198.51.100.1 mask 255.255.255.0 (ipam.ipaddress 1)",
 				"NetBox: no site: 203.0.113.1 mask 255.255.255.0 (ipam.ipaddress 2)",
 			},
-			leftOut: []string{
-				"ipam.prefix 1: overlaps another record at another site or in another VRF, and public space stands once in an installation " +
+			skipped: []string{
+				"ipam.prefix 1: overlaps another record at another site or in another VRF; an installation has each public address once " +
 					"(198.51.100.1, ipam.ipaddress 1)",
-				"ipam.ipaddress 3: same address as another record at another site or in another VRF, and public space stands once in an " +
-					"installation (203.0.113.1, ipam.ipaddress 2)",
+				"ipam.ipaddress 3: same address as another record at another site or in another VRF; an installation has each public " +
+					"address once (203.0.113.1, ipam.ipaddress 2)",
 			},
 		},
-		"addresses in ranges, and doubles": {
+		"addresses in ranges, and duplicates": {
 			records: []string{
 				span(1, "10.0.0.10/24", "10.0.0.19/24", `, "description": "pool"`),
 				span(2, "10.0.0.15/24", "10.0.0.25/24", ""),
@@ -179,8 +179,8 @@ func TestPlan(t *testing.T) {
 				"NetBox: no site: 10.0.0.30 mask 255.255.255.0 (ipam.iprange 3)",
 				"NetBox: no site: 10.0.0.40 mask 255.255.255.0 (ipam.ipaddress 2)",
 			},
-			leftOut: []string{
-				"ipam.ipaddress 1: inside a range that is imported (10.0.0.10-10.0.0.19, ipam.iprange 1)",
+			skipped: []string{
+				"ipam.ipaddress 1: inside an imported range (10.0.0.10-10.0.0.19, ipam.iprange 1)",
 				"ipam.iprange 2: overlaps another record (10.0.0.10-10.0.0.19, ipam.iprange 1)",
 				"ipam.ipaddress 3: same address as another record (10.0.0.40, ipam.ipaddress 2)",
 			},
@@ -201,10 +201,10 @@ func TestPlan(t *testing.T) {
 				"NetBox: no site: 10.1.0.5 (ipam.ipaddress 2)",
 				"NetBox: no site: 10.2.0.5 (ipam.ipaddress 3)",
 			},
-			leftOut: []string{
-				"ipam.prefix 3: container: what is inside stands for itself",
-				"ipam.prefix 1: divided into smaller prefixes, which stand for themselves",
-				"ipam.prefix 2: holds addresses or ranges, which stand for themselves",
+			skipped: []string{
+				"ipam.prefix 3: container; its content is imported",
+				"ipam.prefix 2: prefix with addresses or ranges, which are imported",
+				"ipam.prefix 1: prefix with smaller prefixes, which are imported",
 			},
 		},
 		"gateways": {
@@ -234,8 +234,8 @@ func TestPlan(t *testing.T) {
 				"NetBox: no site: 10.0.4.0-10.0.4.9 mask 255.255.255.0 (ipam.iprange 2)",
 				"NetBox: no site: 10.0.4.20 mask 255.255.255.0 gateway 10.0.4.1 (ipam.ipaddress 13)",
 			},
-			leftOut: []string{
-				"ipam.ipaddress 12: inside a range that is imported (10.0.4.0-10.0.4.9, ipam.iprange 2)",
+			skipped: []string{
+				"ipam.ipaddress 12: inside an imported range (10.0.4.0-10.0.4.9, ipam.iprange 2)",
 				"ipam.ipaddress 2: same address as another record (10.0.0.1, ipam.ipaddress 1)",
 			},
 		},
@@ -255,53 +255,53 @@ func TestPlan(t *testing.T) {
 				"A: 2001:db8:0:1::10/124 (ipam.iprange 1)",
 				"A: 2001:db8:0:2::/64 (ipam.prefix 3)",
 			},
-			leftOut: []string{
+			skipped: []string{
 				"ipam.ipaddress 4: IPv4 written as IPv6",
-				"ipam.iprange 2: IPv6 range that is not a prefix: an IPv6 entity is an address or a prefix",
-				"ipam.prefix 1: container: what is inside stands for itself",
-				"ipam.prefix 5: divided into smaller prefixes, which stand for themselves",
-				"ipam.prefix 2: holds addresses or ranges, which stand for themselves",
-				"ipam.prefix 4: holds addresses or ranges, which stand for themselves",
-				"ipam.prefix 6: private and public space in one",
+				"ipam.iprange 2: IPv6 range that is not a prefix; an IPv6 entity is an address or a prefix",
+				"ipam.prefix 1: container; its content is imported",
+				"ipam.prefix 6: contains private and public addresses",
+				"ipam.prefix 2: prefix with addresses or ranges, which are imported",
+				"ipam.prefix 4: prefix with addresses or ranges, which are imported",
+				"ipam.prefix 5: prefix with smaller prefixes, which are imported",
 			},
 		},
-		"what has no place": {
-			records: []string{rec(modelTenant, 1, `"name": "T"`), rec(modelVLAN, 1, `"vid": 100`)},
-			leftOut: []string{
-				"ipam.vlan 1: VLAN of no prefix: a VLAN is a number on an entity",
-				"tenancy.tenant 1: tenant that --clients makes no client of: what is its own has no owner",
+		"records that become no entity": {
+			records: []string{recordJSON(modelTenant, 1, `"name": "T"`), recordJSON(modelVLAN, 1, `"vid": 100`)},
+			skipped: []string{
+				"ipam.vlan 1: VLAN without a prefix; in Ironplane a VLAN is a number of an entity",
+				"tenancy.tenant 1: tenant that is not in the file of --clients; its entities have no owner",
 			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			plan := planFor(dumpOf(t, test.records...))
-			var entities, leftOut []string
+			plan := newPlan(parseDump(t, test.records...))
+			var entities, skipped []string
 			for _, e := range plan.Entities {
 				entities = append(entities, e.String())
 			}
-			for _, l := range plan.LeftOut {
+			for _, l := range plan.Skipped {
 				text := l.Source.String() + ": " + l.Reason
 				if l.Detail != "" {
 					text += " (" + l.Detail + ")"
 				}
-				leftOut = append(leftOut, text)
+				skipped = append(skipped, text)
 			}
 			expect(t, "groups", plan.Groups, test.groups)
 			expect(t, "entities", entities, test.entities)
-			expect(t, "left out", leftOut, test.leftOut)
+			expect(t, "skipped", skipped, test.skipped)
 		})
 	}
 }
 
-func expect(t *testing.T, what string, got, want []string) {
+func expect(t *testing.T, name string, got, want []string) {
 	t.Helper()
 	if !slices.Equal(got, want) {
-		t.Errorf("%s: got\n  %s\nwant\n  %s", what, strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+		t.Errorf("%s: got\n  %s\nwant\n  %s", name, strings.Join(got, "\n  "), strings.Join(want, "\n  "))
 	}
 }
 
-// drawDump draws from little space, so that much of it collides.
+// drawDump returns a random dump from a small address space, so that many records overlap.
 func drawDump(t *rapid.T) *dump {
 	d := &dump{
 		sites: map[int64]site{1: {Name: "A"}, 2: {Name: "B"}}, vrfs: map[int64]vrf{1: {Name: "Red"}, 2: {Name: "Blue"}},
@@ -353,7 +353,7 @@ func TestPlanProperties(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		d := drawDump(t)
-		plan := planFor(d)
+		plan := newPlan(d)
 
 		for i, a := range plan.Entities {
 			for _, b := range plan.Entities[:i] {
@@ -367,7 +367,7 @@ func TestPlanProperties(t *testing.T) {
 		for _, e := range plan.Entities {
 			seen[e.Source]++
 		}
-		for _, l := range plan.LeftOut {
+		for _, l := range plan.Skipped {
 			seen[l.Source]++
 		}
 		for model, pks := range map[string][]int64{
@@ -375,7 +375,7 @@ func TestPlanProperties(t *testing.T) {
 		} {
 			for _, pk := range pks {
 				if n := seen[Source{model, pk}]; n != 1 {
-					t.Fatalf("got %s planned or left out %d times, want once", Source{model, pk}, n)
+					t.Fatalf("got %s planned or skipped %d times, want once", Source{model, pk}, n)
 				}
 			}
 		}
@@ -395,13 +395,13 @@ func TestPlanProperties(t *testing.T) {
 			t.Fatalf("got no group for the entities of %v, want all groups planned", held)
 		}
 
-		if again := planFor(d); !reflect.DeepEqual(plan, again) {
-			t.Fatalf("got %v when planned again, want %v", again, plan)
+		if second := newPlan(d); !reflect.DeepEqual(plan, second) {
+			t.Fatalf("got %v when planned again, want %v", second, plan)
 		}
 	})
 }
 
-// accept checks by itself what the API would.
+// accept checks an entity by the rules of the API.
 func accept(t *rapid.T, d *dump, e Entity) {
 	switch {
 	case !e.Span.IsValid() || e.Span.From().Is4In6():
@@ -426,7 +426,7 @@ func accept(t *rapid.T, d *dump, e Entity) {
 
 func keys[T any](records map[int64]T) []int64 {
 	var pks []int64
-	for pk := range ordered(records) {
+	for pk := range sorted(records) {
 		pks = append(pks, pk)
 	}
 	return pks

@@ -13,23 +13,23 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// The import into the product: what is planned is made, what overlaps is refused by the API, a second run changes
-// nothing.
+// TestImportIntoTheProduct imports an export into the product. The API accepts what is planned, and refuses entities that
+// overlap with existing ones. A second run changes nothing.
 func TestImportIntoTheProduct(t *testing.T) {
 	t.Parallel()
 	_, c := producttest.Start(t)
 	api := producttest.API(t, c)
-	if made, err := api.CreateIPGroupWithResponse(
+	if created, err := api.CreateIPGroupWithResponse(
 		t.Context(),
 		nil,
 		ironplane.CreateIPGroupBody{Name: "elsewhere"},
 	); err != nil ||
-		made.JSON200 == nil {
-		t.Fatalf("got %v, %v, want a group", made, err)
+		created.JSON200 == nil {
+		t.Fatalf("got %v, %v, want a group", created, err)
 	}
-	there := ironplane.CreateIPEntityBody{Group: ironplane.RefBody{ID: 1}, FullIP: new("198.51.100.0/29")}
-	if made, err := api.CreateIPEntityWithResponse(t.Context(), nil, there); err != nil || made.JSON200 == nil {
-		t.Fatalf("got %v, %v, want an entity", made, err)
+	existing := ironplane.CreateIPEntityBody{Group: ironplane.RefBody{ID: 1}, FullIP: new("198.51.100.0/29")}
+	if created, err := api.CreateIPEntityWithResponse(t.Context(), nil, existing); err != nil || created.JSON200 == nil {
+		t.Fatalf("got %v, %v, want an entity", created, err)
 	}
 	entities := func() []ironplane.IPEntity {
 		list, err := api.ListIPEntitiesWithResponse(t.Context(), nil)
@@ -61,10 +61,10 @@ func TestImportIntoTheProduct(t *testing.T) {
 			t.Errorf("%s: got owner %+v, want Ben Miller to own 10.0.0.2 only", e.FullIP, e.Owner)
 		}
 	}
-	made := entities()
-	if len(made) != 7 {
-		t.Fatalf("got %d entities, want 7: %s", len(made), testkit.JSON(made))
+	created := entities()
+	if len(created) != 7 {
+		t.Fatalf("got %d entities, want 7: %s", len(created), testkit.JSON(created))
 	}
 	into().expect(t, 0, "4 groups, 8 entities 0 0 6 0 2 0")
-	expect(t, "entities after the second run", []string{testkit.JSON(entities())}, []string{testkit.JSON(made)})
+	expect(t, "entities after the second run", []string{testkit.JSON(entities())}, []string{testkit.JSON(created)})
 }

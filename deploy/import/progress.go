@@ -8,18 +8,19 @@ import (
 	"time"
 )
 
-// progress says what an import is doing: on a terminal in one line that changes, elsewhere in a line now and then.
+// progress prints the current step of an import. On a terminal it rewrites one line. Elsewhere it prints a line every
+// five seconds.
 type progress struct {
 	mu    sync.Mutex
 	doing string
 	done  int
-	of    int // 0: not known
+	total int // 0: unknown
 }
 
-func (p *progress) begin(doing string, of int) {
+func (p *progress) begin(doing string, total int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.doing, p.done, p.of = doing, 0, of
+	p.doing, p.done, p.total = doing, 0, total
 }
 
 func (p *progress) step() {
@@ -31,22 +32,22 @@ func (p *progress) step() {
 func (p *progress) String() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.of == 0 {
+	if p.total == 0 {
 		return p.doing
 	}
-	return fmt.Sprintf("%s: %d of %d", p.doing, p.done, p.of)
+	return fmt.Sprintf("%s: %d of %d", p.doing, p.done, p.total)
 }
 
-// show writes to w until stop is called, which leaves nothing half-written.
+// show prints the progress to w until stop is called. stop waits for the last line to be written.
 func (p *progress) show(w io.Writer) (stop func()) {
-	every, line, end := 5*time.Second, "%s\n", ""
+	interval, line, end := 5*time.Second, "%s\n", ""
 	if isTerminal(w) {
-		every, line, end = 200*time.Millisecond, "\r%s\x1b[K", "\r\x1b[K"
+		interval, line, end = 200*time.Millisecond, "\r%s\x1b[K", "\r\x1b[K"
 	}
 	ended, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
-		tick := time.NewTicker(every)
+		tick := time.NewTicker(interval)
 		defer tick.Stop()
 		for {
 			select {

@@ -7,12 +7,12 @@ import (
 	"text/tabwriter"
 )
 
-// examples is how many of a kind are shown where not all were asked for.
-const examples = 3
+// maxExamples is the number of skipped records that are printed for each reason without --verbose.
+const maxExamples = 3
 
-// unowned is what an operator has to know before he lets anybody allocate.
-const unowned = "What has no tenant that --clients makes a client of has no owner, also where NetBox has it in use or reserved: " +
-	"Ironplane counts it as free.\n"
+// ownerNote warns the operator before anyone allocates addresses from an imported group.
+const ownerNote = "Entities without a tenant in the file of --clients have no owner. Ironplane counts them as free, even if NetBox has " +
+	"them as active or reserved.\n"
 
 func printPlan(w io.Writer, plan Plan, verbose bool) {
 	columns := []string{"RANGES", "ADDRESSES", "PREFIXES"}
@@ -31,11 +31,11 @@ func printPlan(w io.Writer, plan Plan, verbose bool) {
 			fmt.Fprintf(w, "  %s\n", e)
 		}
 	}
-	printLeftOut(w, plan.LeftOut, verbose)
-	fmt.Fprint(w, unowned)
+	printSkipped(w, plan.Skipped, verbose)
+	fmt.Fprint(w, ownerNote)
 }
 
-// String is the entity in one line.
+// String returns a line that describes the entity.
 func (e Entity) String() string {
 	text := fmt.Sprintf("%s: %s", e.Group, e.Address())
 	if mask := e.subnetMask(); mask != "" {
@@ -51,13 +51,13 @@ func (e Entity) String() string {
 		text += fmt.Sprintf(" %q", e.Nickname)
 	}
 	if e.Owner != (customer{}) {
-		text += " of " + e.Owner.Email
+		text += " owner " + e.Owner.Email
 	}
 	return fmt.Sprintf("%s (%s)", text, e.Source)
 }
 
 func printResults(w io.Writer, t *transfer, verbose bool) {
-	columns := []string{"NOT TRIED", "MADE", "THERE ALREADY", "THERE, DIFFERENT", "REFUSED", "UNCLEAR"} // as the states
+	columns := []string{"NOT TRIED", "CREATED", "UNCHANGED", "DIFFERENT", "REFUSED", "UNKNOWN"} // in the order of the states
 	labels := make([]string, len(t.groups))
 	for i, r := range t.groups {
 		labels[i] = fmt.Sprintf("%s (%s)", t.plan.Groups[i], strings.ToLower(columns[r.state]))
@@ -65,32 +65,32 @@ func printResults(w io.Writer, t *transfer, verbose bool) {
 	printTable(w, t.plan, labels, columns, func(i int) int { return int(t.entities[i].state) })
 
 	if t.clients > 0 {
-		fmt.Fprintf(w, "Clients made: %d\n", t.clients)
+		fmt.Fprintf(w, "Clients created: %d\n", t.clients)
 	}
 	for i, r := range t.groups {
 		if r.state == refused {
-			fmt.Fprintf(w, "Group %s was refused: %s\n", t.plan.Groups[i], r.detail)
+			fmt.Fprintf(w, "The API refused group %s: %s\n", t.plan.Groups[i], r.detail)
 		}
 	}
-	leftOut := t.plan.LeftOut
+	skipped := t.plan.Skipped
 	for i, r := range t.entities {
 		e := t.plan.Entities[i]
 		switch {
 		case r.state == refused:
-			leftOut = append(leftOut, LeftOut{e.Source, e.Group + ": " + e.Address(), "refused by the API: " + r.code, r.detail})
-		case r.state == unclear:
-			fmt.Fprintf(w, "Unclear whether it was made: %s\n", e)
+			skipped = append(skipped, Skipped{e.Source, e.Group + ": " + e.Address(), "refused by the API with the code " + r.code, r.detail})
+		case r.state == unknown:
+			fmt.Fprintf(w, "Unknown whether it was created: %s\n", e)
 		case r.state == different && verbose:
-			fmt.Fprintf(w, "There already, different: %s: %s\n", e, r.detail)
-		case r.state == made && verbose:
-			fmt.Fprintf(w, "Made: %s\n", e)
+			fmt.Fprintf(w, "Different: %s: %s\n", e, r.detail)
+		case r.state == created && verbose:
+			fmt.Fprintf(w, "Created: %s\n", e)
 		}
 	}
-	printLeftOut(w, leftOut, verbose)
-	fmt.Fprint(w, unowned)
+	printSkipped(w, skipped, verbose)
+	fmt.Fprint(w, ownerNote)
 }
 
-// printTable counts the entities of each group by column.
+// printTable prints the number of entities for each group and column.
 func printTable(w io.Writer, plan Plan, labels, columns []string, column func(i int) int) {
 	rows := map[string][]int{}
 	for _, group := range plan.Groups {
@@ -118,8 +118,8 @@ func cells(counts []int) string {
 	return line.String()
 }
 
-func printLeftOut(w io.Writer, items []LeftOut, verbose bool) {
-	byReason := map[string][]LeftOut{}
+func printSkipped(w io.Writer, items []Skipped, verbose bool) {
+	byReason := map[string][]Skipped{}
 	var reasons []string
 	for _, item := range items {
 		if byReason[item.Reason] == nil {
@@ -127,16 +127,16 @@ func printLeftOut(w io.Writer, items []LeftOut, verbose bool) {
 		}
 		byReason[item.Reason] = append(byReason[item.Reason], item)
 	}
-	fmt.Fprintf(w, "Left out: %d\n", len(items))
+	fmt.Fprintf(w, "Skipped: %d\n", len(items))
 	for _, reason := range reasons {
 		of := byReason[reason]
 		fmt.Fprintf(w, "%5d  %s\n", len(of), reason)
 		for i, item := range of {
-			if i == examples && !verbose {
-				fmt.Fprintf(w, "         and %d more\n", len(of)-examples)
+			if i == maxExamples && !verbose {
+				fmt.Fprintf(w, "         and %d more\n", len(of)-maxExamples)
 				break
 			}
-			fmt.Fprintf(w, "         %s, %s", item.Source, item.What)
+			fmt.Fprintf(w, "         %s, %s", item.Source, item.Name)
 			if item.Detail != "" {
 				fmt.Fprintf(w, " (%s)", item.Detail)
 			}

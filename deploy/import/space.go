@@ -7,8 +7,8 @@ import (
 	"go4.org/netipx"
 )
 
-// privateSpace is what every group may hold for itself (RFC 1918, RFC 6598, ULA). All other addresses stand once in
-// an installation.
+// privateSpace lists the prefixes that every group may use for itself (RFC 1918, RFC 6598, ULA). Any other address
+// exists at most once in an installation.
 var privateSpace = []netip.Prefix{
 	netip.MustParsePrefix("10.0.0.0/8"),
 	netip.MustParsePrefix("172.16.0.0/12"),
@@ -26,8 +26,8 @@ func isPrivate(s netipx.IPRange) bool {
 	return false
 }
 
-// straddles tells whether s is neither all private nor all public.
-func straddles(s netipx.IPRange) bool {
+// isMixed reports whether s has private and public addresses.
+func isMixed(s netipx.IPRange) bool {
 	for _, p := range privateSpace {
 		if s.Overlaps(netipx.RangeOfPrefix(p)) {
 			return !isPrivate(s)
@@ -36,7 +36,7 @@ func straddles(s netipx.IPRange) bool {
 	return false
 }
 
-func single(a netip.Addr) netipx.IPRange { return netipx.IPRangeFrom(a, a) }
+func singleAddress(a netip.Addr) netipx.IPRange { return netipx.IPRangeFrom(a, a) }
 
 func isSingle(s netipx.IPRange) bool { return s.From() == s.To() }
 
@@ -44,7 +44,7 @@ func covers(outer, inner netipx.IPRange) bool {
 	return outer.Contains(inner.From()) && outer.Contains(inner.To())
 }
 
-// parseSpan reads what the API writes: an address, first and last joined by a dash, or a prefix.
+// parseSpan parses addresses as the API writes them: an address, a prefix, or first and last address joined by a dash.
 func parseSpan(text string) (netipx.IPRange, bool) {
 	switch {
 	case strings.Contains(text, "/"):
@@ -55,6 +55,6 @@ func parseSpan(text string) (netipx.IPRange, bool) {
 		return r, err == nil
 	default:
 		a, err := netip.ParseAddr(text)
-		return single(a), err == nil
+		return singleAddress(a), err == nil
 	}
 }

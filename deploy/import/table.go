@@ -8,24 +8,24 @@ import (
 	"go4.org/netipx"
 )
 
-// table is the prefixes of one VRF, or of none.
+// table holds the prefixes of one VRF, or of the global table.
 type table map[netip.Prefix]*level
 
-// level is the records of one prefix: NetBox allows several, at different sites for example.
+// level holds the records of one prefix. NetBox allows several, for example at different sites.
 type level struct {
 	prefix  netip.Prefix
 	records []prefix
-	divided bool // a smaller prefix is inside
-	used    bool // an address or a range is inside
+	divided bool // contains a smaller prefix
+	used    bool // contains an address or a range
 }
 
-// tablesOf gives the tables by VRF; 0 is the global one.
-func tablesOf(d *dump) map[int64]table {
+// buildTables returns the tables by VRF. The global table has the key 0.
+func buildTables(d *dump) map[int64]table {
 	tables := map[int64]table{0: {}}
 	for vrf := range d.vrfs {
 		tables[vrf] = table{}
 	}
-	for _, x := range ordered(d.prefixes) {
+	for _, x := range sorted(d.prefixes) {
 		t, masked := tables[x.VRF], x.Prefix.Masked()
 		if t[masked] == nil {
 			t[masked] = &level{prefix: masked}
@@ -40,7 +40,7 @@ func tablesOf(d *dump) map[int64]table {
 		}
 	}
 	for _, a := range d.addresses {
-		tables[a.VRF].use(single(a.Address.Addr()))
+		tables[a.VRF].use(singleAddress(a.Address.Addr()))
 	}
 	for _, r := range d.ranges {
 		tables[r.VRF].use(r.span())
@@ -54,7 +54,7 @@ func (t table) use(span netipx.IPRange) {
 	}
 }
 
-// around goes through the prefixes that hold all of span, the smallest first.
+// around yields the prefixes that contain all of span, the smallest first.
 func (t table) around(span netipx.IPRange) iter.Seq[*level] {
 	return func(yield func(*level) bool) {
 		for bits := span.From().BitLen(); bits >= 0; bits-- {
@@ -66,8 +66,8 @@ func (t table) around(span netipx.IPRange) iter.Seq[*level] {
 	}
 }
 
-// subnet is the network that span stands in: the one of its own mask or, where that is a host's or too small, the
-// smallest prefix around it. A container is no network.
+// subnet returns the network of span: that of its own mask, or the smallest prefix around span if the mask is a single
+// address or too small. A container is not a network. The result is invalid if the network is unknown.
 func (t table) subnet(span netipx.IPRange, bits int) netip.Prefix {
 	own := netip.PrefixFrom(span.From(), bits).Masked()
 	if !own.IsSingleIP() && own.Contains(span.To()) {
@@ -85,33 +85,33 @@ func (t table) subnet(span netipx.IPRange, bits int) netip.Prefix {
 	return netip.Prefix{}
 }
 
-// inherited is what the smallest prefix that says anything says; nothing where records of that prefix disagree.
-func inherited(levels iter.Seq[*level], says func(prefix) int64) int64 {
+// inherit returns the value of the smallest prefix that has one. It returns 0 if the records of that prefix disagree.
+func inherit(levels iter.Seq[*level], read func(prefix) int64) int64 {
 	for l := range levels {
-		var said int64
+		var found int64
 		for _, x := range l.records {
-			switch says(x) {
-			case 0, said:
+			switch read(x) {
+			case 0, found:
 			default:
-				if said != 0 {
+				if found != 0 {
 					return 0
 				}
-				said = says(x)
+				found = read(x)
 			}
 		}
-		if said != 0 {
-			return said
+		if found != 0 {
+			return found
 		}
 	}
 	return 0
 }
 
-// gatewayRoles are those of addresses that routers share so that hosts can use them as their gateway. "vip" and
-// "anycast" say nothing of the kind: they are load balancers and name servers as often.
+// gatewayRoles are the roles of addresses that routers share as a gateway. Addresses with the roles "vip" and "anycast"
+// are as often load balancers and name servers, so they do not count.
 var gatewayRoles = []string{"vrrp", "hsrp", "glbp", "carp"}
 
-// gatewaysOf gives the addresses by VRF, in order, that can be gateways. NetBox has no such field.
-func gatewaysOf(d *dump) map[int64][]netip.Addr {
+// findGateways returns the possible gateways of each VRF, sorted. NetBox has no field for the gateway, so roles decide.
+func findGateways(d *dump) map[int64][]netip.Addr {
 	found := map[int64][]netip.Addr{}
 	for _, a := range d.addresses {
 		if slices.Contains(gatewayRoles, a.Role) && a.Status != "deprecated" {
@@ -120,13 +120,14 @@ func gatewaysOf(d *dump) map[int64][]netip.Addr {
 	}
 	for vrf, addrs := range found {
 		slices.SortFunc(addrs, netip.Addr.Compare)
-		found[vrf] = slices.Compact(addrs) // each router may have a record of the address that they share
+		found[vrf] = slices.Compact(addrs) // each router may have a record of the shared address
 	}
 	return found
 }
 
-// gatewayIn is the one gateway in the entity's subnet. Where there are two, NetBox does not say whose each is.
-func gatewayIn(gateways []netip.Addr, e Entity) netip.Addr {
+// findGateway returns the only gateway in the entity's subnet. With two, the export does not say which of them an entity
+// uses, so the result is invalid.
+func findGateway(gateways []netip.Addr, e Entity) netip.Addr {
 	if !e.Subnet.IsValid() {
 		return netip.Addr{}
 	}

@@ -18,28 +18,28 @@ import (
 	ironplane "github.com/ironplane/ironplane/pkg/client"
 )
 
-// workers is how many entities are sent at a time.
+// workers is the number of concurrent requests that create entities.
 const workers = 4
 
-// state is what became of a planned group or entity.
+// state is the outcome of a planned group or entity.
 type state int
 
 const (
-	untried   state = iota
-	made            // by this run
-	there           // before this run, as planned
-	different       // there before this run and not as planned: left as it is
+	notTried  state = iota
+	created         // by this run
+	existing        // before this run, and as planned
+	different       // existed before this run, but not as planned: unchanged
 	refused         // by the API
-	unclear         // sent, and no answer says whether it was made
+	unknown         // sent, but no response says whether it was created
 )
 
 type result struct {
 	state  state
-	code   string // of refused: what kind of refusal
-	detail string // of refused and different: in words
+	code   string // why the API refused it
+	detail string // a text for people, of refused and different
 }
 
-// transfer is one run of a plan against the API. It makes what is not there, and changes nothing that is.
+// transfer is one run of a plan against the API. It creates missing items, and changes no existing ones.
 type transfer struct {
 	api       *client
 	plan      Plan
@@ -47,10 +47,10 @@ type transfer struct {
 	groups    []result // as plan.Groups
 	entities  []result // as plan.Entities
 	groupIDs  map[string]int64
-	clients   int              // made by this run
+	clients   int              // created by this run
 	clientIDs map[string]int64 // by email
-	// id makes the Idempotency-Keys those of this run: an earlier run's would bring back its answers, for things
-	// that may have been deleted since.
+	// id is part of the Idempotency-Keys of this run. With the keys of an earlier run, the API would repeat its earlier
+	// responses for items that may have been deleted since.
 	id string
 }
 
@@ -62,25 +62,25 @@ func newTransfer(api *client, plan Plan, progress *progress) *transfer {
 	}
 }
 
-// run returns an error where the import had to stop. What was done until then stands in the results.
+// run transfers the plan. After an error it stops, and the results say which items were created until then.
 func (t *transfer) run(ctx context.Context) error {
 	if err := t.findGroups(ctx); err != nil {
 		return err
 	}
-	if err := t.makeGroups(ctx); err != nil {
+	if err := t.createGroups(ctx); err != nil {
 		return err
 	}
 	if err := t.findClients(ctx); err != nil {
 		return err
 	}
-	t.progress.begin("looking for what is there", 0)
+	t.progress.begin("looking for existing entities", 0)
 	err := t.findEntities(ctx, func(i int, found ironplane.IPEntity) {
 		t.entities[i] = t.plan.Entities[i].compare(found, t.clientIDs)
 	})
 	if err != nil {
 		return err
 	}
-	return t.makeEntities(ctx)
+	return t.createEntities(ctx)
 }
 
 func (t *transfer) findGroups(ctx context.Context) error {
@@ -91,7 +91,7 @@ func (t *transfer) findGroups(ctx context.Context) error {
 	all := func(ctx context.Context) (*http.Response, error) { return t.api.api.ListIPGroups(ctx, nil) }
 	err := list(ctx, t.api, all, func(g ironplane.IPGroup) {
 		if i, ok := planned[g.Name]; ok {
-			t.groups[i].state = there
+			t.groups[i].state = existing
 			t.groupIDs[g.Name] = g.ID
 		}
 	})
@@ -101,14 +101,14 @@ func (t *transfer) findGroups(ctx context.Context) error {
 	return nil
 }
 
-func (t *transfer) makeGroups(ctx context.Context) error {
-	t.progress.begin("making groups", len(t.plan.Groups))
+func (t *transfer) createGroups(ctx context.Context) error {
+	t.progress.begin("creating groups", len(t.plan.Groups))
 	for i, name := range t.plan.Groups {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		t.progress.step()
-		if t.groups[i].state == there {
+		if t.groups[i].state == existing {
 			continue
 		}
 		post := func(ctx context.Context) (*http.Response, error) {
@@ -120,26 +120,26 @@ func (t *transfer) makeGroups(ctx context.Context) error {
 		}
 		var g ironplane.IPGroup
 		err := t.api.create(ctx, post, &g)
-		if t.groups[i], err = judge(err); err != nil {
-			return fmt.Errorf("make group %s: %w", name, err)
+		if t.groups[i], err = classify(err); err != nil {
+			return fmt.Errorf("create group %s: %w", name, err)
 		}
-		if t.groups[i].state == made {
+		if t.groups[i].state == created {
 			t.groupIDs[name] = g.ID
 		}
 	}
 	return nil
 }
 
-// judge tells what a create came to. It hands back an error after which the import cannot go on.
-func judge(err error) (result, error) {
+// classify returns the outcome of a create. It returns the error, too, if the import must stop.
+func classify(err error) (result, error) {
 	if err == nil {
-		return result{state: made}, nil
+		return result{state: created}, nil
 	}
-	if p, answered := errors.AsType[*problem](err); answered && p.Status == http.StatusUnprocessableEntity {
+	if p, isProblem := errors.AsType[*problem](err); isProblem && p.Status == http.StatusUnprocessableEntity {
 		return result{state: refused, code: p.code(), detail: p.reason()}, nil
 	}
-	if errors.Is(err, errUnclear) {
-		return result{state: unclear}, err
+	if errors.Is(err, errUnknownOutcome) {
+		return result{state: unknown}, err
 	}
 	return result{}, err
 }
@@ -148,26 +148,26 @@ func (t *transfer) idempotencyKey(kind string, i int) *string {
 	return new(t.id + "-" + kind + "-" + strconv.Itoa(i))
 }
 
-// place is what tells entities apart: private space stands once in a group, all other once in the installation, for
-// which the group is 0.
-type place struct {
+// spaceKey identifies an entity by its space. Private space exists once in each group, public space once in the
+// installation, with the group 0.
+type spaceKey struct {
 	group int64
 	span  netipx.IPRange
 }
 
-func placeOf(group int64, span netipx.IPRange) place {
+func newSpaceKey(group int64, span netipx.IPRange) spaceKey {
 	if !isPrivate(span) {
 		group = 0
 	}
-	return place{group, span}
+	return spaceKey{group, span}
 }
 
-// findEntities reports those of the plan's entities whose space the API holds as it is planned.
+// findEntities calls found for each planned entity whose space already has an entity.
 func (t *transfer) findEntities(ctx context.Context, found func(i int, e ironplane.IPEntity)) error {
-	planned := map[place]int{}
+	planned := map[spaceKey]int{}
 	for i, e := range t.plan.Entities {
 		if group, ok := t.groupIDs[e.Group]; ok {
-			planned[placeOf(group, e.Span)] = i
+			planned[newSpaceKey(group, e.Span)] = i
 		}
 	}
 	all := func(ctx context.Context) (*http.Response, error) { return t.api.api.ListIPEntities(ctx, nil) }
@@ -177,7 +177,7 @@ func (t *transfer) findEntities(ctx context.Context, found func(i int, e ironpla
 			if !ok {
 				continue
 			}
-			if i, ok := planned[placeOf(e.Group.ID, span)]; ok {
+			if i, ok := planned[newSpaceKey(e.Group.ID, span)]; ok {
 				found(i, e)
 			}
 		}
@@ -188,13 +188,13 @@ func (t *transfer) findEntities(ctx context.Context, found func(i int, e ironpla
 	return nil
 }
 
-// compare says how the entity that is there differs from this one. A gateway or mask that NetBox says nothing of is
-// no difference.
+// compare returns how an existing entity differs from the planned one. It ignores the gateway and mask if the export has
+// none.
 func (e Entity) compare(found ironplane.IPEntity, clients map[string]int64) result {
 	var differences []string
 	note := func(member, is, planned string) {
 		if is != planned {
-			differences = append(differences, fmt.Sprintf("%s is %s, planned is %s", member, cmp.Or(is, "none"), cmp.Or(planned, "none")))
+			differences = append(differences, fmt.Sprintf("%s is %s, but planned is %s", member, cmp.Or(is, "none"), cmp.Or(planned, "none")))
 		}
 	}
 	note("group", found.Group.Name, e.Group)
@@ -218,7 +218,7 @@ func (e Entity) compare(found ironplane.IPEntity, clients map[string]int64) resu
 		note("owner", is, e.Owner.Email)
 	}
 	if differences == nil {
-		return result{state: there}
+		return result{state: existing}
 	}
 	return result{state: different, detail: strings.Join(differences, ", ")}
 }
@@ -230,17 +230,18 @@ func vlanText(vlan int32) string {
 	return strconv.Itoa(int(vlan))
 }
 
-// makeEntities makes those that are not there. After the first error it sends no more, and waits for what is under way.
-func (t *transfer) makeEntities(ctx context.Context) error {
-	t.progress.begin("making entities", len(t.plan.Entities))
-	going, stop := context.WithCancelCause(ctx)
+// createEntities creates the missing entities. After the first error it starts no more requests, and waits for those that
+// are in progress.
+func (t *transfer) createEntities(ctx context.Context) error {
+	t.progress.begin("creating entities", len(t.plan.Entities))
+	sending, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	next := make(chan int)
 	var working sync.WaitGroup
 	for range workers {
 		working.Go(func() {
 			for i := range next {
-				if err := t.makeEntity(going, i); err != nil {
+				if err := t.createEntity(sending, i); err != nil {
 					stop(err)
 				}
 			}
@@ -248,33 +249,33 @@ func (t *transfer) makeEntities(ctx context.Context) error {
 	}
 	for i := range t.plan.Entities {
 		t.progress.step()
-		if t.entities[i].state != untried {
+		if t.entities[i].state != notTried {
 			continue
 		}
 		select {
 		case next <- i:
-		case <-going.Done():
+		case <-sending.Done():
 		}
-		if going.Err() != nil {
+		if sending.Err() != nil {
 			break
 		}
 	}
 	close(next)
-	if going.Err() != nil {
-		t.progress.begin("finishing what is under way", 0)
+	if sending.Err() != nil {
+		t.progress.begin("waiting for the last responses", 0)
 	}
 	working.Wait()
-	if going.Err() == nil {
+	if sending.Err() == nil {
 		return nil
 	}
-	return errors.Join(context.Cause(going), t.lookAgain(ctx))
+	return errors.Join(context.Cause(sending), t.recheckUnknown(ctx))
 }
 
-func (t *transfer) makeEntity(ctx context.Context, i int) error {
+func (t *transfer) createEntity(ctx context.Context, i int) error {
 	e := t.plan.Entities[i]
 	group, ok := t.groupIDs[e.Group]
 	if !ok {
-		t.entities[i] = result{state: refused, code: "group", detail: "its group " + e.Group + " was refused"}
+		t.entities[i] = result{state: refused, code: "group", detail: "the API refused its group " + e.Group}
 		return nil
 	}
 	body := e.body(group)
@@ -286,29 +287,29 @@ func (t *transfer) makeEntity(ctx context.Context, i int) error {
 	}
 	err := t.api.create(ctx, post, &ironplane.IPEntity{})
 	if err != nil && err == context.Cause(ctx) {
-		return nil // it was not sent: another one's fault stopped the import, and says nothing of this one
+		return nil // another request's error stopped the import before this one was sent
 	}
-	if t.entities[i], err = judge(err); err != nil {
-		return fmt.Errorf("make entity %s in group %s: %w", e.Address(), e.Group, err)
+	if t.entities[i], err = classify(err); err != nil {
+		return fmt.Errorf("create entity %s in group %s: %w", e.Address(), e.Group, err)
 	}
 	return nil
 }
 
-// lookAgain finds out which of the unclear entities were made.
-func (t *transfer) lookAgain(ctx context.Context) error {
-	isUnclear := func(r result) bool { return r.state == unclear }
+// recheckUnknown lists the entities to find out which of those with an unknown outcome were created.
+func (t *transfer) recheckUnknown(ctx context.Context) error {
+	isUnclear := func(r result) bool { return r.state == unknown }
 	if ctx.Err() != nil || !slices.ContainsFunc(t.entities, isUnclear) {
 		return nil
 	}
 	return t.findEntities(ctx, func(i int, _ ironplane.IPEntity) {
-		if t.entities[i].state == unclear {
-			t.entities[i].state = made
+		if t.entities[i].state == unknown {
+			t.entities[i].state = created
 		}
 	})
 }
 
 func (e Entity) body(group int64) ironplane.CreateIPEntityBody {
-	body := ironplane.CreateIPEntityBody{Group: ironplane.RefBody{ID: group}, Nickname: unlessZero(e.Nickname), VLAN: unlessZero(e.VLAN)}
+	body := ironplane.CreateIPEntityBody{Group: ironplane.RefBody{ID: group}, Nickname: optional(e.Nickname), VLAN: optional(e.VLAN)}
 	var gateway *string
 	if e.Gateway.IsValid() {
 		gateway = new(e.Gateway.String())
@@ -316,13 +317,13 @@ func (e Entity) body(group int64) ironplane.CreateIPEntityBody {
 	if e.Span.From().Is6() {
 		body.V6 = &ironplane.CreateIPEntityBodyV6{Address: new(e.Address()), Gateway: gateway}
 	} else {
-		body.V4 = &ironplane.CreateIPEntityBodyV4{Full: new(e.Address()), Gateway: gateway, SubnetMask: unlessZero(e.subnetMask())}
+		body.V4 = &ironplane.CreateIPEntityBodyV4{Full: new(e.Address()), Gateway: gateway, SubnetMask: optional(e.subnetMask())}
 	}
 	return body
 }
 
-// unlessZero is an optional member that is not sent where there is nothing to say.
-func unlessZero[T comparable](member T) *T {
+// optional returns a pointer to a member's value, or nil for the zero value, so that it is not sent.
+func optional[T comparable](member T) *T {
 	var zero T
 	if member == zero {
 		return nil
@@ -330,7 +331,7 @@ func unlessZero[T comparable](member T) *T {
 	return &member
 }
 
-// subnetMask is empty for IPv6, whose entities have none, and where the subnet is not known.
+// subnetMask returns the mask of an IPv4 entity. It is empty for IPv6, and if the subnet is unknown.
 func (e Entity) subnetMask() string {
 	if !e.Subnet.IsValid() || e.Subnet.Addr().Is6() {
 		return ""
