@@ -18,9 +18,12 @@ const (
 	sectorSize    = 2048
 	maxFiles      = 200_000
 	maxDepth      = 64       // nested folders
+	maxReadSize   = 1 << 20  // bytes of one read, which are in memory at a time
 	maxFolderSize = 16 << 20 // bytes of one folder
+	maxFolderSum  = 64 << 20 // bytes of all folders together
 	maxBytesRead  = 1 << 30  // bytes read altogether
 	maxPathLength = 1024     // bytes of a path
+	maxPathSum    = 32 << 20 // bytes of all paths together
 
 	maxTotalExtents = 1_000_000 // of all files together
 )
@@ -47,7 +50,8 @@ var ErrNotISO = errors.New("the file is not an ISO: it has neither an ISO 9660 n
 
 // ReadFiles returns the files of an image of this size, sorted by path. Links are left out.
 func ReadFiles(from io.ReaderAt, size int64) ([]File, error) {
-	i := &image{from: from, size: size, budget: maxBytesRead, seen: map[int64]bool{}}
+	i := &image{from: from, size: size, budget: maxBytesRead}
+	i.reset()
 	read := i.readISO9660
 	if i.hasUDF() {
 		read = i.readUDF
@@ -72,9 +76,18 @@ type image struct {
 	from    io.ReaderAt
 	size    int64
 	files   []File
-	budget  int64          // bytes that may still be read
-	extents int            // of all files so far
-	seen    map[int64]bool // the offsets of the folders so far
+	budget  int64 // bytes that may still be read
+	extents int   // of all files so far
+	paths   int   // bytes of all paths so far
+
+	folders map[int64]bool // the offsets of the folders so far
+	sectors map[int64]bool // the sectors of the folders' contents so far
+}
+
+// reset forgets all files, to read them again in another way.
+func (i *image) reset() {
+	i.files, i.extents, i.paths = nil, 0, 0
+	i.folders, i.sectors = map[int64]bool{}, map[int64]bool{}
 }
 
 var little, big = binary.LittleEndian, binary.BigEndian
@@ -91,7 +104,7 @@ func (i *image) checkSize(bytes int64) error {
 
 // read reads n bytes at an offset.
 func (i *image) read(at, n int64) ([]byte, error) {
-	if at < 0 || n < 0 || n > maxFolderSize || at > i.size-n {
+	if at < 0 || n < 0 || n > maxReadSize || at > i.size-n {
 		return nil, errTruncated
 	}
 	if i.budget -= n; i.budget < 0 {
@@ -104,32 +117,45 @@ func (i *image) read(at, n int64) ([]byte, error) {
 	return text, nil
 }
 
-// readAll reads the bytes of several extents.
-func (i *image) readAll(extents []Extent) (text []byte, err error) {
-	for _, e := range extents {
-		if int64(len(text))+e.Size > maxFolderSize {
-			return nil, errTruncated
-		}
-		piece, err := i.read(e.At, e.Size)
-		if err != nil {
-			return nil, err
-		}
-		text = append(text, piece...)
-	}
-	return text, nil
-}
-
-// visitFolder remembers a folder, to refuse one that contains itself.
-func (i *image) visitFolder(at int64, depth int) error {
+// visitFolder remembers a folder by the offset of its description. It refuses one that contains itself.
+func (i *image) visitFolder(at int64, path string, depth int) error {
 	switch {
-	case i.seen[at]:
+	case i.folders[at]:
 		return errors.New("a folder of the ISO contains itself or has two parents")
 	case depth > maxDepth:
 		return fmt.Errorf("the folders of the ISO are nested more than %d deep", maxDepth)
-	case len(i.seen) >= maxFiles:
+	case len(i.folders) >= maxFiles:
 		return tooManyFilesError()
 	}
-	i.seen[at] = true
+	i.folders[at] = true
+	return i.addPath(path)
+}
+
+// claimFolder reserves the sectors of a folder's content. It refuses folders that overlap: these would take little space
+// in the image and much memory.
+func (i *image) claimFolder(extents []Extent) error {
+	size := int64(0)
+	for _, e := range extents {
+		if size += e.Size; e.At < 0 || e.Size < 0 || e.At > i.size-e.Size || size > maxFolderSize {
+			return errTruncated
+		}
+		for sector := e.At / sectorSize; sector*sectorSize < e.At+e.Size; sector++ {
+			if i.sectors[sector] {
+				return errors.New("two folders of the ISO overlap")
+			}
+			if i.sectors[sector] = true; len(i.sectors) > maxFolderSum/sectorSize {
+				return fmt.Errorf("the folders of the ISO have more than %d MiB", maxFolderSum>>20)
+			}
+		}
+	}
+	return nil
+}
+
+// addPath counts the bytes of a path.
+func (i *image) addPath(path string) error {
+	if i.paths += len(path); i.paths > maxPathSum {
+		return fmt.Errorf("the paths of the ISO's files have more than %d MiB together", maxPathSum>>20)
+	}
 	return nil
 }
 
@@ -147,6 +173,9 @@ func (i *image) add(path string, extents []Extent) error {
 		if e.At < 0 || e.Size < 0 || e.At > i.size-e.Size {
 			return errTruncated
 		}
+	}
+	if err := i.addPath(path); err != nil {
+		return err
 	}
 	i.files = append(i.files, File{path, slices.DeleteFunc(extents, func(e Extent) bool { return e.Size == 0 })})
 	return nil

@@ -85,7 +85,34 @@ func (i *image) readISO9660() error {
 			return err
 		}
 	}
-	return t.readFolder("", root, 0)
+	return t.readFolders(root)
+}
+
+// folder is a folder that is still to be read.
+type folder struct {
+	path  string
+	of    record
+	depth int
+}
+
+// readFolders reads a folder and all below it, one at a time.
+func (t *tree) readFolders(root record) error {
+	pending := []folder{{"", root, 0}}
+	for len(pending) > 0 {
+		next := pending[len(pending)-1]
+		pending = pending[:len(pending)-1]
+		if err := t.visitFolder(next.of.at, next.path, next.depth); err != nil {
+			return err
+		}
+		below, err := t.readFolder(next)
+		if err != nil {
+			return err
+		}
+		if pending = append(pending, below...); len(pending) > maxFiles {
+			return tooManyFilesError()
+		}
+	}
+	return nil
 }
 
 // parseRecord parses a directory record.
@@ -124,74 +151,73 @@ func (t *tree) findRockRidge(root record) error {
 	return nil
 }
 
-// readFolder reads a folder and the folders below it.
-func (t *tree) readFolder(path string, of record, depth int) error {
-	if err := t.visitFolder(of.at, depth); err != nil {
-		return err
-	}
-	text, err := t.read(of.at, of.size)
-	if err != nil {
-		return err
+// readFolder adds the files of a folder, and returns the folders in it. It reads sector by sector: records do not cross
+// the end of a sector.
+func (t *tree) readFolder(f folder) (below []folder, err error) {
+	if err := t.claimFolder([]Extent{{f.of.at, f.of.size}}); err != nil {
+		return nil, err
 	}
 	var parts []Extent // of a file with several records
-	for at := 0; at < len(text); {
-		length := int(text[at])
-		if length == 0 { // records do not cross the end of a sector
-			at += sectorSize - at%sectorSize
-			continue
-		}
-		if at+length > len(text) {
-			return errTruncated
-		}
-		r, err := parseRecord(text[at : at+length])
+	for at := int64(0); at < f.of.size; at += sectorSize {
+		text, err := t.read(f.of.at+at, min(sectorSize, f.of.size-at))
 		if err != nil {
-			return err
+			return nil, err
 		}
-		at += length
-		if len(r.name) == 1 && r.name[0] <= 1 { // the folder itself and its parent
-			continue
-		}
-		parts = append(parts, Extent{r.at, r.size})
-		if r.flags&flagMore != 0 {
-			continue
-		}
-		extents := parts
-		parts = nil
-		e, err := t.parseEntry(r)
-		if err != nil || e.leftOut {
+		for len(text) > 0 && text[0] > 0 {
+			length := int(text[0])
+			if length > len(text) {
+				return nil, errTruncated
+			}
+			r, err := parseRecord(text[:length])
 			if err != nil {
-				return err
+				return nil, err
 			}
-			continue
-		}
-		below, err := joinPath(path, e.name)
-		if err != nil {
-			return err
-		}
-		switch {
-		case e.moved >= 0: // a folder that was relocated because it is nested too deep
-			self, err := t.read(e.moved, 34)
+			text = text[length:]
+			if len(r.name) == 1 && r.name[0] <= 1 { // the folder itself and its parent
+				continue
+			}
+			parts = append(parts, Extent{r.at, r.size})
+			if r.flags&flagMore != 0 {
+				if len(parts) > maxFileExtents {
+					return nil, errTruncated
+				}
+				continue
+			}
+			found, err := t.readEntry(f, r, parts)
 			if err != nil {
-				return err
+				return nil, err
 			}
-			if r, err = parseRecord(self); err != nil {
-				return err
-			}
-			err = t.readFolder(below, r, depth+1)
-			if err != nil {
-				return err
-			}
-		case r.flags&flagFolder != 0:
-			if err := t.readFolder(below, r, depth+1); err != nil {
-				return err
-			}
-		default:
-			if err := t.add(below, extents); err != nil {
-				return err
-			}
+			parts, below = nil, append(below, found...)
 		}
 	}
-	return nil
+	return below, nil
+}
+
+// readEntry adds the file that a record describes, or returns the folder.
+func (t *tree) readEntry(in folder, r record, extents []Extent) ([]folder, error) {
+	e, err := t.parseEntry(r)
+	if err != nil || e.leftOut {
+		return nil, err
+	}
+	path, err := joinPath(in.path, e.name)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case e.moved >= 0: // a folder that was relocated because it is nested too deep
+		self, err := t.read(e.moved, 34)
+		if err != nil {
+			return nil, err
+		}
+		if r, err = parseRecord(self); err != nil {
+			return nil, err
+		}
+		return []folder{{path, r, in.depth + 1}}, nil
+	case r.flags&flagFolder != 0:
+		return []folder{{path, r, in.depth + 1}}, nil
+	default:
+		return nil, t.add(path, extents)
+	}
 }
 
 // entry is what a directory record and its Rock Ridge entries describe.
@@ -229,6 +255,9 @@ func (t *tree) parseEntry(r record) (e entry, err error) {
 			switch {
 			case kind == "NM" && len(data) >= 1:
 				named, name = true, append(name, data[1:]...)
+				if len(name) > maxPathLength {
+					return e, fmt.Errorf("the ISO has a file name of more than %d characters", maxPathLength)
+				}
 			case kind == "PX" && len(data) >= 4:
 				mode := little.Uint32(data) & 0o170000
 				e.leftOut = e.leftOut || mode != 0o100000 && mode != 0o040000
@@ -237,6 +266,9 @@ func (t *tree) parseEntry(r record) (e entry, err error) {
 			case kind == "CL" && len(data) >= 4:
 				e.moved = int64(little.Uint32(data)) * sectorSize
 			case kind == "CE" && len(data) >= 24:
+				if little.Uint32(data[16:]) > sectorSize { // continuations do not cross the end of a sector
+					return e, errTruncated
+				}
 				if next, err = t.read(
 					int64(little.Uint32(data))*sectorSize+int64(little.Uint32(data[8:])),
 					int64(little.Uint32(data[16:])),
@@ -251,9 +283,6 @@ func (t *tree) parseEntry(r record) (e entry, err error) {
 	}
 	if named {
 		e.name = string(name)
-	}
-	if len(e.name) > maxPathLength {
-		return e, fmt.Errorf("the ISO has a file name of %d characters", len(e.name))
 	}
 	return e, nil
 }

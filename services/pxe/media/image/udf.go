@@ -1,7 +1,10 @@
 package image
 
 import (
+	"bufio"
+	"cmp"
 	"errors"
+	"io"
 	"slices"
 	"strings"
 )
@@ -13,6 +16,8 @@ const (
 	anchorSector                                                   = 256
 	kindFolder, kindFile, kindMetadata, kindMirror                 = 4, 5, 250, 251
 	nameFolder, nameDeleted, nameParent                            = 2, 4, 8
+	nameHead                                                       = 38      // bytes before the variable parts of an entry
+	maxNameSize                                                    = 1 << 17 // bytes of the longest entry: two lengths of 16 and 8 bits
 	maxFileExtents                                                 = 10_000
 
 	hole = -1 // the offset of an extent that was never written
@@ -174,7 +179,7 @@ func (i *image) readUDF() error {
 	if err == nil || v.metadata.mirror == v.metadata.file {
 		return err
 	}
-	i.files, i.extents, i.seen = nil, 0, map[int64]bool{}
+	i.reset()
 	if v.readMetadataTree(v.metadata.mirror, logical) != nil {
 		return err
 	}
@@ -241,7 +246,7 @@ func (v *volume) readTree(logical []byte) error {
 	if err != nil {
 		return err
 	}
-	return v.readFolder("", parseLongDescriptor(d[400:]), 0)
+	return v.readFolders(parseLongDescriptor(d[400:]))
 }
 
 // parseLongDescriptor returns the address in a long allocation descriptor.
@@ -249,68 +254,132 @@ func parseLongDescriptor(text []byte) blockAddress {
 	return blockAddress{int(little.Uint16(text[8:])), int64(little.Uint32(text[4:]))}
 }
 
-// readFolder reads a folder and the folders below it.
-func (v *volume) readFolder(path string, in blockAddress, depth int) error {
-	at, err := v.block(in)
-	if err != nil {
-		return err
-	}
-	if err := v.visitFolder(at, depth); err != nil {
-		return err
-	}
-	of, err := v.readNode(in)
-	if err != nil {
-		return err
-	}
-	if of.kind != kindFolder {
-		return errTruncated
-	}
-	text, err := v.readAll(of.extents)
-	if err != nil {
-		return err
-	}
-	for len(text) >= 38 {
-		if little.Uint16(text) != tagName {
-			return errTruncated
-		}
-		flags, length := text[18], int(text[19])
-		begin := 38 + int(little.Uint16(text[36:]))
-		end := begin + length
-		if end > len(text) {
-			return errTruncated
-		}
-		below := parseLongDescriptor(text[20:])
-		name := text[begin:end]
-		text = text[min((end+3)/4*4, len(text)):]
-		if flags&(nameDeleted|nameParent) != 0 {
-			continue
-		}
-		if err := v.readEntry(path, name, below, flags&nameFolder != 0, depth); err != nil {
+// udfFolder is a folder that is still to be read.
+type udfFolder struct {
+	path  string
+	in    blockAddress
+	depth int
+}
+
+// readFolders reads a folder and all below it, one at a time.
+func (v *volume) readFolders(root blockAddress) error {
+	pending := []udfFolder{{"", root, 0}}
+	for len(pending) > 0 {
+		next := pending[len(pending)-1]
+		pending = pending[:len(pending)-1]
+		below, err := v.readFolder(next)
+		if err != nil {
 			return err
+		}
+		if pending = append(pending, below...); len(pending) > maxFiles {
+			return tooManyFilesError()
 		}
 	}
 	return nil
 }
 
-// readEntry reads one entry of a folder.
-func (v *volume) readEntry(folder string, name []byte, at blockAddress, isFolder bool, depth int) error {
+// readFolder adds the files of a folder, and returns the folders in it.
+func (v *volume) readFolder(f udfFolder) (below []udfFolder, err error) {
+	at, err := v.block(f.in)
+	if err != nil {
+		return nil, err
+	}
+	if err := v.visitFolder(at, f.path, f.depth); err != nil {
+		return nil, err
+	}
+	n, err := v.readNode(f.in)
+	if err != nil {
+		return nil, err
+	}
+	if n.kind != kindFolder {
+		return nil, errTruncated
+	}
+	if err := v.claimFolder(n.extents); err != nil {
+		return nil, err
+	}
+	content := bufio.NewReaderSize(&extentReader{v.image, n.extents}, maxNameSize)
+	for {
+		head, err := content.Peek(nameHead)
+		if errors.Is(err, io.EOF) {
+			return below, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if little.Uint16(head) != tagName {
+			return nil, errTruncated
+		}
+		flags, to := head[18], parseLongDescriptor(head[20:])
+		begin := nameHead + int(little.Uint16(head[36:]))
+		end := begin + int(head[19])
+		text, err := content.Peek(end)
+		if err != nil {
+			return nil, cmp.Or(unlessEOF(err), errTruncated)
+		}
+		if flags&(nameDeleted|nameParent) == 0 {
+			found, err := v.readEntry(f, text[begin:end], to, flags&nameFolder != 0)
+			if err != nil {
+				return nil, err
+			}
+			below = append(below, found...)
+		}
+		if _, err := content.Discard((end + 3) / 4 * 4); err != nil && !errors.Is(err, io.EOF) {
+			return nil, err
+		}
+	}
+}
+
+// unlessEOF returns an error, or nil for the end of the content.
+func unlessEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+// extentReader reads the bytes of several extents, a sector at a time.
+type extentReader struct {
+	*image
+	extents []Extent
+}
+
+// Read implements io.Reader.
+func (r *extentReader) Read(p []byte) (int, error) {
+	for len(r.extents) > 0 && r.extents[0].Size == 0 {
+		r.extents = r.extents[1:]
+	}
+	if len(r.extents) == 0 {
+		return 0, io.EOF
+	}
+	e := &r.extents[0]
+	n := min(int64(len(p)), e.Size, sectorSize)
+	text, err := r.read(e.At, n)
+	if err != nil {
+		return 0, err
+	}
+	e.At, e.Size = e.At+n, e.Size-n
+	return copy(p, text), nil
+}
+
+// readEntry adds the file that an entry of a folder describes, or returns the folder.
+func (v *volume) readEntry(in udfFolder, name []byte, at blockAddress, isFolder bool) ([]udfFolder, error) {
 	if len(name) < 2 {
-		return errTruncated
+		return nil, errTruncated
 	}
 	text := decodeLatin1(name[1:])
 	if name[0] == 16 {
 		text = decodeUCS2(name[1:])
 	}
-	path, err := joinPath(folder, text)
+	path, err := joinPath(in.path, text)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if isFolder {
-		return v.readFolder(path, at, depth+1)
+		return []udfFolder{{path, at, in.depth + 1}}, nil
 	}
 	n, err := v.readNode(at)
 	if err != nil || n.kind != kindFile {
-		return err
+		return nil, err
 	}
-	return v.add(path, n.extents)
+	return nil, v.add(path, n.extents)
 }
