@@ -1,4 +1,4 @@
-// Package alike shows that who is not let in cannot tell by it whether an account exists.
+// Package alike tests that a refused sign-in does not reveal whether the account exists.
 package alike
 
 import (
@@ -15,24 +15,25 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
-var full = flag.Bool("full", false, "compare times, too")
+var full = flag.Bool("full", false, "compare response times too")
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	if !*full { // which has its price
+	if !*full { // tracing would distort the measured times
 		traceAll()
 	}
 	testkit.Main(m)
 }
 
+// stand is a running product with clients of its API. Its counters keep names and addresses unique.
 type stand struct {
-	t       *testing.T
-	product *product.Product
-	redis   *cache.Client
-	admin   *testkit.Client
-	nobody  *testkit.Client
-	asked   int
-	made    int
+	t            *testing.T
+	product      *product.Product
+	redis        *cache.Client
+	admin        *testkit.Client
+	anonymous    *testkit.Client
+	requestCount int
+	accountCount int
 }
 
 func newStand(t *testing.T) *stand {
@@ -40,51 +41,51 @@ func newStand(t *testing.T) *stand {
 	client := testkit.Redis(t)
 	p, admin := producttest.StartWith(t, client, service.Settings{
 		ClientURL: "https://panel.example.com",
-		Tuning:    service.Tuning{PasswordMemory: passwords.DefaultMemory}, // it is times of logins that are compared
+		Tuning:    service.Tuning{PasswordMemory: passwords.DefaultMemory}, // as in production, because response times are compared
 	})
-	return &stand{t: t, product: p, redis: client, admin: admin, nobody: admin.WithKey("")}
+	return &stand{t: t, product: p, redis: client, admin: admin, anonymous: admin.WithKey("")}
 }
 
-// in is the same one for a subtest.
-func (s *stand) in(t *testing.T) *stand {
+// withT returns a copy that reports to a subtest.
+func (s *stand) withT(t *testing.T) *stand {
 	other := *s
-	other.t, other.admin, other.nobody = t, s.admin.WithT(t), s.nobody.WithT(t)
+	other.t, other.admin, other.anonymous = t, s.admin.WithT(t), s.anonymous.WithT(t)
 	return &other
 }
 
-// account is one that somebody tries, and what with.
+// account is an account to sign in to. kind is "admin" or "client", and guess is the password to try.
 type account struct {
-	what, kind, email, sent string
+	label, kind, email, guess string
 }
 
 func (a account) login() map[string]any {
-	return map[string]any{"type": a.kind, "email": a.email, "password": a.sent}
+	return map[string]any{"type": a.kind, "email": a.email, "password": a.guess}
 }
 
-func (a account) forgotten() map[string]any {
+func (a account) passwordReset() map[string]any {
 	return map[string]any{"type": a.kind, "email": a.email}
 }
 
 const (
 	unknownName = "an unknown name"
-	signedIn    = "an account that was signed in to" // of clients: it is claimed
+	signedIn    = "an account with a sign-in" // a sign-in also claims a client's account
 )
 
-// unknown is a name that nobody has, and that was not tried before.
+// unknown returns an account that does not exist, under a name that no test has tried before.
 func (s *stand) unknown(kind string) account {
-	s.made++
-	return account{unknownName, kind, fmt.Sprintf("%d@nobody.example.com", s.made), "wrong"}
+	s.accountCount++
+	return account{unknownName, kind, fmt.Sprintf("%d@nobody.example.com", s.accountCount), "wrong"}
 }
 
 const password = "a long walk in the rain"
 
-// makeAccounts makes those that nobody is let in to.
+// makeAccounts creates one account for each reason to refuse a sign-in.
 func (s *stand) makeAccounts(t *testing.T, kind string) (all []account) {
 	t.Helper()
 	admin := s.admin.WithT(t)
 	for _, a := range []struct {
-		what, password, sent string
-		change               func(url string)
+		label, password, guess string
+		change                 func(url string)
 	}{
 		{"a wrong password", password, "wrong", nil},
 		{"an account without a password", "", "", nil},
@@ -92,20 +93,20 @@ func (s *stand) makeAccounts(t *testing.T, kind string) (all []account) {
 		{"a deleted account", password, password, func(url string) { admin.Do("DELETE", url, nil).Want(200) }},
 		{signedIn, password, "wrong", nil},
 	} {
-		s.made++
-		email := fmt.Sprintf("%d@%s.example.com", s.made, kind)
+		s.accountCount++
+		email := fmt.Sprintf("%d@%s.example.com", s.accountCount, kind)
 		body := map[string]any{"email": email, "password": a.password}
 		if kind == "client" {
 			body["first"], body["last"] = "Ben", "Miller"
 		}
 		id := admin.Do("POST", "/"+kind, body).Want(200).ID()
-		if a.what == signedIn { // from elsewhere: where it usually is, fewer guesses of others count
-			s.time(t, "/auth/key", account{kind: kind, email: email, sent: password}.login(), http.StatusOK)
+		if a.label == signedIn { // from a new address each time, because guesses at an account's usual address are counted apart
+			s.sendTimed(t, "/auth/key", account{kind: kind, email: email, guess: password}.login(), http.StatusOK)
 		}
 		if a.change != nil {
 			a.change(fmt.Sprintf("/%s/%d", kind, id))
 		}
-		all = append(all, account{a.what, kind, email, a.sent})
+		all = append(all, account{a.label, kind, email, a.guess})
 	}
 	return all
 }

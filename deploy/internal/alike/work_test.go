@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -17,18 +16,20 @@ import (
 	"github.com/ironplane/ironplane/pkg/auth/lockout"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/runtime/tracing"
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/identity"
 )
 
-// spans are those that ended, by their trace.
+// spans collects the ended spans of each trace.
 type spans struct {
 	mu    sync.Mutex
 	ended map[trace.TraceID][]sdktrace.ReadOnlySpan
-	roots map[string]trace.TraceID // by the request's id
+	roots map[string]trace.TraceID // by request id
 }
 
 var traced = &spans{ended: map[trace.TraceID][]sdktrace.ReadOnlySpan{}, roots: map[string]trace.TraceID{}}
 
+// traceAll has every span of this process collected in traced.
 func traceAll() {
 	tracing.Use(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(traced)))
 }
@@ -56,47 +57,44 @@ func attributeOf(span sdktrace.ReadOnlySpan, key attribute.Key) string {
 	return ""
 }
 
-// of are the spans of a request that was answered, in the order in which they began.
-func (s *spans) of(t *testing.T, request string) []sdktrace.ReadOnlySpan {
+// ofRequest waits until a request has ended, and returns its spans in order of their start.
+func (s *spans) ofRequest(t *testing.T, request string) (found []sdktrace.ReadOnlySpan) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	testkit.Eventually(t, "the trace of "+request+" has ended", func() bool {
 		s.mu.Lock()
+		defer s.mu.Unlock()
 		id, ended := s.roots[request]
-		found := slices.Clone(s.ended[id])
-		s.mu.Unlock()
-		if ended {
-			slices.SortFunc(found, func(a, b sdktrace.ReadOnlySpan) int { return a.StartTime().Compare(b.StartTime()) })
-			return found
-		}
-	}
-	t.Fatalf("got no trace of the request %s, want one", request)
-	return nil
+		found = slices.Clone(s.ended[id])
+		return ended
+	})
+	slices.SortFunc(found, func(a, b sdktrace.ReadOnlySpan) int { return a.StartTime().Compare(b.StartTime()) })
+	return found
 }
 
-// pooled are the spans of a pool of connections.
-var pooled = []string{"pool.acquire", "connect"}
+// poolSpans are the names of the connection pool's spans. They depend on chance, so they are not compared.
+var poolSpans = []string{"pool.acquire", "connect"}
 
-// workOf sends a request, and answers what was done for it: statements and hashes, in their order, and the lockouts and jobs that there
-// were
-// more of afterwards.
+// workOf sends a request and returns what the product did for it. These are the statements and hashes in their
+// order, and the numbers of new jobs and lockout counters.
 func (s *stand) workOf(method, path string, body any, status int) (work []string) {
 	s.t.Helper()
 	jobs := s.jobs()
 	if counters := s.counters(); len(counters) > 0 {
 		s.redis.Del(s.t.Context(), counters...)
 	}
-	s.asked++
-	request := fmt.Sprintf("request-%d", s.asked)
-	s.nobody.Do(method, path, body, "X-Request-Id", request).Want(status)
-	for _, span := range traced.of(s.t, request)[1:] {
-		if attributeOf(span, "pgx.prepare_stmt.name") == "" && !slices.Contains(pooled, span.Name()) { // nor what is done once for a connection
+	s.requestCount++
+	request := fmt.Sprintf("request-%d", s.requestCount)
+	s.anonymous.Do(method, path, body, "X-Request-Id", request).Want(status)
+	for _, span := range traced.ofRequest(s.t, request)[1:] {
+		if attributeOf(span, "pgx.prepare_stmt.name") == "" &&
+			!slices.Contains(poolSpans, span.Name()) { // statements are prepared once for each connection
 			work = append(work, strings.Join(strings.Fields(cmp.Or(attributeOf(span, "db.query.text"), span.Name())), " "))
 		}
 	}
 	return append(work, fmt.Sprintf("%d jobs", s.jobs()-jobs), fmt.Sprintf("%d counters of lockouts", len(s.counters())))
 }
 
-// jobs are how many identity was ever given.
+// jobs returns the number of jobs that identity has created so far.
 func (s *stand) jobs() (n int) {
 	s.t.Helper()
 	if err := s.db().QueryRow(s.t.Context(), "SELECT coalesce(max(id), 0) FROM river_job").Scan(&n); err != nil {
@@ -105,7 +103,7 @@ func (s *stand) jobs() (n int) {
 	return n
 }
 
-// counters are those of guesses.
+// counters returns the Redis keys of the lockout counters.
 func (s *stand) counters() []string {
 	s.t.Helper()
 	names, err := s.redis.Keys(s.t.Context(), "lockout:*").Result()
@@ -117,14 +115,15 @@ func (s *stand) counters() []string {
 
 func (s *stand) db() *pg.DB { return s.product.Databases[identity.Name] }
 
-// tries is how often a request is repeated whose work differs: by chance the product does something of its own meanwhile, or Redis is late.
-// What tells of an account differs each time.
-const tries = 5
+// maxTries bounds how often a request is sent again because its work differs. Background work or a slow Redis
+// changes the work by chance, but a leak about accounts would differ each time.
+const maxTries = 5
 
-// settled is the work of requests of which two in a row cause the same: some is found out once.
-func settled(request func() []string) (work []string) {
+// settledWork repeats a request until two in a row cause the same work, and returns that work. The first requests
+// also fill caches.
+func settledWork(request func() []string) (work []string) {
 	before := request()
-	for range tries {
+	for range maxTries {
 		if work = request(); slices.Equal(work, before) {
 			break
 		}
@@ -133,9 +132,9 @@ func settled(request func() []string) (work []string) {
 	return work
 }
 
-// repeated is the work of a request that is to cause the same as another one.
-func repeated(want []string, request func() []string) (work []string) {
-	for range tries {
+// repeatedWork repeats a request until it causes the work in want, and returns the last work.
+func repeatedWork(want []string, request func() []string) (work []string) {
+	for range maxTries {
 		if work = request(); slices.Equal(work, want) {
 			break
 		}
@@ -143,30 +142,29 @@ func repeated(want []string, request func() []string) (work []string) {
 	return work
 }
 
-// Whether there is an account, and what it is, changes nothing about what is done for who has not its password: neither at a login nor
-// where
-// a password is forgotten.
+// TestUnknownNamesCauseTheSameWork tests that the product does the same work whether an account exists or not, for
+// a refused sign-in, a password reset, and an invalid reset link.
 func TestUnknownNamesCauseTheSameWork(t *testing.T) {
 	s := newStand(t)
 	for _, kind := range []string{"admin", "client"} {
 		t.Run(kind, func(t *testing.T) {
-			of := s.makeAccounts(t, kind)
-			s := s.in(t)
-			for what, request := range map[string]func(account) []string{
-				"a login":              func(a account) []string { return s.workOf("POST", "/auth/key", a.login(), 401) },
-				"a forgotten password": func(a account) []string { return s.workOf("POST", "/auth/password-reset", a.forgotten(), 200) },
-				"a wrong link": func(a account) []string {
-					s.nobody.Do("POST", "/auth/password-reset", a.forgotten()).Want(200)
+			accounts := s.makeAccounts(t, kind)
+			s := s.withT(t)
+			for label, request := range map[string]func(account) []string{
+				"a sign-in":        func(a account) []string { return s.workOf("POST", "/auth/key", a.login(), 401) },
+				"a password reset": func(a account) []string { return s.workOf("POST", "/auth/password-reset", a.passwordReset(), 200) },
+				"an invalid reset link": func(a account) []string {
+					s.anonymous.Do("POST", "/auth/password-reset", a.passwordReset()).Want(200)
 					return s.workOf("PATCH", fmt.Sprintf("/auth/password-reset/%d", s.lastReset()), `{"token": "wrong", "password": "seven grey herons at dusk"}`, 422)
 				},
 			} {
-				unknown := settled(func() []string { return request(s.unknown(kind)) })
-				if len(unknown) < 3 || what == "a login" && !slices.Contains(unknown, "hash a password") {
-					t.Errorf("%s by an unknown name: got %q, want 3 steps or more, with a password hash for a login", what, unknown)
+				unknown := settledWork(func() []string { return request(s.unknown(kind)) })
+				if len(unknown) < 3 || label == "a sign-in" && !slices.Contains(unknown, "hash a password") {
+					t.Errorf("%s by an unknown name: got %q, want 3 steps or more, with a password hash for a sign-in", label, unknown)
 				}
-				for _, a := range of {
-					if work := repeated(unknown, func() []string { return request(a) }); !slices.Equal(work, unknown) {
-						t.Errorf("%s by %s: got\n%s\nwant\n%s", what, a.what, strings.Join(work, "\n"), strings.Join(unknown, "\n"))
+				for _, a := range accounts {
+					if work := repeatedWork(unknown, func() []string { return request(a) }); !slices.Equal(work, unknown) {
+						t.Errorf("%s by %s: got\n%s\nwant\n%s", label, a.label, strings.Join(work, "\n"), strings.Join(unknown, "\n"))
 					}
 				}
 			}
@@ -174,7 +172,8 @@ func TestUnknownNamesCauseTheSameWork(t *testing.T) {
 	}
 }
 
-// Who is locked out cannot tell by what is done for him whether there is the account, nor whether he has its password by now.
+// TestLockedOutCausesTheSameWork tests that a locked-out caller cannot tell whether the account exists, nor whether
+// its latest password is right.
 func TestLockedOutCausesTheSameWork(t *testing.T) {
 	for _, kind := range []string{"admin", "client"} {
 		t.Run(kind, func(t *testing.T) {
@@ -182,19 +181,19 @@ func TestLockedOutCausesTheSameWork(t *testing.T) {
 			var unknown []string
 			for _, a := range append([]account{s.unknown(kind)}, s.makeAccounts(t, kind)...) {
 				for range lockout.MaxPerNameAndAddress {
-					s.nobody.Do("POST", "/auth/key", account{kind: kind, email: a.email, sent: "wrong again"}.login()).Want(401)
+					s.anonymous.Do("POST", "/auth/key", account{kind: kind, email: a.email, guess: "wrong again"}.login()).Want(401)
 				}
-				for _, a.sent = range []string{"wrong", password} {
+				for _, a.guess = range []string{"wrong", password} {
 					login := func() []string { return s.workOf("POST", "/auth/key", a.login(), 429) }
 					if unknown == nil {
-						unknown = settled(login)
+						unknown = settledWork(login)
 					}
-					work := repeated(unknown, login)
+					work := repeatedWork(unknown, login)
 					if slices.Contains(work, "hash a password") {
-						t.Errorf("%s, locked out: got a password hash, want none", a.what)
+						t.Errorf("%s, locked out: got a password hash, want none", a.label)
 					}
 					if !slices.Equal(work, unknown) {
-						t.Errorf("%s, locked out: got\n%s\nwant\n%s", a.what, strings.Join(work, "\n"), strings.Join(unknown, "\n"))
+						t.Errorf("%s, locked out: got\n%s\nwant\n%s", a.label, strings.Join(work, "\n"), strings.Join(unknown, "\n"))
 					}
 				}
 			}
@@ -202,7 +201,7 @@ func TestLockedOutCausesTheSameWork(t *testing.T) {
 	}
 }
 
-// lastReset is the id of the link that was asked for last, which nobody is told and who counts can guess.
+// lastReset returns the id of the newest reset link. An attacker can guess it, because ids are consecutive.
 func (s *stand) lastReset() (id int64) {
 	s.t.Helper()
 	if err := s.db().QueryRow(s.t.Context(), "SELECT max(id) FROM password_reset").Scan(&id); err != nil {

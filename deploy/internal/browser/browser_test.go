@@ -1,4 +1,4 @@
-// Package browser tries in a real browser what is for one.
+// Package browser tests the password page and passkeys in a real browser.
 package browser
 
 import (
@@ -24,17 +24,18 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit/mailbox"
 )
 
-// password is what people have until they choose another one.
+// password is the password of new accounts.
 const password = "a long walk in the rain"
 
-// site is the product where a browser finds it.
+// site is the product at an address that a browser can reach.
 type site struct {
 	url   string
 	admin *testkit.Client
 	mails *mailbox.Server
 }
 
-// newSite runs the product behind an address that a browser takes for a safe one, and that is known before it runs.
+// newSite starts the product behind an address on localhost, which browsers treat as secure. answer handles each
+// request, with the gateway as its last argument.
 func newSite(t *testing.T, answer func(http.ResponseWriter, *http.Request, http.Handler)) *site {
 	t.Helper()
 	var gateway http.Handler
@@ -52,10 +53,10 @@ func newSite(t *testing.T, answer func(http.ResponseWriter, *http.Request, http.
 	return s
 }
 
-// most is how long a browser may take for all of a test: on a busy machine it starts for half a minute.
-const most = 10 * time.Minute
+// browserTimeout bounds the browser's part of a test. On a busy machine the browser needs half a minute to start.
+const browserTimeout = 10 * time.Minute
 
-// window is a browser's.
+// window is a tab of a browser, with the requests that it has sent.
 type window struct {
 	t *testing.T
 	context.Context
@@ -64,21 +65,21 @@ type window struct {
 	asked []*network.Request
 }
 
-// open starts a browser of the test's own.
+// open starts a browser for the test, and skips the test without Chromium.
 func open(t *testing.T) *window {
 	t.Helper()
 	path, err := exec.LookPath("chromium")
 	if err != nil {
-		t.Skip("there is no chromium, in which this is tried: apt-get install chromium")
+		t.Skip("Chromium is not installed; Debian's package chromium has it")
 	}
 	folder, err := os.MkdirTemp("", "ironplane-browser-")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { // where processes of the browser may write still
+	t.Cleanup(func() { // processes of the browser may still write there
 		testkit.Eventually(t, "the browser's folder is deleted", func() bool { return os.RemoveAll(folder) == nil })
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), most)
+	ctx, cancel := context.WithTimeout(t.Context(), browserTimeout)
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewExecAllocator(
 		ctx,
@@ -90,7 +91,7 @@ func open(t *testing.T) *window {
 			chromedp.DisableGPU,
 			chromedp.Flag("disable-quic", true),
 			chromedp.Flag("disable-component-update", true),
-			chromedp.WSURLReadTimeout(most),
+			chromedp.WSURLReadTimeout(browserTimeout),
 		)...)
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewContext(ctx)
@@ -123,13 +124,14 @@ func get[T any](w *window, action chromedp.Action[T]) T {
 	return value
 }
 
-// call has the browser do what its protocol has a command for.
+// call sends a command of the DevTools protocol and returns its result.
 func call[P, R any](w *window, command cdp.Command[P, R], parameters P) R {
 	w.t.Helper()
 	return get(w, func(ctx context.Context, t *chromedp.Target) (R, error) { return cdp.Call(ctx, t, command, parameters) })
 }
 
-// run is what a script comes to, of which promises are waited for. An error of the script's is answered as its text.
+// run evaluates a script in the page, waits for its promise, and returns the value. failed is the text of the error
+// that the script threw.
 func run[T any](w *window, script string, arguments ...any) (value T, failed string) {
 	w.t.Helper()
 	texts := make([]string, len(arguments))
@@ -144,7 +146,7 @@ func run[T any](w *window, script string, arguments ...any) (value T, failed str
 		Value  T
 		Failed string
 	}
-	of := get(
+	result := get(
 		w,
 		chromedp.Evaluate[outcome](
 			fmt.Sprintf(
@@ -155,10 +157,10 @@ func run[T any](w *window, script string, arguments ...any) (value T, failed str
 			chromedp.EvalAwaitPromise,
 		),
 	)
-	return of.Value, of.Failed
+	return result.Value, result.Failed
 }
 
-// requests are what the browser asked for.
+// requests returns the requests that the browser has sent so far.
 func (w *window) requests() []*network.Request {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 	"github.com/ironplane/ironplane/services/identity/mfa"
 )
 
-// panel has the page of a panel at /panel, beside the gateway.
+// panel serves the page of a panel at /panel, and passes other requests to the gateway.
 func panel(w http.ResponseWriter, r *http.Request, gateway http.Handler) {
 	if r.URL.Path != "/panel" {
 		gateway.ServeHTTP(w, r)
@@ -28,18 +28,20 @@ func panel(w http.ResponseWriter, r *http.Request, gateway http.Handler) {
 }
 
 const (
-	// createKey has the browser make a key, as the reference says.
+	// createKey and signWith are the scripts that the API reference documents.
 	createKey = `async value => (await navigator.credentials.create({publicKey: PublicKeyCredential.parseCreationOptionsFromJSON(JSON.parse(value))})).toJSON()`
 	signWith  = `async options => (await navigator.credentials.get({publicKey: PublicKeyCredential.parseRequestOptionsFromJSON(options)})).toJSON()`
 )
 
-func made(t *testing.T, c *testkit.Client, name string) (at, value string) {
+// addAuthenticator registers an authenticator and returns its path and the options for the browser.
+func addAuthenticator(t *testing.T, c *testkit.Client, name string) (at, value string) {
 	t.Helper()
 	a := testkit.Decode[mfa.Authenticator](c.Do("POST", "/auth/verify/auth", map[string]any{"method": 3, "name": name}).Want(200))
 	return fmt.Sprintf("/auth/verify/auth/%d", a.ID), *a.Value
 }
 
-// What Chromium has for security keys and passkeys is registered and signs in, from the panel and from no other page.
+// TestPasskeysInABrowser registers security keys and passkeys in Chromium and signs in with them. The API accepts
+// the signatures of the panel's page only.
 func TestPasskeysInABrowser(t *testing.T) {
 	t.Parallel()
 	w := open(t)
@@ -60,15 +62,15 @@ func TestPasskeysInABrowser(t *testing.T) {
 		device := call(w, webauthn.AddVirtualAuthenticator, webauthn.AddVirtualAuthenticatorParams{Options: &kind}).AuthenticatorID
 		w.do(chromedp.Navigate(s.url + "/panel"))
 		login := func() *login.GivenKey {
-			given := testkit.Decode[login.GivenKey](
+			key := testkit.Decode[login.GivenKey](
 				s.admin.WithKey("").
 					Do("POST", "/auth/key", map[string]any{"type": "client", "email": "ben@example.com", "password": password}).
 					Want(200),
 			)
-			return &given
+			return &key
 		}
 		session := s.admin.WithKey(login().Key)
-		at, value := made(t, session, name)
+		at, value := addAuthenticator(t, session, name)
 		key, failed := run[map[string]any](w, createKey, value)
 		if failed != "" {
 			t.Fatalf("%s: %s", name, failed)
@@ -94,14 +96,14 @@ func TestPasskeysInABrowser(t *testing.T) {
 		in := s.admin.WithKey(testkit.Decode[mfa.ConfirmedKey](confirm(v, signed).Want(200)).Key.Key)
 		confirm(v, signed).WantErrors("/token", "expired")
 
-		// The same device makes no second key for the account.
-		second, value := made(t, in, "again")
+		// A device refuses to create a second key for the account.
+		second, value := addAuthenticator(t, in, "again")
 		if _, failed := run[map[string]any](w, createKey, value); !strings.Contains(failed, "InvalidStateError") {
 			t.Errorf("%s: got %q for a second key, want InvalidStateError", name, failed)
 		}
 		in.Do("DELETE", second, nil).Want(200)
 
-		// A page of another origin, which the browser takes for one of the domain, is none of ours.
+		// The browser lets any origin of the domain sign, but the API accepts only the panel's.
 		w.do(chromedp.Navigate(strings.Replace(other.URL, "127.0.0.1", "localhost", 1) + "/panel"))
 		if v, signed, failed = sign(); failed != "" {
 			t.Fatalf("%s: %s", name, failed)
@@ -113,7 +115,7 @@ func TestPasskeysInABrowser(t *testing.T) {
 		}
 		w.do(chromedp.Navigate(s.url + "/panel"))
 
-		// A copy of the key, whose counter is behind.
+		// The signature of a copied key has an old counter.
 		if name != "a passkey" {
 			keys := call(w, webauthn.GetCredentials, webauthn.GetCredentialsParams{AuthenticatorID: device}).Credentials
 			if len(keys) != 1 || keys[0].SignCount == 0 {

@@ -18,10 +18,10 @@ import (
 	"github.com/ironplane/ironplane/services/identity/keys"
 )
 
-// link waits for the n-th mail with a link to choose a password by.
+// link waits until there are n mails with a link to choose a password, and returns the last link.
 func (s *site) link(t *testing.T, n int) (link string) {
 	t.Helper()
-	testkit.Eventually(t, "a link has come", func() bool {
+	testkit.Eventually(t, "a mail with a link has arrived", func() bool {
 		found := 0
 		for _, m := range s.mails.Mails() {
 			text, _ := io.ReadAll(quotedprintable.NewReader(bytes.NewReader(m.Data)))
@@ -34,17 +34,19 @@ func (s *site) link(t *testing.T, n int) (link string) {
 	return link
 }
 
-func said(w *window) string {
+// statusText returns the text of the page's status line.
+func statusText(w *window) string {
 	w.t.Helper()
 	return get(w, chromedp.TextContent("#said"))
 }
 
-func says(t *testing.T, w *window, what string) {
+// awaitStatus waits until the page's status line contains text.
+func awaitStatus(t *testing.T, w *window, text string) {
 	t.Helper()
-	testkit.Eventually(t, "the page says "+what, func() bool { return strings.Contains(said(w), what) })
+	testkit.Eventually(t, "the page says "+text, func() bool { return strings.Contains(statusText(w), text) })
 }
 
-// choose types a password twice and sends it.
+// choose types a password into both fields and sends it.
 func choose(w *window, text string) {
 	w.t.Helper()
 	if _, failed := run[int](w, `() => document.querySelectorAll("input").forEach(field => { field.value = ""; })`); failed != "" {
@@ -53,8 +55,8 @@ func choose(w *window, text string) {
 	w.do(chromedp.SendKeys("#password", text), chromedp.SendKeys("#again", text), chromedp.Click("#button"))
 }
 
-// Who opens the link of a reset chooses a password and signs in with it; the token is in no history, no address that is asked for and no
-// Referer.
+// TestPasswordPage chooses a password with the link of a reset and signs in with it. The token never appears in the
+// history, in a request's address or in a Referer.
 func TestPasswordPage(t *testing.T) {
 	t.Parallel()
 	w := open(t)
@@ -77,14 +79,14 @@ func TestPasswordPage(t *testing.T) {
 		t.Errorf("got the address %s, want %s/-/password", address, s.url)
 	}
 	w.do(chromedp.SendKeys("#password", "one long walk home"), chromedp.SendKeys("#again", "another one"), chromedp.Click("#button"))
-	says(t, w, "The two are not the same.")
+	awaitStatus(t, w, "The two are not the same.")
 	choose(w, "short")
-	says(t, w, "The password must have at least 12 characters.")
+	awaitStatus(t, w, "The password must have at least 12 characters.")
 	choose(w, "passwordpassword")
-	says(t, w, "The password is too easy to guess")
+	awaitStatus(t, w, "The password is too easy to guess")
 	chosen := "seven grey herons at dusk, ünïcode 🦢"
 	choose(w, chosen)
-	says(t, w, "You can sign in with it.")
+	awaitStatus(t, w, "You can sign in with it.")
 	signIn := func(password string) *testkit.Response {
 		return s.admin.WithKey("").Do("POST", "/auth/key", map[string]any{"type": "client", "email": "ben@example.com", "password": password})
 	}
@@ -96,12 +98,12 @@ func TestPasswordPage(t *testing.T) {
 		t.Errorf("got a form: %t %s, want none", left, failed)
 	}
 
-	// A link is good once, and says so; what is no whole link says so, too.
+	// The page explains that a link works only once, and that a link is incomplete.
 	w.do(chromedp.Navigate("about:blank"), chromedp.Navigate(link), chromedp.WaitVisible("#password"))
 	choose(w, "eight grey herons at dawn")
-	says(t, w, "This link is good no longer.")
+	awaitStatus(t, w, "This link is good no longer.")
 	w.do(chromedp.Navigate("about:blank"), chromedp.Navigate(s.url+"/-/password"))
-	says(t, w, "This is not the whole link.")
+	awaitStatus(t, w, "This is not the whole link.")
 
 	history := get(w, chromedp.NavigationEntries()).Entries
 	if len(history) < 4 {
@@ -126,9 +128,8 @@ func TestPasswordPage(t *testing.T) {
 	}
 }
 
-// The page's policy is the browser's: what was put into the page is not run, and nothing is fetched from elsewhere, or framed by it.
-// Without the
-// policy it would be.
+// TestPasswordPagePolicy tests that the page's Content-Security-Policy stops injected scripts, fetches from
+// elsewhere and frames. Without the policy, the same page runs and fetches them.
 func TestPasswordPagePolicy(t *testing.T) {
 	t.Parallel()
 	w := open(t)

@@ -9,11 +9,12 @@ import (
 	"github.com/ironplane/ironplane/services/identity/keys"
 )
 
-// clientEndings are how the key of a client, or of one that it has made, ends, and what it sees of that one.
+// clientEndings are the ways in which the key of a client, or its access to a sub client, is revoked. path returns
+// what the key requests.
 var clientEndings = []struct {
 	name   string
-	bySub  bool // it is the sub client's key that is used, else its parent's
-	asks   func(parent, sub int64) string
+	bySub  bool // the sub client's key is used, and not its parent's
+	path   func(parent, sub int64) string
 	revoke func(s *stand, parent, sub int64)
 }{
 	{"client deleted", false, func(parent, _ int64) string { return fmt.Sprintf("/client/%d", parent) }, func(s *stand, parent, _ int64) {
@@ -40,7 +41,7 @@ func TestRevocationOfClients(t *testing.T) {
 		}
 		t.Run(fault.name, func(t *testing.T) {
 			t.Parallel()
-			s := newStand(t, split, fault.doors, nil)
+			s := newStand(t, split, fault.gateways, nil)
 			for n, ending := range clientEndings {
 				parent := s.admin.Do("POST", "/client", newClient(fmt.Sprintf("parent-%d", n))).Want(200).ID()
 				key := s.clientKey(parent)
@@ -48,37 +49,37 @@ func TestRevocationOfClients(t *testing.T) {
 				if ending.bySub {
 					key = s.clientKey(sub)
 				}
-				l := newLoad(t, s.doors, ending.asks(parent, sub), key)
-				l.more(t, &l.good, connections)
+				l := newLoad(t, s.gateways, ending.path(parent, sub), key)
+				l.awaitMore(t, &l.good, connections)
 				stop := func() {}
-				if fault.fills {
-					stop = s.forget()
+				if fault.fillsEntries {
+					stop = s.flushRepeatedly()
 				}
 				fault.begin(s)
-				l.more(t, &l.good, connections)
+				l.awaitMore(t, &l.good, connections)
 				ending.revoke(s, parent, sub)
 				ended := time.Now()
-				l.more(t, &l.refused, connections)
+				l.awaitMore(t, &l.refused, connections)
 				fault.end(s)
 				s.identity.question.Store(0)
 				s.identity.answer.Store(0)
-				s.services.heal()
+				s.servicesToRedis.heal()
 				stop()
 				l.stop()
 				last := l.began.Add(time.Duration(l.lastSent.Load())).Sub(ended)
 				t.Logf(
-					"%s: the last request that was let in was sent %v after the answer; %d were let in, %d refused",
+					"%s: the last accepted request was sent %v after the revocation; %d accepted, %d refused",
 					ending.name,
 					last.Round(time.Millisecond),
 					l.good.Load(),
 					l.refused.Load(),
 				)
-				if last > promise || l.failed.Load() > 0 {
+				if last > maxDelay || l.failed.Load() > 0 {
 					t.Errorf(
-						"%s: got the last let in %v after the answer, want %v at most; got %d failures, the last with %v, want none",
+						"%s: got the last accepted request %v after the revocation, want %v at most; got %d failures, the last with %v, want none",
 						ending.name,
 						last,
-						promise,
+						maxDelay,
 						l.failed.Load(),
 						l.failure.Load(),
 					)

@@ -11,16 +11,17 @@ import (
 	"github.com/ironplane/ironplane/pkg/auth/apikey"
 	"github.com/ironplane/ironplane/pkg/auth/keycache"
 	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
-// Who can write to Redis, and nothing more, is nobody by it and may do no more than before; a revoked key lives on for
-// as long as an entry is fresh, and no longer.
+// TestForgedEntries tests what write access to Redis is good for. It authenticates nobody and grants nothing, and a
+// copied entry of a revoked key works only while the copy is fresh.
 func TestForgedEntries(t *testing.T) {
 	t.Parallel()
-	for _, reached := range []way{split, together} {
-		t.Run(string(reached), func(t *testing.T) {
+	for _, topology := range []topology{split, together} {
+		t.Run(string(topology), func(t *testing.T) {
 			t.Parallel()
-			s := newStand(t, reached, 1, nil)
+			s := newStand(t, topology, 1, nil)
 			t.Run("an unknown key", s.testUnknownKey)
 			t.Run("raised grants", s.testRaisedGrants)
 			t.Run("another's entry", s.testCopiedEntry)
@@ -29,24 +30,26 @@ func TestForgedEntries(t *testing.T) {
 	}
 }
 
-func entryOf(key string) string {
+// keyEntry returns the Redis key of an API key's entry.
+func keyEntry(key string) string {
 	hash := apikey.Hash(key)
 	return "entry:" + keycache.KeyName(hex.EncodeToString(hash[:]))
 }
 
-func entryOfAdmin(id int64) string {
+// adminEntry returns the Redis key of an admin's entry.
+func adminEntry(id int64) string {
 	return "entry:" + keycache.OwnerName(principal.Owner{Type: principal.Admin, ID: id})
 }
 
-// asks uses a key once nobody goes any more by what was found of it before.
-func (s *stand) asks(key, path string) int {
-	time.Sleep(promise + 10*time.Millisecond)
-	return s.doors[0].WithKey(key).Do("GET", path, nil).Status
+// statusOf returns the status of a request, sent after the gateway's own copy of the entry has expired.
+func (s *stand) statusOf(key, path string) int {
+	time.Sleep(maxDelay + 10*time.Millisecond)
+	return s.gateways[0].WithKey(key).Do("GET", path, nil).Status
 }
 
-func (s *stand) want(t *testing.T, key, path string, status int) {
+func (s *stand) wantStatus(t *testing.T, key, path string, status int) {
 	t.Helper()
-	if got := s.asks(key, path); got != status {
+	if got := s.statusOf(key, path); got != status {
 		t.Errorf("%s: got %d, want %d", path, got, status)
 	}
 }
@@ -58,73 +61,69 @@ func (s *stand) write(t *testing.T, entry string, fields ...any) {
 	}
 }
 
-// filled is an entry, which the use of a key fills, and Redis has for a while.
-func (s *stand) filled(t *testing.T, key, path, entry string) map[string]string {
+// awaitEntry uses a key until Redis has its entry, and returns the entry. Under load, Redis may not have it after
+// the first use.
+func (s *stand) awaitEntry(t *testing.T, key, path, entry string) map[string]string {
 	t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); ; {
-		s.want(t, key, path, http.StatusOK)
-		if fields := s.redis.HGetAll(t.Context(), entry).Val(); fields["mac"] != "" {
-			return fields
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("got an empty entry %s, want it filled", entry)
-		}
-	}
+	return testkit.Await(t, "Redis has the entry "+entry, func() map[string]string {
+		s.wantStatus(t, key, path, http.StatusOK)
+		return s.redis.HGetAll(t.Context(), entry).Val()
+	}, func(fields map[string]string) bool { return fields["mac"] != "" })
 }
 
-// copied puts an entry of the first admin's in the place of another one.
-func (s *stand) copied(t *testing.T, from, to string) {
+// copyEntry overwrites the entry to with an entry of the first admin.
+func (s *stand) copyEntry(t *testing.T, from, to string) {
 	t.Helper()
-	s.write(t, to, s.filled(t, s.admin.Key, "/admin", from))
+	s.write(t, to, s.awaitEntry(t, s.admin.Key, "/admin", from))
 }
 
 func (s *stand) testUnknownKey(t *testing.T) {
 	for _, mac := range []string{"", strings.Repeat("x", 36)} {
 		key := apikey.New().Reveal()
-		s.write(t, entryOf(key), "at", time.Now().UnixMilli(), "body", `{"id":1,"owner":{"type":"admin","id":1}}`, "mac", mac)
-		s.want(t, key, "/admin", http.StatusUnauthorized)
+		s.write(t, keyEntry(key), "at", time.Now().UnixMilli(), "body", `{"id":1,"owner":{"type":"admin","id":1}}`, "mac", mac)
+		s.wantStatus(t, key, "/admin", http.StatusUnauthorized)
 	}
 }
 
 func (s *stand) testRaisedGrants(t *testing.T) {
 	admin, key := s.user("raised")
-	s.want(t, key.Key, "/port-speed", http.StatusOK)
+	s.wantStatus(t, key.Key, "/port-speed", http.StatusOK)
 	s.write(
 		t,
-		entryOfAdmin(admin),
+		adminEntry(admin),
 		"at",
 		time.Now().UnixMilli(),
 		"body",
 		`{"active":true,"name":"raised","grants":["users.admins read","network.switches read"]}`,
 	)
-	s.want(t, key.Key, "/admin", http.StatusForbidden)
-	s.want(t, key.Key, "/port-speed", http.StatusOK)
+	s.wantStatus(t, key.Key, "/admin", http.StatusForbidden)
+	s.wantStatus(t, key.Key, "/port-speed", http.StatusOK)
 }
 
 func (s *stand) testCopiedEntry(t *testing.T) {
 	admin, key := s.user("copied")
-	s.want(t, key.Key, "/port-speed", http.StatusOK)
-	s.copied(t, entryOfAdmin(1), entryOfAdmin(admin))
-	s.want(t, key.Key, "/admin", http.StatusForbidden)
-	s.copied(t, entryOf(s.admin.Key), entryOf(key.Key))
-	s.want(t, key.Key, "/admin", http.StatusForbidden)
+	s.wantStatus(t, key.Key, "/port-speed", http.StatusOK)
+	s.copyEntry(t, adminEntry(1), adminEntry(admin))
+	s.wantStatus(t, key.Key, "/admin", http.StatusForbidden)
+	s.copyEntry(t, keyEntry(s.admin.Key), keyEntry(key.Key))
+	s.wantStatus(t, key.Key, "/admin", http.StatusForbidden)
 	unknown := apikey.New().Reveal()
-	s.copied(t, entryOf(s.admin.Key), entryOf(unknown))
-	s.want(t, unknown, "/admin", http.StatusUnauthorized)
+	s.copyEntry(t, keyEntry(s.admin.Key), keyEntry(unknown))
+	s.wantStatus(t, unknown, "/admin", http.StatusUnauthorized)
 }
 
 func (s *stand) testReplayedEntry(t *testing.T) {
 	_, key := s.user("replayed")
-	kept := s.filled(t, key.Key, "/port-speed", entryOf(key.Key))
+	kept := s.awaitEntry(t, key.Key, "/port-speed", keyEntry(key.Key))
 	s.admin.Do("DELETE", fmt.Sprintf("/auth/key/%d", key.ID), nil).Want(200)
 	answered := time.Now()
 	for time.Since(answered) < keycache.FreshTTL+time.Second {
-		s.write(t, entryOf(key.Key), kept)
+		s.write(t, keyEntry(key.Key), kept)
 		sent := time.Now()
-		if status := s.asks(key.Key, "/port-speed"); status == http.StatusOK && sent.Sub(answered) > keycache.FreshTTL {
-			t.Errorf("got a request let in %v after the end, want none after %v", sent.Sub(answered), keycache.FreshTTL)
+		if status := s.statusOf(key.Key, "/port-speed"); status == http.StatusOK && sent.Sub(answered) > keycache.FreshTTL {
+			t.Errorf("got an accepted request %v after the revocation, want none after %v", sent.Sub(answered), keycache.FreshTTL)
 		}
 	}
-	s.write(t, entryOf(key.Key), kept)
-	s.want(t, key.Key, "/port-speed", http.StatusUnauthorized)
+	s.write(t, keyEntry(key.Key), kept)
+	s.wantStatus(t, key.Key, "/port-speed", http.StatusUnauthorized)
 }

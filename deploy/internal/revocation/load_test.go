@@ -13,31 +13,32 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
-// load is connections that use a key again and again, and what came of it.
+// load is a number of connections that use a key continuously, and counts the responses.
 type load struct {
 	stop     func()
 	began    time.Time
-	lastSent atomic.Int64 // when the last request was sent that was answered with 200, since began
+	lastSent atomic.Int64 // when the last accepted request was sent, in nanoseconds since began
 	good     atomic.Int64
-	refused  atomic.Int64 // 401 and 403, and 404: of what it may not know of any more
-	failed   atomic.Int64 // anything else
+	refused  atomic.Int64 // 401, 403, and 404 for items that the key may no longer see
+	failed   atomic.Int64 // all other responses, and errors
 	failure  atomic.Value
 }
 
 const connections = 32
 
-// portSpeeds are what the keys of admins are used for.
+// portSpeeds is the path that the keys of admins request.
 const portSpeeds = "/port-speed?per_page=1"
 
-// pause is how long each of them waits between two requests. Beside the other tests, there is no room for more.
-func pause() time.Duration {
+// interval returns the time between two requests of a connection. The short run shares the machine with other
+// tests.
+func interval() time.Duration {
 	if *full {
 		return 2 * time.Millisecond
 	}
 	return 20 * time.Millisecond
 }
 
-func newLoad(t *testing.T, doors []*testkit.Client, path, key string) *load {
+func newLoad(t *testing.T, gateways []*testkit.Client, path, key string) *load {
 	ctx, cancel := context.WithCancel(t.Context())
 	l := &load{began: time.Now()}
 	transport := &http.Transport{MaxIdleConnsPerHost: connections}
@@ -45,8 +46,8 @@ func newLoad(t *testing.T, doors []*testkit.Client, path, key string) *load {
 	for n := range connections {
 		users.Go(func() {
 			for ctx.Err() == nil {
-				l.use(ctx, transport, doors[n%len(doors)].URL+path, key)
-				time.Sleep(pause())
+				l.request(ctx, transport, gateways[n%len(gateways)].URL+path, key)
+				time.Sleep(interval())
 			}
 		})
 	}
@@ -59,7 +60,7 @@ func newLoad(t *testing.T, doors []*testkit.Client, path, key string) *load {
 	return l
 }
 
-func (l *load) use(ctx context.Context, transport http.RoundTripper, url, key string) {
+func (l *load) request(ctx context.Context, transport http.RoundTripper, url, key string) {
 	r, err := http.NewRequestWithContext(ctx, "GET", url, http.NoBody)
 	if err != nil {
 		panic(err)
@@ -89,13 +90,13 @@ func (l *load) use(ctx context.Context, transport http.RoundTripper, url, key st
 	}
 }
 
-// more waits until n more requests were answered with 200, or refused.
-func (l *load) more(t *testing.T, answered *atomic.Int64, n int64) {
+// awaitMore waits until the counter has grown by n.
+func (l *load) awaitMore(t *testing.T, counter *atomic.Int64, n int64) {
 	t.Helper()
-	n += answered.Load()
-	testkit.Eventually(t, "more requests are answered", func() bool { return answered.Load() >= n }, func() string {
+	n += counter.Load()
+	testkit.Eventually(t, "more requests have a response", func() bool { return counter.Load() >= n }, func() string {
 		return fmt.Sprintf(
-			"%d let in, %d refused, %d failed, the last with %v",
+			"%d accepted, %d refused, %d failed, the last with %v",
 			l.good.Load(),
 			l.refused.Load(),
 			l.failed.Load(),

@@ -1,4 +1,4 @@
-// Package revocation shows that a key that is revoked does not work any more, whatever else is going wrong.
+// Package revocation tests that a revoked key stops working in time, whatever else fails.
 package revocation
 
 import (
@@ -15,52 +15,65 @@ import (
 	"github.com/ironplane/ironplane/services/identity/keys"
 )
 
-var full = flag.Bool("full", false, "every way of revoking with every fault, split and in one process, under more load, and longer outages")
+var full = flag.Bool(
+	"full",
+	false,
+	"combine all revocations with all faults, split and in one process, with more load and longer outages",
+)
 
-// promise is how long after the answer a revoked key may still work.
-const promise = 100 * time.Millisecond
+// maxDelay is how long after the response a revoked key may still work.
+const maxDelay = 100 * time.Millisecond
 
+// fault is something that goes wrong while a key is revoked.
 type fault struct {
-	name  string
-	doors int
-	fills bool // entries are always just being filled, and else are as young as can be when it begins
-	rare  bool // it is left out where not all are tried
-	begin func(*stand)
-	end   func(*stand)
+	name         string
+	gateways     int
+	fillsEntries bool // entries are being filled all the time; otherwise they are as fresh as possible when the fault begins
+	rare         bool // only -full includes it
+	begin        func(*stand)
+	end          func(*stand)
 }
 
-func nothing(*stand) {}
+func noFault(*stand) {}
 
 var faults = []fault{
-	{"healthy", 1, false, false, nothing, nothing},
-	{"two gateways", 2, true, false, nothing, nothing},
-	{"the services' link cut", 1, false, false, func(s *stand) { s.services.cut() }, func(s *stand) { s.services.mend() }},
-	{"the services' link stalled", 1, false, false, func(s *stand) { s.services.stall() }, func(s *stand) { s.services.heal() }},
-	{"the services' link too slow", 2, false, true, func(s *stand) { s.services.slow(2 * time.Second) }, func(s *stand) { s.services.heal() }},
-	{"the gateway's link cut", 1, true, false, func(s *stand) { s.gateways.cut() }, func(s *stand) { s.gateways.mend() }},
-	{"the gateway's link stalled", 1, true, false, func(s *stand) { s.gateways.stall() }, func(s *stand) { s.gateways.heal() }},
+	{"healthy", 1, false, false, noFault, noFault},
+	{"two gateways", 2, true, false, noFault, noFault},
+	{"the services' link cut", 1, false, false, func(s *stand) { s.servicesToRedis.cut() }, func(s *stand) { s.servicesToRedis.mend() }},
+	{"the services' link stalled", 1, false, false, func(s *stand) { s.servicesToRedis.stall() }, func(s *stand) { s.servicesToRedis.heal() }},
+	{
+		"the services' link too slow",
+		2,
+		false,
+		true,
+		func(s *stand) { s.servicesToRedis.slow(2 * time.Second) },
+		func(s *stand) { s.servicesToRedis.heal() },
+	},
+	{"the gateway's link cut", 1, true, false, func(s *stand) { s.gatewaysToRedis.cut() }, func(s *stand) { s.gatewaysToRedis.mend() }},
+	{"the gateway's link stalled", 1, true, false, func(s *stand) { s.gatewaysToRedis.stall() }, func(s *stand) { s.gatewaysToRedis.heal() }},
 	{
 		"the gateway's link slow",
 		1,
 		true,
 		true,
-		func(s *stand) { s.gateways.slow(60 * time.Millisecond) },
-		func(s *stand) { s.gateways.heal() },
+		func(s *stand) { s.gatewaysToRedis.slow(60 * time.Millisecond) },
+		func(s *stand) { s.gatewaysToRedis.heal() },
 	},
 	{
 		"both links cut",
 		2,
 		false,
 		true,
-		func(s *stand) { s.services.cut(); s.gateways.cut() },
-		func(s *stand) { s.services.mend(); s.gateways.mend() },
+		func(s *stand) { s.servicesToRedis.cut(); s.gatewaysToRedis.cut() },
+		func(s *stand) { s.servicesToRedis.mend(); s.gatewaysToRedis.mend() },
 	},
-	{"fills held up before they read", 2, true, false, func(s *stand) { s.identity.question.Store(int64(600 * time.Millisecond)) }, nothing},
-	{"fills held up before they land", 2, true, false, func(s *stand) { s.services.slow(50 * time.Millisecond) }, nothing},
-	{"fills held up before they answer", 2, true, false, func(s *stand) { s.identity.answer.Store(int64(600 * time.Millisecond)) }, nothing},
+	{"fills held up before they read", 2, true, false, func(s *stand) { s.identity.question.Store(int64(600 * time.Millisecond)) }, noFault},
+	{"fills held up before they land", 2, true, false, func(s *stand) { s.servicesToRedis.slow(50 * time.Millisecond) }, noFault},
+	{"fills held up before they answer", 2, true, false, func(s *stand) { s.identity.answer.Store(int64(600 * time.Millisecond)) }, noFault},
 }
 
-// endings are how a key ends. Each answers when that was said, and from when on it was so.
+// endings are the ways in which a key stops being valid. revoke returns when the response arrived and when the key
+// became invalid.
 var endings = []struct {
 	name   string
 	revoke func(s *stand, admin int64, key keys.APIKey) (answered, ended time.Time)
@@ -86,7 +99,7 @@ var endings = []struct {
 		return answered, answered
 	}},
 	{"key expires", func(s *stand, _ int64, key keys.APIKey) (answered, ended time.Time) {
-		end := time.Now().Add(10 * time.Second).Truncate(time.Second) // a held-up decision of the admin's own key takes some of it
+		end := time.Now().Add(10 * time.Second).Truncate(time.Second) // long enough even if the fault delays the check of the admin's own key
 		s.admin.Do("PATCH", fmt.Sprintf("/auth/key/%d", key.ID), map[string]any{"name": "brief",
 			"expires_at": map[string]any{"unix": end.Unix(), "iso_8601": end.UTC().Format(time.RFC3339)}}).Want(200)
 		answered = time.Now()
@@ -96,17 +109,19 @@ var endings = []struct {
 	}},
 }
 
+// TestRevocation uses a key continuously, revokes it during a fault, and tests that no request after maxDelay is
+// accepted.
 func TestRevocation(t *testing.T) {
 	t.Parallel()
-	for _, reached := range []way{split, together} {
+	for _, topology := range []topology{split, together} {
 		for i, ending := range endings {
 			for _, fault := range faults {
-				if !*full && (reached != split || fault.rare || i > 0 && fault.name != "healthy") {
+				if !*full && (topology != split || fault.rare || i > 0 && fault.name != "healthy") {
 					continue
 				}
-				t.Run(fmt.Sprintf("%s, %s, %s", ending.name, fault.name, reached), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%s, %s, %s", ending.name, fault.name, topology), func(t *testing.T) {
 					t.Parallel()
-					testRevocation(t, newStand(t, reached, fault.doors, nil), ending.revoke, fault)
+					testRevocation(t, newStand(t, topology, fault.gateways, nil), ending.revoke, fault)
 				})
 			}
 		}
@@ -121,45 +136,45 @@ func testRevocation(
 ) {
 	admin, key := s.user("user")
 	s.fillList()
-	l := newLoad(t, s.doors, portSpeeds, key.Key)
-	l.more(t, &l.good, connections)
+	l := newLoad(t, s.gateways, portSpeeds, key.Key)
+	l.awaitMore(t, &l.good, connections)
 	stop := func() {}
-	if fault.fills {
-		stop = s.forget()
+	if fault.fillsEntries {
+		stop = s.flushRepeatedly()
 	} else {
 		s.refill(key)
 	}
-	u := s.begin(key.Key)
+	u := s.open(key.Key)
 	fault.begin(s)
-	l.more(t, &l.good, connections)
+	l.awaitMore(t, &l.good, connections)
 
 	asked := time.Now()
 	answered, ended := revoke(s, admin, key)
-	decided := time.Second
-	if fault.fills { // a list is stopped by a look-up that is held up, behind one that was under way
-		decided = 3 * time.Second
+	checkTimeout := time.Second
+	if fault.fillsEntries { // a running list ends after two delayed checks: one that was running, and its own
+		checkTimeout = 3 * time.Second
 	}
-	l.more(t, &l.refused, connections)
-	time.Sleep(decided)
+	l.awaitMore(t, &l.refused, connections)
+	time.Sleep(checkTimeout)
 	u.end()
-	fault.end(s) // what was held up arrives
+	fault.end(s) // delayed messages arrive now
 	time.Sleep(500 * time.Millisecond)
 	stop()
-	time.Sleep(2 * promise)
+	time.Sleep(2 * maxDelay)
 	l.stop()
 
 	last := l.began.Add(time.Duration(l.lastSent.Load())).Sub(ended)
-	t.Logf("answered after %v; the last request that was let in was sent %v after the end; %d were let in, %d refused, %d failed",
+	t.Logf("revoked after %v; the last accepted request was sent %v after that; %d accepted, %d refused, %d failed",
 		answered.Sub(asked).Round(time.Millisecond), last.Round(time.Millisecond), l.good.Load(), l.refused.Load(), l.failed.Load())
-	if last > promise {
-		t.Errorf("got a request let in that was sent %v after the end, want %v at most", last, promise)
+	if last > maxDelay {
+		t.Errorf("got an accepted request that was sent %v after the revocation, want %v at most", last, maxDelay)
 	}
 	if l.failed.Load() > 0 {
 		t.Errorf("got %d failures, the last with %v, want none", l.failed.Load(), l.failure.Load())
 	}
 }
 
-// refill sees to it that the entries of a key in use are as young as can be.
+// refill has the entries of a key in use filled anew, so that they are as fresh as possible.
 func (s *stand) refill(key keys.APIKey) {
 	s.t.Helper()
 	hash := apikey.Hash(key.Key)
@@ -167,11 +182,12 @@ func (s *stand) refill(key keys.APIKey) {
 	testkit.Eventually(s.t, "the key's entry is filled", func() bool {
 		return s.redis.HExists(s.t.Context(), "entry:"+keycache.KeyName(hex.EncodeToString(hash[:])), "body").Val()
 	})
-	time.Sleep(20 * time.Millisecond) // and its owner's
+	time.Sleep(20 * time.Millisecond) // until its owner's entry is filled, too
 }
 
-// forget empties Redis again and again, so that entries are always just being filled.
-func (s *stand) forget() (stop func()) {
+// flushRepeatedly empties Redis again and again until stop is called, so that entries are being filled all the
+// time.
+func (s *stand) flushRepeatedly() (stop func()) {
 	end, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)

@@ -33,69 +33,70 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	_ = flag.Set("test.parallel", "4") // unless the command line says otherwise: these tests wait, most of the time
+	_ = flag.Set("test.parallel", "4") // these tests mostly wait; -parallel on the command line overrides it
 	testkit.Main(m)
 }
 
-// way is how the gateways reach the services.
-type way string
+// topology is how the gateways reach the services.
+type topology string
 
 const (
-	split    way = "split"    // over mTLS, as in processes of their own
-	together way = "together" // in one process
+	split    topology = "split"    // over mTLS, like separate processes
+	together topology = "together" // in one process
 )
 
-// stand is the product with links that can be cut, stalled and slowed: to Redis, one of the services and one of the
-// gateways under test, and of the gateways to identity where that is in a process of its own.
+// stand is the product with links that can be cut, stalled and slowed. The links lead from the services and the
+// tested gateways to Redis, and from the gateways to identity if that is separate.
 type stand struct {
-	t          *testing.T
-	product    *product.Product
-	admin      *testkit.Client
-	redis      *cache.Client // past the links
-	services   *link
-	gateways   *link
-	toIdentity *link
-	identity   *slow
-	doors      []*testkit.Client
+	t                  *testing.T
+	product            *product.Product
+	admin              *testkit.Client
+	redis              *cache.Client // connects without a link
+	servicesToRedis    *link
+	gatewaysToRedis    *link
+	gatewaysToIdentity *link
+	identity           *slow
+	gateways           []*testkit.Client
 }
 
-// newStand has the doors go by these settings, nil for those of the product.
-func newStand(t *testing.T, reached way, doors int, values settings.Values) *stand {
+// newStand starts the product with a number of gateways. values replace the settings of the product, unless they
+// are nil.
+func newStand(t *testing.T, topology topology, gateways int, values settings.Values) *stand {
 	t.Helper()
 	s := &stand{t: t, redis: testkit.Redis(t)}
-	s.services, s.gateways = newLink(t, s.redis.Options().Addr), newLink(t, s.redis.Options().Addr)
-	s.product, s.admin = producttest.StartOn(t, s.redisBy(s.services))
+	s.servicesToRedis, s.gatewaysToRedis = newLink(t, s.redis.Options().Addr), newLink(t, s.redis.Options().Addr)
+	s.product, s.admin = producttest.StartOn(t, s.redisThrough(s.servicesToRedis))
 	s.identity = &slow{Handler: s.product.Services[identity.Name]}
 	services := maps.Clone(s.product.Services)
 	services[identity.Name] = s.identity
 	if values != nil {
-		services[settings.ServiceName] = setBy{services[settings.ServiceName], values}
+		services[settings.ServiceName] = overrideSettings{services[settings.ServiceName], values}
 	}
-	log := slog.New(slog.DiscardHandler) // much fails, as is wanted
-	door := func(config gateway.Config, client *cache.Client) *gateway.Gateway {
+	log := slog.New(slog.DiscardHandler) // the faults cause many errors
+	newGateway := func(config gateway.Config, client *cache.Client) *gateway.Gateway {
 		return s.product.NewGateway(config, services, peers.New(principal.Gateway, services), client, log)
 	}
-	if reached == split {
+	if topology == split {
 		m := producttest.NewMesh(t, s.product, services, log)
-		s.toIdentity = newLink(t, m.Addresses[identity.Name][0])
-		m.Addresses[identity.Name] = []string{s.toIdentity.proxy.Listen}
-		door = m.Gateway
+		s.gatewaysToIdentity = newLink(t, m.Addresses[identity.Name][0])
+		m.Addresses[identity.Name] = []string{s.gatewaysToIdentity.proxy.Listen}
+		newGateway = m.Gateway
 	}
-	for range doors {
-		g := door(gateway.Config{}, s.redisBy(s.gateways))
+	for range gateways {
+		g := newGateway(gateway.Config{}, s.redisThrough(s.gatewaysToRedis))
 		t.Cleanup(g.Close)
-		s.doors = append(s.doors, testkit.NewClient(t, g))
+		s.gateways = append(s.gateways, testkit.NewClient(t, g))
 	}
 	return s
 }
 
-// setBy is the system service with other settings.
-type setBy struct {
+// overrideSettings is the system service with other settings.
+type overrideSettings struct {
 	http.Handler
 	values settings.Values
 }
 
-func (s setBy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s overrideSettings) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == settings.Path {
 		_ = json.NewEncoder(w).Encode(s.values)
 		return
@@ -103,7 +104,7 @@ func (s setBy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.Handler.ServeHTTP(w, r)
 }
 
-// user makes an admin who may read port speeds, and a key.
+// user creates an admin with read access to port speeds, and a key.
 func (s *stand) user(name string) (id int64, key keys.APIKey) {
 	s.t.Helper()
 	id = s.admin.Do("POST", "/admin", map[string]any{"username": name, "email": name + "@example.com", "password": ""}).Want(200).ID()
@@ -117,7 +118,7 @@ func (s *stand) key(admin int64) keys.APIKey {
 	return testkit.Decode[keys.APIKey](s.admin.Do("POST", "/auth/key", map[string]any{"name": "test", "owner": owner}).Want(200))
 }
 
-// link is a way to something.
+// link is a connection that tests can cut, stall and slow.
 type link struct {
 	t     *testing.T
 	proxy *toxiproxy.Proxy
@@ -134,8 +135,8 @@ func newLink(t *testing.T, address string) *link {
 	return l
 }
 
-// redisBy is Redis by way of a link.
-func (s *stand) redisBy(l *link) *cache.Client {
+// redisThrough returns a client that connects to Redis through a link.
+func (s *stand) redisThrough(l *link) *cache.Client {
 	s.t.Helper()
 	u := url.URL{Scheme: "redis", User: url.UserPassword("", s.redis.Options().Password), Host: l.proxy.Listen}
 	client, err := cache.Open(secret.New(u.String()))
@@ -154,15 +155,15 @@ func (l *link) mend() {
 	}
 }
 
-// stall keeps the connections, but nothing gets through any more.
-func (l *link) stall() { l.spoil("timeout", `"timeout": 0`) }
+// stall keeps the connections open, but lets no byte through.
+func (l *link) stall() { l.addToxic("timeout", `"timeout": 0`) }
 
-// slow lets everything through later, and not in the order of other connections.
+// slow delays each connection by a random part of the duration, so that their order changes.
 func (l *link) slow(by time.Duration) {
-	l.spoil("latency", fmt.Sprintf(`"latency": %d, "jitter": %d`, by.Milliseconds(), by.Milliseconds()*2/3))
+	l.addToxic("latency", fmt.Sprintf(`"latency": %d, "jitter": %d`, by.Milliseconds(), by.Milliseconds()*2/3))
 }
 
-func (l *link) spoil(toxic, attributes string) {
+func (l *link) addToxic(toxic, attributes string) {
 	for _, stream := range []string{"upstream", "downstream"} {
 		if _, err := l.proxy.Toxics.AddToxicJson(
 			strings.NewReader(fmt.Sprintf(`{"type": %q, "stream": %q, "attributes": {%s}}`, toxic, stream, attributes)),
@@ -174,10 +175,10 @@ func (l *link) spoil(toxic, attributes string) {
 
 func (l *link) heal() { l.proxy.Toxics.ResetToxics(l.t.Context()) }
 
-// slow is identity, for which questions about keys and owners, answers to them, or both take a while.
+// slow is identity with delayed questions about keys and owners, delayed answers, or both.
 type slow struct {
 	http.Handler
-	question, answer atomic.Int64 // at most, in ns; at least half of that
+	question, answer atomic.Int64 // the longest delays in nanoseconds; the shortest are half of that
 }
 
 func (s *slow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -185,16 +186,17 @@ func (s *slow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.Handler.ServeHTTP(w, r)
 		return
 	}
-	dawdle(&s.question)
+	sleepRandom(&s.question)
 	response := httptest.NewRecorder()
 	s.Handler.ServeHTTP(response, r)
-	dawdle(&s.answer)
+	sleepRandom(&s.answer)
 	w.WriteHeader(response.Code)
 	_, _ = w.Write(response.Body.Bytes())
 }
 
-func dawdle(most *atomic.Int64) {
-	if n := most.Load(); n > 0 {
+// sleepRandom sleeps for between half of the delay and all of it.
+func sleepRandom(maxDelayNanos *atomic.Int64) {
+	if n := maxDelayNanos.Load(); n > 0 {
 		time.Sleep(time.Duration(n/2 + rand.Int64N(n/2)))
 	}
 }

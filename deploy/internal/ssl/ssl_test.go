@@ -1,4 +1,4 @@
-// Package ssl shows how the product comes by its certificate, at an authority of ACME.
+// Package ssl tests how the product orders, shows and renews its certificate with an ACME authority.
 package ssl
 
 import (
@@ -40,7 +40,7 @@ import (
 	"github.com/ironplane/ironplane/services/system"
 )
 
-// TestMain has the system's pool of authorities be the one that test servers have their certificates from.
+// TestMain replaces the system's certificate pool with the authority that signs the certificates of test servers.
 func TestMain(m *testing.M) {
 	_ = os.Setenv("PEBBLE_VA_NOSLEEP", "1")
 	_ = os.Setenv("PEBBLE_WFE_NONCEREJECT", "0")
@@ -63,20 +63,20 @@ func trustTestServers() error {
 		return err
 	}
 	_ = os.Setenv("SSL_CERT_FILE", file)
-	_, err = x509.SystemCertPool() // which is read once
+	_, err = x509.SystemCertPool() // the first call reads SSL_CERT_FILE, and later calls return the same pool
 	return err
 }
 
-// pebble is an authority of ACME, for which all names are of this machine.
+// pebble is an ACME authority that resolves every name to this machine.
 type pebble struct {
 	*httptest.Server
 	t      testing.TB
 	issued atomic.Int64
-	roots  *x509.CertPool // by which callers verify what it issues
+	roots  *x509.CertPool // the authority's root certificate
 	serve  atomic.Pointer[http.Handler]
 }
 
-// newPebble is one that cannot be reached yet.
+// newPebble returns an authority that answers 503 until start is called.
 func newPebble(t testing.TB) *pebble {
 	p := &pebble{t: t}
 	p.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -98,8 +98,8 @@ func (p *pebble) settings() service.Settings {
 	return service.Settings{APIURL: "https://api.ironplane.test", ACMEDirectory: p.URL + wfe.DirectoryPath}
 }
 
-// begin has it reached, and look at these addresses of a gateway for who has a name: by HTTP, and by TLS.
-func (p *pebble) begin(plain, encrypted string) {
+// start makes the authority reachable. It validates names at the addresses plain, by HTTP, and encrypted, by TLS.
+func (p *pebble) start(plain, encrypted string) {
 	p.t.Helper()
 	names := freeAddress(p.t)
 	resolver, err := challtestsrv.New(challtestsrv.Config{DNSAddrs: []string{names}, Log: log.New(io.Discard, "", 0)})
@@ -141,20 +141,23 @@ func (p *pebble) begin(plain, encrypted string) {
 	p.serve.Store(&handler)
 }
 
-// end has it reached no more.
-func (p *pebble) end() { p.serve.Store(nil) }
+// stop makes the authority answer 503 again.
+func (p *pebble) stop() { p.serve.Store(nil) }
 
 func port(t testing.TB, address string) int {
 	t.Helper()
 	_, text, err := net.SplitHostPort(address)
-	n, wrong := strconv.Atoi(text)
-	if err != nil || wrong != nil {
-		t.Fatal(address, err, wrong)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return n
 }
 
-// freeAddress is one where a resolver can listen, by UDP and by TCP.
+// freeAddress returns a local address that is free for both UDP and TCP.
 func freeAddress(t testing.TB) string {
 	t.Helper()
 	for {
@@ -173,19 +176,24 @@ func freeAddress(t testing.TB) string {
 var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 
 const (
-	nobody = "127.0.0.1:1" // where nobody listens
-	name   = "api.ironplane.test"
+	unreachable = "127.0.0.1:1" // an address at which nothing listens
+	name        = "api.ironplane.test"
 )
 
-// door is a gateway as callers reach it.
-type door struct {
+// frontend is a gateway with its addresses for plain HTTP and for TLS.
+type frontend struct {
 	t                *testing.T
 	gateway          *gateway.Gateway
 	plain, encrypted string
 }
 
-// newDoor serves a gateway, once it is prepared.
-func newDoor(t *testing.T, config gateway.Config, newGateway func(gateway.Config) *gateway.Gateway, prepare func(*gateway.Gateway)) *door {
+// newFrontend prepares a gateway and serves it until the test ends.
+func newFrontend(
+	t *testing.T,
+	config gateway.Config,
+	newGateway func(gateway.Config) *gateway.Gateway,
+	prepare func(*gateway.Gateway),
+) *frontend {
 	t.Helper()
 	listen := func() net.Listener {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -209,13 +217,14 @@ func newDoor(t *testing.T, config gateway.Config, newGateway func(gateway.Config
 			t.Error(err)
 		}
 	})
-	return &door{t, g, plain.Addr().String(), encrypted.Addr().String()}
+	return &frontend{t, g, plain.Addr().String(), encrypted.Addr().String()}
 }
 
-func asItIs(*gateway.Gateway) {}
+// noPreparation leaves a gateway as it is.
+func noPreparation(*gateway.Gateway) {}
 
-// within makes gateways in front of services that run in the same process.
-func within(
+// inProcess returns a constructor of gateways that call the services in the same process.
+func inProcess(
 	t *testing.T,
 	p *product.Product,
 	services map[string]http.Handler,
@@ -228,14 +237,14 @@ func within(
 	}
 }
 
-// overMTLS makes gateways that reach the services as those in other processes.
+// overMTLS returns a constructor of gateways that call the services over mTLS, as those in other processes do.
 func overMTLS(t *testing.T, p *product.Product, client *cache.Client) func(gateway.Config) *gateway.Gateway {
 	mesh := producttest.NewMesh(t, p, p.Services, producttest.Log(t))
 	return func(config gateway.Config) *gateway.Gateway { return mesh.Gateway(config, client) }
 }
 
-// shakeHands connects by TLS.
-func (d *door) shakeHands(config *tls.Config) (tls.ConnectionState, error) {
+// shakeHands connects by TLS and returns the state of the connection.
+func (d *frontend) shakeHands(config *tls.Config) (tls.ConnectionState, error) {
 	config.ServerName = name
 	c, err := tls.DialWithDialer(&net.Dialer{Timeout: time.Minute}, "tcp", d.encrypted, config)
 	if err != nil {
@@ -245,8 +254,9 @@ func (d *door) shakeHands(config *tls.Config) (tls.ConnectionState, error) {
 	return c.ConnectionState(), nil
 }
 
-// serial is of the certificate that a caller is shown, and believes; empty: he is shown none.
-func (d *door) serial(roots *x509.CertPool) string {
+// serial returns the serial number of the certificate that the gateway shows, or "" if the handshake fails with
+// these roots.
+func (d *frontend) serial(roots *x509.CertPool) string {
 	state, err := d.shakeHands(&tls.Config{RootCAs: roots})
 	if err != nil {
 		return ""
@@ -254,8 +264,8 @@ func (d *door) serial(roots *x509.CertPool) string {
 	return state.PeerCertificates[0].SerialNumber.String()
 }
 
-// call sends a request, and follows nowhere.
-func (d *door) call(transport *http.Transport, url string, headers ...string) *http.Response {
+// call sends a request without following redirects. With an odd number of headers, the first one is the method.
+func (d *frontend) call(transport *http.Transport, url string, headers ...string) *http.Response {
 	d.t.Helper()
 	method := http.MethodGet
 	if len(headers)%2 == 1 {
@@ -277,8 +287,8 @@ func (d *door) call(transport *http.Transport, url string, headers ...string) *h
 	return response
 }
 
-// overTLS calls the gateway by its name.
-func (d *door) overTLS(roots *x509.CertPool) *http.Transport {
+// overTLS returns a transport that connects to the gateway by TLS, whatever the name in the URL resolves to.
+func (d *frontend) overTLS(roots *x509.CertPool) *http.Transport {
 	transport := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: roots},
 		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, network, d.encrypted)
@@ -287,35 +297,38 @@ func (d *door) overTLS(roots *x509.CertPool) *http.Transport {
 	return transport
 }
 
-// TestCertificate goes from nothing to a certificate that two gateways show, to its renewal, and back. One of them is in the
-// process of the system service, and the other one asks it over mTLS.
+// TestCertificate orders a certificate that two gateways show, renews it, and deletes it. One gateway is in the
+// process of the system service, and the other one calls that service over mTLS.
 func TestCertificate(t *testing.T) {
 	t.Parallel()
 	authority, client := newPebble(t), testkit.Redis(t)
 	all, c := producttest.Products(t, 2, client, authority.settings())
 	db := all[0].Databases[system.Name]
-	beside, alone := within(t, all[0], all[0].Services, client), within(t, all[0], map[string]http.Handler{}, client)
-	doors := []*door{newDoor(t, gateway.Config{}, beside, asItIs), newDoor(t, gateway.Config{}, overMTLS(t, all[1], client), asItIs)}
+	withServices, withoutServices := inProcess(t, all[0], all[0].Services, client), inProcess(t, all[0], map[string]http.Handler{}, client)
+	frontends := []*frontend{
+		newFrontend(t, gateway.Config{}, withServices, noPreparation),
+		newFrontend(t, gateway.Config{}, overMTLS(t, all[1], client), noPreparation),
+	}
 	view := func() system.SSL { return testkit.Decode[system.SSL](c.Do("GET", "/http/ssl", nil).Want(200)) }
 	order := func() system.SSL {
 		return testkit.Decode[system.SSL](c.Do("POST", "/http/ssl", `{"email": "ops@ironplane.test"}`).Want(200))
 	}
-	// shown waits until all gateways show one certificate, which is not this one.
+	// shown waits until all gateways show the same certificate, other than before, and returns its serial number.
 	shown := func(t *testing.T, before string) (now string) {
 		t.Helper()
 		testkit.Eventually(t, "all gateways show another certificate", func() bool {
-			now = doors[0].serial(authority.roots)
-			return now != "" && now != before && doors[1].serial(authority.roots) == now
+			now = frontends[0].serial(authority.roots)
+			return now != "" && now != before && frontends[1].serial(authority.roots) == now
 		})
 		return now
 	}
 
-	t.Run("nothing", func(t *testing.T) {
+	t.Run("no certificate", func(t *testing.T) {
 		if is := view(); is.Enabled || is.Required || is.Status != "off" {
 			t.Errorf("at first: got %+v, want it off", is)
 		}
-		if serial := doors[0].serial(nil); serial != "" {
-			t.Errorf("got the certificate %s, want none", serial)
+		if _, err := frontends[0].shakeHands(&tls.Config{InsecureSkipVerify: true}); err == nil {
+			t.Error("got a handshake, want none without a certificate")
 		}
 		c.Do("POST", "/http/ssl", `{"email": "nobody"}`).Want(422)
 		c.Do("DELETE", "/http/ssl", nil).Want(409)
@@ -329,7 +342,7 @@ func TestCertificate(t *testing.T) {
 		)
 		c.Do("GET", "/group", nil).Want(200)
 	})
-	authority.begin(doors[0].plain, nobody)
+	authority.start(frontends[0].plain, unreachable)
 	first := ""
 	t.Run("by HTTP", func(t *testing.T) {
 		if is := order(); is.Status != "ordering" {
@@ -351,21 +364,27 @@ func TestCertificate(t *testing.T) {
 		}
 	})
 	t.Run("protocols", func(t *testing.T) {
-		transport := doors[0].overTLS(authority.roots)
-		if response := doors[0].call(transport, "https://"+name+"/-/health"); response.StatusCode != 200 || response.ProtoMajor != 2 {
+		transport := frontends[0].overTLS(authority.roots)
+		if response := frontends[0].call(transport, "https://"+name+"/-/health"); response.StatusCode != 200 || response.ProtoMajor != 2 {
 			t.Errorf("got %s, %s, want HTTP/2, 200", response.Proto, response.Status)
 		}
-		old := doors[0].overTLS(authority.roots)
+		old := frontends[0].overTLS(authority.roots)
 		old.ForceAttemptHTTP2 = false
-		if response := doors[0].call(old, "https://"+name+"/group", "X-Api-Key", c.Key); response.StatusCode != 200 || response.ProtoMajor != 1 {
+		if response := frontends[0].call(
+			old,
+			"https://"+name+"/group",
+			"X-Api-Key",
+			c.Key,
+		); response.StatusCode != 200 ||
+			response.ProtoMajor != 1 {
 			t.Errorf("got %s, %s, want HTTP/1.1, 200", response.Proto, response.Status)
 		}
-		if _, err := doors[0].shakeHands(
+		if _, err := frontends[0].shakeHands(
 			&tls.Config{RootCAs: authority.roots, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11},
 		); err == nil {
 			t.Error("got a handshake with TLS 1.1, want it refused")
 		}
-		if state, err := doors[0].shakeHands(
+		if state, err := frontends[0].shakeHands(
 			&tls.Config{RootCAs: authority.roots, MaxVersion: tls.VersionTLS12},
 		); err != nil ||
 			state.Version != tls.VersionTLS12 {
@@ -373,7 +392,7 @@ func TestCertificate(t *testing.T) {
 		}
 		connection, err := tls.Dial(
 			"tcp",
-			doors[0].encrypted,
+			frontends[0].encrypted,
 			&tls.Config{RootCAs: authority.roots, ServerName: name, NextProtos: []string{"http/1.1"}},
 		)
 		if err != nil {
@@ -387,52 +406,50 @@ func TestCertificate(t *testing.T) {
 			t.Errorf("got %s for a malformed request, want a body with a request_id", text)
 		}
 	})
-	authority.end()
+	authority.stop()
 	t.Run("renewal", func(t *testing.T) {
 		testkit.Execute(t, db, "UPDATE ssl SET renew_at = now()")
 		testkit.Eventually(t, "the renewal has failed", func() bool { return view().Status == "failed" })
-		if serial := doors[1].serial(authority.roots); serial != first {
+		if serial := frontends[1].serial(authority.roots); serial != first {
 			t.Errorf("without the authority: got %q, want %q", serial, first)
 		}
-		authority.begin(nobody, doors[1].encrypted) // which knows of no account any more
-		testkit.Eventually(t, "the account is made anew", func() bool { order(); return view().Status == "valid" })
-		if again := shown(t, first); again == first {
-			t.Errorf("got the certificate %q again, want a new one", again)
-		}
+		authority.start(unreachable, frontends[1].encrypted) // the new authority does not know the account
+		testkit.Eventually(t, "the certificate is renewed with a new account", func() bool { order(); return view().Status == "valid" })
+		shown(t, first)
 	})
 	t.Run("required", func(t *testing.T) {
 		c.Do("PATCH", "/http/ssl", `{"required": true}`).Want(200)
 		plain := &http.Transport{}
 		defer plain.CloseIdleConnections()
-		base := "http://" + doors[0].plain
+		base := "http://" + frontends[0].plain
 		testkit.Eventually(t, "callers are redirected", func() bool {
-			return doors[0].call(plain, base+"/group?sort=name").Header.Get("Location") == "https://"+name+"/group?sort=name"
+			return frontends[0].call(plain, base+"/group?sort=name").Header.Get("Location") == "https://"+name+"/group?sort=name"
 		})
 		for _, secret := range [][]string{{"X-Api-Key", c.Key}, {"Authorization", "Bearer " + c.Key}, {"Authorization", "Basic eDp5"}, {"POST"},
 			{"PATCH", "X-Api-Key", "x"},
 			{"X-Api-Key", c.Key, "X-Forwarded-Proto", "https"}} {
-			if response := doors[0].call(plain, base+"/group", secret...); response.StatusCode != 403 || response.Header.Get("Location") != "" {
+			if response := frontends[0].call(plain, base+"/group", secret...); response.StatusCode != 403 || response.Header.Get("Location") != "" {
 				t.Errorf("%v: got %s, want 403 without a Location", secret[0], response.Status)
 			}
 		}
-		if response := doors[0].call(plain, base+"/group?key="+c.Key); response.StatusCode != 403 || response.Header.Get("Location") != "" {
+		if response := frontends[0].call(plain, base+"/group?key="+c.Key); response.StatusCode != 403 || response.Header.Get("Location") != "" {
 			t.Errorf("a key in the query: got %s, want 403 without a Location", response.Status)
 		}
-		if response := doors[0].call(plain, base+"/-/health"); response.StatusCode != 200 {
+		if response := frontends[0].call(plain, base+"/-/health"); response.StatusCode != 200 {
 			t.Errorf("the health: got %s, want 200", response.Status)
 		}
-		if response := doors[0].call(plain, base+"/.well-known/acme-challenge/x"); response.StatusCode != 404 {
+		if response := frontends[0].call(plain, base+"/.well-known/acme-challenge/x"); response.StatusCode != 404 {
 			t.Errorf("a challenge: got %s, want 404", response.Status)
 		}
-		if response := doors[0].call(
-			doors[0].overTLS(authority.roots),
+		if response := frontends[0].call(
+			frontends[0].overTLS(authority.roots),
 			"https://"+name+"/group",
 			"X-Api-Key",
 			c.Key,
 		); response.StatusCode != 200 {
 			t.Errorf("by TLS: got %s, want 200", response.Status)
 		}
-		behind := newDoor(t, gateway.Config{TrustedProxies: loopback}, beside, asItIs)
+		behind := newFrontend(t, gateway.Config{TrustedProxies: loopback}, withServices, noPreparation)
 		testkit.Eventually(t, "the gateway behind a proxy has heard of it", func() bool {
 			return behind.call(plain, "http://"+behind.plain+"/group", "X-Api-Key", c.Key).StatusCode == 403
 		})
@@ -464,7 +481,7 @@ func TestCertificate(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		other, now := newDoor(t, gateway.Config{}, overMTLS(t, all[1], client), keep), ""
+		other, now := newFrontend(t, gateway.Config{}, overMTLS(t, all[1], client), keep), ""
 		var text []byte
 		testkit.Eventually(t, "the certificate is shown, and kept", func() bool {
 			now = other.serial(authority.roots)
@@ -474,7 +491,7 @@ func TestCertificate(t *testing.T) {
 		if strings.Contains(string(text), "KEY") {
 			t.Error("got a copy in plain text, want it sealed")
 		}
-		orphan := newDoor(t, gateway.Config{}, alone, keep)
+		orphan := newFrontend(t, gateway.Config{}, withoutServices, keep)
 		if serial := orphan.serial(authority.roots); serial == "" || serial != now {
 			t.Errorf("a gateway that starts alone: got %q, want %q", serial, now)
 		}
@@ -493,7 +510,7 @@ func TestCertificate(t *testing.T) {
 			t.Errorf("deleted: got %+v, want it off", is)
 		}
 		plain := &http.Transport{DisableKeepAlives: true}
-		for _, d := range doors {
+		for _, d := range frontends {
 			testkit.Eventually(t, "the certificate is out of use", func() bool { return d.serial(authority.roots) == "" })
 			if response := d.call(plain, "http://"+d.plain+"/group", "X-Api-Key", c.Key); response.StatusCode != 200 {
 				t.Errorf("plain HTTP: got %s, want 200", response.Status)

@@ -11,15 +11,15 @@ import (
 	"github.com/ironplane/ironplane/services/identity"
 )
 
-// Wrong keys, a hundred thousand of them where all is tried, reach neither Postgres nor Redis, and leave nothing in
-// memory.
-func TestWrongKeys(t *testing.T) { // by itself, for its memory is the process'
+// TestInvalidKeys tests that malformed keys reach neither Postgres nor Redis, and leave nothing in memory. It does not run
+// in parallel, because it measures the memory of the process.
+func TestInvalidKeys(t *testing.T) {
 	s := newStand(t, together, 0, nil)
 	attempts := 20_000
 	if *full {
 		attempts = 100_000
 	}
-	ask := func(n int) int {
+	statusOf := func(n int) int {
 		r := httptest.NewRequest("GET", "/port-speed", http.NoBody)
 		r.Header.Set("X-Api-Key", fmt.Sprintf("ip_%049d", n))
 		w := httptest.NewRecorder()
@@ -27,29 +27,29 @@ func TestWrongKeys(t *testing.T) { // by itself, for its memory is the process'
 		return w.Code
 	}
 	for n := range 1000 {
-		ask(n)
+		statusOf(n)
 	}
-	queries, entries, memory := s.queries(), s.redis.DBSize(t.Context()).Val(), heap()
+	transactions, entries, memory := s.transactions(), s.redis.DBSize(t.Context()).Val(), heapSize()
 	for n := range attempts {
-		if status := ask(n); status != http.StatusUnauthorized {
-			t.Fatalf("got %d for a wrong key, want %d", status, http.StatusUnauthorized)
+		if status := statusOf(n); status != http.StatusUnauthorized {
+			t.Fatalf("got %d for an invalid key, want %d", status, http.StatusUnauthorized)
 		}
 	}
-	if grown := heap() - memory; grown > 16<<20 {
+	if grown := heapSize() - memory; grown > 16<<20 {
 		t.Errorf("got %d more bytes of memory, want %d at most", grown, 16<<20)
 	}
-	if n := s.redis.DBSize(t.Context()).Val(); n > entries+1 { // the count of the address
+	if n := s.redis.DBSize(t.Context()).Val(); n > entries+1 { // one counts the requests of the address
 		t.Errorf("got %d keys in Redis, want %d at most", n, entries+1)
 	}
-	if n := s.queries() - queries; n > int64(attempts)/10 { // some: the services are at work, too
+	if n := s.transactions() - transactions; n > int64(attempts)/10 { // the services have background work, too
 		t.Errorf("got %d transactions in Postgres, want %d at most", n, attempts/10)
 	}
 }
 
-// queries is how many transactions Postgres has seen in the test's database.
-func (s *stand) queries() (n int64) {
+// transactions returns the number of transactions that Postgres has counted in the test's database.
+func (s *stand) transactions() (n int64) {
 	s.t.Helper()
-	time.Sleep(1500 * time.Millisecond) // connections report once a second, when they are used
+	time.Sleep(1500 * time.Millisecond) // connections report their transactions once a second
 	err := s.product.Databases[identity.Name].QueryRow(s.t.Context(),
 		"SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()").Scan(&n)
 	if err != nil {
@@ -58,7 +58,7 @@ func (s *stand) queries() (n int64) {
 	return n
 }
 
-func heap() int64 {
+func heapSize() int64 {
 	var m runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&m)

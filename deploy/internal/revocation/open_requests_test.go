@@ -14,18 +14,18 @@ import (
 	"github.com/ironplane/ironplane/services/network"
 )
 
-// underWay is what a key has begun when it is revoked: a request whose body is on its way, and a list whose caller is slow
-// to take it.
-type underWay struct {
+// openRequests are requests that a key has begun before it is revoked: one whose body is still arriving, and a list
+// that its caller reads slowly.
+type openRequests struct {
 	t    *testing.T
 	body net.Conn
-	from *bufio.Reader // of body
+	from *bufio.Reader // reads from body
 	list io.Reader
 }
 
 const heldBody = `{"name": "successor"}`
 
-// fillList makes a list longer than what fits between its service and a caller who takes nothing.
+// fillList makes the list longer than the buffers between its service and a caller that reads nothing.
 func (s *stand) fillList() {
 	s.t.Helper()
 	testkit.Execute(
@@ -35,9 +35,10 @@ func (s *stand) fillList() {
 	)
 }
 
-func (s *stand) begin(key string) *underWay {
+// open begins the two requests with a key.
+func (s *stand) open(key string) *openRequests {
 	s.t.Helper()
-	u := &underWay{t: s.t}
+	u := &openRequests{t: s.t}
 	u.body, u.from = s.send(
 		"POST /auth/key",
 		key,
@@ -57,9 +58,10 @@ func (s *stand) begin(key string) *underWay {
 	return u
 }
 
+// send writes the head of a request, and returns the connection.
 func (s *stand) send(line, key, headers string) (net.Conn, *bufio.Reader) {
 	s.t.Helper()
-	c, err := net.Dial("tcp", strings.TrimPrefix(s.doors[0].URL, "http://"))
+	c, err := net.Dial("tcp", strings.TrimPrefix(s.gateways[0].URL, "http://"))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -69,15 +71,15 @@ func (s *stand) send(line, key, headers string) (net.Conn, *bufio.Reader) {
 	return c, bufio.NewReader(c)
 }
 
-// end goes on with it, after the revocation.
-func (u *underWay) end() {
+// end completes both requests after the revocation, and wants both refused or cut off.
+func (u *openRequests) end() {
 	u.t.Helper()
 	_, _ = io.WriteString(u.body, heldBody[1:])
 	response, err := http.ReadResponse(u.from, nil)
 	if err != nil || response.StatusCode != http.StatusUnauthorized && response.StatusCode != http.StatusForbidden {
-		u.t.Errorf("got %v, %v for a body on its way, want 401 or 403", response, err)
+		u.t.Errorf("got %v, %v for a request whose body arrived later, want 401 or 403", response, err)
 	}
 	if n, err := io.Copy(io.Discard, u.list); err == nil || strings.Contains(err.Error(), "timeout") {
-		u.t.Errorf("got %d bytes and %v for a list on its way, want it cut off", n, err)
+		u.t.Errorf("got %d bytes and %v for a list that had begun, want it cut off", n, err)
 	}
 }
