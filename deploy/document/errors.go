@@ -15,19 +15,19 @@ import (
 	"strings"
 )
 
-// errorText is one text that callers may read in an error, as the code has it.
+// errorText is a text of an error body, as it is in the code.
 type errorText struct {
 	folder string // of the package, such as services/network
-	status int    // 0 if it differs from case to case
+	status int    // 0 if it is not constant
 	code   string // of a field's error, else empty
-	text   string // with … for what differs from case to case
-	when   string // what the function that answers it does
+	text   string // with … for parts that are not constant
+	when   string // the first sentence about the function that returns it
 }
 
-// problemStatus has the HTTP status of each kind that package problem declares.
+// problemStatus maps each kind that package problem declares to its HTTP status.
 type problemStatus map[string]int
 
-// errorTexts reads all error texts from the Go files below root, tests excepted.
+// errorTexts reads all error texts from the Go files below root, without tests.
 func errorTexts(root string) ([]errorText, error) {
 	packages, err := parsePackages(root, "gateway", "pkg", "services")
 	if err != nil {
@@ -39,7 +39,7 @@ func errorTexts(root string) ([]errorText, error) {
 	}
 	var texts []errorText
 	for folder, files := range packages {
-		texts = append(texts, textsOfPackage(folder, files, kinds)...)
+		texts = append(texts, readPackage(folder, files, kinds)...)
 	}
 	slices.SortFunc(texts, func(a, b errorText) int {
 		return cmp.Or(cmp.Compare(a.folder, b.folder), cmp.Compare(a.status, b.status), cmp.Compare(a.code, b.code),
@@ -48,8 +48,8 @@ func errorTexts(root string) ([]errorText, error) {
 	return slices.Compact(texts), nil
 }
 
-// textsOfPackage reads the error texts in the functions of one package.
-func textsOfPackage(folder string, files []*ast.File, kinds problemStatus) []errorText {
+// readPackage returns the error texts in the functions of one package.
+func readPackage(folder string, files []*ast.File, kinds problemStatus) []errorText {
 	var texts []errorText
 	constants := stringConstants(files)
 	for _, file := range files {
@@ -58,7 +58,7 @@ func textsOfPackage(folder string, files []*ast.File, kinds problemStatus) []err
 			if !ok || function.Body == nil {
 				continue
 			}
-			reader := &errorReader{folder: folder, when: describe(function), kinds: kinds, constants: constants}
+			reader := &errorReader{folder: folder, when: describeFunction(function), kinds: kinds, constants: constants}
 			ast.Inspect(function.Body, reader.visit)
 			texts = append(texts, reader.texts...)
 		}
@@ -66,7 +66,7 @@ func textsOfPackage(folder string, files []*ast.File, kinds problemStatus) []err
 	return texts
 }
 
-// parsePackages parses the Go files of folders, without tests, by the folder of their package.
+// parsePackages parses the Go files of folders, without tests. It returns them by the folder of their package.
 func parsePackages(root string, folders ...string) (map[string][]*ast.File, error) {
 	packages := map[string][]*ast.File{}
 	fset := token.NewFileSet()
@@ -93,7 +93,7 @@ func parsePackages(root string, folders ...string) (map[string][]*ast.File, erro
 	return packages, nil
 }
 
-// readKinds reads the statuses from problem's constants, such as Conflict Kind = http.StatusConflict.
+// readKinds returns the statuses of problem's constants, such as Conflict Kind = http.StatusConflict.
 func readKinds(files []*ast.File) (problemStatus, error) {
 	kinds := problemStatus{}
 	for _, file := range files {
@@ -114,7 +114,7 @@ func readKinds(files []*ast.File) (problemStatus, error) {
 	return kinds, nil
 }
 
-// httpStatus has the names that net/http gives to statuses: StatusNotFound is 404.
+// httpStatus maps net/http's names of statuses to numbers: StatusNotFound to 404.
 var httpStatus = func() map[string]int {
 	names := map[string]int{}
 	for status := 400; status < 600; status++ {
@@ -149,7 +149,7 @@ func stringConstants(files []*ast.File) map[string]string {
 	return constants
 }
 
-// errorReader finds the error texts of one function.
+// errorReader collects the error texts of one function.
 type errorReader struct {
 	folder, when string
 	kinds        problemStatus
@@ -210,8 +210,8 @@ func (r *errorReader) field(args []ast.Expr) {
 }
 
 func (r *errorReader) add(status int, code string, text ast.Expr) {
-	if words, ok := r.text(text); ok && strings.ContainsFunc(words, func(c rune) bool { return c != '…' && c != ' ' }) {
-		r.texts = append(r.texts, errorText{r.folder, status, code, words, r.when})
+	if sentence, ok := r.text(text); ok && strings.ContainsFunc(sentence, func(c rune) bool { return c != '…' && c != ' ' }) {
+		r.texts = append(r.texts, errorText{r.folder, status, code, sentence, r.when})
 	}
 }
 
@@ -222,8 +222,8 @@ func (r *errorReader) status(kind ast.Expr) int {
 
 var formatVerb = regexp.MustCompile(`%%|%[-+#0]*[\d.*]*[a-zA-Z]`)
 
-// withoutVerbs returns a format with … for its verbs.
-func withoutVerbs(format string) string {
+// replaceVerbs returns a format with … in place of its verbs.
+func replaceVerbs(format string) string {
 	return formatVerb.ReplaceAllStringFunc(format, func(verb string) string {
 		if verb == "%%" {
 			return "%"
@@ -232,7 +232,8 @@ func withoutVerbs(format string) string {
 	})
 }
 
-// text returns a string expression's text, with … for what is not constant. It is false where nothing is constant.
+// text returns the text of a string expression, with … for parts that are not constant. It returns false if no part is
+// constant.
 func (r *errorReader) text(expression ast.Expr) (string, bool) {
 	switch e := expression.(type) {
 	case *ast.BinaryExpr:
@@ -247,14 +248,14 @@ func (r *errorReader) text(expression ast.Expr) (string, bool) {
 		return left + right, known || alsoKnown
 	case *ast.Ident:
 		text, ok := r.constants[e.Name]
-		return withoutVerbs(text), ok
+		return replaceVerbs(text), ok
 	case *ast.CallExpr:
 		if nameOf(e.Fun) == "Sprintf" && len(e.Args) > 0 {
 			return r.text(e.Args[0])
 		}
 	}
 	text, ok := literal(expression)
-	return withoutVerbs(text), ok
+	return replaceVerbs(text), ok
 }
 
 func literal(expression ast.Expr) (string, bool) {
@@ -277,8 +278,8 @@ func nameOf(expression ast.Expr) string {
 	return ""
 }
 
-// describe returns the first sentence of a function's comment, or its name where it has none.
-func describe(function *ast.FuncDecl) string {
+// describeFunction returns the first sentence of a function's comment, or its name if it has no comment.
+func describeFunction(function *ast.FuncDecl) string {
 	text := strings.Join(strings.Fields(function.Doc.Text()), " ")
 	if text == "" {
 		return "`" + function.Name.Name + "`"
@@ -289,7 +290,7 @@ func describe(function *ast.FuncDecl) string {
 	return "`" + function.Name.Name + "`" + strings.TrimPrefix(strings.TrimRight(text, ".:"), function.Name.Name)
 }
 
-// errorsPage is the reference of all error texts, package by package.
+// errorsPage returns the page with all error texts, package by package.
 func errorsPage(texts []errorText) string {
 	var page strings.Builder
 	page.WriteString(`# Errors
@@ -297,8 +298,8 @@ func errorsPage(texts []errorText) string {
 Every error is a problem (RFC 9457): ` + "`status`, `detail`" + ` for people, and ` + "`errors`" + ` with one entry a member:
 ` + "`pointer`, `code`" + ` for programs, ` + "`message`" + ` for people. Programs should act on status and code. Texts may change.
 
-This page lists the texts in the code, package by package; … stands for what differs from case to case. A message of a member
-completes a sentence: "speed is required". The last column names the function that answers with it, and what the function does.
+This page lists the texts in the code, package by package; … stands for parts that differ from case to case. A member's message
+completes a sentence: "speed is required". The last column names the function that returns the error, and says what it does.
 
 ` + "`make openapi`" + ` writes this page from the code.
 `)

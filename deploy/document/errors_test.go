@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 )
 
-// Details are sentences, and messages of members go on with a sentence whose subject is the member.
+// TestErrorTexts checks that details are sentences, and that messages of members complete a sentence about the member.
 func TestErrorTexts(t *testing.T) {
 	t.Parallel()
 	texts, err := errorTexts("../..")
@@ -30,8 +30,8 @@ func TestErrorTexts(t *testing.T) {
 		case text.code != "" && (unicode.IsUpper(first) || strings.HasSuffix(text.text, ".")):
 			t.Errorf("%s: got the message %q, want it to go on after the member's name, without a full stop", text.folder, text.text)
 		}
-		if words := len(strings.Fields(text.text)); words > 40 {
-			t.Errorf("%s: got %d words, want at most 40: %s", text.folder, words, text.text)
+		if wordCount := len(strings.Fields(text.text)); wordCount > 40 {
+			t.Errorf("%s: got %d words, want at most 40: %s", text.folder, wordCount, text.text)
 		}
 	}
 }
@@ -55,14 +55,14 @@ func check(fields *problem.Fields, speed int) error {
 func find() error { return problem.New(http.StatusNotFound, "There is no such speed.").Because(nil) }
 `
 
-// Texts are found in every form in which the code has them.
-func TestTextsOfPackage(t *testing.T) {
+// TestReadPackage shows that every way to write an error text in the code is found.
+func TestReadPackage(t *testing.T) {
 	t.Parallel()
 	file, err := parser.ParseFile(token.NewFileSet(), "speed.go", errorForms, parser.ParseComments)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := textsOfPackage("services/network", []*ast.File{file}, problemStatus{"Conflict": http.StatusConflict})
+	got := readPackage("services/network", []*ast.File{file}, problemStatus{"Conflict": http.StatusConflict})
 	const when = "`check` refuses a speed"
 	want := []errorText{
 		{"services/network", http.StatusUnprocessableEntity, "invalid", "must be at least …", when},

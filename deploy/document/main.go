@@ -1,5 +1,5 @@
-// Document writes the generated pages of docs/reference: the API document and the policy, from the routes; the variables of
-// templates; and the environment variables. It is run in the repository's root.
+// Document writes the generated pages of docs/reference: the API document, the policy, the error texts, the variables of
+// templates and the environment variables. Run it in the repository's root.
 package main
 
 import (

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// programs are the tables of variables.md, each with the folders and files whose configuration its programs read.
+// programs are the tables of variables.md. paths are the files and folders that declare the variables of a table.
 var programs = []struct {
 	title, text string
 	paths       []string
@@ -23,21 +23,22 @@ var programs = []struct {
 	},
 	{
 		"One process: `standalone`, and `split`",
-		"They also read the variables of the gateway and of the services, but for those about other processes.",
+		"They also read the variables of the gateway and of the services, except for those about other processes.",
 		[]string{"deploy/internal/startup", "deploy/internal/backings", "deploy/internal/product"},
 	},
 	{"The gateway", "", []string{"gateway"}},
 	{
-		"Services", "All services read the same variables. Each text says which service a variable is for, if it is not for all.",
+		"Services", "All services read the same variables. The text names the service if a variable is not for all of them.",
 		[]string{"pkg/service", "pkg/runtime/server"},
 	},
 	{
 		"Processes of one installation",
-		"The gateway and the services read these where they are processes of their own. [Mesh](../understand/mesh.md) explains them.",
+		"The gateway and the services read these if each runs in its own process. [Mesh](../understand/mesh.md) explains them.",
 		[]string{"pkg/runtime/process/mesh.go", "pkg/runtime/consul", "pkg/runtime/mtls"},
 	},
 	{
-		"First start", "These count when the system service starts for the first time. From then on the [setting](settings.md) counts.",
+		"First start",
+		"These set the first value of a [setting](settings.md) when the system service starts for the first time. Later the setting counts.",
 		[]string{"pkg/settings"},
 	},
 	{"`setup`", "", []string{"deploy/setup"}},
@@ -45,7 +46,7 @@ var programs = []struct {
 	{"The site agent", "", []string{"services/pxe/cmd/site-agent"}},
 }
 
-// variables returns the page on the environment, from the tags of the programs' configurations below root.
+// variables returns the page on environment variables. It reads the struct tags in the Go files below root.
 func variables(root string) (string, error) {
 	var page strings.Builder
 	page.WriteString(`# Environment variables
@@ -53,9 +54,9 @@ func variables(root string) (string, error) {
 This page lists every environment variable that a program reads, with its default. ` + "`make openapi`" + ` writes it from the code.
 ` + "`<program> help`" + ` prints those of one program.
 
-A variable without a default is off where it is empty, unless its text says otherwise. Durations read ` + "`5s`" + ` or ` + "`2m`" + `. A secret can
-stand in a file: the variable with ` + "`_FILE`" + ` behind its name names the file. What operators change while Ironplane runs are
-[settings](settings.md).
+A variable without a default is off while it is empty, unless its text says otherwise. Durations are written as ` + "`5s`" + ` or
+` + "`2m`" + `. A secret can be in a file: the variable with ` + "`_FILE`" + ` after its name has the file's path. [Settings](settings.md) can be
+changed while Ironplane runs.
 `)
 	for _, p := range programs {
 		fmt.Fprintf(&page, "\n## %s\n\n", p.title)
@@ -87,7 +88,7 @@ func code(text string) string {
 	return "`" + text + "`"
 }
 
-// configTags returns the tags with an environment variable in a file, or in the files of a folder, in their order.
+// configTags returns the struct tags with an environment variable in a file or in the files of a folder, in order.
 func configTags(path string) ([]reflect.StructTag, error) {
 	var tags []reflect.StructTag
 	err := filepath.WalkDir(path, func(file string, e fs.DirEntry, err error) error {

@@ -1,4 +1,4 @@
-// License makes keys to sign licenses with, and licenses.
+// License creates licenses, and the keys that sign them.
 package main
 
 import (
@@ -20,10 +20,10 @@ import (
 
 type config struct {
 	Key        secret.String `env:"IRONPLANE_LICENSE_KEY" required:"sign" doc:"the private key to sign with"`
-	KeyFile    string        `env:"IRONPLANE_LICENSE_NEW_KEY" required:"keys" doc:"the file to write the private key to, which must not be there yet"`
-	To         string        `env:"IRONPLANE_LICENSE_TO" required:"sign" doc:"whom the license is for"`
-	Life       time.Duration `env:"IRONPLANE_LICENSE_LIFE" default:"8760h" doc:"how long it holds"`
-	Enterprise bool          `env:"IRONPLANE_LICENSE_ENTERPRISE" default:"false" doc:"whether it is for themes, too"`
+	KeyFile    string        `env:"IRONPLANE_LICENSE_NEW_KEY" required:"keys" doc:"the file for the new private key; it must not exist yet"`
+	To         string        `env:"IRONPLANE_LICENSE_TO" required:"sign" doc:"the name of the licensee"`
+	Life       time.Duration `env:"IRONPLANE_LICENSE_LIFE" default:"8760h" doc:"how long the license is valid"`
+	Enterprise bool          `env:"IRONPLANE_LICENSE_ENTERPRISE" default:"false" doc:"whether the license includes themes"`
 }
 
 func main() {
@@ -32,8 +32,8 @@ func main() {
 		{Name: "sign", Summary: "print a license", Run: func(context.Context) error { return c.sign() }},
 		{
 			Name:    "keys",
-			Summary: "make a pair of keys: the private one in a file, and print the public one for IRONPLANE_LICENSE_SIGNER",
-			Run:     func(context.Context) error { return c.makeKeys() },
+			Summary: "create a key pair: write the private key to a file, and print the public key for IRONPLANE_LICENSE_SIGNER",
+			Run:     func(context.Context) error { return c.createKeys() },
 		},
 	}, Checks: func() []health.Check { return nil }}.Main()
 }
@@ -58,7 +58,7 @@ func (c *config) sign() error {
 	return err
 }
 
-func (c *config) makeKeys() error {
+func (c *config) createKeys() error {
 	key, err := license.NewKey()
 	if err != nil {
 		return err

@@ -15,13 +15,13 @@ import (
 
 // statement is a part of a schema.
 type statement struct {
-	kind int    // in which order kinds are written
-	of   string // the table, or what else it belongs to
-	text string
+	kind  int    // the position of its kind in the file
+	owner string // the table or other object that it belongs to
+	text  string
 }
 
-// catalogueSQL describes the current schema. Of views and trigger functions it has the columns and the name: their text is in
-// files of its own, and PostgreSQL's differs from version to version. What migrations keep for themselves is left out.
+// catalogueSQL describes the current schema. It shows only the columns of views and the names of trigger functions: their
+// text is in files of their own, and PostgreSQL prints it differently in each version. It omits the tables of migrations.
 var catalogueSQL = strings.NewReplacer(
 	// Each expression on one line.
 	"[", `regexp_replace(replace(`, "]", `, E'\'\n\'', E'E\'\\n\''), '\s*\n\s*', ' ', 'g')`,
@@ -70,53 +70,54 @@ SELECT 8, relname, format(E'-- VIEW %s: schema/views/%s.sql\n%s', quote_ident(re
 FROM relation WHERE relkind = 'v'
 ORDER BY kind, of, text`)
 
-// plain leaves out what PostgreSQL adds to every expression.
-var plain = strings.NewReplacer("'::text", "'", "( CASE", "(CASE")
+// simplify removes casts and spaces that PostgreSQL adds to expressions.
+var simplify = strings.NewReplacer("'::text", "'", "( CASE", "(CASE")
 
 const (
 	firstOfTable = 4
 	lastOfTable  = 7
 )
 
-// catalogue returns the statements of a schema: each table with its indexes and triggers.
+// catalogue returns the statements of the current schema. Indexes and triggers follow their table.
 func catalogue(ctx context.Context, db *pg.DB, schema string) ([]statement, error) {
 	rows, err := db.Query(ctx, catalogueSQL)
 	if err != nil {
 		return nil, fmt.Errorf("read the catalogue of %s: %w", schema, err)
 	}
-	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s statement, err error) {
-		err = row.Scan(&s.kind, &s.of, &s.text)
-		s.text = plain.Replace(s.text)
+	statements, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s statement, err error) {
+		err = row.Scan(&s.kind, &s.owner, &s.text)
+		s.text = simplify.Replace(s.text)
 		return s, err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read the catalogue of %s: %w", schema, err)
 	}
-	slices.SortStableFunc(all, func(a, b statement) int {
-		if a.ofTable() && b.ofTable() {
-			return strings.Compare(a.of, b.of)
+	slices.SortStableFunc(statements, func(a, b statement) int {
+		if a.belongsToTable() && b.belongsToTable() {
+			return strings.Compare(a.owner, b.owner)
 		}
 		return 0
 	})
-	return all, nil
+	return statements, nil
 }
 
-func (s statement) ofTable() bool { return s.kind >= firstOfTable && s.kind <= lastOfTable }
+func (s statement) belongsToTable() bool { return s.kind >= firstOfTable && s.kind <= lastOfTable }
 
-// without returns the statements that are not among others.
-func without(all, others []statement) []statement {
-	return slices.DeleteFunc(slices.Clone(all), func(s statement) bool { return slices.Contains(others, s) })
+// exclude returns the statements that are not in others.
+func exclude(statements, others []statement) []statement {
+	return slices.DeleteFunc(slices.Clone(statements), func(s statement) bool { return slices.Contains(others, s) })
 }
 
-// save writes the statements to a file, with a line between what belongs to one thing and what belongs to the next.
-func save(file, of string, all []statement, notes ...string) error {
+// writeSchema writes the statements to a file, with an empty line before each table and its statements, and before each other
+// statement.
+func writeSchema(file, owner string, statements []statement, notes ...string) error {
 	var text bytes.Buffer
-	fmt.Fprintf(&text, "-- The schema of %s. Written by make schema: do not edit it.\n", of)
+	fmt.Fprintf(&text, "-- The schema of %s. Written by make schema: do not edit it.\n", owner)
 	for _, note := range notes {
 		fmt.Fprintf(&text, "-- %s\n", note)
 	}
-	for i, s := range all {
-		if i == 0 || !s.ofTable() || all[i-1].of != s.of {
+	for i, s := range statements {
+		if i == 0 || !s.belongsToTable() || statements[i-1].owner != s.owner {
 			text.WriteByte('\n')
 		}
 		fmt.Fprintln(&text, s.text)

@@ -1,5 +1,5 @@
-// Schema writes, from the catalogue of a new installation, what each service's schema is: services/<name>/schema/schema.sql, and
-// for what all of them have pkg/runtime/host/schema.sql.
+// Schema writes the present schema of each service to services/<name>/schema/schema.sql, and the tables that all services have
+// to pkg/runtime/host/schema.sql. It reads them from PostgreSQL's catalogue after it has run all migrations.
 package main
 
 import (
@@ -30,7 +30,7 @@ func main() {
 	}
 }
 
-// shared is a service with no migrations of its own.
+// shared is the name of a service without migrations of its own. Its schema has only the tables that all services have.
 const shared = "shared"
 
 func write(ctx context.Context, args []string) (err error) {
@@ -42,7 +42,7 @@ func write(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	if err := os.Chmod(dir, 0o711); err != nil { // PostgreSQL's user comes through it
+	if err := os.Chmod(dir, 0o711); err != nil { // PostgreSQL may run as another user
 		return err
 	}
 	server, err := devservers.StartPostgres(ctx, devservers.PostgresOptions{Dir: filepath.Join(dir, "postgres")})
@@ -73,21 +73,21 @@ func write(ctx context.Context, args []string) (err error) {
 		}
 		return catalogue(ctx, db.DB, d.Name)
 	}
-	inAll, err := describe(service.Definition{Name: shared})
+	common, err := describe(service.Definition{Name: shared})
 	if err != nil {
 		return err
 	}
-	if err := save(filepath.Join(args[0], "pkg/runtime/host/schema.sql"), "every service", inAll); err != nil {
+	if err := writeSchema(filepath.Join(args[0], "pkg/runtime/host/schema.sql"), "every service", common); err != nil {
 		return err
 	}
 	for _, d := range product.Services {
-		all, err := describe(d)
+		statements, err := describe(d)
 		if err != nil {
 			return err
 		}
 		file := filepath.Join(args[0], "services", d.Name, "schema/schema.sql")
-		note := "What every service's schema has besides is in pkg/runtime/host/schema.sql."
-		if err := save(file, "the "+d.Name+" service", without(all, inAll), note); err != nil {
+		note := "The tables that every service has are in pkg/runtime/host/schema.sql."
+		if err := writeSchema(file, "the "+d.Name+" service", exclude(statements, common), note); err != nil {
 			return err
 		}
 	}

@@ -8,39 +8,39 @@ import (
 	"strings"
 )
 
-// A file that names the services says of each of them what it says of the service clients, which has nothing of its own: a
-// block of lines, a line, or a word in a list. What is missing of a service is copied from there, and stands behind, in a list
-// before, what is said of the service system. What a service has beside that is written by hand, and stays.
+// Files that name all services have for each the same block, line or word in a list. The entry of the service clients, which
+// needs nothing particular, is the template for a missing service. In lists its copy comes before the service system, elsewhere
+// after it. Lines that only one service needs are written by hand, and stay.
 const (
 	template = "clients"
-	behind   = "system"
+	previous = "system"
 )
 
-// items match, by the files that have some, the first line of what is said of the service named %s.
-var items = map[string]string{
+// itemPatterns match the first line of a service's entry, by file. %s is the service's name.
+var itemPatterns = map[string]string{
 	"docker-compose.yml":                       `^ *(- )?(secrets-)?%s(-migrate)?[:/]`,
 	"deploy/packages/systemd/ironplane.target": `^Wants=ironplane-service@%s\.service$`,
 	"deploy/packages/systemd/sysusers.conf":    `^u ironplane-%s `,
 	"deploy/packages/systemd/tmpfiles.conf":    `^d /etc/ironplane/secrets/%s `,
 }
 
-// lists are the files with lists of the services' names in one line: a line that has the names of all that were there first.
+// lists are the files with lists of services in one line. A line is a list if it has the names of all of firstServices.
 var lists = []string{
 	"README.md", "docker-compose.yml", "deploy/packages/etc/ironplane.env", "deploy/packages/removing.sh",
 	"deploy/packages/systemd_test.go",
 	"docs/operate/backup.md", "docs/operate/compose.md", "docs/operate/install.md", "docs/understand/mesh.md",
 }
 
-var listed = []string{template, "identity", "network", "pxe", behind}
+var firstServices = []string{template, "identity", "network", "pxe", previous}
 
-// word matches a service's name that is no part of another word.
+// word returns a pattern that matches a service's name as a whole word.
 func word(name string) *regexp.Regexp {
 	return regexp.MustCompile(`\b` + regexp.QuoteMeta(name) + `\b`)
 }
 
-// addItems adds what is missing of a service to a file's items.
+// addItems adds the missing entries of a service to a file's text.
 func addItems(file, text, name string) (string, error) {
-	first := regexp.MustCompile(fmt.Sprintf(items[file], template))
+	first := regexp.MustCompile(fmt.Sprintf(itemPatterns[file], template))
 	for at := 0; ; at++ {
 		lines := strings.SplitAfter(text, "\n")
 		for at < len(lines) && !first.MatchString(strings.TrimSuffix(lines[at], "\n")) {
@@ -53,17 +53,18 @@ func addItems(file, text, name string) (string, error) {
 		if slices.ContainsFunc(lines, func(line string) bool { return slices.Equal(strings.Fields(line), want) }) {
 			continue
 		}
-		last := strings.Fields(strings.ReplaceAll(lines[at], template, behind))
+		last := strings.Fields(strings.ReplaceAll(lines[at], template, previous))
 		to := slices.IndexFunc(lines, func(line string) bool { return slices.Equal(strings.Fields(line), last) })
 		if to < 0 {
-			return "", fmt.Errorf("%s says nothing of %s like %q", file, behind, strings.TrimSpace(lines[at]))
+			return "", fmt.Errorf("%s has no entry of the service %s like %q", file, previous, strings.TrimSpace(lines[at]))
 		}
 		added := strings.ReplaceAll(strings.Join(lines[at:blockEnd(lines, at)], ""), template, name)
 		text = strings.Join(slices.Insert(lines, blockEnd(lines, to), added), "")
 	}
 }
 
-// blockEnd returns the line behind a block: its first line, those that are indented more, and an empty one.
+// blockEnd returns the index of the line after a block. A block is a line, the lines below it that are indented further, and
+// an empty line.
 func blockEnd(lines []string, at int) int {
 	indent := func(line string) int { return len(line) - len(strings.TrimLeft(line, " ")) }
 	end := at + 1
@@ -80,19 +81,19 @@ const environmentFolder = "deploy/packages/etc/"
 
 var port = regexp.MustCompile(`(?:127\.0\.0\.1|\$HOST):[89]4(\d\d)`)
 
-// addToLists adds a service to the lists of a text that it is missing in. Its ports are 84 and 94 with this number behind.
+// addToLists adds a service to the lists of a text that lack it. number is the last two digits of its ports 84xx and 94xx.
 func addToLists(text, name string, number int) string {
 	lines := strings.SplitAfter(text, "\n")
 	for i, line := range lines {
 		misses := func(name string) bool { return !word(name).MatchString(line) }
-		if !misses(name) || slices.ContainsFunc(listed, misses) {
+		if !misses(name) || slices.ContainsFunc(firstServices, misses) {
 			continue
 		}
-		words := strings.Split(line, " ")
-		like := slices.IndexFunc(words, word(listed[1]).MatchString)
-		to := slices.IndexFunc(words, word(behind).MatchString)
-		added := withPorts(strings.ReplaceAll(words[like], listed[1], name), number)
-		lines[i] = strings.Join(slices.Insert(words, to, added), " ")
+		fields := strings.Split(line, " ")
+		pattern := slices.IndexFunc(fields, word(firstServices[1]).MatchString)
+		to := slices.IndexFunc(fields, word(previous).MatchString)
+		added := withPorts(strings.ReplaceAll(fields[pattern], firstServices[1], name), number)
+		lines[i] = strings.Join(slices.Insert(fields, to, added), " ")
 	}
 	return strings.Join(lines, "")
 }
@@ -103,38 +104,38 @@ func withPorts(text string, number int) string {
 	})
 }
 
-// environment returns the path of a service's environment file, its text where it is to be written, and the number of its
-// ports. others are the environment files that there are.
+// environment returns the path of a service's environment file, its text, and the number of its ports. The text is empty if
+// the file exists. others are the existing environment files by path.
 func environment(name string, others map[string]string) (path, text string, number int) {
 	path = environmentFolder + name + ".env"
-	taken := 0
+	maxNumber := 0
 	for file, has := range others {
 		for _, found := range port.FindAllStringSubmatch(has, -1) {
 			n, _ := strconv.Atoi(found[1])
 			if file == path {
 				return path, "", n
 			}
-			taken = max(taken, n)
+			maxNumber = max(maxNumber, n)
 		}
 	}
-	number = taken + 1
+	number = maxNumber + 1
 	text = strings.ReplaceAll(others[environmentFolder+template+".env"], template, name)
 	return path, withPorts(text, number), number
 }
 
-// addTopic adds a row on a topic to the table of docs/do/webhooks.md, before the last one.
+// addTopic adds a row for a topic to the table of docs/do/webhooks.md, before the last row.
 func addTopic(text, topic string, needed []string) string {
 	if strings.Contains(text, "`"+topic+".*`") {
 		return text
 	}
-	what := "none besides"
+	permissions := "none besides"
 	if len(needed) > 0 {
-		what = "`" + strings.Join(needed, "`, `") + "`"
+		permissions = "`" + strings.Join(needed, "`, `") + "`"
 	}
 	lines := strings.SplitAfter(text, "\n")
 	last := len(lines) - 1
 	for last > 0 && !strings.HasPrefix(lines[last], "| `") {
 		last--
 	}
-	return strings.Join(slices.Insert(lines, last, fmt.Sprintf("| `%s.*` | %s |\n", topic, what)), "")
+	return strings.Join(slices.Insert(lines, last, fmt.Sprintf("| `%s.*` | %s |\n", topic, permissions)), "")
 }

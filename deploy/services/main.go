@@ -1,5 +1,6 @@
-// Services writes what follows from the services' definitions (product.Services): pkg/catalog/services.gen.go, and what
-// docker-compose.yml, the package's files and the pages for operators lack of a service. Its argument is the repository's folder.
+// Services updates the files that follow from the services' definitions (product.Services): it writes
+// pkg/catalog/services.gen.go, and adds missing services to docker-compose.yml, the package's files and the pages for operators.
+// Its argument is the repository's folder.
 package main
 
 import (
@@ -43,7 +44,7 @@ func write(args []string) error {
 	return nil
 }
 
-// tree is the repository's files below a folder, with those that were changed in memory.
+// tree is the repository below a folder. Changed files stay in memory until write.
 type tree struct {
 	root    string
 	changed map[string]string
@@ -60,7 +61,7 @@ func (t *tree) read(name string) (string, error) {
 	return string(text), err
 }
 
-// change has a file be what do makes of it.
+// change replaces a file's text by the result of do.
 func (t *tree) change(name string, do func(string) (string, error)) error {
 	before, err := t.read(name)
 	if err != nil {
@@ -76,16 +77,16 @@ func (t *tree) change(name string, do func(string) (string, error)) error {
 	return nil
 }
 
-// derive changes the files that lack what follows from the services.
+// derive updates all files that follow from the services' definitions.
 func derive(t *tree, services []service.Definition) error {
-	err := t.change("pkg/catalog/services.gen.go", func(string) (string, error) { return catalogOf(services) })
+	err := t.change("pkg/catalog/services.gen.go", func(string) (string, error) { return renderCatalog(services) })
 	for _, s := range services {
 		err = errors.Join(err, t.deploy(s))
 	}
 	return err
 }
 
-// environments are the environment files of processes, by their paths.
+// environments returns the environment files of processes by path.
 func (t *tree) environments() (map[string]string, error) {
 	found, err := filepath.Glob(filepath.Join(t.root, environmentFolder, "*.env"))
 	if err != nil {
@@ -106,17 +107,17 @@ func (t *tree) environments() (map[string]string, error) {
 	return all, nil
 }
 
-// deploy changes the files that lack what is said of each service.
+// deploy adds a service to the files that lack it.
 func (t *tree) deploy(s service.Definition) error {
-	there, err := t.environments()
+	environments, err := t.environments()
 	if err != nil {
 		return err
 	}
-	path, text, number := environment(s.Name, there)
+	path, text, number := environment(s.Name, environments)
 	if text != "" {
 		t.changed[path] = text
 	}
-	for _, file := range slices.Sorted(maps.Keys(items)) {
+	for _, file := range slices.Sorted(maps.Keys(itemPatterns)) {
 		err = errors.Join(err, t.change(file, func(text string) (string, error) { return addItems(file, text, s.Name) }))
 	}
 	for _, file := range lists {
@@ -134,8 +135,8 @@ func (t *tree) deploy(s service.Definition) error {
 	}))
 }
 
-// catalogOf is pkg/catalog/services.gen.go.
-func catalogOf(services []service.Definition) (string, error) {
+// renderCatalog returns the text of pkg/catalog/services.gen.go.
+func renderCatalog(services []service.Definition) (string, error) {
 	var text bytes.Buffer
 	fmt.Fprint(&text, `// Code generated from product.Services by make services. DO NOT EDIT.
 
@@ -164,7 +165,7 @@ var Services = []Service{
 	return string(formatted), err
 }
 
-// constants are the names of permissions in Go: network.port_speeds is NetworkPortSpeeds.
+// constants returns the Go names of permissions: NetworkPortSpeeds for network.port_speeds.
 func constants(all []permission.Permission) string {
 	names := make([]string, len(all))
 	for i, p := range all {

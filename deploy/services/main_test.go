@@ -13,7 +13,7 @@ import (
 
 const root = "../.."
 
-// Every file that names the services has what follows from their definitions.
+// TestFilesAreInStep checks that every file that names the services is up to date with their definitions.
 func TestFilesAreInStep(t *testing.T) {
 	t.Parallel()
 	files := &tree{root: root, changed: map[string]string{}}
@@ -25,7 +25,7 @@ func TestFilesAreInStep(t *testing.T) {
 	}
 }
 
-// A service that is added to product.Services is added to each file, once.
+// TestAddedServiceIsDeployed shows that a service in product.Services is added to each file, and only once.
 func TestAddedServiceIsDeployed(t *testing.T) {
 	t.Parallel()
 	gadgets := service.Definition{

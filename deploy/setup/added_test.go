@@ -33,7 +33,7 @@ type gadgetBody struct {
 	Name string `json:"name" db:"name" required:"create,edit" example:"Label printer"`
 }
 
-// gadgets is all there is of a sixth service.
+// gadgets is the complete definition of a sixth service.
 var gadgets = service.Definition{
 	Name:   "gadgets",
 	Paths:  []string{"gadget"},
@@ -45,7 +45,7 @@ var gadgets = service.Definition{
 			name    text NOT NULL CONSTRAINT gadget__name UNIQUE
 		);`)}},
 	New: func(d service.Deps) service.Parts {
-		return service.Parts{Routes: rest.Section{Name: "Gadgets", Doc: "What lies around."}.Routes(rest.Resource[gadget, gadgetBody]{
+		return service.Parts{Routes: rest.Section{Name: "Gadgets", Doc: "Small devices."}.Routes(rest.Resource[gadget, gadgetBody]{
 			Path:        "/gadget",
 			ID:          "gadget_id",
 			Noun:        "gadget",
@@ -57,20 +57,21 @@ var gadgets = service.Definition{
 	},
 }
 
-// TestMain adds the service to the product, before anything runs, as a line of product.Services and make services would.
+// TestMain adds the service to the product before any test runs, as a line in product.Services and make services would.
 func TestMain(m *testing.M) {
 	product.Services = append(product.Services, gadgets)
 	catalog.Services = append(catalog.Services, gadgets.Entry())
 	testkit.Main(m)
 }
 
-// A service that is added is served, logged and sent to webhooks, and setup makes what its process needs.
+// TestAddedService shows that the product serves an added service, logs its changes and sends them to webhooks, and that
+// setup creates the secrets of its process.
 func TestAddedService(t *testing.T) {
 	t.Parallel()
 	p, c := producttest.StartWith(t, testkit.Redis(t), service.Settings{AllowedNetworks: "127.0.0.1"})
 	hook := receiver.Start(t, nil)
-	made := c.Do(http.MethodPost, "/webhook", map[string]any{"url": hook.URL, "types": []string{"gadget.*"}}).Want(http.StatusOK)
-	hook.Trust(testkit.Decode[struct{ Secret string }](made).Secret)
+	response := c.Do(http.MethodPost, "/webhook", map[string]any{"url": hook.URL, "types": []string{"gadget.*"}}).Want(http.StatusOK)
+	hook.Trust(testkit.Decode[struct{ Secret string }](response).Secret)
 
 	id := c.Do(http.MethodPost, "/gadget", `{"name": "Label printer"}`).Want(http.StatusOK).ID()
 	if got := testkit.Decode[[]gadget](c.Do(http.MethodGet, "/gadget", nil).Want(http.StatusOK)); len(got) != 1 || got[0].ID != id {
@@ -81,31 +82,31 @@ func TestAddedService(t *testing.T) {
 	if got := c.Do(http.MethodGet, "/log?type=gadget.created", nil).Want(http.StatusOK).Text; !strings.Contains(got, "Label printer") {
 		t.Errorf("got the log %s, want the gadget in it", got)
 	}
-	testkit.Eventually(t, "the webhook hears of the gadget", func() bool {
+	testkit.Eventually(t, "the webhook receives the change of the gadget", func() bool {
 		return hook.Accepted() > 0
 	})
 	c.Do(http.MethodGet, "/system/job?service=gadgets", nil).Want(http.StatusOK)
 
-	with := config{Secrets: t.TempDir(), Redis: "127.0.0.1:1", Postgres: "127.0.0.1:1"}
-	if err := makeSecrets(with); err != nil {
+	setup := config{Secrets: t.TempDir(), Redis: "127.0.0.1:1", Postgres: "127.0.0.1:1"}
+	if err := createSecrets(setup); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"redis-url", "database-url", "consul-token"} {
-		if _, err := os.Stat(filepath.Join(with.Secrets, "gadgets", name)); err != nil {
+		if _, err := os.Stat(filepath.Join(setup.Secrets, "gadgets", name)); err != nil {
 			t.Error(err)
 		}
 	}
-	acl, err := os.ReadFile(filepath.Join(with.Secrets, "redis", "users.acl"))
+	acl, err := os.ReadFile(filepath.Join(setup.Secrets, "redis", "users.acl"))
 	if err != nil || !strings.Contains(string(acl), "user gadgets ") {
 		t.Errorf("got the users of Redis %s and %v, want gadgets among them", acl, err)
 	}
 }
 
-// setup makes the role and the schema of a service that is added.
+// TestAddedServiceIsProvisioned shows that setup creates the role and the schema of an added service.
 func TestAddedServiceIsProvisioned(t *testing.T) {
 	t.Parallel()
 	c := config{Secrets: t.TempDir(), Redis: "127.0.0.1:1", Postgres: "127.0.0.1:1"}
-	if err := makeSecrets(c); err != nil {
+	if err := createSecrets(c); err != nil {
 		t.Fatal(err)
 	}
 	_, passwords, err := c.postgres()
@@ -132,7 +133,7 @@ func TestAddedServiceIsProvisioned(t *testing.T) {
 	}
 }
 
-// Half a service does not start, and is told what is missing.
+// TestHalfAService shows that an incomplete definition is refused with the missing part.
 func TestHalfAService(t *testing.T) {
 	t.Parallel()
 	route := rest.Read[rest.None, gadget]{Path: "/gizmo", Guard: guard.Public, Name: "getGizmo", Summary: "View the gizmo"}

@@ -11,15 +11,16 @@ import (
 	"github.com/ironplane/ironplane/services/identity/admin"
 )
 
-// printAdminKey makes the first admin, if there is none yet, and a key. Who may do this can read all secrets anyway.
-func printAdminKey(ctx context.Context, c config, screen io.Writer) error {
-	ctx, cancel := context.WithTimeout(ctx, bootstrapTime)
+// printAdminKey creates an API key for the first admin, and the admin if there is none. The caller can read all secrets
+// anyway, so this needs no other permission.
+func printAdminKey(ctx context.Context, c config, stdout io.Writer) error {
+	ctx, cancel := context.WithTimeout(ctx, bootstrapTimeout)
 	defer cancel()
-	password, err := c.kept(identity.Name + "-password")
+	password, err := c.readSecret(identity.Name + "-password")
 	if err != nil {
 		return err
 	}
-	url, err := provision.ServiceURL(c.administrator(password), rolePrefix, identity.Name, password)
+	url, err := provision.ServiceURL(c.adminURL(password), rolePrefix, identity.Name, password)
 	if err != nil {
 		return err
 	}
@@ -28,13 +29,13 @@ func printAdminKey(ctx context.Context, c config, screen io.Writer) error {
 		return err
 	}
 	defer db.Close()
-	key, made, err := admin.CreateFirst(ctx, db.DB)
-	if err == nil && !made {
+	key, created, err := admin.CreateFirst(ctx, db.DB)
+	if err == nil && !created {
 		key, _, err = admin.CreateKey(ctx, db.DB)
 	}
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(screen, key.Reveal())
+	_, err = fmt.Fprintln(stdout, key.Reveal())
 	return err
 }

@@ -14,11 +14,11 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-const bootstrapTime = 2 * time.Minute
+const bootstrapTimeout = 2 * time.Minute
 
-// bootstrap makes the services' roles and schemas, and the processes' tokens.
+// bootstrap creates the services' roles and schemas in PostgreSQL, and the processes' tokens in Consul, if it is used.
 func bootstrap(ctx context.Context, c config) error {
-	ctx, cancel := context.WithTimeout(ctx, bootstrapTime)
+	ctx, cancel := context.WithTimeout(ctx, bootstrapTimeout)
 	defer cancel()
 	if _, err := c.bootstrapPostgres(ctx); err != nil {
 		return err
@@ -26,10 +26,10 @@ func bootstrap(ctx context.Context, c config) error {
 	if c.Consul == "" {
 		return nil
 	}
-	return c.admitToConsul(ctx)
+	return c.registerWithConsul(ctx)
 }
 
-// bootstrapPostgres makes the services' roles and schemas, and answers the URL of each one's.
+// bootstrapPostgres creates the services' roles and schemas, and returns the database URL of each service.
 func (c config) bootstrapPostgres(ctx context.Context) (map[string]secret.String, error) {
 	admin, passwords, err := c.postgres()
 	if err != nil {
@@ -47,63 +47,63 @@ func (c config) bootstrapPostgres(ctx context.Context) (map[string]secret.String
 	return urls, product.MarkLost(ctx, secret.New(admin))
 }
 
-// postgres is the URL of the database as its administrator, and the passwords of the services' roles.
+// postgres returns the administrator's URL of the database, and the passwords of the services' roles.
 func (c config) postgres() (admin string, passwords map[string]secret.String, err error) {
-	password, err := c.kept("postgres-password")
+	password, err := c.readSecret("postgres-password")
 	if err != nil {
 		return "", nil, err
 	}
 	passwords = map[string]secret.String{}
 	for _, name := range product.Names() {
-		if passwords[name], err = c.kept(name + "-password"); err != nil {
+		if passwords[name], err = c.readSecret(name + "-password"); err != nil {
 			return "", nil, err
 		}
 	}
-	return c.administrator(password), passwords, nil
+	return c.adminURL(password), passwords, nil
 }
 
-// printSQL prints what makes the database, which only a superuser may.
-func (c config) printSQL(screen io.Writer) error {
-	password, err := c.kept("postgres-password")
+// printSQL prints the statements that create the database and its administrator. Only a superuser may run them.
+func (c config) printSQL(stdout io.Writer) error {
+	password, err := c.readSecret("postgres-password")
 	if err == nil {
-		_, err = io.WriteString(screen, provision.Statements(database, password))
+		_, err = io.WriteString(stdout, provision.Statements(database, password))
 	}
 	return err
 }
 
-// takeUp takes up what was restored.
-func takeUp(ctx context.Context, c config, screen io.Writer) error {
+// reconcile brings the services in step with restored data, after it has created missing roles and schemas.
+func reconcile(ctx context.Context, c config, stdout io.Writer) error {
 	urls, err := c.bootstrapPostgres(ctx)
 	if err != nil {
 		return err
 	}
-	return product.TakeUp(ctx, urls, c.Restored, screen)
+	return product.TakeUp(ctx, urls, c.Restored, stdout)
 }
 
-// admitToConsul lets each process be itself, and know where others are.
-func (c config) admitToConsul(ctx context.Context) error {
-	client, err := c.manageConsul()
+// registerWithConsul creates a token for each process, with which it may register itself and find others.
+func (c config) registerWithConsul(ctx context.Context) error {
+	client, err := c.newConsulClient()
 	if err != nil {
 		return err
 	}
 	for _, name := range processes() {
-		token, err := c.kept(name + "-consul-token")
+		token, err := c.readSecret(name + "-consul-token")
 		if err != nil {
 			return err
 		}
-		if err := admit(ctx, client, name, token); err != nil {
-			return fmt.Errorf("make %s's token for Consul: %w", name, err)
+		if err := createConsulToken(ctx, client, name, token); err != nil {
+			return fmt.Errorf("create %s's token for Consul: %w", name, err)
 		}
 	}
 	return nil
 }
 
-func (c config) manageConsul() (*api.Client, error) {
+func (c config) newConsulClient() (*api.Client, error) {
 	u, err := url.Parse(c.Consul)
 	if err != nil {
 		return nil, fmt.Errorf("CONSUL_URL: %w", err)
 	}
-	management, err := c.kept("consul-management-token")
+	management, err := c.readSecret("consul-management-token")
 	if err != nil {
 		return nil, err
 	}
@@ -119,17 +119,17 @@ service_prefix "" { policy = "read" }
 node_prefix "" { policy = "read" }
 `
 
-func admit(ctx context.Context, client *api.Client, name string, token secret.String) error {
+func createConsulToken(ctx context.Context, client *api.Client, name string, token secret.String) error {
 	policy := &api.ACLPolicy{Name: "ironplane-" + name, Rules: fmt.Sprintf(rules, name)}
 	write, read := (&api.WriteOptions{}).WithContext(ctx), (&api.QueryOptions{}).WithContext(ctx)
-	there, _, err := client.ACL().PolicyReadByName(policy.Name, read)
+	existing, _, err := client.ACL().PolicyReadByName(policy.Name, read)
 	if err != nil {
 		return err
 	}
-	if there == nil {
+	if existing == nil {
 		_, _, err = client.ACL().PolicyCreate(policy, write)
 	} else {
-		policy.ID = there.ID
+		policy.ID = existing.ID
 		_, _, err = client.ACL().PolicyUpdate(policy, write)
 	}
 	if err != nil {

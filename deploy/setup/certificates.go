@@ -14,12 +14,12 @@ import (
 
 const (
 	year = 365 * 24 * time.Hour
-	// authorityLife is that of the installation's authority, and certificateLife that of the certificates which it issues.
-	authorityLife, certificateLife = 10 * year, year
+	// authorityTTL is the lifetime of the installation's authority, certificateTTL that of its certificates.
+	authorityTTL, certificateTTL = 10 * year, year
 )
 
-// certify makes a certificate for each process. Those that run take it at once.
-func (c config) certify() error {
+// createCertificates creates a certificate for each process. Running processes use it at once.
+func (c config) createCertificates() error {
 	authority, err := c.authority()
 	if err != nil {
 		return err
@@ -32,42 +32,42 @@ func (c config) certify() error {
 		for file, content := range map[string]secret.String{
 			"mesh.crt": secret.New(string(issued.Certificate)), "mesh.key": issued.Key, "mesh-ca.crt": secret.New(string(authority.Certificate())),
 		} {
-			if err := replace(filepath.Join(c.Secrets, name, file), content); err != nil {
-				return fmt.Errorf("write down the certificate of %s: %w", name, err)
+			if err := replaceFile(filepath.Join(c.Secrets, name, file), content); err != nil {
+				return fmt.Errorf("write the certificate of %s: %w", name, err)
 			}
 		}
 	}
 	return nil
 }
 
-// authority is the installation's own, which is made where there is none yet.
+// authority returns the installation's certificate authority. It creates one if there is none.
 func (c config) authority() (*mtls.Authority, error) {
 	const certificate, key = "authority.crt", "authority.key"
-	own := func(name string) string { return filepath.Join(c.Secrets, keeping, name) }
+	own := func(name string) string { return filepath.Join(c.Secrets, setupFolder, name) }
 	text, err := os.ReadFile(own(certificate))
 	if errors.Is(err, fs.ErrNotExist) {
-		made, err := mtls.NewAuthority(authorityLife)
+		created, err := mtls.NewAuthority(authorityTTL)
 		if err != nil {
 			return nil, err
 		}
-		kept, err := made.Keep()
+		encoded, err := created.Keep()
 		if err != nil {
 			return nil, err
 		}
-		if err := replace(own(key), kept.Key); err != nil { // first, since there is an authority once its certificate is there
-			return nil, fmt.Errorf("write down the authority's key: %w", err)
+		if err := replaceFile(own(key), encoded.Key); err != nil { // before the certificate, whose file shows that the authority is complete
+			return nil, fmt.Errorf("write the authority's key: %w", err)
 		}
-		if err := replace(own(certificate), secret.New(string(kept.Certificate))); err != nil {
-			return nil, fmt.Errorf("write down the authority's certificate: %w", err)
+		if err := replaceFile(own(certificate), secret.New(string(encoded.Certificate))); err != nil {
+			return nil, fmt.Errorf("write the authority's certificate: %w", err)
 		}
-		return mtls.OpenAuthority(kept, certificateLife)
+		return mtls.OpenAuthority(encoded, certificateTTL)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the authority's certificate: %w", err)
 	}
-	private, err := c.kept(key)
+	private, err := c.readSecret(key)
 	if err != nil {
 		return nil, err
 	}
-	return mtls.OpenAuthority(mtls.Issued{Certificate: text, Key: private}, certificateLife)
+	return mtls.OpenAuthority(mtls.Issued{Certificate: text, Key: private}, certificateTTL)
 }

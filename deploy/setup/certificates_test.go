@@ -8,43 +8,44 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/mtls"
 )
 
-// Certificates are each process's own, and made anew by the same authority. A superuser is told no password.
+// TestCertificates shows that each process gets a certificate of its own, and that a second run creates new ones with the
+// same authority. The printed SQL has no password.
 func TestCertificates(t *testing.T) {
 	t.Parallel()
 	i := &installation{t, config{Secrets: t.TempDir(), Redis: "127.0.0.1:1", Postgres: "127.0.0.1:1"}}
-	if err := makeSecrets(i.config); err != nil {
+	if err := createSecrets(i.config); err != nil {
 		t.Fatal(err)
 	}
-	load := func(name, of string) error {
+	load := func(name, folder string) error {
 		_, err := mtls.Load(name, mtls.Files{
 			Certificate: filepath.Join(
 				i.config.Secrets,
-				of,
+				folder,
 				"mesh.crt",
 			),
-			Key: filepath.Join(i.config.Secrets, of, "mesh.key"),
-			CA:  filepath.Join(i.config.Secrets, of, "mesh-ca.crt"),
+			Key: filepath.Join(i.config.Secrets, folder, "mesh.key"),
+			CA:  filepath.Join(i.config.Secrets, folder, "mesh-ca.crt"),
 		})
 		return err
 	}
-	made := map[string]string{}
+	certificates := map[string]string{}
 	for range 2 {
-		if err := i.config.certify(); err != nil {
+		if err := i.config.createCertificates(); err != nil {
 			t.Fatal(err)
 		}
 		for _, name := range processes() {
 			if err := load(name, name); err != nil {
 				t.Error(err)
 			}
-			if made[name] == i.content(name+"/mesh.crt") {
+			if certificates[name] == i.content(name+"/mesh.crt") {
 				t.Errorf("got the same certificate for %s, want a new one", name)
 			}
-			made[name] = i.content(name + "/mesh.crt")
+			certificates[name] = i.content(name + "/mesh.crt")
 		}
-		if authority := i.content("gateway/mesh-ca.crt"); made[""] != "" && made[""] != authority {
+		if authority := i.content("gateway/mesh-ca.crt"); certificates[""] != "" && certificates[""] != authority {
 			t.Error("got another authority, want the same")
 		} else {
-			made[""] = authority
+			certificates[""] = authority
 		}
 	}
 	if err := load("gateway", "network"); err == nil {

@@ -1,5 +1,5 @@
-// Setup prepares an installation whose processes are apart, in containers or without: it makes the secrets of each process and
-// its certificate, and what Postgres and Consul have to know of them.
+// Setup prepares an installation with several processes, in containers or not. It creates the secrets and the certificate of
+// each process, the schemas and roles in PostgreSQL, and the tokens in Consul.
 package main
 
 import (
@@ -19,17 +19,17 @@ import (
 )
 
 type config struct {
-	Secrets  string `env:"IRONPLANE_SECRETS" default:"./secrets" doc:"the folder of the secrets, with a folder in it for each process"`
-	Postgres string `env:"IRONPLANE_POSTGRES" default:"127.0.0.1:5432" doc:"where Postgres is"`
-	Redis    string `env:"IRONPLANE_REDIS" default:"127.0.0.1:6379" doc:"where Redis is"`
-	Consul   string `env:"CONSUL_URL" doc:"where Consul is, if there is one: http://127.0.0.1:8500"`
+	Secrets  string `env:"IRONPLANE_SECRETS" default:"./secrets" doc:"the folder of all secrets; each process has its own folder in it"`
+	Postgres string `env:"IRONPLANE_POSTGRES" default:"127.0.0.1:5432" doc:"the address of PostgreSQL"`
+	Redis    string `env:"IRONPLANE_REDIS" default:"127.0.0.1:6379" doc:"the address of Redis"`
+	Consul   string `env:"CONSUL_URL" doc:"the URL of Consul, such as http://127.0.0.1:8500"`
 
 	Restored product.RestoredConfig
 
-	Reason string `env:"IRONPLANE_MAINTENANCE_REASON" doc:"for maintenance-on: what callers are told"`
+	Reason string `env:"IRONPLANE_MAINTENANCE_REASON" doc:"for maintenance-on: the reason that callers see"`
 
-	Process   string        `env:"IRONPLANE_PROCESS" required:"process-key" doc:"whose key to print: gateway, or a service's name"`
-	MasterKey secret.String `env:"IRONPLANE_MASTER_KEY" required:"process-key" doc:"what keys are derived from: 32 random bytes or more in base64; after a change of keys the old ones behind it, with commas"`
+	Process   string        `env:"IRONPLANE_PROCESS" required:"process-key" doc:"for process-key: gateway, or the name of a service"`
+	MasterKey secret.String `env:"IRONPLANE_MASTER_KEY" required:"process-key" doc:"for process-key: the master key, at least 32 random bytes in base64; after a change of keys the newest one, then the older ones, separated by commas"`
 }
 
 func main() {
@@ -37,58 +37,58 @@ func main() {
 	process.Program{Name: "setup", Config: &c, Commands: []process.Command{
 		{
 			Name:    "secrets",
-			Summary: "make the secrets that are not there yet, in files",
-			Run:     func(context.Context) error { return makeSecrets(c) },
+			Summary: "create the missing secrets",
+			Run:     func(context.Context) error { return createSecrets(c) },
 		},
 		{
 			Name:    "certificates",
-			Summary: "make certificates for all processes, where no Consul does; again before the year is over",
-			Run:     func(context.Context) error { return c.certify() },
+			Summary: "create certificates for all processes if Consul does not; run it again within a year",
+			Run:     func(context.Context) error { return c.createCertificates() },
 		},
 		{
 			Name:    "sql",
-			Summary: "print what a superuser of PostgreSQL has to run once: it makes the database, and who administers it",
+			Summary: "print SQL that creates the database and its administrator; a superuser of PostgreSQL runs it once",
 			Run: func(context.Context) error {
 				return c.printSQL(os.Stdout)
 			},
 		},
 		{
 			Name:    "bootstrap",
-			Summary: "tell Postgres and Consul what they have to know; at any time again",
+			Summary: "create roles and schemas in PostgreSQL and tokens in Consul; safe to run again",
 			Run:     func(ctx context.Context) error { return bootstrap(ctx, c) },
 		},
-		{Name: "admin-key", Summary: "make a key for the first admin, and print it", Run: func(ctx context.Context) error {
+		{Name: "admin-key", Summary: "create an API key for the first admin, and print it", Run: func(ctx context.Context) error {
 			return printAdminKey(ctx, c, os.Stdout)
 		}},
-		{Name: "restored", Summary: "take up what was restored from a backup, while no service runs", Run: func(ctx context.Context) error {
-			return takeUp(ctx, c, os.Stdout)
+		{Name: "restored", Summary: "reconcile the services with restored data; stop all services first", Run: func(ctx context.Context) error {
+			return reconcile(ctx, c, os.Stdout)
 		}},
 		{
 			Name:    "reseal",
-			Summary: "seal and sign with the newest master key what was with an older one, and say how much is left; also while the services run",
+			Summary: "seal and sign everything with the newest master key, and print how much is left; services may run meanwhile",
 			Run: func(ctx context.Context) error {
-				password, err := c.kept("postgres-password")
+				password, err := c.readSecret("postgres-password")
 				if err != nil {
 					return err
 				}
-				masterKey, err := c.kept("master-key")
+				masterKey, err := c.readSecret("master-key")
 				if err != nil {
 					return err
 				}
-				return product.Reseal(ctx, secret.New(c.administrator(password)), masterKey, os.Stdout)
+				return product.Reseal(ctx, secret.New(c.adminURL(password)), masterKey, os.Stdout)
 			},
 		},
 		{
 			Name:    "maintenance-on",
-			Summary: "have all processes refuse changes, and let jobs pause, until maintenance-off",
+			Summary: "let all processes refuse changes and suspend jobs until maintenance-off",
 			Run: func(context.Context) error {
-				return c.ofAll(func(f maintenance.File) error { return f.Begin(c.Reason) })
+				return c.forEachProcess(func(f maintenance.File) error { return f.Begin(c.Reason) })
 			},
 		},
-		{Name: "maintenance-off", Summary: "end that", Run: func(context.Context) error { return c.ofAll(maintenance.File.End) }},
+		{Name: "maintenance-off", Summary: "end maintenance", Run: func(context.Context) error { return c.forEachProcess(maintenance.File.End) }},
 		{
 			Name:    "process-key",
-			Summary: "derive a process' key from the master key, and print it: for who makes secrets otherwise",
+			Summary: "derive a process' key from the master key, and print it; for installations that create secrets by other means",
 			Run: func(context.Context) error {
 				return printProcessKey(c, os.Stdout)
 			},
@@ -96,14 +96,14 @@ func main() {
 	}, Checks: c.checks}.Main()
 }
 
-// checks are of what bootstrap needs. Before there are secrets, nobody is known by one.
+// checks returns the checks that bootstrap needs to pass. All but the first fail until the command secrets has run.
 func (c *config) checks() []health.Check {
 	checks := []health.Check{
-		{Name: "IRONPLANE_SECRETS: " + c.Secrets + " has secrets", Ask: func(context.Context) error {
-			_, err := c.kept("master-key")
+		{Name: "IRONPLANE_SECRETS: " + c.Secrets + " has the secrets", Ask: func(context.Context) error {
+			_, err := c.readSecret("master-key")
 			return err
 		}},
-		{Name: "IRONPLANE_POSTGRES: all is there that services need, or may be made", Ask: func(ctx context.Context) error {
+		{Name: "IRONPLANE_POSTGRES: roles and schemas exist, or can be created", Ask: func(ctx context.Context) error {
 			admin, passwords, err := c.postgres()
 			if err != nil {
 				return err
@@ -111,7 +111,7 @@ func (c *config) checks() []health.Check {
 			return provision.Check(ctx, admin, rolePrefix, passwords)
 		}},
 		{Name: "IRONPLANE_REDIS: it answers", Ask: func(ctx context.Context) error {
-			password, err := c.kept("redis-password")
+			password, err := c.readSecret("redis-password")
 			if err != nil {
 				return err
 			}
@@ -119,8 +119,8 @@ func (c *config) checks() []health.Check {
 		}},
 	}
 	if c.Consul != "" {
-		checks = append(checks, health.Check{Name: "CONSUL_URL: it lets this program make tokens", Ask: func(ctx context.Context) error {
-			client, err := c.manageConsul()
+		checks = append(checks, health.Check{Name: "CONSUL_URL: it accepts the management token", Ask: func(ctx context.Context) error {
+			client, err := c.newConsulClient()
 			if err != nil {
 				return err
 			}
@@ -131,8 +131,8 @@ func (c *config) checks() []health.Check {
 	return checks
 }
 
-// ofAll does something to the file of each process that says whether there is maintenance.
-func (c config) ofAll(do func(maintenance.File) error) (failed error) {
+// forEachProcess calls do with the maintenance file of each process.
+func (c config) forEachProcess(do func(maintenance.File) error) (failed error) {
 	for _, name := range processes() {
 		failed = errors.Join(failed, do(maintenance.File(filepath.Join(c.Secrets, name, "maintenance"))))
 	}

@@ -13,35 +13,36 @@ import (
 	"github.com/ironplane/ironplane/services/identity"
 )
 
-// watcher is the user of Redis who finds out whether it is well, and may do nothing else.
+// watcher is the user of Redis for health checks. It may only send PING.
 const watcher = "watcher"
 
-// What a user of Redis may do, as its ACL says it: nothing at first, then what is added.
+// The rules of Redis' ACL. A user begins with PING alone, and its rights are appended.
 const (
-	user   = "user %s on #%x resetkeys resetchannels -@all +ping%s\n"
-	reads  = " %R~entry:* +hmget +time ~rate:* +eval +evalsha +get +set" // entries; and counts limits
-	hears  = " &events:* +subscribe +unsubscribe"
-	fills  = " ~entry:* +time +eval +evalsha +hsetnx +hget +hset +pttl +pexpire +del"
-	guards = " ~lockout:* +eval +evalsha +get +incr +decr +pttl +pexpire +del" // what is guessed
-	wakes  = hears + " +publish"
-	nobody = "user default reset\n"
+	userLine      = "user %s on #%x resetkeys resetchannels -@all +ping%s\n"
+	gatewayRights = " %R~entry:* +hmget +time ~rate:* +eval +evalsha +get +set" // entries; and counts limits
+	receiveRights = " &events:* +subscribe +unsubscribe"
+	entryRights   = " ~entry:* +time +eval +evalsha +hsetnx +hget +hset +pttl +pexpire +del"
+	lockoutRights = " ~lockout:* +eval +evalsha +get +incr +decr +pttl +pexpire +del" // what is guessed
+	wakeRights    = receiveRights + " +publish"
+	noDefaultUser = "user default reset\n"
 )
 
-// redisUsers is the file of Redis' users: each process by its own name, and the watcher. No other gets in.
+// redisUsers returns the ACL file of Redis. Each process has a user of its own name, and health checks have the watcher. The
+// default user is disabled.
 func redisUsers(passwords map[string]secret.String) secret.String {
-	rights := map[string]string{watcher: "", principal.Gateway: reads + hears}
+	rightsByUser := map[string]string{watcher: "", principal.Gateway: gatewayRights + receiveRights}
 	for _, service := range product.Services {
-		rights[service.Name] = wakes
+		rightsByUser[service.Name] = wakeRights
 		if service.Fills {
-			rights[service.Name] += fills
+			rightsByUser[service.Name] += entryRights
 		}
 		if service.Name == identity.Name || service.Name == clients.Name {
-			rights[service.Name] += guards
+			rightsByUser[service.Name] += lockoutRights
 		}
 	}
-	lines := []string{nobody}
+	lines := []string{noDefaultUser}
 	for name, password := range passwords {
-		lines = append(lines, fmt.Sprintf(user, name, sha256.Sum256([]byte(password.Reveal())), rights[name]))
+		lines = append(lines, fmt.Sprintf(userLine, name, sha256.Sum256([]byte(password.Reveal())), rightsByUser[name]))
 	}
 	slices.Sort(lines)
 	return secret.New(strings.Join(lines, ""))

@@ -33,7 +33,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/wake"
 )
 
-// installation is secrets that were made, and a Redis that knows its users from them.
+// installation has the secrets of an installation, and perhaps a Redis with their users.
 type installation struct {
 	t      *testing.T
 	config config
@@ -43,15 +43,15 @@ func newInstallation(t *testing.T) *installation {
 	t.Helper()
 	program, err := exec.LookPath("redis-server")
 	if err != nil {
-		t.Skip("there is no redis-server")
+		t.Skip("redis-server is not installed")
 	}
-	free, err := ports.Free(1)
+	addresses, err := ports.Free(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := free[0]
+	address := addresses[0]
 	i := &installation{t, config{Secrets: t.TempDir(), Redis: address, Postgres: "127.0.0.1:1"}}
-	if err := makeSecrets(i.config); err != nil {
+	if err := createSecrets(i.config); err != nil {
 		t.Fatal(err)
 	}
 	_, port, _ := net.SplitHostPort(address)
@@ -73,8 +73,8 @@ func newInstallation(t *testing.T) *installation {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() })
-	watch := i.client(watcher, fmt.Sprintf("redis://%s:%s@%s/0", watcher, i.content("redis/password"), address))
-	testkit.Eventually(i.t, "Redis answers", func() bool { return watch.Ping(t.Context()).Err() == nil })
+	watching := i.client(watcher, fmt.Sprintf("redis://%s:%s@%s/0", watcher, i.content("redis/password"), address))
+	testkit.Eventually(i.t, "Redis answers", func() bool { return watching.Ping(t.Context()).Err() == nil })
 	return i
 }
 
@@ -102,7 +102,7 @@ func (i *installation) client(process, url string) *cache.Client {
 	return client
 }
 
-// entries are those that a process knows, by its own user and its own key.
+// entries returns the cached entries as a process reads and writes them, with its own user and key.
 func (i *installation) entries(process string) *keycache.Store {
 	i.t.Helper()
 	key, err := seal.ParseProcessKey(secret.New(i.content(process+"/process-key")), process)
@@ -116,62 +116,62 @@ func (i *installation) entries(process string) *keycache.Store {
 	return keycache.NewStore(i.client(process, ""), signer, slog.New(slog.DiscardHandler))
 }
 
-// Each process may do in Redis what it does.
+// TestRedisUsers shows that the users' rights are enough for the product.
 func TestRedisUsers(t *testing.T) {
 	t.Parallel()
 	i := newInstallation(t)
-	filling := i.entries("identity")
+	identityEntries := i.entries("identity")
 	key := apikey.New().Reveal()
 	identity := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name := strings.TrimPrefix(r.URL.Path, "/internal/")
 		var answer any
 		if strings.HasPrefix(name, "key/") {
-			answer, _ = keycache.Fill(r.Context(), filling, name, func(context.Context) (keycache.Key, error) {
+			answer, _ = keycache.Fill(r.Context(), identityEntries, name, func(context.Context) (keycache.Key, error) {
 				return keycache.Key{ID: 7, Owner: principal.Owner{Type: principal.Admin, ID: 1}}, nil
 			})
 		} else {
-			answer, _ = keycache.Fill(r.Context(), filling, name, func(context.Context) (keycache.Owner, error) {
+			answer, _ = keycache.Fill(r.Context(), identityEntries, name, func(context.Context) (keycache.Owner, error) {
 				return keycache.Owner{Active: true, Name: "anna"}, nil
 			})
 		}
 		_ = json.NewEncoder(w).Encode(answer)
 	})
-	reading, log := i.entries(principal.Gateway), slog.New(slog.DiscardHandler)
+	gatewayEntries, log := i.entries(principal.Gateway), slog.New(slog.DiscardHandler)
 	services := map[string]http.Handler{"identity": identity}
 	g := gateway.New(gateway.Config{}, services,
-		peers.New(principal.Gateway, services), reading, i.client(principal.Gateway, ""), nil, log)
+		peers.New(principal.Gateway, services), gatewayEntries, i.client(principal.Gateway, ""), nil, log)
 	defer g.Close()
-	answered := func() bool {
+	requestSucceeds := func() bool {
 		r, w := httptest.NewRequest("GET", "/admin", http.NoBody), httptest.NewRecorder()
 		r.Header.Set("X-Api-Key", key)
 		g.ServeHTTP(w, r)
 		return w.Code == http.StatusOK
 	}
-	testkit.Eventually(i.t, "the gateway reads what identity fills", func() bool {
-		filling.Bind(t.Context(), "identity", "now")
-		if !answered() {
+	testkit.Eventually(i.t, "the gateway reads identity's entries", func() bool {
+		identityEntries.Bind(t.Context(), "identity", "now")
+		if !requestSucceeds() {
 			return false
 		}
-		owner, _, err := keycache.Get[keycache.Owner](t.Context(), reading, "identity", "owner/admin/1")
+		owner, _, err := keycache.Get[keycache.Owner](t.Context(), gatewayEntries, "identity", "owner/admin/1")
 		return err == nil && owner.Name == "anna"
 	})
 	count := fmt.Sprintf("rate:owner:admin:1:%d/%d", settings.OwnerRate.In(nil), settings.OwnerBurst.In(nil))
 	if left := i.client(principal.Gateway, "").Exists(t.Context(), count); left.Err() == nil {
-		t.Error("got keys that the gateway may look for, want a refusal")
+		t.Error("got EXISTS allowed for the gateway, want a refusal")
 	}
 	counting := i.client(principal.Gateway, "")
 	testkit.Eventually(i.t, "the gateway counts limits", func() bool {
 		n, err := counting.Get(t.Context(), count).Result()
-		return answered() && err == nil && n != ""
+		return requestSucceeds() && err == nil && n != ""
 	})
-	testkit.Eventually(i.t, "identity removes what it filled, and Redis refuses neither", func() bool {
-		if err := filling.Remove(t.Context(), "owner/admin/1"); err != nil {
+	testkit.Eventually(i.t, "identity removes its entry, and Redis refuses nothing", func() bool {
+		if err := identityEntries.Remove(t.Context(), "owner/admin/1"); err != nil {
 			t.Fatal(err)
 		}
-		_, _, err := keycache.Get[keycache.Owner](t.Context(), reading, "identity", "owner/admin/1")
-		return errors.Is(err, keycache.ErrNone) && filling.IsUp() && reading.IsUp()
+		_, _, err := keycache.Get[keycache.Owner](t.Context(), gatewayEntries, "identity", "owner/admin/1")
+		return errors.Is(err, keycache.ErrNone) && identityEntries.IsUp() && gatewayEntries.IsUp()
 	})
-	guess := func() (right bool, err error) { // by a process that has counted nothing itself
+	guess := func() (right bool, err error) { // by a new process, which has counted nothing itself
 		lockouts := lockout.New(i.client("identity", ""), slog.New(slog.DiscardHandler))
 		return lockouts.Try(t.Context(), lockout.Guess{Name: "/admin/1", Key: 1}, func() (bool, error) { return false, nil })
 	}
@@ -194,8 +194,8 @@ func TestRedisUsers(t *testing.T) {
 		hearing := wake.New(i.client(process, ""))
 		woken := hearing.Listen("pxe", "something")
 		running.Go(func() { hearing.Run(ctx) })
-		testkit.Eventually(i.t, process+" hears Redis", hearing.IsSubscribed)
-		<-woken // as it may have missed something until then
+		testkit.Eventually(i.t, process+" is subscribed", hearing.IsSubscribed)
+		<-woken // a subscription begins with a wake-up, as earlier ones may be lost
 		testkit.Eventually(i.t, "pxe wakes "+process, func() bool {
 			waking.Wake("pxe", "something")
 			select {
@@ -208,7 +208,7 @@ func TestRedisUsers(t *testing.T) {
 	}
 }
 
-// No process may do more, and nobody else anything.
+// TestRedisUsersMayNoMore shows that Redis refuses other commands to a process, and everything to unknown users.
 func TestRedisUsersMayNoMore(t *testing.T) {
 	t.Parallel()
 	i := newInstallation(t)
@@ -259,13 +259,13 @@ func TestRedisUsersMayNoMore(t *testing.T) {
 		"redis://" + i.config.Redis, "redis://:" + i.content("redis/password") + "@" + i.config.Redis, "redis://network:wrong@" + i.config.Redis,
 	} {
 		if err := i.client("", url).Ping(t.Context()).Err(); err == nil {
-			t.Error("got a stranger let in, want a refusal")
+			t.Error("got an unknown user accepted, want a refusal")
 		}
 	}
 }
 
-// Each process finds its own secrets in its own folder: its key, and nobody's master key, also where an earlier version
-// left one.
+// TestSecretsOfProcesses shows that each process finds its own secrets in its own folder, and never the master key, which
+// earlier versions left there.
 func TestSecretsOfProcesses(t *testing.T) {
 	t.Parallel()
 	c := config{Secrets: t.TempDir()}
@@ -277,7 +277,7 @@ func TestSecretsOfProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := makeSecrets(c); err != nil {
+		if err := createSecrets(c); err != nil {
 			t.Fatal(err)
 		}
 		seen := map[string]string{}
@@ -294,11 +294,11 @@ func TestSecretsOfProcesses(t *testing.T) {
 			if err := printProcessKey(c, &printed); err != nil || strings.TrimSpace(printed.String()) != i.content(process+"/process-key") {
 				t.Errorf("got another key of %s (%v), want the one in its file", process, err)
 			}
-			files, err := filepath.Glob(i.file(process + "/*"))
+			secretFiles, err := filepath.Glob(i.file(process + "/*"))
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, file := range files {
+			for _, file := range secretFiles {
 				if text, err := os.ReadFile(
 					file,
 				); err != nil || strings.Contains(string(text), i.content("setup/master-key")) ||
@@ -308,13 +308,13 @@ func TestSecretsOfProcesses(t *testing.T) {
 			}
 		}
 	}
-	c.Process = "nobody"
+	c.Process = "unknown"
 	if err := printProcessKey(c, &strings.Builder{}); err == nil || !strings.Contains(err.Error(), "gateway") {
-		t.Errorf("got %v for the key of nobody, want an error that names the gateway", err)
+		t.Errorf("got %v for the key of an unknown process, want an error that names the gateway", err)
 	}
 }
 
-// Before bootstrap, it is said what is there of what that needs.
+// TestCheck shows that the checks before bootstrap report which requirements are met.
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	i := newInstallation(t)
@@ -322,16 +322,16 @@ func TestCheck(t *testing.T) {
 	none := config{Secrets: t.TempDir()}
 	for _, c := range []struct {
 		config
-		well int
+		passing int
 	}{{i.config, 2}, {none, 0}} {
-		well := 0
+		passing := 0
 		for _, check := range c.checks() {
 			if check.Ask(t.Context()) == nil {
-				well++
+				passing++
 			}
 		}
-		if well != c.well {
-			t.Errorf("%q: got %d checks that pass, want %d", c.Secrets, well, c.well)
+		if passing != c.passing {
+			t.Errorf("%q: got %d checks that pass, want %d", c.Secrets, passing, c.passing)
 		}
 	}
 }

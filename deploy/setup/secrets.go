@@ -20,28 +20,28 @@ import (
 )
 
 const (
-	// database is the installation's, and the role that administers it.
+	// database is the name of the installation's database and of the role that administers it.
 	database   = "ironplane"
 	rolePrefix = database + "_"
-	// keeping is the folder of what all other files are made from. No process but this one sees it.
-	keeping = "setup"
+	// setupFolder has the secrets that all other files are derived from. Only this program may read it.
+	setupFolder = "setup"
 )
 
-// processes are all that have secrets of their own.
+// processes returns the names of the processes that have secrets.
 func processes() []string { return append(product.Names(), principal.Gateway) }
 
-// makeSecrets writes down, for each process, what it alone has to know. What was made once stays as it is.
-func makeSecrets(c config) error {
-	files, err := c.files()
+// createSecrets creates the missing secrets, and writes the files of each process into its folder. Existing secrets stay.
+func createSecrets(c config) error {
+	files, err := c.secretFiles()
 	if err != nil {
-		return fmt.Errorf("make the secrets: %w", err)
+		return fmt.Errorf("create the secrets: %w", err)
 	}
 	for name, content := range files {
-		if err := replace(filepath.Join(c.Secrets, name), content); err != nil {
-			return fmt.Errorf("write down the secrets: %w", err)
+		if err := replaceFile(filepath.Join(c.Secrets, name), content); err != nil {
+			return fmt.Errorf("write the secrets: %w", err)
 		}
 	}
-	for _, name := range processes() { // what earlier versions were told
+	for _, name := range processes() { // earlier versions had the master key in each folder
 		if err := os.Remove(filepath.Join(c.Secrets, name, "master-key")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove a master key: %w", err)
 		}
@@ -49,33 +49,38 @@ func makeSecrets(c config) error {
 	return nil
 }
 
-func (c config) files() (map[string]secret.String, error) {
+func (c config) secretFiles() (map[string]secret.String, error) {
 	var failed error
-	kept := func(name string, create func() string) secret.String {
-		s, err := c.keep(name, create)
+	ensure := func(name string, create func() string) secret.String {
+		s, err := c.readOrCreate(name, create)
 		failed = errors.Join(failed, err)
 		return s
 	}
-	redis, management := map[string]secret.String{watcher: kept("redis-password", rand.Text)}, kept("consul-management-token", uuid.NewString)
+	redis, management := map[string]secret.String{
+		watcher: ensure("redis-password", rand.Text),
+	}, ensure(
+		"consul-management-token",
+		uuid.NewString,
+	)
 	files := map[string]secret.String{
-		"postgres/password":       kept("postgres-password", rand.Text),
+		"postgres/password":       ensure("postgres-password", rand.Text),
 		"redis/password":          redis[watcher],
 		"consul/management-token": management,
 		"consul/consul.hcl":       secret.New(fmt.Sprintf(consulConfig, management.Reveal())),
 	}
-	keys, err := product.ProcessKeys(kept("master-key", func() string { return seal.NewMasterKey().Reveal() }))
+	keys, err := product.ProcessKeys(ensure("master-key", func() string { return seal.NewMasterKey().Reveal() }))
 	failed = errors.Join(failed, err)
 	for _, name := range processes() {
-		redis[name] = kept(name+"-redis-password", rand.Text)
+		redis[name] = ensure(name+"-redis-password", rand.Text)
 		files[name+"/redis-url"] = c.redisURL(name, redis[name])
-		files[name+"/consul-token"] = kept(name+"-consul-token", uuid.NewString)
+		files[name+"/consul-token"] = ensure(name+"-consul-token", uuid.NewString)
 		if key := keys[name]; key != nil {
 			files[name+"/process-key"] = key.Text()
 		}
 	}
 	files["redis/users.acl"] = redisUsers(redis)
 	for _, service := range product.Services {
-		at, err := provision.ServiceURL(c.administrator(secret.String{}), rolePrefix, service.Name, kept(service.Name+"-password", rand.Text))
+		at, err := provision.ServiceURL(c.adminURL(secret.String{}), rolePrefix, service.Name, ensure(service.Name+"-password", rand.Text))
 		failed = errors.Join(failed, err)
 		files[service.Name+"/database-url"] = at
 	}
@@ -86,38 +91,38 @@ func (c config) redisURL(user string, password secret.String) secret.String {
 	return secret.New((&url.URL{Scheme: "redis", User: url.UserPassword(user, password.Reveal()), Host: c.Redis, Path: "/0"}).String())
 }
 
-// administrator is the URL of the database as its administrator.
-func (c config) administrator(password secret.String) string {
+// adminURL returns the database URL of the administrator.
+func (c config) adminURL(password secret.String) string {
 	return (&url.URL{Scheme: "postgres", User: url.UserPassword(database, password.Reveal()), Host: c.Postgres, Path: "/" + database}).String()
 }
 
-// keep answers the secret of this name, which it makes where there is none yet.
-func (c config) keep(name string, create func() string) (secret.String, error) {
-	place := filepath.Join(c.Secrets, keeping, name)
-	content, err := os.ReadFile(place)
+// readOrCreate returns the secret with this name. It creates and stores it if there is none.
+func (c config) readOrCreate(name string, create func() string) (secret.String, error) {
+	path := filepath.Join(c.Secrets, setupFolder, name)
+	content, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		made := secret.New(create())
-		return made, replace(place, made)
+		created := secret.New(create())
+		return created, replaceFile(path, created)
 	}
 	return secret.New(strings.TrimSpace(string(content))), err
 }
 
-// kept answers a secret that is there.
-func (c config) kept(name string) (secret.String, error) {
-	content, err := os.ReadFile(filepath.Join(c.Secrets, keeping, name))
+// readSecret returns an existing secret.
+func (c config) readSecret(name string) (secret.String, error) {
+	content, err := os.ReadFile(filepath.Join(c.Secrets, setupFolder, name))
 	if err != nil {
-		return secret.String{}, fmt.Errorf("read a secret, which the command secrets makes: %w", err)
+		return secret.String{}, fmt.Errorf("read a secret; the command secrets creates it: %w", err)
 	}
 	return secret.New(strings.TrimSpace(string(content))), nil
 }
 
-// replace writes a file whole or not at all. Who sees its folder may read it: that is we, and where somebody made the folder
-// for it, the user of the process which it is for.
-func replace(place string, content secret.String) error {
-	if err := os.MkdirAll(filepath.Dir(place), 0o700); err != nil {
+// replaceFile writes a file completely or not at all. The file is readable for everyone who may open its folder: for this
+// program's user, and for the process' user if the operator created the folder for it.
+func replaceFile(path string, content secret.String) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	file, err := os.CreateTemp(filepath.Dir(place), ".new-")
+	file, err := os.CreateTemp(filepath.Dir(path), ".new-")
 	if err != nil {
 		return err
 	}
@@ -127,11 +132,11 @@ func replace(place string, content secret.String) error {
 	if err != nil {
 		return err
 	}
-	return os.Rename(file.Name(), place)
+	return os.Rename(file.Name(), path)
 }
 
-// consulConfig is a Consul of one server. It binds to itself alone, since there is no second one, and serves the others'
-// questions.
+// consulConfig is the configuration of a single Consul server. It binds to localhost, since there is no second server to talk
+// to, and accepts clients on all addresses.
 const consulConfig = `server           = true
 bootstrap_expect = 1
 data_dir         = "/consul/data"

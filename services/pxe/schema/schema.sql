@@ -1,5 +1,5 @@
 -- The schema of the pxe service. Written by make schema: do not edit it.
--- What every service's schema has besides is in pkg/runtime/host/schema.sql.
+-- The tables that every service has are in pkg/runtime/host/schema.sql.
 
 CREATE SEQUENCE install_revision;
 
