@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,6 +27,8 @@ const (
 	// minResumeSize is the size in bytes above which the agent is first asked how much of a file it already has.
 	minResumeSize    = 256 << 10
 	progressInterval = time.Second
+	// maxSurplusSize is how many bytes of surplus paths one attempt deletes.
+	maxSurplusSize = 16 << 20
 )
 
 // fillFromStore makes a file server without a parent hold the files of the store.
@@ -34,12 +38,8 @@ func (s *Syncs) fillFromStore(ctx context.Context, id int64) error {
 		return err
 	}
 	defer to.Close()
-	have, err := to.GetManifest(ctx)
-	if err != nil {
-		return fmt.Errorf("read the agent's manifest: %w", describeError(err))
-	}
 	f := &storeFill{syncs: s, id: id, agent: to}
-	missing, surplus, err := f.compare(ctx, have)
+	missing, surplus, err := f.compare(ctx)
 	if err != nil {
 		return err
 	}
@@ -69,6 +69,8 @@ type storeFill struct {
 	total        siteagent.Progress
 	files, bytes atomic.Int64
 
+	isCut bool // the agent has more surplus files than one attempt deletes
+
 	mu      sync.Mutex
 	failed  []string // files with their errors
 	blocked []storage.File
@@ -95,32 +97,39 @@ func (f *storeFill) reportProgress(ctx context.Context) {
 	}
 }
 
-// compare returns the files of the store that the agent lacks, and the paths of the agent that the store lacks.
-func (f *storeFill) compare(ctx context.Context, have []siteagent.File) (missing []storage.File, surplus []string, err error) {
-	unmatched := make(map[string]siteagent.File, len(have))
-	for _, file := range have {
-		if !strings.HasPrefix(file.Path, localFolder) {
-			unmatched[file.Path] = file
-		}
-	}
+// compare returns the files of the store that the agent lacks, and the paths of the agent that the store lacks. It keeps
+// the store's files in memory, and of the agent's only the surplus paths, up to maxSurplusSize: an agent could list any.
+func (f *storeFill) compare(ctx context.Context) (missing []storage.File, surplus []string, err error) {
+	stored := map[string]storage.File{}
 	for file, err := range f.syncs.Store.Files(ctx) {
 		if err != nil {
 			return nil, nil, err
 		}
+		stored[file.Path] = file
 		f.total.FilesTotal++
 		f.total.BytesTotal += file.Size
-		if same := unmatched[file.Path]; same.Size == file.Size && same.SHA256 == file.SHA256 {
+	}
+	size := 0
+	err = f.agent.ReadManifest(ctx, func(have siteagent.File) error {
+		want, ok := stored[have.Path]
+		switch {
+		case ok && want.Size == have.Size && want.SHA256 == have.SHA256:
 			f.files.Add(1)
-			f.bytes.Add(file.Size)
-		} else {
-			missing = append(missing, file)
+			f.bytes.Add(want.Size)
+			delete(stored, have.Path)
+		case ok, strings.HasPrefix(have.Path, localFolder):
+		case size+len(have.Path) > maxSurplusSize:
+			f.isCut = true
+		default:
+			size += len(have.Path)
+			surplus = append(surplus, have.Path)
 		}
-		delete(unmatched, file.Path)
+		return nil
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the agent's manifest: %w", describeError(err))
 	}
-	for path := range unmatched {
-		surplus = append(surplus, path)
-	}
-	return missing, surplus, nil
+	return slices.SortedFunc(maps.Values(stored), func(a, b storage.File) int { return strings.Compare(a.Path, b.Path) }), surplus, nil
 }
 
 // run sends the missing files and deletes the surplus ones. Its error names the first files that failed.
@@ -143,6 +152,8 @@ func (f *storeFill) run(ctx context.Context, missing []storage.File, surplus []s
 		return ctx.Err()
 	case f.fatal != nil:
 		return f.fatal
+	case f.isCut:
+		return fmt.Errorf("the agent had too many other files: %d were deleted, and the next attempt continues", len(surplus))
 	case n > 0:
 		return fmt.Errorf("%d of %d files: %s", n, f.total.FilesTotal, strings.Join(f.failed[:min(n, maxNamedFailures)], "; "))
 	}

@@ -47,6 +47,7 @@ const (
 	maxResponseSize  = 1 << 20
 	maxLineLength    = 8 << 10
 	maxManifestSize  = int64(MaxFiles) * 1500
+	maxPathSum       = 64 << 20         // bytes of the paths that GetManifest returns
 	manifestTimeout  = 30 * time.Minute // the agent may have to hash all of its files
 	maxRefusalLength = 500
 	readBufferSize   = 128 << 10

@@ -4,10 +4,10 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
-	"runtime"
 	"strings"
 	"testing"
 
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/pxe/media/image"
 )
 
@@ -40,31 +40,6 @@ func isoRecord(name string, isFolder bool, at, size uint32) []byte {
 	return r
 }
 
-// heapGrowth returns by how many bytes the heap grew at most while f ran.
-func heapGrowth(f func()) uint64 {
-	runtime.GC()
-	var before, now runtime.MemStats
-	runtime.ReadMemStats(&before)
-	done, peak := make(chan struct{}), make(chan uint64)
-	go func() {
-		highest := before.HeapAlloc
-		for {
-			runtime.ReadMemStats(&now)
-			highest = max(highest, now.HeapAlloc)
-			select {
-			case <-done:
-				peak <- highest - before.HeapAlloc
-				return
-			default:
-				runtime.Gosched()
-			}
-		}
-	}()
-	f()
-	close(done)
-	return <-peak
-}
-
 // An image of 17 MB cannot make the reader keep overlapping folders of 16 MB each.
 func TestOverlappingFolders(t *testing.T) { //nolint:paralleltest // measures the heap of the process
 	const folderSectors = 8000
@@ -74,7 +49,7 @@ func TestOverlappingFolders(t *testing.T) { //nolint:paralleltest // measures th
 		copy(text[at*2048:], isoRecord(fmt.Sprintf("FOLDER%d", n), true, uint32(at+1), uint32(folderSectors-n-1)*2048))
 	}
 	var err error
-	growth := heapGrowth(func() { _, err = image.ReadFiles(bytes.NewReader(text), int64(len(text))) })
+	growth := testkit.HeapGrowth(func() { _, err = image.ReadFiles(bytes.NewReader(text), int64(len(text))) })
 	if err == nil || !strings.Contains(err.Error(), "overlap") {
 		t.Errorf("got %v, want an error that folders overlap", err)
 	}
@@ -101,7 +76,7 @@ func TestManyLongPaths(t *testing.T) { //nolint:paralleltest // measures the hea
 		}
 	}
 	var err error
-	growth := heapGrowth(func() { _, err = image.ReadFiles(bytes.NewReader(text), int64(len(text))) })
+	growth := testkit.HeapGrowth(func() { _, err = image.ReadFiles(bytes.NewReader(text), int64(len(text))) })
 	if err == nil || !strings.Contains(err.Error(), "paths") {
 		t.Errorf("got %v, want an error about the length of all paths", err)
 	}
