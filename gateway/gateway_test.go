@@ -85,7 +85,7 @@ func (w *warningHandler) Handle(context.Context, slog.Record) error    { w.any.S
 
 func newTestGateway(t testing.TB, config testConfig) *testGateway {
 	t.Helper()
-	return newTestGatewayOn(t, config, devservers.RedisOptions{Standin: true})
+	return newTestGatewayOn(t, config, devservers.RedisOptions{Embedded: true})
 }
 
 func newTestGatewayOn(t testing.TB, config testConfig, options devservers.RedisOptions) *testGateway {

@@ -30,7 +30,7 @@ func (g *Gateway) Checks() []health.Check {
 func (g *Gateway) checkService(ctx context.Context, service string) error {
 	ctx = principal.With(ctx, &principal.Call{RequestID: rand.Text()})
 	err := g.peers.Ask(ctx, service, "/internal/none", nil)
-	if errors.Is(err, mesh.ErrAway) || ctx.Err() != nil {
+	if errors.Is(err, mesh.ErrUnavailable) || ctx.Err() != nil {
 		return err
 	}
 	return nil

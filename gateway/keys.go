@@ -328,13 +328,13 @@ func readEntry[T keycache.Value](ctx context.Context, k *keys, service, name str
 	}
 	askedAt := time.Now()
 	fetched, err := askOrigin[T](ctx, source, "/internal/"+name, s)
-	if errors.Is(err, mesh.ErrAway) && !stale && !errors.Is(missing, keycache.ErrNone) {
+	if errors.Is(err, mesh.ErrUnavailable) && !stale && !errors.Is(missing, keycache.ErrNone) {
 		// Neither responded. Redis may only have been slow for a moment, so it gets more time.
 		asOf = time.Now()
 		value, _, missing = keycache.GetRequired[T](ctx, k.entries, service, name)
 		stale = missing == nil
 	}
-	if stale && errors.Is(err, mesh.ErrAway) {
+	if stale && errors.Is(err, mesh.ErrUnavailable) {
 		k.metrics.lookups.stale.Inc()
 		return value, asOf, nil
 	}

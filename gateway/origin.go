@@ -58,7 +58,7 @@ func (o *origin) isPaused() bool {
 	return true
 }
 
-// askOrigin asks the service for an entry. The error is mesh.ErrAway if the service cannot be reached.
+// askOrigin asks the service for an entry. The error is mesh.ErrUnavailable if the service cannot be reached.
 func askOrigin[T keycache.Value](ctx context.Context, o *origin, path string, s keyStatus) (value T, err error) {
 	ctx, cancel := o.peers.Limit(ctx, originTimeout)
 	defer cancel()
@@ -83,13 +83,13 @@ func askOrigin[T keycache.Value](ctx context.Context, o *origin, path string, s 
 }
 
 func (o *origin) errBusy() error {
-	return fmt.Errorf("ask %s: too many questions at once: %w", o.service, mesh.ErrAway)
+	return fmt.Errorf("ask %s: too many questions at once: %w", o.service, mesh.ErrUnavailable)
 }
 
 func (o *origin) fetch(ctx context.Context, path string, into any) error {
 	err := o.peers.Ask(ctx, o.service, path, into)
 	switch {
-	case errors.Is(err, mesh.ErrAway):
+	case errors.Is(err, mesh.ErrUnavailable):
 		o.pausedUntil.Store(int64(time.Since(o.startedAt) + originRetryInterval))
 	case err == nil:
 		o.pausedUntil.Store(0)

@@ -174,7 +174,7 @@ func (a *agent) find(name string) *found {
 	finding := make(chan struct{})
 	go func() {
 		defer close(finding)
-		way.Find(ctx, name, func(addresses []string) {
+		way.Watch(ctx, name, func(addresses []string) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			f.addresses = addresses

@@ -50,7 +50,7 @@ func (c config) authority() (*mtls.Authority, error) {
 		if err != nil {
 			return nil, err
 		}
-		encoded, err := created.Keep()
+		encoded, err := created.Export()
 		if err != nil {
 			return nil, err
 		}

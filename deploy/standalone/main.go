@@ -16,7 +16,7 @@ func main() { startup.Main("standalone", run) }
 
 func run(ctx context.Context, c startup.Config) error {
 	operations := process.NewOperations("standalone")
-	return operations.While(ctx, c.OperationsConfig, c.LogConfig, func(ctx context.Context, log *slog.Logger) error {
+	return operations.Run(ctx, c.OperationsConfig, c.LogConfig, func(ctx context.Context, log *slog.Logger) error {
 		return startup.Run(ctx, c, os.Stdout, func(ctx context.Context, i *startup.Installation) error {
 			return serve(ctx, i, operations, log)
 		})
@@ -44,7 +44,7 @@ func serve(ctx context.Context, i *startup.Installation, operations *process.Ope
 	if err != nil {
 		return err
 	}
-	defer operations.AtHangup(p.Renew)()
+	defer operations.OnHangup(p.Renew)()
 	p.Show(operations)
 	return operations.Serve(ctx, listener, p.Gateway, func() {})
 }

@@ -112,7 +112,7 @@ func (x *exchange) writeHead(expectsContinue bool) {
 			write(name, value)
 		}
 	}
-	tracing.Tell(r.Context(), write)
+	tracing.Inject(r.Context(), write)
 	_, _ = to.WriteString("\r\n")
 }
 

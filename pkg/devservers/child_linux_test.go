@@ -9,7 +9,7 @@ import (
 )
 
 // The kernel takes the end of the thread that forked for the end of the parent.
-func TestChildOutlivesTheThreadThatAskedForIt(t *testing.T) {
+func TestChildOutlivesItsThread(t *testing.T) {
 	t.Parallel()
 	var r *Redis
 	onEndingThread(func() { r, _ = StartRedis(within(t), RedisOptions{}) })

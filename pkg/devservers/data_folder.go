@@ -58,11 +58,11 @@ func writeSynced(path string, content []byte) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// makeData makes the data folder under another name first: one that is there is whole.
-func (p *Postgres) makeData(ctx context.Context, found installation, durable bool) error {
+// createData makes the data folder under another name first: one that is there is whole.
+func (p *Postgres) createData(ctx context.Context, found installation, durable bool) error {
 	ctx, cancel := context.WithTimeout(ctx, initTimeout)
 	defer cancel()
-	runAs, err := account("postgres", "nobody")
+	runAs, err := findAccount("postgres", "nobody")
 	if err != nil {
 		return err
 	}
@@ -117,12 +117,12 @@ func initdb(ctx context.Context, found installation, runAs *syscall.Credential, 
 		return err
 	}
 	defer password.Close()
-	var said child.Tail
+	var tail child.Tail
 	cmd := exec.Command(filepath.Join(found.bin, "initdb"))
 	cmd.Dir, cmd.Env = "/", childEnv
-	cmd.Stdout, cmd.Stderr = &said, &said
+	cmd.Stdout, cmd.Stderr = &tail, &tail
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: runAs}
-	cmd.Args = append(cmd.Args, "--pgdata="+reach(cmd, data), "--pwfile="+reach(cmd, password),
+	cmd.Args = append(cmd.Args, "--pgdata="+passFile(cmd, data), "--pwfile="+passFile(cmd, password),
 		"--username="+superuser, "--auth=scram-sha-256", "--encoding=UTF8", "--locale="+locale)
 	if !durable {
 		cmd.Args = append(cmd.Args, "--no-sync")
@@ -140,10 +140,10 @@ func initdb(ctx context.Context, found installation, runAs *syscall.Credential, 
 	if cmd.ProcessState.Success() {
 		return nil
 	}
-	if strings.Contains(said.String(), "invalid locale name") {
+	if strings.Contains(tail.String(), "invalid locale name") {
 		return errNoLocale
 	}
-	return fmt.Errorf("initdb: %v: %s", cmd.ProcessState, strings.TrimSpace(said.String()))
+	return fmt.Errorf("initdb: %v: %s", cmd.ProcessState, strings.TrimSpace(tail.String()))
 }
 
 // ownerOf is whom the server of this data has to run as, if not as ourselves: only root can be somebody else, and has

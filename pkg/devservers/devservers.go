@@ -22,9 +22,9 @@ import (
 // childEnv is all that children see of an environment: ours may hold secrets, and variables that steer Postgres.
 var childEnv = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C", "TZ=UTC"}
 
-// account is whom the children of a root process run as: the first of these users that exists, as Postgres refuses to
+// findAccount is whom the children of a root process run as: the first of these users that exists, as Postgres refuses to
 // run as root and Redis has no need to. It is nil, for ourselves, where we are not root.
-func account(names ...string) (*syscall.Credential, error) {
+func findAccount(names ...string) (*syscall.Credential, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
 	}
@@ -46,9 +46,9 @@ func account(names ...string) (*syscall.Credential, error) {
 	return nil, fmt.Errorf("this process is root and there is no other user to run as: none of %s exists", strings.Join(names, ", "))
 }
 
-// reach hands the child an open file or folder and returns the path by which the child finds it. A child that runs as
+// passFile hands the child an open file or folder and returns the path by which the child finds it. A child that runs as
 // another user than we do may not get through the parents of the real path, such as the 0700 home of root.
-func reach(cmd *exec.Cmd, f *os.File) string {
+func passFile(cmd *exec.Cmd, f *os.File) string {
 	if cmd.SysProcAttr.Credential == nil || runtime.GOOS != "linux" {
 		return f.Name()
 	}
@@ -56,13 +56,13 @@ func reach(cmd *exec.Cmd, f *os.File) string {
 	return "/proc/self/fd/" + strconv.Itoa(2+len(cmd.ExtraFiles))
 }
 
-var errPortTaken = errors.New("the port was taken by another process")
+var errPortInUse = errors.New("the port was taken by another process")
 
 // Both servers pass on what strerror(3) says, in the C locale.
 const addressInUse = "Address already in use"
 
 // onFreePort calls start with a port that was free a moment ago, and again with another one if start's error is
-// errPortTaken.
+// errPortInUse.
 func onFreePort(start func(port int) error) error {
 	const attempts = 5
 	var err error
@@ -75,7 +75,7 @@ func onFreePort(start func(port int) error) error {
 		if err = l.Close(); err != nil {
 			return fmt.Errorf("find a free port: %w", err)
 		}
-		if err = start(port); !errors.Is(err, errPortTaken) {
+		if err = start(port); !errors.Is(err, errPortInUse) {
 			return err
 		}
 	}

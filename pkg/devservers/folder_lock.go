@@ -34,12 +34,12 @@ func lockFolder(dir, name string) (*folderLock, error) {
 	path := filepath.Join(dir, name+".owner")
 	owner, err := lock(path)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return nil, fmt.Errorf("%w by process %d", ErrInUse, lockedBy(path))
+		return nil, fmt.Errorf("%w by process %d", ErrInUse, readPID(path))
 	}
 	if err != nil {
 		return nil, err
 	}
-	if err := sign(owner, os.Getpid()); err != nil {
+	if err := writePID(owner, os.Getpid()); err != nil {
 		owner.Close()
 		return nil, err
 	}
@@ -63,12 +63,12 @@ func (l *folderLock) lockServer(ctx context.Context) (*os.File, int, error) {
 	for asked := false; ; {
 		f, err := lock(l.server)
 		if err == nil {
-			return f, lockedBy(l.server), nil
+			return f, readPID(l.server), nil
 		}
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, 0, err
 		}
-		pid := lockedBy(l.server)
+		pid := readPID(l.server)
 		if !asked && pid > 0 {
 			child.StopOrphan(pid)
 			asked = true
@@ -94,7 +94,7 @@ func lock(path string) (*os.File, error) {
 	return f, nil
 }
 
-func sign(f *os.File, pid int) error {
+func writePID(f *os.File, pid int) error {
 	if err := f.Truncate(0); err != nil {
 		return err
 	}
@@ -102,8 +102,8 @@ func sign(f *os.File, pid int) error {
 	return err
 }
 
-// lockedBy is the pid in a lock file, 0 when none was written yet.
-func lockedBy(path string) int {
+// readPID is the pid in a lock file, 0 when none was written yet.
+func readPID(path string) int {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return 0

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 }
 
 func own(dir string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	p, err := StartPostgres(ctx, PostgresOptions{Dir: dir, Durable: true})
 	if err != nil {
@@ -124,7 +124,7 @@ func TestStartWaitsForAnOrphan(t *testing.T) {
 	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
 		t.Fatal(err)
 	}
-	if err := sign(held, orphan.Process.Pid); err != nil {
+	if err := writePID(held, orphan.Process.Pid); err != nil {
 		t.Fatal(err)
 	}
 	held.Close()

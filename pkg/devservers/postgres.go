@@ -141,7 +141,7 @@ func (p *Postgres) start(ctx context.Context, o PostgresOptions) (err error) {
 		return err
 	}
 	if major == "" {
-		if err := p.makeData(ctx, found, o.Durable); err != nil {
+		if err := p.createData(ctx, found, o.Durable); err != nil {
 			return err
 		}
 	}
@@ -159,7 +159,7 @@ func (p *Postgres) serve(ctx context.Context, found installation, port int, o Po
 	defer lock.Close() // the server has it now
 	// The lock says that the earlier server is gone. A Postgres that somebody started by hand has no lock, but
 	// another pid.
-	if pid, _ := p.postmaster(); pid != 0 && pid == earlier {
+	if pid, _ := p.readPIDFile(); pid != 0 && pid == earlier {
 		if err := os.Remove(p.pidFile()); err != nil {
 			return err
 		}
@@ -186,7 +186,7 @@ func (p *Postgres) serve(ctx context.Context, found installation, port int, o Po
 	if o.MaxConnections == 0 {
 		o.MaxConnections = maxConnections
 	}
-	cmd.Args = append(cmd.Args, "-D", reach(cmd, data), "-p", strconv.Itoa(port),
+	cmd.Args = append(cmd.Args, "-D", passFile(cmd, data), "-p", strconv.Itoa(port),
 		"-c", "listen_addresses=127.0.0.1",
 		"-c", "unix_socket_directories=",
 		"-c", "max_connections="+strconv.Itoa(o.MaxConnections),
@@ -202,7 +202,7 @@ func (p *Postgres) serve(ctx context.Context, found installation, port int, o Po
 		return err
 	}
 	p.child, p.port = c, port
-	if err := sign(lock, c.PID()); err != nil {
+	if err := writePID(lock, c.PID()); err != nil {
 		c.Abort()
 		return err
 	}
@@ -211,11 +211,11 @@ func (p *Postgres) serve(ctx context.Context, found installation, port int, o Po
 		if c.Err() == nil {
 			return err
 		}
-		said := logSince(p.logFile(), start)
-		if strings.Contains(said, addressInUse) {
-			return errPortTaken
+		tail := logSince(p.logFile(), start)
+		if strings.Contains(tail, addressInUse) {
+			return errPortInUse
 		}
-		return fmt.Errorf("%w; %s ends with: %s", c.Err(), p.logFile(), said)
+		return fmt.Errorf("%w; %s ends with: %s", c.Err(), p.logFile(), tail)
 	}
 	return nil
 }
@@ -226,7 +226,7 @@ func (p *Postgres) awaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("not ready after %v", readyTimeout))
 	defer cancel()
 	err := p.child.Await(ctx, func() bool {
-		pid, status := p.postmaster()
+		pid, status := p.readPIDFile()
 		return pid == p.child.PID() && status == "ready"
 	})
 	if err != nil {
@@ -259,9 +259,9 @@ func requireExtensions(ctx context.Context, conn *pgx.Conn, names ...string) err
 
 func (p *Postgres) pidFile() string { return filepath.Join(p.dataFolder(), "postmaster.pid") }
 
-// postmaster reads the file that a server writes about itself: its pid in line 1 and, in line 8, how far it is. It
+// readPIDFile reads the file that a server writes about itself: its pid in line 1 and, in line 8, how far it is. It
 // returns 0 when there is none.
-func (p *Postgres) postmaster() (pid int, status string) {
+func (p *Postgres) readPIDFile() (pid int, status string) {
 	text, err := os.ReadFile(p.pidFile())
 	if err != nil {
 		return 0, ""
@@ -308,9 +308,9 @@ func logSince(path string, start int64) string {
 	if _, err := f.Seek(start, io.SeekStart); err != nil {
 		return err.Error()
 	}
-	var said child.Tail
-	if _, err := io.Copy(&said, f); err != nil {
+	var tail child.Tail
+	if _, err := io.Copy(&tail, f); err != nil {
 		return err.Error()
 	}
-	return strings.TrimSpace(said.String())
+	return strings.TrimSpace(tail.String())
 }

@@ -18,11 +18,11 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// limit is for what may take long on a busy machine, and is only ever waited out by a test that fails.
-const limit = 5 * time.Minute
+// testTimeout is for what may take long on a busy machine, and is only ever waited out by a test that fails.
+const testTimeout = 5 * time.Minute
 
 func within(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -74,19 +74,19 @@ func locked(t *testing.T, path string) bool {
 	return err != nil
 }
 
-// assertGone waits, as a process that another test is forking has all our files for a moment.
-func assertGone(t *testing.T, serverLock string) {
+// awaitUnlocked waits, as a process that another test is forking has all our files for a moment.
+func awaitUnlocked(t *testing.T, serverLock string) {
 	t.Helper()
 	eventually(t, "no process of the server is left", func() bool { return !locked(t, serverLock) })
 }
 
-func eventually(t *testing.T, what string, ok func() bool) {
+func eventually(t *testing.T, condition string, ok func() bool) {
 	t.Helper()
 	ctx := within(t)
 	for !ok() {
 		select {
 		case <-ctx.Done():
-			t.Fatalf("got a timeout, want %s", what)
+			t.Fatalf("got a timeout, want %s", condition)
 		case <-time.After(pollInterval):
 		}
 	}
@@ -137,16 +137,16 @@ func TestFirstStartAndRestart(t *testing.T) {
 	if err := p.Err(); err != nil {
 		t.Errorf("Err after Stop: %v", err)
 	}
-	assertGone(t, p.lock.server)
+	awaitUnlocked(t, p.lock.server)
 
-	again := startPostgres(t, PostgresOptions{Dir: dir, Durable: true, MaxConnections: 17})
-	if got := query[int](t, again.URL("postgres"), "SELECT answer FROM kept"); got != 42 {
+	restarted := startPostgres(t, PostgresOptions{Dir: dir, Durable: true, MaxConnections: 17})
+	if got := query[int](t, restarted.URL("postgres"), "SELECT answer FROM kept"); got != 42 {
 		t.Errorf("after a restart: got the row %d, want 42", got)
 	}
 	for setting, want := range map[string]string{
 		"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on", "max_connections": "17",
 	} {
-		if got := query[string](t, again.URL("postgres"), "SHOW "+setting); got != want {
+		if got := query[string](t, restarted.URL("postgres"), "SHOW "+setting); got != want {
 			t.Errorf("%s: got %q, want %q", setting, got, want)
 		}
 	}
@@ -163,7 +163,7 @@ func execute(t *testing.T, url, sql string) error {
 	return err
 }
 
-func TestWrongPasswordIsRefused(t *testing.T) {
+func TestInvalidPasswordIsRefused(t *testing.T) {
 	t.Parallel()
 	p := startPostgres(t, PostgresOptions{Dir: t.TempDir()})
 	u, err := url.Parse(p.URL("postgres"))
@@ -191,7 +191,7 @@ func TestStopEndsSessions(t *testing.T) {
 	if err := <-asleep; err == nil {
 		t.Error("got no error of the sleeping session, want it ended")
 	}
-	assertGone(t, p.lock.server)
+	awaitUnlocked(t, p.lock.server)
 	stopPostgres(t, p) // once more does no harm
 }
 
@@ -233,13 +233,13 @@ func TestOtherMajorVersion(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "data", "PG_VERSION"), []byte("9\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	here, err := findPostgres(within(t), usualBins(within(t)), "")
+	installed, err := findPostgres(within(t), usualBins(within(t)), "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, err = StartPostgres(within(t), PostgresOptions{Dir: dir})
-	if err == nil || !strings.Contains(err.Error(), "Postgres 9 ") || !strings.Contains(err.Error(), here.major+" ("+here.bin) {
-		t.Errorf("start: got %v, want an error that names Postgres 9 and %s (%s", err, here.major, here.bin)
+	if err == nil || !strings.Contains(err.Error(), "Postgres 9 ") || !strings.Contains(err.Error(), installed.major+" ("+installed.bin) {
+		t.Errorf("start: got %v, want an error that names Postgres 9 and %s (%s", err, installed.major, installed.bin)
 	}
 }
 
@@ -313,7 +313,7 @@ func TestUnknownLocale(t *testing.T) {
 exec `+real.bin+`/initdb "$@"`)
 	dir := t.TempDir()
 	p := &Postgres{dir: dir, password: newPassword()}
-	if err := p.makeData(within(t), installation{bin: bin, major: real.major}, false); err != nil {
+	if err := p.createData(within(t), installation{bin: bin, major: real.major}, false); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "password"), []byte(p.password), 0o600); err != nil {
@@ -325,7 +325,7 @@ exec `+real.bin+`/initdb "$@"`)
 	}
 }
 
-func TestTakenPort(t *testing.T) {
+func TestPortInUse(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -339,15 +339,15 @@ func TestTakenPort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.serve(within(t), found, port, PostgresOptions{}); !errors.Is(err, errPortTaken) {
-		t.Errorf("serve on a taken port: got %v, want %v", err, errPortTaken)
+	if err := p.serve(within(t), found, port, PostgresOptions{}); !errors.Is(err, errPortInUse) {
+		t.Errorf("serve on a taken port: got %v, want %v", err, errPortInUse)
 	}
-	assertGone(t, p.lock.server)
+	awaitUnlocked(t, p.lock.server)
 
 	var ports []int
 	err = onFreePort(func(port int) error {
 		if ports = append(ports, port); len(ports) < 3 {
-			return errPortTaken
+			return errPortInUse
 		}
 		return nil
 	})
@@ -373,8 +373,8 @@ func TestServerDies(t *testing.T) {
 		t.Errorf("Err: got %v, want an error that says killed and names %s", err, p.logFile())
 	}
 	stopPostgres(t, p)
-	again := startPostgres(t, PostgresOptions{Dir: p.dir, Durable: true})
-	if got := query[int](t, again.URL("postgres"), "SELECT answer FROM kept"); got != 42 {
+	restarted := startPostgres(t, PostgresOptions{Dir: p.dir, Durable: true})
+	if got := query[int](t, restarted.URL("postgres"), "SELECT answer FROM kept"); got != 42 {
 		t.Errorf("got the row %d, want 42", got)
 	}
 }
@@ -388,24 +388,24 @@ func TestRecycledPid(t *testing.T) {
 	<-p.Done()
 	stopPostgres(t, p)
 
-	runAs, err := account("postgres", "nobody")
+	runAs, err := findAccount("postgres", "nobody")
 	if err != nil {
 		t.Fatal(err)
 	}
-	stranger := exec.Command("sleep", "3600")
-	stranger.Dir = "/"
-	stranger.SysProcAttr = &syscall.SysProcAttr{Credential: runAs}
-	if err := stranger.Start(); err != nil {
+	other := exec.Command("sleep", "3600")
+	other.Dir = "/"
+	other.SysProcAttr = &syscall.SysProcAttr{Credential: runAs}
+	if err := other.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer stranger.Wait()
-	defer stranger.Process.Kill()
+	defer other.Wait()
+	defer other.Process.Kill()
 	old, err := os.ReadFile(p.pidFile())
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, rest, _ := strings.Cut(string(old), "\n")
-	pid := strconv.Itoa(stranger.Process.Pid)
+	pid := strconv.Itoa(other.Process.Pid)
 	if err := os.WriteFile(p.pidFile(), []byte(pid+"\n"+rest), 0o600); err != nil {
 		t.Fatal(err)
 	}

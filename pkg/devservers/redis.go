@@ -20,8 +20,8 @@ type RedisOptions struct {
 	// Dir is where a Redis that outlived its process is found and stopped by the next start, on systems where the
 	// kernel does not do that (all but Linux). Without it nothing is written anywhere.
 	Dir string
-	// Standin starts the stand-in also where there is a redis-server.
-	Standin bool
+	// IsEmbedded starts the stand-in also where there is a redis-server.
+	Embedded bool
 
 	programs []string // in place of the usual ones
 }
@@ -57,10 +57,10 @@ func (r *Redis) URL() string {
 	return u.String()
 }
 
-// Standin tells whether this is the stand-in: it serves one process well, knows fewer commands and holds its keys in
+// IsEmbedded tells whether this is the stand-in: it serves one process well, knows fewer commands and holds its keys in
 // our memory without a limit.
-func (r *Redis) Standin() bool {
-	_, ok := r.server.(*standin)
+func (r *Redis) IsEmbedded() bool {
+	_, ok := r.server.(*embeddedRedis)
 	return ok
 }
 
@@ -84,11 +84,11 @@ func (r *Redis) start(ctx context.Context, o RedisOptions) (err error) {
 		o.programs = []string{"redis-server", "valkey-server"}
 	}
 	program := ""
-	if !o.Standin {
+	if !o.Embedded {
 		program = firstInPath(o.programs)
 	}
 	if program == "" {
-		s, err := startStandin(r.password)
+		s, err := startEmbedded(r.password)
 		if err != nil {
 			return err
 		}
@@ -122,14 +122,14 @@ func firstInPath(programs []string) string {
 
 func (r *Redis) serve(ctx context.Context, program string, port int) error {
 	// Not Postgres's user: what got into this Redis has no business in that data.
-	runAs, err := account("redis", "nobody")
+	runAs, err := findAccount("redis", "nobody")
 	if err != nil {
 		return err
 	}
-	var said child.Tail
+	var tail child.Tail
 	cmd := exec.Command(program, "-")
 	cmd.Dir, cmd.Env = "/", childEnv
-	cmd.Stdout, cmd.Stderr = &said, &said
+	cmd.Stdout, cmd.Stderr = &tail, &tail
 	cmd.Stdin = strings.NewReader(configuration(port, r.password)) // arguments would show the password in ps
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: runAs}
 	var lock *os.File
@@ -145,7 +145,7 @@ func (r *Redis) serve(ctx context.Context, program string, port int) error {
 		return err
 	}
 	if lock != nil {
-		if err := sign(lock, c.PID()); err != nil {
+		if err := writePID(lock, c.PID()); err != nil {
 			c.Abort()
 			return err
 		}
@@ -154,13 +154,13 @@ func (r *Redis) serve(ctx context.Context, program string, port int) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not ready after %v", timeout))
 	defer cancel()
 	// Its own word for it: what answers on the port could be a stranger's, who took it just before.
-	err = c.Await(ctx, func() bool { return strings.Contains(said.String(), "eady to accept connections") })
+	err = c.Await(ctx, func() bool { return strings.Contains(tail.String(), "eady to accept connections") })
 	if err != nil {
 		c.Abort()
-		if c.Err() != nil && strings.Contains(said.String(), addressInUse) {
-			return errPortTaken
+		if c.Err() != nil && strings.Contains(tail.String(), addressInUse) {
+			return errPortInUse
 		}
-		return fmt.Errorf("%w; it said: %s", err, strings.TrimSpace(said.String()))
+		return fmt.Errorf("%w; it said: %s", err, strings.TrimSpace(tail.String()))
 	}
 	r.server, r.address = c, net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	return nil

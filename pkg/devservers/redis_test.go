@@ -30,7 +30,7 @@ func startRedis(t *testing.T, o RedisOptions) *Redis {
 func redisChild(t *testing.T, o RedisOptions) (*Redis, *child.Child) {
 	t.Helper()
 	r := startRedis(t, o)
-	if r.Standin() {
+	if r.IsEmbedded() {
 		t.Skip("no redis-server is installed")
 	}
 	return r, r.server.(*child.Child)
@@ -50,15 +50,15 @@ func redisClient(t *testing.T, r *Redis) *redis.Client {
 
 func TestRedis(t *testing.T) {
 	t.Parallel()
-	for name, o := range map[string]RedisOptions{"child": {}, "stand-in": {Standin: true}} {
+	for name, o := range map[string]RedisOptions{"child": {}, "stand-in": {Embedded: true}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if !o.Standin {
+			if !o.Embedded {
 				redisChild(t, o)
 			}
 			r := startRedis(t, o)
-			if r.Standin() != o.Standin {
-				t.Errorf("got the stand-in %t, want %t", r.Standin(), o.Standin)
+			if r.IsEmbedded() != o.Embedded {
+				t.Errorf("got the stand-in %t, want %t", r.IsEmbedded(), o.Embedded)
 			}
 			c := redisClient(t, r)
 
@@ -78,9 +78,9 @@ func TestRedis(t *testing.T) {
 			}
 
 			for _, password := range []string{"wrong", ""} {
-				stranger := redis.NewClient(&redis.Options{Addr: r.address, Password: password, MaxRetries: -1})
-				err := stranger.Get(within(t), "long").Err()
-				stranger.Close()
+				other := redis.NewClient(&redis.Options{Addr: r.address, Password: password, MaxRetries: -1})
+				err := other.Get(within(t), "long").Err()
+				other.Close()
 				if err == nil || !strings.Contains(err.Error(), "WRONGPASS") && !strings.Contains(err.Error(), "NOAUTH") {
 					t.Errorf("password %q: got %v, want WRONGPASS or NOAUTH", password, err)
 				}
@@ -106,10 +106,10 @@ func TestRedis(t *testing.T) {
 	}
 }
 
-func TestRedisFallsBackToTheStandin(t *testing.T) {
+func TestRedisFallsBackToEmbedded(t *testing.T) {
 	t.Parallel()
 	r := startRedis(t, RedisOptions{programs: []string{"/not/there/redis-server"}})
-	if !r.Standin() {
+	if !r.IsEmbedded() {
 		t.Error("got a Redis from a missing program, want the stand-in")
 	}
 	if err := redisClient(t, r).Ping(within(t)).Err(); err != nil {
@@ -172,11 +172,11 @@ func TestRedisFolder(t *testing.T) {
 	if err := r.Stop(within(t)); err != nil {
 		t.Fatal(err)
 	}
-	assertGone(t, r.lock.server)
+	awaitUnlocked(t, r.lock.server)
 	startRedis(t, RedisOptions{Dir: dir})
 }
 
-func TestRedisTakenPort(t *testing.T) {
+func TestRedisPortInUse(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -186,7 +186,7 @@ func TestRedisTakenPort(t *testing.T) {
 	r, _ := redisChild(t, RedisOptions{})
 	program := firstInPath([]string{"redis-server", "valkey-server"})
 	other := &Redis{password: r.password}
-	if err := other.serve(within(t), program, l.Addr().(*net.TCPAddr).Port); !errors.Is(err, errPortTaken) {
-		t.Errorf("serve on a taken port: got %v, want %v", err, errPortTaken)
+	if err := other.serve(within(t), program, l.Addr().(*net.TCPAddr).Port); !errors.Is(err, errPortInUse) {
+		t.Errorf("serve on a taken port: got %v, want %v", err, errPortInUse)
 	}
 }

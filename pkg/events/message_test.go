@@ -52,7 +52,7 @@ func newPost(t *testing.T) *post {
 func (p *post) Ask(ctx context.Context, service, path string, into any) error {
 	err := p.Peers.Ask(ctx, service, path, into)
 	if p.lost.Add(-1) >= 0 {
-		return mesh.ErrAway
+		return mesh.ErrUnavailable
 	}
 	return err
 }

@@ -106,7 +106,7 @@ func (r *Refs) HoldDetail(ctx context.Context, tx *pg.Tx, id int64, pointer stri
 // deleted.
 func (r *Refs) fetch(ctx context.Context, id int64, pointer string, lease *int64) error {
 	found, err := r.ask(ctx, id)
-	if errors.Is(err, mesh.ErrAway) {
+	if errors.Is(err, mesh.ErrUnavailable) {
 		return problem.New(problem.Unavailable, "Whether %s %d exists cannot be found out right now.", r.Type, id).Because(err)
 	}
 	if err != nil {

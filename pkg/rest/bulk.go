@@ -94,7 +94,7 @@ func (r *Collection[V, B]) createMany(ctx context.Context, tx *pg.Tx, sent sentR
 			return created, err
 		}
 	}
-	items, err := r.view.Some(ctx, tx, ids)
+	items, err := r.view.GetMany(ctx, tx, ids)
 	if err != nil {
 		return created, err
 	}

@@ -120,7 +120,7 @@ func (r *Collection[V, B]) statements() (all []route.Statement) {
 		}
 	}
 	sql := r.table.SQL
-	need(r.has(Editing) || r.has(Deleting), "Table", sql.Hold)
+	need(r.has(Editing) || r.has(Deleting), "Table", sql.Lock)
 	need(r.has(Creating) && r.Insert == nil, "Table", sql.Insert)
 	need(r.has(Editing) && r.Update == nil, "Table", sql.Update)
 	need(r.has(Deleting) && r.Delete == nil, "Table", sql.Delete)

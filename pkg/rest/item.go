@@ -172,7 +172,7 @@ func versionOf[V any](item *V) int64 {
 }
 
 func (r *Collection[V, B]) inUseError(id int64, err error) error {
-	if user, ok := pgerror.StillUsed(err); ok {
+	if user, ok := pgerror.ReferencingTable(err); ok {
 		return problem.New(problem.Conflict, "%s %d is in use by a row of %s.", noun.Capital(r.Noun), id, strings.ReplaceAll(user, "_", " ")).
 			Because(err)
 	}

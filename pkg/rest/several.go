@@ -259,10 +259,10 @@ func (r *Collection[V, B]) hold(ctx context.Context, tx *pg.Tx, parent int64, na
 		return nil, err
 	}
 	ids := named.sorted()
-	if err := r.table.Hold(ctx, tx, ids...); err != nil {
+	if err := r.table.Lock(ctx, tx, ids...); err != nil {
 		return nil, err
 	}
-	items, err := r.view.Some(ctx, tx, ids, r.visibleTo(ctx, parent)...)
+	items, err := r.view.GetMany(ctx, tx, ids, r.visibleTo(ctx, parent)...)
 	if err != nil {
 		return nil, err
 	}
@@ -274,7 +274,7 @@ func (r *Collection[V, B]) hold(ctx context.Context, tx *pg.Tx, parent int64, na
 
 // readAfter returns the items after a change, even if the caller may no longer see them.
 func (r *Collection[V, B]) readAfter(ctx context.Context, tx *pg.Tx, ids IDs) ([]V, error) {
-	after, err := r.view.Some(ctx, tx, ids)
+	after, err := r.view.GetMany(ctx, tx, ids)
 	if err == nil && len(after) < len(ids) {
 		err = pgx.ErrNoRows
 	}

@@ -113,7 +113,7 @@ func runService(t testing.TB, d service.Definition, o ServiceOptions, url secret
 		return nil, err
 	}
 	s.DB, s.Deps.DB = on.DB, on.DB
-	if err := host.Ready(t.Context(), d, s.Deps); err != nil {
+	if err := host.Prepare(t.Context(), d, s.Deps); err != nil {
 		on.Close()
 		return nil, err
 	}
@@ -155,8 +155,8 @@ func (s *RunningService) Peers(self string) mesh.Peers {
 // Handler returns the handler that neighbours reach.
 func (s *RunningService) Handler() http.Handler { return s.running }
 
-// Show adds the service's checks and metrics to the operator's.
-func (s *RunningService) Show(o host.Operations) { s.running.Show(o) }
+// Expose adds the service's checks and metrics to the operator's.
+func (s *RunningService) Show(o host.Operations) { s.running.Expose(o) }
 
 // serve calls the service as the gateway does.
 func (s *RunningService) serve(w http.ResponseWriter, r *http.Request) {

@@ -136,7 +136,7 @@ func TestStormOfWakesCoalesces(t *testing.T) {
 // While Redis is away a process wakes itself, and looks once a second for what others do. Once it is back it hears them again.
 func TestRedisAway(t *testing.T) {
 	t.Parallel()
-	server, err := devservers.StartRedis(t.Context(), devservers.RedisOptions{Standin: true})
+	server, err := devservers.StartRedis(t.Context(), devservers.RedisOptions{Embedded: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -151,7 +151,7 @@ func (s *Service) askSecondFactor(ctx context.Context, b *clientBody) error {
 	defer cancel()
 	var answer credentials.Confirmed
 	err := s.peers.Ask(ctx, "identity", fmt.Sprintf("%s/%d", credentials.ConfirmedPath, principal.From(ctx).Principal.KeyID), &answer)
-	if errors.Is(err, mesh.ErrAway) {
+	if errors.Is(err, mesh.ErrUnavailable) {
 		err = problem.New(problem.Unavailable, "The second factor cannot be checked right now. Try again.").Because(err)
 	}
 	b.secondFactorConfirmed = answer.Confirmed

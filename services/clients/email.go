@@ -55,7 +55,7 @@ func (s *Service) emailRoutes() []rest.Route {
 				ctx, cancel := s.peers.Limit(ctx, askTimeout)
 				defer cancel()
 				err := s.peers.Ask(ctx, "system", mail.TemplatesPath, &req.templates)
-				if errors.Is(err, mesh.ErrAway) {
+				if errors.Is(err, mesh.ErrUnavailable) {
 					return problem.New(problem.Unavailable, "The email templates cannot be loaded right now. Try again.").Because(err)
 				}
 				return err

@@ -91,7 +91,7 @@ func (c *serverCounts) loop() service.Task {
 			for {
 				more, err := c.countDue(ctx)
 				switch {
-				case errors.Is(err, mesh.ErrAway):
+				case errors.Is(err, mesh.ErrUnavailable):
 					return awayInterval, nil
 				case err != nil:
 					return 0, fmt.Errorf("count servers: %w", err)

@@ -188,7 +188,7 @@ func (s *Service) link(ctx context.Context, tx *pg.Tx, client int64, target link
 	if err := lockLinks(ctx, tx); err != nil {
 		return created, err
 	}
-	created, err = subLinks.One(ctx, tx, "client_id = $1 AND child_id = $2", client, target.ID)
+	created, err = subLinks.Find(ctx, tx, "client_id = $1 AND child_id = $2", client, target.ID)
 	if !errors.Is(err, pgx.ErrNoRows) {
 		tx.Unrecorded("the link exists")
 		return created, err

@@ -88,7 +88,7 @@ func (s *Service) createSuperLink(ctx context.Context, tx *pg.Tx, req createLink
 	if err != nil && !exists {
 		return created, fmt.Errorf("link client %d: %w", grantee, err)
 	}
-	if created, err = superLinks.One(ctx, tx, "client_id = $1 AND grantee_id = $2", req.Client, grantee); err != nil || exists {
+	if created, err = superLinks.Find(ctx, tx, "client_id = $1 AND grantee_id = $2", req.Client, grantee); err != nil || exists {
 		tx.Unrecorded("the link exists")
 		return created, err
 	}

@@ -23,7 +23,7 @@ func callingClient(ctx context.Context) int64 { return principal.From(ctx).Clien
 
 // whereVisible returns the condition on client_seen for the rows that the caller sees.
 func whereVisible(ctx context.Context) pg.Condition {
-	return pg.Condition{SQL: "viewer = $1", Args: []any{callingClient(ctx)}, Each: true}
+	return pg.Condition{SQL: "viewer = $1", Args: []any{callingClient(ctx)}, PerRow: true}
 }
 
 // whereReadable returns the condition for the clients that the caller reads with all members.

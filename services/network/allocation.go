@@ -123,7 +123,7 @@ func (s *Service) allocate(ctx context.Context, tx *pg.Tx, req allocateRequest) 
 	if err != nil {
 		return nil, fmt.Errorf("allocate in IP group %d: %w", req.Group, err)
 	}
-	entities, err := entityView.Some(ctx, tx, ids)
+	entities, err := entityView.GetMany(ctx, tx, ids)
 	if err != nil {
 		return nil, fmt.Errorf("read the allocated entities: %w", err)
 	}

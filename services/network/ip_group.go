@@ -111,7 +111,7 @@ func clearDHCPServer(ctx context.Context, tx *pg.Tx, id int64, name string) erro
 // added meanwhile.
 func deleteIPGroup(ctx context.Context, tx *pg.Tx, group *IPGroup) error {
 	if n := group.EntitiesCount; n > 0 {
-		first, err := entityView.One(ctx, tx, "id = (SELECT min(id) FROM ip_entity WHERE group_id = $1)", group.ID)
+		first, err := entityView.Find(ctx, tx, "id = (SELECT min(id) FROM ip_entity WHERE group_id = $1)", group.ID)
 		if err != nil {
 			return fmt.Errorf("find an entity of the group: %w", err)
 		}

@@ -52,7 +52,7 @@ func (f *family) findOverlap(
 	invalid *problem.Fields,
 ) error {
 	scope := f.writeSQL("{v}_scope($3, $4, $2)")
-	found, err := entityView.One(
+	found, err := entityView.Find(
 		ctx,
 		tx,
 		"id = (SELECT id FROM ip_entity WHERE id <> $1 AND "+f.overlapSQL("$3", "$4", scope, scope)+" ORDER BY id LIMIT 1)",

@@ -108,7 +108,7 @@ func remove(ctx context.Context, tx *pg.Tx, req removalRequest) (Removed, error)
 	if err != nil {
 		return Removed{}, err
 	}
-	some, err := entityView.Some(ctx, tx, ids[:min(len(ids), maxTargets)])
+	some, err := entityView.GetMany(ctx, tx, ids[:min(len(ids), maxTargets)])
 	if err != nil {
 		return Removed{}, fmt.Errorf("read the entities to delete: %w", err)
 	}
@@ -220,7 +220,7 @@ func refuseAssigned(ctx context.Context, tx *pg.Tx, ids []int64) error {
 	if count == 0 {
 		return nil
 	}
-	assigned, err := entityView.Some(ctx, tx, first)
+	assigned, err := entityView.GetMany(ctx, tx, first)
 	if err != nil {
 		return fmt.Errorf("find assigned entities: %w", err)
 	}

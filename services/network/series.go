@@ -266,7 +266,7 @@ func createSeries(ctx context.Context, tx *pg.Tx, req seriesRequest) (rest.Bulk,
 	if err != nil {
 		return created, fmt.Errorf("create %d IP entities: %w", len(s.firstAddresses), err)
 	}
-	entities, err := entityView.Some(ctx, tx, some)
+	entities, err := entityView.GetMany(ctx, tx, some)
 	if err != nil {
 		return created, fmt.Errorf("read the created entities: %w", err)
 	}

@@ -55,7 +55,7 @@ func (s *Service) emailMessageRoutes() []rest.Route {
 
 // findTemplate returns the template of this name, with or without .tpl.
 func findTemplate(ctx context.Context, q pg.Querier, name string) (mail.Source, error) {
-	t, err := emailTemplateView.One(ctx, q, "lower(name) IN (lower($1), lower($2))", name, strings.TrimSuffix(name, ".tpl"))
+	t, err := emailTemplateView.Find(ctx, q, "lower(name) IN (lower($1), lower($2))", name, strings.TrimSuffix(name, ".tpl"))
 	if err != nil {
 		return mail.Source{}, err
 	}

@@ -117,7 +117,7 @@ const askTimeout = 5 * time.Second
 
 // explainJobError returns the error for callers if a service cannot be reached.
 func explainJobError(name string, err error) error {
-	if !errors.Is(err, mesh.ErrAway) && !errors.Is(err, context.DeadlineExceeded) {
+	if !errors.Is(err, mesh.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
 	return problem.New(

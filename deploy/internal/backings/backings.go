@@ -121,7 +121,7 @@ func (b *Backings) Redis(ctx context.Context, c Config, screen io.Writer) (secre
 	if b.redis, err = devservers.StartRedis(ctx, devservers.RedisOptions{Dir: filepath.Join(c.Data, "redis")}); err != nil {
 		return secret.String{}, err
 	}
-	if b.redis.Standin() {
+	if b.redis.IsEmbedded() {
 		fmt.Fprintln(
 			screen,
 			"There is no redis-server on PATH: a stand-in inside this process serves instead, which is fine for trying Ironplane.",

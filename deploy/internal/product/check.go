@@ -31,7 +31,7 @@ func CheckConnections(ctx context.Context, admin secret.String) error {
 		return fmt.Errorf("connect to the database: %w", err)
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	short, err := budget(admin).Short(ctx, conn)
+	short, err := budget(admin).Shortage(ctx, conn)
 	if err == nil && short != "" {
 		err = errors.New(short)
 	}
@@ -50,7 +50,7 @@ func CheckKept(ctx context.Context, admin, masterKey secret.String) (wrong error
 		if err != nil {
 			return err
 		}
-		err = host.Kept(ctx, d, db.DB, box)
+		err = host.CheckBeforeMigration(ctx, d, db.DB, box)
 		db.Close()
 		if err != nil {
 			wrong = errors.Join(wrong, fmt.Errorf("%s: %w", d.Name, err))

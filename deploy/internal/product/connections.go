@@ -13,11 +13,11 @@ import (
 // migrates, and a command that is run meanwhile.
 const otherConnections = 6
 
-// Short says, in a sentence, where a limit of the database is less than what an installation in one process may open; else
+// Shortage says, in a sentence, where a limit of the database is less than what an installation in one process may open; else
 // nothing.
 func (c *Claim) Short(ctx context.Context) (short string, err error) {
 	err = c.Ask(ctx, func(conn *pgx.Conn) error {
-		short, err = budget(c.admin).Short(ctx, conn)
+		short, err = budget(c.admin).Shortage(ctx, conn)
 		return err
 	})
 	return short, err

@@ -134,13 +134,13 @@ func (p *Product) start(ctx context.Context, d service.Definition, url secret.St
 	if err != nil {
 		return err
 	}
-	on.Follow(url)
+	on.FollowURL(url)
 	p.Databases[d.Name], p.pools = on.DB, append(p.pools, on)
 	if err := host.Migrate(ctx, d, on, deps.Log); err != nil {
 		return err
 	}
 	deps.DB = on.DB
-	if err := host.Ready(ctx, d, deps); err != nil {
+	if err := host.Prepare(ctx, d, deps); err != nil {
 		return err
 	}
 	started, err := host.Assemble(ctx, d, on, deps, p.Maintenance)
@@ -168,11 +168,11 @@ func (p *Product) NewGateway(
 	return gateway.New(config, upstreams, peers, keycache.NewStore(client, p.entries, log), client, p.wakes, log)
 }
 
-// Show lets operators see the product.
+// Expose lets operators see the product.
 func (p *Product) Show(o *process.Operations) {
 	o.MustRegister(p.Gateway.Metrics()...)
 	for _, service := range p.services {
-		service.Show(o)
+		service.Expose(o)
 	}
 }
 

@@ -109,7 +109,7 @@ func serveGateway(ctx context.Context, o order, say announce) (err error) {
 		defer cancel()
 		err = errors.Join(err, server.Stop(stopping))
 	}()
-	if server.Standin() {
+	if server.IsEmbedded() {
 		fmt.Fprintln(os.Stderr, "there is no redis-server on PATH: the gateway uses a stand-in inside its process")
 	}
 	client, err := cache.Open(secret.New(server.URL()))

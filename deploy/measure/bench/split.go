@@ -191,7 +191,7 @@ func serveSplitGateway(ctx context.Context, o order, say announce) error {
 	upstreams, peers := map[string]http.Handler{}, id.NewPeers(map[string]http.Handler{settings.ServiceName: http.HandlerFunc(unlimited)})
 	for name, address := range o.Member.Services {
 		upstreams[name] = proxy.New(id, name, []string{address}, log)
-		peers.Move(name, []string{address})
+		peers.SetInstances(name, []string{address})
 	}
 	entries, err := o.Member.entries(client)
 	if err != nil {

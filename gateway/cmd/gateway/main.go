@@ -41,7 +41,7 @@ func main() {
 	process.Program{Name: "gateway", Config: &c, Commands: []process.Command{
 		{Name: "serve", Summary: "serve the public API until SIGINT or SIGTERM", Run: func(ctx context.Context) error {
 			operations := process.NewOperations(principal.Gateway)
-			err := operations.While(
+			err := operations.Run(
 				ctx,
 				c.OperationsConfig,
 				c.LogConfig,
@@ -108,7 +108,7 @@ func serve(ctx context.Context, c config, operations *process.Operations, log *s
 	}
 	err = m.Find(ctx, func(service string, addresses []string) {
 		proxies[service].SetAddresses(addresses)
-		peers.Move(service, addresses)
+		peers.SetInstances(service, addresses)
 	})
 	if err != nil {
 		return err

@@ -24,7 +24,7 @@ import (
 // onEach runs a test on a Redis and on the stand-in.
 func onEach(t *testing.T, test func(t *testing.T, s *Store, r *cache.Client)) {
 	t.Parallel()
-	for name, options := range map[string]devservers.RedisOptions{"Redis": {}, "the stand-in": {Standin: true}} {
+	for name, options := range map[string]devservers.RedisOptions{"Redis": {}, "the stand-in": {Embedded: true}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			started, err := devservers.StartRedis(t.Context(), options)

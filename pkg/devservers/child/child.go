@@ -100,14 +100,14 @@ func (c *Child) Stop(ctx context.Context) error {
 	c.stopping.Store(true)
 	limit := stopTimeout
 	for i, signal := range c.signals {
-		gone, err := c.ask(ctx, signal, limit)
+		exited, err := c.ask(ctx, signal, limit)
 		if err != nil {
 			return fmt.Errorf("stop %s: %w", c.name, err)
 		}
-		if gone && i > 0 {
+		if exited && i > 0 {
 			return fmt.Errorf("stop %s: it did not end when asked to and got the signal %q", c.name, signal)
 		}
-		if gone {
+		if exited {
 			return nil
 		}
 		ctx, limit = context.WithoutCancel(ctx), killTimeout
@@ -116,7 +116,7 @@ func (c *Child) Stop(ctx context.Context) error {
 }
 
 // ask sends a signal and tells whether the child ended before the limit or ctx did.
-func (c *Child) ask(ctx context.Context, signal syscall.Signal, limit time.Duration) (gone bool, err error) {
+func (c *Child) ask(ctx context.Context, signal syscall.Signal, limit time.Duration) (exited bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if err := c.process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {

@@ -11,16 +11,16 @@ import (
 	"testing"
 )
 
-func TestStopUsesForce(t *testing.T) {
+func TestStopKills(t *testing.T) {
 	t.Parallel()
-	var said Tail
+	var tail Tail
 	deaf := exec.Command("sh", "-c", `trap "" INT; echo deaf; exec sleep 3600`)
-	deaf.Stdout = &said
+	deaf.Stdout = &tail
 	c, err := Start(deaf, syscall.SIGINT, syscall.SIGKILL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Await(t.Context(), func() bool { return said.String() != "" }); err != nil {
+	if err := c.Await(t.Context(), func() bool { return tail.String() != "" }); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -54,12 +54,12 @@ func TestAwaitSeesTheEnd(t *testing.T) {
 
 func TestTail(t *testing.T) {
 	t.Parallel()
-	var said Tail
+	var tail Tail
 	for range 3 {
-		fmt.Fprint(&said, strings.Repeat("x", tailSize/2))
+		fmt.Fprint(&tail, strings.Repeat("x", tailSize/2))
 	}
-	fmt.Fprint(&said, "end")
-	if s := said.String(); len(s) != tailSize || !strings.HasSuffix(s, "xend") {
+	fmt.Fprint(&tail, "end")
+	if s := tail.String(); len(s) != tailSize || !strings.HasSuffix(s, "xend") {
 		t.Errorf("got %d bytes that end with %q, want %d that end with xend", len(s), s[max(0, len(s)-5):], tailSize)
 	}
 }

@@ -16,12 +16,12 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/statement"
 )
 
-// batch is how many rows a list reads at a time. Between two batches it holds no connection and no snapshot.
-const batch = 2000
+// batchSize is how many rows a list reads at a time. Between two batches it holds no connection and no snapshot.
+const batchSize = 2000
 
-// planned has Postgres make a plan for these very arguments. The plan of a prepared statement may come to be one for
+// planEachTime has Postgres make a plan for these very arguments. The plan of a prepared statement may come to be one for
 // any: but a word that nothing has and one that everything has need different ones.
-const planned = pgx.QueryExecModeCacheDescribe
+const planEachTime = pgx.QueryExecModeCacheDescribe
 
 // Query says which rows of a view, in which order.
 type Query struct {
@@ -48,10 +48,10 @@ type View[V any] struct {
 
 // New makes the view. It panics where V cannot be a row of one, which is at start-up.
 func New[V any](name string) *View[V] {
-	return &View[V]{statement.OfItem(reflect.TypeFor[V]()), pgx.Identifier{name}.Sanitize()}
+	return &View[V]{statement.ItemColumnsOf(reflect.TypeFor[V]()), pgx.Identifier{name}.Sanitize()}
 }
 
-func where(args *statement.Arguments, conditions []pg.Condition) string {
+func whereSQL(args *statement.Arguments, conditions []pg.Condition) string {
 	if len(conditions) == 0 {
 		return ""
 	}
@@ -62,8 +62,8 @@ func where(args *statement.Arguments, conditions []pg.Condition) string {
 	return " WHERE " + strings.Join(written, " AND ")
 }
 
-// found is the SELECT of the rows that a query's sources have, each planned by itself, as no index finds both.
-func (v *View[V]) found(args *statement.Arguments, q Query, columns string, end func() string) string {
+// selectIDs is the SELECT of the rows that a query's sources have, each planned by itself, as no index finds both.
+func (v *View[V]) selectIDs(args *statement.Arguments, q Query, columns string, suffix func() string) string {
 	if len(q.From) == 0 {
 		q.From = []pg.Source{{}}
 	}
@@ -73,7 +73,7 @@ func (v *View[V]) found(args *statement.Arguments, q Query, columns string, end 
 		if source.View != "" {
 			from = pgx.Identifier{source.View}.Sanitize()
 		}
-		parts[i] = "(SELECT " + columns + " FROM " + from + where(args, slices.Concat(q.Where, source.Where)) + end() + ")"
+		parts[i] = "(SELECT " + columns + " FROM " + from + whereSQL(args, slices.Concat(q.Where, source.Where)) + suffix() + ")"
 	}
 	return strings.Join(parts, " UNION ")
 }
@@ -83,7 +83,7 @@ func (v *View[V]) found(args *statement.Arguments, q Query, columns string, end 
 func (v *View[V]) List(ctx context.Context, db pg.Querier, q Query) iter.Seq2[V, error] {
 	return func(yield func(V, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
-		next := v.start(ctx, db, q)
+		next := v.startBatch(ctx, db, q)
 		defer func() {
 			cancel()
 			if next != nil {
@@ -100,7 +100,7 @@ func (v *View[V]) List(ctx context.Context, db pg.Querier, q Query) iter.Seq2[V,
 			if q.Limit -= len(read.rows); len(read.rows) == read.wanted && q.Limit != 0 {
 				at := v.Position(&read.rows[len(read.rows)-1], q.Sort)
 				q.After, q.Skip = &at, 0
-				next = v.start(ctx, db, q)
+				next = v.startBatch(ctx, db, q)
 			}
 			for i := range read.rows {
 				if !yield(read.rows[i], nil) {
@@ -111,33 +111,33 @@ func (v *View[V]) List(ctx context.Context, db pg.Querier, q Query) iter.Seq2[V,
 	}
 }
 
-type batchRead[V any] struct {
+type batchResult[V any] struct {
 	rows   []V
 	wanted int
 	err    error
 }
 
-// start reads a batch. Exactly one value comes.
-func (v *View[V]) start(ctx context.Context, db pg.Querier, q Query) <-chan batchRead[V] {
-	done := make(chan batchRead[V], 1)
-	wanted := batch
+// startBatch reads a batch. Exactly one value comes.
+func (v *View[V]) startBatch(ctx context.Context, db pg.Querier, q Query) <-chan batchResult[V] {
+	done := make(chan batchResult[V], 1)
+	wanted := batchSize
 	if q.Limit > 0 {
 		wanted = min(wanted, q.Limit)
 	}
 	go func() {
-		read := batchRead[V]{wanted: wanted}
+		read := batchResult[V]{wanted: wanted}
 		defer func() {
 			if p := recover(); p != nil { // it would end the process
 				read.err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
 			}
 			done <- read
 		}()
-		read.rows, read.err = v.batch(ctx, db, q, wanted)
+		read.rows, read.err = v.readBatch(ctx, db, q, wanted)
 	}()
 	return done
 }
 
-func (v *View[V]) batch(ctx context.Context, db pg.Querier, q Query, wanted int) ([]V, error) {
+func (v *View[V]) readBatch(ctx context.Context, db pg.Querier, q Query, wanted int) ([]V, error) {
 	var args statement.Arguments
 	direction := ""
 	if q.Desc {
@@ -150,30 +150,32 @@ func (v *View[V]) batch(ctx context.Context, db pg.Querier, q Query, wanted int)
 	}
 	all := len(q.From) == 0 && len(q.Where) == 0 && q.Sort == ""
 	if q.After != nil {
-		q.Where = append(slices.Clip(q.Where), q.after())
+		q.Where = append(slices.Clip(q.Where), q.afterCondition())
 	}
-	page := func(most, skip int) string { return order + " LIMIT " + args.Add(most) + " OFFSET " + args.Add(skip) }
+	page := func(maxRows, skip int) string {
+		return order + " LIMIT " + args.Add(maxRows) + " OFFSET " + args.Add(skip)
+	}
 	sql := "SELECT " + v.columns.List() + " FROM " + v.name
 	if all {
-		sql += where(&args, q.Where) + page(wanted, q.Skip)
+		sql += whereSQL(&args, q.Where) + page(wanted, q.Skip)
 	} else { // first the rows, then what belongs to them
-		found := v.found(&args, q, columns, func() string { return page(wanted+q.Skip, 0) })
+		found := v.selectIDs(&args, q, columns, func() string { return page(wanted+q.Skip, 0) })
 		sql += " WHERE id = ANY (ARRAY(SELECT id FROM (" + found + ") found" + page(wanted, q.Skip) + "))"
 		for _, c := range q.Where {
-			if c.Each {
+			if c.PerRow {
 				sql += " AND " + args.Append(c.SQL, c.Args)
 			}
 		}
 		sql += order
 	}
-	rows, err := db.Query(ctx, sql, append([]any{planned}, args...)...)
+	rows, err := db.Query(ctx, sql, append([]any{planEachTime}, args...)...)
 	if err != nil {
 		return nil, err
 	}
 	return statement.Collect[V](v.columns, rows)
 }
 
-func (q Query) after() pg.Condition {
+func (q Query) afterCondition() pg.Condition {
 	sign := " > "
 	if q.Desc {
 		sign = " < "
@@ -197,19 +199,21 @@ func (v *View[V]) Position(item *V, sort string) Position {
 // Count counts the rows, up to a limit where that is not 0.
 func (v *View[V]) Count(ctx context.Context, db pg.Querier, q Query, limit int) (n int64, err error) {
 	var args statement.Arguments
-	most := ""
+	limitSQL := ""
 	if limit > 0 {
-		most = " LIMIT " + args.Add(limit)
+		limitSQL = " LIMIT " + args.Add(limit)
 	}
-	found := v.found(&args, q, "id", func() string { return most })
-	err = db.QueryRow(ctx, "SELECT count(*) FROM (SELECT FROM ("+found+") found"+most+") counted", append([]any{planned}, args...)...).Scan(&n)
+	found := v.selectIDs(&args, q, "id", func() string { return limitSQL })
+	sql := "SELECT count(*) FROM (SELECT FROM (" + found + ") found" + limitSQL + ") counted"
+	err = db.QueryRow(ctx, sql, append([]any{planEachTime}, args...)...).
+		Scan(&n)
 	return n, err
 }
 
 // SQL is a statement that reads the rows that sources have; nil: the view.
 func (v *View[V]) SQL(from []pg.Source) string {
 	var args statement.Arguments
-	found := v.found(&args, Query{From: from}, "id", func() string { return "" })
+	found := v.selectIDs(&args, Query{From: from}, "id", func() string { return "" })
 	return "SELECT " + v.columns.List() + " FROM " + v.name + " WHERE id IN (" + found + ")"
 }
 

@@ -18,7 +18,7 @@ import (
 )
 
 // A line of a migration that says what it was once, by its checksum: -- replaces 890c13….
-var replaces = regexp.MustCompile(`(?m)^-- replaces ([0-9a-f]{64})\b`)
+var replacesComment = regexp.MustCompile(`(?m)^-- replaces ([0-9a-f]{64})\b`)
 
 // checksums are those of the files, by their names.
 func (m MigrationSet) checksums() (map[string][][]byte, error) {
@@ -42,15 +42,15 @@ func Checksums(migration []byte) [][]byte {
 	if !bytes.Contains(migration, []byte("-- replaces ")) { // as of most: the expression takes much longer to tell
 		return all
 	}
-	for _, found := range replaces.FindAllSubmatch(migration, -1) {
+	for _, found := range replacesComment.FindAllSubmatch(migration, -1) {
 		sum, _ := hex.DecodeString(string(found[1])) // the expression has seen to it
 		all = append(all, sum)
 	}
 	return all
 }
 
-// record notes what was done, for intact.
-func (m MigrationSet) record(ctx context.Context, db *sql.DB) error {
+// recordChecksums notes what was done, for intact.
+func (m MigrationSet) recordChecksums(ctx context.Context, db *sql.DB) error {
 	sums, err := m.checksums()
 	if err != nil {
 		return err
@@ -70,14 +70,14 @@ func (m MigrationSet) record(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-// intact fails where a migration was edited after it was done, or put in before one that is. It tells whether all are noted.
-func (m MigrationSet) intact(ctx context.Context, db pg.Querier) (noted bool, err error) {
+// verifyChecksums fails where a migration was edited after it was done, or put in before one that is. It tells whether all are noted.
+func (m MigrationSet) verifyChecksums(ctx context.Context, db pg.Querier) (recorded bool, err error) {
 	sums, err := m.checksums()
 	if err != nil {
 		return false, err
 	}
-	var there bool
-	if err := db.QueryRow(ctx, "SELECT to_regclass('migration_checksum') IS NOT NULL").Scan(&there); err != nil || !there {
+	var exists bool
+	if err := db.QueryRow(ctx, "SELECT to_regclass('migration_checksum') IS NOT NULL").Scan(&exists); err != nil || !exists {
 		return false, err
 	}
 	rows, err := db.Query(ctx, "SELECT name, checksum FROM migration_checksum WHERE migrations = $1", m.Table)
@@ -97,7 +97,7 @@ func (m MigrationSet) intact(ctx context.Context, db pg.Querier) (noted bool, er
 	if err != nil {
 		return false, fmt.Errorf("read the checksums of migrations: %w", err)
 	}
-	noted = true
+	recorded = true
 	for name, known := range sums {
 		number, err := goose.NumericComponent(name)
 		if err != nil {
@@ -110,7 +110,7 @@ func (m MigrationSet) intact(ctx context.Context, db pg.Querier) (noted bool, er
 		case !is && number <= last:
 			return false, fmt.Errorf("the migration %s was put in before number %d, which is done here: give it the next free number", name, last)
 		}
-		noted = noted && is
+		recorded = recorded && is
 	}
-	return noted, nil
+	return recorded, nil
 }

@@ -26,39 +26,39 @@ const (
 	// PostgreSQL's deadlock_timeout, so that of an attempt and a request that wait for each other the attempt gives up.
 	lockTimeout = 500 * time.Millisecond
 	// defineTimeout is how long such attempts are repeated.
-	defineTimeout = 5 * time.Minute
-	maxPause      = 2 * time.Second
+	defineTimeout    = 5 * time.Minute
+	maxRetryInterval = 2 * time.Second
 )
 
 // definition is a file in the folder schema/functions or schema/views. It makes a view, or a function with its triggers, and
 // may be applied any number of times.
 type definition struct {
-	name  string // views/ip_entity_view.sql
-	text  string
-	sum   []byte
-	makes []string // view ip_entity_view
-	words map[string]bool
+	name     string // views/ip_entity_view.sql
+	text     string
+	sum      []byte
+	objects  []string // view ip_entity_view
+	mentions map[string]bool
 }
 
 var (
-	made    = regexp.MustCompile(`(?m)^\s*CREATE (?:OR REPLACE )?(VIEW|FUNCTION|TRIGGER) (\w+)`)
-	comment = regexp.MustCompile(`--.*`)
-	word    = regexp.MustCompile(`\w+`)
-	star    = regexp.MustCompile(`(?i)\bSELECT \*|\w\.\*`)
+	createStatement = regexp.MustCompile(`(?m)^\s*CREATE (?:OR REPLACE )?(VIEW|FUNCTION|TRIGGER) (\w+)`)
+	comment         = regexp.MustCompile(`--.*`)
+	word            = regexp.MustCompile(`\w+`)
+	star            = regexp.MustCompile(`(?i)\bSELECT \*|\w\.\*`)
 )
 
 func newDefinition(name string, text []byte) (definition, error) {
 	sum := sha256.Sum256(text)
-	d := definition{name: name, text: string(text), sum: sum[:], words: map[string]bool{}}
-	for _, found := range made.FindAllStringSubmatch(d.text, -1) {
-		d.makes = append(d.makes, strings.ToLower(found[1])+" "+found[2])
+	d := definition{name: name, text: string(text), sum: sum[:], mentions: map[string]bool{}}
+	for _, found := range createStatement.FindAllStringSubmatch(d.text, -1) {
+		d.objects = append(d.objects, strings.ToLower(found[1])+" "+found[2])
 	}
 	for _, w := range word.FindAllString(comment.ReplaceAllString(d.text, ""), -1) {
-		d.words[w] = true
+		d.mentions[w] = true
 	}
-	want := strings.TrimSuffix(path.Dir(name), "s") + " " + d.object()
-	if len(d.makes) == 0 || d.makes[0] != want {
-		return d, fmt.Errorf("schema/%s makes %v: it has to begin with the %s", name, d.makes, want)
+	want := strings.TrimSuffix(path.Dir(name), "s") + " " + d.objectName()
+	if len(d.objects) == 0 || d.objects[0] != want {
+		return d, fmt.Errorf("schema/%s makes %v: it has to begin with the %s", name, d.objects, want)
 	}
 	if path.Dir(name) == "views" && star.MatchString(d.text) {
 		return d, fmt.Errorf("schema/%s selects *, which stays what it was when the view was made: name the columns", name)
@@ -66,8 +66,8 @@ func newDefinition(name string, text []byte) (definition, error) {
 	return d, nil
 }
 
-// object is the name of what the file makes.
-func (d definition) object() string { return strings.TrimSuffix(path.Base(d.name), ".sql") }
+// objectName is the name of what the file makes.
+func (d definition) objectName() string { return strings.TrimSuffix(path.Base(d.name), ".sql") }
 
 // definitions returns all of a set, functions first, and each view behind those that it reads.
 func (m MigrationSet) definitions() (all []definition, err error) {
@@ -88,8 +88,8 @@ func (m MigrationSet) definitions() (all []definition, err error) {
 				return nil, err
 			}
 			if path.Dir(d.name) == "views" {
-				views[d.object()] = d
-				names = append(names, d.object())
+				views[d.objectName()] = d
+				names = append(names, d.objectName())
 			} else {
 				all = append(all, d)
 			}
@@ -97,8 +97,8 @@ func (m MigrationSet) definitions() (all []definition, err error) {
 	}
 	slices.Sort(names)
 	reading := map[string]bool{} // whether a view is still being placed
-	var place func(name string) error
-	place = func(name string) error {
+	var add func(name string) error
+	add = func(name string) error {
 		if under, seen := reading[name]; under {
 			return fmt.Errorf("the view %s reads itself, by way of others", name)
 		} else if seen {
@@ -106,8 +106,8 @@ func (m MigrationSet) definitions() (all []definition, err error) {
 		}
 		reading[name] = true
 		for _, other := range names {
-			if other != name && views[name].words[other] {
-				if err := place(other); err != nil {
+			if other != name && views[name].mentions[other] {
+				if err := add(other); err != nil {
 					return err
 				}
 			}
@@ -117,19 +117,19 @@ func (m MigrationSet) definitions() (all []definition, err error) {
 		return nil
 	}
 	for _, name := range names {
-		if err := place(name); err != nil {
+		if err := add(name); err != nil {
 			return nil, err
 		}
 	}
 	return all, nil
 }
 
-// definitionsOf is by which name a set's definitions stand in migration_checksum, where a program that knows of none finds none.
-func (m MigrationSet) definitionsOf() string { return m.Table + "_definition" }
+// checksumGroup is by which name a set's definitions stand in migration_checksum, where a program that knows of none finds none.
+func (m MigrationSet) checksumGroup() string { return m.Table + "_definition" }
 
-// due returns the definitions of all that the schema lacks, or has as they were before. Of a schema with newer migrations than m's
+// findDue returns the definitions of all that the schema lacks, or has as they were before. Of a schema with newer migrations than m's
 // it returns none: what is there is a newer program's.
-func (m MigrationSet) due(ctx context.Context, q pg.Querier, all []definition) (lacks []definition, err error) {
+func (m MigrationSet) findDue(ctx context.Context, q pg.Querier, all []definition) (due []definition, err error) {
 	files, err := folders(m.Files).Glob("*.sql")
 	if err != nil || len(all) == 0 || len(files) == 0 {
 		return nil, err
@@ -153,44 +153,44 @@ func (m MigrationSet) due(ctx context.Context, q pg.Querier, all []definition) (
 		UNION ALL SELECT 'function ' || proname, '' FROM pg_proc WHERE pronamespace = current_schema()::regnamespace
 		UNION ALL SELECT 'trigger ' || tgname, '' FROM pg_trigger JOIN pg_class c ON c.oid = tgrelid
 			WHERE relnamespace = current_schema()::regnamespace AND NOT tgisinternal
-		UNION ALL SELECT name, checksum FROM migration_checksum WHERE migrations = $1`, m.definitionsOf())
+		UNION ALL SELECT name, checksum FROM migration_checksum WHERE migrations = $1`, m.checksumGroup())
 	if err != nil {
 		return nil, err
 	}
-	there := map[string][]byte{}
+	existing := map[string][]byte{}
 	var name string
 	var sum []byte
 	if _, err := pgx.ForEachRow(rows, []any{&name, &sum}, func() error {
-		there[name] = bytes.Clone(sum)
+		existing[name] = bytes.Clone(sum)
 		return nil
 	}); err != nil {
 		return nil, fmt.Errorf("read which views and functions there are: %w", err)
 	}
 	for _, d := range all {
-		missing := func(made string) bool { _, is := there[made]; return !is }
-		if !bytes.Equal(there[d.name], d.sum) || slices.ContainsFunc(d.makes, missing) {
-			lacks = append(lacks, d)
+		missing := func(object string) bool { _, is := existing[object]; return !is }
+		if !bytes.Equal(existing[d.name], d.sum) || slices.ContainsFunc(d.objects, missing) {
+			due = append(due, d)
 		}
 	}
-	return lacks, nil
+	return due, nil
 }
 
-// outdated returns the files that are due.
-func (m MigrationSet) outdated(ctx context.Context, q pg.Querier) (files []string, err error) {
+// dueFiles returns the files that are due.
+func (m MigrationSet) dueFiles(ctx context.Context, q pg.Querier) (files []string, err error) {
 	all, err := m.definitions()
 	if err != nil {
 		return nil, err
 	}
-	lacks, err := m.due(ctx, q, all)
-	for _, d := range lacks {
+	due, err := m.findDue(ctx, q, all)
+	for _, d := range due {
 		files = append(files, "schema/"+d.name)
 	}
 	return files, err
 }
 
-// define applies what is due, all of it or nothing. Where somebody uses a view or writes to a table with a trigger for longer than
-// a moment, it lets others pass and tries again.
-func (m MigrationSet) define(ctx context.Context, config *pgx.ConnConfig, log *slog.Logger) error {
+// applyDefinitions applies the definitions that are due in one transaction. If another session uses a view, or writes to a table with a
+// trigger, it gives way after lockTimeout and retries until defineTimeout.
+func (m MigrationSet) applyDefinitions(ctx context.Context, config *pgx.ConnConfig, log *slog.Logger) error {
 	all, err := m.definitions()
 	if err != nil || len(all) == 0 {
 		return err
@@ -201,8 +201,8 @@ func (m MigrationSet) define(ctx context.Context, config *pgx.ConnConfig, log *s
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
 	deadline := time.Now().Add(defineTimeout)
-	for pause := lockTimeout / 4; ; pause = min(2*pause, maxPause) {
-		applied, err := m.apply(ctx, conn, all)
+	for interval := lockTimeout / 4; ; interval = min(2*interval, maxRetryInterval) {
+		applied, err := m.applyDue(ctx, conn, all)
 		if err == nil {
 			if len(applied) > 0 {
 				log.Info("views and functions are defined", "migrations", m.Table, "files", applied)
@@ -216,9 +216,9 @@ func (m MigrationSet) define(ctx context.Context, config *pgx.ConnConfig, log *s
 		if time.Now().After(deadline) {
 			return fmt.Errorf("another session, such as a backup, uses it: %w", err)
 		}
-		log.Warn("a view or table is in use", "error", err, "retry_in", pause)
+		log.Warn("a view or table is in use", "error", err, "retry_in", interval)
 		select {
-		case <-time.After(pause):
+		case <-time.After(interval):
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -232,32 +232,32 @@ const (
 	invalidTableDefinition = "42P16" // CREATE OR REPLACE VIEW would remove, rename or retype a column
 )
 
-// apply applies what is due of all in one transaction, and returns the names of those files.
-func (m MigrationSet) apply(ctx context.Context, conn *pgx.Conn, all []definition) (applied []string, err error) {
+// applyDue applies what is due of all in one transaction, and returns the names of those files.
+func (m MigrationSet) applyDue(ctx context.Context, conn *pgx.Conn, all []definition) (applied []string, err error) {
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		applied = nil
 		if _, err := tx.Exec(ctx, fmt.Sprintf("SET LOCAL lock_timeout = %d", lockTimeout.Milliseconds())); err != nil {
 			return err
 		}
-		lacks, err := m.due(ctx, tx, all)
+		due, err := m.findDue(ctx, tx, all)
 		if err != nil {
 			return err
 		}
-		if err := lockViews(ctx, tx, lacks); err != nil {
+		if err := lockViews(ctx, tx, due); err != nil {
 			return err
 		}
 		dropped := map[string]bool{}
 		for _, d := range all {
 			is := func(o definition) bool { return o.name == d.name }
-			if !dropped[d.object()] && !slices.ContainsFunc(lacks, is) {
+			if !dropped[d.objectName()] && !slices.ContainsFunc(due, is) {
 				continue
 			}
 			if err := d.replace(ctx, tx, dropped); err != nil {
 				return fmt.Errorf("apply schema/%s: %w", d.name, err)
 			}
-			delete(dropped, d.object())
+			delete(dropped, d.objectName())
 			if _, err := tx.Exec(ctx, `INSERT INTO migration_checksum VALUES ($1, $2, $3)
-				ON CONFLICT (migrations, name) DO UPDATE SET checksum = EXCLUDED.checksum`, m.definitionsOf(), d.name, d.sum); err != nil {
+				ON CONFLICT (migrations, name) DO UPDATE SET checksum = EXCLUDED.checksum`, m.checksumGroup(), d.name, d.sum); err != nil {
 				return fmt.Errorf("note the checksum of schema/%s: %w", d.name, err)
 			}
 			applied = append(applied, d.name)
@@ -276,7 +276,7 @@ func (m MigrationSet) apply(ctx context.Context, conn *pgx.Conn, all []definitio
 func lockViews(ctx context.Context, tx pgx.Tx, due []definition) error {
 	var names []string
 	for _, d := range due {
-		names = append(names, d.object())
+		names = append(names, d.objectName())
 	}
 	views, err := withReaders(ctx, tx, names...)
 	if err != nil {
@@ -320,7 +320,7 @@ func (d definition) replace(ctx context.Context, tx pgx.Tx, dropped map[string]b
 	if refused, is := errors.AsType[*pgconn.PgError](err); !is || refused.Code != invalidTableDefinition {
 		return err
 	}
-	views, err := withReaders(ctx, tx, d.object())
+	views, err := withReaders(ctx, tx, d.objectName())
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 // files is a folder of a service, by its files' names.
 type files map[string]string
 
-func (f files) with(more files) files {
+func (f files) merge(more files) files {
 	all := maps.Clone(f)
 	maps.Copy(all, more)
 	return all
@@ -53,13 +53,13 @@ var dogs = files{
 }
 
 // wider adds a column behind the others, as the next release would.
-var wider = dogs.with(files{
+var wider = dogs.merge(files{
 	"migrations/0002_age.sql":   "-- +goose Up\nALTER TABLE dog ADD COLUMN age integer NOT NULL DEFAULT 1;",
 	"schema/views/dog_view.sql": "CREATE OR REPLACE VIEW dog_view AS SELECT id, name, age FROM dog;",
 })
 
 // turned has another order and type of a view's columns, for which CREATE OR REPLACE does not suffice.
-var turned = dogs.with(files{
+var turned = dogs.merge(files{
 	"schema/views/dog_view.sql": "CREATE OR REPLACE VIEW dog_view AS SELECT name, id::text AS id FROM dog;",
 })
 
@@ -117,7 +117,7 @@ func (s *schema) execute(conn *pgx.Conn, statement string) {
 	}
 }
 
-func (s *schema) wants(query, want string) {
+func (s *schema) expect(query, want string) {
 	s.Helper()
 	var got string
 	if err := s.conn.QueryRow(s.Context(), query).Scan(&got); err != nil || got != want {
@@ -130,18 +130,18 @@ func TestDefinitionsAreApplied(t *testing.T) {
 	s := newSchema(t)
 	testkit.Must(t, s.migrate(dogs))
 	s.execute(s.conn, "INSERT INTO dog (name) VALUES ('rex')")
-	s.wants("SELECT shown FROM dog", "REX")
-	s.wants("SELECT dogs::text FROM dog_count", "1")
+	s.expect("SELECT shown FROM dog", "REX")
+	s.expect("SELECT dogs::text FROM dog_count", "1")
 
 	testkit.Must(t, s.migrate(wider))
-	s.wants("SELECT age::text FROM dog_view", "1")
+	s.expect("SELECT age::text FROM dog_view", "1")
 
-	loud := wider.with(files{
+	loud := wider.merge(files{
 		"schema/functions/dog_shown.sql": strings.ReplaceAll(dogs["schema/functions/dog_shown.sql"], "upper(NEW.name)", "NEW.name || '!'"),
 	})
 	testkit.Must(t, s.migrate(loud))
 	s.execute(s.conn, "INSERT INTO dog (name) VALUES ('bello')")
-	s.wants("SELECT shown FROM dog WHERE name = 'bello'", "bello!")
+	s.expect("SELECT shown FROM dog WHERE name = 'bello'", "bello!")
 }
 
 // A start that finds nothing changed waits for no lock.
@@ -152,24 +152,24 @@ func TestUnchangedDefinitionsAreLeftAlone(t *testing.T) {
 	s.execute(holder, "BEGIN")
 	s.execute(holder, "LOCK TABLE migrating, dog, dog_view")
 	testkit.Must(t, s.migrate(dogs))
-	testkit.Must(t, migrate.Migrated(t.Context(), s.pool().DB, dogs.set()))
+	testkit.Must(t, migrate.Check(t.Context(), s.pool().DB, dogs.set()))
 }
 
 // Columns that are moved or become of another type have the view dropped and made anew, with those that read it.
-func TestColumnsOfAViewAreChanged(t *testing.T) {
+func TestViewColumnsChange(t *testing.T) {
 	s := newSchema(t)
 	testkit.Must(t, s.migrate(dogs))
 	s.execute(s.conn, "INSERT INTO dog (name) VALUES ('rex')")
 	testkit.Must(t, s.migrate(turned))
-	s.wants("SELECT id FROM all_dogs", "1") // a text
-	s.wants("SELECT dogs::text FROM dog_count", "1")
+	s.expect("SELECT id FROM all_dogs", "1") // a text
+	s.expect("SELECT dogs::text FROM dog_count", "1")
 	testkit.Must(t, s.migrate(turned))
 
 	s.execute(s.conn, "CREATE VIEW of_nobody AS SELECT id FROM dog_view")
 	if err := s.migrate(dogs); err == nil || !strings.Contains(err.Error(), "of_nobody") {
 		t.Errorf("got %v, want an error that names the view without a file", err)
 	}
-	s.wants("SELECT id FROM of_nobody", "1")
+	s.expect("SELECT id FROM of_nobody", "1")
 }
 
 // A program of before starts on the schema of a newer one, and leaves the newer views there.
@@ -178,28 +178,28 @@ func TestOlderProgramLeavesNewerDefinitions(t *testing.T) {
 	testkit.Must(t, s.migrate(dogs))
 	testkit.Must(t, s.migrate(wider))
 	testkit.Must(t, s.migrate(dogs))
-	testkit.Must(t, migrate.Migrated(t.Context(), s.pool().DB, dogs.set()))
+	testkit.Must(t, migrate.Check(t.Context(), s.pool().DB, dogs.set()))
 	s.execute(s.conn, "INSERT INTO dog (name) VALUES ('rex')")
-	s.wants("SELECT age::text FROM dog_view", "1")
-	testkit.Must(t, migrate.Migrated(t.Context(), s.pool().DB, wider.set()))
+	s.expect("SELECT age::text FROM dog_view", "1")
+	testkit.Must(t, migrate.Check(t.Context(), s.pool().DB, wider.set()))
 }
 
 // A change of a view alone is told from one of before by a migration that says so, and does nothing.
 func TestMigrationOfACommentAlone(t *testing.T) {
 	s := newSchema(t)
 	testkit.Must(t, s.migrate(dogs))
-	newer := turned.with(files{"migrations/0002_turned.sql": "-- +goose Up\n-- dog_view has its columns in another order.\n"})
+	newer := turned.merge(files{"migrations/0002_turned.sql": "-- +goose Up\n-- dog_view has its columns in another order.\n"})
 	testkit.Must(t, s.migrate(newer))
 	testkit.Must(t, s.migrate(dogs))
 	s.execute(s.conn, "INSERT INTO dog (name) VALUES ('rex')")
-	s.wants("SELECT id FROM dog_view", "1") // a text
+	s.expect("SELECT id FROM dog_view", "1") // a text
 }
 
 // What a migration drops, such as by DROP COLUMN … CASCADE, is made again.
-func TestDroppedViewsAreMadeAgain(t *testing.T) {
+func TestDroppedViewsAreRecreated(t *testing.T) {
 	s := newSchema(t)
 	testkit.Must(t, s.migrate(dogs))
-	narrow := dogs.with(files{
+	narrow := dogs.merge(files{
 		"migrations/0002_unshown.sql": `-- +goose Up
 			ALTER TABLE dog DROP COLUMN name CASCADE, ADD COLUMN called text NOT NULL DEFAULT 'rex';`,
 		"schema/views/dog_view.sql":      "CREATE OR REPLACE VIEW dog_view AS SELECT id, called AS name FROM dog;",
@@ -207,21 +207,21 @@ func TestDroppedViewsAreMadeAgain(t *testing.T) {
 	})
 	testkit.Must(t, s.migrate(narrow))
 	s.execute(s.conn, "INSERT INTO dog DEFAULT VALUES; DROP TRIGGER dog_shown ON dog; DROP VIEW dog_count")
-	if err := migrate.Migrated(t.Context(), s.pool().DB, narrow.set()); !errors.Is(err, migrate.ErrOlder) {
+	if err := migrate.Check(t.Context(), s.pool().DB, narrow.set()); !errors.Is(err, migrate.ErrOlder) {
 		t.Errorf("got %v, want %v", err, migrate.ErrOlder)
 	}
 	testkit.Must(t, s.migrate(narrow))
 	s.execute(s.conn, "INSERT INTO dog DEFAULT VALUES")
-	s.wants("SELECT count(shown) || ' of ' || (SELECT dogs FROM dog_count) FROM dog", "2 of 2")
+	s.expect("SELECT count(shown) || ' of ' || (SELECT dogs FROM dog_count) FROM dog", "2 of 2")
 }
 
 // Who reads a view, by a prepared statement and by others, does so while it is replaced, and sees it before or after.
-func TestViewsAreReadWhileTheyAreReplaced(t *testing.T) {
+func TestViewsStayReadable(t *testing.T) {
 	s := newSchema(t)
 	testkit.Must(t, s.migrate(dogs))
 	s.execute(s.conn, "INSERT INTO dog (name) VALUES ('rex')")
 	var reads atomic.Int64
-	upper := dogs.with(files{
+	upper := dogs.merge(files{
 		"schema/views/all_dogs.sql": "CREATE OR REPLACE VIEW all_dogs AS SELECT id, name, upper(name) AS loud FROM dog_view;",
 		"schema/views/dog_view.sql": "CREATE OR REPLACE VIEW dog_view AS SELECT id, name, name AS again FROM dog;",
 	})
@@ -278,14 +278,14 @@ func TestViewInUse(t *testing.T) {
 	}
 	s.execute(holder, "COMMIT")
 	testkit.Must(t, <-migrated)
-	s.wants("SELECT pg_typeof(max(id))::text FROM dog_view", "text")
+	s.expect("SELECT pg_typeof(max(id))::text FROM dog_view", "text")
 }
 
 // A process that is killed while it applies files has applied none of them; the next one does.
 func TestKilledBetweenDefinitions(t *testing.T) {
 	s := newSchema(t)
 	testkit.Must(t, s.migrate(dogs))
-	next := wider.with(files{
+	next := wider.merge(files{
 		"schema/views/all_dogs.sql":      "CREATE OR REPLACE VIEW all_dogs AS SELECT id, name, age FROM dog_view;",
 		"schema/functions/dog_shown.sql": strings.ReplaceAll(dogs["schema/functions/dog_shown.sql"], "upper", "lower"),
 	})
@@ -305,16 +305,16 @@ func TestKilledBetweenDefinitions(t *testing.T) {
 	}
 	s.execute(holder, "COMMIT")
 
-	s.wants("SELECT max(version_id)::text FROM migration", "2")
-	s.wants("SELECT (pg_get_functiondef('dog_shown'::regproc) LIKE '%upper%')::text", "true")
-	s.wants("SELECT count(*)::text FROM pg_attribute WHERE attrelid = 'dog_view'::regclass", "2")
-	if err := migrate.Migrated(t.Context(), s.pool().DB, next.set()); !errors.Is(err, migrate.ErrOlder) {
+	s.expect("SELECT max(version_id)::text FROM migration", "2")
+	s.expect("SELECT (pg_get_functiondef('dog_shown'::regproc) LIKE '%upper%')::text", "true")
+	s.expect("SELECT count(*)::text FROM pg_attribute WHERE attrelid = 'dog_view'::regclass", "2")
+	if err := migrate.Check(t.Context(), s.pool().DB, next.set()); !errors.Is(err, migrate.ErrOlder) {
 		t.Errorf("got %v, want %v", err, migrate.ErrOlder)
 	}
 	testkit.Must(t, s.migrate(next))
-	testkit.Must(t, migrate.Migrated(t.Context(), s.pool().DB, next.set()))
-	s.wants("SELECT (pg_get_functiondef('dog_shown'::regproc) LIKE '%lower%')::text", "true")
-	s.wants("SELECT count(*)::text FROM pg_attribute WHERE attrelid = 'dog_view'::regclass", "3")
+	testkit.Must(t, migrate.Check(t.Context(), s.pool().DB, next.set()))
+	s.expect("SELECT (pg_get_functiondef('dog_shown'::regproc) LIKE '%lower%')::text", "true")
+	s.expect("SELECT count(*)::text FROM pg_attribute WHERE attrelid = 'dog_view'::regclass", "3")
 }
 
 // Any number of processes may start at once.
@@ -327,19 +327,19 @@ func TestSeveralMigrateAtOnce(t *testing.T) {
 	for _, ended := range all {
 		testkit.Must(t, <-ended)
 	}
-	testkit.Must(t, migrate.Migrated(t.Context(), s.pool().DB, wider.set()))
+	testkit.Must(t, migrate.Check(t.Context(), s.pool().DB, wider.set()))
 }
 
 // Files that would mislead end the start, with the file's name.
-func TestMistakenDefinitions(t *testing.T) {
+func TestInvalidDefinitions(t *testing.T) {
 	s := newSchema(t)
-	for name, wrong := range map[string]files{
+	for name, invalid := range map[string]files{
 		"views/dog_view.sql makes":  {"schema/views/dog_view.sql": "CREATE OR REPLACE VIEW cat_view AS SELECT 1 AS id;"},
 		"views/dog_view.sql select": {"schema/views/dog_view.sql": "CREATE OR REPLACE VIEW dog_view AS SELECT * FROM dog;"},
 		"the view all_dogs reads":   {"schema/views/dog_view.sql": "CREATE OR REPLACE VIEW dog_view AS SELECT id, name FROM all_dogs;"},
 		"apply schema/views/cats":   {"schema/views/cats.sql": "CREATE OR REPLACE VIEW cats AS SELECT id FROM cat;"},
 	} {
-		if err := s.migrate(dogs.with(wrong)); err == nil || !strings.Contains(err.Error(), name) {
+		if err := s.migrate(dogs.merge(invalid)); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("got %v, want an error that says %q", err, name)
 		}
 	}

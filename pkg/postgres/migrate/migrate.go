@@ -29,13 +29,13 @@ type MigrationSet struct {
 	Files []fs.FS
 }
 
-// migrateWait is how long one who migrates waits for another one.
-const migrateWait = 10 * time.Minute
+// migrateTimeout is how long one who migrates waits for another one.
+const migrateTimeout = 10 * time.Minute
 
 // Migrate brings the schema up to date, by all migrations of the first, then of the next, and says to the log what it did. Any
 // number of processes may call it at once.
 func Migrate(ctx context.Context, to *pool.Pool, log *slog.Logger, all ...MigrationSet) error {
-	if finished(ctx, to.DB, all) {
+	if isUpToDate(ctx, to.DB, all) {
 		return nil
 	}
 	conn, err := to.Connect(ctx)
@@ -43,19 +43,19 @@ func Migrate(ctx context.Context, to *pool.Pool, log *slog.Logger, all ...Migrat
 		return err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	waiting, cancel := context.WithTimeout(ctx, migrateWait)
+	waiting, cancel := context.WithTimeout(ctx, migrateTimeout)
 	defer cancel()
 	if _, err := LockTable(waiting, conn, "migrating", ""); err != nil {
 		return err
 	}
 	for _, m := range all {
-		if _, err := m.intact(ctx, to.DB); err != nil {
+		if _, err := m.verifyChecksums(ctx, to.DB); err != nil {
 			return err
 		}
 		if err := m.migrate(ctx, conn.Config(), log); err != nil {
 			return err
 		}
-		if err := m.define(ctx, conn.Config(), log); err != nil {
+		if err := m.applyDefinitions(ctx, conn.Config(), log); err != nil {
 			return err
 		}
 	}
@@ -65,21 +65,21 @@ func Migrate(ctx context.Context, to *pool.Pool, log *slog.Logger, all ...Migrat
 // ErrOlder says that a schema lacks migrations, or has views and functions of before.
 var ErrOlder = errors.New("the schema is older than this program")
 
-// Migrated fails where the schema lacks a migration, or a view or function as it is now. One that has more migrations is that of a
+// Check fails where the schema lacks a migration, or a view or function as it is now. One that has more migrations is that of a
 // newer version, and will do: what newer migrations change leaves the older program working.
-func Migrated(ctx context.Context, db *pg.DB, all ...MigrationSet) error {
+func Check(ctx context.Context, db *pg.DB, all ...MigrationSet) error {
 	for _, m := range all {
-		lacks, err := m.lacks(ctx, db)
+		lacks, err := m.missingMigrations(ctx, db)
 		if err != nil {
 			return fmt.Errorf("look at the schema's migrations: %w", err)
 		}
 		if len(lacks) > 0 {
 			return fmt.Errorf("%w, which needs its migrations %s: run migrate first", ErrOlder, strings.Join(lacks, ", "))
 		}
-		if _, err := m.intact(ctx, db); err != nil {
+		if _, err := m.verifyChecksums(ctx, db); err != nil {
 			return err
 		}
-		due, err := m.outdated(ctx, db)
+		due, err := m.dueFiles(ctx, db)
 		if err != nil {
 			return err
 		}
@@ -90,18 +90,18 @@ func Migrated(ctx context.Context, db *pg.DB, all ...MigrationSet) error {
 	return nil
 }
 
-// finished tells whether all migrations are done and noted, and views and functions as they are now, as at most starts, which then
+// isUpToDate tells whether all migrations are done and noted, and views and functions as they are now, as at most starts, which then
 // need no lock and no connection
 // besides. What is wrong is for who has the lock to say: another process may be at it.
-func finished(ctx context.Context, db *pg.DB, all []MigrationSet) bool {
+func isUpToDate(ctx context.Context, db *pg.DB, all []MigrationSet) bool {
 	for _, m := range all {
-		if lacks, err := m.lacks(ctx, db); err != nil || len(lacks) > 0 {
+		if lacks, err := m.missingMigrations(ctx, db); err != nil || len(lacks) > 0 {
 			return false
 		}
-		if noted, err := m.intact(ctx, db); err != nil || !noted {
+		if noted, err := m.verifyChecksums(ctx, db); err != nil || !noted {
 			return false
 		}
-		if due, err := m.outdated(ctx, db); err != nil || len(due) > 0 {
+		if due, err := m.dueFiles(ctx, db); err != nil || len(due) > 0 {
 			return false
 		}
 	}
@@ -135,17 +135,17 @@ func (f folders) Glob(pattern string) (names []string, err error) {
 	return names, nil
 }
 
-// lacks are the files that are not done.
-func (m MigrationSet) lacks(ctx context.Context, db *pg.DB) (missing []string, err error) {
+// missingMigrations are the files that are not done.
+func (m MigrationSet) missingMigrations(ctx context.Context, db *pg.DB) (missing []string, err error) {
 	files, err := folders(m.Files).Glob("*.sql")
 	if err != nil {
 		return nil, err
 	}
-	var there bool
-	if err := db.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", m.Table).Scan(&there); err != nil {
+	var exists bool
+	if err := db.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", m.Table).Scan(&exists); err != nil {
 		return nil, err
 	}
-	if !there {
+	if !exists {
 		return files, nil
 	}
 	rows, err := db.Query(ctx, "SELECT version_id FROM "+m.Table+" WHERE is_applied")
@@ -203,7 +203,7 @@ func (m MigrationSet) migrate(ctx context.Context, config *pgx.ConnConfig, log *
 	if err != nil {
 		return err
 	}
-	return m.record(ctx, sqldb)
+	return m.recordChecksums(ctx, sqldb)
 }
 
 // LockTable begins a transaction that holds a table, which it makes, until its end, or the connection's. With
@@ -228,18 +228,18 @@ func LockTable(ctx context.Context, conn *pgx.Conn, table, mode string) (pgx.Tx,
 }
 
 // Create makes what a query about a name tells is not there. Another one may be doing so at the same time.
-func Create(ctx context.Context, conn *pgx.Conn, lacks, name, what string) error {
+func Create(ctx context.Context, conn *pgx.Conn, missingQuery, name, definition string) error {
 	var missing bool
-	if err := conn.QueryRow(ctx, lacks, name).Scan(&missing); err != nil || !missing {
+	if err := conn.QueryRow(ctx, missingQuery, name).Scan(&missing); err != nil || !missing {
 		return err
 	}
-	_, err := conn.Exec(ctx, "CREATE "+what)
+	_, err := conn.Exec(ctx, "CREATE "+definition)
 	failed, refused := errors.AsType[*pgconn.PgError](err)
 	if refused && slices.Contains([]string{"23505", "42P06", "42P07"}, failed.Code) { // unique_violation, duplicate_schema, duplicate_table
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("create %s: %w", what, err)
+		return fmt.Errorf("create %s: %w", definition, err)
 	}
 	return nil
 }

@@ -24,21 +24,21 @@ type Querier interface {
 
 // DB is a service's schema, as the service's own role.
 type DB struct {
-	pool     *pgxpool.Pool
-	recorded chan struct{}
-	again    func(context.Context, error) bool
-	wake     func(what string)
+	pool        *pgxpool.Pool
+	recorded    chan struct{}
+	isRetryable func(context.Context, error) bool
+	wake        func(topic string)
 }
 
 // New makes a DB of a pool that package pool opened. again tells, of a unit of work that failed, whether it may do better when
 // it is run again.
-func New(pool *pgxpool.Pool, again func(context.Context, error) bool) *DB {
-	return &DB{pool, make(chan struct{}, 1), again, func(string) {}}
+func New(pool *pgxpool.Pool, isRetryable func(context.Context, error) bool) *DB {
+	return &DB{pool, make(chan struct{}, 1), isRetryable, func(string) {}}
 }
 
 // OnWake has wake called with what units of work woke others for, once they are committed. It is for who starts the
 // service, before that uses the DB.
-func (db *DB) OnWake(wake func(what string)) { db.wake = wake }
+func (db *DB) OnWake(wake func(topic string)) { db.wake = wake }
 
 // Recorded tells one who listens that a unit of work was committed with a record, by this process, since it was last
 // told.

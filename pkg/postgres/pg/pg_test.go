@@ -81,17 +81,17 @@ func TestInTxRecords(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	told := false
+	called := false
 	err = db.InTx(t.Context(), func(tx *pg.Tx) error {
 		tx.Record(pg.Record{Kind: "thing", Action: "created", Targets: []pg.Target{{Type: "thing", ID: 1}}, After: map[string]any{"name": "x"}})
 		tx.AfterCommit(func(ctx context.Context) error {
-			told = true
+			called = true
 			return db.QueryRow(ctx, "SELECT FROM thing WHERE name = 'recorded'").Scan()
 		})
 		return insert("recorded")(tx)
 	})
-	if err != nil || !told {
-		t.Errorf("got the hook called %t, %v, want true, no error", told, err)
+	if err != nil || !called {
+		t.Errorf("got the hook called %t, %v, want true, no error", called, err)
 	}
 	if got := changes(t, db); len(got) != 1 || got[0] != "thing.created" {
 		t.Errorf("got the records %v, want [thing.created]", got)
@@ -110,7 +110,7 @@ func TestInTxRecords(t *testing.T) {
 }
 
 // A deadlock costs nobody an error.
-func TestChangeStartsAgain(t *testing.T) {
+func TestDeadlockIsRetried(t *testing.T) {
 	t.Parallel()
 	db := testkit.Database(t, "things", migrations)
 	for _, name := range []string{"a", "b"} {
@@ -149,12 +149,12 @@ func TestChangeStartsAgain(t *testing.T) {
 }
 
 // Nor does it that the process stood still for so long that Postgres ended the session: nothing of it was done.
-func TestChangeThatStoodStill(t *testing.T) {
+func TestStalledChangeIsRetried(t *testing.T) {
 	t.Parallel()
-	for what, write := range map[string]func(*pg.Tx) error{
+	for name, write := range map[string]func(*pg.Tx) error{
 		"before a statement": insert("after"), "before the commit": func(*pg.Tx) error { return nil },
 	} {
-		t.Run(what, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			db := testkit.Database(t, "things", migrations)
 			tries := 0
@@ -169,8 +169,8 @@ func TestChangeThatStoodStill(t *testing.T) {
 						Scan(&session); err != nil {
 						return err
 					}
-					for there := true; there; {
-						if err := db.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)", session).Scan(&there); err != nil {
+					for exists := true; exists; {
+						if err := db.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)", session).Scan(&exists); err != nil {
 							return err
 						}
 					}
@@ -192,18 +192,18 @@ func TestChangeOutlivesItsCaller(t *testing.T) {
 	t.Parallel()
 	db := testkit.Database(t, "things", migrations)
 	ctx, leave := context.WithCancel(t.Context())
-	told := false
+	called := false
 	err := db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("a test")
-		tx.AfterCommit(func(ctx context.Context) error { told = true; return ctx.Err() })
+		tx.AfterCommit(func(ctx context.Context) error { called = true; return ctx.Err() })
 		if err := insert("kept")(tx); err != nil {
 			return err
 		}
 		leave()
 		return nil
 	})
-	if err != nil || !told {
-		t.Errorf("got the hook called %t, %v, want true, no error", told, err)
+	if err != nil || !called {
+		t.Errorf("got the hook called %t, %v, want true, no error", called, err)
 	}
 }
 
@@ -257,7 +257,7 @@ func TestExplain(t *testing.T) {
 }
 
 // A database that starts again throws everybody out. What had not begun does not notice, and what had is told so.
-func TestDatabaseStartsAgain(t *testing.T) {
+func TestDatabaseRestarts(t *testing.T) {
 	t.Parallel()
 	const connections = 4
 	url := testkit.Databases(t, testkit.Service{Name: "things", Migrations: migrations})["things"].Reveal()
@@ -329,7 +329,7 @@ func TestDatabaseStartsAgain(t *testing.T) {
 	}
 }
 
-type thing struct {
+type widget struct {
 	ID   int64   `db:"id"`
 	Name string  `db:"name"`
 	Note *string `db:"note"`
@@ -340,7 +340,7 @@ type part struct {
 	Name string `db:"name"`
 }
 
-type thingBody struct {
+type widgetBody struct {
 	Name string  `db:"name"`
 	Note *string `db:"note"`
 	Part *int64  `db:"part"`
@@ -372,16 +372,16 @@ func TestCommitHangs(t *testing.T) {
 func TestMapper(t *testing.T) {
 	t.Parallel()
 	db := testkit.Database(t, "things", migrations)
-	view, list, table := pg.NewView[thing]("thing_view"), listing.New[thing]("thing_view"), table.New[thingBody]("thing", "thing_view", nil)
+	view, list, table := pg.NewView[widget]("thing_view"), listing.New[widget]("thing_view"), table.New[widgetBody]("thing", "thing_view", nil)
 	const many = 1203 // more than two batches
 	var first int64
 	err := db.InTx(t.Context(), func(tx *pg.Tx) (err error) {
 		tx.Unrecorded("a test")
-		if first, err = table.Insert(t.Context(), tx, &thingBody{Name: "first"}); err != nil {
+		if first, err = table.Insert(t.Context(), tx, &widgetBody{Name: "first"}); err != nil {
 			return err
 		}
 		for i := range many - 1 {
-			if _, err := table.Insert(t.Context(), tx, &thingBody{Name: strings.Repeat("x", i+1), Part: &first}); err != nil {
+			if _, err := table.Insert(t.Context(), tx, &widgetBody{Name: strings.Repeat("x", i+1), Part: &first}); err != nil {
 				return err
 			}
 		}
@@ -405,7 +405,7 @@ func TestMapper(t *testing.T) {
 	note := "n"
 	err = db.InTx(t.Context(), func(tx *pg.Tx) error {
 		tx.Unrecorded("a test")
-		if err := table.Hold(t.Context(), tx, first); err != nil {
+		if err := table.Lock(t.Context(), tx, first); err != nil {
 			return err
 		}
 		body, err := table.Load(t.Context(), tx, first)
@@ -509,43 +509,43 @@ func TestSchemaOfAnotherVersion(t *testing.T) {
 	defer aged.Close()
 	newer := fstest.MapFS{"migrations/0002_more.sql": {Data: []byte("-- +goose Up\nALTER TABLE thing ADD COLUMN more text;\n")}}
 	maps.Copy(newer, migrations)
-	wantLack := func(need fstest.MapFS, lacks string) {
+	expectMissing := func(need fstest.MapFS, lacks string) {
 		t.Helper()
-		err := host.Ready(ctx, service.Definition{Migrations: need}, service.Deps{DB: aged.DB})
+		err := host.Prepare(ctx, service.Definition{Migrations: need}, service.Deps{DB: aged.DB})
 		if (lacks == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), " "+lacks+":") {
 			t.Errorf("got %v, want a lack of %q", err, lacks)
 		}
 	}
-	wantLack(migrations, "0001_things.sql")
-	wantLack(newer, "0001_things.sql, 0002_more.sql")
+	expectMissing(migrations, "0001_things.sql")
+	expectMissing(newer, "0001_things.sql, 0002_more.sql")
 	if err := host.Migrate(ctx, service.Definition{Migrations: migrations}, aged, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
-	wantLack(migrations, "")
-	wantLack(newer, "0002_more.sql")
+	expectMissing(migrations, "")
+	expectMissing(newer, "0002_more.sql")
 	if err := host.Migrate(ctx, service.Definition{Migrations: newer}, aged, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
-	wantLack(newer, "")
-	wantLack(migrations, "")
+	expectMissing(newer, "")
+	expectMissing(migrations, "")
 	if err := host.Migrate(ctx, service.Definition{Migrations: migrations}, aged, slog.New(slog.DiscardHandler)); err != nil {
 		t.Error("migrate a newer schema with an older program:", err)
 	}
-	wantLack(newer, "")
+	expectMissing(newer, "")
 
 	edited := maps.Clone(newer)
 	edited["migrations/0001_things.sql"] = &fstest.MapFile{Data: append(bytes.Clone(newer["migrations/0001_things.sql"].Data), "-- more\n"...)}
 	between := maps.Clone(newer)
 	between["migrations/0001_late.sql"] = &fstest.MapFile{Data: []byte("-- +goose Up\nSELECT 1;\n")}
-	for wrong, files := range map[string]fstest.MapFS{
+	for want, files := range map[string]fstest.MapFS{
 		"0001_things.sql was edited": edited, "0001_late.sql was put in before number 2": between,
 	} {
 		d := service.Definition{Migrations: files}
-		if err := host.Ready(ctx, d, service.Deps{DB: aged.DB}); err == nil || !strings.Contains(err.Error(), wrong) {
-			t.Errorf("ready: got %v, want an error that says %s", err, wrong)
+		if err := host.Prepare(ctx, d, service.Deps{DB: aged.DB}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("ready: got %v, want an error that says %s", err, want)
 		}
-		if err := host.Migrate(ctx, d, aged, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), wrong) {
-			t.Errorf("migrate: got %v, want an error that says %s", err, wrong)
+		if err := host.Migrate(ctx, d, aged, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("migrate: got %v, want an error that says %s", err, want)
 		}
 	}
 }

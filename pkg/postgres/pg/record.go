@@ -70,11 +70,11 @@ type recordColumns struct {
 }
 
 func (c *recordColumns) add(r *Record) error {
-	before, err := document(r.Before)
+	before, err := encodeItem(r.Before)
 	if err != nil {
 		return err
 	}
-	after, err := document(r.After)
+	after, err := encodeItem(r.After)
 	if err != nil {
 		return err
 	}
@@ -142,14 +142,14 @@ func (tx *Tx) writeRecords(ctx context.Context) error {
 	return nil
 }
 
-// document is an item as a record has it: without the members that change without a record.
-func document(v any) (*string, error) {
+// encodeItem is an item as a record has it: without the members that change without a record.
+func encodeItem(v any) (*string, error) {
 	if v == nil {
 		return nil, nil
 	}
 	text, err := json.Marshal(v)
 	if err == nil {
-		text, err = recorded(text, reflect.TypeOf(secret.Unmarked(v)))
+		text, err = dropUnrecorded(text, reflect.TypeOf(secret.Unmarked(v)))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("encode a change: %w", err)
@@ -158,18 +158,18 @@ func document(v any) (*string, error) {
 	return &document, nil
 }
 
-// recorded is the JSON of a value of this type without the members with the tag recorded:"false".
-func recorded(text []byte, t reflect.Type) ([]byte, error) {
+// dropUnrecorded is the JSON of a value of this type without the members with the tag recorded:"false".
+func dropUnrecorded(text []byte, t reflect.Type) ([]byte, error) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
 	if t.Kind() != reflect.Struct {
 		return text, nil
 	}
-	return keepRecorded(text, schema.Describe(t).Members)
+	return dropMembers(text, schema.Describe(t).Members)
 }
 
-func keepRecorded(text []byte, members []*schema.Member) ([]byte, error) {
+func dropMembers(text []byte, members []*schema.Member) ([]byte, error) {
 	if !slices.ContainsFunc(members, hasUnrecorded) || bytes.Equal(text, []byte("null")) {
 		return text, nil
 	}
@@ -180,8 +180,8 @@ func keepRecorded(text []byte, members []*schema.Member) ([]byte, error) {
 	for _, m := range members {
 		if m.Unrecorded {
 			delete(object, m.JSON)
-		} else if inner, there := object[m.JSON]; there && m.Inner != nil {
-			kept, err := keepRecorded(inner, m.Inner.Members)
+		} else if inner, exists := object[m.JSON]; exists && m.Inner != nil {
+			kept, err := dropMembers(inner, m.Inner.Members)
 			if err != nil {
 				return nil, err
 			}

@@ -14,7 +14,7 @@ type shelf struct {
 
 	Books int64   `json:"books" recorded:"false"`
 	Owner *keeper `json:"owner,omitempty"`
-	Room  struct {
+	Hall  struct {
 		Visitors int64 `json:"visitors"`
 	} `json:"room" recorded:"false"`
 }

@@ -12,9 +12,9 @@ import (
 
 // Condition is a piece of SQL that is true or false of a row, with its arguments as $1, $2 …
 type Condition struct {
-	SQL  string
-	Args []any
-	Each bool // it tells rows of a view apart that have one id
+	SQL    string
+	Args   []any
+	PerRow bool // it tells rows of a view apart that have one id
 }
 
 // Source is where rows of a list are found: in a view that has, besides id, the columns of the list's conditions and of its
@@ -27,45 +27,45 @@ type Source struct {
 // View reads values of V from a table or SQL view that has a column for each member with a db tag, and the
 // column id.
 type View[V any] struct {
-	columns *statement.Columns
-	from    string
-	get     string
+	columns    *statement.Columns
+	selectAll  string
+	selectByID string
 }
 
 // NewView makes the view of a table or SQL view. It panics where V cannot be one, which is at start-up.
 func NewView[V any](name string) *View[V] {
-	c := statement.OfItem(reflect.TypeFor[V]())
+	c := statement.ItemColumnsOf(reflect.TypeFor[V]())
 	from := "SELECT " + c.List() + " FROM " + pgx.Identifier{name}.Sanitize()
 	return &View[V]{c, from, from + " WHERE id = $1"}
 }
 
 // SQL is a statement that reads all rows.
-func (v *View[V]) SQL() string { return v.from }
+func (v *View[V]) SQL() string { return v.selectAll }
 
-// One reads the row of which the condition is true; pgx.ErrNoRows where there is none.
-func (v *View[V]) One(ctx context.Context, q Querier, condition string, args ...any) (V, error) {
-	return v.one(ctx, q, v.from+" WHERE "+condition, args...)
+// Find reads the row of which the condition is true; pgx.ErrNoRows where there is none.
+func (v *View[V]) Find(ctx context.Context, q Querier, condition string, args ...any) (V, error) {
+	return v.scanOne(ctx, q, v.selectAll+" WHERE "+condition, args...)
 }
 
 // Get reads the row of this id, if all conditions are true of it; pgx.ErrNoRows where there is none.
 func (v *View[V]) Get(ctx context.Context, q Querier, id int64, where ...Condition) (V, error) {
-	args, sql := statement.Arguments{id}, v.get
+	args, sql := statement.Arguments{id}, v.selectByID
 	for _, c := range where {
 		sql += " AND " + args.Append(c.SQL, c.Args)
 	}
-	return v.one(ctx, q, sql, args...)
+	return v.scanOne(ctx, q, sql, args...)
 }
 
-func (v *View[V]) one(ctx context.Context, q Querier, sql string, args ...any) (V, error) {
+func (v *View[V]) scanOne(ctx context.Context, q Querier, sql string, args ...any) (V, error) {
 	var value V
 	err := v.columns.Scan(q.QueryRow(ctx, sql, args...), reflect.ValueOf(&value).Elem())
 	return value, err
 }
 
-// Some reads the rows of these ids of which all conditions are true, in the ids' order. What is not there is left out.
-func (v *View[V]) Some(ctx context.Context, q Querier, ids []int64, where ...Condition) ([]V, error) {
+// GetMany reads the rows of these ids of which all conditions are true, in the ids' order. What is not there is left out.
+func (v *View[V]) GetMany(ctx context.Context, q Querier, ids []int64, where ...Condition) ([]V, error) {
 	args := statement.Arguments{ids}
-	sql := v.from + " WHERE id = ANY ($1)"
+	sql := v.selectAll + " WHERE id = ANY ($1)"
 	for _, c := range where {
 		sql += " AND " + args.Append(c.SQL, c.Args)
 	}
@@ -78,8 +78,8 @@ func (v *View[V]) Some(ctx context.Context, q Querier, ids []int64, where ...Con
 	for i, id := range ids {
 		at[id] = i
 	}
-	slices.SortFunc(found, func(a, b V) int { return at[v.idOf(&a)] - at[v.idOf(&b)] })
+	slices.SortFunc(found, func(a, b V) int { return at[v.itemID(&a)] - at[v.itemID(&b)] })
 	return found, err
 }
 
-func (v *View[V]) idOf(item *V) int64 { return v.columns.ID(reflect.ValueOf(item).Elem()) }
+func (v *View[V]) itemID(item *V) int64 { return v.columns.ID(reflect.ValueOf(item).Elem()) }

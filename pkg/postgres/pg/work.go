@@ -33,20 +33,20 @@ func (tx *Tx) AfterCommit(fn func(context.Context) error) {
 
 // Wake wakes, once the unit of work is committed, those who wait for something of this service, in all processes. It is
 // not sent by the database: a NOTIFY in a transaction holds a lock on the whole database while that commits.
-func (tx *Tx) Wake(what string) {
-	if !slices.Contains(tx.wakes, what) {
-		tx.wakes = append(tx.wakes, what)
+func (tx *Tx) Wake(topic string) {
+	if !slices.Contains(tx.wakes, topic) {
+		tx.wakes = append(tx.wakes, topic)
 	}
 }
 
 const (
-	// attempts bounds how often a unit of work runs that the database aborts for the sake of another one.
-	attempts = 4
-	// retryPause is how long an aborted unit of work waits before it runs again, doubled each time: one that ran at once
+	// maxAttempts bounds how often a unit of work runs that the database aborts for the sake of another one.
+	maxAttempts = 4
+	// retryInterval is how long an aborted unit of work waits before it runs again, doubled each time: one that ran at once
 	// might take the locks again that the other one waits for.
-	retryPause = 10 * time.Millisecond
-	// preparations bounds how often it runs again because of a RestartAfter.
-	preparations = 1000
+	retryInterval = 10 * time.Millisecond
+	// maxRestarts bounds how often it runs again because of a RestartAfter.
+	maxRestarts = 1000
 )
 
 // RestartAfter, as the error of a unit of work, rolls it back, is called, and lets it run again: for what takes long, such
@@ -59,29 +59,29 @@ func (RestartAfter) Error() string { return "the unit of work lacks something" }
 // for the sake of another one (deadlock, serialization), or the session takes no changes, which another one may, it is run
 // again, so fn changes nothing but the database.
 func (db *DB) InTx(ctx context.Context, fn func(*Tx) error) error {
-	lost, prepared := 0, 0
+	aborted, restarts := 0, 0
 	for {
-		err := db.inTx(ctx, fn)
-		if prepare, ok := errors.AsType[RestartAfter](err); ok && prepared < preparations {
-			prepared++
+		err := db.runOnce(ctx, fn)
+		if prepare, ok := errors.AsType[RestartAfter](err); ok && restarts < maxRestarts {
+			restarts++
 			if err := prepare(ctx); err != nil {
 				return err
 			}
 			continue
 		}
-		if lost++; err == nil || !db.again(ctx, err) || lost == attempts {
+		if aborted++; err == nil || !db.isRetryable(ctx, err) || aborted == maxAttempts {
 			return err
 		}
-		pause := retryPause << (lost - 1)
+		interval := retryInterval << (aborted - 1)
 		select {
 		case <-ctx.Done():
 			return err
-		case <-time.After(pause + rand.N(pause)): // jitter, so that two do not collide again
+		case <-time.After(interval + rand.N(interval)): // jitter, so that two do not collide again
 		}
 	}
 }
 
-func (db *DB) inTx(ctx context.Context, fn func(*Tx) error) error {
+func (db *DB) runOnce(ctx context.Context, fn func(*Tx) error) error {
 	inner, err := db.begin(ctx)
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
@@ -96,21 +96,24 @@ func (db *DB) inTx(ctx context.Context, fn func(*Tx) error) error {
 		return err
 	}
 	// The commit and what comes after it are completed though the caller has left.
-	detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTime)
+	detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer cancel()
 	committed := inner.Commit(detached)
 	if errors.Is(committed, pgx.ErrTxCommitRollback) {
 		return fmt.Errorf("commit: %w", committed)
 	}
 	if committed == nil || maybeCommitted(committed) {
-		db.tell(tx) // first: what follows may wait for what others do about it
+		db.notify(tx) // first: what follows may wait for what others do about it
 	}
 	var failed error
 	for _, fn := range tx.afterCommit { // even where it is unknown whether the commit arrived
 		failed = errors.Join(failed, fn(detached))
 	}
 	if maybeCommitted(committed) {
-		return pgerror.Away("The database did not answer. What was asked for may have been done, or not.", fmt.Errorf("commit: %w", committed))
+		return pgerror.Unavailable(
+			"The database did not answer. What was asked for may have been done, or not.",
+			fmt.Errorf("commit: %w", committed),
+		)
 	}
 	if committed != nil {
 		return fmt.Errorf("commit: %w", committed)
@@ -118,37 +121,37 @@ func (db *DB) inTx(ctx context.Context, fn func(*Tx) error) error {
 	return failed
 }
 
-// tell wakes those who wait for what was committed.
-func (db *DB) tell(tx *Tx) {
+// notify wakes those who wait for what was committed.
+func (db *DB) notify(tx *Tx) {
 	if len(tx.records) > 0 {
 		select {
 		case db.recorded <- struct{}{}:
 		default:
 		}
 	}
-	for _, what := range tx.wakes {
-		db.wake(what)
+	for _, topic := range tx.wakes {
+		db.wake(topic)
 	}
 }
 
 // maybeCommitted tells whether a commit that failed may have been done.
 func maybeCommitted(committed error) bool {
 	_, refused := errors.AsType[*pgconn.PgError](committed)
-	return committed != nil && (!refused || pgerror.Disconnected(committed))
+	return committed != nil && (!refused || pgerror.IsDisconnected(committed))
 }
 
 // begin takes another connection where the one it got had ended, and forgets the others, which are as old.
 func (db *DB) begin(ctx context.Context) (pgx.Tx, error) {
 	tx, err := db.pool.Begin(ctx)
-	if pgerror.Disconnected(err) {
+	if pgerror.IsDisconnected(err) {
 		db.pool.Reset()
 		tx, err = db.pool.Begin(ctx)
 	}
 	return tx, err
 }
 
-// commitTime bounds the commit with what is called after it.
-const commitTime = 15 * time.Second
+// commitTimeout bounds the commit with what is called after it.
+const commitTimeout = 15 * time.Second
 
 // rollback undoes what is not committed.
 func rollback(ctx context.Context, inner pgx.Tx) {

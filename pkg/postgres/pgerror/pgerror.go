@@ -31,16 +31,16 @@ func Explain(err error) error {
 		return problem.New(problem.NotFound, "There is no such item.").Because(err)
 	}
 	if _, unreachable := errors.AsType[*pgconn.ConnectError](err); unreachable { // also where it refused the password
-		return Away("The database does not answer right now.", err)
+		return Unavailable("The database does not answer right now.", err)
 	}
 	refused, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok {
-		if Disconnected(err) || errors.Is(err, context.DeadlineExceeded) || pgconn.Timeout(err) {
-			return Away("The database does not answer right now.", err)
+		if IsDisconnected(err) || errors.Is(err, context.DeadlineExceeded) || pgconn.Timeout(err) {
+			return Unavailable("The database does not answer right now.", err)
 		}
 		return err
 	}
-	if pointer := member(refused.ConstraintName); pointer != "" {
+	if pointer := memberPointer(refused.ConstraintName); pointer != "" {
 		if explain, ok := violations[refused.Code]; ok {
 			var fields problem.Fields
 			fields.Add(pointer, explain.code, "%s", explain.message)
@@ -48,11 +48,11 @@ func Explain(err error) error {
 		}
 	}
 	if strings.HasPrefix(refused.Code, "08") || strings.HasPrefix(refused.Code, "53") ||
-		strings.HasPrefix(refused.Code, "57") || refused.Code == "55P03" || Aborted(err) {
-		return Away("The database does not answer right now.", err)
+		strings.HasPrefix(refused.Code, "57") || refused.Code == "55P03" || IsAborted(err) {
+		return Unavailable("The database does not answer right now.", err)
 	}
 	if refused.Code == "25006" { // it is a standby, or was made read-only
-		return Away("The database takes no changes right now.", err)
+		return Unavailable("The database takes no changes right now.", err)
 	}
 	return err
 }
@@ -65,15 +65,15 @@ var violations = map[string]struct{ code, message string }{
 	"23P01": {"overlaps", "overlaps with what is there already"},
 }
 
-// Away is the fault of a database that cannot be used now.
-func Away(detail string, cause error) error {
+// Unavailable is the fault of a database that cannot be used now.
+func Unavailable(detail string, cause error) error {
 	f := problem.New(problem.Unavailable, "%s", detail).Because(cause)
 	f.RetryAfter = time.Second
 	return f
 }
 
-// Disconnected tells whether err is the end of a connection that stood, as when the database is started again.
-func Disconnected(err error) bool {
+// IsDisconnected tells whether err is the end of a connection that stood, as when the database is started again.
+func IsDisconnected(err error) bool {
 	if _, never := errors.AsType[*pgconn.ConnectError](err); never {
 		return false
 	}
@@ -84,8 +84,8 @@ func Disconnected(err error) bool {
 	return broken || errors.Is(err, pgconn.ErrConnClosed) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// member is the JSON pointer that a constraint is named for, or nothing.
-func member(constraint string) string {
+// memberPointer is the JSON pointer that a constraint is named for, or nothing.
+func memberPointer(constraint string) string {
 	_, path, ok := strings.Cut(constraint, "__")
 	if !ok {
 		return ""
@@ -93,9 +93,9 @@ func member(constraint string) string {
 	return "/" + strings.ReplaceAll(path, "__", "/")
 }
 
-// StillUsed tells whether err is the refusal to delete something that a row of another table refers to, and which
+// ReferencingTable tells whether err is the refusal to delete something that a row of another table refers to, and which
 // table that is.
-func StillUsed(err error) (table string, ok bool) {
+func ReferencingTable(err error) (table string, ok bool) {
 	refused, is := errors.AsType[*pgconn.PgError](err)
 	if !is || refused.Code != "23503" && refused.Code != "23001" {
 		return "", false
@@ -103,9 +103,9 @@ func StillUsed(err error) (table string, ok bool) {
 	return refused.TableName, true
 }
 
-// Aborted tells whether err is the end of a transaction for the sake of others: a deadlock, a serialization, or it stood still for too
+// IsAborted tells whether err is the end of a transaction for the sake of others: a deadlock, a serialization, or it stood still for too
 // long.
-func Aborted(err error) bool {
+func IsAborted(err error) bool {
 	failed, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && (failed.Code == "40001" || failed.Code == "40P01" || failed.Code == "25P03")
 }

@@ -16,12 +16,12 @@ type Budget struct {
 	All   int
 }
 
-// Short says, in a sentence, where a limit of the database leaves less than the budget; nothing where none does. Of what
+// Shortage says, in a sentence, where a limit of the database leaves less than the budget; nothing where none does. Of what
 // others have open right now, the server's and the database's limits leave the rest.
-func (b Budget) Short(ctx context.Context, q interface {
+func (b Budget) Shortage(ctx context.Context, q interface {
 	QueryRow(ctx context.Context, sql string, arguments ...any) pgx.Row
 }) (string, error) {
-	var server, database, taken, takenHere int
+	var server, database, used, usedInDatabase int
 	limits := map[string]int{}
 	err := q.QueryRow(ctx, `
 		WITH taken AS (SELECT datname FROM pg_stat_activity WHERE backend_type = 'client backend' AND usename <> ALL($1) AND usename <> current_user)
@@ -29,7 +29,7 @@ func (b Budget) Short(ctx context.Context, q interface {
 			(SELECT datconnlimit FROM pg_database WHERE datname = current_database()),
 			(SELECT count(*) FROM taken), (SELECT count(*) FROM taken WHERE datname = current_database()),
 			(SELECT coalesce(jsonb_object_agg(rolname, rolconnlimit), '{}') FROM pg_roles WHERE rolname = ANY($1) AND rolconnlimit >= 0)`,
-		slices.Collect(maps.Keys(b.Roles))).Scan(&server, &database, &taken, &takenHere, &limits)
+		slices.Collect(maps.Keys(b.Roles))).Scan(&server, &database, &used, &usedInDatabase, &limits)
 	if err != nil {
 		return "", fmt.Errorf("read the limits of connections: %w", err)
 	}
@@ -39,13 +39,13 @@ func (b Budget) Short(ctx context.Context, q interface {
 			short = append(short, fmt.Sprintf("the role %s may have %d, and needs %d", role, limits[role], b.Roles[role]))
 		}
 	}
-	if database >= 0 && database-takenHere < b.All {
-		short = append(short, fmt.Sprintf("the database allows %d, of which others have %d", database, takenHere))
+	if database >= 0 && database-usedInDatabase < b.All {
+		short = append(short, fmt.Sprintf("the database allows %d, of which others have %d", database, usedInDatabase))
 	}
-	if server-taken < b.All {
+	if server-used < b.All {
 		short = append(
 			short,
-			fmt.Sprintf("the server allows %d (max_connections without what is reserved), of which others have %d", server, taken),
+			fmt.Sprintf("the server allows %d (max_connections without what is reserved), of which others have %d", server, used),
 		)
 	}
 	if len(short) == 0 {
@@ -58,9 +58,9 @@ func (b Budget) Short(ctx context.Context, q interface {
 	), nil
 }
 
-// Short is that of the pool's own budget.
-func (p *Pool) Short(ctx context.Context) (string, error) {
+// Shortage is that of the pool's own budget.
+func (p *Pool) Shortage(ctx context.Context) (string, error) {
 	config := p.connections.Config()
-	most := int(config.MaxConns)
-	return Budget{Roles: map[string]int{config.ConnConfig.User: most}, All: most}.Short(ctx, p.DB)
+	maxConnections := int(config.MaxConns)
+	return Budget{Roles: map[string]int{config.ConnConfig.User: maxConnections}, All: maxConnections}.Shortage(ctx, p.DB)
 }

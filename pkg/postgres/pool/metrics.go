@@ -9,7 +9,7 @@ var (
 		[]string{"state"},
 		nil,
 	)
-	connectionsMost = prometheus.NewDesc("ironplane_database_connections_max", "How many connections to the database there may be.", nil, nil)
+	connectionsMax  = prometheus.NewDesc("ironplane_database_connections_max", "How many connections to the database there may be.", nil, nil)
 	connectionWaits = prometheus.NewDesc(
 		"ironplane_database_connection_wait_seconds_total",
 		"How long work waited for a connection to the database.",
@@ -21,7 +21,7 @@ var (
 // Describe and Collect make a Pool a prometheus.Collector.
 func (p *Pool) Describe(to chan<- *prometheus.Desc) {
 	to <- connectionsNow
-	to <- connectionsMost
+	to <- connectionsMax
 	to <- connectionWaits
 	p.conflicts.Describe(to)
 }
@@ -32,7 +32,7 @@ func (p *Pool) Collect(to chan<- prometheus.Metric) {
 	for state, n := range map[string]int32{"used": s.AcquiredConns(), "idle": s.IdleConns(), "connecting": s.ConstructingConns()} {
 		to <- prometheus.MustNewConstMetric(connectionsNow, prometheus.GaugeValue, float64(n), state)
 	}
-	to <- prometheus.MustNewConstMetric(connectionsMost, prometheus.GaugeValue, float64(s.MaxConns()))
+	to <- prometheus.MustNewConstMetric(connectionsMax, prometheus.GaugeValue, float64(s.MaxConns()))
 	to <- prometheus.MustNewConstMetric(connectionWaits, prometheus.CounterValue, s.EmptyAcquireWaitTime().Seconds())
 	p.conflicts.Collect(to)
 }

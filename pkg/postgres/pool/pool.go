@@ -23,16 +23,16 @@ import (
 // Pool is connections to a schema, and the schema as who serves from it uses it.
 type Pool struct {
 	*pg.DB
-	connections *pgxpool.Pool
-	serving     map[string]string // parameters of its sessions
-	renewal     renewal
-	full        atomic.Bool // the disk had no room for a change
-	url         atomic.Pointer[secret.String]
-	conflicts   *prometheus.CounterVec
+	connections       *pgxpool.Pool
+	sessionParameters map[string]string // parameters of its sessions
+	renewal           renewal
+	isDiskFull        atomic.Bool // the disk had no room for a change
+	url               atomic.Pointer[secret.String]
+	conflicts         *prometheus.CounterVec
 }
 
-// limits are what the server itself stops, should a deadline here fail to, in milliseconds.
-var limits = map[string]string{
+// serverTimeouts are what the server itself stops, should a deadline here fail to, in milliseconds.
+var serverTimeouts = map[string]string{
 	"statement_timeout": "60000",
 	"lock_timeout":      "10000",
 	// Who waits for the locks of a process that stands still gets them before he gives up.
@@ -55,11 +55,11 @@ func Open(ctx context.Context, url string, connections int, parameters map[strin
 	if provider := tracing.Provider(); provider != nil {
 		config.ConnConfig.Tracer = otelpgx.NewTracer(otelpgx.WithTracerProvider(provider))
 	}
-	serving := maps.Clone(limits)
+	serving := maps.Clone(serverTimeouts)
 	maps.Copy(serving, parameters)
 	maps.Copy(config.ConnConfig.RuntimeParams, serving)
-	p := &Pool{serving: serving, renewal: renewal{turn: make(chan struct{}, 1)}}
-	config.BeforeConnect = func(_ context.Context, config *pgx.ConnConfig) error { return p.address(config) }
+	p := &Pool{sessionParameters: serving, renewal: renewal{turn: make(chan struct{}, 1)}}
+	config.BeforeConnect = func(_ context.Context, config *pgx.ConnConfig) error { return p.applyURL(config) }
 	connected, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("open the database pool: %w", err)
@@ -73,15 +73,15 @@ func Open(ctx context.Context, url string, connections int, parameters map[strin
 		Name: "ironplane_database_conflicts_total",
 		Help: "How often the database refused a unit of work, which is run again after a deadlock, a serialization failure or a standstill.",
 	}, []string{"reason"})
-	p.DB = pg.New(connected, p.refused)
+	p.DB = pg.New(connected, p.noteFailure)
 	return p, nil
 }
 
-// Follow has connections that begin from now on go by what the URL is then, so that a password can be changed.
-func (p *Pool) Follow(url secret.String) { p.url.Store(&url) }
+// FollowURL has connections that begin from now on go by what the URL is then, so that a password can be changed.
+func (p *Pool) FollowURL(url secret.String) { p.url.Store(&url) }
 
-// address says in a connection's configuration where it leads now.
-func (p *Pool) address(config *pgx.ConnConfig) error {
+// applyURL says in a connection's configuration where it leads now.
+func (p *Pool) applyURL(config *pgx.ConnConfig) error {
 	url := p.url.Load()
 	if url == nil {
 		return nil
@@ -126,10 +126,10 @@ func (p *Pool) Connections() *pgxpool.Pool { return p.connections }
 // Connect makes a connection besides the pool's, without the parameters that are for requests.
 func (p *Pool) Connect(ctx context.Context) (*pgx.Conn, error) {
 	config := p.connections.Config().ConnConfig.Copy()
-	if err := p.address(config); err != nil {
+	if err := p.applyURL(config); err != nil {
 		return nil, err
 	}
-	for name := range p.serving {
+	for name := range p.sessionParameters {
 		delete(config.RuntimeParams, name)
 	}
 	return pgx.ConnectConfig(ctx, config)

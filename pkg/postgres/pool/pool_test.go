@@ -69,7 +69,7 @@ func administrate(t *testing.T, url secret.String) (do func(sql string), databas
 }
 
 // Who starts waits for the sessions of who was there before, where there is no room beside them.
-func TestNoRoomYet(t *testing.T) {
+func TestOpenWaitsForConnections(t *testing.T) {
 	t.Parallel()
 	url := testkit.Databases(t, testkit.Service{Name: "replaced"})["replaced"]
 	before, err := pool.Open(t.Context(), url.Reveal(), 1, nil)
@@ -88,7 +88,7 @@ func TestNoRoomYet(t *testing.T) {
 }
 
 // As soon as the database takes changes again, no unit of work fails for a session that began before.
-func TestWritableAgain(t *testing.T) {
+func TestWritableAfterReadOnly(t *testing.T) {
 	t.Parallel()
 	const connections = 8
 	url := testkit.Databases(t, testkit.Service{Name: "failed_over"})["failed_over"]

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// oldest is the oldest version of Postgres that will do, as server_version_num has it.
-const oldest = 150000
+// minVersion is the oldest version of Postgres that will do, as server_version_num has it.
+const minVersion = 150000
 
 // CheckRights fails where a service's role would not find or could not change the schema of this name, and says all that is
 // wrong.
@@ -25,24 +25,24 @@ func (p *Pool) CheckRights(ctx context.Context, schema string) error {
 	if err != nil {
 		return fmt.Errorf("read the role's rights: %w", err)
 	}
-	var wrong []error
-	lacks := func(is bool, text string, args ...any) {
+	var problems []error
+	reportIf := func(is bool, text string, args ...any) {
 		if is {
-			wrong = append(wrong, fmt.Errorf(text, args...))
+			problems = append(problems, fmt.Errorf(text, args...))
 		}
 	}
-	lacks(version < oldest, "the server is PostgreSQL %d, and has to be %d or later", version/10000, oldest/10000)
-	lacks(readOnly, "the database takes no changes: it is read-only, or a standby")
-	lacks(
+	reportIf(version < minVersion, "the server is PostgreSQL %d, and has to be %d or later", version/10000, minVersion/10000)
+	reportIf(readOnly, "the database takes no changes: it is read-only, or a standby")
+	reportIf(
 		found != schema,
 		"the role %s does not find the schema %s first by its search_path: is it in the URL (?search_path=%[2]s,ext), is the schema there, "+
 			"and may the role use it?",
 		role,
 		schema,
 	)
-	lacks(found == schema && !creates, "the role %s may not make tables in the schema %s, which it should own", role, schema)
-	lacks(!trigrams, "the role %s does not find the extension pg_trgm in its search_path (schema ext)", role)
-	lacks(!scalars, "the role %s does not find the extension btree_gist in its search_path (schema ext)", role)
-	lacks(len(foreign) > 0, "the role %s does not own all of the schema %s: %s…", role, schema, strings.Join(foreign, ", "))
-	return errors.Join(wrong...)
+	reportIf(found == schema && !creates, "the role %s may not make tables in the schema %s, which it should own", role, schema)
+	reportIf(!trigrams, "the role %s does not find the extension pg_trgm in its search_path (schema ext)", role)
+	reportIf(!scalars, "the role %s does not find the extension btree_gist in its search_path (schema ext)", role)
+	reportIf(len(foreign) > 0, "the role %s does not own all of the schema %s: %s…", role, schema, strings.Join(foreign, ", "))
+	return errors.Join(problems...)
 }

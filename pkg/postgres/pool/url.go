@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// errNoURL does not say what there is instead, as there is a password in it.
-var errNoURL = errors.New(
+// errInvalidURL does not say what there is instead, as there is a password in it.
+var errInvalidURL = errors.New(
 	"the database URL is none such as postgres://name:password@host:5432/database; in a password, @ is written %40, / %2F, : %3A and % %25",
 )
 
@@ -27,7 +27,7 @@ func checkURL(url string) error {
 	config, err := pgx.ParseConfig(url)
 	isURL := strings.Contains(url, "://")
 	if err != nil || isURL && (strings.Count(url, "@") > 1 || strings.Contains(config.Database, "@")) {
-		return errNoURL
+		return errInvalidURL
 	}
 	return nil
 }

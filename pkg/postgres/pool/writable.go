@@ -14,40 +14,40 @@ import (
 
 // renewal lets one caller at a time find out whether sessions that begin now take changes.
 type renewal struct {
-	turn  chan struct{} // of capacity one
-	began time.Time
-	done  bool
+	turn      chan struct{} // of capacity one
+	began     time.Time
+	succeeded bool
 }
 
-// renew ends the pool's sessions where one that begins now takes changes, as after a failover. Whoever waits for his turn
+// renewIfWritable ends the pool's sessions where one that begins now takes changes, as after a failover. Whoever waits for his turn
 // goes by what was found out meanwhile, if that began after he came.
-func (p *Pool) renew(ctx context.Context) bool {
-	came := time.Now()
+func (p *Pool) renewIfWritable(ctx context.Context) bool {
+	arrived := time.Now()
 	select {
 	case p.renewal.turn <- struct{}{}:
 		defer func() { <-p.renewal.turn }()
 	case <-ctx.Done():
 		return false
 	}
-	if p.renewal.began.After(came) {
-		return p.renewal.done
+	if p.renewal.began.After(arrived) {
+		return p.renewal.succeeded
 	}
 	p.renewal.began = time.Now()
-	p.renewal.done = p.changesNow(ctx) == nil
-	if p.renewal.done {
+	p.renewal.succeeded = p.probeWritable(ctx) == nil
+	if p.renewal.succeeded {
 		p.connections.Reset()
 	}
-	return p.renewal.done
+	return p.renewal.succeeded
 }
 
-// changesNow fails unless a session that begins now takes changes.
-func (p *Pool) changesNow(ctx context.Context) error {
+// probeWritable fails unless a session that begins now takes changes.
+func (p *Pool) probeWritable(ctx context.Context) error {
 	session, err := p.Connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = session.Close(ctx) }()
-	return takesChanges(ctx, session)
+	return checkWritable(ctx, session)
 }
 
 // conflicts are the refusals that are counted, by their SQLSTATE.
@@ -61,8 +61,8 @@ var conflicts = map[string]string{
 	"25006": "read only",
 }
 
-// refused hears why units of work failed, and tells whether one may do better when it is run again.
-func (p *Pool) refused(ctx context.Context, err error) (again bool) {
+// noteFailure hears why units of work failed, and tells whether one may do better when it is run again.
+func (p *Pool) noteFailure(ctx context.Context, err error) (isRetryable bool) {
 	refused, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok {
 		return false
@@ -72,33 +72,33 @@ func (p *Pool) refused(ctx context.Context, err error) (again bool) {
 	}
 	switch refused.Code {
 	case "53100": // disk_full
-		p.full.Store(true)
+		p.isDiskFull.Store(true)
 	case "25006": // read_only_sql_transaction
-		return p.renew(ctx)
+		return p.renewIfWritable(ctx)
 	}
-	return pgerror.Aborted(err)
+	return pgerror.IsAborted(err)
 }
 
 var errReadOnly = errors.New("the database is read-only")
 
-// Writable fails where the database takes no changes: it is read-only, or its disk was full and is.
-func (p *Pool) Writable(ctx context.Context) error {
-	err := takesChanges(ctx, p)
-	if errors.Is(err, errReadOnly) && p.renew(ctx) {
+// CheckWritable fails where the database takes no changes: it is read-only, or its disk was full and is.
+func (p *Pool) CheckWritable(ctx context.Context) error {
+	err := checkWritable(ctx, p)
+	if errors.Is(err, errReadOnly) && p.renewIfWritable(ctx) {
 		err = nil
 	}
-	if err != nil || !p.full.Load() {
+	if err != nil || !p.isDiskFull.Load() {
 		return err
 	}
-	if err := p.fill(ctx); err != nil {
+	if err := p.probeDisk(ctx); err != nil {
 		return fmt.Errorf("the database's disk is full: %w", err)
 	}
-	p.full.Store(false)
+	p.isDiskFull.Store(false)
 	return nil
 }
 
-// takesChanges fails with errReadOnly where a session does not.
-func takesChanges(ctx context.Context, session interface {
+// checkWritable fails with errReadOnly where a session does not.
+func checkWritable(ctx context.Context, session interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }) error {
 	var readOnly bool
@@ -111,8 +111,8 @@ func takesChanges(ctx context.Context, session interface {
 	return nil
 }
 
-// fill takes room on the disk, for a moment and without a trace in the write-ahead log, which may be on the same disk.
-func (p *Pool) fill(ctx context.Context) error {
+// probeDisk takes room on the disk, for a moment and without a trace in the write-ahead log, which may be on the same disk.
+func (p *Pool) probeDisk(ctx context.Context) error {
 	return pgx.BeginFunc(ctx, p.connections, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, "CREATE TEMPORARY TABLE fill ON COMMIT DROP AS SELECT md5(n::text) FROM generate_series(1, 20000) n")
 		return err

@@ -31,7 +31,7 @@ func Statements(name string, password secret.String) string {
 	return fmt.Sprintf(
 		"CREATE ROLE %[1]s LOGIN CREATEROLE PASSWORD '%[2]s';\nCREATE DATABASE %[1]s OWNER %[1]s;\n",
 		quoted,
-		verifier(password),
+		scramVerifier(password),
 	)
 }
 
@@ -79,8 +79,8 @@ func Check(ctx context.Context, adminURL, rolePrefix string, passwords map[strin
 		return err
 	}
 	if lacks {
-		if _, err := tx.Exec(ctx, "CREATE SCHEMA "+extensionSchema); refused(err) {
-			return lacking(err, []step{schemaStep(conn)})
+		if _, err := tx.Exec(ctx, "CREATE SCHEMA "+extensionSchema); isDenied(err) {
+			return missingError(err, []step{schemaStep(conn)})
 		} else if err != nil {
 			return err
 		}
@@ -94,28 +94,28 @@ func schemaStep(conn *pgx.Conn) step {
 
 // step makes something, where a query tells that it is not there.
 type step struct {
-	lacks     string
-	args      []any
-	statement string
-	shown     string // in place of a statement that holds a secret
+	missingQuery string
+	args         []any
+	statement    string
+	redacted     string // in place of a statement that holds a secret
 }
 
 // bootstrap makes what is missing. Where the administrator may not make something, the error says what is left.
 func bootstrap(ctx context.Context, tx pgx.Tx, adminURL, rolePrefix string, passwords map[string]secret.String) error {
 	steps := []step{{
-		lacks:     "SELECT NOT has_schema_privilege('public', $1, 'USAGE')",
-		args:      []any{extensionSchema},
-		statement: "GRANT USAGE ON SCHEMA " + extensionSchema + " TO PUBLIC",
+		missingQuery: "SELECT NOT has_schema_privilege('public', $1, 'USAGE')",
+		args:         []any{extensionSchema},
+		statement:    "GRANT USAGE ON SCHEMA " + extensionSchema + " TO PUBLIC",
 	}}
 	for _, name := range extensions {
 		steps = append(steps, step{
-			lacks:     "SELECT NOT EXISTS (SELECT FROM pg_extension WHERE extname = $1)",
-			args:      []any{name},
-			statement: "CREATE EXTENSION " + name + " SCHEMA " + extensionSchema,
+			missingQuery: "SELECT NOT EXISTS (SELECT FROM pg_extension WHERE extname = $1)",
+			args:         []any{name},
+			statement:    "CREATE EXTENSION " + name + " SCHEMA " + extensionSchema,
 		})
 	}
 	for _, service := range slices.Sorted(maps.Keys(passwords)) {
-		works, err := logsIn(ctx, adminURL, rolePrefix, service, passwords[service])
+		works, err := canLogIn(ctx, adminURL, rolePrefix, service, passwords[service])
 		if err != nil {
 			return err
 		}
@@ -124,7 +124,7 @@ func bootstrap(ctx context.Context, tx pgx.Tx, adminURL, rolePrefix string, pass
 	var missing []step
 	for _, s := range steps {
 		var lacks bool
-		if err := tx.QueryRow(ctx, s.lacks, s.args...).Scan(&lacks); err != nil {
+		if err := tx.QueryRow(ctx, s.missingQuery, s.args...).Scan(&lacks); err != nil {
 			return err
 		}
 		if lacks {
@@ -132,13 +132,13 @@ func bootstrap(ctx context.Context, tx pgx.Tx, adminURL, rolePrefix string, pass
 		}
 	}
 	for i, s := range missing {
-		if _, err := tx.Exec(ctx, s.statement); refused(err) {
-			return lacking(err, missing[i:])
+		if _, err := tx.Exec(ctx, s.statement); isDenied(err) {
+			return missingError(err, missing[i:])
 		} else if err != nil {
 			return err
 		}
 	}
-	return extensionsInPlace(ctx, tx)
+	return checkExtensions(ctx, tx)
 }
 
 // serviceSteps make a service's role, which logs in by this password already or gets it, and its schema.
@@ -146,44 +146,45 @@ func serviceSteps(database, name, service string, password secret.String, works 
 	role := pgx.Identifier{name}.Sanitize()
 	return []step{
 		{
-			lacks:     "SELECT NOT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)",
-			args:      []any{name},
-			statement: "CREATE ROLE " + role + " LOGIN",
+			missingQuery: "SELECT NOT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)",
+			args:         []any{name},
+			statement:    "CREATE ROLE " + role + " LOGIN",
 		},
 		{
-			lacks:     "SELECT NOT $1::boolean",
-			args:      []any{works},
-			statement: "ALTER ROLE " + role + " PASSWORD '" + verifier(password) + "'",
-			shown:     "ALTER ROLE " + role + " PASSWORD '…'",
+			missingQuery: "SELECT NOT $1::boolean",
+			args:         []any{works},
+			statement:    "ALTER ROLE " + role + " PASSWORD '" + scramVerifier(password) + "'",
+			redacted:     "ALTER ROLE " + role + " PASSWORD '…'",
 		},
 		{
-			lacks:     "SELECT NOT EXISTS (SELECT FROM pg_roles WHERE rolname = $1 AND has_database_privilege(oid, current_database(), 'CONNECT'))",
+			missingQuery: "SELECT NOT EXISTS (SELECT FROM pg_roles " +
+				"WHERE rolname = $1 AND has_database_privilege(oid, current_database(), 'CONNECT'))",
 			args:      []any{name},
 			statement: "GRANT CONNECT ON DATABASE " + pgx.Identifier{database}.Sanitize() + " TO " + role,
 		},
 		{ // an administrator who is no superuser needs it for the next one
-			lacks:     "SELECT NOT EXISTS (SELECT FROM pg_roles WHERE rolname = $1 AND pg_has_role(oid, 'MEMBER'))",
-			args:      []any{name},
-			statement: "GRANT " + role + " TO CURRENT_USER",
+			missingQuery: "SELECT NOT EXISTS (SELECT FROM pg_roles WHERE rolname = $1 AND pg_has_role(oid, 'MEMBER'))",
+			args:         []any{name},
+			statement:    "GRANT " + role + " TO CURRENT_USER",
 		},
 		{
-			lacks:     "SELECT to_regnamespace(quote_ident($1)) IS NULL",
-			args:      []any{service},
-			statement: "CREATE SCHEMA " + pgx.Identifier{service}.Sanitize() + " AUTHORIZATION " + role,
+			missingQuery: "SELECT to_regnamespace(quote_ident($1)) IS NULL",
+			args:         []any{service},
+			statement:    "CREATE SCHEMA " + pgx.Identifier{service}.Sanitize() + " AUTHORIZATION " + role,
 		},
 	}
 }
 
-func refused(err error) bool {
+func isDenied(err error) bool {
 	failed, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && failed.Code == "42501" // insufficient_privilege
 }
 
-// lacking says what somebody has to do who may.
-func lacking(err error, missing []step) error {
+// missingError says what somebody has to do who may.
+func missingError(err error, missing []step) error {
 	var statements strings.Builder
 	for _, s := range missing {
-		fmt.Fprintf(&statements, "\n  %s;", cmp.Or(s.shown, s.statement))
+		fmt.Fprintf(&statements, "\n  %s;", cmp.Or(s.redacted, s.statement))
 	}
 	return fmt.Errorf(
 		"%w: the role of the database URL may not make what is missing. Let an administrator of the database do that, and start again:%s",
@@ -192,8 +193,8 @@ func lacking(err error, missing []step) error {
 	)
 }
 
-// logsIn tells whether a service's role and its password are there.
-func logsIn(ctx context.Context, adminURL, rolePrefix, service string, password secret.String) (bool, error) {
+// canLogIn tells whether a service's role and its password are there.
+func canLogIn(ctx context.Context, adminURL, rolePrefix, service string, password secret.String) (bool, error) {
 	at, err := ServiceURL(adminURL, rolePrefix, service, password)
 	if err != nil {
 		return false, err
@@ -211,8 +212,8 @@ func logsIn(ctx context.Context, adminURL, rolePrefix, service string, password 
 	return true, conn.Close(ctx)
 }
 
-// extensionsInPlace refuses extensions that somebody put elsewhere before, where no service finds them.
-func extensionsInPlace(ctx context.Context, tx pgx.Tx) error {
+// checkExtensions refuses extensions that somebody put elsewhere before, where no service finds them.
+func checkExtensions(ctx context.Context, tx pgx.Tx) error {
 	var name, elsewhere string
 	err := tx.QueryRow(ctx, "SELECT extname, extnamespace::regnamespace::text FROM pg_extension "+
 		"WHERE extname = ANY($1) AND extnamespace <> $2::regnamespace LIMIT 1",
@@ -233,9 +234,9 @@ func extensionsInPlace(ctx context.Context, tx pgx.Tx) error {
 	)
 }
 
-// verifier is what Postgres stores of a password (SCRAM-SHA-256), so that the password itself is in no statement,
+// scramVerifier is what Postgres stores of a password (SCRAM-SHA-256), so that the password itself is in no statement,
 // which the server would log with an error.
-func verifier(password secret.String) string {
+func scramVerifier(password secret.String) string {
 	const iterations = 4096
 	salt := make([]byte, 16)
 	rand.Read(salt)
@@ -272,8 +273,8 @@ func ServiceURL(adminURL, rolePrefix, service string, password secret.String) (s
 // lockDatabase is schema.LockTable for the administrator of a database.
 func lockDatabase(ctx context.Context, conn *pgx.Conn, name, mode string) (pgx.Tx, error) {
 	const lacks = "SELECT to_regnamespace($1) IS NULL"
-	if err := migrate.Create(ctx, conn, lacks, extensionSchema, "SCHEMA "+extensionSchema); refused(err) {
-		return nil, lacking(err, []step{schemaStep(conn)})
+	if err := migrate.Create(ctx, conn, lacks, extensionSchema, "SCHEMA "+extensionSchema); isDenied(err) {
+		return nil, missingError(err, []step{schemaStep(conn)})
 	} else if err != nil {
 		return nil, err
 	}

@@ -19,11 +19,11 @@ import (
 // pointer to such a struct stays nil where all its columns are NULL. The members of an embedded struct count as the
 // struct's own. Members of type secret.String, or a pointer to it, stand apart: they are sealed, and never read.
 type Columns struct {
-	Names   []string
-	Sealed  []Column
-	of      reflect.Type
-	members []columnMember
-	id      []int
+	Names      []string
+	Sealed     []Column
+	structType reflect.Type
+	members    []columnMember
+	id         []int
 }
 
 // Column is a column and the index of its member.
@@ -37,9 +37,9 @@ type columnMember struct {
 	optional bool // lies within a pointer to a struct
 }
 
-// Of are the columns of a struct type. It panics where there are none, which is at start-up.
-func Of(t reflect.Type) *Columns {
-	c := &Columns{of: t}
+// ColumnsOf are the columns of a struct type. It panics where there are none, which is at start-up.
+func ColumnsOf(t reflect.Type) *Columns {
+	c := &Columns{structType: t}
 	for _, m := range schema.Describe(t).Leaves() {
 		switch {
 		case m.Column == "":
@@ -56,9 +56,9 @@ func Of(t reflect.Type) *Columns {
 	return c
 }
 
-// OfItem are the columns of a struct type of which one is id. It panics where none is.
-func OfItem(t reflect.Type) *Columns {
-	c := Of(t)
+// ItemColumnsOf are the columns of a struct type of which one is id. It panics where none is.
+func ItemColumnsOf(t reflect.Type) *Columns {
+	c := ColumnsOf(t)
 	if c.id = c.index("id"); c.id == nil {
 		panic(fmt.Sprintf("statement: %s has no member for the column id", t))
 	}
@@ -79,7 +79,7 @@ func (c *Columns) TypeOf(column string) reflect.Type {
 	if index == nil {
 		return nil
 	}
-	return c.of.FieldByIndex(index).Type
+	return c.structType.FieldByIndex(index).Type
 }
 
 func (c *Columns) index(column string) []int {

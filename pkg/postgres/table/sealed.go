@@ -38,22 +38,22 @@ func (t *Table[B]) seal(ctx context.Context, tx *pg.Tx, id int64, v reflect.Valu
 	return nil
 }
 
-// noteSealed leaves, in members of pointer type, the zero value where there is something sealed, and nil where not.
-func (t *Table[B]) noteSealed(ctx context.Context, tx *pg.Tx, id int64, v reflect.Value) error {
+// markSealed leaves, in members of pointer type, the zero value where there is something sealed, and nil where not.
+func (t *Table[B]) markSealed(ctx context.Context, tx *pg.Tx, id int64, v reflect.Value) error {
 	for _, column := range t.columns.Sealed {
 		member := v.FieldByIndex(column.Index)
 		if member.Kind() != reflect.Pointer {
 			continue
 		}
-		var there bool
+		var exists bool
 		err := tx.QueryRow(
 			ctx, "SELECT "+pgx.Identifier{column.Name}.Sanitize()+" IS NOT NULL FROM "+pgx.Identifier{t.name}.Sanitize()+" WHERE id = $1", id,
 		).
-			Scan(&there)
+			Scan(&exists)
 		if err != nil {
 			return fmt.Errorf("look for %s: %w", column.Name, err)
 		}
-		if there {
+		if exists {
 			member.Set(reflect.ValueOf(&secret.String{}))
 		}
 	}

@@ -25,36 +25,36 @@ type Table[B any] struct {
 
 // Statements are the SQL of a Table's methods.
 type Statements struct {
-	Hold, Load, Insert, Update, Delete string
+	Lock, Load, Insert, Update, Delete string
 }
 
 // New makes the statements for a table and its view. The box is for sealed columns.
 func New[B any](table, view string, box *seal.Box) *Table[B] {
-	name, c := table, statement.Of(reflect.TypeFor[B]())
+	name, c := table, statement.ColumnsOf(reflect.TypeFor[B]())
 	table, view = pgx.Identifier{table}.Sanitize(), pgx.Identifier{view}.Sanitize()
-	sets, places := make([]string, len(c.Names)), make([]string, len(c.Names))
+	sets, placeholders := make([]string, len(c.Names)), make([]string, len(c.Names))
 	for i, column := range c.Names {
 		sets[i] = fmt.Sprintf("%s = $%d", pgx.Identifier{column}.Sanitize(), i+2)
-		places[i] = fmt.Sprintf("$%d", i+1)
+		placeholders[i] = fmt.Sprintf("$%d", i+1)
 	}
 	return &Table[B]{
 		name:    name,
 		box:     box,
 		columns: c,
 		SQL: Statements{
-			Hold:   "SELECT FROM " + table + " WHERE id = ANY ($1) ORDER BY id FOR UPDATE",
+			Lock:   "SELECT FROM " + table + " WHERE id = ANY ($1) ORDER BY id FOR UPDATE",
 			Load:   "SELECT " + c.List() + " FROM " + view + " WHERE id = $1",
-			Insert: "INSERT INTO " + table + " (" + c.List() + ") VALUES (" + strings.Join(places, ", ") + ") RETURNING id",
+			Insert: "INSERT INTO " + table + " (" + c.List() + ") VALUES (" + strings.Join(placeholders, ", ") + ") RETURNING id",
 			Update: "UPDATE " + table + " SET version = version + 1, " + strings.Join(sets, ", ") + " WHERE id = $1",
 			Delete: "DELETE FROM " + table + " WHERE id = $1",
 		},
 	}
 }
 
-// Hold keeps other writers off the rows of these ids until the unit of work ends. What is read afterwards, in statements
+// Lock keeps other writers off the rows of these ids until the unit of work ends. What is read afterwards, in statements
 // of its own, is what they left.
-func (t *Table[B]) Hold(ctx context.Context, tx *pg.Tx, ids ...int64) error {
-	_, err := tx.Exec(ctx, t.SQL.Hold, ids)
+func (t *Table[B]) Lock(ctx context.Context, tx *pg.Tx, ids ...int64) error {
+	_, err := tx.Exec(ctx, t.SQL.Lock, ids)
 	return err
 }
 
@@ -64,7 +64,7 @@ func (t *Table[B]) Load(ctx context.Context, tx *pg.Tx, id int64) (*B, error) {
 	if err := t.columns.Scan(tx.QueryRow(ctx, t.SQL.Load, id), reflect.ValueOf(value).Elem()); err != nil {
 		return value, err
 	}
-	return value, t.noteSealed(ctx, tx, id, reflect.ValueOf(value).Elem())
+	return value, t.markSealed(ctx, tx, id, reflect.ValueOf(value).Elem())
 }
 
 // Insert writes a new row and answers its id.

@@ -26,11 +26,11 @@ type Config struct {
 }
 
 const (
-	// waitTime is how long Consul may take to say that nothing has changed, and answerTime any answer beyond that.
-	waitTime   = time.Minute
-	answerTime = 10 * time.Second
-	// pause is how long a Consul that failed is left alone.
-	pause = time.Second
+	// waitTimeout is how long Consul may take to say that nothing has changed, and responseTimeout any answer beyond that.
+	waitTimeout     = time.Minute
+	responseTimeout = 10 * time.Second
+	// retryInterval is how long a Consul that failed is left alone.
+	retryInterval = time.Second
 )
 
 // Agent is the way to Consul.
@@ -39,8 +39,8 @@ type Agent struct {
 	advertise string
 	log       *slog.Logger
 
-	mu     sync.Mutex
-	denied map[string]error // why it did not answer, by what it was asked for
+	mu       sync.Mutex
+	failures map[string]error // why it did not answer, by what it was asked for
 }
 
 // Open does not ask anything yet.
@@ -59,7 +59,7 @@ func Open(c Config, log *slog.Logger) (*Agent, error) {
 	if err != nil {
 		return nil, fmt.Errorf("CONSUL_URL: %w", err)
 	}
-	a := &Agent{client: client, advertise: c.Advertise, log: log, denied: map[string]error{}}
+	a := &Agent{client: client, advertise: c.Advertise, log: log, failures: map[string]error{}}
 	if a.advertise == "" {
 		if a.advertise, err = ownAddress(u.Host); err != nil {
 			return nil, fmt.Errorf("find out by which address others reach this process, which IRONPLANE_ADVERTISE can say: %w", err)
@@ -82,7 +82,7 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // ownAddress is the address by which this machine reaches another one. Nothing is sent.
 func ownAddress(host string) (string, error) {
-	c, err := net.DialTimeout("udp", host, answerTime)
+	c, err := net.DialTimeout("udp", host, responseTimeout)
 	if err != nil {
 		return "", err
 	}
@@ -94,42 +94,42 @@ func ownAddress(host string) (string, error) {
 func (a *Agent) Check(context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for what, err := range a.denied {
-		return fmt.Errorf("ask for %s: %w", what, err)
+	for subject, err := range a.failures {
+		return fmt.Errorf("ask for %s: %w", subject, err)
 	}
 	return nil
 }
 
-// heard notes how Consul answered, and says so where that is news.
-func (a *Agent) heard(ctx context.Context, what string, err error) error {
+// noteResult notes how Consul answered, and says so where that is news.
+func (a *Agent) noteResult(ctx context.Context, subject string, err error) error {
 	if ctx.Err() != nil {
 		return err
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	well := len(a.denied) == 0
+	healthy := len(a.failures) == 0
 	if err != nil {
-		a.denied[what] = err
+		a.failures[subject] = err
 	} else {
-		delete(a.denied, what)
+		delete(a.failures, subject)
 	}
 	switch {
-	case well && err != nil:
-		a.log.Warn("Consul does not answer as it should", "asked_for", what, "error", err)
-	case !well && len(a.denied) == 0:
+	case healthy && err != nil:
+		a.log.Warn("Consul does not answer as it should", "asked_for", subject, "error", err)
+	case !healthy && len(a.failures) == 0:
 		a.log.Warn("Consul answers again")
 	}
 	return err
 }
 
 // follow asks again and again for something, each time as soon as it is another than index says, until ctx ends.
-func (a *Agent) follow(ctx context.Context, what string, ask func(q *api.QueryOptions) (index uint64, err error)) {
+func (a *Agent) follow(ctx context.Context, subject string, ask func(q *api.QueryOptions) (index uint64, err error)) {
 	var index uint64
 	for ctx.Err() == nil {
 		next, err := a.ask(ctx, index, ask)
-		if a.heard(ctx, what, err) != nil || next < index {
+		if a.noteResult(ctx, subject, err) != nil || next < index {
 			index = 0 // it may have begun to count anew
-			rest(ctx)
+			waitToRetry(ctx)
 			continue
 		}
 		index = next
@@ -137,14 +137,14 @@ func (a *Agent) follow(ctx context.Context, what string, ask func(q *api.QueryOp
 }
 
 func (a *Agent) ask(ctx context.Context, index uint64, ask func(q *api.QueryOptions) (uint64, error)) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, waitTime+waitTime/16+answerTime) // Consul adds a sixteenth
+	ctx, cancel := context.WithTimeout(ctx, waitTimeout+waitTimeout/16+responseTimeout) // Consul adds a sixteenth
 	defer cancel()
-	return ask((&api.QueryOptions{WaitIndex: index, WaitTime: waitTime}).WithContext(ctx))
+	return ask((&api.QueryOptions{WaitIndex: index, WaitTime: waitTimeout}).WithContext(ctx))
 }
 
-func rest(ctx context.Context) {
+func waitToRetry(ctx context.Context) {
 	select {
-	case <-time.After(pause):
+	case <-time.After(retryInterval):
 	case <-ctx.Done():
 	}
 }

@@ -33,9 +33,9 @@ func open(t *testing.T, handler http.HandlerFunc) (*Agent, *strings.Builder) {
 
 func TestOpen(t *testing.T) {
 	t.Parallel()
-	for _, wrong := range []string{"consul", "consul:8500", "ftp://consul:8500", "http://"} {
-		if _, err := Open(Config{Consul: wrong}, slog.Default()); err == nil || !strings.Contains(err.Error(), "CONSUL_URL") {
-			t.Errorf("%s: got %v, want an error that names CONSUL_URL", wrong, err)
+	for _, invalid := range []string{"consul", "consul:8500", "ftp://consul:8500", "http://"} {
+		if _, err := Open(Config{Consul: invalid}, slog.Default()); err == nil || !strings.Contains(err.Error(), "CONSUL_URL") {
+			t.Errorf("%s: got %v, want an error that names CONSUL_URL", invalid, err)
 		}
 	}
 	if _, err := Open(
@@ -52,7 +52,7 @@ func TestOpen(t *testing.T) {
 }
 
 // An address of IPv6 gets its brackets, and an index that falls is no news that is missed.
-func TestFind(t *testing.T) {
+func TestWatch(t *testing.T) {
 	t.Parallel()
 	const instance = `[{"Node": {"Address": "192.0.2.1"}, "Service": {"Address": %q, "Port": 8443}}]`
 	var asked atomic.Int64
@@ -70,7 +70,7 @@ func TestFind(t *testing.T) {
 	ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer stop()
 	var found []string
-	a.Find(ctx, "network", func(addresses []string) {
+	a.Watch(ctx, "network", func(addresses []string) {
 		if found = append(found, addresses...); len(found) == 2 {
 			stop()
 		}
@@ -98,7 +98,7 @@ func TestRefused(t *testing.T) {
 		<-refused
 		stop()
 	}()
-	a.Find(ctx, "network", func([]string) { t.Error("got instances, want none") })
+	a.Watch(ctx, "network", func([]string) { t.Error("got instances, want none") })
 	if err := a.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "the instances of network") {
 		t.Errorf("got %v, want an error that names the instances of network", err)
 	}

@@ -12,32 +12,32 @@ import (
 	"github.com/hashicorp/consul/api"
 )
 
-// Find says where the ready instances of a service are, at first and whenever that changes, until ctx ends. Where Consul
+// Watch says where the ready instances of a service are, at first and whenever that changes, until ctx ends. Where Consul
 // knows of none any more, those that it knew last are as good as any: it may have forgotten.
-func (a *Agent) Find(ctx context.Context, service string, move func(addresses []string)) {
-	instancer := sdconsul.NewInstancer(asked{a, ctx}, log.NewNopLogger(), service, nil, true)
+func (a *Agent) Watch(ctx context.Context, service string, update func(addresses []string)) {
+	instancer := sdconsul.NewInstancer(sdClient{a, ctx}, log.NewNopLogger(), service, nil, true)
 	events := make(chan sd.Event, 1)
 	instancer.Register(events)
 	for first := true; ctx.Err() == nil; {
 		select {
 		case e := <-events:
 			if e.Err == nil && (first || len(e.Instances) > 0) {
-				move(e.Instances)
+				update(e.Instances)
 				first = false
 			}
 		case <-ctx.Done():
 		}
 	}
 	instancer.Stop()
-	left := make(chan struct{})
+	deregistered := make(chan struct{})
 	go func() {
-		defer close(left)
+		defer close(deregistered)
 		instancer.Deregister(events)
 	}()
 	for {
 		select {
 		case <-events: // which somebody may be about to send
-		case <-left:
+		case <-deregistered:
 			return
 		}
 	}
@@ -59,13 +59,17 @@ func (a *Agent) Instances(ctx context.Context, service string) (addresses []stri
 	return addresses, err
 }
 
-// asked is how go-kit asks Consul: until it answers, or ctx ends.
-type asked struct {
+// sdClient is how go-kit asks Consul: until it answers, or ctx ends.
+type sdClient struct {
 	*Agent
 	ctx context.Context
 }
 
-func (c asked) Service(service, tag string, ready bool, q *api.QueryOptions) (entries []*api.ServiceEntry, meta *api.QueryMeta, err error) {
+func (c sdClient) Service(
+	service, tag string,
+	ready bool,
+	q *api.QueryOptions,
+) (entries []*api.ServiceEntry, meta *api.QueryMeta, err error) {
 	ask := func(q *api.QueryOptions) (uint64, error) {
 		entries, meta, err = c.client.Health().Service(service, tag, ready, q)
 		if err != nil {
@@ -75,16 +79,16 @@ func (c asked) Service(service, tag string, ready bool, q *api.QueryOptions) (en
 	}
 	for index := q.WaitIndex; c.ctx.Err() == nil; index = 0 {
 		_, err := c.ask(c.ctx, index, ask)
-		if c.heard(c.ctx, "the instances of "+service, err) == nil {
-			return bracketed(entries), meta, nil
+		if c.noteResult(c.ctx, "the instances of "+service, err) == nil {
+			return bracketIPv6(entries), meta, nil
 		}
-		rest(c.ctx)
+		waitToRetry(c.ctx)
 	}
 	return nil, nil, c.ctx.Err()
 }
 
-// bracketed is for addresses of IPv6, to which go-kit appends the port.
-func bracketed(entries []*api.ServiceEntry) []*api.ServiceEntry {
+// bracketIPv6 is for addresses of IPv6, to which go-kit appends the port.
+func bracketIPv6(entries []*api.ServiceEntry) []*api.ServiceEntry {
 	for _, e := range entries {
 		for _, address := range []*string{&e.Service.Address, &e.Node.Address} {
 			if strings.Contains(*address, ":") {
@@ -97,14 +101,14 @@ func bracketed(entries []*api.ServiceEntry) []*api.ServiceEntry {
 
 const registration = "a registration"
 
-func (c asked) Register(r *api.AgentServiceRegistration) error {
-	return c.heard(
+func (c sdClient) Register(r *api.AgentServiceRegistration) error {
+	return c.noteResult(
 		c.ctx,
 		registration,
 		c.client.Agent().ServiceRegisterOpts(r, api.ServiceRegisterOpts{ReplaceExistingChecks: true}.WithContext(c.ctx)),
 	)
 }
 
-func (c asked) Deregister(r *api.AgentServiceRegistration) error {
-	return c.heard(c.ctx, registration, c.client.Agent().ServiceDeregisterOpts(r.ID, (&api.QueryOptions{}).WithContext(c.ctx)))
+func (c sdClient) Deregister(r *api.AgentServiceRegistration) error {
+	return c.noteResult(c.ctx, registration, c.client.Agent().ServiceDeregisterOpts(r.ID, (&api.QueryOptions{}).WithContext(c.ctx)))
 }

@@ -15,11 +15,11 @@ import (
 
 const certificate = "a certificate"
 
-// startTime is how long a process waits for its first certificate.
-const startTime = time.Minute
+// startTimeout is how long a process waits for its first certificate.
+const startTimeout = time.Minute
 
-// papers are what Consul's authority gives a process. Its parts come one by one.
-type papers struct {
+// credentials are what Consul's authority gives a process. Its parts come one by one.
+type credentials struct {
 	name   string
 	mu     sync.Mutex
 	issued mtls.Issued
@@ -28,14 +28,14 @@ type papers struct {
 
 // Identity is that of the process of this name, certified by Consul's authority, which Renew keeps valid.
 func (a *Agent) Identity(ctx context.Context, name string) (*mtls.Identity, error) {
-	ctx, cancel := context.WithTimeout(ctx, startTime)
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	for {
 		id, err := a.Certify(ctx, name)
-		if a.heard(ctx, certificate, err) == nil {
+		if a.noteResult(ctx, certificate, err) == nil {
 			return id, nil
 		}
-		if rest(ctx); ctx.Err() != nil {
+		if waitToRetry(ctx); ctx.Err() != nil {
 			return nil, err
 		}
 	}
@@ -43,7 +43,7 @@ func (a *Agent) Identity(ctx context.Context, name string) (*mtls.Identity, erro
 
 // Certify asks once for the identity of the process of this name.
 func (a *Agent) Certify(ctx context.Context, name string) (*mtls.Identity, error) {
-	p := &papers{name: name}
+	p := &credentials{name: name}
 	for _, part := range []func(*api.QueryOptions) (uint64, error){a.leaf(p), a.roots(p)} {
 		if _, err := a.ask(ctx, 0, part); err != nil {
 			return nil, fmt.Errorf("get a certificate from Consul: %w", err)
@@ -54,7 +54,7 @@ func (a *Agent) Certify(ctx context.Context, name string) (*mtls.Identity, error
 
 // Renew gives the identity new papers as soon as Consul has some, until ctx ends.
 func (a *Agent) Renew(ctx context.Context, id *mtls.Identity, name string) {
-	p := &papers{name: name}
+	p := &credentials{name: name}
 	then := func(ask func(*api.QueryOptions) (uint64, error)) func(*api.QueryOptions) (uint64, error) {
 		return func(q *api.QueryOptions) (uint64, error) {
 			index, err := ask(q)
@@ -70,7 +70,7 @@ func (a *Agent) Renew(ctx context.Context, id *mtls.Identity, name string) {
 	following.Wait()
 }
 
-func (p *papers) renew(id *mtls.Identity) error {
+func (p *credentials) renew(id *mtls.Identity) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.issued.Certificate == nil || p.roots == nil {
@@ -82,7 +82,7 @@ func (p *papers) renew(id *mtls.Identity) error {
 	return nil
 }
 
-func (a *Agent) leaf(p *papers) func(*api.QueryOptions) (uint64, error) {
+func (a *Agent) leaf(p *credentials) func(*api.QueryOptions) (uint64, error) {
 	return func(q *api.QueryOptions) (uint64, error) {
 		leaf, meta, err := a.client.Agent().ConnectCALeaf(p.name, q)
 		if err != nil {
@@ -95,7 +95,7 @@ func (a *Agent) leaf(p *papers) func(*api.QueryOptions) (uint64, error) {
 	}
 }
 
-func (a *Agent) roots(p *papers) func(*api.QueryOptions) (uint64, error) {
+func (a *Agent) roots(p *credentials) func(*api.QueryOptions) (uint64, error) {
 	return func(q *api.QueryOptions) (uint64, error) {
 		list, meta, err := a.client.Agent().ConnectCARoots(q)
 		if err != nil {

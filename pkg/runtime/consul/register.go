@@ -14,20 +14,20 @@ import (
 )
 
 const (
-	// checkPause is between two looks of Consul at whether a process is ready, and checkTime how long one may take.
-	checkPause = 2 * time.Second
-	checkTime  = 3 * time.Second
-	// forgetTime is when Consul forgets who is not ready.
-	forgetTime = 10 * time.Minute
-	// leaveTime is how long Consul may take to hear that a process leaves, and newsTime how long that takes to go round.
-	leaveTime = 2 * time.Second
-	newsTime  = time.Second
+	// checkInterval is between two looks of Consul at whether a process is ready, and checkTimeout how long one may take.
+	checkInterval = 2 * time.Second
+	checkTimeout  = 3 * time.Second
+	// deregisterAfter is when Consul forgets who is not ready.
+	deregisterAfter = 10 * time.Minute
+	// deregisterTimeout is how long Consul may take to hear that a process leaves, and propagationDelay how long that takes to go round.
+	deregisterTimeout = 2 * time.Second
+	propagationDelay  = time.Second
 )
 
 // Registration is a process that others may find.
 type Registration struct {
-	agent *Agent
-	is    *api.AgentServiceRegistration
+	agent      *Agent
+	definition *api.AgentServiceRegistration
 }
 
 // Registration is that of a process of this name, which listens for its callers and for operators at these addresses.
@@ -46,28 +46,28 @@ func (a *Agent) Registration(name string, listen, operations net.Addr) (*Registr
 		ID: fmt.Sprintf("%s-%s-%d", name, host, port), Name: name, Address: a.advertise, Port: port,
 		Check: &api.AgentServiceCheck{
 			Name: "ready", HTTP: "http://" + net.JoinHostPort(checked, strconv.Itoa(at.Port)) + "/readyz", Status: api.HealthPassing,
-			Interval: checkPause.String(), Timeout: checkTime.String(), DeregisterCriticalServiceAfter: forgetTime.String(),
+			Interval: checkInterval.String(), Timeout: checkTimeout.String(), DeregisterCriticalServiceAfter: deregisterAfter.String(),
 		},
 	}}, nil
 }
 
 // Keep keeps the process registered until ctx ends: a Consul that lost its memory is told again.
 func (r *Registration) Keep(ctx context.Context) {
-	registrar := sdconsul.NewRegistrar(asked{r.agent, ctx}, r.is, log.NewNopLogger())
+	registrar := sdconsul.NewRegistrar(sdClient{r.agent, ctx}, r.definition, log.NewNopLogger())
 	for ctx.Err() == nil {
 		registrar.Register()
-		r.stands(ctx)
-		rest(ctx)
+		r.awaitLoss(ctx)
+		waitToRetry(ctx)
 	}
 }
 
-// stands returns when Consul does not know the registration, or cannot be asked.
-func (r *Registration) stands(ctx context.Context) {
+// awaitLoss returns when Consul does not know the registration, or cannot be asked.
+func (r *Registration) awaitLoss(ctx context.Context) {
 	hash := ""
 	for {
 		_, err := r.agent.ask(ctx, 0, func(q *api.QueryOptions) (uint64, error) {
 			q.WaitHash = hash
-			_, meta, err := r.agent.client.Agent().Service(r.is.ID, q)
+			_, meta, err := r.agent.client.Agent().Service(r.definition.ID, q)
 			if err == nil {
 				hash = meta.LastContentHash
 			}
@@ -81,8 +81,8 @@ func (r *Registration) stands(ctx context.Context) {
 
 // End says that the process is about to end, and returns when all who should know do.
 func (r *Registration) End() {
-	ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
+	ctx, cancel := context.WithTimeout(context.Background(), deregisterTimeout)
 	defer cancel()
-	sdconsul.NewRegistrar(asked{r.agent, ctx}, r.is, log.NewNopLogger()).Deregister()
-	time.Sleep(newsTime)
+	sdconsul.NewRegistrar(sdClient{r.agent, ctx}, r.definition, log.NewNopLogger()).Deregister()
+	time.Sleep(propagationDelay)
 }

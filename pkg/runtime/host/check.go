@@ -17,7 +17,7 @@ import (
 // Checks are of the schema that a service's role finds at a URL, for a process that opens so many connections. The box is
 // nil of a service that does not seal, or whose key is no good. They change nothing.
 func Checks(d service.Definition, url secret.String, connections int, box *seal.Box) []health.Check {
-	on := func(ctx context.Context, ask func(*pool.Pool) error) error {
+	withPool := func(ctx context.Context, ask func(*pool.Pool) error) error {
 		db, err := pool.Open(ctx, url.Reveal(), connections, nil)
 		if err != nil {
 			return err
@@ -27,19 +27,19 @@ func Checks(d service.Definition, url secret.String, connections int, box *seal.
 	}
 	return []health.Check{
 		{Name: "DATABASE_URL: the schema is there, and up to date", Ask: func(ctx context.Context) error {
-			return on(ctx, func(db *pool.Pool) error {
+			return withPool(ctx, func(db *pool.Pool) error {
 				if err := db.CheckRights(ctx, d.Name); err != nil {
 					return err
 				}
-				if _, err := examine(ctx, d, db.DB); err != nil || box == nil {
+				if _, err := checkSchema(ctx, d, db.DB); err != nil || box == nil {
 					return err
 				}
-				return opens(ctx, db.DB, box)
+				return checkSealed(ctx, db.DB, box)
 			})
 		}},
 		{Name: "DATABASE_URL: there are connections enough", Optional: true, Ask: func(ctx context.Context) error {
-			return on(ctx, func(db *pool.Pool) error {
-				short, err := db.Short(ctx)
+			return withPool(ctx, func(db *pool.Pool) error {
+				short, err := db.Shortage(ctx)
 				if err == nil && short != "" {
 					err = errors.New(short)
 				}
@@ -49,23 +49,23 @@ func Checks(d service.Definition, url secret.String, connections int, box *seal.
 	}
 }
 
-// Kept fails where a schema, which is yet to be migrated, could not be taken up by a process with this box, nil of a service
-// that does not seal. It changes nothing.
-func Kept(ctx context.Context, d service.Definition, db *pg.DB, box *seal.Box) error {
-	_, err := examine(ctx, d, db)
+// CheckBeforeMigration fails if a process with this box could not serve the schema once it is migrated: the schema was
+// restored from a backup, or sealed with another key. The box is nil for a service that seals nothing. It changes nothing.
+func CheckBeforeMigration(ctx context.Context, d service.Definition, db *pg.DB, box *seal.Box) error {
+	_, err := checkSchema(ctx, d, db)
 	if errors.Is(err, migrate.ErrOlder) {
 		return nil
 	}
 	if err != nil || box == nil {
 		return err
 	}
-	return opens(ctx, db, box)
+	return checkSealed(ctx, db, box)
 }
 
-// examine fails where the schema lacks a migration, or was restored from a backup and not taken up since. It answers the
+// checkSchema fails where the schema lacks a migration, or was restored from a backup and not taken up since. It answers the
 // history that the schema is in.
-func examine(ctx context.Context, d service.Definition, db *pg.DB) (history string, err error) {
-	if err := migrate.Migrated(ctx, db, migrations(d)...); err != nil {
+func checkSchema(ctx context.Context, d service.Definition, db *pg.DB) (history string, err error) {
+	if err := migrate.Check(ctx, db, migrations(d)...); err != nil {
 		return "", err
 	}
 	return events.CurrentHistory(ctx, db)

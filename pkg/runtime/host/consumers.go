@@ -9,25 +9,25 @@ import (
 )
 
 var (
-	behind = prometheus.NewDesc(
+	behindDesc = prometheus.NewDesc(
 		"ironplane_events_behind",
 		"Changes of another service that are not applied yet.",
 		[]string{"source", "consumer"},
 		nil,
 	)
-	lag = prometheus.NewDesc(
+	lagDesc = prometheus.NewDesc(
 		"ironplane_events_lag_seconds",
 		"Since when changes of another service may not be applied: how old the oldest is, or how long it cannot be asked.",
 		[]string{"source", "consumer"},
 		nil,
 	)
-	foreign = prometheus.NewDesc(
+	foreignDesc = prometheus.NewDesc(
 		"ironplane_events_foreign",
 		"1 where another service has not the changes any more that are applied here: it was restored.",
 		[]string{"source", "consumer"},
 		nil,
 	)
-	stopped = prometheus.NewDesc(
+	stoppedDesc = prometheus.NewDesc(
 		"ironplane_events_stopped",
 		"The number of the change of another service that cannot be applied; 0: there is none.",
 		[]string{"source", "consumer"},
@@ -35,35 +35,37 @@ var (
 	)
 )
 
-// followers counts what consumers have not applied.
-func followers(consumers []*events.Consumer) prometheus.Collector { return collector(consumers) }
-
-type collector []*events.Consumer
-
-func (collector) Describe(to chan<- *prometheus.Desc) {
-	to <- behind
-	to <- lag
-	to <- foreign
-	to <- stopped
+// consumerMetrics counts what consumers have not applied.
+func consumerMetrics(consumers []*events.Consumer) prometheus.Collector {
+	return consumerCollector(consumers)
 }
 
-func (consumers collector) Collect(to chan<- prometheus.Metric) {
+type consumerCollector []*events.Consumer
+
+func (consumerCollector) Describe(to chan<- *prometheus.Desc) {
+	to <- behindDesc
+	to <- lagDesc
+	to <- foreignDesc
+	to <- stoppedDesc
+}
+
+func (consumers consumerCollector) Collect(to chan<- prometheus.Metric) {
 	for _, c := range consumers {
 		s := c.Status()
 		if s.Since.IsZero() { // it has not begun
 			continue
 		}
-		to <- prometheus.MustNewConstMetric(behind, prometheus.GaugeValue, float64(s.Behind), c.Source, c.Name)
+		to <- prometheus.MustNewConstMetric(behindDesc, prometheus.GaugeValue, float64(s.Behind), c.Source, c.Name)
 		late := 0.0
 		if s.Behind > 0 || s.Reason != nil { // else it has applied all, and is woken when there is more
 			late = time.Since(s.Since).Seconds()
 		}
-		to <- prometheus.MustNewConstMetric(lag, prometheus.GaugeValue, late, c.Source, c.Name)
-		strange := 0.0
+		to <- prometheus.MustNewConstMetric(lagDesc, prometheus.GaugeValue, late, c.Source, c.Name)
+		isForeign := 0.0
 		if s.HistoryMismatch {
-			strange = 1
+			isForeign = 1
 		}
-		to <- prometheus.MustNewConstMetric(foreign, prometheus.GaugeValue, strange, c.Source, c.Name)
-		to <- prometheus.MustNewConstMetric(stopped, prometheus.GaugeValue, float64(s.Stopped), c.Source, c.Name)
+		to <- prometheus.MustNewConstMetric(foreignDesc, prometheus.GaugeValue, isForeign, c.Source, c.Name)
+		to <- prometheus.MustNewConstMetric(stoppedDesc, prometheus.GaugeValue, float64(s.Stopped), c.Source, c.Name)
 	}
 }

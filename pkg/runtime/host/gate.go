@@ -25,8 +25,8 @@ type gate struct {
 	restored    atomic.Bool
 }
 
-// writing are the paths of the routes that write, though they are reads.
-func writing(routes []rest.Route) map[string]bool {
+// writePaths are the paths of the routes that write, though they are reads.
+func writePaths(routes []rest.Route) map[string]bool {
 	paths := map[string]bool{}
 	for _, o := range rest.Operations(routes) {
 		if o.Writes {
@@ -47,7 +47,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (g *gate) refuse(r *http.Request) error {
-	if err := g.ask(r.Context()); err != nil {
+	if err := g.checkHistory(r.Context()); err != nil {
 		return problem.New(problem.Unavailable, "The service was restored from a backup and is not taken up yet.").Because(err)
 	}
 	if (r.Method == http.MethodGet || r.Method == http.MethodHead) && !g.writes[r.URL.Path] {
@@ -56,15 +56,15 @@ func (g *gate) refuse(r *http.Request) error {
 	return g.maintenance.Refuse()
 }
 
-// note closes the gate where an error says so.
-func (g *gate) note(err error) error {
+// noteRestored closes the gate where an error says so.
+func (g *gate) noteRestored(err error) error {
 	if errors.Is(err, events.ErrRestored) {
 		g.restored.Store(true)
 	}
 	return err
 }
 
-func (g *gate) ask(context.Context) error {
+func (g *gate) checkHistory(context.Context) error {
 	if g.restored.Load() {
 		return events.ErrRestored
 	}

@@ -35,14 +35,14 @@ import (
 	"github.com/ironplane/ironplane/pkg/wake"
 )
 
-// shared are the migrations of what all services have. Their numbers are counted across the packages.
-var shared = migrate.MigrationSet{
+// sharedMigrations are the migrations of what all services have. Their numbers are counted across the packages.
+var sharedMigrations = migrate.MigrationSet{
 	Table: "migration_shared",
 	Files: []fs.FS{pg.Migrations, route.Migrations, events.Migrations, jobs.Migrations},
 }
 
 func migrations(d service.Definition) []migrate.MigrationSet {
-	all := []migrate.MigrationSet{shared, {Table: "migration_river", Files: []fs.FS{jobs.River}}}
+	all := []migrate.MigrationSet{sharedMigrations, {Table: "migration_river", Files: []fs.FS{jobs.River}}}
 	if d.Migrations != nil {
 		all = append(all, migrate.MigrationSet{Table: "migration", Files: []fs.FS{d.Migrations}})
 	}
@@ -57,10 +57,10 @@ func Migrate(ctx context.Context, d service.Definition, to *pool.Pool, log *slog
 	return nil
 }
 
-// Ready fails where the service's schema lacks a migration, was restored from a backup and not taken up since, or holds
+// Prepare fails where the service's schema lacks a migration, was restored from a backup and not taken up since, or holds
 // what was sealed with another key than the box's, which is nil of a service that does not seal.
-func Ready(ctx context.Context, d service.Definition, deps service.Deps) error {
-	history, err := examine(ctx, d, deps.DB)
+func Prepare(ctx context.Context, d service.Definition, deps service.Deps) error {
+	history, err := checkSchema(ctx, d, deps.DB)
 	if err == nil && deps.Entries != nil {
 		deps.Entries.Bind(ctx, d.Name, history)
 	}
@@ -75,8 +75,8 @@ func Ready(ctx context.Context, d service.Definition, deps service.Deps) error {
 
 // Unlock gives the service what it does with its process' key.
 func Unlock(d service.Definition, deps *service.Deps, key *seal.ProcessKey) error {
-	for _, what := range d.Signs { // as its Box will
-		if _, err := key.Signer(seal.Signing(d.Name, what)); err != nil {
+	for _, purpose := range d.Signs { // as its Box will
+		if _, err := key.Signer(seal.Signing(d.Name, purpose)); err != nil {
 			return err
 		}
 	}
@@ -116,32 +116,32 @@ type Service struct {
 	http.Handler
 	Routes      []rest.Route
 	name        string
-	loops       []service.Task
+	tasks       []service.Task
 	sequencer   service.Task
 	maintenance maintenance.File
-	failed      *prometheus.CounterVec // loops
+	failures    *prometheus.CounterVec // loops
 	checks      []health.Check
 	metrics     []prometheus.Collector
 	log         *slog.Logger
 }
 
-// olderPause is how long it may take until the metric tells what older keys are needed for.
-const olderPause = time.Minute
+// olderKeyInterval is how long it may take until the metric tells what older keys are needed for.
+const olderKeyInterval = time.Minute
 
-// sweepPause is how long may stay what need not be kept any more.
-const sweepPause = 10 * time.Minute
+// sweepInterval is how long may stay what need not be kept any more.
+const sweepInterval = 10 * time.Minute
 
 // Assemble puts the service together on its migrated schema. It answers from now on; its loops and jobs wait for Work. Assemble
 // fails where the schema lacks something that a route needs.
 func Assemble(
 	ctx context.Context,
 	d service.Definition,
-	on *pool.Pool,
+	db *pool.Pool,
 	deps service.Deps,
 	maintenance maintenance.File,
 ) (*Service, error) {
 	var parts service.Parts
-	deps.DB.OnWake(func(what string) { deps.Wakes.Wake(d.Name, what) })
+	deps.DB.OnWake(func(topic string) { deps.Wakes.Wake(d.Name, topic) })
 	if d.New != nil {
 		parts = d.New(deps)
 	}
@@ -151,16 +151,16 @@ func Assemble(
 	routes := append(append(parts.Routes, events.Feed(deps.DB, readers...)), jobs.Routes(d.Name, deps.DB, settings.ServiceName)...)
 	if len(d.Sends) > 0 {
 		routes = append(routes, events.MessageRoute(deps.DB, d.Sends...))
-		parts.Metrics = append(parts.Metrics, sending(deps.DB)...)
+		parts.Metrics = append(parts.Metrics, messageMetrics(deps.DB)...)
 	}
 	for _, inbox := range deps.Inboxes {
 		inbox.Handlers = parts.MessageHandlers
 	}
-	loops := slices.Concat(parts.Tasks, consuming(d.Name, deps, parts.Consumers), []service.Task{
-		service.Every(sweepPause, "sweep", func(ctx context.Context) error { return Sweep(ctx, deps.DB, readers...) }),
+	tasks := slices.Concat(parts.Tasks, consumerTasks(d.Name, deps, parts.Consumers), []service.Task{
+		service.Every(sweepInterval, "sweep", func(ctx context.Context) error { return Sweep(ctx, deps.DB, readers...) }),
 	})
 	sequencer := service.Task{Name: "number changes", Run: func(ctx context.Context) error {
-		return gate.note(sequence.Run(ctx))
+		return gate.noteRestored(sequence.Run(ctx))
 	}}
 	failed := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "ironplane_job_failures_total", Help: "How often what is done besides answering failed and was begun again.",
@@ -172,8 +172,8 @@ func Assemble(
 		},
 	)
 	if deps.Box != nil || len(d.Sends) > 0 {
-		loops = append(loops, service.Every(olderPause, "count what older keys are needed for", func(ctx context.Context) error {
-			n, err := olderUses(ctx, d, deps)
+		tasks = append(tasks, service.Every(olderKeyInterval, "count what older keys are needed for", func(ctx context.Context) error {
+			n, err := countOlderKeys(ctx, d, deps)
 			if err == nil {
 				older.Set(float64(n))
 			}
@@ -181,25 +181,25 @@ func Assemble(
 		}))
 	}
 	if len(parts.Jobs) > 0 {
-		runner := jobs.NewRunner(d.Name, deps.DB, on.Connections(), deps.Wakes, parts.Jobs, deps.Log)
-		loops = append(loops, service.Task{Name: "do jobs", Run: runner.Work})
+		runner := jobs.NewRunner(d.Name, deps.DB, db.Connections(), deps.Wakes, parts.Jobs, deps.Log)
+		tasks = append(tasks, service.Task{Name: "do jobs", Run: runner.Work})
 		parts.Metrics = append(parts.Metrics, runner.Metrics()...)
 	}
 	if err := rest.Check(ctx, deps.DB, routes); err != nil {
 		return nil, err
 	}
-	gate.writes, gate.Handler = writing(routes), rest.NewHandler(d.Name, deps.DB, deps.Log, routes)
-	handler, requests := observed(gate)
+	gate.writes, gate.Handler = writePaths(routes), rest.NewHandler(d.Name, deps.DB, deps.Log, routes)
+	handler, requests := observeRequests(gate)
 	return &Service{
 		Handler: handler, Routes: routes,
-		name: d.Name, loops: loops, sequencer: sequencer, maintenance: maintenance, failed: failed, log: deps.Log,
-		checks: slices.Concat(parts.Checks, following(parts.Consumers), []health.Check{
-			{Name: "postgres", Ask: on.Ping}, {Name: "changes", Ask: on.Writable, Optional: true}, {Name: "history", Ask: gate.ask},
+		name: d.Name, tasks: tasks, sequencer: sequencer, maintenance: maintenance, failures: failed, log: deps.Log,
+		checks: slices.Concat(parts.Checks, consumerChecks(parts.Consumers), []health.Check{
+			{Name: "postgres", Ask: db.Ping}, {Name: "changes", Ask: db.CheckWritable, Optional: true}, {Name: "history", Ask: gate.checkHistory},
 		}),
 		metrics: slices.Concat(
 			parts.Metrics,
-			[]prometheus.Collector{on, failed, older, requests, followers(parts.Consumers)},
-			databaseMetrics(on.DB),
+			[]prometheus.Collector{db, failed, older, requests, consumerMetrics(parts.Consumers)},
+			databaseMetrics(db.DB),
 		),
 	}, nil
 }
@@ -210,8 +210,8 @@ type Operations interface {
 	Check(...health.Check)
 }
 
-// Show lets operators see the service.
-func (s *Service) Show(o Operations) {
+// Expose lets operators see the service.
+func (s *Service) Expose(o Operations) {
 	for _, check := range s.checks {
 		check.Name = s.name + " " + check.Name
 		o.Check(check)
@@ -219,25 +219,25 @@ func (s *Service) Show(o Operations) {
 	prometheus.WrapRegistererWith(prometheus.Labels{"service": s.name}, o).MustRegister(s.metrics...)
 }
 
-// consuming are the loops of consumers and inboxes.
-func consuming(name string, deps service.Deps, consumers []*events.Consumer) (loops []service.Task) {
+// consumerTasks are the loops of consumers and inboxes.
+func consumerTasks(name string, deps service.Deps, consumers []*events.Consumer) (tasks []service.Task) {
 	for _, c := range consumers {
 		woken := deps.Wakes.Listen(c.Source, wake.Changes)
-		loops = append(loops, service.Task{Name: "apply the changes of " + c.String(), Run: func(ctx context.Context) error {
+		tasks = append(tasks, service.Task{Name: "apply the changes of " + c.String(), Run: func(ctx context.Context) error {
 			return c.Consume(ctx, deps.DB, deps.Peers, woken)
 		}})
 	}
 	for source, inbox := range deps.Inboxes {
 		woken := deps.Wakes.Listen(source, events.MessageTopic(name))
-		loops = append(loops, service.Task{Name: "take the messages of " + source, Run: func(ctx context.Context) error {
+		tasks = append(tasks, service.Task{Name: "take the messages of " + source, Run: func(ctx context.Context) error {
 			return inbox.Run(ctx, deps.DB, deps.Peers, woken)
 		}})
 	}
-	return loops
+	return tasks
 }
 
-// sending are the metrics of a service that sends messages.
-func sending(db pg.Querier) []prometheus.Collector {
+// messageMetrics are the metrics of a service that sends messages.
+func messageMetrics(db pg.Querier) []prometheus.Collector {
 	return []prometheus.Collector{
 		service.Gauge(
 			db,
@@ -250,8 +250,8 @@ func sending(db pg.Querier) []prometheus.Collector {
 	}
 }
 
-// following are the checks that consumers get on. One that has stopped takes nothing away from who asks this service.
-func following(consumers []*events.Consumer) (checks []health.Check) {
+// consumerChecks are the checks that consumers get on. One that has stopped takes nothing away from who asks this service.
+func consumerChecks(consumers []*events.Consumer) (checks []health.Check) {
 	for _, c := range consumers {
 		checks = append(
 			checks,
@@ -265,47 +265,47 @@ func following(consumers []*events.Consumer) (checks []health.Check) {
 // goes on, which finds a schema that was restored.
 func (s *Service) Work(ctx context.Context) {
 	var working sync.WaitGroup
-	working.Go(func() { s.keep(ctx, s.sequencer) })
-	s.maintenance.Outside(ctx, func(ctx context.Context) {
-		var loops sync.WaitGroup
-		for _, loop := range s.loops {
-			loops.Go(func() { s.keep(ctx, loop) })
+	working.Go(func() { s.runTask(ctx, s.sequencer) })
+	s.maintenance.RunOutside(ctx, func(ctx context.Context) {
+		var tasks sync.WaitGroup
+		for _, task := range s.tasks {
+			tasks.Go(func() { s.runTask(ctx, task) })
 		}
-		loops.Wait()
+		tasks.Wait()
 	})
 	working.Wait()
 }
 
-// retryPause is how long a loop that failed waits until it is run again.
-const retryPause = time.Second
+// retryInterval is how long a loop that failed waits until it is run again.
+const retryInterval = time.Second
 
-// keep runs a loop until its context ends.
-func (s *Service) keep(ctx context.Context, loop service.Task) {
+// runTask runs a loop until its context ends.
+func (s *Service) runTask(ctx context.Context, task service.Task) {
 	for ctx.Err() == nil {
 		call := &principal.Call{RequestID: rand.Text()} // by which lines of this run are known, here and where it asks
-		err := run(principal.With(ctx, call), loop)
+		err := runOnce(principal.With(ctx, call), task)
 		if err != nil && ctx.Err() == nil {
-			s.failed.WithLabelValues(loop.Name).Inc()
+			s.failures.WithLabelValues(task.Name).Inc()
 			id := call.RequestID
 			if of, ok := errors.AsType[*events.RequestError](err); ok {
 				id = cmp.Or(of.RequestID, id)
 			}
-			s.log.Error(loop.Name, "outage", loop.Name, "request_id", id, "error", err)
+			s.log.Error(task.Name, "outage", task.Name, "request_id", id, "error", err)
 		}
 		select {
-		case <-time.After(retryPause):
+		case <-time.After(retryInterval):
 		case <-ctx.Done():
 		}
 	}
 }
 
-func run(ctx context.Context, loop service.Task) (err error) {
+func runOnce(ctx context.Context, task service.Task) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
 		}
 	}()
-	return loop.Run(ctx)
+	return task.Run(ctx)
 }
 
 // databaseMetrics are what a service's database says of itself.

@@ -17,22 +17,22 @@ import (
 func checkKey(ctx context.Context, db *pg.DB, box *seal.Box) error {
 	return db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("nothing is changed")
-		if err := opens(ctx, tx, box); err != nil {
+		if err := checkSealed(ctx, tx, box); err != nil {
 			return err
 		}
 		_, err := tx.Exec(
 			ctx,
 			"INSERT INTO key_check (sealed) VALUES ($1) ON CONFLICT (one) DO UPDATE SET sealed = EXCLUDED.sealed",
-			box.Seal(keyCheckPlace, secret.New("key check")),
+			box.Seal(keyCheckCell, secret.New("key check")),
 		)
 		return err
 	})
 }
 
-var keyCheckPlace = seal.Location{Table: "key_check", Column: "sealed", ID: 1}
+var keyCheckCell = seal.Location{Table: "key_check", Column: "sealed", ID: 1}
 
-// opens fails where the box does not open what was sealed to find that out.
-func opens(ctx context.Context, q pg.Querier, box *seal.Box) error {
+// checkSealed fails where the box does not open what was sealed to find that out.
+func checkSealed(ctx context.Context, q pg.Querier, box *seal.Box) error {
 	var sealed []byte
 	err := q.QueryRow(ctx, "SELECT sealed FROM key_check").Scan(&sealed)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -41,7 +41,7 @@ func opens(ctx context.Context, q pg.Querier, box *seal.Box) error {
 	if err != nil {
 		return fmt.Errorf("read what the key is compared with: %w", err)
 	}
-	if _, err := box.Open(keyCheckPlace, sealed); err != nil {
+	if _, err := box.Open(keyCheckCell, sealed); err != nil {
 		return fmt.Errorf(
 			"the key is not the one that this installation's secrets are sealed with: set the master key back, or put it behind the new one with "+
 				"a comma: %w",

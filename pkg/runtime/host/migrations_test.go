@@ -10,7 +10,7 @@ import (
 // What an installation has done is known by number: a migration keeps its own, whichever package it is in.
 func TestSharedMigrationsKeepTheirNumbers(t *testing.T) {
 	var names []string
-	for _, files := range shared.Files {
+	for _, files := range sharedMigrations.Files {
 		found, err := fs.Glob(files, "migrations/*.sql")
 		if err != nil {
 			t.Fatal(err)

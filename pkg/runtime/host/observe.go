@@ -9,9 +9,9 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 )
 
-// observed counts the requests that a service answers, and how long it takes.
-func observed(next http.Handler) (http.Handler, prometheus.Collector) {
-	took := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+// observeRequests counts the requests that a service answers, and how long it takes.
+func observeRequests(next http.Handler) (http.Handler, prometheus.Collector) {
+	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "ironplane_service_request_seconds", Help: "Time that a service takes from a request's header to the end of its answer.",
 		Buckets: []float64{.001, .003, .01, .03, .1, .3, 1, 3, 10, 30},
 	}, []string{"method", "route", "status"})
@@ -21,11 +21,11 @@ func observed(next http.Handler) (http.Handler, prometheus.Collector) {
 		defer func() {
 			o.note(0)          // nothing was written, or its caller was given up
 			if o.route != "" { // else a caller may have made it up
-				took.WithLabelValues(r.Method, o.route, o.status).Observe(time.Since(began).Seconds())
+				duration.WithLabelValues(r.Method, o.route, o.status).Observe(time.Since(began).Seconds())
 			}
 		}()
 		next.ServeHTTP(o, r)
-	}), took
+	}), duration
 }
 
 var statusClasses = [...]string{"0xx", "1xx", "2xx", "3xx", "4xx", "5xx", "other"}

@@ -25,8 +25,8 @@ func sealedColumns(d service.Definition, deps service.Deps) (all []sealedColumn)
 	if deps.Box != nil {
 		all = append(all, sealedColumn{"key_check", "sealed", "1", deps.Box, ""})
 	}
-	for _, place := range d.Sealed {
-		table, name, _ := strings.Cut(place, ".")
+	for _, cell := range d.Sealed {
+		table, name, _ := strings.Cut(cell, ".")
 		all = append(all, sealedColumn{table, name, "id", deps.Box, ""})
 	}
 	for receiver, outbox := range deps.Outboxes {
@@ -35,8 +35,8 @@ func sealedColumns(d service.Definition, deps service.Deps) (all []sealedColumn)
 	return all
 }
 
-// olderUses tells how much of a service's schema an older key than the newest is still needed for.
-func olderUses(ctx context.Context, d service.Definition, deps service.Deps) (all int64, err error) {
+// countOlderKeys tells how much of a service's schema an older key than the newest is still needed for.
+func countOlderKeys(ctx context.Context, d service.Definition, deps service.Deps) (all int64, err error) {
 	for _, c := range sealedColumns(d, deps) {
 		var n int64
 		if err := deps.DB.QueryRow(ctx, fmt.Sprintf("SELECT count(*) FROM %s WHERE %s", c.table, c.older()), c.box.KeyID()).Scan(&n); err != nil {
@@ -53,8 +53,8 @@ func olderUses(ctx context.Context, d service.Definition, deps service.Deps) (al
 
 // Reseal seals and signs anew, with the newest key, what was with an older one, also while the service serves, and says how
 // much that was.
-func Reseal(ctx context.Context, d service.Definition, deps service.Deps, screen io.Writer) error {
-	before, err := olderUses(ctx, d, deps)
+func Reseal(ctx context.Context, d service.Definition, deps service.Deps, out io.Writer) error {
+	before, err := countOlderKeys(ctx, d, deps)
 	if err != nil {
 		return err
 	}
@@ -68,9 +68,9 @@ func Reseal(ctx context.Context, d service.Definition, deps service.Deps, screen
 			return err
 		}
 	}
-	left, err := olderUses(ctx, d, deps)
+	left, err := countOlderKeys(ctx, d, deps)
 	if err == nil {
-		_, err = fmt.Fprintf(screen, "%s: an older key was needed for %d, and is for %d.\n", d.Name, before, left)
+		_, err = fmt.Fprintf(out, "%s: an older key was needed for %d, and is for %d.\n", d.Name, before, left)
 	}
 	return err
 }
@@ -106,8 +106,8 @@ func (c sealedColumn) reseal(ctx context.Context, db *pg.DB) error {
 		if err := db.InTx(ctx, func(tx *pg.Tx) error {
 			tx.Unrecorded("what is sealed stays the same")
 			for _, r := range rows {
-				place := seal.Location{Table: c.table, Column: c.name, ID: r.id}
-				value, err := c.box.Open(place, r.sealed)
+				cell := seal.Location{Table: c.table, Column: c.name, ID: r.id}
+				value, err := c.box.Open(cell, r.sealed)
 				if err != nil {
 					return err
 				}
@@ -115,7 +115,7 @@ func (c sealedColumn) reseal(ctx context.Context, db *pg.DB) error {
 				if _, err := tx.Exec(
 					ctx,
 					fmt.Sprintf("UPDATE %[1]s SET %[2]s = $1 WHERE %[3]s = $2 AND %[2]s = $3", c.table, c.name, c.id),
-					c.box.Seal(place, value),
+					c.box.Seal(cell, value),
 					r.id,
 					r.sealed,
 				); err != nil {

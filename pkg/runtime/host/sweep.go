@@ -9,8 +9,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 )
 
-// outdated is what need not be kept any more, by the statement that finds the keys of a batch of it.
-var outdated = []struct{ what, table, key, found string }{
+// expired is what need not be kept any more, by the statement that finds the keys of a batch of it.
+var expired = []struct{ label, table, key, condition string }{
 	// As long as a request can be repeated.
 	{"answers", "idempotency", "id", "WHERE expires_at <= now() LIMIT $1 FOR UPDATE SKIP LOCKED"},
 	// A sender that is restored from a backup may give a message again.
@@ -24,24 +24,24 @@ var outdated = []struct{ what, table, key, found string }{
 	},
 }
 
-// swept is how many rows are deleted in one transaction.
-const swept = 10_000
+// sweepBatch is how many rows are deleted in one transaction.
+const sweepBatch = 10_000
 
 // Sweep deletes from a service's schema what need not be kept any more. Readers of its changes that are no more hold up
 // nothing.
 func Sweep(ctx context.Context, db *pg.DB, readers ...string) error {
 	failed := []error{noteReaders(ctx, db, readers)}
-	for _, o := range outdated {
-		sql := fmt.Sprintf("DELETE FROM %[1]s WHERE %[2]s IN (SELECT %[2]s FROM %[1]s %[3]s)", o.table, o.key, o.found)
-		for gone := int64(swept); gone == swept; {
+	for _, o := range expired {
+		sql := fmt.Sprintf("DELETE FROM %[1]s WHERE %[2]s IN (SELECT %[2]s FROM %[1]s %[3]s)", o.table, o.key, o.condition)
+		for deleted := int64(sweepBatch); deleted == sweepBatch; {
 			err := db.InTx(ctx, func(tx *pg.Tx) error {
 				tx.Unrecorded("nobody asks for it any more")
-				done, err := tx.Exec(ctx, sql, swept)
-				gone = done.RowsAffected()
+				done, err := tx.Exec(ctx, sql, sweepBatch)
+				deleted = done.RowsAffected()
 				return err
 			})
 			if err != nil {
-				failed = append(failed, fmt.Errorf("delete %s: %w", o.what, err))
+				failed = append(failed, fmt.Errorf("delete %s: %w", o.label, err))
 				break
 			}
 		}

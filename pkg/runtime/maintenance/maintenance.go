@@ -16,12 +16,12 @@ import (
 )
 
 const (
-	// lookPause is how often it is looked for by what goes on by itself. Each change looks for itself.
-	lookPause = time.Second
+	// pollInterval is how often it is looked for by what goes on by itself. Each change looks for itself.
+	pollInterval = time.Second
 	// retryAfter is when callers are told to come back.
 	retryAfter = 30 * time.Second
-	// longestReason is how much of the file callers are told, in bytes.
-	longestReason = 500
+	// maxReason is how much of the file callers are told, in bytes.
+	maxReason = 500
 )
 
 // File is where it would be; empty: nowhere. While it is there, nothing is changed.
@@ -34,7 +34,7 @@ func (f *File) UnmarshalText(text []byte) error {
 }
 
 // Reason is what is in the file, for callers, and whether there is one. One that cannot be read counts.
-func (f File) Reason() (reason string, there bool) {
+func (f File) Reason() (reason string, isActive bool) {
 	if f == "" {
 		return "", false
 	}
@@ -42,7 +42,7 @@ func (f File) Reason() (reason string, there bool) {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return "", false
 	}
-	reason = strings.TrimSpace(strings.ToValidUTF8(string(content[:min(len(content), longestReason)]), ""))
+	reason = strings.TrimSpace(strings.ToValidUTF8(string(content[:min(len(content), maxReason)]), ""))
 	if reason == "" {
 		reason = "No reason is given."
 	}
@@ -51,8 +51,8 @@ func (f File) Reason() (reason string, there bool) {
 
 // Refuse is the answer to a change, nil where there is no maintenance.
 func (f File) Refuse() error {
-	reason, there := f.Reason()
-	if !there {
+	reason, isActive := f.Reason()
+	if !isActive {
 		return nil
 	}
 	refusal := problem.New(problem.Unavailable, "The installation is in maintenance, and nothing can be changed: %s", reason)
@@ -71,8 +71,8 @@ func (f File) End() error {
 	return nil
 }
 
-// Outside does work whenever there is no maintenance, until ctx ends. The work's context ends when there is.
-func (f File) Outside(ctx context.Context, work func(context.Context)) {
+// RunOutside does work whenever there is no maintenance, until ctx ends. The work's context ends when there is.
+func (f File) RunOutside(ctx context.Context, work func(context.Context)) {
 	for f.await(ctx, false) {
 		working, stop := context.WithCancel(ctx)
 		var done sync.WaitGroup
@@ -85,10 +85,10 @@ func (f File) Outside(ctx context.Context, work func(context.Context)) {
 
 // await waits until there is maintenance, or none any more. It fails when ctx ends.
 func (f File) await(ctx context.Context, wanted bool) bool {
-	tick := time.NewTicker(lookPause)
+	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
-		if _, there := f.Reason(); there == wanted {
+		if _, isActive := f.Reason(); isActive == wanted {
 			return ctx.Err() == nil
 		}
 		select {

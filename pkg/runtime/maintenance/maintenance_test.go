@@ -17,7 +17,7 @@ func TestReason(t *testing.T) {
 	folder := t.TempDir()
 	file := maintenance.File(filepath.Join(folder, "maintenance"))
 	for _, none := range []maintenance.File{"", file, file + "/below/nothing"} {
-		if _, there := none.Reason(); there || none.Refuse() != nil {
+		if _, isActive := none.Reason(); isActive || none.Refuse() != nil {
 			t.Errorf("%q: got maintenance, want none", none)
 		}
 	}
@@ -28,20 +28,20 @@ func TestReason(t *testing.T) {
 		if err := os.WriteFile(string(file), []byte(content), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if reason, there := file.Reason(); reason != wanted || !there {
-			t.Errorf("%q: got %q, %t, want %q, true", content, reason, there, wanted)
+		if reason, isActive := file.Reason(); reason != wanted || !isActive {
+			t.Errorf("%q: got %q, %t, want %q, true", content, reason, isActive, wanted)
 		}
 		if err := file.Refuse(); !problem.Is(err, problem.Unavailable) || !strings.Contains(err.Error(), wanted) {
 			t.Errorf("%q: got %v, want unavailable that says %q", content, err, wanted)
 		}
 	}
-	if _, there := maintenance.File(folder).Reason(); !there {
+	if _, isActive := maintenance.File(folder).Reason(); !isActive {
 		t.Error("a file that cannot be read: got no maintenance, want some")
 	}
 }
 
 // Work pauses during maintenance, which may be there at its beginning, and ends with its context.
-func TestOutside(t *testing.T) {
+func TestRunOutside(t *testing.T) {
 	t.Parallel()
 	file := maintenance.File(filepath.Join(t.TempDir(), "maintenance"))
 	must := func(err error) {
@@ -55,8 +55,8 @@ func TestOutside(t *testing.T) {
 	began, ended, left := make(chan struct{}), make(chan error), make(chan struct{})
 	go func() {
 		defer close(left)
-		file.Outside(ctx, func(ctx context.Context) {
-			if _, there := file.Reason(); there {
+		file.RunOutside(ctx, func(ctx context.Context) {
+			if _, isActive := file.Reason(); isActive {
 				t.Error("got work that begins during maintenance, want it to wait")
 			}
 			began <- struct{}{}

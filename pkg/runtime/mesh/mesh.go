@@ -9,7 +9,7 @@ import (
 
 // Peers are the other services of an installation. Package process/peers has those that there are.
 type Peers interface {
-	// Ask gets an internal path of a service and decodes the answer. The error is ErrAway where the service cannot be
+	// Ask gets an internal path of a service and decodes the answer. The error is ErrUnavailable where the service cannot be
 	// reached or cannot tell.
 	Ask(ctx context.Context, service, path string, into any) error
 	// Limit bounds how long questions may take that are asked with the context, as context.WithTimeout does. In tests it
@@ -17,5 +17,5 @@ type Peers interface {
 	Limit(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc)
 }
 
-// ErrAway says that a service could not be asked.
-var ErrAway = errors.New("it is away")
+// ErrUnavailable says that a service could not be asked.
+var ErrUnavailable = errors.New("it is away")

@@ -24,7 +24,7 @@ const clockSkew = time.Minute
 type Authority struct {
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey
-	life        time.Duration // of what it issues, which never outlives itself
+	ttl         time.Duration // of what it issues, which never outlives itself
 }
 
 // Issued is a certificate for one process, in PEM.
@@ -34,8 +34,8 @@ type Issued struct {
 }
 
 // NewAuthority makes an authority whose certificates hold for so long.
-func NewAuthority(life time.Duration) (*Authority, error) {
-	template := template(life)
+func NewAuthority(ttl time.Duration) (*Authority, error) {
+	template := template(ttl)
 	template.Subject = pkix.Name{CommonName: "Ironplane authority"}
 	template.IsCA, template.BasicConstraintsValid, template.MaxPathLenZero = true, true, true
 	template.KeyUsage = x509.KeyUsageCertSign
@@ -43,14 +43,14 @@ func NewAuthority(life time.Duration) (*Authority, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make an authority: %w", err)
 	}
-	return &Authority{certificate, key, life}, nil
+	return &Authority{certificate, key, ttl}, nil
 }
 
-// Keep is what OpenAuthority opens.
-func (a *Authority) Keep() (Issued, error) { return encode(a.certificate, a.key) }
+// Export is what OpenAuthority opens.
+func (a *Authority) Export() (Issued, error) { return encode(a.certificate, a.key) }
 
 // OpenAuthority is one that was kept. Its certificates hold for so long, or as long as it does.
-func OpenAuthority(kept Issued, life time.Duration) (*Authority, error) {
+func OpenAuthority(kept Issued, ttl time.Duration) (*Authority, error) {
 	pair, err := tls.X509KeyPair(kept.Certificate, []byte(kept.Key.Reveal()))
 	if err != nil {
 		return nil, fmt.Errorf("open an authority: %w", err)
@@ -59,7 +59,7 @@ func OpenAuthority(kept Issued, life time.Duration) (*Authority, error) {
 	if !ok || !pair.Leaf.IsCA {
 		return nil, errors.New("open an authority: it is none of ours")
 	}
-	return &Authority{pair.Leaf, key, life}, nil
+	return &Authority{pair.Leaf, key, ttl}, nil
 }
 
 // Certificate is the authority's own, in PEM: what its processes verify each other by.
@@ -70,7 +70,7 @@ func (a *Authority) Issue(name string) (Issued, error) {
 	if !IsName(name) {
 		return Issued{}, fmt.Errorf("issue a certificate: %q is no name of a process", name)
 	}
-	template := template(min(a.life, time.Until(a.certificate.NotAfter)))
+	template := template(min(a.ttl, time.Until(a.certificate.NotAfter)))
 	template.URIs = []*url.URL{spiffeID(name)}
 	return a.issue(template)
 }
@@ -92,12 +92,12 @@ func encode(certificate *x509.Certificate, key *ecdsa.PrivateKey) (Issued, error
 	return Issued{certificatePEM(certificate), secret.New(string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: text})))}, nil
 }
 
-func template(life time.Duration) *x509.Certificate {
+func template(ttl time.Duration) *x509.Certificate {
 	now := time.Now()
 	return &x509.Certificate{
 		SerialNumber: serialNumber(),
 		NotBefore:    now.Add(-clockSkew),
-		NotAfter:     now.Add(life),
+		NotAfter:     now.Add(ttl),
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}

@@ -49,29 +49,29 @@ func (f Files) read() (filesContent, error) {
 	return filesContent{Issued{content[0], secret.New(string(content[1]))}, content[2]}, nil
 }
 
-// lookPause is how long new files may lie before they count.
-const lookPause = 10 * time.Second
+// followInterval is how long new files may lie before they count.
+const followInterval = 10 * time.Second
 
 // Follow renews the identity when its files change, until ctx ends. They may be written one after the other: as long as
 // they do not fit together, the old ones count.
 func (id *Identity) Follow(ctx context.Context, files Files, log *slog.Logger) {
-	id.follow(ctx, files, lookPause, log)
+	id.follow(ctx, files, followInterval, log)
 }
 
-func (id *Identity) follow(ctx context.Context, files Files, pause time.Duration, log *slog.Logger) {
-	tick := time.NewTicker(pause)
+func (id *Identity) follow(ctx context.Context, files Files, interval time.Duration, log *slog.Logger) {
+	tick := time.NewTicker(interval)
 	defer tick.Stop()
-	var last, complaint string
+	var last, lastError string
 	for {
 		content, err := files.read()
 		text := string(content.issued.Certificate) + content.issued.Key.Reveal() + string(content.ca)
 		if err == nil && text != last {
 			if err = id.Renew(content.issued, content.ca); err == nil {
-				last, complaint = text, ""
+				last, lastError = text, ""
 			}
 		}
-		if err != nil && err.Error() != complaint {
-			complaint = err.Error()
+		if err != nil && err.Error() != lastError {
+			lastError = err.Error()
 			log.Error("the process's new certificate cannot be used", "files", files.String(), "error", err)
 		}
 		select {

@@ -21,22 +21,22 @@ import (
 // Identity is who a process is, and by which authority it verifies others. Its papers may be renewed at any time:
 // connections go by those that were good when they began.
 type Identity struct {
-	name   string
-	papers atomic.Pointer[papers]
+	name        string
+	credentials atomic.Pointer[credentials]
 }
 
-type papers struct {
-	certificate tls.Certificate
-	roots       *x509.CertPool
-	domain      string // of all names
-	listening   *tls.Config
-	begin, end  time.Time // when others believe them
+type credentials struct {
+	certificate  tls.Certificate
+	roots        *x509.CertPool
+	domain       string // of all names
+	serverConfig *tls.Config
+	begin, end   time.Time // when others believe them
 }
 
 // NewPeers are services of other processes, once Move says where they are, and those of this one.
-func (id *Identity) NewPeers(together map[string]http.Handler) *peers.Peers {
-	peers := peers.New(id.name, together)
-	peers.Dial = id.ClientConfig
+func (id *Identity) NewPeers(local map[string]http.Handler) *peers.Peers {
+	peers := peers.New(id.name, local)
+	peers.ClientConfig = id.ClientConfig
 	return peers
 }
 
@@ -58,7 +58,7 @@ func NewIdentity(name string, issued Issued, ca []byte) (*Identity, error) {
 
 // Renew replaces the papers. Where it fails, the old ones stay.
 func (id *Identity) Renew(issued Issued, ca []byte) error {
-	p := &papers{roots: x509.NewCertPool()}
+	p := &credentials{roots: x509.NewCertPool()}
 	var err error
 	if p.certificate, err = tls.X509KeyPair(issued.Certificate, []byte(issued.Key.Reveal())); err != nil {
 		return err
@@ -66,43 +66,43 @@ func (id *Identity) Renew(issued Issued, ca []byte) error {
 	if !p.roots.AppendCertsFromPEM(ca) {
 		return errors.New("the authority's file has no certificate")
 	}
-	is, err := nameOf(p.certificate.Leaf)
+	is, err := parseName(p.certificate.Leaf)
 	if err != nil || is.process != id.name {
 		return errors.Join(fmt.Errorf("the certificate is not that of %s", id.name), err)
 	}
 	p.domain = is.domain
-	p.listening = p.listen()
-	p.begin, p.end = p.certificate.Leaf.NotBefore, p.ends()
-	id.papers.Store(p)
+	p.serverConfig = p.newServerConfig()
+	p.begin, p.end = p.certificate.Leaf.NotBefore, p.expiry()
+	id.credentials.Store(p)
 	return nil
 }
 
-// Holds tells from when until when others believe the process's certificate.
-func (id *Identity) Holds() (begin, end time.Time) {
-	p := id.papers.Load()
+// Validity tells from when until when others believe the process's certificate.
+func (id *Identity) Validity() (begin, end time.Time) {
+	p := id.credentials.Load()
 	return p.begin, p.end
 }
 
-// ends is when the certificate ends, or the authority's that it is believed by, should that be earlier.
-func (p *papers) ends() (end time.Time) {
-	between := x509.NewCertPool()
+// expiry is when the certificate ends, or the authority's that it is believed by, should that be earlier.
+func (p *credentials) expiry() (end time.Time) {
+	intermediates := x509.NewCertPool()
 	for _, text := range p.certificate.Certificate[1:] {
 		if c, err := x509.ParseCertificate(text); err == nil {
-			between.AddCert(c)
+			intermediates.AddCert(c)
 		}
 	}
 	leaf := p.certificate.Leaf
 	for _, at := range []time.Time{time.Now(), leaf.NotBefore.Add(time.Second)} { // it may have ended
-		chains, err := leaf.Verify(x509.VerifyOptions{Roots: p.roots, Intermediates: between, CurrentTime: at})
+		chains, err := leaf.Verify(x509.VerifyOptions{Roots: p.roots, Intermediates: intermediates, CurrentTime: at})
 		if err == nil {
-			return endOf(chains)
+			return chainsExpiry(chains)
 		}
 	}
 	return leaf.NotAfter // none here believe it
 }
 
-// endOf is when the last of the chains ends, each of which does with its first certificate.
-func endOf(chains [][]*x509.Certificate) (end time.Time) {
+// chainsExpiry is when the last of the chains ends, each of which does with its first certificate.
+func chainsExpiry(chains [][]*x509.Certificate) (end time.Time) {
 	for _, chain := range chains {
 		first := chain[0].NotAfter
 		for _, c := range chain {
@@ -120,12 +120,12 @@ func endOf(chains [][]*x509.Certificate) (end time.Time) {
 // Listener lets in those alone who have a certificate of the authority with a well-formed name.
 func (id *Identity) Listener(l net.Listener) net.Listener {
 	return tls.NewListener(l, &tls.Config{
-		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return id.papers.Load().listening, nil },
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return id.credentials.Load().serverConfig, nil },
 	})
 }
 
-// Greet finds out whether a service answers this process at an address, whatever it says.
-func (id *Identity) Greet(ctx context.Context, service, address string) error {
+// Probe finds out whether a service answers this process at an address, whatever it says.
+func (id *Identity) Probe(ctx context.Context, service, address string) error {
 	transport := &http.Transport{TLSClientConfig: id.ClientConfig(service), DisableKeepAlives: true}
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+address+"/", http.NoBody)
 	if err != nil {
@@ -140,7 +140,7 @@ func (id *Identity) Greet(ctx context.Context, service, address string) error {
 
 const protocol = "http/1.1"
 
-func (p *papers) listen() *tls.Config {
+func (p *credentials) newServerConfig() *tls.Config {
 	return &tls.Config{
 		MinVersion:             tls.VersionTLS13,
 		NextProtos:             []string{protocol},
@@ -149,15 +149,15 @@ func (p *papers) listen() *tls.Config {
 		ClientCAs:              p.roots,
 		SessionTicketsDisabled: true, // connections are kept; a resumed one would trust an older look at the certificate
 		VerifyConnection: func(s tls.ConnectionState) error {
-			_, err := p.nameOf(s.PeerCertificates[0])
+			_, err := p.verifyName(s.PeerCertificates[0])
 			return err
 		},
 	}
 }
 
-// nameOf is the process's name in a certificate of our own domain.
-func (p *papers) nameOf(c *x509.Certificate) (string, error) {
-	is, err := nameOf(c)
+// verifyName is the process's name in a certificate of our own domain.
+func (p *credentials) verifyName(c *x509.Certificate) (string, error) {
+	is, err := parseName(c)
 	if err == nil && is.domain != p.domain {
 		return "", fmt.Errorf("the certificate is of the trust domain %s, not %s", is.domain, p.domain)
 	}
@@ -166,7 +166,7 @@ func (p *papers) nameOf(c *x509.Certificate) (string, error) {
 
 // ClientConfig is how this process connects to the service of this name, and to no other.
 func (id *Identity) ClientConfig(service string) *tls.Config {
-	p := id.papers.Load()
+	p := id.credentials.Load()
 	return &tls.Config{
 		MinVersion:   tls.VersionTLS13,
 		NextProtos:   []string{protocol},
@@ -174,15 +174,15 @@ func (id *Identity) ClientConfig(service string) *tls.Config {
 		// crypto/tls would look for a host's name. VerifyConnection does all that it does, with the SPIFFE name instead.
 		InsecureSkipVerify: true,
 		VerifyConnection: func(s tls.ConnectionState) error {
-			between := x509.NewCertPool()
+			intermediates := x509.NewCertPool()
 			for _, c := range s.PeerCertificates[1:] {
-				between.AddCert(c)
+				intermediates.AddCert(c)
 			}
 			leaf := s.PeerCertificates[0]
-			if _, err := leaf.Verify(x509.VerifyOptions{Roots: p.roots, Intermediates: between}); err != nil { // for use as a server
+			if _, err := leaf.Verify(x509.VerifyOptions{Roots: p.roots, Intermediates: intermediates}); err != nil { // for use as a server
 				return err
 			}
-			if name, err := p.nameOf(leaf); err != nil || name != service {
+			if name, err := p.verifyName(leaf); err != nil || name != service {
 				return errors.Join(fmt.Errorf("the process at the other end is not %s", service), err)
 			}
 			return nil

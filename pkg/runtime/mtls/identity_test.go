@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// certified is an identity with a certificate of the authority that is not as Issue makes it.
-func certified(t *testing.T, a *Authority, change func(*x509.Certificate)) *Identity {
+// issueChanged is an identity with a certificate of the authority that is not as Issue makes it.
+func issueChanged(t *testing.T, a *Authority, change func(*x509.Certificate)) *Identity {
 	t.Helper()
-	made := template(time.Hour)
-	made.URIs = []*url.URL{spiffeID("network")}
-	change(made)
-	issued, err := a.issue(made)
+	certificate := template(time.Hour)
+	certificate.URIs = []*url.URL{spiffeID("network")}
+	change(certificate)
+	issued, err := a.issue(certificate)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,16 +26,16 @@ func certified(t *testing.T, a *Authority, change func(*x509.Certificate)) *Iden
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &papers{certificate: pair, roots: x509.NewCertPool(), domain: trustDomain}
+	p := &credentials{certificate: pair, roots: x509.NewCertPool(), domain: trustDomain}
 	p.roots.AddCert(a.certificate)
-	return with(p)
+	return identityWith(p)
 }
 
-// with is an identity with papers that NewIdentity might refuse.
-func with(p *papers) *Identity {
+// identityWith is an identity with papers that NewIdentity might refuse.
+func identityWith(p *credentials) *Identity {
 	id := &Identity{name: "network"}
-	p.listening = p.listen()
-	id.papers.Store(p)
+	p.serverConfig = p.newServerConfig()
+	id.credentials.Store(p)
 	return id
 }
 
@@ -49,29 +49,29 @@ func uri(text string) func(*x509.Certificate) {
 	}
 }
 
-// strangers are those whose certificates are refused at either end.
-func strangers(t *testing.T, a *Authority) map[string]*Identity {
+// untrusted are those whose certificates are refused at either end.
+func untrusted(t *testing.T, a *Authority) map[string]*Identity {
 	foreign, err := newAuthority(t).Identity("network")
 	if err != nil {
 		t.Fatal(err)
 	}
 	all := map[string]*Identity{
-		"of another authority": with(
-			&papers{
-				certificate: foreign.papers.Load().certificate,
-				roots:       certified(t, a, func(*x509.Certificate) {}).papers.Load().roots,
+		"of another authority": identityWith(
+			&credentials{
+				certificate: foreign.credentials.Load().certificate,
+				roots:       issueChanged(t, a, func(*x509.Certificate) {}).credentials.Load().roots,
 				domain:      trustDomain,
 			},
 		),
-		"expired": certified(t, a, func(c *x509.Certificate) {
+		"expired": issueChanged(t, a, func(c *x509.Certificate) {
 			c.NotBefore, c.NotAfter = time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour)
 		}),
-		"not yet valid": certified(t, a, func(c *x509.Certificate) { c.NotBefore = time.Now().Add(time.Hour) }),
-		"without a name": certified(t, a, func(c *x509.Certificate) {
+		"not yet valid": issueChanged(t, a, func(c *x509.Certificate) { c.NotBefore = time.Now().Add(time.Hour) }),
+		"without a name": issueChanged(t, a, func(c *x509.Certificate) {
 			c.URIs, c.DNSNames, c.Subject.CommonName = nil, []string{"network"}, "network"
 		}),
-		"with two names": certified(t, a, func(c *x509.Certificate) { c.URIs = append(c.URIs, spiffeID("gateway")) }),
-		"for signing code": certified(t, a, func(c *x509.Certificate) {
+		"with two names": issueChanged(t, a, func(c *x509.Certificate) { c.URIs = append(c.URIs, spiffeID("gateway")) }),
+		"for signing code": issueChanged(t, a, func(c *x509.Certificate) {
 			c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning}
 		}),
 	}
@@ -79,18 +79,18 @@ func strangers(t *testing.T, a *Authority) map[string]*Identity {
 		"spiffe://ironplane/", "spiffe://ironplane", "spiffe://ironplane/Network", "spiffe://ironplane/network?x",
 		"spiffe://ironplane/network?", "spiffe://ironplane/network#x", "spiffe://ironplane/%6eetwork", "spiffe:ironplane/network",
 		"spiffe://ironplane:443/network", "spiffe://me@ironplane/network", "spiffe://ironplane/" + strings.Repeat("n", maxName+1)} {
-		all["of "+text] = certified(t, a, uri(text))
+		all["of "+text] = issueChanged(t, a, uri(text))
 	}
 	return all
 }
 
-func TestServiceRefusesStrangers(t *testing.T) {
+func TestServerRefusesUntrusted(t *testing.T) {
 	t.Parallel()
 	i := newInstall(t)
 	address := i.serve(i.network, http.NotFoundHandler())
 	try := func(id *Identity) error {
 		config := i.gateway.ClientConfig("network")
-		config.Certificates = []tls.Certificate{id.papers.Load().certificate}
+		config.Certificates = []tls.Certificate{id.credentials.Load().certificate}
 		c, err := tls.Dial("tcp", address, config)
 		if err != nil {
 			return err
@@ -103,24 +103,24 @@ func TestServiceRefusesStrangers(t *testing.T) {
 	if err := try(i.identity("clients")); err != nil {
 		t.Fatal(err)
 	}
-	for name, stranger := range strangers(t, i.authority) {
-		if try(stranger) == nil {
+	for name, other := range untrusted(t, i.authority) {
+		if try(other) == nil {
 			t.Errorf("a process with a certificate %s: got an answer, want a refusal", name)
 		}
 	}
-	if try(with(&papers{})) == nil {
+	if try(identityWith(&credentials{})) == nil {
 		t.Error("a process without a certificate: got an answer, want a refusal")
 	}
 }
 
-func TestClientRefusesStrangers(t *testing.T) {
+func TestClientRefusesUntrusted(t *testing.T) {
 	t.Parallel()
 	i := newInstall(t)
-	all := strangers(t, i.authority)
+	all := untrusted(t, i.authority)
 	all["of another service"] = i.identity("identity")
 	all["of the gateway"] = i.gateway
-	for name, stranger := range all {
-		address := i.serve(stranger, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("got a request, want none") }))
+	for name, other := range all {
+		address := i.serve(other, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("got a request, want none") }))
 		if c, err := i.connect(address); err == nil {
 			c.Close()
 			t.Errorf("a service with a certificate %s: got a connection, want none", name)
@@ -173,7 +173,7 @@ func TestLoad(t *testing.T) {
 	}
 	c.Close()
 
-	for name, wrong := range map[string]Files{
+	for name, invalid := range map[string]Files{
 		"another's":    files,
 		"no file":      {files.Certificate, files.Key, filepath.Join(dir, "none")},
 		"no key":       {files.Certificate, files.CA, files.CA},
@@ -183,7 +183,7 @@ func TestLoad(t *testing.T) {
 		if name == "another's" {
 			as = "identity"
 		}
-		if _, err := Load(as, wrong); err == nil || strings.Contains(err.Error(), "PRIVATE KEY") {
+		if _, err := Load(as, invalid); err == nil || strings.Contains(err.Error(), "PRIVATE KEY") {
 			t.Errorf("%s: got %v, want an error without the key", name, err)
 		}
 	}

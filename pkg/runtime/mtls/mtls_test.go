@@ -73,18 +73,18 @@ var caller = &principal.Call{
 	},
 }
 
-// soon is how long anything may take, on a machine that does much else, too.
-const soon = 2 * time.Minute
+// testTimeout is how long anything may take, on a machine that does much else, too.
+const testTimeout = 2 * time.Minute
 
 // peers are the other services as the process of this identity asks them, where network is at these addresses.
 func (i *install) peers(id *Identity, addresses ...string) *peers.Peers {
 	p := id.NewPeers(nil)
-	p.Move("network", addresses)
+	p.SetInstances("network", addresses)
 	return p
 }
 
 // connect is a connection to a process that is network.
 func (i *install) connect(address string) (*tls.Conn, error) {
 	i.t.Helper()
-	return tls.DialWithDialer(&net.Dialer{Timeout: soon}, "tcp", address, i.gateway.ClientConfig("network"))
+	return tls.DialWithDialer(&net.Dialer{Timeout: testTimeout}, "tcp", address, i.gateway.ClientConfig("network"))
 }

@@ -25,9 +25,9 @@ type spiffeName struct{ domain, process string }
 // consulPath is how Consul's authority names a service: /ns/default/dc/<data center>/svc/<name>.
 var consulPath = regexp.MustCompile(`^/ns/default/dc/[a-z0-9_-]+/svc(/[a-z0-9-]+)$`)
 
-// nameOf is the name that a verified certificate gives its process: it has one URI, spiffe://<trust domain>/<name>, or
+// parseName is the name that a verified certificate gives its process: it has one URI, spiffe://<trust domain>/<name>, or
 // the longer one that Consul writes.
-func nameOf(c *x509.Certificate) (spiffeName, error) {
+func parseName(c *x509.Certificate) (spiffeName, error) {
 	if len(c.URIs) != 1 {
 		return spiffeName{}, fmt.Errorf("the certificate has %d URIs, not one", len(c.URIs))
 	}
@@ -47,6 +47,6 @@ func nameOf(c *x509.Certificate) (spiffeName, error) {
 
 // IsName tells whether a text can be the name of a process.
 func IsName(name string) bool {
-	strange := func(c rune) bool { return (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' }
-	return name != "" && len(name) <= maxName && !strings.ContainsFunc(name, strange)
+	isInvalid := func(c rune) bool { return (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' }
+	return name != "" && len(name) <= maxName && !strings.ContainsFunc(name, isInvalid)
 }

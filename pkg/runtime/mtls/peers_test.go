@@ -26,7 +26,7 @@ func answering(name string) http.Handler {
 	})
 }
 
-func asked(t *testing.T, p *peers.Peers) (string, error) {
+func ask(t *testing.T, p *peers.Peers) (string, error) {
 	t.Helper()
 	var text string
 	ctx := principal.With(t.Context(), &principal.Call{RequestID: "r1", Principal: caller.Principal})
@@ -43,16 +43,16 @@ func TestAsk(t *testing.T) {
 		"a gateway r1 GET /internal/x?y=%20z": i.peers(i.gateway, address),
 		"a clients r1 GET /internal/x?y=%20z": i.peers(i.identity("clients"), address),
 	} {
-		if got, err := asked(t, p); err != nil || got != wanted {
+		if got, err := ask(t, p); err != nil || got != wanted {
 			t.Errorf("got %q, %v, want %q", got, err, wanted)
 		}
 	}
 	together := peers.New("clients", map[string]http.Handler{"network": answering("a")})
-	if got, err := asked(t, together); err != nil || got != "a clients r1 GET " {
+	if got, err := ask(t, together); err != nil || got != "a clients r1 GET " {
 		t.Errorf("got %q, %v, want %q", got, err, "a clients r1 GET ")
 	}
-	if _, err := asked(t, i.gateway.NewPeers(nil)); err == nil || errors.Is(err, mesh.ErrAway) {
-		t.Errorf("a service without addresses: got %v, want an error other than %v", err, mesh.ErrAway)
+	if _, err := ask(t, i.gateway.NewPeers(nil)); err == nil || errors.Is(err, mesh.ErrUnavailable) {
+		t.Errorf("a service without addresses: got %v, want an error other than %v", err, mesh.ErrUnavailable)
 	}
 }
 
@@ -70,7 +70,7 @@ func TestAskAnother(t *testing.T) {
 		i.serve(i.network, answering("a")), i.serve(i.network, answering("b")))
 	seen := map[byte]int{}
 	for range 20 {
-		got, err := asked(t, p)
+		got, err := ask(t, p)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,13 +79,13 @@ func TestAskAnother(t *testing.T) {
 	if seen['a'] < 5 || seen['b'] < 5 {
 		t.Errorf("got %d answers of a and %d of b, want 5 or more of each", seen['a'], seen['b'])
 	}
-	p.Move("network", []string{closed.Addr().String()})
-	if _, err := asked(t, p); !errors.Is(err, mesh.ErrAway) {
-		t.Errorf("a closed address: got %v, want %v", err, mesh.ErrAway)
+	p.SetInstances("network", []string{closed.Addr().String()})
+	if _, err := ask(t, p); !errors.Is(err, mesh.ErrUnavailable) {
+		t.Errorf("a closed address: got %v, want %v", err, mesh.ErrUnavailable)
 	}
-	p.Move("network", nil)
-	if _, err := asked(t, p); !errors.Is(err, mesh.ErrAway) {
-		t.Errorf("no address: got %v, want %v", err, mesh.ErrAway)
+	p.SetInstances("network", nil)
+	if _, err := ask(t, p); !errors.Is(err, mesh.ErrUnavailable) {
+		t.Errorf("no address: got %v, want %v", err, mesh.ErrUnavailable)
 	}
 }
 
@@ -104,24 +104,24 @@ func TestAskSilent(t *testing.T) {
 	began := time.Now()
 	for range 20 {
 		ctx, cancel := context.WithTimeout(principal.With(t.Context(), caller), wait)
-		if err := p.Ask(ctx, "network", "/", new(string)); errors.Is(err, mesh.ErrAway) {
+		if err := p.Ask(ctx, "network", "/", new(string)); errors.Is(err, mesh.ErrUnavailable) {
 			waited++
 		}
 		cancel()
 	}
-	if most := 1 + int((time.Since(began)-time.Duration(waited)*wait)/time.Second); waited > most || silenced.Load() == 0 {
-		t.Errorf("got %d of 20 that waited, %d silent requests, want at most %d and at least 1", waited, silenced.Load(), most)
+	if maxWaits := 1 + int((time.Since(began)-time.Duration(waited)*wait)/time.Second); waited > maxWaits || silenced.Load() == 0 {
+		t.Errorf("got %d of 20 that waited, %d silent requests, want at most %d and at least 1", waited, silenced.Load(), maxWaits)
 	}
 }
 
 // What comes back is bounded, whole, and what was asked for.
-func TestWrongAnswers(t *testing.T) {
+func TestInvalidResponses(t *testing.T) {
 	t.Parallel()
 	i := newInstall(t)
 	for name, c := range map[string]struct {
-		handler http.HandlerFunc
-		away    bool
-		says    string
+		handler       http.HandlerFunc
+		isUnavailable bool
+		message       string
 	}{
 		"a fault":       {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }, true, "503"},
 		"a refusal":     {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }, false, "403"},
@@ -139,16 +139,16 @@ func TestWrongAnswers(t *testing.T) {
 			"apart":    i.peers(i.gateway, i.serve(i.network, c.handler)),
 			"together": peers.New(principal.Gateway, map[string]http.Handler{"network": c.handler}),
 		} {
-			_, err := asked(t, p)
-			if err == nil || errors.Is(err, mesh.ErrAway) != c.away || !strings.Contains(err.Error(), c.says) {
-				t.Errorf("%s, %s: got %v, want an error that says %q, away %t", name, way, err, c.says, c.away)
+			_, err := ask(t, p)
+			if err == nil || errors.Is(err, mesh.ErrUnavailable) != c.isUnavailable || !strings.Contains(err.Error(), c.message) {
+				t.Errorf("%s, %s: got %v, want an error that says %q, away %t", name, way, err, c.message, c.isUnavailable)
 			}
 		}
 	}
 }
 
 // Who connects and says nothing is given up.
-func TestAskGivesUp(t *testing.T) {
+func TestAskTimeout(t *testing.T) {
 	t.Parallel()
 	i := newInstall(t)
 	silent, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -169,12 +169,12 @@ func TestAskGivesUp(t *testing.T) {
 	}()
 	ctx, cancel := context.WithTimeout(principal.With(t.Context(), caller), 100*time.Millisecond)
 	defer cancel()
-	if err := i.peers(i.gateway, silent.Addr().String()).Ask(ctx, "network", "/", new(string)); !errors.Is(err, mesh.ErrAway) {
-		t.Errorf("a silent instance: got %v, want %v", err, mesh.ErrAway)
+	if err := i.peers(i.gateway, silent.Addr().String()).Ask(ctx, "network", "/", new(string)); !errors.Is(err, mesh.ErrUnavailable) {
+		t.Errorf("a silent instance: got %v, want %v", err, mesh.ErrUnavailable)
 	}
 	select {
 	case <-heard:
-	case <-time.After(soon):
+	case <-time.After(testTimeout):
 		t.Error("got an open connection, want it closed")
 	}
 }

@@ -20,7 +20,7 @@ import (
 func Receive(next http.Handler, log *slog.Logger) http.Handler {
 	next = tracing.Continue(next, problem.RouteHeader)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		call, err := received(r)
+		call, err := parseCaller(r)
 		if err != nil {
 			log.Warn(
 				"refused a request of another process",
@@ -47,79 +47,81 @@ func Receive(next http.Handler, log *slog.Logger) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		e := &early{ResponseWriter: w, body: &unread{ReadCloser: r.Body}}
+		e := &earlyResponse{ResponseWriter: w, body: &trackedBody{ReadCloser: r.Body}}
 		r.Body = e.body
 		next.ServeHTTP(e, r)
 		e.begin()
 	})
 }
 
-// linger is how long a caller may go on sending once the answer begins: were the connection closed on what it sends, it
+// lateBodyTimeout is how long a caller may go on sending once the answer begins: were the connection closed on what it sends, it
 // might not get to read the answer.
-const linger = 500 * time.Millisecond
+const lateBodyTimeout = 500 * time.Millisecond
 
-// early is the answer to a request with a body. net/http reads what is left of the body before it sends the answer; it
+// earlyResponse is the answer to a request with a body. net/http reads what is left of the body before it sends the answer; it
 // does not have for ever.
-type early struct {
+type earlyResponse struct {
 	http.ResponseWriter
-	body  *unread
+	body  *trackedBody
 	begun bool
 }
 
 // Unwrap is for http.ResponseController.
-func (e *early) Unwrap() http.ResponseWriter { return e.ResponseWriter }
+func (e *earlyResponse) Unwrap() http.ResponseWriter { return e.ResponseWriter }
 
-func (e *early) begin() {
+func (e *earlyResponse) begin() {
 	if !e.begun && !e.body.ended {
-		_ = http.NewResponseController(e.ResponseWriter).SetReadDeadline(time.Now().Add(linger)) // net/http takes it back after the answer
+		_ = http.NewResponseController(e.ResponseWriter).
+			SetReadDeadline(time.Now().Add(lateBodyTimeout))
+		// net/http takes it back after the answer
 	}
 	e.begun = true
 }
 
-func (e *early) WriteHeader(status int) {
+func (e *earlyResponse) WriteHeader(status int) {
 	if status >= http.StatusOK {
 		e.begin()
 	}
 	e.ResponseWriter.WriteHeader(status)
 }
 
-func (e *early) Write(p []byte) (int, error) {
+func (e *earlyResponse) Write(p []byte) (int, error) {
 	e.begin()
 	return e.ResponseWriter.Write(p)
 }
 
-// unread is a body that knows whether it was read to its end.
-type unread struct {
+// trackedBody is a body that knows whether it was read to its end.
+type trackedBody struct {
 	io.ReadCloser
 	ended bool
 }
 
-func (u *unread) Read(p []byte) (int, error) {
+func (u *trackedBody) Read(p []byte) (int, error) {
 	n, err := u.ReadCloser.Read(p)
 	u.ended = u.ended || err == io.EOF
 	return n, err
 }
 
-// received is the call of a request. With an error, it is as much as is known of it.
-func received(r *http.Request) (*principal.Call, error) {
+// parseCaller is the call of a request. With an error, it is as much as is known of it.
+func parseCaller(r *http.Request) (*principal.Call, error) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return &principal.Call{}, errors.New("it came over a connection without a certificate")
 	}
-	is, err := nameOf(r.TLS.PeerCertificates[0])
+	is, err := parseName(r.TLS.PeerCertificates[0])
 	peer := &principal.Call{Peer: is.process, RequestID: r.Header.Get(peers.RequestHeader)}
 	if err != nil {
 		return peer, err
 	}
-	told := r.Header[peers.CallHeader]
+	headers := r.Header[peers.CallHeader]
 	switch {
-	case is.process != principal.Gateway && len(told) == 0:
+	case is.process != principal.Gateway && len(headers) == 0:
 		return peer, nil
 	case is.process != principal.Gateway:
 		return peer, errors.New("it says who is calling, which the gateway alone may")
-	case len(told) != 1:
-		return peer, fmt.Errorf("it says %d times who is calling", len(told))
+	case len(headers) != 1:
+		return peer, fmt.Errorf("it says %d times who is calling", len(headers))
 	}
-	call, err := peers.ParseCall(told[0])
+	call, err := peers.ParseCall(headers[0])
 	if err != nil {
 		return peer, err
 	}

@@ -14,15 +14,15 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/peers"
 )
 
-// as sends a request to a service as another process, with as many headers about the caller as told.
-func (i *install) as(id *Identity, address string, told ...string) (status int, text string) {
+// send sends a request to a service as another process, with as many headers about the caller as told.
+func (i *install) send(id *Identity, address string, header ...string) (status int, text string) {
 	i.t.Helper()
 	transport := &http.Transport{TLSClientConfig: id.ClientConfig("network"), DisableKeepAlives: true}
 	r, err := http.NewRequestWithContext(i.t.Context(), "GET", "https://"+address+"/secret", http.NoBody)
 	if err != nil {
 		i.t.Fatal(err)
 	}
-	r.Header[peers.CallHeader] = told
+	r.Header[peers.CallHeader] = header
 	response, err := transport.RoundTrip(r)
 	if err != nil {
 		i.t.Fatal(err)
@@ -35,36 +35,36 @@ func (i *install) as(id *Identity, address string, told ...string) (status int, 
 	return response.StatusCode, string(body)
 }
 
-// say answers with what is known of the request.
-func say(w http.ResponseWriter, r *http.Request) {
+// echoCaller answers with what is known of the request.
+func echoCaller(w http.ResponseWriter, r *http.Request) {
 	call := principal.From(r.Context())
 	_, _ = io.WriteString(w, call.Peer+"|"+string(peers.AppendCall(nil, call))+"|"+r.Header.Get(peers.CallHeader))
 }
 
-func TestWhoIsCalling(t *testing.T) {
+func TestReceiveCaller(t *testing.T) {
 	t.Parallel()
 	i := newInstall(t)
 	var logged bytes.Buffer
 	i.log = slog.New(slog.NewTextHandler(&logged, nil))
-	address := i.serve(i.network, http.HandlerFunc(say))
-	told := string(peers.AppendCall(nil, caller))
+	address := i.serve(i.network, http.HandlerFunc(echoCaller))
+	header := string(peers.AppendCall(nil, caller))
 
-	if status, text := i.as(i.gateway, address, told); status != 200 || text != "gateway|"+told+"|" {
-		t.Errorf("the gateway: got %d %s, want 200 gateway|%s|", status, text, told)
+	if status, text := i.send(i.gateway, address, header); status != 200 || text != "gateway|"+header+"|" {
+		t.Errorf("the gateway: got %d %s, want 200 gateway|%s|", status, text, header)
 	}
-	if status, text := i.as(i.identity("clients"), address); status != 200 || text != "clients| -|" {
+	if status, text := i.send(i.identity("clients"), address); status != 200 || text != "clients| -|" {
 		t.Errorf("another service: got %d %s, want 200 clients| -|", status, text)
 	}
 	if logged.Len() > 0 {
 		t.Errorf("got the log %s, want none", &logged)
 	}
 	refused := map[string]func() (int, string){
-		"another service that names a caller": func() (int, string) { return i.as(i.identity("clients"), address, told) },
-		"a service that names one to itself":  func() (int, string) { return i.as(i.network, address, told) },
-		"another service with an empty name":  func() (int, string) { return i.as(i.identity("clients"), address, "") },
-		"the gateway without a caller":        func() (int, string) { return i.as(i.gateway, address) },
-		"the gateway with two":                func() (int, string) { return i.as(i.gateway, address, told, told) },
-		"the gateway with half of one":        func() (int, string) { return i.as(i.gateway, address, told[:30]) },
+		"another service that names a caller": func() (int, string) { return i.send(i.identity("clients"), address, header) },
+		"a service that names one to itself":  func() (int, string) { return i.send(i.network, address, header) },
+		"another service with an empty name":  func() (int, string) { return i.send(i.identity("clients"), address, "") },
+		"the gateway without a caller":        func() (int, string) { return i.send(i.gateway, address) },
+		"the gateway with two":                func() (int, string) { return i.send(i.gateway, address, header, header) },
+		"the gateway with half of one":        func() (int, string) { return i.send(i.gateway, address, header[:30]) },
 	}
 	for name, send := range refused {
 		logged.Reset()
@@ -86,7 +86,7 @@ func TestReceiveWithoutTLS(t *testing.T) {
 		r.TLS = state
 		r.Header.Set(peers.CallHeader, string(peers.AppendCall(nil, caller)))
 		recorder := httptest.NewRecorder()
-		Receive(http.HandlerFunc(say), slog.New(slog.DiscardHandler)).ServeHTTP(recorder, r)
+		Receive(http.HandlerFunc(echoCaller), slog.New(slog.DiscardHandler)).ServeHTTP(recorder, r)
 		if recorder.Code != http.StatusForbidden {
 			t.Errorf("got %d %s, want %d", recorder.Code, recorder.Body, http.StatusForbidden)
 		}
@@ -98,12 +98,12 @@ func BenchmarkReceive(b *testing.B) {
 	handler := Receive(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), slog.New(slog.DiscardHandler))
 	r := httptest.NewRequest("GET", "/", nil)
 	r.TLS = &tls.ConnectionState{PeerCertificates: nil}
-	r.TLS.PeerCertificates = append(r.TLS.PeerCertificates, id.papers.Load().certificate.Leaf)
-	told := []string{string(peers.AppendCall(nil, caller))}
+	r.TLS.PeerCertificates = append(r.TLS.PeerCertificates, id.credentials.Load().certificate.Leaf)
+	header := []string{string(peers.AppendCall(nil, caller))}
 	w := httptest.NewRecorder()
 	b.ReportAllocs()
 	for b.Loop() {
-		r.Header[peers.CallHeader] = told
+		r.Header[peers.CallHeader] = header
 		handler.ServeHTTP(w, r)
 	}
 	if w.Code != http.StatusOK {

@@ -119,20 +119,20 @@ func TestFollowFiles(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var following sync.WaitGroup
 	following.Go(func() { id.follow(ctx, files, time.Millisecond, slog.New(slog.NewTextHandler(&log, nil))) })
-	before := id.papers.Load().certificate.Leaf.SerialNumber
+	before := id.credentials.Load().certificate.Leaf.SerialNumber
 	if issued, err = authority.Issue("network"); err != nil {
 		t.Fatal(err)
 	}
 	write(files.Certificate, issued.Certificate) // and not yet its key
 	testkit.Eventually(t, "files that do not fit together are logged", func() bool { return strings.Contains(log.String(), "cannot be used") })
-	if id.papers.Load().certificate.Leaf.SerialNumber.Cmp(before) != 0 {
+	if id.credentials.Load().certificate.Leaf.SerialNumber.Cmp(before) != 0 {
 		t.Error("a certificate without its key: got it in use, want the one before")
 	}
 	write(files.Key, []byte(issued.Key.Reveal()))
 	testkit.Eventually(
 		t,
 		"the new certificate is used",
-		func() bool { return id.papers.Load().certificate.Leaf.SerialNumber.Cmp(before) != 0 },
+		func() bool { return id.credentials.Load().certificate.Leaf.SerialNumber.Cmp(before) != 0 },
 	)
 	stop()
 	following.Wait()

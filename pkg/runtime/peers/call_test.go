@@ -78,18 +78,18 @@ func FuzzParseCall(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := ParseCall(string(AppendCall(nil, c)))
-		if err != nil || !reflect.DeepEqual(c, again) {
-			t.Fatalf("%q: got %+v, %v, want %+v", text, again, err, c)
+		parsed, err := ParseCall(string(AppendCall(nil, c)))
+		if err != nil || !reflect.DeepEqual(c, parsed) {
+			t.Fatalf("%q: got %+v, %v, want %+v", text, parsed, err, c)
 		}
 	})
 }
 
 func BenchmarkAppendCall(b *testing.B) {
-	room := make([]byte, 0, 256)
+	buffer := make([]byte, 0, 256)
 	b.ReportAllocs()
 	for b.Loop() {
-		AppendCall(room, caller)
+		AppendCall(buffer, caller)
 	}
 }
 

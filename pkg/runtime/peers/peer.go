@@ -17,16 +17,16 @@ import (
 )
 
 const (
-	// dialTime is for the connection and the handshake together.
-	dialTime = 3 * time.Second
-	// peerConnections bounds those to one instance, and peerIdle those that wait for their next use.
-	peerConnections, peerIdle = 64, 8
-	// idleTime is how long they wait. A service waits longer, so that it is not the one that ends them.
-	idleTime = 90 * time.Second
-	// lifeTime is after how long connections are replaced, so that certificates are verified again.
-	lifeTime = 10 * time.Minute
-	// avoidTime is how long an instance that failed is asked after the others.
-	avoidTime = 5 * time.Second
+	// dialTimeout is for the connection and the handshake together.
+	dialTimeout = 3 * time.Second
+	// maxConnections bounds those to one instance, and maxIdleConnections those that wait for their next use.
+	maxConnections, maxIdleConnections = 64, 8
+	// idleTimeout is how long they wait. A service waits longer, so that it is not the one that ends them.
+	idleTimeout = 90 * time.Second
+	// connectionTTL is after how long connections are replaced, so that certificates are verified again.
+	connectionTTL = 10 * time.Minute
+	// failureTTL is how long an instance that failed is asked after the others.
+	failureTTL = 5 * time.Second
 )
 
 // peer is a service in other processes. It is asked by GETs alone, so that an instance that fails can be replaced by
@@ -47,15 +47,15 @@ type limit = func(context.Context, time.Duration) (context.Context, context.Canc
 func newPeer(service string, limit limit, config func() *tls.Config) *peer {
 	return &peer{service: service, failed: map[string]time.Time{}, renewed: time.Now(), transport: &http.Transport{
 		DialTLSContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			ctx, cancel := limit(ctx, dialTime)
+			ctx, cancel := limit(ctx, dialTimeout)
 			defer cancel()
 			return (&tls.Dialer{Config: config()}).DialContext(ctx, network, address)
 		},
-		MaxConnsPerHost: peerConnections, MaxIdleConnsPerHost: peerIdle, IdleConnTimeout: idleTime, DisableCompression: true,
+		MaxConnsPerHost: maxConnections, MaxIdleConnsPerHost: maxIdleConnections, IdleConnTimeout: idleTimeout, DisableCompression: true,
 	}}
 }
 
-func (s *peer) move(addresses []string) {
+func (s *peer) setInstances(addresses []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.instances = addresses
@@ -80,30 +80,30 @@ func (s *peer) get(ctx context.Context, path string) (status int, body []byte, e
 			break
 		}
 	}
-	return 0, nil, fmt.Errorf("%w: %w", err, mesh.ErrAway)
+	return 0, nil, fmt.Errorf("%w: %w", err, mesh.ErrUnavailable)
 }
 
 // order has the instances take turns, those last that failed a moment ago.
 func (s *peer) order() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if time.Since(s.renewed) > lifeTime {
+	if time.Since(s.renewed) > connectionTTL {
 		s.renewed = time.Now()
 		s.transport.CloseIdleConnections()
 	}
-	var well, ill []string
+	var healthy, failing []string
 	for _, address := range s.instances {
-		if time.Since(s.failed[address]) < avoidTime {
-			ill = append(ill, address)
+		if time.Since(s.failed[address]) < failureTTL {
+			failing = append(failing, address)
 		} else {
-			well = append(well, address)
+			healthy = append(healthy, address)
 		}
 	}
-	if s.turn++; len(well) > 0 {
-		first := s.turn % len(well)
-		well = append(slices.Clone(well[first:]), well[:first]...)
+	if s.turn++; len(healthy) > 0 {
+		first := s.turn % len(healthy)
+		healthy = append(slices.Clone(healthy[first:]), healthy[:first]...)
 	}
-	return append(well, ill...)
+	return append(healthy, failing...)
 }
 
 func (s *peer) ask(ctx context.Context, address, path string) (status int, body []byte, err error) {
@@ -114,7 +114,7 @@ func (s *peer) ask(ctx context.Context, address, path string) (status int, body 
 	r, asked := tracing.Ask(r, s.service)
 	defer asked()
 	r.Host = s.service
-	tracing.Tell(r.Context(), r.Header.Set)
+	tracing.Inject(r.Context(), r.Header.Set)
 	if call := principal.From(ctx); call.Peer == principal.Gateway { // from others nobody believes it
 		r.Header[CallHeader] = []string{string(AppendCall(nil, call))}
 	} else if call.RequestID != "" {
@@ -125,6 +125,6 @@ func (s *peer) ask(ctx context.Context, address, path string) (status int, body 
 		return 0, nil, err
 	}
 	defer response.Body.Close()
-	body, err = readAnswer(response.Body)
+	body, err = readResponse(response.Body)
 	return response.StatusCode, body, err
 }

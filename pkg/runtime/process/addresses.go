@@ -14,12 +14,12 @@ type Addresses map[string][]string
 // UnmarshalText reads the text.
 func (a *Addresses) UnmarshalText(text []byte) error {
 	*a = Addresses{}
-	for _, one := range strings.Fields(string(text)) {
-		name, addresses, given := strings.Cut(one, "=")
+	for _, entry := range strings.Fields(string(text)) {
+		name, addresses, hasAddresses := strings.Cut(entry, "=")
 		switch {
-		case !mtls.IsName(name) || given && addresses == "":
-			return fmt.Errorf("%q is not <service> or <service>=<address>,<address>…", one)
-		case given:
+		case !mtls.IsName(name) || hasAddresses && addresses == "":
+			return fmt.Errorf("%q is not <service> or <service>=<address>,<address>…", entry)
+		case hasAddresses:
 			(*a)[name] = strings.Split(addresses, ",")
 		default:
 			(*a)[name] = nil

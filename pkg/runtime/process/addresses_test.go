@@ -15,9 +15,9 @@ func TestAddresses(t *testing.T) {
 		!reflect.DeepEqual(a, want) {
 		t.Errorf("got %v, %v, want %v", a, err, want)
 	}
-	for _, wrong := range []string{"Clients", "clients=", "=10.0.0.1:8443"} {
-		if err := a.UnmarshalText([]byte(wrong)); err == nil {
-			t.Errorf("%q: got no error, want one", wrong)
+	for _, invalid := range []string{"Clients", "clients=", "=10.0.0.1:8443"} {
+		if err := a.UnmarshalText([]byte(invalid)); err == nil {
+			t.Errorf("%q: got no error, want one", invalid)
 		}
 	}
 }

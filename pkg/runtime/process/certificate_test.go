@@ -23,17 +23,17 @@ func TestCertificateEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 		o := NewOperations("test")
-		showCertificate(id, o)
+		exposeCertificate(id, o)
 		o.Started()
-		want := func(code int, status, wrong string) {
+		want := func(code int, status, message string) {
 			t.Helper()
-			time.Sleep(checkLife)
-			if got, is := readyOf(
+			time.Sleep(checkTTL)
+			if got, is := getReadiness(
 				t,
 				o,
 			); got != code || is.Status != status ||
-				!strings.Contains(is.Checks["certificate"]+is.Checks["certificate's renewal"], wrong) {
-				t.Errorf("got %d %+v, want %d %s %q", got, is, code, status, wrong)
+				!strings.Contains(is.Checks["certificate"]+is.Checks["certificate's renewal"], message) {
+				t.Errorf("got %d %+v, want %d %s %q", got, is, code, status, message)
 			}
 		}
 		want(200, ready, "okok")

@@ -20,49 +20,49 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/mtls"
 )
 
-// examineTime is how long one of a program's checks may take.
-const examineTime = 10 * time.Second
+// examineTimeout is how long one of a program's checks may take.
+const examineTimeout = 10 * time.Second
 
 // examine says of all that the program needs to start whether it is there, and fails where something is not.
-func (p Program) examine(ctx context.Context, environment []string, screen io.Writer) error {
-	wrong := configure(p.Config, environment, p.Commands[0].Name)
-	for _, err := range wrong {
-		p.say(screen, "fails", err.Error())
+func (p Program) examine(ctx context.Context, environment []string, out io.Writer) error {
+	invalid := configure(p.Config, environment, p.Commands[0].Name)
+	for _, err := range invalid {
+		p.printOutcome(out, "fails", err.Error())
 	}
-	for _, name := range unread(p.Config, environment) {
-		p.say(screen, "warning", name+" is set, and this program does not read it")
+	for _, name := range unknownVariables(p.Config, environment) {
+		p.printOutcome(out, "warning", name+" is set, and this program does not read it")
 	}
 	checks := p.Checks()
 	outcomes := make([]error, len(checks))
 	var asking sync.WaitGroup
 	for i, check := range checks {
 		asking.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, examineTime)
+			ctx, cancel := context.WithTimeout(ctx, examineTimeout)
 			defer cancel()
 			outcomes[i] = check.Ask(ctx)
 		})
 	}
 	asking.Wait()
-	failed := len(wrong)
+	failed := len(invalid)
 	for i, check := range checks {
 		switch err := outcomes[i]; {
 		case err == nil:
-			p.say(screen, "ok", check.Name)
+			p.printOutcome(out, "ok", check.Name)
 		case check.Optional:
-			p.say(screen, "warning", check.Name+": "+err.Error())
+			p.printOutcome(out, "warning", check.Name+": "+err.Error())
 		default:
 			failed++
-			p.say(screen, "fails", check.Name+": "+err.Error())
+			p.printOutcome(out, "fails", check.Name+": "+err.Error())
 		}
 	}
 	if failed > 0 {
-		return fmt.Errorf("%s would not work: %d of %d checks fail", p.Name, failed, len(wrong)+len(checks))
+		return fmt.Errorf("%s would not work: %d of %d checks fail", p.Name, failed, len(invalid)+len(checks))
 	}
 	return nil
 }
 
-func (Program) say(screen io.Writer, outcome, what string) {
-	fmt.Fprintf(screen, "%-8s %s\n", outcome, strings.ReplaceAll(what, "\n", "\n         "))
+func (Program) printOutcome(out io.Writer, outcome, text string) {
+	fmt.Fprintf(out, "%-8s %s\n", outcome, strings.ReplaceAll(text, "\n", "\n         "))
 }
 
 // CheckListen is that an address can be listened on, which a variable names. Empty: it need not be.
@@ -95,15 +95,15 @@ func (c *OperationsConfig) Checks() (checks []health.Check) {
 				if err != nil {
 					return err
 				}
-				return reach(ctx, to)
+				return dial(ctx, to)
 			}},
 		)
 	}
 	return checks
 }
 
-// reach connects to where a URL leads.
-func reach(ctx context.Context, to *url.URL) error {
+// dial connects to where a URL leads.
+func dial(ctx context.Context, to *url.URL) error {
 	host := to.Host
 	if to.Port() == "" {
 		host = net.JoinHostPort(to.Hostname(), map[string]string{"http": "80", "https": "443"}[to.Scheme])
@@ -115,8 +115,8 @@ func reach(ctx context.Context, to *url.URL) error {
 	return conn.Close()
 }
 
-// unread are the variables of ours in an environment that no member of the configuration reads.
-func unread(config any, environment []string) (names []string) {
+// unknownVariables are the variables of ours in an environment that no member of the configuration reads.
+func unknownVariables(config any, environment []string) (names []string) {
 	known := map[string]bool{}
 	for _, m := range membersOf(config) {
 		known[m.name] = true
@@ -143,12 +143,12 @@ func (c *MeshConfig) Checks(name string) (checks []health.Check) {
 		if err != nil {
 			return nil, err
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), examineTime)
+		ctx, cancel := context.WithTimeout(context.Background(), examineTimeout)
 		defer cancel()
 		return a.Certify(ctx, name)
 	})
-	certificate := func(what string, optional bool, holds func(*mtls.Identity) error) health.Check {
-		return health.Check{Name: what, Optional: optional, Ask: func(context.Context) error {
+	certificate := func(name string, optional bool, holds func(*mtls.Identity) error) health.Check {
+		return health.Check{Name: name, Optional: optional, Ask: func(context.Context) error {
 			id, err := identity()
 			if err != nil {
 				return err
@@ -157,7 +157,7 @@ func (c *MeshConfig) Checks(name string) (checks []health.Check) {
 		}}
 	}
 	if c.Consul == "" && c.Files == (mtls.Files{}) {
-		return []health.Check{{Name: "certificate", Ask: func(context.Context) error { return errNoPapers }}}
+		return []health.Check{{Name: "certificate", Ask: func(context.Context) error { return errNoCertificate }}}
 	}
 	if c.Consul != "" {
 		checks = append(
@@ -173,8 +173,8 @@ func (c *MeshConfig) Checks(name string) (checks []health.Check) {
 	}
 	checks = append(
 		checks,
-		certificate("certificate: it is this process's, and holds", false, ended),
-		certificate("certificate: it is not about to end", true, due),
+		certificate("certificate: it is this process's, and holds", false, checkExpiry),
+		certificate("certificate: it is not about to end", true, checkRenewal),
 	)
 	for _, service := range slices.Sorted(maps.Keys(c.Services)) {
 		if service == name {
@@ -193,9 +193,9 @@ func (c *MeshConfig) Checks(name string) (checks []health.Check) {
 						return errors.New("it cannot be asked without a certificate")
 					}
 					if address == "" {
-						return askFound(ctx, agent, id, service)
+						return probeInstances(ctx, agent, id, service)
 					}
-					return id.Greet(ctx, service, address)
+					return id.Probe(ctx, service, address)
 				},
 			})
 		}
@@ -203,8 +203,8 @@ func (c *MeshConfig) Checks(name string) (checks []health.Check) {
 	return checks
 }
 
-// askFound asks the instances of a service that Consul knows.
-func askFound(ctx context.Context, agent func() (*consul.Agent, error), id *mtls.Identity, service string) error {
+// probeInstances asks the instances of a service that Consul knows.
+func probeInstances(ctx context.Context, agent func() (*consul.Agent, error), id *mtls.Identity, service string) error {
 	a, err := agent()
 	if err != nil {
 		return err
@@ -217,7 +217,7 @@ func askFound(ctx context.Context, agent func() (*consul.Agent, error), id *mtls
 		return errors.New("none that is ready is known to Consul")
 	}
 	for _, address := range addresses {
-		err = errors.Join(err, id.Greet(ctx, service, address))
+		err = errors.Join(err, id.Probe(ctx, service, address))
 	}
 	return err
 }

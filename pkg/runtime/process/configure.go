@@ -22,23 +22,23 @@ import (
 //
 // A member without a default is off where it is empty, or required by the commands that it names. A secret may stand
 // in a file, which <name>_FILE names, and which is read again whenever it is used.
-func configure(config any, environment []string, command string) (wrong []error) {
-	given := map[string]string{}
+func configure(config any, environment []string, command string) (invalid []error) {
+	values := map[string]string{}
 	for _, entry := range environment {
 		name, value, _ := strings.Cut(entry, "=")
-		given[name] = value
+		values[name] = value
 	}
 	for _, m := range membersOf(config) {
-		if err := m.fill(given, command); err != nil {
-			wrong = append(wrong, err)
+		if err := m.fill(values, command); err != nil {
+			invalid = append(invalid, err)
 		}
 	}
-	return wrong
+	return invalid
 }
 
-func (m member) fill(given map[string]string, command string) error {
-	text := given[m.name]
-	if file := given[m.name+"_FILE"]; text == "" && file != "" && m.isSecret() {
+func (m member) fill(values map[string]string, command string) error {
+	text := values[m.name]
+	if file := values[m.name+"_FILE"]; text == "" && file != "" && m.isSecret() {
 		read := func() (string, error) {
 			content, err := os.ReadFile(file)
 			return strings.TrimSpace(string(content)), err

@@ -19,10 +19,10 @@ import (
 // secretFile is a file that a variable names, and the secret that a program reads from it.
 func secretFile(t *testing.T, content string) (write func(string), read secret.String) {
 	t.Helper()
-	place := filepath.Join(t.TempDir(), "secret")
+	path := filepath.Join(t.TempDir(), "secret")
 	write = func(content string) {
 		t.Helper()
-		if err := os.WriteFile(place, []byte(content+"\n"), 0o600); err != nil {
+		if err := os.WriteFile(path, []byte(content+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -30,14 +30,14 @@ func secretFile(t *testing.T, content string) (write func(string), read secret.S
 	var config struct {
 		Secret secret.String `env:"SECRET"`
 	}
-	if wrong := configure(&config, []string{"SECRET_FILE=" + place}, "serve"); wrong != nil {
-		t.Fatal(wrong)
+	if invalid := configure(&config, []string{"SECRET_FILE=" + path}, "serve"); invalid != nil {
+		t.Fatal(invalid)
 	}
 	return write, config.Secret
 }
 
 // A password of Redis that is changed there and in its file is used for the connections that begin then.
-func TestRedisPasswordIsReadAgain(t *testing.T) {
+func TestRedisPasswordIsReloaded(t *testing.T) {
 	t.Parallel()
 	server := miniredis.RunT(t)
 	server.RequireUserAuth("network", "first")
@@ -70,7 +70,7 @@ func TestRedisPasswordIsReadAgain(t *testing.T) {
 }
 
 // A token for Consul that is changed in its file is the next request's.
-func TestConsulTokenIsReadAgain(t *testing.T) {
+func TestConsulTokenIsReloaded(t *testing.T) {
 	t.Parallel()
 	var got string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -32,14 +32,14 @@ type Mesh struct {
 	operations *Operations
 	log        *slog.Logger
 	working    sync.WaitGroup
-	until      context.Context // for what works
+	background context.Context // for what works
 	stop       context.CancelFunc
 }
 
 // Join finds out who this process is, and keeps knowing it until Close.
 func (c MeshConfig) Join(ctx context.Context, name string, operations *Operations, log *slog.Logger) (*Mesh, error) {
 	m := &Mesh{services: c.Services, name: name, operations: operations, log: log}
-	m.until, m.stop = context.WithCancel(context.WithoutCancel(ctx))
+	m.background, m.stop = context.WithCancel(context.WithoutCancel(ctx))
 	if err := m.join(ctx, c); err != nil {
 		m.Close()
 		return nil, err
@@ -60,21 +60,21 @@ func (m *Mesh) join(ctx context.Context, c MeshConfig) (err error) {
 	return m.identify(ctx, c.Files)
 }
 
-// findTime is how long a process that starts waits for Consul to say where the others are.
-const findTime = time.Minute
+// findTimeout is how long a process that starts waits for Consul to say where the others are.
+const findTimeout = time.Minute
 
-// Find calls move with where each of the other services is, and again when Consul says that one has moved, until Close.
-func (m *Mesh) Find(ctx context.Context, move func(service string, addresses []string)) error {
-	ctx, cancel := context.WithTimeout(ctx, findTime)
+// Watch calls move with where each of the other services is, and again when Consul says that one has moved, until Close.
+func (m *Mesh) Find(ctx context.Context, update func(service string, addresses []string)) error {
+	ctx, cancel := context.WithTimeout(ctx, findTimeout)
 	defer cancel()
 	found := map[string]chan struct{}{}
 	for service, addresses := range m.services {
 		switch {
 		case service == m.name: // it asks itself without a way between
 		case len(addresses) > 0:
-			move(service, addresses)
+			update(service, addresses)
 		case m.agent != nil:
-			found[service] = m.follow(service, move)
+			found[service] = m.follow(service, update)
 		default:
 			return fmt.Errorf("IRONPLANE_SERVICES does not say where %s is, and there is no CONSUL_URL to ask", service)
 		}
@@ -90,36 +90,36 @@ func (m *Mesh) Find(ctx context.Context, move func(service string, addresses []s
 }
 
 // follow keeps up with where a service is. The channel is closed once it knows.
-func (m *Mesh) follow(service string, move func(service string, addresses []string)) chan struct{} {
+func (m *Mesh) follow(service string, update func(service string, addresses []string)) chan struct{} {
 	found := make(chan struct{})
 	once := sync.OnceFunc(func() { close(found) })
 	m.working.Go(func() {
-		m.agent.Find(m.until, service, func(addresses []string) {
-			move(service, addresses)
+		m.agent.Watch(m.background, service, func(addresses []string) {
+			update(service, addresses)
 			once()
 		})
 	})
 	return found
 }
 
-var errNoPapers = errors.New("neither IRONPLANE_MESH_CERTIFICATE nor CONSUL_URL is set: nobody certifies this process")
+var errNoCertificate = errors.New("neither IRONPLANE_MESH_CERTIFICATE nor CONSUL_URL is set: nobody certifies this process")
 
 // identify gets the process's certificate, and keeps it new.
 func (m *Mesh) identify(ctx context.Context, files mtls.Files) (err error) {
 	switch {
 	case files != mtls.Files{}:
 		if m.Identity, err = mtls.Load(m.name, files); err == nil {
-			m.working.Go(func() { m.Identity.Follow(m.until, files, m.log) })
+			m.working.Go(func() { m.Identity.Follow(m.background, files, m.log) })
 		}
 	case m.agent != nil:
 		if m.Identity, err = m.agent.Identity(ctx, m.name); err == nil {
-			m.working.Go(func() { m.agent.Renew(m.until, m.Identity, m.name) })
+			m.working.Go(func() { m.agent.Renew(m.background, m.Identity, m.name) })
 		}
 	default:
-		err = errNoPapers
+		err = errNoCertificate
 	}
 	if err == nil {
-		showCertificate(m.Identity, m.operations)
+		exposeCertificate(m.Identity, m.operations)
 	}
 	return err
 }
@@ -140,12 +140,12 @@ func (m *Mesh) Serve(ctx context.Context, listener net.Listener, handler http.Ha
 		return fmt.Errorf("register: %w", err)
 	}
 	staying, leave := context.WithCancel(ctx)
-	var there sync.WaitGroup
-	there.Go(func() {
+	var registered sync.WaitGroup
+	registered.Go(func() {
 		registration.Keep(staying)
 		registration.End()
 	})
-	defer there.Wait()
+	defer registered.Wait()
 	defer leave()
-	return m.operations.Serve(ctx, listener, handler, there.Wait)
+	return m.operations.Serve(ctx, listener, handler, registered.Wait)
 }

@@ -18,8 +18,8 @@ const (
 	isAlive     = "WATCHDOG=1"
 )
 
-// notifyTime is how long systemd may take to be told: go-systemd waits for ever.
-const notifyTime = time.Second
+// notifyTimeout is how long systemd may take to be told: go-systemd waits for ever.
+const notifyTimeout = time.Second
 
 // notify tells systemd, where this process is a service of it, how the process is.
 func (o *Operations) notify(state string) {
@@ -27,18 +27,18 @@ func (o *Operations) notify(state string) {
 	if socket == "" {
 		return
 	}
-	if err := send(socket, state); err != nil {
+	if err := sendState(socket, state); err != nil {
 		o.log.Warn("systemd cannot be told how this process is", "state", state, "error", err)
 	}
 }
 
-func send(socket, state string) error {
+func sendState(socket, state string) error {
 	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: socket, Net: "unixgram"})
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(notifyTime)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(notifyTimeout)); err != nil {
 		return err
 	}
 	_, err = conn.Write([]byte(state))
@@ -66,7 +66,7 @@ func (o *Operations) keepAlive(ctx context.Context) (stop func()) {
 	go func() {
 		defer close(ended)
 		for tick := time.Tick(limit / 3); ctx.Err() == nil; {
-			o.look(ctx)
+			o.runChecks(ctx)
 			o.notify(isAlive)
 			select {
 			case <-tick:
@@ -80,8 +80,8 @@ func (o *Operations) keepAlive(ctx context.Context) (stop func()) {
 	}
 }
 
-// AtHangup has what goes on renewed at each SIGHUP, by what files say then, until stop is called.
-func (o *Operations) AtHangup(renew func()) (stop func()) {
+// OnHangup has what goes on renewed at each SIGHUP, by what files say then, until stop is called.
+func (o *Operations) OnHangup(renew func()) (stop func()) {
 	hangups, ended := make(chan os.Signal, 1), make(chan struct{})
 	signal.Notify(hangups, syscall.SIGHUP)
 	go func() {

@@ -29,25 +29,25 @@ func TestNotify(t *testing.T) {
 	t.Setenv("WATCHDOG_USEC", "30000")
 	t.Setenv("WATCHDOG_PID", strconv.Itoa(os.Getpid()))
 	hear := func(within time.Duration) (string, error) {
-		var said [256]byte
+		var message [256]byte
 		if err := systemd.SetReadDeadline(time.Now().Add(within)); err != nil {
 			t.Fatal(err)
 		}
-		n, err := systemd.Read(said[:])
-		return string(said[:n]), err
+		n, err := systemd.Read(message[:])
+		return string(message[:n]), err
 	}
 	until := func(want string) {
 		t.Helper()
 		for {
-			said, err := hear(5 * time.Minute)
+			message, err := hear(5 * time.Minute)
 			if err != nil {
 				t.Fatalf("got %v, want %s", err, want)
 			}
-			if said == want {
+			if message == want {
 				return
 			}
-			if said != "WATCHDOG=1" {
-				t.Fatalf("got %q, want %s", said, want)
+			if message != "WATCHDOG=1" {
+				t.Fatalf("got %q, want %s", message, want)
 			}
 		}
 	}
@@ -62,14 +62,14 @@ func TestNotify(t *testing.T) {
 	}
 	ended, renewed := make(chan error), make(chan struct{})
 	go func() {
-		ended <- o.While(ctx, OperationsConfig{}, LogConfig{Level: slog.LevelError}, func(ctx context.Context, _ *slog.Logger) error {
-			defer o.AtHangup(func() { <-renewed })()
+		ended <- o.Run(ctx, OperationsConfig{}, LogConfig{Level: slog.LevelError}, func(ctx context.Context, _ *slog.Logger) error {
+			defer o.OnHangup(func() { <-renewed })()
 			return o.Serve(ctx, listener, http.NotFoundHandler(), func() {})
 		})
 	}()
 	until("READY=1")
-	if said, err := hear(100 * time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("a process that hangs: got %q, %v, want no message", said, err)
+	if message, err := hear(100 * time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a process that hangs: got %q, %v, want no message", message, err)
 	}
 	close(hang)
 	until("WATCHDOG=1")

@@ -28,10 +28,10 @@ type OperationsConfig struct {
 }
 
 const (
-	// checkTime is how long a check may take, and optionalTime how long one that decides nothing may keep waiting who asks.
-	checkTime, optionalTime = 2 * time.Second, 500 * time.Millisecond
-	// checkLife is how long its outcome holds, however many ask.
-	checkLife = time.Second
+	// checkTimeout is how long a check may take, and optionalTimeout how long one that decides nothing may keep waiting who asks.
+	checkTimeout, optionalTimeout = 2 * time.Second, 500 * time.Millisecond
+	// checkTTL is how long its outcome holds, however many ask.
+	checkTTL = time.Second
 )
 
 // Operations is what operators see of a process: that it is alive, what it depends on, and what it counts.
@@ -54,10 +54,10 @@ type Operations struct {
 // readiness is what /readyz answers.
 type readiness struct {
 	Status string            `json:"status"` // ready, degraded (without something optional) or not ready
-	Checks map[string]string `json:"checks"` // well, or what is wrong
+	Checks map[string]string `json:"checks"` // checkOK, or what is wrong
 }
 
-const well = "ok"
+const checkOK = "ok"
 
 const ready, degraded, notReady = "ready", "degraded", "not ready"
 
@@ -96,7 +96,7 @@ func (o *Operations) Started() {
 
 // Serve answers on a listener until ctx ends, and then, saying so by Connection: close, until the drain delay is over and gone
 // returns. Then it lets requests finish that are under way.
-func (o *Operations) Serve(ctx context.Context, listener net.Listener, handler http.Handler, gone func()) error {
+func (o *Operations) Serve(ctx context.Context, listener net.Listener, handler http.Handler, deregister func()) error {
 	serving, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	drained := make(chan struct{})
@@ -108,11 +108,11 @@ func (o *Operations) Serve(ctx context.Context, listener net.Listener, handler h
 		case <-time.After(o.drainDelay):
 		case <-serving.Done():
 		}
-		gone()
+		deregister()
 	})
 	o.Started()
 	defer o.keepAlive(context.WithoutCancel(ctx))()
-	err := serve(serving, listener, leaver(ctx, handler), o.log, lastMoment)
+	err := serve(serving, listener, drainHandler(ctx, handler), o.log, shutdownGrace)
 	if !stop() {
 		end()
 		<-drained
@@ -120,31 +120,31 @@ func (o *Operations) Serve(ctx context.Context, listener net.Listener, handler h
 	return err
 }
 
-// lastMoment is between the end of accepting connections and that of reading requests: net/http answers none that it reads
+// shutdownGrace is between the end of accepting connections and that of reading requests: net/http answers none that it reads
 // once it shuts down, and who has just connected sends one.
-const lastMoment = 300 * time.Millisecond
+const shutdownGrace = 300 * time.Millisecond
 
-// leaver has callers who keep connections go elsewhere once ctx has ended.
-func leaver(ctx context.Context, next http.Handler) http.Handler {
-	closing := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+// drainHandler has callers who keep connections go elsewhere once ctx has ended.
+func drainHandler(ctx context.Context, next http.Handler) http.Handler {
+	draining := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if ctx.Err() != nil {
 			w.Header()["Connection"] = []string{"close"}
 		}
 		next.ServeHTTP(w, r)
 	})
 	if refuser, ok := next.(Refuser); ok {
-		return leavingRefuser{closing, refuser}
+		return drainingRefuser{draining, refuser}
 	}
-	return closing
+	return draining
 }
 
-type leavingRefuser struct {
+type drainingRefuser struct {
 	http.Handler
 	refuser Refuser
 }
 
-func (l leavingRefuser) Refuse(status int, said string) *http.Response {
-	return l.refuser.Refuse(status, said)
+func (l drainingRefuser) Refuse(status int, message string) *http.Response {
+	return l.refuser.Refuse(status, message)
 }
 
 // Ready is the command that says whether the process that serves here is ready, for who can run a program and no more.
@@ -157,7 +157,7 @@ func (c *OperationsConfig) Ready() Command {
 		if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 			host = "localhost"
 		}
-		ctx, cancel := context.WithTimeout(ctx, 2*checkTime)
+		ctx, cancel := context.WithTimeout(ctx, 2*checkTimeout)
 		defer cancel()
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(host, port)+"/readyz", http.NoBody)
 		if err != nil {
@@ -176,9 +176,9 @@ func (c *OperationsConfig) Ready() Command {
 	}}
 }
 
-// While serves the operations, where they have an address, as long as work does its work. Once ctx ends they say that
+// Run serves the operations, where they have an address, as long as work does its work. Once ctx ends they say that
 // the process is not ready. The log is work's, too.
-func (o *Operations) While(ctx context.Context, c OperationsConfig, lines LogConfig, work func(context.Context, *slog.Logger) error) error {
+func (o *Operations) Run(ctx context.Context, c OperationsConfig, lines LogConfig, work func(context.Context, *slog.Logger) error) error {
 	log, closeLog := lines.Log(o.process)
 	defer closeLog()
 	o.log, o.drainDelay = log, c.DrainDelay
@@ -192,10 +192,10 @@ func (o *Operations) While(ctx context.Context, c OperationsConfig, lines LogCon
 	if err != nil {
 		return fmt.Errorf("listen for operators: %w", err)
 	}
-	return o.while(ctx, listener, log, traced)
+	return o.runServing(ctx, listener, log, traced)
 }
 
-func (o *Operations) while(ctx context.Context, listener net.Listener, log *slog.Logger, work func(context.Context) error) error {
+func (o *Operations) runServing(ctx context.Context, listener net.Listener, log *slog.Logger, work func(context.Context) error) error {
 	o.address = listener.Addr()
 	defer context.AfterFunc(ctx, func() { o.phase.Store(leaving) })()
 	operating, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -236,7 +236,7 @@ func (o *Operations) readyz(w http.ResponseWriter, r *http.Request) {
 
 // readiness is how the process is.
 func (o *Operations) readiness(ctx context.Context) *readiness {
-	is := o.look(ctx)
+	is := o.runChecks(ctx)
 	switch o.phase.Load() {
 	case starting:
 		return &readiness{notReady, map[string]string{"process": "it is starting"}}
@@ -246,14 +246,14 @@ func (o *Operations) readiness(ctx context.Context) *readiness {
 	return is
 }
 
-// look asks all at once, or answers what it found out a moment ago.
-func (o *Operations) look(ctx context.Context) *readiness {
+// runChecks asks all at once, or answers what it found out a moment ago.
+func (o *Operations) runChecks(ctx context.Context) *readiness {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.outcome != nil && time.Since(o.looked) < checkLife {
+	if o.outcome != nil && time.Since(o.looked) < checkTTL {
 		return o.outcome
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTime) // others wait for the same
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTimeout) // others wait for the same
 	defer cancel()
 	failed := make([]error, len(o.checks))
 	var asking sync.WaitGroup
@@ -262,7 +262,7 @@ func (o *Operations) look(ctx context.Context) *readiness {
 			ctx := ctx
 			if check.Optional {
 				var cancel context.CancelFunc
-				ctx, cancel = context.WithTimeout(ctx, optionalTime)
+				ctx, cancel = context.WithTimeout(ctx, optionalTimeout)
 				defer cancel()
 			}
 			failed[i] = check.Ask(ctx)
@@ -271,12 +271,12 @@ func (o *Operations) look(ctx context.Context) *readiness {
 	asking.Wait()
 	is := &readiness{ready, map[string]string{}}
 	for i, check := range o.checks {
-		is.Checks[check.Name] = well
-		o.tell(check.Name, failed[i])
+		is.Checks[check.Name] = checkOK
+		o.logCheck(check.Name, failed[i])
 		if failed[i] == nil {
 			continue
 		}
-		is.Checks[check.Name] = reason(failed[i])
+		is.Checks[check.Name] = publicReason(failed[i])
 		if !check.Optional {
 			is.Status = notReady
 		} else if is.Status == ready {
@@ -287,8 +287,8 @@ func (o *Operations) look(ctx context.Context) *readiness {
 	return is
 }
 
-// tell logs that a check begins to fail, with all that is known of it, or is well again.
-func (o *Operations) tell(name string, failed error) {
+// logCheck logs that a check begins to fail, with all that is known of it, or is well again.
+func (o *Operations) logCheck(name string, failed error) {
 	switch {
 	case failed != nil && !o.failing[name]:
 		o.log.Warn("a check fails", "check", name, "error", failed)
@@ -320,7 +320,7 @@ func (c readyCollector) Collect(to chan<- prometheus.Metric) {
 	is := c.readiness(context.Background())
 	to <- prometheus.MustNewConstMetric(readyNow, prometheus.GaugeValue, oneIf(is.Status != notReady))
 	for name, says := range is.Checks {
-		to <- prometheus.MustNewConstMetric(checkUp, prometheus.GaugeValue, oneIf(says == well), name)
+		to <- prometheus.MustNewConstMetric(checkUp, prometheus.GaugeValue, oneIf(says == checkOK), name)
 	}
 }
 

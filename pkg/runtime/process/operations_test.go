@@ -19,7 +19,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/health"
 )
 
-func readyOf(t *testing.T, o *Operations) (int, readiness) {
+func getReadiness(t *testing.T, o *Operations) (int, readiness) {
 	t.Helper()
 	w := httptest.NewRecorder()
 	o.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/readyz", http.NoBody))
@@ -38,15 +38,15 @@ func TestReadiness(t *testing.T) {
 		o := NewOperations("test")
 		o.Check(health.Check{Name: "database", Ask: func(context.Context) error { asked.Add(1); return database }},
 			health.Check{Name: "cache", Ask: func(context.Context) error { return cache }, Optional: true})
-		want := func(code int, status, wrong string) {
+		want := func(code int, status, message string) {
 			t.Helper()
-			time.Sleep(checkLife)
-			if got, is := readyOf(
+			time.Sleep(checkTTL)
+			if got, is := getReadiness(
 				t,
 				o,
 			); got != code || is.Status != status ||
-				!strings.Contains(is.Checks["database"]+is.Checks["cache"]+is.Checks["process"], wrong) {
-				t.Errorf("got %d %+v, want %d %s %q", got, is, code, status, wrong)
+				!strings.Contains(is.Checks["database"]+is.Checks["cache"]+is.Checks["process"], message) {
+				t.Errorf("got %d %+v, want %d %s %q", got, is, code, status, message)
 			}
 		}
 		want(503, notReady, "it is starting")
@@ -61,7 +61,7 @@ func TestReadiness(t *testing.T) {
 
 		before := asked.Load()
 		for range 100 {
-			readyOf(t, o)
+			getReadiness(t, o)
 		}
 		if now := asked.Load(); now != before {
 			t.Errorf("got %d more questions to the database, want none", now-before)
@@ -70,11 +70,11 @@ func TestReadiness(t *testing.T) {
 		hung := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 		o.Check(health.Check{Name: "hung", Ask: hung, Optional: true})
 		began := time.Now()
-		if code, is := readyOf(t, o); code != 200 || is.Checks["hung"] == "ok" || time.Since(began) > time.Second/2 {
+		if code, is := getReadiness(t, o); code != 200 || is.Checks["hung"] == "ok" || time.Since(began) > time.Second/2 {
 			t.Errorf("an optional check that hangs: got %d %+v after %s, want 200 and its failure within 500ms", code, is, time.Since(began))
 		}
 		o.Check(health.Check{Name: "needed", Ask: hung})
-		if code, is := readyOf(t, o); code != 503 || is.Checks["needed"] == "ok" {
+		if code, is := getReadiness(t, o); code != 503 || is.Checks["needed"] == "ok" {
 			t.Errorf("a check that hangs: got %d %+v, want 503 and a failed check", code, is)
 		}
 	})
@@ -99,7 +99,7 @@ func TestOperationsOutliveWork(t *testing.T) {
 	o := NewOperations("test")
 	ctx, stop := context.WithCancel(t.Context())
 	drained := errors.New("drained")
-	err = o.while(ctx, listener, slog.New(slog.DiscardHandler), func(working context.Context) error {
+	err = o.runServing(ctx, listener, slog.New(slog.DiscardHandler), func(working context.Context) error {
 		if code, body := get("/readyz"); code != 503 {
 			t.Errorf("/readyz before the start: got %d %s, want 503", code, body)
 		}

@@ -11,12 +11,12 @@ import (
 const (
 	// outageAttr names what is away, in the lines of an outage, and serviceAttr the service whose line it is.
 	outageAttr, serviceAttr = "outage", "service"
-	// reminderPause is how often an outage is told of while it lasts.
-	reminderPause = time.Minute
-	// quietTime is how long no line of an outage comes until it is over.
-	quietTime = 10 * time.Second
-	// mostOutages bounds how many there are at once. Lines of others are all logged.
-	mostOutages = 100
+	// reminderInterval is how often an outage is told of while it lasts.
+	reminderInterval = time.Minute
+	// quietPeriod is how long no line of an outage comes until it is over.
+	quietPeriod = 10 * time.Second
+	// maxOutages bounds how many there are at once. Lines of others are all logged.
+	maxOutages = 100
 )
 
 // outages is a handler that logs of an outage, the lines that have the same attribute outage, the first one, then one a
@@ -35,8 +35,8 @@ type openOutages struct {
 }
 
 type outage struct {
-	began, told, last time.Time
-	total, untold     int
+	began, logged, last time.Time
+	total, unlogged     int
 }
 
 func newOutages(h slog.Handler) outages {
@@ -79,7 +79,7 @@ func (h outages) Handle(ctx context.Context, r slog.Record) error {
 	if name == "" {
 		return h.Handler.Handle(ctx, line)
 	}
-	if count, tell := h.note([2]string{h.service, name}, r.Time); !tell {
+	if count, isLogged := h.note([2]string{h.service, name}, r.Time); !isLogged {
 		return nil
 	} else if count > 1 {
 		line.AddAttrs(slog.Int("lines", count))
@@ -97,30 +97,30 @@ func (h outages) line(at time.Time, level slog.Level, message string) slog.Recor
 }
 
 // note counts a line, and answers how many it stands for where it is to be logged.
-func (h outages) note(key [2]string, at time.Time) (count int, tell bool) {
+func (h outages) note(key [2]string, at time.Time) (count int, isLogged bool) {
 	h.open.mu.Lock()
 	defer h.open.mu.Unlock()
 	o := h.open.byName[key]
 	if o == nil {
-		if h.open.byName == nil || len(h.open.byName) == mostOutages {
+		if h.open.byName == nil || len(h.open.byName) == maxOutages {
 			return 1, true
 		}
-		h.open.byName[key] = &outage{began: at, told: at, last: at, total: 1}
+		h.open.byName[key] = &outage{began: at, logged: at, last: at, total: 1}
 		h.open.watching.Go(func() { h.watch(key) })
 		return 1, true
 	}
 	o.last = at
 	o.total++
-	if o.untold++; at.Sub(o.told) < reminderPause {
+	if o.unlogged++; at.Sub(o.logged) < reminderInterval {
 		return 0, false
 	}
-	count, o.told, o.untold = o.untold, at, 0
+	count, o.logged, o.unlogged = o.unlogged, at, 0
 	return count, true
 }
 
 // watch waits for an outage's end, and logs it.
 func (h outages) watch(key [2]string) {
-	timer := time.NewTimer(quietTime)
+	timer := time.NewTimer(quietPeriod)
 	defer timer.Stop()
 	for {
 		select {
@@ -141,7 +141,7 @@ func (h outages) end(key [2]string) (left time.Duration) {
 	h.open.mu.Lock()
 	o := h.open.byName[key]
 	if o != nil {
-		left = quietTime - time.Since(o.last)
+		left = quietPeriod - time.Since(o.last)
 	}
 	if o == nil || left > 0 {
 		h.open.mu.Unlock()

@@ -15,24 +15,24 @@ import (
 	"time"
 )
 
-// garbage is how much of it there may be before it is collected, in percent of what lives, which is little here, unless GOGC says
+// gcPercent is how much of it there may be before it is collected, in percent of what lives, which is little here, unless GOGC says
 // otherwise. memory, or GOMEMLIMIT, is from when on it is collected sooner: each hash of a password leaves 46 MiB of it.
 const (
-	garbage = 400
-	memory  = 512 << 20
+	gcPercent   = 400
+	memoryLimit = 512 << 20
 )
 
-// drainTime is how long requests that are under way may take once the process is told to stop.
-const drainTime = 20 * time.Second
+// drainTimeout is how long requests that are under way may take once the process is told to stop.
+const drainTimeout = 20 * time.Second
 
 // Main runs a program until it ends by itself or SIGINT or SIGTERM ends its context, and exits. SIGHUP ends nothing. An
 // error is shown as one sentence.
 func Main(run func(context.Context) error) {
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(garbage)
+		debug.SetGCPercent(gcPercent)
 	}
 	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(memory)
+		debug.SetMemoryLimit(memoryLimit)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)                           // so that a second signal ends it at once
@@ -52,7 +52,7 @@ func Serve(ctx context.Context, listener net.Listener, handler http.Handler, log
 }
 
 // serve is Serve, and accepts nothing for the last moment, in which it goes on serving those who are connected.
-func serve(ctx context.Context, listener net.Listener, handler http.Handler, log *slog.Logger, last time.Duration) error {
+func serve(ctx context.Context, listener net.Listener, handler http.Handler, log *slog.Logger, grace time.Duration) error {
 	server := &http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: 10 * time.Second,
@@ -66,7 +66,7 @@ func serve(ctx context.Context, listener net.Listener, handler http.Handler, log
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug), // what callers do wrong is no news
 	}
 	if refuser, ok := handler.(Refuser); ok {
-		listener = refusals(server, refuser, listener)
+		listener = interceptRefusals(server, refuser, listener)
 	}
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()
@@ -75,11 +75,11 @@ func serve(ctx context.Context, listener net.Listener, handler http.Handler, log
 		return fmt.Errorf("serve: %w", err)
 	case <-ctx.Done():
 	}
-	if last > 0 {
+	if grace > 0 {
 		_ = listener.Close()
-		time.Sleep(last)
+		time.Sleep(grace)
 	}
-	draining, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
+	draining, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
 	defer cancel()
 	err := server.Shutdown(draining)
 	if errors.Is(err, net.ErrClosed) { // the listener, a second time

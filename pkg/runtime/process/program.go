@@ -32,31 +32,31 @@ func (p Program) Main() {
 	Main(func(ctx context.Context) error { return p.run(ctx, os.Args[1:], os.Environ(), os.Stdout) })
 }
 
-func (p Program) run(ctx context.Context, arguments, environment []string, screen io.Writer) error {
+func (p Program) run(ctx context.Context, arguments, environment []string, out io.Writer) error {
 	name := p.Commands[0].Name
 	if len(arguments) > 0 {
 		name = arguments[0]
 	}
 	switch name {
 	case "help", "-h", "--help":
-		_, err := io.WriteString(screen, p.usage())
+		_, err := io.WriteString(out, p.usage())
 		return err
 	case "version", "--version":
-		_, err := fmt.Fprintf(screen, "%s %s\n", p.Name, ownBuild())
+		_, err := fmt.Fprintf(out, "%s %s\n", p.Name, ownBuild())
 		return err
 	}
 	if len(arguments) > 1 {
 		return fmt.Errorf("what is %q? All settings are in the environment: see %s help", arguments[1], p.Name)
 	}
 	if name == "check" || name == "--check" {
-		return p.examine(ctx, environment, screen)
+		return p.examine(ctx, environment, out)
 	}
 	for _, c := range p.Commands {
 		if c.Name != name {
 			continue
 		}
-		if wrong := configure(p.Config, environment, name); wrong != nil {
-			return errors.Join(wrong...)
+		if invalid := configure(p.Config, environment, name); invalid != nil {
+			return errors.Join(invalid...)
 		}
 		return c.Run(ctx)
 	}
@@ -73,11 +73,11 @@ func (p Program) usage() string {
 		}
 		b.WriteString("\n")
 	}
-	for _, own := range [][2]string{
+	for _, builtin := range [][2]string{
 		{"check", "say all that would keep it from starting, and change nothing; --check, too"}, {"version", "say which one this is"},
 		{"help", "print this"},
 	} {
-		fmt.Fprintf(&b, "  %-10s %s\n", own[0], own[1])
+		fmt.Fprintf(&b, "  %-10s %s\n", builtin[0], builtin[1])
 	}
 	fmt.Fprintf(&b, "\nEnvironment:\n%s", describe(p.Config))
 	return b.String()

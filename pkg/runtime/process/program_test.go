@@ -65,18 +65,18 @@ func TestConfigure(t *testing.T) {
 	if err := configure(&c, []string{"URL=x", "URL_FILE=/nowhere"}, "migrate"); err != nil || c.URL.Reveal() != "x" {
 		t.Errorf("got the URL %q, %v, want x", c.URL.Reveal(), err)
 	}
-	for wrong, says := range map[string]string{
+	for variables, says := range map[string]string{
 		"": "NAME is not set", "NAME=x URL=": "URL is not set: of what", "NAME=x URL_FILE=/nowhere URL=": "URL_FILE: open /nowhere",
 		"NAME=x RATE=many": `RATE is "many": it is no number`, "NAME=x ON=perhaps": `ON is "perhaps"`, "NAME=x LEVEL=loud": `LEVEL is "loud"`, "NAME=x NETWORKS=home": `NETWORKS is "home"`,
 	} {
 		if err := errors.Join(
 			configure(
 				&c,
-				append([]string{"URL=hunter2"}, strings.Fields(wrong)...),
+				append([]string{"URL=hunter2"}, strings.Fields(variables)...),
 				"serve",
 			)...); err == nil || !strings.Contains(err.Error(), says) ||
 			strings.Contains(err.Error(), "hunter2") {
-			t.Errorf("%q: got %v, want an error that says %q without the URL", wrong, err, says)
+			t.Errorf("%q: got %v, want an error that says %q without the URL", variables, err, says)
 		}
 	}
 }

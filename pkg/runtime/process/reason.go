@@ -6,42 +6,42 @@ import (
 	"strings"
 )
 
-// reason is what an error says with the words of our own in it alone: those of others name users, hosts and databases. The
+// publicReason is what an error says with the words of our own in it alone: those of others name users, hosts and databases. The
 // log has all of it.
-func reason(err error) string {
+func publicReason(err error) string {
 	text := err.Error()
-	for _, foreign := range strangers(err) {
-		text = strings.ReplaceAll(text, foreign.Error(), nameless(foreign))
+	for _, foreign := range foreignErrors(err) {
+		text = strings.ReplaceAll(text, foreign.Error(), anonymize(foreign))
 	}
 	return text
 }
 
-// ours are the types of errors whose words come from here. What they wrap is looked at, too.
-var ours = map[string]bool{
+// ownTypes are the types of errors whose words come from here. What they wrap is looked at, too.
+var ownTypes = map[string]bool{
 	"*errors.errorString": true, "*errors.joinError": true, "*fmt.wrapError": true, "*fmt.wrapErrors": true,
 	"*problem.Error": true, "*events.RequestError": true, fmt.Sprintf("%T", context.DeadlineExceeded): true,
 }
 
-// strangers are the outermost errors of other types.
-func strangers(err error) (all []error) {
+// foreignErrors are the outermost errors of other types.
+func foreignErrors(err error) (all []error) {
 	if err == nil {
 		return nil
 	}
-	if !ours[fmt.Sprintf("%T", err)] {
+	if !ownTypes[fmt.Sprintf("%T", err)] {
 		return []error{err}
 	}
 	switch wrapping := err.(type) {
 	case interface{ Unwrap() error }:
-		all = strangers(wrapping.Unwrap())
+		all = foreignErrors(wrapping.Unwrap())
 	case interface{ Unwrap() []error }:
 		for _, one := range wrapping.Unwrap() {
-			all = append(all, strangers(one)...)
+			all = append(all, foreignErrors(one)...)
 		}
 	}
 	return all
 }
 
-func nameless(err error) string {
+func anonymize(err error) string {
 	if refused, ok := err.(interface{ SQLState() string }); ok && refused.SQLState() != "" {
 		return "the database refuses it (" + refused.SQLState() + ")"
 	}

@@ -23,12 +23,12 @@ func (o *Operations) OpenRedis(url secret.String) (*cache.Client, error) {
 		return nil, fmt.Errorf("REDIS_URL: %w", err)
 	}
 	o.Check(health.Check{Name: "redis", Optional: true, Ask: func(ctx context.Context) error { return client.Ping(ctx).Err() }})
-	took := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "ironplane_redis_seconds", Help: "Time that Redis takes for a command, or for several at once.",
 		Buckets: []float64{.0003, .001, .003, .01, .03, .1, .3, 1, 3},
 	}, []string{"outcome"})
-	o.MustRegister(took)
-	client.AddHook(stopwatch{took.WithLabelValues("ok"), took.WithLabelValues("error")})
+	o.MustRegister(duration)
+	client.AddHook(stopwatch{duration.WithLabelValues("ok"), duration.WithLabelValues("error")})
 	if err := tracing.Redis(client.Client); err != nil {
 		return nil, errors.Join(err, client.Close())
 	}

@@ -14,22 +14,22 @@ import (
 type Refuser interface {
 	http.Handler
 	// Refuse is the answer in place of net/http's, which has this status and says this.
-	Refuse(status int, said string) *http.Response
+	Refuse(status int, message string) *http.Response
 }
 
-// refusals has the server give the refuser's answers on the listener. A server writes past all handlers only while none
+// interceptRefusals has the server give the refuser's answers on the listener. A server writes past all handlers only while none
 // has seen the request: from its connection's beginning, or from the end of the last answer on it.
-func refusals(server *http.Server, refuser Refuser, listener net.Listener) net.Listener {
+func interceptRefusals(server *http.Server, refuser Refuser, listener net.Listener) net.Listener {
 	type key struct{}
 	server.DisableGeneralOptionsHandler = true
 	server.ConnContext = func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, key{}, c) }
 	server.ConnState = func(c net.Conn, state http.ConnState) {
-		if c, ok := c.(*refusing); ok && state == http.StateIdle {
+		if c, ok := c.(*refusingConn); ok && state == http.StateIdle {
 			c.handled.Store(false)
 		}
 	}
 	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if c, ok := r.Context().Value(key{}).(*refusing); ok {
+		if c, ok := r.Context().Value(key{}).(*refusingConn); ok {
 			c.handled.Store(true)
 			if encrypted, ok := c.Conn.(encryptedConn); ok {
 				state := encrypted.ConnectionState()
@@ -54,26 +54,26 @@ func (l refusingListener) Accept() (net.Conn, error) {
 	if _, ok := c.(*tls.Conn); ok { // of HTTP/2, where nothing is refused in the same way
 		return c, nil
 	}
-	return &refusing{Conn: c, refuser: l.refuser}, nil
+	return &refusingConn{Conn: c, refuser: l.refuser}, nil
 }
 
-// refusing is a connection on which a refuser answers in net/http's place.
-type refusing struct {
+// refusingConn is a connection on which a refuser answers in net/http's place.
+type refusingConn struct {
 	net.Conn
 	refuser Refuser
 	handled atomic.Bool // the handler has the request
 }
 
-func (c *refusing) Write(p []byte) (int, error) {
+func (c *refusingConn) Write(p []byte) (int, error) {
 	if c.handled.Load() {
 		return c.Conn.Write(p)
 	}
-	status, said, ok := parseRefusal(p)
+	status, message, ok := parseRefusal(p)
 	if !ok {
 		return c.Conn.Write(p)
 	}
 	var answer bytes.Buffer
-	if err := c.refuser.Refuse(status, said).Write(&answer); err != nil {
+	if err := c.refuser.Refuse(status, message).Write(&answer); err != nil {
 		return 0, err
 	}
 	_, err := c.Conn.Write(answer.Bytes())
@@ -81,7 +81,7 @@ func (c *refusing) Write(p []byte) (int, error) {
 }
 
 // CloseWrite lets net/http end a connection so that its answer is still read.
-func (c *refusing) CloseWrite() error {
+func (c *refusingConn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
 	}
@@ -89,7 +89,7 @@ func (c *refusing) CloseWrite() error {
 }
 
 // parseRefusal reads the first line of what net/http answers: HTTP/1.1 400 Bad Request: missing required Host header.
-func parseRefusal(answer []byte) (status int, said string, ok bool) {
+func parseRefusal(answer []byte) (status int, message string, ok bool) {
 	line, _, _ := bytes.Cut(answer, []byte("\r\n"))
 	version, rest, _ := bytes.Cut(line, []byte(" "))
 	code, text, _ := bytes.Cut(rest, []byte(" "))

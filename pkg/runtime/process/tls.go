@@ -9,17 +9,17 @@ import (
 	"time"
 )
 
-// handshakeTime is how long a caller has for the handshake.
-const handshakeTime = 10 * time.Second
+// handshakeTimeout is how long a caller has for the handshake.
+const handshakeTimeout = 10 * time.Second
 
 // WithTLS is a listener that accepts on both others, and does the handshakes on the one for TLS, so that one that is not done
 // holds up nobody. It has the address of the plain one, and closes both.
 func WithTLS(plain, encrypted net.Listener, config *tls.Config) net.Listener {
 	l := &tlsListener{plain: plain, encrypted: encrypted, config: config, accepted: make(chan accepted)}
-	l.closing, l.close = context.WithCancel(context.Background())
-	l.working.Go(func() { l.accept(plain, func(c net.Conn) { l.give(accepted{conn: c}) }) })
+	l.closed, l.cancel = context.WithCancel(context.Background())
+	l.working.Go(func() { l.accept(plain, func(c net.Conn) { l.deliver(accepted{conn: c}) }) })
 	l.working.Go(func() {
-		l.accept(encrypted, func(c net.Conn) { l.working.Go(func() { l.shakeHands(tls.Server(c, l.config)) }) })
+		l.accept(encrypted, func(c net.Conn) { l.working.Go(func() { l.handshake(tls.Server(c, l.config)) }) })
 	})
 	return l
 }
@@ -28,8 +28,8 @@ type tlsListener struct {
 	plain, encrypted net.Listener
 	config           *tls.Config
 	accepted         chan accepted
-	closing          context.Context
-	close            context.CancelFunc
+	closed           context.Context
+	cancel           context.CancelFunc
 	working          sync.WaitGroup
 }
 
@@ -38,36 +38,36 @@ type accepted struct {
 	err  error
 }
 
-func (l *tlsListener) accept(from net.Listener, take func(net.Conn)) {
+func (l *tlsListener) accept(from net.Listener, handle func(net.Conn)) {
 	for {
 		c, err := from.Accept()
 		switch {
 		case err == nil:
-			take(c)
+			handle(c)
 		case errors.Is(err, net.ErrClosed):
 			return
 		default: // net/http waits a moment where that can help
-			l.give(accepted{err: err})
+			l.deliver(accepted{err: err})
 		}
-		if l.closing.Err() != nil {
+		if l.closed.Err() != nil {
 			return
 		}
 	}
 }
 
-// give hands over a connection, or closes it where nobody accepts any more.
-func (l *tlsListener) give(a accepted) {
+// deliver hands over a connection, or closes it where nobody accepts any more.
+func (l *tlsListener) deliver(a accepted) {
 	select {
 	case l.accepted <- a:
-	case <-l.closing.Done():
+	case <-l.closed.Done():
 		if a.conn != nil {
 			_ = a.conn.Close()
 		}
 	}
 }
 
-func (l *tlsListener) shakeHands(c *tls.Conn) {
-	ctx, cancel := context.WithTimeout(l.closing, handshakeTime)
+func (l *tlsListener) handshake(c *tls.Conn) {
+	ctx, cancel := context.WithTimeout(l.closed, handshakeTimeout)
 	defer cancel()
 	err := c.HandshakeContext(ctx)
 	protocol := c.ConnectionState().NegotiatedProtocol
@@ -75,9 +75,9 @@ func (l *tlsListener) shakeHands(c *tls.Conn) {
 	case err != nil, protocol != "" && protocol != http1 && protocol != http2: // acme-tls/1 is over with the handshake
 		_ = c.Close()
 	case protocol == http2:
-		l.give(accepted{conn: c}) // as net/http wants it
+		l.deliver(accepted{conn: c}) // as net/http wants it
 	default:
-		l.give(accepted{conn: encryptedConn{c}})
+		l.deliver(accepted{conn: encryptedConn{c}})
 	}
 }
 
@@ -90,13 +90,13 @@ func (l *tlsListener) Accept() (net.Conn, error) {
 	select {
 	case a := <-l.accepted:
 		return a.conn, a.err
-	case <-l.closing.Done():
+	case <-l.closed.Done():
 		return nil, net.ErrClosed
 	}
 }
 
 func (l *tlsListener) Close() error {
-	l.close()
+	l.cancel()
 	err := errors.Join(l.plain.Close(), l.encrypted.Close())
 	l.working.Wait()
 	return err

@@ -22,8 +22,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/tracing"
 )
 
-// endTime is how long the last spans may take to be sent.
-const endTime = 5 * time.Second
+// flushTimeout is how long the last spans may take to be sent.
+const flushTimeout = 5 * time.Second
 
 // trace traces what work does, where endpoint is the base URL of an OTLP receiver: http://collector:4318. What
 // OpenTelemetry reads from the environment itself (OTEL_TRACES_SAMPLER, OTEL_RESOURCE_ATTRIBUTES, OTEL_BSP_…) holds.
@@ -39,7 +39,7 @@ func trace(ctx context.Context, process, endpoint string, log *slog.Logger, work
 	if err != nil {
 		return fmt.Errorf("prepare to send traces: %w", err)
 	}
-	of, err := resource.New(
+	attributes, err := resource.New(
 		ctx,
 		resource.WithTelemetrySDK(),
 		resource.WithAttributes(semconv.ServiceNamespace("ironplane"), semconv.ServiceName(process)),
@@ -49,12 +49,12 @@ func trace(ctx context.Context, process, endpoint string, log *slog.Logger, work
 		return fmt.Errorf("read OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("traces are lost", "outage", "traces", "error", err) }))
-	made := sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(of))
-	tracing.Use(made)
+	provider := sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(attributes))
+	tracing.Use(provider)
 	err = work(ctx)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
 	defer cancel()
-	if lost := made.Shutdown(ctx); lost != nil {
+	if lost := provider.Shutdown(ctx); lost != nil {
 		log.Warn("traces are lost", "outage", "traces", "error", lost)
 	}
 	return err

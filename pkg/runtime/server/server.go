@@ -69,8 +69,8 @@ func (d definition) unlock(deps *service.Deps, c keyedConfig) error {
 }
 
 // Main is the main of that program.
-func Main(of service.Definition) {
-	d := definition{of}
+func Main(declared service.Definition) {
+	d := definition{declared}
 	var c keyedConfig
 	config := any(&c)
 	if len(d.Purposes()) == 0 {
@@ -79,8 +79,8 @@ func Main(of service.Definition) {
 	commands := []process.Command{
 		{Name: "serve", Summary: "serve the gateway until SIGINT or SIGTERM", Run: func(ctx context.Context) error {
 			operations := process.NewOperations(d.Name)
-			return d.named(
-				operations.While(
+			return d.wrapError(
+				operations.Run(
 					ctx,
 					c.OperationsConfig,
 					c.LogConfig,
@@ -91,7 +91,7 @@ func Main(of service.Definition) {
 		{
 			Name:    "migrate",
 			Summary: "bring the schema up to date, which serve expects",
-			Run:     func(ctx context.Context) error { return d.named(d.migrate(ctx, c)) },
+			Run:     func(ctx context.Context) error { return d.wrapError(d.migrate(ctx, c)) },
 		},
 		c.Ready(),
 		{
@@ -99,7 +99,7 @@ func Main(of service.Definition) {
 			Summary: "let it go on behind a change of another service that it cannot apply, or give up a message that another cannot take; also " +
 				"while it serves",
 			Run: func(ctx context.Context) error {
-				return d.named(d.do(ctx, c, service.Command{Run: func(ctx context.Context, deps service.Deps, _ io.Writer) error {
+				return d.wrapError(d.runCommand(ctx, c, service.Command{Run: func(ctx context.Context, deps service.Deps, _ io.Writer) error {
 					return host.SkipChange(ctx, d.Definition, deps, c.Skip)
 				}}))
 			},
@@ -112,17 +112,21 @@ func Main(of service.Definition) {
 				Name:    "reseal",
 				Summary: "seal and sign with the newest key what was with an older one, and say how much is left; also while it serves",
 				Run: func(ctx context.Context) error {
-					return d.named(d.do(ctx, c, service.Command{Run: func(ctx context.Context, deps service.Deps, screen io.Writer) error {
+					return d.wrapError(d.runCommand(ctx, c, service.Command{Run: func(ctx context.Context, deps service.Deps, screen io.Writer) error {
 						return host.Reseal(ctx, d.Definition, deps, screen)
 					}}))
 				},
 			},
 		)
 	}
-	for _, own := range d.Commands {
+	for _, command := range d.Commands {
 		commands = append(
 			commands,
-			process.Command{Name: own.Name, Summary: own.Summary, Run: func(ctx context.Context) error { return d.named(d.do(ctx, c, own)) }},
+			process.Command{
+				Name:    command.Name,
+				Summary: command.Summary,
+				Run:     func(ctx context.Context) error { return d.wrapError(d.runCommand(ctx, c, command)) },
+			},
 		)
 	}
 	process.Program{Name: d.Name, Config: config, Commands: commands, Checks: func() []health.Check { return d.checks(&c) }}.Main()
@@ -143,7 +147,7 @@ func (d definition) checks(c *keyedConfig) (checks []health.Check) {
 		c.OperationsConfig.Checks(), c.MeshConfig.Checks(d.Name))
 }
 
-func (d definition) do(ctx context.Context, c keyedConfig, own service.Command) error {
+func (d definition) runCommand(ctx context.Context, c keyedConfig, command service.Command) error {
 	deps := service.Deps{Settings: c.Settings}
 	if err := d.unlock(&deps, c); err != nil {
 		return err
@@ -154,10 +158,10 @@ func (d definition) do(ctx context.Context, c keyedConfig, own service.Command) 
 	}
 	defer db.Close()
 	deps.DB = db.DB
-	return own.Run(ctx, deps, os.Stdout)
+	return command.Run(ctx, deps, os.Stdout)
 }
 
-func (d definition) named(err error) error {
+func (d definition) wrapError(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -177,15 +181,15 @@ func (d definition) migrate(ctx context.Context, c keyedConfig) error {
 
 // warnOfLimits says where the database allows fewer connections than the pool may open.
 func warnOfLimits(ctx context.Context, on *pool.Pool, log *slog.Logger) error {
-	short, err := on.Short(ctx)
+	short, err := on.Shortage(ctx)
 	if short != "" {
 		log.Warn(short)
 	}
 	return err
 }
 
-// warnOfOthers says what processes of other versions may not know of this service, and what this one does not know.
-func (d definition) warnOfOthers(c keyedConfig, routes []rest.Route, log *slog.Logger) {
+// warnOfVersions says what processes of other versions may not know of this service, and what this one does not know.
+func (d definition) warnOfVersions(c keyedConfig, routes []rest.Route, log *slog.Logger) {
 	if err := errors.Join(d.Entry().Check(), d.CheckRoutes(routes)); err != nil {
 		log.Warn("service is not wired completely", "error", err)
 	}
@@ -218,32 +222,32 @@ func (d definition) serve(ctx context.Context, c keyedConfig, operations *proces
 		return err
 	}
 	defer on.Close()
-	on.Follow(c.Database)
-	defer operations.AtHangup(on.Renew)()
+	on.FollowURL(c.Database)
+	defer operations.OnHangup(on.Renew)()
 	if err := warnOfLimits(ctx, on, log); err != nil {
 		return err
 	}
 	deps.DB = on.DB
-	if err := host.Ready(ctx, d.Definition, deps); err != nil {
+	if err := host.Prepare(ctx, d.Definition, deps); err != nil {
 		return err
 	}
 	listener, err := net.Listen("tcp", c.Listen)
 	if err != nil {
 		return err
 	}
-	own := map[string]http.Handler{} // it asks itself without a way between
-	others := m.Identity.NewPeers(own)
+	command := map[string]http.Handler{} // it asks itself without a way between
+	others := m.Identity.NewPeers(command)
 	deps.Peers = others
-	if err := m.Find(ctx, others.Move); err != nil {
+	if err := m.Find(ctx, others.SetInstances); err != nil {
 		return err
 	}
 	assembled, err := host.Assemble(ctx, d.Definition, on, deps, c.Maintenance)
 	if err != nil {
 		return err
 	}
-	own[d.Name] = assembled
-	d.warnOfOthers(c, assembled.Routes, log)
-	assembled.Show(operations)
+	command[d.Name] = assembled
+	d.warnOfVersions(c, assembled.Routes, log)
+	assembled.Expose(operations)
 	working, stop := context.WithCancel(ctx)
 	var jobs sync.WaitGroup
 	jobs.Go(func() { deps.Wakes.Run(working) })

@@ -23,18 +23,18 @@ import (
 var provider trace.TracerProvider
 
 // Use makes spans from now on, by a provider that somebody shuts down.
-func Use(made trace.TracerProvider) { provider = followed{made} }
+func Use(p trace.TracerProvider) { provider = requestProvider{p} }
 
-// followed begins no trace but those of requests.
-type followed struct{ trace.TracerProvider }
+// requestProvider begins no trace but those of requests.
+type requestProvider struct{ trace.TracerProvider }
 
-func (p followed) Tracer(name string, options ...trace.TracerOption) trace.Tracer {
-	return follower{p.TracerProvider.Tracer(name, options...)}
+func (p requestProvider) Tracer(name string, options ...trace.TracerOption) trace.Tracer {
+	return requestTracer{p.TracerProvider.Tracer(name, options...)}
 }
 
-type follower struct{ trace.Tracer }
+type requestTracer struct{ trace.Tracer }
 
-func (t follower) Start(ctx context.Context, name string, options ...trace.SpanStartOption) (context.Context, trace.Span) {
+func (t requestTracer) Start(ctx context.Context, name string, options ...trace.SpanStartOption) (context.Context, trace.Span) {
 	config := trace.NewSpanStartConfig(options...)
 	if config.SpanKind() == trace.SpanKindServer || trace.SpanContextFromContext(ctx).IsValid() {
 		return t.Tracer.Start(ctx, name, options...)
@@ -46,8 +46,8 @@ func (t follower) Start(ctx context.Context, name string, options ...trace.SpanS
 var headers = propagation.TraceContext{}
 
 const (
-	ours         = "github.com/ironplane/ironplane/pkg/runtime/tracing"
-	requestIDKey = attribute.Key("ironplane.request_id")
+	instrumentation = "github.com/ironplane/ironplane/pkg/runtime/tracing"
+	requestIDKey    = attribute.Key("ironplane.request_id")
 )
 
 // Receive begins the span of a request that comes from outside, and with that a trace, of which Finish is the end.
@@ -55,7 +55,7 @@ func Receive(r *http.Request) *http.Request {
 	if provider == nil {
 		return r
 	}
-	ctx, _ := provider.Tracer(ours).Start(r.Context(), r.Method, trace.WithSpanKind(trace.SpanKindServer), trace.WithNewRoot())
+	ctx, _ := provider.Tracer(instrumentation).Start(r.Context(), r.Method, trace.WithSpanKind(trace.SpanKindServer), trace.WithNewRoot())
 	return r.WithContext(ctx)
 }
 
@@ -71,30 +71,30 @@ func Continue(next http.Handler, routeHeader string) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		ctx, _ = provider.Tracer(ours).Start(ctx, r.Method, trace.WithSpanKind(trace.SpanKindServer))
-		answered := &answered{ResponseWriter: w}
+		ctx, _ = provider.Tracer(instrumentation).Start(ctx, r.Method, trace.WithSpanKind(trace.SpanKindServer))
+		answered := &statusRecorder{ResponseWriter: w}
 		defer func() { Finish(ctx, r.Method, w.Header().Get(routeHeader), "", answered.status) }()
 		next.ServeHTTP(answered, r.WithContext(ctx))
 	})
 }
 
-// answered notes with which status.
-type answered struct {
+// statusRecorder notes with which status.
+type statusRecorder struct {
 	http.ResponseWriter
 	status int
 }
 
 // Unwrap is for http.ResponseController.
-func (a *answered) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+func (a *statusRecorder) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-func (a *answered) WriteHeader(status int) {
+func (a *statusRecorder) WriteHeader(status int) {
 	if a.status == 0 && status >= http.StatusOK {
 		a.status = status
 	}
 	a.ResponseWriter.WriteHeader(status)
 }
 
-func (a *answered) Write(p []byte) (int, error) {
+func (a *statusRecorder) Write(p []byte) (int, error) {
 	if a.status == 0 {
 		a.status = http.StatusOK
 	}
@@ -126,7 +126,7 @@ func Ask(r *http.Request, service string) (*http.Request, func()) {
 	if provider == nil || !trace.SpanContextFromContext(r.Context()).IsValid() {
 		return r, func() {}
 	}
-	ctx, span := provider.Tracer(ours).
+	ctx, span := provider.Tracer(instrumentation).
 		Start(r.Context(), r.Method+" "+service, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(semconv.ServicePeerName(service)))
 	return r.WithContext(ctx), func() { span.End() }
 }
@@ -136,12 +136,12 @@ func Step(ctx context.Context, name string) func() {
 	if provider == nil {
 		return func() {}
 	}
-	_, span := provider.Tracer(ours).Start(ctx, name)
+	_, span := provider.Tracer(instrumentation).Start(ctx, name)
 	return func() { span.End() }
 }
 
-// Tell calls write with the headers by which another process continues the trace.
-func Tell(ctx context.Context, write func(name, value string)) {
+// Inject calls write with the headers by which another process continues the trace.
+func Inject(ctx context.Context, write func(name, value string)) {
 	if provider != nil {
 		headers.Inject(ctx, writer(write))
 	}

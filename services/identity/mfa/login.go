@@ -79,5 +79,5 @@ func (s *Service) readVerified(ctx context.Context, tx *pg.Tx, owner principal.O
 	if err != nil {
 		return nil, fmt.Errorf("read the authenticators of %s: %w", owner.URL(), err)
 	}
-	return AuthenticatorView.Some(ctx, tx, ids)
+	return AuthenticatorView.GetMany(ctx, tx, ids)
 }

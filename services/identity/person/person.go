@@ -110,7 +110,7 @@ func (d *Directory) fetchClient(ctx context.Context, query url.Values) (a creden
 	ctx, cancel := d.Peers.Limit(ctx, askTimeout)
 	defer cancel()
 	err = d.Peers.Ask(ctx, "clients", credentials.Path+"?"+query.Encode(), &a)
-	if errors.Is(err, mesh.ErrAway) {
+	if errors.Is(err, mesh.ErrUnavailable) {
 		err = problem.New(problem.Unavailable, "Clients are unavailable right now. Try again later.").Because(err)
 	}
 	return a, err

@@ -101,7 +101,7 @@ func (s *Installs) ask(ctx context.Context, service, noun, path string, into any
 	ctx, cancel := s.Peers.Limit(ctx, askTimeout)
 	defer cancel()
 	err := s.Peers.Ask(ctx, service, path, into)
-	if errors.Is(err, mesh.ErrAway) {
+	if errors.Is(err, mesh.ErrUnavailable) {
 		return problem.New(problem.Unavailable, "The %s cannot be looked up right now. Try again later.", noun).Because(err)
 	}
 	return err

@@ -152,7 +152,7 @@ func (s *Installs) failIfUnchanged(ctx context.Context, m pushedMachine, reason 
 // renderMachine returns what an agent is told of a machine. It fails with templates.Failure if the files cannot be
 // rendered, and with pgx.ErrNoRows if the install has changed since m was read.
 func (s *Installs) renderMachine(ctx context.Context, m pushedMachine) (state siteagent.Machine, err error) {
-	i, err := View.One(ctx, s.DB, "id = $1", m.ID)
+	i, err := View.Find(ctx, s.DB, "id = $1", m.ID)
 	if err != nil {
 		return state, err
 	}

@@ -129,9 +129,9 @@ func (s *ISOs) editions() []rest.Route {
 // keys.
 func visibleEditions(ctx context.Context) []pg.Condition {
 	if principal.From(ctx).Client() != 0 {
-		return []pg.Condition{{SQL: "for_client", Each: true}}
+		return []pg.Condition{{SQL: "for_client", PerRow: true}}
 	}
-	return []pg.Condition{{SQL: "NOT for_client", Each: true}}
+	return []pg.Condition{{SQL: "NOT for_client", PerRow: true}}
 }
 
 // checkISOVisible fails with pgx.ErrNoRows if the ISO does not exist or the caller may not see it.

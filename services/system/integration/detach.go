@@ -131,7 +131,7 @@ var view = pg.NewView[Integration]("integration_view")
 // deleteDetached deletes an integration that has no clients any more.
 func (s *Integrations) deleteDetached(ctx context.Context, id int64) error {
 	return s.db.InTx(ctx, func(tx *pg.Tx) error {
-		i, err := view.One(ctx, tx, "id = $1 AND detaching", id)
+		i, err := view.Find(ctx, tx, "id = $1 AND detaching", id)
 		if errors.Is(err, pgx.ErrNoRows) {
 			tx.Unrecorded("the integration is already deleted")
 			return nil

@@ -31,7 +31,7 @@ func InitializeAtStart(ctx context.Context, d service.Deps) error {
 			return err
 		}
 		for variable, text := range d.Variables {
-			s, err := settingView.One(ctx, tx, "slug = $1", settings.FindSlug(variable))
+			s, err := settingView.Find(ctx, tx, "slug = $1", settings.FindSlug(variable))
 			if err != nil {
 				return fmt.Errorf("find the setting of %s: %w", variable, err)
 			}
@@ -53,7 +53,7 @@ func InitializeAtStart(ctx context.Context, d service.Deps) error {
 			if u, err := url.Parse(text); text != "" && (err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "") {
 				return fmt.Errorf("IRONPLANE_%s is %q, but must be a URL such as https://panel.example.com", strings.ToUpper(slug), text)
 			}
-			s, err := settingView.One(ctx, tx, "slug = $1", slug)
+			s, err := settingView.Find(ctx, tx, "slug = $1", slug)
 			if err != nil {
 				return err
 			}

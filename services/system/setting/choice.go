@@ -121,7 +121,7 @@ func (s *Settings) checkVerifyAdmins(ctx context.Context, before *Setting, choic
 	ctx, cancel := s.Peers.Limit(ctx, identityTimeout)
 	defer cancel()
 	var admins credentials.Unverified
-	if err := s.Peers.Ask(ctx, "identity", credentials.UnverifiedPath, &admins); errors.Is(err, mesh.ErrAway) {
+	if err := s.Peers.Ask(ctx, "identity", credentials.UnverifiedPath, &admins); errors.Is(err, mesh.ErrUnavailable) {
 		return problem.New(problem.Unavailable, "The check that all admins can sign in failed, because the identity service cannot be reached.").
 			Because(err)
 	} else if err != nil {

@@ -140,7 +140,7 @@ func (d *Dispatcher) startNewest(ctx context.Context, tx *pg.Tx, id int64) (Webh
 	if err := d.enqueueDue(ctx, tx); err != nil {
 		return WebhookDelivery{}, err
 	}
-	return Deliveries.One(ctx, tx, "webhook_id = $1 ORDER BY id DESC LIMIT 1", id)
+	return Deliveries.Find(ctx, tx, "webhook_id = $1 ORDER BY id DESC LIMIT 1", id)
 }
 
 // ReplayOne delivers an event again. A delivery that waits for a retry is retried now.

@@ -71,7 +71,7 @@ func (m *Mesh) Gateway(config gateway.Config, client *cache.Client) *gateway.Gat
 	peers.MinTimeout = testkit.Tune(service.Tuning{}).MinTimeout
 	for name, addresses := range m.Addresses {
 		upstreams[name] = proxy.New(id, name, addresses, m.log)
-		peers.Move(name, addresses)
+		peers.SetInstances(name, addresses)
 	}
 	g := m.product.NewGateway(config, upstreams, peers, client, m.log)
 	m.t.Cleanup(g.Close)

@@ -101,7 +101,7 @@ func (c *config) hostKeyFile() string { return filepath.Join(c.Folder, "ssh-host
 // serve runs the agent until ctx ends.
 func (c *config) serve(ctx context.Context) error {
 	operations := process.NewOperations("site-agent")
-	return operations.While(ctx, c.OperationsConfig, c.LogConfig, func(ctx context.Context, log *slog.Logger) error {
+	return operations.Run(ctx, c.OperationsConfig, c.LogConfig, func(ctx context.Context, log *slog.Logger) error {
 		files, err := tree.Open(c.Folder)
 		if err != nil {
 			return fmt.Errorf("IRONPLANE_AGENT_FOLDER: %w", err)

@@ -12,15 +12,15 @@ import (
 // but then sorts and walks all keys at every command: 2.4 ms for ten thousand.
 const clockInterval = 50 * time.Millisecond
 
-// standin is a Redis in this process.
-type standin struct {
+// embeddedRedis is a Redis in this process.
+type embeddedRedis struct {
 	redis *miniredis.Miniredis
 	close context.CancelFunc
 	done  chan struct{}
 }
 
-func startStandin(password string) (*standin, error) {
-	s := &standin{redis: miniredis.NewMiniRedis(), done: make(chan struct{})}
+func startEmbedded(password string) (*embeddedRedis, error) {
+	s := &embeddedRedis{redis: miniredis.NewMiniRedis(), done: make(chan struct{})}
 	s.redis.RequireAuth(password)
 	if err := s.redis.StartAddr("127.0.0.1:0"); err != nil {
 		return nil, fmt.Errorf("start the stand-in: %w", err)
@@ -32,7 +32,7 @@ func startStandin(password string) (*standin, error) {
 }
 
 // run lets keys grow older, as miniredis's own clock stands still, until it is time to close.
-func (s *standin) run(ctx context.Context) {
+func (s *embeddedRedis) run(ctx context.Context) {
 	defer close(s.done)
 	defer s.redis.Close()
 	for last := time.Now(); ; {
@@ -47,10 +47,10 @@ func (s *standin) run(ctx context.Context) {
 	}
 }
 
-func (s *standin) Done() <-chan struct{} { return s.done }
-func (s *standin) Err() error            { return nil }
+func (s *embeddedRedis) Done() <-chan struct{} { return s.done }
+func (s *embeddedRedis) Err() error            { return nil }
 
-func (s *standin) Stop(ctx context.Context) error {
+func (s *embeddedRedis) Stop(ctx context.Context) error {
 	s.close()
 	select {
 	case <-s.done:
