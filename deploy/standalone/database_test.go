@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -18,16 +19,16 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
-// given is a Postgres that is there already.
-type given struct {
+// existingPostgres is a PostgreSQL server that the test starts, and standalone uses by DATABASE_URL.
+type existingPostgres struct {
 	*testing.T
 	*devservers.Postgres
 	superuser *pgx.Conn
 }
 
-func newGiven(t *testing.T) *given {
+func startExistingPostgres(t *testing.T) *existingPostgres {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	postgres, err := devservers.StartPostgres(ctx, devservers.PostgresOptions{Dir: filepath.Join(t.TempDir(), "postgres")})
 	if err != nil {
@@ -38,12 +39,12 @@ func newGiven(t *testing.T) *given {
 			t.Error(err)
 		}
 	})
-	g := &given{T: t, Postgres: postgres}
+	g := &existingPostgres{T: t, Postgres: postgres}
 	g.superuser = g.connect("postgres")
 	return g
 }
 
-func (g *given) connect(database string) *pgx.Conn {
+func (g *existingPostgres) connect(database string) *pgx.Conn {
 	g.Helper()
 	conn, err := pgx.Connect(g.Context(), g.URL(database))
 	if err != nil {
@@ -53,7 +54,7 @@ func (g *given) connect(database string) *pgx.Conn {
 	return conn
 }
 
-func (g *given) execute(conn *pgx.Conn, statements ...string) {
+func (g *existingPostgres) execute(conn *pgx.Conn, statements ...string) {
 	g.Helper()
 	for _, statement := range statements {
 		if _, err := conn.Exec(g.Context(), statement); err != nil {
@@ -62,9 +63,10 @@ func (g *given) execute(conn *pgx.Conn, statements ...string) {
 	}
 }
 
-func (g *given) claimed() (pid int64) {
+// claimHolder waits until a standalone has claimed the database, and returns the process id of its connection.
+func (g *existingPostgres) claimHolder() (pid int64) {
 	g.Helper()
-	for deadline := time.Now().Add(patience); pid == 0; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(testTimeout); pid == 0; time.Sleep(20 * time.Millisecond) {
 		err := g.superuser.QueryRow(g.Context(), "SELECT coalesce((SELECT pid FROM pg_locks "+
 			"WHERE relation = to_regclass('ext.standalone') AND mode = 'ExclusiveLock' AND granted), 0)").
 			Scan(&pid)
@@ -75,11 +77,11 @@ func (g *given) claimed() (pid int64) {
 	return pid
 }
 
-// A second one is refused also once all connections were lost, as with a restart of Postgres; and where another one was
-// faster then, this one ends.
-func TestClaimIsHeldAnew(t *testing.T) {
+// TestClaimIsRenewed cuts all connections, as a restart of PostgreSQL does. Standalone claims the database again, and a second
+// standalone is refused. If another process gets the claim first, standalone exits.
+func TestClaimIsRenewed(t *testing.T) {
 	t.Parallel()
-	g := newGiven(t)
+	g := startExistingPostgres(t)
 	environment := map[string]string{"IRONPLANE_DATA": filepath.Join(t.TempDir(), "data"), "DATABASE_URL": g.URL("postgres")}
 	r := start(t, environment)
 	c := r.client(r.key())
@@ -90,22 +92,22 @@ func TestClaimIsHeldAnew(t *testing.T) {
 		holding > 0 {
 		t.Fatalf("got %d claims that hold a snapshot, which keeps vacuum from its work (%v), want none", holding, err)
 	}
-	before := g.claimed()
+	before := g.claimHolder()
 	g.execute(g.superuser, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'postgres' AND pid <> pg_backend_pid()")
-	testkit.Eventually(t, "the claim is lost", func() bool { return g.claimed() != before })
+	testkit.Eventually(t, "the claim is lost", func() bool { return g.claimHolder() != before })
 	second := launch(t, environment)
 	if err := second.exit(); err == nil || !strings.Contains(second.screen.String(), "another standalone runs on this database") {
 		t.Fatalf("a second start: got %v and\n%s\nwant a refusal, as another standalone runs on this database", err, second.screen)
 	}
-	made := c.Do("POST", "/group", `{"name": "Berlin"}`)
-	for deadline := time.Now().Add(patience); made.Status == http.StatusServiceUnavailable && time.Now().Before(deadline); time.Sleep(
+	created := c.Do("POST", "/group", `{"name": "Berlin"}`)
+	for deadline := time.Now().Add(testTimeout); created.Status == http.StatusServiceUnavailable && time.Now().Before(deadline); time.Sleep(
 		100 * time.Millisecond,
 	) {
-		made = c.Do("POST", "/group", `{"name": "Berlin"}`) // who lost connections is asked again after a second
+		created = c.Do("POST", "/group", `{"name": "Berlin"}`) // services retry a lost connection after a second
 	}
-	made.Want(200)
+	created.Want(200)
 
-	// Who waits for the lock has it before a new connection.
+	// A connection that already waits for the lock gets it before a new one.
 	other := g.connect("postgres")
 	g.execute(other, "BEGIN")
 	locked := make(chan error, 1)
@@ -113,14 +115,14 @@ func TestClaimIsHeldAnew(t *testing.T) {
 		_, err := other.Exec(t.Context(), "LOCK TABLE ext.standalone IN EXCLUSIVE MODE")
 		locked <- err
 	}()
-	for waits := false; !waits; time.Sleep(time.Millisecond) {
+	for isWaiting := false; !isWaiting; time.Sleep(time.Millisecond) {
 		if err := g.superuser.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_locks "+
 			"WHERE relation = 'ext.standalone'::regclass AND NOT granted)").
-			Scan(&waits); err != nil {
+			Scan(&isWaiting); err != nil {
 			t.Fatal(err)
 		}
 	}
-	g.execute(g.superuser, fmt.Sprintf("SELECT pg_terminate_backend(%d)", g.claimed()))
+	g.execute(g.superuser, fmt.Sprintf("SELECT pg_terminate_backend(%d)", g.claimHolder()))
 	if err := <-locked; err != nil {
 		t.Fatal(err)
 	}
@@ -129,41 +131,47 @@ func TestClaimIsHeldAnew(t *testing.T) {
 	}
 }
 
-// The passwords of roles stay as they are where they work, and are set where they do not.
+// TestPasswordsOfRolesStay shows that a start keeps the passwords of roles that work, and sets those that do not.
 func TestPasswordsOfRolesStay(t *testing.T) {
 	t.Parallel()
-	g := newGiven(t)
+	g := startExistingPostgres(t)
 	environment := map[string]string{"IRONPLANE_DATA": filepath.Join(t.TempDir(), "data"), "DATABASE_URL": g.URL("postgres")}
-	passwords := func() (all string) {
-		t.Helper()
-		r := start(t, environment)
-		r.stop()
-		if err := g.superuser.QueryRow(t.Context(), "SELECT string_agg(rolname || ' ' || rolpassword, ' ' ORDER BY rolname) "+
-			"FROM pg_authid WHERE rolname LIKE 'postgres\\_%'").
-			Scan(&all); err != nil {
-			t.Fatal(err)
-		}
-		return all
-	}
-	first := passwords()
-	if passwords() != first {
-		t.Error("got other passwords of roles, want those that work kept")
+	start(t, environment).stop()
+	first := g.passwordHashes()
+	start(t, environment).stop()
+	if second := g.passwordHashes(); !maps.Equal(first, second) {
+		t.Errorf("got the hashes %v after a second start, want %v", second, first)
 	}
 	g.execute(g.superuser, "ALTER ROLE postgres_network PASSWORD 'forgotten'")
-	second := passwords()
-	if second == first {
-		t.Error("got the same passwords of roles, want that of postgres_network set again")
-	}
-	if strings.Split(second, " ")[1] != strings.Split(first, " ")[1] {
-		t.Error("got another password of the first role, want only that of postgres_network set again")
+	forgotten := g.passwordHashes()
+	start(t, environment).stop()
+	for role, hash := range g.passwordHashes() {
+		if isSet := hash != forgotten[role]; isSet != (role == "postgres_network") {
+			t.Errorf("%s: got a new password %t, want %t", role, isSet, !isSet)
+		}
 	}
 }
 
-// A role that may make no roles, and does not own the database, is told what is missing. Once somebody has made that by
-// hand, it starts.
+// passwordHashes returns the hashes of the services' passwords by role.
+func (g *existingPostgres) passwordHashes() map[string]string {
+	g.Helper()
+	rows, err := g.superuser.Query(g.Context(), "SELECT rolname, rolpassword FROM pg_authid WHERE rolname LIKE 'postgres\\_%'")
+	testkit.Must(g, err)
+	hashes := map[string]string{}
+	var role, hash string
+	_, err = pgx.ForEachRow(rows, []any{&role, &hash}, func() error { hashes[role] = hash; return nil })
+	testkit.Must(g, err)
+	if len(hashes) != len(product.Names()) {
+		g.Fatalf("got the roles %v, want one for each of %v", hashes, product.Names())
+	}
+	return hashes
+}
+
+// TestRolesByHand starts with a role that may create no roles and does not own the database. The error lists the missing
+// statements. Standalone starts once they are run by hand.
 func TestRolesByHand(t *testing.T) {
 	t.Parallel()
-	g := newGiven(t)
+	g := startExistingPostgres(t)
 	g.execute(g.superuser, "CREATE ROLE app LOGIN PASSWORD 'app'", "CREATE DATABASE plane")
 	plane := g.connect("plane")
 	config := plane.Config()
@@ -173,7 +181,7 @@ func TestRolesByHand(t *testing.T) {
 	}
 	data := filepath.Join(t.TempDir(), "data")
 	environment := map[string]string{"IRONPLANE_DATA": data, "DATABASE_URL": url}
-	lacks := func(statements ...string) {
+	expectMissing := func(statements ...string) {
 		t.Helper()
 		r := launch(t, environment)
 		err := r.exit()
@@ -183,9 +191,9 @@ func TestRolesByHand(t *testing.T) {
 			}
 		}
 	}
-	lacks(`CREATE SCHEMA ext AUTHORIZATION "app";`)
+	expectMissing(`CREATE SCHEMA ext AUTHORIZATION "app";`)
 	g.execute(plane, "CREATE SCHEMA ext AUTHORIZATION app")
-	lacks(
+	expectMissing(
 		"CREATE EXTENSION pg_trgm SCHEMA ext;",
 		`CREATE ROLE "plane_network" LOGIN;`,
 		`ALTER ROLE "plane_network" PASSWORD '…';`,
@@ -212,10 +220,10 @@ func TestRolesByHand(t *testing.T) {
 	r.stop()
 }
 
-// Limits that are less than what it may open are said at the start.
+// TestTooFewConnections shows the warning at the start when the limits are below the connections that standalone may open.
 func TestTooFewConnections(t *testing.T) {
 	t.Parallel()
-	g := newGiven(t)
+	g := startExistingPostgres(t)
 	environment := map[string]string{"IRONPLANE_DATA": filepath.Join(t.TempDir(), "data"), "DATABASE_URL": g.URL("postgres")}
 	r := start(t, environment)
 	if strings.Contains(r.screen.String(), "Too few connections") {
@@ -233,48 +241,48 @@ func TestTooFewConnections(t *testing.T) {
 	r.stop()
 }
 
-// A Redis that is away takes nothing away, also at the start.
+// TestRedisAwayAtStart shows that standalone starts and works without its Redis.
 func TestRedisAwayAtStart(t *testing.T) {
 	t.Parallel()
 	r := start(t, map[string]string{"IRONPLANE_DATA": filepath.Join(t.TempDir(), "data"), "REDIS_URL": "redis://127.0.0.1:1"})
 	r.client(r.key()).Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
-	if !strings.Contains(r.screen.String(), "Redis does not answer") {
-		t.Errorf("got\n%s\nwant a warning that Redis does not answer", r.screen)
+	if !strings.Contains(r.screen.String(), "redis unavailable") {
+		t.Errorf("got\n%s\nwant a warning that Redis is unavailable", r.screen)
 	}
 	r.stop()
 }
 
-// It says beforehand what would keep it from starting, and leaves no trace.
+// TestCheck shows that --check reports what would prevent a start, and changes nothing.
 func TestCheck(t *testing.T) {
 	t.Parallel()
-	g := newGiven(t)
+	g := startExistingPostgres(t)
 	data := filepath.Join(t.TempDir(), "data")
 	environment := map[string]string{"IRONPLANE_DATA": data, "DATABASE_URL": g.URL("postgres")}
-	says := func(well bool, parts ...string) {
+	check := func(ok bool, parts ...string) {
 		t.Helper()
 		r := launch(t, environment, "--check")
 		err := r.exit()
 		for _, part := range parts {
-			if well != (err == nil) || !strings.Contains(r.screen.String(), part) {
-				t.Errorf("--check: got %v and\n%s\nwant success %t and %q", err, r.screen, well, part)
+			if ok != (err == nil) || !strings.Contains(r.screen.String(), part) {
+				t.Errorf("--check: got %v and\n%s\nwant success %t and %q", err, r.screen, ok, part)
 			}
 		}
 	}
-	says(true, "ok       DATABASE_URL: all is there that services need, or may be made")
-	var traces int
+	check(true, "ok       DATABASE_URL: all is there that services need, or may be made")
+	var leftovers int
 	err := g.superuser.QueryRow(t.Context(), "SELECT (SELECT count(*) FROM pg_roles "+
 		"WHERE rolname LIKE 'postgres\\_%') + (SELECT count(*) FROM pg_namespace WHERE nspname IN ('ext', 'network'))").
-		Scan(&traces)
-	if _, made := os.Stat(data); err != nil || traces > 0 || made == nil {
-		t.Errorf("got %d roles and schemas (%v) and %v for the data folder, want 0 and no folder", traces, err, made)
+		Scan(&leftovers)
+	if _, statErr := os.Stat(data); err != nil || leftovers > 0 || statErr == nil {
+		t.Errorf("got %d roles and schemas (%v) and %v for the data folder, want 0 and no folder", leftovers, err, statErr)
 	}
 	start(t, environment).stop()
-	says(true, "sealed with this master key")
+	check(true, "sealed with this master key")
 	g.execute(g.superuser, "CREATE ROLE app LOGIN PASSWORD 'app'", "CREATE DATABASE plane", "ALTER DATABASE postgres CONNECTION LIMIT 20")
 	environment["IRONPLANE_MASTER_KEY"] = seal.NewMasterKey().Reveal()
 	environment["REDIS_URL"] = "redis://127.0.0.1:1"
 	environment["IRONPLANE_LISTEN"] = "192.0.2.1:80"
-	says(
+	check(
 		false,
 		"fails    REDIS_URL",
 		"fails    IRONPLANE_LISTEN",
@@ -283,7 +291,7 @@ func TestCheck(t *testing.T) {
 		"3 of ",
 	)
 	environment["DATABASE_URL"] = strings.NewReplacer("/postgres?", "/plane?", "postgres:", "app:x").Replace(g.URL("postgres"))
-	says(false, "fails    DATABASE_URL")
+	check(false, "fails    DATABASE_URL")
 	delete(environment, "DATABASE_URL")
-	says(false, "ok       PostgreSQL: there is one to start")
+	check(false, "ok       PostgreSQL: there is one to start")
 }

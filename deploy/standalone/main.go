@@ -1,5 +1,5 @@
-// Standalone runs all of Ironplane in one process: the gateway, the services and, where they are not given, a
-// Postgres and a Redis of its own.
+// Standalone runs all of Ironplane in one process: the gateway and the services. It starts its own PostgreSQL and Redis unless
+// DATABASE_URL and REDIS_URL name existing ones.
 package main
 
 import (
@@ -30,7 +30,7 @@ func serve(ctx context.Context, i *startup.Installation, operations *process.Ope
 	}
 	defer client.Close()
 	if err := client.Ping(ctx).Err(); err != nil {
-		log.Warn("Redis does not answer: until it does, services are asked instead", "error", err)
+		log.Warn("redis unavailable, so the gateway asks the services instead", "error", err)
 	}
 	p, err := product.Open(ctx, i.Databases, i.MasterKey, i.Settings, i.Variables, client, i.Gateway, log)
 	if err != nil {

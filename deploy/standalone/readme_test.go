@@ -7,7 +7,7 @@ import (
 	"github.com/ironplane/ironplane/deploy/internal/tour"
 )
 
-// The tours of the README and of the docs print what these pages show.
+// TestReadmeTour runs the tours of the README and of the docs, and compares the output with these pages.
 func TestReadmeTour(t *testing.T) {
 	t.Parallel()
 	r := start(t, map[string]string{"IRONPLANE_DATA": filepath.Join(t.TempDir(), "data")})

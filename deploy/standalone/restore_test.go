@@ -22,15 +22,15 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
-var full = flag.Bool("full", false, "restore in every way that docs/operate/backup.md knows")
+var full = flag.Bool("full", false, "restore in every way that docs/operate/backup.md describes")
 
-const document = "../../docs/operate/backup.md"
+const page = "../../docs/operate/backup.md"
 
-// TestRestore backs up and restores by the words of docs/operate/backup.md, while callers change things.
+// TestRestore backs up and restores with the commands of docs/operate/backup.md, while callers change items.
 func TestRestore(t *testing.T) {
 	t.Parallel()
 	needsTools(t, "pg_dump", "pg_restore", "psql", "pg_isready", "createdb")
-	for name, way := range map[string]struct {
+	for name, test := range map[string]struct {
 		services string // empty: all
 		elsewhere,
 		always bool
@@ -43,90 +43,90 @@ func TestRestore(t *testing.T) {
 		"into a database of other name": {elsewhere: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if !way.always && !*full {
-				t.Skip("make restore does this")
+			if !test.always && !*full {
+				t.Skip("make restore runs this test")
 			}
 			t.Parallel()
-			i := newRestored(t)
+			i := newInstallation(t)
 			for range 20 {
 				i.change()
 			}
 			i.underLoad(func() { i.run("backup", nil) })
 			i.underLoad(func() { time.Sleep(time.Second) })
-			i.running.stop()
+			i.instance.stop()
 			stop := i.postgres()
 			environment := map[string]string{"IRONPLANE_TAKE_BACK": "yes"}
-			if way.services != "" {
-				environment["SERVICES"] = way.services
+			if test.services != "" {
+				environment["SERVICES"] = test.services
 			}
-			if way.elsewhere {
-				other := i.otherDatabase()
+			if test.elsewhere {
+				other := i.createOtherDatabase()
 				i.environment["DATABASE_URL"], environment["DATABASE_URL"] = other, other
 				i.environment["IRONPLANE_MASTER_KEY_FILE"] = filepath.Join(i.folder, "ironplane.master-key")
 				i.environment["IRONPLANE_DATA"] = filepath.Join(i.folder, "other data")
 			}
-			said := i.run("restore", environment)
+			output := i.run("restore", environment)
 			for _, service := range product.Names() {
-				if taken := strings.Contains(
-					said,
+				if reconciled := strings.Contains(
+					output,
 					service+" is taken up",
-				); taken != (way.services == "" || slices.Contains(strings.Fields(way.services), service)) {
-					t.Errorf("%s is taken up: got %t, want %t, in\n%s", service, taken, !taken, said)
+				); reconciled != (test.services == "" || slices.Contains(strings.Fields(test.services), service)) {
+					t.Errorf("%s is taken up: got %t, want %t, in\n%s", service, reconciled, !reconciled, output)
 				}
 			}
-			if !way.elsewhere {
+			if !test.elsewhere {
 				stop()
 			}
 			i.start()
 			i.check()
-			i.running.stop()
+			i.instance.stop()
 		})
 	}
 }
 
-// TestPointInTime goes back to a moment by the words of the document.
+// TestPointInTime restores the state at a point in time with the commands of the page.
 func TestPointInTime(t *testing.T) {
 	t.Parallel()
 	if !*full {
-		t.Skip("make restore does this")
+		t.Skip("make restore runs this test")
 	}
 	needsTools(t, "pg_basebackup", "psql", "tar")
-	i := newRestored(t)
+	i := newInstallation(t)
 	i.change()
-	i.running.stop()
+	i.instance.stop()
 	i.run("archive", nil)
 	i.start()
 	i.underLoad(func() { i.run("base backup", nil) })
-	moment, err := i.shell(`psql "$(sed 's/?.*//' data/database-url)" -A -t -c "SELECT clock_timestamp()"`, nil).Output()
+	timestamp, err := i.shell(`psql "$(sed 's/?.*//' data/database-url)" -A -t -c "SELECT clock_timestamp()"`, nil).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	kept := maps.Clone(i.groups)
-	for len(i.groups) < len(kept)+20 {
+	groupsBefore := maps.Clone(i.groups)
+	for len(i.groups) < len(groupsBefore)+20 {
 		i.change()
 	}
-	i.running.stop()
-	if said := i.run(
+	i.instance.stop()
+	if output := i.run(
 		"point in time",
-		map[string]string{"MOMENT": strings.TrimSpace(string(moment))},
+		map[string]string{"MOMENT": strings.TrimSpace(string(timestamp))},
 	); strings.Count(
-		said,
+		output,
 		"is taken up",
 	) != 5 {
-		t.Errorf("got\n%s\nwant %q in it 5 times", said, "is taken up")
+		t.Errorf("got\n%s\nwant %q in it 5 times", output, "is taken up")
 	}
 	i.start()
-	there := map[string]bool{}
+	existing := map[string]bool{}
 	for _, group := range i.all("/group") {
-		there[string(group["name"])] = true
+		existing[string(group["name"])] = true
 	}
 	for name := range i.groups {
-		if _, is := kept[name]; is != there[strconv.Quote(name)] {
-			t.Errorf("the group %s is there: got %t, want %t", name, there[strconv.Quote(name)], is)
+		if _, want := groupsBefore[name]; want != existing[strconv.Quote(name)] {
+			t.Errorf("the group %s exists: got %t, want %t", name, existing[strconv.Quote(name)], want)
 		}
 	}
 	i.check()
-	i.running.stop()
+	i.instance.stop()
 }
 
 func needsTools(t *testing.T, tools ...string) {
@@ -138,21 +138,21 @@ func needsTools(t *testing.T, tools ...string) {
 	}
 }
 
-// restored is an installation in a folder, as the document takes it.
-type restored struct {
+// installation is an installation in a folder, as the page expects it.
+type installation struct {
 	*testing.T
 	folder      string
 	environment map[string]string
-	running     *running
+	instance    *instance
 	key         string
 	client      *testkit.Client
 
 	mu     sync.Mutex
-	groups map[string]int64 // by name: those whose creation was answered
+	groups map[string]int64 // the ids of created groups by name
 }
 
-func newRestored(t *testing.T) *restored {
-	i := &restored{T: t, folder: t.TempDir(), groups: map[string]int64{}}
+func newInstallation(t *testing.T) *installation {
+	i := &installation{T: t, folder: t.TempDir(), groups: map[string]int64{}}
 	i.environment = map[string]string{"IRONPLANE_DATA": filepath.Join(i.folder, "data")}
 	if err := os.Mkdir(filepath.Join(i.folder, "bin"), 0o755); err != nil {
 		t.Fatal(err)
@@ -165,20 +165,20 @@ func newRestored(t *testing.T) *restored {
 	return i
 }
 
-func (i *restored) start() {
+func (i *installation) start() {
 	i.Helper()
-	i.running = start(i.T, i.environment)
+	i.instance = start(i.T, i.environment)
 	if i.key == "" {
-		i.key = i.running.key()
+		i.key = i.instance.key()
 	}
-	i.client = i.running.client(i.key)
+	i.client = i.instance.client(i.key)
 }
 
-func (i *restored) shell(script string, environment map[string]string) *exec.Cmd {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience) // a block may wait for what does not come
+func (i *installation) shell(script string, environment map[string]string) *exec.Cmd {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*testTimeout) // a block may wait forever
 	i.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, "sh", "-e", "-c", script)
-	cmd.Dir, cmd.WaitDelay = i.folder, patience
+	cmd.Dir, cmd.WaitDelay = i.folder, testTimeout
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + i.folder}
 	for name, value := range environment {
 		cmd.Env = append(cmd.Env, name+"="+value)
@@ -186,19 +186,19 @@ func (i *restored) shell(script string, environment map[string]string) *exec.Cmd
 	return cmd
 }
 
-func (i *restored) run(name string, environment map[string]string) string {
+func (i *installation) run(name string, environment map[string]string) string {
 	i.Helper()
-	said, err := i.shell(testkit.CodeBlock(i, document, name), environment).CombinedOutput()
+	output, err := i.shell(testkit.CodeBlock(i, page, name), environment).CombinedOutput()
 	if err != nil {
-		i.Fatalf("%s: %v\n%s", name, err, said)
+		i.Fatalf("%s: %v\n%s", name, err, output)
 	}
-	return string(said)
+	return string(output)
 }
 
-// postgres starts its own Postgres alone. What it answers stops it.
-func (i *restored) postgres() (stop func()) {
+// postgres starts the installation's PostgreSQL without standalone, and returns a function that stops it.
+func (i *installation) postgres() (stop func()) {
 	i.Helper()
-	cmd := i.shell(testkit.CodeBlock(i, document, "postgres")+"\necho ready\nread end\nkill $!\nwait", nil)
+	cmd := i.shell(testkit.CodeBlock(i, page, "postgres")+"\necho ready\nread end\nkill $!\nwait", nil)
 	end, err := cmd.StdinPipe()
 	if err != nil {
 		i.Fatal(err)
@@ -224,8 +224,8 @@ func (i *restored) postgres() (stop func()) {
 	return stop
 }
 
-// otherDatabase is one of another name on the same server.
-func (i *restored) otherDatabase() string {
+// createOtherDatabase creates a database with another name on the same server, and returns its URL.
+func (i *installation) createOtherDatabase() string {
 	i.Helper()
 	own, err := os.ReadFile(filepath.Join(i.folder, "data", "database-url"))
 	if err != nil {
@@ -233,14 +233,14 @@ func (i *restored) otherDatabase() string {
 	}
 	url, _, _ := strings.Cut(string(own), "?")
 	cmd := i.shell(`createdb --maintenance-db "$URL" other`, map[string]string{"URL": url})
-	if said, err := cmd.CombinedOutput(); err != nil {
-		i.Fatalf("create the other database: %v: %s", err, said)
+	if output, err := cmd.CombinedOutput(); err != nil {
+		i.Fatalf("create the other database: %v: %s", err, output)
 	}
 	return strings.TrimSuffix(url, "/ironplane") + "/other"
 }
 
-// change makes a group, perhaps with a DHCP server, and a key that it revokes.
-func (i *restored) change() {
+// change creates a group, sometimes with a DHCP server, and sometimes creates and revokes a key.
+func (i *installation) change() {
 	name := fmt.Sprint("g", rand.Uint64())
 	body := map[string]any{"name": name}
 	if rand.IntN(3) == 0 {
@@ -257,16 +257,16 @@ func (i *restored) change() {
 	id := i.client.Do(http.MethodPost, "/group", body).Want(http.StatusOK).ID()
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	for other, taken := range i.groups {
-		if taken == id {
+	for other, reconciled := range i.groups {
+		if reconciled == id {
 			i.Errorf("got the id %d for %s and for %s, want one id each", id, other, name)
 		}
 	}
 	i.groups[name] = id
 }
 
-// underLoad does something while callers change things.
-func (i *restored) underLoad(do func()) {
+// underLoad calls do while four callers change items.
+func (i *installation) underLoad(do func()) {
 	i.Helper()
 	done := make(chan struct{})
 	var changing sync.WaitGroup
@@ -287,27 +287,27 @@ func (i *restored) underLoad(do func()) {
 	changing.Wait()
 }
 
-func (i *restored) all(path string) []map[string]json.RawMessage {
+func (i *installation) all(path string) []map[string]json.RawMessage {
 	i.Helper()
 	return testkit.Decode[[]map[string]json.RawMessage](i.client.Do(http.MethodGet, path, nil).Want(http.StatusOK))
 }
 
-// check compares what is there with the log, goes on, and verifies.
-func (i *restored) check() {
+// check changes items, compares the groups with the log, and verifies the log.
+func (i *installation) check() {
 	i.Helper()
 	for range 5 {
 		i.change()
 	}
-	there := map[string]bool{}
+	existing := map[string]bool{}
 	for _, group := range i.all("/group") {
 		var name string
 		if err := json.Unmarshal(group["name"], &name); err != nil {
 			i.Fatal(err)
 		}
-		there[name] = true
+		existing[name] = true
 	}
 	var logged map[string]int
-	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(testTimeout); ; time.Sleep(50 * time.Millisecond) {
 		logged = map[string]int{}
 		for _, item := range i.all("/log?type=group.created") {
 			var targets []struct{ Name string }
@@ -317,7 +317,7 @@ func (i *restored) check() {
 			logged[targets[0].Name]++
 		}
 		missing := 0
-		for name := range there {
+		for name := range existing {
 			if logged[name] == 0 {
 				missing++
 			}
@@ -326,7 +326,7 @@ func (i *restored) check() {
 			break
 		}
 		if time.Now().After(deadline) {
-			i.Fatalf("got %d of %d groups without a log item, want none", missing, len(there))
+			i.Fatalf("got %d of %d groups without a log item, want none", missing, len(existing))
 		}
 	}
 	for name, n := range logged {
@@ -334,12 +334,12 @@ func (i *restored) check() {
 			i.Errorf("the group %s: got %d log items, want 1", name, n)
 		}
 	}
-	if len(there) < 25 {
-		i.Errorf("got %d groups, want at least 25", len(there))
+	if len(existing) < 25 {
+		i.Errorf("got %d groups, want at least 25", len(existing))
 	}
 	verified := launch(i.T, i.environment, "verify")
 	if err := verified.exit(); err != nil {
 		i.Errorf("verify: got %v and\n%s\nwant success", err, verified.screen)
 	}
-	i.Logf("%d groups were made, %d are there, %d in the log", len(i.groups), len(there), len(logged))
+	i.Logf("%d groups were created, %d exist, %d are in the log", len(i.groups), len(existing), len(logged))
 }

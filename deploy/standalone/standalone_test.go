@@ -26,7 +26,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit/syncbuf"
 )
 
-// The test binary is the program, too, when this is set.
+// With this variable set, the test binary runs as standalone.
 const asProgram = "IRONPLANE_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	end := func() {}
-	if flag.Parse(); !*full { // which takes more room
+	if flag.Parse(); !*full { // the full test needs more disk than memory has
 		end = testkit.UseMemory()
 	}
 	code := m.Run()
@@ -43,8 +43,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// running is a standalone process under test.
-type running struct {
+// instance is a standalone process under test.
+type instance struct {
 	t      *testing.T
 	cmd    *exec.Cmd
 	screen *syncbuf.Buffer
@@ -52,22 +52,22 @@ type running struct {
 	exited chan error
 }
 
-// patience is how long something may take on a machine that does much else, too.
-const patience = 5 * time.Minute
+// testTimeout is a generous limit for one step on a busy machine.
+const testTimeout = 5 * time.Minute
 
-// launch starts the program with an environment of nothing but PATH and what is given.
-func launch(t *testing.T, environment map[string]string, args ...string) *running {
+// launch starts the program with PATH, the defaults of tests and the given environment.
+func launch(t *testing.T, environment map[string]string, args ...string) *instance {
 	t.Helper()
-	given := map[string]string{
+	existingPostgres := map[string]string{
 		"PATH":                  os.Getenv("PATH"),
 		"IRONPLANE_LISTEN":      "127.0.0.1:0",
 		"IRONPLANE_OWNER_RATE":  "1000000",
 		"IRONPLANE_OWNER_BURST": "1000000",
 		asProgram:               "yes",
 	}
-	maps.Copy(given, environment)
-	r := &running{t: t, cmd: exec.Command(os.Args[0], args...), screen: &syncbuf.Buffer{}, exited: make(chan error, 1)}
-	for name, value := range given {
+	maps.Copy(existingPostgres, environment)
+	r := &instance{t: t, cmd: exec.Command(os.Args[0], args...), screen: &syncbuf.Buffer{}, exited: make(chan error, 1)}
+	for name, value := range existingPostgres {
 		r.cmd.Env = append(r.cmd.Env, name+"="+value)
 	}
 	r.cmd.Stdout, r.cmd.Stderr = r.screen, r.screen
@@ -86,10 +86,10 @@ func launch(t *testing.T, environment map[string]string, args ...string) *runnin
 var ready = regexp.MustCompile(`Ironplane is ready at (http://[0-9.:]+)`)
 
 // start launches the program and waits until it serves.
-func start(t *testing.T, environment map[string]string) *running {
+func start(t *testing.T, environment map[string]string) *instance {
 	t.Helper()
 	r := launch(t, environment)
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(testTimeout); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		if found := ready.FindStringSubmatch(r.screen.String()); found != nil {
 			r.URL = found[1]
 			return r
@@ -97,29 +97,29 @@ func start(t *testing.T, environment map[string]string) *running {
 		select {
 		case err := <-r.exited:
 			r.exited <- err
-			t.Fatalf("got an exit (%v) and\n%s\nwant a product that is ready", err, r.screen)
+			t.Fatalf("got the exit %v and\n%s\nwant a product that is ready", err, r.screen)
 		default:
 		}
 	}
-	t.Fatalf("got after %v\n%s\nwant a product that is ready", patience, r.screen)
+	t.Fatalf("got after %v\n%s\nwant a product that is ready", testTimeout, r.screen)
 	return nil
 }
 
-// exit waits for the process' end.
-func (r *running) exit() error {
+// exit waits until the process exits, and returns its error.
+func (r *instance) exit() error {
 	r.t.Helper()
 	select {
 	case err := <-r.exited:
 		r.exited <- err
 		return err
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		_ = r.cmd.Process.Kill()
-		r.t.Fatalf("got no exit in %v and\n%s\nwant one", patience, r.screen)
+		r.t.Fatalf("got no exit in %v and\n%s\nwant one", testTimeout, r.screen)
 		return nil
 	}
 }
 
-func (r *running) stop() {
+func (r *instance) stop() {
 	r.t.Helper()
 	if err := r.cmd.Process.Signal(os.Interrupt); err != nil {
 		r.t.Fatal(err)
@@ -129,22 +129,22 @@ func (r *running) stop() {
 	}
 }
 
-func (r *running) client(key string) *testkit.Client {
+func (r *instance) client(key string) *testkit.Client {
 	return testkit.ClientAt(r.t, r.URL).WithKey(key)
 }
 
 var keyOnScreen = regexp.MustCompile(`(?m)^  (ip_\w+)$`)
 
-func (r *running) key() string {
+func (r *instance) key() string {
 	r.t.Helper()
 	var key string
-	for deadline := time.Now().Add(patience); key == "" && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(testTimeout); key == "" && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		if found := keyOnScreen.FindStringSubmatch(r.screen.String()); found != nil {
 			key = found[1]
 		}
 	}
 	if key == "" {
-		r.t.Fatalf("got no key in %v on the screen\n%s\nwant one", patience, r.screen)
+		r.t.Fatalf("got no key in %v on the screen\n%s\nwant one", testTimeout, r.screen)
 	}
 	return key
 }
@@ -172,9 +172,9 @@ func TestFromFirstStartToSecond(t *testing.T) {
 	if err := second.exit(); err == nil || !strings.Contains(second.screen.String(), fmt.Sprint("in use by process ", first.cmd.Process.Pid)) {
 		t.Fatalf("a second start on the folder: got %v and\n%s\nwant process %d named", err, second.screen, first.cmd.Process.Pid)
 	}
-	taken := launch(t, map[string]string{"IRONPLANE_DATA": t.TempDir(), "IRONPLANE_LISTEN": strings.TrimPrefix(first.URL, "http://")})
-	if err := taken.exit(); err == nil || !strings.Contains(taken.screen.String(), "is taken by another program; set IRONPLANE_LISTEN") {
-		t.Fatalf("a second start on the port: got %v and\n%s\nwant the port taken and IRONPLANE_LISTEN named", err, taken.screen)
+	portUser := launch(t, map[string]string{"IRONPLANE_DATA": t.TempDir(), "IRONPLANE_LISTEN": strings.TrimPrefix(first.URL, "http://")})
+	if err := portUser.exit(); err == nil || !strings.Contains(portUser.screen.String(), "is taken by another program; set IRONPLANE_LISTEN") {
+		t.Fatalf("a second start on the port: got %v and\n%s\nwant the port taken and IRONPLANE_LISTEN named", err, portUser.screen)
 	}
 
 	verified := launch(t, data, "verify")
@@ -185,26 +185,26 @@ func TestFromFirstStartToSecond(t *testing.T) {
 	if err := syscall.Kill(postgres, 0); err == nil {
 		t.Error("got a Postgres that still runs, want it ended")
 	}
-	masterKeyIsKept(t, data, first)
-	again := start(t, data)
-	if got := again.client(key).Do("GET", "/group/1", nil).Want(200).Text; !strings.Contains(got, "Berlin") {
+	checkMasterKey(t, data, first)
+	third := start(t, data)
+	if got := third.client(key).Do("GET", "/group/1", nil).Want(200).Text; !strings.Contains(got, "Berlin") {
 		t.Fatalf("got %s, want the group Berlin", got)
 	}
-	if strings.Contains(again.screen.String(), "ip_") {
-		t.Errorf("got a key on the screen\n%s\nwant it shown at the first start alone", again.screen)
+	if strings.Contains(third.screen.String(), "ip_") {
+		t.Errorf("got a key on the screen\n%s\nwant it shown at the first start alone", third.screen)
 	}
 }
 
-// masterKeyIsKept sees to the master key of an installation that is stopped: it is the owner's alone, is not shown, and
-// is not made anew.
-func masterKeyIsKept(t *testing.T, data map[string]string, stopped *running) {
+// checkMasterKey checks the master key of a stopped installation. Only the owner may read the file, the key is not printed, and
+// a missing key is not replaced.
+func checkMasterKey(t *testing.T, data map[string]string, stopped *instance) {
 	t.Helper()
-	place := filepath.Join(data["IRONPLANE_DATA"], "master-key")
-	info, err := os.Stat(place)
+	path := filepath.Join(data["IRONPLANE_DATA"], "master-key")
+	info, err := os.Stat(path)
 	if err != nil || info.Mode() != 0o600 {
-		t.Fatalf("%s: got %v (%v), want the mode 0600", place, info, err)
+		t.Fatalf("%s: got %v (%v), want the mode 0600", path, info, err)
 	}
-	key, err := os.ReadFile(place)
+	key, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +214,7 @@ func masterKeyIsKept(t *testing.T, data map[string]string, stopped *running) {
 	if strings.Contains(stopped.screen.String(), strings.TrimSpace(string(key))) {
 		t.Error("got the master key on the screen, want it nowhere there")
 	}
-	if err := os.Rename(place, place+".away"); err != nil {
+	if err := os.Rename(path, path+".away"); err != nil {
 		t.Fatal(err)
 	}
 	without := launch(t, data)
@@ -222,10 +222,10 @@ func masterKeyIsKept(t *testing.T, data map[string]string, stopped *running) {
 		!strings.Contains(without.screen.String(), "master-key is not there, and the database holds what is sealed with it") {
 		t.Fatalf("a start without the master key: got %v and\n%s\nwant a refusal, as it is missing", err, without.screen)
 	}
-	if _, err := os.Stat(place); err == nil {
+	if _, err := os.Stat(path); err == nil {
 		t.Fatal("got a new master key, want none")
 	}
-	if err := os.Rename(place+".away", place); err != nil {
+	if err := os.Rename(path+".away", path); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -250,13 +250,13 @@ func TestAdminKey(t *testing.T) {
 	file := filepath.Join(dir, "admin.key")
 	environment := map[string]string{"IRONPLANE_DATA": filepath.Join(dir, "data"), "IRONPLANE_ADMIN_KEY_FILE": file}
 
-	none := launch(t, environment, "admin-key")
-	if err := none.exit(); err == nil || !strings.Contains(none.screen.String(), "there is no installation") {
-		t.Fatalf("admin-key without an installation: got %v and\n%s\nwant a refusal, as there is none", err, none.screen)
+	early := launch(t, environment, "admin-key")
+	if err := early.exit(); err == nil || !strings.Contains(early.screen.String(), "there is no installation") {
+		t.Fatalf("admin-key without an installation: got %v and\n%s\nwant a refusal, as there is none", err, early.screen)
 	}
 	r := start(t, environment)
 	info, err := os.Stat(file)
-	for deadline := time.Now().Add(patience); err != nil && time.Now().Before(deadline); info, err = os.Stat(file) {
+	for deadline := time.Now().Add(testTimeout); err != nil && time.Now().Before(deadline); info, err = os.Stat(file) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	if err != nil || info.Mode() != 0o600 {
@@ -271,11 +271,11 @@ func TestAdminKey(t *testing.T) {
 		t.Errorf("got the key on the screen\n%s\nwant it in the file alone", r.screen)
 	}
 
-	while := launch(t, environment, "admin-key")
-	if err := while.exit(); err != nil {
-		t.Fatalf("admin-key while it runs: got %v and\n%s\nwant success", err, while.screen)
+	whileRunning := launch(t, environment, "admin-key")
+	if err := whileRunning.exit(); err != nil {
+		t.Fatalf("admin-key while it runs: got %v and\n%s\nwant success", err, whileRunning.screen)
 	}
-	r.client(while.key()).Do("GET", "/admin/1", nil).Want(200)
+	r.client(whileRunning.key()).Do("GET", "/admin/1", nil).Want(200)
 	r.stop()
 	stopped := launch(t, environment, "admin-key")
 	if err := stopped.exit(); err != nil {
@@ -284,13 +284,13 @@ func TestAdminKey(t *testing.T) {
 	start(t, environment).client(stopped.key()).Do("GET", "/admin/1", nil).Want(200)
 }
 
-// What was answered before a kill -9 is there afterwards, once.
+// TestKilled shows that each acknowledged create exists exactly once after kill -9.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	data := map[string]string{"IRONPLANE_DATA": filepath.Join(t.TempDir(), "data")}
 	r := start(t, data)
 	key := r.key()
-	answered := map[string]int64{}
+	acknowledged := map[string]int64{}
 	const rounds = 3
 	for round := range rounds {
 		var mu sync.Mutex
@@ -301,13 +301,13 @@ func TestKilled(t *testing.T) {
 			writers.Go(func() {
 				for i := 0; ; i++ {
 					name := fmt.Sprintf("round %d writer %d item %d", round, w, i)
-					answer, err := client.Try("POST", "/port-speed", map[string]any{"name": name, "speed": 1000})
+					response, err := client.Try("POST", "/port-speed", map[string]any{"name": name, "speed": 1000})
 					if err != nil {
-						return // it is dead
+						return // the process was killed
 					}
-					id := answer.Want(200).ID()
+					id := response.Want(200).ID()
 					mu.Lock()
-					answered[name] = id
+					acknowledged[name] = id
 					mu.Unlock()
 					count.Add(1)
 				}
@@ -332,16 +332,16 @@ func TestKilled(t *testing.T) {
 		found[s.Name]++
 		ids[s.Name] = s.ID
 	}
-	for name, id := range answered {
+	for name, id := range acknowledged {
 		if found[name] != 1 || ids[name] != id {
 			t.Errorf("%s: got it %d times, last as %d, want it once, as %d", name, found[name], ids[name], id)
 		}
 	}
-	t.Logf("%d answered, %d there", len(answered), len(found))
+	t.Logf("%d acknowledged, %d found", len(acknowledged), len(found))
 }
 
-// A kill -9 amid a thousand creates with idempotency keys, a restart, and all of them again: each is there once, and
-// what was answered before is answered again to the letter.
+// TestKilledAndRepeated kills the process during a thousand creates with idempotency keys, restarts it and repeats them all.
+// Each item exists once, and each earlier response is repeated literally.
 func TestKilledAndRepeated(t *testing.T) {
 	t.Parallel()
 	data := map[string]string{"IRONPLANE_DATA": filepath.Join(t.TempDir(), "data")}
@@ -349,9 +349,9 @@ func TestKilledAndRepeated(t *testing.T) {
 	key := r.key()
 	const creates, writers = 1000, 16
 	before, after := make([]string, creates), make([]string, creates)
-	var answered atomic.Int64
+	var acknowledged atomic.Int64
 	post := func(client *testkit.Client, i int) (string, error) {
-		answer, err := client.Try(
+		response, err := client.Try(
 			"POST",
 			"/port-speed",
 			map[string]any{"name": fmt.Sprint("item ", i), "speed": i + 1},
@@ -361,15 +361,15 @@ func TestKilledAndRepeated(t *testing.T) {
 		if err != nil {
 			return "", err
 		}
-		return answer.Want(200).Text, nil
+		return response.Want(200).Text, nil
 	}
-	each := func(do func(i int) error) *sync.WaitGroup {
+	forEach := func(do func(i int) error) *sync.WaitGroup {
 		var all sync.WaitGroup
 		for w := range writers {
 			all.Go(func() {
 				for i := w; i < creates; i += writers {
 					if do(i) != nil {
-						return // it is dead
+						return // the process was killed
 					}
 				}
 			})
@@ -377,23 +377,23 @@ func TestKilledAndRepeated(t *testing.T) {
 		return &all
 	}
 	client := r.client(key)
-	dying := each(func(i int) (err error) {
+	beforeKill := forEach(func(i int) (err error) {
 		before[i], err = post(client, i)
-		answered.Add(1)
+		acknowledged.Add(1)
 		return err
 	})
-	for answered.Load() < creates/2 {
+	for acknowledged.Load() < creates/2 {
 		time.Sleep(time.Millisecond)
 	}
 	if err := r.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	dying.Wait()
+	beforeKill.Wait()
 	_ = r.exit()
 
 	r = start(t, data)
 	client = r.client(key)
-	each(func(i int) (err error) {
+	forEach(func(i int) (err error) {
 		after[i], err = post(client, i)
 		return err
 	}).Wait()
@@ -410,17 +410,20 @@ func TestKilledAndRepeated(t *testing.T) {
 	if len(list) != creates || list[0].Speed != 1 || list[creates-1].Speed != creates {
 		t.Errorf("got the %d rows %v, want the speeds 1 to %d", len(list), list, creates)
 	}
-	t.Logf("%d of %d were answered before", repeated, creates)
+	if repeated == 0 {
+		t.Error("got no create that was acknowledged before the kill, want some")
+	}
+	t.Logf("%d of %d were acknowledged before the kill", repeated, creates)
 }
 
 func TestOtherMajorVersion(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
-	made := filepath.Join(data, "postgres", "data")
-	if err := os.MkdirAll(made, 0o700); err != nil {
+	dataDir := filepath.Join(data, "postgres", "data")
+	if err := os.MkdirAll(dataDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(made, "PG_VERSION"), []byte("9.6\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dataDir, "PG_VERSION"), []byte("9.6\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	r := launch(t, map[string]string{"IRONPLANE_DATA": data})
@@ -429,10 +432,10 @@ func TestOtherMajorVersion(t *testing.T) {
 	}
 }
 
-// A database and a Redis that are there already, and no program on PATH.
-func TestGivenBackings(t *testing.T) {
+// TestExistingServers starts with an existing database, and with no redis-server on PATH.
+func TestExistingServers(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	dir := t.TempDir()
 	postgres, err := devservers.StartPostgres(ctx, devservers.PostgresOptions{Dir: filepath.Join(dir, "postgres")})
@@ -462,25 +465,25 @@ func TestGivenBackings(t *testing.T) {
 		t.Fatalf("a second start on the database: got %v and\n%s\nwant a refusal, as another standalone runs on it", err, second.screen)
 	}
 
-	wrong := launch(t, map[string]string{"IRONPLANE_DATA": t.TempDir(), "DATABASE_URL": "postgres://user:hunter2@127.0.0.1:1/x"})
-	if err := wrong.exit(); err == nil || strings.Contains(wrong.screen.String(), "hunter2") ||
-		!strings.Contains(wrong.screen.String(), "connect to the database") {
-		t.Fatalf("got %v and\n%s\nwant a refusal to connect to the database, without the password", err, wrong.screen)
+	unreachable := launch(t, map[string]string{"IRONPLANE_DATA": t.TempDir(), "DATABASE_URL": "postgres://user:hunter2@127.0.0.1:1/x"})
+	if err := unreachable.exit(); err == nil || strings.Contains(unreachable.screen.String(), "hunter2") ||
+		!strings.Contains(unreachable.screen.String(), "connect to the database") {
+		t.Fatalf("got %v and\n%s\nwant a refusal to connect to the database, without the password", err, unreachable.screen)
 	}
-	for _, bad := range []map[string]string{
+	for _, invalid := range []map[string]string{
 		{"DATABASE_URL": "user=me password=hunter2"}, {"REDIS_URL": "hunter2", "DATABASE_URL": postgres.URL("postgres")},
 		{"IRONPLANE_LOG_LEVEL": "loud"}, {"IRONPLANE_LOG_FORMAT": "xml"},
 	} {
 		environment := map[string]string{"IRONPLANE_DATA": t.TempDir()}
-		maps.Copy(environment, bad)
+		maps.Copy(environment, invalid)
 		r := launch(t, environment)
 		if err := r.exit(); err == nil || strings.Contains(r.screen.String(), "hunter2") {
-			t.Errorf("%v: got %v and\n%s\nwant a refusal without the password", slices.Sorted(maps.Keys(bad)), err, r.screen)
+			t.Errorf("%v: got %v and\n%s\nwant a refusal without the password", slices.Sorted(maps.Keys(invalid)), err, r.screen)
 		}
 	}
 }
 
-// Maintenance is begun and ended by commands, and looked for without a restart.
+// TestMaintenance begins and ends maintenance by commands, while standalone runs.
 func TestMaintenance(t *testing.T) {
 	t.Parallel()
 	data := map[string]string{"IRONPLANE_DATA": filepath.Join(t.TempDir(), "data"), "IRONPLANE_MAINTENANCE_REASON": "Disks are replaced."}
@@ -504,12 +507,20 @@ func TestMaintenance(t *testing.T) {
 	r.stop()
 }
 
+// TestHelp shows that help succeeds, and that an unknown command fails.
 func TestHelp(t *testing.T) {
 	t.Parallel()
-	for command, want := range map[string]string{"help": "IRONPLANE_LISTEN", "--help": "default: 127.0.0.1:8080", "nonsense": `there is no command "nonsense"`} {
-		r := launch(t, nil, command)
-		if _ = r.exit(); !strings.Contains(r.screen.String(), want) {
-			t.Errorf("%s: got\n%s\nwant %q in it", command, r.screen, want)
+	for _, test := range []struct {
+		command, want string
+		succeeds      bool
+	}{
+		{"help", "IRONPLANE_LISTEN", true},
+		{"--help", "default: 127.0.0.1:8080", true},
+		{"nonsense", `"nonsense"`, false},
+	} {
+		r := launch(t, nil, test.command)
+		if err := r.exit(); (err == nil) != test.succeeds || !strings.Contains(r.screen.String(), test.want) {
+			t.Errorf("%s: got the exit %v and\n%s\nwant success %t and %q in it", test.command, err, r.screen, test.succeeds, test.want)
 		}
 	}
 }

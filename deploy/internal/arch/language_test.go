@@ -44,7 +44,7 @@ var unfinished = []string{
 	"deploy/internal/arch", "deploy/internal/backings", "deploy/internal/netboot",
 	"deploy/internal/ports", "deploy/internal/product", "deploy/internal/startup",
 	"deploy/internal/testrun", "deploy/internal/tour",
-	"deploy/split", "deploy/standalone",
+	"deploy/split",
 	"pkg/auth", "pkg/cache", "pkg/catalog", "pkg/client", "pkg/egress", "pkg/events", "pkg/jobs", "pkg/mail", "pkg/problem", "pkg/remote",
 	"pkg/seal", "pkg/secret", "pkg/service", "pkg/settings", "pkg/template", "pkg/wake",
 	"pkg/devservers", "pkg/postgres", "pkg/runtime",
