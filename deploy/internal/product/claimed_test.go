@@ -128,7 +128,7 @@ func TestResellersDayWithAccountsOfTheirOwn(t *testing.T) {
 		}
 		return times
 	}
-	testkit.Eventually(t, "the known one is told", func() bool { return told("known@example.com", "has linked your account") == 1 })
+	testkit.Eventually(t, "the known one is told", func() bool { return told("known@example.com", "linked your account") == 1 })
 	reseller.Do("POST", d.path("known")+"/email", `{"type": "client-account-created"}`).Want(403)
 	reseller.Do("PATCH", d.path("known"), `{"first": "Ben"}`).Want(403)
 
@@ -144,7 +144,7 @@ func TestResellersDayWithAccountsOfTheirOwn(t *testing.T) {
 	d.as["known"].Do("PATCH", d.path("ordered"), `{"first": "x"}`).Want(403)
 	d.as["known"].Do("POST", d.path("ordered")+"/email", `{"type": "client-account-created"}`).Want(403)
 	testkit.Eventually(t, "both are told", func() bool {
-		return told("known@example.com", "has let your account") == 1 && told("reseller@example.com", "may read the account") == 1
+		return told("known@example.com", "lets your account") == 1 && told("reseller@example.com", "may read the account") == 1
 	})
 
 	// What was ordered leaves; ordered again it is somebody else's account, of which nothing is shown.
