@@ -260,7 +260,7 @@ func ReadBody(r *http.Request) ([]byte, error) {
 	defer func() { _ = s.connection.SetReadDeadline(time.Time{}) }()
 	var text bytes.Buffer
 	if _, err := io.Copy(&text, io.LimitReader(r.Body, maxBody+1)); err != nil {
-		return nil, problem.New(problem.BadRequest, "The connection ended before the whole body was received.").Because(err)
+		return nil, problem.New(problem.BadRequest, "The body ended early or arrived too slowly. Send it again.").Because(err)
 	}
 	if text.Len() > maxBody {
 		return nil, errTooLarge()

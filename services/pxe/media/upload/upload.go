@@ -58,7 +58,7 @@ func readError(err error) error {
 	if _, isProblem := errors.AsType[*problem.Error](err); isProblem {
 		return err
 	}
-	return problem.New(problem.BadRequest, "The connection ended before the whole body was received.").Because(err)
+	return problem.New(problem.BadRequest, "The body ended early or arrived too slowly. Send it again.").Because(err)
 }
 
 // readParts reads a multipart body.
@@ -232,7 +232,7 @@ func (q *quotedReader) Read(p []byte) (n int, err error) {
 			break
 		}
 		if err == io.EOF {
-			err = problem.New(problem.BadRequest, "The connection ended before the whole body was received.")
+			err = problem.New(problem.BadRequest, "The body ended early or arrived too slowly. Send it again.")
 		}
 		if q.failed = err; err == nil && c != ' ' && c != '\t' { // the decoder ignores only line breaks
 			p[n] = c
