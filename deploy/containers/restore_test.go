@@ -77,9 +77,9 @@ func TestRestore(t *testing.T) {
 	testkit.Eventually(t, "it is logged", func() bool { return s.has("/log?type=group.created&q=lost") == 1 })
 
 	said := s.do("containers restore", "SERVICES=network")
-	if !strings.Contains(said, "network is taken up") || strings.Contains(said, "pxe is taken up") ||
+	if !strings.Contains(said, "network is reconciled") || strings.Contains(said, "pxe is reconciled") ||
 		!strings.Contains(said, "IP group lost created.") {
-		t.Errorf("got %s, want network alone taken up, and the creation of the lost group named", said)
+		t.Errorf("got %s, want network alone reconciled, and the creation of the lost group named", said)
 	}
 	if s.has("/group?name=kept") != 1 || s.has("/group?name=lost") != 0 {
 		t.Error("got other groups than in the backup, want kept without lost")
@@ -92,8 +92,8 @@ func TestRestore(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.do("containers secrets")
-	if said := s.do("containers restore"); !strings.Contains(said, "system is taken up") {
-		t.Errorf("got %s, want %q in it", said, "system is taken up")
+	if said := s.do("containers restore"); !strings.Contains(said, "system is reconciled") {
+		t.Errorf("got %s, want %q in it", said, "system is reconciled")
 	}
 	if s.has("/group?name=kept") != 1 || s.has("/group?name=after") != 0 {
 		t.Error("got other groups than in the backup, want kept without after")

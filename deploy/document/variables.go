@@ -24,7 +24,7 @@ var programs = []struct {
 	{
 		"One process: `standalone`, and `split`",
 		"They also read the variables of the gateway and of the services, except for those about other processes.",
-		[]string{"deploy/internal/startup", "deploy/internal/backings", "deploy/internal/product"},
+		[]string{"deploy/internal/startup", "deploy/internal/datastores", "deploy/internal/product"},
 	},
 	{"The gateway", "", []string{"gateway"}},
 	{

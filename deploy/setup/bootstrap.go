@@ -44,7 +44,7 @@ func (c config) bootstrapPostgres(ctx context.Context) (map[string]secret.String
 	if err := provision.Database(ctx, admin, rolePrefix, passwords); err != nil {
 		return nil, err
 	}
-	return urls, product.MarkLost(ctx, secret.New(admin))
+	return urls, product.MarkLostSchemas(ctx, secret.New(admin))
 }
 
 // postgres returns the administrator's URL of the database, and the passwords of the services' roles.
@@ -77,7 +77,7 @@ func reconcile(ctx context.Context, c config, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return product.TakeUp(ctx, urls, c.Restored, stdout)
+	return product.Reconcile(ctx, urls, c.Restored, stdout)
 }
 
 // registerWithConsul creates a token for each process, with which it may register itself and find others.

@@ -24,7 +24,7 @@ type config struct {
 	Redis    string `env:"IRONPLANE_REDIS" default:"127.0.0.1:6379" doc:"the address of Redis"`
 	Consul   string `env:"CONSUL_URL" doc:"the URL of Consul, such as http://127.0.0.1:8500"`
 
-	Restored product.RestoredConfig
+	Restored product.ReconcileConfig
 
 	Reason string `env:"IRONPLANE_MAINTENANCE_REASON" doc:"for maintenance-on: the reason that callers see"`
 

@@ -10,7 +10,7 @@ import (
 
 // printProcessKey prints the value of IRONPLANE_PROCESS_KEY for a process.
 func printProcessKey(c config, stdout io.Writer) error {
-	keys, err := product.ProcessKeys(c.MasterKey)
+	keys, err := product.DeriveProcessKeys(c.MasterKey)
 	if err != nil {
 		return err
 	}

@@ -68,7 +68,7 @@ func (c config) secretFiles() (map[string]secret.String, error) {
 		"consul/management-token": management,
 		"consul/consul.hcl":       secret.New(fmt.Sprintf(consulConfig, management.Reveal())),
 	}
-	keys, err := product.ProcessKeys(ensure("master-key", func() string { return seal.NewMasterKey().Reveal() }))
+	keys, err := product.DeriveProcessKeys(ensure("master-key", func() string { return seal.NewMasterKey().Reveal() }))
 	failed = errors.Join(failed, err)
 	for _, name := range processes() {
 		redis[name] = ensure(name+"-redis-password", rand.Text)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/ironplane/ironplane/deploy/internal/backings"
+	"github.com/ironplane/ironplane/deploy/internal/datastores"
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 )
@@ -36,7 +36,7 @@ func (f *fleet) examined(t *testing.T, name string, given ...string) (string, er
 // A program says beforehand all that would keep it from starting.
 func TestCheck(t *testing.T) {
 	t.Parallel()
-	f, _ := startFleet(t, backings.Config{Data: t.TempDir()})
+	f, _ := startFleet(t, datastores.Config{Data: t.TempDir()})
 	for _, name := range append(product.Names(), principal.Gateway) {
 		if said, err := f.examined(t, name); err != nil || strings.Contains(said, "fails") || !strings.Contains(said, "ok ") {
 			t.Errorf("%s --check: got %v and\n%s\nwant only checks that pass", name, err, said)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/ironplane/ironplane/deploy/internal/backings"
+	"github.com/ironplane/ironplane/deploy/internal/datastores"
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/secret"
@@ -20,14 +20,14 @@ import (
 // backup is one service's schema as it was once.
 type backup struct {
 	*testing.T
-	config  backings.Config
+	config  datastores.Config
 	service string
 	file    string
 	admin   string // the database's URL
 }
 
 // backUp dumps a service's schema while it serves.
-func backUp(t *testing.T, f *fleet, config backings.Config, service string) *backup {
+func backUp(t *testing.T, f *fleet, config datastores.Config, service string) *backup {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(config.Data, "database-url"))
 	if err != nil {
@@ -97,7 +97,7 @@ func (b *backup) restore(f *fleet, book *ledger) {
 	if err := f.startService(b.Context(), b.service); err == nil {
 		b.Errorf("%s: got a start before the restored schema is reconciled, want an error", b.service)
 	}
-	if err := product.TakeUp(b.Context(), urls, product.RestoredConfig{TakeBack: "yes"}, b.Output()); err != nil {
+	if err := product.Reconcile(b.Context(), urls, product.ReconcileConfig{TakeBack: "yes"}, b.Output()); err != nil {
 		b.Fatal(err)
 	}
 	if err := f.startServices(b.Context()); err != nil {

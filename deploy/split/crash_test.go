@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironplane/ironplane/deploy/internal/backings"
+	"github.com/ironplane/ironplane/deploy/internal/datastores"
 	"github.com/ironplane/ironplane/deploy/internal/ports"
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/cache"
@@ -42,7 +42,7 @@ func TestCrash(t *testing.T) {
 		t.Log("nothing is restored: that needs pg_dump and pg_restore")
 		restored = nil
 	}
-	config := backings.Config{Data: t.TempDir()}
+	config := datastores.Config{Data: t.TempDir()}
 	redis := startRedis(t)
 	if redis != nil {
 		config.RedisURL = redis.url()
@@ -97,7 +97,7 @@ func TestCrash(t *testing.T) {
 }
 
 // crash kills one of what a change needs, and starts it again a little later.
-func crash(t *testing.T, f *fleet, config backings.Config, redis *ownRedis, round int) string {
+func crash(t *testing.T, f *fleet, config datastores.Config, redis *ownRedis, round int) string {
 	t.Helper()
 	pause := func() { time.Sleep(time.Duration(rand.IntN(300)) * time.Millisecond) }
 	victims := []string{"postgres", "system", "redis", "network", "flush", "clients", "pxe", "identity", principal.Gateway}

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironplane/ironplane/deploy/internal/backings"
+	"github.com/ironplane/ironplane/deploy/internal/datastores"
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
@@ -29,7 +29,7 @@ func TestUseOfWhatIsBeingDeleted(t *testing.T) {
 	}
 	f, c := startFleet(
 		t,
-		backings.Config{Data: t.TempDir()},
+		datastores.Config{Data: t.TempDir()},
 		"IRONPLANE_OWNER_RATE=1000000",
 		"IRONPLANE_OWNER_BURST=1000000",
 		"IRONPLANE_OWNER_CONCURRENCY=1000000",

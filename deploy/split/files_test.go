@@ -10,7 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/ironplane/ironplane/deploy/internal/backings"
+	"github.com/ironplane/ironplane/deploy/internal/datastores"
 	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
@@ -19,7 +19,7 @@ import (
 func TestFilesAreReadAgain(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
-	f, c := startFleet(t, backings.Config{Data: data})
+	f, c := startFleet(t, datastores.Config{Data: data})
 	url, err := os.ReadFile(data + "/database-url")
 	if err != nil {
 		t.Fatal(err)

@@ -84,7 +84,7 @@ func newFleet(
 		}
 		content[name+".crt"], content[name+".key"] = string(issued.Certificate), issued.Key.Reveal()
 	}
-	keys, err := product.ProcessKeys(masterKey)
+	keys, err := product.DeriveProcessKeys(masterKey)
 	if err != nil {
 		return nil, err
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/ironplane/ironplane/services/pxe/siteagent/agenttest"
 
-	"github.com/ironplane/ironplane/deploy/internal/backings"
+	"github.com/ironplane/ironplane/deploy/internal/datastores"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/pkg/testkit/receiver"
 	"github.com/ironplane/ironplane/services/pxe"
@@ -25,7 +25,7 @@ import (
 func TestInstallingWhilePXEIsKilled(t *testing.T) {
 	t.Parallel()
 	needsProc(t)
-	f, c := startFleet(t, backings.Config{Data: t.TempDir()}, "IRONPLANE_ALLOWED_NETWORKS=127.0.0.0/8")
+	f, c := startFleet(t, datastores.Config{Data: t.TempDir()}, "IRONPLANE_ALLOWED_NETWORKS=127.0.0.0/8")
 	const key, mac, address = "what the agent asks of its callers", "52:54:00:00:00:01", "10.1.0.2"
 	agent := agenttest.NewBootAgent(t, key)
 	at, err := url.Parse(agent.URL)

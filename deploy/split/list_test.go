@@ -66,7 +66,7 @@ func (r *running) fill(entities int) {
 		}
 		urls[name] = secret.New(string(url))
 	}
-	key, err := product.KeptMasterKey(r.data)
+	key, err := product.ReadMasterKey(r.data)
 	if err != nil {
 		r.t.Fatal(err)
 	}

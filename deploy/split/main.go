@@ -48,7 +48,7 @@ func run(ctx context.Context, c startup.Config) error {
 
 // serve runs the programs of a folder until ctx or one of them ends.
 func serve(ctx context.Context, i *startup.Installation, programs string) (err error) {
-	folder := filepath.Join(i.Backings.Data, "run") // ours, since the database is
+	folder := filepath.Join(i.Datastores.Data, "run") // ours, since the database is
 	if err := os.RemoveAll(folder); err != nil {
 		return fmt.Errorf("remove what an earlier run left: %w", err)
 	}

@@ -21,7 +21,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironplane/ironplane/deploy/internal/backings"
+	"github.com/ironplane/ironplane/deploy/internal/datastores"
 	"github.com/ironplane/ironplane/pkg/devservers/child"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/pxe"
@@ -164,7 +164,7 @@ func TestSiteAgents(t *testing.T) {
 		rounds, each, largest, kills, rate = 10, 50, 16<<20, 5, 24<<20
 	}
 	y := &family{T: t, want: map[string]sum{}}
-	y.fleet, y.c = startFleet(t, backings.Config{Data: t.TempDir()}, "IRONPLANE_ALLOWED_NETWORKS=127.0.0.0/8")
+	y.fleet, y.c = startFleet(t, datastores.Config{Data: t.TempDir()}, "IRONPLANE_ALLOWED_NETWORKS=127.0.0.0/8")
 	group := y.c.Do("POST", "/group", `{"name": "Frankfurt"}`).Want(http.StatusOK).ID()
 	content := map[string]int{} // sizes
 	inRound := func(round, i int) string { return fmt.Sprintf("local/%d/%d", i%7, round*each+i) }

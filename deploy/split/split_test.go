@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironplane/ironplane/deploy/internal/backings"
+	"github.com/ironplane/ironplane/deploy/internal/datastores"
 	"github.com/ironplane/ironplane/deploy/internal/ports"
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/pkg/auth/principal"
@@ -321,7 +321,7 @@ func TestKilledRunLeavesNothing(t *testing.T) {
 
 func TestFleet(t *testing.T) {
 	t.Parallel()
-	f, c := startFleet(t, backings.Config{Data: t.TempDir()}, "IRONPLANE_ALLOWED_NETWORKS=127.0.0.1", "IRONPLANE_STORE="+t.TempDir())
+	f, c := startFleet(t, datastores.Config{Data: t.TempDir()}, "IRONPLANE_ALLOWED_NETWORKS=127.0.0.1", "IRONPLANE_STORE="+t.TempDir())
 	t.Run("strangers", func(t *testing.T) { testStrangers(t, f) })
 	t.Run("a service dies and comes back", func(t *testing.T) { testServiceDiesAndComesBack(t, f, c.WithT(t)) })
 	t.Run("an upload goes on after a kill", func(t *testing.T) { testUploadGoesOnAfterAKill(t, f, c.WithT(t)) })
@@ -364,7 +364,7 @@ func kill(t *testing.T, process *child.Child) {
 }
 
 // startFleet is a run whose processes may die.
-func startFleet(t *testing.T, config backings.Config, environment ...string) (*fleet, *testkit.Client) {
+func startFleet(t *testing.T, config datastores.Config, environment ...string) (*fleet, *testkit.Client) {
 	t.Helper()
 	p := prepareFleet(t, programs, config, environment...)
 	return p.fleet, p.start(t)
@@ -376,9 +376,9 @@ type prepared struct {
 	masterKey secret.String
 }
 
-func prepareFleet(t *testing.T, programs string, config backings.Config, environment ...string) *prepared {
+func prepareFleet(t *testing.T, programs string, config datastores.Config, environment ...string) *prepared {
 	t.Helper()
-	parts := &backings.Backings{}
+	parts := &datastores.Servers{}
 	t.Cleanup(func() {
 		if err := parts.Stop(context.Background()); err != nil {
 			t.Error(err)

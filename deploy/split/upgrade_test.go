@@ -15,7 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/ironplane/ironplane/deploy/internal/backings"
+	"github.com/ironplane/ironplane/deploy/internal/datastores"
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/pkg/auth/apikey"
 	"github.com/ironplane/ironplane/pkg/auth/principal"
@@ -32,7 +32,7 @@ func TestUpgrade(t *testing.T) {
 		t.Skip("it builds another commit: make upgrade")
 	}
 	old := buildReleased(t)
-	f, _ := startFleet(t, backings.Config{Data: t.TempDir()})
+	f, _ := startFleet(t, datastores.Config{Data: t.TempDir()})
 	today := f.programs
 	wanted := schemas(t, f)
 	if err := f.stop(t.Context()); err != nil {
@@ -42,7 +42,7 @@ func TestUpgrade(t *testing.T) {
 	p := prepareFleet(
 		t,
 		old,
-		backings.Config{Data: t.TempDir()},
+		datastores.Config{Data: t.TempDir()},
 		"IRONPLANE_OWNER_RATE=100000",
 		"IRONPLANE_OWNER_BURST=100000",
 		"IRONPLANE_OWNER_CONCURRENCY=100000",

@@ -268,7 +268,7 @@ func TestCheck(t *testing.T) {
 			}
 		}
 	}
-	check(true, "ok       DATABASE_URL: all is there that services need, or may be made")
+	check(true, "ok       DATABASE_URL: roles and schemas exist, or can be created")
 	var leftovers int
 	err := g.superuser.QueryRow(t.Context(), "SELECT (SELECT count(*) FROM pg_roles "+
 		"WHERE rolname LIKE 'postgres\\_%') + (SELECT count(*) FROM pg_namespace WHERE nspname IN ('ext', 'network'))").
@@ -287,11 +287,11 @@ func TestCheck(t *testing.T) {
 		"fails    REDIS_URL",
 		"fails    IRONPLANE_LISTEN",
 		"network: the key is not the one that this installation's secrets are sealed with",
-		"warning  DATABASE_URL: there are connections enough: Too few",
+		"warning  DATABASE_URL: there are enough connections: Too few",
 		"3 of ",
 	)
 	environment["DATABASE_URL"] = strings.NewReplacer("/postgres?", "/plane?", "postgres:", "app:x").Replace(g.URL("postgres"))
 	check(false, "fails    DATABASE_URL")
 	delete(environment, "DATABASE_URL")
-	check(false, "ok       PostgreSQL: there is one to start")
+	check(false, "ok       PostgreSQL: its programs are installed")
 }

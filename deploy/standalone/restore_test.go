@@ -69,9 +69,9 @@ func TestRestore(t *testing.T) {
 			for _, service := range product.Names() {
 				if reconciled := strings.Contains(
 					output,
-					service+" is taken up",
+					service+" is reconciled",
 				); reconciled != (test.services == "" || slices.Contains(strings.Fields(test.services), service)) {
-					t.Errorf("%s is taken up: got %t, want %t, in\n%s", service, reconciled, !reconciled, output)
+					t.Errorf("%s is reconciled: got %t, want %t, in\n%s", service, reconciled, !reconciled, output)
 				}
 			}
 			if !test.elsewhere {
@@ -111,9 +111,9 @@ func TestPointInTime(t *testing.T) {
 		map[string]string{"MOMENT": strings.TrimSpace(string(timestamp))},
 	); strings.Count(
 		output,
-		"is taken up",
+		"is reconciled",
 	) != 5 {
-		t.Errorf("got\n%s\nwant %q in it 5 times", output, "is taken up")
+		t.Errorf("got\n%s\nwant %q in it 5 times", output, "is reconciled")
 	}
 	i.start()
 	existing := map[string]bool{}

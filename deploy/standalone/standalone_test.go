@@ -173,7 +173,7 @@ func TestFromFirstStartToSecond(t *testing.T) {
 		t.Fatalf("a second start on the folder: got %v and\n%s\nwant process %d named", err, second.screen, first.cmd.Process.Pid)
 	}
 	portUser := launch(t, map[string]string{"IRONPLANE_DATA": t.TempDir(), "IRONPLANE_LISTEN": strings.TrimPrefix(first.URL, "http://")})
-	if err := portUser.exit(); err == nil || !strings.Contains(portUser.screen.String(), "is taken by another program; set IRONPLANE_LISTEN") {
+	if err := portUser.exit(); err == nil || !strings.Contains(portUser.screen.String(), "is used by another program; set IRONPLANE_LISTEN") {
 		t.Fatalf("a second start on the port: got %v and\n%s\nwant the port taken and IRONPLANE_LISTEN named", err, portUser.screen)
 	}
 
@@ -219,7 +219,7 @@ func checkMasterKey(t *testing.T, data map[string]string, stopped *instance) {
 	}
 	without := launch(t, data)
 	if err := without.exit(); err == nil ||
-		!strings.Contains(without.screen.String(), "master-key is not there, and the database holds what is sealed with it") {
+		!strings.Contains(without.screen.String(), "master-key is missing, and the database holds data that is sealed with its key") {
 		t.Fatalf("a start without the master key: got %v and\n%s\nwant a refusal, as it is missing", err, without.screen)
 	}
 	if _, err := os.Stat(path); err == nil {

@@ -41,7 +41,7 @@ var allowedNames = map[string]string{
 // unfinished are the folders and files whose language is not yet checked. An entry that ends with "/." has a folder's own files only.
 var unfinished = []string{
 	"deploy/containers", "deploy/measure", "deploy/packages",
-	"deploy/internal/arch", "deploy/internal/backings", "deploy/internal/netboot",
+	"deploy/internal/arch", "deploy/internal/datastores", "deploy/internal/netboot",
 	"deploy/internal/ports", "deploy/internal/product", "deploy/internal/startup",
 	"deploy/internal/testrun", "deploy/internal/tour",
 	"deploy/split",

@@ -1,4 +1,4 @@
-// Package ports finds addresses of this machine for processes that are told where to listen.
+// Package ports finds free addresses of this machine, for processes that get their address from a variable or an argument.
 package ports
 
 import (
@@ -9,15 +9,15 @@ import (
 	"sync"
 )
 
-// kept are what holds the numbers that this process has got, as long as it runs.
-var kept struct {
+// reserved holds a UDP socket for each port that this process has found, until it ends.
+var reserved struct {
 	sync.Mutex
-	all []net.PacketConn
+	sockets []net.PacketConn
 }
 
-// Free answers addresses of this machine where nobody listens. Their ports are below those that connections get by
-// themselves, so that none of these takes one before a process listens there, or while it is started anew. Nobody who asks
-// here gets one of them until this process ends: who got one may not listen there yet, and has the UDP port of that number.
+// Free returns addresses of this machine that nothing listens on. Their ports are below the range that the kernel gives to
+// outgoing connections, so no connection uses one before a process listens there, or while that process restarts. No other
+// caller of Free gets one of them until this process ends, because this process keeps the UDP port of the same number.
 func Free(count int) (addresses []string, err error) {
 	const first, last, attempts = 10_000, 32_000, 1000
 	for range attempts {
@@ -25,19 +25,19 @@ func Free(count int) (addresses []string, err error) {
 			return addresses, nil
 		}
 		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(first+rand.IntN(last-first)))
-		var taken net.PacketConn
-		if taken, err = net.ListenPacket("udp4", address); err != nil {
+		var udp net.PacketConn
+		if udp, err = net.ListenPacket("udp4", address); err != nil {
 			continue
 		}
 		var l net.Listener
 		if l, err = net.Listen("tcp4", address); err != nil {
-			_ = taken.Close()
+			_ = udp.Close()
 			continue
 		}
 		_ = l.Close()
-		kept.Lock()
-		kept.all = append(kept.all, taken)
-		kept.Unlock()
+		reserved.Lock()
+		reserved.sockets = append(reserved.sockets, udp)
+		reserved.Unlock()
 		addresses = append(addresses, address)
 	}
 	return nil, fmt.Errorf("find %d free ports: %w", count, err)

@@ -13,34 +13,34 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-// CheckDatabase fails where an installation could not be made, or taken up, in a database, and says what is missing. It
-// changes nothing.
+// CheckDatabase returns an error that says what an installation still lacks in a database: a permission of its administrator,
+// an extension, or the right password of a role. It changes nothing.
 func CheckDatabase(ctx context.Context, admin secret.String, data string) error {
 	passwords := map[string]secret.String{}
 	for _, name := range Names() {
-		text, _ := os.ReadFile(passwordFile(data, name)) // one that is not there is made
+		text, _ := os.ReadFile(passwordFile(data, name)) // Bootstrap creates a missing one
 		passwords[name] = secret.New(strings.TrimSpace(string(text)))
 	}
 	return provision.Check(ctx, admin.Reveal(), rolePrefix(admin), passwords)
 }
 
-// CheckConnections says where the database leaves an installation in one process fewer connections than it may open.
+// CheckConnections returns an error if the database allows fewer connections than an installation in one process may open.
 func CheckConnections(ctx context.Context, admin secret.String) error {
 	conn, err := pool.Connect(ctx, admin.Reveal())
 	if err != nil {
 		return fmt.Errorf("connect to the database: %w", err)
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	short, err := budget(admin).Shortage(ctx, conn)
-	if err == nil && short != "" {
-		err = errors.New(short)
+	shortage, err := budget(admin).Shortage(ctx, conn)
+	if err == nil && shortage != "" {
+		err = errors.New(shortage)
 	}
 	return err
 }
 
-// CheckKept fails where what is in a database was sealed with another master key, or was restored and not taken up, and says
-// that of each service. It changes nothing. A schema that is not there yet is none.
-func CheckKept(ctx context.Context, admin, masterKey secret.String) (wrong error) {
+// CheckSchemas returns an error for each service whose data is sealed with another master key, or was restored and not
+// reconciled. It skips schemas that do not exist yet, and changes nothing.
+func CheckSchemas(ctx context.Context, admin, masterKey secret.String) (failed error) {
 	for _, d := range Services {
 		box, err := d.NewBox(masterKey)
 		if err != nil {
@@ -53,8 +53,8 @@ func CheckKept(ctx context.Context, admin, masterKey secret.String) (wrong error
 		err = host.CheckBeforeMigration(ctx, d, db.DB, box)
 		db.Close()
 		if err != nil {
-			wrong = errors.Join(wrong, fmt.Errorf("%s: %w", d.Name, err))
+			failed = errors.Join(failed, fmt.Errorf("%s: %w", d.Name, err))
 		}
 	}
-	return wrong
+	return failed
 }

@@ -22,14 +22,14 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-// ownDatabase is the name of the database in a Postgres of our own.
+// ownDatabase is the name of the database in a Postgres that the installation runs itself.
 const ownDatabase = "ironplane"
 
-// PostgresFolder is where in a data folder the Postgres lies.
+// PostgresFolder returns where a data folder holds its Postgres.
 func PostgresFolder(data string) string { return filepath.Join(data, "postgres") }
 
-// StartPostgres starts the Postgres of a data folder, and answers the address of the product's database in it, as its
-// administrator.
+// StartPostgres starts the Postgres of a data folder, and creates the product's database in it. admin is the database's URL, as
+// its administrator.
 func StartPostgres(ctx context.Context, data string) (p *devservers.Postgres, admin secret.String, err error) {
 	p, err = devservers.StartPostgres(ctx, devservers.PostgresOptions{Dir: PostgresFolder(data), Durable: true})
 	if err != nil {
@@ -55,39 +55,39 @@ func createDatabase(ctx context.Context, server string) error {
 	return err
 }
 
-// Claim sees to it that one process at a time uses a database.
+// Claim is a lock that lets one process at a time use a database.
 type Claim struct {
-	conn  *pgx.Conn // as the administrator; the claim lasts as long as it does
-	admin secret.String
-	name  string // of the connection
+	conn  *pgx.Conn     // holds the lock until it closes
+	admin secret.String // the database's URL, as its administrator
+	name  string        // the connection's application_name
 }
 
 var errClaimed = errors.New("another standalone runs on this database; stop it, or give this one a database of its own")
 
-// NewClaim fails where another process has claimed the database.
+// NewClaim claims the database. It returns an error if another process has claimed it.
 func NewClaim(ctx context.Context, admin secret.String) (*Claim, error) {
 	c := &Claim{admin: admin, name: "standalone " + rand.Text()}
-	return c, c.take(ctx)
+	return c, c.acquire(ctx)
 }
 
-func (c *Claim) take(ctx context.Context) error {
+func (c *Claim) acquire(ctx context.Context) error {
 	conn, err := pool.Connect(ctx, c.admin.Reveal())
 	if err != nil {
 		return fmt.Errorf("connect to the database: %w", err)
 	}
-	// A connection of ours that the server has not missed yet would have the claim.
+	// If this process lost its connection and the server has not noticed, that connection still holds the lock.
 	_, err = conn.Exec(ctx, "SELECT pg_terminate_backend(pid, 1000) FROM pg_stat_activity WHERE application_name = $1", c.name)
 	if err == nil {
 		_, err = conn.Exec(ctx, "SELECT set_config('application_name', $1, false)", c.name)
 	}
-	var got bool
+	var locked bool
 	if err == nil {
-		got, err = provision.TryLock(ctx, conn, "standalone")
+		locked, err = provision.TryLock(ctx, conn, "standalone")
 	}
 	switch {
 	case err != nil:
 		err = fmt.Errorf("claim the database: %w", err)
-	case !got:
+	case !locked:
 		err = errClaimed
 	default:
 		c.conn = conn
@@ -97,23 +97,22 @@ func (c *Claim) take(ctx context.Context) error {
 }
 
 const (
-	// claimPause is how long a claim that was lost waits until it is taken again, and claimTime how long that may take.
-	claimPause = 500 * time.Millisecond
-	claimTime  = 10 * time.Second
+	claimInterval = 500 * time.Millisecond // between two attempts to acquire a lost claim again
+	claimTimeout  = 10 * time.Second       // of one attempt
 )
 
-// Hold takes the claim again whenever its connection ends, as with a restart of the server, until ctx ends. It fails where
-// another process was faster.
+// Hold acquires the claim again whenever its connection ends, as it does when the server restarts. It returns nil when ctx
+// ends, and an error if another process has claimed the database meanwhile.
 func (c *Claim) Hold(ctx context.Context) error {
 	for {
 		if _, err := c.conn.WaitForNotification(ctx); ctx.Err() != nil {
 			return nil
-		} else if err != nil { // there are no notifications
+		} else if err != nil { // nothing sends notifications: the connection has ended
 			_ = c.Close(ctx)
 		}
 		for c.conn.IsClosed() {
-			taking, cancel := context.WithTimeout(ctx, claimTime)
-			err := c.take(taking)
+			attempt, cancel := context.WithTimeout(ctx, claimTimeout)
+			err := c.acquire(attempt)
 			cancel()
 			if errors.Is(err, errClaimed) {
 				return err
@@ -122,7 +121,7 @@ func (c *Claim) Hold(ctx context.Context) error {
 				break
 			}
 			select {
-			case <-time.After(claimPause):
+			case <-time.After(claimInterval):
 			case <-ctx.Done():
 				return nil
 			}
@@ -130,36 +129,36 @@ func (c *Claim) Hold(ctx context.Context) error {
 	}
 }
 
-// Ask asks the database as the administrator, on a connection of its own: the claim's is within a transaction, where what a
-// statement has seen is held, so that nothing is vacuumed and no index is made concurrently.
-func (c *Claim) Ask(ctx context.Context, ask func(*pgx.Conn) error) error {
+// WithConnection calls do with another connection as the administrator. The claim's own connection stays in a transaction, and
+// a statement there would keep a snapshot, which stops VACUUM and CREATE INDEX CONCURRENTLY.
+func (c *Claim) WithConnection(ctx context.Context, do func(*pgx.Conn) error) error {
 	conn, err := pool.Connect(ctx, c.admin.Reveal())
 	if err != nil {
 		return fmt.Errorf("connect to the database: %w", err)
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	return ask(conn)
+	return do(conn)
 }
 
-// Close gives the claim up.
+// Close releases the claim.
 func (c *Claim) Close(ctx context.Context) error { return c.conn.Close(ctx) }
 
-// Bootstrap makes what the services need in a database and does not have, and answers the URL of each one's schema. The
-// passwords of their roles are kept in the data folder.
+// Bootstrap creates the roles, schemas and extensions that the services lack in a database, and returns the URL of each
+// service's schema by the service's name. It stores the passwords of their roles in the data folder.
 func Bootstrap(ctx context.Context, admin secret.String, data string) (map[string]secret.String, error) {
 	prefix := rolePrefix(admin)
 	passwords := map[string]secret.String{}
 	for _, name := range Names() {
-		password, err := keptPassword(passwordFile(data, name))
+		password, err := ensurePassword(passwordFile(data, name))
 		if err != nil {
-			return nil, fmt.Errorf("keep the password of %s's role: %w", name, err)
+			return nil, fmt.Errorf("store the password of %s's role: %w", name, err)
 		}
 		passwords[name] = password
 	}
 	if err := provision.Database(ctx, admin.Reveal(), prefix, passwords); err != nil {
 		return nil, err
 	}
-	if err := MarkLost(ctx, admin); err != nil {
+	if err := MarkLostSchemas(ctx, admin); err != nil {
 		return nil, err
 	}
 	urls := map[string]secret.String{}
@@ -183,20 +182,20 @@ func Bootstrap(ctx context.Context, admin secret.String, data string) (map[strin
 
 func passwordFile(data, service string) string { return filepath.Join(data, "passwords", service) }
 
-// keptPassword is what a file holds, which is made where it is not there.
-func keptPassword(place string) (secret.String, error) {
-	if err := os.MkdirAll(filepath.Dir(place), 0o700); err != nil {
+// ensurePassword returns the password in a file. It creates the file, with a random password, if it does not exist.
+func ensurePassword(path string) (secret.String, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return secret.String{}, err
 	}
-	if err := keep(place, secret.New(rand.Text())); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := writeSecret(path, secret.New(rand.Text())); err != nil && !errors.Is(err, fs.ErrExist) {
 		return secret.String{}, err
 	}
-	text, err := os.ReadFile(place)
+	text, err := os.ReadFile(path)
 	return secret.New(strings.TrimSpace(string(text))), err
 }
 
-// rolePrefix is what the names of the services' roles start with. Roles belong to the whole server, so the name
-// of the database is in them.
+// rolePrefix returns the beginning of the names of the services' roles. Roles belong to the whole server, so their names begin
+// with the database's.
 func rolePrefix(admin secret.String) string {
 	config, err := pgx.ParseConfig(admin.Reveal())
 	if err != nil {
@@ -205,7 +204,7 @@ func rolePrefix(admin secret.String) string {
 	return config.Database + "_"
 }
 
-// OpenSchema opens a service's schema as the administrator.
+// OpenSchema opens a pool of one connection to a service's schema, as the administrator.
 func OpenSchema(ctx context.Context, admin secret.String, service string) (*pool.Pool, error) {
 	u, err := url.Parse(admin.Reveal())
 	if err != nil {

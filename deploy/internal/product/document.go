@@ -13,7 +13,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/service"
 )
 
-// routes are those of all services, by service. They serve nothing: there is no database behind them.
+// routes returns the routes of all services, by the service's name. They have no database, so they describe operations and
+// cannot serve them.
 func routes() map[string][]rest.Route {
 	all := map[string][]rest.Route{}
 	for _, s := range Services {
@@ -24,7 +25,7 @@ func routes() map[string][]rest.Route {
 	return all
 }
 
-// Document is the API document of all services, as the gateway serves it.
+// Document returns the API document of all services, as the gateway serves it.
 func Document() (*openapi.Document, error) {
 	merged := &openapi.Document{}
 	for service, own := range routes() {
@@ -35,7 +36,7 @@ func Document() (*openapi.Document, error) {
 	return merged, nil
 }
 
-// Policy says, in Markdown, who may use which operation.
+// Policy returns docs/reference/policy.md: a table of the callers that may use each operation.
 func Policy() string {
 	var b strings.Builder
 	b.WriteString("# Policy\n\nWho may use which operation. `make openapi` writes this page from the routes.\n\n" +
@@ -53,6 +54,7 @@ func Policy() string {
 	return b.String()
 }
 
+// policyRow returns the table's cells of an operation, behind its name.
 func policyRow(o rest.Operation) []string {
 	access := permission.Write
 	if o.Method == http.MethodGet {

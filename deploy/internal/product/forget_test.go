@@ -28,7 +28,7 @@ var kept = strings.Fields(`
 func TestRestoreKnowsAllTables(t *testing.T) {
 	t.Parallel()
 	var forgotten []string
-	for _, statement := range forget {
+	for _, statement := range deleteTemporary {
 		for _, named := range regexp.MustCompile(`(?:DELETE FROM|UPDATE) (\w+)`).FindAllStringSubmatch(statement, -1) {
 			forgotten = append(forgotten, named[1])
 		}
@@ -60,13 +60,13 @@ func TestRestoreKnowsAllTables(t *testing.T) {
 			there[table] = true
 			if !slices.Contains(forgotten, table) && !slices.Contains(kept, table) {
 				t.Errorf("got the table %s of %s, want it known to a restore. Where its rows expire or are on their way, add a statement to "+
-					"forget in history.go; else add the table to kept in forget_test.go.", table, name)
+					"deleteTemporary in history.go; else add the table to kept in forget_test.go.", table, name)
 			}
 		}
 	}
 	for _, table := range slices.Concat(forgotten, kept) {
 		if !there[table] {
-			t.Errorf("got no table %s, want each table in forget and kept to exist", table)
+			t.Errorf("got no table %s, want each table in deleteTemporary and kept to exist", table)
 		}
 	}
 }

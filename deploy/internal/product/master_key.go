@@ -17,7 +17,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-// purposes are what each process needs derived keys for.
+// purposes returns what each process needs derived keys for, by the process's name.
 func purposes() map[string][]seal.Purpose {
 	all := map[string][]seal.Purpose{principal.Gateway: {keycache.Purpose, seal.Sealing(principal.Gateway)}}
 	for _, d := range Services {
@@ -26,8 +26,8 @@ func purposes() map[string][]seal.Purpose {
 	return all
 }
 
-// ProcessKeys are what each process is given of the master key, by its name.
-func ProcessKeys(masterKey secret.String) (map[string]*seal.ProcessKey, error) {
+// DeriveProcessKeys derives each process's key from the master key, and returns them by the process's name.
+func DeriveProcessKeys(masterKey secret.String) (map[string]*seal.ProcessKey, error) {
 	keys := map[string]*seal.ProcessKey{}
 	for process, purposes := range purposes() {
 		key, err := seal.Derive(masterKey, process, purposes...)
@@ -39,48 +39,50 @@ func ProcessKeys(masterKey secret.String) (map[string]*seal.ProcessKey, error) {
 	return keys, nil
 }
 
-// MasterKey is the master key in a data folder. It is made where no service has a table yet that is sealed with it.
-func MasterKey(ctx context.Context, data string, admin *pgx.Conn) (secret.String, error) {
-	key, err := KeptMasterKey(data)
+// EnsureMasterKey returns the master key in a data folder. If there is none, it creates one, unless the database already has
+// data that another key may have sealed.
+func EnsureMasterKey(ctx context.Context, data string, admin *pgx.Conn) (secret.String, error) {
+	key, err := ReadMasterKey(data)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return key, err
 	}
-	place := masterKeyFile(data)
+	path := masterKeyFile(data)
 	for _, d := range Services {
 		if !d.Seals {
 			continue
 		}
 		var used bool
 		if err := admin.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", d.Name+".migration").Scan(&used); err != nil {
-			return secret.String{}, fmt.Errorf("look whether %s is in use: %w", d.Name, err)
+			return secret.String{}, fmt.Errorf("check whether %s has a schema: %w", d.Name, err)
 		}
 		if used {
 			return secret.String{}, fmt.Errorf(
-				"%s is not there, and the database holds what is sealed with it: put it back, or set IRONPLANE_MASTER_KEY to what was in it",
-				place,
+				"%s is missing, and the database holds data that is sealed with its key; put the file back, or set IRONPLANE_MASTER_KEY to its content",
+				path,
 			)
 		}
 	}
 	if err := os.MkdirAll(data, 0o711); err != nil {
-		return secret.String{}, fmt.Errorf("make the data folder: %w", err)
+		return secret.String{}, fmt.Errorf("create the data folder: %w", err)
 	}
-	if err := keep(place, seal.NewMasterKey()); err != nil && !errors.Is(err, fs.ErrExist) {
-		return secret.String{}, fmt.Errorf("keep the master key: %w", err)
+	if err := writeSecret(path, seal.NewMasterKey()); err != nil && !errors.Is(err, fs.ErrExist) {
+		return secret.String{}, fmt.Errorf("store the master key: %w", err)
 	}
-	return KeptMasterKey(data)
+	return ReadMasterKey(data)
 }
 
 func masterKeyFile(data string) string { return filepath.Join(data, "master-key") }
 
-// KeptMasterKey is the master key that is in a data folder already.
-func KeptMasterKey(data string) (secret.String, error) {
+// ReadMasterKey reads the master key from a data folder. The error is fs.ErrNotExist if there is none.
+func ReadMasterKey(data string) (secret.String, error) {
 	text, err := os.ReadFile(masterKeyFile(data))
 	return secret.New(strings.TrimSpace(string(text))), err
 }
 
-// keep writes a file that is not there yet, all of it or nothing, for its owner alone.
-func keep(place string, value secret.String) error {
-	folder, err := os.Open(filepath.Dir(place))
+// writeSecret creates a file that only its owner can read. The file appears with its whole content or not at all. The error is
+// fs.ErrExist if the file exists.
+func writeSecret(path string, value secret.String) error {
+	folder, err := os.Open(filepath.Dir(path))
 	if err != nil {
 		return err
 	}
@@ -97,7 +99,7 @@ func keep(place string, value secret.String) error {
 	if err := file.Sync(); err != nil {
 		return err
 	}
-	if err := os.Link(file.Name(), place); err != nil {
+	if err := os.Link(file.Name(), path); err != nil {
 		return err
 	}
 	return folder.Sync()

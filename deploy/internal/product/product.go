@@ -33,10 +33,10 @@ import (
 	"github.com/ironplane/ironplane/services/system"
 )
 
-// Services are all of them.
+// Services are the definitions of all services.
 var Services = []service.Definition{clients.Definition, identity.Definition, network.Definition, pxe.Definition, system.Definition}
 
-// Names are the names of all services.
+// Names returns the names of all services.
 func Names() []string {
 	names := make([]string, len(Services))
 	for i, s := range Services {
@@ -45,7 +45,7 @@ func Names() []string {
 	return names
 }
 
-// connections is how many each service's pool may open.
+// connections is how many connections each service's pool may open.
 const connections = 8
 
 // Product is the running product.
@@ -55,10 +55,10 @@ type Product struct {
 	Routes    map[string][]rest.Route
 	Databases map[string]*pg.DB
 
-	// Maintenance is what the services look at, and so the gateways do.
+	// Maintenance is the file that switches maintenance on, for the services and for the gateways.
 	Maintenance maintenance.File
 
-	entries  *seal.Signer // of what the gateways read
+	entries  *seal.Signer // checks the cache entries that gateways read
 	wakes    *wake.Bus
 	services []*host.Service
 	pools    []*pool.Pool
@@ -66,8 +66,8 @@ type Product struct {
 	stop     context.CancelFunc
 }
 
-// Open connects each service to its schema, migrates it, and puts the gateway in front. urls are by the service's
-// name; the master key and the client, which cache.Open made, are for all of them.
+// Open connects each service to its schema, migrates it, and starts a gateway in front. urls are the schemas' URLs by the
+// service's name. The services share the master key and the client, which comes from cache.Open.
 func Open(
 	ctx context.Context,
 	urls map[string]secret.String,
@@ -75,14 +75,14 @@ func Open(
 	settings service.Settings,
 	variables settings.Variables,
 	client *cache.Client,
-	door gateway.Config,
+	config gateway.Config,
 	log *slog.Logger,
 ) (_ *Product, err error) {
 	p := &Product{
 		Services:    map[string]http.Handler{},
 		Routes:      map[string][]rest.Route{},
 		Databases:   map[string]*pg.DB{},
-		Maintenance: door.Maintenance,
+		Maintenance: config.Maintenance,
 	}
 	working, stop := context.WithCancel(context.WithoutCancel(ctx))
 	p.stop = stop
@@ -93,7 +93,7 @@ func Open(
 	}()
 	p.wakes = wake.New(client)
 	p.wakes.Interval = settings.Tuning.PollInterval
-	keys, err := ProcessKeys(masterKey)
+	keys, err := DeriveProcessKeys(masterKey)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +120,7 @@ func Open(
 	}
 	others := peers.New(principal.Gateway, p.Services)
 	others.MinTimeout = settings.Tuning.MinTimeout
-	p.Gateway = p.NewGateway(door, p.Services, others, client, log)
+	p.Gateway = p.NewGateway(config, p.Services, others, client, log)
 	p.working.Go(func() { p.wakes.Run(working) })
 	for _, service := range p.services {
 		p.working.Go(func() { service.Work(working) })
@@ -128,22 +128,22 @@ func Open(
 	return p, nil
 }
 
-// start opens a service's pool, migrates its schema and assembles it. Its tasks do not run yet.
+// start opens a service's pool, migrates its schema and assembles the service. Its tasks do not run yet.
 func (p *Product) start(ctx context.Context, d service.Definition, url secret.String, deps service.Deps) error {
-	on, err := pool.Open(ctx, url.Reveal(), connections, d.SessionParameters(deps.Tuning))
+	db, err := pool.Open(ctx, url.Reveal(), connections, d.SessionParameters(deps.Tuning))
 	if err != nil {
 		return err
 	}
-	on.FollowURL(url)
-	p.Databases[d.Name], p.pools = on.DB, append(p.pools, on)
-	if err := host.Migrate(ctx, d, on, deps.Log); err != nil {
+	db.FollowURL(url)
+	p.Databases[d.Name], p.pools = db.DB, append(p.pools, db)
+	if err := host.Migrate(ctx, d, db, deps.Log); err != nil {
 		return err
 	}
-	deps.DB = on.DB
+	deps.DB = db.DB
 	if err := host.Prepare(ctx, d, deps); err != nil {
 		return err
 	}
-	started, err := host.Assemble(ctx, d, on, deps, p.Maintenance)
+	started, err := host.Assemble(ctx, d, db, deps, p.Maintenance)
 	if err != nil {
 		return err
 	}
@@ -155,7 +155,7 @@ func (p *Product) start(ctx context.Context, d service.Definition, url secret.St
 	return nil
 }
 
-// NewGateway makes a gateway in front of the product's services, as gateway.New does.
+// NewGateway returns another gateway in front of the product's services, which it reaches by upstreams and peers.
 func (p *Product) NewGateway(
 	config gateway.Config,
 	upstreams map[string]http.Handler,
@@ -168,7 +168,7 @@ func (p *Product) NewGateway(
 	return gateway.New(config, upstreams, peers, keycache.NewStore(client, p.entries, log), client, p.wakes, log)
 }
 
-// Expose lets operators see the product.
+// Show adds the product's metrics and health checks to the operations listener.
 func (p *Product) Show(o *process.Operations) {
 	o.MustRegister(p.Gateway.Metrics()...)
 	for _, service := range p.services {
@@ -176,14 +176,14 @@ func (p *Product) Show(o *process.Operations) {
 	}
 }
 
-// Renew has all sessions with the database begin anew, by the passwords that there are now.
+// Renew opens new connections to the database with the passwords that the files hold now, in place of the present ones.
 func (p *Product) Renew() {
 	for _, pool := range p.pools {
 		pool.Renew()
 	}
 }
 
-// Close waits for what is under way and closes the pools.
+// Close stops the tasks, waits for requests and jobs that have begun, and closes the pools.
 func (p *Product) Close() {
 	p.stop()
 	p.working.Wait()

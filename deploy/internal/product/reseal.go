@@ -11,8 +11,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/service"
 )
 
-// Reseal seals and signs anew, in all schemas, with the newest master key, what was with an older one, and says so. It
-// may be done while everything serves.
+// Reseal seals and signs again, with the newest master key, what older keys sealed and signed in all schemas. It prints how
+// much it did. The services may run meanwhile.
 func Reseal(ctx context.Context, admin, masterKey secret.String, screen io.Writer) error {
 	for _, d := range Services {
 		if len(d.Purposes()) == 0 {

@@ -1,5 +1,5 @@
-// Package startup is what the programs share that run a whole installation on one machine: its settings, its commands,
-// and what is there before the services start and ends after them.
+// Package startup is shared by the programs that run a whole installation on one machine: their variables, their commands, and
+// the start and the end of what their services need.
 package startup
 
 import (
@@ -8,7 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/ironplane/ironplane/deploy/internal/backings"
+	"github.com/ironplane/ironplane/deploy/internal/datastores"
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/gateway"
 	"github.com/ironplane/ironplane/pkg/events"
@@ -20,14 +20,14 @@ import (
 	"github.com/ironplane/ironplane/pkg/settings"
 )
 
-// Config is what the environment says.
+// Config are the variables of the environment.
 type Config struct {
 	Listen       string `env:"IRONPLANE_LISTEN" default:"127.0.0.1:8080" doc:"the address to serve on"`
-	AdminKeyFile string `env:"IRONPLANE_ADMIN_KEY_FILE" doc:"where the first admin's key goes (mode 0600), instead of to the screen"`
-	Backings     backings.Config
-	Skip         events.Span `env:"IRONPLANE_SKIP_CHANGE" required:"skip-change" doc:"the changes of a service that others cannot apply: pxe:17, or pxe:17-20; or its message that another cannot take, by its id: clients:8f14e45f-…"`
-	Restored     product.RestoredConfig
-	Reason       string `env:"IRONPLANE_MAINTENANCE_REASON" doc:"for maintenance-on: what callers are told"`
+	AdminKeyFile string `env:"IRONPLANE_ADMIN_KEY_FILE" doc:"a file for the first admin's key (mode 0600), instead of the screen"`
+	Datastores   datastores.Config
+	Skip         events.Span `env:"IRONPLANE_SKIP_CHANGE" required:"skip-change" doc:"the changes of a service that others cannot apply: pxe:17, or pxe:17-20; or a message that another service cannot process, by its id: clients:8f14e45f-…"`
+	Restored     product.ReconcileConfig
+	Reason       string `env:"IRONPLANE_MAINTENANCE_REASON" doc:"for maintenance-on: the reason that callers see"`
 	service.Settings
 	settings.Variables
 	process.LogConfig
@@ -35,69 +35,72 @@ type Config struct {
 	Gateway gateway.Config
 }
 
-// maintenance is the file that the services look at: in the data folder, where none is given.
+// maintenance returns the file that switches maintenance on. By default it is in the data folder.
 func (c Config) maintenance() maintenance.File {
-	return cmp.Or(c.Gateway.Maintenance, maintenance.File(filepath.Join(c.Backings.Data, "maintenance")))
+	return cmp.Or(c.Gateway.Maintenance, maintenance.File(filepath.Join(c.Datastores.Data, "maintenance")))
 }
 
-// Main is the main of a program of this name: the command run, which needs what the checks are of besides its configuration,
-// and those that look after an installation, whether it runs or not.
+// Main is the main function of a program with this name. The program has the command run, with these checks besides those of
+// its configuration, and commands for operators of an installation.
 func Main(name string, run func(context.Context, Config) error, checks ...health.Check) {
 	var c Config
 	process.Program{Name: name, Config: &c, Commands: []process.Command{
 		{Name: "run", Summary: "start and serve until SIGINT or SIGTERM", Run: func(ctx context.Context) error {
 			c.Gateway.Maintenance = c.maintenance()
-			c.Store = cmp.Or(c.Store, filepath.Join(c.Backings.Data, "store"))
+			c.Store = cmp.Or(c.Store, filepath.Join(c.Datastores.Data, "store"))
 			return run(ctx, c)
 		}},
 		{
 			Name:    "admin-key",
-			Summary: "make another key for the first admin, and print it; also while the installation runs",
+			Summary: "create another key for the first admin, and print it; the installation may run",
 			Run: func(ctx context.Context) error {
 				return printAdminKey(ctx, c, os.Stdout)
 			},
 		},
 		{
 			Name:    "skip-change",
-			Summary: "let services go on behind a change, or without a message, of another that they cannot apply; also while the installation runs",
+			Summary: "skip a change or a message of a service that others cannot apply; the installation may run",
 			Run: func(ctx context.Context) error {
 				return skipChange(ctx, c)
 			},
 		},
 		{
 			Name:    "postgres",
-			Summary: "start its own PostgreSQL alone until SIGINT or SIGTERM, to restore into it",
+			Summary: "start only its own PostgreSQL, to restore into it, until SIGINT or SIGTERM",
 			Run: func(ctx context.Context) error {
 				return runPostgres(ctx, c)
 			},
 		},
 		{
 			Name:    "bootstrap",
-			Summary: "make the roles, and the schemas that are not there, which a backup is restored into",
+			Summary: "create missing roles and schemas, to restore a backup into them",
 			Run: func(ctx context.Context) error {
 				return alone(ctx, c, func(context.Context, map[string]secret.String) error { return nil })
 			},
 		},
-		{Name: "restored", Summary: "take up what was restored from a backup, before it serves again", Run: func(ctx context.Context) error {
-			return alone(ctx, c, func(ctx context.Context, urls map[string]secret.String) error {
-				return product.TakeUp(ctx, urls, c.Restored, os.Stdout)
-			})
-		}},
 		{
-			Name: "reseal",
-			Summary: "seal and sign with the newest master key what was with an older one, and say how much is left; also while the " +
-				"installation runs",
+			Name:    "restored",
+			Summary: "reconcile schemas that were restored from a backup, before they serve again",
+			Run: func(ctx context.Context) error {
+				return alone(ctx, c, func(ctx context.Context, urls map[string]secret.String) error {
+					return product.Reconcile(ctx, urls, c.Restored, os.Stdout)
+				})
+			},
+		},
+		{
+			Name:    "reseal",
+			Summary: "seal and sign again, with the newest master key, what an older one sealed and signed; the installation may run",
 			Run: func(ctx context.Context) error {
 				return reseal(ctx, c, os.Stdout)
 			},
 		},
-		{Name: "maintenance-on", Summary: "refuse changes, and let jobs pause, until maintenance-off", Run: func(context.Context) error {
+		{Name: "maintenance-on", Summary: "refuse changes and pause jobs until maintenance-off", Run: func(context.Context) error {
 			return c.maintenance().Begin(c.Reason)
 		}},
-		{Name: "maintenance-off", Summary: "end that", Run: func(context.Context) error { return c.maintenance().End() }},
+		{Name: "maintenance-off", Summary: "end the maintenance", Run: func(context.Context) error { return c.maintenance().End() }},
 		{
 			Name:    "verify",
-			Summary: "tell whether the log is as it was written; also while the installation runs",
+			Summary: "check that the log was not altered; the installation may run",
 			Run: func(ctx context.Context) error {
 				return verifyLog(ctx, c, os.Stdout)
 			},

@@ -9,48 +9,48 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/ironplane/ironplane/deploy/internal/backings"
+	"github.com/ironplane/ironplane/deploy/internal/datastores"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-// Installation is what its services start on.
+// Installation is what the services start with.
 type Installation struct {
 	Config
-	Listener         net.Listener             // to be served on
+	Listener         net.Listener             // where the gateway serves
 	Databases        map[string]secret.String // the URL of each service's schema
 	MasterKey, Redis secret.String
 
 	screen io.Writer
 }
 
-// Run takes the address, and starts what is not given of Postgres and Redis. Then it calls serve, whose context ends
-// with ctx and when one of the two ends by itself.
+// Run listens, starts Postgres and Redis unless the configuration names others, and calls serve. The context of serve ends with
+// ctx, or when one of these servers ends by itself.
 func Run(ctx context.Context, c Config, screen io.Writer, serve func(context.Context, *Installation) error) (err error) {
 	i := &Installation{Config: c, screen: screen}
 	if i.Listener, err = listen(c.Listen); err != nil {
 		return err
 	}
-	defer i.Listener.Close() // where nobody serves on it
+	defer i.Listener.Close() // in case serve is never called
 
-	parts := &backings.Backings{}
-	defer func() { err = errors.Join(err, parts.Stop(ctx)) }()
-	if i.Databases, err = parts.Databases(ctx, c.Backings, screen); err != nil {
+	servers := &datastores.Servers{}
+	defer func() { err = errors.Join(err, servers.Stop(ctx)) }()
+	if i.Databases, err = servers.Databases(ctx, c.Datastores, screen); err != nil {
 		return err
 	}
-	if i.MasterKey, err = parts.MasterKey(ctx, c.Backings); err != nil {
+	if i.MasterKey, err = servers.MasterKey(ctx, c.Datastores); err != nil {
 		return err
 	}
-	if i.Redis, err = parts.Redis(ctx, c.Backings, screen); err != nil {
+	if i.Redis, err = servers.Redis(ctx, c.Datastores, screen); err != nil {
 		return err
 	}
 
 	serving, stop := context.WithCancelCause(ctx)
 	var watching sync.WaitGroup
-	watched, ended := context.WithCancel(context.WithoutCancel(ctx)) // until all has drained
-	watching.Go(func() { stop(parts.Ended(watched)) })
+	watched, ended := context.WithCancel(context.WithoutCancel(ctx)) // until serve has returned
+	watching.Go(func() { stop(servers.Wait(watched)) })
 	err = serve(serving, i)
 	if lost := context.Cause(serving); lost != nil && ctx.Err() == nil {
-		err = lost // and what serve answers follows from it
+		err = lost // the error of serve follows from it
 	}
 	stop(nil)
 	ended()
@@ -58,10 +58,11 @@ func Run(ctx context.Context, c Config, screen io.Writer, serve func(context.Con
 	return err
 }
 
+// listen returns a listener, or an error that says what to do if the address is in use.
 func listen(address string) (net.Listener, error) {
 	listener, err := net.Listen("tcp", address)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("%s is taken by another program; set IRONPLANE_LISTEN to another address, such as 127.0.0.1:8081", address)
+		return nil, fmt.Errorf("%s is used by another program; set IRONPLANE_LISTEN to another address, such as 127.0.0.1:8081", address)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", address, err)

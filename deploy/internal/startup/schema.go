@@ -4,14 +4,14 @@ import (
 	"context"
 	"errors"
 
-	"github.com/ironplane/ironplane/deploy/internal/backings"
+	"github.com/ironplane/ironplane/deploy/internal/datastores"
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
 )
 
-// inSchemas does something in the schemas of services, one after the other, also while the installation runs.
+// inSchemas calls do with the schema of each service, one after the other. The installation may run meanwhile.
 func inSchemas(
 	ctx context.Context,
 	c Config,
@@ -34,20 +34,21 @@ func inSchemas(
 	})
 }
 
-// asAdministrator does something in the database of an installation.
+// asAdministrator calls do with the URL of the installation's database. It starts Postgres if the installation does not run.
 func asAdministrator(ctx context.Context, c Config, do func(ctx context.Context, admin secret.String) error) (err error) {
-	parts := &backings.Backings{}
-	defer func() { err = errors.Join(err, parts.Stop(ctx)) }()
-	starting, cancel := context.WithTimeout(ctx, backings.StartTime)
+	servers := &datastores.Servers{}
+	defer func() { err = errors.Join(err, servers.Stop(ctx)) }()
+	starting, cancel := context.WithTimeout(ctx, datastores.StartTimeout)
 	defer cancel()
-	admin, err := parts.Administrator(starting, c.Backings)
+	admin, err := servers.Administrator(starting, c.Datastores)
 	if err != nil {
 		return err
 	}
 	return do(ctx, admin)
 }
 
-// alone does something in the schemas of an installation that does not run. It makes what the services need in a database.
+// alone claims the database, bootstraps it, and calls do with the URLs of the services' schemas. It returns an error if the
+// installation runs.
 func alone(ctx context.Context, c Config, do func(ctx context.Context, urls map[string]secret.String) error) error {
 	return asAdministrator(ctx, c, func(ctx context.Context, admin secret.String) error {
 		claim, err := product.NewClaim(ctx, admin)
@@ -55,7 +56,7 @@ func alone(ctx context.Context, c Config, do func(ctx context.Context, urls map[
 			return err
 		}
 		defer claim.Close(context.WithoutCancel(ctx))
-		urls, err := product.Bootstrap(ctx, admin, c.Backings.Data)
+		urls, err := product.Bootstrap(ctx, admin, c.Datastores.Data)
 		if err != nil {
 			return err
 		}
@@ -63,17 +64,17 @@ func alone(ctx context.Context, c Config, do func(ctx context.Context, urls map[
 	})
 }
 
-// runPostgres runs the Postgres of a data folder until ctx ends.
+// runPostgres runs the Postgres of the data folder until ctx ends.
 func runPostgres(ctx context.Context, c Config) (err error) {
-	if !c.Backings.DatabaseURL.IsZero() {
-		return errors.New("DATABASE_URL names a PostgreSQL: there is no own one to start")
+	if !c.Datastores.DatabaseURL.IsZero() {
+		return errors.New("DATABASE_URL names another PostgreSQL; unset it to start the installation's own")
 	}
-	parts := &backings.Backings{}
-	defer func() { err = errors.Join(err, parts.Stop(ctx)) }()
-	starting, cancel := context.WithTimeout(ctx, backings.StartTime)
+	servers := &datastores.Servers{}
+	defer func() { err = errors.Join(err, servers.Stop(ctx)) }()
+	starting, cancel := context.WithTimeout(ctx, datastores.StartTimeout)
 	defer cancel()
-	if _, err := parts.Administrator(starting, c.Backings); err != nil {
+	if _, err := servers.Administrator(starting, c.Datastores); err != nil {
 		return err
 	}
-	return parts.Ended(ctx)
+	return servers.Wait(ctx)
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/ironplane/ironplane/pkg/service"
 )
 
-// skipChange lets all services go on that have stopped at a change.
+// skipChange lets all services skip the configured change at which they have stopped.
 func skipChange(ctx context.Context, c Config) error {
-	masterKey, err := keptMasterKey(c)
+	masterKey, err := readMasterKey(c)
 	if err != nil {
 		return err
 	}

@@ -12,8 +12,9 @@ import (
 	"github.com/ironplane/ironplane/services/system"
 )
 
+// verifyLog checks that the log was not altered, and prints what it found.
 func verifyLog(ctx context.Context, c Config, screen io.Writer) error {
-	masterKey, err := keptMasterKey(c)
+	masterKey, err := readMasterKey(c)
 	if err != nil {
 		return err
 	}
@@ -26,8 +27,9 @@ func verifyLog(ctx context.Context, c Config, screen io.Writer) error {
 	})
 }
 
+// reseal seals and signs again, with the newest master key, what older keys sealed and signed.
 func reseal(ctx context.Context, c Config, screen io.Writer) error {
-	masterKey, err := keptMasterKey(c)
+	masterKey, err := readMasterKey(c)
 	if err != nil {
 		return err
 	}
@@ -36,14 +38,14 @@ func reseal(ctx context.Context, c Config, screen io.Writer) error {
 	})
 }
 
-// keptMasterKey is the master key that the installation has already.
-func keptMasterKey(c Config) (secret.String, error) {
-	if !c.Backings.MasterKey.IsZero() {
-		return c.Backings.MasterKey, nil
+// readMasterKey returns the configured master key, or the one in the data folder.
+func readMasterKey(c Config) (secret.String, error) {
+	if !c.Datastores.MasterKey.IsZero() {
+		return c.Datastores.MasterKey, nil
 	}
-	key, err := product.KeptMasterKey(c.Backings.Data)
+	key, err := product.ReadMasterKey(c.Datastores.Data)
 	if err != nil {
-		return key, fmt.Errorf("find the master key: %w", err)
+		return key, fmt.Errorf("read the master key: %w", err)
 	}
 	return key, nil
 }

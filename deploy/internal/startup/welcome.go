@@ -12,8 +12,8 @@ import (
 	"github.com/ironplane/ironplane/services/identity/admin"
 )
 
-// Welcome says at which address the installation is ready, and makes the first admin where there is none yet. The
-// admin's key goes to the file that the settings name, or else to the screen.
+// Welcome prints the installation's address, and creates the first admin if there is none. It writes the admin's key to the
+// configured file or, without one, to the screen.
 func (i *Installation) Welcome(ctx context.Context, address string) error {
 	db, err := pool.Open(ctx, i.Databases[identity.Name].Reveal(), 1, nil)
 	if err != nil {
@@ -22,20 +22,20 @@ func (i *Installation) Welcome(ctx context.Context, address string) error {
 	defer db.Close()
 	url, keyFile := "http://"+address, i.AdminKeyFile
 	fmt.Fprintf(i.screen, "Ironplane is ready at %s (the API's documentation is at %s/-/docs).\n", url, url)
-	any, err := admin.Exists(ctx, db)
-	if err != nil || any {
+	exists, err := admin.Exists(ctx, db)
+	if err != nil || exists {
 		return err
 	}
 	var file *os.File
 	if keyFile != "" {
-		if file, err = os.CreateTemp(filepath.Dir(keyFile), ".admin-key-"); err != nil { // before the key is made: it is shown once
+		if file, err = os.CreateTemp(filepath.Dir(keyFile), ".admin-key-"); err != nil { // before the key exists, which cannot be shown again
 			return fmt.Errorf("write the admin's key: %w", err)
 		}
 		defer os.Remove(file.Name())
 		defer file.Close()
 	}
-	key, made, err := admin.CreateFirst(ctx, db.DB)
-	if err != nil || !made {
+	key, created, err := admin.CreateFirst(ctx, db.DB)
+	if err != nil || !created {
 		return err
 	}
 	if file == nil {
@@ -55,13 +55,13 @@ func (i *Installation) Welcome(ctx context.Context, address string) error {
 	return nil
 }
 
-// writeKey fills the file, which only its owner may read, and puts it in its place.
-func writeKey(file *os.File, key secret.String, place string) error {
+// writeKey writes the key to the file, which only its owner can read, and moves the file to path.
+func writeKey(file *os.File, key secret.String, path string) error {
 	if _, err := file.WriteString(key.Reveal() + "\n"); err != nil {
 		return err
 	}
 	if err := file.Sync(); err != nil {
 		return err
 	}
-	return os.Rename(file.Name(), place)
+	return os.Rename(file.Name(), path)
 }

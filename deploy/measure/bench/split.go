@@ -51,7 +51,7 @@ func (l *lineup) serveSplit(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	keys, err := product.ProcessKeys(seal.NewMasterKey())
+	keys, err := product.DeriveProcessKeys(seal.NewMasterKey())
 	if err != nil {
 		return err
 	}

@@ -81,7 +81,7 @@ func start(t testing.TB, data string, entities int, prepare func(*installation, 
 	t.Helper()
 	seeded := data != ""
 	i, data, urls := ground(t, data)
-	masterKey, err := product.MasterKey(t.Context(), data, i.conn)
+	masterKey, err := product.EnsureMasterKey(t.Context(), data, i.conn)
 	testkit.Must(t, err)
 	migrating, cancel := context.WithTimeout(t.Context(), migrateTime)
 	defer cancel()

@@ -77,8 +77,8 @@ func fill(ctx context.Context, data string, admin secret.String, o rows.Options)
 		return err
 	}
 	if o.MasterKey.IsZero() {
-		if err := alone.Ask(starting, func(conn *pgx.Conn) (err error) {
-			o.MasterKey, err = product.MasterKey(starting, data, conn)
+		if err := alone.WithConnection(starting, func(conn *pgx.Conn) (err error) {
+			o.MasterKey, err = product.EnsureMasterKey(starting, data, conn)
 			return err
 		}); err != nil {
 			return err

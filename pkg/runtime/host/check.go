@@ -37,7 +37,7 @@ func Checks(d service.Definition, url secret.String, connections int, box *seal.
 				return checkSealed(ctx, db.DB, box)
 			})
 		}},
-		{Name: "DATABASE_URL: there are connections enough", Optional: true, Ask: func(ctx context.Context) error {
+		{Name: "DATABASE_URL: there are enough connections", Optional: true, Ask: func(ctx context.Context) error {
 			return withPool(ctx, func(db *pool.Pool) error {
 				short, err := db.Shortage(ctx)
 				if err == nil && short != "" {

@@ -13,23 +13,23 @@ import (
 	"github.com/ironplane/ironplane/services/system"
 )
 
-// drainTime is how long the log may take to catch up, and whoever else follows a service's changes.
-const drainTime = 5 * time.Minute
+// drainTimeout is how long the log and other readers of changes may take to catch up.
+const drainTimeout = 5 * time.Minute
 
-// changed is the number of the last of a service's changes, with those that have none yet.
-const changed = "SELECT last + (SELECT count(*) FROM change WHERE seq IS NULL) FROM sequencer"
+// lastChange selects the number of a service's last change, once every change has a number.
+const lastChange = "SELECT last + (SELECT count(*) FROM change WHERE seq IS NULL) FROM sequencer"
 
-// Drain waits until all that was changed, or tried with accounts, is logged.
+// Drain waits until all changes, and all attempts to sign in, are logged.
 func Drain(t testing.TB, p *product.Product) {
 	t.Helper()
-	for deadline := time.Now().Add(drainTime); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(drainTimeout); ; time.Sleep(10 * time.Millisecond) {
 		behind := 0
 		if err := p.Databases[identity.Name].QueryRow(t.Context(), "SELECT count(*) FROM attempt").Scan(&behind); err != nil {
 			t.Fatal(err)
 		}
 		for name, db := range p.Databases {
 			var last, logged int64
-			err := db.QueryRow(t.Context(), changed).Scan(&last)
+			err := db.QueryRow(t.Context(), lastChange).Scan(&last)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -45,21 +45,21 @@ func Drain(t testing.TB, p *product.Product) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("the log does not catch up with %d attempts and services", behind)
+			t.Fatalf("got a log that lacks %d attempts and the changes of services, want all after %v", behind, drainTimeout)
 		}
 	}
 }
 
-// Followed waits until each service has heard of all that the others have changed: from then on the names and counts of others' items
-// stay as they are, which would change by themselves else.
+// Followed waits until each service has applied all changes of the others. After that, names and counts of other services' items
+// do not change by themselves.
 func Followed(t testing.TB, p *product.Product) {
 	t.Helper()
 	before := map[string]int64{}
-	for deadline := time.Now().Add(drainTime); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(drainTimeout); ; time.Sleep(5 * time.Millisecond) {
 		lasts := map[string]int64{}
 		for name, db := range p.Databases {
 			var last int64
-			if err := db.QueryRow(t.Context(), changed).Scan(&last); err != nil {
+			if err := db.QueryRow(t.Context(), lastChange).Scan(&last); err != nil {
 				t.Fatal(err)
 			}
 			lasts[name] = last
@@ -71,10 +71,10 @@ func Followed(t testing.TB, p *product.Product) {
 				t.Fatal(err)
 			}
 			var source string
-			var heard int64
-			_, err = pgx.ForEachRow(rows, []any{&source, &heard}, func() error {
-				if heard < lasts[source] {
-					behind = name + " has not heard what " + source + " has changed"
+			var applied int64
+			_, err = pgx.ForEachRow(rows, []any{&source, &applied}, func() error {
+				if applied < lasts[source] {
+					behind = name + " lacks changes of " + source
 				}
 				return nil
 			})
@@ -87,13 +87,13 @@ func Followed(t testing.TB, p *product.Product) {
 			t.Fatal(err)
 		}
 		if !counted {
-			behind = "servers of clients are not counted"
+			behind = "clients has servers to count"
 		}
-		if behind == "" && maps.Equal(lasts, before) { // who hears of a change may make one
+		if behind == "" && maps.Equal(lasts, before) { // a service that applies a change may make another one
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("it does not come to rest: %s", behind)
+			t.Fatalf("got %s, want all changes applied after %v", behind, drainTimeout)
 		}
 		before = lasts
 	}

@@ -46,8 +46,8 @@ var shared struct {
 	client  *testkit.Client
 }
 
-// Shared is a product that tests share, split as Split is. A test owns the items that it makes there, and asserts on those
-// alone. It stops nothing and changes no setting.
+// Shared returns the product that tests share, whose gateway reaches the services as that of Split does. A test creates its own
+// items there, and asserts on those alone. It stops nothing and changes no setting.
 func Shared(t testing.TB) (*product.Product, *testkit.Client) {
 	t.Helper()
 	if *own {
@@ -57,7 +57,7 @@ func Shared(t testing.TB) (*product.Product, *testkit.Client) {
 	return shared.product, shared.client.WithT(t)
 }
 
-// Own tells whether every test is to have a product of its own.
+// Own reports whether every test gets a product of its own.
 func Own() bool { return *own }
 
 // Start runs the product on a database and a Redis of the test's own. The client has the first admin's key.
@@ -66,13 +66,13 @@ func Start(t testing.TB) (*product.Product, *testkit.Client) {
 	return StartOn(t, testkit.Redis(t))
 }
 
-// StartOn is Start with a Redis that is given.
+// StartOn is Start with the test's Redis.
 func StartOn(t testing.TB, client *cache.Client) (*product.Product, *testkit.Client) {
 	t.Helper()
 	return StartWith(t, client, service.Settings{})
 }
 
-// StartWith is Start with a Redis that is given and with what services are told.
+// StartWith is Start with the test's Redis and settings.
 func StartWith(t testing.TB, client *cache.Client, settings service.Settings) (*product.Product, *testkit.Client) {
 	t.Helper()
 	p := open(t, client, settings)
@@ -84,7 +84,7 @@ func open(t testing.TB, client *cache.Client, settings service.Settings) *produc
 	return openAll(t, 1, client, settings)[0]
 }
 
-// Instances runs all of the product several times, on one database and one Redis. The clients have the first admin's key.
+// Instances runs n products on one database and one Redis, and returns a client of each, with the first admin's key.
 func Instances(t testing.TB, n int) []*testkit.Client {
 	t.Helper()
 	all, first := Products(t, n, testkit.Redis(t), service.Settings{})
@@ -95,7 +95,7 @@ func Instances(t testing.TB, n int) []*testkit.Client {
 	return clients
 }
 
-// Products are several on one database and one Redis. The client is the first one's, with the first admin's key.
+// Products runs n products on one database and one Redis. The client is that of the first product, with the first admin's key.
 func Products(t testing.TB, n int, client *cache.Client, settings service.Settings) ([]*product.Product, *testkit.Client) {
 	t.Helper()
 	all := openAll(t, n, client, settings)
@@ -111,16 +111,16 @@ func openAll(t testing.TB, n int, client *cache.Client, settings service.Setting
 	return all
 }
 
-// Installation is what stays when a product ends: its databases, and what it is told.
+// Installation is what outlives a running product: its databases, its master key and its settings.
 type Installation struct {
 	urls     map[string]secret.String
 	key      secret.String
 	settings service.Settings
 	client   *cache.Client
-	door     gateway.Config
+	gateway  gateway.Config
 }
 
-// NewInstallation makes one on databases of the test's own.
+// NewInstallation creates an installation with databases of the test's own.
 func NewInstallation(t testing.TB, client *cache.Client, settings service.Settings) *Installation {
 	t.Helper()
 	services := make([]testkit.Service, len(product.Services))
@@ -128,7 +128,7 @@ func NewInstallation(t testing.TB, client *cache.Client, settings service.Settin
 		services[i] = testkit.Service{Name: s.Name, Migrations: s.Migrations}
 	}
 	if settings.Packages == "" {
-		settings.Packages = onePackage(t)
+		settings.Packages = createPackages(t)
 	}
 	if settings.Store == "" {
 		settings.Store = t.TempDir()
@@ -138,20 +138,20 @@ func NewInstallation(t testing.TB, client *cache.Client, settings service.Settin
 	}
 	settings.Tuning = testkit.Tune(settings.Tuning)
 	settings.APIURL = cmp.Or(settings.APIURL, "https://api.example.com")
-	door := gateway.Config{Maintenance: maintenance.File(filepath.Join(t.TempDir(), "maintenance"))}
-	return &Installation{testkit.Databases(t, services...), seal.NewMasterKey(), settings, client, door}
+	gateway := gateway.Config{Maintenance: maintenance.File(filepath.Join(t.TempDir(), "maintenance"))}
+	return &Installation{testkit.Databases(t, services...), seal.NewMasterKey(), settings, client, gateway}
 }
 
-// Open runs the product until the test ends, or Close.
+// Open runs the product until the test ends, or until Close.
 func (i *Installation) Open(t testing.TB) *product.Product {
 	t.Helper()
 	settings := i.settings
 	if settings.ACMEDirectory == "" {
-		authority := silent(t)
-		defer t.Cleanup(func() { _ = authority.Close() }) // before the product ends, whose orders wait for it
+		authority := silentAuthority(t)
+		defer t.Cleanup(func() { _ = authority.Close() }) // before the product closes, because its orders wait for the authority
 		settings.ACMEDirectory = "http://" + authority.Addr().String()
 	}
-	p, err := product.Open(t.Context(), i.urls, i.key, settings, Unlimited, i.client, i.door, Log(t))
+	p, err := product.Open(t.Context(), i.urls, i.key, settings, Unlimited, i.client, i.gateway, Log(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,8 +159,8 @@ func (i *Installation) Open(t testing.TB) *product.Product {
 	return p
 }
 
-// silent is an authority of ACME that never answers.
-func silent(t testing.TB) net.Listener {
+// silentAuthority returns the listener of an ACME authority that never responds.
+func silentAuthority(t testing.TB) net.Listener {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -169,8 +169,8 @@ func silent(t testing.TB) net.Listener {
 	return l
 }
 
-// onePackage is a folder with a package, whose asset is named as tests name what they know nothing of.
-func onePackage(t testing.TB) string {
+// createPackages returns a folder with a package. Its asset is named "1", as the walks over all operations name unknown files.
+func createPackages(t testing.TB) string {
 	t.Helper()
 	folder := t.TempDir()
 	assets := filepath.Join(folder, "example", "assets")
@@ -187,17 +187,17 @@ func Log(t testing.TB) *slog.Logger {
 	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
-// FirstAdmin is a client of the gateway with the first admin's key.
+// FirstAdmin creates the first admin, and returns a client of the gateway with its key.
 func FirstAdmin(t testing.TB, p *product.Product) *testkit.Client {
 	t.Helper()
-	key, made, err := admin.CreateFirst(t.Context(), p.Databases[identity.Name])
-	if err != nil || !made {
-		t.Fatal(made, err)
+	key, created, err := admin.CreateFirst(t.Context(), p.Databases[identity.Name])
+	if err != nil || !created {
+		t.Fatalf("got a first admin: %t, error %v, want a first admin", created, err)
 	}
 	return testkit.NewClient(t, p.Gateway).WithKey(key.Reveal())
 }
 
-// API is the generated client with a client's address and key.
+// API returns the generated client with the address and the key of c.
 func API(t testing.TB, c *testkit.Client) *ironplane.ClientWithResponses {
 	t.Helper()
 	api, err := ironplane.New(c.URL, c.Key, ironplane.WithHTTPClient(&http.Client{Transport: c}))

@@ -18,14 +18,14 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
-// Together runs a test on the product in one process alone: what it shows does not hang on how the gateway reaches a service.
+// Together runs a test with a product in one process, because what it shows does not depend on how the gateway reaches services.
 func Together(t *testing.T, test func(*testing.T, *product.Product, *testkit.Client)) {
 	t.Parallel()
 	p, c := Start(t)
 	test(t, p, c)
 }
 
-// Split is Start with a gateway that reaches the services as it does those in other processes: over mTLS.
+// Split is Start with a gateway that reaches the services over mTLS, as it reaches other processes.
 func Split(t testing.TB) (*product.Product, *testkit.Client) {
 	t.Helper()
 	client := testkit.Redis(t)
@@ -35,7 +35,7 @@ func Split(t testing.TB) (*product.Product, *testkit.Client) {
 	return p, FirstAdmin(t, p)
 }
 
-// Mesh is services as they run in processes of their own: who wants something of them comes over mTLS.
+// Mesh serves the services over mTLS, as processes of their own do.
 type Mesh struct {
 	Addresses process.Addresses
 	t         testing.TB
@@ -44,7 +44,7 @@ type Mesh struct {
 	log       *slog.Logger
 }
 
-// NewMesh serves these handlers of the product's services by their names.
+// NewMesh serves these handlers of the product's services. The keys of services are their names.
 func NewMesh(t testing.TB, p *product.Product, services map[string]http.Handler, log *slog.Logger) *Mesh {
 	t.Helper()
 	authority, err := mtls.NewAuthority(time.Hour)
@@ -63,7 +63,7 @@ func NewMesh(t testing.TB, p *product.Product, services map[string]http.Handler,
 	return m
 }
 
-// Gateway is another gateway in front of the services.
+// Gateway returns another gateway in front of the services.
 func (m *Mesh) Gateway(config gateway.Config, client *cache.Client) *gateway.Gateway {
 	m.t.Helper()
 	id := m.identity(principal.Gateway)

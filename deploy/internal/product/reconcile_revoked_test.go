@@ -40,7 +40,7 @@ func (i *installation) makeAdmin(name string) (m made) {
 }
 
 // Keys, permissions and accounts that were taken away after the backup are listed, and taken away again where somebody
-// says so. Until then nothing is taken up.
+// says so. Until then nothing is reconciled.
 func TestWhatCameBack(t *testing.T) {
 	t.Parallel()
 	i := newInstallation(t)
@@ -87,7 +87,7 @@ func TestWhatCameBack(t *testing.T) {
 	i.restore(identity.Name, dump)
 
 	var screen strings.Builder
-	err := product.TakeUp(t.Context(), i.urls, product.RestoredConfig{}, &screen)
+	err := product.Reconcile(t.Context(), i.urls, product.ReconcileConfig{}, &screen)
 	if err == nil || !strings.Contains(err.Error(), "IRONPLANE_TAKE_BACK=yes") {
 		t.Errorf("got %v, want an error that names IRONPLANE_TAKE_BACK=yes", err)
 	}
@@ -109,15 +109,15 @@ func TestWhatCameBack(t *testing.T) {
 			t.Errorf("got %s, want %q in it", &screen, said)
 		}
 	}
-	if n := strings.Count(screen.String(), "and is back as it was."); n != len(want) {
+	if n := strings.Count(screen.String(), "The restore undid this."); n != len(want) {
 		t.Errorf("got %d items that are back as they were, want %d: %s", n, len(want), &screen)
 	}
 	if err := i.start(); err == nil {
 		t.Fatal("got a start without a decision, want an error")
 	}
 	i.takeBack = "yes"
-	if said := i.takeUp(); !strings.Contains(said, "11 of these are taken away again.") {
-		t.Errorf("got %s, want 11 items taken away again", said)
+	if said := i.takeUp(); !strings.Contains(said, "11 of these were revoked again.") {
+		t.Errorf("got %s, want 11 items revoked again", said)
 	}
 	i.restart()
 	i.admin.WithKey(lost).Do(http.MethodGet, "/auth/key/current", nil).Want(http.StatusUnauthorized)
@@ -198,7 +198,7 @@ func TestRestoredWithChangesInFlight(t *testing.T) {
 	producttest.Drain(t, i.product)
 	i.stop()
 	i.restore(network.Name, dump)
-	if said := i.takeUp(); !strings.Contains(said, "1 of its changes are in the log, and lost to it") || strings.Contains(said, "in flight") {
+	if said := i.takeUp(); !strings.Contains(said, "Lost changes that the log has: 1") || strings.Contains(said, "in flight") {
 		t.Errorf("got %s, want 1 lost change and none in flight", said)
 	}
 	i.restart()
@@ -248,8 +248,8 @@ func TestRestoredDumpOfAnOlderProgram(t *testing.T) {
 	if err := i.start(); !errors.Is(err, events.ErrRestored) || !strings.Contains(err.Error(), network.Name) {
 		t.Fatalf("got %v, want %v of %s", err, events.ErrRestored, network.Name)
 	}
-	if said := i.takeUp(); strings.Contains(said, "pxe is taken up") || !strings.Contains(said, "network is taken up") {
-		t.Errorf("got %s, want network taken up and pxe not", said)
+	if said := i.takeUp(); strings.Contains(said, "pxe is reconciled") || !strings.Contains(said, "network is reconciled") {
+		t.Errorf("got %s, want network reconciled and pxe not", said)
 	}
 	i.restart()
 	i.makeGroup("after", 0)
@@ -302,10 +302,10 @@ func TestAccountsThatCameBack(t *testing.T) {
 	} {
 		i.restore(c.schema, dumps[c.schema])
 		var screen strings.Builder
-		if err := product.TakeUp(
+		if err := product.Reconcile(
 			t.Context(),
 			i.urls,
-			product.RestoredConfig{},
+			product.ReconcileConfig{},
 			&screen,
 		); err == nil ||
 			!strings.Contains(err.Error(), "IRONPLANE_TAKE_BACK=yes") {
@@ -316,12 +316,12 @@ func TestAccountsThatCameBack(t *testing.T) {
 				t.Errorf("got %s, want %q in it", &screen, said)
 			}
 		}
-		if n := strings.Count(screen.String(), "and is back as it was."); n != len(c.want) {
+		if n := strings.Count(screen.String(), "The restore undid this."); n != len(c.want) {
 			t.Errorf("got %d items that are back as they were, want %d: %s", n, len(c.want), &screen)
 		}
 		i.takeBack = "yes"
-		if said := i.takeUp(); !strings.Contains(said, fmt.Sprintf("%d of these are taken away again.", len(c.want))) {
-			t.Errorf("got %s, want %d items taken away again", said, len(c.want))
+		if said := i.takeUp(); !strings.Contains(said, fmt.Sprintf("%d of these were revoked again.", len(c.want))) {
+			t.Errorf("got %s, want %d items revoked again", said, len(c.want))
 		}
 	}
 	i.restart()

@@ -159,7 +159,7 @@ func (i *installation) restore(schema string, dump []byte) {
 func (i *installation) takeUp() string {
 	i.Helper()
 	var screen strings.Builder
-	if err := product.TakeUp(i.Context(), i.urls, product.RestoredConfig{TakeBack: i.takeBack}, &screen); err != nil {
+	if err := product.Reconcile(i.Context(), i.urls, product.ReconcileConfig{TakeBack: i.takeBack}, &screen); err != nil {
 		i.Fatal(err)
 	}
 	return screen.String()
@@ -187,7 +187,7 @@ func (i *installation) makeGroup(name string, dhcp int64) int64 {
 	return i.admin.Do(http.MethodPost, "/group", testkit.JSON(body)).Want(http.StatusOK).ID()
 }
 
-// A schema that is restored alone serves nothing until it is taken up. Then no id and no number is given again, the log
+// A schema that is restored alone serves nothing until it is reconciled. Then no id and no number is given again, the log
 // goes on, says what is lost, and verifies.
 func TestRestoredSchema(t *testing.T) {
 	t.Parallel()
@@ -207,7 +207,7 @@ func TestRestoredSchema(t *testing.T) {
 	}
 	said := i.takeUp()
 	for _, want := range []string{
-		"network is taken up: it has its changes up to 1,", "5 of its changes are in the log, and lost to it:", "IP group lost 4 created.",
+		"network is reconciled: it has its changes up to 1,", "Lost changes that the log has: 5", "IP group lost 4 created.",
 	} {
 		if !strings.Contains(said, want) {
 			t.Errorf("got %s, want %q in it", said, want)
@@ -227,8 +227,8 @@ func TestRestoredSchema(t *testing.T) {
 	if n := i.count(system.Name, "log WHERE description = 'IP group after created.'"); n != 1 {
 		t.Errorf("got %d log items of the group after, want 1", n)
 	}
-	if err := product.TakeUp(t.Context(), i.urls, product.RestoredConfig{}, &strings.Builder{}); err == nil {
-		t.Error("got network taken up twice, want an error")
+	if err := product.Reconcile(t.Context(), i.urls, product.ReconcileConfig{}, &strings.Builder{}); err == nil {
+		t.Error("got network reconciled twice, want an error")
 	}
 }
 
@@ -370,7 +370,7 @@ func (i *installation) beginAnew(schema string) {
 		CREATE SCHEMA `+schema+` AUTHORIZATION :owner;`), "psql", "-q", "-v", "ON_ERROR_STOP=1")
 }
 
-// A schema that begins anew though others know what was in it serves nothing until it is taken up.
+// A schema that begins anew though others know what was in it serves nothing until it is reconciled.
 func TestLostSchema(t *testing.T) {
 	t.Parallel()
 	i := newInstallation(t)
@@ -379,7 +379,7 @@ func TestLostSchema(t *testing.T) {
 	i.stop()
 	i.beginAnew(network.Name)
 	mark := func() {
-		if err := product.MarkLost(t.Context(), testkit.AdminURL(t, i.urls[network.Name])); err != nil {
+		if err := product.MarkLostSchemas(t.Context(), testkit.AdminURL(t, i.urls[network.Name])); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -388,9 +388,9 @@ func TestLostSchema(t *testing.T) {
 	if err := i.start(); !errors.Is(err, events.ErrRestored) {
 		t.Fatalf("got %v, want %v", err, events.ErrRestored)
 	}
-	if said := i.takeUp(); strings.Contains(said, "pxe is taken up") ||
-		!strings.Contains(said, "network is taken up: it has its changes up to 0,") {
-		t.Errorf("got %s, want network taken up with its changes up to 0 and pxe not", said)
+	if said := i.takeUp(); strings.Contains(said, "pxe is reconciled") ||
+		!strings.Contains(said, "network is reconciled: it has its changes up to 0,") {
+		t.Errorf("got %s, want network reconciled with its changes up to 0 and pxe not", said)
 	}
 	mark()
 	i.restart()

@@ -10,37 +10,37 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-// MarkLost marks, as the database's administrator, schemas that begin anew though others have applied changes of them:
-// what was in them is lost. They serve nothing until they are taken up.
-func MarkLost(ctx context.Context, admin secret.String) error {
+// MarkLostSchemas finds schemas that are empty although other schemas have applied changes of them: their data is lost. It
+// marks them, as the database's administrator, so that they serve nothing until they are reconciled.
+func MarkLostSchemas(ctx context.Context, admin secret.String) error {
 	conn, err := pool.Connect(ctx, admin.Reveal())
 	if err != nil {
 		return fmt.Errorf("connect as the database's administrator: %w", err)
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	fresh, used, err := schemasOf(ctx, conn)
+	fresh, used, err := findSchemas(ctx, conn)
 	if err != nil {
-		return fmt.Errorf("look which schemas are there: %w", err)
+		return fmt.Errorf("list the schemas: %w", err)
 	}
 	for _, name := range fresh {
 		for _, reader := range used {
 			if err := markLost(ctx, conn, name, reader); err != nil {
-				return fmt.Errorf("look whether %s has heard of %s: %w", reader, name, err)
+				return fmt.Errorf("check whether %s has applied changes of %s: %w", reader, name, err)
 			}
 		}
 	}
 	return nil
 }
 
-// schemasOf are the services' schemas that nothing was made in yet, and the others.
-func schemasOf(ctx context.Context, conn *pgx.Conn) (fresh, used []string, err error) {
+// findSchemas returns the services whose schemas are empty, and the others.
+func findSchemas(ctx context.Context, conn *pgx.Conn) (fresh, used []string, err error) {
 	for _, name := range Names() {
-		var is bool
+		var exists bool
 		if err := conn.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", pgx.Identifier{name, "change_cursor"}.Sanitize()).
-			Scan(&is); err != nil {
+			Scan(&exists); err != nil {
 			return nil, nil, err
 		}
-		if is {
+		if exists {
 			used = append(used, name)
 		} else {
 			fresh = append(fresh, name)
@@ -49,13 +49,14 @@ func schemasOf(ctx context.Context, conn *pgx.Conn) (fresh, used []string, err e
 	return fresh, used, nil
 }
 
+// markLost marks the schema name if reader has applied changes of it.
 func markLost(ctx context.Context, conn *pgx.Conn, name, reader string) error {
-	var heard bool
+	var applied bool
 	err := conn.QueryRow(
 		ctx, "SELECT EXISTS (SELECT FROM "+pgx.Identifier{reader, "change_cursor"}.Sanitize()+" WHERE source = $1 AND seq > 0)", name,
 	).
-		Scan(&heard)
-	if err != nil || !heard {
+		Scan(&applied)
+	if err != nil || !applied {
 		return err
 	}
 	var owner string
