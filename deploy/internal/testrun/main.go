@@ -71,7 +71,7 @@ func newRun() *run {
 	return &run{output: map[id]*bytes.Buffer{}, seed: map[string]string{}, elapsed: map[id]float64{}}
 }
 
-// start runs go test and reads its events until it ends. It prints packages as they end, and the output of failed tests.
+// start runs go test, and reads its events until it ends. It prints each package as it ends, and the output of failed tests.
 func (r *run) start(screen io.Writer, arguments []string) error {
 	cmd := exec.Command("go", append([]string{"test", "-json"}, arguments...)...)
 	cmd.Stderr = os.Stderr
@@ -90,7 +90,7 @@ func (r *run) start(screen io.Writer, arguments []string) error {
 			_ = cmd.Process.Kill()
 			return errors.Join(fmt.Errorf("read the events of go test: %w", err), cmd.Wait())
 		}
-		r.take(screen, e)
+		r.add(screen, e)
 	}
 	if err := cmd.Wait(); err != nil {
 		return fmt.Errorf("go test: %w", err)
@@ -98,7 +98,8 @@ func (r *run) start(screen io.Writer, arguments []string) error {
 	return nil
 }
 
-func (r *run) take(screen io.Writer, e event) {
+// add handles one event of go test.
+func (r *run) add(screen io.Writer, e event) {
 	top, sub, _ := strings.Cut(e.Test, "/")
 	test := id{e.Package, top}
 	switch e.Action {
@@ -148,6 +149,7 @@ func (r *run) end(screen io.Writer, test id, e event) {
 	}
 }
 
+// printSlowest prints the slowest tests that passed.
 func (r *run) printSlowest(screen io.Writer, count int) {
 	tests := make([]id, 0, len(r.elapsed))
 	for test := range r.elapsed {
@@ -165,13 +167,14 @@ func (r *run) printSlowest(screen io.Writer, count int) {
 	}
 }
 
-// serious matches failures that say that the product is wrong, however seldom they come: they are never run again.
-var serious = regexp.MustCompile(`WARNING: DATA RACE|^panic: |\npanic: |\nfatal error: |unexpected goroutines|test timed out`)
+// neverFlaky matches failures that show a fault of the product even if they happen only once. Such tests are not run again.
+var neverFlaky = regexp.MustCompile(`WARNING: DATA RACE|^panic: |\npanic: |\nfatal error: |unexpected goroutines|test timed out`)
 
-// severe matches tests of promises that must hold each time.
-var severe = regexp.MustCompile(`/revocation\.|Revo|Crash|Storm|Kill`)
+// promises matches tests of promises that must hold every time. Such tests are not run again either.
+var promises = regexp.MustCompile(`/revocation\.|Revo|Crash|Storm|Kill`)
 
-// retryFailed runs each failed test once more, alone. It returns how many passed then, and the error that is left.
+// retryFailed runs each failed test once more, alone. It returns how many passed then, and an error if one failed again or may
+// not be run again.
 func retryFailed(screen io.Writer, first *run, arguments []string, failure error) (flaky int, err error) {
 	if len(first.broken) > 0 {
 		return 0, fmt.Errorf("%w; not run again: %s failed as a whole", failure, strings.Join(first.broken, ", "))
@@ -180,46 +183,46 @@ func retryFailed(screen io.Writer, first *run, arguments []string, failure error
 		return 0, fmt.Errorf("%w; not run again: %d tests failed, and at most %d may be flaky", failure, len(first.failed), maxFlaky)
 	}
 	for _, test := range first.failed {
-		said := first.output[test].String()
-		if serious.MatchString(said) || severe.MatchString(test.String()) {
+		output := first.output[test].String()
+		if neverFlaky.MatchString(output) || promises.MatchString(test.String()) {
 			return flaky, fmt.Errorf("%w; not run again: %s", failure, test)
 		}
 		fmt.Fprintf(screen, "\nrun again, alone: %s\n", test)
-		again := newRun()
-		if err := again.start(screen, alone(test, arguments)); err != nil {
+		second := newRun()
+		if err := second.start(screen, alone(test, arguments)); err != nil {
 			return flaky, fmt.Errorf("%s failed twice: %w", test, err)
 		}
-		if again.passed != 1 {
+		if second.passed != 1 {
 			return flaky, fmt.Errorf("%s was not found when it was to run again", test)
 		}
 		flaky++
-		fmt.Fprintf(screen, "flaky: %s (-shuffle %s)\n%s", test, first.seed[test.pkg], said)
+		fmt.Fprintf(screen, "flaky: %s (-shuffle %s)\n%s", test, first.seed[test.pkg], output)
 	}
 	return flaky, nil
 }
 
 // alone returns the arguments with the test's package and name in place of all packages.
 func alone(test id, arguments []string) []string {
-	own := slices.Index(arguments, "-args") // what follows is the test program's own
-	if own < 0 {
-		own = len(arguments)
+	end := slices.Index(arguments, "-args") // what follows belongs to the test program
+	if end < 0 {
+		end = len(arguments)
 	}
-	var of []string
-	for i, a := range arguments[:own] {
-		if strings.HasPrefix(a, "-") || i > 0 && takesValue(arguments[i-1]) {
-			of = append(of, a)
+	var flags []string
+	for i, a := range arguments[:end] {
+		if strings.HasPrefix(a, "-") || i > 0 && hasValue(arguments[i-1]) {
+			flags = append(flags, a)
 		}
 	}
 	// The package comes first: behind a flag that go test does not know, it would be taken for that flag's value.
-	return slices.Concat([]string{test.pkg}, of, []string{"-count=1", "-run", "^" + test.test + "$"}, arguments[own:])
+	return slices.Concat([]string{test.pkg}, flags, []string{"-count=1", "-run", "^" + test.test + "$"}, arguments[end:])
 }
 
-// takesValue tells whether the next argument is this flag's value.
-func takesValue(argument string) bool {
+// hasValue reports whether the flag takes the next argument as its value.
+func hasValue(argument string) bool {
 	return slices.Contains([]string{"-timeout", "-run", "-skip", "-p", "-parallel", "-count", "-tags", "-ldflags"}, argument)
 }
 
-// cpuSeconds returns what go test, the compilers, the tests and what they started have used.
+// cpuSeconds returns the CPU time of go test and of all processes that it started: compilers, tests and their children.
 func cpuSeconds() float64 {
 	var used syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_CHILDREN, &used); err != nil {

@@ -46,7 +46,7 @@ func TestRetry(t *testing.T) {
 		tests  string
 		passes bool
 		flaky  int
-		says   string // a part of what is printed, or of the error
+		prints string // a part of what is printed, or of the error
 	}{
 		"green":            {"", true, 0, "ok  \tsample"},
 		"flaky":            {"func TestLuck(t *testing.T) { once(t) }", true, 1, "flaky: sample.TestLuck (-shuffle "},
@@ -79,12 +79,12 @@ func TestRetry(t *testing.T) {
 			if flaky != c.flaky {
 				t.Errorf("got %d flaky tests, want %d", flaky, c.flaky)
 			}
-			said := screen.String()
+			output := screen.String()
 			if err != nil {
-				said += err.Error()
+				output += err.Error()
 			}
-			if !strings.Contains(said, c.says) {
-				t.Errorf("got %q, want %q in it", said, c.says)
+			if !strings.Contains(output, c.prints) {
+				t.Errorf("got %q, want %q in it", output, c.prints)
 			}
 		})
 	}
