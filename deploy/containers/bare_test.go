@@ -10,14 +10,14 @@ import (
 	"testing"
 )
 
-// bareImage has Go and make, and no PostgreSQL.
+// bareImage has Go and make, but no PostgreSQL.
 const bareImage = "golang:1.26-bookworm"
 
-// bare runs a command in a copy of the repository, in a container that was just made, with the modules and the build cache of
-// this machine.
-func bare(t *testing.T, user, command string) (string, error) {
+// runInContainer runs a command in a copy of the repository, in a new container with the modules and the build cache of this
+// machine.
+func runInContainer(t *testing.T, user, command string) (string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), upTime)
+	ctx, cancel := context.WithTimeout(t.Context(), upTimeout)
 	defer cancel()
 	source, err := filepath.Abs(root)
 	if err != nil {
@@ -45,10 +45,10 @@ func goEnv(t *testing.T, name string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// On a machine with Go and make alone, make run and make test install PostgreSQL as root, and go on.
+// TestFirstHourAsRoot shows that make run and make test install PostgreSQL for root, on a machine with only Go and make.
 func TestFirstHourAsRoot(t *testing.T) {
 	t.Parallel()
-	out, err := bare(t, "0", `make test TESTED=./pkg/jobs > /tmp/test.log 2>&1 || { tail -n 50 /tmp/test.log; exit 1; }
+	out, err := runInContainer(t, "0", `make test TESTED=./pkg/jobs > /tmp/test.log 2>&1 || { tail -n 50 /tmp/test.log; exit 1; }
 		make run > /tmp/run.log 2>&1 &
 		for second in $(seq 300); do
 			grep -q 'ready at' /tmp/run.log && break
@@ -60,11 +60,11 @@ func TestFirstHourAsRoot(t *testing.T) {
 	}
 }
 
-// Somebody else is told the one command.
-func TestFirstHourAsSomebody(t *testing.T) {
+// TestFirstHourAsUser shows that another user gets the command that installs PostgreSQL.
+func TestFirstHourAsUser(t *testing.T) {
 	t.Parallel()
 	for _, target := range []string{"run", "test"} {
-		out, err := bare(t, "65534", "make "+target)
+		out, err := runInContainer(t, "65534", "make "+target)
 		if err == nil || !strings.Contains(out, "PostgreSQL is missing. Install it with: sudo make setup") {
 			t.Errorf("make %s: got %v and\n%s\nwant the command that installs PostgreSQL", target, err, out)
 		}

@@ -30,12 +30,12 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
-// agent is a Consul of its own, which forgets everything when it ends.
+// agent is a Consul in a container. It loses its data when it stops.
 type agent struct {
 	t         *testing.T
 	container testcontainers.Container
-	at        atomic.Pointer[url.URL]
-	host      string // by which the container reaches us
+	address   atomic.Pointer[url.URL]
+	host      string // of the test, as the container reaches it
 }
 
 func startConsul(t *testing.T) *agent {
@@ -50,46 +50,46 @@ func startConsul(t *testing.T) *agent {
 	}
 	a := &agent{t: t, container: c}
 	a.locate()
-	way, err := net.Dial("udp", a.at.Load().Host)
+	connection, err := net.Dial("udp", a.address.Load().Host)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer way.Close()
-	a.host = way.LocalAddr().(*net.UDPAddr).IP.String()
+	defer connection.Close()
+	a.host = connection.LocalAddr().(*net.UDPAddr).IP.String()
 	return a
 }
 
-// locate finds the container's address, which may be another one at each start.
+// locate finds the container's address, which may change with each start.
 func (a *agent) locate() {
 	a.t.Helper()
 	ip, err := a.container.ContainerIP(a.t.Context())
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	a.at.Store(&url.URL{Scheme: "http", Host: net.JoinHostPort(ip, "8500")})
+	a.address.Store(&url.URL{Scheme: "http", Host: net.JoinHostPort(ip, "8500")})
 }
 
-// open is a process's way to Consul, and how often it asked.
+// open returns a process's connection to Consul, and the number of its requests.
 func (a *agent) open() (*consul.Agent, *atomic.Int64) {
 	a.t.Helper()
-	asked := &atomic.Int64{}
+	requests := &atomic.Int64{}
 	proxy := &httputil.ReverseProxy{
-		Rewrite:  func(r *httputil.ProxyRequest) { r.SetURL(a.at.Load()) },
+		Rewrite:  func(r *httputil.ProxyRequest) { r.SetURL(a.address.Load()) },
 		ErrorLog: slog.NewLogLogger(logTo(a.t).Handler(), slog.LevelDebug),
 	}
-	way := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked.Add(1)
+	connection := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		requests.Add(1)
 		proxy.ServeHTTP(w, r)
 	}))
 	a.t.Cleanup(func() {
-		way.CloseClientConnections()
-		way.Close()
+		connection.CloseClientConnections()
+		connection.Close()
 	})
-	opened, err := consul.Open(consul.Config{Consul: way.URL, Advertise: a.host}, logTo(a.t))
+	opened, err := consul.Open(consul.Config{Consul: connection.URL, Advertise: a.host}, logTo(a.t))
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	return opened, asked
+	return opened, requests
 }
 
 func (a *agent) stop() {
@@ -107,22 +107,22 @@ func (a *agent) start() {
 	a.locate()
 }
 
-// present is a process as far as Consul looks at it.
-type present struct {
+// instance is a process, as Consul sees it.
+type instance struct {
 	address string
-	well    atomic.Bool
+	healthy atomic.Bool
 	leave   context.CancelFunc
-	gone    chan struct{}
+	ended   chan struct{}
 }
 
-// register is a process of this name that is there until leave.
-func (a *agent) register(name string) *present {
+// register registers a process with this name until leave is called.
+func (a *agent) register(name string) *instance {
 	a.t.Helper()
-	p := &present{gone: make(chan struct{})}
-	p.well.Store(true)
+	p := &instance{ended: make(chan struct{})}
+	p.healthy.Store(true)
 	operations := a.listen()
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !p.well.Load() {
+		if !p.healthy.Load() {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
 	})}
@@ -130,21 +130,21 @@ func (a *agent) register(name string) *present {
 	a.t.Cleanup(func() { _ = server.Close() })
 	serving := a.listen()
 	p.address = serving.Addr().String()
-	way, _ := a.open()
-	registration, err := way.Registration(name, serving.Addr(), operations.Addr())
+	connection, _ := a.open()
+	registration, err := connection.Registration(name, serving.Addr(), operations.Addr())
 	if err != nil {
 		a.t.Fatal(err)
 	}
 	ctx, leave := context.WithCancel(a.t.Context())
 	p.leave = leave
 	go func() {
-		defer close(p.gone)
+		defer close(p.ended)
 		registration.Keep(ctx)
 		registration.End()
 	}()
 	a.t.Cleanup(func() {
 		leave()
-		<-p.gone
+		<-p.ended
 	})
 	return p
 }
@@ -159,22 +159,22 @@ func (a *agent) listen() net.Listener {
 	return l
 }
 
-// found is where a service is, as far as somebody has heard.
-type found struct {
+// discovery has the known addresses of a service.
+type discovery struct {
 	mu        sync.Mutex
 	addresses []string
 	news      int
-	asked     *atomic.Int64
+	requests  *atomic.Int64
 }
 
-func (a *agent) find(name string) *found {
-	way, asked := a.open()
-	f := &found{asked: asked}
+func (a *agent) find(name string) *discovery {
+	connection, requests := a.open()
+	f := &discovery{requests: requests}
 	ctx, stop := context.WithCancel(a.t.Context())
 	finding := make(chan struct{})
 	go func() {
 		defer close(finding)
-		way.Watch(ctx, name, func(addresses []string) {
+		connection.Watch(ctx, name, func(addresses []string) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			f.addresses = addresses
@@ -188,7 +188,7 @@ func (a *agent) find(name string) *found {
 	return f
 }
 
-func (f *found) is(processes ...*present) bool {
+func (f *discovery) is(processes ...*instance) bool {
 	var want []string
 	for _, p := range processes {
 		want = append(want, p.address)
@@ -201,55 +201,55 @@ func (f *found) is(processes ...*present) bool {
 	return f.news > 0 && slices.Equal(got, want)
 }
 
-// Who is ready is found, and stays so while Consul is away and when it has forgotten everything.
+// TestDiscovery shows that ready processes are found, and stay known while Consul is stopped and after it has lost its data.
 func TestDiscovery(t *testing.T) {
 	t.Parallel()
 	a := startConsul(t)
 	f := a.find("network")
-	testkit.Eventually(t, "that nobody is there is said", func() bool { return f.is() })
+	testkit.Eventually(t, "the empty list is reported", func() bool { return f.is() })
 	one, two := a.register("network"), a.register("network")
 	a.register("identity")
 	testkit.Eventually(t, "both are found", func() bool { return f.is(one, two) })
 
-	before := f.asked.Load()
-	time.Sleep(5 * time.Second) // in which nothing changes
-	if n := f.asked.Load() - before; n > 1 {
+	before := f.requests.Load()
+	time.Sleep(5 * time.Second) // nothing changes in this time
+	if n := f.requests.Load() - before; n > 1 {
 		t.Errorf("got %d requests to Consul while nothing changed, want at most 1", n)
 	}
 
-	two.well.Store(false)
-	testkit.Eventually(t, "who is not ready is left out", func() bool { return f.is(one) })
-	two.well.Store(true)
-	testkit.Eventually(t, "who is ready again is found again", func() bool { return f.is(one, two) })
+	two.healthy.Store(false)
+	testkit.Eventually(t, "a process that is not ready is removed", func() bool { return f.is(one) })
+	two.healthy.Store(true)
+	testkit.Eventually(t, "a process that is ready again is found", func() bool { return f.is(one, two) })
 
-	before = f.asked.Load()
+	before = f.requests.Load()
 	a.stop()
-	time.Sleep(5 * time.Second) // in which it is away
+	time.Sleep(5 * time.Second) // Consul is stopped in this time
 	if !f.is(one, two) {
-		t.Error("got other processes while Consul is away, want both kept")
+		t.Error("got other processes while Consul was stopped, want both kept")
 	}
-	if n := f.asked.Load() - before; n > 10 {
-		t.Errorf("got %d requests to Consul while it was away, want at most 10", n)
+	if n := f.requests.Load() - before; n > 10 {
+		t.Errorf("got %d requests to Consul while it was stopped, want at most 10", n)
 	}
 	a.start()
 	third := a.register("network")
-	testkit.Eventually(t, "a Consul that forgot everything is told of all", func() bool { return f.is(one, two, third) })
+	testkit.Eventually(t, "all processes register with a Consul that has lost its data", func() bool { return f.is(one, two, third) })
 
 	third.leave()
-	<-third.gone
+	<-third.ended
 	if !f.is(one, two) {
 		t.Error("got other processes once the third has ended, want the first two alone")
 	}
 	one.leave()
 	two.leave()
-	<-one.gone
-	<-two.gone
+	<-one.ended
+	<-two.ended
 	if f.is() {
 		t.Error("got no process once the last has left, want the last known one kept")
 	}
 }
 
-// A new root of Consul's authority takes over while requests go on, over connections that stay and such that begin.
+// TestConsulCertifies replaces the root of Consul's authority. Requests over old and new connections go on without errors.
 func TestConsulCertifies(t *testing.T) {
 	t.Parallel()
 	a := startConsul(t)
@@ -282,7 +282,7 @@ func TestConsulCertifies(t *testing.T) {
 	)
 	defer front.Close()
 
-	var asked, failed atomic.Int64
+	var requests, failed atomic.Int64
 	for n := range 4 {
 		path := []string{"/", "/last"}[n%2]
 		working.Go(func() {
@@ -294,7 +294,7 @@ func TestConsulCertifies(t *testing.T) {
 				if err != nil || response.StatusCode != http.StatusOK {
 					failed.Add(1)
 				}
-				asked.Add(1)
+				requests.Add(1)
 			}
 		})
 	}
@@ -302,22 +302,22 @@ func TestConsulCertifies(t *testing.T) {
 	before := renewed.Load()
 	a.rotate()
 	testkit.Eventually(t, "the service's certificate is of the new root", func() bool { return issuer(t, plain.Addr().String()) != first })
-	at := asked.Load()
-	testkit.Eventually(t, "requests go on", func() bool { return asked.Load() > at+200 })
+	rotated := requests.Load()
+	testkit.Eventually(t, "requests go on", func() bool { return requests.Load() > rotated+200 })
 	if n := failed.Load(); n > 0 {
-		t.Errorf("got %d failed of %d requests, want none", n, asked.Load())
+		t.Errorf("got %d failed of %d requests, want none", n, requests.Load())
 	}
-	t.Logf("%d requests, Consul asked %d times", asked.Load(), renewed.Load()-before)
+	t.Logf("%d requests, Consul asked %d times", requests.Load(), renewed.Load()-before)
 }
 
-// rotate makes Consul's authority begin a new root.
+// rotate lets Consul's authority create a new root.
 func (a *agent) rotate() {
 	a.t.Helper()
 	const config = `{"Provider": "consul", "Config": {"LeafCertTTL": "72h", "PrivateKeyType": "ec", "PrivateKeyBits": 384}}`
 	r, err := http.NewRequestWithContext(
 		a.t.Context(),
 		http.MethodPut,
-		a.at.Load().String()+"/v1/connect/ca/configuration",
+		a.address.Load().String()+"/v1/connect/ca/configuration",
 		strings.NewReader(config),
 	)
 	if err != nil {
@@ -333,10 +333,10 @@ func (a *agent) rotate() {
 	}
 }
 
-// issuer is who certified the process at an address.
+// issuer returns the id of the authority's key that signed the certificate of the process at an address.
 func issuer(t *testing.T, address string) string {
 	t.Helper()
-	seen := errors.New("seen enough")
+	seen := errors.New("certificate seen")
 	var issuer string
 	_, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true, VerifyConnection: func(s tls.ConnectionState) error {
 		issuer = string(s.PeerCertificates[0].AuthorityKeyId)
@@ -348,8 +348,8 @@ func issuer(t *testing.T, address string) string {
 	return issuer
 }
 
-// A process that starts while Consul is away waits for it, and one that nobody certifies says so.
-func TestConsulIsAway(t *testing.T) {
+// TestStartWithoutConsul shows that a process that starts before Consul waits for its certificate.
+func TestStartWithoutConsul(t *testing.T) {
 	t.Parallel()
 	a := startConsul(t)
 	a.stop()
@@ -359,7 +359,7 @@ func TestConsulIsAway(t *testing.T) {
 		_, err := processes.Identity(t.Context(), "network")
 		got <- err
 	}()
-	testkit.Eventually(t, "it is known that Consul is away", func() bool { return processes.Check(t.Context()) != nil })
+	testkit.Eventually(t, "the check reports that Consul is unavailable", func() bool { return processes.Check(t.Context()) != nil })
 	a.start()
 	if err := <-got; err != nil {
 		t.Error(err)
@@ -370,8 +370,8 @@ func TestConsulIsAway(t *testing.T) {
 }
 
 func image(variable, official string) string {
-	if given := os.Getenv(variable); given != "" {
-		return given
+	if name := os.Getenv(variable); name != "" {
+		return name
 	}
 	return official
 }

@@ -1,6 +1,6 @@
 //go:build containers
 
-// Package containers tests the product as docker-compose.yml puts it together, and what needs a real Consul.
+// Package containers tests the product as docker-compose.yml starts it, and the parts that need a real Consul.
 package containers
 
 import (
@@ -28,20 +28,20 @@ import (
 )
 
 const (
-	root      = "../.."
-	project   = "ironplane-test"
-	upTime    = 20 * time.Minute // with the images to build
-	downTime  = 3 * time.Minute
-	setupName = "setup"
-	// siteAgentName is that of the program for sites, which compose does not start.
+	root        = "../.."
+	project     = "ironplane-test"
+	upTimeout   = 20 * time.Minute // includes building the images
+	downTimeout = 3 * time.Minute
+	setupName   = "setup"
+	// siteAgentName is the name of the site agent's program. Compose does not start it.
 	siteAgentName = "site-agent"
 )
 
-// programs are what there are images of.
+// programs returns the names of all images.
 func programs() []string { return append(product.Names(), principal.Gateway, setupName, siteAgentName) }
 
-// installed is the product under test: two gateways, two instances of network, and one of each other service.
-var installed struct {
+// installation is the product under test: two gateways, two instances of network, and one of each other service.
+var installation struct {
 	docker *testcontainers.DockerProvider
 	key    string // the first admin's
 	url    string // of one of the gateways
@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 	http.DefaultTransport.(*http.Transport).MaxIdleConnsPerHost = 256
 	http.DefaultTransport.(*http.Transport).DialContext = (&net.Dialer{Timeout: 5 * time.Second}).DialContext
 	if flag.Parse(); *full {
-		lasting, patience = 15*time.Second, 40*time.Second
+		loadDuration, callTimeout = 15*time.Second, 40*time.Second
 	}
 	code := 1
 	err := up()
@@ -67,12 +67,12 @@ func TestMain(m *testing.M) {
 
 // up builds the images and starts the product from nothing.
 func up() (err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), upTime)
+	ctx, cancel := context.WithTimeout(context.Background(), upTimeout)
 	defer cancel()
-	if installed.docker, err = testcontainers.NewDockerProvider(); err != nil {
+	if installation.docker, err = testcontainers.NewDockerProvider(); err != nil {
 		return fmt.Errorf("find a Docker engine: %w", err)
 	}
-	if err := down(); err != nil { // what an earlier run left
+	if err := down(); err != nil { // an earlier run may have been killed
 		return err
 	}
 	for _, name := range programs() {
@@ -102,27 +102,27 @@ func up() (err error) {
 	if err != nil {
 		return err
 	}
-	installed.key = strings.TrimSpace(key)
-	ip, err := containersOf(ctx, principal.Gateway)[0].ContainerIP(ctx)
+	installation.key = strings.TrimSpace(key)
+	ip, err := findContainers(ctx, principal.Gateway)[0].ContainerIP(ctx)
 	if err != nil {
 		return err
 	}
-	installed.url = "http://" + net.JoinHostPort(ip, "8080")
+	installation.url = "http://" + net.JoinHostPort(ip, "8080")
 	return nil
 }
 
-// down removes the product, and fails where something of it is left.
+// down removes the product. It fails if a container, volume or network is left.
 func down() error {
-	ctx, cancel := context.WithTimeout(context.Background(), downTime)
+	ctx, cancel := context.WithTimeout(context.Background(), downTimeout)
 	defer cancel()
 	if _, err := compose(ctx, "down", "--volumes", "--timeout", "30"); err != nil {
 		return err
 	}
-	// That of a restore on a new machine is not compose's own.
+	// A restore on a new machine creates this volume without compose.
 	if _, err := run(ctx, "docker", "volume", "rm", "--force", project+"_secrets-setup"); err != nil {
 		return err
 	}
-	docker, of := installed.docker.Client(), client.Filters{}.Add("label", "com.docker.compose.project="+project)
+	docker, of := installation.docker.Client(), client.Filters{}.Add("label", "com.docker.compose.project="+project)
 	containers, err := docker.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: of})
 	volumes, err2 := docker.VolumeList(ctx, client.VolumeListOptions{Filters: of})
 	networks, err3 := docker.NetworkList(ctx, client.NetworkListOptions{Filters: of})
@@ -130,7 +130,7 @@ func down() error {
 		return err
 	}
 	if n := len(containers.Items) + len(volumes.Items) + len(networks.Items); n > 0 {
-		return fmt.Errorf("compose down left %d things", n)
+		return fmt.Errorf("compose down left %d containers, volumes and networks", n)
 	}
 	return nil
 }
@@ -139,7 +139,7 @@ func compose(ctx context.Context, arguments ...string) (string, error) {
 	return run(ctx, "docker", slices.Concat([]string{"compose", "-p", project}, arguments)...)
 }
 
-// run runs a program in the project's folder and answers what it prints.
+// run runs a program in the repository's root, and returns its output.
 func run(ctx context.Context, name string, arguments ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, arguments...)
 	cmd.Dir = root
@@ -164,16 +164,16 @@ func run(ctx context.Context, name string, arguments ...string) (string, error) 
 	return string(out), nil
 }
 
-// containersOf are the containers that run of a service of the compose file.
-func containersOf(ctx context.Context, service string) (all []*testcontainers.DockerContainer) {
-	found, err := installed.docker.Client().ContainerList(ctx, client.ContainerListOptions{Filters: client.Filters{}.
+// findContainers returns the running containers of a service in the compose file.
+func findContainers(ctx context.Context, service string) (all []*testcontainers.DockerContainer) {
+	discovery, err := installation.docker.Client().ContainerList(ctx, client.ContainerListOptions{Filters: client.Filters{}.
 		Add("label", "com.docker.compose.project="+project, "com.docker.compose.service="+service, "com.docker.compose.oneoff=False")})
 	if err != nil {
 		panic(err)
 	}
-	slices.SortFunc(found.Items, func(a, b container.Summary) int { return strings.Compare(a.Names[0], b.Names[0]) })
-	for _, summary := range found.Items {
-		c, err := installed.docker.ContainerFromType(ctx, summary)
+	slices.SortFunc(discovery.Items, func(a, b container.Summary) int { return strings.Compare(a.Names[0], b.Names[0]) })
+	for _, summary := range discovery.Items {
+		c, err := installation.docker.ContainerFromType(ctx, summary)
 		if err != nil {
 			panic(err)
 		}
@@ -182,17 +182,17 @@ func containersOf(ctx context.Context, service string) (all []*testcontainers.Do
 	return all
 }
 
-// oneOf is the first container of a service.
-func oneOf(t *testing.T, service string) *testcontainers.DockerContainer {
+// findContainer returns the first container of a service.
+func findContainer(t *testing.T, service string) *testcontainers.DockerContainer {
 	t.Helper()
-	all := containersOf(t.Context(), service)
+	all := findContainers(t.Context(), service)
 	if len(all) == 0 {
 		t.Fatalf("got no running container of %s, want one", service)
 	}
 	return all[0]
 }
 
-// ip is the address of a container.
+// ip returns the address of a container.
 func ip(t *testing.T, c testcontainers.Container) string {
 	t.Helper()
 	ip, err := c.ContainerIP(t.Context())
@@ -202,11 +202,11 @@ func ip(t *testing.T, c testcontainers.Container) string {
 	return ip
 }
 
-// secretOf is what is in a file of a service's secrets.
-func secretOf(t *testing.T, service, file string) string {
+// readSecret returns the content of a file among a service's secrets.
+func readSecret(t *testing.T, service, file string) string {
 	t.Helper()
-	copied, err := installed.docker.Client().
-		CopyFromContainer(t.Context(), oneOf(t, service).GetContainerID(), client.CopyFromContainerOptions{SourcePath: "/secrets/" + file})
+	copied, err := installation.docker.Client().
+		CopyFromContainer(t.Context(), findContainer(t, service).GetContainerID(), client.CopyFromContainerOptions{SourcePath: "/secrets/" + file})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,72 +22,72 @@ import (
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 )
 
-// The README's tour works on what the compose file starts.
-func TestTour(t *testing.T) { tour.Take(t, root, installed.url, installed.key) }
+// TestTour runs the README's tour on the installation of the compose file.
+func TestTour(t *testing.T) { tour.Take(t, root, installation.url, installation.key) }
 
-// largest is how many bytes an image has at most, and largestRendering one with text/template: its reflection keeps the
-// linker from leaving out what is not called. That of identity reads what security keys say, that of pxe has a client of S3 besides, of
-// 11 MB, and one has all services in it.
-const largest, largestRendering, largestStoring, largestSigningIn, largestOfAll = 28_000_000, 40_000_000, 51_000_000, 31_000_000, 61_000_000
+// The maximum sizes of images in bytes. An image with text/template is larger, since reflection keeps the linker from removing
+// unused methods. The image of identity decodes security keys' messages, that of pxe has a client of S3 (11 MB), and that of
+// setup has all services.
+const maxBytes, maxBytesSystem, maxBytesPXE, maxBytesIdentity, maxBytesSetup = 28_000_000, 40_000_000, 51_000_000, 31_000_000, 61_000_000
 
 func TestImages(t *testing.T) {
 	commit, _ := exec.Command("git", "rev-parse", "--verify", "HEAD").Output()
 	for _, name := range programs() {
-		image, err := installed.docker.Client().ImageInspect(t.Context(), "ironplane-"+name)
+		image, err := installation.docker.Client().ImageInspect(t.Context(), "ironplane-"+name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Logf("%s: %.1f MB", name, float64(image.Size)/1e6)
-		most := int64(largest)
+		limit := int64(maxBytes)
 		switch name {
 		case "identity":
-			most = largestSigningIn
+			limit = maxBytesIdentity
 		case "system":
-			most = largestRendering
+			limit = maxBytesSystem
 		case "pxe":
-			most = largestStoring
+			limit = maxBytesPXE
 		case "setup":
-			most = largestOfAll
+			limit = maxBytesSetup
 		}
-		if image.Size > most {
-			t.Errorf("the image of %s: got %d bytes, want at most %d", name, image.Size, most)
+		if image.Size > limit {
+			t.Errorf("the image of %s: got %d bytes, want at most %d", name, image.Size, limit)
 		}
 		if image.Config.User != "65532:65532" {
 			t.Errorf("the image of %s: got the user %q, want 65532:65532", name, image.Config.User)
 		}
-		said, err := run(t.Context(), "docker", "run", "--rm", "--network=none", "ironplane-"+name, "--version")
+		output, err := run(t.Context(), "docker", "run", "--rm", "--network=none", "ironplane-"+name, "--version")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !strings.HasPrefix(said, name+" ") || strings.Contains(said, "unknown") != worktree() ||
-			!worktree() && !strings.Contains(said, strings.TrimSpace(string(commit))) {
-			t.Errorf("%s --version: got %s, want its name and commit %q (unknown in a second work tree)", name, said, commit)
+		if !strings.HasPrefix(output, name+" ") || strings.Contains(output, "unknown") != worktree() ||
+			!worktree() && !strings.Contains(output, strings.TrimSpace(string(commit))) {
+			t.Errorf("%s --version: got %s, want its name and commit %q (unknown in a second work tree)", name, output, commit)
 		}
 	}
 }
 
-// worktree tells whether the source is a second worktree, whose .git an image cannot see.
+// worktree reports whether the source is a second work tree. Its .git is a file that refers to a folder outside of the image.
 func worktree() bool {
 	return exec.Command("test", "-d", root+"/.git").Run() != nil
 }
 
-// What serves may do no more than it has to, and holds its secrets in files alone.
+// TestContainers checks the restrictions of the serving containers, and that secrets are only in files.
 func TestContainers(t *testing.T) {
-	docker := installed.docker.Client()
+	docker := installation.docker.Client()
 	secrets := []string{
-		secretOf(t, "postgres", "password"),
-		secretOf(t, "redis", "password"),
-		secretOf(t, "consul", "management-token"),
-		secretOf(t, "pxe", "process-key"),
-		secretOf(t, "pxe", "redis-url"),
-		installed.key,
+		readSecret(t, "postgres", "password"),
+		readSecret(t, "redis", "password"),
+		readSecret(t, "consul", "management-token"),
+		readSecret(t, "pxe", "process-key"),
+		readSecret(t, "pxe", "redis-url"),
+		installation.key,
 	}
 	for _, name := range append(product.Names(), principal.Gateway) {
-		secrets = append(secrets, secretOf(t, name, "consul-token"))
+		secrets = append(secrets, readSecret(t, name, "consul-token"))
 		if name != principal.Gateway {
 			secrets = append(secrets, password(t, name))
 		}
-		for _, c := range containersOf(t.Context(), name) {
+		for _, c := range findContainers(t.Context(), name) {
 			is, err := c.Inspect(t.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -114,31 +114,31 @@ func TestContainers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		holdsNone(t, summary.Names[0], string(text), secrets)
+		checkNoSecrets(t, summary.Names[0], string(text), secrets)
 	}
 	logs, err := compose(t.Context(), "logs")
 	if err != nil {
 		t.Fatal(err)
 	}
-	holdsNone(t, "the log", logs, secrets)
+	checkNoSecrets(t, "the log", logs, secrets)
 }
 
-func holdsNone(t *testing.T, what, text string, secrets []string) {
+func checkNoSecrets(t *testing.T, name, text string, secrets []string) {
 	t.Helper()
 	for _, secret := range secrets {
 		if len(secret) < 16 {
 			t.Fatalf("got a secret of %d characters, want at least 16", len(secret))
 		}
 		if strings.Contains(text, secret) {
-			t.Errorf("%s: got a secret in it, want none", what)
+			t.Errorf("%s: got a secret in it, want none", name)
 		}
 	}
 }
 
-// password is that of a service's role.
+// password returns the password of a service's role.
 func password(t *testing.T, service string) string {
 	t.Helper()
-	u, err := url.Parse(secretOf(t, service, "database-url"))
+	u, err := url.Parse(readSecret(t, service, "database-url"))
 	if err != nil {
 		t.Fatal("got a database URL that does not parse, want one that does")
 	}
@@ -146,11 +146,11 @@ func password(t *testing.T, service string) string {
 	return password
 }
 
-// The database refuses a service what is another's.
+// TestSchemas shows that the database refuses a service access to other schemas.
 func TestSchemas(t *testing.T) {
-	at := net.JoinHostPort(ip(t, oneOf(t, "postgres")), "5432")
+	at := net.JoinHostPort(ip(t, findContainer(t, "postgres")), "5432")
 	for _, service := range product.Names() {
-		u, err := url.Parse(secretOf(t, service, "database-url"))
+		u, err := url.Parse(readSecret(t, service, "database-url"))
 		if err != nil {
 			t.Fatal("got a database URL that does not parse, want one that does")
 		}
@@ -185,7 +185,7 @@ func TestSchemas(t *testing.T) {
 	}
 }
 
-// Replicas that start at once all migrate.
+// TestMigrateTogether shows that replicas can migrate at the same time.
 func TestMigrateTogether(t *testing.T) {
 	var replicas sync.WaitGroup
 	for range 4 {

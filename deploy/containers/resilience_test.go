@@ -29,37 +29,38 @@ import (
 
 const (
 	callers = 16
-	// tolerated is how many requests in a row a gateway gives to an instance that does not answer before it leaves that alone.
-	tolerated = 6
-	// lookPause is between two looks at whether a gateway is ready, and lookTime how long one may take.
-	lookPause = 250 * time.Millisecond
-	lookTime  = time.Second
+	// maxFailuresInARow is the number of requests in a row that a gateway sends to an instance that does not respond, before it
+	// avoids the instance.
+	maxFailuresInARow = 6
+	// readyInterval and readyTimeout are those of the checks whether a gateway is ready.
+	readyInterval = 250 * time.Millisecond
+	readyTimeout  = time.Second
 )
 
-// full measures for longer, with callers who wait for longer than a gateway does.
-var full = flag.Bool("full", false, "measure for longer what callers see when something goes")
+// full measures for longer, with callers that wait longer than a gateway does.
+var full = flag.Bool("full", false, "measure failures of instances for longer")
 
-// lasting is how long the load goes on with something wrong, and patience how long a caller waits for an answer.
-var lasting, patience = 5 * time.Second, 12 * time.Second
+// loadDuration is how long the load continues after a failure, and callTimeout how long a caller waits for a response.
+var loadDuration, callTimeout = 5 * time.Second, 12 * time.Second
 
-// settled is when nobody has to notice any more that something is wrong.
-const settled = 10 * time.Second
+// settleTime is how long after a failure callers may see errors.
+const settleTime = 10 * time.Second
 
-// door is a gateway, as a balancer in front sees it.
-type door struct {
+// balancedGateway is a gateway, as a load balancer sees it.
+type balancedGateway struct {
 	url, readyz string
 	open        atomic.Bool
 }
 
-// load is callers who read and write without a pause, in turns by each of the gateways that are ready.
+// load is a number of callers that read and write without a pause. They use the ready gateways in turn.
 type load struct {
-	begin   time.Time
-	doors   []*door
-	ending  chan struct{}
-	calling sync.WaitGroup
-	looking sync.WaitGroup
-	stop    context.CancelFunc
-	count   atomic.Int64
+	begin    time.Time
+	gateways []*balancedGateway
+	ending   chan struct{}
+	calling  sync.WaitGroup
+	looking  sync.WaitGroup
+	stop     context.CancelFunc
+	count    atomic.Int64
 
 	mu     sync.Mutex
 	failed []failure
@@ -67,19 +68,19 @@ type load struct {
 }
 
 type failure struct {
-	after, took time.Duration // since the load began
-	what        string
+	after, duration time.Duration // since the load began
+	cause           string
 }
 
 func begin(t *testing.T) *load {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	l := &load{begin: time.Now(), stop: stop, ending: make(chan struct{})}
-	for _, c := range containersOf(t.Context(), principal.Gateway) {
+	for _, c := range findContainers(t.Context(), principal.Gateway) {
 		host := ip(t, c)
-		d := &door{url: "http://" + net.JoinHostPort(host, "8080"), readyz: "http://" + net.JoinHostPort(host, "9090") + "/readyz"}
+		d := &balancedGateway{url: "http://" + net.JoinHostPort(host, "8080"), readyz: "http://" + net.JoinHostPort(host, "9090") + "/readyz"}
 		d.open.Store(true)
-		l.doors = append(l.doors, d)
+		l.gateways = append(l.gateways, d)
 		l.looking.Go(func() { d.watch(ctx) })
 	}
 	for n := range callers {
@@ -97,7 +98,7 @@ func begin(t *testing.T) *load {
 	return l
 }
 
-// end lets all calls end, however long they take.
+// end stops the callers, and waits for the calls in progress.
 func (l *load) end() {
 	close(l.ending)
 	l.calling.Wait()
@@ -105,9 +106,9 @@ func (l *load) end() {
 	l.looking.Wait()
 }
 
-func (d *door) watch(ctx context.Context) {
+func (d *balancedGateway) watch(ctx context.Context) {
 	for ctx.Err() == nil {
-		looking, cancel := context.WithTimeout(ctx, lookTime)
+		looking, cancel := context.WithTimeout(ctx, readyTimeout)
 		r, err := http.NewRequestWithContext(looking, http.MethodGet, d.readyz, http.NoBody)
 		if err == nil {
 			var response *http.Response
@@ -117,42 +118,42 @@ func (d *door) watch(ctx context.Context) {
 			d.open.Store(err == nil && response.StatusCode == http.StatusOK)
 		}
 		cancel()
-		time.Sleep(lookPause)
+		time.Sleep(readyInterval)
 	}
 }
 
 func (l *load) call(ctx context.Context, entity, turn int) {
 	begin := time.Now()
-	what := l.ask(ctx, entity, turn)
-	took := time.Since(begin)
+	cause := l.ask(ctx, entity, turn)
+	duration := time.Since(begin)
 	l.count.Add(1)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.worst = max(l.worst, took)
-	if what != "" {
-		l.failed = append(l.failed, failure{begin.Sub(l.begin), took, what})
+	l.worst = max(l.worst, duration)
+	if cause != "" {
+		l.failed = append(l.failed, failure{begin.Sub(l.begin), duration, cause})
 	}
 }
 
-// ask answers what went wrong.
+// ask sends one request, and returns the cause if it failed.
 func (l *load) ask(ctx context.Context, entity, turn int) string {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	method, body := http.MethodGet, ""
 	if turn/2%4 == 0 {
 		method, body = http.MethodPatch, fmt.Sprintf(`{"nickname": "turn %d"}`, turn)
 	}
 	last := "no gateway is ready"
-	for n := range l.doors {
-		door := l.doors[(turn+n)%len(l.doors)]
-		if !door.open.Load() {
+	for n := range l.gateways {
+		balancedGateway := l.gateways[(turn+n)%len(l.gateways)]
+		if !balancedGateway.open.Load() {
 			continue
 		}
-		r, err := http.NewRequestWithContext(ctx, method, fmt.Sprintf("%s/entity/%d", door.url, entity), strings.NewReader(body))
+		r, err := http.NewRequestWithContext(ctx, method, fmt.Sprintf("%s/entity/%d", balancedGateway.url, entity), strings.NewReader(body))
 		if err != nil {
 			return err.Error()
 		}
-		r.Header.Set("Authorization", "Bearer "+installed.key)
+		r.Header.Set("Authorization", "Bearer "+installation.key)
 		r.Header.Set("Content-Type", "application/json")
 		response, err := http.DefaultClient.Do(r)
 		if err == nil {
@@ -165,7 +166,7 @@ func (l *load) ask(ctx context.Context, entity, turn int) string {
 		if err == nil {
 			return ""
 		}
-		last = method + ": " + brief(err)
+		last = method + ": " + shorten(err)
 		if !strings.Contains(err.Error(), "dial tcp") {
 			break
 		}
@@ -173,31 +174,31 @@ func (l *load) ask(ctx context.Context, entity, turn int) string {
 	return last
 }
 
-// brief is an error without addresses.
-func brief(err error) string {
+// shorten returns the text of an error without addresses, so that the report can count equal ones.
+func shorten(err error) string {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return "no answer in " + patience.String()
+		return "no response in " + callTimeout.String()
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
-		return "connection cut"
+		return "connection closed"
 	default:
 		return err.Error()
 	}
 }
 
-// report prints what callers saw, and answers how many failed and when the last of them began.
-func (l *load) report(t *testing.T, what string) (failed int, last time.Duration) {
+// report logs the result of the load. It returns the number of failed requests, and when the last of these began.
+func (l *load) report(t *testing.T, cause string) (failed int, last time.Duration) {
 	t.Helper()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	kinds := map[string]int{}
 	for _, f := range l.failed {
-		kinds[f.what]++
+		kinds[f.cause]++
 		last = max(last, f.after)
 	}
 	t.Logf(
-		"%s: %d requests in %s, the longest %s, %d failed %v, the last of them began after %s",
-		what,
+		"%s: %d requests in %s, the longest took %s, %d failed %v, the last of these began after %s",
+		cause,
 		l.count.Load(),
 		time.Since(l.begin).Round(time.Second),
 		l.worst.Round(time.Millisecond),
@@ -208,10 +209,10 @@ func (l *load) report(t *testing.T, what string) (failed int, last time.Duration
 	return len(l.failed), last
 }
 
-// received is how many bytes each container of a service got from the network.
+// received returns the number of bytes that each container of a service has received from the network.
 func received(t *testing.T, service string) (bytes []float64) {
 	t.Helper()
-	for _, c := range containersOf(t.Context(), service) {
+	for _, c := range findContainers(t.Context(), service) {
 		response, err := http.Get("http://" + net.JoinHostPort(ip(t, c), "9090") + "/metrics")
 		if err != nil {
 			t.Fatal(err)
@@ -233,7 +234,7 @@ func received(t *testing.T, service string) (bytes []float64) {
 	return bytes
 }
 
-// entities is the first of the IP entities that callers ask for, each for its own.
+// entities is the id of the first IP entity. Each caller reads and edits its own.
 var entities int
 
 func prepare(t *testing.T) {
@@ -241,26 +242,26 @@ func prepare(t *testing.T) {
 	if entities != 0 {
 		return
 	}
-	c := testkit.ClientAt(t, installed.url).WithKey(installed.key)
+	c := testkit.ClientAt(t, installation.url).WithKey(installation.key)
 	group := c.Do("POST", "/group", `{"name": "load"}`).Want(200).ID()
 	answer := c.Do("POST", fmt.Sprintf("/group/%d/entity/bulk", group), `{"prefix": "203.0.113.0/27", "gateway": "203.0.113.1", "subnet_mask": "255.255.255.224"}`).
 		Want(200)
-	var made struct {
+	var created struct {
 		First int `json:"first"`
 	}
-	if err := json.Unmarshal([]byte(answer.Text), &made); err != nil || made.First == 0 {
+	if err := json.Unmarshal([]byte(answer.Text), &created); err != nil || created.First == 0 {
 		t.Fatalf("got %s (%v), want the first id", answer.Text, err)
 	}
-	entities = made.First
+	entities = created.First
 }
 
 func TestCallsAreSpread(t *testing.T) {
 	prepare(t)
 	network, gateways := received(t, "network"), received(t, principal.Gateway)
 	l := begin(t)
-	time.Sleep(lasting / 3)
+	time.Sleep(loadDuration / 3)
 	l.end()
-	if failed, _ := l.report(t, "with all there"); failed > 0 {
+	if failed, _ := l.report(t, "with all instances"); failed > 0 {
 		t.Errorf("got %d failed requests, want none", failed)
 	}
 	for service, before := range map[string][]float64{"network": network, principal.Gateway: gateways} {
@@ -273,9 +274,9 @@ func TestCallsAreSpread(t *testing.T) {
 	}
 }
 
-// What callers see when one of two instances goes, in each way in which one can.
-func TestOneGoes(t *testing.T) {
-	docker := installed.docker.Client()
+// TestOneInstanceFails measures what callers see when one of two instances is stopped, killed or frozen.
+func TestOneInstanceFails(t *testing.T) {
+	docker := installation.docker.Client()
 	stop := func(ctx context.Context, id string) error {
 		_, err := docker.ContainerStop(ctx, id, client.ContainerStopOptions{})
 		return err
@@ -296,75 +297,75 @@ func TestOneGoes(t *testing.T) {
 		_, err := docker.ContainerUnpause(ctx, id, client.ContainerUnpauseOptions{})
 		return err
 	}
-	for _, goes := range []struct {
-		name     string
-		away     func(context.Context, string) error
-		back     func(context.Context, string) error
-		tolerate int // failed requests, at most
+	for _, test := range []struct {
+		name      string
+		fail      func(context.Context, string) error
+		bringBack func(context.Context, string) error
+		maxFailed int // failed requests, at most
 	}{
 		{"is stopped", stop, start, 0},
-		{"is killed", kill, start, callers}, // those under way
-		{"is frozen", freeze, thaw, callers + 2*tolerated},
+		{"is killed", kill, start, callers}, // the requests in progress
+		{"is frozen", freeze, thaw, callers + 2*maxFailuresInARow},
 	} {
 		for _, service := range []string{"network", principal.Gateway} {
-			t.Run(service+" "+goes.name, func(t *testing.T) {
+			t.Run(service+" "+test.name, func(t *testing.T) {
 				prepare(t)
-				victim := containersOf(t.Context(), service)[1]
+				victim := findContainers(t.Context(), service)[1]
 				l := begin(t)
-				time.Sleep(lasting / 5)
+				time.Sleep(loadDuration / 5)
 				at := time.Since(l.begin)
-				if err := goes.away(t.Context(), victim.GetContainerID()); err != nil {
+				if err := test.fail(t.Context(), victim.GetContainerID()); err != nil {
 					t.Fatal(err)
 				}
-				defer back(t, goes.back, victim)
-				time.Sleep(lasting)
+				defer bringBack(t, test.bringBack, victim)
+				time.Sleep(loadDuration)
 				l.end()
-				failed, last := l.report(t, service+" "+goes.name)
-				if failed > goes.tolerate {
-					t.Errorf("got %d failed requests, want at most %d", failed, goes.tolerate)
+				failed, last := l.report(t, service+" "+test.name)
+				if failed > test.maxFailed {
+					t.Errorf("got %d failed requests, want at most %d", failed, test.maxFailed)
 				}
-				if failed > 0 && last > at+settled {
-					t.Errorf("got a failed request %s after it went, want none after %s", last-at, settled)
+				if failed > 0 && last > at+settleTime {
+					t.Errorf("got a failed request %s after the failure, want none after %s", last-at, settleTime)
 				}
 			})
 		}
 	}
 }
 
-// back brings a container back and waits until all is as before.
-func back(t *testing.T, how func(context.Context, string) error, c testcontainers.Container) {
+// bringBack restarts or resumes a container, and waits until no request fails.
+func bringBack(t *testing.T, how func(context.Context, string) error, c testcontainers.Container) {
 	t.Helper()
 	if err := how(t.Context(), c.GetContainerID()); err != nil {
 		t.Fatal(err)
 	}
-	located(t)
+	awaitReady(t)
 	l := begin(t)
-	time.Sleep(lasting / 5)
+	time.Sleep(loadDuration / 5)
 	l.end()
-	if failed, _ := l.report(t, "with it back"); failed > 0 {
-		t.Errorf("got %d failed requests once it was back, want none", failed)
+	if failed, _ := l.report(t, "after the recovery"); failed > 0 {
+		t.Errorf("got %d failed requests after the recovery, want none", failed)
 	}
 }
 
-// located waits until all are ready, and Consul has heard of it.
-func located(t *testing.T) {
+// awaitReady waits until all instances are ready and Consul has registered them.
+func awaitReady(t *testing.T) {
 	t.Helper()
 	for _, service := range []string{"network", principal.Gateway} {
 		testkit.Eventually(t, "both instances of "+service+" are ready", func() bool {
 			ready := 0
-			for _, c := range containersOf(t.Context(), service) {
-				if readiness(t, c) != "" {
+			for _, c := range findContainers(t.Context(), service) {
+				if fetchReadiness(t, c) != "" {
 					ready++
 				}
 			}
 			return ready == 2
 		})
 	}
-	time.Sleep(settled / 2)
+	time.Sleep(settleTime / 2)
 }
 
-// readiness is what a container's process says of it, and empty where it is not ready.
-func readiness(t *testing.T, c testcontainers.Container) string {
+// fetchReadiness returns the body of a container's /readyz. It is empty if the process is not ready.
+func fetchReadiness(t *testing.T, c testcontainers.Container) string {
 	t.Helper()
 	response, err := http.Get("http://" + net.JoinHostPort(ip(t, c), "9090") + "/readyz")
 	if err != nil {
@@ -378,28 +379,32 @@ func readiness(t *testing.T, c testcontainers.Container) string {
 	return string(text)
 }
 
-// Nobody notices that Consul goes and comes back.
-func TestConsulGoes(t *testing.T) {
+// TestConsulRestarts shows that no request fails while Consul is stopped and started again.
+func TestConsulRestarts(t *testing.T) {
 	prepare(t)
 	l := begin(t)
 	for range 2 {
-		time.Sleep(lasting / 5)
+		time.Sleep(loadDuration / 5)
 		if _, err := compose(t.Context(), "stop", "consul"); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(lasting)
+		time.Sleep(loadDuration)
 		if _, err := compose(t.Context(), "up", "--no-build", "--no-deps", "--no-recreate", "--wait", "consul"); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(lasting)
+		time.Sleep(loadDuration)
 	}
 	l.end()
-	if failed, _ := l.report(t, "while Consul goes and comes back, twice"); failed > 0 {
+	if failed, _ := l.report(t, "while Consul is restarted twice"); failed > 0 {
 		t.Errorf("got %d failed requests, want none", failed)
 	}
 	for _, service := range []string{"network", principal.Gateway} {
-		for _, c := range containersOf(t.Context(), service) {
-			testkit.Eventually(t, "Consul is heard again by "+service, func() bool { return strings.Contains(readiness(t, c), `"consul":"ok"`) })
+		for _, c := range findContainers(t.Context(), service) {
+			testkit.Eventually(
+				t,
+				"Consul is connected again to "+service,
+				func() bool { return strings.Contains(fetchReadiness(t, c), `"consul":"ok"`) },
+			)
 		}
 	}
 }

@@ -18,17 +18,17 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
-// document says how to back up and restore with containers.
+// document is the page that describes backup and restore with containers.
 const document = root + "/docs/operate/backup.md"
 
 // steps runs blocks of the document in a folder of its own.
-type steps struct {
+type page struct {
 	*testing.T
 	folder string
 }
 
-// do runs a block. The project has another name here, and its images are built already.
-func (s *steps) do(name string, environment ...string) string {
+// runBlock runs a block of the page. It replaces the project's name, and uses the images that are already built.
+func (s *page) runBlock(name string, environment ...string) string {
 	s.Helper()
 	compose, err := filepath.Abs(root + "/docker-compose.yml")
 	if err != nil {
@@ -43,64 +43,64 @@ func (s *steps) do(name string, environment ...string) string {
 	cmd.Env = append(
 		os.Environ(),
 		append(environment, "COMPOSE_FILE="+compose, "COMPOSE_PROJECT_NAME="+project, "IRONPLANE_PUBLISH=127.0.0.1:0")...)
-	said, err := cmd.CombinedOutput()
+	output, err := cmd.CombinedOutput()
 	if err != nil {
-		s.Fatalf("%s: %v\n%s", name, err, said)
+		s.Fatalf("%s: %v\n%s", name, err, output)
 	}
-	return string(said)
+	return string(output)
 }
 
-// client reaches a gateway, which has another address after each start.
-func (s *steps) client() *testkit.Client {
+// client returns a client of a gateway. The gateway's address changes with each start.
+func (s *page) client() *testkit.Client {
 	s.Helper()
-	return testkit.ClientAt(s, "http://"+net.JoinHostPort(ip(s.T, oneOf(s.T, principal.Gateway)), "8080")).WithKey(installed.key)
+	return testkit.ClientAt(s, "http://"+net.JoinHostPort(ip(s.T, findContainer(s.T, principal.Gateway)), "8080")).WithKey(installation.key)
 }
 
-func (s *steps) makeGroup(name string) (id int64) {
+func (s *page) createGroup(name string) (id int64) {
 	s.Helper()
 	return s.client().Do(http.MethodPost, "/group", map[string]any{"name": name}).Want(http.StatusOK).ID()
 }
 
-// has tells how many there are of a list.
-func (s *steps) has(path string) int {
+// count returns the number of items in a list.
+func (s *page) count(path string) int {
 	s.Helper()
 	return len(testkit.Decode[[]json.RawMessage](s.client().Do(http.MethodGet, path, nil).Want(http.StatusOK)))
 }
 
-// By the words of the document, one service's schema is put back into the installation, and all of it on a new machine.
-// It goes last: the installation is another one afterwards.
+// TestRestore restores one service's schema into the installation, and then everything on a new machine, with the commands of
+// the page. It must run last, since it replaces the installation.
 func TestRestore(t *testing.T) {
-	s := &steps{t, t.TempDir()}
-	kept := s.makeGroup("kept")
-	s.do("containers backup")
-	lost := s.makeGroup("lost")
-	testkit.Eventually(t, "it is logged", func() bool { return s.has("/log?type=group.created&q=lost") == 1 })
+	s := &page{t, t.TempDir()}
+	kept := s.createGroup("kept")
+	s.runBlock("containers backup")
+	lost := s.createGroup("lost")
+	testkit.Eventually(t, "the log has the group", func() bool { return s.count("/log?type=group.created&q=lost") == 1 })
 
-	said := s.do("containers restore", "SERVICES=network")
-	if !strings.Contains(said, "network is reconciled") || strings.Contains(said, "pxe is reconciled") ||
-		!strings.Contains(said, "IP group lost created.") {
-		t.Errorf("got %s, want network alone reconciled, and the creation of the lost group named", said)
+	output := s.runBlock("containers restore", "SERVICES=network")
+	if !strings.Contains(output, "network is reconciled") || strings.Contains(output, "pxe is reconciled") ||
+		!strings.Contains(output, "IP group lost created.") {
+		t.Errorf("got %s, want network alone reconciled, and the creation of the lost group named", output)
 	}
-	if s.has("/group?name=kept") != 1 || s.has("/group?name=lost") != 0 {
+	if s.count("/group?name=kept") != 1 || s.count("/group?name=lost") != 0 {
 		t.Error("got other groups than in the backup, want kept without lost")
 	}
-	if id := s.makeGroup("after"); id <= lost || id <= kept {
+	if id := s.createGroup("after"); id <= lost || id <= kept {
 		t.Errorf("got the id %d, want one above %d and %d", id, kept, lost)
 	}
 
 	if err := down(); err != nil {
 		t.Fatal(err)
 	}
-	s.do("containers secrets")
-	if said := s.do("containers restore"); !strings.Contains(said, "system is reconciled") {
-		t.Errorf("got %s, want %q in it", said, "system is reconciled")
+	s.runBlock("containers secrets")
+	if output := s.runBlock("containers restore"); !strings.Contains(output, "system is reconciled") {
+		t.Errorf("got %s, want %q in it", output, "system is reconciled")
 	}
-	if s.has("/group?name=kept") != 1 || s.has("/group?name=after") != 0 {
+	if s.count("/group?name=kept") != 1 || s.count("/group?name=after") != 0 {
 		t.Error("got other groups than in the backup, want kept without after")
 	}
-	s.makeGroup("on a new machine")
-	testkit.Eventually(t, "it is logged", func() bool { return s.has("/log?type=group.created&q=machine") == 1 })
-	if said, err := compose(
+	s.createGroup("on a new machine")
+	testkit.Eventually(t, "the log has the group", func() bool { return s.count("/log?type=group.created&q=machine") == 1 })
+	if output, err := compose(
 		t.Context(),
 		"exec",
 		"-T",
@@ -108,7 +108,7 @@ func TestRestore(t *testing.T) {
 		"/ironplane",
 		"verify",
 	); err != nil ||
-		!strings.Contains(said, "is logged exactly once") {
-		t.Errorf("verify: got %v and %s, want every change logged exactly once", err, said)
+		!strings.Contains(output, "is logged exactly once") {
+		t.Errorf("verify: got %v and %s, want every change logged exactly once", err, output)
 	}
 }

@@ -19,48 +19,49 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
 )
 
-// The words of docs/do/site-agent.md start an agent in a container, which may do no more than it has to, and whose files stay.
+// TestSiteAgentImage starts an agent in a container with the commands of docs/do/site-agent.md. The container is restricted,
+// and the agent's files survive a restart.
 func TestSiteAgentImage(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("to give a folder to another user needs root")
+		t.Skip("giving a folder to another user needs root")
 	}
 	const name, folder, published = "ironplane-test-site-agent", "/srv/site-agent", "-p 8443:8443"
-	words := testkit.CodeBlock(t, root+"/docs/do/site-agent.md", "agent container")
+	script := testkit.CodeBlock(t, root+"/docs/do/site-agent.md", "agent container")
 	for _, has := range []string{folder, published, "--name site-agent", "exec site-agent"} {
-		if !strings.Contains(words, has) {
-			t.Fatalf("got the block\n%s\nwant %q in it", words, has)
+		if !strings.Contains(script, has) {
+			t.Fatalf("got the block\n%s\nwant %q in it", script, has)
 		}
 	}
 	kept := t.TempDir()
-	if err := os.Chmod(filepath.Dir(kept), 0o755); err != nil { // so that its user gets there
+	if err := os.Chmod(filepath.Dir(kept), 0o755); err != nil { // the agent runs as another user
 		t.Fatal(err)
 	}
 	remove := func() {
-		ctx, cancel := context.WithTimeout(context.Background(), downTime)
+		ctx, cancel := context.WithTimeout(context.Background(), downTimeout)
 		defer cancel()
 		_, _ = run(ctx, "docker", "rm", "--force", name) // there may be none
 	}
 	remove()
 	t.Cleanup(remove)
-	words = strings.NewReplacer(
+	script = strings.NewReplacer(
 		folder, kept, published, "", "--name site-agent", "--name "+name, "exec site-agent", "exec "+name, "--restart always", "",
 	).
-		Replace(words)
-	said, err := run(t.Context(), "sh", "-e", "-c", words)
+		Replace(script)
+	output, err := run(t.Context(), "sh", "-e", "-c", script)
 	if err != nil {
 		t.Fatal(err)
 	}
-	lines := strings.Split(strings.TrimSpace(said), "\n")
+	lines := strings.Split(strings.TrimSpace(output), "\n")
 	fingerprint := lines[len(lines)-1]
 	key, err := os.ReadFile(filepath.Join(kept, "key"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	asking, err := siteagent.NewHTTPClient(fingerprint)
+	httpClient, err := siteagent.NewHTTPClient(fingerprint)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &siteagent.Client{Key: secret.New(strings.TrimSpace(string(key))), HTTP: asking}
+	c := &siteagent.Client{Key: secret.New(strings.TrimSpace(string(key))), HTTP: httpClient}
 	ready := func() {
 		t.Helper()
 		ip, err := run(t.Context(), "docker", "inspect", "--format", "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}", name)
@@ -74,7 +75,7 @@ func TestSiteAgentImage(t *testing.T) {
 				return
 			}
 			if time.Now().After(deadline) {
-				t.Fatalf("got no answer of the agent (%v), want one", err)
+				t.Fatalf("got no response from the agent (%v), want one", err)
 			}
 		}
 	}
@@ -112,5 +113,5 @@ func TestSiteAgentImage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	holdsNone(t, "the agent's log", logs, []string{c.Key.Reveal()})
+	checkNoSecrets(t, "the agent's log", logs, []string{c.Key.Reveal()})
 }

@@ -1,5 +1,5 @@
 #!/bin/sh
-# After the package was installed, or another version of it. DPKG_ROOT is where, if not in /.
+# Runs after the package was installed or upgraded. DPKG_ROOT is the root folder, if it is not /.
 set -e
 root=${DPKG_ROOT-}
 systemd-sysusers ${root:+--root="$root"} ironplane.conf

@@ -1,4 +1,4 @@
-// Package packages has what makes Ironplane's packages for Linux: make packages.
+// Package packages has the files and tests of Ironplane's packages for Linux. make packages builds and tests them.
 package packages
 
 import (
@@ -17,16 +17,16 @@ import (
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 )
 
-var made = flag.String("packages", "", "the folder with the packages, to install and remove them")
+var folder = flag.String("packages", "", "the `folder` of the packages to test")
 
-// Units are what systemd understands, and leave processes little that they do not need.
+// TestUnits checks that systemd accepts the units, and that they restrict processes to what they need.
 func TestUnits(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
-		t.Skip("there is no systemd-analyze")
+		t.Skip("systemd-analyze is not installed")
 	}
 	root := t.TempDir()
-	place := func(to, content string, mode fs.FileMode) {
+	write := func(to, content string, mode fs.FileMode) {
 		t.Helper()
 		to = filepath.Join(root, to)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.WriteFile(to, []byte(content), mode)); err != nil {
@@ -35,32 +35,32 @@ func TestUnits(t *testing.T) {
 	}
 	var services []string
 	for _, file := range glob(t, "systemd/ironplane*") {
-		place("usr/lib/systemd/system/"+filepath.Base(file), read(t, file), 0o644)
+		write("usr/lib/systemd/system/"+filepath.Base(file), read(t, file), 0o644)
 		services = append(services, strings.Replace(filepath.Base(file), "@.", "@network.", 1))
 	}
-	place("usr/lib/systemd/system/ironplane-.service.d/hardening.conf", read(t, "systemd/hardening.conf"), 0o644)
+	write("usr/lib/systemd/system/ironplane-.service.d/hardening.conf", read(t, "systemd/hardening.conf"), 0o644)
 	for _, file := range glob(t, "etc/*.env") {
-		place("etc/ironplane/"+filepath.Base(file), read(t, file), 0o644)
+		write("etc/ironplane/"+filepath.Base(file), read(t, file), 0o644)
 	}
 	for _, name := range append(product.Names(), principal.Gateway, "standalone", "site-agent") {
-		place("usr/lib/ironplane/"+name, "#!/bin/sh\n", 0o755)
+		write("usr/lib/ironplane/"+name, "#!/bin/sh\n", 0o755)
 	}
-	place("bin/sh", "#!/bin/sh\n", 0o755)
+	write("bin/sh", "#!/bin/sh\n", 0o755)
 	for _, target := range []string{"sysinit", "basic", "shutdown", "network-online", "multi-user"} { // systemd's own
-		place("usr/lib/systemd/system/"+target+".target", "[Unit]\nDescription="+target+"\n", 0o644)
+		write("usr/lib/systemd/system/"+target+".target", "[Unit]\nDescription="+target+"\n", 0o644)
 	}
 	if len(services) != 5 {
 		t.Fatalf("got the units %q, want 5", services)
 	}
 	verify := exec.CommandContext(t.Context(), "systemd-analyze", append([]string{"verify", "--man=no", "--root=" + root}, services...)...)
-	if said, err := verify.CombinedOutput(); err != nil || len(said) > 0 {
-		t.Errorf("got %v: %s, want no complaints", err, said)
+	if output, err := verify.CombinedOutput(); err != nil || len(output) > 0 {
+		t.Errorf("got %v: %s, want no output", err, output)
 	}
 	for _, service := range services {
 		if strings.HasSuffix(service, ".target") {
 			continue
 		}
-		const most = "13" // tenths, of ten
+		const maxExposure = "13" // systemd's exposure level in tenths, from 0 (safe) to 100
 		security := exec.CommandContext(
 			t.Context(),
 			"systemd-analyze",
@@ -68,37 +68,37 @@ func TestUnits(t *testing.T) {
 			"--offline=true",
 			"--no-pager",
 			"--root="+root,
-			"--threshold="+most,
+			"--threshold="+maxExposure,
 			service,
 		)
-		if said, err := security.CombinedOutput(); err != nil {
-			t.Errorf("%s: %v\n%s", service, err, said)
+		if output, err := security.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", service, err, output)
 		}
 	}
 }
 
-// A package is installed, upgraded and removed, and leaves then what its document says.
+// TestDebian installs, upgrades, removes and purges the package, and checks which files stay.
 func TestDebian(t *testing.T) {
-	if *made == "" {
-		t.Skip("make packages does this")
+	if *folder == "" {
+		t.Skip("make packages runs this test")
 	}
-	packages := glob(t, filepath.Join(*made, "*.deb"))
-	if len(packages) != 1 || len(glob(t, filepath.Join(*made, "*.rpm"))) != 1 {
-		t.Fatalf("got %q in %s, want one .deb and one .rpm", packages, *made)
+	packages := glob(t, filepath.Join(*folder, "*.deb"))
+	if len(packages) != 1 || len(glob(t, filepath.Join(*folder, "*.rpm"))) != 1 {
+		t.Fatalf("got %q in %s, want one .deb and one .rpm", packages, *folder)
 	}
 	if _, err := exec.LookPath("dpkg"); err != nil || os.Getuid() != 0 {
-		t.Skip("installing needs dpkg and root")
+		t.Skip("installing packages needs dpkg and root")
 	}
 	root := t.TempDir()
 	dpkg := func(arguments ...string) {
 		t.Helper()
-		// Its scripts run outside of the other root, and know it.
+		// The package's scripts run without chroot. They find the root in DPKG_ROOT.
 		cmd := exec.CommandContext(
 			t.Context(),
 			"dpkg",
 			append([]string{"--root=" + root, "--force-script-chrootless", "--force-depends", "--force-confold"}, arguments...)...)
-		if said, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("dpkg %q: %v\n%s", arguments, err, said)
+		if output, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("dpkg %q: %v\n%s", arguments, err, output)
 		}
 	}
 	for _, folder := range []string{"var/lib/dpkg/info", "var/lib/dpkg/updates", "etc"} {
@@ -110,8 +110,8 @@ func TestDebian(t *testing.T) {
 
 	dpkg("--install", packages[0])
 	for _, name := range append(product.Names(), principal.Gateway, "standalone", "setup", "site-agent") {
-		if said, err := exec.CommandContext(t.Context(), at("usr/lib/ironplane/"+name), "version").CombinedOutput(); err != nil {
-			t.Errorf("%s: %v\n%s", name, err, said)
+		if output, err := exec.CommandContext(t.Context(), at("usr/lib/ironplane/"+name), "version").CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", name, err, output)
 		}
 	}
 	if is, err := os.Stat(at("etc/ironplane/secrets/network")); err != nil || is.Mode().Perm() != 0o750 {
@@ -122,24 +122,24 @@ func TestDebian(t *testing.T) {
 			t.Errorf("got no user %s, want one", user)
 		}
 	}
-	secret, settings, changed := at(
+	secret, settings, edited := at(
 		"etc/ironplane/secrets/setup/master-key",
 	), at(
 		"etc/ironplane/network.env",
 	), "IRONPLANE_LISTEN=10.0.0.5:8443\n"
-	if err := errors.Join(os.WriteFile(settings, []byte(changed), 0o644), os.WriteFile(secret, []byte("key"), 0o600)); err != nil {
+	if err := errors.Join(os.WriteFile(settings, []byte(edited), 0o644), os.WriteFile(secret, []byte("key"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	dpkg("--install", packages[0]) // as another version would be
+	dpkg("--install", packages[0]) // an upgrade, as dpkg sees it
 	dpkg("--remove", "ironplane")
 	if left := glob(t, at("usr/lib/ironplane/*")); len(left) > 0 {
 		t.Errorf("removed: got %q, want nothing left", left)
 	}
-	if read(t, settings) != changed {
+	if read(t, settings) != edited {
 		t.Error("got other settings after the removal, want them kept")
 	}
 	dpkg("--install", packages[0])
-	if read(t, settings) != changed {
+	if read(t, settings) != edited {
 		t.Error("got other settings after the reinstallation, want them kept")
 	}
 	dpkg("--purge", "ironplane")
@@ -160,18 +160,18 @@ func TestDebian(t *testing.T) {
 	}
 }
 
-// The packages of both kinds hold the same files.
+// TestRPM checks that the .rpm has the same files as the .deb.
 func TestRPM(t *testing.T) {
-	if *made == "" {
-		t.Skip("make packages does this")
+	if *folder == "" {
+		t.Skip("make packages runs this test")
 	}
 	for _, tool := range []string{"rpm", "dpkg-deb"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			t.Skip("there is no " + tool)
+			t.Skip(tool + " is not installed")
 		}
 	}
-	rpm := output(t, "rpm", "-q", "--list", "--package", glob(t, filepath.Join(*made, "*.rpm"))[0])
-	for line := range strings.Lines(output(t, "dpkg-deb", "--contents", glob(t, filepath.Join(*made, "*.deb"))[0])) {
+	rpm := output(t, "rpm", "-q", "--list", "--package", glob(t, filepath.Join(*folder, "*.rpm"))[0])
+	for line := range strings.Lines(output(t, "dpkg-deb", "--contents", glob(t, filepath.Join(*folder, "*.deb"))[0])) {
 		fields := strings.Fields(line) // mode, owner, size, day, time, path
 		if path := strings.TrimPrefix(fields[5], "."); !strings.HasSuffix(path, "/") && !strings.Contains("\n"+rpm, "\n"+path+"\n") {
 			t.Errorf("got an .rpm without %s, want it as in the .deb", path)
@@ -183,13 +183,13 @@ func output(t *testing.T, name string, arguments ...string) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), name, arguments...).Output()
 	if err != nil {
-		t.Fatalf("%s: %s", name, told(err))
+		t.Fatalf("%s: %s", name, describeExit(err))
 	}
 	return string(out)
 }
 
-// told is an error of a program, with what the program said.
-func told(err error) string {
+// describeExit returns the text of a program's error, with the program's output on stderr.
+func describeExit(err error) string {
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return fmt.Sprintf("%v: %s", err, exit.Stderr)
 	}

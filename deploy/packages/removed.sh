@@ -1,5 +1,6 @@
 #!/bin/sh
-# After the package was removed: with its configuration (purge), or by rpm (0). Secrets, data and users stay.
+# Runs after the package was removed. The argument is purge if dpkg also removes the configuration, and 0 if rpm removes the
+# package. Secrets, data and users stay.
 set -e
 case $1 in
 purge | 0)

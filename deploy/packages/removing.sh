@@ -1,5 +1,6 @@
 #!/bin/sh
-# Before the package is removed: dpkg says remove, rpm says 0. Another version takes over from what runs by itself.
+# Runs before the package is removed. dpkg passes remove, rpm passes 0. For other arguments, which mean an upgrade, the programs
+# go on running: installed.sh restarts them.
 set -e
 case $1 in
 remove | 0)

@@ -15,39 +15,39 @@ import (
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 )
 
-// The operating system that the package is installed on. Consul is there where its image is. What systemd mounts for a unit, as its
-// credentials, has to be seen by all.
+// system is the Dockerfile of the operating system that the package is installed on. It includes Consul if its image is
+// available. Mounts are shared, so that units see what systemd mounts for them, such as credentials.
 const (
 	system = `FROM %s
 RUN apt-get update && apt-get install -y --no-install-recommends systemd systemd-sysv dbus postgresql redis-server sudo curl && rm -rf /var/lib/apt/lists/*
 %s
 ENTRYPOINT ["sh", "-c", "mount --make-rshared / && exec /lib/systemd/systemd"]
 `
-	startsWithin = 5 * time.Minute
+	startTimeout = 5 * time.Minute
 )
 
-// The package's units run under systemd: all in one process, which is replaced when it hangs; each part in its own, with
-// addresses and with Consul; and the agent of a site. Each can do what it needs to, and reads its own secrets alone.
+// TestSystemd runs the package's units under systemd: everything in one process, which systemd replaces when it hangs; each
+// service in its own process, with addresses and with Consul; and the site agent. No process can read another one's secrets.
 func TestSystemd(t *testing.T) {
-	if *made == "" {
-		t.Skip("make packages does this")
+	if *folder == "" {
+		t.Skip("make packages runs this test")
 	}
 	if err := exec.Command("docker", "info").Run(); err != nil {
-		t.Skip("an operating system of its own needs Docker")
+		t.Skip("running systemd needs Docker")
 	}
-	m := startMachine(t, glob(t, filepath.Join(*made, "*.deb"))[0])
+	m := startMachine(t, glob(t, filepath.Join(*folder, "*.deb"))[0])
 	t.Run("one process", m.standalone)
 	t.Run("with addresses", func(t *testing.T) { m.split(t, "") })
 	t.Run("with Consul", func(t *testing.T) {
 		if !m.consul {
-			t.Skip("there is no image of Consul")
+			t.Skip("the image of Consul is not available")
 		}
 		m.split(t, consulSettings)
 	})
 	t.Run("site agent", m.agent)
 }
 
-// machine is a container in which systemd is the first process.
+// machine is a container that runs systemd.
 type machine struct {
 	id     string
 	consul bool
@@ -63,15 +63,15 @@ func startMachine(t *testing.T, deb string) *machine {
 	}
 	m := &machine{}
 	consul := image("IRONPLANE_CONSUL_IMAGE", "hashicorp/consul:1.21")
-	copied := ""
+	copyConsul := ""
 	if exec.Command("docker", "image", "inspect", consul).Run() == nil {
-		m.consul, copied = true, "COPY --from="+consul+" /bin/consul /usr/bin/consul"
+		m.consul, copyConsul = true, "COPY --from="+consul+" /bin/consul /usr/bin/consul"
 	}
 	build := exec.CommandContext(t.Context(), "docker", "build", "--quiet", "-")
-	build.Stdin = strings.NewReader(fmt.Sprintf(system, image("IRONPLANE_DEBIAN_IMAGE", "debian:bookworm-slim"), copied))
+	build.Stdin = strings.NewReader(fmt.Sprintf(system, image("IRONPLANE_DEBIAN_IMAGE", "debian:bookworm-slim"), copyConsul))
 	built, err := build.Output()
 	if err != nil {
-		t.Fatalf("build an operating system: %s", told(err))
+		t.Fatalf("build an operating system: %s", describeExit(err))
 	}
 	m.id = strings.TrimSpace(
 		output(
@@ -97,48 +97,48 @@ func startMachine(t *testing.T, deb string) *machine {
 		),
 	)
 	t.Cleanup(func() {
-		if said, err := exec.CommandContext(context.WithoutCancel(t.Context()), "docker", "rm", "--force", "--volumes", m.id).
+		if output, err := exec.CommandContext(context.WithoutCancel(t.Context()), "docker", "rm", "--force", "--volumes", m.id).
 			CombinedOutput(); err != nil {
-			t.Errorf("%v: %s", err, said)
+			t.Errorf("%v: %s", err, output)
 		}
 	})
 	output(t, "docker", "cp", deb, m.id+":/ironplane.deb")
-	m.until(t, "systemctl is-system-running --wait | grep -E 'running|degraded'")
+	m.await(t, "systemctl is-system-running --wait | grep -E 'running|degraded'")
 	m.run(t, "dpkg --install /ironplane.deb")
 	return m
 }
 
-// run has a shell say what it says.
+// run runs a shell script in the container, and returns its output.
 func (m *machine) run(t *testing.T, script string) string {
 	t.Helper()
-	said, err := exec.CommandContext(t.Context(), "docker", "exec", m.id, "sh", "-e", "-c", script).CombinedOutput()
+	output, err := exec.CommandContext(t.Context(), "docker", "exec", m.id, "sh", "-e", "-c", script).CombinedOutput()
 	if err != nil {
-		t.Fatalf("%s: %v\n%s\n%s", script, err, said, m.journal())
+		t.Fatalf("%s: %v\n%s\n%s", script, err, output, m.journal())
 	}
-	return strings.TrimSpace(string(said))
+	return strings.TrimSpace(string(output))
 }
 
-// until runs a script until it succeeds.
-func (m *machine) until(t *testing.T, script string) {
+// await repeats a script until it succeeds.
+func (m *machine) await(t *testing.T, script string) {
 	t.Helper()
-	for deadline := time.Now().Add(startsWithin); ; time.Sleep(time.Second) {
-		said, err := exec.CommandContext(t.Context(), "docker", "exec", m.id, "sh", "-c", script).CombinedOutput()
+	for deadline := time.Now().Add(startTimeout); ; time.Sleep(time.Second) {
+		output, err := exec.CommandContext(t.Context(), "docker", "exec", m.id, "sh", "-c", script).CombinedOutput()
 		if err == nil {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%s: %v\n%s\n%s", script, err, said, m.journal())
+			t.Fatalf("%s: %v\n%s\n%s", script, err, output, m.journal())
 		}
 	}
 }
 
 func (m *machine) journal() string {
-	said, _ := exec.Command("docker", "exec", m.id, "journalctl", "--no-pager", "--lines", "60", "--priority", "warning").CombinedOutput()
-	return string(said)
+	output, _ := exec.Command("docker", "exec", m.id, "journalctl", "--no-pager", "--lines", "60", "--priority", "warning").CombinedOutput()
+	return string(output)
 }
 
-// answers wants the API to answer who has the key in a file.
-func (m *machine) answers(t *testing.T, key string) {
+// checkAPI reads and writes through the API with the key in a file.
+func (m *machine) checkAPI(t *testing.T, key string) {
 	t.Helper()
 	m.run(
 		t,
@@ -150,16 +150,16 @@ func (m *machine) answers(t *testing.T, key string) {
 func (m *machine) standalone(t *testing.T) {
 	const unit, key = "ironplane-standalone", "/var/lib/ironplane/admin-key"
 	m.run(t, "systemctl enable --now "+unit)
-	m.answers(t, key)
+	m.checkAPI(t, key)
 	if journal := m.run(t, "journalctl --no-pager --unit "+unit); strings.Contains(journal, m.run(t, "cat "+key)) {
 		t.Error("got the key in the journal, want it hidden")
 	}
 	m.run(t, "systemctl reload "+unit)
-	m.answers(t, key)
+	m.checkAPI(t, key)
 	before := m.run(t, "systemctl show --property MainPID "+unit)
 	m.run(t, "kill -STOP "+strings.TrimPrefix(before, "MainPID="))
-	m.until(t, `systemctl is-active `+unit+` && [ "$(systemctl show --property MainPID `+unit+`)" != "`+before+`" ]`)
-	m.answers(t, key)
+	m.await(t, `systemctl is-active `+unit+` && [ "$(systemctl show --property MainPID `+unit+`)" != "`+before+`" ]`)
+	m.checkAPI(t, key)
 	m.run(t, "systemctl disable --now "+unit)
 	if left := m.run(t, "systemctl show --property Result --property ExecMainStatus "+unit); left != "Result=success\nExecMainStatus=0" {
 		t.Errorf("got %s, want the result success and exit status 0", left)
@@ -172,7 +172,7 @@ IRONPLANE_MESH_CERTIFICATE=
 IRONPLANE_MESH_KEY=
 IRONPLANE_MESH_CA=`
 
-// split runs each part in a process of its own, by the steps of docs/operate/install.md for a package.
+// split runs each service in a process of its own, by the steps of docs/operate/install.md for a package.
 func (m *machine) split(t *testing.T, settings string) {
 	const setup = "export IRONPLANE_SECRETS=/etc/ironplane/secrets IRONPLANE_POSTGRES=127.0.0.1:5432 IRONPLANE_REDIS=127.0.0.1:6379\n"
 	if settings == "" {
@@ -181,7 +181,7 @@ func (m *machine) split(t *testing.T, settings string) {
 		m.run(t, "rm /etc/ironplane/secrets/*/mesh*")
 		m.run(t, "cat >> /etc/ironplane/ironplane.env <<'END'\n"+settings+"\nEND")
 		m.run(t, "systemd-run --unit consul consul agent -config-file /etc/ironplane/secrets/consul/consul.hcl -data-dir /var/lib/consul")
-		m.until(t, "curl --fail --silent http://127.0.0.1:8500/v1/status/leader | grep 8300")
+		m.await(t, "curl --fail --silent http://127.0.0.1:8500/v1/status/leader | grep 8300")
 		m.run(t, setup+"export CONSUL_URL=http://127.0.0.1:8500\nironplane-setup bootstrap")
 	}
 	if settings == "" {
@@ -193,14 +193,14 @@ func (m *machine) split(t *testing.T, settings string) {
 		)
 	}
 	m.run(t, "systemctl start ironplane.target")
-	m.until(t, `curl --silent http://127.0.0.1:9080/readyz | grep '"status":"ready"'`)
+	m.await(t, `curl --silent http://127.0.0.1:9080/readyz | grep '"status":"ready"'`)
 	for _, name := range product.Names() {
 		m.run(t, "systemctl is-active ironplane-service@"+name)
 	}
 	m.run(t, setup+"ironplane-setup admin-key > /root/key")
-	m.answers(t, "/root/key")
+	m.checkAPI(t, "/root/key")
 	m.run(t, "systemctl reload 'ironplane-service@*'")
-	m.answers(t, "/root/key")
+	m.checkAPI(t, "/root/key")
 	for _, name := range append(product.Names(), principal.Gateway) {
 		for _, other := range []string{"setup", "redis", "system", "gateway"} {
 			if other == name {
