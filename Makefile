@@ -1,11 +1,11 @@
-# Every target works from a fresh clone. `make help` lists them.
+# Every target works in a fresh clone. `make help` lists all targets.
 MODULES := $(shell sed -n 's|^	\./||p' go.work)
 PACKAGES := $(addsuffix /...,$(addprefix ./,$(MODULES)))
 PROGRAMS := ./deploy/standalone ./deploy/split ./deploy/setup ./deploy/import ./deploy/license ./gateway/cmd/gateway $(wildcard ./services/*/cmd/*)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 OAPI_CODEGEN := github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen@v2.8.2
 
-# One set of flags for everything that is built, so that nothing is built twice. The race detector needs cgo.
+# All builds use the same flags, so that nothing is compiled twice. Only the race detector needs cgo.
 export GOFLAGS := -trimpath
 export CGO_ENABLED := 0
 
@@ -18,15 +18,15 @@ postgres:
 	@deploy/postgres.sh
 
 .PHONY: run
-run: $(if $(DATABASE_URL),,postgres) build ## build and start all of Ironplane in one process, which may speak with the site agent of make machine
+run: $(if $(DATABASE_URL),,postgres) build ## build and start all of Ironplane in one process; it may reach the site agent of make machine
 	@IRONPLANE_ALLOWED_NETWORKS="$${IRONPLANE_ALLOWED_NETWORKS-100.64.0.0/10}" exec bin/standalone
 
 .PHONY: run-split
-run-split: $(if $(DATABASE_URL),,postgres) build ## build and start the gateway and each service as a process of its own
+run-split: $(if $(DATABASE_URL),,postgres) build ## build and start the gateway and the services, each in its own process
 	@exec bin/split
 
 .PHONY: admin-key
-admin-key: build ## make another key for the first admin, should the last one be lost
+admin-key: build ## create a new API key for the first admin, if the last one is lost
 	@exec bin/standalone admin-key
 
 .PHONY: build
@@ -37,115 +37,115 @@ build: ## build the programs into bin/
 VERSIONED := github.com/ironplane/ironplane/pkg/runtime/process.version
 
 .PHONY: packages
-packages: ## make a .deb and an .rpm in bin/packages, install and remove them where there is dpkg, and run their units under systemd where there is Docker
+packages: ## build a .deb and an .rpm in bin/packages; test them with dpkg, and with systemd in Docker, if installed
 	@rm -rf bin/package bin/packages && mkdir -p bin/package bin/packages
 	go build -ldflags "-s -w -X $(VERSIONED)=$$(git describe --tags --always --dirty 2>/dev/null)" -o bin/package/ $(filter-out ./deploy/split,$(PROGRAMS))
 	@for packager in deb rpm; do \
 		VERSION=$(PACKAGE_VERSION) ARCH=$$(go env GOARCH) go run $(NFPM) package --config deploy/packages/nfpm.yaml --packager $$packager --target bin/packages/ || exit 1; done
 	go test -count 1 ./deploy/packages -packages $(CURDIR)/bin/packages
 
-# That of the newest tag, and how many commits ago; without a tag the commit's time.
+# The newest tag, with the number of commits since; without a tag the commit's time.
 PACKAGE_VERSION = $$(git describe --tags --match 'v[0-9]*' 2>/dev/null | sed 's/^v//; s/-/+/g' | grep . || git log -1 --format=0.0.%ct+%h)
 NFPM := github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.2
 
-# Runs tests, prints the ten slowest and what the run cost; in CI it runs a failed test once more.
+# Runs tests, and prints the ten slowest tests and the used CPU time. In CI it runs a failed test once more.
 TEST := go run ./deploy/internal/testrun $(if $(CI),-retry) -- -shuffle=on -timeout 40m
 
-# Left to make test-all: split and standalone stop, kill and restore whole installations; packages installs packages; alike has
-# a database for each comparison; browser needs Chromium, netboot root and QEMU; revocation and ssl wait for what they test;
-# measure measures.
+# Only make test-all runs these: split and standalone stop, kill and restore whole installations; packages installs packages;
+# alike has a database for each comparison; browser needs Chromium, netboot needs root and QEMU; revocation and ssl wait for
+# time-outs; measure measures.
 LONG := $(addprefix github.com/ironplane/ironplane/deploy/,split standalone packages internal/alike internal/browser \
 	internal/netboot internal/revocation internal/ssl measure/%)
 
 TESTED = $(filter-out ./deploy/...,$(PACKAGES)) $(filter-out $(LONG),$(shell go list ./deploy/...))
 
 .PHONY: test
-test: postgres ## run the unit tests, each service's own tests, and the tests of the whole product: some five minutes on two cores
+test: postgres ## run the unit tests, the tests of services, and the tests of the whole product: about five minutes on two cores
 	$(TEST) $(TESTED)
 
 .PHONY: test-all
-test-all: postgres ## run all tests, those of packages and services with the race detector where there is a C compiler
+test-all: postgres ## run all tests; those of pkg, gateway and services with the race detector if a C compiler is installed
 	$(if $(RACE),CGO_ENABLED=1) $(TEST) $(RACE) $(filter-out ./deploy/...,$(PACKAGES))
 	$(TEST) ./deploy/...
 
 .PHONY: test-alone
-test-alone: ## run all tests again, each module by itself, as its go.mod alone has it
+test-alone: ## run all tests of each module with only its own go.mod, without go.work
 	@for m in $(MODULES); do (cd $$m && GOWORK=off go test -timeout 20m ./...) || exit 1; done
 
 .PHONY: test-containers
-test-containers: ## run the tests that need a Docker engine, in their order, as they share one installation; FULL=-full measures for longer
+test-containers: ## run the tests that need Docker; FULL=-full measures for longer
 	$(TEST) -shuffle=off -count=1 -timeout 30m -tags containers ./deploy/containers $(FULL)
 
 .PHONY: revocation
-revocation: ## revoke keys in every way with everything that can go wrong, and print how long it took
+revocation: ## revoke keys in every way, with every kind of failure, and print how long it took
 	go test -v -timeout 30m -parallel 2 ./deploy/internal/revocation -full
 
 .PHONY: timing
-timing: ## compare the times of answers to known and unknown names at logins and password resets, on a machine that does nothing else
+timing: ## compare response times for known and unknown names at sign-ins and password resets; needs an idle machine
 	go test -v -count 1 -timeout 60m ./deploy/internal/alike -run TestTimes -full
 
 .PHONY: guessing
-guessing: ## guess 100,000 keys, codes and passwords from as many addresses, and print what that takes of each process' memory and of others' time
+guessing: ## guess 100,000 keys, codes and passwords from as many addresses, and print memory use and the delay of other callers
 	go test -v -count 1 -timeout 60m ./deploy/split -run TestFloodOfGuesses -full
 
 .PHONY: storm
-storm: ## allocate and release with 200 callers while the network service is killed again and again
+storm: ## allocate and release addresses with 200 callers while the network service is killed repeatedly
 	go test -v -timeout 30m ./deploy/split -run TestAllocationStorm -full
 
 .PHONY: crash
-crash: ## change things at random while services, Postgres and Redis are killed 200 times and four schemas restored, and compare what is left, and what mails and webhooks have brought
+crash: ## change items at random while processes are killed 200 times and four schemas restored; compare items, log, mails and webhooks
 	go test -v -timeout 60m ./deploy/split -run TestCrash -full
 
 .PHONY: deletions
-deletions: ## refer to what is being deleted, 64 callers at once and 500 times each, while nothing is killed and while processes are
+deletions: ## refer to items while they are deleted, with 64 callers, with and without killed processes
 	go test -v -timeout 60m ./deploy/internal/product -run 'While.*IsDeleted' -full
 	go test -v -timeout 90m ./deploy/split -run TestUseOfWhatIsBeingDeleted -full
 
 .PHONY: sites
-sites: ## sync 500 files from agent to agent while agents and the pxe service are killed, a disk is full and one agent lies, and compare the trees: 10 minutes
+sites: ## sync 500 files between agents while processes are killed, a disk is full and an agent sends wrong data; compare the trees: 10 minutes
 	go test -v -timeout 30m ./deploy/split -run TestSiteAgents -full
 
 .PHONY: netboot
-netboot: ## as root, have machines (QEMU) boot from a site agent, be installed and come back from their disks; FULL=1 disturbs each in every way, boots the system in memory, has Debian's own installer go as far as the mirror has what it takes, and twenty machines at once
+netboot: ## as root, install machines (QEMU) from a site agent; FULL=1 adds failures, the system in memory, Debian's installer and twenty machines at once
 	$(TEST) -count=1 -timeout 6h -parallel 4 ./deploy/internal/netboot -machines $(if $(FULL),-full)
 
 .PHONY: netboot-setup
-netboot-setup: ## install what make netboot and make machine need on Debian or Ubuntu, as root
+netboot-setup: ## as root, install the tools for make netboot and make machine on Debian or Ubuntu
 	-apt-get update
 	DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends -o DPkg::Lock::Timeout=300 $(NETBOOT_PACKAGES)
 
 NETBOOT_PACKAGES := qemu-system-x86 iproute2 grub-common dosfstools mtools cpio busybox-static ipxe ipxe-qemu ovmf grub-pc-bin grub-efi-amd64-bin mmdebstrap zstd openssh-client radvd isc-dhcp-relay dnsmasq-base debian-archive-keyring
 
 .PHONY: machine
-machine: ## as root, beside make run: have a machine (QEMU) with an empty disk installed over the API, and show its console: make machine KEY=ip_…
+machine: ## as root, while make run runs, install a machine (QEMU) over the API, and show its console: make machine KEY=ip_…
 	@KEY=$(KEY) go test -v -count 1 -timeout 1h ./deploy/internal/netboot -run TestDemonstration -machines
 
 .PHONY: product
-product: ## run the product's tests with the race detector, on services that are reached over mTLS and once more in one process
+product: ## run the product's tests with the race detector, over mTLS and in one process
 	$(if $(RACE),CGO_ENABLED=1) go test $(RACE) -timeout 60m ./deploy/internal/product -full
 
 .PHONY: restore
-restore: ## back up and restore by the words of docs/operate/backup.md, in every way, while callers change things
+restore: ## back up and restore in every way of docs/operate/backup.md, while callers change items
 	go test -v -timeout 30m ./deploy/standalone -run 'TestRestore|TestPointInTime' -full
 
 .PHONY: upgrade
-upgrade: ## upgrade the last release under load to what is here, go back, and forth again, and compare the schemas with those of a new installation
+upgrade: ## upgrade the last release under load, downgrade, upgrade again, and compare the schemas with a new installation's
 	go test -v -timeout 30m ./deploy/split -run TestUpgrade -full
 
 .PHONY: replace
-replace: ## replace two of each process in turn under 150 requests a second, none of which may fail
+replace: ## replace two instances of each process in turn under 150 requests a second; none may fail
 	go test -v -timeout 30m ./deploy/split -run TestReplacedInTurn -full
 
-# The long forms of tests that a change of what they test should pass, each with its deadline in minutes.
+# The long tests, each with its deadline in minutes. Run those that test the code you changed.
 NIGHT := crash:60 storm:30 revocation:40 restore:30 upgrade:30 replace:30 deletions:150 sites:30 guessing:60 timing:60 clients:20 \
 	packages:30 netboot:360
 
 .PHONY: night
-night: ## run all long forms of tests in turn, some hours, and print a table: target, seconds, result, what it measured
+night: ## run all long tests in turn, for some hours, and print a table: target, seconds, result, measurement
 	@deploy/night.sh $(NIGHT)
 
 .PHONY: fuzz
-fuzz: ## try spellings on every parser that has a fuzz target, for FUZZTIME each
+fuzz: ## run every fuzz target for FUZZTIME (30s)
 	@grep -rnoE --include='*_test.go' '^func Fuzz[A-Za-z]*' . | sed 's|/[^/]*_test.go:[0-9]*:func | |' | while read -r package target; do \
 		go test $$package -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) || exit 1; done
 
@@ -155,25 +155,25 @@ FUZZTIME := 30s
 RACE := $(shell command -v $$(go env CC) >/dev/null 2>&1 && echo -race)
 
 .PHONY: lint
-lint: ## gofmt, vet, staticcheck, no programs or large files in git, modules and generated files in step, each module building alone
+lint: ## check format, vet, staticcheck, language and sizes, and that modules and generated files are up to date
 	@test -z "$$(gofmt -l .)" || { echo "not formatted:"; gofmt -l .; exit 1; }
 	go test -count=1 ./deploy/internal/arch
 	go vet -tags containers $(PACKAGES)
 	go run $(STATICCHECK) -tags containers $(PACKAGES)
 	go work sync
 	@for m in $(MODULES); do \
-		(cd $$m && GOWORK=off go mod tidy -diff && GOWORK=off go build ./...) || { echo "$$m is out of step: run 'make tidy'"; exit 1; }; done
-	@$(MAKE) --no-print-directory go-client && git diff --exit-code -- docs/reference pkg/client || { echo "the routes changed the files above: commit them"; exit 1; }
-	@$(MAKE) --no-print-directory schema && git diff --exit-code -- '*schema.sql' || { echo "the migrations or views changed the files above: commit them"; exit 1; }
+		(cd $$m && GOWORK=off go mod tidy -diff && GOWORK=off go build ./...) || { echo "$$m is not tidy, or does not build alone: run 'make tidy'"; exit 1; }; done
+	@$(MAKE) --no-print-directory go-client && git diff --exit-code -- docs/reference pkg/client || { echo "make go-client changed the files above: commit them"; exit 1; }
+	@$(MAKE) --no-print-directory schema && git diff --exit-code -- '*schema.sql' || { echo "make schema changed the files above: commit them"; exit 1; }
 	@git diff --exit-code -- '*go.mod' '*go.sum' go.work go.work.sum || { echo "go work sync changed the files above: commit them"; exit 1; }
 
 .PHONY: tidy
-tidy: ## bring the modules' requirements in step
+tidy: ## update the requirements of all modules
 	go work sync
 	@for m in $(MODULES); do (cd $$m && GOWORK=off go mod tidy) || exit 1; done
 
 .PHONY: services
-services: ## write what follows from the services' definitions: pkg/catalog, and what compose, the package and the pages lack of a service
+services: ## write pkg/catalog, and add missing services to the files of compose, of the package and of the docs
 	go run ./deploy/services .
 
 .PHONY: openapi
@@ -181,7 +181,7 @@ openapi: ## write docs/reference: openapi.json, errors.md, policy.md, variables.
 	go run ./deploy/document docs/reference
 
 .PHONY: schema
-schema: postgres ## write schema.sql for each service and for what all have, from the catalogue of a new installation
+schema: postgres ## write each service's schema.sql from the catalogue of a new installation
 	go run ./deploy/schema .
 
 .PHONY: go-client
@@ -189,11 +189,11 @@ go-client: openapi ## write the Go client in pkg/client from the routes
 	go run $(OAPI_CODEGEN) -config pkg/client/oapi-codegen.yaml docs/reference/openapi.json
 
 .PHONY: clients
-clients: go-client ## write the Go client, and into bin/clients one in TypeScript and one in Python; lint the API document with Redocly and Spectral
+clients: go-client ## generate clients in Go, TypeScript and Python, and lint the API document with Redocly and Spectral
 	@deploy/clients/check.sh
 
 .PHONY: bench
-bench: ## measure reading (also over TLS), allocating and creating beside pgbench and nginx; answers beside a smaller installation's; a list beside COPY; 10,000 mails and webhook deliveries, and what a read next to them loses; site agents beside rsync, TFTP servers, nginx and dnsmasq; FULL=-full has a file of 4 GiB
+bench: ## compare speed: API with pgbench and nginx, large with small installations, lists with COPY, site agents with rsync, TFTP servers, nginx and dnsmasq; FULL=-full has a file of 4 GiB
 	go run ./deploy/measure/bench
 	go test -run '^$$' -bench . -benchmem ./gateway/... ./pkg/runtime/peers ./pkg/rest/route
 	go test -run '^$$' -bench Answers -benchtime 25x ./deploy/measure/scale -entities 200000
@@ -202,19 +202,19 @@ bench: ## measure reading (also over TLS), allocating and creating beside pgbenc
 	go test -run '^$$' -bench . -benchtime 3x -timeout 1h ./deploy/measure/files $(FULL)
 
 .PHONY: idle
-idle: build ## measure what an installation takes while nothing happens, and how soon others know of a change; PROGRAM=bin/split measures processes of their own
+idle: build ## measure an idle installation, and the delay until the log, webhooks and settings see a change; PROGRAM=bin/split measures separate processes
 	go run ./deploy/measure/idle -program $(PROGRAM)
 
 PROGRAM := bin/standalone
 
 .PHONY: scale
-scale: ## show, on 10 million IP entities or ENTITIES=…, that pages stay few and lists fast and small, and that a driver of 512 MiB is: most of an hour
+scale: ## measure lists and memory with 10 million IP entities (ENTITIES=…), and with a driver of 512 MiB: about an hour
 	go test ./deploy/measure/scale -v -count 1 -timeout 3h -entities $(ENTITIES)
 	go test ./deploy/split -v -count 1 -timeout 1h -run TakesLittleMemory -full
 
 ENTITIES := 10000000
 
 .PHONY: setup
-setup: ## install Postgres and Redis on Debian or Ubuntu, as root
+setup: ## as root, install PostgreSQL, Redis and a C compiler on Debian or Ubuntu
 	apt-get update
 	apt-get install -y --no-install-recommends postgresql redis-server gcc libc6-dev

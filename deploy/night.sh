@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs make targets in turn, each with a deadline, and prints a table: target, seconds, result, and the last thing that it
-# logged, which is what it measured. Arguments: TARGET:MINUTES. The logs stay in bin/night. Fails if one target did.
+# Runs make targets in turn, each with a deadline, and prints a table: target, seconds, result, and the target's last log line,
+# which has its measurement. Arguments: TARGET:MINUTES. Logs stay in bin/night. The script fails if a target fails.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 mkdir -p bin/night

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Makes sure that PostgreSQL's programs are installed, which make run and make test start servers with. Where they are missing:
-# root installs them with make setup, and everybody else by sudo after a question. Without sudo or a terminal to ask at, this
-# prints the command and fails.
+# Checks that PostgreSQL's programs are installed: make run and make test start servers with them. If they are missing, root
+# installs them with make setup, and other users are asked whether to run sudo make setup. Without sudo or a terminal, the
+# script prints the command and fails.
 set -eu
 cd "$(dirname "$0")/.."
 

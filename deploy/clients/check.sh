@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes clients in TypeScript and Python of the API document, into bin/clients, and checks that they compile; and holds
-# the document against the rules of others. What is not there is skipped.
+# Generates clients in TypeScript and Python from the API document in bin/clients, and checks that they compile. It also lints
+# the document with Redocly and Spectral. Steps with missing tools are skipped.
 set -eu
 cd "$(dirname "$0")/../.."
 document=docs/reference/openapi.json
@@ -12,10 +12,10 @@ fetch() {
 }
 
 if ! command -v npm >/dev/null; then
-	echo "skipped: TypeScript, Python, Redocly and Spectral, for want of npm"
+	echo "skipped: TypeScript, Python, Redocly and Spectral, because npm is not installed"
 elif ! fetch openapi-typescript@7.13.0 typescript@5.9.3 @redocly/cli@2.77.0 @stoplight/spectral-cli@6.16.3 \
-	@openapitools/openapi-generator-cli@1.0.18-5.0.0-beta2; then # later ones of this fetch their program elsewhere
-	echo "skipped: TypeScript, Python, Redocly and Spectral, which npm cannot fetch"
+	@openapitools/openapi-generator-cli@1.0.18-5.0.0-beta2; then # later versions of the generator's package download their program from elsewhere
+	echo "skipped: TypeScript, Python, Redocly and Spectral, because npm cannot fetch them"
 else
 	tools=$out/node_modules/.bin
 	$tools/openapi-typescript $document -o $out/ironplane.ts
@@ -24,7 +24,7 @@ else
 	$tools/spectral lint --ruleset deploy/clients/spectral.yaml --fail-severity hint $document
 
 	if ! command -v java >/dev/null || ! command -v python3 >/dev/null; then
-		echo "skipped: Python, for want of java or python3"
+		echo "skipped: Python, because java or python3 is not installed"
 	else
 		rm -rf $out/python
 		node deploy/clients/openapi30.js $document $out/openapi30.json
@@ -34,7 +34,7 @@ else
 		if python3 -c "import certifi, dateutil, six, urllib3" 2>/dev/null; then
 			PYTHONPATH=$out/python python3 deploy/clients/example.py
 		else
-			echo "skipped: deploy/clients/example.py, for want of python3's certifi, dateutil, six and urllib3"
+			echo "skipped: deploy/clients/example.py, because python3's certifi, dateutil, six or urllib3 is not installed"
 		fi
 	fi
 fi

@@ -1,4 +1,4 @@
-"""What a caller in Python writes: it runs where the generated client has it."""
+"""An example of a client in Python. It runs if the generated client matches the API."""
 
 import importlib
 import inspect
@@ -6,7 +6,7 @@ import pkgutil
 
 import ironplane
 
-# Everything that was generated can be imported.
+# All generated modules can be imported.
 for module in pkgutil.walk_packages(ironplane.__path__, "ironplane."):
     importlib.import_module(module.name)
 

@@ -1,4 +1,4 @@
-// What a caller in TypeScript writes: it compiles where the generated types are what the API takes and answers.
+// An example of a client in TypeScript. It compiles if the generated types match the API.
 import type { components, operations } from "../../bin/clients/ironplane.js";
 
 type Entity = components["schemas"]["IPEntity"];
@@ -15,7 +15,7 @@ const filters: operations["listIPEntities"]["parameters"]["query"] = { group_id:
 const list: operations["listIPEntities"]["responses"][200]["content"]["application/json"] = [];
 const first: Entity | undefined = list[0];
 
-// @ts-expect-error an entity is in a group
+// @ts-expect-error an entity needs a group
 const groupless: components["schemas"]["CreateIPEntityBody"] = {};
 
 // @ts-expect-error null clears in an edit alone

@@ -1,4 +1,4 @@
-// Reads an API document of OpenAPI 3.1 and writes it as 3.0, which is what the generator of Python reads.
+// Converts an API document from OpenAPI 3.1 to 3.0, which the generator for Python needs.
 const { readFileSync, writeFileSync } = require("node:fs");
 
 function older(node) {
@@ -16,5 +16,5 @@ function older(node) {
 const nullable = (schema) => ({ ...schema, nullable: true });
 
 const [, , from, to] = process.argv;
-const { webhooks, ...document } = JSON.parse(readFileSync(from)); // 3.0 knows none
+const { webhooks, ...document } = JSON.parse(readFileSync(from)); // 3.0 has no webhooks
 writeFileSync(to, JSON.stringify({ ...older(document), openapi: "3.0.3" }));

@@ -1,4 +1,4 @@
--- Once, when the cluster is made: the database and who administers it. Nobody logs in as the superuser.
+-- Runs once, when the cluster is created. It creates the database and its administrator, and disables the superuser's login.
 \set password `cat /secrets/password`
 CREATE ROLE ironplane LOGIN CREATEROLE PASSWORD :'password';
 CREATE DATABASE ironplane OWNER ironplane;
