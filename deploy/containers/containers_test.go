@@ -205,8 +205,8 @@ func ip(t *testing.T, c testcontainers.Container) string {
 // readSecret returns the content of a file among a service's secrets.
 func readSecret(t *testing.T, service, file string) string {
 	t.Helper()
-	copied, err := installation.docker.Client().
-		CopyFromContainer(t.Context(), findContainer(t, service).GetContainerID(), client.CopyFromContainerOptions{SourcePath: "/secrets/" + file})
+	id, options := findContainer(t, service).GetContainerID(), client.CopyFromContainerOptions{SourcePath: "/secrets/" + file}
+	copied, err := installation.docker.Client().CopyFromContainer(t.Context(), id, options)
 	if err != nil {
 		t.Fatal(err)
 	}
