@@ -2305,7 +2305,7 @@ type CreateAPIKeyBody struct {
 	// Examples: admin
 	Type *string `json:"type,omitempty"`
 
-	// Username For an admin's login: the username, instead of email.
+	// Username For an admin's login: the username, instead of email. A login that sends both is refused.
 	Username *string `json:"username,omitempty"`
 }
 

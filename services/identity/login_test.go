@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ironplane/ironplane/pkg/auth/credentials"
+	"github.com/ironplane/ironplane/pkg/auth/lockout"
 	"github.com/ironplane/ironplane/pkg/settings"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/identity/keys"
@@ -189,6 +190,49 @@ func TestLockedOut(t *testing.T) {
 	}
 	c.WithKey("").Do("POST", "/auth/key", loginBody("client", "ben@example.com", password)).Want(429)
 }
+
+// Guesses are counted by the account that they are for, however the caller writes its name and whatever else it sends.
+func TestGuessesCountByAccount(t *testing.T) {
+	t.Parallel()
+	s, c := newFixture(t)
+	anonymous := c.WithKey("")
+	s.newPerson("admin", "anna@example.com")
+	s.newPerson("client", "ben@example.com")
+	for _, kind := range []string{"admin", "client"} {
+		both := `{"type": "` + kind + `", "email": "anna@example.com", "username": "anna", "password": "wrong"}`
+		for range lockout.MaxPerNameAndAddress + 1 {
+			anonymous.Do("POST", "/auth/key", both).WantErrors("/username", "conflict")
+		}
+	}
+	byUsername := func(name, password string) string {
+		return `{"type": "admin", "username": "` + name + `", "email": "", "password": "` + password + `"}`
+	}
+	for label, login := range map[string]func(n int, password string) string{
+		"an admin": func(n int, password string) string {
+			return []string{
+				byUsername("anna", password), byUsername("ANNA", password), loginBody("admin", "Anna@example.com", password),
+			}[n%3]
+		},
+		"a client":  func(n int, password string) string { return loginBody("client", upTo("ben@example.com", n), password) },
+		"nobody":    func(n int, password string) string { return loginBody("client", upTo("nobody@example.com", n), password) },
+		"no admin":  func(n int, password string) string { return byUsername(upTo("nobody", n), password) },
+		"no e-mail": func(n int, password string) string { return loginBody("admin", upTo("nobody", n), password) },
+	} {
+		for n := range lockout.MaxPerNameAndAddress {
+			if got := anonymous.Do("POST", "/auth/key", login(n, "wrong")); got.Status != 401 {
+				t.Errorf("guess %d at %s: got %d, want 401", n, label, got.Status)
+			}
+		}
+		for n := range 3 {
+			if got := anonymous.Do("POST", "/auth/key", login(n, password)); got.Status != 429 {
+				t.Errorf("the right password of %s after too many guesses: got %d, want 429", label, got.Status)
+			}
+		}
+	}
+}
+
+// upTo returns text with its first n bytes in upper case.
+func upTo(text string, n int) string { return strings.ToUpper(text[:n]) + text[n:] }
 
 // A session that acts for a client cannot change credentials, and ends with the key that began it.
 func TestActing(t *testing.T) {

@@ -40,7 +40,7 @@ type Logins struct {
 type keyRequest struct {
 	keys.Body
 	Email    string        `json:"email" ext:"true" doc:"For a login: the account's email address."`
-	Username string        `json:"username" ext:"true" doc:"For an admin's login: the username, instead of email."`
+	Username string        `json:"username" ext:"true" doc:"For an admin's login: the username, instead of email. A login that sends both is refused."`
 	Password secret.String `json:"password" max:"1024" ext:"true" transient:"true" doc:"Makes the request a login, which needs no key. Its type is admin or client."`
 	Auth     *rest.RefID   `json:"auth" ext:"true" doc:"For a login: the authenticator to confirm it with, if the account has several." example:"1"`
 	Wrapped  bool          `json:"isWrapped" ext:"true" doc:"Ignored."`
@@ -91,6 +91,9 @@ func (b *keyRequest) Resolve(invalid *problem.Fields) {
 		}
 		if b.Email == "" && (b.Username == "" || b.accountType() == principal.Client) {
 			invalid.Add("/email", "required", "is required")
+		}
+		if b.Email != "" && b.Username != "" {
+			invalid.Add("/username", "conflict", "cannot be sent together with email. Send one of them")
 		}
 		return
 	case purposeCreate:

@@ -28,7 +28,7 @@ func (s *Logins) checkPassword(
 	if p, err = s.People.Find(ctx, t, email, username); err != nil {
 		return person.Person{}, err
 	}
-	guess := lockout.Guess{Name: guessName(t, email, username), Address: principal.From(ctx).IP}
+	guess := lockout.Guess{Name: guessName(p, t, email, username), Address: principal.From(ctx).IP}
 	err = s.DB.QueryRow(ctx, "SELECT EXISTS (SELECT FROM signed_in_from WHERE owner_type = $1 AND owner_id = $2 AND network = $3 "+
 		"AND last_at > now() - interval '30 days')", t, p.ID, access.Network(ctx)).
 		Scan(&guess.Known)
@@ -62,10 +62,18 @@ func (s *Logins) checkPassword(
 	return person.Person{}, session.ErrNotSignedIn()
 }
 
-// guessName returns the name by which guesses at an account are counted. It is hashed, because people sometimes type their
-// password as the name.
-func guessName(t principal.OwnerType, email, username string) string {
-	sum := sha256.Sum256([]byte(strings.ToLower(fmt.Sprintf("%s\x00%s\x00%s", t, email, username))))
+// guessName returns the name by which guesses at an account are counted. It is the account that was found, however its name is
+// written. An unknown name is hashed, because people sometimes type their password as the name. Only the name that Find looks up
+// counts: another member would give each guess a count of its own.
+func guessName(p person.Person, t principal.OwnerType, email, username string) string {
+	if p.Exists() {
+		return "login to " + p.Owner.URL()
+	}
+	kind, name := "email", email
+	if email == "" {
+		kind, name = "username", username
+	}
+	sum := sha256.Sum256([]byte(fmt.Sprintf("%s\x00%s\x00%s", t, kind, strings.ToLower(name))))
 	return hex.EncodeToString(sum[:16])
 }
 
