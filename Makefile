@@ -99,7 +99,7 @@ crash: ## change items at random while processes are killed 200 times and four s
 .PHONY: deletions
 deletions: ## refer to items while they are deleted, with 64 callers, with and without killed processes
 	go test -v -timeout 60m ./deploy/internal/product -run 'While.*IsDeleted' -full
-	go test -v -timeout 90m ./deploy/split -run TestUseOfWhatIsBeingDeleted -full
+	go test -v -timeout 90m ./deploy/split -run TestReferencesToDeletedItems -full
 
 .PHONY: sites
 sites: ## sync 500 files between agents while processes are killed, a disk is full and an agent sends wrong data; compare the trees: 10 minutes
@@ -210,7 +210,7 @@ PROGRAM := bin/standalone
 .PHONY: scale
 scale: ## measure lists and memory with 10 million IP entities (ENTITIES=…), and with a driver of 512 MiB: about an hour
 	go test ./deploy/measure/scale -v -count 1 -timeout 3h -entities $(ENTITIES)
-	go test ./deploy/split -v -count 1 -timeout 1h -run TakesLittleMemory -full
+	go test ./deploy/split -v -count 1 -timeout 1h -run TestMemoryOf -full
 
 ENTITIES := 10000000
 

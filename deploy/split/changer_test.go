@@ -17,116 +17,121 @@ import (
 	"github.com/ironplane/ironplane/services/network"
 )
 
-// ledger is what callers asked for, and what they were answered.
+// ledger records the changes that callers requested, and the responses to them.
 type ledger struct {
 	t    *testing.T
 	c    *testkit.Client
 	post *post
 
 	mu                          sync.Mutex
-	changes                     []asked
+	changes                     []expectation
 	tries                       int
-	answered, refused, repeated int
-	shared                      map[string][]int64 // what all may edit or name, and some of it is deleted
-	unheard                     map[string]bool    // requests that a schema that was lost had changes of which are in no log
+	accepted, refused, repeated int
+	shared                      map[string][]int64 // by collection: items that all callers may edit and refer to; some are deleted
+	unlogged                    map[string]bool    // requests whose changes were lost with a schema before the log had them
 }
 
-// asked is one change: the requests that asked for it, of which the log has so many.
-type asked struct {
-	what        string
-	requests    []string
-	shared      bool // others do the same: it may have been done when the request came
-	least, most int
+// expectation is one change, with the requests that asked for it. The log must have between min and max items of
+// them.
+type expectation struct {
+	name     string
+	requests []string
+	shared   bool // other callers request the same change, so it may already be done
+	min, max int
 }
 
 func newLedger(t *testing.T, c *testkit.Client, post *post) *ledger {
-	return &ledger{t: t, c: c, post: post, shared: map[string][]int64{}, unheard: map[string]bool{}}
+	return &ledger{t: t, c: c, post: post, shared: map[string][]int64{}, unlogged: map[string]bool{}}
 }
 
-// during has callers change things that are theirs while something is done.
-func (l *ledger) during(callers int, do func()) {
-	working, calm := context.WithCancel(l.t.Context())
-	defer calm()
+// runDuring has callers make changes while do runs.
+func (l *ledger) runDuring(callers int, do func()) {
+	working, stop := context.WithCancel(l.t.Context())
+	defer stop()
 	l.shared = map[string][]int64{}
 	var changing sync.WaitGroup
 	for range callers {
 		changing.Go(func() { newChanger(l).run(working) })
 	}
 	do()
-	calm()
+	stop()
 	changing.Wait()
 }
 
-// change asks for a change that nobody else makes until there is an answer that says what became of it.
+// change requests a change that no other caller requests, until a response tells whether it was made.
 func (l *ledger) change(method, path string, body any) *testkit.Response {
-	return l.ask(asked{what: method + " " + path}, method, path, body)
+	return l.ask(expectation{name: method + " " + path}, method, path, body)
 }
 
-func (l *ledger) ask(what asked, method, path string, body any) *testkit.Response {
+// ask sends a request, again and again if it must, until a response tells whether the change was made. Retries use
+// the same idempotency key.
+func (l *ledger) ask(expected expectation, method, path string, body any) *testkit.Response {
 	key := fmt.Sprint("key ", rand.Uint64())
-	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(waitTimeout); ; time.Sleep(20 * time.Millisecond) {
 		l.mu.Lock()
 		l.tries++
-		what.requests = append(what.requests, fmt.Sprint("crash-", l.tries))
+		expected.requests = append(expected.requests, fmt.Sprint("crash-", l.tries))
 		l.mu.Unlock()
-		headers := []string{"X-Request-Id", what.requests[len(what.requests)-1]}
+		headers := []string{"X-Request-Id", expected.requests[len(expected.requests)-1]}
 		if method == http.MethodPost {
 			headers = append(headers, "Idempotency-Key", key)
 		}
-		answer, err := l.c.Try(method, path, body, headers...)
-		limited := err == nil && answer.Status == http.StatusTooManyRequests // a gateway that starts while nobody tells it the limits
-		if err == nil && !limited && answer.Status < http.StatusInternalServerError {
-			l.enter(what, method, answer)
-			return answer
+		response, err := l.c.Try(method, path, body, headers...)
+		limited := err == nil && response.Status == http.StatusTooManyRequests // a gateway that has just started may not know the limits yet
+		if err == nil && !limited && response.Status < http.StatusInternalServerError {
+			l.record(expected, method, response)
+			return response
 		}
-		if err == nil && !limited && answer.Status != http.StatusServiceUnavailable && answer.Status != http.StatusBadGateway &&
-			answer.Status != http.StatusGatewayTimeout {
-			l.t.Errorf("%s: got %d: %s, want a status below 500, or 502, 503 or 504", what.what, answer.Status, answer.Text)
+		if err == nil && !limited && response.Status != http.StatusServiceUnavailable && response.Status != http.StatusBadGateway &&
+			response.Status != http.StatusGatewayTimeout {
+			l.t.Errorf("%s: got %d: %s, want a status below 500, or 502, 503 or 504", expected.name, response.Status, response.Text)
+			return &testkit.Response{}
 		}
 		if time.Now().After(deadline) {
-			l.t.Errorf("%s: got no final answer in %v (%v), want one", what.what, patience, err)
+			l.t.Errorf("%s: got no final answer in %v (%v), want one", expected.name, waitTimeout, err)
 			return &testkit.Response{}
 		}
 	}
 }
 
-// enter notes how often each request of a change is in the log: of those without an answer nobody knows.
-func (l *ledger) enter(what asked, method string, answer *testkit.Response) {
+// record notes how many items of each change the log must have. A request without a response may have made the
+// change or not.
+func (l *ledger) record(expected expectation, method string, response *testkit.Response) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	again := len(what.requests) - 1
-	l.repeated += again
-	switch answer.Status {
+	repeats := len(expected.requests) - 1
+	l.repeated += repeats
+	switch response.Status {
 	case http.StatusOK:
-		l.answered++
-		what.least, what.most = 1, 1
-	case http.StatusConflict: // something is assigned to the client
+		l.accepted++
+		expected.min, expected.max = 1, 1
+	case http.StatusConflict: // the client has entities
 		l.refused++
 	case http.StatusNotFound, http.StatusUnprocessableEntity:
 		l.refused++
-		if method == http.MethodDelete { // an earlier request has deleted it, or somebody else where that is shared
-			what.least, what.most = 1, 1
+		if method == http.MethodDelete { // an earlier request has deleted it, or another caller if it is shared
+			expected.min, expected.max = 1, 1
 		}
 	default:
-		l.t.Errorf("%s: got %d: %s, want 200, 404, 409 or 422", what.what, answer.Status, answer.Text)
+		l.t.Errorf("%s: got %d: %s, want 200, 404, 409 or 422", expected.name, response.Status, response.Text)
 	}
-	if what.shared {
-		what.least = 0
+	if expected.shared {
+		expected.min = 0
 	}
-	if method == http.MethodPatch { // each of them may have been one, and changes nothing where nobody has edited since the one before
-		what.most = again + what.least
+	if method == http.MethodPatch { // each repetition changes something only if another caller edited the item in between
+		expected.max = repeats + expected.min
 	}
-	l.changes = append(l.changes, what)
+	l.changes = append(l.changes, expected)
 }
 
-func (l *ledger) share(collection string, id int64) {
+func (l *ledger) addShared(collection string, id int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.shared[collection] = append(l.shared[collection], id)
 }
 
-// recent is one of the last that were shared, or none.
-func (l *ledger) recent(collection string) (id int64, ok bool) {
+// pickShared returns one of the last six shared items of a collection.
+func (l *ledger) pickShared(collection string) (id int64, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	all := l.shared[collection]
@@ -137,25 +142,25 @@ func (l *ledger) recent(collection string) (id int64, ok bool) {
 	return all[rand.IntN(len(all))], true
 }
 
-// changer is a caller that changes things at random.
+// changer is a caller that makes random changes.
 type changer struct {
 	*ledger
-	own  map[string][]int64 // by collection: what only this one deletes
-	held []int64            // entities
-	link string             // the last sub link that it made
-	path string             // of the group to allocate in
+	own      map[string][]int64 // by collection: items that only this caller deletes
+	entities []int64            // allocated to this caller
+	link     string             // the path of the last sub link that it created
+	path     string             // of the group in which it allocates
 }
 
 func newChanger(l *ledger) *changer { return &changer{ledger: l, own: map[string][]int64{}} }
 
 const (
-	space    = 16 // entities in the group of each caller
-	servers  = 3
-	pause    = 5 * time.Millisecond
-	pxeField = "pxe_dhcp_server"
+	groupSize      = 16 // the number of entities in each caller's group
+	servers        = 3
+	changeInterval = 5 * time.Millisecond
+	pxeField       = "pxe_dhcp_server"
 )
 
-// bodies are what is sent for each collection, to create and to edit.
+// bodies returns the body to create or edit an item of each collection.
 var bodies = map[string]func(l *ledger, name string) map[string]any{
 	"port-speed": func(_ *ledger, name string) map[string]any {
 		return map[string]any{"name": name, "speed": 1000, "billing_id": name}
@@ -169,7 +174,7 @@ var bodies = map[string]func(l *ledger, name string) map[string]any{
 	"auth/key": func(_ *ledger, name string) map[string]any { return map[string]any{"name": name} },
 	"group": func(l *ledger, name string) map[string]any {
 		body := map[string]any{"name": name, pxeField: nil}
-		if server, ok := l.recent("pxe/dhcp"); ok && rand.IntN(4) > 0 {
+		if server, ok := l.pickShared("pxe/dhcp"); ok && rand.IntN(4) > 0 {
 			body[pxeField] = server
 		}
 		return body
@@ -195,13 +200,13 @@ func (c *changer) run(ctx context.Context) {
 		case 4:
 			c.mail()
 		case 5:
-			c.makeLink()
+			c.createLink()
 		case 6:
 			c.deleteLink()
 		default:
 			c.release()
 		}
-		time.Sleep(pause)
+		time.Sleep(changeInterval)
 	}
 }
 
@@ -210,16 +215,16 @@ func (c *changer) body(collection string) map[string]any {
 }
 
 func (c *changer) create(collection string) {
-	answer := c.change("POST", "/"+collection, c.body(collection))
-	if answer.Status == http.StatusOK { // a group may name a DHCP server that is gone
-		c.own[collection] = append(c.own[collection], answer.ID())
-		c.share(collection, answer.ID())
+	response := c.change("POST", "/"+collection, c.body(collection))
+	if response.Status == http.StatusOK { // a group may refer to a deleted DHCP server
+		c.own[collection] = append(c.own[collection], response.ID())
+		c.addShared(collection, response.ID())
 	}
 }
 
-// edit edits what others may be editing and deleting.
+// edit changes an item that other callers may be editing or deleting.
 func (c *changer) edit(collection string) {
-	if id, ok := c.recent(collection); ok {
+	if id, ok := c.pickShared(collection); ok {
 		c.change("PATCH", fmt.Sprintf("/%s/%d", collection, id), c.body(collection))
 	}
 }
@@ -232,63 +237,68 @@ func (c *changer) delete(collection string) {
 }
 
 func (c *changer) allocate() {
-	if len(c.held) == space {
+	if len(c.entities) == groupSize {
 		return
 	}
-	client, ok := c.recent("client")
+	client, ok := c.pickShared("client")
 	if !ok {
 		return
 	}
 	owner := map[string]any{"id": client, "server": map[string]any{"id": rand.IntN(servers) + 1}}
-	answer := c.change("POST", c.path+"/allocate", map[string]any{"owner": owner})
-	if answer.Status != http.StatusOK { // the client may be gone, or going
+	response := c.change("POST", c.path+"/allocate", map[string]any{"owner": owner})
+	if response.Status != http.StatusOK { // the client may be deleted, or about to be
 		return
 	}
-	for _, entity := range testkit.Decode[[]network.IPEntity](answer) {
-		c.held = append(c.held, entity.ID)
+	for _, entity := range testkit.Decode[[]network.IPEntity](response) {
+		c.entities = append(c.entities, entity.ID)
 	}
 }
 
-// mail writes to a client. The answer says at which address, which others may be changing.
+// mail sends a mail to a client. The response contains the address, which other callers may be changing.
 func (c *changer) mail() {
-	id, ok := c.recent("client")
+	id, ok := c.pickShared("client")
 	if !ok {
 		return
 	}
-	answer := c.change("POST", fmt.Sprintf("/client/%d/email", id), map[string]any{"type": "welcome"})
-	if answer.Status != http.StatusOK {
+	response := c.change("POST", fmt.Sprintf("/client/%d/email", id), map[string]any{"type": "welcome"})
+	if response.Status != http.StatusOK {
 		return
 	}
-	for _, word := range strings.Fields(testkit.Decode[[]clients.EmailResult](answer)[0].Text) {
+	for _, word := range strings.Fields(testkit.Decode[[]clients.EmailResult](response)[0].Text) {
 		if strings.Contains(word, "@") {
-			c.post.mailed(strings.Trim(word, "<>.,\""))
+			c.post.addMail(strings.Trim(word, "<>.,\""))
 		}
 	}
 }
 
-// makeLink makes a sub link that others may be making, too, or one the other way round.
-func (c *changer) makeLink() {
-	from, there := c.recent("client")
-	to, _ := c.recent("client")
-	if !there || from == to {
+// createLink links two clients. Other callers may be creating the same link, or the reverse one.
+func (c *changer) createLink() {
+	from, ok := c.pickShared("client")
+	to, _ := c.pickShared("client")
+	if !ok || from == to {
 		return
 	}
 	at := fmt.Sprintf("/client/%d/sub", from)
-	if answer := c.ask(asked{what: "POST " + at, shared: true}, "POST", at, map[string]any{"client_id": to}); answer.Status == http.StatusOK {
-		c.link = fmt.Sprint(at, "/", answer.ID())
+	if response := c.ask(
+		expectation{name: "POST " + at, shared: true},
+		"POST",
+		at,
+		map[string]any{"client_id": to},
+	); response.Status == http.StatusOK {
+		c.link = fmt.Sprint(at, "/", response.ID())
 	}
 }
 
 func (c *changer) deleteLink() {
 	if at := c.link; at != "" {
-		c.ask(asked{what: "DELETE " + at, shared: true}, "DELETE", at, nil)
+		c.ask(expectation{name: "DELETE " + at, shared: true}, "DELETE", at, nil)
 		c.link = ""
 	}
 }
 
 func (c *changer) release() {
-	if len(c.held) > 0 {
-		c.change("POST", fmt.Sprintf("/entity/%d/release", c.held[0]), nil).Want(200)
-		c.held = c.held[1:]
+	if len(c.entities) > 0 {
+		c.change("POST", fmt.Sprintf("/entity/%d/release", c.entities[0]), nil).Want(200)
+		c.entities = c.entities[1:]
 	}
 }

@@ -15,15 +15,15 @@ import (
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 )
 
-// examined is what a program says of an environment before it starts. What is given replaces what there is.
-func (f *fleet) examined(t *testing.T, name string, given ...string) (string, error) {
+// check runs a program with --check, and returns its output. overrides replace variables of its environment.
+func (f *fleet) check(t *testing.T, name string, overrides ...string) (string, error) {
 	t.Helper()
 	environment := f.serviceEnvironment(name)
 	if name == principal.Gateway {
 		environment = append(f.common(name), f.services())
 	}
 	cmd := exec.Command(filepath.Join(f.programs, name), "--check")
-	cmd.Env = slices.Concat(environment, []string{"IRONPLANE_LISTEN=127.0.0.1:0"}, given) // the last one counts
+	cmd.Env = slices.Concat(environment, []string{"IRONPLANE_LISTEN=127.0.0.1:0"}, overrides) // of two values, the last one counts
 	out, err := cmd.CombinedOutput()
 	for _, file := range []string{name + ".database-url", "redis-url", name + ".process-key"} {
 		if text, err := os.ReadFile(f.file(file)); err == nil && strings.Contains(string(out), strings.TrimSpace(string(text))) {
@@ -33,24 +33,24 @@ func (f *fleet) examined(t *testing.T, name string, given ...string) (string, er
 	return string(out), err
 }
 
-// A program says beforehand all that would keep it from starting.
+// TestCheck tests that --check reports everything that would keep a program from starting.
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	f, _ := startFleet(t, datastores.Config{Data: t.TempDir()})
 	for _, name := range append(product.Names(), principal.Gateway) {
-		if said, err := f.examined(t, name); err != nil || strings.Contains(said, "fails") || !strings.Contains(said, "ok ") {
-			t.Errorf("%s --check: got %v and\n%s\nwant only checks that pass", name, err, said)
+		if output, err := f.check(t, name); err != nil || strings.Contains(output, "fails") || !strings.Contains(output, "ok ") {
+			t.Errorf("%s --check: got %v and\n%s\nwant only checks that pass", name, err, output)
 		}
 	}
-	lacks := func(name string, says []string, given ...string) {
+	wantFailure := func(name string, parts []string, overrides ...string) {
 		t.Helper()
-		said, err := f.examined(t, name, given...)
+		output, err := f.check(t, name, overrides...)
 		if err == nil {
-			t.Errorf("%s --check: got no error and\n%s\nwant an error", name, said)
+			t.Errorf("%s --check: got no error and\n%s\nwant an error", name, output)
 		}
-		for _, part := range says {
-			if !strings.Contains(said, part) {
-				t.Errorf("%s --check: got\n%s\nwant %q in it", name, said, part)
+		for _, part := range parts {
+			if !strings.Contains(output, part) {
+				t.Errorf("%s --check: got\n%s\nwant %q in it", name, output, part)
 			}
 		}
 	}
@@ -58,7 +58,7 @@ func TestCheck(t *testing.T) {
 		"IRONPLANE_PROCESS_KEY_FILE=" + f.file("system.process-key"), "IRONPLANE_MESH_CERTIFICATE=" + f.file("pxe.crt"),
 		"REDIS_URL=redis://127.0.0.1:1", "IRONPLANE_LISTEN=" + f.addresses["network"], "IRONPLANE_DRAIN_DELAY=soon",
 	}
-	lacks(
+	wantFailure(
 		"gateway",
 		[]string{
 			"IRONPLANE_PROCESS_KEY: it is the gateway's: ",
@@ -69,9 +69,9 @@ func TestCheck(t *testing.T) {
 			"5 of ",
 		},
 		foreign...)
-	lacks("network", []string{"IRONPLANE_PROCESS_KEY: ", "the role ironplane_pxe does not find the schema network", "5 of "},
+	wantFailure("network", []string{"IRONPLANE_PROCESS_KEY: ", "the role ironplane_pxe does not find the schema network", "5 of "},
 		append(foreign, "DATABASE_URL_FILE="+f.file("pxe.database-url"), "IRONPLANE_DRAIN_DELAY=1s")...)
-	lacks("identity", []string{"DATABASE_URL: ", "failed"}, "DATABASE_URL=postgres://identity:x@127.0.0.1:1/none")
+	wantFailure("identity", []string{"DATABASE_URL: ", "failed"}, "DATABASE_URL=postgres://identity:x@127.0.0.1:1/none")
 
 	url, err := os.ReadFile(f.file("network.database-url"))
 	if err != nil {
@@ -87,5 +87,5 @@ func TestCheck(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	lacks("network", []string{"needs its migrations 0002_group_counts.sql: run migrate first"})
+	wantFailure("network", []string{"needs its migrations 0002_group_counts.sql: run migrate first"})
 }

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -24,26 +23,27 @@ import (
 	"github.com/ironplane/ironplane/services/system"
 )
 
-// checkCrash compares what is left with what was answered.
+// checkCrash compares the data after the crashes with the responses to the callers.
 func checkCrash(t *testing.T, f *fleet, c *testkit.Client, book *ledger) {
 	t.Helper()
 	databases := map[string]*pg.DB{}
 	for _, name := range product.Names() {
 		databases[name] = openDatabase(t, f, name).DB
 	}
+	renameReferenced(book)
 	drain(t, databases)
 	book.post.check(databases)
-	drain(t, databases) // of what became of mails
+	drain(t, databases) // the results of mails are changes, too
 	log := readLog(t, databases[system.Name])
 	checkLogged(t, log, book)
-	checkChains(t, withoutLost(t, log, databases), c)
+	checkChains(t, dropLost(t, log, databases), c)
 	checkVerifies(t, f)
 	checkReferences(t, databases)
 	checkCounts(t, databases[network.Name], c)
 	clientstest.CheckReach(t, databases[clients.Name])
 }
 
-// drain waits until everybody has heard of everything.
+// drain waits until the log has all changes, and network has all changes of the services it refers to.
 func drain(t *testing.T, databases map[string]*pg.DB) {
 	t.Helper()
 	state := func(service, sql string, args ...any) (n int64) {
@@ -54,19 +54,17 @@ func drain(t *testing.T, databases map[string]*pg.DB) {
 		return n
 	}
 	for source := range databases {
-		for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
-			unnumbered, last := state(source, "SELECT count(*) FROM change WHERE seq IS NULL"), state(source, "SELECT last FROM sequencer")
-			logged := state(system.Name, "SELECT max(seq) FROM log WHERE source = $1", source)
-			if unnumbered == 0 && logged == last {
-				break
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("%s: got %d changes without a number and %d logged last, want 0 and %d", source, unnumbered, logged, last)
-			}
-		}
+		var unnumbered, last, inLog int64
+		testkit.Eventually(t, "the log has all changes of "+source, func() bool {
+			unnumbered, last = state(source, "SELECT count(*) FROM change WHERE seq IS NULL"), state(source, "SELECT last FROM sequencer")
+			inLog = state(system.Name, "SELECT max(seq) FROM log WHERE source = $1", source)
+			return unnumbered == 0 && inLog == last
+		}, func() string {
+			return fmt.Sprintf("got %d changes without a number and %d logged last, want 0 and %d", unnumbered, inLog, last)
+		})
 	}
 	for _, source := range []string{clients.Name, pxe.Name} {
-		testkit.Eventually(t, "network has heard of all changes of "+source, func() bool {
+		testkit.Eventually(t, "network has all changes of "+source, func() bool {
 			return state(network.Name, "SELECT min(seq) FROM consumer WHERE source = $1", source) >= state(source, "SELECT last FROM sequencer")
 		})
 	}
@@ -106,14 +104,15 @@ func readLog(t *testing.T, db *pg.DB) (log []logged) {
 	return log
 }
 
-// withoutLost is the log without the changes that were lost with a schema. All others are there once.
-func withoutLost(t *testing.T, log []logged, databases map[string]*pg.DB) (kept []logged) {
+// dropLost returns the log without the changes that were lost with a schema. It tests that the log has each other
+// change once.
+func dropLost(t *testing.T, log []logged, databases map[string]*pg.DB) (kept []logged) {
 	t.Helper()
 	type change struct {
 		source string
 		seq    int64
 	}
-	there, lost := map[change]int{}, map[string]int{}
+	stored, lost := map[change]int{}, map[string]int{}
 	for source, db := range databases {
 		rows, err := db.Query(t.Context(), "SELECT seq FROM change")
 		if err != nil {
@@ -121,7 +120,7 @@ func withoutLost(t *testing.T, log []logged, databases map[string]*pg.DB) (kept 
 		}
 		var seq int64
 		if _, err := pgx.ForEachRow(rows, []any{&seq}, func() error {
-			there[change{source, seq}]++
+			stored[change{source, seq}]++
 			return nil
 		}); err != nil {
 			t.Fatal(err)
@@ -129,22 +128,22 @@ func withoutLost(t *testing.T, log []logged, databases map[string]*pg.DB) (kept 
 	}
 	restored := map[string]bool{}
 	for _, item := range log {
-		of := change{item.source, item.seq}
-		switch n, is := there[of]; {
+		key := change{item.source, item.seq}
+		switch n, known := stored[key]; {
 		case item.kind == "event.restored":
 			restored[item.source] = true
-		case !is:
+		case !known:
 			lost[item.source]++
 		case n != 1:
 			t.Errorf("change %d of %s: got several log items, want one", item.seq, item.source)
 		default:
-			there[of] = 0
+			stored[key] = 0
 			kept = append(kept, item)
 		}
 	}
-	for of, n := range there {
+	for key, n := range stored {
 		if n > 0 {
-			t.Errorf("change %d of %s: got no log item, want one", of.seq, of.source)
+			t.Errorf("change %d of %s: got no log item, want one", key.seq, key.source)
 		}
 	}
 	for source, n := range lost {
@@ -152,34 +151,34 @@ func withoutLost(t *testing.T, log []logged, databases map[string]*pg.DB) (kept 
 			t.Errorf("got %d log items of changes that %s does not have, want none, as it was not restored", n, source)
 		}
 	}
-	t.Logf("%v changes are in the log alone", lost)
+	t.Logf("only the log has these numbers of changes: %v", lost)
 	return kept
 }
 
-// checkLogged looks for each change that was answered, once, and for nothing else.
+// checkLogged tests that the log has each confirmed change once, and no other change of a caller.
 func checkLogged(t *testing.T, log []logged, book *ledger) {
 	t.Helper()
 	found := map[string]int{}
 	for _, item := range log {
 		follows := item.source == network.Name && item.kind == "group.edited" && cleared(item) || strings.HasPrefix(item.kind, "email.message.")
-		if !follows { // from another request, or from one that has an item of its own
+		if !follows { // these items follow from other requests, or from requests with an item of their own
 			found[item.request]++
 		}
 	}
 	for _, change := range book.changes {
 		n := 0
-		if slices.ContainsFunc(change.requests, func(request string) bool { return book.unheard[request] }) {
-			change.least = 0
+		if slices.ContainsFunc(change.requests, func(request string) bool { return book.unlogged[request] }) {
+			change.min = 0
 		}
 		for _, request := range change.requests {
 			n += found[request]
 			if found[request] > 1 {
-				t.Errorf("%s as %s: got %d log items, want at most 1", change.what, request, found[request])
+				t.Errorf("%s as %s: got %d log items, want at most 1", change.name, request, found[request])
 			}
 			delete(found, request)
 		}
-		if n < change.least || n > change.most {
-			t.Errorf("%s, sent as %v: got %d log items, want %d to %d", change.what, change.requests, n, change.least, change.most)
+		if n < change.min || n > change.max {
+			t.Errorf("%s, sent as %v: got %d log items, want %d to %d", change.name, change.requests, n, change.min, change.max)
 		}
 	}
 	for request, n := range found {
@@ -189,18 +188,18 @@ func checkLogged(t *testing.T, log []logged, book *ledger) {
 	}
 }
 
-// cleared tells whether an item is of a group that lost its DHCP server because that is gone.
+// cleared reports whether an item says that a group lost its DHCP server, because the server was deleted.
 func cleared(item logged) bool {
-	_, renamed := item.changes["name"] // as by each request, but for one that was sent again and changes nothing
+	_, renamed := item.changes["name"] // every request renames the group, except a repetition that changes nothing
 	named := item.changes[pxeField+".id"]
 	return !renamed && named.Before != nil && named.After == nil
 }
 
-// checkChains goes through each item's changes: what one found, the one before has left. What the last has left is
-// there.
+// checkChains tests the items of each object in their order. The old values of an item are the new values of the
+// item before, and the last new values are what the API shows.
 func checkChains(t *testing.T, log []logged, c *testkit.Client) {
 	t.Helper()
-	things := map[string]map[string]any{}
+	items := map[string]map[string]any{}
 	for _, item := range log {
 		for _, target := range item.targets {
 			if bodies[target.Type] == nil || strings.HasPrefix(item.kind, "group.entities") || strings.HasPrefix(item.kind, "email.") ||
@@ -209,19 +208,19 @@ func checkChains(t *testing.T, log []logged, c *testkit.Client) {
 				continue
 			}
 			at := fmt.Sprintf("/%s/%d", target.Type, target.ID)
-			thing, there := things[at]
-			if created := strings.HasSuffix(item.kind, ".created"); created == there {
-				t.Errorf("log item %d, %s: %s is there before it: got %t, want %t", item.id, item.kind, at, there, !created)
+			members, exists := items[at]
+			if created := strings.HasSuffix(item.kind, ".created"); created == exists {
+				t.Errorf("log item %d, %s: %s is there before it: got %t, want %t", item.id, item.kind, at, exists, !created)
 			}
-			if !there {
-				thing = map[string]any{}
-				things[at] = thing
+			if !exists {
+				members = map[string]any{}
+				items[at] = members
 			}
 			for member, change := range item.changes {
 				if member == pxeField+".name" || change.Before == "[secret]" || change.After == "[secret]" {
 					continue
 				}
-				if !reflect.DeepEqual(thing[member], change.Before) {
+				if !reflect.DeepEqual(members[member], change.Before) {
 					t.Errorf(
 						"log item %d, %s of %s: got %s with the old value %v, want %v, which the item before left",
 						item.id,
@@ -229,25 +228,25 @@ func checkChains(t *testing.T, log []logged, c *testkit.Client) {
 						at,
 						member,
 						change.Before,
-						thing[member],
+						members[member],
 					)
 				}
-				thing[member] = change.After
+				members[member] = change.After
 			}
 			if strings.HasSuffix(item.kind, ".deleted") {
-				things[at] = map[string]any{}
+				items[at] = map[string]any{}
 			}
 		}
 	}
 	compared := 0
-	for at, thing := range things {
-		answer := c.Do("GET", at, nil)
-		if len(thing) == 0 {
-			answer.Want(404)
+	for at, members := range items {
+		response := c.Do("GET", at, nil)
+		if len(members) == 0 {
+			response.Want(404)
 			continue
 		}
-		if name := testkit.Decode[struct{ Name string }](answer.Want(200)).Name; name != thing["name"] {
-			t.Errorf("%s: got the name %q, want %q as in the log", at, name, thing["name"])
+		if name := testkit.Decode[struct{ Name string }](response.Want(200)).Name; name != members["name"] {
+			t.Errorf("%s: got the name %q, want %q as in the log", at, name, members["name"])
 		}
 		compared++
 	}
@@ -260,46 +259,68 @@ func checkVerifies(t *testing.T, f *fleet) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), filepath.Join(programs, system.Name), "verify")
 	cmd.Env = f.serviceEnvironment(system.Name)
-	var said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &said, &said
-	if err := cmd.Run(); err != nil || !strings.Contains(said.String(), "is logged exactly once") {
-		t.Errorf("verify: got %v and %s, want every change logged exactly once", err, said.String())
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
+	if err := cmd.Run(); err != nil || !strings.Contains(output.String(), "is logged exactly once") {
+		t.Errorf("verify: got %v and %s, want every change logged exactly once", err, output.String())
 	}
 }
 
-// checkReferences compares what groups and entities name with what pxe and clients have.
+// renameReferenced creates a DHCP server and a client that network refers to, and renames both. So checkReferences always
+// has something to compare.
+func renameReferenced(book *ledger) {
+	create := func(collection string, body map[string]any) string {
+		return fmt.Sprintf("/%s/%d", collection, book.change("POST", "/"+collection, body).Want(200).ID())
+	}
+	server := create("pxe/dhcp", bodies["pxe/dhcp"](book, "before"))
+	client := create("client", bodies["client"](book, "before"))
+	id := func(path string) json.Number { return json.Number(path[strings.LastIndex(path, "/")+1:]) }
+	group := create("group", map[string]any{"name": "with references", pxeField: id(server)})
+	book.change("POST", group+"/entity/bulk", map[string]any{"prefix": "10.0.0.0/30"}).Want(200)
+	book.change("POST", group+"/allocate", map[string]any{"owner": map[string]any{"id": id(client)}}).Want(200)
+	book.change("PATCH", server, bodies["pxe/dhcp"](book, "after")).Want(200)
+	book.change("PATCH", client, bodies["client"](book, "after")).Want(200)
+}
+
+// checkReferences compares the names that network stores of DHCP servers and clients with those that pxe and clients have.
 func checkReferences(t *testing.T, databases map[string]*pg.DB) {
 	t.Helper()
-	names := func(service, sql string) map[int64]string {
+	type item struct {
+		ID   int64
+		Name string
+	}
+	read := func(service, sql string) []item {
 		t.Helper()
 		rows, err := databases[service].Query(t.Context(), sql)
 		if err != nil {
 			t.Fatal(err)
 		}
-		found := map[int64]string{}
-		for rows.Next() {
-			var id int64
-			var name string
-			if err := rows.Scan(&id, &name); err != nil {
-				t.Fatal(err)
-			}
-			found[id] = name
-		}
-		if err := rows.Err(); err != nil {
+		items, err := pgx.CollectRows(rows, pgx.RowToStructByPos[item])
+		if err != nil {
 			t.Fatal(err)
 		}
-		return found
+		return items
 	}
-	for _, reference := range []struct{ service, items, used string }{
-		{pxe.Name, "SELECT id, name FROM dhcp_server", "SELECT pxe_dhcp_server_id, pxe_dhcp_server_name FROM ip_group_view " +
-			"WHERE pxe_dhcp_server_id IS NOT NULL"},
-		{clients.Name, "SELECT id, name FROM client", "SELECT owner_id, min(owner_name) FROM ip_assignment GROUP BY owner_id HAVING " +
-			"min(owner_name) = max(owner_name) AND NOT bool_or(owner_missing)"},
+	names := map[string]map[int64]string{}
+	for service, sql := range map[string]string{
+		pxe.Name: "SELECT id, name FROM dhcp_server", clients.Name: "SELECT id, name FROM client",
 	} {
-		there := names(reference.service, reference.items)
-		for id, name := range names(network.Name, reference.used) {
-			if there[id] != name {
-				t.Errorf("network's name of %s %d: got %q, want %q", reference.service, id, name, there[id])
+		names[service] = map[int64]string{}
+		for _, existing := range read(service, sql) {
+			names[service][existing.ID] = existing.Name
+		}
+	}
+	for service, sql := range map[string]string{
+		pxe.Name:     "SELECT pxe_dhcp_server_id, pxe_dhcp_server_name FROM ip_group_view WHERE pxe_dhcp_server_id IS NOT NULL",
+		clients.Name: "SELECT owner_id, owner_name FROM ip_assignment WHERE NOT owner_missing",
+	} {
+		references := read(network.Name, sql)
+		if len(references) == 0 {
+			t.Errorf("got no reference to an item of %s, want at least one", service)
+		}
+		for _, reference := range references {
+			if want := names[service][reference.ID]; reference.Name != want || want == "" {
+				t.Errorf("network's name of item %d of %s: got %q, want %q", reference.ID, service, reference.Name, want)
 			}
 		}
 	}
@@ -307,15 +328,15 @@ func checkReferences(t *testing.T, databases map[string]*pg.DB) {
 	if err := databases[network.Name].QueryRow(t.Context(), "SELECT count(*) > 1 FROM history").Scan(&restored); err != nil {
 		t.Fatal(err)
 	}
-	there := names(clients.Name, "SELECT id, name FROM client")
-	for id, name := range names(network.Name, "SELECT owner_id, owner_name FROM ip_assignment WHERE owner_missing") {
-		if there[id] != "" || !restored { // what came back may be of a client that is gone since, and says so
-			t.Errorf("client %d (%s): got an assignment that says it is missing, want that only if deleted, after a restore", id, name)
+	for _, missing := range read(network.Name, "SELECT owner_id, owner_name FROM ip_assignment WHERE owner_missing") {
+		_, exists := names[clients.Name][missing.ID]
+		if exists || !restored { // a restored assignment may belong to a client that has been deleted since
+			t.Errorf("client %d (%s): got a missing owner, want one only after a restore, and only if deleted", missing.ID, missing.Name)
 		}
 	}
 }
 
-// checkCounts compares what is said of how full groups are with what is counted anew.
+// checkCounts compares the stored counts of groups with fresh counts.
 func checkCounts(t *testing.T, db *pg.DB, c *testkit.Client) {
 	t.Helper()
 	rows, err := db.Query(t.Context(), `

@@ -25,13 +25,13 @@ import (
 	"github.com/ironplane/ironplane/services/system/webhook"
 )
 
-// told are the kinds of items of whose events the webhook of the crashes is told.
-var told = []string{"client", "entity", "group", "port-speed", "pxe.dhcp", "auth.key"}
+// eventKinds are the kinds of items whose events the webhook subscribes to.
+var eventKinds = []string{"client", "entity", "group", "port-speed", "pxe.dhcp", "auth.key"}
 
-// subject is that of the mails that callers ask for.
+// subject is the subject of the mails that callers request.
 const subject = "Welcome"
 
-// post is where mails and events go during the crashes: to servers that misbehave.
+// post has the servers that receive mails and events during the crashes, and that misbehave on purpose.
 type post struct {
 	t        *testing.T
 	box      *mailbox.Server
@@ -39,7 +39,7 @@ type post struct {
 	hook     int64
 
 	mu    sync.Mutex
-	asked map[string]int  // mails by address
+	asked map[string]int  // the number of requested mails, by address
 	maybe map[string]bool // addresses whose mails may be lost with the system service's schema
 }
 
@@ -48,24 +48,24 @@ func newPost(t *testing.T) *post {
 		box: mailbox.Start(t, mailbox.Options{TLS: true,
 			Refuse: func(attempt int, to string) error {
 				switch {
-				case refused(to):
+				case isRefused(to):
 					return &smtp.SMTPError{Code: 550, EnhancedCode: smtp.EnhancedCode{5, 1, 1}, Message: "nobody of that name"}
 				case attempt == 1:
 					return &smtp.SMTPError{Code: 451, EnhancedCode: smtp.EnhancedCode{4, 7, 1}, Message: "greylisted"}
 				}
 				return nil
 			},
-			Cut: func(int) (cut, taken bool) { return rand.IntN(10) == 0, rand.IntN(2) == 0 },
+			Cut: func(int) (cut, accepted bool) { return rand.IntN(10) == 0, rand.IntN(2) == 0 },
 		}),
 		receiver: receiver.Start(t, func(n int, r *receiver.Received, _ http.ResponseWriter) int {
 			switch {
 			case n%100 == 7:
 				return http.StatusGone
-			case n%500 == 50 && *full: // it hangs, until it is given up or its sender dies
+			case n%500 == 50 && *full: // the response never comes, so the sender gives up or dies
 				<-r.Left
 				return http.StatusInternalServerError
 			case n%50 == 20:
-				panic(http.ErrAbortHandler) // the connection is cut
+				panic(http.ErrAbortHandler) // cuts the connection
 			case rand.IntN(3) == 0:
 				return http.StatusInternalServerError
 			}
@@ -74,10 +74,10 @@ func newPost(t *testing.T) *post {
 	}
 }
 
-// refused tells whether the SMTP server will never take a mail to an address.
-func refused(to string) bool { return strings.HasSuffix(to, "7@example.com") }
+// isRefused reports whether the SMTP server always refuses an address.
+func isRefused(to string) bool { return strings.HasSuffix(to, "7@example.com") }
 
-// environment is what the system service needs for it.
+// environment returns the variables that connect the system service to these servers.
 func (p *post) environment() []string {
 	file := filepath.Join(p.t.TempDir(), "roots.pem")
 	if err := os.WriteFile(file, p.box.Certificate, 0o600); err != nil {
@@ -91,27 +91,27 @@ func (p *post) environment() []string {
 	}
 }
 
-// open makes the webhook, and the template by which clients are written to.
+// open creates the webhook, and the template for the mails to clients.
 func (p *post) open(c *testkit.Client) {
 	var types []string
-	for _, kind := range told {
+	for _, kind := range eventKinds {
 		types = append(types, kind+".*")
 	}
-	made := testkit.Decode[webhook.Webhook](c.Do("POST", "/webhook", map[string]any{"url": p.receiver.URL, "types": types}).Want(200))
-	p.receiver.Trust(made.Secret)
-	p.hook = made.ID
+	created := testkit.Decode[webhook.Webhook](c.Do("POST", "/webhook", map[string]any{"url": p.receiver.URL, "types": types}).Want(200))
+	p.receiver.Trust(created.Secret)
+	p.hook = created.ID
 	c.Do("POST", "/email/template", map[string]any{"name": "welcome", "subject": subject, "body": "Welcome to {{.Site.Name}}."}).Want(200)
 }
 
-// mailed notes that a mail was asked for.
-func (p *post) mailed(to string) {
+// addMail records that a mail was requested.
+func (p *post) addMail(to string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asked[to]++
 }
 
-// lost notes that mails which were asked for so far may be lost.
-func (p *post) lost() {
+// addLost records that all mails requested so far may be lost.
+func (p *post) addLost() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for to := range p.asked {
@@ -119,9 +119,9 @@ func (p *post) lost() {
 	}
 }
 
-// hurry has tried now what is to be tried later, and enables the webhook again when its receiver has said that it is gone, until
-// ctx ends. What it needs may be away.
-func (p *post) hurry(ctx context.Context, f *fleet, c *testkit.Client) {
+// speedUp makes delayed retries due at once and enables the webhook again after its receiver answered 410, until
+// ctx ends. It ignores errors, because the services it needs may be down.
+func (p *post) speedUp(ctx context.Context, f *fleet, c *testkit.Client) {
 	url, err := os.ReadFile(f.file(system.Name + ".database-url"))
 	if err != nil {
 		p.t.Error(err)
@@ -140,7 +140,7 @@ func (p *post) hurry(ctx context.Context, f *fleet, c *testkit.Client) {
 	}
 }
 
-// event is a change that the webhook is to be told of.
+// event is a change that the webhook must receive.
 type event struct {
 	source, kind, item string
 	seq                int64
@@ -149,7 +149,7 @@ type event struct {
 func (p *post) events(databases map[string]*pg.DB) map[string]event {
 	t := p.t
 	t.Helper()
-	var since time.Time // to which answers are not exact enough
+	var since time.Time // read from the database, because the API rounds times
 	if err := databases[system.Name].QueryRow(t.Context(), "SELECT created_at FROM webhook WHERE id = $1", p.hook).Scan(&since); err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func (p *post) events(databases map[string]*pg.DB) map[string]event {
 		rows, err := db.Query(
 			t.Context(),
 			"SELECT uuid::text, type, targets -> 0 ->> 'type' || '/' || (targets -> 0 ->> 'id'), seq FROM change WHERE kind = ANY ($1) AND at > $2",
-			withParts(told),
+			addSubKinds(eventKinds),
 			since,
 		)
 		if err != nil {
@@ -173,17 +173,17 @@ func (p *post) events(databases map[string]*pg.DB) map[string]event {
 	return all
 }
 
-// withParts are kinds, and those of what is below them.
-func withParts(kinds []string) []string {
+// addSubKinds returns the kinds with those of items below them.
+func addSubKinds(kinds []string) []string {
 	return append([]string{"client.sub", "client.super"}, kinds...)
 }
 
-// check waits until everybody has been told of everything, and compares.
+// check waits until all mails and events have arrived, and compares them with the changes.
 func (p *post) check(databases map[string]*pg.DB) {
 	p.t.Helper()
 	p.checkEvents(p.events(databases))
 	p.checkMails()
-	p.until("jobs and deliveries end", func() (left []string) {
+	p.awaitNone("unfinished jobs and deliveries", func() (left []string) {
 		rows, err := databases[system.Name].Query(
 			p.t.Context(),
 			"SELECT kind || ' ' || args FROM river_job WHERE finalized_at IS NULL UNION ALL SELECT 'delivery ' || id FROM webhook_delivery "+
@@ -211,8 +211,8 @@ func (p *post) check(databases map[string]*pg.DB) {
 	}
 }
 
-// until waits until nothing is left of what is to come, as long as there is progress.
-func (p *post) until(what string, missing func() []string) (all bool) {
+// awaitNone waits until missing returns nothing. It fails the test after waitTimeout without progress.
+func (p *post) awaitNone(condition string, missing func() []string) (all bool) {
 	p.t.Helper()
 	fewest, since := -1, time.Now()
 	for ; ; time.Sleep(100 * time.Millisecond) {
@@ -223,8 +223,8 @@ func (p *post) until(what string, missing func() []string) (all bool) {
 		if fewest < 0 || len(left) < fewest {
 			fewest, since = len(left), time.Now()
 		}
-		if time.Since(since) > patience {
-			p.t.Errorf("%s: got %d left: %s, want none", what, len(left), strings.Join(left[:min(len(left), 10)], "; "))
+		if time.Since(since) > waitTimeout {
+			p.t.Errorf("%s: got %d left: %s, want none", condition, len(left), strings.Join(left[:min(len(left), 10)], "; "))
 			return false
 		}
 	}
@@ -234,7 +234,7 @@ func (p *post) checkEvents(wanted map[string]event) {
 	p.t.Helper()
 	var all []receiver.Received
 	var first map[string]int
-	come := p.until("all events have come", func() (missing []string) {
+	complete := p.awaitNone("missing events", func() (missing []string) {
 		all, first = p.receiver.All(), map[string]int{}
 		for n := range all {
 			if _, seen := first[all[n].ID]; all[n].Accepted && !seen {
@@ -248,66 +248,66 @@ func (p *post) checkEvents(wanted map[string]event) {
 		}
 		return missing
 	})
-	if !come {
+	if !complete {
 		return
 	}
-	said := map[string][]byte{}
+	bodies := map[string][]byte{}
 	doubles, last := 0, map[string]event{}
 	for n := range all {
 		r := &all[n]
-		if before, seen := said[r.ID]; seen && !bytes.Equal(before, r.Body) {
+		if before, seen := bodies[r.ID]; seen && !bytes.Equal(before, r.Body) {
 			p.t.Errorf("event %s, sent again: got %s, want %s", r.ID, r.Body, before)
 		}
-		said[r.ID] = r.Body
+		bodies[r.ID] = r.Body
 		e, known := wanted[r.ID]
 		switch {
-		case !r.Accepted, !known: // it was lost with the schema that was restored
+		case !r.Accepted, !known: // an unknown event was lost with the restored schema
 		case first[r.ID] != n:
 			doubles++
 		default:
-			if before, there := last[e.item]; there && before.seq > e.seq {
+			if before, seen := last[e.item]; seen && before.seq > e.seq {
 				p.t.Errorf("%s: got change %d before %d, want them in order", e.item, before.seq, e.seq)
 			}
 			last[e.item] = e
 		}
 	}
-	p.t.Logf("%d events were taken, of %d items, after %d attempts; %d were taken once more", len(first), len(last), len(all), doubles)
+	p.t.Logf("accepted %d events of %d items after %d attempts; %d were duplicates", len(first), len(last), len(all), doubles)
 }
 
 func (p *post) checkMails() {
 	p.t.Helper()
-	p.until("all mails have come", func() (wrong []string) {
-		came := map[string]map[string]bool{}
+	p.awaitNone("missing or unexpected mails", func() (unexpected []string) {
+		received := map[string]map[string]bool{}
 		for _, m := range p.box.Mails() {
 			read, err := netmail.ReadMessage(bytes.NewReader(m.Data))
 			if err != nil || !m.Encrypted {
 				p.t.Errorf("got the mail %s, encrypted %t (%v), want an encrypted one that parses", m.Data, m.Encrypted, err)
 				continue
 			}
-			if read.Header.Get("Subject") != subject { // what accounts are told of changes
+			if read.Header.Get("Subject") != subject { // other mails notify accounts of changes
 				continue
 			}
-			if came[m.To[0]] == nil {
-				came[m.To[0]] = map[string]bool{}
+			if received[m.To[0]] == nil {
+				received[m.To[0]] = map[string]bool{}
 			}
-			came[m.To[0]][read.Header.Get("Message-Id")] = true
+			received[m.To[0]][read.Header.Get("Message-Id")] = true
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		for to, n := range p.asked {
-			got := len(came[to])
-			if refused(to) {
+			got := len(received[to])
+			if isRefused(to) {
 				n = 0
 			}
 			if got > n || got < n && !p.maybe[to] {
-				wrong = append(wrong, fmt.Sprintf("%s has %d mails of %d", to, got, n))
+				unexpected = append(unexpected, fmt.Sprintf("%s has %d mails, want %d", to, got, n))
 			}
-			delete(came, to)
+			delete(received, to)
 		}
-		for to := range came {
-			wrong = append(wrong, to+" has mails that nobody asked for")
+		for to := range received {
+			unexpected = append(unexpected, to+" has mails that no caller requested")
 		}
-		return wrong
+		return unexpected
 	})
-	p.t.Logf("%d addresses were mailed to, which took %d mails", len(p.asked), p.box.Accepted())
+	p.t.Logf("%d addresses accepted %d mails", len(p.asked), p.box.Accepted())
 }

@@ -17,16 +17,16 @@ import (
 	"github.com/ironplane/ironplane/services/system"
 )
 
-// backup is one service's schema as it was once.
+// backup is a dump of one service's schema.
 type backup struct {
 	*testing.T
 	config  datastores.Config
 	service string
 	file    string
-	admin   string // the database's URL
+	admin   string // the URL of the database, for its superuser
 }
 
-// backUp dumps a service's schema while it serves.
+// backUp dumps the schema of a service while the service runs.
 func backUp(t *testing.T, f *fleet, config datastores.Config, service string) *backup {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(config.Data, "database-url"))
@@ -35,22 +35,22 @@ func backUp(t *testing.T, f *fleet, config datastores.Config, service string) *b
 	}
 	admin, _, _ := strings.Cut(string(text), "?")
 	b := &backup{t, config, service, filepath.Join(t.TempDir(), "dump"), admin}
-	openDatabase(t, f, service).Close() // it may be recovering
+	openDatabase(t, f, service).Close() // waits for the end of a recovery
 	b.run("pg_dump", "--format", "custom", "--schema", service, "--file", b.file, admin)
 	return b
 }
 
 func (b *backup) run(name string, args ...string) {
 	b.Helper()
-	if said, err := exec.CommandContext(b.Context(), postgresTool(name), args...).CombinedOutput(); err != nil {
-		b.Fatalf("%s: %v: %s", name, err, said)
+	if output, err := exec.CommandContext(b.Context(), postgresTool(name), args...).CombinedOutput(); err != nil {
+		b.Fatalf("%s: %v: %s", name, err, output)
 	}
 }
 
-// postgresTool is where one of Postgres' programs is; empty: nowhere.
+// postgresTool returns the path of a program of Postgres, or "" if it is not installed.
 func postgresTool(name string) string {
-	if place, err := exec.LookPath(name); err == nil {
-		return place
+	if path, err := exec.LookPath(name); err == nil {
+		return path
 	}
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/" + name)
 	if len(found) == 0 {
@@ -59,11 +59,11 @@ func postgresTool(name string) string {
 	return found[len(found)-1]
 }
 
-// restore puts the schema back while nothing runs, takes it up, and starts all again. What only the schema knew of is
-// noted.
+// restore replaces the schema while all processes are down, reconciles it with the other schemas, and starts the
+// processes again. It records the changes that are lost.
 func (b *backup) restore(f *fleet, book *ledger) {
 	b.Helper()
-	b.noteUnheard(f, book)
+	b.recordUnlogged(f, book)
 	admin := secret.New(b.admin + "?sslmode=disable")
 	conn, err := pgx.Connect(b.Context(), b.admin)
 	if err != nil {
@@ -108,30 +108,31 @@ func (b *backup) restore(f *fleet, book *ledger) {
 	}
 }
 
-// noteUnheard notes whose changes are lost with the schema that the log had not heard of.
-func (b *backup) noteUnheard(f *fleet, book *ledger) {
+// recordUnlogged records the requests whose changes are lost with the schema, because the log does not have them
+// yet.
+func (b *backup) recordUnlogged(f *fleet, book *ledger) {
 	b.Helper()
-	var heard int64
+	var logged int64
 	log, lost := openDatabase(b.T, f, system.Name), openDatabase(b.T, f, b.service)
 	defer log.Close()
 	defer lost.Close()
-	if err := log.QueryRow(b.Context(), "SELECT seq FROM consumer WHERE source = $1 AND name = ''", b.service).Scan(&heard); err != nil {
+	if err := log.QueryRow(b.Context(), "SELECT seq FROM consumer WHERE source = $1 AND name = ''", b.service).Scan(&logged); err != nil {
 		b.Fatal(err)
 	}
-	rows, err := lost.Query(b.Context(), "SELECT coalesce(request_id, '') FROM change WHERE seq IS NULL OR seq > $1", heard)
+	rows, err := lost.Query(b.Context(), "SELECT coalesce(request_id, '') FROM change WHERE seq IS NULL OR seq > $1", logged)
 	if err != nil {
 		b.Fatal(err)
 	}
 	var request string
 	if _, err := pgx.ForEachRow(rows, []any{&request}, func() error {
-		book.unheard[request] = true
+		book.unlogged[request] = true
 		return nil
 	}); err != nil {
 		b.Fatal(err)
 	}
 }
 
-// killAll ends all processes at once, the gateway first.
+// killAll kills all processes, the gateway first.
 func (f *fleet) killAll(t *testing.T) {
 	t.Helper()
 	kill(t, f.processes[principal.Gateway])

@@ -24,13 +24,12 @@ import (
 	"github.com/ironplane/ironplane/services/system"
 )
 
-// TestCrash has callers make changes at random while whatever takes part in that is killed, one after the other, and one
-// service's schema restored from a backup that was made meanwhile. In the end each change that was answered is in the log
-// once, but for those that only the lost schema knew of, nothing contradicts anything else, and what events and mails are for
-// has come to servers that misbehave.
+// TestCrash kills the processes one after another while callers make random changes. Meanwhile one service's schema
+// is restored from a backup. In the end the log has each confirmed change once, except for changes that only the
+// lost schema had. Nothing contradicts anything else, and mails and events have arrived at servers that misbehave.
 func TestCrash(t *testing.T) {
 	t.Parallel()
-	needsProc(t)
+	requireProc(t)
 	rounds, callers, restored := 8, 6, []string{"identity", "network", "pxe", "system"}
 	rand.Shuffle(len(restored), func(i, j int) { restored[i], restored[j] = restored[j], restored[i] })
 	if !*full {
@@ -39,7 +38,7 @@ func TestCrash(t *testing.T) {
 		rounds = 200
 	}
 	if postgresTool("pg_dump") == "" || postgresTool("pg_restore") == "" {
-		t.Log("nothing is restored: that needs pg_dump and pg_restore")
+		t.Log("no schema is restored: pg_dump and pg_restore are not installed; Debian's package postgresql-client has them")
 		restored = nil
 	}
 	config := datastores.Config{Data: t.TempDir()}
@@ -55,55 +54,55 @@ func TestCrash(t *testing.T) {
 	post.open(c)
 	book := newLedger(t, c, post)
 	ctx, stop := context.WithCancel(t.Context())
-	var hurrying sync.WaitGroup
-	hurrying.Go(func() { post.hurry(ctx, f, c) })
-	defer hurrying.Wait()
+	var speedingUp sync.WaitGroup
+	speedingUp.Go(func() { post.speedUp(ctx, f, c) })
+	defer speedingUp.Wait()
 	defer stop()
 
 	killed, round := map[string]int{}, 0
 	storm := func(until int) {
 		for ; round < until; round++ {
 			time.Sleep(time.Duration(rand.IntN(300)) * time.Millisecond)
-			killed[crash(t, f, config, redis, round)]++
+			killed[crashOne(t, f, config, redis, round)]++
 		}
 	}
-	stretch := rounds / (len(restored) + 1)
+	roundsPerService := rounds / (len(restored) + 1)
 	for _, service := range restored {
 		var b *backup
-		book.during(callers, func() {
-			storm(round + stretch/2)
+		book.runDuring(callers, func() {
+			storm(round + roundsPerService/2)
 			b = backUp(t, f, config, service)
-			storm(round + stretch - stretch/2)
+			storm(round + roundsPerService - roundsPerService/2)
 		})
 		f.killAll(t)
 		if service == system.Name {
-			post.lost()
+			post.addLost()
 		}
-		book.during(callers, func() { b.restore(f, book) })
+		book.runDuring(callers, func() { b.restore(f, book) })
 	}
-	book.during(callers, func() { storm(rounds) })
+	book.runDuring(callers, func() { storm(rounds) })
 
 	checkCrash(t, f, c, book)
 	t.Logf(
-		"%d changes were answered, %d refused, %d requests sent again; killed: %v; restored: %v, which %d changes were lost with that nobody "+
-			"had heard of",
-		book.answered,
+		"%d changes were made, %d refused, %d requests sent again; killed: %v; restored: %v; %d changes were lost before the log had them",
+		book.accepted,
 		book.refused,
 		book.repeated,
 		killed,
 		restored,
-		len(book.unheard),
+		len(book.unlogged),
 	)
 }
 
-// crash kills one of what a change needs, and starts it again a little later.
-func crash(t *testing.T, f *fleet, config datastores.Config, redis *ownRedis, round int) string {
+// crashOne kills a process, or empties Redis, and starts the process again a little later. The first rounds kill
+// each process once.
+func crashOne(t *testing.T, f *fleet, config datastores.Config, redis *ownRedis, round int) string {
 	t.Helper()
-	pause := func() { time.Sleep(time.Duration(rand.IntN(300)) * time.Millisecond) }
+	sleepRandom := func() { time.Sleep(time.Duration(rand.IntN(300)) * time.Millisecond) }
 	victims := []string{"postgres", "system", "redis", "network", "flush", "clients", "pxe", "identity", principal.Gateway}
 	victim := victims[rand.IntN(len(victims))]
 	if round < len(victims) {
-		victim = victims[round] // each once
+		victim = victims[round]
 	}
 	switch victim {
 	case "postgres":
@@ -111,22 +110,22 @@ func crash(t *testing.T, f *fleet, config datastores.Config, redis *ownRedis, ro
 	case "redis":
 		if redis != nil {
 			redis.kill()
-			pause()
+			sleepRandom()
 			redis.start()
 			break
 		}
-		fallthrough // a stand-in lives in this process
+		fallthrough // without redis-server, Redis is an emulation in this process
 	case "flush":
 		flushRedis(t, f)
 	case principal.Gateway:
 		kill(t, f.processes[victim])
-		pause()
+		sleepRandom()
 		if err := f.startGateway(t.Context(), f.addresses[victim]); err != nil {
 			t.Fatal(err)
 		}
 	default:
 		kill(t, f.processes[victim])
-		pause()
+		sleepRandom()
 		if err := f.startService(t.Context(), victim); err != nil {
 			t.Fatal(err)
 		}
@@ -134,9 +133,9 @@ func crash(t *testing.T, f *fleet, config datastores.Config, redis *ownRedis, ro
 	return victim
 }
 
-// crashPostgres kills one of its processes: it takes that for a crash, throws everybody out and recovers from its log.
-// It has to have recovered from the last one: without the process that does it, it ends. So this returns once it has noticed,
-// and whoever connects from then on waits until it has recovered.
+// crashPostgres kills a process of Postgres. Postgres then closes all connections and recovers from its log. A
+// second kill during the recovery would end it for good, so crashPostgres returns once the recovery has begun.
+// Later connections wait for its end.
 func crashPostgres(t *testing.T, f *fleet, data string) {
 	t.Helper()
 	session := openDatabase(t, f, system.Name)
@@ -149,13 +148,13 @@ func crashPostgres(t *testing.T, f *fleet, data string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(waitTimeout); ; time.Sleep(10 * time.Millisecond) {
 		if all := childrenOf(t, postmaster); len(all) > 0 && syscall.Kill(all[rand.IntN(len(all))].pid, syscall.SIGKILL) == nil {
 			var one int
 			for noticed := time.Now().Add(5 * time.Second); time.Now().Before(noticed) && session.QueryRow(
 				t.Context(), "SELECT 1",
 			).Scan(&one) == nil; {
-				time.Sleep(5 * time.Millisecond) // nobody is thrown out where the process had just ended by itself
+				time.Sleep(5 * time.Millisecond) // a process that had just ended by itself causes no recovery
 			}
 			return
 		}
@@ -181,7 +180,7 @@ func flushRedis(t *testing.T, f *fleet) {
 	}
 }
 
-// ownRedis is one that can be killed, and comes back at the same address.
+// ownRedis is a Redis server that can be killed and started again at the same address.
 type ownRedis struct {
 	t        *testing.T
 	address  string
@@ -189,7 +188,7 @@ type ownRedis struct {
 	process  *child.Child
 }
 
-// startRedis is nil where there is no Redis on the machine.
+// startRedis starts a Redis server, and returns nil if redis-server is not installed.
 func startRedis(t *testing.T) *ownRedis {
 	t.Helper()
 	if _, err := exec.LookPath("redis-server"); err != nil {

@@ -19,9 +19,10 @@ import (
 	"github.com/ironplane/ironplane/services/system"
 )
 
-// TestUseOfWhatIsBeingDeleted has callers refer to an item of another service while it is being deleted and one of the processes
-// that take part is killed. It is deleted and nothing refers to it, or it stays with all that was answered to do so.
-func TestUseOfWhatIsBeingDeleted(t *testing.T) {
+// TestReferencesToDeletedItems has callers refer to an item of another service while the item is being deleted and
+// a process is killed. Either the item is deleted and nothing refers to it, or it stays with all confirmed
+// references.
+func TestReferencesToDeletedItems(t *testing.T) {
 	t.Parallel()
 	rounds, callers := 4, 8
 	if *full {
@@ -51,7 +52,7 @@ func TestUseOfWhatIsBeingDeleted(t *testing.T) {
 	}
 	for _, race := range []*deletionRace{
 		{
-			name: "entities of a client", owner: clients.Name, user: network.Name, collection: "/client", uses: "/entity?owner=%d",
+			name: "entities of a client", owner: clients.Name, user: network.Name, collection: "/client", listPath: "/entity?owner=%d",
 			target: func(round int) map[string]any { return client(fmt.Sprint("owner-", round)) },
 			use: func(id int64, _ string) (string, any) {
 				return fmt.Sprintf("/group/%d/allocate", group), map[string]any{"owner": map[string]any{"id": id}}
@@ -59,7 +60,8 @@ func TestUseOfWhatIsBeingDeleted(t *testing.T) {
 			dangling: "ip_assignment a LEFT JOIN ref r ON r.type = 'client' AND r.id = a.owner_id WHERE a.owner_missing OR r.gone IS NOT false",
 		},
 		{
-			name: "clients of an integration", owner: system.Name, user: clients.Name, collection: "/integration", uses: "/client?integration_id=%d",
+			name: "clients of an integration", owner: system.Name, user: clients.Name,
+			collection: "/integration", listPath: "/client?integration_id=%d",
 			target: func(round int) map[string]any { return map[string]any{"name": fmt.Sprint("Shop ", round)} },
 			use: func(id int64, caller string) (string, any) {
 				return "/client", client(fmt.Sprint(id, "-", caller), "integration_id", id)
@@ -72,7 +74,7 @@ func TestUseOfWhatIsBeingDeleted(t *testing.T) {
 			for round := range rounds {
 				race.round(round, callers)
 			}
-			race.end()
+			race.checkEnd()
 		})
 	}
 	t.Run("clients that are detached", func(t *testing.T) {
@@ -85,13 +87,13 @@ func TestUseOfWhatIsBeingDeleted(t *testing.T) {
 	})
 }
 
-// deletionRace is between who deletes an item and who refers to it.
+// deletionRace is a race between the deletion of an item and new references to it.
 type deletionRace struct {
-	name, owner, user string // services: which has the item, and which has what refers to it
-	collection, uses  string // paths: where items are made, and what refers to one is listed
-	target            func(round int) map[string]any
-	use               func(id int64, caller string) (path string, body any)
-	dangling          string // SQL: what refers to an item that is gone
+	name, owner, user    string // the services of the item, and of the references to it
+	collection, listPath string // paths: of the items, and of the list of references to one
+	target               func(round int) map[string]any
+	use                  func(id int64, caller string) (path string, body any)
+	dangling             string // SQL: references to deleted items
 
 	t                             *testing.T
 	f                             *fleet
@@ -100,13 +102,14 @@ type deletionRace struct {
 	deleted, kept, used, repeated int
 }
 
-// request answers what came of it once somebody lived to say so.
+// request sends a request until a service that stays alive responds. It returns how often the request was sent
+// again.
 func (r *deletionRace) request(method, path string, body any, headers ...string) (*testkit.Response, int) {
-	answer, repeated := insist(r.t, r.c, method, path, body, headers...)
-	if answer == nil {
-		answer = &testkit.Response{}
+	response, repeated := sendUntilAnswered(r.t, r.c, method, path, body, headers...)
+	if response == nil {
+		response = &testkit.Response{}
 	}
-	return answer, repeated
+	return response, repeated
 }
 
 func (r *deletionRace) round(round, callers int) {
@@ -114,22 +117,22 @@ func (r *deletionRace) round(round, callers int) {
 	id := target.Want(200).ID()
 	at := fmt.Sprintf("%s/%d", r.collection, id)
 	var mu sync.Mutex
-	made := 0
+	accepted := 0
 	attempt := func(caller string) {
 		path, body := r.use(id, caller)
-		answer, repeated := r.request("POST", path, body, "Idempotency-Key", fmt.Sprint(at, " ", caller))
+		response, repeated := r.request("POST", path, body, "Idempotency-Key", fmt.Sprint(at, " ", caller))
 		mu.Lock()
 		defer mu.Unlock()
 		r.repeated += repeated
-		switch answer.Status {
+		switch response.Status {
 		case http.StatusOK:
-			made++
+			accepted++
 		case http.StatusUnprocessableEntity:
-			if code := testkit.Decode[problem.Problem](answer).Errors[0].Code; code != "not_found" && code != "closing" {
-				r.t.Errorf("%s: got the refusal %s, want not_found or closing", path, answer.Text)
+			if code := testkit.Decode[problem.Problem](response).Errors[0].Code; code != "not_found" && code != "closing" {
+				r.t.Errorf("%s: got the refusal %s, want not_found or closing", path, response.Text)
 			}
 		default:
-			r.t.Errorf("%s: got %d: %s, want 200 or 422", path, answer.Status, answer.Text)
+			r.t.Errorf("%s: got %d: %s, want 200 or 422", path, response.Status, response.Text)
 		}
 	}
 
@@ -140,12 +143,12 @@ func (r *deletionRace) round(round, callers int) {
 		defer close(ended)
 		deletion, _ = r.request("DELETE", at, nil)
 	})
-	if round%2 == 1 { // or else the deletion mostly comes too late
-		r.underWay(id, ended)
+	if round%2 == 1 { // otherwise the references mostly come first
+		r.awaitLease(id, ended)
 	}
 	racing.Go(func() {
 		time.Sleep(time.Duration(rand.IntN(30)) * time.Millisecond)
-		r.crash([]string{r.owner, r.user, principal.Gateway}[round/2%3])
+		r.restart([]string{r.owner, r.user, principal.Gateway}[round/2%3])
 	})
 	for caller := range callers {
 		racing.Go(func() { attempt(fmt.Sprint(caller)) })
@@ -153,36 +156,36 @@ func (r *deletionRace) round(round, callers int) {
 	racing.Wait()
 
 	view, _ := r.request("GET", at, nil)
-	list, _ := r.request("GET", fmt.Sprintf(r.uses, id), nil)
-	uses := len(testkit.Decode[[]struct{ ID int64 }](list.Want(200)))
-	r.used += made
+	list, _ := r.request("GET", fmt.Sprintf(r.listPath, id), nil)
+	stored := len(testkit.Decode[[]struct{ ID int64 }](list.Want(200)))
+	r.used += accepted
 	switch deletion.Status {
-	case http.StatusOK, http.StatusNotFound: // an earlier request has deleted it, whose answer was lost
+	case http.StatusOK, http.StatusNotFound: // an earlier request deleted it, and its response was lost
 		r.deleted++
-		if view.Status != http.StatusNotFound || made+uses > 0 {
+		if view.Status != http.StatusNotFound || accepted+stored > 0 {
 			r.t.Errorf(
 				"%s, deleted: got %d for its view, %d accepted references and %d stored ones, want 404 and none",
 				at,
 				view.Status,
-				made,
-				uses,
+				accepted,
+				stored,
 			)
 		}
 	case http.StatusConflict:
 		r.kept++
-		if view.Status != http.StatusOK || made == 0 || made != uses {
+		if view.Status != http.StatusOK || accepted == 0 || accepted != stored {
 			r.t.Errorf(
 				"%s, not deleted (%s): got %d for its view, %d accepted references and %d stored ones, want 200 and the same number, not 0",
 				at,
 				deletion.Text,
 				view.Status,
-				made,
-				uses,
+				accepted,
+				stored,
 			)
 		}
-		for deadline, n := time.Now().Add(patience), 0; made == uses; n++ { // an earlier request may be about to be refused
+		for deadline, n := time.Now().Add(waitTimeout), 0; accepted == stored; n++ { // an earlier request to delete it may still be running
 			if attempt(fmt.Sprint("late-", n)); time.Now().After(deadline) {
-				r.t.Fatalf("%s, not deleted: got no accepted reference in %v, want one", at, patience)
+				r.t.Fatalf("%s, not deleted: got no accepted reference in %v, want one", at, waitTimeout)
 			}
 		}
 	default:
@@ -190,30 +193,25 @@ func (r *deletionRace) round(round, callers int) {
 	}
 }
 
-// underWay waits until it is noted that the item is being deleted, or the deletion has ended.
-func (r *deletionRace) underWay(id int64, ended <-chan struct{}) {
-	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+// awaitLease waits until the item has a deletion lease, or the deletion has ended.
+func (r *deletionRace) awaitLease(id int64, ended <-chan struct{}) {
+	r.t.Helper()
+	testkit.Eventually(r.t, fmt.Sprintf("%s/%d has a deletion lease, or its deletion has ended", r.collection, id), func() bool {
 		select {
 		case <-ended:
-			return
+			return true
 		default:
 		}
-		var begun bool
-		err := r.databases[r.owner].QueryRow(
+		var leased bool
+		testkit.Must(r.t, r.databases[r.owner].QueryRow(
 			r.t.Context(), "SELECT EXISTS (SELECT FROM closing WHERE type = $1 AND id = $2)", strings.Trim(r.collection, "/"), id,
-		).
-			Scan(&begun)
-		if err != nil || time.Now().After(deadline) {
-			r.t.Errorf("the deletion of %d: got no deletion lease (%v), want one", id, err)
-		}
-		if begun {
-			return
-		}
-	}
+		).Scan(&leased))
+		return leased
+	})
 }
 
-// detach deletes an integration that has so many clients, with detach=true, while what does that is killed.
-func (r *deletionRace) detach(its int) {
+// detach deletes an integration with detach=true while the processes that detach its clients are killed.
+func (r *deletionRace) detach(clientCount int) {
 	closed, _ := r.request("POST", r.collection, map[string]any{"name": "Closed shop"}, "Idempotency-Key", "closed shop")
 	id := closed.Want(200).ID()
 	at := fmt.Sprintf("%s/%d", r.collection, id)
@@ -228,38 +226,47 @@ func (r *deletionRace) detach(its int) {
 		"INSERT INTO client (email, first, last, billing_id, integration_id) SELECT 'c' || n || '@closed.example.com', 'Ben', n, n, $1 "+
 			"FROM generate_series(1, $2) n",
 		id,
-		its-1,
+		clientCount-1,
 	)
 
-	if answer, _ := r.request("DELETE", at+"?detach=true", nil); answer.Status != http.StatusOK {
-		r.t.Fatalf("delete %s: got %d: %s, want 200", at, answer.Status, answer.Text)
+	if response, _ := r.request("DELETE", at+"?detach=true", nil); response.Status != http.StatusOK {
+		r.t.Fatalf("delete %s: got %d: %s, want 200", at, response.Status, response.Text)
 	}
 	if late, _ := r.request("POST", "/client", client("late")); late.Status != http.StatusUnprocessableEntity {
 		r.t.Errorf("create a client during the deletion: got %d: %s, want 422", late.Status, late.Text)
 	}
 	for _, name := range []string{r.owner, r.user, r.owner, principal.Gateway, r.user} {
-		if answer, _ := r.request("DELETE", at+"?detach=true", nil); answer.Status != http.StatusOK && answer.Status != http.StatusNotFound {
-			r.t.Errorf("delete %s again: got %d: %s, want 200 or 404", at, answer.Status, answer.Text)
+		if response, _ := r.request(
+			"DELETE",
+			at+"?detach=true",
+			nil,
+		); response.Status != http.StatusOK &&
+			response.Status != http.StatusNotFound {
+			r.t.Errorf("delete %s again: got %d: %s, want 200 or 404", at, response.Status, response.Text)
 		}
-		r.crash(name)
-		if answer, _ := r.request("PATCH", one, map[string]any{"last": name}); answer.Status != http.StatusOK {
-			r.t.Errorf("edit a client during the deletion: got %d: %s, want 200", answer.Status, answer.Text)
-		}
-	}
-	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-		if answer, _ := r.request("GET", at, nil); answer.Status == http.StatusNotFound {
-			break
-		}
-		if time.Now().After(deadline) {
-			r.t.Fatalf("got %s still there after %v, want it deleted", at, patience)
+		r.restart(name)
+		if response, _ := r.request("PATCH", one, map[string]any{"last": name}); response.Status != http.StatusOK {
+			r.t.Errorf("edit a client during the deletion: got %d: %s, want 200", response.Status, response.Text)
 		}
 	}
+	testkit.Eventually(r.t, at+" is deleted", func() bool {
+		response, _ := r.request("GET", at, nil)
+		return response.Status == http.StatusNotFound
+	})
 	var left, records, recorded, deletions int
 	err := r.databases[r.user].QueryRow(r.t.Context(), `
 		SELECT (SELECT count(*) FROM client WHERE integration_id = $1), count(*), count(DISTINCT targets -> 0 -> 'id')
 		FROM change WHERE type = 'client.edited' AND before -> 'integration' ->> 'id' = $1::text AND NOT after ? 'integration'`, id).Scan(&left, &records, &recorded)
-	if err != nil || left != 0 || records != its || recorded != its {
-		r.t.Errorf("got %d clients left and %d records of %d clients (%v), want 0 and %d of %d", left, records, recorded, err, its, its)
+	if err != nil || left != 0 || records != clientCount || recorded != clientCount {
+		r.t.Errorf(
+			"got %d clients left and %d records of %d clients (%v), want 0 and %d of %d",
+			left,
+			records,
+			recorded,
+			err,
+			clientCount,
+			clientCount,
+		)
 	}
 	if err := r.databases[r.owner].QueryRow(r.t.Context(), "SELECT count(*) FROM change WHERE type = 'integration.deleted' "+
 		"AND targets -> 0 -> 'id' = to_jsonb($1::bigint)", id).
@@ -269,8 +276,8 @@ func (r *deletionRace) detach(its int) {
 	}
 }
 
-// crash kills a process and starts it again.
-func (r *deletionRace) crash(name string) {
+// restart kills a process and starts it again.
+func (r *deletionRace) restart(name string) {
 	kill(r.t, r.f.processes[name])
 	time.Sleep(time.Duration(rand.IntN(100)) * time.Millisecond)
 	start := func() error { return r.f.startService(r.t.Context(), name) }
@@ -282,10 +289,11 @@ func (r *deletionRace) crash(name string) {
 	}
 }
 
-// end looks at what is left once all have heard of all.
-func (r *deletionRace) end() {
-	r.t.Logf("%d were deleted, %d stayed; %d callers referred to them; %d requests were sent again", r.deleted, r.kept, r.used, r.repeated)
-	if *full && (r.deleted == 0 || r.kept == 0) { // in a few rounds either may
+// checkEnd waits until the services have exchanged all changes, and tests that no reference leads to a deleted
+// item.
+func (r *deletionRace) checkEnd() {
+	r.t.Logf("%d items deleted, %d kept; %d references accepted; %d requests sent again", r.deleted, r.kept, r.used, r.repeated)
+	if *full && (r.deleted == 0 || r.kept == 0) { // a few rounds may have only one of the two
 		r.t.Errorf("got %d items deleted and %d kept, want some of both", r.deleted, r.kept)
 	}
 	state := func(service, sql string, args ...any) (n int64) {
@@ -295,7 +303,7 @@ func (r *deletionRace) end() {
 		}
 		return n
 	}
-	testkit.Eventually(r.t, r.user+" has heard of all changes of "+r.owner, func() bool {
+	testkit.Eventually(r.t, r.user+" has all changes of "+r.owner, func() bool {
 		last := state(r.owner, "SELECT last + (SELECT count(*) FROM change WHERE seq IS NULL) FROM sequencer")
 		return state(r.user, "SELECT min(seq) FROM consumer WHERE source = $1", r.owner) >= last
 	})

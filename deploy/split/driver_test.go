@@ -20,55 +20,56 @@ import (
 )
 
 const (
-	largestDriver = 512 << 20
-	// mostOfDriver is what a driver may add to the memory of a process on its way.
-	mostOfDriver = 64 << 20
+	driverSize = 512 << 20
+	// maxDriverMemory bounds the memory that a process needs to pass on a driver.
+	maxDriverMemory = 64 << 20
 )
 
-// random is a file of some bytes that is the same each time.
+// random returns a reader of pseudorandom bytes, the same ones each time.
 func random(bytes int64) io.Reader {
 	return io.LimitReader(rand.NewChaCha8([32]byte{1}), bytes)
 }
 
-// However large a driver is, it takes little memory of the gateway and of the service, on its way up and on its way down.
-func TestDriverTakesLittleMemory(t *testing.T) {
-	needsProc(t)
+// TestMemoryOfDriver tests that the upload and the download of a large driver take little memory of the gateway and
+// the service.
+func TestMemoryOfDriver(t *testing.T) {
+	requireProc(t)
 	if !*full {
-		t.Skip("it takes minutes: make scale")
+		t.Skip("the driver of 512 MiB takes minutes: run make scale")
 	}
 	r := start(t)
 	sum := sha256.New()
-	if _, err := io.Copy(sum, random(largestDriver)); err != nil {
+	if _, err := io.Copy(sum, random(driverSize)); err != nil {
 		t.Fatal(err)
 	}
 	want := fmt.Sprintf("%x", sum.Sum(nil))
-	var made media.PXEDriver
-	r.takesLittle("the upload", func() {
+	var created media.PXEDriver
+	r.wantLittleMemory("the upload", func() {
 		in, out := io.Pipe()
 		form := multipart.NewWriter(out)
 		go func() {
 			err := form.WriteField("name", "large")
 			part, err2 := form.CreateFormFile("driver", "driver.bin")
 			if err == nil && err2 == nil {
-				_, err = io.Copy(part, random(largestDriver))
+				_, err = io.Copy(part, random(driverSize))
 			}
 			if err == nil {
 				err = form.Close()
 			}
 			out.CloseWithError(err)
 		}()
-		made = testkit.Decode[media.PXEDriver](
+		created = testkit.Decode[media.PXEDriver](
 			r.client.Do("POST", "/pxe/driver", in, "Content-Type", form.FormDataContentType()).Want(http.StatusOK),
 		)
 	})
-	if made.Size != largestDriver || made.SHA256 != want {
-		t.Errorf("got %d bytes with the SHA-256 %s, want %d with %s", made.Size, made.SHA256, largestDriver, want)
+	if created.Size != driverSize || created.SHA256 != want {
+		t.Errorf("got %d bytes with the SHA-256 %s, want %d with %s", created.Size, created.SHA256, driverSize, want)
 	}
-	r.takesLittle("the download", func() {
+	r.wantLittleMemory("the download", func() {
 		request, err := http.NewRequestWithContext(
 			t.Context(),
 			http.MethodGet,
-			fmt.Sprintf("%s/pxe/driver/%d/content", r.client.URL, made.ID),
+			fmt.Sprintf("%s/pxe/driver/%d/content", r.client.URL, created.ID),
 			nil,
 		)
 		if err != nil {
@@ -81,18 +82,19 @@ func TestDriverTakesLittleMemory(t *testing.T) {
 		}
 		defer response.Body.Close()
 		sum.Reset()
-		if n, err := io.Copy(sum, response.Body); err != nil || n != largestDriver || fmt.Sprintf("%x", sum.Sum(nil)) != want {
-			t.Errorf("got %d bytes with the SHA-256 %x (%v), want %d with %s", n, sum.Sum(nil), err, largestDriver, want)
+		if n, err := io.Copy(sum, response.Body); err != nil || n != driverSize || fmt.Sprintf("%x", sum.Sum(nil)) != want {
+			t.Errorf("got %d bytes with the SHA-256 %x (%v), want %d with %s", n, sum.Sum(nil), err, driverSize, want)
 		}
 	})
 }
 
-// takesLittle fails the test where something takes much more memory of the gateway or of the pxe service than they have before.
-func (r *running) takesLittle(what string, do func()) {
+// wantLittleMemory fails the test if do makes the memory of the gateway or of the pxe service grow by more than
+// maxDriverMemory.
+func (r *running) wantLittleMemory(condition string, do func()) {
 	r.t.Helper()
 	pids, before := r.children(), map[string]int{}
 	for _, name := range []string{principal.Gateway, pxe.Name} {
-		if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pids[name]), []byte("5"), 0o200); err != nil { // the peak begins anew
+		if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pids[name]), []byte("5"), 0o200); err != nil { // resets VmHWM
 			r.t.Fatal(err)
 		}
 		before[name] = memory(r.t, pids[name], "VmRSS")
@@ -100,16 +102,17 @@ func (r *running) takesLittle(what string, do func()) {
 	do()
 	for name, resident := range before {
 		extra := memory(r.t, pids[name], "VmHWM") - resident
-		r.t.Logf("%s took %d KiB more of the %s, which had %d", what, extra>>10, name, resident>>10)
-		if extra > mostOfDriver {
-			r.t.Errorf("%s: got %d KiB more memory in the %s, want at most %d", what, extra>>10, name, mostOfDriver>>10)
+		r.t.Logf("%s: %d KiB more memory in the %s, which had %d KiB", condition, extra>>10, name, resident>>10)
+		if extra > maxDriverMemory {
+			r.t.Errorf("%s: got %d KiB more memory in the %s, want at most %d", condition, extra>>10, name, maxDriverMemory>>10)
 		}
 	}
 }
 
-// An upload by tus whose service is killed in the middle goes on behind what has arrived.
+// testUploadGoesOnAfterAKill kills the service in the middle of a tus upload, and resumes the upload at the last
+// stored piece.
 func testUploadGoesOnAfterAKill(t *testing.T, f *fleet, c *testkit.Client) {
-	const piece, size = 64 << 20, 72 << 20 // of what a crash costs at most, and of the driver
+	const piece, size = 64 << 20, 72 << 20 // piece is stored at once, so a crash costs at most one
 	content, err := io.ReadAll(random(size))
 	if err != nil {
 		t.Fatal(err)
@@ -124,31 +127,33 @@ func testUploadGoesOnAfterAKill(t *testing.T, f *fleet, c *testkit.Client) {
 	cut := make(chan struct{})
 	go func() {
 		defer close(cut)
-		_, _ = c.Try("PATCH", at, in, append(tus, "Upload-Offset", "0")...) // it breaks off
+		_, _ = c.Try("PATCH", at, in, append(tus, "Upload-Offset", "0")...) // the request is cut off
 	}()
-	go func() { _, _ = out.Write(content[:piece+1<<20]) }() // and then nothing comes
+	go func() { _, _ = out.Write(content[:piece+1<<20]) }() // the rest of the body never arrives
 	offset := func() string {
-		answer := c.Do("GET", at, nil, tus...)
-		return answer.Header.Get("Upload-Offset")
+		response := c.Do("GET", at, nil, tus...)
+		return response.Header.Get("Upload-Offset")
 	}
-	until := func(what, want string) {
+	awaitOffset := func(condition, want string) {
 		t.Helper()
-		testkit.Eventually(t, what, func() bool { return offset() == want }, func() string { return offset() + " bytes have arrived" })
+		testkit.Await(t, condition, offset, func(got string) bool { return got == want })
 	}
-	until("a piece is there", strconv.Itoa(piece))
+	awaitOffset("the first piece is stored", strconv.Itoa(piece))
 	kill(t, f.processes[pxe.Name])
 	if err := f.startService(t.Context(), pxe.Name); err != nil {
 		t.Fatal(err)
 	}
 	_ = out.CloseWithError(io.ErrUnexpectedEOF)
 	<-cut
-	until("it is there after the kill", strconv.Itoa(piece))
+	awaitOffset("the first piece is still stored after the kill", strconv.Itoa(piece))
 	c.Do("PATCH", at, bytes.NewReader(content[piece:]), append(tus, "Upload-Offset", strconv.Itoa(piece))...).Want(http.StatusNoContent)
-	made := testkit.Decode[media.PXEDriver](c.Do("POST", "/pxe/driver", map[string]any{"name": "resumed", "upload": at}).Want(http.StatusOK))
-	if want := fmt.Sprintf("%x", sha256.Sum256(content)); made.SHA256 != want || made.Size != size {
-		t.Errorf("got %s, want %d bytes with the SHA-256 %s", testkit.JSON(made), size, want)
+	created := testkit.Decode[media.PXEDriver](
+		c.Do("POST", "/pxe/driver", map[string]any{"name": "resumed", "upload": at}).Want(http.StatusOK),
+	)
+	if want := fmt.Sprintf("%x", sha256.Sum256(content)); created.SHA256 != want || created.Size != size {
+		t.Errorf("got %s, want %d bytes with the SHA-256 %s", testkit.JSON(created), size, want)
 	}
-	if text := c.Do("GET", fmt.Sprintf("/pxe/driver/%d/content", made.ID), nil, "Range", "bytes=67108860-67108867").
+	if text := c.Do("GET", fmt.Sprintf("/pxe/driver/%d/content", created.ID), nil, "Range", "bytes=67108860-67108867").
 		Want(http.StatusPartialContent).
 		Text; !strings.Contains(string(content[piece-4:piece+4]), text) ||
 		len(text) != 8 {

@@ -14,9 +14,9 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
-// A password is changed in its file and nowhere else: who refuses the old one is asked with the new one, and SIGHUP has
-// sessions begin anew by it. Until the file has it, callers get a 503.
-func TestFilesAreReadAgain(t *testing.T) {
+// TestFilesAreReloaded changes a database password in its file. A process reads the file again when the old
+// password is refused, and opens new sessions after SIGHUP. Callers get 503 until the file has the new password.
+func TestFilesAreReloaded(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
 	f, c := startFleet(t, datastores.Config{Data: data})
@@ -29,8 +29,8 @@ func TestFilesAreReadAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer admin.Close(t.Context())
-	place := f.file("network.database-url")
-	own, err := os.ReadFile(place)
+	file := f.file("network.database-url")
+	own, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,11 +53,11 @@ func TestFilesAreReadAgain(t *testing.T) {
 	}
 	write := func(text string) {
 		t.Helper()
-		if err := os.WriteFile(place, []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	answers := func(status int) func() bool {
+	hasStatus := func(status int) func() bool {
 		return func() bool { return list(c).Status == status }
 	}
 
@@ -65,9 +65,9 @@ func TestFilesAreReadAgain(t *testing.T) {
 	if _, err := admin.Exec(t.Context(), "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE usename = $1", role); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, "the old password is refused", answers(http.StatusServiceUnavailable))
+	testkit.Eventually(t, "the old password is refused", hasStatus(http.StatusServiceUnavailable))
 	write(second)
-	testkit.Eventually(t, "the new one is used", answers(http.StatusOK))
+	testkit.Eventually(t, "the new password is used", hasStatus(http.StatusOK))
 
 	write(change("third"))
 	before := map[int32]bool{}
@@ -77,7 +77,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 	if err := syscall.Kill(f.processes["network"].PID(), syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, "no session is one of before", func() bool {
+	testkit.Eventually(t, "all sessions are new", func() bool {
 		if list(c).Status != http.StatusOK {
 			return false
 		}

@@ -29,26 +29,26 @@ import (
 )
 
 const (
-	// life is how long the certificates of a run hold, and so how long a run may last.
-	life = 30 * 24 * time.Hour
-	// readyTime is how long a process may take until it listens; migrateTime, to migrate.
-	readyTime   = 3 * time.Minute
-	migrateTime = 5 * time.Minute
-	// stopTime is longer than a process takes to drain.
-	stopTime = 3 * time.Minute
+	// certificateTTL is how long the certificates of a run are valid, which bounds the length of a run.
+	certificateTTL = 30 * 24 * time.Hour
+	// readyTimeout bounds the time until a process listens, and migrateTimeout the time of a migration.
+	readyTimeout   = 3 * time.Minute
+	migrateTimeout = 5 * time.Minute
+	// stopTimeout bounds the time to stop all processes. It is longer than a process takes to drain.
+	stopTimeout = 3 * time.Minute
 )
 
-// fleet is the processes of one run. What they must keep to themselves, they find in files that only we may read.
+// fleet is the processes of one run. They read their secrets from files that only the current user can read.
 type fleet struct {
 	folder, programs string
-	addresses        map[string]string // by the processes' names
-	environment      []string          // ours, of which they may know a part
+	addresses        map[string]string // by process name
+	environment      []string          // of this process; each child gets a part of it
 	processes        map[string]*child.Child
 	watching         sync.WaitGroup
-	ended            chan error // why the first ended that did so by itself
+	ended            chan error // receives the error of the first process that ended by itself
 }
 
-// newFleet makes the certificates and writes down, for each process, what it needs to know.
+// newFleet issues the certificates, and writes the certificates and secrets of each process to files.
 func newFleet(
 	folder, programs string,
 	environment []string,
@@ -64,7 +64,7 @@ func newFleet(
 	for n, name := range names {
 		addresses[name] = free[n]
 	}
-	authority, err := mtls.NewAuthority(life)
+	authority, err := mtls.NewAuthority(certificateTTL)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +96,7 @@ func newFleet(
 	}
 	for file, text := range content {
 		if err := os.WriteFile(f.file(file), []byte(text), 0o600); err != nil {
-			return nil, fmt.Errorf("write down what a process needs to know: %w", err)
+			return nil, fmt.Errorf("write the file of a secret: %w", err)
 		}
 	}
 	return f, nil
@@ -104,7 +104,7 @@ func newFleet(
 
 func (f *fleet) file(name string) string { return filepath.Join(f.folder, name) }
 
-// startServices migrates the schemas and starts all but the gateway.
+// startServices migrates the schemas and starts all services, but not the gateway.
 func (f *fleet) startServices(ctx context.Context) error {
 	group, working := errgroup.WithContext(ctx)
 	for _, name := range product.Names() {
@@ -122,7 +122,7 @@ func (f *fleet) startServices(ctx context.Context) error {
 }
 
 func (f *fleet) migrate(ctx context.Context, name string) error {
-	ctx, cancel := context.WithTimeout(ctx, migrateTime)
+	ctx, cancel := context.WithTimeout(ctx, migrateTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(f.programs, name), "migrate")
 	cmd.Env, cmd.Stderr = f.serviceEnvironment(name), os.Stderr
@@ -137,16 +137,16 @@ func (f *fleet) startService(ctx context.Context, name string) error {
 }
 
 func (f *fleet) serviceEnvironment(name string) []string {
-	environment := append(f.common(name), f.given("IRONPLANE_MAINTENANCE=")...)
+	environment := append(f.common(name), f.filterEnvironment("IRONPLANE_MAINTENANCE=")...)
 	for _, field := range slices.Concat(
 		reflect.VisibleFields(reflect.TypeFor[service.Settings]()), reflect.VisibleFields(reflect.TypeFor[settings.Variables]()),
 	) {
-		environment = append(environment, f.given(field.Tag.Get("env")+"=")...)
+		environment = append(environment, f.filterEnvironment(field.Tag.Get("env")+"=")...)
 	}
 	return append(environment, "DATABASE_URL_FILE="+f.file(name+".database-url"), f.services())
 }
 
-// services says where they are.
+// services returns the variable with the addresses of the services.
 func (f *fleet) services() string {
 	var services []string
 	for _, name := range product.Names() {
@@ -157,28 +157,28 @@ func (f *fleet) services() string {
 
 func (f *fleet) startGateway(ctx context.Context, public string) error {
 	environment := append(f.common(principal.Gateway), f.services())
-	environment = append(environment, f.given("IRONPLANE_OPERATIONS_LISTEN=", "IRONPLANE_DRAIN_DELAY=")...)
+	environment = append(environment, f.filterEnvironment("IRONPLANE_OPERATIONS_LISTEN=", "IRONPLANE_DRAIN_DELAY=")...)
 	for field := range reflect.TypeFor[gateway.Config]().Fields() {
-		environment = append(environment, f.given(field.Tag.Get("env")+"=")...)
+		environment = append(environment, f.filterEnvironment(field.Tag.Get("env")+"=")...)
 	}
 	return f.startProcess(ctx, principal.Gateway, public, environment)
 }
 
-// common is what every process reads.
+// common returns the variables that every process reads.
 func (f *fleet) common(name string) []string {
-	return append(f.given("IRONPLANE_LOG_", "OTEL_", "SSL_CERT_"),
+	return append(f.filterEnvironment("IRONPLANE_LOG_", "OTEL_", "SSL_CERT_"),
 		"IRONPLANE_MESH_CERTIFICATE="+f.file(name+".crt"), "IRONPLANE_MESH_KEY="+f.file(name+".key"), "IRONPLANE_MESH_CA="+f.file("ca.crt"),
 		"REDIS_URL_FILE="+f.file("redis-url"), "IRONPLANE_PROCESS_KEY_FILE="+f.file(name+".process-key"))
 }
 
-// given are our own variables that begin like this.
-func (f *fleet) given(prefixes ...string) (given []string) {
+// filterEnvironment returns the variables of this process that begin with one of the prefixes.
+func (f *fleet) filterEnvironment(prefixes ...string) (filterEnvironment []string) {
 	for _, entry := range f.environment {
 		if slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(entry, prefix) }) {
-			given = append(given, entry)
+			filterEnvironment = append(filterEnvironment, entry)
 		}
 	}
-	return given
+	return filterEnvironment
 }
 
 // startProcess starts a process and waits until it listens.
@@ -199,7 +199,7 @@ func (f *fleet) startProcess(ctx context.Context, name, address string, environm
 			}
 		}
 	})
-	ctx, cancel := context.WithTimeout(ctx, readyTime)
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	err = process.Await(ctx, func() bool {
 		c, err := net.DialTimeout("tcp", address, time.Second)
@@ -214,13 +214,14 @@ func (f *fleet) startProcess(ctx context.Context, name, address string, environm
 	return nil
 }
 
-// stop lets all drain: the gateway first, so that the services have nothing to do then.
+// stop stops all processes, and waits until they have ended. The gateway stops first, so that the services get no
+// new requests.
 func (f *fleet) stop(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
 	var failed error
-	if door := f.processes[principal.Gateway]; door != nil {
-		failed = door.Stop(ctx)
+	if gateway := f.processes[principal.Gateway]; gateway != nil {
+		failed = gateway.Stop(ctx)
 	}
 	var group errgroup.Group
 	for _, process := range f.processes {

@@ -21,14 +21,14 @@ import (
 )
 
 const (
-	guessers = 8 // at once, and each guess from an address of its own
-	// mostMemory is what a process has at most after that: beyond 512 MiB it collects garbage sooner.
-	mostMemory = 640 << 20
-	rounds     = 5
-	quietTime  = 3 * time.Second
+	guessers = 8 // in parallel; each guess comes from a new address
+	// maxMemory bounds the memory of each process. Above 512 MiB a process collects garbage more often.
+	maxMemory     = 640 << 20
+	rounds        = 5
+	quietDuration = 3 * time.Second
 )
 
-// guesses are what is tried, and how often.
+// guesses are the kinds of guesses, and how many of each are sent.
 var guesses = []guess{
 	{"keys", 39_000, http.MethodGet, "/auth/key/current", func() any { return nil }},
 	{
@@ -43,14 +43,13 @@ var guesses = []guess{
 	}},
 }
 
-// A hundred thousand wrong keys, codes and passwords from as many addresses leave the memory of each process bounded. How much slower
-// others
-// are answered meanwhile is printed. Who guesses has his own computer in life: here he has what is left of this one's processors, so that
-// what is seen is what his guesses take of the servers, and not what it takes him to make them.
+// TestFloodOfGuesses sends a hundred thousand wrong keys, codes and passwords from as many addresses. The memory of
+// each process stays bounded, and the log shows how much slower other callers are served. The guesser runs at the
+// lowest priority: a real one has a computer of its own, so its own work should not slow the servers.
 func TestFloodOfGuesses(t *testing.T) {
-	needsProc(t)
+	requireProc(t)
 	if !*full {
-		t.Skip("it takes minutes: make guessing")
+		t.Skip("the guesses take minutes: run make guessing")
 	}
 	r := start(t, "IRONPLANE_TRUSTED_PROXIES=127.0.0.1")
 	pids := r.children()
@@ -63,8 +62,8 @@ func TestFloodOfGuesses(t *testing.T) {
 	signIn(usual)
 	others := []other{
 		{"reads", 20 * time.Millisecond, func() { r.client.Do("GET", "/port-speed?per_page=1", nil).Want(http.StatusOK) }},
-		{"logins from where the account was signed in to", 200 * time.Millisecond, func() { signIn(usual) }},
-		{"logins from elsewhere", 200 * time.Millisecond, func() { signIn(somewhere()) }},
+		{"sign-ins from a usual address", 200 * time.Millisecond, func() { signIn(usual) }},
+		{"sign-ins from a new address", 200 * time.Millisecond, func() { signIn(randomAddress()) }},
 	}
 	for kind, g := range guesses {
 		r.guess(kind, g.times/50)
@@ -76,24 +75,24 @@ func TestFloodOfGuesses(t *testing.T) {
 	for kind, g := range guesses {
 		quiet, busy := make([][]time.Duration, len(others)), make([][]time.Duration, len(others))
 		var guessed time.Duration
-		for range rounds { // in turn, so that what else the machine does hits both alike
+		for range rounds { // in turn, so that other load on the machine affects both alike
 			for i, o := range others {
-				quiet[i] = append(quiet[i], o.while(func() { time.Sleep(quietTime) })...)
-				busy[i] = append(busy[i], o.while(func() {
+				quiet[i] = append(quiet[i], o.measureDuring(func() { time.Sleep(quietDuration) })...)
+				busy[i] = append(busy[i], o.measureDuring(func() {
 					began := time.Now()
 					r.guess(kind, g.times/rounds/len(others))
 					guessed += time.Since(began)
 				})...)
 			}
 		}
-		t.Logf("%d %s, %.0f a second", g.times, g.what, float64(g.times)/guessed.Seconds())
+		t.Logf("%d %s, %.0f a second", g.times, g.label, float64(g.times)/guessed.Seconds())
 		for i, o := range others {
 			at := func(of []time.Duration, part float64) time.Duration {
 				return slices.Sorted(slices.Values(of))[int(float64(len(of)-1)*part)].Round(10 * time.Microsecond)
 			}
 			t.Logf(
-				"  %s: %d have a median of %v instead of %v (%.2f times), one in ten takes %v instead of %v",
-				o.what,
+				"  %s: %d requests, median %v instead of %v (%.2f times), 90th percentile %v instead of %v",
+				o.label,
 				len(busy[i]),
 				at(busy[i], .5),
 				at(quiet[i], .5),
@@ -106,21 +105,21 @@ func TestFloodOfGuesses(t *testing.T) {
 	for name, pid := range pids {
 		peak := memory(t, pid, "VmHWM")
 		t.Logf("%s had %d MiB after the first guesses, and %d MiB at most", name, before[name]>>20, peak>>20)
-		if peak > mostMemory {
-			t.Errorf("%s: got a peak of %d MiB, want at most %d", name, peak>>20, mostMemory>>20)
+		if peak > maxMemory {
+			t.Errorf("%s: got a peak of %d MiB, want at most %d", name, peak>>20, maxMemory>>20)
 		}
 	}
 }
 
-// other is what others do meanwhile, and how long they rest in between.
+// other is a request that other callers repeat meanwhile, with a rest in between.
 type other struct {
-	what string
-	rest time.Duration
-	do   func()
+	label string
+	rest  time.Duration
+	do    func()
 }
 
-// while are the times that it took while something else was done.
-func (o other) while(do func()) (took []time.Duration) {
+// measureDuring repeats the request until do returns, and returns the response times.
+func (o other) measureDuring(do func()) (durations []time.Duration) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -129,40 +128,41 @@ func (o other) while(do func()) (took []time.Duration) {
 	for {
 		began := time.Now()
 		o.do()
-		took = append(took, time.Since(began))
+		durations = append(durations, time.Since(began))
 		select {
 		case <-done:
-			return took
+			return durations
 		case <-time.After(o.rest):
 		}
 	}
 }
 
-// guessesAt has a process of this program guess so many of these at an address, and do nothing else.
-const guessesAt = "IRONPLANE_TEST_GUESSES_AT"
+// guessesEnv is the variable that turns this program into a guesser. It holds the URL, the kind of guess and the
+// number.
+const guessesEnv = "IRONPLANE_TEST_GUESSES_AT"
 
-// guess guesses so often, as fast as it is refused, by a process that has what others leave of the processors.
+// guess sends guesses as fast as they are refused, from a process at the lowest priority.
 func (r *running) guess(kind, times int) {
 	self := exec.CommandContext(r.t.Context(), "nice", "-n", "19", os.Args[0])
-	self.Env = append(os.Environ(), fmt.Sprintf("%s=%s %d %d", guessesAt, r.client.URL, kind, times))
+	self.Env = append(os.Environ(), fmt.Sprintf("%s=%s %d %d", guessesEnv, r.client.URL, kind, times))
 	if out, err := self.CombinedOutput(); err != nil {
-		r.t.Errorf("guess %d %s: %v\n%s", times, guesses[kind].what, err, out)
+		r.t.Errorf("guess %d %s: %v\n%s", times, guesses[kind].label, err, out)
 	}
 }
 
-// guessAs is what that process does.
-func guessAs(asked string) error {
+// runGuesser sends the guesses that guessesEnv asks for.
+func runGuesser(arguments string) error {
 	var at string
 	var kind, times int
-	if _, err := fmt.Sscan(asked, &at, &kind, &times); err != nil {
-		return fmt.Errorf("read what is to be guessed: %w", err)
+	if _, err := fmt.Sscan(arguments, &at, &kind, &times); err != nil {
+		return fmt.Errorf("read the arguments of the guesser: %w", err)
 	}
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: guessers}, Timeout: time.Minute}
-	var made atomic.Int64
+	var sent atomic.Int64
 	var all errgroup.Group
 	for range guessers {
 		all.Go(func() error {
-			for made.Add(1) <= int64(times) {
+			for sent.Add(1) <= int64(times) {
 				if err := guesses[kind].try(client, at); err != nil {
 					return err
 				}
@@ -173,23 +173,23 @@ func guessAs(asked string) error {
 	return all.Wait()
 }
 
-// guess is one kind of them.
+// guess is one kind of guess.
 type guess struct {
-	what         string
+	label        string
 	times        int
 	method, path string
 	body         func() any
 }
 
-func somewhere() string {
+func randomAddress() string {
 	return fmt.Sprintf("10.%d.%d.%d", rand.N(256), rand.N(256), rand.N(256))
 }
 
-// try tries one, from an address of its own.
+// try sends one guess from a random address, and wants a 401.
 func (g guess) try(client *http.Client, at string) error {
 	to, key := at+g.path, apikey.New().Reveal()
 	if g.method == http.MethodPatch {
-		to += key // in the place of a challenge
+		to += key // an unknown challenge
 	}
 	text, err := json.Marshal(g.body())
 	if err != nil {
@@ -200,7 +200,7 @@ func (g guess) try(client *http.Client, at string) error {
 		return err
 	}
 	request.Header.Set("Content-Type", "application/json")
-	request.Header.Set("X-Forwarded-For", somewhere())
+	request.Header.Set("X-Forwarded-For", randomAddress())
 	if g.method == http.MethodGet {
 		request.Header.Set("Authorization", "Bearer "+key)
 	}
@@ -211,7 +211,7 @@ func (g guess) try(client *http.Client, at string) error {
 	defer func() { _ = response.Body.Close() }()
 	_, _ = io.Copy(io.Discard, response.Body)
 	if response.StatusCode != http.StatusUnauthorized {
-		return fmt.Errorf("%s %s answers %d", g.method, g.path, response.StatusCode)
+		return fmt.Errorf("%s %s: got %d, want 401", g.method, g.path, response.StatusCode)
 	}
 	return nil
 }

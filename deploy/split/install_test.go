@@ -25,17 +25,17 @@ import (
 
 const installDocument = "../../docs/operate/install.md"
 
-// An installation of six processes is made and started by the words of docs/operate/install.md, and what its packages' units say to
-// each process is what it needs.
+// TestInstall installs and starts six processes with the commands of docs/operate/install.md. It then tests that
+// the units of the packages give each process all its settings.
 func TestInstall(t *testing.T) {
 	t.Parallel()
-	needsProc(t)
+	requireProc(t)
 	redis, err := exec.LookPath("redis-server")
 	if err != nil || runtime.GOOS != "linux" {
-		t.Skip("the words are for Linux, with redis-server")
+		t.Skip("the commands need Linux and redis-server; Debian's package redis-server has it")
 	}
 	if _, err := exec.LookPath("psql"); err != nil {
-		t.Skip("the words need psql")
+		t.Skip("psql is not installed; Debian's package postgresql-client has it")
 	}
 	postgres, err := devservers.StartPostgres(t.Context(), devservers.PostgresOptions{Dir: filepath.Join(t.TempDir(), "postgres")})
 	if err != nil {
@@ -51,7 +51,12 @@ func TestInstall(t *testing.T) {
 		t.Fatal(err)
 	}
 	password, _ := superuser.User.Password()
-	host := fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(200), rand.IntN(200), 1+rand.IntN(200)) // where the document's ports are free
+	host := fmt.Sprintf(
+		"127.%d.%d.%d",
+		1+rand.IntN(200),
+		rand.IntN(200),
+		1+rand.IntN(200),
+	) // an address at which the document's ports are free
 	i := &installed{T: t, folder: t.TempDir(), environment: []string{
 		"PATH=" + os.Getenv("PATH"),
 		"HOST=" + host,
@@ -66,8 +71,8 @@ func TestInstall(t *testing.T) {
 	if err := os.Symlink(programs, filepath.Join(i.folder, "bin")); err != nil {
 		t.Fatal(err)
 	}
-	if said := i.run("settings", "secrets", "certificates", "database"); said != "" {
-		t.Errorf("got the output %s, want none", said)
+	if output := i.run("settings", "secrets", "certificates", "database"); output != "" {
+		t.Errorf("got the output %s, want none", output)
 	}
 	i.start(
 		exec.Command(
@@ -99,17 +104,17 @@ func TestInstall(t *testing.T) {
 	gateway.Do(http.MethodPost, "/group", `{"name": "Berlin"}`).Want(http.StatusOK)
 	gateway.Do(http.MethodGet, "/admin", nil).Want(http.StatusOK)
 
-	i.secretsAreClosed()
+	i.wantPrivateSecrets()
 	for _, name := range append(product.Names(), principal.Gateway) {
-		i.unitFits(name, host)
+		i.wantCompleteUnit(name, host)
 	}
-	i.run("settings", "secrets", "certificates") // a second time
+	i.run("settings", "secrets", "certificates") // the commands can be repeated
 	if out, err := i.shell("bin/setup bootstrap", "settings").CombinedOutput(); err != nil {
 		t.Errorf("bootstrap again: got %v and %s, want success", err, out)
 	}
 }
 
-// installed is an installation in a folder, as the document takes it.
+// installed is an installation in a folder, made by the commands of the document.
 type installed struct {
 	*testing.T
 	folder      string
@@ -117,32 +122,32 @@ type installed struct {
 	screen      syncbuf.Buffer
 }
 
-// shell runs the blocks of these names, and then what is given.
-func (i *installed) shell(then string, blocks ...string) *exec.Cmd {
+// shell returns a command that runs the named blocks of the document, and last at the end.
+func (i *installed) shell(last string, blocks ...string) *exec.Cmd {
 	i.Helper()
 	var script strings.Builder
 	for _, name := range blocks {
 		script.WriteString(testkit.CodeBlock(i, installDocument, "split "+name) + "\n")
 	}
-	cmd := exec.Command("sh", "-e", "-c", script.String()+then)
+	cmd := exec.Command("sh", "-e", "-c", script.String()+last)
 	cmd.Dir, cmd.Env = i.folder, i.environment
 	return cmd
 }
 
 func (i *installed) run(blocks ...string) string {
 	i.Helper()
-	said, err := i.shell("", blocks...).CombinedOutput()
+	output, err := i.shell("", blocks...).CombinedOutput()
 	if err != nil {
-		i.Fatalf("%v: %v\n%s", blocks, err, said)
+		i.Fatalf("%v: %v\n%s", blocks, err, output)
 	}
-	return string(said)
+	return string(output)
 }
 
-// start runs something, with all that it starts, until the test ends.
+// start starts a command. The end of the test also ends the processes that the command starts.
 func (i *installed) start(cmd *exec.Cmd) {
 	i.Helper()
 	cmd.Stdout, cmd.Stderr = &i.screen, &i.screen
-	cmd.SysProcAttr, cmd.WaitDelay = &syscall.SysProcAttr{Setpgid: true}, endsWithin
+	cmd.SysProcAttr, cmd.WaitDelay = &syscall.SysProcAttr{Setpgid: true}, exitTimeout
 	if err := cmd.Start(); err != nil {
 		i.Fatal(err)
 	}
@@ -152,8 +157,8 @@ func (i *installed) start(cmd *exec.Cmd) {
 	})
 }
 
-// secretsAreClosed wants folders that nobody else looks into.
-func (i *installed) secretsAreClosed() {
+// wantPrivateSecrets tests that other users cannot read the folders of secrets.
+func (i *installed) wantPrivateSecrets() {
 	i.Helper()
 	for _, folder := range []string{"", "setup", "network"} {
 		is, err := os.Stat(filepath.Join(i.folder, "secrets", folder))
@@ -168,8 +173,9 @@ func (i *installed) secretsAreClosed() {
 
 var assigned = regexp.MustCompile(`(?m)^(?:Environment=)?([A-Z_]+=.*)$`)
 
-// unitFits starts a process as far as --check does, with what its unit and the files of settings say to it.
-func (i *installed) unitFits(name, host string) {
+// wantCompleteUnit runs --check with the variables of a unit and of the files of settings that the packages
+// install.
+func (i *installed) wantCompleteUnit(name, host string) {
 	i.Helper()
 	const packages = "../packages/"
 	unit := packages + "systemd/ironplane-service@.service"
@@ -194,13 +200,13 @@ func (i *installed) unitFits(name, host string) {
 	cmd := exec.Command(filepath.Join(programs, name), "--check")
 	cmd.Env = environment
 	out, err := cmd.CombinedOutput()
-	var wrong []string
-	for line := range strings.Lines(string(out)) { // it runs already
+	var failures []string
+	for line := range strings.Lines(string(out)) { // the process runs already, so its addresses are in use
 		if !strings.HasPrefix(line, "ok ") && !strings.Contains(line, "it is taken") && !strings.HasPrefix(line, "ironplane: ") {
-			wrong = append(wrong, line)
+			failures = append(failures, line)
 		}
 	}
-	if len(wrong) > 0 || strings.Count(string(out), "it is taken") != 2 { // both addresses
+	if len(failures) > 0 || strings.Count(string(out), "it is taken") != 2 { // the public address and the one for operations
 		i.Errorf("%s --check: got %v and\n%s\nwant nothing wrong except that both addresses are taken", name, err, out)
 	}
 }

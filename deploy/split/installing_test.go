@@ -20,11 +20,11 @@ import (
 	"github.com/ironplane/ironplane/services/system/webhook"
 )
 
-// The pxe service is killed again and again while a machine is installed: all that the machine does is taken once, in its order, and who
-// asked to be told of the install is told once of each.
+// TestInstallingWhilePXEIsKilled kills the pxe service repeatedly while a machine is installed. The service records
+// each request of the machine once and in order, and the webhook receives each event once.
 func TestInstallingWhilePXEIsKilled(t *testing.T) {
 	t.Parallel()
-	needsProc(t)
+	requireProc(t)
 	f, c := startFleet(t, datastores.Config{Data: t.TempDir()}, "IRONPLANE_ALLOWED_NETWORKS=127.0.0.0/8")
 	const key, mac, address = "what the agent asks of its callers", "52:54:00:00:00:01", "10.1.0.2"
 	agent := agenttest.NewBootAgent(t, key)
@@ -57,24 +57,24 @@ func TestInstallingWhilePXEIsKilled(t *testing.T) {
 
 	view := func() install.Install {
 		t.Helper()
-		answer, _ := insist(t, c, "GET", path, nil)
-		return testkit.Decode[install.Install](answer.Want(http.StatusOK))
+		response, _ := sendUntilAnswered(t, c, "GET", path, nil)
+		return testkit.Decode[install.Install](response.Want(http.StatusOK))
 	}
-	testkit.Eventually(t, "the agent is told of it", func() bool { return len(agent.Agent.Machines().Revisions()) == 1 })
+	testkit.Eventually(t, "the agent knows the machine", func() bool { return len(agent.Agent.Machines().Revisions()) == 1 })
 	token := regexp.MustCompile(`/i/([A-Z0-9]+)/preseed`).FindStringSubmatch(agent.Boot(mac, address))[1]
-	does := func(times int) {
-		for n := range times { // the same twice would be reported once
+	readFiles := func(times int) {
+		for n := range times { // the agent reports repeated requests only once
 			agent.MustRequest("GET", "/i/"+token+[]string{"/preseed", "/after"}[n%2], address, "")
 		}
 	}
 	const kills = 3
 	for n := range kills {
-		heard := len(view().Requests)
-		does(8)
-		testkit.Eventually(t, "some of it is taken", func() bool { return len(view().Requests) > heard })
+		before := len(view().Requests)
+		readFiles(8)
+		testkit.Eventually(t, "some requests are recorded", func() bool { return len(view().Requests) > before })
 		kill(t, f.processes[pxe.Name])
 		agent.PostEvent(token, "progress", address, fmt.Sprintf("step=of+%d&progress=%d", n, 10*(n+1)))
-		does(8)
+		readFiles(8)
 		if n == kills-1 {
 			agent.PostEvent(token, "done", address, "")
 		}
@@ -82,46 +82,54 @@ func TestInstallingWhilePXEIsKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	testkit.Eventually(t, "it is installed", func() bool { return view().Status == install.Installed })
+	testkit.Eventually(t, "the machine is installed", func() bool { return view().Status == install.Installed })
 	is := view()
-	line := func(what, got string) string { return what + ": " + got }
-	var taken, said []string
+	line := func(kind, got string) string { return kind + ": " + got }
+	var got, reported []string
 	for _, r := range is.Requests {
-		taken = append(taken, line(r.Kind, r.Response))
+		got = append(got, line(r.Kind, r.Response))
 	}
 	for _, r := range agent.Reports() {
-		said = append(said, line(r.Event, r.Response))
+		reported = append(reported, line(r.Event, r.Response))
 	}
 	if slices.Reverse(
-		said,
-	); !slices.Equal(taken, said) || is.Error != nil || *is.Step != fmt.Sprint("of ", kills-1) || len(said) < 16*kills ||
-		said[0] != line(siteagent.EventDone, "noted") {
+		reported,
+	); !slices.Equal(got, reported) || is.Error != nil || *is.Step != fmt.Sprint("of ", kills-1) || len(reported) < 16*kills ||
+		reported[0] != line(siteagent.EventDone, "noted") {
 		t.Errorf(
 			"got %d requests:\n%s\nand %+v\nwant at least %d, the step %q, no error and these %d requests:\n%s",
-			len(taken),
-			strings.Join(taken, "\n"),
+			len(got),
+			strings.Join(got, "\n"),
 			is,
 			16*kills,
 			fmt.Sprint("of ", kills-1),
-			len(said),
-			strings.Join(said, "\n"),
+			len(reported),
+			strings.Join(reported, "\n"),
 		)
 	}
-	testkit.Eventually(t, "billing is told of its end", func() bool {
+	testkit.Eventually(t, "billing has received the last event", func() bool {
 		return slices.ContainsFunc(
 			billing.All(),
 			func(r receiver.Received) bool { return r.Accepted && r.Event(t).Type == "pxe.install.installed" },
 		)
 	})
-	var told []string
-	known := map[string]bool{} // what comes once more, as the answer was not waited for
+	var events []string
+	known := map[string]bool{} // events are sent again if the response to the first attempt was lost
 	for _, r := range billing.All() {
 		if !known[r.ID] {
-			told = append(told, r.Event(t).Type)
+			events = append(events, r.Event(t).Type)
 		}
 		known[r.ID] = true
 	}
-	if want := []string{"pxe.install.created", "pxe.install.booted", "pxe.install.began", "pxe.install.installed"}; !slices.Equal(told, want) {
-		t.Errorf("billing: got the events %q, want %q", told, want)
+	if want := []string{
+		"pxe.install.created",
+		"pxe.install.booted",
+		"pxe.install.began",
+		"pxe.install.installed",
+	}; !slices.Equal(
+		events,
+		want,
+	) {
+		t.Errorf("billing: got the events %q, want %q", events, want)
 	}
 }

@@ -20,24 +20,25 @@ import (
 
 const (
 	listedEntities = 1_000_000
-	// mostExtra is what a complete list may add to the memory of a process on its way.
-	mostExtra = 32 << 20
-	listTime  = 10 * time.Minute
+	// maxListMemory bounds the memory that a process needs to pass on a complete list.
+	maxListMemory = 32 << 20
+	listTimeout   = 10 * time.Minute
 )
 
-// However long a list is, it takes little memory of the gateway and of the service.
-func TestCompleteListTakesLittleMemory(t *testing.T) {
-	needsProc(t)
+// TestMemoryOfCompleteList tests that a list of a million entities takes little memory of the gateway and the
+// service.
+func TestMemoryOfCompleteList(t *testing.T) {
+	requireProc(t)
 	if !*full {
-		t.Skip("it takes minutes: make scale")
+		t.Skip("the million entities take minutes: run make scale")
 	}
 	r := start(t)
 	r.fill(listedEntities)
-	r.client.Do("GET", "/entity?per_page=1000", nil).Want(200) // the programs' own pages are in memory then
+	r.client.Do("GET", "/entity?per_page=1000", nil).Want(200) // loads the programs' own pages into memory
 	for range 3 {
 		before, pids := map[string]int{}, r.children()
 		for _, name := range []string{principal.Gateway, network.Name} {
-			if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pids[name]), []byte("5"), 0o200); err != nil { // the peak begins anew
+			if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pids[name]), []byte("5"), 0o200); err != nil { // resets VmHWM
 				t.Fatal(err)
 			}
 			before[name] = memory(t, pids[name], "VmRSS")
@@ -47,15 +48,15 @@ func TestCompleteListTakesLittleMemory(t *testing.T) {
 		}
 		for name, resident := range before {
 			extra := memory(t, pids[name], "VmHWM") - resident
-			t.Logf("the list took %d KiB more of the %s, which had %d", extra>>10, name, resident>>10)
-			if extra > mostExtra {
-				t.Errorf("got %d KiB more memory in the %s, want at most %d", extra>>10, name, mostExtra>>10)
+			t.Logf("the list: %d KiB more memory in the %s, which had %d KiB", extra>>10, name, resident>>10)
+			if extra > maxListMemory {
+				t.Errorf("got %d KiB more memory in the %s, want at most %d", extra>>10, name, maxListMemory>>10)
 			}
 		}
 	}
 }
 
-// fill seeds the databases of the run.
+// fill inserts entities into the databases of the run.
 func (r *running) fill(entities int) {
 	r.t.Helper()
 	urls := map[string]secret.String{}
@@ -75,7 +76,7 @@ func (r *running) fill(entities int) {
 	}
 }
 
-// countEntities lists all entities and counts them: only an entity begins with its id.
+// countEntities requests the list of all entities and counts them. Only an entity begins with its id.
 func (r *running) countEntities() (items int) {
 	r.t.Helper()
 	request, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet, r.client.URL+"/entity", nil)
@@ -83,7 +84,7 @@ func (r *running) countEntities() (items int) {
 		r.t.Fatal(err)
 	}
 	request.Header.Set("Authorization", "Bearer "+r.client.Key)
-	response, err := (&http.Client{Timeout: listTime}).Do(request)
+	response, err := (&http.Client{Timeout: listTimeout}).Do(request)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -101,12 +102,12 @@ func (r *running) countEntities() (items int) {
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		tail := all[max(0, len(all)-len(between)+1):] // in which one may have begun
+		tail := all[max(0, len(all)-len(between)+1):] // the separator may continue in the next part
 		kept = copy(text, tail)
 	}
 }
 
-// memory is what the kernel says of a process under this name, in bytes.
+// memory returns the value of a line of /proc/<pid>/status, in bytes.
 func memory(t *testing.T, pid int, name string) int {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

@@ -1,5 +1,5 @@
-// Split runs Ironplane on one machine as it runs on many: the gateway and each service as a process of its own, which
-// talk over mTLS. Postgres and Redis are its own where they are not given.
+// Command split runs Ironplane on one machine as it runs on many: the gateway and each service in a process of its
+// own, which communicate over mTLS. It starts Postgres and Redis itself unless their URLs are set.
 package main
 
 import (
@@ -19,11 +19,12 @@ func main() {
 	startup.Main(
 		"split",
 		run,
-		health.Check{Name: "the other programs are beside this one", Ask: func(context.Context) error { return findPrograms() }},
+		health.Check{Name: "the other programs are beside this one", Ask: func(context.Context) error { return checkPrograms() }},
 	)
 }
 
-func findPrograms() error {
+// checkPrograms returns an error if a program is missing beside this one.
+func checkPrograms() error {
 	own, err := os.Executable()
 	if err != nil {
 		return err
@@ -39,7 +40,7 @@ func findPrograms() error {
 func run(ctx context.Context, c startup.Config) error {
 	program, err := os.Executable()
 	if err != nil {
-		return fmt.Errorf("find the other programs: %w", err)
+		return fmt.Errorf("find the path of this program: %w", err)
 	}
 	return startup.Run(ctx, c, os.Stdout, func(ctx context.Context, i *startup.Installation) error {
 		return serve(ctx, i, filepath.Dir(program))
@@ -48,9 +49,9 @@ func run(ctx context.Context, c startup.Config) error {
 
 // serve runs the programs of a folder until ctx or one of them ends.
 func serve(ctx context.Context, i *startup.Installation, programs string) (err error) {
-	folder := filepath.Join(i.Datastores.Data, "run") // ours, since the database is
+	folder := filepath.Join(i.Datastores.Data, "run") // no other process uses it while this one has the database
 	if err := os.RemoveAll(folder); err != nil {
-		return fmt.Errorf("remove what an earlier run left: %w", err)
+		return fmt.Errorf("remove the files of an earlier run: %w", err)
 	}
 	if err := os.Mkdir(folder, 0o700); err != nil {
 		return err

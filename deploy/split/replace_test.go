@@ -24,19 +24,21 @@ import (
 )
 
 const (
-	// callers make callsASecond in all.
+	// callsASecond is the rate of all callers together.
 	callers, callsASecond = 30, 150
-	// lookPause is how often who balances asks for /readyz; the drain delay is longer.
-	lookPause, drainDelay = 100 * time.Millisecond, "5s"
+	// checkInterval is how often the balancer requests /readyz. It is shorter than the drain delay, so no request meets a
+	// process that has stopped.
+	checkInterval, drainDelay = 100 * time.Millisecond, "5s"
 )
 
-// Two of each process are replaced in turn, each as soon as the other is ready, and no caller notices.
+// TestReplacedInTurn replaces two replicas of each process in turn, each after the other one is ready. No request
+// fails.
 func TestReplacedInTurn(t *testing.T) {
 	f, c := startFleet(t, datastores.Config{Data: t.TempDir()}, "IRONPLANE_OWNER_RATE=100000", "IRONPLANE_OWNER_BURST=100000")
 	id := c.Do("POST", "/group", map[string]any{"name": "site"}).Want(http.StatusOK).ID()
 	names, pairs := startPairs(t, f)
 
-	front, rest := callersOf(t, pairs[principal.Gateway], c.Key, fmt.Sprintf("/group/%d", id))
+	front, stop := startCallers(t, pairs[principal.Gateway], c.Key, fmt.Sprintf("/group/%d", id))
 	rounds := 1
 	if *full {
 		rounds = 5
@@ -51,61 +53,61 @@ func TestReplacedInTurn(t *testing.T) {
 			}
 		}
 	}
-	rest()
+	stop()
 	t.Logf("%d requests, %d failed, %d replaced", front.asked.Load(), front.failed.Load(), rounds*len(names)*2)
 	if front.failed.Load() > 0 || front.asked.Load() < 200 {
 		t.Errorf("got %d failed of %d requests, want none of at least 200", front.failed.Load(), front.asked.Load())
 	}
 }
 
-// callersOf has callers ask for a path, and edit what is there, until they are told to rest.
-func callersOf(t *testing.T, gateways [2]*one, key, path string) (front *balancer, rest func()) {
+// startCallers has callers view and edit the item at a path until stop is called.
+func startCallers(t *testing.T, gateways [2]*replica, key, path string) (front *balancer, stop func()) {
 	t.Helper()
 	front = &balancer{gateways: gateways}
-	ctx, stop := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(t.Context())
 	var working sync.WaitGroup
-	front.look()
+	front.checkReady()
 	working.Go(func() {
 		for ctx.Err() == nil {
-			front.look()
-			time.Sleep(lookPause)
+			front.checkReady()
+			time.Sleep(checkInterval)
 		}
 	})
 	for n := range callers {
-		working.Go(func() { front.call(ctx, t, n, key, path) })
+		working.Go(func() { front.sendRequests(ctx, t, n, key, path) })
 	}
 	return front, func() {
-		stop()
+		cancel()
 		working.Wait()
 	}
 }
 
-// one is one of two processes of a kind.
-type one struct {
+// replica is one of the two processes of a service or of the gateway.
+type replica struct {
 	name, address, operations string
-	programs                  string // their folder
+	programs                  string // the folder of the programs
 	environment               []string
 	f                         *fleet
 	process                   *child.Child
-	ready                     atomic.Bool // as who balances last heard
+	ready                     atomic.Bool // the result of the last check
 }
 
-// startPairs starts two of each process in place of the fleet's.
-func startPairs(t *testing.T, f *fleet) (names []string, pairs map[string][2]*one) {
+// startPairs stops the processes of the fleet, and starts two replicas of each.
+func startPairs(t *testing.T, f *fleet) (names []string, pairs map[string][2]*replica) {
 	t.Helper()
 	if err := f.stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	f.processes = map[string]*child.Child{}
-	names, pairs = append(product.Names(), principal.Gateway), map[string][2]*one{}
+	names, pairs = append(product.Names(), principal.Gateway), map[string][2]*replica{}
 	free, err := ports.Free(4 * len(names))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, name := range names {
-		var pair [2]*one
+		var pair [2]*replica
 		for n := range pair {
-			pair[n] = &one{name: name, address: free[4*i+2*n], operations: free[4*i+2*n+1], programs: f.programs, f: f}
+			pair[n] = &replica{name: name, address: free[4*i+2*n], operations: free[4*i+2*n+1], programs: f.programs, f: f}
 		}
 		pairs[name] = pair
 		f.addresses[name] = pair[0].address + "," + pair[1].address
@@ -125,7 +127,7 @@ func startPairs(t *testing.T, f *fleet) (names []string, pairs map[string][2]*on
 		pair := pairs[name]
 		environment := f.serviceEnvironment(name)
 		if name == principal.Gateway {
-			environment = slices.Concat(f.common(name), f.given("IRONPLANE_OWNER_"), []string{f.services()})
+			environment = slices.Concat(f.common(name), f.filterEnvironment("IRONPLANE_OWNER_"), []string{f.services()})
 		}
 		for _, o := range pair {
 			o.environment = append(
@@ -140,8 +142,8 @@ func startPairs(t *testing.T, f *fleet) (names []string, pairs map[string][2]*on
 	return names, pairs
 }
 
-// start returns once the process is ready.
-func (o *one) start(t *testing.T) {
+// start starts the process and waits until it is ready.
+func (o *replica) start(t *testing.T) {
 	t.Helper()
 	cmd := exec.Command(filepath.Join(o.programs, o.name), "serve")
 	cmd.Env, cmd.Stderr = o.environment, t.Output()
@@ -149,21 +151,21 @@ func (o *one) start(t *testing.T) {
 	if o.process, err = child.Start(cmd, syscall.SIGTERM, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), readyTime)
+	ctx, cancel := context.WithTimeout(t.Context(), readyTimeout)
 	defer cancel()
 	if err := o.process.Await(ctx, o.isReady); err != nil {
 		t.Fatalf("wait until %s is ready: %v", o.name, err)
 	}
 }
 
-func (o *one) stop(t *testing.T) {
+func (o *replica) stop(t *testing.T) {
 	t.Helper()
 	if err := o.process.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (o *one) isReady() bool {
+func (o *replica) isReady() bool {
 	response, err := http.Get("http://" + o.operations + "/readyz")
 	if err != nil {
 		return false
@@ -173,24 +175,24 @@ func (o *one) isReady() bool {
 	return response.StatusCode == http.StatusOK
 }
 
-// balancer gives requests to the gateways that are ready.
+// balancer sends requests to the gateways that are ready.
 type balancer struct {
-	gateways                [2]*one
-	repeat                  atomic.Bool // whether requests are sent again that were cut off or could not be done just now
+	gateways                [2]*replica
+	repeat                  atomic.Bool // whether to send a request again after a lost connection, a 429 or a 503
 	asked, repeated, failed atomic.Int64
 }
 
-func (b *balancer) look() {
+func (b *balancer) checkReady() {
 	for _, g := range b.gateways {
 		g.ready.Store(g.isReady())
 	}
 }
 
-// call sends requests over connections that it keeps, until ctx ends.
-func (b *balancer) call(ctx context.Context, t *testing.T, n int, key, path string) {
+// sendRequests sends requests over persistent connections until ctx ends.
+func (b *balancer) sendRequests(ctx context.Context, t *testing.T, n int, key, path string) {
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
-	client := &http.Client{Transport: transport, Timeout: patience}
+	client := &http.Client{Transport: transport, Timeout: waitTimeout}
 	tick := time.NewTicker(callers * time.Second / callsASecond)
 	defer tick.Stop()
 	for i := n; ; i++ {
@@ -209,9 +211,9 @@ func (b *balancer) call(ctx context.Context, t *testing.T, n int, key, path stri
 			if failure == nil {
 				break
 			}
-			if passes && b.repeat.Load() && attempt < mostAttempts {
+			if passes && b.repeat.Load() && attempt < maxAttempts {
 				b.repeated.Add(1)
-				time.Sleep(lookPause)
+				time.Sleep(checkInterval)
 				continue
 			}
 			b.failed.Add(1)
@@ -221,10 +223,10 @@ func (b *balancer) call(ctx context.Context, t *testing.T, n int, key, path stri
 	}
 }
 
-// mostAttempts is how often a request is sent again.
-const mostAttempts = 100
+// maxAttempts bounds how often a request is sent again.
+const maxAttempts = 100
 
-// send sends a request to one of the gateways that are ready, and tells whether what failed passes by itself.
+// send sends a request to a gateway that is ready. passes reports whether the failure is temporary.
 func (b *balancer) send(ctx context.Context, client *http.Client, turn int, key, method, path, body string) (failure error, passes bool) {
 	to := b.gateways[turn%2]
 	if !to.ready.Load() {

@@ -34,7 +34,7 @@ import (
 	"github.com/ironplane/ironplane/services/identity/mfa"
 )
 
-// requestLines are the lines of requests that a log in JSON has.
+// requestLines returns the lines of requests in a log of JSON.
 func requestLines(screen string) (all []map[string]any) {
 	for line := range strings.Lines(screen) {
 		var members map[string]any
@@ -49,8 +49,8 @@ func requestLines(screen string) (all []map[string]any) {
 	return all
 }
 
-// What callers send and get as secrets, and the master key, is afterwards in no table, not in Redis, in no file but
-// its own, and in nothing that a process printed.
+// TestSecretsStayInside sends and receives secrets, and looks for them afterwards. They and the master key are in
+// no table, not in Redis, not in traces or output, and in no file except their own.
 func TestSecretsStayInside(t *testing.T) {
 	t.Parallel()
 	traces := newCollector(t)
@@ -61,19 +61,19 @@ func TestSecretsStayInside(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	secrets := append(useSecrets(t, r.client), signInSecrets(r, box)...)
+	secrets := append(sendSecrets(t, r.client), sendSignInSecrets(r, box)...)
 	code := mailedCode(r, box)
 	secrets = append(secrets, strings.TrimSpace(string(master)), r.client.Key)
-	r.eventually("the log has caught up", func() bool {
+	r.eventually("the log has all refused requests", func() bool {
 		return strings.Contains(r.client.Do("GET", "/log?type=request.refused", nil).Text, "refused")
 	})
-	const known = "dhcp.fra1.example.net" // is no secret, and shows that it would be found
+	const publicHost = "dhcp.fra1.example.net" // a public value, which shows that secrets would be found
 	database, redis := dumpDatabase(t, r.data), dumpRedis(t, r.data)
-	if !strings.Contains(database, known) || !strings.Contains(redis, "entry:") {
-		t.Errorf("got %d bytes of the database and %q of Redis, want %q and %q in them", len(database), redis, known, "entry:")
+	if !strings.Contains(database, publicHost) || !strings.Contains(redis, "entry:") {
+		t.Errorf("got %d bytes of the database and %q of Redis, want %q and %q in them", len(database), redis, publicHost, "entry:")
 	}
-	findNone(t, "the database", database, secrets)
-	findNone(t, "Redis", redis, secrets)
+	wantNoSecrets(t, "the database", database, secrets)
+	wantNoSecrets(t, "Redis", redis, secrets)
 	for where, text := range map[string]string{"the database": database, "Redis": redis} {
 		if regexp.MustCompile(`(^|[^.0-9a-fx])`+code+`([^0-9a-f]|$)`).MatchString(text) ||
 			strings.Contains(text, hex.EncodeToString([]byte(code))) {
@@ -86,18 +86,24 @@ func TestSecretsStayInside(t *testing.T) {
 	if err := r.exit(); err != nil {
 		t.Fatalf("got the exit %v and\n%s\nwant a clean one", err, r.screen)
 	}
-	findNone(t, "the screen", r.screen.String(), secrets[:len(secrets)-1]) // the first admin's key is shown there
-	findNone(t, "the traces", traces.text(), secrets)
+	wantNoSecrets(t, "the screen", r.screen.String(), secrets[:len(secrets)-1]) // without the first admin's key, which is printed there
+	wantNoSecrets(t, "the traces", traces.text(), secrets)
 	if !strings.Contains(traces.text(), "/pxe/dhcp") {
 		t.Error("got traces without /pxe/dhcp, want it there")
 	}
 	if !strings.Contains(r.screen.String(), "/pxe/dhcp") {
 		t.Error("got a screen without /pxe/dhcp, want it there")
 	}
-	if lines := requestLines(r.screen.String()); len(lines) == 0 {
+	lines := requestLines(r.screen.String())
+	if len(lines) == 0 {
 		t.Error("got no JSON line of a request, want at least one")
-	} else if last := lines[len(lines)-1]; last["request_id"] == "" || last["service"] == "" || last["route"] == "" {
-		t.Errorf("got the line %v of a request, want a request_id, a service and a route", last)
+	}
+	for _, line := range lines {
+		for _, member := range []string{"request_id", "service", "route"} {
+			if value, _ := line[member].(string); value == "" {
+				t.Errorf("got the line %v of a request, want a value of %s", line, member)
+			}
+		}
 	}
 	files := 0
 	err = filepath.WalkDir(r.data, func(path string, entry fs.DirEntry, err error) error {
@@ -105,27 +111,28 @@ func TestSecretsStayInside(t *testing.T) {
 			return err
 		}
 		text, err := os.ReadFile(path)
-		findNone(t, path, string(text), secrets)
-		if strings.Contains(string(text), known) {
+		wantNoSecrets(t, path, string(text), secrets)
+		if strings.Contains(string(text), publicHost) {
 			files++
 		}
 		return err
 	})
 	if err != nil || files == 0 {
-		t.Fatalf("got %d files with %q (%v), want at least one", files, known, err)
+		t.Fatalf("got %d files with %q (%v), want at least one", files, publicHost, err)
 	}
 }
 
-// useSecrets sends secrets wherever some are taken, in requests that are accepted, repeated and refused.
-func useSecrets(t *testing.T, c *testkit.Client) (secrets []string) {
+// sendSecrets sends secrets in requests that are accepted, repeated and refused, and returns them with those it
+// received.
+func sendSecrets(t *testing.T, c *testkit.Client) (secrets []string) {
 	t.Helper()
 	fresh := func() string {
 		value := fmt.Sprintf("a very long secret number %d of this test", len(secrets))
 		secrets = append(secrets, value)
 		return value
 	}
-	key := func(answer *testkit.Response) string {
-		value := testkit.Decode[struct{ Key string }](answer.Want(200)).Key
+	key := func(response *testkit.Response) string {
+		value := testkit.Decode[struct{ Key string }](response.Want(200)).Key
 		secrets = append(secrets, value)
 		return value
 	}
@@ -146,13 +153,12 @@ func useSecrets(t *testing.T, c *testkit.Client) (secrets []string) {
 	c.WithKey("").Do("GET", "/auth/key/current?key="+own+"x", nil).Want(401)
 	secrets = append(secrets, "ip_"+strings.Repeat("k", 49))
 	c.WithKey("ip_"+strings.Repeat("k", 49)).Do("GET", "/admin", nil).Want(401)
-	return append(secrets, documentedSecrets(t, c, c.WithKey(own))...)
+	return append(secrets, sendDocumentedSecrets(t, c, c.WithKey(own))...)
 }
 
-// documentedSecrets sends each member that the document says is a secret: as in the example, again, by somebody who may not, and beside
-// what is
-// wrong.
-func documentedSecrets(t *testing.T, c, nobody *testkit.Client) (secrets []string) {
+// sendDocumentedSecrets sends each member that the API document declares as a secret. Each request is sent as in
+// the document's example, repeated, sent by an unauthorized caller, and sent beside an unknown member.
+func sendDocumentedSecrets(t *testing.T, c, anonymous *testkit.Client) (secrets []string) {
 	t.Helper()
 	api, err := openapi3.NewLoader().LoadFromData([]byte(c.Do("GET", "/-/openapi.json", nil).Want(200).Text))
 	if err != nil {
@@ -172,43 +178,43 @@ func documentedSecrets(t *testing.T, c, nobody *testkit.Client) (secrets []strin
 			for _, member := range secretMembers(content.Schema.Value) {
 				value := fmt.Sprintf("a-very-long-secret-number-%d-of-the-document", len(secrets))
 				secrets = append(secrets, value)
-				body := with(content.Example, strings.Split(member, "."), map[bool]string{true: "https://192.0.2.10/"}[member == "url"]+value)
-				again := fmt.Sprint("secret-", len(secrets))
-				answer := c.Do(method, path, body, "Idempotency-Key", again)
-				c.Do(method, path, body, "Idempotency-Key", again)
-				nobody.Do(method, path, body)
-				c.Do(method, path, with(body, []string{"no such member"}, "x"))
-				if answer.Status == 200 {
+				body := withMember(content.Example, strings.Split(member, "."), map[bool]string{true: "https://192.0.2.10/"}[member == "url"]+value)
+				idempotencyKey := fmt.Sprint("secret-", len(secrets))
+				response := c.Do(method, path, body, "Idempotency-Key", idempotencyKey)
+				c.Do(method, path, body, "Idempotency-Key", idempotencyKey)
+				anonymous.Do(method, path, body)
+				c.Do(method, path, withMember(body, []string{"no such member"}, "x"))
+				if response.Status == 200 {
 					accepted++
-					if method == "POST" && strings.Contains(answer.Text, `"id"`) {
-						ids[at] = answer.ID()
+					if method == "POST" && strings.Contains(response.Text, `"id"`) {
+						ids[at] = response.ID()
 					}
 				}
 			}
 		}
 	}
-	if t.Logf("%d of %d secrets are taken", accepted, len(secrets)); accepted < 10 {
+	if t.Logf("%d of %d secrets are accepted", accepted, len(secrets)); accepted < 10 {
 		t.Errorf("got %d accepted secrets, want at least 10", accepted)
 	}
 	return secrets
 }
 
-// with is an object with a member at a path.
-func with(object any, path []string, value string) map[string]any {
+// withMember returns a copy of an object with another value of the member at a path.
+func withMember(object any, path []string, value string) map[string]any {
 	known, _ := object.(map[string]any)
 	altered := maps.Clone(known)
 	if altered == nil {
 		altered = map[string]any{}
 	}
 	if altered[path[0]] = any(value); len(path) > 1 {
-		altered[path[0]] = with(known[path[0]], path[1:], value)
+		altered[path[0]] = withMember(known[path[0]], path[1:], value)
 	}
 	return altered
 }
 
 var parameter = regexp.MustCompile(`{[a-z_]+}`)
 
-// secretMembers are the paths of a body's secrets.
+// secretMembers returns the paths of the secret members of a body.
 func secretMembers(schema *openapi3.Schema) (all []string) {
 	for _, name := range slices.Sorted(maps.Keys(schema.Properties)) {
 		member := schema.Properties[name].Value
@@ -224,18 +230,19 @@ func secretMembers(schema *openapi3.Schema) (all []string) {
 	return all
 }
 
-// signInSecrets are those of somebody who signs in: by password, by the codes of an app, by a recovery code and by links.
-func signInSecrets(r *running, box *mailbox.Server) (secrets []string) {
+// sendSignInSecrets signs in by password, by codes of an app, by a recovery code and by links, and returns the
+// secrets that are used.
+func sendSignInSecrets(r *running, box *mailbox.Server) (secrets []string) {
 	t, c := r.t, r.client
 	t.Helper()
 	add := func(values ...string) { secrets = append(secrets, values...) }
-	const password, wrong = "some walk in the rain to sign in with", "another walk in the rain to be refused with"
-	add(password, wrong)
+	const password, invalid = "some walk in the rain to sign in with", "another walk in the rain to be refused with"
+	add(password, invalid)
 	id := c.Do("POST", "/admin", map[string]any{"email": "berta@example.com", "password": password}).Want(200).ID()
 	signIn := func(password string) *testkit.Response {
 		return c.WithKey("").Do("POST", "/auth/key", map[string]any{"type": "admin", "email": "berta@example.com", "password": password})
 	}
-	signIn(wrong).Want(401)
+	signIn(invalid).Want(401)
 	session := c.WithKey(testkit.Decode[keys.APIKey](signIn(password).Want(200)).Key)
 	add(session.Key)
 	renewed := testkit.Decode[keys.APIKey](session.Do("POST", "/auth/key", `{}`).Want(200)).Key
@@ -251,23 +258,23 @@ func signInSecrets(r *running, box *mailbox.Server) (secrets []string) {
 	}
 	add(key.Secret())
 	at := fmt.Sprintf("/auth/verify/auth/%d", app.ID)
-	asked := session.Do("POST", at+"/code", `{}`).Want(200).ID()
+	challenge := session.Do("POST", at+"/code", `{}`).Want(200).ID()
 	token, err := totp.GenerateCode(key.Secret(), time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	session.Do("PATCH", fmt.Sprintf("%s/code/%d", at, asked), map[string]any{"token": token}).Want(200)
+	session.Do("PATCH", fmt.Sprintf("%s/code/%d", at, challenge), map[string]any{"token": token}).Want(200)
 	recovery := testkit.Decode[mfa.Authenticator](session.Do("PATCH", at, `{"verified": true}`).Want(200)).RecoveryCodes
 	for _, code := range recovery {
 		add(code, strings.ReplaceAll(code, "-", ""))
 	}
 	verify := testkit.Decode[login.GivenKey](signIn(password).Want(200)).Verify
 	add(verify.Challenge)
-	answer := func(token string) *testkit.Response {
+	response := func(token string) *testkit.Response {
 		return c.WithKey("").Do("PATCH", fmt.Sprintf("%s/code/%s", at, verify.Challenge), map[string]any{"token": token})
 	}
-	answer("a token that nobody was given").Want(422)
-	add("a token that nobody was given", testkit.Decode[mfa.ConfirmedKey](answer(recovery[0]).Want(200)).Key.Key)
+	response("an unknown token").Want(422)
+	add("an unknown token", testkit.Decode[mfa.ConfirmedKey](response(recovery[0]).Want(200)).Key.Key)
 	session.Do("POST", "/auth/verify/auth", `{"method": 2, "value": "phone@example.com"}`).Want(200)
 
 	link, err := url.Parse(testkit.Decode[struct{ URL string }](session.Do("GET", "/auth/sso", nil).Want(200)).URL)
@@ -291,7 +298,7 @@ func signInSecrets(r *running, box *mailbox.Server) (secrets []string) {
 	return secrets
 }
 
-// mailedCode is a code that is mailed, and not confirmed.
+// mailedCode has a code mailed and returns it without confirming it.
 func mailedCode(r *running, box *mailbox.Server) string {
 	r.t.Helper()
 	auth := r.client.Do("POST", "/auth/verify/auth", `{"method": 2, "value": "phone@example.com"}`).Want(200).ID()
@@ -299,11 +306,11 @@ func mailedCode(r *running, box *mailbox.Server) string {
 	return mailedText(r, box, regexp.MustCompile(`(?m)^ *([0-9]{6})\r?$`))[1]
 }
 
-// mailedText waits for a mail that has such a text.
+// mailedText waits for a mail that matches an expression, and returns the match.
 func mailedText(r *running, box *mailbox.Server, of *regexp.Regexp) (found []string) {
 	r.t.Helper()
 	plain := strings.NewReplacer("=\r\n", "", "=3D", "=")
-	r.eventually("a mail has "+of.String(), func() bool {
+	r.eventually("a mail matches "+of.String(), func() bool {
 		for _, m := range box.Mails() {
 			if found = of.FindStringSubmatch(plain.Replace(string(m.Data))); found != nil {
 				return true
@@ -314,7 +321,7 @@ func mailedText(r *running, box *mailbox.Server, of *regexp.Regexp) (found []str
 	return found
 }
 
-// dumpDatabase is all rows of all services as text.
+// dumpDatabase returns all rows of all services as text.
 func dumpDatabase(t *testing.T, data string) string {
 	t.Helper()
 	url, err := os.ReadFile(filepath.Join(data, "database-url"))
@@ -349,7 +356,7 @@ func dumpDatabase(t *testing.T, data string) string {
 	return all.String()
 }
 
-// dumpRedis is all that the Redis of a run holds.
+// dumpRedis returns all keys and values of the run's Redis.
 func dumpRedis(t *testing.T, data string) string {
 	t.Helper()
 	url, err := os.ReadFile(filepath.Join(data, "run", "redis-url"))
@@ -372,8 +379,8 @@ func dumpRedis(t *testing.T, data string) string {
 	return all.String()
 }
 
-// findNone looks for secrets as they are, and as they look in bytea columns and in base64.
-func findNone(t *testing.T, where, text string, secrets []string) {
+// wantNoSecrets looks for secrets in a text, as they are, in hexadecimal as in bytea columns, and in base64.
+func wantNoSecrets(t *testing.T, where, text string, secrets []string) {
 	t.Helper()
 	for n, value := range secrets {
 		for _, look := range []string{value, hex.EncodeToString([]byte(value)), base64.StdEncoding.EncodeToString([]byte(value))} {

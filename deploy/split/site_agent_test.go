@@ -30,7 +30,7 @@ import (
 
 const agentDocument = "../../docs/do/site-agent.md"
 
-// siteAgent is an agent as the document has it installed, in a process of its own.
+// siteAgent is an agent that was installed by the commands of the document, in a process of its own.
 type siteAgent struct {
 	*testing.T
 	folder      string
@@ -39,10 +39,10 @@ type siteAgent struct {
 	id          int64
 }
 
-// newSiteAgent starts one in a folder, that others reach by a line on which so many bytes a second come from it.
+// newSiteAgent starts an agent in a folder. Others reach it over a line that passes on rate bytes a second.
 func newSiteAgent(t *testing.T, folder string, rate int64) *siteAgent {
 	t.Helper()
-	host := fmt.Sprintf("127.%d.%d.", 1+rand.IntN(200), rand.IntN(200)) // where the document's port is free
+	host := fmt.Sprintf("127.%d.%d.", 1+rand.IntN(200), rand.IntN(200)) // an address at which the document's port is free
 	public, own := host+"1", host+"2:8443"
 	startSlowLine(t, public+":8443", own, rate)
 	a := &siteAgent{T: t, folder: folder, environment: []string{
@@ -51,8 +51,8 @@ func newSiteAgent(t *testing.T, folder string, rate int64) *siteAgent {
 	if err := os.Symlink(programs, filepath.Join(a.folder, "bin")); err != nil {
 		t.Fatal(err)
 	}
-	if said := a.run("settings", "key", "check"); strings.Contains(said, "fails") || strings.Contains(said, "does not read it") {
-		t.Errorf("got %s, want neither %q nor %q in it", said, "fails", "does not read it")
+	if output := a.run("settings", "key", "check"); strings.Contains(output, "fails") || strings.Contains(output, "does not read it") {
+		t.Errorf("got %s, want neither %q nor %q in it", output, "fails", "does not read it")
 	}
 	a.start()
 	t.Cleanup(func() {
@@ -76,25 +76,30 @@ func (a *siteAgent) shell(blocks ...string) *exec.Cmd {
 
 func (a *siteAgent) run(blocks ...string) string {
 	a.Helper()
-	said, err := a.shell(blocks...).CombinedOutput()
+	output, err := a.shell(blocks...).CombinedOutput()
 	if err != nil {
-		a.Fatalf("%v: %v\n%s", blocks, err, said)
+		a.Fatalf("%v: %v\n%s", blocks, err, output)
 	}
-	return string(said)
+	return string(output)
 }
 
-// start starts it, and waits until it listens.
+// start starts the agent and waits until it listens.
 func (a *siteAgent) start() {
 	a.Helper()
 	cmd := a.shell("settings", "start")
-	cmd.Args[3] = strings.Replace(cmd.Args[3], "\nbin/site-agent", "\nexec bin/site-agent", 1) // so that it is this process that is killed
+	cmd.Args[3] = strings.Replace(
+		cmd.Args[3],
+		"\nbin/site-agent",
+		"\nexec bin/site-agent",
+		1,
+	) // so that a kill reaches the agent and not its shell
 	cmd.Stderr = os.Stderr
 	var err error
 	if a.process, err = child.Start(cmd, syscall.SIGTERM, syscall.SIGKILL); err != nil {
 		a.Fatal(err)
 	}
 	address := strings.TrimPrefix(a.environment[2], "IRONPLANE_LISTEN=")
-	ctx, cancel := context.WithTimeout(a.Context(), startsWithin)
+	ctx, cancel := context.WithTimeout(a.Context(), startTimeout)
 	defer cancel()
 	err = a.process.Await(ctx, func() bool {
 		c, err := net.DialTimeout("tcp", address, time.Second)
@@ -114,8 +119,9 @@ func (a *siteAgent) kill() {
 	a.start()
 }
 
-// tell tells the control plane of it, by the document, below a parent if there is one.
-func (a *siteAgent) tell(c *testkit.Client, group int64, name string, parent *siteAgent) {
+// register registers the agent with the control plane by the commands of the document, and sets its parent if there
+// is one.
+func (a *siteAgent) register(c *testkit.Client, group int64, name string, parent *siteAgent) {
 	a.Helper()
 	a.environment = append(a.environment, "API="+c.URL, "KEY="+c.Key, fmt.Sprint("GROUP=", group))
 	a.run("settings", "tell")
@@ -133,112 +139,113 @@ func (a *siteAgent) tell(c *testkit.Client, group int64, name string, parent *si
 
 func (a *siteAgent) files() string { return filepath.Join(a.folder, "site-agent/files") }
 
-// family is a parent, its child, and the child's own.
-type family struct {
+// agentChain is three agents. The second one syncs from the first one, and the third one from the second one.
+type agentChain struct {
 	*testing.T
 	fleet                *fleet
 	c                    *testkit.Client
 	parent, middle, last *siteAgent
 	want                 map[string]sum
-	sync                 string // the path that asks for a sync
+	sync                 string // the path of the sync
 	kills                int
 }
 
 type sum [sha256.Size]byte
 
 const (
-	gone = "gone/from the parent" // which the last one has at first
-	late = "local/late/"          // below it is what comes in the end
+	parentFile = "gone/from the parent" // only the last agent has this file at first
+	lateFolder = "local/late/"          // the folder of the files that are added last
 )
 
-// Agents that are installed by the words of docs/do/site-agent.md sync over slow lines, the last one's the slowest, however often they and
-// the pxe service are killed while files move, and although a disk is full and a child says that it has what it has not: what is seen of
-// a file is whole at any time, and in the end all have the same.
+// TestSiteAgents syncs three agents over slow lines while they and the pxe service are killed. One disk is full for
+// a while, and one agent has a corrupt file. Every file that appears is complete at any time, and in the end all
+// agents have the same files.
 func TestSiteAgents(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("curl"); err != nil {
-		t.Skip("the words need curl")
+		t.Skip("curl is not installed; Debian's package curl has it")
 	}
-	rounds, each, largest, kills, rate := 3, 15, 2<<20, 2, int64(4<<20)
+	rounds, each, maxSize, kills, rate := 3, 15, 2<<20, 2, int64(4<<20)
 	if *full {
-		rounds, each, largest, kills, rate = 10, 50, 16<<20, 5, 24<<20
+		rounds, each, maxSize, kills, rate = 10, 50, 16<<20, 5, 24<<20
 	}
-	y := &family{T: t, want: map[string]sum{}}
+	y := &agentChain{T: t, want: map[string]sum{}}
 	y.fleet, y.c = startFleet(t, datastores.Config{Data: t.TempDir()}, "IRONPLANE_ALLOWED_NETWORKS=127.0.0.0/8")
 	group := y.c.Do("POST", "/group", `{"name": "Frankfurt"}`).Want(http.StatusOK).ID()
-	content := map[string]int{} // sizes
+	sizes := map[string]int{}
 	inRound := func(round, i int) string { return fmt.Sprintf("local/%d/%d", i%7, round*each+i) }
 	for round := range rounds {
 		for i := range each {
-			content[inRound(round, i)] = rand.IntN(largest>>(i%12) + 1)
+			sizes[inRound(round, i)] = rand.IntN(maxSize>>(i%12) + 1)
 		}
 	}
 	for i := range 5 {
-		content[fmt.Sprint(late, i)] = 300_000
+		sizes[fmt.Sprint(lateFolder, i)] = 300_000
 	}
-	room := int64(8 << 20) // for what an agent needs besides
-	for path, size := range content {
-		y.want[path] = sha256.Sum256(made(path, size))
-		room += int64(size)
+	diskSize := int64(8 << 20) // for the other files of an agent
+	for path, size := range sizes {
+		y.want[path] = sha256.Sum256(content(path, size))
+		diskSize += int64(size)
 	}
-	disk, small := smallDisk(t, room)
+	disk, small := smallDisk(t, diskSize)
 	y.parent, y.middle, y.last = newSiteAgent(t, t.TempDir(), rate), newSiteAgent(t, t.TempDir(), rate/4), newSiteAgent(t, disk, rate)
-	y.parent.tell(y.c, group, "parent", nil)
-	y.middle.tell(y.c, group, "middle", y.parent)
-	y.last.tell(y.c, group, "last", y.middle)
+	y.parent.register(y.c, group, "parent", nil)
+	y.middle.register(y.c, group, "middle", y.parent)
+	y.last.register(y.c, group, "last", y.middle)
 	y.sync = fmt.Sprintf("/pxe/file/%d/child/sync", y.parent.id)
-	write(t, filepath.Join(y.last.files(), gone), []byte("x"))
+	write(t, filepath.Join(y.last.files(), parentFile), []byte("x"))
 
 	stopMiddle, stopLast := y.watch(y.middle), y.watch(y.last)
 	for round := range rounds {
 		for i := range each {
 			path := inRound(round, i)
-			y.parent.bring(path, made(path, content[path]))
+			y.parent.addFile(path, content(path, sizes[path]))
 		}
 		y.round(round, kills)
 	}
-	t.Logf("%d files, %d kills in the middle of %d", len(y.want), y.kills, rounds*kills)
+	t.Logf("%d files, %d kills during a sync of %d planned", len(y.want), y.kills, rounds*kills)
 	if y.kills == 0 {
 		t.Error("got no kill while files moved, want at least one")
 	}
 	stopMiddle()
-	for path, size := range content {
-		if strings.HasPrefix(path, late) {
-			y.parent.bring(path, made(path, size))
+	for path, size := range sizes {
+		if strings.HasPrefix(path, lateFolder) {
+			y.parent.addFile(path, content(path, size))
 		}
 	}
 	if small {
-		y.fillAndLie(disk)
+		y.fillAndCorrupt(disk)
 	}
-	y.ask()
-	y.until("all have the same", func(is filesync.FileSync) bool { return is.Status == "done" })
+	y.startSync()
+	y.awaitSync("all agents have the same files", func(is filesync.FileSync) bool { return is.Status == "done" })
 	stopLast()
 	for _, one := range []*siteAgent{y.parent, y.middle, y.last} {
 		got := one.tree(nil)
 		if len(got) != len(y.want) {
 			t.Errorf("got %d files, want %d", len(got), len(y.want))
 		}
-		for path, content := range y.want {
-			if got[path].sum != content {
-				t.Errorf("%s: got the SHA-256 %x, want %x", path, got[path].sum, content)
+		for path, sizes := range y.want {
+			if got[path].sum != sizes {
+				t.Errorf("%s: got the SHA-256 %x, want %x", path, got[path].sum, sizes)
 			}
 		}
 	}
 }
 
-// made is the content of a file.
-func made(path string, size int) []byte {
-	content := make([]byte, size)
-	_, _ = rand.NewChaCha8(sha256.Sum256([]byte(path))).Read(content)
-	return content
+// content returns the content of a file, which depends on its path only.
+func content(path string, size int) []byte {
+	sizes := make([]byte, size)
+	_, _ = rand.NewChaCha8(sha256.Sum256([]byte(path))).Read(sizes)
+	return sizes
 }
 
-// smallDisk is a folder on a disk of its own, of so many bytes, where this user can make one.
+// smallDisk returns a folder on a disk of the given size. Without root it returns a normal folder, and small is
+// false.
 func smallDisk(t *testing.T, size int64) (folder string, small bool) {
 	t.Helper()
 	folder = t.TempDir()
 	if err := syscall.Mount("tmpfs", folder, "tmpfs", 0, fmt.Sprintf("size=%d", size)); err != nil {
-		t.Log("no disk is full, and no child lies, for a small disk needs root: ", err)
+		t.Log("the steps with a full disk and a corrupt file are left out, because a small disk needs root: ", err)
 		return folder, false
 	}
 	t.Cleanup(func() {
@@ -249,8 +256,8 @@ func smallDisk(t *testing.T, size int64) (folder string, small bool) {
 	return folder, true
 }
 
-// watch looks at all that is seen of an agent's files, again and again until it is told to stop.
-func (y *family) watch(a *siteAgent) (stop func()) {
+// watch checks all visible files of an agent continuously until stop is called.
+func (y *agentChain) watch(a *siteAgent) (stop func()) {
 	ctx, cancel := context.WithCancel(y.Context())
 	var watching sync.WaitGroup
 	watching.Go(func() {
@@ -259,7 +266,7 @@ func (y *family) watch(a *siteAgent) (stop func()) {
 			before := seen
 			seen = a.tree(before)
 			for path, is := range seen {
-				if path != gone && is.sum != y.want[path] && before[path].sum != is.sum {
+				if path != parentFile && is.sum != y.want[path] && before[path].sum != is.sum {
 					y.Errorf("%s: got %d bytes with the SHA-256 %x, want %x", path, is.info.Size(), is.sum, y.want[path])
 				}
 			}
@@ -274,38 +281,33 @@ func (y *family) watch(a *siteAgent) (stop func()) {
 	return stop
 }
 
-func (y *family) ask() { y.c.Do("POST", y.sync, `{"isWrapped": true}`).Want(http.StatusOK) }
+func (y *agentChain) startSync() { y.c.Do("POST", y.sync, `{"isWrapped": true}`).Want(http.StatusOK) }
 
-// until waits for a sync to look like this, and shows it again and again.
-func (y *family) until(what string, is func(filesync.FileSync) bool) {
+// awaitSync requests the state of the sync until it meets a condition.
+func (y *agentChain) awaitSync(condition string, is func(filesync.FileSync) bool) {
 	y.Helper()
 	last := ""
-	for deadline := time.Now().Add(2 * patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		answer := y.c.Do("GET", y.sync, nil)
-		if last = answer.Text; answer.Status != http.StatusOK {
-			continue // the service has just been killed
-		}
-		if is(testkit.Decode[filesync.FileSync](answer)) {
-			return
-		}
-	}
-	y.Fatalf("got %s, want that %s", last, what)
+	testkit.Eventually(y, condition, func() bool {
+		response := y.c.Do("GET", y.sync, nil)
+		last = response.Text
+		return response.Status == http.StatusOK && is(testkit.Decode[filesync.FileSync](response)) // else the service has just been killed
+	}, func() string { return "got " + last })
 }
 
-// untilFails waits until the last one fails for a reason.
-func (y *family) untilFails(why string) {
+// awaitFailure waits until the last agent reports a failure that contains why.
+func (y *agentChain) awaitFailure(why string) {
 	y.Helper()
-	y.until("the last one says "+why, func(is filesync.FileSync) bool {
+	y.awaitSync("the last agent reports "+why, func(is filesync.FileSync) bool {
 		last := is.Children[len(is.Children)-1]
 		return last.Status == "retrying" && last.Error != nil && strings.Contains(*last.Error, why)
 	})
 }
 
-// round syncs while somebody is killed again and again.
-func (y *family) round(round, left int) {
+// round syncs while a random process is killed, up to a number of times.
+func (y *agentChain) round(round, left int) {
 	y.Helper()
-	y.ask()
-	y.until(fmt.Sprintf("round %d is done", round), func(is filesync.FileSync) bool {
+	y.startSync()
+	y.awaitSync(fmt.Sprintf("round %d is done", round), func(is filesync.FileSync) bool {
 		inTheMiddle := slices.ContainsFunc(is.Children, func(one filesync.FileServerSync) bool {
 			return one.Status == "running" && one.Parent != nil && one.Files < one.FilesTotal && one.Bytes > 0 && one.Bytes < one.BytesTotal
 		})
@@ -323,15 +325,15 @@ func (y *family) round(round, left int) {
 		}
 		[]*siteAgent{y.parent, y.middle, y.last}[rand.IntN(3)].kill()
 		if left%2 == 1 {
-			y.ask() // which does not wait for the next attempt
+			y.startSync() // starts the next attempt at once
 		}
 		return false
 	})
 }
 
-// fillAndLie has the last one's disk full, and its parent say that it has a file which it has not. Both are seen where an operator looks,
-// and the file is not.
-func (y *family) fillAndLie(disk string) {
+// fillAndCorrupt fills the disk of the last agent, and then has its parent offer a corrupt file. The API reports
+// both failures, and the corrupt file never appears.
+func (y *agentChain) fillAndCorrupt(disk string) {
 	y.Helper()
 	var is syscall.Statfs_t
 	if err := syscall.Statfs(disk, &is); err != nil {
@@ -339,27 +341,27 @@ func (y *family) fillAndLie(disk string) {
 	}
 	filling := filepath.Join(disk, "something else")
 	write(y.T, filling, make([]byte, int64(is.Bavail)*is.Bsize-200_000))
-	y.ask()
-	y.untilFails("the disk is full")
+	y.startSync()
+	y.awaitFailure("the disk is full")
 
-	y.middle.lie(late + "0")
+	y.middle.corrupt(lateFolder + "0")
 	if err := os.Remove(filling); err != nil {
 		y.Fatal(err)
 	}
-	y.ask()
-	y.untilFails(late + "0: the content does not match its SHA-256")
-	if _, there := y.last.tree(nil)[late+"0"]; there {
-		y.Errorf("got %s0, want no file whose content has another SHA-256", late)
+	y.startSync()
+	y.awaitFailure(lateFolder + "0: the content does not match its SHA-256")
+	if _, exists := y.last.tree(nil)[lateFolder+"0"]; exists {
+		y.Errorf("got %s0, want no file whose content has another SHA-256", lateFolder)
 	}
 	kill(y.T, y.middle.process)
-	if err := os.Remove(filepath.Join(y.middle.files(), late+"0")); err != nil { // it gets it again
+	if err := os.Remove(filepath.Join(y.middle.files(), lateFolder+"0")); err != nil { // so that it fetches the file again
 		y.Fatal(err)
 	}
 	y.middle.start()
 }
 
-// lie has an agent say that a file is what it was, which it is not any more.
-func (a *siteAgent) lie(path string) {
+// corrupt overwrites a file and updates the agent's index, so that the agent still offers it with the old SHA-256.
+func (a *siteAgent) corrupt(path string) {
 	a.Helper()
 	kill(a.T, a.process)
 	file, index := filepath.Join(a.files(), path), filepath.Join(a.folder, "site-agent/index")
@@ -376,7 +378,7 @@ func (a *siteAgent) lie(path string) {
 		a.Fatal(err)
 	}
 	var lines []byte
-	lied := false
+	found := false
 	for text := range bytes.Lines(known) {
 		var line struct {
 			Path     string `json:"path"`
@@ -391,22 +393,22 @@ func (a *siteAgent) lie(path string) {
 		}
 		if line.Path == path {
 			stat := info.Sys().(*syscall.Stat_t)
-			line.Modified, line.Changed, line.Inode, lied = stat.Mtim.Nano(), stat.Ctim.Nano(), stat.Ino, true
+			line.Modified, line.Changed, line.Inode, found = stat.Mtim.Nano(), stat.Ctim.Nano(), stat.Ino, true
 		}
 		if text, err = json.Marshal(line); err != nil {
 			a.Fatal(err)
 		}
 		lines = append(append(lines, text...), '\n')
 	}
-	if !lied {
+	if !found {
 		a.Fatalf("got no line of %s in the index, want one", path)
 	}
 	write(a.T, index, lines)
 	a.start()
 }
 
-// bring gives it a file, whole at once, as who brings files by hand should.
-func (a *siteAgent) bring(path string, content []byte) {
+// addFile moves a complete file into the agent's folder, as operators should.
+func (a *siteAgent) addFile(path string, content []byte) {
 	a.Helper()
 	arriving := filepath.Join(a.folder, "arriving")
 	write(a.T, arriving, content)
@@ -426,23 +428,24 @@ func write(t *testing.T, path string, content []byte) {
 	}
 }
 
-// seenFile is a file as it was seen.
+// seenFile is the state of a file at some time.
 type seenFile struct {
 	sum  sum
 	info fs.FileInfo
 }
 
-// tree is what is seen of its files. Those that look as they did before are not read again.
+// tree returns the files of the agent. It does not read files again that have the same inode, time and size as
+// before.
 func (a *siteAgent) tree(before map[string]seenFile) map[string]seenFile {
 	all := map[string]seenFile{}
 	_ = filepath.WalkDir(a.files(), func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.Type().IsRegular() {
-			return nil //nolint:nilerr // it has just gone
+			return nil //nolint:nilerr // it was just deleted
 		}
 		name, _ := filepath.Rel(a.files(), path)
 		info, err := entry.Info()
 		if err != nil {
-			return nil //nolint:nilerr // it has just gone
+			return nil //nolint:nilerr // it was just deleted
 		}
 		if was, known := before[name]; known && os.SameFile(was.info, info) && was.info.ModTime().Equal(info.ModTime()) &&
 			was.info.Size() == info.Size() {

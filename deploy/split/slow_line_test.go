@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// slowLine is a line to an address, by which so many bytes a second come from there.
+// slowLine is a proxy to an address that passes on at most rate bytes a second from there.
 type slowLine struct {
 	rate int64
-	mu   sync.Mutex // of who sends a stretch
+	mu   sync.Mutex // held while a part is on the line
 }
 
-// startSlowLine answers at one address for another one, until the test ends.
+// startSlowLine starts a proxy from one address to another one, until the test ends.
 func startSlowLine(t *testing.T, at, to string, rate int64) {
 	t.Helper()
 	listener, err := net.Listen("tcp", at)
@@ -24,12 +24,12 @@ func startSlowLine(t *testing.T, at, to string, rate int64) {
 	l := &slowLine{rate: rate}
 	var serving sync.WaitGroup
 	var mu sync.Mutex
-	open, ended := map[net.Conn]bool{}, false
+	open, closed := map[net.Conn]bool{}, false
 	keep := func(c net.Conn) bool {
 		mu.Lock()
 		defer mu.Unlock()
 		open[c] = true
-		return !ended
+		return !closed
 	}
 	serving.Go(func() {
 		for {
@@ -64,7 +64,7 @@ func startSlowLine(t *testing.T, at, to string, rate int64) {
 	t.Cleanup(func() {
 		_ = listener.Close()
 		mu.Lock()
-		ended = true
+		closed = true
 		for c := range open {
 			_ = c.Close()
 		}
@@ -73,7 +73,7 @@ func startSlowLine(t *testing.T, at, to string, rate int64) {
 	})
 }
 
-// slowly reads what comes over the line, of which all connections share.
+// slowly reads over a line. All connections share its rate.
 type slowly struct {
 	io.Reader
 	line *slowLine

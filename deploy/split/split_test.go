@@ -31,12 +31,12 @@ import (
 	"github.com/ironplane/ironplane/services/identity/admin"
 )
 
-// programs is the folder of what is tested: the programs themselves.
+// programs is the folder of the tested programs.
 var programs string
 
 func TestMain(m *testing.M) {
-	if asked := os.Getenv(guessesAt); asked != "" {
-		if err := guessAs(asked); err != nil {
+	if arguments := os.Getenv(guessesEnv); arguments != "" {
+		if err := runGuesser(arguments); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -47,13 +47,13 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	programs = folder
-	http.DefaultTransport.(*http.Transport).MaxIdleConnsPerHost = 256 // so many callers there are
+	http.DefaultTransport.(*http.Transport).MaxIdleConnsPerHost = 256 // as many connections as the tests have callers
 	code := 1
 	if err := build(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	} else {
 		end := func() {}
-		if flag.Parse(); !*full { // which takes more room
+		if flag.Parse(); !*full { // the long runs need more than memory has room for
 			end = testkit.UseMemory()
 		}
 		code = m.Run()
@@ -83,7 +83,7 @@ func build() error {
 	return nil
 }
 
-// running is a split run under test.
+// running is a running split program.
 type running struct {
 	t      *testing.T
 	cmd    *exec.Cmd
@@ -95,16 +95,18 @@ type running struct {
 }
 
 const (
-	startsWithin = 5 * time.Minute
-	endsWithin   = 5 * time.Minute
+	startTimeout = 5 * time.Minute
+	exitTimeout  = 5 * time.Minute
 )
 
-var said = regexp.MustCompile(`(?s)ready at (http://[0-9.:]+).*\n  (ip_\w+)\n`)
+// readyOutput matches the output of a program that is ready, with its URL and the first key.
+var readyOutput = regexp.MustCompile(`(?s)ready at (http://[0-9.:]+).*\n  (ip_\w+)\n`)
 
+// start starts split with some variables, and waits until it is ready.
 func start(t *testing.T, environment ...string) *running {
 	t.Helper()
 	r := &running{t: t, screen: &syncbuf.Buffer{}, data: filepath.Join(t.TempDir(), "data"), exited: make(chan struct{})}
-	public, err := ports.Free(1) // its gateway listens there some time after it
+	public, err := ports.Free(1) // split listens there first, and its gateway later
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +115,7 @@ func start(t *testing.T, environment ...string) *running {
 	r.cmd.Env = append(r.cmd.Env, environment...)
 	r.cmd.Stdout, r.cmd.Stderr = r.screen, r.screen
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	r.cmd.WaitDelay = endsWithin
+	r.cmd.WaitDelay = exitTimeout
 	if err := r.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -125,37 +127,39 @@ func start(t *testing.T, environment ...string) *running {
 		_ = r.cmd.Process.Signal(syscall.SIGTERM)
 		r.exit()
 	})
-	r.eventually("it is ready", func() bool {
+	r.eventually("split is ready", func() bool {
 		select {
 		case <-r.exited:
 			t.Fatalf("got an exit (%v) and\n%s\nwant a product that is ready", r.err, r.screen)
 		default:
 		}
-		return said.MatchString(r.screen.String())
+		return readyOutput.MatchString(r.screen.String())
 	})
-	found := said.FindStringSubmatch(r.screen.String())
+	found := readyOutput.FindStringSubmatch(r.screen.String())
 	r.client = testkit.ClientAt(t, found[1]).WithKey(found[2])
 	return r
 }
 
-func (r *running) eventually(what string, holds func() bool) {
+// eventually waits until holds returns true, and prints the output of split if it never does.
+func (r *running) eventually(condition string, holds func() bool) {
 	r.t.Helper()
-	testkit.Eventually(r.t, what, holds, func() string { return fmt.Sprint(r.screen) })
+	testkit.Eventually(r.t, condition, holds, func() string { return fmt.Sprint(r.screen) })
 }
 
+// exit waits until split has ended, and returns its error.
 func (r *running) exit() error {
 	r.t.Helper()
 	select {
 	case <-r.exited:
 		return r.err
-	case <-time.After(endsWithin):
+	case <-time.After(exitTimeout):
 		_ = r.cmd.Process.Kill()
-		r.t.Fatalf("got no exit in %v and\n%s\nwant one", endsWithin, r.screen)
+		r.t.Fatalf("got no exit in %v and\n%s\nwant one", exitTimeout, r.screen)
 		return nil
 	}
 }
 
-// children are its processes by their programs' names.
+// children returns the process ids of the child processes, by program name.
 func (r *running) children() map[string]int {
 	r.t.Helper()
 	found := map[string]int{}
@@ -175,7 +179,7 @@ type osProcess struct {
 	pid  int
 }
 
-// childrenOf are the processes that one has started.
+// childrenOf returns the child processes of a process.
 func childrenOf(t *testing.T, parent int) (children []osProcess) {
 	t.Helper()
 	all, err := filepath.Glob("/proc/[0-9]*/stat")
@@ -186,7 +190,7 @@ func childrenOf(t *testing.T, parent int) (children []osProcess) {
 		text, err := os.ReadFile(file) // <pid> (<name>) <state> <parent> …
 		begin, end := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
 		if err != nil || end < 0 {
-			continue // it is gone
+			continue // it has ended
 		}
 		if rest := strings.Fields(string(text[end+1:])); rest[1] == strconv.Itoa(parent) {
 			pid, err := strconv.Atoi(strings.TrimSpace(string(text[:begin])))
@@ -204,22 +208,25 @@ func alive(pid int) bool {
 	return err == nil && !strings.Contains(string(text), ") Z ")
 }
 
-func (r *running) nothingIsLeft(children map[string]int) {
+// awaitNoProcesses waits until all of the processes have ended.
+func (r *running) awaitNoProcesses(children map[string]int) {
 	r.t.Helper()
 	for name, pid := range children {
-		r.eventually(name+" is gone", func() bool { return !alive(pid) })
+		r.eventually(name+" has ended", func() bool { return !alive(pid) })
 	}
 }
 
-func needsProc(t *testing.T) {
+// requireProc skips the test on systems without /proc.
+func requireProc(t *testing.T) {
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
-		t.Skip("there is no /proc to look for processes in")
+		t.Skip("/proc is not mounted, in which the test finds processes: the test needs Linux")
 	}
 }
 
+// TestRun starts split, uses it and its commands, and stops it. It leaves no process and no secret behind.
 func TestRun(t *testing.T) {
 	t.Parallel()
-	needsProc(t)
+	requireProc(t)
 	r := start(
 		t,
 		"IRONPLANE_LOG_FORMAT=json",
@@ -248,8 +255,12 @@ func TestRun(t *testing.T) {
 		t.Fatalf("got the files %v (%v), want at least one", files, err)
 	}
 	for _, file := range files {
-		if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
-			t.Errorf("%s: got the mode %v (%v), want 0600", file, info.Mode(), err)
+		info, err := os.Stat(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: got the mode %v, want 0600", file, info.Mode())
 		}
 	}
 
@@ -294,9 +305,10 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// TestDeadServiceEndsTheRun tests that split ends if one of its services ends.
 func TestDeadServiceEndsTheRun(t *testing.T) {
 	t.Parallel()
-	needsProc(t)
+	requireProc(t)
 	r := start(t)
 	children := r.children()
 	if err := syscall.Kill(children["network"], syscall.SIGKILL); err != nil {
@@ -305,56 +317,60 @@ func TestDeadServiceEndsTheRun(t *testing.T) {
 	if err := r.exit(); err == nil || !strings.Contains(r.screen.String(), "the run is over: network ended by itself: signal: killed") {
 		t.Errorf("got %v and\n%s\nwant an error and network named as what ended", err, r.screen)
 	}
-	r.nothingIsLeft(children)
+	r.awaitNoProcesses(children)
 }
 
+// TestKilledRunLeavesNothing tests that no process outlives a killed split.
 func TestKilledRunLeavesNothing(t *testing.T) {
 	t.Parallel()
-	needsProc(t)
+	requireProc(t)
 	r := start(t)
 	children := r.children()
 	if err := r.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	r.nothingIsLeft(children)
+	r.awaitNoProcesses(children)
 }
 
+// TestFleet shares one fleet among tests that kill a process or call one directly.
 func TestFleet(t *testing.T) {
 	t.Parallel()
 	f, c := startFleet(t, datastores.Config{Data: t.TempDir()}, "IRONPLANE_ALLOWED_NETWORKS=127.0.0.1", "IRONPLANE_STORE="+t.TempDir())
-	t.Run("strangers", func(t *testing.T) { testStrangers(t, f) })
+	t.Run("unauthenticated", func(t *testing.T) { testUnauthenticated(t, f) })
 	t.Run("a service dies and comes back", func(t *testing.T) { testServiceDiesAndComesBack(t, f, c.WithT(t)) })
 	t.Run("an upload goes on after a kill", func(t *testing.T) { testUploadGoesOnAfterAKill(t, f, c.WithT(t)) })
 	t.Run("an import goes on after a kill", func(t *testing.T) { testImportGoesOnAfterAKill(t, f, c.WithT(t)) })
 }
 
-// One service dies: its paths answer 503 at once, all others go on, and it is back once it runs again.
+// testServiceDiesAndComesBack kills a service. Its paths return 503 at once, the other services go on, and its
+// paths work again after a start.
 func testServiceDiesAndComesBack(t *testing.T, f *fleet, c *testkit.Client) {
 	id := c.Do("POST", "/port-speed", `{"name": "fast", "speed": 1000}`).Want(200).ID()
 	path := fmt.Sprintf("/port-speed/%d", id)
 	for range 2 {
 		kill(t, f.processes["network"])
-		var took []time.Duration
+		var durations []time.Duration
 		for n := range 20 {
 			began := time.Now()
-			answer := c.Do([]string{"GET", "DELETE"}[n%2], path, nil).Want(http.StatusServiceUnavailable)
-			took = append(took, time.Since(began))
-			if seconds, err := strconv.Atoi(answer.Header.Get("Retry-After")); err != nil || seconds < 1 {
-				t.Fatalf("Retry-After: got %q, want at least 1", answer.Header.Get("Retry-After"))
+			response := c.Do([]string{"GET", "DELETE"}[n%2], path, nil).Want(http.StatusServiceUnavailable)
+			durations = append(durations, time.Since(began))
+			if seconds, err := strconv.Atoi(response.Header.Get("Retry-After")); err != nil || seconds < 1 {
+				t.Fatalf("Retry-After: got %q, want at least 1", response.Header.Get("Retry-After"))
 			}
 			c.Do("GET", "/admin/1", nil).Want(200)
 			c.Do("GET", "/auth/key/current", nil).Want(200)
 		}
-		if slices.Sort(took); took[len(took)/2] > time.Second { // not each of them: the machine may stand still for a while
-			t.Errorf("the 503: got the times %v, want a median of at most %v", took, time.Second)
+		if slices.Sort(durations); durations[len(durations)/2] > time.Second { // the median, because a busy machine delays some
+			t.Errorf("the 503: got the times %v, want a median of at most %v", durations, time.Second)
 		}
 		if err := f.startService(t.Context(), "network"); err != nil {
 			t.Fatal(err)
 		}
-		testkit.Eventually(t, "it is back", func() bool { return c.Do("GET", path, nil).Status == http.StatusOK })
+		testkit.Eventually(t, "the service works again", func() bool { return c.Do("GET", path, nil).Status == http.StatusOK })
 	}
 }
 
+// kill kills a process and waits until it has ended.
 func kill(t *testing.T, process *child.Child) {
 	t.Helper()
 	if err := syscall.Kill(process.PID(), syscall.SIGKILL); err != nil {
@@ -363,19 +379,20 @@ func kill(t *testing.T, process *child.Child) {
 	<-process.Done()
 }
 
-// startFleet is a run whose processes may die.
+// startFleet starts a fleet, whose processes tests may kill, and returns a client with the key of the first admin.
 func startFleet(t *testing.T, config datastores.Config, environment ...string) (*fleet, *testkit.Client) {
 	t.Helper()
 	p := prepareFleet(t, programs, config, environment...)
 	return p.fleet, p.start(t)
 }
 
-// prepared is a run that has not begun.
+// prepared is a fleet that has not been started.
 type prepared struct {
 	*fleet
 	masterKey secret.String
 }
 
+// prepareFleet starts Postgres and Redis, and prepares a fleet of the programs in a folder.
 func prepareFleet(t *testing.T, programs string, config datastores.Config, environment ...string) *prepared {
 	t.Helper()
 	parts := &datastores.Servers{}
@@ -403,7 +420,7 @@ func prepareFleet(t *testing.T, programs string, config datastores.Config, envir
 	return &prepared{f, masterKey}
 }
 
-// start starts all processes, and makes the first admin.
+// start starts all processes, and returns a client with the key of the first admin.
 func (p *prepared) start(t *testing.T) *testkit.Client {
 	t.Helper()
 	c := p.startProcesses(t)
@@ -416,7 +433,7 @@ func (p *prepared) start(t *testing.T) *testkit.Client {
 	return c.WithKey(key.Reveal())
 }
 
-// startProcesses starts them, and answers a client of the gateway without a key.
+// startProcesses starts all processes, and returns a client of the gateway without a key.
 func (p *prepared) startProcesses(t *testing.T) *testkit.Client {
 	t.Helper()
 	t.Cleanup(func() {
@@ -437,7 +454,7 @@ func (p *prepared) startProcesses(t *testing.T) *testkit.Client {
 	return testkit.ClientAt(t, "http://"+public[0])
 }
 
-// openDatabase opens a service's schema.
+// openDatabase connects to the schema of a service.
 func openDatabase(t *testing.T, f *fleet, service string) *pool.Pool {
 	t.Helper()
 	url, err := os.ReadFile(f.file(service + ".database-url"))

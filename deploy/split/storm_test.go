@@ -17,18 +17,18 @@ import (
 	"github.com/ironplane/ironplane/services/network"
 )
 
-var full = flag.Bool("full", false, "let the storm of allocations and the crashes go on as long as in `make storm` and `make crash`")
+var full = flag.Bool("full", false, "run the long tests, such as `make storm` and `make crash`")
 
-// patience is how long a caller asks again for one thing before it counts as starved.
-const patience = 5 * time.Minute
+// waitTimeout bounds how long a caller repeats a request, until it counts as starved.
+const waitTimeout = 5 * time.Minute
 
-// TestAllocationStorm has callers allocate and release without a pause while the network service is killed again and
-// again. One group has an address for each of them, so nobody may ever be refused there; another has too few.
+// TestAllocationStorm has callers allocate and release entities while the network service is killed again and
+// again. One group has an address for each caller, so it must never refuse. Another group has too few.
 func TestAllocationStorm(t *testing.T) {
 	t.Parallel()
-	callers, rounds, longestPause := 16, 4, 500
+	callers, rounds, maxDowntimeMillis := 16, 4, 500
 	if *full {
-		callers, rounds, longestPause = 200, 50, 5000
+		callers, rounds, maxDowntimeMillis = 200, 50, 5000
 	}
 	f, c := startFleet(
 		t,
@@ -41,14 +41,14 @@ func TestAllocationStorm(t *testing.T) {
 	enough, scarce := s.group("Enough", "10.0.0.0", callers), s.group("Scarce", "10.1.0.0", callers/4)
 	db := openDatabase(t, f, network.Name).DB
 
-	raging, calm := context.WithCancel(t.Context())
-	defer calm()
+	raging, stop := context.WithCancel(t.Context())
+	defer stop()
 	var watching, calling sync.WaitGroup
 	kills := 0
 	watching.Go(func() { s.observe(raging, db) })
 	watching.Go(func() {
 		for ; kills < 2 || raging.Err() == nil; kills++ {
-			time.Sleep(time.Duration(rand.IntN(longestPause)) * time.Millisecond)
+			time.Sleep(time.Duration(rand.IntN(maxDowntimeMillis)) * time.Millisecond)
 			kill(t, f.processes["network"])
 			time.Sleep(time.Duration(rand.IntN(200)) * time.Millisecond)
 			if err := f.startService(t.Context(), "network"); err != nil {
@@ -76,7 +76,7 @@ func TestAllocationStorm(t *testing.T) {
 		})
 	}
 	calling.Wait()
-	calm()
+	stop()
 	watching.Wait()
 
 	var recorded int
@@ -89,20 +89,20 @@ func TestAllocationStorm(t *testing.T) {
 		t.Errorf("got %d allocations and %d observations, want at least %d and 1", s.allocated, s.observed, callers*rounds)
 	}
 	t.Logf(
-		"%d callers, %d rounds, %d kills: %d allocations, %d refusals where there was too little, %d requests sent again, the longest wait "+
-			"%v, looked at %d times",
+		"%d callers, %d rounds, %d kills: %d allocations, %d refusals in the small group, %d requests sent again, longest wait %v, "+
+			"%d observations",
 		callers,
 		rounds,
 		kills,
 		s.allocated,
 		s.refused,
 		s.repeated,
-		s.longest.Round(time.Millisecond),
+		s.maxWait.Round(time.Millisecond),
 		s.observed,
 	)
 }
 
-// storm counts what comes of it.
+// storm counts the results of the callers.
 type storm struct {
 	t *testing.T
 	c *testkit.Client
@@ -110,10 +110,10 @@ type storm struct {
 	mu                                     sync.Mutex
 	holders                                map[int64]int // callers by the entity that they hold
 	allocated, refused, repeated, observed int
-	longest                                time.Duration
+	maxWait                                time.Duration
 }
 
-// group makes a group with so many addresses, and answers the path to allocate in it.
+// group creates a group with a number of addresses, and returns the path to allocate in it.
 func (s *storm) group(name, first string, addresses int) string {
 	id := s.c.Do("POST", "/group", map[string]any{"name": name}).Want(200).ID()
 	last := fmt.Sprint(first[:len(first)-1], addresses-1)
@@ -121,34 +121,34 @@ func (s *storm) group(name, first string, addresses int) string {
 	return fmt.Sprintf("/group/%d/allocate", id)
 }
 
-// round allocates an entity and releases it. Where there is enough, it must get one.
+// round allocates an entity and releases it. If enough is set, a refusal is an error.
 func (s *storm) round(caller, round int, path string, enough bool) {
 	began := time.Now()
 	attempt := fmt.Sprintf("%s %d %d", path, caller, round)
-	answer := s.post(path, map[string]any{"owner": map[string]any{"id": caller}}, attempt)
-	if answer == nil {
+	response := s.post(path, map[string]any{"owner": map[string]any{"id": caller}}, attempt)
+	if response == nil {
 		return
 	}
-	if answer.Status == http.StatusUnprocessableEntity {
-		if errors := testkit.Decode[problem.Problem](answer).Errors; enough || len(errors) != 1 || errors[0].Code != "exhausted" {
-			s.t.Errorf("%s: got the refusal %s, want an address, or exhausted where they are scarce", attempt, answer.Text)
+	if response.Status == http.StatusUnprocessableEntity {
+		if errors := testkit.Decode[problem.Problem](response).Errors; enough || len(errors) != 1 || errors[0].Code != "exhausted" {
+			s.t.Errorf("%s: got the refusal %s, want an address, or exhausted where they are scarce", attempt, response.Text)
 		}
 		s.mu.Lock()
 		s.refused++
 		s.mu.Unlock()
 		return
 	}
-	entity := testkit.Decode[[]network.IPEntity](answer)[0]
+	entity := testkit.Decode[[]network.IPEntity](response)[0]
 	s.mu.Lock()
 	if other := s.holders[entity.ID]; other != 0 || entity.Owner.ID != int64(caller) {
-		s.t.Errorf("caller %d: got %s, held by caller %d: %s, want a free one, with this owner", caller, entity.FullIP, other, answer.Text)
+		s.t.Errorf("caller %d: got %s, held by caller %d: %s, want a free one, with this owner", caller, entity.FullIP, other, response.Text)
 	}
 	s.holders[entity.ID] = caller
 	s.allocated++
-	s.longest = max(s.longest, time.Since(began))
+	s.maxWait = max(s.maxWait, time.Since(began))
 	s.mu.Unlock()
 
-	viewed := s.ask("GET", fmt.Sprintf("/entity/%d", entity.ID), nil)
+	viewed := s.send("GET", fmt.Sprintf("/entity/%d", entity.ID), nil)
 	if viewed == nil || testkit.Decode[network.IPEntity](viewed).Owner.ID != int64(caller) {
 		s.t.Errorf("caller %d: got %v, want the entity with this owner", caller, viewed)
 	}
@@ -160,47 +160,54 @@ func (s *storm) round(caller, round int, path string, enough bool) {
 }
 
 func (s *storm) post(path string, body any, attempt string) *testkit.Response {
-	return s.ask("POST", path, body, "Idempotency-Key", attempt)
+	return s.send("POST", path, body, "Idempotency-Key", attempt)
 }
 
-// ask asks until there is an answer from a service that lives.
-func (s *storm) ask(method, path string, body any, headers ...string) *testkit.Response {
-	answer, repeated := insist(s.t, s.c, method, path, body, headers...)
+// send sends a request until a service that stays alive responds.
+func (s *storm) send(method, path string, body any, headers ...string) *testkit.Response {
+	response, repeated := sendUntilAnswered(s.t, s.c, method, path, body, headers...)
 	s.mu.Lock()
 	s.repeated += repeated
 	s.mu.Unlock()
-	if answer == nil || answer.Status != http.StatusOK && answer.Status != http.StatusUnprocessableEntity {
-		s.t.Errorf("%s: got %+v, want 200 or 422", path, answer)
+	if response == nil || response.Status != http.StatusOK && response.Status != http.StatusUnprocessableEntity {
+		s.t.Errorf("%s: got %+v, want 200 or 422", path, response)
 		return nil
 	}
-	return answer
+	return response
 }
 
-// insist sends a request until there is an answer from a service that lives, and says how often it was sent again; nil: it starves.
-func insist(t *testing.T, c *testkit.Client, method, path string, body any, headers ...string) (answer *testkit.Response, repeated int) {
-	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-		answer, err := c.Try(method, path, body, headers...)
-		if err == nil && answer.Status != http.StatusServiceUnavailable &&
-			answer.Status != http.StatusTooManyRequests { // as of a gateway that is not told its limits yet
-			return answer, repeated
+// sendUntilAnswered sends a request until a service that stays alive responds. It returns nil after waitTimeout,
+// and how often the request was sent again.
+func sendUntilAnswered(
+	t *testing.T,
+	c *testkit.Client,
+	method, path string,
+	body any,
+	headers ...string,
+) (response *testkit.Response, repeated int) {
+	for deadline := time.Now().Add(waitTimeout); ; time.Sleep(20 * time.Millisecond) {
+		response, err := c.Try(method, path, body, headers...)
+		if err == nil && response.Status != http.StatusServiceUnavailable &&
+			response.Status != http.StatusTooManyRequests { // a gateway that has just started may not know the limits yet
+			return response, repeated
 		}
 		if time.Now().After(deadline) {
-			t.Errorf("%s %s: got no final answer in %v (%v), want one", method, path, patience, err)
+			t.Errorf("%s %s: got no final answer in %v (%v), want one", method, path, waitTimeout, err)
 			return nil, repeated
 		}
 		repeated++
 	}
 }
 
-// observe looks all the time whether each entity is either free or somebody's.
+// observe checks continuously that each entity is either free or assigned.
 func (s *storm) observe(ctx context.Context, db *pg.DB) {
 	for ctx.Err() == nil {
-		var wrong int
+		var invalid int
 		err := db.QueryRow(s.t.Context(), `
 			SELECT count(*) FROM ip_entity e LEFT JOIN ip_assignment a ON a.entity_id = e.id LEFT JOIN ip_free f ON f.entity_id = e.id
-			WHERE (a.entity_id IS NULL) = (f.entity_id IS NULL)`).Scan(&wrong)
-		if err != nil || wrong > 0 {
-			s.t.Errorf("got %d entities both free and assigned, or neither (%v), want none", wrong, err)
+			WHERE (a.entity_id IS NULL) = (f.entity_id IS NULL)`).Scan(&invalid)
+		if err != nil || invalid > 0 {
+			s.t.Errorf("got %d entities both free and assigned, or neither (%v), want none", invalid, err)
 			return
 		}
 		s.observed++

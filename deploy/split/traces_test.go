@@ -9,13 +9,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
-// collector is where processes send their traces.
+// collector receives the traces of the processes.
 type collector struct {
 	url string
 
@@ -23,7 +24,7 @@ type collector struct {
 	spans []span
 }
 
-// span is one with the process that sent it.
+// span is a span with the name of the process that sent it.
 type span struct {
 	*otlp.Span
 	process string
@@ -37,7 +38,7 @@ func newCollector(t *testing.T) *collector {
 	return r
 }
 
-// variable tells processes where it is.
+// variable returns the variable that has processes send their traces here.
 func (r *collector) variable() string { return "OTEL_EXPORTER_OTLP_ENDPOINT=" + r.url }
 
 func (r *collector) ServeHTTP(w http.ResponseWriter, request *http.Request) {
@@ -78,7 +79,7 @@ func (r *collector) text() string {
 	return text.String()
 }
 
-// path is the span's name behind those of the ones that it is part of.
+// path returns the name of the span, after those of the spans that contain it.
 func (s span) path(all []span) string {
 	for _, other := range all {
 		if string(other.SpanId) == string(s.ParentSpanId) {
@@ -88,8 +89,8 @@ func (s span) path(all []span) string {
 	return s.process + ": " + s.Name
 }
 
-// A request is one trace, through all processes that take part in it, whatever trace its caller says. What processes do by
-// themselves is none.
+// TestTraces tests that a request is one trace through all processes, with an id that the caller cannot choose. The
+// background work of processes is not traced.
 func TestTraces(t *testing.T) {
 	t.Parallel()
 	traces := newCollector(t)
@@ -103,38 +104,35 @@ func TestTraces(t *testing.T) {
 	want := []string{
 		"gateway: POST /group",
 		"gateway: POST /group > gateway: POST network > network: POST /group",
-		"gateway: POST /group > gateway: POST network > network: POST /group > network: INSERT", // of ip_group
+		"gateway: POST /group > gateway: POST network > network: POST /group > network: INSERT", // into ip_group
 	}
 	var paths []string
-	trace := func() (of string) {
+	trace := func() (id string) {
 		all := traces.all()
 		paths = nil
 		for _, s := range all {
 			if strings.Contains(s.String(), `"traced"`) {
-				of = string(s.TraceId)
+				id = string(s.TraceId)
 			}
 		}
 		for _, s := range all {
-			if string(s.TraceId) == of {
+			if string(s.TraceId) == id {
 				paths = append(paths, s.path(all))
 			}
 		}
-		return of
+		return id
 	}
-	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
-		of := trace()
-		missing := slices.DeleteFunc(slices.Clone(want), func(path string) bool {
+	var id string
+	var missing []string
+	testkit.Eventually(t, "the trace is complete", func() bool {
+		id = trace()
+		missing = slices.DeleteFunc(slices.Clone(want), func(path string) bool {
 			return slices.ContainsFunc(paths, func(p string) bool { return strings.HasPrefix(p, path) })
 		})
-		if len(missing) == 0 {
-			if fmt.Sprintf("%x", of) == foreign {
-				t.Errorf("got the trace %s, which the caller named, want one of the gateway's own", foreign)
-			}
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("got the trace\n%s\nwant %q in it, too", strings.Join(paths, "\n"), missing)
-		}
+		return len(missing) == 0
+	}, func() string { return fmt.Sprintf("got\n%s\nwant %q in it, too", strings.Join(paths, "\n"), missing) })
+	if fmt.Sprintf("%x", id) == foreign {
+		t.Errorf("got the trace %s, which the caller named, want one of the gateway's own", foreign)
 	}
 	for _, s := range traces.all() {
 		if len(s.ParentSpanId) == 0 && s.Kind != otlp.Span_SPAN_KIND_SERVER {

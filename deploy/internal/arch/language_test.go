@@ -43,7 +43,6 @@ var unfinished = []string{
 	"deploy/measure",
 	"deploy/internal/arch", "deploy/internal/netboot",
 	"deploy/internal/product",
-	"deploy/split",
 	"pkg/auth", "pkg/cache", "pkg/catalog", "pkg/client", "pkg/egress", "pkg/events", "pkg/jobs", "pkg/mail", "pkg/problem", "pkg/remote",
 	"pkg/seal", "pkg/secret", "pkg/service", "pkg/settings", "pkg/template", "pkg/wake",
 	"pkg/devservers", "pkg/postgres", "pkg/runtime",

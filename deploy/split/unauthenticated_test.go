@@ -13,8 +13,9 @@ import (
 	"github.com/ironplane/ironplane/services/identity"
 )
 
-// Who reaches a service past the gateway gets nothing, whatever it says of who is calling.
-func testStrangers(t *testing.T, f *fleet) {
+// testUnauthenticated calls services directly, without the gateway. They refuse such calls, whatever the headers
+// say about the caller.
+func testUnauthenticated(t *testing.T, f *fleet) {
 	const everything = "x 192.0.2.7 1 admin 1 ffffffff admin"
 	foreign := issue(t, principal.Gateway)
 	for _, name := range product.Names() {
@@ -29,7 +30,7 @@ func testStrangers(t *testing.T, f *fleet) {
 			}
 			response, err := transport.RoundTrip(r)
 			if err != nil {
-				return "nothing"
+				return "no response"
 			}
 			defer response.Body.Close()
 			return fmt.Sprint(response.StatusCode)
@@ -39,28 +40,29 @@ func testStrangers(t *testing.T, f *fleet) {
 			another = product.Names()[1]
 		}
 		peer := []tls.Certificate{load(t, f, another)}
-		for what, got := range map[string][2]string{
-			"without TLS":                               {"400", ask("http", nil, everything)},
-			"without a certificate":                     {"nothing", ask("https", nil, everything)},
-			"with a foreign certificate":                {"nothing", ask("https", []tls.Certificate{foreign}, everything)},
-			"with that of " + another + " and a header": {"403", ask("https", peer, everything)},
-			"of the gateway, without a header":          {"403", ask("https", []tls.Certificate{load(t, f, principal.Gateway)}, "")},
+		for label, got := range map[string][2]string{
+			"without TLS":                {"400", ask("http", nil, everything)},
+			"without a certificate":      {"no response", ask("https", nil, everything)},
+			"with a foreign certificate": {"no response", ask("https", []tls.Certificate{foreign}, everything)},
+			"with the certificate of " + another + " and a header":  {"403", ask("https", peer, everything)},
+			"with the certificate of the gateway, without a header": {"403", ask("https", []tls.Certificate{load(t, f, principal.Gateway)}, "")},
 		} {
 			if got[0] != got[1] {
-				t.Errorf("%s, asked %s: got %s, want %s", name, what, got[1], got[0])
+				t.Errorf("%s, called %s: got %s, want %s", name, label, got[1], got[0])
 			}
 		}
 		if name == identity.Name {
 			if got := ask("https", peer, ""); got != "403" {
-				t.Errorf("an admin, asked for by %s: got %s, want 403", another, got)
+				t.Errorf("an admin, requested by %s: got %s, want 403", another, got)
 			}
 			if got := ask("https", []tls.Certificate{load(t, f, principal.Gateway)}, everything); got != "200" {
-				t.Errorf("an admin, asked for by the gateway: got %s, want 200", got)
+				t.Errorf("an admin, requested by the gateway: got %s, want 200", got)
 			}
 		}
 	}
 }
 
+// load reads the certificate of a process.
 func load(t *testing.T, f *fleet, name string) tls.Certificate {
 	t.Helper()
 	c, err := tls.LoadX509KeyPair(f.file(name+".crt"), f.file(name+".key"))
@@ -70,7 +72,7 @@ func load(t *testing.T, f *fleet, name string) tls.Certificate {
 	return c
 }
 
-// issue makes a certificate of another authority.
+// issue returns a certificate of another authority.
 func issue(t *testing.T, name string) tls.Certificate {
 	t.Helper()
 	authority, err := mtls.NewAuthority(time.Hour)
