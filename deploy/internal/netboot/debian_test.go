@@ -22,19 +22,19 @@ import (
 
 const (
 	mirror = "http://deb.debian.org/debian/"
-	// outside is who machines at a site take for everybody.
+	// outside is the address that every name outside the site resolves to.
 	outside = "10.77.0.2"
-	// netboot is where a mirror has what boots from the network.
+	// netboot is the path of the installer on a mirror.
 	netboot = "/debian/dists/trixie/main/installer-amd64/current/images/netboot/"
 )
 
-// Debian's own installer is booted by the profile that comes with Ironplane, sets its network up without asking, is given its preseed, and
-// does what that has it do first, which is to report. Where the mirror has all that it loads after that, the machine is installed, restarts
-// from its disk, and lets its owner in.
+// TestDebianInstaller boots Debian's own installer with the profile that comes with Ironplane. The installer
+// configures its network without questions, reads its preseed, and reports. If the mirror has all packages, it
+// installs the machine, which restarts from its disk and accepts a sign-in by SSH.
 func TestDebianInstaller(t *testing.T) {
 	t.Parallel()
-	needs(t, dhcpServer, debianKeys, sshClient)
-	wholeRun(t)
+	requireTools(t, dhcpServer, debianKeys, sshClient)
+	requireFull(t)
 	installer := filepath.Join(debianInstaller(t), "usr/lib/debian-installer/images/13/amd64/text")
 	for firmware, mac := range map[string]string{"bios": "52:54:00:77:00:60", "uefi": "52:54:00:77:00:61"} {
 		t.Run(firmware, func(t *testing.T) {
@@ -53,15 +53,15 @@ func TestDebianInstaller(t *testing.T) {
 				nil,
 			)
 			m := o.newMachine(mac, firmware, 1024)
-			m.arguments = append(m.arguments, "-device", "VGA") // where the installer shows its questions
+			m.arguments = append(m.arguments, "-device", "VGA") // the installer shows its questions there
 			m.on()
-			goesOn := func(i *install.Install) {
+			wantNotFailed := func(i *install.Install) {
 				if i.Status == install.Failed {
 					t.Fatalf("got a failed install, want it to go on: %s\n%s", *i.Error, m.console)
 				}
 			}
-			i := o.until(path, "the installer reports", func(i *install.Install) bool {
-				goesOn(i)
+			i := o.awaitInstall(path, "the installer reports", func(i *install.Install) bool {
+				wantNotFailed(i)
 				return i.Status == install.Installing
 			})
 			if i.Step == nil || *i.Step != "partitions" || i.Progress != 10 {
@@ -73,11 +73,11 @@ func TestDebianInstaller(t *testing.T) {
 				t.Errorf("got the requests %+v, want one for the preseed", i.Requests)
 			}
 
-			o.await("it is installed", 8*patience, func() bool {
+			o.await("the machine is installed", 8*waitTimeout, func() bool {
 				i := testkit.Decode[install.Install](o.c.Do("GET", path, nil).Want(200))
-				goesOn(&i)
+				wantNotFailed(&i)
 				if file := missing.Load(); file != nil {
-					t.Skipf("the installer cannot go on, for the mirror lacks %s", *file)
+					t.Skipf("the installer cannot finish: the configured mirror of Debian lacks %s", *file)
 				}
 				return i.Status == install.Installed
 			})
@@ -91,9 +91,8 @@ func TestDebianInstaller(t *testing.T) {
 	}
 }
 
-// reachMirror has machines reach Debian's mirror by its name, and there the installer's kernel and initrd, which not all mirrors have
-// beside
-// the packages. It answers the package that they asked for last, and that the mirror lacks.
+// reachMirror connects machines to Debian's mirror by its name, and serves them the installer's kernel and initrd,
+// which not every mirror has. It returns the last package that a machine requested and the mirror lacks.
 func (o *operator) reachMirror(installer string) *atomic.Pointer[string] {
 	o.Helper()
 	shell(o, "/", fmt.Sprintf("ip -n %s addr add %s/24 dev br0", o.space, outside))
@@ -110,7 +109,7 @@ func (o *operator) reachMirror(installer string) *atomic.Pointer[string] {
 		"--address=/#/"+outside,
 	)
 	listening := make(chan net.Listener)
-	go func() { // on a thread that has the site's network, and ends
+	go func() { // on a thread in the site's network namespace, which ends with the goroutine
 		runtime.LockOSThread()
 		space, err := os.Open("/run/netns/" + o.space)
 		if err == nil {
@@ -136,8 +135,8 @@ func (o *operator) reachMirror(installer string) *atomic.Pointer[string] {
 	mux.Handle("/", &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
 		r.Out.URL.Scheme, r.Out.URL.Host = "http", r.In.Host
 	}, ModifyResponse: func(r *http.Response) error {
-		if asked := r.Request.URL.Path; r.StatusCode == http.StatusNotFound && strings.HasSuffix(asked, "deb") {
-			missing.Store(&asked)
+		if path := r.Request.URL.Path; r.StatusCode == http.StatusNotFound && strings.HasSuffix(path, "deb") {
+			missing.Store(&path)
 		}
 		return nil
 	}})

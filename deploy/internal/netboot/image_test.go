@@ -23,12 +23,12 @@ const (
 	keyring  = "/usr/share/keyrings/debian-archive-keyring.gpg"
 )
 
-// tool is a program or a file, and Debian's package that has it.
-type tool struct{ what, from string }
+// tool is a program or a file, and the Debian package that has it.
+type tool struct{ name, debianPackage string }
 
 var (
-	// ofMachines are what every machine and its image are made with.
-	ofMachines = []tool{
+	// machineTools are needed for every machine and its image.
+	machineTools = []tool{
 		{
 			"qemu-system-x86_64",
 			"qemu-system-x86",
@@ -48,19 +48,19 @@ var (
 		{"/usr/lib/grub/i386-pc/boot.img", "grub-pc-bin"},
 		{"/usr/lib/grub/x86_64-efi/normal.mod", "grub-efi-amd64-bin"},
 	}
-	// ofMemory are what the system in memory is made with, and got into.
-	ofMemory = []tool{{"mmdebstrap", "mmdebstrap"}, {"zstd", "zstd"}, sshClient}
+	// memoryTools are needed to build the system in memory and to sign in to it.
+	memoryTools = []tool{{"mmdebstrap", "mmdebstrap"}, {"zstd", "zstd"}, sshClient}
 
-	routerOfIPv6 = tool{"radvd", "radvd"}
-	relayAgent   = tool{"dhcrelay", "isc-dhcp-relay"}
-	dhcpServer   = tool{"dnsmasq", "dnsmasq-base"} // and one of names
+	routerIPv6 = tool{"radvd", "radvd"}
+	relayAgent = tool{"dhcrelay", "isc-dhcp-relay"}
+	dhcpServer = tool{"dnsmasq", "dnsmasq-base"} // also the name server
 
-	// debianKeys are what Debian's archive is signed with, and sshClient gets into what was installed.
+	// debianKeys verify packages of Debian, and sshClient signs in to installed machines.
 	debianKeys = tool{keyring, "debian-archive-keyring"}
 	sshClient  = tool{"ssh", "openssh-client"}
 )
 
-// make netboot-setup installs what tests need, for without it they are skipped.
+// TestSetup tests that make netboot-setup installs the tools of these tests. Without a tool, tests are skipped.
 func TestSetup(t *testing.T) {
 	t.Parallel()
 	makefile, err := os.ReadFile("../../../Makefile")
@@ -69,16 +69,16 @@ func TestSetup(t *testing.T) {
 	}
 	_, installed, _ := strings.Cut(string(makefile), "\nNETBOOT_PACKAGES := ")
 	installed, _, _ = strings.Cut(installed, "\n")
-	for _, one := range slices.Concat(ofMachines, ofMemory, []tool{routerOfIPv6, relayAgent, dhcpServer, debianKeys, sshClient}) {
-		if !slices.Contains(strings.Fields(installed), one.from) {
-			t.Errorf("got the packages %s, want %s among them", installed, one.from)
+	for _, one := range slices.Concat(machineTools, memoryTools, []tool{routerIPv6, relayAgent, dhcpServer, debianKeys, sshClient}) {
+		if !slices.Contains(strings.Fields(installed), one.debianPackage) {
+			t.Errorf("got the packages %s, want %s among them", installed, one.debianPackage)
 		}
 	}
 }
 
-// ownNetwork says why a machine can have no network of its own, if so.
-var ownNetwork = sync.OnceValue(func() error {
-	said, err := exec.Command("sh", "-ec", `
+// probeNetwork returns an error if this process cannot create the network of a machine.
+var probeNetwork = sync.OnceValue(func() error {
+	output, err := exec.Command("sh", "-ec", `
 space=ironplane-probe$$
 ip netns add $space
 trap "ip netns del $space" EXIT
@@ -86,65 +86,65 @@ ip -n $space link add br0 type bridge
 ip -n $space tuntap add tap0 mode tap
 `).CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(said))
+		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(output))
 	}
 	return nil
 })
 
-// needs skips a test where something is missing that it cannot do without.
-func needs(t *testing.T, more ...tool) {
+// requireTools skips a test if root, a tool or a network is missing.
+func requireTools(t *testing.T, more ...tool) {
 	t.Helper()
 	if !*machines {
-		t.Skip("machines boot with -machines: make netboot")
+		t.Skip("machines need minutes to boot: run make netboot")
 	}
 	if os.Geteuid() != 0 {
-		t.Skip("a network of its own needs root")
+		t.Skip("only root can create the network of a machine")
 	}
 	if _, err := os.Stat("/dev/net/tun"); err != nil {
-		t.Skip("a machine's interface needs /dev/net/tun")
+		t.Skip("/dev/net/tun is missing, which machines need for their network: load the module tun")
 	}
 	var missing []string
-	for _, one := range slices.Concat(ofMachines, more) {
-		_, err := os.Stat(one.what)
-		if !filepath.IsAbs(one.what) {
-			_, err = exec.LookPath(one.what)
+	for _, one := range slices.Concat(machineTools, more) {
+		_, err := os.Stat(one.name)
+		if !filepath.IsAbs(one.name) {
+			_, err = exec.LookPath(one.name)
 		}
 		if err != nil {
-			missing = append(missing, one.from)
+			missing = append(missing, one.debianPackage)
 		}
 	}
 	if len(missing) > 0 {
-		t.Skipf("these packages are missing, which make netboot-setup installs: %s", strings.Join(missing, " "))
+		t.Skipf("packages are missing; make netboot-setup installs them: %s", strings.Join(missing, " "))
 	}
-	if err := ownNetwork(); err != nil {
-		t.Skipf("there can be no network of its own here: %v", err)
+	if err := probeNetwork(); err != nil {
+		t.Skipf("this machine does not allow networks of its own, for example in a container without CAP_NET_ADMIN: %v", err)
 	}
 }
 
-// wholeRun skips what is not part of every run.
-func wholeRun(t *testing.T) {
+// requireFull skips a test that is not part of the short run.
+func requireFull(t *testing.T) {
 	t.Helper()
 	if !*full {
-		t.Skip("it is not part of every run: make netboot FULL=1")
+		t.Skip("machines that boot take long, and this one is left out of the short run: run make netboot FULL=1")
 	}
 }
 
-// shell runs a script in a folder.
+// shell runs a script in a folder and returns its output.
 func shell(t testing.TB, folder, script string, environment ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "sh", "-euc", script)
 	cmd.Dir, cmd.Env = folder, append(os.Environ(), environment...)
-	said, err := cmd.CombinedOutput()
+	output, err := cmd.CombinedOutput()
 	if err != nil {
-		t.Fatalf("%s: %v\n%s", script, err, said)
+		t.Fatalf("%s: %v\n%s", script, err, output)
 	}
-	return string(said)
+	return string(output)
 }
 
-// image is a kernel with a system in memory, and a disk with the same.
+// image is a kernel with a system in memory, and a disk that boots the same system.
 type image struct {
-	kernel, initrd, disk string // files
-	sum                  string // of the disk
+	kernel, initrd, disk string // paths
+	sum                  string // the SHA-256 of the disk
 }
 
 const (
@@ -153,8 +153,9 @@ const (
 	diskSize   = 20 << 20
 )
 
-// initScript installs, where the kernel's command line says from where, with the preseed at the disk's end, and otherwise says that it is
-// here, and of what preseed.
+// initScript is the init program of the image. With ironplane.boot on the kernel's command line it installs: it
+// writes the image to the disk, and the preseed to the disk's last sector. Without it, it prints that it runs from
+// the disk, and the preseed.
 const initScript = `#!/bin/busybox sh
 /bin/busybox --install -s /bin
 mount -t proc none /proc; mount -t sysfs none /sys; mount -t devtmpfs none /dev
@@ -192,14 +193,14 @@ exit 0
 `
 
 var (
-	making   sync.Mutex
-	ourImage image
+	sharedMu    sync.Mutex
+	sharedImage image
 )
 
 var (
-	// debianKernel is one for machines like ours.
+	// debianKernel returns a kernel for virtual machines.
 	debianKernel = fromDebian(`$(apt-cache depends linux-image-cloud-amd64 | awk '$1 == "Depends:" { print $2; exit }')`, "")
-	// debianInstaller is what boots from the network.
+	// debianInstaller returns the installer that boots from the network.
 	debianInstaller = fromDebian("debian-installer-13-netboot-amd64", `
 mkdir lists
 echo "deb [signed-by=`+keyring+`] `+mirror+` trixie main" > sources
@@ -215,8 +216,9 @@ apt-get update -q -o Acquire::Retries=3 -o Acquire::http::Timeout=60
 `)
 )
 
-// fromDebian is a folder with what is in a package of Debian's, whose name is a word of shell, and which is had by what the host's apt-get
-// knows, or by what a script has set before. The test is skipped where the package cannot be had.
+// fromDebian returns a function that unpacks a Debian package and returns the folder. name is a word of shell.
+// apt-get downloads the package, after the script before has run. The function skips the test if the download
+// fails.
 func fromDebian(name, before string) func(testing.TB) string {
 	unpacked := sync.OnceValues(func() (folder string, err error) {
 		if folder, err = os.MkdirTemp(shared, "debian-"); err != nil {
@@ -228,8 +230,8 @@ func fromDebian(name, before string) func(testing.TB) string {
 			before+"apt-get download -q -o Acquire::Retries=3 -o Acquire::http::Timeout=60 "+name+" && dpkg -x ./*.deb . && rm ./*.deb",
 		)
 		download.Dir = folder
-		if said, err := download.CombinedOutput(); err != nil {
-			return "", fmt.Errorf("%w: %s", err, bytes.TrimSpace(said))
+		if output, err := download.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("%w: %s", err, bytes.TrimSpace(output))
 		}
 		return folder, nil
 	})
@@ -237,19 +239,19 @@ func fromDebian(name, before string) func(testing.TB) string {
 		t.Helper()
 		folder, err := unpacked()
 		if err != nil {
-			t.Skipf("a package of Debian's cannot be had: %v", err)
+			t.Skipf("a package cannot be downloaded from Debian's mirror: %v", err)
 		}
 		return folder
 	}
 }
 
-// newImage makes one, of a kernel that comes from Debian, without loop devices. All tests have the same.
+// newImage builds the image once for all tests, with a kernel of Debian and without loop devices.
 func newImage(t testing.TB) image {
 	t.Helper()
-	making.Lock()
-	defer making.Unlock()
-	if ourImage.sum != "" {
-		return ourImage
+	sharedMu.Lock()
+	defer sharedMu.Unlock()
+	if sharedImage.sum != "" {
+		return sharedImage
 	}
 	kernel := debianKernel(t)
 	folder := filepath.Join(shared, "image")
@@ -303,38 +305,43 @@ mcopy -i fat vmlinuz initrd system.cfg ::/
 	copy(disk[sector:], core)
 	fat := read(filepath.Join(folder, "fat"))
 	const partition = 446
-	disk[partition], disk[partition+4] = 0x80, 0xef // active, of EFI
+	disk[partition], disk[partition+4] = 0x80, 0xef // an active partition of type EFI
 	binary.LittleEndian.PutUint32(disk[partition+8:], firstOfFAT)
 	binary.LittleEndian.PutUint32(disk[partition+12:], uint32(len(fat)/sector))
 	copy(disk[510:], []byte{0x55, 0xaa})
 	if copied := copy(disk[firstOfFAT*sector:], fat); copied < len(fat) {
-		t.Fatalf("got room for %d bytes on the disk, want %d", copied, len(fat))
+		t.Fatalf("got %d bytes copied to the disk, want %d", copied, len(fat))
 	}
-	made := image{kernel: filepath.Join(folder, "vmlinuz"), initrd: filepath.Join(folder, "initrd"), disk: filepath.Join(folder, "disk.raw")}
-	if err := os.WriteFile(made.disk, disk, 0o644); err != nil {
+	created := image{
+		kernel: filepath.Join(folder, "vmlinuz"),
+		initrd: filepath.Join(folder, "initrd"),
+		disk:   filepath.Join(folder, "disk.raw"),
+	}
+	if err := os.WriteFile(created.disk, disk, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	sum := sha256.Sum256(disk)
-	made.sum = hex.EncodeToString(sum[:])
-	ourImage = made
-	return made
+	created.sum = hex.EncodeToString(sum[:])
+	sharedImage = created
+	return created
 }
 
-// bootTemplate installs the image whose SHA-256 is the variable sum; more is for the kernel's command line.
+// bootTemplate boots the installer of the image. The variable sum is the image's SHA-256, and more is added to the
+// kernel's command line.
 const bootTemplate = `#!ipxe
 kernel {{.URL.Files}}/local/image/vmlinuz initrd=initrd console=ttyS0 quiet no_timer_check ironplane.boot={{.URL.Boot}} ironplane.image={{.URL.Files}}/local/image/disk.raw ironplane.sum={{value "sum" .Variables}} {{value "more" .Variables}}
 initrd --name initrd {{.URL.Files}}/local/image/initrd
 boot
 `
 
-// bring gives an agent the files that machines load.
-func (i image) bring(t testing.TB, folder string) {
+// addFiles gives an agent the files that machines load.
+func (i image) addFiles(t testing.TB, folder string) {
 	t.Helper()
-	bring(t, folder, "local/image", i.kernel, i.initrd, i.disk)
+	addFiles(t, folder, "local/image", i.kernel, i.initrd, i.disk)
 }
 
-// bring gives an agent files in a folder of its own.
-func bring(t testing.TB, folder, below string, files ...string) {
+// addFiles links files into a folder of an agent.
+func addFiles(t testing.TB, folder, below string, files ...string) {
 	t.Helper()
 	to := filepath.Join(folder, "files", below)
 	err := os.MkdirAll(to, 0o755)
@@ -346,24 +353,31 @@ func bring(t testing.TB, folder, below string, files ...string) {
 	}
 }
 
-// bringMemory gives an agent the system in memory, which is made by the document, with a kernel for machines like ours.
-func bringMemory(t testing.TB, folder string) {
+// addMemorySystem gives an agent the system in memory. The commands of the document build it, with a kernel for
+// virtual machines.
+func addMemorySystem(t testing.TB, folder string) {
 	t.Helper()
-	made := sharedFolder(
+	created := sharedFolder(
 		t,
 		"memory",
 		testkit.CodeBlock(t, document, "netboot memory"),
 		"IRONPLANE_AGENT_FOLDER=.",
 		"KERNEL=linux-image-cloud-amd64",
 	)
-	bring(t, folder, "local/memory", filepath.Join(made, "files/local/memory/vmlinuz"), filepath.Join(made, "files/local/memory/initrd"))
+	addFiles(
+		t,
+		folder,
+		"local/memory",
+		filepath.Join(created, "files/local/memory/vmlinuz"),
+		filepath.Join(created, "files/local/memory/initrd"),
+	)
 }
 
-// sharedFolder is one that several tests have, which a script makes for the first of them.
+// sharedFolder returns a folder that several tests share. A script fills it for the first of them.
 func sharedFolder(t testing.TB, name, script string, environment ...string) (folder string) {
 	t.Helper()
-	making.Lock()
-	defer making.Unlock()
+	sharedMu.Lock()
+	defer sharedMu.Unlock()
 	folder = filepath.Join(shared, name)
 	if _, err := os.Stat(folder); err == nil {
 		return folder

@@ -12,21 +12,21 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/install"
 )
 
-// The profiles that come with Ironplane boot the system in memory. One has it write an image, of zstd, whose checksum is compared: with
-// another one the machine fails, says so, and has nothing on its disk that starts. One is a rescue system: root gets in, by key and by
-// password, finds the disk as it is, and boots it.
+// TestSystemInMemory boots the system in memory with two of the profiles that come with Ironplane. The first writes
+// a compressed image and compares its checksum. With a wrong checksum the install fails and leaves no disk that
+// boots. The second is a rescue system: root signs in by key and password, finds the disk unchanged, and boots it.
 func TestSystemInMemory(t *testing.T) {
 	t.Parallel()
-	needs(t, ofMemory...)
-	wholeRun(t)
-	made := newImage(t)
+	requireTools(t, memoryTools...)
+	requireFull(t)
+	image := newImage(t)
 	for n, firmware := range []string{"bios", "uefi"} {
 		t.Run(firmware, func(t *testing.T) {
 			t.Parallel()
 			o := newOperator(t)
-			made.bring(t, o.folder)
+			image.addFiles(t, o.folder)
 			shell(t, filepath.Join(o.folder, "files/local/image"), "zstd -q disk.raw")
-			bringMemory(t, o.folder)
+			addMemorySystem(t, o.folder)
 			key := o.newKey()
 			mac := fmt.Sprintf("52:54:00:77:00:%02x", 80+n)
 			one := map[string]any{
@@ -42,11 +42,11 @@ func TestSystemInMemory(t *testing.T) {
 			}
 			m := o.newMachine(mac, firmware, 1024)
 
-			wrong := strings.Repeat("0", 64)
-			failing := o.install(one, o.profile("Disk image"), map[string]string{"image": url + "/local/image/disk.raw.zst", "sha256": wrong})
+			invalid := strings.Repeat("0", 64)
+			failing := o.install(one, o.profile("Disk image"), map[string]string{"image": url + "/local/image/disk.raw.zst", "sha256": invalid})
 			m.on()
-			failed := o.until(failing, "it has failed", func(i *install.Install) bool { return i.Status == install.Failed })
-			if want := "The SHA-256 of what was written is " + made.sum + ", and not " + wrong + "."; *failed.Error != want {
+			failed := o.awaitInstall(failing, "the install has failed", func(i *install.Install) bool { return i.Status == install.Failed })
+			if want := "The SHA-256 of what was written is " + image.sum + ", and not " + invalid + "."; *failed.Error != want {
 				t.Errorf("got %s, want %s", *failed.Error, want)
 			}
 			if left := key.run("head -c 1048576 /dev/vda | tr -d '\\0' | wc -c"); left != "0\n" {
@@ -56,19 +56,19 @@ func TestSystemInMemory(t *testing.T) {
 			written := o.install(
 				one,
 				o.profile("Disk image"),
-				map[string]string{"image": url + "/local/image/disk.raw.zst", "sha256": strings.ToUpper(made.sum)},
+				map[string]string{"image": url + "/local/image/disk.raw.zst", "sha256": strings.ToUpper(image.sum)},
 			)
 			m.reset()
 			m.shows("SYSTEM: it runs from its disk", 1)
-			o.until(written, "it is installed", func(i *install.Install) bool { return i.Status == install.Installed })
-			m.isOff()
+			o.awaitInstall(written, "the machine is installed", func(i *install.Install) bool { return i.Status == install.Installed })
+			m.awaitOff()
 
 			rescued := o.install(one, o.profile("Rescue system"), nil)
 			m.on()
-			o.until(rescued, "it is up", func(i *install.Install) bool { return i.Status == install.Installed })
+			o.awaitInstall(rescued, "the rescue system runs", func(i *install.Install) bool { return i.Status == install.Installed })
 			key.password = password
-			if sum := key.run(fmt.Sprintf("hostname; head -c %d /dev/vda | sha256sum", diskSize)); sum != "web1\n"+made.sum+"  -\n" {
-				t.Errorf("got %s, want web1 and %s", sum, made.sum)
+			if sum := key.run(fmt.Sprintf("hostname; head -c %d /dev/vda | sha256sum", diskSize)); sum != "web1\n"+image.sum+"  -\n" {
+				t.Errorf("got %s, want web1 and %s", sum, image.sum)
 			}
 			key.run("(sleep 1; systemctl reboot) > /dev/null 2>&1 &")
 			m.shows("SYSTEM: it runs from its disk", 2)
@@ -76,11 +76,11 @@ func TestSystemInMemory(t *testing.T) {
 	}
 }
 
-// key is one that root gets in with.
+// key is an SSH key for root.
 type key struct {
 	*operator
 	public, private string
-	password        string // instead of it
+	password        string // used instead of the key if not empty
 }
 
 func (o *operator) newKey() *key {
@@ -96,7 +96,7 @@ func (o *operator) newKey() *key {
 	return k
 }
 
-// run has a machine run something, by SSH.
+// run runs a script on the machine web1 by SSH, and returns its output.
 func (k *key) run(script string) string {
 	k.Helper()
 	arguments := []string{
@@ -127,16 +127,16 @@ func (k *key) run(script string) string {
 		arguments = append(arguments, "-o", "PubkeyAuthentication=no")
 	}
 	cmd.Args = append(append(cmd.Args, arguments...), "root@"+address(1), script)
-	var why strings.Builder
-	cmd.Stderr = &why
-	said, err := cmd.Output()
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	output, err := cmd.Output()
 	if err != nil {
-		k.Fatalf("%s: %v\n%s%s", script, err, said, why.String())
+		k.Fatalf("%s: %v\n%s%s", script, err, output, stderr.String())
 	}
-	return string(said)
+	return string(output)
 }
 
-// profile is one that comes with Ironplane.
+// profile returns the id of a profile that comes with Ironplane.
 func (o *operator) profile(name string) int64 {
 	o.Helper()
 	return testkit.Decode[[]struct{ ID int64 }](o.c.Do("GET", "/pxe/profile?name="+strings.ReplaceAll(name, " ", "%20"), nil).Want(200))[0].ID

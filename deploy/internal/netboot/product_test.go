@@ -24,20 +24,20 @@ import (
 
 const (
 	password = "a long walk in the rain"
-	// hostKey is of no host.
+	// hostKey is a valid key that belongs to no host.
 	hostKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG"
 )
 
-// operator is who has machines installed over the API.
+// operator installs the machines of a site over the API.
 type operator struct {
 	*site
 	installation *producttest.Installation
 	product      *product.Product
 	c            *testkit.Client
 	mails        *mailbox.Server
-	group        int64 // of IP entities
-	owner        int64 // of machines
-	small        int64 // the profile that installs our image
+	group        int64 // the IP group of the site
+	owner        int64 // the client that owns the machines
+	small        int64 // the profile that installs the image
 	fileServer   int64
 }
 
@@ -51,18 +51,18 @@ func newOperator(t *testing.T) *operator {
 	)
 	o.product = o.installation.Open(t)
 	o.c = producttest.FirstAdmin(t, o.product)
-	o.tell()
+	o.register()
 	return o
 }
 
-// create makes something over the API.
+// create creates an item over the API and returns its id.
 func (o *operator) create(path string, body map[string]any) int64 {
 	o.Helper()
 	return o.c.Do("POST", path, body).Want(200).ID()
 }
 
-// tell tells the control plane of the site, and of who has machines there.
-func (o *operator) tell() {
+// register creates the site, its file server, a profile, and the client that owns the machines.
+func (o *operator) register() {
 	o.Helper()
 	dhcp := o.create("/pxe/dhcp", map[string]any{"name": o.space, "host": o.host, "port": 8443, "use_https": false, "api_key": agentKey})
 	o.group = o.create("/group", map[string]any{"name": o.space, "pxe_dhcp_server": dhcp})
@@ -95,37 +95,37 @@ func (o *operator) tell() {
 	)
 }
 
-// address is that of web1, web2, and so on.
+// address returns the address of the n-th machine, which is called web<n>.
 func address(n int) string { return fmt.Sprint("10.77.0.", 9+n) }
 
-// entity makes one of them.
+// entity creates the IP entity of the n-th machine.
 func (o *operator) entity(n int) int64 {
 	o.Helper()
 	return o.create("/entity", map[string]any{"group": o.group, "address": address(n), "subnet_mask": "255.255.255.0", "gateway": "10.77.0.1"})
 }
 
-// startProduct starts the control plane again, all of which Close has stopped.
+// startProduct starts the control plane again after Close.
 func (o *operator) startProduct() {
 	o.Helper()
 	o.product = o.installation.Open(o.T)
 	o.c = testkit.NewClient(o.T, o.product.Gateway).WithKey(o.c.Key)
 }
 
-// install asks for the installation of a machine by a profile, and waits until the agent is told of it.
+// install creates an install with a profile, and waits until the agent knows the machine.
 func (o *operator) install(body map[string]any, profile int64, variables map[string]string) (path string) {
 	o.Helper()
 	body = maps.Clone(body)
 	body["profile"], body["variables"] = profile, variables
 	id := o.create("/pxe/install", body)
-	o.await("the agent is told of it", patience, func() bool {
+	o.await("the agent knows the machine", waitTimeout, func() bool {
 		held, err := o.client.ListMachines(o.Context())
 		return err == nil && slices.ContainsFunc(held, func(h siteagent.MachineRevision) bool { return h.ID == id })
 	})
 	return fmt.Sprint("/pxe/install/", id)
 }
 
-// installSmall asks for the installation of our image as web1, web2, and so on; more is for the kernel's command line.
-func (o *operator) installSmall(made image, n int, mac, firmware, more string) (path string) {
+// installSmall creates an install of the image on the n-th machine. more is added to the kernel's command line.
+func (o *operator) installSmall(image image, n int, mac, firmware, more string) (path string) {
 	o.Helper()
 	if firmware != "bios" {
 		firmware = "uefi"
@@ -142,31 +142,32 @@ func (o *operator) installSmall(made image, n int, mac, firmware, more string) (
 			},
 		},
 		o.small,
-		map[string]string{"sum": made.sum, "more": more},
+		map[string]string{"sum": image.sum, "more": more},
 	)
 }
 
-// until waits for an install to be as it should.
-func (o *operator) until(path, what string, is func(*install.Install) bool) (i install.Install) {
+// awaitInstall waits until an install meets a condition, and returns it.
+func (o *operator) awaitInstall(path, condition string, is func(*install.Install) bool) (i install.Install) {
 	o.Helper()
-	o.await(what, patience, func() bool {
+	o.await(condition, waitTimeout, func() bool {
 		i = testkit.Decode[install.Install](o.c.Do("GET", path, nil).Want(200))
 		return is(&i)
 	})
 	return i
 }
 
-// wantInstalled looks whether an install has come to its end, and everybody was told of it once.
+// wantInstalled waits until an install has ended and its machine has booted from its disk. The client must have one
+// mail, and the log and the requests must be complete.
 func (o *operator) wantInstalled(path string, actions ...string) {
 	o.Helper()
-	i := o.until(path, "it is installed, and was booted from its disk", func(i *install.Install) bool {
+	i := o.awaitInstall(path, "the machine is installed and has booted from its disk", func(i *install.Install) bool {
 		return i.Status == install.Installed && len(i.Requests) > 0 && i.Requests[0].Kind == "local"
 	})
 	if i.Error != nil || i.Progress != 100 || i.FinishedAt == nil || i.StartedAt == nil {
 		o.Errorf("got %+v, want it finished at 100 %% without an error", i)
 	}
 	producttest.Drain(o.T, o.product)
-	o.await("its client is told", patience, func() bool { return o.mails.Accepted() > 0 })
+	o.await("the client has a mail", waitTimeout, func() bool { return o.mails.Accepted() > 0 })
 	if mails := o.mails.Mails(); len(mails) != 1 || mails[0].To[0] != o.space+"@example.org" ||
 		!bytes.Contains(mails[0].Data, []byte("Subject: web1.example.com: installed")) {
 		o.Errorf("got mails %v, want one to the client that says installed", mails)
@@ -181,15 +182,15 @@ func (o *operator) wantInstalled(path string, actions ...string) {
 	if !slices.Equal(logged, actions) {
 		o.Errorf("got the log %v, want %v", logged, actions)
 	}
-	var asked, want []string
+	var got, want []string
 	for _, r := range i.Requests {
-		asked = append(asked, r.Kind)
+		got = append(got, r.Kind)
 	}
 	for _, r := range o.reports() {
 		want = append(want, r.Event)
 	}
 	id, _ := strconv.ParseInt(path[strings.LastIndex(path, "/")+1:], 10, 64)
-	o.wantStory(
+	o.wantEvents(
 		id,
 		siteagent.EventLeased,
 		siteagent.EventBooted,
@@ -199,15 +200,15 @@ func (o *operator) wantInstalled(path string, actions ...string) {
 		siteagent.EventLeased,
 		siteagent.EventLocal,
 	)
-	if slices.Reverse(want); !slices.Equal(asked, want) {
-		o.Errorf("got the requests %v, want %v", asked, want)
+	if slices.Reverse(want); !slices.Equal(got, want) {
+		o.Errorf("got the requests %v, want %v", got, want)
 	}
 }
 
-// disturbance is what happens to an installation in the middle: while the installer waits, and when it restarts the machine.
+// disturbance is what goes wrong during an install: while the installer waits, and when it restarts the machine.
 type disturbance struct {
 	name               string
-	short              []string // the firmware of whose machines it is part of every run
+	short              []string // the firmware for which the short run includes it
 	installs, restarts func(*operator, *vm)
 }
 
@@ -218,10 +219,10 @@ var disturbances = []disturbance{
 		o.startProduct()
 	}},
 	{name: "agent killed", installs: func(o *operator, _ *vm) { o.killAgent() }, restarts: func(o *operator, _ *vm) { o.killAgent() }},
-	{name: "machine reset", installs: func(_ *operator, m *vm) { m.waitsAgain() }},
-	{name: "all of it", short: []string{"bios"}, installs: func(o *operator, m *vm) {
+	{name: "machine reset", installs: func(_ *operator, m *vm) { m.resetToInstaller() }},
+	{name: "all of these", short: []string{"bios"}, installs: func(o *operator, m *vm) {
 		o.product.Close()
-		m.waitsAgain()
+		m.resetToInstaller()
 		o.killAgent()
 	}, restarts: func(o *operator, m *vm) {
 		m.shows("SYSTEM: it runs from its disk", 1)
@@ -229,46 +230,46 @@ var disturbances = []disturbance{
 	}},
 }
 
-// letGo lets installers go on that wait.
-func (o *operator) letGo() {
+// releaseInstallers lets waiting installers go on.
+func (o *operator) releaseInstallers() {
 	o.Helper()
 	if err := os.WriteFile(filepath.Join(o.folder, "files/local/image/go"), nil, 0o644); err != nil {
 		o.Fatal(err)
 	}
 }
 
-// waitsAgain resets a machine whose installer waits, and sees it come that far once more.
-func (m *vm) waitsAgain() {
+// resetToInstaller resets a machine whose installer waits, and waits until the installer waits again.
+func (m *vm) resetToInstaller() {
 	m.Helper()
 	m.reset()
 	m.shows("INSTALLER: it waits", 2)
 }
 
-// A machine that is named over the API is switched on with an empty disk, is installed, and comes back from its disk; its client is told,
-// and the log has it. Where the control plane is stopped, the machine is reset or the agent is killed meanwhile, all of it is heard of
-// later, once and in order.
+// TestInstalls installs machines with empty disks, which then boot from their disks. The client gets a mail, and
+// the log has each step. If the control plane, the machine or the agent stops meanwhile, all reports arrive later,
+// once and in order.
 func TestInstalls(t *testing.T) {
 	t.Parallel()
-	needs(t)
-	made := newImage(t)
+	requireTools(t)
+	image := newImage(t)
 	for f, firmware := range []string{"bios", "uefi", "http"} {
 		for n, d := range disturbances {
 			t.Run(firmware+" "+d.name, func(t *testing.T) {
 				t.Parallel()
 				if !slices.Contains(d.short, firmware) {
-					wholeRun(t)
+					requireFull(t)
 				}
 				o := newOperator(t)
-				made.bring(t, o.folder)
+				image.addFiles(t, o.folder)
 				mac := fmt.Sprintf("52:54:00:77:%02x:%02x", 1+f, n)
-				path := o.installSmall(made, 1, mac, firmware, "ironplane.hold="+url+"/local/image/go")
+				path := o.installSmall(image, 1, mac, firmware, "ironplane.hold="+url+"/local/image/go")
 				m := o.switchOn(mac, firmware)
 				m.shows("INSTALLER: it waits", 1)
-				o.until(path, "it boots", func(i *install.Install) bool { return i.Status == install.Booting })
+				o.awaitInstall(path, "the machine boots", func(i *install.Install) bool { return i.Status == install.Booting })
 				if d.installs != nil {
 					d.installs(o, m)
 				}
-				o.letGo()
+				o.releaseInstallers()
 				m.shows("INSTALLER: it restarts", 1)
 				if d.restarts != nil {
 					d.restarts(o, m)
@@ -281,23 +282,24 @@ func TestInstalls(t *testing.T) {
 	}
 }
 
-// A machine that nobody named says what it is, and is installed once it is named and starts again.
+// TestDiscovery boots an unknown machine, which reports its hardware. It is installed once it is known and starts
+// again.
 func TestDiscovery(t *testing.T) {
 	t.Parallel()
-	needs(t)
-	wholeRun(t)
-	made := newImage(t)
+	requireTools(t)
+	requireFull(t)
+	image := newImage(t)
 	for n, firmware := range []string{"bios", "uefi"} {
 		t.Run(firmware, func(t *testing.T) {
 			t.Parallel()
 			o := newOperator(t)
-			made.bring(t, o.folder)
+			image.addFiles(t, o.folder)
 			mac := fmt.Sprintf("52:54:00:77:09:%02x", n)
 			m := o.newMachine(mac, firmware, 512)
 			m.arguments = append(m.arguments, "-uuid", "00112233-4455-6677-8899-aabbccddeeff", "-smbios", "type=1,serial=S1")
 			m.on()
 			var found []pxe.Discovery
-			o.await("it is discovered", patience, func() bool {
+			o.await("the machine is discovered", waitTimeout, func() bool {
 				found = testkit.Decode[[]pxe.Discovery](o.c.Do("GET", "/pxe/discovery?mac="+mac, nil).Want(200))
 				return len(found) == 1 && found[0].Facts["mac0"] != ""
 			})
@@ -305,10 +307,10 @@ func TestDiscovery(t *testing.T) {
 				f["mac0"] != mac {
 				t.Errorf("got %v, want the UUID, serial S1, manufacturer QEMU and MAC address %s", f, mac)
 			}
-			path := o.installSmall(made, 1, mac, firmware, "")
+			path := o.installSmall(image, 1, mac, firmware, "")
 			m.reset()
 			m.shows("SYSTEM: of web1", 1)
-			o.until(path, "it is installed", func(i *install.Install) bool { return i.Status == install.Installed })
+			o.awaitInstall(path, "the machine is installed", func(i *install.Install) bool { return i.Status == install.Installed })
 			if left := o.c.Do("GET", "/pxe/discovery", nil).Want(200).Text; left != "[]\n" {
 				t.Errorf("got %s, want no discoveries", left)
 			}
@@ -316,23 +318,24 @@ func TestDiscovery(t *testing.T) {
 	}
 }
 
-// A machine is installed by what make run has started, and its console is shown: make machine.
+// TestDemonstration installs a machine with the product of make run, and shows the machine's console. make machine
+// runs it.
 func TestDemonstration(t *testing.T) {
 	key := os.Getenv("KEY")
 	if key == "" {
-		t.Skip("make machine KEY=ip_… shows it, with the key that make run has printed")
+		t.Skip("the demonstration needs a running product: run make machine KEY=ip_… with the key that make run prints")
 	}
-	needs(t)
+	requireTools(t)
 	o := &operator{site: newSite(t), c: testkit.ClientAt(t, "http://127.0.0.1:8080").WithKey(key)}
-	o.tell()
-	made := newImage(t)
-	made.bring(t, o.folder)
+	o.register()
+	image := newImage(t)
+	image.addFiles(t, o.folder)
 	mac := fmt.Sprintf("52:54:00:77:%02x:%02x", rand.IntN(256), rand.IntN(256))
-	path := o.installSmall(made, 1, mac, "bios", "")
-	fmt.Printf("\nGET %s is of a machine with an empty disk, which is switched on now.\n\n", path)
+	path := o.installSmall(image, 1, mac, "bios", "")
+	fmt.Printf("\nA machine with an empty disk starts now. GET %s shows its install.\n\n", path)
 	m := o.switchOn(mac, "bios")
 	m.console.show(os.Stdout)
 	m.shows("SYSTEM: it runs from its disk", 1)
-	o.until(path, "it is installed", func(i *install.Install) bool { return i.Status == install.Installed })
+	o.awaitInstall(path, "the machine is installed", func(i *install.Install) bool { return i.Status == install.Installed })
 	fmt.Printf("\n%s\n", o.c.Do("GET", path, nil).Want(200).Text)
 }

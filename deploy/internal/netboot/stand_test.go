@@ -1,4 +1,4 @@
-// Package netboot has machines boot from a site agent, be installed and come back from their disks.
+// Package netboot boots virtual machines from a site agent, installs them, and boots them from their disks.
 package netboot
 
 import (
@@ -28,33 +28,33 @@ import (
 
 var (
 	machines = flag.Bool("machines", false, "boot machines")
-	full     = flag.Bool("full", false, "boot more of them, for longer")
+	full     = flag.Bool("full", false, "boot all machines, which takes hours")
 )
 
 const (
-	agentKey = "what the agent asks of its callers"
-	url      = "http://10.77.0.1"
-	ovmf     = "/usr/share/OVMF/OVMF_"
-	patience = 15 * time.Minute // of machines whose processors are emulated
+	agentKey    = "what the agent asks of its callers"
+	url         = "http://10.77.0.1"
+	ovmf        = "/usr/share/OVMF/OVMF_"
+	waitTimeout = 15 * time.Minute // QEMU emulates the processors, which is slow
 )
 
-// site is a network of its own, with a bridge that an agent and machines are at.
+// site is a network with a bridge, to which an agent and machines are connected.
 type site struct {
 	*testing.T
-	space  string // the network's name
-	host   string // the agent's address for who is outside
+	space  string // the name of the network namespace
+	host   string // the agent's address for processes outside the network
 	folder string
 	agent  *child.Child
 	client *siteagent.Client
 
-	settings []string // of the agent, in place of the usual ones
+	settings []string // variables of the agent that replace the usual ones
 }
 
 var (
-	shared  string // a folder for what several tests have
-	program string // the agent's
+	shared  string // a folder that all tests share
+	program string // the path of the agent
 
-	networks atomic.Int64 // the number of the last one
+	networks atomic.Int64 // the number of the last network
 )
 
 func init() { networks.Store(rand.Int64N(16_000)) }
@@ -73,8 +73,8 @@ func TestMain(m *testing.M) {
 		program = filepath.Join(shared, "site-agent")
 		build := exec.Command("go", "build", "-o", program, "github.com/ironplane/ironplane/services/pxe/cmd/site-agent")
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if said, err := build.CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "%v\n%s", err, said)
+		if output, err := build.CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "%v\n%s", err, output)
 			return 1
 		}
 		return m.Run()
@@ -111,17 +111,17 @@ ip -n %[1]s link set br0 up
 			t.Error(err)
 		}
 	})
-	asking, err := siteagent.NewHTTPClient("")
+	httpClient, err := siteagent.NewHTTPClient("")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(asking.CloseIdleConnections)
-	s.client = &siteagent.Client{URL: "http://" + s.host + ":8443", Key: secret.New(agentKey), HTTP: asking}
-	s.await("the agent answers", patience, s.answers)
+	t.Cleanup(httpClient.CloseIdleConnections)
+	s.client = &siteagent.Client{URL: "http://" + s.host + ":8443", Key: secret.New(agentKey), HTTP: httpClient}
+	s.await("the agent is healthy", waitTimeout, s.isHealthy)
 	return s
 }
 
-func (s *site) answers() bool {
+func (s *site) isHealthy() bool {
 	_, err := s.client.GetHealth(s.Context())
 	return err == nil
 }
@@ -151,16 +151,18 @@ func (s *site) start() {
 	}
 }
 
-func (s *site) await(what string, within time.Duration, is func() bool) {
+// await waits until is returns true. It does not use testkit.Eventually, because emulated machines need longer
+// deadlines.
+func (s *site) await(condition string, within time.Duration, is func() bool) {
 	s.Helper()
 	for deadline := time.Now().Add(within); !is(); time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			s.Fatalf("got no change within %s, want that %s", within, what)
+			s.Fatalf("got no change within %s, want that %s", within, condition)
 		}
 	}
 }
 
-// killAgent kills the agent, and starts it again.
+// killAgent kills the agent, starts it again, and waits until it is healthy.
 func (s *site) killAgent() {
 	s.Helper()
 	if err := syscall.Kill(s.agent.PID(), syscall.SIGKILL); err != nil {
@@ -168,10 +170,10 @@ func (s *site) killAgent() {
 	}
 	<-s.agent.Done()
 	s.start()
-	s.await("the agent answers", patience, s.answers)
+	s.await("the agent is healthy", waitTimeout, s.isHealthy)
 }
 
-// reports are what machines did, behind an entry.
+// reports returns all reports of machines in the agent's feed.
 func (s *site) reports() (all []siteagent.Report) {
 	s.Helper()
 	for after := int64(0); ; {
@@ -190,23 +192,23 @@ func (s *site) reports() (all []siteagent.Report) {
 	}
 }
 
-// vm is a machine.
+// vm is a virtual machine.
 type vm struct {
 	*site
-	arguments []string // of ip, which starts QEMU
+	arguments []string // the arguments of ip, which starts QEMU
 	process   *child.Child
 	console   *console
 	monitor   string
 }
 
-// console is what a machine has shown.
+// console records the output of a machine.
 type console struct {
 	mu    sync.Mutex
 	text  bytes.Buffer
-	shown io.Writer // nil: it is not
+	shown io.Writer // a copy of the output goes there, unless it is nil
 }
 
-// show shows it, from its beginning on.
+// show copies the output to a writer, from its beginning on.
 func (c *console) show(to io.Writer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -229,7 +231,7 @@ func (c *console) String() string {
 	return c.text.String()
 }
 
-// newMachine is one with an empty disk, which is off.
+// newMachine returns a machine with an empty disk that is switched off.
 func (s *site) newMachine(mac, firmware string, megabytes int) *vm {
 	s.Helper()
 	folder := s.TempDir()
@@ -295,7 +297,7 @@ cp %[3]sVARS_4M.fd vars
 	return m
 }
 
-// switchOn switches a machine on that has an empty disk.
+// switchOn creates a machine with an empty disk and switches it on.
 func (s *site) switchOn(mac, firmware string) *vm {
 	s.Helper()
 	m := s.newMachine(mac, firmware, 512)
@@ -314,17 +316,17 @@ func (m *vm) on() {
 	}
 }
 
-// isOff waits until a machine has switched itself off.
-func (m *vm) isOff() {
+// awaitOff waits until the machine has switched itself off.
+func (m *vm) awaitOff() {
 	m.Helper()
 	select {
 	case <-m.process.Done():
-	case <-time.After(patience):
+	case <-time.After(waitTimeout):
 		m.Fatalf("got a machine that is still on, want it off:\n%s", m.console)
 	}
 }
 
-// reset resets a machine, as who presses the button does.
+// reset resets the machine, as its button does.
 func (m *vm) reset() {
 	m.Helper()
 	monitor, err := net.Dial("unix", m.monitor)
@@ -332,31 +334,31 @@ func (m *vm) reset() {
 		m.Fatal(err)
 	}
 	defer monitor.Close()
-	said := bufio.NewReader(monitor)
+	output := bufio.NewReader(monitor)
 	prompt := func() {
 		for !m.Failed() {
-			if text, err := said.ReadString(')'); err != nil {
+			if text, err := output.ReadString(')'); err != nil {
 				m.Fatal(err)
 			} else if strings.HasSuffix(text, "(qemu)") {
 				return
 			}
 		}
 	}
-	if err := monitor.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := monitor.SetDeadline(time.Now().Add(waitTimeout)); err != nil {
 		m.Fatal(err)
 	}
 	prompt()
 	if _, err := monitor.Write([]byte("system_reset\n")); err != nil {
 		m.Fatal(err)
 	}
-	prompt() // it is done
+	prompt() // the reset is done
 }
 
-// shows waits until the console has shown a text so many times.
+// shows waits until the console has shown a text at least so many times.
 func (m *vm) shows(text string, times int) {
 	m.Helper()
 	shown := func() bool { return strings.Count(m.console.String(), text) >= times }
-	for deadline := time.Now().Add(patience); !shown(); time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(waitTimeout); !shown(); time.Sleep(100 * time.Millisecond) {
 		select {
 		case <-m.process.Done():
 			if !shown() {

@@ -16,14 +16,14 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
 )
 
-// with starts the agent anew, with settings in place of the usual ones.
-func (s *site) with(settings ...string) {
+// restartWith starts the agent again with variables that replace the usual ones.
+func (s *site) restartWith(settings ...string) {
 	s.Helper()
 	s.settings = settings
 	s.killAgent()
 }
 
-// runIn starts a program in a network, which ends with the test.
+// runIn starts a program in a network namespace until the test ends.
 func (s *site) runIn(space, program string, arguments ...string) {
 	s.Helper()
 	cmd := exec.Command("ip", append([]string{"netns", "exec", space, program}, arguments...)...)
@@ -35,27 +35,27 @@ func (s *site) runIn(space, program string, arguments ...string) {
 	s.Cleanup(func() { _ = running.Stop(context.Background()) })
 }
 
-// wantStory looks at what a machine has done, in its order, whatever else it did in between.
-func (s *site) wantStory(id int64, want ...string) {
+// wantEvents tests that the events of a machine contain these, in this order. Others may come in between.
+func (s *site) wantEvents(id int64, want ...string) {
 	s.Helper()
-	var story []string
+	var events []string
 	for _, r := range s.reports() {
 		if r.ID == id {
-			story = append(story, r.Event)
+			events = append(events, r.Event)
 		}
 	}
-	rest := story
-	for _, what := range want {
-		i := slices.Index(rest, what)
+	rest := events
+	for _, event := range want {
+		i := slices.Index(rest, event)
 		if i < 0 {
-			s.Errorf("got the story %v, want %v", story, want)
+			s.Errorf("got the story %v, want %v", events, want)
 			return
 		}
 		rest = rest[i+1:]
 	}
 }
 
-// fromMemory is a boot script of the image's system, from the agent at a URL.
+// fromMemory returns a boot script that runs the image's system from the agent at a URL.
 func fromMemory(url string) string {
 	return fmt.Sprintf(
 		"#!ipxe\nkernel %[1]s/local/image/vmlinuz initrd=initrd console=ttyS0 quiet no_timer_check\ninitrd --name initrd "+
@@ -70,21 +70,21 @@ const (
 	address6 = "fd77::10"
 )
 
-// A machine that has no IPv4 boots by the firmware's IPv6, by TFTP and by HTTP.
+// TestIPv6 boots machines without IPv4, by TFTP and by HTTP over IPv6.
 func TestIPv6(t *testing.T) {
 	t.Parallel()
-	needs(t, routerOfIPv6)
-	made := newImage(t)
+	requireTools(t, routerIPv6)
+	image := newImage(t)
 	for i, firmware := range []string{"pxe6", "http6"} {
 		t.Run(firmware, func(t *testing.T) {
 			t.Parallel()
 			if i > 0 {
-				wholeRun(t)
+				requireFull(t)
 			}
 			s := newSite(t)
-			made.bring(t, s.folder)
+			image.addFiles(t, s.folder)
 			shell(t, s.folder, fmt.Sprintf("ip -n %s addr add fd77::1/64 dev br0 nodad", s.space))
-			s.with("IRONPLANE_AGENT_DHCP_IPV6=fd77::1")
+			s.restartWith("IRONPLANE_AGENT_DHCP_IPV6=fd77::1")
 			conf := filepath.Join(s.folder, "radvd.conf")
 			shell(
 				t,
@@ -111,12 +111,12 @@ func TestIPv6(t *testing.T) {
 			}
 			m := s.switchOn(mac, firmware)
 			m.shows("SYSTEM: it runs from its disk", 1)
-			s.wantStory(7, siteagent.EventLeased, siteagent.EventBooted)
+			s.wantEvents(7, siteagent.EventLeased, siteagent.EventBooted)
 		})
 	}
 }
 
-// udhcpcShows prints what a client is given.
+// udhcpcShows prints the lease of a client.
 const udhcpcShows = `#!/bin/sh
 if [ "$1" = bound ]; then
   ip addr add "$ip/$mask" dev "$interface"
@@ -125,14 +125,14 @@ if [ "$1" = bound ]; then
 fi
 `
 
-// Behind a relay agent that says the port, a machine has its address and its script at the port where it asked first, and who says that
-// he has its MAC address has neither at another one.
+// TestRelayAgent tests leases behind a relay agent that names the port. A machine gets its address and script at
+// the port of its first request. A client with the same MAC address at another port gets neither.
 func TestRelayAgent(t *testing.T) {
 	t.Parallel()
-	needs(t, relayAgent)
+	requireTools(t, relayAgent)
 	const mac = "52:54:00:77:07:01"
 	s := newSite(t)
-	s.with("IRONPLANE_AGENT_DHCP_RELAYS=10.77.0.254")
+	s.restartWith("IRONPLANE_AGENT_DHCP_RELAYS=10.77.0.254")
 	router := s.space + "r"
 	clients := []string{s.space + "a", s.space + "b"}
 	for _, name := range append(clients, router) {
@@ -175,7 +175,7 @@ ip -n %[2]s link set lo up
 	if err := os.WriteFile(show, []byte(udhcpcShows), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	asks := func(client string) string {
+	requestLease := func(client string) string {
 		return shell(
 			t,
 			s.folder,
@@ -186,16 +186,16 @@ ip -n %[2]s link set lo up
 			),
 		)
 	}
-	var said string
-	s.await("the machine has its address", patience, func() bool { // as soon as the relay agent listens
-		said = asks(clients[0])
-		return strings.Contains(said, "has ")
+	var output string
+	s.await("the machine has its address", waitTimeout, func() bool { // the relay agent may still be starting
+		output = requestLease(clients[0])
+		return strings.Contains(output, "has ")
 	})
-	if !strings.Contains(said, "has 10.78.0.10 of 10.77.0.1, boots local/boot/undionly.kpxe") {
-		t.Errorf("got %s, want a lease of 10.78.0.10 that boots undionly.kpxe", said)
+	if !strings.Contains(output, "has 10.78.0.10 of 10.77.0.1, boots local/boot/undionly.kpxe") {
+		t.Errorf("got %s, want a lease of 10.78.0.10 that boots undionly.kpxe", output)
 	}
-	if said := asks(clients[1]); strings.Contains(said, "has ") {
-		t.Errorf("got %s at another port, want no lease", said)
+	if output := requestLease(clients[1]); strings.Contains(output, "has ") {
+		t.Errorf("got %s at another port, want no lease", output)
 	}
 	if got := shell(
 		t,
@@ -207,7 +207,7 @@ ip -n %[2]s link set lo up
 	) {
 		t.Errorf("got the script %s, want that of this machine", got)
 	}
-	s.wantStory(7, siteagent.EventLeased, siteagent.EventRefused, siteagent.EventBooted)
+	s.wantEvents(7, siteagent.EventLeased, siteagent.EventRefused, siteagent.EventBooted)
 	var refused string
 	for _, r := range s.reports() {
 		if r.Event == siteagent.EventRefused {
@@ -219,20 +219,21 @@ ip -n %[2]s link set lo up
 	}
 }
 
-// Beside a DHCP server that the site has, which gives addresses and names no file, a machine boots by what the agent says.
+// TestBesideAnotherServer boots a machine at a site with a DHCP server of its own. That server gives the address,
+// and the agent gives the boot file.
 func TestBesideAnotherServer(t *testing.T) {
 	t.Parallel()
-	needs(t, dhcpServer)
-	made := newImage(t)
+	requireTools(t, dhcpServer)
+	image := newImage(t)
 	for i, firmware := range []string{"bios", "uefi"} {
 		t.Run(firmware, func(t *testing.T) {
 			t.Parallel()
 			if i > 0 {
-				wholeRun(t)
+				requireFull(t)
 			}
 			s := newSite(t)
-			made.bring(t, s.folder)
-			s.with("IRONPLANE_AGENT_DHCP=proxy", "IRONPLANE_AGENT_DHCP_POOL=")
+			image.addFiles(t, s.folder)
+			s.restartWith("IRONPLANE_AGENT_DHCP=proxy", "IRONPLANE_AGENT_DHCP_POOL=")
 			other := s.space + "d"
 			shell(t, "/", fmt.Sprintf(`
 ip netns add %[2]s
@@ -274,7 +275,7 @@ ip -n %[2]s link set lo up
 			}
 			m := s.switchOn(mac, firmware)
 			m.shows("SYSTEM: it runs from its disk", 1)
-			s.wantStory(7, siteagent.EventLeased, siteagent.EventBooted)
+			s.wantEvents(7, siteagent.EventLeased, siteagent.EventBooted)
 			for _, r := range s.reports() {
 				if r.Event == siteagent.EventBooted && !strings.HasPrefix(r.Address, "10.77.0.1") {
 					t.Errorf("got a script read from %s, want an address that begins with 10.77.0.1", r.Address)
