@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	ours = "github.com/ironplane/ironplane/"
-	root = "../../.."
+	modulePath = "github.com/ironplane/ironplane/"
+	root       = "../../.."
 )
 
 // A set is packages that several folders may import, by a name in capitals.
@@ -126,7 +126,7 @@ type pkg struct {
 
 func list(t *testing.T) []pkg {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports,Deps", ours+"...").Output()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports,Deps", modulePath+"...").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +172,7 @@ func TestArrows(t *testing.T) {
 		t.Fatalf("only %d packages", len(all))
 	}
 	for _, p := range all {
-		path := strings.TrimPrefix(p.ImportPath, ours)
+		path := strings.TrimPrefix(p.ImportPath, modulePath)
 		star := ""
 		line := slices.IndexFunc(arrows, func(a struct{ folder, may string }) (ok bool) {
 			star, ok = within(path, a.folder)
@@ -184,8 +184,8 @@ func TestArrows(t *testing.T) {
 		}
 		may := allowed(arrows[line].may, star)
 		for _, imported := range p.Imports {
-			to, isOurs := strings.CutPrefix(imported, ours)
-			if isOurs && !slices.ContainsFunc(may, func(folder string) bool { _, ok := within(to, folder); return ok }) {
+			to, isLocal := strings.CutPrefix(imported, modulePath)
+			if isLocal && !slices.ContainsFunc(may, func(folder string) bool { _, ok := within(to, folder); return ok }) {
 				t.Errorf(
 					"%s imports %s, which its line of arrows does not allow (%q). Move the code, or, if the import is right, add it to arrows.",
 					path,
@@ -220,7 +220,7 @@ func sources(t *testing.T, folder string, use func(path string, text []byte)) {
 	}
 }
 
-// Every role of a database can take any advisory lock of it, so nothing of ours waits for one.
+// Every role of a database can take any advisory lock of it, so nothing of modulePath waits for one.
 func TestNoAdvisoryLocks(t *testing.T) {
 	t.Parallel()
 	for _, folder := range []string{"pkg", "gateway", "services", "deploy"} {
@@ -280,10 +280,10 @@ func TestModules(t *testing.T) {
 	}
 }
 
-// A module that ships alone requires pkg and nothing else of ours, and pkg requires nothing of ours.
+// A module that ships alone requires pkg and nothing else of modulePath, and pkg requires nothing of modulePath.
 func TestRequirements(t *testing.T) {
 	t.Parallel()
-	required := regexp.MustCompile(`(?m)^(?:require )?\s*` + regexp.QuoteMeta(ours) + `(\S+) v`)
+	required := regexp.MustCompile(`(?m)^(?:require )?\s*` + regexp.QuoteMeta(modulePath) + `(\S+) v`)
 	services, err := filepath.Glob(filepath.Join(root, "services", "*"))
 	if err != nil || len(services) < 5 {
 		t.Fatalf("got the services %v and %v, want at least five", services, err)

@@ -17,18 +17,18 @@ func TestGlossary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var words []string
+	var terms []string
 	for line := range strings.Lines(string(page)) {
 		if word, ok := strings.CutPrefix(line, "| "); ok {
 			word, _, _ = strings.Cut(word, " |")
-			words = append(words, word)
+			terms = append(terms, word)
 		}
 	}
-	words = words[1:] // without the heading
-	if len(words) < 20 || len(words) > maxGlossaryEntries {
-		t.Errorf("got %d entries, want 20 to %d: rather use a word that the field knows", len(words), maxGlossaryEntries)
+	terms = terms[1:] // without the heading
+	if len(terms) < 20 || len(terms) > maxGlossaryEntries {
+		t.Errorf("got %d entries, want 20 to %d: rather use a word that the field knows", len(terms), maxGlossaryEntries)
 	}
-	if !slices.IsSorted(words) {
+	if !slices.IsSorted(terms) {
 		t.Error("got entries out of order, want them sorted")
 	}
 }

@@ -27,7 +27,7 @@ var privateWords = map[string]string{
 	"stranger": "unauthenticated", "strangers": "unauthenticated", "taken": "used", "takes": "accepts", "tell": "notify",
 	"telling": "notify", "tells": "notifies", "that": "", "theirs": "", "there": "exists", "thing": "item", "things": "items",
 	"told": "notified", "took": "duration", "twin": "copy", "uses": "usage", "what": "", "which": "", "who": "", "whose": "owner",
-	"words": "describe", "wrong": "invalid",
+	"wrong": "invalid",
 }
 
 // allowedNames hold a private word for a reason.
@@ -41,7 +41,6 @@ var allowedNames = map[string]string{
 // unfinished are the folders and files whose language is not yet checked. An entry that ends with "/." has a folder's own files only.
 var unfinished = []string{
 	"deploy/measure",
-	"deploy/internal/arch",
 	"deploy/internal/product",
 	"pkg/auth", "pkg/cache", "pkg/catalog", "pkg/client", "pkg/egress", "pkg/events", "pkg/jobs", "pkg/mail", "pkg/problem", "pkg/remote",
 	"pkg/seal", "pkg/secret", "pkg/service", "pkg/settings", "pkg/template", "pkg/wake",

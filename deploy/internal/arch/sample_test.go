@@ -66,11 +66,11 @@ func TestSamplesCompile(t *testing.T) {
 	if err := os.WriteFile(file, []byte(text.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	here, err := filepath.Abs(".")
+	folder, err := filepath.Abs(".")
 	if err != nil {
 		t.Fatal(err)
 	}
-	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(here, "sample", "sample.go"): file}})
+	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(folder, "sample", "sample.go"): file}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,13 +9,13 @@ import (
 	"testing"
 )
 
-// The tests that docs/operate/security.md names are there.
+// The tests that docs/operate/security.md names exist.
 func TestSecurityNamesTests(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs/operate/security.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	there := map[string]bool{}
+	isTest := map[string]bool{}
 	declared := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
 	err = filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() || !strings.HasSuffix(path, "_test.go") {
@@ -23,7 +23,7 @@ func TestSecurityNamesTests(t *testing.T) {
 		}
 		text, err := os.ReadFile(path)
 		for _, found := range declared.FindAllStringSubmatch(string(text), -1) {
-			there[found[1]] = true
+			isTest[found[1]] = true
 		}
 		return err
 	})
@@ -35,7 +35,7 @@ func TestSecurityNamesTests(t *testing.T) {
 		t.Errorf("it names %d tests", len(named))
 	}
 	for _, name := range named {
-		if !there[name[1]] {
+		if !isTest[name[1]] {
 			t.Errorf("there is no %s", name[1])
 		}
 	}

@@ -49,8 +49,8 @@ func TestTrackedFiles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if said := objection(name, content); said != "" {
-			t.Error(said)
+		if problem := objection(name, content); problem != "" {
+			t.Error(problem)
 		}
 	}
 }
@@ -67,8 +67,8 @@ func TestObjection(t *testing.T) {
 		"a file":                      {strings.Repeat("x", maxTrackedBytes), false},
 		"pkg/client/ironplane.gen.go": {strings.Repeat("x", maxTrackedBytes+1), false},
 	} {
-		if said := objection(name, []byte(c.content)); (said != "") != c.refused {
-			t.Errorf("%s: got %q, want it refused: %t", name, said, c.refused)
+		if problem := objection(name, []byte(c.content)); (problem != "") != c.refused {
+			t.Errorf("%s: got %q, want it refused: %t", name, problem, c.refused)
 		}
 	}
 }
