@@ -466,9 +466,14 @@ func TestMailsFail(t *testing.T) {
 	}})
 	o := newMailFixture(t, "smtp+plain://"+box.Addr)
 	id := o.send("password-reset", sampleContents()[4])
-	if m := o.awaitStatus(id, "failed"); m.Error == nil || !strings.Contains(*m.Error, "no such user") {
-		t.Errorf("got %+v, want the error no such user", m)
+	if m := o.awaitStatus(id, "failed"); m.Error == nil || !strings.Contains(*m.Error, "no such user") || m.Attempts != 1 {
+		t.Errorf("got %+v, want the error no such user after one attempt", m)
 	}
+	testkit.Eventually(t, "the job of the refused mail ends, and no attempt follows", func() bool {
+		var state string
+		err := o.deps.DB.QueryRow(t.Context(), "SELECT string_agg(state::text, ',') FROM river_job WHERE kind = 'mail'").Scan(&state)
+		return err == nil && (state == "completed" || state == "cancelled" || state == "discarded")
+	})
 	unknown := o.send("nothing", mail.ForClient{})
 	if m := o.getMail(unknown); m.Status != "failed" || !strings.Contains(*m.Error, "the template nothing does not exist") {
 		t.Errorf("got %+v, want it failed without a template", m)
