@@ -7,37 +7,37 @@ import (
 // PermissionSet is the documented form of grants.
 type PermissionSet struct {
 	Network struct {
-		Entities ReadWrite `json:"entities"`
-		Forward  ReadWrite `json:"forward"`
-		Groups   ReadWrite `json:"groups"`
-		Switches ReadWrite `json:"switches"`
-	} `json:"network"`
+		Entities ReadWrite `json:"entities" doc:"IP entities, and their custom fields."`
+		Forward  ReadWrite `json:"forward" doc:"Forwarding gateways and types."`
+		Groups   ReadWrite `json:"groups" doc:"IP groups."`
+		Switches ReadWrite `json:"switches" doc:"Port speeds."`
+	} `json:"network" doc:"Permissions for IP space."`
 	PXE struct {
-		Installs ReadWrite `json:"installs"`
-		Settings ReadWrite `json:"settings"`
-	} `json:"pxe"`
+		Installs ReadWrite `json:"installs" doc:"Installs of machines."`
+		Settings ReadWrite `json:"settings" doc:"DHCP and file servers, ISOs, drivers, preseeds and profiles."`
+	} `json:"pxe" doc:"Permissions for network boot."`
 	Server struct {
-		InInventory ReadWrite `json:"in_inventory"`
-		InUse       ReadWrite `json:"in_use"`
-		Settings    ReadWrite `json:"settings"`
-	} `json:"server"`
+		InInventory ReadWrite `json:"in_inventory" doc:"Servers in the inventory. It guards no operation yet."`
+		InUse       ReadWrite `json:"in_use" doc:"Servers in use. It guards no operation yet."`
+		Settings    ReadWrite `json:"settings" doc:"Computer parts, and custom fields of servers."`
+	} `json:"server" doc:"Permissions for servers."`
 	System struct {
-		Emails       ReadWrite `json:"emails"`
-		Integrations ReadWrite `json:"integrations"`
-		Logs         ReadWrite `json:"logs"`
-		Settings     ReadWrite `json:"settings"`
-		Theme        ReadWrite `json:"theme"`
-	} `json:"system"`
+		Emails       ReadWrite `json:"emails" doc:"Email templates and mails."`
+		Integrations ReadWrite `json:"integrations" doc:"Integrations, their permissions, and webhooks."`
+		Logs         ReadWrite `json:"logs" doc:"The audit log."`
+		Settings     ReadWrite `json:"settings" doc:"Settings, custom fields, jobs, certificates and packages of panels."`
+		Theme        ReadWrite `json:"theme" doc:"The theme of panels."`
+	} `json:"system" doc:"Permissions for the installation."`
 	Users struct {
-		Admins  ReadWrite `json:"admins"`
-		Clients ReadWrite `json:"clients"`
-	} `json:"users"`
+		Admins  ReadWrite `json:"admins" doc:"Admins and their permissions."`
+		Clients ReadWrite `json:"clients" doc:"Clients and their links."`
+	} `json:"users" doc:"Permissions for accounts."`
 }
 
 // ReadWrite is one permission of a PermissionSet.
 type ReadWrite struct {
-	Read  bool `json:"read" example:"true"`
-	Write bool `json:"write" example:"false"`
+	Read  bool `json:"read" example:"true" doc:"Whether the holder may view the items."`
+	Write bool `json:"write" example:"false" doc:"Whether the holder may create, edit and delete the items."`
 }
 
 // permissions are the set's members by their permission.
