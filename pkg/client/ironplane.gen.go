@@ -2252,7 +2252,9 @@ type ConfirmVerifyCodeBody struct {
 
 // ConfirmVerifyCodeBodyVerify defines model for ConfirmVerifyCodeBodyVerify.
 type ConfirmVerifyCodeBodyVerify struct {
-	// Token Examples: 123456
+	// Token The code.
+	//
+	// Examples: 123456
 	Token *string `json:"token,omitempty"`
 }
 
@@ -4653,21 +4655,28 @@ type PasswordReset struct {
 
 // Permissions defines model for Permissions.
 type Permissions struct {
+	// Network Permissions for IP space.
 	Network struct {
 		Entities ReadWrite `json:"entities"`
 		Forward  ReadWrite `json:"forward"`
 		Groups   ReadWrite `json:"groups"`
 		Switches ReadWrite `json:"switches"`
 	} `json:"network"`
+
+	// Pxe Permissions for network boot.
 	Pxe struct {
 		Installs ReadWrite `json:"installs"`
 		Settings ReadWrite `json:"settings"`
 	} `json:"pxe"`
+
+	// Server Permissions for servers.
 	Server struct {
 		InInventory ReadWrite `json:"in_inventory"`
 		InUse       ReadWrite `json:"in_use"`
 		Settings    ReadWrite `json:"settings"`
 	} `json:"server"`
+
+	// System Permissions for the installation.
 	System struct {
 		Emails       ReadWrite `json:"emails"`
 		Integrations ReadWrite `json:"integrations"`
@@ -4675,6 +4684,8 @@ type Permissions struct {
 		Settings     ReadWrite `json:"settings"`
 		Theme        ReadWrite `json:"theme"`
 	} `json:"system"`
+
+	// Users Permissions for accounts.
 	Users struct {
 		Admins  ReadWrite `json:"admins"`
 		Clients ReadWrite `json:"clients"`
@@ -4785,10 +4796,14 @@ type ProfileShell struct {
 
 // ReadWrite defines model for ReadWrite.
 type ReadWrite struct {
-	// Read Examples: true
+	// Read Whether the holder may view the items.
+	//
+	// Examples: true
 	Read bool `json:"read"`
 
-	// Write Examples: false
+	// Write Whether the holder may create, edit and delete the items.
+	//
+	// Examples: false
 	Write bool `json:"write"`
 }
 
@@ -6214,10 +6229,14 @@ type UpdateProfileISOBodyEdition0 = string
 
 // UpdateReadWriteBody defines model for UpdateReadWriteBody.
 type UpdateReadWriteBody struct {
-	// Read Examples: true
+	// Read Whether the holder may view the items.
+	//
+	// Examples: true
 	Read *bool `json:"read,omitempty"`
 
-	// Write Examples: false
+	// Write Whether the holder may create, edit and delete the items.
+	//
+	// Examples: false
 	Write *bool `json:"write,omitempty"`
 }
 
