@@ -120,7 +120,8 @@ func (c *config) serve(ctx context.Context) error {
 
 // serveAll runs all configured servers until ctx ends or one of them fails.
 func (c *config) serveAll(ctx context.Context, a *agent.Agent, files *tree.Tree, operations *process.Operations, log *slog.Logger) error {
-	listener, err := net.Listen("tcp", c.Listen)
+	operations.MustRegister(a.Refusals())
+	listener, err := a.Listen(c.Listen)
 	if err != nil {
 		return fmt.Errorf("IRONPLANE_LISTEN: %w", err)
 	}
@@ -144,7 +145,7 @@ func (c *config) serveAll(ctx context.Context, a *agent.Agent, files *tree.Tree,
 	}
 	working.Go(func() { cancel(a.Run(ctx)) })
 	if c.Machines != "" {
-		machines, err := net.Listen("tcp", c.Machines)
+		machines, err := a.ListenMachines(c.Machines)
 		if err != nil {
 			cancel(err)
 			return errors.Join(fmt.Errorf("IRONPLANE_AGENT_MACHINES_LISTEN: %w", err), listener.Close())
@@ -157,7 +158,7 @@ func (c *config) serveAll(ctx context.Context, a *agent.Agent, files *tree.Tree,
 			cancel(err)
 			return errors.Join(err, listener.Close())
 		}
-		machines, err := net.Listen("tcp", addrPort.String())
+		machines, err := a.ListenMachines(addrPort.String())
 		if err != nil {
 			cancel(err)
 			return errors.Join(fmt.Errorf("IRONPLANE_AGENT_DHCP_IPV6: %w", err), listener.Close())

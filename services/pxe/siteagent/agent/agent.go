@@ -16,6 +16,7 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
 	"github.com/ironplane/ironplane/services/pxe/siteagent/feed"
 	"github.com/ironplane/ironplane/services/pxe/siteagent/machine"
+	"github.com/ironplane/ironplane/services/pxe/siteagent/share"
 	"github.com/ironplane/ironplane/services/pxe/siteagent/tree"
 )
 
@@ -23,8 +24,6 @@ const (
 	minKeyLength = 16 // bytes
 	maxGrants    = 1000
 	saveInterval = 10 * time.Second
-	// maxRequests and maxMachineRequests bound the requests in progress of callers with a key, and of machines.
-	maxRequests, maxMachineRequests = 256, 4096
 )
 
 // Agent is a site agent.
@@ -37,6 +36,10 @@ type Agent struct {
 	feed     *feed.Feed
 	pulls    pulls
 	machines *machine.Machines
+	refusals *share.Refusals
+	limits   limits
+	// bodyTimeout is how long a request's body may take to arrive. A file that the control plane sends has no such limit.
+	bodyTimeout time.Duration
 
 	mu       sync.Mutex
 	grants   map[[sha256.Size]byte]time.Time // expiry by the SHA-256 of the token
@@ -56,7 +59,11 @@ func New(files *tree.Tree, key secret.String, machines machine.Settings, version
 		started: time.Now(),
 		grants:  map[[sha256.Size]byte]time.Time{},
 		pulls:   pulls{next: make(chan siteagent.PullOrder, 1)},
+
+		refusals:    share.NewRefusals(log),
+		bodyTimeout: ioTimeout,
 	}
+	a.limits = newLimits(a.refusals)
 	var err error
 	if a.feed, err = feed.Open(files.Path("said")); err != nil {
 		return nil, err
@@ -78,6 +85,9 @@ func (a *Agent) Close() error { return a.feed.Close() }
 
 // Machines returns the machines that the control plane told the agent about.
 func (a *Agent) Machines() *machine.Machines { return a.machines }
+
+// Refusals returns what counts the refusals of all limits. It is a collector of metrics.
+func (a *Agent) Refusals() *share.Refusals { return a.refusals }
 
 // record appends a text for people to the feed.
 func (a *Agent) record(kind, text string) error {

@@ -42,6 +42,9 @@ type testAgent struct {
 	machines            http.Handler
 	client              *siteagent.Client // with the API key
 	stop                func()
+
+	serveMachines   sync.Once
+	machinesAddress string
 }
 
 func start(t *testing.T, folder string) *testAgent {

@@ -133,7 +133,8 @@ func (a *Agent) putFile(w http.ResponseWriter, r *http.Request) error {
 	if offset < 0 || r.ContentLength < 0 || offset > f.Size || r.ContentLength > f.Size-offset {
 		return problem.New(problem.Invalid, "The request needs a Content-Length of at most size minus offset.")
 	}
-	switch err := a.tree.Receive(r.Context(), f, offset, r.Body); {
+	body := &deadlineReader{r.Body, http.NewResponseController(w)}
+	switch err := a.tree.Receive(r.Context(), f, offset, body); {
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return problem.New(problem.BadRequest, "The upload is incomplete. Ask /v1/content for the offset, and continue from there.")
 	case err != nil && r.Context().Err() != nil:

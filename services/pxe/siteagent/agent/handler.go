@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"io"
 	"io/fs"
 	"net/http"
 	"strconv"
@@ -21,7 +20,7 @@ import (
 )
 
 const (
-	// ioTimeout is how long a connection may stay without progress in either direction.
+	// ioTimeout is how long a response or a sent file may stay without progress.
 	ioTimeout   = 30 * time.Second
 	maxBodySize = 64 << 10
 	// maxBundleBodySize is the largest body of a request for a bundle, in bytes.
@@ -59,17 +58,18 @@ func (a *Agent) Handler() http.Handler {
 	mux.HandleFunc("GET /v1/file/{path...}", a.handle(a.getFile))
 	mux.HandleFunc("POST /v1/files", a.handle(a.postFiles))
 	mux.HandleFunc("/", a.handle(func(http.ResponseWriter, *http.Request) error { return problem.NoSuchPath() }))
-	guarded := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	limited := a.limitRequests(a.limits.requests, mux)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, key, _ := strings.Cut(r.Header.Get("Authorization"), "Bearer ")
 		isKey := a.isAPIKey(key)
 		if !isKey && !a.hasGrant(key) {
 			refusal := problem.New(problem.Unauthenticated, "The request needs the agent's API key, or a token that has not expired.")
+			closeUnread(w, r)
 			problem.Write(w, r, a.log, refusal)
 			return
 		}
-		mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), apiKeyContext{}, isKey)))
+		limited.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), apiKeyContext{}, isKey)))
 	})
-	return a.limitRequests(maxRequests, guarded)
 }
 
 // MachineHandler serves booting and installing machines, which have no key. It gives each machine its own scripts, and any file to
@@ -88,7 +88,7 @@ func (a *Agent) MachineHandler() http.Handler {
 		http.ServeContent(w, r, info.Name(), info.ModTime(), file)
 		return nil
 	}))
-	return a.limitRequests(maxMachineRequests, mux)
+	return a.limitRequests(a.limits.machineRequests, mux)
 }
 
 // apiKeyContext is the context key that says whether the caller has the API key.
@@ -98,65 +98,6 @@ type apiKeyContext struct{}
 func hasAPIKey(r *http.Request) bool {
 	ok, _ := r.Context().Value(apiKeyContext{}).(bool)
 	return ok
-}
-
-// limitRequests bounds the requests in progress, and closes connections that make no progress.
-func (a *Agent) limitRequests(limit int, next http.Handler) http.Handler {
-	slots := make(chan struct{}, limit)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		connection := http.NewResponseController(w)
-		_ = connection.SetWriteDeadline(time.Now().Add(ioTimeout)) // fails without a connection, as in tests
-		select {
-		case slots <- struct{}{}:
-			defer func() { <-slots }()
-		default:
-			problem.Write(w, r, a.log, problem.New(problem.Unavailable, "Too many requests are in progress. Try again later."))
-			return
-		}
-		r.Body = &deadlineReader{r.Body, connection}
-		next.ServeHTTP(&deadlineWriter{w, connection}, r)
-	})
-}
-
-// deadlineReader ends a request if the caller sends nothing for ioTimeout.
-type deadlineReader struct {
-	io.ReadCloser
-	connection *http.ResponseController
-}
-
-func (b *deadlineReader) Read(p []byte) (int, error) {
-	_ = b.connection.SetReadDeadline(time.Now().Add(ioTimeout)) // fails without a connection, as in tests
-	return b.ReadCloser.Read(p)
-}
-
-// deadlineWriter ends a response if the caller reads nothing for ioTimeout.
-type deadlineWriter struct {
-	http.ResponseWriter
-	connection *http.ResponseController
-}
-
-// Unwrap gives http.ResponseController the connection.
-func (a *deadlineWriter) Unwrap() http.ResponseWriter { return a.ResponseWriter }
-
-func (a *deadlineWriter) Write(p []byte) (int, error) {
-	_ = a.connection.SetWriteDeadline(time.Now().Add(ioTimeout)) // fails without a connection, as in tests
-	return a.ResponseWriter.Write(p)
-}
-
-// ReadFrom copies in pieces, so that the deadline moves on. Each piece uses sendfile where possible.
-func (a *deadlineWriter) ReadFrom(from io.Reader) (all int64, err error) {
-	const piece = 1 << 20
-	for {
-		_ = a.connection.SetWriteDeadline(time.Now().Add(ioTimeout)) // fails without a connection, as in tests
-		n, err := io.CopyN(a.ResponseWriter, from, piece)
-		all += n
-		if errors.Is(err, io.EOF) {
-			return all, nil
-		}
-		if err != nil {
-			return all, err
-		}
-	}
 }
 
 // handle turns a returned error into a problem response.

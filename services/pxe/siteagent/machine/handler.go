@@ -62,6 +62,12 @@ func (m *Machines) serve(w http.ResponseWriter, r *http.Request, do textFunc) (s
 	if err != nil {
 		return "", err
 	}
+	if r.Method == http.MethodPost { // the body is read only for the token's machine, and without the lock
+		if err := m.checkToken(r, from.Addr().Unmap()); err != nil {
+			w.Header().Set("Connection", "close") // so that the server does not wait for the rest of the body
+			return "", err
+		}
+	}
 	r.Body = http.MaxBytesReader(w, r.Body, maxBodySize)
 	if err := r.ParseForm(); err != nil {
 		return "", problem.New(problem.BadRequest, "The form cannot be read: %s.", err)
@@ -69,6 +75,14 @@ func (m *Machines) serve(w http.ResponseWriter, r *http.Request, do textFunc) (s
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return do(r, from.Addr().Unmap())
+}
+
+// checkToken returns an error if the request's token is not that of a machine at this address.
+func (m *Machines) checkToken(r *http.Request, from netip.Addr) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, err := m.findByToken(r, from)
+	return err
 }
 
 // urlFor returns the agent's base URL for a machine's address.
