@@ -117,7 +117,7 @@ func (c *config) serveBoot(ctx context.Context, a *agent.Agent, files *tree.Tree
 			if err != nil {
 				return fmt.Errorf("IRONPLANE_AGENT_TFTP_LISTEN: %w", err)
 			}
-			run(func() error { return (&tftp.Server{Files: files, Log: log}).Serve(ctx, conn) })
+			run(func() error { return (&tftp.Server{Files: files, Log: log, Refusals: a.Refusals()}).Serve(ctx, conn) })
 		}
 	}
 	if c.DHCP != "" {

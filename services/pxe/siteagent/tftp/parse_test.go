@@ -1,6 +1,9 @@
 package tftp
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
 
 // Every parsed request is within the bounds.
 func FuzzParse(f *testing.F) {
@@ -15,8 +18,8 @@ func FuzzParse(f *testing.F) {
 		if r != nil && refused != nil {
 			t.Errorf("got the request %+v and the refusal %+v, want one of them", r, refused)
 		}
-		if r != nil &&
-			(r.block < minBlockSize || r.block > maxBlockSize || r.window < 1 || r.window > maxWindow || r.timeout <= 0 || len(r.options)%2 != 0) {
+		if r != nil && (r.block < minBlockSize || r.block > maxBlockSize || r.window < 1 || r.window > maxWindow ||
+			r.timeout <= 0 || r.timeout > maxResendTimeout*time.Second || len(r.options)%2 != 0) {
 			t.Errorf("got %+v, want a block size, window and timeout within bounds", r)
 		}
 	})

@@ -11,12 +11,13 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
-	"net/netip"
 	"os"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/ironplane/ironplane/services/pxe/siteagent/share"
 )
 
 const (
@@ -29,11 +30,11 @@ const (
 	minBlockSize, maxBlockSize = 8, 1468
 	maxWindow                  = 64
 	maxPacketSize              = 1500
-	// maxTransfers bounds the transfers in progress, and maxTransfersPerClient those of one address.
-	maxTransfers, maxTransfersPerClient = 512, 8
-	maxAttempts                         = 6
-	resendTimeout                       = time.Second // until a packet is sent again
-	transferTimeout                     = time.Hour
+	maxAttempts                = 6
+	resendTimeout              = time.Second // until a packet is sent again
+	// maxResendTimeout is the longest one that a client may ask for, in seconds.
+	maxResendTimeout = 5
+	transferTimeout  = time.Hour
 )
 
 // Files opens files by name.
@@ -43,17 +44,16 @@ type Files interface {
 
 // Server answers TFTP requests.
 type Server struct {
-	Files Files
-	Log   *slog.Logger
+	Files    Files
+	Log      *slog.Logger
+	Refusals *share.Refusals
 
-	mu        sync.Mutex
-	active    map[netip.AddrPort]bool
-	perClient map[netip.Addr]int
+	table *table
 }
 
 // Serve answers requests that arrive at conn until ctx ends. It closes conn.
 func (s *Server) Serve(ctx context.Context, conn *net.UDPConn) error {
-	s.active, s.perClient = map[netip.AddrPort]bool{}, map[netip.Addr]int{}
+	s.table = newTable(s.Refusals)
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
 	var transfers sync.WaitGroup
@@ -73,37 +73,19 @@ func (s *Server) Serve(ctx context.Context, conn *net.UDPConn) error {
 			_, _ = conn.WriteToUDPAddrPort(refused.packet(), from) // the client may be gone
 			continue
 		}
-		if r == nil || !s.startTransfer(from) {
+		if r == nil {
+			continue
+		}
+		e := s.table.start(ctx, from)
+		if e == nil {
 			continue
 		}
 		transfers.Go(func() {
-			defer s.endTransfer(from)
-			if err := s.transfer(ctx, local, from, r); err != nil {
+			defer s.table.end(e)
+			if err := s.transfer(e, local, r); err != nil && e.ctx.Err() == nil {
 				s.Log.Info("TFTP transfer failed", "file", r.name, "to", from, "error", err)
 			}
 		})
-	}
-}
-
-// startTransfer reports whether a transfer may start. It ignores a repeated request while its transfer runs, because a client
-// repeats a request whose first reply was lost.
-func (s *Server) startTransfer(from netip.AddrPort) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.active[from] || len(s.active) >= maxTransfers || s.perClient[from.Addr()] >= maxTransfersPerClient {
-		return false
-	}
-	s.active[from] = true
-	s.perClient[from.Addr()]++
-	return true
-}
-
-func (s *Server) endTransfer(from netip.AddrPort) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.active, from)
-	if s.perClient[from.Addr()]--; s.perClient[from.Addr()] == 0 {
-		delete(s.perClient, from.Addr())
 	}
 }
 
@@ -170,7 +152,7 @@ func parse(packet []byte) (*request, *refusal) {
 		case name == "windowsize" && n >= 1:
 			r.window = int64(min(n, maxWindow))
 			r.acceptOption(name, int(r.window))
-		case name == "timeout" && n >= 1 && n <= 255:
+		case name == "timeout" && n >= 1 && n <= maxResendTimeout: // RFC 2349 lets the server accept the client's value or none
 			r.timeout = time.Duration(n) * time.Second
 			r.acceptOption(name, n)
 		case name == "tsize":
@@ -198,13 +180,13 @@ func (r *request) optionsAck(size int64) []byte {
 }
 
 // transfer sends a file from a port of its own.
-func (s *Server) transfer(ctx context.Context, local *net.UDPAddr, to netip.AddrPort, r *request) error {
-	conn, err := net.DialUDP("udp", &net.UDPAddr{IP: local.IP, Zone: local.Zone}, net.UDPAddrFromAddrPort(to))
+func (s *Server) transfer(e *entry, local *net.UDPAddr, r *request) error {
+	conn, err := net.DialUDP("udp", &net.UDPAddr{IP: local.IP, Zone: local.Zone}, net.UDPAddrFromAddrPort(e.client))
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
+	ctx, cancel := context.WithTimeout(e.ctx, transferTimeout)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	file, info, err := s.Files.Open(r.name)
@@ -217,7 +199,7 @@ func (s *Server) transfer(ctx context.Context, local *net.UDPAddr, to netip.Addr
 		return err
 	}
 	defer file.Close()
-	t := &transfer{request: r, conn: conn, file: file, size: info.Size()}
+	t := &transfer{request: r, entry: e, conn: conn, file: file, size: info.Size()}
 	t.last = t.size/int64(r.block) + 1
 	if optionsAck := r.optionsAck(t.size); optionsAck != nil {
 		if err := t.sendUntilAcked(func() error { _, err := conn.Write(optionsAck); return err }, 0); err != nil {
@@ -235,6 +217,7 @@ func (s *Server) transfer(ctx context.Context, local *net.UDPAddr, to netip.Addr
 // transfer is a transfer in progress.
 type transfer struct {
 	*request
+	*entry
 	conn  *net.UDPConn
 	file  *os.File
 	size  int64
@@ -297,6 +280,7 @@ func (t *transfer) sendUntilAcked(send func() error, blocks int64) error {
 			case opAck:
 				newlyAcked := int64(number - uint16(t.acked))
 				if newlyAcked <= blocks && (newlyAcked > 0 || blocks == 0) {
+					t.isAcked.Store(true)
 					t.acked += newlyAcked
 					return nil
 				}

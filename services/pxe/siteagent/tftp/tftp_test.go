@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ironplane/ironplane/services/pxe/siteagent/share"
 	"github.com/ironplane/ironplane/services/pxe/siteagent/tftp"
 	"github.com/ironplane/ironplane/services/pxe/siteagent/tree"
 )
@@ -45,7 +46,8 @@ func serve(t testing.TB, files map[string][]byte) (address *net.UDPAddr, folder 
 	ctx, cancel := context.WithCancel(context.Background())
 	var serving sync.WaitGroup
 	serving.Go(func() {
-		if err := (&tftp.Server{Files: opened, Log: slog.New(slog.DiscardHandler)}).Serve(ctx, conn); err != nil {
+		log := slog.New(slog.DiscardHandler)
+		if err := (&tftp.Server{Files: opened, Log: log, Refusals: share.NewRefusals(log)}).Serve(ctx, conn); err != nil {
 			t.Error(err)
 		}
 	})
@@ -170,6 +172,7 @@ func TestRead(t *testing.T) {
 		"bounded": {[]string{"blksize", "65464", "windowsize", "65535"}, map[string]string{"blksize": "1468", "windowsize": "64"}},
 		"invalid": {[]string{"blksize", "7", "windowsize", "0", "timeout", "256", "tsize", "x"}, nil},
 		"small":   {[]string{"blksize", "8"}, map[string]string{"blksize": "8"}},
+		"slow":    {[]string{"timeout", "6", "blksize", "1024"}, map[string]string{"blksize": "1024"}},
 	} {
 		for _, n := range sizes {
 			file := "boot/" + strconv.Itoa(n)
@@ -238,6 +241,30 @@ func TestRefused(t *testing.T) {
 		if err != nil || !strings.Contains(string(answer[:n]), want) {
 			t.Errorf("%q: got %q (%v), want %q", request, answer[:n], err, want)
 		}
+	}
+}
+
+// Requests from forged addresses, which nothing acknowledges, do not silence the server for others, nor for the forged addresses.
+func TestForgedRequests(t *testing.T) {
+	t.Parallel()
+	content := random(60_000)
+	server, _ := serve(t, map[string][]byte{"file": content})
+	for n := range 600 {
+		from := &net.UDPAddr{IP: net.IPv4(127, 0, 1, byte(n/8))}
+		if n < 50 {
+			from = &net.UDPAddr{IP: server.IP}
+		}
+		conn, err := net.ListenUDP("udp", from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if _, err := conn.WriteToUDP([]byte("\x00\x01file\x00octet\x00timeout\x00255\x00"), server); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, refused := (&client{TB: t}).read(server, "file"); !bytes.Equal(got, content) {
+		t.Errorf("got %d bytes and the refusal %q, want the %d bytes of the file", len(got), refused, len(content))
 	}
 }
 
