@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	// allocators is how many callers allocate at the same time.
+	// allocators is the number of callers that allocate at the same time.
 	allocators = 64
-	// seriesTime is how long it may take to create many entities.
-	seriesTime = 2 * time.Minute
+	// seriesTimeout is the limit for creating many entities.
+	seriesTimeout = 2 * time.Minute
 )
 
-// allocateScript has the service's own statement.
+// allocateScript has the same statement as the service.
 const allocateScript = `\set owner random(1, 1000000)
 WITH free AS MATERIALIZED (
 	SELECT f.entity_id, f.v4_first AS first FROM ip_free f JOIN ip_entity e ON e.id = f.entity_id
@@ -36,24 +36,24 @@ edited AS (
 SELECT entity_id FROM free ORDER BY first;
 `
 
-// allocateOne asks for the lowest free address, for one of many owners.
-var allocateOne = question{
+// allocateOperation allocates the lowest free address for one of many owners.
+var allocateOperation = operation{
 	line: func(request []byte, _ int64) []byte { return append(request, "POST /group/1/allocate"...) },
 	body: func(request []byte, owner int64) []byte {
 		return append(strconv.AppendInt(append(request, `{"owner":{"id":`...), owner, 10), "}}"...)
 	},
-	right: func(body []byte, owner int64) error {
+	check: func(body []byte, owner int64) error {
 		if !bytes.Contains(body, []byte(`"owner":{"id":`+strconv.FormatInt(owner, 10)+`,`)) {
-			return fmt.Errorf("the answer is another one: %s", bytes.TrimSpace(body))
+			return fmt.Errorf("got the response of another request: %s", bytes.TrimSpace(body))
 		}
 		return nil
 	},
-	most: 1_000_000,
+	maxNumber: 1_000_000,
 }
 
-// allocate fills a group, and lets the contestants take turns at allocating from it.
-func (l *lineup) allocate(ctx context.Context) error {
-	gateway := l.reached[gatewayName]
+// allocate fills a group, and lets the candidates allocate from it in turn.
+func (l *suite) allocate(ctx context.Context) error {
+	gateway := l.endpoints[gatewayName]
 	if err := post(ctx, gateway, "/group", `{"name": "Bench"}`); err != nil {
 		return err
 	}
@@ -62,7 +62,7 @@ func (l *lineup) allocate(ctx context.Context) error {
 		"INSERT INTO ref (type, id, name, version) SELECT 'client', n, 'Client ' || n, 1 FROM generate_series(1, 1000000) n",
 		"VACUUM (ANALYZE) ref",
 	); err != nil {
-		return fmt.Errorf("make clients known: %w", err)
+		return fmt.Errorf("create the clients: %w", err)
 	}
 	prefix, began := fmt.Sprint("10.0.0.0/", l.options.prefix), time.Now()
 	if err := post(ctx, gateway, "/group/1/entity/bulk", `{"prefix": "`+prefix+`"}`); err != nil {
@@ -70,23 +70,23 @@ func (l *lineup) allocate(ctx context.Context) error {
 	}
 	fmt.Fprintf(
 		l.screen,
-		"\nThe %d addresses of a /%d are made IP entities in %v.\n",
+		"\nCreating %d IP entities of a /%d took %v.\n",
 		1<<(32-l.options.prefix),
 		l.options.prefix,
 		time.Since(began).Round(10*time.Millisecond),
 	)
-	var contestants []*contestant
+	var candidates []*candidate
 	if l.pgbench != "" {
 		p := pgbench{program: l.pgbench, script: allocateScript, database: l.database, folder: l.folder, connections: allocators}
-		contestants = append(contestants, &contestant{name: pgbenchName, read: p.read})
+		candidates = append(candidates, &candidate{name: pgbenchName, read: p.read})
 	}
 	for _, name := range []string{serviceName, gatewayName, splitName} {
-		contestants = append(
-			contestants,
-			&contestant{name: name, read: callers{to: l.reached[name], connections: allocators, question: allocateOne}.read},
+		candidates = append(
+			candidates,
+			&candidate{name: name, read: callers{to: l.endpoints[name], connections: allocators, operation: allocateOperation}.read},
 		)
 	}
-	for _, c := range contestants {
+	for _, c := range candidates {
 		read := c.read
 		c.read = func(ctx context.Context, duration time.Duration) (round, error) {
 			done, err := read(ctx, duration)
@@ -100,15 +100,15 @@ func (l *lineup) allocate(ctx context.Context) error {
 		l.options.duration,
 		l.options.rounds,
 	)
-	if err := takeTurns(ctx, l.options, contestants, l.screen); err != nil {
+	if err := takeTurns(ctx, l.options, candidates, l.screen); err != nil {
 		return err
 	}
-	report(contestants, []goal{{serviceName, pgbenchName, 0.3}, {gatewayName, pgbenchName, 0.3}}, l.screen)
+	report(candidates, []goal{{serviceName, pgbenchName, 0.3}, {gatewayName, pgbenchName, 0.3}}, l.screen)
 	return nil
 }
 
-func post(ctx context.Context, to ready, path, body string) error {
-	ctx, cancel := context.WithTimeout(ctx, seriesTime)
+func post(ctx context.Context, to endpoint, path, body string) error {
+	ctx, cancel := context.WithTimeout(ctx, seriesTimeout)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+to.Address+path, strings.NewReader(body))
 	if err != nil {
@@ -122,13 +122,13 @@ func post(ctx context.Context, to ready, path, body string) error {
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(response.Body, longestBody))
-		return fmt.Errorf("POST %s is answered %d: %s", path, response.StatusCode, text)
+		text, _ := io.ReadAll(io.LimitReader(response.Body, maxBodyBytes))
+		return fmt.Errorf("POST %s: got the status %d: %s", path, response.StatusCode, text)
 	}
 	return nil
 }
 
-// releaseAll makes ready for the next round.
+// releaseAll releases all addresses for the next round. It fails if the round has allocated all of them.
 func (db *database) releaseAll(ctx context.Context) error {
 	conn, err := pgx.Connect(ctx, db.urls[network.Name])
 	if err != nil {
@@ -140,7 +140,7 @@ func (db *database) releaseAll(ctx context.Context) error {
 		return err
 	}
 	if !left {
-		return errors.New("nothing was left to allocate, so the round says nothing: make it shorter")
+		return errors.New("no free address is left, so the round measured nothing: use a shorter -duration or a larger -prefix")
 	}
 	return db.run(
 		ctx,
@@ -152,7 +152,7 @@ func (db *database) releaseAll(ctx context.Context) error {
 	)
 }
 
-// run runs statements in network's schema.
+// run runs statements in the network service's schema.
 func (db *database) run(ctx context.Context, statements ...string) error {
 	conn, err := pgx.Connect(ctx, db.urls[network.Name])
 	if err != nil {

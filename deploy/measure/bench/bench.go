@@ -13,28 +13,28 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// contestant is one way to have a question answered.
-type contestant struct {
-	name   string
-	beside string                                              // the nginx that does the same; empty: nginxName
-	read   func(context.Context, time.Duration) (round, error) // again and again, for so long
-	rounds []round
+// candidate is one of the programs whose speed is compared.
+type candidate struct {
+	name     string
+	baseline string                                              // the nginx to compare with; empty: nginxName
+	read     func(context.Context, time.Duration) (round, error) // repeats the operation for a duration
+	rounds   []round
 }
 
-// round is what one contestant did in one round.
+// round is the result of one candidate in one round.
 type round struct {
 	reads   int64
 	rate    float64                 // reads a second
 	latency *hdrhistogram.Histogram // in microseconds
-	cpu     time.Duration           // what one read took of the processors in all processes together; 0: unknown
+	cpu     time.Duration           // of one read, in all processes together; 0: unknown
 }
 
-// newLatency holds a minute, to within 0.1 %.
+// newLatency returns an empty histogram for latencies up to a minute, with an error of at most 0.1 %.
 func newLatency() *hdrhistogram.Histogram {
 	return hdrhistogram.New(1, time.Minute.Microseconds(), 3)
 }
 
-// bench starts everything, lets the contestants take turns, and shows on the screen how they did.
+// bench starts all candidates, measures them in turn, and prints the results.
 func bench(ctx context.Context, s options, screen io.Writer) (err error) {
 	if s.profiles != "" {
 		if s.profiles, err = filepath.Abs(s.profiles); err != nil {
@@ -43,7 +43,7 @@ func bench(ctx context.Context, s options, screen io.Writer) (err error) {
 	}
 	folder, err := os.MkdirTemp("", "ironplane-bench-")
 	if err != nil {
-		return fmt.Errorf("make a temporary folder: %w", err)
+		return fmt.Errorf("create a temporary folder: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
 
@@ -52,34 +52,35 @@ func bench(ctx context.Context, s options, screen io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.stop(ctx)) }()
-	l := &lineup{options: s, folder: folder, database: db, screen: screen, reached: map[string]ready{}}
+	l := &suite{options: s, folder: folder, database: db, screen: screen, endpoints: map[string]endpoint{}}
 	defer func() { err = errors.Join(err, l.stop(ctx)) }()
 	if err := l.start(ctx); err != nil {
 		return err
 	}
 	fmt.Fprintf(screen, "\nOne of %d port speeds by its id, drawn at random; %d connections; rounds of %v, %d of them.\n\n",
 		s.rows, s.connections, s.duration, s.rounds)
-	if err := takeTurns(ctx, s, l.contestants, screen); err != nil {
+	if err := takeTurns(ctx, s, l.candidates, screen); err != nil {
 		return err
 	}
-	report(l.contestants, []goal{{gatewayName, nginxName, 1.2}, {splitName, nginxName, 0.75}}, screen)
+	report(l.candidates, []goal{{gatewayName, nginxName, 1.2}, {splitName, nginxName, 0.75}}, screen)
 	if err := l.allocate(ctx); err != nil {
 		return err
 	}
 	return l.create(ctx)
 }
 
-func takeTurns(ctx context.Context, s options, contestants []*contestant, screen io.Writer) error {
+// takeTurns measures the candidates in rounds. Each candidate runs once in a round.
+func takeTurns(ctx context.Context, s options, candidates []*candidate, screen io.Writer) error {
 	if s.warmup > 0 {
-		for _, c := range contestants {
+		for _, c := range candidates {
 			if _, err := c.read(ctx, s.warmup); err != nil {
 				return fmt.Errorf("warm up %s: %w", c.name, err)
 			}
 		}
 	}
 	for n := range s.rounds {
-		first := n % len(contestants) // whoever always came after the same one might fare by it
-		for _, c := range slices.Concat(contestants[first:], contestants[:first]) {
+		first := n % len(candidates) // the order changes, since a candidate may affect the next one
+		for _, c := range slices.Concat(candidates[first:], candidates[:first]) {
 			done, err := c.play(ctx, s.duration)
 			if err != nil {
 				return fmt.Errorf("round %d of %s: %w", n+1, c.name, err)
@@ -87,7 +88,7 @@ func takeTurns(ctx context.Context, s options, contestants []*contestant, screen
 			c.rounds = append(c.rounds, done)
 		}
 		line := fmt.Sprintf("round %d:", n+1)
-		for _, c := range contestants {
+		for _, c := range candidates {
 			line += fmt.Sprintf("  %s %.0f/s", c.name, c.rounds[n].rate)
 		}
 		fmt.Fprintln(screen, line)
@@ -95,8 +96,8 @@ func takeTurns(ctx context.Context, s options, contestants []*contestant, screen
 	return nil
 }
 
-// play is one round.
-func (c *contestant) play(ctx context.Context, duration time.Duration) (round, error) {
+// play measures one round of a candidate.
+func (c *candidate) play(ctx context.Context, duration time.Duration) (round, error) {
 	before, err := cpuTime()
 	if err != nil {
 		return round{}, fmt.Errorf("measure CPU time: %w", err)

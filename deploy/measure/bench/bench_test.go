@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The test binary is a server, too, when it is run as one.
+// TestMain runs the test binary as a server if bench starts it as one.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == serverCommand {
 		main()
@@ -16,7 +16,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestBench runs all of it for the shortest time.
+// TestBench runs all measurements for the shortest duration.
 func TestBench(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	profiles := t.TempDir()
@@ -31,7 +31,7 @@ func TestBench(t *testing.T) {
 		t.Fatalf("%v\n%s", err, &screen)
 	}
 	_, table, _ := strings.Cut(screen.String(), "to pgbench\n")
-	if strings.Count(screen.String(), "to pgbench\n") != 3 || strings.Count(screen.String(), "The 16384 addresses of a /18") != 1 {
+	if strings.Count(screen.String(), "to pgbench\n") != 3 || strings.Count(screen.String(), "Creating 16384 IP entities of a /18") != 1 {
 		t.Errorf("got a report that lacks measurements, want 3 comparisons to pgbench and one /18:\n%s", &screen)
 	}
 	for _, name := range []string{

@@ -16,45 +16,45 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// question is what callers ask, with a number that they draw each time.
-type question struct {
-	line  func(request []byte, n int64) []byte // method and path
-	body  func(request []byte, n int64) []byte // nil: there is none
-	right func(body []byte, n int64) error     // tells what is wrong with an answer
-	most  int                                  // n is from 1 to this
+// operation is the request that callers send, with a random number each time.
+type operation struct {
+	line      func(request []byte, n int64) []byte // method and path
+	body      func(request []byte, n int64) []byte // nil: no body
+	check     func(body []byte, n int64) error     // returns an error for a wrong response
+	maxNumber int                                  // n is between 1 and this
 }
 
-// readPortSpeed reads one of so many port speeds.
-func readPortSpeed(rows int) question {
-	return question{
+// newReadOperation returns an operation that reads one of the port speeds.
+func newReadOperation(rows int) operation {
+	return operation{
 		line: func(request []byte, id int64) []byte {
 			return strconv.AppendInt(append(request, "GET /port-speed/"...), id, 10)
 		},
-		right: checkPortSpeed,
-		most:  rows,
+		check:     checkPortSpeed,
+		maxNumber: rows,
 	}
 }
 
-// callers ask over HTTP. Each has one connection and asks again once it has its answer, so while a server
-// is slow nobody asks, and the p99 shows less waiting than callers who do not wait for each other would see.
+// callers send requests over HTTP. Each has one connection, and sends the next request after the response. While a server is
+// slow it gets fewer requests, so the p99 is lower than with callers that do not wait.
 type callers struct {
-	to          ready
+	to          endpoint
 	connections int
-	question    question
+	operation   operation
 	by          protocol
 }
 
-// protocol is what callers speak.
+// protocol is the protocol of callers.
 type protocol int
 
 const (
 	plainHTTP protocol = iota
 	overTLS            // HTTP/1.1
-	overHTTP2          // by TLS, too
+	overHTTP2          // over TLS, too
 )
 
-// answerTime is how long the last answers of a round may take.
-const answerTime = 10 * time.Second
+// responseTimeout is the limit for the last responses of a round.
+const responseTimeout = 10 * time.Second
 
 func (c callers) read(ctx context.Context, duration time.Duration) (round, error) {
 	all := make([]*caller, c.connections)
@@ -73,21 +73,21 @@ func (c callers) read(ctx context.Context, duration time.Duration) (round, error
 	if err := group.Wait(); err != nil {
 		return round{}, err
 	}
-	took := time.Since(began)
+	elapsed := time.Since(began)
 	latency := newLatency()
 	for _, caller := range all {
 		latency.Merge(caller.latency)
 	}
 	reads := latency.TotalCount()
-	return round{reads: reads, rate: float64(reads) / took.Seconds(), latency: latency}, nil
+	return round{reads: reads, rate: float64(reads) / elapsed.Seconds(), latency: latency}, nil
 }
 
-// connect makes a caller.
+// connect opens the connection of a caller.
 func (c callers) connect(ctx context.Context) (*caller, error) {
 	if c.by == overHTTP2 {
-		return newHTTP2Caller(c.to, c.question), nil
+		return newHTTP2Caller(c.to, c.operation), nil
 	}
-	dialer := &net.Dialer{Timeout: answerTime}
+	dialer := &net.Dialer{Timeout: responseTimeout}
 	var conn net.Conn
 	var err error
 	if c.by == overTLS {
@@ -98,34 +98,34 @@ func (c callers) connect(ctx context.Context) (*caller, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newCaller(conn, c.to.Key, c.question), nil
+	return newCaller(conn, c.to.Key, c.operation), nil
 }
 
-// anyCertificate is believed: what is measured comes after the handshake.
+// anyCertificate accepts every certificate, since only requests after the handshake are measured.
 var anyCertificate = &tls.Config{InsecureSkipVerify: true}
 
 // caller is one connection.
 type caller struct {
-	question question
-	latency  *hdrhistogram.Histogram
-	ask      func(ctx context.Context, n int64) error
-	until    func(time.Time) error // when the connection is given up
-	close    func()
+	operation operation
+	latency   *hdrhistogram.Histogram
+	ask       func(ctx context.Context, n int64) error
+	until     func(time.Time) error // sets the connection's deadline
+	close     func()
 }
 
-// readUntil asks one question after the other. Any answer but the right one ends it.
+// readUntil sends one request after the other until a point in time. A wrong response is an error.
 func (c *caller) readUntil(ctx context.Context, end time.Time) error {
-	if err := c.until(end.Add(answerTime)); err != nil {
+	if err := c.until(end.Add(responseTimeout)); err != nil {
 		return err
 	}
 	defer context.AfterFunc(ctx, func() { _ = c.until(time.Now()) })()
 	for now := time.Now(); now.Before(end); {
-		n := 1 + rand.Int64N(int64(c.question.most))
+		n := 1 + rand.Int64N(int64(c.operation.maxNumber))
 		if err := c.ask(ctx, n); err != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			return fmt.Errorf("%s: %w", c.question.line(nil, n), err)
+			return fmt.Errorf("%s: %w", c.operation.line(nil, n), err)
 		}
 		asked := now
 		now = time.Now()
@@ -136,28 +136,28 @@ func (c *caller) readUntil(ctx context.Context, end time.Time) error {
 	return nil
 }
 
-// newCaller speaks HTTP/1.1. net/http's client would take more of the machine than the servers do.
-func newCaller(conn net.Conn, key string, q question) *caller {
-	c := &plainCaller{conn: conn, answers: newAnswerReader(conn), question: q}
+// newCaller returns a caller for HTTP/1.1. It does not use net/http's client, which would use more CPU than the servers.
+func newCaller(conn net.Conn, key string, q operation) *caller {
+	c := &plainCaller{conn: conn, responses: newResponseReader(conn), operation: q}
 	c.headers = " HTTP/1.1\r\nHost: " + conn.RemoteAddr().String() + "\r\nAccept: application/json\r\nAuthorization: Bearer " + key + "\r\n"
 	if q.body != nil {
 		c.headers += "Content-Type: application/json\r\n"
 	}
-	return &caller{question: q, latency: newLatency(), ask: c.ask, until: conn.SetDeadline, close: func() { _ = conn.Close() }}
+	return &caller{operation: q, latency: newLatency(), ask: c.ask, until: conn.SetDeadline, close: func() { _ = conn.Close() }}
 }
 
 type plainCaller struct {
 	conn          net.Conn
-	answers       *answerReader
-	question      question
+	responses     *responseReader
+	operation     operation
 	request, body []byte
 	headers       string
 }
 
 func (c *plainCaller) ask(_ context.Context, n int64) error {
-	c.request = append(c.question.line(c.request[:0], n), c.headers...)
-	if c.question.body != nil {
-		c.body = c.question.body(c.body[:0], n)
+	c.request = append(c.operation.line(c.request[:0], n), c.headers...)
+	if c.operation.body != nil {
+		c.body = c.operation.body(c.body[:0], n)
 		c.request = strconv.AppendInt(append(c.request, "Content-Length: "...), int64(len(c.body)), 10)
 		c.request = append(c.request, "\r\n"...)
 	}
@@ -165,19 +165,20 @@ func (c *plainCaller) ask(_ context.Context, n int64) error {
 	if _, err := c.conn.Write(c.request); err != nil {
 		return err
 	}
-	body, err := c.answers.next()
+	body, err := c.responses.next()
 	if err != nil {
 		return err
 	}
-	return c.question.right(body, n)
+	return c.operation.check(body, n)
 }
 
-// newHTTP2Caller speaks HTTP/2 on a connection of its own, by net/http's client, which takes its part of what is measured.
-func newHTTP2Caller(to ready, q question) *caller {
+// newHTTP2Caller returns a caller for HTTP/2 with a connection of its own. It uses net/http's client, whose CPU time is part of
+// the result.
+func newHTTP2Caller(to endpoint, q operation) *caller {
 	transport := &http.Transport{TLSClientConfig: anyCertificate.Clone(), ForceAttemptHTTP2: true}
 	ask := func(ctx context.Context, n int64) error {
 		method, path, _ := strings.Cut(string(q.line(nil, n)), " ")
-		ctx, cancel := context.WithTimeout(ctx, answerTime)
+		ctx, cancel := context.WithTimeout(ctx, responseTimeout)
 		defer cancel()
 		r, err := http.NewRequestWithContext(ctx, method, "https://"+to.TLS+path, http.NoBody)
 		if err != nil {
@@ -189,20 +190,20 @@ func newHTTP2Caller(to ready, q question) *caller {
 			return err
 		}
 		defer response.Body.Close()
-		body, err := io.ReadAll(io.LimitReader(response.Body, longestBody))
+		body, err := io.ReadAll(io.LimitReader(response.Body, maxBodyBytes))
 		if err == nil && (response.StatusCode != http.StatusOK || response.ProtoMajor != 2) {
-			err = fmt.Errorf("the answer by %s is %s", response.Proto, response.Status)
+			err = fmt.Errorf("got a response over %s with the status %s", response.Proto, response.Status)
 		}
 		if err != nil {
 			return err
 		}
-		return q.right(body, n)
+		return q.check(body, n)
 	}
 	return &caller{
-		question: q,
-		latency:  newLatency(),
-		ask:      ask,
-		until:    func(time.Time) error { return nil },
-		close:    transport.CloseIdleConnections,
+		operation: q,
+		latency:   newLatency(),
+		ask:       ask,
+		until:     func(time.Time) error { return nil },
+		close:     transport.CloseIdleConnections,
 	}
 }

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-const clockTick = 10 * time.Millisecond // of what the kernel shows, on every architecture that Go has
+const clockTick = 10 * time.Millisecond // the unit of /proc's times, on every architecture of Go
 
-// cpuTime is what this process and all that descend from it have had of the processors, those that ended among them.
+// cpuTime returns the CPU time of this process and its descendants, including those that have ended.
 func cpuTime() (time.Duration, error) {
 	paths, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
@@ -39,11 +39,13 @@ func cpuTime() (time.Duration, error) {
 	return total, nil
 }
 
-// parseStat reads a line as proc_pid_stat(5) has it. ticks are the process's own and those of its children that ended.
+// parseStat parses a line as in proc_pid_stat(5). ticks are those of the process and of its children that have ended.
 func parseStat(line string) (pid, parent, ticks int, err error) {
-	columns := strings.Fields(line[strings.LastIndexByte(line, ')')+1:]) // from the third on; the second may hold anything
+	columns := strings.Fields(
+		line[strings.LastIndexByte(line, ')')+1:],
+	) // from the third on; the second is the program's name, and may have spaces
 	if len(columns) < 15 {
-		return 0, 0, 0, fmt.Errorf("it has the line %q", line)
+		return 0, 0, 0, fmt.Errorf("cannot parse the line %q", line)
 	}
 	first, _, _ := strings.Cut(line, " ")
 	numbers := make([]int, 0, 6)

@@ -16,11 +16,11 @@ import (
 	"github.com/ironplane/ironplane/services/system"
 )
 
-// drainTime is how long the log may take to catch up with a round.
-const drainTime = 5 * time.Minute
+// drainTimeout is the limit for the log to catch up after a round.
+const drainTimeout = 5 * time.Minute
 
-// createScript inserts what the service inserts, in one transaction: the row and the record of the change, this into
-// a table that looks the same and that nobody logs.
+// createScript inserts the same rows as the service in one transaction: the port speed and the record of the change. The record
+// goes to a table of the same form that the log does not read.
 const createScript = `\set speed random(1, 1000000)
 BEGIN;
 INSERT INTO port_speed (name, billing_id, speed) VALUES ('bench ' || gen_random_uuid(), NULL, :speed);
@@ -30,62 +30,62 @@ INSERT INTO unlogged_change (type, targets, after, actor_url, actor_name, actor_
 COMMIT;
 `
 
-// createPortSpeed asks for a new one.
-var createPortSpeed = question{
+// createOperation creates a port speed.
+var createOperation = operation{
 	line: func(request []byte, _ int64) []byte { return append(request, "POST /port-speed"...) },
 	body: func(request []byte, speed int64) []byte {
 		request = append(append(append(request, `{"name":"bench `...), rand.Text()...), `","speed":`...)
 		return append(strconv.AppendInt(request, speed, 10), '}')
 	},
-	right: func(body []byte, speed int64) error {
+	check: func(body []byte, speed int64) error {
 		if !bytes.Contains(body, []byte(`"speed":`+strconv.FormatInt(speed, 10)+`,`)) {
-			return fmt.Errorf("the answer is another one: %s", bytes.TrimSpace(body))
+			return fmt.Errorf("got the response of another request: %s", bytes.TrimSpace(body))
 		}
 		return nil
 	},
-	most: 1_000_000,
+	maxNumber: 1_000_000,
 }
 
-// create lets the contestants take turns at creating. What the product created counts once it is logged.
-func (l *lineup) create(ctx context.Context) error {
+// create lets the candidates create port speeds in turn. The product's round ends once all of them are in the log.
+func (l *suite) create(ctx context.Context) error {
 	for _, sql := range []string{
 		"CREATE TABLE unlogged_change (LIKE change INCLUDING ALL)",
-		"SELECT setval(pg_get_serial_sequence('port_speed', 'id'), max(id)) FROM port_speed", // they were filled in with their ids
+		"SELECT setval(pg_get_serial_sequence('port_speed', 'id'), max(id)) FROM port_speed", // the rows were copied with their ids
 	} {
 		if err := l.database.execute(ctx, sql); err != nil {
 			return err
 		}
 	}
-	var contestants []*contestant
+	var candidates []*candidate
 	if l.pgbench != "" {
 		p := pgbench{program: l.pgbench, script: createScript, database: l.database, folder: l.folder, connections: l.options.connections}
-		contestants = append(contestants, &contestant{name: pgbenchName, read: p.read})
+		candidates = append(candidates, &candidate{name: pgbenchName, read: p.read})
 	}
-	creating := callers{to: l.reached[gatewayName], connections: l.options.connections, question: createPortSpeed}
-	contestants = append(contestants, &contestant{name: gatewayName, read: func(ctx context.Context, duration time.Duration) (round, error) {
+	creating := callers{to: l.endpoints[gatewayName], connections: l.options.connections, operation: createOperation}
+	candidates = append(candidates, &candidate{name: gatewayName, read: func(ctx context.Context, duration time.Duration) (round, error) {
 		began := time.Now()
 		done, err := creating.read(ctx, duration)
 		if err != nil {
 			return done, err
 		}
-		err = l.database.drained(ctx)
+		err = l.database.awaitLog(ctx)
 		done.rate = float64(done.reads) / time.Since(began).Seconds()
 		return done, err
 	}})
-	if err := l.database.drained(ctx); err != nil { // of what was changed before
+	if err := l.database.awaitLog(ctx); err != nil { // of earlier changes
 		return err
 	}
 	fmt.Fprintf(
 		l.screen,
-		"\nA new port speed, until it is logged; %d connections; rounds of %v, %d of them.\n\n",
+		"\nCreating a port speed, until it is in the log; %d connections; rounds of %v, %d of them.\n\n",
 		l.options.connections,
 		l.options.duration,
 		l.options.rounds,
 	)
-	if err := takeTurns(ctx, l.options, contestants, l.screen); err != nil {
+	if err := takeTurns(ctx, l.options, candidates, l.screen); err != nil {
 		return err
 	}
-	report(contestants, []goal{{gatewayName, pgbenchName, 0.3}}, l.screen)
+	report(candidates, []goal{{gatewayName, pgbenchName, 0.3}}, l.screen)
 	return nil
 }
 
@@ -99,9 +99,9 @@ func (db *database) execute(ctx context.Context, sql string) error {
 	return err
 }
 
-// drained waits until the log has what was changed.
-func (db *database) drained(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, drainTime)
+// awaitLog waits until the log has all changes.
+func (db *database) awaitLog(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, db.adminURL())
 	if err != nil {
@@ -119,7 +119,7 @@ func (db *database) drained(ctx context.Context) error {
 				select {
 				case <-time.After(time.Millisecond):
 				case <-ctx.Done():
-					return errors.New("the log does not catch up")
+					return errors.New("the log did not catch up in time")
 				}
 			}
 		}

@@ -21,28 +21,28 @@ import (
 	"github.com/ironplane/ironplane/services/network"
 )
 
-// database is the Postgres that the contestants share.
+// database is the PostgreSQL that the candidates share.
 type database struct {
 	postgres *devservers.Postgres
 	version  string
-	bin      string            // the folder of its programs
-	urls     map[string]string // the services' by their names
+	bin      string            // the folder of PostgreSQL's programs
+	urls     map[string]string // the services' URLs by service
 }
 
 const (
-	seedTime   = 5 * time.Minute
-	rolePrefix = "bench_"
-	// poolsTogether is room for the connections of all pools and our own, beside those of pgbench.
-	poolsTogether = 100
+	seedTimeout = 5 * time.Minute
+	rolePrefix  = "bench_"
+	// reservedConnections is the number of connections for all pools and this program, besides those of pgbench.
+	reservedConnections = 100
 )
 
-// startDatabase starts a Postgres of our own in a folder and fills it.
+// startDatabase starts a new PostgreSQL in a folder, and fills it.
 func startDatabase(ctx context.Context, folder string, s options) (db *database, err error) {
-	ctx, cancel := context.WithTimeout(ctx, seedTime)
+	ctx, cancel := context.WithTimeout(ctx, seedTimeout)
 	defer cancel()
 	postgres, err := devservers.StartPostgres(
 		ctx,
-		devservers.PostgresOptions{Dir: folder, MaxConnections: max(s.connections, allocators) + poolsTogether},
+		devservers.PostgresOptions{Dir: folder, MaxConnections: max(s.connections, allocators) + reservedConnections},
 	)
 	if err != nil {
 		return nil, err
@@ -80,14 +80,14 @@ func (db *database) describe(ctx context.Context) error {
 	err = conn.QueryRow(ctx, "SELECT current_setting('server_version'), setting FROM pg_config WHERE name = 'BINDIR'").
 		Scan(&db.version, &db.bin)
 	if err != nil {
-		return fmt.Errorf("ask Postgres what it is: %w", err)
+		return fmt.Errorf("read Postgres' version: %w", err)
 	}
 	return nil
 }
 
 func (db *database) adminURL() string { return db.postgres.URL("postgres") }
 
-// assignSchemas makes the services' roles and schemas.
+// assignSchemas creates the services' roles and schemas.
 func (db *database) assignSchemas(ctx context.Context) error {
 	passwords := map[string]secret.String{}
 	for _, name := range product.Names() {
@@ -107,7 +107,7 @@ func (db *database) assignSchemas(ctx context.Context) error {
 	return nil
 }
 
-// seed makes port speeds with the ids from 1 on.
+// seed creates port speeds with the ids from 1.
 func (db *database) seed(ctx context.Context, rows int) error {
 	pool, err := pool.Open(ctx, db.urls[network.Name], 2, nil)
 	if err != nil {
@@ -130,11 +130,11 @@ func (db *database) seed(ctx context.Context, rows int) error {
 	if _, err := conn.CopyFrom(ctx, pgx.Identifier{"port_speed"}, []string{"id", "name", "billing_id", "speed"}, speeds); err != nil {
 		return err
 	}
-	_, err = conn.Exec(ctx, "VACUUM (ANALYZE, FREEZE) port_speed") // now, not in the midst of a round
+	_, err = conn.Exec(ctx, "VACUUM (ANALYZE, FREEZE) port_speed") // autovacuum would disturb a round
 	return err
 }
 
-// findPgbench looks beside the server, whose version it then has, and on PATH.
+// findPgbench looks for pgbench in the server's folder, where it has the same version, and then on PATH.
 func (db *database) findPgbench() (string, error) {
 	if program, err := exec.LookPath(filepath.Join(db.bin, "pgbench")); err == nil {
 		return program, nil
@@ -142,5 +142,5 @@ func (db *database) findPgbench() (string, error) {
 	if program, err := exec.LookPath("pgbench"); err == nil {
 		return program, nil
 	}
-	return "", fmt.Errorf("it is neither in %s nor on PATH", db.bin)
+	return "", fmt.Errorf("pgbench is neither in %s nor on PATH", db.bin)
 }

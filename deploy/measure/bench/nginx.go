@@ -17,11 +17,11 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/mtls"
 )
 
-// findNginx answers the program and how it names its version.
+// findNginx returns the program and its version.
 func findNginx(ctx context.Context) (program, version string, err error) {
 	program, err = exec.LookPath("nginx")
 	if err != nil {
-		program, err = exec.LookPath("/usr/sbin/nginx") // which is on root's PATH alone
+		program, err = exec.LookPath("/usr/sbin/nginx") // only root has this folder on PATH
 	}
 	if err != nil {
 		return "", "", errors.New("nginx is not installed")
@@ -36,8 +36,8 @@ func findNginx(ctx context.Context) (program, version string, err error) {
 	return program, version, nil
 }
 
-// nginxConfig has nginx at its best as a plain proxy: it keeps the connections on both sides for good and logs nothing.
-// The paths are below nginx's prefix; the unused ones keep it from making the default folders, which only root may.
+// nginxConfig configures nginx as a fast plain proxy: it keeps connections on both sides open, and logs nothing. The paths are
+// below nginx's prefix. Those that are not used keep it from creating the default folders, which only root may do.
 const nginxConfig = `
 daemon off;
 worker_processes auto;
@@ -71,15 +71,15 @@ http {
 }
 `
 
-// startNginx starts nginx in front of a service and waits until it listens. It belongs to the caller.
-func startNginx(ctx context.Context, program, folder, service string, files mtls.Files) (at ready, nginx *child.Child, err error) {
+// startNginx starts nginx in front of a service, and waits until it listens. The caller must stop it.
+func startNginx(ctx context.Context, program, folder, service string, files mtls.Files) (at endpoint, nginx *child.Child, err error) {
 	free, err := ports.Free(2)
 	if err != nil {
 		return at, nil, err
 	}
 	at.Address, at.TLS = free[0], free[1]
 	if err := os.Mkdir(folder, 0o700); err != nil {
-		return at, nil, fmt.Errorf("make its folder: %w", err)
+		return at, nil, fmt.Errorf("create nginx's folder: %w", err)
 	}
 	config := filepath.Join(folder, "nginx.conf")
 	if err := os.WriteFile(
@@ -87,7 +87,7 @@ func startNginx(ctx context.Context, program, folder, service string, files mtls
 		fmt.Appendf(nil, nginxConfig, service, at.Address, at.TLS, files.Certificate, files.Key),
 		0o600,
 	); err != nil {
-		return at, nil, fmt.Errorf("configure it: %w", err)
+		return at, nil, fmt.Errorf("write nginx's configuration: %w", err)
 	}
 	cmd := exec.Command(program, "-p", folder, "-c", config)
 	cmd.Env = []string{}
@@ -95,7 +95,7 @@ func startNginx(ctx context.Context, program, folder, service string, files mtls
 	if nginx, err = child.Start(cmd, syscall.SIGTERM, syscall.SIGKILL); err != nil {
 		return at, nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, startTime)
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	err = nginx.Await(ctx, func() bool {
 		conn, err := new(net.Dialer).DialContext(ctx, "tcp4", at.TLS)

@@ -21,33 +21,33 @@ import (
 	"github.com/ironplane/ironplane/services/network"
 )
 
-// pgbench asks as fast as Postgres answers: what the service asks it, with nothing on the way.
+// pgbench runs the program pgbench with the same statements as the service. It shows how fast PostgreSQL alone is.
 type pgbench struct {
 	program, script   string
 	database          *database
-	folder            string // where its files may be
+	folder            string // for temporary files
 	connections, rows int
 }
 
-// readScript has the service's own statement.
+// readScript has the same statement as the service.
 const readScript = `\set id random(1, :rows)
 SELECT version, id, name, billing_id, speed FROM port_speed WHERE id = :id;
 `
 
-// sampled is the share of the reads whose time pgbench notes, which costs it a little each.
+// sampled is the share of reads whose latency pgbench logs. Logging slows it down a little.
 const sampled = "0.1"
 
-// connectTime is what pgbench gets on top of a round, as its clock runs while it connects. Where that was too little,
-// because the machine is busy, it gets twice as much, up to a limit.
+// connectTime is added to the duration of a round, since pgbench's clock includes connecting. If pgbench reads nothing because
+// the machine is busy, the round is repeated with twice that time, up to maxConnectTime.
 const (
-	connectTime        = time.Second
-	longestConnectTime = 16 * time.Second
+	connectTime    = time.Second
+	maxConnectTime = 16 * time.Second
 )
 
 func (p pgbench) read(ctx context.Context, duration time.Duration) (round, error) {
 	for connecting := connectTime; ; connecting *= 2 {
 		r, err := p.run(ctx, duration+connecting)
-		if !errors.Is(err, errNoReads) || connecting == longestConnectTime {
+		if !errors.Is(err, errNoReads) || connecting == maxConnectTime {
 			return r, err
 		}
 	}
@@ -56,7 +56,7 @@ func (p pgbench) read(ctx context.Context, duration time.Duration) (round, error
 func (p pgbench) run(ctx context.Context, duration time.Duration) (r round, err error) {
 	folder, err := os.MkdirTemp(p.folder, "pgbench-")
 	if err != nil {
-		return r, fmt.Errorf("make the folder of pgbench: %w", err)
+		return r, fmt.Errorf("create the folder of pgbench: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
 	script := filepath.Join(folder, "script.sql")
@@ -74,22 +74,22 @@ func (p pgbench) run(ctx context.Context, duration time.Duration) (r round, err 
 		"--define=rows="+strconv.Itoa(p.rows), "--client="+strconv.Itoa(p.connections), "--jobs="+strconv.Itoa(threads),
 		"--time="+strconv.Itoa(int(duration.Seconds())), "--log", "--log-prefix="+filepath.Join(folder, "log"), "--sampling-rate="+sampled)
 	cmd.Env, cmd.Dir = environment, folder
-	var said, complained bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &said, &complained
+	var output, complained bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &complained
 	if err := cmd.Run(); ctx.Err() != nil {
 		return r, fmt.Errorf("pgbench: %w", ctx.Err())
 	} else if err != nil {
 		return r, fmt.Errorf("pgbench: %w: %s", err, strings.TrimSpace(complained.String()))
 	}
-	if r.reads, r.rate, err = parseSummary(said.String()); err != nil {
+	if r.reads, r.rate, err = parseSummary(output.String()); err != nil {
 		return r, err
 	}
-	r.latency, err = latencyLogged(filepath.Join(folder, "log.*"))
+	r.latency, err = readLatencies(filepath.Join(folder, "log.*"))
 	return r, err
 }
 
-// libpq is the environment by which pgbench connects: arguments would show the password, and the URL has a
-// require_auth, which libpq knows from version 16 on.
+// libpq returns the environment variables with which pgbench connects. Arguments would show the password to other users, and
+// the URL has require_auth, which libpq before version 16 does not support.
 func libpq(serviceURL string) ([]string, error) {
 	u, err := url.Parse(serviceURL)
 	if err != nil {
@@ -103,39 +103,38 @@ func libpq(serviceURL string) ([]string, error) {
 
 var (
 	processed = regexp.MustCompile(`transactions actually processed: ([0-9]+)`)
-	// Postgres 13 and before put it otherwise, and name another rate before it.
+	// PostgreSQL 13 and earlier use another text, and print another rate before it.
 	tps = regexp.MustCompile(`tps = ([0-9.]+) \((?:without initial connection time|excluding connections establishing)\)`)
 )
 
 var errNoReads = errors.New("pgbench read nothing")
 
-func parseSummary(said string) (reads int64, rate float64, err error) {
-	count, perSecond := processed.FindStringSubmatch(said), tps.FindStringSubmatch(said)
+func parseSummary(output string) (reads int64, rate float64, err error) {
+	count, perSecond := processed.FindStringSubmatch(output), tps.FindStringSubmatch(output)
 	if count != nil && count[1] == "0" {
 		return 0, 0, errNoReads
 	}
 	if count == nil || perSecond == nil {
-		return 0, 0, fmt.Errorf("pgbench did not say how much it did: %s", said)
+		return 0, 0, fmt.Errorf("pgbench printed no result: %s", output)
 	}
 	if reads, err = strconv.ParseInt(count[1], 10, 64); err != nil {
-		return 0, 0, fmt.Errorf("read what pgbench said: %w", err)
+		return 0, 0, fmt.Errorf("parse pgbench's result: %w", err)
 	}
 	if rate, err = strconv.ParseFloat(perSecond[1], 64); err != nil {
-		return 0, 0, fmt.Errorf("read what pgbench said: %w", err)
+		return 0, 0, fmt.Errorf("parse pgbench's result: %w", err)
 	}
 	return reads, rate, nil
 }
 
-// latencyLogged reads the logs that pgbench's threads left: in a line's third column is what a transaction took, in
-// microseconds.
-func latencyLogged(pattern string) (*hdrhistogram.Histogram, error) {
+// readLatencies reads the logs of pgbench's threads. The third column of a line is a transaction's duration in microseconds.
+func readLatencies(pattern string) (*hdrhistogram.Histogram, error) {
 	paths, err := filepath.Glob(pattern)
 	if err != nil {
 		return nil, err
 	}
 	all := newLatency()
 	for _, path := range paths {
-		if err := addLogged(all, path); err != nil {
+		if err := addLatencies(all, path); err != nil {
 			return nil, fmt.Errorf("read the log of pgbench: %w", err)
 		}
 	}
@@ -145,7 +144,7 @@ func latencyLogged(pattern string) (*hdrhistogram.Histogram, error) {
 	return all, nil
 }
 
-func addLogged(all *hdrhistogram.Histogram, path string) error {
+func addLatencies(all *hdrhistogram.Histogram, path string) error {
 	file, err := os.Open(path)
 	if err != nil {
 		return err
@@ -155,13 +154,13 @@ func addLogged(all *hdrhistogram.Histogram, path string) error {
 	for lines.Scan() {
 		columns := strings.Fields(lines.Text())
 		if len(columns) < 3 {
-			return fmt.Errorf("it has the line %q", lines.Text())
+			return fmt.Errorf("cannot parse the line %q", lines.Text())
 		}
-		took, err := strconv.ParseInt(columns[2], 10, 64)
+		elapsed, err := strconv.ParseInt(columns[2], 10, 64)
 		if err != nil {
 			return err
 		}
-		if err := all.RecordValue(took); err != nil {
+		if err := all.RecordValue(elapsed); err != nil {
 			return err
 		}
 	}

@@ -9,28 +9,28 @@ import (
 	"time"
 )
 
-// goal is how many answers a contestant is to give for each that another one does.
+// goal is the minimum ratio of a candidate's rate to that of another one.
 type goal struct {
 	name, other string
 	times       float64
 }
 
 const explanation = `
-Answers a second, p50, p99 and CPU are the medians of the rounds; a ratio is the median of the rounds' ratios, with the
-lowest and the highest. CPU is what an answer took of the processors, in all processes together: the callers, Postgres and
-whatever is in between. Other programs that run here disturb it less than the rest.
+Requests a second, p50, p99 and CPU are the medians of the rounds. A ratio is the median of the rounds' ratios, with the
+lowest and the highest. CPU is the CPU time of a request in all processes together: the callers, PostgreSQL and the servers.
+Other programs on this machine disturb it less than the other values.
 `
 
-// report shows how the contestants did, beside the nginx that does the same and pgbench in the same rounds.
-func report(contestants []*contestant, goals []goal, screen io.Writer) {
-	byName := map[string]*contestant{}
-	for _, c := range contestants {
+// report prints the candidates' results, and their ratios to nginx and pgbench in the same rounds.
+func report(candidates []*candidate, goals []goal, screen io.Writer) {
+	byName := map[string]*candidate{}
+	for _, c := range candidates {
 		byName[c.name] = c
 	}
 	pgbench := byName[pgbenchName]
 	table := tabwriter.NewWriter(screen, 0, 0, 3, ' ', 0)
-	fmt.Fprint(table, "\n\tanswers/s\tp50\tp99\tCPU\tto nginx\tto pgbench\n")
-	for _, c := range contestants {
+	fmt.Fprint(table, "\n\trequests/s\tp50\tp99\tCPU\tto nginx\tto pgbench\n")
+	for _, c := range candidates {
 		fmt.Fprintf(
 			table,
 			"%s\t%.0f\t%s\t%s\t%s\t%s\t%s\n",
@@ -41,23 +41,24 @@ func report(contestants []*contestant, goals []goal, screen io.Writer) {
 				median(c, quantile(99)),
 			),
 			microseconds(median(c, cpu)),
-			ratioTo(byName[cmp.Or(c.beside, nginxName)], c),
+			ratioTo(byName[cmp.Or(c.baseline, nginxName)], c),
 			ratioTo(pgbench, c),
 		)
 	}
-	_ = table.Flush() // fails where the screen does
+	_ = table.Flush() // fails only if the screen does
 	fmt.Fprint(screen, explanation)
 	for _, goal := range goals {
 		if c, other := byName[goal.name], byName[goal.other]; c != nil && other != nil {
-			judge(c, other, goal.times, screen)
+			compareToGoal(c, other, goal.times, screen)
 		}
 	}
 }
 
-func judge(c, other *contestant, goal float64, screen io.Writer) {
+// compareToGoal prints whether a candidate meets its goal.
+func compareToGoal(c, other *candidate, goal float64, screen io.Writer) {
 	verdict := "missed"
-	reached := middle(ratios(c, other))
-	if reached >= goal {
+	ratio := middle(ratios(c, other))
+	if ratio >= goal {
 		verdict = "met"
 	}
 	fmt.Fprintf(
@@ -67,7 +68,7 @@ func judge(c, other *contestant, goal float64, screen io.Writer) {
 		goal,
 		other.name,
 		verdict,
-		reached,
+		ratio,
 		other.name,
 	)
 	if used := median(c, cpu); used > 0 {
@@ -85,8 +86,8 @@ func quantile(percent float64) func(round) time.Duration {
 	}
 }
 
-// median is that of what its rounds have.
-func median[T cmp.Ordered](c *contestant, of func(round) T) T {
+// median returns the median of a value of a candidate's rounds.
+func median[T cmp.Ordered](c *candidate, of func(round) T) T {
 	all := make([]T, len(c.rounds))
 	for i, r := range c.rounds {
 		all[i] = of(r)
@@ -97,8 +98,8 @@ func median[T cmp.Ordered](c *contestant, of func(round) T) T {
 
 func middle[T any](sorted []T) T { return sorted[len(sorted)/2] }
 
-// ratios compares, in ascending order, what two did in the same round.
-func ratios(c, other *contestant) []float64 {
+// ratios returns the ratios of two candidates' rates in the same rounds, in ascending order.
+func ratios(c, other *candidate) []float64 {
 	all := make([]float64, len(c.rounds))
 	for i := range all {
 		all[i] = c.rounds[i].rate / other.rounds[i].rate
@@ -107,7 +108,7 @@ func ratios(c, other *contestant) []float64 {
 	return all
 }
 
-func ratioTo(other, c *contestant) string {
+func ratioTo(other, c *candidate) string {
 	switch other {
 	case nil:
 		return "–"

@@ -32,27 +32,27 @@ import (
 	"github.com/ironplane/ironplane/services/network"
 )
 
-// announce says that the server is ready.
-type announce func(ready) error
+// announce reports the endpoint of a server that is ready.
+type announce func(endpoint) error
 
 var log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 
-// serve is the hidden command: it is one server until ctx or stdin ends.
+// serve is the hidden command that runs one server until ctx or stdin ends.
 func serve(ctx context.Context, kind string, stdin io.Reader, stdout io.Writer) (err error) {
-	kinds := map[string]func(context.Context, order, announce) error{
+	kinds := map[string]func(context.Context, serverConfig, announce) error{
 		"service": serveService, "gateway": serveGateway, "split-service": serveSplitService, "split-gateway": serveSplitGateway,
 	}
 	run, ok := kinds[kind]
 	if !ok {
-		return fmt.Errorf("there is no server %q", kind)
+		return fmt.Errorf("unknown server %q", kind)
 	}
-	var o order
+	var o serverConfig
 	if err := json.NewDecoder(stdin).Decode(&o); err != nil {
-		return fmt.Errorf("read the order: %w", err)
+		return fmt.Errorf("read the server's configuration: %w", err)
 	}
 	ctx, leave := context.WithCancel(ctx)
 	defer leave()
-	go func() { // until bench or this process ends
+	go func() { // stdin ends with bench
 		_, _ = io.Copy(io.Discard, stdin)
 		leave()
 	}()
@@ -67,14 +67,14 @@ func serve(ctx context.Context, kind string, stdin io.Reader, stdout io.Writer) 
 		}
 		defer pprof.StopCPUProfile()
 	}
-	return run(ctx, o, func(r ready) error { return json.NewEncoder(stdout).Encode(r) })
+	return run(ctx, o, func(r endpoint) error { return json.NewEncoder(stdout).Encode(r) })
 }
 
-// poolSize is how many connections each service's pool has in the product.
+// poolSize is the number of connections of each service's pool in the product.
 const poolSize = 8
 
-// serveService is the network service's handler and nothing before it: everybody is an admin.
-func serveService(ctx context.Context, o order, say announce) error {
+// serveService runs the network service's handler without a gateway. Every caller is an admin.
+func serveService(ctx context.Context, o serverConfig, announceReady announce) error {
 	db, err := pool.Open(ctx, o.Databases[network.Name], poolSize, network.Definition.Parameters)
 	if err != nil {
 		return err
@@ -85,10 +85,10 @@ func serveService(ctx context.Context, o order, say announce) error {
 	return listen(ctx, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		call := &principal.Call{Peer: principal.Gateway, Principal: admin, IP: netip.IPv6Loopback(), RequestID: "bench"}
 		handler.ServeHTTP(w, r.WithContext(principal.With(r.Context(), call)))
-	}), ready{}, plainly, say)
+	}), endpoint{}, plainListener, announceReady)
 }
 
-// limits are counted as everywhere, but none is met.
+// limits are counted as in production, but too high to be reached.
 var limits = settings.Variables{
 	OwnerRate:          "1000000",
 	OwnerBurst:         "1000000",
@@ -98,8 +98,8 @@ var limits = settings.Variables{
 	AddressConcurrency: "1000000",
 }
 
-// serveGateway is all of the product in one process, with a Redis and a key, as standalone runs it.
-func serveGateway(ctx context.Context, o order, say announce) (err error) {
+// serveGateway runs the whole product in one process, with a Redis and an API key, as standalone does.
+func serveGateway(ctx context.Context, o serverConfig, announceReady announce) (err error) {
 	server, err := devservers.StartRedis(ctx, devservers.RedisOptions{})
 	if err != nil {
 		return err
@@ -110,7 +110,7 @@ func serveGateway(ctx context.Context, o order, say announce) (err error) {
 		err = errors.Join(err, server.Stop(stopping))
 	}()
 	if server.IsEmbedded() {
-		fmt.Fprintln(os.Stderr, "there is no redis-server on PATH: the gateway uses a stand-in inside its process")
+		fmt.Fprintln(os.Stderr, "redis-server is not on PATH: the gateway uses a stand-in inside its process")
 	}
 	client, err := cache.Open(secret.New(server.URL()))
 	if err != nil {
@@ -132,29 +132,35 @@ func serveGateway(ctx context.Context, o order, say announce) (err error) {
 		return err
 	}
 	defer p.Close()
-	key, _, err := admin.CreateFirst(ctx, p.Databases[identity.Name]) // of a new database, so it makes one
+	key, _, err := admin.CreateFirst(ctx, p.Databases[identity.Name]) // the database is new, so this creates an admin and a key
 	if err != nil {
 		return err
 	}
-	return listen(ctx, p.Gateway, ready{TLS: config.TLSListen, Key: key.Reveal()}, p.Gateway.AddTLSListener, say)
+	return listen(ctx, p.Gateway, endpoint{TLS: config.TLSListen, Key: key.Reveal()}, p.Gateway.AddTLSListener, announceReady)
 }
 
-// plainly listens for nothing but plain HTTP.
-func plainly(l net.Listener) (net.Listener, error) { return l, nil }
+// plainListener returns the listener itself, for plain HTTP.
+func plainListener(l net.Listener) (net.Listener, error) { return l, nil }
 
 // listen serves until ctx ends.
-func listen(ctx context.Context, handler http.Handler, at ready, also func(net.Listener) (net.Listener, error), say announce) error {
+func listen(
+	ctx context.Context,
+	handler http.Handler,
+	at endpoint,
+	wrapListener func(net.Listener) (net.Listener, error),
+	announceReady announce,
+) error {
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	if listener, err = also(listener); err != nil {
+	if listener, err = wrapListener(listener); err != nil {
 		return err
 	}
-	defer listener.Close() // where serving did not begin
+	defer listener.Close() // if serving did not begin
 	at.Address = listener.Addr().String()
-	if err := say(at); err != nil {
-		return fmt.Errorf("say that it is ready: %w", err)
+	if err := announceReady(at); err != nil {
+		return fmt.Errorf("announce the endpoint: %w", err)
 	}
 	return process.Serve(ctx, listener, handler, log)
 }

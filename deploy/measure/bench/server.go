@@ -14,67 +14,68 @@ import (
 	"github.com/ironplane/ironplane/pkg/devservers/child"
 )
 
-// serverCommand is the hidden command by which bench runs itself as a server. A server is told what to do by an order
-// on its stdin, says on its stdout when it is ready, and ends when its stdin does, which is when bench does.
+// serverCommand is the hidden command with which bench runs itself as a server. A server reads its configuration from stdin,
+// and writes its endpoint to stdout when it is ready. It stops when stdin ends, so it stops with bench.
 const serverCommand = "serve"
 
-// startTime is how long a server may take to be ready.
-const startTime = 2 * time.Minute
+// startTimeout is the limit for a server to become ready.
+const startTimeout = 2 * time.Minute
 
-// order is what a server is told. It holds passwords, which arguments and environments would show.
-type order struct {
-	Databases map[string]string // the services' URLs by their names
-	Profile   string            // a file for a CPU profile, none where empty
-	Member    member            // of a server that is one process of several
+// serverConfig is a server's configuration. It goes through stdin because it has passwords, which other users could see in
+// arguments and environments.
+type serverConfig struct {
+	Databases map[string]string // the services' database URLs by service
+	Profile   string            // a file for a CPU profile; empty: none
+	Member    memberConfig      // for a server that is one of several processes
 }
 
-// ready is what a server says once it can be used.
-type ready struct{ Address, TLS, Key string }
+// endpoint has the addresses and the API key of a server that is ready.
+type endpoint struct{ Address, TLS, Key string }
 
-// startServer starts one and waits until it is ready. It belongs to the caller.
-func startServer(ctx context.Context, kind string, o order) (ready, *child.Child, error) {
+// startServer starts a server, and waits until it is ready. The caller must stop it.
+func startServer(ctx context.Context, kind string, o serverConfig) (endpoint, *child.Child, error) {
 	program, err := os.Executable()
 	if err != nil {
-		return ready{}, nil, fmt.Errorf("find this program: %w", err)
+		return endpoint{}, nil, fmt.Errorf("find this program: %w", err)
 	}
 	cmd := exec.Command(program, serverCommand, kind)
 	cmd.Stderr = os.Stderr
-	stdin, err := cmd.StdinPipe() // stays open for as long as both live
+	stdin, err := cmd.StdinPipe() // stays open until one of them ends
 	if err != nil {
-		return ready{}, nil, err
+		return endpoint{}, nil, err
 	}
-	said, stdout, err := os.Pipe()
+	output, stdout, err := os.Pipe()
 	if err != nil {
-		return ready{}, nil, err
+		return endpoint{}, nil, err
 	}
-	defer said.Close()
+	defer output.Close()
 	cmd.Stdout = stdout
 	server, err := child.Start(cmd, syscall.SIGTERM, syscall.SIGKILL)
-	stdout.Close() // is the server's now
+	stdout.Close() // only the server uses it now
 	if err != nil {
-		return ready{}, nil, err
+		return endpoint{}, nil, err
 	}
-	r, err := brief(ctx, o, stdin, said)
+	r, err := sendConfig(ctx, o, stdin, output)
 	if err != nil {
 		server.Abort()
-		return ready{}, nil, errors.Join(err, server.Err())
+		return endpoint{}, nil, errors.Join(err, server.Err())
 	}
 	return r, server, nil
 }
 
-// brief gives a server its order and waits until it is ready.
-func brief(ctx context.Context, o order, stdin io.Writer, said *os.File) (r ready, err error) {
+// sendConfig sends a server its configuration, and waits until it is ready.
+func sendConfig(ctx context.Context, o serverConfig, stdin io.Writer, output *os.File) (r endpoint, err error) {
 	if err := json.NewEncoder(stdin).Encode(o); err != nil {
-		return r, fmt.Errorf("give the order: %w", err)
+		return r, fmt.Errorf("send the server its configuration: %w", err)
 	}
-	if err := said.SetReadDeadline(time.Now().Add(startTime)); err != nil {
+	if err := output.SetReadDeadline(time.Now().Add(startTimeout)); err != nil {
 		return r, err
 	}
-	defer context.AfterFunc(ctx, func() { _ = said.SetReadDeadline(time.Now()) })()
-	if err := json.NewDecoder(said).Decode(&r); ctx.Err() != nil {
+	defer context.AfterFunc(ctx, func() { _ = output.SetReadDeadline(time.Now()) })()
+	if err := json.NewDecoder(output).Decode(&r); ctx.Err() != nil {
 		return r, ctx.Err()
 	} else if err != nil {
-		return r, fmt.Errorf("wait until it is ready: %w", err)
+		return r, fmt.Errorf("wait until the server is ready: %w", err)
 	}
 	return r, nil
 }

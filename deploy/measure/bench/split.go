@@ -30,20 +30,20 @@ import (
 	"github.com/ironplane/ironplane/services/network"
 )
 
-// member is what a server is told that is one process of several.
-type member struct {
+// memberConfig is the configuration of a server that is one of several processes.
+type memberConfig struct {
 	Name     string
 	Files    mtls.Files
 	Redis    string
-	Key      string            // the process' key, as text
-	Services map[string]string // of the gateway: the services' addresses by their names
+	Key      string            // the process key
+	Services map[string]string // for the gateway: the services' addresses by service
 }
 
-// splitServices are the services that take part: the one that is read, and the one that knows the key.
+// splitServices are the running services: network serves the reads, and identity knows the API key.
 var splitServices = []string{network.Name, identity.Name}
 
-// serveSplit has the gateway and the services take part as processes that talk over mTLS. The database has an admin.
-func (l *lineup) serveSplit(ctx context.Context) (err error) {
+// serveSplit adds the gateway and the services as processes that talk over mTLS. The database must have an admin.
+func (l *suite) serveSplit(ctx context.Context) (err error) {
 	if l.redis, err = devservers.StartRedis(ctx, devservers.RedisOptions{}); err != nil {
 		return err
 	}
@@ -57,55 +57,55 @@ func (l *lineup) serveSplit(ctx context.Context) (err error) {
 	}
 	services := map[string]string{}
 	for _, name := range splitServices {
-		r, err := l.serveMember(ctx, authority, "split-service", member{Name: name, Key: keys[name].Text().Reveal()})
+		r, err := l.serveMember(ctx, authority, "split-service", memberConfig{Name: name, Key: keys[name].Text().Reveal()})
 		if err != nil {
 			return err
 		}
 		services[name] = r.Address
 	}
-	door, err := l.serveMember(
+	front, err := l.serveMember(
 		ctx,
 		authority,
 		"split-gateway",
-		member{Name: principal.Gateway, Key: keys[principal.Gateway].Text().Reveal(), Services: services},
+		memberConfig{Name: principal.Gateway, Key: keys[principal.Gateway].Text().Reveal(), Services: services},
 	)
 	if err != nil {
 		return err
 	}
-	if door.Key, err = l.database.newKey(ctx); err != nil {
+	if front.Key, err = l.database.newKey(ctx); err != nil {
 		return err
 	}
-	l.add(splitName, door)
+	l.add(splitName, front)
 	return nil
 }
 
-func (l *lineup) serveMember(ctx context.Context, authority *mtls.Authority, kind string, m member) (ready, error) {
-	files, err := l.identify(authority, m.Name)
+func (l *suite) serveMember(ctx context.Context, authority *mtls.Authority, kind string, m memberConfig) (endpoint, error) {
+	files, err := l.writeIdentity(authority, m.Name)
 	if err != nil {
-		return ready{}, err
+		return endpoint{}, err
 	}
 	m.Files, m.Redis = files, l.redis.URL()
-	r, server, err := startServer(ctx, kind, order{Databases: l.database.urls, Profile: l.profile("split-" + m.Name), Member: m})
+	r, server, err := startServer(ctx, kind, serverConfig{Databases: l.database.urls, Profile: l.profile("split-" + m.Name), Member: m})
 	if err != nil {
-		return ready{}, fmt.Errorf("start the process of the %s: %w", m.Name, err)
+		return endpoint{}, fmt.Errorf("start the process of the %s: %w", m.Name, err)
 	}
 	l.servers = append(l.servers, server)
 	return r, nil
 }
 
-// identify writes down a process's identity.
-func (l *lineup) identify(authority *mtls.Authority, name string) (mtls.Files, error) {
+// writeIdentity writes a process' certificate, key and authority to files.
+func (l *suite) writeIdentity(authority *mtls.Authority, name string) (mtls.Files, error) {
 	issued, err := authority.Issue(name)
 	if err != nil {
 		return mtls.Files{}, err
 	}
-	place := func(suffix string) string { return filepath.Join(l.folder, name+suffix) }
-	files := mtls.Files{Certificate: place(".crt"), Key: place(".key"), CA: place(".ca")}
+	path := func(suffix string) string { return filepath.Join(l.folder, name+suffix) }
+	files := mtls.Files{Certificate: path(".crt"), Key: path(".key"), CA: path(".ca")}
 	for file, content := range map[string][]byte{
 		files.Certificate: issued.Certificate, files.Key: []byte(issued.Key.Reveal()), files.CA: authority.Certificate(),
 	} {
 		if err := os.WriteFile(file, content, 0o600); err != nil {
-			return mtls.Files{}, fmt.Errorf("write down the identity of %s: %w", name, err)
+			return mtls.Files{}, fmt.Errorf("write the identity of %s: %w", name, err)
 		}
 	}
 	return files, nil
@@ -121,8 +121,8 @@ func (db *database) newKey(ctx context.Context) (string, error) {
 	return key.Reveal(), err
 }
 
-// serveSplitService is one service behind the gateway of another process.
-func serveSplitService(ctx context.Context, o order, say announce) error {
+// serveSplitService runs one service behind a gateway in another process.
+func serveSplitService(ctx context.Context, o serverConfig, announceReady announce) error {
 	id, err := mtls.Load(o.Member.Name, o.Member.Files)
 	if err != nil {
 		return err
@@ -153,13 +153,13 @@ func serveSplitService(ctx context.Context, o order, say announce) error {
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	if err := say(ready{Address: listener.Addr().String()}); err != nil {
-		return fmt.Errorf("say that it is ready: %w", err)
+	if err := announceReady(endpoint{Address: listener.Addr().String()}); err != nil {
+		return fmt.Errorf("announce the endpoint: %w", err)
 	}
 	return process.Serve(ctx, id.Listener(listener), mtls.Receive(rest.NewHandler(o.Member.Name, db.DB, log, routes), log), log)
 }
 
-func (m member) entries(client *cache.Client) (*keycache.Store, error) {
+func (m memberConfig) entries(client *cache.Client) (*keycache.Store, error) {
 	key, err := seal.ParseProcessKey(secret.New(m.Key), m.Name)
 	if err != nil {
 		return nil, err
@@ -168,8 +168,8 @@ func (m member) entries(client *cache.Client) (*keycache.Store, error) {
 	return keycache.NewStore(client, signer, log), err
 }
 
-// unlimited answers settings in the system service's place, which takes no part.
-func unlimited(w http.ResponseWriter, _ *http.Request) {
+// serveSettings serves limits in place of the system service, which does not run.
+func serveSettings(w http.ResponseWriter, _ *http.Request) {
 	values := settings.Values{}
 	for name, text := range limits.NonEmpty() {
 		values[settings.FindSlug(name)] = text
@@ -177,8 +177,8 @@ func unlimited(w http.ResponseWriter, _ *http.Request) {
 	_ = json.NewEncoder(w).Encode(values)
 }
 
-// serveSplitGateway is the gateway before services of other processes.
-func serveSplitGateway(ctx context.Context, o order, say announce) error {
+// serveSplitGateway runs the gateway in front of services in other processes.
+func serveSplitGateway(ctx context.Context, o serverConfig, announceReady announce) error {
 	id, err := mtls.Load(o.Member.Name, o.Member.Files)
 	if err != nil {
 		return err
@@ -188,7 +188,7 @@ func serveSplitGateway(ctx context.Context, o order, say announce) error {
 		return err
 	}
 	defer client.Close()
-	upstreams, peers := map[string]http.Handler{}, id.NewPeers(map[string]http.Handler{settings.ServiceName: http.HandlerFunc(unlimited)})
+	upstreams, peers := map[string]http.Handler{}, id.NewPeers(map[string]http.Handler{settings.ServiceName: http.HandlerFunc(serveSettings)})
 	for name, address := range o.Member.Services {
 		upstreams[name] = proxy.New(id, name, []string{address}, log)
 		peers.SetInstances(name, []string{address})
@@ -199,5 +199,5 @@ func serveSplitGateway(ctx context.Context, o order, say announce) error {
 	}
 	g := gateway.New(gateway.Config{}, upstreams, peers, entries, client, nil, log)
 	defer g.Close()
-	return listen(ctx, g, ready{}, plainly, say)
+	return listen(ctx, g, endpoint{}, plainListener, announceReady)
 }

@@ -1,4 +1,4 @@
-// Package files measures how fast site agents get files and give them, beside programs that do the same.
+// Package files compares the speed of site agents with programs that do the same: rsync, TFTP servers, nginx and dnsmasq.
 package files
 
 import (
@@ -36,13 +36,13 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/siteagent/tree"
 )
 
-var full = flag.Bool("full", false, "the big file has 4 GiB, in place of 256 MiB")
+var full = flag.Bool("full", false, "use a file of 4 GiB instead of 256 MiB")
 
 const (
 	key        = "what the control plane knows"
 	smallFiles = 10_000
-	// startTime is how long a program may take to listen.
-	startTime = 20 * time.Second
+	// startTimeout is the limit for a program to listen.
+	startTimeout = 20 * time.Second
 )
 
 // site is an agent that runs until the benchmark ends.
@@ -50,7 +50,7 @@ type site struct {
 	*testing.B
 	folder      string
 	fingerprint string
-	plain       string // the URL of a second door, without TLS
+	plainURL    string // the URL of a second listener, without TLS
 	client      *siteagent.Client
 	files       *tree.Tree
 	agent       *agent.Agent
@@ -74,20 +74,20 @@ func newSite(b *testing.B) *site {
 	server := httptest.NewUnstartedServer(a.Handler())
 	server.Listener = tls.NewListener(server.Listener, certificate.TLSConfig())
 	server.Start()
-	plain := httptest.NewServer(a.Handler())
-	s.plain = plain.URL
-	asking, err := siteagent.NewHTTPClient(s.fingerprint)
+	plainURL := httptest.NewServer(a.Handler())
+	s.plainURL = plainURL.URL
+	httpClient, err := siteagent.NewHTTPClient(s.fingerprint)
 	testkit.Must(b, err)
-	s.client = &siteagent.Client{URL: "https://" + server.Listener.Addr().String(), Key: secret.New(key), HTTP: asking}
+	s.client = &siteagent.Client{URL: "https://" + server.Listener.Addr().String(), Key: secret.New(key), HTTP: httpClient}
 	ctx, end := context.WithCancel(context.Background())
 	var working sync.WaitGroup
 	working.Go(func() { _ = a.Run(ctx) })
 	s.stop = sync.OnceFunc(func() {
 		end()
 		working.Wait()
-		asking.CloseIdleConnections()
+		httpClient.CloseIdleConnections()
 		server.Close()
-		plain.Close()
+		plainURL.Close()
 		testkit.Must(b, errors.Join(a.Close(), s.files.Close()))
 	})
 	b.Cleanup(s.stop)
@@ -96,26 +96,26 @@ func newSite(b *testing.B) *site {
 
 func (s *site) path(name string) string { return filepath.Join(s.folder, "files", name) }
 
-// pull gets what a parent has, and tells how long that takes.
+// pull syncs the parent's files, and returns how long that took.
 func (s *site) pull(parent siteagent.Target) time.Duration {
 	s.Helper()
 	began := time.Now()
 	order := siteagent.PullOrder{ID: fmt.Sprint(rand.Uint64()), Parent: parent}
 	testkit.Must(s.B, s.client.OrderPull(s.Context(), order))
 	for {
-		is, err := s.client.GetPull(s.Context(), order.ID)
+		status, err := s.client.GetPull(s.Context(), order.ID)
 		testkit.Must(s.B, err)
-		switch is.State {
+		switch status.State {
 		case siteagent.PullDone:
 			return time.Since(began)
 		case siteagent.PullFailed:
-			s.Fatal(is.Error)
+			s.Fatal(status.Error)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
 }
 
-// fill writes files of random content, which are known after a look.
+// fill writes files with random content, and lets the agent read them. It returns their total size.
 func (s *site) fill(files int, size func(int) int64) (bytes int64) {
 	s.Helper()
 	random := rand.NewChaCha8([32]byte{})
@@ -134,14 +134,14 @@ func (s *site) fill(files int, size func(int) int64) (bytes int64) {
 			left -= int64(n)
 		}
 		testkit.Must(s.B, file.Close())
-		testkit.Must(s.B, os.Chtimes(name, time.Time{}, time.Now().Add(-time.Hour))) // one that was just written to is not believed
+		testkit.Must(s.B, os.Chtimes(name, time.Time{}, time.Now().Add(-time.Hour))) // the agent ignores files that may still be written to
 	}
 	_, err := s.client.GetManifest(s.Context())
 	testkit.Must(s.B, err)
 	return bytes
 }
 
-// start starts a program, and waits until it is ready. It ends with the benchmark.
+// start starts a program, and waits until it is ready. The program stops with the benchmark.
 func start(b *testing.B, ready func() bool, program string, arguments ...string) {
 	b.Helper()
 	cmd := exec.Command(program, arguments...)
@@ -150,15 +150,15 @@ func start(b *testing.B, ready func() bool, program string, arguments ...string)
 	running, err := child.Start(cmd, syscall.SIGTERM, syscall.SIGKILL)
 	testkit.Must(b, err)
 	b.Cleanup(func() { _ = running.Stop(context.Background()) })
-	ctx, cancel := context.WithTimeout(b.Context(), startTime)
+	ctx, cancel := context.WithTimeout(b.Context(), startTimeout)
 	defer cancel()
 	if err := running.Await(ctx, ready); err != nil {
 		b.Fatalf("%s: %v\n%s", program, err, &screen)
 	}
 }
 
-// find finds a program, or skips what is measured beside it.
-func find(b *testing.B, names ...string) string {
+// findProgram returns the path of a program. It skips the benchmark if none of the names is installed.
+func findProgram(b *testing.B, names ...string) string {
 	for _, name := range names {
 		for _, path := range []string{name, "/usr/sbin/" + name} {
 			if program, err := exec.LookPath(path); err == nil {
@@ -166,22 +166,24 @@ func find(b *testing.B, names ...string) string {
 			}
 		}
 	}
-	b.Skipf("nothing is measured, for %s is not installed", strings.Join(names, " or "))
+	b.Skipf("%s is not installed", strings.Join(names, " or "))
 	return ""
 }
 
-// BenchmarkSync has an agent get what another one has, each file verified and on the disk before it is seen: over TLS, and as behind a
-// proxy, without; and rsync, by turns, get the same from its own daemon, which does not encrypt, with --fsync, too, without which it leaves
-// the files to a disk that has yet to write them; and, where there is OpenSSH, with --fsync by that. Nothing is left to be written when one
-// of them begins, and no small file is deleted before all is measured: ext4 avoids the inodes of files that are gone for minutes, which
-// whoever comes next would
-// pay for.
+// BenchmarkSync compares an agent that syncs another agent's files with rsync, in turn. The agent verifies each file, and writes
+// it to the disk before it is visible. It is measured with TLS, and without as behind a proxy.
+//
+// rsync uses its own daemon, which does not encrypt. It is measured without and with --fsync, since without it the files may not
+// be on the disk yet. If OpenSSH is installed, rsync is also measured over SSH.
+//
+// All pending writes are flushed before each turn. Small files are deleted only at the end: ext4 avoids the inodes of deleted
+// files for minutes, which would slow down the next turn.
 func BenchmarkSync(b *testing.B) {
 	big := int64(256 << 20)
 	if *full {
 		big = 4 << 30
 	}
-	for _, of := range []struct {
+	for _, data := range []struct {
 		name  string
 		files int
 		size  func(int) int64
@@ -189,59 +191,59 @@ func BenchmarkSync(b *testing.B) {
 		{"10000_small", smallFiles, func(i int) int64 { return int64(i%8) << 10 }},
 		{fmt.Sprintf("one_of_%d_MiB", big>>20), 1, func(int) int64 { return big }},
 	} {
-		b.Run(of.name, func(b *testing.B) {
-			rsync := find(b, "rsync")
+		b.Run(data.name, func(b *testing.B) {
+			rsync := findProgram(b, "rsync")
 			parent := newSite(b)
-			size := parent.fill(of.files, of.size)
-			ours := func(parent siteagent.Target) func() (time.Duration, string) {
+			size := parent.fill(data.files, data.size)
+			own := func(parent siteagent.Target) func() (time.Duration, string) {
 				return func() (time.Duration, string) {
 					child := newSite(b)
 					syscall.Sync()
-					took := child.pull(parent)
+					elapsed := child.pull(parent)
 					child.stop()
-					return took, child.folder
+					return elapsed, child.folder
 				}
 			}
 			daemon := serveRsync(b, rsync, parent.path(""))
-			theirs := func(arguments ...string) func() (time.Duration, string) {
-				return func() (time.Duration, string) { return getByRsync(b, rsync, arguments...) }
+			rsyncWay := func(arguments ...string) func() (time.Duration, string) {
+				return func() (time.Duration, string) { return runRsync(b, rsync, arguments...) }
 			}
 			type way struct {
-				name string
-				get  func() (took time.Duration, to string)
-				took []float64
+				name    string
+				get     func() (elapsed time.Duration, to string)
+				elapsed []float64
 			}
 			ways := []*way{
-				{name: "agent", get: ours(siteagent.Target{URL: parent.client.URL, Fingerprint: parent.fingerprint, Token: key})},
-				{name: "agent-plain", get: ours(siteagent.Target{URL: parent.plain, Token: key})},
-				{name: "rsync", get: theirs(daemon)},
-				{name: "rsync-fsync", get: theirs("--fsync", daemon)},
+				{name: "agent", get: own(siteagent.Target{URL: parent.client.URL, Fingerprint: parent.fingerprint, Token: key})},
+				{name: "agent-plain", get: own(siteagent.Target{URL: parent.plainURL, Token: key})},
+				{name: "rsync", get: rsyncWay(daemon)},
+				{name: "rsync-fsync", get: rsyncWay("--fsync", daemon)},
 			}
 			if shell := serveSSH(b); shell != "" {
-				ways = append(ways, &way{name: "rsync-fsync-ssh", get: theirs("--fsync", "--rsh="+shell, "agent:"+parent.path("")+"/")})
+				ways = append(ways, &way{name: "rsync-fsync-ssh", get: rsyncWay("--fsync", "--rsh="+shell, "agent:"+parent.path("")+"/")})
 			}
 			for turn := 0; b.Loop(); turn++ {
 				for n := range ways {
 					w := ways[(turn+n)%len(ways)]
-					took, folder := w.get()
-					w.took = append(w.took, took.Seconds())
-					if of.files == 1 {
+					elapsed, folder := w.get()
+					w.elapsed = append(w.elapsed, elapsed.Seconds())
+					if data.files == 1 {
 						testkit.Must(b, os.RemoveAll(folder))
 					}
 				}
 			}
 			b.ReportMetric(0, "ns/op")
 			for _, w := range ways {
-				b.ReportMetric(float64(size)/testkit.Median(w.took)/1e6, w.name+"-MB/s")
+				b.ReportMetric(float64(size)/testkit.Median(w.elapsed)/1e6, w.name+"-MB/s")
 				if strings.HasPrefix(w.name, "rsync") {
-					b.ReportMetric(testkit.Median(w.took)/testkit.Median(ways[0].took), "times-"+w.name)
+					b.ReportMetric(testkit.Median(w.elapsed)/testkit.Median(ways[0].elapsed), "times-"+w.name)
 				}
 			}
 		})
 	}
 }
 
-// serveRsync starts its daemon for a folder, and answers where.
+// serveRsync starts rsync's daemon for a folder, and returns its URL.
 func serveRsync(b *testing.B, rsync, folder string) string {
 	b.Helper()
 	free, err := ports.Free(1)
@@ -259,7 +261,7 @@ func serveRsync(b *testing.B, rsync, folder string) string {
 	)
 	start(
 		b,
-		func() bool { return listens(free[0]) },
+		func() bool { return isListening(free[0]) },
 		rsync,
 		"--daemon",
 		"--no-detach",
@@ -270,28 +272,29 @@ func serveRsync(b *testing.B, rsync, folder string) string {
 	return "rsync://127.0.0.1:" + port + "/files/"
 }
 
-// serveSSH starts OpenSSH with keys of its own, and answers the command that connects to it as agent; empty: it is not installed.
+// serveSSH starts OpenSSH with new keys. It returns the command that connects to it under the host name agent, or an empty
+// string if OpenSSH is not installed.
 func serveSSH(b *testing.B) string {
 	b.Helper()
 	for _, program := range []string{"/usr/sbin/sshd", "ssh", "ssh-keygen"} {
 		if _, err := exec.LookPath(program); err != nil {
-			b.Log("rsync is not measured by SSH: ", err)
+			b.Log("rsync is not measured over SSH: ", err)
 			return ""
 		}
 	}
 	folder := b.TempDir()
 	for _, name := range []string{"host", "user"} {
-		said, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", filepath.Join(folder, name)).CombinedOutput()
+		output, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", filepath.Join(folder, name)).CombinedOutput()
 		if err != nil {
-			b.Fatalf("ssh-keygen: %v\n%s", err, said)
+			b.Fatalf("ssh-keygen: %v\n%s", err, output)
 		}
 	}
 	me, err := user.Current()
 	testkit.Must(b, err)
 	var more string
 	if me.Uid == "0" {
-		more = "UsePAM yes\n"                            // or root is refused where it has no password
-		testkit.Must(b, os.MkdirAll("/run/sshd", 0o755)) // without which it does not start
+		more = "UsePAM yes\n"                            // without PAM, sshd refuses root if it has no password
+		testkit.Must(b, os.MkdirAll("/run/sshd", 0o755)) // sshd needs this folder
 	}
 	free, err := ports.Free(1)
 	testkit.Must(b, err)
@@ -324,11 +327,11 @@ func serveSSH(b *testing.B) string {
 			0o600,
 		),
 	))
-	start(b, func() bool { return listens(free[0]) }, "/usr/sbin/sshd", "-D", "-e", "-f", server)
+	start(b, func() bool { return isListening(free[0]) }, "/usr/sbin/sshd", "-D", "-e", "-f", server)
 	return "ssh -F " + client
 }
 
-// asRoot has a daemon that root starts stay root.
+// asRoot returns the configuration with which a daemon that root starts keeps running as root.
 func asRoot() string {
 	if os.Geteuid() != 0 {
 		return ""
@@ -340,34 +343,34 @@ func asRoot() string {
 	return "uid = root\ngid = " + group + "\n"
 }
 
-func listens(address string) bool {
+func isListening(address string) bool {
 	conn, err := net.DialTimeout("tcp", address, time.Second)
 	return err == nil && conn.Close() == nil
 }
 
-func getByRsync(b *testing.B, rsync string, arguments ...string) (took time.Duration, to string) {
+func runRsync(b *testing.B, rsync string, arguments ...string) (elapsed time.Duration, to string) {
 	b.Helper()
 	to = b.TempDir()
 	syscall.Sync()
 	cmd := exec.Command(rsync, slices.Concat([]string{"--archive", "--whole-file"}, arguments, []string{to})...)
 	began := time.Now()
-	if said, err := cmd.CombinedOutput(); err != nil {
-		b.Fatalf("rsync: %v\n%s", err, said)
+	if output, err := cmd.CombinedOutput(); err != nil {
+		b.Fatalf("rsync: %v\n%s", err, output)
 	}
 	return time.Since(began), to
 }
 
-// BenchmarkTFTP reads a file of 32 MiB by TFTP from an agent and, by turns, from another server, as firmware does: block by block, of
-// 1468 bytes.
+// BenchmarkTFTP reads a file of 32 MiB by TFTP from an agent and from another server, in turn. It reads blocks of 1468 bytes, one
+// at a time, as firmware does.
 func BenchmarkTFTP(b *testing.B) {
 	const name, size = "image", 32 << 20
 	s := newSite(b)
 	content := make([]byte, size)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(content)
 	testkit.Must(b, os.WriteFile(s.path(name), content, 0o644))
-	for folder := s.path(""); folder != os.TempDir() && folder != "/"; folder = filepath.Dir(folder) { // others run as nobody
-		if is, err := os.Stat(folder); err == nil && is.Mode().Perm()&0o055 != 0o055 {
-			testkit.Must(b, os.Chmod(folder, is.Mode().Perm()|fs.FileMode(0o055)))
+	for folder := s.path(""); folder != os.TempDir() && folder != "/"; folder = filepath.Dir(folder) { // other servers run as nobody
+		if status, err := os.Stat(folder); err == nil && status.Mode().Perm()&0o055 != 0o055 {
+			testkit.Must(b, os.Chmod(folder, status.Mode().Perm()|fs.FileMode(0o055)))
 		}
 	}
 	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -379,15 +382,15 @@ func BenchmarkTFTP(b *testing.B) {
 		end()
 		serving.Wait()
 	})
-	ours := conn.LocalAddr().String()
+	own := conn.LocalAddr().String()
 	for _, other := range []struct {
-		name, address string // empty: wherever one is free
+		name, address string // empty: a free port
 		arguments     func(address, folder string) []string
 	}{
 		{"in.tftpd", "", func(address, folder string) []string {
 			return []string{"--foreground", "--address", address, "--secure", folder}
 		}},
-		{"dnsmasq", "127.0.0.1:69", func(_, folder string) []string { // nowhere else
+		{"dnsmasq", "127.0.0.1:69", func(_, folder string) []string { // dnsmasq supports no other port
 			return []string{
 				"--keep-in-foreground", "--port=0", "--conf-file=/dev/null", "--pid-file", "--user=root", "--enable-tftp",
 				"--listen-address=127.0.0.1", "--bind-interfaces", "--tftp-root=" + folder,
@@ -395,32 +398,32 @@ func BenchmarkTFTP(b *testing.B) {
 		}},
 	} {
 		b.Run(other.name, func(b *testing.B) {
-			program, theirs := find(b, other.name), other.address
-			if theirs == "" {
-				free, err := net.ListenPacket("udp4", "127.0.0.1:0") // ports.Free keeps the UDP ports of those that it answers
+			program, rsyncWay := findProgram(b, other.name), other.address
+			if rsyncWay == "" {
+				free, err := net.ListenPacket("udp4", "127.0.0.1:0") // ports.Free reserves its ports for UDP, too
 				testkit.Must(b, err)
-				theirs = free.LocalAddr().String()
+				rsyncWay = free.LocalAddr().String()
 				testkit.Must(b, free.Close())
 			} else if os.Geteuid() != 0 {
-				b.Skip("nothing is measured, for port 69 needs root")
+				b.Skip("port 69 needs root")
 			}
 			start(
 				b,
-				func() bool { n, err := read(theirs, name, nil); return err == nil && n == size },
+				func() bool { n, err := read(rsyncWay, name, nil); return err == nil && n == size },
 				program,
-				other.arguments(theirs, s.path(""))...)
+				other.arguments(rsyncWay, s.path(""))...)
 			got := make([]byte, size)
 			var ratios, rates []float64
 			for b.Loop() {
 				began := time.Now()
-				_, err := read(ours, name, got)
+				_, err := read(own, name, got)
 				testkit.Must(b, err)
 				our := time.Since(began).Seconds()
 				if !bytes.Equal(got, content) {
-					b.Fatal("got another content, want that of the file")
+					b.Fatal("got other content than that of the file, want the same")
 				}
 				began = time.Now()
-				_, err = read(theirs, name, nil)
+				_, err = read(rsyncWay, name, nil)
 				testkit.Must(b, err)
 				ratios, rates = append(ratios, time.Since(began).Seconds()/our), append(rates, size/our/1e6)
 			}
@@ -430,9 +433,9 @@ func BenchmarkTFTP(b *testing.B) {
 	}
 }
 
-// read reads a file, into a buffer if there is one, and answers its size.
-func read(server, name string, into []byte) (size int, err error) {
-	const block, patience, refused, accepted, data = 1468, 5 * time.Second, 5, 6, 3
+// read reads a file by TFTP, into a buffer if that is not nil, and returns the file's size.
+func read(server, name string, target []byte) (size int, err error) {
+	const block, readTimeout, refused, accepted, data = 1468, 5 * time.Second, 5, 6, 3
 	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		return 0, err
@@ -450,7 +453,7 @@ func read(server, name string, into []byte) (size int, err error) {
 	}
 	packet := make([]byte, 2000)
 	for expected := uint16(1); ; {
-		if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		if err := conn.SetReadDeadline(time.Now().Add(readTimeout)); err != nil {
 			return size, err
 		}
 		n, from, err := conn.ReadFromUDP(packet)
@@ -460,13 +463,13 @@ func read(server, name string, into []byte) (size int, err error) {
 		number, last := binary.BigEndian.Uint16(packet[2:]), false
 		switch packet[1] {
 		case refused:
-			return size, fmt.Errorf("it refuses: %s", packet[4:n])
+			return size, fmt.Errorf("the server refuses the request: %s", packet[4:n])
 		case accepted:
 			number = 0
 		case data:
 			if number == expected {
-				if into != nil {
-					copy(into[min(size, len(into)):], packet[4:n])
+				if target != nil {
+					copy(target[min(size, len(target)):], packet[4:n])
 				}
 				size += n - 4
 				last = n-4 < block

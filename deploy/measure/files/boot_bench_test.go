@@ -48,9 +48,9 @@ http {
 }
 `
 
-// BenchmarkHTTP reads a file of 256 MiB from an agent, as machines do, and, by turns, from nginx.
+// BenchmarkHTTP reads a file of 256 MiB from an agent, as machines do, and from nginx, in turn.
 func BenchmarkHTTP(b *testing.B) {
-	nginx := find(b, "nginx")
+	nginx := findProgram(b, "nginx")
 	s := newSite(b)
 	size := s.fill(1, func(int) int64 { return 256 << 20 })
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -72,13 +72,13 @@ func BenchmarkHTTP(b *testing.B) {
 		text = "user root;" + text
 	}
 	testkit.Must(b, os.WriteFile(config, []byte(text), 0o600))
-	start(b, func() bool { return listens(free[0]) }, nginx, "-p", folder, "-c", config)
-	asking := &http.Client{Transport: &http.Transport{}}
-	defer asking.CloseIdleConnections()
+	start(b, func() bool { return isListening(free[0]) }, nginx, "-p", folder, "-c", config)
+	httpClient := &http.Client{Transport: &http.Transport{}}
+	defer httpClient.CloseIdleConnections()
 	var sums [2][sha256.Size]byte
 	for i, at := range []string{listener.Addr().String(), free[0]} {
 		sum := sha256.New()
-		get(b, asking, at, size, sum)
+		get(b, httpClient, at, size, sum)
 		sums[i] = [sha256.Size]byte(sum.Sum(nil))
 	}
 	if sums[0] != sums[1] {
@@ -86,22 +86,22 @@ func BenchmarkHTTP(b *testing.B) {
 	}
 	var rates, ratios []float64
 	for b.Loop() {
-		ours := get(b, asking, listener.Addr().String(), size, io.Discard)
-		theirs := get(b, asking, free[0], size, io.Discard)
-		rates, ratios = append(rates, float64(size)/ours.Seconds()/1e6), append(ratios, theirs.Seconds()/ours.Seconds())
+		own := get(b, httpClient, listener.Addr().String(), size, io.Discard)
+		rsyncWay := get(b, httpClient, free[0], size, io.Discard)
+		rates, ratios = append(rates, float64(size)/own.Seconds()/1e6), append(ratios, rsyncWay.Seconds()/own.Seconds())
 	}
 	b.ReportMetric(testkit.Median(rates), "MB/s")
 	b.ReportMetric(testkit.Median(ratios), "times-nginx")
 }
 
-// get reads the one file, and tells how long that takes.
-func get(b *testing.B, asking *http.Client, at string, size int64, into io.Writer) time.Duration {
+// get downloads the file, and returns how long that took.
+func get(b *testing.B, httpClient *http.Client, at string, size int64, target io.Writer) time.Duration {
 	b.Helper()
 	began := time.Now()
-	response, err := asking.Get("http://" + at + "/00/0")
+	response, err := httpClient.Get("http://" + at + "/00/0")
 	testkit.Must(b, err)
 	defer response.Body.Close()
-	n, err := io.Copy(into, response.Body)
+	n, err := io.Copy(target, response.Body)
 	if err != nil || n != size {
 		b.Fatalf("got %d bytes, %v, want %d", n, err, size)
 	}
@@ -109,47 +109,48 @@ func get(b *testing.B, asking *http.Client, at string, size int64, into io.Write
 }
 
 const (
-	// clients is how many machines there are, and atOnce how many of them ask at a time.
-	clients, atOnce = 1000, 32
-	// leaseTime is how long all of them may take.
-	leaseTime = 5 * time.Minute
+	// clients is the number of machines, and concurrency how many of them send requests at a time.
+	clients, concurrency = 1000, 32
+	// leaseTimeout is the limit for all of them together.
+	leaseTimeout = 5 * time.Minute
 )
 
-// BenchmarkDHCP has machines that boot get their addresses through a relay agent, each by DISCOVER, OFFER, REQUEST and ACK, from an agent
-// and, by turns, from dnsmasq: for the first time, which an agent keeps on its disk and reports, and then again.
+// BenchmarkDHCP measures how many machines a second get their addresses through a relay agent, each by DISCOVER, OFFER, REQUEST
+// and ACK, from an agent and from dnsmasq in turn. First leases are measured separately from renewals, since an agent writes them
+// to its disk and reports them.
 func BenchmarkDHCP(b *testing.B) {
-	dnsmasq := find(b, "dnsmasq")
+	dnsmasq := findProgram(b, "dnsmasq")
 	if os.Geteuid() != 0 {
-		b.Skip("nothing is measured, for a network of its own needs root")
+		b.Skip("creating a network needs root")
 	}
 	folder := b.TempDir()
 	program := filepath.Join(folder, "site-agent")
 	build := exec.Command("go", "build", "-o", program, "github.com/ironplane/ironplane/services/pxe/cmd/site-agent")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if said, err := build.CombinedOutput(); err != nil {
-		b.Fatalf("build the agent: %v\n%s", err, said)
+	if output, err := build.CombinedOutput(); err != nil {
+		b.Fatalf("build the agent: %v\n%s", err, output)
 	}
-	ours, theirs := newSegment(b, 126), newSegment(b, 127)
-	ours.run(
+	own, rsyncWay := newSegment(b, 126), newSegment(b, 127)
+	own.run(
 		program,
 		[]string{
 			"IRONPLANE_AGENT_FOLDER=" + folder,
 			"IRONPLANE_AGENT_KEY=" + key,
-			"IRONPLANE_LISTEN=" + ours.server + ":8443",
+			"IRONPLANE_LISTEN=" + own.server + ":8443",
 			"IRONPLANE_AGENT_PLAIN=true",
-			"IRONPLANE_AGENT_MACHINES_LISTEN=" + ours.server + ":80",
+			"IRONPLANE_AGENT_MACHINES_LISTEN=" + own.server + ":80",
 			"IRONPLANE_AGENT_DHCP=authoritative",
 			"IRONPLANE_AGENT_DHCP_INTERFACE=eth0",
 		},
 	)
-	ours.name()
-	hosts := filepath.Join(folder, "hosts")
-	testkit.Must(b, os.WriteFile(hosts, theirs.hosts(), 0o600))
-	theirs.run(
+	own.name()
+	hostsFile := filepath.Join(folder, "hosts")
+	testkit.Must(b, os.WriteFile(hostsFile, rsyncWay.hostsFile(), 0o600))
+	rsyncWay.run(
 		dnsmasq,
 		nil,
 		"--keep-in-foreground",
-		"--dhcp-hostsfile="+hosts,
+		"--dhcp-hostsfile="+hostsFile,
 		"--port=0",
 		"--conf-file=/dev/null",
 		"--pid-file",
@@ -163,24 +164,24 @@ func BenchmarkDHCP(b *testing.B) {
 		"--dhcp-boot=undionly.kpxe",
 		"--dhcp-leasefile="+filepath.Join(folder, "leases"),
 	)
-	both := []*segment{ours, theirs}
-	var first, again [2][]float64
+	both := []*segment{own, rsyncWay}
+	var first, renewals [2][]float64
 	for i, s := range both {
-		s.lease(0, 1) // as soon as it answers
+		s.lease(0, 1) // waits until the server responds
 		first[i] = append(first[i], s.lease(1, clients))
 	}
 	for b.Loop() {
 		for i, s := range both {
-			again[i] = append(again[i], s.lease(1, clients))
+			renewals[i] = append(renewals[i], s.lease(1, clients))
 		}
 	}
 	b.ReportMetric(testkit.Median(first[0]), "first/s")
 	b.ReportMetric(testkit.Median(first[0])/testkit.Median(first[1]), "first-times-dnsmasq")
-	b.ReportMetric(testkit.Median(again[0]), "leases/s")
-	b.ReportMetric(testkit.Median(again[0])/testkit.Median(again[1]), "times-dnsmasq")
+	b.ReportMetric(testkit.Median(renewals[0]), "leases/s")
+	b.ReportMetric(testkit.Median(renewals[0])/testkit.Median(renewals[1]), "times-dnsmasq")
 }
 
-// segment is a network of a DHCP server, in which the benchmark is a relay agent.
+// segment is the network of a DHCP server. The benchmark is the relay agent there.
 type segment struct {
 	*testing.B
 	second int // byte of its addresses
@@ -200,8 +201,8 @@ func newSegment(b *testing.B, second int) *segment {
 		relay:  net.IPv4(100, byte(second), 0, 2).To4(),
 	}
 	ip := func(arguments ...string) {
-		if said, err := exec.Command("ip", arguments...).CombinedOutput(); err != nil {
-			b.Errorf("ip %v: %v\n%s", arguments, err, said)
+		if output, err := exec.Command("ip", arguments...).CombinedOutput(); err != nil {
+			b.Errorf("ip %v: %v\n%s", arguments, err, output)
 		}
 	}
 	ip("netns", "add", s.space)
@@ -219,7 +220,7 @@ func newSegment(b *testing.B, second int) *segment {
 	return s
 }
 
-// run starts a program in the network, which ends with the benchmark.
+// run starts a program in the network. It stops with the benchmark.
 func (s *segment) run(program string, settings []string, arguments ...string) {
 	s.Helper()
 	cmd := exec.Command("ip", append([]string{"netns", "exec", s.space, program}, arguments...)...)
@@ -229,15 +230,15 @@ func (s *segment) run(program string, settings []string, arguments ...string) {
 	s.Cleanup(func() { _ = running.Stop(context.Background()) })
 }
 
-// name has the agent know the machines.
+// name tells the agent the machines' addresses.
 func (s *segment) name() {
 	s.Helper()
-	asking, err := siteagent.NewHTTPClient("")
+	httpClient, err := siteagent.NewHTTPClient("")
 	testkit.Must(s.B, err)
-	defer asking.CloseIdleConnections()
-	agent := &siteagent.Client{URL: "http://" + s.server + ":8443", Key: secret.New(key), HTTP: asking}
+	defer httpClient.CloseIdleConnections()
+	agent := &siteagent.Client{URL: "http://" + s.server + ":8443", Key: secret.New(key), HTTP: httpClient}
 	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
-		if _, err = agent.GetHealth(s.Context()); err == nil || time.Since(began) > startTime {
+		if _, err = agent.GetHealth(s.Context()); err == nil || time.Since(began) > startTimeout {
 			break
 		}
 	}
@@ -245,46 +246,46 @@ func (s *segment) name() {
 	for n := range clients + 1 {
 		testkit.Must(
 			s.B,
-			agent.PutMachine(s.Context(), siteagent.Machine{ID: int64(n + 1), MACs: []string{hardware(n).String()}, Boot: siteagent.BootWait,
+			agent.PutMachine(s.Context(), siteagent.Machine{ID: int64(n + 1), MACs: []string{macOf(n).String()}, Boot: siteagent.BootWait,
 				IPv4: &siteagent.Address{Prefix: s.address(n) + "/16"}}),
 		)
 	}
 }
 
-// hosts are the machines as dnsmasq reads them.
-func (s *segment) hosts() (text []byte) {
+// hostsFile returns the machines in dnsmasq's format.
+func (s *segment) hostsFile() (text []byte) {
 	for n := range clients + 1 {
-		text = fmt.Appendf(text, "%s,%s\n", hardware(n), s.address(n))
+		text = fmt.Appendf(text, "%s,%s\n", macOf(n), s.address(n))
 	}
 	return text
 }
 
-// address is that of a machine.
+// address returns the address of a machine.
 func (s *segment) address(n int) string {
 	return fmt.Sprintf("100.%d.%d.%d", s.second, 1+n/200, 1+n%200)
 }
 
-func hardware(n int) net.HardwareAddr {
+func macOf(n int) net.HardwareAddr {
 	return net.HardwareAddr{0x52, 0x54, 0, 0, byte(n >> 8), byte(n)}
 }
 
-// lease has machines get their addresses, and answers how many do in a second. What is lost is asked for again after one.
+// lease requests addresses for machines, and returns the number of leases a second. It repeats lost requests after a second.
 func (s *segment) lease(from, count int) (rate float64) {
 	s.Helper()
 	began := time.Now()
-	asked := map[string]*dhcpv4.DHCPv4{} // by MAC address
+	pending := map[string]*dhcpv4.DHCPv4{} // by MAC address
 	send := func(p *dhcpv4.DHCPv4) {
-		asked[p.ClientHWAddr.String()] = p
+		pending[p.ClientHWAddr.String()] = p
 		_, err := s.conn.WriteTo(p.ToBytes(), &net.UDPAddr{IP: net.ParseIP(s.server), Port: dhcpv4.ServerPort})
 		testkit.Must(s.B, err)
 	}
 	next, packet := 0, make([]byte, 2000)
-	begin := func() {
+	discover := func() {
 		if next == count {
 			return
 		}
 		p, err := dhcpv4.NewDiscovery(
-			hardware(from+next),
+			macOf(from+next),
 			dhcpv4.WithRelay(s.relay),
 			dhcpv4.WithOption(dhcpv4.OptClassIdentifier("PXEClient:Arch:00007:UNDI:003000")),
 			dhcpv4.WithOption(dhcpv4.OptClientArch(iana.EFI_BC)),
@@ -293,24 +294,24 @@ func (s *segment) lease(from, count int) (rate float64) {
 		next++
 		send(p)
 	}
-	for range atOnce {
-		begin()
+	for range concurrency {
+		discover()
 	}
-	for len(asked) > 0 {
-		if time.Since(began) > leaseTime {
-			s.Fatalf("got %d machines without an address within %s, want none", len(asked), leaseTime)
+	for len(pending) > 0 {
+		if time.Since(began) > leaseTimeout {
+			s.Fatalf("got %d machines without an address within %s, want none", len(pending), leaseTimeout)
 		}
 		testkit.Must(s.B, s.conn.SetReadDeadline(time.Now().Add(time.Second)))
 		n, err := s.conn.Read(packet)
 		if err != nil {
-			for _, p := range asked {
+			for _, p := range pending {
 				send(p)
 			}
 			continue
 		}
 		r, err := dhcpv4.FromBytes(packet[:n])
 		testkit.Must(s.B, err)
-		p := asked[r.ClientHWAddr.String()]
+		p := pending[r.ClientHWAddr.String()]
 		if p == nil || p.TransactionID != r.TransactionID {
 			continue
 		}
@@ -325,8 +326,8 @@ func (s *segment) lease(from, count int) (rate float64) {
 			testkit.Must(s.B, err)
 			send(wanted)
 		case r.MessageType() == dhcpv4.MessageTypeAck:
-			delete(asked, r.ClientHWAddr.String())
-			begin()
+			delete(pending, r.ClientHWAddr.String())
+			discover()
 		case r.MessageType() == dhcpv4.MessageTypeNak:
 			s.Fatalf("got the refusal %s, want an address", r.Summary())
 		}

@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-const clockTick = 10 * time.Millisecond // of what the kernel shows, on every architecture that Go has
+const clockTick = 10 * time.Millisecond // the unit of /proc's times, on every architecture of Go
 
-// cpuTimes returns the processor time that a process and its descendants have had, by the program's name.
+// cpuTimes returns the CPU time of a process and its descendants, by program.
 func cpuTimes(root int) (map[string]time.Duration, error) {
 	paths, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
 		return nil, err
 	}
 	if len(paths) == 0 {
-		return nil, fmt.Errorf("processor time is read from /proc, which this system lacks")
+		return nil, fmt.Errorf("read CPU times: this system has no /proc")
 	}
 	type process struct {
 		name string
@@ -34,12 +34,12 @@ func cpuTimes(root int) (map[string]time.Duration, error) {
 		end := strings.LastIndexByte(tail, ')')
 		columns := strings.Fields(tail[end+1:]) // from the third on, see proc_pid_stat(5)
 		if end < 0 || len(columns) < 15 {
-			return nil, fmt.Errorf("%s holds %q", path, text)
+			return nil, fmt.Errorf("cannot parse %s: %q", path, text)
 		}
 		pid, _ := strconv.Atoi(strings.TrimSpace(head))
 		parent, _ := strconv.Atoi(columns[1])
 		ticks := 0
-		for _, column := range columns[11:15] { // its own, and those of its children that ended
+		for _, column := range columns[11:15] { // of the process, and of its children that have ended
 			n, _ := strconv.Atoi(column)
 			ticks += n
 		}

@@ -16,12 +16,12 @@ import (
 const (
 	callTimeout  = 10 * time.Second
 	waitTimeout  = 2 * time.Minute
-	lookInterval = 2 * time.Millisecond
-	// changePause lets the installation rest before each change.
-	changePause = 700 * time.Millisecond
+	pollInterval = 2 * time.Millisecond
+	// changeInterval is the pause before each change.
+	changeInterval = 700 * time.Millisecond
 )
 
-// measureDelivery prints how long changes take until others know of them.
+// measureDelivery prints how long changes take to reach the log, a webhook and the gateway.
 func (i *installation) measureDelivery(ctx context.Context, rounds int) error {
 	arrived := make(chan string, 1000)
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -33,27 +33,27 @@ func (i *installation) measureDelivery(ctx context.Context, rounds int) error {
 		return err
 	}
 	for _, kind := range []struct {
-		what   string
-		follow func(context.Context, int) (time.Duration, error)
+		label   string
+		measure func(context.Context, int) (time.Duration, error)
 	}{
-		{"in the log", i.untilLogged},
-		{"at a webhook", func(ctx context.Context, n int) (time.Duration, error) { return i.untilArrived(ctx, n, arrived) }},
-		{"a setting counts at the gateway", i.untilCounts},
+		{"in the log", i.measureLog},
+		{"at a webhook", func(ctx context.Context, n int) (time.Duration, error) { return i.measureWebhook(ctx, n, arrived) }},
+		{"effective as a setting", i.measureSetting},
 	} {
-		var took []time.Duration
+		var elapsed []time.Duration
 		for n := range rounds {
-			if err := rest(ctx, changePause+time.Duration(n)*13*time.Millisecond); err != nil {
+			if err := rest(ctx, changeInterval+time.Duration(n)*13*time.Millisecond); err != nil {
 				return err
 			}
-			d, err := kind.follow(ctx, n)
+			d, err := kind.measure(ctx, n)
 			if err != nil {
-				return fmt.Errorf("%s: %w", kind.what, err)
+				return fmt.Errorf("%s: %w", kind.label, err)
 			}
-			took = append(took, d)
+			elapsed = append(elapsed, d)
 		}
-		slices.Sort(took)
-		fmt.Printf("from the answer until it is %-32s median %5d ms, 90 %% within %5d ms, all within %5d ms\n", kind.what,
-			took[len(took)/2].Milliseconds(), took[len(took)*9/10].Milliseconds(), took[len(took)-1].Milliseconds())
+		slices.Sort(elapsed)
+		fmt.Printf("from the response until it is %-24s median %5d ms, 90 %% within %5d ms, all within %5d ms\n", kind.label,
+			elapsed[len(elapsed)/2].Milliseconds(), elapsed[len(elapsed)*9/10].Milliseconds(), elapsed[len(elapsed)-1].Milliseconds())
 	}
 	return nil
 }
@@ -62,7 +62,8 @@ func (i *installation) create(ctx context.Context, name string) error {
 	return i.call(ctx, "POST", "/port-speed", map[string]any{"name": name, "speed": 1000}, nil)
 }
 
-func (i *installation) untilLogged(ctx context.Context, n int) (time.Duration, error) {
+// measureLog creates an item, and returns the time until the log has it.
+func (i *installation) measureLog(ctx context.Context, n int) (time.Duration, error) {
 	name := fmt.Sprintf("logged %d", n)
 	if err := i.create(ctx, name); err != nil {
 		return 0, err
@@ -74,7 +75,8 @@ func (i *installation) untilLogged(ctx context.Context, n int) (time.Duration, e
 	})
 }
 
-func (i *installation) untilArrived(ctx context.Context, n int, arrived <-chan string) (time.Duration, error) {
+// measureWebhook creates an item, and returns the time until a webhook receives it.
+func (i *installation) measureWebhook(ctx context.Context, n int, arrived <-chan string) (time.Duration, error) {
 	name := fmt.Sprintf("arrived %d", n)
 	if err := i.create(ctx, name); err != nil {
 		return 0, err
@@ -87,21 +89,22 @@ func (i *installation) untilArrived(ctx context.Context, n int, arrived <-chan s
 				return time.Since(began), nil
 			}
 		case <-timeout:
-			return 0, fmt.Errorf("nothing came in %v", waitTimeout)
+			return 0, fmt.Errorf("the webhook received nothing in %v", waitTimeout)
 		case <-ctx.Done():
 			return 0, ctx.Err()
 		}
 	}
 }
 
-func (i *installation) untilCounts(ctx context.Context, n int) (time.Duration, error) {
+// measureSetting edits a setting, and returns the time until the gateway obeys it.
+func (i *installation) measureSetting(ctx context.Context, n int) (time.Duration, error) {
 	on := n%2 == 0
 	value := "0"
 	if on {
 		value = "1"
 	}
 	edit := map[string]any{"settings": []any{map[string]any{"slug": "security.key_in_query", "value": value}}}
-	if err := i.choose(ctx, "security.key_in_query", edit); err != nil {
+	if err := i.editSetting(ctx, "security.key_in_query", edit); err != nil {
 		return 0, err
 	}
 	return until(ctx, func() (bool, error) {
@@ -114,8 +117,8 @@ func (i *installation) untilCounts(ctx context.Context, n int) (time.Duration, e
 	})
 }
 
-// choose edits the group of settings that has the slug.
-func (i *installation) choose(ctx context.Context, slug string, edit any) error {
+// editSetting edits the group of settings that has the slug.
+func (i *installation) editSetting(ctx context.Context, slug string, edit any) error {
 	var groups []struct {
 		ID       int64
 		Settings []struct{ Slug string }
@@ -124,8 +127,8 @@ func (i *installation) choose(ctx context.Context, slug string, edit any) error 
 		return err
 	}
 	for _, group := range groups {
-		for _, one := range group.Settings {
-			if one.Slug == slug {
+		for _, setting := range group.Settings {
+			if setting.Slug == slug {
 				return i.call(ctx, "PATCH", fmt.Sprintf("/setting-group/%d", group.ID), edit, nil)
 			}
 		}
@@ -133,21 +136,22 @@ func (i *installation) choose(ctx context.Context, slug string, edit any) error 
 	return fmt.Errorf("no group has the setting %s", slug)
 }
 
-func until(ctx context.Context, is func() (bool, error)) (time.Duration, error) {
+// until polls until the condition is true, and returns how long that took.
+func until(ctx context.Context, condition func() (bool, error)) (time.Duration, error) {
 	for began := time.Now(); ; {
-		if done, err := is(); err != nil || done {
+		if done, err := condition(); err != nil || done {
 			return time.Since(began), err
 		}
 		if time.Since(began) > waitTimeout {
-			return 0, fmt.Errorf("it is not so after %v", waitTimeout)
+			return 0, fmt.Errorf("the change has no effect after %v", waitTimeout)
 		}
-		if err := rest(ctx, lookInterval); err != nil {
+		if err := rest(ctx, pollInterval); err != nil {
 			return 0, err
 		}
 	}
 }
 
-// call asks the API, and reads its answer into out where that is not nil.
+// call sends a request to the API, and decodes the response into out unless that is nil.
 func (i *installation) call(ctx context.Context, method, path string, body, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

@@ -1,5 +1,5 @@
-// Idle measures what an installation takes while nothing happens: transactions and processor time a second, and which
-// statements they are. Then it measures how soon a change is in the log, at a webhook, and counts where it is a setting.
+// Idle measures an installation without any load: transactions and CPU time a second, and the statements. Then it measures how
+// long a change takes to reach the log and a webhook, and how long a setting takes to have an effect.
 package main
 
 import (
@@ -23,10 +23,10 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	program := flag.String("program", "bin/standalone", "what is measured: the path of standalone or split")
-	settle := flag.Duration("settle", 40*time.Second, "how long the installation is left alone before it is measured")
-	period := flag.Duration("for", 30*time.Second, "how long is measured")
-	rounds := flag.Int("rounds", 50, "how many changes are followed; 0: none")
+	program := flag.String("program", "bin/standalone", "the path of standalone or split")
+	settle := flag.Duration("settle", 40*time.Second, "how long to wait before measuring")
+	period := flag.Duration("for", 30*time.Second, "how long to measure")
+	rounds := flag.Int("rounds", 50, "the number of changes whose delay is measured; 0: none")
 	flag.Parse()
 	if err := measure(ctx, *program, *settle, *period, *rounds); err != nil {
 		fmt.Fprintln(os.Stderr, "idle:", err)
@@ -36,7 +36,7 @@ func main() {
 
 const startTimeout, stopTimeout = 3 * time.Minute, time.Minute
 
-// installation is one that this process started in a folder of its own.
+// installation is a process of the product with a data folder of its own.
 type installation struct {
 	command *exec.Cmd
 	ended   chan error
@@ -68,7 +68,7 @@ func measure(ctx context.Context, program string, settle, period time.Duration, 
 	return i.measureDelivery(ctx, rounds)
 }
 
-// start starts the program and returns when it serves.
+// start starts the program, and waits until it serves.
 func start(ctx context.Context, program, folder string) (*installation, error) {
 	if err := os.Chmod(folder, 0o711); err != nil { // Postgres may run as another user
 		return nil, err
@@ -100,7 +100,7 @@ func start(ctx context.Context, program, folder string) (*installation, error) {
 			return nil, fmt.Errorf("%s ended: %w", program, err)
 		case <-time.After(100 * time.Millisecond):
 			if time.Now().After(deadline) {
-				return nil, errors.Join(fmt.Errorf("%s does not serve after %v", program, startTimeout), i.stop())
+				return nil, errors.Join(fmt.Errorf("%s is not ready after %v", program, startTimeout), i.stop())
 			}
 		case <-ctx.Done():
 			return nil, errors.Join(ctx.Err(), i.stop())
@@ -108,7 +108,7 @@ func start(ctx context.Context, program, folder string) (*installation, error) {
 	}
 }
 
-// stop ends the installation.
+// stop stops the installation, and waits until it has ended.
 func (i *installation) stop() error {
 	if err := i.command.Process.Signal(syscall.SIGTERM); err != nil {
 		return err
@@ -117,21 +117,22 @@ func (i *installation) stop() error {
 	case err := <-i.ended:
 		return err
 	case <-time.After(stopTimeout):
-		return errors.Join(fmt.Errorf("the installation does not end in %v", stopTimeout), i.command.Process.Kill())
+		return errors.Join(fmt.Errorf("the installation has not stopped in %v", stopTimeout), i.command.Process.Kill())
 	}
 }
 
-func rest(ctx context.Context, pause time.Duration) error {
+// rest waits for a duration, or until ctx ends.
+func rest(ctx context.Context, duration time.Duration) error {
 	select {
-	case <-time.After(pause):
+	case <-time.After(duration):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// measureIdle prints what the installation does in a period, and then in another one which statements these are: to log
-// them takes processor time of its own.
+// measureIdle prints the transactions and CPU time of one period, and the statements of a second one. The periods are separate
+// because logging statements uses CPU time.
 func (i *installation) measureIdle(ctx context.Context, period time.Duration) error {
 	url, err := os.ReadFile(filepath.Join(i.folder, "database-url"))
 	if err != nil {
@@ -142,42 +143,42 @@ func (i *installation) measureIdle(ctx context.Context, period time.Duration) er
 		return err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	first, err := i.take(ctx, conn)
+	first, err := i.takeSample(ctx, conn)
 	if err != nil {
 		return err
 	}
 	if err := rest(ctx, period); err != nil {
 		return err
 	}
-	last, err := i.take(ctx, conn)
+	last, err := i.takeSample(ctx, conn)
 	if err != nil {
 		return err
 	}
-	took := last.at.Sub(first.at)
+	elapsed := last.at.Sub(first.at)
 	fmt.Printf(
 		"idle for %v: %.1f transactions a second\n",
-		took.Round(time.Second),
-		float64(last.transactions-first.transactions)/took.Seconds(),
+		elapsed.Round(time.Second),
+		float64(last.transactions-first.transactions)/elapsed.Seconds(),
 	)
 	total := time.Duration(0)
 	for name, used := range last.cpu {
 		used -= first.cpu[name]
 		total += used
-		fmt.Printf("  %-12s %5.2f %% of a core\n", name, 100*used.Seconds()/took.Seconds())
+		fmt.Printf("  %-12s %5.2f %% of a core\n", name, 100*used.Seconds()/elapsed.Seconds())
 	}
-	fmt.Printf("  %-12s %5.2f %% of a core\n", "together", 100*total.Seconds()/took.Seconds())
+	fmt.Printf("  %-12s %5.2f %% of a core\n", "together", 100*total.Seconds()/elapsed.Seconds())
 	return i.listStatements(ctx, conn, period)
 }
 
-// sample is what was done up to a moment.
+// sample has the counters at a point in time.
 type sample struct {
 	at           time.Time
 	transactions int64
 	cpu          map[string]time.Duration
 }
 
-func (i *installation) take(ctx context.Context, conn *pgx.Conn) (s sample, err error) {
-	// A session tells the statistics now and then; this one asks for what has been told.
+func (i *installation) takeSample(ctx context.Context, conn *pgx.Conn) (s sample, err error) {
+	// Sessions report their statistics with a delay, so the newest transactions may be missing.
 	err = conn.QueryRow(ctx, "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()").
 		Scan(&s.transactions)
 	if err == nil {

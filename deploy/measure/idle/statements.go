@@ -16,7 +16,7 @@ import (
 
 var logged = regexp.MustCompile(`^(\S*) \S+LOG:  (?:statement|execute [^:]*): (.*)`)
 
-// listStatements has Postgres log all statements for a period, and prints how often each was run, by the role that did.
+// listStatements lets PostgreSQL log all statements for a period, and prints how often each role ran each statement.
 func (i *installation) listStatements(ctx context.Context, conn *pgx.Conn, period time.Duration) error {
 	for _, sql := range []string{
 		"ALTER SYSTEM SET log_statement = 'all'",

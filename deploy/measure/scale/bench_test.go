@@ -11,11 +11,10 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
-// BenchmarkAnswers measures what one caller waits for answers of a small installation, and how many times as long for
-// those of a large one, by turns.
+// BenchmarkAnswers measures the response times of a small and a large installation in turn, with one caller, and their ratio.
 func BenchmarkAnswers(b *testing.B) {
 	if *entities == 0 {
-		b.Skip("how many -entities?")
+		b.Skip("set -entities to run this benchmark")
 	}
 	few, many := start(
 		b,
@@ -28,28 +27,28 @@ func BenchmarkAnswers(b *testing.B) {
 		*entities,
 		func(*installation, *pgx.ConnConfig) {},
 	)
-	same := many.questions(b)
-	for n, q := range few.questions(b) {
+	counterparts := many.requests(b)
+	for n, q := range few.requests(b) {
 		b.Run(fmt.Sprintf("%s/%d_and_%d", q.name, few.entities, many.entities), func(b *testing.B) {
-			var ofFew, ofMany []float64
+			var fewTimes, manyTimes []float64
 			for b.Loop() {
-				ofFew = append(ofFew, few.wait(b, q.path))
-				ofMany = append(ofMany, many.wait(b, same[n].path))
+				fewTimes = append(fewTimes, few.measure(b, q.path))
+				manyTimes = append(manyTimes, many.measure(b, counterparts[n].path))
 			}
-			b.ReportMetric(testkit.Median(ofFew), "ms-of-few")
-			b.ReportMetric(testkit.Median(ofMany), "ms-of-many")
-			b.ReportMetric(testkit.Median(ofMany)/testkit.Median(ofFew), "times-as-long")
+			b.ReportMetric(testkit.Median(fewTimes), "ms-of-few")
+			b.ReportMetric(testkit.Median(manyTimes), "ms-of-many")
+			b.ReportMetric(testkit.Median(manyTimes)/testkit.Median(fewTimes), "times-as-long")
 		})
 	}
 }
 
-// BenchmarkCompleteList measures how many times as fast as Postgres' own COPY all entities are listed.
+// BenchmarkCompleteList compares the time of a list of all entities with that of PostgreSQL's COPY.
 func BenchmarkCompleteList(b *testing.B) {
 	if *entities == 0 {
-		b.Skip("how many -entities?")
+		b.Skip("set -entities to run this benchmark")
 	}
 	i := start(b, "", *entities, func(*installation, *pgx.ConnConfig) {})
-	folder := shared(b)
+	folder := createSharedFolder(b)
 	var ratios []float64
 	for b.Loop() {
 		copied := i.copyOut(b, filepath.Join(folder, "copy"))
@@ -60,8 +59,8 @@ func BenchmarkCompleteList(b *testing.B) {
 	b.ReportMetric(testkit.Median(ratios), "times-as-fast-as-COPY")
 }
 
-// wait is how long the answer takes, in milliseconds.
-func (i *installation) wait(b *testing.B, path string) float64 {
+// measure returns the response time in milliseconds.
+func (i *installation) measure(b *testing.B, path string) float64 {
 	started := time.Now()
 	i.client.Do("GET", path, nil).Want(200)
 	return float64(time.Since(started).Microseconds()) / 1000

@@ -14,64 +14,64 @@ import (
 )
 
 const (
-	// mostClients is how many there are of the larger installation, whatever the flag says.
-	mostClients = 1_000_000
-	// family is how many clients are linked with each other: a chain of generations, and below each of these its share of the others.
-	family, generations = 1000, 20
+	// maxClients limits the clients of the larger installation.
+	maxClients = 1_000_000
+	// familySize is the number of linked clients. The first ones are a chain of generations, and the others are spread below these.
+	familySize, generations = 1000, 20
 )
 
-// TestClientPages asks few and many clients the same, of whom each family is as large, as who holds users.clients, as the one
-// that a family begins with, and as one whom that lets read what it reaches.
+// TestClientPages sends the same requests to installations with few and many clients, but equally large families, and compares
+// the pages that PostgreSQL reads. The callers are an admin, the head of a family, the head's grantee, and the youngest client.
 func TestClientPages(t *testing.T) {
 	if *entities == 0 {
-		t.Skip("it takes minutes: make scale")
+		t.Skip("make scale runs this test")
 	}
 	t.Parallel()
-	few, many := startClients(t, fewItems), startClients(t, min(*entities, mostClients))
-	comparePages(t, few.installation, many.installation, few.questions(t), many.questions(t))
+	few, many := startClients(t, fewItems), startClients(t, min(*entities, maxClients))
+	comparePages(t, few.installation, many.installation, few.requests(t), many.requests(t))
 	for _, caller := range []string{"head", "grantee", "youngest"} {
 		t.Log("as ", caller)
 		a, b := *few.installation, *many.installation
-		a.client, b.client = few.as[caller], many.as[caller]
-		comparePages(t, &a, &b, few.own(t, &a, caller), many.own(t, &b, caller))
+		a.client, b.client = few.byCaller[caller], many.byCaller[caller]
+		comparePages(t, &a, &b, few.ownRequests(t, &a, caller), many.ownRequests(t, &b, caller))
 	}
 }
 
-// clientele is an installation of so many clients.
-type clientele struct {
+// clientInstallation is an installation with families of clients.
+type clientInstallation struct {
 	*installation
 	clients, head int // head: the first of the family in the middle
-	as            map[string]*testkit.Client
+	byCaller      map[string]*testkit.Client
 }
 
-func startClients(t *testing.T, n int) *clientele {
+func startClients(t *testing.T, n int) *clientInstallation {
 	t.Helper()
-	m := &clientele{clients: n, head: n/2/family*family + 1, as: map[string]*testkit.Client{}}
+	m := &clientInstallation{clients: n, head: n/2/familySize*familySize + 1, byCaller: map[string]*testkit.Client{}}
 	var db *pg.DB
 	routes := func(opened *pg.DB) []rest.Route {
 		db = opened
 		return clients.New(service.Deps{DB: db}).Routes()
 	}
-	// In a family, number 1 to 20 are each other's parents, in their order, and each other number is below one of them.
+	// In a family, each of the numbers 1 to 20 is the parent of the next one, and each other number is below one of them.
 	const member = "SELECT n, (n - 1) %% %[2]d + 1 AS i, n - (n - 1) %% %[2]d - 1 AS before FROM generate_series(1, %[1]d) n"
-	const placed = "(SELECT n, i, before, CASE WHEN i <= %[3]d THEN i - 1 ELSE 1 + i %% %[3]d END AS parent FROM (" + member + ") m) p"
-	filled := func(sql string) string { return fmt.Sprintf(sql, n, family, generations) }
+	const withParents = "(SELECT n, i, before, CASE WHEN i <= %[3]d THEN i - 1 ELSE 1 + i %% %[3]d END AS parent FROM (" + member + ") m) p"
+	format := func(sql string) string { return fmt.Sprintf(sql, n, familySize, generations) }
 	m.installation = serve(
 		t,
 		clients.Definition,
 		routes,
-		filled(`INSERT INTO client (email, first, last, billing_id, created_at)
+		format(`INSERT INTO client (email, first, last, billing_id, created_at)
 			SELECT 'c' || n || '@example.com', 'Client', CASE WHEN n IN (7, 77, 777) THEN 'depot ' ELSE '' END || lpad(n::text, 9, '0'), n, '2026-01-01'::timestamptz + n * interval '1 second'
 			FROM generate_series(1, %[1]d) n WHERE %[2]d + %[3]d > 0`),
 		"INSERT INTO client_server_count SELECT id, id % 7 FROM client",
 		"ALTER TABLE sub_link DISABLE TRIGGER USER",
-		filled(
+		format(
 			"INSERT INTO sub_link (client_id, child_id, kind) SELECT before + parent, n, CASE WHEN n %% 2 = 0 THEN 'created' ELSE "+
-				"'given' END FROM "+placed+" WHERE parent > 0 ORDER BY n",
+				"'given' END FROM "+withParents+" WHERE parent > 0 ORDER BY n",
 		),
 		"ALTER TABLE sub_link ENABLE TRIGGER USER",
-		filled(
-			"INSERT INTO client_reach SELECT before + a, n, 1, c.name, c.search FROM "+placed+" JOIN client c ON c.id = n CROSS JOIN LATERAL "+
+		format(
+			"INSERT INTO client_reach SELECT before + a, n, 1, c.name, c.search FROM "+withParents+" JOIN client c ON c.id = n CROSS JOIN LATERAL "+
 				"generate_series(1, parent) a ORDER BY n, a",
 		),
 		fmt.Sprintf("INSERT INTO super_link (client_id, grantee_id, given) VALUES (%d, %d, true)", m.head, 1),
@@ -82,8 +82,8 @@ func startClients(t *testing.T, n int) *clientele {
 		"VACUUM (ANALYZE) client_server_count",
 	)
 	handler := rest.NewHandler(clients.Name, db, slog.New(slog.NewTextHandler(t.Output(), nil)), clients.New(service.Deps{DB: db}).Routes())
-	for name, id := range map[string]int{"head": m.head, "grantee": 1, "youngest": m.head + family - 1} {
-		m.as[name] = testkit.NewClient(
+	for name, id := range map[string]int{"head": m.head, "grantee": 1, "youngest": m.head + familySize - 1} {
+		m.byCaller[name] = testkit.NewClient(
 			t,
 			testkit.As(handler, &principal.Principal{Owner: principal.Owner{Type: principal.Client, ID: int64(id)}}),
 		)
@@ -91,19 +91,19 @@ func startClients(t *testing.T, n int) *clientele {
 	return m
 }
 
-// name is a client's.
-func (m *clientele) name(id int) string { return fmt.Sprintf("Client %09d", id) }
+// name returns a client's name.
+func (m *clientInstallation) name(id int) string { return fmt.Sprintf("Client %09d", id) }
 
-func (m *clientele) questions(t *testing.T) []question {
+func (m *clientInstallation) requests(t *testing.T) []request {
 	t.Helper()
-	middle := m.head + family/2
+	middle := m.head + familySize/2
 	const page = "&per_page=100"
-	return []question{
+	return []request{
 		{"view", fmt.Sprint("/client/", middle)},
 		{"page 1", "/client?per_page=100"},
-		{"deep inside", m.after(t, "/client?per_page=100", int64(middle), nil)},
+		{"deep inside", m.pageAfter(t, "/client?per_page=100", int64(middle), nil)},
 		{"page 1 by name", "/client?sort=name" + page},
-		{"deep inside by name", m.after(t, "/client?sort=name"+page, int64(middle), m.name(middle))},
+		{"deep inside by name", m.pageAfter(t, "/client?sort=name"+page, int64(middle), m.name(middle))},
 		{"page 1 by email", "/client?sort=email" + page},
 		{"the newest", "/client?sort=-created_at" + page},
 		{"email", fmt.Sprintf("/client?email=C%d@example.com&per_page=100", middle)},
@@ -111,35 +111,35 @@ func (m *clientele) questions(t *testing.T) []question {
 		{"name", fmt.Sprintf("/client?name=Client%%20%09d&per_page=100", middle)},
 		{"q: three hits", "/client?q=depot" + page},
 		{"q: no hit", "/client?q=xqz" + page},
-		{"q: what all have", "/client?q=client" + page},
+		{"q: in all names", "/client?q=client" + page},
 		{"q: two letters", "/client?q=cl" + page},
 		{"sub links", fmt.Sprintf("/client/%d/sub?per_page=100", m.head)},
 		{"parents", fmt.Sprintf("/client/%d/parent?per_page=100", middle)},
 	}
 }
 
-// own are the questions of a client about those that it reaches.
-func (m *clientele) own(t *testing.T, as *installation, caller string) []question {
+// ownRequests returns the requests of a client about those that it may see.
+func (m *clientInstallation) ownRequests(t *testing.T, byCaller *installation, caller string) []request {
 	t.Helper()
-	middle := m.head + family/2
+	middle := m.head + familySize/2
 	const page = "&per_page=100"
-	all := []question{
+	all := []request{
 		{"list", "/client?per_page=100"},
 		{"list by name", "/client?sort=name" + page},
 		{"q: no hit", "/client?q=xqz" + page},
-		{"q: what all have", "/client?sort=name&q=client" + page},
+		{"q: in all names", "/client?sort=name&q=client" + page},
 		{"email", fmt.Sprintf("/client?email=c%d@example.com&per_page=100", middle)},
 	}
-	if caller == "youngest" { // which reaches nobody
+	if caller == "youngest" { // it has no clients below
 		return append(
 			all,
-			question{"itself", fmt.Sprint("/client/", m.head+family-1)},
-			question{"its parents", fmt.Sprintf("/client/%d/parent?per_page=100", m.head+family-1)},
+			request{"itself", fmt.Sprint("/client/", m.head+familySize-1)},
+			request{"its parents", fmt.Sprintf("/client/%d/parent?per_page=100", m.head+familySize-1)},
 		)
 	}
 	return append(all,
-		question{"deep inside", as.after(t, "/client?per_page=100", int64(middle), nil)},
-		question{"deep inside by name", as.after(t, "/client?sort=name"+page, int64(middle), m.name(middle))},
-		question{"one that is 20 below", fmt.Sprint("/client/", m.head+generations-1)},
-		question{"its sub links", fmt.Sprintf("/client/%d/sub?per_page=100", m.head+generations/2)})
+		request{"deep inside", byCaller.pageAfter(t, "/client?per_page=100", int64(middle), nil)},
+		request{"deep inside by name", byCaller.pageAfter(t, "/client?sort=name"+page, int64(middle), m.name(middle))},
+		request{"a client 20 levels below", fmt.Sprint("/client/", m.head+generations-1)},
+		request{"its sub links", fmt.Sprintf("/client/%d/sub?per_page=100", m.head+generations/2)})
 }

@@ -28,7 +28,7 @@ import (
 	"github.com/ironplane/ironplane/services/network"
 )
 
-// installation is the product on a seeded Postgres of its own.
+// installation is the product on a seeded PostgreSQL of its own.
 type installation struct {
 	entities int64
 	conn     *pgx.Conn // the administrator's
@@ -37,27 +37,27 @@ type installation struct {
 }
 
 const (
-	startTime   = time.Minute
-	migrateTime = 30 * time.Minute // of a folder that an older version filled
+	startTimeout   = time.Minute
+	migrateTimeout = 30 * time.Minute // a folder of an older version may need many migrations
 )
 
-// ground starts the Postgres of a folder, or, if its name is empty, of a new one, in which nothing is migrated yet.
-func ground(t testing.TB, data string) (i *installation, folder string, urls map[string]secret.String) {
+// startDatabase starts the PostgreSQL of a folder, or of a new folder if data is empty. It runs no migrations.
+func startDatabase(t testing.TB, data string) (i *installation, folder string, urls map[string]secret.String) {
 	t.Helper()
 	if data == "" {
 		var err error
-		if data, err = os.MkdirTemp("", "ironplane-scale-"); err != nil { // a test's own folder cannot be passed by Postgres' user
+		if data, err = os.MkdirTemp("", "ironplane-scale-"); err != nil { // PostgreSQL's user cannot enter t.TempDir()
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = os.RemoveAll(data) })
 		testkit.Must(t, os.Chmod(data, 0o711))
 	}
-	starting, cancel := context.WithTimeout(t.Context(), startTime)
+	starting, cancel := context.WithTimeout(t.Context(), startTimeout)
 	defer cancel()
 	postgres, admin, err := product.StartPostgres(starting, data)
 	testkit.Must(t, err)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), startTime)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), startTimeout)
 		defer cancel()
 		if err := postgres.Stop(ctx); err != nil {
 			t.Error(err)
@@ -75,22 +75,21 @@ func ground(t testing.TB, data string) (i *installation, folder string, urls map
 	return i, data, urls
 }
 
-// start seeds a new folder, or, if its name is not empty, starts one that a seeded standalone left. Before the product
-// is opened, prepare is called.
+// start seeds a new folder, or starts an already seeded one if data is not empty. It calls prepare before it opens the product.
 func start(t testing.TB, data string, entities int, prepare func(*installation, *pgx.ConnConfig)) *installation {
 	t.Helper()
 	seeded := data != ""
-	i, data, urls := ground(t, data)
+	i, data, urls := startDatabase(t, data)
 	masterKey, err := product.EnsureMasterKey(t.Context(), data, i.conn)
 	testkit.Must(t, err)
-	migrating, cancel := context.WithTimeout(t.Context(), migrateTime)
+	migrating, cancel := context.WithTimeout(t.Context(), migrateTimeout)
 	defer cancel()
 	testkit.Must(t, product.Migrate(migrating, urls))
-	if seeded { // as autovacuum would, in its time
+	if seeded { // autovacuum may not have run yet
 		_, err = i.conn.Exec(migrating, "VACUUM (ANALYZE)")
 		testkit.Must(t, err)
 	} else {
-		makeFirstAdmin(t, urls[identity.Name])
+		createFirstAdmin(t, urls[identity.Name])
 		testkit.Must(t, rows.Fill(t.Context(), urls, rows.Options{Entities: entities, Seed: 1, MasterKey: masterKey, Progress: progress(t)}))
 	}
 	_, err = i.conn.Exec(t.Context(), "SET search_path = network, ext")
@@ -98,9 +97,9 @@ func start(t testing.TB, data string, entities int, prepare func(*installation, 
 	schema, err := pgx.ParseConfig(urls[network.Name].Reveal())
 	testkit.Must(t, err)
 	prepare(i, schema)
-	i.ask(t, "SELECT max(id) FROM ip_entity", &i.entities)
+	i.query(t, "SELECT max(id) FROM ip_entity", &i.entities)
 
-	opening, cancel := context.WithTimeout(t.Context(), startTime)
+	opening, cancel := context.WithTimeout(t.Context(), startTimeout)
 	defer cancel()
 	p, err := product.Open(
 		opening,
@@ -120,7 +119,7 @@ func start(t testing.TB, data string, entities int, prepare func(*installation, 
 	return i
 }
 
-// progress is where a test shows how far the seed is. A benchmark shows its outcome alone.
+// progress returns the writer for the progress of the seed. A benchmark prints only its result.
 func progress(t testing.TB) io.Writer {
 	if _, ok := t.(*testing.B); ok {
 		return io.Discard
@@ -128,7 +127,7 @@ func progress(t testing.TB) io.Writer {
 	return t.Output()
 }
 
-func makeFirstAdmin(t testing.TB, url secret.String) {
+func createFirstAdmin(t testing.TB, url secret.String) {
 	t.Helper()
 	db, err := pool.Open(t.Context(), url.Reveal(), 1, nil)
 	testkit.Must(t, err)
@@ -137,7 +136,7 @@ func makeFirstAdmin(t testing.TB, url secret.String) {
 	testkit.Must(t, err)
 }
 
-// explain has the server log the plan, with its counts of pages, of every statement of the network service's role.
+// explain lets the server log the plan of every statement of a service's role, with the pages that it reads.
 func (i *installation) explain(t testing.TB, service *pgx.ConnConfig) {
 	t.Helper()
 	role := pgx.Identifier{service.User}.Sanitize()
@@ -148,7 +147,7 @@ func (i *installation) explain(t testing.TB, service *pgx.ConnConfig) {
 		_, err := i.conn.Exec(t.Context(), "ALTER ROLE "+role+" SET "+name+" = '"+value+"'")
 		testkit.Must(t, err)
 	}
-	t.Cleanup(func() { // the folder may go on
+	t.Cleanup(func() { // the folder may be used again
 		_, err := i.conn.Exec(context.WithoutCancel(t.Context()), "ALTER ROLE "+role+" RESET ALL")
 		if err != nil {
 			t.Error(err)
@@ -156,28 +155,28 @@ func (i *installation) explain(t testing.TB, service *pgx.ConnConfig) {
 	})
 }
 
-func (i *installation) ask(t testing.TB, sql string, into any, args ...any) {
+func (i *installation) query(t testing.TB, sql string, into any, args ...any) {
 	t.Helper()
 	if err := i.conn.QueryRow(t.Context(), sql, args...).Scan(into); err != nil {
 		t.Fatalf("%s: %v", sql, err)
 	}
 }
 
-// plan is what auto_explain logs of a statement.
+// plan is a statement's plan, as auto_explain logs it.
 type plan struct {
 	Query string `json:"Query Text"`
 	Plan  struct {
 		Hit  int64 `json:"Shared Hit Blocks"`
 		Read int64 `json:"Shared Read Blocks"`
 	}
-	process string // which asked
+	process string // the id of the server process
 	text    string
 }
 
-// planLogged is how the line begins before a plan.
-var planLogged = regexp.MustCompile(`\[(\d+)\] LOG:  duration: \S+ ms  plan:\n`)
+// planPattern matches the log line before a plan.
+var planPattern = regexp.MustCompile(`\[(\d+)\] LOG:  duration: \S+ ms  plan:\n`)
 
-// plans are those of the statements that run while do does.
+// plans returns the plans of the statements that run during do.
 func (i *installation) plans(t testing.TB, do func()) []plan {
 	t.Helper()
 	_, err := i.log.Seek(0, io.SeekEnd)
@@ -186,11 +185,11 @@ func (i *installation) plans(t testing.TB, do func()) []plan {
 	text, err := io.ReadAll(i.log)
 	testkit.Must(t, err)
 	var found []plan
-	for _, at := range planLogged.FindAllSubmatchIndex(text, -1) {
+	for _, at := range planPattern.FindAllSubmatchIndex(text, -1) {
 		var raw json.RawMessage
 		err := json.NewDecoder(bytes.NewReader(text[at[1]:])).Decode(&raw)
 		if errors.Is(err, io.ErrUnexpectedEOF) {
-			break // it is just being written, of what a job asked
+			break // a job's plan that is being written
 		}
 		testkit.Must(t, err)
 		p := plan{process: string(text[at[2]:at[3]]), text: string(raw)}

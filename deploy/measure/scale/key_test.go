@@ -11,16 +11,17 @@ import (
 	"github.com/ironplane/ironplane/services/identity"
 )
 
-// TestKeyPages asks the same of few and of many API keys, and compares the pages that Postgres reads for it.
+// TestKeyPages sends the same requests to installations with few and many API keys, and compares the pages that PostgreSQL
+// reads.
 func TestKeyPages(t *testing.T) {
 	t.Parallel()
-	most := max(*entities, manyItems)
-	few, many := startKeys(t, fewItems), startKeys(t, most)
-	comparePages(t, few, many, few.keyQuestions(t, fewItems), many.keyQuestions(t, most))
+	keyCount := max(*entities, manyItems)
+	few, many := startKeys(t, fewItems), startKeys(t, keyCount)
+	comparePages(t, few, many, few.keyRequests(t, fewItems), many.keyRequests(t, keyCount))
 }
 
-// startKeys serves so many keys, of which every tenth is an admin's, and the others are clients' and integrations'. A fifth
-// as many accounts have them.
+// startKeys starts an installation with API keys. A tenth belongs to admins, the others to clients and integrations. Each
+// account has five keys on average.
 func startKeys(t *testing.T, keys int) *installation {
 	t.Helper()
 	accounts := keys / 5
@@ -47,27 +48,27 @@ func startKeys(t *testing.T, keys int) *installation {
 	)
 }
 
-func (i *installation) keyQuestions(t *testing.T, keys int) []question {
+func (i *installation) keyRequests(t *testing.T, keys int) []request {
 	t.Helper()
 	middle := keys / 2
 	name := fmt.Sprintf("key %09d", middle)
 	const page = "&per_page=100"
-	return []question{
+	return []request{
 		{"page 1", "/auth/key?per_page=100"},
-		{"deep inside", i.after(t, "/auth/key?per_page=100", int64(middle), nil)},
+		{"deep inside", i.pageAfter(t, "/auth/key?per_page=100", int64(middle), nil)},
 		{"page 1 by name", "/auth/key?sort=name" + page},
-		{"deep inside by name", i.after(t, "/auth/key?sort=name"+page, int64(middle), name)},
+		{"deep inside by name", i.pageAfter(t, "/auth/key?sort=name"+page, int64(middle), name)},
 		{"view", fmt.Sprint("/auth/key/", middle)},
 		{"an admin's", "/auth/key?owner=/admin/11" + page},
 		{"a client's", "/auth/key?owner=/client/13" + page},
 		{"a client's, by id", "/auth/key?owner_type=client&owner_id=13" + page},
 		{"clients'", "/auth/key?owner_type=client" + page},
 		{"admins', by name", "/auth/key?owner_type=admin&sort=name" + page},
-		{"clients', deep inside", i.after(t, "/auth/key?owner_type=client&per_page=100", int64(middle), nil)},
+		{"clients', deep inside", i.pageAfter(t, "/auth/key?owner_type=client&per_page=100", int64(middle), nil)},
 		{"name", "/auth/key?name=" + "key%20" + name[4:] + page},
 		{"q: three hits", "/auth/key?q=depot" + page},
 		{"q: no hit", "/auth/key?q=xqz" + page},
-		{"q: what all have", "/auth/key?q=key" + page},
+		{"q: in all names", "/auth/key?q=key" + page},
 		{"q: two letters", "/auth/key?q=ke" + page},
 		{"admins", "/admin?per_page=100"},
 		{"admins by username", "/admin?sort=username" + page},

@@ -18,28 +18,28 @@ import (
 )
 
 const (
-	// mostExtra is what a complete list may add to the memory of the process, whose caller is in it, too.
-	mostExtra = 32 << 20
-	listRuns  = 3
-	listTime  = 10 * time.Minute
+	// maxExtraBytes is the additional memory that a complete list may use in the process, including the caller.
+	maxExtraBytes = 32 << 20
+	listRuns      = 3
+	listTimeout   = 10 * time.Minute
 )
 
-// TestCompleteList lists all entities through the gateway into a file, by turns with Postgres' own COPY of them as
-// JSON, and compares the times and the sizes.
+// TestCompleteList lists all entities through the gateway into a file. It compares the time with that of PostgreSQL's COPY as
+// JSON, and checks the memory.
 func TestCompleteList(t *testing.T) {
 	if *entities == 0 && *data == "" {
-		t.Skip("it takes minutes: make scale")
+		t.Skip("make scale runs this test")
 	}
 	i := start(t, *data, *entities, func(*installation, *pgx.ConnConfig) {})
-	folder := shared(t)
+	folder := createSharedFolder(t)
 	var ratios []float64
 	for range listRuns {
 		copied := i.copyOut(t, filepath.Join(folder, "copy"))
 		listed, extra := i.listOut(t, filepath.Join(folder, "list"))
 		ratios = append(ratios, copied.Seconds()/listed.Seconds())
-		t.Logf("%d entities: COPY %v, list %v, which took %d KiB more memory", i.entities, copied, listed, extra>>10)
-		if extra > mostExtra {
-			t.Errorf("got %d KiB more memory for a list, want %d at most", extra>>10, mostExtra>>10)
+		t.Logf("%d entities: COPY %v, list %v with %d KiB of additional memory", i.entities, copied, listed, extra>>10)
+		if extra > maxExtraBytes {
+			t.Errorf("got %d KiB of additional memory for a list, want %d at most", extra>>10, maxExtraBytes>>10)
 		}
 	}
 	t.Logf("the list is %.2f times as fast as COPY (%.2f)", testkit.Median(ratios), ratios)
@@ -48,8 +48,8 @@ func TestCompleteList(t *testing.T) {
 	}
 }
 
-// shared is a folder that Postgres may write into, too.
-func shared(t testing.TB) string {
+// createSharedFolder creates a folder that PostgreSQL may write to.
+func createSharedFolder(t testing.TB) string {
 	t.Helper()
 	folder, err := os.MkdirTemp("", "ironplane-scale-")
 	testkit.Must(t, err)
@@ -66,7 +66,7 @@ func (i *installation) copyOut(t testing.TB, path string) time.Duration {
 	return time.Since(started)
 }
 
-func (i *installation) listOut(t testing.TB, path string) (took time.Duration, extra uint64) {
+func (i *installation) listOut(t testing.TB, path string) (elapsed time.Duration, extra uint64) {
 	t.Helper()
 	file, err := os.Create(path)
 	testkit.Must(t, err)
@@ -79,27 +79,27 @@ func (i *installation) listOut(t testing.TB, path string) (took time.Duration, e
 	_, err = io.Copy(out, response.Body)
 	testkit.Must(t, err)
 	testkit.Must(t, out.Flush())
-	took = time.Since(started)
+	elapsed = time.Since(started)
 	extra = memory()
 	if items := count(t, file); items != i.entities {
 		t.Errorf("got %d items, want %d", items, i.entities)
 	}
-	return took, extra
+	return elapsed, extra
 }
 
-// list asks for all entities.
+// list requests all entities.
 func (i *installation) list(t testing.TB) *http.Response {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, i.client.URL+"/entity", nil)
 	testkit.Must(t, err)
 	request.Header.Set("Authorization", "Bearer "+i.client.Key)
-	caller := http.Client{Timeout: listTime}
+	caller := http.Client{Timeout: listTimeout}
 	response, err := caller.Do(request)
 	testkit.Must(t, err)
 	return response
 }
 
-// count counts the items in a complete list: only what stands between two has a brace on both sides.
+// count returns the number of items in a complete list. It counts the separators "},{", which occur only between items.
 func count(t testing.TB, list io.ReadSeeker) int64 {
 	t.Helper()
 	_, err := list.Seek(0, io.SeekStart)
@@ -123,10 +123,11 @@ func count(t testing.TB, list io.ReadSeeker) int64 {
 	return items
 }
 
-// watchMemory answers a function that ends the watch and says how much more the process had at its peak than now.
+// watchMemory measures the process' memory until the returned function is called. That function returns the peak minus the
+// memory at the start.
 func watchMemory() func() uint64 {
 	runtime.GC()
-	before := held()
+	before := heldMemory()
 	var peak uint64
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -134,7 +135,7 @@ func watchMemory() func() uint64 {
 		for tick := time.NewTicker(10 * time.Millisecond); ; {
 			select {
 			case <-tick.C:
-				peak = max(peak, held())
+				peak = max(peak, heldMemory())
 			case <-done:
 				tick.Stop()
 				return
@@ -148,8 +149,8 @@ func watchMemory() func() uint64 {
 	}
 }
 
-// held is the memory that Go has from the system.
-func held() uint64 {
+// heldMemory returns the memory that the Go runtime holds.
+func heldMemory() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.Sys - m.HeapReleased

@@ -14,20 +14,20 @@ import (
 
 const (
 	fewItems = 10_000
-	// manyItems are those of the larger log where no flag says how large it is to be.
+	// manyItems is the size of the larger log without the flag -entities.
 	manyItems = 60_000
 )
 
-// TestLogPages asks a short and a long log the same, and compares the pages that Postgres reads for it.
+// TestLogPages sends the same requests to a short and a long log, and compares the pages that PostgreSQL reads.
 func TestLogPages(t *testing.T) {
 	t.Parallel()
 	long := max(*entities, manyItems)
 	few, many := startLog(t, fewItems), startLog(t, long)
-	comparePages(t, few, many, few.logQuestions(t, fewItems), many.logQuestions(t, long))
+	comparePages(t, few, many, few.logRequests(t, fewItems), many.logRequests(t, long))
 }
 
-// startLog serves a log of so many items, which nobody signed, in which each of 50 admins did as much, to each of 50
-// groups, and one admin did three things to one of each.
+// startLog starts an installation with unsigned log items. They are spread evenly over 50 admins and 50 groups. Three items have
+// another admin and another group.
 func startLog(t *testing.T, items int) *installation {
 	t.Helper()
 	return serve(t, system.Definition, func(db *pg.DB) []rest.Route { return system.New(service.Deps{DB: db}).Routes() },
@@ -40,27 +40,27 @@ func startLog(t *testing.T, items int) *installation {
 		"VACUUM (ANALYZE) log", "VACUUM (ANALYZE) log_target")
 }
 
-func (i *installation) logQuestions(t *testing.T, items int) []question {
+func (i *installation) logRequests(t *testing.T, items int) []request {
 	t.Helper()
 	middle := items / 2
 	at := time.Date(2026, 1, 1, 0, 0, middle, 0, time.UTC).Format(time.RFC3339)
 	const page = "&per_page=100"
-	return []question{
+	return []request{
 		{"newest", "/log?per_page=100"},
-		{"deep inside", i.after(t, "/log?per_page=100", int64(middle), at)},
+		{"deep inside", i.pageAfter(t, "/log?per_page=100", int64(middle), at)},
 		{"in order", "/log?sort=id" + page},
 		{"view", fmt.Sprint("/log/", middle)},
 		{"user", "/log?user=/admin/3" + page},
-		{"user, deep inside", i.after(t, "/log?user=/admin/3&per_page=50", int64(middle), at)},
+		{"user, deep inside", i.pageAfter(t, "/log?user=/admin/3&per_page=50", int64(middle), at)},
 		{"user with three", "/log?user=/admin/999" + page},
 		{"type", "/log?type=group.edited" + page},
 		{"target", "/log?target_type=group&target_id=3" + page},
-		{"target, deep inside", i.after(t, "/log?target_type=group&target_id=3&per_page=50", int64(middle), at)},
+		{"target, deep inside", i.pageAfter(t, "/log?target_type=group&target_id=3&per_page=50", int64(middle), at)},
 		{"target with three", "/log?target_type=group&target_id=999" + page},
 		{"target and user", "/log?target_type=group&target_id=3&user=/admin/3" + page},
 		{"q: three hits", "/log?q=depot" + page},
 		{"q: no hit", "/log?q=xqz" + page},
-		{"q: what all have", "/log?q=edited" + page},
+		{"q: in all items", "/log?q=edited" + page},
 		{"q: two letters", "/log?q=an" + page},
 		{"q of a target", "/log?q=edited&target_type=group&target_id=3" + page},
 		{"until", "/log?until=" + at + page},

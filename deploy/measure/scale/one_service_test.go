@@ -16,10 +16,10 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
-// serve has one service alone answer who may do all, on a schema that statements fill.
+// serve starts one service without a gateway, on a schema that the statements fill. The caller has all permissions.
 func serve(t *testing.T, d service.Definition, routes func(*pg.DB) []rest.Route, statements ...string) *installation {
 	t.Helper()
-	i, _, urls := ground(t, "")
+	i, _, urls := startDatabase(t, "")
 	url := urls[d.Name]
 	open := func() *pool.Pool {
 		db, err := pool.Open(t.Context(), url.Reveal(), 4, d.Parameters)
@@ -28,7 +28,7 @@ func serve(t *testing.T, d service.Definition, routes func(*pg.DB) []rest.Route,
 	}
 	db := open()
 	testkit.Must(t, host.Migrate(t.Context(), d, db, slog.New(slog.DiscardHandler)))
-	db.Close() // what is explained is for connections from now on
+	db.Close() // explain affects only new connections
 	for _, sql := range append([]string{"SET search_path = " + d.Name + ", ext"}, statements...) {
 		_, err := i.conn.Exec(t.Context(), sql)
 		testkit.Must(t, err)
@@ -43,16 +43,16 @@ func serve(t *testing.T, d service.Definition, routes func(*pg.DB) []rest.Route,
 	return i
 }
 
-// comparePages asks two installations the same, and compares the pages that Postgres reads for it.
-func comparePages(t *testing.T, few, many *installation, questions, same []question) {
+// comparePages sends the same requests to two installations, and compares the pages that PostgreSQL reads.
+func comparePages(t *testing.T, few, many *installation, requests, counterparts []request) {
 	t.Helper()
 	t.Logf("%-28s %6s %12s %12s %10s %10s", "", "items", "pages of few", "of many", "time of few", "of many")
-	for n, q := range questions {
-		comparePagesFor(t, q.name, few.answer(t, q.path), many.answer(t, same[n].path))
+	for n, q := range requests {
+		comparePagesFor(t, q.name, few.measureRequest(t, q.path), many.measureRequest(t, counterparts[n].path))
 	}
 }
 
-func comparePagesFor(t *testing.T, name string, a, b measured) {
+func comparePagesFor(t *testing.T, name string, a, b measurement) {
 	t.Helper()
 	t.Logf(
 		"%-28s %6d %12d %12d %10v %10v",
@@ -60,8 +60,8 @@ func comparePagesFor(t *testing.T, name string, a, b measured) {
 		b.items,
 		a.pages,
 		b.pages,
-		a.took.Round(10*time.Microsecond),
-		b.took.Round(10*time.Microsecond),
+		a.elapsed.Round(10*time.Microsecond),
+		b.elapsed.Round(10*time.Microsecond),
 	)
 	if a.items != b.items {
 		t.Errorf("%s: got %d items of few and %d of many, want the same number", name, a.items, b.items)

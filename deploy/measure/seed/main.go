@@ -1,5 +1,4 @@
-// Seed fills an installation that is not running with rows such as a hosting company has: to try Ironplane, and to
-// measure it, at that size.
+// Seed fills a stopped installation with rows like those of a hosting company, to try or measure Ironplane at that size.
 package main
 
 import (
@@ -25,8 +24,8 @@ import (
 )
 
 const (
-	startTime = 2 * time.Minute
-	fillTime  = 2 * time.Hour
+	startTimeout = 2 * time.Minute
+	fillTimeout  = 2 * time.Hour
 )
 
 func main() {
@@ -40,9 +39,9 @@ func main() {
 			)
 			flags.PrintDefaults()
 		}
-		flags.Var(&entities, "rows", "how many IP entities there are to be, such as 10k, 1M or 10M; all else is in proportion")
-		data := flags.String("data", "./data", "the `folder` of the data; a new one is made")
-		number := flags.Uint64("seed", 1, "another `number` makes other rows")
+		flags.Var(&entities, "rows", "the number of IP entities, such as 10k, 1M or 10M; other items are in proportion")
+		data := flags.String("data", "./data", "the data `folder`; created if it does not exist")
+		number := flags.Uint64("seed", 1, "the `number` that the random rows depend on")
 		if err := flags.Parse(os.Args[1:]); err != nil {
 			if errors.Is(err, flag.ErrHelp) {
 				return nil
@@ -50,7 +49,7 @@ func main() {
 			return err
 		}
 		if flags.NArg() > 0 {
-			return fmt.Errorf("what is %q? All settings are flags: see -help", flags.Arg(0))
+			return fmt.Errorf("unexpected argument %q: see -help for the flags", flags.Arg(0))
 		}
 		return fill(ctx, *data, secret.New(os.Getenv("DATABASE_URL")), rows.Options{
 			Entities: int(entities), Seed: *number, MasterKey: secret.New(os.Getenv("IRONPLANE_MASTER_KEY")), Progress: os.Stderr})
@@ -58,7 +57,7 @@ func main() {
 }
 
 func fill(ctx context.Context, data string, admin secret.String, o rows.Options) (err error) {
-	starting, cancel := context.WithTimeout(ctx, startTime)
+	starting, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	if admin.IsZero() {
 		var postgres *devservers.Postgres
@@ -67,17 +66,17 @@ func fill(ctx context.Context, data string, admin secret.String, o rows.Options)
 		}
 		defer func() { err = errors.Join(err, postgres.Stop(context.WithoutCancel(ctx))) }()
 	}
-	alone, err := product.NewClaim(starting, admin)
+	claim, err := product.NewClaim(starting, admin)
 	if err != nil {
 		return err
 	}
-	defer alone.Close(context.WithoutCancel(ctx))
+	defer claim.Close(context.WithoutCancel(ctx))
 	urls, err := product.Bootstrap(starting, admin, data)
 	if err != nil {
 		return err
 	}
 	if o.MasterKey.IsZero() {
-		if err := alone.WithConnection(starting, func(conn *pgx.Conn) (err error) {
+		if err := claim.WithConnection(starting, func(conn *pgx.Conn) (err error) {
 			o.MasterKey, err = product.EnsureMasterKey(starting, data, conn)
 			return err
 		}); err != nil {
@@ -87,29 +86,29 @@ func fill(ctx context.Context, data string, admin secret.String, o rows.Options)
 	if err := product.Migrate(starting, urls); err != nil {
 		return err
 	}
-	if err := makeFirstAdmin(starting, urls[identity.Name]); err != nil {
+	if err := createFirstAdmin(starting, urls[identity.Name]); err != nil {
 		return err
 	}
-	filling, cancel := context.WithTimeout(ctx, fillTime)
+	filling, cancel := context.WithTimeout(ctx, fillTimeout)
 	defer cancel()
 	return rows.Fill(filling, urls, o)
 }
 
-// makeFirstAdmin comes before the admins that nobody has a key of.
-func makeFirstAdmin(ctx context.Context, url secret.String) error {
+// createFirstAdmin creates the first admin with an API key. It runs before the seeded admins, whose keys are unknown.
+func createFirstAdmin(ctx context.Context, url secret.String) error {
 	db, err := pool.Open(ctx, url.Reveal(), 1, nil)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	key, made, err := admin.CreateFirst(ctx, db.DB)
-	if made {
-		fmt.Printf("The first admin's key, which is shown this once:\n\n  %s\n\n", key.Reveal())
+	key, created, err := admin.CreateFirst(ctx, db.DB)
+	if created {
+		fmt.Printf("The first admin's key, which is shown only now:\n\n  %s\n\n", key.Reveal())
 	}
 	return err
 }
 
-// count is a number that may end in k or M.
+// count is a flag's number that may end in k or M.
 type count int
 
 func (c *count) String() string { return strconv.Itoa(int(*c)) }
@@ -123,7 +122,7 @@ func (c *count) Set(text string) error {
 	}
 	n, err := strconv.Atoi(digits)
 	if err != nil || n < 1 || n > rows.MaxEntities/unit {
-		return fmt.Errorf("it is a number up to %dM, such as 10k or 1M", rows.MaxEntities/1_000_000)
+		return fmt.Errorf("must be a number up to %dM, such as 10k or 1M", rows.MaxEntities/1_000_000)
 	}
 	*c = count(n * unit)
 	return nil

@@ -6,17 +6,17 @@ import (
 	"fmt"
 )
 
-// clients is how many there are: see customerOf.
+// clients returns the number of clients.
 func (l *loader) clients() int { return l.Entities/40 + 1 }
 
-// fillClients writes those whose numbers the owners of IP entities have.
+// fillClients writes the clients. Their ids are those of the owners of IP entities.
 func fillClients(ctx context.Context, l *loader) error {
-	last, err := l.last(ctx, "client")
+	maxID, err := l.maxID(ctx, "client")
 	if err != nil {
 		return err
 	}
-	if last > 0 {
-		return errors.New("there are clients already: seed an empty database")
+	if maxID > 0 {
+		return errors.New("the database has clients: seed an empty one")
 	}
 	err = l.copy(ctx, "client", []string{"id", "email", "first", "last", "billing_id"}, l.clients(), func(i int) []any {
 		id := int64(i + 1)
@@ -26,8 +26,8 @@ func fillClients(ctx context.Context, l *loader) error {
 		return err
 	}
 	servers := make([]int64, l.clients())
-	for i := 0; i < l.Entities; i += entitiesOfMachine {
-		if c := l.customerOf(i); c.server > 0 {
+	for i := 0; i < l.Entities; i += entitiesPerMachine {
+		if c := l.drawCustomer(i); c.server > 0 {
 			servers[c.owner-1]++
 		}
 	}
@@ -41,5 +41,5 @@ func fillClients(ctx context.Context, l *loader) error {
 	if err != nil {
 		return err
 	}
-	return l.numbered(ctx, "client")
+	return l.setSequence(ctx, "client")
 }

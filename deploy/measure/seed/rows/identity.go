@@ -11,7 +11,7 @@ import (
 
 func fillIdentity(ctx context.Context, l *loader) error {
 	admins := max(3, int(math.Sqrt(float64(l.Entities))/5))
-	last, err := l.last(ctx, "admin")
+	maxID, err := l.maxID(ctx, "admin")
 	if err != nil {
 		return err
 	}
@@ -37,7 +37,7 @@ func fillIdentity(ctx context.Context, l *loader) error {
 	r := l.random(adminSource)
 	grants := principal.All.Names()
 	err = l.copy(ctx, "admin", []string{"id", "username", "email", "receive_copies", "permissions"}, admins, func(i int) []any {
-		id := last + int64(i) + 1
+		id := maxID + int64(i) + 1
 		username := fmt.Sprintf("%s.%s.%d", first[r.IntN(len(first))], family[r.IntN(len(family))], id)
 		held := []string{}
 		for _, name := range grants {
@@ -50,19 +50,19 @@ func fillIdentity(ctx context.Context, l *loader) error {
 	if err != nil {
 		return err
 	}
-	if err := l.numbered(ctx, "admin"); err != nil {
+	if err := l.setSequence(ctx, "admin"); err != nil {
 		return err
 	}
-	return fillKeys(ctx, l, last+1, admins)
+	return fillKeys(ctx, l, maxID+1, admins)
 }
 
-// fillKeys writes keys that nobody has: each is the hash of nothing.
+// fillKeys writes API keys with random hashes, so nobody can use them.
 func fillKeys(ctx context.Context, l *loader, firstAdmin int64, admins int) error {
-	last, err := l.last(ctx, "api_key")
+	maxID, err := l.maxID(ctx, "api_key")
 	if err != nil {
 		return err
 	}
-	uses := []string{"billing", "monitoring", "deploy", "backup", "laptop", "phone", "reports"}
+	names := []string{"billing", "monitoring", "deploy", "backup", "laptop", "phone", "reports"}
 	r := l.random(keySource)
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	keys := admins*3 + l.Entities/100
@@ -82,10 +82,10 @@ func fillKeys(ctx context.Context, l *loader, firstAdmin int64, admins int) erro
 		if r.IntN(3) == 0 {
 			expires = begin.AddDate(0, r.IntN(36), 0)
 		}
-		return []any{last + int64(i) + 1, uses[r.IntN(len(uses))], hash, string(owner), id, expires}
+		return []any{maxID + int64(i) + 1, names[r.IntN(len(names))], hash, string(owner), id, expires}
 	})
 	if err != nil {
 		return err
 	}
-	return l.numbered(ctx, "api_key")
+	return l.setSequence(ctx, "api_key")
 }

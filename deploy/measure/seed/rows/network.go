@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// Each table draws from a source of its own.
+// Each table has its own random source.
 const (
 	entitySource uint64 = iota + 1
 	customerSource
@@ -22,24 +22,24 @@ func fillNetwork(ctx context.Context, l *loader) error {
 		return err
 	}
 	if used {
-		return errors.New("there are IP groups or port speeds already: seed an empty database")
+		return errors.New("the database has IP groups or port speeds: seed an empty one")
 	}
 	if err := fillPortSpeeds(ctx, l); err != nil {
 		return err
 	}
 	groups := l.groups()
-	last, err := l.last(ctx, "ip_group")
+	maxID, err := l.maxID(ctx, "ip_group")
 	if err != nil {
 		return err
 	}
 	err = l.copy(ctx, "ip_group", []string{"id", "name", "billing_id", "reserved"}, groups, func(i int) []any {
-		city, n := siteOf(i)
-		return []any{last + int64(i) + 1, fmt.Sprintf("%s %d", city, n), fmt.Sprintf("%.3s%d", city, n), i%50 == 49}
+		city, n := nameSite(i)
+		return []any{maxID + int64(i) + 1, fmt.Sprintf("%s %d", city, n), fmt.Sprintf("%.3s%d", city, n), i%50 == 49}
 	})
 	if err != nil {
 		return err
 	}
-	if err := l.numbered(ctx, "ip_group"); err != nil {
+	if err := l.setSequence(ctx, "ip_group"); err != nil {
 		return err
 	}
 	return fillEntities(ctx, l, groups)
@@ -64,8 +64,8 @@ var cities = []string{
 	"Warsaw",
 }
 
-// siteOf is a site's city and which of the sites there it is.
-func siteOf(i int) (city string, n int) { return cities[i%len(cities)], i/len(cities) + 1 }
+// nameSite returns the city of a site, and the site's number in that city.
+func nameSite(i int) (city string, n int) { return cities[i%len(cities)], i/len(cities) + 1 }
 
 func fillPortSpeeds(ctx context.Context, l *loader) error {
 	speeds := []struct {
@@ -96,54 +96,54 @@ func fillPortSpeeds(ctx context.Context, l *loader) error {
 	if err != nil {
 		return err
 	}
-	return l.numbered(ctx, "port_speed")
+	return l.setSequence(ctx, "port_speed")
 }
 
 func fillEntities(ctx context.Context, l *loader, groups int) error {
 	var restore []string
 	for _, table := range []string{"ip_free", "ip_assignment", "ip_entity"} {
-		statements, err := l.setAside(ctx, table)
+		statements, err := l.dropIndexes(ctx, table)
 		if err != nil {
 			return err
 		}
 		restore = append(statements, restore...)
 	}
-	last, err := l.last(ctx, "ip_group")
+	maxID, err := l.maxID(ctx, "ip_group")
 	if err != nil {
 		return err
 	}
-	firstGroup := last - int64(groups) + 1
+	firstGroup := maxID - int64(groups) + 1
 	columns := []string{"id", "group_id", "nickname", "billing_id", "vlan",
 		"v4_first", "v4_last", "v4_bits", "v4_mask", "v4_router", "v6_first", "v6_last", "v6_bits", "v6_router"}
-	space, r, on := newSpace(groups, l.Entities), l.random(entitySource), subnet{}
+	space, r, current := newSpace(groups, l.Entities), l.random(entitySource), subnet{}
 	err = l.copy(ctx, "ip_entity", columns, l.Entities, func(i int) []any {
 		slot := i % subnetSize
 		if slot == 0 {
 			u := r.Float64()
-			on = space.next(r, int(u*u*float64(groups))) // some sites are many times as large as others
+			current = space.next(r, int(u*u*float64(groups))) // sites differ in size
 		}
-		c := l.customerOf(i)
-		row := []any{int64(i + 1), firstGroup + int64(on.group), nil, nil, on.vlan}
+		c := l.drawCustomer(i)
+		row := []any{int64(i + 1), firstGroup + int64(current.group), nil, nil, current.vlan}
 		if c.owner > 0 {
 			if r.IntN(3) > 0 {
 				row[2] = fmt.Sprintf("%s-%s%02d", word(c.owner), roles[r.IntN(len(roles))], 1+r.IntN(20))
 			}
 			row[3] = fmt.Sprintf("SVC-%07d", i+1)
 		}
-		v4, v6 := on.v4Columns(r, slot), on.v6Columns(r, slot)
+		v4, v6 := current.v4Columns(r, slot), current.v6Columns(r, slot)
 		return append(append(row, v4[:]...), v6[:]...)
 	})
 	if err != nil {
 		return err
 	}
-	if err := l.numbered(ctx, "ip_entity"); err != nil {
+	if err := l.setSequence(ctx, "ip_entity"); err != nil {
 		return err
 	}
 	if err := assignEntities(ctx, l); err != nil {
 		return err
 	}
 	l.filled = append(l.filled, "ref", "ip_assignment", "ip_free", "ip_group_count", "ip_group_server_count", "ip_free_count", "ip_free_chunk")
-	// What the triggers and the folding would have done.
+	// The rows that the disabled triggers and the folding of counts would have written.
 	return l.run(ctx, slices.Concat([]string{
 		"INSERT INTO ref (type, id, name, version) SELECT DISTINCT 'client', owner_id, owner_name, 1 FROM assigned",
 		`INSERT INTO ip_assignment (entity_id, group_id, owner_id, owner_name, server_id, server_name, entity_name, vlan)
@@ -155,15 +155,15 @@ func fillEntities(ctx context.Context, l *loader, groups int) error {
 	}, restore, []string{"INSERT INTO ip_free_chunk SELECT * FROM ip_free_chunked"}))
 }
 
-// assignEntities puts into a temporary table who has which entity.
+// assignEntities writes the owner and server of each entity into a temporary table.
 func assignEntities(ctx context.Context, l *loader) error {
-	// They know their entities' names, which the database made.
+	// ip_assignment has the entities' names, which the database computes, so it is filled from this table later.
 	const assigned = "CREATE TEMPORARY TABLE assigned AS SELECT entity_id, owner_id, owner_name, server_id, server_name FROM ip_assignment"
 	if _, err := l.tx.Exec(ctx, assigned); err != nil {
 		return err
 	}
 	return l.copy(ctx, "assigned", []string{"entity_id", "owner_id", "owner_name", "server_id", "server_name"}, l.Entities, func(i int) []any {
-		c := l.customerOf(i)
+		c := l.drawCustomer(i)
 		if c.owner == 0 {
 			return nil
 		}
@@ -177,29 +177,29 @@ func assignEntities(ctx context.Context, l *loader) error {
 
 var roles = []string{"web", "db", "mail", "vpn", "cache", "dns", "app", "ipmi"}
 
-// customer is who uses an entity; 0: nobody.
+// customer has the owner and the server of an entity; 0: none.
 type customer struct{ owner, server int64 }
 
-// entitiesOfMachine is how many entities a machine has, one after the other; the last one may have fewer.
-const entitiesOfMachine = 4
+// entitiesPerMachine is the number of consecutive entities of a machine. The last machine may have fewer.
+const entitiesPerMachine = 4
 
-// customerOf draws for a machine.
-func (l *loader) customerOf(i int) customer {
-	machine := uint64(i) / entitiesOfMachine
+// drawCustomer returns the random customer of an entity. All entities of a machine have the same.
+func (l *loader) drawCustomer(i int) customer {
+	machine := uint64(i) / entitiesPerMachine
 	r := rand.NewPCG(l.Seed+customerSource, machine)
 	n := r.Uint64()
 	if n%100 >= 60 {
 		return customer{}
 	}
 	u := float64(n>>11) / (1 << 53)
-	c := customer{owner: 1 + int64(u*u*float64(l.clients()))} // some have many
+	c := customer{owner: 1 + int64(u*u*float64(l.clients()))} // some clients have many entities
 	if n>>7%10 > 0 {
 		c.server = int64(machine) + 1
 	}
 	return c
 }
 
-// word is a name that can be pronounced, another for each number below 999,983.
+// word returns a pronounceable name. It differs for each number below 999,983.
 func word(n int64) string {
 	const consonants, vowels = "bdfghjklmnprstvwzcqx", "aeiou"
 	n = n * 654_321 % 999_983

@@ -16,7 +16,7 @@ func fillPXE(ctx context.Context, l *loader) error {
 	if err != nil {
 		return err
 	}
-	last, err := l.last(ctx, "dhcp_server")
+	maxID, err := l.maxID(ctx, "dhcp_server")
 	if err != nil {
 		return err
 	}
@@ -26,8 +26,8 @@ func fillPXE(ctx context.Context, l *loader) error {
 		[]string{"id", "name", "http_host", "http_port", "http_use_https", "http_api_key"},
 		l.groups(),
 		func(i int) []any {
-			city, n := siteOf(i)
-			id := last + int64(i) + 1
+			city, n := nameSite(i)
+			id := maxID + int64(i) + 1
 			key := box.Seal(seal.Location{Table: "dhcp_server", Column: "http_api_key", ID: id}, secret.New(fmt.Sprintf("dhcp-key-%d", id)))
 			return []any{id, fmt.Sprintf("%s %d", city, n), fmt.Sprintf("dhcp%d.%s.example.net", n, strings.ToLower(city)), int32(8443), true, key}
 		},
@@ -35,5 +35,5 @@ func fillPXE(ctx context.Context, l *loader) error {
 	if err != nil {
 		return err
 	}
-	return l.numbered(ctx, "dhcp_server")
+	return l.setSequence(ctx, "dhcp_server")
 }

@@ -1,4 +1,4 @@
-// Package rows fills the product's databases with rows as an installation of some size has them.
+// Package rows fills the product's databases with rows like those of an installation of a given size.
 package rows
 
 import (
@@ -18,10 +18,10 @@ import (
 	"github.com/ironplane/ironplane/services/pxe"
 )
 
-// MaxEntities is as many as the address space that they are taken from has room for.
+// MaxEntities is the largest number of entities for which the seed's address space is large enough.
 const MaxEntities = 50_000_000
 
-// Options say how much there is to be. The same options make the same rows, but for what is sealed.
+// Options describe the rows. The same options create the same rows, except for encrypted values.
 type Options struct {
 	Entities  int // everything else is in proportion
 	Seed      uint64
@@ -29,11 +29,11 @@ type Options struct {
 	Progress  io.Writer
 }
 
-// Fill writes into the services' migrated schemas, whose URLs are by the service's name. There may be admins already,
-// but nothing in the address space. What fails leaves nothing behind in its schema.
+// Fill writes rows into the services' migrated schemas. urls are the database URLs by service. Admins may exist, but no clients,
+// IP groups or port speeds. If a service fails, its schema stays as it was.
 func Fill(ctx context.Context, urls map[string]secret.String, o Options) error {
 	if o.Entities < 1 || o.Entities > MaxEntities {
-		return fmt.Errorf("seed %d IP entities: there can be 1 to %d", o.Entities, MaxEntities)
+		return fmt.Errorf("seed %d IP entities: the number must be between 1 and %d", o.Entities, MaxEntities)
 	}
 	for _, part := range []struct {
 		service string
@@ -65,7 +65,7 @@ func fillService(ctx context.Context, url secret.String, o Options, fill func(co
 		return err
 	}
 	for _, table := range l.filled {
-		if err := l.timed("analyze "+table, func() error {
+		if err := l.logDuration("analyze "+table, func() error {
 			_, err := conn.Exec(ctx, "VACUUM (ANALYZE) "+pgx.Identifier{table}.Sanitize())
 			return err
 		}); err != nil {
@@ -75,26 +75,26 @@ func fillService(ctx context.Context, url secret.String, o Options, fill func(co
 	return nil
 }
 
-// loader is one service's transaction.
+// loader writes the rows of one service in a transaction.
 type loader struct {
 	Options
 	tx     pgx.Tx
 	filled []string // the tables
 }
 
-// groups is how many IP groups there are, each of which is a site.
+// groups returns the number of IP groups. Each group is a site.
 func (l *loader) groups() int { return max(5, int(math.Sqrt(float64(l.Entities)))) }
 
-// random is the table's own source, so that what is drawn for one does not change another.
+// random returns the random source of a table. Each table has its own, so that changes to one do not affect others.
 func (l *loader) random(table uint64) *rand.Rand { return rand.New(rand.NewPCG(l.Seed, table)) }
 
-// last is the highest id of a table.
-func (l *loader) last(ctx context.Context, table string) (id int64, err error) {
+// maxID returns the largest id of a table.
+func (l *loader) maxID(ctx context.Context, table string) (id int64, err error) {
 	err = l.tx.QueryRow(ctx, "SELECT coalesce(max(id), 0) FROM "+pgx.Identifier{table}.Sanitize()).Scan(&id)
 	return id, err
 }
 
-// copy writes the rows 0 to n-1, of which row answers nil for those that are not there, and says how far it is.
+// copy writes the rows 0 to n-1, and prints its progress. It skips a row if the function row returns nil for it.
 func (l *loader) copy(ctx context.Context, table string, columns []string, n int, row func(i int) []any) error {
 	started, shown, i := time.Now(), time.Now(), 0
 	rows := pgx.CopyFromFunc(func() ([]any, error) {
@@ -111,26 +111,26 @@ func (l *loader) copy(ctx context.Context, table string, columns []string, n int
 		}
 		return nil, nil
 	})
-	made, err := l.tx.CopyFrom(ctx, pgx.Identifier{table}, columns, rows)
+	copied, err := l.tx.CopyFrom(ctx, pgx.Identifier{table}, columns, rows)
 	if err != nil {
 		return fmt.Errorf("copy into %s: %w", table, err)
 	}
 	l.filled = append(l.filled, table)
-	fmt.Fprintf(l.Progress, "%s: %d rows in %v\n", table, made, time.Since(started).Round(time.Millisecond))
+	fmt.Fprintf(l.Progress, "%s: %d rows in %v\n", table, copied, time.Since(started).Round(time.Millisecond))
 	return nil
 }
 
-// numbered lets a table's own ids go on behind those that were written.
-func (l *loader) numbered(ctx context.Context, table string) error {
+// setSequence lets the table's next id follow the written ones.
+func (l *loader) setSequence(ctx context.Context, table string) error {
 	_, err := l.tx.Exec(ctx, "SELECT setval(pg_get_serial_sequence($1, 'id'), max(id)) FROM "+pgx.Identifier{table}.Sanitize(), table)
 	return err
 }
 
-func (l *loader) timed(what string, do func() error) error {
+func (l *loader) logDuration(step string, do func() error) error {
 	started := time.Now()
 	if err := do(); err != nil {
-		return fmt.Errorf("%s: %w", what, err)
+		return fmt.Errorf("%s: %w", step, err)
 	}
-	fmt.Fprintf(l.Progress, "%s: %v\n", what, time.Since(started).Round(time.Millisecond))
+	fmt.Fprintf(l.Progress, "%s: %v\n", step, time.Since(started).Round(time.Millisecond))
 	return nil
 }

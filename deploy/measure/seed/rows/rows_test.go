@@ -27,7 +27,7 @@ func databases(t *testing.T) map[string]secret.String {
 	return testkit.Databases(t, services...)
 }
 
-// The schema is afterwards what it was before, and the same number makes the same rows.
+// TestFill shows that Fill leaves the schema as it was, and that the same seed gives the same rows.
 func TestFill(t *testing.T) {
 	t.Parallel()
 	one, two := databases(t), databases(t)
@@ -57,7 +57,7 @@ func TestFill(t *testing.T) {
 		}
 	}
 	const owned = "FROM ip_assignment WHERE server_id IS NOT NULL GROUP BY owner_id) counts"
-	if said, is := text(
+	if counted, actual := text(
 		t,
 		connect(t, one[clients.Name]),
 		"SELECT string_agg(id || ': ' || servers, ', ' ORDER BY id) FROM client_server_count WHERE servers > 0",
@@ -66,20 +66,20 @@ func TestFill(t *testing.T) {
 			t,
 			conn,
 			"SELECT string_agg(id || ': ' || servers, ', ' ORDER BY id) FROM (SELECT owner_id AS id, count(DISTINCT server_id) AS servers "+owned,
-		); said != is {
-		t.Errorf("got clients with the servers %s, want %s", said, is)
+		); counted != actual {
+		t.Errorf("got clients with the servers %s, want %s", counted, actual)
 	}
 	if n := text(t, conn, "SELECT count(*)::text FROM ip_entity_view"); n != "3000" {
 		t.Errorf("got %s entities, want 3000", n)
 	}
-	if same := text(
+	if matches := text(
 		t,
 		conn,
 		"SELECT (NOT EXISTS (TABLE ip_free EXCEPT TABLE ip_unassigned) AND NOT EXISTS (TABLE ip_unassigned EXCEPT TABLE ip_free))::text",
-	); same != "true" {
+	); matches != "true" {
 		t.Error("got free addresses that differ from the unassigned ones, want the same")
 	}
-	if right := text(t, conn, counts); right != "true" {
+	if matches := text(t, conn, counts); matches != "true" {
 		t.Error("got counts that differ from the rows, want the same")
 	}
 	if kinds := text(t, conn, kinds); kinds != "true" {
@@ -93,7 +93,7 @@ func TestFill(t *testing.T) {
 	}
 }
 
-// schema is all that the catalog says of the tables.
+// schema reads the description of all tables from the catalog.
 const schema = `
 	SELECT string_agg(line, E'\n' ORDER BY line) FROM (
 		SELECT indexdef AS line FROM pg_indexes WHERE schemaname = current_schema()

@@ -7,9 +7,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// setAside drops a table's secondary indexes and its constraints that look at other rows, disables its triggers, and
-// answers the statements that undo that: to build an index at once takes a fraction of growing it row by row.
-func (l *loader) setAside(ctx context.Context, table string) (restore []string, err error) {
+// dropIndexes drops a table's secondary indexes and its constraints between rows, and disables its triggers. It returns the
+// statements that restore them. Building an index at once is much faster than adding row by row.
+func (l *loader) dropIndexes(ctx context.Context, table string) (restore []string, err error) {
 	rows, err := l.tx.Query(ctx, `
 		SELECT format('ALTER TABLE %s DROP CONSTRAINT %I', conrelid::regclass, conname),
 			format('ALTER TABLE %s ADD CONSTRAINT %I %s', conrelid::regclass, conname, pg_get_constraintdef(oid))
@@ -36,13 +36,13 @@ func (l *loader) setAside(ctx context.Context, table string) (restore []string, 
 	return restore, nil
 }
 
-// run runs statements that take long.
+// run runs long statements, and prints how long each took.
 func (l *loader) run(ctx context.Context, statements []string) error {
 	if _, err := l.tx.Exec(ctx, "SET LOCAL maintenance_work_mem = '512MB'"); err != nil {
 		return err
 	}
 	for _, statement := range statements {
-		if err := l.timed(statement, func() error {
+		if err := l.logDuration(statement, func() error {
 			_, err := l.tx.Exec(ctx, statement)
 			return err
 		}); err != nil {

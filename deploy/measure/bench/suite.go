@@ -16,10 +16,10 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/mtls"
 )
 
-// stopTime is how long all servers together may take to end.
-const stopTime = time.Minute
+// stopTimeout is the limit for all servers together to stop.
+const stopTimeout = time.Minute
 
-// The contestants, as the table names them.
+// The names of the candidates in the table.
 const (
 	pgbenchName = "pgbench"
 	serviceName = "service alone"
@@ -31,22 +31,22 @@ const (
 	nginxHTTP2Name, gatewayHTTP2Name = "nginx + service, HTTP/2", "gateway, HTTP/2"
 )
 
-// lineup is who takes part, and the servers that were started for it.
-type lineup struct {
+// suite has the candidates, and the servers that were started for them.
+type suite struct {
 	options  options
 	folder   string
 	database *database
 	screen   io.Writer
 
-	contestants []*contestant // who reads
-	pgbench     string        // the program; empty: there is none
-	reached     map[string]ready
-	servers     []*child.Child
-	redis       *devservers.Redis // of those that are several processes
+	candidates []*candidate // of the measurement of reads
+	pgbench    string       // the program's path; empty: not installed
+	endpoints  map[string]endpoint
+	servers    []*child.Child
+	redis      *devservers.Redis // of the candidates with several processes
 }
 
-// start says what the machine is, and starts the contestants that it has the programs for.
-func (l *lineup) start(ctx context.Context) error {
+// start prints the machine's properties, and starts the candidates whose programs are installed.
+func (l *suite) start(ctx context.Context) error {
 	fmt.Fprintf(
 		l.screen,
 		"%d cores, %s/%s, %s, Postgres %s\n",
@@ -68,13 +68,13 @@ func (l *lineup) start(ctx context.Context) error {
 			connections: l.options.connections,
 			rows:        l.options.rows,
 		}
-		l.contestants = append(l.contestants, &contestant{name: pgbenchName, read: p.read})
+		l.candidates = append(l.candidates, &candidate{name: pgbenchName, read: p.read})
 	}
 	authority, err := mtls.NewAuthority(time.Hour)
 	if err != nil {
 		return err
 	}
-	files, err := l.identify(authority, principal.Gateway)
+	files, err := l.writeIdentity(authority, principal.Gateway)
 	if err != nil {
 		return err
 	}
@@ -102,9 +102,13 @@ func (l *lineup) start(ctx context.Context) error {
 	return l.serveSplit(ctx)
 }
 
-// serve has a server of ours take part, which shows this certificate where it speaks TLS.
-func (l *lineup) serve(ctx context.Context, name, kind string, files mtls.Files) (r ready, err error) {
-	r, server, err := startServer(ctx, kind, order{Databases: l.database.urls, Profile: l.profile(kind), Member: member{Files: files}})
+// serve adds a server of the product. files are its certificate for TLS.
+func (l *suite) serve(ctx context.Context, name, kind string, files mtls.Files) (r endpoint, err error) {
+	r, server, err := startServer(
+		ctx,
+		kind,
+		serverConfig{Databases: l.database.urls, Profile: l.profile(kind), Member: memberConfig{Files: files}},
+	)
 	if err != nil {
 		return r, fmt.Errorf("start the server of the %s: %w", kind, err)
 	}
@@ -113,32 +117,32 @@ func (l *lineup) serve(ctx context.Context, name, kind string, files mtls.Files)
 	return r, nil
 }
 
-func (l *lineup) add(name string, r ready) {
-	l.reached[name] = r
+func (l *suite) add(name string, r endpoint) {
+	l.endpoints[name] = r
 	l.addBy(plainHTTP, name, "", r)
 }
 
-// addTLS has what was added take part by TLS, too, with HTTP/1.1 and with HTTP/2.
-func (l *lineup) addTLS(tls, http2 string, r ready) {
+// addTLS adds a server's endpoint over TLS, with HTTP/1.1 and with HTTP/2.
+func (l *suite) addTLS(tls, http2 string, r endpoint) {
 	l.addBy(overTLS, tls, nginxTLSName, r)
 	l.addBy(overHTTP2, http2, nginxHTTP2Name, r)
 }
 
-func (l *lineup) addBy(by protocol, name, beside string, r ready) {
-	callers := callers{r, l.options.connections, readPortSpeed(l.options.rows), by}
-	l.contestants = append(l.contestants, &contestant{name: name, beside: beside, read: callers.read})
+func (l *suite) addBy(by protocol, name, baseline string, r endpoint) {
+	callers := callers{r, l.options.connections, newReadOperation(l.options.rows), by}
+	l.candidates = append(l.candidates, &candidate{name: name, baseline: baseline, read: callers.read})
 }
 
-func (l *lineup) profile(kind string) string {
+func (l *suite) profile(kind string) string {
 	if l.options.profiles == "" {
 		return ""
 	}
 	return filepath.Join(l.options.profiles, kind+".prof")
 }
 
-// stop ends the servers, the last first, and says which ended before.
-func (l *lineup) stop(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
+// stop stops the servers, the last one first. It also returns the errors of servers that ended before.
+func (l *suite) stop(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
 	var failed error
 	for _, server := range slices.Backward(l.servers) {

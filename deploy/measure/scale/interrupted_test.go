@@ -10,11 +10,11 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
-// A list whose database goes away midway does not look complete.
-func TestListCutMidway(t *testing.T) {
+// TestInterruptedList cuts the database connection during a list, and checks that the response is not a complete list.
+func TestInterruptedList(t *testing.T) {
 	t.Parallel()
 	var role string
-	i := start(t, "", 40_000, func(_ *installation, service *pgx.ConnConfig) { role = service.User }) // more than the buffers on the way hold
+	i := start(t, "", 40_000, func(_ *installation, service *pgx.ConnConfig) { role = service.User }) // more than the buffers hold
 	response := i.list(t)
 	defer response.Body.Close()
 	begin := make([]byte, 1<<20)
@@ -23,7 +23,7 @@ func TestListCutMidway(t *testing.T) {
 	_, err = i.conn.Exec(t.Context(), "ALTER ROLE "+pgx.Identifier{role}.Sanitize()+" NOLOGIN")
 	testkit.Must(t, err)
 	var ended int64
-	i.ask(t, "SELECT count(*) FROM (SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = $1) ended", &ended, role)
+	i.query(t, "SELECT count(*) FROM (SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = $1) ended", &ended, role)
 	rest, err := io.ReadAll(response.Body)
 	if err == nil {
 		t.Error("got the end of the list without an error, want it cut off")
