@@ -2260,7 +2260,9 @@ type ConfirmVerifyCodeBodyVerify struct {
 
 // ConfirmedKey defines model for ConfirmedKey.
 type ConfirmedKey struct {
-	Key APIKey `json:"key"`
+	// Device For a login: the device that later logins may send, as in the response of a login without a second factor.
+	Device *string `json:"device,omitempty"`
+	Key    APIKey  `json:"key"`
 }
 
 // CopyProfileBody defines model for CopyProfileBody.
@@ -2280,6 +2282,9 @@ type CreateAPIKeyBody struct {
 
 	// Auth A reference to an item. The id alone, as a number, is accepted too.
 	Auth *RefBody `json:"auth,omitempty"`
+
+	// Device For a login: the device of an earlier login. While it is known, guesses of others do not lock the login out. Any other value is ignored.
+	Device *string `json:"device,omitempty"`
 
 	// Email For a login: the account's email address.
 	Email     *string        `json:"email,omitempty"`
@@ -3760,7 +3765,10 @@ type GivenKey struct {
 	AllowedCidrs *[]string `json:"allowed_cidrs,omitempty"`
 
 	// Bound The permissions that the key has at most, whatever its owner holds. Left out if the key has all of its owner's.
-	Bound     *[]string  `json:"bound,omitempty"`
+	Bound *[]string `json:"bound,omitempty"`
+
+	// Device For a login: a secret for the browser or program to keep, and to send with its later logins to the account. It is known for 30 days, or until the password changes.
+	Device    *string    `json:"device,omitempty"`
 	ExpiresAt *Timestamp `json:"expires_at,omitempty"`
 
 	// ID The item's id.

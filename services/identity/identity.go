@@ -125,7 +125,14 @@ func New(d service.Deps) *Service {
 		people:   &person.Directory{DB: d.DB, Peers: d.Peers, Mails: d.Outboxes["system"], ToClients: d.Outboxes["clients"]},
 	}
 	s.keys = &keys.Service{DB: d.DB, Entries: d.Entries, Settings: s.settings, Rules: s.rules, People: s.people}
-	s.sessions = &session.Service{DB: d.DB, Entries: d.Entries, Settings: s.settings, Rules: s.rules, People: s.people}
+	s.sessions = &session.Service{
+		DB:       d.DB,
+		Box:      d.Box,
+		Entries:  d.Entries,
+		Settings: s.settings,
+		Rules:    s.rules,
+		People:   s.people,
+	}
 	s.admins = &admin.Service{
 		DB:       d.DB,
 		Entries:  d.Entries,

@@ -213,8 +213,10 @@ func TestGuessesCountByAccount(t *testing.T) {
 				byUsername("anna", password), byUsername("ANNA", password), loginBody("admin", "Anna@example.com", password),
 			}[n%3]
 		},
-		"a client":  func(n int, password string) string { return loginBody("client", upTo("ben@example.com", n), password) },
-		"nobody":    func(n int, password string) string { return loginBody("client", upTo("nobody@example.com", n), password) },
+		"a client": func(n int, password string) string { return loginBody("client", upTo("ben@example.com", n), password) },
+		"nobody": func(n int, password string) string {
+			return loginBody("client", upTo("nobody@example.com", n), password)
+		},
 		"no admin":  func(n int, password string) string { return byUsername(upTo("nobody", n), password) },
 		"no e-mail": func(n int, password string) string { return loginBody("admin", upTo("nobody", n), password) },
 	} {

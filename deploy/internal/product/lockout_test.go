@@ -15,9 +15,10 @@ import (
 	"github.com/ironplane/ironplane/pkg/auth/account"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/services/identity/login"
 )
 
-// However many strangers guess at passwords, who comes from where he signed in from has his compared, and who is signed in is answered.
+// However many callers guess at passwords, logins from known devices are compared, and callers with a session are answered.
 func TestGuessesLeaveRoom(t *testing.T) {
 	t.Parallel()
 	asInProduction := service.Settings{Tuning: service.Tuning{PasswordMemory: account.DefaultMemory}}
@@ -25,6 +26,8 @@ func TestGuessesLeaveRoom(t *testing.T) {
 	const guessers = 60 // more than may wait
 	newPerson(t, c, "client", "ben@example.com")
 	_, ben := signIn(t, c, loginOf("client", "ben@example.com", password))
+	key := testkit.Decode[login.GivenKey](c.WithKey("").Do("POST", "/auth/key", loginOf("client", "ben@example.com", password)).Want(200))
+	fromDevice := strings.TrimSuffix(loginOf("client", "ben@example.com", password), "}") + `, "device": "` + key.Device + `"}`
 	ctx, leave := context.WithCancel(t.Context())
 	guess := func(n int) *httptest.ResponseRecorder {
 		r := httptest.NewRequestWithContext(
@@ -63,7 +66,7 @@ func TestGuessesLeaveRoom(t *testing.T) {
 	}
 	testkit.Eventually(t, "too many guess", func() bool { return refused.Load() > 0 })
 	for range 3 {
-		signIn(t, c, loginOf("client", "ben@example.com", password))
+		signIn(t, c, fromDevice)
 		ben.Do("GET", "/auth/key/current", nil).Want(200)
 	}
 	still := refused.Load()

@@ -16,12 +16,16 @@ import (
 // Duration is how long a lockout lasts, and failures count from the first.
 const Duration = 15 * time.Minute
 
+// DeviceDuration is the Duration of guesses from known devices.
+const DeviceDuration = time.Hour
+
 // The limits are how many wrong guesses there may be.
 const (
 	MaxPerNameAndAddress = 5
 	MaxPerKey            = 5
 	MaxPerAddress        = 50
 	MaxPerName           = 100
+	MaxFromDevices       = 50 // of all known devices of an account, within DeviceDuration
 	MaxCodes             = 20 // second factors' of an account, whatever they are for
 )
 
@@ -30,34 +34,39 @@ type Guess struct {
 	Name    string     // of the account that is tried, alike whether there is one: no secret
 	Address netip.Addr // of the caller; of IPv6 its /64 counts
 	Key     int64      // the calling key; 0: none
-	Known   bool       // the account was used from there before: what others try, there or at its name, does not lock it out
+
+	// KnownDevice is true if the account has signed in from the caller's device. Such guesses have a count of their own, so that
+	// guesses of others do not lock them out.
+	KnownDevice bool
 }
 
 // counter counts guesses of one kind.
 type counter struct {
 	name  string
 	limit int
+	// duration is how long a lockout lasts, and how long guesses count from the first one on.
+	duration time.Duration
 	// forgotten tells whether a right guess shows that the wrong ones were the same person's: of an address or a name that
 	// others use, too, it shows nothing.
 	resetOnSuccess bool
 }
 
 func (g Guess) counters() []counter {
+	if g.KnownDevice {
+		return []counter{{fmt.Sprintf("devices of %s", g.Name), MaxFromDevices, DeviceDuration, false}}
+	}
 	bits := 32
 	if g.Address.Is6() {
 		bits = 64
 	}
 	network, _ := g.Address.Prefix(bits) // of an address that is unknown: the zero Prefix, for all of these
-	all := []counter{{fmt.Sprintf("name %s from %s", g.Name, network), MaxPerNameAndAddress, true}}
-	if !g.Known {
-		all = append(
-			all,
-			counter{fmt.Sprintf("address %s", network), MaxPerAddress, false},
-			counter{fmt.Sprintf("name %s", g.Name), MaxPerName, false},
-		)
+	all := []counter{
+		{fmt.Sprintf("name %s from %s", g.Name, network), MaxPerNameAndAddress, Duration, true},
+		{fmt.Sprintf("address %s", network), MaxPerAddress, Duration, false},
+		{fmt.Sprintf("name %s", g.Name), MaxPerName, Duration, false},
 	}
 	if g.Key != 0 {
-		all = append(all, counter{fmt.Sprintf("key %d", g.Key), MaxPerKey, true})
+		all = append(all, counter{fmt.Sprintf("key %d", g.Key), MaxPerKey, Duration, true})
 	}
 	return all
 }
@@ -82,7 +91,7 @@ func (l *Lockouts) Try(ctx context.Context, g Guess, compare func() (right bool,
 
 // TryCode is Try of an account's second factor: who guesses at it has the password already.
 func (l *Lockouts) TryCode(ctx context.Context, account string, compare func() (right bool, err error)) (right bool, err error) {
-	return l.try(ctx, []counter{{"codes of " + account, MaxCodes, false}}, "codes", compare)
+	return l.try(ctx, []counter{{"codes of " + account, MaxCodes, Duration, false}}, "codes", compare)
 }
 
 func (l *Lockouts) try(ctx context.Context, all []counter, guesses string, compare func() (right bool, err error)) (right bool, err error) {

@@ -44,12 +44,16 @@ func guesses(t *testing.T, l *Lockouts, n int, of func(i int) Guess) int {
 	var all sync.WaitGroup
 	for i := range n {
 		all.Go(func() {
-			_, err := l.Try(t.Context(), of(i), func() (bool, error) { compared.Add(1); return false, nil })
+			guess, duration := of(i), Duration
+			if guess.KnownDevice {
+				duration = DeviceDuration
+			}
+			_, err := l.Try(t.Context(), guess, func() (bool, error) { compared.Add(1); return false, nil })
 			if f := problem.From(
 				err,
 			); err != nil &&
-				(f.Kind != problem.TooManyRequests || f.RetryAfter < Duration-time.Minute || f.RetryAfter > Duration) {
-				t.Errorf("got %v, retry after %v, want too many requests and %v to %v", err, f.RetryAfter, Duration-time.Minute, Duration)
+				(f.Kind != problem.TooManyRequests || f.RetryAfter < duration-time.Minute || f.RetryAfter > duration) {
+				t.Errorf("got %v, retry after %v, want too many requests and %v to %v", err, f.RetryAfter, duration-time.Minute, duration)
 			}
 		})
 	}
@@ -74,6 +78,10 @@ func TestLimits(t *testing.T) {
 				"a key":                  {MaxPerKey, func(i int) Guess { return Guess{Name: "k" + string(rune('a'+i%60)), Address: host(i), Key: 7} }},
 				"an address":             {MaxPerAddress, func(i int) Guess { return Guess{Name: "n" + string(rune('a'+i)), Address: other} }},
 				"a name":                 {MaxPerName, func(i int) Guess { return Guess{Name: "b", Address: host(1000 + i)} }},
+				"known devices": {
+					MaxFromDevices,
+					func(i int) Guess { return Guess{Name: "b", Address: network, KnownDevice: true} },
+				},
 			} {
 				if n := guesses(t, l, 3*test.limit, test.of); n != test.limit {
 					t.Errorf("%s: got %d guesses compared, want %d", name, n, test.limit)

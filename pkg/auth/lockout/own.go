@@ -38,11 +38,11 @@ func (o *localCounters) reserve(all []counter) (locked time.Duration) {
 	for _, c := range all {
 		current := o.counts[c.name]
 		if current == nil || !current.until.After(now) {
-			current = &count{until: now.Add(Duration)}
+			current = &count{until: now.Add(c.duration)}
 			o.counts[c.name] = current
 		}
 		if current.guesses++; current.guesses >= c.limit {
-			current.until = now.Add(Duration)
+			current.until = now.Add(c.duration)
 		}
 	}
 	return 0

@@ -14,19 +14,20 @@ type shared struct{ link *cache.Link }
 
 const keySpace = "lockout:"
 
-// reserve: KEYS the counters; ARGV the lockout's time in ms, and their limits. It answers for how many ms still one of them
-// is at its limit, or counts one more by each. A counter lasts from its first guess; at its limit it begins again.
+// reserveScript counts a guess. KEYS are the counters. ARGV are the limit and the duration in ms of each. It returns for how many ms
+// a counter is still at its limit; otherwise it adds one to each and returns 0. A counter lasts from its first guess, and starts again
+// when it reaches its limit.
 var reserveScript = redis.NewScript(`
 	local locked = 0
 	for i, key in ipairs(KEYS) do
-		if tonumber(redis.call('GET', key) or '0') >= tonumber(ARGV[i + 1]) then
+		if tonumber(redis.call('GET', key) or '0') >= tonumber(ARGV[2 * i - 1]) then
 			locked = math.max(locked, redis.call('PTTL', key), 1)
 		end
 	end
 	if locked > 0 then return locked end
 	for i, key in ipairs(KEYS) do
 		local count = redis.call('INCR', key)
-		if count == 1 or count >= tonumber(ARGV[i + 1]) then redis.call('PEXPIRE', key, ARGV[1]) end
+		if count == 1 or count >= tonumber(ARGV[2 * i - 1]) then redis.call('PEXPIRE', key, ARGV[2 * i]) end
 	end
 	return 0`)
 
@@ -51,9 +52,9 @@ func names(all []counter) []string {
 
 // reserve is for how long still it is locked, or counts a guess. The error says that Redis is away.
 func (s shared) reserve(ctx context.Context, all []counter) (locked time.Duration, err error) {
-	args := []any{Duration.Milliseconds()}
+	var args []any
 	for _, c := range all {
-		args = append(args, c.limit)
+		args = append(args, c.limit, c.duration.Milliseconds())
 	}
 	err = s.link.Do(ctx, func(ctx context.Context, r redis.UniversalClient) error {
 		ms, err := reserveScript.Run(ctx, r, names(all), args...).Int64()

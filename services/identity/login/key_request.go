@@ -28,7 +28,7 @@ type Logins struct {
 	DB        *pg.DB
 	Hasher    account.Hasher
 	Lockouts  *lockout.Lockouts
-	Passwords *throttle.Queue // of logins from networks that are new to the account
+	Passwords *throttle.Queue // of logins without a known device
 	People    *person.Directory
 	Keys      *keys.Service
 	Sessions  *session.Service
@@ -42,6 +42,7 @@ type keyRequest struct {
 	Email    string        `json:"email" ext:"true" doc:"For a login: the account's email address."`
 	Username string        `json:"username" ext:"true" doc:"For an admin's login: the username, instead of email. A login that sends both is refused."`
 	Password secret.String `json:"password" max:"1024" ext:"true" transient:"true" doc:"Makes the request a login, which needs no key. Its type is admin or client."`
+	Device   secret.String `json:"device" max:"1024" ext:"true" transient:"true" doc:"For a login: the device of an earlier login. While it is known, guesses of others do not lock the login out. Any other value is ignored."`
 	Auth     *rest.RefID   `json:"auth" ext:"true" doc:"For a login: the authenticator to confirm it with, if the account has several." example:"1"`
 	Wrapped  bool          `json:"isWrapped" ext:"true" doc:"Ignored."`
 
@@ -133,7 +134,19 @@ type GivenKey struct {
 	ExpiresAt *rest.Timestamp  `json:"expires_at,omitempty" db:"expires_at"`
 	Networks  *[]string        `json:"allowed_cidrs,omitempty" db:"allowed_cidrs" ext:"true" doc:"The networks that the key may be used from. Empty: from anywhere."`
 	Bound     *[]string        `json:"bound,omitempty" db:"bound" doc:"The permissions that the key has at most, whatever its owner holds. Left out if the key has all of its owner's."`
+	Device    string           `json:"device,omitempty" ext:"true" doc:"For a login: a secret for the browser or program to keep, and to send with its later logins to the account. It is known for 30 days, or until the password changes."`
 	Verify    *mfa.LoginVerify `json:"verify,omitempty" ext:"true" doc:"The second factor that the login needs. The response has no key then."`
+}
+
+// signIn begins a login's session, and returns its key with a new device.
+func (s *Logins) signIn(ctx context.Context, tx *pg.Tx, p person.Person) (*GivenKey, error) {
+	key, err := s.Sessions.SignIn(ctx, tx, p)
+	if err != nil {
+		return nil, err
+	}
+	response := newKeyResponse(&key)
+	response.Device, err = s.Sessions.NewDevice(p)
+	return response, err
 }
 
 // newKeyResponse returns the response with a session's key.
@@ -191,7 +204,7 @@ func (s *Logins) prepareKey(ctx context.Context, _ rest.Verbs, b *keyRequest) (e
 	}
 	var invalid problem.Fields
 	if b.Resolve(&invalid); len(invalid) == 0 { // else Resolve reports the errors later
-		b.person, err = s.checkPassword(ctx, b.accountType(), b.Email, b.Username, b.Password)
+		b.person, err = s.checkPassword(ctx, b)
 	}
 	return err
 }
@@ -221,7 +234,7 @@ func (s *Logins) sessionFor(ctx context.Context, tx *pg.Tx, b *keyRequest) (*Giv
 		if verify, err := s.Factors.AskForCode(ctx, tx, b.person, b.Auth); err != nil || verify != nil {
 			return &GivenKey{Verify: verify}, err
 		}
-		key, err = s.Sessions.SignIn(ctx, tx, b.person)
+		return s.signIn(ctx, tx, b.person)
 	case purposeAct:
 		key, err = s.Sessions.Act(ctx, tx, b.Account())
 	case purposeRenew:

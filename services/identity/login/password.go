@@ -12,39 +12,32 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/secret"
-	"github.com/ironplane/ironplane/services/identity/access"
 	"github.com/ironplane/ironplane/services/identity/person"
 	"github.com/ironplane/ironplane/services/identity/session"
 )
 
 // checkPassword compares a password, and returns the account's person. The error and the time are the same for an unknown name, an
 // account without a password, a disabled account and a wrong password.
-func (s *Logins) checkPassword(
-	ctx context.Context,
-	t principal.OwnerType,
-	email, username string,
-	password secret.String,
-) (p person.Person, err error) {
-	if p, err = s.People.Find(ctx, t, email, username); err != nil {
+func (s *Logins) checkPassword(ctx context.Context, b *keyRequest) (p person.Person, err error) {
+	t := b.accountType()
+	if p, err = s.People.Find(ctx, t, b.Email, b.Username); err != nil {
 		return person.Person{}, err
 	}
-	guess := lockout.Guess{Name: guessName(p, t, email, username), Address: principal.From(ctx).IP}
-	err = s.DB.QueryRow(ctx, "SELECT EXISTS (SELECT FROM signed_in_from WHERE owner_type = $1 AND owner_id = $2 AND network = $3 "+
-		"AND last_at > now() - interval '30 days')", t, p.ID, access.Network(ctx)).
-		Scan(&guess.Known)
-	if err != nil {
-		return person.Person{}, fmt.Errorf("look up the networks of an account: %w", err)
+	guess := lockout.Guess{
+		Name:        guessName(p, t, b.Email, b.Username),
+		Address:     principal.From(ctx).IP,
+		KnownDevice: s.Sessions.IsKnownDevice(p, b.Device),
 	}
 	hash := p.Hash
 	if hash == "" {
 		hash = s.Hasher.DummyHash()
 	}
 	compare := func() (bool, error) {
-		matches, err := s.Hasher.Matches(ctx, password, hash)
+		matches, err := s.Hasher.Matches(ctx, b.Password, hash)
 		return matches && p.Exists() && !p.Disabled && p.Hash != "", err
 	}
 	matches, err := s.Lockouts.Try(ctx, guess, func() (bool, error) {
-		if guess.Known {
+		if guess.KnownDevice {
 			return compare()
 		}
 		return s.Passwords.Do(ctx, compare)
@@ -53,7 +46,7 @@ func (s *Logins) checkPassword(
 		return person.Person{}, fmt.Errorf("compare a password: %w", err)
 	}
 	if matches {
-		err := s.rehash(ctx, &p, password)
+		err := s.rehash(ctx, &p, b.Password)
 		return p, err
 	}
 	if err := s.DB.InTx(ctx, func(tx *pg.Tx) error { return storeAttempt(ctx, tx, attempt{kind: refusedLogin, person: p}) }); err != nil {

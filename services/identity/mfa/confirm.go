@@ -56,7 +56,8 @@ func (b *confirmBody) Resolve(invalid *problem.Fields) {
 
 // ConfirmedKey is the response to a confirmed code.
 type ConfirmedKey struct {
-	Key keys.APIKey `json:"key" doc:"For a login: the session's key, with its value. Otherwise: the calling key."`
+	Key    keys.APIKey `json:"key" doc:"For a login: the session's key, with its value. Otherwise: the calling key."`
+	Device string      `json:"device,omitempty" ext:"true" doc:"For a login: the device that later logins may send, as in the response of a login without a second factor."`
 }
 
 // keyOrChallenge is a guard that lets every caller through. The answer to a login's challenge needs no key, and findCode requires
@@ -176,8 +177,13 @@ func (s *Service) confirmCode(ctx context.Context, tx *pg.Tx, req confirmRequest
 		if confirmed.Key, err = keys.View.Get(ctx, tx, c.KeyID); err != nil {
 			return confirmed, fmt.Errorf("read the calling key: %w", err)
 		}
-	} else if confirmed.Key, err = s.Sessions.SignIn(ctx, tx, req.person); err != nil {
-		return confirmed, err
+	} else {
+		if confirmed.Key, err = s.Sessions.SignIn(ctx, tx, req.person); err != nil {
+			return confirmed, err
+		}
+		if confirmed.Device, err = s.Sessions.NewDevice(req.person); err != nil {
+			return confirmed, err
+		}
 	}
 	return confirmed, s.consume(ctx, tx, req.code, req.matched, confirmed.Key.ID)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/settings"
 	"github.com/ironplane/ironplane/services/identity/access"
 	"github.com/ironplane/ironplane/services/identity/keys"
@@ -21,6 +22,7 @@ import (
 // Service begins, renews and ends sessions.
 type Service struct {
 	DB       *pg.DB
+	Box      *seal.Box
 	Entries  *keycache.Store
 	Settings *settings.Follower
 	Rules    *access.Rules

@@ -46,7 +46,7 @@ func (s *Service) SignIn(ctx context.Context, tx *pg.Tx, p person.Person) (keys.
 	if err := s.People.Claim(ctx, tx, p, credentials.SignedIn); err != nil {
 		return key, err
 	}
-	var isNew bool
+	var isNew bool // the network decides only whether a mail is sent
 	err = tx.QueryRow(ctx, `
 		INSERT INTO signed_in_from (owner_type, owner_id, network) VALUES ($1, $2, $3)
 		ON CONFLICT (owner_type, owner_id, network) DO UPDATE SET last_at = now() RETURNING xmax = 0`, p.Owner.Type, p.ID, access.Network(ctx)).Scan(&isNew)
